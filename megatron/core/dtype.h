@@ -10,7 +10,17 @@
 
 namespace megatron {
 
-enum class DType : uint8_t { kFloat64, kFloat32, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kFloat8E4M3, kFloat8E5M2 };
+enum class DType : uint8_t {
+  kFloat64,
+  kFloat32,
+  kBFloat16,
+  kFloat16,
+  kInt64,
+  kInt32,
+  kUInt8,
+  kFloat8E4M3,
+  kFloat8E5M2
+};
 
 /// bfloat16: the upper half of a float32; rounds to nearest even, NaN stays NaN.
 struct BFloat16 {

@@ -5,8 +5,8 @@
 
 namespace megatron {
 
-/// Handles and caches of a device's libraries (oneDNN primitives, cuBLASLt plans); each backend's kernels define theirs.
-/// Owned by the Device, so two trainers in one process share nothing.
+/// Handles and caches of a device's libraries (oneDNN primitives, cuBLASLt plans); each backend's kernels define
+/// theirs. Owned by the Device, so two trainers in one process share nothing.
 class LibraryHandles {
  public:
   virtual ~LibraryHandles() = default;

@@ -8,8 +8,9 @@
 
 namespace megatron {
 
-/// Read-only view. Strides are in elements. Where `count` is not null, dimension 0 is bounded: shape[0] is its capacity,
-/// known to the host, and the true size lies in device memory (dropless experts). Only kernels read the count.
+/// Read-only view. Strides are in elements. Where `count` is not null, dimension 0 is bounded: shape[0] is its
+/// capacity, known to the host, and the true size lies in device memory (dropless experts). Only kernels read the
+/// count.
 struct ConstView {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -22,7 +23,9 @@ struct ConstView {
   /// True size of dimension 0; for kernels.
   int64_t rows() const { return count ? std::min<int64_t>(*count, shape[0]) : shape[0]; }
   /// All dimensions but the last taken together, with dimension 0 at its true size; for kernels over rows.
-  int64_t num_rows() const { return shape[-1] == 0 || shape[0] == 0 ? 0 : rows() * (num_elements() / shape[0] / shape[-1]); }
+  int64_t num_rows() const {
+    return shape[-1] == 0 || shape[0] == 0 ? 0 : rows() * (num_elements() / shape[0] / shape[-1]);
+  }
   /// The data as T; a wrong type is an error and never a reinterpretation.
   template <class T>
   const T* as() const {

@@ -1,0 +1,53 @@
+// Which rows of a [s, b, ...] tensor form which sequences, and which global row each local row is: the kernels' side of
+// SequenceLayout. There is never an s x s mask.
+#pragma once
+
+#include <cstdint>
+
+namespace megatron {
+
+/// One sequence of a micro-batch. Queries are rows [query_begin, query_begin + query_length) of column `batch`; keys
+/// are rows [key_begin, key_begin + key_length) of the same column of the key tensor. Query row i of the span stands at
+/// key index query_offset + i: causal attention lets it see key indices <= query_offset + i. In training query and key
+/// ranges are equal and the offset is 0; with a key-value cache the offset is the number of cached keys.
+/// Uniform batches have one span a column, padded ones a shorter one (rows outside of all spans give zero), packed ones
+/// and documents that are cut at EOD have several.
+struct SequenceSpan {
+  int32_t batch = 0;
+  int32_t query_begin = 0, query_length = 0;
+  int32_t key_begin = 0, key_length = 0;
+  int32_t query_offset = 0;
+};
+
+/// Global row of each local row, for randomness that does not depend on the layout (architecture D7).
+/// Local row r of a [s, b, ...] tensor is (position r / b, column r % b); it is global row
+/// (first_sample + r % b) * sequence_length + first_position + r / b. With `list`, local row k stands for row list[k]
+/// of that numbering (routed rows of an expert).
+struct RowMap {
+  int64_t first_sample = 0;     // global index of column 0
+  int64_t sequence_length = 1;  // of the whole sequence, before any cut
+  int64_t first_position = 0;   // of local row 0 (sequence parallel offset)
+  int64_t b = 1;                // columns
+  const int32_t* list = nullptr;
+
+  int64_t operator()(int64_t r) const {
+    if (list) r = list[r];
+    return (first_sample + r % b) * sequence_length + first_position + r / b;
+  }
+};
+
+/// What attention, RoPE and the loss know about the rows.
+struct SequenceLayoutView {
+  int64_t s = 0, b = 0;  // local rows and columns of the query tensor
+  const SequenceSpan* spans = nullptr;
+  int64_t num_spans = 0;
+  const int32_t* positions = nullptr;  // [s, b] position of each row for embeddings; null: row index + first_position
+  int64_t first_position = 0;
+  RowMap rows;
+
+  int64_t position(int64_t row, int64_t column) const {
+    return positions ? positions[row * b + column] : first_position + row;
+  }
+};
+
+}  // namespace megatron
