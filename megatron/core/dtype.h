@@ -88,7 +88,6 @@ constexpr double epsilon(DType dtype) {
 }
 /// "float64", "bfloat16" ...: the names of torch and safetensors tooling.
 std::string_view name_of(DType dtype);
-inline auto format_as(DType dtype) { return name_of(dtype); }
 
 template <class T>
 constexpr DType dtype_of() {
@@ -128,3 +127,10 @@ decltype(auto) dispatch_floating(DType dtype, F&& f) {
 }
 
 }  // namespace megatron
+
+template <>
+struct fmt::formatter<megatron::DType> : fmt::formatter<std::string_view> {
+  auto format(megatron::DType dtype, fmt::format_context& context) const {
+    return fmt::formatter<std::string_view>::format(megatron::name_of(dtype), context);
+  }
+};

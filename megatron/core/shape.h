@@ -51,6 +51,11 @@ class Shape {
   std::array<int64_t, kMaxRank> sizes_{};
   int rank_ = 0;
 };
-inline std::string format_as(const Shape& shape) { return shape.to_string(); }
-
 }  // namespace megatron
+
+template <>
+struct fmt::formatter<megatron::Shape> : fmt::formatter<std::string> {
+  auto format(const megatron::Shape& shape, fmt::format_context& context) const {
+    return fmt::formatter<std::string>::format(shape.to_string(), context);
+  }
+};

@@ -1,0 +1,118 @@
+#include "megatron/core/arena.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "megatron/base/error.h"
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace megatron {
+namespace {
+int64_t machine_memory_bytes() { return sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE); }
+
+/// Address space only; pages come with the first touch.
+std::byte* reserve(int64_t bytes) {
+  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  require<DeviceError>(data != MAP_FAILED,
+                       "[Arena] the system refuses {} bytes of address space: {}. Raise 'ulimit -v'.", bytes,
+                       std::strerror(errno));
+  madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // fewer faults and TLB misses; a refusal costs only speed
+  return static_cast<std::byte*>(data);
+}
+
+/// AddressSanitizer reports touches of memory that is not given out, gaps of the alignment included.
+void forbid([[maybe_unused]] std::byte* data, [[maybe_unused]] int64_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_poison_memory_region(data, static_cast<size_t>(bytes));
+#endif
+}
+void permit([[maybe_unused]] std::byte* data, [[maybe_unused]] int64_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(data, static_cast<size_t>(bytes));
+#endif
+}
+}  // namespace
+
+std::string_view name_of(MemoryUse use) {
+  constexpr std::array<std::string_view, kNumMemoryUses> kNames = {
+      "weights", "gradients", "optimizer", "communication", "activations", "workspace", "data"};
+  return kNames[static_cast<size_t>(use)];
+}
+
+Arena::Arena(const Options& options) : options_(options) {
+  if (options_.capacity_bytes == 0) options_.capacity_bytes = machine_memory_bytes();
+  for (size_t s = 0; s < kNumMemorySegments; ++s) {
+    segments_[s] = OffsetAllocator(options_.capacity_bytes);
+    if (!options_.backed) continue;
+    bases_[s] = reserve(options_.capacity_bytes);
+    forbid(bases_[s], options_.capacity_bytes);
+  }
+}
+
+Arena::~Arena() {
+  for (std::byte* base : bases_) {
+    if (!base) continue;
+    permit(base, options_.capacity_bytes);
+    munmap(base, static_cast<size_t>(options_.capacity_bytes));
+  }
+}
+
+Arena::Block Arena::allocate(std::string_view name, int64_t bytes, MemoryUse use) {
+  require<ShapeError>(bytes >= 0, "[Arena] '{}' asks for {} bytes: a size is negative.", name, bytes);
+  const auto s = static_cast<size_t>(segment_of(use));
+  int64_t live = 0;
+  for (const OffsetAllocator& segment : segments_) live += segment.live_bytes();
+  const bool fits = live + OffsetAllocator::rounded(bytes) <= options_.capacity_bytes;
+  const auto offset = fits ? segments_[s].allocate(bytes) : std::nullopt;
+  require<OutOfMemory>(
+      offset.has_value(),
+      "[Arena] '{}' ({}) needs {} bytes and there is no such room in {} bytes.\n{}\nTo need less: a "
+      "smaller --micro-batch-size, --recompute-granularity full, or more --tensor-model-parallel-size.",
+      name, name_of(use), bytes, options_.capacity_bytes, table());
+  Amount& amount = amounts_[static_cast<size_t>(use)];
+  for (Amount* a : {&amount, &total_}) a->peak = std::max(a->peak, a->live += bytes);
+  if (options_.record_events) events_.push_back({std::string(name), bytes});
+  std::byte* data = bases_[s] ? bases_[s] + *offset : nullptr;
+  if (data) {
+    permit(data, bytes);
+    if (options_.poison) std::memset(data, 0xFF, static_cast<size_t>(bytes));
+  }
+  return {use, *offset, bytes, data};
+}
+
+void Arena::release(std::string_view name, const Block& block) {
+  segments_[static_cast<size_t>(segment_of(block.use))].release(block.offset, block.bytes);
+  amounts_[static_cast<size_t>(block.use)].live -= block.bytes;
+  total_.live -= block.bytes;
+  if (options_.record_events) events_.push_back({std::string(name), -block.bytes});
+  if (block.data) forbid(block.data, block.bytes);
+}
+
+int64_t Arena::high_water_bytes(MemorySegment segment) const {
+  return segments_[static_cast<size_t>(segment)].high_water_bytes();
+}
+int64_t Arena::high_water_bytes() const {
+  int64_t sum = 0;
+  for (const OffsetAllocator& segment : segments_) sum += segment.high_water_bytes();
+  return sum;
+}
+
+std::string Arena::table() const {
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  std::string text = fmt::format("{:<16}{:>14}{:>14}\n", "memory (MiB)", "now", "peak");
+  for (int use = 0; use < kNumMemoryUses; ++use) {
+    const Amount& a = amounts_[static_cast<size_t>(use)];
+    text += fmt::format("{:<16}{:>14.2f}{:>14.2f}\n", name_of(static_cast<MemoryUse>(use)), mib(a.live), mib(a.peak));
+  }
+  text += fmt::format("{:<16}{:>14.2f}{:>14.2f}\n", "all", mib(total_.live), mib(total_.peak));
+  return text + fmt::format("{:<16}{:>14.2f}{:>14.2f}", "free", mib(options_.capacity_bytes - total_.live),
+                            mib(options_.capacity_bytes - total_.peak));
+}
+
+}  // namespace megatron

@@ -1,0 +1,64 @@
+// Everything that an op needs and that is not its operand. Passed first to every op; nothing is global.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "megatron/core/device.h"
+#include "megatron/core/random.h"
+#include "megatron/core/step_state.h"
+#include "megatron/core/tensor.h"
+
+namespace megatron {
+
+class Tape;
+class Parameter;
+
+/// kOff: nothing is recorded or counted (evaluation). kRecord: forward of a training step. kCountUses: the first run of
+/// a recomputed function, where nothing is recorded and uses of parameters are counted. kReplay: its second run,
+/// recorded on an inner tape, uses not counted again.
+enum class GradMode { kOff, kRecord, kCountUses, kReplay };
+enum class SavePolicy { kKeep, kOffload };
+
+/// Cheap to copy: a change of mode, key or tape is a changed copy.
+struct Context {
+  Device& device;
+  StepState& step;  // in device memory; fronts pass its address to kernels and do not read it
+  RandomKey key;
+  Tape* tape = nullptr;
+  GradMode mode = GradMode::kOff;
+  SavePolicy save = SavePolicy::kKeep;
+  std::vector<Parameter*>* uses = nullptr;  // set inside recompute: lists the uses, for the case of a dead branch
+
+  bool is_training() const { return mode != GradMode::kOff; }
+  Tensor empty(std::string_view name, const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) const {
+    return Tensor(Storage(device.arena, name, shape.num_elements() * size_of(dtype), use), dtype, shape);
+  }
+  /// With dimension 0 bounded by `count` if that is defined.
+  Tensor empty_bounded(std::string_view name, const Shape& shape, DType dtype, const Storage& count) const {
+    const int64_t bytes = shape.num_elements() * size_of(dtype);
+    return Tensor(Storage(device.arena, name, bytes, MemoryUse::kActivations), dtype, shape, count);
+  }
+  Tensor empty_like(std::string_view name, const Tensor& x) const {
+    return empty_bounded(name, x.shape(), x.dtype(), x.count());
+  }
+  /// Memory for the inside of one kernel; undefined if none is needed.
+  Tensor workspace(std::string_view name, int64_t bytes) const {
+    return bytes == 0 ? Tensor() : empty(name, {bytes}, DType::kUInt8, MemoryUse::kWorkspace);
+  }
+};
+
+/// The one place where meta parts from the real devices: the front has run, the kernel is left out.
+/// `kernel` is called with the device's stream, which chooses the kernel's overload; a missing one does not compile.
+template <class Kernel>
+void launch(const Context& ctx, Kernel&& kernel) {
+  switch (ctx.device.kind()) {
+    case DeviceKind::kCpu:
+      kernel(ctx.device.stream());
+      return;
+    case DeviceKind::kMeta:
+      return;
+  }
+}
+
+}  // namespace megatron
