@@ -26,8 +26,8 @@ inline double tolerance(DType storage, DType compute, int64_t reduction_length, 
   return tolerance(storage, 1, result) + tolerance(compute, reduction_length, magnitude);
 }
 
-/// Central differences in fp64 with step h err by about h^2 f''' / 6 + eps f / h, least near h = cbrt(eps) = 6e-6, where
-/// both are near 4e-11 of f. The bound on the relative error of a gradient leaves room for cancellation in f.
+/// Central differences in fp64 with step h err by about h^2 f''' / 6 + eps f / h, least near h = cbrt(eps) = 6e-6,
+/// where both are near 4e-11 of f. The bound on the relative error of a gradient leaves room for cancellation in f.
 inline constexpr double kDifferenceStep = 6e-6;
 inline constexpr double kGradientTolerance = 1e-7;
 
