@@ -1,0 +1,48 @@
+// What an optimizer needs to know. Names are Megatron Core's.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "megatron/core/dtype.h"
+
+namespace megatron {
+
+enum class OptimizerType { kAdam, kSgd };
+
+constexpr auto names_of_enum(OptimizerType) {
+  return std::to_array<std::pair<OptimizerType, std::string_view>>(
+      {{OptimizerType::kAdam, "adam"}, {OptimizerType::kSgd, "sgd"}});
+}
+
+struct OptimizerConfig {
+  OptimizerType optimizer = OptimizerType::kAdam;
+  std::optional<double> lr;  ///< maximum learning rate
+  double min_lr = 0.0;
+  std::optional<double> decoupled_lr;  ///< of the embedding and output weights; none: lr
+  std::optional<double> decoupled_min_lr;
+
+  double weight_decay = 0.01;             ///< AdamW: decoupled; SGD: added to the gradient
+  bool apply_wd_to_qk_layernorm = false;  ///< decay q_layernorm and k_layernorm too
+  double clip_grad = 1.0;                 ///< global L2 norm; <= 0: no clipping
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_eps = 1e-8;  ///< added after the bias-corrected square root
+  double sgd_momentum = 0.9;
+
+  DType params_dtype = DType::kFloat32;  ///< of the model; a lower one than fp32 has fp32 main parameters
+  std::optional<double> loss_scale;      ///< fp16: constant scale; none: dynamic
+  double initial_loss_scale = 4294967296;
+  double min_loss_scale = 1.0;
+  double loss_scale_window = 1000;  ///< good steps before the scale doubles
+  int64_t hysteresis = 2;           ///< bad steps before the scale halves
+
+  bool log_num_zeros_in_grad = false;
+  bool use_distributed_optimizer = false;
+  bool overlap_param_gather = false;
+};
+
+}  // namespace megatron

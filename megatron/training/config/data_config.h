@@ -1,0 +1,45 @@
+// Where tokens come from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megatron {
+
+struct DataConfig {
+  bool mock_data = false;
+  std::vector<std::string> data_path;  ///< prefixes, or weight and prefix in turn
+  std::optional<std::string> split;    ///< "969, 30, 1"
+  std::vector<std::string> train_data_path;
+  std::vector<std::string> valid_data_path;
+  std::vector<std::string> test_data_path;
+  std::optional<std::string> data_args_path;            ///< file that holds the words of data_path
+  std::optional<std::string> per_split_data_args_path;  ///< JSON file with keys train, valid, test
+  std::optional<std::string> data_cache_path;
+  bool mmap_bin_files = true;
+  std::optional<std::string> dataloader_type;  ///< single, cyclic; none given: single
+  bool data_sharding = true;                   ///< cyclic: each data-parallel rank shuffles its own part
+  bool reset_position_ids = false;
+  bool reset_attention_mask = false;
+  bool eod_mask_loss = false;
+  bool allow_ambiguous_pad_tokens = false;
+  double mid_level_dataset_surplus = 0.005;
+  int64_t num_dataset_builder_threads = 1;
+};
+
+struct TokenizerConfig {
+  std::string tokenizer_type = "GPT2BPETokenizer";
+  std::optional<std::string> tokenizer_model;
+  std::optional<std::string> vocab_file;
+  std::optional<std::string> merge_file;
+  std::optional<int64_t> vocab_size;
+  std::optional<int64_t> padded_vocab_size;
+  bool pad_vocab_size = true;
+  int64_t make_vocab_size_divisible_by = 128;
+  std::optional<int64_t> null_tokenizer_eod_id;
+  int64_t null_tokenizer_pad_id = -1;
+};
+
+}  // namespace megatron

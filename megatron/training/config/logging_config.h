@@ -1,0 +1,29 @@
+// What is written about a run, and where.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace megatron {
+
+struct LoggingConfig {
+  int64_t log_interval = 100;
+  bool log_throughput = false;
+  bool log_progress = false;
+  bool log_params_norm = false;
+  std::optional<std::string> log_jsonl;  ///< ours: one JSON object per logged step, appended
+  int64_t timing_log_level = 0;
+  std::string timing_log_option = "minmax";
+  std::optional<std::string> tensorboard_dir;
+  int64_t tensorboard_log_interval = 1;
+  int64_t tensorboard_queue_size = 1000;
+  bool log_timers_to_tensorboard = false;
+  bool log_loss_scale_to_tensorboard = true;
+  bool log_validation_ppl_to_tensorboard = false;
+  bool log_memory_to_tensorboard = false;
+  bool log_world_size_to_tensorboard = false;
+  std::optional<int64_t> log_memory_interval;
+};
+
+}  // namespace megatron

@@ -1,0 +1,41 @@
+// Flags that are accepted so that scripts run unchanged, and that can have no effect here by nature.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace megatron {
+
+/// The reason of each is in no_effect_fields.cpp, in --help and in the notes at start.
+struct NoEffectConfig {
+  bool masked_softmax_fusion = true;
+  bool bias_swiglu_fusion = true;
+  bool bias_dropout_fusion = true;
+  bool apply_rope_fusion = true;
+  bool gradient_accumulation_fusion = true;
+  bool no_persist_layer_norm = false;
+  bool use_flash_attn = false;
+  std::string attention_backend = "auto";
+  std::string transformer_impl = "transformer_engine";
+  bool disable_jit_fuser = false;
+  bool disable_bf16_reduced_precision_matmul = false;
+  bool deterministic_mode = false;
+  bool use_cpu_initialization = false;
+  bool te_rng_tracker = false;
+  bool create_attention_mask_in_dataloader = true;
+  std::string distributed_backend = "nccl";
+  bool use_gloo_process_groups = true;
+  int64_t local_rank = 0;
+  bool manual_gc = false;
+  int64_t manual_gc_interval = 0;
+  bool manual_gc_eval = true;
+  int64_t empty_unused_memory_level = 0;
+  bool use_mcore_models = false;
+  bool use_dist_ckpt = false;
+  std::optional<std::string> dist_ckpt_format;
+  bool ckpt_fully_parallel_save = false;
+  bool enable_one_logger = true;
+};
+
+}  // namespace megatron

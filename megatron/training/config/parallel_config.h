@@ -1,0 +1,47 @@
+// How the work is split over ranks. Names are Megatron Core's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megatron {
+
+struct ParallelConfig {
+  int64_t tensor_model_parallel_size = 1;
+  int64_t pipeline_model_parallel_size = 1;
+  int64_t context_parallel_size = 1;
+  int64_t expert_model_parallel_size = 1;
+  std::optional<int64_t> expert_tensor_parallel_size;  ///< none given: tensor_model_parallel_size
+  bool sequence_parallel = false;
+  std::vector<std::string> cp_comm_type = {"p2p"};
+
+  std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
+  std::optional<int64_t> num_virtual_stages_per_pipeline_rank;
+  std::optional<std::string> pipeline_model_parallel_layout;
+  std::optional<int64_t> decoder_first_pipeline_num_layers;
+  std::optional<int64_t> decoder_last_pipeline_num_layers;
+  bool account_for_embedding_in_pipeline_split = false;
+  bool account_for_loss_in_pipeline_split = false;
+  std::optional<int64_t> microbatch_group_size_per_vp_stage;
+  bool overlap_p2p_comm = true;  ///< resolved: false unless interleaved
+
+  bool overlap_grad_reduce = false;
+  bool overlap_param_gather_with_optimizer_step = false;
+  bool align_grad_reduce = true;
+  bool align_param_gather = true;  ///< resolved: false unless interleaved
+  std::optional<int64_t> ddp_num_buckets;
+  std::optional<int64_t> ddp_bucket_size;  ///< elements
+  bool ddp_average_in_collective = false;
+  int64_t num_distributed_optimizer_instances = 1;
+  bool use_tp_pp_dp_mapping = false;  ///< rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp
+  int64_t distributed_timeout_minutes = 10;
+
+  // Derived
+  int64_t world_size = 1;
+  int64_t data_parallel_size = 1;
+  std::optional<int64_t> virtual_pipeline_model_parallel_size;
+};
+
+}  // namespace megatron

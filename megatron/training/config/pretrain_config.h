@@ -1,0 +1,68 @@
+// The command line of `megatron pretrain_gpt`: Megatron's flags, defaults and rules.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatron/optimizer/optimizer_config.h"
+#include "megatron/training/config/checkpoint_config.h"
+#include "megatron/training/config/data_config.h"
+#include "megatron/training/config/logging_config.h"
+#include "megatron/training/config/model_config.h"
+#include "megatron/training/config/no_effect_config.h"
+#include "megatron/training/config/parallel_config.h"
+#include "megatron/training/config/scheduler_config.h"
+#include "megatron/training/config/training_config.h"
+#include "megatron/transformer/transformer_config.h"
+
+namespace megatron {
+
+/// Everything that pretrain_gpt can be told. A default-constructed one is what no flag at all means.
+struct PretrainConfig {
+  ModelConfig model;
+  TransformerConfig transformer;  ///< what the model is built from; resolved from `model` and others
+  ParallelConfig parallel;
+  PrecisionConfig precision;
+  OptimizerConfig optimizer;
+  SchedulerConfig scheduler;
+  TrainingConfig training;
+  ValidationConfig validation;
+  DataConfig data;
+  TokenizerConfig tokenizer;
+  CheckpointConfig checkpoint;
+  LoggingConfig logging;
+  LaunchConfig launch;
+  NoEffectConfig no_effect;
+};
+
+/// Gives the arguments (JSON text) stored in the checkpoint that --load names; asked only with --use-checkpoint-args.
+using StoredArguments = std::function<std::string(const CheckpointConfig&)>;
+
+/// Parses, fills in what follows from what was given, and checks every rule.
+/// @param args        words after the command's name
+/// @param world_size  number of ranks
+/// @throw ConfigError with all mistakes: each with the rule, the values and the remedy.
+PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int world_size,
+                                  const StoredArguments& stored_arguments = {});
+
+/// Whether -h or --help is among the words; the command prints help_text() then.
+bool asks_for_help(const std::vector<std::string>& args);
+/// Groups of flags with defaults, choices and what they are for.
+std::string help_text();
+/// Megatron's start banner: one line per argument, sorted.
+std::string arguments_block(const PretrainConfig& config);
+/// Where this run departs from what Megatron would do, and which given flags have no effect; empty if nowhere.
+std::string notes_block(const PretrainConfig& config);
+
+/// All arguments under Megatron's names as one JSON object: the `args` of a checkpoint.
+std::string arguments_to_json(const PretrainConfig& config);
+/// The inverse. Names that this version does not know are left out. @throw ConfigError for a value that does not fit.
+PretrainConfig arguments_from_json(const std::string& json);
+
+/// What this version can run beyond what is valid: the one place that says so. Valid configurations that it cannot run
+/// are refused. @throw NotSupported with all reasons.
+void require_runnable(const PretrainConfig& config);
+
+}  // namespace megatron

@@ -1,0 +1,57 @@
+// What is trained for how long, in which batches, with which precision; when it is evaluated.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megatron {
+
+struct PrecisionConfig {
+  bool fp16 = false;
+  bool bf16 = false;
+  bool fp64 = false;                                ///< ours: shows the equality of layouts without rounding noise
+  bool accumulate_allreduce_grads_in_fp32 = false;  ///< resolved: on with bf16 unless grad_reduce_in_bf16
+  bool grad_reduce_in_bf16 = false;
+  bool fp16_lm_cross_entropy = false;
+};
+
+struct TrainingConfig {
+  std::optional<int64_t> micro_batch_size;
+  std::optional<int64_t> global_batch_size;  ///< none given: micro_batch_size * data_parallel_size
+  bool decrease_batch_size_if_needed = false;
+  std::optional<std::string> step_batch_size_schedule;  ///< "0:768 250B:1536", thresholds in tokens
+
+  std::optional<int64_t> train_iters;
+  std::optional<int64_t> train_samples;
+  std::vector<int64_t> iterations_to_skip;
+  std::optional<int64_t> exit_interval;
+  std::optional<int64_t> exit_duration_in_mins;
+  bool exit_signal_handler = false;
+  std::string exit_signal = "SIGTERM";
+
+  int64_t seed = 1234;
+  bool calculate_per_token_loss = true;  ///< sum over valid tokens / their global count; Megatron's default is false
+  bool check_for_nan_in_loss_and_grad = true;
+};
+
+struct ValidationConfig {
+  int64_t eval_iters = 100;
+  std::optional<int64_t> eval_interval;  ///< none: no evaluation between steps
+  std::optional<int64_t> start_eval_at_iter;
+  std::optional<int64_t> eval_global_batch_size;
+  std::optional<int64_t> eval_micro_batch_size;
+  bool full_validation = false;
+  bool multiple_validation_sets = false;
+  std::vector<std::string> validation_set_names;
+  bool skip_train = false;
+};
+
+/// Where the program runs. All ours; Megatron leaves it to torchrun.
+struct LaunchConfig {
+  std::optional<int64_t> nproc_per_node;  ///< ranks that this process starts; none: one, or what a launcher says
+  std::optional<int64_t> num_threads;     ///< of each rank; none: cores / ranks
+};
+
+}  // namespace megatron

@@ -1,0 +1,146 @@
+// The network, resolved: every value a layer needs, none left to derive. Names are Megatron Core's.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "megatron/core/dtype.h"
+
+namespace megatron {
+
+enum class Normalization { kLayerNorm, kRMSNorm };
+enum class PositionEmbeddingType { kLearnedAbsolute, kRope, kYarn, kNone };
+enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
+enum class RecomputeGranularity { kNone, kSelective, kFull };
+enum class RecomputeMethod { kNone, kUniform, kBlock };
+/// What selective recompute drops in forward and computes again in backward.
+enum class RecomputeModule { kCoreAttn, kLayerNorm, kMlp };
+/// gelu is the exact erf form; gelu_tanh is 0.5x(1+tanh(0.79788456x(1+0.044715x^2))); quick_gelu is x*sigmoid(1.702x);
+/// squared_relu is max(x,0)^2. With gated_linear_unit, silu gives SwiGLU and quick_gelu gives quick-GeGLU.
+enum class ActivationFunc { kGelu, kGeluTanh, kQuickGelu, kSilu, kSquaredRelu };
+
+/// Names as on the command line and in checkpoints, found by argument-dependent lookup (base/field.h).
+constexpr auto names_of_enum(Normalization) {
+  return std::to_array<std::pair<Normalization, std::string_view>>(
+      {{Normalization::kLayerNorm, "LayerNorm"}, {Normalization::kRMSNorm, "RMSNorm"}});
+}
+constexpr auto names_of_enum(PositionEmbeddingType) {
+  return std::to_array<std::pair<PositionEmbeddingType, std::string_view>>(
+      {{PositionEmbeddingType::kLearnedAbsolute, "learned_absolute"},
+       {PositionEmbeddingType::kRope, "rope"},
+       {PositionEmbeddingType::kYarn, "yarn"},
+       {PositionEmbeddingType::kNone, "none"}});
+}
+constexpr auto names_of_enum(SoftmaxType) {
+  return std::to_array<std::pair<SoftmaxType, std::string_view>>({{SoftmaxType::kVanilla, "vanilla"},
+                                                                  {SoftmaxType::kOffByOne, "off-by-one"},
+                                                                  {SoftmaxType::kLearnable, "learnable"}});
+}
+/// kNone has no name: it is the absence of the flag.
+constexpr auto names_of_enum(RecomputeGranularity) {
+  return std::to_array<std::pair<RecomputeGranularity, std::string_view>>(
+      {{RecomputeGranularity::kFull, "full"}, {RecomputeGranularity::kSelective, "selective"}});
+}
+constexpr auto names_of_enum(RecomputeMethod) {
+  return std::to_array<std::pair<RecomputeMethod, std::string_view>>(
+      {{RecomputeMethod::kUniform, "uniform"}, {RecomputeMethod::kBlock, "block"}});
+}
+constexpr auto names_of_enum(RecomputeModule) {
+  return std::to_array<std::pair<RecomputeModule, std::string_view>>({{RecomputeModule::kCoreAttn, "core_attn"},
+                                                                      {RecomputeModule::kLayerNorm, "layernorm"},
+                                                                      {RecomputeModule::kMlp, "mlp"}});
+}
+
+/// An option of some layers: an interval N, or one 0/1 entry per layer. Layer numbers count from 1.
+struct LayerPattern {
+  int64_t interval = 0;            ///< 0: given by `per_layer`, or not given at all
+  std::vector<int64_t> per_layer;  ///< [num_layers] of 0 and 1
+
+  bool given() const { return interval != 0 || !per_layer.empty(); }
+  bool operator==(const LayerPattern&) const = default;
+};
+
+/// A GPT model. Built by training/config from flags, or filled in by hand.
+/// `s` sequence, `h` hidden, `n` heads, `d` head size, `f` feed-forward width, `v` vocabulary.
+struct TransformerConfig {
+  // Size
+  int64_t num_layers = 0;
+  int64_t hidden_size = 0;          ///< h
+  int64_t ffn_hidden_size = 0;      ///< f; with gated_linear_unit fc1 has 2f rows
+  int64_t num_attention_heads = 0;  ///< n
+  int64_t num_query_groups = 0;     ///< key/value heads; n without grouped-query attention
+  int64_t kv_channels = 0;          ///< d, of query, key and value heads
+  int64_t vocab_size = 0;           ///< of the tokenizer: what softmax and loss see
+  int64_t padded_vocab_size = 0;    ///< rows of the embedding and output weights
+  int64_t max_sequence_length = 0;  ///< s, and rows of learned positions (--max-position-embeddings)
+  bool share_embeddings_and_output_weights = true;
+
+  // Norms, biases, residual
+  Normalization normalization = Normalization::kLayerNorm;
+  double layernorm_epsilon = 1e-5;
+  bool layernorm_zero_centered_gamma = false;  ///< gamma is stored as gamma - 1
+  bool add_bias_linear = true;                 ///< biases of all linears of a layer, q, k and v included
+  bool add_qkv_bias = false;                   ///< bias of q, k and v alone
+  bool apply_residual_connection_post_layernorm = false;
+  bool fp32_residual_connection = false;
+
+  // Attention
+  bool qk_layernorm = false;  ///< normalization over d of queries and keys, with weights
+  bool qk_l2_norm = false;    ///< the same without weights
+  bool apply_query_key_layer_scaling = false;
+  bool attention_softmax_in_fp32 = false;
+  std::optional<double> softmax_scale;  ///< none: 1/sqrt(d)
+  SoftmaxType softmax_type = SoftmaxType::kVanilla;
+  /// Positions before and after its own that a query sees; -1 is no limit. None: all before, none after.
+  std::optional<std::pair<int64_t, int64_t>> window_size;
+  LayerPattern
+      window_attn_skip_freq;  ///< interval N: layers divisible by N see everything; list: entry 0 sees everything
+
+  // Feed-forward
+  ActivationFunc activation_func = ActivationFunc::kGelu;
+  bool gated_linear_unit = false;
+  double glu_linear_offset = 0.0;                     ///< added to the linear half: act(gate) * (up + offset)
+  std::optional<double> activation_func_clamp_value;  ///< gate <= c, -c <= up <= c, before the activation
+
+  // Positions
+  PositionEmbeddingType position_embedding_type = PositionEmbeddingType::kLearnedAbsolute;
+  double rotary_base = 10000;
+  double rotary_percent = 1.0;  ///< part of d that rotates
+  bool rotary_interleaved = false;
+  std::optional<double> rotary_seq_len_interpolation_factor;  ///< positions are divided by it
+  bool use_rope_scaling = false;                              ///< Llama 3.1's scaling of low frequencies
+  double rope_scaling_factor = 8.0;
+  LayerPattern no_rope_freq;  ///< interval N: layers divisible by N do not rotate; list: entry 1 does not rotate
+  double yarn_rotary_scaling_factor = 1.0;
+  int64_t yarn_original_max_position_embeddings = 4096;
+  double yarn_beta_fast = 32.0;
+  double yarn_beta_slow = 1.0;
+  double yarn_mscale = 1.0;
+  double yarn_mscale_all_dim = 0.0;
+  bool yarn_correction_range_round_to_int = true;
+
+  // Dropout and initialisation
+  double hidden_dropout = 0.1;
+  double attention_dropout = 0.1;
+  double init_method_std = 0.02;            ///< linear_proj and linear_fc2 use std/sqrt(2*num_layers)
+  double embedding_init_method_std = 0.02;  ///< word and position embeddings
+  bool perform_initialization = true;
+
+  // Precision and recompute
+  DType params_dtype = DType::kFloat32;
+  RecomputeGranularity recompute_granularity = RecomputeGranularity::kNone;
+  RecomputeMethod recompute_method = RecomputeMethod::kNone;
+  int64_t recompute_num_layers = 0;  ///< full recompute: layers of a unit (uniform) or layers recomputed (block)
+  std::vector<RecomputeModule> recompute_modules;  ///< selective recompute
+
+  /// Whether layer `layer_number` (from 1) ignores window_size.
+  bool sees_whole_sequence(int64_t layer_number) const;
+  /// Whether layer `layer_number` (from 1) leaves queries and keys without rotation.
+  bool skips_rope(int64_t layer_number) const;
+};
+
+}  // namespace megatron
