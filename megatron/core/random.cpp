@@ -17,11 +17,16 @@ double uniform(RandomKey key, int64_t index) {
   return unit53(r[0], r[1]);
 }
 
-double normal(RandomKey key, int64_t index) {
-  const auto r = at_index(key, index / 2);
-  const double u = unit53(r[0], r[1]), v = unit53(r[2], r[3]);
-  const double radius = std::sqrt(-2 * std::log1p(-u)), angle = 2 * std::numbers::pi * v;
-  return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
+std::array<double, 4> normal4(RandomKey key, int64_t block) {
+  const auto r = at_index(key, block);
+  std::array<double, 4> z;
+  for (size_t i = 0; i < 4; i += 2) {
+    const double u = (r[i] + 0.5) * 0x1p-32, angle = 2 * std::numbers::pi * 0x1p-32 * r[i + 1];
+    const double radius = std::sqrt(-2 * std::log(u));
+    z[i] = radius * std::cos(angle);
+    z[i + 1] = radius * std::sin(angle);
+  }
+  return z;
 }
 
 }  // namespace megatron

@@ -56,8 +56,10 @@ constexpr uint32_t draw(RandomKey key, int64_t step, int64_t row, int64_t featur
 /// A value is dropped when its draw is below this.
 constexpr uint32_t dropout_threshold(double rate) { return static_cast<uint32_t>(rate * 4294967296.0); }
 
-/// Standard normal number of global element `index` (Box-Muller on two draws; pairs share a Philox call).
-double normal(RandomKey key, int64_t index);
+/// Standard normal numbers of global elements 4*block .. 4*block+3 (Box and Muller 1958; one Philox call).
+std::array<double, 4> normal4(RandomKey key, int64_t block);
+/// Standard normal number of global element `index`.
+inline double normal(RandomKey key, int64_t index) { return normal4(key, index / 4)[static_cast<size_t>(index % 4)]; }
 /// Uniform in [0, 1) of global element `index`, 53 bits.
 double uniform(RandomKey key, int64_t index);
 

@@ -1,0 +1,87 @@
+#include "megatron/core/sequence_layout.h"
+
+#include <cstring>
+
+namespace megatron {
+namespace {
+/// A small table of the host in device memory. Undefined if empty.
+template <class T>
+Tensor upload(const Context& ctx, std::string_view name, const std::vector<T>& table) {
+  if (table.empty()) return {};
+  const auto bytes = static_cast<int64_t>(table.size() * sizeof(T));
+  Tensor tensor = ctx.empty(name, {bytes}, DType::kUInt8, MemoryUse::kData);
+  launch(ctx, [&](auto&) { std::memcpy(tensor.data<uint8_t>(), table.data(), static_cast<size_t>(bytes)); });
+  return tensor;
+}
+}  // namespace
+
+SequenceLayout SequenceLayout::uniform(const Context& ctx, const Options& options) {
+  const auto s = static_cast<int32_t>(options.s), past = static_cast<int32_t>(options.first_position);
+  std::vector<SequenceSpan> spans;
+  for (int32_t column = 0; column < options.b; ++column)
+    spans.push_back({.batch = column,
+                     .query_begin = 0,
+                     .query_length = s,
+                     .key_begin = 0,
+                     .key_length = past + s,
+                     .query_offset = past});
+  return from_spans(ctx, options, spans, {});
+}
+
+SequenceLayout SequenceLayout::from_spans(const Context& ctx, const Options& options,
+                                          const std::vector<SequenceSpan>& spans,
+                                          const std::vector<int32_t>& positions) {
+  require<ShapeError>(positions.empty() || static_cast<int64_t>(positions.size()) == options.s * options.b,
+                      "[SequenceLayout] {} positions for {} rows in {} columns.", positions.size(), options.s,
+                      options.b);
+  SequenceLayout layout;
+  layout.spans_ = upload(ctx, "layout.spans", spans);
+  layout.positions_ = upload(ctx, "layout.positions", positions);
+  const auto data = [](const Tensor& t) { return t.defined() ? t.data<uint8_t>() : nullptr; };
+  layout.view_ = {.s = options.s,
+                  .b = options.b,
+                  .spans = reinterpret_cast<const SequenceSpan*>(data(layout.spans_)),
+                  .num_spans = static_cast<int64_t>(spans.size()),
+                  .positions = reinterpret_cast<const int32_t*>(data(layout.positions_)),
+                  .first_position = options.first_position,
+                  .rows = {.first_sample = options.first_sample,
+                           .sequence_length = options.sequence_length > 0 ? options.sequence_length : options.s,
+                           .first_position = options.first_position,
+                           .b = options.b,
+                           .list = nullptr}};
+  for (const SequenceSpan& span : spans) {
+    require<ShapeError>(span.batch >= 0 && span.batch < options.b && span.query_begin >= 0 && span.query_length >= 0 &&
+                            span.query_begin + span.query_length <= options.s,
+                        "[SequenceLayout] a span of rows {}..{} in column {} lies outside of {} rows in {} columns.",
+                        span.query_begin, span.query_begin + span.query_length, span.batch, options.s, options.b);
+    const int64_t n = span.query_length;
+    layout.num_causal_pairs_ += n * span.query_offset + n * (n + 1) / 2;
+  }
+  return layout;
+}
+
+SequenceLayout SequenceLayout::cut_at(const Context& ctx, const Options& options,
+                                      const std::vector<std::vector<int32_t>>& cuts,
+                                      const std::vector<int32_t>& positions) {
+  std::vector<SequenceSpan> spans;
+  for (int32_t column = 0; column < options.b; ++column) {
+    std::vector<int32_t> borders = cuts[static_cast<size_t>(column)];
+    borders.push_back(static_cast<int32_t>(options.s));
+    int32_t begin = 0;
+    for (int32_t end : borders) {
+      require<ShapeError>(end >= begin && end <= options.s, "[SequenceLayout] cuts of column {} must ascend up to {}.",
+                          column, options.s);
+      if (end == begin) continue;
+      spans.push_back({.batch = column,
+                       .query_begin = begin,
+                       .query_length = end - begin,
+                       .key_begin = begin,
+                       .key_length = end - begin,
+                       .query_offset = 0});
+      begin = end;
+    }
+  }
+  return from_spans(ctx, options, spans, positions);
+}
+
+}  // namespace megatron

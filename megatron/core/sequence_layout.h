@@ -1,0 +1,42 @@
+// Which rows of a micro-batch form which sequences: what attention, RoPE, dropout and the loss know about rows.
+#pragma once
+
+#include <vector>
+
+#include "megatron/core/context.h"
+#include "megatron/core/sequence_layout_view.h"
+
+namespace megatron {
+
+/// Owns the spans and positions in device memory; modules pass it on, kernels get `view()`. There is no s x s mask.
+class SequenceLayout {
+ public:
+  struct Options {
+    int64_t s = 0, b = 0;         // rows and columns of the hidden states [s, b, h]
+    int64_t first_sample = 0;     // global number of column 0 in this step
+    int64_t sequence_length = 0;  // of the uncut sequence; 0: s
+    int64_t first_position = 0;   // of row 0 (cached generation)
+  };
+  /// One sequence a column, all rows valid. With cached keys `first_position` rows of them precede.
+  static SequenceLayout uniform(const Context& ctx, const Options& options);
+  /// Any spans; several a column are packed documents. `positions` [s, b] restart where they say; empty: row numbers.
+  static SequenceLayout from_spans(const Context& ctx, const Options& options, const std::vector<SequenceSpan>& spans,
+                                   const std::vector<int32_t>& positions);
+  /// Sequences that begin at `cuts[column]` (ascending, without 0): documents cut at EOD (--reset-attention-mask).
+  static SequenceLayout cut_at(const Context& ctx, const Options& options,
+                               const std::vector<std::vector<int32_t>>& cuts, const std::vector<int32_t>& positions);
+
+  int64_t s() const { return view_.s; }
+  int64_t b() const { return view_.b; }
+  const RowMap& rows() const { return view_.rows; }
+  SequenceLayoutView view() const { return view_; }
+  /// Sum over spans of the query-key pairs that causal attention computes; counts operations.
+  int64_t num_causal_pairs() const { return num_causal_pairs_; }
+
+ private:
+  SequenceLayoutView view_;
+  Tensor spans_, positions_;
+  int64_t num_causal_pairs_ = 0;
+};
+
+}  // namespace megatron

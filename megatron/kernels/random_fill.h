@@ -1,0 +1,21 @@
+// Initial values of weights.
+#pragma once
+
+#include "megatron/core/random.h"
+#include "megatron/core/stream.h"
+#include "megatron/core/view.h"
+
+namespace megatron::kernels {
+
+/// y[i] = std * normal(key, g) where g is the number of element i in the whole tensor:
+/// global_offset + sum over dimensions of index * global_stride. So a shard has the values of the whole tensor.
+struct NormalFillArgs {
+  View y;  // any strides; the last dimension is contiguous in y and in the whole tensor
+  RandomKey key;
+  Shape global_strides;
+  int64_t global_offset = 0;
+  double std = 1;
+};
+void fill_normal(const CpuStream& stream, const NormalFillArgs& args);
+
+}  // namespace megatron::kernels
