@@ -1,0 +1,28 @@
+// Adam and AdamW over flat buffers.
+#pragma once
+
+#include "megatron/core/step_state.h"
+#include "megatron/core/stream.h"
+#include "megatron/core/view.h"
+
+namespace megatron::kernels {
+
+/// With g = gradient * inverse_scale * clip_factor:
+///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+///   p -= lr * ((m / bias_correction1) / (sqrt(v / bias_correction2) + epsilon) + wd * p)
+/// Source: Loshchilov and Hutter 2019 (arXiv:1711.05101). Math in fp32 (fp64 if the parameter is fp64). Factors, lr, wd
+/// and bias corrections come from StepState; where found_inf is set nothing is written.
+struct AdamArgs {
+  View parameter;                    // [n] fp32 or fp64: the master weights
+  ConstView gradient;                // [n] any floating dtype
+  View first_moment, second_moment;  // [n] m and v, any floating dtype
+  View model_weight;                 // [n] the parameter rounded to the dtype of the model; optional
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  bool decoupled_weight_decay = true;  // false: wd * p is added to g (L2 penalty), not to the step
+  double learning_rate_multiplier = 1, weight_decay_multiplier = 1;
+  const double* learning_rate = nullptr;  // in device memory, for a group of its own; null: state->learning_rate
+  const StepState* state = nullptr;
+};
+void adam(const CpuStream& stream, const AdamArgs& args);
+
+}  // namespace megatron::kernels

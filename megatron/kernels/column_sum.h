@@ -1,0 +1,30 @@
+// Sums over the rows of a matrix: the gradient of a bias.
+#pragma once
+
+#include <algorithm>
+
+#include "megatron/core/stream.h"
+#include "megatron/core/view.h"
+
+namespace megatron::kernels {
+
+/// Rows are cut into parts that depend on the shape alone; each part is summed by itself and the parts are added in
+/// order. So the sum does not depend on the number of threads.
+constexpr int64_t num_column_sum_parts(int64_t num_rows) { return std::clamp<int64_t>(num_rows / 16, 1, 32); }
+
+/// Bytes of workspace for the sums of `num_columns` columns (all outputs of one call taken together) of rows whose
+/// activations are of type `dtype`. `num_rows` is the capacity.
+constexpr int64_t column_sum_workspace_bytes(int64_t num_rows, int64_t num_columns, DType dtype) {
+  return num_column_sum_parts(num_rows) * num_columns * (dtype == DType::kFloat64 ? 8 : 4);
+}
+
+/// out = sum over rows of x, or out += with `accumulate`. Sums in fp32 (fp64 for fp64).
+struct ColumnSumArgs {
+  ConstView x;  // [..., f], the last dimension contiguous
+  View out;     // [f], any floating dtype
+  bool accumulate = false;
+  View workspace;  // uint8 [column_sum_workspace_bytes(rows, f, dtype of x)]
+};
+void column_sum(const CpuStream& stream, const ColumnSumArgs& args);
+
+}  // namespace megatron::kernels

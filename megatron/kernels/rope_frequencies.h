@@ -1,0 +1,46 @@
+// Frequencies of rotary position embedding and the ways in which they are scaled to longer sequences. Host only.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace megatron::kernels {
+
+enum class RopeScaling { kNone, kLlama3, kYarn };
+
+/// Llama 3.1's scaling: wavelengths above original_length / low_frequency_factor are stretched by `factor`, those below
+/// original_length / high_frequency_factor kept, those between interpolated.
+struct Llama3Scaling {
+  double factor = 8, low_frequency_factor = 1, high_frequency_factor = 4;
+  int64_t original_length = 8192;
+};
+
+/// YaRN. Source: Peng et al. 2023 (arXiv:2309.00071), section 3.
+struct YarnScaling {
+  double factor = 1, beta_fast = 32, beta_slow = 1;
+  int64_t original_length = 4096;
+  double mscale = 1, mscale_all_dim = 0;
+  bool round_range = true;  // of the dimensions between which it interpolates, to integers
+};
+
+struct RopeSettings {
+  int64_t head_size = 0;
+  double base = 10000;
+  double percent = 1;               // of the head size that is rotated
+  double interpolation_factor = 1;  // positions are divided by it
+  RopeScaling scaling = RopeScaling::kNone;
+  Llama3Scaling llama3;
+  YarnScaling yarn;
+};
+
+/// Number of elements of a head that are rotated: head_size * percent, cut to an even number.
+int64_t rope_rotated_size(const RopeSettings& settings);
+/// [rope_rotated_size / 2], radians per position.
+std::vector<double> rope_frequencies(const RopeSettings& settings);
+/// Factor of cos and sin: 1 but for YaRN.
+double rope_magnitude(const RopeSettings& settings);
+/// YaRN's growth of attention with the factor: 0.1 mscale ln(factor) + 1, and 1 for factor <= 1. Its square enters the
+/// softmax scale of multi-latent attention.
+double yarn_mscale(double factor, double mscale);
+
+}  // namespace megatron::kernels

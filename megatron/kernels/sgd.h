@@ -1,0 +1,25 @@
+// Stochastic gradient descent with momentum over flat buffers.
+#pragma once
+
+#include "megatron/core/step_state.h"
+#include "megatron/core/stream.h"
+#include "megatron/core/view.h"
+
+namespace megatron::kernels {
+
+/// With g = gradient * inverse_scale * clip_factor + wd * p:  m = momentum * m + g;  p -= lr * m.
+/// m starts at zero; no dampening, no Nesterov. Math in fp32 (fp64 if the parameter is fp64). Where
+/// StepState::found_inf is set nothing is written.
+struct SgdArgs {
+  View parameter;        // [n] fp32 or fp64: the master weights
+  ConstView gradient;    // [n] any floating dtype
+  View momentum_buffer;  // [n] m, any floating dtype; undefined if momentum is 0
+  View model_weight;     // [n] the parameter rounded to the dtype of the model; optional
+  double momentum = 0.9;
+  double learning_rate_multiplier = 1, weight_decay_multiplier = 1;
+  const double* learning_rate = nullptr;  // in device memory, for a group of its own; null: state->learning_rate
+  const StepState* state = nullptr;
+};
+void sgd(const CpuStream& stream, const SgdArgs& args);
+
+}  // namespace megatron::kernels
