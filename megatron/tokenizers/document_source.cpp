@@ -1,0 +1,122 @@
+#include "megatron/tokenizers/document_source.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/utf8.h"
+
+namespace megatron {
+namespace {
+constexpr size_t kNone = std::string_view::npos;
+
+void refuse_compressed(std::ifstream& file, const std::string& path) {
+  std::array<char, 4> start{};
+  file.read(start.data(), start.size());
+  file.clear();
+  file.seekg(0);
+  const std::string_view magic(start.data(), start.size());
+  const bool gzip = magic.starts_with("\x1F\x8B"), zstd = magic == "\x28\xB5\x2F\xFD";
+  if (gzip || zstd)
+    throw NotSupported(fmt::format("{} is compressed, and compressed input is not read. Unpack it first: {} -d -k {}",
+                                   path, gzip ? "gzip" : "zstd", path));
+}
+
+void keep_range(const TextRange& range, RawBatch& batch) {
+  require_utf8(batch.bytes);
+  const auto size = static_cast<double>(count_code_points(batch.bytes));
+  const size_t begin = offset_of_code_point(batch.bytes, static_cast<size_t>(size * range.begin));
+  const size_t end = offset_of_code_point(batch.bytes, static_cast<size_t>(size * range.end));
+  batch.documents = {{begin, end - begin, 1 + std::count(batch.bytes.begin(), batch.bytes.begin() + begin, '\n'),
+                      static_cast<int64_t>(end - begin)}};
+}
+}  // namespace
+
+std::optional<RawBatch> DocumentSource::next() {
+  while (true) {
+    if (!file_.is_open()) {
+      if (num_opened_ == options_.files.size()) return std::nullopt;
+      open_next_file();
+    }
+    RawBatch batch{.file = options_.files[num_opened_ - 1], .bytes = read_block(), .documents = {}};
+    batch.bytes.reserve(batch.bytes.size() + RawBatch::kPaddingBytes);
+    add_documents(batch);
+    if (!batch.documents.empty()) return batch;
+  }
+}
+
+void DocumentSource::open_next_file() {
+  const std::string& path = options_.files[num_opened_++];
+  require<IoError>(!std::filesystem::is_directory(path), "cannot read {}: it is a directory", path);
+  file_.open(path, std::ios::binary);
+  require<IoError>(file_.is_open(), "cannot read {}: {}", path, std::strerror(errno));
+  refuse_compressed(file_, path);
+  num_lines_ = 0;
+}
+
+/// Whole documents: what was left over, and at least batch_bytes of the file unless it ends. Closes the file at its
+/// end.
+std::string DocumentSource::read_block() {
+  std::string bytes = std::move(rest_);
+  rest_.clear();
+  while (true) {
+    const size_t old_size = bytes.size();
+    bytes.resize(old_size + options_.batch_bytes);
+    file_.read(bytes.data() + old_size, static_cast<std::streamsize>(options_.batch_bytes));
+    require<IoError>(!file_.bad(), "reading {} failed: {}", options_.files[num_opened_ - 1], std::strerror(errno));
+    bytes.resize(old_size + static_cast<size_t>(file_.gcount()));
+    if (file_.eof()) {
+      file_.close();
+      file_.clear();
+      return bytes;
+    }
+    if (const size_t end = end_of_documents(bytes, old_size); end > 0) {
+      rest_ = bytes.substr(end);
+      bytes.resize(end);
+      return bytes;
+    }
+  }
+}
+
+/// Where the last document that is certainly whole ends; 0 if there is none. The first `searched` bytes have no end.
+size_t DocumentSource::end_of_documents(std::string_view bytes, size_t searched) const {
+  if (options_.format == DocumentFormat::kWholeFile) return 0;
+  const std::string_view separator = options_.format == DocumentFormat::kLines ? "\n" : "\n\n";
+  const size_t from = searched - std::min(searched, separator.size() - 1);
+  const size_t last = bytes.substr(from).rfind(separator);
+  return last == kNone ? 0 : from + last + separator.size();
+}
+
+void DocumentSource::add_documents(RawBatch& batch) {
+  const std::string_view bytes = batch.bytes;
+  const bool part = options_.range.begin > 0 || options_.range.end < 1;
+  if (options_.format == DocumentFormat::kWholeFile) {
+    add(batch, 0, bytes.size(), bytes.size());
+    if (part && !batch.documents.empty()) keep_range(options_.range, batch);
+    return;
+  }
+  const bool lines = options_.format == DocumentFormat::kLines;
+  for (size_t begin = 0; begin < bytes.size();) {
+    if (!lines && bytes[begin] == '\n') {
+      ++num_lines_, ++begin;
+      continue;
+    }
+    const size_t separator = bytes.find(lines ? "\n" : "\n\n", begin);
+    const size_t end = separator == kNone ? bytes.size() : separator + (lines ? 0 : 1);
+    const size_t next = std::min(end + 1, bytes.size());
+    add(batch, begin, end, next);
+    num_lines_ += lines ? 1 : std::count(bytes.begin() + begin, bytes.begin() + next, '\n');
+    begin = next;
+  }
+}
+
+/// Document [begin, end) of a batch, with the next one starting at `next`.
+void DocumentSource::add(RawBatch& batch, size_t begin, size_t end, size_t next) {
+  if (num_documents_++ % options_.divisor != options_.remainder) return;
+  batch.documents.push_back({begin, end - begin, num_lines_ + 1, static_cast<int64_t>(next - begin)});
+}
+
+}  // namespace megatron

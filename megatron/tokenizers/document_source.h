@@ -1,0 +1,75 @@
+// Text files, cut into documents and read in batches.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megatron {
+
+/// What of a file is one document.
+enum class DocumentFormat {
+  kLines,       ///< each line, without its newline (JSON Lines)
+  kParagraphs,  ///< each run of lines that are not empty, with their newlines
+  kWholeFile    ///< the file
+};
+
+/// A part of each file, in fractions of its characters: code points [floor(begin * n), floor(end * n)).
+struct TextRange {
+  double begin = 0, end = 1;
+};
+
+/// Documents that follow each other in one file, as they stand there.
+struct RawBatch {
+  struct Document {
+    size_t offset, size;  ///< in `bytes`
+    int64_t line;         ///< of the file, counted from 1, where it starts
+    int64_t input_bytes;  ///< of the file that it takes up, separators included
+  };
+  std::string file;
+  std::string bytes;  ///< followed by kPaddingBytes bytes that may be read, as simdjson does
+  std::vector<Document> documents;
+
+  static constexpr size_t kPaddingBytes = 64;
+  std::string_view text_of(const Document& document) const {
+    return std::string_view(bytes).substr(document.offset, document.size);
+  }
+};
+
+/// Reads files one after the other; with kLines and kParagraphs it holds about a batch in memory, whatever their size.
+class DocumentSource {
+ public:
+  struct Options {
+    std::vector<std::string> files;
+    DocumentFormat format = DocumentFormat::kLines;
+    /// Only documents whose number, counted over all files, is `remainder` modulo `divisor`.
+    int64_t divisor = 1, remainder = 0;
+    TextRange range = {};             ///< kWholeFile only
+    size_t batch_bytes = 512 * 1024;  ///< read at once; a longer document makes a longer batch
+  };
+  explicit DocumentSource(Options options) : options_(std::move(options)) {}
+
+  /// The next batch, which has at least one document; nullopt at the end.
+  /// @throw IoError if a file cannot be read, NotSupported if it is compressed, DataError if a range is asked of text
+  ///        that is not UTF-8.
+  std::optional<RawBatch> next();
+
+ private:
+  void open_next_file();
+  std::string read_block();
+  size_t end_of_documents(std::string_view bytes, size_t searched) const;
+  void add_documents(RawBatch& batch);
+  void add(RawBatch& batch, size_t begin, size_t end, size_t next);
+
+  Options options_;
+  size_t num_opened_ = 0;
+  std::ifstream file_;
+  std::string rest_;  // of the block before: the start of a document
+  int64_t num_lines_ = 0;
+  int64_t num_documents_ = 0;
+};
+
+}  // namespace megatron

@@ -1,0 +1,113 @@
+#include "megatron/tokenizers/tokenizer_factory.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/byte_level_tokenizer.h"
+#include "megatron/tokenizers/char_tokenizer.h"
+#include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
+#include "megatron/tokenizers/null_tokenizer.h"
+
+namespace megatron {
+namespace {
+/// A flag and whether the command line has it.
+struct Flag {
+  std::string_view name;
+  bool given;
+};
+
+std::vector<Flag> flags_of(const TokenizerConfig& config) {
+  return {{"--vocab-file", !config.vocab_file.empty()},
+          {"--merge-file", !config.merge_file.empty()},
+          {"--tokenizer-model", !config.model.empty()},
+          {"--vocab-size", config.vocab_size.has_value()},
+          {"--tokenizer-special-tokens", !config.special_tokens.empty()},
+          {"--null-tokenizer-eod-id", config.null_eod.has_value()},
+          {"--null-tokenizer-pad-id", config.null_pad.has_value()}};
+}
+
+/// A type: the flags that it cannot do without, those that it may have, and how it is made.
+struct Type {
+  std::string_view name;
+  std::vector<std::string_view> needed, allowed;
+  std::unique_ptr<Tokenizer> (*make)(const TokenizerConfig&);
+};
+
+std::vector<Type> types() {
+  return {
+      {"GPT2BPETokenizer",
+       {"--vocab-file", "--merge-file"},
+       {"--vocab-size", "--tokenizer-special-tokens"},
+       [](const TokenizerConfig& c) -> std::unique_ptr<Tokenizer> {
+         return std::make_unique<Gpt2BpeTokenizer>(Gpt2BpeTokenizer::Options{
+             .vocab_file = c.vocab_file, .merge_file = c.merge_file, .special_tokens = c.special_tokens});
+       }},
+      {"NullTokenizer",
+       {"--vocab-size"},
+       {"--null-tokenizer-eod-id", "--null-tokenizer-pad-id"},
+       [](const TokenizerConfig& c) -> std::unique_ptr<Tokenizer> {
+         return std::make_unique<NullTokenizer>(NullTokenizer::Options{
+             .vocab_size = c.vocab_size.value(), .eod = c.null_eod, .pad = c.null_pad.value_or(-1)});
+       }},
+      {"ByteLevelTokenizer",
+       {},
+       {"--vocab-size"},
+       [](const TokenizerConfig&) -> std::unique_ptr<Tokenizer> { return std::make_unique<ByteLevelTokenizer>(); }},
+      {"CharTokenizer", {"--vocab-file"}, {"--vocab-size"}, [](const TokenizerConfig& c) -> std::unique_ptr<Tokenizer> {
+         return std::make_unique<CharTokenizer>(CharTokenizer::from_file(c.vocab_file));
+       }}};
+}
+
+constexpr std::array<std::string_view, 10> kTypesOfMegatron = {
+    "BertWordPieceLowerCase",  "BertWordPieceCase", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
+    "HuggingFaceTokenizer",    "Llama2Tokenizer",   "TikTokenizer",           "MultimodalTokenizer",
+    "NullMultimodalTokenizer", "SFTTokenizer"};
+
+[[noreturn]] void refuse_type(const std::string& type) {
+  const std::string known = fmt::format("{}", fmt::join(tokenizer_types(), ", "));
+  if (type.empty()) throw ConfigError(fmt::format("--tokenizer-type is missing. Choose one of: {}", known));
+  if (std::ranges::find(kTypesOfMegatron, type) != kTypesOfMegatron.end())
+    throw NotSupported(fmt::format("--tokenizer-type {} does not exist in this version. It has: {}", type, known));
+  throw ConfigError(fmt::format("--tokenizer-type {} is unknown. Choose one of: {}", type, known));
+}
+
+/// Throws one error that lists all flags which are missing or have no meaning for the type.
+void require_flags(const Type& type, const TokenizerConfig& config) {
+  const auto holds = [](const std::vector<std::string_view>& names, std::string_view name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  std::vector<std::string> mistakes;
+  for (const Flag& flag : flags_of(config)) {
+    if (holds(type.needed, flag.name)) {
+      if (!flag.given) mistakes.push_back(fmt::format("{} is missing", flag.name));
+    } else if (flag.given && !holds(type.allowed, flag.name)) {
+      mistakes.push_back(fmt::format("{} has no meaning for it", flag.name));
+    }
+  }
+  require<ConfigError>(mistakes.empty(), "--tokenizer-type {}: {}", type.name, fmt::join(mistakes, "; "));
+}
+}  // namespace
+
+std::vector<std::string> tokenizer_types() {
+  std::vector<std::string> names;
+  for (const Type& type : types()) names.emplace_back(type.name);
+  return names;
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {
+  const std::vector<Type> known = types();
+  const auto type = std::ranges::find(known, config.type, &Type::name);
+  if (type == known.end()) refuse_type(config.type);
+  require_flags(*type, config);
+  std::unique_ptr<Tokenizer> tokenizer = type->make(config);
+  require<ConfigError>(
+      !config.vocab_size || *config.vocab_size == tokenizer->vocab_size(),
+      "--vocab-size is {}, but the vocabulary of this {} has {} tokens. Leave the flag out or correct it",
+      config.vocab_size.value_or(0), type->name, tokenizer->vocab_size());
+  return tokenizer;
+}
+
+}  // namespace megatron

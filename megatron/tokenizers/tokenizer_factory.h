@@ -1,0 +1,27 @@
+// Tokenizers by name.
+#pragma once
+
+#include "megatron/tokenizers/tokenizer.h"
+
+namespace megatron {
+
+/// The tokenizer flags of a command line; an empty string is a flag that was not given.
+struct TokenizerConfig {
+  std::string type;                              ///< --tokenizer-type
+  std::string vocab_file = {};                   ///< --vocab-file
+  std::string merge_file = {};                   ///< --merge-file
+  std::string model = {};                        ///< --tokenizer-model
+  std::optional<int64_t> vocab_size = {};        ///< --vocab-size
+  std::vector<std::string> special_tokens = {};  ///< --tokenizer-special-tokens
+  std::optional<TokenId> null_eod = {};          ///< --null-tokenizer-eod-id
+  std::optional<TokenId> null_pad = {};          ///< --null-tokenizer-pad-id, default -1
+};
+
+/// Names of `--tokenizer-type` that `make_tokenizer` knows.
+std::vector<std::string> tokenizer_types();
+
+/// @throw ConfigError naming all flags that the type needs and lacks, or has no use for; NotSupported for a type of
+///        Megatron's that does not exist here; and what the constructor of the type throws.
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config);
+
+}  // namespace megatron
