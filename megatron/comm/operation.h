@@ -1,0 +1,79 @@
+// Words of the communication layer: kinds of operations, reductions, and how one operation is told from another.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/core/view.h"
+
+namespace megatron {
+
+enum class CommOp : uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kAllToAll,
+  kBroadcast,
+  kBarrier,
+  kSend,
+  kReceive
+};
+/// "all_reduce", "recv" ...: the names of ProcessGroup's functions.
+std::string_view name_of(CommOp op);
+
+/// kAverage is the sum divided by the number of ranks, and refused for integers. kMax and kMin give NaN where any rank
+/// has one.
+enum class ReduceOp : uint8_t { kSum, kMax, kMin, kAverage };
+std::string_view name_of(ReduceOp reduce);
+
+/// Lists of global ranks: the groups of one kind, each rank in at most one of them.
+using RankLists = std::vector<std::vector<int>>;
+
+/// Where in the program an operation comes from ("grad bucket 7"): a copy of at most 47 characters, without allocation.
+class Site {
+ public:
+  Site() = default;
+  explicit Site(std::string_view text) : length_(static_cast<uint8_t>(std::min(text.size(), text_.size()))) {
+    std::copy_n(text.begin(), length_, text_.begin());
+  }
+  std::string_view view() const { return {text_.data(), length_}; }
+
+ private:
+  std::array<char, 47> text_;
+  uint8_t length_ = 0;
+};
+
+/// One half of a message between two ranks of a group; made by send_to() and receive_from().
+struct PointToPoint {
+  CommOp op = CommOp::kSend;
+  ConstView input;  // of a send
+  View output;      // of a receive
+  int peer = 0;     // rank in the group
+  int tag = 0;
+};
+inline PointToPoint send_to(int peer, ConstView input, int tag) { return {CommOp::kSend, input, {}, peer, tag}; }
+inline PointToPoint receive_from(int peer, View output, int tag) { return {CommOp::kReceive, {}, output, peer, tag}; }
+
+class FlightRecorder;
+
+/// What the front tells a backend about an operation beside its operands.
+struct OperationInfo {
+  CommOp op = CommOp::kBarrier;
+  int64_t sequence = 0;  // among the collectives, or among the messages, that this rank issued on the group
+  Site site;
+  std::chrono::milliseconds timeout{0};
+  FlightRecorder* recorder = nullptr;  // the backend reports wait, start and end of `record`
+  int64_t record = 0;
+};
+
+/// `all_reduce #12 "grad bucket 7" of tp`, as all messages name an operation.
+std::string describe(CommOp op, int64_t sequence, std::string_view site, std::string_view group);
+/// "rank 3", "ranks 0, 1, 2".
+std::string describe_ranks(const std::vector<int>& ranks);
+
+}  // namespace megatron

@@ -1,0 +1,103 @@
+// One operation on which ranks as threads meet: what each of them brought, and how far the work is.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatron/comm/operation.h"
+
+namespace megatron {
+
+/// What all members of a meeting must agree on.
+struct MeetingKey {
+  CommOp op = CommOp::kBarrier;
+  DType dtype = DType::kUInt8;
+  /// all_reduce, broadcast, message: of the buffer; reduce_scatter, all_gather: of one section; all_to_all: 0.
+  int64_t num_elements = 0;
+  ReduceOp reduce = ReduceOp::kSum;
+  int root = 0;  // of a broadcast; of a message: its tag
+  bool operator==(const MeetingKey&) const = default;
+  int64_t bytes() const { return num_elements * size_of(dtype); }
+  /// "all_reduce(float32, 16 elements, sum)"
+  std::string to_string() const;
+};
+
+/// What one member brings. Buffers stay readable and writable until the meeting is done or the member was let go.
+struct MeetingMember {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::vector<int64_t> send_counts, receive_counts;  // all_to_all: elements
+  Site site;
+  int64_t sequence = 0;
+  CommOp op = CommOp::kBarrier;  // the member's own name for it: send or recv
+  bool has_entered = false;
+  bool is_waiting = false;
+};
+
+/// Not thread-safe but for run_pieces(): the group's mutex guards the rest. The work is cut into pieces that any thread
+/// may claim; the cut does not show in the result, for a piece forms its elements in rank order (reduce_in_rank_order).
+/// In a message member 0 sends and member 1 receives.
+class Meeting {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  /// @param ranks global ranks of the members
+  Meeting(const MeetingKey& key, std::vector<int> ranks)
+      : key_(key), ranks_(std::move(ranks)), members_(ranks_.size()) {}
+
+  const MeetingKey& key() const { return key_; }
+  MeetingMember& member(size_t index) { return members_[index]; }
+  int rank(size_t index) const { return ranks_[index]; }
+  /// A member that has entered. There is always one.
+  size_t first_entered() const;
+  /// Global ranks of those that have not entered, and of those that sleep until the meeting is done.
+  std::vector<int> missing_ranks() const;
+  std::vector<int> waiting_ranks() const;
+
+  /// Takes a member in. The last one makes the meeting ready.
+  void enter(size_t index, MeetingMember member);
+  bool is_ready() const { return is_ready_; }
+  /// What members disagree on although their keys agree; empty if nothing. For a ready meeting.
+  std::string find_disagreement() const;
+
+  bool has_unclaimed_pieces() const { return next_piece_.load(std::memory_order_relaxed) < pieces_.size(); }
+  size_t num_pieces() const { return pieces_.size(); }
+  /// Claims and runs pieces until none is left or `stop` is set; any number of threads at once. @return pieces run.
+  size_t run_pieces(const std::atomic<bool>& stop);
+  void begin_run() { ++num_running_; }
+  /// @return whether the meeting is done now.
+  bool end_run(size_t num_pieces);
+  bool is_running() const { return num_running_ > 0; }
+  bool is_done() const { return is_done_; }
+  Time started() const { return started_; }
+  Time ended() const { return ended_; }
+
+ private:
+  static constexpr size_t kAll = SIZE_MAX;
+  /// bytes of the inputs of `source` reduced or copied to the outputs of `destination`.
+  struct Piece {
+    size_t source, destination;
+    int64_t input_offset, output_offset, bytes;
+  };
+  void plan();
+  void plan_all_to_all();
+  void add(Piece whole);
+  void run(const Piece& piece) const;
+
+  const MeetingKey key_;
+  const std::vector<int> ranks_;
+  std::vector<MeetingMember> members_;
+  size_t num_entered_ = 0;
+  bool is_ready_ = false, is_done_ = false;
+  std::vector<Piece> pieces_;
+  std::atomic<size_t> next_piece_{0};
+  size_t num_pieces_done_ = 0;
+  int num_running_ = 0;
+  Time started_, ended_;
+};
+
+}  // namespace megatron

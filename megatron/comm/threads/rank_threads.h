@@ -1,0 +1,30 @@
+// Starts the ranks of a ThreadWorld and deals with their errors.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "megatron/base/error.h"
+#include "megatron/comm/threads/thread_world.h"
+
+namespace megatron {
+
+/// A rank threw; the text begins with the rank. `cause` is its exception.
+class RankFailure : public Error {
+ public:
+  RankFailure(int failed_rank, std::exception_ptr exception, const std::string& text)
+      : Error(text), rank(failed_rank), cause(std::move(exception)) {}
+  int rank;
+  std::exception_ptr cause;
+};
+
+/// Kernel threads of each of `num_ranks` ranks that share this machine: max(1, cores / num_ranks).
+int threads_per_rank(int num_ranks);
+
+/// Runs `function` once for each rank, each in a thread of its own with threads_per_rank() OpenMP threads, and returns
+/// when all have ended. When a rank throws, the others are aborted: none hangs in an operation.
+/// @throw RankFailure for the first exception; one that is no CommError comes before those, which are consequences.
+void run_rank_threads(ThreadWorld& ranks, const std::function<void(World&)>& function);
+
+}  // namespace megatron

@@ -1,0 +1,210 @@
+#include "megatron/comm/threads/thread_group.h"
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+#include "megatron/comm/flight_recorder.h"
+#include "megatron/comm/threads/thread_hub.h"
+
+namespace megatron {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A timeout beyond this means "never", and its sum with the time of day would overflow.
+constexpr std::chrono::hours kLongestTimeout{24 * 365};
+
+bool is_message(const Meeting& meeting) { return meeting.key().op == CommOp::kSend; }
+
+}  // namespace
+
+MeetingPtr ThreadGroup::enter(int rank, const MeetingKey& key, MeetingMember visit) {
+  Lock lock(mutex_);
+  throw_if_failed();
+  const auto position = static_cast<size_t>(visit.sequence - first_sequence_);
+  if (position == collectives_.size()) collectives_.push_back(std::make_shared<Meeting>(key, ranks_));
+  MeetingPtr meeting = collectives_[position];
+  join(std::move(lock), meeting, static_cast<size_t>(rank), key, std::move(visit));
+  return meeting;
+}
+
+MeetingPtr ThreadGroup::enter(const Channel& channel, const MeetingKey& key, MeetingMember visit) {
+  Lock lock(mutex_);
+  throw_if_failed();
+  const size_t index = visit.op == CommOp::kSend ? 0 : 1;
+  auto& queue = messages_[channel];
+  MeetingPtr meeting;
+  if (!queue.empty() && !queue.front()->member(index).has_entered) {
+    meeting = queue.front();
+    queue.pop_front();
+  } else {
+    const auto global = [&](int rank) { return ranks_[static_cast<size_t>(rank)]; };
+    meeting = std::make_shared<Meeting>(key, std::vector{global(channel.sender), global(channel.receiver)});
+    queue.push_back(meeting);
+  }
+  join(std::move(lock), meeting, index, key, std::move(visit));
+  return meeting;
+}
+
+void ThreadGroup::join(Lock lock, const MeetingPtr& meeting, size_t index, const MeetingKey& key, MeetingMember visit) {
+  if (key != meeting->key()) {
+    const size_t first = meeting->first_entered();
+    meeting->member(index) = std::move(visit);
+    fail(
+        std::move(lock),
+        fmt::format("[{}] ranks disagree: rank {} called {} as {}, rank {} called {} as {}. All ranks of a group issue "
+                    "the same operations, of the same sizes, in the same order.",
+                    name_, meeting->rank(first), meeting->key().to_string(), describe(*meeting, first),
+                    meeting->rank(index), key.to_string(), describe(*meeting, index)));
+  }
+  meeting->enter(index, std::move(visit));
+  if (!meeting->is_ready()) {
+    const std::string lost = find_lost(*meeting);
+    if (!lost.empty()) fail(std::move(lock), lost);
+    return;
+  }
+  const std::string disagreement = meeting->find_disagreement();
+  if (!disagreement.empty())
+    fail(std::move(lock),
+         fmt::format("[{}] ranks disagree in {}: {}.", name_, describe(*meeting, index), disagreement));
+  if (meeting->num_pieces() == 1 && find_runnable(meeting) == meeting)
+    return run(meeting, lock);  // the others wake up once, to find it done
+  remove_done_collectives();
+  lock.unlock();
+  changed_.notify_all();
+}
+
+void ThreadGroup::wait(const MeetingPtr& meeting, size_t index, const OperationInfo& info) {
+  const auto deadline = Clock::now() + std::min<Clock::duration>(info.timeout, kLongestTimeout);
+  Lock lock(mutex_);
+  bool& is_waiting = meeting->member(index).is_waiting;
+  while (!meeting->is_done()) {
+    if (has_failed_) {
+      is_waiting = false;
+      changed_.wait(lock, [&] { return !meeting->is_running(); });
+      throw_if_failed();
+    }
+    if (const MeetingPtr next = find_runnable(meeting)) {
+      run(next, lock);
+      continue;
+    }
+    if (!std::exchange(is_waiting, true)) info.recorder->waited(info.record, Clock::now());
+    if (meeting->is_ready()) {  // others run the last pieces
+      changed_.wait(lock);
+    } else if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && !meeting->is_ready() && !has_failed_) {
+      const BlockedOperation blocked{describe(*meeting, index), meeting->waiting_ranks(), meeting->missing_ranks()};
+      lock.unlock();
+      hub_.time_out(blocked, info.timeout);
+      lock.lock();
+    }
+  }
+  is_waiting = false;
+}
+
+void ThreadGroup::abandon(const MeetingPtr& meeting, size_t index, const OperationInfo& info) noexcept {
+  try {
+    Lock lock(mutex_);
+    if (!meeting->is_ready() && !has_failed_)
+      fail(std::move(lock), fmt::format("rank {} dropped {} before {} had entered it", meeting->rank(index),
+                                        describe(*meeting, index), describe_ranks(meeting->missing_ranks())));
+  } catch (const CommError&) {
+  }
+  try {
+    wait(meeting, index, info);
+  } catch (const CommError&) {
+  }
+}
+
+/// Collectives run one after the other: a later one may read what an earlier one writes. If `wanted` is ready, all
+/// before it are, because each rank entered them before.
+MeetingPtr ThreadGroup::find_runnable(const MeetingPtr& wanted) const {
+  const MeetingPtr& next = is_message(*wanted) ? wanted : collectives_.front();
+  return next->is_ready() && next->has_unclaimed_pieces() ? next : nullptr;
+}
+
+void ThreadGroup::run(const MeetingPtr& meeting, Lock& lock) {
+  meeting->begin_run();
+  lock.unlock();
+  const size_t num_run = meeting->run_pieces(has_failed_);
+  lock.lock();
+  const bool is_done = meeting->end_run(num_run);
+  remove_done_collectives();
+  if (!is_done && !has_failed_) return;
+  lock.unlock();  // so that those who wake up find the mutex free
+  changed_.notify_all();
+  lock.lock();
+}
+
+void ThreadGroup::remove_done_collectives() {
+  while (!collectives_.empty() && collectives_.front()->is_done()) {
+    collectives_.pop_front();
+    ++first_sequence_;
+  }
+}
+
+void ThreadGroup::throw_if_failed() const {
+  if (has_failed_) throw CommError(failure_);
+}
+
+void ThreadGroup::fail(Lock lock, const std::string& text) {
+  lock.unlock();
+  hub_.fail(text);
+  lock.lock();
+  throw CommError(failure_);
+}
+
+void ThreadGroup::abort(std::string_view reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!has_failed_) failure_ = reason;
+    has_failed_ = true;
+  }
+  changed_.notify_all();
+}
+
+void ThreadGroup::leave(int global_rank) {
+  std::string problem;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::find(ranks_.begin(), ranks_.end(), global_rank) == ranks_.end()) return;
+    lost_.insert(global_rank);
+    for_each_open_meeting([&](Meeting& meeting) {
+      if (problem.empty()) problem = find_lost(meeting);
+    });
+  }
+  if (!problem.empty()) hub_.fail(problem);
+}
+
+std::vector<BlockedOperation> ThreadGroup::blocked_operations() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<BlockedOperation> blocked;
+  for_each_open_meeting([&](Meeting& meeting) {
+    auto waiting = meeting.waiting_ranks();
+    if (!waiting.empty())
+      blocked.push_back({describe(meeting, meeting.first_entered()), std::move(waiting), meeting.missing_ranks()});
+  });
+  return blocked;
+}
+
+template <class Function>
+void ThreadGroup::for_each_open_meeting(Function&& function) const {
+  for (const MeetingPtr& meeting : collectives_)
+    if (!meeting->is_ready()) function(*meeting);
+  for (const auto& [channel, queue] : messages_)
+    for (const MeetingPtr& meeting : queue) function(*meeting);
+}
+
+std::string ThreadGroup::find_lost(Meeting& meeting) const {
+  for (int rank : meeting.missing_ranks())
+    if (lost_.contains(rank))
+      return fmt::format("{} cannot complete: rank {} has left without entering it",
+                         describe(meeting, meeting.first_entered()), rank);
+  return {};
+}
+
+std::string ThreadGroup::describe(Meeting& meeting, size_t index) const {
+  const MeetingMember& member = meeting.member(index);
+  return megatron::describe(member.op, member.sequence, member.site.view(), name_);
+}
+
+}  // namespace megatron

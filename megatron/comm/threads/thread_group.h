@@ -1,0 +1,92 @@
+// A process group whose members are threads of one process: the part that they share.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "megatron/comm/threads/meeting.h"
+
+namespace megatron {
+
+class ThreadHub;
+using MeetingPtr = std::shared_ptr<Meeting>;
+
+/// An operation that ranks sleep in because others have not entered it. Global ranks.
+struct BlockedOperation {
+  std::string text;
+  std::vector<int> waiting, missing;
+};
+
+/// Members meet once for each operation: collectives by their number, messages by their order in the channel. A meeting
+/// that all have entered needs nobody in particular: whoever waits claims pieces of it, so an operation ends although
+/// some members are busy elsewhere. Ranks that wait sleep; none spins. Thread-safe.
+class ThreadGroup {
+ public:
+  /// Between two group ranks. Messages of a channel keep their order.
+  struct Channel {
+    int sender = 0, receiver = 0, tag = 0;
+    auto operator<=>(const Channel&) const = default;
+  };
+
+  ThreadGroup(ThreadHub& hub, std::string_view name, std::vector<int> ranks)
+      : hub_(hub), name_(name), ranks_(std::move(ranks)) {}
+
+  /// Group rank `rank` takes part in collective number `visit.sequence`.
+  /// @throw CommError if the group has failed, a member is lost, or the ranks disagree.
+  MeetingPtr enter(int rank, const MeetingKey& key, MeetingMember visit);
+  /// The sender or the receiver, as visit.op says, takes part in the next message of the channel. @throw as above
+  MeetingPtr enter(const Channel& channel, const MeetingKey& key, MeetingMember visit);
+
+  /// Returns when the meeting is done; helps to do it. `index` is the caller's member of the meeting.
+  /// @throw CommError if it failed, once nobody touches the member's buffers any more.
+  void wait(const MeetingPtr& meeting, size_t index, const OperationInfo& info);
+  /// For a member that will not wait: completes a meeting that all have entered; fails the world otherwise. Returns
+  /// when nobody touches the member's buffers any more.
+  void abandon(const MeetingPtr& meeting, size_t index, const OperationInfo& info) noexcept;
+
+  /// The first reason stays.
+  void abort(std::string_view reason);
+  /// This global rank will enter nothing any more.
+  void leave(int global_rank);
+  std::vector<BlockedOperation> blocked_operations() const;
+  const std::string& name() const { return name_; }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  /// Unlocks. Members of the meeting agree so far, or the world fails.
+  void join(Lock lock, const MeetingPtr& meeting, size_t index, const MeetingKey& key, MeetingMember visit);
+  MeetingPtr find_runnable(const MeetingPtr& wanted) const;
+  void run(const MeetingPtr& meeting, Lock& lock);
+  void remove_done_collectives();
+  void throw_if_failed() const;
+  [[noreturn]] void fail(Lock lock, const std::string& text);
+  std::string find_lost(Meeting& meeting) const;
+  std::string describe(Meeting& meeting, size_t index) const;
+  template <class Function>
+  void for_each_open_meeting(Function&& function) const;
+
+  ThreadHub& hub_;
+  const std::string name_;
+  const std::vector<int> ranks_;  // global
+
+  mutable std::mutex mutex_;            // guards all below and the meetings; the hub is never called with it held
+  std::condition_variable changed_;     // a meeting became ready or done, or the group failed
+  std::deque<MeetingPtr> collectives_;  // from number first_sequence_ on, not done at the front
+  int64_t first_sequence_ = 0;
+  std::map<Channel, std::deque<MeetingPtr>> messages_;  // entered by one side, by the same one in each queue
+  std::set<int> lost_;                                  // global ranks
+  std::string failure_;
+  std::atomic<bool> has_failed_{false};  // read while pieces run; else as failure_
+};
+
+}  // namespace megatron

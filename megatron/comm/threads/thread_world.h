@@ -1,0 +1,40 @@
+// Ranks as threads of one process.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string_view>
+
+#include "megatron/comm/world.h"
+
+namespace megatron {
+
+class ThreadHub;
+
+/// The meeting place of `size` ranks, each a thread of this process: the embedded backend for one machine and for
+/// tests. Outlives every World that join() gave. Example (rank_threads.h starts the threads and deals with their
+/// errors):
+///   ThreadWorld ranks(2, std::chrono::minutes(10));
+///   // in thread r:
+///   auto world = ranks.join(r);
+///   ProcessGroup tp = *world->split("tp", {{0, 1}});
+///   tp.all_reduce(view, ReduceOp::kSum, {.site = "example"}).wait();
+class ThreadWorld {
+ public:
+  ThreadWorld(int size, std::chrono::milliseconds timeout);
+  ~ThreadWorld();
+
+  int size() const { return size_; }
+  /// Called once for each rank, by its thread. When the result goes, the rank has left: operations that it has not
+  /// entered fail on the others. @throw ConfigError if the rank is not in the world or has joined before
+  std::unique_ptr<World> join(int rank);
+  /// Aborts every group of every rank. Any thread, any time.
+  void abort(std::string_view reason);
+
+ private:
+  int size_;
+  std::chrono::milliseconds timeout_;
+  std::unique_ptr<ThreadHub> hub_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,56 @@
+// All ranks of a job as one of them sees them: the maker and owner of its process groups.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "megatron/comm/flight_recorder.h"
+#include "megatron/comm/process_group.h"
+#include "megatron/comm/process_group_backend.h"
+
+namespace megatron {
+
+/// One per rank, made by a backend (ThreadWorld::join). Outlives the groups it made, and their Work.
+class World {
+ public:
+  virtual ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  /// The group among `groups` that this rank belongs to; nothing if it is in none. Members are numbered as listed.
+  /// All ranks of the world call split() with the same arguments in the same order, members or not.
+  /// @param name for messages and records: "tp".
+  /// @throw ConfigError if a rank is not in the world or is listed twice; CommError if ranks disagree.
+  std::optional<ProcessGroup> split(std::string_view name, const RankLists& groups);
+
+  /// Longest wait for another rank, of all groups made so far and later.
+  void set_timeout(std::chrono::milliseconds timeout);
+  FlightRecorder& recorder() { return recorder_; }
+  const FlightRecorder& recorder() const { return recorder_; }
+
+  /// Aborts every group of every rank. Any thread, any time.
+  virtual void abort(std::string_view reason) = 0;
+
+  /// A rank keeps this many records.
+  static constexpr int64_t kRecorderCapacity = 2048;
+
+ protected:
+  World(int rank, int size, std::chrono::milliseconds timeout);
+
+ private:
+  /// `index`: own group in `groups`, -1 if in none (null then). May return null for a group of one on the host.
+  virtual std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups, int index) = 0;
+
+  int rank_, size_;
+  std::chrono::milliseconds timeout_;
+  FlightRecorder recorder_{kRecorderCapacity};
+  std::vector<std::unique_ptr<ProcessGroupState>> groups_;
+};
+
+}  // namespace megatron
