@@ -23,7 +23,7 @@ std::string ByteLevelTokenizer::decode(std::span<const TokenId> ids) const {
   return text;
 }
 
-std::vector<IdentityField> ByteLevelTokenizer::identity() const {
+TokenizerIdentity ByteLevelTokenizer::identity() const {
   return {{"class", "ByteLevelTokenizer"}, {"tokenizer_path", std::nullopt}};
 }
 

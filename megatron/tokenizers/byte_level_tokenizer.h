@@ -15,7 +15,7 @@ class ByteLevelTokenizer final : public Tokenizer {
   std::string decode(std::span<const TokenId> ids) const override;
   int64_t vocab_size() const override { return kEndOfDocument + 1; }
   std::optional<TokenId> eod() const override { return kEndOfDocument; }
-  std::vector<IdentityField> identity() const override;
+  TokenizerIdentity identity() const override;
 };
 
 }  // namespace megatron

@@ -91,7 +91,7 @@ std::string CharTokenizer::decode(std::span<const TokenId> ids) const {
   return text;
 }
 
-std::vector<IdentityField> CharTokenizer::identity() const {
+TokenizerIdentity CharTokenizer::identity() const {
   return {{"class", "CharTokenizer"},
           {"tokenizer_path", std::nullopt},
           {"characters", fmt::format("{}", fmt::join(characters_, ""))}};

@@ -25,7 +25,7 @@ class CharTokenizer final : public Tokenizer {
   int64_t vocab_size() const override { return static_cast<int64_t>(characters_.size()); }
   std::optional<TokenId> eod() const override { return std::nullopt; }
   /// The characters are part of it, so that another vocabulary in the same file is another tokenizer.
-  std::vector<IdentityField> identity() const override;
+  TokenizerIdentity identity() const override;
 
   /// @throw DataError naming the character if the vocabulary has it not.
   TokenId id_of(char32_t code_point) const;

@@ -4,6 +4,7 @@
 #include <deque>
 #include <future>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 
 #include "megatron/base/error.h"
@@ -15,18 +16,13 @@ class Workers {
  public:
   Workers(const Tokenizer& tokenizer, const DocumentEncoding& encoding, int64_t num_workers) {
     for (int64_t i = 0; i < num_workers; ++i)
-      threads_.emplace_back(
-          [this, encoder = std::make_unique<DocumentEncoder>(tokenizer, encoding)] { run(*encoder); });
+      threads_.emplace_back([this, encoder = std::make_unique<DocumentEncoder>(tokenizer, encoding)](
+                                std::stop_token stop) { run(stop, *encoder); });
   }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
   ~Workers() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    for (std::jthread& thread : threads_) thread.request_stop();
   }
 
   std::future<EncodedBatch> submit(RawBatch batch) {
@@ -43,13 +39,13 @@ class Workers {
  private:
   using Task = std::packaged_task<EncodedBatch(DocumentEncoder&)>;
 
-  void run(DocumentEncoder& encoder) {
+  void run(const std::stop_token& stop, DocumentEncoder& encoder) {
     while (true) {
       Task task;
       {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
-        if (stopping_) return;
+        changed_.wait(lock, stop, [&] { return !tasks_.empty(); });
+        if (stop.stop_requested()) return;
         task = std::move(tasks_.front());
         tasks_.pop_front();
       }
@@ -58,10 +54,9 @@ class Workers {
   }
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::deque<Task> tasks_;
-  bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;
 };
 }  // namespace
 

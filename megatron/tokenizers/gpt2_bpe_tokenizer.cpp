@@ -117,7 +117,7 @@ std::string Gpt2BpeTokenizer::decode(std::span<const TokenId> ids) const {
   return replace_invalid_utf8(bytes);
 }
 
-std::vector<IdentityField> Gpt2BpeTokenizer::identity() const {
+TokenizerIdentity Gpt2BpeTokenizer::identity() const {
   return {{"class", "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"},
           {"tokenizer_path", "GPT2BPETokenizer"},
           {"additional_special_tokens", python_list(options_.special_tokens)},

@@ -31,7 +31,7 @@ class Gpt2BpeTokenizer final : public Tokenizer {
   std::string decode(std::span<const TokenId> ids) const override;
   int64_t vocab_size() const override { return static_cast<int64_t>(bytes_.size()); }
   std::optional<TokenId> eod() const override { return eod_; }
-  std::vector<IdentityField> identity() const override;
+  TokenizerIdentity identity() const override;
 
  private:
   friend class Gpt2BpeEncoder;

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <limits>
+#include <utility>
 
 #include "megatron/base/error.h"
 
@@ -53,6 +54,8 @@ NullTokenizer::NullTokenizer(const Options& options) : options_(options) {
   require<ConfigError>(!options.eod || (*options.eod >= 0 && *options.eod < options.vocab_size),
                        "NullTokenizer: --null-tokenizer-eod-id {} is outside of the vocabulary of {} tokens",
                        options.eod.value_or(0), options.vocab_size);
+  require<ConfigError>(std::in_range<TokenId>(options.pad),
+                       "NullTokenizer: --null-tokenizer-pad-id {} has more than 32 bits", options.pad);
 }
 
 std::unique_ptr<TextEncoder> NullTokenizer::make_encoder() const {
@@ -65,13 +68,13 @@ std::string NullTokenizer::decode(std::span<const TokenId> ids) const {
 }
 
 std::optional<TokenId> NullTokenizer::eod() const {
-  return options_.eod.value_or(static_cast<TokenId>(options_.vocab_size - 1));
+  return static_cast<TokenId>(options_.eod.value_or(options_.vocab_size - 1));
 }
 
-std::vector<IdentityField> NullTokenizer::identity() const {
-  std::vector<IdentityField> fields = {{"class", "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"},
-                                       {"tokenizer_path", std::nullopt},
-                                       {"vocab_size", std::to_string(options_.vocab_size)}};
+TokenizerIdentity NullTokenizer::identity() const {
+  TokenizerIdentity fields = {{"class", "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"},
+                              {"tokenizer_path", std::nullopt},
+                              {"vocab_size", std::to_string(options_.vocab_size)}};
   if (options_.eod) fields.push_back({"eod_id", std::to_string(*options_.eod)});
   fields.push_back({"pad_id", std::to_string(options_.pad)});
   return fields;

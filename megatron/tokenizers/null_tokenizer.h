@@ -12,18 +12,19 @@ class NullTokenizer final : public Tokenizer {
  public:
   struct Options {
     int64_t vocab_size;
-    std::optional<TokenId> eod;  ///< default: vocab_size - 1
-    TokenId pad = -1;
+    std::optional<int64_t> eod = {};  ///< default: vocab_size - 1
+    int64_t pad = -1;
   };
-  /// @throw ConfigError if vocab_size is not in [1, 2^31) or eod is outside of the vocabulary.
+  /// @throw ConfigError if vocab_size is not in [1, 2^31) eod is outside of the vocabulary or pad
+  ///        has more than 32 bits.
   explicit NullTokenizer(const Options& options);
 
   std::unique_ptr<TextEncoder> make_encoder() const override;
   std::string decode(std::span<const TokenId> ids) const override;
   int64_t vocab_size() const override { return options_.vocab_size; }
   std::optional<TokenId> eod() const override;
-  std::optional<TokenId> pad() const override { return options_.pad; }
-  std::vector<IdentityField> identity() const override;
+  std::optional<TokenId> pad() const override { return static_cast<TokenId>(options_.pad); }
+  TokenizerIdentity identity() const override;
 
  private:
   Options options_;

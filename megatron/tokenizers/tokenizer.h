@@ -7,18 +7,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace megatron {
 
 using TokenId = int32_t;
 
-/// One entry of what tells a tokenizer from any other; nullopt stands for Python's None.
-struct IdentityField {
-  std::string name;
-  std::optional<std::string> value;
-  bool operator==(const IdentityField&) const = default;
-};
+/// What tells a tokenizer from any other: names and values in a fixed order; nullopt stands for Python's None.
+using TokenizerIdentity = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
 /// Encodes texts for one thread: owns the scratch memory and the caches that make a long run quick.
 /// Refers to its tokenizer, which must outlive it.
@@ -54,9 +51,9 @@ class Tokenizer {
   /// The id that fills up short rows, if the vocabulary has one. May lie outside of the vocabulary (NullTokenizer: -1).
   virtual std::optional<TokenId> pad() const { return std::nullopt; }
 
-  /// What the names of dataset caches are hashed from, in this order. Equal to Megatron 0.20's `unique_identifiers`
-  /// where the type is Megatron's, so that its caches are found.
-  virtual std::vector<IdentityField> identity() const = 0;
+  /// What the names of dataset caches are hashed from. Equal to Megatron 0.20's `unique_identifiers` where the type is
+  /// Megatron's, so that its caches are found.
+  virtual TokenizerIdentity identity() const = 0;
 
  protected:
   /// @throw DataError naming the id unless it is in [0, vocab_size).

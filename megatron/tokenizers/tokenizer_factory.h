@@ -13,8 +13,8 @@ struct TokenizerConfig {
   std::string model = {};                        ///< --tokenizer-model
   std::optional<int64_t> vocab_size = {};        ///< --vocab-size
   std::vector<std::string> special_tokens = {};  ///< --tokenizer-special-tokens
-  std::optional<TokenId> null_eod = {};          ///< --null-tokenizer-eod-id
-  std::optional<TokenId> null_pad = {};          ///< --null-tokenizer-pad-id, default -1
+  std::optional<int64_t> null_eod = {};          ///< --null-tokenizer-eod-id
+  std::optional<int64_t> null_pad = {};          ///< --null-tokenizer-pad-id, default -1
 };
 
 /// Names of `--tokenizer-type` that `make_tokenizer` knows.

@@ -85,18 +85,17 @@ TEST(Gpt2BpeTokenizer, ThreadsMayShareIt) {
 TEST(Gpt2BpeTokenizer, IdentityIsMegatrons) {
   Gpt2BpeTokenizer::Options options = kFiles;
   options.special_tokens = {"<a>", "<b>"};
-  const std::vector<IdentityField> expected = {
-      {"class", "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"},
-      {"tokenizer_path", "GPT2BPETokenizer"},
-      {"additional_special_tokens", "['<a>', '<b>']"},
-      {"vocab_file", options.vocab_file},
-      {"merges_file", options.merge_file},
-      {"use_fast", "True"},
-      {"trust_remote_code", "False"},
-      {"include_special_tokens", "True"},
-      {"use_gigatoken", "False"}};
+  const TokenizerIdentity expected = {{"class", "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"},
+                                      {"tokenizer_path", "GPT2BPETokenizer"},
+                                      {"additional_special_tokens", "['<a>', '<b>']"},
+                                      {"vocab_file", options.vocab_file},
+                                      {"merges_file", options.merge_file},
+                                      {"use_fast", "True"},
+                                      {"trust_remote_code", "False"},
+                                      {"include_special_tokens", "True"},
+                                      {"use_gigatoken", "False"}};
   EXPECT_EQ(Gpt2BpeTokenizer(options).identity(), expected);
-  EXPECT_EQ(Gpt2BpeTokenizer(kFiles).identity()[2].value, "[]");
+  EXPECT_EQ(Gpt2BpeTokenizer(kFiles).identity()[2].second, "[]");
 }
 
 TEST(Gpt2BpeTokenizer, DamagedFilesAreNamedWithThePlace) {

@@ -50,7 +50,7 @@ TEST(CharTokenizer, HasOneIdPerCharacterInTheOrderOfTheVocabulary) {
   EXPECT_EQ(tokenizer.decode(Ids{3, 1, 2, 0}), "ab\xC3\xA9\n");
   EXPECT_EQ(tokenizer.vocab_size(), 4);
   EXPECT_EQ(tokenizer.eod(), std::nullopt);
-  EXPECT_EQ(tokenizer.identity()[2].value,
+  EXPECT_EQ(tokenizer.identity()[2].second,
             "\nb\xC3\xA9"
             "a");
 }
@@ -93,7 +93,7 @@ TEST(CharTokenizer, BadVocabulariesAndTextsAreRefused) {
 
 // Values of Megatron 0.20's NullTokenizer.
 TEST(NullTokenizer, NumbersAreTheIds) {
-  const NullTokenizer tokenizer({.vocab_size = 131072, .eod = std::nullopt});
+  const NullTokenizer tokenizer({.vocab_size = 131072});
   EXPECT_EQ(tokenizer.encode("11 325 97"), (Ids{11, 325, 97}));
   EXPECT_EQ(tokenizer.encode("7\n"), (Ids{7}));
   EXPECT_EQ(tokenizer.decode(Ids{11, 325, 97}), "11 325 97");
@@ -105,21 +105,21 @@ TEST(NullTokenizer, NumbersAreTheIds) {
   EXPECT_EQ(other.pad(), 3);
   const std::string name = "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText";
   EXPECT_EQ(tokenizer.identity(),
-            (std::vector<IdentityField>{
+            (TokenizerIdentity{
                 {"class", name}, {"tokenizer_path", std::nullopt}, {"vocab_size", "131072"}, {"pad_id", "-1"}}));
   EXPECT_EQ(
       other.identity(),
-      (std::vector<IdentityField>{
+      (TokenizerIdentity{
           {"class", name}, {"tokenizer_path", std::nullopt}, {"vocab_size", "100"}, {"eod_id", "5"}, {"pad_id", "3"}}));
 }
 
 TEST(NullTokenizer, WhatIsNoIdIsRefused) {
-  const NullTokenizer tokenizer({.vocab_size = 100, .eod = std::nullopt});
+  const NullTokenizer tokenizer({.vocab_size = 100});
   for (const char* text : {"", " ", "1  2", "x", "1\n2", "1.5", "0x1", "99999999999999999999"})
     EXPECT_THAT(error_of<DataError>([&] { tokenizer.encode(text); }), HasSubstr("is not an integer")) << text;
   for (const char* text : {"100", "-1"})
     EXPECT_THAT(error_of<DataError>([&] { tokenizer.encode(text); }), HasSubstr("outside of the vocabulary")) << text;
-  EXPECT_THROW(NullTokenizer({.vocab_size = 0, .eod = std::nullopt}), ConfigError);
+  EXPECT_THROW(NullTokenizer({.vocab_size = 0}), ConfigError);
   EXPECT_THROW(NullTokenizer({.vocab_size = 10, .eod = 10}), ConfigError);
 }
 

@@ -1,0 +1,172 @@
+#include "megatron/tokenizers/corpus_encoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/byte_level_tokenizer.h"
+#include "megatron/tokenizers/char_tokenizer.h"
+#include "megatron/tokenizers/null_tokenizer.h"
+
+namespace megatron {
+namespace {
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string written(const std::string& name, const std::string& content) {
+  const std::string path = ::testing::TempDir() + "/corpus_encoder_" + name;
+  std::ofstream(path, std::ios::binary) << content;
+  return path;
+}
+
+/// All documents of a source as text, each with its line number before it.
+std::vector<std::string> documents_of(const DocumentSource::Options& options) {
+  DocumentSource source(options);
+  std::vector<std::string> documents;
+  while (const auto batch = source.next())
+    for (const auto& document : batch->documents)
+      documents.push_back(std::to_string(document.line) + ":" + std::string(batch->text_of(document)));
+  return documents;
+}
+
+TEST(DocumentSource, LinesParagraphsAndFilesAreDocumentsWhateverTheBatchSize) {
+  const std::string path = written("text.txt", "one\ntwo\n\n\n\nthree\n\nfour\nfive");
+  const std::string second = written("second.txt", "\n\nsix\n\n");
+  for (const size_t batch_bytes : {1, 2, 3, 7, 1000}) {
+    DocumentSource::Options options{.files = {path, second}, .batch_bytes = batch_bytes};
+    EXPECT_THAT(documents_of(options), ElementsAre("1:one", "2:two", "3:", "4:", "5:", "6:three", "7:", "8:four",
+                                                   "9:five", "1:", "2:", "3:six", "4:"));
+    options.format = DocumentFormat::kParagraphs;
+    EXPECT_THAT(documents_of(options), ElementsAre("1:one\ntwo\n", "6:three\n", "8:four\nfive", "3:six\n"));
+    options.format = DocumentFormat::kWholeFile;
+    EXPECT_THAT(documents_of(options), ElementsAre("1:one\ntwo\n\n\n\nthree\n\nfour\nfive", "1:\n\nsix\n\n"));
+  }
+}
+
+TEST(DocumentSource, EveryNthDocumentIsCountedOverAllFiles) {
+  const std::string first = written("first.txt", "0\n1\n2\n"), second = written("second.txt", "3\n4\n5");
+  DocumentSource::Options options{.files = {first, second}, .divisor = 2, .remainder = 0, .batch_bytes = 3};
+  EXPECT_THAT(documents_of(options), ElementsAre("1:0", "3:2", "2:4"));
+  options.remainder = 1;
+  EXPECT_THAT(documents_of(options), ElementsAre("2:1", "1:3", "3:5"));
+}
+
+TEST(DocumentSource, ARangeCutsBetweenCharacters) {
+  const std::string path = written("range.txt",
+                                   "\xC3\xA9\xC3\xA9\n\xE2\x82\xAC"
+                                   "5678\n\xC3\xA9");  // 10 characters
+  DocumentSource::Options options{.files = {path}, .format = DocumentFormat::kWholeFile, .range = {0, 0.35}};
+  EXPECT_THAT(documents_of(options), ElementsAre("1:\xC3\xA9\xC3\xA9\n"));
+  options.range = {0.35, 1};
+  EXPECT_THAT(documents_of(options), ElementsAre("2:\xE2\x82\xAC"
+                                                 "5678\n\xC3\xA9"));
+  options.files = {written("range.txt", "a\xFF")};
+  EXPECT_THROW(documents_of(options), DataError);
+}
+
+TEST(DocumentSource, FilesThatCannotBeReadAreNamed) {
+  EXPECT_THROW(documents_of({.files = {"/nowhere/x.jsonl"}}), IoError);
+  EXPECT_THROW(documents_of({.files = {::testing::TempDir()}}), IoError);
+  EXPECT_THROW(documents_of({.files = {written("x.gz", "\x1F\x8B\x08\x01")}}), NotSupported);
+  EXPECT_THROW(documents_of({.files = {written("x.zst", "\x28\xB5\x2F\xFD")}}), NotSupported);
+  EXPECT_THAT(documents_of({.files = {written("empty", "")}}), ElementsAre());
+}
+
+/// The ids of a corpus of JSON lines, one string per document and key: sequences separated by '|'.
+std::vector<std::string> encoded(const std::string& lines, const DocumentEncoding& encoding, int64_t num_workers = 1) {
+  const NullTokenizer tokenizer({.vocab_size = 1000});
+  DocumentSource source({.files = {written("corpus.jsonl", lines)}, .batch_bytes = 64});
+  std::vector<std::string> documents;
+  encode_corpus(source, tokenizer, encoding, num_workers, [&](const EncodedBatch& batch) {
+    for (const EncodedDocuments& key : batch.keys) {
+      EXPECT_EQ(key.num_sequences.size(), batch.input_bytes.size());
+      auto id = key.ids.begin();
+      auto length = key.sequence_lengths.begin();
+      for (const int32_t count : key.num_sequences) {
+        std::string text;
+        for (int32_t s = 0; s < count; ++s, id += *length++)
+          text += tokenizer.decode(std::span(id, id + *length)) + "|";
+        documents.push_back(text);
+      }
+      EXPECT_EQ(id, key.ids.end());
+    }
+  });
+  return documents;
+}
+
+TEST(EncodeCorpus, StringsAndListsOfStringsBecomeSequences) {
+  const std::string lines =
+      "{\"text\": \"1 2\", \"n\": NaN}\n"
+      " {\"n\": {\"text\": \"9\"}, \"text\": [\"3\", \"4 5\"]}\r\n"
+      "{\"text\": []}\n"
+      "{\"text\": \"6\", \"te\\u0078t\": \"7\"}";
+  EXPECT_THAT(encoded(lines, {.json_keys = {"text"}}), ElementsAre("1 2|", "3|4 5|", "", "7|"));
+  EXPECT_THAT(encoded(lines, {.json_keys = {"text"}, .append_eod = true}),
+              ElementsAre("1 2 999|", "3|4 5 999|", "", "7 999|"));
+}
+
+TEST(EncodeCorpus, EachKeyHasItsOwnDocuments) {
+  EXPECT_THAT(encoded("{\"b\": \"1\", \"a\": \"2\", \"c\": 5}\n", {.json_keys = {"a", "b"}}), ElementsAre("2|", "1|"));
+}
+
+TEST(EncodeCorpus, OrderDoesNotDependOnTheNumberOfWorkers) {
+  std::string lines;
+  for (int i = 0; i < 900; ++i) lines += "{\"text\": \"" + std::to_string(i) + "\"}\n";
+  const std::vector<std::string> one = encoded(lines, {.json_keys = {"text"}}, 1);
+  ASSERT_EQ(one.size(), 900u);
+  EXPECT_EQ(one[417], "417|");
+  for (const int64_t num_workers : {2, 3, 8}) EXPECT_EQ(encoded(lines, {.json_keys = {"text"}}, num_workers), one);
+}
+
+std::string error_of(const std::string& lines, int64_t num_workers = 1) {
+  try {
+    encoded(lines, {.json_keys = {"text"}}, num_workers);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(EncodeCorpus, BadLinesAreNamedByFileAndNumber) {
+  const std::string good = "{\"text\": \"1\"}\n";
+  EXPECT_THAT(error_of(good + good + "{\"text\": \"1\"\n" + good), HasSubstr("corpus.jsonl line 3: not a JSON object"));
+  EXPECT_THAT(error_of(good + "\n" + good), HasSubstr("corpus.jsonl line 2: not a JSON object"));
+  EXPECT_THAT(error_of("[1]"), HasSubstr("line 1: not a JSON object"));
+  EXPECT_THAT(error_of("{\"text\": \"1\"} {}"), HasSubstr("line 1: something follows"));
+  EXPECT_THAT(error_of("{\"text\": \"\\ud83d\"}"), HasSubstr("line 1: not a JSON object")) << "half of a character";
+  EXPECT_THAT(error_of("{\"text\": \"\xFF\"}"), HasSubstr("line 1: not a JSON object"));
+  EXPECT_THAT(error_of("{\"body\": \"1\"}"), HasSubstr("line 1: the JSON object has no key 'text'"));
+  EXPECT_THAT(error_of("{\"text\": 1}"), HasSubstr("line 1: the value of 'text' is neither"));
+  EXPECT_THAT(error_of("{\"text\": null}"), HasSubstr("line 1: the value of 'text' is neither"));
+  EXPECT_THAT(error_of("{\"text\": [\"1\", 2]}"), HasSubstr("line 1: the value of 'text' is neither"));
+  EXPECT_THAT(error_of(good + "{\"text\": \"x\"}"), HasSubstr("line 2: NullTokenizer: 'x' is not an integer"));
+}
+
+TEST(EncodeCorpus, TheFirstBadLineOfTheInputIsReported) {
+  std::string lines;
+  for (int i = 1; i <= 300; ++i) lines += i % 100 == 0 ? "{}\n" : "{\"text\": \"1\"}\n";
+  for (int round = 0; round < 20; ++round) EXPECT_THAT(error_of(lines, 4), HasSubstr("line 100:"));
+}
+
+TEST(EncodeCorpus, ErrorsOfTheSinkEndTheWork) {
+  const ByteLevelTokenizer tokenizer;
+  DocumentSource source({.files = {written("sink.txt", std::string(100'000, '\n'))}, .batch_bytes = 100});
+  EXPECT_THROW(encode_corpus(source, tokenizer, {}, 2, [](const EncodedBatch&) { throw IoError("disk full"); }),
+               IoError);
+}
+
+TEST(EncodeCorpus, AnEndOfDocumentMustExistToBeAppended) {
+  const ByteLevelTokenizer tokenizer;
+  DocumentSource source({.files = {written("eod.txt", "ab\n")}});
+  std::vector<TokenId> ids;
+  encode_corpus(source, tokenizer, {.append_eod = true}, 1,
+                [&](const EncodedBatch& batch) { ids = batch.keys[0].ids; });
+  EXPECT_THAT(ids, ElementsAre('a', 'b', 256));
+  const CharTokenizer without({"a"});
+  EXPECT_THROW(encode_corpus(source, without, {.append_eod = true}, 1, [](const EncodedBatch&) {}), ConfigError);
+  EXPECT_THROW(encode_corpus(source, tokenizer, {}, 0, [](const EncodedBatch&) {}), ConfigError);
+}
+}  // namespace
+}  // namespace megatron
