@@ -1,0 +1,65 @@
+#include "megatron/telemetry/jsonl_writer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace megatron {
+namespace {
+
+std::string without_blanks(std::string name) {
+  std::ranges::replace(name, ' ', '_');
+  return name;
+}
+
+}  // namespace
+
+std::string json_object_line(std::span<const JsonField> fields) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  for (const JsonField& field : fields) std::visit([&](const auto& value) { object[field.name] = value; }, field.value);
+  return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+}
+
+JsonlWriter::JsonlWriter(FileSystem& files, const std::string& path) {
+  files.create_directories(parent_path(path));
+  file_ = files.open_for_writing(path, WriteMode::kAppend);
+}
+
+void JsonlWriter::write(std::span<const JsonField> fields) {
+  const std::string line = json_object_line(fields);
+  file_->append(std::as_bytes(std::span(line)));
+}
+
+std::vector<JsonField> training_fields(const TrainingLogValues& v) {
+  std::vector<JsonField> fields{
+      {"time", unix_seconds(v.time)},
+      {"iteration", v.iteration},
+      {"consumed_samples", v.consumed_samples},
+      {"skipped_samples", v.skipped_samples},
+      {"elapsed_ms_per_iteration", v.elapsed_ms_per_iteration},
+      {"global_batch_size", v.global_batch_size},
+  };
+  for (const NamedValue& loss : v.losses) fields.push_back({without_blanks(loss.name), loss.value});
+  const auto add = [&fields](const char* name, const std::optional<double>& value) {
+    if (value) fields.push_back({name, *value});
+  };
+  add("learning_rate", v.learning_rate);
+  add("loss_scale", v.loss_scale);
+  add("grad_norm", v.grad_norm);
+  add("num_zeros", v.num_zeros);
+  add("params_norm", v.params_norm);
+  add("tflops_per_gpu", v.tflops_per_gpu);
+  add("energy_joules_per_gpu", v.energy_joules_per_gpu);
+  add("power_watts_per_gpu", v.power_watts_per_gpu);
+  fields.push_back({"skipped_iterations", v.skipped_iterations});
+  fields.push_back({"nan_iterations", v.nan_iterations});
+  return fields;
+}
+
+std::vector<JsonField> validation_fields(std::int64_t iteration, std::span<const NamedValue> losses) {
+  std::vector<JsonField> fields{{"iteration", iteration}};
+  for (const NamedValue& loss : losses) fields.push_back({"validation_" + without_blanks(loss.name), loss.value});
+  return fields;
+}
+
+}  // namespace megatron

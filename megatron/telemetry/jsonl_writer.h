@@ -1,0 +1,49 @@
+// Metrics as JSON lines: one object per line, so that any tool can follow a run while it goes on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "megatron/base/file_system.h"
+#include "megatron/telemetry/training_log.h"
+
+namespace megatron {
+
+/// One member of an object.
+struct JsonField {
+  std::string name;
+  std::variant<std::int64_t, double, bool, std::string> value;
+};
+
+/// {"iteration":10,"lm_loss":2.31} in the order given. NaN and infinities are not JSON: they become null.
+/// Numbers are the shortest text that reads back equal; bytes that are not UTF-8 become U+FFFD.
+std::string json_object_line(std::span<const JsonField> fields);
+
+/// Appends to a file, so that a resumed run continues it. Each line is visible to readers at once. Not thread-safe.
+class JsonlWriter {
+ public:
+  /// Makes the directory and the file where they are missing.
+  /// @throw IoError
+  JsonlWriter(FileSystem& files, const std::string& path);
+
+  /// @throw IoError
+  void write(std::span<const JsonField> fields);
+
+ private:
+  std::unique_ptr<WritableFile> file_;
+};
+
+/// The fields of a training log line: "time" (unix seconds), "iteration", "consumed_samples",
+/// "elapsed_ms_per_iteration",
+/// ..., the losses with blanks as underscores ("lm_loss"). Absent values are left out; a NaN loss stays, as null.
+std::vector<JsonField> training_fields(const TrainingLogValues& values);
+
+/// "iteration", then each loss as "validation_lm_loss".
+std::vector<JsonField> validation_fields(std::int64_t iteration, std::span<const NamedValue> losses);
+
+}  // namespace megatron

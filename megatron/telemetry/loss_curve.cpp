@@ -1,0 +1,109 @@
+#include "megatron/telemetry/loss_curve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "megatron/base/error.h"
+#include "megatron/telemetry/svg_chart.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::size_t kManyPoints = 60;  // from here on the raw values are noise to the eye
+
+std::vector<ChartPoint> points_of(const std::map<std::int64_t, double>& losses) {
+  std::vector<ChartPoint> points;
+  points.reserve(losses.size());
+  for (const auto& [iteration, loss] : losses) points.push_back({static_cast<double>(iteration), loss});
+  return points;
+}
+
+/// Sums over a range of points for a straight line through them.
+struct LineSums {
+  double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+
+  LineSums operator+(const LineSums& b) const { return {n + b.n, x + b.x, y + b.y, xx + b.xx, xy + b.xy}; }
+  LineSums operator-(const LineSums& b) const { return {n - b.n, x - b.x, y - b.y, xx - b.xx, xy - b.xy}; }
+
+  /// Height at `at` of the line of least squares.
+  double height(double at) const {
+    const double spread = xx - x * x / n;
+    const double slope = spread > 0.0 ? (xy - x * y / n) / spread : 0.0;
+    return y / n + slope * (at - x / n);
+  }
+};
+
+/// Each value becomes the height of the straight line through its neighbours, a sixtieth of the points to either side:
+/// unlike a moving average this follows a slope without delay. Values that are not finite stay and do not enter.
+std::vector<ChartPoint> smoothed(std::vector<ChartPoint> points) {
+  const std::size_t count = points.size();
+  std::vector<LineSums> before(count + 1);  // before[i]: sums over the points [0, i)
+  for (std::size_t i = 0; i < count; ++i) {
+    const double x = static_cast<double>(i);
+    const double y = points[i].y;
+    before[i + 1] = before[i] + (std::isfinite(y) ? LineSums{1, x, y, x * x, x * y} : LineSums{});
+  }
+  const std::size_t reach = std::max<std::size_t>(2, count / 60);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!std::isfinite(points[i].y)) continue;
+    const LineSums window = before[std::min(count, i + reach + 1)] - before[i - std::min(i, reach)];
+    points[i].y = window.height(static_cast<double>(i));
+  }
+  return points;
+}
+
+std::string best_text(const std::map<std::int64_t, double>& validation) {
+  const auto best =
+      std::ranges::min_element(validation, [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (best == validation.end()) return "";
+  return fmt::format("best validation loss {:.4f} at iteration {}", best->second, best->first);
+}
+
+/// The number, or NaN for the null that stands for it in JSON.
+double number_or_nan(const nlohmann::json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
+
+std::string LossCurve::svg(std::string_view title, AxisScale y_scale) const {
+  LineChart chart{.title = std::string(title),
+                  .subtitle = best_text(validation_),
+                  .x_label = "iteration",
+                  .y_label = "loss",
+                  .y_scale = y_scale};
+  const std::vector<ChartPoint> raw = points_of(training_);
+  const bool many = raw.size() >= kManyPoints;
+  if (many) chart.series.push_back({"training", raw, SeriesStyle::kFaint, 0});
+  chart.series.push_back({"training", many ? smoothed(raw) : raw, SeriesStyle::kLine, 0});
+  if (!validation_.empty()) chart.series.push_back({"validation", points_of(validation_), SeriesStyle::kMarkers, 1});
+  return svg_text(chart);
+}
+
+LossCurve parse_loss_curve(const std::string& json_lines) {
+  std::istringstream in(json_lines);
+  LossCurve curve;
+  std::int64_t line_number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++line_number;
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    if (!object.is_object() || !object.contains("iteration")) {
+      require<DataError>(in.peek() == std::istringstream::traits_type::eof(), "Line {} is not one of metrics: '{}'.",
+                         line_number, line);
+      break;
+    }
+    const auto iteration = object["iteration"].get<std::int64_t>();
+    if (object.contains("lm_loss")) curve.add_training(iteration, number_or_nan(object["lm_loss"]));
+    if (object.contains("validation_lm_loss"))
+      curve.add_validation(iteration, number_or_nan(object["validation_lm_loss"]));
+  }
+  return curve;
+}
+
+}  // namespace megatron

@@ -1,0 +1,24 @@
+// Wall-clock time as text, in local time.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace megatron {
+
+using WallTime = std::chrono::system_clock::time_point;
+
+/// "2026-08-01 12:34:56".
+std::string date_time_text(WallTime time);
+
+/// "2026-08-01 12:34:56.123456".
+std::string date_time_microseconds_text(WallTime time);
+
+/// Reads what date_time_text() wrote.
+/// @throw DataError if `text` has another form.
+WallTime parse_date_time(const std::string& text);
+
+/// Seconds since 1970-01-01 UTC, with fraction.
+double unix_seconds(WallTime time);
+
+}  // namespace megatron

@@ -1,0 +1,67 @@
+#include "megatron/telemetry/jsonl_writer.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "megatron/base/error.h"
+#include "tests/telemetry/scratch_directory.h"
+
+namespace megatron {
+namespace {
+
+using Fields = std::vector<JsonField>;
+
+TEST(JsonObjectLine, KeepsOrderTypesAndShortestNumbers) {
+  EXPECT_EQ(json_object_line(Fields{{"z", std::int64_t{7}}, {"a", 0.1}, {"ok", true}, {"text", std::string("q\"\n")}}),
+            "{\"z\":7,\"a\":0.1,\"ok\":true,\"text\":\"q\\\"\\n\"}\n");
+}
+
+TEST(JsonObjectLine, WritesNullForWhatJsonCannotSay) {
+  EXPECT_EQ(json_object_line(Fields{{"nan", std::numeric_limits<double>::quiet_NaN()},
+                                    {"inf", std::numeric_limits<double>::infinity()},
+                                    {"bytes", std::string("\xff")}}),
+            "{\"nan\":null,\"inf\":null,\"bytes\":\"\xEF\xBF\xBD\"}\n");
+}
+
+TEST(JsonlWriter, ContinuesAFileAndIsReadableAtOnce) {
+  const testing::ScratchDirectory scratch;
+  PosixFileSystem files;
+  const std::string path = scratch.file("new/metrics.jsonl");
+  {
+    JsonlWriter writer(files, path);
+    writer.write(Fields{{"iteration", std::int64_t{1}}});
+    EXPECT_EQ(read_file(files, path), "{\"iteration\":1}\n") << "before the writer is closed";
+  }
+  JsonlWriter(files, path).write(Fields{{"iteration", std::int64_t{2}}});
+  EXPECT_EQ(read_file(files, path), "{\"iteration\":1}\n{\"iteration\":2}\n");
+}
+
+TEST(JsonlWriter, RefusesADirectoryItCannotMake) {
+  const testing::ScratchDirectory scratch;
+  PosixFileSystem files;
+  EXPECT_THROW(JsonlWriter(files, "/proc/none/metrics.jsonl"), IoError);
+}
+
+TEST(TrainingFields, HaveUnderscoresAndLeaveOutWhatIsAbsent) {
+  TrainingLogValues v;
+  v.time = WallTime(std::chrono::milliseconds(1500));
+  v.iteration = 3;
+  v.consumed_samples = 24;
+  v.elapsed_ms_per_iteration = 12.5;
+  v.global_batch_size = 8;
+  v.losses = {{"lm loss", 2.5}};
+  v.grad_norm = 0.5;
+  EXPECT_EQ(json_object_line(training_fields(v)),
+            "{\"time\":1.5,\"iteration\":3,\"consumed_samples\":24,\"skipped_samples\":0,"
+            "\"elapsed_ms_per_iteration\":12.5,\"global_batch_size\":8,\"lm_loss\":2.5,\"loss_scale\":1.0,"
+            "\"grad_norm\":0.5,\"skipped_iterations\":0,\"nan_iterations\":0}\n");
+}
+
+TEST(ValidationFields, AreNamedAfterTheLoss) {
+  EXPECT_EQ(json_object_line(validation_fields(100, std::vector<NamedValue>{{"lm loss", 2.0}})),
+            "{\"iteration\":100,\"validation_lm_loss\":2.0}\n");
+}
+
+}  // namespace
+}  // namespace megatron

@@ -1,0 +1,61 @@
+#include "megatron/telemetry/progress_log.h"
+
+#include <gtest/gtest.h>
+
+#include "megatron/base/error.h"
+#include "tests/telemetry/scratch_directory.h"
+
+namespace megatron {
+namespace {
+
+using namespace std::chrono_literals;
+
+WallTime noon() { return parse_date_time("2026-08-01 12:00:00"); }
+
+TEST(ProgressLog, WritesMegatronsLines) {
+  const testing::ScratchDirectory scratch;
+  PosixFileSystem files;
+  ProgressLog log(files, scratch.file("save"), "123", 8);
+  log.job_started(noon());
+  log.checkpoint_saved(noon() + 100s, {.iteration = 10, .flops = 8e15, .job_seconds = 50, .tokens = 2.5e9});
+  log.async_save_started(noon() + 200s, {.iteration = 20, .flops = 16e15, .job_seconds = 100, .tokens = 5e9});
+  log.async_save_finished(noon() + 201s, 20);
+  log.checkpoint_deleted(noon() + 202s, 10);
+  EXPECT_EQ(read_file(files, scratch.file("save/progress.txt")),
+            "2026-08-01 12:00:00\tJob ID: 123\t# GPUs: 8\tStarting job\n"
+            "2026-08-01 12:01:40\tJob ID: 123\t# GPUs: 8\tSaved checkpoint\tIteration: 10\t"
+            "Job throughput: 20.0 TFLOP/s/GPU\tCumulative throughput: 10.0 TFLOP/s/GPU\t"
+            "Floating-point operations: 8.00e+15\tTokens (in billions): 2.50\n"
+            "2026-08-01 12:03:20\tJob ID: 123\t# GPUs: 8\tSaving async checkpoint\tIteration: 20\t"
+            "Job throughput: 20.0 TFLOP/s/GPU\tCumulative throughput: 10.0 TFLOP/s/GPU\t"
+            "Floating-point operations: 1.60e+16\tTokens (in billions): 5.00\n"
+            "2026-08-01 12:03:21\tJob ID: 123\t# GPUs: 8\tSaved async checkpoint\tIteration: 20\n"
+            "2026-08-01 12:03:22\tJob ID: 123\t# GPUs: 8\tDeleted checkpoint\tIteration: 10\n");
+}
+
+TEST(ProgressLog, CountsTheCumulativeThroughputFromTheFirstJobOfThatSize) {
+  const std::string text =
+      "2026-08-01 10:00:00\tJob ID: 1\t# GPUs: 4\tStarting job\n"
+      "2026-08-01 11:00:00\tJob ID: 1\t# GPUs: 4\tSaved checkpoint\tIteration: 5\tJob throughput: 1.0 TFLOP/s/GPU\t"
+      "Cumulative throughput: 1.0 TFLOP/s/GPU\tFloating-point operations: 3.00e+15\tTokens (in billions): 1.00\n"
+      "2026-08-01 12:00:00\tJob ID: 2\t# GPUs: 8\tStarting job\n"
+      "2026-08-01 13:00:00\tJob ID: 3\t# GPUs: 8\tStarting job\n";
+  const auto start = find_job_start(text, 8);
+  ASSERT_TRUE(start);
+  EXPECT_EQ(start->time, noon());
+  EXPECT_DOUBLE_EQ(start->flops, 3e15);
+  EXPECT_FALSE(find_job_start(text, 4)) << "the jobs of 8 came after those of 4";
+  EXPECT_FALSE(find_job_start("", 4));
+}
+
+TEST(ProgressLog, NamesTheLineThatItCannotRead) {
+  try {
+    find_job_start("garbage\n", 1);
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("garbage"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace megatron
