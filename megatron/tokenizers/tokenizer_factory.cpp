@@ -19,21 +19,21 @@ struct Flag {
   bool given;
 };
 
-std::vector<Flag> flags_of(const TokenizerConfig& config) {
-  return {{"--vocab-file", !config.vocab_file.empty()},
-          {"--merge-file", !config.merge_file.empty()},
-          {"--tokenizer-model", !config.model.empty()},
-          {"--vocab-size", config.vocab_size.has_value()},
-          {"--tokenizer-special-tokens", !config.special_tokens.empty()},
-          {"--null-tokenizer-eod-id", config.null_eod.has_value()},
-          {"--null-tokenizer-pad-id", config.null_pad.has_value()}};
+std::vector<Flag> flags_of(const TokenizerOptions& options) {
+  return {{"--vocab-file", !options.vocab_file.empty()},
+          {"--merge-file", !options.merge_file.empty()},
+          {"--tokenizer-model", !options.model.empty()},
+          {"--vocab-size", options.vocab_size.has_value()},
+          {"--tokenizer-special-tokens", !options.special_tokens.empty()},
+          {"--null-tokenizer-eod-id", options.null_eod.has_value()},
+          {"--null-tokenizer-pad-id", options.null_pad != -1}};
 }
 
 /// A type: the flags that it cannot do without, those that it may have, and how it is made.
 struct Type {
   std::string_view name;
   std::vector<std::string_view> needed, allowed;
-  std::unique_ptr<Tokenizer> (*make)(const TokenizerConfig&);
+  std::unique_ptr<Tokenizer> (*make)(const TokenizerOptions&);
 };
 
 std::vector<Type> types() {
@@ -41,22 +41,25 @@ std::vector<Type> types() {
       {"GPT2BPETokenizer",
        {"--vocab-file", "--merge-file"},
        {"--vocab-size", "--tokenizer-special-tokens"},
-       [](const TokenizerConfig& c) -> std::unique_ptr<Tokenizer> {
+       [](const TokenizerOptions& c) -> std::unique_ptr<Tokenizer> {
          return std::make_unique<Gpt2BpeTokenizer>(Gpt2BpeTokenizer::Options{
              .vocab_file = c.vocab_file, .merge_file = c.merge_file, .special_tokens = c.special_tokens});
        }},
       {"NullTokenizer",
        {"--vocab-size"},
        {"--null-tokenizer-eod-id", "--null-tokenizer-pad-id"},
-       [](const TokenizerConfig& c) -> std::unique_ptr<Tokenizer> {
-         return std::make_unique<NullTokenizer>(NullTokenizer::Options{
-             .vocab_size = c.vocab_size.value(), .eod = c.null_eod, .pad = c.null_pad.value_or(-1)});
+       [](const TokenizerOptions& c) -> std::unique_ptr<Tokenizer> {
+         return std::make_unique<NullTokenizer>(
+             NullTokenizer::Options{.vocab_size = c.vocab_size.value(), .eod = c.null_eod, .pad = c.null_pad});
        }},
       {"ByteLevelTokenizer",
        {},
        {"--vocab-size"},
-       [](const TokenizerConfig&) -> std::unique_ptr<Tokenizer> { return std::make_unique<ByteLevelTokenizer>(); }},
-      {"CharTokenizer", {"--vocab-file"}, {"--vocab-size"}, [](const TokenizerConfig& c) -> std::unique_ptr<Tokenizer> {
+       [](const TokenizerOptions&) -> std::unique_ptr<Tokenizer> { return std::make_unique<ByteLevelTokenizer>(); }},
+      {"CharTokenizer",
+       {"--vocab-file"},
+       {"--vocab-size"},
+       [](const TokenizerOptions& c) -> std::unique_ptr<Tokenizer> {
          return std::make_unique<CharTokenizer>(CharTokenizer::from_file(c.vocab_file));
        }}};
 }
@@ -75,12 +78,12 @@ constexpr std::array<std::string_view, 10> kTypesOfMegatron = {
 }
 
 /// Throws one error that lists all flags which are missing or have no meaning for the type.
-void require_flags(const Type& type, const TokenizerConfig& config) {
+void require_flags(const Type& type, const TokenizerOptions& options) {
   const auto holds = [](const std::vector<std::string_view>& names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
   };
   std::vector<std::string> mistakes;
-  for (const Flag& flag : flags_of(config)) {
+  for (const Flag& flag : flags_of(options)) {
     if (holds(type.needed, flag.name)) {
       if (!flag.given) mistakes.push_back(fmt::format("{} is missing", flag.name));
     } else if (flag.given && !holds(type.allowed, flag.name)) {
@@ -97,16 +100,16 @@ std::vector<std::string> tokenizer_types() {
   return names;
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options) {
   const std::vector<Type> known = types();
-  const auto type = std::ranges::find(known, config.type, &Type::name);
-  if (type == known.end()) refuse_type(config.type);
-  require_flags(*type, config);
-  std::unique_ptr<Tokenizer> tokenizer = type->make(config);
+  const auto type = std::ranges::find(known, options.type, &Type::name);
+  if (type == known.end()) refuse_type(options.type);
+  require_flags(*type, options);
+  std::unique_ptr<Tokenizer> tokenizer = type->make(options);
   require<ConfigError>(
-      !config.vocab_size || *config.vocab_size == tokenizer->vocab_size(),
+      !options.vocab_size || *options.vocab_size == tokenizer->vocab_size(),
       "--vocab-size is {}, but the vocabulary of this {} has {} tokens. Leave the flag out or correct it",
-      config.vocab_size.value_or(0), type->name, tokenizer->vocab_size());
+      options.vocab_size.value_or(0), type->name, tokenizer->vocab_size());
   return tokenizer;
 }
 

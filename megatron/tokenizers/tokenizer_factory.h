@@ -6,7 +6,7 @@
 namespace megatron {
 
 /// The tokenizer flags of a command line; an empty string is a flag that was not given.
-struct TokenizerConfig {
+struct TokenizerOptions {
   std::string type;                              ///< --tokenizer-type
   std::string vocab_file = {};                   ///< --vocab-file
   std::string merge_file = {};                   ///< --merge-file
@@ -14,7 +14,7 @@ struct TokenizerConfig {
   std::optional<int64_t> vocab_size = {};        ///< --vocab-size
   std::vector<std::string> special_tokens = {};  ///< --tokenizer-special-tokens
   std::optional<int64_t> null_eod = {};          ///< --null-tokenizer-eod-id
-  std::optional<int64_t> null_pad = {};          ///< --null-tokenizer-pad-id, default -1
+  int64_t null_pad = -1;                         ///< --null-tokenizer-pad-id
 };
 
 /// Names of `--tokenizer-type` that `make_tokenizer` knows.
@@ -22,6 +22,6 @@ std::vector<std::string> tokenizer_types();
 
 /// @throw ConfigError naming all flags that the type needs and lacks, or has no use for; NotSupported for a type of
 ///        Megatron's that does not exist here; and what the constructor of the type throws.
-std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config);
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options);
 
 }  // namespace megatron

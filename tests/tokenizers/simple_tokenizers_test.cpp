@@ -126,7 +126,7 @@ TEST(NullTokenizer, WhatIsNoIdIsRefused) {
 TEST(MakeTokenizer, MakesEachTypeThatItNames) {
   const std::string chars = written("factory.txt", "ab");
   for (const std::string& type : tokenizer_types()) {
-    TokenizerConfig config{.type = type};
+    TokenizerOptions config{.type = type};
     if (type == "GPT2BPETokenizer")
       config.vocab_file = kGpt2Folder + "vocab.json", config.merge_file = kGpt2Folder + "merges.txt";
     if (type == "CharTokenizer") config.vocab_file = chars;
