@@ -1,7 +1,8 @@
 #include "megatron/tokenizers/document_source.h"
 
+#include <zlib.h>
+
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -12,17 +13,13 @@
 namespace megatron {
 namespace {
 constexpr size_t kNone = std::string_view::npos;
+constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD";  // RFC 8878; not UTF-8
 
-void refuse_compressed(std::ifstream& file, const std::string& path) {
-  std::array<char, 4> start{};
-  file.read(start.data(), start.size());
-  file.clear();
-  file.seekg(0);
-  const std::string_view magic(start.data(), start.size());
-  const bool gzip = magic.starts_with("\x1F\x8B"), zstd = magic == "\x28\xB5\x2F\xFD";
-  if (gzip || zstd)
-    throw NotSupported(fmt::format("{} is compressed, and compressed input is not read. Unpack it first: {} -d -k {}",
-                                   path, gzip ? "gzip" : "zstd", path));
+void require_no_error(gzFile file, const std::string& path) {
+  int code = Z_OK;
+  const char* text = gzerror(file, &code);
+  require<IoError>(code != Z_ERRNO, "reading {} failed: {}", path, std::strerror(errno));
+  require<DataError>(code == Z_OK, "the gzip data are damaged: {}", text);
 }
 
 void keep_range(const TextRange& range, RawBatch& batch) {
@@ -37,11 +34,14 @@ void keep_range(const TextRange& range, RawBatch& batch) {
 
 std::optional<RawBatch> DocumentSource::next() {
   while (true) {
-    if (!file_.is_open()) {
+    if (!file_) {
       if (num_opened_ == options_.files.size()) return std::nullopt;
       open_next_file();
     }
     RawBatch batch{.file = options_.files[num_opened_ - 1], .bytes = read_block(), .documents = {}};
+    if (batch.bytes.starts_with(kZstdMagic))
+      throw NotSupported(
+          fmt::format("{0} is compressed by zstd, which is not read. Unpack it first: zstd -d {0}", batch.file));
     batch.bytes.reserve(batch.bytes.size() + RawBatch::kPaddingBytes);
     add_documents(batch);
     if (!batch.documents.empty()) return batch;
@@ -51,9 +51,9 @@ std::optional<RawBatch> DocumentSource::next() {
 void DocumentSource::open_next_file() {
   const std::string& path = options_.files[num_opened_++];
   require<IoError>(!std::filesystem::is_directory(path), "cannot read {}: it is a directory", path);
-  file_.open(path, std::ios::binary);
-  require<IoError>(file_.is_open(), "cannot read {}: {}", path, std::strerror(errno));
-  refuse_compressed(file_, path);
+  file_.reset(gzopen(path.c_str(), "rb"));  // reads plain files as they are
+  require<IoError>(file_ != nullptr, "cannot read {}: {}", path, std::strerror(errno));
+  gzbuffer(file_.get(), 256 * 1024);
   num_lines_ = 0;
 }
 
@@ -65,12 +65,11 @@ std::string DocumentSource::read_block() {
   while (true) {
     const size_t old_size = bytes.size();
     bytes.resize(old_size + options_.batch_bytes);
-    file_.read(bytes.data() + old_size, static_cast<std::streamsize>(options_.batch_bytes));
-    require<IoError>(!file_.bad(), "reading {} failed: {}", options_.files[num_opened_ - 1], std::strerror(errno));
-    bytes.resize(old_size + static_cast<size_t>(file_.gcount()));
-    if (file_.eof()) {
-      file_.close();
-      file_.clear();
+    const int num_read = gzread(file_.get(), bytes.data() + old_size, static_cast<unsigned>(options_.batch_bytes));
+    bytes.resize(old_size + static_cast<size_t>(std::max(num_read, 0)));
+    if (bytes.size() < old_size + options_.batch_bytes) {
+      require_no_error(file_.get(), options_.files[num_opened_ - 1]);
+      file_.reset();
       return bytes;
     }
     if (const size_t end = end_of_documents(bytes, old_size); end > 0) {
@@ -118,5 +117,7 @@ void DocumentSource::add(RawBatch& batch, size_t begin, size_t end, size_t next)
   if (num_documents_++ % options_.divisor != options_.remainder) return;
   batch.documents.push_back({begin, end - begin, num_lines_ + 1, static_cast<int64_t>(next - begin)});
 }
+
+void DocumentSource::Close::operator()(gzFile_s* file) const { gzclose_r(file); }
 
 }  // namespace megatron

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+struct gzFile_s;
 
 namespace megatron {
 
@@ -39,7 +41,8 @@ struct RawBatch {
   }
 };
 
-/// Reads files one after the other; with kLines and kParagraphs it holds about a batch in memory, whatever their size.
+/// Reads files one after the other, unpacking those that are compressed by gzip; with kLines and kParagraphs it holds
+/// about a batch in memory, whatever their size.
 class DocumentSource {
  public:
   struct Options {
@@ -53,8 +56,8 @@ class DocumentSource {
   explicit DocumentSource(Options options) : options_(std::move(options)) {}
 
   /// The next batch, which has at least one document; nullopt at the end.
-  /// @throw IoError if a file cannot be read, NotSupported if it is compressed, DataError if a range is asked of text
-  ///        that is not UTF-8.
+  /// @throw IoError if a file cannot be read, NotSupported if it is compressed by zstd, DataError if its gzip data
+  ///        are damaged or a range is asked of text that is not UTF-8.
   std::optional<RawBatch> next();
 
  private:
@@ -66,7 +69,10 @@ class DocumentSource {
 
   Options options_;
   size_t num_opened_ = 0;
-  std::ifstream file_;
+  struct Close {
+    void operator()(gzFile_s* file) const;
+  };
+  std::unique_ptr<gzFile_s, Close> file_;
   std::string rest_;  // of the block before: the start of a document
   int64_t num_lines_ = 0;
   int64_t num_documents_ = 0;
