@@ -115,7 +115,7 @@ uint64_t bits_of(DType dtype, double value) {
 }  // namespace
 
 void copy(const CpuStream& stream, const CopyArgs& args) {
-  if (args.x.dtype != args.y.dtype) return linear(stream, {.x = args.x, .addend = {}, .y = args.y});
+  if (args.x.dtype != args.y.dtype) return linear(stream, {.x = args.x, .y = args.y});
   const bool contiguous = args.x.is_contiguous() && args.y.is_contiguous();
   const ConstView x = contiguous ? flat(args.x) : args.x;
   const View y = contiguous ? flat(args.y) : args.y;
@@ -135,7 +135,7 @@ void add(const CpuStream& stream, const AddArgs& args) { linear(stream, {.x = ar
 
 void scale(const CpuStream& stream, const ScaleArgs& args) {
   const double factor = args.device_factor ? args.factor * *args.device_factor : args.factor;
-  linear(stream, {.x = args.x, .addend = {}, .y = args.y, .factor = factor});
+  linear(stream, {.x = args.x, .y = args.y, .factor = factor});
 }
 
 void accumulate(const CpuStream& stream, const AccumulateArgs& args) {
