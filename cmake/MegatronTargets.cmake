@@ -12,7 +12,7 @@ endif()
 
 add_library(megatron_flags INTERFACE)
 target_compile_options(megatron_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wno-sign-conversion;-Werror;-fno-math-errno;-ffp-contract=off>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wno-sign-conversion;-Wno-missing-field-initializers;-Werror;-fno-math-errno;-ffp-contract=off>)
 if(MEGATRON_SANITIZE)
   target_compile_options(megatron_flags INTERFACE -fsanitize=${MEGATRON_SANITIZE} -fno-omit-frame-pointer -g1
                                                   -fno-sanitize-recover=all)

@@ -50,6 +50,15 @@ Tensor Tensor::slice(int dim, int64_t begin, int64_t length) const {
   return result;
 }
 
+Tensor Tensor::transpose(int a, int b) const {
+  require(!slot.is_recorded() && !is_bounded(),
+          "[Tensor] transpose of a recorded or bounded tensor: detach() it first.");
+  Tensor result = *this;
+  std::swap(result.shape_[a], result.shape_[b]);
+  std::swap(result.strides_[a], result.strides_[b]);
+  return result;
+}
+
 Tensor Tensor::detach() const {
   Tensor result = *this;
   result.slot = {};

@@ -54,6 +54,8 @@ class Tensor {
   /// Rows [begin, begin + length) of `dim`. A recorded tensor must be split by an op, or detached first: its gradient
   /// would be lost.
   Tensor slice(int dim, int64_t begin, int64_t length) const;
+  /// Dimensions a and b exchanged, without moving data. Not for recorded or bounded tensors.
+  Tensor transpose(int a, int b) const;
   /// The same value, unknown to any tape.
   Tensor detach() const;
 

@@ -1,5 +1,7 @@
 #include "megatron/transformer/transformer_config.h"
 
+#include <algorithm>
+
 namespace megatron {
 namespace {
 
@@ -20,6 +22,11 @@ bool TransformerConfig::sees_whole_sequence(int64_t layer_number) const {
 
 bool TransformerConfig::skips_rope(int64_t layer_number) const {
   return no_rope_freq.given() && marks(no_rope_freq, layer_number);
+}
+
+bool TransformerConfig::recomputes(RecomputeModule module) const {
+  return recompute_granularity == RecomputeGranularity::kSelective &&
+         std::find(recompute_modules.begin(), recompute_modules.end(), module) != recompute_modules.end();
 }
 
 }  // namespace megatron

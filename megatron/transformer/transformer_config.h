@@ -108,7 +108,7 @@ struct TransformerConfig {
 
   // Positions
   PositionEmbeddingType position_embedding_type = PositionEmbeddingType::kLearnedAbsolute;
-  double rotary_base = 10000;
+  int64_t rotary_base = 10000;
   double rotary_percent = 1.0;  ///< part of d that rotates
   bool rotary_interleaved = false;
   std::optional<double> rotary_seq_len_interpolation_factor;  ///< positions are divided by it
@@ -139,6 +139,8 @@ struct TransformerConfig {
 
   /// Whether layer `layer_number` (from 1) ignores window_size.
   bool sees_whole_sequence(int64_t layer_number) const;
+  /// Whether selective recompute is on and covers `module`.
+  bool recomputes(RecomputeModule module) const;
   /// Whether layer `layer_number` (from 1) leaves queries and keys without rotation.
   bool skips_rope(int64_t layer_number) const;
 };

@@ -1,0 +1,92 @@
+#include "megatron/autograd/parameter.h"
+
+#include "megatron/kernels/elementwise.h"
+#include "megatron/kernels/random_fill.h"
+
+namespace megatron {
+
+WeightLease::WeightLease(Parameter& parameter) : parameter_(&parameter) { ++parameter.num_leases_; }
+WeightLease::~WeightLease() {
+  if (parameter_) --parameter_->num_leases_;
+}
+ConstView WeightLease::view() const { return std::as_const(parameter_->value_).view(); }
+
+Parameter::Parameter(const Context& ctx, ParameterOptions options)
+    : options_(std::move(options)),
+      value_(ctx.empty(options_.name, options_.shard.local_shape(options_.num_shards), options_.dtype,
+                       MemoryUse::kWeights)) {}
+
+Tensor& Parameter::value() {
+  require(num_leases_ == 0, "[Parameter] {} is written while {} leases read it.", name(), num_leases_);
+  return value_;
+}
+
+void Parameter::set_main_grad(Tensor gradient) {
+  require<ShapeError>(gradient.shape() == shape(), "[Parameter] {} has shape {}, its gradient {}.", name(), shape(),
+                      gradient.shape());
+  main_grad_ = std::move(gradient);
+}
+
+GradTarget Parameter::grad_target(const Context&) {
+  require(main_grad_.defined(), "[Parameter] {} has no gradient buffer. Build a ParamAndGradBuffer first.", name());
+  return {main_grad_.view(), std::exchange(is_written_, true)};
+}
+
+void Parameter::initialize(const Context& ctx) {
+  if (options_.init_std == 0) {
+    launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = value().view(), .value = options_.init_constant}); });
+    return;
+  }
+  // The shard is a set of boxes of the whole tensor; each element's number in the whole tensor is its random counter.
+  const Shape& global = options_.shard.global_shape;
+  std::vector<ShardRange> ranges{{0, 0, global[0]}};
+  int dim = 0;
+  if (options_.shard.cut) {
+    dim = options_.shard.cut->dim;
+    ranges = local_ranges(*options_.shard.cut, options_.shard_rank, options_.num_shards);
+  }
+  for (const ShardRange& range : ranges) {
+    Tensor part = value().slice(dim, range.local_begin, range.length);
+    launch(ctx, [&](auto& stream) {
+      kernels::fill_normal(stream, {.y = part.view(),
+                                    .key = ctx.key.at("init").at(options_.name),
+                                    .global_strides = global.contiguous_strides(),
+                                    .global_offset = range.global_begin * global.contiguous_strides()[dim],
+                                    .std = options_.init_std});
+    });
+  }
+}
+
+void Parameter::begin_step() {
+  open_segments_ = num_uses_ = 0;
+  is_written_ = is_ready_ = false;
+}
+void Parameter::add_use() {
+  require(!is_ready_, "[Parameter] {} is used after its last segment was closed. List it in each segment that uses it.",
+          name());
+  ++num_uses_;
+}
+void Parameter::end_use(const Context& ctx) {
+  --num_uses_;
+  settle(ctx);
+}
+void Parameter::close_segment(const Context& ctx) {
+  --open_segments_;
+  settle(ctx);
+}
+void Parameter::finish(const Context& ctx) {
+  require(num_uses_ == 0, "[Parameter] {} has {} uses without W at the end of the step. The schedule lacks an action.",
+          name(), num_uses_);
+  open_segments_ = 0;
+  settle(ctx);
+}
+void Parameter::settle(const Context& ctx) {
+  if (!is_trainable() || is_ready_ || num_uses_ > 0 || open_segments_ > 0) return;
+  is_ready_ = true;
+  if (!is_written_ && main_grad_.defined()) {  // else the gradient of the last step would stay
+    launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = main_grad_.view(), .value = 0}); });
+  }
+  if (on_ready) on_ready(*this);
+}
+
+}  // namespace megatron

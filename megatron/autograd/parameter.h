@@ -1,0 +1,96 @@
+// A weight: its shard, its gradient, the leases on it, and when its gradient is complete.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "megatron/core/context.h"
+#include "megatron/core/shard_spec.h"
+
+namespace megatron {
+
+class Parameter;
+
+/// The right to read a weight: it is present, and nobody may write it, until the lease ends.
+class WeightLease {
+ public:
+  explicit WeightLease(Parameter& parameter);
+  WeightLease(WeightLease&& other) noexcept : parameter_(std::exchange(other.parameter_, nullptr)) {}
+  WeightLease& operator=(WeightLease&&) = delete;
+  ~WeightLease();
+  ConstView view() const;
+
+ private:
+  Parameter* parameter_;
+};
+
+/// Where a weight gradient goes. The first write of a step overwrites, so nobody needs to clear.
+struct GradTarget {
+  View view;
+  bool accumulate;
+};
+
+/// How a parameter is made and treated, as data.
+struct ParameterOptions {
+  std::string name;  // full path, as Megatron Core names it: "decoder.layers.3.mlp.linear_fc1.weight"
+  ShardSpec shard;
+  DType dtype = DType::kFloat32;
+  int64_t shard_rank = 0, num_shards = 1;  // place on the axis that cuts it
+  bool is_trainable = true;
+  bool is_embedding_or_output = false;  // has its own learning rate with --decoupled-lr
+  double init_std = 0;                  // normal distribution; 0: the constant below
+  double init_constant = 0;
+};
+
+/// Ready, once a step, when every segment that lists it has had its last forward and all counted uses are gone
+/// (tape.md). Not thread-safe.
+class Parameter {
+ public:
+  Parameter(const Context& ctx, ParameterOptions options);
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  const std::string& name() const { return options_.name; }
+  const ParameterOptions& options() const { return options_; }
+  const Shape& shape() const { return value_.shape(); }  // of this rank's shard
+  DType dtype() const { return value_.dtype(); }
+  bool is_trainable() const { return options_.is_trainable; }
+
+  WeightLease acquire(const Context&) { return WeightLease(*this); }
+  GradTarget grad_target(const Context&);
+
+  /// The shard itself; for initialisation, the optimizer and checkpoints. @throw InternalError while leased.
+  Tensor& value();
+  const Tensor& value() const { return value_; }
+  /// fp32 (or fp64) gradient of the shard; undefined until a buffer gave it one.
+  Tensor& main_grad() { return main_grad_; }
+  void set_main_grad(Tensor gradient);
+  /// Writes the initial value: a function of (seed, name, global element), so the same in any layout.
+  void initialize(const Context& ctx);
+
+  // What follows is called by the executor and the tape.
+  /// The host's mark of a new step: the count of uses and segments starts anew.
+  void begin_step();
+  /// A segment that may use the parameter will run in this step.
+  void open_segment() { ++open_segments_; }
+  void close_segment(const Context& ctx);
+  void add_use();
+  void end_use(const Context& ctx);
+  /// End of the step: makes ready what no segment has listed.
+  void finish(const Context& ctx);
+  bool is_ready() const { return is_ready_; }
+
+  std::function<void(Parameter&)> on_ready;  // set by the gradient buckets
+
+ private:
+  friend class WeightLease;
+  void settle(const Context& ctx);
+
+  ParameterOptions options_;
+  Tensor value_, main_grad_;
+  int num_leases_ = 0, open_segments_ = 0, num_uses_ = 0;
+  bool is_written_ = false, is_ready_ = false;
+};
+
+}  // namespace megatron

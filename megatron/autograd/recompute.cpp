@@ -1,0 +1,73 @@
+#include "megatron/autograd/recompute.h"
+
+namespace megatron {
+namespace {
+
+struct RecomputeNode final : Node {
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    uses = {};  // the inner nodes count them down
+    Tape inner(b.ctx.device);
+    Context ctx = b.ctx;
+    ctx.tape = &inner;
+    ctx.mode = GradMode::kReplay;
+    ctx.save = SavePolicy::kKeep;
+    ctx.uses = nullptr;
+    std::vector<TapeSlot> watched, roots;
+    replay(b, ctx, inner, watched, roots);
+    for (size_t i = 0; i < roots.size(); ++i)
+      if (grad_out[i].defined()) inner.seed(ctx, roots[i], grad_out[i]);
+    inner.backward(ctx, b.phase, 0);
+    for (size_t i = 0; i < watched.size(); ++i)
+      if (b.wanted(i)) grad_in[i] = inner.take_gradient(watched[i]);
+    b.tape.adopt_weight_queue(inner);
+  }
+
+  /// Second run of the function; its values die at the end of this scope, but for what the inner nodes saved.
+  void replay(BackwardContext& b, Context& ctx, Tape& inner, std::vector<TapeSlot>& watched,
+              std::vector<TapeSlot>& roots) {
+    Payload input;
+    for (size_t i = 0; i < saved.size(); ++i) {
+      input.push_back({names[i], saved[i].get(ctx)});
+      if (b.wanted(i)) inner.watch(input[i].tensor);
+      watched.push_back(input[i].tensor.slot);
+    }
+    saved.clear();
+    for (const NamedTensor& item : function(ctx, input)) roots.push_back(item.tensor.slot);
+  }
+
+  PayloadFunction function;
+  std::vector<std::string> names;
+  std::vector<SavedTensor> saved;
+};
+
+}  // namespace
+
+Payload recompute(Context& ctx, const Payload& in, const PayloadFunction& function) {
+  if (ctx.mode == GradMode::kOff) return function(ctx, in);
+  std::vector<Parameter*> used;
+  Context first = ctx;
+  first.tape = nullptr;
+  first.uses = &used;
+  if (ctx.mode == GradMode::kRecord) first.mode = GradMode::kCountUses;
+  Payload plain_input = in;  // nothing is recorded in the first run, so no slot may enter it
+  for (NamedTensor& item : plain_input) item.tensor.slot = {};
+  Payload out = function(first, plain_input);
+  if (ctx.uses) ctx.uses->insert(ctx.uses->end(), used.begin(), used.end());
+  if (!ctx.tape) return out;
+
+  auto node = std::make_unique<RecomputeNode>();
+  node->function = function;
+  node->uses.in_b = std::move(used);  // already counted
+  std::vector<TapeSlot> slots;
+  for (const NamedTensor& item : in) {
+    node->names.push_back(item.name);
+    node->saved.emplace_back(ctx, item.tensor);
+    slots.push_back(item.tensor.slot);
+  }
+  std::vector<Tensor*> outputs;
+  for (NamedTensor& item : out) outputs.push_back(&item.tensor);
+  ctx.tape->record(std::move(node), slots, outputs);
+  return out;
+}
+
+}  // namespace megatron

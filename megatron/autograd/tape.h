@@ -1,0 +1,99 @@
+// The value tape: a record of one (model chunk, micro-batch), owned by the schedule.
+//
+// What is left out keeps it small: no double backward, no hooks on intermediate tensors, no in-place ops on recorded
+// tensors.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatron/autograd/node.h"
+
+namespace megatron {
+
+/// What crosses a segment border: named tensors.
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+using Payload = std::vector<NamedTensor>;
+/// @throw InternalError if the payload has no such tensor.
+const Tensor& at(const Payload& payload, std::string_view name);
+
+/// Forward appends; backward eats from the end, as far back as a segment border, and goes on from there when called
+/// again. Deferred W wait in a queue, in the order of B. Not thread-safe.
+class Tape {
+ public:
+  explicit Tape(Device& device) : id_(device.next_tape_number()) {}
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  /// Gives `x` a slot whose gradient can be taken.
+  void watch(Tensor& x);
+  /// The next records belong to a new segment that begins with `input`.
+  void mark_segment(const Payload& input);
+  void record(std::unique_ptr<Node> node, std::span<const TapeSlot> in, std::span<Tensor* const> out);
+
+  /// Gives a root its gradient; several roots, or several gradients of one, add up.
+  void seed(const Context& ctx, TapeSlot root, Tensor grad);
+  /// B of all records from the end back to the start of `first_segment`, with W at once (kBW) or queued (kB).
+  void backward(Context& ctx, Phase phase, size_t first_segment);
+  /// The queued W of segments from `first_segment` on.
+  void backward_weight(Context& ctx, size_t first_segment);
+  /// The queued W of a recomputed function join those of the segment where backward stands.
+  void adopt_weight_queue(Tape& inner);
+
+  /// Gradient of a watched tensor, or of a payload tensor at the border where backward stands; undefined if none came.
+  Tensor take_gradient(TapeSlot wanted);
+  bool is_done() const { return records_.empty() && weight_queue_.empty(); }
+
+ private:
+  struct Record {
+    std::unique_ptr<Node> node;
+    std::vector<int32_t> in, out;
+  };
+  struct Border {
+    size_t num_records;
+    std::set<int32_t> payload;
+  };
+  struct Deferred {
+    std::unique_ptr<Node> node;
+    size_t segment;
+  };
+  void backward_record(Context& ctx, Phase phase, Record r);
+  TapeSlot new_slot() { return {id_, num_slots_++}; }
+  int32_t index_of(TapeSlot slot) const;
+  Tensor take(int32_t slot);
+  void accumulate(const Context& ctx, int32_t slot, Tensor grad);
+
+  uint32_t id_;
+  int32_t num_slots_ = 0;
+  size_t segment_ = 0;  // where backward stands
+  std::vector<Record> records_;
+  std::vector<Border> borders_;
+  std::vector<Deferred> weight_queue_;
+  std::map<int32_t, Tensor> grads_;  // live gradients only: a handful at any time
+  std::set<int32_t> leaves_;
+};
+
+/// First part of `record`: counts the uses. True if the op must be recorded.
+bool count_uses(Context& ctx, Uses& uses, std::initializer_list<TapeSlot> in);
+
+/// Last step of each op's front: counts the uses of trainable parameters and, where a tape runs, records the node that
+/// `make` builds. What depends on nothing trainable and nothing watched is not recorded.
+template <class MakeNode>
+void record(Context& ctx, Uses uses, std::initializer_list<TapeSlot> in, std::initializer_list<Tensor*> out,
+            MakeNode&& make) {
+  if (!count_uses(ctx, uses, in)) return;
+  std::unique_ptr<Node> node = make();
+  node->uses = std::move(uses);
+  ctx.tape->record(std::move(node), {in.begin(), in.size()}, {out.begin(), out.size()});
+}
+
+}  // namespace megatron

@@ -1,0 +1,43 @@
+#include "megatron/kernels/masked_sum.h"
+
+namespace megatron::kernels {
+namespace {
+/// Calls f(offset of the element in each view) for all elements in order.
+template <class F>
+void for_each_element(const ConstView& a, const ConstView& b, F&& f) {
+  require<ShapeError>(a.shape == b.shape && a.shape.rank() == 2, "[masked_sum] shapes {} and {} must be equal [s, b].",
+                      a.shape, b.shape);
+  for (int64_t i = 0; i < a.shape[0]; ++i)
+    for (int64_t j = 0; j < a.shape[1]; ++j)
+      f(i * a.strides[0] + j * a.strides[1], i * b.strides[0] + j * b.strides[1]);
+}
+}  // namespace
+
+void masked_sum_forward(const CpuStream&, const MaskedSumForwardArgs& args) {
+  double sum = 0;
+  dispatch_floating(args.loss.dtype, [&]<class L>() {
+    dispatch_floating(args.mask.dtype, [&]<class M>() {
+      const L* loss = args.loss.as<L>();
+      const M* mask = args.mask.as<M>();
+      for_each_element(args.loss, args.mask, [&](int64_t l, int64_t m) {
+        if (const auto weight = static_cast<double>(mask[m]); weight != 0) sum += weight * static_cast<double>(loss[l]);
+      });
+    });
+  });
+  *args.sum.as<double>() = sum * args.weight;
+}
+
+void masked_sum_backward(const CpuStream&, const MaskedSumBackwardArgs& args) {
+  const double factor = *args.d_sum.as<double>() * args.weight;
+  dispatch_floating(args.d_loss.dtype, [&]<class L>() {
+    dispatch_floating(args.mask.dtype, [&]<class M>() {
+      L* d_loss = args.d_loss.as<L>();
+      const M* mask = args.mask.as<M>();
+      for_each_element(args.d_loss.read(), args.mask, [&](int64_t l, int64_t m) {
+        d_loss[l] = static_cast<L>(factor * static_cast<double>(mask[m]));
+      });
+    });
+  });
+}
+
+}  // namespace megatron::kernels

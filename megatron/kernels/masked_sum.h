@@ -1,0 +1,25 @@
+// The loss of a micro-batch from the losses of its tokens.
+#pragma once
+
+#include "megatron/core/stream.h"
+#include "megatron/core/view.h"
+
+namespace megatron::kernels {
+
+/// sum[0] = weight * sum over all t of mask[t] * loss[t], in fp64, in the order of the elements.
+struct MaskedSumForwardArgs {
+  ConstView loss, mask;  // [s, b] floating, any strides
+  double weight = 1;
+  View sum;  // [1] fp64
+};
+void masked_sum_forward(const CpuStream& stream, const MaskedSumForwardArgs& args);
+
+/// d_loss[t] = d_sum[0] * weight * mask[t].
+struct MaskedSumBackwardArgs {
+  ConstView mask, d_sum;
+  double weight = 1;
+  View d_loss;  // [s, b] floating
+};
+void masked_sum_backward(const CpuStream& stream, const MaskedSumBackwardArgs& args);
+
+}  // namespace megatron::kernels

@@ -1,0 +1,28 @@
+// The first stage of a GPT: token and position embeddings.
+#pragma once
+
+#include <memory>
+
+#include "megatron/autograd/module.h"
+#include "megatron/core/sequence_layout.h"
+#include "megatron/transformer/module_context.h"
+
+namespace megatron {
+
+/// Megatron Core: core/models/common/embeddings/language_model_embedding.py.
+class GptEmbedding : public Module {
+ public:
+  explicit GptEmbedding(const ModuleContext& context);
+  /// @param tokens [s, b] int64 or int32, any strides.
+  /// @return [s, b, h] after dropout; fp32 with an fp32 residual stream.
+  Tensor forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const;
+  Parameter& word_embeddings() const { return *word_embeddings_; }
+
+ private:
+  std::string path_;
+  double dropout_;
+  DType hidden_dtype_;
+  std::unique_ptr<Parameter> word_embeddings_, position_embeddings_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,46 @@
+#include "megatron/ops/add.h"
+
+#include "megatron/kernels/elementwise.h"
+
+namespace megatron {
+namespace {
+
+struct AddNode final : Node {
+  void backward_input(BackwardContext&, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    grad_in[0] = grad_in[1] = grad_out[0];
+  }
+};
+
+Tensor converted(const Context& ctx, std::string_view name, const Tensor& x, DType dtype) {
+  Tensor y = ctx.empty_bounded(name, x.shape(), dtype, x.count());
+  launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = x.view(), .y = y.view()}); });
+  return y;
+}
+
+struct CastNode final : Node {
+  explicit CastNode(DType dtype) : dtype(dtype) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    grad_in[0] = converted(b.ctx, "cast.dx", grad_out[0], dtype);
+  }
+  DType dtype;  // of x
+};
+
+}  // namespace
+
+Tensor add(Context& ctx, const Tensor& a, const Tensor& b) {
+  require<ShapeError>(a.shape() == b.shape() && a.dtype() == b.dtype(), "[add] operands differ: {} {} and {} {}.",
+                      a.dtype(), a.shape(), b.dtype(), b.shape());
+  Tensor y = ctx.empty_like("add.y", a);
+  launch(ctx, [&](auto& stream) { kernels::add(stream, {.a = a.view(), .b = b.view(), .y = y.view()}); });
+  record(ctx, {}, {a.slot, b.slot}, {&y}, [] { return std::make_unique<AddNode>(); });
+  return y;
+}
+
+Tensor cast(Context& ctx, const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  Tensor y = converted(ctx, "cast.y", x, dtype);
+  record(ctx, {}, {x.slot}, {&y}, [&] { return std::make_unique<CastNode>(x.dtype()); });
+  return y;
+}
+
+}  // namespace megatron

@@ -1,0 +1,13 @@
+// Sums and casts.
+#pragma once
+
+#include "megatron/autograd/tape.h"
+
+namespace megatron {
+
+/// a + b of equal shapes and dtypes.
+Tensor add(Context& ctx, const Tensor& a, const Tensor& b);
+/// x in another floating dtype; x itself if it has it. The gradient is cast back.
+Tensor cast(Context& ctx, const Tensor& x, DType dtype);
+
+}  // namespace megatron

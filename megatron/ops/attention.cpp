@@ -1,0 +1,126 @@
+#include "megatron/ops/attention.h"
+
+#include "megatron/kernels/elementwise.h"
+#include "megatron/ops/rows.h"
+
+namespace megatron {
+namespace {
+
+kernels::AttentionOptions kernel_options(const Context& ctx, const AttentionOptions& options) {
+  return {.scale = options.scale,
+          .is_causal = options.is_causal,
+          .window_left = options.window_left,
+          .window_right = options.window_right,
+          .softmax = options.softmax,
+          .dropout = ctx.is_training() ? options.dropout : 0,
+          .dropout_key = options.dropout > 0 ? ctx.key.at(options.path) : RandomKey{},
+          .state = &ctx.step,
+          .first_head = options.first_head};
+}
+
+struct AttentionNode final : Node {
+  AttentionNode(const SequenceLayout& layout, const kernels::AttentionOptions& options, Parameter* sink)
+      : layout(layout), options(options), sink(sink) {}
+
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    const Context& ctx = b.ctx;
+    const Tensor q = saved_q.get(ctx), k = saved_k.get(ctx), v = saved_v.get(ctx);
+    const Tensor o = saved_o.get(ctx), lse = saved_lse.get(ctx);
+    const Tensor grad_o = grad_out[0].reshape(o.shape());
+    Tensor dq = ctx.empty_like("attention.dq", q), dk = ctx.empty_like("attention.dk", k);
+    Tensor dv = ctx.empty_like("attention.dv", v);
+    const bool has_sink = sink && sink->is_trainable();
+    Tensor dsink = has_sink ? ctx.empty("attention.dsink", sink->shape(), sink->main_grad().dtype()) : Tensor();
+    const OptionalLease lease(ctx, sink);
+    kernels::AttentionBackwardArgs args{.q = q.view(),
+                                        .k = k.view(),
+                                        .v = v.view(),
+                                        .sink = lease.view(),
+                                        .o = o.view(),
+                                        .lse = lse.view(),
+                                        .grad_o = grad_o.view(),
+                                        .layout = layout.view(),
+                                        .options = options,
+                                        .grad_q = dq.view(),
+                                        .grad_k = dk.view(),
+                                        .grad_v = dv.view(),
+                                        .grad_sink = dsink.view()};
+    ctx.device.num_operations += 10 * layout.num_causal_pairs() * q.size(2) * q.size(3);
+    Tensor workspace =
+        ctx.workspace("attention.workspace", kernels::attention_backward_workspace_bytes(ctx.device.stream(), args));
+    args.workspace = workspace.view();
+    launch(ctx, [&](auto& stream) { kernels::attention_backward(stream, args); });
+    if (has_sink) add_sink_gradient(ctx, dsink);
+    grad_in[0] = std::move(dq);
+    grad_in[1] = std::move(dk);
+    grad_in[2] = std::move(dv);
+    for (SavedTensor* saved : {&saved_q, &saved_k, &saved_v, &saved_o, &saved_lse}) saved->drop();
+  }
+
+  void add_sink_gradient(const Context& ctx, const Tensor& dsink) {
+    const GradTarget target = sink->grad_target(ctx);
+    launch(ctx, [&](auto& stream) {
+      if (target.accumulate)
+        kernels::accumulate(stream, {.x = dsink.view(), .y = target.view});
+      else
+        kernels::copy(stream, {.x = dsink.view(), .y = target.view});
+    });
+  }
+
+  SequenceLayout layout;
+  kernels::AttentionOptions options;
+  Parameter* sink;
+  SavedTensor saved_q, saved_k, saved_v, saved_o, saved_lse;
+};
+
+void require_heads(const Tensor& q, const Tensor& k, const Tensor& v, const SequenceLayout& layout) {
+  const bool fits = q.shape().rank() == 4 && k.shape().rank() == 4 && v.shape().rank() == 4 &&
+                    q.size(0) == layout.s() && q.size(1) == layout.b() && k.size(1) == q.size(1) &&
+                    v.size(1) == q.size(1) && k.size(3) == q.size(3) && v.size(0) == k.size(0) &&
+                    v.size(2) == k.size(2) && q.size(2) % k.size(2) == 0;
+  require<ShapeError>(
+      fits,
+      "[attention] query {}, key {} and value {} do not fit each other, or {} rows in {} columns: [s, b, n, "
+      "d], [s_k, b, g, d], [s_k, b, g, d_v] with n a multiple of g.",
+      q.shape(), k.shape(), v.shape(), layout.s(), layout.b());
+}
+
+}  // namespace
+
+Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
+                 const SequenceLayout& layout, const AttentionOptions& options, Parameter* sink) {
+  require_heads(query, key, value, layout);
+  const int64_t s = query.size(0), b = query.size(1), n = query.size(2), dv = value.size(3);
+  Tensor o = ctx.empty("attention.o", {s, b, n, dv}, query.dtype());
+  Tensor lse = ctx.empty("attention.lse", {n, b, s}, statistics_dtype(query.dtype()));
+  const kernels::AttentionOptions kernel = kernel_options(ctx, options);
+  {
+    const OptionalLease lease(ctx, sink);
+    kernels::AttentionForwardArgs args{.q = query.view(),
+                                       .k = key.view(),
+                                       .v = value.view(),
+                                       .sink = lease.view(),
+                                       .layout = layout.view(),
+                                       .options = kernel,
+                                       .o = o.view(),
+                                       .lse = lse.view()};
+    ctx.device.num_operations += 2 * layout.num_causal_pairs() * n * (query.size(3) + dv);
+    Tensor workspace =
+        ctx.workspace("attention.workspace", kernels::attention_forward_workspace_bytes(ctx.device.stream(), args));
+    args.workspace = workspace.view();
+    launch(ctx, [&](auto& stream) { kernels::attention_forward(stream, args); });
+  }
+  Tensor y = o.reshape({s, b, n * dv});
+  record(ctx, {.in_b = {sink}, .in_w = {}}, {query.slot, key.slot, value.slot}, {&y}, [&] {
+    auto node = std::make_unique<AttentionNode>(layout, kernel, sink);
+    node->saved_q = SavedTensor(ctx, query);
+    node->saved_k = SavedTensor(ctx, key);
+    node->saved_v = SavedTensor(ctx, value);
+    node->saved_o = SavedTensor(ctx, o);
+    node->saved_lse = SavedTensor(ctx, lse);
+    return node;
+  });
+  return y;
+}
+
+}  // namespace megatron

@@ -1,0 +1,31 @@
+// Scaled dot-product attention with its gradient.
+#pragma once
+
+#include <string_view>
+
+#include "megatron/autograd/tape.h"
+#include "megatron/core/sequence_layout.h"
+#include "megatron/kernels/attention.h"
+
+namespace megatron {
+
+struct AttentionOptions {
+  double scale = 1;
+  bool is_causal = true;
+  int64_t window_left = -1, window_right = -1;  // keys that a query sees before and after its own; -1: no limit
+  kernels::AttentionSoftmax softmax = kernels::AttentionSoftmax::kVanilla;
+  double dropout = 0;
+  std::string_view path;   // names the dropout draw
+  int64_t first_head = 0;  // global number of query head 0: the mask does not depend on tensor parallelism
+};
+
+/// softmax(scale q k^T) v within each span of the layout, in tiles: no s x s matrix is stored (Dao 2023,
+/// arXiv:2307.08691). Statistics in fp32 (fp64 for fp64). Rows outside of all spans give zero.
+/// @param query       [s, b, n, d], saved.
+/// @param key, value  [s_k, b, g, d], n a multiple of g; saved.
+/// @param sink        [n], for kLearnable; else null. Its gradient falls out of B.
+/// @return            [s, b, n * d]; saved, with the log of the denominators [n, b, s].
+Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
+                 const SequenceLayout& layout, const AttentionOptions& options, Parameter* sink);
+
+}  // namespace megatron

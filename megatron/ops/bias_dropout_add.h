@@ -1,0 +1,28 @@
+// Dropout, with the bias before and the residual after it.
+#pragma once
+
+#include <string_view>
+
+#include "megatron/autograd/tape.h"
+#include "megatron/core/sequence_layout_view.h"
+
+namespace megatron {
+
+struct DropoutOptions {
+  double rate = 0;
+  std::string_view path;  // names the draw: module path and what is dropped
+  RowMap rows;
+  int64_t first_feature = 0;  // of a column shard
+};
+
+/// y = dropout(x). The mask is a function of (seed, path, step, global row, feature) and made again in backward.
+Tensor dropout(Context& ctx, const Tensor& x, const DropoutOptions& options);
+
+/// y = residual + dropout(x + bias).
+/// @param x         [..., h], floating; read, not saved.
+/// @param bias      [h]; may be null. Its gradient falls out of B.
+/// @param residual  shape of x; y has its dtype, so a residual stream may be fp32 under bf16.
+Tensor bias_dropout_add(Context& ctx, const Tensor& x, Parameter* bias, const Tensor& residual,
+                        const DropoutOptions& options);
+
+}  // namespace megatron

@@ -1,0 +1,21 @@
+// Rows chosen by a router, and back.
+#pragma once
+
+#include "megatron/autograd/tape.h"
+
+namespace megatron {
+
+/// Row numbers that lie in device memory: `capacity` is known to the host, the count is not. A routing decision is
+/// kept, never made again.
+struct IndexList {
+  Tensor rows;    // [capacity] int32
+  Storage count;  // one int32; how many of them are meant
+};
+
+/// y[k] = x[rows[k]].  @param x [t, h].  @return [capacity, h], bounded by the count; a count above the capacity raises
+/// StepState::overflow.
+Tensor gather_rows(Context& ctx, const Tensor& x, const IndexList& index);
+/// y[rows[k]] += x[k], other rows zero.  @param x [capacity, h], bounded.  @return [num_rows, h].
+Tensor scatter_rows(Context& ctx, const Tensor& x, const IndexList& index, int64_t num_rows);
+
+}  // namespace megatron

@@ -1,0 +1,47 @@
+// What ops over rows of a tensor [..., h] share.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "megatron/autograd/parameter.h"
+
+namespace megatron {
+
+/// All dimensions but the last, taken together, at capacity.
+inline int64_t num_rows(const Tensor& x) { return x.size(-1) == 0 ? 0 : x.num_elements() / x.size(-1); }
+
+/// Statistics of rows are fp32, fp64 for fp64.
+inline DType statistics_dtype(DType dtype) { return dtype == DType::kFloat64 ? dtype : DType::kFloat32; }
+
+inline void require_columns(std::string_view op, const Tensor& x, const Parameter& weight) {
+  require<ShapeError>(weight.shape() == Shape{x.size(-1)}, "[{}] {} has shape {}, rows of x have {} elements.", op,
+                      weight.name(), weight.shape(), x.size(-1));
+}
+
+/// Lease on a weight that may be absent; the view is then undefined.
+class OptionalLease {
+ public:
+  OptionalLease(const Context& ctx, Parameter* parameter) {
+    if (parameter) lease_.emplace(parameter->acquire(ctx));
+  }
+  ConstView view() const { return lease_ ? lease_->view() : ConstView{}; }
+
+ private:
+  std::optional<WeightLease> lease_;
+};
+
+/// Gradient target of a weight whose gradient falls out of B; nothing where it is null or frozen.
+struct OptionalGradTarget {
+  OptionalGradTarget(const Context& ctx, Parameter* parameter) {
+    if (!parameter || !parameter->is_trainable()) return;
+    const GradTarget target = parameter->grad_target(ctx);
+    view = target.view;
+    accumulate = target.accumulate;
+  }
+  OptionalGradTarget(const Context& ctx, Parameter& parameter) : OptionalGradTarget(ctx, &parameter) {}
+  View view;
+  bool accumulate = false;
+};
+
+}  // namespace megatron

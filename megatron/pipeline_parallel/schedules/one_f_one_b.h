@@ -1,0 +1,16 @@
+// 1F1B: one forward, one backward (Narayanan et al. 2021, arXiv:2104.04473, section 2.2.1).
+#pragma once
+
+#include "megatron/pipeline_parallel/action.h"
+
+namespace megatron {
+
+/// kFused: weight gradients with the input gradients. kSplit: W right after the send of B, so that the neighbour does
+/// not wait for it.
+enum class WeightGradient { kFused, kSplit };
+
+/// What `rank` of `num_ranks` does for `num_micro_batches`; one chunk a rank. Rank r keeps at most num_ranks - r
+/// micro-batches alive. One rank: forward and backward of each micro-batch in turn.
+Schedule one_f_one_b(int rank, int num_ranks, int num_micro_batches, WeightGradient weight_gradient);
+
+}  // namespace megatron

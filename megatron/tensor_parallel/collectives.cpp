@@ -1,0 +1,41 @@
+#include "megatron/tensor_parallel/collectives.h"
+
+namespace megatron {
+namespace {
+CommOptions options(std::string_view site, const Tensor& a, const Tensor& b) {
+  return {.site = site, .keep_alive = KeepAlive::of(a.storage(), b.storage())};
+}
+}  // namespace
+
+Work start_all_reduce(const ProcessGroup& group, Tensor& x, std::string_view site) {
+  return group.all_reduce(x.view(), ReduceOp::kSum, options(site, x, x));
+}
+
+Pending start_gather(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site) {
+  Shape shape = x.shape();
+  shape[0] *= group.size();
+  Pending result{ctx.empty(site, shape, x.dtype(), MemoryUse::kCommunication), {}};
+  result.work = group.all_gather(x.view(), result.tensor.view(), options(site, x, result.tensor));
+  return result;
+}
+
+Pending start_reduce_scatter(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site) {
+  require<ShapeError>(
+      x.size(0) % group.size() == 0,
+      "[sequence parallel] {} rows are not divisible by {} tensor-parallel ranks. Choose a --seq-length "
+      "that is.",
+      x.size(0), group.size());
+  Shape shape = x.shape();
+  shape[0] /= group.size();
+  Pending result{ctx.empty(site, shape, x.dtype(), MemoryUse::kCommunication), {}};
+  result.work = group.reduce_scatter(x.view(), result.tensor.view(), ReduceOp::kSum, options(site, x, result.tensor));
+  return result;
+}
+
+Tensor gather_rows_of_ranks(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site) {
+  Pending gathered = start_gather(ctx, group, x, site);
+  gathered.work.wait();
+  return std::move(gathered.tensor);
+}
+
+}  // namespace megatron

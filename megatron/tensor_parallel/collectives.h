@@ -1,0 +1,27 @@
+// Collectives on tensors, with memory from the arena. On meta the groups are those of a MetaWorld.
+#pragma once
+
+#include <string_view>
+
+#include "megatron/comm/process_group.h"
+#include "megatron/core/context.h"
+
+namespace megatron {
+
+/// A result that is there once `work` has been waited for.
+struct Pending {
+  Tensor tensor;
+  Work work;
+};
+
+/// Sum over the ranks, in place.
+Work start_all_reduce(const ProcessGroup& group, Tensor& x, std::string_view site);
+/// The rows (dimension 0) of all ranks, one after the other.
+Pending start_gather(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site);
+/// This rank's part of the rows of the sum over the ranks. @throw ShapeError if the rows do not divide.
+Pending start_reduce_scatter(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site);
+
+/// start_gather, waited for.
+Tensor gather_rows_of_ranks(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site);
+
+}  // namespace megatron

@@ -1,0 +1,27 @@
+// Keys and values of the tokens that generation has seen.
+#pragma once
+
+#include "megatron/core/context.h"
+
+namespace megatron {
+
+/// Of one layer. Grows by the rows of each forward; never recorded.
+class KeyValueCache {
+ public:
+  /// @param shape [max rows, b, g, d] of this rank's heads.
+  KeyValueCache(const Context& ctx, const Shape& shape, DType dtype);
+
+  struct Filled {
+    Tensor key, value;  // [rows so far, b, g, d]
+  };
+  /// Adds `key` and `value` [s, b, g, d] behind the rows so far and gives all of them.
+  /// @throw ShapeError beyond the capacity.
+  Filled append(const Context& ctx, const Tensor& key, const Tensor& value);
+  int64_t num_rows() const { return num_rows_; }
+
+ private:
+  Tensor key_, value_;
+  int64_t num_rows_ = 0;
+};
+
+}  // namespace megatron

@@ -1,0 +1,35 @@
+// The feed-forward part of a layer. Megatron Core: core/transformer/mlp.py.
+#pragma once
+
+#include <memory>
+
+#include "megatron/ops/activation.h"
+#include "megatron/tensor_parallel/layers.h"
+#include "megatron/transformer/module_context.h"
+
+namespace megatron {
+
+/// What a block of a layer gives: its output without the bias of its last linear, which is added together with dropout
+/// and residual.
+struct BlockOutput {
+  Tensor output;
+  Parameter* bias = nullptr;
+};
+
+/// fc1, activation (gated or not), fc2.
+class Mlp : public Module {
+ public:
+  explicit Mlp(const ModuleContext& context);
+  /// @param x [s, b, h]
+  BlockOutput forward(Context& ctx, const Tensor& x) const;
+  Parameter* output_bias() const { return linear_fc2_->bias(); }
+
+ private:
+  bool is_gated_;
+  kernels::Activation activation_;
+  kernels::GateOptions gate_;
+  std::unique_ptr<ColumnParallelLinear> linear_fc1_;
+  std::unique_ptr<RowParallelLinear> linear_fc2_;
+};
+
+}  // namespace megatron

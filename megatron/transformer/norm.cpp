@@ -1,0 +1,28 @@
+#include "megatron/transformer/norm.h"
+
+#include "megatron/ops/rms_norm.h"
+
+namespace megatron {
+
+Norm::Norm(const ModuleContext& context, int64_t size)
+    : kind_(context.config.normalization),
+      options_{.eps = context.config.layernorm_epsilon,
+               .zero_centered_gamma = context.config.layernorm_zero_centered_gamma} {
+  ShardSpec shard = ShardSpec::whole({size});
+  if (context.sequence_parallel) shard.grad_reduction = GradReduction::kSumOverTensor;
+  register_parameter(weight_, context.ctx,
+                     {.name = context.path + ".weight",
+                      .shard = shard,
+                      .dtype = context.config.params_dtype,
+                      .init_constant = options_.zero_centered_gamma ? 0.0 : 1.0});
+  if (kind_ == Normalization::kLayerNorm)
+    register_parameter(bias_, context.ctx,
+                       {.name = context.path + ".bias", .shard = shard, .dtype = context.config.params_dtype});
+}
+
+Tensor Norm::forward(Context& ctx, const Tensor& x) const {
+  return kind_ == Normalization::kLayerNorm ? layer_norm(ctx, x, *weight_, *bias_, options_)
+                                            : rms_norm(ctx, x, weight_.get(), options_);
+}
+
+}  // namespace megatron

@@ -1,0 +1,25 @@
+// LayerNorm or RMSNorm, as the config says.
+#pragma once
+
+#include <memory>
+
+#include "megatron/autograd/module.h"
+#include "megatron/ops/layer_norm.h"
+#include "megatron/transformer/module_context.h"
+
+namespace megatron {
+
+/// Weight and, for LayerNorm, bias of size `size`; whole on every tensor-parallel rank.
+class Norm : public Module {
+ public:
+  Norm(const ModuleContext& context, int64_t size);
+  /// @param x [..., size].  @return the same shape in the dtype of the model.
+  Tensor forward(Context& ctx, const Tensor& x) const;
+
+ private:
+  Normalization kind_;
+  NormOptions options_;
+  std::unique_ptr<Parameter> weight_, bias_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,29 @@
+#include "megatron/transformer/rotary_embedding.h"
+
+namespace megatron {
+
+std::optional<RopeTable> make_rope_table(const Context& ctx, const TransformerConfig& config, int64_t num_positions) {
+  const bool is_yarn = config.position_embedding_type == PositionEmbeddingType::kYarn;
+  if (!is_yarn && config.position_embedding_type != PositionEmbeddingType::kRope) return std::nullopt;
+  kernels::RopeSettings settings{.head_size = config.kv_channels,
+                                 .base = static_cast<double>(config.rotary_base),
+                                 .percent = config.rotary_percent,
+                                 .interpolation_factor = config.rotary_seq_len_interpolation_factor.value_or(1.0)};
+  if (is_yarn) {
+    settings.scaling = kernels::RopeScaling::kYarn;
+    settings.yarn = {.factor = config.yarn_rotary_scaling_factor,
+                     .beta_fast = config.yarn_beta_fast,
+                     .beta_slow = config.yarn_beta_slow,
+                     .original_length = config.yarn_original_max_position_embeddings,
+                     .mscale = config.yarn_mscale,
+                     .mscale_all_dim = config.yarn_mscale_all_dim,
+                     .round_range = config.yarn_correction_range_round_to_int};
+  } else if (config.use_rope_scaling) {
+    settings.scaling = kernels::RopeScaling::kLlama3;
+    settings.llama3.factor = config.rope_scaling_factor;
+  }
+  const auto pairs = config.rotary_interleaved ? kernels::RopePairs::kInterleaved : kernels::RopePairs::kHalves;
+  return RopeTable::make(ctx, settings, pairs, num_positions, config.params_dtype);
+}
+
+}  // namespace megatron

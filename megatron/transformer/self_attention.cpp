@@ -1,0 +1,116 @@
+#include "megatron/transformer/self_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "megatron/autograd/recompute.h"
+#include "megatron/ops/rms_norm.h"
+#include "megatron/ops/split_qkv.h"
+
+namespace megatron {
+namespace {
+
+kernels::AttentionSoftmax softmax_of(SoftmaxType type) {
+  switch (type) {
+    case SoftmaxType::kVanilla:
+      return kernels::AttentionSoftmax::kVanilla;
+    case SoftmaxType::kOffByOne:
+      return kernels::AttentionSoftmax::kOffByOne;
+    case SoftmaxType::kLearnable:
+      return kernels::AttentionSoftmax::kLearnable;
+  }
+  throw InternalError("[SelfAttention] unknown softmax type");
+}
+
+/// Rows of the fused projection: per group its queries, its key, its value.
+ShardCut qkv_rows(const TransformerConfig& config) {
+  const int64_t d = config.kv_channels, heads_per_group = config.num_attention_heads / config.num_query_groups;
+  return {.num_groups = config.num_query_groups, .sections = {{heads_per_group * d, false}, {d, true}, {d, true}}};
+}
+
+}  // namespace
+
+SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
+    : qk_l2_norm_(context.config.qk_l2_norm),
+      uses_rope_(!context.config.skips_rope(layer_number)),
+      recomputes_core_(context.config.recomputes(RecomputeModule::kCoreAttn)),
+      epsilon_(context.config.layernorm_epsilon),
+      path_(context.path + ".core_attention") {
+  const TransformerConfig& config = context.config;
+  const int64_t num_ranks = context.groups.tp.size(), d = config.kv_channels;
+  num_heads_ = config.num_attention_heads / num_ranks;
+  num_groups_ = std::max<int64_t>(1, config.num_query_groups / num_ranks);
+  // Megatron's query-key layer scaling divides scores by the layer number and multiplies back inside the softmax; it
+  // keeps fp16 scores finite. Scores are fp32 here, so it has nothing to do.
+  options_.scale = config.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(d)));
+  options_.softmax = softmax_of(config.softmax_type);
+  options_.dropout = config.attention_dropout;
+  options_.path = path_;
+  options_.first_head = context.groups.tp.rank() * num_heads_;
+  if (config.window_size && !config.sees_whole_sequence(layer_number)) {
+    options_.window_left = config.window_size->first;
+    options_.window_right = config.window_size->second;
+  }
+  if (config.softmax_type == SoftmaxType::kLearnable) {
+    ShardSpec shard = ShardSpec::whole({config.num_attention_heads});
+    shard.cut = ShardCut{.sections = {{config.num_attention_heads, false}}};
+    register_parameter(softmax_offset_, context.ctx,
+                       {.name = path_ + ".softmax_offset",
+                        .shard = shard,
+                        .dtype = config.params_dtype,
+                        .shard_rank = context.groups.tp.rank(),
+                        .num_shards = num_ranks,
+                        .init_std = config.init_method_std});
+  }
+  ParallelLinearOptions linear{.name = context.path + ".linear_proj",
+                               .input_size = config.num_attention_heads * d,
+                               .output = {.sections = {{config.hidden_size, false}}},
+                               .bias = config.add_bias_linear,
+                               .dtype = config.params_dtype,
+                               .init_std = context.output_init_std(),
+                               .sequence_parallel = context.sequence_parallel};
+  register_module(linear_proj_, std::make_unique<RowParallelLinear>(context.ctx, linear, context.groups.tp));
+  linear.name = context.path + ".linear_qkv";
+  linear.input_size = config.hidden_size;
+  linear.output = qkv_rows(config);
+  linear.bias = config.add_bias_linear || config.add_qkv_bias;
+  linear.init_std = config.init_method_std;
+  register_module(linear_qkv_, std::make_unique<ColumnParallelLinear>(context.ctx, linear, context.groups.tp));
+  if (!config.qk_layernorm) return;
+  register_module(q_layernorm_, std::make_unique<Norm>(context.at("q_layernorm"), d));
+  register_module(k_layernorm_, std::make_unique<Norm>(context.at("k_layernorm"), d));
+}
+
+Tensor SelfAttention::normalized(Context& ctx, const Tensor& heads, const Norm* norm) const {
+  if (norm) return norm->forward(ctx, heads);
+  return qk_l2_norm_ ? rms_norm(ctx, heads, nullptr, {.eps = epsilon_}) : heads;
+}
+
+BlockOutput SelfAttention::forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
+  const QueryKeyValue mixed = split_qkv(ctx, linear_qkv_->forward(ctx, x), num_groups_, num_heads_);
+  Tensor query = normalized(ctx, mixed.query, q_layernorm_.get());
+  Tensor key = normalized(ctx, mixed.key, k_layernorm_.get());
+  if (inputs.rope && uses_rope_) {
+    query = rope(ctx, query, *inputs.rope, inputs.layout);
+    key = rope(ctx, key, *inputs.rope, inputs.layout);
+  }
+  Tensor value = mixed.value;
+  if (inputs.cache) {
+    KeyValueCache::Filled filled = inputs.cache->append(ctx, key, value);
+    key = std::move(filled.key);
+    value = std::move(filled.value);
+  }
+  return {linear_proj_->forward(ctx, core_attention(ctx, query, key, value, inputs)), linear_proj_->bias()};
+}
+
+Tensor SelfAttention::core_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const LayerInputs& inputs) const {
+  if (!recomputes_core_) return attention(ctx, q, k, v, inputs.layout, options_, softmax_offset_.get());
+  const auto function = [this, layout = inputs.layout](Context& c, const Payload& in) {
+    return Payload{
+        {"attention", attention(c, at(in, "q"), at(in, "k"), at(in, "v"), layout, options_, softmax_offset_.get())}};
+  };
+  return at(recompute(ctx, {{"q", q}, {"k", k}, {"v", v}}, function), "attention");
+}
+
+}  // namespace megatron

@@ -1,0 +1,45 @@
+// Self attention with grouped queries. Megatron Core: core/transformer/attention.py.
+#pragma once
+
+#include <memory>
+
+#include "megatron/ops/attention.h"
+#include "megatron/ops/rope.h"
+#include "megatron/tensor_parallel/layers.h"
+#include "megatron/transformer/key_value_cache.h"
+#include "megatron/transformer/mlp.h"
+#include "megatron/transformer/norm.h"
+
+namespace megatron {
+
+/// What the layers of a model share in one forward.
+struct LayerInputs {
+  const SequenceLayout& layout;
+  const RopeTable* rope = nullptr;  // null: no rotary positions
+  KeyValueCache* cache = nullptr;   // of the layer that is called; null in training
+};
+
+class SelfAttention : public Module {
+ public:
+  /// @param layer_number from 1: chooses window and rotation where the config says "every N-th layer".
+  SelfAttention(const ModuleContext& context, int64_t layer_number);
+  /// @param x [s, b, h]
+  BlockOutput forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
+
+ private:
+  Tensor normalized(Context& ctx, const Tensor& heads, const Norm* norm) const;
+  Tensor core_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const LayerInputs& inputs) const;
+
+  int64_t num_heads_, num_groups_;  // of this rank
+  bool qk_l2_norm_, uses_rope_, recomputes_core_;
+  double epsilon_;
+  std::string path_;
+  AttentionOptions options_;
+  std::unique_ptr<Parameter> softmax_offset_;
+  std::unique_ptr<RowParallelLinear> linear_proj_;
+  std::unique_ptr<ColumnParallelLinear> linear_qkv_;
+  std::unique_ptr<Norm> q_layernorm_, k_layernorm_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,58 @@
+#include "megatron/transformer/transformer_layer.h"
+
+#include "megatron/autograd/recompute.h"
+#include "megatron/ops/add.h"
+#include "megatron/ops/bias_dropout_add.h"
+
+namespace megatron {
+
+TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_number)
+    : hidden_dropout_(context.config.hidden_dropout),
+      residual_is_normed_(context.config.apply_residual_connection_post_layernorm),
+      recomputes_norms_(context.config.recomputes(RecomputeModule::kLayerNorm)),
+      recomputes_mlp_(context.config.recomputes(RecomputeModule::kMlp)),
+      attention_path_(context.path + ".self_attention.dropout"),
+      mlp_path_(context.path + ".mlp.dropout") {
+  const int64_t h = context.config.hidden_size;
+  register_module(input_layernorm_, std::make_unique<Norm>(context.at("input_layernorm"), h));
+  register_module(self_attention_, std::make_unique<SelfAttention>(context.at("self_attention"), layer_number));
+  register_module(pre_mlp_layernorm_, std::make_unique<Norm>(context.at("pre_mlp_layernorm"), h));
+  register_module(mlp_, std::make_unique<Mlp>(context.at("mlp")));
+}
+
+Tensor TransformerLayer::forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
+  const Tensor x = residual_block(
+      ctx, hidden, *input_layernorm_,
+      [&](Context& c, const Tensor& normed) { return self_attention_->forward(c, normed, inputs); }, attention_path_,
+      inputs);
+  return residual_block(
+      ctx, x, *pre_mlp_layernorm_, [&](Context& c, const Tensor& normed) { return feed_forward(c, normed); }, mlp_path_,
+      inputs);
+}
+
+Tensor TransformerLayer::residual_block(Context& ctx, const Tensor& hidden, const Norm& norm, const Block& block,
+                                        std::string_view path, const LayerInputs& inputs) const {
+  const Tensor normed = normalized(ctx, norm, hidden);
+  const BlockOutput out = block(ctx, normed);
+  const Tensor residual = residual_is_normed_ ? cast(ctx, normed, hidden.dtype()) : hidden;
+  return bias_dropout_add(ctx, out.output, out.bias, residual,
+                          {.rate = hidden_dropout_, .path = path, .rows = inputs.layout.rows()});
+}
+
+Tensor TransformerLayer::normalized(Context& ctx, const Norm& norm, const Tensor& hidden) const {
+  if (!recomputes_norms_) return norm.forward(ctx, hidden);
+  const auto function = [&norm](Context& c, const Payload& in) {
+    return Payload{{"normed", norm.forward(c, at(in, "hidden"))}};
+  };
+  return at(recompute(ctx, {{"hidden", hidden}}, function), "normed");
+}
+
+BlockOutput TransformerLayer::feed_forward(Context& ctx, const Tensor& x) const {
+  if (!recomputes_mlp_) return mlp_->forward(ctx, x);
+  const auto function = [this](Context& c, const Payload& in) {
+    return Payload{{"output", mlp_->forward(c, at(in, "x")).output}};
+  };
+  return {at(recompute(ctx, {{"x", x}}, function), "output"), mlp_->output_bias()};
+}
+
+}  // namespace megatron

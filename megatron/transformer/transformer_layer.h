@@ -1,0 +1,38 @@
+// One layer of a decoder: attention and feed-forward around a residual stream.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "megatron/transformer/self_attention.h"
+
+namespace megatron {
+
+/// Pre-norm by default: x + attention(norm(x)), then x + mlp(norm(x)), each with dropout before the sum.
+/// Megatron Core: core/transformer/transformer_layer.py.
+class TransformerLayer : public Module {
+ public:
+  /// @param layer_number from 1, global.
+  TransformerLayer(const ModuleContext& context, int64_t layer_number);
+  /// @param hidden [s, b, h] ([s/tp, b, h] under sequence parallelism), in fp32 with an fp32 residual stream.
+  Tensor forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const;
+
+ private:
+  using Block = std::function<BlockOutput(Context&, const Tensor& normed)>;
+  /// residual + dropout(block(norm(hidden)) + bias).
+  Tensor residual_block(Context& ctx, const Tensor& hidden, const Norm& norm, const Block& block, std::string_view path,
+                        const LayerInputs& inputs) const;
+  Tensor normalized(Context& ctx, const Norm& norm, const Tensor& hidden) const;
+  BlockOutput feed_forward(Context& ctx, const Tensor& x) const;
+
+  double hidden_dropout_;
+  bool residual_is_normed_;  // --apply-residual-connection-post-layernorm
+  bool recomputes_norms_, recomputes_mlp_;
+  std::string attention_path_, mlp_path_;
+  std::unique_ptr<Norm> input_layernorm_;
+  std::unique_ptr<SelfAttention> self_attention_;
+  std::unique_ptr<Norm> pre_mlp_layernorm_;
+  std::unique_ptr<Mlp> mlp_;
+};
+
+}  // namespace megatron
