@@ -22,8 +22,10 @@ struct ConstView {
   bool is_contiguous() const { return strides == shape.contiguous_strides(); }
   /// True size of dimension 0; for kernels.
   int64_t rows() const { return count ? std::min<int64_t>(*count, shape[0]) : shape[0]; }
-  /// All dimensions but the last taken together, with dimension 0 at its true size; for kernels over rows.
+  /// All dimensions but the last taken together, with dimension 0 at its true size; for kernels over rows. A vector is
+  /// one row.
   int64_t num_rows() const {
+    if (shape.rank() == 1) return 1;
     return shape[-1] == 0 || shape[0] == 0 ? 0 : rows() * (num_elements() / shape[0] / shape[-1]);
   }
   /// The data as T; a wrong type is an error and never a reinterpretation.
