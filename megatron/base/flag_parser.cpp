@@ -1,0 +1,234 @@
+#include "megatron/base/flag_parser.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+namespace megatron {
+namespace {
+
+struct Spelling {
+  Field* field;
+  bool turns_on;  // switches
+};
+using Spellings = std::map<std::string, Spelling, std::less<>>;
+
+Spellings spellings_of(FieldTable& table) {
+  Spellings spellings;
+  const auto enter = [&](const std::string& flag, Spelling spelling) {
+    require(spellings.emplace(flag, spelling).second, "{} is described twice", flag);
+  };
+  for (FieldGroup& group : table.groups())
+    for (Field& field : group.fields) {
+      for (const std::string& flag : field.flags) enter(flag, {&field, true});
+      for (const std::string& flag : field.off_flags) enter(flag, {&field, false});
+    }
+  return spellings;
+}
+
+// Python's int() and float() allow white space around a number, a plus sign, and underscores between digits.
+std::string plain_number(std::string_view word) {
+  const size_t first = word.find_first_not_of(" \t\n");
+  if (first == std::string_view::npos) return {};
+  word = word.substr(first, word.find_last_not_of(" \t\n") - first + 1);
+  if (word.size() > 1 && word.front() == '+' && word[1] != '-') word.remove_prefix(1);
+  std::string text;
+  const auto is_digit = [&](size_t i) { return i < word.size() && word[i] >= '0' && word[i] <= '9'; };
+  for (size_t i = 0; i < word.size(); ++i)
+    if (!(word[i] == '_' && i > 0 && is_digit(i - 1) && is_digit(i + 1))) text += word[i];
+  return text;
+}
+
+template <class T>
+std::optional<T> number_of(std::string_view word) {
+  const std::string text = plain_number(word);
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  if constexpr (std::is_floating_point_v<T>)
+    if (!std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+bool looks_like_flag(std::string_view word) {
+  return word.size() > 1 && word.front() == '-' && !number_of<double>(word) && word.find(' ') == std::string_view::npos;
+}
+
+std::string joined(std::span<const std::string> words) { return fmt::format("{}", fmt::join(words, ", ")); }
+
+void check_range(const Field& field, double value) {
+  const bool too_small = field.least && (field.least_excluded ? value <= *field.least : value < *field.least);
+  require<ConfigError>(!too_small, "must be {} {}", field.least_excluded ? "above" : "at least",
+                       field.least.value_or(0));
+  const bool too_large = field.most && (field.most_excluded ? value >= *field.most : value > *field.most);
+  require<ConfigError>(!too_large, "must be {} {}", field.most_excluded ? "below" : "at most", field.most.value_or(0));
+}
+
+void check_choice(const Field& field, const std::string& word) {
+  if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), word) != field.choices.end())
+    return;
+  const bool later =
+      std::find(field.later_choices.begin(), field.later_choices.end(), word) != field.later_choices.end();
+  require<ConfigError>(!later, "a choice of Megatron that megatron.cpp does not have yet; here are: {}",
+                       joined(field.choices));
+  const std::string near = nearest_name(word, field.choices);
+  throw ConfigError(fmt::format("must be one of: {}{}", joined(field.choices),
+                                near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
+}
+
+FieldValue read_word(const Field& field, const std::string& word) {
+  if (field.read_word) return field.read_word(word);
+  if (field.kind == WordKind::kInteger) {
+    const auto number = number_of<int64_t>(word);
+    require<ConfigError>(number.has_value(), "must be a whole number");
+    check_range(field, static_cast<double>(*number));
+    return *number;
+  }
+  if (field.kind == WordKind::kNumber) {
+    const auto number = number_of<double>(word);
+    require<ConfigError>(number.has_value(), "must be a finite number");
+    check_range(field, *number);
+    return *number;
+  }
+  check_choice(field, word);
+  return word;
+}
+
+template <class T>
+std::vector<T> elements(const std::vector<FieldValue>& values) {
+  std::vector<T> list;
+  for (const FieldValue& value : values) list.push_back(std::get<T>(value));
+  return list;
+}
+
+void set_words(Field& field, std::span<const std::string> words) {
+  std::vector<FieldValue> values;
+  for (const std::string& word : words) values.push_back(read_word(field, word));
+  if (!field.is_list)
+    field.set(values.front());
+  else if (field.kind == WordKind::kInteger)
+    field.set(elements<int64_t>(values));
+  else
+    field.set(elements<std::string>(values));
+}
+
+std::string unknown_flag(std::string_view flag, const Spellings& spellings, const RefusedFlags& refused) {
+  std::vector<std::string> names;
+  for (const auto& [name, spelling] : spellings) names.push_back(name);
+  std::string near = nearest_name(flag, names);
+  if (near.empty()) {
+    names.clear();
+    for (const auto& [name, text] : refused) names.push_back(name);
+    near = nearest_name(flag, names);
+  }
+  return fmt::format("{}: there is no such flag{}", flag,
+                     near.empty() ? " (--help lists all)" : fmt::format("; did you mean {}?", near));
+}
+
+class Parser {
+ public:
+  Parser(FieldTable& table, std::span<const std::string> words, const RefusedFlags& refused, Mistakes& mistakes)
+      : spellings_(spellings_of(table)), words_(words), refused_(refused), mistakes_(mistakes) {}
+
+  GivenFields run() {
+    while (next_ < words_.size()) take(words_[next_++]);
+    return std::move(given_);
+  }
+
+ private:
+  void take(const std::string& word) {
+    if (!looks_like_flag(word)) {
+      mistakes_.refuse_value(last_flag_, last_flag_.empty()
+                                             ? fmt::format("'{}' belongs to no flag", word)
+                                             : fmt::format("'{}' is one word too many for {}", word, last_flag_));
+      return;
+    }
+    const size_t equals = word.find('=');
+    const std::string flag = word.substr(0, equals);
+    std::vector<std::string> values;
+    if (equals != std::string::npos) values.push_back(word.substr(equals + 1));
+    last_flag_ = flag;
+    const auto known = spellings_.find(flag);
+    if (known == spellings_.end()) return refuse(flag);
+    Field& field = *known->second.field;
+    given_.insert(field.name);
+    if (field.kind == WordKind::kSwitch)
+      turn(field, known->second.turns_on, flag, values);
+    else
+      read(field, flag, values);
+  }
+
+  void refuse(const std::string& flag) {
+    const auto reason = refused_.find(flag);
+    mistakes_.refuse_value(flag, reason != refused_.end() ? fmt::format("{}: {}", flag, reason->second)
+                                                          : unknown_flag(flag, spellings_, refused_));
+    while (next_ < words_.size() && !looks_like_flag(words_[next_])) ++next_;
+  }
+
+  void turn(Field& field, bool on, const std::string& flag, const std::vector<std::string>& values) {
+    if (!values.empty())
+      mistakes_.refuse_value(flag, fmt::format("{} is a switch and takes no value, got '{}'", flag, values.front()));
+    field.set(on);
+  }
+
+  void read(Field& field, const std::string& flag, std::vector<std::string>& values) {
+    const bool given_by_equals = !values.empty();
+    while (!given_by_equals && next_ < words_.size() && !looks_like_flag(words_[next_]) &&
+           (field.is_list || values.empty()))
+      values.push_back(words_[next_++]);
+    if (values.size() < (field.is_list ? field.min_words : 1)) {
+      mistakes_.refuse_value(field.spelling(), fmt::format("{} needs a value", flag));
+      return;
+    }
+    try {
+      set_words(field, values);
+    } catch (const ConfigError& error) {
+      mistakes_.refuse_value(field.spelling(), fmt::format("{} {}: {}", flag, fmt::join(values, " "), error.what()));
+    }
+  }
+
+  Spellings spellings_;
+  std::span<const std::string> words_;
+  const RefusedFlags& refused_;
+  Mistakes& mistakes_;
+  GivenFields given_;
+  size_t next_ = 0;
+  std::string last_flag_;
+};
+
+// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b` (optimal string alignment).
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> rows(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) rows[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) rows[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i)
+    for (size_t j = 1; j <= b.size(); ++j) {
+      rows[i][j] = std::min({rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        rows[i][j] = std::min(rows[i][j], rows[i - 2][j - 2] + 1);
+    }
+  return rows[a.size()][b.size()];
+}
+
+}  // namespace
+
+GivenFields parse_flags(FieldTable& table, std::span<const std::string> words, const RefusedFlags& refused,
+                        Mistakes& mistakes) {
+  return Parser(table, words, refused, mistakes).run();
+}
+
+std::string nearest_name(std::string_view word, std::span<const std::string> names) {
+  const std::string* nearest = nullptr;
+  size_t least = word.size() / 3 + 1;
+  const std::string* only_start = nullptr;
+  size_t num_starts = 0;
+  for (const std::string& name : names) {
+    if (const size_t distance = edit_distance(word, name); distance < least) least = distance, nearest = &name;
+    if (name.starts_with(word)) only_start = &name, ++num_starts;
+  }
+  if (nearest == nullptr && num_starts == 1) nearest = only_start;
+  return nearest == nullptr ? std::string() : *nearest;
+}
+
+}  // namespace megatron

@@ -1,0 +1,40 @@
+// Collects what is wrong with a configuration, so that all of it is reported at once.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+
+/// Each mistake names the flags it is about. Once a flag's own value is refused, rules about that flag say nothing:
+/// they would judge a default that nobody asked for.
+class Mistakes {
+ public:
+  /// A flag's own value is wrong.
+  void refuse_value(std::string_view flag, std::string text);
+  /// The rule broken by `flags` together: what the values are, why that cannot be, how to put it right.
+  template <class... Args>
+  void add(std::initializer_list<std::string_view> flags, fmt::format_string<Args...> format, Args&&... args) {
+    add_text(flags, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  bool empty() const { return texts_.empty(); }
+  const std::vector<std::string>& texts() const { return texts_; }
+  /// @throw ConfigError that lists the mistakes under `heading`, if there are any.
+  void throw_if_any(std::string_view heading) const;
+
+ private:
+  void add_text(std::initializer_list<std::string_view> flags, std::string text);
+
+  std::vector<std::string> texts_;
+  std::set<std::string, std::less<>> refused_flags_;
+};
+
+}  // namespace megatron
