@@ -29,7 +29,7 @@ std::string exit_at_iteration_line(std::int64_t iteration, WallTime time) {
   return milestone_line(fmt::format("exiting program at iteration {}", iteration), time);
 }
 
-std::string memory_line(int rank, std::int64_t iterations, const MemoryUse& use) {
+std::string memory_line(int rank, std::int64_t iterations, const DeviceMemoryUse& use) {
   std::string line = fmt::format(
       "[Rank {}] (after {} iterations) memory (MB) | allocated: {:.2f} | max allocated: {:.2f} | reserved: {:.2f} | "
       "max reserved: {:.2f}",

@@ -23,7 +23,7 @@ std::string exit_after_minutes_line(double minutes, WallTime time);
 std::string exit_at_iteration_line(std::int64_t iteration, WallTime time);
 
 /// Memory of one device, in bytes. Reserved is what the allocator holds, allocated what tensors use of it.
-struct MemoryUse {
+struct DeviceMemoryUse {
   std::int64_t allocated_bytes = 0;
   std::int64_t max_allocated_bytes = 0;
   std::int64_t reserved_bytes = 0;
@@ -32,7 +32,7 @@ struct MemoryUse {
 };
 
 /// "[Rank 0] (after 10 iterations) memory (MB) | allocated: 1.50 | ...", in units of 2^20 bytes.
-std::string memory_line(int rank, std::int64_t iterations, const MemoryUse& use);
+std::string memory_line(int rank, std::int64_t iterations, const DeviceMemoryUse& use);
 
 /// "Theoretical memory footprints: weight and optimizer=1.00 MB, ...", in units of 2^20 bytes.
 std::string theoretical_memory_line(double weight_and_optimizer_bytes, double activation_bytes);

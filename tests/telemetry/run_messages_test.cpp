@@ -21,7 +21,7 @@ TEST(RunMessages, MilestonesAndExitsCarryTheTime) {
 }
 
 TEST(RunMessages, MemoryIsInUnitsOf1024Squared) {
-  MemoryUse use{.allocated_bytes = 1 << 20,
+  DeviceMemoryUse use{.allocated_bytes = 1 << 20,
                 .max_allocated_bytes = 3 << 19,
                 .reserved_bytes = 2 << 20,
                 .max_reserved_bytes = 4 << 20};

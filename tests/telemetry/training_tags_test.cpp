@@ -43,7 +43,7 @@ TEST(IterationTags, OfMemoryAndLayersHaveNoTwin) {
   scalars.batch_size = 1;
   scalars.skipped_samples = 4;
   scalars.memory =
-      MemoryUse{.allocated_bytes = 1, .max_allocated_bytes = 2, .reserved_bytes = 3, .max_reserved_bytes = 4};
+      DeviceMemoryUse{.allocated_bytes = 1, .max_allocated_bytes = 2, .reserved_bytes = 3, .max_reserved_bytes = 4};
   scalars.num_allocations = 9;
   scalars.max_attention_logit = 11.5;
   scalars.extra = {{"moe/z_loss_layer_0", 0.25}};
