@@ -4,8 +4,10 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace megatron {
 
@@ -52,51 +54,56 @@ struct ParamSchedulerConfig {
   bool use_checkpoint_opt_param_scheduler = false;  ///< loading takes the checkpoint's values
 };
 
-/// What a checkpoint keeps of a schedule. The style and length of a WSD decay and the initial rate are not kept.
-struct ParamSchedulerState {
-  double max_lr = 0.0;
-  double lr_warmup_steps = 0;
-  int64_t num_steps = 0;  ///< samples consumed by successful steps
-  LrDecayStyle lr_decay_style = LrDecayStyle::kLinear;
-  int64_t lr_decay_steps = 0;
-  double min_lr = 0.0;
-  double start_wd = 0.0;
-  double end_wd = 0.0;
-  WeightDecayIncrStyle wd_incr_style = WeightDecayIncrStyle::kConstant;
-  int64_t wd_incr_steps = 0;
-  bool has_weight_decay = true;  ///< false for files that are older than the weight-decay keys
-};
-
 /// Where one parameter group departs from the run.
 struct ParamGroupSchedule {
   std::optional<double> max_lr;
   std::optional<double> min_lr;
+  std::optional<double> start_wd;
+  std::optional<double> end_wd;  ///< equal to start_wd while the style is constant
   double wd_mult = 1.0;
 };
 
-/// Warm-up, decay and weight decay over samples. Source: specs of Megatron-LM's OptimizerParamScheduler;
-/// WSD: Hu et al. 2024 (arXiv:2404.06395).
+/// What contradicts itself in `config`: one text for each rule that is broken.
+std::vector<std::string> mistakes_of(const ParamSchedulerConfig& config);
+
+/// What a checkpoint keeps of a schedule; the style and length of a WSD decay and the initial rate it does not.
+struct ParamSchedulerState {
+  double max_lr = 0.0;
+  double lr_warmup_steps = 0;
+  int64_t num_steps = 0;  ///< samples of successful steps
+  LrDecayStyle lr_decay_style = LrDecayStyle::kLinear;
+  int64_t lr_decay_steps = 0;
+  double min_lr = 0.0;
+  /// Absent in old files.
+  std::optional<double> start_wd, end_wd;
+  std::optional<WeightDecayIncrStyle> wd_incr_style;
+  std::optional<int64_t> wd_incr_steps;
+};
+
+/// Warm-up, decay and weight decay over samples, as Megatron's OptimizerParamScheduler.
+/// Warm-up-stable-decay: Hu et al. 2024 (arXiv:2404.06395).
 class ParamScheduler {
  public:
-  /// @throw ConfigError for lengths or rates that contradict each other; lists all of them.
+  /// @throw ConfigError that lists mistakes_of(config), if there are any.
   explicit ParamScheduler(const ParamSchedulerConfig& config);
 
   /// Advances by the samples of one successful step.
-  void step(int64_t samples) { num_steps_ += samples; }
+  void step(int64_t samples);
+  /// Samples consumed so far.
   int64_t num_steps() const { return num_steps_; }
   double lr(const ParamGroupSchedule& group = {}) const;
+  /// @throw ConfigError if the group's own start and end differ while the style is constant.
   double weight_decay(const ParamGroupSchedule& group = {}) const;
 
   ParamSchedulerState state() const;
-  /// Adds the stored steps to the current ones, and takes over or compares the rest as the two flags say.
-  /// As in Megatron, until the next step() the weight decay follows the values from before the load.
-  /// @throw CheckpointError if neither flag is given and a value differs; lists all of them.
+  /// Adds the stored samples to the current ones. Of the rest the flags say which side wins; without a flag they must
+  /// agree. As in Megatron, the weight decay follows the values from before the load until the next step().
+  /// @throw CheckpointError that lists the values that differ; nothing is changed then.
   void load(const ParamSchedulerState& stored);
 
  private:
-  double decay_factor(double fraction, double samples) const;
-
   ParamSchedulerConfig config_;
+  std::optional<ParamSchedulerConfig> config_before_load_;  ///< what weight decay follows until the next step
   int64_t num_steps_ = 0;
 };
 

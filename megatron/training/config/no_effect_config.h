@@ -14,6 +14,8 @@ struct NoEffectConfig {
   bool bias_dropout_fusion = true;
   bool apply_rope_fusion = true;
   bool gradient_accumulation_fusion = true;
+  bool cross_entropy_loss_fusion = false;
+  std::string cross_entropy_fusion_impl = "native";
   bool no_persist_layer_norm = false;
   bool use_flash_attn = false;
   std::string attention_backend = "auto";
@@ -27,6 +29,7 @@ struct NoEffectConfig {
   std::string distributed_backend = "nccl";
   bool use_gloo_process_groups = true;
   int64_t local_rank = 0;
+  int64_t num_workers = 2;
   bool manual_gc = false;
   int64_t manual_gc_interval = 0;
   bool manual_gc_eval = true;

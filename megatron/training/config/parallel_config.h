@@ -19,7 +19,6 @@ struct ParallelConfig {
 
   std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
   std::optional<int64_t> num_virtual_stages_per_pipeline_rank;
-  std::optional<std::string> pipeline_model_parallel_layout;
   std::optional<int64_t> decoder_first_pipeline_num_layers;
   std::optional<int64_t> decoder_last_pipeline_num_layers;
   bool account_for_embedding_in_pipeline_split = false;
@@ -28,7 +27,6 @@ struct ParallelConfig {
   bool overlap_p2p_comm = true;  ///< resolved: false unless interleaved
 
   bool overlap_grad_reduce = false;
-  bool overlap_param_gather_with_optimizer_step = false;
   bool align_grad_reduce = true;
   bool align_param_gather = true;  ///< resolved: false unless interleaved
   std::optional<int64_t> ddp_num_buckets;

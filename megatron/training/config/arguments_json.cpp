@@ -1,0 +1,129 @@
+// All arguments as JSON, and what --use-checkpoint-args takes from a stored one.
+#include "megatron/training/config/arguments_json.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "megatron/training/config/fields.h"
+
+namespace megatron {
+namespace {
+
+using Json = nlohmann::json;
+
+Json to_json(const FieldValue& value) {
+  return std::visit(
+      [](const auto& held) -> Json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::monostate>)
+          return nullptr;
+        else
+          return held;
+      },
+      value);
+}
+
+FieldValue list_from_json(const Json& json) {
+  const bool whole = std::all_of(json.begin(), json.end(), [](const Json& item) { return item.is_number_integer(); });
+  const bool number = std::all_of(json.begin(), json.end(), [](const Json& item) { return item.is_number(); });
+  if (json.empty()) return std::vector<std::string>{};
+  if (whole) return json.get<std::vector<int64_t>>();
+  if (number) return json.get<std::vector<double>>();
+  return json.get<std::vector<std::string>>();
+}
+
+FieldValue from_json(const Json& json) {
+  if (json.is_null()) return std::monostate{};
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_array()) return list_from_json(json);
+  return json.get<std::string>();
+}
+
+Json parse_object(const std::string& text) {
+  Json json = Json::parse(text, nullptr, false);
+  require<ConfigError>(json.is_object(), "the stored arguments are not a JSON object");
+  return json;
+}
+
+void set_from_json(Field& field, const Json& json) {
+  try {
+    FieldValue value = from_json(json);
+    const auto* empty = std::get_if<std::vector<std::string>>(&value);
+    if (empty != nullptr && empty->empty() && field.kind == WordKind::kInteger) value = std::vector<int64_t>{};
+    field.set(value);
+  } catch (const std::exception& error) {
+    throw ConfigError(fmt::format("stored argument {} = {}: {}", field.name, json.dump(), error.what()));
+  }
+}
+
+// Names that other versions of Megatron store for the same setting.
+std::string_view current_name(std::string_view name) {
+  if (name == "apply_layernorm_1p") return "layernorm_zero_centered_gamma";
+  if (name == "norm_epsilon") return "layernorm_epsilon";
+  return name;
+}
+
+// What --use-checkpoint-args takes whatever the command line says. Source: specs of Megatron's
+// load_args_from_checkpoint.
+constexpr std::array<std::string_view, 21> kTakenAlways{"num_query_groups",
+                                                        "group_query_attention",
+                                                        "position_embedding_type",
+                                                        "add_position_embedding",
+                                                        "use_rotary_position_embeddings",
+                                                        "rotary_base",
+                                                        "rotary_percent",
+                                                        "rotary_interleaved",
+                                                        "add_bias_linear",
+                                                        "add_qkv_bias",
+                                                        "squared_relu",
+                                                        "swiglu",
+                                                        "untie_embeddings_and_output_weights",
+                                                        "layernorm_zero_centered_gamma",
+                                                        "normalization",
+                                                        "apply_query_key_layer_scaling",
+                                                        "attention_dropout",
+                                                        "hidden_dropout",
+                                                        "tokenizer_type",
+                                                        "tokenizer_model",
+                                                        "layernorm_epsilon"};
+// What it takes where the command line says nothing.
+constexpr std::array<std::string_view, 8> kTakenIfAbsent{
+    "num_layers",  "hidden_size",         "ffn_hidden_size",   "seq_length",
+    "kv_channels", "num_attention_heads", "padded_vocab_size", "max_position_embeddings"};
+
+bool contains(const auto& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+std::string arguments_to_json(const PretrainConfig& config) {
+  PretrainConfig copy = config;
+  Json json = Json::object();
+  describe(copy).for_each([&](const Field& field) { json[field.name] = to_json(field.get()); });
+  return json.dump(2);
+}
+
+PretrainConfig arguments_from_json(const std::string& text) {
+  PretrainConfig config;
+  FieldTable table = describe(config);
+  const Json stored = parse_object(text);
+  for (const auto& [name, value] : stored.items())
+    if (Field* field = table.find(current_name(name))) set_from_json(*field, value);
+  return config;
+}
+
+void take_stored_arguments(FieldTable& table, const std::string& text) {
+  const Json stored = parse_object(text);
+  for (const auto& [stored_name, value] : stored.items()) {
+    const std::string_view name = current_name(stored_name);
+    Field* field = table.find(name);
+    if (field == nullptr || value.is_null()) continue;
+    const bool absent = std::holds_alternative<std::monostate>(field->get());
+    if (contains(kTakenAlways, name) || (contains(kTakenIfAbsent, name) && absent)) set_from_json(*field, value);
+  }
+}
+
+}  // namespace megatron

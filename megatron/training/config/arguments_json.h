@@ -1,0 +1,16 @@
+// What --use-checkpoint-args takes from the arguments stored in a checkpoint.
+#pragma once
+
+#include <string>
+
+#include "megatron/base/field.h"
+
+namespace megatron {
+
+/// Sets in `table` what the model is: kind, norms, positions, activation and tokenizer always, sizes where none is
+/// given.
+/// @param text  the stored arguments as a JSON object under Megatron's names; others are left out.
+/// @throw ConfigError if it is no JSON object or a value does not fit.
+void take_stored_arguments(FieldTable& table, const std::string& text);
+
+}  // namespace megatron

@@ -1,0 +1,59 @@
+// What is printed at start: the arguments, and where this run departs from Megatron.
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+
+#include "megatron/training/config/differences.h"
+#include "megatron/training/config/fields.h"
+
+namespace megatron {
+namespace {
+
+constexpr size_t kNameWidth = 48;  // name and dots, Megatron's
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// The spelling that a switch was given in, else the flag with its value.
+std::string as_given(const Field& field, const FieldValue& value) {
+  if (const auto* on = std::get_if<bool>(&value)) return *on ? field.flags.front() : field.off_flags.front();
+  return field.spelling() + " " + python_text(value);
+}
+
+}  // namespace
+
+std::string arguments_block(const PretrainConfig& config) {
+  PretrainConfig copy = config;
+  std::vector<std::string> lines;
+  describe(copy).for_each([&](const Field& field) {
+    const size_t dots = kNameWidth - std::min(kNameWidth, field.name.size());
+    lines.push_back(fmt::format("  {} {} {}", field.name, std::string(dots, '.'), python_text(field.get())));
+  });
+  std::sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return lower(a) < lower(b); });
+  return fmt::format("{0:-<24} arguments {0:-<24}\n{1}\n{0:-<20} end of arguments {0:-<21}\n", "",
+                     fmt::join(lines, "\n"));
+}
+
+std::string notes_block(const PretrainConfig& config) {
+  std::string notes;
+  const auto note = [&](std::string_view text) { fmt::format_to(std::back_inserter(notes), "  * {}\n", text); };
+  for (const Difference& difference : differences())
+    if (difference.in_force(config)) note(fmt::format("{}: {}", difference.topic, difference.ours));
+  for (const std::string& text : idle_settings(config)) note(text);
+
+  PretrainConfig given = config;
+  PretrainConfig defaults;
+  FieldTable default_table = describe(defaults);
+  describe(given).for_each([&](const Field& field) {
+    if (field.no_effect.empty()) return;
+    const FieldValue value = field.get();
+    if (value != default_table.find(field.name)->get())
+      note(fmt::format("{} has no effect here: {}", as_given(field, value), field.no_effect));
+  });
+  return notes.empty() ? notes : "Where this run departs from Megatron-LM, and flags without effect:\n" + notes;
+}
+
+}  // namespace megatron

@@ -1,0 +1,156 @@
+#include "megatron/training/config/differences.h"
+
+#include <array>
+
+#include "megatron/training/config/fields.h"
+
+namespace megatron {
+namespace {
+
+bool never(const PretrainConfig&) { return false; }
+
+constexpr auto kDifferences = std::to_array<Difference>({
+    {"loss", "averages micro-batch means: how sequences fall into micro-batches and ranks changes the gradient",
+     "every valid token of a step weighs equally (--calculate-per-token-loss is the default), so the gradient does not "
+     "depend on "
+     "the layout; --no-calculate-per-token-loss gives Megatron's",
+     [](const PretrainConfig& c) { return c.training.calculate_per_token_loss; }},
+    {"loss", "averages micro-batch means",
+     "--no-calculate-per-token-loss: the gradient depends on the layout, as in Megatron",
+     [](const PretrainConfig& c) { return !c.training.calculate_per_token_loss; }},
+    {"evaluation", "fails while it builds datasets if --eval-interval is not given",
+     "without --eval-interval there is no evaluation during training",
+     [](const PretrainConfig& c) { return !c.validation.eval_interval && !c.validation.skip_train; }},
+    {"randomness", "initial weights and dropout masks depend on ranks, stages and device",
+     "initial weights and dropout masks depend on --seed and names alone: they are the same on every layout",
+     [](const PretrainConfig&) { return true; }},
+    {"GELU", "its fused kernel computes the tanh form while biases are on, whatever the documentation says",
+     "GELU is in the tanh form, as Megatron's fused kernel computes it; --no-bias-gelu-fusion gives the erf form",
+     [](const PretrainConfig& c) {
+       return c.model.bias_gelu_fusion && c.transformer.activation_func == ActivationFunc::kGeluTanh;
+     }},
+    {"--rampup-batch-size", "accepts it and ignores it", "refused; --step-batch-size-schedule does the same and works",
+     never},
+    {"--num-query-groups", "ignores it without --group-query-attention",
+     "refused then, unless it is 1 or the number of heads", never},
+    {"--step-batch-size-schedule",
+     "fails in the middle of the run at a batch that does not divide, or that is smaller than before",
+     "refused at start", never},
+    {"--num-virtual-stages-per-pipeline-rank", "does not check it against --num-layers, and builds fewer layers",
+     "refused if the layers do not divide", never},
+    {"--quick-geglu --squared-relu", "takes the second", "refused: one activation at a time", never},
+    {"--lr", "fails late without it", "required unless --skip-train", never},
+    {"data", "fails late without a source", "one source is required", never},
+    {"a number such as -1e-5", "reads it as a flag", "reads it as a number", never},
+    {"nan and inf", "accepts them as numbers", "refused", never},
+    {"CUDA_DEVICE_MAX_CONNECTIONS", "must be 1 on some devices", "no environment variable is needed", never},
+    {"batch-size, learning-rate and other mistakes", "stops at the first",
+     "all are reported at once, before anything is allocated", never},
+    {"loading the learning-rate schedule", "stops at the first value that differs, with some already taken over",
+     "lists all that differ and changes nothing", never},
+});
+
+// A setting whose effect hangs on another one.
+struct Dependent {
+  std::string_view name;
+  std::string_view needs;  // "X": it has no effect without X
+  bool (*has_effect)(const PretrainConfig&);
+};
+
+bool rotates(const PretrainConfig& c) {
+  return c.transformer.position_embedding_type == PositionEmbeddingType::kRope ||
+         c.transformer.position_embedding_type == PositionEmbeddingType::kYarn;
+}
+bool is_yarn(const PretrainConfig& c) { return c.transformer.position_embedding_type == PositionEmbeddingType::kYarn; }
+bool is_rope(const PretrainConfig& c) { return c.transformer.position_embedding_type == PositionEmbeddingType::kRope; }
+bool is_gated(const PretrainConfig& c) { return c.transformer.gated_linear_unit; }
+bool is_adam(const PretrainConfig& c) { return c.optimizer.optimizer == OptimizerType::kAdam; }
+bool scales_loss(const PretrainConfig& c) { return c.precision.fp16; }
+bool scales_dynamically(const PretrainConfig& c) { return c.precision.fp16 && !c.optimizer.loss_scale; }
+bool is_wsd(const PretrainConfig& c) { return c.scheduler.lr_decay_style == LrDecayStyle::kWsd; }
+bool has_tensorboard(const PretrainConfig& c) { return c.logging.tensorboard_dir.has_value(); }
+bool saves(const PretrainConfig& c) { return c.checkpoint.save.has_value(); }
+bool loads(const PretrainConfig& c) {
+  return c.checkpoint.load.has_value() || c.checkpoint.pretrained_checkpoint.has_value();
+}
+bool is_cyclic(const PretrainConfig& c) { return c.data.dataloader_type == "cyclic"; }
+
+constexpr auto kDependents = std::to_array<Dependent>({
+    {"rotary_base", "--position-embedding-type rope or yarn", rotates},
+    {"rotary_percent", "--position-embedding-type rope or yarn", rotates},
+    {"rotary_interleaved", "--position-embedding-type rope or yarn", rotates},
+    {"no_rope_freq", "--position-embedding-type rope or yarn", rotates},
+    {"rotary_seq_len_interpolation_factor", "--position-embedding-type rope", is_rope},
+    {"use_rope_scaling", "--position-embedding-type rope", is_rope},
+    {"rope_scaling_factor", "--use-rope-scaling",
+     [](const PretrainConfig& c) { return c.transformer.use_rope_scaling; }},
+    {"yarn_original_max_position_embeddings", "--position-embedding-type yarn", is_yarn},
+    {"rotary_scaling_factor", "--position-embedding-type yarn", is_yarn},
+    {"yarn_beta_fast", "--position-embedding-type yarn", is_yarn},
+    {"yarn_beta_slow", "--position-embedding-type yarn", is_yarn},
+    {"mscale", "--position-embedding-type yarn", is_yarn},
+    {"mscale_all_dim", "--position-embedding-type yarn", is_yarn},
+    {"yarn_correction_range_round_to_int", "--position-embedding-type yarn", is_yarn},
+    {"window_attn_skip_freq", "--window-size",
+     [](const PretrainConfig& c) { return c.transformer.window_size.has_value(); }},
+    {"glu_linear_offset", "--swiglu or --quick-geglu", is_gated},
+    {"activation_func_clamp_value", "--swiglu or --quick-geglu", is_gated},
+    {"adam_beta1", "--optimizer adam", is_adam},
+    {"adam_beta2", "--optimizer adam", is_adam},
+    {"adam_eps", "--optimizer adam", is_adam},
+    {"sgd_momentum", "--optimizer sgd", [](const PretrainConfig& c) { return !is_adam(c); }},
+    {"loss_scale", "--fp16", scales_loss},
+    {"initial_loss_scale", "--fp16 with a dynamic loss scale", scales_dynamically},
+    {"min_loss_scale", "--fp16 with a dynamic loss scale", scales_dynamically},
+    {"loss_scale_window", "--fp16 with a dynamic loss scale", scales_dynamically},
+    {"hysteresis", "--fp16 with a dynamic loss scale", scales_dynamically},
+    {"grad_reduce_in_bf16", "--bf16", [](const PretrainConfig& c) { return c.precision.bf16; }},
+    {"lr_wsd_decay_style", "--lr-decay-style WSD", is_wsd},
+    {"lr_wsd_decay_iters", "--lr-decay-style WSD", is_wsd},
+    {"lr_wsd_decay_samples", "--lr-decay-style WSD", is_wsd},
+    {"decoupled_min_lr", "--decoupled-lr",
+     [](const PretrainConfig& c) { return c.optimizer.decoupled_lr.has_value(); }},
+    {"apply_wd_to_qk_layernorm", "--qk-layernorm", [](const PretrainConfig& c) { return c.transformer.qk_layernorm; }},
+    {"start_eval_at_iter", "--eval-interval",
+     [](const PretrainConfig& c) { return c.validation.eval_interval.has_value(); }},
+    {"save_interval", "--save", saves},
+    {"save_retain_interval", "--save", saves},
+    {"no_save_optim", "--save", saves},
+    {"no_save_rng", "--save", saves},
+    {"no_load_rng", "--load", loads},
+    {"finetune", "--load", loads},
+    {"override_ckpt_iteration", "--load", loads},
+    {"override_opt_param_scheduler", "--load", loads},
+    {"use_checkpoint_opt_param_scheduler", "--load", loads},
+    {"tensorboard_log_interval", "--tensorboard-dir", has_tensorboard},
+    {"tensorboard_queue_size", "--tensorboard-dir", has_tensorboard},
+    {"log_timers_to_tensorboard", "--tensorboard-dir", has_tensorboard},
+    {"log_loss_scale_to_tensorboard", "--tensorboard-dir", has_tensorboard},
+    {"log_validation_ppl_to_tensorboard", "--tensorboard-dir", has_tensorboard},
+    {"log_memory_to_tensorboard", "--tensorboard-dir", has_tensorboard},
+    {"log_world_size_to_tensorboard", "--tensorboard-dir", has_tensorboard},
+    {"data_sharding", "--dataloader-type cyclic", is_cyclic},
+    {"validation_set_names", "--multiple-validation-sets",
+     [](const PretrainConfig& c) { return c.validation.multiple_validation_sets; }},
+});
+
+}  // namespace
+
+std::span<const Difference> differences() { return kDifferences; }
+
+std::vector<std::string> idle_settings(const PretrainConfig& config) {
+  PretrainConfig given = config;
+  PretrainConfig defaults;
+  FieldTable given_table = describe(given);
+  FieldTable default_table = describe(defaults);
+  std::vector<std::string> texts;
+  for (const Dependent& dependent : kDependents) {
+    const Field* field = given_table.find(dependent.name);
+    require(field != nullptr, "there is no setting {}", dependent.name);
+    if (!dependent.has_effect(config) && field->get() != default_table.find(dependent.name)->get())
+      texts.push_back(fmt::format("{} has no effect without {}", field->spelling(), dependent.needs));
+  }
+  return texts;
+}
+
+}  // namespace megatron

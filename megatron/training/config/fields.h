@@ -1,0 +1,36 @@
+// The description of a PretrainConfig: every setting once, with flag, default, range, unit and help.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "megatron/base/field.h"
+#include "megatron/core/dtype.h"
+#include "megatron/training/config/pretrain_config.h"
+
+namespace megatron {
+
+/// Bound to `config`, which must outlive the table.
+FieldTable describe(PretrainConfig& config);
+
+// The parts of describe(), one file each.
+void describe_model(FieldTable& table, PretrainConfig& config);
+void describe_attention(FieldTable& table, PretrainConfig& config);
+void describe_training(FieldTable& table, PretrainConfig& config);
+void describe_optimizer(FieldTable& table, PretrainConfig& config);
+void describe_parallel(FieldTable& table, PretrainConfig& config);
+void describe_data(FieldTable& table, PretrainConfig& config);
+void describe_checkpoint(FieldTable& table, PretrainConfig& config);
+void describe_logging(FieldTable& table, PretrainConfig& config);
+void describe_no_effect(FieldTable& table, PretrainConfig& config);
+
+/// The dtypes of parameters, for the derived argument params_dtype.
+constexpr auto names_of_enum(DType) {
+  return std::to_array<std::pair<DType, std::string_view>>({{DType::kFloat64, "float64"},
+                                                            {DType::kFloat32, "float32"},
+                                                            {DType::kBFloat16, "bfloat16"},
+                                                            {DType::kFloat16, "float16"}});
+}
+
+}  // namespace megatron

@@ -1,0 +1,88 @@
+// Rules of data, tokenizer, checkpoints and logs.
+#include "megatron/training/config/rules.h"
+#include "megatron/training/vocab.h"
+
+namespace megatron {
+namespace {
+
+void resolve_sources(DataConfig& data, Mistakes& mistakes) {
+  const bool per_split = !data.train_data_path.empty() || !data.valid_data_path.empty() || !data.test_data_path.empty();
+  const int num_sources = data.mock_data + !data.data_path.empty() + data.data_args_path.has_value() + per_split +
+                          data.per_split_data_args_path.has_value();
+  if (num_sources != 1)
+    mistakes.add(
+        {"--mock-data", "--data-path", "--data-args-path", "--train-data-path", "--valid-data-path", "--test-data-path",
+         "--per-split-data-args-path"},
+        "{} data sources are given, one is needed: --mock-data, --data-path, --data-args-path, --train-data-path with "
+        "--valid-data-path and --test-data-path, or --per-split-data-args-path",
+        num_sources);
+  if (data.data_args_path && !data.split)
+    mistakes.add({"--data-args-path", "--split"}, "--data-args-path needs --split, such as --split 969,30,1");
+  if (!data.data_path.empty() && !data.split) data.split = "969, 30, 1";
+  if (!data.dataloader_type) data.dataloader_type = "single";
+}
+
+void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
+  const std::string& type = tokenizer.tokenizer_type;
+  const auto need = [&](std::string_view wanted, bool given, std::string_view flag) {
+    if (type == wanted && !given)
+      mistakes.add({"--tokenizer-type", flag}, "--tokenizer-type {}{} needs {}", type,
+                   type == TokenizerConfig{}.tokenizer_type ? " (the default)" : "", flag);
+  };
+  need("GPT2BPETokenizer", tokenizer.vocab_file.has_value(), "--vocab-file");
+  need("GPT2BPETokenizer", tokenizer.merge_file.has_value(), "--merge-file");
+  need("CharTokenizer", tokenizer.vocab_file.has_value(), "--vocab-file");
+  need("NullTokenizer", tokenizer.vocab_size.has_value(), "--vocab-size");
+  if (tokenizer.null_tokenizer_eod_id && tokenizer.vocab_size &&
+      *tokenizer.null_tokenizer_eod_id >= *tokenizer.vocab_size)
+    mistakes.add({"--null-tokenizer-eod-id", "--vocab-size"}, "--null-tokenizer-eod-id {} is not below --vocab-size {}",
+                 *tokenizer.null_tokenizer_eod_id, *tokenizer.vocab_size);
+}
+
+}  // namespace
+
+void resolve_data(PretrainConfig& config, Mistakes& mistakes) {
+  resolve_sources(config.data, mistakes);
+  check_tokenizer(config.tokenizer, mistakes);
+  if (!config.tokenizer.vocab_size) return;
+  try {
+    set_vocab_size(config, *config.tokenizer.vocab_size);
+  } catch (const ConfigError& error) {
+    mistakes.add({"--vocab-size", "--padded-vocab-size", "--make-vocab-size-divisible-by"}, "{}", error.what());
+  }
+}
+
+void resolve_checkpoint(PretrainConfig& config, Mistakes& mistakes) {
+  CheckpointConfig& checkpoint = config.checkpoint;
+  if (checkpoint.save && !checkpoint.save_interval)
+    mistakes.add({"--save", "--save-interval"}, "--save needs --save-interval: steps between checkpoints");
+  if (checkpoint.save_retain_interval && checkpoint.save_interval &&
+      *checkpoint.save_retain_interval % *checkpoint.save_interval != 0)
+    mistakes.add(
+        {"--save-retain-interval", "--save-interval"},
+        "--save-retain-interval {} is not a multiple of --save-interval {}: checkpoints to keep would never be written",
+        *checkpoint.save_retain_interval, *checkpoint.save_interval);
+  if (checkpoint.override_ckpt_iteration && checkpoint.finetune)
+    mistakes.add({"--override-ckpt-iteration", "--finetune"},
+                 "--override-ckpt-iteration {} and --finetune exclude each other: --finetune starts at step 0",
+                 *checkpoint.override_ckpt_iteration);
+  const auto needs_load = [&](bool given, std::string_view flag) {
+    if (given && !checkpoint.load) mistakes.add({flag, "--load"}, "{} needs --load", flag);
+  };
+  needs_load(checkpoint.use_checkpoint_args, "--use-checkpoint-args");
+  needs_load(checkpoint.ckpt_step.has_value(), "--ckpt-step");
+  needs_load(checkpoint.exit_on_missing_checkpoint, "--exit-on-missing-checkpoint");
+  if (config.validation.skip_train) checkpoint.no_load_optim = true;
+}
+
+void resolve_logging(PretrainConfig& config, Mistakes& mistakes) {
+  const LoggingConfig& logging = config.logging;
+  if (logging.log_memory_interval && *logging.log_memory_interval % logging.log_interval != 0)
+    mistakes.add({"--log-memory-interval", "--log-interval"},
+                 "--log-memory-interval {} is not a multiple of --log-interval {}", *logging.log_memory_interval,
+                 logging.log_interval);
+  if (logging.log_progress && !config.checkpoint.save)
+    mistakes.add({"--log-progress", "--save"}, "--log-progress needs --save, the folder of progress.txt");
+}
+
+}  // namespace megatron

@@ -1,0 +1,36 @@
+// Log lines, TensorBoard, timers.
+#include "megatron/training/config/fields.h"
+
+namespace megatron {
+
+void describe_logging(FieldTable& table, PretrainConfig& config) {
+  LoggingConfig& logging = config.logging;
+  table.begin_group("Logging",
+                    "The console line is Megatron's. --log-jsonl FILE writes the same numbers for programs.");
+  table.add("log_interval", logging.log_interval, "steps between lines").at_least(1);
+  table.add("log_throughput", logging.log_throughput, "add TFLOP/s of a rank to the line");
+  table.add("log_progress", logging.log_progress, "append to progress.txt in the folder of --save");
+  table.add("log_params_norm", logging.log_params_norm, "add the L2 norm of all weights to the line");
+  table.add("log_jsonl", logging.log_jsonl, "file for one JSON object per line (megatron.cpp only)");
+  table.add("timing_log_level", logging.timing_log_level, "0: the step; 1: its phases; 2: every pass")
+      .at_least(0)
+      .at_most(2);
+  table.add("timing_log_option", logging.timing_log_option, "what of the ranks' times")
+      .one_of({"minmax", "max", "all"});
+  table.add("tensorboard_dir", logging.tensorboard_dir, "folder of TensorBoard's event files");
+  table.add("tensorboard_log_interval", logging.tensorboard_log_interval, "steps between events").at_least(1);
+  table.add("tensorboard_queue_size", logging.tensorboard_queue_size, "events held before they are written")
+      .at_least(1);
+  table.add("log_timers_to_tensorboard", logging.log_timers_to_tensorboard, "write times as events");
+  table.add_on("log_loss_scale_to_tensorboard", logging.log_loss_scale_to_tensorboard, "write no loss scale");
+  table.add("log_validation_ppl_to_tensorboard", logging.log_validation_ppl_to_tensorboard,
+            "write perplexities of evaluations");
+  table.add("log_memory_to_tensorboard", logging.log_memory_to_tensorboard, "write memory in use");
+  table.add("log_world_size_to_tensorboard", logging.log_world_size_to_tensorboard, "write the number of ranks");
+  table
+      .add("log_memory_interval", logging.log_memory_interval,
+           "steps between memory lines; a multiple of --log-interval")
+      .at_least(1);
+}
+
+}  // namespace megatron

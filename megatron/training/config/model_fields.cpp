@@ -1,0 +1,116 @@
+// Size, norms, feed-forward, initialisation, recompute.
+#include "megatron/training/config/fields.h"
+
+namespace megatron {
+namespace {
+
+void describe_size(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
+  table.begin_group(
+      "Size of the model",
+      "A GPT model is an embedding, --num-layers equal layers (attention, then feed-forward) and an output "
+      "layer. GPT-2 124M: --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
+      "--max-position-embeddings 1024");
+  table.add("num_layers", model.num_layers, "layers; required").at_least(1);
+  table.add("encoder_num_layers", model.encoder_num_layers, "old name of --num-layers").at_least(1);
+  table.add("hidden_size", model.hidden_size, "width h of the residual stream; required").at_least(1);
+  table.add("num_attention_heads", model.num_attention_heads, "query heads; required").at_least(1);
+  table
+      .add("ffn_hidden_size", model.ffn_hidden_size,
+           "width of the feed-forward; none: 4h, with --swiglu 8h/3 rounded down to 64")
+      .at_least(1);
+  table.add("kv_channels", model.kv_channels, "size of a head; none: h / heads").at_least(1);
+  table.add("group_query_attention", model.group_query_attention, "let several query heads share a key and value head");
+  table.add("num_query_groups", model.num_query_groups, "key and value heads, with --group-query-attention")
+      .at_least(1);
+  table.add("seq_length", model.seq_length, "tokens of a training sequence; required").at_least(1);
+  table.add("encoder_seq_length", model.encoder_seq_length, "old name of --seq-length").at_least(1);
+  table.add("decoder_seq_length", model.decoder_seq_length, "of encoder-decoder models; checked only").at_least(1);
+  table.add("max_position_embeddings", model.max_position_embeddings, "longest sequence; required").at_least(1);
+  table.add("untie_embeddings_and_output_weights", model.untie_embeddings_and_output_weights,
+            "give the output layer weights of its own");
+  table.add_derived("params_dtype", net.params_dtype, "of the weights");
+}
+
+void describe_norms(FieldTable& table, TransformerConfig& net) {
+  table.begin_group("Norms, biases, residual",
+                    "Llama-like models use --normalization RMSNorm --disable-bias-linear, GPT-2 the defaults.");
+  table.add("normalization", net.normalization, "of every layer and at the end");
+  table.add("layernorm_epsilon", net.layernorm_epsilon, "added to the variance").named({"--norm-epsilon"}).above(0);
+  table.add("layernorm_zero_centered_gamma", net.layernorm_zero_centered_gamma, "store gamma as gamma - 1")
+      .named({"--apply-layernorm-1p"});
+  table.add("add_bias_linear", net.add_bias_linear, "drop the biases of all linear layers")
+      .turned_off_by({"--disable-bias-linear"});
+  table.add("add_qkv_bias", net.add_qkv_bias, "keep the biases of query, key and value");
+  table.add("apply_residual_connection_post_layernorm", net.apply_residual_connection_post_layernorm,
+            "take the residual behind the norm instead of before it");
+  table.add("fp32_residual_connection", net.fp32_residual_connection,
+            "keep the residual stream in fp32; needs --bf16 or --fp16");
+}
+
+void describe_feed_forward(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
+  table.begin_group(
+      "Feed-forward",
+      "One activation at a time; none of these flags: GELU, in Megatron's tanh form while biases are on and "
+      "--no-bias-gelu-fusion is not given, else in the exact erf form.");
+  table.add("swiglu", model.swiglu, "silu(gate) * up");
+  table.add("quick_geglu", model.quick_geglu, "gate * sigmoid(1.702 gate) * up");
+  table.add("squared_relu", model.squared_relu, "max(x, 0)^2");
+  table.add("openai_gelu", model.openai_gelu, "GELU in the tanh form");
+  table.add("bias_gelu_fusion", model.bias_gelu_fusion, "use the exact erf form of GELU with biases")
+      .turned_off_by({"--no-bias-gelu-fusion"});
+  table.add("glu_linear_offset", net.glu_linear_offset, "added to the linear half of a gated activation");
+  table
+      .add("activation_func_clamp_value", net.activation_func_clamp_value,
+           "limit c of a gated activation's inputs: gate at most c, up between -c and c")
+      .above(0);
+}
+
+void describe_initialisation(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
+  table.begin_group(
+      "Dropout and initialisation",
+      "Initial weights and dropout masks depend on --seed and on the weight's name alone, never on how the "
+      "work is split.");
+  table.add("hidden_dropout", net.hidden_dropout, "rate behind embedding, attention and feed-forward")
+      .at_least(0)
+      .below(1);
+  table.add("attention_dropout", net.attention_dropout, "rate on attention probabilities").at_least(0).below(1);
+  table
+      .add("init_method_std", net.init_method_std,
+           "of normal initial weights; the last linear of attention and of "
+           "feed-forward use it / sqrt(2 layers)")
+      .at_least(0);
+  table.add("embedding_init_method_std", model.embedding_init_method_std, "of embeddings; none: --init-method-std")
+      .at_least(0);
+  table.add("perform_initialization", net.perform_initialization, "leave weights at zero; for loading")
+      .turned_off_by({"--no-initialization"});
+}
+
+void describe_recompute(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
+  table.begin_group(
+      "Recompute",
+      "Saves memory by computing activations again in the backward pass; results stay the same bit for bit. "
+      "Start with --recompute-activations; if that is not enough: --recompute-granularity full "
+      "--recompute-method uniform --recompute-num-layers 1");
+  table.add("recompute_activations", model.recompute_activations, "the same as --recompute-granularity selective");
+  table.add("recompute_granularity", net.recompute_granularity,
+            "whole layers, or the parts that cost little to repeat");
+  table.add("recompute_method", net.recompute_method,
+            "full: every layer in units (uniform), or only the first layers of a stage (block)");
+  table.add("recompute_num_layers", net.recompute_num_layers, "layers of a unit, or layers that are recomputed")
+      .at_least(1);
+  table.add("recompute_modules", net.recompute_modules, "selective: which parts; none: core_attn")
+      .later({"moe_act", "mla_up_proj", "moe", "shared_experts", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"});
+}
+
+}  // namespace
+
+void describe_model(FieldTable& table, PretrainConfig& config) {
+  describe_size(table, config.model, config.transformer);
+  describe_norms(table, config.transformer);
+  describe_feed_forward(table, config.model, config.transformer);
+  describe_attention(table, config);
+  describe_initialisation(table, config.model, config.transformer);
+  describe_recompute(table, config.model, config.transformer);
+}
+
+}  // namespace megatron

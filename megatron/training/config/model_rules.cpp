@@ -1,0 +1,210 @@
+// Rules of the network: precision, sizes, activations, positions, recompute.
+#include <algorithm>
+#include <cmath>
+
+#include "megatron/training/config/rules.h"
+
+namespace megatron {
+namespace {
+
+// One of two names of the same setting must be given, and only one.
+void settle_alias(std::optional<int64_t>& name, std::optional<int64_t>& old_name, std::string_view flag,
+                  std::string_view old_flag, Mistakes& mistakes) {
+  if (name && old_name)
+    mistakes.add({flag, old_flag}, "{} {} and {} {} are two names of one setting: give one of them", flag, *name,
+                 old_flag, *old_name);
+  if (!name && !old_name) mistakes.add({flag, old_flag}, "{} is required", flag);
+  if (!name) name = old_name;
+  old_name = name;
+}
+
+void resolve_heads(ModelConfig& model, TransformerConfig& net, Mistakes& mistakes) {
+  const int64_t heads = *model.num_attention_heads;
+  net.num_attention_heads = heads;
+  if (!model.kv_channels && *model.hidden_size % heads != 0)
+    mistakes.add(
+        {"--hidden-size", "--num-attention-heads", "--kv-channels"},
+        "--hidden-size {} does not divide by --num-attention-heads {}: each head gets an equal part. Give {}, or set "
+        "the size of a head with --kv-channels",
+        *model.hidden_size, heads, (*model.hidden_size / heads + 1) * heads);
+  if (!model.kv_channels) model.kv_channels = std::max<int64_t>(1, *model.hidden_size / heads);
+  net.kv_channels = *model.kv_channels;
+  net.num_query_groups = model.group_query_attention ? model.num_query_groups : heads;
+  if (model.group_query_attention && heads % model.num_query_groups != 0)
+    mistakes.add(
+        {"--num-attention-heads", "--num-query-groups"},
+        "--num-attention-heads {} does not divide by --num-query-groups {}: each key and value head serves as many "
+        "query heads",
+        heads, model.num_query_groups);
+  if (!model.group_query_attention && model.num_query_groups != 1 && model.num_query_groups != heads)
+    mistakes.add(
+        {"--num-query-groups", "--group-query-attention"},
+        "--num-query-groups {} has no effect without --group-query-attention; Megatron would train {} key and value "
+        "heads without a word. Add --group-query-attention, or leave --num-query-groups out",
+        model.num_query_groups, heads);
+}
+
+void check_positions_cover(const std::optional<int64_t>& length, std::string_view flag, const ModelConfig& model,
+                           Mistakes& mistakes) {
+  if (length && model.max_position_embeddings && *length > *model.max_position_embeddings)
+    mistakes.add(
+        {flag, "--max-position-embeddings"},
+        "{} {} is above --max-position-embeddings {}: every position needs one. Give --max-position-embeddings {}",
+        flag, *length, *model.max_position_embeddings, *length);
+}
+
+void resolve_activation(ModelConfig& model, TransformerConfig& net, Mistakes& mistakes) {
+  const int num_given = model.swiglu + model.quick_geglu + model.squared_relu + model.openai_gelu;
+  if (num_given > 1)
+    mistakes.add(
+        {"--swiglu", "--quick-geglu", "--squared-relu", "--openai-gelu"},
+        "{} activations are given; --swiglu, --quick-geglu, --squared-relu and --openai-gelu exclude each other",
+        num_given);
+  if (!net.add_bias_linear) model.bias_gelu_fusion = false;
+  if (model.squared_relu && model.bias_gelu_fusion)
+    mistakes.add(
+        {"--squared-relu", "--no-bias-gelu-fusion", "--disable-bias-linear"},
+        "--squared-relu with biases needs --no-bias-gelu-fusion, as in Megatron; --disable-bias-linear does too");
+  const bool tanh_form = model.openai_gelu || model.bias_gelu_fusion;
+  net.activation_func = model.swiglu         ? ActivationFunc::kSilu
+                        : model.quick_geglu  ? ActivationFunc::kQuickGelu
+                        : model.squared_relu ? ActivationFunc::kSquaredRelu
+                        : tanh_form          ? ActivationFunc::kGeluTanh
+                                             : ActivationFunc::kGelu;
+  net.gated_linear_unit = model.swiglu || model.quick_geglu;
+}
+
+void resolve_yarn(ModelConfig& model, TransformerConfig& net) {
+  if (net.position_embedding_type != PositionEmbeddingType::kYarn) return;
+  const TransformerConfig defaults;
+  const auto settle = [](auto& given, auto& resolved, auto fallback) {
+    if (!given) given = fallback;
+    resolved = *given;
+  };
+  settle(model.yarn_original_max_position_embeddings, net.yarn_original_max_position_embeddings,
+         defaults.yarn_original_max_position_embeddings);
+  settle(model.yarn_beta_fast, net.yarn_beta_fast, defaults.yarn_beta_fast);
+  settle(model.yarn_beta_slow, net.yarn_beta_slow, defaults.yarn_beta_slow);
+  settle(model.yarn_correction_range_round_to_int, net.yarn_correction_range_round_to_int,
+         defaults.yarn_correction_range_round_to_int);
+}
+
+void resolve_positions(ModelConfig& model, TransformerConfig& net, Mistakes& mistakes) {
+  if (model.use_rotary_position_embeddings) net.position_embedding_type = PositionEmbeddingType::kRope;
+  if (!model.add_position_embedding && net.position_embedding_type != PositionEmbeddingType::kRope)
+    mistakes.add(
+        {"--no-position-embedding", "--position-embedding-type"},
+        "--no-position-embedding goes with rope only. For no positions at all: --position-embedding-type none");
+  const bool rotates = net.position_embedding_type == PositionEmbeddingType::kRope ||
+                       net.position_embedding_type == PositionEmbeddingType::kYarn;
+  const auto rotated = static_cast<int64_t>(static_cast<double>(net.kv_channels) * net.rotary_percent);
+  if (rotates && net.kv_channels > 0 && (rotated % 2 != 0 || rotated == 0))
+    mistakes.add(
+        {"--rotary-percent", "--kv-channels", "--hidden-size", "--num-attention-heads"},
+        "{} of {} values of a head would rotate (--rotary-percent {}): rotation takes pairs, so an even number above 0 "
+        "is needed",
+        rotated, net.kv_channels, net.rotary_percent);
+  resolve_yarn(model, net);
+}
+
+void check_pattern(const LayerPattern& pattern, std::string_view flag, int64_t num_layers, Mistakes& mistakes) {
+  if (num_layers > 0 && !pattern.per_layer.empty() && static_cast<int64_t>(pattern.per_layer.size()) != num_layers)
+    mistakes.add({flag, "--num-layers"}, "{} lists {} layers, --num-layers is {}: one entry per layer is needed", flag,
+                 pattern.per_layer.size(), num_layers);
+}
+
+}  // namespace
+
+void resolve_precision(PretrainConfig& config, Mistakes& mistakes) {
+  PrecisionConfig& precision = config.precision;
+  if (precision.fp16 + precision.bf16 + precision.fp64 > 1)
+    mistakes.add({"--fp16", "--bf16", "--fp64"},
+                 "--fp16, --bf16 and --fp64 exclude each other: weights have one precision");
+  config.transformer.params_dtype = precision.bf16   ? DType::kBFloat16
+                                    : precision.fp16 ? DType::kFloat16
+                                    : precision.fp64 ? DType::kFloat64
+                                                     : DType::kFloat32;
+  config.optimizer.params_dtype = config.transformer.params_dtype;
+  if (precision.fp16_lm_cross_entropy && !precision.fp16)
+    mistakes.add({"--fp16-lm-cross-entropy", "--fp16"}, "--fp16-lm-cross-entropy needs --fp16");
+  if (config.transformer.fp32_residual_connection && !precision.fp16 && !precision.bf16)
+    mistakes.add(
+        {"--fp32-residual-connection", "--fp16", "--bf16"},
+        "--fp32-residual-connection needs --bf16 or --fp16: otherwise the residual has the weights' precision anyway");
+  if (precision.bf16 && !precision.grad_reduce_in_bf16) precision.accumulate_allreduce_grads_in_fp32 = true;
+  if (precision.accumulate_allreduce_grads_in_fp32 && precision.grad_reduce_in_bf16)
+    mistakes.add({"--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16"},
+                 "--accumulate-allreduce-grads-in-fp32 and --grad-reduce-in-bf16 exclude each other: gradients are "
+                 "summed in one "
+                 "precision");
+  // NaN gradients are what moves a dynamic loss scale.
+  if (precision.fp16 && !config.optimizer.loss_scale) config.training.check_for_nan_in_loss_and_grad = false;
+}
+
+void resolve_sizes(PretrainConfig& config, Mistakes& mistakes) {
+  ModelConfig& model = config.model;
+  TransformerConfig& net = config.transformer;
+  settle_alias(model.num_layers, model.encoder_num_layers, "--num-layers", "--encoder-num-layers", mistakes);
+  settle_alias(model.seq_length, model.encoder_seq_length, "--seq-length", "--encoder-seq-length", mistakes);
+  if (!model.hidden_size) mistakes.add({"--hidden-size"}, "--hidden-size is required");
+  if (!model.num_attention_heads) mistakes.add({"--num-attention-heads"}, "--num-attention-heads is required");
+  if (!model.max_position_embeddings)
+    mistakes.add({"--max-position-embeddings"},
+                 "--max-position-embeddings is required; --seq-length's value is the usual one");
+  check_positions_cover(model.seq_length, "--seq-length", model, mistakes);
+  check_positions_cover(model.decoder_seq_length, "--decoder-seq-length", model, mistakes);
+  if (model.hidden_size && model.num_attention_heads) resolve_heads(model, net, mistakes);
+  if (model.hidden_size && !model.ffn_hidden_size)
+    model.ffn_hidden_size = model.swiglu ? *model.hidden_size * 4 * 2 / 3 / 64 * 64 : 4 * *model.hidden_size;
+  if (model.ffn_hidden_size == 0)
+    mistakes.add(
+        {"--hidden-size", "--ffn-hidden-size"},
+        "--swiglu rounds the width of the feed-forward down to a multiple of 64, which leaves 0 at --hidden-size {}; "
+        "give --ffn-hidden-size",
+        *model.hidden_size);
+  net.num_layers = model.num_layers.value_or(0);
+  net.hidden_size = model.hidden_size.value_or(0);
+  net.ffn_hidden_size = model.ffn_hidden_size.value_or(0);
+  net.max_sequence_length = model.max_position_embeddings.value_or(0);
+  net.share_embeddings_and_output_weights = !model.untie_embeddings_and_output_weights;
+}
+
+void resolve_network(PretrainConfig& config, Mistakes& mistakes) {
+  ModelConfig& model = config.model;
+  TransformerConfig& net = config.transformer;
+  if (net.add_bias_linear) net.add_qkv_bias = true;
+  resolve_activation(model, net, mistakes);
+  resolve_positions(model, net, mistakes);
+  if (net.apply_query_key_layer_scaling) net.attention_softmax_in_fp32 = true;
+  if (net.qk_layernorm && net.qk_l2_norm)
+    mistakes.add({"--qk-layernorm", "--qk-l2-norm"}, "--qk-layernorm and --qk-l2-norm exclude each other");
+  check_pattern(net.window_attn_skip_freq, "--window-attn-skip-freq", net.num_layers, mistakes);
+  check_pattern(net.no_rope_freq, "--no-rope-freq", net.num_layers, mistakes);
+  if (!model.embedding_init_method_std) model.embedding_init_method_std = net.init_method_std;
+  net.embedding_init_method_std = *model.embedding_init_method_std;
+}
+
+void resolve_recompute(PretrainConfig& config, Mistakes& mistakes) {
+  TransformerConfig& net = config.transformer;
+  if (config.model.recompute_activations) net.recompute_granularity = RecomputeGranularity::kSelective;
+  const bool whole_layers = net.recompute_granularity == RecomputeGranularity::kFull;
+  const bool method_given = net.recompute_method != RecomputeMethod::kNone;
+  if (whole_layers && (!method_given || net.recompute_num_layers == 0))
+    mistakes.add(
+        {"--recompute-granularity", "--recompute-method", "--recompute-num-layers"},
+        "--recompute-granularity full needs --recompute-method and --recompute-num-layers; uniform and 1 save the most "
+        "memory");
+  if (!whole_layers && (method_given || net.recompute_num_layers != 0))
+    mistakes.add({"--recompute-granularity", "--recompute-method", "--recompute-num-layers"},
+                 "--recompute-method and --recompute-num-layers go with --recompute-granularity full only");
+  if (net.recompute_num_layers > net.num_layers && net.num_layers > 0)
+    mistakes.add({"--recompute-num-layers", "--num-layers"}, "--recompute-num-layers {} is above --num-layers {}",
+                 net.recompute_num_layers, net.num_layers);
+  const bool selective = net.recompute_granularity == RecomputeGranularity::kSelective;
+  if (selective && net.recompute_modules.empty()) net.recompute_modules = {RecomputeModule::kCoreAttn};
+  if (!selective && !net.recompute_modules.empty())
+    mistakes.add({"--recompute-modules", "--recompute-granularity"},
+                 "--recompute-modules goes with --recompute-granularity selective only");
+}
+
+}  // namespace megatron

@@ -1,0 +1,84 @@
+// Flags that can have no effect here by nature, each with the reason.
+#include "megatron/training/config/fields.h"
+
+namespace megatron {
+namespace {
+
+constexpr const char* kFusion = "a kernel here is fused or not without changing results, and is always the fastest one";
+constexpr const char* kOneKernel = "there is one implementation per device, chosen when the program starts";
+constexpr const char* kNoCollector = "there is no garbage collector";
+constexpr const char* kStateless = "random numbers depend on seed, name and index alone, not on a device's generator";
+constexpr const char* kBackend = "the means of exchange follows from the device and the launcher";
+constexpr const char* kOldName = "old name of what is always so";
+
+}  // namespace
+
+void describe_no_effect(FieldTable& table, PretrainConfig& config) {
+  NoEffectConfig& none = config.no_effect;
+  table.begin_group(
+      "Accepted without effect",
+      "Scripts for Megatron may hold these; here they can change nothing. The start banner names those given.");
+  table.add("masked_softmax_fusion", none.masked_softmax_fusion, "")
+      .turned_off_by({"--no-masked-softmax-fusion"})
+      .without_effect(kFusion);
+  table.add("bias_swiglu_fusion", none.bias_swiglu_fusion, "")
+      .turned_off_by({"--no-bias-swiglu-fusion"})
+      .without_effect(kFusion);
+  table.add("bias_dropout_fusion", none.bias_dropout_fusion, "")
+      .turned_off_by({"--no-bias-dropout-fusion"})
+      .without_effect(kFusion);
+  table.add("apply_rope_fusion", none.apply_rope_fusion, "")
+      .turned_off_by({"--no-rope-fusion"})
+      .without_effect(kFusion);
+  table.add("gradient_accumulation_fusion", none.gradient_accumulation_fusion, "")
+      .turned_off_by({"--no-gradient-accumulation-fusion"})
+      .without_effect(kFusion);
+  table.add("cross_entropy_loss_fusion", none.cross_entropy_loss_fusion, "").without_effect(kFusion);
+  table.add("cross_entropy_fusion_impl", none.cross_entropy_fusion_impl, "")
+      .one_of({"native"})
+      .later({"te"})
+      .without_effect(kFusion);
+  table.add("no_persist_layer_norm", none.no_persist_layer_norm, "").without_effect(kFusion);
+  table.add("disable_jit_fuser", none.disable_jit_fuser, "").without_effect("nothing is compiled at run time");
+  table.add("use_flash_attn", none.use_flash_attn, "").without_effect(kOneKernel);
+  table.add("attention_backend", none.attention_backend, "")
+      .one_of({"flash", "fused", "unfused", "auto"})
+      .later({"local"})
+      .without_effect(kOneKernel);
+  table.add("transformer_impl", none.transformer_impl, "")
+      .one_of({"local", "transformer_engine"})
+      .later({"inference_optimized"})
+      .without_effect(kOneKernel);
+  table.add("disable_bf16_reduced_precision_matmul", none.disable_bf16_reduced_precision_matmul, "")
+      .without_effect("products of bf16 are always summed in fp32");
+  table.add("deterministic_mode", none.deterministic_mode, "").without_effect("a run is always deterministic");
+  table.add("use_cpu_initialization", none.use_cpu_initialization, "").without_effect(kStateless);
+  table.add("te_rng_tracker", none.te_rng_tracker, "").without_effect(kStateless);
+  table.add("create_attention_mask_in_dataloader", none.create_attention_mask_in_dataloader, "")
+      .turned_off_by({"--no-create-attention-mask-in-dataloader"})
+      .without_effect("no attention mask is ever stored");
+  table.add("distributed_backend", none.distributed_backend, "").one_of({"nccl", "gloo"}).without_effect(kBackend);
+  table.add("use_gloo_process_groups", none.use_gloo_process_groups, "")
+      .turned_off_by({"--disable-gloo-process-groups"})
+      .without_effect(kBackend);
+  table.add("local_rank", none.local_rank, "").without_effect("the rank comes from the launcher's environment");
+  table.add("num_workers", none.num_workers, "")
+      .at_least(0)
+      .without_effect("a batch is read from memory when it is needed; there are no loader processes");
+  table.add("manual_gc", none.manual_gc, "").without_effect(kNoCollector);
+  table.add("manual_gc_interval", none.manual_gc_interval, "").at_least(0).without_effect(kNoCollector);
+  table.add_on("manual_gc_eval", none.manual_gc_eval, "").without_effect(kNoCollector);
+  table.add("empty_unused_memory_level", none.empty_unused_memory_level, "")
+      .at_least(0)
+      .at_most(2)
+      .without_effect("memory is laid out once, there is no cache to empty");
+  table.add("use_mcore_models", none.use_mcore_models, "").without_effect(kOldName);
+  table.add("use_dist_ckpt", none.use_dist_ckpt, "").without_effect(kOldName);
+  table.add("dist_ckpt_format", none.dist_ckpt_format, "").without_effect("old name; --ckpt-format says it");
+  table.add("ckpt_fully_parallel_save", none.ckpt_fully_parallel_save, "").without_effect(kOldName);
+  table.add("enable_one_logger", none.enable_one_logger, "")
+      .turned_off_by({"--no-one-logger"})
+      .without_effect("nothing is sent anywhere");
+}
+
+}  // namespace megatron

@@ -1,0 +1,93 @@
+// How the work is split over ranks.
+#include "megatron/training/config/fields.h"
+
+namespace megatron {
+namespace {
+
+void describe_sizes(FieldTable& table, ParallelConfig& parallel) {
+  table.begin_group(
+      "Parallelism",
+      "tensor: cuts each matrix; pipeline: cuts the stack of layers; context: cuts the sequence; what is left of "
+      "the ranks is data parallel. The loss does not depend on the split beyond rounding.");
+  table.add("tensor_model_parallel_size", parallel.tensor_model_parallel_size, "ranks that share a layer's matrices")
+      .at_least(1);
+  table.add("pipeline_model_parallel_size", parallel.pipeline_model_parallel_size, "stages of layers").at_least(1);
+  table.add("context_parallel_size", parallel.context_parallel_size, "ranks that share a sequence").at_least(1);
+  table.add("expert_model_parallel_size", parallel.expert_model_parallel_size, "ranks that share the experts")
+      .at_least(1);
+  table
+      .add("expert_tensor_parallel_size", parallel.expert_tensor_parallel_size,
+           "ranks that share an expert's matrices; none: --tensor-model-parallel-size")
+      .at_least(1);
+  table.add("sequence_parallel", parallel.sequence_parallel, "tensor-parallel ranks share norms and dropouts too");
+  table.add("cp_comm_type", parallel.cp_comm_type, "how context-parallel ranks exchange keys and values")
+      .one_of({"p2p", "a2a", "allgather"})
+      .later({"a2a+p2p"});
+  table.add("use_tp_pp_dp_mapping", parallel.use_tp_pp_dp_mapping,
+            "number ranks of a pipeline before those of data parallelism");
+  table.add("distributed_timeout_minutes", parallel.distributed_timeout_minutes, "before an exchange counts as failed")
+      .in("minutes")
+      .at_least(1);
+  table.add_derived("world_size", parallel.world_size, "ranks");
+  table.add_derived("data_parallel_size", parallel.data_parallel_size, "ranks / (tensor * pipeline * context)");
+}
+
+void describe_pipeline(FieldTable& table, ParallelConfig& parallel) {
+  table.begin_group("Pipeline", "Interleaving gives each rank several virtual stages, which shortens the bubble.");
+  table
+      .add("num_layers_per_virtual_pipeline_stage", parallel.num_layers_per_virtual_pipeline_stage,
+           "interleave: layers of a stage")
+      .at_least(1);
+  table
+      .add("num_virtual_stages_per_pipeline_rank", parallel.num_virtual_stages_per_pipeline_rank,
+           "interleave: stages of a rank")
+      .at_least(1);
+  table
+      .add("decoder_first_pipeline_num_layers", parallel.decoder_first_pipeline_num_layers, "layers of the first stage")
+      .at_least(1);
+  table.add("decoder_last_pipeline_num_layers", parallel.decoder_last_pipeline_num_layers, "layers of the last stage")
+      .at_least(1);
+  table.add("account_for_embedding_in_pipeline_split", parallel.account_for_embedding_in_pipeline_split,
+            "count the embedding as a layer of the first stage");
+  table.add("account_for_loss_in_pipeline_split", parallel.account_for_loss_in_pipeline_split,
+            "count output layer and loss as a layer of the last stage");
+  table
+      .add("microbatch_group_size_per_vp_stage", parallel.microbatch_group_size_per_vp_stage,
+           "micro-batches in a row on one virtual stage; none: the number of stages")
+      .named({"--microbatch-group-size-per-virtual-pipeline-stage"})
+      .at_least(1);
+  table.add("overlap_p2p_comm", parallel.overlap_p2p_comm, "do not overlap sends between interleaved stages with work")
+      .turned_off_by({"--no-overlap-p2p-communication"});
+  table.add_derived("virtual_pipeline_model_parallel_size", parallel.virtual_pipeline_model_parallel_size,
+                    "stages of a rank");
+}
+
+void describe_data_parallel(FieldTable& table, ParallelConfig& parallel, OptimizerConfig& optimizer) {
+  table.begin_group("Data parallelism",
+                    "--use-distributed-optimizer keeps each part of the optimizer's state on one rank only (ZeRO-1).");
+  table.add("use_distributed_optimizer", optimizer.use_distributed_optimizer, "split the optimizer's state");
+  table
+      .add("num_distributed_optimizer_instances", parallel.num_distributed_optimizer_instances,
+           "copies of the split state")
+      .at_least(1);
+  table.add("overlap_grad_reduce", parallel.overlap_grad_reduce, "sum gradients while the backward pass goes on");
+  table.add("overlap_param_gather", optimizer.overlap_param_gather,
+            "gather weights while the forward pass goes on; needs --use-distributed-optimizer --overlap-grad-reduce");
+  table.add_on("align_grad_reduce", parallel.align_grad_reduce, "start gradient sums apart on pipeline stages");
+  table.add("align_param_gather", parallel.align_param_gather, "start weight gathers apart on pipeline stages")
+      .turned_off_by({"--no-align-param-gather"});
+  table.add("ddp_num_buckets", parallel.ddp_num_buckets, "buckets of gradients").at_least(1);
+  table.add("ddp_bucket_size", parallel.ddp_bucket_size, "gradients of a bucket").at_least(1);
+  table.add("ddp_average_in_collective", parallel.ddp_average_in_collective,
+            "let the exchange average, instead of scaling before it");
+}
+
+}  // namespace
+
+void describe_parallel(FieldTable& table, PretrainConfig& config) {
+  describe_sizes(table, config.parallel);
+  describe_pipeline(table, config.parallel);
+  describe_data_parallel(table, config.parallel, config.optimizer);
+}
+
+}  // namespace megatron

@@ -1,0 +1,159 @@
+// Rules of the split over ranks.
+#include <algorithm>
+
+#include "megatron/training/config/rules.h"
+
+namespace megatron {
+namespace {
+
+void resolve_data_parallel_size(ParallelConfig& parallel, int64_t world_size, Mistakes& mistakes) {
+  const int64_t model_ranks =
+      parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size * parallel.context_parallel_size;
+  parallel.world_size = world_size;
+  parallel.data_parallel_size = std::max<int64_t>(1, world_size / model_ranks);
+  if (world_size % model_ranks != 0)
+    mistakes.add({"--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size"},
+                 "{} ranks do not divide by tensor {} * pipeline {} * context {} = {}: every model needs as many. "
+                 "Start {} ranks, "
+                 "or choose other sizes",
+                 world_size, parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size,
+                 parallel.context_parallel_size, model_ranks, (world_size / model_ranks + 1) * model_ranks);
+}
+
+void check_tensor_parallel(const PretrainConfig& config, Mistakes& mistakes) {
+  const TransformerConfig& net = config.transformer;
+  const int64_t tp = config.parallel.tensor_model_parallel_size;
+  const auto must_divide = [&](int64_t size, std::string_view flag, std::string_view what) {
+    if (size > 0 && size % tp != 0)
+      mistakes.add({flag, "--tensor-model-parallel-size"},
+                   "{} {} does not divide by --tensor-model-parallel-size {}: each rank owns an equal part of {}", flag,
+                   size, tp, what);
+  };
+  must_divide(net.num_attention_heads, "--num-attention-heads", "the heads");
+  must_divide(net.ffn_hidden_size, "--ffn-hidden-size", "the feed-forward");
+  const int64_t groups = net.num_query_groups;
+  if (config.model.group_query_attention && groups > 0 && groups % tp != 0 && tp % groups != 0)
+    mistakes.add({"--num-query-groups", "--tensor-model-parallel-size"},
+                 "--num-query-groups {} must be a multiple or a divisor of --tensor-model-parallel-size {}", groups,
+                 tp);
+  if (config.parallel.sequence_parallel && config.model.seq_length)
+    must_divide(*config.model.seq_length, "--seq-length", "the sequence");
+}
+
+void check_context_parallel(const PretrainConfig& config, Mistakes& mistakes) {
+  const int64_t cp = config.parallel.context_parallel_size;
+  const std::optional<int64_t>& length = config.model.seq_length;
+  if (cp > 1 && length && *length % (2 * cp) != 0)
+    mistakes.add({"--seq-length", "--context-parallel-size"},
+                 "--seq-length {} does not divide by 2 * --context-parallel-size {}: each rank owns two chunks, one "
+                 "from each end. "
+                 "Give {}",
+                 *length, cp, (*length / (2 * cp) + 1) * 2 * cp);
+}
+
+void check_experts(ParallelConfig& parallel, Mistakes& mistakes) {
+  if (parallel.expert_model_parallel_size > 1)
+    mistakes.add({"--expert-model-parallel-size"},
+                 "--expert-model-parallel-size {} needs a mixture of experts (--num-experts), which megatron.cpp does "
+                 "not have yet",
+                 parallel.expert_model_parallel_size);
+  if (!parallel.expert_tensor_parallel_size) parallel.expert_tensor_parallel_size = parallel.tensor_model_parallel_size;
+}
+
+// Stages of a rank that the flags ask for; 1 is no interleaving, none is a mistake.
+std::optional<int64_t> virtual_stages(const ParallelConfig& parallel, int64_t num_layers, Mistakes& mistakes) {
+  const int64_t pp = parallel.pipeline_model_parallel_size;
+  const auto& layers_of_stage = parallel.num_layers_per_virtual_pipeline_stage;
+  const auto& stages_of_rank = parallel.num_virtual_stages_per_pipeline_rank;
+  if (layers_of_stage && stages_of_rank) {
+    mistakes.add({"--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"},
+                 "--num-layers-per-virtual-pipeline-stage {} and --num-virtual-stages-per-pipeline-rank {} say the "
+                 "same twice: give "
+                 "one of them",
+                 *layers_of_stage, *stages_of_rank);
+    return std::nullopt;
+  }
+  if (stages_of_rank) return *stages_of_rank;
+  if (!layers_of_stage || num_layers == 0) return 1;
+  if (num_layers % (pp * *layers_of_stage) != 0) {
+    mistakes.add({"--num-layers", "--num-layers-per-virtual-pipeline-stage", "--pipeline-model-parallel-size"},
+                 "--num-layers {} does not divide by --pipeline-model-parallel-size {} * "
+                 "--num-layers-per-virtual-pipeline-stage {}",
+                 num_layers, pp, *layers_of_stage);
+    return std::nullopt;
+  }
+  return num_layers / (pp * *layers_of_stage);
+}
+
+// Layers that the stages without a count of their own must share evenly.
+void check_layer_split(const ParallelConfig& parallel, int64_t num_layers, Mistakes& mistakes) {
+  const auto& first = parallel.decoder_first_pipeline_num_layers;
+  const auto& last = parallel.decoder_last_pipeline_num_layers;
+  const int64_t pp = parallel.pipeline_model_parallel_size;
+  const int64_t stages = pp - first.has_value() - last.has_value();
+  const int64_t shared = num_layers + parallel.account_for_embedding_in_pipeline_split +
+                         parallel.account_for_loss_in_pipeline_split - first.value_or(0) - last.value_or(0);
+  const int64_t chunks = stages * parallel.virtual_pipeline_model_parallel_size.value_or(1);
+  if (num_layers == 0 || (pp == 1 && !first && !last)) return;
+  const bool even = stages > 0 ? shared >= chunks && shared % chunks == 0 : stages == 0 && shared == 0;
+  if (!even)
+    mistakes.add(
+        {"--num-layers", "--pipeline-model-parallel-size", "--decoder-first-pipeline-num-layers",
+         "--decoder-last-pipeline-num-layers", "--num-layers-per-virtual-pipeline-stage"},
+        "{} layers (--num-layers {}, embedding and loss if they count, less the first and last stage if given) do not "
+        "divide by {} stages; change --num-layers, or give --decoder-first-pipeline-num-layers or "
+        "--decoder-last-pipeline-num-layers",
+        shared, num_layers, chunks);
+}
+
+void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes) {
+  ParallelConfig& parallel = config.parallel;
+  const int64_t pp = parallel.pipeline_model_parallel_size;
+  const std::optional<int64_t> asked_for = virtual_stages(parallel, config.transformer.num_layers, mistakes);
+  const int64_t stages = asked_for.value_or(1);
+  parallel.virtual_pipeline_model_parallel_size = stages > 1 ? std::optional(stages) : std::nullopt;
+  const int64_t least = parallel.overlap_p2p_comm ? 2 : 3;
+  if (stages > 1 && pp < least)
+    mistakes.add({"--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage",
+                  "--num-virtual-stages-per-pipeline-rank", "--no-overlap-p2p-communication"},
+                 "{} virtual stages need --pipeline-model-parallel-size {} or more{}, got {}", stages, least,
+                 least == 3 ? " without overlapped sends" : "", pp);
+  if (stages <= 1) parallel.overlap_p2p_comm = parallel.align_param_gather = false;
+  if (asked_for) check_layer_split(parallel, config.transformer.num_layers, mistakes);
+}
+
+void check_data_parallel(const PretrainConfig& config, Mistakes& mistakes) {
+  const ParallelConfig& parallel = config.parallel;
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.overlap_param_gather && !optimizer.use_distributed_optimizer)
+    mistakes.add({"--overlap-param-gather", "--use-distributed-optimizer"},
+                 "--overlap-param-gather needs --use-distributed-optimizer: otherwise there is nothing to gather");
+  if (optimizer.overlap_param_gather && !parallel.overlap_grad_reduce)
+    mistakes.add({"--overlap-param-gather", "--overlap-grad-reduce"},
+                 "--overlap-param-gather needs --overlap-grad-reduce");
+  const int64_t instances = parallel.num_distributed_optimizer_instances;
+  if (instances > 1 && (!optimizer.use_distributed_optimizer || parallel.data_parallel_size % instances != 0))
+    mistakes.add({"--num-distributed-optimizer-instances", "--use-distributed-optimizer"},
+                 "--num-distributed-optimizer-instances {} needs --use-distributed-optimizer and a divisor of the {} "
+                 "data-parallel "
+                 "ranks",
+                 instances, parallel.data_parallel_size);
+  if (parallel.ddp_num_buckets && parallel.ddp_bucket_size)
+    mistakes.add({"--ddp-num-buckets", "--ddp-bucket-size"},
+                 "--ddp-num-buckets and --ddp-bucket-size exclude each other");
+}
+
+}  // namespace
+
+void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mistakes) {
+  ParallelConfig& parallel = config.parallel;
+  resolve_data_parallel_size(parallel, world_size, mistakes);
+  if (parallel.tensor_model_parallel_size == 1) parallel.sequence_parallel = false;
+  check_tensor_parallel(config, mistakes);
+  check_context_parallel(config, mistakes);
+  check_experts(parallel, mistakes);
+  resolve_pipeline(config, mistakes);
+  check_data_parallel(config, mistakes);
+}
+
+}  // namespace megatron

@@ -1,0 +1,41 @@
+#include "megatron/training/config/pretrain_config.h"
+
+#include <algorithm>
+
+#include "megatron/base/flag_help.h"
+#include "megatron/base/flag_parser.h"
+#include "megatron/training/config/arguments_json.h"
+#include "megatron/training/config/fields.h"
+#include "megatron/training/config/refused_flags.h"
+#include "megatron/training/config/rules.h"
+
+namespace megatron {
+
+PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int world_size,
+                                  const StoredArguments& stored_arguments) {
+  PretrainConfig config;
+  Mistakes mistakes;
+  FieldTable table = describe(config);
+  parse_flags(table, args, refused_flags(), mistakes);
+  if (config.checkpoint.use_checkpoint_args && config.checkpoint.load && stored_arguments)
+    take_stored_arguments(table, stored_arguments(config.checkpoint));
+  resolve(config, world_size, mistakes);
+  mistakes.throw_if_any("pretrain_gpt");
+  return config;
+}
+
+bool asks_for_help(const std::vector<std::string>& args) {
+  return std::any_of(args.begin(), args.end(), [](const auto& word) { return word == "-h" || word == "--help"; });
+}
+
+std::string help_text() {
+  PretrainConfig defaults;
+  return "usage: megatron pretrain_gpt FLAGS\n\n"
+         "Trains a GPT model. Flags, defaults and rules are Megatron-LM's. A first run, on made-up data:\n\n"
+         "  megatron pretrain_gpt --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 \\\n"
+         "    --max-position-embeddings 64 --micro-batch-size 4 --train-iters 20 --lr 1e-3 --log-interval 1 \\\n"
+         "    --mock-data --tokenizer-type NullTokenizer --vocab-size 256\n\n" +
+         help_of(describe(defaults));
+}
+
+}  // namespace megatron

@@ -1,0 +1,26 @@
+// What follows from the settings, and what they may not contradict. Source: Megatron's validate_args and configs.
+#pragma once
+
+#include "megatron/base/mistakes.h"
+#include "megatron/training/config/pretrain_config.h"
+#include "megatron/training/microbatch_calculator.h"
+
+namespace megatron {
+
+/// Fills in every value that follows from others, and adds the rules that are broken. After it, and with no mistakes,
+/// the configuration is complete but for the vocabulary of the tokenizer (training/vocab.h).
+void resolve(PretrainConfig& config, int64_t world_size, Mistakes& mistakes);
+
+// The parts of resolve(), in the order in which it calls them: each may use what those before it have filled in.
+void resolve_precision(PretrainConfig& config, Mistakes& mistakes);
+void resolve_sizes(PretrainConfig& config, Mistakes& mistakes);
+void resolve_network(PretrainConfig& config, Mistakes& mistakes);
+void resolve_recompute(PretrainConfig& config, Mistakes& mistakes);
+void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mistakes);
+void resolve_batches(PretrainConfig& config, Mistakes& mistakes);
+void resolve_schedule(PretrainConfig& config, Mistakes& mistakes);
+void resolve_data(PretrainConfig& config, Mistakes& mistakes);
+void resolve_checkpoint(PretrainConfig& config, Mistakes& mistakes);
+void resolve_logging(PretrainConfig& config, Mistakes& mistakes);
+
+}  // namespace megatron

@@ -1,0 +1,103 @@
+#include "megatron/training/microbatch_calculator.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+// "250B" is 2.5e11; the product is cut to a whole number.
+int64_t count_of(std::string_view text, std::string_view entry) {
+  double factor = 1;
+  if (!text.empty()) {
+    const size_t suffix = std::string_view("KMBT").find(static_cast<char>(text.back() & ~0x20));
+    if (suffix != std::string_view::npos && ((text.back() | 0x20) >= 'a')) {
+      factor = std::pow(1000.0, static_cast<double>(suffix + 1));
+      text.remove_suffix(1);
+    }
+  }
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = error == std::errc{} && end == text.data() + text.size() && !text.empty();
+  const double count = number * factor;
+  require<ConfigError>(whole && count >= 0 && count < 9e18,
+                       "'{}' is not TOKENS:BATCH with numbers such as 768, 250B or 0.5M", entry);
+  return static_cast<int64_t>(count);
+}
+
+}  // namespace
+
+std::vector<BatchSizeStep> parse_step_batch_size_schedule(std::string_view schedule, int64_t seq_length) {
+  require<ConfigError>(seq_length >= 1, "the batch-size schedule needs the sequence length, got {}", seq_length);
+  std::vector<BatchSizeStep> steps;
+  while (true) {
+    const size_t begin = schedule.find_first_not_of(" ,\t\n");
+    if (begin == std::string_view::npos) break;
+    const size_t end = std::min(schedule.find_first_of(" ,\t\n", begin), schedule.size());
+    const std::string_view entry = schedule.substr(begin, end - begin);
+    schedule.remove_prefix(end);
+    const size_t colon = entry.find(':');
+    require<ConfigError>(colon != std::string_view::npos, "'{}' is not TOKENS:BATCH", entry);
+    const int64_t first_sample = count_of(entry.substr(0, colon), entry) / seq_length;
+    const int64_t batch = count_of(entry.substr(colon + 1), entry);
+    require<ConfigError>(batch >= 1, "'{}' asks for a batch of {}, at least 1 is needed", entry, batch);
+    require<ConfigError>(!steps.empty() || first_sample == 0, "the first threshold must be 0 tokens, '{}' starts later",
+                         entry);
+    require<ConfigError>(
+        steps.empty() || first_sample > steps.back().first_sample,
+        "thresholds must increase by whole sequences of {} tokens: '{}' begins at sample {}, the entry before "
+        "it at {}",
+        seq_length, entry, first_sample, steps.empty() ? 0 : steps.back().first_sample);
+    steps.push_back({first_sample, batch});
+  }
+  require<ConfigError>(!steps.empty(), "the batch-size schedule is empty; an example is '0:768 250B:1536'");
+  return steps;
+}
+
+MicrobatchCalculator::MicrobatchCalculator(MicrobatchCalculatorConfig config) : config_(std::move(config)) {
+  const int64_t pass = config_.micro_batch_size * config_.data_parallel_size;
+  require<ConfigError>(config_.micro_batch_size >= 1 && config_.data_parallel_size >= 1,
+                       "micro-batch size {} and data-parallel size {} must be at least 1", config_.micro_batch_size,
+                       config_.data_parallel_size);
+  require<ConfigError>(!config_.steps.empty(), "no batch size is given");
+  for (const BatchSizeStep& step : config_.steps) {
+    const int64_t batch = step.global_batch_size;
+    require<ConfigError>(batch >= 1, "global batch size {} must be at least 1", batch);
+    const bool fits = config_.decrease_batch_size_if_needed ? batch >= pass : batch % pass == 0;
+    const int64_t below = std::max(pass, batch / pass * pass);
+    require<ConfigError>(fits,
+                         "global batch size {} does not divide by micro-batch size {} * data-parallel size {} = {}; near ones "
+                         "that do are {} and {}",
+                         batch, config_.micro_batch_size, config_.data_parallel_size, pass, below, below + pass);
+  }
+}
+
+BatchSize MicrobatchCalculator::at(int64_t consumed_samples) const {
+  int64_t batch = config_.steps.front().global_batch_size;
+  for (const BatchSizeStep& step : config_.steps)
+    if (consumed_samples >= step.first_sample) batch = step.global_batch_size;
+  const int64_t pass = config_.micro_batch_size * config_.data_parallel_size;
+  return {batch / pass, batch, batch / pass * pass};
+}
+
+int64_t MicrobatchCalculator::num_iterations(int64_t train_samples) const {
+  if (config_.steps.size() == 1) return train_samples / config_.steps.front().global_batch_size;
+  int64_t iterations = 0;
+  int64_t consumed = 0;
+  for (size_t i = 0; i < config_.steps.size() && consumed < train_samples; ++i) {
+    const int64_t end =
+        i + 1 < config_.steps.size() ? std::min(config_.steps[i + 1].first_sample, train_samples) : train_samples;
+    const int64_t batch = at(consumed).running_batch_size;
+    const int64_t steps = end > consumed ? (end - consumed + batch - 1) / batch : 0;
+    iterations += steps;
+    consumed += steps * batch;
+  }
+  return iterations;
+}
+
+}  // namespace megatron

@@ -1,0 +1,66 @@
+#include "megatron/training/train_step.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "megatron/pipeline_parallel/executor.h"
+#include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
+#include "megatron/training/batch_upload.h"
+
+namespace megatron {
+
+TrainStep::TrainStep(const Context& ctx, const GptModel& model, ParamAndGradBuffer& buffer, Optimizer& optimizer,
+                     const TrainStepOptions& options)
+    : ctx_(ctx), model_(model), buffer_(buffer), optimizer_(optimizer), options_(options) {}
+
+double TrainStep::loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const {
+  if (options_.calculate_per_token_loss) return 1;
+  return 1 / (static_cast<double>(std::max<int64_t>(batch.num_valid_tokens, 1)) * static_cast<double>(num_batches));
+}
+
+LossSum TrainStep::execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only) {
+  std::vector<GptMicroBatch> uploaded;
+  LossSum total;
+  int64_t first_sample = 0;
+  for (const MicroBatch<int64_t>& batch : batches) {
+    uploaded.push_back(upload(ctx_, batch,
+                              {.first_sample = first_sample,
+                               .loss_weight = forward_only ? 1 : loss_weight(batch, batches.size()),
+                               .has_positions = options_.has_positions}));
+    first_sample += batch.num_samples;
+    total.num_tokens += batch.num_valid_tokens;
+  }
+  const auto micro_batch = [&](int m) -> const GptMicroBatch& { return uploaded.at(static_cast<size_t>(m)); };
+  const ExecutorOptions options{.chunks = {model_.segments(micro_batch)}};
+  Executor executor(ctx_, options);
+  executor.on_output = [&](const Payload& output, int m) {
+    const Tensor& loss = at(output, "loss");
+    launch(ctx_, [&](auto&) { total.sum += *loss.data<double>() / micro_batch(m).loss_weight; });
+  };
+  Schedule schedule = one_f_one_b(0, 1, static_cast<int>(batches.size()), WeightGradient::kFused);
+  if (forward_only) {
+    std::erase_if(schedule, [](const Action& a) { return a.kind != ActionKind::kF; });
+    executor.run_forward_only(schedule);
+  } else {
+    executor.run(schedule);
+  }
+  return total;
+}
+
+TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler,
+                               int64_t iteration) {
+  int64_t num_tokens = 0;
+  for (const MicroBatch<int64_t>& batch : batches) num_tokens += batch.num_valid_tokens;
+  const double divisor = options_.calculate_per_token_loss ? static_cast<double>(std::max<int64_t>(num_tokens, 1)) : 1;
+  ctx_.step.step = iteration;
+  ctx_.step.loss_seed = optimizer_.loss_scale() / divisor;
+  buffer_.begin_step();
+  TrainStepResult result{.loss = execute(batches, false), .optimizer = {}};
+  buffer_.finish_step(ctx_);
+  result.optimizer = optimizer_.step(ctx_, scheduler);
+  return result;
+}
+
+LossSum TrainStep::evaluate(std::span<const MicroBatch<int64_t>> batches) { return execute(batches, true); }
+
+}  // namespace megatron

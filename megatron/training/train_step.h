@@ -1,0 +1,53 @@
+// One optimizer step, and evaluation, over micro-batches of the loader.
+#pragma once
+
+#include <span>
+
+#include "megatron/datasets/micro_batch.h"
+#include "megatron/models/gpt/gpt_model.h"
+#include "megatron/optimizer/optimizer.h"
+
+namespace megatron {
+
+struct TrainStepOptions {
+  /// true: every token of the global batch weighs the same, whatever the layout. false: mean of the micro-batches'
+  /// means, Megatron's default, which depends on the layout.
+  bool calculate_per_token_loss = true;
+  bool has_positions = false;  // see BatchUploadOptions
+};
+
+struct LossSum {
+  double sum = 0;          // of masked losses
+  int64_t num_tokens = 0;  // with mask
+  double mean() const { return num_tokens > 0 ? sum / static_cast<double>(num_tokens) : 0; }
+};
+
+struct TrainStepResult {
+  LossSum loss;
+  StepResult optimizer;
+};
+
+/// Forward and backward of all micro-batches, then the optimizer. Refers to what it is given.
+class TrainStep {
+ public:
+  TrainStep(const Context& ctx, const GptModel& model, ParamAndGradBuffer& buffer, Optimizer& optimizer,
+            const TrainStepOptions& options);
+
+  /// @param iteration  from 0: part of every dropout counter.
+  TrainStepResult run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler, int64_t iteration);
+  /// Losses without gradients; dropout is off.
+  LossSum evaluate(std::span<const MicroBatch<int64_t>> batches);
+
+ private:
+  /// Which part of the loss a micro-batch weighs, before the seed gradient.
+  double loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const;
+  LossSum execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only);
+
+  Context ctx_;
+  const GptModel& model_;
+  ParamAndGradBuffer& buffer_;
+  Optimizer& optimizer_;
+  TrainStepOptions options_;
+};
+
+}  // namespace megatron
