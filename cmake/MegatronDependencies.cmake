@@ -1,4 +1,5 @@
-# What the product needs is required; a missing piece is named with the command that installs it.
+# What the product needs is required, for this build and for users of the installed package, which brings this file along.
+# A missing piece is named with the command that installs it.
 macro(megatron_require_here package debian)
   find_package(${package} QUIET)
   if(NOT ${package}_FOUND)

@@ -1,5 +1,7 @@
 # megatron_library(NAME SOURCES ... [DEPS ...])   a folder of megatron/ as static library megatron_NAME
-# megatron_test(NAME SOURCES ... DEPS ... [LABELS ...])   a GoogleTest binary; each of its tests is one ctest entry
+# megatron_test(NAME SOURCES ... DEPS ... [LABELS ...])   a GoogleTest binary; each of its tests is one ctest entry, and
+#                                                         the target tests_LABEL builds all binaries with that label
+# In DEPS, megatron::NAME is that folder. Elsewhere megatron::core is all folders together, as for users of the package.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
@@ -21,8 +23,8 @@ endif()
 
 function(megatron_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  list(TRANSFORM ARG_DEPS REPLACE "^megatron::" "megatron_")
   add_library(megatron_${name} STATIC ${ARG_SOURCES})
-  add_library(megatron::${name} ALIAS megatron_${name})
   target_include_directories(megatron_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                                                      $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(megatron_${name} PUBLIC ${ARG_DEPS} PRIVATE $<BUILD_INTERFACE:megatron_flags>)
@@ -31,10 +33,22 @@ endfunction()
 
 function(megatron_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  list(TRANSFORM ARG_DEPS REPLACE "^megatron::" "megatron_")
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE MEGATRON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} megatron_flags GTest::gtest GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+  # gtest_discover_tests cannot pass a property of several values.
+  set(labels_file ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
+  file(WRITE ${labels_file}
+       "if(${name}_TESTS)\n  set_tests_properties(\${${name}_TESTS} PROPERTIES LABELS \"${ARG_LABELS}\")\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels_file})
+  foreach(label IN LISTS ARG_LABELS)
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name})
+  endforeach()
 endfunction()
