@@ -1,0 +1,100 @@
+#include "megatron/base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+std::string system_text(int code) { return std::generic_category().message(code); }
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path, FileAccess access) : path_(path), access_(access) {
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  require<IoError>(descriptor_ >= 0, "{}: cannot be opened for reading: {}", path.string(), system_text(errno));
+  try {
+    struct stat status {};
+    require<IoError>(::fstat(descriptor_, &status) == 0, "{}: fstat failed: {}", path.string(), system_text(errno));
+    require<IoError>(S_ISREG(status.st_mode), "{}: is not a regular file", path.string());
+    size_bytes_ = static_cast<uint64_t>(status.st_size);
+    if (access == FileAccess::kMap) map();
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+MappedFile::~MappedFile() { close(); }
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      mapped_(std::exchange(other.mapped_, nullptr)),
+      access_(other.access_) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this == &other) return *this;
+  close();
+  path_ = std::move(other.path_);
+  size_bytes_ = std::exchange(other.size_bytes_, 0);
+  descriptor_ = std::exchange(other.descriptor_, -1);
+  mapped_ = std::exchange(other.mapped_, nullptr);
+  access_ = other.access_;
+  return *this;
+}
+
+void MappedFile::map() {
+  if (size_bytes_ > 0) {
+    void* address = ::mmap(nullptr, size_bytes_, PROT_READ, MAP_SHARED, descriptor_, 0);
+    require<IoError>(address != MAP_FAILED, "{}: {} bytes cannot be mapped: {}", path_.string(), size_bytes_,
+                     system_text(errno));
+    mapped_ = static_cast<const std::byte*>(address);
+  }
+  ::close(std::exchange(descriptor_, -1));
+}
+
+void MappedFile::close() noexcept {
+  if (mapped_ != nullptr) ::munmap(const_cast<std::byte*>(mapped_), size_bytes_);
+  if (descriptor_ >= 0) ::close(descriptor_);
+  mapped_ = nullptr;
+  descriptor_ = -1;
+}
+
+std::span<const std::byte> MappedFile::bytes() const {
+  require(access_ == FileAccess::kMap, "{}: bytes() needs a mapped file", path_.string());
+  return {mapped_, size_bytes_};
+}
+
+void MappedFile::read(uint64_t offset, std::span<std::byte> out) const {
+  require<IoError>(offset <= size_bytes_ && out.size() <= size_bytes_ - offset,
+                   "{}: {} bytes at offset {} were asked for, but the file has {}", path_.string(), out.size(), offset,
+                   size_bytes_);
+  if (out.empty()) return;
+  if (access_ == FileAccess::kMap) {
+    std::memcpy(out.data(), mapped_ + offset, out.size());
+    return;
+  }
+  for (size_t done = 0; done < out.size();) {
+    const ssize_t got = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    require<IoError>(got >= 0, "{}: reading {} bytes at offset {} failed: {}", path_.string(), out.size(), offset,
+                     system_text(errno));
+    require<IoError>(got > 0, "{}: ends at byte {}; it had {} bytes when it was opened", path_.string(), offset + done,
+                     size_bytes_);
+    done += static_cast<size_t>(got);
+  }
+}
+
+}  // namespace megatron
