@@ -1,0 +1,228 @@
+#include "megatron/datasets/dataset_builder.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/datasets/blended_dataset.h"
+#include "megatron/datasets/gpt_dataset.h"
+#include "megatron/datasets/indexed_dataset.h"
+#include "megatron/datasets/mock_token_source.h"
+
+namespace megatron {
+namespace {
+
+constexpr const char* kMockSplit = "1,1,1";
+
+/// Runs task(0) .. task(count - 1) on up to `num_threads` threads. Of several exceptions, the lowest number's is
+/// thrown.
+void for_each_parallel(size_t count, int num_threads, const std::function<void(size_t)>& task) {
+  std::vector<std::exception_ptr> errors(count);
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < count; i = next++) {
+      try {
+        task(i);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (size_t t = 1; t < std::min(count, static_cast<size_t>(std::max(num_threads, 1))); ++t)
+    threads.emplace_back(work);
+  work();
+  threads.clear();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+using Mistakes = std::vector<std::string>;
+
+void check_blend(const Blend& blend, Split split, const std::optional<int64_t>& size, Mistakes& mistakes) {
+  const std::string_view name = name_of(split);
+  if (blend.prefixes.empty()) mistakes.push_back(fmt::format("the {} blend has no data paths", name));
+  if (!blend.weights.has_value()) return;
+  if (blend.weights->size() != blend.prefixes.size()) {
+    mistakes.push_back(fmt::format("the {} blend has {} data paths and {} weights", name, blend.prefixes.size(),
+                                   blend.weights->size()));
+  }
+  for (double weight : *blend.weights) {
+    if (!(weight > 0)) mistakes.push_back(fmt::format("weight {} in the {} blend is not above zero", weight, name));
+  }
+  if (!size.has_value()) {
+    mistakes.push_back(
+        fmt::format("the {} blend has weights, so its number of samples must be set, which "
+                    "--full-validation does not do; leave out the weights or that flag",
+                    name));
+  }
+}
+
+/// @throw ConfigError with everything that is wrong with the flags.
+void check_sources(const GptDatasetConfig& config, const GptDataSources& sources, const SampleCounts& sizes) {
+  Mistakes mistakes;
+  const bool any_per_split = std::any_of(sources.blend_per_split.begin(), sources.blend_per_split.end(),
+                                         [](const auto& blend) { return blend.has_value(); });
+  const int num_forms = int{sources.mock_data} + int{sources.blend.has_value()} + int{any_per_split};
+  if (num_forms != 1) {
+    mistakes.push_back(fmt::format("{} of --mock-data, --data-path and the per-split data paths are given; give one",
+                                   num_forms == 0 ? "none" : "several"));
+  }
+  if (sources.blend.has_value() && !sources.split.has_value()) {
+    mistakes.push_back("--data-path needs --split, such as --split 969,30,1");
+  }
+  if (any_per_split && sources.split.has_value()) {
+    mistakes.push_back("--split cuts --data-path; with per-split data paths it has no meaning");
+  }
+  if (sources.multiple_validation_sets && sources.blend_per_split[index_of(Split::kValid)].has_value() &&
+      sources.blend_per_split[index_of(Split::kValid)]->weights.has_value()) {
+    mistakes.push_back("--multiple-validation-sets evaluates each path alone; its paths take no weights");
+  }
+  if (!(config.mid_level_dataset_surplus >= 0)) {
+    mistakes.push_back(fmt::format("--mid-level-dataset-surplus {} is negative", config.mid_level_dataset_surplus));
+  }
+  for (Split split : kSplits) {
+    const std::optional<int64_t>& size = sizes[index_of(split)];
+    if (size.value_or(0) < 0) mistakes.push_back(fmt::format("{} {} samples are asked for", *size, name_of(split)));
+    if (sources.blend.has_value()) check_blend(*sources.blend, split, size, mistakes);
+    const std::optional<Blend>& own = sources.blend_per_split[index_of(split)];
+    if (own.has_value()) check_blend(*own, split, size, mistakes);
+  }
+  require<ConfigError>(mistakes.empty(), "The data flags do not fit together:\n  - {}", fmt::join(mistakes, "\n  - "));
+}
+
+/// Builds the data sets of one run; keeps the opened files by prefix.
+class Builder {
+ public:
+  Builder(const GptDatasetConfig& config, const DatasetLog& log) : config_(config) {
+    // Members are built on several threads, but messages come one at a time.
+    log_.on_info = [this, &log](const std::string& text) {
+      std::lock_guard lock(log_mutex_);
+      log.info(text);
+    };
+    log_.on_warning = [this, &log](const std::string& text) {
+      std::lock_guard lock(log_mutex_);
+      log.warning(text);
+    };
+  }
+
+  GptDatasets build(const GptDataSources& sources, const SampleCounts& sizes) {
+    GptDatasets datasets;
+    PerSplit<std::unique_ptr<Dataset>> built;
+    for (Split split : kSplits) {
+      const size_t i = index_of(split);
+      if (sources.mock_data) {
+        built[i] = build_mock(split, sizes[i]);
+      } else if (sources.blend.has_value()) {
+        const SplitMatrix matrix = parse_split(*sources.split);
+        if (matrix[i].has_value()) built[i] = build_split(*sources.blend, split, sizes[i], sources.split, matrix);
+      } else if (split == Split::kValid && sources.multiple_validation_sets && sources.blend_per_split[i].has_value()) {
+        for (const std::string& prefix : sources.blend_per_split[i]->prefixes) {
+          datasets.valid.push_back(build_split({{prefix}, std::nullopt}, split, sizes[i], std::nullopt, std::nullopt));
+        }
+      } else if (sources.blend_per_split[i].has_value()) {
+        built[i] = build_split(*sources.blend_per_split[i], split, sizes[i], std::nullopt, std::nullopt);
+      }
+    }
+    datasets.train = std::move(built[index_of(Split::kTrain)]);
+    if (built[index_of(Split::kValid)]) datasets.valid.push_back(std::move(built[index_of(Split::kValid)]));
+    datasets.test = std::move(built[index_of(Split::kTest)]);
+    for (auto& [name, source] : opened_) datasets.sources.push_back(std::move(source));
+    return datasets;
+  }
+
+ private:
+  std::unique_ptr<Dataset> build_mock(Split split, const std::optional<int64_t>& size) {
+    std::unique_ptr<TokenSource>& source = opened_[""];
+    if (!source) source = std::make_unique<MockTokenSource>(config_.tokenizer);
+    return build_part(*source, split, size, kMockSplit, parse_split(kMockSplit), true);
+  }
+
+  /// @param split_text, matrix  nullopt when the paths belong to this split alone, which then takes all of them.
+  std::unique_ptr<Dataset> build_split(const Blend& blend, Split split, const std::optional<int64_t>& size,
+                                       const std::optional<std::string>& split_text,
+                                       const std::optional<SplitMatrix>& matrix) {
+    open_all(blend.prefixes);
+    const bool weighted = blend.weights.has_value();
+    // Weights of a single path mean nothing; with --split Megatron still makes it a blend, which has its own sizes.
+    if (blend.prefixes.size() == 1 && (!weighted || !matrix.has_value())) {
+      return build_part(*opened_.at(blend.prefixes[0]), split, size, split_text, matrix, false);
+    }
+    BlendedDataset::Options options{.split = split,
+                                    .weights = std::nullopt,
+                                    .size = size,
+                                    .path_to_cache = config_.path_to_cache,
+                                    .write_cache = config_.write_cache,
+                                    .mid_level_dataset_surplus = config_.mid_level_dataset_surplus};
+    std::vector<std::optional<int64_t>> member_sizes(blend.prefixes.size());
+    if (weighted) {
+      options.weights = normalize_weights(*blend.weights);
+      options.size = 0;
+      for (size_t j = 0; j < member_sizes.size(); ++j) {
+        const double weight = (*options.weights)[j];
+        *options.size += blend_member_size(weight, *size, 0.0);
+        member_sizes[j] = blend_member_size(weight, *size, config_.mid_level_dataset_surplus);
+      }
+    }
+    std::vector<std::unique_ptr<GptDataset>> members(blend.prefixes.size());
+    for_each_parallel(members.size(), config_.num_dataset_builder_threads, [&](size_t j) {
+      members[j] = build_part(*opened_.at(blend.prefixes[j]), split, member_sizes[j], split_text, matrix, false);
+    });
+    if (!weighted && size.has_value()) {
+      int64_t available = 0;
+      for (const auto& member : members) available += member->size();
+      options.size = std::min(*size, available);
+    }
+    return std::make_unique<BlendedDataset>(std::move(members), options, log_);
+  }
+
+  std::unique_ptr<GptDataset> build_part(const TokenSource& source, Split split, const std::optional<int64_t>& size,
+                                         const std::optional<std::string>& split_text,
+                                         const std::optional<SplitMatrix>& matrix, bool mock) {
+    GptDatasetPart part{.split = split,
+                        .sequences = {0, source.num_sequences()},
+                        .num_samples = size,
+                        .split_text = split_text,
+                        .split_matrix = matrix,
+                        .mock = mock};
+    if (matrix.has_value()) part.sequences = split_range(*(*matrix)[index_of(split)], source.num_sequences());
+    return std::make_unique<GptDataset>(source, part, config_, log_);
+  }
+
+  void open_all(const std::vector<std::string>& prefixes) {
+    std::vector<std::unique_ptr<TokenSource>*> missing;
+    std::vector<const std::string*> names;
+    for (const std::string& prefix : prefixes) {
+      const auto [at, inserted] = opened_.try_emplace(prefix);
+      if (inserted) missing.push_back(&at->second), names.push_back(&at->first);
+    }
+    for_each_parallel(missing.size(), config_.num_dataset_builder_threads, [&](size_t i) {
+      *missing[i] = std::make_unique<IndexedDataset>(
+          *names[i], IndexedDatasetOptions{.access = config_.bin_access, .multimodal = false});
+    });
+  }
+
+  const GptDatasetConfig& config_;
+  std::mutex log_mutex_;
+  DatasetLog log_;
+  std::map<std::string, std::unique_ptr<TokenSource>> opened_;  // by prefix; mock data under ""
+};
+
+}  // namespace
+
+GptDatasets build_gpt_datasets(const GptDatasetConfig& config, const GptDataSources& sources, const SampleCounts& sizes,
+                               const DatasetLog& log) {
+  check_sources(config, sources, sizes);
+  return Builder(config, log).build(sources, sizes);
+}
+
+}  // namespace megatron

@@ -1,0 +1,77 @@
+// Samples of fixed length cut from shuffled documents, exactly as Megatron Core's GPTDataset cuts them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatron/datasets/dataset.h"
+#include "megatron/datasets/dataset_identity.h"
+#include "megatron/datasets/dataset_log.h"
+#include "megatron/datasets/gpt_dataset_config.h"
+#include "megatron/datasets/gpt_index.h"
+#include "megatron/datasets/token_source.h"
+
+namespace megatron {
+
+/// What sets one GPT data set of a run apart from the others.
+struct GptDatasetPart {
+  Split split = Split::kTrain;
+  IndexRange sequences;
+  /// Samples that are needed; the data set may have more. nullopt is one pass over the sequences.
+  std::optional<int64_t> num_samples;
+  /// The text of --split and what it means, for the cache's name; nullopt when each split has its own paths.
+  std::optional<std::string> split_text;
+  std::optional<SplitMatrix> split_matrix;
+  /// Mock data: another class name, no path, and no cache unless a directory is given.
+  bool mock = false;
+};
+
+/// A range of a token source's sequences as samples. Building makes the index or takes it from the cache.
+///
+/// Three defects of Megatron are not here: a sample's loss mask never holds marks of another sample, the number of
+/// samples that are not dropped is counted in integers, and a split without tokens is an error instead of a hang.
+class GptDataset final : public Dataset {
+ public:
+  /// `source` must outlive the data set.
+  /// @throw ConfigError, DataError
+  GptDataset(const TokenSource& source, const GptDatasetPart& part, const GptDatasetConfig& config,
+             const DatasetLog& log);
+
+  int64_t size() const override { return shuffle_index_.num_elements(); }
+  void read(int64_t index, GptSample& sample) const override;
+  /// Sample 0 with nothing to train in it: what fills a batch that has no sample of its own.
+  void read_padding(GptSample& sample) const;
+
+  const GptDatasetIdentity& identity() const { return identity_; }
+  int64_t num_epochs() const { return plan_.num_epochs; }
+  int64_t tokens_per_epoch() const { return request_.tokens_per_epoch; }
+
+  const NpyArray& document_index() const { return document_index_; }
+  const NpyArray& sample_index() const { return sample_index_; }
+  const NpyArray& shuffle_index() const { return shuffle_index_; }
+
+ private:
+  void load_or_build_indices(const GptDatasetPart& part, const DatasetLog& log);
+  void read_tokens(int64_t index, std::vector<int64_t>& tokens, std::vector<int32_t>& part_ends) const;
+  void append_part(int64_t position, int64_t offset, std::optional<int64_t> count, std::vector<int64_t>& tokens) const;
+  void check_tokens(int64_t sequence, int64_t offset, std::span<const int64_t> tokens) const;
+  [[noreturn]] void reject_index(const std::string& why) const;
+  void cut_documents(const std::vector<int32_t>& part_ends, GptSample& sample) const;
+  void apply_end_of_document(GptSample& sample) const;
+
+  const TokenSource& source_;
+  GptDatasetConfig config_;
+  int64_t pad_;
+  GptDatasetIdentity identity_;
+  GptIndexRequest request_;
+  EpochPlan plan_;
+  std::string cache_files_;  // for messages
+  NpyArray document_index_;
+  NpyArray sample_index_;
+  NpyArray shuffle_index_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,48 @@
+// Options of GPT data sets.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "megatron/base/mapped_file.h"
+#include "megatron/datasets/split.h"
+#include "megatron/datasets/tokenizer_facts.h"
+
+namespace megatron {
+
+/// Options that all GPT data sets of a run share. Names are Megatron Core's (GPTDatasetConfig).
+struct GptDatasetConfig {
+  int64_t sequence_length = 0;
+  /// Seeds the order of documents and samples; in [0, 2^32 - 1]. All splits and blend members use it alike.
+  int64_t random_seed = 1234;
+  TokenizerFacts tokenizer;
+
+  /// After each end-of-document token, positions start again at 0.
+  bool reset_position_ids = false;
+  /// After each end-of-document token, rows do not see what is before them.
+  bool reset_attention_mask = false;
+  /// Positions whose input is an end-of-document token are not trained.
+  bool eod_mask_loss = false;
+  /// Every document of a sample is a sequence of its own, whatever its tokens say; positions restart as well.
+  bool inter_document_masking = false;
+  /// A padding token that is also another special token masks that one. Off: no token of the data counts as padding.
+  bool allow_ambiguous_pad_tokens = false;
+  /// A sample reads s + 1 tokens, so that its last position has a label. Off: that label is padding.
+  bool add_extra_token_to_sequence = true;
+  /// Off: a short last validation sample is padded instead of dropped.
+  bool drop_last_partial_validation_sequence = true;
+
+  /// Directory of index cache files; empty: `<prefix>/cache/GPTDataset_indices`, and none for blends and mock data.
+  std::string path_to_cache;
+  /// Whether built indices are written to the cache. Set it on one rank of each file system.
+  bool write_cache = true;
+  /// kPread is Megatron's --no-mmap-bin-files.
+  FileAccess bin_access = FileAccess::kMap;
+  /// Blend members offer this fraction of samples more than the blend is expected to draw.
+  double mid_level_dataset_surplus = 0.005;
+  /// Members of a blend that are built at a time.
+  int num_dataset_builder_threads = 1;
+};
+
+}  // namespace megatron

@@ -1,0 +1,139 @@
+#include "megatron/datasets/gpt_index.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+// The last epoch is shuffled with the others if at least this part of its samples is needed.
+constexpr double kSeparateFinalEpochBelow = 0.80;
+
+int64_t floor_samples(int64_t tokens, const GptIndexRequest& request) {
+  return std::max<int64_t>(tokens - request.extra_tokens, 0) / request.sequence_length;
+}
+
+int64_t count_samples(int64_t tokens, const GptIndexRequest& request) {
+  if (request.drop_last) return floor_samples(tokens, request);
+  return (std::max<int64_t>(tokens - request.extra_tokens, 0) + request.sequence_length - 1) / request.sequence_length;
+}
+
+template <class T>
+void walk_samples(const GptIndexRequest& request, std::span<const int32_t> lengths, std::span<const int32_t> documents,
+                  std::span<T> rows) {
+  const int64_t extra = request.extra_tokens;
+  const auto length_of = [&](size_t position) -> int64_t {
+    return lengths[static_cast<size_t>(documents[position] - request.sequences.begin)];
+  };
+  size_t position = 0;
+  int64_t offset = 0;
+  rows[0] = rows[1] = 0;
+  for (size_t row = 2; row < rows.size(); row += 2) {
+    int64_t needed = request.sequence_length + extra;
+    while (needed != 0) {
+      const int64_t available = length_of(position) - offset;
+      needed -= available;
+      if (needed <= 0) {
+        // The sample ends here; the next one starts `extra` tokens back, on the label of its predecessor's last token.
+        offset += needed + available - extra;
+        needed = 0;
+      } else if (position + 1 == documents.size()) {
+        require(row + 2 == rows.size(), "the tokens end at sample {} of {}", row / 2, rows.size() / 2 - 1);
+        offset = length_of(position) - extra;
+        break;
+      } else {
+        ++position;
+        offset = 0;
+      }
+    }
+    rows[row] = static_cast<T>(position);
+    rows[row + 1] = static_cast<T>(offset);
+  }
+}
+
+template <class T>
+void fill_shuffled(std::span<T> values, const EpochPlan& plan, NumpyRandomState& random) {
+  std::iota(values.begin(), values.end(), T{0});
+  const auto first =
+      static_cast<size_t>(plan.separate_final_epoch ? plan.num_samples_sans_final_epoch : plan.num_samples);
+  random.shuffle(values.first(first));
+  random.shuffle(values.subspan(first));
+}
+
+}  // namespace
+
+EpochPlan plan_epochs(const GptIndexRequest& request) {
+  EpochPlan plan;
+  const int64_t tokens = request.tokens_per_epoch;
+  const bool samples_are_needed = request.num_samples.value_or(0) > 0;
+  require<DataError>(tokens > 0 || !samples_are_needed, "{} samples are needed, but the {} sequences have no tokens",
+                     request.num_samples.value_or(0), request.sequences.size());
+  if (samples_are_needed) {
+    int64_t needed = 0;
+    require<ConfigError>(!__builtin_mul_overflow(*request.num_samples, request.sequence_length, &needed) &&
+                             !__builtin_add_overflow(needed, request.extra_tokens + tokens, &needed),
+                         "{} samples of {} tokens are more than 2^63 tokens", *request.num_samples,
+                         request.sequence_length);
+    plan.num_epochs = std::max<int64_t>(1, (needed - 1) / tokens);
+  }
+  plan.num_samples = count_samples(plan.num_epochs * tokens, request);
+  if (plan.num_epochs == 1) return plan;
+
+  plan.num_samples_sans_final_epoch = floor_samples((plan.num_epochs - 1) * tokens, request);
+  const int64_t from_final_epoch = *request.num_samples - plan.num_samples_sans_final_epoch;
+  const int64_t per_epoch = floor_samples(tokens, request);
+  plan.separate_final_epoch =
+      from_final_epoch < static_cast<int64_t>(kSeparateFinalEpochBelow * static_cast<double>(per_epoch));
+  return plan;
+}
+
+NpyArray build_document_index(const GptIndexRequest& request, const EpochPlan& plan, NumpyRandomState& random) {
+  require<NotSupported>(request.sequences.end <= std::numeric_limits<int32_t>::max(),
+                        "{} sequences in one data set: the index holds up to 2^31 - 1. Split the data set into several "
+                        "and blend them.",
+                        request.sequences.end);
+  NpyArray index(NpyDtype::kInt32, {plan.num_epochs * request.sequences.size()});
+  const std::span<int32_t> values = index.values<int32_t>();
+  const auto per_epoch = static_cast<size_t>(request.sequences.size());
+  for (size_t at = 0; at < values.size(); at += per_epoch) {
+    const auto epoch = values.subspan(at, per_epoch);
+    std::iota(epoch.begin(), epoch.end(), static_cast<int32_t>(request.sequences.begin));
+  }
+  const size_t first = plan.separate_final_epoch ? values.size() - per_epoch : values.size();
+  random.shuffle(values.first(first));
+  random.shuffle(values.subspan(first));
+  return index;
+}
+
+NpyArray build_sample_index(const GptIndexRequest& request, const EpochPlan& plan, std::span<const int32_t> lengths,
+                            const NpyArray& document_index) {
+  require(static_cast<int64_t>(lengths.size()) == request.sequences.size(), "{} lengths for {} sequences",
+          lengths.size(), request.sequences.size());
+  // Offsets fit into 32 bits as lengths do; positions in the document index may not.
+  const bool wide = document_index.num_elements() > std::numeric_limits<int32_t>::max();
+  NpyArray index(wide ? NpyDtype::kInt64 : NpyDtype::kInt32, {plan.num_samples + 1, 2});
+  const std::span<const int32_t> documents(reinterpret_cast<const int32_t*>(document_index.bytes().data()),
+                                           static_cast<size_t>(document_index.num_elements()));
+  if (wide) {
+    walk_samples(request, lengths, documents, index.values<int64_t>());
+  } else {
+    walk_samples(request, lengths, documents, index.values<int32_t>());
+  }
+  return index;
+}
+
+NpyArray build_shuffle_index(const EpochPlan& plan, NumpyRandomState& random) {
+  const bool wide = plan.num_samples >= int64_t{std::numeric_limits<uint32_t>::max()} - 1;
+  NpyArray index(wide ? NpyDtype::kInt64 : NpyDtype::kUInt32, {plan.num_samples});
+  if (wide) {
+    fill_shuffled(index.values<int64_t>(), plan, random);
+  } else {
+    fill_shuffled(index.values<uint32_t>(), plan, random);
+  }
+  return index;
+}
+
+}  // namespace megatron

@@ -1,0 +1,43 @@
+// The files in which built indices are kept between runs and shared between ranks.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatron/datasets/dataset_log.h"
+#include "megatron/datasets/npy_array.h"
+
+namespace megatron {
+
+/// One array of a cache entry: the end of its file's name, and the shape that it must have.
+struct CachedArray {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+/// One entry of the index cache: `<directory>/<stem>-<name>.npy` for each array, and `<stem>-description.txt`.
+struct CacheEntry {
+  std::filesystem::path directory;  // empty: nothing is cached
+  std::string stem;
+  std::string description;
+  std::vector<CachedArray> arrays;
+  bool write = true;
+
+  std::filesystem::path path_of(const std::string& name) const { return directory / (stem + "-" + name); }
+};
+
+/// Gives the arrays of `entry`: mapped from the cache when all its files are there, else from `build`, written to the
+/// cache when `entry.write` says so. Files are written atomically, so ranks may do this at the same time.
+///
+/// A cached array that is damaged or has another shape was made from other data: it is built again, with a warning. A
+/// cache that cannot be written costs a warning only; the indices are then held in memory.
+/// @param what  for messages, such as "GPTDataset train indices".
+/// @throw whatever `build` throws.
+std::vector<NpyArray> load_or_build(const CacheEntry& entry, const std::string& what,
+                                    const std::function<std::vector<NpyArray>()>& build, const DatasetLog& log);
+
+}  // namespace megatron

@@ -1,0 +1,190 @@
+#include "megatron/datasets/indexed_dataset.h"
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+constexpr const char* kDamaged = "The file is damaged or cut off: copy it again or preprocess the data again.";
+
+template <class T>
+T load_at(const std::byte* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return value;
+}
+
+MappedFile open_part(const std::string& prefix, const char* suffix, FileAccess access) {
+  const std::string path = prefix + suffix;
+  require<DataError>(std::filesystem::is_regular_file(path),
+                     "{}: no such file. A data set is a pair of files PREFIX.idx and PREFIX.bin; the prefix \"{}\" was "
+                     "given. Give the path without suffix, such as data/my_text_document.",
+                     path, prefix);
+  return MappedFile(path, access);
+}
+
+/// What a stored token is worth as `Out`. Floating tokens have no exact integer: they are cut, and out-of-range or
+/// not-a-number ones become the nearest end of the range or 0.
+template <class Out, class Stored>
+Out convert_token(Stored token) {
+  if constexpr (std::is_floating_point_v<Stored> && std::is_integral_v<Out>) {
+    if (std::isnan(token)) return 0;
+    constexpr double kLimit = 0x1p63;
+    if (token >= kLimit) return std::numeric_limits<Out>::max();
+    if (token < -kLimit) return std::numeric_limits<Out>::min();
+  }
+  return static_cast<Out>(token);
+}
+
+}  // namespace
+
+IndexedDataset::IndexedDataset(const std::string& prefix, const IndexedDatasetOptions& options)
+    : prefix_(prefix),
+      index_(open_part(prefix, ".idx", FileAccess::kMap)),
+      tokens_(open_part(prefix, ".bin", options.access)),
+      multimodal_(options.multimodal) {
+  parse_header();
+  check_sequences();
+  check_documents();
+}
+
+void IndexedDataset::parse_header() {
+  const std::string path = index_.path().string();
+  const uint64_t size = index_.size_bytes();
+  const std::byte* bytes = index_.bytes().data();
+  require<DataError>(size >= kIndexHeaderBytes, "{}: has {} bytes, fewer than the header's {}. {}", path, size,
+                     kIndexHeaderBytes, kDamaged);
+  require<DataError>(std::memcmp(bytes, kIndexMagic.data(), kIndexMagic.size()) == 0,
+                     "{}: bad header, cannot read: it does not start with MMIDIDX. It is not an index of Megatron's "
+                     "data format; preprocess the data again.",
+                     path);
+  const auto version = load_at<uint64_t>(bytes + 9);
+  require<DataError>(version == kIndexVersion,
+                     "{}: bad version, cannot read: version {}, only {} is known. Preprocess the data again.", path,
+                     version, kIndexVersion);
+  token_type_ = static_cast<TokenType>(load_at<uint8_t>(bytes + 17));
+  require<DataError>(size_of(token_type_) != 0, "{}: token type code {} is not one of 1 to 8. {}", path,
+                     static_cast<int>(token_type_), kDamaged);
+
+  const auto num_sequences = load_at<uint64_t>(bytes + 18);
+  const auto num_document_indices = load_at<uint64_t>(bytes + 26);
+  const uint64_t room = size - kIndexHeaderBytes;
+  const uint64_t bytes_per_sequence = multimodal_ ? 13 : 12;
+  // Each count is compared alone first, so that the sum below cannot overflow.
+  const bool fits = num_sequences <= room / bytes_per_sequence && num_document_indices <= room / 8 &&
+                    num_sequences * bytes_per_sequence + num_document_indices * 8 <= room;
+  require<DataError>(fits, "{}: {} sequences{} and {} document indices need more than its {} bytes. {}", path,
+                     num_sequences, multimodal_ ? " with modes" : "", num_document_indices, size, kDamaged);
+  require<DataError>(num_document_indices >= 1, "{}: has no document index; there is at least a closing one. {}", path,
+                     kDamaged);
+  num_sequences_ = static_cast<int64_t>(num_sequences);
+  num_document_indices_ = static_cast<int64_t>(num_document_indices);
+}
+
+void IndexedDataset::check_sequences() {
+  const std::string path = index_.path().string();
+  const uint64_t available = tokens_.size_bytes();
+  for (int64_t i = 0; i < num_sequences_; ++i) {
+    const int32_t length = sequence_length(i);
+    const int64_t pointer = sequence_pointer(i);
+    require<DataError>(length >= 0 && pointer >= 0,
+                       "{}: sequence {} has length {} and pointer {}; neither may be negative. {}", path, i, length,
+                       pointer, kDamaged);
+    const uint64_t bytes = static_cast<uint64_t>(length) * size_of(token_type_);
+    require<DataError>(
+        static_cast<uint64_t>(pointer) <= available && bytes <= available - static_cast<uint64_t>(pointer),
+        "{}: sequence {} takes bytes {} to {} of {}, which has only {}. One of the two files is cut off "
+        "or belongs to other data: copy both again or preprocess the data again.",
+        path, i, pointer, static_cast<uint64_t>(pointer) + bytes, tokens_.path().string(), available);
+    num_tokens_ += length;
+  }
+}
+
+void IndexedDataset::check_documents() const {
+  const std::string path = index_.path().string();
+  const int64_t first = document_index(0), last = document_index(num_documents());
+  require<DataError>(first == 0 && last == num_sequences_,
+                     "{}: document indices run from {} to {}; they must run from 0 to {}, the number of sequences. {}",
+                     path, first, last, num_sequences_, kDamaged);
+  for (int64_t d = 0; d < num_documents(); ++d) {
+    const int64_t begin = document_index(d), end = document_index(d + 1);
+    require<DataError>(begin <= end, "{}: document {} starts at sequence {}, the next one before it at {}. {}", path, d,
+                       begin, end, kDamaged);
+  }
+}
+
+int32_t IndexedDataset::sequence_length(int64_t sequence) const {
+  return load_at<int32_t>(index_.bytes().data() + kIndexHeaderBytes + 4 * sequence);
+}
+
+int64_t IndexedDataset::sequence_pointer(int64_t sequence) const {
+  return load_at<int64_t>(index_.bytes().data() + kIndexHeaderBytes + 4 * num_sequences_ + 8 * sequence);
+}
+
+int64_t IndexedDataset::document_index(int64_t document) const {
+  return load_at<int64_t>(index_.bytes().data() + kIndexHeaderBytes + 12 * num_sequences_ + 8 * document);
+}
+
+int8_t IndexedDataset::sequence_mode(int64_t sequence) const {
+  require(multimodal_, "{}: modes were asked for, but it was not opened as multimodal", prefix_);
+  const int64_t modes_at = 12 * num_sequences_ + 8 * num_document_indices_;
+  return load_at<int8_t>(index_.bytes().data() + kIndexHeaderBytes + modes_at + sequence);
+}
+
+void IndexedDataset::check_range(int64_t sequence, int64_t offset, size_t count) const {
+  require<DataError>(sequence >= 0 && sequence < num_sequences_, "{}: sequence {} was asked for; there are {}", prefix_,
+                     sequence, num_sequences_);
+  const int64_t length = sequence_length(sequence);
+  require<DataError>(offset >= 0 && offset <= length && count <= static_cast<uint64_t>(length - offset),
+                     "{}: {} tokens at offset {} of sequence {} were asked for, which has {}", prefix_, count, offset,
+                     sequence, length);
+}
+
+template <class Out>
+void IndexedDataset::convert(int64_t sequence, int64_t offset, std::span<Out> out) const {
+  check_range(sequence, offset, out.size());
+  if (out.empty()) return;
+  dispatch_token_type(token_type_, [&]<class Stored>() {
+    const auto at = static_cast<uint64_t>(sequence_pointer(sequence) + offset * static_cast<int64_t>(sizeof(Stored)));
+    const auto copy = [&](const std::byte* from) {
+      for (size_t i = 0; i < out.size(); ++i) out[i] = convert_token<Out>(load_at<Stored>(from + i * sizeof(Stored)));
+    };
+    if (tokens_.access() == FileAccess::kMap) {
+      copy(tokens_.bytes().data() + at);
+    } else {
+      std::vector<std::byte> buffer(out.size() * sizeof(Stored));
+      tokens_.read(at, buffer);
+      copy(buffer.data());
+    }
+  });
+}
+
+void IndexedDataset::read(int64_t sequence, int64_t offset, std::span<int64_t> out) const {
+  convert(sequence, offset, out);
+}
+
+std::vector<int64_t> IndexedDataset::sequence(int64_t sequence) const {
+  check_range(sequence, 0, 0);
+  std::vector<int64_t> tokens(static_cast<size_t>(sequence_length(sequence)));
+  convert<int64_t>(sequence, 0, tokens);
+  return tokens;
+}
+
+std::vector<double> IndexedDataset::sequence_values(int64_t sequence) const {
+  check_range(sequence, 0, 0);
+  std::vector<double> tokens(static_cast<size_t>(sequence_length(sequence)));
+  convert<double>(sequence, 0, tokens);
+  return tokens;
+}
+
+void IndexedDataset::read_bytes(int64_t sequence, std::span<std::byte> out) const {
+  check_range(sequence, 0, out.size() / size_of(token_type_));
+  tokens_.read(static_cast<uint64_t>(sequence_pointer(sequence)), out);
+}
+
+}  // namespace megatron

@@ -1,0 +1,75 @@
+// Reader of Megatron's `<prefix>.idx` and `<prefix>.bin`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatron/base/mapped_file.h"
+#include "megatron/datasets/indexed_format.h"
+#include "megatron/datasets/token_source.h"
+
+namespace megatron {
+
+struct IndexedDatasetOptions {
+  /// How `.bin` is read; `.idx` is always mapped.
+  FileAccess access = FileAccess::kMap;
+  /// The file carries one mode per sequence. Nothing in it says so: the caller must know.
+  bool multimodal = false;
+};
+
+/// A data set of sequences grouped into documents, stored as `<prefix>.idx` and `<prefix>.bin`.
+///
+/// Opening checks the whole index against the size of `.bin`, in one pass over it, so that no later access can leave
+/// the files. Thread-safe once made. Empty `.bin` files, empty documents and sequences of length 0 are valid; bytes
+/// after the index or after the last sequence are ignored, as Megatron does.
+class IndexedDataset final : public TokenSource {
+ public:
+  /// @throw DataError naming file, rule, values and fix if a file is missing, damaged or does not fit the other one.
+  IndexedDataset(const std::string& prefix, const IndexedDatasetOptions& options);
+
+  const std::string& name() const override { return prefix_; }
+  int64_t num_sequences() const override { return num_sequences_; }
+  int64_t num_documents() const { return num_document_indices_ - 1; }
+  int64_t num_tokens() const { return num_tokens_; }
+  TokenType token_type() const { return token_type_; }
+  bool multimodal() const { return multimodal_; }
+  uint64_t index_bytes() const { return index_.size_bytes(); }
+  uint64_t token_bytes() const { return tokens_.size_bytes(); }
+
+  int32_t sequence_length(int64_t sequence) const override;
+  /// Byte offset of the sequence in `.bin`.
+  int64_t sequence_pointer(int64_t sequence) const;
+  /// The sequence that document `document` starts with; entry num_documents() is num_sequences().
+  int64_t document_index(int64_t document) const;
+  /// Mode of a sequence; the data set must be multimodal.
+  int8_t sequence_mode(int64_t sequence) const;
+
+  void read(int64_t sequence, int64_t offset, std::span<int64_t> out) const override;
+  /// The whole sequence. Floating tokens are cut towards zero; `sequence_values` keeps them.
+  std::vector<int64_t> sequence(int64_t sequence) const;
+  std::vector<double> sequence_values(int64_t sequence) const;
+  /// The stored bytes of a whole sequence; `out` has sequence_length(sequence) * size_of(token_type()) bytes.
+  void read_bytes(int64_t sequence, std::span<std::byte> out) const;
+
+ private:
+  void parse_header();
+  void check_sequences();
+  void check_documents() const;
+  void check_range(int64_t sequence, int64_t offset, size_t count) const;
+  template <class Out>
+  void convert(int64_t sequence, int64_t offset, std::span<Out> out) const;
+
+  std::string prefix_;
+  MappedFile index_;
+  MappedFile tokens_;
+  TokenType token_type_{};
+  bool multimodal_ = false;
+  int64_t num_sequences_ = 0;
+  int64_t num_document_indices_ = 0;
+  int64_t num_tokens_ = 0;
+};
+
+}  // namespace megatron

@@ -1,0 +1,178 @@
+#include "megatron/datasets/indexed_dataset_builder.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+#include <system_error>
+
+#include "megatron/base/error.h"
+#include "megatron/datasets/atomic_file.h"
+
+namespace megatron {
+namespace {
+
+template <class Stored, class In>
+bool fits(In token) {
+  if constexpr (std::is_floating_point_v<Stored>) {
+    return true;
+  } else if constexpr (std::is_floating_point_v<In>) {
+    return token == std::floor(token) && token >= static_cast<double>(std::numeric_limits<Stored>::min()) &&
+           token <= static_cast<double>(std::numeric_limits<Stored>::max()) && token < 0x1p63;
+  } else {
+    return std::in_range<Stored>(token);
+  }
+}
+
+}  // namespace
+
+IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, const Options& options)
+    : prefix_(prefix), options_(options), temporary_bin_(fmt::format("{}.bin.tmp.{}", prefix, ::getpid())) {
+  require(size_of(options.token_type) != 0, "token type code {} is unknown", static_cast<int>(options.token_type));
+  bin_.open(temporary_bin_, std::ios::binary | std::ios::trunc);
+  require<IoError>(bin_.is_open(), "{}.bin: cannot be written: {}. Does its directory exist?", prefix,
+                   std::generic_category().message(errno));
+}
+
+IndexedDatasetBuilder::~IndexedDatasetBuilder() {
+  if (finalized_) return;
+  bin_.close();
+  std::error_code ignored;
+  std::filesystem::remove(temporary_bin_, ignored);
+}
+
+void IndexedDatasetBuilder::write_bytes(std::span<const std::byte> bytes) {
+  require(!finalized_, "{}: nothing can be added after finalize()", prefix_);
+  bin_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  require<IoError>(bin_.good(), "{}.bin: writing failed: {}. Is the disk full?", prefix_,
+                   std::generic_category().message(errno));
+}
+
+template <class In>
+void IndexedDatasetBuilder::append_tokens(std::span<const In> tokens) {
+  dispatch_token_type(options_.token_type, [&]<class Stored>() {
+    buffer_.resize(tokens.size() * sizeof(Stored));
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      require<DataError>(fits<Stored>(tokens[i]),
+                         "{}: token {} at position {} does not fit the token type {}. Choose the type from the "
+                         "tokenizer's vocabulary size.",
+                         prefix_, tokens[i], i, name_of(options_.token_type));
+      const auto stored = static_cast<Stored>(tokens[i]);
+      std::memcpy(buffer_.data() + i * sizeof(Stored), &stored, sizeof(Stored));
+    }
+  });
+  write_bytes(buffer_);
+}
+
+void IndexedDatasetBuilder::push_sequence(size_t length, int8_t mode) {
+  require<DataError>(length <= static_cast<size_t>(std::numeric_limits<int32_t>::max()),
+                     "{}: a sequence of {} tokens is too long; lengths are stored in 32 bits. Split the document.",
+                     prefix_, length);
+  lengths_.push_back(static_cast<int32_t>(length));
+  if (options_.multimodal) modes_.push_back(mode);
+}
+
+void IndexedDatasetBuilder::add_item(std::span<const int64_t> tokens, int8_t mode) {
+  append_tokens(tokens);
+  push_sequence(tokens.size(), mode);
+}
+
+void IndexedDatasetBuilder::add_item(std::span<const double> tokens, int8_t mode) {
+  append_tokens(tokens);
+  push_sequence(tokens.size(), mode);
+}
+
+void IndexedDatasetBuilder::end_document() { document_indices_.push_back(num_sequences()); }
+
+template <class In>
+void IndexedDatasetBuilder::append_document(std::span<const In> tokens, std::span<const int32_t> lengths,
+                                            std::span<const int8_t> modes) {
+  int64_t total = 0;
+  for (int32_t length : lengths) {
+    require<DataError>(length >= 0, "{}: a sequence of {} tokens was given", prefix_, length);
+    total += length;
+  }
+  require<DataError>(total == static_cast<int64_t>(tokens.size()),
+                     "{}: the lengths of a document's sequences add up to {}, but it has {} tokens", prefix_, total,
+                     tokens.size());
+  require<DataError>(modes.empty() || modes.size() == lengths.size(), "{}: {} modes were given for {} sequences",
+                     prefix_, modes.size(), lengths.size());
+  append_tokens(tokens);
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    push_sequence(static_cast<size_t>(lengths[i]), modes.empty() ? int8_t{0} : modes[i]);
+  }
+  end_document();
+}
+
+void IndexedDatasetBuilder::add_document(std::span<const int64_t> tokens, std::span<const int32_t> lengths,
+                                         std::span<const int8_t> modes) {
+  append_document(tokens, lengths, modes);
+}
+
+void IndexedDatasetBuilder::add_document(std::span<const int32_t> tokens, std::span<const int32_t> lengths,
+                                         std::span<const int8_t> modes) {
+  append_document(tokens, lengths, modes);
+}
+
+void IndexedDatasetBuilder::add_document(std::span<const double> tokens, std::span<const int32_t> lengths,
+                                         std::span<const int8_t> modes) {
+  append_document(tokens, lengths, modes);
+}
+
+void IndexedDatasetBuilder::add_index(const std::string& prefix) {
+  const IndexedDataset other(prefix, {.access = FileAccess::kMap, .multimodal = options_.multimodal});
+  require<DataError>(other.token_type() == options_.token_type,
+                     "{}: has tokens of type {}, but {} has {}. Data sets are merged only when the types agree: "
+                     "preprocess one of them again with the other's tokenizer.",
+                     prefix, name_of(other.token_type()), prefix_, name_of(options_.token_type));
+  const int64_t first_sequence = num_sequences();
+  for (int64_t i = 0; i < other.num_sequences(); ++i) {
+    const auto length = static_cast<size_t>(other.sequence_length(i));
+    buffer_.resize(length * size_of(options_.token_type));
+    other.read_bytes(i, buffer_);
+    write_bytes(buffer_);
+    push_sequence(length, options_.multimodal ? other.sequence_mode(i) : int8_t{0});
+  }
+  for (int64_t d = 1; d <= other.num_documents(); ++d) {
+    document_indices_.push_back(first_sequence + other.document_index(d));
+  }
+}
+
+void IndexedDatasetBuilder::finalize() {
+  require(!finalized_, "{}: finalize() was called twice", prefix_);
+  bin_.close();
+  require<IoError>(!bin_.fail(), "{}.bin: writing failed: {}. Is the disk full?", prefix_,
+                   std::generic_category().message(errno));
+  std::error_code error;
+  // An index of earlier data must not stand beside the new tokens if we are killed between the two steps.
+  std::filesystem::remove(prefix_ + ".idx", error);
+  std::filesystem::rename(temporary_bin_, prefix_ + ".bin", error);
+  require<IoError>(!error, "{}.bin: cannot be written: {}", prefix_, error.message());
+  finalized_ = true;
+  write_index();
+}
+
+void IndexedDatasetBuilder::write_index() {
+  std::array<std::byte, kIndexHeaderBytes> header{};
+  const uint64_t num_sequences = lengths_.size(), num_document_indices = document_indices_.size();
+  std::memcpy(header.data(), kIndexMagic.data(), kIndexMagic.size());
+  std::memcpy(header.data() + 9, &kIndexVersion, 8);
+  header[17] = static_cast<std::byte>(options_.token_type);
+  std::memcpy(header.data() + 18, &num_sequences, 8);
+  std::memcpy(header.data() + 26, &num_document_indices, 8);
+
+  std::vector<int64_t> pointers(lengths_.size());
+  std::transform_exclusive_scan(
+      lengths_.begin(), lengths_.end(), pointers.begin(), int64_t{0}, std::plus<>{},
+      [size = static_cast<int64_t>(size_of(options_.token_type))](int32_t length) { return length * size; });
+  const std::array<std::span<const std::byte>, 5> parts = {
+      header, std::as_bytes(std::span(lengths_)), std::as_bytes(std::span(pointers)),
+      std::as_bytes(std::span(document_indices_)), std::as_bytes(std::span(modes_))};
+  write_file_atomically(prefix_ + ".idx", parts);
+}
+
+}  // namespace megatron

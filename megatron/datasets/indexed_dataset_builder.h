@@ -1,0 +1,81 @@
+// Writer of Megatron's `<prefix>.idx` and `<prefix>.bin`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatron/datasets/indexed_dataset.h"
+#include "megatron/datasets/indexed_format.h"
+
+namespace megatron {
+
+/// Writes a data set, document by document. Both files are written under temporary names beside their final ones;
+/// `finalize` gives them their names, `.idx` last, so that a killed writer never leaves a pair that looks complete.
+/// Without `finalize` the destructor removes what was written.
+///
+///   IndexedDatasetBuilder builder("data/my_text_document", {.token_type = optimal_token_type(50257)});
+///   builder.add_document(tokens, lengths);
+///   builder.finalize();
+class IndexedDatasetBuilder {
+ public:
+  struct Options {
+    TokenType token_type = TokenType::kInt32;
+    /// One mode per sequence is stored.
+    bool multimodal = false;
+  };
+
+  /// @throw IoError if `<prefix>.bin` cannot be written there.
+  IndexedDatasetBuilder(const std::string& prefix, const Options& options);
+  ~IndexedDatasetBuilder();
+  IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
+  IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;
+
+  /// Adds one sequence to the open document; `end_document` closes it.
+  /// @throw DataError if a token does not fit the token type.
+  void add_item(std::span<const int64_t> tokens, int8_t mode = 0);
+  void add_item(std::span<const double> tokens, int8_t mode = 0);
+  void end_document();
+
+  /// Adds one document made of sequences of the given lengths, which add up to tokens.size(). `modes` is empty (all 0)
+  /// or has one mode per sequence. A document without sequences is an empty document.
+  void add_document(std::span<const int64_t> tokens, std::span<const int32_t> lengths,
+                    std::span<const int8_t> modes = {});
+  void add_document(std::span<const int32_t> tokens, std::span<const int32_t> lengths,
+                    std::span<const int8_t> modes = {});
+  void add_document(std::span<const double> tokens, std::span<const int32_t> lengths,
+                    std::span<const int8_t> modes = {});
+
+  /// Adds all documents of another data set. @throw DataError if its token type differs.
+  void add_index(const std::string& prefix);
+
+  int64_t num_sequences() const { return static_cast<int64_t>(lengths_.size()); }
+  int64_t num_documents() const { return static_cast<int64_t>(document_indices_.size()) - 1; }
+
+  /// Completes both files. The builder takes nothing more. @throw IoError
+  void finalize();
+
+ private:
+  template <class In>
+  void append_tokens(std::span<const In> tokens);
+  template <class In>
+  void append_document(std::span<const In> tokens, std::span<const int32_t> lengths, std::span<const int8_t> modes);
+  void push_sequence(size_t length, int8_t mode);
+  void write_bytes(std::span<const std::byte> bytes);
+  void write_index();
+
+  std::string prefix_;
+  Options options_;
+  std::string temporary_bin_;
+  std::ofstream bin_;
+  std::vector<int32_t> lengths_;
+  std::vector<int64_t> document_indices_ = {0};
+  std::vector<int8_t> modes_;
+  std::vector<std::byte> buffer_;
+  bool finalized_ = false;
+};
+
+}  // namespace megatron

@@ -1,0 +1,30 @@
+// What data sets must know of a tokenizer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "megatron/tokenizers/tokenizer.h"
+
+namespace megatron {
+
+/// Facts that decide samples and names of cache files.
+struct TokenizerFacts {
+  /// Stored tokens must be below; 0 leaves them unchecked. Usually the padded size, which the embedding has.
+  int64_t vocab_size = 0;
+  /// Ends a document.
+  int64_t eod = -1;
+  /// Pads short samples; positions whose label is this are not trained. Nothing: no token of the data is padding.
+  std::optional<int64_t> pad;
+  /// The other special tokens that the tokenizer declares (all but its padding entry), or eos and eod if it declares
+  /// none. A padding token among them is ambiguous: masking it would mask them too.
+  std::vector<int64_t> special_tokens;
+  /// The tokenizer's entry in cache descriptions.
+  TokenizerIdentity identity;
+};
+
+/// The facts of a tokenizer. @param vocab_size  limit of stored tokens, such as the padded size.
+TokenizerFacts facts_of(const Tokenizer& tokenizer, int64_t vocab_size);
+
+}  // namespace megatron

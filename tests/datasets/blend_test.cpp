@@ -1,0 +1,158 @@
+// Splits, blend lists and blending orders against tests/golden/data/blend.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+#include "megatron/datasets/blend_index.h"
+#include "megatron/datasets/data_paths.h"
+#include "megatron/datasets/sample_counts.h"
+#include "tests/datasets/golden.h"
+#include "tests/testing/scratch_directory.h"
+
+namespace megatron {
+namespace {
+
+using nlohmann::json;
+using testing::golden;
+using testing::is_error;
+using testing::list;
+using testing::ScratchDirectory;
+using testing::write_bytes;
+
+std::vector<int64_t> elements(const NpyArray& array) {
+  std::vector<int64_t> values(static_cast<size_t>(array.num_elements()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = array[static_cast<int64_t>(i)];
+  return values;
+}
+
+TEST(BlendIndex, NormalizesWeightsBitForBit) {
+  for (const json& expected : golden("blend/indices.json")["normalize"]) {
+    EXPECT_EQ(normalize_weights(list<double>(expected["weights"])), list<double>(expected["result"]));
+  }
+}
+
+TEST(BlendIndex, DrawsInMegatronsOrder) {
+  const json indices = golden("blend/indices.json");
+  for (const json& expected : indices["blending_indices"]) {
+    const BlendIndex index = build_blending_index(list<double>(expected["weights"]), expected["size"].get<int64_t>());
+    EXPECT_EQ(elements(index.dataset_index), list<int64_t>(expected["dataset_index"]));
+    EXPECT_EQ(elements(index.dataset_sample_index), list<int64_t>(expected["dataset_sample_index"]));
+  }
+  for (const json& expected : indices["exhaustive_indices"]) {
+    const BlendIndex index = build_exhaustive_blending_index(list<int64_t>(expected["counts"]));
+    EXPECT_EQ(elements(index.dataset_index), list<int64_t>(expected["dataset_index"]));
+    EXPECT_EQ(elements(index.dataset_sample_index), list<int64_t>(expected["dataset_sample_index"]));
+  }
+}
+
+TEST(BlendIndex, KeepsMegatronsOrderWhereRoundingDecides) {
+  for (const json& expected : golden("blend/indices.json")["long"]) {
+    const BlendIndex index = build_blending_index(list<double>(expected["weights"]), expected["size"].get<int64_t>());
+    EXPECT_EQ(md5_hex(index.dataset_index.bytes()), expected["dataset_index_md5"].get<std::string>());
+    EXPECT_EQ(md5_hex(index.dataset_sample_index.bytes()), expected["dataset_sample_index_md5"].get<std::string>());
+    const std::string file = testing::read_bytes(testing::kGoldenData + "/" + expected["file"].get<std::string>());
+    EXPECT_EQ(testing::md5_of(file), expected["dataset_index_md5"].get<std::string>());
+  }
+}
+
+TEST(BlendIndex, SizesMembersAsMegatron) {
+  for (const json& expected : golden("blend/parsing.json")["sizes"]) {
+    for (size_t j = 0; j < expected["weights"].size(); ++j) {
+      for (size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(blend_member_size(expected["weights"][j].get<double>(), expected["sizes"][i].get<int64_t>(),
+                                    expected["surplus"].get<double>()),
+                  expected["result"][j][i].get<int64_t>());
+      }
+    }
+  }
+}
+
+TEST(Split, CutsAsMegatronAndRefusesWhatFailsThere) {
+  for (const json& expected : golden("blend/parsing.json")["split"]) {
+    const auto text = expected["string"].get<std::string>();
+    SCOPED_TRACE(text);
+    const json& result = expected["result"];
+    if (is_error(result)) {
+      EXPECT_THROW(parse_split(text), ConfigError);
+      continue;
+    }
+    const SplitMatrix matrix = parse_split(text);
+    for (size_t i = 0; i < 3; ++i) {
+      ASSERT_EQ(matrix[i].has_value(), !result["matrix"][i].is_null());
+      if (!matrix[i].has_value()) continue;
+      EXPECT_EQ(matrix[i]->lower, result["matrix"][i][0].get<double>());
+      EXPECT_EQ(matrix[i]->upper, result["matrix"][i][1].get<double>());
+      for (const auto& [num_elements, ranges] : result["ranges"].items()) {
+        const IndexRange range = split_range(*matrix[i], std::stoll(num_elements));
+        EXPECT_EQ(range.begin, ranges[i][0].get<int64_t>());
+        EXPECT_EQ(range.end, ranges[i][1].get<int64_t>());
+      }
+    }
+  }
+}
+
+TEST(Blend, ParsesListsAsMegatronAndRefusesWhatIsNoWeight) {
+  for (const json& expected : golden("blend/parsing.json")["blend_list"]) {
+    if (expected["items"].is_null()) continue;  // no flag, so no blend to parse
+    SCOPED_TRACE(expected.dump());
+    const std::vector<std::string> items = list<std::string>(expected["items"]);
+    const json& result = expected["result"];
+    // Megatron lets "nan" and "inf" through and fails later.
+    const bool finite = is_error(result) || result[1].is_null() ||
+                        std::all_of(result[1].begin(), result[1].end(), [](const json& w) { return w.is_number(); });
+    if (is_error(result) || !finite) {
+      EXPECT_THROW(parse_blend(items), ConfigError);
+      continue;
+    }
+    const Blend blend = parse_blend(items);
+    EXPECT_EQ(blend.prefixes, list<std::string>(result[0]));
+    ASSERT_EQ(blend.weights.has_value(), !result[1].is_null());
+    if (blend.weights.has_value()) {
+      EXPECT_EQ(*blend.weights, list<double>(result[1]));
+    }
+  }
+}
+
+TEST(Blend, ReadsListsFromFiles) {
+  const ScratchDirectory scratch;
+  write_bytes(scratch.file("args"), "0.3 a\n0.7\tb\n");
+  EXPECT_EQ(read_data_args_file(scratch.file("args")), (std::vector<std::string>{"0.3", "a", "0.7", "b"}));
+  EXPECT_THROW(read_data_args_file(scratch.file("missing")), DataError);
+
+  write_bytes(scratch.file("splits.json"), R"({"train": ["1", "a", "3", "b"], "valid": "c d", "test": null})");
+  const PerSplit<std::optional<Blend>> blends = read_per_split_data_args_file(scratch.file("splits.json"));
+  EXPECT_EQ(blends[0]->weights, (std::vector<double>{1, 3}));
+  EXPECT_EQ(blends[1]->prefixes, (std::vector<std::string>{"c", "d"}));
+  EXPECT_FALSE(blends[2].has_value());
+}
+
+TEST(Blend, RefusesPerSplitFilesOfAnotherShape) {
+  const ScratchDirectory scratch;
+  for (const char* text :
+       {"", "[]", "{", R"({"train": null, "valid": null})", R"({"train": 3, "valid": null, "test": null})",
+        R"({"train": [1], "valid": null, "test": null})"}) {
+    write_bytes(scratch.file("splits.json"), text);
+    EXPECT_THROW(read_per_split_data_args_file(scratch.file("splits.json")), DataError) << text;
+  }
+}
+
+TEST(SampleCounts, AreMegatrons) {
+  // Megatron's test_prepare_cache.
+  const RunLength run = {.train_iters = 4, .global_batch_size = 8, .eval_iters = 2, .eval_interval = 2};
+  EXPECT_EQ(count_samples(run), (SampleCounts{32, 48, 16}));
+  RunLength other = run;
+  other.train_samples = 1000;
+  other.eval_global_batch_size = 4;
+  other.start_eval_at_iter = 3;
+  EXPECT_EQ(count_samples(other), (SampleCounts{1000, 16, 8}));
+  other.full_validation = true;
+  EXPECT_EQ(count_samples(other), (SampleCounts{1000, std::nullopt, 8}));
+  EXPECT_EQ(count_samples({.train_iters = 4, .global_batch_size = 8, .eval_iters = 2, .skip_train = true}),
+            (SampleCounts{32, 16, 16}));
+  EXPECT_THROW(count_samples({.train_iters = 4, .global_batch_size = 8}), ConfigError);
+  EXPECT_EQ(count_samples({.train_iters = 4, .global_batch_size = 8, .eval_iters = 0}), (SampleCounts{32, 0, 0}));
+}
+
+}  // namespace
+}  // namespace megatron

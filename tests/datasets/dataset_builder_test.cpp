@@ -1,0 +1,264 @@
+// Whole builder cases against tests/golden/data/blend/builder.json, and the cache files that come with them.
+#include "megatron/datasets/dataset_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/datasets/blended_dataset.h"
+#include "tests/datasets/golden.h"
+#include "tests/datasets/gpt_case.h"
+#include "tests/testing/scratch_directory.h"
+
+namespace megatron {
+namespace {
+
+using nlohmann::json;
+using testing::golden;
+using testing::is_error;
+using testing::kGoldenData;
+using testing::list;
+using testing::read_bytes;
+
+constexpr int64_t kVocabSize = 509;
+constexpr int64_t kSequenceLength = 10;
+constexpr int64_t kSeed = 1234;
+
+GptDatasetConfig make_config(const std::string& cache) {
+  GptDatasetConfig config;
+  config.sequence_length = kSequenceLength;
+  config.random_seed = kSeed;
+  config.tokenizer = testing::null_tokenizer(kVocabSize);
+  config.path_to_cache = cache;
+  return config;
+}
+
+GptDataSources read_sources(const json& config) {
+  GptDataSources sources;
+  if (config.contains("blend")) sources.blend = testing::read_blend(config["blend"]);
+  if (config.contains("split")) sources.split = config["split"].get<std::string>();
+  if (config.contains("blend_per_split")) {
+    for (size_t i = 0; i < 3; ++i) sources.blend_per_split[i] = testing::read_blend(config["blend_per_split"][i]);
+  }
+  sources.multiple_validation_sets = config.value("multiple_validation_sets", false);
+  return sources;
+}
+
+void expect_equal_blend(const BlendedDataset& blend, const json& expected) {
+  EXPECT_EQ(testing::md5_of(blend.identity().description()), expected["hash"].get<std::string>())
+      << blend.identity().description();
+  ASSERT_EQ(blend.members().size(), expected["members"].size());
+  for (size_t j = 0; j < blend.members().size(); ++j) {
+    const GptDataset& member = *blend.members()[j];
+    const json& one = expected["members"][j];
+    EXPECT_EQ(*member.identity().dataset_path, one["prefix"].get<std::string>());
+    EXPECT_EQ(member.size(), one["length"].get<int64_t>());
+    EXPECT_EQ(member.identity().num_samples.has_value(), !one["num_samples"].is_null());
+    EXPECT_EQ(testing::md5_of(member.identity().description()), one["hash"].get<std::string>());
+  }
+  for (int64_t i = 0; i < blend.size(); ++i) {
+    EXPECT_EQ(blend.index().dataset_index[i], expected["dataset_index"][static_cast<size_t>(i)].get<int64_t>());
+    EXPECT_EQ(blend.index().dataset_sample_index[i],
+              expected["dataset_sample_index"][static_cast<size_t>(i)].get<int64_t>());
+  }
+}
+
+void expect_equal_dataset(const Dataset* dataset, const json& expected) {
+  ASSERT_EQ(dataset == nullptr, expected.is_null());
+  if (dataset == nullptr) return;
+  EXPECT_EQ(dataset->size(), expected["length"].get<int64_t>());
+  GptSample sample;
+  if (expected.contains("first")) {
+    dataset->read(0, sample);
+    EXPECT_EQ(sample.tokens, list<int64_t>(expected["first"]));
+    return;
+  }
+  if (expected["type"] == "BlendedDataset") {
+    expect_equal_blend(dynamic_cast<const BlendedDataset&>(*dataset), expected);
+  } else {
+    EXPECT_EQ(testing::md5_of(dynamic_cast<const GptDataset&>(*dataset).identity().description()),
+              expected["hash"].get<std::string>());
+  }
+  for (const json& one : expected["samples"]) {
+    dataset->read(one["index"].get<int64_t>(), sample);
+    EXPECT_EQ(sample.tokens, list<int64_t>(one["tokens"]));
+    if (!one.contains("labels")) continue;
+    EXPECT_EQ(sample.labels, list<int64_t>(one["labels"]));
+    EXPECT_EQ(sample.dataset_id, one["dataset_id"].get<int32_t>());
+  }
+}
+
+void expect_equal_datasets(const GptDatasets& datasets, const json& expected) {
+  expect_equal_dataset(datasets.train.get(), expected["train"]);
+  expect_equal_dataset(datasets.test.get(), expected["test"]);
+  const json& valid = expected["valid"];
+  if (valid.is_array()) {
+    ASSERT_EQ(datasets.valid.size(), valid.size());
+    for (size_t i = 0; i < valid.size(); ++i) expect_equal_dataset(datasets.valid[i].get(), valid[i]);
+  } else {
+    expect_equal_dataset(datasets.valid.empty() ? nullptr : datasets.valid[0].get(), valid);
+  }
+}
+
+TEST(DatasetBuilder, EveryCaseIsMegatrons) {
+  const testing::WorkingDirectory directory(kGoldenData);
+  const json cases = golden("blend/builder.json");
+  int num_built = 0;
+  for (const auto& [name, expected] : cases.items()) {
+    if (is_error(expected)) continue;
+    for (int num_threads : {1, 3}) {
+      SCOPED_TRACE(name);
+      const testing::ScratchDirectory scratch;
+      GptDatasetConfig config = make_config(scratch.path());
+      config.num_dataset_builder_threads = num_threads;
+      config.mid_level_dataset_surplus = expected["config"].value("mid_level_dataset_surplus", 0.005);
+      const GptDataSources sources = read_sources(expected["config"]);
+      const SampleCounts sizes = testing::read_sizes(expected["sizes"]);
+      expect_equal_datasets(build_gpt_datasets(config, sources, sizes, {}), expected);
+      expect_equal_datasets(build_gpt_datasets(config, sources, sizes, {}), expected);  // from the cache
+    }
+    ++num_built;
+  }
+  EXPECT_EQ(num_built, 16);
+}
+
+struct Mistake {
+  const char* name;
+  SampleCounts sizes;
+  GptDataSources sources;
+  const char* text;
+};
+
+TEST(DatasetBuilder, RefusesWhatFailsInMegatronAndSaysWhy) {
+  const testing::WorkingDirectory directory(kGoldenData);
+  const testing::ScratchDirectory scratch;
+  const json cases = golden("blend/builder.json");
+  const std::vector<std::string> three = {"indexed/blend_0", "indexed/blend_1", "indexed/blend_2"};
+  const std::vector<std::string> seven = {"indexed/blend_0", "indexed/blend_1", "indexed/blend_2", "indexed/blend_3",
+                                          "indexed/blend_4", "indexed/blend_5", "indexed/blend_6"};
+  const SampleCounts some = {9, 3, 3}, none_for_train = {std::nullopt, 3, 3}, passes = {};
+  const std::vector<Mistake> mistakes = {
+      {"unweighted_member_without_samples",
+       passes,
+       {.blend = Blend{seven, std::nullopt}, .split = "9,0.5,0.5"},
+       "has no sample in the"},
+      {"size_none_with_weights",
+       none_for_train,
+       {.blend = Blend{three, {{1, 1, 1}}}, .split = "8,1,1"},
+       "the train blend has weights, so its number of samples must be set"},
+      {"weight_count", some, {.blend = Blend{three, {{1, 1}}}, .split = "8,1,1"}, "has 3 data paths and 2 weights"},
+      {"no_split", some, {.blend = Blend{three, std::nullopt}}, "--data-path needs --split"},
+      {"per_split_with_split",
+       some,
+       {.split = "8,1,1", .blend_per_split = {Blend{three, std::nullopt}}},
+       "--split cuts --data-path"},
+      {"zero_weight", some, {.blend = Blend{three, {{1, 0, 1}}}, .split = "8,1,1"}, "weight 0 in the train blend"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    EXPECT_TRUE(is_error(cases[mistake.name])) << mistake.name;
+    try {
+      build_gpt_datasets(make_config(scratch.path()), mistake.sources, mistake.sizes, {});
+      ADD_FAILURE() << mistake.name << " was accepted";
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(mistake.text), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(DatasetBuilder, ReportsAllMistakesAtOnce) {
+  GptDatasetConfig config = make_config("");
+  config.mid_level_dataset_surplus = -1;
+  try {
+    build_gpt_datasets(config, {.mock_data = true, .blend = Blend{{"a", "b"}, {{1, -2, 3}}}}, {1, 1, 1}, {});
+    FAIL();
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    for (const char* part : {"several of --mock-data", "--data-path needs --split", "2 data paths and 3 weights",
+                             "weight -2", "--mid-level-dataset-surplus -1"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(DatasetBuilder, ABlendThatAsksAMemberForMoreThanItHasSaysHowMuch) {
+  const testing::WorkingDirectory directory(kGoldenData);
+  const testing::ScratchDirectory scratch;
+  const json expected = golden("blend/oversampling.json");
+  EXPECT_TRUE(is_error(expected["result"]));
+  const GptDatasetConfig config = make_config(scratch.path());
+  std::vector<std::unique_ptr<TokenSource>> sources;
+  std::vector<std::unique_ptr<GptDataset>> members;
+  for (const char* prefix : {"indexed/blend_3", "indexed/blend_4"}) {
+    GptDatasets one =
+        build_gpt_datasets(config, {.blend = Blend{{prefix}, std::nullopt}, .split = "1,0,0"}, {3, {}, {}}, {});
+    sources.push_back(std::move(one.sources[0]));
+    members.emplace_back(dynamic_cast<GptDataset*>(one.train.release()));
+  }
+  EXPECT_EQ(members[0]->size(), expected["lengths"][0].get<int64_t>());
+  try {
+    BlendedDataset(std::move(members),
+                   {.weights = list<double>(expected["weights"]),
+                    .size = expected["size"].get<int64_t>(),
+                    .mid_level_dataset_surplus = 0.005},
+                   {});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "the train blend oversamples indexed/blend_3: it takes 155 samples of it, which has 12. Raise "
+                 "--mid-level-dataset-surplus from 0.005 two- or tenfold.");
+  }
+}
+
+/// Names and contents of the files in a directory.
+std::map<std::string, std::string> files_in(const std::string& directory) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    files[entry.path().filename()] = read_bytes(entry.path());
+  }
+  return files;
+}
+
+TEST(DatasetBuilder, WritesMegatronsCacheFilesByteForByte) {
+  const testing::WorkingDirectory directory(kGoldenData);
+  const testing::ScratchDirectory scratch;
+  const GptDatasetConfig config = make_config(scratch.path());
+  const Blend three = {{"indexed/blend_0", "indexed/blend_1", "indexed/blend_2"}, {{0.3, 0.5, 0.2}}};
+  const Blend two = {{"indexed/blend_3", "indexed/blend_4"}, std::nullopt};
+  build_gpt_datasets(config, {.blend = three, .split = "8,1,1"}, {200, 30, 4}, {});
+  build_gpt_datasets(config, {.blend = two, .split = "8,1,1"}, {}, {});
+  GptDatasetConfig big = config;
+  big.sequence_length = 96;
+  build_gpt_datasets(big, {.blend = Blend{{"indexed/gpt_big"}, std::nullopt}, .split = "969, 30, 1"}, {3100, 37, 5},
+                     {});
+
+  const auto ours = files_in(scratch.path()), theirs = files_in(kGoldenData + "/cache");
+  EXPECT_EQ(ours.size(), theirs.size());
+  for (const auto& [name, bytes] : theirs) {
+    ASSERT_TRUE(ours.contains(name)) << name;
+    EXPECT_EQ(ours.at(name), bytes) << name;
+  }
+}
+
+TEST(DatasetBuilder, TakesMegatronsCacheWithoutBuilding) {
+  const testing::WorkingDirectory directory(kGoldenData);
+  std::vector<std::string> messages;
+  const DatasetLog log = {[&](const std::string& text) { messages.push_back(text); },
+                          [&](const std::string& text) { messages.push_back("warning: " + text); }};
+  GptDatasetConfig config = make_config(kGoldenData + "/cache");
+  config.sequence_length = 96;
+  config.write_cache = false;
+  const json expected = golden("gpt/big.json")["big"];
+  testing::expect_equal_case(expected, config);
+  build_gpt_datasets(config, {.blend = Blend{{"indexed/gpt_big"}, std::nullopt}, .split = "969, 30, 1"}, {3100, 37, 5},
+                     log);
+  for (const std::string& message : messages) {
+    EXPECT_EQ(message.find("Build"), std::string::npos) << message;
+    EXPECT_EQ(message.find("warning"), std::string::npos) << message;
+  }
+  EXPECT_FALSE(messages.empty());
+}
+
+}  // namespace
+}  // namespace megatron

@@ -1,0 +1,24 @@
+#include "tests/datasets/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+namespace megatron::testing {
+
+std::string read_bytes(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.is_open()) << "cannot read " << path;
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void write_bytes(const std::filesystem::path& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file << bytes;
+  EXPECT_TRUE(file.good()) << "cannot write " << path;
+}
+
+nlohmann::json golden(const std::string& name) { return nlohmann::json::parse(read_bytes(kGoldenData + "/" + name)); }
+
+}  // namespace megatron::testing

@@ -1,0 +1,163 @@
+// GPT data sets against the samples and indices that Megatron gave (tests/golden/data/gpt and mock).
+#include "megatron/datasets/gpt_dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/datasets/mock_token_source.h"
+#include "tests/datasets/golden.h"
+#include "tests/datasets/gpt_case.h"
+#include "tests/testing/scratch_directory.h"
+
+namespace megatron {
+namespace {
+
+using nlohmann::json;
+using testing::golden;
+using testing::is_error;
+using testing::kGoldenData;
+using testing::list;
+
+constexpr int64_t kVocabSize = 509;
+
+class GptDatasetGolden : public ::testing::Test {
+ protected:
+  /// Reads a case's config; its indices are cached in a directory of the test.
+  GptDatasetConfig config_of(const json& expected) const {
+    GptDatasetConfig config = testing::read_config(expected["config"], kVocabSize);
+    config.path_to_cache = scratch_.path();
+    return config;
+  }
+
+  const testing::ScratchDirectory scratch_;
+  const testing::WorkingDirectory directory_{kGoldenData};
+};
+
+TEST_F(GptDatasetGolden, EveryCaseHasMegatronsIndicesAndSamples) {
+  int num_cases = 0;
+  const json cases = golden("gpt/cases.json");
+  for (const auto& [name, expected] : cases.items()) {
+    if (is_error(expected)) continue;
+    SCOPED_TRACE(name);
+    for (FileAccess access : {FileAccess::kMap, FileAccess::kPread}) {
+      GptDatasetConfig config = config_of(expected);
+      config.bin_access = access;
+      testing::expect_equal_case(expected, config);
+    }
+    ++num_cases;
+  }
+  EXPECT_EQ(num_cases, 68);
+}
+
+TEST_F(GptDatasetGolden, DocumentsAreCutWhereMegatronsCuSeqlensAre) {
+  const json cases = golden("gpt/inter_document.json");
+  for (const auto& [name, expected] : cases.items()) {
+    SCOPED_TRACE(name);
+    testing::expect_equal_case(expected, config_of(expected));
+  }
+}
+
+TEST_F(GptDatasetGolden, PaddingTokensActAsInMegatron) {
+  const json cases = golden("gpt/pad.json");
+  for (const auto& [name, expected] : cases.items()) {
+    if (name == "kept_loss_mask") continue;
+    SCOPED_TRACE(name);
+    GptDatasetConfig config = config_of(expected);
+    TokenizerFacts& tokenizer = config.tokenizer;
+    tokenizer.special_tokens = {tokenizer.eod};
+    tokenizer.identity = {{"vocab_size", "509"}, {"eod", "508"}};
+    if (expected["pad"].is_number()) tokenizer.pad = expected["pad"].get<int64_t>();
+    if (expected["pad"] != "absent") {
+      tokenizer.identity.emplace_back("pad", expected["pad"].is_null() ? "None" : std::to_string(*tokenizer.pad));
+    }
+    if (name.starts_with("pad_is_eos")) {
+      tokenizer.special_tokens = {9, tokenizer.eod};
+      tokenizer.identity.emplace_back("eos", "9");
+    }
+    // Tokenizers that list their special tokens are asked for that list only.
+    if (name.starts_with("pad_is_other") || name.starts_with("pad_is_eod_not_listed")) tokenizer.special_tokens = {9};
+    testing::expect_equal_case(expected, config);
+  }
+}
+
+TEST_F(GptDatasetGolden, ALossMaskHoldsNoMarksOfTheSampleBefore) {
+  const json expected = golden("gpt/pad.json")["kept_loss_mask"];
+  GptDatasetConfig config;
+  config.sequence_length = 14;
+  config.random_seed = 21;
+  config.tokenizer = {.vocab_size = kVocabSize, .eod = kVocabSize - 1, .pad = expected["pad"].get<int64_t>()};
+  config.path_to_cache = scratch_.path();
+  const GptDatasets datasets =
+      build_gpt_datasets(config, {.blend = Blend{{"indexed/gpt_a"}, std::nullopt}, .split = "1,0,0"},
+                         {40, std::nullopt, std::nullopt}, {});
+  GptSample sample;
+  for (size_t i = 0; i < expected["order"].size(); ++i) {
+    datasets.train->read(expected["order"][i].get<int64_t>(), sample);
+    EXPECT_EQ(sample.loss_mask, list<float>(expected["each_alone"][i]));
+    EXPECT_EQ(sample.tokens, list<int64_t>(expected["samples"][i]["tokens"]));
+  }
+}
+
+TEST_F(GptDatasetGolden, ASplitWithoutTokensIsAnErrorThatNamesIt) {
+  GptDatasetConfig config;
+  config.sequence_length = 8;
+  config.random_seed = 1;
+  config.tokenizer = testing::null_tokenizer(kVocabSize);
+  config.path_to_cache = scratch_.path();
+  const GptDataSources sources = {.blend = Blend{{"indexed/gpt_a"}, std::nullopt}, .split = "969, 30, 1"};
+  try {
+    build_gpt_datasets(config, sources, {9, 2, 1}, {});
+    FAIL() << "Megatron never returns here";
+  } catch (const DataError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "indexed/gpt_a: the test split has 0 of 41 sequences and no tokens, but 1 samples of it are needed. Give "
+        "the split a larger share with --split, add data, or ask for no samples (--eval-iters 0).");
+  }
+  EXPECT_EQ(build_gpt_datasets(config, sources, {9, 2, 0}, {}).test->size(), 0);
+}
+
+TEST_F(GptDatasetGolden, MockDataIsMegatrons) {
+  const json mock = golden("mock/mock.json");
+  TokenizerFacts tokenizer = testing::null_tokenizer(mock["vocab_size"].get<int64_t>());
+  const MockTokenSource source(tokenizer);
+  std::vector<int32_t> lengths;
+  for (int64_t i = 0; i < source.num_sequences(); ++i) lengths.push_back(source.sequence_length(i));
+  EXPECT_EQ(md5_hex(std::as_bytes(std::span(lengths))), mock["lengths"]["md5"].get<std::string>());
+  for (const auto& [sequence, tokens] : mock["sequences"].items()) {
+    std::vector<int64_t> read(tokens.size());
+    source.read(std::stoll(sequence), 0, read);
+    EXPECT_EQ(read, list<int64_t>(tokens));
+  }
+  for (const char* name : {"mock_64", "mock_129"}) {
+    SCOPED_TRACE(name);
+    const json& expected = mock[name];
+    GptDatasetConfig config;
+    config.sequence_length = expected["sequence_length"].get<int64_t>();
+    config.random_seed = expected["random_seed"].get<int64_t>();
+    config.tokenizer = tokenizer;
+    testing::expect_equal_case(expected, config);
+  }
+}
+
+TEST(GptDataset, ReadsTheSameWhenAnObjectIsUsedAgain) {
+  const MockTokenSource source({.vocab_size = 100, .eod = 99});
+  const GptDatasetConfig config = {
+      .sequence_length = 32, .tokenizer = {.vocab_size = 100, .eod = 99}, .reset_attention_mask = true};
+  const GptDataset dataset(source, {.sequences = {0, 50}, .mock = true}, config, {});
+  GptSample used, fresh;
+  for (int64_t i : {3, 0, 17, 3}) {
+    dataset.read(i, used);
+    fresh = {};
+    dataset.read(i, fresh);
+    EXPECT_EQ(used.tokens, fresh.tokens);
+    EXPECT_EQ(used.document_cuts, fresh.document_cuts);
+  }
+  EXPECT_THROW(dataset.read(dataset.size(), used), DataError);
+  EXPECT_THROW(dataset.read(-1, used), DataError);
+}
+
+}  // namespace
+}  // namespace megatron
