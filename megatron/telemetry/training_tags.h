@@ -31,7 +31,7 @@ struct IterationScalars {
   std::optional<double> num_zeros;
   std::optional<double> params_norm;
   std::int64_t skipped_samples = 0;             // left out when zero
-  std::optional<DeviceMemoryUse> memory;              // --log-memory-to-tensorboard
+  std::optional<DeviceMemoryUse> memory;        // --log-memory-to-tensorboard
   std::optional<std::int64_t> num_allocations;  // with memory
   std::optional<double> max_attention_logit;    // --log-max-attention-logit
   std::vector<NamedValue> extra;                // full tags without twin, such as "moe/load_balancing_loss_layer_3"

@@ -22,9 +22,9 @@ TEST(RunMessages, MilestonesAndExitsCarryTheTime) {
 
 TEST(RunMessages, MemoryIsInUnitsOf1024Squared) {
   DeviceMemoryUse use{.allocated_bytes = 1 << 20,
-                .max_allocated_bytes = 3 << 19,
-                .reserved_bytes = 2 << 20,
-                .max_reserved_bytes = 4 << 20};
+                      .max_allocated_bytes = 3 << 19,
+                      .reserved_bytes = 2 << 20,
+                      .max_reserved_bytes = 4 << 20};
   EXPECT_EQ(memory_line(3, 10, use),
             "[Rank 3] (after 10 iterations) memory (MB) | allocated: 1.00 | max allocated: 1.50 | reserved: 2.00 | "
             "max reserved: 4.00");
