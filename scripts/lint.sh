@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Checks the form of the code: layers, format, scripts, and clang-tidy on a few files.
+#
+#   scripts/lint.sh [--fix] [--tidy all|changed|none] [--build-dir DIR]
+#
+# --fix      rewrites files to the format instead of reporting them.
+# --tidy     which .cpp files clang-tidy reads: those of the last commit and of the working tree (changed, the default),
+#            all (minutes), or none. It needs the compile commands of a configured build directory (default: build).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() {
+  echo "lint: $*" >&2
+  exit 2
+}
+
+# The formats of clang-format's versions differ: it must be 14.
+clang_tool() {
+  local name=$1
+  if command -v "$name-14" >/dev/null; then
+    echo "$name-14"
+  elif "$name" --version 2>/dev/null | grep -q 'version 14\.'; then
+    echo "$name"
+  else
+    fail "$name 14 was not found. Install it with: scripts/install_dependencies.sh lint"
+  fi
+}
+
+sources() { git ls-files -z -- '*.cpp' '*.h' '*.cu' '*.cuh'; }
+
+check_layers() { python3 tools/check_layers.py && python3 tools/check_layers_test.py 2>&1 | tail -n 1; }
+
+check_format() {
+  local tool
+  tool=$(clang_tool clang-format)
+  if $fix; then
+    sources | xargs -0 "$tool" -i
+  else
+    sources | xargs -0 -P "$(nproc)" -n 40 "$tool" --dry-run --Werror
+  fi
+}
+
+check_scripts() {
+  local scripts
+  mapfile -t scripts < <(git ls-files -- '*.sh' .ci/run)
+  shellcheck "${scripts[@]}"
+}
+
+tidy_files() {
+  if [ "$tidy" = all ]; then
+    git ls-files -- 'megatron/*.cpp' 'commands/*.cpp'
+  else
+    git diff --name-only --diff-filter=d HEAD~1 -- 'megatron/*.cpp' 'commands/*.cpp' 2>/dev/null | head -n 8
+  fi
+}
+
+check_tidy() {
+  local tool files
+  tool=$(clang_tool clang-tidy)
+  mapfile -t files < <(tidy_files)
+  [ ${#files[@]} -gt 0 ] || return 0
+  if [ ! -e "$build_dir/compile_commands.json" ]; then
+    echo "clang-tidy needs $build_dir/compile_commands.json. Make it with: cmake -S . -B $build_dir" >&2
+    return 1
+  fi
+  printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 1 "$tool" -p "$build_dir" --quiet 2>/dev/null
+}
+
+run() {
+  local name=$1
+  shift
+  local output
+  if output=$("$@" 2>&1); then
+    echo "  ok      $name"
+  else
+    printf '%s\n' "$output"
+    echo "  FAILED  $name"
+    failures=$((failures + 1))
+  fi
+}
+
+fix=false tidy=changed build_dir=build failures=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    --fix) fix=true ;;
+    --tidy) tidy=${2:-}; shift ;;
+    --build-dir) build_dir=${2:-}; shift ;;
+    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+    *) fail "unknown argument '$1'. Known: --fix --tidy --build-dir" ;;
+  esac
+  shift
+done
+[[ $tidy =~ ^(all|changed|none)$ ]] || fail "--tidy '$tidy' is not known. Choose all, changed or none."
+
+run "layers and form" check_layers
+run "format" check_format
+run "scripts" check_scripts
+[ "$tidy" = none ] || run "clang-tidy" check_tidy
+[ "$failures" = 0 ]
