@@ -13,8 +13,10 @@ namespace megatron::testing {
 /// that share an operand.
 inline constexpr double kDeviations = 8;
 
-/// Bound of |actual - expected| for a value that sums `reduction_length` terms of size about `magnitude`, each rounded
-/// to `dtype`: kDeviations * eps(dtype) * sqrt(reduction_length) * magnitude.
+/// Bound of |actual - expected| for a value that sums `reduction_length` terms, where what is rounded to `dtype` is of
+/// size about `magnitude`: kDeviations * eps(dtype) * sqrt(reduction_length) * magnitude. If only the terms are
+/// rounded, that is their size; if the running sum is, that of the sum: sqrt(reduction_length) times the terms' if
+/// signs vary.
 inline double tolerance(DType dtype, int64_t reduction_length = 1, double magnitude = 1) {
   return kDeviations * epsilon(dtype) * std::sqrt(static_cast<double>(reduction_length < 1 ? 1 : reduction_length)) *
          magnitude;

@@ -1,0 +1,108 @@
+// Backward of one attention tile (Dao 2023, arXiv:2307.08691, algorithm 2, with the loop over queries outside): the
+// probabilities are computed again from q, k and the saved log-sum-exp. Only for tiles_*.cpp.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "megatron/kernels/cpu/attention_tile.h"
+#include "megatron/kernels/cpu/attention_tile_mask.h"
+#include "megatron/kernels/cpu/tile_gemm.h"
+#include "megatron/kernels/cpu/tile_rows.h"
+
+namespace megatron::kernels {
+
+/// Per query: log-sum-exp (infinity where it saw nothing, so that all its probabilities are 0) and dot(o, grad_o),
+/// which is the sum over keys of probability times gradient of the probability. Adds the sink's gradient.
+template <class Isa, class C>
+void load_row_statistics(const AttentionBackwardTile<C>& t, const Tile<C>& o, const Tile<C>& grad_o, int64_t lanes,
+                         const AttentionBackwardScratch<C>& x) {
+  const C infinity = static_cast<C>(__builtin_inf());
+  for (int64_t i = 0; i < lanes; ++i) {
+    x.dot[i] = 0;
+    x.lse[i] = infinity;
+    if (i >= t.num_queries) continue;
+    Vector<Isa, C> sum{};
+    for (int64_t c = 0; c < tile_width<C>(t.dv); c += kVectorSize<Isa, C>)
+      sum += load<Isa>(o.data + i * o.stride + c) * load<Isa>(grad_o.data + i * grad_o.stride + c);
+    for (int64_t e = 0; e < kVectorSize<Isa, C>; ++e) x.dot[i] += sum[e];
+    const C lse = t.lse[i * t.lse_stride];
+    if (lse != -infinity) x.lse[i] = lse;
+    if (t.grad_sink) *t.grad_sink -= std::exp(static_cast<C>(t.sink) - x.lse[i]) * x.dot[i];
+  }
+}
+
+/// probabilities = exp(scores - lse).
+template <class Isa, class C>
+void compute_probabilities(int64_t num_keys, int64_t lanes, const AttentionBackwardScratch<C>& x) {
+  for (int64_t j = 0; j < num_keys; ++j)
+    for (int64_t lane = 0; lane < lanes; lane += kVectorSize<Isa, C>) {
+      C* p = x.probabilities + j * lanes + lane;
+      store<Isa>(p, exponential<Isa, C>(load<Isa>(p) - load<Isa>(x.lse + lane)));
+    }
+}
+
+/// In: p and grad_p, the gradient of the probabilities after dropout. Out: probabilities after dropout, and
+/// grad_scores = p * (factor * grad_p - dot), with factor 1 if nothing is dropped.
+template <class Isa, class C>
+void differentiate_softmax(int64_t num_keys, int64_t lanes, bool dropout, const AttentionBackwardScratch<C>& x) {
+  using V = Vector<Isa, C>;
+  for (int64_t j = 0; j < num_keys; ++j)
+    for (int64_t lane = 0; lane < lanes; lane += kVectorSize<Isa, C>) {
+      const int64_t i = j * lanes + lane;
+      const V p = load<Isa>(x.probabilities + i), grad_p = load<Isa>(x.grad_scores + i), dot = load<Isa>(x.dot + lane);
+      if (dropout) {
+        const V factor = load<Isa>(x.factors + i);
+        store<Isa>(x.probabilities + i, p * factor);
+        store<Isa>(x.grad_scores + i, p * (grad_p * factor - dot));
+      } else {
+        store<Isa>(x.grad_scores + i, p * (grad_p - dot));
+      }
+    }
+}
+
+template <class Isa, class C>
+void attention_backward_tile(const AttentionBackwardTile<C>& t) {
+  const AttentionBackwardScratch<C> x(t.scratch, t.d, t.dv);
+  const int64_t queries = t.num_queries, lanes = tile_width<C>(queries);
+  const int64_t q_width = tile_width<C>(t.d), o_width = tile_width<C>(t.dv);
+  const bool dropout = t.dropout.threshold > 0;
+  const C infinity = static_cast<C>(__builtin_inf());
+  const Tile<C> q = tile_of<Isa>(t.q, 0, queries, t.d, true, x.q);
+  const Tile<C> o = tile_of<Isa>(t.o, 0, queries, t.dv, true, x.o);
+  const Tile<C> grad_o = tile_of<Isa>(t.grad_o, 0, queries, t.dv, true, x.grad_o);
+  transpose_tile<Isa>(q, queries, lanes, q_width, static_cast<C>(t.scale), x.q_transposed);
+  transpose_tile<Isa>(grad_o, queries, lanes, o_width, C{1}, x.grad_o_transposed);
+  load_row_statistics<Isa>(t, o, grad_o, lanes, x);
+  for (int64_t i = 0; i < queries * q_width; ++i) x.grad_q[i] = 0;
+
+  for (int64_t key = t.first_key(); key < t.end_key(); key += kKeyTile) {
+    const int64_t num_keys = t.end_key() - key < kKeyTile ? t.end_key() - key : kKeyTile;
+    const Tile<C> k = tile_of<Isa>(t.k, key, num_keys, t.d, true, x.k);
+    const Tile<C> v = tile_of<Isa>(t.v, key, num_keys, t.dv, false, x.v);
+    multiply_tile<Isa, C>({num_keys, lanes, t.d, k.data, k.stride, 1, x.q_transposed, lanes, x.probabilities, lanes});
+    multiply_tile<Isa, C>(
+        {num_keys, lanes, t.dv, v.data, v.stride, 1, x.grad_o_transposed, lanes, x.grad_scores, lanes});
+    hide_scores<Isa>(t, key, num_keys, lanes, -infinity, x.probabilities);
+    compute_probabilities<Isa>(num_keys, lanes, x);
+    if (dropout) fill_dropout_factors<Isa>(t.dropout, key, num_keys, lanes, x.factors);
+    differentiate_softmax<Isa>(num_keys, lanes, dropout, x);
+    multiply_tile<Isa, C>({num_keys, o_width, queries, x.probabilities, lanes, 1, grad_o.data, grad_o.stride,
+                           t.grad_v + key * o_width, o_width, true});
+    multiply_tile<Isa, C>({num_keys, q_width, queries, x.grad_scores, lanes, 1, q.data, q.stride,
+                           t.grad_k + key * q_width, q_width, true});
+    multiply_tile<Isa, C>(
+        {queries, q_width, num_keys, x.grad_scores, 1, lanes, k.data, k.stride, x.grad_q, q_width, true});
+  }
+
+  store_rows<Isa, C>(
+      {x.grad_q, q_width}, queries, t.d, [&](int64_t) { return static_cast<C>(t.scale); }, t.grad_q, 0);
+}
+
+template <class Isa, class C>
+void attention_store_sums(const C* sums, int64_t rows, int64_t width, C factor, const TileTarget& target) {
+  store_rows<Isa, C>(
+      {sums, tile_width<C>(width)}, rows, width, [&](int64_t) { return factor; }, target, 0);
+}
+
+}  // namespace megatron::kernels

@@ -1,0 +1,73 @@
+// Masks of an attention tile: causal, window, dropout. Only for tiles_*.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "megatron/kernels/cpu/attention_tile.h"
+#include "megatron/kernels/cpu/tile_vector.h"
+
+namespace megatron::kernels {
+
+/// Writes `hidden` to scores[key, lane] where the lane's query does not see the key.
+template <class Isa, class C>
+void hide_scores(const AttentionTile& t, int64_t first_key, int64_t num_keys, int64_t lanes, C hidden, C* scores) {
+  const int64_t last_key = first_key + num_keys - 1, last_position = t.position + t.num_queries - 1;
+  if (last_key <= t.position + t.right && first_key >= last_position - t.left) return;
+  for (int64_t j = 0; j < num_keys; ++j) {
+    const int64_t key = first_key + j;
+    const int64_t begin = key - t.right - t.position, end = key + t.left - t.position + 1;  // lanes that see the key
+    C* row = scores + j * lanes;
+    for (int64_t i = 0; i < (begin < lanes ? begin : lanes); ++i) row[i] = hidden;
+    for (int64_t i = end > 0 ? end : 0; i < lanes; ++i) row[i] = hidden;
+  }
+}
+
+/// Philox 4x32-10 of core/random.h on vectors whose 64-bit elements hold 32-bit words; the upper halves of c stay
+/// undefined until the end.
+template <class Isa>
+struct PhiloxVector {
+  using Words = typename VectorOf<uint64_t, Isa::kVectorBytes>::Type;
+  Words c[4];
+
+  [[gnu::always_inline]] inline void run(uint64_t key) {
+    uint64_t k0 = key & 0xFFFFFFFFu, k1 = key >> 32;
+    const Words m0 = Words{} + 0xD2511F53u, m1 = Words{} + 0xCD9E8D57u;
+    for (int round = 0; round < 10; ++round) {
+      const Words p0 = Isa::multiply_low_halves(c[0], m0), p1 = Isa::multiply_low_halves(c[2], m1);
+      c[0] = (p1 >> 32) ^ c[1] ^ k0;
+      c[2] = (p0 >> 32) ^ c[3] ^ k1;
+      c[1] = p1;
+      c[3] = p0;
+      k0 = (k0 + 0x9E3779B9u) & 0xFFFFFFFFu;
+      k1 = (k1 + 0xBB67AE85u) & 0xFFFFFFFFu;
+    }
+    for (Words& word : c) word &= 0xFFFFFFFFu;
+  }
+};
+
+/// factors[key, lane] = 0 where the pair is dropped, else 1 / (1 - rate). first_key is a multiple of 4.
+template <class Isa, class C>
+void fill_dropout_factors(const TileDropout& dropout, int64_t first_key, int64_t num_keys, int64_t lanes, C* factors) {
+  constexpr int64_t kSize = Isa::kVectorBytes / 8;
+  using Words = typename PhiloxVector<Isa>::Words;
+  using Integers = typename VectorOf<int32_t, 4 * kSize>::Type;
+  using Factors = typename VectorOf<C, kSize* static_cast<int64_t>(sizeof(C))>::Type;
+  using Unaligned = typename VectorOf<C, kSize* static_cast<int64_t>(sizeof(C))>::Unaligned;
+  const Words threshold = Words{} + dropout.threshold;
+  const Words step = Words{} + (static_cast<uint64_t>(dropout.step) & 0xFFFFFFFFu);
+  for (int64_t lane = 0; lane < lanes; lane += kSize) {
+    Words row{};
+    for (int64_t i = 0; i < kSize; ++i) row[i] = static_cast<uint64_t>(dropout.rows[lane + i]);
+    for (int64_t j = 0; j < num_keys; j += 4) {
+      PhiloxVector<Isa> draws{{Words{} + static_cast<uint64_t>((first_key + j) / 4), row, row >> 32, step}};
+      draws.run(dropout.key);
+      for (int64_t e = 0; e < (num_keys - j < 4 ? num_keys - j : 4); ++e) {
+        const Integers kept = __builtin_convertvector(draws.c[e] >= threshold, Integers);  // -1 where kept
+        *reinterpret_cast<Unaligned*>(factors + (j + e) * lanes + lane) =
+            __builtin_convertvector(-kept, Factors) * static_cast<C>(dropout.kept_scale);
+      }
+    }
+  }
+}
+
+}  // namespace megatron::kernels

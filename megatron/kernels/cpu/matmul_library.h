@@ -1,0 +1,32 @@
+// Matrix products by oneDNN.
+#pragma once
+
+#include <cstdint>
+
+#include "megatron/core/stream.h"
+#include "megatron/core/view.h"
+
+namespace megatron::kernels {
+
+/// What makes a product of oneDNN; all that it may be compiled for.
+struct MatmulShape {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t a_stride = 0, b_stride = 0, c_stride = 0;  // of rows in memory, in elements
+  DType a = DType::kFloat32, c = DType::kFloat32, bias = DType::kFloat32;
+  bool has_bias = false, transpose_a = false, transpose_b = false, accumulate = false;
+  int32_t num_threads = 1;
+  bool operator==(const MatmulShape&) const = default;
+};
+
+struct MatmulData {
+  const void *a, *b, *bias;
+  void *c, *workspace;
+};
+
+/// False where oneDNN has no kernel for these dtypes on this machine, or only its slow reference.
+bool library_has_matmul(const CpuStream& stream, const MatmulShape& shape);
+int64_t library_matmul_workspace_bytes(const CpuStream& stream, const MatmulShape& shape);
+/// c (+)= op(a) op(b) + bias. All sizes must be positive.
+void library_matmul(const CpuStream& stream, const MatmulShape& shape, const MatmulData& data);
+
+}  // namespace megatron::kernels
