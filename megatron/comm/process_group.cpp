@@ -51,9 +51,10 @@ void check_sections(CommOp op, const ProcessGroup& group, const ConstView& whole
 
 constexpr int64_t kNotInPlace = -1;
 
-/// Buffers are apart, or `inner` is the section of `outer` that begins at `in_place_bytes`.
+/// Buffers are apart, or `inner` is the section of `outer` that begins at `in_place_bytes`. Those of meta are nowhere.
 void check_overlap(CommOp op, const ProcessGroup& group, const ConstView& outer, const ConstView& inner,
                    int64_t in_place_bytes) {
+  if (!outer.defined() || !inner.defined()) return;
   const auto first = reinterpret_cast<uintptr_t>(outer.data), second = reinterpret_cast<uintptr_t>(inner.data);
   const auto bytes = [](const ConstView& view) {
     return static_cast<uintptr_t>(view.num_elements() * size_of(view.dtype));

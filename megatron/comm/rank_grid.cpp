@@ -100,7 +100,7 @@ int RankGrid::coordinate(int rank, GridAxis axis) const {
   return 0;
 }
 
-RankLists RankGrid::groups(std::initializer_list<GridAxis> asked) const {
+RankLists RankGrid::groups(std::span<const GridAxis> asked) const {
   std::vector<int> sizes;
   std::vector<bool> is_member;
   for (const Axis& own : axes_) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -39,7 +40,8 @@ class RankGrid {
   /// Coordinate of a global rank; 0 for an axis that the grid does not have.
   int coordinate(int rank, GridAxis axis) const;
   /// All groups whose members differ in these axes only. The order in which the axes are asked does not matter.
-  RankLists groups(std::initializer_list<GridAxis> axes) const;
+  RankLists groups(std::span<const GridAxis> axes) const;
+  RankLists groups(std::initializer_list<GridAxis> axes) const { return groups(std::span(axes.begin(), axes.size())); }
 
  private:
   std::vector<Axis> axes_;

@@ -75,7 +75,7 @@ void ThreadGroup::join(Lock lock, const MeetingPtr& meeting, size_t index, const
 }
 
 void ThreadGroup::wait(const MeetingPtr& meeting, size_t index, const OperationInfo& info) {
-  const auto deadline = Clock::now() + std::min<Clock::duration>(info.timeout, kLongestTimeout);
+  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(info.timeout, kLongestTimeout);
   Lock lock(mutex_);
   bool& is_waiting = meeting->member(index).is_waiting;
   while (!meeting->is_done()) {

@@ -25,17 +25,23 @@ void ThreadHub::leave(int rank) {
 }
 
 ThreadGroup* ThreadHub::find_group(int rank, size_t split, std::string_view name, const RankLists& groups, int index) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!failure_.empty()) throw CommError(failure_);
   if (split == splits_.size()) {
     splits_.push_back({rank, std::string(name), groups, {}});
     splits_.back().made.resize(groups.size());
   }
   Split& known = splits_[split];
-  require<CommError>(known.name == name && known.groups == groups,
-                     "[split] ranks disagree: call {} is \"{}\" on rank {} and \"{}\" on rank {}{}. All ranks make the "
-                     "same groups in the same order.",
-                     split, known.name, known.first_rank, name, rank, known.name == name ? ", with other ranks" : "");
+  if (known.name != name || known.groups != groups) {
+    const std::string text = fmt::format(
+        "[split] ranks disagree: call {} is \"{}\" on rank {} and \"{}\" on rank {}{}. All ranks make the same groups "
+        "in "
+        "the same order.",
+        split, known.name, known.first_rank, name, rank, known.name == name ? ", with other ranks" : "");
+    lock.unlock();
+    fail(text);
+    throw CommError(text);
+  }
   if (index < 0) return nullptr;
   auto& group = known.made[static_cast<size_t>(index)];
   if (!group) group = std::make_unique<ThreadGroup>(*this, name, groups[static_cast<size_t>(index)]);

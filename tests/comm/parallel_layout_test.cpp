@@ -1,0 +1,132 @@
+#include "megatron/comm/parallel_layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace megatron {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+ParallelSizes sizes_of(const json& c) {
+  ParallelSizes sizes{.world_size = c["world"],
+                      .tensor_model_parallel_size = c["tp"],
+                      .pipeline_model_parallel_size = c["pp"],
+                      .context_parallel_size = c["cp"],
+                      .expert_model_parallel_size = c["ep"],
+                      .num_distributed_optimizer_instances = c.value("instances", 1),
+                      .hierarchical_context_parallel_sizes = c.value("hier", std::vector<int>()),
+                      .hybrid_context_parallel = c.value("hybrid", false),
+                      .order = c["order"]};
+  if (!c["etp"].is_null()) sizes.expert_tensor_parallel_size = c["etp"];
+  if (c.contains("vpp")) sizes.virtual_pipeline_model_parallel_size = c["vpp"];
+  return sizes;
+}
+
+/// The reference's names where ours are Megatron Core's ProcessGroupCollection.
+constexpr std::pair<const char*, GroupKind> kKinds[] = {{"dp_cp", GroupKind::kDpCp},
+                                                        {"intra_dp_cp", GroupKind::kIntraDpCp},
+                                                        {"dp", GroupKind::kDp},
+                                                        {"cp", GroupKind::kCp},
+                                                        {"mp", GroupKind::kMp},
+                                                        {"tp", GroupKind::kTp},
+                                                        {"pp", GroupKind::kPp},
+                                                        {"embd", GroupKind::kEmbd},
+                                                        {"pos_embd", GroupKind::kPosEmbd},
+                                                        {"tp_dp_cp", GroupKind::kTpDpCp},
+                                                        {"tp_dp", GroupKind::kTpDp},
+                                                        {"tp_cp", GroupKind::kTpCp},
+                                                        {"ep", GroupKind::kEp},
+                                                        {"etp", GroupKind::kExptTp},
+                                                        {"etp_ep", GroupKind::kTpEp},
+                                                        {"etp_ep_pp", GroupKind::kTpEpPp},
+                                                        {"edp", GroupKind::kExptDp},
+                                                        {"intra_edp", GroupKind::kIntraExptDp},
+                                                        {"inter_edp", GroupKind::kInterDistOpt},
+                                                        {"dist_opt_instance", GroupKind::kIntraDistOpt}};
+
+TEST(ParallelLayout, AgreesWithTheReferenceOnAllLayouts) {
+  const json cases = json::parse(std::ifstream(MEGATRON_SOURCE_DIR "/tests/golden/parallelism/groups.json"))["layouts"];
+  int num_accepted = 0, num_refused = 0;
+  for (const auto& c : cases) {
+    const ParallelSizes sizes = sizes_of(c);
+    if (c.contains("error")) {
+      EXPECT_THROW(ParallelLayout{sizes}, ConfigError) << c;
+      ++num_refused;
+      continue;
+    }
+    const ParallelLayout layout(sizes);
+    size_t num_compared = 0;
+    for (const auto& [name, kind] : kKinds)
+      if (c["groups"].contains(name)) {
+        EXPECT_EQ(layout.groups(kind), c["groups"][name].get<RankLists>()) << name << " of " << sizes.world_size;
+        ++num_compared;
+      }
+    const auto levels = layout.hierarchical_cp_groups();
+    for (size_t level = 0; level < levels.size(); ++level, ++num_compared)
+      EXPECT_EQ(levels[level], c["groups"].at("hcp" + std::to_string(level)).get<RankLists>());
+    for (const RankLists& runs : layout.hybrid_dp_cp_groups()) {
+      EXPECT_EQ(runs, c["groups"].at("hybrid" + std::to_string(runs[0].size())).get<RankLists>());
+      ++num_compared;
+    }
+    EXPECT_EQ(num_compared, c["groups"].size());
+    ++num_accepted;
+  }
+  EXPECT_EQ(num_accepted + num_refused, 70);
+  EXPECT_GT(num_refused, 10);
+}
+
+/// specs/parallelism.md 1.5.
+TEST(ParallelLayout, FoldsExpertsOverTensorAndContextRanks) {
+  const ParallelLayout layout({.world_size = 16,
+                               .tensor_model_parallel_size = 2,
+                               .pipeline_model_parallel_size = 2,
+                               .context_parallel_size = 2,
+                               .expert_model_parallel_size = 4,
+                               .expert_tensor_parallel_size = 1,
+                               .num_distributed_optimizer_instances = 2});
+  EXPECT_EQ(layout.dense().size(GridAxis::kData), 2);
+  EXPECT_EQ(layout.expert().size(GridAxis::kData), 2);
+  EXPECT_EQ(layout.groups(GroupKind::kTp)[1], (std::vector{2, 3}));
+  EXPECT_EQ(layout.groups(GroupKind::kCp)[4], (std::vector{8, 10}));
+  EXPECT_EQ(layout.groups(GroupKind::kDpCp)[1], (std::vector{1, 3, 5, 7}));
+  EXPECT_EQ(layout.groups(GroupKind::kEp)[0], (std::vector{0, 1, 2, 3}));
+  EXPECT_EQ(layout.groups(GroupKind::kTpEpPp)[1], (std::vector{4, 5, 6, 7, 12, 13, 14, 15}));
+  EXPECT_EQ(layout.groups(GroupKind::kIntraDpCp)[1], (std::vector{4, 6}));
+  EXPECT_EQ(layout.groups(GroupKind::kInterDistOpt)[0], (std::vector{0, 4}));
+  EXPECT_EQ(layout.groups(GroupKind::kIntraDistOpt)[0], (std::vector{0, 1, 2, 3, 8, 9, 10, 11}));
+}
+
+TEST(ParallelLayout, WithOneOptimizerInstanceItsGroupsAreTheWholeOnes) {
+  const ParallelLayout layout({.world_size = 8, .tensor_model_parallel_size = 2});
+  EXPECT_EQ(layout.groups(GroupKind::kIntraDpCp), layout.groups(GroupKind::kDpCp));
+  EXPECT_EQ(layout.groups(GroupKind::kIntraExptDp), layout.groups(GroupKind::kExptDp));
+  EXPECT_EQ(layout.groups(GroupKind::kInterDistOpt).size(), 8u);
+}
+
+TEST(ParallelLayout, ReportsAllMistakesWithTheirValues) {
+  const ParallelSizes sizes{.world_size = 10,
+                            .tensor_model_parallel_size = 4,
+                            .context_parallel_size = 2,
+                            .expert_model_parallel_size = 3,
+                            .virtual_pipeline_model_parallel_size = 2,
+                            .hierarchical_context_parallel_sizes = {2, 4}};
+  EXPECT_THAT([&] { ParallelLayout{sizes}; },
+              ThrowsMessage<ConfigError>(
+                  AllOf(HasSubstr("world_size 10 is not divisible by tensor 4 x pipeline 1 x context 2 = 8"),
+                        HasSubstr("world_size 10 is not divisible by expert tensor 4 x expert 3 x pipeline 1 = 12"),
+                        HasSubstr("virtual_pipeline_model_parallel_size 2 needs pipeline_model_parallel_size"),
+                        HasSubstr("hierarchical_context_parallel_sizes 2x4 have the product 8"))));
+  EXPECT_THAT([] { ParallelLayout({.world_size = 8, .tensor_model_parallel_size = 2, .order = "dp-pp"}); },
+              ThrowsMessage<ConfigError>(HasSubstr("leaves out tp, whose size in the dense grid is 2")));
+  EXPECT_THROW(ParallelLayout({.world_size = 8, .tensor_model_parallel_size = 0}), ConfigError);
+}
+
+}  // namespace
+}  // namespace megatron
