@@ -16,8 +16,9 @@ add_library(megatron_flags INTERFACE)
 target_compile_options(megatron_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wno-sign-conversion;-Wno-missing-field-initializers;-Werror;-fno-math-errno;-ffp-contract=off>)
 if(MEGATRON_SANITIZE)
+  # g++ takes values for uninitialised that its sanitizers' instrumentation only makes look so.
   target_compile_options(megatron_flags INTERFACE -fsanitize=${MEGATRON_SANITIZE} -fno-omit-frame-pointer -g1
-                                                  -fno-sanitize-recover=all)
+                                                  -fno-sanitize-recover=all -Wno-maybe-uninitialized)
   target_link_options(megatron_flags INTERFACE -fsanitize=${MEGATRON_SANITIZE})
 endif()
 
