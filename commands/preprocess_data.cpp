@@ -1,0 +1,187 @@
+#include "commands/preprocess_data.h"
+
+#include <fmt/ranges.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <ostream>
+#include <span>
+#include <thread>
+
+#include "commands/preprocess_data_config.h"
+#include "megatron/base/error.h"
+#include "megatron/datasets/atomic_file.h"
+#include "megatron/datasets/indexed_dataset_builder.h"
+#include "megatron/tokenizers/char_tokenizer.h"
+#include "megatron/tokenizers/corpus_encoder.h"
+#include "megatron/tokenizers/utf8.h"
+
+namespace megatron {
+namespace {
+/// The files that a pattern stands for, sorted by name. A file of that name comes before any pattern.
+std::vector<std::string> files_of(const std::string& pattern) {
+  if (std::filesystem::exists(pattern)) return {pattern};
+  glob_t found{};
+  const std::unique_ptr<glob_t, void (*)(glob_t*)> guard(&found, globfree);
+  const int status = glob(pattern.c_str(), 0, nullptr, &found);
+  require<IoError>(status == 0, "--input {}: there is no such file", pattern);
+  return {found.gl_pathv, found.gl_pathv + found.gl_pathc};
+}
+
+std::vector<std::string> input_files(const PreprocessDataConfig& config) {
+  std::vector<std::string> files;
+  for (const std::string& pattern : config.input) {
+    const std::vector<std::string> found = files_of(pattern);
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  return files;
+}
+
+void make_char_vocab(const std::vector<std::string>& files, const std::string& path) {
+  require<ConfigError>(!std::filesystem::exists(path),
+                       "--make-char-vocab: {} exists. Leave the flag out to use it, or remove it", path);
+  DocumentSource source({.files = files, .format = DocumentFormat::kWholeFile});
+  std::string characters;
+  while (const std::optional<RawBatch> batch = source.next()) {
+    require_utf8(batch->bytes);
+    for (const std::string& character : distinct_characters(batch->bytes)) characters += character;
+  }
+  const std::string vocabulary = fmt::format("{}", fmt::join(distinct_characters(characters), ""));
+  const std::span<const std::byte> content = std::as_bytes(std::span(vocabulary));
+  write_file_atomically(path, std::span(&content, 1));
+}
+
+/// Counts documents and tells Megatron's line at each interval. MB are MiB of input.
+class ProgressLines {
+ public:
+  ProgressLines(int64_t interval, std::ostream& err) : interval_(interval), err_(err) {}
+  void add_document(int64_t input_bytes) {
+    input_bytes_ += input_bytes;
+    if (++num_documents_ % interval_ != 0) return;
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double megabytes = static_cast<double>(input_bytes_) / 1024 / 1024;
+    err_ << fmt::format("Processed {} documents ({} docs/s, {} MB/s).\n", num_documents_,
+                        static_cast<double>(num_documents_) / seconds, megabytes / seconds)
+         << std::flush;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  int64_t interval_;
+  std::ostream& err_;
+  int64_t num_documents_ = 0, input_bytes_ = 0;
+  Clock::time_point start_ = Clock::now();
+};
+/// One pair of files for each key.
+class Output {
+ public:
+  Output(const std::string& prefix, const std::vector<std::string>& keys, TokenType token_type)
+      : token_type_(token_type) {
+    for (const std::string& key : keys) {
+      prefixes_.push_back(fmt::format("{}_{}_document", prefix, key));
+      builders_.push_back(std::make_unique<IndexedDatasetBuilder>(
+          prefixes_.back(), IndexedDatasetBuilder::Options{.token_type = token_type}));
+    }
+    num_tokens_.resize(keys.size());
+  }
+
+  void add(const EncodedBatch& batch) {
+    for (size_t k = 0; k < builders_.size(); ++k) add(batch.keys[k], k);
+  }
+
+  /// Gives the files their names.
+  void finalize(std::ostream& out) {
+    for (const auto& builder : builders_) builder->finalize();
+    for (size_t k = 0; k < builders_.size(); ++k)
+      out << fmt::format("{}.bin, .idx: {} documents, {} sequences, {} tokens of {}\n", prefixes_[k],
+                         builders_[k]->num_documents(), builders_[k]->num_sequences(), num_tokens_[k],
+                         name_of(token_type_));
+  }
+
+ private:
+  void add(const EncodedDocuments& documents, size_t k) {
+    std::span<const TokenId> ids = documents.ids;
+    std::span<const int32_t> lengths = documents.sequence_lengths;
+    for (const int32_t count : documents.num_sequences) {
+      const auto of_document = lengths.first(static_cast<size_t>(count));
+      const int64_t num_ids = std::accumulate(of_document.begin(), of_document.end(), int64_t{0});
+      builders_[k]->add_document(ids.first(static_cast<size_t>(num_ids)), of_document);
+      ids = ids.subspan(static_cast<size_t>(num_ids));
+      lengths = lengths.subspan(of_document.size());
+    }
+    num_tokens_[k] += std::ssize(documents.ids);
+  }
+
+  TokenType token_type_;
+  std::vector<std::string> prefixes_;
+  std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders_;
+  std::vector<int64_t> num_tokens_;
+};
+
+/// What goes to one output: a part of each file, or all of it.
+struct Part {
+  std::string prefix;
+  TextRange range;
+};
+
+std::vector<Part> parts_of(const PreprocessDataConfig& config) {
+  if (!config.text_split) return {{config.output_prefix, {}}};
+  return {{config.output_prefix + "_train", {0, *config.text_split}},
+          {config.output_prefix + "_val", {*config.text_split, 1}}};
+}
+
+void preprocess(const PreprocessDataConfig& config, std::ostream& out, std::ostream& err) {
+  const std::vector<std::string> files = input_files(config);
+  if (config.make_char_vocab) make_char_vocab(files, config.tokenizer.vocab_file);
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(config.tokenizer);
+  require<ConfigError>(!config.append_eod || tokenizer->eod(), "--append-eod: {} has no end of document",
+                       config.tokenizer.type);
+  const int64_t num_workers = config.workers.value_or(std::max(1u, std::thread::hardware_concurrency()));
+  const bool lines = config.input_format == InputFormat::kJsonl;
+  const DocumentEncoding encoding = {.json_keys = lines ? config.json_keys : std::vector<std::string>(),
+                                     .append_eod = config.append_eod};
+  const int64_t divisor = config.keep_sequential_samples ? 1 : config.partitions;
+
+  std::vector<std::unique_ptr<Output>> outputs;
+  ProgressLines progress(config.log_interval, err);
+  for (const Part& part : parts_of(config)) {
+    outputs.push_back(
+        std::make_unique<Output>(part.prefix, config.json_keys, optimal_token_type(tokenizer->vocab_size())));
+    for (int64_t remainder = 0; remainder < divisor; ++remainder) {
+      DocumentSource source({.files = files,
+                             .format = config.document_format(),
+                             .divisor = divisor,
+                             .remainder = remainder,
+                             .range = part.range});
+      encode_corpus(source, *tokenizer, encoding, num_workers, [&](const EncodedBatch& batch) {
+        outputs.back()->add(batch);
+        for (const int64_t input_bytes : batch.input_bytes) progress.add_document(input_bytes);
+      });
+    }
+  }
+  for (const auto& output : outputs) output->finalize(out);
+}
+}  // namespace
+
+int preprocess_data_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  try {
+    PreprocessDataConfig config;
+    if (parse_preprocess_data_flags(args, config))
+      out << preprocess_data_help();
+    else
+      preprocess(config, out, err);
+    return 0;
+  } catch (const ConfigError& error) {
+    err << "megatron preprocess_data: " << error.what() << '\n';
+    return 2;
+  } catch (const Error& error) {
+    err << "megatron preprocess_data: " << error.what() << '\n';
+    return 1;
+  }
+}
+
+}  // namespace megatron

@@ -1,0 +1,18 @@
+// megatron preprocess_data: text to .bin and .idx.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace megatron {
+
+/// Tokenizes JSON Lines or plain text into the files that training reads; --help describes the flags.
+/// The files are Megatron's tools/preprocess_data.py's, byte for byte. They get their names when all of them are
+/// complete.
+/// @param args  the words after "megatron preprocess_data".
+/// @param out   what was written, or the help. @param err  progress and errors.
+/// @return exit status: 0, 1 if the work failed, 2 if the flags are wrong.
+int preprocess_data_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+
+}  // namespace megatron

@@ -1,0 +1,168 @@
+#include "commands/preprocess_data_config.h"
+
+#include <fmt/ranges.h>
+
+#include "megatron/base/flag_help.h"
+#include "megatron/base/mistakes.h"
+
+namespace megatron {
+namespace {
+constexpr std::string_view kIntroduction =
+    R"(usage: megatron preprocess_data --input FILE... --output-prefix PREFIX --tokenizer-type TYPE [flags]
+
+Tokenizes text into PREFIX_KEY_document.bin and PREFIX_KEY_document.idx, which training reads by
+--data-path PREFIX_KEY_document. The files are those of Megatron's preprocess_data.py, byte for byte,
+whatever the number of workers. They appear under their names when all of them are complete.
+
+JSON Lines with GPT-2's vocabulary:
+  megatron preprocess_data --input corpus.jsonl --output-prefix data/corpus --append-eod
+      --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt
+
+One text file, the last tenth of its characters for validation, bytes as tokens:
+  megatron preprocess_data --input shakespeare.txt --output-prefix data/shakespeare
+      --input-format text --text-split 0.9 --tokenizer-type ByteLevelTokenizer
+gives data/shakespeare_train_text_document and data/shakespeare_val_text_document.
+
+)";
+
+void describe_input(FieldTable& table, PreprocessDataConfig& config) {
+  table.begin_group("Input and output", "Each line of the input is a JSON object and one document.");
+  table.add("input", config.input, "files, or patterns such as data/*.jsonl; their documents follow each other");
+  table.add("json_keys", config.json_keys,
+            "keys whose values, a string or a list of strings, are encoded; each gives its own pair of files");
+  table.add("output_prefix", config.output_prefix, "path of the output without _KEY_document and suffix");
+  table.add("append_eod", config.append_eod, "end each document that is not empty with the end-of-document token");
+  table.add("workers", config.workers, "threads that tokenize; none: one per core").at_least(1);
+  table.add("log_interval", config.log_interval, "documents between two lines of progress").at_least(1);
+  table
+      .add("partitions", config.partitions,
+           "order the documents as Megatron's partitions do: number 0, N, 2N, ..., then 1, N + 1, ...; the input is "
+           "read N times")
+      .at_least(1);
+  table.add("keep_sequential_samples", config.keep_sequential_samples,
+            "with --partitions: keep the order of the input, as Megatron's contiguous partitions do");
+}
+
+void describe_text(FieldTable& table, PreprocessDataConfig& config) {
+  table.begin_group("Plain text (an extension of megatron.cpp)",
+                    "The output is named as if the text were the value of the JSON key text.");
+  table.add("input_format", config.input_format, "what the input is");
+  table.add("text_documents", config.text_documents,
+            "what is one document of a text: the file, or what stands between empty lines");
+  table
+      .add("text_split", config.text_split,
+           "fraction of the characters of each file that goes to PREFIX_train, the rest going to PREFIX_val")
+      .above(0)
+      .below(1);
+  table.add("make_char_vocab", config.make_char_vocab,
+            "with CharTokenizer: first write the distinct characters of the input, in order of their code points, to "
+            "--vocab-file, which must not exist");
+}
+
+void describe_tokenizer(FieldTable& table, TokenizerOptions& tokenizer) {
+  table.begin_group("Tokenizer",
+                    "GPT2BPETokenizer needs --vocab-file and --merge-file; NullTokenizer, for text that is numbers, "
+                    "--vocab-size; CharTokenizer --vocab-file, the characters one after the other or, named *.json, a "
+                    "list of them; ByteLevelTokenizer, whose tokens are bytes, nothing. Vocabularies below 65500 "
+                    "tokens are stored as uint16, others as int32.");
+  table.add("tokenizer_type", tokenizer.type, fmt::format("one of {}", fmt::join(tokenizer_types(), ", ")));
+  table.add("vocab_file", tokenizer.vocab_file, "vocabulary");
+  table.add("merge_file", tokenizer.merge_file, "merge rules of byte-pair encoding");
+  table.add("tokenizer_model", tokenizer.model, "file of a tokenizer type that is one file");
+  table.add("vocab_size", tokenizer.vocab_size, "number of tokens; other types than NullTokenizer know it and compare")
+      .at_least(1);
+  table.add("tokenizer_special_tokens", tokenizer.special_tokens,
+            "strings that GPT2BPETokenizer recognises in the text besides <|endoftext|>");
+  table.add("null_tokenizer_eod_id", tokenizer.null_eod, "end of document of NullTokenizer; none: the last token")
+      .at_least(0);
+  table.add("null_tokenizer_pad_id", tokenizer.null_pad, "padding of NullTokenizer");
+}
+
+void check(const PreprocessDataConfig& config, FieldTable& table, const GivenFields& given, Mistakes& mistakes) {
+  if (config.input.empty()) mistakes.add({"--input"}, "--input is missing: the files to read");
+  if (config.output_prefix.empty()) mistakes.add({"--output-prefix"}, "--output-prefix is missing: where to write");
+  if (config.tokenizer.type.empty())
+    mistakes.add({"--tokenizer-type"}, "--tokenizer-type is missing: one of {}", fmt::join(tokenizer_types(), ", "));
+  if (config.keep_sequential_samples && config.partitions == 1)
+    mistakes.add({"--keep-sequential-samples"}, "--keep-sequential-samples needs --partitions above 1");
+  const bool text = config.input_format == InputFormat::kText;
+  if (text && given.contains("json_keys"))
+    mistakes.add({"--json-keys", "--input-format"}, "--json-keys: --input-format text has no keys");
+  for (const std::string_view name : {"text_documents", "text_split", "make_char_vocab"})
+    if (!text && given.contains(name))
+      mistakes.add({"--input-format"}, "{} needs --input-format text", table.find(name)->spelling());
+  if (config.text_split && config.text_documents != TextDocuments::kFile)
+    mistakes.add({"--text-split", "--text-documents"},
+                 "--text-split cuts files, so that it needs --text-documents file");
+  if (config.make_char_vocab && config.tokenizer.type != "CharTokenizer")
+    mistakes.add({"--make-char-vocab", "--tokenizer-type"}, "--make-char-vocab needs --tokenizer-type CharTokenizer");
+  if (config.make_char_vocab && config.tokenizer.vocab_file.ends_with(".json"))
+    mistakes.add({"--make-char-vocab", "--vocab-file"},
+                 "--make-char-vocab writes plain characters, but {} is named as JSON; name it *.txt",
+                 config.tokenizer.vocab_file);
+}
+}  // namespace
+
+DocumentFormat PreprocessDataConfig::document_format() const {
+  if (input_format == InputFormat::kJsonl) return DocumentFormat::kLines;
+  return text_documents == TextDocuments::kFile ? DocumentFormat::kWholeFile : DocumentFormat::kParagraphs;
+}
+
+FieldTable describe(PreprocessDataConfig& config, bool& help) {
+  FieldTable table;
+  describe_input(table, config);
+  describe_text(table, config);
+  describe_tokenizer(table, config.tokenizer);
+  table.begin_group("Help", "Flags of Megatron that are not above are refused with the reason.");
+  table.add("help", help, "show this text");
+  return table;
+}
+
+RefusedFlags refused_preprocess_data_flags() {
+  const std::string sentences = "sentences are not split in this version; split them first and give a list of strings";
+  const std::string benchmark =
+      "there is no benchmark mode; --workers defaults to one per core, and the progress lines show the speed";
+  const std::string type = "belongs to a tokenizer type that does not exist in this version";
+  const std::string padding = "padding of the vocabulary is a matter of training; the files do not depend on it";
+  return {{"--split-sentences", sentences},
+          {"--keep-newlines", sentences},
+          {"--lang", sentences},
+          {"--find-optimal-num-workers", benchmark},
+          {"--workers-to-check", benchmark},
+          {"--max-documents", benchmark},
+          {"--tokenizer-metadata", type},
+          {"--tiktoken-pattern", type},
+          {"--tiktoken-num-special-tokens", type},
+          {"--tokenizer-sentencepiece-legacy", type},
+          {"--no-tokenizer-sentencepiece-ignore-extra-whitespaces", type},
+          {"--disable-tokenizer-sentencepiece-ignore-extra-whitespaces", type},
+          {"--tokenizer-hf-no-use-fast", type},
+          {"--tokenizer-hf-no-include-special-tokens", type},
+          {"--trust-remote-code", type},
+          {"--chat-template", type},
+          {"--use-gigatoken", "this tokenizer is always native and parallel; leave the flag out"},
+          {"--vocab-extra-ids", "Megatron parses it without any effect; use --tokenizer-special-tokens"},
+          {"--padded-vocab-size", padding},
+          {"--no-pad-vocab-size", padding},
+          {"--disable-pad-vocab-size", padding},
+          {"--make-vocab-size-divisible-by", padding}};
+}
+
+bool parse_preprocess_data_flags(const std::vector<std::string>& args, PreprocessDataConfig& config) {
+  bool help = false;
+  FieldTable table = describe(config, help);
+  Mistakes mistakes;
+  const GivenFields given = parse_flags(table, args, refused_preprocess_data_flags(), mistakes);
+  if (help) return true;
+  check(config, table, given, mistakes);
+  mistakes.throw_if_any("the flags are wrong");
+  return false;
+}
+
+std::string preprocess_data_help() {
+  PreprocessDataConfig config;
+  bool help = false;
+  return std::string(kIntroduction) + help_of(describe(config, help));
+}
+
+}  // namespace megatron

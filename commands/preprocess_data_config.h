@@ -1,0 +1,60 @@
+// The flags of megatron preprocess_data.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "megatron/base/field.h"
+#include "megatron/base/flag_parser.h"
+#include "megatron/tokenizers/document_source.h"
+#include "megatron/tokenizers/tokenizer_factory.h"
+
+namespace megatron {
+
+enum class InputFormat { kJsonl, kText };
+constexpr std::array<std::pair<InputFormat, std::string_view>, 2> names_of_enum(InputFormat) {
+  return {{{InputFormat::kJsonl, "jsonl"}, {InputFormat::kText, "text"}}};
+}
+enum class TextDocuments { kFile, kBlankLine };
+constexpr std::array<std::pair<TextDocuments, std::string_view>, 2> names_of_enum(TextDocuments) {
+  return {{{TextDocuments::kFile, "file"}, {TextDocuments::kBlankLine, "blank-line"}}};
+}
+
+struct PreprocessDataConfig {
+  std::vector<std::string> input;
+  std::vector<std::string> json_keys = {"text"};
+  std::string output_prefix;
+  bool append_eod = false;
+  std::optional<int64_t> workers;  ///< none: one per core
+  int64_t log_interval = 1000;
+  int64_t partitions = 1;
+  bool keep_sequential_samples = false;
+
+  InputFormat input_format = InputFormat::kJsonl;
+  TextDocuments text_documents = TextDocuments::kFile;
+  std::optional<double> text_split;
+  bool make_char_vocab = false;
+
+  TokenizerOptions tokenizer;
+
+  DocumentFormat document_format() const;
+};
+
+/// The flags of `config`, which must stay in place. `help` is set by --help.
+FieldTable describe(PreprocessDataConfig& config, bool& help);
+
+/// Megatron's flags that have no effect here, with the reasons.
+RefusedFlags refused_preprocess_data_flags();
+
+/// Reads the words. @throw ConfigError that lists all mistakes. @return whether --help was asked for instead.
+bool parse_preprocess_data_flags(const std::vector<std::string>& args, PreprocessDataConfig& config);
+
+/// The text of --help.
+std::string preprocess_data_help();
+
+}  // namespace megatron
