@@ -1,0 +1,41 @@
+// Between a trainer and its checkpoints on disk.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "megatron/base/file_system.h"
+#include "megatron/training/trainer.h"
+
+namespace megatron {
+
+/// Saves and loads as the checkpoint flags say; the form on disk is Megatron's torch_dist. A save is complete or
+/// absent: it becomes visible by one rename.
+class Checkpointer {
+ public:
+  using Message = std::function<void(const std::string&)>;
+
+  /// @param files  must outlive the checkpointer. @param message  receives one line per save, load or warning.
+  Checkpointer(FileSystem& files, const PretrainConfig& config, Message message);
+
+  /// Writes <save>/iter_<iteration>, removes what --save-retain-interval says, moves the tracker.
+  void save(Trainer& trainer);
+  /// Loads --load (or --pretrained-checkpoint) into the trainer, with what --finetune and the --no-load flags leave
+  /// out.
+  /// @return whether a checkpoint was there. @throw CheckpointError if it is damaged or does not fit;
+  ///         with --exit-on-missing-checkpoint also if there is none.
+  bool load(Trainer& trainer);
+  /// The arguments stored in the checkpoint that `config` names, as JSON: for --use-checkpoint-args.
+  static std::string stored_arguments(FileSystem& files, const CheckpointConfig& config);
+
+  std::optional<int64_t> last_saved_iteration() const { return last_saved_iteration_; }
+
+ private:
+  FileSystem& files_;
+  PretrainConfig config_;
+  Message message_;
+  std::optional<int64_t> last_saved_iteration_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,43 @@
+#include "megatron/training/pretrain.h"
+
+#include "megatron/telemetry/run_messages.h"
+#include "megatron/training/training_loop.h"
+#include "megatron/training/vocab.h"
+
+namespace megatron {
+namespace {
+
+void milestone(const PretrainEnvironment& environment, std::string_view what) {
+  environment.progress.message(milestone_line(what, std::chrono::system_clock::now()));
+}
+
+}  // namespace
+
+void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
+  set_vocab_size(config, tokenizer->vocab_size());
+  require_runnable(config);
+  environment.progress.message(arguments_block(config));
+  if (const std::string notes = notes_block(config); !notes.empty()) environment.progress.message(notes);
+
+  Trainer trainer(config, {.device = DeviceKind::kCpu, .num_threads = environment.num_threads});
+  Checkpointer checkpointer(environment.files, config,
+                            [&](const std::string& line) { environment.progress.message(line); });
+  checkpointer.load(trainer);
+  milestone(environment, "after model, optimizer, and learning rate scheduler are built");
+  const DatasetLog log{.on_info = {},
+                       .on_warning = [&](const std::string& text) { environment.progress.message(text); }};
+  const TrainingData data(config, *tokenizer, log);
+  milestone(environment, "after dataloaders are built");
+
+  TrainingLoop loop(trainer, data, checkpointer, environment);
+  milestone(environment, "before the start of training step");
+  const bool is_complete = config.validation.skip_train || loop.train();
+  milestone(environment, "after training is done");
+  if (!is_complete || config.validation.eval_iters == 0) return;
+  const std::string prefix = fmt::format("iteration {}", trainer.progress().iteration);
+  if (!data.datasets().valid.empty()) loop.validate(prefix + " on validation set");
+  if (data.datasets().test) loop.test(prefix + " on test set");
+}
+
+}  // namespace megatron

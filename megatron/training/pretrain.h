@@ -1,0 +1,29 @@
+// The whole of `megatron pretrain_gpt` behind the command line: set-up, training loop, validation, checkpoints.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "megatron/base/file_system.h"
+#include "megatron/telemetry/progress.h"
+#include "megatron/training/config/pretrain_config.h"
+
+namespace megatron {
+
+/// What a run needs of the outside world; members must outlive it.
+struct PretrainEnvironment {
+  FileSystem& files;
+  Progress& progress;              // everything that is printed goes through message()
+  const std::atomic<int>& signal;  // number of a received signal, 0 if none (--exit-signal-handler)
+  std::string signal_name;
+  std::string host;
+  int64_t process_id = 0;
+  std::string job_id;  // of the cluster's scheduler
+  int num_threads = 1;
+};
+
+/// Trains, evaluates and saves as `config` says. Returns when training is over or an exit condition holds.
+/// @throw Error of any kind for bad data, checkpoints and losses that are not finite.
+void pretrain(PretrainConfig config, const PretrainEnvironment& environment);
+
+}  // namespace megatron

@@ -1,0 +1,60 @@
+// A model with its optimizer and schedule on one device: all that a training run owns beside its data.
+#pragma once
+
+#include <memory>
+
+#include "megatron/training/config/pretrain_config.h"
+#include "megatron/training/train_step.h"
+
+namespace megatron {
+
+/// Where a run stands; what a checkpoint keeps beside tensors and the schedule.
+struct TrainingProgress {
+  int64_t iteration = 0;  // steps done
+  int64_t consumed_train_samples = 0;
+  int64_t skipped_train_samples = 0;
+  int64_t consumed_valid_samples = 0;
+  double num_floating_point_operations = 0;
+};
+
+/// Two trainers fit in one process: nothing is shared. On the meta device it plans: the same calls, no memory, no time.
+class Trainer {
+ public:
+  struct Options {
+    DeviceKind device = DeviceKind::kCpu;
+    int num_threads = 1;
+    bool record_events = false;
+  };
+  /// Builds the model with initial weights. `config` is resolved, its vocabulary size included.
+  Trainer(const PretrainConfig& config, const Options& options);
+
+  /// One step over the micro-batches of a global batch. Progress and schedule move on; the schedule only if the step
+  /// was not skipped.
+  TrainStepResult train_step(std::span<const MicroBatch<int64_t>> batches);
+  LossSum evaluate(std::span<const MicroBatch<int64_t>> batches) { return step_.evaluate(batches); }
+
+  /// L2 norm of all weights (master weights where there are some).
+  double params_norm();
+
+  const Context& context() const { return ctx_; }
+  Device& device() { return *device_; }
+  const PretrainConfig& config() const { return config_; }
+  GptModel& model() { return model_; }
+  Optimizer& optimizer() { return optimizer_; }
+  ParamScheduler& scheduler() { return scheduler_; }
+  TrainingProgress& progress() { return progress_; }
+
+ private:
+  PretrainConfig config_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<StepState> step_state_;
+  Context ctx_;
+  GptModel model_;
+  ParamAndGradBuffer buffer_;
+  Optimizer optimizer_;
+  ParamScheduler scheduler_;
+  TrainStep step_;
+  TrainingProgress progress_;
+};
+
+}  // namespace megatron

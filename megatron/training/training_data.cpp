@@ -1,0 +1,114 @@
+#include "megatron/training/training_data.h"
+
+#include "megatron/datasets/sample_counts.h"
+#include "megatron/tokenizers/tokenizer_factory.h"
+
+namespace megatron {
+namespace {
+
+SampleCounts sample_counts_of(const PretrainConfig& config) {
+  const int64_t train_iters = config.training.train_iters.value_or(0);
+  return count_samples({.train_samples = config.training.train_samples,
+                        .train_iters = train_iters,
+                        .global_batch_size = config.training.global_batch_size.value(),
+                        .eval_iters = config.validation.eval_iters,
+                        // Without an interval there is one validation, at the end.
+                        .eval_interval = config.validation.eval_interval.value_or(train_iters + 1),
+                        .eval_global_batch_size = config.validation.eval_global_batch_size,
+                        .start_eval_at_iter = config.validation.start_eval_at_iter,
+                        .skip_train = config.validation.skip_train,
+                        .full_validation = config.validation.full_validation});
+}
+
+GptDatasetConfig dataset_config_of(const PretrainConfig& config, const Tokenizer& tokenizer) {
+  const DataConfig& data = config.data;
+  return {.sequence_length = config.model.seq_length.value(),
+          .random_seed = config.training.seed,
+          .tokenizer = facts_of(tokenizer, config.transformer.padded_vocab_size),
+          .reset_position_ids = data.reset_position_ids,
+          .reset_attention_mask = data.reset_attention_mask,
+          .eod_mask_loss = data.eod_mask_loss,
+          .allow_ambiguous_pad_tokens = data.allow_ambiguous_pad_tokens,
+          .path_to_cache = data.data_cache_path.value_or(""),
+          .bin_access = data.mmap_bin_files ? FileAccess::kMap : FileAccess::kPread,
+          .mid_level_dataset_surplus = data.mid_level_dataset_surplus,
+          .num_dataset_builder_threads = static_cast<int>(data.num_dataset_builder_threads)};
+}
+
+std::optional<Blend> blend_of(const std::vector<std::string>& items) {
+  if (items.empty()) return std::nullopt;
+  return parse_blend(items);
+}
+
+GptDataSources sources_of(const PretrainConfig& config) {
+  const DataConfig& data = config.data;
+  GptDataSources sources{
+      .mock_data = data.mock_data,
+      .blend = data.data_args_path ? blend_of(read_data_args_file(*data.data_args_path)) : blend_of(data.data_path),
+      .split = data.split,
+      .blend_per_split = {blend_of(data.train_data_path), blend_of(data.valid_data_path),
+                          blend_of(data.test_data_path)},
+      .multiple_validation_sets = config.validation.multiple_validation_sets};
+  if (data.per_split_data_args_path)
+    sources.blend_per_split = read_per_split_data_args_file(*data.per_split_data_args_path);
+  return sources;
+}
+
+const Dataset& present(const Dataset* dataset, std::string_view split) {
+  require<DataError>(dataset != nullptr,
+                     "[data] the {} split has no data. Give it a share in --split, or a path in --{}-data-path.", split,
+                     split);
+  return *dataset;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config) {
+  return make_tokenizer({.type = config.tokenizer_type,
+                         .vocab_file = config.vocab_file.value_or(""),
+                         .merge_file = config.merge_file.value_or(""),
+                         .model = config.tokenizer_model.value_or(""),
+                         .vocab_size = config.vocab_size,
+                         .null_eod = config.null_tokenizer_eod_id,
+                         .null_pad = config.null_tokenizer_pad_id});
+}
+
+std::span<const MicroBatch<int64_t>> BatchReader::read(int64_t num_micro_batches) {
+  batches_.resize(static_cast<size_t>(num_micro_batches));
+  for (MicroBatch<int64_t>& batch : batches_)
+    require<DataError>(loader_.next(batch), "[data] the data ended after {} samples.", loader_.consumed_samples());
+  return batches_;
+}
+
+TrainingData::TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const DatasetLog& log)
+    : config_(config),
+      datasets_(build_gpt_datasets(dataset_config_of(config, tokenizer), sources_of(config), sample_counts_of(config),
+                                   log)) {}
+
+std::unique_ptr<Sampler> TrainingData::sampler(int64_t num_samples, int64_t consumed, int64_t micro_batch_size) const {
+  const DataParallelSlice slice{
+      .micro_batch_size = micro_batch_size, .rank = 0, .size = config_.parallel.data_parallel_size};
+  if (config_.data.dataloader_type == "cyclic")
+    return std::make_unique<CyclicSampler>(num_samples, consumed, slice, config_.data.data_sharding);
+  return std::make_unique<SingleSampler>(num_samples, consumed, slice, true);
+}
+
+std::unique_ptr<BatchReader> TrainingData::train_reader(int64_t consumed_samples) const {
+  const Dataset& dataset = present(datasets_.train.get(), "train");
+  return std::make_unique<BatchReader>(
+      dataset, sampler(dataset.size(), consumed_samples, config_.training.micro_batch_size.value()));
+}
+
+std::unique_ptr<BatchReader> TrainingData::validation_reader(size_t set, int64_t consumed_samples) const {
+  const Dataset& dataset = present(set < datasets_.valid.size() ? datasets_.valid[set].get() : nullptr, "valid");
+  return std::make_unique<BatchReader>(
+      dataset, sampler(dataset.size(), consumed_samples, config_.validation.eval_micro_batch_size.value()));
+}
+
+std::unique_ptr<BatchReader> TrainingData::test_reader() const {
+  const Dataset& dataset = present(datasets_.test.get(), "test");
+  return std::make_unique<BatchReader>(dataset,
+                                       sampler(dataset.size(), 0, config_.validation.eval_micro_batch_size.value()));
+}
+
+}  // namespace megatron

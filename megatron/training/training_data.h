@@ -1,0 +1,49 @@
+// The batches of a run: tokenizer, data sets and loaders as the data flags ask for them.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "megatron/datasets/data_loader.h"
+#include "megatron/datasets/dataset_builder.h"
+#include "megatron/tokenizers/tokenizer.h"
+#include "megatron/training/config/pretrain_config.h"
+
+namespace megatron {
+
+/// The tokenizer that the flags name. @throw as make_tokenizer.
+std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config);
+
+/// Reads the micro-batches of one global batch at a time.
+class BatchReader {
+ public:
+  BatchReader(const Dataset& dataset, std::unique_ptr<Sampler> sampler) : loader_(dataset, std::move(sampler), 2) {}
+  /// @throw DataError at the end of the data.
+  std::span<const MicroBatch<int64_t>> read(int64_t num_micro_batches);
+
+ private:
+  DataLoader<int64_t> loader_;
+  std::vector<MicroBatch<int64_t>> batches_;
+};
+
+/// Data sets of train, validation and test, and readers on them.
+class TrainingData {
+ public:
+  /// @param config  resolved.
+  TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const DatasetLog& log);
+
+  const GptDatasets& datasets() const { return datasets_; }
+  /// Continues behind `consumed_samples`. @throw DataError if the split has no data.
+  std::unique_ptr<BatchReader> train_reader(int64_t consumed_samples) const;
+  std::unique_ptr<BatchReader> validation_reader(size_t set, int64_t consumed_samples) const;
+  std::unique_ptr<BatchReader> test_reader() const;
+
+ private:
+  std::unique_ptr<Sampler> sampler(int64_t num_samples, int64_t consumed, int64_t micro_batch_size) const;
+
+  PretrainConfig config_;
+  GptDatasets datasets_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,182 @@
+#include "megatron/training/training_loop.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "megatron/telemetry/run_messages.h"
+#include "megatron/training/config/schedules.h"
+
+namespace megatron {
+namespace {
+
+WallTime now() { return std::chrono::system_clock::now(); }
+
+}  // namespace
+
+TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpointer& checkpointer,
+                           const PretrainEnvironment& environment)
+    : trainer_(trainer),
+      config_(trainer.config()),
+      data_(data),
+      checkpointer_(checkpointer),
+      environment_(environment),
+      timers_(static_cast<int>(config_.logging.timing_log_level)),
+      reporter_(config_,
+                {.files = environment.files,
+                 .progress = environment.progress,
+                 .host = environment.host,
+                 .process_id = environment.process_id},
+                timers_),
+      batch_sizes_(microbatch_calculator_of(config_)),
+      operations_at_start_(trainer.progress().num_floating_point_operations) {
+  if (!config_.logging.log_progress || !config_.checkpoint.save) return;
+  progress_log_.emplace(environment.files, *config_.checkpoint.save, environment.job_id,
+                        static_cast<int>(config_.parallel.world_size));
+  progress_log_->job_started(now());
+}
+
+bool TrainingLoop::train() {
+  const int64_t train_iters = config_.training.train_iters.value();
+  if (trainer_.progress().iteration >= train_iters) return true;
+  train_reader_ = data_.train_reader(trainer_.progress().consumed_train_samples);
+  environment_.progress.begin(
+      {.title = "training", .unit = "it", .total = train_iters, .start = trainer_.progress().iteration});
+  bool goes_on = true;
+  while (goes_on && trainer_.progress().iteration < train_iters) {
+    train_iteration();
+    const int64_t iteration = trainer_.progress().iteration;
+    const ValidationConfig& validation = config_.validation;
+    if (is_due(validation.eval_interval) && validation.eval_iters > 0 &&
+        iteration >= validation.start_eval_at_iter.value_or(0))
+      validate(fmt::format("iteration {}", iteration));
+    goes_on = !exits_after_iteration();
+  }
+  environment_.progress.end();
+  if (goes_on && config_.checkpoint.save && checkpointer_.last_saved_iteration() != trainer_.progress().iteration)
+    save();
+  return goes_on;
+}
+
+void TrainingLoop::train_iteration() {
+  const BatchSize batch = batch_sizes_.at(trainer_.progress().consumed_train_samples);
+  change_batch_size(batch);
+  const auto& skipped = config_.training.iterations_to_skip;
+  if (std::find(skipped.begin(), skipped.end(), trainer_.progress().iteration + 1) != skipped.end())
+    return skip_iteration(batch);
+  std::span<const MicroBatch<int64_t>> batches;
+  {
+    const auto scope = timers_.scope("batch-generator", 2);
+    batches = train_reader_->read(batch.num_microbatches);
+  }
+  const TrainStepResult result = [&] {
+    const auto scope = timers_.scope("forward-backward", 1);
+    return trainer_.train_step(batches);
+  }();
+  const bool is_finite = std::isfinite(result.loss.sum) && std::isfinite(result.optimizer.grad_norm);
+  require<DataError>(
+      is_finite || !config_.training.check_for_nan_in_loss_and_grad || !result.optimizer.success,
+      "[training] iteration {}: loss {}, gradient norm {}. The last checkpoint is from before this step. "
+      "Lower --lr, look at the data around sample {}, or go on with --no-check-for-nan-in-loss-and-grad.",
+      trainer_.progress().iteration, result.loss.mean(), result.optimizer.grad_norm,
+      trainer_.progress().consumed_train_samples);
+  reporter_.step(trainer_, result, batch.running_batch_size);
+  environment_.progress.update(trainer_.progress().iteration, fmt::format("lm loss {:.3f}", result.loss.mean()));
+}
+
+/// Takes a batch and drops it; the schedule stands still.
+void TrainingLoop::skip_iteration(const BatchSize& batch) {
+  train_reader_->read(batch.num_microbatches);
+  TrainingProgress& progress = trainer_.progress();
+  ++progress.iteration;
+  progress.consumed_train_samples += batch.running_batch_size;
+  progress.skipped_train_samples += batch.running_batch_size;
+}
+
+/// A batch size that changes between steps is a place to come back to.
+void TrainingLoop::change_batch_size(const BatchSize& batch) {
+  const bool has_changed = num_micro_batches_ && *num_micro_batches_ != batch.num_microbatches;
+  num_micro_batches_ = batch.num_microbatches;
+  if (!has_changed) return;
+  reporter_.message(
+      fmt::format("global batch size is now {} ({} micro-batches)", batch.running_batch_size, batch.num_microbatches));
+  if (config_.checkpoint.save) save();
+}
+
+LossSum TrainingLoop::evaluate(BatchReader& reader) {
+  const BatchSize batch = eval_microbatch_calculator_of(config_).at(0);
+  LossSum total;
+  for (int64_t i = 0; i < config_.validation.eval_iters; ++i) {
+    const LossSum loss = trainer_.evaluate(reader.read(batch.num_microbatches));
+    total.sum += loss.sum;
+    total.num_tokens += loss.num_tokens;
+  }
+  return total;
+}
+
+void TrainingLoop::validate(const std::string& prefix) {
+  const auto scope = timers_.scope("evaluate", 0);
+  const auto num_sets = data_.datasets().valid.size();
+  for (size_t set = 0; set < num_sets; ++set) {
+    const auto reader = data_.validation_reader(set, trainer_.progress().consumed_valid_samples);
+    const auto& names = config_.validation.validation_set_names;
+    const std::string suffix = num_sets == 1 ? "" : "-" + (set < names.size() ? names[set] : std::to_string(set));
+    reporter_.validation(trainer_, suffix, prefix, evaluate(*reader));
+  }
+  trainer_.progress().consumed_valid_samples +=
+      config_.validation.eval_iters * config_.validation.eval_global_batch_size.value();
+}
+
+void TrainingLoop::test(const std::string& prefix) {
+  const auto reader = data_.test_reader();
+  reporter_.validation(trainer_, "", prefix, evaluate(*reader));
+}
+
+void TrainingLoop::save() {
+  const auto scope = timers_.scope("save-checkpoint", 0);
+  checkpointer_.save(trainer_);
+  if (!progress_log_) return;
+  const TrainingProgress& progress = trainer_.progress();
+  progress_log_->checkpoint_saved(
+      now(), {.iteration = progress.iteration,
+              .flops = progress.num_floating_point_operations,
+              .flops_at_job_start = operations_at_start_,
+              .job_seconds = 60 * minutes_since_start(),
+              .tokens = static_cast<double>(progress.consumed_train_samples * config_.model.seq_length.value())});
+}
+
+bool TrainingLoop::exits_after_iteration() {
+  const int64_t iteration = trainer_.progress().iteration;
+  const bool has_signal = config_.training.exit_signal_handler && environment_.signal.load() != 0;
+  bool is_saved = false;
+  const auto save_once = [&] {
+    if (config_.checkpoint.save && !std::exchange(is_saved, true)) save();
+  };
+  if (has_signal) {
+    save_once();
+    reporter_.message(exit_after_signal_line(environment_.signal_name, now()));
+    return true;
+  }
+  if (config_.checkpoint.save && is_due(config_.checkpoint.save_interval)) save_once();
+  const auto& minutes = config_.training.exit_duration_in_mins;
+  if (minutes && minutes_since_start() > static_cast<double>(*minutes)) {
+    save_once();
+    reporter_.message(exit_after_minutes_line(minutes_since_start(), now()));
+    return true;
+  }
+  if (is_due(config_.training.exit_interval)) {
+    save_once();
+    reporter_.message(exit_at_iteration_line(iteration, now()));
+    return true;
+  }
+  return false;
+}
+
+double TrainingLoop::minutes_since_start() const {
+  return std::chrono::duration<double>(Clock::now() - start_).count() / 60;
+}
+
+bool TrainingLoop::is_due(const std::optional<int64_t>& interval) const {
+  return interval && trainer_.progress().iteration % *interval == 0;
+}
+
+}  // namespace megatron

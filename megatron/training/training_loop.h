@@ -1,0 +1,58 @@
+// The loop over training steps with all that happens between them.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "megatron/telemetry/progress_log.h"
+#include "megatron/telemetry/timers.h"
+#include "megatron/training/checkpointer.h"
+#include "megatron/training/microbatch_calculator.h"
+#include "megatron/training/pretrain.h"
+#include "megatron/training/training_data.h"
+#include "megatron/training/training_reporter.h"
+
+namespace megatron {
+
+/// Megatron's order of things in an iteration (training.py, train()): step, log, validation, checkpoint, exit
+/// conditions.
+class TrainingLoop {
+ public:
+  TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpointer& checkpointer,
+               const PretrainEnvironment& environment);
+
+  /// Until --train-iters or an exit condition. @return false if an exit condition ended it: no final validation then.
+  bool train();
+  /// Validation sets one after the other. @param prefix "iteration 1000".
+  void validate(const std::string& prefix);
+  void test(const std::string& prefix);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void train_iteration();
+  void skip_iteration(const BatchSize& batch);
+  void change_batch_size(const BatchSize& batch);
+  LossSum evaluate(BatchReader& reader);
+  void save();
+  bool exits_after_iteration();
+  double minutes_since_start() const;
+  bool is_due(const std::optional<int64_t>& interval) const;
+
+  Trainer& trainer_;
+  const PretrainConfig& config_;
+  const TrainingData& data_;
+  Checkpointer& checkpointer_;
+  const PretrainEnvironment& environment_;
+  Timers timers_;
+  TrainingReporter reporter_;
+  std::optional<ProgressLog> progress_log_;
+  MicrobatchCalculator batch_sizes_;
+  std::unique_ptr<BatchReader> train_reader_;
+  Clock::time_point start_ = Clock::now();
+  double operations_at_start_ = 0;
+  std::optional<int64_t> num_micro_batches_;
+};
+
+}  // namespace megatron

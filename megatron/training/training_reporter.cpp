@@ -1,0 +1,140 @@
+#include "megatron/training/training_reporter.h"
+
+#include <cmath>
+
+#include "megatron/telemetry/training_tags.h"
+#include "megatron/training/theoretical_flops.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kIntervalTimer = "interval-time";
+
+WallTime now() { return std::chrono::system_clock::now(); }
+
+std::vector<NamedValue> losses_of(const LossSum& loss) { return {{"lm loss", loss.mean()}}; }
+
+DeviceMemoryUse memory_of(Trainer& trainer) {
+  const Arena& arena = trainer.device().arena;
+  return {.allocated_bytes = arena.total().live,
+          .max_allocated_bytes = arena.total().peak,
+          .reserved_bytes = arena.high_water_bytes(),
+          .max_reserved_bytes = arena.high_water_bytes()};
+}
+
+}  // namespace
+
+TrainingReporter::TrainingReporter(const PretrainConfig& config, const ReporterOutputs& outputs, Timers& timers)
+    : config_(config), outputs_(outputs), timers_(timers) {
+  const LoggingConfig& logging = config.logging;
+  if (logging.log_jsonl) jsonl_.emplace(outputs_.files, *logging.log_jsonl);
+  if (logging.tensorboard_dir) {
+    events_.emplace(outputs_.files, *logging.tensorboard_dir,
+                    EventFileIdentity{.host = outputs_.host, .process_id = outputs_.process_id}, now());
+    events_->add_text(now(), 0, "arguments", arguments_block(config));
+  }
+  timers_.start(kIntervalTimer, 0);
+}
+
+void TrainingReporter::step(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size) {
+  const std::vector<NamedValue> losses = losses_of(result.loss);
+  result.optimizer.success ? averages_.add(losses) : averages_.add_skipped(losses);
+  const int64_t iteration = trainer.progress().iteration;
+  if (events_ && iteration % config_.logging.tensorboard_log_interval == 0)
+    write_step_tags(trainer, result, global_batch_size);
+  // Megatron prints after the first iteration too, without starting the interval anew.
+  if (iteration % config_.logging.log_interval == 0 || is_first_step_)
+    print_interval(trainer, result, global_batch_size);
+  is_first_step_ = false;
+}
+
+void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size) {
+  const TrainingProgress& progress = trainer.progress();
+  const bool is_due = progress.iteration % config_.logging.log_interval == 0;
+  const double seconds = timers_.take_seconds(kIntervalTimer) + unprinted_seconds_;
+  unprinted_seconds_ = is_due ? 0 : seconds;
+  const double seconds_per_iteration = seconds / static_cast<double>(averages_.num_iterations());
+  TrainingLogValues values{.time = now(),
+                           .iteration = progress.iteration,
+                           .train_iterations = config_.training.train_iters.value(),
+                           .consumed_samples = progress.consumed_train_samples,
+                           .skipped_samples = progress.skipped_train_samples,
+                           .elapsed_ms_per_iteration = 1e3 * seconds_per_iteration,
+                           .learning_rate = trainer.scheduler().lr(),
+                           .global_batch_size = global_batch_size,
+                           .losses = averages_.means(),
+                           .loss_scale = trainer.optimizer().loss_scale(),
+                           .skipped_iterations = averages_.skipped_iterations(),
+                           .nan_iterations = averages_.nan_iterations()};
+  if (config_.logging.log_throughput)
+    values.tflops_per_gpu =
+        theoretical_flops(flops_sizes_of(config_.transformer), global_batch_size, config_.model.seq_length.value()) /
+        (seconds_per_iteration * 1e12);
+  if (result.optimizer.success) {
+    values.grad_norm = result.optimizer.grad_norm;
+    if (result.optimizer.num_zeros) values.num_zeros = static_cast<double>(*result.optimizer.num_zeros);
+  }
+  if (config_.logging.log_params_norm) values.params_norm = trainer.params_norm();
+  outputs_.progress.message(training_log_line(values));
+  if (jsonl_) jsonl_->write(training_fields(values));
+  print_memory(trainer);
+  if (!is_due) return;
+  averages_.reset();
+  print_timers(trainer, seconds_per_iteration, values.tflops_per_gpu);
+}
+
+/// After the first two lines, and then every --log-memory-interval.
+void TrainingReporter::print_memory(Trainer& trainer) {
+  const std::optional<int64_t>& interval = config_.logging.log_memory_interval;
+  const int64_t iteration = trainer.progress().iteration;
+  if (num_memory_reports_ >= 2 && !(interval && iteration % *interval == 0)) return;
+  ++num_memory_reports_;
+  outputs_.progress.message(memory_line(0, iteration, memory_of(trainer)));
+  if (num_memory_reports_ == 1) outputs_.progress.message(trainer.device().arena.table());
+}
+
+void TrainingReporter::print_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops) {
+  std::vector<std::string> names = timers_.names();
+  std::erase(names, kIntervalTimer);
+  const std::vector<std::vector<double>> seconds = {timers_.take_seconds(names)};
+  const auto num_iterations = static_cast<double>(config_.logging.log_interval);
+  if (const auto report =
+          timers_report(parse_timing_option(config_.logging.timing_log_option), names, seconds, num_iterations))
+    outputs_.progress.message(*report);
+  if (!events_ || !config_.logging.log_timers_to_tensorboard) return;
+  std::vector<NamedValue> timers;
+  for (size_t i = 0; i < names.size(); ++i) timers.push_back({names[i], seconds[0][i] / num_iterations});
+  write_tags(*events_, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
+             interval_tags(seconds_per_iteration, tflops, timers));
+}
+
+void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size) {
+  const LoggingConfig& logging = config_.logging;
+  IterationScalars scalars{.learning_rate = trainer.scheduler().lr(),
+                           .batch_size = global_batch_size,
+                           .losses = losses_of(result.loss),
+                           .skipped_samples = trainer.progress().skipped_train_samples};
+  if (logging.log_loss_scale_to_tensorboard) scalars.loss_scale = trainer.optimizer().loss_scale();
+  if (logging.log_world_size_to_tensorboard) scalars.world_size = config_.parallel.world_size;
+  if (result.optimizer.success) {
+    scalars.grad_norm = result.optimizer.grad_norm;
+    if (result.optimizer.num_zeros) scalars.num_zeros = static_cast<double>(*result.optimizer.num_zeros);
+  }
+  if (logging.log_params_norm) scalars.params_norm = trainer.params_norm();
+  if (logging.log_memory_to_tensorboard) scalars.memory = memory_of(trainer);
+  write_tags(*events_, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
+             iteration_tags(scalars));
+}
+
+void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std::string_view prefix,
+                                  const LossSum& loss) {
+  const std::vector<NamedValue> losses = losses_of(loss);
+  outputs_.progress.message(validation_log_block(suffix, prefix, losses));
+  const TrainingProgress& progress = trainer.progress();
+  if (jsonl_) jsonl_->write(validation_fields(progress.iteration, losses));
+  if (events_)
+    write_tags(*events_, now(), progress.iteration, progress.consumed_train_samples,
+               validation_tags(losses, suffix, config_.logging.log_validation_ppl_to_tensorboard));
+}
+
+}  // namespace megatron

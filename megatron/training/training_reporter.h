@@ -1,0 +1,54 @@
+// Everything that a run says about its numbers: the log line, JSON lines, TensorBoard, the loss curve.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "megatron/telemetry/event_file_writer.h"
+#include "megatron/telemetry/jsonl_writer.h"
+#include "megatron/telemetry/loss_averages.h"
+#include "megatron/telemetry/progress.h"
+#include "megatron/telemetry/timers.h"
+#include "megatron/training/trainer.h"
+
+namespace megatron {
+
+/// Outside world of a reporter; members must outlive it.
+struct ReporterOutputs {
+  FileSystem& files;
+  Progress& progress;  // log lines go through message(), so that they stay above a bar
+  std::string host;    // for names of event files
+  int64_t process_id = 0;
+};
+
+/// Fed once a step; prints as Megatron does. Not thread-safe.
+class TrainingReporter {
+ public:
+  TrainingReporter(const PretrainConfig& config, const ReporterOutputs& outputs, Timers& timers);
+
+  /// After a step: counts it, and prints when --log-interval is due (and after the first step of the process).
+  void step(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
+  /// Megatron's block of dashes, JSON line and tags.
+  void validation(Trainer& trainer, std::string_view suffix, std::string_view prefix, const LossSum& loss);
+  void message(std::string_view line) { outputs_.progress.message(line); }
+
+ private:
+  void print_interval(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
+  void print_memory(Trainer& trainer);
+  void print_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops);
+  void write_step_tags(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
+
+  const PretrainConfig& config_;
+  ReporterOutputs outputs_;
+  Timers& timers_;
+  LossAverages averages_;
+  std::optional<JsonlWriter> jsonl_;
+  std::optional<EventFileWriter> events_;
+  int num_memory_reports_ = 0;
+  double unprinted_seconds_ = 0;  // of the first step, whose line does not end an interval
+  bool is_first_step_ = true;
+};
+
+}  // namespace megatron
