@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# From a clone to text in the manner of Shakespeare in minutes, on CPU cores alone: installs what is missing, builds, tokenizes,
+# trains a Llama-style model of 5 million parameters and lets it write. A second call only trains and writes.
+#
+#   scripts/demo.sh [--short] [--steps N] [--prompt TEXT] [--no-install]
+#
+# --short   a few dozen steps of a smaller model, to see that everything works.
+# --steps   how long to train; default 300, or 30 with --short.
+# --prompt  how the sample begins; default "ROMEO:".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() {
+  echo "demo: $*" >&2
+  exit 2
+}
+
+short=false steps="" prompt="ROMEO:" install=true
+while [ $# -gt 0 ]; do
+  case $1 in
+    --short) short=true ;;
+    --steps) steps=${2:-}; shift ;;
+    --prompt) prompt=${2:-}; shift ;;
+    --no-install) install=false ;;
+    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+    *) fail "unknown argument '$1'. Known: --short --steps --prompt --no-install" ;;
+  esac
+  shift
+done
+[ -n "$steps" ] || { if $short; then steps=30; else steps=300; fi; }
+[[ $steps =~ ^[1-9][0-9]*$ ]] || fail "--steps '$steps' is not a positive number"
+
+megatron=build/bin/megatron
+demo=build/demo
+data=$demo/shakespeare
+run=$demo/run
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+
+build() {
+  # The tests of an existing build directory stay; a fresh one gets none, so that GoogleTest is not needed.
+  [ -e build/CMakeCache.txt ] || cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DMEGATRON_TESTS=OFF >/dev/null
+  cmake --build build --target megatron
+}
+
+tokenize() {
+  [ -e "${data}_val_text_document.idx" ] || "$megatron" preprocess_data \
+    --input data/tinyshakespeare.txt --input-format text --text-split 0.9 \
+    --tokenizer-type ByteLevelTokenizer --append-eod --output-prefix "$data"
+}
+
+train() {
+  local sizes=(--num-layers 6 --hidden-size 256 --ffn-hidden-size 768 --num-attention-heads 4 --seq-length 256)
+  if $short; then
+    sizes=(--num-layers 2 --hidden-size 64 --ffn-hidden-size 192 --num-attention-heads 4 --seq-length 64)
+  fi
+  rm -rf "$run"
+  "$megatron" pretrain_gpt \
+    "${sizes[@]}" --group-query-attention --num-query-groups 2 --max-position-embeddings 256 \
+    --position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear \
+    --untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0 --bf16 \
+    --tokenizer-type ByteLevelTokenizer \
+    --train-data-path "${data}_train_text_document" --valid-data-path "${data}_val_text_document" \
+    --data-cache-path "$demo/cache" \
+    --micro-batch-size 16 --global-batch-size 16 --train-iters "$steps" \
+    --lr 2e-3 --min-lr 2e-4 --lr-decay-style cosine --lr-warmup-iters $((steps / 15)) \
+    --weight-decay 0.1 --adam-beta2 0.95 --clip-grad 1.0 \
+    --eval-interval $(((steps + 5) / 6)) --eval-iters 8 --log-interval 10 \
+    --save "$run/checkpoint" --save-interval "$steps" \
+    --tensorboard-dir "$run/tensorboard" --log-jsonl "$run/metrics.jsonl" --log-loss-curve "$run/loss.svg"
+}
+
+sample() {
+  "$megatron" generate --load "$run/checkpoint" --prompt "$prompt" --num-tokens-to-generate 400 --temperature 0.8
+}
+
+if $install; then scripts/install_dependencies.sh build; fi
+say "Building $megatron"
+build
+say "Turning data/tinyshakespeare.txt into $data*.{bin,idx}"
+tokenize
+say "Training $steps steps"
+train
+say "Sample"
+sample
+say "Done in $((SECONDS / 60)) min $((SECONDS % 60)) s"
+cat <<TEXT
+loss curve   $run/loss.svg
+metrics      $run/metrics.jsonl (one JSON object per line), $run/tensorboard (tensorboard --logdir)
+checkpoint   $run/checkpoint
+more text    $megatron generate --load $run/checkpoint --prompt "JULIET:"
+TEXT
