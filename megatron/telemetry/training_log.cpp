@@ -41,7 +41,7 @@ std::string validation_log_block(std::string_view suffix, std::string_view prefi
     line +=
         fmt::format("{} value: {:.6E} | {} PPL: {:.6E} | ", loss.name, loss.value, loss.name, perplexity(loss.value));
   const std::string dashes(line.size() + 1, '-');
-  return fmt::format("{}\n{}\n{}\n", dashes, line, dashes);
+  return fmt::format("{}\n{}\n{}", dashes, line, dashes);
 }
 
 double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }

@@ -45,7 +45,7 @@ struct TrainingLogValues {
 /// One line without a line end. A loss that is not above zero, NaN included, is left out, as Megatron does.
 std::string training_log_line(const TrainingLogValues& values);
 
-/// Three lines, each ended: dashes, the values with their perplexity exp(min(loss, 20)), dashes.
+/// Three lines, the last without a line end: dashes, the values with their perplexity exp(min(loss, 20)), dashes.
 /// @param suffix  "" or "-name" of one of several validation sets.
 /// @param prefix  where we are, such as "iteration 1000" or "iteration 1000 on test set".
 std::string validation_log_block(std::string_view suffix, std::string_view prefix,

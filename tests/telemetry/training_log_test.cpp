@@ -70,8 +70,7 @@ TEST(ValidationLogBlock, HasDashesOneLongerThanTheLine) {
   const std::string line =
       " validation loss at iteration 1000 | lm loss value: 2.345678E+00 | lm loss PPL: 1.044035E+01 | ";
   const std::string dashes(line.size() + 1, '-');
-  EXPECT_EQ(validation_log_block("", "iteration 1000", {{"lm loss", 2.345678}}),
-            dashes + "\n" + line + "\n" + dashes + "\n");
+  EXPECT_EQ(validation_log_block("", "iteration 1000", {{"lm loss", 2.345678}}), dashes + "\n" + line + "\n" + dashes);
 }
 
 TEST(ValidationLogBlock, NamesOneOfSeveralSetsAndTheTestRun) {
