@@ -14,6 +14,7 @@ std::string read_bytes(const std::filesystem::path& path) {
 }
 
 void write_bytes(const std::filesystem::path& path, std::string_view bytes) {
+  std::filesystem::remove(path);  // some file systems flush a file that is written over
   std::ofstream file(path, std::ios::binary);
   file << bytes;
   EXPECT_TRUE(file.good()) << "cannot write " << path;
