@@ -122,8 +122,8 @@ inline double largest_error(const GuardedTensor& actual, const std::vector<doubl
   if (actual.shape().num_elements() != static_cast<int64_t>(expected.size())) return HUGE_VAL;
   double largest = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
-    const double difference = std::abs(actual[static_cast<int64_t>(i)] - expected[i]);
-    const double error = difference == 0 ? 0 : difference / (absolute + relative * std::abs(expected[i]));
+    const double value = actual[static_cast<int64_t>(i)], bound = absolute + relative * std::abs(expected[i]);
+    const double error = value == expected[i] ? 0 : std::abs(value - expected[i]) / bound;  // equal infinities too
     largest = std::max(largest, std::isnan(error) ? HUGE_VAL : error);
   }
   return largest;
