@@ -17,7 +17,7 @@ class Workers {
   Workers(const Tokenizer& tokenizer, const DocumentEncoding& encoding, int64_t num_workers) {
     for (int64_t i = 0; i < num_workers; ++i)
       threads_.emplace_back([this, encoder = std::make_unique<DocumentEncoder>(tokenizer, encoding)](
-                                std::stop_token stop) { run(stop, *encoder); });
+                                const std::stop_token& stop) { run(stop, *encoder); });
   }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
