@@ -38,6 +38,22 @@ memory::desc matrix(int64_t rows, int64_t columns, DType dtype, int64_t stride, 
   return {{rows, columns}, data_type(dtype), transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
 }
 
+/// What oneDNN makes of a product; empty where it has no kernel. oneDNN 2 (Debian 12) describes a product apart from
+/// its engine and attributes, oneDNN 3 (Ubuntu 24.04) together with them.
+template <class Matmul>
+typename Matmul::primitive_desc describe(const dnnl::engine& engine, const memory::desc& a, const memory::desc& b,
+                                         const memory::desc* bias, const memory::desc& c,
+                                         const dnnl::primitive_attr& attributes) {
+  constexpr bool kAllowEmpty = true;
+  if constexpr (requires { typename Matmul::desc; }) {
+    using Product = typename Matmul::desc;
+    return {bias ? Product(a, b, *bias, c) : Product(a, b, c), attributes, engine, kAllowEmpty};
+  } else {
+    if (bias) return {engine, a, b, *bias, c, attributes, kAllowEmpty};
+    return {engine, a, b, c, attributes, kAllowEmpty};
+  }
+}
+
 /// A product with its memory objects, whose data pointers are set for each call: nothing is allocated then.
 class MatmulPlan {
  public:
@@ -53,8 +69,7 @@ class MatmulPlan {
       sum.append_sum(1);
       attributes.set_post_ops(sum);
     }
-    const dnnl::matmul::desc product = s.has_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-    const dnnl::matmul::primitive_desc description(product, attributes, engine, true);
+    const auto description = describe<dnnl::matmul>(engine, a, b, s.has_bias ? &bias : nullptr, c, attributes);
     if (!description.get(true) || std::string_view(description.impl_info_str()).starts_with("ref")) return;
     workspace_bytes_ = static_cast<int64_t>(description.scratchpad_desc().get_size());
     memories_ = {memory(a, engine, DNNL_MEMORY_NONE), memory(b, engine, DNNL_MEMORY_NONE),

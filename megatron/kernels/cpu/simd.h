@@ -1,4 +1,5 @@
 // Vector loops for CPU kernels: the one place where the instruction set is chosen (README.md beside this file).
+// They are static because g++ 13 fails on clones that several object files could share (internal compiler error).
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,16 @@ namespace megatron::kernels {
 
 /// body(i) for i in [0, n). The iterations must not depend on each other.
 template <class Body>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), gnu::flatten]] void simd_for(int64_t n,
-                                                                                                  Body body) {
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), gnu::flatten]] static void simd_for(int64_t n,
+                                                                                                         Body body) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) body(i);
 }
 
 /// Sum of body(i) over [0, n) in C; the order of the additions depends on the vector length of the machine.
 template <class C, class Body>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), gnu::flatten]] C simd_sum(int64_t n, Body body) {
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), gnu::flatten]] static C simd_sum(int64_t n,
+                                                                                                      Body body) {
   C sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) sum += body(i);
@@ -25,7 +27,8 @@ template <class C, class Body>
 
 /// Largest body(i) over [0, n), NaN left out; -infinity if there is none.
 template <class C, class Body>
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), gnu::flatten]] C simd_max(int64_t n, Body body) {
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), gnu::flatten]] static C simd_max(int64_t n,
+                                                                                                      Body body) {
   C largest = -std::numeric_limits<C>::infinity();
 #pragma omp simd reduction(max : largest)
   for (int64_t i = 0; i < n; ++i) {
