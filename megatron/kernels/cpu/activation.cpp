@@ -24,15 +24,6 @@ class BiasedRows {
   RowReader<C> x_, bias_;
 };
 
-/// body(row, begin, n) for all pieces of all rows of y.
-template <class Body>
-void for_rows(const CpuStream& stream, const ConstView& y, Body&& body) {
-  const int64_t f = y.shape[-1];
-  parallel_for(stream, y.num_rows(), f, [&](int64_t row, int64_t end) {
-    for (; row < end; ++row) for_each_piece(f, [&](int64_t begin, int64_t n) { body(row, begin, n); });
-  });
-}
-
 template <class C>
 void add_to(C* sum, const C* x, int64_t n) {
   simd_for(n, [=](int64_t i) { sum[i] += x[i]; });
@@ -44,7 +35,7 @@ template <class C>
 void forward(const CpuStream& stream, const ActivationForwardArgs& args) {
   const BiasedRows<C> x(args.x, args.bias);
   const RowWriter<C> y(args.y);
-  for_rows(stream, args.y, [&](int64_t row, int64_t begin, int64_t n) {
+  parallel_pieces(stream, args.y.num_rows(), args.y.shape[-1], [&](int64_t row, int64_t begin, int64_t n) {
     Piece<C> x_buffer, y_buffer;
     C* out = y.target(row, begin, y_buffer);
     activate<C>(args.activation, x.read(row, begin, n, x_buffer), n, out);
@@ -99,7 +90,7 @@ template <class C>
 void gated_forward(const CpuStream& stream, const GatedActivationForwardArgs& args) {
   const BiasedRows<C> gates(args.gate, args.gate_bias), ups(args.up, args.up_bias);
   const RowWriter<C> y(args.y);
-  for_rows(stream, args.y, [&](int64_t row, int64_t begin, int64_t n) {
+  parallel_pieces(stream, args.y.num_rows(), args.y.shape[-1], [&](int64_t row, int64_t begin, int64_t n) {
     GatedPiece<C> piece(gates, ups, row, begin, n, args);
     activate<C>(args.activation, piece.clamped_gate, n, piece.clamped_gate);
     const C *activated = piece.clamped_gate, *factor = piece.factor;

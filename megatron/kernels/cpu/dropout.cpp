@@ -8,10 +8,9 @@ namespace megatron::kernels {
 namespace {
 template <class C>
 void forward(const CpuStream& stream, const BiasDropoutAddForwardArgs& args) {
-  const int64_t h = args.x.shape[-1];
   const RowReader<C> x_rows(args.x), bias(args.bias), residual(args.residual);
   const RowWriter<C> y(args.y);
-  const auto piece_of_row = [&](int64_t row, int64_t begin, int64_t n) {
+  parallel_pieces(stream, args.x.num_rows(), args.x.shape[-1], [&](int64_t row, int64_t begin, int64_t n) {
     Piece<C> x_buffer, other_buffer, sum_buffer;
     const C* x = x_rows.read(row, begin, n, x_buffer);
     C* sum = sum_buffer;
@@ -34,9 +33,6 @@ void forward(const CpuStream& stream, const BiasDropoutAddForwardArgs& args) {
       std::copy_n(x, n, out);
     }
     y.store(row, begin, n, out);
-  };
-  parallel_for(stream, args.x.num_rows(), h, [&](int64_t row, int64_t end) {
-    for (; row < end; ++row) for_each_piece(h, [&](int64_t begin, int64_t n) { piece_of_row(row, begin, n); });
   });
 }
 

@@ -16,18 +16,6 @@ V flat(V view) {
   return view;
 }
 
-/// body(row, begin, n) for pieces that cover a view with rows of `length` elements.
-template <class Body>
-void for_pieces(const CpuStream& stream, int64_t num_rows, int64_t length, Body&& body) {
-  const int64_t pieces = (length + kPieceElements - 1) / kPieceElements;
-  parallel_for(stream, num_rows * pieces, std::min(length, kPieceElements), [&](int64_t item, int64_t end) {
-    for (; item < end; ++item) {
-      const int64_t begin = item % pieces * kPieceElements;
-      body(item / pieces, begin, std::min(kPieceElements, length - begin));
-    }
-  });
-}
-
 /// y = factor * x + addend; the addend is optional.
 struct LinearArgs {
   ConstView x, addend;
@@ -42,7 +30,7 @@ void linear_rows(const CpuStream& stream, const LinearArgs& args) {
   const int64_t num_rows = args.y.shape.rank() > 1 ? args.y.num_rows() : 1;
   const int64_t length = args.y.shape.rank() > 1 ? args.y.shape[-1] : args.y.rows();
   const C factor = static_cast<C>(args.factor);
-  for_pieces(stream, num_rows, length, [&](int64_t row, int64_t begin, int64_t n) {
+  parallel_pieces(stream, num_rows, length, [&](int64_t row, int64_t begin, int64_t n) {
     Piece<C> x_buffer, addend_buffer, y_buffer;
     const C* in = x.read(row, begin, n, x_buffer);
     C* out = y.target(row, begin, y_buffer);
@@ -73,7 +61,7 @@ void move_bits(const CpuStream& stream, const ConstView& x, const View& y) {
   const RowOffsets from(x.shape, x.strides, x.shape.rank() - 1), to(y.shape, y.strides, y.shape.rank() - 1);
   const int64_t x_step = x.strides[-1], y_step = y.strides[-1];
   const int64_t num_rows = y.shape.rank() > 1 ? y.num_rows() : 1, length = y.shape.rank() > 1 ? y.shape[-1] : y.rows();
-  for_pieces(stream, num_rows, length, [&](int64_t row, int64_t begin, int64_t n) {
+  parallel_pieces(stream, num_rows, length, [&](int64_t row, int64_t begin, int64_t n) {
     const Bits* in = static_cast<const Bits*>(x.data) + from(row) + begin * x_step;
     Bits* out = static_cast<Bits*>(y.data) + to(row) + begin * y_step;
     if (x_step == 1 && y_step == 1) {

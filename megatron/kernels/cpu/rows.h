@@ -102,4 +102,16 @@ void for_each_piece(int64_t length, Body&& body) {
     body(begin, std::min(kPieceElements, length - begin));
 }
 
+/// body(row, begin, n) for the pieces of `num_rows` rows of `length` elements, dealt to threads in contiguous ranges.
+template <class Body>
+void parallel_pieces(const CpuStream& stream, int64_t num_rows, int64_t length, Body&& body) {
+  const int64_t pieces = (length + kPieceElements - 1) / kPieceElements;
+  parallel_for(stream, num_rows * pieces, std::min(length, kPieceElements), [&](int64_t item, int64_t end) {
+    for (; item < end; ++item) {
+      const int64_t begin = item % pieces * kPieceElements;
+      body(item / pieces, begin, std::min(kPieceElements, length - begin));
+    }
+  });
+}
+
 }  // namespace megatron::kernels

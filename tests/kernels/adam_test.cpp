@@ -1,0 +1,168 @@
+#include "megatron/kernels/adam.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/testing/guarded_tensor.h"
+#include "tests/testing/tolerance.h"
+
+namespace megatron::kernels {
+namespace {
+using testing::GuardedTensor;
+using testing::largest_error;
+using testing::random_values;
+using testing::tolerance;
+using Values = std::vector<double>;
+
+const CpuStream kOneThread{.num_threads = 1};
+const CpuStream kTwoThreads{.num_threads = 2};
+
+/// Buffers of an optimizer over n elements.
+struct Case {
+  Case(int64_t n, DType master, DType gradient_type, DType moment_type, DType model_type)
+      : parameter(master, {n}, random_values(n, 1)),
+        gradient(gradient_type, {n}, random_values(n, 2)),
+        m(moment_type, {n}, Values(n, 0)),
+        v(moment_type, {n}, Values(n, 0)),
+        weight(model_type, {n}) {}
+  AdamArgs args() {
+    return {.parameter = parameter.view(),
+            .gradient = gradient.view(),
+            .first_moment = m.view(),
+            .second_moment = v.view(),
+            .model_weight = weight.view(),
+            .beta1 = 0.9,
+            .beta2 = 0.95,
+            .epsilon = 1e-6,
+            .state = &state};
+  }
+  void start_step(int64_t t) {
+    state.learning_rate = 1e-2 * static_cast<double>(t);
+    state.weight_decay = 0.1;
+    state.inverse_scale = 0.5;
+    state.clip_factor = 0.75;
+    state.bias_correction1 = 1 - std::pow(0.9, t);
+    state.bias_correction2 = 1 - std::pow(0.95, t);
+  }
+  bool guards_are_intact() const {
+    for (const GuardedTensor* x : {&parameter, &gradient, &m, &v, &weight})
+      if (!x->guards_are_intact()) return false;
+    return true;
+  }
+  StepState state;
+  GuardedTensor parameter, gradient, m, v, weight;
+};
+
+TEST(Adam, FollowsTheFormulaOverSteps) {
+  const int64_t n = 2077;
+  for (DType master : {DType::kFloat64, DType::kFloat32})
+    for (DType low : {DType::kBFloat16, DType::kFloat16, DType::kFloat32})
+      for (bool decoupled : {true, false}) {
+        const bool is_double = master == DType::kFloat64;
+        Case c(n, master, is_double ? master : low, master, is_double ? master : low);
+        Values p = c.parameter.values(), m(n, 0), v(n, 0);
+        for (int64_t t = 1; t <= 5; ++t) {
+          c.start_step(t);
+          AdamArgs args = c.args();
+          args.decoupled_weight_decay = decoupled;
+          args.learning_rate_multiplier = 0.5;
+          args.weight_decay_multiplier = 2;
+          adam(kTwoThreads, args);
+          const double lr = 0.5 * c.state.learning_rate, wd = 0.2;
+          for (int64_t i = 0; i < n; ++i) {
+            const double g = c.gradient[i] * 0.375 + (decoupled ? 0 : wd * p[i]);
+            m[i] = 0.9 * m[i] + 0.1 * g;
+            v[i] = 0.95 * v[i] + 0.05 * g * g;
+            const double update = m[i] / c.state.bias_correction1 / (std::sqrt(v[i] / c.state.bias_correction2) + 1e-6);
+            p[i] -= lr * (update + (decoupled ? wd * p[i] : 0));
+          }
+        }
+        EXPECT_LE(largest_error(c.parameter, p, tolerance(master, 5), epsilon(master)), 1);
+        EXPECT_LE(largest_error(c.m, m, tolerance(master, 5), 0), 1);
+        EXPECT_LE(largest_error(c.v, v, tolerance(master, 5), 0), 1);
+        EXPECT_EQ(c.weight.values(), GuardedTensor(c.weight.dtype(), {n}, c.parameter.values()).values());
+        EXPECT_TRUE(c.guards_are_intact());
+      }
+}
+
+// torch.optim.AdamW of torch 2.11 in fp64: lr 1e-2, betas 0.9 and 0.95, eps 1e-6, weight decay 0.1, two steps from
+// 0.5, -1.25 and 2 with gradients 0.3, -0.02, 0 and then -0.1, 0.4, 0.05.
+TEST(Adam, GivesTorchsNumbers) {
+  GuardedTensor p(DType::kFloat64, {3}, {0.5, -1.25, 2}), g(DType::kFloat64, {3}), m(DType::kFloat64, {3}, {0, 0, 0});
+  GuardedTensor v(DType::kFloat64, {3}, {0, 0, 0});
+  StepState state{.learning_rate = 1e-2, .weight_decay = 0.1};
+  const Values gradients[] = {{0.3, -0.02, 0}, {-0.1, 0.4, 0.05}};
+  for (int t = 1; t <= 2; ++t) {
+    g.set(gradients[t - 1]);
+    state.bias_correction1 = 1 - std::pow(0.9, t);
+    state.bias_correction2 = 1 - std::pow(0.95, t);
+    adam(kOneThread, {.parameter = p.view(),
+                      .gradient = g.view(),
+                      .first_moment = m.view(),
+                      .second_moment = v.view(),
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .epsilon = 1e-6,
+                      .state = &state});
+  }
+  const Values expected{0.4849674845509005, -1.244522272963331, 1.9886526052343891};
+  EXPECT_LE(largest_error(p, expected, tolerance(DType::kFloat64), 0), 1);
+}
+
+TEST(Adam, LeavesEverythingWhereAGradientIsNotFinite) {
+  Case c(100, DType::kFloat32, DType::kFloat32, DType::kFloat32, DType::kBFloat16);
+  c.start_step(1);
+  c.state.found_inf = 1;
+  const Values p = c.parameter.values(), weight = c.weight.values();
+  adam(kOneThread, c.args());
+  EXPECT_EQ(c.parameter.values(), p);
+  EXPECT_EQ(c.weight.values(), weight);
+  EXPECT_EQ(c.m.values(), Values(100, 0));
+}
+
+TEST(Adam, GroupMayHaveALearningRateOfItsOwn) {
+  Case a(64, DType::kFloat32, DType::kFloat32, DType::kFloat32, DType::kFloat32), b = a;
+  a.start_step(1);
+  b.start_step(1);
+  const double own = 0.25;
+  b.state.learning_rate = 99;
+  a.state.learning_rate = own;
+  AdamArgs args = b.args();
+  args.learning_rate = &own;
+  adam(kOneThread, a.args());
+  adam(kOneThread, args);
+  EXPECT_EQ(a.parameter.values(), b.parameter.values());
+}
+
+TEST(Adam, DoesNotDependOnThreadsOrOnHowTheBufferIsCut) {
+  const int64_t n = 100000;
+  Case whole(n, DType::kFloat32, DType::kBFloat16, DType::kBFloat16, DType::kBFloat16), parts = whole;
+  whole.start_step(3);
+  parts.start_step(3);
+  adam(kTwoThreads, whole.args());
+  for (int64_t begin : {int64_t{0}, int64_t{33333}}) {
+    const int64_t length = begin == 0 ? 33333 : n - 33333;
+    AdamArgs args = parts.args();
+    const auto cut = [&](auto& view) {
+      view.shape[0] = length;
+      using Byte = std::conditional_t<std::is_same_v<std::decay_t<decltype(view)>, View>, char, const char>;
+      view.data = static_cast<Byte*>(view.data) + begin * size_of(view.dtype);
+    };
+    cut(args.parameter);
+    cut(args.gradient);
+    cut(args.first_moment);
+    cut(args.second_moment);
+    cut(args.model_weight);
+    adam(kOneThread, args);
+  }
+  EXPECT_EQ(whole.parameter.values(), parts.parameter.values());
+  EXPECT_EQ(whole.v.values(), parts.v.values());
+  EXPECT_EQ(whole.weight.values(), parts.weight.values());
+}
+
+TEST(Adam, RefusesLowPrecisionMasters) {
+  Case c(8, DType::kBFloat16, DType::kBFloat16, DType::kFloat32, DType::kBFloat16);
+  EXPECT_THROW(adam(kOneThread, c.args()), DtypeError);
+}
+
+}  // namespace
+}  // namespace megatron::kernels
