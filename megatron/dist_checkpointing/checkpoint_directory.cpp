@@ -1,0 +1,201 @@
+#include "megatron/dist_checkpointing/checkpoint_directory.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "megatron/base/error.h"
+#include "megatron/dist_checkpointing/checkpoint_files.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kPrefix = "iter_";
+constexpr size_t kMinDigits = 7;
+constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
+constexpr const char* kRelease = "release";
+constexpr const char* kSaving = "saving";      // being written
+constexpr const char* kReplaced = "replaced";  // complete, until its successor has the name
+constexpr const char* kDeleting = "deleting";
+
+std::string name_of(int64_t iteration) { return fmt::format("{}{:07}", kPrefix, iteration); }
+std::string name_of(int64_t iteration, const char* suffix) { return fmt::format("{}.{}", name_of(iteration), suffix); }
+
+std::optional<int64_t> parse_iteration(std::string_view digits) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+}  // namespace
+
+CheckpointDirectory::CheckpointDirectory(FileSystem& files, std::string root) : files_(files), root_(std::move(root)) {}
+
+std::string CheckpointDirectory::staging_path(int64_t iteration) const {
+  return full_path(name_of(iteration, kSaving));
+}
+std::string CheckpointDirectory::path(int64_t iteration) const { return full_path(name_of(iteration)); }
+
+std::vector<CheckpointDirectory::Entry> CheckpointDirectory::entries() const {
+  std::vector<Entry> entries;
+  if (!files_.exists(root_)) return entries;
+  for (const DirectoryEntry& item : files_.list(root_)) {
+    std::string_view rest = item.name;
+    if (!rest.starts_with(kPrefix) || (item.type != EntryType::kDirectory && item.type != EntryType::kSymlink))
+      continue;
+    rest.remove_prefix(kPrefix.size());
+    const std::string_view digits = rest.substr(0, rest.find('.'));
+    const auto iteration = parse_iteration(digits);
+    if (!iteration || digits.size() < kMinDigits) continue;
+    rest.remove_prefix(digits.size());
+    entries.push_back({item.name, *iteration, std::string(rest.empty() ? rest : rest.substr(1)), item.type});
+  }
+  return entries;
+}
+
+bool CheckpointDirectory::is_complete(const std::string& name) const {
+  return files_.exists(join_path(full_path(name), kBackendFile)) &&
+         files_.exists(join_path(full_path(name), kMetadataFile));
+}
+
+/// A crash within the removal leaves nothing that looks like a checkpoint.
+void CheckpointDirectory::remove_atomically(const std::string& name) {
+  const std::string doomed = full_path(fmt::format("{}.{}", name.substr(0, name.find('.')), kDeleting));
+  files_.remove(doomed);
+  files_.rename(full_path(name), doomed);
+  files_.sync_directory(root_);
+  files_.remove(doomed);
+}
+
+std::vector<std::string> CheckpointDirectory::begin(int64_t iteration) {
+  std::vector<std::string> removed;
+  files_.create_directories(root_);
+  files_.sync_directory(parent_path(root_));
+  for (const Entry& entry : entries()) {
+    if (entry.suffix == kReplaced && !files_.exists(path(entry.iteration))) {  // its successor never came
+      files_.rename(full_path(entry.name), path(entry.iteration));
+      continue;
+    }
+    const bool stale = entry.suffix == kDeleting || entry.suffix == kReplaced ||
+                       (entry.suffix == kSaving && !in_progress_.contains(entry.iteration));
+    if (!stale) continue;
+    files_.remove(full_path(entry.name));
+    removed.push_back(fmt::format("removed {}, left by an interrupted save or deletion", full_path(entry.name)));
+  }
+  files_.remove(staging_path(iteration));
+  files_.create_directories(staging_path(iteration));
+  files_.sync_directory(root_);
+  in_progress_.insert(iteration);
+  return removed;
+}
+
+void CheckpointDirectory::commit(int64_t iteration, const CheckpointMetadata& metadata) {
+  require(in_progress_.contains(iteration), "[checkpoint] commit of iteration {} without begin", iteration);
+  metadata.require_complete();
+  write_index(files_, staging_path(iteration), metadata);
+  const std::string name = name_of(iteration), replaced = name_of(iteration, kReplaced);
+  const bool replaces = files_.exists(full_path(name));
+  if (replaces) {
+    files_.remove(full_path(replaced));
+    files_.rename(full_path(name), full_path(replaced));
+  }
+  files_.rename(staging_path(iteration), full_path(name));
+  files_.sync_directory(root_);
+  in_progress_.erase(iteration);
+  replace_file(files_, full_path(kTracker), fmt::format("{}", iteration));
+  if (replaces) remove_atomically(replaced);
+}
+
+void CheckpointDirectory::require_space(int64_t bytes) const {
+  const int64_t available = files_.available_bytes(root_);
+  constexpr double kGiB = 1 << 30;
+  require<CheckpointError>(
+      available >= bytes,
+      "[checkpoint] {} has {:.2f} GiB left, the checkpoint needs {:.2f}. Delete old checkpoints or "
+      "keep fewer (--save-retain-interval), or save elsewhere (--save).",
+      root_, static_cast<double>(available) / kGiB, static_cast<double>(bytes) / kGiB);
+}
+
+std::vector<int64_t> CheckpointDirectory::complete() const {
+  std::set<int64_t> iterations;
+  for (const Entry& entry : entries())
+    if ((entry.suffix.empty() || entry.suffix == kReplaced) && is_complete(entry.name))
+      iterations.insert(entry.iteration);
+  return {iterations.begin(), iterations.end()};
+}
+
+CheckpointDirectory::Found CheckpointDirectory::find(int64_t iteration) const {
+  for (const std::string& name : {name_of(iteration), name_of(iteration, kReplaced)})
+    if (is_complete(name)) return {iteration, full_path(name)};
+  const auto others = complete();
+  throw CheckpointError(fmt::format("[checkpoint] {} has no complete checkpoint of iteration {}; it has {}.", root_,
+                                    iteration, others.empty() ? "none" : fmt::format("{}", fmt::join(others, ", "))));
+}
+
+std::string CheckpointDirectory::tracker() const {
+  const std::string path = full_path(kTracker);
+  return files_.exists(path) ? std::string(trimmed(read_file(files_, path))) : "";
+}
+
+CheckpointDirectory::Latest CheckpointDirectory::latest() const {
+  const std::string named = tracker();
+  if (named == kRelease && is_complete(kRelease)) return {Found{std::nullopt, full_path(kRelease)}, {}};
+  const auto iterations = complete();
+  const auto hint = parse_iteration(named);
+  Latest latest;
+  if (hint && std::ranges::binary_search(iterations, *hint)) {
+    latest.found = find(*hint);
+    if (iterations.back() > *hint)
+      latest.warnings.push_back(
+          fmt::format("{} names iteration {}, but iteration {} is complete too. Loading {}; --ckpt-step {} loads the "
+                      "newer one.",
+                      full_path(kTracker), *hint, iterations.back(), *hint, iterations.back()));
+    return latest;
+  }
+  if (iterations.empty()) {
+    if (!named.empty())
+      latest.warnings.push_back(
+          fmt::format("{} names {}, but {} holds no complete checkpoint.", full_path(kTracker), named, root_));
+    return latest;
+  }
+  const auto after = hint ? std::ranges::upper_bound(iterations, *hint) : iterations.end();
+  latest.found = find(after == iterations.begin() ? iterations.back() : *std::prev(after));
+  latest.warnings.push_back(
+      fmt::format("{} {}. Loading iteration {}, the newest complete one{}.", full_path(kTracker),
+                  named.empty() ? "is missing or empty" : fmt::format("names \"{}\", which is not complete", named),
+                  *latest.found->iteration, after == iterations.end() ? "" : " before it"));
+  return latest;
+}
+
+std::vector<int64_t> CheckpointDirectory::prune(const Retention& retention) {
+  const auto iterations = complete();
+  const auto hint = parse_iteration(tracker());
+  size_t num_kept = iterations.size();
+  if (retention.keep_last > 0) num_kept = std::min(num_kept, static_cast<size_t>(retention.keep_last));
+  std::vector<int64_t> candidates(iterations.begin(), iterations.end() - static_cast<ptrdiff_t>(num_kept));
+  if (retention.keep_last == 0 && retention.retain_interval > 0 && iterations.size() > 1)
+    candidates.push_back(iterations[iterations.size() - 2]);
+  std::erase_if(candidates, [&](int64_t iteration) {
+    return iteration == hint || (retention.retain_interval > 0 && iteration % retention.retain_interval == 0);
+  });
+  std::vector<int64_t> deleted;
+  for (const Entry& entry : entries()) {
+    const bool chosen = std::ranges::find(candidates, entry.iteration) != candidates.end();
+    if (!chosen || !entry.suffix.empty() || entry.type == EntryType::kSymlink) continue;
+    remove_atomically(entry.name);
+    deleted.push_back(entry.iteration);
+  }
+  return deleted;
+}
+
+}  // namespace megatron

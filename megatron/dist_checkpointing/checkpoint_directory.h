@@ -1,0 +1,89 @@
+// The directory of --save and --load: which checkpoints it holds, and how one more becomes part of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "megatron/base/file_system.h"
+#include "megatron/dist_checkpointing/checkpoint_metadata.h"
+
+namespace megatron {
+
+/// Which checkpoints go after a new one was saved. The newest, and the one that the tracker names, always stay.
+struct Retention {
+  /// --save-retain-interval: the checkpoint before the newest goes unless its iteration is a multiple. 0: off.
+  int64_t retain_interval = 0;
+  /// Everything but the newest `keep_last` goes, except multiples of retain_interval. 0: off.
+  int64_t keep_last = 0;
+};
+
+/// A tree as Megatron has it: iter_0000010/ and so on, and latest_checkpointed_iteration.txt, the tracker.
+///
+/// A checkpoint is written under a name that no loader looks at and gets its name when all of it is on stable storage.
+/// A crash at any moment leaves the older ones as they were:
+///   1. rank 0: begin() makes iter_0000010.saving/; all ranks write and sync their files there;
+///   2. rank 0: commit() writes and syncs the index, renames the directory, syncs the parent, replaces the tracker.
+/// The tracker is a hint: latest() trusts it only if it names a complete checkpoint.
+/// Only one rank calls the members that are not const, and those that list; staging_path() is the same on all.
+class CheckpointDirectory {
+ public:
+  /// @param files  must outlive the object.
+  CheckpointDirectory(FileSystem& files, std::string root);
+
+  /// Where ranks write iteration's files until commit().
+  std::string staging_path(int64_t iteration) const;
+  std::string path(int64_t iteration) const;
+
+  /// Makes an empty staging_path(). Removes what interrupted saves and deletions left; saves that this object has begun
+  /// and not committed stay. @return one line for each thing removed.
+  std::vector<std::string> begin(int64_t iteration);
+  /// Turns the staging directory into a checkpoint. What else the caller has put there (tokenizer files) becomes part
+  /// of it and must be synced. One of the same iteration is replaced.
+  /// @param metadata  what all ranks have stored, merged.
+  /// @throw CheckpointError unless the ranks have stored every tensor whole; nothing has changed then.
+  void commit(int64_t iteration, const CheckpointMetadata& metadata);
+  /// @throw CheckpointError, with both numbers, unless this much can still be written.
+  void require_space(int64_t bytes) const;
+
+  struct Found {
+    std::optional<int64_t> iteration;  // nothing for a release checkpoint
+    std::string path;
+  };
+  struct Latest {
+    std::optional<Found> found;
+    std::vector<std::string> warnings;  // for the user: how the tracker and the directories disagree
+  };
+  /// What to load: the checkpoint that the tracker names, if it is complete. Otherwise the newest complete one before
+  /// that, or the newest at all if the tracker says nothing.
+  Latest latest() const;
+  /// A given iteration (--ckpt-step). @throw CheckpointError, listing those there are, unless it is complete.
+  Found find(int64_t iteration) const;
+  /// Iterations of all complete checkpoints, ascending.
+  std::vector<int64_t> complete() const;
+
+  /// Deletes what the rules do not keep; symbolic links always stay. @return the iterations deleted.
+  std::vector<int64_t> prune(const Retention& retention);
+
+ private:
+  /// A directory of the root that belongs to an iteration: iter_0000010, or iter_0000010.suffix.
+  struct Entry {
+    std::string name;
+    int64_t iteration = 0;
+    std::string suffix;
+    EntryType type = EntryType::kDirectory;
+  };
+  std::vector<Entry> entries() const;
+  bool is_complete(const std::string& name) const;
+  std::string full_path(const std::string& name) const { return join_path(root_, name); }
+  std::string tracker() const;
+  void remove_atomically(const std::string& name);
+
+  FileSystem& files_;
+  std::string root_;
+  std::set<int64_t> in_progress_;
+};
+
+}  // namespace megatron

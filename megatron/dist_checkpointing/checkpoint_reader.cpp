@@ -1,0 +1,207 @@
+#include "megatron/dist_checkpointing/checkpoint_reader.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "megatron/base/error.h"
+#include "megatron/dist_checkpointing/checkpoint_files.h"
+#include "megatron/dist_checkpointing/megatron_names.h"
+
+namespace megatron {
+namespace {
+
+/// Items up to this size are read by one access; of larger ones only what is needed.
+constexpr int64_t kWholeItemBytes = 1 << 20;
+
+/// A part of a file, as a file.
+class FileSlice final : public ReadableFile {
+ public:
+  FileSlice(std::shared_ptr<ReadableFile> file, const StoredItem& item) : file_(std::move(file)), item_(item) {}
+  int64_t size() const override { return item_.bytes; }
+  void read(int64_t offset, std::span<std::byte> out) const override { file_->read(item_.offset + offset, out); }
+
+ private:
+  std::shared_ptr<ReadableFile> file_;
+  StoredItem item_;
+};
+
+void fill_zero(const View& view) {
+  const int64_t bytes = size_of(view.dtype);
+  for_each_run(view.shape, view.strides, view.strides, [&](int64_t at, int64_t, int64_t count) {
+    std::memset(static_cast<std::byte*>(view.data) + at * bytes, 0, static_cast<size_t>(count * bytes));
+  });
+}
+
+void require_type(std::string_view key, const GlobalTensor& tensor, DType wanted) {
+  require<CheckpointError>(info(tensor.type).dtype == wanted,
+                           "[checkpoint] {} is stored as {}, but {} is wanted. Read it as it is stored and convert it.",
+                           key, tensor.type, wanted);
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(const FileSystem& files, std::string directory, Verify verify)
+    : files_(files), directory_(std::move(directory)), verify_(verify), metadata_(read_index(files, directory_)) {}
+
+const GlobalTensor& CheckpointReader::tensor(std::string_view key) const {
+  const auto found = metadata_.tensors.find(key);
+  if (found == metadata_.tensors.end()) {
+    std::vector<std::string_view> near;
+    auto next = metadata_.tensors.lower_bound(key);
+    if (next != metadata_.tensors.begin()) near.push_back(std::prev(next)->first);
+    if (next != metadata_.tensors.end()) near.push_back(next->first);
+    throw CheckpointError(
+        fmt::format("[checkpoint] {} has no tensor {}; it has {}, among them {}. The model must be the one that was "
+                    "saved: compare the flags that define it.",
+                    directory_, key, metadata_.tensors.size(), fmt::join(near, " and ")));
+  }
+  if (tiled_.contains(key)) return found->second;
+  if (const auto problem = found->second.tiling_problem())
+    throw CheckpointError(fmt::format("[checkpoint] {}: {} {} is not stored whole: {}. Load another checkpoint.",
+                                      directory_, key, found->second.shape, *problem));
+  tiled_.emplace(key);
+  return found->second;
+}
+
+std::unique_ptr<ReadableFile> CheckpointReader::open_range(std::string_view key, const StoredItem& item) const {
+  if (!open_file_ || open_name_ != item.file) {
+    try {
+      open_file_ = files_.open_for_reading(join_path(directory_, item.file));
+    } catch (const IoError& error) {
+      throw CheckpointError(
+          fmt::format("[checkpoint] {} in {} cannot be read: {}. Restore the file or load another "
+                      "checkpoint.",
+                      key, directory_, error.what()));
+    }
+    open_name_ = item.file;
+  }
+  require<CheckpointError>(item.offset + item.bytes <= open_file_->size(),
+                           "[checkpoint] {} is cut short: it has {} bytes, {} ends at {}. Restore it or load another "
+                           "checkpoint.",
+                           join_path(directory_, item.file), open_file_->size(), key, item.offset + item.bytes);
+  return std::make_unique<FileSlice>(open_file_, item);
+}
+
+TorchFile CheckpointReader::open_item(std::string_view key, const StoredItem& item) const {
+  const std::string source = fmt::format("{} ({})", join_path(directory_, item.file), key);
+  auto file = open_range(key, item);
+  if (item.bytes > kWholeItemBytes) return TorchFile(std::move(file), source);
+  std::string content(static_cast<size_t>(item.bytes), '\0');
+  file->read(0, std::as_writable_bytes(std::span(content)));
+  return TorchFile(std::make_unique<MemoryFile>(std::move(content)), source);
+}
+
+TorchFile CheckpointReader::open_chunk(std::string_view key, const GlobalTensor& tensor,
+                                       const StoredChunk& chunk) const {
+  TorchFile file = open_item(key, chunk.item);
+  const auto stored = torch_tensor(file.root());
+  require<CheckpointError>(stored && stored->shape == chunk.box.sizes && stored->type == tensor.type,
+                           "[checkpoint] {} is damaged: it does not hold the {} chunk of {} that the index names. "
+                           "Restore it or load another checkpoint.",
+                           file.source(), tensor.type, chunk.box.sizes);
+  return file;
+}
+
+void CheckpointReader::read_box(std::string_view key, const GlobalTensor& tensor, const Box& wanted,
+                                std::byte* destination, const Shape& strides) const {
+  for (const StoredChunk& chunk : tensor.chunks) {
+    const auto common = intersection(chunk.box, wanted);
+    if (!common) continue;
+    Box within_chunk = *common;
+    Shape within_wanted = common->offsets;
+    for (int dim = 0; dim < within_wanted.rank(); ++dim) {
+      within_chunk.offsets[dim] -= chunk.box.offsets[dim];
+      within_wanted[dim] -= wanted.offsets[dim];
+    }
+    const TorchFile file = open_chunk(key, tensor, chunk);
+    file.read_box(*torch_tensor(file.root()), within_chunk,
+                  destination + element_offset(within_wanted, strides) * size_of(tensor.type), strides,
+                  verify_ == Verify::kChecksums);
+  }
+}
+
+void CheckpointReader::read_tensor(std::string_view key, const Shape& global_shape, const Shape& offsets,
+                                   const View& destination) const {
+  const GlobalTensor& stored = tensor(key);
+  require_type(key, stored, destination.dtype);
+  require<CheckpointError>(
+      stored.shape == global_shape,
+      "[checkpoint] {}: {} is stored with shape {}, the model has {}. Build the model with the flags "
+      "that it was saved with.",
+      directory_, key, stored.shape, global_shape);
+  const Box wanted{offsets, destination.shape};
+  require<ShapeError>(contains(stored.shape, wanted), "[checkpoint] {} of shape {} has no part of shape {} at {}", key,
+                      stored.shape, destination.shape, offsets);
+  read_box(key, stored, wanted, static_cast<std::byte*>(destination.data), destination.strides);
+}
+
+void CheckpointReader::read_resized_tensor(std::string_view key, const Shape& offsets, const View& destination) const {
+  const GlobalTensor& stored = tensor(key);
+  require_type(key, stored, destination.dtype);
+  require<CheckpointError>(stored.shape.rank() == destination.shape.rank(),
+                           "[checkpoint] {}: {} is stored with {} dimensions, {} are wanted", directory_, key,
+                           stored.shape.rank(), destination.shape.rank());
+  fill_zero(destination);
+  read_box(key, stored, {offsets, destination.shape}, static_cast<std::byte*>(destination.data), destination.strides);
+}
+
+std::vector<std::byte> CheckpointReader::read_whole_tensor(std::string_view key) const {
+  const GlobalTensor& stored = tensor(key);
+  std::vector<std::byte> bytes(static_cast<size_t>(stored.shape.num_elements() * size_of(stored.type)));
+  read_box(key, stored, Box::whole(stored.shape), bytes.data(), stored.shape.contiguous_strides());
+  return bytes;
+}
+
+TorchFile CheckpointReader::read_object(std::string_view key) const {
+  const auto found = metadata_.objects.find(key);
+  require<CheckpointError>(found != metadata_.objects.end(), "[checkpoint] {} has no object {}", directory_, key);
+  return open_item(key, found->second);
+}
+
+CheckpointReader::CommonState CheckpointReader::read_common_state() const {
+  const std::string legacy = join_path(directory_, kCommonStateFile);
+  if (files_.exists(legacy)) return {TorchFile(files_.open_for_reading(legacy), legacy)};
+  return {read_object(kCommonStateKey)};
+}
+
+const pickle::Object& CheckpointReader::CommonState::state() const {
+  const pickle::Object& root = file.root();  // objects of a distributed checkpoint are in a list of one
+  const pickle::Object& state =
+      root.kind() == pickle::Kind::kList && root.items().size() == 1 ? *root.items()[0] : root;
+  require<CheckpointError>(state.kind() == pickle::Kind::kDict, "[checkpoint] {} holds no dict", file.source());
+  return state;
+}
+
+void CheckpointReader::check_files() const {
+  std::map<std::string, std::pair<int64_t, std::string_view>> ends;  // of the last item in each file, and its key
+  const auto add = [&](const std::string& key, const StoredItem& item) {
+    auto& last = ends[item.file];
+    last = std::max(last, {item.offset + item.bytes, key});
+  };
+  for (const auto& [key, item] : metadata_.objects) add(key, item);
+  for (const auto& [key, tensor] : metadata_.tensors)
+    for (const StoredChunk& chunk : tensor.chunks) add(key, chunk.item);
+  for (const auto& [name, last] : ends) open_range(last.second, {name, 0, last.first});
+}
+
+std::vector<std::string> CheckpointReader::verify() const {
+  std::vector<std::string> problems;
+  const auto attempt = [&](auto&& check) {
+    try {
+      check();
+    } catch (const Error& error) {
+      problems.emplace_back(error.what());
+    }
+  };
+  for (const auto& [key, item] : metadata_.objects) attempt([&] { open_item(key, item).verify(); });
+  for (const auto& entry : metadata_.tensors) {
+    attempt([&] { tensor(entry.first); });
+    for (const StoredChunk& chunk : entry.second.chunks)
+      attempt([&] { open_chunk(entry.first, entry.second, chunk).verify(); });
+  }
+  return problems;
+}
+
+}  // namespace megatron

@@ -1,0 +1,78 @@
+// Reads any part of any tensor of a checkpoint, whatever layout wrote it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/base/file_system.h"
+#include "megatron/core/view.h"
+#include "megatron/dist_checkpointing/checkpoint_metadata.h"
+#include "megatron/dist_checkpointing/torch_file.h"
+
+namespace megatron {
+
+/// Checks on read. Without checksums only the bytes that are needed are read; with them every chunk that is touched is
+/// read whole.
+enum class Verify { kChecksums, kNothing };
+
+/// A checkpoint directory (iter_0000010) in the form torch_dist: Megatron's, ours, or plain
+/// torch.distributed.checkpoint. Not thread-safe. Every member throws CheckpointError that names the file, the key and
+/// the remedy if something is missing or damaged. Example, the rows of one rank of a weight that was saved in another
+/// layout:
+///   reader.read_tensor("decoder.layers.mlp.linear_fc2.weight", {32, 1024, 4096}, {3, 0, 2048}, view);
+class CheckpointReader {
+ public:
+  /// Reads the index. @param files  must outlive the reader.
+  CheckpointReader(const FileSystem& files, std::string directory, Verify verify);
+
+  const std::string& directory() const { return directory_; }
+  const CheckpointMetadata& metadata() const { return metadata_; }
+  bool has_tensor(std::string_view key) const { return metadata_.tensors.contains(key); }
+  bool has_object(std::string_view key) const { return metadata_.objects.contains(key); }
+
+  /// Fills `destination` (host memory, any strides) with the part of a tensor that begins at `offsets`.
+  /// @param global_shape  what the caller holds the whole tensor to be; another stored shape is an error.
+  void read_tensor(std::string_view key, const Shape& global_shape, const Shape& offsets,
+                   const View& destination) const;
+  /// The same where the stored tensor may have another shape (padded vocabulary): what both have is copied, the rest of
+  /// `destination` is zero.
+  void read_resized_tensor(std::string_view key, const Shape& offsets, const View& destination) const;
+  /// A whole tensor, contiguous, of any element type.
+  std::vector<std::byte> read_whole_tensor(std::string_view key) const;
+
+  TorchFile read_object(std::string_view key) const;
+  /// What Megatron keeps beside tensors: args, iteration, param_groups and so on, as a dict. From the file `common.pt`
+  /// where there is one (Megatron Core 0.16 and older), else from the object `common_state/shard_0_1`.
+  struct CommonState {
+    TorchFile file;
+    const pickle::Object& state() const;
+  };
+  CommonState read_common_state() const;
+
+  /// Cheap: every file that the index names is there and long enough. One rank is enough to ask.
+  void check_files() const;
+  /// Reads everything. @return what is wrong, one line each; nothing if all is well.
+  std::vector<std::string> verify() const;
+
+ private:
+  const GlobalTensor& tensor(std::string_view key) const;
+  TorchFile open_item(std::string_view key, const StoredItem& item) const;
+  TorchFile open_chunk(std::string_view key, const GlobalTensor& tensor, const StoredChunk& chunk) const;
+  std::unique_ptr<ReadableFile> open_range(std::string_view key, const StoredItem& item) const;
+  void read_box(std::string_view key, const GlobalTensor& tensor, const Box& wanted, std::byte* destination,
+                const Shape& strides) const;
+
+  const FileSystem& files_;
+  std::string directory_;
+  Verify verify_;
+  CheckpointMetadata metadata_;
+  mutable std::set<std::string, std::less<>> tiled_;  // tensors whose chunks were found to cover them
+  mutable std::string open_name_;                     // the file of the last item, kept open
+  mutable std::shared_ptr<ReadableFile> open_file_;
+};
+
+}  // namespace megatron

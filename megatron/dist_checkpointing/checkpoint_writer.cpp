@@ -1,0 +1,120 @@
+#include "megatron/dist_checkpointing/checkpoint_writer.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+#include "megatron/base/error.h"
+#include "megatron/dist_checkpointing/checkpoint_files.h"
+
+namespace megatron {
+namespace {
+
+constexpr int64_t kItemOverheadBytes = 2048;  // of zip records and pickle around a tensor: 1.5 KiB and its name
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(FileSystem& files, std::string directory, int rank)
+    : files_(files), directory_(std::move(directory)), rank_(rank) {}
+
+int64_t CheckpointWriter::Item::payload_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& storage : object.storages()) bytes += storage->bytes();
+  return bytes;
+}
+
+void CheckpointWriter::add_tensor(std::string key, const Shape& global_shape, const Shape& offsets,
+                                  const ConstView& chunk) {
+  add_tensor(std::move(key), element_type_of(chunk.dtype), global_shape, {offsets, chunk.shape},
+             make_view_source(chunk));
+}
+
+void CheckpointWriter::add_tensor(std::string key, ElementType type, const Shape& global_shape, const Box& box,
+                                  std::unique_ptr<TensorSource> chunk) {
+  require<ShapeError>(contains(global_shape, box), "[checkpoint] {} of shape {} has no part of shape {} at {}", key,
+                      global_shape, box.sizes, box.offsets);
+  Item& item = items_.emplace_back();
+  item.key = std::move(key);
+  item.is_tensor = true;
+  item.described = {.type = type, .shape = global_shape, .chunks = {}};
+  item.box = box;
+  item.object.root = &item.object.add_tensor(type, box.sizes, std::move(chunk));
+}
+
+void CheckpointWriter::add_object(std::string key, TorchObject object) {
+  require(object.root != nullptr, "[checkpoint] the object {} has no root", key);
+  Item& item = items_.emplace_back();
+  item.key = std::move(key);
+  item.object = std::move(object);
+}
+
+int64_t CheckpointWriter::estimated_bytes() const {
+  int64_t bytes = 0;
+  for (const Item& item : items_) bytes += item.payload_bytes() + kItemOverheadBytes;
+  return bytes;
+}
+
+CheckpointWriter::Plan CheckpointWriter::plan(int num_files) {
+  std::vector<Item*> objects, tensors;
+  for (Item& item : items_) (item.is_tensor ? tensors : objects).push_back(&item);
+  Plan files(static_cast<size_t>(num_files));
+  for (size_t i = 0; i < objects.size(); ++i) files[i % files.size()].push_back(objects[i]);
+  std::vector<int64_t> bytes(files.size());
+  if (files.size() > 1)
+    std::ranges::stable_sort(tensors, std::greater(), [](const Item* item) { return item->payload_bytes(); });
+  for (Item* tensor : tensors) {
+    const auto emptiest = static_cast<size_t>(std::ranges::min_element(bytes) - bytes.begin());
+    files[emptiest].push_back(tensor);
+    bytes[emptiest] += tensor->payload_bytes() + kItemOverheadBytes;
+  }
+  std::erase_if(files, [](const auto& items) { return items.empty(); });
+  return files;
+}
+
+void CheckpointWriter::write_file(int index, const std::vector<Item*>& items) const {
+  const std::string name = data_file_name(rank_, index);
+  const auto file = files_.open_for_writing(join_path(directory_, name), WriteMode::kTruncate);
+  int64_t offset = 0;
+  for (Item* item : items) {
+    const int64_t bytes = write_torch_file(*file, item->object, "archive");
+    item->stored = {name, offset, bytes};
+    offset += bytes;
+  }
+  file->sync();
+  file->close();
+}
+
+CheckpointMetadata CheckpointWriter::write(int num_files) {
+  require<ConfigError>(num_files >= 1, "[checkpoint] {} files a rank; at least one is needed", num_files);
+  const Plan files = plan(num_files);
+  std::vector<std::exception_ptr> failures(files.size());
+  const auto write_one = [&](size_t index) {
+    try {
+      write_file(static_cast<int>(index), files[index]);
+    } catch (...) {
+      failures[index] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t index = 1; index < files.size(); ++index) threads.emplace_back(write_one, index);
+  if (!files.empty()) write_one(0);
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  if (!files.empty()) files_.sync_directory(directory_);
+
+  CheckpointMetadata stored;
+  for (const Item& item : items_) {
+    CheckpointMetadata one;
+    if (item.is_tensor) {
+      GlobalTensor& tensor = one.tensors[item.key] = item.described;
+      tensor.chunks = {{item.box, item.stored}};
+    } else {
+      one.objects[item.key] = item.stored;
+    }
+    stored.merge(one);
+  }
+  return stored;
+}
+
+}  // namespace megatron

@@ -1,0 +1,65 @@
+// Writes one rank's share of a checkpoint.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megatron/base/file_system.h"
+#include "megatron/core/view.h"
+#include "megatron/dist_checkpointing/checkpoint_metadata.h"
+#include "megatron/dist_checkpointing/torch_file.h"
+
+namespace megatron {
+
+/// Collects what a rank stores, then writes it to files __RANK_0.distcp, __RANK_1.distcp and so on. Of the ranks that
+/// hold the same shard exactly one adds it. Every rank writes; the index is made from what all of them return:
+///   CheckpointWriter writer(files, directory.staging_path(10), rank);
+///   writer.add_tensor("decoder.final_layernorm.weight", {4096}, {0}, view);
+///   CheckpointMetadata stored = writer.write(1);
+///   ... gather write_metadata(stored) on rank 0, parse_metadata() and merge() there, CheckpointDirectory::commit() ...
+class CheckpointWriter {
+ public:
+  /// @param files  must outlive the writer. @param directory  exists.
+  CheckpointWriter(FileSystem& files, std::string directory, int rank);
+
+  /// A part of a tensor in host memory (any strides), which stays as it is until write() returns.
+  /// @throw ShapeError if it is not within the whole tensor.
+  void add_tensor(std::string key, const Shape& global_shape, const Shape& offsets, const ConstView& chunk);
+  /// A part of a tensor that is elsewhere, such as in device memory.
+  void add_tensor(std::string key, ElementType type, const Shape& global_shape, const Box& box,
+                  std::unique_ptr<TensorSource> chunk);
+  /// Anything else. Megatron reads lists of one element.
+  void add_object(std::string key, TorchObject object);
+
+  /// Bytes that write() will need, within a few KiB for each item.
+  int64_t estimated_bytes() const;
+  /// Writes and syncs the files and the directory's entries for them; no file where nothing was added. With several
+  /// files each has a thread; tensors are spread by size. One file has objects first, then tensors, in the order in
+  /// which they were added.
+  /// @throw IoError of the file system. What was written then has no meaning.
+  CheckpointMetadata write(int num_files);
+
+ private:
+  struct Item {
+    std::string key;
+    bool is_tensor = false;
+    GlobalTensor described;  // without chunks; only of tensors
+    Box box;
+    TorchObject object;
+    StoredItem stored;
+
+    int64_t payload_bytes() const;
+  };
+  using Plan = std::vector<std::vector<Item*>>;  // the items of each file
+  Plan plan(int num_files);
+  void write_file(int index, const std::vector<Item*>& items) const;
+
+  FileSystem& files_;
+  std::string directory_;
+  int rank_;
+  std::deque<Item> items_;
+};
+
+}  // namespace megatron

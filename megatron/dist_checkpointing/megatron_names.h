@@ -1,0 +1,85 @@
+// Keys of Megatron's distributed checkpoints, so that Megatron finds our tensors and we find its.
+// Source: Megatron-LM core_v0.19.1 and Megatron Core 0.16.1, as seen in the files under tests/golden/checkpoint.
+//
+// Model tensors are named by module path, without pipeline stage or virtual chunk. In a homogeneous model (every layer
+// of the same kind) the layers of one name are one tensor with a leading axis over layers:
+//   decoder.layers.self_attention.linear_qkv.weight  [layers, (heads + 2 groups) * d, h]
+// otherwise the global number of the layer is part of the name: decoder.layers.3.mlp.router.weight. Experts add an axis
+// after that of the layers: decoder.layers.mlp.experts.experts.linear_fc1.weight [layers, experts, 2f, h]. The global
+// form of a gated linear_fc1 is all of gate, then all of up, whatever the tensor-parallel size was.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace megatron {
+
+/// What Megatron keeps beside tensors is one object under this key. Its entries have the names below.
+inline constexpr std::string_view kCommonStateKey = "common_state/shard_0_1";
+
+namespace common_state {
+inline constexpr const char* kArgs = "args";  // argparse.Namespace of all flags, consumed_train_samples among them
+inline constexpr const char* kCheckpointVersion = "checkpoint_version";  // float
+inline constexpr double kVersion = 3.0;
+inline constexpr const char* kIteration = "iteration";  // int
+inline constexpr const char* kOptimizer = "optimizer";  // absent without optimizer state
+inline constexpr const char* kScheduler = "opt_param_scheduler";
+inline constexpr const char* kFlops = "num_floating_point_operations_so_far";  // float
+inline constexpr const char* kContentMetadata = "content_metadata";
+// Within the optimizer's entry: {"optimizer": {"param_groups": [...]}, "param_state_sharding_type": ...}; with several
+// chained optimizers a dict of these by number (dense 0, experts 1).
+inline constexpr const char* kParamGroups = "param_groups";
+inline constexpr const char* kGradScaler = "grad_scaler";
+inline constexpr const char* kShardingType = "param_state_sharding_type";
+// Within the content metadata.
+inline constexpr const char* kOptimizerSharding = "distrib_optim_sharding_type";
+inline constexpr const char* kMemoryEfficient = "distrib_optim_fully_reshardable_mem_efficient";
+inline constexpr const char* kSingletonShards = "singleton_local_shards";
+inline constexpr const char* kAvoidPrefix = "chained_optim_avoid_prefix";
+/// Optimizer state as whole tensors, which any layout reads; and as buckets, which need the same TP and PP.
+inline constexpr const char* kFullyReshardable = "fully_reshardable";
+inline constexpr const char* kDpReshardable = "dp_reshardable";
+}  // namespace common_state
+
+/// One shard of an object that ranks hold different values of: "rng_state/shard_0.1_2.2" for the shard at (0, 1) of a
+/// grid of 2 x 2.
+std::string object_shard_key(std::string_view key, std::span<const int64_t> place, std::span<const int64_t> grid);
+/// Random state of a pipeline and tensor rank: a list of one dict.
+std::string rng_state_key(int64_t pipeline_rank, int64_t pipeline_size, int64_t tensor_rank, int64_t tensor_size);
+std::string rerun_state_key(int64_t rank, int64_t world_size);
+/// What a linear module keeps beside its weight ("...linear_qkv._extra_state"), of one layer: None without FP8.
+std::string extra_state_key(std::string_view module, int64_t layer, int64_t num_layers);
+
+/// Tensor of a layer in a homogeneous model: its global tensor has a leading axis over layers.
+std::string stacked_layer_key(std::string_view name);
+/// The same in a model whose layers differ: a tensor of its own.
+std::string layer_key(int64_t layer, std::string_view name);
+
+/// What an optimizer keeps for each parameter, in float32.
+namespace optimizer_state {
+inline constexpr const char* kDistributedMaster = "param";  // the parameter, of a distributed optimizer
+inline constexpr const char* kMaster = "fp32_param";        // the parameter, of an optimizer whole on each rank
+inline constexpr const char* kFirstMoment = "exp_avg";
+inline constexpr const char* kSecondMoment = "exp_avg_sq";
+inline constexpr const char* kMomentum = "momentum_buffer";
+}  // namespace optimizer_state
+
+/// "optimizer.state.exp_avg.decoder.final_layernorm.weight", with the shape and the chunks of the parameter's tensor.
+std::string optimizer_state_key(std::string_view state, std::string_view parameter_key);
+
+/// Optimizer state as the distributed optimizer's flat buckets (dp_reshardable). A tensor of one dimension:
+/// "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_0.exp_avg".
+struct OptimizerBucket {
+  int64_t chained_optimizer = -1;  // number among several optimizers; -1 if there is one
+  int64_t dp_group = 0;            // pipeline rank * tensor size + tensor rank
+  int64_t buffer = 0;
+  std::string_view parameter_dtype, gradient_dtype;  // "bfloat16"
+  int64_t bucket = 0;
+};
+std::string optimizer_bucket_key(const OptimizerBucket& bucket, std::string_view state);
+/// Objects that go with them: "optimizer" (param_groups), "per_bucket_numel", "per_bucket_numel_unpadded".
+std::string optimizer_group_key(const OptimizerBucket& bucket, std::string_view object);
+
+}  // namespace megatron

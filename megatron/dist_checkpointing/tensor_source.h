@@ -1,0 +1,33 @@
+// Where the writer takes the bytes of a tensor from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "megatron/core/view.h"
+
+namespace megatron {
+
+/// The elements of a tensor in row-major order, handed out piece by piece. Implement it for tensors that are not plain
+/// host memory: a device tensor copies each piece to a small staging buffer, so that a save needs no second copy of the
+/// model. The writer asks for consecutive pieces, each once; different sources may be read on different threads.
+class TensorSource {
+ public:
+  virtual ~TensorSource();
+  virtual int64_t bytes() const = 0;
+  /// Bytes [begin, begin + count), valid until the next call.
+  virtual std::span<const std::byte> read(int64_t begin, int64_t count) = 0;
+};
+
+/// Host memory that the caller keeps until the file is written; any strides.
+std::unique_ptr<TensorSource> make_view_source(const ConstView& host);
+/// Bytes of its own.
+std::unique_ptr<TensorSource> make_owned_source(std::vector<std::byte> bytes);
+
+/// A tensor in host memory as contiguous bytes.
+std::vector<std::byte> gather(const ConstView& host);
+
+}  // namespace megatron
