@@ -44,7 +44,7 @@ std::string note_of(const Field& field) {
     const bool unset = std::holds_alternative<std::monostate>(value) || (list != nullptr && list->empty());
     if (!unset) note += fmt::format(" (default: {})", python_text(value));
   }
-  if (!field.no_effect.empty()) note += ". No effect here: " + field.no_effect;
+  if (!field.no_effect.empty()) note += fmt::format("{}no effect: {}", note.empty() ? "" : "; ", field.no_effect);
   return note;
 }
 

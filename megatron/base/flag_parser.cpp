@@ -113,17 +113,15 @@ void set_words(Field& field, std::span<const std::string> words) {
     field.set(elements<std::string>(values));
 }
 
-std::string unknown_flag(std::string_view flag, const Spellings& spellings, const RefusedFlags& refused) {
+// The known flag that an unknown one was most likely meant to be; empty if none is near.
+std::string nearest_flag(std::string_view flag, const Spellings& spellings, const RefusedFlags& refused) {
   std::vector<std::string> names;
   for (const auto& [name, spelling] : spellings) names.push_back(name);
-  std::string near = nearest_name(flag, names);
-  if (near.empty()) {
-    names.clear();
-    for (const auto& [name, text] : refused) names.push_back(name);
-    near = nearest_name(flag, names);
-  }
-  return fmt::format("{}: there is no such flag{}", flag,
-                     near.empty() ? " (--help lists all)" : fmt::format("; did you mean {}?", near));
+  const std::string near = nearest_name(flag, names);
+  if (!near.empty()) return near;
+  names.clear();
+  for (const auto& [name, text] : refused) names.push_back(name);
+  return nearest_name(flag, names);
 }
 
 class Parser {
@@ -160,9 +158,15 @@ class Parser {
   }
 
   void refuse(const std::string& flag) {
-    const auto reason = refused_.find(flag);
-    mistakes_.refuse_value(flag, reason != refused_.end() ? fmt::format("{}: {}", flag, reason->second)
-                                                          : unknown_flag(flag, spellings_, refused_));
+    if (const auto reason = refused_.find(flag); reason != refused_.end()) {
+      mistakes_.refuse_value(flag, fmt::format("{}: {}", flag, reason->second));
+    } else {
+      const std::string near = nearest_flag(flag, spellings_, refused_);
+      mistakes_.refuse_value(
+          flag, fmt::format("{}: there is no such flag{}", flag,
+                            near.empty() ? " (--help lists all)" : fmt::format("; did you mean {}?", near)));
+      mistakes_.doubt(near);
+    }
     while (next_ < words_.size() && !looks_like_flag(words_[next_])) ++next_;
   }
 

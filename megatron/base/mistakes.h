@@ -19,6 +19,8 @@ class Mistakes {
  public:
   /// A flag's own value is wrong.
   void refuse_value(std::string_view flag, std::string text);
+  /// A flag was probably meant by something that is reported already: rules about it say nothing.
+  void doubt(std::string_view flag) { refused_flags_.emplace(flag); }
   /// The rule broken by `flags` together: what the values are, why that cannot be, how to put it right.
   template <class... Args>
   void add(std::initializer_list<std::string_view> flags, fmt::format_string<Args...> format, Args&&... args) {

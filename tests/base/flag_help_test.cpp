@@ -1,0 +1,53 @@
+#include "megatron/base/flag_help.h"
+
+#include <gtest/gtest.h>
+
+namespace megatron {
+namespace {
+
+TEST(FlagHelp, ShowsFlagsChoicesUnitsDefaultsAndReasons) {
+  int64_t minutes = 10;
+  std::string style = "plain";
+  std::vector<std::string> paths;
+  bool safe = true, idle = false;
+  FieldTable table;
+  table.begin_group("Group", "What it is about.");
+  table.add("limit", minutes, "time before it stops").in("minutes");
+  table.add("style", style, "the look").one_of({"plain", "striped"});
+  table.add("paths", paths, "where");
+  table.add_on("safe", safe, "take risks");
+  table.add("idle", idle, "").without_effect("nothing hangs on it");
+  table.add_derived("sum", minutes, "not a flag");
+  EXPECT_EQ(help_of(table),
+            "Group\n"
+            "  What it is about.\n\n"
+            "  --limit N\n"
+            "      time before it stops, in minutes (default: 10)\n"
+            "  --style {plain,striped}\n"
+            "      the look (default: plain)\n"
+            "  --paths TEXT ...\n"
+            "      where\n"
+            "  --no-safe, --disable-safe\n"
+            "      take risks\n"
+            "  --idle\n"
+            "      no effect: nothing hangs on it\n\n");
+}
+
+TEST(FlagHelp, WrapsLongTexts) {
+  bool flag = false;
+  FieldTable table;
+  table.begin_group("Group", "word");
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "word ";
+  table.add("flag", flag, text);
+  size_t begin = 0;
+  const std::string help = help_of(table);
+  while (begin < help.size()) {
+    const size_t end = help.find('\n', begin);
+    EXPECT_LE(end - begin, 100u);
+    begin = end + 1;
+  }
+}
+
+}  // namespace
+}  // namespace megatron
