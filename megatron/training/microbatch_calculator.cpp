@@ -70,10 +70,11 @@ MicrobatchCalculator::MicrobatchCalculator(MicrobatchCalculatorConfig config) : 
     require<ConfigError>(batch >= 1, "global batch size {} must be at least 1", batch);
     const bool fits = config_.decrease_batch_size_if_needed ? batch >= pass : batch % pass == 0;
     const int64_t below = std::max(pass, batch / pass * pass);
-    require<ConfigError>(fits,
-                         "global batch size {} does not divide by micro-batch size {} * data-parallel size {} = {}; near ones "
-                         "that do are {} and {}",
-                         batch, config_.micro_batch_size, config_.data_parallel_size, pass, below, below + pass);
+    require<ConfigError>(
+        fits,
+        "global batch size {} does not divide by micro-batch size {} * data-parallel size {} = {}; near ones "
+        "that do are {} and {}",
+        batch, config_.micro_batch_size, config_.data_parallel_size, pass, below, below + pass);
   }
 }
 

@@ -14,7 +14,7 @@ int64_t padded_vocab_size(int64_t vocab_size, int64_t divisible_by, int64_t tens
 }
 
 void set_vocab_size(PretrainConfig& config, int64_t tokenizer_vocab_size) {
-  const TokenizerConfig& tokenizer = config.tokenizer;
+  TokenizerConfig& tokenizer = config.tokenizer;
   const int64_t vocab_size = tokenizer.vocab_size.value_or(tokenizer_vocab_size);
   require<ConfigError>(
       vocab_size >= tokenizer_vocab_size,
@@ -32,8 +32,8 @@ void set_vocab_size(PretrainConfig& config, int64_t tokenizer_vocab_size) {
       "ranks. Leave --padded-vocab-size and --no-pad-vocab-size out for {} rows",
       padded, vocab_size, tensor_parallel,
       padded_vocab_size(vocab_size, tokenizer.make_vocab_size_divisible_by, tensor_parallel));
-  config.transformer.vocab_size = vocab_size;
-  config.transformer.padded_vocab_size = padded;
+  tokenizer.vocab_size = config.transformer.vocab_size = vocab_size;
+  tokenizer.padded_vocab_size = config.transformer.padded_vocab_size = padded;
 }
 
 }  // namespace megatron

@@ -12,7 +12,7 @@ int64_t padded_vocab_size(int64_t vocab_size, int64_t divisible_by, int64_t tens
 
 struct PretrainConfig;
 
-/// Settles `transformer.vocab_size` and `transformer.padded_vocab_size` once the tokenizer is known: --vocab-size,
+/// Settles vocabulary and padded vocabulary of `tokenizer` and `transformer` once the tokenizer is known: --vocab-size,
 /// --padded-vocab-size and --no-pad-vocab-size win over it.
 /// @throw ConfigError if the padded size is smaller than the tokenizer's vocabulary.
 void set_vocab_size(PretrainConfig& config, int64_t tokenizer_vocab_size);

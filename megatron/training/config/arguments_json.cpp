@@ -65,33 +65,55 @@ std::string_view current_name(std::string_view name) {
   return name;
 }
 
-// What --use-checkpoint-args takes whatever the command line says. Source: specs of Megatron's
-// load_args_from_checkpoint.
-constexpr std::array<std::string_view, 21> kTakenAlways{"num_query_groups",
-                                                        "group_query_attention",
-                                                        "position_embedding_type",
-                                                        "add_position_embedding",
-                                                        "use_rotary_position_embeddings",
-                                                        "rotary_base",
-                                                        "rotary_percent",
-                                                        "rotary_interleaved",
-                                                        "add_bias_linear",
-                                                        "add_qkv_bias",
-                                                        "squared_relu",
-                                                        "swiglu",
-                                                        "untie_embeddings_and_output_weights",
-                                                        "layernorm_zero_centered_gamma",
-                                                        "normalization",
-                                                        "apply_query_key_layer_scaling",
-                                                        "attention_dropout",
-                                                        "hidden_dropout",
-                                                        "tokenizer_type",
-                                                        "tokenizer_model",
-                                                        "layernorm_epsilon"};
+// What --use-checkpoint-args takes whatever the command line says: what the weights mean. Longer than Megatron's list,
+// which leaves out norms of queries and keys, windows, softmax type and others that change the model without a word.
+constexpr auto kTakenAlways = std::to_array<std::string_view>({"num_query_groups",
+                                                               "group_query_attention",
+                                                               "untie_embeddings_and_output_weights",
+                                                               "position_embedding_type",
+                                                               "add_position_embedding",
+                                                               "use_rotary_position_embeddings",
+                                                               "rotary_base",
+                                                               "rotary_percent",
+                                                               "rotary_interleaved",
+                                                               "rotary_seq_len_interpolation_factor",
+                                                               "use_rope_scaling",
+                                                               "rope_scaling_factor",
+                                                               "no_rope_freq",
+                                                               "rotary_scaling_factor",
+                                                               "yarn_original_max_position_embeddings",
+                                                               "yarn_beta_fast",
+                                                               "yarn_beta_slow",
+                                                               "mscale",
+                                                               "mscale_all_dim",
+                                                               "yarn_correction_range_round_to_int",
+                                                               "add_bias_linear",
+                                                               "add_qkv_bias",
+                                                               "normalization",
+                                                               "layernorm_epsilon",
+                                                               "layernorm_zero_centered_gamma",
+                                                               "qk_layernorm",
+                                                               "qk_l2_norm",
+                                                               "apply_residual_connection_post_layernorm",
+                                                               "apply_query_key_layer_scaling",
+                                                               "softmax_type",
+                                                               "window_size",
+                                                               "window_attn_skip_freq",
+                                                               "swiglu",
+                                                               "quick_geglu",
+                                                               "squared_relu",
+                                                               "openai_gelu",
+                                                               "bias_gelu_fusion",
+                                                               "glu_linear_offset",
+                                                               "activation_func_clamp_value",
+                                                               "attention_dropout",
+                                                               "hidden_dropout",
+                                                               "tokenizer_type",
+                                                               "tokenizer_model"});
 // What it takes where the command line says nothing.
-constexpr std::array<std::string_view, 8> kTakenIfAbsent{
-    "num_layers",  "hidden_size",         "ffn_hidden_size",   "seq_length",
-    "kv_channels", "num_attention_heads", "padded_vocab_size", "max_position_embeddings"};
+constexpr auto kTakenIfAbsent =
+    std::to_array<std::string_view>({"num_layers", "hidden_size", "ffn_hidden_size", "seq_length", "kv_channels",
+                                     "num_attention_heads", "padded_vocab_size", "max_position_embeddings"});
 
 bool contains(const auto& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();

@@ -24,7 +24,7 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"randomness", "initial weights and dropout masks depend on ranks, stages and device",
      "initial weights and dropout masks depend on --seed and names alone: they are the same on every layout",
      [](const PretrainConfig&) { return true; }},
-    {"GELU", "its fused kernel computes the tanh form while biases are on, whatever the documentation says",
+    {"GELU", "its fused kernel computes the tanh form while biases are on, the erf form otherwise",
      "GELU is in the tanh form, as Megatron's fused kernel computes it; --no-bias-gelu-fusion gives the erf form",
      [](const PretrainConfig& c) {
        return c.model.bias_gelu_fusion && c.transformer.activation_func == ActivationFunc::kGeluTanh;
@@ -46,6 +46,9 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"CUDA_DEVICE_MAX_CONNECTIONS", "must be 1 on some devices", "no environment variable is needed", never},
     {"batch-size, learning-rate and other mistakes", "stops at the first",
      "all are reported at once, before anything is allocated", never},
+    {"--use-checkpoint-args",
+     "leaves windows, softmax type, norms of queries and keys and others as the command line has them",
+     "takes everything that says what the weights mean", never},
     {"loading the learning-rate schedule", "stops at the first value that differs, with some already taken over",
      "lists all that differ and changes nothing", never},
 });

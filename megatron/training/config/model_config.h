@@ -37,6 +37,7 @@ struct ModelConfig {
   std::optional<double> embedding_init_method_std;
 
   bool recompute_activations = false;  ///< old name of --recompute-granularity selective
+  std::optional<int64_t> recompute_num_layers;
 };
 
 }  // namespace megatron

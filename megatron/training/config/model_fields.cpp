@@ -96,7 +96,7 @@ void describe_recompute(FieldTable& table, ModelConfig& model, TransformerConfig
             "whole layers, or the parts that cost little to repeat");
   table.add("recompute_method", net.recompute_method,
             "full: every layer in units (uniform), or only the first layers of a stage (block)");
-  table.add("recompute_num_layers", net.recompute_num_layers, "layers of a unit, or layers that are recomputed")
+  table.add("recompute_num_layers", model.recompute_num_layers, "layers of a unit, or layers that are recomputed")
       .at_least(1);
   table.add("recompute_modules", net.recompute_modules, "selective: which parts; none: core_attn")
       .later({"moe_act", "mla_up_proj", "moe", "shared_experts", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"});

@@ -186,6 +186,7 @@ void resolve_network(PretrainConfig& config, Mistakes& mistakes) {
 
 void resolve_recompute(PretrainConfig& config, Mistakes& mistakes) {
   TransformerConfig& net = config.transformer;
+  net.recompute_num_layers = config.model.recompute_num_layers.value_or(0);
   if (config.model.recompute_activations) net.recompute_granularity = RecomputeGranularity::kSelective;
   const bool whole_layers = net.recompute_granularity == RecomputeGranularity::kFull;
   const bool method_given = net.recompute_method != RecomputeMethod::kNone;

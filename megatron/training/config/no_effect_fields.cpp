@@ -4,7 +4,7 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kFusion = "a kernel here is fused or not without changing results, and is always the fastest one";
+constexpr const char* kFusion = "kernels are fused wherever that is faster, which does not change results";
 constexpr const char* kOneKernel = "there is one implementation per device, chosen when the program starts";
 constexpr const char* kNoCollector = "there is no garbage collector";
 constexpr const char* kStateless = "random numbers depend on seed, name and index alone, not on a device's generator";

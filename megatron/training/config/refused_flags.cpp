@@ -1,5 +1,6 @@
 #include "megatron/training/config/refused_flags.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -39,7 +40,7 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--profile --profile-ranks --profile-step-end --profile-step-start --pytorch-profiler-collect-callstack "
      "--pytorch-profiler-collect-chakra --pytorch-profiler-collect-shapes --record-memory-history --record-shapes "
      "--use-pytorch-profiler --wandb-entity --wandb-exp-name --wandb-project --wandb-save-dir"},
-    {"mixture of experts; here every layer is dense",
+    {"mixtures of experts; here every layer is dense",
      "--delay-wgrad-compute --ep-overlap-early-attn-memory-release --expert-tensor-parallel-num-weight-shards "
      "--high-priority-a2a-comm-stream --moe-apply-probs-on-input --moe-aux-loss-coeff --moe-deepep-num-sms "
      "--moe-enable-deepep --moe-enable-routing-replay --moe-expert-capacity-factor "
@@ -64,7 +65,7 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--moe-use-upcycling --moe-z-loss-coeff --num-experts --overlap-dispatch-backward-with-experts-wgrad "
      "--overlap-moe-expert-parallel-comm --save-tokens-per-expert-interval --use-grouped-gemm-for-dense-mlp "
      "--use-grouped-gemm-for-shared-expert"},
-    {"latent attention (MLA)",
+    {"multi-latent attention",
      "--cache-mla-latents --kv-lora-rank --mla-down-proj-fusion --multi-latent-attention --q-lora-rank "
      "--qk-head-dim --qk-pos-emb-head-dim --rope-type --v-head-dim"},
     {"multi-token prediction",
@@ -216,14 +217,14 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--use-transformer-engine-op-fuser --yaml-cfg"},
 });
 
-// What Megatron renamed or dropped, or accepts without doing it: what to give instead.
+// What Megatron renamed, dropped, or accepts without doing it.
 constexpr auto kInstead = std::to_array<Refusal>({
-    {"--micro-batch-size, the sequences of one pass", "--batch-size"},
-    {"--lr-warmup-fraction or --lr-warmup-iters", "--warmup"},
-    {"--tensor-model-parallel-size", "--model-parallel-size"},
-    {"--recompute-activations", "--checkpoint-activations"},
-    {"--apply-wd-to-qk-layernorm", "--no-weight-decay-cond-type"},
-    {"--step-batch-size-schedule, such as '0:16 250M:32'; Megatron accepts this flag and ignores it",
+    {"give --micro-batch-size, the sequences of one pass", "--batch-size"},
+    {"give --lr-warmup-fraction or --lr-warmup-iters", "--warmup"},
+    {"give --tensor-model-parallel-size", "--model-parallel-size"},
+    {"give --recompute-activations", "--checkpoint-activations"},
+    {"give --apply-wd-to-qk-layernorm", "--no-weight-decay-cond-type"},
+    {"Megatron accepts this flag and ignores it; give --step-batch-size-schedule, such as '0:16 250M:32'",
      "--rampup-batch-size"},
 });
 
@@ -242,11 +243,10 @@ RefusedFlags refused_flags() {
   RefusedFlags refused;
   for (const Refusal& group : kNotYet)
     for_each_flag(group.flags, [&](std::string_view flag) {
-      refused.emplace(flag, fmt::format("a flag of Megatron that megatron.cpp does not have yet ({})", group.reason));
+      refused.emplace(flag, fmt::format("a flag of Megatron that megatron.cpp does not have yet: {}", group.reason));
     });
   for (const Refusal& old : kInstead)
-    for_each_flag(old.flags,
-                  [&](std::string_view flag) { refused.emplace(flag, fmt::format("give {} instead", old.reason)); });
+    for_each_flag(old.flags, [&](std::string_view flag) { refused.emplace(flag, old.reason); });
   return refused;
 }
 

@@ -1,0 +1,248 @@
+#include "megatron/training/config/pretrain_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megatron/core/random.h"
+#include "megatron/training/config/fields.h"
+#include "tests/training/config/command_line.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::parse;
+using testing::refusal;
+using testing::with;
+using testing::Words;
+
+TEST(PretrainConfig, ReportsEveryMistakeAtOnceAndNothingElse) {
+  const std::string text = refusal({"--hidden-size",
+                                    "64",
+                                    "--num-attention-heads",
+                                    "5",
+                                    "--seq-length",
+                                    "x",
+                                    "--num-layer",
+                                    "4",
+                                    "--max-position-embeddings",
+                                    "32",
+                                    "--micro-batch-size",
+                                    "2",
+                                    "--train-iters",
+                                    "20",
+                                    "--num-experts",
+                                    "8",
+                                    "--mock-data",
+                                    "--data-path",
+                                    "a",
+                                    "--bf16",
+                                    "--fp16"});
+  EXPECT_THAT(text, HasSubstr("9 mistakes"));
+  EXPECT_THAT(text, HasSubstr("--seq-length x: must be a whole number"));
+  EXPECT_THAT(text, HasSubstr("did you mean --num-layers?"));
+  EXPECT_THAT(text, HasSubstr("--num-experts: a flag of Megatron that megatron.cpp does not have yet"));
+  EXPECT_THAT(text, HasSubstr("--hidden-size 64 does not divide by --num-attention-heads 5"));
+  EXPECT_THAT(text, HasSubstr("--fp16, --bf16 and --fp64 exclude each other"));
+  EXPECT_THAT(text, HasSubstr("2 data sources are given"));
+  EXPECT_THAT(text, HasSubstr("--lr is required"));
+  EXPECT_THAT(text, HasSubstr("GPT2BPETokenizer (the default) needs --vocab-file"));
+  EXPECT_THAT(text, Not(HasSubstr("--seq-length is required")));
+  EXPECT_THAT(text, Not(HasSubstr("--num-layers is required")));
+}
+
+TEST(PretrainConfig, ResolvesTheNetwork) {
+  const TransformerConfig net =
+      parse({"--swiglu", "--group-query-attention", "--num-query-groups", "2", "--untie-embeddings-and-output-weights",
+             "--position-embedding-type", "yarn", "--window-size", "(8,-1)", "--window-attn-skip-freq", "([0]*1+[1]*3)",
+             "--recompute-activations", "--bf16"})
+          .transformer;
+  EXPECT_EQ(net.activation_func, ActivationFunc::kSilu);
+  EXPECT_TRUE(net.gated_linear_unit);
+  EXPECT_EQ(net.ffn_hidden_size, 128);
+  EXPECT_EQ(net.num_query_groups, 2);
+  EXPECT_EQ(net.kv_channels, 16);
+  EXPECT_FALSE(net.share_embeddings_and_output_weights);
+  EXPECT_EQ(net.yarn_beta_fast, 32.0);
+  EXPECT_EQ(net.window_size, std::pair(int64_t{8}, int64_t{-1}));
+  EXPECT_EQ(net.window_attn_skip_freq.per_layer, (std::vector<int64_t>{0, 1, 1, 1}));
+  EXPECT_TRUE(net.sees_whole_sequence(1));
+  EXPECT_FALSE(net.sees_whole_sequence(2));
+  EXPECT_EQ(net.recompute_modules, std::vector{RecomputeModule::kCoreAttn});
+  EXPECT_EQ(net.params_dtype, DType::kBFloat16);
+  EXPECT_EQ(net.vocab_size, 100);
+  EXPECT_EQ(net.padded_vocab_size, 128);
+}
+
+TEST(PretrainConfig, TakesMegatronsFormOfGelu) {
+  EXPECT_EQ(parse().transformer.activation_func, ActivationFunc::kGeluTanh);
+  EXPECT_EQ(parse({"--no-bias-gelu-fusion"}).transformer.activation_func, ActivationFunc::kGelu);
+  EXPECT_EQ(parse({"--disable-bias-linear"}).transformer.activation_func, ActivationFunc::kGelu);
+  EXPECT_EQ(parse({"--disable-bias-linear", "--openai-gelu"}).transformer.activation_func, ActivationFunc::kGeluTanh);
+}
+
+TEST(PretrainConfig, WeighsTokensEquallyUnlessToldOtherwise) {
+  EXPECT_TRUE(parse().training.calculate_per_token_loss);
+  EXPECT_TRUE(parse({"--calculate-per-token-loss"}).training.calculate_per_token_loss);
+  EXPECT_FALSE(parse({"--no-calculate-per-token-loss"}).training.calculate_per_token_loss);
+}
+
+TEST(PretrainConfig, TakesOurOwnFlags) {
+  const PretrainConfig config =
+      parse({"--fp64", "--nproc-per-node", "2", "--num-threads", "3", "--log-jsonl", "log.jsonl"}, 2);
+  EXPECT_EQ(config.transformer.params_dtype, DType::kFloat64);
+  EXPECT_EQ(config.optimizer.params_dtype, DType::kFloat64);
+  EXPECT_EQ(config.launch.nproc_per_node, 2);
+  EXPECT_EQ(config.launch.num_threads, 3);
+  EXPECT_EQ(config.logging.log_jsonl, "log.jsonl");
+  EXPECT_EQ(config.parallel.data_parallel_size, 2);
+  EXPECT_EQ(config.training.global_batch_size, 4);
+}
+
+TEST(PretrainConfig, ArgumentsSurviveJson) {
+  for (const Words& extra :
+       {Words{},
+        Words{"--swiglu", "--window-size", "8,0", "--window-attn-skip-freq", "2", "--no-rope-freq", "[0,1,0,1]"},
+        Words{"--fp16", "--loss-scale", "128", "--iterations-to-skip", "3", "5", "--optimizer", "sgd"},
+        Words{"--bf16", "--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers",
+              "2"}}) {
+    const PretrainConfig config = parse(extra);
+    const std::string json = arguments_to_json(config);
+    EXPECT_EQ(arguments_to_json(arguments_from_json(json)), json);
+  }
+}
+
+TEST(PretrainConfig, ReadsStoredArgumentsOfOtherVersions) {
+  const PretrainConfig config =
+      arguments_from_json(R"({"apply_layernorm_1p": true, "hidden_size": 128, "lr": 1, "num_experts": 8})");
+  EXPECT_TRUE(config.transformer.layernorm_zero_centered_gamma);
+  EXPECT_EQ(config.model.hidden_size, 128);
+  EXPECT_EQ(config.optimizer.lr, 1.0);
+}
+
+TEST(PretrainConfig, RefusesStoredArgumentsThatDoNotFit) {
+  for (const char* json : {"", "[]", "{", R"({"hidden_size": "wide"})", R"({"normalization": "BatchNorm"})",
+                           R"({"window_size": [1]})", R"({"data_path": [[1]]})"})
+    EXPECT_THROW(arguments_from_json(json), ConfigError) << json;
+}
+
+TEST(PretrainConfig, TakesTheModelFromTheCheckpoint) {
+  const std::string stored =
+      arguments_to_json(parse({"--swiglu", "--position-embedding-type", "rope", "--qk-layernorm", "--lr", "5e-5"}));
+  const Words words{
+      "--use-checkpoint-args", "--load",       "run", "--micro-batch-size", "2",  "--train-iters", "20", "--lr", "1e-3",
+      "--mock-data",           "--seq-length", "16",  "--vocab-size",       "100"};
+  const PretrainConfig config = parse_pretrain_gpt(words, 1, [&](const CheckpointConfig& checkpoint) {
+    EXPECT_EQ(checkpoint.load, "run");
+    return stored;
+  });
+  EXPECT_EQ(config.transformer.num_layers, 4);
+  EXPECT_EQ(config.transformer.activation_func, ActivationFunc::kSilu);
+  EXPECT_EQ(config.transformer.position_embedding_type, PositionEmbeddingType::kRope);
+  EXPECT_TRUE(config.transformer.qk_layernorm);
+  EXPECT_EQ(config.tokenizer.tokenizer_type, "NullTokenizer");
+  EXPECT_EQ(config.model.seq_length, 16) << "what is given stays";
+  EXPECT_EQ(config.optimizer.lr, 1e-3) << "what is not about the model stays";
+}
+
+TEST(PretrainConfig, RefusesToRunMoreThanThisVersionCan) {
+  EXPECT_NO_THROW(require_runnable(parse()));
+  try {
+    require_runnable(parse({"--tensor-model-parallel-size", "2", "--use-distributed-optimizer"}, 4));
+    FAIL() << "it was not refused";
+  } catch (const NotSupported& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--tensor-model-parallel-size above 1"));
+    EXPECT_THAT(error.what(), HasSubstr("more than one data-parallel rank"));
+    EXPECT_THAT(error.what(), HasSubstr("--use-distributed-optimizer"));
+  }
+}
+
+TEST(PretrainConfig, HelpNamesEveryFlagWithAText) {
+  const std::string help = help_text();
+  PretrainConfig config;
+  describe(config).for_each([&](const Field& field) {
+    for (const std::string& flag : field.flags) EXPECT_THAT(help, HasSubstr(flag));
+    for (const std::string& flag : field.off_flags) EXPECT_THAT(help, HasSubstr(flag));
+    EXPECT_FALSE(field.help.empty() && field.no_effect.empty()) << field.name;
+  });
+  EXPECT_TRUE(asks_for_help({"--num-layers", "2", "--help"}));
+  EXPECT_TRUE(asks_for_help({"-h"}));
+  EXPECT_FALSE(asks_for_help({"--num-layers", "2"}));
+}
+
+TEST(PretrainConfig, TheExampleOfTheHelpIsValid) {
+  const std::string help = help_text();
+  const size_t begin = help.find("--num-layers 2");
+  const size_t end = help.find("\n\n", begin);
+  Words words;
+  std::string word;
+  for (char c : help.substr(begin, end - begin) + " ") {
+    if (c != ' ' && c != '\n' && c != '\\') {
+      word += c;
+    } else if (!word.empty()) {
+      words.push_back(word);
+      word.clear();
+    }
+  }
+  EXPECT_EQ(refusal(words), "");
+}
+
+// Any words at all: either a configuration that can be written and read back, or a ConfigError.
+TEST(PretrainConfig, RandomCommandLinesAreAcceptedOrRefusedWithReasons) {
+  std::vector<std::string> flags;
+  PretrainConfig defaults;
+  describe(defaults).for_each([&](const Field& field) {
+    flags.insert(flags.end(), field.flags.begin(), field.flags.end());
+    flags.insert(flags.end(), field.off_flags.begin(), field.off_flags.end());
+  });
+  const Words values{"0",
+                     "1",
+                     "2",
+                     "3",
+                     "8",
+                     "-1",
+                     "1e-3",
+                     "-1e-5",
+                     "0.5",
+                     "rope",
+                     "x",
+                     "",
+                     "[0,1]",
+                     "8,0",
+                     "linear",
+                     "WSD",
+                     "0:4",
+                     "full",
+                     "uniform",
+                     "=",
+                     "--",
+                     "9223372036854775807",
+                     "99999999999999999999",
+                     "nan"};
+  const RandomKey key = RandomKey::from_seed(1);
+  int accepted = 0, refused = 0;
+  for (int64_t trial = 0; trial < 1000; ++trial) {
+    const auto pick = [&](int64_t index, const std::vector<std::string>& from) {
+      return from[static_cast<size_t>(uniform(key.at(trial), index) * static_cast<double>(from.size()))];
+    };
+    Words extra;
+    for (int64_t i = 0; i < 1 + trial % 4; ++i) {
+      extra.push_back(pick(2 * i, flags));
+      if (uniform(key.at(trial).at("value"), i) < 0.6) extra.push_back(pick(2 * i + 1, values));
+    }
+    try {
+      const PretrainConfig config = parse(extra, 1 + static_cast<int>(trial % 3));
+      arguments_from_json(arguments_to_json(config));
+      ++accepted;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("\n  1. "));
+      ++refused;
+    }
+  }
+  EXPECT_GT(accepted, 50);
+  EXPECT_GT(refused, 50);
+}
+
+}  // namespace
+}  // namespace megatron

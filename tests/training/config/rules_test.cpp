@@ -1,0 +1,116 @@
+// Rules that the golden cases do not reach, or that are stricter than Megatron's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megatron/training/config/schedules.h"
+#include "tests/training/config/command_line.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::parse;
+using testing::refusal;
+using testing::with;
+using testing::Words;
+
+struct Refused {
+  Words extra;
+  std::string text;
+  int world_size = 1;
+};
+
+TEST(Rules, RefuseContradictionsWithTheReason) {
+  const std::vector<Refused> cases{
+      {{"--num-layers", "12", "--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "4"},
+       "12 layers",
+       2},
+      {{"--quick-geglu", "--squared-relu", "--no-bias-gelu-fusion"}, "2 activations are given"},
+      {{"--qk-layernorm", "--qk-l2-norm"}, "exclude each other"},
+      {{"--bf16", "--grad-reduce-in-bf16", "--accumulate-allreduce-grads-in-fp32"}, "exclude each other"},
+      {{"--swiglu", "--hidden-size", "20"}, "leaves 0 at --hidden-size 20"},
+      {{"--position-embedding-type", "rope", "--rotary-percent", "0.45"}, "an even number"},
+      {{"--window-attn-skip-freq", "[0,1]"}, "lists 2 layers, --num-layers is 4"},
+      {{"--no-rope-freq", "[0,1,0,1,0]"}, "lists 5 layers"},
+      {{"--step-batch-size-schedule", "0:8 640:4"}, "batches may only grow"},
+      {{"--step-batch-size-schedule", "0:4 320:6"}, "does not divide by micro-batch size", 2},
+      {{"--sequence-parallel", "--tensor-model-parallel-size", "4", "--seq-length", "30"},
+       "--seq-length 30 does not divide",
+       4},
+      {{"--use-checkpoint-args"}, "--use-checkpoint-args needs --load"},
+      {{"--ckpt-step", "3"}, "--ckpt-step needs --load"},
+      {{"--log-progress"}, "--log-progress needs --save"},
+      {{"--recompute-modules", "mlp"}, "goes with --recompute-granularity selective"},
+      {{"--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers", "5"},
+       "above --num-layers 4"},
+      {{"--multiple-validation-sets"}, "needs --full-validation"},
+      {{"--num-distributed-optimizer-instances", "2"}, "needs --use-distributed-optimizer"},
+      {{"--tokenizer-type", "CharTokenizer"}, "needs --vocab-file"},
+      {{"--tokenizer-type", "GPT2BPETokenizer", "--vocab-file", "v"}, "needs --merge-file"},
+      {{"--null-tokenizer-eod-id", "100"}, "is not below --vocab-size"},
+      {{"--padded-vocab-size", "64"}, "must hold all"},
+      {{"--decoupled-lr", "1e-6", "--min-lr", "1e-5"}, "--decoupled-lr 1e-06 is below"},
+      {{"--group-query-attention", "--num-query-groups", "3"}, "does not divide by --num-query-groups 3"},
+      {{"--tokenizer-type", "HuggingFaceTokenizer"}, "does not have yet"},
+      {{"--optimizer", "muon"}, "does not have yet"},
+      {{"--hidden-dropout", "1"}, "must be below 1"},
+      {{"--log-interval", "0"}, "must be at least 1"},
+      {{"--decoder-first-pipeline-num-layers", "4", "--pipeline-model-parallel-size", "2"},
+       "do not divide by 1 stages",
+       2},
+  };
+  for (const Refused& test : cases) {
+    SCOPED_TRACE(::testing::PrintToString(test.extra));
+    EXPECT_THAT(refusal(with(test.extra), test.world_size), HasSubstr(test.text));
+  }
+}
+
+TEST(Rules, EvaluationOnlyNeedsNeitherLengthNorRate) {
+  const Words words{"--num-layers",
+                    "4",
+                    "--hidden-size",
+                    "64",
+                    "--num-attention-heads",
+                    "4",
+                    "--seq-length",
+                    "32",
+                    "--max-position-embeddings",
+                    "32",
+                    "--micro-batch-size",
+                    "2",
+                    "--vocab-size",
+                    "100",
+                    "--tokenizer-type",
+                    "NullTokenizer",
+                    "--mock-data",
+                    "--skip-train"};
+  EXPECT_EQ(refusal(words), "");
+  EXPECT_TRUE(parse_pretrain_gpt(words, 1).checkpoint.no_load_optim);
+}
+
+TEST(Rules, AFirstAndALastStageMayHoldAllLayers) {
+  EXPECT_EQ(refusal(with({"--pipeline-model-parallel-size", "2", "--decoder-first-pipeline-num-layers", "1",
+                          "--decoder-last-pipeline-num-layers", "3"}),
+                    2),
+            "");
+}
+
+TEST(Rules, EvaluationBatchesAreThoseOfTrainingUnlessGiven) {
+  const PretrainConfig config = parse({"--global-batch-size", "8", "--eval-micro-batch-size", "4"});
+  EXPECT_EQ(eval_microbatch_calculator_of(config).at(0), (BatchSize{2, 8, 8}));
+}
+
+TEST(Rules, Float16WithoutAConstantScaleLetsNaNThrough) {
+  EXPECT_TRUE(parse().training.check_for_nan_in_loss_and_grad);
+  EXPECT_FALSE(parse({"--fp16"}).training.check_for_nan_in_loss_and_grad);
+  EXPECT_TRUE(parse({"--fp16", "--loss-scale", "8"}).training.check_for_nan_in_loss_and_grad);
+}
+
+TEST(Rules, DataPathsGetMegatronsSplit) {
+  Words words = with({"--data-path", "a"});
+  std::erase(words, "--mock-data");
+  EXPECT_EQ(parse_pretrain_gpt(words, 1).data.split, "969, 30, 1");
+}
+
+}  // namespace
+}  // namespace megatron

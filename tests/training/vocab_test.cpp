@@ -1,0 +1,56 @@
+#include "megatron/training/vocab.h"
+
+#include <gtest/gtest.h>
+
+#include "megatron/base/error.h"
+#include "megatron/training/config/pretrain_config.h"
+#include "tests/testing/golden_json.h"
+
+namespace megatron {
+namespace {
+
+TEST(Vocab, PadsToTheGoldenSizes) {
+  int padded = 0;
+  for (const auto& row : testing::golden_json("training/vocab_padding.json", "cases")) {
+    SCOPED_TRACE(row.dump());
+    ++padded;
+    if (row[3].is_null())
+      EXPECT_THROW(padded_vocab_size(row[0], row[1], row[2]), ConfigError);
+    else
+      EXPECT_EQ(padded_vocab_size(row[0], row[1], row[2]), row[3].get<int64_t>());
+  }
+  EXPECT_GT(padded, 40);
+}
+
+TEST(Vocab, TakesTheTokenizersSizeUnlessOneIsGiven) {
+  PretrainConfig config;
+  set_vocab_size(config, 50257);
+  EXPECT_EQ(config.transformer.vocab_size, 50257);
+  EXPECT_EQ(config.transformer.padded_vocab_size, 50304);
+
+  PretrainConfig larger;
+  larger.tokenizer.vocab_size = 60000;
+  larger.tokenizer.pad_vocab_size = false;
+  set_vocab_size(larger, 50257);
+  EXPECT_EQ(larger.transformer.vocab_size, 60000);
+  EXPECT_EQ(larger.transformer.padded_vocab_size, 60000);
+}
+
+TEST(Vocab, RefusesRowsThatDoNotHoldEveryEntry) {
+  PretrainConfig config;
+  config.tokenizer.vocab_size = 50000;
+  EXPECT_THROW(set_vocab_size(config, 50257), ConfigError);
+  config.tokenizer = {};
+  config.tokenizer.padded_vocab_size = 50200;
+  EXPECT_THROW(set_vocab_size(config, 50257), ConfigError);
+}
+
+TEST(Vocab, RefusesRowsThatDoNotDivideByTheRanks) {
+  PretrainConfig config;
+  config.parallel.tensor_model_parallel_size = 2;
+  config.tokenizer.pad_vocab_size = false;
+  EXPECT_THROW(set_vocab_size(config, 50257), ConfigError);
+}
+
+}  // namespace
+}  // namespace megatron
