@@ -1,6 +1,7 @@
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
 
 #include "megatron/base/error.h"
+#include "megatron/base/field.h"
 #include "megatron/tokenizers/bpe_vocabulary.h"
 #include "megatron/tokenizers/byte_alphabet.h"
 #include "megatron/tokenizers/utf8.h"
@@ -13,33 +14,6 @@ constexpr std::string_view kPattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N
 
 /// The bytes that a token decodes to: a special token is its text unless that is written in the alphabet of bytes.
 std::string decoded_bytes(const std::string& token) { return bytes_of_alphabet(token).value_or(token); }
-
-/// Python's repr() of a string; code points beyond ASCII are taken as printable.
-std::string python_repr(std::string_view text) {
-  const char quote = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos ? '"' : '\'';
-  std::string result(1, quote);
-  for (const char c : text) {
-    if (c == quote || c == '\\')
-      result += {'\\', c};
-    else if (c == '\n')
-      result += "\\n";
-    else if (c == '\r')
-      result += "\\r";
-    else if (c == '\t')
-      result += "\\t";
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
-      result += fmt::format("\\x{:02x}", c);
-    else
-      result += c;
-  }
-  return result + quote;
-}
-
-std::string python_list(const std::vector<std::string>& items) {
-  std::string result = "[";
-  for (size_t i = 0; i < items.size(); ++i) result += (i ? ", " : "") + python_repr(items[i]);
-  return result + "]";
-}
 }  // namespace
 
 class Gpt2BpeEncoder final : public TextEncoder {
@@ -120,7 +94,7 @@ std::string Gpt2BpeTokenizer::decode(std::span<const TokenId> ids) const {
 TokenizerIdentity Gpt2BpeTokenizer::identity() const {
   return {{"class", "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"},
           {"tokenizer_path", "GPT2BPETokenizer"},
-          {"additional_special_tokens", python_list(options_.special_tokens)},
+          {"additional_special_tokens", python_text(options_.special_tokens)},
           {"vocab_file", options_.vocab_file},
           {"merges_file", options_.merge_file},
           {"use_fast", "True"},
