@@ -1,0 +1,127 @@
+#include "commands/data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "commands/exit_code.h"
+#include "megatron/datasets/indexed_dataset_builder.h"
+#include "tests/testing/scratch_directory.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+struct Result {
+  int status;
+  std::string out, err;
+};
+
+Result run(const Words& args) {
+  std::ostringstream out, err;
+  const int status = data_command(args, out, err);
+  return {status, out.str(), err.str()};
+}
+
+class DataInspect : public ::testing::Test {
+ protected:
+  DataInspect() {
+    IndexedDatasetBuilder builder(prefix_, {.token_type = TokenType::kUInt16});
+    for (const std::string text : {"hello ", "", "world, ", "this is text."}) {
+      const std::vector<int64_t> tokens(text.begin(), text.end());
+      builder.add_item(tokens);
+      builder.end_document();
+    }
+    builder.finalize();
+  }
+  Words words(const Words& more) const {
+    Words all = {"inspect", "--data-path", prefix_};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  const testing::ScratchDirectory scratch_;
+  const std::string prefix_ = scratch_.file("text");
+};
+
+TEST_F(DataInspect, TellsWhatTheFilesHold) {
+  const Result result = run(words({}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, prefix_ +
+                            "\n"
+                            "  documents  4\n"
+                            "  sequences  4 (1 empty)\n"
+                            "  tokens     26 of type uint16\n"
+                            "  lengths    0 to 13 tokens, mean 6.5, median 7\n"
+                            "  files      .idx 122 bytes, .bin 52 bytes\n");
+}
+
+TEST_F(DataInspect, TellsWhatTheSplitsTake) {
+  const Result result = run(words({"--seq-length", "5", "--split", "3,1,0"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("  split \"3,1,0\", 5 tokens a sample:\n"
+                                    "    train  sequences 0 to 3: 13 tokens, 2 samples a pass\n"
+                                    "    valid  sequences 3 to 4: 13 tokens, 2 samples a pass\n"
+                                    "    test   nothing\n"));
+}
+
+TEST_F(DataInspect, ShowsASampleWithItsText) {
+  const Result result = run(words({"--seq-length", "12", "--split", "3,1,0", "--index-split", "valid", "--sample", "0",
+                                   "--tokenizer-type", "ByteLevelTokenizer"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\nsample 0 of 1 (valid), seed 1234\n"
+                                    "  tokens     116 104 105 115 32 105 115 32 116 101 120 116\n"
+                                    "  last label 46\n"
+                                    "  untrained \n"
+                                    "  cuts      \n"
+                                    "  text\nthis is text\n"));
+}
+
+TEST_F(DataInspect, WritesNoFiles) {
+  run(words({"--seq-length", "5", "--split", "1,0,0", "--sample", "1"}));
+  int num_files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::recursive_directory_iterator(scratch_.path())) ++num_files;
+  EXPECT_EQ(num_files, 2);
+}
+
+TEST_F(DataInspect, NamesTheMemberOfABlend) {
+  const Result result = run({"inspect", "--data-path", "1", prefix_, "3", prefix_, "--split", "1,0,0", "--seq-length",
+                             "5", "--sample", "2", "--num-samples", "10"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("sample 2 of 11 (train), seed 1234, from " + prefix_));
+}
+
+TEST_F(DataInspect, SaysWhatIsWrong) {
+  const Words sample = words({"--seq-length", "5", "--split", "1,0,0", "--sample", "100"});
+  EXPECT_THAT(run(sample).err, HasSubstr("--sample 100: the train split has 5 samples, numbered from 0"));
+  EXPECT_EQ(run(sample).status, static_cast<int>(ExitCode::kUsage));
+  EXPECT_THAT(run(words({"--sample", "1"})).err, HasSubstr("--sample needs --seq-length"));
+  EXPECT_THAT(run({"inspect"}).err, HasSubstr("--data-path is missing"));
+  EXPECT_THAT(run({"list"}).err, HasSubstr("there is no \"data list\". Say: megatron data inspect"));
+  const Result missing = run({"inspect", "--data-path", prefix_ + "x"});
+  EXPECT_EQ(missing.status, static_cast<int>(ExitCode::kData));
+  EXPECT_THAT(missing.err, HasSubstr(prefix_ + "x.idx: no such file"));
+}
+
+TEST_F(DataInspect, ChecksTokensAgainstTheVocabulary) {
+  const Result result = run(words({"--seq-length", "5", "--split", "1,0,0", "--sample", "0", "--tokenizer-type",
+                                   "NullTokenizer", "--vocab-size", "50"}));
+  EXPECT_EQ(result.status, static_cast<int>(ExitCode::kData));
+  EXPECT_THAT(result.err, HasSubstr("is not in the vocabulary of 50 tokens"));
+}
+
+TEST(Data, HasHelp) {
+  for (const Words& words : {Words{"--help"}, Words{"inspect", "--help"}}) {
+    const Result result = run(words);
+    EXPECT_EQ(result.status, 0);
+    EXPECT_THAT(result.out, HasSubstr("usage: megatron data inspect"));
+    EXPECT_THAT(result.out, HasSubstr("--seq-length"));
+  }
+}
+
+}  // namespace
+}  // namespace megatron
