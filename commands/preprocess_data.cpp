@@ -28,7 +28,7 @@ std::vector<std::string> files_of(const std::string& pattern) {
   glob_t found{};
   const std::unique_ptr<glob_t, void (*)(glob_t*)> guard(&found, globfree);
   const int status = glob(pattern.c_str(), 0, nullptr, &found);
-  require<IoError>(status == 0, "--input {}: there is no such file", pattern);
+  require<DataError>(status == 0, "--input {}: there is no such file", pattern);
   return {found.gl_pathv, found.gl_pathv + found.gl_pathc};
 }
 

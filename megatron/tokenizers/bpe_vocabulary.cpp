@@ -15,15 +15,15 @@ void read_tokens(const std::string& path, BpeVocabulary& vocabulary) {
   simdjson::dom::parser parser;
   simdjson::dom::object object;
   const simdjson::error_code error = parser.parse(json).get(object);
-  require<ConfigError>(!error, "the vocabulary {} is not a JSON object of token ids: {}", path,
-                       simdjson::error_message(error));
+  require<DataError>(!error, "the vocabulary {} is not a JSON object of token ids: {}", path,
+                     simdjson::error_message(error));
   for (const auto& [token, value] : object) {
     int64_t id = 0;
-    require<ConfigError>(!value.get(id), "the vocabulary {}: the id of '{}' is not an integer", path, token);
-    require<ConfigError>(id >= 0 && id < std::numeric_limits<TokenId>::max(),
-                         "the vocabulary {}: the id of '{}' is {}; ids start at 0 and have 31 bits", path, token, id);
-    require<ConfigError>(vocabulary.ids.emplace(token, static_cast<TokenId>(id)).second,
-                         "the vocabulary {} has the token '{}' twice", path, token);
+    require<DataError>(!value.get(id), "the vocabulary {}: the id of '{}' is not an integer", path, token);
+    require<DataError>(id >= 0 && id < std::numeric_limits<TokenId>::max(),
+                       "the vocabulary {}: the id of '{}' is {}; ids start at 0 and have 31 bits", path, token, id);
+    require<DataError>(vocabulary.ids.emplace(token, static_cast<TokenId>(id)).second,
+                       "the vocabulary {} has the token '{}' twice", path, token);
   }
 }
 
@@ -32,12 +32,12 @@ void order_tokens(const std::string& path, BpeVocabulary& vocabulary) {
   const size_t size = vocabulary.ids.size();
   std::vector<const std::string*> by_id(size, nullptr);
   for (const auto& [token, id] : vocabulary.ids) {
-    require<ConfigError>(static_cast<size_t>(id) < size,
-                         "the vocabulary {} has {} tokens, but '{}' has the id {}; ids must be 0 .. {}", path, size,
-                         token, id, size - 1);
+    require<DataError>(static_cast<size_t>(id) < size,
+                       "the vocabulary {} has {} tokens, but '{}' has the id {}; ids must be 0 .. {}", path, size,
+                       token, id, size - 1);
     const std::string*& place = by_id[static_cast<size_t>(id)];
-    require<ConfigError>(place == nullptr, "the vocabulary {}: '{}' and '{}' both have the id {}", path,
-                         place ? *place : "", token, id);
+    require<DataError>(place == nullptr, "the vocabulary {}: '{}' and '{}' both have the id {}", path,
+                       place ? *place : "", token, id);
     place = &token;
   }
   for (const std::string* token : by_id) vocabulary.tokens.push_back(*token);
@@ -45,20 +45,20 @@ void order_tokens(const std::string& path, BpeVocabulary& vocabulary) {
 
 void add_rule(std::string_view line, const std::string& where, BpeVocabulary& vocabulary) {
   const size_t space = line.find(' ');
-  require<ConfigError>(space != std::string_view::npos && space > 0 && space + 1 < line.size() &&
-                           line.find(' ', space + 1) == std::string_view::npos,
-                       "{}: '{}' is not a merge rule, which is two tokens with one space between them", where, line);
+  require<DataError>(space != std::string_view::npos && space > 0 && space + 1 < line.size() &&
+                         line.find(' ', space + 1) == std::string_view::npos,
+                     "{}: '{}' is not a merge rule, which is two tokens with one space between them", where, line);
   const auto id_of = [&](const std::string& token) {
     const auto place = vocabulary.ids.find(token);
-    require<ConfigError>(place != vocabulary.ids.end(),
-                         "{}: the rule '{}' needs the token '{}', which the vocabulary has not; do --vocab-file and "
-                         "--merge-file belong together?",
-                         where, line, token);
+    require<DataError>(place != vocabulary.ids.end(),
+                       "{}: the rule '{}' needs the token '{}', which the vocabulary has not; do --vocab-file and "
+                       "--merge-file belong together?",
+                       where, line, token);
     return place->second;
   };
   const std::string left(line.substr(0, space)), right(line.substr(space + 1));
-  require<ConfigError>(vocabulary.merges.add(id_of(left), id_of(right), id_of(left + right)),
-                       "{}: the rule '{}' is there twice", where, line);
+  require<DataError>(vocabulary.merges.add(id_of(left), id_of(right), id_of(left + right)),
+                     "{}: the rule '{}' is there twice", where, line);
 }
 
 void read_merges(const std::string& path, BpeVocabulary& vocabulary) {

@@ -18,7 +18,7 @@ struct BpeVocabulary {
 };
 
 /// Reads `{"token": id, ...}` and lines "left right" in order of rank; lines that start with "#version" are skipped.
-/// @throw IoError if a file cannot be read; ConfigError naming the file and the place if it is damaged, the ids are not
+/// @throw IoError if a file cannot be read; DataError naming the file and the place if it is damaged, the ids are not
 ///        0 .. n-1, or a rule speaks of a token that the vocabulary has not.
 BpeVocabulary read_bpe_vocabulary(const std::string& vocab_file, const std::string& merge_file);
 

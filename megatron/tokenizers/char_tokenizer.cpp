@@ -29,13 +29,12 @@ std::vector<std::string> parse_json_list(const std::string& json, const std::str
   simdjson::dom::parser parser;
   simdjson::dom::array list;
   const simdjson::error_code error = parser.parse(json).get(list);
-  require<ConfigError>(!error, "the vocabulary {} is not a JSON array of characters: {}", path,
-                       simdjson::error_message(error));
+  require<DataError>(!error, "the vocabulary {} is not a JSON array of characters: {}", path,
+                     simdjson::error_message(error));
   std::vector<std::string> characters;
   for (const simdjson::dom::element element : list) {
     std::string_view character;
-    require<ConfigError>(!element.get(character), "the vocabulary {}: entry {} is not a string", path,
-                         characters.size());
+    require<DataError>(!element.get(character), "the vocabulary {}: entry {} is not a string", path, characters.size());
     characters.emplace_back(character);
   }
   return characters;
@@ -50,16 +49,16 @@ std::vector<std::string> split_characters(std::string_view valid) {
 }  // namespace
 
 CharTokenizer::CharTokenizer(std::vector<std::string> characters) : characters_(std::move(characters)) {
-  require<ConfigError>(!characters_.empty(), "CharTokenizer: the vocabulary is empty");
+  require<DataError>(!characters_.empty(), "CharTokenizer: the vocabulary is empty");
   ascii_ids_.fill(kAbsent);
   for (size_t id = 0; id < characters_.size(); ++id) {
     const std::string& character = characters_[id];
-    require<ConfigError>(!find_invalid_utf8(character) && count_code_points(character) == 1,
-                         "CharTokenizer: entry {} of the vocabulary, '{}', is not one UTF-8 character", id, character);
+    require<DataError>(!find_invalid_utf8(character) && count_code_points(character) == 1,
+                       "CharTokenizer: entry {} of the vocabulary, '{}', is not one UTF-8 character", id, character);
     const char32_t code_point = code_point_at(character, 0);
     const auto [place, added] = ids_.emplace(code_point, static_cast<TokenId>(id));
-    require<ConfigError>(added, "CharTokenizer: entries {} and {} of the vocabulary are the same, U+{:04X}",
-                         place->second, id, static_cast<uint32_t>(code_point));
+    require<DataError>(added, "CharTokenizer: entries {} and {} of the vocabulary are the same, U+{:04X}",
+                       place->second, id, static_cast<uint32_t>(code_point));
     if (code_point < ascii_ids_.size()) ascii_ids_[code_point] = static_cast<TokenId>(id);
   }
 }
@@ -67,7 +66,7 @@ CharTokenizer::CharTokenizer(std::vector<std::string> characters) : characters_(
 CharTokenizer CharTokenizer::from_file(const std::string& path) {
   const std::string content = read_file(PosixFileSystem(), path);
   if (path.ends_with(".json")) return CharTokenizer(parse_json_list(content, path));
-  require<ConfigError>(!find_invalid_utf8(content), "the vocabulary {} is not UTF-8", path);
+  require<DataError>(!find_invalid_utf8(content), "the vocabulary {} is not UTF-8", path);
   return CharTokenizer(split_characters(content));
 }
 

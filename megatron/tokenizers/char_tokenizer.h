@@ -13,11 +13,11 @@ namespace megatron {
 class CharTokenizer final : public Tokenizer {
  public:
   /// @param characters  one UTF-8 encoded code point each.
-  /// @throw ConfigError if there is none, one is repeated or is not one code point.
+  /// @throw DataError if there is none, one is repeated or is not one code point.
   explicit CharTokenizer(std::vector<std::string> characters);
   /// Reads the vocabulary: a file named *.json is an array of strings, any other file is the characters themselves, one
   /// after the other, a newline being a character like any other.
-  /// @throw IoError if the file cannot be read, ConfigError if it is damaged.
+  /// @throw IoError if the file cannot be read, DataError if it is damaged.
   static CharTokenizer from_file(const std::string& path);
 
   std::unique_ptr<TextEncoder> make_encoder() const override;

@@ -58,9 +58,9 @@ Gpt2BpeTokenizer::Gpt2BpeTokenizer(const Options& options) : options_(options), 
   const std::array<std::string, 256> alphabet = byte_alphabet();
   for (size_t byte = 0; byte < 256; ++byte) {
     const auto place = vocabulary.ids.find(alphabet[byte]);
-    require<ConfigError>(place != vocabulary.ids.end(),
-                         "the vocabulary {} has no token '{}' for the byte {:#04x}: it is not byte-level",
-                         options.vocab_file, alphabet[byte], byte);
+    require<DataError>(place != vocabulary.ids.end(),
+                       "the vocabulary {} has no token '{}' for the byte {:#04x}: it is not byte-level",
+                       options.vocab_file, alphabet[byte], byte);
     byte_ids_[byte] = place->second;
   }
   add_special_tokens(vocabulary.ids);
@@ -68,8 +68,8 @@ Gpt2BpeTokenizer::Gpt2BpeTokenizer(const Options& options) : options_(options), 
 
 void Gpt2BpeTokenizer::add_special_tokens(const std::unordered_map<std::string, TokenId>& ids) {
   const auto eod = ids.find(options_.eod);
-  require<ConfigError>(eod != ids.end(), "the vocabulary {} has no token {}, which ends a document",
-                       options_.vocab_file, options_.eod);
+  require<DataError>(eod != ids.end(), "the vocabulary {} has no token {}, which ends a document", options_.vocab_file,
+                     options_.eod);
   eod_ = eod->second;
   special_tokens_.add(options_.eod, eod_);
   for (const std::string& token : options_.special_tokens) {

@@ -23,7 +23,8 @@ class Gpt2BpeTokenizer final : public Tokenizer {
     /// Must be in the vocabulary.
     std::string eod = "<|endoftext|>";
   };
-  /// @throw IoError, ConfigError as `read_bpe_vocabulary`; ConfigError if a byte or `eod` has no token.
+  /// @throw IoError, DataError as `read_bpe_vocabulary`; DataError if a byte or `eod` has no token; ConfigError if a
+  ///        special token is given twice.
   explicit Gpt2BpeTokenizer(const Options& options);
 
   std::unique_ptr<TextEncoder> make_encoder() const override;

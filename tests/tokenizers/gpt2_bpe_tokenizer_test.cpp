@@ -100,7 +100,7 @@ TEST(Gpt2BpeTokenizer, IdentityIsMegatrons) {
 
 TEST(Gpt2BpeTokenizer, DamagedFilesAreNamedWithThePlace) {
   const auto with_vocab = [](const std::string& content) {
-    return error_of<ConfigError>({.vocab_file = written("vocab.json", content), .merge_file = kFiles.merge_file});
+    return error_of<DataError>({.vocab_file = written("vocab.json", content), .merge_file = kFiles.merge_file});
   };
   EXPECT_THAT(with_vocab("{\"a\": 0"), HasSubstr("vocab.json is not a JSON object"));
   EXPECT_THAT(with_vocab("[1]"), HasSubstr("vocab.json is not a JSON object"));
@@ -112,7 +112,7 @@ TEST(Gpt2BpeTokenizer, DamagedFilesAreNamedWithThePlace) {
   EXPECT_THAT(with_vocab("{\"a\": 0, \"b\": 1}"), HasSubstr("merges.txt line 2: the rule"));
 
   const auto with_merges = [](const std::string& content) {
-    return error_of<ConfigError>({.vocab_file = kFiles.vocab_file, .merge_file = written("merges.txt", content)});
+    return error_of<DataError>({.vocab_file = kFiles.vocab_file, .merge_file = written("merges.txt", content)});
   };
   EXPECT_THAT(with_merges("#version: 0.2\ni n\ni n t\n"), HasSubstr("merges.txt line 3: 'i n t' is not a merge rule"));
   EXPECT_THAT(with_merges("i n\n\n"), HasSubstr("line 2: '' is not a merge rule"));
@@ -124,9 +124,9 @@ TEST(Gpt2BpeTokenizer, DamagedFilesAreNamedWithThePlace) {
               HasSubstr("/nowhere.json"));
   Gpt2BpeTokenizer::Options options = kFiles;
   options.eod = "</s>";
-  EXPECT_THAT(error_of<ConfigError>(options), HasSubstr("has no token </s>, which ends a document"));
-  EXPECT_THAT(error_of<ConfigError>({.vocab_file = written("vocab.json", "{\"<|endoftext|>\": 0}"),
-                                     .merge_file = written("merges.txt", "")}),
+  EXPECT_THAT(error_of<DataError>(options), HasSubstr("has no token </s>, which ends a document"));
+  EXPECT_THAT(error_of<DataError>({.vocab_file = written("vocab.json", "{\"<|endoftext|>\": 0}"),
+                                   .merge_file = written("merges.txt", "")}),
               HasSubstr("for the byte 0x00: it is not byte-level"));
 }
 }  // namespace

@@ -75,15 +75,15 @@ TEST(CharTokenizer, TheVocabularyOfTinyShakespeareIsNanoGpts) {
 }
 
 TEST(CharTokenizer, BadVocabulariesAndTextsAreRefused) {
-  EXPECT_THAT(error_of<ConfigError>([] { CharTokenizer({}); }), HasSubstr("empty"));
-  EXPECT_THAT(error_of<ConfigError>([] { CharTokenizer({"a", "ab"}); }), HasSubstr("entry 1"));
-  EXPECT_THAT(error_of<ConfigError>([] { CharTokenizer({"a", ""}); }), HasSubstr("entry 1"));
-  EXPECT_THAT(error_of<ConfigError>([] { CharTokenizer({"a", "b", "a"}); }), HasSubstr("entries 0 and 2"));
-  EXPECT_THAT(error_of<ConfigError>([] { CharTokenizer::from_file(written("bad.json", "{\"a\": 1}")); }),
+  EXPECT_THAT(error_of<DataError>([] { CharTokenizer({}); }), HasSubstr("empty"));
+  EXPECT_THAT(error_of<DataError>([] { CharTokenizer({"a", "ab"}); }), HasSubstr("entry 1"));
+  EXPECT_THAT(error_of<DataError>([] { CharTokenizer({"a", ""}); }), HasSubstr("entry 1"));
+  EXPECT_THAT(error_of<DataError>([] { CharTokenizer({"a", "b", "a"}); }), HasSubstr("entries 0 and 2"));
+  EXPECT_THAT(error_of<DataError>([] { CharTokenizer::from_file(written("bad.json", "{\"a\": 1}")); }),
               HasSubstr("not a JSON array"));
-  EXPECT_THAT(error_of<ConfigError>([] { CharTokenizer::from_file(written("bad.json", "[\"a\", 1]")); }),
+  EXPECT_THAT(error_of<DataError>([] { CharTokenizer::from_file(written("bad.json", "[\"a\", 1]")); }),
               HasSubstr("entry 1 is not a string"));
-  EXPECT_THAT(error_of<ConfigError>([] { CharTokenizer::from_file(written("bad.txt", "a\xFF")); }),
+  EXPECT_THAT(error_of<DataError>([] { CharTokenizer::from_file(written("bad.txt", "a\xFF")); }),
               HasSubstr("not UTF-8"));
   const CharTokenizer tokenizer({"a"});
   EXPECT_THAT(error_of<DataError>([&] { tokenizer.encode("a\xE2\x82\xAC"); }), HasSubstr("U+20AC"));
