@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <type_traits>
 
 #include "megatron/base/error.h"
@@ -17,22 +18,20 @@ using Accumulator =
     std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<ComputeType<T>>>::type;
 
 template <class T>
-bool replaces(ReduceOp reduce, T value, T best) {
-  if (reduce == ReduceOp::kMax) return value > best || value != value;
-  return value < best || value != value;
-}
-
-template <class T>
 void combine(ReduceOp reduce, const T* input, int64_t n, Accumulator<T>* sums) {
   if (reduce == ReduceOp::kSum || reduce == ReduceOp::kAverage) {
     for (int64_t i = 0; i < n; ++i) sums[i] = static_cast<Accumulator<T>>(sums[i] + Accumulator<T>(input[i]));
     return;
   }
   using Ordered = std::conditional_t<std::is_integral_v<T>, T, Accumulator<T>>;
-  for (int64_t i = 0; i < n; ++i) {
-    const Ordered value = input[i];
-    if (replaces<Ordered>(reduce, value, static_cast<Ordered>(sums[i]))) sums[i] = static_cast<Accumulator<T>>(value);
-  }
+  const auto keep = [&](auto is_better) {
+    for (int64_t i = 0; i < n; ++i) {
+      const Ordered value = input[i], best = static_cast<Ordered>(sums[i]);
+      const bool is_nan = value != value;
+      sums[i] = static_cast<Accumulator<T>>(is_better(value, best) || is_nan ? value : best);
+    }
+  };
+  reduce == ReduceOp::kMax ? keep(std::greater<Ordered>()) : keep(std::less<Ordered>());
 }
 
 template <class T>

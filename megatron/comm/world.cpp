@@ -30,19 +30,17 @@ World::~World() {
 
 std::optional<ProcessGroup> World::split(std::string_view name, const RankLists& groups) {
   check_groups(name, groups, size_);
-  int index = -1, place = -1;
+  Membership membership;
   for (size_t g = 0; g < groups.size(); ++g) {
     const auto own = std::find(groups[g].begin(), groups[g].end(), rank_);
-    if (own == groups[g].end()) continue;
-    index = static_cast<int>(g);
-    place = static_cast<int>(own - groups[g].begin());
+    if (own != groups[g].end()) membership = {static_cast<int>(g), static_cast<int>(own - groups[g].begin())};
   }
-  auto backend = do_split(name, groups, index);
-  if (index < 0) return std::nullopt;
+  auto backend = do_split(name, groups, membership);
+  if (membership.group < 0) return std::nullopt;
   auto state = std::make_unique<ProcessGroupState>();
   state->name = name;
-  state->ranks = groups[static_cast<size_t>(index)];
-  state->rank = place;
+  state->ranks = groups[static_cast<size_t>(membership.group)];
+  state->rank = membership.rank;
   state->timeout = timeout_;
   state->recorder = &recorder_;
   state->backend = std::move(backend);

@@ -41,11 +41,16 @@ class World {
   static constexpr int64_t kRecorderCapacity = 2048;
 
  protected:
+  /// This rank is groups[group][rank]; group -1: in none.
+  struct Membership {
+    int group = -1, rank = -1;
+  };
   World(int rank, int size, std::chrono::milliseconds timeout);
 
  private:
-  /// `index`: own group in `groups`, -1 if in none (null then). May return null for a group of one on the host.
-  virtual std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups, int index) = 0;
+  /// Null if this rank is in no group; may be null for a group of one on the host.
+  virtual std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups,
+                                                        const Membership& own) = 0;
 
   int rank_, size_;
   std::chrono::milliseconds timeout_;

@@ -23,8 +23,8 @@ class MetaBackend final : public ProcessGroupBackend {
 
 MetaWorld::MetaWorld(int rank, int size) : World(rank, size, std::chrono::milliseconds::max()) {}
 
-std::unique_ptr<ProcessGroupBackend> MetaWorld::do_split(std::string_view, const RankLists&, int index) {
-  return index < 0 ? nullptr : std::make_unique<MetaBackend>();
+std::unique_ptr<ProcessGroupBackend> MetaWorld::do_split(std::string_view, const RankLists&, const Membership& own) {
+  return own.group < 0 ? nullptr : std::make_unique<MetaBackend>();
 }
 
 }  // namespace megatron

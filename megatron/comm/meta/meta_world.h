@@ -13,7 +13,8 @@ class MetaWorld final : public World {
   void abort(std::string_view) override {}
 
  private:
-  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups, int index) override;
+  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups,
+                                                const Membership& own) override;
 };
 
 }  // namespace megatron

@@ -1,6 +1,5 @@
 #include "megatron/comm/threads/thread_world.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -120,12 +119,11 @@ class ThreadMember final : public World {
   void abort(std::string_view reason) override { hub_.fail(fmt::format("aborted by rank {}: {}", rank(), reason)); }
 
  private:
-  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups, int index) override {
-    ThreadGroup* group = hub_.find_group(rank(), num_splits_++, name, groups, index);
-    if (!group || groups[static_cast<size_t>(index)].size() == 1) return nullptr;
-    const auto& ranks = groups[static_cast<size_t>(index)];
-    const auto place = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
-    return std::make_unique<ThreadBackend>(*group, static_cast<int>(place));
+  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups,
+                                                const Membership& own) override {
+    const bool has_others = own.group >= 0 && groups[static_cast<size_t>(own.group)].size() > 1;
+    ThreadGroup* group = hub_.find_group(rank(), num_splits_++, name, groups, has_others ? own.group : -1);
+    return group ? std::make_unique<ThreadBackend>(*group, own.rank) : nullptr;
   }
 
   ThreadHub& hub_;

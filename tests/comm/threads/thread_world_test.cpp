@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <latch>
 #include <thread>
 #include <tuple>
 
@@ -264,17 +265,21 @@ TEST(ThreadWorld, OverlapDoesNotChangeBits) {
 
 TEST(ThreadWorld, CollectivesOfAGroupTakeEffectInTheOrderOfIssue) {
   constexpr int64_t kSection = 40000;
-  run_ranks(4, [](RankContext& context) {
+  auto expected = reference(ReduceOp::kSum, inputs_of<float>(4, 4 * kSection));
+  expected[0] *= 4;
+  std::latch all_issued(4);  // nobody helps before all is issued
+  run_ranks(4, [&](RankContext& context) {
     const int64_t own = kSection * context.rank;
     auto buffer = values_of<float>(context.rank, 4 * kSection);
     Work reduce = context.group.reduce_scatter(view_of(buffer), view_of(buffer, own, kSection), ReduceOp::kSum, {"rs"});
     Work gather = context.group.all_gather(view_of(buffer, own, kSection), view_of(buffer), {"ag"});
-    Work last = context.group.all_reduce(view_of(buffer), ReduceOp::kMax, {"the same values everywhere"});
-    if (context.rank != 2) last.wait();
+    Work small = context.group.all_reduce(view_of(buffer, 0, 1), ReduceOp::kSum, {"one element of the result"});
+    all_issued.arrive_and_wait();
+    if (context.rank != 2) small.wait();
     gather.wait();
     reduce.wait();
-    last.wait();
-    EXPECT_TRUE(same_bits(buffer, reference(ReduceOp::kSum, inputs_of<float>(4, 4 * kSection))));
+    small.wait();
+    EXPECT_TRUE(same_bits(buffer, expected));
   });
 }
 
