@@ -16,7 +16,7 @@ double largest_error_ulp(double low, double high, const std::function<float(floa
   for (int i = 0; i <= steps; ++i) {
     const float x = static_cast<float>(low + (high - low) * i / steps);
     const double truth = expected(static_cast<double>(x));
-    const double ulp = std::max(std::ldexp(1.0, std::ilogb(truth) - 23), 0x1p-149);
+    const double ulp = std::max(std::exp2(std::floor(std::log2(std::abs(truth))) - 23), 0x1p-149);
     largest = std::max(largest, std::abs(static_cast<double>(actual(x)) - truth) / ulp);
   }
   return largest;
