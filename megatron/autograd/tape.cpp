@@ -28,7 +28,7 @@ void Tape::mark_segment(const Payload& input) {
 void Tape::record(std::unique_ptr<Node> node, std::span<const TapeSlot> in, std::span<Tensor* const> out) {
   Record r{std::move(node), {}, {}};
   for (const TapeSlot& slot : in) r.in.push_back(index_of(slot));
-  for (Tensor* y : out) r.out.push_back((y->slot = new_slot()).index);
+  for (Tensor* y : out) r.out.push_back({(y->slot = new_slot()).index, y->shape()});
   records_.push_back(std::move(r));
 }
 
@@ -52,7 +52,10 @@ void Tape::backward(Context& ctx, Phase phase, size_t first_segment) {
 
 void Tape::backward_record(Context& ctx, Phase phase, Record r) {
   std::vector<Tensor> grad_out, grad_in(r.in.size());
-  for (int32_t slot : r.out) grad_out.push_back(take(slot));
+  for (const Output& y : r.out) {
+    Tensor grad = take(y.slot);
+    grad_out.push_back(grad.defined() ? grad.reshape(y.shape) : grad);
+  }
   if (std::none_of(grad_out.begin(), grad_out.end(), [](const Tensor& g) { return g.defined(); })) {
     count_down(ctx, r.node->uses.in_b);  // a dead branch: no gradient, but its uses are over
     count_down(ctx, r.node->uses.in_w);

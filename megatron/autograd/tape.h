@@ -54,9 +54,14 @@ class Tape {
   bool is_done() const { return records_.empty() && weight_queue_.empty(); }
 
  private:
+  struct Output {
+    int32_t slot;
+    Shape shape;  // a consumer may have seen the value in another shape; the node gets its gradient in this one
+  };
   struct Record {
     std::unique_ptr<Node> node;
-    std::vector<int32_t> in, out;
+    std::vector<int32_t> in;
+    std::vector<Output> out;
   };
   struct Border {
     size_t num_records;

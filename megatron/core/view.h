@@ -16,6 +16,7 @@ struct ConstView {
   DType dtype = DType::kFloat32;
   Shape shape, strides;
   const int32_t* count = nullptr;
+  bool is_bounded = count != nullptr;
 
   bool defined() const { return data != nullptr; }
   int64_t num_elements() const { return shape.num_elements(); }
@@ -43,8 +44,9 @@ struct View {
   DType dtype = DType::kFloat32;
   Shape shape, strides;
   const int32_t* count = nullptr;
+  bool is_bounded = count != nullptr;
 
-  operator ConstView() const { return {data, dtype, shape, strides, count}; }
+  operator ConstView() const { return {data, dtype, shape, strides, count, is_bounded}; }
   ConstView read() const { return *this; }
   bool defined() const { return data != nullptr; }
   int64_t num_elements() const { return shape.num_elements(); }

@@ -7,17 +7,17 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/autograd/segment.h"
 #include "megatron/comm/process_group.h"
 #include "megatron/pipeline_parallel/action.h"
-#include "megatron/autograd/segment.h"
 
 namespace megatron {
 
 /// What the executor is given beside the schedule.
 struct ExecutorOptions {
-  std::vector<Chunk> chunks;                // of this rank, in order of virtual stages
-  std::vector<PayloadSpec> border_payload;  // what crosses virtual stages
-  ProcessGroup* pipeline_group = nullptr;   // null: one rank
+  std::vector<Chunk> chunks;                     // of this rank, in order of virtual stages
+  std::vector<PayloadSpec> border_payload;       // what crosses virtual stages
+  const ProcessGroup* pipeline_group = nullptr;  // null: one rank
 };
 
 /// One executor serves one step. Tapes live from the F of the first segment to the last W of a (chunk, micro-batch).

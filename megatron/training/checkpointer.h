@@ -29,6 +29,9 @@ class Checkpointer {
   /// The arguments stored in the checkpoint that `config` names, as JSON: for --use-checkpoint-args.
   static std::string stored_arguments(FileSystem& files, const CheckpointConfig& config);
 
+  /// Loads the weights alone of the newest committed checkpoint below `directory` (or of iteration `ckpt_step`).
+  static void load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model);
+
   std::optional<int64_t> last_saved_iteration() const { return last_saved_iteration_; }
 
  private:

@@ -14,7 +14,8 @@ TEST(Linear, PassesAllChecksWithAndWithoutBias) {
               .parameters = {{.shape = {5, 7}}},
               .forward =
                   [=](Context& ctx, OpOperands& o) {
-                    return std::vector{linear(ctx, o.inputs[0], *o.parameters[0], has_bias ? o.parameters[1].get() : nullptr)};
+                    return std::vector{
+                        linear(ctx, o.inputs[0], *o.parameters[0], has_bias ? o.parameters[1].get() : nullptr)};
                   },
               .reduction_length = 7};
     if (has_bias) op.parameters.push_back({.shape = {5}});
@@ -26,9 +27,8 @@ TEST(Linear, LeavesAFrozenWeightWithoutGradientAndGivesDx) {
   check({.name = "linear, frozen weight",
          .inputs = {{4, 1, 3}},
          .parameters = {{.shape = {9, 3}, .is_trainable = false}},
-         .forward = [](Context& ctx, OpOperands& o) {
-           return std::vector{linear(ctx, o.inputs[0], *o.parameters[0], nullptr)};
-         },
+         .forward = [](Context& ctx,
+                       OpOperands& o) { return std::vector{linear(ctx, o.inputs[0], *o.parameters[0], nullptr)}; },
          .reduction_length = 9});
 }
 

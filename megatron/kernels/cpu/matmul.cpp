@@ -43,9 +43,9 @@ void for_each_possible_piece(int64_t capacity, bool bounded, F&& f) {
   for (int64_t size = 1; size <= capacity; size += piece_step(size)) f(size);
 }
 
-bool has_bounded_rows(const MatmulArgs& args) { return args.c.count || (!args.transpose_a && args.a.count); }
+bool has_bounded_rows(const MatmulArgs& args) { return args.c.is_bounded || (!args.transpose_a && args.a.is_bounded); }
 bool has_bounded_depth(const MatmulArgs& args) {
-  return (args.transpose_a && args.a.count) || (!args.transpose_b && args.b.count);
+  return (args.transpose_a && args.a.is_bounded) || (!args.transpose_b && args.b.is_bounded);
 }
 
 /// Element (row, column) of a row-major view.

@@ -1,0 +1,39 @@
+#include "commands/exit_code.h"
+
+#include <new>
+#include <ostream>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+ExitCode code_of(const Error& error) {
+  if (dynamic_cast<const ConfigError*>(&error) || dynamic_cast<const NotSupported*>(&error)) return ExitCode::kUsage;
+  if (dynamic_cast<const DataError*>(&error)) return ExitCode::kData;
+  if (dynamic_cast<const CheckpointError*>(&error)) return ExitCode::kCheckpoint;
+  if (dynamic_cast<const OutOfMemory*>(&error)) return ExitCode::kOutOfMemory;
+  if (dynamic_cast<const IoError*>(&error)) return ExitCode::kIo;
+  return ExitCode::kFailure;
+}
+
+}  // namespace
+
+int run_command(std::string_view command, std::ostream& err, const std::function<void()>& body) {
+  const auto fail = [&](ExitCode code, std::string_view text) {
+    err << "megatron " << command << ": " << text << std::endl;
+    return static_cast<int>(code);
+  };
+  try {
+    body();
+    return static_cast<int>(ExitCode::kSuccess);
+  } catch (const Error& error) {
+    return fail(code_of(error), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ExitCode::kOutOfMemory, "the host has no memory left for the program's own tables.");
+  } catch (const std::exception& error) {
+    return fail(ExitCode::kFailure, error.what());
+  }
+}
+
+}  // namespace megatron

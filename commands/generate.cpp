@@ -1,0 +1,137 @@
+#include "commands/generate.h"
+
+#include <algorithm>
+#include <ostream>
+#include <thread>
+
+#include "commands/exit_code.h"
+#include "megatron/base/flag_help.h"
+#include "megatron/base/flag_parser.h"
+#include "megatron/inference/generator.h"
+#include "megatron/training/checkpointer.h"
+#include "megatron/training/training_data.h"
+#include "megatron/training/vocab.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kIntroduction = R"(usage: megatron generate --load DIR --prompt TEXT [flags]
+
+Continues a text with the newest checkpoint below DIR. Model and tokenizer are those that the
+checkpoint was trained with.
+
+  megatron generate --load checkpoints --prompt "To be, or" --num-tokens 200 --temperature 0.8 --top-k 40
+
+)";
+
+struct GenerateConfig {
+  CheckpointConfig checkpoint;
+  std::string prompt;
+  int64_t num_tokens = 128, top_k = 0, seed = 1234;
+  double temperature = 1.0, top_p = 1.0;
+  bool greedy = false, ignore_eod = false;
+  std::optional<int64_t> num_threads;
+  std::optional<std::string> vocab_file, merge_file;  // where the files have moved since training
+};
+
+FieldTable describe(GenerateConfig& config, bool& help) {
+  FieldTable table;
+  table.begin_group("Model", "");
+  table.add("load", config.checkpoint.load, "directory of checkpoints");
+  table.add("ckpt_step", config.checkpoint.ckpt_step, "iteration to load; none: the newest").at_least(0);
+  table.add("vocab_file", config.vocab_file, "vocabulary, where it is not where it was in training");
+  table.add("merge_file", config.merge_file, "merge rules, where they are not where they were in training");
+  table.add("num_threads", config.num_threads, "threads; none: one per core").at_least(1);
+  table.begin_group("Text", "");
+  table.add("prompt", config.prompt, "text to continue");
+  table.add("num_tokens", config.num_tokens, "tokens to add at most").at_least(1);
+  table.add("ignore_eod", config.ignore_eod, "go on after an end-of-document token");
+  table.begin_group("Sampling", "The same seed gives the same text.");
+  table.add("temperature", config.temperature, "logits are divided by it; 0 is --greedy").at_least(0);
+  table.add("top_k", config.top_k, "draw from the K most likely tokens; 0: from all").at_least(0);
+  table.add("top_p", config.top_p, "draw from the smallest set of tokens with this probability").above(0).at_most(1);
+  table.add("greedy", config.greedy, "always take the most likely token");
+  table.add("seed", config.seed, "of the draws").at_least(0);
+  table.add("help", help, "show this text");
+  return table;
+}
+
+/// @return whether --help was asked for. @throw ConfigError with all mistakes.
+bool parse(const std::vector<std::string>& args, GenerateConfig& config) {
+  bool help = false;
+  FieldTable table = describe(config, help);
+  Mistakes mistakes;
+  const GivenFields given = parse_flags(table, args, {}, mistakes);
+  if (help) return true;
+  if (!config.checkpoint.load) mistakes.add({"--load"}, "--load is missing: the directory of the checkpoints");
+  if (config.prompt.empty()) mistakes.add({"--prompt"}, "--prompt is missing: the text to continue");
+  if (config.greedy && given.contains("temperature") && config.temperature != 0)
+    mistakes.add({"--greedy", "--temperature"},
+                 "--greedy takes the most likely token, --temperature {} draws: give one", config.temperature);
+  mistakes.throw_if_any("generate: wrong flags");
+  return false;
+}
+
+/// The configuration of the run that wrote the checkpoint, for one rank without training state.
+PretrainConfig trained_config(FileSystem& files, const GenerateConfig& generate) {
+  PretrainConfig config = arguments_from_json(Checkpointer::stored_arguments(files, generate.checkpoint));
+  if (generate.vocab_file) config.tokenizer.vocab_file = generate.vocab_file;
+  if (generate.merge_file) config.tokenizer.merge_file = generate.merge_file;
+  return config;
+}
+
+/// Where a text may be cut: in front of a UTF-8 character that is not complete.
+size_t complete_length(std::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if (byte < 0x80) break;
+    if (byte < 0xC0) continue;
+    const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
+    return length > back ? text.size() - back : text.size();
+  }
+  return text.size();
+}
+
+void run(const GenerateConfig& generate, std::ostream& out) {
+  PosixFileSystem files;
+  PretrainConfig config = trained_config(files, generate);
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
+  set_vocab_size(config, tokenizer->vocab_size());
+  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  Device device(DeviceKind::kCpu, {.num_threads = static_cast<int>(generate.num_threads.value_or(cores))});
+  StepState step;
+  const Context ctx{.device = device, .step = step, .key = {}};
+  const ProcessGroupCollection groups = ProcessGroupCollection::single();
+  GptModel model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""});
+  Checkpointer::load_model(files, generate.checkpoint, ctx, model);
+
+  GenerateOptions options{.max_new_tokens = generate.num_tokens,
+                          .sampling = {.temperature = generate.greedy ? 0 : generate.temperature,
+                                       .top_k = generate.top_k,
+                                       .top_p = generate.top_p},
+                          .seed = static_cast<uint64_t>(generate.seed)};
+  if (!generate.ignore_eod) options.stop_token = tokenizer->eod();
+  out << generate.prompt << std::flush;
+  std::string pending;  // bytes of a character that is not complete
+  Generator(ctx, model).generate(tokenizer->encode(generate.prompt), options, [&](TokenId id) {
+    pending += tokenizer->decode({&id, 1});
+    const size_t length = complete_length(pending);
+    out << pending.substr(0, length) << std::flush;
+    pending.erase(0, length);
+  });
+  out << pending << std::endl;
+}
+
+}  // namespace
+
+int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  return run_command("generate", err, [&] {
+    GenerateConfig config;
+    if (!parse(args, config)) return run(config, out);
+    bool help = false;
+    GenerateConfig defaults;
+    out << kIntroduction << help_of(describe(defaults, help));
+  });
+}
+
+}  // namespace megatron

@@ -1,0 +1,14 @@
+// megatron generate: continues a text with a trained model.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace megatron {
+
+/// @param args  the words after "megatron generate". @param out the prompt and its continuation, as it is made.
+/// @return an ExitCode.
+int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+
+}  // namespace megatron

@@ -1,0 +1,49 @@
+// megatron <command> FLAGS
+#include <array>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "commands/data.h"
+#include "commands/exit_code.h"
+#include "commands/generate.h"
+#include "commands/preprocess_data.h"
+#include "commands/pretrain_gpt.h"
+
+namespace {
+
+struct Command {
+  std::string_view name;
+  int (*run)(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+  std::string_view help;
+};
+
+constexpr std::array kCommands = {
+    Command{"pretrain_gpt", megatron::pretrain_gpt_command, "train a GPT with Megatron's flags"},
+    Command{"preprocess_data", megatron::preprocess_data_command, "turn text into .bin and .idx files"},
+    Command{"generate", megatron::generate_command, "continue a text with a trained model"},
+    Command{"data", megatron::data_command, "look into data sets"},
+};
+
+void print_usage(std::ostream& out) {
+  out << "usage: megatron COMMAND [FLAGS]\n\n";
+  for (const Command& command : kCommands)
+    out << "  " << command.name << std::string(18 - command.name.size(), ' ') << command.help << '\n';
+  out << "\n'megatron COMMAND --help' describes the flags of a command.\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    print_usage(words.empty() ? std::cerr : std::cout);
+    return static_cast<int>(words.empty() ? megatron::ExitCode::kUsage : megatron::ExitCode::kSuccess);
+  }
+  for (const Command& command : kCommands)
+    if (command.name == words[0]) return command.run({words.begin() + 1, words.end()}, std::cout, std::cerr);
+  std::cerr << "megatron: there is no command '" << words[0] << "'.\n\n";
+  print_usage(std::cerr);
+  return static_cast<int>(megatron::ExitCode::kUsage);
+}

@@ -1,0 +1,50 @@
+#include "megatron/inference/generator.h"
+
+#include <algorithm>
+
+namespace megatron {
+
+std::vector<double> Generator::last_logits(const std::vector<TokenId>& tokens, int64_t first_position,
+                                           std::vector<KeyValueCache>& caches) {
+  const auto s = static_cast<int64_t>(tokens.size());
+  Tensor ids = ctx_.empty("generate.tokens", {s, 1}, DType::kInt32, MemoryUse::kData);
+  launch(ctx_, [&](auto&) { std::copy(tokens.begin(), tokens.end(), ids.data<int32_t>()); });
+  const SequenceLayout layout = SequenceLayout::uniform(ctx_, {.s = s, .b = 1, .first_position = first_position});
+  const Tensor logits = model_.logits(ctx_, ids, layout, &caches);
+  std::vector<double> last(static_cast<size_t>(model_.config().vocab_size));
+  dispatch_floating(logits.dtype(), [&]<class T>() {
+    const T* row = logits.data<T>() + (s - 1) * logits.size(-1);
+    for (size_t i = 0; i < last.size(); ++i) last[i] = static_cast<double>(row[i]);
+  });
+  return last;
+}
+
+std::vector<TokenId> Generator::generate(const std::vector<TokenId>& prompt, const GenerateOptions& options,
+                                         const std::function<void(TokenId)>& on_token) {
+  const int64_t max_length = model_.config().max_sequence_length;
+  const auto prompt_length = static_cast<int64_t>(prompt.size());
+  require<DataError>(prompt_length > 0, "[generate] the prompt has no tokens. Give at least one character.");
+  require<DataError>(prompt_length < max_length,
+                     "[generate] the prompt has {} tokens, the model sees at most {}. Shorten the prompt.",
+                     prompt_length, max_length);
+  for (TokenId id : prompt)
+    require<DataError>(id >= 0 && id < model_.config().vocab_size,
+                       "[generate] token {} is not in the model's vocabulary of {}. The tokenizer is not the model's.",
+                       id, model_.config().vocab_size);
+  const int64_t num_new = std::min(options.max_new_tokens, max_length - prompt_length);
+  std::vector<KeyValueCache> caches = model_.make_caches(ctx_, prompt_length + num_new, 1);
+  const RandomKey key = RandomKey::from_seed(options.seed).at("generate");
+  std::vector<TokenId> generated, input = prompt;
+  for (int64_t position = 0; std::ssize(generated) < num_new;) {
+    const std::vector<double> logits = last_logits(input, position, caches);
+    position += std::ssize(input);
+    const auto token = static_cast<TokenId>(sample_token(logits, options.sampling, key, position));
+    if (token == options.stop_token) break;
+    generated.push_back(token);
+    if (on_token) on_token(token);
+    input = {token};
+  }
+  return generated;
+}
+
+}  // namespace megatron

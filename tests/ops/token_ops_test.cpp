@@ -1,0 +1,192 @@
+// Ops that turn tokens into numbers and numbers into a loss, and those that move rows.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "megatron/ops/activation.h"
+#include "megatron/ops/add.h"
+#include "megatron/ops/bias_dropout_add.h"
+#include "megatron/ops/embedding.h"
+#include "megatron/ops/linear.h"
+#include "megatron/ops/lm_head_loss.h"
+#include "megatron/ops/masked_sum.h"
+#include "megatron/ops/move_rows.h"
+#include "tests/testing/op_case.h"
+
+namespace megatron::testing {
+namespace {
+
+Tensor integers(const Context& ctx, const Shape& shape, int64_t below) {
+  Tensor ids = ctx.empty("ids", shape, DType::kInt64, MemoryUse::kData);
+  launch(ctx, [&](auto&) {
+    for (int64_t i = 0; i < ids.num_elements(); ++i)
+      ids.data<int64_t>()[i] = static_cast<int64_t>(uniform(ctx.key.at("ids"), i) * static_cast<double>(below));
+  });
+  return ids;
+}
+
+TEST(Embedding, PassesAllChecksWithRepeatedTokensAndPositions) {
+  for (const bool has_positions : {false, true}) {
+    OpCase op{.name = "embedding",
+              .inputs = {},
+              .parameters = {{.shape = {5, 3}}},
+              .forward =
+                  [=](Context& ctx, OpOperands& o) {
+                    const SequenceLayout layout = SequenceLayout::uniform(ctx, {.s = 4, .b = 3});
+                    return std::vector{embedding(ctx, integers(ctx, {3, 4}, 5).transpose(0, 1), *o.parameters[0], 0,
+                                                 has_positions ? o.parameters[1].get() : nullptr, layout)};
+                  },
+              .reduction_length = 12};
+    if (has_positions) op.parameters.push_back({.shape = {6, 3}});
+    check(op);
+  }
+}
+
+TEST(LmHeadLoss, PassesAllChecksOverChunksAndAPaddedVocabulary) {
+  for (const bool recompute : {false, true})
+    for (const double smoothing : {0.0, 0.2})
+      check({.name = "lm_head_loss",
+             .inputs = {{3, 2, 5}},
+             .parameters = {{.shape = {9, 5}}},
+             .forward =
+                 [=](Context& ctx, OpOperands& o) {
+                   const Tensor labels = integers(ctx, {2, 3}, 7).transpose(0, 1);
+                   return std::vector{
+                       lm_head_loss(ctx, o.inputs[0], *o.parameters[0], labels,
+                                    {.vocab_size = 7, .label_smoothing = smoothing, .recompute_logits = recompute})};
+                 },
+             .reduction_length = 45,
+             .magnitude = 2});
+}
+
+TEST(LmHeadLoss, GivesPaddingRowsNoGradientAndCutsLongBatchesIntoChunks) {
+  TestDevice test;
+  Context ctx = test.context();
+  Parameter weight(ctx, {.name = "w", .shard = ShardSpec::whole({8, 4}), .dtype = DType::kFloat64});
+  fill_uniform(ctx, weight.value(), "w");
+  weight.set_main_grad(ctx.empty("g", {8, 4}, DType::kFloat64, MemoryUse::kGradients));
+  weight.begin_step();
+  Tape tape(test.device);
+  ctx.tape = &tape;
+  ctx.mode = GradMode::kRecord;
+  Tensor hidden = ctx.empty("hidden", {700, 2, 4}, DType::kFloat64);  // 1400 tokens: three chunks
+  fill_uniform(ctx, hidden, "hidden");
+  tape.watch(hidden);
+  const Tensor loss = lm_head_loss(ctx, hidden, weight, integers(ctx, {700, 2}, 6), {.vocab_size = 6});
+  Tensor ones = ctx.empty_like("ones", loss);
+  for (int64_t i = 0; i < ones.num_elements(); ++i) ones.data<double>()[i] = 1;
+  tape.seed(ctx, loss.slot, ones);
+  tape.backward(ctx, Phase::kBW, 0);
+  const std::vector<double> gradient = values_of(weight.main_grad());
+  for (size_t i = 0; i < 24; ++i) EXPECT_NE(gradient[i], 0) << i;
+  for (size_t i = 24; i < 32; ++i) EXPECT_EQ(gradient[i], 0) << i;
+  // Gradients of a softmax sum to zero over the vocabulary, so those of hidden stay below the weights' spread.
+  const std::vector<double> d_hidden = values_of(tape.take_gradient(hidden.slot));
+  EXPECT_EQ(d_hidden.size(), 5600U);
+}
+
+TEST(MaskedSum, PassesAllChecks) {
+  check({.name = "masked_sum",
+         .inputs = {{5, 3}},
+         .parameters = {},
+         .forward =
+             [](Context& ctx, OpOperands& o) {
+               Tensor mask = ctx.empty("mask", {3, 5}, DType::kFloat32, MemoryUse::kData);
+               launch(ctx, [&](auto&) {
+                 for (int64_t i = 0; i < 15; ++i) mask.data<float>()[i] = i % 4 == 1 ? 0.0F : 1.0F;
+               });
+               return std::vector{masked_sum(ctx, o.inputs[0], mask.transpose(0, 1), 0.25)};
+             },
+         .reduction_length = 15});
+}
+
+TEST(BiasDropoutAdd, PassesAllChecksWithAndWithoutBias) {
+  for (const double rate : {0.0, 0.4})
+    for (const bool has_bias : {false, true}) {
+      OpCase op{.name = "bias_dropout_add",
+                .inputs = {{4, 2, 9}, {4, 2, 9}},
+                .parameters = {},
+                .forward =
+                    [=](Context& ctx, OpOperands& o) {
+                      const RowMap rows{.sequence_length = 4, .b = 2};
+                      return std::vector{bias_dropout_add(ctx, o.inputs[0], has_bias ? o.parameters[0].get() : nullptr,
+                                                          o.inputs[1], {.rate = rate, .path = "x", .rows = rows})};
+                    },
+                .reduction_length = 8,
+                .magnitude = 2};
+      if (has_bias) op.parameters.push_back({.shape = {9}});
+      check(op);
+    }
+}
+
+TEST(Dropout, IsOffInEvaluation) {
+  TestDevice test;
+  Context ctx = test.context();
+  Tensor x = ctx.empty("x", {2, 1, 8}, DType::kFloat32);
+  fill_uniform(ctx, x, "x");
+  EXPECT_EQ(values_of(dropout(ctx, x, {.rate = 0.5, .path = "x", .rows = {}})), values_of(x));
+}
+
+IndexList every_second(const Context& ctx) {
+  IndexList index{ctx.empty("rows", {4}, DType::kInt32, MemoryUse::kData),
+                  Storage(ctx.device.arena, "count", 4, MemoryUse::kData)};
+  launch(ctx, [&](auto&) {
+    for (int32_t i = 0; i < 4; ++i) index.rows.data<int32_t>()[i] = 2 * i;
+    *reinterpret_cast<int32_t*>(index.count.data()) = 3;
+  });
+  return index;
+}
+
+TEST(MoveRows, GatherThenScatterPassesAllChecksWithABoundedExtent) {
+  check(
+      {.name = "gather and scatter", .inputs = {{7, 5}}, .parameters = {}, .forward = [](Context& ctx, OpOperands& o) {
+         const IndexList index = every_second(ctx);
+         return std::vector{scatter_rows(ctx, gather_rows(ctx, o.inputs[0], index), index, 7)};
+       }});
+}
+
+TEST(MoveRows, ALinearOverABoundedExtentPassesAllChecks) {
+  check({.name = "linear over routed rows",
+         .inputs = {{7, 5}},
+         .parameters = {{.shape = {6, 5}}, {.shape = {5, 6}}},
+         .forward =
+             [](Context& ctx, OpOperands& o) {
+               const IndexList index = every_second(ctx);
+               const Tensor up = linear(ctx, gather_rows(ctx, o.inputs[0], index), *o.parameters[0], nullptr);
+               const Tensor active = activation(ctx, up, nullptr, kernels::Activation::kGelu);
+               const RowMap rows{.sequence_length = 7, .list = index.rows.data<int32_t>()};
+               const Tensor dropped = dropout(ctx, active, {.rate = 0.3, .path = "expert", .rows = rows});
+               return std::vector{scatter_rows(ctx, linear(ctx, dropped, *o.parameters[1], nullptr), index, 7)};
+             },
+         .reduction_length = 30,
+         .magnitude = 4});
+}
+
+TEST(MoveRows, RaisesTheOverflowFlagAboveTheCapacity) {
+  TestDevice test;
+  Context ctx = test.context();
+  const IndexList index = every_second(ctx);
+  Tensor x = ctx.empty("x", {9, 2}, DType::kFloat32);
+  fill_uniform(ctx, x, "x");
+  gather_rows(ctx, x, index);
+  EXPECT_EQ(test.step.overflow, 0);
+  *reinterpret_cast<int32_t*>(index.count.data()) = 5;
+  gather_rows(ctx, x, index);
+  EXPECT_EQ(test.step.overflow, 1);
+}
+
+TEST(Add, PassesAllChecksAndSoDoesCast) {
+  check({.name = "add", .inputs = {{3, 4}, {3, 4}}, .parameters = {}, .forward = [](Context& ctx, OpOperands& o) {
+           return std::vector{add(ctx, o.inputs[0], o.inputs[1])};
+         }});
+  check({.name = "one tensor added to itself",
+         .inputs = {{3, 4}},
+         .parameters = {},
+         .forward = [](Context& ctx, OpOperands& o) { return std::vector{add(ctx, o.inputs[0], o.inputs[0])}; }});
+  check({.name = "cast to fp64", .inputs = {{3, 4}}, .parameters = {}, .forward = [](Context& ctx, OpOperands& o) {
+           return std::vector{cast(ctx, o.inputs[0], DType::kFloat64)};
+         }});
+}
+
+}  // namespace
+}  // namespace megatron::testing
