@@ -12,6 +12,7 @@
 #include <span>
 #include <thread>
 
+#include "commands/exit_code.h"
 #include "commands/preprocess_data_config.h"
 #include "megatron/base/error.h"
 #include "megatron/datasets/atomic_file.h"
@@ -168,20 +169,13 @@ void preprocess(const PreprocessDataConfig& config, std::ostream& out, std::ostr
 }  // namespace
 
 int preprocess_data_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
-  try {
+  return run_command("preprocess_data", err, [&] {
     PreprocessDataConfig config;
     if (parse_preprocess_data_flags(args, config))
       out << preprocess_data_help();
     else
       preprocess(config, out, err);
-    return 0;
-  } catch (const ConfigError& error) {
-    err << "megatron preprocess_data: " << error.what() << '\n';
-    return 2;
-  } catch (const Error& error) {
-    err << "megatron preprocess_data: " << error.what() << '\n';
-    return 1;
-  }
+  });
 }
 
 }  // namespace megatron

@@ -12,7 +12,7 @@ namespace megatron {
 /// complete.
 /// @param args  the words after "megatron preprocess_data".
 /// @param out   what was written, or the help. @param err  progress and errors.
-/// @return exit status: 0, 1 if the work failed, 2 if the flags are wrong.
+/// @return exit status, see exit_code.h.
 int preprocess_data_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
 
 }  // namespace megatron

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "commands/exit_code.h"
 #include "megatron/datasets/indexed_dataset.h"
 
 namespace megatron {
@@ -16,6 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
+constexpr int kUsage = static_cast<int>(ExitCode::kUsage), kData = static_cast<int>(ExitCode::kData);
 const std::string kSource = MEGATRON_SOURCE_DIR;
 const std::string kGolden = kSource + "/tests/golden/tokenizers/preprocess/";
 const std::string kGpt2 = kSource + "/tests/golden/tokenizers/gpt2/";
@@ -147,7 +149,7 @@ TEST_F(PreprocessData, InputsFollowEachOtherAndPatternsAreSorted) {
   ASSERT_EQ(run({last, folder_ + "[ab].jsonl"}, kNumbers).status, 0);
   EXPECT_EQ(documents("text_document"), (std::vector<std::vector<int64_t>>{{3}, {1}, {2}}));
   const Result result = run({folder_ + "*.txt"}, kNumbers);
-  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.status, kData);
   EXPECT_THAT(result.err, HasSubstr("*.txt: there is no such file"));
 }
 
@@ -178,7 +180,7 @@ TEST_F(PreprocessData, ACharacterVocabularyCanBeMadeFromTheInput) {
   ASSERT_EQ(run({kShakespeare}, chars).status, 0);
   EXPECT_EQ(content_of(folder_ + "out_text_document.bin"), before);
   const Result result = run({kShakespeare}, chars, {"--append-eod"});
-  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.status, kUsage);
   EXPECT_THAT(result.err, HasSubstr("CharTokenizer has no end of document"));
 }
 
@@ -186,18 +188,18 @@ TEST_F(PreprocessData, ABadLineLeavesNothingBehindAndOldFilesAlone) {
   const std::string good = write("good.jsonl", "{\"text\": \"1\"}\n");
   const std::string bad = write("bad.jsonl", "{\"text\": \"1\"}\n{\"text\": \"1\"\n");
   const Result result = run({good, bad}, kNumbers);
-  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.status, kData);
   EXPECT_THAT(result.err, HasSubstr("bad.jsonl line 2: not a JSON object"));
   EXPECT_THAT(names(), ElementsAre("bad.jsonl", "good.jsonl"));
 
   ASSERT_EQ(run({good}, kNumbers).status, 0);
   const Words complete = names();
-  EXPECT_EQ(run({bad}, kNumbers).status, 1);
+  EXPECT_EQ(run({bad}, kNumbers).status, kData);
   EXPECT_EQ(names(), complete);
   EXPECT_EQ(documents("text_document"), (std::vector<std::vector<int64_t>>{{1}}));
 
   const Result missing = run({good}, kNumbers, {"--json-keys", "text", "body"});
-  EXPECT_EQ(missing.status, 1);
+  EXPECT_EQ(missing.status, kData);
   EXPECT_THAT(missing.err, HasSubstr("good.jsonl line 1: the JSON object has no key 'body'"));
   EXPECT_EQ(names(), complete);
 }
@@ -205,7 +207,7 @@ TEST_F(PreprocessData, ABadLineLeavesNothingBehindAndOldFilesAlone) {
 TEST_F(PreprocessData, AllMistakesOfTheFlagsAreReportedAtOnce) {
   const Result result =
       run({}, {}, {"--wrokers", "3", "--split-sentences", "--lang", "english", "--text-split", "0.5"});
-  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.status, kUsage);
   for (const char* text : {"--input needs a value", "--tokenizer-type is missing", "did you mean --workers?",
                            "--split-sentences: sentences are not split", "--lang: sentences are not split",
                            "--text-split needs --input-format text"})
@@ -215,7 +217,7 @@ TEST_F(PreprocessData, AllMistakesOfTheFlagsAreReportedAtOnce) {
 
 TEST_F(PreprocessData, TokenizersThatDoNotExistAreRefused) {
   const Result result = run({kShakespeare}, {"--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "gpt2"});
-  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.status, kUsage);
   EXPECT_THAT(result.err, HasSubstr("HuggingFaceTokenizer does not exist in this version"));
 }
 
