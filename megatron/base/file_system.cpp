@@ -197,6 +197,14 @@ std::string parent_path(std::string_view path) {
   return std::string(path.substr(0, std::max<size_t>(slash, 1)));
 }
 
+void create_durable_directories(FileSystem& files, const std::string& path) {
+  if (files.exists(path)) return;
+  const std::string parent = parent_path(path);
+  create_durable_directories(files, parent);
+  files.create_directories(path);
+  files.sync_directory(parent);
+}
+
 std::string read_file(const FileSystem& files, const std::string& path) {
   const auto file = files.open_for_reading(path);
   std::string content(static_cast<size_t>(file->size()), '\0');

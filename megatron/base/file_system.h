@@ -92,6 +92,8 @@ std::string join_path(std::string_view directory, std::string_view name);
 /// Everything before the last '/'; "." where there is none.
 std::string parent_path(std::string_view path);
 
+/// Makes a directory and its missing parents so that they survive a crash.
+void create_durable_directories(FileSystem& files, const std::string& path);
 std::string read_file(const FileSystem& files, const std::string& path);
 /// Old content or new content, also after a crash: writes PATH.tmp, syncs it, renames it, syncs the directory.
 void replace_file(FileSystem& files, const std::string& path, std::string_view content);

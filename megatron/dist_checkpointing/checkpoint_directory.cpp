@@ -79,8 +79,7 @@ void CheckpointDirectory::remove_atomically(const std::string& name) {
 
 std::vector<std::string> CheckpointDirectory::begin(int64_t iteration) {
   std::vector<std::string> removed;
-  files_.create_directories(root_);
-  files_.sync_directory(parent_path(root_));
+  create_durable_directories(files_, root_);
   for (const Entry& entry : entries()) {
     if (entry.suffix == kReplaced && !files_.exists(path(entry.iteration))) {  // its successor never came
       files_.rename(full_path(entry.name), path(entry.iteration));

@@ -23,6 +23,7 @@ void CheckpointMetadata::merge(const CheckpointMetadata& other) {
                              "[checkpoint] {} is {} {} on one rank and {} {} on another. Every rank must describe the "
                              "whole tensor in the same way.",
                              key, mine.type, mine.shape, tensor.type, tensor.shape);
+    if (mine.shape.num_elements() == 0) continue;  // one chunk says it all
     mine.chunks.insert(mine.chunks.end(), tensor.chunks.begin(), tensor.chunks.end());
   }
   for (const auto& [key, item] : other.objects)

@@ -24,7 +24,8 @@ class CheckpointWriter {
   /// @param files  must outlive the writer. @param directory  exists.
   CheckpointWriter(FileSystem& files, std::string directory, int rank);
 
-  /// A part of a tensor in host memory (any strides), which stays as it is until write() returns.
+  /// A part of a tensor in host memory (any strides), which stays as it is until write() returns. An empty part of a
+  /// tensor that is not empty is not stored.
   /// @throw ShapeError if it is not within the whole tensor.
   void add_tensor(std::string key, const Shape& global_shape, const Shape& offsets, const ConstView& chunk);
   /// A part of a tensor that is elsewhere, such as in device memory.

@@ -3,30 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
+#include "tests/dist_checkpointing/random_boxes.h"
 
 namespace megatron {
 namespace {
 
 using testing::HasSubstr;
 using testing::Optional;
-
-/// Cuts a box in two at random, several times: the parts tile it, but in no grid.
-std::vector<Box> random_tiling(const Box& whole, int num_cuts, std::mt19937& random) {
-  std::vector<Box> boxes = {whole};
-  for (int i = 0; i < num_cuts; ++i) {
-    Box& box = boxes[random() % boxes.size()];
-    const int dim = static_cast<int>(random() % static_cast<unsigned>(whole.sizes.rank()));
-    const auto at = static_cast<int64_t>(random() % static_cast<uint64_t>(box.sizes[dim] + 1));
-    Box rest = box;
-    box.sizes[dim] = at;
-    rest.offsets[dim] += at;
-    rest.sizes[dim] -= at;
-    boxes.push_back(rest);
-  }
-  std::shuffle(boxes.begin(), boxes.end(), random);
-  return boxes;
-}
 
 TEST(TilingProblem, AcceptsEveryWayOfCutting) {
   std::mt19937 random(1);
