@@ -20,11 +20,12 @@ double seconds_between(ProgressBar::Clock::time_point from, ProgressBar::Clock::
 
 std::string with_unit(std::string text, const std::string& unit) { return unit.empty() ? text : text + ' ' + unit; }
 
+/// @param units_per_s  above 0.
 std::string speed_text(double units_per_s, const std::string& unit) {
-  const std::string name = unit.empty() ? "" : unit;
-  if (units_per_s >= 100) return fmt::format("{} {}/s", count_text(std::llround(units_per_s)), name);
-  if (units_per_s >= 0.1 || units_per_s <= 0) return fmt::format("{:.1f} {}/s", units_per_s, name);
-  return fmt::format("{:.1f} s/{}", 1.0 / units_per_s, name);
+  if (units_per_s < 0.1) return fmt::format("{:.1f} s/{}", 1.0 / units_per_s, unit.empty() ? "1" : unit);
+  const bool many = units_per_s >= 100;
+  const std::string number = many ? count_text(std::llround(units_per_s)) : fmt::format("{:.1f}", units_per_s);
+  return with_unit(number, unit) + "/s";
 }
 
 /// The task in numbers, as both forms of output show them.

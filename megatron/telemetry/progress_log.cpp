@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "megatron/base/error.h"
-
 namespace megatron {
 namespace {
 
@@ -21,11 +19,10 @@ std::vector<std::string> split_at_tabs(const std::string& line) {
   return fields;
 }
 
-/// The number after the colon of "# GPUs: 8".
+/// The number after the colon of "# GPUs: 8"; 0 without one.
 double number_after_colon(const std::string& field) {
   const auto colon = field.find(": ");
-  require<DataError>(colon != std::string::npos, "progress.txt: '{}' has no 'name: number'.", field);
-  return std::strtod(field.c_str() + colon + 2, nullptr);
+  return colon == std::string::npos ? 0.0 : std::strtod(field.c_str() + colon + 2, nullptr);
 }
 
 double throughput(double flops, double seconds, int world_size) {
@@ -83,14 +80,14 @@ std::optional<JobStart> find_job_start(std::string_view text, int world_size) {
   std::istringstream in{std::string(text)};
   for (std::string line; std::getline(in, line);) {
     const std::vector<std::string> fields = split_at_tabs(line);
-    require<DataError>(fields.size() >= 4, "progress.txt: a line has {} fields, expected 4 or more: '{}'.",
-                       fields.size(), line);
+    const std::optional<WallTime> time = parse_date_time(line);
+    if (!time || fields.size() < 4) continue;
     const bool is_save = fields[3] == "Saved checkpoint" || fields[3] == "Saving async checkpoint";
     if (is_save && fields.size() >= 8) saved_flops = number_after_colon(fields[7]);
     if (static_cast<int>(number_after_colon(fields[2])) != world_size)
       start.reset();
     else if (fields[3] == "Starting job" && !start)
-      start = JobStart{.time = parse_date_time(fields[0]), .flops = saved_flops};
+      start = JobStart{.time = *time, .flops = saved_flops};
   }
   return start;
 }

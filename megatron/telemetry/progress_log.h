@@ -52,8 +52,8 @@ struct JobStart {
 };
 
 /// @param text  content of a progress.txt.
-/// @return nothing if no job of that size has started since another size was used.
-/// @throw DataError naming the line that has another form.
+/// @return nothing if no job of that size has started since another size was used. Lines of another form, such as one
+/// that a crash has cut off, are passed over: this file must never stop a run.
 std::optional<JobStart> find_job_start(std::string_view text, int world_size);
 
 }  // namespace megatron

@@ -242,7 +242,7 @@ std::vector<ChartPoint> thinned(const std::vector<ChartPoint>& points, int num_c
       continue;
     }
     const auto column_of = [&](const ChartPoint& point) { return std::floor((point.x - low) / width); };
-    std::size_t end = begin;
+    std::size_t end = begin + 1;
     while (end < points.size() && std::isfinite(points[end].y) && column_of(points[end]) == column_of(points[begin]))
       ++end;
     auto [lowest, highest] = std::minmax_element(points.begin() + static_cast<std::ptrdiff_t>(begin),

@@ -6,8 +6,6 @@
 #include <iomanip>
 #include <sstream>
 
-#include "megatron/base/error.h"
-
 namespace megatron {
 
 std::string date_time_text(WallTime time) {
@@ -21,11 +19,11 @@ std::string date_time_microseconds_text(WallTime time) {
   return fmt::format("{}.{:06}", date_time_text(time), microseconds);
 }
 
-WallTime parse_date_time(const std::string& text) {
+std::optional<WallTime> parse_date_time(const std::string& text) {
   std::tm fields{};
   std::istringstream in(text);
   in >> std::get_time(&fields, "%Y-%m-%d %H:%M:%S");
-  require<DataError>(!in.fail(), "'{}' is not a time. Expected the form 2026-08-01 12:34:56.", text);
+  if (in.fail()) return std::nullopt;
   fields.tm_isdst = -1;  // let mktime find out whether daylight saving time applied
   return std::chrono::system_clock::from_time_t(std::mktime(&fields));
 }

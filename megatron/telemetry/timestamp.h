@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 namespace megatron {
@@ -14,9 +15,8 @@ std::string date_time_text(WallTime time);
 /// "2026-08-01 12:34:56.123456".
 std::string date_time_microseconds_text(WallTime time);
 
-/// Reads what date_time_text() wrote.
-/// @throw DataError if `text` has another form.
-WallTime parse_date_time(const std::string& text);
+/// Reads what date_time_text() wrote; nothing if `text` begins otherwise.
+std::optional<WallTime> parse_date_time(const std::string& text);
 
 /// Seconds since 1970-01-01 UTC, with fraction.
 double unix_seconds(WallTime time);

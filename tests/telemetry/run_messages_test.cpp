@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-WallTime noon() { return parse_date_time("2026-08-01 12:00:00") + 7us; }
+WallTime noon() { return parse_date_time("2026-08-01 12:00:00").value() + 7us; }
 
 TEST(RunMessages, MilestonesAndExitsCarryTheTime) {
   EXPECT_EQ(milestone_line("after dataloaders are built", noon()),

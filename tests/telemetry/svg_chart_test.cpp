@@ -70,6 +70,13 @@ TEST(Thinned, KeepsTheLowestAndHighestOfEachColumn) {
   EXPECT_TRUE(std::is_sorted(few.begin(), few.end(), [](auto a, auto b) { return a.x < b.x; }));
 }
 
+TEST(Thinned, CopesWithPointsAboveEachOther) {
+  std::vector<ChartPoint> points;
+  for (int i = 0; i < 100; ++i) points.push_back({1.0, double(i)});
+  EXPECT_EQ(svg_text(chart_of(thinned(points, 10))).find("nan"), std::string::npos);
+  EXPECT_EQ(thinned(points, 10).back(), (ChartPoint{1.0, 99.0}));
+}
+
 TEST(Thinned, LeavesFewPointsAsTheyAre) {
   const std::vector<ChartPoint> points{{0, 1}, {1, 2}, {2, 3}};
   EXPECT_EQ(thinned(points, 10), points);

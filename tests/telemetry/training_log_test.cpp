@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 TrainingLogValues sample() {
   TrainingLogValues v;
-  v.time = parse_date_time("2026-08-01 12:34:56") + 123456us;
+  v.time = parse_date_time("2026-08-01 12:34:56").value() + 123456us;
   v.iteration = 100;
   v.train_iterations = 1000;
   v.consumed_samples = 3200;
