@@ -24,6 +24,7 @@ build libpcre2-dev        -               regular expressions of tokenizers
 build zlib1g-dev          -               reads .gz input
 tests libgtest-dev        -               unit tests
 tests libgmock-dev        -               unit tests
+lint  git                 git             lists the files to check
 lint  python3             python3         runs tools/check_layers.py
 lint  clang-format-14     clang-format-14 checks the format of the code
 lint  clang-tidy-14       clang-tidy-14   finds mistakes in the code
