@@ -39,10 +39,9 @@ std::string note_of(const Field& field) {
   std::string note = field.help;
   if (!field.unit.empty()) note += fmt::format(", in {}", field.unit);
   if (field.kind != WordKind::kSwitch) {
-    const FieldValue value = field.get();
-    const auto* list = std::get_if<std::vector<std::string>>(&value);
-    const bool unset = std::holds_alternative<std::monostate>(value) || (list != nullptr && list->empty());
-    if (!unset) note += fmt::format(" (default: {})", python_text(value));
+    const std::string value = python_text(field.get());
+    const bool unset = value == "None" || value == "[]" || value.empty();
+    if (!unset) note += fmt::format(" (default: {})", value);
   }
   if (!field.no_effect.empty()) note += fmt::format("{}no effect: {}", note.empty() ? "" : "; ", field.no_effect);
   return note;

@@ -89,10 +89,8 @@ struct TransformerConfig {
   bool fp32_residual_connection = false;
 
   // Attention
-  bool qk_layernorm = false;  ///< normalization over d of queries and keys, with weights
-  bool qk_l2_norm = false;    ///< the same without weights
-  bool apply_query_key_layer_scaling = false;
-  bool attention_softmax_in_fp32 = false;
+  bool qk_layernorm = false;            ///< normalization over d of queries and keys, with weights
+  bool qk_l2_norm = false;              ///< the same without weights
   std::optional<double> softmax_scale;  ///< none: 1/sqrt(d)
   SoftmaxType softmax_type = SoftmaxType::kVanilla;
   /// Positions before and after its own that a query sees; -1 is no limit. None: all before, none after.

@@ -67,10 +67,6 @@ void describe_core(FieldTable& table, TransformerConfig& net) {
   table.add("qk_l2_norm", net.qk_l2_norm, "normalise each head's queries and keys, without weights");
   table.add("softmax_type", net.softmax_type,
             "off-by-one: one more logit of 0; learnable: one more logit per head, learned");
-  table.add("attention_softmax_in_fp32", net.attention_softmax_in_fp32, "softmax in fp32 for lower precisions");
-  table.add("apply_query_key_layer_scaling", net.apply_query_key_layer_scaling,
-            "divide scores by the layer's number before the softmax and multiply inside it; turns "
-            "--attention-softmax-in-fp32 on");
   Field& window =
       table.add_untyped("window_size", WordKind::kText,
                         "sliding window A,B in one word: positions before and after that a query sees; -1: no limit");

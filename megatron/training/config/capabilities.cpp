@@ -20,6 +20,8 @@ constexpr auto kLimits = std::to_array<Limit>({
     {[](const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }, "more than one data-parallel rank"},
     {[](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer; }, "--use-distributed-optimizer"},
     {[](const PretrainConfig& c) { return c.parallel.overlap_grad_reduce; }, "--overlap-grad-reduce"},
+    {[](const PretrainConfig& c) { return c.precision.grad_reduce_in_bf16; }, "--grad-reduce-in-bf16"},
+    {[](const PretrainConfig& c) { return c.precision.fp16_lm_cross_entropy; }, "--fp16-lm-cross-entropy"},
 });
 
 }  // namespace
@@ -28,8 +30,7 @@ void require_runnable(const PretrainConfig& config) {
   std::vector<std::string_view> exceeded;
   for (const Limit& limit : kLimits)
     if (limit.exceeded(config)) exceeded.push_back(limit.text);
-  require<NotSupported>(exceeded.empty(),
-                        "valid, but this version of megatron.cpp cannot run it yet: {}. It runs on one rank",
+  require<NotSupported>(exceeded.empty(), "valid, but this version of megatron.cpp cannot run it yet: {}",
                         fmt::join(exceeded, "; "));
 }
 

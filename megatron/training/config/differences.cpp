@@ -29,6 +29,8 @@ constexpr auto kDifferences = std::to_array<Difference>({
      [](const PretrainConfig& c) {
        return c.model.bias_gelu_fusion && c.transformer.activation_func == ActivationFunc::kGeluTanh;
      }},
+    {"gradients", "sums those of fp16 in fp16 unless --accumulate-allreduce-grads-in-fp32 is given",
+     "gradients of fp16 are summed in fp32", [](const PretrainConfig& c) { return c.precision.fp16; }},
     {"--rampup-batch-size", "accepts it and ignores it", "refused; --step-batch-size-schedule does the same and works",
      never},
     {"--num-query-groups", "ignores it without --group-query-attention",
@@ -76,6 +78,8 @@ bool saves(const PretrainConfig& c) { return c.checkpoint.save.has_value(); }
 bool loads(const PretrainConfig& c) {
   return c.checkpoint.load.has_value() || c.checkpoint.pretrained_checkpoint.has_value();
 }
+bool has_stages(const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; }
+bool has_replicas(const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }
 bool is_cyclic(const PretrainConfig& c) { return c.data.dataloader_type == "cyclic"; }
 
 constexpr auto kDependents = std::to_array<Dependent>({
@@ -126,13 +130,25 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"override_opt_param_scheduler", "--load", loads},
     {"use_checkpoint_opt_param_scheduler", "--load", loads},
     {"tensorboard_log_interval", "--tensorboard-dir", has_tensorboard},
-    {"tensorboard_queue_size", "--tensorboard-dir", has_tensorboard},
     {"log_timers_to_tensorboard", "--tensorboard-dir", has_tensorboard},
     {"log_loss_scale_to_tensorboard", "--tensorboard-dir", has_tensorboard},
     {"log_validation_ppl_to_tensorboard", "--tensorboard-dir", has_tensorboard},
     {"log_memory_to_tensorboard", "--tensorboard-dir", has_tensorboard},
     {"log_world_size_to_tensorboard", "--tensorboard-dir", has_tensorboard},
     {"data_sharding", "--dataloader-type cyclic", is_cyclic},
+    {"cp_comm_type", "--context-parallel-size above 1",
+     [](const PretrainConfig& c) { return c.parallel.context_parallel_size > 1; }},
+    {"account_for_embedding_in_pipeline_split", "--pipeline-model-parallel-size above 1", has_stages},
+    {"account_for_loss_in_pipeline_split", "--pipeline-model-parallel-size above 1", has_stages},
+    {"microbatch_group_size_per_vp_stage", "interleaved pipeline stages",
+     [](const PretrainConfig& c) { return c.parallel.virtual_pipeline_model_parallel_size.has_value(); }},
+    {"use_tp_pp_dp_mapping", "--pipeline-model-parallel-size above 1", has_stages},
+    {"align_grad_reduce", "--pipeline-model-parallel-size above 1", has_stages},
+    {"ddp_num_buckets", "more than one data-parallel rank", has_replicas},
+    {"ddp_bucket_size", "more than one data-parallel rank", has_replicas},
+    {"ddp_average_in_collective", "more than one data-parallel rank", has_replicas},
+    {"distributed_timeout_minutes", "more than one rank",
+     [](const PretrainConfig& c) { return c.parallel.world_size > 1; }},
     {"validation_set_names", "--multiple-validation-sets",
      [](const PretrainConfig& c) { return c.validation.multiple_validation_sets; }},
 });

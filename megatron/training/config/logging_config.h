@@ -17,7 +17,6 @@ struct LoggingConfig {
   std::string timing_log_option = "minmax";
   std::optional<std::string> tensorboard_dir;
   int64_t tensorboard_log_interval = 1;
-  int64_t tensorboard_queue_size = 1000;
   bool log_timers_to_tensorboard = false;
   bool log_loss_scale_to_tensorboard = true;
   bool log_validation_ppl_to_tensorboard = false;

@@ -19,8 +19,6 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
       .one_of({"minmax", "max", "all"});
   table.add("tensorboard_dir", logging.tensorboard_dir, "folder of TensorBoard's event files");
   table.add("tensorboard_log_interval", logging.tensorboard_log_interval, "steps between events").at_least(1);
-  table.add("tensorboard_queue_size", logging.tensorboard_queue_size, "events held before they are written")
-      .at_least(1);
   table.add("log_timers_to_tensorboard", logging.log_timers_to_tensorboard, "write times as events");
   table.add_on("log_loss_scale_to_tensorboard", logging.log_loss_scale_to_tensorboard, "write no loss scale");
   table.add("log_validation_ppl_to_tensorboard", logging.log_validation_ppl_to_tensorboard,

@@ -175,7 +175,7 @@ void resolve_network(PretrainConfig& config, Mistakes& mistakes) {
   if (net.add_bias_linear) net.add_qkv_bias = true;
   resolve_activation(model, net, mistakes);
   resolve_positions(model, net, mistakes);
-  if (net.apply_query_key_layer_scaling) net.attention_softmax_in_fp32 = true;
+  if (config.no_effect.apply_query_key_layer_scaling) config.no_effect.attention_softmax_in_fp32 = true;
   if (net.qk_layernorm && net.qk_l2_norm)
     mistakes.add({"--qk-layernorm", "--qk-l2-norm"}, "--qk-layernorm and --qk-l2-norm exclude each other");
   check_pattern(net.window_attn_skip_freq, "--window-attn-skip-freq", net.num_layers, mistakes);

@@ -17,6 +17,8 @@ struct NoEffectConfig {
   bool cross_entropy_loss_fusion = false;
   std::string cross_entropy_fusion_impl = "native";
   bool no_persist_layer_norm = false;
+  bool attention_softmax_in_fp32 = false;  ///< resolved: on with apply_query_key_layer_scaling
+  bool apply_query_key_layer_scaling = false;
   bool use_flash_attn = false;
   std::string attention_backend = "auto";
   std::string transformer_impl = "transformer_engine";
@@ -30,6 +32,7 @@ struct NoEffectConfig {
   bool use_gloo_process_groups = true;
   int64_t local_rank = 0;
   int64_t num_workers = 2;
+  int64_t tensorboard_queue_size = 1000;
   bool manual_gc = false;
   int64_t manual_gc_interval = 0;
   bool manual_gc_eval = true;

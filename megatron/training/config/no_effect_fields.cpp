@@ -6,6 +6,7 @@ namespace {
 
 constexpr const char* kFusion = "kernels are fused wherever that is faster, which does not change results";
 constexpr const char* kOneKernel = "there is one implementation per device, chosen when the program starts";
+constexpr const char* kSoftmax = "scores and softmax are always in fp32 or better, so that nothing overflows";
 constexpr const char* kNoCollector = "there is no garbage collector";
 constexpr const char* kStateless = "random numbers depend on seed, name and index alone, not on a device's generator";
 constexpr const char* kBackend = "the means of exchange follows from the device and the launcher";
@@ -40,6 +41,8 @@ void describe_no_effect(FieldTable& table, PretrainConfig& config) {
       .without_effect(kFusion);
   table.add("no_persist_layer_norm", none.no_persist_layer_norm, "").without_effect(kFusion);
   table.add("disable_jit_fuser", none.disable_jit_fuser, "").without_effect("nothing is compiled at run time");
+  table.add("attention_softmax_in_fp32", none.attention_softmax_in_fp32, "").without_effect(kSoftmax);
+  table.add("apply_query_key_layer_scaling", none.apply_query_key_layer_scaling, "").without_effect(kSoftmax);
   table.add("use_flash_attn", none.use_flash_attn, "").without_effect(kOneKernel);
   table.add("attention_backend", none.attention_backend, "")
       .one_of({"flash", "fused", "unfused", "auto"})
@@ -65,6 +68,9 @@ void describe_no_effect(FieldTable& table, PretrainConfig& config) {
   table.add("num_workers", none.num_workers, "")
       .at_least(0)
       .without_effect("a batch is read from memory when it is needed; there are no loader processes");
+  table.add("tensorboard_queue_size", none.tensorboard_queue_size, "")
+      .at_least(1)
+      .without_effect("every event is written at once");
   table.add("manual_gc", none.manual_gc, "").without_effect(kNoCollector);
   table.add("manual_gc_interval", none.manual_gc_interval, "").at_least(0).without_effect(kNoCollector);
   table.add_on("manual_gc_eval", none.manual_gc_eval, "").without_effect(kNoCollector);

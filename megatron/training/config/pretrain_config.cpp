@@ -17,8 +17,11 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
   Mistakes mistakes;
   FieldTable table = describe(config);
   parse_flags(table, args, refused_flags(), mistakes);
-  if (config.checkpoint.use_checkpoint_args && config.checkpoint.load && stored_arguments)
+  if (config.checkpoint.use_checkpoint_args && config.checkpoint.load) {
+    require(stored_arguments != nullptr,
+            "--use-checkpoint-args: nothing was passed that reads a checkpoint's arguments");
     take_stored_arguments(table, stored_arguments(config.checkpoint));
+  }
   resolve(config, world_size, mistakes);
   mistakes.throw_if_any("pretrain_gpt");
   return config;

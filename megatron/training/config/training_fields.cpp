@@ -29,7 +29,11 @@ void describe_batches(FieldTable& table, TrainingConfig& training) {
       .at_least(1);
   table.add("exit_signal_handler", training.exit_signal_handler, "save and exit on --exit-signal");
   table.add("exit_signal", training.exit_signal, "which signal")
-      .one_of({"SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGCONT", "SIGXCPU"});
+      .one_of({"SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"})
+      .later({"SIGHUP",  "SIGQUIT", "SIGILL",  "SIGTRAP",   "SIGABRT", "SIGBUS",    "SIGFPE",  "SIGKILL",
+              "SIGSEGV", "SIGPIPE", "SIGALRM", "SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",
+              "SIGTTIN", "SIGTTOU", "SIGURG",  "SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH",
+              "SIGIO",   "SIGPWR",  "SIGSYS",  "SIGRTMIN",  "SIGRTMAX"});
   table.add("seed", training.seed, "of weights, dropout and data order").at_least(0);
   table
       .add("calculate_per_token_loss", training.calculate_per_token_loss,
