@@ -43,9 +43,8 @@ class GuardedTensor {
   }
   /// Dimension 0 bounded by a count that the caller keeps.
   View bounded(const int32_t* count) {
-    View v = view();
-    v.count = count;
-    return v;
+    const View v = view();
+    return {v.data, v.dtype, v.shape, v.strides, count};
   }
   const Shape& shape() const { return view_.shape; }
   DType dtype() const { return view_.dtype; }
