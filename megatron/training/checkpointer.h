@@ -30,7 +30,7 @@ class Checkpointer {
   static std::string stored_arguments(FileSystem& files, const CheckpointConfig& config);
 
   /// Loads the weights alone of the newest committed checkpoint below `directory` (or of iteration `ckpt_step`).
-  static void load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model);
+  static void load_model(FileSystem& files, const CheckpointConfig& config, GptModel& model);
 
   std::optional<int64_t> last_saved_iteration() const { return last_saved_iteration_; }
 

@@ -1,0 +1,160 @@
+#include "megatron/training/checkpointer.h"
+
+#include "megatron/dist_checkpointing/checkpoint_directory.h"
+#include "megatron/dist_checkpointing/checkpoint_reader.h"
+#include "megatron/dist_checkpointing/checkpoint_writer.h"
+#include "megatron/dist_checkpointing/megatron_names.h"
+#include "megatron/training/checkpoint_layout.h"
+#include "megatron/training/common_state.h"
+
+namespace megatron {
+namespace {
+
+/// A tensor of the optimizer with its name in Megatron's files.
+struct NamedState {
+  const char* name;
+  Tensor* tensor;
+};
+std::vector<NamedState> named_states(OptimizerState& state, const OptimizerConfig& config) {
+  std::vector<NamedState> named;
+  const bool has_master = !(state.main.storage() == state.parameter->value().storage());
+  if (has_master) named.push_back({optimizer_state::kMaster, &state.main});
+  const bool is_adam = config.optimizer == OptimizerType::kAdam;
+  if (state.exp_avg.defined())
+    named.push_back({is_adam ? optimizer_state::kFirstMoment : optimizer_state::kMomentum, &state.exp_avg});
+  if (state.exp_avg_sq.defined()) named.push_back({optimizer_state::kSecondMoment, &state.exp_avg_sq});
+  return named;
+}
+
+void add(CheckpointWriter& writer, const CheckpointPlacement& placement, const std::string& key, const Tensor& tensor) {
+  for (const CheckpointChunk& chunk : placement.chunks)
+    writer.add_tensor(key, placement.global_shape, chunk.offsets, chunk.view(tensor));
+}
+
+void read(const CheckpointReader& reader, const CheckpointPlacement& placement, const std::string& key,
+          Tensor& tensor) {
+  for (const CheckpointChunk& chunk : placement.chunks) {
+    const View destination = chunk.view(tensor);
+    if (placement.is_padded)
+      reader.read_resized_tensor(key, chunk.offsets, destination);
+    else
+      reader.read_tensor(key, placement.global_shape, chunk.offsets, destination);
+  }
+}
+
+void read_model(const CheckpointReader& reader, GptModel& model) {
+  for (Parameter* parameter : model.parameters()) {
+    const CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers);
+    read(reader, placement, placement.key, parameter->value());
+  }
+}
+
+void read_optimizer(const CheckpointReader& reader, Trainer& trainer) {
+  Optimizer& optimizer = trainer.optimizer();
+  for (OptimizerState state : optimizer.states()) {
+    const CheckpointPlacement placement = placement_of(*state.parameter, trainer.model().config().num_layers);
+    for (const NamedState& named : named_states(state, optimizer.config())) {
+      std::string key = optimizer_state_key(named.name, placement.key);
+      if (named.name == optimizer_state::kMaster && !reader.has_tensor(key))  // of a distributed optimizer
+        key = optimizer_state_key(optimizer_state::kDistributedMaster, placement.key);
+      read(reader, placement, key, *named.tensor);
+    }
+  }
+}
+
+CheckpointDirectory::Found find(FileSystem& files, const CheckpointConfig& config, const std::string& directory,
+                                const std::function<void(const std::string&)>& warn) {
+  CheckpointDirectory checkpoints(files, directory);
+  if (config.ckpt_step) return checkpoints.find(*config.ckpt_step);
+  const CheckpointDirectory::Latest latest = checkpoints.latest();
+  for (const std::string& warning : latest.warnings)
+    if (warn) warn(warning);
+  return latest.found.value_or(CheckpointDirectory::Found{});
+}
+
+CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config) {
+  require<CheckpointError>(config.load.has_value(), "[checkpoint] --load is missing: the directory of checkpoints.");
+  const CheckpointDirectory::Found found = find(files, config, *config.load, {});
+  require<CheckpointError>(!found.path.empty(), "[checkpoint] '{}' holds no complete checkpoint. Check --load.",
+                           *config.load);
+  return CheckpointReader(files, found.path, Verify::kChecksums);
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, Message message)
+    : files_(files), config_(config), message_(std::move(message)) {}
+
+void Checkpointer::save(Trainer& trainer) {
+  const int64_t iteration = trainer.progress().iteration;
+  const std::string& root = config_.checkpoint.save.value();
+  CheckpointDirectory directory(files_, root);
+  for (const std::string& line : directory.begin(iteration)) message_(line);
+  CheckpointWriter writer(files_, directory.staging_path(iteration), 0);
+  const bool with_optimizer = !config_.checkpoint.no_save_optim;
+  writer.add_object(std::string(kCommonStateKey), make_common_state(trainer, with_optimizer));
+  for (const Parameter* parameter : trainer.model().parameters()) {
+    const CheckpointPlacement placement = placement_of(*parameter, trainer.model().config().num_layers);
+    add(writer, placement, placement.key, parameter->value());
+  }
+  if (with_optimizer)
+    for (OptimizerState state : trainer.optimizer().states()) {
+      const CheckpointPlacement placement = placement_of(*state.parameter, trainer.model().config().num_layers);
+      for (const NamedState& named : named_states(state, trainer.optimizer().config()))
+        add(writer, placement, optimizer_state_key(named.name, placement.key), *named.tensor);
+    }
+  directory.require_space(writer.estimated_bytes());
+  directory.commit(iteration, writer.write(1));
+  last_saved_iteration_ = iteration;
+  message_(fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", iteration, root));
+  for (int64_t removed : directory.prune({.retain_interval = config_.checkpoint.save_retain_interval.value_or(0)}))
+    message_(fmt::format("  removed the checkpoint of iteration {} (--save-retain-interval)", removed));
+}
+
+bool Checkpointer::load(Trainer& trainer) {
+  const CheckpointConfig& config = config_.checkpoint;
+  CheckpointDirectory::Found found;
+  if (config.load) found = find(files_, config, *config.load, message_);
+  bool is_finetune = config.finetune;
+  if (found.path.empty() && config.pretrained_checkpoint) {
+    found = find(files_, config, *config.pretrained_checkpoint, message_);
+    is_finetune = true;
+  }
+  if (found.path.empty()) {
+    if (!config.load && !config.pretrained_checkpoint) return false;
+    const std::string where = config.load.value_or(config.pretrained_checkpoint.value_or(""));
+    require<CheckpointError>(
+        !config.exit_on_missing_checkpoint,
+        "[checkpoint] '{}' holds no complete checkpoint, and --exit-on-missing-checkpoint is given.", where);
+    message_(fmt::format("WARNING: '{}' holds no complete checkpoint; training starts from initial weights", where));
+    return false;
+  }
+  const CheckpointReader reader(files_, found.path, Verify::kChecksums);
+  read_model(reader, trainer.model());
+  const CheckpointReader::CommonState common = reader.read_common_state();
+  const pickle::Object& state = common.state();
+  const bool takes_state = !is_finetune && found.iteration.has_value();
+  if (takes_state) load_progress(state, trainer);
+  if (takes_state && !config.no_load_optim && state.find(common_state::kOptimizer)) {
+    load_optimizer_state(state, trainer);
+    read_optimizer(reader, trainer);
+    trainer.optimizer().copy_main_to_model_params(trainer.context());
+  } else {
+    trainer.optimizer().reload_main_params(trainer.context());
+  }
+  if (config.override_ckpt_iteration) trainer.progress().iteration = *config.override_ckpt_iteration;
+  last_saved_iteration_ = found.iteration;
+  message_(fmt::format("  successfully loaded checkpoint from {} at iteration {}", found.path,
+                       trainer.progress().iteration));
+  return true;
+}
+
+std::string Checkpointer::stored_arguments(FileSystem& files, const CheckpointConfig& config) {
+  return arguments_json_of(open_existing(files, config).read_common_state().state());
+}
+
+void Checkpointer::load_model(FileSystem& files, const CheckpointConfig& config, GptModel& model) {
+  read_model(open_existing(files, config), model);
+}
+
+}  // namespace megatron

@@ -1,0 +1,218 @@
+#include "megatron/training/common_state.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "megatron/dist_checkpointing/megatron_names.h"
+#include "megatron/optimizer/param_scheduler_entries.h"
+
+namespace megatron {
+namespace {
+
+using pickle::Graph;
+using pickle::Object;
+
+Object& from_json(Graph& graph, const nlohmann::ordered_json& value) {
+  if (value.is_boolean()) return graph.boolean(value.get<bool>());
+  if (value.is_number_integer()) return graph.integer(value.get<int64_t>());
+  if (value.is_number()) return graph.real(value.get<double>());
+  if (value.is_string()) return graph.text(value.get<std::string>());
+  if (!value.is_array()) return graph.none();
+  std::vector<Object*> items;
+  for (const auto& item : value) items.push_back(&from_json(graph, item));
+  return graph.list(std::move(items));
+}
+
+/// Arguments of other programs hold enumerators and functions too: nothing for these.
+bool to_json(const Object& object, nlohmann::ordered_json& value) {
+  switch (object.kind()) {
+    case pickle::Kind::kNone:
+      value = nullptr;
+      return true;
+    case pickle::Kind::kBool:
+      value = object.as_bool();
+      return true;
+    case pickle::Kind::kInt:
+      value = object.as_int();
+      return true;
+    case pickle::Kind::kFloat:
+      value = object.as_float();
+      return true;
+    case pickle::Kind::kString:
+      value = object.as_string();
+      return true;
+    case pickle::Kind::kList:
+    case pickle::Kind::kTuple: {
+      value = nlohmann::ordered_json::array();
+      for (const Object* item : object.items()) {
+        nlohmann::ordered_json element;
+        if (!to_json(*item, element)) return false;
+        value.push_back(std::move(element));
+      }
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+Object& make_arguments(Graph& graph, Trainer& trainer) {
+  Object& attributes = graph.dict();
+  const auto arguments = nlohmann::ordered_json::parse(arguments_to_json(trainer.config()));
+  for (const auto& [name, value] : arguments.items()) graph.set(attributes, name, from_json(graph, value));
+  const TrainingProgress& progress = trainer.progress();
+  graph.set(attributes, "iteration", graph.integer(progress.iteration));
+  graph.set(attributes, "consumed_train_samples", graph.integer(progress.consumed_train_samples));
+  graph.set(attributes, "skipped_train_samples", graph.integer(progress.skipped_train_samples));
+  graph.set(attributes, "consumed_valid_samples", graph.integer(progress.consumed_valid_samples));
+  graph.set(attributes, "padded_vocab_size", graph.integer(trainer.config().transformer.padded_vocab_size));
+  return graph.instance(graph.global("argparse", "Namespace"), &attributes);
+}
+
+Object& make_group(Graph& graph, Trainer& trainer, const ParamGroup& group) {
+  const OptimizerConfig& config = trainer.optimizer().config();
+  const ParamScheduler& scheduler = trainer.scheduler();
+  Object& dict = graph.dict();
+  const bool is_decoupled = group.schedule.max_lr.has_value();
+  graph.set(dict, "is_expert_parallel", graph.boolean(false));
+  graph.set(dict, "default_config", graph.boolean(!is_decoupled));
+  graph.set(dict, "wd_mult", graph.real(group.schedule.wd_mult));
+  graph.set(dict, "lr_mult", graph.real(1.0));
+  graph.set(dict, "is_decoupled_lr", graph.boolean(is_decoupled));
+  graph.set(dict, "max_lr", graph.real(group.schedule.max_lr.value_or(scheduler.state().max_lr)));
+  graph.set(dict, "min_lr", graph.real(group.schedule.min_lr.value_or(scheduler.state().min_lr)));
+  graph.set(dict, "lr", graph.real(scheduler.lr(group.schedule)));
+  graph.set(dict, "weight_decay", graph.real(scheduler.weight_decay(group.schedule)));
+  if (config.optimizer == OptimizerType::kAdam) {
+    graph.set(dict, "betas", graph.tuple({&graph.real(config.adam_beta1), &graph.real(config.adam_beta2)}));
+    graph.set(dict, "eps", graph.real(config.adam_eps));
+    graph.set(dict, "decoupled_weight_decay", graph.boolean(true));
+  } else {
+    graph.set(dict, "momentum", graph.real(config.sgd_momentum));
+  }
+  graph.set(dict, "step", graph.real(static_cast<double>(trainer.optimizer().num_steps())));
+  return dict;
+}
+
+Object& make_scaler(Graph& graph, const GradScaler& scaler) {
+  Object& dict = graph.dict();
+  graph.set(dict, "scale", graph.real(scaler.scale()));
+  if (const auto* dynamic = dynamic_cast<const DynamicGradScaler*>(&scaler)) {
+    graph.set(dict, "growth_tracker", graph.integer(dynamic->state().growth_tracker));
+    graph.set(dict, "hysteresis_tracker", graph.integer(dynamic->state().hysteresis_tracker));
+  }
+  return dict;
+}
+
+/// As Megatron's optimizer with whole fp32 state on each rank stores it.
+Object& make_optimizer(TorchObject& object, Trainer& trainer) {
+  Graph& graph = object.graph;
+  std::vector<Object*> groups;
+  for (const ParamGroup& group : trainer.optimizer().groups()) groups.push_back(&make_group(graph, trainer, group));
+  Object& inner = graph.dict();
+  const auto num_steps = static_cast<float>(trainer.optimizer().num_steps());
+  Object& state = graph.dict();
+  graph.set(state, "common_step", object.add_tensor(ConstView{&num_steps, DType::kFloat32, {}, {}}));
+  graph.set(inner, "state", state);
+  graph.set(inner, common_state::kParamGroups, graph.list(std::move(groups)));
+  Object& outer = graph.dict();
+  graph.set(outer, common_state::kOptimizer, inner);
+  if (const GradScaler* scaler = trainer.optimizer().scaler())
+    graph.set(outer, common_state::kGradScaler, make_scaler(graph, *scaler));
+  return outer;
+}
+
+Object& make_scheduler(Graph& graph, const ParamScheduler& scheduler) {
+  Object& dict = graph.dict();
+  for (const auto& [name, value] : to_entries(scheduler.state())) {
+    if (const auto* whole = std::get_if<int64_t>(&value))
+      graph.set(dict, name, graph.integer(*whole));
+    else if (const auto* real = std::get_if<double>(&value))
+      graph.set(dict, name, graph.real(*real));
+    else
+      graph.set(dict, name, graph.text(std::get<std::string>(value)));
+  }
+  return dict;
+}
+
+int64_t count_of(const Object& arguments, std::string_view name, int64_t otherwise) {
+  const Object* value = arguments.find(name);
+  return value && !value->is_none() ? value->as_int() : otherwise;
+}
+
+ParamSchedulerEntries scheduler_entries(const Object& dict) {
+  ParamSchedulerEntries entries;
+  for (const pickle::Entry& entry : dict.entries()) {
+    const std::string& name = entry.key->as_string();
+    if (entry.value->kind() == pickle::Kind::kInt)
+      entries[name] = entry.value->as_int();
+    else if (entry.value->kind() == pickle::Kind::kFloat)
+      entries[name] = entry.value->as_float();
+    else if (entry.value->kind() == pickle::Kind::kString)
+      entries[name] = entry.value->as_string();
+  }
+  return entries;
+}
+
+}  // namespace
+
+TorchObject make_common_state(Trainer& trainer, bool with_optimizer) {
+  TorchObject object;
+  Graph& graph = object.graph;
+  Object& state = graph.dict();
+  graph.set(state, common_state::kArgs, make_arguments(graph, trainer));
+  graph.set(state, common_state::kCheckpointVersion, graph.real(common_state::kVersion));
+  graph.set(state, common_state::kIteration, graph.integer(trainer.progress().iteration));
+  if (with_optimizer) {
+    graph.set(state, common_state::kOptimizer, make_optimizer(object, trainer));
+    graph.set(state, common_state::kScheduler, make_scheduler(graph, trainer.scheduler()));
+  }
+  graph.set(state, common_state::kFlops, graph.real(trainer.progress().num_floating_point_operations));
+  Object& content = graph.dict();
+  graph.set(content, common_state::kSingletonShards, graph.boolean(false));
+  graph.set(content, common_state::kAvoidPrefix, graph.boolean(true));
+  graph.set(state, common_state::kContentMetadata, content);
+  object.root = &graph.list({&state});
+  return object;
+}
+
+void load_progress(const Object& state, Trainer& trainer) {
+  const Object& arguments = state.at(common_state::kArgs);
+  TrainingProgress& progress = trainer.progress();
+  progress.iteration = state.at(common_state::kIteration).as_int();
+  const int64_t batch = trainer.config().training.global_batch_size.value();
+  progress.consumed_train_samples = count_of(arguments, "consumed_train_samples", progress.iteration * batch);
+  progress.skipped_train_samples = count_of(arguments, "skipped_train_samples", 0);
+  progress.consumed_valid_samples = count_of(arguments, "consumed_valid_samples", 0);
+  if (const Object* operations = state.find(common_state::kFlops))
+    progress.num_floating_point_operations = operations->as_float();
+}
+
+void load_optimizer_state(const Object& state, Trainer& trainer) {
+  trainer.scheduler().load(param_scheduler_state_of(scheduler_entries(state.at(common_state::kScheduler))));
+  const Object& outer = state.at(common_state::kOptimizer);
+  const Object& inner = outer.at(common_state::kOptimizer);
+  for (const Object* group : inner.at(common_state::kParamGroups).items())
+    if (const Object* step = group->find("step"))
+      trainer.optimizer().set_num_steps(static_cast<int64_t>(step->as_float()));
+  auto* scaler = dynamic_cast<DynamicGradScaler*>(trainer.optimizer().scaler());
+  const Object* stored = outer.find(common_state::kGradScaler);
+  if (scaler && stored && stored->find("growth_tracker"))
+    scaler->load({.scale = static_cast<float>(stored->at("scale").as_float()),
+                  .growth_tracker = stored->at("growth_tracker").as_int(),
+                  .hysteresis_tracker = stored->at("hysteresis_tracker").as_int()});
+}
+
+std::string arguments_json_of(const Object& state) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  const Object& arguments = state.at(common_state::kArgs);
+  require<CheckpointError>(arguments.is_instance() && arguments.instance().state,
+                           "[checkpoint] 'args' is not an argparse.Namespace.");
+  for (const pickle::Entry& entry : arguments.instance().state->entries()) {
+    nlohmann::ordered_json value;
+    if (to_json(*entry.value, value)) json[entry.key->as_string()] = std::move(value);
+  }
+  return json.dump();
+}
+
+}  // namespace megatron
