@@ -53,11 +53,11 @@ TEST(Embedding, GathersAndSumsGradientsInAllTypes) {
                              {.index = index, .dy = dy.view(), .dtable = dtable.view(), .workspace = workspace.view()});
           const double bound = tolerance(compute_dtype(dtype), n, std::sqrt(n));
           EXPECT_LE(largest_error(dtable, sums, bound, 0), 1) << name_of(dtype);
-          embedding_backward(kOneThread, {.index = index,
-                                          .dy = dy.view(),
-                                          .dtable = dtable.view(),
-                                          .accumulate = true,
-                                          .workspace = workspace.view()});
+          embedding_backward(kTwoThreads, {.index = index,
+                                           .dy = dy.view(),
+                                           .dtable = dtable.view(),
+                                           .accumulate = true,
+                                           .workspace = workspace.view()});
           for (double& sum : sums) sum *= 2;
           EXPECT_LE(largest_error(dtable, sums, 2 * bound, 0), 1);
           EXPECT_TRUE(y.guards_are_intact() && dtable.guards_are_intact() && workspace.guards_are_intact());
@@ -73,6 +73,13 @@ TEST(Embedding, LowPrecisionGradientsAreRoundedOnce) {
       kTwoThreads,
       {.index = {.ids = ids.view()}, .dy = dy.view(), .dtable = dtable.view(), .workspace = workspace.view()});
   EXPECT_EQ(dtable.values(), (Values{0, 0, 0, 0, 0, 0, 0, 0, n, n, n, n}));
+  ids.store(0, 1);
+  embedding_backward(kOneThread, {.index = {.ids = ids.view()},
+                                  .dy = dy.view(),
+                                  .dtable = dtable.view(),
+                                  .accumulate = true,
+                                  .workspace = workspace.view()});
+  EXPECT_EQ(dtable.values(), (Values{0, 0, 0, 0, 1, 1, 1, 1, 2000, 2000, 2000, 2000}));  // 1999 is no bf16
 }
 
 TEST(Embedding, AddsLearnedPositions) {
