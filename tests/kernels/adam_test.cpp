@@ -84,6 +84,20 @@ TEST(Adam, FollowsTheFormulaOverSteps) {
       }
 }
 
+TEST(Adam, MomentsMayBeStoredInLowPrecision) {
+  Case c(1100, DType::kFloat32, DType::kFloat32, DType::kBFloat16, DType::kBFloat16);
+  c.start_step(1);
+  adam(kTwoThreads, c.args());
+  Values m, v;
+  for (int64_t i = 0; i < 1100; ++i) {
+    m.push_back(0.1 * 0.375 * c.gradient[i]);
+    v.push_back(0.05 * std::pow(0.375 * c.gradient[i], 2));
+  }
+  EXPECT_LE(largest_error(c.m, m, 0, epsilon(DType::kBFloat16)), 1);
+  EXPECT_LE(largest_error(c.v, v, 0, epsilon(DType::kBFloat16)), 1);
+  EXPECT_TRUE(c.guards_are_intact());
+}
+
 // torch.optim.AdamW of torch 2.11 in fp64: lr 1e-2, betas 0.9 and 0.95, eps 1e-6, weight decay 0.1, two steps from
 // 0.5, -1.25 and 2 with gradients 0.3, -0.02, 0 and then -0.1, 0.4, 0.05.
 TEST(Adam, GivesTorchsNumbers) {

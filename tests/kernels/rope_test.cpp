@@ -61,6 +61,15 @@ TEST(RopeFrequencies, OfYarnAreThoseOfTheReferences) {
       1.3465735902799727);
 }
 
+TEST(RopeFrequencies, OfYarnStopAtTheLastDimension) {
+  expect_frequencies(
+      {.head_size = 16,
+       .scaling = RopeScaling::kYarn,
+       .yarn = {.factor = 4, .beta_fast = 1e6, .original_length = 1000000000}},
+      {1, 0.316227764, 0.100000001, 0.0316227786, 0.00999999978, 0.00294666784, 0.000863636378, 0.000251544843},
+      1.138629436111989);
+}
+
 TEST(RopeFrequencies, InterpolationDividesAndOddShareIsCut) {
   const Values plain = rope_frequencies({.head_size = 20}),
                half = rope_frequencies({.head_size = 20, .interpolation_factor = 2.5});
