@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <latch>
 #include <mutex>
 #include <thread>
@@ -24,16 +25,27 @@ using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
 using testing::view_of;
 
+void sleep(int duration_ms) { std::this_thread::sleep_for(milliseconds(duration_ms)); }
+
+constexpr milliseconds kShort{300};
+constexpr milliseconds kLong{60000};
+
 /// CommErrors of all ranks, and the longest that one of them took.
 struct Failures {
   std::vector<std::string> texts;
   steady_clock::duration longest{0};
+  std::atomic<bool> has_any{false};
+
+  /// For the rank that is late: comes when another one has failed.
+  void wait_for_one() const {
+    while (!has_any) sleep(1);
+  }
 };
 
 /// Runs `function` and expects nothing but CommError of it. No rank aborts the others on the way out: each must hear of
 /// the failure from its own operation.
-Failures run_and_collect(int num_ranks, milliseconds timeout, const std::function<void(RankContext&)>& function) {
-  Failures failures;
+void run_and_collect(Failures& failures, int num_ranks, milliseconds timeout,
+                     const std::function<void(RankContext&)>& function) {
   std::mutex mutex;
   std::latch start(num_ranks);  // none fails before all have their group
   run_ranks(
@@ -50,36 +62,34 @@ Failures run_and_collect(int num_ranks, milliseconds timeout, const std::functio
         const std::lock_guard lock(mutex);
         failures.longest = std::max(failures.longest, steady_clock::now() - begin);
         if (!text.empty()) failures.texts.push_back(text);
+        if (!text.empty()) failures.has_any = true;
       },
       timeout);
-  return failures;
 }
 
-void sleep(int duration_ms) { std::this_thread::sleep_for(milliseconds(duration_ms)); }
-
-constexpr milliseconds kShort{150};
-constexpr milliseconds kLong{60000};
-
 TEST(Timeout, NamesTheRankThatDidNotComeOnEveryRank) {
-  const auto failures = run_and_collect(4, kShort, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 4, kLong, [&](RankContext& context) {
     std::vector<float> buffer(3);
     context.group.barrier({"start"}).wait();
-    if (context.rank == 2) sleep(400);
+    context.group.set_timeout(kShort);
+    if (context.rank == 2) failures.wait_for_one();
     context.group.all_reduce(view_of(buffer), ReduceOp::kSum, {"grad bucket 7"}).wait();
   });
   ASSERT_THAT(failures.texts, SizeIs(4));  // rank 2 too, when it comes
   EXPECT_THAT(failures.texts,
-              Each(AllOf(HasSubstr("all_reduce #1 \"grad bucket 7\" of world timed out after 150 ms: rank 2 never "
+              Each(AllOf(HasSubstr("all_reduce #1 \"grad bucket 7\" of world timed out after 300 ms: rank 2 never "
                                    "entered it; ranks 0, 1, 3 waiting."),
                          HasSubstr("Rank 2 waits in no operation; its last was barrier #0 \"start\" of world"))));
   EXPECT_LT(failures.longest, kShort + std::chrono::seconds(5));
 }
 
 TEST(Timeout, FollowsTheChainToTheRankThatHoldsUpAll) {
-  const auto failures = run_and_collect(4, kShort, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 4, kShort, [&](RankContext& context) {
     const ProcessGroup tp = context.world.split("tp", {{0, 1}, {2, 3}}).value();
     const ProcessGroup dp = context.world.split("dp", {{0, 2}, {1, 3}}).value();
-    if (context.rank == 3) sleep(500);
+    if (context.rank == 3) failures.wait_for_one();
     if (context.rank != 0) dp.barrier({"gradients"}).wait();  // 1 waits for 3; 0 for 1, 2 for 0
     tp.barrier({"activations"}).wait();
     if (context.rank == 0) dp.barrier({"gradients"}).wait();
@@ -90,7 +100,8 @@ TEST(Timeout, FollowsTheChainToTheRankThatHoldsUpAll) {
 }
 
 TEST(Timeout, SaysThatRanksWaitForEachOther) {
-  const auto failures = run_and_collect(2, kShort, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 2, kShort, [](RankContext& context) {
     const ProcessGroup a = context.world.split("a", {{0, 1}}).value(), b = context.world.split("b", {{0, 1}}).value();
     (context.rank == 0 ? a : b).barrier({"x"}).wait();
     (context.rank == 0 ? b : a).barrier({"x"}).wait();
@@ -100,23 +111,24 @@ TEST(Timeout, SaysThatRanksWaitForEachOther) {
 }
 
 TEST(Timeout, NamesThePeerOfAMessage) {
-  const auto failures = run_and_collect(3, kShort, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 3, kShort, [&](RankContext& context) {
     std::vector<float> buffer(3);
     if (context.rank == 0) context.group.recv(view_of(buffer), 2, 1, {"activation"}).wait();
-    if (context.rank != 0) sleep(400);
+    failures.wait_for_one();
   });
   ASSERT_THAT(failures.texts, SizeIs(1));
   EXPECT_THAT(failures.texts[0],
-              AllOf(HasSubstr("recv #0 \"activation\" of world timed out after 150 ms: rank 2 never"),
+              AllOf(HasSubstr("recv #0 \"activation\" of world timed out after 300 ms: rank 2 never"),
                     HasSubstr("Rank 2 waits in no operation and has issued none.")));
 }
 
 TEST(Timeout, DoesNotCountTheTimeInWhichARankComputes) {
-  const auto failures = run_and_collect(2, kShort, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 2, kShort, [](RankContext& context) {
     std::vector<float> buffer(3, 1.0f);
-    if (context.rank == 1) sleep(100);
     Work work = context.group.all_reduce(view_of(buffer), ReduceOp::kSum, {"x"});
-    if (context.rank == 0) sleep(300);
+    if (context.rank == 0) sleep(2 * static_cast<int>(kShort.count()));
     work.wait();
     EXPECT_EQ(buffer[0], 2.0f);
   });
@@ -129,7 +141,8 @@ TEST(Timeout, LongestOneMeansNever) {
 }
 
 TEST(Abort, OfAGroupFromAnotherThreadWakesAllThatWaitInIt) {
-  const auto failures = run_and_collect(4, kLong, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 4, kLong, [](RankContext& context) {
     const ProcessGroup three = context.world.split("three", {{0, 1, 2}, {3}}).value();
     std::thread watchdog;
     if (context.rank == 0)
@@ -155,7 +168,8 @@ TEST(Abort, OfAGroupFromAnotherThreadWakesAllThatWaitInIt) {
 }
 
 TEST(Abort, OfTheWorldReachesEveryGroup) {
-  const auto failures = run_and_collect(4, kLong, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 4, kLong, [](RankContext& context) {
     const ProcessGroup pair = context.world.split("pair", {{0, 1}, {2, 3}}).value();
     std::vector<float> buffer(3);
     if (context.rank == 0) pair.recv(view_of(buffer), 1, 0, {"x"}).wait();
@@ -169,8 +183,9 @@ TEST(Abort, OfTheWorldReachesEveryGroup) {
 }
 
 TEST(Abort, LeavesNoRankTouchingTheBuffersOfAnother) {  // shows under the address and thread sanitizers
-  for (int delay_us = 0; delay_us < 2000; delay_us += 100)
-    run_and_collect(3, kLong, [&](RankContext& context) {
+  for (int delay_us = 0; delay_us < 2000; delay_us += 100) {
+    Failures ignored;
+    run_and_collect(ignored, 3, kLong, [&](RankContext& context) {
       std::vector<float> buffer(1 << 20, 1.0f);
       Work work = context.group.all_reduce(view_of(buffer), ReduceOp::kSum, {"large"});
       if (context.rank == 0) {
@@ -183,6 +198,7 @@ TEST(Abort, LeavesNoRankTouchingTheBuffersOfAnother) {  // shows under the addre
       }
       std::fill(buffer.begin(), buffer.end(), 2.0f);
     });
+  }
 }
 
 TEST(Abort, StopsNewGroupsAndOperations) {
@@ -195,7 +211,8 @@ TEST(Abort, StopsNewGroupsAndOperations) {
 /// Rank 1 calls another operation than rank 0; both must hear both names.
 void expect_disagreement(const std::function<void(RankContext&)>& function, const std::string& first,
                          const std::string& second) {
-  const auto failures = run_and_collect(3, kLong, function);
+  Failures failures;
+  run_and_collect(failures, 3, kLong, function);
   ASSERT_THAT(failures.texts, SizeIs(3));
   EXPECT_THAT(failures.texts, Each(AllOf(HasSubstr("ranks disagree"), HasSubstr(first), HasSubstr(second))));
 }
@@ -254,7 +271,8 @@ TEST(Mismatch, OfASkippedCollectiveIsNamedAtTheNextOne) {
 }
 
 TEST(Mismatch, OfCountsInAllToAllIsNamed) {
-  const auto failures = run_and_collect(2, kLong, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 2, kLong, [](RankContext& context) {
     std::vector<float> input(4), output(4);
     const std::vector<int64_t> send{context.rank == 0 ? 1 : 3, context.rank == 0 ? 3 : 1};
     const std::vector<int64_t> receive{context.rank == 0 ? 1 : 3, context.rank == 0 ? 3 : 1};
@@ -267,7 +285,8 @@ TEST(Mismatch, OfCountsInAllToAllIsNamed) {
 }
 
 TEST(Mismatch, OfTheTwoSidesOfAMessageIsNamed) {
-  const auto failures = run_and_collect(2, kLong, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 2, kLong, [](RankContext& context) {
     std::vector<float> buffer(context.rank == 0 ? 4 : 5);
     if (context.rank == 0)
       context.group.send(view_of(buffer), 1, 3, {"activation"}).wait();
@@ -280,7 +299,8 @@ TEST(Mismatch, OfTheTwoSidesOfAMessageIsNamed) {
 }
 
 TEST(Mismatch, OfGroupsIsNamed) {
-  const auto failures = run_and_collect(2, kLong, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 2, kLong, [](RankContext& context) {
     sleep(20 * context.rank);
     context.world.split(context.rank == 0 ? "tp" : "dp", {{0, 1}});
     context.group.barrier({"x"}).wait();
@@ -291,7 +311,8 @@ TEST(Mismatch, OfGroupsIsNamed) {
 
 TEST(LostRank, IsNamedAtOnce) {
   const auto begin = steady_clock::now();
-  const auto failures = run_and_collect(3, kLong, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 3, kLong, [](RankContext& context) {
     context.group.barrier({"start"}).wait();
     if (context.rank == 1) return;
     sleep(context.rank == 0 ? 0 : 50);  // one waits when rank 1 leaves, one comes later
@@ -314,7 +335,8 @@ TEST(LostRank, MayLeaveWhenItHasEnteredAll) {
 }
 
 TEST(DroppedWork, BeforeAllHaveEnteredFailsTheWorldAndNamesTheRank) {
-  const auto failures = run_and_collect(2, kLong, [](RankContext& context) {
+  Failures failures;
+  run_and_collect(failures, 2, kLong, [](RankContext& context) {
     std::vector<float> buffer(6);
     if (context.rank == 0) {
       { const Work dropped = context.group.all_reduce(view_of(buffer), ReduceOp::kSum, {"forgotten"}); }
