@@ -12,6 +12,7 @@ namespace megatron::kernels {
 /// Products and sums in fp32, fp64 for fp64.
 /// Bounded rows of a and c bound m, or k where a is transposed; those of b bound k. Rows of c past the bound are not
 /// written. An empty sum is 0, plus the bias.
+/// @throw ShapeError, DtypeError if the operands do not fit together.
 struct MatmulArgs {
   ConstView a;  // [m, k]; [k, m] if transpose_a
   ConstView b;  // [k, n]; [n, k] if transpose_b

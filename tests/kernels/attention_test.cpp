@@ -241,6 +241,14 @@ TEST(Attention, DropoutMaskBelongsToTheGlobalHead) {
     for (int64_t c = 0; c < 16; ++c) EXPECT_EQ(shard.o[row * 16 + c], all.o[row * 32 + 16 + c]);
 }
 
+TEST(Attention, RefusesOperandsThatDoNotFitTogether) {
+  AttentionCase test(DType::kFloat32, {4, 4, 1, 3, 2, 8, 8}), other(DType::kBFloat16, {4, 4, 1, 2, 2, 8, 8});
+  EXPECT_THROW(test.forward(), ShapeError);
+  AttentionForwardArgs args = other.forward_args();
+  args.v.dtype = DType::kFloat16;
+  EXPECT_THROW(attention_forward({.num_threads = 1}, args), DtypeError);
+}
+
 TEST(Attention, RepeatsBitwiseOnAnyNumberOfThreads) {
   for (DType dtype : kFloatingTypes) {
     const AttentionSizes sizes{130, 130, 2, 4, 2, 20, 24};

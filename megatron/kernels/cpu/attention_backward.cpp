@@ -88,6 +88,8 @@ void store_grad_sink(const View& grad_sink, const C* grad_sinks, int64_t b) {
 template <class C, class Isa>
 void run_backward(const CpuStream& stream, const AttentionBackwardArgs& args) {
   const AttentionInputs in{args.q, args.k, args.v, args.sink, args.layout, args.options};
+  in.check(args.o);
+  in.check(args.grad_o);
   const Workspace<C> workspace(args.workspace.data, stream, args);
   const int64_t groups = in.k.shape[2], num_tasks = in.b() * groups;
   const int team = attention_team(stream, num_tasks, 5 * in.num_pairs() * (in.d() + in.dv()));

@@ -32,6 +32,7 @@ void clear_uncovered_rows(const AttentionInputs& in, const AttentionForwardArgs&
 template <class C, class Isa>
 void run_forward(const CpuStream& stream, const AttentionForwardArgs& args) {
   const AttentionInputs in{args.q, args.k, args.v, args.sink, args.layout, args.options};
+  in.check(args.o);
   C* lse = args.lse.as<C>();
   clear_uncovered_rows(in, args, lse);
 

@@ -24,6 +24,18 @@ TileDropout tile_dropout(const AttentionOptions& options, int64_t head, const in
 }
 }  // namespace
 
+void AttentionInputs::check(const ConstView& o) const {
+  const int64_t s_k = k.shape[0], g = k.shape[2];
+  require<ShapeError>(g > 0 && n() % g == 0 && k.shape == Shape{s_k, b(), g, d()} &&
+                          v.shape == Shape{s_k, b(), g, dv()} && o.shape == Shape{s(), b(), n(), dv()},
+                      "[attention] q {}, k {}, v {} and o {} are not [s, b, n, d], [s_k, b, g, d], [s_k, b, g, dv] and "
+                      "[s, b, n, dv] with n a multiple of g.",
+                      q.shape, k.shape, v.shape, o.shape);
+  require<DtypeError>(is_floating(q.dtype) && k.dtype == q.dtype && v.dtype == q.dtype && o.dtype == q.dtype,
+                      "[attention] q {}, k {}, v {} and o {} must be of one floating dtype.", q.dtype, k.dtype, v.dtype,
+                      o.dtype);
+}
+
 template <class C>
 void AttentionInputs::set_tile(const SequenceSpan& span, int64_t head, int64_t first, int64_t* rows,
                                AttentionTile& tile) const {

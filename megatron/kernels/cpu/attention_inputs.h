@@ -37,6 +37,8 @@ struct AttentionInputs {
   int64_t d() const { return q.shape[3]; }
   int64_t dv() const { return v.shape[3]; }
 
+  /// @throw ShapeError, DtypeError if the operands, or `o` of the result's shape, do not fit together.
+  void check(const ConstView& o) const;
   /// Sets all of `tile` for queries [first, first + kQueryTile) of a span, as far as there are, but the scratch memory.
   /// `rows` has room for kQueryTile numbers.
   template <class C>

@@ -10,6 +10,26 @@
 namespace megatron::kernels {
 namespace {
 
+void check(const MatmulArgs& args) {
+  const MatmulExtents size = matmul_capacity(args);
+  const Shape a = args.transpose_a ? Shape{size.k, size.m} : Shape{size.m, size.k};
+  const Shape b = args.transpose_b ? Shape{size.n, size.k} : Shape{size.k, size.n};
+  require<ShapeError>(args.a.shape == a && args.b.shape == b,
+                      "[matmul] a {} and b {} (transposed: {}, {}) do not give {}.", args.a.shape, args.b.shape,
+                      args.transpose_a, args.transpose_b, args.c.shape);
+  const DType dtype = args.a.dtype;
+  const auto fits = [&](DType other) {
+    return other == dtype || (other == DType::kFloat32 && dtype != DType::kFloat64);
+  };
+  const bool has_bias = args.bias.shape.rank() > 0;
+  require<DtypeError>(
+      is_floating(dtype) && args.b.dtype == dtype && fits(args.c.dtype) && (!has_bias || fits(args.bias.dtype)),
+      "[matmul] a {}, b {}, c {}, bias {}: a and b must be alike and floating; c and bias like them, or float32 if "
+      "they "
+      "are half precision.",
+      dtype, args.b.dtype, args.c.dtype, has_bias ? name_of(args.bias.dtype) : "none");
+}
+
 /// The shape that the library knows the product by. Presence of the bias is told by its shape, as data is null on meta.
 MatmulShape library_shape(const CpuStream& stream, const MatmulArgs& args, const MatmulExtents& size) {
   return {.m = size.m,
@@ -72,6 +92,7 @@ void run_piece(const CpuStream& stream, const MatmulArgs& args, int64_t row, int
 }  // namespace
 
 int64_t matmul_workspace_bytes(const CpuStream& stream, const MatmulArgs& args) {
+  check(args);
   const MatmulExtents capacity = matmul_capacity(args);
   if (capacity.m == 0 || capacity.n == 0) return 0;
   if (capacity.k == 0 || !library_has_matmul(stream, library_shape(stream, args, capacity)))
@@ -92,6 +113,7 @@ int64_t matmul_workspace_bytes(const CpuStream& stream, const MatmulArgs& args) 
 }
 
 void matmul(const CpuStream& stream, const MatmulArgs& args) {
+  check(args);
   const MatmulExtents size = matmul_extents(args);
   if (size.m == 0 || size.n == 0) return;
   if (size.k == 0 || !library_has_matmul(stream, library_shape(stream, args, matmul_capacity(args))))
