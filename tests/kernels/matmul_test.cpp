@@ -125,7 +125,7 @@ TEST(Matmul, HandlesSizesBeyondOneBlockAndAVocabularyThatNoVectorDivides) {
 }
 
 TEST(Matmul, OwnTilesAgreeWithTheFormulaOnEveryInstructionSet) {
-  TestStream cpu(2);
+  TestStream cpu;
   for (int set = 0; set <= static_cast<int>(widest_instruction_set()); ++set)
     for (DType dtype : kFloatingTypes)
       for (int flags = 0; flags < 8; ++flags) {
