@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "megatron/kernels/attention.h"
 #include "megatron/kernels/cpu/attention_tile.h"

@@ -3,7 +3,7 @@
 #include <omp.h>
 
 #include <array>
-#include <optional>
+#include <memory>
 #include <string_view>
 #include <unordered_map>
 
