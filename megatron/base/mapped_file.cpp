@@ -78,9 +78,10 @@ std::span<const std::byte> MappedFile::bytes() const {
 }
 
 void MappedFile::read(uint64_t offset, std::span<std::byte> out) const {
-  require<IoError>(offset <= size_bytes_ && out.size() <= size_bytes_ - offset,
-                   "{}: {} bytes at offset {} were asked for, but the file has {}", path_.string(), out.size(), offset,
-                   size_bytes_);
+  if (offset > size_bytes_ || out.size() > size_bytes_ - offset) {
+    throw IoError(fmt::format("{}: {} bytes at offset {} were asked for, but the file has {}", path_.string(),
+                              out.size(), offset, size_bytes_));
+  }
   if (out.empty()) return;
   if (access_ == FileAccess::kMap) {
     std::memcpy(out.data(), mapped_ + offset, out.size());
@@ -89,10 +90,10 @@ void MappedFile::read(uint64_t offset, std::span<std::byte> out) const {
   for (size_t done = 0; done < out.size();) {
     const ssize_t got = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
-    require<IoError>(got >= 0, "{}: reading {} bytes at offset {} failed: {}", path_.string(), out.size(), offset,
-                     system_text(errno));
-    require<IoError>(got > 0, "{}: ends at byte {}; it had {} bytes when it was opened", path_.string(), offset + done,
-                     size_bytes_);
+    if (got <= 0) {
+      throw IoError(fmt::format("{}: reading {} bytes at offset {} failed: {}", path_.string(), out.size(), offset,
+                                got < 0 ? system_text(errno) : "the file has become shorter since it was opened"));
+    }
     done += static_cast<size_t>(got);
   }
 }

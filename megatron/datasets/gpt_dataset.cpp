@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 
 #include "megatron/base/error.h"
@@ -143,14 +144,16 @@ void GptDataset::reject_index(const std::string& why) const {
 
 void GptDataset::check_tokens(int64_t sequence, int64_t offset, std::span<const int64_t> tokens) const {
   const int64_t vocab_size = config_.tokenizer.vocab_size;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    require<DataError>(
-        tokens[i] >= 0 && (vocab_size == 0 || tokens[i] < vocab_size),
-        "{}: token {} at position {} of sequence {} is not in the vocabulary{}. Train with the tokenizer "
-        "that the data was made with, or preprocess the data again.",
-        source_.name(), tokens[i], offset + static_cast<int64_t>(i), sequence,
-        vocab_size == 0 ? std::string() : fmt::format(" of {} tokens", vocab_size));
-  }
+  const int64_t limit = vocab_size > 0 ? vocab_size : std::numeric_limits<int64_t>::max();
+  const auto wrong =
+      std::find_if(tokens.begin(), tokens.end(), [&](int64_t token) { return token < 0 || token >= limit; });
+  if (wrong == tokens.end()) return;
+  throw DataError(
+      fmt::format("{}: token {} at position {} of sequence {} is not in the vocabulary{}. Train with the tokenizer "
+                  "that the data was "
+                  "made with, or preprocess the data again.",
+                  source_.name(), *wrong, offset + (wrong - tokens.begin()), sequence,
+                  vocab_size > 0 ? fmt::format(" of {} tokens", vocab_size) : ""));
 }
 
 /// Appends `count` tokens, or the rest, of the sequence at `position` of the document index.

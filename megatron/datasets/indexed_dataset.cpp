@@ -87,20 +87,22 @@ void IndexedDataset::parse_header() {
 }
 
 void IndexedDataset::check_sequences() {
-  const std::string path = index_.path().string();
   const uint64_t available = tokens_.size_bytes();
   for (int64_t i = 0; i < num_sequences_; ++i) {
     const int32_t length = sequence_length(i);
     const int64_t pointer = sequence_pointer(i);
-    require<DataError>(length >= 0 && pointer >= 0,
-                       "{}: sequence {} has length {} and pointer {}; neither may be negative. {}", path, i, length,
-                       pointer, kDamaged);
-    const uint64_t bytes = static_cast<uint64_t>(length) * size_of(token_type_);
-    require<DataError>(
-        static_cast<uint64_t>(pointer) <= available && bytes <= available - static_cast<uint64_t>(pointer),
-        "{}: sequence {} takes bytes {} to {} of {}, which has only {}. One of the two files is cut off "
-        "or belongs to other data: copy both again or preprocess the data again.",
-        path, i, pointer, static_cast<uint64_t>(pointer) + bytes, tokens_.path().string(), available);
+    if (length < 0 || pointer < 0) {
+      throw DataError(fmt::format("{}: sequence {} has length {} and pointer {}; neither may be negative. {}",
+                                  index_.path().string(), i, length, pointer, kDamaged));
+    }
+    const uint64_t begin = static_cast<uint64_t>(pointer), bytes = static_cast<uint64_t>(length) * size_of(token_type_);
+    if (begin > available || bytes > available - begin) {
+      throw DataError(
+          fmt::format("{}: sequence {} takes bytes {} to {} of {}, which has only {}. One of the two files is cut off "
+                      "or belongs to "
+                      "other data: copy both again or preprocess the data again.",
+                      index_.path().string(), i, begin, begin + bytes, tokens_.path().string(), available));
+    }
     num_tokens_ += length;
   }
 }
