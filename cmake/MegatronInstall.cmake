@@ -13,9 +13,6 @@ endforeach()
 install(TARGETS megatron_all ${libraries} EXPORT megatron-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT megatron-targets NAMESPACE megatron:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/megatron DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-if(TARGET megatron)
-  install(TARGETS megatron RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
 
 # The installed package finds the same third-party packages, by the same file, as this build did.
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/megatron-config.cmake.in
