@@ -71,7 +71,7 @@ train() {
 }
 
 sample() {
-  "$megatron" generate --load "$run/checkpoint" --prompt "$prompt" --num-tokens-to-generate 400 --temperature 0.8
+  "$megatron" generate --load "$run/checkpoint" --prompt "$prompt" --num-tokens 400 --temperature 0.8
 }
 
 if $install; then scripts/install_dependencies.sh build; fi

@@ -1,5 +1,7 @@
 #include "megatron/telemetry/jsonl_writer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -7,8 +9,9 @@
 namespace megatron {
 namespace {
 
-std::string without_blanks(std::string name) {
-  std::ranges::replace(name, ' ', '_');
+std::string identifier(std::string name) {
+  std::ranges::replace_if(
+      name, [](char c) { return c == ' ' || c == '-'; }, '_');
   return name;
 }
 
@@ -39,7 +42,7 @@ std::vector<JsonField> training_fields(const TrainingLogValues& v) {
       {"elapsed_ms_per_iteration", v.elapsed_ms_per_iteration},
       {"global_batch_size", v.global_batch_size},
   };
-  for (const NamedValue& loss : v.losses) fields.push_back({without_blanks(loss.name), loss.value});
+  for (const NamedValue& loss : v.losses) fields.push_back({identifier(loss.name), loss.value});
   const auto add = [&fields](const char* name, const std::optional<double>& value) {
     if (value) fields.push_back({name, *value});
   };
@@ -56,9 +59,11 @@ std::vector<JsonField> training_fields(const TrainingLogValues& v) {
   return fields;
 }
 
-std::vector<JsonField> validation_fields(std::int64_t iteration, std::span<const NamedValue> losses) {
+std::vector<JsonField> evaluation_fields(std::int64_t iteration, std::string_view set,
+                                         std::span<const NamedValue> losses) {
   std::vector<JsonField> fields{{"iteration", iteration}};
-  for (const NamedValue& loss : losses) fields.push_back({"validation_" + without_blanks(loss.name), loss.value});
+  for (const NamedValue& loss : losses)
+    fields.push_back({identifier(fmt::format("{}_{}", set, loss.name)), loss.value});
   return fields;
 }
 

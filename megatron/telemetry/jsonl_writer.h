@@ -43,7 +43,9 @@ class JsonlWriter {
 /// ..., the losses with blanks as underscores ("lm_loss"). Absent values are left out; a NaN loss stays, as null.
 std::vector<JsonField> training_fields(const TrainingLogValues& values);
 
-/// "iteration", then each loss as "validation_lm_loss".
-std::vector<JsonField> validation_fields(std::int64_t iteration, std::span<const NamedValue> losses);
+/// "iteration", then each loss behind the name of what it was evaluated on: "validation_lm_loss".
+/// @param set  "validation", "validation-name" or "test"; a dash becomes an underscore.
+std::vector<JsonField> evaluation_fields(std::int64_t iteration, std::string_view set,
+                                         std::span<const NamedValue> losses);
 
 }  // namespace megatron

@@ -128,7 +128,7 @@ void TrainingLoop::validate(const std::string& prefix) {
 
 void TrainingLoop::test(const std::string& prefix) {
   const auto reader = data_.test_reader();
-  reporter_.validation(trainer_, "", prefix, evaluate(*reader));
+  reporter_.test(trainer_, prefix, evaluate(*reader));
 }
 
 void TrainingLoop::save() {

@@ -27,6 +27,8 @@ DeviceMemoryUse memory_of(Trainer& trainer) {
 TrainingReporter::TrainingReporter(const PretrainConfig& config, const ReporterOutputs& outputs, Timers& timers)
     : config_(config), outputs_(outputs), timers_(timers) {
   const LoggingConfig& logging = config.logging;
+  if (logging.log_loss_curve && logging.log_jsonl && outputs_.files.exists(*logging.log_jsonl))
+    loss_curve_ = parse_loss_curve(read_file(outputs_.files, *logging.log_jsonl));
   if (logging.log_jsonl) jsonl_.emplace(outputs_.files, *logging.log_jsonl);
   if (logging.tensorboard_dir) {
     events_.emplace(outputs_.files, *logging.tensorboard_dir,
@@ -40,6 +42,7 @@ void TrainingReporter::step(Trainer& trainer, const TrainStepResult& result, int
   const std::vector<NamedValue> losses = losses_of(result.loss);
   result.optimizer.success ? averages_.add(losses) : averages_.add_skipped(losses);
   const int64_t iteration = trainer.progress().iteration;
+  if (config_.logging.log_loss_curve) loss_curve_.add_training(iteration, losses.front().value);
   if (events_ && iteration % config_.logging.tensorboard_log_interval == 0)
     write_step_tags(trainer, result, global_batch_size);
   // Megatron prints after the first iteration too, without starting the interval anew.
@@ -77,6 +80,7 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
   if (config_.logging.log_params_norm) values.params_norm = trainer.params_norm();
   outputs_.progress.message(training_log_line(values));
   if (jsonl_) jsonl_->write(training_fields(values));
+  draw_loss_curve();
   print_memory(trainer);
   if (!is_due) return;
   averages_.reset();
@@ -108,6 +112,13 @@ void TrainingReporter::print_timers(Trainer& trainer, double seconds_per_iterati
              interval_tags(seconds_per_iteration, tflops, timers));
 }
 
+void TrainingReporter::draw_loss_curve() {
+  const std::optional<std::string>& path = config_.logging.log_loss_curve;
+  if (!path) return;
+  outputs_.files.create_directories(parent_path(*path));
+  replace_file(outputs_.files, *path, loss_curve_.svg("Training and validation loss", AxisScale::kLinear));
+}
+
 void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size) {
   const LoggingConfig& logging = config_.logging;
   IterationScalars scalars{.learning_rate = trainer.scheduler().lr(),
@@ -131,10 +142,18 @@ void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std
   const std::vector<NamedValue> losses = losses_of(loss);
   outputs_.progress.message(validation_log_block(suffix, prefix, losses));
   const TrainingProgress& progress = trainer.progress();
-  if (jsonl_) jsonl_->write(validation_fields(progress.iteration, losses));
+  if (jsonl_) jsonl_->write(evaluation_fields(progress.iteration, fmt::format("validation{}", suffix), losses));
+  if (suffix.empty()) loss_curve_.add_validation(progress.iteration, losses.front().value);
+  draw_loss_curve();
   if (events_)
     write_tags(*events_, now(), progress.iteration, progress.consumed_train_samples,
                validation_tags(losses, suffix, config_.logging.log_validation_ppl_to_tensorboard));
+}
+
+void TrainingReporter::test(Trainer& trainer, std::string_view prefix, const LossSum& loss) {
+  const std::vector<NamedValue> losses = losses_of(loss);
+  outputs_.progress.message(validation_log_block("", prefix, losses));
+  if (jsonl_) jsonl_->write(evaluation_fields(trainer.progress().iteration, "test", losses));
 }
 
 }  // namespace megatron

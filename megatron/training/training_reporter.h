@@ -9,6 +9,7 @@
 #include "megatron/telemetry/event_file_writer.h"
 #include "megatron/telemetry/jsonl_writer.h"
 #include "megatron/telemetry/loss_averages.h"
+#include "megatron/telemetry/loss_curve.h"
 #include "megatron/telemetry/progress.h"
 #include "megatron/telemetry/timers.h"
 #include "megatron/training/trainer.h"
@@ -30,20 +31,24 @@ class TrainingReporter {
 
   /// After a step: counts it, and prints when --log-interval is due (and after the first step of the process).
   void step(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
-  /// Megatron's block of dashes, JSON line and tags.
+  /// Megatron's block of dashes, JSON line and tags. @param suffix  "" or "-name" of one of several sets.
   void validation(Trainer& trainer, std::string_view suffix, std::string_view prefix, const LossSum& loss);
+  /// The block of dashes, which says "validation" as Megatron's does, and a JSON line.
+  void test(Trainer& trainer, std::string_view prefix, const LossSum& loss);
   void message(std::string_view line) { outputs_.progress.message(line); }
 
  private:
   void print_interval(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
   void print_memory(Trainer& trainer);
   void print_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops);
+  void draw_loss_curve();
   void write_step_tags(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
 
   const PretrainConfig& config_;
   ReporterOutputs outputs_;
   Timers& timers_;
   LossAverages averages_;
+  LossCurve loss_curve_;
   std::optional<JsonlWriter> jsonl_;
   std::optional<EventFileWriter> events_;
   int num_memory_reports_ = 0;

@@ -58,9 +58,13 @@ TEST(TrainingFields, HaveUnderscoresAndLeaveOutWhatIsAbsent) {
             "\"grad_norm\":0.5,\"skipped_iterations\":0,\"nan_iterations\":0}\n");
 }
 
-TEST(ValidationFields, AreNamedAfterTheLoss) {
-  EXPECT_EQ(json_object_line(validation_fields(100, std::vector<NamedValue>{{"lm loss", 2.0}})),
+TEST(EvaluationFields, AreNamedAfterTheSetAndTheLoss) {
+  const std::vector<NamedValue> losses{{"lm loss", 2.0}};
+  EXPECT_EQ(json_object_line(evaluation_fields(100, "validation", losses)),
             "{\"iteration\":100,\"validation_lm_loss\":2.0}\n");
+  EXPECT_EQ(json_object_line(evaluation_fields(100, "validation-wiki", losses)),
+            "{\"iteration\":100,\"validation_wiki_lm_loss\":2.0}\n");
+  EXPECT_EQ(json_object_line(evaluation_fields(100, "test", losses)), "{\"iteration\":100,\"test_lm_loss\":2.0}\n");
 }
 
 }  // namespace

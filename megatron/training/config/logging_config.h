@@ -12,7 +12,8 @@ struct LoggingConfig {
   bool log_throughput = false;
   bool log_progress = false;
   bool log_params_norm = false;
-  std::optional<std::string> log_jsonl;  ///< ours: one JSON object per logged step, appended
+  std::optional<std::string> log_jsonl;       ///< ours: one JSON object per logged step, appended
+  std::optional<std::string> log_loss_curve;  ///< ours: SVG picture of the losses, drawn anew with each line
   int64_t timing_log_level = 0;
   std::string timing_log_option = "minmax";
   std::optional<std::string> tensorboard_dir;

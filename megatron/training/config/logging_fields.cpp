@@ -12,6 +12,9 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
   table.add("log_progress", logging.log_progress, "append to progress.txt in the folder of --save");
   table.add("log_params_norm", logging.log_params_norm, "add the L2 norm of all weights to the line");
   table.add("log_jsonl", logging.log_jsonl, "file for one JSON object per line (megatron.cpp only)");
+  table.add("log_loss_curve", logging.log_loss_curve,
+            "SVG file of the training and validation loss, drawn anew with each line; after a restart it begins with "
+            "what the file of --log-jsonl holds (megatron.cpp only)");
   table.add("timing_log_level", logging.timing_log_level, "0: the step; 1: its phases; 2: every pass")
       .at_least(0)
       .at_most(2);
