@@ -35,16 +35,30 @@ std::string operand_of(const Field& field) {
   return " " + word;
 }
 
-std::string note_of(const Field& field) {
-  std::string note = field.help;
-  if (!field.unit.empty()) note += fmt::format(", in {}", field.unit);
-  if (field.kind != WordKind::kSwitch) {
-    const std::string value = python_text(field.get());
-    const bool unset = value == "None" || value == "[]" || value.empty();
-    if (!unset) note += fmt::format(" (default: {})", value);
-  }
-  if (!field.no_effect.empty()) note += fmt::format("{}no effect: {}", note.empty() ? "" : "; ", field.no_effect);
-  return note;
+std::vector<std::string> spellings_of(const Field& field) {
+  std::vector<std::string> spellings = field.flags;
+  std::copy(field.off_flags.begin(), field.off_flags.end(), std::back_inserter(spellings));
+  return spellings;
+}
+
+// Empty for switches and for what is not set.
+std::string default_of(const Field& field) {
+  const std::string value = python_text(field.get());
+  return field.kind == WordKind::kSwitch || value == "None" || value == "[]" ? std::string() : value;
+}
+
+std::string meaning_of(const Field& field) {
+  std::string meaning = field.help;
+  if (!field.unit.empty()) meaning += fmt::format(", in {}", field.unit);
+  if (!field.no_effect.empty()) meaning += fmt::format("{}no effect: {}", meaning.empty() ? "" : "; ", field.no_effect);
+  return meaning;
+}
+
+// A bar would end the cell of a table.
+std::string cell(std::string_view text) {
+  std::string escaped;
+  for (char c : text) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
+  return escaped;
 }
 
 }  // namespace
@@ -55,10 +69,25 @@ std::string help_of(const FieldTable& table) {
     out += group.title + "\n" + wrapped(group.text, 2) + "\n";
     for (const Field& field : group.fields) {
       if (!field.given_by_flag()) continue;
-      std::vector<std::string> spellings = field.flags;
-      std::copy(field.off_flags.begin(), field.off_flags.end(), std::back_inserter(spellings));
-      out +=
-          wrapped(fmt::format("{}{}", fmt::join(spellings, ", "), operand_of(field)), 2) + wrapped(note_of(field), 6);
+      const std::string value = default_of(field);
+      const std::string meaning = meaning_of(field) + (value.empty() ? "" : fmt::format(" (default: {})", value));
+      out += wrapped(fmt::format("{}{}", fmt::join(spellings_of(field), ", "), operand_of(field)), 2) +
+             wrapped(meaning, 6);
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+std::string markdown_of(const FieldTable& table) {
+  std::string out;
+  for (const FieldGroup& group : table.groups()) {
+    out += fmt::format("## {}\n\n{}\n\n| flag | default | meaning |\n|---|---|---|\n", group.title, group.text);
+    for (const Field& field : group.fields) {
+      if (!field.given_by_flag()) continue;
+      const std::string flags = fmt::format("`{}`", fmt::join(spellings_of(field), "`, `"));
+      out += fmt::format("| {}{} | {} | {} |\n", flags, cell(operand_of(field)), cell(default_of(field)),
+                         cell(meaning_of(field)));
     }
     out += "\n";
   }

@@ -17,13 +17,12 @@ DynamicGradScaler::DynamicGradScaler(const DynamicGradScalerConfig& config)
   const bool in_range = config.min_scale > 0 && config.initial_scale >= config.min_scale && config.growth_factor > 1 &&
                         config.backoff_factor > 0 && config.backoff_factor < 1 && config.growth_interval > 0 &&
                         config.hysteresis > 0;
-  require<ConfigError>(
-      in_range,
-      "[DynamicGradScaler] initial scale {}, lowest scale {}, growth factor {}, backoff factor {}, growth "
-      "interval {}, hysteresis {}: needed are 0 < lowest <= initial, growth factor above 1, backoff factor "
-      "between 0 and 1, interval and hysteresis above 0",
-      config.initial_scale, config.min_scale, config.growth_factor, config.backoff_factor, config.growth_interval,
-      config.hysteresis);
+  require<ConfigError>(in_range,
+                       "[DynamicGradScaler] initial scale {}, lowest scale {}, growth factor {}, backoff factor {}, "
+                       "growth interval {}, hysteresis {}: needed are 0 < lowest <= initial, growth factor above 1, "
+                       "backoff factor between 0 and 1, interval and hysteresis above 0",
+                       config.initial_scale, config.min_scale, config.growth_factor, config.backoff_factor,
+                       config.growth_interval, config.hysteresis);
 }
 
 void DynamicGradScaler::update(bool found_inf) {

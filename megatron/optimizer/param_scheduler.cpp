@@ -61,11 +61,10 @@ class Merge {
     if (stored) take(name, member, *stored);
   }
   const ParamSchedulerConfig& result() const {
-    require<CheckpointError>(
-        differing_.empty(),
-        "the schedule of the checkpoint is another one: {}. --override-opt_param-scheduler keeps this "
-        "run's, --use-checkpoint-opt_param-scheduler takes the checkpoint's",
-        fmt::join(differing_, "; "));
+    require<CheckpointError>(differing_.empty(),
+                             "the schedule of the checkpoint is another one: {}. --override-opt_param-scheduler keeps "
+                             "this run's, --use-checkpoint-opt_param-scheduler takes the checkpoint's",
+                             fmt::join(differing_, "; "));
     return merged_;
   }
 
@@ -93,8 +92,7 @@ std::vector<std::string> mistakes_of(const ParamSchedulerConfig& c) {
   rule(c.lr_decay_steps > 0, "the decay of the learning rate ends at sample {}; it must end later", c.lr_decay_steps);
   rule(c.lr_decay_steps <= 0 || c.lr_warmup_steps < static_cast<double>(c.lr_decay_steps),
        "the warm-up of the learning rate takes {} samples and its decay ends at sample {}: the warm-up must be "
-       "shorter; lower "
-       "--lr-warmup-* or train longer",
+       "shorter; lower --lr-warmup-* or train longer",
        c.lr_warmup_steps, c.lr_decay_steps);
   rule(!wsd || (c.wsd_decay_steps && *c.wsd_decay_steps > 0),
        "--lr-decay-style WSD needs the length of its decay: --lr-wsd-decay-iters, or --lr-wsd-decay-samples with "

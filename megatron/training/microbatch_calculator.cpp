@@ -50,8 +50,7 @@ std::vector<BatchSizeStep> parse_step_batch_size_schedule(std::string_view sched
                          entry);
     require<ConfigError>(
         steps.empty() || first_sample > steps.back().first_sample,
-        "thresholds must increase by whole sequences of {} tokens: '{}' begins at sample {}, the entry before "
-        "it at {}",
+        "thresholds must increase by whole sequences of {} tokens: '{}' begins at sample {}, the entry before it at {}",
         seq_length, entry, first_sample, steps.empty() ? 0 : steps.back().first_sample);
     steps.push_back({first_sample, batch});
   }
@@ -70,11 +69,10 @@ MicrobatchCalculator::MicrobatchCalculator(MicrobatchCalculatorConfig config) : 
     require<ConfigError>(batch >= 1, "global batch size {} must be at least 1", batch);
     const bool fits = config_.decrease_batch_size_if_needed ? batch >= pass : batch % pass == 0;
     const int64_t below = std::max(pass, batch / pass * pass);
-    require<ConfigError>(
-        fits,
-        "global batch size {} does not divide by micro-batch size {} * data-parallel size {} = {}; near ones "
-        "that do are {} and {}",
-        batch, config_.micro_batch_size, config_.data_parallel_size, pass, below, below + pass);
+    require<ConfigError>(fits,
+                         "global batch size {} does not divide by micro-batch size {} * data-parallel size {} = {}; "
+                         "near ones that do are {} and {}",
+                         batch, config_.micro_batch_size, config_.data_parallel_size, pass, below, below + pass);
   }
 }
 

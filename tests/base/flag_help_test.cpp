@@ -33,6 +33,20 @@ TEST(FlagHelp, ShowsFlagsChoicesUnitsDefaultsAndReasons) {
             "      no effect: nothing hangs on it\n\n");
 }
 
+TEST(FlagHelp, MakesATableOfThePage) {
+  int64_t minutes = 10;
+  bool safe = true;
+  FieldTable table;
+  table.begin_group("Group", "What it is about.");
+  table.add("limit", minutes, "a | b").in("minutes");
+  table.add_on("safe", safe, "take risks");
+  EXPECT_EQ(markdown_of(table),
+            "## Group\n\nWhat it is about.\n\n"
+            "| flag | default | meaning |\n|---|---|---|\n"
+            "| `--limit` N | 10 | a \\| b, in minutes |\n"
+            "| `--no-safe`, `--disable-safe` |  | take risks |\n\n");
+}
+
 TEST(FlagHelp, WrapsLongTexts) {
   bool flag = false;
   FieldTable table;

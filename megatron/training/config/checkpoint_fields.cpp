@@ -5,10 +5,9 @@ namespace megatron {
 
 void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
   CheckpointConfig& checkpoint = config.checkpoint;
-  table.begin_group(
-      "Checkpoints",
-      "--save run --load run --save-interval 500 goes on where a run stopped, bit for bit. Files are PyTorch's "
-      "distributed checkpoints, which Megatron reads.");
+  table.begin_group("Checkpoints",
+                    "--save run --load run --save-interval 500 goes on where a run stopped, bit for bit. Files are "
+                    "PyTorch's distributed checkpoints, which Megatron reads.");
   table.add("save", checkpoint.save, "folder to write to; needs --save-interval");
   table.add("save_interval", checkpoint.save_interval, "steps between checkpoints")
       .named({"--save-interval", "--persistent-save-interval"})

@@ -5,10 +5,9 @@ namespace megatron {
 namespace {
 
 void describe_sources(FieldTable& table, DataConfig& data) {
-  table.begin_group(
-      "Data",
-      "One source: --mock-data; or --data-path with the prefix of a .bin/.idx pair (several: weight and prefix in "
-      "turn) and --split; or one list per split. `megatron preprocess_data` makes the pairs.");
+  table.begin_group("Data",
+                    "One source: --mock-data; or --data-path with the prefix of a .bin/.idx pair (several: weight and "
+                    "prefix in turn) and --split; or one list per split. `megatron preprocess_data` makes the pairs.");
   table.add("mock_data", data.mock_data, "made-up sequences");
   table.add("data_path", data.data_path, "prefixes, or weights and prefixes in turn").may_be_empty();
   table.add("split", data.split,
@@ -46,10 +45,9 @@ void describe_documents(FieldTable& table, DataConfig& data) {
 }
 
 void describe_tokenizer(FieldTable& table, TokenizerConfig& tokenizer) {
-  table.begin_group(
-      "Tokenizer",
-      "GPT2BPETokenizer needs --vocab-file and --merge-file; CharTokenizer --vocab-file; NullTokenizer (text that "
-      "is numbers) --vocab-size; ByteLevelTokenizer nothing.");
+  table.begin_group("Tokenizer",
+                    "GPT2BPETokenizer needs --vocab-file and --merge-file; CharTokenizer --vocab-file; NullTokenizer "
+                    "(text that is numbers) --vocab-size; ByteLevelTokenizer nothing.");
   table.add("tokenizer_type", tokenizer.tokenizer_type, "which one")
       .one_of({"GPT2BPETokenizer", "ByteLevelTokenizer", "CharTokenizer", "NullTokenizer"})
       .later({"BertWordPieceLowerCase", "BertWordPieceCase", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",

@@ -12,11 +12,10 @@ bool never(const PretrainConfig&) { return false; }
 constexpr auto kDifferences = std::to_array<Difference>({
     {"loss", "averages micro-batch means: how sequences fall into micro-batches and ranks changes the gradient",
      "every valid token of a step weighs equally (--calculate-per-token-loss is the default), so the gradient does not "
-     "depend on "
-     "the layout; --no-calculate-per-token-loss gives Megatron's",
+     "depend on the layout; --no-calculate-per-token-loss gives Megatron's",
      [](const PretrainConfig& c) { return c.training.calculate_per_token_loss; }},
-    {"loss", "averages micro-batch means",
-     "--no-calculate-per-token-loss: the gradient depends on the layout, as in Megatron",
+    {"--no-calculate-per-token-loss", "its default, without such a flag",
+     "averages micro-batch means as Megatron does: the gradient depends on the layout",
      [](const PretrainConfig& c) { return !c.training.calculate_per_token_loss; }},
     {"evaluation", "fails while it builds datasets if --eval-interval is not given",
      "without --eval-interval there is no evaluation during training",
@@ -24,11 +23,6 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"randomness", "initial weights and dropout masks depend on ranks, stages and device",
      "initial weights and dropout masks depend on --seed and names alone: they are the same on every layout",
      [](const PretrainConfig&) { return true; }},
-    {"GELU", "its fused kernel computes the tanh form while biases are on, the erf form otherwise",
-     "GELU is in the tanh form, as Megatron's fused kernel computes it; --no-bias-gelu-fusion gives the erf form",
-     [](const PretrainConfig& c) {
-       return c.model.bias_gelu_fusion && c.transformer.activation_func == ActivationFunc::kGeluTanh;
-     }},
     {"gradients", "sums those of fp16 in fp16 unless --accumulate-allreduce-grads-in-fp32 is given",
      "gradients of fp16 are summed in fp32", [](const PretrainConfig& c) { return c.precision.fp16; }},
     {"--rampup-batch-size", "accepts it and ignores it", "refused; --step-batch-size-schedule does the same and works",

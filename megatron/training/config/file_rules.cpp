@@ -10,12 +10,11 @@ void resolve_sources(DataConfig& data, Mistakes& mistakes) {
   const int num_sources = data.mock_data + !data.data_path.empty() + data.data_args_path.has_value() + per_split +
                           data.per_split_data_args_path.has_value();
   if (num_sources != 1)
-    mistakes.add(
-        {"--mock-data", "--data-path", "--data-args-path", "--train-data-path", "--valid-data-path", "--test-data-path",
-         "--per-split-data-args-path"},
-        "{} data sources are given, one is needed: --mock-data, --data-path, --data-args-path, --train-data-path with "
-        "--valid-data-path and --test-data-path, or --per-split-data-args-path",
-        num_sources);
+    mistakes.add({"--mock-data", "--data-path", "--data-args-path", "--train-data-path", "--valid-data-path",
+                  "--test-data-path", "--per-split-data-args-path"},
+                 "{} data sources are given, one is needed: --mock-data, --data-path, --data-args-path, "
+                 "--train-data-path with --valid-data-path and --test-data-path, or --per-split-data-args-path",
+                 num_sources);
   if (data.data_args_path && !data.split)
     mistakes.add({"--data-args-path", "--split"}, "--data-args-path needs --split, such as --split 969,30,1");
   if (!data.data_path.empty() && !data.split) data.split = "969, 30, 1";

@@ -5,11 +5,10 @@ namespace megatron {
 namespace {
 
 void describe_size(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
-  table.begin_group(
-      "Size of the model",
-      "A GPT model is an embedding, --num-layers equal layers (attention, then feed-forward) and an output "
-      "layer. GPT-2 124M: --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 "
-      "--max-position-embeddings 1024");
+  table.begin_group("Size of the model",
+                    "A GPT model is an embedding, --num-layers equal layers (attention, then feed-forward) and an "
+                    "output layer. GPT-2 124M: --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length "
+                    "1024 --max-position-embeddings 1024");
   table.add("num_layers", model.num_layers, "layers; required").at_least(1);
   table.add("encoder_num_layers", model.encoder_num_layers, "old name of --num-layers").at_least(1);
   table.add("hidden_size", model.hidden_size, "width h of the residual stream; required").at_least(1);
@@ -48,10 +47,9 @@ void describe_norms(FieldTable& table, TransformerConfig& net) {
 }
 
 void describe_feed_forward(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
-  table.begin_group(
-      "Feed-forward",
-      "One activation at a time; none of these flags: GELU, in Megatron's tanh form while biases are on and "
-      "--no-bias-gelu-fusion is not given, else in the exact erf form.");
+  table.begin_group("Feed-forward",
+                    "One activation at a time; none of these flags: GELU, in Megatron's tanh form while biases are on "
+                    "and --no-bias-gelu-fusion is not given, else in the exact erf form.");
   table.add("swiglu", model.swiglu, "silu(gate) * up");
   table.add("quick_geglu", model.quick_geglu, "gate * sigmoid(1.702 gate) * up");
   table.add("squared_relu", model.squared_relu, "max(x, 0)^2");
@@ -66,18 +64,16 @@ void describe_feed_forward(FieldTable& table, ModelConfig& model, TransformerCon
 }
 
 void describe_initialisation(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
-  table.begin_group(
-      "Dropout and initialisation",
-      "Initial weights and dropout masks depend on --seed and on the weight's name alone, never on how the "
-      "work is split.");
+  table.begin_group("Dropout and initialisation",
+                    "Initial weights and dropout masks depend on --seed and on the weight's name alone, never on how "
+                    "the work is split.");
   table.add("hidden_dropout", net.hidden_dropout, "rate behind embedding, attention and feed-forward")
       .at_least(0)
       .below(1);
   table.add("attention_dropout", net.attention_dropout, "rate on attention probabilities").at_least(0).below(1);
   table
       .add("init_method_std", net.init_method_std,
-           "of normal initial weights; the last linear of attention and of "
-           "feed-forward use it / sqrt(2 layers)")
+           "of normal initial weights; the last linear of attention and of feed-forward use it / sqrt(2 layers)")
       .at_least(0);
   table.add("embedding_init_method_std", model.embedding_init_method_std, "of embeddings; none: --init-method-std")
       .at_least(0);
@@ -86,11 +82,10 @@ void describe_initialisation(FieldTable& table, ModelConfig& model, TransformerC
 }
 
 void describe_recompute(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
-  table.begin_group(
-      "Recompute",
-      "Saves memory by computing activations again in the backward pass; results stay the same bit for bit. "
-      "Start with --recompute-activations; if that is not enough: --recompute-granularity full "
-      "--recompute-method uniform --recompute-num-layers 1");
+  table.begin_group("Recompute",
+                    "Saves memory by computing activations again in the backward pass; results stay the same bit for "
+                    "bit. Start with --recompute-activations; if that is not enough: --recompute-granularity full "
+                    "--recompute-method uniform --recompute-num-layers 1");
   table.add("recompute_activations", model.recompute_activations, "the same as --recompute-granularity selective");
   table.add("recompute_granularity", net.recompute_granularity,
             "whole layers, or the parts that cost little to repeat");

@@ -22,26 +22,23 @@ void resolve_heads(ModelConfig& model, TransformerConfig& net, Mistakes& mistake
   const int64_t heads = *model.num_attention_heads;
   net.num_attention_heads = heads;
   if (!model.kv_channels && *model.hidden_size % heads != 0)
-    mistakes.add(
-        {"--hidden-size", "--num-attention-heads", "--kv-channels"},
-        "--hidden-size {} does not divide by --num-attention-heads {}: each head gets an equal part. Give {}, or set "
-        "the size of a head with --kv-channels",
-        *model.hidden_size, heads, (*model.hidden_size / heads + 1) * heads);
+    mistakes.add({"--hidden-size", "--num-attention-heads", "--kv-channels"},
+                 "--hidden-size {} does not divide by --num-attention-heads {}: each head gets an equal part. Give {}, "
+                 "or set the size of a head with --kv-channels",
+                 *model.hidden_size, heads, (*model.hidden_size / heads + 1) * heads);
   if (!model.kv_channels) model.kv_channels = std::max<int64_t>(1, *model.hidden_size / heads);
   net.kv_channels = *model.kv_channels;
   net.num_query_groups = model.group_query_attention ? model.num_query_groups : heads;
   if (model.group_query_attention && heads % model.num_query_groups != 0)
-    mistakes.add(
-        {"--num-attention-heads", "--num-query-groups"},
-        "--num-attention-heads {} does not divide by --num-query-groups {}: each key and value head serves as many "
-        "query heads",
-        heads, model.num_query_groups);
+    mistakes.add({"--num-attention-heads", "--num-query-groups"},
+                 "--num-attention-heads {} does not divide by --num-query-groups {}: each key and value head serves as "
+                 "many query heads",
+                 heads, model.num_query_groups);
   if (!model.group_query_attention && model.num_query_groups != 1 && model.num_query_groups != heads)
-    mistakes.add(
-        {"--num-query-groups", "--group-query-attention"},
-        "--num-query-groups {} has no effect without --group-query-attention; Megatron would train {} key and value "
-        "heads without a word. Add --group-query-attention, or leave --num-query-groups out",
-        model.num_query_groups, heads);
+    mistakes.add({"--num-query-groups", "--group-query-attention"},
+                 "--num-query-groups {} has no effect without --group-query-attention; Megatron would train {} key and "
+                 "value heads without a word. Add --group-query-attention, or leave --num-query-groups out",
+                 model.num_query_groups, heads);
 }
 
 void check_positions_cover(const std::optional<int64_t>& length, std::string_view flag, const ModelConfig& model,
@@ -99,11 +96,10 @@ void resolve_positions(ModelConfig& model, TransformerConfig& net, Mistakes& mis
                        net.position_embedding_type == PositionEmbeddingType::kYarn;
   const auto rotated = static_cast<int64_t>(static_cast<double>(net.kv_channels) * net.rotary_percent);
   if (rotates && net.kv_channels > 0 && (rotated % 2 != 0 || rotated == 0))
-    mistakes.add(
-        {"--rotary-percent", "--kv-channels", "--hidden-size", "--num-attention-heads"},
-        "{} of {} values of a head would rotate (--rotary-percent {}): rotation takes pairs, so an even number above 0 "
-        "is needed",
-        rotated, net.kv_channels, net.rotary_percent);
+    mistakes.add({"--rotary-percent", "--kv-channels", "--hidden-size", "--num-attention-heads"},
+                 "{} of {} values of a head would rotate (--rotary-percent {}): rotation takes pairs, so an even "
+                 "number above 0 is needed",
+                 rotated, net.kv_channels, net.rotary_percent);
   resolve_yarn(model, net);
 }
 
@@ -135,8 +131,7 @@ void resolve_precision(PretrainConfig& config, Mistakes& mistakes) {
   if (precision.accumulate_allreduce_grads_in_fp32 && precision.grad_reduce_in_bf16)
     mistakes.add({"--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16"},
                  "--accumulate-allreduce-grads-in-fp32 and --grad-reduce-in-bf16 exclude each other: gradients are "
-                 "summed in one "
-                 "precision");
+                 "summed in one precision");
   // NaN gradients are what moves a dynamic loss scale.
   if (precision.fp16 && !config.optimizer.loss_scale) config.training.check_for_nan_in_loss_and_grad = false;
 }
@@ -157,11 +152,10 @@ void resolve_sizes(PretrainConfig& config, Mistakes& mistakes) {
   if (model.hidden_size && !model.ffn_hidden_size)
     model.ffn_hidden_size = model.swiglu ? *model.hidden_size * 4 * 2 / 3 / 64 * 64 : 4 * *model.hidden_size;
   if (model.ffn_hidden_size == 0)
-    mistakes.add(
-        {"--hidden-size", "--ffn-hidden-size"},
-        "--swiglu rounds the width of the feed-forward down to a multiple of 64, which leaves 0 at --hidden-size {}; "
-        "give --ffn-hidden-size",
-        *model.hidden_size);
+    mistakes.add({"--hidden-size", "--ffn-hidden-size"},
+                 "--swiglu rounds the width of the feed-forward down to a multiple of 64, which leaves 0 at "
+                 "--hidden-size {}; give --ffn-hidden-size",
+                 *model.hidden_size);
   net.num_layers = model.num_layers.value_or(0);
   net.hidden_size = model.hidden_size.value_or(0);
   net.ffn_hidden_size = model.ffn_hidden_size.value_or(0);
@@ -191,10 +185,9 @@ void resolve_recompute(PretrainConfig& config, Mistakes& mistakes) {
   const bool whole_layers = net.recompute_granularity == RecomputeGranularity::kFull;
   const bool method_given = net.recompute_method != RecomputeMethod::kNone;
   if (whole_layers && (!method_given || net.recompute_num_layers == 0))
-    mistakes.add(
-        {"--recompute-granularity", "--recompute-method", "--recompute-num-layers"},
-        "--recompute-granularity full needs --recompute-method and --recompute-num-layers; uniform and 1 save the most "
-        "memory");
+    mistakes.add({"--recompute-granularity", "--recompute-method", "--recompute-num-layers"},
+                 "--recompute-granularity full needs --recompute-method and --recompute-num-layers; uniform and 1 save "
+                 "the most memory");
   if (!whole_layers && (method_given || net.recompute_num_layers != 0))
     mistakes.add({"--recompute-granularity", "--recompute-method", "--recompute-num-layers"},
                  "--recompute-method and --recompute-num-layers go with --recompute-granularity full only");

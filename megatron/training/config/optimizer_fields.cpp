@@ -28,10 +28,9 @@ void describe_step(FieldTable& table, OptimizerConfig& optimizer) {
 }
 
 void describe_loss_scale(FieldTable& table, OptimizerConfig& optimizer) {
-  table.begin_group(
-      "Loss scaling",
-      "For --fp16: the loss is multiplied before the backward pass so that small gradients survive. A step with "
-      "infinite gradients is skipped.");
+  table.begin_group("Loss scaling",
+                    "For --fp16: the loss is multiplied before the backward pass so that small gradients survive. A "
+                    "step with infinite gradients is skipped.");
   table.add("loss_scale", optimizer.loss_scale, "constant scale; none: dynamic").above(0);
   table.add("initial_loss_scale", optimizer.initial_loss_scale, "first dynamic scale").above(0);
   table.add("min_loss_scale", optimizer.min_loss_scale, "lowest dynamic scale").above(0);
@@ -42,8 +41,8 @@ void describe_loss_scale(FieldTable& table, OptimizerConfig& optimizer) {
 void describe_schedule(FieldTable& table, SchedulerConfig& scheduler) {
   table.begin_group(
       "Learning-rate and weight-decay schedule",
-      "Warm-up from --lr-warmup-init to --lr, then decay to --min-lr. Lengths in steps with --train-iters, in "
-      "samples with --train-samples: --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine --lr-warmup-iters 100");
+      "Warm-up from --lr-warmup-init to --lr, then decay to --min-lr. Lengths in steps with --train-iters, in samples "
+      "with --train-samples: --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine --lr-warmup-iters 100");
   table.add("lr_decay_style", scheduler.lr_decay_style, "shape of the decay");
   table.add("lr_decay_iters", scheduler.lr_decay_iters, "step at which the decay ends; none: --train-iters")
       .at_least(1);

@@ -5,10 +5,9 @@ namespace megatron {
 namespace {
 
 void describe_sizes(FieldTable& table, ParallelConfig& parallel) {
-  table.begin_group(
-      "Parallelism",
-      "tensor: cuts each matrix; pipeline: cuts the stack of layers; context: cuts the sequence; what is left of "
-      "the ranks is data parallel. The loss does not depend on the split beyond rounding.");
+  table.begin_group("Parallelism",
+                    "tensor: cuts each matrix; pipeline: cuts the stack of layers; context: cuts the sequence; what is "
+                    "left of the ranks is data parallel. The loss does not depend on the split beyond rounding.");
   table.add("tensor_model_parallel_size", parallel.tensor_model_parallel_size, "ranks that share a layer's matrices")
       .at_least(1);
   table.add("pipeline_model_parallel_size", parallel.pipeline_model_parallel_size, "stages of layers").at_least(1);

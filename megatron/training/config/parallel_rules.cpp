@@ -14,8 +14,7 @@ void resolve_data_parallel_size(ParallelConfig& parallel, int64_t world_size, Mi
   if (world_size % model_ranks != 0)
     mistakes.add({"--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size"},
                  "{} ranks do not divide by tensor {} * pipeline {} * context {} = {}: every model needs as many. "
-                 "Start {} ranks, "
-                 "or choose other sizes",
+                 "Start {} ranks, or choose other sizes",
                  world_size, parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size,
                  parallel.context_parallel_size, model_ranks, (world_size / model_ranks + 1) * model_ranks);
 }
@@ -46,8 +45,7 @@ void check_context_parallel(const PretrainConfig& config, Mistakes& mistakes) {
   if (cp > 1 && length && *length % (2 * cp) != 0)
     mistakes.add({"--seq-length", "--context-parallel-size"},
                  "--seq-length {} does not divide by 2 * --context-parallel-size {}: each rank owns two chunks, one "
-                 "from each end. "
-                 "Give {}",
+                 "from each end. Give {}",
                  *length, cp, (*length / (2 * cp) + 1) * 2 * cp);
 }
 
@@ -68,8 +66,7 @@ std::optional<int64_t> virtual_stages(const ParallelConfig& parallel, int64_t nu
   if (layers_of_stage && stages_of_rank) {
     mistakes.add({"--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"},
                  "--num-layers-per-virtual-pipeline-stage {} and --num-virtual-stages-per-pipeline-rank {} say the "
-                 "same twice: give "
-                 "one of them",
+                 "same twice: give one of them",
                  *layers_of_stage, *stages_of_rank);
     return std::nullopt;
   }
@@ -97,13 +94,12 @@ void check_layer_split(const ParallelConfig& parallel, int64_t num_layers, Mista
   if (num_layers == 0 || (pp == 1 && !first && !last)) return;
   const bool even = stages > 0 ? shared >= chunks && shared % chunks == 0 : stages == 0 && shared == 0;
   if (!even)
-    mistakes.add(
-        {"--num-layers", "--pipeline-model-parallel-size", "--decoder-first-pipeline-num-layers",
-         "--decoder-last-pipeline-num-layers", "--num-layers-per-virtual-pipeline-stage"},
-        "{} layers (--num-layers {}, embedding and loss if they count, less the first and last stage if given) do not "
-        "divide by {} stages; change --num-layers, or give --decoder-first-pipeline-num-layers or "
-        "--decoder-last-pipeline-num-layers",
-        shared, num_layers, chunks);
+    mistakes.add({"--num-layers", "--pipeline-model-parallel-size", "--decoder-first-pipeline-num-layers",
+                  "--decoder-last-pipeline-num-layers", "--num-layers-per-virtual-pipeline-stage"},
+                 "{} layers (--num-layers {}, embedding and loss if they count, less the first and last stage if "
+                 "given) do not divide by {} stages; change --num-layers, or give --decoder-first-pipeline-num-layers "
+                 "or --decoder-last-pipeline-num-layers",
+                 shared, num_layers, chunks);
 }
 
 void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes) {
@@ -135,8 +131,7 @@ void check_data_parallel(const PretrainConfig& config, Mistakes& mistakes) {
   if (instances > 1 && (!optimizer.use_distributed_optimizer || parallel.data_parallel_size % instances != 0))
     mistakes.add({"--num-distributed-optimizer-instances", "--use-distributed-optimizer"},
                  "--num-distributed-optimizer-instances {} needs --use-distributed-optimizer and a divisor of the {} "
-                 "data-parallel "
-                 "ranks",
+                 "data-parallel ranks",
                  instances, parallel.data_parallel_size);
   if (parallel.ddp_num_buckets && parallel.ddp_bucket_size)
     mistakes.add({"--ddp-num-buckets", "--ddp-bucket-size"},

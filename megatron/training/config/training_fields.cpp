@@ -7,8 +7,8 @@ namespace {
 void describe_batches(FieldTable& table, TrainingConfig& training) {
   table.begin_group(
       "Batches and duration",
-      "A step trains on --global-batch-size sequences, in micro-batches of --micro-batch-size. Say how long "
-      "either in steps or in samples: --micro-batch-size 4 --global-batch-size 32 --train-iters 1000");
+      "A step trains on --global-batch-size sequences, in micro-batches of --micro-batch-size. Say how long either in "
+      "steps or in samples: --micro-batch-size 4 --global-batch-size 32 --train-iters 1000");
   table.add("micro_batch_size", training.micro_batch_size, "sequences of one forward and backward pass; required")
       .at_least(1);
   table
@@ -58,10 +58,9 @@ void describe_precision(FieldTable& table, PrecisionConfig& precision) {
 }
 
 void describe_validation(FieldTable& table, ValidationConfig& validation) {
-  table.begin_group(
-      "Evaluation",
-      "With --eval-interval 100, the loss of --eval-iters validation batches every 100 steps; with --eval-iters "
-      "above 0 also after the last step, on validation and test data.");
+  table.begin_group("Evaluation",
+                    "With --eval-interval 100, the loss of --eval-iters validation batches every 100 steps; with "
+                    "--eval-iters above 0 also after the last step, on validation and test data.");
   table.add("eval_iters", validation.eval_iters, "batches of an evaluation").at_least(0);
   table.add("eval_interval", validation.eval_interval, "steps between evaluations; none: not during training")
       .at_least(1);

@@ -71,12 +71,11 @@ void resolve_evaluation(PretrainConfig& config, bool training_batches_fit, Mista
   const int64_t pass = *validation.eval_micro_batch_size * config.parallel.data_parallel_size;
   const int64_t batch = *validation.eval_global_batch_size;
   if (batch % pass != 0 && (training_batches_fit || !inherited))
-    mistakes.add(
-        {"--eval-global-batch-size", "--eval-micro-batch-size", "--global-batch-size", "--micro-batch-size"},
-        "--eval-global-batch-size {} (none given: --global-batch-size) does not divide by --eval-micro-batch-size {} * "
-        "data-parallel size {}; near ones that do are {} and {}",
-        batch, *validation.eval_micro_batch_size, config.parallel.data_parallel_size,
-        std::max(pass, batch / pass * pass), std::max(pass, batch / pass * pass) + pass);
+    mistakes.add({"--eval-global-batch-size", "--eval-micro-batch-size", "--global-batch-size", "--micro-batch-size"},
+                 "--eval-global-batch-size {} (none given: --global-batch-size) does not divide by "
+                 "--eval-micro-batch-size {} * data-parallel size {}; near ones that do are {} and {}",
+                 batch, *validation.eval_micro_batch_size, config.parallel.data_parallel_size,
+                 std::max(pass, batch / pass * pass), std::max(pass, batch / pass * pass) + pass);
   if (validation.multiple_validation_sets && !validation.full_validation)
     mistakes.add({"--multiple-validation-sets", "--full-validation"},
                  "--multiple-validation-sets needs --full-validation");
@@ -88,8 +87,7 @@ void resolve_weight_decay(PretrainConfig& config, Mistakes& mistakes) {
   if (constant && (schedule.start_weight_decay || schedule.end_weight_decay))
     mistakes.add({"--start-weight-decay", "--end-weight-decay", "--weight-decay-incr-style"},
                  "--start-weight-decay and --end-weight-decay go with --weight-decay-incr-style linear or cosine; "
-                 "constant weight "
-                 "decay is --weight-decay");
+                 "constant weight decay is --weight-decay");
   if (!constant && (!schedule.start_weight_decay || !schedule.end_weight_decay))
     mistakes.add({"--start-weight-decay", "--end-weight-decay", "--weight-decay-incr-style"},
                  "--weight-decay-incr-style linear and cosine need both --start-weight-decay and --end-weight-decay");

@@ -1,0 +1,119 @@
+#include "tests/training/small_trainer.h"
+
+#include "megatron/training/vocab.h"
+#include "tests/testing/test_device.h"
+
+namespace megatron::testing {
+namespace {
+
+constexpr int64_t kVocabulary = 61;
+
+Words joined(Words words, const Words& extra) {
+  words.insert(words.end(), extra.begin(), extra.end());
+  return words;
+}
+
+Words common() {
+  return {"--num-layers", "3", "--hidden-size", "32", "--num-attention-heads", "4", "--seq-length", "16",
+          "--max-position-embeddings", "16", "--micro-batch-size", "2", "--global-batch-size", "4", "--train-iters",
+          "100", "--lr", "1e-2", "--lr-decay-style", "constant", "--vocab-size", std::to_string(kVocabulary),
+          "--make-vocab-size-divisible-by", "16", "--tokenizer-type", "NullTokenizer", "--mock-data"};
+}
+
+void append_sample(MicroBatch<int64_t>& batch, int64_t number, int64_t s) {
+  const RandomKey key = RandomKey::from_seed(77).at("sample").at(number);
+  const auto draw = [&](int64_t index) { return uniform(key, index); };
+  const auto start = static_cast<int64_t>(draw(0) * kVocabulary), stride = 1 + static_cast<int64_t>(draw(1) * 3);
+  for (int64_t i = 0; i < s; ++i) {
+    const float mask = draw(2 + i) < 0.1 ? 0.0F : 1.0F;
+    batch.tokens.push_back((start + i * stride) % kVocabulary);
+    batch.labels.push_back((start + (i + 1) * stride) % kVocabulary);
+    batch.position_ids.push_back(i);
+    batch.loss_mask.push_back(mask);
+    batch.num_valid_tokens += mask != 0;
+  }
+  ++batch.num_samples;
+  batch.cut_ends.push_back(static_cast<int64_t>(batch.cuts.size()));
+  batch.sample_indices.push_back(number);
+  batch.consumed_samples = number + 1;
+}
+
+void append(std::vector<double>& all, const Tensor& x) {
+  if (!x.defined()) return;
+  const std::vector<double> values = values_of(x);
+  all.insert(all.end(), values.begin(), values.end());
+}
+
+}  // namespace
+
+Words gpt2_like(const Words& extra) { return joined(common(), extra); }
+
+Words llama_like(const Words& extra) {
+  return joined(joined(common(), {"--position-embedding-type", "rope", "--normalization", "RMSNorm",
+                                  "--disable-bias-linear", "--swiglu", "--ffn-hidden-size", "48",
+                                  "--group-query-attention", "--num-query-groups", "2",
+                                  "--untie-embeddings-and-output-weights"}),
+                extra);
+}
+
+PretrainConfig small_config(const Words& words) {
+  PretrainConfig config = parse_pretrain_gpt(words, 1);
+  set_vocab_size(config, kVocabulary);
+  require_runnable(config);
+  return config;
+}
+
+std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step) {
+  const int64_t size = config.training.micro_batch_size.value(), all = config.training.global_batch_size.value();
+  std::vector<MicroBatch<int64_t>> batches;
+  for (int64_t i = 0; i < all; ++i) {
+    if (i % size == 0) batches.emplace_back().sequence_length = config.model.seq_length.value();
+    append_sample(batches.back(), step * all + i, batches.back().sequence_length);
+  }
+  return batches;
+}
+
+MicroBatch<int64_t> sample_of(const std::vector<int64_t>& tokens_and_last_label, const std::vector<int32_t>& cuts) {
+  MicroBatch<int64_t> batch;
+  batch.num_samples = 1;
+  batch.sequence_length = batch.num_valid_tokens = static_cast<int64_t>(tokens_and_last_label.size()) - 1;
+  batch.tokens.assign(tokens_and_last_label.begin(), tokens_and_last_label.end() - 1);
+  batch.labels.assign(tokens_and_last_label.begin() + 1, tokens_and_last_label.end());
+  batch.loss_mask.assign(batch.tokens.size(), 1.0F);
+  batch.cuts = cuts;
+  batch.cut_ends = {static_cast<int64_t>(cuts.size())};
+  int64_t begin = 0;
+  for (int64_t i = 0; i < batch.sequence_length; ++i) {
+    if (std::find(cuts.begin(), cuts.end(), i) != cuts.end()) begin = i;
+    batch.position_ids.push_back(i - begin);
+  }
+  return batch;
+}
+
+std::vector<double> train(Trainer& trainer, int64_t begin, int64_t end) {
+  std::vector<double> losses;
+  for (int64_t step = begin; step < end; ++step)
+    losses.push_back(trainer.train_step(batches_of(trainer.config(), step)).loss.mean());
+  return losses;
+}
+
+std::vector<double> weights_of(Trainer& trainer) {
+  std::vector<double> all;
+  for (const Parameter* parameter : trainer.model().parameters()) append(all, parameter->value());
+  return all;
+}
+
+std::vector<double> gradients_of(Trainer& trainer) {
+  std::vector<double> all;
+  for (Parameter* parameter : trainer.model().parameters()) append(all, parameter->main_grad());
+  return all;
+}
+
+std::vector<double> optimizer_state_of(Trainer& trainer) {
+  std::vector<double> all;
+  for (const OptimizerState& state : trainer.optimizer().states())
+    for (const Tensor* tensor : {&state.main, &state.exp_avg, &state.exp_avg_sq}) append(all, *tensor);
+  return all;
+}
+
+}  // namespace megatron::testing

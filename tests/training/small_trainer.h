@@ -1,0 +1,37 @@
+// Small training runs: command lines, batches, and what to compare.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "megatron/training/trainer.h"
+
+namespace megatron::testing {
+
+using Words = std::vector<std::string>;
+
+/// 3 layers, h = 32, 4 heads, s = 16, 61 tokens padded to 64; 4 samples a step in micro-batches of 2. Learned
+/// positions, LayerNorm, biases, GELU, tied embeddings; dropout 0.1.
+Words gpt2_like(const Words& extra = {});
+/// The same size with RoPE, RMSNorm, no biases, SwiGLU, 2 query groups, embeddings of their own; dropout 0.1.
+Words llama_like(const Words& extra = {});
+
+/// Parsed, with the vocabulary settled. A later word wins over an earlier one.
+PretrainConfig small_config(const Words& words);
+
+/// The global batch of a step, cut into micro-batches as the config says. A sample depends on its number alone: an
+/// arithmetic sequence of tokens, which a model can learn, with a tenth of its positions masked.
+std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step);
+/// One micro-batch of one sample with these tokens: documents begin at 0 and at each cut.
+MicroBatch<int64_t> sample_of(const std::vector<int64_t>& tokens_and_last_label, const std::vector<int32_t>& cuts);
+
+/// Steps [begin, end) of the trainer's own batches. @return mean losses.
+std::vector<double> train(Trainer& trainer, int64_t begin, int64_t end);
+
+/// All weights, gradients, or all that the optimizer keeps, in order of registration. Equal vectors are equal bits, for
+/// values that are not NaN.
+std::vector<double> weights_of(Trainer& trainer);
+std::vector<double> gradients_of(Trainer& trainer);
+std::vector<double> optimizer_state_of(Trainer& trainer);
+
+}  // namespace megatron::testing
