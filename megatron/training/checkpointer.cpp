@@ -104,7 +104,7 @@ void Checkpointer::save(Trainer& trainer) {
         add(writer, placement, optimizer_state_key(named.name, placement.key), *named.tensor);
     }
   directory.require_space(writer.estimated_bytes());
-  directory.commit(iteration, writer.write(1));
+  directory.commit(iteration, writer.write(1), Integrity::kNone);
   last_saved_iteration_ = iteration;
   message_(fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", iteration, root));
   for (int64_t removed : directory.prune({.retain_interval = config_.checkpoint.save_retain_interval.value_or(0)}))
