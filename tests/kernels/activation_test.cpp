@@ -210,7 +210,7 @@ TEST(GatedActivation, GradientsMatchFiniteDifferences) {
 
 TEST(GatedActivation, WorksInPlaceAndOnAnyNumberOfThreads) {
   for (DType dtype : kFloatingTypes) {
-    Gated c(dtype, {200, 300}, {}), in_place(dtype, {200, 300}, {});
+    Gated c(dtype, {300, 301}, {}), in_place(dtype, {300, 301}, {});
     c.forward(kOneThread, Activation::kSilu);
     c.backward(kOneThread, Activation::kSilu, false);
     gated_activation_backward(kTwoThreads, {.gate = in_place.part(in_place.x, 0),

@@ -155,6 +155,27 @@ TEST(BiasDropoutAdd, MaskDoesNotDependOnTheCut) {
   }
 }
 
+TEST(BiasDropoutAdd, DoesNotDependOnTheNumberOfThreads) {
+  const int64_t n = 300 * 301;
+  GuardedTensor x(DType::kBFloat16, {300, 301}, random_values(n, 1)),
+      bias(DType::kBFloat16, {301}, random_values(301, 2));
+  auto workspace = testing::workspace_of(bias_dropout_add_backward_workspace_bytes(300, 301, DType::kBFloat16));
+  Values results[2][3];
+  for (int threads : {1, 2}) {
+    GuardedTensor y(DType::kBFloat16, {300, 301}), dx = y, dbias(DType::kFloat32, {301});
+    const CpuStream stream{.num_threads = threads};
+    const DropoutMask mask = mask_of(0.1, 1);
+    bias_dropout_add_forward(stream, {.x = x.view(), .bias = bias.view(), .y = y.view(), .dropout = mask});
+    bias_dropout_add_backward(
+        stream,
+        {.dy = x.view(), .dx = dx.view(), .dbias = dbias.view(), .workspace = workspace.view(), .dropout = mask});
+    results[threads - 1][0] = y.values();
+    results[threads - 1][1] = dx.values();
+    results[threads - 1][2] = dbias.values();
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(results[0][i], results[1][i]);
+}
+
 TEST(BiasDropoutAdd, GradientsMatchFiniteDifferences) {
   GuardedTensor x(DType::kFloat64, {6, 9}, random_values(54, 1)), bias(DType::kFloat64, {9}, random_values(9, 2));
   GuardedTensor dy(DType::kFloat64, {6, 9}, random_values(54, 3)), y(DType::kFloat64, {6, 9});

@@ -18,14 +18,14 @@ const CpuStream kOneThread{.num_threads = 1};
 const CpuStream kTwoThreads{.num_threads = 2};
 
 TEST(Elementwise, CopyConvertsBetweenAllFloatingTypesAndStrides) {
-  const auto values = random_values(3 * 5 * 1030, 1);
+  const auto values = random_values(3 * 25 * 1030, 1);
   for (DType from : kFloatingTypes) {
     for (DType to : kFloatingTypes) {
       for (int64_t gap : {0, 3}) {
-        GuardedTensor x(from, {3, 5, 1030}, values, gap), y(to, {3, 5, 1030});
+        GuardedTensor x(from, {3, 25, 1030}, values, gap), y(to, {3, 25, 1030});
         copy(kTwoThreads, {.x = x.view(), .y = y.view()});
         EXPECT_TRUE(y.guards_are_intact());
-        GuardedTensor expected(to, {3, 5, 1030}, x.values());
+        GuardedTensor expected(to, {3, 25, 1030}, x.values());
         EXPECT_EQ(y.values(), expected.values()) << name_of(from) << " to " << name_of(to);
       }
     }
@@ -62,7 +62,7 @@ TEST(Elementwise, FillSetsAllTypes) {
   for (DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kInt64, DType::kInt32,
                       DType::kUInt8}) {
     for (int64_t gap : {0, 1}) {
-      GuardedTensor y(dtype, {3, 1500}, {}, gap);
+      GuardedTensor y(dtype, {3, 25000}, {}, gap);
       fill(kTwoThreads, {.y = y.view(), .value = 5});
       EXPECT_THAT(y.values(), Each(5.0));
       EXPECT_TRUE(y.guards_are_intact());
@@ -72,13 +72,13 @@ TEST(Elementwise, FillSetsAllTypes) {
 
 TEST(Elementwise, SumsAreRoundedOnce) {
   for (DType dtype : kFloatingTypes) {
-    GuardedTensor a(dtype, {7, 333}, random_values(2331, 2), 1), b(dtype, {7, 333}, random_values(2331, 3));
-    GuardedTensor y(dtype, {7, 333});
+    GuardedTensor a(dtype, {70, 1333}, random_values(93310, 2), 1), b(dtype, {70, 1333}, random_values(93310, 3));
+    GuardedTensor y(dtype, {70, 1333});
     const bool is_exact = dtype == DType::kBFloat16 || dtype == DType::kFloat16;  // fp32 holds what is rounded
     const auto expect = [&](auto&& f) {
       std::vector<double> values;
-      for (int64_t i = 0; i < 2331; ++i) values.push_back(f(a[i], b[i]));
-      const GuardedTensor expected(dtype, {7, 333}, values);
+      for (int64_t i = 0; i < 93310; ++i) values.push_back(f(a[i], b[i]));
+      const GuardedTensor expected(dtype, {70, 1333}, values);
       EXPECT_LE(testing::largest_error(y, expected.values(), is_exact ? 0 : testing::tolerance(dtype), 0), 1);
       EXPECT_TRUE(y.guards_are_intact());
     };

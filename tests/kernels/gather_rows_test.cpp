@@ -20,7 +20,7 @@ const CpuStream kTwoThreads{.num_threads = 2};
 TEST(GatherRows, TakesAndWeighsRows) {
   const Values list{3, -1, 0, 3, 5, 2};
   for (DType dtype : kFloatingTypes)
-    for (int64_t h : {3, 1500}) {
+    for (int64_t h : {3, 15000}) {
       GuardedTensor x(dtype, {6, h}, random_values(6 * h, 1), 2), y(dtype, {6, h}, {}, 1);
       GuardedTensor index(DType::kInt32, {6}, list), weights(compute_dtype(dtype), {6}, random_values(6, 2));
       for (bool has_weights : {false, true}) {
@@ -62,7 +62,7 @@ TEST(GatherRows, OverflowOfTheCapacityIsRaised) {
 TEST(ScatterAddRows, SumsRowsOfOneTargetAndIsTheGradientOfGather) {
   const Values list{3, -1, 0, 3, 3, 2};
   for (DType dtype : kFloatingTypes) {
-    const int64_t h = 1030;
+    const int64_t h = 11000;
     GuardedTensor x(dtype, {6, h}, random_values(6 * h, 1)), index(DType::kInt32, {6}, list);
     auto workspace = testing::workspace_of(scatter_add_rows_workspace_bytes(6));
     for (bool accumulate : {false, true}) {
@@ -86,7 +86,7 @@ const Values kSlots{0, 3, 1, -1, -1, -1, 5, 2};
 
 TEST(CombineRows, MatchesTheFormulasInAllTypes) {
   for (DType dtype : kFloatingTypes)
-    for (int64_t h : {5, 1100}) {
+    for (int64_t h : {5, 11000}) {
       const DType compute = compute_dtype(dtype);
       GuardedTensor x(dtype, {6, h}, random_values(6 * h, 1)), slots(DType::kInt32, {4, 2}, kSlots);
       GuardedTensor weights(compute, {4, 2}, random_values(8, 2)), y(dtype, {4, h});

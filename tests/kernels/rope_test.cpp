@@ -70,12 +70,25 @@ TEST(RopeFrequencies, OfYarnStopAtTheLastDimension) {
       1.138629436111989);
 }
 
-TEST(RopeFrequencies, InterpolationDividesAndOddShareIsCut) {
+TEST(RopeFrequencies, InterpolationDivides) {
   const Values plain = rope_frequencies({.head_size = 20}),
                half = rope_frequencies({.head_size = 20, .interpolation_factor = 2.5});
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_DOUBLE_EQ(half[i], plain[i] / 2.5);
-  EXPECT_EQ(rope_rotated_size({.head_size = 10, .percent = 0.5}), 4);
+}
+
+TEST(RopeFrequencies, OfAnOddShareRotateOneElementMore) {
+  const RopeSettings odd{.head_size = 10, .base = 100, .percent = 0.5};
+  EXPECT_EQ(rope_rotated_size(odd), 6);
+  const Values frequencies = rope_frequencies(odd);
+  ASSERT_EQ(frequencies.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_DOUBLE_EQ(frequencies[i], std::pow(100, -0.4 * static_cast<double>(i)));
+}
+
+TEST(RopeFrequencies, RefuseHeadsWithoutRoom) {
   EXPECT_THROW(rope_rotated_size({.head_size = 10, .percent = 0}), ConfigError);
+  EXPECT_THROW(rope_rotated_size({.head_size = 10, .percent = 0.05}), ConfigError);
+  EXPECT_THROW(rope_rotated_size({.head_size = 9}), ConfigError);
+  EXPECT_THROW(rope_rotated_size({.head_size = 10, .percent = 0.5, .scaling = RopeScaling::kYarn}), ConfigError);
 }
 
 /// A table of some positions.
@@ -146,6 +159,17 @@ TEST(Rope, MatchesTheFormulasInAllTypes) {
             EXPECT_EQ(x.values(), y.values());
             EXPECT_TRUE(x.guards_are_intact());
           }
+}
+
+TEST(Rope, DoesNotDependOnTheNumberOfThreads) {
+  Table table(DType::kFloat32, 40, 32);
+  GuardedTensor x(DType::kBFloat16, {40, 2, 16, 64}, random_values(40 * 2 * 16 * 64, 1)), one = x, two = x;
+  for (GuardedTensor* y : {&one, &two})
+    rope(
+        y == &one ? kOneThread : kTwoThreads,
+        {.x = x.view(), .y = y->view(), .cos = table.cos.view(), .sin = table.sin.view(), .layout = {.s = 40, .b = 2}});
+  EXPECT_EQ(one.values(), two.values());
+  EXPECT_NE(one.values(), x.values());
 }
 
 TEST(Rope, InverseIsTheGradient) {
