@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -111,7 +112,7 @@ class Builder {
     };
     log_.on_warning = [this, &log](const std::string& text) {
       std::lock_guard lock(log_mutex_);
-      log.warning(text);
+      if (said_.insert(text).second) log.warning(text);
     };
   }
 
@@ -214,6 +215,7 @@ class Builder {
   const GptDatasetConfig& config_;
   std::mutex log_mutex_;
   DatasetLog log_;
+  std::set<std::string> said_;  // warnings, which would come again for each split and member
   std::map<std::string, std::unique_ptr<TokenSource>> opened_;  // by prefix; mock data under ""
 };
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
@@ -140,6 +141,61 @@ TEST_F(GptDatasetGolden, MockDataIsMegatrons) {
     config.tokenizer = tokenizer;
     testing::expect_equal_case(expected, config);
   }
+}
+
+/// Sequences given in the test.
+class Listed final : public TokenSource {
+ public:
+  explicit Listed(std::vector<std::vector<int64_t>> sequences) : sequences_(std::move(sequences)) {}
+  const std::string& name() const override { return name_; }
+  int64_t num_sequences() const override { return static_cast<int64_t>(sequences_.size()); }
+  int32_t sequence_length(int64_t i) const override {
+    return static_cast<int32_t>(sequences_[static_cast<size_t>(i)].size());
+  }
+  void read(int64_t i, int64_t offset, std::span<int64_t> out) const override {
+    std::copy_n(sequences_[static_cast<size_t>(i)].begin() + offset, out.size(), out.begin());
+  }
+
+ private:
+  std::string name_ = "listed";
+  std::vector<std::vector<int64_t>> sequences_;
+};
+
+TEST(GptDataset, PadsAShortSampleInFrontOfAnEmptyDocument) {
+  // The sample ends in the empty document at offset -1, where Megatron stops with an assertion.
+  const Listed source({{1, 2, 3, 4, 5}, {}});
+  GptDatasetConfig config = {.sequence_length = 3, .drop_last_partial_validation_sequence = false};
+  int num_ends_before_zero = 0;
+  for (int64_t seed = 0; seed < 8; ++seed) {
+    config.random_seed = seed;
+    const GptDataset dataset(source, {.split = Split::kValid, .sequences = {0, 2}, .mock = true}, config, {});
+    ASSERT_EQ(dataset.size(), 2);
+    num_ends_before_zero += dataset.sample_index()[5] < 0 ? 1 : 0;
+    GptSample sample;
+    dataset.read(dataset.shuffle_index()[0] == 1 ? 0 : 1, sample);
+    EXPECT_EQ(sample.tokens, (std::vector<int64_t>{4, 5, 0}));
+    EXPECT_EQ(sample.labels, (std::vector<int64_t>{5, 0, 0}));
+    EXPECT_EQ(sample.loss_mask, (std::vector<float>{1, 0, 0}));
+  }
+  EXPECT_GT(num_ends_before_zero, 0);
+}
+
+TEST(GptDataset, DocumentsOfASampleAreCutByTheirEndTokensOrByTheirFiles) {
+  const Listed source({{1, 2, 9, 3, 4, 9, 5, 6}});
+  GptDatasetConfig config = {
+      .sequence_length = 7, .tokenizer = {.vocab_size = 10, .eod = 9}, .reset_attention_mask = true};
+  const GptDatasetPart part = {.sequences = {0, 1}, .mock = true};
+  GptSample sample;
+  GptDataset(source, part, config, {}).read(0, sample);
+  EXPECT_EQ(sample.document_cuts, (std::vector<int32_t>{3, 6}));
+  EXPECT_EQ(sample.position_ids, (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6}));
+  config.reset_position_ids = true;
+  config.eod_mask_loss = true;
+  GptDataset(source, part, config, {}).read(0, sample);
+  EXPECT_EQ(sample.position_ids, (std::vector<int64_t>{0, 1, 2, 0, 1, 2, 0}));
+  EXPECT_EQ(sample.loss_mask, (std::vector<float>{1, 1, 0, 1, 1, 0, 1}));
+  config.inter_document_masking = true;
+  EXPECT_THROW(GptDataset(source, part, config, {}), ConfigError);
 }
 
 TEST(GptDataset, ReadsTheSameWhenAnObjectIsUsedAgain) {
