@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/training/config/fields.h"
+#include "megatron/training/config/rules.h"
 
 namespace megatron {
 namespace {
@@ -55,6 +56,21 @@ void set_from_json(Field& field, const Json& json) {
     field.set(value);
   } catch (const std::exception& error) {
     throw ConfigError(fmt::format("stored argument {} = {}: {}", field.name, json.dump(), error.what()));
+  }
+}
+
+// Arguments of Megatron that, once set, make another model than those that can be built here.
+constexpr auto kOtherModels = std::to_array<std::string_view>(
+    {"num_experts", "multi_latent_attention", "mtp_num_layers", "attention_output_gate", "is_hybrid_model",
+     "hybrid_layer_pattern", "hybrid_override_pattern", "experimental_attention_variant", "linear_attention_freq",
+     "heterogeneous_layers_config_path", "heterogeneous_layers_config_encoded_json", "use_mup", "moe_latent_size"});
+
+void require_known_model(const Json& arguments) {
+  for (std::string_view name : kOtherModels) {
+    const Json value = arguments.value(std::string(name), Json());
+    const bool is_set = !value.is_null() && value != false && value != 0;
+    require<ConfigError>(!is_set, "the stored model has {} = {}, which megatron.cpp does not have yet", name,
+                         value.dump());
   }
 }
 
@@ -132,13 +148,21 @@ PretrainConfig arguments_from_json(const std::string& text) {
   PretrainConfig config;
   FieldTable table = describe(config);
   const Json stored = parse_object(text);
+  require_known_model(stored);
   for (const auto& [name, value] : stored.items())
     if (Field* field = table.find(current_name(name))) set_from_json(*field, value);
+  // A stored configuration holds both names of a setting.
+  if (config.model.encoder_num_layers == config.model.num_layers) config.model.encoder_num_layers.reset();
+  if (config.model.encoder_seq_length == config.model.seq_length) config.model.encoder_seq_length.reset();
+  Mistakes mistakes;
+  resolve_model(config, mistakes);
+  mistakes.throw_if_any("stored arguments");
   return config;
 }
 
 void take_stored_arguments(FieldTable& table, const std::string& text) {
   const Json stored = parse_object(text);
+  require_known_model(stored);
   for (const auto& [stored_name, value] : stored.items()) {
     const std::string_view name = current_name(stored_name);
     Field* field = table.find(name);

@@ -1,6 +1,5 @@
 // Rules of data, tokenizer, checkpoints and logs.
 #include "megatron/training/config/rules.h"
-#include "megatron/training/vocab.h"
 
 namespace megatron {
 namespace {
@@ -43,12 +42,6 @@ void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
 void resolve_data(PretrainConfig& config, Mistakes& mistakes) {
   resolve_sources(config.data, mistakes);
   check_tokenizer(config.tokenizer, mistakes);
-  if (!config.tokenizer.vocab_size) return;
-  try {
-    set_vocab_size(config, *config.tokenizer.vocab_size);
-  } catch (const ConfigError& error) {
-    mistakes.add({"--vocab-size", "--padded-vocab-size", "--make-vocab-size-divisible-by"}, "{}", error.what());
-  }
 }
 
 void resolve_checkpoint(PretrainConfig& config, Mistakes& mistakes) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "megatron/training/config/rules.h"
+#include "megatron/training/vocab.h"
 
 namespace megatron {
 namespace {
@@ -109,8 +110,6 @@ void check_pattern(const LayerPattern& pattern, std::string_view flag, int64_t n
                  pattern.per_layer.size(), num_layers);
 }
 
-}  // namespace
-
 void resolve_precision(PretrainConfig& config, Mistakes& mistakes) {
   PrecisionConfig& precision = config.precision;
   if (precision.fp16 + precision.bf16 + precision.fp64 > 1)
@@ -199,6 +198,25 @@ void resolve_recompute(PretrainConfig& config, Mistakes& mistakes) {
   if (!selective && !net.recompute_modules.empty())
     mistakes.add({"--recompute-modules", "--recompute-granularity"},
                  "--recompute-modules goes with --recompute-granularity selective only");
+}
+
+void resolve_vocabulary(PretrainConfig& config, Mistakes& mistakes) {
+  if (!config.tokenizer.vocab_size) return;
+  try {
+    set_vocab_size(config, *config.tokenizer.vocab_size);
+  } catch (const ConfigError& error) {
+    mistakes.add({"--vocab-size", "--padded-vocab-size", "--make-vocab-size-divisible-by"}, "{}", error.what());
+  }
+}
+
+}  // namespace
+
+void resolve_model(PretrainConfig& config, Mistakes& mistakes) {
+  resolve_precision(config, mistakes);
+  resolve_sizes(config, mistakes);
+  resolve_network(config, mistakes);
+  resolve_recompute(config, mistakes);
+  resolve_vocabulary(config, mistakes);
 }
 
 }  // namespace megatron

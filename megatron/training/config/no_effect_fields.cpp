@@ -12,13 +12,7 @@ constexpr const char* kStateless = "random numbers depend on seed, name and inde
 constexpr const char* kBackend = "the means of exchange follows from the device and the launcher";
 constexpr const char* kOldName = "old name of what is always so";
 
-}  // namespace
-
-void describe_no_effect(FieldTable& table, PretrainConfig& config) {
-  NoEffectConfig& none = config.no_effect;
-  table.begin_group(
-      "Accepted without effect",
-      "Scripts for Megatron may hold these; here they can change nothing. The start banner names those given.");
+void describe_computation(FieldTable& table, NoEffectConfig& none) {
   table.add("masked_softmax_fusion", none.masked_softmax_fusion, "")
       .turned_off_by({"--no-masked-softmax-fusion"})
       .without_effect(kFusion);
@@ -60,6 +54,9 @@ void describe_no_effect(FieldTable& table, PretrainConfig& config) {
   table.add("create_attention_mask_in_dataloader", none.create_attention_mask_in_dataloader, "")
       .turned_off_by({"--no-create-attention-mask-in-dataloader"})
       .without_effect("no attention mask is ever stored");
+}
+
+void describe_running(FieldTable& table, NoEffectConfig& none) {
   table.add("distributed_backend", none.distributed_backend, "").one_of({"nccl", "gloo"}).without_effect(kBackend);
   table.add("use_gloo_process_groups", none.use_gloo_process_groups, "")
       .turned_off_by({"--disable-gloo-process-groups"})
@@ -85,6 +82,16 @@ void describe_no_effect(FieldTable& table, PretrainConfig& config) {
   table.add("enable_one_logger", none.enable_one_logger, "")
       .turned_off_by({"--no-one-logger"})
       .without_effect("nothing is sent anywhere");
+}
+
+}  // namespace
+
+void describe_no_effect(FieldTable& table, PretrainConfig& config) {
+  table.begin_group(
+      "Accepted without effect",
+      "Scripts for Megatron may hold these; here they can change nothing. The start banner names those given.");
+  describe_computation(table, config.no_effect);
+  describe_running(table, config.no_effect);
 }
 
 }  // namespace megatron

@@ -58,7 +58,8 @@ std::string notes_block(const PretrainConfig& config);
 
 /// All arguments under Megatron's names as one JSON object: the `args` of a checkpoint.
 std::string arguments_to_json(const PretrainConfig& config);
-/// The inverse. Names that this version does not know are left out. @throw ConfigError for a value that does not fit.
+/// The inverse; `transformer` is complete too. Names that this version does not know are left out.
+/// @throw ConfigError for values that do not fit, or if they do not make a model.
 PretrainConfig arguments_from_json(const std::string& json);
 
 /// What this version can run beyond what is valid: the one place that says so. Valid configurations that it cannot run

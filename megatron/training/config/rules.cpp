@@ -3,10 +3,7 @@
 namespace megatron {
 
 void resolve(PretrainConfig& config, int64_t world_size, Mistakes& mistakes) {
-  resolve_precision(config, mistakes);
-  resolve_sizes(config, mistakes);
-  resolve_network(config, mistakes);
-  resolve_recompute(config, mistakes);
+  resolve_model(config, mistakes);
   resolve_parallel(config, world_size, mistakes);
   resolve_batches(config, mistakes);
   resolve_schedule(config, mistakes);

@@ -12,10 +12,8 @@ namespace megatron {
 void resolve(PretrainConfig& config, int64_t world_size, Mistakes& mistakes);
 
 // The parts of resolve(), in the order in which it calls them: each may use what those before it have filled in.
-void resolve_precision(PretrainConfig& config, Mistakes& mistakes);
-void resolve_sizes(PretrainConfig& config, Mistakes& mistakes);
-void resolve_network(PretrainConfig& config, Mistakes& mistakes);
-void resolve_recompute(PretrainConfig& config, Mistakes& mistakes);
+/// All of `transformer`; the vocabulary only if it is given.
+void resolve_model(PretrainConfig& config, Mistakes& mistakes);
 void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mistakes);
 void resolve_batches(PretrainConfig& config, Mistakes& mistakes);
 void resolve_schedule(PretrainConfig& config, Mistakes& mistakes);

@@ -113,16 +113,43 @@ TEST(PretrainConfig, ArgumentsSurviveJson) {
   }
 }
 
+TEST(PretrainConfig, StoredArgumentsGiveTheWholeModel) {
+  const PretrainConfig config = parse({"--swiglu", "--group-query-attention", "--num-query-groups", "2", "--bf16"});
+  const TransformerConfig net = arguments_from_json(arguments_to_json(config)).transformer;
+  EXPECT_EQ(net.num_layers, 4);
+  EXPECT_EQ(net.num_query_groups, 2);
+  EXPECT_EQ(net.kv_channels, 16);
+  EXPECT_EQ(net.ffn_hidden_size, 128);
+  EXPECT_EQ(net.max_sequence_length, 32);
+  EXPECT_EQ(net.activation_func, ActivationFunc::kSilu);
+  EXPECT_TRUE(net.gated_linear_unit);
+  EXPECT_EQ(net.params_dtype, DType::kBFloat16);
+  EXPECT_EQ(net.vocab_size, 100);
+  EXPECT_EQ(net.padded_vocab_size, 128);
+}
+
 TEST(PretrainConfig, ReadsStoredArgumentsOfOtherVersions) {
-  const PretrainConfig config =
-      arguments_from_json(R"({"apply_layernorm_1p": true, "hidden_size": 128, "lr": 1, "num_experts": 8})");
+  const PretrainConfig config = arguments_from_json(
+      R"({"apply_layernorm_1p": true, "num_layers": 2, "encoder_num_layers": 2, "hidden_size": 128, "lr": 1, "seq_length": 8,
+          "num_attention_heads": 4, "max_position_embeddings": 8, "num_experts": null, "some_flag_of_the_future": 8})");
   EXPECT_TRUE(config.transformer.layernorm_zero_centered_gamma);
-  EXPECT_EQ(config.model.hidden_size, 128);
+  EXPECT_EQ(config.transformer.hidden_size, 128);
   EXPECT_EQ(config.optimizer.lr, 1.0);
 }
 
+TEST(PretrainConfig, RefusesStoredModelsOfKindsThatItCannotBuild) {
+  std::string stored = arguments_to_json(parse());
+  stored.insert(1, "\"num_experts\": 8, ");
+  try {
+    arguments_from_json(stored);
+    FAIL() << "experts were dropped";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("num_experts = 8"));
+  }
+}
+
 TEST(PretrainConfig, RefusesStoredArgumentsThatDoNotFit) {
-  for (const char* json : {"", "[]", "{", R"({"hidden_size": "wide"})", R"({"normalization": "BatchNorm"})",
+  for (const char* json : {"", "[]", "{", "{}", R"({"hidden_size": "wide"})", R"({"normalization": "BatchNorm"})",
                            R"({"window_size": [1]})", R"({"data_path": [[1]]})"})
     EXPECT_THROW(arguments_from_json(json), ConfigError) << json;
 }
