@@ -1,0 +1,109 @@
+// Builds a small GPT from parts and trains it, without the command line: what an own training loop looks like.
+//   cmake -S examples -B build/examples && cmake --build build/examples && build/examples/simple_train_loop
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#include "megatron/distributed/param_and_grad_buffer.h"
+#include "megatron/models/gpt/gpt_model.h"
+#include "megatron/optimizer/optimizer.h"
+#include "megatron/pipeline_parallel/executor.h"
+#include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
+
+using namespace megatron;
+
+namespace {
+
+constexpr int64_t kSequence = 32, kBatch = 8, kVocabulary = 64;
+constexpr int kMicroBatches = 2, kSteps = 60;
+
+TransformerConfig small_llama() {
+  TransformerConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 64;
+  config.ffn_hidden_size = 192;
+  config.num_attention_heads = 4;
+  config.num_query_groups = 2;
+  config.kv_channels = 16;
+  config.vocab_size = config.padded_vocab_size = kVocabulary;
+  config.max_sequence_length = kSequence;
+  config.normalization = Normalization::kRMSNorm;
+  config.position_embedding_type = PositionEmbeddingType::kRope;
+  config.activation_func = ActivationFunc::kSilu;
+  config.gated_linear_unit = true;
+  config.add_bias_linear = false;
+  config.share_embeddings_and_output_weights = false;
+  config.hidden_dropout = config.attention_dropout = 0;
+  return config;
+}
+
+/// Sequences that count upwards in steps of 1 to 4: the next token follows from the two before.
+GptMicroBatch make_batch(const Context& ctx, int64_t first_sample) {
+  const auto integers = [&](const char* name) {
+    return ctx.empty(name, {kSequence, kBatch}, DType::kInt64, MemoryUse::kData);
+  };
+  GptMicroBatch batch{
+      .tokens = integers("tokens"),
+      .labels = integers("labels"),
+      .loss_mask = ctx.empty("mask", {kSequence, kBatch}, DType::kFloat32, MemoryUse::kData),
+      .layout = SequenceLayout::uniform(ctx, {.s = kSequence, .b = kBatch, .first_sample = first_sample})};
+  for (int64_t i = 0; i < kSequence * kBatch; ++i) {
+    const int64_t row = i / kBatch, sample = first_sample + i % kBatch;
+    const auto start = static_cast<int64_t>(uniform(ctx.key.at("start"), sample) * kVocabulary);
+    const auto stride = 1 + static_cast<int64_t>(uniform(ctx.key.at("stride"), sample) * 4);
+    batch.tokens.data<int64_t>()[i] = (start + row * stride) % kVocabulary;
+    batch.labels.data<int64_t>()[i] = (start + (row + 1) * stride) % kVocabulary;
+    batch.loss_mask.data<float>()[i] = 1;
+  }
+  return batch;
+}
+
+}  // namespace
+
+int main() {
+  Device device(DeviceKind::kCpu, {.num_threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))});
+  StepState step;
+  const Context ctx{.device = device, .step = step, .key = RandomKey::from_seed(1234)};
+  const ProcessGroupCollection groups = ProcessGroupCollection::single();
+  const TransformerConfig config = small_llama();
+
+  GptModel model({.ctx = ctx, .config = config, .groups = groups, .path = ""});
+  model.initialize(ctx);
+  ParamAndGradBuffer buffer(ctx, model.parameters(), DType::kFloat32);
+  OptimizerConfig optimizer_config;
+  optimizer_config.weight_decay = 0.1;
+  Optimizer optimizer(ctx, optimizer_config, buffer);
+  ParamSchedulerConfig schedule;  // counts in samples
+  schedule.max_lr = 5e-3;
+  schedule.lr_warmup_steps = 5 * kMicroBatches * kBatch;
+  schedule.lr_decay_steps = kSteps * kMicroBatches * kBatch;
+  schedule.start_wd = schedule.end_wd = optimizer_config.weight_decay;
+  ParamScheduler scheduler(schedule);
+
+  double first_loss = 0, loss = 0;
+  for (int iteration = 0; iteration < kSteps; ++iteration) {
+    std::vector<GptMicroBatch> batches;
+    for (int m = 0; m < kMicroBatches; ++m)
+      batches.push_back(make_batch(ctx, (iteration * kMicroBatches + m) * kBatch));
+    step.step = iteration;
+    step.loss_seed = 1.0 / (kMicroBatches * kBatch * kSequence);  // 1 / tokens of the global batch
+
+    loss = 0;
+    buffer.begin_step();
+    const ExecutorOptions options{
+        .chunks = {model.segments([&](int m) -> const GptMicroBatch& { return batches[static_cast<size_t>(m)]; })}};
+    Executor executor(ctx, options);
+    executor.on_output = [&](const Payload& output, int) {
+      loss += *at(output, "loss").data<double>() * step.loss_seed;
+    };
+    executor.run(one_f_one_b(0, 1, kMicroBatches, WeightGradient::kFused));
+    buffer.finish_step(ctx);
+    const StepResult result = optimizer.step(ctx, scheduler);
+    scheduler.step(kMicroBatches * kBatch);
+
+    if (iteration == 0) first_loss = loss;
+    if (iteration % 10 == 9)
+      std::printf("step %3d | loss %.4f | gradient norm %.3f\n", iteration + 1, loss, result.grad_norm);
+  }
+  return loss < 0.5 * first_loss ? 0 : 1;  // it has learned
+}
