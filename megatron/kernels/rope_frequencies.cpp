@@ -36,18 +36,28 @@ YarnRange yarn_range(const YarnScaling& scaling, double rotated_size, double bas
   high = std::min(high, rotated_size - 1);
   return {low, low == high ? high + 0.001 : high};
 }
-}  // namespace
 
-int64_t rope_rotated_size(const RopeSettings& settings) {
+int64_t rotated_share(const RopeSettings& settings) {
   require<ConfigError>(settings.percent > 0 && settings.percent <= 1,
                        "[rope] percent {} is not in (0, 1]. It is the share of a head that is rotated.",
                        settings.percent);
-  return static_cast<int64_t>(static_cast<double>(settings.head_size) * settings.percent) / 2 * 2;
+  return static_cast<int64_t>(static_cast<double>(settings.head_size) * settings.percent);
+}
+}  // namespace
+
+int64_t rope_rotated_size(const RopeSettings& settings) {
+  const int64_t share = rotated_share(settings), size = (share + 1) / 2 * 2;
+  require<ConfigError>(size > 0 && size <= settings.head_size,
+                       "[rope] {} of {} elements of a head: rotation takes pairs, and there is no room for {} of them.",
+                       share, settings.head_size, std::max<int64_t>(size / 2, 1));
+  require<ConfigError>(share == size || settings.scaling != RopeScaling::kYarn,
+                       "[rope] YaRN over {} elements of a head: it is defined for an even number.", share);
+  return size;
 }
 
 std::vector<double> rope_frequencies(const RopeSettings& settings) {
-  const double size = static_cast<double>(rope_rotated_size(settings));
   std::vector<double> frequencies(static_cast<size_t>(rope_rotated_size(settings) / 2));
+  const double size = static_cast<double>(rotated_share(settings));
   const YarnRange range = yarn_range(settings.yarn, size, settings.base);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double plain = std::pow(settings.base, -2 * static_cast<double>(i) / size);

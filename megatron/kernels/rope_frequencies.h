@@ -33,7 +33,9 @@ struct RopeSettings {
   YarnScaling yarn;
 };
 
-/// Number of elements of a head that are rotated: head_size * percent, cut to an even number.
+/// Number of elements of a head that are rotated: head_size * percent, cut to a whole number. Of an odd number the last
+/// pair takes one element more, as in Megatron Core, whose frequencies are base^(-2i / odd number).
+/// @throw ConfigError if the head is too small, or for an odd number with YaRN.
 int64_t rope_rotated_size(const RopeSettings& settings);
 /// [rope_rotated_size / 2], radians per position.
 std::vector<double> rope_frequencies(const RopeSettings& settings);
