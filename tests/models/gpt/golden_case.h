@@ -1,0 +1,44 @@
+// Golden models of tests/golden/training: their configuration, tensors and batches as ours.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "megatron/dist_checkpointing/safetensors.h"
+#include "megatron/models/gpt/gpt_model.h"
+
+namespace megatron::testing {
+
+/// Configuration of a model from Megatron Core's constructor arguments.
+/// @param transformer  fields of its TransformerConfig. @param model arguments of its GPTModel. @param yarn its further
+///                     fields, or null.
+/// @throw DataError for a name that is not known, so that nothing is passed over.
+TransformerConfig golden_config(const nlohmann::json& transformer, const nlohmann::json& model,
+                                const nlohmann::json& yarn);
+/// The case of models.json with this name.
+nlohmann::json golden_model(const std::string& name);
+
+/// A safetensors file of tests/golden/training.
+class GoldenTensors {
+ public:
+  explicit GoldenTensors(const std::string& name);
+  const Shape& shape(const std::string& name) const { return file_.tensor(name).shape; }
+  /// In row-major order, whatever the type.
+  std::vector<double> values(const std::string& name) const;
+  std::vector<int64_t> integers(const std::string& name) const;
+
+ private:
+  SafetensorsFile file_;
+};
+
+/// Writes values into a contiguous tensor of a floating dtype; rows beyond them are left as they are.
+void store(const std::vector<double>& values, Tensor& x);
+
+/// A batch [b, s] as the model takes it: [s, b], uniform layout.
+GptMicroBatch micro_batch_of(const Context& ctx, const Shape& batch, const std::vector<int64_t>& tokens,
+                             const std::vector<int64_t>& labels, const std::vector<double>& loss_mask);
+/// The batch of a file of models.json.
+GptMicroBatch golden_batch(const Context& ctx, const GoldenTensors& tensors);
+
+}  // namespace megatron::testing

@@ -1,0 +1,219 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "megatron/distributed/param_and_grad_buffer.h"
+#include "megatron/pipeline_parallel/executor.h"
+#include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
+#include "tests/models/gpt/golden_case.h"
+#include "tests/testing/golden_json.h"
+#include "tests/testing/test_device.h"
+#include "tests/testing/tolerance.h"
+
+namespace megatron {
+namespace {
+
+using Json = nlohmann::json;
+using testing::GoldenTensors;
+
+constexpr size_t kNumModels = 16;
+
+/// A golden model with its weights, batch and gradient buffer.
+struct Golden {
+  Golden(const Json& description, DType dtype, int64_t num_padding_rows = 0)
+      : test(description),
+        config(testing::golden_config(test["config"], test["model"], test["yarn"])),
+        tensors(test["file"].get<std::string>()) {
+    config.params_dtype = dtype;
+    config.padded_vocab_size += num_padding_rows;
+    model = std::make_unique<GptModel>(
+        ModuleContext{.ctx = ctx, .config = config, .groups = ProcessGroupCollection::single(), .path = ""});
+    buffer = std::make_unique<ParamAndGradBuffer>(ctx, model->parameters(), dtype);
+    for (Parameter* parameter : model->parameters()) {
+      if (num_padding_rows > 0) testing::fill_uniform(ctx, parameter->value(), parameter->name());
+      testing::store(tensors.values("param/" + parameter->name()), parameter->value());
+    }
+    batch = testing::golden_batch(ctx, tensors);
+    for (double mask : tensors.values("loss_mask")) num_tokens += mask;
+    step.loss_seed = 1 / num_tokens;
+  }
+
+  /// Forward and backward by hand. @return the mean loss.
+  double run() {
+    Tape tape(ctx.device);
+    Context training = ctx;
+    training.tape = &tape;
+    training.mode = GradMode::kRecord;
+    buffer->begin_step();
+    const Tensor loss = model->loss(training, batch);
+    Tensor seed = ctx.empty("seed", {1}, DType::kFloat64);
+    *seed.data<double>() = step.loss_seed;
+    tape.seed(training, loss.slot, std::move(seed));
+    tape.backward(training, Phase::kBW, 0);
+    buffer->finish_step(ctx);
+    return *loss.data<double>() / num_tokens;
+  }
+
+  /// Length of all sums that a value passes on its way through the model, one after the other.
+  int64_t path_length() const {
+    const int64_t h = config.hidden_size, heads = config.num_attention_heads * config.kv_channels;
+    const int64_t norms = 2 * h, projections = 2 * h + heads + config.ffn_hidden_size;
+    const int64_t attention = config.kv_channels + batch.layout.s();
+    return config.num_layers * (norms + projections + attention) + 2 * h;
+  }
+  /// The same there and back, with the sums over tokens and vocabulary of gradients.
+  int64_t round_trip_length() const {
+    return 2 * path_length() + batch.layout.s() * batch.layout.b() + config.vocab_size;
+  }
+
+  testing::TestDevice device;
+  StepState& step = device.step;
+  Context ctx = device.context();
+  Json test;
+  TransformerConfig config;
+  GoldenTensors tensors;
+  std::unique_ptr<GptModel> model;
+  std::unique_ptr<ParamAndGradBuffer> buffer;
+  GptMicroBatch batch;
+  double num_tokens = 0;
+};
+
+double largest(const std::vector<double>& values) {
+  double result = 0;
+  for (double value : values) result = std::max(result, std::abs(value));
+  return result;
+}
+
+/// Every element within the rounding of fp32, in which the reference computes, on sums of `length` terms.
+void expect_near(const std::vector<double>& actual, const std::vector<double>& expected, int64_t length,
+                 const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  const double bound = testing::tolerance(DType::kFloat32, length, largest(expected));
+  double error = 0;
+  for (size_t i = 0; i < actual.size(); ++i)
+    error = std::max(error, std::isnan(actual[i]) ? HUGE_VAL : std::abs(actual[i] - expected[i]));
+  EXPECT_LE(error, bound) << what;
+}
+
+/// [s, b, ...] of ours in the order [b, s, ...].
+std::vector<double> batch_first(const Tensor& x) {
+  const std::vector<double> values = testing::values_of(x);
+  const int64_t s = x.size(0), b = x.size(1), row = x.num_elements() / (s * b);
+  std::vector<double> result;
+  for (int64_t j = 0; j < b; ++j)
+    for (int64_t i = 0; i < s; ++i)
+      result.insert(result.end(), values.begin() + (i * b + j) * row, values.begin() + (i * b + j + 1) * row);
+  return result;
+}
+
+std::vector<double> gradient_of(Parameter& parameter) { return testing::values_of(parameter.main_grad()); }
+
+void for_each_model(const std::function<void(const Json&)>& function) {
+  const Json cases = testing::golden_json("training/models.json", "cases");
+  ASSERT_EQ(cases.size(), kNumModels);
+  for (const Json& test : cases) {
+    SCOPED_TRACE(test["name"].get<std::string>());
+    function(test);
+  }
+}
+
+class GptGolden : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, GptGolden, ::testing::Values(DType::kFloat32, DType::kFloat64),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(GptGolden, LogitsAndTokenLossesAreMegatrons) {
+  for_each_model([](const Json& test) {
+    Golden golden(test, GetParam());
+    expect_near(batch_first(golden.model->logits(golden.ctx, golden.batch.tokens, golden.batch.layout, nullptr)),
+                golden.tensors.values("logits"), golden.path_length(), "logits");
+    const int64_t length = golden.path_length() + golden.config.vocab_size;
+    expect_near(batch_first(golden.model->token_losses(golden.ctx, golden.batch)), golden.tensors.values("losses"),
+                length, "losses");
+  });
+}
+
+TEST_P(GptGolden, MeanLossAndEveryGradientAreMegatrons) {
+  for_each_model([](const Json& test) {
+    Golden golden(test, GetParam());
+    const double mean = test["mean_loss"];
+    expect_near({golden.run()}, {mean}, golden.path_length() + golden.config.vocab_size, "mean loss");
+    for (Parameter* parameter : golden.model->parameters())
+      expect_near(gradient_of(*parameter), golden.tensors.values("grad/" + parameter->name()),
+                  golden.round_trip_length(), parameter->name());
+  });
+}
+
+TEST(GptModel, RegistersMegatronsParametersInItsOrder) {
+  for_each_model([](const Json& test) {
+    Golden golden(test, DType::kFloat32);
+    const std::vector<Parameter*> parameters = golden.model->parameters();
+    ASSERT_EQ(parameters.size(), test["params"].size());
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      EXPECT_EQ(parameters[i]->name(), test["params"][i][0].get<std::string>());
+      const Shape& shape = parameters[i]->shape();
+      EXPECT_EQ(std::vector<int64_t>(shape.begin(), shape.end()), test["params"][i][1].get<std::vector<int64_t>>());
+    }
+  });
+}
+
+TEST(GptModel, SegmentsGiveTheSameBitsAsTheWholeModel) {
+  for_each_model([](const Json& test) {
+    Golden whole(test, DType::kFloat32), cut(test, DType::kFloat32);
+    const double loss = whole.run();
+    const auto batch = [&](int) -> const GptMicroBatch& { return cut.batch; };
+    const ExecutorOptions options{.chunks = {cut.model->segments(batch)}};
+    Executor executor(cut.ctx, options);
+    executor.on_output = [&](const Payload& output, int) {
+      EXPECT_EQ(*at(output, "loss").data<double>() / cut.num_tokens, loss);
+    };
+    cut.buffer->begin_step();
+    executor.run(one_f_one_b(0, 1, 1, WeightGradient::kFused));
+    cut.buffer->finish_step(cut.ctx);
+    EXPECT_EQ(testing::values_of(cut.buffer->grads()), testing::values_of(whole.buffer->grads()));
+  });
+}
+
+TEST(GptModel, RowsThatPadTheVocabularyTakeNoPart) {
+  for_each_model([](const Json& test) {
+    constexpr int64_t kPadding = 7;
+    Golden plain(test, DType::kFloat64), padded(test, DType::kFloat64, kPadding);
+    const double mean = plain.run();
+    EXPECT_NEAR(padded.run(), mean, testing::tolerance(DType::kFloat64, plain.path_length(), mean));
+    const std::vector<Parameter*> parameters = plain.model->parameters(), others = padded.model->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const std::vector<double> expected = gradient_of(*parameters[i]);
+      std::vector<double> actual = gradient_of(*others[i]);
+      for (size_t k = expected.size(); k < actual.size(); ++k) EXPECT_EQ(actual[k], 0) << others[i]->name();
+      actual.resize(expected.size());
+      const double bound = testing::tolerance(DType::kFloat64, plain.round_trip_length(), largest(expected));
+      for (size_t k = 0; k < expected.size(); ++k) ASSERT_NEAR(actual[k], expected[k], bound) << others[i]->name();
+    }
+  });
+}
+
+TEST(GptModel, CachedGenerationGivesTheLogitsOfTheWholeSequence) {
+  for_each_model([](const Json& test) {
+    Golden golden(test, DType::kFloat64);
+    const int64_t s = golden.batch.layout.s(), b = golden.batch.layout.b(), first = s / 2;
+    const std::vector<double> expected =
+        testing::values_of(golden.model->logits(golden.ctx, golden.batch.tokens, golden.batch.layout, nullptr));
+    std::vector<KeyValueCache> caches = golden.model->make_caches(golden.ctx, s, b);
+    std::vector<double> actual;
+    for (int64_t begin = 0; begin < s; begin += begin == 0 ? first : 1) {  // a prompt, then one token after the other
+      const int64_t length = begin == 0 ? first : 1;
+      const auto layout = SequenceLayout::uniform(golden.ctx, {.s = length, .b = b, .first_position = begin});
+      const Tensor tokens = golden.batch.tokens.slice(0, begin, length);
+      const std::vector<double> logits = testing::values_of(golden.model->logits(golden.ctx, tokens, layout, &caches));
+      actual.insert(actual.end(), logits.begin(), logits.end());
+    }
+    ASSERT_EQ(actual.size(), expected.size());
+    const double bound = testing::tolerance(DType::kFloat64, golden.path_length(), largest(expected));
+    for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(actual[i], expected[i], bound) << "logit " << i;
+  });
+}
+
+}  // namespace
+}  // namespace megatron
