@@ -74,10 +74,17 @@ std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config) {
 }
 
 std::span<const MicroBatch<int64_t>> BatchReader::read(int64_t num_micro_batches) {
+  const auto batches = read_at_most(num_micro_batches);
+  require<DataError>(std::ssize(batches) == num_micro_batches, "[data] the data ended after {} samples.",
+                     loader_.consumed_samples());
+  return batches;
+}
+
+std::span<const MicroBatch<int64_t>> BatchReader::read_at_most(int64_t num_micro_batches) {
   batches_.resize(static_cast<size_t>(num_micro_batches));
-  for (MicroBatch<int64_t>& batch : batches_)
-    require<DataError>(loader_.next(batch), "[data] the data ended after {} samples.", loader_.consumed_samples());
-  return batches_;
+  size_t num_read = 0;
+  while (num_read < batches_.size() && loader_.next(batches_[num_read])) ++num_read;
+  return std::span<const MicroBatch<int64_t>>(batches_).first(num_read);
 }
 
 TrainingData::TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const DatasetLog& log)
@@ -103,6 +110,14 @@ std::unique_ptr<BatchReader> TrainingData::validation_reader(size_t set, int64_t
   const Dataset& dataset = present(set < datasets_.valid.size() ? datasets_.valid[set].get() : nullptr, "valid");
   return std::make_unique<BatchReader>(
       dataset, sampler(dataset.size(), consumed_samples, config_.validation.eval_micro_batch_size.value()));
+}
+
+std::unique_ptr<BatchReader> TrainingData::full_validation_reader(size_t set) const {
+  const Dataset& dataset = present(set < datasets_.valid.size() ? datasets_.valid[set].get() : nullptr, "valid");
+  const DataParallelSlice slice{.micro_batch_size = config_.validation.eval_micro_batch_size.value(),
+                                .rank = 0,
+                                .size = config_.parallel.data_parallel_size};
+  return std::make_unique<BatchReader>(dataset, std::make_unique<SingleSampler>(dataset.size(), 0, slice, false));
 }
 
 std::unique_ptr<BatchReader> TrainingData::test_reader() const {

@@ -21,6 +21,8 @@ class BatchReader {
   BatchReader(const Dataset& dataset, std::unique_ptr<Sampler> sampler) : loader_(dataset, std::move(sampler), 2) {}
   /// @throw DataError at the end of the data.
   std::span<const MicroBatch<int64_t>> read(int64_t num_micro_batches);
+  /// Fewer, or none, at the end of the data; the last micro-batch may be short.
+  std::span<const MicroBatch<int64_t>> read_at_most(int64_t num_micro_batches);
 
  private:
   DataLoader<int64_t> loader_;
@@ -37,6 +39,8 @@ class TrainingData {
   /// Continues behind `consumed_samples`. @throw DataError if the split has no data.
   std::unique_ptr<BatchReader> train_reader(int64_t consumed_samples) const;
   std::unique_ptr<BatchReader> validation_reader(size_t set, int64_t consumed_samples) const;
+  /// All of a validation set, once (--full-validation).
+  std::unique_ptr<BatchReader> full_validation_reader(size_t set) const;
   std::unique_ptr<BatchReader> test_reader() const;
 
  private:

@@ -105,8 +105,11 @@ void TrainingLoop::change_batch_size(const BatchSize& batch) {
 LossSum TrainingLoop::evaluate(BatchReader& reader) {
   const BatchSize batch = eval_microbatch_calculator_of(config_).at(0);
   LossSum total;
-  for (int64_t i = 0; i < config_.validation.eval_iters; ++i) {
-    const LossSum loss = trainer_.evaluate(reader.read(batch.num_microbatches));
+  for (int64_t i = 0; config_.validation.full_validation || i < config_.validation.eval_iters; ++i) {
+    const auto batches = config_.validation.full_validation ? reader.read_at_most(batch.num_microbatches)
+                                                            : reader.read(batch.num_microbatches);
+    if (batches.empty()) break;
+    const LossSum loss = trainer_.evaluate(batches);
     total.sum += loss.sum;
     total.num_tokens += loss.num_tokens;
   }
@@ -117,11 +120,14 @@ void TrainingLoop::validate(const std::string& prefix) {
   const auto scope = timers_.scope("evaluate", 0);
   const auto num_sets = data_.datasets().valid.size();
   for (size_t set = 0; set < num_sets; ++set) {
-    const auto reader = data_.validation_reader(set, trainer_.progress().consumed_valid_samples);
+    const auto reader = config_.validation.full_validation
+                            ? data_.full_validation_reader(set)
+                            : data_.validation_reader(set, trainer_.progress().consumed_valid_samples);
     const auto& names = config_.validation.validation_set_names;
     const std::string suffix = num_sets == 1 ? "" : "-" + (set < names.size() ? names[set] : std::to_string(set));
     reporter_.validation(trainer_, suffix, prefix, evaluate(*reader));
   }
+  if (config_.validation.full_validation) return;
   trainer_.progress().consumed_valid_samples +=
       config_.validation.eval_iters * config_.validation.eval_global_batch_size.value();
 }
