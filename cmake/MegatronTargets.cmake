@@ -17,11 +17,11 @@ target_compile_options(megatron_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wno-sign-conversion;-Wno-missing-field-initializers;-Werror;-fno-math-errno;-ffp-contract=off>)
 # g++ 12 at -O3 sees a write of one byte into nothing in fmt 9's reading of fill characters, and overlapping copies in
 # std::string's operator+ (GCC bug 105651); there are none.
-target_compile_options(megatron_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-stringop-overflow;-Wno-restrict>)
+target_compile_options(megatron_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-stringop-overflow;-Wno-restrict;-Wno-maybe-uninitialized>)
 if(MEGATRON_SANITIZE)
   # g++ takes values for uninitialised that its sanitizers' instrumentation only makes look so.
   target_compile_options(megatron_flags INTERFACE -fsanitize=${MEGATRON_SANITIZE} -fno-omit-frame-pointer -g1
-                                                  -fno-sanitize-recover=all -Wno-maybe-uninitialized)
+                                                  -fno-sanitize-recover=all)
   target_link_options(megatron_flags INTERFACE -fsanitize=${MEGATRON_SANITIZE})
 endif()
 
