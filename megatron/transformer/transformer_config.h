@@ -85,7 +85,6 @@ struct TransformerConfig {
   bool layernorm_zero_centered_gamma = false;  ///< gamma is stored as gamma - 1
   bool add_bias_linear = true;                 ///< biases of all linears of a layer, q, k and v included
   bool add_qkv_bias = false;                   ///< bias of q, k and v alone
-  bool apply_residual_connection_post_layernorm = false;
   bool fp32_residual_connection = false;
 
   // Attention

@@ -1,14 +1,12 @@
 #include "megatron/transformer/transformer_layer.h"
 
 #include "megatron/autograd/recompute.h"
-#include "megatron/ops/add.h"
 #include "megatron/ops/bias_dropout_add.h"
 
 namespace megatron {
 
 TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_number)
     : hidden_dropout_(context.config.hidden_dropout),
-      residual_is_normed_(context.config.apply_residual_connection_post_layernorm),
       recomputes_norms_(context.config.recomputes(RecomputeModule::kLayerNorm)),
       recomputes_mlp_(context.config.recomputes(RecomputeModule::kMlp)),
       attention_path_(context.path + ".self_attention.dropout"),
@@ -34,8 +32,7 @@ Tensor TransformerLayer::residual_block(Context& ctx, const Tensor& hidden, cons
                                         std::string_view path, const LayerInputs& inputs) const {
   const Tensor normed = normalized(ctx, norm, hidden);
   const BlockOutput out = block(ctx, normed);
-  const Tensor residual = residual_is_normed_ ? cast(ctx, normed, hidden.dtype()) : hidden;
-  return bias_dropout_add(ctx, out.output, out.bias, residual,
+  return bias_dropout_add(ctx, out.output, out.bias, hidden,
                           {.rate = hidden_dropout_, .path = path, .rows = inputs.layout.rows()});
 }
 

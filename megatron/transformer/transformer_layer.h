@@ -26,7 +26,6 @@ class TransformerLayer : public Module {
   BlockOutput feed_forward(Context& ctx, const Tensor& x) const;
 
   double hidden_dropout_;
-  bool residual_is_normed_;  // --apply-residual-connection-post-layernorm
   bool recomputes_norms_, recomputes_mlp_;
   std::string attention_path_, mlp_path_;
   std::unique_ptr<Norm> input_layernorm_;

@@ -40,8 +40,6 @@ void describe_norms(FieldTable& table, TransformerConfig& net) {
   table.add("add_bias_linear", net.add_bias_linear, "drop the biases of all linear layers")
       .turned_off_by({"--disable-bias-linear"});
   table.add("add_qkv_bias", net.add_qkv_bias, "keep the biases of query, key and value");
-  table.add("apply_residual_connection_post_layernorm", net.apply_residual_connection_post_layernorm,
-            "take the residual behind the norm instead of before it");
   table.add("fp32_residual_connection", net.fp32_residual_connection,
             "keep the residual stream in fp32; needs --bf16 or --fp16");
 }

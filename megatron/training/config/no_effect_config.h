@@ -19,6 +19,7 @@ struct NoEffectConfig {
   bool no_persist_layer_norm = false;
   bool attention_softmax_in_fp32 = false;  ///< resolved: on with apply_query_key_layer_scaling
   bool apply_query_key_layer_scaling = false;
+  bool apply_residual_connection_post_layernorm = false;
   bool use_flash_attn = false;
   std::string attention_backend = "auto";
   std::string transformer_impl = "transformer_engine";

@@ -37,6 +37,8 @@ void describe_computation(FieldTable& table, NoEffectConfig& none) {
   table.add("disable_jit_fuser", none.disable_jit_fuser, "").without_effect("nothing is compiled at run time");
   table.add("attention_softmax_in_fp32", none.attention_softmax_in_fp32, "").without_effect(kSoftmax);
   table.add("apply_query_key_layer_scaling", none.apply_query_key_layer_scaling, "").without_effect(kSoftmax);
+  table.add("apply_residual_connection_post_layernorm", none.apply_residual_connection_post_layernorm, "")
+      .without_effect("Megatron Core's layers do not read it: the residual is always taken before the norm");
   table.add("use_flash_attn", none.use_flash_attn, "").without_effect(kOneKernel);
   table.add("attention_backend", none.attention_backend, "")
       .one_of({"flash", "fused", "unfused", "auto"})
