@@ -28,7 +28,6 @@ GptEmbedding::GptEmbedding(const ModuleContext& context)
                      {.name = context.path + ".position_embeddings.weight",
                       .shard = ShardSpec::whole({config.max_sequence_length, config.hidden_size}),
                       .dtype = config.params_dtype,
-                      .is_embedding_or_output = true,
                       .init_std = config.embedding_init_method_std});
 }
 
