@@ -27,7 +27,9 @@ void Executor::run(const Schedule& schedule) {
   open_segments(schedule);
   for (const Action& a : schedule) act(a);
   finish_sends();
-  std::erase_if(runs_, [](const auto& item) { return item.second.tape && item.second.tape->is_done() && item.second.received.empty(); });
+  std::erase_if(runs_, [](const auto& item) {
+    return item.second.tape && item.second.tape->is_done() && item.second.received.empty();
+  });
   require(runs_.empty(), "[executor] the schedule ended with {} unfinished tapes: a B or W is missing.", runs_.size());
 }
 

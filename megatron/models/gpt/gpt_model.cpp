@@ -27,11 +27,11 @@ GptModel::GptModel(const ModuleContext& context)
   shard.unpadded_rows = config_.vocab_size;
   shard.cut = ShardCut{.sections = {{config_.padded_vocab_size, false}}};
   register_parameter(output_weight_, context.ctx,
-                          {.name = context.at("output_layer.weight").path,
-                           .shard = shard,
-                           .dtype = config_.params_dtype,
-                           .is_embedding_or_output = true,
-                           .init_std = config_.init_method_std});
+                     {.name = context.at("output_layer.weight").path,
+                      .shard = shard,
+                      .dtype = config_.params_dtype,
+                      .is_embedding_or_output = true,
+                      .init_std = config_.init_method_std});
 }
 
 void GptModel::initialize(const Context& ctx) {

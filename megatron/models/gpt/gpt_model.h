@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include "megatron/autograd/segment.h"
 #include "megatron/models/gpt/gpt_embedding.h"
 #include "megatron/ops/lm_head_loss.h"
-#include "megatron/autograd/segment.h"
 #include "megatron/transformer/transformer_layer.h"
 
 namespace megatron {
