@@ -1,5 +1,6 @@
 #include "megatron/core/sequence_layout.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace megatron {
@@ -54,10 +55,21 @@ SequenceLayout SequenceLayout::from_spans(const Context& ctx, const Options& opt
                             span.query_begin + span.query_length <= options.s,
                         "[SequenceLayout] a span of rows {}..{} in column {} lies outside of {} rows in {} columns.",
                         span.query_begin, span.query_begin + span.query_length, span.batch, options.s, options.b);
-    const int64_t n = span.query_length;
-    layout.num_causal_pairs_ += n * span.query_offset + n * (n + 1) / 2;
+    layout.extents_.push_back({span.query_length, span.query_offset});
   }
   return layout;
+}
+
+int64_t SequenceLayout::num_causal_pairs(int64_t window_left) const {
+  // Of the first n queries of a sequence. Those from number `window` on see as many keys each.
+  const auto pairs_of_first = [window = window_left + 1](int64_t n) {
+    const int64_t num_growing = window > 0 ? std::min(n, window) : n;
+    return num_growing * (num_growing + 1) / 2 + (n - num_growing) * window;
+  };
+  int64_t sum = 0;
+  for (const auto& [num_queries, num_before] : extents_)
+    sum += pairs_of_first(num_before + num_queries) - pairs_of_first(num_before);
+  return sum;
 }
 
 SequenceLayout SequenceLayout::cut_at(const Context& ctx, const Options& options,

@@ -30,13 +30,19 @@ class SequenceLayout {
   int64_t b() const { return view_.b; }
   const RowMap& rows() const { return view_.rows; }
   SequenceLayoutView view() const { return view_; }
-  /// Sum over spans of the query-key pairs that causal attention computes; counts operations.
-  int64_t num_causal_pairs() const { return num_causal_pairs_; }
+  /// Query-key pairs that causal attention computes where a query sees at most `window_left` keys before its own
+  /// (negative: all); counts operations.
+  int64_t num_causal_pairs(int64_t window_left) const;
 
  private:
+  /// Queries of a span, and keys before its first query.
+  struct Extent {
+    int64_t num_queries, num_keys_before;
+  };
+
   SequenceLayoutView view_;
   Tensor spans_, positions_;
-  int64_t num_causal_pairs_ = 0;
+  std::vector<Extent> extents_;  // of the spans, for the host
 };
 
 }  // namespace megatron

@@ -45,7 +45,7 @@ struct AttentionNode final : Node {
                                         .grad_k = dk.view(),
                                         .grad_v = dv.view(),
                                         .grad_sink = dsink.view()};
-    ctx.device.num_operations += 10 * layout.num_causal_pairs() * q.size(2) * q.size(3);
+    ctx.device.num_operations += 10 * layout.num_causal_pairs(options.window_left) * q.size(2) * q.size(3);
     Tensor workspace =
         ctx.workspace("attention.workspace", kernels::attention_backward_workspace_bytes(ctx.device.stream(), args));
     args.workspace = workspace.view();
@@ -104,7 +104,7 @@ Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Ten
                                        .options = kernel,
                                        .o = o.view(),
                                        .lse = lse.view()};
-    ctx.device.num_operations += 2 * layout.num_causal_pairs() * n * (query.size(3) + dv);
+    ctx.device.num_operations += 2 * layout.num_causal_pairs(options.window_left) * n * (query.size(3) + dv);
     Tensor workspace =
         ctx.workspace("attention.workspace", kernels::attention_forward_workspace_bytes(ctx.device.stream(), args));
     args.workspace = workspace.view();
