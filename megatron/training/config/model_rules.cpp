@@ -96,11 +96,14 @@ void resolve_positions(ModelConfig& model, TransformerConfig& net, Mistakes& mis
   const bool rotates = net.position_embedding_type == PositionEmbeddingType::kRope ||
                        net.position_embedding_type == PositionEmbeddingType::kYarn;
   const auto rotated = static_cast<int64_t>(static_cast<double>(net.kv_channels) * net.rotary_percent);
-  if (rotates && net.kv_channels > 0 && (rotated % 2 != 0 || rotated == 0))
-    mistakes.add({"--rotary-percent", "--kv-channels", "--hidden-size", "--num-attention-heads"},
-                 "{} of {} values of a head would rotate (--rotary-percent {}): rotation takes pairs, so an even "
-                 "number above 0 is needed",
-                 rotated, net.kv_channels, net.rotary_percent);
+  const bool is_odd = rotated % 2 != 0, is_yarn = net.position_embedding_type == PositionEmbeddingType::kYarn;
+  const bool fits = rotated > 0 && rotated + is_odd <= net.kv_channels && !(is_odd && is_yarn);
+  if (rotates && net.kv_channels > 0 && !fits)
+    mistakes.add(
+        {"--rotary-percent", "--kv-channels", "--hidden-size", "--num-attention-heads"},
+        "{} of {} values of a head would rotate (--rotary-percent {}): rotation takes pairs, so a number above "
+        "0 is needed whose pairs the head can hold, and an even one with yarn",
+        rotated, net.kv_channels, net.rotary_percent);
   resolve_yarn(model, net);
 }
 
