@@ -62,13 +62,14 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
                         .num_shards = num_ranks,
                         .init_std = config.init_method_std});
   }
-  ParallelLinearOptions linear{.name = context.path + ".linear_proj",
-                               .input_size = config.num_attention_heads * d,
-                               .output = {.sections = {{config.hidden_size, false}}},
-                               .bias = config.add_bias_linear,
-                               .dtype = config.params_dtype,
-                               .init_std = context.output_init_std(),
-                               .sequence_parallel = context.sequence_parallel};
+  ParallelLinearOptions linear;
+  linear.name = context.path + ".linear_proj";
+  linear.input_size = config.num_attention_heads * d;
+  linear.output = {.sections = {{config.hidden_size, false}}};
+  linear.bias = config.add_bias_linear;
+  linear.dtype = config.params_dtype;
+  linear.init_std = context.output_init_std();
+  linear.sequence_parallel = context.sequence_parallel;
   register_module(linear_proj_, std::make_unique<RowParallelLinear>(context.ctx, linear, context.groups.tp));
   linear.name = context.path + ".linear_qkv";
   linear.input_size = config.hidden_size;
