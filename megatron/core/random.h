@@ -2,9 +2,10 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <string_view>
+
+#include "megatron/core/box_muller.h"
 
 namespace megatron {
 
@@ -56,8 +57,16 @@ constexpr uint32_t draw(RandomKey key, int64_t step, int64_t row, int64_t featur
 /// A value is dropped when its draw is below this.
 constexpr uint32_t dropout_threshold(double rate) { return static_cast<uint32_t>(rate * 4294967296.0); }
 
-/// Standard normal numbers of global elements 4*block .. 4*block+3 (Box and Muller 1958; one Philox call).
-std::array<double, 4> normal4(RandomKey key, int64_t block);
+/// The draws of block number `index` of something that has no steps.
+constexpr std::array<uint32_t, 4> draw4(RandomKey key, int64_t index) {
+  return philox(key.value, {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0});
+}
+/// Standard normal numbers of global elements 4*block .. 4*block+3.
+inline std::array<double, 4> normal4(RandomKey key, int64_t block) {
+  const auto r = draw4(key, block);
+  const NormalPair a = box_muller(r[0], r[1]), b = box_muller(r[2], r[3]);
+  return {a.first, a.second, b.first, b.second};
+}
 /// Standard normal number of global element `index`.
 inline double normal(RandomKey key, int64_t index) { return normal4(key, index / 4)[static_cast<size_t>(index % 4)]; }
 /// Uniform in [0, 1) of global element `index`, 53 bits.

@@ -1,14 +1,26 @@
 #include "megatron/kernels/random_fill.h"
 
+#include <algorithm>
+
+#include "megatron/kernels/cpu/simd.h"
+
 namespace megatron::kernels {
 namespace {
+constexpr int64_t kBlocks = 64;  // of four numbers, drawn at once
+
 /// One contiguous run whose first element is number `first` of the whole tensor.
 template <class T>
 void fill_run(RandomKey key, int64_t first, int64_t length, double std, T* y) {
-  for (int64_t i = 0; i < length;) {
-    const auto z = normal4(key, (first + i) / 4);
-    for (int64_t lane = (first + i) % 4; lane < 4 && i < length; ++lane, ++i)
-      y[i] = static_cast<T>(std * z[static_cast<size_t>(lane)]);
+  double z[4 * kBlocks];
+  for (int64_t done = 0; done < length;) {
+    const int64_t block = (first + done) / 4, skip = (first + done) % 4;
+    const int64_t n = std::min(4 * kBlocks - skip, length - done);
+    simd_for((skip + n + 3) / 4, [=, out = z](int64_t i) {
+      const auto four = normal4(key, block + i);
+      for (size_t lane = 0; lane < 4; ++lane) out[4 * i + static_cast<int64_t>(lane)] = std * four[lane];
+    });
+    for (int64_t i = 0; i < n; ++i) y[done + i] = static_cast<T>(z[skip + i]);
+    done += n;
   }
 }
 }  // namespace
