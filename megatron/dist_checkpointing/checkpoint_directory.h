@@ -12,6 +12,9 @@
 
 namespace megatron {
 
+/// Whether a checkpoint gets hashes of its files (--verify-integrity), for which all of it is read back.
+enum class Integrity { kNone, kSha256 };
+
 /// Which checkpoints go after a new one was saved. The newest, and the one that the tracker names, always stay.
 struct Retention {
   /// --save-retain-interval: the checkpoint before the newest goes unless its iteration is a multiple. 0: off.
@@ -44,7 +47,7 @@ class CheckpointDirectory {
   /// of it and must be synced. One of the same iteration is replaced.
   /// @param metadata  what all ranks have stored, merged.
   /// @throw CheckpointError unless the ranks have stored every tensor whole; nothing has changed then.
-  void commit(int64_t iteration, const CheckpointMetadata& metadata);
+  void commit(int64_t iteration, const CheckpointMetadata& metadata, Integrity integrity);
   /// @throw CheckpointError, with both numbers, unless this much can still be written.
   void require_space(int64_t bytes) const;
 

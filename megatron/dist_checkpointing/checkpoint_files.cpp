@@ -12,16 +12,9 @@ namespace {
 constexpr const char* kBackend = "torch_dist";
 constexpr int kBackendVersion = 1;
 
-std::span<const std::byte> bytes_of(const std::string& content) { return std::as_bytes(std::span(content)); }
+std::span<const std::byte> bytes_of(std::string_view content) { return std::as_bytes(std::span(content)); }
 
 std::string checksum_line(const std::string& content) { return fmt::format("{:08x}\n", crc32(bytes_of(content), 0)); }
-
-void write_synced(FileSystem& files, const std::string& path, const std::string& content) {
-  const auto file = files.open_for_writing(path, WriteMode::kTruncate);
-  file->append(bytes_of(content));
-  file->sync();
-  file->close();
-}
 
 /// Plain torch.distributed.checkpoint writes no such file.
 void require_backend(const FileSystem& files, const std::string& directory) {
@@ -40,6 +33,13 @@ void require_backend(const FileSystem& files, const std::string& directory) {
 }  // namespace
 
 std::string data_file_name(int rank, int index) { return fmt::format("__{}_{}.distcp", rank, index); }
+
+void write_synced(FileSystem& files, const std::string& path, std::string_view content) {
+  const auto file = files.open_for_writing(path, WriteMode::kTruncate);
+  file->append(bytes_of(content));
+  file->sync();
+  file->close();
+}
 
 void write_index(FileSystem& files, const std::string& directory, const CheckpointMetadata& metadata) {
   const std::string index = write_metadata(metadata);

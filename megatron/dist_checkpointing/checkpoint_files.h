@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "megatron/base/file_system.h"
 #include "megatron/dist_checkpointing/checkpoint_metadata.h"
@@ -19,6 +20,8 @@ inline constexpr const char* kCommonStateFile = "common.pt";
 
 /// "__3_0.distcp"
 std::string data_file_name(int rank, int index);
+
+void write_synced(FileSystem& files, const std::string& path, std::string_view content);
 
 /// Writes the index, its checksum and the backend file, in this order, and syncs them and the directory: what makes
 /// a directory of data files a checkpoint.

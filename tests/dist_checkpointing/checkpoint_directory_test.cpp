@@ -134,7 +134,7 @@ TEST_F(CheckpointDirectoryTest, CommitRefusesAnIncompleteCheckpointAndChangesNot
   CheckpointWriter writer(files_, directory_.staging_path(20), 0);
   writer.add_tensor("x", {2}, {0}, {&value, DType::kFloat32, {1}, {1}});
   const CheckpointMetadata stored = writer.write(1);
-  EXPECT_THAT([&] { directory_.commit(20, stored); },
+  EXPECT_THAT([&] { directory_.commit(20, stored, Integrity::kNone); },
               ThrowsMessage<CheckpointError>(HasSubstr("x [2]: the chunks hold 1 of 2 elements")));
   EXPECT_EQ(directory_.latest().found->iteration, 10);
 }

@@ -12,7 +12,7 @@ const Shape kShape{kRows, kColumns};
 constexpr const char* kWeight = "decoder.layers.mlp.linear_fc2.weight";
 constexpr const char* kNorm = "decoder.final_layernorm.weight";
 
-float value(int seed, int64_t index) { return static_cast<float>(1000 * seed + index); }
+float value(int seed, int64_t index) { return static_cast<float>(1000 * int64_t{seed} + index); }
 
 TorchObject common_object(int seed) {
   TorchObject common;
@@ -46,7 +46,7 @@ void save_small(FileSystem& files, CheckpointDirectory& directory, int64_t itera
   CheckpointMetadata metadata;
   for (int rank = 0; rank < kNumRanks; ++rank)
     metadata.merge(write_rank(files, directory.staging_path(iteration), rank, seed));
-  directory.commit(iteration, metadata);
+  directory.commit(iteration, metadata, Integrity::kNone);
 }
 
 testing::AssertionResult holds_small(const FileSystem& files, const std::string& path, int seed) {
