@@ -156,6 +156,10 @@ void PosixFileSystem::create_directories(const std::string& path) {
 }
 
 void PosixFileSystem::rename(const std::string& from, const std::string& to) {
+  struct stat status {};
+  const bool is_special = ::lstat(to.c_str(), &status) == 0 && entry_type(status.st_mode) == EntryType::kOther;
+  require<IoError>(!is_special,
+                   "[file system] {} is a device, pipe or socket and is not replaced. Choose another path.", to);
   if (::rename(from.c_str(), to.c_str()) != 0) throw_io_error(fmt::format("rename {} to", from), to, errno);
 }
 
@@ -212,13 +216,30 @@ std::string read_file(const FileSystem& files, const std::string& path) {
   return content;
 }
 
+namespace {
+
+/// For the clean-up after an error, which is the one to report.
+void remove_quietly(FileSystem& files, const std::string& path) {
+  try {
+    files.remove(path);
+  } catch (const IoError&) {
+  }
+}
+
+}  // namespace
+
 void replace_file(FileSystem& files, const std::string& path, std::string_view content) {
   const std::string temporary = path + ".tmp";
-  const auto file = files.open_for_writing(temporary, WriteMode::kTruncate);
-  file->append(std::as_bytes(std::span(content)));
-  file->sync();
-  file->close();
-  files.rename(temporary, path);
+  try {
+    const auto file = files.open_for_writing(temporary, WriteMode::kTruncate);
+    file->append(std::as_bytes(std::span(content)));
+    file->sync();
+    file->close();
+    files.rename(temporary, path);
+  } catch (const IoError&) {
+    remove_quietly(files, temporary);
+    throw;
+  }
   files.sync_directory(parent_path(path));
 }
 

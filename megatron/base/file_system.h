@@ -52,7 +52,7 @@ class FileSystem {
   virtual std::vector<DirectoryEntry> list(const std::string& directory) const = 0;
   /// Makes the directory and its parents; one that exists is left as it is.
   virtual void create_directories(const std::string& path) = 0;
-  /// Atomic. Replaces a file or an empty directory at `to`.
+  /// Atomic. Replaces a file or an empty directory at `to`; a device, pipe or socket there is an error.
   virtual void rename(const std::string& from, const std::string& to) = 0;
   /// Removes a file, a symbolic link (not what it points to) or a directory with all it holds. Nothing there is no
   /// error.
