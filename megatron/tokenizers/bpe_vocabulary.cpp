@@ -6,12 +6,12 @@
 #include <limits>
 
 #include "megatron/base/error.h"
-#include "megatron/base/file_system.h"
+#include "megatron/tokenizers/tokenizer_file.h"
 
 namespace megatron {
 namespace {
 void read_tokens(const std::string& path, BpeVocabulary& vocabulary) {
-  const std::string json = read_file(PosixFileSystem(), path);
+  const std::string json = read_tokenizer_file("--vocab-file", path);
   simdjson::dom::parser parser;
   simdjson::dom::object object;
   const simdjson::error_code error = parser.parse(json).get(object);
@@ -62,7 +62,7 @@ void add_rule(std::string_view line, const std::string& where, BpeVocabulary& vo
 }
 
 void read_merges(const std::string& path, BpeVocabulary& vocabulary) {
-  const std::string text = read_file(PosixFileSystem(), path);
+  const std::string text = read_tokenizer_file("--merge-file", path);
   int64_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "megatron/base/error.h"
-#include "megatron/base/file_system.h"
+#include "megatron/tokenizers/tokenizer_file.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -64,7 +64,7 @@ CharTokenizer::CharTokenizer(std::vector<std::string> characters) : characters_(
 }
 
 CharTokenizer CharTokenizer::from_file(const std::string& path) {
-  const std::string content = read_file(PosixFileSystem(), path);
+  const std::string content = read_tokenizer_file("--vocab-file", path);
   if (path.ends_with(".json")) return CharTokenizer(parse_json_list(content, path));
   require<DataError>(!find_invalid_utf8(content), "the vocabulary {} is not UTF-8", path);
   return CharTokenizer(split_characters(content));

@@ -1,0 +1,16 @@
+#include "megatron/tokenizers/tokenizer_file.h"
+
+#include "megatron/base/error.h"
+#include "megatron/base/file_system.h"
+
+namespace megatron {
+
+std::string read_tokenizer_file(std::string_view flag, const std::string& path) {
+  try {
+    return read_file(PosixFileSystem(), path);
+  } catch (const IoError& error) {
+    throw DataError(fmt::format("{} {}: {}. Give the file that belongs to the tokenizer.", flag, path, error.what()));
+  }
+}
+
+}  // namespace megatron
