@@ -10,7 +10,7 @@ namespace megatron {
 /// Documented in README.md; scripts may rely on them.
 enum class ExitCode : int {
   kSuccess = 0,
-  kFailure = 1,      // anything else: a fault of the program or of the machine
+  kFailure = 1,      // anything else: a loss that is not finite, a fault of the program or of the machine
   kUsage = 2,        // a flag, or a combination of flags, is wrong or not supported
   kData = 3,         // a data file or a tokenizer file is missing, damaged or does not fit
   kCheckpoint = 4,   // a checkpoint is missing, damaged or does not fit

@@ -33,6 +33,14 @@ void print_usage(std::ostream& out) {
   out << "\n'megatron COMMAND --help' describes the flags of a command.\n";
 }
 
+/// A result that nobody can read is no success.
+int status_with_output(int status) {
+  std::cout.flush();
+  if (std::cout.good() || status != 0) return status;
+  std::cerr << "megatron: standard output cannot be written. Is its disk full, or its pipe closed?\n";
+  return static_cast<int>(megatron::ExitCode::kIo);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -42,7 +50,8 @@ int main(int argc, char** argv) {
     return static_cast<int>(words.empty() ? megatron::ExitCode::kUsage : megatron::ExitCode::kSuccess);
   }
   for (const Command& command : kCommands)
-    if (command.name == words[0]) return command.run({words.begin() + 1, words.end()}, std::cout, std::cerr);
+    if (command.name == words[0])
+      return status_with_output(command.run({words.begin() + 1, words.end()}, std::cout, std::cerr));
   std::cerr << "megatron: there is no command '" << words[0] << "'.\n\n";
   print_usage(std::cerr);
   return static_cast<int>(megatron::ExitCode::kUsage);

@@ -32,7 +32,7 @@ void describe_input(FieldTable& table, PreprocessDataConfig& config) {
             "keys whose values, a string or a list of strings, are encoded; each gives its own pair of files");
   table.add("output_prefix", config.output_prefix, "path of the output without _KEY_document and suffix");
   table.add("append_eod", config.append_eod, "end each document that is not empty with the end-of-document token");
-  table.add("workers", config.workers, "threads that tokenize; none: one per core").at_least(1);
+  table.add("workers", config.workers, "threads that tokenize; none: one per core").at_least(1).at_most(1024);
   table.add("log_interval", config.log_interval, "documents between two lines of progress").at_least(1);
   table
       .add("partitions", config.partitions,
@@ -96,6 +96,8 @@ void check(const PreprocessDataConfig& config, FieldTable& table, const GivenFie
                  "--text-split cuts files, so that it needs --text-documents file");
   if (config.make_char_vocab && config.tokenizer.type != "CharTokenizer")
     mistakes.add({"--make-char-vocab", "--tokenizer-type"}, "--make-char-vocab needs --tokenizer-type CharTokenizer");
+  if (config.make_char_vocab && config.tokenizer.vocab_file.empty())
+    mistakes.add({"--make-char-vocab", "--vocab-file"}, "--make-char-vocab needs --vocab-file, the file to write");
   if (config.make_char_vocab && config.tokenizer.vocab_file.ends_with(".json"))
     mistakes.add({"--make-char-vocab", "--vocab-file"},
                  "--make-char-vocab writes plain characters, but {} is named as JSON; name it *.txt",

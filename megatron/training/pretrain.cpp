@@ -11,6 +11,23 @@ void milestone(const PretrainEnvironment& environment, std::string_view what) {
   environment.progress.message(milestone_line(what, std::chrono::system_clock::now()));
 }
 
+/// Makes the directories of all outputs, so that what cannot be written fails before the first step.
+void prepare_outputs(const PretrainConfig& config, FileSystem& files) {
+  const auto prepare = [&](std::string_view flag, const std::optional<std::string>& path, bool is_file) {
+    if (!path) return;
+    try {
+      create_durable_directories(files, is_file ? parent_path(*path) : *path);
+      if (!is_file) files.list(*path);
+    } catch (const IoError& error) {
+      throw IoError(fmt::format("{} {} cannot be written: {}. Give a path that can be.", flag, *path, error.what()));
+    }
+  };
+  prepare("--save", config.checkpoint.save, false);
+  prepare("--tensorboard-dir", config.logging.tensorboard_dir, false);
+  prepare("--log-jsonl", config.logging.log_jsonl, true);
+  prepare("--log-loss-curve", config.logging.log_loss_curve, true);
+}
+
 }  // namespace
 
 void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
@@ -30,6 +47,7 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   const TrainingData data(config, *tokenizer, log);
   milestone(environment, "after dataloaders are built");
 
+  prepare_outputs(config, environment.files);
   TrainingLoop loop(trainer, data, checkpointer, environment);
   milestone(environment, "before the start of training step");
   const bool is_complete = config.validation.skip_train || loop.train();

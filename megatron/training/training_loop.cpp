@@ -73,12 +73,11 @@ void TrainingLoop::train_iteration() {
     return trainer_.train_step(batches);
   }();
   const bool is_finite = std::isfinite(result.loss.sum) && std::isfinite(result.optimizer.grad_norm);
-  require<DataError>(
-      is_finite || !config_.training.check_for_nan_in_loss_and_grad || !result.optimizer.success,
-      "[training] iteration {}: loss {}, gradient norm {}. The last checkpoint is from before this step. "
-      "Lower --lr, look at the data around sample {}, or go on with --no-check-for-nan-in-loss-and-grad.",
-      trainer_.progress().iteration, result.loss.mean(), result.optimizer.grad_norm,
-      trainer_.progress().consumed_train_samples);
+  require<Error>(is_finite || !config_.training.check_for_nan_in_loss_and_grad || !result.optimizer.success,
+                 "[training] iteration {}: loss {}, gradient norm {}. The last checkpoint is from before this step. "
+                 "Lower --lr, look at the data around sample {}, or go on with --no-check-for-nan-in-loss-and-grad.",
+                 trainer_.progress().iteration, result.loss.mean(), result.optimizer.grad_norm,
+                 trainer_.progress().consumed_train_samples);
   reporter_.step(trainer_, result, batch.running_batch_size);
   environment_.progress.update(trainer_.progress().iteration, fmt::format("lm loss {:.3f}", result.loss.mean()));
 }

@@ -23,7 +23,7 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
     take_stored_arguments(table, stored_arguments(config.checkpoint));
   }
   resolve(config, world_size, mistakes);
-  mistakes.throw_if_any("pretrain_gpt");
+  mistakes.throw_if_any("the flags are wrong");
   return config;
 }
 

@@ -4,6 +4,11 @@
 namespace megatron {
 namespace {
 
+// Products with batch sizes and sequence lengths stay within 63 bits.
+constexpr double kMostIterations = 1e9;
+// More would exhaust the host's memory by their stacks.
+constexpr double kMostThreads = 4096;
+
 void describe_batches(FieldTable& table, TrainingConfig& training) {
   table.begin_group(
       "Batches and duration",
@@ -20,7 +25,7 @@ void describe_batches(FieldTable& table, TrainingConfig& training) {
   table.add(
       "step_batch_size_schedule", training.step_batch_size_schedule,
       "instead of --global-batch-size: TOKENS:BATCH entries, such as '0:768 250B:1536'; K, M, B, T are 1e3 to 1e12");
-  table.add("train_iters", training.train_iters, "steps").at_least(1);
+  table.add("train_iters", training.train_iters, "steps").at_least(1).at_most(kMostIterations);
   table.add("train_samples", training.train_samples, "sequences, instead of --train-iters").at_least(1);
   table.add("iterations_to_skip", training.iterations_to_skip, "steps whose batch is read and dropped").at_least(1);
   table.add("exit_interval", training.exit_interval, "save and exit after steps divisible by it").at_least(1);
@@ -61,7 +66,7 @@ void describe_validation(FieldTable& table, ValidationConfig& validation) {
   table.begin_group("Evaluation",
                     "With --eval-interval 100, the loss of --eval-iters validation batches every 100 steps; with "
                     "--eval-iters above 0 also after the last step, on validation and test data.");
-  table.add("eval_iters", validation.eval_iters, "batches of an evaluation").at_least(0);
+  table.add("eval_iters", validation.eval_iters, "batches of an evaluation").at_least(0).at_most(kMostIterations);
   table.add("eval_interval", validation.eval_interval, "steps between evaluations; none: not during training")
       .at_least(1);
   table.add("start_eval_at_iter", validation.start_eval_at_iter, "no evaluation before this step").at_least(0);
@@ -81,7 +86,9 @@ void describe_launch(FieldTable& table, LaunchConfig& launch) {
   table.begin_group("Launch",
                     "megatron.cpp only. torchrun, mpirun and srun work too; then leave --nproc-per-node out.");
   table.add("nproc_per_node", launch.nproc_per_node, "ranks to start here; none: one").at_least(1);
-  table.add("num_threads", launch.num_threads, "threads of a rank; none: cores / ranks").at_least(1);
+  table.add("num_threads", launch.num_threads, "threads of a rank; none: cores / ranks")
+      .at_least(1)
+      .at_most(kMostThreads);
 }
 
 }  // namespace
