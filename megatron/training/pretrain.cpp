@@ -16,8 +16,9 @@ void prepare_outputs(const PretrainConfig& config, FileSystem& files) {
   const auto prepare = [&](std::string_view flag, const std::optional<std::string>& path, bool is_file) {
     if (!path) return;
     try {
-      create_durable_directories(files, is_file ? parent_path(*path) : *path);
-      if (!is_file) files.list(*path);
+      const std::string directory = is_file ? parent_path(*path) : *path;
+      create_durable_directories(files, directory);
+      files.list(directory);  // a file of that name is no directory
     } catch (const IoError& error) {
       throw IoError(fmt::format("{} {} cannot be written: {}. Give a path that can be.", flag, *path, error.what()));
     }

@@ -1,0 +1,87 @@
+// Checkpoints that are missing, cut off, damaged or of another model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/commands/bad_input.h"
+
+namespace megatron::testing {
+namespace {
+
+using ::testing::HasSubstr;
+constexpr Command kPretrain = Command::kPretrainGpt, kGenerate = Command::kGenerate;
+constexpr ExitCode kCheckpoint = ExitCode::kCheckpoint;
+const Words kLoad = {"--load", "@/ckpt", "--exit-on-missing-checkpoint"};
+const std::string kFolder = "ckpt/iter_0000002/";
+const std::string kTensors = kFolder + "__0_0.distcp", kIndex = kFolder + ".metadata",
+                  kFormat = kFolder + "metadata.json";
+
+Words load_with(const Words& more) {
+  Words words = kLoad;
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(BadCheckpoints, AreRefusedByTraining) {
+  expect_refusals({
+      {"no folder", kPretrain, kLoad, kCheckpoint, {"no complete checkpoint"}, remove("ckpt")},
+      {"empty folder", kPretrain, kLoad, kCheckpoint, {"no complete checkpoint"}, remove(kFolder)},
+      {"no index", kPretrain, kLoad, kCheckpoint, {"no complete checkpoint"}, remove(kIndex)},
+      {"no iteration", kPretrain, load_with({"--ckpt-step", "7"}), kCheckpoint, {"iteration 7", "it has 2"}},
+      {"no tensors", kPretrain, kLoad, kCheckpoint, {"@/" + kTensors, "Restore the file"}, remove(kTensors)},
+      {"0 bytes", kPretrain, kLoad, kCheckpoint, {"cut short", "has 0 bytes", "Restore it"}, truncate(kTensors, 0)},
+      {"9000 bytes", kPretrain, kLoad, kCheckpoint, {"cut short", "has 9000 bytes"}, truncate(kTensors, 9000)},
+      {"60000 bytes", kPretrain, kLoad, kCheckpoint, {"cut short", "has 60000 bytes"}, truncate(kTensors, 60'000)},
+      {"last byte", kPretrain, kLoad, kCheckpoint, {"cut short", "Restore it"}, truncate(kTensors, -1)},
+      {"index cut", kPretrain, kLoad, kCheckpoint, {"checksum", "Restore it"}, truncate(kIndex, 100)},
+      {"index empty", kPretrain, kLoad, kCheckpoint, {"checksum", "Restore it"}, truncate(kIndex, 0)},
+      {"index changed", kPretrain, kLoad, kCheckpoint, {"checksum"}, overwrite(kIndex, 500, "\7")},
+      {"format", kPretrain, kLoad, kCheckpoint, {"no JSON object", "Restore it"}, write(kFormat, "{")},
+      {"other format",
+       kPretrain,
+       kLoad,
+       kCheckpoint,
+       {"zarr", "Convert the checkpoint"},
+       write(kFormat, "{\"sharded_backend\": \"zarr\", \"sharded_backend_version\": 1}")},
+      {"width", kPretrain, load_with({"--hidden-size", "16"}), kCheckpoint, {"16", "8", "flags"}},
+      {"depth", kPretrain, load_with({"--num-layers", "2"}), kCheckpoint, {"1", "2", "flags"}},
+      {"arguments", kPretrain, load_with({"--use-checkpoint-args"}), kCheckpoint, {"holds no"}, remove("ckpt")},
+  });
+}
+
+TEST(BadCheckpoints, AreRefusedByGeneration) {
+  expect_refusals({
+      {"no folder", kGenerate, {}, kCheckpoint, {"no complete checkpoint", "Check --load"}, remove("ckpt")},
+      {"no iteration", kGenerate, {"--ckpt-step", "9"}, kCheckpoint, {"iteration 9", "it has 2"}},
+      {"no tensors", kGenerate, {}, kCheckpoint, {"@/" + kTensors, "Restore the file"}, remove(kTensors)},
+      {"0 bytes", kGenerate, {}, kCheckpoint, {"cut short", "Restore it"}, truncate(kTensors, 0)},
+      {"index cut", kGenerate, {}, kCheckpoint, {"checksum", "Restore it"}, truncate(kIndex, 100)},
+  });
+}
+
+// Tensors are short and stand between headers, so that a run of bytes is changed.
+TEST(BadCheckpoints, WithChangedBytesAreRefused) {
+  for (const int64_t offset : {500, 5000, 30'000, 60'000, 90'000})
+    expect_refusal({"bytes at " + std::to_string(offset),
+                    kPretrain,
+                    kLoad,
+                    kCheckpoint,
+                    {"@/" + kTensors},
+                    overwrite(kTensors, offset, std::string(3000, 'U'))});
+}
+
+TEST(BadCheckpoints, ATrackerThatIsWrongIsDoneWithout) {
+  const auto expect_warning = [](const std::string& name, std::function<void(const std::string&)> damage,
+                                 const std::string& text) {
+    const std::string printed = expect_success({name, kPretrain, kLoad, ExitCode::kSuccess, {}, std::move(damage)});
+    EXPECT_THAT(printed, HasSubstr(text));
+    EXPECT_THAT(printed, HasSubstr("Loading iteration 2"));
+  };
+  const std::string tracker = "ckpt/latest_checkpointed_iteration.txt";
+  expect_warning("other iteration", write(tracker, "7"), "names \"7\", which is not complete");
+  expect_warning("no number", write(tracker, "seven"), "names \"seven\", which is not complete");
+  expect_warning("empty", write(tracker, ""), "is missing or empty");
+  expect_warning("missing", remove(tracker), "is missing or empty");
+}
+
+}  // namespace
+}  // namespace megatron::testing

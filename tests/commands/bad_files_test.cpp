@@ -1,0 +1,99 @@
+// Data and tokenizer files that are missing, cut off or damaged.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/commands/bad_input.h"
+
+namespace megatron::testing {
+namespace {
+
+constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPreprocessData,
+                  kGenerate = Command::kGenerate, kInspect = Command::kData;
+constexpr ExitCode kData = ExitCode::kData;
+
+TEST(BadFiles, OfTokensAreRefusedByTrainingAndInspection) {
+  for (const Command command : {kPretrain, kInspect}) {
+    expect_refusals({
+        {"no index", command, {}, kData, {"@/data.idx: no such file", "without suffix"}, remove("data.idx")},
+        {"no tokens", command, {}, kData, {"@/data.bin: no such file", "without suffix"}, remove("data.bin")},
+        {"suffix given", command, {"--data-path", "@/data.bin"}, kData, {"data.bin.idx", "without suffix"}},
+        {"magic", command, {}, kData, {"data.idx", "preprocess the data again"}, overwrite("data.idx", 0, "X")},
+        {"version", command, {}, kData, {"version 7", "Preprocess the data again"}, overwrite("data.idx", 9, "\7")},
+        {"type", command, {}, kData, {"token type code 119", "damaged"}, overwrite("data.idx", 17, "w")},
+        {"count",
+         command,
+         {},
+         kData,
+         {"damaged or cut off"},
+         overwrite("data.idx", 18, std::string(7, '\xff') + "\x7f")},
+        {"length", command, {}, kData, {"length -1", "damaged"}, overwrite("data.idx", 34, "\xff\xff\xff\xff")},
+        {"empty index", command, {}, kData, {"has 0 bytes", "copy it again"}, truncate("data.idx", 0)},
+        {"5 bytes", command, {}, kData, {"has 5 bytes", "copy it again"}, truncate("data.idx", 5)},
+        {"33 bytes", command, {}, kData, {"has 33 bytes", "copy it again"}, truncate("data.idx", 33)},
+        {"100 bytes", command, {}, kData, {"100 bytes", "copy it again"}, truncate("data.idx", 100)},
+        {"last byte", command, {}, kData, {"damaged or cut off"}, truncate("data.idx", -1)},
+        {"empty tokens", command, {}, kData, {"has only 0", "copy both again"}, truncate("data.bin", 0)},
+        {"last token", command, {}, kData, {"data.bin", "copy both again"}, truncate("data.bin", -2)},
+    });
+  }
+}
+
+TEST(BadFiles, WithTokensOutsideTheVocabularyAreRefused) {
+  expect_refusal({"all bits set",
+                  kPretrain,
+                  {},
+                  kData,
+                  {"65535", "vocabulary"},
+                  overwrite("data.bin", 0, std::string(4000, '\xff'))});
+}
+
+TEST(BadFiles, ThatListDataAreRefused) {
+  const Words args = {"--data-args-path", "@/args", "--split", "1,1,1"};
+  BadInput missing{"no list", kPretrain, args, kData, {"@/args"}};
+  missing.without = {"--data-path"};
+  expect_refusal(missing);
+}
+
+TEST(BadFiles, OfJsonLinesAreRefusedWithTheLine) {
+  const auto third = [](const std::string& name, const std::string& line, Words texts) {
+    texts.push_back("@/in.jsonl line 3");
+    return BadInput{name,  kPreprocess, {"--input", "@/in.jsonl"},
+                    kData, texts,       write("in.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n" + line + "\n")};
+  };
+  expect_refusals({
+      third("cut off", "{\"text\":", {"not a JSON object"}),
+      third("no object", "[1]", {"not a JSON object"}),
+      third("no key", "{\"txt\":\"c\"}", {"no key 'text'", "--json-keys"}),
+      third("number", "{\"text\":5}", {"neither a string nor a list of strings"}),
+      third("no UTF-8", "{\"text\":\"\xff\"}", {"not valid UTF-8"}),
+      {"no file", kPreprocess, {"--input", "@/none"}, kData, {"--input @/none: there is no such file"}},
+      {"folder", kPreprocess, {"--input", "@/ckpt"}, ExitCode::kIo, {"it is a directory"}},
+      {"text", kPreprocess, {}, kData, {"@/text.txt line 1: not a JSON object"}},
+  });
+}
+
+TEST(BadFiles, OfTokenizersAreRefused) {
+  const auto preprocess = [](const std::string& name, const std::string& type, Words files, Words texts,
+                             std::function<void(const std::string&)> damage) {
+    Words words = {"--input-format", "text", "--tokenizer-type", type, "--vocab-file", "@/v"};
+    words.insert(words.end(), files.begin(), files.end());
+    return BadInput{name, kPreprocess, words, kData, texts, std::move(damage)};
+  };
+  const Words merges = {"--merge-file", "@/m"};
+  expect_refusals({
+      preprocess("missing", "CharTokenizer", {}, {"--vocab-file @/v", "No such file"}, {}),
+      preprocess("empty", "CharTokenizer", {}, {"vocabulary is empty"}, write("v", "")),
+      preprocess("no UTF-8", "CharTokenizer", {}, {"@/v is not UTF-8"}, write("v", "a\xff")),
+      preprocess("twice", "CharTokenizer", {}, {"entries 0 and 2", "U+0061"}, write("v", "aba")),
+      preprocess("too few", "CharTokenizer", {}, {"@/text.txt line 1", "not among the 2"}, write("v", "ab")),
+      preprocess("no JSON", "GPT2BPETokenizer", merges, {"@/v is not a JSON object"}, write("v", "abc")),
+      preprocess("no merges", "GPT2BPETokenizer", merges, {"--merge-file @/m", "No such file"},
+                 write("v", "{\"a\":0}")),
+      {"training", kPretrain, {"--vocab-file", "@/v"}, kData, {"--vocab-file @/v", "No such file"}},
+      {"generation", kGenerate, {"--vocab-file", "@/v"}, kData, {"--vocab-file @/v", "No such file"}},
+      {"other", kGenerate, {"--vocab-file", "@/v"}, ExitCode::kUsage, {"10", "3 tokens"}, write("v", "abc")},
+  });
+}
+
+}  // namespace
+}  // namespace megatron::testing

@@ -1,0 +1,160 @@
+// Wrong command lines: each gives one error that names the wrong value and the way out.
+#include <gtest/gtest.h>
+
+#include "tests/commands/bad_input.h"
+
+namespace megatron::testing {
+namespace {
+
+constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPreprocessData,
+                  kGenerate = Command::kGenerate, kData = Command::kData;
+constexpr ExitCode kUsage = ExitCode::kUsage;
+
+BadInput without(Words flags, Words texts) {
+  BadInput input{"without " + flags.front(), kPretrain, {}, kUsage, std::move(texts)};
+  input.without = std::move(flags);
+  return input;
+}
+
+TEST(BadFlags, OfTrainingOneByOne) {
+  expect_refusals({
+      {"unknown", kPretrain, {"--hiden-size", "8"}, kUsage, {"--hiden-size", "did you mean --hidden-size?"}},
+      {"no value", kPretrain, {"--num-layers"}, kUsage, {"--num-layers needs a value"}},
+      {"word too many", kPretrain, {"--seed", "1", "stray"}, kUsage, {"'stray' is one word too many for --seed"}},
+      {"no number", kPretrain, {"--num-layers", "two"}, kUsage, {"--num-layers two: must be a whole number"}},
+      {"no layers", kPretrain, {"--num-layers", "0"}, kUsage, {"--num-layers 0: must be at least 1"}},
+      {"endless", kPretrain, {"--train-iters", "9000000000000000000"}, kUsage, {"must be at most"}},
+      {"endless evaluation", kPretrain, {"--eval-iters", "9000000000000000000"}, kUsage, {"must be at most"}},
+      {"beyond 64 bits", kPretrain, {"--train-iters", "99999999999999999999"}, kUsage, {"must be a whole number"}},
+      {"too many threads", kPretrain, {"--num-threads", "1000000000"}, kUsage, {"--num-threads 1000000000", "at most"}},
+      {"dropout", kPretrain, {"--attention-dropout", "1.5"}, kUsage, {"--attention-dropout 1.5: must be below 1"}},
+      {"lr below 0", kPretrain, {"--lr", "-1"}, kUsage, {"--lr -1: must be at least 0"}},
+      {"lr nan", kPretrain, {"--lr", "nan"}, kUsage, {"--lr nan: must be a finite number"}},
+      {"optimizer", kPretrain, {"--optimizer", "adm"}, kUsage, {"--optimizer adm", "adam, sgd", "did you mean adam?"}},
+      {"signal", kPretrain, {"--exit-signal", "SIGFOO"}, kUsage, {"SIGFOO", "SIGTERM"}},
+      {"switch with value", kPretrain, {"--bf16=1"}, kUsage, {"--bf16 is a switch and takes no value, got '1'"}},
+  });
+}
+
+TEST(BadFlags, OfTrainingThatAreNotThereYet) {
+  expect_refusals({
+      {"experts", kPretrain, {"--num-experts", "4"}, kUsage, {"--num-experts", "does not have yet"}},
+      {"tensor parallel", kPretrain, {"--tensor-model-parallel-size", "2"}, kUsage, {"tensor 2"}},
+      {"pipeline", kPretrain, {"--pipeline-model-parallel-size", "2"}, kUsage, {"pipeline 2", "--num-layers 1"}},
+      {"tokenizer", kPretrain, {"--tokenizer-type", "Foo"}, kUsage, {"--tokenizer-type Foo", "CharTokenizer"}},
+  });
+}
+
+TEST(BadFlags, OfTrainingThatAreMissing) {
+  expect_refusals({
+      without({"--num-layers"}, {"--num-layers is required"}),
+      without({"--hidden-size"}, {"--hidden-size is required"}),
+      without({"--num-attention-heads"}, {"--num-attention-heads is required"}),
+      without({"--seq-length"}, {"--seq-length is required"}),
+      without({"--max-position-embeddings"}, {"--max-position-embeddings is required"}),
+      without({"--micro-batch-size"}, {"--micro-batch-size is required"}),
+      without({"--train-iters"}, {"--train-iters or --train-samples is required"}),
+      without({"--lr"}, {"--lr is required"}),
+      without({"--data-path"}, {"0 data sources", "--mock-data"}),
+      without({"--vocab-file"}, {"--tokenizer-type CharTokenizer needs --vocab-file"}),
+      without({"--num-layers", "--lr", "--hidden-size"}, {"3 mistakes", "--num-layers", "--lr", "--hidden-size"}),
+  });
+}
+
+TEST(BadFlags, OfTrainingThatDoNotGoTogether) {
+  expect_refusals({
+      {"three at once",
+       kPretrain,
+       {"--hidden-size", "9", "--seq-length", "32", "--micro-batch-size", "3"},
+       kUsage,
+       {"3 mistakes", "--hidden-size 9", "Give 10", "--seq-length 32", "Give --max-position-embeddings 32",
+        "near ones that do are 3 and 6"}},
+      {"min lr", kPretrain, {"--min-lr", "1"}, kUsage, {"--min-lr", "raise --lr or lower --min-lr"}},
+      {"warm-up", kPretrain, {"--lr-warmup-iters", "5"}, kUsage, {"lower --lr-warmup-* or train longer"}},
+      {"two lengths", kPretrain, {"--train-samples", "10"}, kUsage, {"--train-samples 10", "give one length"}},
+      {"units", kPretrain, {"--lr-decay-samples", "9"}, kUsage, {"--lr-decay-samples", "Give --lr-decay-iters"}},
+      {"precisions", kPretrain, {"--bf16", "--fp16"}, kUsage, {"exclude each other"}},
+      {"two sources", kPretrain, {"--mock-data"}, kUsage, {"2 data sources are given, one is needed"}},
+      {"save how often", kPretrain, {"--save", "@/x"}, kUsage, {"--save needs --save-interval"}},
+      {"load what", kPretrain, {"--exit-on-missing-checkpoint"}, kUsage, {"needs --load"}},
+      {"recompute", kPretrain, {"--recompute-granularity", "full"}, kUsage, {"needs --recompute-method"}},
+      {"vocabulary", kPretrain, {"--vocab-size", "3"}, kUsage, {"--vocab-size is 3", "Leave the flag out or correct"}},
+      {"no vocabulary file",
+       kPretrain,
+       {"--tokenizer-type", "NullTokenizer", "--vocab-size", "9"},
+       kUsage,
+       {"--vocab-file has no meaning"}},
+  });
+}
+
+TEST(BadFlags, OfTrainingThatDescribeTheData) {
+  expect_refusals({
+      {"split of letters", kPretrain, {"--split", "a,b,c"}, kUsage, {"--split \"a,b,c\"", "such as 969,30,1"}},
+      {"split of nothing", kPretrain, {"--split", "0,0,0"}, kUsage, {"--split \"0,0,0\"", "such as 969,30,1"}},
+      {"split of four", kPretrain, {"--split", "1,1,1,1"}, kUsage, {"has 4 numbers", "such as 969,30,1"}},
+      {"weight zero", kPretrain, {"--data-path", "0", "@/data"}, kUsage, {"weight 0", "not above zero"}},
+      {"no train share", kPretrain, {"--split", "0,1,1"}, ExitCode::kData, {"train split has no data", "--split"}},
+      {"no valid sequence",
+       kPretrain,
+       {"--split", "98,1,1"},
+       ExitCode::kData,
+       {"split has 0 of 40", "--split", "--eval-iters 0"}},
+  });
+}
+
+TEST(BadFlags, OfPreprocessing) {
+  expect_refusals({
+      {"ranges",
+       kPreprocess,
+       {"--workers", "0", "--input-format", "text", "--text-split", "1.5", "--partitions", "0"},
+       kUsage,
+       {"3 mistakes", "--workers 0", "--text-split 1.5", "--partitions 0"}},
+      {"too many workers", kPreprocess, {"--workers", "1000000"}, kUsage, {"--workers 1000000", "at most 1024"}},
+      {"empty prefix", kPreprocess, {"--output-prefix", ""}, kUsage, {"--output-prefix is missing"}},
+      {"vocabulary to write",
+       kPreprocess,
+       {"--input-format", "text", "--tokenizer-type", "CharTokenizer", "--make-char-vocab"},
+       kUsage,
+       {"--make-char-vocab needs --vocab-file"}},
+      {"later", kPreprocess, {"--split-sentences"}, kUsage, {"--split-sentences", "split them first"}},
+  });
+}
+
+TEST(BadFlags, OfGeneration) {
+  expect_refusals({
+      {"empty prompt", kGenerate, {"--prompt", ""}, kUsage, {"--prompt is missing"}},
+      {"unknown", kGenerate, {"--promt", "a"}, kUsage, {"did you mean --prompt?"}},
+      {"top-p", kGenerate, {"--top-p", "2"}, kUsage, {"--top-p 2: must be at most 1"}},
+      {"top-k", kGenerate, {"--top-k", "-1"}, kUsage, {"--top-k -1: must be at least 0"}},
+      {"temperature", kGenerate, {"--temperature", "-1"}, kUsage, {"--temperature -1: must be at least 0"}},
+      {"greedy and hot", kGenerate, {"--greedy", "--temperature", "2"}, kUsage, {"--greedy", "give one"}},
+      {"no tokens", kGenerate, {"--num-tokens", "0"}, kUsage, {"--num-tokens 0: must be at least 1"}},
+      {"merge rules", kGenerate, {"--merge-file", "x"}, kUsage, {"--merge-file has no meaning"}},
+      {"prompt too long",
+       kGenerate,
+       {"--prompt", "aaaaaaaaaaaaaaaaaaaaaa"},
+       ExitCode::kData,
+       {"22 tokens", "at most 16", "Shorten the prompt"}},
+      {"unknown character", kGenerate, {"--prompt", "aXb"}, ExitCode::kData, {"U+0058", "vocabulary"}},
+      {"no UTF-8", kGenerate, {"--prompt", "a\xff"}, ExitCode::kData, {"byte 0xff at offset 1", "iconv"}},
+  });
+}
+
+TEST(BadFlags, OfInspection) {
+  expect_refusals({
+      {"sample of what", kData, {"--sample", "3"}, kUsage, {"--sample needs --seq-length"}},
+      {"no such sample",
+       kData,
+       {"--seq-length", "8", "--sample", "9999"},
+       kUsage,
+       {"--sample 9999", "numbered from 0"}},
+      {"empty split",
+       kData,
+       {"--seq-length", "8", "--sample", "0", "--split", "0,0,1"},
+       kUsage,
+       {"--split \"0,0,1\" leaves nothing to the train split"}},
+  });
+}
+
+}  // namespace
+}  // namespace megatron::testing

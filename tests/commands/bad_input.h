@@ -1,0 +1,55 @@
+// Runs commands on wrong input, and checks how they refuse it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commands/exit_code.h"
+
+namespace megatron::testing {
+
+using Words = std::vector<std::string>;
+
+enum class Command { kPretrainGpt, kPreprocessData, kGenerate, kData };
+
+/// In words and texts, '@' stands for a folder of the case's own, which holds
+///   text.txt         paragraphs of the characters "\n abcdefgh"
+///   chars.txt        these characters, for CharTokenizer
+///   data.bin, .idx   the text, a document each paragraph
+///   ckpt/            a checkpoint of iteration 2 of a small model
+struct BadInput {
+  std::string name;
+  Command command = Command::kPretrainGpt;
+  Words words = {};  // after words that are right; the last value of a flag counts
+  ExitCode code = ExitCode::kUsage;
+  Words texts = {};                                            // what the error must say
+  std::function<void(const std::string& folder)> damage = {};  // before the command runs
+  Words without = {};                            // flags of the right words to leave out, with their values
+  std::optional<uint64_t> most_file_bytes = {};  // no file can become larger, as on a full disk
+  std::string may_write = "cache/";              // where new files are no fault
+};
+
+struct Outcome {
+  int status;
+  std::string out, err;
+};
+Outcome run(Command command, const Words& words);
+
+/// Runs the command. Expects the exit code, one error with the command's heading and the texts, all files as they were
+/// before, and no new ones.
+void expect_refusal(const BadInput& input);
+void expect_refusals(const std::vector<BadInput>& inputs);
+
+/// Runs the command on input that has a flaw but can be used. Expects success. @return all that it printed.
+std::string expect_success(const BadInput& input);
+
+/// Damage to the file FOLDER/`name`.
+std::function<void(const std::string&)> write(const std::string& name, const std::string& content);
+std::function<void(const std::string&)> remove(const std::string& name);
+std::function<void(const std::string&)> truncate(const std::string& name, int64_t bytes);  // below 0: from the end
+std::function<void(const std::string&)> overwrite(const std::string& name, int64_t offset, const std::string& bytes);
+
+}  // namespace megatron::testing

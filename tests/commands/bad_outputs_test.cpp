@@ -1,0 +1,86 @@
+// Places that cannot be written, full disks, and losses that are not finite. A file stands for a folder that is not
+// writable, since a privileged user may write into any folder.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "tests/commands/bad_input.h"
+
+namespace megatron::testing {
+namespace {
+
+using ::testing::HasSubstr;
+constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPreprocessData;
+constexpr ExitCode kIo = ExitCode::kIo;
+
+TEST(BadOutputs, OfTrainingAreRefusedBeforeTheFirstStep) {
+  const Words fix = {"cannot be written", "Give a path that can be"};
+  const auto texts = [&](const std::string& flag) { return Words{flag, fix[0], fix[1]}; };
+  expect_refusals({
+      {"save below a file",
+       kPretrain,
+       {"--save", "@/text.txt/x", "--save-interval", "1"},
+       kIo,
+       texts("--save @/text.txt/x")},
+      {"save is a file", kPretrain, {"--save", "@/text.txt", "--save-interval", "1"}, kIo, texts("--save @/text.txt")},
+      {"save below a device",
+       kPretrain,
+       {"--save", "/dev/full/x", "--save-interval", "1"},
+       kIo,
+       texts("--save /dev/full/x")},
+      {"save in /proc", kPretrain, {"--save", "/proc/x", "--save-interval", "1"}, kIo, texts("--save /proc/x")},
+      {"tensorboard below a file",
+       kPretrain,
+       {"--tensorboard-dir", "@/text.txt/x"},
+       kIo,
+       texts("--tensorboard-dir @/text.txt/x")},
+      {"jsonl below a file", kPretrain, {"--log-jsonl", "@/text.txt/x"}, kIo, texts("--log-jsonl @/text.txt/x")},
+      {"jsonl on a full disk", kPretrain, {"--log-jsonl", "/dev/full"}, kIo, {"/dev/full", "No space left"}},
+      {"curve below a file",
+       kPretrain,
+       {"--log-loss-curve", "@/text.txt/x"},
+       kIo,
+       texts("--log-loss-curve @/text.txt/x")},
+  });
+}
+
+TEST(BadOutputs, DevicesAreNotReplaced) {
+  BadInput input{"curve over a pipe", kPretrain, {"--log-loss-curve", "@/pipe"}, kIo, {"@/pipe", "is not replaced"}};
+  input.damage = [](const std::string& folder) { ASSERT_EQ(::mkfifo((folder + "/pipe").c_str(), 0600), 0); };
+  expect_refusal(input);
+}
+
+TEST(BadOutputs, AFullDiskLeavesOldCheckpointsAlone) {
+  BadInput input{"disk full",
+                 kPretrain,
+                 {"--save", "@/ckpt", "--save-interval", "1", "--train-iters", "1"},
+                 kIo,
+                 {"File too large"}};
+  input.most_file_bytes = 20'000;
+  input.may_write = "c";  // cache/, and ckpt/iter_0000001.saving/, which the next save removes
+  expect_refusal(input);
+}
+
+TEST(BadOutputs, OfPreprocessingLeaveNothingBehind) {
+  const Words text = {"--input-format", "text", "--output-prefix"};
+  const auto to = [&](const std::string& prefix) { return Words{text[0], text[1], text[2], prefix}; };
+  BadInput full{"disk full", kPreprocess, to("@/out"), kIo, {"@/out", "File too large"}};
+  full.most_file_bytes = 1000;
+  expect_refusals(
+      {{"below a file", kPreprocess, to("@/text.txt/x"), kIo, {"@/text.txt/x", "Does its directory exist?"}},
+       {"below a device", kPreprocess, to("/dev/full/x"), kIo, {"/dev/full/x", "cannot be written"}},
+       {"in /proc", kPreprocess, to("/proc/x"), kIo, {"/proc/x", "cannot be written"}},
+       full});
+}
+
+TEST(BadOutputs, ACacheThatCannotBeWrittenIsDoneWithout) {
+  BadInput input{"cache below a file", kPretrain, {"--data-cache-path", "@/text.txt/x"}};
+  EXPECT_THAT(expect_success(input), HasSubstr("Give a writable directory with --data-cache-path"));
+}
+
+TEST(BadOutputs, ALossThatIsNotFiniteEndsTraining) {
+  expect_refusal({"diverges", kPretrain, {"--lr", "1e30"}, ExitCode::kFailure, {"iteration 2", "nan", "Lower --lr"}});
+}
+
+}  // namespace
+}  // namespace megatron::testing
