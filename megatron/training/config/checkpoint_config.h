@@ -12,13 +12,11 @@ struct CheckpointConfig {
   std::optional<int64_t> save_interval;
   std::optional<int64_t> save_retain_interval;
   bool no_save_optim = false;
-  bool no_save_rng = false;
   std::optional<std::string> load;  ///< directory
   std::optional<std::string> pretrained_checkpoint;
   std::optional<int64_t> ckpt_step;
   std::optional<int64_t> override_ckpt_iteration;
   bool no_load_optim = false;
-  bool no_load_rng = false;
   bool finetune = false;
   bool use_checkpoint_args = false;
   bool exit_on_missing_checkpoint = false;

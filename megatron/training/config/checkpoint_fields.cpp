@@ -17,7 +17,6 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
            "keep only checkpoints of steps divisible by it, and the last; a multiple of --save-interval")
       .at_least(1);
   table.add("no_save_optim", checkpoint.no_save_optim, "write no optimizer state");
-  table.add("no_save_rng", checkpoint.no_save_rng, "write no random state");
   table.add("load", checkpoint.load, "folder to read from");
   table.add("pretrained_checkpoint", checkpoint.pretrained_checkpoint, "folder to start from if --load holds none");
   table.add("ckpt_step", checkpoint.ckpt_step, "which step to load; none: the last").at_least(0);
@@ -26,7 +25,6 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
            "count on from this step instead of the stored one")
       .at_least(0);
   table.add("no_load_optim", checkpoint.no_load_optim, "read no optimizer state");
-  table.add("no_load_rng", checkpoint.no_load_rng, "read no random state");
   table.add("finetune", checkpoint.finetune, "read weights only and start at step 0");
   table.add("use_checkpoint_args", checkpoint.use_checkpoint_args,
             "take the model's size and kind from the checkpoint");

@@ -117,8 +117,6 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"save_interval", "--save", saves},
     {"save_retain_interval", "--save", saves},
     {"no_save_optim", "--save", saves},
-    {"no_save_rng", "--save", saves},
-    {"no_load_rng", "--load", loads},
     {"finetune", "--load", loads},
     {"override_ckpt_iteration", "--load", loads},
     {"override_opt_param_scheduler", "--load", loads},

@@ -28,6 +28,8 @@ struct NoEffectConfig {
   bool deterministic_mode = false;
   bool use_cpu_initialization = false;
   bool te_rng_tracker = false;
+  bool no_save_rng = false;
+  bool no_load_rng = false;
   bool create_attention_mask_in_dataloader = true;
   std::string distributed_backend = "nccl";
   bool use_gloo_process_groups = true;

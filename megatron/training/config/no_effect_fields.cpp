@@ -53,6 +53,8 @@ void describe_computation(FieldTable& table, NoEffectConfig& none) {
   table.add("deterministic_mode", none.deterministic_mode, "").without_effect("a run is always deterministic");
   table.add("use_cpu_initialization", none.use_cpu_initialization, "").without_effect(kStateless);
   table.add("te_rng_tracker", none.te_rng_tracker, "").without_effect(kStateless);
+  table.add("no_save_rng", none.no_save_rng, "").without_effect(kStateless);
+  table.add("no_load_rng", none.no_load_rng, "").without_effect(kStateless);
   table.add("create_attention_mask_in_dataloader", none.create_attention_mask_in_dataloader, "")
       .turned_off_by({"--no-create-attention-mask-in-dataloader"})
       .without_effect("no attention mask is ever stored");
