@@ -9,6 +9,7 @@
 #include "megatron/tokenizers/byte_level_tokenizer.h"
 #include "megatron/tokenizers/char_tokenizer.h"
 #include "megatron/tokenizers/null_tokenizer.h"
+#include "tests/testing/scratch_directory.h"
 
 namespace megatron {
 namespace {
@@ -16,7 +17,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string written(const std::string& name, const std::string& content) {
-  const std::string path = ::testing::TempDir() + "/corpus_encoder_" + name;
+  static const megatron::testing::ScratchDirectory directory;  // tests run side by side, each in a process of its own
+  const std::string path = directory.file(name);
   std::ofstream(path, std::ios::binary) << content;
   return path;
 }

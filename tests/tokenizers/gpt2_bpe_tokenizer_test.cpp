@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "megatron/base/error.h"
+#include "tests/testing/scratch_directory.h"
 
 namespace megatron {
 namespace {
@@ -16,7 +17,8 @@ const std::string kFolder = MEGATRON_SOURCE_DIR "/tests/golden/tokenizers/gpt2/"
 const Gpt2BpeTokenizer::Options kFiles = {.vocab_file = kFolder + "vocab.json", .merge_file = kFolder + "merges.txt"};
 
 std::string written(const std::string& name, const std::string& content) {
-  const std::string path = ::testing::TempDir() + "/gpt2_bpe_" + name;
+  static const megatron::testing::ScratchDirectory directory;  // tests run side by side, each in a process of its own
+  const std::string path = directory.file(name);
   std::ofstream(path, std::ios::binary) << content;
   return path;
 }

@@ -9,6 +9,7 @@
 #include "megatron/tokenizers/char_tokenizer.h"
 #include "megatron/tokenizers/null_tokenizer.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
+#include "tests/testing/scratch_directory.h"
 
 namespace megatron {
 namespace {
@@ -17,7 +18,8 @@ using Ids = std::vector<TokenId>;
 const std::string kGpt2Folder = MEGATRON_SOURCE_DIR "/tests/golden/tokenizers/gpt2/";
 
 std::string written(const std::string& name, const std::string& content) {
-  const std::string path = ::testing::TempDir() + "/simple_tokenizers_" + name;
+  static const megatron::testing::ScratchDirectory directory;  // tests run side by side, each in a process of its own
+  const std::string path = directory.file(name);
   std::ofstream(path, std::ios::binary) << content;
   return path;
 }
