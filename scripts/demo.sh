@@ -44,6 +44,7 @@ build() {
 }
 
 tokenize() {
+  mkdir -p "$demo"
   [ -e "${data}_val_text_document.idx" ] || "$megatron" preprocess_data \
     --input data/tinyshakespeare.txt --input-format text --text-split 0.9 \
     --tokenizer-type ByteLevelTokenizer --append-eod --output-prefix "$data"

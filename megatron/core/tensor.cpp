@@ -13,13 +13,13 @@ Tensor::Tensor(Storage storage, DType dtype, const Shape& shape, Storage count)
 
 ConstView Tensor::view() const {
   const std::byte* base = storage_.data();
-  return {base ? base + offset_bytes_ : nullptr, dtype_, shape_, strides_,
+  return {base ? base + offset_bytes_ : nullptr,           dtype_,      shape_, strides_,
           reinterpret_cast<const int32_t*>(count_.data()), is_bounded()};
 }
 
 View Tensor::view() {
   std::byte* base = storage_.data();
-  return {base ? base + offset_bytes_ : nullptr, dtype_, shape_, strides_,
+  return {base ? base + offset_bytes_ : nullptr,           dtype_,      shape_, strides_,
           reinterpret_cast<const int32_t*>(count_.data()), is_bounded()};
 }
 

@@ -122,7 +122,7 @@ TEST(Gpt2BpeTokenizer, DamagedFilesAreNamedWithThePlace) {
   EXPECT_THAT(with_merges("z z\n"), HasSubstr("the rule 'z z' needs the token 'zz'"));
   EXPECT_EQ(with_merges("#version: 0.2\r\ni n\r\nin t"), "no error");
 
-  EXPECT_THAT(error_of<IoError>({.vocab_file = "/nowhere.json", .merge_file = kFiles.merge_file}),
+  EXPECT_THAT(error_of<DataError>({.vocab_file = "/nowhere.json", .merge_file = kFiles.merge_file}),
               HasSubstr("/nowhere.json"));
   Gpt2BpeTokenizer::Options options = kFiles;
   options.eod = "</s>";
