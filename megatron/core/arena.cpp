@@ -26,7 +26,9 @@ std::byte* reserve(int64_t bytes) {
   return static_cast<std::byte*>(data);
 }
 
-/// AddressSanitizer reports touches of memory that is not given out, gaps of the alignment included.
+/// AddressSanitizer reports touches of memory that is not given out: returned blocks, gaps of the alignment, and this
+/// much above the highest block. To mark all of the address space would take seconds.
+constexpr int64_t kGuardBytes = 64 << 10;
 void forbid([[maybe_unused]] std::byte* data, [[maybe_unused]] int64_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_poison_memory_region(data, static_cast<size_t>(bytes));
@@ -51,15 +53,14 @@ Arena::Arena(const Options& options) : options_(options) {
     segments_[s] = OffsetAllocator(options_.capacity_bytes);
     if (!options_.backed) continue;
     bases_[s] = reserve(options_.capacity_bytes);
-    forbid(bases_[s], options_.capacity_bytes);
   }
 }
 
 Arena::~Arena() {
-  for (std::byte* base : bases_) {
-    if (!base) continue;
-    permit(base, options_.capacity_bytes);
-    munmap(base, static_cast<size_t>(options_.capacity_bytes));
+  for (size_t s = 0; s < kNumMemorySegments; ++s) {
+    if (!bases_[s]) continue;
+    permit(bases_[s], std::min(segments_[s].high_water_bytes() + kGuardBytes, options_.capacity_bytes));
+    munmap(bases_[s], static_cast<size_t>(options_.capacity_bytes));
   }
 }
 
@@ -80,6 +81,8 @@ Arena::Block Arena::allocate(std::string_view name, int64_t bytes, MemoryUse use
   if (options_.record_events) events_.push_back({std::string(name), bytes});
   std::byte* data = bases_[s] ? bases_[s] + *offset : nullptr;
   if (data) {
+    const bool is_top = *offset + OffsetAllocator::rounded(bytes) == segments_[s].high_water_bytes();
+    if (is_top) forbid(data, std::min(bytes + kGuardBytes, options_.capacity_bytes - *offset));
     permit(data, bytes);
     if (options_.poison) std::memset(data, 0xFF, static_cast<size_t>(bytes));
   }
