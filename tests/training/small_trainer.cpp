@@ -14,10 +14,33 @@ Words joined(Words words, const Words& extra) {
 }
 
 Words common() {
-  return {"--num-layers", "3", "--hidden-size", "32", "--num-attention-heads", "4", "--seq-length", "16",
-          "--max-position-embeddings", "16", "--micro-batch-size", "2", "--global-batch-size", "4", "--train-iters",
-          "100", "--lr", "1e-2", "--lr-decay-style", "constant", "--vocab-size", std::to_string(kVocabulary),
-          "--make-vocab-size-divisible-by", "16", "--tokenizer-type", "NullTokenizer", "--mock-data"};
+  return {"--num-layers",
+          "3",
+          "--hidden-size",
+          "32",
+          "--num-attention-heads",
+          "4",
+          "--seq-length",
+          "16",
+          "--max-position-embeddings",
+          "16",
+          "--micro-batch-size",
+          "2",
+          "--global-batch-size",
+          "4",
+          "--train-iters",
+          "100",
+          "--lr",
+          "1e-2",
+          "--lr-decay-style",
+          "constant",
+          "--vocab-size",
+          std::to_string(kVocabulary),
+          "--make-vocab-size-divisible-by",
+          "16",
+          "--tokenizer-type",
+          "NullTokenizer",
+          "--mock-data"};
 }
 
 void append_sample(MicroBatch<int64_t>& batch, int64_t number, int64_t s) {
@@ -49,11 +72,11 @@ void append(std::vector<double>& all, const Tensor& x) {
 Words gpt2_like(const Words& extra) { return joined(common(), extra); }
 
 Words llama_like(const Words& extra) {
-  return joined(joined(common(), {"--position-embedding-type", "rope", "--normalization", "RMSNorm",
-                                  "--disable-bias-linear", "--swiglu", "--ffn-hidden-size", "48",
-                                  "--group-query-attention", "--num-query-groups", "2",
-                                  "--untie-embeddings-and-output-weights"}),
-                extra);
+  return joined(
+      joined(common(), {"--position-embedding-type", "rope", "--normalization", "RMSNorm", "--disable-bias-linear",
+                        "--swiglu", "--ffn-hidden-size", "48", "--group-query-attention", "--num-query-groups", "2",
+                        "--untie-embeddings-and-output-weights"}),
+      extra);
 }
 
 PretrainConfig small_config(const Words& words) {
