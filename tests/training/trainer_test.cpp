@@ -138,8 +138,8 @@ TEST(Trainer, PackedDocumentsTrainLikeSequencesOfTheirOwn) {
 }
 
 TEST(Trainer, EvaluationDropsNothingAndChangesNothing) {
-  Trainer trainer = trainer_of(gpt2_like({"--fp64"})), without = trainer_of(gpt2_like(
-                                                           {"--fp64", "--hidden-dropout", "0", "--attention-dropout", "0"}));
+  Trainer trainer = trainer_of(gpt2_like({"--fp64"})),
+          without = trainer_of(gpt2_like({"--fp64", "--hidden-dropout", "0", "--attention-dropout", "0"}));
   const auto batches = batches_of(trainer.config(), 5);
   const std::vector<double> weights = weights_of(trainer);
   const LossSum loss = trainer.evaluate(batches), again = trainer.evaluate(batches);
@@ -154,9 +154,8 @@ TEST(Trainer, EvaluationDropsNothingAndChangesNothing) {
 
 TEST(Trainer, LearnsInEveryPrecision) {
   for (const Words& model : models())
-    for (const Words& precision :
-         {Words{}, Words{"--bf16"}, Words{"--fp16", "--initial-loss-scale", "65536"}, Words{"--fp64"},
-          Words{"--bf16", "--fp32-residual-connection"}}) {
+    for (const Words& precision : {Words{}, Words{"--bf16"}, Words{"--fp16", "--initial-loss-scale", "65536"},
+                                   Words{"--fp64"}, Words{"--bf16", "--fp32-residual-connection"}}) {
       Trainer trainer = trainer_of(model + precision);
       const std::vector<double> losses = train(trainer, 0, 40);
       EXPECT_NEAR(losses[0], std::log(61), 0.5) << fmt::format("{}", fmt::join(precision, " "));
@@ -236,8 +235,8 @@ TEST(Trainer, StepsPlainSgd) {
 }
 
 TEST(Trainer, GivesWordEmbeddingsAndOutputTheirOwnLearningRate) {
-  const Words sgd = {"--fp64", "--optimizer", "sgd", "--sgd-momentum", "0", "--lr", "0.5", "--decoupled-lr", "0.125",
-                     "--weight-decay", "0"};
+  const Words sgd = {"--fp64", "--optimizer",    "sgd",   "--sgd-momentum", "0", "--lr",
+                     "0.5",    "--decoupled-lr", "0.125", "--weight-decay", "0"};
   const auto rate = [](const Parameter& parameter) {
     const bool is_own =
         parameter.name() == "embedding.word_embeddings.weight" || parameter.name() == "output_layer.weight";
