@@ -33,7 +33,7 @@ TEST(BlendIndex, NormalizesWeightsBitForBit) {
 }
 
 TEST(BlendIndex, DrawsInMegatronsOrder) {
-  const json indices = golden("blend/indices.json");
+  const json& indices = golden("blend/indices.json");
   for (const json& expected : indices["blending_indices"]) {
     const BlendIndex index = build_blending_index(list<double>(expected["weights"]), expected["size"].get<int64_t>());
     EXPECT_EQ(elements(index.dataset_index), list<int64_t>(expected["dataset_index"]));

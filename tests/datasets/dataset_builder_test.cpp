@@ -38,7 +38,7 @@ GptDatasetConfig make_config(const std::string& cache) {
 
 TEST(DatasetBuilder, EveryCaseIsMegatrons) {
   const testing::WorkingDirectory directory(kGoldenData);
-  const json cases = golden("blend/builder.json");
+  const json& cases = golden("blend/builder.json");
   int num_built = 0;
   for (const auto& [name, expected] : cases.items()) {
     if (is_error(expected)) continue;
@@ -68,7 +68,7 @@ struct Mistake {
 TEST(DatasetBuilder, RefusesWhatFailsInMegatronAndSaysWhy) {
   const testing::WorkingDirectory directory(kGoldenData);
   const testing::ScratchDirectory scratch;
-  const json cases = golden("blend/builder.json");
+  const json& cases = golden("blend/builder.json");
   const std::vector<std::string> three = {"indexed/blend_0", "indexed/blend_1", "indexed/blend_2"};
   const std::vector<std::string> seven = {"indexed/blend_0", "indexed/blend_1", "indexed/blend_2", "indexed/blend_3",
                                           "indexed/blend_4", "indexed/blend_5", "indexed/blend_6"};
@@ -119,7 +119,7 @@ TEST(DatasetBuilder, ReportsAllMistakesAtOnce) {
 TEST(DatasetBuilder, ABlendThatAsksAMemberForMoreThanItHasSaysHowMuch) {
   const testing::WorkingDirectory directory(kGoldenData);
   const testing::ScratchDirectory scratch;
-  const json expected = golden("blend/oversampling.json");
+  const json& expected = golden("blend/oversampling.json");
   EXPECT_TRUE(is_error(expected["result"]));
   const GptDatasetConfig config = make_config(scratch.path());
   std::vector<std::unique_ptr<TokenSource>> sources;
@@ -183,7 +183,7 @@ TEST(DatasetBuilder, TakesMegatronsCacheWithoutBuilding) {
   GptDatasetConfig config = make_config(kGoldenData + "/cache");
   config.sequence_length = 96;
   config.write_cache = false;
-  const json expected = golden("gpt/big.json")["big"];
+  const json& expected = golden("gpt/big.json")["big"];
   testing::expect_equal_case(expected, config);
   build_gpt_datasets(config, {.blend = Blend{{"indexed/gpt_big"}, std::nullopt}, .split = "969, 30, 1"}, {3100, 37, 5},
                      log);

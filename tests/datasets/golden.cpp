@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
 
 namespace megatron::testing {
 
@@ -20,6 +21,11 @@ void write_bytes(const std::filesystem::path& path, std::string_view bytes) {
   EXPECT_TRUE(file.good()) << "cannot write " << path;
 }
 
-nlohmann::json golden(const std::string& name) { return nlohmann::json::parse(read_bytes(kGoldenData + "/" + name)); }
+const nlohmann::json& golden(const std::string& name) {
+  static std::map<std::string, nlohmann::json> files;
+  const auto [file, missing] = files.try_emplace(name);
+  if (missing) file->second = nlohmann::json::parse(read_bytes(kGoldenData + "/" + name));
+  return file->second;
+}
 
 }  // namespace megatron::testing

@@ -14,8 +14,8 @@ namespace megatron::testing {
 
 inline const std::string kGoldenData = MEGATRON_SOURCE_DIR "/tests/golden/data";
 
-/// A JSON file of tests/golden/data.
-nlohmann::json golden(const std::string& name);
+/// A JSON file of tests/golden/data. It stays in memory, so that a loop may run over a part of it.
+const nlohmann::json& golden(const std::string& name);
 
 /// Bytes of a file. Fails the test if it cannot be read.
 std::string read_bytes(const std::filesystem::path& path);

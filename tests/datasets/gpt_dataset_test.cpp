@@ -38,7 +38,7 @@ class GptDatasetGolden : public ::testing::Test {
 
 TEST_F(GptDatasetGolden, EveryCaseHasMegatronsIndicesAndSamples) {
   int num_cases = 0;
-  const json cases = golden("gpt/cases.json");
+  const json& cases = golden("gpt/cases.json");
   for (const auto& [name, expected] : cases.items()) {
     if (is_error(expected)) continue;
     SCOPED_TRACE(name);
@@ -53,7 +53,7 @@ TEST_F(GptDatasetGolden, EveryCaseHasMegatronsIndicesAndSamples) {
 }
 
 TEST_F(GptDatasetGolden, DocumentsAreCutWhereMegatronsCuSeqlensAre) {
-  const json cases = golden("gpt/inter_document.json");
+  const json& cases = golden("gpt/inter_document.json");
   for (const auto& [name, expected] : cases.items()) {
     SCOPED_TRACE(name);
     testing::expect_equal_case(expected, config_of(expected));
@@ -61,7 +61,7 @@ TEST_F(GptDatasetGolden, DocumentsAreCutWhereMegatronsCuSeqlensAre) {
 }
 
 TEST_F(GptDatasetGolden, PaddingTokensActAsInMegatron) {
-  const json cases = golden("gpt/pad.json");
+  const json& cases = golden("gpt/pad.json");
   for (const auto& [name, expected] : cases.items()) {
     if (name == "kept_loss_mask") continue;
     SCOPED_TRACE(name);
@@ -84,7 +84,7 @@ TEST_F(GptDatasetGolden, PaddingTokensActAsInMegatron) {
 }
 
 TEST_F(GptDatasetGolden, ALossMaskHoldsNoMarksOfTheSampleBefore) {
-  const json expected = golden("gpt/pad.json")["kept_loss_mask"];
+  const json& expected = golden("gpt/pad.json")["kept_loss_mask"];
   GptDatasetConfig config;
   config.sequence_length = 14;
   config.random_seed = 21;
@@ -121,7 +121,7 @@ TEST_F(GptDatasetGolden, ASplitWithoutTokensIsAnErrorThatNamesIt) {
 }
 
 TEST_F(GptDatasetGolden, MockDataIsMegatrons) {
-  const json mock = golden("mock/mock.json");
+  const json& mock = golden("mock/mock.json");
   TokenizerFacts tokenizer = testing::null_tokenizer(mock["vocab_size"].get<int64_t>());
   const MockTokenSource source(tokenizer);
   std::vector<int32_t> lengths;

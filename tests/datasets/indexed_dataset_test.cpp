@@ -35,7 +35,7 @@ IndexedDataset open(const std::string& name, const json& record, FileAccess acce
 }
 
 TEST(IndexedDataset, ReadsEveryPairAsMegatronDoes) {
-  const json indexed = golden("indexed/indexed.json");
+  const json& indexed = golden("indexed/indexed.json");
   const std::vector<std::string> names = pairs(indexed);
   EXPECT_EQ(names.size(), 13u);
   for (const std::string& name : names) {
@@ -67,7 +67,7 @@ TEST(IndexedDataset, ReadsEveryPairAsMegatronDoes) {
 }
 
 TEST(IndexedDataset, ReadsRangesWithinSequencesOnly) {
-  const json indexed = golden("indexed/indexed.json");
+  const json& indexed = golden("indexed/indexed.json");
   for (const std::string& name : pairs(indexed)) {
     const json& record = indexed[name];
     if (record["dtype"].get<std::string>().find("float") != std::string::npos) continue;
@@ -91,7 +91,7 @@ TEST(IndexedDataset, ReadsRangesWithinSequencesOnly) {
 }
 
 TEST(IndexedDataset, OpensDataSetsWithoutTokens) {
-  const json indexed = golden("indexed/indexed.json");
+  const json& indexed = golden("indexed/indexed.json");
   for (const std::string name : {"empty", "empty_documents"}) {
     for (FileAccess access : {FileAccess::kMap, FileAccess::kPread}) {
       const IndexedDataset data(prefix_of(name), {.access = access});
@@ -134,7 +134,7 @@ void rebuild(const json& record, const std::string& prefix, bool by_item) {
 
 TEST(IndexedDatasetBuilder, WritesTheBytesThatMegatronWrites) {
   const ScratchDirectory scratch;
-  const json indexed = golden("indexed/indexed.json");
+  const json& indexed = golden("indexed/indexed.json");
   for (const std::string& name : pairs(indexed)) {
     for (bool by_item : {false, true}) {
       rebuild(indexed[name], scratch.file(name), by_item);
@@ -163,7 +163,7 @@ TEST(IndexedDatasetBuilder, WritesEmptyDataSetsAsMegatronDoes) {
 
 TEST(IndexedDatasetBuilder, MergesAsMegatronDoesAndRefusesOtherTypes) {
   const ScratchDirectory scratch;
-  const json indexed = golden("indexed/indexed.json");
+  const json& indexed = golden("indexed/indexed.json");
   for (const std::string name : {"u16_merged", "i32_multimodal_merged"}) {
     const json& record = indexed[name];
     IndexedDatasetBuilder builder(scratch.file(name), {.token_type = static_cast<TokenType>(record["code"].get<int>()),

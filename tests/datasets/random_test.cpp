@@ -81,7 +81,7 @@ TEST(NumpyPcg64, DrawsAsNumpy) {
 }
 
 TEST(TorchRandperm, PermutesAsTorch) {
-  const auto rng = golden("rng/rng.json");
+  const auto& rng = golden("rng/rng.json");
   for (const auto& record : rng["torch_randperm"]) {
     EXPECT_EQ(torch_randperm(record["n"].get<int64_t>(), record["seed"].get<uint64_t>()),
               list<int64_t>(record["result"]));
