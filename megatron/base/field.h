@@ -101,6 +101,9 @@ struct Conversion<std::optional<T>> {
 /// How the words of a flag read.
 enum class WordKind { kSwitch, kInteger, kNumber, kText };
 
+/// The default upper bound of whole numbers: products of two of them cannot overflow.
+constexpr double kLargestCount = 2147483647;
+
 /// One setting. The setters return the field, so that a description reads as one sentence.
 struct Field {
   std::string name;                    ///< Megatron's argument name
@@ -220,6 +223,7 @@ Field& FieldTable::append(std::string_view name, std::string_view help) {
                             : std::is_same_v<Element, double>  ? WordKind::kNumber
                                                                : WordKind::kText;
   Field& field = append_plain(name, help, kind, field_detail::ElementOf<T>::is_list);
+  if (kind == WordKind::kInteger) field.most = kLargestCount;
   if constexpr (NamedEnum<Element>)
     for (const auto& [enumerator, choice] : names_of_enum(Element{})) field.choices.emplace_back(choice);
   return field;

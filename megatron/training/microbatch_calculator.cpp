@@ -11,6 +11,8 @@
 namespace megatron {
 namespace {
 
+constexpr int64_t kLargestBatch = 2147483647;
+
 // "250B" is 2.5e11; the product is cut to a whole number.
 int64_t count_of(std::string_view text, std::string_view entry) {
   double factor = 1;
@@ -45,7 +47,8 @@ std::vector<BatchSizeStep> parse_step_batch_size_schedule(std::string_view sched
     require<ConfigError>(colon != std::string_view::npos, "'{}' is not TOKENS:BATCH", entry);
     const int64_t first_sample = count_of(entry.substr(0, colon), entry) / seq_length;
     const int64_t batch = count_of(entry.substr(colon + 1), entry);
-    require<ConfigError>(batch >= 1, "'{}' asks for a batch of {}, at least 1 is needed", entry, batch);
+    require<ConfigError>(batch >= 1 && batch <= kLargestBatch, "'{}' asks for a batch of {}, it must be from 1 to {}",
+                         entry, batch, kLargestBatch);
     require<ConfigError>(!steps.empty() || first_sample == 0, "the first threshold must be 0 tokens, '{}' starts later",
                          entry);
     require<ConfigError>(

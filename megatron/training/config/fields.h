@@ -11,6 +11,9 @@
 
 namespace megatron {
 
+/// Largest number of samples, and seed: such numbers are exact as doubles.
+constexpr double kMostSamples = 1e15;
+
 /// Bound to `config`, which must outlive the table.
 FieldTable describe(PretrainConfig& config);
 

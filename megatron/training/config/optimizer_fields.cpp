@@ -47,14 +47,19 @@ void describe_schedule(FieldTable& table, SchedulerConfig& scheduler) {
   table.add("lr_decay_iters", scheduler.lr_decay_iters, "step at which the decay ends; none: --train-iters")
       .at_least(1);
   table.add("lr_decay_samples", scheduler.lr_decay_samples, "sample at which the decay ends; none: --train-samples")
-      .at_least(1);
+      .at_least(1)
+      .at_most(kMostSamples);
   table.add("lr_wsd_decay_style", scheduler.lr_wsd_decay_style, "shape of the decay at the end of WSD");
   table.add("lr_wsd_decay_iters", scheduler.lr_wsd_decay_iters, "length of WSD's decay, in steps").at_least(1);
-  table.add("lr_wsd_decay_samples", scheduler.lr_wsd_decay_samples, "length of WSD's decay, in samples").at_least(1);
+  table.add("lr_wsd_decay_samples", scheduler.lr_wsd_decay_samples, "length of WSD's decay, in samples")
+      .at_least(1)
+      .at_most(kMostSamples);
   table.add("lr_warmup_fraction", scheduler.lr_warmup_fraction, "length of the warm-up as a part of the decay's")
       .at_least(0);
   table.add("lr_warmup_iters", scheduler.lr_warmup_iters, "length of the warm-up, in steps").at_least(0);
-  table.add("lr_warmup_samples", scheduler.lr_warmup_samples, "length of the warm-up, in samples").at_least(0);
+  table.add("lr_warmup_samples", scheduler.lr_warmup_samples, "length of the warm-up, in samples")
+      .at_least(0)
+      .at_most(kMostSamples);
   table.add("lr_warmup_init", scheduler.lr_warmup_init, "learning rate at the start of the warm-up");
   table.add("start_weight_decay", scheduler.start_weight_decay, "first weight decay, if it grows");
   table.add("end_weight_decay", scheduler.end_weight_decay, "last weight decay, if it grows");

@@ -4,20 +4,29 @@
 namespace megatron {
 namespace {
 
+constexpr double kMostRanks = 1e6;
+
 void describe_sizes(FieldTable& table, ParallelConfig& parallel) {
   table.begin_group("Parallelism",
                     "tensor: cuts each matrix; pipeline: cuts the stack of layers; context: cuts the sequence; what is "
                     "left of the ranks is data parallel. The loss does not depend on the split beyond rounding.");
   table.add("tensor_model_parallel_size", parallel.tensor_model_parallel_size, "ranks that share a layer's matrices")
-      .at_least(1);
-  table.add("pipeline_model_parallel_size", parallel.pipeline_model_parallel_size, "stages of layers").at_least(1);
-  table.add("context_parallel_size", parallel.context_parallel_size, "ranks that share a sequence").at_least(1);
+      .at_least(1)
+      .at_most(kMostRanks);
+  table.add("pipeline_model_parallel_size", parallel.pipeline_model_parallel_size, "stages of layers")
+      .at_least(1)
+      .at_most(kMostRanks);
+  table.add("context_parallel_size", parallel.context_parallel_size, "ranks that share a sequence")
+      .at_least(1)
+      .at_most(kMostRanks);
   table.add("expert_model_parallel_size", parallel.expert_model_parallel_size, "ranks that share the experts")
-      .at_least(1);
+      .at_least(1)
+      .at_most(kMostRanks);
   table
       .add("expert_tensor_parallel_size", parallel.expert_tensor_parallel_size,
            "ranks that share an expert's matrices; none: --tensor-model-parallel-size")
-      .at_least(1);
+      .at_least(1)
+      .at_most(kMostRanks);
   table.add("sequence_parallel", parallel.sequence_parallel, "tensor-parallel ranks share norms and dropouts too");
   table.add("cp_comm_type", parallel.cp_comm_type, "how context-parallel ranks exchange keys and values")
       .one_of({"p2p", "a2a", "allgather"})

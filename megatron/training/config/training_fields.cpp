@@ -26,7 +26,9 @@ void describe_batches(FieldTable& table, TrainingConfig& training) {
       "step_batch_size_schedule", training.step_batch_size_schedule,
       "instead of --global-batch-size: TOKENS:BATCH entries, such as '0:768 250B:1536'; K, M, B, T are 1e3 to 1e12");
   table.add("train_iters", training.train_iters, "steps").at_least(1).at_most(kMostIterations);
-  table.add("train_samples", training.train_samples, "sequences, instead of --train-iters").at_least(1);
+  table.add("train_samples", training.train_samples, "sequences, instead of --train-iters")
+      .at_least(1)
+      .at_most(kMostSamples);
   table.add("iterations_to_skip", training.iterations_to_skip, "steps whose batch is read and dropped").at_least(1);
   table.add("exit_interval", training.exit_interval, "save and exit after steps divisible by it").at_least(1);
   table.add("exit_duration_in_mins", training.exit_duration_in_mins, "save and exit after this time")
@@ -39,7 +41,7 @@ void describe_batches(FieldTable& table, TrainingConfig& training) {
               "SIGSEGV", "SIGPIPE", "SIGALRM", "SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",
               "SIGTTIN", "SIGTTOU", "SIGURG",  "SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH",
               "SIGIO",   "SIGPWR",  "SIGSYS",  "SIGRTMIN",  "SIGRTMAX"});
-  table.add("seed", training.seed, "of weights, dropout and data order").at_least(0);
+  table.add("seed", training.seed, "of weights, dropout and data order").at_least(0).at_most(kMostSamples);
   table
       .add("calculate_per_token_loss", training.calculate_per_token_loss,
            "weigh every valid token of a step equally, so that gradients do not depend on the layout. Turned off, each "

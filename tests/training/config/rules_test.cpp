@@ -57,6 +57,8 @@ TEST(Rules, RefuseContradictionsWithTheReason) {
       {{"--optimizer", "muon"}, "does not have yet"},
       {{"--hidden-dropout", "1"}, "must be below 1"},
       {{"--log-interval", "0"}, "must be at least 1"},
+      {{"--hidden-size", "4294967296"}, "must be at most 2147483647"},
+      {{"--tensor-model-parallel-size", "2000000000"}, "must be at most 1000000"},
       {{"--decoder-first-pipeline-num-layers", "4", "--pipeline-model-parallel-size", "2"},
        "do not divide by 1 stages",
        2},
