@@ -135,12 +135,23 @@ std::vector<int64_t> CheckpointDirectory::complete() const {
   return {iterations.begin(), iterations.end()};
 }
 
+/// What is wrong with an iteration that cannot be loaded, as the end of a sentence about it.
+std::string CheckpointDirectory::problem_of(int64_t iteration) const {
+  if (!files_.exists(path(iteration))) return "does not exist";
+  const auto content = files_.list(path(iteration));
+  const bool is_legacy = std::ranges::any_of(content, [](const auto& e) { return e.name.starts_with("mp_rank_"); });
+  return is_legacy ? "is of Megatron's --ckpt-format torch, which is not read; let Megatron convert it "
+                     "(--ckpt-convert-format torch_dist)"
+                   : "is not complete";
+}
+
 CheckpointDirectory::Found CheckpointDirectory::find(int64_t iteration) const {
   for (const std::string& name : {name_of(iteration), name_of(iteration, kReplaced)})
     if (is_complete(name)) return {iteration, full_path(name)};
   const auto others = complete();
-  throw CheckpointError(fmt::format("[checkpoint] {} has no complete checkpoint of iteration {}; it has {}.", root_,
-                                    iteration, others.empty() ? "none" : fmt::format("{}", fmt::join(others, ", "))));
+  throw CheckpointError(fmt::format("[checkpoint] iteration {} in {} {}. Complete are: {}.", iteration, root_,
+                                    problem_of(iteration),
+                                    others.empty() ? "none" : fmt::format("{}", fmt::join(others, ", "))));
 }
 
 std::string CheckpointDirectory::tracker() const {
@@ -163,18 +174,20 @@ CheckpointDirectory::Latest CheckpointDirectory::latest() const {
                       full_path(kTracker), *hint, iterations.back(), *hint, iterations.back()));
     return latest;
   }
+  const std::string hint_problem = named.empty() ? "is missing or empty"
+                                   : hint        ? fmt::format("names iteration {}, which {}", *hint, problem_of(*hint))
+                                                 : fmt::format("names \"{}\", which is no iteration", named);
   if (iterations.empty()) {
     if (!named.empty())
       latest.warnings.push_back(
-          fmt::format("{} names {}, but {} holds no complete checkpoint.", full_path(kTracker), named, root_));
+          fmt::format("{} {}. {} holds no complete checkpoint.", full_path(kTracker), hint_problem, root_));
     return latest;
   }
   const auto after = hint ? std::ranges::upper_bound(iterations, *hint) : iterations.end();
   latest.found = find(after == iterations.begin() ? iterations.back() : *std::prev(after));
-  latest.warnings.push_back(
-      fmt::format("{} {}. Loading iteration {}, the newest complete one{}.", full_path(kTracker),
-                  named.empty() ? "is missing or empty" : fmt::format("names \"{}\", which is not complete", named),
-                  *latest.found->iteration, after == iterations.end() ? "" : " before it"));
+  latest.warnings.push_back(fmt::format("{} {}. Loading iteration {}, the newest complete one{}.", full_path(kTracker),
+                                        hint_problem, *latest.found->iteration,
+                                        after == iterations.end() || after == iterations.begin() ? "" : " before it"));
   return latest;
 }
 

@@ -80,6 +80,7 @@ class CheckpointDirectory {
   };
   std::vector<Entry> entries() const;
   bool is_complete(const std::string& name) const;
+  std::string problem_of(int64_t iteration) const;
   std::string full_path(const std::string& name) const { return join_path(root_, name); }
   std::string tracker() const;
   void remove_atomically(const std::string& name);

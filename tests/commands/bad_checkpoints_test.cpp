@@ -26,7 +26,7 @@ TEST(BadCheckpoints, AreRefusedByTraining) {
       {"no folder", kPretrain, kLoad, kCheckpoint, {"no complete checkpoint"}, remove("ckpt")},
       {"empty folder", kPretrain, kLoad, kCheckpoint, {"no complete checkpoint"}, remove(kFolder)},
       {"no index", kPretrain, kLoad, kCheckpoint, {"no complete checkpoint"}, remove(kIndex)},
-      {"no iteration", kPretrain, load_with({"--ckpt-step", "7"}), kCheckpoint, {"iteration 7", "it has 2"}},
+      {"no iteration", kPretrain, load_with({"--ckpt-step", "7"}), kCheckpoint, {"iteration 7", "Complete are: 2"}},
       {"no tensors", kPretrain, kLoad, kCheckpoint, {"@/" + kTensors, "Restore the file"}, remove(kTensors)},
       {"0 bytes", kPretrain, kLoad, kCheckpoint, {"cut short", "has 0 bytes", "Restore it"}, truncate(kTensors, 0)},
       {"9000 bytes", kPretrain, kLoad, kCheckpoint, {"cut short", "has 9000 bytes"}, truncate(kTensors, 9000)},
@@ -51,7 +51,7 @@ TEST(BadCheckpoints, AreRefusedByTraining) {
 TEST(BadCheckpoints, AreRefusedByGeneration) {
   expect_refusals({
       {"no folder", kGenerate, {}, kCheckpoint, {"no complete checkpoint", "Check --load"}, remove("ckpt")},
-      {"no iteration", kGenerate, {"--ckpt-step", "9"}, kCheckpoint, {"iteration 9", "it has 2"}},
+      {"no iteration", kGenerate, {"--ckpt-step", "9"}, kCheckpoint, {"iteration 9", "Complete are: 2"}},
       {"no tensors", kGenerate, {}, kCheckpoint, {"@/" + kTensors, "Restore the file"}, remove(kTensors)},
       {"0 bytes", kGenerate, {}, kCheckpoint, {"cut short", "Restore it"}, truncate(kTensors, 0)},
       {"index cut", kGenerate, {}, kCheckpoint, {"checksum", "Restore it"}, truncate(kIndex, 100)},
@@ -77,8 +77,8 @@ TEST(BadCheckpoints, ATrackerThatIsWrongIsDoneWithout) {
     EXPECT_THAT(printed, HasSubstr("Loading iteration 2"));
   };
   const std::string tracker = "ckpt/latest_checkpointed_iteration.txt";
-  expect_warning("other iteration", write(tracker, "7"), "names \"7\", which is not complete");
-  expect_warning("no number", write(tracker, "seven"), "names \"seven\", which is not complete");
+  expect_warning("other iteration", write(tracker, "7"), "names iteration 7, which does not exist");
+  expect_warning("no number", write(tracker, "seven"), "names \"seven\", which is no iteration");
   expect_warning("empty", write(tracker, ""), "is missing or empty");
   expect_warning("missing", remove(tracker), "is missing or empty");
 }

@@ -67,7 +67,7 @@ TEST_F(CheckpointDirectoryTest, FallsBackToTheNewestCompleteOneAndSaysSo) {
   auto latest = directory_.latest();
   EXPECT_EQ(latest.found->iteration, 20);
   EXPECT_THAT(latest.warnings,
-              ElementsAre("save/latest_checkpointed_iteration.txt names \"30\", which is not complete. "
+              ElementsAre("save/latest_checkpointed_iteration.txt names iteration 30, which is not complete. "
                           "Loading iteration 20, the newest complete one."));
   set_tracker("15");
   latest = directory_.latest();
@@ -85,7 +85,8 @@ TEST_F(CheckpointDirectoryTest, FallsBackToTheNewestCompleteOneAndSaysSo) {
   set_tracker("10");
   latest = directory_.latest();
   EXPECT_FALSE(latest.found.has_value());
-  EXPECT_THAT(latest.warnings, ElementsAre(HasSubstr("names 10, but save holds no complete checkpoint.")));
+  EXPECT_THAT(latest.warnings, ElementsAre(HasSubstr("names iteration 10, which does not exist. save holds no complete "
+                                                     "checkpoint.")));
 }
 
 TEST_F(CheckpointDirectoryTest, LoadsARelease) {
@@ -102,7 +103,20 @@ TEST_F(CheckpointDirectoryTest, FindsAGivenIterationOrListsThoseThereAre) {
   EXPECT_EQ(directory_.find(10).path, "save/iter_0000010");
   EXPECT_THAT(
       [&] { directory_.find(15); },
-      ThrowsMessage<CheckpointError>("[checkpoint] save has no complete checkpoint of iteration 15; it has 10, 20."));
+      ThrowsMessage<CheckpointError>("[checkpoint] iteration 15 in save does not exist. Complete are: 10, 20."));
+}
+
+TEST_F(CheckpointDirectoryTest, NamesTheOlderFormatOfMegatron) {
+  save({10});
+  files_.create_directories("save/iter_0000020/mp_rank_00");
+  set_tracker("20");
+  const auto latest = directory_.latest();
+  EXPECT_EQ(latest.found->iteration, 10);
+  EXPECT_THAT(latest.warnings,
+              ElementsAre(HasSubstr("names iteration 20, which is of Megatron's --ckpt-format torch")));
+  EXPECT_THAT(
+      [&] { directory_.find(20); },
+      ThrowsMessage<CheckpointError>(HasSubstr("convert it (--ckpt-convert-format torch_dist). Complete are: 10.")));
 }
 
 TEST_F(CheckpointDirectoryTest, IgnoresWhatIsNotACheckpoint) {
