@@ -103,7 +103,7 @@ void run(const GenerateConfig& generate, std::ostream& out) {
   const Context ctx{.device = device, .step = step, .key = {}};
   const ProcessGroupCollection groups = ProcessGroupCollection::single();
   GptModel model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""});
-  Checkpointer::load_model(files, generate.checkpoint, model);
+  Checkpointer::load_model(files, generate.checkpoint, ctx, model);
 
   GenerateOptions options{.max_new_tokens = generate.num_tokens,
                           .sampling = {.temperature = generate.greedy ? 0 : generate.temperature,

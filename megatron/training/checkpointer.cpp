@@ -4,6 +4,7 @@
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
+#include "megatron/kernels/elementwise.h"
 #include "megatron/training/checkpoint_layout.h"
 #include "megatron/training/common_state.h"
 
@@ -31,8 +32,8 @@ void add(CheckpointWriter& writer, const CheckpointPlacement& placement, const s
     writer.add_tensor(key, placement.global_shape, chunk.offsets, chunk.view(tensor));
 }
 
-void read(const CheckpointReader& reader, const CheckpointPlacement& placement, const std::string& key,
-          Tensor& tensor) {
+void read_as_stored(const CheckpointReader& reader, const CheckpointPlacement& placement, const std::string& key,
+                    Tensor& tensor) {
   for (const CheckpointChunk& chunk : placement.chunks) {
     const View destination = chunk.view(tensor);
     if (placement.is_padded)
@@ -42,10 +43,23 @@ void read(const CheckpointReader& reader, const CheckpointPlacement& placement, 
   }
 }
 
-void read_model(const CheckpointReader& reader, GptModel& model) {
+/// Converts where the run has another precision than the checkpoint.
+void read(const CheckpointReader& reader, const CheckpointPlacement& placement, const std::string& key,
+          const Context& ctx, Tensor& tensor) {
+  const auto stored = reader.metadata().tensors.find(key);
+  const DType dtype = stored == reader.metadata().tensors.end()
+                          ? tensor.dtype()
+                          : info(stored->second.type).dtype.value_or(tensor.dtype());
+  if (dtype == tensor.dtype()) return read_as_stored(reader, placement, key, tensor);
+  Tensor staged = ctx.empty("checkpoint.staged", tensor.shape(), dtype, MemoryUse::kWorkspace);
+  read_as_stored(reader, placement, key, staged);
+  launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = std::as_const(staged).view(), .y = tensor.view()}); });
+}
+
+void read_model(const CheckpointReader& reader, const Context& ctx, GptModel& model) {
   for (Parameter* parameter : model.parameters()) {
     const CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers);
-    read(reader, placement, placement.key, parameter->value());
+    read(reader, placement, placement.key, ctx, parameter->value());
   }
 }
 
@@ -57,7 +71,7 @@ void read_optimizer(const CheckpointReader& reader, Trainer& trainer) {
       std::string key = optimizer_state_key(named.name, placement.key);
       if (named.name == optimizer_state::kMaster && !reader.has_tensor(key))  // of a distributed optimizer
         key = optimizer_state_key(optimizer_state::kDistributedMaster, placement.key);
-      read(reader, placement, key, *named.tensor);
+      read(reader, placement, key, trainer.context(), *named.tensor);
     }
   }
 }
@@ -130,31 +144,48 @@ bool Checkpointer::load(Trainer& trainer) {
     return false;
   }
   const CheckpointReader reader(files_, found.path, Verify::kChecksums);
-  read_model(reader, trainer.model());
   const CheckpointReader::CommonState common = reader.read_common_state();
-  const pickle::Object& state = common.state();
   const bool takes_state = !is_finetune && found.iteration.has_value();
-  if (takes_state) load_progress(state, trainer);
-  if (takes_state && !config.no_load_optim && state.find(common_state::kOptimizer)) {
-    load_optimizer_state(state, trainer);
+  if (!is_finetune) require_same_model(common.state(), trainer.model().config());
+  read_model(reader, trainer.context(), trainer.model());
+  if (takes_state) take_progress(common.state(), trainer);
+  if (takes_state && takes_optimizer(common.state())) {
+    load_optimizer_state(common, trainer);
     read_optimizer(reader, trainer);
     trainer.optimizer().copy_main_to_model_params(trainer.context());
   } else {
     trainer.optimizer().reload_main_params(trainer.context());
   }
-  if (config.override_ckpt_iteration) trainer.progress().iteration = *config.override_ckpt_iteration;
-  last_saved_iteration_ = found.iteration;
+  if (takes_state && config.load == config.save) last_saved_iteration_ = found.iteration;
   message_(fmt::format("  successfully loaded checkpoint from {} at iteration {}", found.path,
                        trainer.progress().iteration));
   return true;
+}
+
+void Checkpointer::take_progress(const pickle::Object& state, Trainer& trainer) const {
+  load_progress(state, trainer);
+  if (!config_.checkpoint.override_ckpt_iteration) return;
+  TrainingProgress& progress = trainer.progress();
+  progress.iteration = *config_.checkpoint.override_ckpt_iteration;
+  progress.consumed_train_samples = progress.iteration * config_.training.global_batch_size.value();
+  progress.skipped_train_samples = 0;
+}
+
+bool Checkpointer::takes_optimizer(const pickle::Object& state) const {
+  if (config_.checkpoint.no_load_optim) return false;
+  if (state.find(common_state::kOptimizer)) return true;
+  message_(
+      "WARNING: the checkpoint holds no optimizer state (--no-save-optim): the optimizer and its schedule start from "
+      "the beginning");
+  return false;
 }
 
 std::string Checkpointer::stored_arguments(FileSystem& files, const CheckpointConfig& config) {
   return arguments_json_of(open_existing(files, config).read_common_state().state());
 }
 
-void Checkpointer::load_model(FileSystem& files, const CheckpointConfig& config, GptModel& model) {
-  read_model(open_existing(files, config), model);
+void Checkpointer::load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model) {
+  read_model(open_existing(files, config), ctx, model);
 }
 
 }  // namespace megatron

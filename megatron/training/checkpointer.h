@@ -6,6 +6,7 @@
 #include <string>
 
 #include "megatron/base/file_system.h"
+#include "megatron/dist_checkpointing/pickle_object.h"
 #include "megatron/training/trainer.h"
 
 namespace megatron {
@@ -29,12 +30,15 @@ class Checkpointer {
   /// The arguments stored in the checkpoint that `config` names, as JSON: for --use-checkpoint-args.
   static std::string stored_arguments(FileSystem& files, const CheckpointConfig& config);
 
-  /// Loads the weights alone of the newest committed checkpoint below `directory` (or of iteration `ckpt_step`).
-  static void load_model(FileSystem& files, const CheckpointConfig& config, GptModel& model);
+  /// Loads the weights alone of the newest complete checkpoint below --load, or of iteration --ckpt-step.
+  static void load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model);
 
   std::optional<int64_t> last_saved_iteration() const { return last_saved_iteration_; }
 
  private:
+  void take_progress(const pickle::Object& state, Trainer& trainer) const;
+  bool takes_optimizer(const pickle::Object& state) const;
+
   FileSystem& files_;
   PretrainConfig config_;
   Message message_;

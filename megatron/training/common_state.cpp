@@ -94,12 +94,15 @@ Object& make_group(Graph& graph, Trainer& trainer, const ParamGroup& group) {
   return dict;
 }
 
-Object& make_scaler(Graph& graph, const GradScaler& scaler) {
+/// Of a dynamic scale; a constant one has no state.
+Object& make_scaler(TorchObject& object, const GradScaler& scaler) {
+  Graph& graph = object.graph;
   Object& dict = graph.dict();
-  graph.set(dict, "scale", graph.real(scaler.scale()));
   if (const auto* dynamic = dynamic_cast<const DynamicGradScaler*>(&scaler)) {
-    graph.set(dict, "growth_tracker", graph.integer(dynamic->state().growth_tracker));
-    graph.set(dict, "hysteresis_tracker", graph.integer(dynamic->state().hysteresis_tracker));
+    const DynamicGradScaler::State& state = dynamic->state();
+    graph.set(dict, "scale", object.add_tensor(ConstView{&state.scale, DType::kFloat32, {1}, {1}}));
+    graph.set(dict, "growth_tracker", graph.integer(state.growth_tracker));
+    graph.set(dict, "hysteresis_tracker", graph.integer(state.hysteresis_tracker));
   }
   return dict;
 }
@@ -118,7 +121,7 @@ Object& make_optimizer(TorchObject& object, Trainer& trainer) {
   Object& outer = graph.dict();
   graph.set(outer, common_state::kOptimizer, inner);
   if (const GradScaler* scaler = trainer.optimizer().scaler())
-    graph.set(outer, common_state::kGradScaler, make_scaler(graph, *scaler));
+    graph.set(outer, common_state::kGradScaler, make_scaler(object, *scaler));
   return outer;
 }
 
@@ -154,6 +157,28 @@ ParamSchedulerEntries scheduler_entries(const Object& dict) {
   return entries;
 }
 
+/// A number, or a float32 tensor of one element.
+double number_of(const TorchFile& file, const Object& object) {
+  const std::optional<TorchTensor> tensor = torch_tensor(object);
+  if (!tensor) return object.as_float();
+  require<CheckpointError>(tensor->type == ElementType::kFloat32 && tensor->shape.num_elements() == 1,
+                           "[checkpoint] {}: one float32 is wanted, {} {} is stored.", file.source(),
+                           info(tensor->type).torch, tensor->shape);
+  float value = 0;
+  std::memcpy(&value, file.read(*tensor).data(), sizeof(value));
+  return value;
+}
+
+/// Adam's t: in each group, or once for all parameters.
+std::optional<int64_t> stored_num_steps(const TorchFile& file, const Object& optimizer) {
+  for (const Object* group : optimizer.at(common_state::kParamGroups).items())
+    if (const Object* step = group->find("step")) return static_cast<int64_t>(number_of(file, *step));
+  const Object* state = optimizer.find("state");
+  const Object* step = state ? state->find("common_step") : nullptr;
+  if (!step) return std::nullopt;
+  return static_cast<int64_t>(number_of(file, *step));
+}
+
 }  // namespace
 
 TorchObject make_common_state(Trainer& trainer, bool with_optimizer) {
@@ -176,6 +201,20 @@ TorchObject make_common_state(Trainer& trainer, bool with_optimizer) {
   return object;
 }
 
+void require_same_model(const Object& state, const TransformerConfig& config) {
+  const Object& arguments = state.at(common_state::kArgs);
+  const auto require_equal = [&](std::string_view name, std::string_view flag, int64_t given) {
+    const int64_t stored = count_of(arguments, name, given);
+    require<CheckpointError>(stored == given,
+                             "[checkpoint] {} is {}, but the checkpoint's model has {}. Give {} {}, or take all of the "
+                             "model's flags from the checkpoint with --use-checkpoint-args.",
+                             flag, given, stored, flag, stored);
+  };
+  require_equal("num_layers", "--num-layers", config.num_layers);
+  require_equal("hidden_size", "--hidden-size", config.hidden_size);
+  require_equal("num_attention_heads", "--num-attention-heads", config.num_attention_heads);
+}
+
 void load_progress(const Object& state, Trainer& trainer) {
   const Object& arguments = state.at(common_state::kArgs);
   TrainingProgress& progress = trainer.progress();
@@ -188,17 +227,25 @@ void load_progress(const Object& state, Trainer& trainer) {
     progress.num_floating_point_operations = operations->as_float();
 }
 
-void load_optimizer_state(const Object& state, Trainer& trainer) {
-  trainer.scheduler().load(param_scheduler_state_of(scheduler_entries(state.at(common_state::kScheduler))));
+void load_optimizer_state(const CheckpointReader::CommonState& common, Trainer& trainer) {
+  const Object& state = common.state();
   const Object& outer = state.at(common_state::kOptimizer);
-  const Object& inner = outer.at(common_state::kOptimizer);
-  for (const Object* group : inner.at(common_state::kParamGroups).items())
-    if (const Object* step = group->find("step"))
-      trainer.optimizer().set_num_steps(static_cast<int64_t>(step->as_float()));
+  const Object* sharding = outer.find(common_state::kShardingType);
+  require<CheckpointError>(!sharding || sharding->as_string() == common_state::kFullyReshardable,
+                           "[checkpoint] {}: the optimizer's state is stored as '{}', which fits the ranks alone that "
+                           "saved it. Save it with Megatron's --dist-ckpt-optim-fully-reshardable, or load the weights "
+                           "alone with --no-load-optim.",
+                           common.file.source(), sharding ? sharding->as_string() : "");
+  trainer.scheduler().load(param_scheduler_state_of(scheduler_entries(state.at(common_state::kScheduler))));
+  const std::optional<int64_t> num_steps = stored_num_steps(common.file, outer.at(common_state::kOptimizer));
+  require<CheckpointError>(num_steps || trainer.optimizer().config().optimizer != OptimizerType::kAdam,
+                           "[checkpoint] {}: Adam's number of steps is not stored. Was another optimizer saved?",
+                           common.file.source());
+  trainer.optimizer().set_num_steps(num_steps.value_or(0));
   auto* scaler = dynamic_cast<DynamicGradScaler*>(trainer.optimizer().scaler());
   const Object* stored = outer.find(common_state::kGradScaler);
   if (scaler && stored && stored->find("growth_tracker"))
-    scaler->load({.scale = static_cast<float>(stored->at("scale").as_float()),
+    scaler->load({.scale = static_cast<float>(number_of(common.file, stored->at("scale"))),
                   .growth_tracker = stored->at("growth_tracker").as_int(),
                   .hysteresis_tracker = stored->at("hysteresis_tracker").as_int()});
 }

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "megatron/dist_checkpointing/torch_file.h"
+#include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/training/trainer.h"
 
 namespace megatron {
@@ -11,10 +11,12 @@ namespace megatron {
 /// Megatron's common state of this trainer: a list of one dict. @param with_optimizer false with --no-save-optim.
 TorchObject make_common_state(Trainer& trainer, bool with_optimizer);
 
+/// Megatron's test of the arguments that shapes of tensors may not show. @throw CheckpointError if one differs.
+void require_same_model(const pickle::Object& state, const TransformerConfig& config);
 /// Takes progress over from a common state.
 void load_progress(const pickle::Object& state, Trainer& trainer);
-/// Takes the schedule, the step counter and the loss scale over.
-void load_optimizer_state(const pickle::Object& state, Trainer& trainer);
+/// Takes the schedule, the step counter and the loss scale over. @throw CheckpointError if one of them is not there.
+void load_optimizer_state(const CheckpointReader::CommonState& common, Trainer& trainer);
 /// The arguments of a common state as JSON text; those that are not plain values are left out.
 std::string arguments_json_of(const pickle::Object& state);
 

@@ -1,5 +1,9 @@
 #include "tests/training/small_trainer.h"
 
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+
 #include "megatron/training/vocab.h"
 #include "tests/testing/test_device.h"
 
@@ -8,40 +12,13 @@ namespace {
 
 constexpr int64_t kVocabulary = 61;
 
-Words joined(Words words, const Words& extra) {
-  words.insert(words.end(), extra.begin(), extra.end());
-  return words;
-}
-
-Words common() {
-  return {"--num-layers",
-          "3",
-          "--hidden-size",
-          "32",
-          "--num-attention-heads",
-          "4",
-          "--seq-length",
-          "16",
-          "--max-position-embeddings",
-          "16",
-          "--micro-batch-size",
-          "2",
-          "--global-batch-size",
-          "4",
-          "--train-iters",
-          "100",
-          "--lr",
-          "1e-2",
-          "--lr-decay-style",
-          "constant",
-          "--vocab-size",
-          std::to_string(kVocabulary),
-          "--make-vocab-size-divisible-by",
-          "16",
-          "--tokenizer-type",
-          "NullTokenizer",
-          "--mock-data"};
-}
+constexpr const char* kCommon =
+    "--num-layers 3 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --max-position-embeddings 16 "
+    "--micro-batch-size 2 --global-batch-size 4 --train-iters 100 --lr 1e-2 --lr-decay-style constant "
+    "--vocab-size 61 --make-vocab-size-divisible-by 16 --tokenizer-type NullTokenizer --mock-data ";
+constexpr const char* kLlama =
+    "--position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu --ffn-hidden-size 48 "
+    "--group-query-attention --num-query-groups 2 --untie-embeddings-and-output-weights ";
 
 void append_sample(MicroBatch<int64_t>& batch, int64_t number, int64_t s) {
   const RandomKey key = RandomKey::from_seed(77).at("sample").at(number);
@@ -69,18 +46,13 @@ void append(std::vector<double>& all, const Tensor& x) {
 
 }  // namespace
 
-Words gpt2_like(const Words& extra) { return joined(common(), extra); }
+std::string gpt2_like(const std::string& extra) { return kCommon + extra; }
 
-Words llama_like(const Words& extra) {
-  return joined(
-      joined(common(), {"--position-embedding-type", "rope", "--normalization", "RMSNorm", "--disable-bias-linear",
-                        "--swiglu", "--ffn-hidden-size", "48", "--group-query-attention", "--num-query-groups", "2",
-                        "--untie-embeddings-and-output-weights"}),
-      extra);
-}
+std::string llama_like(const std::string& extra) { return std::string(kCommon) + kLlama + extra; }
 
-PretrainConfig small_config(const Words& words) {
-  PretrainConfig config = parse_pretrain_gpt(words, 1);
+PretrainConfig small_config(const std::string& line) {
+  std::istringstream text(line);
+  PretrainConfig config = parse_pretrain_gpt({std::istream_iterator<std::string>(text), {}}, 1);
   set_vocab_size(config, kVocabulary);
   require_runnable(config);
   return config;

@@ -8,16 +8,15 @@
 
 namespace megatron::testing {
 
-using Words = std::vector<std::string>;
-
+/// Command lines, to which `extra` is added.
 /// 3 layers, h = 32, 4 heads, s = 16, 61 tokens padded to 64; 4 samples a step in micro-batches of 2. Learned
 /// positions, LayerNorm, biases, GELU, tied embeddings; dropout 0.1.
-Words gpt2_like(const Words& extra = {});
+std::string gpt2_like(const std::string& extra = "");
 /// The same size with RoPE, RMSNorm, no biases, SwiGLU, 2 query groups, embeddings of their own; dropout 0.1.
-Words llama_like(const Words& extra = {});
+std::string llama_like(const std::string& extra = "");
 
-/// Parsed, with the vocabulary settled. A later word wins over an earlier one.
-PretrainConfig small_config(const Words& words);
+/// A command line, words separated by spaces, parsed, with a vocabulary of 61. A later word wins over an earlier one.
+PretrainConfig small_config(const std::string& line);
 
 /// The global batch of a step, cut into micro-batches as the config says. A sample depends on its number alone: an
 /// arithmetic sequence of tokens, which a model can learn, with a tenth of its positions masked.

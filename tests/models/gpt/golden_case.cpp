@@ -204,4 +204,14 @@ GptMicroBatch golden_batch(const Context& ctx, const GoldenTensors& tensors) {
                         tensors.values("loss_mask"));
 }
 
+int64_t length_there(const TransformerConfig& config, int64_t s) {
+  const int64_t h = config.hidden_size, heads = config.num_attention_heads * config.kv_channels;
+  const int64_t norms = 2 * h, projections = 2 * h + heads + config.ffn_hidden_size, attention = config.kv_channels + s;
+  return config.num_layers * (norms + projections + attention) + 2 * h;
+}
+
+int64_t length_there_and_back(const TransformerConfig& config, int64_t s, int64_t b) {
+  return 2 * length_there(config, s) + s * b + config.vocab_size;
+}
+
 }  // namespace megatron::testing

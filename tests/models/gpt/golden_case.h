@@ -41,4 +41,10 @@ GptMicroBatch micro_batch_of(const Context& ctx, const Shape& batch, const std::
 /// The batch of a file of models.json.
 GptMicroBatch golden_batch(const Context& ctx, const GoldenTensors& tensors);
 
+/// Length of all sums that a value passes on its way through the model, one after the other: what rounding errors of
+/// logits grow with. @param s rows.
+int64_t length_there(const TransformerConfig& config, int64_t s);
+/// The same for gradients, with their sums over tokens and vocabulary.
+int64_t length_there_and_back(const TransformerConfig& config, int64_t s, int64_t b);
+
 }  // namespace megatron::testing

@@ -57,19 +57,12 @@ struct Golden {
     return *loss.data<double>() / num_tokens;
   }
 
-  /// Length of all sums that a value passes on its way through the model, one after the other.
-  int64_t path_length() const {
-    const int64_t h = config.hidden_size, heads = config.num_attention_heads * config.kv_channels;
-    const int64_t norms = 2 * h, projections = 2 * h + heads + config.ffn_hidden_size;
-    const int64_t attention = config.kv_channels + batch.layout.s();
-    return config.num_layers * (norms + projections + attention) + 2 * h;
-  }
-  /// The same there and back, with the sums over tokens and vocabulary of gradients.
-  int64_t round_trip_length() const {
-    return 2 * path_length() + batch.layout.s() * batch.layout.b() + config.vocab_size;
+  int64_t length_there() const { return testing::length_there(config, batch.layout.s()); }
+  int64_t length_there_and_back() const {
+    return testing::length_there_and_back(config, batch.layout.s(), batch.layout.b());
   }
 
-  testing::TestDevice device;
+  testing::TestDevice device{DeviceKind::kCpu, 1};
   StepState& step = device.step;
   Context ctx = device.context();
   Json test;
@@ -128,8 +121,8 @@ TEST_P(GptGolden, LogitsAndTokenLossesAreMegatrons) {
   for_each_model([](const Json& test) {
     Golden golden(test, GetParam());
     expect_near(batch_first(golden.model->logits(golden.ctx, golden.batch.tokens, golden.batch.layout, nullptr)),
-                golden.tensors.values("logits"), golden.path_length(), "logits");
-    const int64_t length = golden.path_length() + golden.config.vocab_size;
+                golden.tensors.values("logits"), golden.length_there(), "logits");
+    const int64_t length = golden.length_there() + golden.config.vocab_size;
     expect_near(batch_first(golden.model->token_losses(golden.ctx, golden.batch)), golden.tensors.values("losses"),
                 length, "losses");
   });
@@ -139,10 +132,10 @@ TEST_P(GptGolden, MeanLossAndEveryGradientAreMegatrons) {
   for_each_model([](const Json& test) {
     Golden golden(test, GetParam());
     const double mean = test["mean_loss"];
-    expect_near({golden.run()}, {mean}, golden.path_length() + golden.config.vocab_size, "mean loss");
+    expect_near({golden.run()}, {mean}, golden.length_there() + golden.config.vocab_size, "mean loss");
     for (Parameter* parameter : golden.model->parameters())
       expect_near(gradient_of(*parameter), golden.tensors.values("grad/" + parameter->name()),
-                  golden.round_trip_length(), parameter->name());
+                  golden.length_there_and_back(), parameter->name());
   });
 }
 
@@ -181,14 +174,14 @@ TEST(GptModel, RowsThatPadTheVocabularyTakeNoPart) {
     constexpr int64_t kPadding = 7;
     Golden plain(test, DType::kFloat64), padded(test, DType::kFloat64, kPadding);
     const double mean = plain.run();
-    EXPECT_NEAR(padded.run(), mean, testing::tolerance(DType::kFloat64, plain.path_length(), mean));
+    EXPECT_NEAR(padded.run(), mean, testing::tolerance(DType::kFloat64, plain.length_there(), mean));
     const std::vector<Parameter*> parameters = plain.model->parameters(), others = padded.model->parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
       const std::vector<double> expected = gradient_of(*parameters[i]);
       std::vector<double> actual = gradient_of(*others[i]);
       for (size_t k = expected.size(); k < actual.size(); ++k) EXPECT_EQ(actual[k], 0) << others[i]->name();
       actual.resize(expected.size());
-      const double bound = testing::tolerance(DType::kFloat64, plain.round_trip_length(), largest(expected));
+      const double bound = testing::tolerance(DType::kFloat64, plain.length_there_and_back(), largest(expected));
       for (size_t k = 0; k < expected.size(); ++k) ASSERT_NEAR(actual[k], expected[k], bound) << others[i]->name();
     }
   });
@@ -210,7 +203,7 @@ TEST(GptModel, CachedGenerationGivesTheLogitsOfTheWholeSequence) {
       actual.insert(actual.end(), logits.begin(), logits.end());
     }
     ASSERT_EQ(actual.size(), expected.size());
-    const double bound = testing::tolerance(DType::kFloat64, golden.path_length(), largest(expected));
+    const double bound = testing::tolerance(DType::kFloat64, golden.length_there(), largest(expected));
     for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(actual[i], expected[i], bound) << "logit " << i;
   });
 }

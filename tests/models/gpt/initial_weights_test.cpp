@@ -28,7 +28,7 @@ void for_each_dense_model(const std::function<void(const Json&, const GptModel&,
     if (!is_dense(test)) continue;
     SCOPED_TRACE(test["model"].get<std::string>() + test["change"].dump());
     ++num_models;
-    testing::TestDevice device;
+    testing::TestDevice device{DeviceKind::kCpu, 1};
     const Context ctx = device.context();
     const TransformerConfig config = testing::golden_config(test["config"], test["model_arguments"], Json());
     GptModel model({.ctx = ctx, .config = config, .groups = ProcessGroupCollection::single(), .path = ""});
