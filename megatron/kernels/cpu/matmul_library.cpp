@@ -10,6 +10,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "megatron/core/random.h"
+#include "megatron/kernels/cpu/instruction_set.h"
 
 namespace megatron::kernels {
 namespace {
@@ -134,8 +135,8 @@ OneDnnHandles& handles_of(const CpuStream& stream) {
 }  // namespace
 
 bool library_has_matmul(const CpuStream& stream, const MatmulShape& shape) {
-  const bool has_dtypes = shape.a == DType::kFloat32 || shape.a == DType::kBFloat16;
-  return has_dtypes && handles_of(stream).plan(shape).is_available();
+  const bool has_dtype = shape.a == DType::kFloat32 || (shape.a == DType::kBFloat16 && has_bf16_instructions());
+  return has_dtype && handles_of(stream).plan(shape).is_available();
 }
 
 int64_t library_matmul_workspace_bytes(const CpuStream& stream, const MatmulShape& shape) {

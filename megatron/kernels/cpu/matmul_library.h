@@ -23,7 +23,8 @@ struct MatmulData {
   void *c, *workspace;
 };
 
-/// False where oneDNN has no kernel for these dtypes on this machine, or only its slow reference.
+/// False where oneDNN has no kernel for these dtypes on this machine, or only its slow reference, or only one that
+/// emulates the machine's missing bf16 instructions (on AVX-512 without them at a quarter of the own tiles' rate).
 bool library_has_matmul(const CpuStream& stream, const MatmulShape& shape);
 int64_t library_matmul_workspace_bytes(const CpuStream& stream, const MatmulShape& shape);
 /// c (+)= op(a) op(b) + bias. All sizes must be positive.
