@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <thread>
 
-#include "megatron/distributed/param_and_grad_buffer.h"
+#include "megatron/distributed/distributed_data_parallel.h"
 #include "megatron/models/gpt/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/pipeline_parallel/executor.h"
@@ -69,10 +69,10 @@ int main() {
 
   GptModel model({.ctx = ctx, .config = config, .groups = groups, .path = ""});
   model.initialize(ctx);
-  ParamAndGradBuffer buffer(ctx, model.parameters(), DType::kFloat32);
+  DistributedDataParallel ddp(ctx, {model.parameters()}, groups, {});
   OptimizerConfig optimizer_config;
   optimizer_config.weight_decay = 0.1;
-  Optimizer optimizer(ctx, optimizer_config, buffer);
+  Optimizer optimizer(ctx, optimizer_config, ddp);
   ParamSchedulerConfig schedule;  // counts in samples
   schedule.max_lr = 5e-3;
   schedule.lr_warmup_steps = 5 * kMicroBatches * kBatch;
@@ -89,7 +89,7 @@ int main() {
     step.loss_seed = 1.0 / (kMicroBatches * kBatch * kSequence);  // 1 / tokens of the global batch
 
     loss = 0;
-    buffer.begin_step();
+    ddp.begin_step();
     const ExecutorOptions options{
         .chunks = {model.segments([&](int m) -> const GptMicroBatch& { return batches[static_cast<size_t>(m)]; })}};
     Executor executor(ctx, options);
@@ -97,7 +97,7 @@ int main() {
       loss += *at(output, "loss").data<double>() * step.loss_seed;
     };
     executor.run(one_f_one_b(0, 1, kMicroBatches, WeightGradient::kFused));
-    buffer.finish_step(ctx);
+    ddp.finish_grad_sync();
     const StepResult result = optimizer.step(ctx, scheduler);
     scheduler.step(kMicroBatches * kBatch);
 
