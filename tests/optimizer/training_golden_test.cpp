@@ -46,20 +46,19 @@ ParamSchedulerConfig scheduler_config_of(const Json& json) {
 /// A model of training.json with everything that steps it.
 struct GoldenTraining {
   GoldenTraining(const Json& test, DType dtype)
-      : test(test), data("training.safetensors"), scheduler(scheduler_config_of(test["schedule"])) {
+      : test(test), data("training/training.safetensors"), scheduler(scheduler_config_of(test["schedule"])) {
     const Json of_model = testing::golden_model(test["model"]);
     TransformerConfig config = testing::golden_config(of_model["config"], of_model["model"], of_model["yarn"]);
     config.params_dtype = dtype;
     model = std::make_unique<GptModel>(
         ModuleContext{.ctx = ctx, .config = config, .groups = ProcessGroupCollection::single(), .path = ""});
-    const GoldenTensors weights(of_model["file"].get<std::string>());
+    const GoldenTensors weights("training/" + of_model["file"].get<std::string>());
     for (Parameter* parameter : model->parameters())
       testing::store(weights.values("param/" + parameter->name()), parameter->value());
-    ddp = std::make_unique<DistributedDataParallel>(ctx, std::vector<std::vector<Parameter*>>{model->parameters()},
-                                                    ProcessGroupCollection::single(), DistributedDataParallelConfig{});
-    optimizer = std::make_unique<Optimizer>(ctx, optimizer_config_of(test["optimizer"], dtype), *ddp);
-    step =
-        std::make_unique<TrainStep>(ctx, *model, *ddp, *optimizer, TrainStepOptions{.calculate_per_token_loss = false});
+    buffer = std::make_unique<ParamAndGradBuffer>(ctx, model->parameters(), dtype);
+    optimizer = std::make_unique<Optimizer>(ctx, optimizer_config_of(test["optimizer"], dtype), *buffer);
+    step = std::make_unique<TrainStep>(ctx, *model, *buffer, *optimizer,
+                                       TrainStepOptions{.calculate_per_token_loss = false});
   }
 
   std::vector<MicroBatch<int64_t>> batches(size_t number) const {
@@ -92,7 +91,7 @@ struct GoldenTraining {
   GoldenTensors data;
   ParamScheduler scheduler;
   std::unique_ptr<GptModel> model;
-  std::unique_ptr<DistributedDataParallel> ddp;
+  std::unique_ptr<ParamAndGradBuffer> buffer;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<TrainStep> step;
 };

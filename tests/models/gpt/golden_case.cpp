@@ -1,7 +1,6 @@
 #include "tests/models/gpt/golden_case.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "megatron/base/field.h"
 #include "tests/testing/golden_json.h"
@@ -122,17 +121,6 @@ void take_yarn(const Json& json, TransformerConfig& config) {
   arguments.require_empty();
 }
 
-std::string path_of(const std::string& name) {
-  return std::string(MEGATRON_SOURCE_DIR) + "/tests/golden/training/" + name;
-}
-
-template <class To, class From>
-std::vector<To> converted(const std::vector<std::byte>& bytes) {
-  std::vector<From> read(bytes.size() / sizeof(From));
-  std::memcpy(read.data(), bytes.data(), bytes.size());
-  return std::vector<To>(read.begin(), read.end());
-}
-
 /// [b, s] on the host as [s, b] on the device.
 template <class T, class From>
 Tensor upload(const Context& ctx, const Shape& batch, const std::vector<From>& rows) {
@@ -158,29 +146,6 @@ Json golden_model(const std::string& name) {
   for (const Json& test : golden_json("training/models.json", "cases"))
     if (test["name"] == name) return test;
   throw DataError(fmt::format("models.json has no model '{}'", name));
-}
-
-GoldenTensors::GoldenTensors(const std::string& name)
-    : file_(PosixFileSystem().open_for_reading(path_of(name)), name) {}
-
-std::vector<double> GoldenTensors::values(const std::string& name) const {
-  if (file_.tensor(name).type == ElementType::kFloat32) return converted<double, float>(file_.read(name));
-  const std::vector<int64_t> whole = integers(name);
-  return std::vector<double>(whole.begin(), whole.end());
-}
-
-std::vector<int64_t> GoldenTensors::integers(const std::string& name) const {
-  const std::vector<std::byte> bytes = file_.read(name);
-  switch (file_.tensor(name).type) {
-    case ElementType::kInt64:
-      return converted<int64_t, int64_t>(bytes);
-    case ElementType::kInt16:
-      return converted<int64_t, int16_t>(bytes);
-    case ElementType::kUInt8:
-      return converted<int64_t, uint8_t>(bytes);
-    default:
-      throw DataError(fmt::format("'{}' does not hold integers", name));
-  }
 }
 
 void store(const std::vector<double>& values, Tensor& x) {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "megatron/dist_checkpointing/safetensors.h"
 #include "megatron/models/gpt/gpt_model.h"
+#include "tests/testing/golden_tensors.h"
 
 namespace megatron::testing {
 
@@ -18,19 +18,6 @@ TransformerConfig golden_config(const nlohmann::json& transformer, const nlohman
                                 const nlohmann::json& yarn);
 /// The case of models.json with this name.
 nlohmann::json golden_model(const std::string& name);
-
-/// A safetensors file of tests/golden/training.
-class GoldenTensors {
- public:
-  explicit GoldenTensors(const std::string& name);
-  const Shape& shape(const std::string& name) const { return file_.tensor(name).shape; }
-  /// In row-major order, whatever the type.
-  std::vector<double> values(const std::string& name) const;
-  std::vector<int64_t> integers(const std::string& name) const;
-
- private:
-  SafetensorsFile file_;
-};
 
 /// Writes values into a contiguous tensor of a floating dtype; rows beyond them are left as they are.
 void store(const std::vector<double>& values, Tensor& x);

@@ -26,7 +26,7 @@ struct Golden {
   Golden(const Json& description, DType dtype, int64_t num_padding_rows = 0)
       : test(description),
         config(testing::golden_config(test["config"], test["model"], test["yarn"])),
-        tensors(test["file"].get<std::string>()) {
+        tensors("training/" + test["file"].get<std::string>()) {
     config.params_dtype = dtype;
     config.padded_vocab_size += num_padding_rows;
     model = std::make_unique<GptModel>(
