@@ -1,11 +1,40 @@
 #include "megatron/ops/embedding.h"
 
-#include "megatron/kernels/embedding.h"
-
 namespace megatron {
 namespace {
 
-void add_gradient(const Context& ctx, const Tensor& dy, const kernels::EmbeddingIndex& index, Parameter* table) {
+struct EmbeddingNode final : Node {
+  EmbeddingNode(Parameter& word, Parameter* position, const SequenceLayout& layout)
+      : word(word), position(position), layout(layout) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor>) override {
+    saved_dy = SavedTensor(b.ctx, grad_out[0], SavePolicy::kKeep);
+  }
+  void backward_weight(BackwardContext& b) override {
+    const Tensor dy = saved_dy.get(b.ctx), ids = saved_ids.get(b.ctx);
+    embedding_wgrad(b.ctx, dy, {.ids = ids.view(), .layout = layout.view(), .first_id = first_id}, &word);
+    embedding_wgrad(b.ctx, dy, {.ids = {}, .layout = layout.view(), .first_id = 0}, position);
+    saved_dy.drop();
+    saved_ids.drop();
+  }
+  Parameter& word;
+  Parameter* position;
+  SequenceLayout layout;
+  int64_t first_id = 0;
+  SavedTensor saved_dy, saved_ids;
+};
+
+}  // namespace
+
+void embedding_forward(const Context& ctx, const kernels::EmbeddingIndex& index, Parameter& table, Tensor& y,
+                       bool accumulate) {
+  const WeightLease lease = table.acquire(ctx);
+  launch(ctx, [&](auto& stream) {
+    kernels::embedding_forward(stream,
+                               {.index = index, .table = lease.view(), .y = y.view(), .accumulate = accumulate});
+  });
+}
+
+void embedding_wgrad(const Context& ctx, const Tensor& dy, const kernels::EmbeddingIndex& index, Parameter* table) {
   if (!table || !table->is_trainable()) return;
   const GradTarget target = table->grad_target(ctx);
   Tensor workspace =
@@ -19,51 +48,14 @@ void add_gradient(const Context& ctx, const Tensor& dy, const kernels::Embedding
   });
 }
 
-struct EmbeddingNode final : Node {
-  EmbeddingNode(Parameter& word, Parameter* position, const SequenceLayout& layout)
-      : word(word), position(position), layout(layout) {}
-  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor>) override {
-    saved_dy = SavedTensor(b.ctx, grad_out[0], SavePolicy::kKeep);
-  }
-  void backward_weight(BackwardContext& b) override {
-    const Tensor dy = saved_dy.get(b.ctx), ids = saved_ids.get(b.ctx);
-    add_gradient(b.ctx, dy, {.ids = ids.view(), .layout = layout.view(), .first_id = first_id}, &word);
-    add_gradient(b.ctx, dy, {.ids = {}, .layout = layout.view(), .first_id = 0}, position);
-    saved_dy.drop();
-    saved_ids.drop();
-  }
-  Parameter& word;
-  Parameter* position;
-  SequenceLayout layout;
-  int64_t first_id = 0;
-  SavedTensor saved_dy, saved_ids;
-};
-
-}  // namespace
-
 Tensor embedding(Context& ctx, const Tensor& ids, Parameter& word, int64_t first_id, Parameter* position,
                  const SequenceLayout& layout) {
   require<ShapeError>(ids.shape() == Shape{layout.s(), layout.b()},
                       "[embedding] ids of shape {} for {} rows in {} columns.", ids.shape(), layout.s(), layout.b());
   const int64_t h = word.shape()[1];
   Tensor y = ctx.empty("embedding.y", {ids.size(0), ids.size(1), h}, word.dtype());
-  {
-    const WeightLease lease = word.acquire(ctx);
-    launch(ctx, [&](auto& stream) {
-      kernels::embedding_forward(stream, {.index = {.ids = ids.view(), .layout = layout.view(), .first_id = first_id},
-                                          .table = lease.view(),
-                                          .y = y.view()});
-    });
-  }
-  if (position) {
-    const WeightLease lease = position->acquire(ctx);
-    launch(ctx, [&](auto& stream) {
-      kernels::embedding_forward(stream, {.index = {.ids = {}, .layout = layout.view(), .first_id = 0},
-                                          .table = lease.view(),
-                                          .y = y.view(),
-                                          .accumulate = true});
-    });
-  }
+  embedding_forward(ctx, {.ids = ids.view(), .layout = layout.view(), .first_id = first_id}, word, y, false);
+  if (position) embedding_forward(ctx, {.ids = {}, .layout = layout.view(), .first_id = 0}, *position, y, true);
   record(ctx, {.in_b = {}, .in_w = {&word, position}}, {}, {&y}, [&] {
     auto node = std::make_unique<EmbeddingNode>(word, position, layout);
     node->first_id = first_id;

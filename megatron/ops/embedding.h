@@ -3,6 +3,7 @@
 
 #include "megatron/autograd/tape.h"
 #include "megatron/core/sequence_layout.h"
+#include "megatron/kernels/embedding.h"
 
 namespace megatron {
 
@@ -13,5 +14,13 @@ namespace megatron {
 /// @return          [s, b, h], dtype of word. Both gradients belong to W.
 Tensor embedding(Context& ctx, const Tensor& ids, Parameter& word, int64_t first_id, Parameter* position,
                  const SequenceLayout& layout);
+
+// The two halves of a table, for nodes that put communication between them (tensor_parallel).
+
+/// y = table[index], or y += with `accumulate`.
+void embedding_forward(const Context& ctx, const kernels::EmbeddingIndex& index, Parameter& table, Tensor& y,
+                       bool accumulate);
+/// main_grad of `table` (+)= rows of dy [s, b, h] that the index names; a null or frozen one is left out.
+void embedding_wgrad(const Context& ctx, const Tensor& dy, const kernels::EmbeddingIndex& index, Parameter* table);
 
 }  // namespace megatron

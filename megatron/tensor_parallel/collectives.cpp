@@ -7,8 +7,8 @@ CommOptions options(std::string_view site, const Tensor& a, const Tensor& b) {
 }
 }  // namespace
 
-Work start_all_reduce(const ProcessGroup& group, Tensor& x, std::string_view site) {
-  return group.all_reduce(x.view(), ReduceOp::kSum, options(site, x, x));
+Work start_all_reduce(const ProcessGroup& group, Tensor& x, ReduceOp reduce, std::string_view site) {
+  return group.all_reduce(x.view(), reduce, options(site, x, x));
 }
 
 Pending start_gather(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site) {

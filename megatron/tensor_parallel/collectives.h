@@ -14,8 +14,8 @@ struct Pending {
   Work work;
 };
 
-/// Sum over the ranks, in place.
-Work start_all_reduce(const ProcessGroup& group, Tensor& x, std::string_view site);
+/// Reduction over the ranks, in place.
+Work start_all_reduce(const ProcessGroup& group, Tensor& x, ReduceOp reduce, std::string_view site);
 /// The rows (dimension 0) of all ranks, one after the other.
 Pending start_gather(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site);
 /// This rank's part of the rows of the sum over the ranks. @throw ShapeError if the rows do not divide.

@@ -23,7 +23,8 @@ struct ParallelLinearNode final : Node {
 
   Tensor input_gradient(const Context& ctx, const Tensor& dy) {
     Tensor dx = linear_dgrad(ctx, dy, weight.acquire(ctx).view());
-    if (communication == LinearCommunication::kCopyInput) reduction = start_all_reduce(group, dx, "linear.dx");
+    if (communication == LinearCommunication::kCopyInput)
+      reduction = start_all_reduce(group, dx, ReduceOp::kSum, "linear.dx");
     if (communication != LinearCommunication::kGatherInput) return dx;
     Pending scattered = start_reduce_scatter(ctx, group, dx, "linear.dx");
     reduction = std::move(scattered.work);
@@ -69,7 +70,8 @@ Tensor linear_with_communication(Context& ctx, const Tensor& x, Parameter& weigh
         communication == LinearCommunication::kGatherInput ? gather_rows_of_ranks(ctx, group, x, "linear.x") : x;
     y = linear_forward(ctx, input, weight_lease.view(), bias_lease.view());
   }
-  if (communication == LinearCommunication::kReduceOutput) start_all_reduce(group, y, "linear.y").wait();
+  if (communication == LinearCommunication::kReduceOutput)
+    start_all_reduce(group, y, ReduceOp::kSum, "linear.y").wait();
   if (communication == LinearCommunication::kScatterOutput) {
     Pending scattered = start_reduce_scatter(ctx, group, y, "linear.y");
     scattered.work.wait();

@@ -1,4 +1,4 @@
-// Ops that turn tokens into numbers and numbers into a loss, and those that move rows.
+// Ops that turn tokens into numbers and losses into a sum, and those that move rows.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,7 +8,6 @@
 #include "megatron/ops/bias_dropout_add.h"
 #include "megatron/ops/embedding.h"
 #include "megatron/ops/linear.h"
-#include "megatron/ops/lm_head_loss.h"
 #include "megatron/ops/masked_sum.h"
 #include "megatron/ops/move_rows.h"
 #include "tests/testing/op_case.h"
@@ -40,49 +39,6 @@ TEST(Embedding, PassesAllChecksWithRepeatedTokensAndPositions) {
     if (has_positions) op.parameters.push_back({.shape = {6, 3}});
     check(op);
   }
-}
-
-TEST(LmHeadLoss, PassesAllChecksOverChunksAndAPaddedVocabulary) {
-  for (const bool recompute : {false, true})
-    for (const double smoothing : {0.0, 0.2})
-      check({.name = "lm_head_loss",
-             .inputs = {{3, 2, 5}},
-             .parameters = {{.shape = {9, 5}}},
-             .forward =
-                 [=](Context& ctx, OpOperands& o) {
-                   const Tensor labels = integers(ctx, {2, 3}, 7).transpose(0, 1);
-                   return std::vector{
-                       lm_head_loss(ctx, o.inputs[0], *o.parameters[0], labels,
-                                    {.vocab_size = 7, .label_smoothing = smoothing, .recompute_logits = recompute})};
-                 },
-             .reduction_length = 45,
-             .magnitude = 2});
-}
-
-TEST(LmHeadLoss, GivesPaddingRowsNoGradientAndCutsLongBatchesIntoChunks) {
-  TestDevice test;
-  Context ctx = test.context();
-  Parameter weight(ctx, {.name = "w", .shard = ShardSpec::whole({8, 4}), .dtype = DType::kFloat64});
-  fill_uniform(ctx, weight.value(), "w");
-  weight.set_main_grad(ctx.empty("g", {8, 4}, DType::kFloat64, MemoryUse::kGradients));
-  weight.begin_step();
-  Tape tape(test.device);
-  ctx.tape = &tape;
-  ctx.mode = GradMode::kRecord;
-  Tensor hidden = ctx.empty("hidden", {700, 2, 4}, DType::kFloat64);  // 1400 tokens: three chunks
-  fill_uniform(ctx, hidden, "hidden");
-  tape.watch(hidden);
-  const Tensor loss = lm_head_loss(ctx, hidden, weight, integers(ctx, {700, 2}, 6), {.vocab_size = 6});
-  Tensor ones = ctx.empty_like("ones", loss);
-  for (int64_t i = 0; i < ones.num_elements(); ++i) ones.data<double>()[i] = 1;
-  tape.seed(ctx, loss.slot, ones);
-  tape.backward(ctx, Phase::kBW, 0);
-  const std::vector<double> gradient = values_of(weight.main_grad());
-  for (size_t i = 0; i < 24; ++i) EXPECT_NE(gradient[i], 0) << i;
-  for (size_t i = 24; i < 32; ++i) EXPECT_EQ(gradient[i], 0) << i;
-  // Gradients of a softmax sum to zero over the vocabulary, so those of hidden stay below the weights' spread.
-  const std::vector<double> d_hidden = values_of(tape.take_gradient(hidden.slot));
-  EXPECT_EQ(d_hidden.size(), 5600U);
 }
 
 TEST(MaskedSum, PassesAllChecks) {

@@ -8,10 +8,10 @@
 #include "megatron/ops/bias_dropout_add.h"
 #include "megatron/ops/embedding.h"
 #include "megatron/ops/linear.h"
-#include "megatron/ops/lm_head_loss.h"
 #include "megatron/ops/masked_sum.h"
 #include "megatron/ops/rms_norm.h"
 #include "megatron/ops/split_qkv.h"
+#include "megatron/tensor_parallel/lm_head_loss.h"
 #include "tests/testing/test_device.h"
 
 namespace megatron::testing {

@@ -8,7 +8,7 @@
 
 #include "megatron/autograd/segment.h"
 #include "megatron/models/gpt/gpt_embedding.h"
-#include "megatron/ops/lm_head_loss.h"
+#include "megatron/tensor_parallel/lm_head_loss.h"
 #include "megatron/transformer/transformer_layer.h"
 
 namespace megatron {

@@ -1,0 +1,32 @@
+// The projection to the vocabulary and the cross entropy, in one op over chunks of tokens.
+#pragma once
+
+#include "megatron/autograd/tape.h"
+#include "megatron/comm/process_group.h"
+
+namespace megatron {
+
+struct LmHeadLossOptions {
+  int64_t vocab_size = 0;  // true size; further rows of the weight are padding and take no part
+  double label_smoothing = 0;
+  bool recompute_logits = false;   // keep no logits: one more product in backward for t * v less memory
+  ProcessGroup group = {};         // cuts the vocabulary
+  bool sequence_parallel = false;  // hidden is this rank's positions
+};
+
+/// loss[s, b] = -log softmax(hidden w^T)[label], in fp32 (fp64 for fp64), the same bits on every rank of the group.
+/// Label smoothing as commonly defined, over the whole true vocabulary (Megatron Core smooths over a rank's part, so
+/// that its ranks disagree). A chunk's logits are reduced while they are in cache. Kept for backward: hidden, the
+/// softmax statistics, and the logits unless they are recomputed; backward overwrites logits with their gradient.
+///
+/// Several ranks (Shoeybi et al. 2019, arXiv:1909.08053, section 3) multiply with their rows of the vocabulary and
+/// combine, in rank order: the maximum, then in one message the sum of exp, the logit of the label and, for smoothing,
+/// the sum of logits; for all tokens at once where logits are kept, else for each chunk. The gradient of hidden is
+/// all-reduced while W runs. Under sequence parallelism hidden is gathered before, its gradient reduce-scattered.
+/// @param hidden  [s, b, h], floating; under sequence parallelism [s/tp, b, h].
+/// @param weight  [v/tp, h].
+/// @param labels  [s, b] int32 or int64, any strides; kept.
+Tensor lm_head_loss(Context& ctx, const Tensor& hidden, Parameter& weight, const Tensor& labels,
+                    const LmHeadLossOptions& options);
+
+}  // namespace megatron

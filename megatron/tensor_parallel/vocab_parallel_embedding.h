@@ -1,0 +1,42 @@
+// The word table, its rows cut over the tensor-parallel ranks. Megatron Core: core/tensor_parallel/layers.py.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "megatron/autograd/module.h"
+#include "megatron/comm/process_group.h"
+#include "megatron/core/sequence_layout.h"
+
+namespace megatron {
+
+struct VocabParallelEmbeddingOptions {
+  std::string name;  // path of the layer; the parameter is name.weight
+  int64_t vocab_size = 0, padded_vocab_size = 0;
+  int64_t hidden_size = 0;
+  DType dtype = DType::kFloat32;
+  double init_std = 0.02;
+  std::string tie_group;  // not empty: the table is the output weight too
+  bool sequence_parallel = false;
+};
+
+/// A rank looks up the ids of its rows, all others give zero; the sum over the ranks is the embedding (Shoeybi et al.
+/// 2019, arXiv:1909.08053, section 3). Forward: all-reduce, under sequence parallelism reduce-scatter to the rank's
+/// positions. Backward: under sequence parallelism all-gather of dy, in W; else nothing.
+class VocabParallelEmbedding : public Module {
+ public:
+  VocabParallelEmbedding(const Context& ctx, const VocabParallelEmbeddingOptions& options, const ProcessGroup& group);
+  /// @param ids       [s, b] int32 or int64, any strides; read and kept.
+  /// @param position  learned positions [max positions, h], whole on every rank, added after the sum; may be null. Its
+  ///                  gradient is that of all rows on every rank, so it needs no sum over the ranks.
+  /// @return          [s, b, h] ([s/tp, b, h] under sequence parallelism), dtype of the table.
+  Tensor forward(Context& ctx, const Tensor& ids, Parameter* position, const SequenceLayout& layout) const;
+  Parameter& weight() const { return *weight_; }
+
+ private:
+  ProcessGroup group_;
+  bool sequence_parallel_;
+  std::unique_ptr<Parameter> weight_;
+};
+
+}  // namespace megatron
