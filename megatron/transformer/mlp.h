@@ -20,7 +20,7 @@ struct BlockOutput {
 class Mlp : public Module {
  public:
   explicit Mlp(const ModuleContext& context);
-  /// @param x [s, b, h]
+  /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism)
   BlockOutput forward(Context& ctx, const Tensor& x) const;
   Parameter* output_bias() const { return linear_fc2_->bias(); }
 

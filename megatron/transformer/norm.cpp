@@ -4,12 +4,13 @@
 
 namespace megatron {
 
-Norm::Norm(const ModuleContext& context, int64_t size)
+Norm::Norm(const ModuleContext& context, int64_t size, NormPlace place)
     : kind_(context.config.normalization),
       options_{.eps = context.config.layernorm_epsilon,
                .zero_centered_gamma = context.config.layernorm_zero_centered_gamma} {
   ShardSpec shard = ShardSpec::whole({size});
-  if (context.sequence_parallel) shard.grad_reduction = GradReduction::kSumOverTensor;
+  const bool sees_part = place == NormPlace::kAttentionHeads || context.sequence_parallel;
+  if (sees_part && context.groups.tp.size() > 1) shard.grad_reduction = GradReduction::kSumOverTensor;
   register_parameter(weight_, context.ctx,
                      {.name = context.path + ".weight",
                       .shard = shard,

@@ -9,10 +9,14 @@
 
 namespace megatron {
 
+/// What a tensor-parallel rank normalizes: the rows of the residual stream (a part of them under sequence parallelism),
+/// or its own attention heads. Decides whether its gradient is a part of the whole.
+enum class NormPlace { kResidualStream, kAttentionHeads };
+
 /// Weight and, for LayerNorm, bias of size `size`; whole on every tensor-parallel rank.
 class Norm : public Module {
  public:
-  Norm(const ModuleContext& context, int64_t size);
+  Norm(const ModuleContext& context, int64_t size, NormPlace place);
   /// @param x [..., size].  @return the same shape in the dtype of the model.
   Tensor forward(Context& ctx, const Tensor& x) const;
 

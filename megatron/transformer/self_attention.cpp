@@ -38,8 +38,13 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
       path_(context.path + ".core_attention") {
   const TransformerConfig& config = context.config;
   const int64_t num_ranks = context.groups.tp.size(), d = config.kv_channels;
+  require<ConfigError>(
+      config.num_attention_heads % num_ranks == 0,
+      "[SelfAttention] {} heads are not divisible by {} tensor-parallel ranks: each owns an equal part. "
+      "Change --num-attention-heads or --tensor-model-parallel-size.",
+      config.num_attention_heads, num_ranks);
   num_heads_ = config.num_attention_heads / num_ranks;
-  num_groups_ = std::max<int64_t>(1, config.num_query_groups / num_ranks);
+  num_groups_ = num_local_groups(config, context.groups.tp);
   // Megatron's query-key layer scaling divides scores by the layer number and multiplies back inside the softmax; it
   // keeps fp16 scores finite. Scores are fp32 here, so it has nothing to do.
   options_.scale = config.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(d)));
@@ -78,8 +83,12 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
   linear.init_std = config.init_method_std;
   register_module(linear_qkv_, std::make_unique<ColumnParallelLinear>(context.ctx, linear, context.groups.tp));
   if (!config.qk_layernorm) return;
-  register_module(q_layernorm_, std::make_unique<Norm>(context.at("q_layernorm"), d));
-  register_module(k_layernorm_, std::make_unique<Norm>(context.at("k_layernorm"), d));
+  register_module(q_layernorm_, std::make_unique<Norm>(context.at("q_layernorm"), d, NormPlace::kAttentionHeads));
+  register_module(k_layernorm_, std::make_unique<Norm>(context.at("k_layernorm"), d, NormPlace::kAttentionHeads));
+}
+
+int64_t SelfAttention::num_local_groups(const TransformerConfig& config, const ProcessGroup& tp) {
+  return std::max<int64_t>(1, config.num_query_groups / tp.size());
 }
 
 Tensor SelfAttention::normalized(Context& ctx, const Tensor& heads, const Norm* norm) const {

@@ -14,7 +14,8 @@ namespace megatron {
 
 /// What the layers of a model share in one forward.
 struct LayerInputs {
-  const SequenceLayout& layout;
+  const SequenceLayout& layout;     // of whole sequences
+  RowMap rows;                      // of the residual stream on this rank (tensor_parallel/sequence_rows.h)
   const RopeTable* rope = nullptr;  // null: no rotary positions
   KeyValueCache* cache = nullptr;   // of the layer that is called; null in training
 };
@@ -23,8 +24,11 @@ class SelfAttention : public Module {
  public:
   /// @param layer_number from 1: chooses window and rotation where the config says "every N-th layer".
   SelfAttention(const ModuleContext& context, int64_t layer_number);
-  /// @param x [s, b, h]
+  /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism)
   BlockOutput forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
+
+  /// Key and value heads of a tensor-parallel rank: with fewer groups than ranks, neighbours share one.
+  static int64_t num_local_groups(const TransformerConfig& config, const ProcessGroup& tp);
 
  private:
   Tensor normalized(Context& ctx, const Tensor& heads, const Norm* norm) const;

@@ -12,9 +12,10 @@ TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_n
       attention_path_(context.path + ".self_attention.dropout"),
       mlp_path_(context.path + ".mlp.dropout") {
   const int64_t h = context.config.hidden_size;
-  register_module(input_layernorm_, std::make_unique<Norm>(context.at("input_layernorm"), h));
+  constexpr NormPlace kStream = NormPlace::kResidualStream;
+  register_module(input_layernorm_, std::make_unique<Norm>(context.at("input_layernorm"), h, kStream));
   register_module(self_attention_, std::make_unique<SelfAttention>(context.at("self_attention"), layer_number));
-  register_module(pre_mlp_layernorm_, std::make_unique<Norm>(context.at("pre_mlp_layernorm"), h));
+  register_module(pre_mlp_layernorm_, std::make_unique<Norm>(context.at("pre_mlp_layernorm"), h, kStream));
   register_module(mlp_, std::make_unique<Mlp>(context.at("mlp")));
 }
 
@@ -33,7 +34,7 @@ Tensor TransformerLayer::residual_block(Context& ctx, const Tensor& hidden, cons
   const Tensor normed = normalized(ctx, norm, hidden);
   const BlockOutput out = block(ctx, normed);
   return bias_dropout_add(ctx, out.output, out.bias, hidden,
-                          {.rate = hidden_dropout_, .path = path, .rows = inputs.layout.rows()});
+                          {.rate = hidden_dropout_, .path = path, .rows = inputs.rows});
 }
 
 Tensor TransformerLayer::normalized(Context& ctx, const Norm& norm, const Tensor& hidden) const {

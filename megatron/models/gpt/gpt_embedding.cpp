@@ -2,27 +2,27 @@
 
 #include "megatron/ops/add.h"
 #include "megatron/ops/bias_dropout_add.h"
-#include "megatron/ops/embedding.h"
+#include "megatron/tensor_parallel/sequence_rows.h"
 
 namespace megatron {
 
 GptEmbedding::GptEmbedding(const ModuleContext& context)
     : path_(context.path + ".dropout"),
       dropout_(context.config.hidden_dropout),
-      hidden_dtype_(context.config.fp32_residual_connection ? DType::kFloat32 : context.config.params_dtype) {
+      hidden_dtype_(context.config.fp32_residual_connection ? DType::kFloat32 : context.config.params_dtype),
+      tensor_group_(context.groups.tp),
+      sequence_parallel_(context.sequence_parallel) {
   const TransformerConfig& config = context.config;
-  ShardSpec words = ShardSpec::whole({config.padded_vocab_size, config.hidden_size});
-  words.unpadded_rows = config.vocab_size;
-  words.cut = ShardCut{.sections = {{config.padded_vocab_size, false}}};
-  if (config.share_embeddings_and_output_weights) words.tie_group = "word_embeddings";
-  register_parameter(word_embeddings_, context.ctx,
-                     {.name = context.path + ".word_embeddings.weight",
-                      .shard = words,
-                      .dtype = config.params_dtype,
-                      .shard_rank = context.groups.tp.rank(),
-                      .num_shards = context.groups.tp.size(),
-                      .is_embedding_or_output = true,
-                      .init_std = config.embedding_init_method_std});
+  const VocabParallelEmbeddingOptions words{
+      .name = context.path + ".word_embeddings",
+      .vocab_size = config.vocab_size,
+      .padded_vocab_size = config.padded_vocab_size,
+      .hidden_size = config.hidden_size,
+      .dtype = config.params_dtype,
+      .init_std = config.embedding_init_method_std,
+      .tie_group = config.share_embeddings_and_output_weights ? "word_embeddings" : "",
+      .sequence_parallel = context.sequence_parallel};
+  register_module(word_embeddings_, std::make_unique<VocabParallelEmbedding>(context.ctx, words, context.groups.tp));
   if (config.position_embedding_type != PositionEmbeddingType::kLearnedAbsolute) return;
   register_parameter(position_embeddings_, context.ctx,
                      {.name = context.path + ".position_embeddings.weight",
@@ -32,8 +32,9 @@ GptEmbedding::GptEmbedding(const ModuleContext& context)
 }
 
 Tensor GptEmbedding::forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const {
-  const Tensor y = embedding(ctx, tokens, *word_embeddings_, 0, position_embeddings_.get(), layout);
-  return dropout(ctx, cast(ctx, y, hidden_dtype_), {.rate = dropout_, .path = path_, .rows = layout.rows()});
+  const Tensor y = word_embeddings_->forward(ctx, tokens, position_embeddings_.get(), layout);
+  const RowMap rows = sequence_rows(layout, tensor_group_, sequence_parallel_).rows;
+  return dropout(ctx, cast(ctx, y, hidden_dtype_), {.rate = dropout_, .path = path_, .rows = rows});
 }
 
 }  // namespace megatron

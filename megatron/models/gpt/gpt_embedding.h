@@ -5,6 +5,7 @@
 
 #include "megatron/autograd/module.h"
 #include "megatron/core/sequence_layout.h"
+#include "megatron/tensor_parallel/vocab_parallel_embedding.h"
 #include "megatron/transformer/module_context.h"
 
 namespace megatron {
@@ -14,15 +15,18 @@ class GptEmbedding : public Module {
  public:
   explicit GptEmbedding(const ModuleContext& context);
   /// @param tokens [s, b] int64 or int32, any strides.
-  /// @return [s, b, h] after dropout; fp32 with an fp32 residual stream.
+  /// @return [s, b, h] ([s/tp, b, h] under sequence parallelism) after dropout; fp32 with an fp32 residual stream.
   Tensor forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const;
-  Parameter& word_embeddings() const { return *word_embeddings_; }
+  Parameter& word_embeddings() const { return word_embeddings_->weight(); }
 
  private:
   std::string path_;
   double dropout_;
   DType hidden_dtype_;
-  std::unique_ptr<Parameter> word_embeddings_, position_embeddings_;
+  ProcessGroup tensor_group_;
+  bool sequence_parallel_;
+  std::unique_ptr<VocabParallelEmbedding> word_embeddings_;
+  std::unique_ptr<Parameter> position_embeddings_;
 };
 
 }  // namespace megatron

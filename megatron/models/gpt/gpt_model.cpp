@@ -2,26 +2,30 @@
 
 #include <algorithm>
 
-#include "megatron/ops/linear.h"
 #include "megatron/ops/masked_sum.h"
+#include "megatron/tensor_parallel/linear.h"
+#include "megatron/tensor_parallel/mappings.h"
+#include "megatron/tensor_parallel/sequence_rows.h"
 #include "megatron/transformer/rotary_embedding.h"
 
 namespace megatron {
 
 GptModel::GptModel(const ModuleContext& context)
-    : config_(context.config), rope_(make_rope_table(context.ctx, context.config, context.config.max_sequence_length)) {
-  require<NotSupported>(
-      context.groups.tp.size() == 1 && context.groups.pp.size() == 1,
-      "[GptModel] tensor parallel size {} and pipeline parallel size {}: this version builds a GPT on one "
-      "rank of each.",
-      context.groups.tp.size(), context.groups.pp.size());
+    : config_(context.config),
+      tensor_group_(context.groups.tp),
+      sequence_parallel_(context.sequence_parallel),
+      rope_(make_rope_table(context.ctx, context.config, context.config.max_sequence_length)) {
+  require<NotSupported>(context.groups.pp.size() == 1,
+                        "[GptModel] pipeline parallel size {}: this version builds a GPT on one pipeline stage.",
+                        context.groups.pp.size());
   register_module(embedding_, std::make_unique<GptEmbedding>(context.at("embedding")));
   layers_.resize(static_cast<size_t>(config_.num_layers));
   for (size_t i = 0; i < layers_.size(); ++i) {
     const ModuleContext layer = context.at(fmt::format("decoder.layers.{}", i));
     register_module(layers_[i], std::make_unique<TransformerLayer>(layer, static_cast<int64_t>(i) + 1));
   }
-  register_module(final_layernorm_, std::make_unique<Norm>(context.at("decoder.final_layernorm"), config_.hidden_size));
+  register_module(final_layernorm_, std::make_unique<Norm>(context.at("decoder.final_layernorm"), config_.hidden_size,
+                                                           NormPlace::kResidualStream));
   if (config_.share_embeddings_and_output_weights) return;
   ShardSpec shard = ShardSpec::whole({config_.padded_vocab_size, config_.hidden_size});
   shard.unpadded_rows = config_.vocab_size;
@@ -30,6 +34,8 @@ GptModel::GptModel(const ModuleContext& context)
                      {.name = context.at("output_layer.weight").path,
                       .shard = shard,
                       .dtype = config_.params_dtype,
+                      .shard_rank = tensor_group_.rank(),
+                      .num_shards = tensor_group_.size(),
                       .is_embedding_or_output = true,
                       .init_std = config_.init_method_std});
 }
@@ -41,7 +47,10 @@ void GptModel::initialize(const Context& ctx) {
 Parameter& GptModel::output_weight() const { return output_weight_ ? *output_weight_ : embedding_->word_embeddings(); }
 
 LayerInputs GptModel::inputs_of(const SequenceLayout& layout) const {
-  return {.layout = layout, .rope = rope_ ? &*rope_ : nullptr, .cache = nullptr};
+  return {.layout = layout,
+          .rows = sequence_rows(layout, tensor_group_, sequence_parallel_).rows,
+          .rope = rope_ ? &*rope_ : nullptr,
+          .cache = nullptr};
 }
 
 Tensor GptModel::decode(Context& ctx, Tensor hidden, size_t first, size_t end, const LayerInputs& inputs) const {
@@ -50,8 +59,9 @@ Tensor GptModel::decode(Context& ctx, Tensor hidden, size_t first, size_t end, c
 }
 
 Tensor GptModel::head_loss(Context& ctx, const Tensor& hidden, const GptMicroBatch& batch) const {
-  return lm_head_loss(ctx, final_layernorm_->forward(ctx, hidden), output_weight(), batch.labels,
-                      {.vocab_size = config_.vocab_size});
+  return lm_head_loss(
+      ctx, final_layernorm_->forward(ctx, hidden), output_weight(), batch.labels,
+      {.vocab_size = config_.vocab_size, .group = tensor_group_, .sequence_parallel = sequence_parallel_});
 }
 
 Tensor GptModel::token_losses(Context& ctx, const GptMicroBatch& batch) const {
@@ -72,13 +82,16 @@ Tensor GptModel::logits(Context& ctx, const Tensor& tokens, const SequenceLayout
     inputs.cache = caches ? &caches->at(i) : nullptr;
     hidden = layers_[i]->forward(ctx, hidden, inputs);
   }
-  return linear(ctx, final_layernorm_->forward(ctx, hidden), output_weight(), nullptr);
+  const Tensor part = linear_with_communication(
+      ctx, final_layernorm_->forward(ctx, hidden), output_weight(), nullptr, tensor_group_,
+      sequence_parallel_ ? LinearCommunication::kGatherInput : LinearCommunication::kCopyInput);
+  return gather_from_tensor_model_parallel_region(ctx, part, tensor_group_);
 }
 
 std::vector<KeyValueCache> GptModel::make_caches(const Context& ctx, int64_t max_rows, int64_t b) const {
   std::vector<KeyValueCache> caches;
-  for (size_t i = 0; i < layers_.size(); ++i)
-    caches.emplace_back(ctx, Shape{max_rows, b, config_.num_query_groups, config_.kv_channels}, config_.params_dtype);
+  const Shape shape = {max_rows, b, SelfAttention::num_local_groups(config_, tensor_group_), config_.kv_channels};
+  for (size_t i = 0; i < layers_.size(); ++i) caches.emplace_back(ctx, shape, config_.params_dtype);
   return caches;
 }
 

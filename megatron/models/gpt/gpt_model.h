@@ -22,7 +22,7 @@ struct GptMicroBatch {
 };
 using GptMicroBatches = std::function<const GptMicroBatch&(int micro_batch)>;
 
-/// The whole model on one pipeline stage.
+/// The whole model on one pipeline stage. All tensor-parallel ranks give the same losses and logits.
 /// Example: examples/simple_train_loop.cpp.
 class GptModel : public Module {
  public:
@@ -34,7 +34,8 @@ class GptModel : public Module {
   Tensor loss(Context& ctx, const GptMicroBatch& batch) const;
   /// Loss of every token [s, b], fp32.
   Tensor token_losses(Context& ctx, const GptMicroBatch& batch) const;
-  /// Logits [s, b, padded vocabulary] for generation and tests. @param caches one a layer, or none.
+  /// Logits [s, b, padded vocabulary] for generation and tests, whole on every rank. @param caches one a layer, or
+  /// none.
   Tensor logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,
                 std::vector<KeyValueCache>* caches) const;
   std::vector<KeyValueCache> make_caches(const Context& ctx, int64_t max_rows, int64_t b) const;
@@ -51,6 +52,8 @@ class GptModel : public Module {
   LayerInputs inputs_of(const SequenceLayout& layout) const;
 
   TransformerConfig config_;
+  ProcessGroup tensor_group_;
+  bool sequence_parallel_;
   std::optional<RopeTable> rope_;
   std::unique_ptr<GptEmbedding> embedding_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;

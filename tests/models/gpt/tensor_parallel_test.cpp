@@ -1,0 +1,211 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/models/gpt/golden_case.h"
+#include "tests/models/gpt/tensor_parallel_case.h"
+#include "tests/testing/tolerance.h"
+
+namespace megatron::testing {
+namespace {
+
+/// LayerNorm, biases, learned positions, tied output.
+TransformerConfig gpt2_style(int64_t num_heads) {
+  TransformerConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 12;
+  config.num_attention_heads = config.num_query_groups = num_heads;
+  config.kv_channels = 3;
+  config.ffn_hidden_size = 60;
+  config.vocab_size = 37;
+  config.padded_vocab_size = 60;
+  config.max_sequence_length = 64;
+  config.hidden_dropout = 0.1;
+  config.attention_dropout = 0.2;
+  config.params_dtype = DType::kFloat64;
+  return config;
+}
+
+/// RMSNorm, no biases, SwiGLU, rotary positions, grouped queries, untied output; norms of queries and keys.
+TransformerConfig llama_style(int64_t num_heads, int64_t num_query_groups) {
+  TransformerConfig config = gpt2_style(num_heads);
+  config.num_query_groups = num_query_groups;
+  config.kv_channels = 4;
+  config.normalization = Normalization::kRMSNorm;
+  config.position_embedding_type = PositionEmbeddingType::kRope;
+  config.activation_func = ActivationFunc::kSilu;
+  config.gated_linear_unit = true;
+  config.add_bias_linear = false;
+  config.share_embeddings_and_output_weights = false;
+  config.qk_layernorm = true;
+  return config;
+}
+
+/// Positions that divide by the ranks.
+int64_t length_for(int num_ranks) { return num_ranks == 5 ? 10 : 12; }
+
+std::vector<TensorParallelCase> all_cases() {
+  std::vector<TensorParallelCase> cases;
+  const auto add = [&](const TransformerConfig& config, int num_ranks) {
+    for (const bool sequence_parallel : {false, true})
+      cases.push_back({.config = config,
+                       .num_ranks = num_ranks,
+                       .sequence_parallel = sequence_parallel,
+                       .s = length_for(num_ranks)});
+  };
+  for (const int num_ranks : {2, 3, 4}) add(gpt2_style(12), num_ranks);
+  add(gpt2_style(5), 5);
+  add(llama_style(12, 6), 2);  // several groups a rank
+  add(llama_style(12, 3), 3);  // one
+  add(llama_style(12, 2), 4);  // two ranks share one
+  add(llama_style(4, 1), 4);   // all ranks share one
+  add(llama_style(10, 5), 5);
+  TransformerConfig odd = llama_style(8, 2);  // further options that are cut or that add up
+  odd.softmax_type = SoftmaxType::kLearnable;
+  odd.add_qkv_bias = true;
+  odd.normalization = Normalization::kLayerNorm;
+  add(odd, 4);
+  return cases;
+}
+
+std::string describe(const TensorParallelCase& c) {
+  return fmt::format("{} ranks, sequence parallel {}, {} heads in {} groups", c.num_ranks, c.sequence_parallel,
+                     c.config.num_attention_heads, c.config.num_query_groups);
+}
+
+/// Largest departure from one rank's loss and gradients, in units of the bound that follows from the lengths of the
+/// sums. Infinite where something is missing.
+double departure(const TensorParallelCase& c, const StepResult& actual, const StepResult& expected,
+                 std::string* worst) {
+  const int64_t length = length_there_and_back(c.config, c.s, c.b * c.num_micro_batches);
+  const DType dtype = c.config.params_dtype;
+  double error = std::abs(actual.loss - expected.loss) / tolerance(dtype, length, std::abs(expected.loss));
+  if (worst) *worst = "loss";
+  for (const auto& [name, gradient] : expected.gradients) {
+    const auto found = actual.gradients.find(name);
+    if (found == actual.gradients.end() || found->second.size() != gradient.size()) return HUGE_VAL;
+    double largest = 0, difference = 0;
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      largest = std::max(largest, std::abs(gradient[i]));
+      const double d = std::abs(found->second[i] - gradient[i]);
+      difference = std::max(difference, std::isnan(d) ? HUGE_VAL : d);
+    }
+    const double of_this = difference / tolerance(dtype, length, largest);
+    if (of_this <= error) continue;
+    error = of_this;
+    if (worst) *worst = name;
+  }
+  return std::isnan(error) ? HUGE_VAL : error;
+}
+
+StepResult of_one_rank(TensorParallelCase c) {
+  c.num_ranks = 1;
+  c.sequence_parallel = false;
+  c.fault = {};
+  return run_step(c, {});
+}
+
+TEST(TensorParallelGpt, GivesTheLossAndEveryGradientOfOneRank) {
+  for (const TensorParallelCase& c : all_cases()) {
+    SCOPED_TRACE(describe(c));
+    const StepResult one = of_one_rank(c), several = run_step(c, {});
+    EXPECT_EQ(several.weights, one.weights);
+    std::string worst;
+    EXPECT_LE(departure(c, several, one, &worst), 1) << worst;
+    EXPECT_TRUE(several.replicas_agree) << "what several ranks hold must stay the same bit for bit";
+  }
+}
+
+TEST(TensorParallelGpt, OfGpt2sVocabularyGivesTheLossAndEveryGradientOfOneRank) {
+  TensorParallelCase c{.config = gpt2_style(4), .num_ranks = 2, .sequence_parallel = true, .s = 4, .b = 1};
+  c.config.vocab_size = 50257;
+  c.config.padded_vocab_size = 50432;
+  EXPECT_LE(departure(c, run_step(c, {}), of_one_rank(c), nullptr), 1);
+}
+
+TEST(TensorParallelGpt, RecomputeGivesTheSameBits) {
+  for (const bool sequence_parallel : {false, true}) {
+    const TensorParallelCase plain{
+        .config = llama_style(8, 2), .num_ranks = 4, .sequence_parallel = sequence_parallel, .s = 12};
+    const StepResult expected = run_step(plain, {});
+    std::vector<TransformerConfig> configs(3, plain.config);
+    configs[0].recompute_granularity = configs[1].recompute_granularity = RecomputeGranularity::kFull;
+    configs[0].recompute_method = RecomputeMethod::kUniform;
+    configs[0].recompute_num_layers = 2;
+    configs[1].recompute_method = RecomputeMethod::kBlock;
+    configs[1].recompute_num_layers = 1;
+    configs[2].recompute_granularity = RecomputeGranularity::kSelective;
+    configs[2].recompute_modules = {RecomputeModule::kCoreAttn, RecomputeModule::kLayerNorm, RecomputeModule::kMlp};
+    for (const TransformerConfig& config : configs) {
+      TensorParallelCase c = plain;
+      c.config = config;
+      const StepResult actual = run_step(c, {});
+      EXPECT_EQ(actual.loss, expected.loss);
+      EXPECT_EQ(actual.gradients, expected.gradients);
+    }
+  }
+}
+
+TEST(TensorParallelGpt, AMetaRunOfARankHasTheAllocationsOfTheRealOne) {
+  for (TensorParallelCase c : all_cases()) {
+    SCOPED_TRACE(describe(c));
+    const std::vector<Arena::Event> real = run_step(c, {}).events;
+    EXPECT_EQ(meta_events(c, 0), real);
+    EXPECT_EQ(meta_events(c, c.num_ranks - 1), real) << "ranks of a group are alike";
+  }
+}
+
+void expect_logits(const std::vector<std::vector<double>>& ranks, const std::vector<double>& expected, int64_t length) {
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  for (const std::vector<double>& actual : ranks) {
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i)
+      ASSERT_NEAR(actual[i], expected[i], tolerance(DType::kFloat64, length, largest)) << "logit " << i;
+    EXPECT_EQ(actual, ranks[0]) << "all ranks hold the same bits";
+  }
+}
+
+TEST(TensorParallelGpt, LogitsAreThoseOfOneRankOnEveryRank) {
+  for (const TensorParallelCase& c : all_cases()) {
+    SCOPED_TRACE(describe(c));
+    TensorParallelCase one = c;
+    one.num_ranks = 1;
+    one.sequence_parallel = false;
+    const std::vector<double> expected = run_logits(one, {})[0];
+    const int64_t length = length_there(c.config, c.s);
+    expect_logits(run_logits(c, {}), expected, length);
+    if (!c.sequence_parallel) expect_logits(run_logits(c, 5), expected, length);  // one position cannot be cut
+  }
+}
+
+/// Every collective of a step, done wrongly in one of two ways.
+TEST(TensorParallelGpt, NoCollectiveCanGoWrongUnnoticed) {
+  for (const bool sequence_parallel : {false, true})
+    for (const Fault fault : {Fault::kDropped, Fault::kScaled}) {
+      TensorParallelCase c{.config = llama_style(4, 1),
+                           .num_ranks = 2,
+                           .sequence_parallel = sequence_parallel,
+                           .s = 4,
+                           .num_micro_batches = 1,
+                           .fault = fault,
+                           .faulty = -1};
+      c.config.num_layers = 1;
+      const StepResult one = of_one_rank(c);
+      const StepResult faultless = run_step(c, {});
+      ASSERT_LE(departure(c, faultless, one, nullptr), 1);
+      ASSERT_GE(faultless.num_collectives, 8);
+      for (c.faulty = 0; c.faulty < faultless.num_collectives; ++c.faulty)
+        EXPECT_GT(departure(c, run_step(c, {}), one, nullptr), 100)
+            << "collective " << c.faulty << (fault == Fault::kDropped ? " dropped" : " scaled") << ", " << describe(c);
+    }
+}
+
+TEST(TensorParallelGpt, RefusesHeadsAndPositionsThatDoNotDivide) {
+  EXPECT_ANY_THROW(run_step({.config = llama_style(6, 2), .num_ranks = 4, .s = 12}, {}));
+  EXPECT_ANY_THROW(run_step({.config = llama_style(4, 2), .num_ranks = 4, .sequence_parallel = true, .s = 10}, {}));
+}
+
+}  // namespace
+}  // namespace megatron::testing
