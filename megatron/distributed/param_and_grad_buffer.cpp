@@ -1,25 +1,57 @@
 #include "megatron/distributed/param_and_grad_buffer.h"
 
-#include <ranges>
+#include <utility>
 
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {
+namespace {
 
-ParamAndGradBuffer::ParamAndGradBuffer(const Context& ctx, const std::vector<Parameter*>& parameters,
-                                       DType grad_dtype) {
-  for (Parameter* parameter : parameters)
-    if (parameter->is_trainable()) parameters_.push_back(parameter);
-  const auto aligned = [](int64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; };
-  int64_t total = 0;
-  for (const Parameter* parameter : parameters_) total += aligned(parameter->shape().num_elements());
-  grads_ = ctx.empty("main_grads", {total}, grad_dtype, MemoryUse::kGradients);
-  launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = grads_.view(), .value = 0}); });
-  int64_t begin = 0;
-  for (Parameter* parameter : parameters_ | std::views::reverse) {
-    const int64_t size = parameter->shape().num_elements();
-    parameter->set_main_grad(grads_.slice(0, begin, size).reshape(parameter->shape()));
-    begin += aligned(size);
+/// Gradients of one rank in one bucket.
+BufferPlan plan_of(const std::vector<Parameter*>& parameters, DType grad_dtype) {
+  BufferPlan plan{.grad_dtype = grad_dtype};
+  std::vector<BufferLayout::Entry> entries;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i]->is_trainable()) continue;
+    plan.parameters.push_back(i);
+    entries.push_back({parameters[i]->shape().num_elements()});
+  }
+  plan.layout = BufferLayout::make(entries, {});
+  return plan;
+}
+
+Tensor zeros(const Context& ctx, std::string_view name, int64_t size, DType dtype, MemoryUse use) {
+  Tensor x = ctx.empty(name, {size}, dtype, use);
+  launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = x.view(), .value = 0}); });
+  return x;
+}
+
+}  // namespace
+
+ParamAndGradBuffer::ParamAndGradBuffer(const Context& ctx, const std::vector<Parameter*>& parameters, DType grad_dtype)
+    : ParamAndGradBuffer(ctx, plan_of(parameters, grad_dtype), parameters, false) {}
+
+ParamAndGradBuffer::ParamAndGradBuffer(const Context& ctx, BufferPlan plan, const std::vector<Parameter*>& chunk,
+                                       bool with_params)
+    : plan_(std::move(plan)) {
+  for (size_t number : plan_.parameters) parameters_.push_back(chunk[number]);
+  grads_ = zeros(ctx, "main_grads", layout().num_elements(), plan_.grad_dtype, MemoryUse::kGradients);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const ElementRange& range = layout().slots[i].range;
+    parameters_[i]->set_main_grad(grads_.slice(0, range.begin, range.size()).reshape(parameters_[i]->shape()));
+  }
+  if (with_params) move_weights(ctx);
+}
+
+void ParamAndGradBuffer::move_weights(const Context& ctx) {
+  params_ = zeros(ctx, "params", layout().num_elements(), plan_.param_dtype, MemoryUse::kWeights);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const ElementRange& range = layout().slots[i].range;
+    Tensor place = params_.slice(0, range.begin, range.size()).reshape(parameters_[i]->shape());
+    launch(ctx, [&](auto& stream) {
+      kernels::copy(stream, {.x = std::as_const(*parameters_[i]).value().view(), .y = place.view()});
+    });
+    parameters_[i]->value() = std::move(place);
   }
 }
 

@@ -1,5 +1,10 @@
-// What the optimizer asks of gradients before it uses them: norm, zeros, finiteness. Flat contiguous buffers of any
+// What the optimizer asks of gradients before it uses them: largest one, norm, zeros. Flat contiguous buffers of any
 // floating dtype; results are in device memory.
+//
+// The norm is a sum in fixed point, so its bits depend on the elements alone: not on threads, on how a buffer is cut
+// into calls, or on which rank holds what. Terms are x^2 / 4^e in [0, 1], where 2^e is the power of two above the
+// largest |x| of all calls and ranks; each is rounded to 2^-76, which keeps all 53 bits of an fp64 square down to
+// 2^-23 of the largest, and errs by N 2^-77 at most in all, where fp64 sums err by up to N 2^-53.
 #pragma once
 
 #include <algorithm>
@@ -10,44 +15,51 @@
 
 namespace megatron::kernels {
 
-/// Sums are formed over pieces of this many elements, in fp64, and the pieces added in order: independent of the number
-/// of threads.
+/// Threads take pieces of this many elements.
 inline constexpr int64_t kStatisticsPiece = 16384;
 
 constexpr int64_t gradient_statistics_workspace_bytes(int64_t n) {
-  return 8 * std::max<int64_t>((n + kStatisticsPiece - 1) / kStatisticsPiece, 1);
+  return 16 * std::max<int64_t>((n + kStatisticsPiece - 1) / kStatisticsPiece, 1);
 }
 
-/// result = sum of x^2, or result += with `accumulate`.
-struct SquaredNormArgs {
+/// result = largest |x|, or the larger of it and result with `accumulate`; 0 if there is none, infinite if an element
+/// is, NaN if one is.
+struct LargestAbsoluteArgs {
   ConstView x;  // [n]
   double* result = nullptr;
   bool accumulate = false;
   View workspace;  // uint8 [gradient_statistics_workspace_bytes(n)]
 };
-void squared_norm(const CpuStream& stream, const SquaredNormArgs& args);
+void largest_absolute(const CpuStream& stream, const LargestAbsoluteArgs& args);
 
-/// result = number of elements that are 0, or result += with `accumulate`. A double, as the norm: both go through the
-/// same reductions.
+/// A sum in fixed point: limbs[0] + limbs[1] 2^43 + limbs[2] 2^86 units of 2^-76. What `squared_sum` writes has limbs
+/// below 2^43, so the limbs of a million ranks can be added without overflow.
+inline constexpr int kSumLimbs = 3;
+
+/// limbs = sum of x^2 / 4^e with 2^e from `largest`, or limbs += with `accumulate`; zeros unless `largest` is finite.
+struct SquaredSumArgs {
+  ConstView x;                      // [n], none larger than *largest
+  const double* largest = nullptr;  // of all elements whose squares are added
+  int64_t* limbs = nullptr;         // [kSumLimbs]
+  bool accumulate = false;
+  View workspace;  // uint8 [gradient_statistics_workspace_bytes(n)]
+};
+void squared_sum(const CpuStream& stream, const SquaredSumArgs& args);
+
+/// result = number of elements that are 0, or result += with `accumulate`.
 struct CountZerosArgs {
   ConstView x;  // [n]
-  double* result = nullptr;
+  int64_t* result = nullptr;
   bool accumulate = false;
   View workspace;  // uint8 [gradient_statistics_workspace_bytes(n)]
 };
 void count_zeros(const CpuStream& stream, const CountZerosArgs& args);
 
-/// Sets state->found_inf to 1 if an element is infinite or NaN; never clears it.
-struct CheckFiniteArgs {
-  ConstView x;  // [n]
-  StepState* state = nullptr;
-};
-void check_finite(const CpuStream& stream, const CheckFiniteArgs& args);
-
-/// norm = sqrt(squared_norm) * inverse_scale;  state->clip_factor = min(1, max_norm / (norm + 1e-6)), or 1 if max_norm
-/// is 0.
+/// norm = 2^e sqrt(limbs) * inverse_scale, or `largest` where that is not finite;
+/// state->clip_factor = min(1, max_norm / (norm + 1e-6)), or 1 if max_norm is 0.
 struct ClipFactorArgs {
-  const double* squared_norm = nullptr;
+  const double* largest = nullptr;
+  const int64_t* limbs = nullptr;  // [kSumLimbs], of all ranks
   double max_norm = 1;
   double* norm = nullptr;
   StepState* state = nullptr;

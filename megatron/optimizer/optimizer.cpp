@@ -4,10 +4,10 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "megatron/kernels/adam.h"
 #include "megatron/kernels/elementwise.h"
-#include "megatron/kernels/gradient_statistics.h"
 #include "megatron/kernels/sgd.h"
 
 namespace megatron {
@@ -28,91 +28,115 @@ double weight_decay_multiplier(const Parameter& parameter, const OptimizerConfig
 
 }  // namespace
 
-Optimizer::Optimizer(const Context& ctx, const OptimizerConfig& config, ParamAndGradBuffer& buffer)
-    : config_(config), buffer_(buffer), scaler_(make_grad_scaler(config)) {
-  for (Parameter* parameter : buffer.parameters()) {
-    OptimizerState state{.parameter = parameter};
-    const auto make = [&](std::string_view suffix) {
-      Tensor x = ctx.empty(parameter->name() + std::string(suffix), parameter->shape(), parameter->main_grad().dtype(),
-                           MemoryUse::kOptimizer);
-      launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = x.view(), .value = 0}); });
-      return x;
-    };
-    state.main = has_main_copy(parameter->dtype()) ? make(".main") : parameter->value();
-    const bool is_adam = config.optimizer == OptimizerType::kAdam;
-    if (is_adam || config.sgd_momentum != 0) state.exp_avg = make(".exp_avg");
-    if (is_adam) state.exp_avg_sq = make(".exp_avg_sq");
-    states_.push_back(std::move(state));
-  }
+Optimizer::Optimizer(const Context& ctx, const OptimizerConfig& config, DistributedDataParallel& ddp)
+    : config_(config),
+      ddp_(ddp),
+      scaler_(make_grad_scaler(config)),
+      norm_(ctx, ddp.config().use_distributed_optimizer ? ddp.groups().intra_dist_opt : ddp.groups().world) {
+  for (const FlatRange& range : ddp.owned_ranges()) states_.push_back(make_state(ctx, range));
+  for (const OptimizerState& state : states_)
+    for (const FlatRange& counted : counted_ranges(state, ddp)) {
+      counted_grads_.push_back(counted.of(counted.parameter->main_grad()));
+      counted_mains_.push_back(flat(state.main).slice(0, counted.begin - state.begin, counted.end - counted.begin));
+    }
   make_groups();
   learning_rates_ =
       ctx.empty("learning_rates", {static_cast<int64_t>(groups_.size())}, DType::kFloat64, MemoryUse::kOptimizer);
-  scalars_ = ctx.empty("gradient_statistics", {3}, DType::kFloat64, MemoryUse::kOptimizer);
   reload_main_params(ctx);
 }
 
+OptimizerState Optimizer::make_state(const Context& ctx, const FlatRange& range) const {
+  Parameter& parameter = *range.parameter;
+  const Shape shape = range.is_whole() ? parameter.shape() : Shape{range.end - range.begin};
+  const DType dtype = parameter.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const auto make = [&](std::string_view suffix) {
+    Tensor x = ctx.empty(parameter.name() + std::string(suffix), shape, dtype, MemoryUse::kOptimizer);
+    launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = x.view(), .value = 0}); });
+    return x;
+  };
+  OptimizerState state{range};
+  state.main = has_main_copy(parameter.dtype()) ? make(".main") : range.of(parameter.value()).reshape(shape);
+  const bool is_adam = config_.optimizer == OptimizerType::kAdam;
+  if (is_adam || config_.sgd_momentum != 0) state.exp_avg = make(".exp_avg");
+  if (is_adam) state.exp_avg_sq = make(".exp_avg_sq");
+  return state;
+}
+
+/// Of all parameters of the rank, so that all data-parallel ranks have the same groups, some of them empty.
 void Optimizer::make_groups() {
   std::map<std::array<bool, 2>, ParamGroup> by_kind;  // decoupled rate, no decay: the decaying group comes first
-  for (size_t i = 0; i < states_.size(); ++i) {
-    const Parameter& parameter = *states_[i].parameter;
-    const double wd_mult = weight_decay_multiplier(parameter, config_);
-    const bool is_decoupled = config_.decoupled_lr && parameter.options().is_embedding_or_output;
+  size_t next = 0;
+  for (const Parameter* parameter : ddp_.parameters()) {
+    const double wd_mult = weight_decay_multiplier(*parameter, config_);
+    const bool is_decoupled = config_.decoupled_lr && parameter->options().is_embedding_or_output;
     ParamGroup& group = by_kind[{is_decoupled, wd_mult == 0}];
     group.schedule.wd_mult = wd_mult;
     if (is_decoupled) {
       group.schedule.max_lr = config_.decoupled_lr;
       group.schedule.min_lr = config_.decoupled_min_lr;
     }
-    group.members.push_back(i);
+    if (next < states_.size() && states_[next].parameter == parameter) group.members.push_back(next++);
   }
   for (auto& [kind, group] : by_kind) groups_.push_back(std::move(group));
 }
 
 void Optimizer::reload_main_params(const Context& ctx) {
-  for (OptimizerState& state : states_)
-    if (has_main_copy(state.parameter->dtype()))
-      launch(ctx, [&](auto& stream) {
-        kernels::copy(stream, {.x = std::as_const(*state.parameter).value().view(), .y = state.main.view()});
-      });
+  ddp_.finish_param_sync();
+  for (OptimizerState& state : states_) {
+    if (!has_main_copy(state.parameter->dtype())) continue;
+    const Tensor model = state.of(std::as_const(*state.parameter).value());
+    launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = model.view(), .y = flat(state.main).view()}); });
+  }
 }
 
 void Optimizer::copy_main_to_model_params(const Context& ctx) {
-  for (OptimizerState& state : states_)
-    if (has_main_copy(state.parameter->dtype()))
-      launch(ctx, [&](auto& stream) {
-        kernels::copy(stream, {.x = std::as_const(state.main).view(), .y = state.parameter->value().view()});
-      });
+  ddp_.finish_param_sync();
+  for (OptimizerState& state : states_) {
+    if (!has_main_copy(state.parameter->dtype())) continue;
+    Tensor model = state.of(state.parameter->value());
+    launch(ctx, [&](auto& stream) {
+      kernels::copy(stream, {.x = std::as_const(state.main).reshape(model.shape()).view(), .y = model.view()});
+    });
+  }
+  gather_params();
 }
 
 StepResult Optimizer::step(const Context& ctx, const ParamScheduler& scheduler) {
   StepState& step = ctx.step;
-  const Tensor& grads = buffer_.grads();
   step.found_inf = 0;
   step.inverse_scale = scaler_ ? scaler_->inverse_scale() : 1.0;
+  ddp_.finish_param_sync();
+  norm_.find_largest(ctx, counted_grads_);
   if (scaler_) {
-    launch(ctx, [&](auto& stream) { kernels::check_finite(stream, {.x = grads.view(), .state = &step}); });
+    launch(ctx, [&](auto&) { step.found_inf = std::isfinite(*norm_.largest()) ? 0 : 1; });
     scaler_->update(step.found_inf != 0);
     if (step.found_inf != 0) return {.success = false};
   }
-  Tensor workspace = ctx.workspace("gradient_statistics.workspace",
-                                   kernels::gradient_statistics_workspace_bytes(grads.num_elements()));
-  double* scalars = scalars_.data<double>();
-  launch(ctx, [&](auto& stream) {
-    kernels::squared_norm(stream, {.x = grads.view(), .result = scalars, .workspace = workspace.view()});
-    kernels::clip_factor(
-        stream,
-        {.squared_norm = scalars, .max_norm = std::max(config_.clip_grad, 0.0), .norm = scalars + 1, .state = &step});
-    if (config_.log_num_zeros_in_grad)
-      kernels::count_zeros(stream, {.x = grads.view(), .result = scalars + 2, .workspace = workspace.view()});
-  });
+  norm_.add_squares(ctx, counted_grads_, config_.log_num_zeros_in_grad);
+  norm_.finish(ctx, std::max(config_.clip_grad, 0.0), step);
   update(ctx, scheduler);
+  gather_params();
   StepResult result;
   launch(ctx, [&](auto&) {
-    result.grad_norm = scalars[1];
-    const int64_t padding = grads.num_elements() - num_gradients();
-    if (config_.log_num_zeros_in_grad) result.num_zeros = static_cast<int64_t>(scalars[2]) - padding;
+    result.grad_norm = *norm_.norm();
+    if (config_.log_num_zeros_in_grad) result.num_zeros = *norm_.num_zeros();
   });
   return result;
+}
+
+double Optimizer::params_norm(const Context& ctx) {
+  StepState neutral;  // no loss scale
+  norm_.find_largest(ctx, counted_mains_);
+  norm_.add_squares(ctx, counted_mains_, false);
+  norm_.finish(ctx, 0, neutral);
+  double result = 0;
+  launch(ctx, [&](auto&) { result = *norm_.norm(); });
+  return result;
+}
+
+void Optimizer::gather_params() {
+  ddp_.start_param_sync();
+  if (!config_.overlap_param_gather) ddp_.finish_param_sync();
 }
 
 void Optimizer::update(const Context& ctx, const ParamScheduler& scheduler) {
@@ -124,15 +148,15 @@ void Optimizer::update(const Context& ctx, const ParamScheduler& scheduler) {
   double* rates = learning_rates_.data<double>();
   for (size_t g = 0; g < groups_.size(); ++g) {
     launch(ctx, [&](auto&) { rates[g] = scheduler.lr(groups_[g].schedule); });
-    for (size_t i : groups_[g].members) update_parameter(ctx, states_[i], groups_[g], rates ? rates + g : nullptr);
+    for (size_t i : groups_[g].members) update_range(ctx, states_[i], groups_[g], rates ? rates + g : nullptr);
   }
 }
 
-void Optimizer::update_parameter(const Context& ctx, OptimizerState& state, const ParamGroup& group,
-                                 const double* learning_rate) {
+void Optimizer::update_range(const Context& ctx, OptimizerState& state, const ParamGroup& group,
+                             const double* learning_rate) {
   Parameter& parameter = *state.parameter;
-  Tensor main = flat(state.main), gradient = flat(parameter.main_grad());
-  Tensor model = has_main_copy(parameter.dtype()) ? flat(parameter.value()) : Tensor();
+  Tensor main = flat(state.main), gradient = state.of(parameter.main_grad());
+  Tensor model = has_main_copy(parameter.dtype()) ? state.of(parameter.value()) : Tensor();
   Tensor exp_avg = state.exp_avg.defined() ? flat(state.exp_avg) : Tensor();
   Tensor exp_avg_sq = state.exp_avg_sq.defined() ? flat(state.exp_avg_sq) : Tensor();
   launch(ctx, [&](auto& stream) {
@@ -158,12 +182,6 @@ void Optimizer::update_parameter(const Context& ctx, OptimizerState& state, cons
                             .learning_rate = learning_rate,
                             .state = &ctx.step});
   });
-}
-
-int64_t Optimizer::num_gradients() const {
-  int64_t sum = 0;
-  for (const OptimizerState& state : states_) sum += state.parameter->shape().num_elements();
-  return sum;
 }
 
 }  // namespace megatron

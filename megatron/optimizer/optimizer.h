@@ -1,11 +1,13 @@
-// Adam or SGD with fp32 master weights, clipping and loss scale. Megatron Core: core/optimizer/optimizer.py.
+// Adam or SGD with fp32 master weights, clipping and loss scale, on whole parameters or on this rank's shards of them.
+// Megatron Core: core/optimizer/optimizer.py, distrib_optimizer.py.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "megatron/distributed/param_and_grad_buffer.h"
+#include "megatron/distributed/distributed_data_parallel.h"
+#include "megatron/optimizer/global_norm.h"
 #include "megatron/optimizer/grad_scaler.h"
 #include "megatron/optimizer/optimizer_config.h"
 #include "megatron/optimizer/param_scheduler.h"
@@ -19,9 +21,10 @@ struct ParamGroup {
   std::vector<size_t> members;  // indices into Optimizer::states()
 };
 
-/// What the optimizer keeps of a parameter. `main` is the weight itself where that is fp32 or fp64.
-struct OptimizerState {
-  Parameter* parameter = nullptr;
+/// What the optimizer keeps of a range of a parameter's shard: of all of it, or with the distributed optimizer of the
+/// part that lies in this rank's shard of a bucket. Tensors have the parameter's shape if the range is whole, else they
+/// are vectors of end - begin elements. `main` is the weight itself where that is fp32 or fp64.
+struct OptimizerState : FlatRange {
   Tensor main;        // fp32 (fp64): what is stepped
   Tensor exp_avg;     // Adam's first moment, SGD's momentum buffer (undefined without momentum)
   Tensor exp_avg_sq;  // Adam's second moment
@@ -33,13 +36,19 @@ struct StepResult {
   std::optional<int64_t> num_zeros;  // --log-num-zeros-in-grad
 };
 
+/// One step formula for both forms: a rank steps the ranges that DistributedDataParallel::owned_ranges() lists, which
+/// without the distributed optimizer are whole parameters. All ranks make the same calls; norm, overflow and loss scale
+/// are those of all ranks.
 class Optimizer {
  public:
-  /// Master weights are copies of the weights as they are now.
-  Optimizer(const Context& ctx, const OptimizerConfig& config, ParamAndGradBuffer& buffer);
+  /// Master weights are copies of the weights as they are now. Refers to `ddp`, which says what this rank owns.
+  Optimizer(const Context& ctx, const OptimizerConfig& config, DistributedDataParallel& ddp);
 
-  /// Steps all parameters with the rates of `scheduler`; its counter is left to the caller, who advances it on success.
+  /// After DistributedDataParallel::finish_grad_sync(): steps all parameters with the rates of `scheduler` and gathers
+  /// the weights; the counter of `scheduler` is left to the caller, who advances it on success.
   StepResult step(const Context& ctx, const ParamScheduler& scheduler);
+  /// L2 norm of all weights of the model (master weights where there are some).
+  double params_norm(const Context& ctx);
   /// What the loss is multiplied by before backward: 1 without fp16.
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1.0; }
   /// Master weights become copies of the weights again: after a load of weights alone.
@@ -47,6 +56,7 @@ class Optimizer {
   /// Weights become roundings of the master weights: after a load of optimizer state.
   void copy_main_to_model_params(const Context& ctx);
 
+  /// What this rank owns, in order of registration: a checkpoint is the union over ranks.
   const std::vector<OptimizerState>& states() const { return states_; }
   const std::vector<ParamGroup>& groups() const { return groups_; }
   /// Steps that were not skipped: Adam's t.
@@ -57,18 +67,19 @@ class Optimizer {
 
  private:
   void make_groups();
-  int64_t num_gradients() const;  // elements, without the gaps of the buffer
+  OptimizerState make_state(const Context& ctx, const FlatRange& range) const;
+  void gather_params();
   void update(const Context& ctx, const ParamScheduler& scheduler);
-  void update_parameter(const Context& ctx, OptimizerState& state, const ParamGroup& group,
-                        const double* learning_rate);
+  void update_range(const Context& ctx, OptimizerState& state, const ParamGroup& group, const double* learning_rate);
 
   OptimizerConfig config_;
-  ParamAndGradBuffer& buffer_;
+  DistributedDataParallel& ddp_;
   std::unique_ptr<GradScaler> scaler_;
   std::vector<OptimizerState> states_;  // in registration order
   std::vector<ParamGroup> groups_;
-  Tensor learning_rates_;  // [groups] fp64
-  Tensor scalars_;         // [3] fp64: squared norm, norm, zeros
+  Tensor learning_rates_;                              // [groups] fp64
+  std::vector<Tensor> counted_grads_, counted_mains_;  // flat parts that norms of this rank count
+  GlobalNorm norm_;
   int64_t num_steps_ = 0;
 };
 

@@ -9,9 +9,9 @@
 
 namespace megatron {
 
-TrainStep::TrainStep(const Context& ctx, const GptModel& model, ParamAndGradBuffer& buffer, Optimizer& optimizer,
+TrainStep::TrainStep(const Context& ctx, const GptModel& model, DistributedDataParallel& ddp, Optimizer& optimizer,
                      const TrainStepOptions& options)
-    : ctx_(ctx), model_(model), buffer_(buffer), optimizer_(optimizer), options_(options) {}
+    : ctx_(ctx), model_(model), ddp_(ddp), optimizer_(optimizer), options_(options) {}
 
 double TrainStep::loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const {
   if (options_.calculate_per_token_loss) return 1;
@@ -54,9 +54,9 @@ TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, con
   const double divisor = options_.calculate_per_token_loss ? static_cast<double>(std::max<int64_t>(num_tokens, 1)) : 1;
   ctx_.step.step = iteration;
   ctx_.step.loss_seed = optimizer_.loss_scale() / divisor;
-  buffer_.begin_step();
+  ddp_.begin_step();
   TrainStepResult result{.loss = execute(batches, false), .optimizer = {}};
-  buffer_.finish_step(ctx_);
+  ddp_.finish_grad_sync();
   result.optimizer = optimizer_.step(ctx_, scheduler);
   return result;
 }

@@ -30,7 +30,7 @@ struct TrainStepResult {
 /// Forward and backward of all micro-batches, then the optimizer. Refers to what it is given.
 class TrainStep {
  public:
-  TrainStep(const Context& ctx, const GptModel& model, ParamAndGradBuffer& buffer, Optimizer& optimizer,
+  TrainStep(const Context& ctx, const GptModel& model, DistributedDataParallel& ddp, Optimizer& optimizer,
             const TrainStepOptions& options);
 
   /// @param iteration  from 0: part of every dropout counter.
@@ -45,7 +45,7 @@ class TrainStep {
 
   Context ctx_;
   const GptModel& model_;
-  ParamAndGradBuffer& buffer_;
+  DistributedDataParallel& ddp_;
   Optimizer& optimizer_;
   TrainStepOptions options_;
 };

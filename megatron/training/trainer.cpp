@@ -1,17 +1,9 @@
 #include "megatron/training/trainer.h"
 
-#include <cmath>
-
-#include "megatron/kernels/gradient_statistics.h"
 #include "megatron/training/config/schedules.h"
 #include "megatron/training/theoretical_flops.h"
 
 namespace megatron {
-namespace {
-
-DType grad_dtype_of(DType params_dtype) { return params_dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
-
-}  // namespace
 
 Trainer::Trainer(const PretrainConfig& config, const Options& options)
     : config_(config),
@@ -22,10 +14,10 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
            .step = *step_state_,
            .key = RandomKey::from_seed(static_cast<uint64_t>(config.training.seed))},
       model_({.ctx = ctx_, .config = config_.transformer, .groups = ProcessGroupCollection::single(), .path = ""}),
-      buffer_(ctx_, model_.parameters(), grad_dtype_of(config_.transformer.params_dtype)),
-      optimizer_(ctx_, config_.optimizer, buffer_),
+      ddp_(ctx_, {model_.parameters()}, ProcessGroupCollection::single(), {}),
+      optimizer_(ctx_, config_.optimizer, ddp_),
       scheduler_(param_scheduler_config_of(config_)),
-      step_(ctx_, model_, buffer_, optimizer_,
+      step_(ctx_, model_, ddp_, optimizer_,
             {.calculate_per_token_loss = config_.training.calculate_per_token_loss,
              .has_positions = config_.data.reset_position_ids}) {
   if (!config_.transformer.perform_initialization) return;
@@ -43,20 +35,6 @@ TrainStepResult Trainer::train_step(std::span<const MicroBatch<int64_t>> batches
   progress_.num_floating_point_operations +=
       theoretical_flops(flops_sizes_of(config_.transformer), num_samples, batches[0].sequence_length);
   return result;
-}
-
-double Trainer::params_norm() {
-  double sum = 0;
-  for (const OptimizerState& state : optimizer_.states()) {
-    const Tensor flat = state.main.reshape({state.main.num_elements()});
-    Tensor workspace =
-        ctx_.workspace("params_norm.workspace", kernels::gradient_statistics_workspace_bytes(flat.num_elements()));
-    launch(ctx_, [&](auto& stream) {
-      kernels::squared_norm(stream,
-                            {.x = flat.view(), .result = &sum, .accumulate = true, .workspace = workspace.view()});
-    });
-  }
-  return std::sqrt(sum);
 }
 
 }  // namespace megatron

@@ -34,7 +34,7 @@ class Trainer {
   LossSum evaluate(std::span<const MicroBatch<int64_t>> batches) { return step_.evaluate(batches); }
 
   /// L2 norm of all weights (master weights where there are some).
-  double params_norm();
+  double params_norm() { return optimizer_.params_norm(ctx_); }
 
   const Context& context() const { return ctx_; }
   Device& device() { return *device_; }
@@ -50,7 +50,7 @@ class Trainer {
   std::unique_ptr<StepState> step_state_;
   Context ctx_;
   GptModel model_;
-  ParamAndGradBuffer buffer_;
+  DistributedDataParallel ddp_;
   Optimizer optimizer_;
   ParamScheduler scheduler_;
   TrainStep step_;

@@ -55,10 +55,11 @@ struct GoldenTraining {
     const GoldenTensors weights("training/" + of_model["file"].get<std::string>());
     for (Parameter* parameter : model->parameters())
       testing::store(weights.values("param/" + parameter->name()), parameter->value());
-    buffer = std::make_unique<ParamAndGradBuffer>(ctx, model->parameters(), dtype);
-    optimizer = std::make_unique<Optimizer>(ctx, optimizer_config_of(test["optimizer"], dtype), *buffer);
-    step = std::make_unique<TrainStep>(ctx, *model, *buffer, *optimizer,
-                                       TrainStepOptions{.calculate_per_token_loss = false});
+    ddp = std::make_unique<DistributedDataParallel>(ctx, std::vector<std::vector<Parameter*>>{model->parameters()},
+                                                    ProcessGroupCollection::single(), DistributedDataParallelConfig{});
+    optimizer = std::make_unique<Optimizer>(ctx, optimizer_config_of(test["optimizer"], dtype), *ddp);
+    step =
+        std::make_unique<TrainStep>(ctx, *model, *ddp, *optimizer, TrainStepOptions{.calculate_per_token_loss = false});
   }
 
   std::vector<MicroBatch<int64_t>> batches(size_t number) const {
@@ -91,7 +92,7 @@ struct GoldenTraining {
   GoldenTensors data;
   ParamScheduler scheduler;
   std::unique_ptr<GptModel> model;
-  std::unique_ptr<ParamAndGradBuffer> buffer;
+  std::unique_ptr<DistributedDataParallel> ddp;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<TrainStep> step;
 };

@@ -1,0 +1,156 @@
+#include "megatron/distributed/distributed_data_parallel.h"
+
+#include <algorithm>
+#include <map>
+#include <ranges>
+#include <set>
+#include <utility>
+
+namespace megatron {
+namespace {
+
+bool is_expert(const Parameter& parameter) {
+  const auto& cut = parameter.options().shard.cut;
+  return cut && cut->axis != ShardAxis::kTensor;
+}
+
+/// Pipeline stages without embedding have no embd group, and one stage alone has nothing to share.
+bool is_shared_embedding(const Parameter& parameter, const ProcessGroupCollection& groups) {
+  return !parameter.options().shard.tie_group.empty() && groups.embd && groups.embd->size() > 1;
+}
+
+int64_t num_elements_of(const std::vector<Parameter*>& parameters) {
+  int64_t sum = 0;
+  for (const Parameter* parameter : parameters) sum += parameter->shape().num_elements();
+  return sum;
+}
+
+}  // namespace
+
+/// A group and the place of its first parameter among all of the rank: the last that backward completes.
+struct DistributedDataParallel::OrderedGroup {
+  size_t first_parameter = 0;
+  std::vector<BucketGroup::Bucket> buckets;
+};
+
+DistributedDataParallel::DistributedDataParallel(const Context& ctx, const std::vector<std::vector<Parameter*>>& chunks,
+                                                 const ProcessGroupCollection& groups,
+                                                 const DistributedDataParallelConfig& config)
+    : ctx_(ctx), groups_(groups), config_(config) {
+  std::vector<OrderedGroup> ordered;
+  for (size_t chunk = 0; chunk < chunks.size(); ++chunk) add_chunk(chunks, chunk, ordered);
+  const std::set<Parameter*> different(parameters_.begin(), parameters_.end());
+  require<ConfigError>(different.size() == parameters_.size(),
+                       "[DistributedDataParallel] {} of {} parameters are listed twice. List a parameter in one chunk.",
+                       parameters_.size() - different.size(), parameters_.size());
+  std::ranges::stable_sort(ordered, std::greater<>(), &OrderedGroup::first_parameter);
+  for (size_t number = 0; number < ordered.size(); ++number)
+    bucket_groups_.push_back(make_group(std::move(ordered[number].buckets), number));
+  for (size_t number = 0; number < bucket_groups_.size(); ++number)
+    for (const BucketGroup::Bucket& bucket : bucket_groups_[number].buckets())
+      for (size_t entry : bucket.buffer->layout().buckets[bucket.index].entries)
+        bucket.buffer->parameters()[entry]->on_ready = [this, number](Parameter&) { mark_ready(number); };
+}
+
+DistributedDataParallel::~DistributedDataParallel() {
+  for (Parameter* parameter : parameters_) parameter->on_ready = nullptr;
+}
+
+void DistributedDataParallel::add_chunk(const std::vector<std::vector<Parameter*>>& chunks, size_t chunk,
+                                        std::vector<OrderedGroup>& ordered) {
+  const std::vector<Parameter*>& parameters = chunks[chunk];
+  std::vector<PlannedParameter> planned;
+  for (Parameter* parameter : parameters) {
+    planned.push_back({.num_elements = parameter->shape().num_elements(),
+                       .dtype = parameter->dtype(),
+                       .is_trainable = parameter->is_trainable(),
+                       .is_expert = is_expert(*parameter),
+                       .is_shared_embedding = is_shared_embedding(*parameter, groups_)});
+    if (parameter->is_trainable()) parameters_.push_back(parameter);
+  }
+  DataParallelSizes sizes{.dp = groups_.dp.size(),
+                          .dp_cp = groups_.dp_cp.size(),
+                          .expt_dp = groups_.expt_dp.size(),
+                          .pipeline_rank = groups_.pp.rank(),
+                          .chunk = static_cast<int64_t>(chunk)};
+  size_t first_of_chunk = 0;
+  for (size_t other = 0; other < chunks.size(); ++other) {
+    if (other != chunk) sizes.elements_of_other_chunks += num_elements_of(chunks[other]);
+    if (other < chunk) first_of_chunk += chunks[other].size();
+  }
+  DataParallelPlan plan = DataParallelPlan::make(planned, sizes, config_);
+  const size_t first_buffer = buffers_.size();
+  for (BufferPlan& buffer : plan.buffers)
+    buffers_.push_back(
+        std::make_unique<ParamAndGradBuffer>(ctx_, std::move(buffer), parameters, config_.use_distributed_optimizer));
+  for (const auto& group : plan.groups) {
+    OrderedGroup& added = ordered.emplace_back();
+    added.first_parameter = first_of_chunk + parameters.size();
+    for (const DataParallelPlan::Bucket& bucket : group) {
+      ParamAndGradBuffer* buffer = buffers_[first_buffer + bucket.buffer].get();
+      added.buckets.push_back({buffer, bucket.bucket});
+      for (size_t entry : buffer->layout().buckets[bucket.bucket].entries)
+        added.first_parameter = std::min(added.first_parameter, first_of_chunk + buffer->plan().parameters[entry]);
+    }
+  }
+}
+
+BucketGroup DistributedDataParallel::make_group(std::vector<BucketGroup::Bucket> buckets, size_t number) const {
+  const bool expert = buckets.at(0).buffer->plan().is_expert;
+  BucketGroup::Options options{.replicas = expert ? groups_.intra_expt_dp : groups_.intra_dp_cp,
+                               .instances = groups_.inter_dist_opt,
+                               .shards = config_.use_distributed_optimizer,
+                               .average = config_.average_in_collective,
+                               .name = fmt::format("bucket {}", number)};
+  const int64_t expected = buckets.at(0).buffer->layout().data_parallel_size;
+  require<ConfigError>(
+      options.replicas.size() == expected && options.instances.size() == config_.num_distributed_optimizer_instances,
+      "[DistributedDataParallel] the groups have {} replicas in {} optimizer instances, the config "
+      "asks for {} in {}. Make the groups with the same --num-distributed-optimizer-instances.",
+      options.replicas.size(), options.instances.size(), expected, config_.num_distributed_optimizer_instances);
+  return BucketGroup(std::move(buckets), std::move(options));
+}
+
+void DistributedDataParallel::begin_step() {
+  num_started_ = 0;
+  for (BucketGroup& group : bucket_groups_) group.begin_step();
+  for (const auto& buffer : buffers_) buffer->begin_step();
+}
+
+void DistributedDataParallel::mark_ready(size_t group) {
+  bucket_groups_[group].mark_ready();
+  if (config_.overlap_grad_reduce) start_ready_groups();
+}
+
+void DistributedDataParallel::start_ready_groups() {
+  while (num_started_ < bucket_groups_.size() && bucket_groups_[num_started_].is_ready())
+    bucket_groups_[num_started_++].start_grad_sync(ctx_);
+}
+
+void DistributedDataParallel::finish_grad_sync() {
+  for (const auto& buffer : buffers_) buffer->finish_step(ctx_);
+  start_ready_groups();
+  for (BucketGroup& group : bucket_groups_) group.start_instance_sync();
+  for (BucketGroup& group : bucket_groups_) group.finish_grad_sync();
+}
+
+void DistributedDataParallel::start_param_sync() {
+  for (BucketGroup& group : bucket_groups_ | std::views::reverse) group.start_param_sync();
+}
+
+void DistributedDataParallel::finish_param_sync() {
+  for (BucketGroup& group : bucket_groups_ | std::views::reverse) group.finish_param_sync();
+}
+
+std::vector<FlatRange> DistributedDataParallel::owned_ranges() const {
+  std::map<const Parameter*, FlatRange> owned;
+  for (const BucketGroup& group : bucket_groups_)
+    for (const BucketGroup::Bucket& bucket : group.buckets())
+      for (const FlatRange& range : group.owned_ranges(bucket)) owned[range.parameter] = range;
+  std::vector<FlatRange> ranges;
+  for (const Parameter* parameter : parameters_)
+    if (const auto found = owned.find(parameter); found != owned.end()) ranges.push_back(found->second);
+  return ranges;
+}
+
+}  // namespace megatron

@@ -1,0 +1,114 @@
+#include "megatron/optimizer/global_norm.h"
+
+#include <algorithm>
+
+#include "megatron/kernels/gradient_statistics.h"
+
+namespace megatron {
+namespace {
+
+/// Whether a lower rank has these rows of the whole tensor too. A replicated section is whole on each of its ranks.
+bool is_on_lower_rank(const ShardCut& cut, const ShardRange& range, const ParameterOptions& options) {
+  for (int64_t rank = 0; rank < options.shard_rank; ++rank)
+    for (const ShardRange& other : local_ranges(cut, rank, options.num_shards))
+      if (other.global_begin == range.global_begin && other.length == range.length) return true;
+  return false;
+}
+
+/// Rows of the cut dimension of the local shard that this rank counts.
+std::vector<ElementRange> counted_rows(const ParameterOptions& options) {
+  const ShardCut& cut = *options.shard.cut;
+  std::vector<ElementRange> rows;
+  for (const ShardRange& range : local_ranges(cut, options.shard_rank, options.num_shards)) {
+    if (is_on_lower_rank(cut, range, options)) continue;
+    if (!rows.empty() && rows.back().end == range.local_begin)
+      rows.back().end += range.length;
+    else
+      rows.push_back({range.local_begin, range.local_begin + range.length});
+  }
+  return rows;
+}
+
+bool is_counted(const Parameter& parameter, const DistributedDataParallel& ddp) {
+  const ShardSpec& shard = parameter.options().shard;
+  const ProcessGroupCollection& groups = ddp.groups();
+  const bool is_expert = shard.cut && shard.cut->axis != ShardAxis::kTensor;
+  const ProcessGroup& replicas = is_expert ? groups.expt_dp : groups.dp_cp;
+  if (!ddp.config().use_distributed_optimizer && replicas.rank() != 0) return false;
+  if (!shard.cut && groups.tp.rank() != 0) return false;
+  if (shard.tie_group.empty()) return true;
+  for (const Parameter* other : ddp.parameters())  // of several on this rank the first one
+    if (other->options().shard.tie_group == shard.tie_group) return other == &parameter && groups.pp.rank() == 0;
+  return true;
+}
+
+}  // namespace
+
+std::vector<FlatRange> counted_ranges(const FlatRange& owned, const DistributedDataParallel& ddp) {
+  const Parameter& parameter = *owned.parameter;
+  if (!is_counted(parameter, ddp)) return {};
+  const auto& cut = parameter.options().shard.cut;
+  if (!cut) return {owned};
+  const std::vector<ElementRange> rows = counted_rows(parameter.options());
+  const Shape& shape = parameter.shape();
+  const int64_t row = shape.contiguous_strides()[cut->dim], block = row * shape[cut->dim];
+  if (rows.size() == 1 && rows[0].size() == shape[cut->dim]) return {owned};
+  std::vector<FlatRange> counted;
+  for (int64_t outer = owned.begin / block * block; outer < owned.end; outer += block)
+    for (const ElementRange& range : rows) {
+      const ElementRange both =
+          intersection({owned.begin, owned.end}, {outer + range.begin * row, outer + range.end * row});
+      if (both.size() > 0) counted.push_back({owned.parameter, both.begin, both.end});
+    }
+  return counted;
+}
+
+GlobalNorm::GlobalNorm(const Context& ctx, const ProcessGroup& group)
+    : group_(group),
+      norm_(ctx.empty("global_norm", {2}, DType::kFloat64, MemoryUse::kOptimizer)),
+      sums_(ctx.empty("global_norm.sums", {4}, DType::kInt64, MemoryUse::kOptimizer)) {}
+
+void GlobalNorm::find_largest(const Context& ctx, const std::vector<Tensor>& parts) {
+  double* largest = norm_.data<double>();
+  launch(ctx, [&](auto&) { *largest = 0; });
+  for (const Tensor& part : parts) {
+    Tensor workspace =
+        ctx.workspace("global_norm.workspace", kernels::gradient_statistics_workspace_bytes(part.num_elements()));
+    launch(ctx, [&](auto& stream) {
+      kernels::largest_absolute(
+          stream, {.x = part.view(), .result = largest, .accumulate = true, .workspace = workspace.view()});
+    });
+  }
+  Tensor shared = norm_.slice(0, 0, 1);
+  group_.all_reduce(shared.view(), ReduceOp::kMax, {.site = "largest gradient"}).wait();
+}
+
+void GlobalNorm::add_squares(const Context& ctx, const std::vector<Tensor>& parts, bool count_zeros) {
+  int64_t* sums = sums_.data<int64_t>();
+  launch(ctx, [&](auto&) { std::fill_n(sums, sums_.num_elements(), 0); });
+  for (const Tensor& part : parts) {
+    Tensor workspace =
+        ctx.workspace("global_norm.workspace", kernels::gradient_statistics_workspace_bytes(part.num_elements()));
+    launch(ctx, [&](auto& stream) {
+      kernels::squared_sum(
+          stream,
+          {.x = part.view(), .largest = largest(), .limbs = sums, .accumulate = true, .workspace = workspace.view()});
+      if (count_zeros)
+        kernels::count_zeros(
+            stream, {.x = part.view(), .result = sums + kZeros, .accumulate = true, .workspace = workspace.view()});
+    });
+  }
+  group_.all_reduce(sums_.view(), ReduceOp::kSum, {.site = "gradient norm"}).wait();
+}
+
+void GlobalNorm::finish(const Context& ctx, double max_norm, StepState& state) {
+  launch(ctx, [&](auto& stream) {
+    kernels::clip_factor(stream, {.largest = largest(),
+                                  .limbs = sums_.data<int64_t>(),
+                                  .max_norm = max_norm,
+                                  .norm = norm_.data<double>() + 1,
+                                  .state = &state});
+  });
+}
+
+}  // namespace megatron

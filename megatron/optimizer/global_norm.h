@@ -1,0 +1,44 @@
+// The norm of tensors that many ranks hold parts of. Megatron Core: core/optimizer/clip_grads.py.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "megatron/distributed/distributed_data_parallel.h"
+
+namespace megatron {
+
+/// What this rank counts of a range that its optimizer owns, so that over all ranks each element of a logical tensor is
+/// counted once: of replicas the first (unless the optimizer's state is sharded, when no two own the same), of a tensor
+/// that is whole on every tensor rank and of replicated sections (keys and values) the first rank that has them, of
+/// tied tensors that of the first pipeline stage. Padded rows count: they are zeros.
+std::vector<FlatRange> counted_ranges(const FlatRange& owned, const DistributedDataParallel& ddp);
+
+/// L2 norm and number of zeros over all ranks of a group. Its bits depend on the values alone, not on which rank holds
+/// them or in which pieces (kernels/gradient_statistics.h). Results stay in device memory.
+class GlobalNorm {
+ public:
+  /// @param group  all ranks that hold parts; all of them call the functions below in the same order.
+  GlobalNorm(const Context& ctx, const ProcessGroup& group);
+
+  /// First half: the largest absolute value of `parts`, flat contiguous tensors; infinite or NaN if an element is.
+  void find_largest(const Context& ctx, const std::vector<Tensor>& parts);
+  /// Second half: the sum of squares, and the zeros if asked for.
+  void add_squares(const Context& ctx, const std::vector<Tensor>& parts, bool count_zeros);
+  /// Third: the norm, times state.inverse_scale; state.clip_factor for this largest norm (0: no clipping).
+  void finish(const Context& ctx, double max_norm, StepState& state);
+
+  // Null on meta.
+  const double* largest() const { return norm_.data<double>(); }
+  const double* norm() const { return largest() ? largest() + 1 : nullptr; }
+  const int64_t* num_zeros() const { return sums_.data<int64_t>() ? sums_.data<int64_t>() + kZeros : nullptr; }
+
+ private:
+  static constexpr int kZeros = 3;  // place in sums_, behind the limbs
+
+  ProcessGroup group_;
+  Tensor norm_;  // [2] fp64: largest, norm
+  Tensor sums_;  // [4] int64: limbs of the sum of squares, number of zeros
+};
+
+}  // namespace megatron
