@@ -10,12 +10,18 @@
 namespace megatron {
 
 /// F forward, B gradient of the inputs, W that of the weights, BW both at once; the rest moves what crosses the border
-/// between two neighbouring virtual stages. Send and receive name the chunk of the rank that acts.
+/// between two virtual stages on different ranks. Send and receive name the chunk of the rank that acts. A send does
+/// not wait for its receiver; a receive only gives the buffer, and the F or B that needs the data waits for it.
 enum class ActionKind { kF, kB, kW, kBW, kSendForward, kRecvForward, kSendBackward, kRecvBackward };
 std::string_view name_of(ActionKind kind);
+/// F, B, W or BW.
+constexpr bool is_compute(ActionKind kind) { return kind <= ActionKind::kBW; }
 
-/// Chunk c of pipeline rank r is virtual stage c * num_ranks + r (Megatron's numbering). F, B, W and BW may address a
-/// range of the chunk's segments.
+/// kFused: weight gradients with the input gradients. kSplit: W apart from B, so that the neighbour does not wait for
+/// it.
+enum class WeightGradient { kFused, kSplit };
+
+/// F, B, W and BW may address a range of the chunk's segments.
 struct Action {
   ActionKind kind;
   int chunk = 0;

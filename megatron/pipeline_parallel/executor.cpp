@@ -3,21 +3,31 @@
 #include <algorithm>
 
 #include "megatron/kernels/elementwise.h"
+#include "megatron/pipeline_parallel/communication.h"
 
 namespace megatron {
-namespace {
-bool is_compute(ActionKind kind) { return kind <= ActionKind::kBW; }
-}  // namespace
 
-Executor::Executor(const Context& ctx, const ExecutorOptions& options) : ctx_(ctx), options_(options) {
-  if (!options.pipeline_group) return;
-  rank_ = options.pipeline_group->rank();
-  num_ranks_ = options.pipeline_group->size();
+Executor::Executor(const Context& ctx, const ExecutorOptions& options)
+    : ctx_(ctx),
+      options_(options),
+      rank_(options.pipeline_group ? options.pipeline_group->rank() : 0),
+      placement_(options.pipeline_group ? options.pipeline_group->size() : 1, static_cast<int>(options.chunks.size()),
+                 options.stage_order) {}
+
+StagePlace Executor::maker(int chunk, Direction direction) const {
+  return direction == Direction::kForward ? placement_.previous(place(chunk)) : placement_.next(place(chunk));
+}
+StagePlace Executor::taker(int chunk, Direction direction) const {
+  return direction == Direction::kForward ? placement_.next(place(chunk)) : placement_.previous(place(chunk));
 }
 
-bool Executor::is_last_stage(int chunk) const {
-  return chunk + 1 == static_cast<int>(options_.chunks.size()) && rank_ + 1 == num_ranks_;
+/// Two ranks may share several borders. The chunk on the earlier side tells them apart.
+Executor::Channel Executor::channel(int chunk, Direction direction, StagePlace peer) const {
+  const bool is_earlier = placement_.stage_of(place(chunk)) < placement_.stage_of(peer);
+  const int border = is_earlier ? chunk : peer.chunk;
+  return {.peer = peer.rank, .tag = 2 * border + (direction == Direction::kBackward ? 1 : 0)};
 }
+
 size_t Executor::end_of(const Action& a) const {
   return std::min(a.end_segment, options_.chunks[static_cast<size_t>(a.chunk)].size());
 }
@@ -26,9 +36,9 @@ void Executor::run(const Schedule& schedule) {
   ctx_.mode = GradMode::kRecord;
   open_segments(schedule);
   for (const Action& a : schedule) act(a);
-  finish_sends();
+  finish_all_sends();
   std::erase_if(runs_, [](const auto& item) {
-    return item.second.tape && item.second.tape->is_done() && item.second.received.empty();
+    return item.second.tape && item.second.tape->is_done() && item.second.input.payload.empty();
   });
   require(runs_.empty(), "[executor] the schedule ended with {} unfinished tapes: a B or W is missing.", runs_.size());
 }
@@ -36,7 +46,7 @@ void Executor::run(const Schedule& schedule) {
 void Executor::run_forward_only(const Schedule& schedule) {
   ctx_.mode = GradMode::kOff;
   for (const Action& a : schedule) act(a);
-  finish_sends();
+  finish_all_sends();
   runs_.clear();
 }
 
@@ -60,37 +70,42 @@ void Executor::act(const Action& a) {
       backward(a);
       break;
     case ActionKind::kW:
+      require(run.tape != nullptr, "[executor] W of chunk {}, micro-batch {} comes before its F.", a.chunk,
+              a.micro_batch);
       run.tape->backward_weight(ctx_, a.first_segment);
+      run.waits_for_weight = false;
       break;
     case ActionKind::kSendForward:
       send(std::exchange(run.now, {}), Direction::kForward, a);
       break;
     case ActionKind::kRecvForward:
-      run.received = receive(Direction::kForward);
+      run.input = receive(Direction::kForward, a);
       break;
     case ActionKind::kSendBackward:
       send(std::exchange(run.input_gradients, {}), Direction::kBackward, a);
       break;
     case ActionKind::kRecvBackward:
-      run.output_gradients = receive(Direction::kBackward);
-      for (auto [send, end] = forward_sends_.equal_range({a.chunk, a.micro_batch}); send != end; ++send)
-        send->second.wait();
-      forward_sends_.erase({a.chunk, a.micro_batch});
+      run.gradient = receive(Direction::kBackward, a);
       break;
   }
-  const bool is_over = run.tape && run.tape->is_done() && run.now.empty() && run.input_gradients.empty();
-  if (is_compute(a.kind) || a.kind == ActionKind::kSendBackward)
-    if (is_over && a.kind != ActionKind::kF) runs_.erase({a.chunk, a.micro_batch});
+  const bool may_end = a.kind != ActionKind::kF && (is_compute(a.kind) || a.kind == ActionKind::kSendBackward);
+  const bool is_over = run.tape && run.tape->is_done() && !run.waits_for_weight && run.now.empty();
+  if (may_end && is_over && run.input_gradients.empty()) runs_.erase({a.chunk, a.micro_batch});
+}
+
+Payload Executor::take_input(const Action& a, Run& run) {
+  if (is_first_stage(a.chunk)) return input ? input(a.micro_batch) : Payload{};
+  const StagePlace from = maker(a.chunk, Direction::kForward);
+  if (from.rank != rank_) return finish(run.input, a);
+  const auto made = runs_.find({from.chunk, a.micro_batch});
+  require(made != runs_.end(), "[executor] F of chunk {}, micro-batch {} comes before that of chunk {}.", a.chunk,
+          a.micro_batch, from.chunk);
+  return std::exchange(made->second.now, {});
 }
 
 void Executor::begin_forward(const Action& a, Run& run) {
   if (ctx_.is_training()) run.tape = std::make_unique<Tape>(ctx_.device);
-  if (is_first_stage(a.chunk))
-    run.now = input ? input(a.micro_batch) : Payload{};
-  else if (num_ranks_ == 1)
-    run.now = std::exchange(runs_.at({a.chunk - 1, a.micro_batch}).now, {});
-  else
-    run.now = std::exchange(run.received, {});
+  run.now = take_input(a, run);
   for (NamedTensor& item : run.now) {
     item.tensor.slot = {};
     if (run.tape) run.tape->watch(item.tensor);
@@ -133,6 +148,11 @@ void Executor::seed_outputs(const Action& a, Run& run) {
     run.tape->seed(ctx_, run.output_slots.at(0), std::move(seed));
     return;
   }
+  const StagePlace from = maker(a.chunk, Direction::kBackward);
+  if (from.rank != rank_) {
+    run.output_gradients = finish(run.gradient, a);
+    finish_sends(channel(a.chunk, Direction::kForward, from), a.micro_batch);  // what came back had arrived there
+  }
   for (size_t i = 0; i < run.output_gradients.size(); ++i)
     if (run.output_gradients[i].tensor.defined())
       run.tape->seed(ctx_, run.output_slots.at(i), std::move(run.output_gradients[i].tensor));
@@ -143,23 +163,31 @@ void Executor::backward(const Action& a) {
   Run& run = run_of(a);
   require(run.tape != nullptr, "[executor] B of chunk {}, micro-batch {} comes before its F.", a.chunk, a.micro_batch);
   if (end_of(a) == options_.chunks[static_cast<size_t>(a.chunk)].size()) seed_outputs(a, run);
+  run.waits_for_weight = a.kind == ActionKind::kB;
   run.tape->backward(ctx_, a.kind == ActionKind::kB ? Phase::kB : Phase::kBW, a.first_segment);
-  if (a.first_segment > 0) return;
+  if (a.first_segment == 0) end_backward(a, run);
+}
+
+void Executor::end_backward(const Action& a, Run& run) {
   Payload gradients;
   for (const NamedTensor& item : run.inputs)
     gradients.push_back({item.name, run.tape->take_gradient(item.tensor.slot)});
   if (is_first_stage(a.chunk)) {
     if (input) input_gradients[a.micro_batch] = std::move(gradients);
-  } else if (num_ranks_ == 1) {
-    runs_.at({a.chunk - 1, a.micro_batch}).output_gradients = std::move(gradients);
-  } else {
-    run.input_gradients = std::move(gradients);
+    return;
   }
+  const StagePlace to = taker(a.chunk, Direction::kBackward);
+  (to.rank == rank_ ? runs_.at({to.chunk, a.micro_batch}).output_gradients : run.input_gradients) =
+      std::move(gradients);
 }
 
-/// Sends do not wait for their receiver, else two neighbours that both send first would wait for each other.
+/// Sends do not wait for their receiver, else two neighbours that both send first would wait for each other. They wait
+/// for the payload before on the same border, so that it can go: simulate() knows that.
 void Executor::send(Payload payload, Direction direction, const Action& a) {
-  const int peer = (rank_ + (direction == Direction::kForward ? 1 : num_ranks_ - 1)) % num_ranks_;
+  const Channel to = channel(a.chunk, direction, taker(a.chunk, direction));
+  std::deque<Sent>& sent = sent_[to];
+  while (sent.size() >= kMessagesUnderWay) finish_first(sent);
+  sent.push_back({.micro_batch = a.micro_batch, .works = {}});
   for (size_t i = 0; i < options_.border_payload.size(); ++i) {
     Tensor& tensor = payload.at(i).tensor;
     if (!tensor.defined()) {  // a payload tensor that no gradient reached; the other side waits for one
@@ -167,32 +195,44 @@ void Executor::send(Payload payload, Direction direction, const Action& a) {
                           options_.border_payload[i].dtype);
       launch(ctx_, [&](auto& stream) { kernels::fill(stream, {.y = tensor.view(), .value = 0}); });
     }
-    Work work = options_.pipeline_group->send(
-        std::as_const(tensor).view(), peer, static_cast<int>(direction),
-        {.site = options_.border_payload[i].name, .keep_alive = KeepAlive::of(tensor.storage())});
-    if (direction == Direction::kForward)
-      forward_sends_.emplace(Place{a.chunk, a.micro_batch}, std::move(work));
-    else
-      backward_sends_.push_back(std::move(work));
+    sent.back().works.push_back(options_.pipeline_group->send(
+        std::as_const(tensor).view(), to.peer, to.tag,
+        {.site = options_.border_payload[i].name, .keep_alive = KeepAlive::of(tensor.storage())}));
   }
 }
 
-void Executor::finish_sends() {
-  for (auto& [place, work] : forward_sends_) work.wait();
-  for (Work& work : backward_sends_) work.wait();
-  forward_sends_.clear();
-  backward_sends_.clear();
+void Executor::finish_first(std::deque<Sent>& sent) {
+  for (Work& work : sent.front().works) work.wait();
+  sent.pop_front();
 }
 
-Payload Executor::receive(Direction direction) {
-  const int peer = (rank_ + (direction == Direction::kForward ? num_ranks_ - 1 : 1)) % num_ranks_;
-  Payload payload;
+void Executor::finish_sends(const Channel& channel, int last_micro_batch) {
+  std::deque<Sent>& sent = sent_[channel];
+  while (!sent.empty() && sent.front().micro_batch <= last_micro_batch) finish_first(sent);
+}
+
+void Executor::finish_all_sends() {
+  for (auto& [channel, sent] : sent_)
+    while (!sent.empty()) finish_first(sent);
+}
+
+Executor::Receiving Executor::receive(Direction direction, const Action& a) {
+  const Channel from = channel(a.chunk, direction, maker(a.chunk, direction));
+  Receiving receiving;
   for (const PayloadSpec& spec : options_.border_payload) {
     Tensor tensor = ctx_.empty(spec.name, spec.shape, spec.dtype, MemoryUse::kCommunication);
-    options_.pipeline_group->recv(tensor.view(), peer, static_cast<int>(direction), {.site = spec.name}).wait();
-    payload.push_back({spec.name, std::move(tensor)});
+    receiving.works.push_back(options_.pipeline_group->recv(tensor.view(), from.peer, from.tag, {.site = spec.name}));
+    receiving.payload.push_back({spec.name, std::move(tensor)});
   }
-  return payload;
+  return receiving;
+}
+
+Payload Executor::finish(Receiving& receiving, const Action& a) {
+  require(!receiving.payload.empty(), "[executor] {} of chunk {}, micro-batch {} comes before its receive.",
+          name_of(a.kind), a.chunk, a.micro_batch);
+  for (Work& work : receiving.works) work.wait();
+  receiving.works.clear();
+  return std::exchange(receiving.payload, {});
 }
 
 }  // namespace megatron

@@ -1,6 +1,7 @@
 // Runs a schedule over the chunks of one rank.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,14 +11,16 @@
 #include "megatron/autograd/segment.h"
 #include "megatron/comm/process_group.h"
 #include "megatron/pipeline_parallel/action.h"
+#include "megatron/pipeline_parallel/stage_placement.h"
 
 namespace megatron {
 
 /// What the executor is given beside the schedule.
 struct ExecutorOptions {
-  std::vector<Chunk> chunks;                     // of this rank, in order of virtual stages
+  std::vector<Chunk> chunks;                     // of this rank, in order of virtual stages; as many on every rank
   std::vector<PayloadSpec> border_payload;       // what crosses virtual stages
   const ProcessGroup* pipeline_group = nullptr;  // null: one rank
+  StageOrder stage_order = StageOrder::kLoop;    // the schedule's
 };
 
 /// One executor serves one step. Tapes live from the F of the first segment to the last W of a (chunk, micro-batch).
@@ -41,17 +44,38 @@ class Executor {
   std::function<Payload(int micro_batch)> input;
 
  private:
-  using Place = std::pair<int, int>;             // chunk, micro-batch
-  enum class Direction { kForward, kBackward };  // also the tag of its messages
+  using Visit = std::pair<int, int>;  // chunk, micro-batch
+  enum class Direction { kForward, kBackward };
+  /// Messages between two ranks over one border, in the order of both.
+  struct Channel {
+    int peer, tag;
+    auto operator<=>(const Channel&) const = default;
+  };
+  struct Sent {
+    int micro_batch;
+    std::vector<Work> works;  // one for each tensor; they keep it alive
+  };
+  /// A payload that comes from another rank.
+  struct Receiving {
+    Payload payload;
+    std::vector<Work> works;
+  };
   struct Run {
     std::unique_ptr<Tape> tape;
+    bool waits_for_weight = false;    // a W follows, though a stage without layers has nothing to do in it
     Payload now;                      // at the border where forward stands
     std::vector<NamedTensor> inputs;  // slots only: the values need not live
     std::vector<TapeSlot> output_slots;
-    Payload received, output_gradients, input_gradients;
+    Receiving input, gradient;                  // posted; taken by the F or B that needs it
+    Payload output_gradients, input_gradients;  // handed over on this rank; to be sent or handed over
   };
-  bool is_first_stage(int chunk) const { return chunk == 0 && rank_ == 0; }
-  bool is_last_stage(int chunk) const;
+  StagePlace place(int chunk) const { return {.rank = rank_, .chunk = chunk}; }
+  bool is_first_stage(int chunk) const { return placement_.is_first(place(chunk)); }
+  bool is_last_stage(int chunk) const { return placement_.is_last(place(chunk)); }
+  /// Who makes what flows in `direction` into the chunk, and who takes what flows out of it.
+  StagePlace maker(int chunk, Direction direction) const;
+  StagePlace taker(int chunk, Direction direction) const;
+  Channel channel(int chunk, Direction direction, StagePlace peer) const;
   size_t end_of(const Action& a) const;
   Run& run_of(const Action& a) { return runs_[{a.chunk, a.micro_batch}]; }
 
@@ -62,17 +86,22 @@ class Executor {
   void end_forward(const Action& a, Run& run);
   void backward(const Action& a);
   void seed_outputs(const Action& a, Run& run);
+  void end_backward(const Action& a, Run& run);
+  Payload take_input(const Action& a, Run& run);
   void send(Payload payload, Direction direction, const Action& a);
-  void finish_sends();
-  Payload receive(Direction direction);
+  static void finish_first(std::deque<Sent>& sent);
+  void finish_sends(const Channel& channel, int last_micro_batch);
+  void finish_all_sends();
+  Receiving receive(Direction direction, const Action& a);
+  static Payload finish(Receiving& receiving, const Action& a);
 
   Context ctx_;
   const ExecutorOptions& options_;
-  int rank_ = 0, num_ranks_ = 1;
+  int rank_ = 0;
+  StagePlacement placement_;
   std::map<std::pair<int, size_t>, int> forwards_left_;  // by (chunk, segment)
-  std::map<Place, Run> runs_;
-  std::multimap<Place, Work> forward_sends_;  // a gradient that comes back proves that the send has ended
-  std::vector<Work> backward_sends_;
+  std::map<Visit, Run> runs_;
+  std::map<Channel, std::deque<Sent>> sent_;  // not known to have arrived
 };
 
 }  // namespace megatron

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "megatron/distributed/param_and_grad_buffer.h"
-#include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
+#include "megatron/pipeline_parallel/pipeline_schedule.h"
 #include "tests/testing/rank_threads.h"
 #include "tests/testing/test_device.h"
 #include "tests/testing/tolerance.h"
@@ -69,7 +69,9 @@ Outcome train(const TrainSetup& setup) {
       executor.on_output = [&](const Payload& output, int) {
         launch(ctx, [&](auto&) { out.loss += *at(output, "loss").data<double>() * test.step.loss_seed; });
       };
-      executor.run(one_f_one_b(rank, num_ranks, kMicroBatches, setup.weight_gradient));
+      const auto schedules = make_schedules(
+          {.num_ranks = num_ranks, .num_micro_batches = kMicroBatches, .weight_gradient = setup.weight_gradient});
+      executor.run(schedules[static_cast<size_t>(rank)]);
       buffer.finish_step(ctx);
     }
     EXPECT_EQ(test.step.overflow, 0);

@@ -5,12 +5,9 @@
 
 namespace megatron {
 
-/// kFused: weight gradients with the input gradients. kSplit: W right after the send of B, so that the neighbour does
-/// not wait for it.
-enum class WeightGradient { kFused, kSplit };
-
-/// What `rank` of `num_ranks` does for `num_micro_batches`; one chunk a rank. Rank r keeps at most num_ranks - r
-/// micro-batches alive. One rank: forward and backward of each micro-batch in turn.
+/// What `rank` of `num_ranks` computes for `num_micro_batches`, in order; one chunk a rank. Rank r keeps at most
+/// num_ranks - r micro-batches alive. One rank: forward and backward of each micro-batch in turn. With kSplit W comes
+/// right after B.
 Schedule one_f_one_b(int rank, int num_ranks, int num_micro_batches, WeightGradient weight_gradient);
 
 }  // namespace megatron

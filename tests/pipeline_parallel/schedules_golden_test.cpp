@@ -1,0 +1,184 @@
+// Schedules as Megatron Core's own schedule functions run them: order of work, messages, tables and warm-up.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "megatron/pipeline_parallel/pipeline_schedule.h"
+#include "megatron/pipeline_parallel/schedules/interleaved.h"
+#include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
+#include "tests/testing/golden_json.h"
+
+namespace megatron {
+namespace {
+
+using nlohmann::json;
+using testing::golden_json;
+using Tokens = std::vector<std::string>;
+
+/// What one rank did: forwards, backwards and sends as they came, and how often it received.
+struct RankRecord {
+  Tokens events;  // F3.1 B0.0 sn2.0 sp1.0: micro-batch, chunk
+  int64_t received_from_previous = 0, received_from_next = 0;
+};
+
+RankRecord recorded(std::string text) {
+  std::ranges::replace(text, '+', ' ');  // a batched call
+  RankRecord record;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (word.starts_with('F') || word.starts_with('B') || word.starts_with("sn") || word.starts_with("sp")) {
+      while (!std::isdigit(static_cast<unsigned char>(word.back()))) word.pop_back();  // c, w: how, not what
+      record.events.push_back(word);
+    }
+    record.received_from_previous += word.starts_with("rp") ? 1 : 0;
+    record.received_from_next += word.starts_with("rn") ? 1 : 0;
+  }
+  return record;
+}
+
+std::string token(std::string_view prefix, int micro_batch, int chunk) {
+  return fmt::format("{}{}.{}", prefix, micro_batch, chunk);
+}
+
+RankRecord record_of(const Schedule& schedule) {
+  RankRecord record;
+  for (const Action& a : schedule) {
+    const auto add = [&](const char* prefix) { record.events.push_back(token(prefix, a.micro_batch, a.chunk)); };
+    if (a.kind == ActionKind::kF) add("F");
+    if (a.kind == ActionKind::kB || a.kind == ActionKind::kBW) add("B");
+    if (a.kind == ActionKind::kSendForward) add("sn");
+    if (a.kind == ActionKind::kSendBackward) add("sp");
+    record.received_from_previous += a.kind == ActionKind::kRecvForward ? 1 : 0;
+    record.received_from_next += a.kind == ActionKind::kRecvBackward ? 1 : 0;
+  }
+  return record;
+}
+
+Tokens with_prefix(const Tokens& all, std::initializer_list<std::string_view> prefixes) {
+  Tokens some;
+  for (const std::string& t : all)
+    if (std::ranges::any_of(prefixes, [&](auto prefix) { return t.starts_with(prefix); })) some.push_back(t);
+  return some;
+}
+
+ScheduleOptions options_of(const json& c) {
+  const bool interleaved = c.contains("v");
+  ScheduleOptions options{.kind = interleaved ? ScheduleKind::kInterleaved : ScheduleKind::kOneFOneB,
+                          .num_ranks = c["p"],
+                          .num_chunks = c.value("v", 1),
+                          .num_micro_batches = c["m"],
+                          .forward_only = c.value("forward_only", false)};
+  if (interleaved) options.micro_batch_group_size = c["N"].get<int>();
+  return options;
+}
+
+/// The messages that rank `rank` must receive, in order, from what its neighbour sent.
+Tokens expected_receives(const std::vector<RankRecord>& golden, int rank, bool forward) {
+  const int p = static_cast<int>(golden.size());
+  const int sender = forward ? (rank + p - 1) % p : (rank + 1) % p;
+  const bool goes_round = forward ? rank == 0 : rank == p - 1;
+  Tokens receives;
+  for (const std::string& t : with_prefix(golden[static_cast<size_t>(sender)].events, {forward ? "sn" : "sp"})) {
+    const size_t dot = t.find('.');
+    const int chunk = std::stoi(t.substr(dot + 1)) + (goes_round ? (forward ? 1 : -1) : 0);
+    receives.push_back(token("", std::stoi(t.substr(2, dot - 2)), chunk));
+  }
+  return receives;
+}
+
+void expect_same(const json& c) {
+  const auto ours = make_schedules(options_of(c));
+  std::vector<RankRecord> golden;
+  for (const json& stage : c["stages"]) golden.push_back(recorded(stage));
+  // Without overlap the reference sends the results of a F and a B together, else each right away, as we do.
+  const bool sends_at_once = c.value("overlap", true);
+  for (size_t r = 0; r < golden.size(); ++r) {
+    const RankRecord record = record_of(ours[r]);
+    if (sends_at_once) {
+      EXPECT_EQ(record.events, golden[r].events) << "rank " << r;
+    }
+    for (const auto& prefixes : {std::initializer_list<std::string_view>{"F", "B"}, {"sn"}, {"sp"}})
+      EXPECT_EQ(with_prefix(record.events, prefixes), with_prefix(golden[r].events, prefixes)) << "rank " << r;
+    EXPECT_EQ(record.received_from_previous, golden[r].received_from_previous);
+    EXPECT_EQ(record.received_from_next, golden[r].received_from_next);
+    for (const bool forward : {true, false}) {
+      Tokens receives;
+      for (const Action& a : ours[r])
+        if (a.kind == (forward ? ActionKind::kRecvForward : ActionKind::kRecvBackward))
+          receives.push_back(token("", a.micro_batch, a.chunk));
+      EXPECT_EQ(receives, expected_receives(golden, static_cast<int>(r), forward)) << "rank " << r;
+    }
+  }
+}
+
+TEST(SchedulesGolden, OneFOneBComputesSendsAndReceivesAsTheReference) {
+  const json cases = golden_json("parallelism/schedules.json", "plain");
+  ASSERT_EQ(cases.size(), 22U);
+  for (const json& c : cases) {
+    SCOPED_TRACE(fmt::format("p {} m {}", c["p"].get<int>(), c["m"].get<int>()));
+    expect_same(c);
+  }
+}
+
+TEST(SchedulesGolden, InterleavedComputesSendsAndReceivesAsTheReference) {
+  const json cases = golden_json("parallelism/schedules.json", "interleaved");
+  ASSERT_EQ(cases.size(), 64U);
+  int num_refused = 0;
+  for (const json& c : cases) {
+    SCOPED_TRACE(
+        fmt::format("p {} v {} m {} N {}", c["p"].get<int>(), c["v"].get<int>(), c["m"].get<int>(), c["N"].get<int>()));
+    if (c.contains("error")) {
+      ++num_refused;
+      EXPECT_THROW(make_schedules(options_of(c)), ConfigError);
+    } else {
+      expect_same(c);
+    }
+  }
+  EXPECT_EQ(num_refused, 5);
+}
+
+TEST(SchedulesGolden, TablesGiveTheReferenceOrder) {
+  const json cases = golden_json("parallelism/schedules.json", "tables");
+  ASSERT_EQ(cases.size(), 42U);
+  for (const json& c : cases) {
+    const auto table = schedule_table(c["m"], c["v"], c["N"]);
+    ASSERT_EQ(table.size(), c["mb"].size());
+    for (size_t k = 0; k < table.size(); ++k)
+      EXPECT_EQ(table[k], (ChunkVisit{.micro_batch = c["mb"][k], .chunk = c["chunk"][k]})) << c << " at " << k;
+  }
+}
+
+TEST(SchedulesGolden, WarmUpsHaveTheReferenceLength) {
+  const json cases = golden_json("parallelism/schedules.json", "warmup");
+  ASSERT_EQ(cases.size(), 150U);
+  int num_checked = 0;
+  for (const json& c : cases) {
+    const int p = c["p"], m = c["m"];
+    // Combined forward and backward of mixtures of experts; evaluation, which has no warm-up here; and one rank, on
+    // which the reference counts no warm-up and does not interleave.
+    if (c["ep_overlap"] || c["forward_only"] || (p == 1 && !c["v"].is_null())) continue;
+    ++num_checked;
+    for (int rank = 0; rank < p; ++rank) {
+      const Schedule order =
+          c["v"].is_null()
+              ? one_f_one_b(rank, p, m, WeightGradient::kFused)
+              : interleaved(
+                    {.num_ranks = p, .num_chunks = c["v"], .num_micro_batches = m, .micro_batch_group_size = c["N"]},
+                    rank);
+      const auto first = std::ranges::find_if(order, [](const Action& a) { return a.kind != ActionKind::kF; });
+      const auto& counts = c["counts"][static_cast<size_t>(rank)];
+      const int64_t total = counts[0], warm_up = counts[1], remaining = counts[2];
+      // The steady state begins with one more forward.
+      EXPECT_EQ(first - order.begin(), std::min(warm_up + 1, total)) << c << " rank " << rank;
+      EXPECT_EQ(std::ssize(order), 2 * total);
+      EXPECT_EQ(total - warm_up, remaining);
+    }
+  }
+  EXPECT_GT(num_checked, 80);
+}
+
+}  // namespace
+}  // namespace megatron
