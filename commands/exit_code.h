@@ -10,15 +10,17 @@ namespace megatron {
 /// Documented in README.md; scripts may rely on them.
 enum class ExitCode : int {
   kSuccess = 0,
-  kFailure = 1,      // anything else: a loss that is not finite, a fault of the program or of the machine
-  kUsage = 2,        // a flag, or a combination of flags, is wrong or not supported
-  kData = 3,         // a data file or a tokenizer file is missing, damaged or does not fit
-  kCheckpoint = 4,   // a checkpoint is missing, damaged or does not fit
-  kOutOfMemory = 5,  // the memory table and the remedies are in the text
-  kIo = 6,           // the operating system refused a file operation: full or read-only disk, permissions
+  kFailure = 1,        // anything else: a loss that is not finite, a fault of the program or of the machine
+  kUsage = 2,          // a flag, or a combination of flags, is wrong or not supported
+  kData = 3,           // a data file or a tokenizer file is missing, damaged or does not fit
+  kCheckpoint = 4,     // a checkpoint is missing, damaged or does not fit
+  kOutOfMemory = 5,    // the memory table and the remedies are in the text
+  kIo = 6,             // the operating system refused a file operation: full or read-only disk, permissions
+  kCommunication = 7,  // ranks did not come together: one was lost, came too late, or did something else
 };
 
-/// Runs a command. What it throws is printed to `err` as "megatron <command>: <text>".
+/// Runs a command. What it throws is printed to `err` as "megatron <command>: <text>". The code of a failed rank is
+/// that of its cause.
 /// @return the exit status of the process.
 int run_command(std::string_view command, std::ostream& err, const std::function<void()>& body);
 

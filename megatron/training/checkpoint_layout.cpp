@@ -1,5 +1,6 @@
 #include "megatron/training/checkpoint_layout.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -41,6 +42,17 @@ Shape with_leading(int64_t size, const Shape& shape) {
   return Shape(std::span<const int64_t>(sizes));
 }
 
+/// Whether a rank before this one has these rows too: keys and values where there are fewer groups than ranks.
+bool is_copy_of_tensor_rank(const ParameterOptions& options, const ShardRange& range) {
+  for (int64_t rank = 0; rank < options.shard_rank; ++rank) {
+    const std::vector<ShardRange> others = local_ranges(*options.shard.cut, rank, options.num_shards);
+    if (std::any_of(others.begin(), others.end(),
+                    [&](const ShardRange& other) { return other.global_begin == range.global_begin; }))
+      return true;
+  }
+  return false;
+}
+
 template <class V>
 V stacked(V view) {
   view.strides = with_leading(view.num_elements(), view.strides);
@@ -59,7 +71,7 @@ ConstView CheckpointChunk::view(const Tensor& shard) const {
   return is_stacked ? stacked(part.view()) : part.view();
 }
 
-CheckpointPlacement placement_of(const Parameter& parameter, int64_t num_layers) {
+CheckpointPlacement placement_of(const Parameter& parameter, int64_t num_layers, const ProcessGroupCollection& groups) {
   const ParameterOptions& options = parameter.options();
   const ShardSpec& shard = options.shard;
   const auto layer = layer_name_of(parameter.name());
@@ -71,16 +83,25 @@ CheckpointPlacement placement_of(const Parameter& parameter, int64_t num_layers)
   std::vector<ShardRange> ranges{{0, 0, shard.global_shape[0]}};
   if (shard.cut) ranges = local_ranges(*shard.cut, options.shard_rank, options.num_shards);
   const int dim = shard.cut ? shard.cut->dim : 0;
+  const bool is_tied_copy = !shard.tie_group.empty() && groups.pp.rank() > 0;
   for (const ShardRange& range : ranges) {
     Shape offsets = shard.global_shape;
     for (int i = 0; i < offsets.rank(); ++i) offsets[i] = i == dim ? range.global_begin : 0;
-    placement.chunks.push_back({.offsets = layer ? with_leading(layer->layer, offsets) : offsets,
-                                .dim = dim,
-                                .local_begin = range.local_begin,
-                                .length = range.length,
-                                .is_stacked = layer.has_value()});
+    placement.chunks.push_back(
+        {.offsets = layer ? with_leading(layer->layer, offsets) : offsets,
+         .dim = dim,
+         .local_begin = range.local_begin,
+         .length = range.length,
+         .is_stacked = layer.has_value(),
+         .is_copy = is_tied_copy || (shard.cut ? is_copy_of_tensor_rank(options, range) : groups.tp.rank() > 0)});
   }
   return placement;
+}
+
+bool ReplicaDealer::takes(int64_t bytes) {
+  const auto least = std::ranges::min_element(bytes_);
+  *least += bytes;
+  return static_cast<size_t>(least - bytes_.begin()) == rank_;
 }
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
+#include "megatron/dist_checkpointing/metadata_pickle.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/training/checkpoint_layout.h"
 #include "megatron/training/common_state.h"
@@ -27,9 +28,71 @@ std::vector<NamedState> named_states(OptimizerState& state, const OptimizerConfi
   return named;
 }
 
-void add(CheckpointWriter& writer, const CheckpointPlacement& placement, const std::string& key, const Tensor& tensor) {
-  for (const CheckpointChunk& chunk : placement.chunks)
-    writer.add_tensor(key, placement.global_shape, chunk.offsets, chunk.view(tensor));
+/// One rank's share of a checkpoint.
+class ShareWriter {
+ public:
+  ShareWriter(FileSystem& files, std::string directory, const ProcessGroupCollection& groups)
+      : writer_(files, std::move(directory), groups.world.rank()), dealer_(groups.dp_cp) {}
+
+  void add(const CheckpointPlacement& placement, const std::string& key, const Tensor& tensor) {
+    for (const CheckpointChunk& chunk : placement.chunks) {
+      const ConstView view = chunk.view(tensor);
+      if (!chunk.is_copy && dealer_.takes(view.num_elements() * size_of(view.dtype)))
+        writer_.add_tensor(key, placement.global_shape, chunk.offsets, view);
+    }
+  }
+  CheckpointWriter& writer() { return writer_; }
+
+ private:
+  CheckpointWriter writer_;
+  ReplicaDealer dealer_;
+};
+
+void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
+  const int64_t num_layers = trainer.model().config().num_layers;
+  if (trainer.groups().world.rank() == 0)
+    share.writer().add_object(std::string(kCommonStateKey), make_common_state(trainer, with_optimizer));
+  for (const Parameter* parameter : trainer.model().parameters()) {
+    const CheckpointPlacement placement = placement_of(*parameter, num_layers, trainer.groups());
+    share.add(placement, placement.key, parameter->value());
+  }
+  if (!with_optimizer) return;
+  for (OptimizerState state : trainer.optimizer().states()) {
+    const CheckpointPlacement placement = placement_of(*state.parameter, num_layers, trainer.groups());
+    for (const NamedState& named : named_states(state, trainer.optimizer().config()))
+      share.add(placement, optimizer_state_key(named.name, placement.key), *named.tensor);
+  }
+}
+
+int64_t sum_of_ranks(const ProcessGroup& world, int64_t value) {
+  world.all_reduce({&value, DType::kInt64, {1}, {1}}, ReduceOp::kSum, {.site = "checkpoint size"}).wait();
+  return value;
+}
+
+/// What all ranks have stored, on rank 0; nothing elsewhere.
+CheckpointMetadata merged_on_first(const ProcessGroup& world, const CheckpointMetadata& own) {
+  const std::string text = world.rank() == 0 ? "" : write_metadata(own);
+  auto bytes = static_cast<int64_t>(text.size());
+  std::vector<int64_t> sizes(static_cast<size_t>(world.size()));
+  world
+      .all_gather({&bytes, DType::kInt64, {1}, {1}},
+                  {sizes.data(), DType::kInt64, {static_cast<int64_t>(world.size())}, {1}},
+                  {.site = "checkpoint index size"})
+      .wait();
+  if (world.rank() > 0) {
+    world.send({text.data(), DType::kUInt8, {bytes}, {1}}, 0, 0, {.site = "checkpoint index"}).wait();
+    return {};
+  }
+  CheckpointMetadata merged = own;
+  for (int rank = 1; rank < world.size(); ++rank) {
+    std::vector<std::byte> received(static_cast<size_t>(sizes[static_cast<size_t>(rank)]));
+    world
+        .recv({received.data(), DType::kUInt8, {static_cast<int64_t>(received.size())}, {1}}, rank, 0,
+              {.site = "checkpoint index"})
+        .wait();
+    merged.merge(parse_metadata(received, fmt::format("index of rank {}", rank)));
+  }
+  return merged;
 }
 
 void read_as_stored(const CheckpointReader& reader, const CheckpointPlacement& placement, const std::string& key,
@@ -58,7 +121,7 @@ void read(const CheckpointReader& reader, const CheckpointPlacement& placement, 
 
 void read_model(const CheckpointReader& reader, const Context& ctx, GptModel& model) {
   for (Parameter* parameter : model.parameters()) {
-    const CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers);
+    const CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers, {});
     read(reader, placement, placement.key, ctx, parameter->value());
   }
 }
@@ -66,7 +129,7 @@ void read_model(const CheckpointReader& reader, const Context& ctx, GptModel& mo
 void read_optimizer(const CheckpointReader& reader, Trainer& trainer) {
   Optimizer& optimizer = trainer.optimizer();
   for (OptimizerState state : optimizer.states()) {
-    const CheckpointPlacement placement = placement_of(*state.parameter, trainer.model().config().num_layers);
+    const CheckpointPlacement placement = placement_of(*state.parameter, trainer.model().config().num_layers, {});
     for (const NamedState& named : named_states(state, optimizer.config())) {
       std::string key = optimizer_state_key(named.name, placement.key);
       if (named.name == optimizer_state::kMaster && !reader.has_tensor(key))  // of a distributed optimizer
@@ -101,26 +164,23 @@ Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, Mess
 
 void Checkpointer::save(Trainer& trainer) {
   const int64_t iteration = trainer.progress().iteration;
+  const ProcessGroupCollection& groups = trainer.groups();
+  const bool is_first = groups.world.rank() == 0;
   const std::string& root = config_.checkpoint.save.value();
   CheckpointDirectory directory(files_, root);
-  for (const std::string& line : directory.begin(iteration)) message_(line);
-  CheckpointWriter writer(files_, directory.staging_path(iteration), 0);
-  const bool with_optimizer = !config_.checkpoint.no_save_optim;
-  writer.add_object(std::string(kCommonStateKey), make_common_state(trainer, with_optimizer));
-  for (const Parameter* parameter : trainer.model().parameters()) {
-    const CheckpointPlacement placement = placement_of(*parameter, trainer.model().config().num_layers);
-    add(writer, placement, placement.key, parameter->value());
-  }
-  if (with_optimizer)
-    for (OptimizerState state : trainer.optimizer().states()) {
-      const CheckpointPlacement placement = placement_of(*state.parameter, trainer.model().config().num_layers);
-      for (const NamedState& named : named_states(state, trainer.optimizer().config()))
-        add(writer, placement, optimizer_state_key(named.name, placement.key), *named.tensor);
-    }
-  directory.require_space(writer.estimated_bytes());
-  directory.commit(iteration, writer.write(1), Integrity::kNone);
+  if (is_first)
+    for (const std::string& line : directory.begin(iteration)) message_(line);
+  groups.world.barrier({.site = "checkpoint directory"}).wait();
+  ShareWriter share(files_, directory.staging_path(iteration), groups);
+  add_state(share, trainer, !config_.checkpoint.no_save_optim);
+  const int64_t bytes = sum_of_ranks(groups.world, share.writer().estimated_bytes());
+  if (is_first) directory.require_space(bytes);
+  const CheckpointMetadata metadata = merged_on_first(groups.world, share.writer().write(1));
+  if (is_first) directory.commit(iteration, metadata, Integrity::kNone);
+  groups.world.barrier({.site = "checkpoint commit"}).wait();
   last_saved_iteration_ = iteration;
   message_(fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", iteration, root));
+  if (!is_first) return;
   for (int64_t removed : directory.prune({.retain_interval = config_.checkpoint.save_retain_interval.value_or(0)}))
     message_(fmt::format("  removed the checkpoint of iteration {} (--save-retain-interval)", removed));
 }

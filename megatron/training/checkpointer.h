@@ -12,7 +12,8 @@
 namespace megatron {
 
 /// Saves and loads as the checkpoint flags say; the form on disk is Megatron's torch_dist. A save is complete or
-/// absent: it becomes visible by one rename.
+/// absent: it becomes visible by one rename, when all ranks have written. What one layout of ranks saved, any other
+/// loads. One for each rank; all ranks call the same.
 class Checkpointer {
  public:
   using Message = std::function<void(const std::string&)>;

@@ -1,6 +1,8 @@
 #include "megatron/training/pretrain.h"
 
+#include "megatron/comm/threads/rank_threads.h"
 #include "megatron/telemetry/run_messages.h"
+#include "megatron/training/config/layouts.h"
 #include "megatron/training/training_loop.h"
 #include "megatron/training/vocab.h"
 
@@ -29,6 +31,46 @@ void prepare_outputs(const PretrainConfig& config, FileSystem& files) {
   prepare("--log-loss-curve", config.logging.log_loss_curve, true);
 }
 
+/// What every rank does. Ranks other than 0 are silent.
+void run_rank(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data,
+              const ProcessGroupCollection& groups) {
+  Trainer trainer(config, {.device = DeviceKind::kCpu, .num_threads = environment.num_threads, .groups = groups});
+  Checkpointer checkpointer(environment.files, config,
+                            [&](const std::string& line) { environment.progress.message(line); });
+  checkpointer.load(trainer);
+  milestone(environment, "after model, optimizer, and learning rate scheduler are built");
+
+  TrainingLoop loop(trainer, data, checkpointer, environment);
+  milestone(environment, "before the start of training step");
+  const bool is_complete = config.validation.skip_train || loop.train();
+  milestone(environment, "after training is done");
+  if (!is_complete || config.validation.eval_iters == 0) return;
+  const std::string prefix = fmt::format("iteration {}", trainer.progress().iteration);
+  if (!data.datasets().valid.empty()) loop.validate(prefix + " on validation set");
+  if (data.datasets().test) loop.test(prefix + " on test set");
+}
+
+/// Ranks as threads of this process.
+void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data) {
+  const ParallelLayout layout = parallel_layout_of(config);
+  ThreadWorld ranks(layout.sizes().world_size, std::chrono::minutes(config.parallel.distributed_timeout_minutes));
+  run_rank_threads(ranks, [&](World& world) {
+    const ProcessGroupCollection groups = ProcessGroupCollection::make(world, layout);
+    if (world.rank() == 0) return run_rank(config, environment, data, groups);
+    SilentProgress silent;
+    run_rank(config,
+             {.files = environment.files,
+              .progress = silent,
+              .signal = environment.signal,
+              .signal_name = environment.signal_name,
+              .host = environment.host,
+              .process_id = environment.process_id,
+              .job_id = environment.job_id,
+              .num_threads = environment.num_threads},
+             data, groups);
+  });
+}
+
 }  // namespace
 
 void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
@@ -38,25 +80,15 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   environment.progress.message(arguments_block(config));
   if (const std::string notes = notes_block(config); !notes.empty()) environment.progress.message(notes);
 
-  Trainer trainer(config, {.device = DeviceKind::kCpu, .num_threads = environment.num_threads});
-  Checkpointer checkpointer(environment.files, config,
-                            [&](const std::string& line) { environment.progress.message(line); });
-  checkpointer.load(trainer);
-  milestone(environment, "after model, optimizer, and learning rate scheduler are built");
   const DatasetLog log{.on_info = {},
                        .on_warning = [&](const std::string& text) { environment.progress.message(text); }};
   const TrainingData data(config, *tokenizer, log);
   milestone(environment, "after dataloaders are built");
-
   prepare_outputs(config, environment.files);
-  TrainingLoop loop(trainer, data, checkpointer, environment);
-  milestone(environment, "before the start of training step");
-  const bool is_complete = config.validation.skip_train || loop.train();
-  milestone(environment, "after training is done");
-  if (!is_complete || config.validation.eval_iters == 0) return;
-  const std::string prefix = fmt::format("iteration {}", trainer.progress().iteration);
-  if (!data.datasets().valid.empty()) loop.validate(prefix + " on validation set");
-  if (data.datasets().test) loop.test(prefix + " on test set");
+  if (config.parallel.world_size > 1)
+    run_ranks(config, environment, data);
+  else
+    run_rank(config, environment, data, ProcessGroupCollection::single());
 }
 
 }  // namespace megatron

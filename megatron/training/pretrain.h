@@ -18,12 +18,14 @@ struct PretrainEnvironment {
   std::string signal_name;
   std::string host;
   int64_t process_id = 0;
-  std::string job_id;  // of the cluster's scheduler
-  int num_threads = 1;
+  std::string job_id;   // of the cluster's scheduler
+  int num_threads = 1;  // of each rank
 };
 
-/// Trains, evaluates and saves as `config` says. Returns when training is over or an exit condition holds.
-/// @throw Error of any kind for bad data, checkpoints and losses that are not finite.
+/// Trains, evaluates and saves as `config` says, on as many ranks as it says: they are threads of this process. Data
+/// sets are built once and shared. Returns when training is over or an exit condition holds.
+/// @throw Error of any kind for bad data, checkpoints and losses that are not finite; RankFailure with this as its
+/// cause where there are several ranks.
 void pretrain(PretrainConfig config, const PretrainEnvironment& environment);
 
 }  // namespace megatron

@@ -11,7 +11,7 @@ namespace megatron {
 
 TrainStep::TrainStep(const Context& ctx, const GptModel& model, DistributedDataParallel& ddp, Optimizer& optimizer,
                      const TrainStepOptions& options)
-    : ctx_(ctx), model_(model), ddp_(ddp), optimizer_(optimizer), options_(options) {}
+    : ctx_(ctx), model_(model), ddp_(ddp), groups_(ddp.groups()), optimizer_(optimizer), options_(options) {}
 
 double TrainStep::loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const {
   if (options_.calculate_per_token_loss) return 1;
@@ -20,15 +20,16 @@ double TrainStep::loss_weight(const MicroBatch<int64_t>& batch, size_t num_batch
 
 LossSum TrainStep::execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only) {
   std::vector<GptMicroBatch> uploaded;
-  LossSum total;
-  int64_t first_sample = 0;
+  LossSum total{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
+  // Micro-batch m of all ranks together lies before micro-batch m + 1 in the global batch, in the order of the ranks.
+  int64_t first_of_all = 0;
   for (const MicroBatch<int64_t>& batch : batches) {
+    const int64_t first_sample = first_of_all + groups_.dp.rank() * batch.num_samples;
     uploaded.push_back(upload(ctx_, batch,
                               {.first_sample = first_sample,
                                .loss_weight = forward_only ? 1 : loss_weight(batch, batches.size()),
                                .has_positions = options_.has_positions}));
-    first_sample += batch.num_samples;
-    total.num_tokens += batch.num_valid_tokens;
+    first_of_all += groups_.dp.size() * batch.num_samples;
   }
   const auto micro_batch = [&](int m) -> const GptMicroBatch& { return uploaded.at(static_cast<size_t>(m)); };
   const ExecutorOptions options{.chunks = {model_.segments(micro_batch)}};
@@ -49,14 +50,14 @@ LossSum TrainStep::execute(std::span<const MicroBatch<int64_t>> batches, bool fo
 
 TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler,
                                int64_t iteration) {
-  int64_t num_tokens = 0;
-  for (const MicroBatch<int64_t>& batch : batches) num_tokens += batch.num_valid_tokens;
-  const double divisor = options_.calculate_per_token_loss ? static_cast<double>(std::max<int64_t>(num_tokens, 1)) : 1;
+  const int64_t num_tokens = num_tokens_of_all_ranks(num_valid_tokens_of(batches), groups_);
+  const int64_t divisor = options_.calculate_per_token_loss ? std::max<int64_t>(num_tokens, 1) : 1;
   ctx_.step.step = iteration;
-  ctx_.step.loss_seed = optimizer_.loss_scale() / divisor;
+  ctx_.step.loss_seed = optimizer_.loss_scale() / static_cast<double>(divisor);
   ddp_.begin_step();
-  TrainStepResult result{.loss = execute(batches, false), .optimizer = {}};
+  const LossSum own = execute(batches, false);
   ddp_.finish_grad_sync();
+  TrainStepResult result{.loss = sum_of_all_ranks(own, groups_), .optimizer = {}};
   result.optimizer = optimizer_.step(ctx_, scheduler);
   return result;
 }

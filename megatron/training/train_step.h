@@ -3,9 +3,9 @@
 
 #include <span>
 
-#include "megatron/datasets/micro_batch.h"
 #include "megatron/models/gpt/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
+#include "megatron/training/loss_sum.h"
 
 namespace megatron {
 
@@ -16,26 +16,21 @@ struct TrainStepOptions {
   bool has_positions = false;  // see BatchUploadOptions
 };
 
-struct LossSum {
-  double sum = 0;          // of masked losses
-  int64_t num_tokens = 0;  // with mask
-  double mean() const { return num_tokens > 0 ? sum / static_cast<double>(num_tokens) : 0; }
-};
-
 struct TrainStepResult {
-  LossSum loss;
+  LossSum loss;  // of the global batch
   StepResult optimizer;
 };
 
-/// Forward and backward of all micro-batches, then the optimizer. Refers to what it is given.
+/// Forward and backward of this rank's micro-batches, the sum of gradients over data-parallel ranks, then the
+/// optimizer. All ranks call the same. Refers to what it is given.
 class TrainStep {
  public:
   TrainStep(const Context& ctx, const GptModel& model, DistributedDataParallel& ddp, Optimizer& optimizer,
             const TrainStepOptions& options);
 
-  /// @param iteration  from 0: part of every dropout counter.
+  /// @param batches  of this data-parallel rank. @param iteration  from 0: part of every dropout counter.
   TrainStepResult run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler, int64_t iteration);
-  /// Losses without gradients; dropout is off.
+  /// Losses without gradients; dropout is off. @return of this rank alone: see sum_of_all_ranks.
   LossSum evaluate(std::span<const MicroBatch<int64_t>> batches);
 
  private:
@@ -46,6 +41,7 @@ class TrainStep {
   Context ctx_;
   const GptModel& model_;
   DistributedDataParallel& ddp_;
+  const ProcessGroupCollection& groups_;
   Optimizer& optimizer_;
   TrainStepOptions options_;
 };

@@ -1,5 +1,6 @@
 #include "megatron/training/trainer.h"
 
+#include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
 #include "megatron/training/theoretical_flops.h"
 
@@ -7,14 +8,15 @@ namespace megatron {
 
 Trainer::Trainer(const PretrainConfig& config, const Options& options)
     : config_(config),
+      groups_(options.groups),
       device_(std::make_unique<Device>(
           options.device, Device::Options{.num_threads = options.num_threads, .record_events = options.record_events})),
       step_state_(std::make_unique<StepState>()),
       ctx_{.device = *device_,
            .step = *step_state_,
            .key = RandomKey::from_seed(static_cast<uint64_t>(config.training.seed))},
-      model_({.ctx = ctx_, .config = config_.transformer, .groups = ProcessGroupCollection::single(), .path = ""}),
-      ddp_(ctx_, {model_.parameters()}, ProcessGroupCollection::single(), {}),
+      model_({.ctx = ctx_, .config = config_.transformer, .groups = groups_, .path = ""}),
+      ddp_(ctx_, {model_.parameters()}, groups_, data_parallel_config_of(config_)),
       optimizer_(ctx_, config_.optimizer, ddp_),
       scheduler_(param_scheduler_config_of(config_)),
       step_(ctx_, model_, ddp_, optimizer_,
@@ -28,7 +30,7 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
 TrainStepResult Trainer::train_step(std::span<const MicroBatch<int64_t>> batches) {
   TrainStepResult result = step_.run(batches, scheduler_, progress_.iteration);
   int64_t num_samples = 0;
-  for (const MicroBatch<int64_t>& batch : batches) num_samples += batch.num_samples;
+  for (const MicroBatch<int64_t>& batch : batches) num_samples += batch.num_samples * groups_.dp.size();
   if (result.optimizer.success) scheduler_.step(num_samples);
   ++progress_.iteration;
   progress_.consumed_train_samples += num_samples;

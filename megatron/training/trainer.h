@@ -17,20 +17,23 @@ struct TrainingProgress {
   double num_floating_point_operations = 0;
 };
 
-/// Two trainers fit in one process: nothing is shared. On the meta device it plans: the same calls, no memory, no time.
+/// One for each rank; all ranks call the same. Two trainers fit in one process: nothing is shared. On the meta device
+/// it plans: the same calls, no memory, no time.
 class Trainer {
  public:
   struct Options {
     DeviceKind device = DeviceKind::kCpu;
     int num_threads = 1;
     bool record_events = false;
+    ProcessGroupCollection groups = ProcessGroupCollection::single();  // of the layout that `config` asks for
   };
-  /// Builds the model with initial weights. `config` is resolved, its vocabulary size included.
+  /// Builds this rank's part of the model with initial weights. `config` is resolved, its vocabulary size included.
   Trainer(const PretrainConfig& config, const Options& options);
 
-  /// One step over the micro-batches of a global batch. Progress and schedule move on; the schedule only if the step
-  /// was not skipped.
+  /// One step over this data-parallel rank's micro-batches of a global batch. Progress and schedule move on; the
+  /// schedule only if the step was not skipped.
   TrainStepResult train_step(std::span<const MicroBatch<int64_t>> batches);
+  /// @return the loss on this rank alone: see sum_of_all_ranks.
   LossSum evaluate(std::span<const MicroBatch<int64_t>> batches) { return step_.evaluate(batches); }
 
   /// L2 norm of all weights (master weights where there are some).
@@ -39,6 +42,7 @@ class Trainer {
   const Context& context() const { return ctx_; }
   Device& device() { return *device_; }
   const PretrainConfig& config() const { return config_; }
+  const ProcessGroupCollection& groups() const { return groups_; }
   GptModel& model() { return model_; }
   Optimizer& optimizer() { return optimizer_; }
   ParamScheduler& scheduler() { return scheduler_; }
@@ -46,6 +50,7 @@ class Trainer {
 
  private:
   PretrainConfig config_;
+  ProcessGroupCollection groups_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<StepState> step_state_;
   Context ctx_;

@@ -83,7 +83,8 @@ std::span<const MicroBatch<int64_t>> BatchReader::read(int64_t num_micro_batches
 std::span<const MicroBatch<int64_t>> BatchReader::read_at_most(int64_t num_micro_batches) {
   batches_.resize(static_cast<size_t>(num_micro_batches));
   size_t num_read = 0;
-  while (num_read < batches_.size() && loader_.next(batches_[num_read])) ++num_read;
+  while (num_read < batches_.size() && loader_.next(batches_[num_read]))
+    num_read += batches_[num_read].num_samples > 0;  // the last samples may not be enough for all ranks
   return std::span<const MicroBatch<int64_t>>(batches_).first(num_read);
 }
 
@@ -92,38 +93,49 @@ TrainingData::TrainingData(const PretrainConfig& config, const Tokenizer& tokeni
       datasets_(build_gpt_datasets(dataset_config_of(config, tokenizer), sources_of(config), sample_counts_of(config),
                                    log)) {}
 
-std::unique_ptr<Sampler> TrainingData::sampler(int64_t num_samples, int64_t consumed, int64_t micro_batch_size) const {
-  const DataParallelSlice slice{
-      .micro_batch_size = micro_batch_size, .rank = 0, .size = config_.parallel.data_parallel_size};
+DataParallelSlice TrainingData::train_slice(int64_t dp_rank) const {
+  return {.micro_batch_size = config_.training.micro_batch_size.value(),
+          .rank = dp_rank,
+          .size = config_.parallel.data_parallel_size};
+}
+
+DataParallelSlice TrainingData::eval_slice(int64_t dp_rank) const {
+  return {.micro_batch_size = config_.validation.eval_micro_batch_size.value(),
+          .rank = dp_rank,
+          .size = config_.parallel.data_parallel_size};
+}
+
+std::unique_ptr<Sampler> TrainingData::sampler(int64_t num_samples, int64_t consumed,
+                                               const DataParallelSlice& slice) const {
   if (config_.data.dataloader_type == "cyclic")
     return std::make_unique<CyclicSampler>(num_samples, consumed, slice, config_.data.data_sharding);
   return std::make_unique<SingleSampler>(num_samples, consumed, slice, true);
 }
 
-std::unique_ptr<BatchReader> TrainingData::train_reader(int64_t consumed_samples) const {
+std::unique_ptr<BatchReader> TrainingData::train_reader(int64_t dp_rank, int64_t consumed_samples) const {
   const Dataset& dataset = present(datasets_.train.get(), "train");
-  return std::make_unique<BatchReader>(
-      dataset, sampler(dataset.size(), consumed_samples, config_.training.micro_batch_size.value()));
+  return std::make_unique<BatchReader>(dataset, sampler(dataset.size(), consumed_samples, train_slice(dp_rank)));
 }
 
-std::unique_ptr<BatchReader> TrainingData::validation_reader(size_t set, int64_t consumed_samples) const {
+std::unique_ptr<BatchReader> TrainingData::validation_reader(size_t set, int64_t dp_rank,
+                                                             int64_t consumed_samples) const {
   const Dataset& dataset = present(set < datasets_.valid.size() ? datasets_.valid[set].get() : nullptr, "valid");
-  return std::make_unique<BatchReader>(
-      dataset, sampler(dataset.size(), consumed_samples, config_.validation.eval_micro_batch_size.value()));
+  return std::make_unique<BatchReader>(dataset, sampler(dataset.size(), consumed_samples, eval_slice(dp_rank)));
 }
 
-std::unique_ptr<BatchReader> TrainingData::full_validation_reader(size_t set) const {
-  const Dataset& dataset = present(set < datasets_.valid.size() ? datasets_.valid[set].get() : nullptr, "valid");
-  const DataParallelSlice slice{.micro_batch_size = config_.validation.eval_micro_batch_size.value(),
-                                .rank = 0,
-                                .size = config_.parallel.data_parallel_size};
-  return std::make_unique<BatchReader>(dataset, std::make_unique<SingleSampler>(dataset.size(), 0, slice, false));
+std::unique_ptr<BatchReader> TrainingData::full_validation_reader(size_t set, int64_t dp_rank) const {
+  return full_reader(present(set < datasets_.valid.size() ? datasets_.valid[set].get() : nullptr, "valid"), dp_rank);
 }
 
-std::unique_ptr<BatchReader> TrainingData::test_reader() const {
+std::unique_ptr<BatchReader> TrainingData::test_reader(int64_t dp_rank) const {
   const Dataset& dataset = present(datasets_.test.get(), "test");
+  if (config_.validation.full_validation) return full_reader(dataset, dp_rank);
+  return std::make_unique<BatchReader>(dataset, sampler(dataset.size(), 0, eval_slice(dp_rank)));
+}
+
+std::unique_ptr<BatchReader> TrainingData::full_reader(const Dataset& dataset, int64_t dp_rank) const {
   return std::make_unique<BatchReader>(dataset,
-                                       sampler(dataset.size(), 0, config_.validation.eval_micro_batch_size.value()));
+                                       std::make_unique<SingleSampler>(dataset.size(), 0, eval_slice(dp_rank), false));
 }
 
 }  // namespace megatron

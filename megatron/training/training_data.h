@@ -29,22 +29,27 @@ class BatchReader {
   std::vector<MicroBatch<int64_t>> batches_;
 };
 
-/// Data sets of train, validation and test, and readers on them.
+/// Data sets of train, validation and test, and readers on them. Thread-safe once made: ranks that are threads share
+/// one.
 class TrainingData {
  public:
   /// @param config  resolved.
   TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const DatasetLog& log);
 
   const GptDatasets& datasets() const { return datasets_; }
+  // Readers of one data-parallel rank; each is used by one thread.
   /// Continues behind `consumed_samples`. @throw DataError if the split has no data.
-  std::unique_ptr<BatchReader> train_reader(int64_t consumed_samples) const;
-  std::unique_ptr<BatchReader> validation_reader(size_t set, int64_t consumed_samples) const;
-  /// All of a validation set, once (--full-validation).
-  std::unique_ptr<BatchReader> full_validation_reader(size_t set) const;
-  std::unique_ptr<BatchReader> test_reader() const;
+  std::unique_ptr<BatchReader> train_reader(int64_t dp_rank, int64_t consumed_samples) const;
+  std::unique_ptr<BatchReader> validation_reader(size_t set, int64_t dp_rank, int64_t consumed_samples) const;
+  /// All of a validation set, once (--full-validation); then test_reader() too gives all.
+  std::unique_ptr<BatchReader> full_validation_reader(size_t set, int64_t dp_rank) const;
+  std::unique_ptr<BatchReader> test_reader(int64_t dp_rank) const;
 
  private:
-  std::unique_ptr<Sampler> sampler(int64_t num_samples, int64_t consumed, int64_t micro_batch_size) const;
+  std::unique_ptr<BatchReader> full_reader(const Dataset& dataset, int64_t dp_rank) const;
+  DataParallelSlice train_slice(int64_t dp_rank) const;
+  DataParallelSlice eval_slice(int64_t dp_rank) const;
+  std::unique_ptr<Sampler> sampler(int64_t num_samples, int64_t consumed, const DataParallelSlice& slice) const;
 
   PretrainConfig config_;
   GptDatasets datasets_;

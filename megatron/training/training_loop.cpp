@@ -1,6 +1,7 @@
 #include "megatron/training/training_loop.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "megatron/telemetry/run_messages.h"
@@ -24,12 +25,13 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
       reporter_(config_,
                 {.files = environment.files,
                  .progress = environment.progress,
+                 .is_writer = trainer.groups().world.rank() == 0,
                  .host = environment.host,
                  .process_id = environment.process_id},
                 timers_),
       batch_sizes_(microbatch_calculator_of(config_)),
       operations_at_start_(trainer.progress().num_floating_point_operations) {
-  if (!config_.logging.log_progress || !config_.checkpoint.save) return;
+  if (!config_.logging.log_progress || !config_.checkpoint.save || trainer.groups().world.rank() > 0) return;
   progress_log_.emplace(environment.files, *config_.checkpoint.save, environment.job_id,
                         static_cast<int>(config_.parallel.world_size));
   progress_log_->job_started(now());
@@ -38,7 +40,7 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
 bool TrainingLoop::train() {
   const int64_t train_iters = config_.training.train_iters.value();
   if (trainer_.progress().iteration >= train_iters) return true;
-  train_reader_ = data_.train_reader(trainer_.progress().consumed_train_samples);
+  train_reader_ = data_.train_reader(trainer_.groups().dp.rank(), trainer_.progress().consumed_train_samples);
   environment_.progress.begin(
       {.title = "training", .unit = "it", .total = train_iters, .start = trainer_.progress().iteration});
   bool goes_on = true;
@@ -112,16 +114,17 @@ LossSum TrainingLoop::evaluate(BatchReader& reader) {
     total.sum += loss.sum;
     total.num_tokens += loss.num_tokens;
   }
-  return total;
+  return sum_of_all_ranks(total, trainer_.groups());
 }
 
 void TrainingLoop::validate(const std::string& prefix) {
   const auto scope = timers_.scope("evaluate", 0);
   const auto num_sets = data_.datasets().valid.size();
+  const int64_t dp_rank = trainer_.groups().dp.rank();
   for (size_t set = 0; set < num_sets; ++set) {
     const auto reader = config_.validation.full_validation
-                            ? data_.full_validation_reader(set)
-                            : data_.validation_reader(set, trainer_.progress().consumed_valid_samples);
+                            ? data_.full_validation_reader(set, dp_rank)
+                            : data_.validation_reader(set, dp_rank, trainer_.progress().consumed_valid_samples);
     const auto& names = config_.validation.validation_set_names;
     const std::string suffix = num_sets == 1 ? "" : "-" + (set < names.size() ? names[set] : std::to_string(set));
     reporter_.validation(trainer_, suffix, prefix, evaluate(*reader));
@@ -132,7 +135,7 @@ void TrainingLoop::validate(const std::string& prefix) {
 }
 
 void TrainingLoop::test(const std::string& prefix) {
-  const auto reader = data_.test_reader();
+  const auto reader = data_.test_reader(trainer_.groups().dp.rank());
   reporter_.test(trainer_, prefix, evaluate(*reader));
 }
 
@@ -151,21 +154,21 @@ void TrainingLoop::save() {
 
 bool TrainingLoop::exits_after_iteration() {
   const int64_t iteration = trainer_.progress().iteration;
-  const bool has_signal = config_.training.exit_signal_handler && environment_.signal.load() != 0;
+  const ExitSigns signs = exit_signs();
   bool is_saved = false;
   const auto save_once = [&] {
     if (config_.checkpoint.save && !std::exchange(is_saved, true)) save();
   };
-  if (has_signal) {
+  if (signs.has_signal) {
     save_once();
     reporter_.message(exit_after_signal_line(environment_.signal_name, now()));
     return true;
   }
   if (config_.checkpoint.save && is_due(config_.checkpoint.save_interval)) save_once();
   const auto& minutes = config_.training.exit_duration_in_mins;
-  if (minutes && minutes_since_start() > static_cast<double>(*minutes)) {
+  if (minutes && signs.minutes > static_cast<double>(*minutes)) {
     save_once();
-    reporter_.message(exit_after_minutes_line(minutes_since_start(), now()));
+    reporter_.message(exit_after_minutes_line(signs.minutes, now()));
     return true;
   }
   if (is_due(config_.training.exit_interval)) {
@@ -174,6 +177,17 @@ bool TrainingLoop::exits_after_iteration() {
     return true;
   }
   return false;
+}
+
+TrainingLoop::ExitSigns TrainingLoop::exit_signs() const {
+  const TrainingConfig& training = config_.training;
+  if (!training.exit_signal_handler && !training.exit_duration_in_mins) return {};
+  const bool has_signal = training.exit_signal_handler && environment_.signal.load() != 0;
+  std::array<double, 2> signs = {has_signal ? 1.0 : 0.0, minutes_since_start()};
+  trainer_.groups()
+      .world.all_reduce({signs.data(), DType::kFloat64, {2}, {1}}, ReduceOp::kMax, {.site = "exit conditions"})
+      .wait();
+  return {.has_signal = signs[0] > 0, .minutes = signs[1]};
 }
 
 double TrainingLoop::minutes_since_start() const {

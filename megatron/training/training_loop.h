@@ -16,8 +16,8 @@
 
 namespace megatron {
 
-/// Megatron's order of things in an iteration (training.py, train()): step, log, validation, checkpoint, exit
-/// conditions.
+/// One for each rank. Megatron's order of things in an iteration (training.py, train()): step, log, validation,
+/// checkpoint, exit conditions.
 class TrainingLoop {
  public:
   TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpointer& checkpointer,
@@ -34,9 +34,15 @@ class TrainingLoop {
   void train_iteration();
   void skip_iteration(const BatchSize& batch);
   void change_batch_size(const BatchSize& batch);
-  LossSum evaluate(BatchReader& reader);
+  LossSum evaluate(BatchReader& reader);  // of all ranks together
   void save();
   bool exits_after_iteration();
+  /// What all ranks have seen of the conditions to exit, so that all do the same.
+  struct ExitSigns {
+    bool has_signal = false;
+    double minutes = 0;  // since the start, of the rank that has run longest
+  };
+  ExitSigns exit_signs() const;
   double minutes_since_start() const;
   bool is_due(const std::optional<int64_t>& interval) const;
 

@@ -1,5 +1,6 @@
 #include "megatron/training/training_reporter.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "megatron/telemetry/training_tags.h"
@@ -14,6 +15,19 @@ WallTime now() { return std::chrono::system_clock::now(); }
 
 std::vector<NamedValue> losses_of(const LossSum& loss) { return {{"lm loss", loss.mean()}}; }
 
+/// [rank][value]: what every rank of the world gives, as many on each.
+std::vector<std::vector<double>> gathered(const ProcessGroup& world, const std::vector<double>& own) {
+  const auto size = static_cast<int64_t>(own.size()), num_ranks = static_cast<int64_t>(world.size());
+  std::vector<double> all(own.size() * static_cast<size_t>(num_ranks));
+  world
+      .all_gather({own.data(), DType::kFloat64, {size}, {1}}, {all.data(), DType::kFloat64, {size * num_ranks}, {1}},
+                  {.site = "report"})
+      .wait();
+  std::vector<std::vector<double>> by_rank;
+  for (auto begin = all.begin(); begin != all.end(); begin += size) by_rank.emplace_back(begin, begin + size);
+  return by_rank;
+}
+
 DeviceMemoryUse memory_of(Trainer& trainer) {
   const Arena& arena = trainer.device().arena;
   return {.allocated_bytes = arena.total().live,
@@ -27,6 +41,10 @@ DeviceMemoryUse memory_of(Trainer& trainer) {
 TrainingReporter::TrainingReporter(const PretrainConfig& config, const ReporterOutputs& outputs, Timers& timers)
     : config_(config), outputs_(outputs), timers_(timers) {
   const LoggingConfig& logging = config.logging;
+  if (!outputs.is_writer) {
+    timers_.start(kIntervalTimer, 0);
+    return;
+  }
   if (logging.log_loss_curve && logging.log_jsonl && outputs_.files.exists(*logging.log_jsonl))
     loss_curve_ = parse_loss_curve(read_file(outputs_.files, *logging.log_jsonl));
   if (logging.log_jsonl) jsonl_.emplace(outputs_.files, *logging.log_jsonl);
@@ -42,13 +60,19 @@ void TrainingReporter::step(Trainer& trainer, const TrainStepResult& result, int
   const std::vector<NamedValue> losses = losses_of(result.loss);
   result.optimizer.success ? averages_.add(losses) : averages_.add_skipped(losses);
   const int64_t iteration = trainer.progress().iteration;
-  if (config_.logging.log_loss_curve) loss_curve_.add_training(iteration, losses.front().value);
-  if (events_ && iteration % config_.logging.tensorboard_log_interval == 0)
+  if (outputs_.is_writer && config_.logging.log_loss_curve) loss_curve_.add_training(iteration, losses.front().value);
+  if (config_.logging.tensorboard_dir && iteration % config_.logging.tensorboard_log_interval == 0)
     write_step_tags(trainer, result, global_batch_size);
   // Megatron prints after the first iteration too, without starting the interval anew.
   if (iteration % config_.logging.log_interval == 0 || is_first_step_)
     print_interval(trainer, result, global_batch_size);
   is_first_step_ = false;
+}
+
+/// All ranks take part.
+std::optional<double> TrainingReporter::params_norm(Trainer& trainer) const {
+  if (!config_.logging.log_params_norm) return std::nullopt;
+  return trainer.params_norm();
 }
 
 void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size) {
@@ -72,13 +96,13 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
   if (config_.logging.log_throughput)
     values.tflops_per_gpu =
         theoretical_flops(flops_sizes_of(config_.transformer), global_batch_size, config_.model.seq_length.value()) /
-        (seconds_per_iteration * 1e12);
+        (seconds_per_iteration * 1e12 * static_cast<double>(config_.parallel.world_size));
   if (result.optimizer.success) {
     values.grad_norm = result.optimizer.grad_norm;
     if (result.optimizer.num_zeros) values.num_zeros = static_cast<double>(*result.optimizer.num_zeros);
   }
-  if (config_.logging.log_params_norm) values.params_norm = trainer.params_norm();
-  outputs_.progress.message(training_log_line(values));
+  values.params_norm = params_norm(trainer);
+  message(training_log_line(values));
   if (jsonl_) jsonl_->write(training_fields(values));
   draw_loss_curve();
   print_memory(trainer);
@@ -93,28 +117,45 @@ void TrainingReporter::print_memory(Trainer& trainer) {
   const int64_t iteration = trainer.progress().iteration;
   if (num_memory_reports_ >= 2 && !(interval && iteration % *interval == 0)) return;
   ++num_memory_reports_;
-  outputs_.progress.message(memory_line(0, iteration, memory_of(trainer)));
-  if (num_memory_reports_ == 1) outputs_.progress.message(trainer.device().arena.table());
+  const DeviceMemoryUse own = memory_of(trainer);
+  const auto dp_rank = static_cast<double>(trainer.groups().dp_cp.rank());
+  const auto all = gathered(trainer.groups().world,
+                            {dp_rank, static_cast<double>(own.allocated_bytes),
+                             static_cast<double>(own.max_allocated_bytes), static_cast<double>(own.reserved_bytes)});
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank][0] > 0) continue;  // a data-parallel replica needs as much
+    const auto reserved = static_cast<int64_t>(all[rank][3]);
+    message(memory_line(static_cast<int>(rank), iteration,
+                        {.allocated_bytes = static_cast<int64_t>(all[rank][1]),
+                         .max_allocated_bytes = static_cast<int64_t>(all[rank][2]),
+                         .reserved_bytes = reserved,
+                         .max_reserved_bytes = reserved}));
+  }
+  if (num_memory_reports_ == 1) message(trainer.device().arena.table());
 }
 
 void TrainingReporter::print_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops) {
   std::vector<std::string> names = timers_.names();
   std::erase(names, kIntervalTimer);
-  const std::vector<std::vector<double>> seconds = {timers_.take_seconds(names)};
+  const std::vector<std::vector<double>> seconds = gathered(trainer.groups().world, timers_.take_seconds(names));
   const auto num_iterations = static_cast<double>(config_.logging.log_interval);
   if (const auto report =
           timers_report(parse_timing_option(config_.logging.timing_log_option), names, seconds, num_iterations))
-    outputs_.progress.message(*report);
+    message(*report);
   if (!events_ || !config_.logging.log_timers_to_tensorboard) return;
   std::vector<NamedValue> timers;
-  for (size_t i = 0; i < names.size(); ++i) timers.push_back({names[i], seconds[0][i] / num_iterations});
+  for (size_t i = 0; i < names.size(); ++i) {
+    double longest = 0;
+    for (const auto& of_rank : seconds) longest = std::max(longest, of_rank[i]);
+    timers.push_back({names[i], longest / num_iterations});
+  }
   write_tags(*events_, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
              interval_tags(seconds_per_iteration, tflops, timers));
 }
 
 void TrainingReporter::draw_loss_curve() {
   const std::optional<std::string>& path = config_.logging.log_loss_curve;
-  if (!path) return;
+  if (!path || !outputs_.is_writer) return;
   outputs_.files.create_directories(parent_path(*path));
   replace_file(outputs_.files, *path, loss_curve_.svg("Training and validation loss", AxisScale::kLinear));
 }
@@ -131,7 +172,8 @@ void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& 
     scalars.grad_norm = result.optimizer.grad_norm;
     if (result.optimizer.num_zeros) scalars.num_zeros = static_cast<double>(*result.optimizer.num_zeros);
   }
-  if (logging.log_params_norm) scalars.params_norm = trainer.params_norm();
+  scalars.params_norm = params_norm(trainer);
+  if (!events_) return;
   if (logging.log_memory_to_tensorboard) scalars.memory = memory_of(trainer);
   write_tags(*events_, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
              iteration_tags(scalars));
@@ -140,7 +182,8 @@ void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& 
 void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std::string_view prefix,
                                   const LossSum& loss) {
   const std::vector<NamedValue> losses = losses_of(loss);
-  outputs_.progress.message(validation_log_block(suffix, prefix, losses));
+  if (!outputs_.is_writer) return;
+  message(validation_log_block(suffix, prefix, losses));
   const TrainingProgress& progress = trainer.progress();
   if (jsonl_) jsonl_->write(evaluation_fields(progress.iteration, fmt::format("validation{}", suffix), losses));
   if (suffix.empty()) loss_curve_.add_validation(progress.iteration, losses.front().value);
@@ -152,7 +195,7 @@ void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std
 
 void TrainingReporter::test(Trainer& trainer, std::string_view prefix, const LossSum& loss) {
   const std::vector<NamedValue> losses = losses_of(loss);
-  outputs_.progress.message(validation_log_block("", prefix, losses));
+  message(validation_log_block("", prefix, losses));
   if (jsonl_) jsonl_->write(evaluation_fields(trainer.progress().iteration, "test", losses));
 }
 

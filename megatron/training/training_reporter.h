@@ -19,12 +19,13 @@ namespace megatron {
 /// Outside world of a reporter; members must outlive it.
 struct ReporterOutputs {
   FileSystem& files;
-  Progress& progress;  // log lines go through message(), so that they stay above a bar
-  std::string host;    // for names of event files
+  Progress& progress;     // log lines go through message(), so that they stay above a bar
+  bool is_writer = true;  // one rank prints and writes files; the others take part in what it gathers
+  std::string host;       // for names of event files
   int64_t process_id = 0;
 };
 
-/// Fed once a step; prints as Megatron does. Not thread-safe.
+/// Fed once a step by every rank; prints as Megatron does. Not thread-safe.
 class TrainingReporter {
  public:
   TrainingReporter(const PretrainConfig& config, const ReporterOutputs& outputs, Timers& timers);
@@ -35,10 +36,13 @@ class TrainingReporter {
   void validation(Trainer& trainer, std::string_view suffix, std::string_view prefix, const LossSum& loss);
   /// The block of dashes, which says "validation" as Megatron's does, and a JSON line.
   void test(Trainer& trainer, std::string_view prefix, const LossSum& loss);
-  void message(std::string_view line) { outputs_.progress.message(line); }
+  void message(std::string_view line) {
+    if (outputs_.is_writer) outputs_.progress.message(line);
+  }
 
  private:
   void print_interval(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
+  std::optional<double> params_norm(Trainer& trainer) const;
   void print_memory(Trainer& trainer);
   void print_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops);
   void draw_loss_curve();

@@ -50,20 +50,21 @@ std::string gpt2_like(const std::string& extra) { return kCommon + extra; }
 
 std::string llama_like(const std::string& extra) { return std::string(kCommon) + kLlama + extra; }
 
-PretrainConfig small_config(const std::string& line) {
+PretrainConfig small_config(const std::string& line, int num_ranks) {
   std::istringstream text(line);
-  PretrainConfig config = parse_pretrain_gpt({std::istream_iterator<std::string>(text), {}}, 1);
+  PretrainConfig config = parse_pretrain_gpt({std::istream_iterator<std::string>(text), {}}, num_ranks);
   set_vocab_size(config, kVocabulary);
   require_runnable(config);
   return config;
 }
 
-std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step) {
+std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step, int64_t dp_rank) {
   const int64_t size = config.training.micro_batch_size.value(), all = config.training.global_batch_size.value();
   std::vector<MicroBatch<int64_t>> batches;
-  for (int64_t i = 0; i < all; ++i) {
-    if (i % size == 0) batches.emplace_back().sequence_length = config.model.seq_length.value();
-    append_sample(batches.back(), step * all + i, batches.back().sequence_length);
+  for (int64_t i = dp_rank * size; i < all; i += config.parallel.data_parallel_size * size) {
+    batches.emplace_back().sequence_length = config.model.seq_length.value();
+    for (int64_t k = i; k < i + size; ++k)
+      append_sample(batches.back(), step * all + k, batches.back().sequence_length);
   }
   return batches;
 }
@@ -88,7 +89,7 @@ MicroBatch<int64_t> sample_of(const std::vector<int64_t>& tokens_and_last_label,
 std::vector<double> train(Trainer& trainer, int64_t begin, int64_t end) {
   std::vector<double> losses;
   for (int64_t step = begin; step < end; ++step)
-    losses.push_back(trainer.train_step(batches_of(trainer.config(), step)).loss.mean());
+    losses.push_back(trainer.train_step(batches_of(trainer.config(), step, trainer.groups().dp.rank())).loss.mean());
   return losses;
 }
 

@@ -16,11 +16,12 @@ std::string gpt2_like(const std::string& extra = "");
 std::string llama_like(const std::string& extra = "");
 
 /// A command line, words separated by spaces, parsed, with a vocabulary of 61. A later word wins over an earlier one.
-PretrainConfig small_config(const std::string& line);
+PretrainConfig small_config(const std::string& line, int num_ranks = 1);
 
-/// The global batch of a step, cut into micro-batches as the config says. A sample depends on its number alone: an
-/// arithmetic sequence of tokens, which a model can learn, with a tenth of its positions masked.
-std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step);
+/// A data-parallel rank's share of the global batch of a step, cut into micro-batches as the config says. A sample
+/// depends on its number alone: an arithmetic sequence of tokens, which a model can learn, with a tenth of its
+/// positions masked.
+std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step, int64_t dp_rank = 0);
 /// One micro-batch of one sample with these tokens: documents begin at 0 and at each cut.
 MicroBatch<int64_t> sample_of(const std::vector<int64_t>& tokens_and_last_label, const std::vector<int32_t>& cuts);
 

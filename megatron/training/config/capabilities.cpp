@@ -17,8 +17,6 @@ constexpr auto kLimits = std::to_array<Limit>({
     {[](const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; },
      "--pipeline-model-parallel-size above 1"},
     {[](const PretrainConfig& c) { return c.parallel.context_parallel_size > 1; }, "--context-parallel-size above 1"},
-    {[](const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }, "more than one data-parallel rank"},
-    {[](const PretrainConfig& c) { return c.launch.nproc_per_node.value_or(1) > 1; }, "--nproc-per-node above 1"},
     {[](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer; }, "--use-distributed-optimizer"},
     {[](const PretrainConfig& c) { return c.parallel.overlap_grad_reduce; }, "--overlap-grad-reduce"},
     {[](const PretrainConfig& c) { return c.precision.grad_reduce_in_bf16; }, "--grad-reduce-in-bf16"},

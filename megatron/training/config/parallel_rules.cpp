@@ -14,7 +14,7 @@ void resolve_data_parallel_size(ParallelConfig& parallel, int64_t world_size, Mi
   if (world_size % model_ranks != 0)
     mistakes.add({"--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size"},
                  "{} ranks do not divide by tensor {} * pipeline {} * context {} = {}: every model needs as many. "
-                 "Start {} ranks, or choose other sizes",
+                 "Start {} ranks (--nproc-per-node), or choose other sizes",
                  world_size, parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size,
                  parallel.context_parallel_size, model_ranks, (world_size / model_ranks + 1) * model_ranks);
 }

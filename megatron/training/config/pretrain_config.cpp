@@ -22,7 +22,12 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
             "--use-checkpoint-args: nothing was passed that reads a checkpoint's arguments");
     take_stored_arguments(table, stored_arguments(config.checkpoint));
   }
-  resolve(config, world_size, mistakes);
+  const int64_t own_ranks = config.launch.nproc_per_node.value_or(world_size);
+  if (world_size > 1 && own_ranks != world_size)
+    mistakes.add({"--nproc-per-node"},
+                 "--nproc-per-node {} starts ranks in this process, but a launcher has started {} ranks: leave it out",
+                 own_ranks, world_size);
+  resolve(config, own_ranks, mistakes);
   mistakes.throw_if_any("the flags are wrong");
   return config;
 }

@@ -42,7 +42,7 @@ using StoredArguments = std::function<std::string(const CheckpointConfig&)>;
 
 /// Parses, fills in what follows from what was given, and checks every rule.
 /// @param args        words after the command's name
-/// @param world_size  number of ranks
+/// @param world_size  ranks that a launcher has started; 1 if none has: then --nproc-per-node says how many there are
 /// @throw ConfigError with all mistakes: each with the rule, the values and the remedy.
 PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int world_size,
                                   const StoredArguments& stored_arguments = {});

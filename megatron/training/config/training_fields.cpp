@@ -8,6 +8,7 @@ namespace {
 constexpr double kMostIterations = 1e9;
 // More would exhaust the host's memory by their stacks.
 constexpr double kMostThreads = 4096;
+constexpr double kMostRanksHere = 1024;
 
 void describe_batches(FieldTable& table, TrainingConfig& training) {
   table.begin_group(
@@ -87,7 +88,9 @@ void describe_validation(FieldTable& table, ValidationConfig& validation) {
 void describe_launch(FieldTable& table, LaunchConfig& launch) {
   table.begin_group("Launch",
                     "megatron.cpp only. torchrun, mpirun and srun work too; then leave --nproc-per-node out.");
-  table.add("nproc_per_node", launch.nproc_per_node, "ranks to start here; none: one").at_least(1);
+  table.add("nproc_per_node", launch.nproc_per_node, "ranks to start here, as threads of this process; none: one")
+      .at_least(1)
+      .at_most(kMostRanksHere);
   table.add("num_threads", launch.num_threads, "threads of a rank; none: cores / ranks")
       .at_least(1)
       .at_most(kMostThreads);

@@ -1,0 +1,29 @@
+// The one rule by which losses of tokens become the loss of a batch, whatever ranks and micro-batches hold them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "megatron/comm/process_group_collection.h"
+#include "megatron/datasets/micro_batch.h"
+
+namespace megatron {
+
+/// A batch's loss is the sum over its valid tokens divided by their number.
+struct LossSum {
+  double sum = 0;          // of masked losses
+  int64_t num_tokens = 0;  // with mask
+  double mean() const { return num_tokens > 0 ? sum / static_cast<double>(num_tokens) : 0; }
+};
+
+/// Of micro-batches that this rank has read.
+int64_t num_valid_tokens_of(std::span<const MicroBatch<int64_t>> batches);
+
+/// Of all data-parallel ranks together.
+int64_t num_tokens_of_all_ranks(int64_t num_tokens, const ProcessGroupCollection& groups);
+
+/// Of all ranks together. Every rank gives the tokens that it has read, and the losses that it has computed: none but
+/// on the last pipeline stage. Tensor-parallel ranks have the same.
+LossSum sum_of_all_ranks(const LossSum& own, const ProcessGroupCollection& groups);
+
+}  // namespace megatron
