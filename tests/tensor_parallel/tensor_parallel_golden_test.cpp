@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "megatron/tensor_parallel/layers.h"
 #include "megatron/tensor_parallel/lm_head_loss.h"
 #include "megatron/tensor_parallel/mappings.h"
 #include "megatron/tensor_parallel/vocab_parallel_embedding.h"
+#include "tests/testing/golden_json.h"
 #include "tests/testing/golden_tensors.h"
 #include "tests/testing/rank_threads.h"
 #include "tests/testing/shard_values.h"
@@ -221,6 +223,29 @@ TEST(TensorParallelGolden, CrossEntropyIsMegatronsAndIsSmoothedOverTheWholeVocab
           d_logits.data<float>()[t * rows + v] = weight.main_grad().data<float>()[v * kTokens + t];
       golden.expect_result(d_logits, "loss.dlogits", kVocabulary);
     });
+}
+
+TEST(TensorParallelGolden, SizesThatDivideAreCutAndOthersRefused) {
+  for (const auto& row : golden_json("parallelism/shards.json", "divide")) {
+    SCOPED_TRACE(row.dump());
+    const ShardCut cut{.sections = {{row[0].get<int64_t>(), false}}};
+    if (row[2].is_null())
+      EXPECT_THROW(local_size(cut, row[1]), ConfigError);
+    else
+      EXPECT_EQ(local_size(cut, row[1]), row[2].get<int64_t>());
+  }
+}
+
+TEST(TensorParallelGolden, QueryGroupsFitTheRanksThatMegatronAccepts) {
+  for (const auto& row : golden_json("parallelism/shards.json", "query_groups")) {
+    SCOPED_TRACE(row.dump());
+    const int64_t num_ranks = row["tp"];  // as many query rows in a group, so that these always divide
+    const ShardCut cut{.num_groups = row["groups"], .sections = {{num_ranks, false}, {1, true}, {1, true}}};
+    if (row["accepted"].get<bool>())
+      EXPECT_GT(local_size(cut, num_ranks), 0);
+    else
+      EXPECT_THROW(local_size(cut, num_ranks), ConfigError);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "megatron/base/error.h"
+#include "megatron/core/shard_spec.h"
 #include "megatron/training/config/pretrain_config.h"
 #include "tests/testing/golden_json.h"
 
@@ -20,6 +21,19 @@ TEST(Vocab, PadsToTheGoldenSizes) {
       EXPECT_EQ(padded_vocab_size(row[0], row[1], row[2]), row[3].get<int64_t>());
   }
   EXPECT_GT(padded, 40);
+}
+
+TEST(Vocab, GivesEachRankMegatronsRows) {
+  for (const auto& row : testing::golden_json("parallelism/shards.json", "vocab")) {
+    SCOPED_TRACE(row.dump());
+    const int64_t padded = padded_vocab_size(row["vocab"], row["multiple"], row["tp"]);
+    EXPECT_EQ(padded, row["padded"].get<int64_t>());
+    const ShardCut cut{.sections = {{padded, false}}};
+    for (int64_t rank = 0; rank < row["tp"]; ++rank) {
+      const std::vector<int64_t> rows = row["ranges"][static_cast<size_t>(rank)];
+      EXPECT_EQ(local_ranges(cut, rank, row["tp"]), std::vector<ShardRange>({{rows[0], 0, rows[1] - rows[0]}}));
+    }
+  }
 }
 
 TEST(Vocab, TakesTheTokenizersSizeUnlessOneIsGiven) {

@@ -6,7 +6,6 @@
 #include "megatron/distributed/finalize_model_grads.h"
 #include "megatron/distributed/param_and_grad_buffer.h"
 #include "megatron/pipeline_parallel/executor.h"
-#include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
 #include "tests/models/gpt/golden_case.h"
 #include "tests/testing/rank_threads.h"
 #include "tests/testing/shard_values.h"
@@ -66,7 +65,9 @@ class Rank {
     groups.tp = tp;
     model_ = std::make_unique<GptModel>(ModuleContext{
         .ctx = ctx_, .config = c.config, .groups = groups, .path = "", .sequence_parallel = c.sequence_parallel});
-    buffer_ = std::make_unique<ParamAndGradBuffer>(ctx_, model_->parameters(), c.config.params_dtype);
+    ctx_.save = c.save;
+    const DType dtype = c.config.params_dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+    buffer_ = std::make_unique<ParamAndGradBuffer>(ctx_, model_->parameters(), dtype);
     for (Parameter* parameter : model_->parameters()) fill(ctx_, *parameter, weights);
     for (int m = 0; m < c.num_micro_batches; ++m) batches_.push_back(step_batch(ctx_, c, m));
     test_.step.loss_seed = 1 / static_cast<double>(c.s * c.b * c.num_micro_batches);
@@ -81,7 +82,7 @@ class Rank {
       launch(ctx_, [&](auto&) { loss += *at(output, "loss").data<double>() * test_.step.loss_seed; });
       if (on_forward_end) on_forward_end();
     };
-    executor.run(one_f_one_b(0, 1, c_.num_micro_batches, WeightGradient::kFused));
+    executor.run(one_f_one_b(0, 1, c_.num_micro_batches, c_.weight_gradient));
     buffer_->finish_step(ctx_);
     if (on_backward_end) on_backward_end();
     all_reduce_tensor_parallel_grads(ctx_, buffer_->parameters(), tp_);
@@ -147,6 +148,24 @@ void run_rank(const TensorParallelCase& c, RankContext& context, const WholeTens
 
 }  // namespace
 
+namespace {
+
+SequenceLayout layout_of(const Context& ctx, const TensorParallelCase& c, int micro_batch) {
+  const SequenceLayout::Options options{.s = c.s, .b = c.b, .first_sample = micro_batch * c.b};
+  if (!c.has_documents) return SequenceLayout::uniform(ctx, options);
+  std::vector<std::vector<int32_t>> cuts;
+  std::vector<int32_t> positions(static_cast<size_t>(c.s * c.b));
+  for (int64_t column = 0; column < c.b; ++column) {
+    const int64_t cut = 2 + column;
+    cuts.push_back({static_cast<int32_t>(cut)});
+    for (int64_t row = 0; row < c.s; ++row)
+      positions[static_cast<size_t>(row * c.b + column)] = static_cast<int32_t>(row < cut ? row : row - cut);
+  }
+  return SequenceLayout::cut_at(ctx, options, cuts, positions);
+}
+
+}  // namespace
+
 GptMicroBatch step_batch(const Context& ctx, const TensorParallelCase& c, int micro_batch) {
   if (!c.tokens.empty()) {
     const std::vector<double> mask(c.tokens.size(), 1);
@@ -155,7 +174,7 @@ GptMicroBatch step_batch(const Context& ctx, const TensorParallelCase& c, int mi
   GptMicroBatch batch{.tokens = ctx.empty("tokens", {c.s, c.b}, DType::kInt64, MemoryUse::kData),
                       .labels = ctx.empty("labels", {c.s, c.b}, DType::kInt64, MemoryUse::kData),
                       .loss_mask = ctx.empty("mask", {c.s, c.b}, DType::kFloat32, MemoryUse::kData),
-                      .layout = SequenceLayout::uniform(ctx, {.s = c.s, .b = c.b, .first_sample = micro_batch * c.b})};
+                      .layout = layout_of(ctx, c, micro_batch)};
   launch(ctx, [&](auto&) {
     for (int64_t i = 0; i < c.s * c.b; ++i) {
       const int64_t token = micro_batch * c.s * c.b + i;

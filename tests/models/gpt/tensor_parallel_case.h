@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "megatron/models/gpt/gpt_model.h"
+#include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
 #include "tests/testing/faulty_group.h"
 
 namespace megatron::testing {
@@ -18,6 +19,9 @@ struct TensorParallelCase {
   int64_t s = 0, b = 2;
   int num_micro_batches = 2;
   std::vector<int64_t> tokens = {}, labels = {};  // [b, s] in place of random ones, without a mask
+  bool has_documents = false;                     // sequences cut in two, with positions of their own
+  WeightGradient weight_gradient = WeightGradient::kFused;
+  SavePolicy save = SavePolicy::kKeep;
   DeviceKind device = DeviceKind::kCpu;
   std::optional<Fault> fault = {};  // of collective number `faulty`
   int64_t faulty = 0;

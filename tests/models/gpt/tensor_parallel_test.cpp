@@ -124,6 +124,36 @@ TEST(TensorParallelGpt, OfGpt2sVocabularyGivesTheLossAndEveryGradientOfOneRank) 
   EXPECT_LE(departure(c, run_step(c, {}), of_one_rank(c), nullptr), 1);
 }
 
+TEST(TensorParallelGpt, OfDocumentsWithPositionsOfTheirOwnGivesTheLossAndEveryGradientOfOneRank) {
+  for (const TransformerConfig& config : {gpt2_style(4), llama_style(8, 2)}) {
+    const TensorParallelCase c{
+        .config = config, .num_ranks = 4, .sequence_parallel = true, .s = 12, .has_documents = true};
+    std::string worst;
+    EXPECT_LE(departure(c, run_step(c, {}), of_one_rank(c), &worst), 1) << worst;
+  }
+}
+
+TEST(TensorParallelGpt, InBf16WithAnFp32ResidualStreamGivesTheLossAndEveryGradientOfOneRank) {
+  for (const bool sequence_parallel : {false, true}) {
+    TensorParallelCase c{.config = llama_style(8, 2), .num_ranks = 4, .sequence_parallel = sequence_parallel, .s = 12};
+    c.config.params_dtype = DType::kBFloat16;
+    c.config.fp32_residual_connection = true;
+    std::string worst;
+    EXPECT_LE(departure(c, run_step(c, {}), of_one_rank(c), &worst), 1) << worst;
+  }
+}
+
+TEST(TensorParallelGpt, SplitWeightGradientsAndOffloadGiveTheSameBits) {
+  for (const bool sequence_parallel : {false, true}) {
+    TensorParallelCase c{.config = llama_style(8, 2), .num_ranks = 4, .sequence_parallel = sequence_parallel, .s = 12};
+    const StepResult expected = run_step(c, {});
+    c.weight_gradient = WeightGradient::kSplit;
+    EXPECT_EQ(run_step(c, {}).gradients, expected.gradients);
+    c.save = SavePolicy::kOffload;
+    EXPECT_EQ(run_step(c, {}).gradients, expected.gradients);
+  }
+}
+
 TEST(TensorParallelGpt, RecomputeGivesTheSameBits) {
   for (const bool sequence_parallel : {false, true}) {
     const TensorParallelCase plain{
