@@ -41,7 +41,7 @@ FieldTable describe(GenerateConfig& config, bool& help) {
   table.add("ckpt_step", config.checkpoint.ckpt_step, "iteration to load; none: the newest").at_least(0);
   table.add("vocab_file", config.vocab_file, "vocabulary, where it is not where it was in training");
   table.add("merge_file", config.merge_file, "merge rules, where they are not where they were in training");
-  table.add("num_threads", config.num_threads, "threads; none: one per core").at_least(1);
+  table.add("num_threads", config.num_threads, "threads; none: one per core").at_least(1).at_most(1024);
   table.begin_group("Text", "");
   table.add("prompt", config.prompt, "text to continue");
   table.add("num_tokens", config.num_tokens, "tokens to add at most").at_least(1);
@@ -111,8 +111,7 @@ void run(const GenerateConfig& generate, std::ostream& out) {
                                        .top_p = generate.top_p},
                           .seed = static_cast<uint64_t>(generate.seed)};
   if (!generate.ignore_eod) options.stop_token = tokenizer->eod();
-  out << generate.prompt << std::flush;
-  std::string pending;  // bytes of a character that is not complete
+  std::string pending = generate.prompt;  // then also the bytes of a character that is not complete
   Generator(ctx, model).generate(tokenizer->encode(generate.prompt), options, [&](TokenId id) {
     pending += tokenizer->decode({&id, 1});
     const size_t length = complete_length(pending);

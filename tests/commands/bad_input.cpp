@@ -219,6 +219,7 @@ void expect_refusal(const BadInput& input) {
   EXPECT_GT(outcome.err.size(), heading.size() + 1) << "the error says nothing";
   for (const std::string& text : input.texts)
     EXPECT_THAT(outcome.err, ::testing::HasSubstr(placed(text, scene.scratch.path())));
+  EXPECT_TRUE(input.command != Command::kGenerate || outcome.out.empty()) << "text before an error: " << outcome.out;
   expect_no_damage(before, contents(scene.scratch.path()), input.may_write);
 }
 
