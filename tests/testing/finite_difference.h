@@ -10,7 +10,8 @@
 namespace megatron::testing {
 
 /// Largest |gradient - (loss(x + h e_i) - loss(x - h e_i)) / 2h| over the elements of the fp64 tensor x, relative to
-/// the largest gradient (at least 1). `loss` reads x and is called twice an element. Compare with kGradientTolerance.
+/// the largest gradient (at least 1); infinite where one is not a number. `loss` reads x and is called twice an
+/// element. Compare with kGradientTolerance.
 template <class Loss>
 double gradient_error(GuardedTensor& x, const GuardedTensor& gradient, Loss&& loss) {
   double largest = 1, error = 0;
@@ -22,7 +23,8 @@ double gradient_error(GuardedTensor& x, const GuardedTensor& gradient, Loss&& lo
     x.store(i, value - kDifferenceStep);
     const double below = loss();
     x.store(i, value);
-    error = std::max(error, std::abs((above - below) / (2 * kDifferenceStep) - gradient[i]));
+    const double difference = std::abs((above - below) / (2 * kDifferenceStep) - gradient[i]);
+    error = std::max(error, std::isnan(difference) ? HUGE_VAL : difference);
   }
   return error / largest;
 }
