@@ -37,9 +37,10 @@ void Tape::seed(const Context& ctx, TapeSlot root, Tensor grad) {
 }
 
 void Tape::backward(Context& ctx, Phase phase, size_t first_segment) {
-  segment_ = first_segment;
   const Border* border = borders_.empty() ? nullptr : &borders_.at(first_segment);
+  segment_ = borders_.empty() ? 0 : borders_.size() - 1;
   while (records_.size() > (border ? border->num_records : 0)) {
+    while (segment_ > first_segment && records_.size() <= borders_[segment_].num_records) --segment_;
     Record r = std::move(records_.back());
     records_.pop_back();
     backward_record(ctx, phase, std::move(r));

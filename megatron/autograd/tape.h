@@ -46,7 +46,7 @@ class Tape {
   void backward(Context& ctx, Phase phase, size_t first_segment);
   /// The queued W of segments from `first_segment` on.
   void backward_weight(Context& ctx, size_t first_segment);
-  /// The queued W of a recomputed function join those of the segment where backward stands.
+  /// The queued W of a recomputed function join those of the segment of its node.
   void adopt_weight_queue(Tape& inner);
 
   /// Gradient of a watched tensor, or of a payload tensor at the border where backward stands; undefined if none came.
@@ -79,7 +79,7 @@ class Tape {
 
   uint32_t id_;
   int32_t num_slots_ = 0;
-  size_t segment_ = 0;  // where backward stands
+  size_t segment_ = 0;  // of the record that backward runs
   std::vector<Record> records_;
   std::vector<Border> borders_;
   std::vector<Deferred> weight_queue_;
