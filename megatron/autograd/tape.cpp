@@ -137,7 +137,8 @@ bool count_uses(Context& ctx, Uses& uses, std::initializer_list<TapeSlot> in) {
     }
   }
   const bool depends = std::any_of(in.begin(), in.end(), [](TapeSlot slot) { return slot.is_recorded(); });
-  return ctx.tape && (depends || !uses.in_b.empty() || !uses.in_w.empty());
+  const bool is_recording = ctx.mode == GradMode::kRecord || ctx.mode == GradMode::kReplay;
+  return ctx.tape && is_recording && (depends || !uses.in_b.empty() || !uses.in_w.empty());
 }
 
 }  // namespace megatron

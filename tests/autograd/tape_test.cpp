@@ -8,6 +8,15 @@
 namespace megatron::testing {
 namespace {
 
+TEST(Tape, RecordsAndCountsNothingInEvaluation) {
+  LinearChain chain(1);
+  const Tensor x = chain.watched("x");
+  chain.ctx.mode = GradMode::kOff;  // the tape is still set: a frozen teacher between a student's layers
+  EXPECT_FALSE(chain.layer(chain.ctx, x, 0).slot.is_recorded());
+  EXPECT_TRUE(chain.tape.is_done());
+  chain.weights[0]->finish(chain.ctx);
+}
+
 TEST(Tape, AddsUpRootsAndSeedsOfOneRoot) {
   const auto gradient = [](const std::vector<std::vector<std::string>>& seeds) {
     LinearChain chain(2);
