@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "megatron/core/arena.h"
+#include "megatron/core/random.h"
 #include "megatron/core/stream.h"
 
 namespace megatron {
@@ -25,7 +26,8 @@ class Device {
       : arena({kind != DeviceKind::kMeta, options.capacity_bytes, options.poison, options.record_events}),
         pinned({kind != DeviceKind::kMeta, options.capacity_bytes, options.poison, options.record_events}),
         kind_(kind),
-        stream_{options.num_threads, &libraries_} {}
+        stream_{options.num_threads, &libraries_},
+        num_tapes_(static_cast<uint32_t>(RandomKey::mix(reinterpret_cast<uintptr_t>(this)))) {}
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -33,6 +35,7 @@ class Device {
   bool is_meta() const { return kind_ == DeviceKind::kMeta; }
   /// The CPU's stream; on meta too, for host-only questions such as the size of a workspace.
   const CpuStream& stream() const { return stream_; }
+  /// Differs from those of other devices too: a tensor of another model's tape must not pass for one of this.
   uint32_t next_tape_number() { return ++num_tapes_; }
 
   Arena arena;
@@ -43,7 +46,7 @@ class Device {
   DeviceKind kind_;
   std::unique_ptr<LibraryHandles> libraries_;
   CpuStream stream_;
-  uint32_t num_tapes_ = 0;
+  uint32_t num_tapes_;
 };
 
 }  // namespace megatron

@@ -110,5 +110,14 @@ TEST(Tape, RefusesAGradientThatPassesABorderBesideItsPayload) {
   EXPECT_THROW(chain.tape.backward(chain.ctx, Phase::kBW, 1), InternalError);
 }
 
+TEST(Tape, RefusesTensorsOfAnotherTapeAndOfAnotherDevice) {
+  LinearChain chain(1), other(1);
+  Tape second(chain.test.device);
+  Tensor stray = chain.tensor("x"), foreign = other.watched("x");
+  second.watch(stray);
+  EXPECT_THROW(chain.layer(chain.ctx, stray, 0), InternalError);
+  EXPECT_THROW(chain.layer(chain.ctx, foreign, 0), InternalError);
+}
+
 }  // namespace
 }  // namespace megatron::testing
