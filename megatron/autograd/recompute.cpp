@@ -11,9 +11,12 @@ struct RecomputeNode final : Node {
     ctx.tape = &inner;
     ctx.mode = GradMode::kReplay;
     ctx.save = SavePolicy::kKeep;
+    ctx.key = key;
     ctx.uses = nullptr;
     std::vector<TapeSlot> watched, roots;
     replay(b, ctx, inner, watched, roots);
+    require(roots.size() == grad_out.size(), "[recompute] the function gave {} tensors, and {} the second time.",
+            grad_out.size(), roots.size());
     for (size_t i = 0; i < roots.size(); ++i)
       if (grad_out[i].defined()) inner.seed(ctx, roots[i], grad_out[i]);
     inner.backward(ctx, b.phase, 0);
@@ -36,6 +39,7 @@ struct RecomputeNode final : Node {
   }
 
   PayloadFunction function;
+  RandomKey key;  // of the first run: backward has that of the schedule
   std::vector<std::string> names;
   std::vector<SavedTensor> saved;
 };
@@ -57,6 +61,7 @@ Payload recompute(Context& ctx, const Payload& in, const PayloadFunction& functi
 
   auto node = std::make_unique<RecomputeNode>();
   node->function = function;
+  node->key = ctx.key;
   node->uses.in_b = std::move(used);  // already counted
   std::vector<TapeSlot> slots;
   for (const NamedTensor& item : in) {
