@@ -1,5 +1,6 @@
 #include "megatron/ops/layer_norm.h"
 
+#include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/layer_norm.h"
 #include "megatron/ops/rows.h"
 
@@ -16,7 +17,11 @@ struct LayerNormNode final : Node {
         "layer_norm.workspace", kernels::layer_norm_backward_workspace_bytes(num_rows(x), x.size(-1), x.dtype()));
     const WeightLease weight = gamma.acquire(b.ctx);
     const OptionalGradTarget dgamma(b.ctx, gamma), dbeta(b.ctx, beta);
+    const bool accumulate = dgamma.accumulate || dbeta.accumulate;  // one for both; shared weights may differ in it
     launch(b.ctx, [&](auto& stream) {
+      for (const OptionalGradTarget* target : {&dgamma, &dbeta})
+        if (accumulate && !target->accumulate && target->view.defined())
+          kernels::fill(stream, {.y = target->view, .value = 0});
       kernels::layer_norm_backward(stream, {.x = x.view(),
                                             .gamma = weight.view(),
                                             .mean = mean.view(),
@@ -25,7 +30,7 @@ struct LayerNormNode final : Node {
                                             .dx = dx.view(),
                                             .dgamma = dgamma.view,
                                             .dbeta = dbeta.view,
-                                            .accumulate = dgamma.accumulate || dbeta.accumulate,
+                                            .accumulate = accumulate,
                                             .zero_centered_gamma = options.zero_centered_gamma,
                                             .workspace = workspace.view()});
     });

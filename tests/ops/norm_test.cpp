@@ -54,6 +54,19 @@ TEST(LayerNorm, PassesAllChecks) {
            .magnitude = 4});
 }
 
+TEST(LayerNorm, AddsUpASharedGammaAndOverwritesTheGradientsOfItsOwnBetas) {
+  check({.name = "layer_norm, one gamma and two betas",
+         .inputs = {{5, 1, 7}},
+         .parameters = {{.shape = {7}, .offset = 1.5}, {.shape = {7}}, {.shape = {7}}},
+         .forward =
+             [](Context& ctx, OpOperands& o) {
+               const Tensor y = layer_norm(ctx, o.inputs[0], *o.parameters[0], *o.parameters[1], {});
+               return std::vector{layer_norm(ctx, y, *o.parameters[0], *o.parameters[2], {})};
+             },
+         .reduction_length = 35,
+         .magnitude = 4});
+}
+
 TEST(Norms, RefuseAWeightOfAnotherSize) {
   TestDevice test;
   Context ctx = test.context();
