@@ -15,8 +15,7 @@ struct ParallelLinearNode final : Node {
     Tensor dy = grad_out[0];
     if (communication == LinearCommunication::kScatterOutput) dy = gather_rows_of_ranks(b.ctx, group, dy, "linear.dy");
     const bool has_weight = !uses.in_w.empty();
-    if (has_weight && communication == LinearCommunication::kGatherInput && b.phase == Phase::kBW)
-      gathered = start_gather(b.ctx, group, saved_x.get(b.ctx), "linear.x");
+    if (gathers_input() && b.phase == Phase::kBW) gathered = start_gather(b.ctx, group, saved_x.get(b.ctx), "linear.x");
     if (b.wanted(0)) grad_in[0] = input_gradient(b.ctx, dy);
     if (has_weight) saved_dy = SavedTensor(b.ctx, dy, SavePolicy::kKeep);
   }
@@ -33,7 +32,7 @@ struct ParallelLinearNode final : Node {
 
   void backward_weight(BackwardContext& b) override {
     Tensor x = saved_x.get(b.ctx);
-    if (communication == LinearCommunication::kGatherInput) {
+    if (gathers_input()) {
       if (!gathered.tensor.defined()) gathered = start_gather(b.ctx, group, x, "linear.x");
       gathered.work.wait();
       x = std::move(gathered.tensor);
@@ -44,6 +43,9 @@ struct ParallelLinearNode final : Node {
   }
 
   void finish_input(BackwardContext&) override { reduction.wait(); }
+
+  /// For W; the gradient of a bias alone needs no x.
+  bool gathers_input() const { return communication == LinearCommunication::kGatherInput && weight.is_trainable(); }
 
   Parameter& weight;
   Parameter* bias;
