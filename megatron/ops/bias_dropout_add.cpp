@@ -9,10 +9,13 @@ namespace {
 /// Dropout acts in training alone.
 kernels::DropoutMask mask_of(const Context& ctx, const DropoutOptions& options) {
   if (!ctx.is_training() || options.rate == 0) return {};
+  require(!options.rows.list, "[dropout] a list of rows must live until backward: give it as row_list.");
+  RowMap rows = options.rows;
+  if (options.row_list.defined()) rows.list = options.row_list.data<int32_t>();
   return {.rate = options.rate,
           .key = ctx.key.at(options.path),
           .state = &ctx.step,
-          .rows = options.rows,
+          .rows = rows,
           .first_feature = options.first_feature};
 }
 
@@ -42,6 +45,7 @@ struct BiasDropoutAddNode final : Node {
   }
   Parameter* bias = nullptr;
   kernels::DropoutMask mask;
+  Tensor row_list;                // of the mask
   DType dtype = DType::kFloat32;  // of x
 };
 
@@ -61,6 +65,7 @@ Tensor apply(Context& ctx, const Tensor& x, Parameter* bias, const Tensor& resid
     auto node = std::make_unique<BiasDropoutAddNode>();
     node->bias = bias;
     node->mask = mask;
+    node->row_list = options.row_list;
     node->dtype = x.dtype();
     return node;
   });

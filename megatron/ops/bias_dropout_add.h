@@ -12,6 +12,7 @@ struct DropoutOptions {
   double rate = 0;
   std::string_view path;  // names the draw: module path and what is dropped
   RowMap rows;
+  Tensor row_list;            // [rows] int32; may be undefined: RowMap::list, kept for backward (routed rows)
   int64_t first_feature = 0;  // of a column shard
 };
 

@@ -83,6 +83,27 @@ TEST(Dropout, IsOffInEvaluation) {
   EXPECT_EQ(values_of(dropout(ctx, x, {.rate = 0.5, .path = "x", .rows = {}})), values_of(x));
 }
 
+TEST(Dropout, KeepsTheListOfItsRowsUntilBackward) {
+  TestDevice test;
+  Context ctx = test.context();
+  Tape tape(test.device);
+  ctx.tape = &tape;
+  ctx.mode = GradMode::kRecord;
+  Tensor x = ctx.empty("x", {4, 32}, DType::kFloat64), ones = ctx.empty("dy", {4, 32}, DType::kFloat64);
+  for (Tensor* t : {&x, &ones}) launch(ctx, [&](auto&) { std::fill_n(t->data<double>(), 128, 1.0); });
+  tape.watch(x);
+  Tensor y;
+  {
+    Tensor rows = ctx.empty("rows", {4}, DType::kInt32, MemoryUse::kData);
+    for (int32_t i = 0; i < 4; ++i) rows.data<int32_t>()[i] = 5 * i;
+    y = dropout(ctx, x, {.rate = 0.5, .path = "x", .rows = {.sequence_length = 20}, .row_list = rows});
+  }
+  const Tensor other = ctx.empty("other", {4}, DType::kInt32, MemoryUse::kData);  // would take the place of rows
+  tape.seed(ctx, y.slot, ones);
+  tape.backward(ctx, Phase::kBW, 0);
+  EXPECT_EQ(values_of(tape.take_gradient(x.slot)), values_of(y));
+}
+
 IndexList every_second(const Context& ctx) {
   IndexList index{ctx.empty("rows", {4}, DType::kInt32, MemoryUse::kData),
                   Storage(ctx.device.arena, "count", 4, MemoryUse::kData)};
@@ -110,8 +131,9 @@ TEST(MoveRows, ALinearOverABoundedExtentPassesAllChecks) {
                const IndexList index = every_second(ctx);
                const Tensor up = linear(ctx, gather_rows(ctx, o.inputs[0], index), *o.parameters[0], nullptr);
                const Tensor active = activation(ctx, up, nullptr, kernels::Activation::kGelu);
-               const RowMap rows{.sequence_length = 7, .list = index.rows.data<int32_t>()};
-               const Tensor dropped = dropout(ctx, active, {.rate = 0.3, .path = "expert", .rows = rows});
+               const Tensor dropped =
+                   dropout(ctx, active,
+                           {.rate = 0.3, .path = "expert", .rows = {.sequence_length = 7}, .row_list = index.rows});
                return std::vector{scatter_rows(ctx, linear(ctx, dropped, *o.parameters[1], nullptr), index, 7)};
              },
          .reduction_length = 30,

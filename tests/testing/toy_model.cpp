@@ -94,9 +94,9 @@ Payload ToyModel::route(Context& ctx, const Payload& in, const ToyBatch& batch) 
     const Tensor chosen = gather_rows(ctx, rows, batch.routed[e]);
     const Tensor up =
         activation(ctx, linear(ctx, chosen, *experts_[e].up, nullptr), nullptr, kernels::Activation::kGelu);
-    RowMap map = batch.layout.rows();
-    map.list = batch.routed[e].rows.data<int32_t>();
-    const Tensor dropped = dropout(ctx, up, {.rate = kDropout, .path = "expert.dropout", .rows = map});
+    const Tensor dropped = dropout(
+        ctx, up,
+        {.rate = kDropout, .path = "expert.dropout", .rows = batch.layout.rows(), .row_list = batch.routed[e].rows});
     sum = add(ctx, sum,
               scatter_rows(ctx, linear(ctx, dropped, *experts_[e].down, nullptr), batch.routed[e], rows.size(0)));
   }
