@@ -50,11 +50,21 @@ SequenceLayout SequenceLayout::from_spans(const Context& ctx, const Options& opt
                            .first_position = options.first_position,
                            .b = options.b,
                            .list = nullptr}};
+  layout.num_positions_ = options.first_position + options.s;
+  if (!positions.empty()) {
+    const auto [least, largest] = std::minmax_element(positions.begin(), positions.end());
+    require<ShapeError>(*least >= 0, "[SequenceLayout] position {} is negative.", *least);
+    layout.num_positions_ = int64_t{*largest} + 1;
+  }
   for (const SequenceSpan& span : spans) {
     require<ShapeError>(span.batch >= 0 && span.batch < options.b && span.query_begin >= 0 && span.query_length >= 0 &&
                             span.query_begin + span.query_length <= options.s,
                         "[SequenceLayout] a span of rows {}..{} in column {} lies outside of {} rows in {} columns.",
                         span.query_begin, span.query_begin + span.query_length, span.batch, options.s, options.b);
+    require<ShapeError>(span.key_begin >= 0 && span.key_length >= 0,
+                        "[SequenceLayout] a span of {} keys from {} on: numbers are negative.", span.key_length,
+                        span.key_begin);
+    layout.num_keys_ = std::max<int64_t>(layout.num_keys_, int64_t{span.key_begin} + span.key_length);
     layout.extents_.push_back({span.query_length, span.query_offset});
   }
   return layout;
@@ -75,6 +85,8 @@ int64_t SequenceLayout::num_causal_pairs(int64_t window_left) const {
 SequenceLayout SequenceLayout::cut_at(const Context& ctx, const Options& options,
                                       const std::vector<std::vector<int32_t>>& cuts,
                                       const std::vector<int32_t>& positions) {
+  require<ShapeError>(static_cast<int64_t>(cuts.size()) == options.b,
+                      "[SequenceLayout] cuts of {} columns, there are {}.", cuts.size(), options.b);
   std::vector<SequenceSpan> spans;
   for (int32_t column = 0; column < options.b; ++column) {
     std::vector<int32_t> borders = cuts[static_cast<size_t>(column)];

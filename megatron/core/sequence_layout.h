@@ -20,6 +20,7 @@ class SequenceLayout {
   /// One sequence a column, all rows valid. With cached keys `first_position` rows of them precede.
   static SequenceLayout uniform(const Context& ctx, const Options& options);
   /// Any spans; several a column are packed documents. `positions` [s, b] restart where they say; empty: row numbers.
+  /// @throw ShapeError for spans outside of the rows, and for negative positions.
   static SequenceLayout from_spans(const Context& ctx, const Options& options, const std::vector<SequenceSpan>& spans,
                                    const std::vector<int32_t>& positions);
   /// Sequences that begin at `cuts[column]` (ascending, without 0): documents cut at EOD (--reset-attention-mask).
@@ -30,6 +31,10 @@ class SequenceLayout {
   int64_t b() const { return view_.b; }
   const RowMap& rows() const { return view_.rows; }
   SequenceLayoutView view() const { return view_; }
+  /// One more than the last row of the keys that a span reads, and than the last position of a row: what the tensors of
+  /// keys and the tables of positions must have.
+  int64_t num_keys() const { return num_keys_; }
+  int64_t num_positions() const { return num_positions_; }
   /// Query-key pairs that causal attention computes where a query sees at most `window_left` keys before its own
   /// (negative: all); counts operations.
   int64_t num_causal_pairs(int64_t window_left) const;
@@ -42,6 +47,7 @@ class SequenceLayout {
 
   SequenceLayoutView view_;
   Tensor spans_, positions_;
+  int64_t num_keys_ = 0, num_positions_ = 0;
   std::vector<Extent> extents_;  // of the spans, for the host
 };
 

@@ -41,6 +41,8 @@ Tensor Tensor::slice(int dim, int64_t begin, int64_t length) const {
   require(!slot.is_recorded(),
           "[Tensor] slice of a recorded tensor loses its gradient. Use an op that splits, or detach().");
   if (dim < 0) dim += shape_.rank();
+  require<ShapeError>(dim > 0 || !is_bounded(), "[Tensor] rows {}..{} of a bounded dimension: their count is unknown.",
+                      begin, begin + length);
   require<ShapeError>(begin >= 0 && length >= 0 && begin + length <= shape_[dim],
                       "[Tensor] rows {}..{} of dimension {} do not exist in shape {}.", begin, begin + length, dim,
                       shape_);

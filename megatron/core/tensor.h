@@ -52,7 +52,7 @@ class Tensor {
   /// @throw ShapeError if the numbers of elements differ or the tensor is not contiguous.
   Tensor reshape(const Shape& shape) const;
   /// Rows [begin, begin + length) of `dim`. A recorded tensor must be split by an op, or detached first: its gradient
-  /// would be lost.
+  /// would be lost. Not for a bounded dimension. @throw ShapeError if there are no such rows.
   Tensor slice(int dim, int64_t begin, int64_t length) const;
   /// Dimensions a and b exchanged, without moving data. Not for recorded or bounded tensors.
   Tensor transpose(int a, int b) const;

@@ -83,6 +83,8 @@ void require_heads(const Tensor& q, const Tensor& k, const Tensor& v, const Sequ
       "[attention] query {}, key {} and value {} do not fit each other, or {} rows in {} columns: [s, b, n, "
       "d], [s_k, b, g, d], [s_k, b, g, d_v] with n a multiple of g.",
       q.shape(), k.shape(), v.shape(), layout.s(), layout.b());
+  require<ShapeError>(layout.num_keys() <= k.size(0), "[attention] the layout reads {} keys, there are {}.",
+                      layout.num_keys(), k.size(0));
 }
 
 }  // namespace

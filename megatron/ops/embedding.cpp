@@ -53,6 +53,10 @@ Tensor embedding(Context& ctx, const Tensor& ids, Parameter& word, int64_t first
   require<ShapeError>(ids.shape() == Shape{layout.s(), layout.b()},
                       "[embedding] ids of shape {} for {} rows in {} columns.", ids.shape(), layout.s(), layout.b());
   const int64_t h = word.shape()[1];
+  require<ShapeError>(!position || (position->shape()[1] == h && layout.num_positions() <= position->shape()[0]),
+                      "[embedding] {} has shape {}; {} positions of {} elements are needed.",
+                      position ? position->name() : "", position ? position->shape() : Shape(), layout.num_positions(),
+                      h);
   Tensor y = ctx.empty("embedding.y", {ids.size(0), ids.size(1), h}, word.dtype());
   embedding_forward(ctx, {.ids = ids.view(), .layout = layout.view(), .first_id = first_id}, word, y, false);
   if (position) embedding_forward(ctx, {.ids = {}, .layout = layout.view(), .first_id = 0}, *position, y, true);

@@ -54,6 +54,9 @@ Tensor rope(Context& ctx, const Tensor& x, const RopeTable& table, const Sequenc
       x.shape().rank() == 4 && x.size(0) == layout.s() && x.size(1) == layout.b() && 2 * table.cos.size(1) <= x.size(3),
       "[rope] x of shape {} does not fit a layout of {} rows in {} columns and {} rotated elements.", x.shape(),
       layout.s(), layout.b(), 2 * table.cos.size(1));
+  require<ShapeError>(layout.num_positions() <= table.cos.size(0),
+                      "[rope] the layout has positions up to {}, the table {}. Make a longer table.",
+                      layout.num_positions() - 1, table.cos.size(0));
   Tensor y = rotate(ctx, x, table, layout, false);
   record(ctx, {}, {x.slot}, {&y}, [&] { return std::make_unique<RopeNode>(table, layout); });
   return y;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "megatron/ops/embedding.h"
 #include "megatron/ops/rope.h"
 #include "megatron/ops/split_qkv.h"
 #include "tests/testing/op_case.h"
@@ -83,6 +84,20 @@ TEST(Rope, PassesAllChecksForBothPairings) {
                  return std::vector{rope(ctx, o.inputs[0], table, layout)};
                },
            .reduction_length = 2});
+}
+
+TEST(Layouts, BeyondTheKeysOrThePositionsOfATableAreRefused) {
+  TestDevice test;
+  Context ctx = test.context();
+  const SequenceLayout layout = SequenceLayout::uniform(ctx, {.s = 2, .b = 1, .first_position = 3});  // keys 0 .. 4
+  const Tensor q = ctx.empty("q", {2, 1, 2, 4}, DType::kFloat32), k = ctx.empty("k", {4, 1, 2, 4}, DType::kFloat32);
+  EXPECT_THROW(attention(ctx, q, k, k, layout, {}, nullptr), ShapeError);
+  const RopeTable table = RopeTable::make(ctx, {.head_size = 4}, kernels::RopePairs::kHalves, 4, DType::kFloat32);
+  EXPECT_THROW(rope(ctx, q, table, layout), ShapeError);
+  Parameter word(ctx, {.name = "word", .shard = ShardSpec::whole({9, 4})});
+  Parameter position(ctx, {.name = "position", .shard = ShardSpec::whole({4, 4})});
+  const Tensor ids = ctx.empty("ids", {2, 1}, DType::kInt64, MemoryUse::kData);
+  EXPECT_THROW(embedding(ctx, ids, word, 0, &position, layout), ShapeError);
 }
 
 }  // namespace

@@ -1,0 +1,70 @@
+#include "megatron/core/sequence_layout.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/testing/test_device.h"
+
+namespace megatron::testing {
+namespace {
+
+/// Pairs (query, key) that causal attention with a window sees, counted one by one.
+int64_t count_pairs(const SequenceLayoutView& layout, int64_t window_left) {
+  int64_t num = 0;
+  for (int64_t i = 0; i < layout.num_spans; ++i) {
+    const SequenceSpan& span = layout.spans[i];
+    for (int64_t q = 0; q < span.query_length; ++q)
+      for (int64_t k = 0; k <= span.query_offset + q; ++k)
+        num += window_left < 0 || span.query_offset + q - k <= window_left;
+  }
+  return num;
+}
+
+TEST(SequenceLayout, CountsThePairsOfCausalAttention) {
+  TestDevice test;
+  const Context ctx = test.context();
+  const SequenceLayout layouts[] = {SequenceLayout::uniform(ctx, {.s = 7, .b = 2}),
+                                    SequenceLayout::uniform(ctx, {.s = 3, .b = 1, .first_position = 5}),
+                                    SequenceLayout::cut_at(ctx, {.s = 9, .b = 2}, {{2, 5}, {}}, {})};
+  for (const SequenceLayout& layout : layouts)
+    for (const int64_t window : {-1, 0, 1, 3, 100})
+      EXPECT_EQ(layout.num_causal_pairs(window), count_pairs(layout.view(), window)) << window;
+}
+
+TEST(SequenceLayout, KnowsHowManyKeysAndPositionsItNeeds) {
+  TestDevice test;
+  const Context ctx = test.context();
+  const SequenceLayout cached = SequenceLayout::uniform(ctx, {.s = 3, .b = 1, .first_position = 5});
+  EXPECT_EQ(cached.num_keys(), 8);
+  EXPECT_EQ(cached.num_positions(), 8);
+  const SequenceLayout restarted = SequenceLayout::cut_at(ctx, {.s = 4, .b = 1}, {{2}}, {0, 1, 0, 1});
+  EXPECT_EQ(restarted.num_keys(), 4);
+  EXPECT_EQ(restarted.num_positions(), 2);
+}
+
+TEST(SequenceLayout, GivesEachRowItsGlobalNumber) {
+  TestDevice test;
+  const Context ctx = test.context();
+  // Rows 4.. of samples 10 and 11, of sequences of 16 tokens.
+  const RowMap rows =
+      SequenceLayout::uniform(ctx, {.s = 2, .b = 2, .first_sample = 10, .sequence_length = 16, .first_position = 4})
+          .rows();
+  EXPECT_EQ(rows(0), 10 * 16 + 4);
+  EXPECT_EQ(rows(1), 11 * 16 + 4);
+  EXPECT_EQ(rows(2), 10 * 16 + 5);
+}
+
+TEST(SequenceLayout, RefusesSpansPositionsAndCutsThatDoNotFit) {
+  TestDevice test;
+  const Context ctx = test.context();
+  const SequenceLayout::Options options{.s = 4, .b = 1};
+  EXPECT_THROW(SequenceLayout::from_spans(ctx, options, {{.query_begin = 2, .query_length = 3}}, {}), ShapeError);
+  EXPECT_THROW(SequenceLayout::from_spans(ctx, options, {{.batch = 1, .query_length = 3}}, {}), ShapeError);
+  EXPECT_THROW(SequenceLayout::from_spans(ctx, options, {{.query_length = 3, .key_begin = -1}}, {}), ShapeError);
+  EXPECT_THROW(SequenceLayout::from_spans(ctx, options, {}, {0, 1}), ShapeError);
+  EXPECT_THROW(SequenceLayout::from_spans(ctx, options, {}, {0, 1, -1, 0}), ShapeError);
+  EXPECT_THROW(SequenceLayout::cut_at(ctx, options, {{3, 2}}, {}), ShapeError);
+  EXPECT_THROW(SequenceLayout::cut_at(ctx, options, {}, {}), ShapeError);
+}
+
+}  // namespace
+}  // namespace megatron::testing
