@@ -28,12 +28,11 @@ Executor::Channel Executor::channel(int chunk, Direction direction, StagePlace p
   return {.peer = peer.rank, .tag = 2 * border + (direction == Direction::kBackward ? 1 : 0)};
 }
 
-size_t Executor::end_of(const Action& a) const {
-  return std::min(a.end_segment, options_.chunks[static_cast<size_t>(a.chunk)].size());
-}
+size_t Executor::end_of(const Action& a) const { return std::min(a.end_segment, num_segments(a.chunk)); }
 
 void Executor::run(const Schedule& schedule) {
   ctx_.mode = GradMode::kRecord;
+  count_actions(schedule);
   open_segments(schedule);
   for (const Action& a : schedule) act(a);
   finish_all_sends();
@@ -45,9 +44,18 @@ void Executor::run(const Schedule& schedule) {
 
 void Executor::run_forward_only(const Schedule& schedule) {
   ctx_.mode = GradMode::kOff;
+  count_actions(schedule);
   for (const Action& a : schedule) act(a);
   finish_all_sends();
   runs_.clear();
+}
+
+void Executor::count_actions(const Schedule& schedule) {
+  for (const Action& a : schedule) {
+    require(a.chunk >= 0 && a.chunk < static_cast<int>(options_.chunks.size()),
+            "[executor] the schedule names chunk {}, the rank has {}.", a.chunk, options_.chunks.size());
+    ++actions_left_[{a.chunk, a.micro_batch}];
+  }
 }
 
 /// A parameter closes when all segments that list it have had their last forward; so first count what will come.
@@ -73,7 +81,6 @@ void Executor::act(const Action& a) {
       require(run.tape != nullptr, "[executor] W of chunk {}, micro-batch {} comes before its F.", a.chunk,
               a.micro_batch);
       run.tape->backward_weight(ctx_, a.first_segment);
-      run.waits_for_weight = false;
       break;
     case ActionKind::kSendForward:
       send(std::exchange(run.now, {}), Direction::kForward, a);
@@ -88,9 +95,9 @@ void Executor::act(const Action& a) {
       run.gradient = receive(Direction::kBackward, a);
       break;
   }
-  const bool may_end = a.kind != ActionKind::kF && (is_compute(a.kind) || a.kind == ActionKind::kSendBackward);
-  const bool is_over = run.tape && run.tape->is_done() && !run.waits_for_weight && run.now.empty();
-  if (may_end && is_over && run.input_gradients.empty()) runs_.erase({a.chunk, a.micro_batch});
+  if (--actions_left_[{a.chunk, a.micro_batch}] > 0) return;  // such as a W that finds nothing to do
+  const bool is_over = run.tape && run.tape->is_done() && run.now.empty() && run.input_gradients.empty();
+  if (is_over) runs_.erase({a.chunk, a.micro_batch});
 }
 
 Payload Executor::take_input(const Action& a, Run& run) {
@@ -117,7 +124,11 @@ void Executor::begin_forward(const Action& a, Run& run) {
 
 void Executor::forward(const Action& a) {
   Run& run = run_of(a);
+  require(a.first_segment == run.next_forward && goes_on(a),
+          "[executor] F of chunk {}, micro-batch {} begins at segment {}, forward stands at {} of {}.", a.chunk,
+          a.micro_batch, a.first_segment, run.next_forward, num_segments(a.chunk));
   if (a.first_segment == 0) begin_forward(a, run);
+  run.next_forward = run.backward_end = end_of(a);
   Context ctx = ctx_;
   ctx.tape = run.tape.get();
   for (size_t s = a.first_segment; s < end_of(a); ++s) {
@@ -130,7 +141,7 @@ void Executor::forward(const Action& a) {
     if (ctx_.is_training() && --forwards_left_[{a.chunk, s}] == 0)
       for (Parameter* p : segment.parameters) p->close_segment(ctx_);
   }
-  if (end_of(a) == options_.chunks[static_cast<size_t>(a.chunk)].size()) end_forward(a, run);
+  if (end_of(a) == num_segments(a.chunk)) end_forward(a, run);
 }
 
 void Executor::end_forward(const Action& a, Run& run) {
@@ -161,9 +172,13 @@ void Executor::seed_outputs(const Action& a, Run& run) {
 
 void Executor::backward(const Action& a) {
   Run& run = run_of(a);
-  require(run.tape != nullptr, "[executor] B of chunk {}, micro-batch {} comes before its F.", a.chunk, a.micro_batch);
-  if (end_of(a) == options_.chunks[static_cast<size_t>(a.chunk)].size()) seed_outputs(a, run);
-  run.waits_for_weight = a.kind == ActionKind::kB;
+  require(run.tape && run.next_forward == num_segments(a.chunk),
+          "[executor] B of chunk {}, micro-batch {} comes before its F.", a.chunk, a.micro_batch);
+  require(end_of(a) == run.backward_end && goes_on(a),
+          "[executor] B of chunk {}, micro-batch {} takes segments {}..{}, backward stands at {}.", a.chunk,
+          a.micro_batch, a.first_segment, end_of(a), run.backward_end);
+  if (end_of(a) == num_segments(a.chunk)) seed_outputs(a, run);
+  run.backward_end = a.first_segment;
   run.tape->backward(ctx_, a.kind == ActionKind::kB ? Phase::kB : Phase::kBW, a.first_segment);
   if (a.first_segment == 0) end_backward(a, run);
 }

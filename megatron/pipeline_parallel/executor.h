@@ -27,11 +27,13 @@ struct ExecutorOptions {
 /// A parameter's gradient is ready when its last segment has run (tape.md).
 class Executor {
  public:
+  /// `options` must outlive the executor.
   Executor(const Context& ctx, const ExecutorOptions& options);
 
   /// Forward and backward. The last virtual stage must give a payload whose first tensor is the scalar loss: its
   /// gradient is StepState::loss_seed.
-  /// @throw InternalError if the schedule leaves tapes unfinished.
+  /// @throw InternalError if an action does not go on where the one before it ended, or the schedule leaves tapes
+  /// unfinished.
   void run(const Schedule& schedule);
   /// F actions only, without tapes: evaluation.
   void run_forward_only(const Schedule& schedule);
@@ -62,7 +64,8 @@ class Executor {
   };
   struct Run {
     std::unique_ptr<Tape> tape;
-    bool waits_for_weight = false;    // a W follows, though a stage without layers has nothing to do in it
+    size_t next_forward = 0;          // segment where forward goes on
+    size_t backward_end = 0;          // segments from here on have had their backward
     Payload now;                      // at the border where forward stands
     std::vector<NamedTensor> inputs;  // slots only: the values need not live
     std::vector<TapeSlot> output_slots;
@@ -79,6 +82,10 @@ class Executor {
   size_t end_of(const Action& a) const;
   Run& run_of(const Action& a) { return runs_[{a.chunk, a.micro_batch}]; }
 
+  size_t num_segments(int chunk) const { return options_.chunks[static_cast<size_t>(chunk)].size(); }
+  /// Takes at least one segment, where the chunk has any.
+  bool goes_on(const Action& a) const { return a.first_segment < end_of(a) || num_segments(a.chunk) == 0; }
+  void count_actions(const Schedule& schedule);
   void open_segments(const Schedule& schedule);
   void act(const Action& a);
   void forward(const Action& a);
@@ -100,6 +107,7 @@ class Executor {
   int rank_ = 0;
   StagePlacement placement_;
   std::map<std::pair<int, size_t>, int> forwards_left_;  // by (chunk, segment)
+  std::map<Visit, int> actions_left_;
   std::map<Visit, Run> runs_;
   std::map<Channel, std::deque<Sent>> sent_;  // not known to have arrived
 };
