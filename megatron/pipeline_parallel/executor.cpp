@@ -196,15 +196,34 @@ void Executor::end_backward(const Action& a, Run& run) {
       std::move(gradients);
 }
 
+/// A gradient may come in another shape of as many elements (Tape::accumulate), or not at all.
+void Executor::require_border(const Payload& payload, Direction direction, const Action& a) const {
+  const std::vector<PayloadSpec>& border = options_.border_payload;
+  const auto fits = [&](const NamedTensor& item, const PayloadSpec& spec) {
+    const Tensor& x = item.tensor;
+    if (direction == Direction::kBackward && !x.defined()) return item.name == spec.name;
+    return x.defined() && item.name == spec.name && x.dtype() == spec.dtype &&
+           (direction == Direction::kForward ? x.shape() == spec.shape : x.num_elements() == spec.shape.num_elements());
+  };
+  if (std::equal(payload.begin(), payload.end(), border.begin(), border.end(), fits)) return;
+  std::string given, named;
+  for (const auto& [name, x] : payload) given += fmt::format(" {} {} {}", name, x.dtype(), x.shape());
+  for (const auto& [name, shape, dtype] : border) named += fmt::format(" {} {} {}", name, dtype, shape);
+  throw InternalError(fmt::format(
+      "[executor] chunk {} gives its neighbour{}; the border names{}. Both need the same tensors in the same order.",
+      a.chunk, given, named));
+}
+
 /// Sends do not wait for their receiver, else two neighbours that both send first would wait for each other. They wait
 /// for the payload before on the same border, so that it can go: simulate() knows that.
 void Executor::send(Payload payload, Direction direction, const Action& a) {
+  require_border(payload, direction, a);
   const Channel to = channel(a.chunk, direction, taker(a.chunk, direction));
   std::deque<Sent>& sent = sent_[to];
   while (sent.size() >= kMessagesUnderWay) finish_first(sent);
   sent.push_back({.micro_batch = a.micro_batch, .works = {}});
   for (size_t i = 0; i < options_.border_payload.size(); ++i) {
-    Tensor& tensor = payload.at(i).tensor;
+    Tensor& tensor = payload[i].tensor;
     if (!tensor.defined()) {  // a payload tensor that no gradient reached; the other side waits for one
       tensor = ctx_.empty(options_.border_payload[i].name, options_.border_payload[i].shape,
                           options_.border_payload[i].dtype);

@@ -32,8 +32,8 @@ class Executor {
 
   /// Forward and backward. The last virtual stage must give a payload whose first tensor is the scalar loss: its
   /// gradient is StepState::loss_seed.
-  /// @throw InternalError if an action does not go on where the one before it ended, or the schedule leaves tapes
-  /// unfinished.
+  /// @throw InternalError if an action does not go on where the one before it ended, the schedule leaves tapes
+  /// unfinished, or a chunk's output is not what the border names.
   void run(const Schedule& schedule);
   /// F actions only, without tapes: evaluation.
   void run_forward_only(const Schedule& schedule);
@@ -96,6 +96,7 @@ class Executor {
   void end_backward(const Action& a, Run& run);
   Payload take_input(const Action& a, Run& run);
   void send(Payload payload, Direction direction, const Action& a);
+  void require_border(const Payload& payload, Direction direction, const Action& a) const;
   static void finish_first(std::deque<Sent>& sent);
   void finish_sends(const Channel& channel, int last_micro_batch);
   void finish_all_sends();

@@ -58,6 +58,38 @@ TEST(ExecutorOrder, RefusesActionsThatDoNotGoOnWhereTheOnesBeforeEnded) {
     EXPECT_THROW(run(wrong), InternalError) << to_string(wrong);
 }
 
+/// One layer on rank 0, the rest on rank 1.
+void run_two_stages(const std::vector<PayloadSpec>& border) {
+  run_ranks(2, [&](RankContext& rank) {
+    LinearChain chain(2);
+    const ExecutorOptions options{.chunks = {rank.rank == 0 ? Chunk{layer(chain, 0)} : Chunk{layer(chain, 1), loss()}},
+                                  .border_payload = border,
+                                  .pipeline_group = &rank.group};
+    Executor executor(chain.test.context(), options);
+    executor.input = [&](int) { return Payload{{"x", chain.tensor("x")}}; };
+    executor.run(rank.rank == 0
+                     ? Schedule{{.kind = kF}, {.kind = kSendForward}, {.kind = kRecvBackward}, {.kind = kBW}}
+                     : Schedule{{.kind = kRecvForward}, {.kind = kF}, {.kind = kBW}, {.kind = kSendBackward}});
+  });
+}
+
+TEST(ExecutorOrder, RefusesAnOutputThatIsNotWhatTheBorderNames) {
+  const PayloadSpec right{"x", {2, 1, 3}, DType::kFloat64};
+  run_two_stages({right});
+  for (const std::vector<PayloadSpec>& wrong : {std::vector<PayloadSpec>{right, right},
+                                                {{"y", {2, 1, 3}, DType::kFloat64}},
+                                                {{"x", {1, 2, 3}, DType::kFloat64}},
+                                                {{"x", {2, 1, 3}, DType::kFloat32}}}) {
+    try {
+      run_two_stages(wrong);
+      FAIL() << "nothing was thrown";
+    } catch (const RankFailure& failure) {
+      EXPECT_EQ(failure.rank, 0);
+      EXPECT_THROW(std::rethrow_exception(failure.cause), InternalError) << failure.what();
+    }
+  }
+}
+
 TEST(ExecutorOrder, ARankThatFailsInTheMiddleOfAStepEndsTheOthersAndLeavesNoMemory) {
   std::vector<int64_t> live(2, -1);
   EXPECT_THROW(run_ranks(2,
