@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "megatron/distributed/finalize_model_grads.h"
 #include "megatron/pipeline_parallel/executor.h"
 #include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
 #include "megatron/training/batch_upload.h"
@@ -57,6 +58,7 @@ TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, con
   ddp_.begin_step();
   const LossSum own = execute(batches, false);
   ddp_.finish_grad_sync();
+  all_reduce_tensor_parallel_grads(ctx_, ddp_.parameters(), groups_.tp);
   TrainStepResult result{.loss = sum_of_all_ranks(own, groups_), .optimizer = {}};
   result.optimizer = optimizer_.step(ctx_, scheduler);
   return result;
