@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "megatron/telemetry/event_file_writer.h"
-#include "tests/telemetry/scratch_directory.h"
+#include "tests/testing/scratch_directory.h"
 
 namespace megatron {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "megatron/telemetry/training_tags.h"
 #include "tests/telemetry/event_file_reader.h"
-#include "tests/telemetry/scratch_directory.h"
+#include "tests/testing/scratch_directory.h"
 
 namespace megatron {
 namespace {

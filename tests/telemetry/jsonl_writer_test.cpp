@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "megatron/base/error.h"
-#include "tests/telemetry/scratch_directory.h"
+#include "tests/testing/scratch_directory.h"
 
 namespace megatron {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/telemetry/scratch_directory.h"
+#include "tests/testing/scratch_directory.h"
 
 namespace megatron {
 namespace {
