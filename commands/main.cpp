@@ -11,6 +11,7 @@
 #include "commands/data.h"
 #include "commands/exit_code.h"
 #include "commands/generate.h"
+#include "commands/plan.h"
 #include "commands/preprocess_data.h"
 #include "commands/pretrain_gpt.h"
 
@@ -27,6 +28,7 @@ constexpr std::array kCommands = {
     Command{"preprocess_data", megatron::preprocess_data_command, "turn text into .bin and .idx files"},
     Command{"generate", megatron::generate_command, "continue a text with a trained model"},
     Command{"data", megatron::data_command, "look into data sets"},
+    Command{"plan", megatron::plan_command, "draw pipeline schedules, with their bubble and memory"},
 };
 
 void print_usage(std::ostream& out) {

@@ -23,44 +23,47 @@ int64_t read_count(std::string_view text, size_t& position) {
   return count;
 }
 
-void append(std::string& result, std::string_view piece, int64_t count) {
-  require<ConfigError>(result.size() + piece.size() * static_cast<size_t>(count) <= kLongestLayout,
-                       "{}: the repetitions make more than {} characters", kFlag, kLongestLayout);
+/// @return whether the result stays below kLongestLayout.
+bool append(std::string& result, std::string_view piece, int64_t count) {
+  if (result.size() + piece.size() * static_cast<size_t>(count) > kLongestLayout) return false;
   for (int64_t i = 0; i < count; ++i) result += piece;
+  return true;
 }
 
-std::string repeat_groups(std::string_view text) {
+std::optional<std::string> repeat_groups(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size();) {
     const size_t close = text[i] == '(' ? text.find(')', i) : std::string_view::npos;
     size_t behind = close == std::string_view::npos ? close : close + 1;
     const int64_t count = behind == std::string_view::npos || close == i + 1 ? -1 : read_count(text, behind);
-    if (count >= 0) {
-      append(result, text.substr(i + 1, close - i - 1), count);
-      i = behind;
-    } else {
-      result += text[i++];
-    }
+    const bool repeats = count >= 0;
+    if (!append(result, repeats ? text.substr(i + 1, close - i - 1) : text.substr(i, 1), repeats ? count : 1))
+      return std::nullopt;
+    i = repeats ? behind : i + 1;
   }
   return result;
 }
 
-std::string repeat_characters(std::string_view text) {
+std::optional<std::string> repeat_characters(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size();) {
     size_t behind = i + 1;
     const int64_t count = read_count(text, behind);
-    append(result, text.substr(i, 1), count < 0 ? 1 : count);
+    if (!append(result, text.substr(i, 1), count < 0 ? 1 : count)) return std::nullopt;
     i = behind;
   }
   return result;
 }
 
-std::vector<std::string> stages_of(std::string_view text) {
+/// Nothing if the repetitions are endless.
+std::optional<std::vector<std::string>> stages_of(std::string_view text) {
   std::string plain(text);
   std::erase(plain, ',');
+  const std::optional<std::string> groups = repeat_groups(plain);
+  const std::optional<std::string> symbols = groups ? repeat_characters(*groups) : std::nullopt;
+  if (!symbols) return std::nullopt;
   std::vector<std::string> stages(1);
-  for (char c : repeat_characters(repeat_groups(plain))) {
+  for (char c : *symbols) {
     if (c == '|')
       stages.emplace_back();
     else
@@ -118,13 +121,27 @@ std::string symbols(char symbol, int64_t count) {
 }  // namespace
 
 PipelineLayout parse_layout(std::string_view text, const LayoutStringOptions& options) {
-  const std::vector<std::string> stages = stages_of(text);
+  Mistakes mistakes;
+  const std::optional<PipelineLayout> layout = parse_layout(text, options, mistakes);
+  mistakes.throw_if_any("the pipeline layout is wrong");
+  return *layout;
+}
+
+std::optional<PipelineLayout> parse_layout(std::string_view text, const LayoutStringOptions& options,
+                                           Mistakes& all_mistakes) {
+  const std::optional<std::vector<std::string>> read = stages_of(text);
+  if (!read) {
+    all_mistakes.add({kFlag}, "{}: the repetitions make more than {} characters", kFlag, kLongestLayout);
+    return std::nullopt;
+  }
+  const std::vector<std::string>& stages = *read;
   std::string all;
   for (const std::string& stage : stages) all += stage;
   Mistakes mistakes;
   check_symbols(all, options, mistakes);
   check_stages(stages, options, mistakes);
-  mistakes.throw_if_any("the pipeline layout is wrong");
+  for (const std::string& mistake : mistakes.texts()) all_mistakes.add({kFlag}, "{}", mistake);
+  if (!mistakes.empty()) return std::nullopt;
 
   std::vector<int64_t> counts;
   for (const std::string& stage : stages) counts.push_back(count_of('t', stage));

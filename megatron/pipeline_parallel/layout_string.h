@@ -1,6 +1,7 @@
 // Pipeline layouts as text: --pipeline-model-parallel-layout.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,9 @@ struct LayoutStringOptions {
 /// @throw ConfigError listing all mistakes. Refused, although Megatron takes it: E not in the first virtual stage or L
 /// not in the last one, where Megatron builds embedding and loss wherever the text has them.
 PipelineLayout parse_layout(std::string_view text, const LayoutStringOptions& options);
+/// As parse_layout, among other rules. @return nothing if there are mistakes about it.
+std::optional<PipelineLayout> parse_layout(std::string_view text, const LayoutStringOptions& options,
+                                           Mistakes& mistakes);
 
 /// "Et*3|t*4|t*2L": what parse_layout reads.
 std::string to_string(const PipelineLayout& layout);

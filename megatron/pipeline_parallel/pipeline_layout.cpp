@@ -4,8 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "megatron/base/mistakes.h"
-
 namespace megatron {
 
 PipelineLayout::PipelineLayout(const StagePlacement& placement, const std::vector<int64_t>& num_layers)
@@ -62,6 +60,13 @@ void check_rest(int64_t rest, int64_t num_shares, const LayerSplit& split, Mista
 }  // namespace
 
 PipelineLayout split_layers(const LayerSplit& split) {
+  Mistakes mistakes;
+  const std::optional<PipelineLayout> layout = split_layers(split, mistakes);
+  mistakes.throw_if_any("the layers cannot be split over the pipeline");
+  return *layout;
+}
+
+std::optional<PipelineLayout> split_layers(const LayerSplit& split, Mistakes& all_mistakes) {
   const int p = split.placement.num_ranks(), v = split.placement.num_chunks();
   const auto &first = split.first_rank_layers, &last = split.last_rank_layers;
   Mistakes mistakes;
@@ -81,7 +86,8 @@ PipelineLayout split_layers(const LayerSplit& split) {
                  kLast);
   else if (mistakes.empty())
     check_rest(rest, int64_t{shared_ranks} * v, split, mistakes);
-  mistakes.throw_if_any("the layers cannot be split over the pipeline");
+  for (const std::string& text : mistakes.texts()) all_mistakes.add({"--num-layers"}, "{}", text);
+  if (!mistakes.empty()) return std::nullopt;
 
   std::vector<int64_t> counts;
   for (int stage = 0; stage < split.placement.num_stages(); ++stage) {

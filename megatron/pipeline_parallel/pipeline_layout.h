@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/base/mistakes.h"
 #include "megatron/pipeline_parallel/stage_placement.h"
 
 namespace megatron {
@@ -61,6 +62,8 @@ struct LayerSplit {
 /// Equal stages, but for what LayerSplit says. Megatron Core: transformer_block.py, get_num_layers_to_build.
 /// @throw ConfigError listing all mistakes; what does not divide is refused with the nearest number of layers.
 PipelineLayout split_layers(const LayerSplit& split);
+/// As split_layers, among other rules. @return nothing if there are mistakes about it.
+std::optional<PipelineLayout> split_layers(const LayerSplit& split, Mistakes& mistakes);
 
 /// Time of one micro-batch in the parts of a model, in any unit.
 struct LayerCosts {

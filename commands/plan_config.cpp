@@ -1,0 +1,226 @@
+#include "commands/plan_config.h"
+
+#include <string_view>
+
+#include "megatron/base/field.h"
+#include "megatron/base/flag_help.h"
+#include "megatron/base/flag_parser.h"
+#include "megatron/pipeline_parallel/layout_string.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kIntroduction =
+    R"(usage: megatron plan --show-schedule --pipeline-model-parallel-size P [flags]
+
+Draws what each pipeline rank does in one step, without a model or a device: when forwards (F), gradients of
+inputs (B) and of weights (W) of each micro-batch run, how long ranks are idle, and how many activations they keep.
+
+  megatron plan --show-schedule --pipeline-model-parallel-size 4 --num-micro-batches 8
+  megatron plan --show-schedule --pipeline-model-parallel-size 4 --schedule zb-v --schedule-svg zb_v.svg
+  megatron plan --show-schedule --pipeline-model-parallel-size 3 --num-virtual-stages-per-pipeline-rank 2
+      --num-layers 43 --balance-layers --embedding-cost 0.1 --loss-cost 1.5
+
+gpipe        all forwards, then all backwards: keeps every micro-batch
+1f1b         one forward, one backward: the bubble of gpipe, but rank r keeps P - r micro-batches
+interleaved  1f1b over several virtual stages of each rank: the bubble divided by them, for more messages
+zb-h1        1f1b with B and W apart: W fills two thirds of the bubble, with the memory of rank 0 on every rank
+zb-v         two virtual stages of each rank in a V, B and W apart: no gaps if F, B and W take equal time
+
+)";
+
+constexpr double kMostDrawn = 20000;  // actions; beyond it nobody sees them
+
+void describe_schedule(FieldTable& table, PlanConfig& config) {
+  table.begin_group("Schedule", "Flags of training have the meaning that they have there.");
+  table.add("show_schedule", config.show_schedule, "draw the pipeline schedule");
+  table.add("schedule", config.schedule, "its name; none: interleaved with virtual stages, else 1f1b");
+  table.add("pipeline_model_parallel_size", config.pipeline_model_parallel_size, "pipeline ranks")
+      .at_least(1)
+      .at_most(1024);
+  table
+      .add("num_virtual_stages_per_pipeline_rank", config.num_virtual_stages_per_pipeline_rank,
+           "virtual stages of a rank; none: 2 for interleaved and zb-v, else 1")
+      .at_least(1)
+      .at_most(1024);
+  table
+      .add("microbatch_group_size_per_vp_stage", config.microbatch_group_size_per_vp_stage,
+           "interleaved: micro-batches in a row on one virtual stage; none: the number of ranks")
+      .named({"--microbatch-group-size-per-virtual-pipeline-stage"})
+      .at_least(1);
+  table.add("num_micro_batches", config.num_micro_batches, "of a step; none: twice the number of ranks")
+      .at_least(1)
+      .at_most(kMostDrawn);
+  table.add("split_weight_gradient", config.split_weight_gradient,
+            "gpipe, 1f1b, interleaved: W after B is sent, so that the neighbour does not wait for it");
+  table.add("forward_only", config.forward_only, "evaluation");
+}
+
+void describe_times(FieldTable& table, PlanConfig& config) {
+  table.begin_group("Times",
+                    "Of one micro-batch on all layers of a rank, in any unit; virtual stages share them. With "
+                    "--num-layers each stage takes its share of layers.");
+  table.add("forward_time", config.forward_time, "F").above(0);
+  table.add("backward_time", config.backward_time, "B: gradient of the inputs").above(0);
+  table.add("weight_time", config.weight_time, "W: gradient of the weights").above(0);
+  table.add("send_time", config.send_time, "from one rank to the next").at_least(0);
+  table
+      .add("kept_for_weight", config.kept_for_weight,
+           "part of the activations that stays from B to W; 1: all, as the peaks are usually counted")
+      .at_least(0)
+      .at_most(1);
+}
+
+void describe_layers(FieldTable& table, PlanConfig& config) {
+  table.begin_group("Layers", "Which stage has which layers; without --num-layers all stages are alike.");
+  table.add("num_layers", config.num_layers, "decoder layers").at_least(1).at_most(1e6);
+  table.add("decoder_first_pipeline_num_layers", config.decoder_first_pipeline_num_layers, "layers of the first rank")
+      .at_least(1);
+  table.add("decoder_last_pipeline_num_layers", config.decoder_last_pipeline_num_layers, "layers of the last rank")
+      .at_least(1);
+  table.add("account_for_embedding_in_pipeline_split", config.account_for_embedding_in_pipeline_split,
+            "count the embedding as a layer of the first stage");
+  table.add("account_for_loss_in_pipeline_split", config.account_for_loss_in_pipeline_split,
+            "count output layer and loss as a layer of the last stage");
+  table.add("pipeline_model_parallel_layout", config.pipeline_model_parallel_layout,
+            "the stages as text: Et*3|(tt|)*4ttL");
+  table.add("balance_layers", config.balance_layers,
+            "any number of layers: the slowest rank is as fast as can be, given the costs below");
+  table.add("embedding_cost", config.embedding_cost, "time of the embedding").in("layers").at_least(0);
+  table.add("loss_cost", config.loss_cost, "time of output layer and loss").in("layers").at_least(0);
+}
+
+FieldTable describe(PlanConfig& config) {
+  FieldTable table;
+  describe_schedule(table, config);
+  describe_times(table, config);
+  describe_layers(table, config);
+  table.begin_group("Output", "");
+  table.add("schedule_svg", config.schedule_svg, "also write the picture to this file");
+  table.add("text_columns", config.text_columns, "width of the text").in("characters").at_least(40).at_most(10000);
+  table.add("help", config.help, "show this text");
+  return table;
+}
+
+/// Layers are shared in one way.
+void check_layer_flags(const PlanConfig& config, const GivenFields& given, FieldTable& table, Mistakes& mistakes) {
+  const bool counted = config.decoder_first_pipeline_num_layers || config.decoder_last_pipeline_num_layers ||
+                       config.account_for_embedding_in_pipeline_split || config.account_for_loss_in_pipeline_split;
+  const int num_ways = (counted ? 1 : 0) + (config.pipeline_model_parallel_layout ? 1 : 0) + config.balance_layers;
+  if (num_ways > 1)
+    mistakes.add({"--pipeline-model-parallel-layout", "--balance-layers"},
+                 "the layers are shared in {} ways: give --pipeline-model-parallel-layout, --balance-layers, or "
+                 "--decoder-first-.. --decoder-last-.. --account-for-..",
+                 num_ways);
+  if (config.num_layers) return;
+  for (const std::string_view name :
+       {"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+        "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
+        "pipeline_model_parallel_layout", "balance_layers", "embedding_cost", "loss_cost"})
+    if (given.contains(name)) mistakes.add({"--num-layers"}, "{} needs --num-layers", table.find(name)->spelling());
+}
+
+ScheduleOptions schedule_of(const PlanConfig& config) {
+  const auto small = [](int64_t number) { return static_cast<int>(number); };  // flags are bounded
+  const auto& stages = config.num_virtual_stages_per_pipeline_rank;
+  ScheduleOptions options;
+  options.kind = config.schedule.value_or(stages && *stages > 1 ? ScheduleKind::kInterleaved : ScheduleKind::kOneFOneB);
+  const bool has_chunks = options.kind == ScheduleKind::kInterleaved || options.kind == ScheduleKind::kZbV;
+  options.num_ranks = small(config.pipeline_model_parallel_size);
+  options.num_chunks = small(stages.value_or(has_chunks ? 2 : 1));
+  options.num_micro_batches = small(config.num_micro_batches.value_or(2 * config.pipeline_model_parallel_size));
+  if (config.microbatch_group_size_per_vp_stage)
+    options.micro_batch_group_size = small(*config.microbatch_group_size_per_vp_stage);
+  if (config.split_weight_gradient) options.weight_gradient = WeightGradient::kSplit;
+  options.forward_only = config.forward_only;
+  return options;
+}
+
+std::optional<PipelineLayout> layout_of(const PlanConfig& config, const StagePlacement& placement, Mistakes& mistakes) {
+  if (!config.num_layers) return std::nullopt;
+  if (config.balance_layers)
+    return balanced_layout(*config.num_layers, placement,
+                           {.embedding = config.embedding_cost, .layer = 1, .head = config.loss_cost});
+  if (!config.pipeline_model_parallel_layout)
+    return split_layers({.num_layers = *config.num_layers,
+                         .placement = placement,
+                         .first_rank_layers = config.decoder_first_pipeline_num_layers,
+                         .last_rank_layers = config.decoder_last_pipeline_num_layers,
+                         .account_for_embedding = config.account_for_embedding_in_pipeline_split,
+                         .account_for_loss = config.account_for_loss_in_pipeline_split},
+                        mistakes);
+  const auto layout = parse_layout(*config.pipeline_model_parallel_layout,
+                                   {.num_ranks = placement.num_ranks(),
+                                    .num_layers = *config.num_layers,
+                                    .num_mtp_layers = 0,
+                                    .order = placement.order()},
+                                   mistakes);
+  if (layout && layout->placement() != placement)
+    mistakes.add({"--pipeline-model-parallel-layout", "--num-virtual-stages-per-pipeline-rank"},
+                 "--pipeline-model-parallel-layout has {} virtual stages for each rank, the schedule {}: give "
+                 "--num-virtual-stages-per-pipeline-rank {}",
+                 layout->placement().num_chunks(), placement.num_chunks(), layout->placement().num_chunks());
+  return layout;
+}
+
+}  // namespace
+
+PlanConfig parse_plan(const std::vector<std::string>& args) {
+  PlanConfig config;
+  FieldTable table = describe(config);
+  Mistakes mistakes;
+  const GivenFields given = parse_flags(table, args, {}, mistakes);
+  if (config.help) return config;
+  if (!config.show_schedule)
+    mistakes.add({"--show-schedule"}, "--show-schedule is missing: it is what plan can show so far");
+  check_layer_flags(config, given, table, mistakes);
+  const ScheduleOptions schedule = schedule_of(config);
+  check_schedule(schedule, mistakes);
+  const double actions = 3.0 * schedule.num_ranks * schedule.num_chunks * schedule.num_micro_batches;
+  if (actions > kMostDrawn)
+    mistakes.add(
+        {"--num-micro-batches", "--pipeline-model-parallel-size", "--num-virtual-stages-per-pipeline-rank"},
+        "{} ranks with {} virtual stages and {} micro-batches make {:.0f} actions; at most {:.0f} can be drawn. "
+        "A schedule repeats itself: {} micro-batches show it",
+        schedule.num_ranks, schedule.num_chunks, schedule.num_micro_batches, actions, kMostDrawn,
+        2 * schedule.num_ranks);
+  if (schedule.num_chunks >= 1) layout_of(config, placement_of(schedule), mistakes);
+  mistakes.throw_if_any("the flags are wrong");
+  return config;
+}
+
+std::vector<ActionCosts> stage_costs(const PlanConfig& config, const StagePlacement& placement,
+                                     const std::optional<PipelineLayout>& layout) {
+  const auto costs = [&](double share) {
+    return ActionCosts{.forward = config.forward_time * share,
+                       .backward = config.backward_time * share,
+                       .weight = config.weight_time * share};
+  };
+  if (!layout) return {costs(1.0 / placement.num_chunks())};
+  const double layers_of_rank = static_cast<double>(layout->num_layers()) / placement.num_ranks();
+  std::vector<ActionCosts> all;
+  for (const StageLayers& stage : layout->stages())
+    all.push_back(costs((static_cast<double>(stage.num_layers) + (stage.has_embedding ? config.embedding_cost : 0) +
+                         (stage.has_head ? config.loss_cost : 0)) /
+                        layers_of_rank));
+  return all;
+}
+
+Plan plan_of(const PlanConfig& config) {
+  Plan plan{.schedule = schedule_of(config), .layout = std::nullopt, .simulation = {}};
+  const StagePlacement placement = placement_of(plan.schedule);
+  Mistakes mistakes;
+  plan.layout = layout_of(config, placement, mistakes);
+  mistakes.throw_if_any("the flags are wrong");
+  plan.simulation = {.costs = stage_costs(config, placement, plan.layout),
+                     .send_latency = config.send_time,
+                     .kept_for_weight = config.kept_for_weight};
+  return plan;
+}
+
+std::string plan_help() {
+  PlanConfig config;
+  return std::string(kIntroduction) + help_of(describe(config));
+}
+
+}  // namespace megatron

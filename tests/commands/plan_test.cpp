@@ -1,0 +1,139 @@
+#include "commands/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "commands/exit_code.h"
+#include "tests/telemetry/xml.h"
+#include "tests/testing/scratch_directory.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+struct Outcome {
+  int status;
+  std::string out, err;
+};
+
+Outcome plan(const std::vector<std::string>& words) {
+  std::ostringstream out, err;
+  const int status = plan_command(words, out, err);
+  return {status, out.str(), err.str()};
+}
+
+Outcome show(std::vector<std::string> words) {
+  words.insert(words.begin(), "--show-schedule");
+  return plan(words);
+}
+
+TEST(PlanCommand, DrawsTheScheduleWithBubbleAndPeaks) {
+  const Outcome o = show({"--pipeline-model-parallel-size", "2", "--num-micro-batches", "2"});
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.err, IsEmpty());
+  EXPECT_THAT(o.out, HasSubstr("1f1b: 2 ranks, 2 micro-batches\ntime 9, bubble 33.3 % of all ranks' time"));
+  EXPECT_THAT(o.out, HasSubstr("rank 0 F0 F1 ......B0--- ...B1--- \nrank 1 ...F0 B0--- F1 B1--- ......\n"));
+  EXPECT_THAT(o.out, HasSubstr("     0         6         3     33.3             2\n"));
+  EXPECT_THAT(o.out, HasSubstr("     1         6         3     33.3             1\n"));
+}
+
+TEST(PlanCommand, ComparesTheSchedulesAtTheSameWork) {
+  const Outcome o = show({"--pipeline-model-parallel-size", "4", "--num-micro-batches", "8"});
+  EXPECT_THAT(o.out, HasSubstr("gpipe                                   33      27.3                     8\n"));
+  EXPECT_THAT(o.out, HasSubstr("1f1b                                    33      27.3                     4\n"));
+  EXPECT_THAT(o.out, HasSubstr("interleaved, 2 stages a rank          28.5      15.8                   5.5\n"));
+  EXPECT_THAT(o.out, HasSubstr("zb-h1                                   27      11.1                     4\n"));
+  EXPECT_THAT(o.out, HasSubstr("zb-v, 2 stages a rank                 25.5       5.9                     4\n"));
+  EXPECT_THAT(show({"--pipeline-model-parallel-size", "4", "--num-micro-batches", "6"}).out, HasSubstr("does not fit"));
+}
+
+TEST(PlanCommand, VirtualStagesAloneMeanInterleaving) {
+  const Outcome o = show({"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "3"});
+  EXPECT_THAT(o.out, HasSubstr("interleaved: 2 ranks x 3 virtual stages, 4 micro-batches\n"));
+  EXPECT_THAT(show({"--schedule", "zb-v", "--pipeline-model-parallel-size", "2"}).out,
+              HasSubstr("zb-v: 2 ranks x 2 virtual stages"));
+}
+
+TEST(PlanCommand, LayersMakeStagesUneven) {
+  const Outcome balanced =
+      show({"--pipeline-model-parallel-size", "3", "--num-virtual-stages-per-pipeline-rank", "2", "--num-layers", "43",
+            "--num-micro-batches", "6", "--balance-layers", "--loss-cost", "1.5"});
+  EXPECT_EQ(balanced.status, 0) << balanced.err;
+  EXPECT_THAT(balanced.out, HasSubstr("embedding + 0-"));
+  EXPECT_THAT(balanced.out, HasSubstr(" + loss\n"));
+  EXPECT_THAT(balanced.out, HasSubstr("layout Et*"));
+  const Outcome text = show({"--pipeline-model-parallel-size", "2", "--num-layers", "5",
+                             "--pipeline-model-parallel-layout", "E|t*5L", "--num-micro-batches", "2"});
+  EXPECT_THAT(text.out, HasSubstr("   embedding\n"));
+  EXPECT_THAT(text.out, HasSubstr("   0-4 + loss\n"));
+  // Rank 0 has nothing to do and is idle all the time.
+  EXPECT_THAT(text.out, HasSubstr("     0         0        12    100.0             2   embedding\n"));
+}
+
+TEST(PlanCommand, EvaluationKeepsNothing) {
+  const Outcome o = show({"--pipeline-model-parallel-size", "2", "--num-micro-batches", "2", "--forward-only"});
+  EXPECT_THAT(o.out, HasSubstr("rank 0 F0 F1 ...\nrank 1 ...F0 F1 \n"));
+  EXPECT_THAT(o.out, HasSubstr("at most 0 micro-batches' activations"));
+}
+
+TEST(PlanCommand, WritesThePictureAsSvg) {
+  const testing::ScratchDirectory scratch;
+  const std::string path = scratch.path() + "/schedule.svg";
+  const Outcome o = show({"--schedule", "zb-h1", "--pipeline-model-parallel-size", "3", "--schedule-svg", path});
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("wrote " + path));
+  std::ifstream file(path);
+  const std::string svg((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_EQ(testing::xml_mistake(svg), "");
+  EXPECT_THAT(svg, HasSubstr("zb-h1: 3 ranks, 6 micro-batches"));
+  const Outcome denied = show({"--schedule-svg", scratch.path() + "/no/such/folder.svg"});
+  EXPECT_EQ(denied.status, static_cast<int>(ExitCode::kIo));
+  EXPECT_THAT(denied.err, HasSubstr("no/such/folder.svg"));
+}
+
+TEST(PlanCommand, HelpTeachesTheSchedules) {
+  const Outcome o = plan({"--help"});
+  EXPECT_EQ(o.status, 0);
+  for (const char* text : {"usage: megatron plan --show-schedule", "zb-v", "two thirds", "--schedule-svg",
+                           "--microbatch-group-size-per-virtual-pipeline-stage", "--loss-cost"})
+    EXPECT_THAT(o.out, HasSubstr(text));
+}
+
+TEST(PlanCommand, RefusesAllMistakesAtOnce) {
+  const Outcome o = plan({"--schedule", "1f1b", "--num-virtual-stages-per-pipeline-rank", "2", "--loss-cost", "1",
+                          "--microbatch-group-size-per-virtual-pipeline-stage", "4", "--forward-time", "0"});
+  EXPECT_EQ(o.status, static_cast<int>(ExitCode::kUsage));
+  EXPECT_THAT(o.out, IsEmpty());
+  for (const char* text : {"5 mistakes", "--show-schedule is missing", "the schedule 1f1b has one stage",
+                           "--loss-cost needs --num-layers", "is for the schedule interleaved", "--forward-time 0"})
+    EXPECT_THAT(o.err, HasSubstr(text));
+}
+
+TEST(PlanCommand, RefusesWhatCannotBe) {
+  const auto refused = [](const std::vector<std::string>& words, const char* text) {
+    const Outcome o = show(words);
+    EXPECT_EQ(o.status, static_cast<int>(ExitCode::kUsage)) << text;
+    EXPECT_THAT(o.err, HasSubstr(text));
+    EXPECT_THAT(o.out, IsEmpty());
+  };
+  refused({"--schedule", "zb-w"}, "did you mean zb-v?");
+  refused({"--pipeline-model-parallel-size", "0"}, "--pipeline-model-parallel-size 0: must be at least 1");
+  refused({"--pipeline-model-parallel-size", "4", "--schedule", "interleaved", "--num-micro-batches", "6"},
+          "6 micro-batches in groups of 4 leave 2 over");
+  refused({"--pipeline-model-parallel-size", "512", "--num-micro-batches", "10000"}, "at most 20000 can be drawn");
+  refused({"--pipeline-model-parallel-size", "4", "--num-layers", "10"}, "Give --num-layers 12");
+  refused({"--pipeline-model-parallel-size", "2", "--num-layers", "4", "--pipeline-model-parallel-layout", "Ett|tt"},
+          "must end with L");
+  refused({"--pipeline-model-parallel-size", "2", "--num-layers", "4", "--pipeline-model-parallel-layout", "Et|t|t|tL"},
+          "give --num-virtual-stages-per-pipeline-rank 2");
+  refused({"--num-layers", "4", "--balance-layers", "--account-for-loss-in-pipeline-split"}, "shared in 2 ways");
+}
+
+}  // namespace
+}  // namespace megatron
