@@ -17,6 +17,7 @@ Parameter::Parameter(const Context& ctx, ParameterOptions options)
                        MemoryUse::kWeights)) {}
 
 Tensor& Parameter::value() {
+  if (before_read) before_read();
   require(num_leases_ == 0, "[Parameter] {} is written while {} leases read it.", name(), num_leases_);
   return value_;
 }

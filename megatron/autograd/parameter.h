@@ -57,12 +57,18 @@ class Parameter {
   DType dtype() const { return value_.dtype(); }
   bool is_trainable() const { return options_.is_trainable; }
 
-  WeightLease acquire(const Context&) { return WeightLease(*this); }
+  WeightLease acquire(const Context&) {
+    if (before_read) before_read();
+    return WeightLease(*this);
+  }
   GradTarget grad_target(const Context&);
 
   /// The shard itself; for initialisation, the optimizer and checkpoints. @throw InternalError while leased.
   Tensor& value();
-  const Tensor& value() const { return value_; }
+  const Tensor& value() const {
+    if (before_read) before_read();
+    return value_;
+  }
   /// fp32 (or fp64) gradient of the shard; undefined until a buffer gave it one.
   Tensor& main_grad() { return main_grad_; }
   void set_main_grad(Tensor gradient);
@@ -82,6 +88,7 @@ class Parameter {
   bool is_ready() const { return is_ready_; }
 
   std::function<void(Parameter&)> on_ready;  // set by the gradient buckets
+  std::function<void()> before_read;         // set by those that gather weights: waits for one that is still on its way
 
  private:
   friend class WeightLease;

@@ -49,11 +49,20 @@ DistributedDataParallel::DistributedDataParallel(const Context& ctx, const std::
   for (size_t number = 0; number < bucket_groups_.size(); ++number)
     for (const BucketGroup::Bucket& bucket : bucket_groups_[number].buckets())
       for (size_t entry : bucket.buffer->layout().buckets[bucket.index].entries)
-        bucket.buffer->parameters()[entry]->on_ready = [this, number](Parameter&) { mark_ready(number); };
+        connect(*bucket.buffer->parameters()[entry], number);
+}
+
+void DistributedDataParallel::connect(Parameter& parameter, size_t group) {
+  parameter.on_ready = [this, group](Parameter&) { mark_ready(group); };
+  if (config_.use_distributed_optimizer)
+    parameter.before_read = [this, group] { bucket_groups_[group].finish_param_sync(); };
 }
 
 DistributedDataParallel::~DistributedDataParallel() {
-  for (Parameter* parameter : parameters_) parameter->on_ready = nullptr;
+  for (Parameter* parameter : parameters_) {
+    parameter->on_ready = nullptr;
+    parameter->before_read = nullptr;
+  }
 }
 
 void DistributedDataParallel::add_chunk(const std::vector<std::vector<Parameter*>>& chunks, size_t chunk,

@@ -36,6 +36,7 @@ class DistributedDataParallel {
   void finish_grad_sync();
   /// After weights of the own ranges have changed: gathers the others. Nothing without the distributed optimizer.
   void start_param_sync();
+  /// Waits for all weights; a weight that is read before this waits for its own bucket.
   void finish_param_sync();
 
   /// What the optimizer of this rank steps, in registration order: with the distributed optimizer the parts of
@@ -54,6 +55,7 @@ class DistributedDataParallel {
   struct OrderedGroup;
   void add_chunk(const std::vector<std::vector<Parameter*>>& chunks, size_t chunk, std::vector<OrderedGroup>& ordered);
   BucketGroup make_group(std::vector<BucketGroup::Bucket> buckets, size_t number) const;
+  void connect(Parameter& parameter, size_t group);
   void mark_ready(size_t group);
   void start_ready_groups();
 
