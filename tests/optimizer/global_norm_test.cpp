@@ -1,0 +1,115 @@
+#include "megatron/optimizer/global_norm.h"
+
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "megatron/kernels/elementwise.h"
+#include "tests/testing/rank_threads.h"
+#include "tests/testing/test_device.h"
+
+namespace megatron::testing {
+namespace {
+
+/// Parameters of every kind of cut, as one rank of tp x pp has them. Values are functions of the element of the whole.
+struct Model {
+  Model(const Context& ctx, int tp_rank, int tp, int pp_rank, int pp) {
+    const auto cut = [](int dim, int64_t groups, std::vector<ShardSection> sections) {
+      return ShardCut{.dim = dim, .num_groups = groups, .sections = std::move(sections)};
+    };
+    const auto add = [&](const std::string& name, const Shape& shape, std::optional<ShardCut> shard_cut,
+                         const std::string& tie_group = "") {
+      own.push_back(std::make_unique<Parameter>(
+          ctx,
+          ParameterOptions{
+              .name = name,
+              .shard = {.global_shape = shape, .unpadded_rows = 0, .cut = std::move(shard_cut), .tie_group = tie_group},
+              .dtype = DType::kFloat32,
+              .shard_rank = tp_rank,
+              .num_shards = tp,
+              .init_std = 1}));
+    };
+    if (pp_rank == 0) {
+      add("words", {48, 9}, cut(0, 1, {{48}}), "words");
+      // Two query groups of 3 heads of 4 rows, with 4 rows of keys and of values: four ranks share each group in pairs.
+      add("qkv", {40, 9}, cut(0, 2, {{12}, {4, true}, {4, true}}));
+      add("norm", {9}, std::nullopt);
+    }
+    if (pp_rank == pp - 1) {
+      add("proj", {9, 24}, cut(1, 1, {{24}}));
+      add("gated", {16, 9}, cut(0, 1, {{8}, {8}}));
+      add("bias", {9}, std::nullopt);
+      if (pp > 1) add("words", {48, 9}, cut(0, 1, {{48}}), "words");
+    }
+  }
+  std::vector<Parameter*> all() const {
+    std::vector<Parameter*> list;
+    for (const auto& parameter : own) list.push_back(parameter.get());
+    return list;
+  }
+  std::vector<std::unique_ptr<Parameter>> own;
+};
+
+struct Norm {
+  double norm = 0, largest = 0;
+  int64_t zeros = 0;
+};
+
+/// Norm of gradients that are equal to the initial weights, but for zeros in the first two rows of "norm" and "bias".
+Norm norm_of_rank(const ProcessGroupCollection& groups, bool distributed, int instances) {
+  TestDevice test(DeviceKind::kCpu, 1);
+  const Context ctx = test.context();
+  const Model model(ctx, groups.tp.rank(), groups.tp.size(), groups.pp.rank(), groups.pp.size());
+  DistributedDataParallel ddp(
+      ctx, {model.all()}, groups,
+      {.use_distributed_optimizer = distributed, .num_distributed_optimizer_instances = instances});
+  for (Parameter* parameter : model.all()) {
+    parameter->initialize(ctx);
+    if (parameter->shape().rank() == 1)
+      for (int i = 0; i < 2; ++i) parameter->value().data<float>()[i] = 0;
+    kernels::copy(ctx.device.stream(),
+                  {.x = std::as_const(*parameter).value().view(), .y = parameter->main_grad().view()});
+  }
+  std::vector<Tensor> parts;
+  for (const FlatRange& owned : ddp.owned_ranges())
+    for (const FlatRange& counted : counted_ranges(owned, ddp))
+      parts.push_back(counted.of(counted.parameter->main_grad()));
+  GlobalNorm norm(ctx, distributed ? groups.intra_dist_opt : groups.world);
+  StepState state;
+  norm.find_largest(ctx, parts);
+  norm.add_squares(ctx, parts, true);
+  norm.finish(ctx, 1, state);
+  return {*norm.norm(), *norm.largest(), *norm.num_zeros()};
+}
+
+TEST(GlobalNorm, HasTheBitsOfOneRankInAnyLayout) {
+  const Norm one = norm_of_rank(ProcessGroupCollection::single(), false, 1);
+  EXPECT_GT(one.norm, 10);
+  EXPECT_EQ(one.zeros, 4);
+  for (const bool distributed : {false, true})
+    for (const auto& [tp, pp, dp, instances] : {std::tuple{1, 1, 3, 1},
+                                                {2, 1, 1, 1},
+                                                {4, 1, 1, 1},
+                                                {1, 2, 1, 1},
+                                                {2, 2, 2, 1},
+                                                {4, 2, 1, 1},
+                                                {1, 1, 4, 2},
+                                                {2, 1, 4, 2},
+                                                {1, 2, 3, 1}}) {
+      if (instances > 1 && !distributed) continue;  // makes no sense
+      SCOPED_TRACE(fmt::format("tp {} pp {} dp {} instances {} distributed {}", tp, pp, dp, instances, distributed));
+      const ParallelLayout layout({.world_size = tp * pp * dp,
+                                   .tensor_model_parallel_size = tp,
+                                   .pipeline_model_parallel_size = pp,
+                                   .num_distributed_optimizer_instances = instances});
+      run_ranks(tp * pp * dp, [&](RankContext& rank) {
+        const Norm norm = norm_of_rank(ProcessGroupCollection::make(rank.world, layout), distributed, instances);
+        EXPECT_EQ(norm.norm, one.norm);
+        EXPECT_EQ(norm.largest, one.largest);
+        EXPECT_EQ(norm.zeros, one.zeros);
+      });
+    }
+}
+
+}  // namespace
+}  // namespace megatron::testing
