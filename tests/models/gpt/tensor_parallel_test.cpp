@@ -63,7 +63,7 @@ std::vector<TensorParallelCase> all_cases() {
   add(llama_style(10, 5), 5);
   TransformerConfig odd = llama_style(8, 2);  // further options that are cut or that add up
   odd.softmax_type = SoftmaxType::kLearnable;
-  odd.add_qkv_bias = true;
+  odd.add_bias_linear = true;
   odd.normalization = Normalization::kLayerNorm;
   add(odd, 4);
   return cases;
