@@ -6,6 +6,7 @@
 #include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/pipeline_parallel/layout_string.h"
+#include "megatron/training/theoretical_flops.h"
 
 namespace megatron {
 namespace {
@@ -19,7 +20,9 @@ inputs (B) and of weights (W) of each micro-batch run, how long ranks are idle, 
   megatron plan --show-schedule --pipeline-model-parallel-size 4 --num-micro-batches 8
   megatron plan --show-schedule --pipeline-model-parallel-size 4 --schedule zb-v --schedule-svg zb_v.svg
   megatron plan --show-schedule --pipeline-model-parallel-size 3 --num-virtual-stages-per-pipeline-rank 2
-      --num-layers 43 --balance-layers --embedding-cost 0.1 --loss-cost 1.5
+      --num-layers 43 --balance-layers --hidden-size 2048 --seq-length 4096 --vocab-size 50304
+
+The last one shares the layers so that the slowest rank is as fast as can be, and prints the layout as text.
 
 gpipe        all forwards, then all backwards: keeps every micro-batch
 1f1b         one forward, one backward: the bubble of gpipe, but rank r keeps P - r micro-batches
@@ -87,7 +90,55 @@ void describe_layers(FieldTable& table, PlanConfig& config) {
   table.add("balance_layers", config.balance_layers,
             "any number of layers: the slowest rank is as fast as can be, given the costs below");
   table.add("embedding_cost", config.embedding_cost, "time of the embedding").in("layers").at_least(0);
-  table.add("loss_cost", config.loss_cost, "time of output layer and loss").in("layers").at_least(0);
+  table.add("loss_cost", config.loss_cost, "time of output layer and loss; none: from the sizes below")
+      .in("layers")
+      .at_least(0);
+  table.add("hidden_size", config.hidden_size, "to count the operations of the loss in those of a layer").at_least(1);
+  table.add("seq_length", config.seq_length, "needed with --hidden-size").in("tokens").at_least(1);
+  table.add("vocab_size", config.vocab_size, "needed with --hidden-size").in("tokens").at_least(1);
+  table.add("ffn_hidden_size", config.ffn_hidden_size, "none: 4 times --hidden-size").at_least(1);
+  table.add("num_attention_heads", config.num_attention_heads, "needed with --num-query-groups").at_least(1);
+  table.add("num_query_groups", config.num_query_groups, "heads of keys and values; none: all heads").at_least(1);
+  table.add("swiglu", config.swiglu, "the feed-forward has three matrices");
+}
+
+/// The sizes make sense together.
+void check_sizes(const PlanConfig& config, const GivenFields& given, FieldTable& table, Mistakes& mistakes) {
+  for (const std::string_view name :
+       {"seq_length", "vocab_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "swiglu"})
+    if (given.contains(name) && !config.hidden_size)
+      mistakes.add({"--hidden-size"}, "{} needs --hidden-size", table.find(name)->spelling());
+  for (const std::string_view name : {"seq_length", "vocab_size"})
+    if (config.hidden_size && !given.contains(name))
+      mistakes.add({table.find(name)->spelling()},
+                   "--hidden-size needs {}: the operations of layer and loss depend on it",
+                   table.find(name)->spelling());
+  if (config.hidden_size && config.loss_cost)
+    mistakes.add({"--loss-cost", "--hidden-size"},
+                 "--loss-cost and --hidden-size both say what the loss costs: give one");
+  const int64_t heads = config.num_attention_heads.value_or(1), groups = config.num_query_groups.value_or(heads);
+  if (config.hidden_size && *config.hidden_size % heads != 0)
+    mistakes.add({"--hidden-size", "--num-attention-heads"},
+                 "--hidden-size {} does not divide by --num-attention-heads {}", *config.hidden_size, heads);
+  if (config.hidden_size && heads % groups != 0)
+    mistakes.add({"--num-query-groups", "--num-attention-heads"},
+                 "--num-attention-heads {} does not divide by --num-query-groups {}", heads, groups);
+}
+
+LayerCosts layer_costs(const PlanConfig& config) {
+  LayerCosts costs{.embedding = config.embedding_cost, .layer = 1, .head = config.loss_cost.value_or(0)};
+  if (!config.hidden_size) return costs;
+  FlopsSizes sizes;
+  sizes.hidden_size = *config.hidden_size;
+  sizes.num_attention_heads = config.num_attention_heads.value_or(1);
+  sizes.num_query_groups = config.num_query_groups.value_or(sizes.num_attention_heads);
+  sizes.kv_channels = sizes.hidden_size / sizes.num_attention_heads;
+  sizes.ffn_hidden_size = config.ffn_hidden_size.value_or(4 * sizes.hidden_size);
+  sizes.padded_vocab_size = config.vocab_size.value_or(0);
+  sizes.num_dense_layers = 1;
+  sizes.swiglu = config.swiglu;
+  costs.head = layer_costs_of(sizes, config.seq_length.value_or(1)).head;
+  return costs;
 }
 
 FieldTable describe(PlanConfig& config) {
@@ -116,7 +167,7 @@ void check_layer_flags(const PlanConfig& config, const GivenFields& given, Field
   for (const std::string_view name :
        {"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
         "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
-        "pipeline_model_parallel_layout", "balance_layers", "embedding_cost", "loss_cost"})
+        "pipeline_model_parallel_layout", "balance_layers", "embedding_cost", "loss_cost", "hidden_size"})
     if (given.contains(name)) mistakes.add({"--num-layers"}, "{} needs --num-layers", table.find(name)->spelling());
 }
 
@@ -138,9 +189,7 @@ ScheduleOptions schedule_of(const PlanConfig& config) {
 
 std::optional<PipelineLayout> layout_of(const PlanConfig& config, const StagePlacement& placement, Mistakes& mistakes) {
   if (!config.num_layers) return std::nullopt;
-  if (config.balance_layers)
-    return balanced_layout(*config.num_layers, placement,
-                           {.embedding = config.embedding_cost, .layer = 1, .head = config.loss_cost});
+  if (config.balance_layers) return balanced_layout(*config.num_layers, placement, layer_costs(config));
   if (!config.pipeline_model_parallel_layout)
     return split_layers({.num_layers = *config.num_layers,
                          .placement = placement,
@@ -174,6 +223,7 @@ PlanConfig parse_plan(const std::vector<std::string>& args) {
   if (!config.show_schedule)
     mistakes.add({"--show-schedule"}, "--show-schedule is missing: it is what plan can show so far");
   check_layer_flags(config, given, table, mistakes);
+  check_sizes(config, given, table, mistakes);
   const ScheduleOptions schedule = schedule_of(config);
   check_schedule(schedule, mistakes);
   const double actions = 3.0 * schedule.num_ranks * schedule.num_chunks * schedule.num_micro_batches;
@@ -198,10 +248,11 @@ std::vector<ActionCosts> stage_costs(const PlanConfig& config, const StagePlacem
   };
   if (!layout) return {costs(1.0 / placement.num_chunks())};
   const double layers_of_rank = static_cast<double>(layout->num_layers()) / placement.num_ranks();
+  const LayerCosts parts = layer_costs(config);
   std::vector<ActionCosts> all;
   for (const StageLayers& stage : layout->stages())
-    all.push_back(costs((static_cast<double>(stage.num_layers) + (stage.has_embedding ? config.embedding_cost : 0) +
-                         (stage.has_head ? config.loss_cost : 0)) /
+    all.push_back(costs((static_cast<double>(stage.num_layers) + (stage.has_embedding ? parts.embedding : 0) +
+                         (stage.has_head ? parts.head : 0)) /
                         layers_of_rank));
   return all;
 }

@@ -33,7 +33,10 @@ struct PlanConfig {
   bool account_for_embedding_in_pipeline_split = false, account_for_loss_in_pipeline_split = false;
   std::optional<std::string> pipeline_model_parallel_layout;
   bool balance_layers = false;
-  double embedding_cost = 0, loss_cost = 0;  ///< in decoder layers
+  double embedding_cost = 0;        ///< in decoder layers
+  std::optional<double> loss_cost;  ///< in decoder layers; none: from the sizes, or nothing without them
+  std::optional<int64_t> hidden_size, ffn_hidden_size, num_attention_heads, num_query_groups, seq_length, vocab_size;
+  bool swiglu = false;
 
   std::optional<std::string> schedule_svg;
   int64_t text_columns = 120;

@@ -83,4 +83,14 @@ double theoretical_flops(const FlopsSizes& sizes, int64_t batch_size, int64_t se
   return theoretical_flops(sizes, batch * s, batch * s * s);
 }
 
+LayerCosts layer_costs_of(const FlopsSizes& sizes, int64_t seq_length) {
+  FlopsSizes without_head = sizes;
+  without_head.padded_vocab_size = 0;
+  const auto num_layers = static_cast<double>(sizes.num_dense_layers + sizes.num_moe_layers);
+  const double layers = theoretical_flops(without_head, 1, seq_length);
+  if (layers <= 0) return {};
+  const double head = theoretical_flops(sizes, 1, seq_length) - layers;
+  return {.embedding = 0, .layer = 1, .head = head / (layers / num_layers)};
+}
+
 }  // namespace megatron

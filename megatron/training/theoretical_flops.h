@@ -5,6 +5,8 @@
 #include <optional>
 #include <span>
 
+#include "megatron/pipeline_parallel/pipeline_layout.h"
+
 namespace megatron {
 
 struct TransformerConfig;
@@ -50,5 +52,9 @@ double theoretical_flops(const FlopsSizes& sizes, double num_tokens, double sum_
 
 /// A batch of `batch_size` sequences of `seq_length` tokens.
 double theoretical_flops(const FlopsSizes& sizes, int64_t batch_size, int64_t seq_length);
+
+/// What balanced_layout needs to know: operations of the head in those of an average layer, for sequences of
+/// `seq_length` tokens. The embedding multiplies nothing. Sizes without layers or without width cost one layer each.
+LayerCosts layer_costs_of(const FlopsSizes& sizes, int64_t seq_length);
 
 }  // namespace megatron

@@ -76,6 +76,35 @@ TEST(PlanCommand, LayersMakeStagesUneven) {
   EXPECT_THAT(text.out, HasSubstr("     0         0        12    100.0             2   embedding\n"));
 }
 
+TEST(PlanCommand, TheLossCostsItsOperations) {
+  // Per token and in units of h^2 multiply-adds, with s = h and v = 13 h: a layer 12 + 1, the loss 13.
+  const std::vector<std::string> sizes = {"--pipeline-model-parallel-size",
+                                          "2",
+                                          "--num-layers",
+                                          "7",
+                                          "--num-micro-batches",
+                                          "2",
+                                          "--balance-layers",
+                                          "--hidden-size",
+                                          "512",
+                                          "--seq-length",
+                                          "512",
+                                          "--vocab-size",
+                                          "6656"};
+  EXPECT_THAT(show(sizes).out, HasSubstr("layout Et*4|tttL\n"));
+  std::vector<std::string> large = sizes;
+  large.back() = "26624";  // four layers' worth
+  EXPECT_THAT(show(large).out, HasSubstr("layout Et*5|ttL\n"));
+  // With SwiGLU a layer has 16 + 1, so that the same loss is worth three.
+  large.emplace_back("--swiglu");
+  EXPECT_THAT(show(large).out, HasSubstr("layout Et*5|ttL\n"));
+  const Outcome o = show({"--num-layers", "4", "--hidden-size", "10", "--num-attention-heads", "4",
+                          "--num-query-groups", "3", "--vocab-size", "7", "--loss-cost", "1"});
+  for (const char* text : {"4 mistakes", "--hidden-size needs --seq-length", "--loss-cost and --hidden-size",
+                           "--hidden-size 10 does not divide", "4 does not divide by --num-query-groups 3"})
+    EXPECT_THAT(o.err, HasSubstr(text));
+}
+
 TEST(PlanCommand, EvaluationKeepsNothing) {
   const Outcome o = show({"--pipeline-model-parallel-size", "2", "--num-micro-batches", "2", "--forward-only"});
   EXPECT_THAT(o.out, HasSubstr("rank 0 F0 F1 ...\nrank 1 ...F0 F1 \n"));

@@ -113,5 +113,25 @@ TEST(TheoreticalFlops, AreAboutSixOperationsPerParameterAndToken) {
   EXPECT_NEAR(theoretical_flops(sizes, int64_t{1}, int64_t{128}) / (6 * 128 * parameters), 1.0, 0.01);
 }
 
+TEST(TheoreticalFlops, LayersAndHeadOfTheCostModelAddUpToAllOperations) {
+  FlopsSizes sizes;
+  sizes.hidden_size = 48;
+  sizes.num_attention_heads = 6;
+  sizes.num_query_groups = 2;
+  sizes.kv_channels = 8;
+  sizes.ffn_hidden_size = 131;
+  sizes.swiglu = true;
+  sizes.num_dense_layers = 5;
+  sizes.padded_vocab_size = 640;
+  const LayerCosts costs = layer_costs_of(sizes, 100);
+  FlopsSizes more = sizes;
+  ++more.num_dense_layers;
+  const double layer = theoretical_flops(more, 1, 100) - theoretical_flops(sizes, 1, 100);
+  EXPECT_NEAR(theoretical_flops(sizes, 1, 100) / layer, 5 * costs.layer + costs.head, 1e-9);
+  EXPECT_NEAR(costs.head * layer, 3 * 2.0 * 100 * 48 * 640, 1e-3);
+  EXPECT_EQ(costs.embedding, 0);
+  EXPECT_EQ(layer_costs_of({}, 100).head, 0);
+}
+
 }  // namespace
 }  // namespace megatron
