@@ -126,8 +126,9 @@ TEST(TheoreticalFlops, LayersAndHeadOfTheCostModelAddUpToAllOperations) {
   const LayerCosts costs = layer_costs_of(sizes, 100);
   FlopsSizes more = sizes;
   ++more.num_dense_layers;
-  const double layer = theoretical_flops(more, 1, 100) - theoretical_flops(sizes, 1, 100);
-  EXPECT_NEAR(theoretical_flops(sizes, 1, 100) / layer, 5 * costs.layer + costs.head, 1e-9);
+  const auto flops = [](const FlopsSizes& all) { return theoretical_flops(all, int64_t{1}, int64_t{100}); };
+  const double layer = flops(more) - flops(sizes);
+  EXPECT_NEAR(flops(sizes) / layer, 5 * costs.layer + costs.head, 1e-9);
   EXPECT_NEAR(costs.head * layer, 3 * 2.0 * 100 * 48 * 640, 1e-3);
   EXPECT_EQ(costs.embedding, 0);
   EXPECT_EQ(layer_costs_of({}, 100).head, 0);
