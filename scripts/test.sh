@@ -64,7 +64,7 @@ run_tests() {
   # Several tests run at a time: their OpenMP threads must sleep where they wait. Under the thread sanitizer OpenMP's own
   # synchronisation, which it does not know, would look like races.
   export OMP_WAIT_POLICY=passive
-  [ "$sanitize" != thread ] || export OMP_NUM_THREADS=1
+  [ "$sanitize" != thread ] || export OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tests/thread_sanitizer.supp"
   ctest "${options[@]}" | grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed )'
 }
 

@@ -169,7 +169,7 @@ TEST(Executor, FrozenWeightsHaveNoW) {
 }
 
 TEST(Executor, RefusesSchedulesThatLackAnAction) {
-  TestDevice test;
+  TestDevice test(DeviceKind::kCpu, 1);
   const Context ctx = test.context();
   ToyModel model(ctx, {}, {});
   model.initialize(ctx);
