@@ -91,7 +91,7 @@ int main() {
     loss = 0;
     ddp.begin_step();
     const ExecutorOptions options{
-        .chunks = {model.segments([&](int m) -> const GptMicroBatch& { return batches[static_cast<size_t>(m)]; })}};
+        .chunks = model.chunks([&](int m) -> const GptMicroBatch& { return batches[static_cast<size_t>(m)]; })};
     Executor executor(ctx, options);
     executor.on_output = [&](const Payload& output, int) {
       loss += *at(output, "loss").data<double>() * step.loss_seed;

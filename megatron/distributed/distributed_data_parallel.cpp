@@ -1,6 +1,7 @@
 #include "megatron/distributed/distributed_data_parallel.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <ranges>
 #include <set>
@@ -59,6 +60,13 @@ void DistributedDataParallel::connect(Parameter& parameter, size_t group) {
 }
 
 DistributedDataParallel::~DistributedDataParallel() {
+  // Ranks that read their weights still wait for this one's part. Where a rank has failed, nobody does.
+  if (std::uncaught_exceptions() == 0) {
+    try {
+      finish_param_sync();
+    } catch (const CommError&) {
+    }
+  }
   for (Parameter* parameter : parameters_) {
     parameter->on_ready = nullptr;
     parameter->before_read = nullptr;

@@ -76,7 +76,8 @@ void check_schedule(const ScheduleOptions& options, Mistakes& mistakes) {
   if (!is_interleaved && options.micro_batch_group_size)
     mistakes.add({kGroup}, "{} {} is for the schedule interleaved, not for {}", kGroup, *options.micro_batch_group_size,
                  name_of(options.kind));
-  if (is_interleaved && options.num_ranks >= 1 && options.num_micro_batches >= 1) check_groups(options, mistakes);
+  if (is_interleaved && !options.forward_only && options.num_ranks >= 1 && options.num_micro_batches >= 1)
+    check_groups(options, mistakes);
 }
 
 std::vector<Schedule> make_schedules(const ScheduleOptions& options) {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 
+#include "megatron/dist_checkpointing/box.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
 
 namespace megatron {
@@ -53,47 +54,57 @@ bool is_copy_of_tensor_rank(const ParameterOptions& options, const ShardRange& r
   return false;
 }
 
-template <class V>
-V stacked(V view) {
-  view.strides = with_leading(view.num_elements(), view.strides);
-  view.shape = with_leading(1, view.shape);
-  return view;
-}
-
 }  // namespace
 
-View CheckpointChunk::view(Tensor& shard) const {
-  const View box = shard.slice(dim, local_begin, length).view();
-  return is_stacked ? stacked(box) : box;
+View CheckpointChunk::view(Tensor& elements) const {
+  View view = elements.view();
+  if (view.data) view.data = static_cast<std::byte*>(view.data) + first * size_of(view.dtype);
+  return {view.data, view.dtype, sizes, strides};
 }
-ConstView CheckpointChunk::view(const Tensor& shard) const {
-  const Tensor part = shard.slice(dim, local_begin, length);
-  return is_stacked ? stacked(part.view()) : part.view();
+ConstView CheckpointChunk::view(const Tensor& elements) const {
+  ConstView view = elements.view();
+  if (view.data) view.data = static_cast<const std::byte*>(view.data) + first * size_of(view.dtype);
+  return {view.data, view.dtype, sizes, strides};
 }
 
 CheckpointPlacement placement_of(const Parameter& parameter, int64_t num_layers, const ProcessGroupCollection& groups) {
+  return placement_of(parameter, {0, parameter.shape().num_elements()}, num_layers, groups);
+}
+
+CheckpointPlacement placement_of(const Parameter& parameter, const ElementRange& part, int64_t num_layers,
+                                 const ProcessGroupCollection& groups) {
   const ParameterOptions& options = parameter.options();
   const ShardSpec& shard = options.shard;
   const auto layer = layer_name_of(parameter.name());
-  CheckpointPlacement placement{
-      .key = layer ? stacked_layer_key(stored_name(layer->rest)) : parameter.name(),
-      .global_shape = layer ? with_leading(num_layers, shard.global_shape) : shard.global_shape,
-      .is_padded = shard.unpadded_rows > 0,
-      .chunks = {}};
+  const auto stacked = [&](int64_t leading, const Shape& shape) {
+    return layer ? with_leading(leading, shape) : shape;
+  };
+  CheckpointPlacement placement{.key = layer ? stacked_layer_key(stored_name(layer->rest)) : parameter.name(),
+                                .global_shape = stacked(num_layers, shard.global_shape),
+                                .is_padded = shard.unpadded_rows > 0,
+                                .chunks = {}};
   std::vector<ShardRange> ranges{{0, 0, shard.global_shape[0]}};
   if (shard.cut) ranges = local_ranges(*shard.cut, options.shard_rank, options.num_shards);
   const int dim = shard.cut ? shard.cut->dim : 0;
   const bool is_tied_copy = !shard.tie_group.empty() && groups.pp.rank() > 0;
+  const Shape strides = parameter.shape().contiguous_strides();
+  const std::vector<Box> boxes = boxes_of_flat_range(Box::whole(parameter.shape()), part.begin, part.end);
   for (const ShardRange& range : ranges) {
-    Shape offsets = shard.global_shape;
-    for (int i = 0; i < offsets.rank(); ++i) offsets[i] = i == dim ? range.global_begin : 0;
-    placement.chunks.push_back(
-        {.offsets = layer ? with_leading(layer->layer, offsets) : offsets,
-         .dim = dim,
-         .local_begin = range.local_begin,
-         .length = range.length,
-         .is_stacked = layer.has_value(),
-         .is_copy = is_tied_copy || (shard.cut ? is_copy_of_tensor_rank(options, range) : groups.tp.rank() > 0)});
+    Box rows = Box::whole(parameter.shape());
+    rows.offsets[dim] = range.local_begin;
+    rows.sizes[dim] = range.length;
+    const bool is_copy = is_tied_copy || (shard.cut ? is_copy_of_tensor_rank(options, range) : groups.tp.rank() > 0);
+    for (const Box& box : boxes) {
+      const std::optional<Box> own = intersection(box, rows);
+      if (!own) continue;
+      Shape offsets = own->offsets;
+      offsets[dim] += range.global_begin - range.local_begin;
+      placement.chunks.push_back({.offsets = stacked(layer ? layer->layer : 0, offsets),
+                                  .sizes = stacked(1, own->sizes),
+                                  .strides = stacked(parameter.shape().num_elements(), strides),
+                                  .first = element_offset(own->offsets, strides) - part.begin,
+                                  .is_copy = is_copy});
+    }
   }
   return placement;
 }

@@ -6,18 +6,20 @@
 
 #include "megatron/autograd/parameter.h"
 #include "megatron/comm/process_group_collection.h"
+#include "megatron/distributed/buffer_layout.h"
 
 namespace megatron {
 
-/// One box of a global tensor that a shard holds, and the same box in the shard.
+/// One box of a global tensor, and where its elements are in what a rank holds of it: in its shard, or in the part of
+/// the shard that its optimizer owns. Shapes include the leading axis over layers, if there is one.
 struct CheckpointChunk {
-  Shape offsets;  // in the stored tensor, its leading axis over layers included
-  View view(Tensor& shard) const;
-  ConstView view(const Tensor& shard) const;
+  Shape offsets, sizes;  // in the stored tensor
+  Shape strides;         // in the shard
+  int64_t first = 0;     // its first element, counted from the first one of the range
+  /// @param elements  of the range, contiguous.
+  View view(Tensor& elements) const;
+  ConstView view(const Tensor& elements) const;
 
-  int dim = 0;  // of the shard, without the axis over layers
-  int64_t local_begin = 0, length = 0;
-  bool is_stacked = false;
   bool is_copy = false;  // a rank before this one, on the tensor or the pipeline axis, holds the same and stores it
 };
 
@@ -30,6 +32,9 @@ struct CheckpointPlacement {
   std::vector<CheckpointChunk> chunks;
 };
 CheckpointPlacement placement_of(const Parameter& parameter, int64_t num_layers, const ProcessGroupCollection& groups);
+/// Of a part of the parameter's shard alone: elements [begin, end), taken as flat.
+CheckpointPlacement placement_of(const Parameter& parameter, const ElementRange& part, int64_t num_layers,
+                                 const ProcessGroupCollection& groups);
 
 /// Deals what data-parallel ranks hold alike: the next item goes to the rank that has the fewest bytes so far. All of
 /// them ask for the same items in the same order.

@@ -32,20 +32,28 @@ std::vector<NamedState> named_states(OptimizerState& state, const OptimizerConfi
 class ShareWriter {
  public:
   ShareWriter(FileSystem& files, std::string directory, const ProcessGroupCollection& groups)
-      : writer_(files, std::move(directory), groups.world.rank()), dealer_(groups.dp_cp) {}
+      : writer_(files, std::move(directory), groups.world.rank()),
+        dealer_(groups.dp_cp),
+        is_first_instance_(groups.inter_dist_opt.rank() == 0) {}
 
-  void add(const CheckpointPlacement& placement, const std::string& key, const Tensor& tensor) {
-    for (const CheckpointChunk& chunk : placement.chunks) {
-      const ConstView view = chunk.view(tensor);
-      if (!chunk.is_copy && dealer_.takes(view.num_elements() * size_of(view.dtype)))
-        writer_.add_tensor(key, placement.global_shape, chunk.offsets, view);
-    }
+  /// What all data-parallel ranks hold alike.
+  void add_replicated(const CheckpointPlacement& placement, const std::string& key, const Tensor& tensor) {
+    for (const CheckpointChunk& chunk : placement.chunks)
+      if (!chunk.is_copy && dealer_.takes(chunk.sizes.num_elements() * size_of(tensor.dtype())))
+        writer_.add_tensor(key, placement.global_shape, chunk.offsets, chunk.view(tensor));
+  }
+  /// What this rank alone holds of its optimizer instance.
+  void add_sharded(const CheckpointPlacement& placement, const std::string& key, const Tensor& tensor) {
+    for (const CheckpointChunk& chunk : placement.chunks)
+      if (!chunk.is_copy && is_first_instance_)
+        writer_.add_tensor(key, placement.global_shape, chunk.offsets, chunk.view(tensor));
   }
   CheckpointWriter& writer() { return writer_; }
 
  private:
   CheckpointWriter writer_;
   ReplicaDealer dealer_;
+  bool is_first_instance_;
 };
 
 void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
@@ -54,13 +62,20 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
     share.writer().add_object(std::string(kCommonStateKey), make_common_state(trainer, with_optimizer));
   for (const Parameter* parameter : trainer.model().parameters()) {
     const CheckpointPlacement placement = placement_of(*parameter, num_layers, trainer.groups());
-    share.add(placement, placement.key, parameter->value());
+    share.add_replicated(placement, placement.key, parameter->value());
   }
   if (!with_optimizer) return;
+  const OptimizerConfig& config = trainer.optimizer().config();
   for (OptimizerState state : trainer.optimizer().states()) {
-    const CheckpointPlacement placement = placement_of(*state.parameter, num_layers, trainer.groups());
-    for (const NamedState& named : named_states(state, trainer.optimizer().config()))
-      share.add(placement, optimizer_state_key(named.name, placement.key), *named.tensor);
+    const CheckpointPlacement placement =
+        placement_of(*state.parameter, {state.begin, state.end}, num_layers, trainer.groups());
+    for (const NamedState& named : named_states(state, config)) {
+      const std::string key = optimizer_state_key(named.name, placement.key);
+      if (config.use_distributed_optimizer)
+        share.add_sharded(placement, key, *named.tensor);
+      else
+        share.add_replicated(placement, key, *named.tensor);
+    }
   }
 }
 
@@ -129,7 +144,8 @@ void read_model(const CheckpointReader& reader, const Context& ctx, GptModel& mo
 void read_optimizer(const CheckpointReader& reader, Trainer& trainer) {
   Optimizer& optimizer = trainer.optimizer();
   for (OptimizerState state : optimizer.states()) {
-    const CheckpointPlacement placement = placement_of(*state.parameter, trainer.model().config().num_layers, {});
+    const CheckpointPlacement placement =
+        placement_of(*state.parameter, {state.begin, state.end}, trainer.model().config().num_layers, {});
     for (const NamedState& named : named_states(state, optimizer.config())) {
       std::string key = optimizer_state_key(named.name, placement.key);
       if (named.name == optimizer_state::kMaster && !reader.has_tensor(key))  // of a distributed optimizer

@@ -5,7 +5,6 @@
 
 #include "megatron/distributed/finalize_model_grads.h"
 #include "megatron/pipeline_parallel/executor.h"
-#include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
 #include "megatron/training/batch_upload.h"
 
 namespace megatron {
@@ -33,20 +32,40 @@ LossSum TrainStep::execute(std::span<const MicroBatch<int64_t>> batches, bool fo
     first_of_all += groups_.dp.size() * batch.num_samples;
   }
   const auto micro_batch = [&](int m) -> const GptMicroBatch& { return uploaded.at(static_cast<size_t>(m)); };
-  const ExecutorOptions options{.chunks = {model_.segments(micro_batch)}};
+  const MicroBatch<int64_t>& first = batches.front();
+  const ExecutorOptions options{.chunks = model_.chunks(micro_batch),
+                                .border_payload = model_.border_payload(first.sequence_length, first.num_samples),
+                                .pipeline_group = &groups_.pp,
+                                .stage_order = placement_of(options_.schedule).order()};
   Executor executor(ctx_, options);
   executor.on_output = [&](const Payload& output, int m) {
     const Tensor& loss = at(output, "loss");
     launch(ctx_, [&](auto&) { total.sum += *loss.data<double>() / micro_batch(m).loss_weight; });
   };
-  Schedule schedule = one_f_one_b(0, 1, static_cast<int>(batches.size()), WeightGradient::kFused);
-  if (forward_only) {
-    std::erase_if(schedule, [](const Action& a) { return a.kind != ActionKind::kF; });
+  const Schedule& schedule = schedule_of(batches.size(), forward_only);
+  if (forward_only)
     executor.run_forward_only(schedule);
-  } else {
+  else
     executor.run(schedule);
-  }
   return total;
+}
+
+/// What gradients need beside the data-parallel sum.
+void TrainStep::finish_gradients() {
+  all_reduce_tensor_parallel_grads(ctx_, ddp_.parameters(), groups_.tp);
+  if (Parameter* tied = model_.tied_across_ranks())
+    groups_.embd->all_reduce(tied->main_grad().view(), ReduceOp::kSum, {.site = "tied embedding gradient"}).wait();
+}
+
+const Schedule& TrainStep::schedule_of(size_t num_micro_batches, bool forward_only) {
+  const auto [found, is_new] = schedules_.try_emplace({num_micro_batches, forward_only});
+  if (is_new) {
+    ScheduleOptions options = options_.schedule;
+    options.num_micro_batches = static_cast<int>(num_micro_batches);
+    options.forward_only = forward_only;
+    found->second = std::move(make_schedules(options)[static_cast<size_t>(groups_.pp.rank())]);
+  }
+  return found->second;
 }
 
 TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler,
@@ -58,12 +77,24 @@ TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, con
   ddp_.begin_step();
   const LossSum own = execute(batches, false);
   ddp_.finish_grad_sync();
-  all_reduce_tensor_parallel_grads(ctx_, ddp_.parameters(), groups_.tp);
+  finish_gradients();
   TrainStepResult result{.loss = sum_of_all_ranks(own, groups_), .optimizer = {}};
   result.optimizer = optimizer_.step(ctx_, scheduler);
   return result;
 }
 
-LossSum TrainStep::evaluate(std::span<const MicroBatch<int64_t>> batches) { return execute(batches, true); }
+/// The last micro-batch of a data set may be short. What crosses a pipeline's borders has one shape in a schedule.
+LossSum TrainStep::evaluate(std::span<const MicroBatch<int64_t>> batches) {
+  LossSum total;
+  while (!batches.empty()) {
+    size_t num_equal = 1;
+    while (num_equal < batches.size() && batches[num_equal].num_samples == batches[0].num_samples) ++num_equal;
+    const LossSum part = execute(batches.first(num_equal), true);
+    total.sum += part.sum;
+    total.num_tokens += part.num_tokens;
+    batches = batches.subspan(num_equal);
+  }
+  return total;
+}
 
 }  // namespace megatron

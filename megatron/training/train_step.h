@@ -1,10 +1,13 @@
 // One optimizer step, and evaluation, over micro-batches of the loader.
 #pragma once
 
+#include <map>
 #include <span>
+#include <utility>
 
 #include "megatron/models/gpt/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
+#include "megatron/pipeline_parallel/pipeline_schedule.h"
 #include "megatron/training/loss_sum.h"
 
 namespace megatron {
@@ -14,6 +17,7 @@ struct TrainStepOptions {
   /// means, Megatron's default, which depends on the layout.
   bool calculate_per_token_loss = true;
   bool has_positions = false;  // see BatchUploadOptions
+  ScheduleOptions schedule;    // for any number of micro-batches
 };
 
 struct TrainStepResult {
@@ -36,6 +40,8 @@ class TrainStep {
  private:
   /// Which part of the loss a micro-batch weighs, before the seed gradient.
   double loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const;
+  void finish_gradients();
+  const Schedule& schedule_of(size_t num_micro_batches, bool forward_only);
   LossSum execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only);
 
   Context ctx_;
@@ -44,6 +50,7 @@ class TrainStep {
   const ProcessGroupCollection& groups_;
   Optimizer& optimizer_;
   TrainStepOptions options_;
+  std::map<std::pair<size_t, bool>, Schedule> schedules_;  // of this rank, by micro-batches and forward only
 };
 
 }  // namespace megatron

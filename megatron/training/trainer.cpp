@@ -5,6 +5,15 @@
 #include "megatron/training/theoretical_flops.h"
 
 namespace megatron {
+namespace {
+
+std::vector<std::vector<Parameter*>> parameters_of_stages(const GptModel& model) {
+  std::vector<std::vector<Parameter*>> all;
+  for (const auto& stage : model.stages()) all.push_back(stage->parameters());
+  return all;
+}
+
+}  // namespace
 
 Trainer::Trainer(const PretrainConfig& config, const Options& options)
     : config_(config),
@@ -19,13 +28,15 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
               .config = config_.transformer,
               .groups = groups_,
               .path = "",
-              .sequence_parallel = config_.parallel.sequence_parallel}),
-      ddp_(ctx_, {model_.parameters()}, groups_, data_parallel_config_of(config_)),
+              .sequence_parallel = config_.parallel.sequence_parallel},
+             pipeline_layout_of(config_)),
+      ddp_(ctx_, parameters_of_stages(model_), groups_, data_parallel_config_of(config_)),
       optimizer_(ctx_, config_.optimizer, ddp_),
       scheduler_(param_scheduler_config_of(config_)),
       step_(ctx_, model_, ddp_, optimizer_,
             {.calculate_per_token_loss = config_.training.calculate_per_token_loss,
-             .has_positions = config_.data.reset_position_ids}) {
+             .has_positions = config_.data.reset_position_ids,
+             .schedule = schedule_options_of(config_)}) {
   if (!config_.transformer.perform_initialization) return;
   model_.initialize(ctx_);
   optimizer_.reload_main_params(ctx_);

@@ -1,35 +1,39 @@
 // GPT: embedding, decoder layers, final norm, output projection. Megatron Core: core/models/gpt/gpt_model.py.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "megatron/autograd/segment.h"
-#include "megatron/models/gpt/gpt_embedding.h"
-#include "megatron/tensor_parallel/lm_head_loss.h"
-#include "megatron/transformer/transformer_layer.h"
+#include "megatron/models/gpt/gpt_stage.h"
 
 namespace megatron {
 
-/// The data of one micro-batch. It must stay where it is until its backward has ended.
-struct GptMicroBatch {
-  Tensor tokens, labels;  // [s, b] int64 or int32, any strides
-  Tensor loss_mask;       // [s, b] floating
-  SequenceLayout layout;
-  double loss_weight = 1;  // 1 for the sum over tokens; 1 / (tokens * micro-batches) for the mean of means
-};
-using GptMicroBatches = std::function<const GptMicroBatch&(int micro_batch)>;
-
-/// The whole model on one pipeline stage. All tensor-parallel ranks give the same losses and logits.
+/// What one rank has of the model: its virtual pipeline stages, in order. Initial weights do not depend on the layout.
+/// All tensor-parallel ranks give the same losses and logits.
 /// Example: examples/simple_train_loop.cpp.
 class GptModel : public Module {
  public:
+  /// The whole model on one pipeline rank.
   explicit GptModel(const ModuleContext& context);
+  /// The stages of this rank of context.groups.pp. @throw ConfigError if the layout is for another model or number of
+  /// ranks.
+  GptModel(const ModuleContext& context, const PipelineLayout& layout);
 
   /// Writes the initial weights: functions of (seed, name, element).
   void initialize(const Context& ctx);
+
+  /// The stages as chunks of a schedule. What crosses a border is border_payload(); the last stage gives {"loss"}, the
+  /// sum over the tokens of a micro-batch of mask * loss * loss_weight, [1] float64.
+  std::vector<Chunk> chunks(const GptMicroBatches& batches) const;
+  /// Hidden states of micro-batches [s, b], of this rank's rows under sequence parallelism.
+  std::vector<PayloadSpec> border_payload(int64_t s, int64_t b) const;
+  const std::vector<std::unique_ptr<GptStage>>& stages() const { return stages_; }
+  /// The embedding that another pipeline rank has a copy of, or that copy: the gradient is the sum of both. Null if
+  /// there is none on this rank.
+  Parameter* tied_across_ranks() const { return tied_across_ranks_; }
+
+  // Of a model that is whole on this rank; else they throw InternalError.
   /// Sum over the tokens of a micro-batch of mask * loss * loss_weight, [1] float64.
   Tensor loss(Context& ctx, const GptMicroBatch& batch) const;
   /// Loss of every token [s, b], fp32.
@@ -40,25 +44,17 @@ class GptModel : public Module {
                 std::vector<KeyValueCache>* caches) const;
   std::vector<KeyValueCache> make_caches(const Context& ctx, int64_t max_rows, int64_t b) const;
 
-  /// The model as a chunk of a schedule: embedding, layers (one segment each, or one a recompute unit), head. The last
-  /// payload is {"loss"}. `batches` is called by forward, and again by recompute.
-  Chunk segments(const GptMicroBatches& batches) const;
   const TransformerConfig& config() const { return config_; }
 
  private:
-  Tensor decode(Context& ctx, Tensor hidden, size_t first, size_t end, const LayerInputs& inputs) const;
-  Tensor head_loss(Context& ctx, const Tensor& hidden, const GptMicroBatch& batch) const;
-  Parameter& output_weight() const;
-  LayerInputs inputs_of(const SequenceLayout& layout) const;
+  const GptStage& whole() const;
 
   TransformerConfig config_;
   ProcessGroup tensor_group_;
   bool sequence_parallel_;
   std::optional<RopeTable> rope_;
-  std::unique_ptr<GptEmbedding> embedding_;
-  std::vector<std::unique_ptr<TransformerLayer>> layers_;
-  std::unique_ptr<Norm> final_layernorm_;
-  std::unique_ptr<Parameter> output_weight_;  // null if tied
+  std::vector<std::unique_ptr<GptStage>> stages_;
+  Parameter* tied_across_ranks_ = nullptr;
 };
 
 }  // namespace megatron

@@ -12,13 +12,7 @@ struct Limit {
 };
 
 constexpr auto kLimits = std::to_array<Limit>({
-    {[](const PretrainConfig& c) { return c.parallel.tensor_model_parallel_size > 1; },
-     "--tensor-model-parallel-size above 1"},
-    {[](const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; },
-     "--pipeline-model-parallel-size above 1"},
     {[](const PretrainConfig& c) { return c.parallel.context_parallel_size > 1; }, "--context-parallel-size above 1"},
-    {[](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer; }, "--use-distributed-optimizer"},
-    {[](const PretrainConfig& c) { return c.parallel.overlap_grad_reduce; }, "--overlap-grad-reduce"},
     {[](const PretrainConfig& c) { return c.precision.grad_reduce_in_bf16; }, "--grad-reduce-in-bf16"},
     {[](const PretrainConfig& c) { return c.precision.fp16_lm_cross_entropy; }, "--fp16-lm-cross-entropy"},
 });

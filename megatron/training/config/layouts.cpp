@@ -1,5 +1,7 @@
 #include "megatron/training/config/layouts.h"
 
+#include "megatron/training/config/schedules.h"
+
 namespace megatron {
 
 ParallelLayout parallel_layout_of(const PretrainConfig& config) {
@@ -12,6 +14,44 @@ ParallelLayout parallel_layout_of(const PretrainConfig& config) {
   sizes.num_distributed_optimizer_instances = size(parallel.num_distributed_optimizer_instances);
   if (parallel.use_tp_pp_dp_mapping) sizes.order = "tp-cp-ep-pp-dp";
   return ParallelLayout(std::move(sizes));
+}
+
+ScheduleOptions schedule_options_of(const PretrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const bool is_interleaved = parallel.virtual_pipeline_model_parallel_size.has_value();
+  ScheduleOptions options{.kind = is_interleaved ? ScheduleKind::kInterleaved : ScheduleKind::kOneFOneB,
+                          .num_ranks = static_cast<int>(parallel.pipeline_model_parallel_size),
+                          .num_chunks = static_cast<int>(parallel.virtual_pipeline_model_parallel_size.value_or(1))};
+  if (parallel.pipeline_schedule && options.num_ranks > 1) options.kind = *parallel.pipeline_schedule;
+  if (parallel.microbatch_group_size_per_vp_stage && options.kind == ScheduleKind::kInterleaved)
+    options.micro_batch_group_size = static_cast<int>(*parallel.microbatch_group_size_per_vp_stage);
+  return options;
+}
+
+void require_pipeline_schedule(const PretrainConfig& config) {
+  const TrainingConfig& training = config.training;
+  if (config.parallel.pipeline_model_parallel_size == 1) return;
+  std::vector<BatchSizeStep> steps = {{0, training.global_batch_size.value()}};
+  if (training.step_batch_size_schedule)
+    steps = parse_step_batch_size_schedule(*training.step_batch_size_schedule, *config.model.seq_length);
+  const MicrobatchCalculator calculator = microbatch_calculator_of(config);
+  ScheduleOptions schedule = schedule_options_of(config);
+  Mistakes mistakes;
+  for (const BatchSizeStep& step : steps) {
+    schedule.num_micro_batches = static_cast<int>(calculator.at(step.first_sample).num_microbatches);
+    check_schedule(schedule, mistakes);
+  }
+  mistakes.throw_if_any("the pipeline schedule cannot be made");
+}
+
+PipelineLayout pipeline_layout_of(const PretrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  return split_layers({.num_layers = config.transformer.num_layers,
+                       .placement = placement_of(schedule_options_of(config)),
+                       .first_rank_layers = parallel.decoder_first_pipeline_num_layers,
+                       .last_rank_layers = parallel.decoder_last_pipeline_num_layers,
+                       .account_for_embedding = parallel.account_for_embedding_in_pipeline_split,
+                       .account_for_loss = parallel.account_for_loss_in_pipeline_split});
 }
 
 DistributedDataParallelConfig data_parallel_config_of(const PretrainConfig& config) {

@@ -1,14 +1,23 @@
-// How a configuration lays out ranks and what they hold.
+// How a configuration lays out ranks and what they hold and do.
 #pragma once
 
 #include "megatron/comm/parallel_layout.h"
 #include "megatron/distributed/distributed_data_parallel_config.h"
+#include "megatron/pipeline_parallel/pipeline_layout.h"
+#include "megatron/pipeline_parallel/pipeline_schedule.h"
 #include "megatron/training/config/pretrain_config.h"
 
 namespace megatron {
 
 /// @param config  resolved. @throw ConfigError as ParallelLayout.
 ParallelLayout parallel_layout_of(const PretrainConfig& config);
+/// The pipeline's schedule, for any number of micro-batches.
+ScheduleOptions schedule_options_of(const PretrainConfig& config);
+/// As Megatron, which finds this when the first step begins, the rules of the command line leave it out.
+/// @throw ConfigError if the schedule cannot run the micro-batches of one of the steps.
+void require_pipeline_schedule(const PretrainConfig& config);
+/// Which layers each pipeline stage has. @throw ConfigError as split_layers.
+PipelineLayout pipeline_layout_of(const PretrainConfig& config);
 /// How gradients are summed over replicas.
 DistributedDataParallelConfig data_parallel_config_of(const PretrainConfig& config);
 

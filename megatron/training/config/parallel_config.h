@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "megatron/pipeline_parallel/pipeline_schedule.h"
+
 namespace megatron {
 
 struct ParallelConfig {
@@ -17,6 +19,7 @@ struct ParallelConfig {
   bool sequence_parallel = false;
   std::vector<std::string> cp_comm_type = {"p2p"};
 
+  std::optional<ScheduleKind> pipeline_schedule;  ///< ours; none: 1f1b, or interleaved with virtual stages
   std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
   std::optional<int64_t> num_virtual_stages_per_pipeline_rank;
   std::optional<int64_t> decoder_first_pipeline_num_layers;

@@ -105,10 +105,13 @@ void check_layer_split(const ParallelConfig& parallel, int64_t num_layers, Mista
 void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes) {
   ParallelConfig& parallel = config.parallel;
   const int64_t pp = parallel.pipeline_model_parallel_size;
+  const bool is_v = pp > 1 && parallel.pipeline_schedule == ScheduleKind::kZbV;
+  if (is_v && !parallel.num_layers_per_virtual_pipeline_stage && !parallel.num_virtual_stages_per_pipeline_rank)
+    parallel.num_virtual_stages_per_pipeline_rank = 2;
   const std::optional<int64_t> asked_for = virtual_stages(parallel, config.transformer.num_layers, mistakes);
   const int64_t stages = asked_for.value_or(1);
   parallel.virtual_pipeline_model_parallel_size = stages > 1 ? std::optional(stages) : std::nullopt;
-  const int64_t least = parallel.overlap_p2p_comm ? 2 : 3;
+  const int64_t least = parallel.overlap_p2p_comm || is_v ? 2 : 3;
   if (stages > 1 && pp < least)
     mistakes.add({"--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage",
                   "--num-virtual-stages-per-pipeline-rank", "--no-overlap-p2p-communication"},

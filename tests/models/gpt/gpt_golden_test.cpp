@@ -157,7 +157,7 @@ TEST(GptModel, SegmentsGiveTheSameBitsAsTheWholeModel) {
     Golden whole(test, DType::kFloat32), cut(test, DType::kFloat32);
     const double loss = whole.run();
     const auto batch = [&](int) -> const GptMicroBatch& { return cut.batch; };
-    const ExecutorOptions options{.chunks = {cut.model->segments(batch)}};
+    const ExecutorOptions options{.chunks = cut.model->chunks(batch)};
     Executor executor(cut.ctx, options);
     executor.on_output = [&](const Payload& output, int) {
       EXPECT_EQ(*at(output, "loss").data<double>() / cut.num_tokens, loss);

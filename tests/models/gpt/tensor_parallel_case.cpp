@@ -75,7 +75,7 @@ class Rank {
 
   void run() {
     const auto batch = [this](int m) -> const GptMicroBatch& { return batches_[static_cast<size_t>(m)]; };
-    const ExecutorOptions options{.chunks = {model_->segments(batch)}};
+    const ExecutorOptions options{.chunks = model_->chunks(batch)};
     buffer_->begin_step();
     Executor executor(ctx_, options);
     executor.on_output = [&](const Payload& output, int) {

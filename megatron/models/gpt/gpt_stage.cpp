@@ -1,0 +1,139 @@
+#include "megatron/models/gpt/gpt_stage.h"
+
+#include <algorithm>
+
+#include "megatron/ops/masked_sum.h"
+#include "megatron/tensor_parallel/linear.h"
+#include "megatron/tensor_parallel/mappings.h"
+#include "megatron/tensor_parallel/sequence_rows.h"
+
+namespace megatron {
+
+GptStage::GptStage(const ModuleContext& context, const StageLayers& layers, const RopeTable* rope, Parameter* tied)
+    : config_(context.config),
+      tensor_group_(context.groups.tp),
+      sequence_parallel_(context.sequence_parallel),
+      stage_(layers),
+      rope_(rope),
+      tied_(tied) {
+  if (stage_.has_embedding) register_module(embedding_, std::make_unique<GptEmbedding>(context.at("embedding")));
+  layers_.resize(static_cast<size_t>(stage_.num_layers));
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const int64_t number = stage_.first_layer + static_cast<int64_t>(i);
+    const ModuleContext layer = context.at(fmt::format("decoder.layers.{}", number));
+    register_module(layers_[i], std::make_unique<TransformerLayer>(layer, number + 1));
+  }
+  if (!stage_.has_head) return;
+  register_module(final_layernorm_, std::make_unique<Norm>(context.at("decoder.final_layernorm"), config_.hidden_size,
+                                                           NormPlace::kResidualStream));
+  if (embedding_ && config_.share_embeddings_and_output_weights) tied_ = &embedding_->word_embeddings();
+  if (!tied_) register_output_weight(context);
+}
+
+void GptStage::register_output_weight(const ModuleContext& context) {
+  const bool is_tied = config_.share_embeddings_and_output_weights;
+  ShardSpec shard = ShardSpec::whole({config_.padded_vocab_size, config_.hidden_size});
+  shard.unpadded_rows = config_.vocab_size;
+  shard.cut = ShardCut{.sections = {{config_.padded_vocab_size, false}}};
+  if (is_tied) shard.tie_group = "word_embeddings";
+  register_parameter(output_weight_, context.ctx,
+                     {.name = context.at(is_tied ? "embedding.word_embeddings.weight" : "output_layer.weight").path,
+                      .shard = shard,
+                      .dtype = config_.params_dtype,
+                      .shard_rank = tensor_group_.rank(),
+                      .num_shards = tensor_group_.size(),
+                      .is_embedding_or_output = true,
+                      .init_std = is_tied ? config_.embedding_init_method_std : config_.init_method_std});
+}
+
+Tensor GptStage::embed(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const {
+  return embedding_->forward(ctx, tokens, layout);
+}
+
+LayerInputs GptStage::inputs_of(const SequenceLayout& layout) const {
+  return {.layout = layout,
+          .rows = sequence_rows(layout, tensor_group_, sequence_parallel_).rows,
+          .rope = rope_,
+          .cache = nullptr};
+}
+
+Tensor GptStage::decode(Context& ctx, Tensor hidden, const SequenceLayout& layout, KeyValueCache* caches) const {
+  LayerInputs inputs = inputs_of(layout);
+  inputs.cache = caches;
+  for (const auto& layer : layers_) {
+    hidden = layer->forward(ctx, hidden, inputs);
+    if (caches) ++inputs.cache;
+  }
+  return hidden;
+}
+
+Tensor GptStage::decode_range(Context& ctx, Tensor hidden, size_t first, size_t end,
+                              const SequenceLayout& layout) const {
+  const LayerInputs inputs = inputs_of(layout);
+  for (size_t i = first; i < end; ++i) hidden = layers_[i]->forward(ctx, hidden, inputs);
+  return hidden;
+}
+
+Tensor GptStage::head_losses(Context& ctx, const Tensor& hidden, const Tensor& labels) const {
+  return lm_head_loss(
+      ctx, final_layernorm_->forward(ctx, hidden), output_weight(), labels,
+      {.vocab_size = config_.vocab_size, .group = tensor_group_, .sequence_parallel = sequence_parallel_});
+}
+
+Tensor GptStage::head_logits(Context& ctx, const Tensor& hidden) const {
+  const Tensor part = linear_with_communication(
+      ctx, final_layernorm_->forward(ctx, hidden), output_weight(), nullptr, tensor_group_,
+      sequence_parallel_ ? LinearCommunication::kGatherInput : LinearCommunication::kCopyInput);
+  return gather_from_tensor_model_parallel_region(ctx, part, tensor_group_);
+}
+
+Chunk GptStage::segments(const GptMicroBatches& batches) const {
+  Chunk chunk;
+  if (embedding_)
+    chunk.push_back({.name = "embedding",
+                     .parameters = embedding_->parameters(),
+                     .forward = [this, batches](Context& ctx, const Payload&, int m) {
+                       const GptMicroBatch& batch = batches(m);
+                       return Payload{{"hidden", embed(ctx, batch.tokens, batch.layout)}};
+                     }});
+  append_layers(batches, chunk);
+  if (stage_.has_head) chunk.push_back(head_segment(batches));
+  if (chunk.empty())  // a stage without layers hands on what it gets
+    chunk.push_back(
+        {.name = "nothing", .parameters = {}, .forward = [](Context&, const Payload& in, int) { return in; }});
+  return chunk;
+}
+
+void GptStage::append_layers(const GptMicroBatches& batches, Chunk& chunk) const {
+  const bool is_full = config_.recompute_granularity == RecomputeGranularity::kFull;
+  const bool is_uniform = is_full && config_.recompute_method == RecomputeMethod::kUniform;
+  const auto unit = static_cast<size_t>(is_uniform ? config_.recompute_num_layers : 1);
+  for (size_t first = 0; first < layers_.size(); first += unit) {
+    const size_t end = std::min(first + unit, layers_.size());
+    const int64_t offset = stage_.first_layer;
+    Segment segment{.name = fmt::format("layers {}..{}", offset + static_cast<int64_t>(first),
+                                        offset + static_cast<int64_t>(end) - 1),
+                    .parameters = {},
+                    .forward = {}};
+    for (size_t i = first; i < end; ++i)
+      for (Parameter* parameter : layers_[i]->parameters()) segment.parameters.push_back(parameter);
+    segment.forward = [this, batches, first, end](Context& ctx, const Payload& in, int m) {
+      return Payload{{"hidden", decode_range(ctx, at(in, "hidden"), first, end, batches(m).layout)}};
+    };
+    segment.recompute = is_uniform || (is_full && static_cast<int64_t>(first) < config_.recompute_num_layers);
+    chunk.push_back(std::move(segment));
+  }
+}
+
+Segment GptStage::head_segment(const GptMicroBatches& batches) const {
+  Segment head{.name = "head", .parameters = final_layernorm_->parameters(), .forward = {}};
+  head.parameters.push_back(&output_weight());
+  head.forward = [this, batches](Context& ctx, const Payload& in, int m) {
+    const GptMicroBatch& batch = batches(m);
+    const Tensor losses = head_losses(ctx, at(in, "hidden"), batch.labels);
+    return Payload{{"loss", masked_sum(ctx, losses, batch.loss_mask, batch.loss_weight)}};
+  };
+  return head;
+}
+
+}  // namespace megatron

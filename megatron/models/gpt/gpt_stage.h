@@ -1,0 +1,76 @@
+// What one virtual pipeline stage builds of a GPT. Megatron Core: core/models/gpt/gpt_model.py with pre_process and
+// post_process, one object for each virtual stage.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "megatron/autograd/segment.h"
+#include "megatron/models/gpt/gpt_embedding.h"
+#include "megatron/pipeline_parallel/pipeline_layout.h"
+#include "megatron/tensor_parallel/lm_head_loss.h"
+#include "megatron/transformer/transformer_layer.h"
+
+namespace megatron {
+
+/// The data of one micro-batch. It must stay where it is until its backward has ended.
+struct GptMicroBatch {
+  Tensor tokens, labels;  // [s, b] int64 or int32, any strides
+  Tensor loss_mask;       // [s, b] floating
+  SequenceLayout layout;
+  double loss_weight = 1;  // 1 for the sum over tokens; 1 / (tokens * micro-batches) for the mean of means
+};
+using GptMicroBatches = std::function<const GptMicroBatch&(int micro_batch)>;
+
+/// Embedding, a run of layers, final norm and output layer: those of them that are the stage's. Parameters have their
+/// names in the whole model.
+class GptStage : public Module {
+ public:
+  /// @param rope  of the model; null without rotary positions.
+  /// @param tied  the embedding's weight if the stage's output layer shares it and it is on this rank; else null: then
+  /// a
+  ///              stage that shares it has a copy of its own, of the same name, whose gradient is one summand of two.
+  GptStage(const ModuleContext& context, const StageLayers& layers, const RopeTable* rope, Parameter* tied);
+
+  // Hidden states are [s, b, h] ([s/tp, b, h] under sequence parallelism).
+  /// Of the first stage.
+  Tensor embed(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const;
+  /// Through the stage's layers. @param caches  one a layer, or null.
+  Tensor decode(Context& ctx, Tensor hidden, const SequenceLayout& layout, KeyValueCache* caches) const;
+  /// Of the last stage: losses [s, b] of every token, or logits [s, b, padded vocabulary], whole on every tensor rank.
+  Tensor head_losses(Context& ctx, const Tensor& hidden, const Tensor& labels) const;
+  Tensor head_logits(Context& ctx, const Tensor& hidden) const;
+
+  /// The stage as a chunk of a schedule: embedding, layers (one segment each, or one a recompute unit), head. What
+  /// crosses its borders is {"hidden"}; the last stage gives {"loss"}. `batches` is called by forward, and again by
+  /// recompute.
+  Chunk segments(const GptMicroBatches& batches) const;
+
+  const StageLayers& layers() const { return stage_; }
+  /// Null where the stage has none of its own.
+  Parameter* word_embeddings() const { return embedding_ ? &embedding_->word_embeddings() : nullptr; }
+  Parameter* own_output_weight() const { return output_weight_.get(); }
+
+ private:
+  void register_output_weight(const ModuleContext& context);
+  LayerInputs inputs_of(const SequenceLayout& layout) const;
+  Tensor decode_range(Context& ctx, Tensor hidden, size_t first, size_t end, const SequenceLayout& layout) const;
+  void append_layers(const GptMicroBatches& batches, Chunk& chunk) const;
+  Segment head_segment(const GptMicroBatches& batches) const;
+  Parameter& output_weight() const { return tied_ ? *tied_ : *output_weight_; }
+
+  TransformerConfig config_;
+  ProcessGroup tensor_group_;
+  bool sequence_parallel_;
+  StageLayers stage_;
+  const RopeTable* rope_;
+  Parameter* tied_;
+  std::unique_ptr<GptEmbedding> embedding_;
+  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+  std::unique_ptr<Norm> final_layernorm_;
+  std::unique_ptr<Parameter> output_weight_;  // null if tied on this rank
+};
+
+}  // namespace megatron

@@ -1,0 +1,95 @@
+// Pipeline stages against one rank.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+
+#include "tests/parallel/layout_run.h"
+#include "tests/testing/test_device.h"
+#include "tests/training/small_trainer.h"
+
+namespace megatron::testing {
+namespace {
+
+const std::string kSeven = " --fp64 --lr 1e-3 --num-layers 7 --global-batch-size 6 --micro-batch-size 1";
+
+/// Layers that do not divide by the stages, and how Megatron's flags share them.
+const std::vector<std::pair<int, std::string>> kSplits = {
+    {2, " --pipeline-model-parallel-size 2 --account-for-embedding-in-pipeline-split"},
+    {2, " --pipeline-model-parallel-size 2 --account-for-loss-in-pipeline-split"},
+    {3, " --pipeline-model-parallel-size 3 --decoder-first-pipeline-num-layers 3"},
+    {4,
+     " --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 2"}};
+
+TEST(Pipeline, GivesTheLossAndTheGradientNormOfOneRank) {
+  for (const std::string& model : {gpt2_like(kSeven), llama_like(kSeven)}) {
+    const Curve one = train_layout(model, 1, 10);
+    for (const auto& [num_ranks, split] : kSplits)
+      expect_same_curve(train_layout(model + split, num_ranks, 10), one, split);
+  }
+}
+
+/// All weights by name; a name that several ranks have must have the same bits on all.
+std::map<std::string, std::vector<double>> weights_by_name(const std::string& words, int num_ranks, int64_t num_steps) {
+  std::map<std::string, std::vector<double>> weights;
+  std::mutex mutex;
+  run_layout(words, num_ranks, [&](Trainer& trainer) {
+    train(trainer, 0, num_steps);
+    const std::lock_guard lock(mutex);
+    for (const Parameter* parameter : trainer.model().parameters()) {
+      const auto [place, is_new] = weights.emplace(parameter->name(), values_of(parameter->value()));
+      EXPECT_EQ(place->second, values_of(parameter->value())) << parameter->name();
+    }
+  });
+  return weights;
+}
+
+TEST(Pipeline, HasTheInitialWeightsOfOneRank) {
+  for (const std::string& model : {gpt2_like(kSeven), llama_like(kSeven)}) {
+    const auto one = weights_by_name(model, 1, 0);
+    for (const auto& [num_ranks, split] : kSplits) EXPECT_EQ(weights_by_name(model + split, num_ranks, 0), one);
+  }
+}
+
+TEST(Pipeline, TiedCopiesStayEqualBitForBit) {
+  for (const std::string precision : {"", " --bf16"})
+    weights_by_name(gpt2_like(" --num-layers 4 --pipeline-model-parallel-size 2" + precision), 4, 5);
+}
+
+TEST(Pipeline, UntiedAndUnclippedIsOneRankBitForBit) {
+  const std::string model = llama_like(" --num-layers 4 --global-batch-size 6 --micro-batch-size 1 --clip-grad 0");
+  for (const std::string precision : {"", " --bf16"}) {
+    const auto one = weights_by_name(model + precision, 1, 5);
+    for (const int num_stages : {2, 4})
+      EXPECT_EQ(weights_by_name(model + precision + fmt::format(" --pipeline-model-parallel-size {}", num_stages),
+                                num_stages, 5),
+                one)
+          << num_stages << " stages" << precision;
+  }
+}
+
+TEST(Pipeline, RunsWithFewerMicroBatchesThanStages) {
+  const std::string model = gpt2_like(" --fp64 --lr 1e-3 --num-layers 4 --global-batch-size 2 --micro-batch-size ");
+  const Curve one = train_layout(model + "2", 1, 3);
+  for (const std::string size : {"1", "2"})
+    expect_same_curve(train_layout(model + size + " --pipeline-model-parallel-size 4", 4, 3), one, size);
+}
+
+TEST(Pipeline, EvaluatesWhatOneRankEvaluates) {
+  const std::string words = gpt2_like(" --fp64 --num-layers 4 --global-batch-size 5 --micro-batch-size 1");
+  const auto with_short_batch = [](const PretrainConfig& config) {
+    auto batches = batches_of(config, 3);
+    batches.push_back(batches_of(small_config(gpt2_like("--micro-batch-size 4")), 1).front());
+    return batches;
+  };
+  Trainer one(small_config(words), {});
+  const LossSum expected = one.evaluate(with_short_batch(one.config()));
+  run_layout(words + " --pipeline-model-parallel-size 2", 2, [&](Trainer& trainer) {
+    const LossSum all = sum_of_all_ranks(trainer.evaluate(with_short_batch(trainer.config())), trainer.groups());
+    EXPECT_EQ(all.num_tokens, expected.num_tokens);
+    EXPECT_EQ(all.sum, expected.sum);
+  });
+}
+
+}  // namespace
+}  // namespace megatron::testing
