@@ -203,7 +203,7 @@ class Simulator {
     if (messages.sent.size() >= kMessagesUnderWay) {
       const size_t previous = messages.sent.size() - kMessagesUnderWay;
       if (previous >= messages.num_matched()) return false;
-      clock = std::max({clock, messages.sent[previous].time, messages.received[previous].time});
+      clock = std::max(clock, arrival(messages, previous));
     }
     messages.sent.push_back({a.micro_batch, clock});
     match(messages, direction, peer_stage, messages.sent.size() - 1);
@@ -217,6 +217,10 @@ class Simulator {
     match(messages, direction, stage, messages.received.size() - 1);
   }
 
+  double arrival(const Channel& messages, size_t number) const {
+    return std::max(messages.sent[number].time, messages.received[number].time) + options_.send_latency;
+  }
+
   void match(const Channel& messages, Direction direction, int receiver, size_t number) {
     if (number >= messages.num_matched()) return;
     const Channel::Message &sent = messages.sent[number], &received = messages.received[number];
@@ -226,7 +230,7 @@ class Simulator {
             "is sent: both sides must have one order.",
             place.rank, received.micro_batch, place.chunk, direction == kForward ? "forward" : "backward", number,
             sent.micro_batch);
-    arrived_[direction].at(receiver, sent.micro_batch) = std::max(sent.time, received.time) + options_.send_latency;
+    arrived_[direction].at(receiver, sent.micro_batch) = arrival(messages, number);
   }
 
   void refuse_deadlock() const {
