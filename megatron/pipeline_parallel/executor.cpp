@@ -160,10 +160,7 @@ void Executor::seed_outputs(const Action& a, Run& run) {
     return;
   }
   const StagePlace from = maker(a.chunk, Direction::kBackward);
-  if (from.rank != rank_) {
-    run.output_gradients = finish(run.gradient, a);
-    finish_sends(channel(a.chunk, Direction::kForward, from), a.micro_batch);  // what came back had arrived there
-  }
+  if (from.rank != rank_) run.output_gradients = finish(run.gradient, a);
   for (size_t i = 0; i < run.output_gradients.size(); ++i)
     if (run.output_gradients[i].tensor.defined())
       run.tape->seed(ctx_, run.output_slots.at(i), std::move(run.output_gradients[i].tensor));
@@ -219,9 +216,9 @@ void Executor::require_border(const Payload& payload, Direction direction, const
 void Executor::send(Payload payload, Direction direction, const Action& a) {
   require_border(payload, direction, a);
   const Channel to = channel(a.chunk, direction, taker(a.chunk, direction));
-  std::deque<Sent>& sent = sent_[to];
+  std::deque<Works>& sent = sent_[to];
   while (sent.size() >= kMessagesUnderWay) finish_first(sent);
-  sent.push_back({.micro_batch = a.micro_batch, .works = {}});
+  sent.emplace_back();
   for (size_t i = 0; i < options_.border_payload.size(); ++i) {
     Tensor& tensor = payload[i].tensor;
     if (!tensor.defined()) {  // a payload tensor that no gradient reached; the other side waits for one
@@ -229,20 +226,15 @@ void Executor::send(Payload payload, Direction direction, const Action& a) {
                           options_.border_payload[i].dtype);
       launch(ctx_, [&](auto& stream) { kernels::fill(stream, {.y = tensor.view(), .value = 0}); });
     }
-    sent.back().works.push_back(options_.pipeline_group->send(
+    sent.back().push_back(options_.pipeline_group->send(
         std::as_const(tensor).view(), to.peer, to.tag,
         {.site = options_.border_payload[i].name, .keep_alive = KeepAlive::of(tensor.storage())}));
   }
 }
 
-void Executor::finish_first(std::deque<Sent>& sent) {
-  for (Work& work : sent.front().works) work.wait();
+void Executor::finish_first(std::deque<Works>& sent) {
+  for (Work& work : sent.front()) work.wait();
   sent.pop_front();
-}
-
-void Executor::finish_sends(const Channel& channel, int last_micro_batch) {
-  std::deque<Sent>& sent = sent_[channel];
-  while (!sent.empty() && sent.front().micro_batch <= last_micro_batch) finish_first(sent);
 }
 
 void Executor::finish_all_sends() {

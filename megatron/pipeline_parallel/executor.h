@@ -53,14 +53,11 @@ class Executor {
     int peer, tag;
     auto operator<=>(const Channel&) const = default;
   };
-  struct Sent {
-    int micro_batch;
-    std::vector<Work> works;  // one for each tensor; they keep it alive
-  };
+  using Works = std::vector<Work>;  // one for each tensor of a payload; those of sends keep it alive
   /// A payload that comes from another rank.
   struct Receiving {
     Payload payload;
-    std::vector<Work> works;
+    Works works;
   };
   struct Run {
     std::unique_ptr<Tape> tape;
@@ -97,8 +94,7 @@ class Executor {
   Payload take_input(const Action& a, Run& run);
   void send(Payload payload, Direction direction, const Action& a);
   void require_border(const Payload& payload, Direction direction, const Action& a) const;
-  static void finish_first(std::deque<Sent>& sent);
-  void finish_sends(const Channel& channel, int last_micro_batch);
+  static void finish_first(std::deque<Works>& sent);
   void finish_all_sends();
   Receiving receive(Direction direction, const Action& a);
   static Payload finish(Receiving& receiving, const Action& a);
@@ -110,7 +106,7 @@ class Executor {
   std::map<std::pair<int, size_t>, int> forwards_left_;  // by (chunk, segment)
   std::map<Visit, int> actions_left_;
   std::map<Visit, Run> runs_;
-  std::map<Channel, std::deque<Sent>> sent_;  // not known to have arrived
+  std::map<Channel, std::deque<Works>> sent_;  // not known to have arrived
 };
 
 }  // namespace megatron

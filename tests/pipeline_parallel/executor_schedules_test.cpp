@@ -79,6 +79,30 @@ TEST(ExecutorSchedules, StagesWithoutLayersHandOnWhatTheyGet) {
   EXPECT_EQ(many.all.gradients, one.gradients) << "both sides of the V's turn are empty";
 }
 
+TEST(ExecutorSchedules, ReceivesOfDifferentBordersMayBePostedInAnyOrder) {
+  // All receives come first, last chunk before first, gradients before activations: only the order on each border is
+  // that of the sends.
+  const EditSchedule receive_first = [](Schedule& schedule) {
+    const auto is_receive = [](const Action& a) {
+      return a.kind == ActionKind::kRecvForward || a.kind == ActionKind::kRecvBackward;
+    };
+    const auto end = std::stable_partition(schedule.begin(), schedule.end(), is_receive);
+    std::stable_sort(schedule.begin(), end, [](const Action& a, const Action& b) {
+      return std::pair(a.kind, a.chunk) > std::pair(b.kind, b.chunk);
+    });
+  };
+  const DeepModelOptions model{.num_layers = 7};
+  const Outcome one = run_one(model, 4);
+  for (const ScheduleOptions& schedule :
+       {ScheduleOptions{.kind = ScheduleKind::kInterleaved, .num_ranks = 2, .num_chunks = 3, .num_micro_batches = 4},
+        ScheduleOptions{.kind = ScheduleKind::kZbV, .num_ranks = 2, .num_chunks = 2, .num_micro_batches = 4}}) {
+    const PipelineLayout layout = balanced_layout(7, placement_of(schedule), {});
+    const RanksOutcome many = run_all(model, layout, schedule, receive_first);
+    EXPECT_EQ(many.all.losses, one.losses) << describe(schedule);
+    EXPECT_EQ(many.all.gradients, one.gradients) << describe(schedule);
+  }
+}
+
 TEST(ExecutorSchedules, EvaluationGivesTheLossesOfOneRank) {
   const DeepModelOptions model{.num_layers = 7};
   for (ScheduleOptions schedule : all_schedules()) {

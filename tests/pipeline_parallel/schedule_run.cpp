@@ -14,9 +14,12 @@
 #include "tests/testing/test_device.h"
 
 namespace megatron::testing {
+namespace {
 
+/// One rank's part. The group must be of schedule.num_ranks.
 Outcome run_rank(DeviceKind device, const World& world, const ProcessGroup& group,
-                 const DeepModelOptions& model_options, const PipelineLayout& layout, const ScheduleOptions& schedule) {
+                 const DeepModelOptions& model_options, const PipelineLayout& layout, const ScheduleOptions& schedule,
+                 const EditSchedule& edit) {
   Outcome out;
   TestDevice test(device, 1);
   const Context ctx = test.context();
@@ -37,7 +40,8 @@ Outcome run_rank(DeviceKind device, const World& world, const ProcessGroup& grou
   executor.on_output = [&](const Payload& output, int m) {
     launch(ctx, [&](auto&) { out.losses[m] = *at(output, "loss").data<double>(); });
   };
-  const Schedule own = make_schedules(schedule)[static_cast<size_t>(group.rank())];
+  Schedule own = make_schedules(schedule)[static_cast<size_t>(group.rank())];
+  if (edit) edit(own);
   if (schedule.forward_only)
     executor.run_forward_only(own);
   else
@@ -54,12 +58,15 @@ Outcome run_rank(DeviceKind device, const World& world, const ProcessGroup& grou
   return out;
 }
 
-RanksOutcome run_all(const DeepModelOptions& model, const PipelineLayout& layout, const ScheduleOptions& schedule) {
+}  // namespace
+
+RanksOutcome run_all(const DeepModelOptions& model, const PipelineLayout& layout, const ScheduleOptions& schedule,
+                     const EditSchedule& edit) {
   RanksOutcome result;
   result.ranks.resize(static_cast<size_t>(schedule.num_ranks));
   std::mutex mutex;
   run_ranks(schedule.num_ranks, [&](RankContext& rank) {
-    Outcome out = run_rank(DeviceKind::kCpu, rank.world, rank.group, model, layout, schedule);
+    Outcome out = run_rank(DeviceKind::kCpu, rank.world, rank.group, model, layout, schedule, edit);
     const std::lock_guard lock(mutex);
     for (const auto& [m, loss] : out.losses) result.all.losses[m] = loss;
     for (const auto& [name, values] : out.gradients) {
@@ -81,7 +88,7 @@ Outcome plan_rank(int rank, const DeepModelOptions& model, const ScheduleOptions
   std::vector<int> all(static_cast<size_t>(schedule.num_ranks));
   std::iota(all.begin(), all.end(), 0);
   return run_rank(DeviceKind::kMeta, world, world.split("world", {all}).value(), model,
-                  balanced_layout(model.num_layers, placement_of(schedule), {}), schedule);
+                  balanced_layout(model.num_layers, placement_of(schedule), {}), schedule, {});
 }
 
 std::string describe(const ScheduleOptions& o) {

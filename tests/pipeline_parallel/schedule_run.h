@@ -1,6 +1,7 @@
 // Runs schedules of the deep model on ranks as threads, and on single ranks of the meta device.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,15 +22,15 @@ struct Outcome {
   std::vector<OperationRecord> operations;
 };
 
-/// One rank's part. The group must be of schedule.num_ranks.
-Outcome run_rank(DeviceKind device, const World& world, const ProcessGroup& group, const DeepModelOptions& model,
-                 const PipelineLayout& layout, const ScheduleOptions& schedule);
+/// Changes the schedule of a rank before it runs.
+using EditSchedule = std::function<void(Schedule&)>;
 
 struct RanksOutcome {
   Outcome all;  // losses, and the sum of the ranks' gradients of a parameter
   std::vector<Outcome> ranks;
 };
-RanksOutcome run_all(const DeepModelOptions& model, const PipelineLayout& layout, const ScheduleOptions& schedule);
+RanksOutcome run_all(const DeepModelOptions& model, const PipelineLayout& layout, const ScheduleOptions& schedule,
+                     const EditSchedule& edit = {});
 /// With balanced layers.
 RanksOutcome run_all(const DeepModelOptions& model, const ScheduleOptions& schedule);
 
