@@ -26,6 +26,25 @@ TEST(DataParallel, MeanOfMicroBatchMeansIsThatOfOneRankWithTheSameMicroBatches) 
     expect_same_curve(train_layout(words, num_ranks, 5), one, fmt::format("{} ranks", num_ranks));
 }
 
+TEST(DataParallel, ShardsBucketsAndOverlapChangeNoBit) {
+  for (const std::string& model : {gpt2_like("--global-batch-size 12 --lr 1e-2 --clip-grad 0.1"),
+                                   llama_like("--global-batch-size 12 --lr 1e-2 --bf16 --clip-grad 0.1")})
+    for (const int num_ranks : {2, 3}) {
+      const Curve plain = train_layout(model, num_ranks, 5);
+      for (const std::string words :
+           {" --overlap-grad-reduce --ddp-bucket-size 1000", " --use-distributed-optimizer",
+            " --use-distributed-optimizer --overlap-grad-reduce --ddp-num-buckets 7",
+            " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000"})
+        EXPECT_EQ(train_layout(model + words, num_ranks, 5), plain) << num_ranks << " ranks," << words;
+    }
+}
+
+TEST(DataParallel, OptimizerInstancesDifferByRoundingAlone) {
+  const std::string words = llama_like(kDouble + "1 --use-distributed-optimizer");
+  expect_same_curve(train_layout(words + " --num-distributed-optimizer-instances 2", 4, 10), train_layout(words, 1, 10),
+                    "two instances of two ranks");
+}
+
 TEST(DataParallel, ReplicasStayEqualBitForBit) {
   std::vector<std::vector<double>> weights(3);
   run_layout(llama_like("--bf16 --global-batch-size 6"), 3, [&](Trainer& trainer) {

@@ -74,6 +74,7 @@ bool loads(const PretrainConfig& c) {
 }
 bool has_stages(const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; }
 bool has_replicas(const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }
+bool has_buckets(const PretrainConfig& c) { return has_replicas(c) && c.parallel.overlap_grad_reduce; }
 bool is_cyclic(const PretrainConfig& c) { return c.data.dataloader_type == "cyclic"; }
 
 constexpr auto kDependents = std::to_array<Dependent>({
@@ -136,8 +137,9 @@ constexpr auto kDependents = std::to_array<Dependent>({
      [](const PretrainConfig& c) { return c.parallel.virtual_pipeline_model_parallel_size.has_value(); }},
     {"use_tp_pp_dp_mapping", "--pipeline-model-parallel-size above 1", has_stages},
     {"align_grad_reduce", "--pipeline-model-parallel-size above 1", has_stages},
-    {"ddp_num_buckets", "more than one data-parallel rank", has_replicas},
-    {"ddp_bucket_size", "more than one data-parallel rank", has_replicas},
+    {"overlap_grad_reduce", "more than one data-parallel rank", has_replicas},
+    {"ddp_num_buckets", "--overlap-grad-reduce and more than one data-parallel rank", has_buckets},
+    {"ddp_bucket_size", "--overlap-grad-reduce and more than one data-parallel rank", has_buckets},
     {"ddp_average_in_collective", "--no-calculate-per-token-loss and more than one data-parallel rank",
      [](const PretrainConfig& c) { return has_replicas(c) && !c.training.calculate_per_token_loss; }},
     {"distributed_timeout_minutes", "more than one rank",
