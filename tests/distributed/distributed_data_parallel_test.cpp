@@ -227,6 +227,26 @@ TEST(DistributedDataParallel, BucketsStartInOneOrderWhateverOrderTheyFillIn) {
   EXPECT_GT(ranks[0].calls.size(), 6U);
 }
 
+TEST(DistributedDataParallel, LaterChunksStartFirstAndInOneGroup) {
+  TestDevice test;
+  const Context ctx = test.context();
+  const Parameters first(ctx), second(ctx);
+  const DistributedDataParallel ddp(ctx, {first.all(), second.all()}, ProcessGroupCollection::single(),
+                                    {.overlap_grad_reduce = true, .bucket_size = 64});
+  const std::vector<BucketGroup>& groups = ddp.bucket_groups();
+  ASSERT_GT(groups.size(), 3U);
+  EXPECT_EQ(groups[0].buckets().size(), 2U) << "fp32 and bf16 of the second chunk";
+  const auto chunk_of = [&](const BucketGroup& group) {
+    const auto& owner = second.own;
+    const Parameter* parameter = group.owned_ranges(group.buckets()[0])[0].parameter;
+    return std::any_of(owner.begin(), owner.end(), [&](const auto& own) { return own.get() == parameter; }) ? 1 : 0;
+  };
+  EXPECT_EQ(chunk_of(groups[0]), 1);
+  for (size_t i = 1; i < groups.size(); ++i) EXPECT_EQ(chunk_of(groups[i]), 0);
+  EXPECT_EQ(groups.back().owned_ranges(groups.back().buckets()[0]).back().parameter, first.own[0].get())
+      << "the first parameter is the last to be ready";
+}
+
 TEST(DistributedDataParallel, OverlapStartsABucketWithItsLastGradient) {
   const ReduceCase setup{
       .replicas = 2, .config = {.overlap_grad_reduce = true, .bucket_size = 64}, .same_fill_order = true};

@@ -117,6 +117,20 @@ TEST(DistributedOptimizer, NeitherBucketsNorOverlapNorRecomputeChangeABit) {
       }
 }
 
+TEST(DistributedOptimizer, GradientsInBf16TrainAlmostAsThoseInFp32) {
+  ReplicaTraining training{.replicas = 2, .dtype = DType::kBFloat16, .optimizer = well_conditioned()};
+  const std::vector<ReplicaOutcome> expected = train_replicas(training);
+  training.ddp.grad_reduce_in_fp32 = false;
+  const std::vector<ReplicaOutcome> ranks = train_replicas(training);
+  EXPECT_FALSE(ranks[0].weights == expected[0].weights);
+  for (size_t step = 0; step < ranks[0].results.size(); ++step)
+    EXPECT_NEAR(ranks[0].results[step].grad_norm / expected[0].results[step].grad_norm, 1,
+                tolerance(DType::kBFloat16, training.num_micro_batches));
+  training.ddp = sharded(100);
+  training.ddp.grad_reduce_in_fp32 = false;
+  expect_same_bits(ranks, train_replicas(training));
+}
+
 TEST(DistributedOptimizer, AParameterThatOneRankNeverUsesIsStepped) {
   // With one micro-batch a rank, replica 2 of 3 skips the last expert, whose weights are then ready in its forward.
   ReplicaTraining training{.num_micro_batches = 3, .optimizer = well_conditioned()};
