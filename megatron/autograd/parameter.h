@@ -69,7 +69,7 @@ class Parameter {
     if (before_read) before_read();
     return value_;
   }
-  /// fp32 (or fp64) gradient of the shard; undefined until a buffer gave it one.
+  /// Gradient of the shard, in the buffer's dtype; undefined until a buffer gave it one.
   Tensor& main_grad() { return main_grad_; }
   void set_main_grad(Tensor gradient);
   /// Writes the initial value: a function of (seed, name, global element), so the same in any layout.

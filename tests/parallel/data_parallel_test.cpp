@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/parallel/layout_run.h"
+#include "tests/testing/tolerance.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
@@ -43,6 +44,20 @@ TEST(DataParallel, OptimizerInstancesDifferByRoundingAlone) {
   const std::string words = llama_like(kDouble + "1 --use-distributed-optimizer");
   expect_same_curve(train_layout(words + " --num-distributed-optimizer-instances 2", 4, 10), train_layout(words, 1, 10),
                     "two instances of two ranks");
+}
+
+TEST(DataParallel, GradientsInBf16FollowThoseInFp32) {
+  for (const std::string& model :
+       {gpt2_like("--bf16 --global-batch-size 12 --lr 1e-3"), llama_like("--bf16 --global-batch-size 12 --lr 1e-3")}) {
+    const Curve expected = train_layout(model, 2, 5), actual = train_layout(model + " --grad-reduce-in-bf16", 2, 5);
+    EXPECT_NE(actual, expected);
+    for (size_t step = 0; step < expected.losses.size(); ++step) {
+      // A sum of 3 micro-batches and 2 ranks, rounded to bf16 each time, under a norm of many elements.
+      EXPECT_NEAR(actual.grad_norms[step] / expected.grad_norms[step], 1, tolerance(DType::kBFloat16, 5));
+      EXPECT_NEAR(actual.losses[step] / expected.losses[step], 1, tolerance(DType::kBFloat16));
+    }
+    EXPECT_EQ(train_layout(model + " --grad-reduce-in-bf16 --use-distributed-optimizer", 2, 5), actual);
+  }
 }
 
 TEST(DataParallel, ReplicasStayEqualBitForBit) {

@@ -13,7 +13,6 @@ struct Limit {
 
 constexpr auto kLimits = std::to_array<Limit>({
     {[](const PretrainConfig& c) { return c.parallel.context_parallel_size > 1; }, "--context-parallel-size above 1"},
-    {[](const PretrainConfig& c) { return c.precision.grad_reduce_in_bf16; }, "--grad-reduce-in-bf16"},
     {[](const PretrainConfig& c) { return c.precision.fp16_lm_cross_entropy; }, "--fp16-lm-cross-entropy"},
 });
 

@@ -176,11 +176,11 @@ TEST(PretrainConfig, TakesTheModelFromTheCheckpoint) {
 TEST(PretrainConfig, RefusesToRunMoreThanThisVersionCan) {
   EXPECT_NO_THROW(require_runnable(parse()));
   try {
-    require_runnable(parse({"--context-parallel-size", "2", "--grad-reduce-in-bf16", "--bf16"}, 4));
+    require_runnable(parse({"--context-parallel-size", "2", "--fp16", "--fp16-lm-cross-entropy"}, 4));
     FAIL() << "it was not refused";
   } catch (const NotSupported& error) {
     EXPECT_THAT(error.what(), HasSubstr("--context-parallel-size above 1"));
-    EXPECT_THAT(error.what(), HasSubstr("--grad-reduce-in-bf16"));
+    EXPECT_THAT(error.what(), HasSubstr("--fp16-lm-cross-entropy"));
   }
 }
 
