@@ -32,7 +32,7 @@ zb-v         two virtual stages of each rank in a V, B and W apart: no gaps if F
 
 )";
 
-constexpr double kMostDrawn = 20000;  // actions; beyond it nobody sees them
+constexpr double kMostDrawn = 100000;  // actions; beyond it nobody sees them
 
 void describe_schedule(FieldTable& table, PlanConfig& config) {
   table.begin_group("Schedule", "Flags of training have the meaning that they have there.");
@@ -198,12 +198,12 @@ std::optional<PipelineLayout> layout_of(const PlanConfig& config, const StagePla
                          .account_for_embedding = config.account_for_embedding_in_pipeline_split,
                          .account_for_loss = config.account_for_loss_in_pipeline_split},
                         mistakes);
-  const auto layout = parse_layout(*config.pipeline_model_parallel_layout,
-                                   {.num_ranks = placement.num_ranks(),
-                                    .num_layers = *config.num_layers,
-                                    .num_mtp_layers = 0,
-                                    .order = placement.order()},
-                                   mistakes);
+  std::optional<PipelineLayout> layout = parse_layout(*config.pipeline_model_parallel_layout,
+                                                      {.num_ranks = placement.num_ranks(),
+                                                       .num_layers = *config.num_layers,
+                                                       .num_mtp_layers = 0,
+                                                       .order = placement.order()},
+                                                      mistakes);
   if (layout && layout->placement() != placement)
     mistakes.add({"--pipeline-model-parallel-layout", "--num-virtual-stages-per-pipeline-rank"},
                  "--pipeline-model-parallel-layout has {} virtual stages for each rank, the schedule {}: give "
@@ -231,9 +231,8 @@ PlanConfig parse_plan(const std::vector<std::string>& args) {
     mistakes.add(
         {"--num-micro-batches", "--pipeline-model-parallel-size", "--num-virtual-stages-per-pipeline-rank"},
         "{} ranks with {} virtual stages and {} micro-batches make {:.0f} actions; at most {:.0f} can be drawn. "
-        "A schedule repeats itself: {} micro-batches show it",
-        schedule.num_ranks, schedule.num_chunks, schedule.num_micro_batches, actions, kMostDrawn,
-        2 * schedule.num_ranks);
+        "A schedule repeats itself: fewer ranks and micro-batches show it",
+        schedule.num_ranks, schedule.num_chunks, schedule.num_micro_batches, actions, kMostDrawn);
   if (schedule.num_chunks >= 1) layout_of(config, placement_of(schedule), mistakes);
   mistakes.throw_if_any("the flags are wrong");
   return config;

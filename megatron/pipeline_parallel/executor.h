@@ -51,7 +51,7 @@ class Executor {
   /// Messages between two ranks over one border, in the order of both.
   struct Channel {
     int peer, tag;
-    auto operator<=>(const Channel&) const = default;
+    bool operator<(const Channel& other) const { return std::pair(peer, tag) < std::pair(other.peer, other.tag); }
   };
   using Works = std::vector<Work>;  // one for each tensor of a payload; those of sends keep it alive
   /// A payload that comes from another rank.

@@ -144,6 +144,7 @@ std::optional<PipelineLayout> parse_layout(std::string_view text, const LayoutSt
   if (!mistakes.empty()) return std::nullopt;
 
   std::vector<int64_t> counts;
+  counts.reserve(stages.size());
   for (const std::string& stage : stages) counts.push_back(count_of('t', stage));
   PipelineLayout layout({options.num_ranks, static_cast<int>(stages.size()) / options.num_ranks, options.order},
                         counts);

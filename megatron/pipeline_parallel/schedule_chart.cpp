@@ -67,7 +67,7 @@ std::string text_of(const Simulation& simulation, const ScheduleChart& chart, in
   const std::string last_name = fmt::format("rank {} ", simulation.ranks.size() - 1);
   // Bands hold whole actions where all take equal time.
   const size_t room = static_cast<size_t>(max_columns) - last_name.size();
-  const size_t shortest = std::max<size_t>(static_cast<size_t>(extent.shortest * columns_per_time + 0.5), 1);
+  const size_t shortest = std::max<size_t>(static_cast<size_t>(std::lround(extent.shortest * columns_per_time)), 1);
   const size_t band = shortest < room ? room - room % shortest : room;
   std::vector<std::string> lines;
   for (const RankTimeline& rank : simulation.ranks) lines.push_back(line_of(rank, chart, columns_per_time, width));
