@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <mutex>
+#include <cmath>
+#include <optional>
 
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/config/layouts.h"
@@ -10,36 +11,57 @@
 
 namespace megatron::testing {
 
-void run_layout(const std::string& words, int num_ranks, const RankFunction& function) {
+void run_layout(const std::string& words, int num_ranks, const RankFunction& function, const GroupFault& fault) {
   const PretrainConfig config = small_config(words, num_ranks);
   const ParallelLayout layout = parallel_layout_of(config);
   ThreadWorld ranks(num_ranks, std::chrono::minutes(1));
   run_rank_threads(ranks, [&](World& world) {
-    Trainer trainer(config, {.groups = ProcessGroupCollection::make(world, layout)});
+    ProcessGroupCollection groups = ProcessGroupCollection::make(world, layout);
+    std::optional<FaultyGroup> faulty;
+    if (fault.group) {
+      ProcessGroup& group = fault.group(groups);
+      faulty.emplace(group, world.recorder(), fault.fault, fault.number);
+      group = faulty->group();
+    }
+    Trainer trainer(config, {.groups = groups});
     function(trainer);
   });
 }
 
-Curve train_layout(const std::string& words, int num_ranks, int num_steps) {
+std::vector<Curve> curves_of_ranks(const std::string& words, int num_ranks, int num_steps, const GroupFault& fault) {
   std::vector<Curve> curves(static_cast<size_t>(num_ranks));
-  run_layout(words, num_ranks, [&](Trainer& trainer) {
+  const auto train = [&](Trainer& trainer) {
     Curve& own = curves[static_cast<size_t>(trainer.groups().world.rank())];
     for (int step = 0; step < num_steps; ++step) {
       const TrainStepResult result = trainer.train_step(batches_of(trainer.config(), step, trainer.groups().dp.rank()));
       own.losses.push_back(result.loss.mean());
       own.grad_norms.push_back(result.optimizer.grad_norm);
     }
-  });
+  };
+  run_layout(words, num_ranks, train, fault);
+  return curves;
+}
+
+Curve train_layout(const std::string& words, int num_ranks, int num_steps) {
+  const std::vector<Curve> curves = curves_of_ranks(words, num_ranks, num_steps);
   for (const Curve& curve : curves) EXPECT_EQ(curve, curves[0]) << "ranks disagree: " << words;
   return curves[0];
 }
 
+std::string difference(const Curve& actual, const Curve& expected) {
+  if (actual.losses.size() != expected.losses.size()) return "another number of steps";
+  const auto departs = [](double a, double b, double bound) { return !(std::abs(a - b) <= bound); };
+  for (size_t step = 0; step < expected.losses.size(); ++step)
+    if (departs(actual.losses[step], expected.losses[step], 1e-11) ||
+        departs(actual.grad_norms[step], expected.grad_norms[step], 1e-10))
+      return fmt::format("step {}: loss {:.17g}, not {:.17g}; gradient norm {:.17g}, not {:.17g}", step,
+                         actual.losses[step], expected.losses[step], actual.grad_norms[step],
+                         expected.grad_norms[step]);
+  return "";
+}
+
 void expect_same_curve(const Curve& actual, const Curve& expected, const std::string& what) {
-  ASSERT_EQ(actual.losses.size(), expected.losses.size());
-  for (size_t step = 0; step < expected.losses.size(); ++step) {
-    ASSERT_NEAR(actual.losses[step], expected.losses[step], 1e-11) << what << ", step " << step;
-    ASSERT_NEAR(actual.grad_norms[step], expected.grad_norms[step], 1e-10) << what << ", step " << step;
-  }
+  EXPECT_EQ(difference(actual, expected), "") << what;
 }
 
 }  // namespace megatron::testing

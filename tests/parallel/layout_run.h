@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "megatron/training/trainer.h"
+#include "tests/testing/faulty_group.h"
 
 namespace megatron::testing {
 
@@ -15,17 +16,29 @@ struct Curve {
   bool operator==(const Curve&) const = default;
 };
 
+/// One collective of a group that goes wrong on every rank.
+struct GroupFault {
+  std::function<ProcessGroup&(ProcessGroupCollection&)> group;  // empty: no fault
+  Fault fault = Fault::kDropped;
+  int64_t number = 0;  // of the collectives of the group
+};
+
 /// What a rank does with its trainer.
 using RankFunction = std::function<void(Trainer&)>;
 
 /// Trainers of a command line (small_trainer.h) on `num_ranks` threads. @throw RankFailure as run_rank_threads.
-void run_layout(const std::string& words, int num_ranks, const RankFunction& function);
+void run_layout(const std::string& words, int num_ranks, const RankFunction& function, const GroupFault& fault = {});
 
-/// `num_steps` steps from the initial weights. Expects the same numbers on every rank.
+/// `num_steps` steps from the initial weights, as each rank sees them.
+std::vector<Curve> curves_of_ranks(const std::string& words, int num_ranks, int num_steps,
+                                   const GroupFault& fault = {});
+/// The same; expects that all ranks see the same.
 Curve train_layout(const std::string& words, int num_ranks, int num_steps);
 
-/// Losses are within 1e-11 and norms within 1e-10 of each other, in fp64, at --lr 1e-3: rounding, which ten steps
-/// amplify. A wrong scale, a missing sum or another dropout mask differ by more than 1e-6.
+/// Empty if losses are within 1e-11 and norms within 1e-10 of each other, which is what rounding in fp64 makes of ten
+/// steps at --lr 1e-3; else the first step that departs. A wrong scale, a missing sum or another dropout mask depart by
+/// more than 1e-6.
+std::string difference(const Curve& actual, const Curve& expected);
 void expect_same_curve(const Curve& actual, const Curve& expected, const std::string& what);
 
 }  // namespace megatron::testing

@@ -1,0 +1,23 @@
+// Every valid layout, in parts, so that ctest --rerun-failed goes on where a run was cut off.
+#include <gtest/gtest.h>
+
+#include "tests/parallel/layout_matrix.h"
+
+namespace megatron::testing {
+namespace {
+
+constexpr size_t kNumParts = 64;
+
+class AllLayouts : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(AllLayouts, TrainAsOneRankDoes) {
+  const std::vector<LayoutCase> all = all_layouts();
+  std::vector<LayoutCase> part;
+  for (size_t i = GetParam(); i < all.size(); i += kNumParts) part.push_back(all[i]);
+  expect_one_rank_curves(part, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Parts, AllLayouts, ::testing::Range(size_t{0}, kNumParts));
+
+}  // namespace
+}  // namespace megatron::testing

@@ -1,0 +1,74 @@
+// Every layout of ranks trains as one rank does.
+#include <gtest/gtest.h>
+
+#include "tests/parallel/layout_matrix.h"
+#include "tests/parallel/layout_run.h"
+#include "tests/training/small_trainer.h"
+
+namespace megatron::testing {
+namespace {
+
+constexpr int kSteps = 10;
+
+void expect_pairwise(bool is_llama) {
+  std::vector<LayoutCase> layouts = pairwise_layouts();
+  std::erase_if(layouts, [&](const LayoutCase& layout) { return layout.is_llama != is_llama; });
+  expect_one_rank_curves(layouts, kSteps);
+}
+
+TEST(LayoutMatrix, EveryPairOfSettingsTrainsGpt2AsOneRankDoes) { expect_pairwise(false); }
+TEST(LayoutMatrix, EveryPairOfSettingsTrainsLlamaAsOneRankDoes) { expect_pairwise(true); }
+
+/// Awkward sizes, each with the layout that they are awkward for.
+TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
+  const std::string common = "--fp64 --lr 1e-3 --micro-batch-size 1 --global-batch-size 4 ";
+  const auto heads = [&](int num_heads, int num_groups, int hidden, int ffn) {
+    return llama_like(common + fmt::format("--num-layers 2 --num-attention-heads {} --num-query-groups {} "
+                                           "--hidden-size {} --ffn-hidden-size {} --qk-layernorm ",
+                                           num_heads, num_groups, hidden, ffn));
+  };
+  struct Case {
+    std::string model, layout;
+    int num_ranks, num_steps;
+  };
+  const std::vector<Case> cases = {
+      {heads(5, 5, 40, 35), "--tensor-model-parallel-size 5", 5, kSteps},
+      {heads(5, 5, 40, 35), "--tensor-model-parallel-size 1", 2, kSteps},
+      {heads(12, 6, 24, 22), "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2", 4, kSteps},
+      {heads(8, 2, 32, 36), "--tensor-model-parallel-size 4 --sequence-parallel", 8, kSteps},
+      {heads(4, 1, 24, 36), "--tensor-model-parallel-size 4 --use-distributed-optimizer", 8, kSteps},
+      {gpt2_like(common + "--num-layers 43 --hidden-size 16 --num-attention-heads 2 "),
+       "--pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split", 4, 3},
+      {gpt2_like(common + "--num-layers 1 --hidden-size 16 --num-attention-heads 2 --vocab-size 50257 "),
+       "--tensor-model-parallel-size 2", 4, 3}};
+  for (const auto& [model, layout, num_ranks, num_steps] : cases)
+    expect_same_curve(train_layout(model + layout, num_ranks, num_steps), train_layout(model, 1, num_steps),
+                      model + layout);
+}
+
+/// What only changes when or where the same sums are formed.
+TEST(LayoutMatrix, SettingsThatKeepTheOrderOfSumsChangeNoBit) {
+  const std::string model = llama_like("--lr 1e-3 --num-layers 8 --global-batch-size 12 --micro-batch-size 1 ");
+  const auto expect_same_bits = [&](const std::string& layout, int num_ranks, const std::vector<std::string>& others) {
+    for (const std::string precision : {"--fp64 ", "", "--bf16 "}) {
+      const Curve plain = train_layout(model + precision + layout, num_ranks, 3);
+      for (const std::string& other : others)
+        EXPECT_EQ(train_layout(model + precision + layout + other, num_ranks, 3), plain)
+            << precision << layout << other;
+    }
+  };
+  expect_same_bits("--pipeline-model-parallel-size 2 ", 2,
+                   {"--pipeline-schedule gpipe", "--pipeline-schedule zb-h1", "--pipeline-schedule zb-v",
+                    "--num-virtual-stages-per-pipeline-rank 2", "--num-virtual-stages-per-pipeline-rank 4",
+                    "--num-virtual-stages-per-pipeline-rank 2 --microbatch-group-size-per-virtual-pipeline-stage 4",
+                    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 3",
+                    "--recompute-granularity selective --recompute-modules core_attn layernorm mlp"});
+  expect_same_bits("", 3,
+                   {"--overlap-grad-reduce --ddp-bucket-size 1000", "--use-distributed-optimizer",
+                    "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-num-buckets 5"});
+  expect_same_bits("--tensor-model-parallel-size 2 ", 2,
+                   {"--recompute-granularity full --recompute-method block --recompute-num-layers 3"});
+}
+
+}  // namespace
+}  // namespace megatron::testing
