@@ -1,6 +1,8 @@
 # megatron_library(NAME SOURCES ... [DEPS ...])   a folder of megatron/ as static library megatron_NAME
 # megatron_test(NAME SOURCES ... DEPS ... [LABELS ...])   a GoogleTest binary; each of its tests is one ctest entry, and
 #                                                         the target tests_LABEL builds all binaries with that label
+# megatron_mpi_test(NAME RANKS N SOURCES ... DEPS ...)   a GoogleTest binary with its own main(); one ctest entry, labelled
+#                                                         mpi, runs it as N processes; skipped without Open MPI's mpirun
 # In DEPS, megatron::NAME is that folder. Elsewhere megatron::core is all folders together, as for users of the package.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
@@ -55,4 +57,19 @@ function(megatron_test name)
     endif()
     add_dependencies(tests_${label} ${name})
   endforeach()
+endfunction()
+
+function(megatron_mpi_test name)
+  cmake_parse_arguments(ARG "" "RANKS" "SOURCES;DEPS" ${ARGN})
+  list(TRANSFORM ARG_DEPS REPLACE "^megatron::" "megatron_")
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} megatron_flags GTest::gtest GTest::gmock)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/testing/mpirun.sh ${ARG_RANKS} $<TARGET_FILE:${name}>)
+  set_tests_properties(${name} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77 TIMEOUT 600)
+  if(NOT TARGET tests_mpi)
+    add_custom_target(tests_mpi)
+  endif()
+  add_dependencies(tests_mpi ${name})
 endfunction()

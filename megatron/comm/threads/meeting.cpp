@@ -15,27 +15,6 @@ constexpr int64_t kPieceBytes = 128 * 1024;
 
 }  // namespace
 
-std::string MeetingKey::to_string() const {
-  const auto operands = [&] { return fmt::format("{}, {} elements", name_of(dtype), num_elements); };
-  switch (op) {
-    case CommOp::kAllReduce:
-    case CommOp::kReduceScatter:
-      return fmt::format("{}({}, {})", name_of(op), operands(), name_of(reduce));
-    case CommOp::kBroadcast:
-      return fmt::format("{}({}, root {})", name_of(op), operands(), root);
-    case CommOp::kAllGather:
-      return fmt::format("{}({})", name_of(op), operands());
-    case CommOp::kAllToAll:
-      return fmt::format("{}({})", name_of(op), name_of(dtype));
-    case CommOp::kBarrier:
-      return std::string(name_of(op));
-    case CommOp::kSend:
-    case CommOp::kReceive:
-      return fmt::format("message({}, tag {})", operands(), root);
-  }
-  return {};
-}
-
 size_t Meeting::first_entered() const {
   const auto entered = std::find_if(members_.begin(), members_.end(), [](const auto& m) { return m.has_entered; });
   return static_cast<size_t>(entered - members_.begin());

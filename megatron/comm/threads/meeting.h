@@ -9,23 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "megatron/comm/operation.h"
+#include "megatron/comm/operation_key.h"
 
 namespace megatron {
-
-/// What all members of a meeting must agree on.
-struct MeetingKey {
-  CommOp op = CommOp::kBarrier;
-  DType dtype = DType::kUInt8;
-  /// all_reduce, broadcast, message: of the buffer; reduce_scatter, all_gather: of one section; all_to_all: 0.
-  int64_t num_elements = 0;
-  ReduceOp reduce = ReduceOp::kSum;
-  int root = 0;  // of a broadcast; of a message: its tag
-  bool operator==(const MeetingKey&) const = default;
-  int64_t bytes() const { return num_elements * size_of(dtype); }
-  /// "all_reduce(float32, 16 elements, sum)"
-  std::string to_string() const;
-};
 
 /// What one member brings. Buffers stay readable and writable until the meeting is done or the member was let go.
 struct MeetingMember {
@@ -46,10 +32,10 @@ class Meeting {
  public:
   using Time = std::chrono::steady_clock::time_point;
   /// @param ranks global ranks of the members
-  Meeting(const MeetingKey& key, std::vector<int> ranks)
+  Meeting(const OperationKey& key, std::vector<int> ranks)
       : key_(key), ranks_(std::move(ranks)), members_(ranks_.size()) {}
 
-  const MeetingKey& key() const { return key_; }
+  const OperationKey& key() const { return key_; }
   MeetingMember& member(size_t index) { return members_[index]; }
   int rank(size_t index) const { return ranks_[index]; }
   /// A member that has entered. There is always one.
@@ -88,7 +74,7 @@ class Meeting {
   void add(Piece whole);
   void run(const Piece& piece) const;
 
-  const MeetingKey key_;
+  const OperationKey key_;
   const std::vector<int> ranks_;
   std::vector<MeetingMember> members_;
   size_t num_entered_ = 0;

@@ -1,23 +1,12 @@
 // Starts the ranks of a ThreadWorld and deals with their errors.
 #pragma once
 
-#include <exception>
 #include <functional>
-#include <string>
 
-#include "megatron/base/error.h"
+#include "megatron/comm/rank_failure.h"
 #include "megatron/comm/threads/thread_world.h"
 
 namespace megatron {
-
-/// A rank threw; the text begins with the rank. `cause` is its exception.
-class RankFailure : public Error {
- public:
-  RankFailure(int failed_rank, std::exception_ptr exception, const std::string& text)
-      : Error(text), rank(failed_rank), cause(std::move(exception)) {}
-  int rank;
-  std::exception_ptr cause;
-};
 
 /// Kernel threads of each of `num_ranks` ranks that share this machine: max(1, cores / num_ranks).
 int threads_per_rank(int num_ranks);

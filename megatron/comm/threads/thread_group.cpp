@@ -18,7 +18,7 @@ bool is_message(const Meeting& meeting) { return meeting.key().op == CommOp::kSe
 
 }  // namespace
 
-MeetingPtr ThreadGroup::enter(int rank, const MeetingKey& key, MeetingMember visit) {
+MeetingPtr ThreadGroup::enter(int rank, const OperationKey& key, MeetingMember visit) {
   Lock lock(mutex_);
   throw_if_failed();
   const auto position = static_cast<size_t>(visit.sequence - first_sequence_);
@@ -28,7 +28,7 @@ MeetingPtr ThreadGroup::enter(int rank, const MeetingKey& key, MeetingMember vis
   return meeting;
 }
 
-MeetingPtr ThreadGroup::enter(const Channel& channel, const MeetingKey& key, MeetingMember visit) {
+MeetingPtr ThreadGroup::enter(const Channel& channel, const OperationKey& key, MeetingMember visit) {
   Lock lock(mutex_);
   throw_if_failed();
   const size_t index = visit.op == CommOp::kSend ? 0 : 1;
@@ -46,16 +46,14 @@ MeetingPtr ThreadGroup::enter(const Channel& channel, const MeetingKey& key, Mee
   return meeting;
 }
 
-void ThreadGroup::join(Lock lock, const MeetingPtr& meeting, size_t index, const MeetingKey& key, MeetingMember visit) {
+void ThreadGroup::join(Lock lock, const MeetingPtr& meeting, size_t index, const OperationKey& key,
+                       MeetingMember visit) {
   if (key != meeting->key()) {
     const size_t first = meeting->first_entered();
     meeting->member(index) = std::move(visit);
-    fail(
-        std::move(lock),
-        fmt::format("[{}] ranks disagree: rank {} called {} as {}, rank {} called {} as {}. All ranks of a group issue "
-                    "the same operations, of the same sizes, in the same order.",
-                    name_, meeting->rank(first), meeting->key().to_string(), describe(*meeting, first),
-                    meeting->rank(index), key.to_string(), describe(*meeting, index)));
+    fail(std::move(lock),
+         describe_disagreement(name_, {meeting->rank(first), meeting->key(), describe(*meeting, first)},
+                               {meeting->rank(index), key, describe(*meeting, index)}));
   }
   meeting->enter(index, std::move(visit));
   if (!meeting->is_ready()) {

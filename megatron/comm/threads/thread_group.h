@@ -14,18 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/comm/blocked_operation.h"
 #include "megatron/comm/threads/meeting.h"
 
 namespace megatron {
 
 class ThreadHub;
 using MeetingPtr = std::shared_ptr<Meeting>;
-
-/// An operation that ranks sleep in because others have not entered it. Global ranks.
-struct BlockedOperation {
-  std::string text;
-  std::vector<int> waiting, missing;
-};
 
 /// Members meet once for each operation: collectives by their number, messages by their order in the channel. A meeting
 /// that all have entered needs nobody in particular: whoever waits claims pieces of it, so an operation ends although
@@ -43,9 +38,9 @@ class ThreadGroup {
 
   /// Group rank `rank` takes part in collective number `visit.sequence`.
   /// @throw CommError if the group has failed, a member is lost, or the ranks disagree.
-  MeetingPtr enter(int rank, const MeetingKey& key, MeetingMember visit);
+  MeetingPtr enter(int rank, const OperationKey& key, MeetingMember visit);
   /// The sender or the receiver, as visit.op says, takes part in the next message of the channel. @throw as above
-  MeetingPtr enter(const Channel& channel, const MeetingKey& key, MeetingMember visit);
+  MeetingPtr enter(const Channel& channel, const OperationKey& key, MeetingMember visit);
 
   /// Returns when the meeting is done; helps to do it. `index` is the caller's member of the meeting.
   /// @throw CommError if it failed, once nobody touches the member's buffers any more.
@@ -64,7 +59,7 @@ class ThreadGroup {
  private:
   using Lock = std::unique_lock<std::mutex>;
   /// Unlocks. Members of the meeting agree so far, or the world fails.
-  void join(Lock lock, const MeetingPtr& meeting, size_t index, const MeetingKey& key, MeetingMember visit);
+  void join(Lock lock, const MeetingPtr& meeting, size_t index, const OperationKey& key, MeetingMember visit);
   MeetingPtr find_runnable(const MeetingPtr& wanted) const;
   void run(const MeetingPtr& meeting, Lock& lock);
   void remove_done_collectives();

@@ -1,9 +1,5 @@
 #include "megatron/comm/threads/thread_hub.h"
 
-#include <algorithm>
-#include <deque>
-#include <set>
-
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -33,11 +29,7 @@ ThreadGroup* ThreadHub::find_group(int rank, size_t split, std::string_view name
   }
   Split& known = splits_[split];
   if (known.name != name || known.groups != groups) {
-    const std::string text = fmt::format(
-        "[split] ranks disagree: call {} is \"{}\" on rank {} and \"{}\" on rank {}{}. All ranks make the same groups "
-        "in "
-        "the same order.",
-        split, known.name, known.first_rank, name, rank, known.name == name ? ", with other ranks" : "");
+    const std::string text = describe_disagreement(split, {known.first_rank, known.name}, {rank, name});
     lock.unlock();
     fail(text);
     throw CommError(text);
@@ -72,28 +64,7 @@ void ThreadHub::time_out(const BlockedOperation& blocked, std::chrono::milliseco
   for (const ThreadGroup* group : groups())
     for (BlockedOperation& operation : group->blocked_operations()) others.push_back(std::move(operation));
 
-  std::string text = fmt::format("{} timed out after {} ms: {} never entered it; {} waiting.", blocked.text,
-                                 timeout.count(), describe_ranks(blocked.missing), describe_ranks(blocked.waiting));
-  // Follow the chain: a rank that is missing here may be waiting for a third one elsewhere.
-  std::deque<int> to_explain(blocked.missing.begin(), blocked.missing.end());
-  std::set<int> explained;
-  bool has_culprit = false;
-  for (; !to_explain.empty(); to_explain.pop_front()) {
-    const int rank = to_explain.front();
-    if (!explained.insert(rank).second) continue;
-    const auto own = std::find_if(others.begin(), others.end(), [&](const BlockedOperation& other) {
-      return std::find(other.waiting.begin(), other.waiting.end(), rank) != other.waiting.end();
-    });
-    if (own == others.end()) {
-      has_culprit = true;
-      text += describe_rank(rank);
-      continue;
-    }
-    text += fmt::format(" Rank {} waits in {} for {}.", rank, own->text, describe_ranks(own->missing));
-    to_explain.insert(to_explain.end(), own->missing.begin(), own->missing.end());
-  }
-  if (!has_culprit) text += " These ranks wait for each other: they issue operations in different orders.";
-  fail(text);
+  fail(explain_timeout(blocked, timeout, others, [&](int rank) { return describe_rank(rank); }));
 }
 
 std::string ThreadHub::describe_rank(int rank) const {
@@ -101,11 +72,7 @@ std::string ThreadHub::describe_rank(int rank) const {
   const FlightRecorder* recorder = recorders_[static_cast<size_t>(rank)];
   if (!recorder)
     return fmt::format(" Rank {} has {}.", rank, has_joined_[static_cast<size_t>(rank)] ? "left" : "never joined");
-  const auto last = recorder->last();
-  if (!last) return fmt::format(" Rank {} waits in no operation and has issued none.", rank);
-  const std::chrono::duration<double> age = std::chrono::steady_clock::now() - last->enqueued;
-  return fmt::format(" Rank {} waits in no operation; its last was {}, {:.1f} s ago.", rank, last->to_string(),
-                     age.count());
+  return describe_idle_rank(rank, *recorder);
 }
 
 }  // namespace megatron

@@ -75,7 +75,7 @@ class ThreadBackend final : public ProcessGroupBackend {
       const PointToPoint& message = messages[i];
       const bool sends = message.op == CommOp::kSend;
       const ConstView buffer = sends ? message.input : message.output;
-      const MeetingKey key{CommOp::kSend, buffer.dtype, buffer.num_elements(), ReduceOp::kSum, message.tag};
+      const OperationKey key{CommOp::kSend, buffer.dtype, buffer.num_elements(), ReduceOp::kSum, message.tag};
       const ThreadGroup::Channel channel{sends ? rank_ : message.peer, sends ? message.peer : rank_, message.tag};
       pending->add(
           {group_.enter(channel, key, visitor(infos[i], message.input, message.output)), sends ? 0u : 1u, infos[i]});
@@ -96,10 +96,10 @@ class ThreadBackend final : public ProcessGroupBackend {
     member.op = info.op;
     return member;
   }
-  Pending enter(const OperationInfo& info, const MeetingKey& key, const ConstView& input, const View& output) {
+  Pending enter(const OperationInfo& info, const OperationKey& key, const ConstView& input, const View& output) {
     return enter(info, key, visitor(info, input, output));
   }
-  Pending enter(const OperationInfo& info, const MeetingKey& key, MeetingMember member) {
+  Pending enter(const OperationInfo& info, const OperationKey& key, MeetingMember member) {
     auto pending = std::make_unique<ThreadPending>(group_);
     pending->add({group_.enter(rank_, key, std::move(member)), static_cast<size_t>(rank_), info});
     return pending;

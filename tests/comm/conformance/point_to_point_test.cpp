@@ -1,20 +1,20 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/buffers.h"
-#include "tests/testing/rank_threads.h"
+#include "tests/comm/conformance/run_world.h"
 
 namespace megatron {
 namespace {
 
 using testing::RankContext;
-using testing::run_ranks;
+using testing::run_world;
 using testing::same_bits;
 using testing::values_of;
 using testing::view_of;
 
 TEST(PointToPoint, MovesOneMessage) {
   for (int64_t size : {0, 1, 7, 100000})
-    run_ranks(3, [&](RankContext& context) {
+    run_world(3, [&](RankContext& context) {
       if (context.rank == 0) {
         auto input = values_of<BFloat16>(0, size);
         context.group.send(view_of(input), 2, 5, {"activation"}).wait();
@@ -27,7 +27,7 @@ TEST(PointToPoint, MovesOneMessage) {
 }
 
 TEST(PointToPoint, MessagesOfOneTagKeepTheirOrder) {
-  run_ranks(2, [](RankContext& context) {
+  run_world(2, [](RankContext& context) {
     std::vector<std::vector<float>> buffers;
     std::vector<Work> works;
     for (int i = 0; i < 20; ++i)
@@ -41,7 +41,7 @@ TEST(PointToPoint, MessagesOfOneTagKeepTheirOrder) {
 }
 
 TEST(PointToPoint, TagsAreIndependent) {
-  run_ranks(2, [](RankContext& context) {
+  run_world(2, [](RankContext& context) {
     auto forward = values_of<float>(0, 4, 0), backward = values_of<float>(0, 6, 1);
     if (context.rank == 0) {
       Work first = context.group.send(view_of(forward), 1, 0, {"forward"});
@@ -60,7 +60,7 @@ TEST(PointToPoint, TagsAreIndependent) {
 
 TEST(PointToPoint, ABatchExchangesInBothDirections) {
   for (int num_ranks = 2; num_ranks <= 8; ++num_ranks)
-    run_ranks(num_ranks, [](RankContext& context) {
+    run_world(num_ranks, [](RankContext& context) {
       const int next = (context.rank + 1) % context.size, previous = (context.rank + context.size - 1) % context.size;
       auto held = values_of<float>(context.rank, 1000);
       std::vector<float> received(held.size());
@@ -74,25 +74,8 @@ TEST(PointToPoint, ABatchExchangesInBothDirections) {
     });
 }
 
-TEST(PointToPoint, SendIsDoneWhenTheReceiverHasTheData) {
-  std::atomic<bool> has_posted{false};
-  run_ranks(2, [&](RankContext& context) {
-    std::vector<float> buffer(3, static_cast<float>(context.rank));
-    if (context.rank == 0) {
-      context.group.send(view_of(buffer), 1, 0, {"x"}).wait();
-      EXPECT_TRUE(has_posted);
-      buffer.assign(3, 77);  // belongs to the sender again
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      has_posted = true;
-      context.group.recv(view_of(buffer), 0, 0, {"x"}).wait();
-      EXPECT_EQ(buffer, std::vector<float>(3, 0.0f));
-    }
-  });
-}
-
 TEST(PointToPoint, IsIndependentOfCollectivesOfTheGroup) {
-  run_ranks(2, [](RankContext& context) {
+  run_world(2, [](RankContext& context) {
     std::vector<int32_t> message{context.rank}, sum{1};
     if (context.rank == 0) {
       Work send = context.group.send(view_of(message), 1, 0, {"x"});
@@ -109,7 +92,7 @@ TEST(PointToPoint, IsIndependentOfCollectivesOfTheGroup) {
 
 TEST(PointToPoint, PipelineOfManyMicroBatchesArrivesInOrder) {
   constexpr int kNumMicroBatches = 200;
-  run_ranks(4, [](RankContext& context) {
+  run_world(4, [](RankContext& context) {
     std::vector<Work> sends(kNumMicroBatches);
     std::vector<std::vector<int32_t>> buffers(kNumMicroBatches, std::vector<int32_t>(5));
     for (int32_t i = 0; i < kNumMicroBatches; ++i) {

@@ -1,0 +1,247 @@
+#include "megatron/comm/mpi/mpi_hub.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+/// A timeout beyond this means "never", and its sum with the time of day would overflow.
+constexpr std::chrono::hours kLongestTimeout{24 * 365};
+/// Ranks whose process lives answer within their service thread's sleep.
+constexpr milliseconds kAnswerTime{2000};
+/// For the news of a failure to leave this process. Small messages go at once where the other side takes any.
+constexpr milliseconds kFarewellTime{500};
+/// For greetings that are on their way when a rank drops an operation.
+constexpr milliseconds kGraceTime{200};
+
+/// Sleeps of the service thread: while operations are under way, while another thread drives them, and else.
+constexpr microseconds kBusySleep{200}, kDrivenSleep{5000}, kIdleSleep{20000};
+
+/// Gives the core to others, who may be the ranks that are waited for; sleeps longer the longer it has lasted.
+class Pause {
+ public:
+  void operator()(std::unique_lock<std::mutex>& lock) {
+    lock.unlock();
+    if (++count_ < kYields)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::min<microseconds>(kLongest, microseconds(count_ - kYields)));
+    lock.lock();
+  }
+
+ private:
+  static constexpr int kYields = 50;
+  static constexpr microseconds kLongest{500};
+  int count_ = 0;
+};
+
+}  // namespace
+
+MpiHub::MpiHub(MpiTransport& transport)
+    : transport_(transport), control_(transport), service_([this](const std::stop_token& stop) { serve(stop); }) {}
+
+MpiHub::~MpiHub() {
+  Lock lock(mutex_);
+  try {
+    if (failure_.empty()) control_.send_to_all_others(MpiControlMessage::make(MpiControlMessage::Kind::kLeft, {}));
+    const auto others = static_cast<size_t>(transport_.size() - 1);
+    for (Pause pause; failure_.empty() && (left_.size() < others || control_.has_unsent()); pause(lock)) progress();
+    lock.unlock();
+    service_.request_stop();
+    changed_.notify_all();
+    service_.join();
+    if (!failure_.empty()) return;
+    control_.close();
+    transport_.finish();
+  } catch (const CommError&) {  // the job is over on this rank either way
+  }
+}
+
+void MpiHub::join(const FlightRecorder& recorder) {
+  const Lock lock(mutex_);
+  recorder_ = &recorder;
+}
+
+void MpiHub::leave() {
+  const Lock lock(mutex_);
+  recorder_ = nullptr;
+  groups_.clear();
+}
+
+MpiGroup& MpiHub::make_group(std::string_view name, std::vector<int> ranks, int own, int split) {
+  const Lock lock(mutex_);
+  throw_if_failed();
+  groups_.push_back(std::make_unique<MpiGroup>(name, std::move(ranks), own, split));
+  return *groups_.back();
+}
+
+void MpiHub::begin(const std::function<void()>& enqueue) {
+  {
+    const Lock lock(mutex_);
+    throw_if_failed();
+    enqueue();
+    progress();
+    throw_if_failed();
+  }
+  changed_.notify_all();
+}
+
+void MpiHub::wait(const MpiOperation& operation, const OperationInfo& info) {
+  Lock lock(mutex_);
+  throw_if_failed();
+  if (!operation.is_done()) progress();
+  if (operation.is_done()) return;
+  info.recorder->waited(info.record, Clock::now());
+  const auto deadline = Clock::now() + std::min<milliseconds>(info.timeout, kLongestTimeout);
+  waiting_for_ = &operation;
+  for (Pause pause; !operation.is_done() && failure_.empty(); pause(lock)) {
+    progress();
+    if (!operation.is_done() && failure_.empty() && Clock::now() > deadline) time_out(lock, operation, info.timeout);
+  }
+  waiting_for_ = nullptr;
+  if (!operation.is_done()) throw_if_failed();
+}
+
+void MpiHub::abandon(const MpiOperation& operation, const OperationInfo& info) noexcept {
+  try {
+    {
+      Lock lock(mutex_);
+      const auto deadline = Clock::now() + kGraceTime;
+      for (Pause pause; failure_.empty() && !operation.is_ready() && Clock::now() < deadline; pause(lock)) progress();
+      if (failure_.empty() && !operation.is_ready())
+        fail_locked(fmt::format("rank {} dropped {} before {} had entered it", transport_.rank(), operation.to_string(),
+                                describe_ranks(operation.missing_ranks())),
+                    true);
+    }
+    wait(operation, info);
+  } catch (const Error&) {
+  }
+}
+
+void MpiHub::fail(const std::string& text) {
+  const Lock lock(mutex_);
+  fail_locked(text, true);
+}
+
+bool MpiHub::has_failed() const {
+  const Lock lock(mutex_);
+  return !failure_.empty();
+}
+
+void MpiHub::throw_if_failed() const {
+  if (!failure_.empty()) throw CommError(failure_);
+}
+
+void MpiHub::serve(const std::stop_token& stop) {
+  Lock lock(mutex_);
+  while (!stop.stop_requested() && failure_.empty()) {
+    progress();
+    const auto sleep = waiting_for_ ? kDrivenSleep : is_idle() ? kIdleSleep : kBusySleep;
+    changed_.wait_for(lock, stop, sleep, [&] { return !waiting_for_ && sleep != kBusySleep && !is_idle(); });
+  }
+}
+
+bool MpiHub::is_idle() const {
+  return std::all_of(groups_.begin(), groups_.end(), [](const auto& group) { return group->is_idle(); });
+}
+
+void MpiHub::progress() {
+  if (!failure_.empty()) return;
+  try {
+    advance();
+  } catch (const CommError& error) {
+    fail_locked(error.what(), true);
+  }
+}
+
+void MpiHub::advance() {
+  while (const auto message = control_.poll()) {
+    handle(*message);
+    if (!failure_.empty()) return;
+  }
+  for (const auto& group : groups_) group->advance(transport_);
+  for (int rank : left_)  // all that it sent before it left has been looked at
+    for (const auto& group : groups_)
+      if (const MpiOperation* operation = group->find_waiting_for(rank))
+        throw CommError(
+            fmt::format("{} cannot complete: rank {} has left without entering it", operation->to_string(), rank));
+}
+
+void MpiHub::handle(const MpiControlMessage& message) {
+  switch (message.kind) {
+    case MpiControlMessage::Kind::kFailed:
+      return fail_locked(message.text(), false);
+    case MpiControlMessage::Kind::kLeft:
+      left_.insert(message.sender);
+      return;
+    case MpiControlMessage::Kind::kReport:
+      if (message.query == query_) reports_.insert_or_assign(message.sender, message);
+      return;
+    case MpiControlMessage::Kind::kQuery:
+      MpiControlMessage answer = report();
+      answer.query = message.query;
+      return control_.send(message.sender, answer);
+  }
+}
+
+MpiControlMessage MpiHub::report() const {
+  const std::string idle = recorder_ ? describe_idle_rank(transport_.rank(), *recorder_)
+                                     : fmt::format(" Rank {} has left or never joined.", transport_.rank());
+  auto message =
+      MpiControlMessage::make(MpiControlMessage::Kind::kReport, waiting_for_ ? waiting_for_->to_string() : idle);
+  message.is_blocked = waiting_for_ != nullptr;
+  if (waiting_for_) message.set_missing(waiting_for_->missing_ranks());
+  return message;
+}
+
+void MpiHub::fail_locked(const std::string& text, bool tell_others) {
+  if (!failure_.empty()) return;
+  failure_ = text;
+  try {
+    if (tell_others) control_.send_to_all_others(MpiControlMessage::make(MpiControlMessage::Kind::kFailed, text));
+    // Not advance(): nothing but these messages is to move.
+    const auto deadline = Clock::now() + kFarewellTime;
+    while (control_.has_unsent() && Clock::now() < deadline) control_.poll();
+  } catch (const CommError&) {  // the failure to report is the first one
+  }
+  changed_.notify_all();
+}
+
+void MpiHub::time_out(Lock& lock, const MpiOperation& operation, milliseconds timeout) {
+  reports_.clear();
+  MpiControlMessage query;
+  query.kind = MpiControlMessage::Kind::kQuery;
+  query.query = ++query_;
+  control_.send_to_all_others(query);
+  const auto deadline = Clock::now() + kAnswerTime;
+  const auto others = static_cast<size_t>(transport_.size() - 1);
+  for (Pause pause; reports_.size() < others && Clock::now() < deadline; pause(lock)) {
+    progress();
+    if (!failure_.empty() || operation.is_done()) return;
+  }
+  BlockedOperation blocked{operation.to_string(), {transport_.rank()}, operation.missing_ranks()};
+  std::vector<BlockedOperation> all;
+  for (const auto& [rank, report] : reports_) {
+    if (!report.is_blocked) continue;
+    all.push_back({report.text(), {rank}, report.missing_ranks()});
+    if (report.text() == blocked.text) blocked.waiting.push_back(rank);
+  }
+  std::sort(blocked.waiting.begin(), blocked.waiting.end());
+  all.push_back(blocked);
+  fail_locked(explain_timeout(blocked, timeout, all,
+                              [&](int rank) {
+                                const auto report = reports_.find(rank);
+                                if (report != reports_.end()) return report->second.text();
+                                return fmt::format(" Rank {} does not answer: its process hangs or is lost.", rank);
+                              }),
+              true);
+}
+
+}  // namespace megatron

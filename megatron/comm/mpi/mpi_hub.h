@@ -1,0 +1,77 @@
+// What the groups of one process share: the turn to call MPI, progress, the failure of the world.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "megatron/comm/blocked_operation.h"
+#include "megatron/comm/mpi/mpi_control.h"
+#include "megatron/comm/mpi/mpi_group.h"
+#include "megatron/comm/mpi/mpi_transport.h"
+
+namespace megatron {
+
+/// Thread-safe. A thread that waits drives all operations of the process; while none waits, a service thread does, so
+/// that an operation ends although its rank computes, and a rank that hangs in its own code still answers. Who waits
+/// sleeps between looks. After a failure MPI is not called any more, because the buffers of operations under way may
+/// go: the job can only be ended.
+class MpiHub {
+ public:
+  explicit MpiHub(MpiTransport& transport);
+  /// Returns when all ranks have come here. After a failure it does not wait.
+  ~MpiHub();
+  MpiHub(const MpiHub&) = delete;
+  MpiHub& operator=(const MpiHub&) = delete;
+
+  void join(const FlightRecorder& recorder);
+  void leave();
+  MpiGroup& make_group(std::string_view name, std::vector<int> ranks, int own, int split);
+
+  /// Starts an operation: `enqueue` gives it to its group. @throw CommError if the world has failed
+  void begin(const std::function<void()>& enqueue);
+  /// Returns when the operation is done. @throw CommError if it failed or took longer than info.timeout
+  void wait(const MpiOperation& operation, const OperationInfo& info);
+  /// For a rank that will not wait: completes an operation that all have entered; fails the world otherwise.
+  void abandon(const MpiOperation& operation, const OperationInfo& info) noexcept;
+
+  /// On all ranks. The first reason stays. Any thread, any time.
+  void fail(const std::string& text);
+  bool has_failed() const;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  using Time = std::chrono::steady_clock::time_point;
+
+  void serve(const std::stop_token& stop);
+  void progress();
+  void advance();
+  void handle(const MpiControlMessage& message);
+  MpiControlMessage report() const;
+  void fail_locked(const std::string& text, bool tell_others);
+  void throw_if_failed() const;
+  void time_out(Lock& lock, const MpiOperation& operation, std::chrono::milliseconds timeout);
+  bool is_idle() const;
+
+  MpiTransport& transport_;
+  mutable std::mutex mutex_;  // guards all below, and is held in every call of MPI
+  std::condition_variable_any changed_;
+  MpiControl control_;
+  std::vector<std::unique_ptr<MpiGroup>> groups_;
+  const FlightRecorder* recorder_ = nullptr;
+  const MpiOperation* waiting_for_ = nullptr;
+  std::map<int, MpiControlMessage> reports_;  // answers to the current query, by rank
+  int64_t query_ = 0;
+  std::set<int> left_;
+  std::string failure_;
+  std::jthread service_;  // goes first
+};
+
+}  // namespace megatron

@@ -1,0 +1,57 @@
+// Ranks as processes that mpirun or srun started.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "megatron/comm/world.h"
+
+namespace megatron {
+
+class MpiTransport;
+class MpiHub;
+
+/// This process's place in its job, through Open MPI, which is loaded when one is made and only then. One for each
+/// process. Outlives every World that join() gave. Example:
+///   MpiWorld ranks;
+///   auto world = ranks.join(ranks.size(), std::chrono::minutes(10));
+///   ProcessGroup tp = *world->split("tp", {{0, 1}});
+///   tp.all_reduce(view, ReduceOp::kSum, {.site = "example"}).wait();
+///
+/// Differences from ThreadWorld: abort of a group is abort of the world; tags of messages are 0 to 4094; there are at
+/// most 65536 calls of split(); after a failure nothing works any more, and the job is to be ended with end_all().
+class MpiWorld {
+ public:
+  /// @throw NotSupported if Open MPI is not installed; CommError if it cannot start
+  MpiWorld();
+  /// Returns when all ranks have come here, at once after a failure.
+  ~MpiWorld();
+  MpiWorld(const MpiWorld&) = delete;
+  MpiWorld& operator=(const MpiWorld&) = delete;
+
+  int rank() const;
+  int size() const;
+  /// The world of the first `num_ranks` ranks, this one among them, which all of them make. One at a time.
+  /// @throw ConfigError if this rank is not among them
+  std::unique_ptr<World> join(int num_ranks, std::chrono::milliseconds timeout);
+  /// Aborts every group of every rank. Any thread, any time.
+  void abort(std::string_view reason);
+  bool has_failed() const;
+
+  /// Ends the processes of all ranks with this exit status, after a time in which ranks that have heard of the failure
+  /// can say so.
+  [[noreturn]] void end_all(int exit_status) const;
+
+ private:
+  std::unique_ptr<MpiTransport> transport_;
+  std::unique_ptr<MpiHub> hub_;
+};
+
+/// Runs `function` on this rank with `num_threads` OpenMP threads. When it throws, the other ranks are aborted: none
+/// hangs in an operation. @throw RankFailure
+void run_mpi_rank(MpiWorld& ranks, std::chrono::milliseconds timeout, int num_threads,
+                  const std::function<void(World&)>& function);
+
+}  // namespace megatron

@@ -1,0 +1,55 @@
+// What reductions must give, bit for bit.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "megatron/comm/operation.h"
+#include "tests/comm/buffers.h"
+
+namespace megatron::testing {
+
+/// Calls `f.operator()<T>()` with every type that has arithmetic.
+template <class F>
+void for_each_type(F&& f) {
+  f.template operator()<double>();
+  f.template operator()<float>();
+  f.template operator()<BFloat16>();
+  f.template operator()<Float16>();
+  f.template operator()<int64_t>();
+  f.template operator()<int32_t>();
+  f.template operator()<uint8_t>();
+}
+
+/// What each rank brings.
+template <class T>
+std::vector<std::vector<T>> inputs_of(int num_ranks, int64_t size) {
+  std::vector<std::vector<T>> inputs;
+  for (int rank = 0; rank < num_ranks; ++rank) inputs.push_back(values_of<T>(rank, size));
+  return inputs;
+}
+
+/// The definition, written plainly: from the first rank to the last in float (double for double, 64 bits for integers).
+template <class T>
+std::vector<T> reference(ReduceOp reduce, const std::vector<std::vector<T>>& inputs) {
+  using Sum = std::conditional_t<std::is_integral_v<T>, int64_t, ComputeType<T>>;
+  std::vector<T> result(inputs[0].size());
+  for (size_t i = 0; i < result.size(); ++i) {
+    Sum sum = static_cast<Sum>(inputs[0][i]);
+    for (size_t rank = 1; rank < inputs.size(); ++rank) {
+      const Sum value = static_cast<Sum>(inputs[rank][i]);
+      if (reduce == ReduceOp::kMax)
+        sum = std::max(sum, value);
+      else if (reduce == ReduceOp::kMin)
+        sum = std::min(sum, value);
+      else
+        sum += value;
+    }
+    if (reduce == ReduceOp::kAverage) sum /= static_cast<Sum>(inputs.size());
+    result[i] = static_cast<T>(sum);
+  }
+  return result;
+}
+
+}  // namespace megatron::testing

@@ -1,0 +1,7 @@
+#include "tests/comm/conformance/run_world.h"
+
+namespace megatron::testing {
+
+void run_world(int num_ranks, const std::function<void(RankContext&)>& function) { run_ranks(num_ranks, function); }
+
+}  // namespace megatron::testing
