@@ -35,12 +35,12 @@ ParamAndGradBuffer::ParamAndGradBuffer(const Context& ctx, BufferPlan plan, cons
                                        bool with_params)
     : plan_(std::move(plan)) {
   for (size_t number : plan_.parameters) parameters_.push_back(chunk[number]);
+  if (with_params) move_weights(ctx);  // first: weights are there twice meanwhile, gradients are larger
   grads_ = zeros(ctx, "main_grads", layout().num_elements(), plan_.grad_dtype, MemoryUse::kGradients);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const ElementRange& range = layout().slots[i].range;
     parameters_[i]->set_main_grad(grads_.slice(0, range.begin, range.size()).reshape(parameters_[i]->shape()));
   }
-  if (with_params) move_weights(ctx);
 }
 
 void ParamAndGradBuffer::move_weights(const Context& ctx) {
