@@ -1,6 +1,7 @@
 // Every valid layout, in parts, so that ctest --rerun-failed goes on where a run was cut off.
 #include <gtest/gtest.h>
 
+#include "tests/parallel/layout_checkpoint.h"
 #include "tests/parallel/layout_matrix.h"
 
 namespace megatron::testing {
@@ -16,6 +17,8 @@ TEST_P(AllLayouts, TrainAsOneRankDoes) {
   for (size_t i = GetParam(); i < all.size(); i += kNumParts) part.push_back(all[i]);
   expect_one_rank_curves(part, 3);
 }
+
+TEST_P(AllLayouts, LoadWhatOthersSave) { expect_reshards(100 + GetParam(), 4); }
 
 INSTANTIATE_TEST_SUITE_P(Parts, AllLayouts, ::testing::Range(size_t{0}, kNumParts));
 

@@ -6,53 +6,13 @@
 
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/checkpointer.h"
+#include "tests/parallel/layout_checkpoint.h"
 #include "tests/parallel/layout_run.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
 namespace {
-
-struct Layout {
-  std::string words;
-  int num_ranks = 1;
-};
-
-std::string saving(const ScratchDirectory& directory) { return " --save " + directory.path() + " --save-interval 1"; }
-std::string loading(const ScratchDirectory& directory) { return " --load " + directory.path(); }
-
-/// Loads where the words say so, trains to `iteration`, saves where they say so.
-std::vector<double> continue_to(const std::string& words, const Layout& layout, int64_t iteration) {
-  std::vector<double> losses;
-  run_layout(words + layout.words, layout.num_ranks, [&](Trainer& trainer) {
-    PosixFileSystem files;
-    Checkpointer checkpointer(files, trainer.config(), [](const std::string&) {});
-    EXPECT_EQ(checkpointer.load(trainer), trainer.config().checkpoint.load.has_value());
-    const std::vector<double> own = train(trainer, trainer.progress().iteration, iteration);
-    if (trainer.config().checkpoint.save) checkpointer.save(trainer);
-    if (trainer.groups().world.rank() == 0) losses = own;
-  });
-  return losses;
-}
-
-/// All that one rank loads: weights, what the optimizer keeps, counters.
-struct State {
-  std::vector<double> weights, optimizer;
-  int64_t iteration = 0, consumed_samples = 0, num_steps = 0, schedule = 0;
-  bool operator==(const State&) const = default;
-};
-State state_of(const std::string& words, const ScratchDirectory& directory) {
-  Trainer trainer(small_config(words + loading(directory)), {});
-  PosixFileSystem files;
-  Checkpointer checkpointer(files, trainer.config(), [](const std::string&) {});
-  EXPECT_TRUE(checkpointer.load(trainer));
-  return {.weights = weights_of(trainer),
-          .optimizer = optimizer_state_of(trainer),
-          .iteration = trainer.progress().iteration,
-          .consumed_samples = trainer.progress().consumed_train_samples,
-          .num_steps = trainer.optimizer().num_steps(),
-          .schedule = trainer.scheduler().num_steps()};
-}
 
 const std::vector<Layout> kLayouts = {
     {"", 1},
@@ -82,14 +42,14 @@ TEST(ParallelCheckpoint, MovesFromAnyLayoutToAnyOtherBitForBit) {
       const Layout& from = kLayouts[i];
       const ScratchDirectory first;
       continue_to(model + saving(first), from, 2);
-      const State expected = state_of(model, first);
+      const State expected = state_of(model + loading(first));
       EXPECT_EQ(expected.iteration, 2);
       EXPECT_EQ(expected.consumed_samples, 24);
       for (size_t number = 0; number < kNumTargets; ++number) {
         const Layout& to = target_of(i, number);
         const ScratchDirectory second;
         continue_to(model + loading(first) + saving(second), to, 2);
-        EXPECT_EQ(state_of(model, second), expected) << from.words << " to " << to.words;
+        EXPECT_EQ(state_of(model + loading(second)), expected) << from.words << " to " << to.words;
       }
     }
 }
@@ -142,7 +102,28 @@ TEST(ParallelCheckpoint, AFailureOfOneRankLeavesTheLastCheckpoint) {
     EXPECT_EQ(failure.rank, 1);
     EXPECT_THAT(failure.what(), ::testing::HasSubstr("disk is full"));
   }
-  EXPECT_EQ(state_of(words, directory).iteration, 1);
+  EXPECT_EQ(state_of(words + loading(directory)).iteration, 1);
+}
+
+TEST(ParallelCheckpoint, RandomPairsOfLayoutsKeepEveryBitAndTheNextLoss) { expect_reshards(5, 24); }
+
+/// Those of other ranks than these among them.
+TEST(ParallelCheckpoint, MegatronsLoadIntoAnyLayout) {
+  const std::vector<Layout> layouts = {{" --tensor-model-parallel-size 2", 2},
+                                       {" --pipeline-model-parallel-size 2", 4},
+                                       {" --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 "
+                                        "--use-distributed-optimizer",
+                                        8}};
+  for (const char* folder : {"lm019/llama_1", "lm019/llama_tp2pp2", "lm019/llama_plainopt", "lm019/gpt2_1"}) {
+    const std::string golden = golden_words(folder);
+    const State expected = state_of(golden);
+    EXPECT_EQ(expected.num_steps, 2);
+    for (const Layout& layout : layouts) {
+      const ScratchDirectory directory;
+      continue_to(golden + saving(directory), layout, 2);
+      EXPECT_EQ(state_of(golden + loading(directory)), expected) << folder << layout.words;
+    }
+  }
 }
 
 }  // namespace

@@ -12,24 +12,7 @@
 namespace megatron {
 namespace {
 
-// Checkpoints of Megatron-LM core_v0.19.1 and Megatron Core 0.16.1: 2 layers, h = 24, 4 heads of 6 (llama: in 2
-// groups), bf16, 101 tokens in 104 rows.
-const std::string kGolden = std::string(MEGATRON_SOURCE_DIR) + "/tests/golden/checkpoint/";
-
-PretrainConfig golden_config(const std::string& folder, std::string_view model) {
-  std::string line =
-      "--num-layers 2 --hidden-size 24 --num-attention-heads 4 --seq-length 37 "
-      "--max-position-embeddings 37 --micro-batch-size 1 --global-batch-size 4 "
-      "--train-iters 50 --lr 0.01 --min-lr 0.001 --lr-decay-style cosine --lr-warmup-iters 1 --weight-decay 0.1 --bf16 "
-      "--vocab-size 101 --padded-vocab-size 104 --tokenizer-type NullTokenizer --mock-data --load ";
-  line += kGolden + folder + "/saved";
-  if (model == "llama")
-    line +=
-        " --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu "
-        "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups 2 --ffn-hidden-size 40";
-  if (folder.starts_with("core016")) line += " --no-load-optim";  // its schedule holds three of the ten entries
-  return testing::small_config(line);
-}
+const std::string kGolden = testing::golden_checkpoints();
 
 /// Layer `layer` of a stored tensor, or all of it for -1.
 std::vector<double> expected_values(const SafetensorsFile& file, const std::string& key, int64_t layer) {
@@ -57,21 +40,20 @@ std::pair<std::string, int64_t> stored_key(std::string name) {
 }
 
 struct Golden {
-  const char *folder, *model, *expected;
+  const char *folder, *expected;
   const char* master;  // state with the fp32 weights; null: no optimizer state is stored, or it is not loaded
 };
 void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.folder; }
 
 class GoldenCheckpoint : public ::testing::TestWithParam<Golden> {};
 INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenCheckpoint,
-                         ::testing::Values(Golden{"lm019/llama_1", "llama", "lm019_llama_1", "param"},
-                                           Golden{"lm019/llama_tp2pp2", "llama", "lm019_llama_1", "param"},
-                                           Golden{"lm019/llama_plainopt", "llama", "lm019_llama_plainopt",
-                                                  "fp32_param"},
-                                           Golden{"lm019/llama_tp2", "llama", "lm019_llama_tp2", nullptr},
-                                           Golden{"lm019/gpt2_1", "gpt2", "lm019_gpt2_1", "param"},
-                                           Golden{"lm019/gpt2_pp2", "gpt2", "lm019_gpt2_pp2", nullptr},
-                                           Golden{"core016/llama_1", "llama", "lm019_llama_plainopt", nullptr}),
+                         ::testing::Values(Golden{"lm019/llama_1", "lm019_llama_1", "param"},
+                                           Golden{"lm019/llama_tp2pp2", "lm019_llama_1", "param"},
+                                           Golden{"lm019/llama_plainopt", "lm019_llama_plainopt", "fp32_param"},
+                                           Golden{"lm019/llama_tp2", "lm019_llama_tp2", nullptr},
+                                           Golden{"lm019/gpt2_1", "lm019_gpt2_1", "param"},
+                                           Golden{"lm019/gpt2_pp2", "lm019_gpt2_pp2", nullptr},
+                                           Golden{"core016/llama_1", "lm019_llama_plainopt", nullptr}),
                          [](const auto& info) {
                            std::string name = info.param.folder;
                            std::replace(name.begin(), name.end(), '/', '_');
@@ -81,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenCheckpoint,
 TEST_P(GoldenCheckpoint, GoesOnHere) {
   const Golden golden = GetParam();
   PosixFileSystem files;
-  const PretrainConfig config = golden_config(golden.folder, golden.model);
+  const PretrainConfig config = testing::small_config(testing::golden_words(golden.folder));
   Trainer trainer(config, {});
   Checkpointer checkpointer(files, config, [](const std::string&) {});
   ASSERT_TRUE(checkpointer.load(trainer));
@@ -107,7 +89,7 @@ TEST_P(GoldenCheckpoint, GoesOnHere) {
 
 TEST(GoldenCheckpoint, OfLayoutBoundOptimizerStateIsRefusedWithTheRemedy) {
   PosixFileSystem files;
-  PretrainConfig config = golden_config("lm019/llama_dp2", "llama");
+  PretrainConfig config = testing::small_config(testing::golden_words("lm019/llama_dp2"));
   Trainer trainer(config, {});
   try {
     Checkpointer(files, config, [](const std::string&) {}).load(trainer);

@@ -58,6 +58,23 @@ PretrainConfig small_config(const std::string& line, int num_ranks) {
   return config;
 }
 
+std::string golden_checkpoints() { return std::string(MEGATRON_SOURCE_DIR) + "/tests/golden/checkpoint/"; }
+
+std::string golden_words(const std::string& folder) {
+  std::string line =
+      "--num-layers 2 --hidden-size 24 --num-attention-heads 4 --seq-length 37 --max-position-embeddings 37 "
+      "--micro-batch-size 1 --global-batch-size 4 --train-iters 50 --lr 0.01 --min-lr 0.001 --lr-decay-style cosine "
+      "--lr-warmup-iters 1 --weight-decay 0.1 --bf16 --vocab-size 101 --padded-vocab-size 104 "
+      "--tokenizer-type NullTokenizer --mock-data --load ";
+  line += golden_checkpoints() + folder + "/saved";
+  if (folder.find("llama") != std::string::npos)
+    line +=
+        " --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu "
+        "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups 2 --ffn-hidden-size 40";
+  if (folder.starts_with("core016")) line += " --no-load-optim";  // its schedule holds three of the ten entries
+  return line;
+}
+
 std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step, int64_t dp_rank) {
   const int64_t size = config.training.micro_batch_size.value(), all = config.training.global_batch_size.value();
   std::vector<MicroBatch<int64_t>> batches;

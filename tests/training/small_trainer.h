@@ -18,6 +18,12 @@ std::string llama_like(const std::string& extra = "");
 /// A command line, words separated by spaces, parsed, with a vocabulary of 61. A later word wins over an earlier one.
 PretrainConfig small_config(const std::string& line, int num_ranks = 1);
 
+/// Where checkpoints of Megatron-LM core_v0.19.1 and Megatron Core 0.16.1 are: 2 layers, h = 24, 4 heads of 6 (llama:
+/// in 2 groups), bf16, 101 tokens in 104 rows.
+std::string golden_checkpoints();
+/// A command line that loads one of them, such as "lm019/llama_tp2".
+std::string golden_words(const std::string& folder);
+
 /// A data-parallel rank's share of the global batch of a step, cut into micro-batches as the config says. A sample
 /// depends on its number alone: an arithmetic sequence of tokens, which a model can learn, with a tenth of its
 /// positions masked.

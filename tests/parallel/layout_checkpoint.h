@@ -1,0 +1,37 @@
+// Checkpoints between layouts of ranks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "megatron/base/file_system.h"
+#include "tests/testing/scratch_directory.h"
+
+namespace megatron::testing {
+
+/// What a command line adds to that of one rank.
+struct Layout {
+  std::string words;
+  int num_ranks = 1;
+};
+
+/// What --save and --load of a directory are.
+std::string saving(const ScratchDirectory& directory);
+std::string loading(const ScratchDirectory& directory);
+
+/// Loads where the words say so, trains to `iteration`, saves where they say so. @return losses.
+std::vector<double> continue_to(const std::string& words, const Layout& layout, int64_t iteration);
+
+/// All that one rank loads: weights, what the optimizer keeps, counters. Equal states are equal bits.
+struct State {
+  std::vector<double> weights, optimizer;
+  int64_t iteration = 0, consumed_samples = 0, num_steps = 0, schedule = 0;
+  bool operator==(const State&) const = default;
+};
+State state_of(const std::string& words);
+
+/// Random pairs of layouts of one model: the second loads what the first saved, and has the same state and the next
+/// loss of one rank.
+void expect_reshards(uint64_t seed, int num_pairs);
+
+}  // namespace megatron::testing
