@@ -32,7 +32,7 @@ constexpr std::string_view kIntroduction =
 Prints what PREFIX.idx and PREFIX.bin hold, and checks them. With --seq-length also what each split
 takes, and with --sample one sample as training with the same flags gets it.
 
-  megatron data inspect --data-path data/corpus_text_document --seq-length 1024 --sample 0
+  megatron data inspect --data-path data/corpus_text_document --seq-length 1024 --sample 0 \
       --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt
 
 )";

@@ -68,7 +68,7 @@ bool parse(const std::vector<std::string>& args, GenerateConfig& config) {
   if (config.greedy && given.contains("temperature") && config.temperature != 0)
     mistakes.add({"--greedy", "--temperature"},
                  "--greedy takes the most likely token, --temperature {} draws: give one", config.temperature);
-  mistakes.throw_if_any("generate: wrong flags");
+  mistakes.throw_if_any("the flags are wrong");
   return false;
 }
 

@@ -15,11 +15,11 @@ Tokenizes text into PREFIX_KEY_document.bin and PREFIX_KEY_document.idx, which t
 whatever the number of workers. They appear under their names when all of them are complete.
 
 JSON Lines with GPT-2's vocabulary:
-  megatron preprocess_data --input corpus.jsonl --output-prefix data/corpus --append-eod
+  megatron preprocess_data --input corpus.jsonl --output-prefix data/corpus --append-eod \
       --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt
 
 One text file, the last tenth of its characters for validation, bytes as tokens:
-  megatron preprocess_data --input shakespeare.txt --output-prefix data/shakespeare
+  megatron preprocess_data --input shakespeare.txt --output-prefix data/shakespeare \
       --input-format text --text-split 0.9 --tokenizer-type ByteLevelTokenizer
 gives data/shakespeare_train_text_document and data/shakespeare_val_text_document.
 

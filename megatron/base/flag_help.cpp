@@ -66,7 +66,7 @@ std::string cell(std::string_view text) {
 std::string help_of(const FieldTable& table) {
   std::string out;
   for (const FieldGroup& group : table.groups()) {
-    out += group.title + "\n" + wrapped(group.text, 2) + "\n";
+    out += group.title + "\n" + (group.text.empty() ? "" : wrapped(group.text, 2) + "\n");
     for (const Field& field : group.fields) {
       if (!field.given_by_flag()) continue;
       const std::string value = default_of(field);

@@ -33,6 +33,14 @@ TEST(FlagHelp, ShowsFlagsChoicesUnitsDefaultsAndReasons) {
             "      no effect: nothing hangs on it\n\n");
 }
 
+TEST(FlagHelp, LeavesNoEmptyLinesForAGroupWithoutText) {
+  int64_t minutes = 10;
+  FieldTable table;
+  table.begin_group("Group", "");
+  table.add("limit", minutes, "time");
+  EXPECT_EQ(help_of(table), "Group\n  --limit N\n      time (default: 10)\n\n");
+}
+
 TEST(FlagHelp, MakesATableOfThePage) {
   int64_t minutes = 10;
   bool safe = true;
