@@ -25,13 +25,19 @@ std::string as_given(const Field& field, const FieldValue& value) {
 
 }  // namespace
 
-std::string arguments_block(const PretrainConfig& config) {
+std::map<std::string, std::string> arguments_texts(const PretrainConfig& config) {
   PretrainConfig copy = config;
+  std::map<std::string, std::string> texts;
+  describe(copy).for_each([&](const Field& field) { texts[field.name] = python_text(field.get()); });
+  return texts;
+}
+
+std::string arguments_block(const PretrainConfig& config) {
   std::vector<std::string> lines;
-  describe(copy).for_each([&](const Field& field) {
-    const size_t dots = kNameWidth - std::min(kNameWidth, field.name.size());
-    lines.push_back(fmt::format("  {} {} {}", field.name, std::string(dots, '.'), python_text(field.get())));
-  });
+  for (const auto& [name, value] : arguments_texts(config)) {
+    const size_t dots = kNameWidth - std::min(kNameWidth, name.size());
+    lines.push_back(fmt::format("  {} {} {}", name, std::string(dots, '.'), value));
+  }
   std::sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return lower(a) < lower(b); });
   return fmt::format("{0:-<24} arguments {0:-<24}\n{1}\n{0:-<20} end of arguments {0:-<21}\n", "",
                      fmt::join(lines, "\n"));

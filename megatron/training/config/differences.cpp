@@ -66,12 +66,16 @@ bool is_gated(const PretrainConfig& c) { return c.transformer.gated_linear_unit;
 bool is_adam(const PretrainConfig& c) { return c.optimizer.optimizer == OptimizerType::kAdam; }
 bool scales_loss(const PretrainConfig& c) { return c.precision.fp16; }
 bool scales_dynamically(const PretrainConfig& c) { return c.precision.fp16 && !c.optimizer.loss_scale; }
+bool warms_up(const PretrainConfig& c) {
+  return c.scheduler.lr_warmup_iters > 0 || c.scheduler.lr_warmup_samples > 0 || c.scheduler.lr_warmup_fraction;
+}
 bool is_wsd(const PretrainConfig& c) { return c.scheduler.lr_decay_style == LrDecayStyle::kWsd; }
 bool has_tensorboard(const PretrainConfig& c) { return c.logging.tensorboard_dir.has_value(); }
 bool saves(const PretrainConfig& c) { return c.checkpoint.save.has_value(); }
 bool loads(const PretrainConfig& c) {
   return c.checkpoint.load.has_value() || c.checkpoint.pretrained_checkpoint.has_value();
 }
+bool is_interleaved(const PretrainConfig& c) { return c.parallel.virtual_pipeline_model_parallel_size.has_value(); }
 bool has_stages(const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; }
 bool has_replicas(const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }
 bool has_buckets(const PretrainConfig& c) { return has_replicas(c) && c.parallel.overlap_grad_reduce; }
@@ -107,6 +111,7 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"loss_scale_window", "--fp16 with a dynamic loss scale", scales_dynamically},
     {"hysteresis", "--fp16 with a dynamic loss scale", scales_dynamically},
     {"grad_reduce_in_bf16", "--bf16", [](const PretrainConfig& c) { return c.precision.bf16; }},
+    {"lr_warmup_init", "a warm-up", warms_up},
     {"lr_wsd_decay_style", "--lr-decay-style WSD", is_wsd},
     {"lr_wsd_decay_iters", "--lr-decay-style WSD", is_wsd},
     {"lr_wsd_decay_samples", "--lr-decay-style WSD", is_wsd},
@@ -115,9 +120,11 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"apply_wd_to_qk_layernorm", "--qk-layernorm", [](const PretrainConfig& c) { return c.transformer.qk_layernorm; }},
     {"start_eval_at_iter", "--eval-interval",
      [](const PretrainConfig& c) { return c.validation.eval_interval.has_value(); }},
+    {"exit_signal", "--exit-signal-handler", [](const PretrainConfig& c) { return c.training.exit_signal_handler; }},
     {"save_interval", "--save", saves},
     {"save_retain_interval", "--save", saves},
     {"no_save_optim", "--save", saves},
+    {"no_load_optim", "--load", loads},
     {"finetune", "--load", loads},
     {"override_ckpt_iteration", "--load", loads},
     {"override_opt_param_scheduler", "--load", loads},
@@ -133,8 +140,13 @@ constexpr auto kDependents = std::to_array<Dependent>({
      [](const PretrainConfig& c) { return c.parallel.context_parallel_size > 1; }},
     {"account_for_embedding_in_pipeline_split", "--pipeline-model-parallel-size above 1", has_stages},
     {"account_for_loss_in_pipeline_split", "--pipeline-model-parallel-size above 1", has_stages},
-    {"microbatch_group_size_per_vp_stage", "interleaved pipeline stages",
-     [](const PretrainConfig& c) { return c.parallel.virtual_pipeline_model_parallel_size.has_value(); }},
+    {"microbatch_group_size_per_vp_stage", "interleaved pipeline stages", is_interleaved},
+    {"overlap_p2p_comm", "interleaved pipeline stages", is_interleaved},
+    {"align_param_gather", "interleaved pipeline stages", is_interleaved},
+    {"sequence_parallel", "--tensor-model-parallel-size above 1",
+     [](const PretrainConfig& c) { return c.parallel.tensor_model_parallel_size > 1; }},
+    {"expert_tensor_parallel_size", "a mixture of experts", never},
+    {"decoder_seq_length", "an encoder", never},
     {"use_tp_pp_dp_mapping", "--pipeline-model-parallel-size above 1", has_stages},
     {"align_grad_reduce", "--pipeline-model-parallel-size above 1", has_stages},
     {"overlap_grad_reduce", "more than one data-parallel rank", has_replicas},
@@ -144,6 +156,8 @@ constexpr auto kDependents = std::to_array<Dependent>({
      [](const PretrainConfig& c) { return has_replicas(c) && !c.training.calculate_per_token_loss; }},
     {"distributed_timeout_minutes", "more than one rank",
      [](const PretrainConfig& c) { return c.parallel.world_size > 1; }},
+    {"multiple_validation_sets", "--valid-data-path or --per-split-data-args-path",
+     [](const PretrainConfig& c) { return !c.data.valid_data_path.empty() || c.data.per_split_data_args_path; }},
     {"validation_set_names", "--multiple-validation-sets",
      [](const PretrainConfig& c) { return c.validation.multiple_validation_sets; }},
 });
@@ -153,15 +167,13 @@ constexpr auto kDependents = std::to_array<Dependent>({
 std::span<const Difference> differences() { return kDifferences; }
 
 std::vector<std::string> idle_settings(const PretrainConfig& config) {
-  PretrainConfig given = config;
-  PretrainConfig defaults;
-  FieldTable given_table = describe(given);
-  FieldTable default_table = describe(defaults);
+  PretrainConfig copy = config;
+  FieldTable table = describe(copy);
   std::vector<std::string> texts;
   for (const Dependent& dependent : kDependents) {
-    const Field* field = given_table.find(dependent.name);
+    const Field* field = table.find(dependent.name);
     require(field != nullptr, "there is no setting {}", dependent.name);
-    if (!dependent.has_effect(config) && field->get() != default_table.find(dependent.name)->get())
+    if (!dependent.has_effect(config) && config.given.contains(dependent.name))
       texts.push_back(fmt::format("{} has no effect without {}", field->spelling(), dependent.needs));
   }
   return texts;

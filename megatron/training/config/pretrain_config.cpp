@@ -16,7 +16,7 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
   PretrainConfig config;
   Mistakes mistakes;
   FieldTable table = describe(config);
-  parse_flags(table, args, refused_flags(), mistakes);
+  config.given = parse_flags(table, args, refused_flags(), mistakes);
   if (config.checkpoint.use_checkpoint_args && config.checkpoint.load) {
     require(stored_arguments != nullptr,
             "--use-checkpoint-args: nothing was passed that reads a checkpoint's arguments");

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "megatron/base/flag_parser.h"
 #include "megatron/optimizer/optimizer_config.h"
 #include "megatron/training/config/checkpoint_config.h"
 #include "megatron/training/config/data_config.h"
@@ -35,6 +37,7 @@ struct PretrainConfig {
   LoggingConfig logging;
   LaunchConfig launch;
   NoEffectConfig no_effect;
+  GivenFields given;  ///< names of what the command line has set
 };
 
 /// Gives the arguments (JSON text) stored in the checkpoint that --load names; asked only with --use-checkpoint-args.
@@ -51,6 +54,8 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
 bool asks_for_help(const std::vector<std::string>& args);
 /// Groups of flags with defaults, choices and what they are for.
 std::string help_text();
+/// All arguments by name, as Python writes their values.
+std::map<std::string, std::string> arguments_texts(const PretrainConfig& config);
 /// Megatron's start banner: one line per argument, sorted.
 std::string arguments_block(const PretrainConfig& config);
 /// Where this run departs from what Megatron would do, and which given flags have no effect; empty if nowhere.

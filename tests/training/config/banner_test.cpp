@@ -22,6 +22,13 @@ TEST(Banner, HasMegatronsFormat) {
   EXPECT_THAT(block, HasSubstr("\n  save ............................................ None\n"));
 }
 
+TEST(Banner, GivesEachArgumentApartToo) {
+  const auto texts = arguments_texts(parse({"--bf16"}));
+  EXPECT_EQ(texts.at("lr"), "0.001");
+  EXPECT_EQ(texts.at("bf16"), "True");
+  EXPECT_EQ(texts.at("save"), "None");
+}
+
 TEST(Banner, NamesWhereThisRunDepartsFromMegatron) {
   EXPECT_THAT(notes_block(parse()), HasSubstr("every valid token of a step weighs equally"));
   EXPECT_THAT(notes_block(parse()), HasSubstr("without --eval-interval there is no evaluation"));
@@ -45,6 +52,27 @@ TEST(Banner, NamesSettingsThatNeedAnotherOne) {
                         "--rotary-percent has no effect without --position-embedding-type rope or yarn",
                         "--hysteresis has no effect without --fp16 with a dynamic loss scale"));
   EXPECT_THAT(idle_settings(parse()), ::testing::IsEmpty());
+}
+
+TEST(Banner, NamesGivenFlagsThatOneRankOrThisRunHasNoUseFor) {
+  EXPECT_THAT(idle_settings(parse({"--sequence-parallel", "--expert-tensor-parallel-size", "2",
+                                   "--no-overlap-p2p-communication", "--no-align-param-gather", "--exit-signal",
+                                   "SIGUSR1", "--no-load-optim", "--lr-warmup-init", "1e-4", "--full-validation",
+                                   "--multiple-validation-sets", "--decoder-seq-length", "8", "--hysteresis", "2"})),
+              ::testing::UnorderedElementsAre(
+                  "--sequence-parallel has no effect without --tensor-model-parallel-size above 1",
+                  "--expert-tensor-parallel-size has no effect without a mixture of experts",
+                  "--no-overlap-p2p-communication has no effect without interleaved pipeline stages",
+                  "--no-align-param-gather has no effect without interleaved pipeline stages",
+                  "--exit-signal has no effect without --exit-signal-handler",
+                  "--no-load-optim has no effect without --load", "--lr-warmup-init has no effect without a warm-up",
+                  "--multiple-validation-sets has no effect without --valid-data-path or "
+                  "--per-split-data-args-path",
+                  "--decoder-seq-length has no effect without an encoder",
+                  "--hysteresis has no effect without --fp16 with a dynamic loss scale"));
+  EXPECT_THAT(idle_settings(parse({"--exit-signal-handler", "--exit-signal", "SIGUSR1", "--lr-warmup-init", "1e-4",
+                                   "--lr-warmup-fraction", "0.1"})),
+              ::testing::IsEmpty());
 }
 
 TEST(Differences, AreAllExplained) {
