@@ -1,5 +1,7 @@
 #include "megatron/training/checkpointer.h"
 
+#include <fmt/ranges.h>
+
 #include "megatron/dist_checkpointing/checkpoint_directory.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
@@ -8,6 +10,7 @@
 #include "megatron/kernels/elementwise.h"
 #include "megatron/training/checkpoint_layout.h"
 #include "megatron/training/common_state.h"
+#include "megatron/training/config/arguments_json.h"
 
 namespace megatron {
 namespace {
@@ -161,7 +164,7 @@ CheckpointDirectory::Found find(FileSystem& files, const CheckpointConfig& confi
   if (config.ckpt_step) return checkpoints.find(*config.ckpt_step);
   const CheckpointDirectory::Latest latest = checkpoints.latest();
   for (const std::string& warning : latest.warnings)
-    if (warn) warn(warning);
+    if (warn) warn("WARNING: " + warning);
   return latest.found.value_or(CheckpointDirectory::Found{});
 }
 
@@ -223,6 +226,10 @@ bool Checkpointer::load(Trainer& trainer) {
   const CheckpointReader::CommonState common = reader.read_common_state();
   const bool takes_state = !is_finetune && found.iteration.has_value();
   if (!is_finetune) require_same_model(common.state(), trainer.model().config());
+  const std::vector<std::string> others = other_meanings(config_, arguments_json_of(common.state()));
+  if (!others.empty())
+    message_(fmt::format("WARNING: the checkpoint is of another model: {}. --use-checkpoint-args takes what is there",
+                         fmt::join(others, "; ")));
   read_model(reader, trainer.context(), trainer.model());
   if (takes_state) take_progress(common.state(), trainer);
   if (takes_state && takes_optimizer(common.state())) {

@@ -95,6 +95,24 @@ TEST(Checkpointer, ResumesBitForBit) {
   }
 }
 
+TEST(Checkpointer, SaysWhatMakesTheStoredWeightsAnotherModel) {
+  const ScratchDirectory directory;
+  Session saved(gpt2_like(saving(directory)));
+  saved.save_at(1);
+  const auto warnings = [&](const std::string& more) {
+    Session run(gpt2_like(more + loading(directory)));
+    EXPECT_TRUE(run.checkpointer.load(run.trainer));
+    std::erase_if(run.messages, [](const std::string& line) { return !line.starts_with("WARNING"); });
+    return run.messages;
+  };
+  EXPECT_THAT(warnings("--hidden-dropout 0.3 --seed 5 --recompute-activations"), ::testing::IsEmpty());
+  EXPECT_THAT(warnings("--apply-layernorm-1p"),
+              ElementsAre(HasSubstr("layernorm_zero_centered_gamma is False there and True here")));
+  EXPECT_THAT(warnings("--finetune --softmax-type off-by-one --normalization RMSNorm"),
+              ElementsAre(::testing::AllOf(HasSubstr("normalization is LayerNorm there and RMSNorm here"),
+                                           HasSubstr("softmax_type is vanilla there and off-by-one here"))));
+}
+
 TEST(Checkpointer, FinetuningTakesWeightsAlone) {
   const ScratchDirectory directory;
   const std::string words = llama_like("--bf16");

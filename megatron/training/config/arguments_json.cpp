@@ -126,6 +126,11 @@ constexpr auto kTakenAlways = std::to_array<std::string_view>({"num_query_groups
                                                                "hidden_dropout",
                                                                "tokenizer_type",
                                                                "tokenizer_model"});
+// Of these, what two runs of one model may have apart, and counts that shapes of tensors show.
+constexpr auto kNotOfTheWeights = std::to_array<std::string_view>(
+    {"num_query_groups", "group_query_attention", "add_position_embedding", "use_rotary_position_embeddings",
+     "apply_residual_connection_post_layernorm", "apply_query_key_layer_scaling", "attention_dropout", "hidden_dropout",
+     "tokenizer_type", "tokenizer_model"});
 // What it takes where the command line says nothing.
 constexpr auto kTakenIfAbsent =
     std::to_array<std::string_view>({"num_layers", "hidden_size", "ffn_hidden_size", "seq_length", "kv_channels",
@@ -170,6 +175,24 @@ void take_stored_arguments(FieldTable& table, const std::string& text) {
     const bool absent = std::holds_alternative<std::monostate>(field->get());
     if (contains(kTakenAlways, name) || (contains(kTakenIfAbsent, name) && absent)) set_from_json(*field, value);
   }
+}
+
+std::vector<std::string> other_meanings(const PretrainConfig& config, const std::string& text) {
+  PretrainConfig stored, own = config;
+  try {
+    stored = arguments_from_json(text);
+  } catch (const ConfigError&) {
+    return {};
+  }
+  FieldTable stored_table = describe(stored), own_table = describe(own);
+  std::vector<std::string> texts;
+  for (const std::string_view name : kTakenAlways) {
+    if (contains(kNotOfTheWeights, name)) continue;
+    const std::string there = python_text(stored_table.find(name)->get()),
+                      here = python_text(own_table.find(name)->get());
+    if (there != here) texts.push_back(fmt::format("{} is {} there and {} here", name, there, here));
+  }
+  return texts;
 }
 
 }  // namespace megatron

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "megatron/base/field.h"
+#include "megatron/training/config/pretrain_config.h"
 
 namespace megatron {
 
@@ -12,5 +14,9 @@ namespace megatron {
 /// @param text  the stored arguments as a JSON object under Megatron's names; others are left out.
 /// @throw ConfigError if it is no JSON object or a value does not fit.
 void take_stored_arguments(FieldTable& table, const std::string& text);
+
+/// Arguments that say what the weights mean and that `config` has otherwise, such as "normalization is LayerNorm there
+/// and RMSNorm here". Empty for stored arguments that make no model here: its tensors say more then.
+std::vector<std::string> other_meanings(const PretrainConfig& config, const std::string& text);
 
 }  // namespace megatron
