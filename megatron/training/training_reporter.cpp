@@ -51,7 +51,7 @@ TrainingReporter::TrainingReporter(const PretrainConfig& config, const ReporterO
   if (logging.tensorboard_dir) {
     events_.emplace(outputs_.files, *logging.tensorboard_dir,
                     EventFileIdentity{.host = outputs_.host, .process_id = outputs_.process_id}, now());
-    events_->add_text(now(), 0, "arguments", arguments_block(config));
+    for (const auto& [name, value] : arguments_texts(config)) events_->add_text(now(), 0, name, value);
   }
   timers_.start(kIntervalTimer, 0);
 }
