@@ -44,7 +44,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& environme
   milestone(environment, "before the start of training step");
   const bool is_complete = config.validation.skip_train || loop.train();
   milestone(environment, "after training is done");
-  if (!is_complete || config.validation.eval_iters == 0) return;
+  if (!is_complete || !config.validation.evaluates()) return;
   const std::string prefix = fmt::format("iteration {}", trainer.progress().iteration);
   if (!data.datasets().valid.empty()) loop.validate(prefix + " on validation set");
   if (data.datasets().test) loop.test(prefix + " on test set");

@@ -90,8 +90,14 @@ std::span<const MicroBatch<int64_t>> BatchReader::read_at_most(int64_t num_micro
 
 TrainingData::TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const DatasetLog& log)
     : config_(config),
-      datasets_(build_gpt_datasets(dataset_config_of(config, tokenizer), sources_of(config), sample_counts_of(config),
-                                   log)) {}
+      datasets_(
+          build_gpt_datasets(dataset_config_of(config, tokenizer), sources_of(config), sample_counts_of(config), log)) {
+  const ValidationConfig& validation = config.validation;
+  const size_t num_names = validation.validation_set_names.size(), num_sets = datasets_.valid.size();
+  require<ConfigError>(!validation.multiple_validation_sets || num_names == 0 || num_names == num_sets,
+                       "--validation-set-names: {} names for {} validation sets. Give each a name, or leave it out.",
+                       num_names, num_sets);
+}
 
 DataParallelSlice TrainingData::train_slice(int64_t dp_rank) const {
   return {.micro_batch_size = config_.training.micro_batch_size.value(),

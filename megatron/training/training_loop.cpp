@@ -48,7 +48,7 @@ bool TrainingLoop::train() {
     train_iteration();
     const int64_t iteration = trainer_.progress().iteration;
     const ValidationConfig& validation = config_.validation;
-    if (is_due(validation.eval_interval) && validation.eval_iters > 0 &&
+    if (is_due(validation.eval_interval) && validation.evaluates() &&
         iteration >= validation.start_eval_at_iter.value_or(0))
       validate(fmt::format("iteration {}", iteration));
     goes_on = !exits_after_iteration();

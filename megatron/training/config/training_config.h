@@ -46,6 +46,9 @@ struct ValidationConfig {
   bool multiple_validation_sets = false;
   std::vector<std::string> validation_set_names;
   bool skip_train = false;
+
+  /// The whole set is evaluated whatever --eval-iters says.
+  bool evaluates() const { return full_validation || eval_iters > 0; }
 };
 
 /// Where the program runs. All ours; Megatron leaves it to torchrun.
