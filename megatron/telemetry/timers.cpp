@@ -37,6 +37,20 @@ Timers::Scope::~Scope() {
   if (timer && timer->running_since) timers_.stop(name_, level_);
 }
 
+Timers::Pause::Pause(Timers& timers, std::string_view name) : timers_(timers), name_(name) {
+  Timer* timer = timers_.find(name_);
+  was_running_ = timer && timer->running_since;
+  if (!was_running_) return;
+  timer->seconds += std::chrono::duration<double>(timers_.now_() - *timer->running_since).count();
+  timer->running_since.reset();
+}
+
+Timers::Pause::~Pause() {
+  // Looked up again: timers that started meanwhile may have moved it.
+  Timer* timer = timers_.find(name_);
+  if (was_running_ && !timer->running_since) timer->running_since = timers_.now_();
+}
+
 double Timers::take_seconds(std::string_view name) {
   Timer* timer = find(name);
   if (!timer) return 0.0;

@@ -47,6 +47,21 @@ class Timers {
   };
   [[nodiscard]] Scope scope(std::string_view name, int level) { return Scope(*this, name, level); }
 
+  /// Stands still from here to the end of a block, and then goes on; nothing for a timer that does not run.
+  class Pause {
+   public:
+    Pause(Timers& timers, std::string_view name);
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Timers& timers_;
+    std::string name_;
+    bool was_running_;
+  };
+  [[nodiscard]] Pause pause(std::string_view name) { return Pause(*this, name); }
+
   /// Seconds that the timer ran since it was last taken, 0 if never; a running timer goes on from now.
   double take_seconds(std::string_view name);
 

@@ -1,6 +1,7 @@
 #include "megatron/training/train_step.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "megatron/distributed/finalize_model_grads.h"
@@ -69,16 +70,25 @@ const Schedule& TrainStep::schedule_of(size_t num_micro_batches, bool forward_on
 }
 
 TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler,
-                               int64_t iteration) {
+                               int64_t iteration, Timers* timers) {
+  const auto timed = [&](std::string_view name) {
+    return timers ? std::make_unique<Timers::Scope>(*timers, name, 1) : nullptr;
+  };
   const int64_t num_tokens = num_tokens_of_all_ranks(num_valid_tokens_of(batches), groups_);
   const int64_t divisor = options_.calculate_per_token_loss ? std::max<int64_t>(num_tokens, 1) : 1;
   ctx_.step.step = iteration;
   ctx_.step.loss_seed = optimizer_.loss_scale() / static_cast<double>(divisor);
+  auto forward_backward = timed("forward-backward");
   ddp_.begin_step();
   const LossSum own = execute(batches, false);
-  ddp_.finish_grad_sync();
+  {
+    const auto sync = timed("all-grads-sync");
+    ddp_.finish_grad_sync();
+  }
   finish_gradients();
+  forward_backward.reset();
   TrainStepResult result{.loss = sum_of_all_ranks(own, groups_), .optimizer = {}};
+  const auto optimizer = timed("optimizer");
   result.optimizer = optimizer_.step(ctx_, scheduler);
   return result;
 }

@@ -8,6 +8,7 @@
 #include "megatron/models/gpt/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
+#include "megatron/telemetry/timers.h"
 #include "megatron/training/loss_sum.h"
 
 namespace megatron {
@@ -33,7 +34,10 @@ class TrainStep {
             const TrainStepOptions& options);
 
   /// @param batches  of this data-parallel rank. @param iteration  from 0: part of every dropout counter.
-  TrainStepResult run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler, int64_t iteration);
+  /// @param timers   of Megatron's phases, level 1: forward-backward and, in it, all-grads-sync; optimizer. May be
+  /// null.
+  TrainStepResult run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler, int64_t iteration,
+                      Timers* timers);
   /// Losses without gradients; dropout is off. @return of this rank alone: see sum_of_all_ranks.
   LossSum evaluate(std::span<const MicroBatch<int64_t>> batches);
 

@@ -42,8 +42,8 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
   optimizer_.reload_main_params(ctx_);
 }
 
-TrainStepResult Trainer::train_step(std::span<const MicroBatch<int64_t>> batches) {
-  TrainStepResult result = step_.run(batches, scheduler_, progress_.iteration);
+TrainStepResult Trainer::train_step(std::span<const MicroBatch<int64_t>> batches, Timers* timers) {
+  TrainStepResult result = step_.run(batches, scheduler_, progress_.iteration, timers);
   int64_t num_samples = 0;
   for (const MicroBatch<int64_t>& batch : batches) num_samples += batch.num_samples * groups_.dp.size();
   if (result.optimizer.success) scheduler_.step(num_samples);

@@ -31,8 +31,8 @@ class Trainer {
   Trainer(const PretrainConfig& config, const Options& options);
 
   /// One step over this data-parallel rank's micro-batches of a global batch. Progress and schedule move on; the
-  /// schedule only if the step was not skipped.
-  TrainStepResult train_step(std::span<const MicroBatch<int64_t>> batches);
+  /// schedule only if the step was not skipped. @param timers  see TrainStep::run.
+  TrainStepResult train_step(std::span<const MicroBatch<int64_t>> batches, Timers* timers = nullptr);
   /// @return the loss on this rank alone: see sum_of_all_ranks.
   LossSum evaluate(std::span<const MicroBatch<int64_t>> batches) { return step_.evaluate(batches); }
 

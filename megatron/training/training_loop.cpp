@@ -70,10 +70,7 @@ void TrainingLoop::train_iteration() {
     const auto scope = timers_.scope("batch-generator", 2);
     batches = train_reader_->read(batch.num_microbatches);
   }
-  const TrainStepResult result = [&] {
-    const auto scope = timers_.scope("forward-backward", 1);
-    return trainer_.train_step(batches);
-  }();
+  const TrainStepResult result = trainer_.train_step(batches, &timers_);
   const bool is_finite = std::isfinite(result.loss.sum) && std::isfinite(result.optimizer.grad_norm);
   require<Error>(is_finite || !config_.training.check_for_nan_in_loss_and_grad || !result.optimizer.success,
                  "[training] iteration {}: loss {}, gradient norm {}. The last checkpoint is from before this step. "
@@ -118,6 +115,7 @@ LossSum TrainingLoop::evaluate(BatchReader& reader) {
 }
 
 void TrainingLoop::validate(const std::string& prefix) {
+  const auto pause = reporter_.pause_interval();
   const auto scope = timers_.scope("evaluate", 0);
   const auto num_sets = data_.datasets().valid.size();
   const int64_t dp_rank = trainer_.groups().dp.rank();
@@ -140,6 +138,7 @@ void TrainingLoop::test(const std::string& prefix) {
 }
 
 void TrainingLoop::save() {
+  const auto pause = reporter_.pause_interval();
   const auto scope = timers_.scope("save-checkpoint", 0);
   checkpointer_.save(trainer_);
   if (!progress_log_) return;

@@ -69,6 +69,8 @@ void TrainingReporter::step(Trainer& trainer, const TrainStepResult& result, int
   is_first_step_ = false;
 }
 
+Timers::Pause TrainingReporter::pause_interval() { return timers_.pause(kIntervalTimer); }
+
 /// All ranks take part.
 std::optional<double> TrainingReporter::params_norm(Trainer& trainer) const {
   if (!config_.logging.log_params_norm) return std::nullopt;

@@ -36,6 +36,8 @@ class TrainingReporter {
   void validation(Trainer& trainer, std::string_view suffix, std::string_view prefix, const LossSum& loss);
   /// The block of dashes, which says "validation" as Megatron's does, and a JSON line.
   void test(Trainer& trainer, std::string_view prefix, const LossSum& loss);
+  /// Until the end of a block, time does not count as time of the interval: evaluations, checkpoints.
+  [[nodiscard]] Timers::Pause pause_interval();
   void message(std::string_view line) {
     if (outputs_.is_writer) outputs_.progress.message(line);
   }

@@ -35,6 +35,24 @@ TEST(Timers, ARunningTimerIsReadWithoutLosingTime) {
   EXPECT_DOUBLE_EQ(timers.take_seconds("interval-time"), 3.0);
 }
 
+TEST(Timers, APausedTimerLeavesTheBlockOut) {
+  testing::ManualClock clock;
+  Timers timers(0, clock.reader());
+  timers.start("interval-time", 0);
+  clock.advance_seconds(1);
+  {
+    const auto pause = timers.pause("interval-time");
+    const auto nested = timers.pause("interval-time");
+    const auto others = timers.scope("evaluate", 0);
+    clock.advance_seconds(100);
+  }
+  clock.advance_seconds(2);
+  EXPECT_DOUBLE_EQ(timers.take_seconds("interval-time"), 3.0);
+  EXPECT_DOUBLE_EQ(timers.take_seconds("evaluate"), 100.0);
+  { const auto pause = timers.pause("never started"); }
+  EXPECT_DOUBLE_EQ(timers.take_seconds("never started"), 0.0);
+}
+
 TEST(Timers, IgnoreWhatIsAboveTheirLevel) {
   testing::ManualClock clock;
   Timers timers(1, clock.reader());

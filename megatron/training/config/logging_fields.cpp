@@ -15,7 +15,10 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
   table.add("log_loss_curve", logging.log_loss_curve,
             "SVG file of the training and validation loss, drawn anew with each line; after a restart it begins with "
             "what the file of --log-jsonl holds (megatron.cpp only)");
-  table.add("timing_log_level", logging.timing_log_level, "0: the step; 1: its phases; 2: every pass")
+  table
+      .add("timing_log_level", logging.timing_log_level,
+           "0: evaluations and checkpoints; 1: also forward and backward, exchange of gradients, optimizer; 2: also "
+           "batches")
       .at_least(0)
       .at_most(2);
   table.add("timing_log_option", logging.timing_log_option, "what of the ranks' times")
