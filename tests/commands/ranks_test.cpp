@@ -2,7 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <regex>
+#include <sstream>
 
 #include "tests/commands/bad_input.h"
 
@@ -102,6 +106,63 @@ TEST(Ranks, GoOnFromTheCheckpointOfOthers) {
   BadInput input = training(
       "resume", {"--nproc-per-node", "2", "--load", "@/ckpt", "--train-iters", "4", "--override-opt_param-scheduler"});
   EXPECT_THAT(expect_success(input), HasSubstr("successfully loaded checkpoint"));
+}
+
+TEST(Ranks, OfEveryKindPrintTheLossesOfOne) {
+  const Words model = {"--fp64", "--log-interval",      "1", "--num-layers",  "4", "--micro-batch-size",
+                       "1",      "--global-batch-size", "8", "--train-iters", "3", "--eval-interval",
+                       "2"};
+  const auto losses = [&](const Words& layout) {
+    const std::string out = expect_success(training("layout", model, layout));
+    return std::pair(matches(out, "lm loss: (\\S+)"), matches(out, "lm loss value: (\\S+)"));
+  };
+  const auto expected = losses({});
+  EXPECT_EQ(expected.first.size(), 3);
+  EXPECT_EQ(expected.second.size(), 3) << "after two steps, validation and test at the end";
+  for (const Words& layout : std::vector<Words>{
+           {"--nproc-per-node", "2", "--tensor-model-parallel-size", "2", "--sequence-parallel"},
+           {"--nproc-per-node", "4", "--pipeline-model-parallel-size", "4"},
+           {"--nproc-per-node", "4", "--pipeline-model-parallel-size", "2", "--pipeline-schedule", "zb-v"},
+           {"--nproc-per-node", "2", "--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank",
+            "2"},
+           {"--nproc-per-node", "8", "--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2",
+            "--use-distributed-optimizer", "--use-tp-pp-dp-mapping"}})
+    EXPECT_EQ(losses(layout), expected) << ::testing::PrintToString(layout);
+}
+
+TEST(Ranks, OfEveryKindGoOnFromEachOther) {
+  BadInput input = training("resume", {"--nproc-per-node", "4", "--tensor-model-parallel-size", "2",
+                                       "--use-distributed-optimizer", "--load", "@/ckpt", "--save", "@/new",
+                                       "--save-interval", "4", "--train-iters", "4", "--override-opt_param-scheduler"});
+  input.may_write = "";
+  EXPECT_THAT(expect_success(input), HasSubstr("successfully saved checkpoint from iteration       4"));
+}
+
+TEST(Ranks, OfAPipelineThatCannotRunTheBatchAreRefused) {
+  expect_refusal({"interleaved",
+                  kPretrain,
+                  {"--nproc-per-node", "2", "--pipeline-model-parallel-size", "2", "--num-layers", "4",
+                   "--num-virtual-stages-per-pipeline-rank", "2", "--micro-batch-size", "4"},
+                  ExitCode::kUsage,
+                  {"1 micro-batches in groups of 2", "Choose a multiple of 2"}});
+}
+
+/// The command in README.md that starts several ranks.
+Words command_of_readme() {
+  std::ifstream file(std::string(MEGATRON_SOURCE_DIR) + "/README.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t at = text.find("megatron pretrain_gpt --nproc-per-node");
+  std::string command = text.substr(at, text.find("```", at) - at);
+  std::replace(command.begin(), command.end(), '\\', ' ');
+  std::istringstream words(command);
+  const Words all{std::istream_iterator<std::string>(words), {}};
+  return {all.begin() + 2, all.end()};
+}
+
+TEST(Ranks, RunTheCommandOfTheReadme) {
+  const Outcome outcome = run(kPretrain, command_of_readme());
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(matches(outcome.out, "lm loss: (\\S+)").size(), 20);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ namespace megatron {
 namespace {
 
 bool never(const PretrainConfig&) { return false; }
+bool saves(const PretrainConfig& c) { return c.checkpoint.save.has_value(); }
 
 constexpr auto kDifferences = std::to_array<Difference>({
     {"loss", "averages micro-batch means: how sequences fall into micro-batches and ranks changes the gradient",
@@ -45,6 +46,18 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"--use-checkpoint-args",
      "leaves windows, softmax type, norms of queries and keys and others as the command line has them",
      "takes everything that says what the weights mean", never},
+    {"log lines, JSON lines, TensorBoard files", "written by the last rank",
+     "written by rank 0; numbers are of all ranks", [](const PretrainConfig& c) { return c.parallel.world_size > 1; }},
+    {"--use-distributed-optimizer --save", "stores buckets, which fit the same tensor and pipeline sizes alone",
+     "stores the optimizer's state as whole tensors: any layout loads it",
+     [](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer && saves(c); }},
+    {"--no-overlap-p2p-communication --no-align-param-gather",
+     "moves exchanges of interleaved stages in time; the first needs three stages",
+     "checked as there, without effect: sends always overlap, and weights are gathered right after the step",
+     [](const PretrainConfig& c) {
+       return c.parallel.virtual_pipeline_model_parallel_size &&
+              !(c.parallel.overlap_p2p_comm && c.parallel.align_param_gather);
+     }},
     {"loading the learning-rate schedule", "stops at the first value that differs, with some already taken over",
      "lists all that differ and changes nothing", never},
 });
@@ -71,7 +84,6 @@ bool warms_up(const PretrainConfig& c) {
 }
 bool is_wsd(const PretrainConfig& c) { return c.scheduler.lr_decay_style == LrDecayStyle::kWsd; }
 bool has_tensorboard(const PretrainConfig& c) { return c.logging.tensorboard_dir.has_value(); }
-bool saves(const PretrainConfig& c) { return c.checkpoint.save.has_value(); }
 bool loads(const PretrainConfig& c) {
   return c.checkpoint.load.has_value() || c.checkpoint.pretrained_checkpoint.has_value();
 }
@@ -148,7 +160,7 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"expert_tensor_parallel_size", "a mixture of experts", never},
     {"decoder_seq_length", "an encoder", never},
     {"use_tp_pp_dp_mapping", "--pipeline-model-parallel-size above 1", has_stages},
-    {"align_grad_reduce", "--pipeline-model-parallel-size above 1", has_stages},
+    {"pipeline_schedule", "--pipeline-model-parallel-size above 1", has_stages},
     {"overlap_grad_reduce", "more than one data-parallel rank", has_replicas},
     {"ddp_num_buckets", "--overlap-grad-reduce and more than one data-parallel rank", has_buckets},
     {"ddp_bucket_size", "--overlap-grad-reduce and more than one data-parallel rank", has_buckets},

@@ -68,7 +68,9 @@ void describe_pipeline(FieldTable& table, ParallelConfig& parallel) {
            "micro-batches in a row on one virtual stage; none: the number of stages")
       .named({"--microbatch-group-size-per-virtual-pipeline-stage"})
       .at_least(1);
-  table.add("overlap_p2p_comm", parallel.overlap_p2p_comm, "do not overlap sends between interleaved stages with work")
+  table
+      .add("overlap_p2p_comm", parallel.overlap_p2p_comm,
+           "no overlap of sends between interleaved stages with work (they always overlap here)")
       .turned_off_by({"--no-overlap-p2p-communication"});
   table.add_derived("virtual_pipeline_model_parallel_size", parallel.virtual_pipeline_model_parallel_size,
                     "stages of a rank");
@@ -85,8 +87,11 @@ void describe_data_parallel(FieldTable& table, ParallelConfig& parallel, Optimiz
   table.add("overlap_grad_reduce", parallel.overlap_grad_reduce, "sum gradients while the backward pass goes on");
   table.add("overlap_param_gather", optimizer.overlap_param_gather,
             "gather weights while the forward pass goes on; needs --use-distributed-optimizer --overlap-grad-reduce");
-  table.add_on("align_grad_reduce", parallel.align_grad_reduce, "start gradient sums apart on pipeline stages");
-  table.add("align_param_gather", parallel.align_param_gather, "start weight gathers apart on pipeline stages")
+  table.add_on("align_grad_reduce", parallel.align_grad_reduce, "")
+      .without_effect("a sum starts when its gradients are complete, on each stage");
+  table
+      .add("align_param_gather", parallel.align_param_gather,
+           "start weight gathers apart on pipeline stages (they start after the step here)")
       .turned_off_by({"--no-align-param-gather"});
   table.add("ddp_num_buckets", parallel.ddp_num_buckets, "buckets of gradients").at_least(1);
   table.add("ddp_bucket_size", parallel.ddp_bucket_size, "gradients of a bucket").at_least(1);
