@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tests/commands/bad_input.h"
+#include "tests/testing/scratch_directory.h"
 
 namespace megatron::testing {
 namespace {
@@ -28,6 +29,18 @@ std::vector<std::string> matches(const std::string& text, const std::string& pat
   for (std::sregex_iterator match(text.begin(), text.end(), expression), end; match != end; ++match)
     found.push_back(match->str(match->size() - 1));
   return found;
+}
+
+/// The command in README.md that starts several ranks.
+Words command_of_readme() {
+  std::ifstream file(std::string(MEGATRON_SOURCE_DIR) + "/README.md");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t at = text.find("megatron pretrain_gpt --nproc-per-node");
+  std::string command = text.substr(at, text.find("```", at) - at);
+  std::replace(command.begin(), command.end(), '\\', ' ');
+  std::istringstream words(command);
+  const Words all{std::istream_iterator<std::string>(words), {}};
+  return {all.begin() + 2, all.end()};
 }
 
 TEST(Ranks, PrintWhatOneRankPrintsOnce) {
@@ -147,16 +160,22 @@ TEST(Ranks, OfAPipelineThatCannotRunTheBatchAreRefused) {
                   {"1 micro-batches in groups of 2", "Choose a multiple of 2"}});
 }
 
-/// The command in README.md that starts several ranks.
-Words command_of_readme() {
-  std::ifstream file(std::string(MEGATRON_SOURCE_DIR) + "/README.md");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const size_t at = text.find("megatron pretrain_gpt --nproc-per-node");
-  std::string command = text.substr(at, text.find("```", at) - at);
-  std::replace(command.begin(), command.end(), '\\', ' ');
-  std::istringstream words(command);
-  const Words all{std::istream_iterator<std::string>(words), {}};
-  return {all.begin() + 2, all.end()};
+TEST(Ranks, RoundBatchesDownTogether) {
+  const std::string out = expect_success(
+      training("7 on 3", {"--nproc-per-node", "3", "--micro-batch-size", "1", "--global-batch-size", "7",
+                          "--eval-global-batch-size", "6", "--decrease-batch-size-if-needed", "--log-interval", "1"}));
+  EXPECT_EQ(matches(out, "consumed samples: +(\\d+)"), (Words{"6", "12"}));
+}
+
+TEST(Ranks, TrainModelsThatGenerate) {
+  const ScratchDirectory directory;
+  Words train = command_of_readme();
+  train.insert(train.end(), {"--train-iters", "2", "--save", directory.path(), "--save-interval", "2"});
+  ASSERT_EQ(run(kPretrain, train).status, 0);
+  const Words words = {"--load", directory.path(), "--prompt", "1 2 3", "--num-tokens", "4", "--top-k", "1"};
+  const Outcome outcome = run(Command::kGenerate, words);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("1 2 3"));
 }
 
 TEST(Ranks, RunTheCommandOfTheReadme) {

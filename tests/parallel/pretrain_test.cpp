@@ -1,0 +1,80 @@
+// Whole runs on several ranks, and how they end together.
+#include "megatron/training/pretrain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <mutex>
+
+#include "megatron/comm/rank_failure.h"
+#include "tests/testing/scratch_directory.h"
+#include "tests/training/small_trainer.h"
+
+namespace megatron::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Keeps what is printed, and calls `on_update` after each step.
+class Listener final : public Progress {
+ public:
+  void begin(const ProgressTask&) override {}
+  void update(int64_t done, std::string_view) override {
+    if (on_update) on_update(done);
+  }
+  void end() override {}
+  void message(std::string_view line) override { lines.append(line).append("\n"); }
+
+  std::function<void(int64_t done)> on_update;
+  std::string lines;
+};
+
+/// A whole run; `signal` is what a signal handler would have set.
+void run(const std::string& words, int num_ranks, Listener& listener, const std::atomic<int>& signal) {
+  PosixFileSystem files;
+  pretrain(small_config(words, num_ranks), {.files = files,
+                                            .progress = listener,
+                                            .signal = signal,
+                                            .signal_name = "SIGTERM",
+                                            .host = "host",
+                                            .process_id = 1,
+                                            .job_id = "",
+                                            .num_threads = 1});
+}
+
+TEST(Pretrain, ASignalEndsAllRanksAfterTheSameStepWithACheckpoint) {
+  const ScratchDirectory directory;
+  Listener listener;
+  std::atomic<int> signal = 0;
+  listener.on_update = [&](int64_t done) {  // between two steps of rank 0; other ranks are anywhere
+    if (done == 3) signal = SIGTERM;
+  };
+  run(gpt2_like("--exit-signal-handler --pipeline-model-parallel-size 2 --num-layers 4 --micro-batch-size 1 --save " +
+                directory.path() + " --save-interval 1000"),
+      4, listener, signal);
+  EXPECT_THAT(listener.lines, HasSubstr("exiting program after receiving SIGTERM"));
+  EXPECT_THAT(listener.lines, HasSubstr("successfully saved checkpoint"));
+  PosixFileSystem files;
+  const std::string tracker = read_file(files, directory.file("latest_checkpointed_iteration.txt"));
+  EXPECT_THAT(tracker, ::testing::AnyOf("3", "4"));
+}
+
+TEST(Pretrain, AFailureBetweenStepsEndsAllRanksAndNamesTheFirst) {
+  Listener listener;
+  const std::atomic<int> signal = 0;
+  listener.on_update = [](int64_t done) { require<DataError>(done < 2, "rank 0 fails after two steps"); };
+  try {
+    run(llama_like("--tensor-model-parallel-size 2 --use-distributed-optimizer --overlap-grad-reduce "
+                   "--overlap-param-gather --micro-batch-size 1"),
+        4, listener, signal);
+    FAIL() << "the run went on";
+  } catch (const RankFailure& failure) {
+    EXPECT_EQ(failure.rank, 0);
+    EXPECT_THAT(failure.what(), HasSubstr("rank 0 fails after two steps"));
+    EXPECT_THROW(std::rethrow_exception(failure.cause), DataError);
+  }
+}
+
+}  // namespace
+}  // namespace megatron::testing
