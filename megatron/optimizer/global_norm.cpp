@@ -32,9 +32,6 @@ std::vector<ElementRange> counted_rows(const ParameterOptions& options) {
 bool is_counted(const Parameter& parameter, const DistributedDataParallel& ddp) {
   const ShardSpec& shard = parameter.options().shard;
   const ProcessGroupCollection& groups = ddp.groups();
-  const bool is_expert = shard.cut && shard.cut->axis != ShardAxis::kTensor;
-  const ProcessGroup& replicas = is_expert ? groups.expt_dp : groups.dp_cp;
-  if (!ddp.config().use_distributed_optimizer && replicas.rank() != 0) return false;
   if (!shard.cut && groups.tp.rank() != 0) return false;
   if (shard.tie_group.empty()) return true;
   for (const Parameter* other : ddp.parameters())  // of several on this rank the first one
@@ -42,11 +39,23 @@ bool is_counted(const Parameter& parameter, const DistributedDataParallel& ddp) 
   return true;
 }
 
+/// An equal part of what all replicas own alike; with the distributed optimizer no two own the same.
+FlatRange part_of_replica(FlatRange owned, const DistributedDataParallel& ddp) {
+  if (ddp.config().use_distributed_optimizer) return owned;
+  const auto& cut = owned.parameter->options().shard.cut;
+  const bool is_expert = cut && cut->axis != ShardAxis::kTensor;
+  const ProcessGroup& replicas = is_expert ? ddp.groups().expt_dp : ddp.groups().dp_cp;
+  const int64_t size = owned.end - owned.begin;
+  const auto border = [&](int64_t rank) { return owned.begin + size * rank / replicas.size(); };
+  return {owned.parameter, border(replicas.rank()), border(replicas.rank() + 1)};
+}
+
 }  // namespace
 
-std::vector<FlatRange> counted_ranges(const FlatRange& owned, const DistributedDataParallel& ddp) {
+std::vector<FlatRange> counted_ranges(const FlatRange& range, const DistributedDataParallel& ddp) {
+  const FlatRange owned = part_of_replica(range, ddp);
   const Parameter& parameter = *owned.parameter;
-  if (!is_counted(parameter, ddp)) return {};
+  if (owned.begin == owned.end || !is_counted(parameter, ddp)) return {};
   const auto& cut = parameter.options().shard.cut;
   if (!cut) return {owned};
   const std::vector<ElementRange> rows = counted_rows(parameter.options());

@@ -9,10 +9,10 @@
 namespace megatron {
 
 /// What this rank counts of a range that its optimizer owns, so that over all ranks each element of a logical tensor is
-/// counted once: of replicas the first (unless the optimizer's state is sharded, when no two own the same), of a tensor
-/// that is whole on every tensor rank and of replicated sections (keys and values) the first rank that has them, of
-/// tied tensors that of the first pipeline stage. Padded rows count: they are zeros.
-std::vector<FlatRange> counted_ranges(const FlatRange& owned, const DistributedDataParallel& ddp);
+/// counted once: replicas count an equal part each (unless the optimizer's state is sharded, when no two own the same);
+/// of a tensor that is whole on every tensor rank and of replicated sections (keys and values) the first rank counts
+/// that has them, of tied tensors the first pipeline stage. Padded rows count: they are zeros.
+std::vector<FlatRange> counted_ranges(const FlatRange& range, const DistributedDataParallel& ddp);
 
 /// L2 norm and number of zeros over all ranks of a group. Its bits depend on the values alone, not on which rank holds
 /// them or in which pieces (kernels/gradient_statistics.h). Results stay in device memory.
