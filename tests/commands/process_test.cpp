@@ -1,0 +1,140 @@
+// The program as a process of its own: killed and resumed, asked to stop.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <map>
+#include <regex>
+
+#include "tests/testing/scratch_directory.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ScratchDirectory;
+using Words = std::vector<std::string>;
+
+struct Ended {
+  std::string out;
+  int status = 0;  // of waitpid
+};
+
+/// Runs `megatron pretrain_gpt`. Sends the signal, if any, once the output holds `cue`.
+Ended pretrain(Words words, const std::string& cue = "", int signal = 0) {
+  const Words model = {MEGATRON_PROGRAM,
+                       "pretrain_gpt",
+                       "--num-layers",
+                       "2",
+                       "--hidden-size",
+                       "16",
+                       "--num-attention-heads",
+                       "2",
+                       "--seq-length",
+                       "16",
+                       "--max-position-embeddings",
+                       "16",
+                       "--micro-batch-size",
+                       "2",
+                       "--train-iters",
+                       "100000",
+                       "--lr",
+                       "1e-2",
+                       "--mock-data",
+                       "--tokenizer-type",
+                       "NullTokenizer",
+                       "--vocab-size",
+                       "50",
+                       "--num-threads",
+                       "1",
+                       "--log-interval",
+                       "1",
+                       "--log-params-norm"};
+  words.insert(words.begin(), model.begin(), model.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) throw std::runtime_error("no pipe");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    ::execv(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  Ended ended;
+  std::array<char, 4096> buffer{};
+  bool is_sent = signal == 0;
+  for (ssize_t count = 0; (count = ::read(ends[0], buffer.data(), buffer.size())) > 0;) {
+    ended.out.append(buffer.data(), static_cast<size_t>(count));
+    if (is_sent || ended.out.find(cue) == std::string::npos) continue;
+    ::kill(child, signal);
+    is_sent = true;
+  }
+  ::close(ends[0]);
+  ::waitpid(child, &ended.status, 0);
+  return ended;
+}
+
+/// By iteration, what its line says beside times: whole lines only.
+std::map<int64_t, std::string> steps_of(const std::string& out) {
+  const std::regex line(R"(iteration +([0-9]+)/.*(learning rate:.*nan iterations: +[0-9]+ \|\n))");
+  std::map<int64_t, std::string> steps;
+  for (std::sregex_iterator match(out.begin(), out.end(), line), end; match != end; ++match)
+    steps[std::stoll(match->str(1))] = match->str(2);
+  return steps;
+}
+
+TEST(Process, ResumesAfterAKillWithTheLinesOfAWholeRun) {
+  for (const Words& precision : {Words{}, Words{"--bf16"}}) {
+    SCOPED_TRACE(::testing::PrintToString(precision));
+    const auto run = [&](Words words, const std::string& cue = "", int signal = 0) {
+      words.insert(words.end(), precision.begin(), precision.end());
+      return pretrain(words, cue, signal);
+    };
+    const ScratchDirectory scratch;
+    const Words saving = {"--save", scratch.path(), "--load", scratch.path(), "--save-interval", "10"};
+    Words to_the_end = saving;
+    to_the_end.insert(to_the_end.end(), {"--exit-interval", "100"});
+
+    const auto whole = steps_of(run({"--exit-interval", "100"}).out);
+    ASSERT_EQ(whole.size(), 100);
+    const Ended killed = run(saving, "iteration       17/", SIGKILL);
+    ASSERT_TRUE(WIFSIGNALED(killed.status) && WTERMSIG(killed.status) == SIGKILL);
+    const Ended resumed = run(to_the_end);
+    EXPECT_EQ(resumed.status, 0);
+
+    const auto second = steps_of(resumed.out);
+    ASSERT_FALSE(second.empty());
+    EXPECT_EQ((second.begin()->first - 1) % 10, 0) << "goes on behind a checkpoint";
+    EXPECT_GT(second.begin()->first, 10);
+    ASSERT_LT(second.begin()->first, 100);
+    EXPECT_EQ(second.rbegin()->first, 100);
+    for (const auto& [iteration, line] : second) EXPECT_EQ(line, whole.at(iteration)) << iteration;
+    for (const auto& [iteration, line] : steps_of(killed.out)) EXPECT_EQ(line, whole.at(iteration)) << iteration;
+  }
+}
+
+TEST(Process, SavesAndEndsWellOnTheSignalItWaitsFor) {
+  const ScratchDirectory scratch;
+  const Ended ended = pretrain({"--save", scratch.path(), "--save-interval", "100000", "--exit-signal-handler"},
+                               "iteration        3/", SIGTERM);
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(ended.out, HasSubstr("[exiting program after receiving SIGTERM.] datetime: "));
+  EXPECT_TRUE(std::filesystem::exists(scratch.path() + "/latest_checkpointed_iteration.txt"));
+}
+
+TEST(Process, DiesOfASignalThatItWasNotToldToHandle) {
+  const Ended ended = pretrain({}, "iteration        3/", SIGTERM);
+  EXPECT_TRUE(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGTERM);
+}
+
+}  // namespace
+}  // namespace megatron
