@@ -153,6 +153,10 @@ void read_optimizer(const CheckpointReader& reader, Trainer& trainer) {
       std::string key = optimizer_state_key(named.name, placement.key);
       if (named.name == optimizer_state::kMaster && !reader.has_tensor(key))  // of a distributed optimizer
         key = optimizer_state_key(optimizer_state::kDistributedMaster, placement.key);
+      require<CheckpointError>(reader.has_tensor(key),
+                               "[checkpoint] there is no {}: the optimizer's state was saved with another --optimizer "
+                               "or precision. Give the same ones, or take the weights alone with --no-load-optim.",
+                               key);
       read(reader, placement, key, trainer.context(), *named.tensor);
     }
   }
