@@ -19,8 +19,8 @@ short=false steps="" prompt="ROMEO:" install=true
 while [ $# -gt 0 ]; do
   case $1 in
     --short) short=true ;;
-    --steps) steps=${2:-}; shift ;;
-    --prompt) prompt=${2:-}; shift ;;
+    --steps) [ $# -ge 2 ] || fail "--steps needs a value"; steps=$2; shift ;;
+    --prompt) [ $# -ge 2 ] || fail "--prompt needs a value"; prompt=$2; shift ;;
     --no-install) install=false ;;
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
     *) fail "unknown argument '$1'. Known: --short --steps --prompt --no-install" ;;

@@ -21,10 +21,10 @@ full=false labels="" sanitize="" build_dir="" jobs=$(nproc) install=true
 while [ $# -gt 0 ]; do
   case $1 in
     --full) full=true ;;
-    --labels) labels=${2:-}; shift ;;
-    --sanitize) sanitize=${2:-}; shift ;;
-    --build-dir) build_dir=${2:-}; shift ;;
-    --jobs) jobs=${2:-}; shift ;;
+    --labels) [ $# -ge 2 ] || fail "--labels needs a value"; labels=$2; shift ;;
+    --sanitize) [ $# -ge 2 ] || fail "--sanitize needs a value"; sanitize=$2; shift ;;
+    --build-dir) [ $# -ge 2 ] || fail "--build-dir needs a value"; build_dir=$2; shift ;;
+    --jobs) [ $# -ge 2 ] || fail "--jobs needs a value"; jobs=$2; shift ;;
     --no-install) install=false ;;
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
     *) fail "unknown argument '$1'. Known: --full --labels --sanitize --build-dir --jobs --no-install" ;;
