@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megatron/autograd/shard_elements.h"
 #include "tests/testing/op_case.h"
 #include "tests/testing/rank_threads.h"
-#include "tests/testing/shard_values.h"
 #include "tests/testing/tolerance.h"
 
 namespace megatron::testing {

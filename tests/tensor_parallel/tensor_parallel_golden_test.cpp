@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "megatron/autograd/shard_elements.h"
 #include "megatron/tensor_parallel/layers.h"
 #include "megatron/tensor_parallel/lm_head_loss.h"
 #include "megatron/tensor_parallel/mappings.h"
@@ -12,7 +13,6 @@
 #include "tests/testing/golden_json.h"
 #include "tests/testing/golden_tensors.h"
 #include "tests/testing/rank_threads.h"
-#include "tests/testing/shard_values.h"
 #include "tests/testing/test_device.h"
 #include "tests/testing/tolerance.h"
 

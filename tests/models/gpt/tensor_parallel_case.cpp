@@ -2,13 +2,13 @@
 
 #include <mutex>
 
+#include "megatron/autograd/shard_elements.h"
 #include "megatron/comm/meta/meta_world.h"
 #include "megatron/distributed/finalize_model_grads.h"
 #include "megatron/distributed/param_and_grad_buffer.h"
 #include "megatron/pipeline_parallel/executor.h"
 #include "tests/models/gpt/golden_case.h"
 #include "tests/testing/rank_threads.h"
-#include "tests/testing/shard_values.h"
 #include "tests/testing/test_device.h"
 
 namespace megatron::testing {

@@ -5,7 +5,7 @@
 
 #include "megatron/autograd/parameter.h"
 
-namespace megatron::testing {
+namespace megatron {
 
 /// Calls f(index in the whole tensor, index in the shard) for every element of a rank's shard.
 template <class F>
@@ -29,4 +29,4 @@ void for_each_shard_element(const Parameter& parameter, F&& f) {
             (outer * local[dim] + range.local_begin + row) * num_inner + inner);
 }
 
-}  // namespace megatron::testing
+}  // namespace megatron
