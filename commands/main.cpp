@@ -14,6 +14,7 @@
 #include "commands/plan.h"
 #include "commands/preprocess_data.h"
 #include "commands/pretrain_gpt.h"
+#include "commands/verify.h"
 
 namespace {
 
@@ -29,6 +30,7 @@ constexpr std::array kCommands = {
     Command{"generate", megatron::generate_command, "continue a text with a trained model"},
     Command{"data", megatron::data_command, "look into data sets"},
     Command{"plan", megatron::plan_command, "draw pipeline schedules, with their bubble and memory"},
+    Command{"verify", megatron::verify_command, "compare layouts of ranks with one rank, tensor by tensor"},
 };
 
 void print_usage(std::ostream& out) {

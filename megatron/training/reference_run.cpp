@@ -76,6 +76,10 @@ ReferenceRun::ReferenceRun(const PretrainConfig& config, std::vector<GlobalBatch
   }
 }
 
+double ReferenceRun::largest_grad_norm() const {
+  return std::ranges::max_element(steps_, {}, &ReferenceStep::grad_norm)->grad_norm;
+}
+
 /// Begins a step.
 void ReferenceRun::keep_weights(Trainer& trainer) {
   ReferenceStep& step = steps_.emplace_back();

@@ -46,6 +46,7 @@ class ReferenceRun {
   const GlobalBatch& batch(int64_t step) const { return batches_.at(static_cast<size_t>(step)); }
   /// Step 0 to num_steps(), of which the last is the end.
   const ReferenceStep& step(int64_t step) const { return steps_.at(static_cast<size_t>(step)); }
+  double largest_grad_norm() const;
   /// Names of the parameters in the order of registration: forward's.
   const std::vector<std::string>& names() const { return names_; }
   /// Relative bound of what a step computes from its weights, if they were rounded with `eps`.

@@ -1,0 +1,210 @@
+#include "commands/rank_layout.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <iterator>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "megatron/base/flag_parser.h"
+#include "megatron/pipeline_parallel/pipeline_schedule.h"
+
+namespace megatron {
+namespace {
+
+struct NumberWord {
+  std::string_view word;
+  int64_t RankLayout::*value;
+  std::string_view flag, help;
+};
+constexpr auto kNumbers = std::to_array<NumberWord>({
+    {"tp", &RankLayout::tp, "--tensor-model-parallel-size", "tensor-parallel ranks"},
+    {"pp", &RankLayout::pp, "--pipeline-model-parallel-size", "pipeline ranks"},
+    {"vpp", &RankLayout::vpp, "--num-virtual-stages-per-pipeline-rank", "virtual stages of each pipeline rank"},
+    {"dp", &RankLayout::dp, "", "data-parallel ranks"},
+    {"instances", &RankLayout::instances, "--num-distributed-optimizer-instances",
+     "copies of the distributed optimizer's shards"},
+});
+
+struct SwitchWord {
+  std::string_view word;
+  bool RankLayout::*value;
+  std::string_view flag, help;
+};
+constexpr auto kSwitches = std::to_array<SwitchWord>({
+    {"sp", &RankLayout::sp, "--sequence-parallel", "sequence parallel"},
+    {"dist-opt", &RankLayout::dist_opt, "--use-distributed-optimizer", "distributed optimizer"},
+    {"overlap", &RankLayout::overlap, "--overlap-grad-reduce",
+     "gradients are reduced beside backward; with dist-opt also weights gathered beside forward"},
+    {"recompute", &RankLayout::recompute, "--recompute-granularity", "all layers, one at a time"},
+});
+constexpr std::string_view kSchedule = "schedule";
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const auto& [kind, name] : names_of_enum(ScheduleKind{})) names.emplace_back(name);
+  return names;
+}
+
+std::vector<std::string> all_words() {
+  std::vector<std::string> words{std::string(kSchedule) + "=NAME"};
+  for (const NumberWord& number : kNumbers) words.push_back(std::string(number.word) + "=N");
+  for (const SwitchWord& one : kSwitches) words.emplace_back(one.word);
+  return words;
+}
+
+/// @return whether the word was understood.
+bool take_word(const std::string& word, RankLayout& layout) {
+  for (const SwitchWord& one : kSwitches)
+    if (word == one.word) return layout.*one.value = true;
+  const size_t equals = word.find('=');
+  if (equals == std::string::npos) return false;
+  const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
+  if (name == kSchedule) {
+    const std::vector<std::string> names = schedule_names();
+    layout.schedule = value;
+    return std::ranges::find(names, value) != names.end();
+  }
+  for (const NumberWord& number : kNumbers) {
+    if (name != number.word) continue;
+    int64_t& target = layout.*number.value;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), target);
+    return error == std::errc() && end == value.data() + value.size() && target >= 1 && target <= 64;
+  }
+  return false;
+}
+
+/// A layout's values, of which every two must meet.
+std::array<std::string, 8> values_of(const RankLayout& layout) {
+  return {fmt::format("tp{}", layout.tp),           fmt::format("pp{}", layout.pp),
+          fmt::format("dp{}", layout.dp),           fmt::format("{} vpp{}", layout.schedule, layout.vpp),
+          fmt::format("sp{}", layout.sp),           fmt::format("opt{}", layout.dist_opt),
+          fmt::format("overlap{}", layout.overlap), fmt::format("recompute{}", layout.recompute)};
+}
+
+using Pair = std::pair<std::string, std::string>;
+std::vector<Pair> pairs_of(const RankLayout& layout) {
+  const auto values = values_of(layout);
+  std::vector<Pair> pairs;
+  for (size_t i = 0; i < values.size(); ++i)
+    for (size_t j = i + 1; j < values.size(); ++j) pairs.emplace_back(values[i], values[j]);
+  return pairs;
+}
+
+/// How a pipeline of `pp` ranks can work.
+std::vector<std::pair<std::string, int64_t>> schedules_of(int64_t pp) {
+  if (pp == 1) return {{"", 1}};
+  return {{"", 1}, {"", 2}, {"gpipe", 1}, {"zb-h1", 1}, {"zb-v", 1}};
+}
+
+}  // namespace
+
+std::optional<RankLayout> parse_rank_layout(const std::string& text, Mistakes& mistakes) {
+  std::istringstream stream(text);
+  const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
+  RankLayout layout;
+  bool is_good = !words.empty();
+  if (words.empty()) mistakes.add({"--layout"}, "--layout '': give words such as 'tp=2 pp=2 sp dist-opt'");
+  for (const std::string& word : words) {
+    if (take_word(word, layout)) continue;
+    is_good = false;
+    mistakes.add({"--layout"}, "--layout '{}': '{}' is none of {}; N is from 1 to 64, NAME one of {}", text, word,
+                 fmt::join(all_words(), ", "), fmt::join(schedule_names(), ", "));
+  }
+  if (!is_good) return std::nullopt;
+  return layout;
+}
+
+std::string to_string(const RankLayout& layout) {
+  std::vector<std::string> words;
+  for (const NumberWord& number : kNumbers)
+    if (layout.*number.value > 1) words.push_back(fmt::format("{}={}", number.word, layout.*number.value));
+  if (!layout.schedule.empty()) words.push_back(fmt::format("{}={}", kSchedule, layout.schedule));
+  for (const SwitchWord& one : kSwitches)
+    if (layout.*one.value) words.emplace_back(one.word);
+  return words.empty() ? "one rank" : fmt::format("{}", fmt::join(words, " "));
+}
+
+std::string rank_layout_help() {
+  std::string text;
+  const auto add = [&](const std::string& word, std::string_view help) {
+    text += fmt::format("  {:<16}{}\n", word, help);
+  };
+  for (const NumberWord& number : kNumbers) add(fmt::format("{}=N", number.word), number.help);
+  add(std::string(kSchedule) + "=NAME", fmt::format("of the pipeline: {}", fmt::join(schedule_names(), ", ")));
+  for (const SwitchWord& one : kSwitches) add(std::string(one.word), one.help);
+  return text;
+}
+
+std::vector<std::string> flags_of(const RankLayout& layout) {
+  std::vector<std::string> flags;
+  for (const NumberWord& number : kNumbers)
+    if (!number.flag.empty() && layout.*number.value > 1)
+      flags.insert(flags.end(), {std::string(number.flag), std::to_string(layout.*number.value)});
+  if (!layout.schedule.empty()) flags.insert(flags.end(), {"--pipeline-schedule", layout.schedule});
+  for (const SwitchWord& one : kSwitches) {
+    if (!(layout.*one.value)) continue;
+    flags.emplace_back(one.flag);
+    if (one.value == &RankLayout::recompute)
+      flags.insert(flags.end(), {"full", "--recompute-method", "uniform", "--recompute-num-layers", "1"});
+  }
+  if (layout.overlap && layout.dist_opt) flags.emplace_back("--overlap-param-gather");
+  return flags;
+}
+
+std::optional<std::string> layout_word_of(const std::string& flag) {
+  for (const NumberWord& number : kNumbers)
+    if (flag == number.flag) return std::string(number.word) + "=N";
+  for (const SwitchWord& one : kSwitches)
+    if (flag == one.flag && one.value != &RankLayout::recompute) return std::string(one.word);
+  if (flag == "--pipeline-schedule") return std::string(kSchedule) + "=NAME";
+  if (flag == "--num-layers-per-virtual-pipeline-stage") return "vpp=N";
+  if (flag == "--overlap-param-gather") return "dist-opt overlap";
+  if (flag == "--nproc-per-node") return "dp=N";
+  return std::nullopt;
+}
+
+std::vector<RankLayout> rank_layouts(int64_t max_ranks) {
+  std::vector<RankLayout> all;
+  for (int64_t tp = 1; tp <= max_ranks; ++tp)
+    for (int64_t pp = 1; tp * pp <= max_ranks; ++pp)
+      for (int64_t dp = 1; tp * pp * dp <= max_ranks; ++dp)
+        for (const auto& [schedule, vpp] : schedules_of(pp))
+          for (int bits = 0; bits < 16; ++bits) {
+            if ((bits & 1) && tp == 1) continue;
+            all.push_back({.tp = tp,
+                           .pp = pp,
+                           .dp = dp,
+                           .vpp = vpp,
+                           .instances = 1,
+                           .schedule = schedule,
+                           .sp = (bits & 1) != 0,
+                           .dist_opt = (bits & 2) != 0,
+                           .overlap = (bits & 4) != 0,
+                           .recompute = (bits & 8) != 0});
+          }
+  std::erase(all, RankLayout{});  // one rank is what the others are compared with
+  return all;
+}
+
+std::vector<RankLayout> pairwise_cover(const std::vector<RankLayout>& layouts) {
+  std::set<Pair> open;
+  for (const RankLayout& layout : layouts)
+    for (const Pair& pair : pairs_of(layout)) open.insert(pair);
+  std::vector<RankLayout> chosen;
+  while (!open.empty()) {
+    const auto gain = [&](const RankLayout& layout) {
+      return std::ranges::count_if(pairs_of(layout), [&](const Pair& pair) { return open.contains(pair); });
+    };
+    const RankLayout& best = *std::ranges::max_element(layouts, {}, gain);
+    for (const Pair& pair : pairs_of(best)) open.erase(pair);
+    chosen.push_back(best);
+  }
+  std::ranges::stable_sort(chosen, {}, &RankLayout::num_ranks);
+  return chosen;
+}
+
+}  // namespace megatron

@@ -1,0 +1,127 @@
+#include "commands/verify.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "commands/exit_code.h"
+#include "commands/verify_config.h"
+#include "megatron/telemetry/progress.h"
+#include "megatron/training/config/schedules.h"
+#include "megatron/training/training_data.h"
+#include "megatron/training/vocab.h"
+
+namespace megatron {
+namespace {
+
+constexpr size_t kMostDepartures = 3;  // printed for a layout; what follows is mostly their consequence
+
+ProgressBarOptions bar_options(const std::ostream& out) {
+  ProgressBarOptions options;
+  winsize size{};
+  options.is_terminal = &out == &std::cout && isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+  if (options.is_terminal && size.ws_col > 0) options.columns = size.ws_col;
+  return options;
+}
+
+/// The first global batches of the run, as one rank reads them.
+std::vector<GlobalBatch> first_batches(const PretrainConfig& config, const Tokenizer& tokenizer, int64_t num_steps,
+                                       Progress& progress) {
+  const DatasetLog log{.on_info = {}, .on_warning = [&](const std::string& text) { progress.message(text); }};
+  const TrainingData data(config, tokenizer, log);
+  const std::unique_ptr<BatchReader> reader = data.train_reader(0, 0);
+  const MicrobatchCalculator sizes = microbatch_calculator_of(config);
+  std::vector<GlobalBatch> batches;
+  for (int64_t step = 0, consumed = 0; step < num_steps; ++step) {
+    const BatchSize size = sizes.at(consumed);
+    const auto read = reader->read(size.num_microbatches);
+    batches.emplace_back(read.begin(), read.end());
+    consumed += size.running_batch_size;
+  }
+  return batches;
+}
+
+/// "gradient of NAME, step 2": steps count from 1, as iterations do.
+std::string place_of(const LayoutDifference& difference, int64_t num_steps) {
+  const int64_t step = difference.step + 1;
+  switch (difference.compared) {
+    case Compared::kWeight:
+      return difference.step == num_steps ? fmt::format("{} after step {}", difference.tensor, num_steps)
+                                          : fmt::format("{} before step {}", difference.tensor, step);
+    case Compared::kLoss:
+      return fmt::format("loss, step {}", step);
+    case Compared::kGradient:
+      return fmt::format("gradient of {}, step {}", difference.tensor, step);
+    case Compared::kGradNorm:
+      return fmt::format("gradient norm, step {}", step);
+  }
+  return "";
+}
+
+std::string row_of(const std::string& layout, const LayoutReport& report, int64_t num_steps) {
+  if (!report.failure.empty()) return fmt::format("{:<46}{:>9}{:>9}  FAILED   {}", layout, "", "", report.failure);
+  const LayoutDifference& shown = report.is_same() ? report.largest : report.departures.front();
+  return fmt::format("{:<46}{:>9.1e}{:>9.1e}  {:<9}{}", layout, shown.error, shown.bound,
+                     report.is_same() ? "same" : "DEPARTS", place_of(shown, num_steps));
+}
+
+void print_departures(const LayoutReport& report, int64_t num_steps, Progress& progress) {
+  for (size_t i = 0; i < std::min(report.departures.size(), kMostDepartures); ++i) {
+    const LayoutDifference& departure = report.departures[i];
+    progress.message(fmt::format("    {} on rank {}: off by {:.3g} of its largest value, rounding explains {:.3g}",
+                                 place_of(departure, num_steps), departure.rank, departure.error, departure.bound));
+  }
+  if (report.departures.size() > kMostDepartures)
+    progress.message(fmt::format("    and {} more in this step", report.departures.size() - kMostDepartures));
+}
+
+void verify_layouts(const VerifyConfig& config, const VerifyHooks& hooks, std::ostream& out) {
+  ProgressBar progress(bar_options(out), [&](std::string_view text) { out << text << std::flush; });
+  VerifyPlan plan = plan_of(config);
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(plan.one_rank.tokenizer);
+  set_vocab_size(plan.one_rank, tokenizer->vocab_size());
+  for (VerifyPlan::Item& item : plan.layouts) set_vocab_size(item.config, tokenizer->vocab_size());
+  const ReferenceRun reference(plan.one_rank, first_batches(plan.one_rank, *tokenizer, config.num_steps, progress));
+  progress.message(fmt::format("one rank, {} steps: loss {:.6g} to {:.6g}, largest gradient norm {:.4g}",
+                               reference.num_steps(), reference.step(0).loss,
+                               reference.step(reference.num_steps() - 1).loss, reference.largest_grad_norm()));
+  if (plan.num_misfits > 0)
+    progress.message(fmt::format(
+        "{} layouts of up to 4 ranks do not fit the model; these have every two words of the others together",
+        plan.num_misfits));
+  progress.message(fmt::format("{:<46}{:>9}{:>9}  {:<9}{}", "layout", "error", "bound", "verdict", "where"));
+  progress.begin({.title = "layouts", .total = std::ssize(plan.layouts)});
+  int64_t num_done = 0, num_bad = 0;
+  for (const VerifyPlan::Item& item : plan.layouts) {
+    progress.update(num_done, to_string(item.layout));
+    const LayoutReport report = verify_layout(reference, item.config, hooks);
+    progress.message(row_of(to_string(item.layout), report, reference.num_steps()));
+    print_departures(report, reference.num_steps(), progress);
+    num_bad += report.is_same() ? 0 : 1;
+    progress.update(++num_done, "");
+  }
+  progress.end();
+  require<Error>(num_bad == 0, "{} of {} layouts do not train as one rank does.", num_bad, num_done);
+  progress.message(fmt::format("all {} layouts train as one rank does", num_done));
+}
+
+}  // namespace
+
+int verify_command_with(const VerifyHooks& hooks, const std::vector<std::string>& args, std::ostream& out,
+                        std::ostream& err) {
+  return run_command("verify", err, [&] {
+    const VerifyConfig config = parse_verify(args);
+    if (config.help)
+      out << verify_help();
+    else
+      verify_layouts(config, hooks, out);
+  });
+}
+
+int verify_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  return verify_command_with({}, args, out, err);
+}
+
+}  // namespace megatron

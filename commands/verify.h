@@ -1,0 +1,19 @@
+// megatron verify: does every layout of ranks train as one rank does?
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "megatron/training/verify_layouts.h"
+
+namespace megatron {
+
+/// @param args  words after the command's name. @return exit status
+int verify_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+
+/// The same with faults, for tests.
+int verify_command_with(const VerifyHooks& hooks, const std::vector<std::string>& args, std::ostream& out,
+                        std::ostream& err);
+
+}  // namespace megatron

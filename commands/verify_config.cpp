@@ -1,0 +1,204 @@
+#include "commands/verify_config.h"
+
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "megatron/base/flag_help.h"
+#include "megatron/base/flag_parser.h"
+#include "megatron/training/config/layouts.h"
+
+namespace megatron {
+
+namespace {
+
+constexpr std::string_view kUsage =
+    R"(usage: megatron verify layouts [--layout WORDS]... [flags] [flags of pretrain_gpt]
+
+Trains a few steps of a model on one rank, then on layouts of several ranks (threads of this process) from the same
+weights on the same batches, and compares loss, gradient norm, every gradient and every weight in fp64, step by step.
+What the layout may change is rounding: each bound follows from eps and the length of the sums. Where a layout departs,
+the first tensor that does is named, with its rank, step, error and bound.
+
+  megatron verify layouts                                        a small GPT-2, all pairs of ways to split it
+  megatron verify layouts --layout "tp=2 pp=2 sp dist-opt" --layout "pp=2 schedule=zb-v dp=2"
+  megatron verify layouts --layout "tp=4" --num-layers 2 --hidden-size 64 ... --mock-data    a model of your own
+
+Exit code: 0 all layouts agree with one rank; 1 one departs, or fails; 2 wrong flags. Others as for pretrain_gpt.
+
+Words of a layout:
+)";
+
+constexpr std::string_view kModelHelp = R"(
+Any flag of pretrain_gpt describes the model, its data and its optimizer, all of it, in place of the built-in one
+('megatron pretrain_gpt --help'). Flags of a layout are given as words of --layout. Nothing is logged, evaluated or saved;
+flags about that have no effect. Memory: 20 bytes a parameter and step beside the trainers.
+)";
+
+constexpr std::string_view kGpt2Words =
+    "--num-layers 8 --hidden-size 24 --num-attention-heads 4 --seq-length 16 --max-position-embeddings 16 "
+    "--micro-batch-size 1 --global-batch-size 12 --train-iters 100 --lr 1e-3 --lr-decay-style constant "
+    "--vocab-size 61 --make-vocab-size-divisible-by 16 --tokenizer-type NullTokenizer --mock-data --eval-iters 0";
+constexpr std::string_view kLlamaWords =
+    " --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu --ffn-hidden-size 48 "
+    "--group-query-attention --num-query-groups 2 --untie-embeddings-and-output-weights";
+
+constexpr int64_t kMaxRanks = 4;  // of layouts that nobody asked for
+constexpr int64_t kMostSteps = 100;
+
+FieldTable describe(VerifyConfig& config) {
+  FieldTable table;
+  table.begin_group("What to verify", "");
+  table.add("layout", config.layouts,
+            "words of a layout, in quotes; may be given several times. None: few layouts of up to 4 ranks in which "
+            "every two words meet that fit together and the model");
+  table.add("num_steps", config.num_steps, "training steps").at_least(1).at_most(kMostSteps);
+  table.add("model", config.model, "built-in model: learned positions and tied embeddings, or rotary and untied");
+  table.add("help", config.help, "show this text");
+  return table;
+}
+
+/// The name in "--name=value".
+std::string name_in(const std::string& word) { return word.substr(0, word.find('=')); }
+
+/// Words of this command, with all layouts behind one --layout, and words of pretrain_gpt.
+struct SplitWords {
+  std::vector<std::string> own, model;
+};
+SplitWords split(const std::vector<std::string>& args) {
+  SplitWords words;
+  std::vector<std::string> layouts;
+  for (size_t i = 0; i < args.size();) {
+    const std::string name = name_in(args[i]);
+    const bool is_layout = name == "--layout";
+    const bool is_own = is_layout || name == "--num-steps" || name == "--model" || name == "--help" || name == "-h";
+    std::vector<std::string>& target = is_layout ? layouts : is_own ? words.own : words.model;
+    if (is_layout && args[i] != name)
+      target.push_back(args[i].substr(name.size() + 1));
+    else if (!is_layout)
+      target.push_back(name == "-h" ? "--help" : args[i]);
+    for (++i; i < args.size() && !args[i].starts_with("--"); ++i) target.push_back(args[i]);
+    if (is_layout && layouts.empty()) layouts.emplace_back();
+  }
+  if (layouts.empty()) return words;
+  words.own.emplace_back("--layout");
+  words.own.insert(words.own.end(), layouts.begin(), layouts.end());
+  return words;
+}
+
+/// Flags of pretrain_gpt that mean something else here.
+void check_model_words(const std::vector<std::string>& words, Mistakes& mistakes) {
+  for (const std::string& word : words) {
+    const std::string flag = name_in(word);
+    if (const auto layout_word = layout_word_of(flag))
+      mistakes.add({flag}, "{} is about the layout: say --layout \"{}\"", flag, *layout_word);
+    if (flag == "--bf16" || flag == "--fp16")
+      mistakes.add({flag}, "{} rounds so coarsely that a fault would not stand out: leave it out, fp64 is compared",
+                   flag);
+    if (flag == "--load" || flag == "--pretrained-checkpoint" || flag == "--use-checkpoint-args")
+      mistakes.add({flag}, "{}: verify begins with initial weights. Leave it out", flag);
+  }
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::istringstream stream{std::string(text)};
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+std::vector<std::string> model_words_of(const VerifyConfig& config) {
+  std::vector<std::string> words = config.model_words;
+  if (words.empty()) {
+    words = words_of(kGpt2Words);
+    if (config.model == BuiltInModel::kLlama) std::ranges::copy(words_of(kLlamaWords), std::back_inserter(words));
+  }
+  if (std::ranges::find(words, "--fp64") == words.end()) words.emplace_back("--fp64");
+  return words;
+}
+
+/// @throw ConfigError, NotSupported as pretrain_gpt does
+PretrainConfig resolve(std::vector<std::string> words, const RankLayout& layout) {
+  std::ranges::copy(flags_of(layout), std::back_inserter(words));
+  PretrainConfig config = parse_pretrain_gpt(words, static_cast<int>(layout.num_ranks()));
+  require_runnable(config);
+  require_pipeline_schedule(config);
+  pipeline_layout_of(config);
+  return config;
+}
+
+/// What an error says, without the heading of a list of one.
+std::string reason_of(const Error& error) {
+  const std::string text = error.what(), heading = ": 1 mistake\n  1. ";
+  const size_t found = text.find(heading);
+  return found == std::string::npos ? text : text.substr(found + heading.size());
+}
+
+/// Those of all combinations that fit the model.
+void add_all(const std::vector<std::string>& words, VerifyPlan& plan) {
+  std::vector<RankLayout> fitting;
+  for (const RankLayout& layout : rank_layouts(kMaxRanks)) try {
+      resolve(words, layout);
+      fitting.push_back(layout);
+    } catch (const Error&) {
+      ++plan.num_misfits;
+    }
+  for (const RankLayout& layout : pairwise_cover(fitting)) plan.layouts.push_back({layout, resolve(words, layout)});
+}
+
+}  // namespace
+
+VerifyConfig parse_verify(const std::vector<std::string>& args) {
+  VerifyConfig config;
+  if (args.empty() || args[0] == "--help" || args[0] == "-h") {
+    config.help = !args.empty();
+    require<ConfigError>(config.help, "what? 'megatron verify layouts' compares layouts of ranks with one rank.");
+    return config;
+  }
+  require<ConfigError>(args[0] == "layouts", "'{}' cannot be verified; 'layouts' can: megatron verify layouts.",
+                       args[0]);
+  SplitWords words = split({args.begin() + 1, args.end()});
+  FieldTable table = describe(config);
+  Mistakes mistakes;
+  const GivenFields given = parse_flags(table, words.own, {}, mistakes);
+  if (config.help) return config;
+  for (const std::string& text : config.layouts) parse_rank_layout(text, mistakes);
+  check_model_words(words.model, mistakes);
+  if (given.contains("model") && !words.model.empty())
+    mistakes.add({"--model"}, "--model {} and {} both describe the model: give one",
+                 python_text(table.find("model")->get()), words.model[0]);
+  config.model_words = std::move(words.model);
+  if (mistakes.empty()) return config;
+  try {
+    resolve(model_words_of(config), {});
+  } catch (const Error& error) {
+    mistakes.add({}, "{}", reason_of(error));
+  }
+  mistakes.throw_if_any("the flags are wrong");
+  return config;
+}
+
+VerifyPlan plan_of(const VerifyConfig& config) {
+  const std::vector<std::string> words = model_words_of(config);
+  VerifyPlan plan{.one_rank = resolve(words, {}), .layouts = {}};
+  Mistakes mistakes;
+  if (const auto& iterations = plan.one_rank.training.train_iters; iterations && *iterations < config.num_steps)
+    mistakes.add({"--num-steps", "--train-iters"}, "--num-steps {} are more than --train-iters {}: raise that",
+                 config.num_steps, *iterations);
+  for (const std::string& text : config.layouts) try {
+      const RankLayout layout = parse_rank_layout(text, mistakes).value();
+      plan.layouts.push_back({layout, resolve(words, layout)});
+    } catch (const Error& error) {
+      mistakes.add({"--layout"}, "--layout '{}': {}", text, reason_of(error));
+    }
+  mistakes.throw_if_any("the flags are wrong");
+  if (config.layouts.empty()) add_all(words, plan);
+  return plan;
+}
+
+std::string verify_help() {
+  VerifyConfig config;
+  return std::string(kUsage) + rank_layout_help() + std::string(kModelHelp) + "\n" + help_of(describe(config));
+}
+
+}  // namespace megatron

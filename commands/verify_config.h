@@ -1,0 +1,47 @@
+// The flags of megatron verify.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "commands/rank_layout.h"
+#include "megatron/training/config/pretrain_config.h"
+
+namespace megatron {
+
+/// A model that the program brings along, in the flags of pretrain_gpt.
+enum class BuiltInModel { kGpt2, kLlama };
+constexpr std::array<std::pair<BuiltInModel, std::string_view>, 2> names_of_enum(BuiltInModel) {
+  return {{{BuiltInModel::kGpt2, "gpt2"}, {BuiltInModel::kLlama, "llama"}}};
+}
+
+struct VerifyConfig {
+  std::vector<std::string> layouts;  // texts; none: a pairwise cover
+  int64_t num_steps = 3;
+  BuiltInModel model = BuiltInModel::kGpt2;
+  std::vector<std::string> model_words;  // flags of pretrain_gpt; none: those of `model`
+  bool help = false;
+};
+
+/// What the flags mean together. Configurations are resolved but for the vocabulary, which the tokenizer settles.
+struct VerifyPlan {
+  struct Item {
+    RankLayout layout;
+    PretrainConfig config;
+  };
+  PretrainConfig one_rank;
+  std::vector<Item> layouts;
+  size_t num_misfits = 0;  // combinations that do not fit the model and were left out
+};
+
+/// Reads the words behind "verify". @throw ConfigError with all mistakes in them and, if there are any, those of the
+/// model
+VerifyConfig parse_verify(const std::vector<std::string>& args);
+/// @throw ConfigError with all mistakes that the model and the given layouts have
+VerifyPlan plan_of(const VerifyConfig& config);
+std::string verify_help();
+
+}  // namespace megatron

@@ -1,0 +1,165 @@
+#include "commands/verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "commands/verify_config.h"
+
+namespace megatron {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Result {
+  int status = 0;
+  std::string out, err;
+};
+Result run(const std::vector<std::string>& args, const VerifyHooks& hooks = {}) {
+  std::ostringstream out, err;
+  const int status = verify_command_with(hooks, args, out, err);
+  return {status, out.str(), err.str()};
+}
+
+RankLayout layout_of(const std::string& text) {
+  Mistakes mistakes;
+  const auto layout = parse_rank_layout(text, mistakes);
+  mistakes.throw_if_any(text);
+  return layout.value();
+}
+
+TEST(RankLayout, IsWrittenAsItIsRead) {
+  for (const RankLayout& layout : rank_layouts(4)) EXPECT_EQ(layout_of(to_string(layout)), layout) << to_string(layout);
+  EXPECT_EQ(layout_of("sp  tp=2 instances=2 dist-opt dp=4"),
+            (RankLayout{.tp = 2, .dp = 4, .instances = 2, .sp = true, .dist_opt = true}));
+}
+
+TEST(RankLayout, ACoverHasEveryTwoValuesThatOccurTogether) {
+  const std::vector<RankLayout> all = rank_layouts(4);
+  const std::vector<RankLayout> cover = pairwise_cover(all);
+  EXPECT_LT(cover.size(), 40);
+  const auto has = [](const std::vector<RankLayout>& layouts, auto&& is_wanted) {
+    return std::ranges::any_of(layouts, is_wanted);
+  };
+  for (const int64_t tp : {1, 2, 3, 4})
+    for (const std::string schedule : {"", "gpipe", "zb-h1", "zb-v"})
+      for (const bool dist_opt : {false, true}) {
+        const auto first = [&](const RankLayout& l) { return l.tp == tp && l.schedule == schedule; };
+        const auto second = [&](const RankLayout& l) { return l.tp == tp && l.dist_opt == dist_opt; };
+        const auto third = [&](const RankLayout& l) { return l.overlap == dist_opt && l.schedule == schedule; };
+        EXPECT_EQ(has(cover, first), has(all, first));
+        EXPECT_EQ(has(cover, second), has(all, second));
+        EXPECT_EQ(has(cover, third), has(all, third));
+      }
+  for (const RankLayout& layout : cover) EXPECT_LE(layout.num_ranks(), 4);
+}
+
+TEST(VerifyCommand, AllBuiltInLayoutsTrainAsOneRankDoes) {
+  for (const std::string model : {"gpt2", "llama"}) {
+    const Result result = run({"layouts", "--model", model, "--num-steps", "2"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, AllOf(HasSubstr("tp=2"), HasSubstr("zb-v"), HasSubstr("dist-opt"), HasSubstr("recompute"),
+                                  HasSubstr("train as one rank does"), Not(HasSubstr("DEPARTS"))));
+  }
+}
+
+TEST(VerifyCommand, TakesAModelOfTheUsers) {
+  const Result result = run({"layouts",
+                             "--layout",
+                             "tp=3 sp",
+                             "--layout=dp=3 dist-opt",
+                             "--num-layers",
+                             "1",
+                             "--hidden-size",
+                             "12",
+                             "--num-attention-heads",
+                             "3",
+                             "--seq-length",
+                             "6",
+                             "--max-position-embeddings",
+                             "6",
+                             "--micro-batch-size",
+                             "1",
+                             "--global-batch-size",
+                             "3",
+                             "--train-iters",
+                             "3",
+                             "--lr",
+                             "1e-3",
+                             "--vocab-size",
+                             "50",
+                             "--tokenizer-type",
+                             "NullTokenizer",
+                             "--mock-data",
+                             "--optimizer",
+                             "sgd"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tp=3 sp"), HasSubstr("dp=3 dist-opt"), HasSubstr("all 2 layouts")));
+}
+
+TEST(VerifyCommand, NamesWhatACorruptedWeightIsCalledAndFails) {
+  const VerifyHooks hooks = {.before_step = [](Trainer& trainer, int64_t step) {
+    if (step != 1 || trainer.groups().world.rank() != 1) return;
+    for (Parameter* parameter : trainer.model().parameters())
+      if (parameter->name() == "decoder.layers.5.mlp.linear_fc1.weight") parameter->value().data<double>()[3] *= 1.001;
+  }};
+  const Result result = run({"layouts", "--layout", "dp=2", "--layout", "pp=2", "--layout", "recompute"}, hooks);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("DEPARTS  decoder.layers.5.mlp.linear_fc1.weight before step 2"),
+                                HasSubstr("decoder.layers.5.mlp.linear_fc1.weight before step 2 on rank 1: off by"),
+                                HasSubstr("same")));
+  EXPECT_THAT(result.err, HasSubstr("2 of 3 layouts do not train as one rank does"));
+}
+
+TEST(VerifyCommand, GoesOnBehindALayoutThatFails) {
+  const VerifyHooks hooks = {.before_step = [](Trainer& trainer, int64_t) {
+    require<Error>(trainer.groups().tp.size() == 1, "no tensor ranks today");
+  }};
+  const Result result = run({"layouts", "--layout", "tp=2", "--layout", "dp=2"}, hooks);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("FAILED"), HasSubstr("no tensor ranks today"), HasSubstr("same")));
+  EXPECT_THAT(result.err, HasSubstr("1 of 2"));
+}
+
+TEST(VerifyCommand, ReportsAllMistakesAtOnce) {
+  const Result result = run({"layouts", "--layout", "tp=2 zp=3", "--layout", "schedule=1f2b", "--num-steps", "0",
+                             "--sequence-parallel", "--bf16", "--load", "checkpoints", "--nunm-layers", "2"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("'zp=3'"), HasSubstr("'schedule=1f2b'"), HasSubstr("--num-steps"),
+                                HasSubstr("say --layout \"sp\""), HasSubstr("fp64 is compared"), HasSubstr("--load"),
+                                HasSubstr("did you mean --num-layers?")));
+  EXPECT_EQ(result.out, "");
+}
+
+TEST(VerifyCommand, ReportsEveryLayoutThatDoesNotFitTheModel) {
+  const Result result =
+      run({"layouts", "--layout", "tp=3", "--layout", "pp=5", "--layout", "dp=5", "--layout", "tp=2"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("3 mistakes"), HasSubstr("'tp=3'"), HasSubstr("'pp=5'"), HasSubstr("'dp=5'"),
+                                Not(HasSubstr("'tp=2'"))));
+}
+
+TEST(VerifyCommand, RefusesMoreStepsThanTheRunHasAndTwoModels) {
+  EXPECT_THAT(run({"layouts", "--num-steps", "101"}).err, HasSubstr("--num-steps"));
+  const Result two = run({"layouts", "--model", "llama", "--num-layers", "2"});
+  EXPECT_EQ(two.status, 2);
+  EXPECT_THAT(two.err, HasSubstr("both describe the model"));
+}
+
+TEST(VerifyCommand, HelpTeaches) {
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"--help"}, {"layouts", "-h"}}) {
+    const Result help = run(args);
+    EXPECT_EQ(help.status, 0);
+    EXPECT_THAT(help.out, AllOf(HasSubstr("Exit code: 0"), HasSubstr("dist-opt"), HasSubstr("--num-steps"),
+                                HasSubstr("megatron verify layouts --layout")));
+  }
+  EXPECT_THAT(run({"everything"}).err, HasSubstr("megatron verify layouts"));
+  EXPECT_EQ(run({}).status, 2);
+}
+
+}  // namespace
+}  // namespace megatron
