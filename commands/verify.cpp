@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
 
 #include "commands/exit_code.h"
@@ -23,7 +24,40 @@ ProgressBarOptions bar_options(const std::ostream& out) {
   winsize size{};
   options.is_terminal = &out == &std::cout && isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
   if (options.is_terminal && size.ws_col > 0) options.columns = size.ws_col;
+  options.line_interval = std::chrono::hours(24);  // rows of the table tell as much
   return options;
+}
+
+/// A sample of the built-in model: random tokens, a tenth of them without a say in the loss.
+void append_sample(const PretrainConfig& config, int64_t number, MicroBatch<int64_t>& batch) {
+  const RandomKey key = RandomKey::from_seed(static_cast<uint64_t>(config.training.seed)).at("sample").at(number);
+  const auto vocab = static_cast<double>(config.transformer.vocab_size);
+  batch.sequence_length = config.model.seq_length.value();
+  for (int64_t i = 0; i < batch.sequence_length; ++i) {
+    batch.tokens.push_back(static_cast<int64_t>(uniform(key.at("token"), i) * vocab));
+    batch.labels.push_back(static_cast<int64_t>(uniform(key.at("token"), i + 1) * vocab));
+    batch.position_ids.push_back(i);
+    batch.loss_mask.push_back(uniform(key.at("mask"), i) < 0.1 ? 0.0F : 1.0F);
+    batch.num_valid_tokens += batch.loss_mask.back() != 0;
+  }
+  ++batch.num_samples;
+  batch.cut_ends.push_back(0);
+  batch.sample_indices.push_back(number);
+  batch.consumed_samples = number + 1;
+}
+
+/// Global batches of the built-in model.
+std::vector<GlobalBatch> invented_batches(const PretrainConfig& config, int64_t num_steps) {
+  const BatchSize size = microbatch_calculator_of(config).at(0);
+  std::vector<GlobalBatch> batches(static_cast<size_t>(num_steps));
+  int64_t next = 0;
+  for (GlobalBatch& batch : batches)
+    for (int64_t m = 0; m < size.num_microbatches; ++m) {
+      batch.emplace_back();
+      for (int64_t i = 0; i < config.training.micro_batch_size.value(); ++i)
+        append_sample(config, next++, batch.back());
+    }
+  return batches;
 }
 
 /// The first global batches of the run, as one rank reads them.
@@ -83,7 +117,9 @@ void verify_layouts(const VerifyConfig& config, const VerifyHooks& hooks, std::o
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(plan.one_rank.tokenizer);
   set_vocab_size(plan.one_rank, tokenizer->vocab_size());
   for (VerifyPlan::Item& item : plan.layouts) set_vocab_size(item.config, tokenizer->vocab_size());
-  const ReferenceRun reference(plan.one_rank, first_batches(plan.one_rank, *tokenizer, config.num_steps, progress));
+  const ReferenceRun reference(
+      plan.one_rank, config.model_words.empty() ? invented_batches(plan.one_rank, config.num_steps)
+                                                : first_batches(plan.one_rank, *tokenizer, config.num_steps, progress));
   progress.message(fmt::format("one rank, {} steps: loss {:.6g} to {:.6g}, largest gradient norm {:.4g}",
                                reference.num_steps(), reference.step(0).loss,
                                reference.step(reference.num_steps() - 1).loss, reference.largest_grad_norm()));

@@ -50,7 +50,7 @@ constexpr int64_t kMostSteps = 100;
 
 FieldTable describe(VerifyConfig& config) {
   FieldTable table;
-  table.begin_group("What to verify", "");
+  table.begin_group("What to verify", "Flags of this command.");
   table.add("layout", config.layouts,
             "words of a layout, in quotes; may be given several times. None: few layouts of up to 4 ranks in which "
             "every two words meet that fit together and the model");
@@ -127,11 +127,18 @@ PretrainConfig resolve(std::vector<std::string> words, const RankLayout& layout)
   return config;
 }
 
-/// What an error says, without the heading of a list of one.
+/// What an error says, a list of mistakes in one line.
 std::string reason_of(const Error& error) {
-  const std::string text = error.what(), heading = ": 1 mistake\n  1. ";
-  const size_t found = text.find(heading);
-  return found == std::string::npos ? text : text.substr(found + heading.size());
+  std::string text = error.what();
+  for (int number = 1;; ++number) {
+    const std::string mark = fmt::format("\n  {}. ", number);
+    const size_t found = text.find(mark);
+    if (found == std::string::npos) return text;
+    if (number == 1)
+      text.erase(0, found + mark.size());
+    else
+      text.replace(found, mark.size(), "; ");
+  }
 }
 
 /// Those of all combinations that fit the model.
