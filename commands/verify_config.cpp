@@ -94,7 +94,7 @@ void check_model_words(const std::vector<std::string>& words, Mistakes& mistakes
     const std::string flag = name_in(word);
     if (const auto layout_word = layout_word_of(flag))
       mistakes.add({flag}, "{} is about the layout: say --layout \"{}\"", flag, *layout_word);
-    if (flag == "--bf16" || flag == "--fp16")
+    if (flag == "--bf16" || flag == "--fp16" || flag == "--grad-reduce-in-bf16")
       mistakes.add({flag}, "{} rounds so coarsely that a fault would not stand out: leave it out, fp64 is compared",
                    flag);
     if (flag == "--load" || flag == "--pretrained-checkpoint" || flag == "--use-checkpoint-args")
