@@ -1,7 +1,9 @@
 #include "megatron/kernels/gradient_statistics.h"
 
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "megatron/kernels/cpu/rows.h"
 #include "megatron/kernels/cpu/simd.h"
@@ -65,13 +67,12 @@ Int128 from_limbs(const int64_t* limbs) {
 void largest_absolute(const CpuStream& stream, const LargestAbsoluteArgs& args) {
   dispatch_compute(args.x.dtype, [&]<class C>() {
     double largest = args.accumulate ? *args.result : 0;
+    // Without their sign, floating-point numbers are in the order of their bits, NaN above infinity.
+    using Bits = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
+    constexpr Bits kWithoutSign = std::numeric_limits<Bits>::max();
     const auto look = [](const C* x, int64_t n, Part& part) {
-      // The difference of equals is 0 but for infinities and NaN, where it is NaN.
-      const C bad = simd_sum<C>(n, [=](int64_t i) { return x[i] - x[i] == 0 ? C(0) : C(1); });
-      double most = static_cast<double>(simd_max<C>(n, [=](int64_t i) { return std::abs(x[i]); }));
-      for (int64_t i = 0; bad > 0 && i < n; ++i)
-        if (std::isnan(x[i])) most = std::numeric_limits<double>::quiet_NaN();
-      part.first = larger_or_nan(part.first, most);
+      const Bits most = simd_max<Bits>(n, [=](int64_t i) { return std::bit_cast<Bits>(x[i]) & kWithoutSign; });
+      part.first = larger_or_nan(part.first, static_cast<double>(std::bit_cast<C>(most)));
     };
     for_each_part<C>(stream, args.x, args.workspace, look,
                      [&](const Part& part) { largest = larger_or_nan(largest, part.first); });
@@ -85,16 +86,13 @@ void squared_sum(const CpuStream& stream, const SquaredSumArgs& args) {
     dispatch_compute(args.x.dtype, [&]<class C>() {
       const double factor = std::ldexp(1.0, -exponent_of(*args.largest));
       const auto add = [=](const C* x, int64_t n, Part& part) {
-        const auto square = [=](int64_t i) {
-          const double scaled = static_cast<double>(x[i]) * factor;
-          return scaled * scaled;
-        };
-        const auto coarse = [=](double value) { return value + kRoundCoarse - kRoundCoarse; };
-        part.first += simd_sum<double>(n, [=](int64_t i) { return coarse(square(i)); });
-        part.second += simd_sum<double>(n, [=](int64_t i) {
-          const double value = square(i), rest = value - coarse(value);
-          return rest + kRoundFine - kRoundFine;
+        const auto [coarse, fine] = simd_two_sums<double>(n, [=](int64_t i) {
+          const double scaled = static_cast<double>(x[i]) * factor, square = scaled * scaled;
+          const double rounded = square + kRoundCoarse - kRoundCoarse;
+          return std::pair(rounded, square - rounded + kRoundFine - kRoundFine);
         });
+        part.first += coarse;
+        part.second += fine;
       };
       for_each_part<C>(stream, args.x, args.workspace, add, [&](const Part& part) {
         sum += Int128{static_cast<int64_t>(part.first * kCoarse)} * Int128{int64_t{1} << 38};

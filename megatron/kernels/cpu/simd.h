@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace megatron::kernels {
 
@@ -25,7 +26,21 @@ template <class C, class Body>
   return sum;
 }
 
-/// Largest body(i) over [0, n), NaN left out; -infinity if there is none.
+/// Two sums in one pass: body(i) gives a pair of terms.
+template <class C, class Body>
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), gnu::flatten]] static std::pair<C, C>
+simd_two_sums(int64_t n, Body body) {
+  C first = 0, second = 0;
+#pragma omp simd reduction(+ : first, second)
+  for (int64_t i = 0; i < n; ++i) {
+    const std::pair<C, C> terms = body(i);
+    first += terms.first;
+    second += terms.second;
+  }
+  return {first, second};
+}
+
+/// Largest body(i) over [0, n), NaN left out; if there is none, -infinity, or 0 for integers.
 template <class C, class Body>
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), gnu::flatten]] static C simd_max(int64_t n,
                                                                                                       Body body) {
