@@ -52,7 +52,7 @@ FieldTable describe(VerifyConfig& config) {
   FieldTable table;
   table.begin_group("What to verify", "Flags of this command.");
   table.add("layout", config.layouts,
-            "words of a layout, in quotes; may be given several times. None: few layouts of up to 4 ranks in which "
+            "words of a layout; may be given several times. None: few layouts of up to 4 ranks in which "
             "every two words meet that fit together and the model");
   table.add("num_steps", config.num_steps, "training steps").at_least(1).at_most(kMostSteps);
   table.add("model", config.model, "built-in model: learned positions and tied embeddings, or rotary and untied");
@@ -63,7 +63,8 @@ FieldTable describe(VerifyConfig& config) {
 /// The name in "--name=value".
 std::string name_in(const std::string& word) { return word.substr(0, word.find('=')); }
 
-/// Words of this command, with all layouts behind one --layout, and words of pretrain_gpt.
+/// Words of this command, with all layouts behind one --layout, and words of pretrain_gpt. The words behind one
+/// --layout are one layout, in quotes or not.
 struct SplitWords {
   std::vector<std::string> own, model;
 };
@@ -72,15 +73,18 @@ SplitWords split(const std::vector<std::string>& args) {
   std::vector<std::string> layouts;
   for (size_t i = 0; i < args.size();) {
     const std::string name = name_in(args[i]);
-    const bool is_layout = name == "--layout";
-    const bool is_own = is_layout || name == "--num-steps" || name == "--model" || name == "--help" || name == "-h";
-    std::vector<std::string>& target = is_layout ? layouts : is_own ? words.own : words.model;
-    if (is_layout && args[i] != name)
-      target.push_back(args[i].substr(name.size() + 1));
-    else if (!is_layout)
-      target.push_back(name == "-h" ? "--help" : args[i]);
-    for (++i; i < args.size() && !args[i].starts_with("--"); ++i) target.push_back(args[i]);
-    if (is_layout && layouts.empty()) layouts.emplace_back();
+    std::vector<std::string> run;  // a flag and what belongs to it
+    if (name != args[i] && name == "--layout")
+      run = {name, args[i].substr(name.size() + 1)};
+    else
+      run = {name == "-h" ? "--help" : args[i]};
+    for (++i; i < args.size() && !args[i].starts_with("--"); ++i) run.push_back(args[i]);
+    if (name == "--layout") {
+      layouts.push_back(fmt::format("{}", fmt::join(run.begin() + 1, run.end(), " ")));
+      continue;
+    }
+    const bool is_own = name == "--num-steps" || name == "--model" || run[0] == "--help";
+    std::ranges::copy(run, std::back_inserter(is_own ? words.own : words.model));
   }
   if (layouts.empty()) return words;
   words.own.emplace_back("--layout");
@@ -164,6 +168,9 @@ VerifyConfig parse_verify(const std::vector<std::string>& args) {
   }
   require<ConfigError>(args[0] == "layouts", "'{}' cannot be verified; 'layouts' can: megatron verify layouts.",
                        args[0]);
+  const bool has_stray_word = args.size() > 1 && !args[1].starts_with("-");
+  require<ConfigError>(!has_stray_word, "'{}': words of a layout stand behind --layout.",
+                       args.size() > 1 ? args[1] : "");
   SplitWords words = split({args.begin() + 1, args.end()});
   FieldTable table = describe(config);
   Mistakes mistakes;

@@ -154,6 +154,14 @@ TEST(VerifyCommand, RefusesMoreStepsThanTheRunHasAndTwoModels) {
   EXPECT_THAT(two.err, HasSubstr("both describe the model"));
 }
 
+TEST(VerifyCommand, NeedsNoQuotesAroundALayout) {
+  const Result result = run({"layouts", "--layout", "tp=2", "sp", "--num-steps", "1"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tp=2 sp"), HasSubstr("all 1 layouts")));
+  EXPECT_THAT(run({"layouts", "tp=2"}).err, HasSubstr("'tp=2': words of a layout stand behind --layout"));
+  EXPECT_THAT(run({"layouts", "--layout", "--num-steps", "1"}).err, HasSubstr("give words such as"));
+}
+
 TEST(VerifyCommand, HelpTeaches) {
   for (const std::vector<std::string>& args : {std::vector<std::string>{"--help"}, {"layouts", "-h"}}) {
     const Result help = run(args);
