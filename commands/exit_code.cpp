@@ -5,7 +5,7 @@
 #include <ostream>
 
 #include "megatron/base/error.h"
-#include "megatron/comm/threads/rank_threads.h"
+#include "megatron/comm/rank_failure.h"
 
 namespace megatron {
 namespace {

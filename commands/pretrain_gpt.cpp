@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <thread>
 
 #include "commands/exit_code.h"
+#include "commands/job.h"
+#include "commands/launch_environment.h"
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/pretrain.h"
 
@@ -35,57 +37,77 @@ void handle_signal(const TrainingConfig& training) {
   sigaction(number_of_signal(training.exit_signal), &action, nullptr);
 }
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 std::string host_name() {
   char name[256] = "localhost";
   gethostname(name, sizeof name - 1);
   return name;
 }
 
-/// The bar is for a person who watches; log lines are the same with and without it.
-ProgressBarOptions bar_options(const std::ostream& out) {
+/// The bar is for a person who watches; log lines are the same with and without it. mpirun gives its ranks a terminal,
+/// and what they write there goes anywhere.
+ProgressBarOptions bar_options(const std::ostream& out, bool has_launcher) {
   ProgressBarOptions options;
   winsize size{};
-  options.is_terminal = &out == &std::cout && isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+  options.is_terminal =
+      !has_launcher && &out == &std::cout && isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
   if (options.is_terminal && size.ws_col > 0) options.columns = size.ws_col;
   options.line_interval = std::chrono::hours(24);  // log lines tell as much
   return options;
 }
 
-int num_threads(const LaunchConfig& launch) {
+/// Ranks that share this host are threads of one process, or processes of a launcher.
+int num_threads(const LaunchConfig& config, const LaunchEnvironment& launch) {
   const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-  return static_cast<int>(launch.num_threads.value_or(std::max<int64_t>(1, cores / launch.nproc_per_node.value_or(1))));
+  const int64_t ranks_here = std::max<int64_t>(config.nproc_per_node.value_or(1), launch.local_size);
+  return static_cast<int>(config.num_threads.value_or(std::max<int64_t>(1, cores / ranks_here)));
 }
 
-void run(const std::vector<std::string>& args, std::ostream& out) {
+PretrainConfig read_config(const std::vector<std::string>& args, const LaunchEnvironment& launch) {
   PosixFileSystem files;
-  const PretrainConfig config = parse_pretrain_gpt(
-      args, 1, [&](const CheckpointConfig& checkpoint) { return Checkpointer::stored_arguments(files, checkpoint); });
+  return parse_pretrain_gpt(args, launch.size, [&](const CheckpointConfig& checkpoint) {
+    return Checkpointer::stored_arguments(files, checkpoint);
+  });
+}
+
+/// @param world this process's rank among those of a launcher; null if there are none
+void train(const PretrainConfig& config, int num_threads, World* world, std::ostream& out) {
+  PosixFileSystem files;
   handle_signal(config.training);
-  ProgressBar progress(bar_options(out), [&](std::string_view text) { out << text << std::flush; });
+  ProgressBar bar(bar_options(out, world != nullptr), [&](std::string_view text) { out << text << std::flush; });
+  SilentProgress silent;
   pretrain(config, {.files = files,
-                    .progress = progress,
+                    .progress = world && world->rank() > 0 ? static_cast<Progress&>(silent) : bar,
                     .signal = received_signal,
                     .signal_name = config.training.exit_signal,
                     .host = host_name(),
                     .process_id = getpid(),
-                    .job_id = variable("SLURM_JOB_ID"),
-                    .num_threads = num_threads(config.launch)});
+                    .job_id = process_environment()("SLURM_JOB_ID").value_or(""),
+                    .num_threads = num_threads,
+                    .world = world});
 }
 
 }  // namespace
 
 int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
-  return run_command("pretrain_gpt", err, [&] {
-    if (asks_for_help(args))
+  constexpr std::string_view kName = "pretrain_gpt";
+  LaunchEnvironment launch;
+  std::optional<PretrainConfig> config;
+  const int status = run_command(kName, err, [&] {
+    if (asks_for_help(args)) {
       out << help_text();
-    else
-      run(args, out);
+      return;
+    }
+    launch = launch_environment(process_environment());
+    run_before_meeting(launch, [&] {
+      require_connected(launch, process_environment(), kName);
+      config = read_config(args, launch);
+    });
   });
+  if (!config) return status;
+  const int threads = num_threads(config->launch, launch);
+  if (launch.size == 1) return run_command(kName, err, [&] { train(*config, threads, nullptr, out); });
+  const JobOptions options{kName, std::chrono::minutes(config->parallel.distributed_timeout_minutes), threads};
+  return run_job(launch, options, err, [&](World& world) { train(*config, threads, &world, out); });
 }
 
 }  // namespace megatron

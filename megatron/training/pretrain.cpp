@@ -1,5 +1,7 @@
 #include "megatron/training/pretrain.h"
 
+#include <functional>
+
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
@@ -71,6 +73,17 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
   });
 }
 
+/// Calls `build` on rank 0 before the others, so that they find the caches that it writes.
+TrainingData build_data(const PretrainEnvironment& environment, const ProcessGroup& world,
+                        const std::function<TrainingData()>& build) {
+  const auto barrier = [&] { world.barrier({.site = "data sets"}).wait(); };
+  if (world.rank() > 0) barrier();
+  TrainingData data = build();
+  if (world.rank() == 0) barrier();
+  milestone(environment, "after dataloaders are built");
+  return data;
+}
+
 }  // namespace
 
 void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
@@ -83,13 +96,16 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
 
   const DatasetLog log{.on_info = {},
                        .on_warning = [&](const std::string& text) { environment.progress.message(text); }};
-  const TrainingData data(config, *tokenizer, log);
-  milestone(environment, "after dataloaders are built");
+  const ProcessGroupCollection groups =
+      environment.world ? ProcessGroupCollection::make(*environment.world, parallel_layout_of(config))
+                        : ProcessGroupCollection::single();
+  const TrainingData data =
+      build_data(environment, groups.world, [&] { return TrainingData(config, *tokenizer, log); });
   prepare_outputs(config, environment.files);
-  if (config.parallel.world_size > 1)
+  if (!environment.world && config.parallel.world_size > 1)
     run_ranks(config, environment, data);
   else
-    run_rank(config, environment, data, ProcessGroupCollection::single());
+    run_rank(config, environment, data, groups);
 }
 
 }  // namespace megatron

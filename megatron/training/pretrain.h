@@ -10,6 +10,8 @@
 
 namespace megatron {
 
+class World;
+
 /// What a run needs of the outside world; members must outlive it.
 struct PretrainEnvironment {
   FileSystem& files;
@@ -20,10 +22,13 @@ struct PretrainEnvironment {
   int64_t process_id = 0;
   std::string job_id;   // of the cluster's scheduler
   int num_threads = 1;  // of each rank
+  /// This process's rank among those that a launcher started; null: all ranks are threads of this process.
+  World* world = nullptr;
 };
 
-/// Trains, evaluates and saves as `config` says, on as many ranks as it says: they are threads of this process. Data
-/// sets are built once and shared. Returns when training is over or an exit condition holds.
+/// Trains, evaluates and saves as `config` says, on as many ranks as it says: threads of this process, which
+/// share the data sets, or environment.world, where rank 0 builds the index caches before the others read them. Returns
+/// when training is over or an exit condition holds.
 /// @throw Error of any kind for bad data, checkpoints and losses that are not finite; RankFailure with this as its
 /// cause where there are several ranks.
 void pretrain(PretrainConfig config, const PretrainEnvironment& environment);

@@ -22,24 +22,22 @@ constexpr milliseconds kFarewellTime{500};
 constexpr milliseconds kGraceTime{200};
 
 /// Sleeps of the service thread: while operations are under way, while another thread drives them, and else.
-constexpr microseconds kBusySleep{200}, kDrivenSleep{5000}, kIdleSleep{20000};
+constexpr microseconds kBusySleep{300}, kDrivenSleep{5000}, kIdleSleep{5000};
 
-/// Gives the core to others, who may be the ranks that are waited for; sleeps longer the longer it has lasted.
+/// Sleeps longer the longer it has lasted. Not a yield: on a busy machine the scheduler may take that for a whole time
+/// slice, while who has slept runs soon.
 class Pause {
  public:
   void operator()(std::unique_lock<std::mutex>& lock) {
     lock.unlock();
-    if (++count_ < kYields)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::min<microseconds>(kLongest, microseconds(count_ - kYields)));
+    std::this_thread::sleep_for(length_);
+    length_ = std::min(2 * length_, kLongest);
     lock.lock();
   }
 
  private:
-  static constexpr int kYields = 50;
-  static constexpr microseconds kLongest{500};
-  int count_ = 0;
+  static constexpr microseconds kLongest{100};
+  microseconds length_{1};  // the kernel adds some 50 us
 };
 
 }  // namespace
@@ -47,21 +45,21 @@ class Pause {
 MpiHub::MpiHub(MpiTransport& transport)
     : transport_(transport), control_(transport), service_([this](const std::stop_token& stop) { serve(stop); }) {}
 
-MpiHub::~MpiHub() {
+MpiHub::~MpiHub() = default;
+
+void MpiHub::finish() {
   Lock lock(mutex_);
-  try {
-    if (failure_.empty()) control_.send_to_all_others(MpiControlMessage::make(MpiControlMessage::Kind::kLeft, {}));
-    const auto others = static_cast<size_t>(transport_.size() - 1);
-    for (Pause pause; failure_.empty() && (left_.size() < others || control_.has_unsent()); pause(lock)) progress();
-    lock.unlock();
-    service_.request_stop();
-    changed_.notify_all();
-    service_.join();
-    if (!failure_.empty()) return;
-    control_.close();
-    transport_.finish();
-  } catch (const CommError&) {  // the job is over on this rank either way
-  }
+  if (std::exchange(is_finished_, true)) return;
+  throw_if_failed();
+  control_.send_to_all_others(MpiControlMessage::make(MpiControlMessage::Kind::kLeft, {}));
+  const auto others = static_cast<size_t>(transport_.size() - 1);
+  for (Pause pause; failure_.empty() && (left_.size() < others || control_.has_unsent()); pause(lock)) progress();
+  throw_if_failed();
+  lock.unlock();
+  service_.request_stop();
+  service_.join();
+  control_.close();
+  transport_.finish();
 }
 
 void MpiHub::join(const FlightRecorder& recorder) {
@@ -83,14 +81,11 @@ MpiGroup& MpiHub::make_group(std::string_view name, std::vector<int> ranks, int 
 }
 
 void MpiHub::begin(const std::function<void()>& enqueue) {
-  {
-    const Lock lock(mutex_);
-    throw_if_failed();
-    enqueue();
-    progress();
-    throw_if_failed();
-  }
-  changed_.notify_all();
+  const Lock lock(mutex_);
+  throw_if_failed();
+  enqueue();
+  progress();
+  throw_if_failed();
 }
 
 void MpiHub::wait(const MpiOperation& operation, const OperationInfo& info) {
@@ -130,21 +125,25 @@ void MpiHub::fail(const std::string& text) {
   fail_locked(text, true);
 }
 
-bool MpiHub::has_failed() const {
+bool MpiHub::has_failed_elsewhere() const {
   const Lock lock(mutex_);
-  return !failure_.empty();
+  return has_failed_elsewhere_;
 }
 
 void MpiHub::throw_if_failed() const {
   if (!failure_.empty()) throw CommError(failure_);
 }
 
+/// Never waits for its turn: who has it drives the operations too.
 void MpiHub::serve(const std::stop_token& stop) {
-  Lock lock(mutex_);
-  while (!stop.stop_requested() && failure_.empty()) {
-    progress();
-    const auto sleep = waiting_for_ ? kDrivenSleep : is_idle() ? kIdleSleep : kBusySleep;
-    changed_.wait_for(lock, stop, sleep, [&] { return !waiting_for_ && sleep != kBusySleep && !is_idle(); });
+  while (!stop.stop_requested()) {
+    auto sleep = kDrivenSleep;
+    if (const Lock lock(mutex_, std::try_to_lock); lock && !waiting_for_) {
+      if (!failure_.empty()) return;
+      progress();
+      sleep = is_idle() ? kIdleSleep : kBusySleep;
+    }
+    std::this_thread::sleep_for(sleep);
   }
 }
 
@@ -177,6 +176,7 @@ void MpiHub::advance() {
 void MpiHub::handle(const MpiControlMessage& message) {
   switch (message.kind) {
     case MpiControlMessage::Kind::kFailed:
+      has_failed_elsewhere_ = true;
       return fail_locked(message.text(), false);
     case MpiControlMessage::Kind::kLeft:
       left_.insert(message.sender);
@@ -211,7 +211,6 @@ void MpiHub::fail_locked(const std::string& text, bool tell_others) {
     while (control_.has_unsent() && Clock::now() < deadline) control_.poll();
   } catch (const CommError&) {  // the failure to report is the first one
   }
-  changed_.notify_all();
 }
 
 void MpiHub::time_out(Lock& lock, const MpiOperation& operation, milliseconds timeout) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,7 +25,6 @@ namespace megatron {
 class MpiHub {
  public:
   explicit MpiHub(MpiTransport& transport);
-  /// Returns when all ranks have come here. After a failure it does not wait.
   ~MpiHub();
   MpiHub(const MpiHub&) = delete;
   MpiHub& operator=(const MpiHub&) = delete;
@@ -44,7 +42,12 @@ class MpiHub {
 
   /// On all ranks. The first reason stays. Any thread, any time.
   void fail(const std::string& text);
-  bool has_failed() const;
+  /// Whether the failure is news from another rank.
+  bool has_failed_elsewhere() const;
+
+  /// Ends the job on this rank; returns when all ranks have called it. @throw CommError if the world has failed, or
+  /// does before that
+  void finish();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -62,7 +65,6 @@ class MpiHub {
 
   MpiTransport& transport_;
   mutable std::mutex mutex_;  // guards all below, and is held in every call of MPI
-  std::condition_variable_any changed_;
   MpiControl control_;
   std::vector<std::unique_ptr<MpiGroup>> groups_;
   const FlightRecorder* recorder_ = nullptr;
@@ -71,6 +73,7 @@ class MpiHub {
   int64_t query_ = 0;
   std::set<int> left_;
   std::string failure_;
+  bool has_failed_elsewhere_ = false, is_finished_ = false;
   std::jthread service_;  // goes first
 };
 

@@ -161,10 +161,10 @@ std::unique_ptr<World> MpiWorld::join(int num_ranks, std::chrono::milliseconds t
 }
 
 void MpiWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
-bool MpiWorld::has_failed() const { return hub_->has_failed(); }
+void MpiWorld::finish() { hub_->finish(); }
 
 void MpiWorld::end_all(int exit_status) const {
-  std::this_thread::sleep_for(kTimeToReport);
+  std::this_thread::sleep_for(hub_->has_failed_elsewhere() ? 2 * kTimeToReport : kTimeToReport);
   transport_->end_all(exit_status);
 }
 
@@ -178,8 +178,8 @@ void run_mpi_rank(MpiWorld& ranks, std::chrono::milliseconds timeout, int num_th
     throw RankFailure(ranks.rank(), cause, whole);
   };
   try {
-    const auto world = ranks.join(ranks.size(), timeout);
-    function(*world);
+    function(*ranks.join(ranks.size(), timeout));
+    ranks.finish();
   } catch (const std::exception& error) {
     fail(error.what());
   } catch (...) {

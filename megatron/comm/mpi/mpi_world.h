@@ -19,14 +19,17 @@ class MpiHub;
 ///   auto world = ranks.join(ranks.size(), std::chrono::minutes(10));
 ///   ProcessGroup tp = *world->split("tp", {{0, 1}});
 ///   tp.all_reduce(view, ReduceOp::kSum, {.site = "example"}).wait();
+///   world.reset();
+///   ranks.finish();
 ///
-/// Differences from ThreadWorld: abort of a group is abort of the world; tags of messages are 0 to 4094; there are at
-/// most 65536 calls of split(); after a failure nothing works any more, and the job is to be ended with end_all().
+/// Where ranks may outnumber cores, set OMPI_MCA_mpi_yield_when_idle=0 before: who waits sleeps, and Open MPI's yields
+/// cost time slices. Differences from ThreadWorld: abort of a group is abort of the world; tags of messages are 0 to
+/// 4094; there are at most 65536 calls of split(); after a failure nothing works any more, and the job is to be ended
+/// with end_all().
 class MpiWorld {
  public:
   /// @throw NotSupported if Open MPI is not installed; CommError if it cannot start
   MpiWorld();
-  /// Returns when all ranks have come here, at once after a failure.
   ~MpiWorld();
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -38,10 +41,12 @@ class MpiWorld {
   std::unique_ptr<World> join(int num_ranks, std::chrono::milliseconds timeout);
   /// Aborts every group of every rank. Any thread, any time.
   void abort(std::string_view reason);
-  bool has_failed() const;
 
+  /// Ends the job on this rank, when it has left its World; returns when all ranks have called it.
+  /// @throw CommError if the world has failed, or does before that
+  void finish();
   /// Ends the processes of all ranks with this exit status, after a time in which ranks that have heard of the failure
-  /// can say so.
+  /// can say so. The status of the rank that failed first counts.
   [[noreturn]] void end_all(int exit_status) const;
 
  private:
@@ -49,8 +54,8 @@ class MpiWorld {
   std::unique_ptr<MpiHub> hub_;
 };
 
-/// Runs `function` on this rank with `num_threads` OpenMP threads. When it throws, the other ranks are aborted: none
-/// hangs in an operation. @throw RankFailure
+/// Runs `function` on this rank with `num_threads` OpenMP threads, and finishes. When it throws, the other ranks are
+/// aborted: none hangs in an operation. @throw RankFailure, also if another rank fails before all have finished
 void run_mpi_rank(MpiWorld& ranks, std::chrono::milliseconds timeout, int num_threads,
                   const std::function<void(World&)>& function);
 

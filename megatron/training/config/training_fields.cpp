@@ -87,7 +87,7 @@ void describe_validation(FieldTable& table, ValidationConfig& validation) {
 
 void describe_launch(FieldTable& table, LaunchConfig& launch) {
   table.begin_group("Launch",
-                    "megatron.cpp only. torchrun, mpirun and srun work too; then leave --nproc-per-node out.");
+                    "megatron.cpp only. mpirun and srun start ranks as processes; then leave --nproc-per-node out.");
   table.add("nproc_per_node", launch.nproc_per_node, "ranks to start here, as threads of this process; none: one")
       .at_least(1)
       .at_most(kMostRanksHere);

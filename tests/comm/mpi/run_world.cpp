@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <numeric>
 
+#include "megatron/base/error.h"
 #include "megatron/comm/mpi/mpi_world.h"
 
 namespace megatron::testing {
@@ -49,7 +50,11 @@ int run_all_tests(int argc, char** argv) {
     listeners.Append(new FailurePrinter);
   }
   const int status = RUN_ALL_TESTS();
-  if (ranks.has_failed()) ranks.end_all(status);
+  try {
+    ranks.finish();
+  } catch (const CommError&) {
+    ranks.end_all(1);
+  }
   return status;
 }
 

@@ -1,0 +1,48 @@
+#include "commands/job.h"
+
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "commands/exit_code.h"
+#include "megatron/base/error.h"
+#include "megatron/comm/mpi/mpi_world.h"
+
+namespace megatron {
+namespace {
+
+/// Launchers end a job within this time of the first failure.
+constexpr std::chrono::seconds kTimeOfLaunchers{2};
+
+/// With more ranks than cores Open MPI yields the core each time that it is asked and finds nothing. A scheduler may
+/// take that for a whole time slice: steps of small models then take ten times as long. Ranks that wait sleep anyway.
+void keep_open_mpi_from_yielding() { setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1); }
+
+}  // namespace
+
+void run_before_meeting(const LaunchEnvironment& launch, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception&) {
+    if (launch.rank > 0) std::this_thread::sleep_for(kTimeOfLaunchers);
+    throw;
+  }
+}
+
+int run_job(const LaunchEnvironment& launch, const JobOptions& options, std::ostream& err,
+            const std::function<void(World&)>& body) {
+  keep_open_mpi_from_yielding();
+  std::unique_ptr<MpiWorld> ranks;
+  const int status = run_command(options.command, err, [&] {
+    run_before_meeting(launch, [&] { ranks = std::make_unique<MpiWorld>(); });
+    require<CommError>(ranks->rank() == launch.rank && ranks->size() == launch.size,
+                       "The launcher started rank {} of {}, and Open MPI says rank {} of {}: they do not belong "
+                       "together. Use the mpirun of the installed Open MPI, or srun --mpi=pmix.",
+                       launch.rank, launch.size, ranks->rank(), ranks->size());
+    run_mpi_rank(*ranks, options.timeout, options.num_threads, body);
+  });
+  if (status != 0 && ranks) ranks->end_all(status);
+  return status;
+}
+
+}  // namespace megatron

@@ -1,0 +1,29 @@
+// Commands on several ranks that a launcher started as processes.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <iosfwd>
+#include <string_view>
+
+#include "commands/launch_environment.h"
+#include "megatron/comm/world.h"
+
+namespace megatron {
+
+/// What several ranks find wrong before they have met is printed by rank 0: calls `body`, and when it throws on another
+/// rank waits, so that the launcher ends this process before it repeats the message. @throw what `body` throws
+void run_before_meeting(const LaunchEnvironment& launch, const std::function<void()>& body);
+
+struct JobOptions {
+  std::string_view command;
+  std::chrono::milliseconds timeout;  // longest wait for another rank
+  int num_threads = 1;                // OpenMP threads of this rank
+};
+
+/// Runs a command on this rank of a job, like run_command(). When a rank fails, all say so on `err`, and the processes
+/// of all ranks end with its exit status, those that hang too.
+int run_job(const LaunchEnvironment& launch, const JobOptions& options, std::ostream& err,
+            const std::function<void(World&)>& body);
+
+}  // namespace megatron

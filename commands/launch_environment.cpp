@@ -1,0 +1,121 @@
+#include "commands/launch_environment.h"
+
+#include <charconv>
+#include <cstdlib>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+using Launcher = LaunchEnvironment::Launcher;
+
+std::optional<int> number(const Variable& variable, const char* name) {
+  const auto text = variable(name);
+  if (!text) return std::nullopt;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  require<ConfigError>(error == std::errc{} && end == text->data() + text->size() && value >= 0,
+                       "The environment variable {} is '{}', not a number. A launcher sets it; unset it to start one "
+                       "process.",
+                       name, *text);
+  return value;
+}
+
+/// Names of variables that hold the same thing for each launcher; the local ones may be missing.
+struct Names {
+  Launcher launcher;
+  const char *rank, *size, *local_rank, *local_size;
+};
+constexpr Names kOpenMpi{Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kTorchrun{Launcher::kTorchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Names kSlurm{Launcher::kSlurm, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"};
+
+void require_below(const char* name, int value, const char* limit_name, int limit) {
+  require<ConfigError>(value < limit,
+                       "The environment contradicts itself: {}={} is not below {}={}. Unset both to start one process.",
+                       name, value, limit_name, limit);
+}
+
+std::optional<LaunchEnvironment> read(const Variable& variable, const Names& names) {
+  const auto rank = number(variable, names.rank), size = number(variable, names.size);
+  if (!rank && !size) return std::nullopt;
+  require<ConfigError>(rank && size,
+                       "The environment variable {} is set and {} is not. A launcher sets both; unset it to start one "
+                       "process.",
+                       rank ? names.rank : names.size, rank ? names.size : names.rank);
+  require_below(names.rank, *rank, names.size, *size);
+  LaunchEnvironment launch{.launcher = names.launcher, .rank = *rank, .size = *size};
+  launch.local_rank = number(variable, names.local_rank).value_or(*rank);
+  launch.local_size = number(variable, names.local_size).value_or(*size);
+  require_below(names.local_rank, launch.local_rank, names.local_size, launch.local_size);
+  require<ConfigError>(launch.local_size <= launch.size,
+                       "The environment contradicts itself: {}={} is more than {}={}. Unset both to start one process.",
+                       names.local_size, launch.local_size, names.size, launch.size);
+  return launch;
+}
+
+/// Only in a step of srun: a batch script has most of the variables too, and is one process.
+std::optional<LaunchEnvironment> read_slurm(const Variable& variable) {
+  if (!variable("SLURM_STEP_ID") || number(variable, kSlurm.size).value_or(1) == 1) return std::nullopt;
+  const auto with_local_size = [&](const char* name) -> std::optional<std::string> {
+    if (name != std::string_view(kSlurm.local_size)) return variable(name);
+    const int size = number(variable, kSlurm.size).value();
+    const int nodes = std::max(1, number(variable, "SLURM_NNODES").value_or(1));
+    return std::to_string((size + nodes - 1) / nodes);
+  };
+  return read(with_local_size, kSlurm);
+}
+
+}  // namespace
+
+Variable process_environment() {
+  return [](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  };
+}
+
+LaunchEnvironment launch_environment(const Variable& variable) {
+  const auto mpi = read(variable, kOpenMpi), torch = read(variable, kTorchrun);
+  if (mpi && torch)
+    require<ConfigError>(mpi->rank == torch->rank && mpi->size == torch->size,
+                         "Two launchers contradict each other: {}={} of {}={} and {}={} of {}={}. Start with one of "
+                         "them, or unset the variables of the other.",
+                         kOpenMpi.rank, mpi->rank, kOpenMpi.size, mpi->size, kTorchrun.rank, torch->rank,
+                         kTorchrun.size, torch->size);
+  if (mpi) return *mpi;
+  if (torch) return *torch;
+  if (const auto slurm = read_slurm(variable)) return *slurm;
+  const int others = number(variable, "PMI_SIZE").value_or(1);
+  require<ConfigError>(
+      others == 1,
+      "PMI_SIZE={} says that the mpirun of MPICH or Intel MPI started this process. Ranks as processes "
+      "talk through Open MPI: start them with its mpirun.",
+      others);
+  return {};
+}
+
+void require_connected(const LaunchEnvironment& launch, const Variable& variable, std::string_view command) {
+  if (launch.size == 1) return;
+  if (launch.launcher == Launcher::kTorchrun) {
+    const bool one_host = launch.local_size == launch.size;
+    throw ConfigError(fmt::format(
+        "torchrun started {} ranks, which would talk through GPUs, and this program runs on the CPU. The same on the "
+        "CPU:\n  mpirun -np {}{} megatron {} FLAGS{}",
+        launch.size, launch.size,
+        one_host ? "" : fmt::format(" --map-by ppr:{}:node --hostfile HOSTS", launch.local_size), command,
+        one_host
+            ? fmt::format("          (processes)\n  megatron {} --nproc-per-node {} FLAGS   (threads of one process)",
+                          command, launch.size)
+            : ""));
+  }
+  if (launch.launcher == Launcher::kSlurm && !variable("PMIX_RANK"))
+    throw ConfigError(fmt::format(
+        "srun started {} ranks without PMIx, so they cannot find each other. Start them with\n  srun --mpi=pmix "
+        "megatron {} FLAGS\nor, from within the job, with\n  mpirun -np {} megatron {} FLAGS",
+        launch.size, command, launch.size, command));
+}
+
+}  // namespace megatron

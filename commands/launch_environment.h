@@ -1,0 +1,36 @@
+// Which launcher started this process, and as which of how many.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace megatron {
+
+struct LaunchEnvironment {
+  enum class Launcher { kNone, kOpenMpi, kSlurm, kTorchrun };
+
+  Launcher launcher = Launcher::kNone;
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  // on this host
+};
+
+/// Value of an environment variable, if it is set.
+using Variable = std::function<std::optional<std::string>(const char* name)>;
+Variable process_environment();
+
+/// Reads the variables of Open MPI's mpirun (OMPI_COMM_WORLD_*), torchrun (RANK, WORLD_SIZE, LOCAL_RANK,
+/// LOCAL_WORLD_SIZE) and of steps of Slurm's srun (SLURM_PROCID, SLURM_NTASKS), in this order: the first found counts.
+/// Slurm's do not contradict the others, for those are often started from within a Slurm job.
+/// Source: torch/distributed/elastic/agent/server/local_elastic_agent.py; mpirun(1); srun(1).
+/// @throw ConfigError if variables are incomplete, out of range or contradict each other, or an unknown launcher set
+/// them.
+LaunchEnvironment launch_environment(const Variable& variable);
+
+/// Throws where the ranks that were started cannot talk to each other: those of torchrun need GPUs, those of srun need
+/// PMIx. The text has the commands that do the same here.
+/// @param command "pretrain_gpt"
+void require_connected(const LaunchEnvironment& launch, const Variable& variable, std::string_view command);
+
+}  // namespace megatron

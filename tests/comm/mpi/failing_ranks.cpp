@@ -1,0 +1,112 @@
+// Ranks of a job of which one does what the argument says; failure_test.cpp reads what all of them print.
+#include <csignal>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include "commands/job.h"
+#include "commands/launch_environment.h"
+#include "megatron/base/error.h"
+#include "tests/comm/buffers.h"
+
+namespace megatron {
+namespace {
+
+using testing::view_of;
+
+constexpr std::chrono::milliseconds kShort{500};
+
+void sleep(int duration_ms) { std::this_thread::sleep_for(std::chrono::milliseconds(duration_ms)); }
+
+ProcessGroup all_of(World& world) {
+  std::vector<int> all(static_cast<size_t>(world.size()));
+  std::iota(all.begin(), all.end(), 0);
+  ProcessGroup group = world.split("world", {all}).value();
+  group.barrier({"start"}).wait();
+  return group;
+}
+
+void reduce(const ProcessGroup& group, std::string_view site) {
+  std::vector<float> buffer(3);
+  group.all_reduce(view_of(buffer), ReduceOp::kSum, {site}).wait();
+}
+
+void hang(World& world, const std::function<void()>& culprit) {
+  const ProcessGroup group = all_of(world);
+  group.set_timeout(kShort);
+  if (world.rank() == 2) culprit();
+  reduce(group, "grad bucket 7");
+}
+
+void chain(World& world) {
+  const ProcessGroup tp = world.split("tp", {{0, 1}, {2, 3}}).value();
+  const ProcessGroup dp = world.split("dp", {{0, 2}, {1, 3}}).value();
+  all_of(world);
+  tp.set_timeout(kShort);
+  dp.set_timeout(kShort);
+  if (world.rank() == 3) sleep(60000);
+  if (world.rank() != 0) dp.barrier({"gradients"}).wait();  // 1 waits for 3; 0 for 1, 2 for 0
+  tp.barrier({"activations"}).wait();
+  if (world.rank() == 0) dp.barrier({"gradients"}).wait();
+}
+
+void call_another_operation(World& world) {
+  const ProcessGroup group = all_of(world);
+  std::vector<float> buffer(6), output(24);
+  if (world.rank() == 1)
+    group.all_gather(view_of(buffer), view_of(output), {"y"}).wait();
+  else
+    group.all_reduce(view_of(buffer), ReduceOp::kSum, {"x"}).wait();
+}
+
+void send_another_size(World& world) {
+  const ProcessGroup group = all_of(world);
+  std::vector<float> buffer(world.rank() == 0 ? 4 : 5);
+  if (world.rank() == 0) group.send(view_of(buffer), 1, 3, {"activation"}).wait();
+  if (world.rank() == 1) group.recv(view_of(buffer), 0, 3, {"gradient"}).wait();
+  group.barrier({"end"}).wait();
+}
+
+void make_another_group(World& world) {
+  all_of(world);
+  world.split(world.rank() == 0 ? "tp" : "dp", {{0, 1, 2, 3}})->barrier({"x"}).wait();
+}
+
+void drop_work(World& world) {
+  const ProcessGroup group = all_of(world);
+  std::vector<float> buffer(6);
+  if (world.rank() == 0)
+    const Work dropped = group.all_reduce(view_of(buffer), ReduceOp::kSum, {"forgotten"});
+  else
+    sleep(1000);
+  reduce(group, "x");
+}
+
+void run(const std::string& what, World& world) {
+  const bool is_culprit = world.rank() == 1;
+  if (what == "hang") return hang(world, [] { sleep(60000); });
+  if (what == "stop") return hang(world, [] { raise(SIGSTOP); });
+  if (what == "chain") return chain(world);
+  if (what == "another operation") return call_another_operation(world);
+  if (what == "another size") return send_another_size(world);
+  if (what == "another group") return make_another_group(world);
+  if (what == "drop") return drop_work(world);
+  const ProcessGroup group = all_of(world);
+  if (is_culprit && what == "kill") raise(SIGKILL);
+  if (is_culprit && what == "throw") throw ShapeError("five is not six");
+  if (is_culprit && what == "abort") world.abort("loss is not finite");
+  if (is_culprit && what == "leave") return;
+  reduce(group, "x");
+}
+
+}  // namespace
+}  // namespace megatron
+
+int main(int, char** argv) {
+  using namespace megatron;
+  const LaunchEnvironment launch = launch_environment(process_environment());
+  return run_job(launch, {"failing_ranks", std::chrono::minutes(1)}, std::cerr,
+                 [&](World& world) { run(argv[1], world); });
+}

@@ -1,0 +1,95 @@
+// What ranks as processes say, how fast, and with which exit status they end, when one of them is late, lost, aborted
+// or does something else.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "commands/exit_code.h"
+#include "tests/testing/mpirun.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// Four ranks; each of `ranks` must print each of `texts` in one line with its own number.
+void expect_failure(const std::string& what, int status, const std::vector<int>& ranks,
+                    const std::vector<std::string>& texts, double most_seconds) {
+  const auto outcome = testing::run_under_mpi(4, {FAILING_RANKS, what});
+  if (!outcome) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  EXPECT_EQ(outcome->status, status) << outcome->output;
+  EXPECT_LT(outcome->seconds.count(), most_seconds) << outcome->output;
+  for (int rank : ranks) {
+    const size_t begin = outcome->output.find("megatron failing_ranks: [rank " + std::to_string(rank) + "] ");
+    ASSERT_NE(begin, std::string::npos) << "rank " << rank << ": " << outcome->output;
+    const std::string line = outcome->output.substr(begin, outcome->output.find('\n', begin) - begin);
+    for (const std::string& text : texts) EXPECT_THAT(line, HasSubstr(text));
+  }
+}
+
+constexpr int kLost = static_cast<int>(ExitCode::kCommunication);
+constexpr double kStart = 10;  // mpirun itself, on a machine that is busy
+constexpr double kTimeout = 0.5, kLimit = kStart + kTimeout + 5;
+
+TEST(MpiFailure, ARankThatHangsInItsOwnCodeIsNamedByAll) {
+  expect_failure("hang", kLost, {0, 1, 3},
+                 {"all_reduce #1 \"grad bucket 7\" of world timed out after 500 ms: rank 2 never entered it",
+                  "Rank 2 waits in no operation; its last was barrier #0 \"start\" of world"},
+                 kLimit);
+}
+
+TEST(MpiFailure, AProcessThatStandsStillIsNamedByAll) {
+  expect_failure("stop", kLost, {0, 1, 3},
+                 {"rank 2 never entered it", "Rank 2 does not answer: its process hangs or is lost."}, kLimit);
+}
+
+TEST(MpiFailure, TheChainIsFollowedToTheRankThatHoldsUpAll) {
+  expect_failure("chain", kLost, {0, 1, 2}, {"Rank 3 waits in no operation"}, kLimit);
+}
+
+TEST(MpiFailure, ARankThatThrowsEndsAllWithItsExitStatus) {
+  const auto outcome = testing::run_under_mpi(4, {FAILING_RANKS, "throw"});
+  if (!outcome) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  EXPECT_THAT(outcome->output, AllOf(HasSubstr("[rank 1] five is not six"),
+                                     HasSubstr("[rank 0] aborted: rank 1 failed: five is not six"),
+                                     HasSubstr("[rank 3] aborted: rank 1 failed: five is not six")));
+  EXPECT_EQ(outcome->status, static_cast<int>(ExitCode::kFailure)) << outcome->output;
+  EXPECT_LT(outcome->seconds.count(), kLimit);
+}
+
+TEST(MpiFailure, AKilledProcessEndsTheJobAndMpirunNamesIt) {
+  const auto outcome = testing::run_under_mpi(4, {FAILING_RANKS, "kill"});
+  if (!outcome) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  EXPECT_EQ(outcome->status, 128 + 9) << outcome->output;
+  EXPECT_THAT(outcome->output, AllOf(HasSubstr("process rank 1"), HasSubstr("signal 9")));
+  EXPECT_LT(outcome->seconds.count(), kLimit);
+}
+
+TEST(MpiFailure, ARankThatLeavesIsNamedAtOnce) {
+  expect_failure("leave", kLost, {0, 1, 2, 3},
+                 {"all_reduce #1 \"x\" of world cannot complete: rank 1 has left without entering it"}, kLimit);
+}
+
+TEST(MpiFailure, AbortReachesAll) {
+  expect_failure("abort", kLost, {0, 1, 2, 3}, {"aborted by rank 1: loss is not finite"}, kLimit);
+}
+
+TEST(MpiFailure, DisagreementIsNamedByAll) {
+  expect_failure("another operation", kLost, {0, 1, 2, 3},
+                 {"ranks disagree", "called all_reduce(float32, 6 elements, sum) as all_reduce #1 \"x\" of world",
+                  "rank 1 called all_gather(float32, 6 elements) as all_gather #1 \"y\" of world"},
+                 kLimit);
+  expect_failure("another size", kLost, {0, 1, 2, 3},
+                 {"message(float32, 4 elements, tag 3) as send #0 \"activation\"",
+                  "message(float32, 5 elements, tag 3) as recv #0 \"gradient\""},
+                 kLimit);
+  expect_failure("another group", kLost, {0, 1, 2, 3}, {"call 1 is \"tp\" on rank 0 and \"dp\" on rank"}, kLimit);
+}
+
+TEST(MpiFailure, ADroppedOperationIsNamedByAll) {
+  expect_failure("drop", kLost, {0, 1, 2, 3},
+                 {"rank 0 dropped all_reduce #1 \"forgotten\" of world before ranks 1, 2, 3"}, kLimit);
+}
+
+}  // namespace
+}  // namespace megatron

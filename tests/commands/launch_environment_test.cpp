@@ -1,0 +1,109 @@
+#include "commands/launch_environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+using Launcher = LaunchEnvironment::Launcher;
+using Variables = std::map<std::string, std::string>;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+Variable reader(const Variables& variables) {
+  return [variables](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+void expect_launch(const Variables& variables, Launcher launcher, const std::vector<int>& numbers) {
+  const LaunchEnvironment launch = launch_environment(reader(variables));
+  EXPECT_EQ(launch.launcher, launcher);
+  EXPECT_EQ((std::vector{launch.rank, launch.size, launch.local_rank, launch.local_size}), numbers);
+}
+
+template <class Matcher>
+void expect_refused(const Variables& variables, Matcher matcher) {
+  EXPECT_THAT([&] { launch_environment(reader(variables)); }, ThrowsMessage<ConfigError>(matcher));
+}
+
+Variables with(Variables variables, const Variables& more) {
+  variables.insert(more.begin(), more.end());
+  return variables;
+}
+
+const Variables kMpirun{{"OMPI_COMM_WORLD_RANK", "5"},
+                        {"OMPI_COMM_WORLD_SIZE", "8"},
+                        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+const Variables kTorchrun{
+    {"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}};
+const Variables kSrun{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "6"}, {"SLURM_NTASKS", "7"},
+                      {"SLURM_LOCALID", "2"}, {"SLURM_NNODES", "2"}, {"PMIX_RANK", "6"}};
+
+TEST(LaunchEnvironment, KnowsEachLauncher) {
+  expect_launch({}, Launcher::kNone, {0, 1, 0, 1});
+  expect_launch(kMpirun, Launcher::kOpenMpi, {5, 8, 1, 4});
+  expect_launch(kTorchrun, Launcher::kTorchrun, {3, 4, 1, 2});
+  expect_launch(kSrun, Launcher::kSlurm, {6, 7, 2, 4});
+  expect_launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}}, Launcher::kTorchrun, {1, 2, 1, 2});
+}
+
+TEST(LaunchEnvironment, TakesTheInnermostLauncherInASlurmJob) {
+  expect_launch(with(kMpirun, kSrun), Launcher::kOpenMpi, {5, 8, 1, 4});
+  expect_launch(with(kTorchrun, kSrun), Launcher::kTorchrun, {3, 4, 1, 2});
+  Variables batch = kSrun;
+  batch.erase("SLURM_STEP_ID");  // the script itself is one process
+  expect_launch(batch, Launcher::kNone, {0, 1, 0, 1});
+}
+
+TEST(LaunchEnvironment, AgreeingLaunchersAreOne) {
+  expect_launch(with(kMpirun, {{"RANK", "5"}, {"WORLD_SIZE", "8"}}), Launcher::kOpenMpi, {5, 8, 1, 4});
+}
+
+TEST(LaunchEnvironment, RefusesContradictions) {
+  expect_refused(with(kMpirun, kTorchrun),
+                 AllOf(HasSubstr("OMPI_COMM_WORLD_RANK=5 of OMPI_COMM_WORLD_SIZE=8"), HasSubstr("RANK=3")));
+  expect_refused({{"RANK", "4"}, {"WORLD_SIZE", "4"}}, HasSubstr("RANK=4 is not below WORLD_SIZE=4"));
+  expect_refused({{"RANK", "0"}}, HasSubstr("RANK is set and WORLD_SIZE is not"));
+  expect_refused({{"WORLD_SIZE", "2"}}, HasSubstr("WORLD_SIZE is set and RANK is not"));
+  expect_refused({{"RANK", "x"}, {"WORLD_SIZE", "2"}}, HasSubstr("RANK is 'x', not a number"));
+  expect_refused({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}, HasSubstr("RANK is '-1'"));
+  expect_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "2"}}, HasSubstr("LOCAL_RANK=2 is not below"));
+  expect_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "3"}}, HasSubstr("LOCAL_WORLD_SIZE=3"));
+  expect_refused({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}, HasSubstr("MPICH"));
+}
+
+template <class Matcher>
+void expect_unconnected(const Variables& variables, Matcher matcher) {
+  EXPECT_THAT([&] { require_connected(launch_environment(reader(variables)), reader(variables), "pretrain_gpt"); },
+              ThrowsMessage<ConfigError>(matcher));
+}
+
+TEST(LaunchEnvironment, NamesTheCommandsThatDoWhatTorchrunWould) {
+  Variables one_host = kTorchrun;
+  one_host["LOCAL_WORLD_SIZE"] = "4";
+  expect_unconnected(one_host, AllOf(HasSubstr("mpirun -np 4 megatron pretrain_gpt FLAGS"),
+                                     HasSubstr("megatron pretrain_gpt --nproc-per-node 4 FLAGS")));
+  expect_unconnected(kTorchrun, HasSubstr("mpirun -np 4 --map-by ppr:2:node --hostfile HOSTS megatron"));
+}
+
+TEST(LaunchEnvironment, AsksSrunForPmix) {
+  Variables plain = kSrun;
+  plain.erase("PMIX_RANK");
+  expect_unconnected(plain, HasSubstr("srun --mpi=pmix megatron pretrain_gpt FLAGS"));
+  require_connected(launch_environment(reader(kSrun)), reader(kSrun), "pretrain_gpt");
+  require_connected(launch_environment(reader(kMpirun)), reader(kMpirun), "pretrain_gpt");
+  const Variables alone{{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  require_connected(launch_environment(reader(alone)), reader(alone), "pretrain_gpt");
+}
+
+}  // namespace
+}  // namespace megatron

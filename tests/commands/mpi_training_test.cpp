@@ -1,0 +1,167 @@
+// Training under mpirun gives the bits of training on ranks that are threads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/testing/mpirun.h"
+#include "tests/testing/scratch_directory.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+/// A model with awkward sizes: vocabulary 131, heads of 6, dropout on.
+const Words kTraining = {"pretrain_gpt",
+                         "--num-layers",
+                         "4",
+                         "--hidden-size",
+                         "24",
+                         "--num-attention-heads",
+                         "4",
+                         "--seq-length",
+                         "20",
+                         "--max-position-embeddings",
+                         "20",
+                         "--micro-batch-size",
+                         "1",
+                         "--global-batch-size",
+                         "12",
+                         "--train-iters",
+                         "4",
+                         "--lr",
+                         "1e-3",
+                         "--log-interval",
+                         "1",
+                         "--mock-data",
+                         "--tokenizer-type",
+                         "NullTokenizer",
+                         "--vocab-size",
+                         "131",
+                         "--eval-iters",
+                         "1",
+                         "--num-threads",
+                         "1"};
+
+Words joined(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::string quoted(const Words& words) {
+  std::string command;
+  for (const std::string& word : words) command += " '" + word + "'";
+  return command;
+}
+
+/// Loss and gradient norm of each iteration, as written: all digits.
+std::vector<std::pair<double, double>> numbers(const std::string& path) {
+  std::vector<std::pair<double, double>> result;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record.contains("lm_loss") && record.contains("grad_norm"))
+      result.emplace_back(record["lm_loss"], record["grad_norm"]);
+  }
+  return result;
+}
+
+struct Layout {
+  const char* name;
+  int num_ranks;
+  Words words;
+};
+void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
+
+class Layouts : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(Layouts, ProcessesTrainWithTheBitsOfThreads) {
+  const testing::ScratchDirectory folder;
+  const std::string threads = folder.file("threads.jsonl"), processes = folder.file("processes.jsonl");
+  const Words words = joined(kTraining, GetParam().words);
+  const auto mpi = testing::run_under_mpi(GetParam().num_ranks,
+                                          joined({MEGATRON_PROGRAM}, joined(words, {"--log-jsonl", processes})));
+  if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  ASSERT_EQ(mpi->status, 0) << mpi->output;
+  const auto here = testing::run_shell(
+      std::string(MEGATRON_PROGRAM) +
+      quoted(joined(words, {"--log-jsonl", threads, "--nproc-per-node", std::to_string(GetParam().num_ranks)})));
+  ASSERT_EQ(here.status, 0) << here.output;
+  const auto expected = numbers(threads);
+  EXPECT_EQ(expected.size(), 4);
+  EXPECT_EQ(numbers(processes), expected);
+}
+
+Words stages(int num_stages, Words more = {}) {
+  return joined({"--pipeline-model-parallel-size", std::to_string(num_stages)}, more);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Layouts,
+    ::testing::Values(Layout{"dp3", 3, {}}, Layout{"tp2", 2, {"--tensor-model-parallel-size", "2"}},
+                      Layout{"tp4_sp_bf16", 4, {"--tensor-model-parallel-size", "4", "--sequence-parallel", "--bf16"}},
+                      Layout{"pp2_1f1b", 2, stages(2)},
+                      Layout{"pp4_gpipe", 4, stages(4, {"--pipeline-schedule", "gpipe"})},
+                      Layout{"pp2_interleaved", 2, stages(2, {"--num-virtual-stages-per-pipeline-rank", "2"})},
+                      Layout{"pp2_zb_h1", 2, stages(2, {"--pipeline-schedule", "zb-h1"})},
+                      Layout{"pp2_zb_v", 2, stages(2, {"--pipeline-schedule", "zb-v"})},
+                      Layout{"pp2_dp2", 4, stages(2)},
+                      Layout{"dp2_distributed_optimizer_bf16", 2, {"--use-distributed-optimizer", "--bf16"}},
+                      Layout{"dp3_distributed_optimizer_overlap",
+                             3,
+                             {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"}},
+                      Layout{"tp2_pp2_dp2_distributed_optimizer", 8,
+                             stages(2, {"--tensor-model-parallel-size", "2", "--use-distributed-optimizer"})}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(MpiTraining, ResumesWhatThreadsHaveSaved) {
+  const testing::ScratchDirectory folder;
+  const std::string save = folder.file("ckpt"), log = folder.file("log.jsonl");
+  const auto train = [&](const Words& more) { return joined(kTraining, more); };
+  const auto whole = testing::run_shell(
+      std::string(MEGATRON_PROGRAM) +
+      quoted(train({"--nproc-per-node", "2", "--log-jsonl", log, "--save", save, "--save-interval", "2"})));
+  ASSERT_EQ(whole.status, 0) << whole.output;
+  const auto expected = numbers(log);
+  const std::string resumed = folder.file("resumed.jsonl");
+  const auto mpi = testing::run_under_mpi(
+      2, joined({MEGATRON_PROGRAM}, train({"--load", save, "--ckpt-step", "2", "--log-jsonl", resumed})));
+  if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  ASSERT_EQ(mpi->status, 0) << mpi->output;
+  EXPECT_THAT(numbers(resumed), ::testing::ElementsAre(expected[2], expected[3]));
+}
+
+TEST(MpiTraining, RefusesRanksOfItsOwnBesideThoseOfALauncher) {
+  const auto mpi = testing::run_under_mpi(2, joined({MEGATRON_PROGRAM}, joined(kTraining, {"--nproc-per-node", "3"})));
+  if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  EXPECT_EQ(mpi->status, 2);
+  EXPECT_THAT(mpi->output, HasSubstr("--nproc-per-node 3 starts ranks in this process, but a launcher has started 2"));
+}
+
+TEST(MpiTraining, OneProcessUnderMpirunStartsThreads) {
+  const auto mpi = testing::run_under_mpi(1, joined({MEGATRON_PROGRAM}, joined(kTraining, {"--nproc-per-node", "3"})));
+  if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  EXPECT_EQ(mpi->status, 0) << mpi->output;
+}
+
+TEST(MpiTraining, RefusesTorchrunWithTheCommandsThatWork) {
+  const auto outcome = testing::run_shell(std::string("RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 LOCAL_WORLD_SIZE=3 ") +
+                                          MEGATRON_PROGRAM + quoted(kTraining));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("mpirun -np 3 megatron pretrain_gpt"),
+                                    HasSubstr("megatron pretrain_gpt --nproc-per-node 3")));
+}
+
+TEST(MpiTraining, AFailingRankIsNamedAndItsExitStatusKept) {
+  const auto mpi = testing::run_under_mpi(2, joined({MEGATRON_PROGRAM}, joined(kTraining, {"--lr", "1e30"})));
+  if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  EXPECT_THAT(mpi->output, HasSubstr("megatron pretrain_gpt: [rank "));
+  EXPECT_EQ(mpi->status, 1) << mpi->output;
+}
+
+}  // namespace
+}  // namespace megatron
