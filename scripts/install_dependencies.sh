@@ -4,7 +4,8 @@
 #
 #   scripts/install_dependencies.sh [--dry-run] [GROUP...]
 #
-# Groups: build (compile and run), tests (also the unit tests), lint (also the checks of .ci/run). Default: build tests.
+# Groups: build (compile and run), tests (also the unit tests), mpi (ranks as processes, and their tests), lint (also the
+# checks of .ci/run). Default: build tests.
 set -euo pipefail
 
 # GROUP PACKAGE PROBE REASON; a PROBE of - asks dpkg for the package, any other is a command that makes it needless.
@@ -24,6 +25,7 @@ build libpcre2-dev        -               regular expressions of tokenizers
 build zlib1g-dev          -               reads .gz input
 tests libgtest-dev        -               unit tests
 tests libgmock-dev        -               unit tests
+mpi   openmpi-bin         mpirun          starts ranks as processes, also over several hosts
 lint  git                 git             lists the files to check
 lint  python3             python3         runs tools/check_layers.py
 lint  clang-format-14     clang-format-14 checks the format of the code
@@ -74,9 +76,9 @@ main() {
   for argument in "$@"; do
     case $argument in
       --dry-run) dry_run=true ;;
-      build | tests | lint) groups+=("$argument") ;;
+      build | tests | mpi | lint) groups+=("$argument") ;;
       -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-      *) fail "unknown argument '$argument'. Known: --dry-run build tests lint" ;;
+      *) fail "unknown argument '$argument'. Known: --dry-run build tests mpi lint" ;;
     esac
   done
   [ ${#groups[@]} -gt 0 ] || groups=(build tests)
