@@ -1,4 +1,4 @@
-// Root mean square normalisation on CUDA: the overload beside the one for CpuStream.
+// Root mean square normalisation on CUDA.
 #pragma once
 
 #include "megatron/kernels/cuda/cuda_stream.h"
@@ -6,8 +6,8 @@
 
 namespace megatron::kernels {
 
-/// As for CpuStream. x, residual, residual_out and y have one dtype (fp32, bf16 or fp16) and contiguous rows one after
-/// the other; gamma has it too. @throw NotSupported for other layouts, DeviceError if the launch fails.
+/// As for CpuStream; fp32, bf16 or fp16. @throw NotSupported for fp64.
 void rms_norm_forward(const CudaStream& stream, const RmsNormForwardArgs& args);
+void rms_norm_backward(const CudaStream& stream, const RmsNormBackwardArgs& args);
 
 }  // namespace megatron::kernels

@@ -1,0 +1,384 @@
+// Times the CUDA kernels at the shapes of Llama-3-8B, sequences of 4096. For each kernel: median time, bytes that it
+// has to move at least, and what share of the bandwidth of a device-to-device copy that is; for products TFLOP/s.
+//
+//   cuda_kernels [RESULTS.json]
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <vector>
+
+#include "megatron/kernels/cuda/activation.h"
+#include "megatron/kernels/cuda/adam.h"
+#include "megatron/kernels/cuda/attention.h"
+#include "megatron/kernels/cuda/column_sum.h"
+#include "megatron/kernels/cuda/cross_entropy.h"
+#include "megatron/kernels/cuda/dropout.h"
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/cuda/embedding.h"
+#include "megatron/kernels/cuda/gradient_statistics.h"
+#include "megatron/kernels/cuda/layer_norm.h"
+#include "megatron/kernels/cuda/matmul.h"
+#include "megatron/kernels/cuda/random_fill.h"
+#include "megatron/kernels/cuda/rms_norm.h"
+#include "megatron/kernels/cuda/rope.h"
+
+namespace megatron::kernels {
+namespace {
+
+constexpr int64_t kS = 4096, kB = 4, kT = kS * kB, kH = 4096, kF = 14336, kHeads = 32, kGroups = 8, kD = 128;
+constexpr int64_t kVocabulary = 128256, kParameters = int64_t{1} << 27;
+constexpr int kWarmups = 3, kRepeats = 20;
+constexpr DType kBf16 = DType::kBFloat16, kF32 = DType::kFloat32;
+
+void check(cudaError_t error) {
+  require<DeviceError>(error == cudaSuccess, "CUDA failed: {}", cudaGetErrorString(error));
+}
+
+/// A contiguous tensor of normal numbers in device memory.
+class Buffer {
+ public:
+  Buffer(const CudaStream& stream, DType dtype, const Shape& shape) : view_{nullptr, dtype, shape, {}} {
+    view_.strides = shape.contiguous_strides();
+    check(cudaMalloc(&view_.data, static_cast<size_t>(shape.num_elements() * size_of(dtype))));
+    if (dtype == kBf16 || dtype == kF32)
+      fill_normal(stream, {.y = view_, .key = {7}, .global_strides = view_.strides, .std = 1});
+    else
+      fill(stream, {.y = view_});
+  }
+  ~Buffer() { cudaFree(view_.data); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  operator View() const { return view_; }
+  operator ConstView() const { return view_; }
+  template <class T>
+  void write(const std::vector<T>& values) {
+    check(cudaMemcpy(view_.data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  /// The same memory in another shape.
+  View as(const Shape& shape) const {
+    View view = view_;
+    view.shape = shape;
+    view.strides = shape.contiguous_strides();
+    return view;
+  }
+  /// Columns [first, first + n) of a matrix.
+  View columns(int64_t first, int64_t n) const {
+    View view = view_;
+    view.data = static_cast<char*>(view.data) + first * size_of(view.dtype);
+    view.shape[-1] = n;
+    return view;
+  }
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(view_.data);
+  }
+
+ private:
+  View view_;
+};
+
+class Bench {
+ public:
+  Bench() {
+    check(cudaStreamCreate(&stream_.stream));
+    stream_.libraries = &libraries_;
+    check(cudaEventCreate(&begin_));
+    check(cudaEventCreate(&end_));
+  }
+  const CudaStream& stream() const { return stream_; }
+
+  double microseconds(const std::function<void()>& run) {
+    for (int i = 0; i < kWarmups; ++i) run();
+    std::vector<float> times;
+    for (int i = 0; i < kRepeats; ++i) {
+      check(cudaEventRecord(begin_, stream_.stream));
+      run();
+      check(cudaEventRecord(end_, stream_.stream));
+      check(cudaEventSynchronize(end_));
+      float milliseconds = 0;
+      check(cudaEventElapsedTime(&milliseconds, begin_, end_));
+      times.push_back(milliseconds);
+    }
+    std::sort(times.begin(), times.end());
+    return 1000.0 * times[times.size() / 2];
+  }
+
+  void measure_copy() {
+    const Buffer x(stream_, kF32, {kParameters}), y(stream_, kF32, {kParameters});
+    const double bytes = 2.0 * 4 * kParameters;
+    const double time = microseconds([&] { copy(stream_, {.x = x, .y = y}); });
+    bytes_per_microsecond_ = bytes / time;
+    fmt::print("device-to-device copy: {:.0f} GB/s read and written\n", bytes_per_microsecond_ / 1000);
+    add("copy", time, bytes, 0);
+  }
+  void bandwidth(const std::string& name, double bytes, const std::function<void()>& run) {
+    const double time = microseconds(run);
+    fmt::print("{:<34}{:>10.1f} us {:>8.1f} MB {:>6.1f} % of the copy's bandwidth\n", name, time, bytes / 1e6,
+               100 * bytes / time / bytes_per_microsecond_);
+    add(name, time, bytes, 0);
+  }
+  void arithmetic(const std::string& name, double operations, const std::function<void()>& run) {
+    const double time = microseconds(run);
+    fmt::print("{:<34}{:>10.1f} us {:>8.1f} TFLOP/s\n", name, time, operations / time / 1e6);
+    add(name, time, 0, operations);
+  }
+  void write(const char* path) const {
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, 0));
+    std::FILE* file = std::fopen(path, "w");
+    require<IoError>(file != nullptr, "cannot write {}", path);
+    fmt::print(file, "{{\"device\": \"{}\", \"copy_bytes_per_second\": {:.4g}, \"kernels\": [{}\n]}}\n",
+               properties.name, 1e6 * bytes_per_microsecond_, rows_);
+    std::fclose(file);
+  }
+
+ private:
+  void add(const std::string& name, double time, double bytes, double operations) {
+    rows_ += fmt::format(
+        "{}\n  {{\"name\": \"{}\", \"microseconds\": {:.2f}, \"bytes\": {:.0f}, \"share_of_copy_bandwidth\": {:.3f}, "
+        "\"operations\": {:.0f}}}",
+        rows_.empty() ? "" : ",", name, time, bytes, bytes / time / bytes_per_microsecond_, operations);
+  }
+  std::unique_ptr<LibraryHandles> libraries_;
+  CudaStream stream_;
+  cudaEvent_t begin_, end_;
+  double bytes_per_microsecond_ = 1;
+  std::string rows_;
+};
+
+void bench_norms(Bench& bench) {
+  const CudaStream& s = bench.stream();
+  const Buffer x(s, kBf16, {kT, kH}), residual(s, kBf16, {kT, kH}), y(s, kBf16, {kT, kH}), z(s, kBf16, {kT, kH});
+  const Buffer gamma(s, kBf16, {kH}), beta(s, kBf16, {kH}), mean(s, kF32, {kT}), rstd(s, kF32, {kT});
+  const Buffer dgamma(s, kF32, {kH}), dbeta(s, kF32, {kH});
+  const Buffer workspace(s, DType::kUInt8, {layer_norm_backward_workspace_bytes(kT, kH, kBf16)});
+  const double tensor = 2.0 * kT * kH;
+  bench.bandwidth("rms_norm forward", 2 * tensor,
+                  [&] { rms_norm_forward(s, {.x = x, .gamma = gamma, .y = y, .rstd = rstd}); });
+  bench.bandwidth("rms_norm forward + residual", 4 * tensor, [&] {
+    rms_norm_forward(s, {.x = x, .residual = residual, .gamma = gamma, .residual_out = z, .y = y, .rstd = rstd});
+  });
+  bench.bandwidth("rms_norm backward", 4 * tensor, [&] {
+    rms_norm_backward(s, {.x = x,
+                          .gamma = gamma,
+                          .rstd = rstd,
+                          .dy = residual,
+                          .dresidual = z,
+                          .dx = y,
+                          .dgamma = dgamma,
+                          .accumulate = true,
+                          .workspace = workspace});
+  });
+  bench.bandwidth("layer_norm forward", 2 * tensor, [&] {
+    layer_norm_forward(s, {.x = x, .gamma = gamma, .beta = beta, .y = y, .mean = mean, .rstd = rstd});
+  });
+  bench.bandwidth("layer_norm backward", 4 * tensor, [&] {
+    layer_norm_backward(s, {.x = x,
+                            .gamma = gamma,
+                            .mean = mean,
+                            .rstd = rstd,
+                            .dy = residual,
+                            .dresidual = z,
+                            .dx = y,
+                            .dgamma = dgamma,
+                            .dbeta = dbeta,
+                            .accumulate = true,
+                            .workspace = workspace});
+  });
+}
+
+void bench_mlp(Bench& bench) {
+  const CudaStream& s = bench.stream();
+  const Buffer fc1(s, kBf16, {kT, 2 * kF}), dfc1(s, kBf16, {kT, 2 * kF}), y(s, kBf16, {kT, kF});
+  const double half = 2.0 * kT * kF;
+  const View gate = fc1.columns(0, kF), up = fc1.columns(kF, kF);
+  bench.bandwidth("swiglu forward", 3 * half, [&] { gated_activation_forward(s, {.gate = gate, .up = up, .y = y}); });
+  bench.bandwidth("swiglu backward", 5 * half, [&] {
+    gated_activation_backward(
+        s, {.gate = gate, .up = up, .dy = y, .dgate = dfc1.columns(0, kF), .dup = dfc1.columns(kF, kF)});
+  });
+  const Buffer bias(s, kBf16, {kF}), dbias(s, kF32, {kF}), dx(s, kBf16, {kT, kF});
+  const Buffer workspace(s, DType::kUInt8, {activation_backward_workspace_bytes(kT, kF, kBf16)});
+  bench.bandwidth("gelu forward + bias", 2 * half,
+                  [&] { activation_forward(s, {.x = y, .bias = bias, .y = dx, .activation = Activation::kGeluTanh}); });
+  bench.bandwidth("gelu backward + bias gradient", 3 * half, [&] {
+    activation_backward(s, {.x = y,
+                            .bias = bias,
+                            .dy = dx,
+                            .dx = dx,
+                            .dbias = dbias,
+                            .workspace = workspace,
+                            .activation = Activation::kGeluTanh});
+  });
+}
+
+void bench_rows(Bench& bench) {
+  const CudaStream& s = bench.stream();
+  const Buffer x(s, kBf16, {kT, kH}), residual(s, kBf16, {kT, kH}), y(s, kBf16, {kT, kH}), sum(s, kF32, {kT, kH});
+  const Buffer state(s, DType::kUInt8, {static_cast<int64_t>(sizeof(StepState))});
+  const double tensor = 2.0 * kT * kH;
+  const DropoutMask mask{
+      .rate = 0.1, .key = {5}, .state = state.data<StepState>(), .rows = {.sequence_length = kS, .b = kB}};
+  bench.bandwidth("bias_dropout_add forward", 3 * tensor,
+                  [&] { bias_dropout_add_forward(s, {.x = x, .residual = residual, .y = y, .dropout = mask}); });
+  const Buffer frequencies(s, DType::kFloat64, {kD / 2}), cos(s, kF32, {kS, kD / 2}), sin(s, kF32, {kS, kD / 2});
+  rope_table(s, {.frequencies = frequencies, .cos = cos, .sin = sin});
+  bench.bandwidth("rope", 2 * tensor, [&] {
+    rope(s, {.x = x.as({kS, kB, kHeads, kD}),
+             .y = y.as({kS, kB, kHeads, kD}),
+             .cos = cos,
+             .sin = sin,
+             .layout = {.s = kS, .b = kB}});
+  });
+  bench.bandwidth("accumulate bf16 into fp32", 5 * tensor, [&] { accumulate(s, {.x = x, .y = sum}); });
+  bench.bandwidth("cast fp32 to bf16", 3 * tensor, [&] { copy(s, {.x = sum, .y = x}); });
+  bench.bandwidth("fill", tensor, [&] { fill(s, {.y = y}); });
+  const Buffer bias(s, kF32, {kH}), workspace(s, DType::kUInt8, {column_sum_workspace_bytes(kT, kH, kBf16)});
+  bench.bandwidth("column_sum", tensor, [&] { column_sum(s, {.x = x, .out = bias, .workspace = workspace}); });
+
+  const Buffer table(s, kBf16, {kVocabulary, kH}), dtable(s, kF32, {kVocabulary, kH});
+  Buffer ids(s, DType::kInt64, {kT});
+  std::vector<int64_t> values;
+  for (int64_t i = 0; i < kT; ++i) values.push_back(static_cast<int64_t>(draw({3}, 0, 0, i)) % kVocabulary);
+  ids.write(values);
+  const Buffer moves(s, DType::kUInt8, {embedding_backward_workspace_bytes(kT)});
+  bench.bandwidth("embedding forward", 2 * tensor,
+                  [&] { embedding_forward(s, {.index = {.ids = ids}, .table = table, .y = y}); });
+  bench.bandwidth("embedding backward", 5 * tensor, [&] {
+    embedding_backward(s, {.index = {.ids = ids}, .dy = y, .dtable = dtable, .accumulate = true, .workspace = moves});
+  });
+}
+
+void bench_loss(Bench& bench) {
+  const CudaStream& s = bench.stream();
+  const Buffer logits(s, kBf16, {kS, kVocabulary}), max(s, kF32, {kS}), sum(s, kF32, {kS}), loss(s, kF32, {kS});
+  const Buffer ids(s, DType::kInt64, {kS}), mask(s, kF32, {kS});
+  fill(s, {.y = mask, .value = 1});
+  const double bytes = 2.0 * kS * kVocabulary;
+  bench.bandwidth("cross_entropy forward", bytes, [&] {
+    cross_entropy_forward(s, {.logits = logits,
+                              .columns = {0, kVocabulary},
+                              .targets = ids,
+                              .loss_mask = mask,
+                              .max = max,
+                              .sum_exp = sum,
+                              .loss = loss});
+  });
+  const Buffer d_logits(s, kBf16, {kS, kVocabulary});
+  bench.bandwidth("cross_entropy backward", 2 * bytes, [&] {
+    cross_entropy_backward(s, {.logits = logits,
+                               .columns = {0, kVocabulary},
+                               .targets = ids,
+                               .max = max,
+                               .sum_exp = sum,
+                               .loss_mask = mask,
+                               .d_loss = loss,
+                               .d_logits = d_logits});
+  });
+}
+
+void bench_optimizer(Bench& bench) {
+  const CudaStream& s = bench.stream();
+  const int64_t n = kParameters;
+  const Buffer p(s, kF32, {n}), g(s, kF32, {n}), m(s, kF32, {n}), v(s, kF32, {n}), weight(s, kBf16, {n});
+  fill(s, {.y = v, .value = 1});
+  Buffer state(s, DType::kUInt8, {static_cast<int64_t>(sizeof(StepState))});
+  state.write(std::vector<StepState>{{.learning_rate = 1e-6}});
+  bench.bandwidth("adam fp32 states, bf16 weights", 30.0 * static_cast<double>(n), [&] {
+    adam(s, {.parameter = p,
+             .gradient = g,
+             .first_moment = m,
+             .second_moment = v,
+             .model_weight = weight,
+             .state = state.data<StepState>()});
+  });
+  const Buffer workspace(s, DType::kUInt8, {gradient_statistics_workspace_bytes(n)}), results(s, DType::kUInt8, {64});
+  auto* largest = results.data<double>();
+  auto* limbs = reinterpret_cast<int64_t*>(results.data<double>() + 1);
+  bench.bandwidth("largest_absolute", 4.0 * static_cast<double>(n),
+                  [&] { largest_absolute(s, {.x = g, .result = largest, .workspace = workspace}); });
+  bench.bandwidth("squared_sum", 4.0 * static_cast<double>(n),
+                  [&] { squared_sum(s, {.x = g, .largest = largest, .limbs = limbs, .workspace = workspace}); });
+  bench.bandwidth("fill_normal bf16", 2.0 * static_cast<double>(n),
+                  [&] { fill_normal(s, {.y = weight, .key = {1}, .global_strides = Shape{1}, .std = 0.02}); });
+}
+
+void bench_matmul(Bench& bench) {
+  const CudaStream& s = bench.stream();
+  const int64_t t = 2 * kS;
+  struct Layer {
+    const char* name;
+    int64_t in, out;
+  };
+  for (const Layer& layer : {Layer{"qkv", kH, (kHeads + 2 * kGroups) * kD},
+                             {"proj", kH, kH},
+                             {"fc1", kH, 2 * kF},
+                             {"fc2", kF, kH},
+                             {"head", kH, kVocabulary}}) {
+    const Buffer x(s, kBf16, {t, layer.in}), w(s, kBf16, {layer.out, layer.in}), y(s, kBf16, {t, layer.out});
+    const Buffer dx(s, kBf16, {t, layer.in}), dw(s, kF32, {layer.out, layer.in});
+    const MatmulArgs forward{.a = x, .b = w, .c = y, .transpose_b = true};
+    const Buffer workspace(s, DType::kUInt8, {matmul_workspace_bytes(s, forward)});
+    const double operations = 2.0 * static_cast<double>(t * layer.in) * static_cast<double>(layer.out);
+    bench.arithmetic(fmt::format("matmul {} forward", layer.name), operations,
+                     [&] { matmul(s, {.a = x, .b = w, .c = y, .transpose_b = true, .workspace = workspace}); });
+    bench.arithmetic(fmt::format("matmul {} dgrad", layer.name), operations,
+                     [&] { matmul(s, {.a = y, .b = w, .c = dx, .workspace = workspace}); });
+    bench.arithmetic(fmt::format("matmul {} wgrad into fp32", layer.name), operations, [&] {
+      matmul(s, {.a = y, .b = x, .c = dw, .transpose_a = true, .accumulate = true, .workspace = workspace});
+    });
+  }
+}
+
+void bench_attention(Bench& bench) {
+  const CudaStream& s = bench.stream();
+  const Shape q_shape{kS, 1, kHeads, kD}, k_shape{kS, 1, kGroups, kD};
+  const Buffer q(s, kBf16, q_shape), k(s, kBf16, k_shape), v(s, kBf16, k_shape), o(s, kBf16, q_shape);
+  const Buffer grad_o(s, kBf16, q_shape), grad_q(s, kBf16, q_shape), grad_k(s, kBf16, k_shape);
+  const Buffer grad_v(s, kBf16, k_shape), lse(s, kF32, {kHeads, 1, kS});
+  Buffer spans(s, DType::kUInt8, {static_cast<int64_t>(sizeof(SequenceSpan))});
+  spans.write(std::vector<SequenceSpan>{{.query_length = kS, .key_length = kS}});
+  const SequenceLayoutView layout{.s = kS, .b = 1, .spans = spans.data<SequenceSpan>(), .num_spans = 1};
+  AttentionForwardArgs forward{
+      .q = q, .k = k, .v = v, .layout = layout, .options = {.scale = 0.088}, .o = o, .lse = lse};
+  AttentionBackwardArgs backward{.q = q,
+                                 .k = k,
+                                 .v = v,
+                                 .o = o,
+                                 .lse = lse,
+                                 .grad_o = grad_o,
+                                 .layout = layout,
+                                 .options = forward.options,
+                                 .grad_q = grad_q,
+                                 .grad_k = grad_k,
+                                 .grad_v = grad_v};
+  const Buffer forward_workspace(s, DType::kUInt8,
+                                 {std::max<int64_t>(1, attention_forward_workspace_bytes(s, forward))});
+  const Buffer backward_workspace(s, DType::kUInt8,
+                                  {std::max<int64_t>(1, attention_backward_workspace_bytes(s, backward))});
+  forward.workspace = forward_workspace;
+  backward.workspace = backward_workspace;
+  const double operations = 2.0 * kS * kS * kHeads * kD;  // two products over half of the pairs
+  bench.arithmetic("attention forward, causal", operations, [&] { attention_forward(s, forward); });
+  bench.arithmetic("attention backward, causal", 2.5 * operations, [&] { attention_backward(s, backward); });
+}
+
+}  // namespace
+}  // namespace megatron::kernels
+
+int main(int argc, char** argv) {
+  using namespace megatron::kernels;
+  try {
+    Bench bench;
+    bench.measure_copy();
+    for (auto* part : {bench_norms, bench_mlp, bench_rows, bench_loss, bench_optimizer, bench_matmul, bench_attention})
+      part(bench);
+    if (argc > 1) bench.write(argv[1]);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}

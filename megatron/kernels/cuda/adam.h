@@ -1,0 +1,12 @@
+// Adam and AdamW on CUDA.
+#pragma once
+
+#include "megatron/kernels/adam.h"
+#include "megatron/kernels/cuda/cuda_stream.h"
+
+namespace megatron::kernels {
+
+/// As for CpuStream; masters in fp32, other buffers fp32, bf16 or fp16. @throw NotSupported for fp64.
+void adam(const CudaStream& stream, const AdamArgs& args);
+
+}  // namespace megatron::kernels

@@ -1,0 +1,135 @@
+#include "megatron/kernels/cuda/gather_rows.h"
+
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/cuda/reduce.cuh"
+#include "megatron/kernels/cuda/row_scatter.cuh"
+
+namespace megatron::kernels {
+namespace {
+
+struct Gather {
+  Operand x, y;
+  Indices index;
+  Scalars weights;
+
+  __device__ void operator()(int64_t row, int64_t begin, int n) const {
+    const int64_t source = index[row];
+    Pack out = source < 0 ? Pack{} : load(x, source, begin, n);
+    if (weights && source >= 0) {
+      const float weight = static_cast<float>(weights[row]);
+#pragma unroll
+      for (int e = 0; e < kPack; ++e) out.v[e] *= weight;
+    }
+    store(y, row, begin, n, out);
+  }
+};
+
+struct Combine {
+  Operand x, y;
+  Indices slots;
+  Scalars weights;
+  int64_t k;
+
+  __device__ void operator()(int64_t row, int64_t begin, int n) const {
+    Pack out = {};
+    for (int64_t choice = row * k; choice < (row + 1) * k; ++choice) {
+      const int64_t slot = slots[choice];
+      if (slot < 0) continue;
+      const Pack in = load(x, slot, begin, n);
+      const float weight = static_cast<float>(weights[choice]);
+#pragma unroll
+      for (int e = 0; e < kPack; ++e) out.v[e] += weight * in.v[e];
+    }
+    store(y, row, begin, n, out);
+  }
+};
+
+struct CombineBackward {
+  Operand x, dy, dx, dweights;
+  Indices slots;
+  Scalars weights;
+  int64_t k;
+};
+
+/// A row of threads for each choice of each token.
+__global__ void __launch_bounds__(kMaxRowThreads) combine_backward_kernel(CombineBackward args, Extent extent) {
+  const int64_t choice = row_of_block(), token = choice / args.k;
+  const int64_t slot = token < extent.true_rows() ? args.slots[choice] : -1;
+  const float weight = slot < 0 ? 0 : static_cast<float>(args.weights[choice]);
+  float dot = 0;
+  for (int64_t begin = threadIdx.x * kPack; slot >= 0 && begin < extent.columns; begin += blockDim.x * kPack) {
+    const int n = pack_size(extent.columns, begin);
+    const RawPack x_raw = load_raw(args.x, slot, begin, n), dy_raw = load_raw(args.dy, token, begin, n);
+    const Pack in = convert(x_raw);
+    Pack out = convert(dy_raw);
+#pragma unroll
+    for (int e = 0; e < kPack; ++e) {
+      dot += out.v[e] * in.v[e];
+      out.v[e] *= weight;
+    }
+    store(args.dx, slot, begin, n, out);
+  }
+  dot = reduce_row(dot, Plus());
+  if (threadIdx.x == 0 && token < extent.true_rows())
+    store_scalar(args.dweights.data, args.dweights.dtype, args.dweights.at(token, choice % args.k), dot);
+}
+
+__global__ void check_capacity_kernel(const int32_t* count, int64_t capacity, StepState* state) {
+  if (*count > capacity) state->overflow = 1;
+}
+
+/// Raises the flag if the true number of rows is above the capacity.
+void check_capacity(const CudaStream& stream, const ConstView& bounded, StepState* state) {
+  if (!bounded.count) return;
+  check_capacity_kernel<<<1, 1, 0, stream.stream>>>(bounded.count, bounded.shape[0], state);
+  check_launch("check_capacity");
+}
+
+__global__ void list_moves(Indices index, Extent extent, unsigned long long* moves) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
+  if (row >= extent.rows) return;
+  const int64_t target = row < extent.true_rows() ? index[row] : -1;
+  moves[row] = target < 0 ? kNoMove : static_cast<unsigned long long>(target) << 32 | static_cast<uint32_t>(row);
+}
+
+}  // namespace
+
+void gather_rows(const CudaStream& stream, const GatherRowsArgs& args) {
+  check_capacity(stream, args.y, args.state);
+  for_each_pack(stream, "gather_rows", Extent(args.y),
+                Gather{Operand(args.x), Operand(args.y), Indices(args.index), Scalars(args.weights)});
+}
+
+void scatter_add_rows(const CudaStream& stream, const ScatterAddRowsArgs& args) {
+  check_capacity(stream, args.x, args.state);
+  if (!args.accumulate) fill(stream, {.y = args.y});
+  const Extent extent(args.x);
+  if (extent.is_empty()) return;
+  unsigned long long* moves = moves_of(args.workspace, extent.rows);
+  list_moves<<<static_cast<unsigned>((extent.rows + kBlockThreads - 1) / kBlockThreads), kBlockThreads, 0,
+               stream.stream>>>(Indices(args.index), extent, moves);
+  check_launch("scatter_add_rows");
+  sort_moves(stream, moves, extent.rows);
+  add_moved_rows(stream, moves, extent.rows, args.x, args.y, args.accumulate);
+}
+
+void combine_rows_forward(const CudaStream& stream, const CombineRowsForwardArgs& args) {
+  for_each_pack(
+      stream, "combine_rows_forward", Extent(args.y),
+      Combine{Operand(args.x), Operand(args.y), Indices(args.slots), Scalars(args.weights), args.slots.shape[1]});
+}
+
+void combine_rows_backward(const CudaStream& stream, const CombineRowsBackwardArgs& args) {
+  fill(stream, {.y = args.dx});
+  const Extent extent(args.dy);
+  const int64_t k = args.slots.shape[1];
+  if (extent.is_empty() || k == 0) return;
+  const RowBlock block(extent.columns);
+  combine_backward_kernel<<<block.blocks(extent.rows * k), block.threads(), 0, stream.stream>>>(
+      {Operand(args.x), Operand(args.dy), Operand(args.dx), Operand(args.dweights), Indices(args.slots),
+       Scalars(args.weights), k},
+      extent);
+  check_launch("combine_rows_backward");
+}
+
+}  // namespace megatron::kernels

@@ -1,0 +1,191 @@
+#include "megatron/kernels/cuda/gradient_statistics.h"
+
+#include "megatron/kernels/cuda/launch.cuh"
+
+namespace megatron::kernels {
+namespace {
+
+__extension__ typedef __int128 Int128;
+
+constexpr int kLimbBits = 43;
+constexpr int64_t kLimbMask = (int64_t{1} << kLimbBits) - 1;
+/// As on CPU: sums of at most kStatisticsPiece multiples of 2^-38 and of 2^-76, which are exact in any order.
+constexpr double kRoundCoarse = 0x1.8p14, kRoundFine = 0x1.8p-24;
+constexpr double kCoarse = 0x1p38, kFine = 0x1p76;
+constexpr int kFinishThreads = 1024;
+
+/// What one piece gives: a maximum, a count, or the two sums of squared_sum.
+struct Part {
+  double first, second;
+};
+
+__device__ double larger_or_nan(double a, double b) { return a > b || isnan(a) ? a : b; }
+
+/// e with 2^(e-1) <= largest < 2^e, not so low that 2^-e overflows.
+__device__ int exponent_of(double largest) {
+  int exponent = 0;
+  frexp(largest, &exponent);
+  return max(exponent, -1000);
+}
+
+__device__ Int128 from_limbs(const int64_t* limbs) {
+  return Int128{limbs[0]} + (Int128{limbs[1]} << kLimbBits) + (Int128{limbs[2]} << (2 * kLimbBits));
+}
+
+/// Over the block; thread 0 has the result. Combine is exact, so that its order does not matter.
+template <class T, class Combine>
+__device__ T reduce_block(T value, T* shared, Combine combine) {
+  shared[threadIdx.x] = value;
+  for (unsigned stride = blockDim.x / 2; stride > 0; stride /= 2) {
+    __syncthreads();
+    if (threadIdx.x < stride) shared[threadIdx.x] = combine(shared[threadIdx.x], shared[threadIdx.x + stride]);
+  }
+  return shared[0];
+}
+
+struct Largest {
+  static constexpr bool kAdds = false;
+  __device__ void look(float x, Part& part) const { part.first = larger_or_nan(fabs(double{x}), part.first); }
+};
+struct Zeros {
+  static constexpr bool kAdds = true;
+  __device__ void look(float x, Part& part) const { part.first += x == 0 ? 1 : 0; }
+};
+struct Squares {
+  static constexpr bool kAdds = true;
+  const double* largest;
+  double factor = 0;
+  __device__ void prepare() { factor = isfinite(*largest) ? ldexp(1.0, -exponent_of(*largest)) : 0; }
+  __device__ void look(float x, Part& part) const {
+    const double scaled = x * factor, value = scaled * scaled;
+    const double coarse = __dadd_rn(__dadd_rn(value, kRoundCoarse), -kRoundCoarse);
+    part.first += coarse;
+    part.second += __dadd_rn(__dadd_rn(value - coarse, kRoundFine), -kRoundFine);
+  }
+};
+
+template <class Look>
+__device__ Part combine_parts(Part a, Part b) {
+  if constexpr (Look::kAdds)
+    return {a.first + b.first, a.second + b.second};
+  else
+    return {larger_or_nan(a.first, b.first), 0};
+}
+
+/// Block i sees piece i of kStatisticsPiece elements.
+template <class Look>
+__global__ void __launch_bounds__(kBlockThreads) pieces_kernel(Operand x, int64_t size, Part* parts, Look look) {
+  __shared__ Part shared[kBlockThreads];
+  if constexpr (requires { look.prepare(); }) look.prepare();
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kStatisticsPiece;
+  const int64_t end = min(first + kStatisticsPiece, size);
+  Part part = {};
+  for (int64_t i = first + threadIdx.x * kPack; i < end; i += kBlockThreads * kPack) {
+    const int n = pack_size(end, i);
+    const Pack pack = load(x, i * x.step, n);
+#pragma unroll
+    for (int e = 0; e < kPack; ++e)
+      if (e < n) look.look(pack.v[e], part);
+  }
+  part = reduce_block(part, shared, combine_parts<Look>);
+  if (threadIdx.x == 0) parts[blockIdx.x] = part;
+}
+
+template <class Look>
+int64_t run_pieces(const CudaStream& stream, const ConstView& x, const View& workspace, const Look& look) {
+  const int64_t size = x.num_elements(), num_parts = (size + kStatisticsPiece - 1) / kStatisticsPiece;
+  require<InternalError>(num_parts == 0 || workspace.num_elements() >= gradient_statistics_workspace_bytes(size),
+                         "[gradient_statistics] {} bytes of workspace are needed for {} gradients",
+                         gradient_statistics_workspace_bytes(size), size);
+  if (num_parts == 0) return 0;
+  pieces_kernel<<<static_cast<unsigned>(num_parts), kBlockThreads, 0, stream.stream>>>(
+      Operand(x), size, static_cast<Part*>(workspace.data), look);
+  check_launch("gradient_statistics");
+  return num_parts;
+}
+
+__global__ void finish_largest(const Part* parts, int64_t num_parts, double* result, bool accumulate) {
+  __shared__ double shared[kFinishThreads];
+  double largest = 0;
+  for (int64_t i = threadIdx.x; i < num_parts; i += kFinishThreads) largest = larger_or_nan(parts[i].first, largest);
+  largest = reduce_block(largest, shared, larger_or_nan);
+  if (threadIdx.x == 0) *result = accumulate ? larger_or_nan(largest, *result) : largest;
+}
+
+__global__ void finish_zeros(const Part* parts, int64_t num_parts, int64_t* result, bool accumulate) {
+  __shared__ int64_t shared[kFinishThreads];
+  int64_t count = 0;
+  for (int64_t i = threadIdx.x; i < num_parts; i += kFinishThreads) count += static_cast<int64_t>(parts[i].first);
+  count = reduce_block(count, shared, [](int64_t a, int64_t b) { return a + b; });
+  if (threadIdx.x == 0) *result = accumulate ? *result + count : count;
+}
+
+__global__ void finish_squares(const Part* parts, int64_t num_parts, const double* largest, int64_t* limbs,
+                               bool accumulate) {
+  __shared__ Int128 shared[kFinishThreads];
+  Int128 sum = 0;
+  const bool is_finite = isfinite(*largest);
+  for (int64_t i = threadIdx.x; is_finite && i < num_parts; i += kFinishThreads) {
+    sum += Int128{static_cast<int64_t>(parts[i].first * kCoarse)} * Int128{int64_t{1} << 38};
+    sum += static_cast<int64_t>(parts[i].second * kFine);
+  }
+  sum = reduce_block(sum, shared, [](Int128 a, Int128 b) { return a + b; });
+  if (threadIdx.x != 0) return;
+  if (accumulate) sum += from_limbs(limbs);
+  limbs[0] = static_cast<int64_t>(sum & kLimbMask);
+  limbs[1] = static_cast<int64_t>((sum >> kLimbBits) & kLimbMask);
+  limbs[2] = static_cast<int64_t>(sum >> (2 * kLimbBits));
+}
+
+/// To the nearest double, ties to even. The device has no conversion of 128 bits.
+__device__ double to_double(Int128 value) {
+  const auto high = static_cast<int64_t>(value >> 64);
+  if (high == 0) return static_cast<double>(static_cast<uint64_t>(value));
+  // 64 leading bits, the last of which tells whether anything below was lost: 11 bits more than a double has.
+  const int shift = 64 - __clzll(high);
+  const auto leading = static_cast<uint64_t>(value >> shift);
+  const bool lost = (value & ((Int128{1} << shift) - 1)) != 0;
+  return ldexp(static_cast<double>(leading | (lost ? 1 : 0)), shift);
+}
+
+__global__ void clip_factor_kernel(ClipFactorArgs args) {
+  const double largest = *args.largest;
+  double norm = largest;
+  if (isfinite(largest)) {
+    const double root = sqrt(to_double(from_limbs(args.limbs)) / kFine);
+    norm = ldexp(root, exponent_of(largest)) * args.state->inverse_scale;
+  }
+  *args.norm = norm;
+  const double factor = args.max_norm / (norm + 1e-6);
+  args.state->clip_factor = args.max_norm > 0 ? (factor < 1.0 ? factor : 1.0) : 1;
+}
+
+}  // namespace
+
+void largest_absolute(const CudaStream& stream, const LargestAbsoluteArgs& args) {
+  const int64_t num_parts = run_pieces(stream, args.x, args.workspace, Largest());
+  finish_largest<<<1, kFinishThreads, 0, stream.stream>>>(static_cast<const Part*>(args.workspace.data), num_parts,
+                                                          args.result, args.accumulate);
+  check_launch("largest_absolute");
+}
+
+void squared_sum(const CudaStream& stream, const SquaredSumArgs& args) {
+  const int64_t num_parts = run_pieces(stream, args.x, args.workspace, Squares{args.largest});
+  finish_squares<<<1, kFinishThreads, 0, stream.stream>>>(static_cast<const Part*>(args.workspace.data), num_parts,
+                                                          args.largest, args.limbs, args.accumulate);
+  check_launch("squared_sum");
+}
+
+void count_zeros(const CudaStream& stream, const CountZerosArgs& args) {
+  const int64_t num_parts = run_pieces(stream, args.x, args.workspace, Zeros());
+  finish_zeros<<<1, kFinishThreads, 0, stream.stream>>>(static_cast<const Part*>(args.workspace.data), num_parts,
+                                                        args.result, args.accumulate);
+  check_launch("count_zeros");
+}
+
+void clip_factor(const CudaStream& stream, const ClipFactorArgs& args) {
+  clip_factor_kernel<<<1, 1, 0, stream.stream>>>(args);
+  check_launch("clip_factor");
+}
+
+}  // namespace megatron::kernels

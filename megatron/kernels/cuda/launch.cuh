@@ -1,0 +1,141 @@
+// How kernels are spread over the device: packs of rows, one block or warp a row, and sums over columns.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "megatron/kernels/column_sum.h"
+#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/kernels/cuda/operand.cuh"
+
+namespace megatron::kernels {
+
+inline constexpr int kBlockThreads = 256;
+
+inline void check_launch(const char* kernel) {
+  const cudaError_t error = cudaGetLastError();
+  require<DeviceError>(error == cudaSuccess, "[{}] the launch failed: {}.", kernel, cudaGetErrorString(error));
+}
+
+/// Rows and columns that a kernel walks. Dimension 0 of the operand, which the count bounds, is a multiple of the rows,
+/// or of the columns where the operand is taken as one row.
+struct Extent {
+  int64_t rows = 0, columns = 0;  // capacity
+  const int32_t* count = nullptr;
+  int64_t dimension0 = 0;
+  bool is_flat = false;
+
+  Extent() = default;
+  explicit Extent(const ConstView& x) : columns(x.shape[-1]), count(x.count), dimension0(x.shape[0]) {
+    rows = columns == 0 || dimension0 == 0 ? 0 : x.num_elements() / columns;
+    if (x.shape.rank() == 1) count = nullptr;
+  }
+  /// All of a contiguous operand as one row.
+  static Extent flat(const ConstView& x) {
+    Extent extent;
+    extent.rows = 1;
+    extent.columns = x.num_elements();
+    extent.count = x.count;
+    extent.dimension0 = x.shape.rank() > 0 ? x.shape[0] : 0;
+    extent.is_flat = true;
+    return extent;
+  }
+  bool is_empty() const { return rows == 0 || columns == 0; }
+  __device__ int64_t bounded(int64_t capacity) const {
+    if (!count) return capacity;
+    const int64_t true_size = *count < dimension0 ? *count : dimension0;
+    return capacity / dimension0 * (true_size > 0 ? true_size : 0);
+  }
+  __device__ int64_t true_rows() const { return is_flat ? rows : bounded(rows); }
+  __device__ int64_t true_columns() const { return is_flat ? bounded(columns) : columns; }
+};
+
+__device__ inline int pack_size(int64_t columns, int64_t begin) {
+  return columns - begin < kPack ? static_cast<int>(columns - begin) : kPack;
+}
+
+/// body(row, begin, n) for each pack.
+template <class Body>
+__global__ void __launch_bounds__(kBlockThreads) packs_kernel(Extent extent, unsigned column_blocks, Body body) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x / column_blocks) * blockDim.y + threadIdx.y;
+  const int64_t begin = (static_cast<int64_t>(blockIdx.x % column_blocks) * blockDim.x + threadIdx.x) * kPack;
+  const int64_t columns = extent.true_columns();
+  if (row < extent.true_rows() && begin < columns) body(row, begin, pack_size(columns, begin));
+}
+
+/// Threads side by side for a row of `columns` elements: a power of two.
+inline unsigned row_threads(int64_t columns, unsigned most) {
+  unsigned threads = 1;
+  while (threads < most && threads * static_cast<int64_t>(kPack) < columns) threads *= 2;
+  return threads;
+}
+
+/// Calls body(row, begin, n) on the device for each pack of the extent; `body` is a struct with a __device__ call
+/// operator.
+template <class Body>
+void for_each_pack(const CudaStream& stream, const char* kernel, const Extent& extent, const Body& body) {
+  if (extent.is_empty()) return;
+  const unsigned x = row_threads(extent.columns, kBlockThreads), y = kBlockThreads / x;
+  const int64_t row_blocks = (extent.rows + y - 1) / y, packs = (extent.columns + kPack - 1) / kPack;
+  const int64_t column_blocks = (packs + x - 1) / x;
+  require<NotSupported>(row_blocks * column_blocks < (int64_t{1} << 31), "[{}] {} rows of {} elements are too many.",
+                        kernel, extent.rows, extent.columns);
+  packs_kernel<<<static_cast<unsigned>(row_blocks * column_blocks), dim3(x, y), 0, stream.stream>>>(
+      extent, static_cast<unsigned>(column_blocks), body);
+  check_launch(kernel);
+}
+
+/// Columns of packs and rows of threads of a block that sums over rows.
+inline constexpr int kSumPacks = 32, kSumRows = 8;
+
+/// body(row, begin, n, sums) for each pack; sums[output][element] is what the body adds to. Block (c, part) owns the
+/// packs [32 c, 32 c + 32) of a part of the rows; its rows of threads are added in order at the end.
+template <int kOutputs, class Body>
+__global__ void __launch_bounds__(kSumPacks* kSumRows)
+    column_sums_kernel(Extent extent, int64_t num_parts, float* partial, Body body) {
+  __shared__ float shared[kSumRows][kSumPacks * kPack];
+  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kSumPacks + threadIdx.x) * kPack;
+  const int64_t rows = extent.true_rows(), part = blockIdx.y;
+  const int64_t first = rows * part / num_parts, end = rows * (part + 1) / num_parts;
+  float sums[kOutputs][kPack] = {};
+  if (begin < extent.columns)
+    for (int64_t row = first + threadIdx.y; row < end; row += kSumRows)
+      body(row, begin, pack_size(extent.columns, begin), sums);
+#pragma unroll
+  for (int output = 0; output < kOutputs; ++output) {
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < kPack; ++e) shared[threadIdx.y][e * kSumPacks + threadIdx.x] = sums[output][e];
+    __syncthreads();
+    // Thread (x, y) adds element y of pack x.
+    float sum = 0;
+    for (int r = 0; r < kSumRows; ++r) sum += shared[r][threadIdx.y * kSumPacks + threadIdx.x];
+    const int64_t column = begin + threadIdx.y;
+    if (column < extent.columns) partial[(part * kOutputs + output) * extent.columns + column] = sum;
+  }
+}
+static_assert(kSumRows == kPack);
+
+/// out = sum over parts of partial[part * stride + first + column], or out +=.
+void store_column_sums(const CudaStream& stream, const float* partial, int64_t num_parts, int64_t stride, int64_t first,
+                       const View& out, bool accumulate);
+
+/// Calls body(row, begin, n, sums) for each pack and stores the sums over rows: output i in outs[i].
+template <int kOutputs, class Body>
+void sum_columns(const CudaStream& stream, const char* kernel, const Extent& extent, const View& workspace,
+                 const View* outs, bool accumulate, const Body& body) {
+  const int64_t num_parts = num_column_sum_parts(extent.rows), columns = extent.columns;
+  if (columns == 0) return;
+  const int64_t bytes = column_sum_workspace_bytes(extent.rows, kOutputs * columns, DType::kFloat32);
+  require<InternalError>(workspace.defined() && workspace.num_elements() >= bytes,
+                         "[{}] {} bytes of workspace are needed, got {}", kernel, bytes,
+                         workspace.defined() ? workspace.num_elements() : 0);
+  float* partial = static_cast<float*>(workspace.data);
+  const dim3 grid(static_cast<unsigned>((columns + kSumPacks * kPack - 1) / (kSumPacks * kPack)),
+                  static_cast<unsigned>(num_parts));
+  column_sums_kernel<kOutputs><<<grid, dim3(kSumPacks, kSumRows), 0, stream.stream>>>(extent, num_parts, partial, body);
+  check_launch(kernel);
+  for (int output = 0; output < kOutputs; ++output)
+    store_column_sums(stream, partial, num_parts, kOutputs * columns, output * columns, outs[output], accumulate);
+}
+
+}  // namespace megatron::kernels

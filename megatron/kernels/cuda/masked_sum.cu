@@ -1,0 +1,62 @@
+#include "megatron/kernels/cuda/masked_sum.h"
+
+#include "megatron/kernels/cuda/launch.cuh"
+
+namespace megatron::kernels {
+namespace {
+
+constexpr int kSumThreads = 1024;
+
+/// One block: there is one number a token.
+__global__ void masked_sum_kernel(Scalars loss, Scalars mask, int64_t size, double weight, double* sum) {
+  __shared__ double shared[kSumThreads];
+  double total = 0;
+  for (int64_t i = threadIdx.x; i < size; i += kSumThreads)
+    if (const double m = mask[i]; m != 0) total += m * loss[i];
+  shared[threadIdx.x] = total;
+  for (unsigned stride = kSumThreads / 2; stride > 0; stride /= 2) {
+    __syncthreads();
+    if (threadIdx.x < stride) shared[threadIdx.x] += shared[threadIdx.x + stride];
+  }
+  if (threadIdx.x == 0) *sum = shared[0] * weight;
+}
+
+struct Spread {
+  Scalars mask;
+  const double* d_sum;
+  double weight;
+  Operand d_loss;
+  int64_t columns;
+
+  __device__ void operator()(int64_t row, int64_t begin, int n) const {
+    const double factor = *d_sum * weight;
+    Pack pack = {};
+#pragma unroll
+    for (int e = 0; e < kPack; ++e)
+      if (e < n) pack.v[e] = static_cast<float>(factor * mask[row * columns + begin + e]);
+    store(d_loss, row, begin, n, pack);
+  }
+};
+
+void require_equal(const ConstView& a, const ConstView& b) {
+  require<ShapeError>(a.shape == b.shape && a.shape.rank() == 2, "[masked_sum] shapes {} and {} must be equal [s, b].",
+                      a.shape, b.shape);
+}
+
+}  // namespace
+
+void masked_sum_forward(const CudaStream& stream, const MaskedSumForwardArgs& args) {
+  require_equal(args.loss, args.mask);
+  masked_sum_kernel<<<1, kSumThreads, 0, stream.stream>>>(Scalars(args.loss), Scalars(args.mask),
+                                                          args.loss.num_elements(), args.weight, args.sum.as<double>());
+  check_launch("masked_sum_forward");
+}
+
+void masked_sum_backward(const CudaStream& stream, const MaskedSumBackwardArgs& args) {
+  require_equal(args.d_loss, args.mask);
+  for_each_pack(
+      stream, "masked_sum_backward", Extent(args.d_loss),
+      Spread{Scalars(args.mask), args.d_sum.as<double>(), args.weight, Operand(args.d_loss), args.d_loss.shape[1]});
+}
+
+}  // namespace megatron::kernels

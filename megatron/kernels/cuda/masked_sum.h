@@ -1,0 +1,13 @@
+// The loss of a micro-batch on CUDA.
+#pragma once
+
+#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/kernels/masked_sum.h"
+
+namespace megatron::kernels {
+
+/// As for CpuStream, with its own fixed order of additions.
+void masked_sum_forward(const CudaStream& stream, const MaskedSumForwardArgs& args);
+void masked_sum_backward(const CudaStream& stream, const MaskedSumBackwardArgs& args);
+
+}  // namespace megatron::kernels

@@ -1,0 +1,239 @@
+#include "megatron/kernels/cuda/matmul.h"
+
+#include <cublasLt.h>
+
+#include <bit>
+#include <compare>
+#include <map>
+#include <memory>
+
+#include "megatron/kernels/cuda/elementwise.h"
+
+namespace megatron::kernels {
+namespace {
+
+/// What cuBLAS advises for Hopper.
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+
+void check(cublasStatus_t status, const char* what) {
+  require<DeviceError>(status == CUBLAS_STATUS_SUCCESS, "[matmul] cublasLt {} failed: {}.", what,
+                       cublasLtGetStatusString(status));
+}
+
+cudaDataType_t cuda_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return CUDA_R_32F;
+    case DType::kBFloat16:
+      return CUDA_R_16BF;
+    case DType::kFloat16:
+      return CUDA_R_16F;
+    default:
+      throw NotSupported(fmt::format("[matmul] {} on CUDA: choose float32, bfloat16 or float16.", dtype));
+  }
+}
+
+/// All that a choice of algorithm depends on.
+struct PlanKey {
+  int64_t m, n, k, a_stride, b_stride, c_stride;
+  DType dtype, c_dtype;
+  bool transpose_a, transpose_b, has_bias, accumulate;
+  uint32_t a_alignment, b_alignment, c_alignment, bias_alignment;
+  auto operator<=>(const PlanKey&) const = default;
+};
+
+/// Bytes that divide the address, at most 256.
+uint32_t alignment_of(const void* data) {
+  return data ? uint32_t{1} << std::min(std::countr_zero(reinterpret_cast<uintptr_t>(data)), 8) : 256;
+}
+
+struct DestroyLayout {
+  void operator()(cublasLtMatrixLayout_t layout) const { cublasLtMatrixLayoutDestroy(layout); }
+};
+struct DestroyOperation {
+  void operator()(cublasLtMatmulDesc_t operation) const { cublasLtMatmulDescDestroy(operation); }
+};
+struct DestroyPreference {
+  void operator()(cublasLtMatmulPreference_t preference) const { cublasLtMatmulPreferenceDestroy(preference); }
+};
+using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, DestroyLayout>;
+using Operation = std::unique_ptr<cublasLtMatmulDescOpaque_t, DestroyOperation>;
+using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, DestroyPreference>;
+
+Layout make_layout(DType dtype, int64_t rows, int64_t columns, int64_t stride) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(cublasLtMatrixLayoutCreate(&layout, cuda_type(dtype), rows, columns, stride), "layout");
+  return Layout(layout);
+}
+
+/// cuBLAS is column-major, where row-major c [m, n] is c^T [n, m] = op(b)^T op(a)^T: b is its first operand.
+struct Plan {
+  Operation operation;
+  Layout a, b, c;
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+class CublasHandles : public LibraryHandles {
+ public:
+  CublasHandles() { check(cublasLtCreate(&handle_), "creation"); }
+  ~CublasHandles() override { cublasLtDestroy(handle_); }
+  CublasHandles(const CublasHandles&) = delete;
+  CublasHandles& operator=(const CublasHandles&) = delete;
+
+  cublasLtHandle_t handle() const { return handle_; }
+  const Plan& plan(const PlanKey& key) {
+    const auto found = plans_.find(key);
+    return found != plans_.end() ? found->second : plans_.emplace(key, make(key)).first->second;
+  }
+
+ private:
+  Plan make(const PlanKey& key) const;
+  void choose(const PlanKey& key, Plan& plan) const;
+
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<PlanKey, Plan> plans_;
+};
+
+template <class T>
+void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof(value)), "attribute");
+}
+template <class T>
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)), "preference");
+}
+
+Plan CublasHandles::make(const PlanKey& key) const {
+  cublasLtMatmulDesc_t operation = nullptr;
+  check(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "operation");
+  Plan plan{.operation = Operation(operation)};
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (key.has_bias) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(key.c_dtype));
+  }
+  plan.b = key.transpose_b ? make_layout(key.dtype, key.k, key.n, key.b_stride)
+                           : make_layout(key.dtype, key.n, key.k, key.b_stride);
+  plan.a = key.transpose_a ? make_layout(key.dtype, key.m, key.k, key.a_stride)
+                           : make_layout(key.dtype, key.k, key.m, key.a_stride);
+  plan.c = make_layout(key.c_dtype, key.n, key.m, key.c_stride);
+  choose(key, plan);
+  return plan;
+}
+
+void CublasHandles::choose(const PlanKey& key, Plan& plan) const {
+  cublasLtMatmulPreference_t created = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&created), "preference");
+  const Preference preference(created);
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<size_t>(kWorkspaceBytes));
+  // Partial sums are never rounded to the dtype of c.
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b_alignment);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a_alignment);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.c_alignment);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.c_alignment);
+  cublasLtMatmulHeuristicResult_t result{};
+  int num_results = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation.get(), plan.b.get(), plan.a.get(), plan.c.get(),
+                                     plan.c.get(), preference.get(), 1, &result, &num_results);
+  require<NotSupported>(
+      status == CUBLAS_STATUS_SUCCESS && num_results > 0,
+      "[matmul] cuBLASLt has no algorithm for m {}, n {}, k {}, {} to {}, bias {}, rows {}, {} and {} "
+      "elements apart: {}.",
+      key.m, key.n, key.k, key.dtype, key.c_dtype, key.has_bias, key.a_stride, key.b_stride, key.c_stride,
+      cublasLtGetStatusString(status));
+  plan.algorithm = result.algo;
+}
+
+CublasHandles& handles(const CudaStream& stream) {
+  require<InternalError>(stream.libraries != nullptr, "[matmul] the CUDA stream has no slot for library handles.");
+  if (!*stream.libraries) *stream.libraries = std::make_unique<CublasHandles>();
+  auto* handles = dynamic_cast<CublasHandles*>(stream.libraries->get());
+  require<InternalError>(handles != nullptr, "[matmul] the slot for library handles holds those of another backend.");
+  return *handles;
+}
+
+struct Extents {
+  int64_t m, n, k;
+};
+
+Extents check(const MatmulArgs& args) {
+  const Extents size{args.c.shape[0], args.c.shape[1], args.a.shape[args.transpose_a ? 0 : 1]};
+  const Shape a = args.transpose_a ? Shape{size.k, size.m} : Shape{size.m, size.k};
+  const Shape b = args.transpose_b ? Shape{size.n, size.k} : Shape{size.k, size.n};
+  require<ShapeError>(args.a.shape == a && args.b.shape == b,
+                      "[matmul] a {} and b {} (transposed: {}, {}) do not give {}.", args.a.shape, args.b.shape,
+                      args.transpose_a, args.transpose_b, args.c.shape);
+  require<DtypeError>(is_floating(args.a.dtype) && args.b.dtype == args.a.dtype &&
+                          (args.c.dtype == args.a.dtype || args.c.dtype == DType::kFloat32),
+                      "[matmul] a {}, b {}, c {}: a and b must be alike and floating; c like them, or float32.",
+                      args.a.dtype, args.b.dtype, args.c.dtype);
+  const bool has_bias = args.bias.shape.rank() > 0;
+  require<NotSupported>(!has_bias || args.bias.dtype == args.c.dtype,
+                        "[matmul] on CUDA the bias must have the dtype of c: they are {} and {}.",
+                        has_bias ? args.bias.dtype : args.c.dtype, args.c.dtype);
+  require<NotSupported>(!args.a.is_bounded && !args.b.is_bounded && !args.c.is_bounded,
+                        "[matmul] bounded rows on CUDA need grouped products, which are not there yet.");
+  return size;
+}
+
+/// The rows of c all equal to the bias, or 0: an empty sum.
+void store_empty_sum(const CudaStream& stream, const MatmulArgs& args) {
+  if (!args.bias.defined()) {
+    if (!args.accumulate) fill(stream, {.y = args.c});
+    return;
+  }
+  ConstView bias = args.bias;
+  bias.shape = args.c.shape;
+  bias.strides = Shape{0, 1};
+  if (args.accumulate)
+    add(stream, {.a = args.c, .b = bias, .y = args.c});
+  else
+    copy(stream, {.x = bias, .y = args.c});
+}
+
+}  // namespace
+
+int64_t matmul_workspace_bytes(const CudaStream&, const MatmulArgs& args) {
+  const Extents size = check(args);
+  cuda_type(args.a.dtype);
+  return size.m == 0 || size.n == 0 || size.k == 0 ? 0 : kWorkspaceBytes;
+}
+
+void matmul(const CudaStream& stream, const MatmulArgs& args) {
+  const Extents size = check(args);
+  if (size.m == 0 || size.n == 0) return;
+  if (size.k == 0) return store_empty_sum(stream, args);
+  require<InternalError>(args.workspace.defined() && args.workspace.num_elements() >= kWorkspaceBytes,
+                         "[matmul] {} bytes of workspace are needed.", kWorkspaceBytes);
+  // A matrix of one row has any stride.
+  const auto stride_of = [](const ConstView& x) { return std::max(x.strides[0], x.shape[1]); };
+  const PlanKey key{.m = size.m,
+                    .n = size.n,
+                    .k = size.k,
+                    .a_stride = stride_of(args.a),
+                    .b_stride = stride_of(args.b),
+                    .c_stride = stride_of(args.c),
+                    .dtype = args.a.dtype,
+                    .c_dtype = args.c.dtype,
+                    .transpose_a = args.transpose_a,
+                    .transpose_b = args.transpose_b,
+                    .has_bias = args.bias.defined(),
+                    .accumulate = args.accumulate,
+                    .a_alignment = alignment_of(args.a.data),
+                    .b_alignment = alignment_of(args.b.data),
+                    .c_alignment = alignment_of(args.c.data),
+                    .bias_alignment = alignment_of(args.bias.data)};
+  CublasHandles& library = handles(stream);
+  const Plan& plan = library.plan(key);
+  if (key.has_bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data);
+  const float one = 1, beta = args.accumulate ? 1 : 0;
+  check(cublasLtMatmul(library.handle(), plan.operation.get(), &one, args.b.data, plan.b.get(), args.a.data,
+                       plan.a.get(), &beta, args.c.data, plan.c.get(), args.c.data, plan.c.get(), &plan.algorithm,
+                       args.workspace.data, static_cast<size_t>(kWorkspaceBytes), stream.stream),
+        "product");
+}
+
+}  // namespace megatron::kernels

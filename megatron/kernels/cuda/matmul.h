@@ -1,0 +1,15 @@
+// Matrix products on CUDA, by cuBLASLt.
+#pragma once
+
+#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/kernels/matmul.h"
+
+namespace megatron::kernels {
+
+/// As for CpuStream; fp32 (no TF32), bf16 or fp16. The bias has the dtype of c. The library's choice for a shape is
+/// kept in stream.libraries. Two runs give equal bits. Where c is half precision the library may round the product
+/// before it adds the bias and c. @throw NotSupported for fp64, bounded rows and other biases.
+void matmul(const CudaStream& stream, const MatmulArgs& args);
+int64_t matmul_workspace_bytes(const CudaStream& stream, const MatmulArgs& args);
+
+}  // namespace megatron::kernels

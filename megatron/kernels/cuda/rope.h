@@ -1,0 +1,13 @@
+// Rotary position embedding on CUDA.
+#pragma once
+
+#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/kernels/rope.h"
+
+namespace megatron::kernels {
+
+/// As for CpuStream; fp32, bf16 or fp16, tables in fp32. Positions are in device memory. @throw NotSupported for fp64.
+void rope_table(const CudaStream& stream, const RopeTableArgs& args);
+void rope(const CudaStream& stream, const RopeArgs& args);
+
+}  // namespace megatron::kernels

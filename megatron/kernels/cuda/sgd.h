@@ -1,0 +1,12 @@
+// Stochastic gradient descent on CUDA.
+#pragma once
+
+#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/kernels/sgd.h"
+
+namespace megatron::kernels {
+
+/// As for CpuStream; masters in fp32, other buffers fp32, bf16 or fp16. @throw NotSupported for fp64.
+void sgd(const CudaStream& stream, const SgdArgs& args);
+
+}  // namespace megatron::kernels
