@@ -18,8 +18,10 @@ const std::vector<std::pair<int, std::string>> kSplits = {
     {2, " --pipeline-model-parallel-size 2 --account-for-embedding-in-pipeline-split"},
     {2, " --pipeline-model-parallel-size 2 --account-for-loss-in-pipeline-split"},
     {3, " --pipeline-model-parallel-size 3 --decoder-first-pipeline-num-layers 3"},
-    {4,
-     " --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 2"}};
+    {4, " --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 2"},
+    {3, " --pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Et|tt|t*4L"},
+    {2, " --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E|ttt||t*4L"},
+    {2, " --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|(tt|)*2ttL --pipeline-schedule zb-v"}};
 
 TEST(Pipeline, GivesTheLossAndTheGradientNormOfOneRank) {
   for (const std::string& model : {gpt2_like(kSeven), llama_like(kSeven)}) {
@@ -84,11 +86,13 @@ TEST(Pipeline, EvaluatesWhatOneRankEvaluates) {
   };
   Trainer one(small_config(words), {});
   const LossSum expected = one.evaluate(with_short_batch(one.config()));
-  run_layout(words + " --pipeline-model-parallel-size 2", 2, [&](Trainer& trainer) {
-    const LossSum all = sum_of_all_ranks(trainer.evaluate(with_short_batch(trainer.config())), trainer.groups());
-    EXPECT_EQ(all.num_tokens, expected.num_tokens);
-    EXPECT_EQ(all.sum, expected.sum);
-  });
+  for (const std::string schedule : {"", " --num-virtual-stages-per-pipeline-rank 2", " --pipeline-schedule zb-v",
+                                     " --pipeline-schedule zb-h1", " --pipeline-schedule gpipe"})
+    run_layout(words + " --pipeline-model-parallel-size 2" + schedule, 2, [&](Trainer& trainer) {
+      const LossSum all = sum_of_all_ranks(trainer.evaluate(with_short_batch(trainer.config())), trainer.groups());
+      EXPECT_EQ(all.num_tokens, expected.num_tokens);
+      EXPECT_EQ(all.sum, expected.sum) << schedule;
+    });
 }
 
 }  // namespace

@@ -161,6 +161,7 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"decoder_seq_length", "an encoder", never},
     {"use_tp_pp_dp_mapping", "--pipeline-model-parallel-size above 1", has_stages},
     {"pipeline_schedule", "--pipeline-model-parallel-size above 1", has_stages},
+    {"pipeline_model_parallel_layout", "--pipeline-model-parallel-size above 1", has_stages},
     {"overlap_grad_reduce", "more than one data-parallel rank", has_replicas},
     {"ddp_num_buckets", "--overlap-grad-reduce and more than one data-parallel rank", has_buckets},
     {"ddp_bucket_size", "--overlap-grad-reduce and more than one data-parallel rank", has_buckets},

@@ -1,5 +1,6 @@
 #include "megatron/training/config/layouts.h"
 
+#include "megatron/pipeline_parallel/layout_string.h"
 #include "megatron/training/config/schedules.h"
 
 namespace megatron {
@@ -46,6 +47,11 @@ void require_pipeline_schedule(const PretrainConfig& config) {
 
 PipelineLayout pipeline_layout_of(const PretrainConfig& config) {
   const ParallelConfig& parallel = config.parallel;
+  if (parallel.pipeline_model_parallel_layout)
+    return parse_layout(*parallel.pipeline_model_parallel_layout,
+                        {.num_ranks = static_cast<int>(parallel.pipeline_model_parallel_size),
+                         .num_layers = config.transformer.num_layers,
+                         .order = placement_of(schedule_options_of(config)).order()});
   return split_layers({.num_layers = config.transformer.num_layers,
                        .placement = placement_of(schedule_options_of(config)),
                        .first_rank_layers = parallel.decoder_first_pipeline_num_layers,

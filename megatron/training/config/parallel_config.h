@@ -26,6 +26,7 @@ struct ParallelConfig {
   std::optional<int64_t> decoder_last_pipeline_num_layers;
   bool account_for_embedding_in_pipeline_split = false;
   bool account_for_loss_in_pipeline_split = false;
+  std::optional<std::string> pipeline_model_parallel_layout;  ///< see parse_layout
   std::optional<int64_t> microbatch_group_size_per_vp_stage;
   bool overlap_p2p_comm = true;  ///< resolved: false unless interleaved
 

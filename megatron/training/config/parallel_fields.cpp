@@ -63,6 +63,10 @@ void describe_pipeline(FieldTable& table, ParallelConfig& parallel) {
             "count the embedding as a layer of the first stage");
   table.add("account_for_loss_in_pipeline_split", parallel.account_for_loss_in_pipeline_split,
             "count output layer and loss as a layer of the last stage");
+  table.add(
+      "pipeline_model_parallel_layout", parallel.pipeline_model_parallel_layout,
+      "layers of each virtual stage, such as 'Et*3|t*4|t*4|ttL': | ends a stage, E is the embedding, t a layer, L "
+      "the loss, *2 repeats, as (tt|)*3 does");
   table
       .add("microbatch_group_size_per_vp_stage", parallel.microbatch_group_size_per_vp_stage,
            "micro-batches in a row on one virtual stage; none: the number of stages")

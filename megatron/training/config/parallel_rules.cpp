@@ -1,6 +1,7 @@
 // Rules of the split over ranks.
 #include <algorithm>
 
+#include "megatron/training/config/layouts.h"
 #include "megatron/training/config/rules.h"
 
 namespace megatron {
@@ -102,13 +103,41 @@ void check_layer_split(const ParallelConfig& parallel, int64_t num_layers, Mista
                  shared, num_layers, chunks);
 }
 
+// Stages of a rank in a layout given as text; none is a mistake.
+std::optional<int64_t> stages_of_layout(const PretrainConfig& config, Mistakes& mistakes) {
+  const ParallelConfig& parallel = config.parallel;
+  const bool has_other =
+      parallel.num_layers_per_virtual_pipeline_stage || parallel.num_virtual_stages_per_pipeline_rank ||
+      parallel.decoder_first_pipeline_num_layers || parallel.decoder_last_pipeline_num_layers ||
+      parallel.account_for_embedding_in_pipeline_split || parallel.account_for_loss_in_pipeline_split;
+  if (has_other)
+    mistakes.add(
+        {"--pipeline-model-parallel-layout", "--num-layers-per-virtual-pipeline-stage",
+         "--num-virtual-stages-per-pipeline-rank", "--decoder-first-pipeline-num-layers",
+         "--decoder-last-pipeline-num-layers", "--account-for-embedding-in-pipeline-split",
+         "--account-for-loss-in-pipeline-split"},
+        "--pipeline-model-parallel-layout {} says which layers each stage has: leave out the other flags that do",
+        *parallel.pipeline_model_parallel_layout);
+  try {
+    return pipeline_layout_of(config).placement().num_chunks();
+  } catch (const ConfigError& error) {
+    mistakes.add({"--pipeline-model-parallel-layout", "--num-layers", "--pipeline-model-parallel-size"}, "{}",
+                 error.what());
+    return std::nullopt;
+  }
+}
+
 void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes) {
   ParallelConfig& parallel = config.parallel;
   const int64_t pp = parallel.pipeline_model_parallel_size;
+  const bool has_layout = parallel.pipeline_model_parallel_layout.has_value();
   const bool is_v = pp > 1 && parallel.pipeline_schedule == ScheduleKind::kZbV;
-  if (is_v && !parallel.num_layers_per_virtual_pipeline_stage && !parallel.num_virtual_stages_per_pipeline_rank)
+  if (is_v && !has_layout && !parallel.num_layers_per_virtual_pipeline_stage &&
+      !parallel.num_virtual_stages_per_pipeline_rank)
     parallel.num_virtual_stages_per_pipeline_rank = 2;
-  const std::optional<int64_t> asked_for = virtual_stages(parallel, config.transformer.num_layers, mistakes);
+  const std::optional<int64_t> asked_for = has_layout
+                                               ? stages_of_layout(config, mistakes)
+                                               : virtual_stages(parallel, config.transformer.num_layers, mistakes);
   const int64_t stages = asked_for.value_or(1);
   parallel.virtual_pipeline_model_parallel_size = stages > 1 ? std::optional(stages) : std::nullopt;
   const int64_t least = parallel.overlap_p2p_comm || is_v ? 2 : 3;
@@ -118,7 +147,7 @@ void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes) {
                  "{} virtual stages need --pipeline-model-parallel-size {} or more{}, got {}", stages, least,
                  least == 3 ? " without overlapped sends" : "", pp);
   if (stages <= 1) parallel.overlap_p2p_comm = parallel.align_param_gather = false;
-  if (asked_for) check_layer_split(parallel, config.transformer.num_layers, mistakes);
+  if (asked_for && !has_layout) check_layer_split(parallel, config.transformer.num_layers, mistakes);
 }
 
 void check_data_parallel(const PretrainConfig& config, Mistakes& mistakes) {

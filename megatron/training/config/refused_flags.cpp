@@ -151,7 +151,7 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--no-tp-comm-bulk-wgrad --no-tp-comm-overlap-ag --no-tp-comm-overlap-rs --no-tp-comm-split-ag "
      "--no-tp-comm-split-rs --no-use-layer-wise-param-layout --overlap-p2p-communication-warmup-flush "
      "--overlap-param-gather-with-optimizer-step --pipeline-model-parallel-comm-backend "
-     "--pipeline-model-parallel-layout --sharp-enabled-group --tensor-parallel-num-weight-shards "
+     "--sharp-enabled-group --tensor-parallel-num-weight-shards "
      "--tp-comm-bootstrap-backend --tp-comm-overlap --tp-comm-overlap-cfg --tp-comm-overlap-rs-dgrad "
      "--use-ring-exchange-p2p --use-sharp --wgrad-deferral-limit"},
     {"offloading to the host",
