@@ -156,6 +156,20 @@ TEST(MpiTraining, RefusesTorchrunWithTheCommandsThatWork) {
                                     HasSubstr("megatron pretrain_gpt --nproc-per-node 3")));
 }
 
+TEST(MpiTraining, ASignalToMpirunSavesAndEndsAll) {
+  const testing::ScratchDirectory folder;
+  const Words more = {
+      "--train-iters",   "1000000", "--log-jsonl",           folder.file("log"), "--save", folder.file("ckpt"),
+      "--save-interval", "1000000", "--exit-signal-handler", "--exit-signal",    "SIGUSR1"};
+  const std::string start = std::string(MEGATRON_SOURCE_DIR) + "/tests/testing/mpirun.sh 2 " + MEGATRON_PROGRAM +
+                            quoted(joined(kTraining, more));
+  const auto outcome = testing::run_shell("(" + start + " & job=$!; while kill -0 $job && [ ! -s " +
+                                          folder.file("log") + " ]; do sleep 0.1; done; kill -USR1 $job; wait $job)");
+  if (outcome.status == 77) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("successfully saved checkpoint"), HasSubstr("after receiving SIGUSR1")));
+}
+
 TEST(MpiTraining, AFailingRankIsNamedAndItsExitStatusKept) {
   const auto mpi = testing::run_under_mpi(2, joined({MEGATRON_PROGRAM}, joined(kTraining, {"--lr", "1e30"})));
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
