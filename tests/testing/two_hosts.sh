@@ -25,7 +25,8 @@ clean_up() {
 
 make_hosts() {
   [ "$(id -u)" = 0 ] || not_run "only root may make network namespaces"
-  command -v mpirun >/dev/null || not_run "Open MPI's mpirun is not installed: scripts/install_dependencies.sh mpi"
+  mpirun --version 2>/dev/null | grep -q 'Open MPI' ||
+    not_run "Open MPI's mpirun is not installed: scripts/install_dependencies.sh mpi"
   command -v ip >/dev/null || not_run "ip is not installed: apt-get install iproute2"
   trap clean_up EXIT
   folder=$(mktemp -d)
