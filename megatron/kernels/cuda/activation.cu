@@ -9,7 +9,7 @@ struct Point {
   float value, derivative;
 };
 
-__device__ float sigmoid(float x) { return 1 / (1 + __expf(-x)); }
+__device__ float sigmoid(float x) { return __fdividef(1, 1 + __expf(-x)); }
 
 /// x * sigmoid(u(x)) where u' is known: SiLU, quick GELU, and GELU's tanh form, as 1 + tanh(u / 2) = 2 sigmoid(u).
 __device__ Point gated_by_sigmoid(float x, float u, float du) {
@@ -18,30 +18,53 @@ __device__ Point gated_by_sigmoid(float x, float u, float du) {
 }
 
 /// The curve of an activation at x. Comparisons let NaN through.
-__device__ Point point(Activation activation, float x) {
+template <Activation kActivation>
+__device__ Point point(float x) {
+  if constexpr (kActivation == Activation::kGelu) {
+    const float distribution = 0.5f * erfcf(-0.70710678f * x);
+    return {x * distribution, distribution + x * 0.39894228f * __expf(-0.5f * x * x)};
+  } else if constexpr (kActivation == Activation::kGeluTanh) {
+    constexpr float kScale = 2 * 0.79788456f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
+    return gated_by_sigmoid(x, kScale * x * (1 + kCubic * x * x), kScale * (1 + 3 * kCubic * x * x));
+  } else if constexpr (kActivation == Activation::kQuickGelu) {
+    return gated_by_sigmoid(x, 1.702f * x, 1.702f);
+  } else if constexpr (kActivation == Activation::kSilu) {
+    return gated_by_sigmoid(x, x, 1);
+  } else if constexpr (kActivation == Activation::kSigmoid) {
+    const float s = sigmoid(x);
+    return {s, s * (1 - s)};
+  } else if constexpr (kActivation == Activation::kRelu) {
+    return {x < 0 ? 0 : x, x > 0 ? 1.0f : 0.0f};
+  } else {
+    const float positive = x < 0 ? 0 : x;
+    return {positive * positive, 2 * positive};
+  }
+}
+
+/// f(e, point) for the elements of a pack.
+template <Activation kActivation, class F>
+__device__ void for_points(const Pack& x, F f) {
+#pragma unroll
+  for (int e = 0; e < kPack; ++e) f(e, point<kActivation>(x.v[e]));
+}
+/// The choice is made once a pack.
+template <class F>
+__device__ void for_points(Activation activation, const Pack& x, F f) {
   switch (activation) {
-    case Activation::kGelu: {
-      const float distribution = 0.5f * erfcf(-0.70710678f * x);
-      return {x * distribution, distribution + x * 0.39894228f * expf(-0.5f * x * x)};
-    }
-    case Activation::kGeluTanh: {
-      constexpr float kScale = 2 * 0.79788456f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
-      return gated_by_sigmoid(x, kScale * x * (1 + kCubic * x * x), kScale * (1 + 3 * kCubic * x * x));
-    }
+    case Activation::kGelu:
+      return for_points<Activation::kGelu>(x, f);
+    case Activation::kGeluTanh:
+      return for_points<Activation::kGeluTanh>(x, f);
     case Activation::kQuickGelu:
-      return gated_by_sigmoid(x, 1.702f * x, 1.702f);
+      return for_points<Activation::kQuickGelu>(x, f);
     case Activation::kSilu:
-      return gated_by_sigmoid(x, x, 1);
-    case Activation::kSigmoid: {
-      const float s = sigmoid(x);
-      return {s, s * (1 - s)};
-    }
+      return for_points<Activation::kSilu>(x, f);
+    case Activation::kSigmoid:
+      return for_points<Activation::kSigmoid>(x, f);
     case Activation::kRelu:
-      return {x < 0 ? 0 : x, x > 0 ? 1.0f : 0.0f};
-    default: {
-      const float positive = x < 0 ? 0 : x;
-      return {positive * positive, 2 * positive};
-    }
+      return for_points<Activation::kRelu>(x, f);
+    case Activation::kSquaredRelu:
+      return for_points<Activation::kSquaredRelu>(x, f);
   }
 }
 
@@ -60,10 +83,10 @@ struct Forward {
   Activation activation;
 
   __device__ void operator()(int64_t row, int64_t begin, int n) const {
-    Pack pack = biased(load_raw(x, row, begin, n), bias, begin, n);
-#pragma unroll
-    for (int e = 0; e < kPack; ++e) pack.v[e] = point(activation, pack.v[e]).value;
-    store(y, row, begin, n, pack);
+    const Pack in = biased(load_raw(x, row, begin, n), bias, begin, n);
+    Pack out;
+    for_points(activation, in, [&](int e, const Point& p) { out.v[e] = p.value; });
+    store(y, row, begin, n, out);
   }
 };
 
@@ -71,18 +94,25 @@ struct Backward {
   Operand x, bias, dy, dx;
   Activation activation;
 
-  __device__ void operator()(int64_t row, int64_t begin, int n, float (*sums)[kPack]) const {
-    const RawPack x_raw = load_raw(x, row, begin, n), dy_raw = load_raw(dy, row, begin, n);
-    const Pack in = biased(x_raw, bias, begin, n);
-    Pack out = convert(dy_raw);
+  struct Fetched {
+    RawPack x, dy;
+  };
+  __device__ Fetched fetch(int64_t row, int64_t begin, int n) const {
+    return {load_raw(x, row, begin, n), load_raw(dy, row, begin, n)};
+  }
+  __device__ void use(const Fetched& fetched, int64_t row, int64_t begin, int n, float (*sums)[kPack]) const {
+    const Pack in = biased(fetched.x, bias, begin, n);
+    Pack out = convert(fetched.dy);
+    for_points(activation, in, [&](int e, const Point& p) { out.v[e] *= p.derivative; });
+    if (sums) {
 #pragma unroll
-    for (int e = 0; e < kPack; ++e) {
-      out.v[e] *= point(activation, in.v[e]).derivative;
-      if (sums) sums[0][e] += out.v[e];
+      for (int e = 0; e < kPack; ++e) sums[0][e] += out.v[e];
     }
     store(dx, row, begin, n, out);
   }
-  __device__ void operator()(int64_t row, int64_t begin, int n) const { (*this)(row, begin, n, nullptr); }
+  __device__ void operator()(int64_t row, int64_t begin, int n) const {
+    use(fetch(row, begin, n), row, begin, n, nullptr);
+  }
 };
 
 /// Gate and up as the activation sees them: factor is the clamped up with its offset.
@@ -90,13 +120,19 @@ struct Gated {
   Operand gate, up, gate_bias, up_bias;
   float clamp, linear_offset;
 
-  __device__ void load_biased(int64_t row, int64_t begin, int n, Pack& g, Pack& u) const {
-    const RawPack gate_raw = load_raw(gate, row, begin, n), up_raw = load_raw(up, row, begin, n);
-    g = biased(gate_raw, gate_bias, begin, n);
-    u = biased(up_raw, up_bias, begin, n);
+  struct Fetched {
+    RawPack gate, up;
+  };
+  __device__ Fetched fetch(int64_t row, int64_t begin, int n) const {
+    return {load_raw(gate, row, begin, n), load_raw(up, row, begin, n)};
   }
   __device__ float clamped_gate(float g) const { return g > clamp ? clamp : g; }
   __device__ float factor(float u) const { return (u > clamp ? clamp : u < -clamp ? -clamp : u) + linear_offset; }
+  __device__ Pack clamped_gates(Pack g) const {
+#pragma unroll
+    for (int e = 0; e < kPack; ++e) g.v[e] = clamped_gate(g.v[e]);
+    return g;
+  }
 };
 
 struct GatedForward {
@@ -105,11 +141,11 @@ struct GatedForward {
   Activation activation;
 
   __device__ void operator()(int64_t row, int64_t begin, int n) const {
-    Pack g, u;
-    in.load_biased(row, begin, n, g, u);
-#pragma unroll
-    for (int e = 0; e < kPack; ++e) g.v[e] = point(activation, in.clamped_gate(g.v[e])).value * in.factor(u.v[e]);
-    store(y, row, begin, n, g);
+    const Gated::Fetched fetched = in.fetch(row, begin, n);
+    const Pack g = in.clamped_gates(biased(fetched.gate, in.gate_bias, begin, n));
+    Pack out = biased(fetched.up, in.up_bias, begin, n);
+    for_points(activation, g, [&](int e, const Point& p) { out.v[e] = p.value * in.factor(out.v[e]); });
+    store(y, row, begin, n, out);
   }
 };
 
@@ -118,26 +154,35 @@ struct GatedBackward {
   Operand dy, dgate, dup;
   Activation activation;
 
-  __device__ void operator()(int64_t row, int64_t begin, int n, float (*sums)[kPack]) const {
-    const RawPack dy_raw = load_raw(dy, row, begin, n);
-    Pack g, u;
-    in.load_biased(row, begin, n, g, u);
-    const Pack gradient = convert(dy_raw);
-#pragma unroll
-    for (int e = 0; e < kPack; ++e) {
-      const Point p = point(activation, in.clamped_gate(g.v[e]));
+  struct Fetched {
+    Gated::Fetched in;
+    RawPack dy;
+  };
+  __device__ Fetched fetch(int64_t row, int64_t begin, int n) const {
+    return {in.fetch(row, begin, n), load_raw(dy, row, begin, n)};
+  }
+  __device__ void use(const Fetched& fetched, int64_t row, int64_t begin, int n, float (*sums)[kPack]) const {
+    Pack g = biased(fetched.in.gate, in.gate_bias, begin, n), u = biased(fetched.in.up, in.up_bias, begin, n);
+    const Pack gradient = convert(fetched.dy);
+    for_points(activation, in.clamped_gates(g), [&](int e, const Point& p) {
       const bool is_outside = u.v[e] > in.clamp || u.v[e] < -in.clamp;
       const float factor = in.factor(u.v[e]);
       u.v[e] = is_outside ? 0 : gradient.v[e] * p.value;
       g.v[e] = g.v[e] > in.clamp ? 0 : gradient.v[e] * factor * p.derivative;
-      if (!sums) continue;
-      sums[0][e] += g.v[e];
-      sums[1][e] += u.v[e];
+    });
+    if (sums) {
+#pragma unroll
+      for (int e = 0; e < kPack; ++e) {
+        sums[0][e] += g.v[e];
+        sums[1][e] += u.v[e];
+      }
     }
     store(dgate, row, begin, n, g);
     store(dup, row, begin, n, u);
   }
-  __device__ void operator()(int64_t row, int64_t begin, int n) const { (*this)(row, begin, n, nullptr); }
+  __device__ void operator()(int64_t row, int64_t begin, int n) const {
+    use(fetch(row, begin, n), row, begin, n, nullptr);
+  }
 };
 
 template <class Args>

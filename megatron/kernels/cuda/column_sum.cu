@@ -28,8 +28,9 @@ struct StoreSums {
 
 struct AddRow {
   Operand x;
-  __device__ void operator()(int64_t row, int64_t begin, int n, float (*sums)[kPack]) const {
-    const Pack values = load(x, row, begin, n);
+  __device__ RawPack fetch(int64_t row, int64_t begin, int n) const { return load_raw(x, row, begin, n); }
+  __device__ void use(const RawPack& raw, int64_t, int64_t, int, float (*sums)[kPack]) const {
+    const Pack values = convert(raw);
 #pragma unroll
     for (int e = 0; e < kPack; ++e) sums[0][e] += values.v[e];
   }

@@ -5,6 +5,8 @@
 namespace megatron::kernels {
 namespace {
 
+constexpr int kMaxThreads = 512, kAhead = 4;  // packs that are loaded before the first is used
+
 /// Logits of tokens that exist: the padded columns are cut off.
 struct Logits {
   Operand rows;
@@ -84,20 +86,29 @@ struct Statistics {
 };
 
 /// Largest logit only, or all sums with the largest logit given (`max_in`) or found on the way.
-__global__ void __launch_bounds__(kMaxRowThreads) statistics_kernel(Statistics args, Extent extent) {
+__global__ void __launch_bounds__(kMaxThreads) statistics_kernel(Statistics args, Extent extent) {
   const int64_t row = row_of_block();
   const bool is_row = row < extent.true_rows();
   const int64_t columns = is_row ? args.logits.num_columns : 0;
   const bool has_total = args.total || args.smoothing != 0;
   Running running = {args.max_in && is_row ? args.max_in[row] : -INFINITY, 0};
   double sum = 0;
-  for (int64_t begin = threadIdx.x * kPack; begin < columns; begin += blockDim.x * kPack) {
-    const int n = pack_size(columns, begin);
-    const Pack x = load(args.logits.rows, row, begin, n);
-    running = add_pack(running, x, n);
-    if (!has_total) continue;
+  const int64_t stride = blockDim.x * kPack;
+  for (int64_t first = threadIdx.x * kPack; first < columns; first += kAhead * stride) {
+    RawPack raw[kAhead];
 #pragma unroll
-    for (int e = 0; e < kPack; ++e) sum += x.v[e];
+    for (int k = 0; k < kAhead; ++k)
+      if (first + k * stride < columns)
+        raw[k] = load_raw(args.logits.rows, row, first + k * stride, pack_size(columns, first + k * stride));
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (first + k * stride >= columns) continue;
+      const Pack x = convert(raw[k]);
+      running = add_pack(running, x, pack_size(columns, first + k * stride));
+      if (!has_total) continue;
+#pragma unroll
+      for (int e = 0; e < kPack; ++e) sum += x.v[e];
+    }
   }
   running = join_row(running);
   if (has_total) sum = reduce_row(sum, Plus());
@@ -120,7 +131,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) statistics_kernel(Statistics a
 void run_statistics(const CudaStream& stream, const ConstView& logits, const Statistics& args) {
   const Extent extent(logits);
   if (extent.rows == 0) return;
-  const RowBlock block(extent.columns);
+  const RowBlock block(extent.columns, 1, kMaxThreads);
   statistics_kernel<<<block.blocks(extent.rows), block.threads(), 0, stream.stream>>>(args, extent);
   check_launch("cross_entropy");
 }
@@ -151,7 +162,7 @@ struct Backward {
   Operand d_logits;
 };
 
-__global__ void __launch_bounds__(kMaxRowThreads) backward_kernel(Backward args, Extent extent) {
+__global__ void __launch_bounds__(kMaxThreads) backward_kernel(Backward args, Extent extent) {
   const int64_t row = row_of_block();
   if (row >= extent.true_rows()) return;
   const double factor = args.d_loss[row] * (args.mask ? args.mask[row] : 1);
@@ -210,7 +221,7 @@ void cross_entropy_forward(const CudaStream& stream, const CrossEntropyForwardAr
 void cross_entropy_backward(const CudaStream& stream, const CrossEntropyBackwardArgs& args) {
   const Extent extent(args.logits);
   if (extent.is_empty()) return;
-  const RowBlock block(extent.columns);
+  const RowBlock block(extent.columns, 1, kMaxThreads);
   const auto smooth = static_cast<float>(args.label_smoothing / static_cast<double>(args.columns.vocab_size));
   backward_kernel<<<block.blocks(extent.rows), block.threads(), 0, stream.stream>>>(
       {Logits(args.logits, args.columns), Indices(args.targets), args.max.as<float>(), args.sum_exp.as<float>(),

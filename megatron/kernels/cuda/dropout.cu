@@ -72,8 +72,9 @@ struct Backward {
   Operand dy, dx;
   Mask mask;
 
-  __device__ void operator()(int64_t row, int64_t begin, int n, float (*sums)[kPack]) const {
-    Pack out = load(dy, row, begin, n);
+  __device__ RawPack fetch(int64_t row, int64_t begin, int n) const { return load_raw(dy, row, begin, n); }
+  __device__ void use(const RawPack& raw, int64_t row, int64_t begin, int n, float (*sums)[kPack]) const {
+    Pack out = convert(raw);
     mask.apply(row, begin, out);
     if (sums) {
 #pragma unroll
@@ -81,7 +82,9 @@ struct Backward {
     }
     store(dx, row, begin, n, out);
   }
-  __device__ void operator()(int64_t row, int64_t begin, int n) const { (*this)(row, begin, n, nullptr); }
+  __device__ void operator()(int64_t row, int64_t begin, int n) const {
+    use(fetch(row, begin, n), row, begin, n, nullptr);
+  }
 };
 
 }  // namespace

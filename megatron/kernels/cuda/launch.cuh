@@ -87,7 +87,11 @@ void for_each_pack(const CudaStream& stream, const char* kernel, const Extent& e
 /// Columns of packs and rows of threads of a block that sums over rows.
 inline constexpr int kSumPacks = 32, kSumRows = 8;
 
-/// body(row, begin, n, sums) for each pack; sums[output][element] is what the body adds to. Block (c, part) owns the
+/// Rows that are loaded before the first is used.
+inline constexpr int kRowsAhead = 4;
+
+/// body.use(body.fetch(row, begin, n), row, begin, n, sums) for each pack; sums[output][element] is what the body adds
+/// to. Block (c, part) owns the
 /// packs [32 c, 32 c + 32) of a part of the rows; its rows of threads are added in order at the end.
 template <int kOutputs, class Body>
 __global__ void __launch_bounds__(kSumPacks* kSumRows)
@@ -97,9 +101,16 @@ __global__ void __launch_bounds__(kSumPacks* kSumRows)
   const int64_t rows = extent.true_rows(), part = blockIdx.y;
   const int64_t first = rows * part / num_parts, end = rows * (part + 1) / num_parts;
   float sums[kOutputs][kPack] = {};
-  if (begin < extent.columns)
-    for (int64_t row = first + threadIdx.y; row < end; row += kSumRows)
-      body(row, begin, pack_size(extent.columns, begin), sums);
+  const int n = begin < extent.columns ? pack_size(extent.columns, begin) : 0;
+  for (int64_t row = first + threadIdx.y; n > 0 && row < end; row += kRowsAhead * kSumRows) {
+    decltype(body.fetch(row, begin, n)) fetched[kRowsAhead];
+#pragma unroll
+    for (int ahead = 0; ahead < kRowsAhead; ++ahead)
+      if (row + ahead * kSumRows < end) fetched[ahead] = body.fetch(row + ahead * kSumRows, begin, n);
+#pragma unroll
+    for (int ahead = 0; ahead < kRowsAhead; ++ahead)
+      if (row + ahead * kSumRows < end) body.use(fetched[ahead], row + ahead * kSumRows, begin, n, sums);
+  }
 #pragma unroll
   for (int output = 0; output < kOutputs; ++output) {
     __syncthreads();
@@ -119,7 +130,7 @@ static_assert(kSumRows == kPack);
 void store_column_sums(const CudaStream& stream, const float* partial, int64_t num_parts, int64_t stride, int64_t first,
                        const View& out, bool accumulate);
 
-/// Calls body(row, begin, n, sums) for each pack and stores the sums over rows: output i in outs[i].
+/// Calls body.fetch and body.use for each pack and stores the sums over rows: output i in outs[i].
 template <int kOutputs, class Body>
 void sum_columns(const CudaStream& stream, const char* kernel, const Extent& extent, const View& workspace,
                  const View* outs, bool accumulate, const Body& body) {

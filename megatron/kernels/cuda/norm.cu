@@ -13,56 +13,79 @@ struct Forward {
   bool is_layer;
 };
 
-/// f(pack of z, n) for the packs of a thread. The first one stays in registers; others are read again each time.
+/// Threads of a row, so many packs to each that are kept in registers; longer rows are read again each time.
+constexpr int kMaxThreads = 512, kForwardPacks = 4, kBackwardPacks = 2;
+
+/// Place of pack number k of a thread.
+__device__ int64_t begin_of(int k) { return (static_cast<int64_t>(k) * blockDim.x + threadIdx.x) * kPack; }
+
+/// f(begin, n, pack of z) for the packs of a thread.
 template <class F>
-__device__ void for_packs(const Operand& z, int64_t row, int64_t columns, const Pack& first, F f) {
-  for (int64_t begin = threadIdx.x * kPack; begin < columns; begin += blockDim.x * kPack) {
-    const int n = pack_size(columns, begin);
-    f(begin, n, begin == threadIdx.x * kPack ? first : load(z, row, begin, n));
-  }
-}
-
-/// Sums x + residual of the thread's packs where there is a residual; returns the first pack of z.
-__device__ Pack add_residual(const Forward& args, int64_t row, int64_t columns) {
-  Pack first = {};
-  for (int64_t begin = threadIdx.x * kPack; begin < columns; begin += blockDim.x * kPack) {
-    const int n = pack_size(columns, begin);
-    const RawPack raw = load_raw(args.x, row, begin, n);
-    Pack z;
-    if (args.residual) {
-      const RawPack other_raw = load_raw(args.residual, row, begin, n);
-      const Pack a = convert(raw), b = convert(other_raw);
+__device__ void for_packs(const Operand& z, int64_t row, int64_t columns, const Pack (&kept)[kForwardPacks], F f) {
 #pragma unroll
-      for (int e = 0; e < kPack; ++e) z.v[e] = round_to(args.residual_out.dtype, a.v[e] + b.v[e]);
-      store(args.residual_out, row, begin, n, z);
-    } else {
-      z = convert(raw);
-    }
-    if (begin == threadIdx.x * kPack) first = z;
-    if (!args.residual) break;
+  for (int k = 0; k < kForwardPacks; ++k)
+    if (begin_of(k) < columns) f(begin_of(k), pack_size(columns, begin_of(k)), kept[k]);
+  for (int64_t begin = begin_of(kForwardPacks); begin < columns; begin += blockDim.x * kPack) {
+    const int n = pack_size(columns, begin);
+    f(begin, n, load(z, row, begin, n));
   }
-  return first;
 }
 
-__global__ void __launch_bounds__(kMaxRowThreads) norm_forward_kernel(Extent extent, Forward args) {
+/// z, and its place in residual_out, where there is a residual.
+__device__ Pack add_residual(const Forward& args, const RawPack& x, const RawPack& residual, int64_t row, int64_t begin,
+                             int n) {
+  Pack z = convert(x);
+  if (!args.residual) return z;
+  const Pack other = convert(residual);
+#pragma unroll
+  for (int e = 0; e < kPack; ++e) z.v[e] = round_to(args.residual_out.dtype, z.v[e] + other.v[e]);
+  store(args.residual_out, row, begin, n, z);
+  return z;
+}
+
+/// Fills `kept` with the first packs of z.
+__device__ void read_row(const Forward& args, int64_t row, int64_t columns, Pack (&kept)[kForwardPacks]) {
+  RawPack x[kForwardPacks], residual[kForwardPacks];
+#pragma unroll
+  for (int k = 0; k < kForwardPacks; ++k) {
+    if (begin_of(k) >= columns) continue;
+    x[k] = load_raw(args.x, row, begin_of(k), pack_size(columns, begin_of(k)));
+    if (args.residual) residual[k] = load_raw(args.residual, row, begin_of(k), pack_size(columns, begin_of(k)));
+  }
+#pragma unroll
+  for (int k = 0; k < kForwardPacks; ++k) {
+    kept[k] = Pack{};
+    if (begin_of(k) < columns)
+      kept[k] = add_residual(args, x[k], residual[k], row, begin_of(k), pack_size(columns, begin_of(k)));
+  }
+  if (!args.residual) return;
+  for (int64_t begin = begin_of(kForwardPacks); begin < columns; begin += blockDim.x * kPack) {
+    const int n = pack_size(columns, begin);
+    add_residual(args, load_raw(args.x, row, begin, n), load_raw(args.residual, row, begin, n), row, begin, n);
+  }
+}
+
+__global__ void __launch_bounds__(kMaxThreads) norm_forward_kernel(Extent extent, Forward args) {
   const int64_t row = row_of_block(), columns = row < extent.true_rows() ? extent.columns : 0;
   const Operand& z_rows = args.residual ? args.residual_out : args.x;
-  const Pack first = add_residual(args, row, columns);
+  Pack kept[kForwardPacks];
+  read_row(args, row, columns, kept);
   float mean = 0;
   if (args.is_layer) {
     float sum = 0;
-    for_packs(z_rows, row, columns, first, [&](int64_t, int, const Pack& z) {
+    for_packs(z_rows, row, columns, kept, [&](int64_t, int, const Pack& z) {
+#pragma unroll
       for (int e = 0; e < kPack; ++e) sum += z.v[e];
     });
     mean = reduce_row(sum, Plus()) / static_cast<float>(extent.columns);
   }
   float squares = 0;
-  for_packs(z_rows, row, columns, first, [&](int64_t, int n, const Pack& z) {
+  for_packs(z_rows, row, columns, kept, [&](int64_t, int n, const Pack& z) {
 #pragma unroll
     for (int e = 0; e < kPack; ++e) squares += e < n ? (z.v[e] - mean) * (z.v[e] - mean) : 0;
   });
   const float rstd = 1 / sqrtf(reduce_row(squares, Plus()) / static_cast<float>(extent.columns) + args.eps);
-  for_packs(z_rows, row, columns, first, [&](int64_t begin, int n, const Pack& z) {
+  for_packs(z_rows, row, columns, kept, [&](int64_t begin, int n, const Pack& z) {
     const Pack gamma = args.gamma ? load(args.gamma, 0, begin, n) : Pack{};
     const Pack beta = args.beta ? load(args.beta, 0, begin, n) : Pack{};
     Pack y;
@@ -96,69 +119,100 @@ struct Backward {
   }
 };
 
-__device__ void load_both(const Backward& args, int64_t row, int64_t begin, int n, Pack& z, Pack& dy) {
+/// What a thread holds of a row: xhat, and g = dy * gamma.
+struct Factors {
+  Pack xhat, g;
+};
+__device__ Factors factors_at(const Backward& args, int64_t row, int64_t begin, int n) {
   const RawPack z_raw = load_raw(args.z, row, begin, n), dy_raw = load_raw(args.dy, row, begin, n);
-  z = convert(z_raw);
-  dy = convert(dy_raw);
+  Factors f{convert(z_raw), convert(dy_raw)};
+  args.derive(f.xhat, f.g, row, begin, n);
+  return f;
 }
 
-__global__ void __launch_bounds__(kMaxRowThreads) norm_backward_kernel(Extent extent, Backward args) {
+__global__ void __launch_bounds__(kMaxThreads) norm_backward_kernel(Extent extent, Backward args) {
   const int64_t row = row_of_block(), columns = row < extent.true_rows() ? extent.columns : 0;
-  Pack first_xhat = {}, first_g = {};
-  float sum_g = 0, sum_g_xhat = 0;
-  for (int64_t begin = threadIdx.x * kPack; begin < columns; begin += blockDim.x * kPack) {
+  RawPack z[kBackwardPacks], dy[kBackwardPacks], other[kBackwardPacks];
+#pragma unroll
+  for (int k = 0; k < kBackwardPacks; ++k) {
+    const int64_t begin = begin_of(k);
+    if (begin >= columns) continue;
     const int n = pack_size(columns, begin);
-    Pack xhat, g;
-    load_both(args, row, begin, n, xhat, g);
-    args.derive(xhat, g, row, begin, n);
+    z[k] = load_raw(args.z, row, begin, n);
+    dy[k] = load_raw(args.dy, row, begin, n);
+    if (args.dresidual) other[k] = load_raw(args.dresidual, row, begin, n);
+  }
+  Factors kept[kBackwardPacks];
+  float sum_g = 0, sum_g_xhat = 0;
+  const auto add = [&](const Factors& f) {
 #pragma unroll
     for (int e = 0; e < kPack; ++e) {
-      sum_g += g.v[e];
-      sum_g_xhat += g.v[e] * xhat.v[e];
+      sum_g += f.g.v[e];
+      sum_g_xhat += f.g.v[e] * f.xhat.v[e];
     }
-    if (begin == threadIdx.x * kPack) first_xhat = xhat, first_g = g;
+  };
+#pragma unroll
+  for (int k = 0; k < kBackwardPacks; ++k) {
+    if (begin_of(k) >= columns) continue;
+    kept[k] = {convert(z[k]), convert(dy[k])};
+    args.derive(kept[k].xhat, kept[k].g, row, begin_of(k), pack_size(columns, begin_of(k)));
+    add(kept[k]);
   }
+  for (int64_t begin = begin_of(kBackwardPacks); begin < columns; begin += blockDim.x * kPack)
+    add(factors_at(args, row, begin, pack_size(columns, begin)));
   const float share = 1 / static_cast<float>(extent.columns);
   const float mean_g = args.mean ? reduce_row(sum_g, Plus()) * share : 0;
   const float mean_g_xhat = reduce_row(sum_g_xhat, Plus()) * share;
-  for (int64_t begin = threadIdx.x * kPack; begin < columns; begin += blockDim.x * kPack) {
-    const int n = pack_size(columns, begin);
-    Pack xhat = first_xhat, g = first_g, dx;
-    if (begin != threadIdx.x * kPack) {
-      load_both(args, row, begin, n, xhat, g);
-      args.derive(xhat, g, row, begin, n);
-    }
-    const Pack other = args.dresidual ? load(args.dresidual, row, begin, n) : Pack{};
-    const float rstd = args.rstd[row];
+  const float rstd = columns > 0 ? args.rstd[row] : 0;
+  const auto finish = [&](const Factors& f, const Pack& rest, int64_t begin, int n) {
+    Pack dx;
 #pragma unroll
-    for (int e = 0; e < kPack; ++e) dx.v[e] = (g.v[e] - mean_g - xhat.v[e] * mean_g_xhat) * rstd + other.v[e];
+    for (int e = 0; e < kPack; ++e) dx.v[e] = (f.g.v[e] - mean_g - f.xhat.v[e] * mean_g_xhat) * rstd + rest.v[e];
     store(args.dx, row, begin, n, dx);
+  };
+#pragma unroll
+  for (int k = 0; k < kBackwardPacks; ++k)
+    if (begin_of(k) < columns)
+      finish(kept[k], args.dresidual ? convert(other[k]) : Pack{}, begin_of(k), pack_size(columns, begin_of(k)));
+  for (int64_t begin = begin_of(kBackwardPacks); begin < columns; begin += blockDim.x * kPack) {
+    const int n = pack_size(columns, begin);
+    const Pack rest = args.dresidual ? load(args.dresidual, row, begin, n) : Pack{};
+    finish(factors_at(args, row, begin, n), rest, begin, n);
   }
 }
 
-/// Sums over rows of dy * xhat, or of dy.
-template <bool kOfXhat>
+/// Sums over rows of dy * xhat.
 struct WeightGradient {
   Backward args;
-  __device__ void operator()(int64_t row, int64_t begin, int n, float (*sums)[kPack]) const {
-    if constexpr (kOfXhat) {
-      Pack z, dy;
-      load_both(args, row, begin, n, z, dy);
-      const float mean = args.mean_of(row), rstd = args.rstd[row];
+
+  struct Fetched {
+    RawPack z, dy;
+  };
+  __device__ Fetched fetch(int64_t row, int64_t begin, int n) const {
+    return {load_raw(args.z, row, begin, n), load_raw(args.dy, row, begin, n)};
+  }
+  __device__ void use(const Fetched& fetched, int64_t row, int64_t, int, float (*sums)[kPack]) const {
+    const Pack z = convert(fetched.z), dy = convert(fetched.dy);
+    const float mean = args.mean_of(row), rstd = args.rstd[row];
 #pragma unroll
-      for (int e = 0; e < kPack; ++e) sums[0][e] += dy.v[e] * ((z.v[e] - mean) * rstd);
-    } else {
-      const Pack dy = load(args.dy, row, begin, n);
+    for (int e = 0; e < kPack; ++e) sums[0][e] += dy.v[e] * ((z.v[e] - mean) * rstd);
+  }
+};
+/// Sums over rows of dy.
+struct BiasGradient {
+  Operand dy;
+  __device__ RawPack fetch(int64_t row, int64_t begin, int n) const { return load_raw(dy, row, begin, n); }
+  __device__ void use(const RawPack& raw, int64_t, int64_t, int, float (*sums)[kPack]) const {
+    const Pack values = convert(raw);
 #pragma unroll
-      for (int e = 0; e < kPack; ++e) sums[0][e] += dy.v[e];
-    }
+    for (int e = 0; e < kPack; ++e) sums[0][e] += values.v[e];
   }
 };
 
 void run_forward(const CudaStream& stream, const ConstView& x, const Forward& args) {
   const Extent extent(x);
   if (extent.is_empty()) return;
-  const RowBlock block(extent.columns);
+  const RowBlock block(extent.columns, kForwardPacks, kMaxThreads);
   norm_forward_kernel<<<block.blocks(extent.rows), block.threads(), 0, stream.stream>>>(extent, args);
   check_launch("norm_forward");
 }
@@ -168,11 +222,11 @@ void run_backward(const CudaStream& stream, const ConstView& x, const Backward& 
                   const View& dbeta, bool accumulate, const View& workspace) {
   const Extent extent(x);
   if (dgamma.defined())
-    sum_columns<1>(stream, "norm_backward", extent, workspace, &dgamma, accumulate, WeightGradient<true>{args});
+    sum_columns<1>(stream, "norm_backward", extent, workspace, &dgamma, accumulate, WeightGradient{args});
   if (dbeta.defined())
-    sum_columns<1>(stream, "norm_backward", extent, workspace, &dbeta, accumulate, WeightGradient<false>{args});
+    sum_columns<1>(stream, "norm_backward", extent, workspace, &dbeta, accumulate, BiasGradient{args.dy});
   if (extent.is_empty() || !args.dx) return;
-  const RowBlock block(extent.columns);
+  const RowBlock block(extent.columns, kBackwardPacks, kMaxThreads);
   norm_backward_kernel<<<block.blocks(extent.rows), block.threads(), 0, stream.stream>>>(extent, args);
   check_launch("norm_backward");
 }

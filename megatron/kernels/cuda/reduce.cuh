@@ -13,12 +13,13 @@ inline constexpr int kMaxRowThreads = 1024;
 /// A block is (x, y): y rows of x threads. x is 32 with several rows, or any multiple of 32 with one row.
 struct RowBlock {
   unsigned x = kWarp, y = 1;
-  explicit RowBlock(int64_t columns) {
-    const int64_t packs = (columns + kPack - 1) / kPack;
+  /// With `packs_per_thread` packs for each thread, as far as `most` threads go.
+  explicit RowBlock(int64_t columns, int64_t packs_per_thread = 1, int64_t most = kMaxRowThreads) {
+    const int64_t packs = (columns + kPack - 1) / kPack, useful = (packs + packs_per_thread - 1) / packs_per_thread;
     if (packs <= 2 * kWarp)
       y = 8;
     else
-      x = static_cast<unsigned>(std::min<int64_t>((packs + kWarp - 1) / kWarp * kWarp, kMaxRowThreads));
+      x = static_cast<unsigned>(std::min((useful + kWarp - 1) / kWarp * kWarp, most));
   }
   dim3 threads() const { return dim3(x, y); }
   unsigned blocks(int64_t rows) const { return static_cast<unsigned>((rows + y - 1) / y); }
