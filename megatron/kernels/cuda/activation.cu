@@ -91,6 +91,7 @@ struct Forward {
 };
 
 struct Backward {
+  static constexpr int kRowsAhead = 1;
   Operand x, bias, dy, dx;
   Activation activation;
 
@@ -150,6 +151,7 @@ struct GatedForward {
 };
 
 struct GatedBackward {
+  static constexpr int kRowsAhead = 1;
   Gated in;
   Operand dy, dgate, dup;
   Activation activation;

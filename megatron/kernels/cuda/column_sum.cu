@@ -27,6 +27,7 @@ struct StoreSums {
 };
 
 struct AddRow {
+  static constexpr int kRowsAhead = 1;
   Operand x;
   __device__ RawPack fetch(int64_t row, int64_t begin, int n) const { return load_raw(x, row, begin, n); }
   __device__ void use(const RawPack& raw, int64_t, int64_t, int, float (*sums)[kPack]) const {

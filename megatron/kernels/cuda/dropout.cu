@@ -69,6 +69,7 @@ struct Forward {
 };
 
 struct Backward {
+  static constexpr int kRowsAhead = 1;
   Operand dy, dx;
   Mask mask;
 

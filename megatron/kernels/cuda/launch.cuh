@@ -87,11 +87,8 @@ void for_each_pack(const CudaStream& stream, const char* kernel, const Extent& e
 /// Columns of packs and rows of threads of a block that sums over rows.
 inline constexpr int kSumPacks = 32, kSumRows = 8;
 
-/// Rows that are loaded before the first is used.
-inline constexpr int kRowsAhead = 4;
-
 /// body.use(body.fetch(row, begin, n), row, begin, n, sums) for each pack; sums[output][element] is what the body adds
-/// to. Block (c, part) owns the
+/// to; Body::kRowsAhead rows are fetched before the first is used. Block (c, part) owns the
 /// packs [32 c, 32 c + 32) of a part of the rows; its rows of threads are added in order at the end.
 template <int kOutputs, class Body>
 __global__ void __launch_bounds__(kSumPacks* kSumRows)
@@ -100,6 +97,7 @@ __global__ void __launch_bounds__(kSumPacks* kSumRows)
   const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kSumPacks + threadIdx.x) * kPack;
   const int64_t rows = extent.true_rows(), part = blockIdx.y;
   const int64_t first = rows * part / num_parts, end = rows * (part + 1) / num_parts;
+  constexpr int kRowsAhead = Body::kRowsAhead;
   float sums[kOutputs][kPack] = {};
   const int n = begin < extent.columns ? pack_size(extent.columns, begin) : 0;
   for (int64_t row = first + threadIdx.y; n > 0 && row < end; row += kRowsAhead * kSumRows) {

@@ -183,6 +183,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_backward_kernel(Extent exten
 
 /// Sums over rows of dy * xhat.
 struct WeightGradient {
+  static constexpr int kRowsAhead = 2;
   Backward args;
 
   struct Fetched {
@@ -200,6 +201,7 @@ struct WeightGradient {
 };
 /// Sums over rows of dy.
 struct BiasGradient {
+  static constexpr int kRowsAhead = 1;
   Operand dy;
   __device__ RawPack fetch(int64_t row, int64_t begin, int n) const { return load_raw(dy, row, begin, n); }
   __device__ void use(const RawPack& raw, int64_t, int64_t, int, float (*sums)[kPack]) const {
