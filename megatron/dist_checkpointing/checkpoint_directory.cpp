@@ -20,6 +20,18 @@ constexpr const char* kRelease = "release";
 constexpr const char* kSaving = "saving";      // being written
 constexpr const char* kReplaced = "replaced";  // complete, until its successor has the name
 constexpr const char* kDeleting = "deleting";
+constexpr const char* kRemovable = ".removable";  // in a checkpoint that a newer one makes superfluous
+constexpr double kUnitBase = 1024;
+
+/// "3.00 GiB", in the largest unit that it has one of.
+std::string size_text(int64_t bytes) {
+  auto size = static_cast<double>(bytes);
+  for (const char* unit : {"bytes", "KiB", "MiB"}) {
+    if (size < kUnitBase) return fmt::format("{:.{}f} {}", size, unit[0] == 'b' ? 0 : 2, unit);
+    size /= kUnitBase;
+  }
+  return fmt::format("{:.2f} GiB", size);
+}
 
 std::string name_of(int64_t iteration) { return fmt::format("{}{:07}", kPrefix, iteration); }
 std::string name_of(int64_t iteration, const char* suffix) { return fmt::format("{}.{}", name_of(iteration), suffix); }
@@ -119,12 +131,11 @@ void CheckpointDirectory::commit(int64_t iteration, const CheckpointMetadata& me
 
 void CheckpointDirectory::require_space(int64_t bytes) const {
   const int64_t available = files_.available_bytes(root_);
-  constexpr double kGiB = 1 << 30;
   require<CheckpointError>(
       available >= bytes,
-      "[checkpoint] {} has {:.2f} GiB left, the checkpoint needs {:.2f}. Delete old checkpoints or "
+      "[checkpoint] {} has {} left, the checkpoint needs {}. Delete old checkpoints or "
       "keep fewer (--save-retain-interval), or save elsewhere (--save).",
-      root_, static_cast<double>(available) / kGiB, static_cast<double>(bytes) / kGiB);
+      root_, size_text(available), size_text(bytes));
 }
 
 std::vector<int64_t> CheckpointDirectory::complete() const {
@@ -191,14 +202,26 @@ CheckpointDirectory::Latest CheckpointDirectory::latest() const {
   return latest;
 }
 
+void CheckpointDirectory::mark_for_removal(const Retention& retention) {
+  const auto iterations = complete();
+  if (retention.retain_interval <= 0 || iterations.empty() || iterations.back() % retention.retain_interval == 0)
+    return;
+  for (const Entry& entry : entries())
+    if (entry.iteration == iterations.back() && entry.suffix.empty() && entry.type == EntryType::kDirectory)
+      replace_file(files_, join_path(full_path(entry.name), kRemovable), "");
+}
+
 std::vector<int64_t> CheckpointDirectory::prune(const Retention& retention) {
   const auto iterations = complete();
   const auto hint = parse_iteration(tracker());
   size_t num_kept = iterations.size();
   if (retention.keep_last > 0) num_kept = std::min(num_kept, static_cast<size_t>(retention.keep_last));
   std::vector<int64_t> candidates(iterations.begin(), iterations.end() - static_cast<ptrdiff_t>(num_kept));
-  if (retention.keep_last == 0 && retention.retain_interval > 0 && iterations.size() > 1)
-    candidates.push_back(iterations[iterations.size() - 2]);
+  if (retention.keep_last == 0 && retention.retain_interval > 0) {
+    for (size_t i = 0; i + 1 < iterations.size(); ++i)
+      if (i + 2 == iterations.size() || files_.exists(join_path(path(iterations[i]), kRemovable)))
+        candidates.push_back(iterations[i]);
+  }
   std::erase_if(candidates, [&](int64_t iteration) {
     return iteration == hint || (retention.retain_interval > 0 && iteration % retention.retain_interval == 0);
   });

@@ -67,7 +67,12 @@ class CheckpointDirectory {
   /// Iterations of all complete checkpoints, ascending.
   std::vector<int64_t> complete() const;
 
-  /// Deletes what the rules do not keep; symbolic links always stay. @return the iterations deleted.
+  /// Marks the newest checkpoint as one that prune() deletes once another is newer: a run that is killed between
+  /// commit() and prune() then leaves nothing behind for good. Call it before commit(). What retain_interval keeps, and
+  /// symbolic links, get no mark; without retain_interval nothing does.
+  void mark_for_removal(const Retention& retention);
+  /// Deletes what the rules do not keep, and what mark_for_removal() marked in an earlier run; symbolic links always
+  /// stay. @return the iterations deleted.
   std::vector<int64_t> prune(const Retention& retention);
 
  private:

@@ -199,12 +199,16 @@ void Checkpointer::save(Trainer& trainer) {
   const int64_t bytes = sum_of_ranks(groups.world, share.writer().estimated_bytes());
   if (is_first) directory.require_space(bytes);
   const CheckpointMetadata metadata = merged_on_first(groups.world, share.writer().write(1));
-  if (is_first) directory.commit(iteration, metadata, Integrity::kNone);
+  const Retention retention{.retain_interval = config_.checkpoint.save_retain_interval.value_or(0)};
+  if (is_first) {
+    directory.mark_for_removal(retention);
+    directory.commit(iteration, metadata, Integrity::kNone);
+  }
   groups.world.barrier({.site = "checkpoint commit"}).wait();
   last_saved_iteration_ = iteration;
   message_(fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", iteration, root));
   if (!is_first) return;
-  for (int64_t removed : directory.prune({.retain_interval = config_.checkpoint.save_retain_interval.value_or(0)}))
+  for (int64_t removed : directory.prune(retention))
     message_(fmt::format("  removed the checkpoint of iteration {} (--save-retain-interval)", removed));
 }
 

@@ -164,7 +164,10 @@ TEST_F(CheckpointDirectoryTest, AsksForSpaceBeforeWriting) {
   files_.space_bytes = int64_t{3} << 30;
   EXPECT_NO_THROW(directory_.require_space(int64_t{3} << 30));
   EXPECT_THAT([&] { directory_.require_space(int64_t{4} << 30); },
-              ThrowsMessage<CheckpointError>(HasSubstr("save has 3.00 GiB left, the checkpoint needs 4.00.")));
+              ThrowsMessage<CheckpointError>(HasSubstr("save has 3.00 GiB left, the checkpoint needs 4.00 GiB.")));
+  files_.space_bytes = 1000;
+  EXPECT_THAT([&] { directory_.require_space(5 << 9); },
+              ThrowsMessage<CheckpointError>(HasSubstr("save has 1000 bytes left, the checkpoint needs 2.50 KiB.")));
 }
 
 TEST_F(CheckpointDirectoryTest, RetainIntervalDropsThePreviousUnlessItIsAMultiple) {
@@ -173,6 +176,23 @@ TEST_F(CheckpointDirectoryTest, RetainIntervalDropsThePreviousUnlessItIsAMultipl
   save({20});
   EXPECT_THAT(directory_.prune({.retain_interval = 10}), ElementsAre(15));
   EXPECT_THAT(directory_.complete(), ElementsAre(5, 10, 20)) << "older ones are not touched";
+}
+
+TEST_F(CheckpointDirectoryTest, RetainIntervalDropsWhatAKilledRunCouldNotDrop) {
+  const Retention retention{.retain_interval = 10};
+  save({3});
+  const auto save_and_die = [&](int64_t iteration) {  // between commit and prune
+    directory_.mark_for_removal(retention);
+    save({iteration});
+  };
+  save({10, 15});
+  save_and_die(20);
+  save_and_die(25);
+  save_and_die(35);
+  EXPECT_THAT(directory_.complete(), ElementsAre(3, 10, 15, 20, 25, 35));
+  EXPECT_THAT(directory_.prune({}), IsEmpty()) << "without --save-retain-interval everything stays";
+  EXPECT_THAT(CheckpointDirectory(files_, "save").prune(retention), ElementsAre(15, 25));
+  EXPECT_THAT(directory_.complete(), ElementsAre(3, 10, 20, 35)) << "3 is of a run that kept all";
 }
 
 TEST_F(CheckpointDirectoryTest, KeepLastDropsAllButTheNewestMultiplesAndWhatTheTrackerNames) {
