@@ -168,6 +168,15 @@ TEST(Checkpointer, KeepsMultiplesOfTheRetainInterval) {
   EXPECT_EQ(earlier.trainer.progress().iteration, 4);
 }
 
+TEST(Checkpointer, OfAnotherSizeSaysToLeaveTheFlagOut) {
+  const ScratchDirectory directory;
+  Session saved(gpt2_like(saving(directory)));
+  saved.save_at(3);
+  Session run(gpt2_like(loading(directory, "--num-layers 7")));
+  EXPECT_THAT([&] { run.checkpointer.load(run.trainer); },
+              ::testing::ThrowsMessage<CheckpointError>(HasSubstr("leave --num-layers out and take")));
+}
+
 TEST(Checkpointer, AnotherIterationMovesTheDataToo) {
   const ScratchDirectory directory;
   Session saved(gpt2_like(saving(directory)));
