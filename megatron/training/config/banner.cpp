@@ -5,6 +5,7 @@
 
 #include "megatron/training/config/differences.h"
 #include "megatron/training/config/fields.h"
+#include "megatron/training/config/schedules.h"
 
 namespace megatron {
 namespace {
@@ -21,6 +22,21 @@ std::string lower(std::string text) {
 std::string as_given(const Field& field, const FieldValue& value) {
   if (const auto* on = std::get_if<bool>(&value)) return *on ? field.flags.front() : field.off_flags.front();
   return field.spelling() + " " + python_text(value);
+}
+
+// Where growing batches use up the learning rate's schedule, whose length counts the smallest batch, before the end.
+std::optional<std::string> early_end_of_decay(const PretrainConfig& config) {
+  const TrainingConfig& training = config.training;
+  const bool counts_iterations =
+      training.step_batch_size_schedule && training.train_iters && !training.train_samples && config.optimizer.lr;
+  if (!counts_iterations || config.scheduler.lr_decay_style == LrDecayStyle::kConstant) return std::nullopt;
+  const ParamSchedulerConfig schedule = param_scheduler_config_of(config);
+  const int64_t end = microbatch_calculator_of(config).num_iterations(schedule.lr_decay_steps);
+  if (end >= *training.train_iters) return std::nullopt;
+  return fmt::format(
+      "the learning rate is at its minimum of {} after iteration {} of {}: its schedule has {} samples, "
+      "{} for an iteration, and --step-batch-size-schedule gives larger batches. Give --train-samples",
+      schedule.min_lr, end, *training.train_iters, schedule.lr_decay_steps, *training.global_batch_size);
 }
 
 }  // namespace
@@ -49,6 +65,7 @@ std::string notes_block(const PretrainConfig& config) {
   for (const Difference& difference : differences())
     if (difference.in_force(config)) note(fmt::format("{}: {}", difference.topic, difference.ours));
   for (const std::string& text : idle_settings(config)) note(text);
+  if (const auto text = early_end_of_decay(config)) note(*text);
 
   PretrainConfig given = config;
   PretrainConfig defaults;

@@ -75,6 +75,24 @@ TEST(Banner, NamesGivenFlagsThatOneRankOrThisRunHasNoUseFor) {
               ::testing::IsEmpty());
 }
 
+TEST(Banner, SaysWhereTheLearningRateEndsBeforeTheRun) {
+  // 2 * 20 samples, of which the first 4 iterations take 2 each and the others 8: 4 + 32 / 8 = 8.
+  const testing::Words schedule = {"--step-batch-size-schedule", "0:2 256:8", "--min-lr", "1e-5"};
+  EXPECT_THAT(notes_block(parse(schedule)),
+              HasSubstr("the learning rate is at its minimum of 1e-05 after iteration 8 of 20: its schedule has 40 "
+                        "samples, 2 for an iteration"));
+  testing::Words constant = schedule;
+  constant.insert(constant.end(), {"--lr-decay-style", "constant"});
+  EXPECT_THAT(notes_block(parse(constant)), Not(HasSubstr("at its minimum")));
+  EXPECT_THAT(notes_block(parse({"--step-batch-size-schedule", "0:2"})), Not(HasSubstr("at its minimum")));
+  EXPECT_THAT(notes_block(parse({"--min-lr", "1e-5"})), Not(HasSubstr("at its minimum")));
+}
+
+TEST(Banner, SaysWhereEvaluationHasNoBatches) {
+  EXPECT_THAT(notes_block(parse({"--eval-interval", "5", "--eval-iters", "0"})),
+              HasSubstr("--eval-interval has no effect without --eval-iters above 0, or --full-validation"));
+}
+
 TEST(Differences, AreAllExplained) {
   for (const Difference& difference : differences()) {
     EXPECT_FALSE(difference.topic.empty());
