@@ -32,6 +32,8 @@ std::vector<double> parse_weights(std::string_view text) {
 }  // namespace
 
 SplitMatrix parse_split(std::string_view text) {
+  const bool has_words = text.find("nan") != text.npos || text.find("inf") != text.npos;
+  require<ConfigError>(!has_words, "--split \"{}\": nan and inf are no weights. Give weights such as 969,30,1.", text);
   std::vector<double> weights = parse_weights(text);
   require<ConfigError>(weights.size() <= 3,
                        "--split \"{}\": has {} numbers; train, validation and test take three. Exponents and signs are "

@@ -127,6 +127,10 @@ TEST(Blend, ReadsListsFromFiles) {
   EXPECT_FALSE(blends[2].has_value());
 }
 
+TEST(Split, TakesNeitherNanNorInf) {
+  for (const char* text : {"nan,1,1", "1,inf,1", "9,1,-nan"}) EXPECT_THROW(parse_split(text), ConfigError) << text;
+}
+
 TEST(Blend, RefusesPerSplitFilesOfAnotherShape) {
   const ScratchDirectory scratch;
   for (const char* text :
