@@ -131,11 +131,10 @@ void CheckpointDirectory::commit(int64_t iteration, const CheckpointMetadata& me
 
 void CheckpointDirectory::require_space(int64_t bytes) const {
   const int64_t available = files_.available_bytes(root_);
-  require<CheckpointError>(
-      available >= bytes,
-      "[checkpoint] {} has {} left, the checkpoint needs {}. Delete old checkpoints or "
-      "keep fewer (--save-retain-interval), or save elsewhere (--save).",
-      root_, size_text(available), size_text(bytes));
+  require<CheckpointError>(available >= bytes,
+                           "[checkpoint] {} has {} left, the checkpoint needs {}. Delete old checkpoints or "
+                           "keep fewer (--save-retain-interval), or save elsewhere (--save).",
+                           root_, size_text(available), size_text(bytes));
 }
 
 std::vector<int64_t> CheckpointDirectory::complete() const {

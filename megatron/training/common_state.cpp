@@ -205,10 +205,11 @@ void require_same_model(const Object& state, const TransformerConfig& config) {
   const Object& arguments = state.at(common_state::kArgs);
   const auto require_equal = [&](std::string_view name, std::string_view flag, int64_t given) {
     const int64_t stored = count_of(arguments, name, given);
-    require<CheckpointError>(stored == given,
-                             "[checkpoint] {} is {}, but the checkpoint's model has {}. Give {} {}, or leave {} out and take "
-                             "the model's flags from the checkpoint with --use-checkpoint-args.",
-                             flag, given, stored, flag, stored, flag);
+    require<CheckpointError>(
+        stored == given,
+        "[checkpoint] {} is {}, but the checkpoint's model has {}. Give {} {}, or leave {} out and take "
+        "the model's flags from the checkpoint with --use-checkpoint-args.",
+        flag, given, stored, flag, stored, flag);
   };
   require_equal("num_layers", "--num-layers", config.num_layers);
   require_equal("hidden_size", "--hidden-size", config.hidden_size);

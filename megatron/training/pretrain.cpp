@@ -101,6 +101,11 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
                         : ProcessGroupCollection::single();
   const TrainingData data =
       build_data(environment, groups.world, [&] { return TrainingData(config, *tokenizer, log); });
+  if (config.validation.eval_interval && config.validation.evaluates() && data.datasets().valid.empty())
+    environment.progress.message(
+        fmt::format("WARNING: --eval-interval {} has no effect: there is no validation data. Give some with "
+                    "--valid-data-path or a larger part of --split, or leave --eval-interval out.",
+                    *config.validation.eval_interval));
   prepare_outputs(config, environment.files);
   if (!environment.world && config.parallel.world_size > 1)
     run_ranks(config, environment, data);

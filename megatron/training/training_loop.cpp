@@ -45,7 +45,7 @@ bool TrainingLoop::train() {
       {.title = "training", .unit = "it", .total = train_iters, .start = trainer_.progress().iteration});
   bool goes_on = true;
   while (goes_on && trainer_.progress().iteration < train_iters) {
-    train_iteration();
+    if (!train_iteration()) continue;  // as in Megatron: neither validation, nor checkpoint, nor exit
     const int64_t iteration = trainer_.progress().iteration;
     const ValidationConfig& validation = config_.validation;
     if (is_due(validation.eval_interval) && validation.evaluates() &&
@@ -59,12 +59,14 @@ bool TrainingLoop::train() {
   return goes_on;
 }
 
-void TrainingLoop::train_iteration() {
+bool TrainingLoop::train_iteration() {
   const BatchSize batch = batch_sizes_.at(trainer_.progress().consumed_train_samples);
   change_batch_size(batch);
   const auto& skipped = config_.training.iterations_to_skip;
-  if (std::find(skipped.begin(), skipped.end(), trainer_.progress().iteration + 1) != skipped.end())
-    return skip_iteration(batch);
+  if (std::find(skipped.begin(), skipped.end(), trainer_.progress().iteration + 1) != skipped.end()) {
+    skip_iteration(batch);
+    return false;
+  }
   std::span<const MicroBatch<int64_t>> batches;
   {
     const auto scope = timers_.scope("batch-generator", 2);
@@ -79,6 +81,7 @@ void TrainingLoop::train_iteration() {
                  trainer_.progress().consumed_train_samples);
   reporter_.step(trainer_, result, batch.running_batch_size);
   environment_.progress.update(trainer_.progress().iteration, fmt::format("lm loss {:.3f}", result.loss.mean()));
+  return true;
 }
 
 /// Takes a batch and drops it; the schedule stands still.

@@ -31,7 +31,7 @@ class TrainingLoop {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void train_iteration();
+  bool train_iteration();  // whether it was not one to skip
   void skip_iteration(const BatchSize& batch);
   void change_batch_size(const BatchSize& batch);
   LossSum evaluate(BatchReader& reader);  // of all ranks together

@@ -91,8 +91,10 @@ void describe_recompute(FieldTable& table, ModelConfig& model, TransformerConfig
             "full: every layer in units (uniform), or only the first layers of a stage (block)");
   table.add("recompute_num_layers", model.recompute_num_layers, "layers of a unit, or layers that are recomputed")
       .at_least(1);
-  table.add("recompute_modules", net.recompute_modules, "selective: which parts; none: core_attn. layernorm alone saves almost nothing: "
-            "the linear behind it keeps its input")
+  table
+      .add("recompute_modules", net.recompute_modules,
+           "selective: which parts; none: core_attn. layernorm alone saves almost nothing: "
+           "the linear behind it keeps its input")
       .later({"moe_act", "mla_up_proj", "moe", "shared_experts", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"});
 }
 
