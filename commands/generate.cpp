@@ -92,7 +92,7 @@ size_t complete_length(std::string_view text) {
   return text.size();
 }
 
-void run(const GenerateConfig& generate, std::ostream& out) {
+void run(const GenerateConfig& generate, std::ostream& out, std::ostream& err) {
   PosixFileSystem files;
   PretrainConfig config = trained_config(files, generate);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
@@ -112,13 +112,18 @@ void run(const GenerateConfig& generate, std::ostream& out) {
                           .seed = static_cast<uint64_t>(generate.seed)};
   if (!generate.ignore_eod) options.stop_token = tokenizer->eod();
   std::string pending = generate.prompt;  // then also the bytes of a character that is not complete
-  Generator(ctx, model).generate(tokenizer->encode(generate.prompt), options, [&](TokenId id) {
+  const std::vector<TokenId> prompt = tokenizer->encode(generate.prompt);
+  const std::vector<TokenId> added = Generator(ctx, model).generate(prompt, options, [&](TokenId id) {
     pending += tokenizer->decode({&id, 1});
     const size_t length = complete_length(pending);
     out << pending.substr(0, length) << std::flush;
     pending.erase(0, length);
   });
   out << pending << std::endl;
+  const int64_t most = config.transformer.max_sequence_length;
+  if (std::ssize(added) < generate.num_tokens && std::ssize(prompt) + std::ssize(added) == most)
+    err << fmt::format("megatron generate: ended after {} of {} tokens: the model sees at most {}, {} of the prompt.\n",
+                       added.size(), generate.num_tokens, most, prompt.size());
 }
 
 }  // namespace
@@ -126,7 +131,7 @@ void run(const GenerateConfig& generate, std::ostream& out) {
 int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   return run_command("generate", err, [&] {
     GenerateConfig config;
-    if (!parse(args, config)) return run(config, out);
+    if (!parse(args, config)) return run(config, out, err);
     bool help = false;
     GenerateConfig defaults;
     out << kIntroduction << help_of(describe(defaults, help));

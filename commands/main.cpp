@@ -37,7 +37,8 @@ void print_usage(std::ostream& out) {
   out << "usage: megatron COMMAND [FLAGS]\n\n";
   for (const Command& command : kCommands)
     out << "  " << command.name << std::string(18 - command.name.size(), ' ') << command.help << '\n';
-  out << "\n'megatron COMMAND --help' describes the flags of a command.\n";
+  out << "\n'megatron COMMAND --help' describes the flags of a command,\n'megatron --version' says which program this "
+         "is.\n";
 }
 
 /// A result that nobody can read is no success.
@@ -66,6 +67,10 @@ int main(int argc, char** argv) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     print_usage(words.empty() ? std::cerr : std::cout);
     return static_cast<int>(words.empty() ? megatron::ExitCode::kUsage : megatron::ExitCode::kSuccess);
+  }
+  if (words[0] == "--version") {
+    std::cout << "megatron " << MEGATRON_VERSION << '\n';
+    return status_with_output(0);
   }
   for (const Command& command : kCommands)
     if (command.name == words[0])

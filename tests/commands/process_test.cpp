@@ -122,6 +122,16 @@ TEST(Process, ResumesAfterAKillWithTheLinesOfAWholeRun) {
   }
 }
 
+TEST(Process, SaysWhichVersionItIs) {
+  const std::string command = std::string(MEGATRON_PROGRAM) + " --version";
+  FILE* pipe = ::popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::array<char, 64> line{};
+  ASSERT_NE(std::fgets(line.data(), line.size(), pipe), nullptr);
+  EXPECT_EQ(::pclose(pipe), 0);
+  EXPECT_TRUE(std::regex_match(line.data(), std::regex(R"(megatron [0-9]+\.[0-9]+\.[0-9]+\n)"))) << line.data();
+}
+
 TEST(Process, SavesAndEndsWellOnTheSignalItWaitsFor) {
   const ScratchDirectory scratch;
   const Ended ended = pretrain({"--save", scratch.path(), "--save-interval", "100000", "--exit-signal-handler"},

@@ -58,6 +58,35 @@ TEST(TrainingRun, FullValidationNeedsNoNumberOfBatches) {
   EXPECT_THAT(out, HasSubstr("iteration 2 on validation set"));
 }
 
+TEST(TrainingRun, SkippedIterationsNeitherValidateNorSave) {
+  const std::string out = expect_success({.name = "skips",
+                                          .command = kPretrain,
+                                          .words = {"--train-iters", "3", "--iterations-to-skip", "2",
+                                                    "--eval-interval", "1", "--save", "@/cache/ckpt", "--save-interval",
+                                                    "1"}});
+  EXPECT_EQ(numbers(out, R"(validation loss at iteration ([0-9]+) \|)"), (std::vector<double>{1, 3}));
+  EXPECT_EQ(numbers(out, R"(successfully saved checkpoint from iteration +([0-9]+))"), (std::vector<double>{1, 3}));
+}
+
+TEST(TrainingRun, SaysThatThereIsNothingToValidateWith) {
+  EXPECT_THAT(expect_success({.name = "no validation data",
+                              .command = kPretrain,
+                              .words = {"--train-data-path", "@/data", "--eval-interval", "1"},
+                              .without = {"--data-path", "--split"}}),
+              HasSubstr("--eval-interval 1 has no effect: there is no validation data"));
+}
+
+TEST(TrainingRun, GenerationSaysThatTheModelIsFull) {
+  const Words words = {"--ignore-eod", "--num-tokens"};
+  Words many = words, few = words;
+  many.push_back("40");
+  few.push_back("3");
+  EXPECT_THAT(expect_success({.name = "40 tokens", .command = Command::kGenerate, .words = many}),
+              HasSubstr("of 40 tokens: the model sees at most 16"));
+  EXPECT_THAT(expect_success({.name = "3 tokens", .command = Command::kGenerate, .words = few}),
+              ::testing::Not(HasSubstr("the model sees at most")));
+}
+
 TEST(TrainingRun, ValidationSetsHaveNamesAllOrNone) {
   const Words sets = {"--train-data-path",
                       "@/data",
