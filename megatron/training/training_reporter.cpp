@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "megatron/telemetry/training_tags.h"
+#include "megatron/training/config/schedules.h"
 #include "megatron/training/theoretical_flops.h"
+#include "megatron/training/theoretical_memory.h"
 
 namespace megatron {
 namespace {
@@ -118,7 +120,10 @@ void TrainingReporter::print_memory(Trainer& trainer) {
   const std::optional<int64_t>& interval = config_.logging.log_memory_interval;
   const int64_t iteration = trainer.progress().iteration;
   if (num_memory_reports_ >= 2 && !(interval && iteration % *interval == 0)) return;
-  ++num_memory_reports_;
+  if (++num_memory_reports_ <= 2) {
+    const BatchSize batch = microbatch_calculator_of(config_).at(trainer.progress().consumed_train_samples);
+    message(theoretical_memory_report(memory_sizes_of(config_), batch.num_microbatches));
+  }
   const DeviceMemoryUse own = memory_of(trainer);
   const auto dp_rank = static_cast<double>(trainer.groups().dp_cp.rank());
   const auto all = gathered(trainer.groups().world,

@@ -59,13 +59,19 @@ TEST(TrainingRun, FullValidationNeedsNoNumberOfBatches) {
 }
 
 TEST(TrainingRun, SkippedIterationsNeitherValidateNorSave) {
-  const std::string out = expect_success({.name = "skips",
-                                          .command = kPretrain,
-                                          .words = {"--train-iters", "3", "--iterations-to-skip", "2",
-                                                    "--eval-interval", "1", "--save", "@/cache/ckpt", "--save-interval",
-                                                    "1"}});
+  const std::string out =
+      expect_success({.name = "skips",
+                      .command = kPretrain,
+                      .words = {"--train-iters", "3", "--iterations-to-skip", "2", "--eval-interval", "1", "--save",
+                                "@/cache/ckpt", "--save-interval", "1"}});
   EXPECT_EQ(numbers(out, R"(validation loss at iteration ([0-9]+) \|)"), (std::vector<double>{1, 3}));
   EXPECT_EQ(numbers(out, R"(successfully saved checkpoint from iteration +([0-9]+))"), (std::vector<double>{1, 3}));
+}
+
+TEST(TrainingRun, EstimatesMemoryAfterTheFirstTwoLines) {
+  const std::string out =
+      expect_success({.name = "memory", .command = kPretrain, .words = {"--train-iters", "4", "--log-interval", "1"}});
+  EXPECT_EQ(numbers(out, R"(Theoretical memory footprints: weight and optimizer=([0-9.]+) MB)").size(), 2);
 }
 
 TEST(TrainingRun, SaysThatThereIsNothingToValidateWith) {

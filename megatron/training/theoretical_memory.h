@@ -1,0 +1,64 @@
+// Memory of a training step on the most loaded rank, estimated from the sizes; Megatron's report.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace megatron {
+
+struct PretrainConfig;
+
+/// What memory is estimated from. Defaults: a dense model on one rank.
+struct MemorySizes {
+  int64_t num_layers = 0;
+  int64_t hidden_size = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_query_groups = 0;
+  int64_t kv_channels = 0;
+  int64_t ffn_hidden_size = 0;
+  int64_t padded_vocab_size = 0;
+  int64_t seq_length = 0;
+  int64_t micro_batch_size = 0;
+  bool swiglu = false;
+  bool rms_norm = false;
+  bool untied_output = false;  ///< --untie-embeddings-and-output-weights
+  bool sequence_parallel = false;
+  bool selective_recompute = false;
+  bool use_distributed_optimizer = false;
+  int64_t tensor_size = 1;
+  int64_t pipeline_size = 1;
+  std::optional<int64_t> virtual_pipeline_size;
+  int64_t data_size = 1;
+};
+
+/// The sizes of a run whose vocabulary size is known.
+MemorySizes memory_sizes_of(const PretrainConfig& config);
+
+/// Biases of linears, learned positions and norms of queries and keys are not counted, as in Megatron.
+struct TheoreticalParameters {
+  double transformer_block = 0;  ///< all layers, and the final norm
+  double embedding_layers = 0;   ///< word embeddings, and output weights that are not tied to them
+  double most_loaded_shard = 0;  ///< of a rank of the first stage
+  double other_shards = 0;       ///< of a rank of another stage
+  double total() const { return transformer_block + embedding_layers; }
+};
+TheoreticalParameters theoretical_parameters(const MemorySizes& sizes);
+
+/// Bytes of weights, gradients and Adam's state in mixed precision on the most loaded rank: 18 a parameter, of which
+/// the distributed optimizer splits 12 over the data-parallel ranks.
+double theoretical_weight_and_optimizer_bytes(const MemorySizes& sizes);
+
+/// Bytes of a layer's activations for a micro-batch, two bytes a value: Table 2 of arXiv:2205.05198 with sequence
+/// parallelism and selective recompute, otherwise its tensor-parallel row without the attention square.
+double theoretical_layer_activation_bytes(const MemorySizes& sizes);
+
+/// Bytes of activations on a rank of the first stage, with the micro-batches that the schedule keeps in flight.
+/// @param num_microbatches  of a step
+double theoretical_activation_bytes(const MemorySizes& sizes, int64_t num_microbatches);
+
+/// The lines that Megatron prints after the first two log lines (megatron/training/theoretical_memory_usage.py):
+/// parameters in billions, memory in units of 2^20 bytes.
+std::string theoretical_memory_report(const MemorySizes& sizes, int64_t num_microbatches);
+
+}  // namespace megatron
