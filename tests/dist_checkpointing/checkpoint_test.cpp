@@ -192,7 +192,8 @@ TEST(CheckpointWriter, WritesNoFileWithoutItems) {
   EXPECT_TRUE(stored.tensors.empty());
   EXPECT_TRUE(files.list("").empty());
   CheckpointWriter one(files, "", 0);
-  one.add_tensor("x", {1}, {0}, view_of(std::vector<float>(1), {1}));
+  const std::vector<float> values(1);
+  one.add_tensor("x", {1}, {0}, view_of(values, {1}));
   one.write(4);
   EXPECT_EQ(files.list("").size(), 1u);
 }
