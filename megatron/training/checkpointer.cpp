@@ -15,6 +15,8 @@
 namespace megatron {
 namespace {
 
+constexpr int64_t kNothingFound = -1, kReleaseFound = -2;
+
 /// A tensor of the optimizer with its name in Megatron's files.
 struct NamedState {
   const char* name;
@@ -172,6 +174,26 @@ CheckpointDirectory::Found find(FileSystem& files, const CheckpointConfig& confi
   return latest.found.value_or(CheckpointDirectory::Found{});
 }
 
+std::string name_of(int64_t found) {
+  if (found >= 0) return fmt::format("iteration {}", found);
+  return found == kReleaseFound ? "a release" : "none";
+}
+
+/// Each rank looks for itself, so a --load that is not the same on all hosts would train a mixture of states.
+void require_same_on_all_ranks(const ProcessGroup& world, const CheckpointDirectory::Found& found) {
+  const int64_t own = found.path.empty() ? kNothingFound : found.iteration.value_or(kReleaseFound);
+  std::vector<int64_t> all(static_cast<size_t>(world.size()));
+  world
+      .all_gather({&own, DType::kInt64, {1}, {1}},
+                  {all.data(), DType::kInt64, {static_cast<int64_t>(world.size())}, {1}}, {.site = "checkpoint found"})
+      .wait();
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    require<CheckpointError>(all[rank] == all[0],
+                             "[checkpoint] ranks find different checkpoints: rank 0 {}, rank {} {}. Give all of them "
+                             "one --load on a file system that every host sees.",
+                             name_of(all[0]), rank, name_of(all[rank]));
+}
+
 CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config) {
   require<CheckpointError>(config.load.has_value(), "[checkpoint] --load is missing: the directory of checkpoints.");
   const CheckpointDirectory::Found found = find(files, config, *config.load, {});
@@ -221,8 +243,9 @@ bool Checkpointer::load(Trainer& trainer) {
     found = find(files_, config, *config.pretrained_checkpoint, message_);
     is_finetune = true;
   }
+  if (!config.load && !config.pretrained_checkpoint) return false;
+  require_same_on_all_ranks(trainer.groups().world, found);
   if (found.path.empty()) {
-    if (!config.load && !config.pretrained_checkpoint) return false;
     const std::string where = config.load.value_or(config.pretrained_checkpoint.value_or(""));
     require<CheckpointError>(
         !config.exit_on_missing_checkpoint,

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "megatron/base/host_memory_files.h"
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/checkpointer.h"
 #include "tests/parallel/layout_checkpoint.h"
@@ -52,6 +53,21 @@ TEST(ParallelCheckpoint, MovesFromAnyLayoutToAnyOtherBitForBit) {
         EXPECT_EQ(state_of(model + loading(second)), expected) << from.words << " to " << to.words;
       }
     }
+}
+
+TEST(ParallelCheckpoint, RanksThatFindDifferentOnesAreRefused) {
+  const ScratchDirectory directory;
+  const std::string words = gpt2_like(kSize);
+  continue_to(words + saving(directory), {}, 1);
+  const auto load = [](Trainer& trainer) {
+    PosixFileSystem disk;
+    HostMemoryFiles elsewhere;
+    FileSystem& files = trainer.groups().world.rank() == 1 ? static_cast<FileSystem&>(elsewhere) : disk;
+    Checkpointer(files, trainer.config(), [](const std::string&) {}).load(trainer);
+  };
+  EXPECT_THAT([&] { run_layout(words + loading(directory), 3, load); },
+              ::testing::ThrowsMessage<RankFailure>(
+                  ::testing::HasSubstr("different checkpoints: rank 0 iteration 1, rank 1 none.")));
 }
 
 TEST(ParallelCheckpoint, TrainingGoesOnAsOnOneRank) {
