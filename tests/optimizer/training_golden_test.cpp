@@ -81,7 +81,7 @@ struct GoldenTraining {
   }
 
   TrainStepResult run(const std::vector<MicroBatch<int64_t>>& batches, size_t number) {
-    const TrainStepResult result = step->run(batches, scheduler, static_cast<int64_t>(number));
+    const TrainStepResult result = step->run(batches, scheduler, static_cast<int64_t>(number), nullptr);
     scheduler.step(test["microbatches"].get<int64_t>());
     return result;
   }
