@@ -11,6 +11,7 @@
 #include "commands/data.h"
 #include "commands/exit_code.h"
 #include "commands/generate.h"
+#include "commands/launch_environment.h"
 #include "commands/plan.h"
 #include "commands/preprocess_data.h"
 #include "commands/pretrain_gpt.h"
@@ -22,10 +23,11 @@ struct Command {
   std::string_view name;
   int (*run)(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
   std::string_view help;
+  bool runs_on_ranks = false;  // that a launcher has started
 };
 
 constexpr std::array kCommands = {
-    Command{"pretrain_gpt", megatron::pretrain_gpt_command, "train a GPT with Megatron's flags"},
+    Command{"pretrain_gpt", megatron::pretrain_gpt_command, "train a GPT with Megatron's flags", true},
     Command{"preprocess_data", megatron::preprocess_data_command, "turn text into .bin and .idx files"},
     Command{"generate", megatron::generate_command, "continue a text with a trained model"},
     Command{"data", megatron::data_command, "look into data sets"},
@@ -39,6 +41,15 @@ void print_usage(std::ostream& out) {
     out << "  " << command.name << std::string(18 - command.name.size(), ' ') << command.help << '\n';
   out << "\n'megatron COMMAND --help' describes the flags of a command,\n'megatron --version' says which program this "
          "is.\n";
+}
+
+/// So that mpirun does not start the same work several times.
+int status_as_one_process(const Command& command) {
+  return megatron::run_command(command.name, std::cerr, [&] {
+    const int size = megatron::launch_environment(megatron::process_environment()).size;
+    megatron::require<megatron::ConfigError>(
+        size == 1, "a launcher started {} processes, and this command is one. Start it without mpirun or srun.", size);
+  });
 }
 
 /// A result that nobody can read is no success.
@@ -73,8 +84,11 @@ int main(int argc, char** argv) {
     return status_with_output(0);
   }
   for (const Command& command : kCommands)
-    if (command.name == words[0])
+    if (command.name == words[0]) {
+      const int refused = command.runs_on_ranks ? 0 : status_as_one_process(command);
+      if (refused != 0) return refused;
       return status_with_output(command.run({words.begin() + 1, words.end()}, std::cout, std::cerr));
+    }
   std::cerr << "megatron: there is no command '" << words[0] << "'.\n\n";
   print_usage(std::cerr);
   return static_cast<int>(megatron::ExitCode::kUsage);

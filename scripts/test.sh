@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh [--full] [--labels REGEX] [--sanitize LIST] [--build-dir DIR] [--jobs N] [--no-install]
 #
-# --full       also runs the tests labelled slow.
+# --full       also runs the tests labelled slow; goes on where a full run was cut off.
 # --labels     only tests whose labels match, such as unit, golden, threads or 'unit|golden'.
 # --sanitize   builds with -fsanitize=LIST (address,undefined or thread) in a directory of its own, only the test
 #              binaries of --labels.
@@ -60,7 +60,7 @@ build() {
 run_tests() {
   local options=(--test-dir "$build_dir" --parallel "$jobs" --output-on-failure --no-tests=error)
   [ -z "$labels" ] || options+=(--label-regex "$labels")
-  $full || options+=(--label-exclude slow)
+  if $full; then options+=(-F); else options+=(--label-exclude slow); fi
   # Several tests run at a time: their OpenMP threads must sleep where they wait. Under the thread sanitizer OpenMP's own
   # synchronisation, which it does not know, would look like races.
   export OMP_WAIT_POLICY=passive

@@ -1,4 +1,4 @@
-// Every valid layout, in parts, so that ctest --rerun-failed goes on where a run was cut off.
+// Every valid layout, in parts, so that scripts/test.sh --full goes on where it was cut off.
 #include <gtest/gtest.h>
 
 #include "tests/parallel/layout_checkpoint.h"
