@@ -34,7 +34,8 @@ ExitCode code_of(const std::exception& error) {
 
 int run_command(std::string_view command, std::ostream& err, const std::function<void()>& body) {
   const auto fail = [&](ExitCode code, std::string_view text) {
-    err << "megatron " << command << ": " << text << std::endl;
+    // In one piece: other processes of the job may write to the same terminal.
+    err << fmt::format("megatron {}: {}\n", command, text) << std::flush;
     return static_cast<int>(code);
   };
   try {
