@@ -78,6 +78,7 @@ Arena::Block Arena::allocate(std::string_view name, int64_t bytes, MemoryUse use
       name, name_of(use), bytes, options_.capacity_bytes, table());
   Amount& amount = amounts_[static_cast<size_t>(use)];
   for (Amount* a : {&amount, &total_}) a->peak = std::max(a->peak, a->live += bytes);
+  ++num_live_blocks_;
   if (options_.record_events) events_.push_back({std::string(name), bytes});
   std::byte* data = bases_[s] ? bases_[s] + *offset : nullptr;
   if (data) {
@@ -93,6 +94,7 @@ void Arena::release(std::string_view name, const Block& block) {
   segments_[static_cast<size_t>(segment_of(block.use))].release(block.offset, block.bytes);
   amounts_[static_cast<size_t>(block.use)].live -= block.bytes;
   total_.live -= block.bytes;
+  --num_live_blocks_;
   if (options_.record_events) events_.push_back({std::string(name), -block.bytes});
   if (block.data) forbid(block.data, block.bytes);
 }

@@ -71,6 +71,7 @@ class Arena {
   const Amount& amount(MemoryUse use) const { return amounts_[static_cast<size_t>(use)]; }
   /// Bytes given out, and the most at any time.
   const Amount& total() const { return total_; }
+  int64_t num_live_blocks() const { return num_live_blocks_; }
   /// Highest address used in a segment, gaps included: what a device must hold.
   int64_t high_water_bytes(MemorySegment segment) const;
   int64_t high_water_bytes() const;
@@ -85,6 +86,7 @@ class Arena {
   std::array<std::byte*, kNumMemorySegments> bases_{};
   std::array<Amount, kNumMemoryUses> amounts_;
   Amount total_;
+  int64_t num_live_blocks_ = 0;
   std::vector<Event> events_;
 };
 

@@ -181,7 +181,10 @@ void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& 
   }
   scalars.params_norm = params_norm(trainer);
   if (!events_) return;
-  if (logging.log_memory_to_tensorboard) scalars.memory = memory_of(trainer);
+  if (logging.log_memory_to_tensorboard) {
+    scalars.memory = memory_of(trainer);
+    scalars.num_allocations = trainer.device().arena.num_live_blocks();
+  }
   write_tags(*events_, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
              iteration_tags(scalars));
 }

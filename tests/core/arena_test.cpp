@@ -43,6 +43,18 @@ TEST(Arena, AddressesLogAndPeaksAreTheSameWithoutMemory) {
   EXPECT_EQ(real.table(), meta.table());
 }
 
+TEST(Arena, CountsTheBlocksThatAreOut) {
+  Arena arena({.backed = false, .capacity_bytes = 1 << 20});
+  const Arena::Block weight = arena.allocate("weight", 100, MemoryUse::kWeights);
+  const Arena::Block empty = arena.allocate("empty", 0, MemoryUse::kActivations);
+  EXPECT_EQ(arena.num_live_blocks(), 2);
+  EXPECT_THROW(arena.allocate("too large", 1 << 21, MemoryUse::kActivations), OutOfMemory);
+  EXPECT_EQ(arena.num_live_blocks(), 2);
+  arena.release("weight", weight);
+  arena.release("empty", empty);
+  EXPECT_EQ(arena.num_live_blocks(), 0);
+}
+
 TEST(Arena, LiveBlocksDoNotOverlapAndAreAligned) {
   Arena arena({.backed = false, .capacity_bytes = 1 << 20});
   std::map<int64_t, Arena::Block> live;  // by offset; all in one segment

@@ -52,8 +52,6 @@ constexpr auto kDifferences = std::to_array<Difference>({
      "takes everything that says what the weights mean", never},
     {"log lines, JSON lines, TensorBoard files", "written by the last rank",
      "written by rank 0; numbers are of all ranks", [](const PretrainConfig& c) { return c.parallel.world_size > 1; }},
-    {"--log-memory-to-tensorboard", "writes mem-allocated-count too", "writes bytes alone",
-     [](const PretrainConfig& c) { return c.logging.log_memory_to_tensorboard; }},
     {"--use-distributed-optimizer --save", "stores buckets, which fit the same tensor and pipeline sizes alone",
      "stores the optimizer's state as whole tensors: any layout loads it",
      [](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer && saves(c); }},

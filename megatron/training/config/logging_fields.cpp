@@ -30,7 +30,7 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
   table.add("log_validation_ppl_to_tensorboard", logging.log_validation_ppl_to_tensorboard,
             "write perplexities of evaluations");
   table.add("log_memory_to_tensorboard", logging.log_memory_to_tensorboard,
-            "write memory in use; not the number of allocations");
+            "write memory in use and the number of live blocks");
   table.add("log_world_size_to_tensorboard", logging.log_world_size_to_tensorboard, "write the number of ranks");
   table
       .add("log_memory_interval", logging.log_memory_interval,
