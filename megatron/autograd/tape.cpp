@@ -77,10 +77,10 @@ void Tape::backward_record(Context& ctx, Phase phase, Record r) {
     count_down(ctx, r.node->uses.in_w);
 }
 
-void Tape::backward_weight(Context& ctx, size_t first_segment) {
+void Tape::backward_weight(Context& ctx, size_t first_segment, size_t end_segment) {
   std::vector<Deferred> kept, queue = std::exchange(weight_queue_, {});
   for (Deferred& d : queue) {
-    if (d.segment < first_segment) {
+    if (d.segment < first_segment || d.segment >= end_segment) {
       kept.push_back(std::move(d));
       continue;
     }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -44,8 +45,8 @@ class Tape {
   void seed(const Context& ctx, TapeSlot root, Tensor grad);
   /// B of all records from the end back to the start of `first_segment`, with W at once (kBW) or queued (kB).
   void backward(Context& ctx, Phase phase, size_t first_segment);
-  /// The queued W of segments from `first_segment` on.
-  void backward_weight(Context& ctx, size_t first_segment);
+  /// The queued W of segments from `first_segment` to before `end_segment`.
+  void backward_weight(Context& ctx, size_t first_segment, size_t end_segment = std::numeric_limits<size_t>::max());
   /// The queued W of a recomputed function join those of the segment of its node.
   void adopt_weight_queue(Tape& inner);
 

@@ -80,7 +80,7 @@ void Executor::act(const Action& a) {
     case ActionKind::kW:
       require(run.tape != nullptr, "[executor] W of chunk {}, micro-batch {} comes before its F.", a.chunk,
               a.micro_batch);
-      run.tape->backward_weight(ctx_, a.first_segment);
+      run.tape->backward_weight(ctx_, a.first_segment, a.end_segment);
       break;
     case ActionKind::kSendForward:
       send(std::exchange(run.now, {}), Direction::kForward, a);

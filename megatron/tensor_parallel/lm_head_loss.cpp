@@ -179,6 +179,8 @@ Tensor LmHeadLossNode::reduced(const Context& ctx, Tensor d_hidden) {
 
 void LmHeadLossNode::backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) {
   const bool has_weight = !uses.in_w.empty(), recomputes = chunks.empty();
+  // Logits made again are to be gone again before the next chunk, though W then hides no all-reduce.
+  const bool weight_now = has_weight && recomputes && b.phase == Phase::kBW;
   const Tensor d_loss = grad_out[0];
   if (options.sequence_parallel && has_weight && b.phase == Phase::kBW)
     gathered = start_gather(b.ctx, options.group, saved_hidden.get(b.ctx), "lm_head.hidden");
@@ -189,19 +191,23 @@ void LmHeadLossNode::backward_input(BackwardContext& b, std::span<const Tensor> 
     if (recomputes) chunks.push_back(linear_forward(b.ctx, chunk.of(hidden), lease.view(), {}));
     to_gradient(b.ctx, d_loss, chunk, chunks[index]);
     if (b.wanted(0)) linear_dgrad_into(b.ctx, chunks[index], lease.view(), chunk.of(d_hidden));
+    if (weight_now) linear_wgrad(b.ctx, chunks[index], chunk.of(hidden), weight, nullptr);
+    if (weight_now || !has_weight) chunks[index] = {};
   });
-  if (!has_weight) chunks.clear();
+  if (weight_now || !has_weight) chunks.clear();
   if (!has_weight || b.phase == Phase::kB) gathered = {};  // W may be far away
   for (SavedTensor* saved : {&saved_labels, &saved_max, &saved_sum_exp}) saved->drop();
   if (b.wanted(0)) grad_in[0] = reduced(b.ctx, std::move(d_hidden));
 }
 
 void LmHeadLossNode::backward_weight(BackwardContext& b) {
-  const Tensor hidden = whole_hidden(b.ctx);
-  for_each_chunk({0, shape[0]}, shape[1], [&](size_t index, const Positions& chunk) {
-    linear_wgrad(b.ctx, chunks[index], chunk.of(hidden), weight, nullptr);
-    chunks[index] = {};
-  });
+  if (!chunks.empty()) {
+    const Tensor hidden = whole_hidden(b.ctx);
+    for_each_chunk({0, shape[0]}, shape[1], [&](size_t index, const Positions& chunk) {
+      linear_wgrad(b.ctx, chunks[index], chunk.of(hidden), weight, nullptr);
+      chunks[index] = {};
+    });
+  }
   saved_hidden.drop();
   gathered = {};
 }

@@ -9,7 +9,9 @@ namespace megatron {
 struct LmHeadLossOptions {
   int64_t vocab_size = 0;  // true size; further rows of the weight are padding and take no part
   double label_smoothing = 0;
-  bool recompute_logits = false;   // keep no logits: one more product in backward for t * v less memory
+  /// Keep no logits: one more product in backward for t * v less memory where W runs with B; a W that is put off keeps
+  /// their gradients until then.
+  bool recompute_logits = false;
   ProcessGroup group = {};         // cuts the vocabulary
   bool sequence_parallel = false;  // hidden is this rank's positions
 };

@@ -86,6 +86,17 @@ TEST(Tape, WeightGradientsOfSegmentsRunByThemselvesAfterBOfAll) {
   EXPECT_TRUE(chain.tape.is_done());
 }
 
+TEST(Tape, WeightGradientsOfARangeLeaveTheOthersInTheQueue) {
+  LinearChain chain(3);
+  const Tensor y = forward_in_segments(chain, chain.watched("x"));
+  chain.tape.seed(chain.ctx, y.slot, chain.tensor("dy"));
+  chain.tape.backward(chain.ctx, Phase::kB, 0);
+  chain.tape.backward_weight(chain.ctx, 1, 2);
+  for (size_t w = 0; w < 3; ++w) EXPECT_EQ(chain.weights[w]->is_ready(), w == 1) << "weight " << w;
+  chain.tape.backward_weight(chain.ctx, 0);
+  EXPECT_TRUE(chain.tape.is_done());
+}
+
 TEST(Tape, BackwardInPiecesGivesTheSameBits) {
   const auto gradients = [](const std::vector<size_t>& pieces) {
     LinearChain chain(3);

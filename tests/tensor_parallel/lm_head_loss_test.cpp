@@ -50,6 +50,7 @@ struct HeadCase {
 
 struct HeadResult {
   std::vector<double> loss, d_hidden, d_weight;  // of the whole
+  int64_t peak_bytes = 0;                        // of rank 0's activations
 };
 
 /// Copies a rank's rows of dimension 0 to their place in the whole.
@@ -92,7 +93,10 @@ void run_head(const HeadCase& c, const ProcessGroup& group, HeadResult& result) 
   tape.backward(ctx, c.phase, 0);
   if (c.phase == Phase::kB) tape.backward_weight(ctx, 0);
   const Tensor d_hidden = tape.take_gradient(hidden.slot);
-  if (group.rank() == 0) result.loss = values_of(loss);
+  if (group.rank() == 0) {
+    result.loss = values_of(loss);
+    result.peak_bytes = test.device.arena.amount(MemoryUse::kActivations).peak;
+  }
   if (c.sequence_parallel || group.rank() == 0)
     put_rows(d_hidden, c.sequence_parallel ? group.rank() : 0, result.d_hidden);
   put_rows(weight.main_grad(), group.rank(), result.d_weight);
@@ -166,6 +170,19 @@ TEST(LmHeadLoss, CutsLongBatchesIntoChunksOnAnyNumberOfRanks) {
                                  .b = 2,
                                  .recompute_logits = recompute,
                                  .sequence_parallel = true});
+}
+
+TEST(LmHeadLoss, HoldsTheLogitsOfOneChunkWhereTheyAreRecomputedAndWeightGradientsRunAtOnce) {
+  HeadCase c{.vocab_size = 500, .padded_vocab_size = 512, .s = 2048, .b = 1};  // four chunks
+  const int64_t chunk_bytes = 512 * c.padded_vocab_size * size_of(DType::kFloat64);
+  const HeadResult kept = run_head_on(1, c);
+  c.recompute_logits = true;
+  const HeadResult recomputed = run_head_on(1, c);
+  EXPECT_GE(kept.peak_bytes, 4 * chunk_bytes);
+  EXPECT_LT(recomputed.peak_bytes, 2 * chunk_bytes);
+  EXPECT_EQ(recomputed.loss, kept.loss);
+  EXPECT_EQ(recomputed.d_hidden, kept.d_hidden);
+  EXPECT_EQ(recomputed.d_weight, kept.d_weight);
 }
 
 TEST(LmHeadLoss, RefusesAVocabularyBeyondTheRowsOfAllRanks) {
