@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/cuda/library_handles.h"
 
 namespace megatron::kernels {
 namespace {
@@ -147,14 +148,6 @@ void CublasHandles::choose(const PlanKey& key, Plan& plan) const {
   plan.algorithm = result.algo;
 }
 
-CublasHandles& handles(const CudaStream& stream) {
-  require<InternalError>(stream.libraries != nullptr, "[matmul] the CUDA stream has no slot for library handles.");
-  if (!*stream.libraries) *stream.libraries = std::make_unique<CublasHandles>();
-  auto* handles = dynamic_cast<CublasHandles*>(stream.libraries->get());
-  require<InternalError>(handles != nullptr, "[matmul] the slot for library handles holds those of another backend.");
-  return *handles;
-}
-
 struct Extents {
   int64_t m, n, k;
 };
@@ -226,7 +219,7 @@ void matmul(const CudaStream& stream, const MatmulArgs& args) {
                     .b_alignment = alignment_of(args.b.data),
                     .c_alignment = alignment_of(args.c.data),
                     .bias_alignment = alignment_of(args.bias.data)};
-  CublasHandles& library = handles(stream);
+  auto& library = library_handles<CublasHandles>(stream);
   const Plan& plan = library.plan(key);
   if (key.has_bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias.data);
   const float one = 1, beta = args.accumulate ? 1 : 0;
