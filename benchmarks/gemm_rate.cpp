@@ -66,7 +66,7 @@ std::vector<Layer> layers_of(const Options& o) {
 Tensor random_matrix(Device& device, const Shape& shape, DType dtype) {
   Tensor x(Storage(device.arena, "operand", shape.num_elements() * size_of(dtype), MemoryUse::kActivations), dtype,
            shape);
-  kernels::fill_normal(device.stream(), {.y = x.view(),
+  kernels::fill_normal(device.cpu_stream(), {.y = x.view(),
                                          .key = RandomKey::from_seed(1).at(shape[0]).at(shape[1]),
                                          .global_strides = shape.contiguous_strides(),
                                          .std = 0.02});
@@ -76,13 +76,13 @@ Tensor random_matrix(Device& device, const Shape& shape, DType dtype) {
 /// Seconds of the best of `repeats` calls, behind one that prepares the product and touches the memory.
 double seconds_of(Device& device, int64_t repeats, kernels::MatmulArgs args) {
   using Clock = std::chrono::steady_clock;
-  const int64_t bytes = kernels::matmul_workspace_bytes(device.stream(), args);
+  const int64_t bytes = kernels::matmul_workspace_bytes(device.cpu_stream(), args);
   const Storage workspace(device.arena, "workspace", bytes, MemoryUse::kWorkspace);
   args.workspace = {workspace.data(), DType::kUInt8, {bytes}, {1}};
   double best = std::numeric_limits<double>::infinity();
   for (int64_t call = 0; call <= repeats; ++call) {
     const auto start = Clock::now();
-    kernels::matmul(device.stream(), args);
+    kernels::matmul(device.cpu_stream(), args);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (call > 0) best = std::min(best, seconds);
   }

@@ -142,7 +142,7 @@ def cmake_mistakes(root, path):
 
 def compile_mistake(root, path):
     """The first error of the compiler for a file that includes only this header."""
-    command = ["c++", "-std=c++20", "-fsyntax-only", "-DPCRE2_CODE_UNIT_WIDTH=8", "-I", str(root), "-x", "c++", "-"]
+    command = ["c++", "-std=c++20", "-fsyntax-only", "-DPCRE2_CODE_UNIT_WIDTH=8", "-DMEGATRON_CUDA=0", "-I", str(root), "-x", "c++", "-"]
     run = subprocess.run(command, input=f'#include "{path}"\n', capture_output=True, text=True)
     if run.returncode == 0:
         return None

@@ -1,44 +1,14 @@
 #include "megatron/core/arena.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "megatron/base/error.h"
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#endif
+#include "megatron/core/host_memory.h"
 
 namespace megatron {
 namespace {
-int64_t machine_memory_bytes() { return sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE); }
-
-/// Address space only; pages come with the first touch.
-std::byte* reserve(int64_t bytes) {
-  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  require<DeviceError>(data != MAP_FAILED,
-                       "[Arena] the system refuses {} bytes of address space: {}. Raise 'ulimit -v'.", bytes,
-                       std::strerror(errno));
-  madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // fewer faults and TLB misses; a refusal costs only speed
-  return static_cast<std::byte*>(data);
-}
-
-/// AddressSanitizer reports touches of memory that is not given out: returned blocks, gaps of the alignment, and this
-/// much above the highest block. To mark all of the address space would take seconds.
+/// Checkers are told of this much above the highest block; to mark all of the address space would take seconds.
 constexpr int64_t kGuardBytes = 64 << 10;
-void forbid([[maybe_unused]] std::byte* data, [[maybe_unused]] int64_t bytes) {
-#if defined(__SANITIZE_ADDRESS__)
-  __asan_poison_memory_region(data, static_cast<size_t>(bytes));
-#endif
-}
-void permit([[maybe_unused]] std::byte* data, [[maybe_unused]] int64_t bytes) {
-#if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(data, static_cast<size_t>(bytes));
-#endif
-}
 }  // namespace
 
 std::string_view name_of(MemoryUse use) {
@@ -47,20 +17,21 @@ std::string_view name_of(MemoryUse use) {
   return kNames[static_cast<size_t>(use)];
 }
 
-Arena::Arena(const Options& options) : options_(options) {
-  if (options_.capacity_bytes == 0) options_.capacity_bytes = machine_memory_bytes();
+Arena::Arena(const Options& options, std::unique_ptr<ArenaMemory> memory)
+    : options_(options), memory_(std::move(memory)) {
+  if (options_.capacity_bytes == 0)
+    options_.capacity_bytes = memory_ ? memory_->capacity_bytes() : HostMemory().capacity_bytes();
   for (size_t s = 0; s < kNumMemorySegments; ++s) {
     segments_[s] = OffsetAllocator(options_.capacity_bytes);
-    if (!options_.backed) continue;
-    bases_[s] = reserve(options_.capacity_bytes);
+    if (memory_) bases_[s] = memory_->reserve(options_.capacity_bytes);
   }
 }
 
 Arena::~Arena() {
   for (size_t s = 0; s < kNumMemorySegments; ++s) {
     if (!bases_[s]) continue;
-    permit(bases_[s], std::min(segments_[s].high_water_bytes() + kGuardBytes, options_.capacity_bytes));
-    munmap(bases_[s], static_cast<size_t>(options_.capacity_bytes));
+    memory_->permit(bases_[s], std::min(segments_[s].high_water_bytes() + kGuardBytes, options_.capacity_bytes));
+    memory_->release(bases_[s], options_.capacity_bytes);
   }
 }
 
@@ -82,10 +53,15 @@ Arena::Block Arena::allocate(std::string_view name, int64_t bytes, MemoryUse use
   if (options_.record_events) events_.push_back({std::string(name), bytes});
   std::byte* data = bases_[s] ? bases_[s] + *offset : nullptr;
   if (data) {
-    const bool is_top = *offset + OffsetAllocator::rounded(bytes) == segments_[s].high_water_bytes();
-    if (is_top) forbid(data, std::min(bytes + kGuardBytes, options_.capacity_bytes - *offset));
-    permit(data, bytes);
-    if (options_.poison) std::memset(data, 0xFF, static_cast<size_t>(bytes));
+    const int64_t high_water = segments_[s].high_water_bytes();
+    memory_->back(bases_[s], high_water);
+    const bool is_top = *offset + OffsetAllocator::rounded(bytes) == high_water;
+    if (is_top) memory_->forbid(data, std::min(bytes + kGuardBytes, options_.capacity_bytes - *offset));
+    memory_->permit(data, bytes);
+    if (options_.poison) {
+      const ArenaAccess access(*this);
+      memory_->fill(data, 0xFF, bytes);
+    }
   }
   return {use, *offset, bytes, data};
 }
@@ -96,7 +72,7 @@ void Arena::release(std::string_view name, const Block& block) {
   total_.live -= block.bytes;
   --num_live_blocks_;
   if (options_.record_events) events_.push_back({std::string(name), -block.bytes});
-  if (block.data) forbid(block.data, block.bytes);
+  if (block.data) memory_->forbid(block.data, block.bytes);
 }
 
 int64_t Arena::high_water_bytes(MemorySegment segment) const {

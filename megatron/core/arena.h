@@ -4,10 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "megatron/core/arena_memory.h"
 #include "megatron/core/offset_allocator.h"
 
 namespace megatron {
@@ -48,8 +50,7 @@ class Arena {
     int64_t live = 0, peak = 0;
   };
   struct Options {
-    bool backed = true;          // false: meta, no memory
-    int64_t capacity_bytes = 0;  // 0: all of the machine's memory
+    int64_t capacity_bytes = 0;  // 0: all that the memory has, or the machine
     bool poison = false;         // fill new blocks with 0xFF (NaN), so that nothing leans on zeros
     bool record_events = false;  // keep the log; it grows without end
   };
@@ -59,7 +60,8 @@ class Arena {
     std::byte* data;        // null on meta
   };
 
-  explicit Arena(const Options& options);
+  /// Without memory it gives out addresses alone (meta).
+  Arena(const Options& options, std::unique_ptr<ArenaMemory> memory);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -67,6 +69,8 @@ class Arena {
   /// @throw OutOfMemory with the table and what to do.
   Block allocate(std::string_view name, int64_t bytes, MemoryUse use);
   void release(std::string_view name, const Block& block);
+  /// Null on meta.
+  ArenaMemory* memory() const { return memory_.get(); }
 
   const Amount& amount(MemoryUse use) const { return amounts_[static_cast<size_t>(use)]; }
   /// Bytes given out, and the most at any time.
@@ -82,12 +86,25 @@ class Arena {
 
  private:
   Options options_;
+  std::unique_ptr<ArenaMemory> memory_;
   std::array<OffsetAllocator, kNumMemorySegments> segments_;
   std::array<std::byte*, kNumMemorySegments> bases_{};
   std::array<Amount, kNumMemoryUses> amounts_;
   Amount total_;
   int64_t num_live_blocks_ = 0;
   std::vector<Event> events_;
+};
+
+/// Within its scope kernels and copies may touch the memory of an arena; scopes nest. @see GuardedHostMemory
+class ArenaAccess {
+ public:
+  explicit ArenaAccess(const Arena& arena) : memory_(*arena.memory()) { memory_.begin_access(); }
+  ~ArenaAccess() { memory_.end_access(); }
+  ArenaAccess(const ArenaAccess&) = delete;
+  ArenaAccess& operator=(const ArenaAccess&) = delete;
+
+ private:
+  ArenaMemory& memory_;
 };
 
 }  // namespace megatron

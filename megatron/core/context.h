@@ -48,17 +48,22 @@ struct Context {
   }
 };
 
+/// Calls `function` with the stream of the backend, which chooses the overload: for questions such as the size of a
+/// workspace, which have the same answer on meta as on the device that it stands for.
+template <class Function>
+auto with_stream(const Device& device, Function&& function) {
+  if constexpr (kHasCuda)
+    if (device.backend() == DeviceKind::kCuda) return function(device.cuda_stream());
+  return function(device.cpu_stream());
+}
+
 /// The one place where meta parts from the real devices: the front has run, the kernel is left out.
 /// `kernel` is called with the device's stream, which chooses the kernel's overload; a missing one does not compile.
 template <class Kernel>
 void launch(const Context& ctx, Kernel&& kernel) {
-  switch (ctx.device.kind()) {
-    case DeviceKind::kCpu:
-      kernel(ctx.device.stream());
-      return;
-    case DeviceKind::kMeta:
-      return;
-  }
+  if (ctx.device.is_meta()) return;
+  const ArenaAccess access(ctx.device.arena);
+  with_stream(ctx.device, kernel);
 }
 
 }  // namespace megatron

@@ -1,7 +1,9 @@
 #include "megatron/core/sequence_layout.h"
 
 #include <algorithm>
-#include <cstring>
+#include <span>
+
+#include "megatron/core/copy.h"
 
 namespace megatron {
 namespace {
@@ -11,7 +13,7 @@ Tensor upload(const Context& ctx, std::string_view name, const std::vector<T>& t
   if (table.empty()) return {};
   const auto bytes = static_cast<int64_t>(table.size() * sizeof(T));
   Tensor tensor = ctx.empty(name, {bytes}, DType::kUInt8, MemoryUse::kData);
-  launch(ctx, [&](auto&) { std::memcpy(tensor.data<uint8_t>(), table.data(), static_cast<size_t>(bytes)); });
+  copy_from_host(ctx.device, std::as_bytes(std::span(table)), tensor.data<uint8_t>());
   return tensor;
 }
 }  // namespace

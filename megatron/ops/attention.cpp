@@ -46,8 +46,9 @@ struct AttentionNode final : Node {
                                         .grad_v = dv.view(),
                                         .grad_sink = dsink.view()};
     ctx.device.num_operations += 10 * layout.num_causal_pairs(options.window_left) * q.size(2) * q.size(3);
-    Tensor workspace =
-        ctx.workspace("attention.workspace", kernels::attention_backward_workspace_bytes(ctx.device.stream(), args));
+    Tensor workspace = ctx.workspace("attention.workspace", with_stream(ctx.device, [&](auto& stream) {
+                                       return kernels::attention_backward_workspace_bytes(stream, args);
+                                     }));
     args.workspace = workspace.view();
     launch(ctx, [&](auto& stream) { kernels::attention_backward(stream, args); });
     if (has_sink) add_sink_gradient(ctx, dsink);
@@ -107,8 +108,9 @@ Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Ten
                                        .o = o.view(),
                                        .lse = lse.view()};
     ctx.device.num_operations += 2 * layout.num_causal_pairs(options.window_left) * n * (query.size(3) + dv);
-    Tensor workspace =
-        ctx.workspace("attention.workspace", kernels::attention_forward_workspace_bytes(ctx.device.stream(), args));
+    Tensor workspace = ctx.workspace("attention.workspace", with_stream(ctx.device, [&](auto& stream) {
+                                       return kernels::attention_forward_workspace_bytes(stream, args);
+                                     }));
     args.workspace = workspace.view();
     launch(ctx, [&](auto& stream) { kernels::attention_forward(stream, args); });
   }

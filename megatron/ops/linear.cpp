@@ -20,7 +20,9 @@ Shape with_last(const Shape& shape, int64_t size) {
 void multiply(const Context& ctx, std::string_view name, kernels::MatmulArgs args) {
   const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
   ctx.device.num_operations += 2 * m * n * k;
-  Tensor workspace = ctx.workspace(name, kernels::matmul_workspace_bytes(ctx.device.stream(), args));
+  const int64_t bytes =
+      with_stream(ctx.device, [&](auto& stream) { return kernels::matmul_workspace_bytes(stream, args); });
+  Tensor workspace = ctx.workspace(name, bytes);
   args.workspace = workspace.view();
   launch(ctx, [&](auto& stream) { kernels::matmul(stream, args); });
 }

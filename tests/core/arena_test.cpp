@@ -6,6 +6,7 @@
 #include <map>
 
 #include "megatron/base/error.h"
+#include "megatron/core/host_memory.h"
 #include "megatron/core/random.h"
 #include "megatron/core/storage.h"
 
@@ -34,8 +35,8 @@ std::vector<int64_t> random_requests(Arena& arena, int num) {
 }
 
 TEST(Arena, AddressesLogAndPeaksAreTheSameWithoutMemory) {
-  Arena real({.capacity_bytes = 1 << 24, .record_events = true});
-  Arena meta({.backed = false, .capacity_bytes = 1 << 24, .record_events = true});
+  Arena real({.capacity_bytes = 1 << 24, .record_events = true}, std::make_unique<HostMemory>());
+  Arena meta({.capacity_bytes = 1 << 24, .record_events = true}, nullptr);
   EXPECT_EQ(random_requests(real, 2000), random_requests(meta, 2000));
   EXPECT_EQ(real.events(), meta.events());
   EXPECT_EQ(real.total().peak, meta.total().peak);
@@ -44,7 +45,7 @@ TEST(Arena, AddressesLogAndPeaksAreTheSameWithoutMemory) {
 }
 
 TEST(Arena, CountsTheBlocksThatAreOut) {
-  Arena arena({.backed = false, .capacity_bytes = 1 << 20});
+  Arena arena({.capacity_bytes = 1 << 20}, nullptr);
   const Arena::Block weight = arena.allocate("weight", 100, MemoryUse::kWeights);
   const Arena::Block empty = arena.allocate("empty", 0, MemoryUse::kActivations);
   EXPECT_EQ(arena.num_live_blocks(), 2);
@@ -56,7 +57,7 @@ TEST(Arena, CountsTheBlocksThatAreOut) {
 }
 
 TEST(Arena, LiveBlocksDoNotOverlapAndAreAligned) {
-  Arena arena({.backed = false, .capacity_bytes = 1 << 20});
+  Arena arena({.capacity_bytes = 1 << 20}, nullptr);
   std::map<int64_t, Arena::Block> live;  // by offset; all in one segment
   const RandomKey key = RandomKey::from_seed(4);
   for (int i = 0; i < 3000; ++i) {
@@ -84,20 +85,20 @@ TEST(Arena, LiveBlocksDoNotOverlapAndAreAligned) {
 }
 
 TEST(Arena, SharesItsCapacityAmongTheSegments) {
-  Arena arena({.backed = false, .capacity_bytes = 1000 * 64});
+  Arena arena({.capacity_bytes = 1000 * 64}, nullptr);
   const Storage weights(arena, "w", 600 * 64, MemoryUse::kWeights);
   EXPECT_THROW(arena.allocate("a", 500 * 64, MemoryUse::kActivations), OutOfMemory);
   EXPECT_NO_THROW(arena.release("a", arena.allocate("a", 400 * 64, MemoryUse::kActivations)));
 }
 
 TEST(Arena, PoisonsNewBlocks) {
-  Arena arena({.capacity_bytes = 1 << 20, .poison = true});
+  Arena arena({.capacity_bytes = 1 << 20, .poison = true}, std::make_unique<HostMemory>());
   const Storage block(arena, "x", 80, MemoryUse::kData);
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(std::isnan(reinterpret_cast<const double*>(block.data())[i]));
 }
 
 TEST(Storage, GoesBackWithItsLastHandle) {
-  Arena arena({.backed = false, .capacity_bytes = 1 << 20});
+  Arena arena({.capacity_bytes = 1 << 20}, nullptr);
   Storage first(arena, "x", 100, MemoryUse::kData);
   {
     const Storage second = first;

@@ -67,7 +67,7 @@ Norm norm_of_rank(const ProcessGroupCollection& groups, bool distributed, int in
     parameter->initialize(ctx);
     if (parameter->shape().rank() == 1)
       for (int i = 0; i < 2; ++i) parameter->value().data<float>()[i] = 0;
-    kernels::copy(ctx.device.stream(),
+    kernels::copy(ctx.device.cpu_stream(),
                   {.x = std::as_const(*parameter).value().view(), .y = parameter->main_grad().view()});
   }
   std::vector<Tensor> parts;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "megatron/kernels/activation.h"
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 
 namespace megatron::kernels {
 

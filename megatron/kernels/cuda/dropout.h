@@ -1,7 +1,7 @@
 // Dropout, with bias and residual, on CUDA.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/dropout.h"
 
 namespace megatron::kernels {

@@ -1,7 +1,7 @@
 // Copies, casts and sums of whole tensors on CUDA.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron::kernels {

@@ -1,7 +1,7 @@
 // Embeddings on CUDA.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/embedding.h"
 
 namespace megatron::kernels {

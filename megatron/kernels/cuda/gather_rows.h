@@ -1,7 +1,7 @@
 // Moving rows by index lists on CUDA.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/gather_rows.h"
 
 namespace megatron::kernels {

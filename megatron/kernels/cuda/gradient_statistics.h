@@ -1,7 +1,7 @@
 // What the optimizer asks of gradients, on CUDA.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/gradient_statistics.h"
 
 namespace megatron::kernels {

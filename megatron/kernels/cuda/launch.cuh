@@ -4,7 +4,7 @@
 #include <cuda_runtime.h>
 
 #include "megatron/kernels/column_sum.h"
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/cuda/operand.cuh"
 
 namespace megatron::kernels {

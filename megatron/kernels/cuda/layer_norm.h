@@ -1,7 +1,7 @@
 // Layer normalisation on CUDA.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/layer_norm.h"
 
 namespace megatron::kernels {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 
 namespace megatron::kernels {
 

@@ -1,7 +1,7 @@
 // The loss of a micro-batch on CUDA.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/masked_sum.h"
 
 namespace megatron::kernels {

@@ -1,7 +1,7 @@
 // Matrix products on CUDA, by cuBLASLt.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/matmul.h"
 
 namespace megatron::kernels {

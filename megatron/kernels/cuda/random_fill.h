@@ -1,7 +1,7 @@
 // Initial values of weights on CUDA.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/random_fill.h"
 
 namespace megatron::kernels {

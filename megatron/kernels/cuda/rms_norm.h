@@ -1,7 +1,7 @@
 // Root mean square normalisation on CUDA.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/rms_norm.h"
 
 namespace megatron::kernels {

@@ -1,7 +1,7 @@
 // Rotary position embedding on CUDA.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/rope.h"
 
 namespace megatron::kernels {

@@ -2,7 +2,7 @@
 // order.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/cuda/launch.cuh"
 
 namespace megatron::kernels {

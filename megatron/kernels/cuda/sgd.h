@@ -1,7 +1,7 @@
 // Stochastic gradient descent on CUDA.
 #pragma once
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/kernels/sgd.h"
 
 namespace megatron::kernels {

@@ -4,7 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include "megatron/kernels/cuda/cuda_stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/tolerance.h"
 

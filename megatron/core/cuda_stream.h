@@ -1,4 +1,4 @@
-// The CUDA side of a kernel's first argument. The only CUDA type that kernel headers name.
+// Where a CUDA kernel runs. The only CUDA type that headers outside of folders named cuda mention.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,9 @@
 struct CUstream_st;  // what cudaStream_t points to
 
 namespace megatron {
+
+/// Whether this build has the CUDA kernels (CMake option MEGATRON_CUDA). The only place that asks the build.
+inline constexpr bool kHasCuda = MEGATRON_CUDA;
 
 /// Kernels are put on `stream` and return at once. Pointers in arguments are to device memory, those to counts, states,
 /// spans, positions and index lists too. @see CpuStream
