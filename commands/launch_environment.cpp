@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <regex>
 
 #include "megatron/base/error.h"
 
@@ -30,7 +31,7 @@ struct Names {
 constexpr Names kOpenMpi{Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names kTorchrun{Launcher::kTorchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr Names kSlurm{Launcher::kSlurm, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"};
+constexpr Names kSlurm{Launcher::kSlurm, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
 
 void require_below(const char* name, int value, const char* limit_name, int limit) {
   require<ConfigError>(value < limit,
@@ -56,16 +57,33 @@ std::optional<LaunchEnvironment> read(const Variable& variable, const Names& nam
   return launch;
 }
 
+/// Tasks of node `node` in Slurm's list of them by node: "3(x2),1" is 3, 3, 1.
+std::optional<int> tasks_of_node(const std::string& list, int node) {
+  const std::regex whole(R"(\d{1,9}(\(x\d{1,9}\))?(,\d{1,9}(\(x\d{1,9}\))?)*)"), item(R"((\d+)(\(x(\d+)\))?)");
+  if (!std::regex_match(list, whole)) return std::nullopt;
+  for (std::sregex_iterator match(list.begin(), list.end(), item), end; match != end; ++match) {
+    node -= (*match)[3].matched ? std::stoi((*match)[3]) : 1;
+    if (node < 0) return std::stoi((*match)[1]);
+  }
+  return std::nullopt;
+}
+
 /// Only in a step of srun: a batch script has most of the variables too, and is one process.
 std::optional<LaunchEnvironment> read_slurm(const Variable& variable) {
   if (!variable("SLURM_STEP_ID") || number(variable, kSlurm.size).value_or(1) == 1) return std::nullopt;
-  const auto with_local_size = [&](const char* name) -> std::optional<std::string> {
-    if (name != std::string_view(kSlurm.local_size)) return variable(name);
-    const int size = number(variable, kSlurm.size).value();
-    const int nodes = std::max(1, number(variable, "SLURM_NNODES").value_or(1));
-    return std::to_string((size + nodes - 1) / nodes);
-  };
-  return read(with_local_size, kSlurm);
+  const std::optional<std::string> list = variable(kSlurm.local_size);
+  const int node = number(variable, "SLURM_NODEID").value_or(0);
+  const std::optional<int> local_size = list ? tasks_of_node(*list, node) : std::nullopt;
+  require<ConfigError>(!list || local_size,
+                       "The environment contradicts itself: {}={} has no tasks of node {} (SLURM_NODEID); such a list "
+                       "is 3(x2),1. Start with srun, or unset SLURM_STEP_ID to start one process.",
+                       kSlurm.local_size, list.value_or(""), node);
+  return read(
+      [&](const char* name) {
+        if (name != std::string_view(kSlurm.local_size)) return variable(name);
+        return local_size ? std::optional(std::to_string(*local_size)) : std::nullopt;
+      },
+      kSlurm);
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ using Variable = std::function<std::optional<std::string>(const char* name)>;
 Variable process_environment();
 
 /// Reads the variables of Open MPI's mpirun (OMPI_COMM_WORLD_*), torchrun (RANK, WORLD_SIZE, LOCAL_RANK,
-/// LOCAL_WORLD_SIZE) and of steps of Slurm's srun (SLURM_PROCID, SLURM_NTASKS), in this order: the first found counts.
+/// LOCAL_WORLD_SIZE) and of steps of Slurm's srun (SLURM_PROCID, SLURM_NTASKS, SLURM_STEP_TASKS_PER_NODE), in this
+/// order: the first found counts.
 /// Slurm's do not contradict the others, for those are often started from within a Slurm job.
 /// Source: torch/distributed/elastic/agent/server/local_elastic_agent.py; mpirun(1); srun(1).
 /// @throw ConfigError if variables are incomplete, out of range or contradict each other, or an unknown launcher set

@@ -46,13 +46,14 @@ const Variables kMpirun{{"OMPI_COMM_WORLD_RANK", "5"},
 const Variables kTorchrun{
     {"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}};
 const Variables kSrun{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "6"}, {"SLURM_NTASKS", "7"},
-                      {"SLURM_LOCALID", "2"}, {"SLURM_NNODES", "2"}, {"PMIX_RANK", "6"}};
+                      {"SLURM_LOCALID", "2"}, {"SLURM_NODEID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "4,3"},
+                      {"PMIX_RANK", "6"}};
 
 TEST(LaunchEnvironment, KnowsEachLauncher) {
   expect_launch({}, Launcher::kNone, {0, 1, 0, 1});
   expect_launch(kMpirun, Launcher::kOpenMpi, {5, 8, 1, 4});
   expect_launch(kTorchrun, Launcher::kTorchrun, {3, 4, 1, 2});
-  expect_launch(kSrun, Launcher::kSlurm, {6, 7, 2, 4});
+  expect_launch(kSrun, Launcher::kSlurm, {6, 7, 2, 3});
   expect_launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}}, Launcher::kTorchrun, {1, 2, 1, 2});
 }
 
@@ -62,6 +63,27 @@ TEST(LaunchEnvironment, TakesTheInnermostLauncherInASlurmJob) {
   Variables batch = kSrun;
   batch.erase("SLURM_STEP_ID");  // the script itself is one process
   expect_launch(batch, Launcher::kNone, {0, 1, 0, 1});
+}
+
+TEST(LaunchEnvironment, KnowsHowManyTasksEachNodeOfSlurmHas) {
+  const auto local_size_of = [](const std::string& tasks, int node) {
+    const auto variables = with(
+        {{"SLURM_STEP_TASKS_PER_NODE", tasks}, {"SLURM_NODEID", std::to_string(node)}, {"SLURM_LOCALID", "0"}}, kSrun);
+    return launch_environment(reader(variables)).local_size;
+  };
+  EXPECT_EQ(local_size_of("7", 0), 7);
+  EXPECT_EQ(local_size_of("5,2", 0), 5);
+  EXPECT_EQ(local_size_of("5,2", 1), 2);
+  for (const int node : {0, 1}) EXPECT_EQ(local_size_of("3(x2),1", node), 3);
+  EXPECT_EQ(local_size_of("3(x2),1", 2), 1);
+  EXPECT_EQ(local_size_of("1,2(x3)", 3), 2);
+  for (const char* text : {"", "x", "3(x2", "3,", "3(2)", "-3,10", "7,99999999999"})
+    expect_refused(with({{"SLURM_STEP_TASKS_PER_NODE", text}}, kSrun), HasSubstr("such a list is 3(x2),1"));
+  expect_refused(with({{"SLURM_NODEID", "2"}}, kSrun), HasSubstr("has no tasks of node 2"));
+  expect_refused(with({{"SLURM_LOCALID", "3"}}, kSrun), HasSubstr("SLURM_LOCALID=3 is not below"));
+  Variables old = kSrun;
+  old.erase("SLURM_STEP_TASKS_PER_NODE");
+  expect_launch(with({{"SLURM_LOCALID", "6"}}, old), Launcher::kSlurm, {6, 7, 6, 7});
 }
 
 TEST(LaunchEnvironment, AgreeingLaunchersAreOne) {
