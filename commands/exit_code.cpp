@@ -8,14 +8,13 @@
 #include "megatron/comm/rank_failure.h"
 
 namespace megatron {
-namespace {
 
-ExitCode code_of(const std::exception& error) {
+ExitCode exit_code_of(const std::exception& error) {
   if (const auto* failure = dynamic_cast<const RankFailure*>(&error)) {
     try {
       std::rethrow_exception(failure->cause);
     } catch (const std::exception& cause) {
-      return code_of(cause);
+      return exit_code_of(cause);
     } catch (...) {
       return ExitCode::kFailure;
     }
@@ -30,12 +29,13 @@ ExitCode code_of(const std::exception& error) {
   return ExitCode::kFailure;
 }
 
-}  // namespace
+void print_error(std::string_view command, std::string_view text, std::ostream& err) {
+  err << fmt::format("megatron {}: {}\n", command, text) << std::flush;
+}
 
 int run_command(std::string_view command, std::ostream& err, const std::function<void()>& body) {
   const auto fail = [&](ExitCode code, std::string_view text) {
-    // In one piece: other processes of the job may write to the same terminal.
-    err << fmt::format("megatron {}: {}\n", command, text) << std::flush;
+    print_error(command, text, err);
     return static_cast<int>(code);
   };
   try {
@@ -43,8 +43,11 @@ int run_command(std::string_view command, std::ostream& err, const std::function
     return static_cast<int>(ExitCode::kSuccess);
   } catch (const std::bad_alloc&) {
     return fail(ExitCode::kOutOfMemory, "the host has no memory left for the program's own tables.");
+  } catch (const RankFailure& failure) {
+    if (failure.is_reported) return static_cast<int>(exit_code_of(failure));
+    return fail(exit_code_of(failure), failure.what());
   } catch (const std::exception& error) {
-    return fail(code_of(error), error.what());
+    return fail(exit_code_of(error), error.what());
   }
 }
 

@@ -1,6 +1,7 @@
 // Exit codes of the program, and the one place where exceptions become them.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <iosfwd>
 #include <string_view>
@@ -19,8 +20,13 @@ enum class ExitCode : int {
   kCommunication = 7,  // ranks did not come together: one was lost, came too late, or did something else
 };
 
-/// Runs a command. What it throws is printed to `err` as "megatron <command>: <text>". The code of a failed rank is
-/// that of its cause.
+/// That of a failed rank is that of its cause.
+ExitCode exit_code_of(const std::exception& error);
+
+/// Prints "megatron <command>: <text>" in one piece: other processes of the job may write to the same terminal.
+void print_error(std::string_view command, std::string_view text, std::ostream& err);
+
+/// Runs a command. What it throws is printed to `err`, unless it is the failure of a rank that has been reported.
 /// @return the exit status of the process.
 int run_command(std::string_view command, std::ostream& err, const std::function<void()>& body);
 

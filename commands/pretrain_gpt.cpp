@@ -13,11 +13,14 @@
 #include "commands/exit_code.h"
 #include "commands/job.h"
 #include "commands/launch_environment.h"
+#include "commands/rank_thread_failures.h"
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/pretrain.h"
 
 namespace megatron {
 namespace {
+
+constexpr std::string_view kName = "pretrain_gpt";
 
 /// A signal handler can reach nothing but static storage; this is all of it.
 std::atomic<int> received_signal{0};
@@ -70,7 +73,7 @@ PretrainConfig read_config(const std::vector<std::string>& args, const LaunchEnv
 }
 
 /// @param world this process's rank among those of a launcher; null if there are none
-void train(const PretrainConfig& config, int num_threads, World* world, std::ostream& out) {
+void train(const PretrainConfig& config, int num_threads, World* world, std::ostream& out, std::ostream& err) {
   PosixFileSystem files;
   handle_signal(config.training);
   ProgressBar bar(bar_options(out, world != nullptr), [&](std::string_view text) { out << text << std::flush; });
@@ -83,13 +86,13 @@ void train(const PretrainConfig& config, int num_threads, World* world, std::ost
                     .process_id = getpid(),
                     .job_id = process_environment()("SLURM_JOB_ID").value_or(""),
                     .num_threads = num_threads,
-                    .world = world});
+                    .world = world,
+                    .rank_hooks = report_and_end(kName, err)});
 }
 
 }  // namespace
 
 int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
-  constexpr std::string_view kName = "pretrain_gpt";
   LaunchEnvironment launch;
   std::optional<PretrainConfig> config;
   const int status = run_command(kName, err, [&] {
@@ -105,9 +108,9 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
   });
   if (!config) return status;
   const int threads = num_threads(config->launch, launch);
-  if (launch.size == 1) return run_command(kName, err, [&] { train(*config, threads, nullptr, out); });
+  if (launch.size == 1) return run_command(kName, err, [&] { train(*config, threads, nullptr, out, err); });
   const JobOptions options{kName, std::chrono::minutes(config->parallel.distributed_timeout_minutes), threads};
-  return run_job(launch, options, err, [&](World& world) { train(*config, threads, &world, out); });
+  return run_job(launch, options, err, [&](World& world) { train(*config, threads, &world, out, err); });
 }
 
 }  // namespace megatron

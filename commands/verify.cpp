@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "commands/exit_code.h"
+#include "commands/rank_thread_failures.h"
 #include "commands/verify_config.h"
 #include "megatron/telemetry/progress.h"
 #include "megatron/training/config/schedules.h"
@@ -143,16 +144,23 @@ void verify_layouts(const VerifyConfig& config, const VerifyHooks& hooks, std::o
   progress.message(fmt::format("all {} layouts train as one rank does", num_done));
 }
 
+/// A layout that fails is a row of the table; one that hangs ends the process.
+VerifyHooks hooks_with_end(std::string_view command, VerifyHooks hooks, std::ostream& err) {
+  hooks.ranks.on_hang = report_and_end(command, err).on_hang;
+  return hooks;
+}
+
 }  // namespace
 
 int verify_command_with(const VerifyHooks& hooks, const std::vector<std::string>& args, std::ostream& out,
                         std::ostream& err) {
-  return run_command("verify", err, [&] {
+  constexpr std::string_view kName = "verify";
+  return run_command(kName, err, [&] {
     const VerifyConfig config = parse_verify(args);
     if (config.help)
       out << verify_help();
     else
-      verify_layouts(config, hooks, out);
+      verify_layouts(config, hooks_with_end(kName, hooks, err), out);
   });
 }
 

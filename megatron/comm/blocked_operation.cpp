@@ -35,6 +35,12 @@ std::string explain_timeout(const BlockedOperation& blocked, std::chrono::millis
   return text;
 }
 
+std::string explain_drop(int rank, std::string_view operation, const std::vector<int>& missing, bool is_unwinding) {
+  if (is_unwinding)
+    return fmt::format("rank {} failed in its own code and dropped {}: its own message says why", rank, operation);
+  return fmt::format("rank {} dropped {} before {} had entered it", rank, operation, describe_ranks(missing));
+}
+
 std::string describe_idle_rank(int rank, const FlightRecorder& recorder) {
   const auto last = recorder.last();
   if (!last) return fmt::format(" Rank {} waits in no operation and has issued none.", rank);

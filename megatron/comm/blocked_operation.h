@@ -23,6 +23,10 @@ std::string explain_timeout(const BlockedOperation& blocked, std::chrono::millis
                             const std::vector<BlockedOperation>& all,
                             const std::function<std::string(int rank)>& describe_rank);
 
+/// The text about an operation that `rank` gives up. @param is_unwinding because an exception ends its owner there,
+/// which the others know nothing of yet
+std::string explain_drop(int rank, std::string_view operation, const std::vector<int>& missing, bool is_unwinding);
+
 /// " Rank 3 waits in no operation; its last was barrier #0 "start" of world, 1.0 s ago."
 std::string describe_idle_rank(int rank, const FlightRecorder& recorder);
 

@@ -16,6 +16,7 @@ class RankFailure : public Error {
       : Error(text), rank(failed_rank), cause(std::move(exception)) {}
   int rank;
   std::exception_ptr cause;
+  bool is_reported = false;  // who started the ranks has heard of it while they ran
 };
 
 }  // namespace megatron

@@ -2,7 +2,6 @@
 
 #include <functional>
 
-#include "megatron/comm/threads/rank_threads.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/training_loop.h"
@@ -56,7 +55,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& environme
 void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data) {
   const ParallelLayout layout = parallel_layout_of(config);
   ThreadWorld ranks(layout.sizes().world_size, std::chrono::minutes(config.parallel.distributed_timeout_minutes));
-  run_rank_threads(ranks, [&](World& world) {
+  const auto run = [&](World& world) {
     const ProcessGroupCollection groups = ProcessGroupCollection::make(world, layout);
     if (world.rank() == 0) return run_rank(config, environment, data, groups);
     SilentProgress silent;
@@ -70,7 +69,8 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
               .job_id = environment.job_id,
               .num_threads = environment.num_threads},
              data, groups);
-  });
+  };
+  run_rank_threads(ranks, run, environment.rank_hooks);
 }
 
 /// Calls `build` on rank 0 before the others, so that they find the caches that it writes.

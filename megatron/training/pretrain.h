@@ -5,6 +5,7 @@
 #include <string>
 
 #include "megatron/base/file_system.h"
+#include "megatron/comm/threads/rank_threads.h"
 #include "megatron/telemetry/progress.h"
 #include "megatron/training/config/pretrain_config.h"
 
@@ -24,6 +25,7 @@ struct PretrainEnvironment {
   int num_threads = 1;  // of each rank
   /// This process's rank among those that a launcher started; null: all ranks are threads of this process.
   World* world = nullptr;
+  RankThreadHooks rank_hooks;  // where ranks are threads
 };
 
 /// Trains, evaluates and saves as `config` says, on as many ranks as it says: threads of this process, which

@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "megatron/autograd/shard_elements.h"
-#include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/config/layouts.h"
 
 namespace megatron {
@@ -195,13 +194,14 @@ LayoutReport verify_layout(const ReferenceRun& reference, const PretrainConfig& 
   Collected all;
   ThreadWorld ranks(num_ranks, std::chrono::minutes(config.parallel.distributed_timeout_minutes));
   try {
-    run_rank_threads(ranks, [&](World& world) {
+    const auto run_rank = [&](World& world) {
       Trainer trainer(
           config, {.num_threads = threads_per_rank(num_ranks), .groups = ProcessGroupCollection::make(world, layout)});
       RankComparison comparison(reference, trainer);
       comparison.run(hooks);
       comparison.give(all);
-    });
+    };
+    run_rank_threads(ranks, run_rank, hooks.ranks);
   } catch (const RankFailure& failure) {
     return {.largest = {}, .departures = {}, .failure = failure.what()};
   }

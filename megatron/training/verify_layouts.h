@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/reference_run.h"
 
 namespace megatron {
@@ -39,9 +40,10 @@ struct LayoutReport {
   bool is_same() const { return departures.empty() && failure.empty(); }
 };
 
-/// For tests: what a fault does.
+/// What happens beside the comparison.
 struct VerifyHooks {
-  std::function<void(Trainer&, int64_t step)> before_step;  // on every rank, before weights are compared
+  std::function<void(Trainer&, int64_t step)> before_step;  // for tests; on every rank, before weights are compared
+  RankThreadHooks ranks;
 };
 
 /// Trains the layout's ranks as threads from initial weights on the batches of `reference`.

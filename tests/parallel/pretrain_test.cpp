@@ -31,7 +31,8 @@ class Listener final : public Progress {
 };
 
 /// A whole run; `signal` is what a signal handler would have set.
-void run(const std::string& words, int num_ranks, Listener& listener, const std::atomic<int>& signal) {
+void run(const std::string& words, int num_ranks, Listener& listener, const std::atomic<int>& signal,
+         const RankThreadHooks& hooks = {}) {
   PosixFileSystem files;
   pretrain(small_config(words, num_ranks), {.files = files,
                                             .progress = listener,
@@ -40,7 +41,9 @@ void run(const std::string& words, int num_ranks, Listener& listener, const std:
                                             .host = "host",
                                             .process_id = 1,
                                             .job_id = "",
-                                            .num_threads = 1});
+                                            .num_threads = 1,
+                                            .world = nullptr,
+                                            .rank_hooks = hooks});
 }
 
 TEST(Pretrain, ASignalEndsAllRanksAfterTheSameStepWithACheckpoint) {
@@ -63,15 +66,18 @@ TEST(Pretrain, ASignalEndsAllRanksAfterTheSameStepWithACheckpoint) {
 TEST(Pretrain, AFailureBetweenStepsEndsAllRanksAndNamesTheFirst) {
   Listener listener;
   const std::atomic<int> signal = 0;
+  std::string reported;
   listener.on_update = [](int64_t done) { require<DataError>(done < 2, "rank 0 fails after two steps"); };
   try {
     run(llama_like("--tensor-model-parallel-size 2 --use-distributed-optimizer --overlap-grad-reduce "
                    "--overlap-param-gather --micro-batch-size 1"),
-        4, listener, signal);
+        4, listener, signal,
+        {.on_failure = [&](const RankFailure& failure) { reported = failure.what(); }, .on_hang = {}});
     FAIL() << "the run went on";
   } catch (const RankFailure& failure) {
     EXPECT_EQ(failure.rank, 0);
     EXPECT_THAT(failure.what(), HasSubstr("rank 0 fails after two steps"));
+    EXPECT_EQ(reported, failure.what());
     EXPECT_THROW(std::rethrow_exception(failure.cause), DataError);
   }
 }

@@ -47,13 +47,14 @@ MpiHub::MpiHub(MpiTransport& transport)
 
 MpiHub::~MpiHub() = default;
 
-void MpiHub::finish() {
+void MpiHub::finish(milliseconds timeout) {
   Lock lock(mutex_);
   if (std::exchange(is_finished_, true)) return;
   throw_if_failed();
   control_.send_to_all_others(MpiControlMessage::make(MpiControlMessage::Kind::kLeft, {}));
   const auto others = static_cast<size_t>(transport_.size() - 1);
-  for (Pause pause; failure_.empty() && (left_.size() < others || control_.has_unsent()); pause(lock)) progress();
+  drive(
+      lock, [&] { return left_.size() == others && !control_.has_unsent(); }, timeout);
   throw_if_failed();
   lock.unlock();
   service_.request_stop();
@@ -94,25 +95,29 @@ void MpiHub::wait(const MpiOperation& operation, const OperationInfo& info) {
   if (!operation.is_done()) progress();
   if (operation.is_done()) return;
   info.recorder->waited(info.record, Clock::now());
-  const auto deadline = Clock::now() + std::min<milliseconds>(info.timeout, kLongestTimeout);
   waiting_for_ = &operation;
-  for (Pause pause; !operation.is_done() && failure_.empty(); pause(lock)) {
-    progress();
-    if (!operation.is_done() && failure_.empty() && Clock::now() > deadline) time_out(lock, operation, info.timeout);
-  }
+  drive(
+      lock, [&] { return operation.is_done(); }, info.timeout);
   waiting_for_ = nullptr;
   if (!operation.is_done()) throw_if_failed();
 }
 
-void MpiHub::abandon(const MpiOperation& operation, const OperationInfo& info) noexcept {
+void MpiHub::drive(Lock& lock, const std::function<bool()>& is_done, milliseconds timeout) {
+  const auto deadline = Clock::now() + std::min<milliseconds>(timeout, kLongestTimeout);
+  for (Pause pause; !is_done() && failure_.empty(); pause(lock)) {
+    progress();
+    if (!is_done() && failure_.empty() && Clock::now() > deadline) time_out(lock, is_done, timeout);
+  }
+}
+
+void MpiHub::abandon(const MpiOperation& operation, const OperationInfo& info, bool is_unwinding) noexcept {
   try {
     {
       Lock lock(mutex_);
-      const auto deadline = Clock::now() + kGraceTime;
+      const auto deadline = Clock::now() + (is_unwinding ? milliseconds(0) : kGraceTime);
       for (Pause pause; failure_.empty() && !operation.is_ready() && Clock::now() < deadline; pause(lock)) progress();
       if (failure_.empty() && !operation.is_ready())
-        fail_locked(fmt::format("rank {} dropped {} before {} had entered it", transport_.rank(), operation.to_string(),
-                                describe_ranks(operation.missing_ranks())),
+        fail_locked(explain_drop(transport_.rank(), operation.to_string(), operation.missing_ranks(), is_unwinding),
                     true);
     }
     wait(operation, info);
@@ -191,13 +196,23 @@ void MpiHub::handle(const MpiControlMessage& message) {
   }
 }
 
+std::optional<BlockedOperation> MpiHub::blocked() const {
+  const int own = transport_.rank();
+  if (waiting_for_) return BlockedOperation{waiting_for_->to_string(), {own}, waiting_for_->missing_ranks()};
+  if (!is_finished_) return std::nullopt;
+  BlockedOperation end{"the end of all ranks", {own}, {}};
+  for (int rank = 0; rank < transport_.size(); ++rank)
+    if (rank != own && !left_.contains(rank)) end.missing.push_back(rank);
+  return end;
+}
+
 MpiControlMessage MpiHub::report() const {
   const std::string idle = recorder_ ? describe_idle_rank(transport_.rank(), *recorder_)
                                      : fmt::format(" Rank {} has left or never joined.", transport_.rank());
-  auto message =
-      MpiControlMessage::make(MpiControlMessage::Kind::kReport, waiting_for_ ? waiting_for_->to_string() : idle);
-  message.is_blocked = waiting_for_ != nullptr;
-  if (waiting_for_) message.set_missing(waiting_for_->missing_ranks());
+  const std::optional<BlockedOperation> own = blocked();
+  auto message = MpiControlMessage::make(MpiControlMessage::Kind::kReport, own ? own->text : idle);
+  message.is_blocked = own.has_value();
+  if (own) message.set_missing(own->missing);
   return message;
 }
 
@@ -213,7 +228,7 @@ void MpiHub::fail_locked(const std::string& text, bool tell_others) {
   }
 }
 
-void MpiHub::time_out(Lock& lock, const MpiOperation& operation, milliseconds timeout) {
+void MpiHub::time_out(Lock& lock, const std::function<bool()>& is_done, milliseconds timeout) {
   reports_.clear();
   MpiControlMessage query;
   query.kind = MpiControlMessage::Kind::kQuery;
@@ -223,18 +238,18 @@ void MpiHub::time_out(Lock& lock, const MpiOperation& operation, milliseconds ti
   const auto others = static_cast<size_t>(transport_.size() - 1);
   for (Pause pause; reports_.size() < others && Clock::now() < deadline; pause(lock)) {
     progress();
-    if (!failure_.empty() || operation.is_done()) return;
+    if (!failure_.empty() || is_done()) return;
   }
-  BlockedOperation blocked{operation.to_string(), {transport_.rank()}, operation.missing_ranks()};
+  BlockedOperation own = blocked().value();
   std::vector<BlockedOperation> all;
   for (const auto& [rank, report] : reports_) {
     if (!report.is_blocked) continue;
     all.push_back({report.text(), {rank}, report.missing_ranks()});
-    if (report.text() == blocked.text) blocked.waiting.push_back(rank);
+    if (report.text() == own.text) own.waiting.push_back(rank);
   }
-  std::sort(blocked.waiting.begin(), blocked.waiting.end());
-  all.push_back(blocked);
-  fail_locked(explain_timeout(blocked, timeout, all,
+  std::sort(own.waiting.begin(), own.waiting.end());
+  all.push_back(own);
+  fail_locked(explain_timeout(own, timeout, all,
                               [&](int rank) {
                                 const auto report = reports_.find(rank);
                                 if (report != reports_.end()) return report->second.text();

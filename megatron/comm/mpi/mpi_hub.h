@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -38,8 +39,9 @@ class MpiHub {
   void begin(const std::function<void()>& enqueue);
   /// Returns when the operation is done. @throw CommError if it failed or took longer than info.timeout
   void wait(const MpiOperation& operation, const OperationInfo& info);
-  /// For a rank that will not wait: completes an operation that all have entered; fails the world otherwise.
-  void abandon(const MpiOperation& operation, const OperationInfo& info) noexcept;
+  /// For a rank that will not wait: completes an operation that all have entered; fails the world otherwise, and at
+  /// once where an exception ends the owner of the operation.
+  void abandon(const MpiOperation& operation, const OperationInfo& info, bool is_unwinding) noexcept;
 
   /// On all ranks. The first reason stays. Any thread, any time.
   void fail(const std::string& text);
@@ -47,8 +49,8 @@ class MpiHub {
   bool has_failed_elsewhere() const;
 
   /// Ends the job on this rank; returns when all ranks have called it. @throw CommError if the world has failed, or
-  /// does before that
-  void finish();
+  /// does before that, or ranks have not called it after `timeout`
+  void finish(std::chrono::milliseconds timeout);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -61,7 +63,10 @@ class MpiHub {
   MpiControlMessage report() const;
   void fail_locked(const std::string& text, bool tell_others);
   void throw_if_failed() const;
-  void time_out(Lock& lock, const MpiOperation& operation, std::chrono::milliseconds timeout);
+  /// What this rank waits in, if it does: an operation, or finish().
+  std::optional<BlockedOperation> blocked() const;
+  void drive(Lock& lock, const std::function<bool()>& is_done, std::chrono::milliseconds timeout);
+  void time_out(Lock& lock, const std::function<bool()>& is_done, std::chrono::milliseconds timeout);
   bool is_idle() const;
 
   MpiTransport& transport_;

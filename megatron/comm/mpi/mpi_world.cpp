@@ -9,6 +9,7 @@
 #include "megatron/base/error.h"
 #include "megatron/comm/mpi/mpi_hub.h"
 #include "megatron/comm/rank_failure.h"
+#include "megatron/comm/unwinding.h"
 
 namespace megatron {
 namespace {
@@ -27,7 +28,7 @@ class MpiPending final : public PendingOperation {
   explicit MpiPending(MpiHub& hub) : hub_(hub) {}
   ~MpiPending() override {
     for (Visit& visit : visits_)
-      if (visit.operation) hub_.abandon(*visit.operation, visit.info);
+      if (visit.operation) hub_.abandon(*visit.operation, visit.info, unwinding_.is_under_way());
   }
   MpiPending(const MpiPending&) = delete;
   MpiPending& operator=(const MpiPending&) = delete;
@@ -47,6 +48,7 @@ class MpiPending final : public PendingOperation {
 
  private:
   MpiHub& hub_;
+  Unwinding unwinding_;
   std::vector<Visit> visits_;
 };
 
@@ -161,7 +163,7 @@ std::unique_ptr<World> MpiWorld::join(int num_ranks, std::chrono::milliseconds t
 }
 
 void MpiWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
-void MpiWorld::finish() { hub_->finish(); }
+void MpiWorld::finish(std::chrono::milliseconds timeout) { hub_->finish(timeout); }
 
 void MpiWorld::end_all(int exit_status) const {
   std::this_thread::sleep_for(hub_->has_failed_elsewhere() ? 2 * kTimeToReport : kTimeToReport);
@@ -179,7 +181,7 @@ void run_mpi_rank(MpiWorld& ranks, std::chrono::milliseconds timeout, int num_th
   };
   try {
     function(*ranks.join(ranks.size(), timeout));
-    ranks.finish();
+    ranks.finish(timeout);
   } catch (const std::exception& error) {
     fail(error.what());
   } catch (...) {

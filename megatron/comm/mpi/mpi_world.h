@@ -20,7 +20,7 @@ class MpiHub;
 ///   ProcessGroup tp = *world->split("tp", {{0, 1}});
 ///   tp.all_reduce(view, ReduceOp::kSum, {.site = "example"}).wait();
 ///   world.reset();
-///   ranks.finish();
+///   ranks.finish(std::chrono::minutes(10));
 ///
 /// Where ranks may outnumber cores, set OMPI_MCA_mpi_yield_when_idle=0 before: who waits sleeps, and Open MPI's yields
 /// cost time slices. Differences from ThreadWorld: abort of a group is abort of the world; tags of messages are 0 to
@@ -43,8 +43,8 @@ class MpiWorld {
   void abort(std::string_view reason);
 
   /// Ends the job on this rank, when it has left its World; returns when all ranks have called it.
-  /// @throw CommError if the world has failed, or does before that
-  void finish();
+  /// @throw CommError if the world has failed, or does before that, or ranks have not called it after `timeout`
+  void finish(std::chrono::milliseconds timeout);
   /// Ends the processes of all ranks with this exit status, after a time in which ranks that have heard of the failure
   /// can say so. The status of the rank that failed first counts.
   [[noreturn]] void end_all(int exit_status) const;

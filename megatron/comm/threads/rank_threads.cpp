@@ -3,39 +3,95 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 namespace megatron {
 namespace {
 
-/// The failure to report of all that the ranks throw.
-class FirstFailure {
+using Clock = std::chrono::steady_clock;
+
+/// A timeout beyond this means "never", and its sum with the time of day would overflow.
+constexpr std::chrono::hours kLongestTimeout{24 * 365};
+
+/// Which ranks run, and the failure to report of all that they throw.
+class RunningRanks {
  public:
-  void add(int rank, std::exception_ptr exception, const std::string& text, bool is_consequence) {
+  RunningRanks(ThreadWorld& ranks, const RankThreadHooks& hooks)
+      : ranks_(ranks), hooks_(hooks), running_(static_cast<size_t>(ranks.size())) {
+    std::iota(running_.begin(), running_.end(), 0);
+  }
+
+  void fail(int rank, const std::exception_ptr& exception, const std::string& text, bool is_consequence) {
     const std::lock_guard lock(mutex_);
     if (failure_ && (is_consequence || !is_consequence_)) return;
-    failure_.emplace(rank, std::move(exception), fmt::format("[rank {}] {}", rank, text));
+    failure_.emplace(rank, exception, fmt::format("[rank {}] {}", rank, text));
     is_consequence_ = is_consequence;
+    if (!deadline_after_failure_) deadline_after_failure_ = Clock::now() + kTimeToEnd;
+    if (hooks_.on_failure) hooks_.on_failure(*failure_);
+    failure_->is_reported = hooks_.on_failure != nullptr;
+    changed_.notify_all();
+  }
+
+  /// The rank has left its world.
+  void end(int rank) {
+    const std::lock_guard lock(mutex_);
+    std::erase(running_, rank);
+    ended_.push_back(rank);
+    if (ended_.size() == 1)
+      deadline_ = Clock::now() + std::min<std::chrono::milliseconds>(ranks_.timeout(), kLongestTimeout);
+    changed_.notify_all();
+  }
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    while (!running_.empty()) {
+      const std::optional<Clock::time_point> deadline = failure_ ? deadline_after_failure_ : deadline_;
+      if (!deadline || is_hang_reported_) {
+        changed_.wait(lock);
+      } else if (Clock::now() < *deadline) {
+        changed_.wait_until(lock, *deadline);
+      } else if (failure_) {
+        is_hang_reported_ = true;
+        if (hooks_.on_hang) hooks_.on_hang(*failure_, running_);
+      } else {
+        time_out(lock);
+      }
+    }
   }
   void rethrow() const {
     if (failure_) throw RankFailure(*failure_);
   }
 
  private:
+  void time_out(std::unique_lock<std::mutex>& lock) {
+    const int first = ended_.front();
+    const BlockedOperation blocked{"the end of all ranks", ended_, running_};
+    lock.unlock();
+    const std::string text = ranks_.time_out(blocked);
+    fail(first, std::make_exception_ptr(CommError(text)), text, true);
+    lock.lock();
+  }
+
+  ThreadWorld& ranks_;
+  const RankThreadHooks& hooks_;
   std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<int> running_, ended_;
+  std::optional<Clock::time_point> deadline_, deadline_after_failure_;
   std::optional<RankFailure> failure_;
-  bool is_consequence_ = false;
+  bool is_consequence_ = false, is_hang_reported_ = false;
 };
 
-void run_rank(ThreadWorld& ranks, int rank, const std::function<void(World&)>& function, FirstFailure& failure) {
+void run_rank(ThreadWorld& ranks, int rank, const std::function<void(World&)>& function, RunningRanks& running) {
   omp_set_num_threads(threads_per_rank(ranks.size()));
   std::unique_ptr<World> world;  // goes last: the others hear of the failure before they hear that the rank has left
   const auto fail = [&](const char* text, bool is_consequence) {
-    failure.add(rank, std::current_exception(), text, is_consequence);
+    running.fail(rank, std::current_exception(), text, is_consequence);
     ranks.abort(fmt::format("rank {} failed: {}", rank, text));
   };
   try {
@@ -56,13 +112,17 @@ int threads_per_rank(int num_ranks) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / num_ranks);
 }
 
-void run_rank_threads(ThreadWorld& ranks, const std::function<void(World&)>& function) {
-  FirstFailure failure;
+void run_rank_threads(ThreadWorld& ranks, const std::function<void(World&)>& function, const RankThreadHooks& hooks) {
+  RunningRanks running(ranks, hooks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks.size(); ++rank)
-    threads.emplace_back([&, rank] { run_rank(ranks, rank, function, failure); });
+    threads.emplace_back([&, rank] {
+      run_rank(ranks, rank, function, running);
+      running.end(rank);
+    });
+  running.wait();
   for (std::thread& thread : threads) thread.join();
-  failure.rethrow();
+  running.rethrow();
 }
 
 }  // namespace megatron

@@ -99,12 +99,13 @@ void ThreadGroup::wait(const MeetingPtr& meeting, size_t index, const OperationI
   is_waiting = false;
 }
 
-void ThreadGroup::abandon(const MeetingPtr& meeting, size_t index, const OperationInfo& info) noexcept {
+void ThreadGroup::abandon(const MeetingPtr& meeting, size_t index, const OperationInfo& info,
+                          bool is_unwinding) noexcept {
   try {
     Lock lock(mutex_);
     if (!meeting->is_ready() && !has_failed_)
-      fail(std::move(lock), fmt::format("rank {} dropped {} before {} had entered it", meeting->rank(index),
-                                        describe(*meeting, index), describe_ranks(meeting->missing_ranks())));
+      fail(std::move(lock),
+           explain_drop(meeting->rank(index), describe(*meeting, index), meeting->missing_ranks(), is_unwinding));
   } catch (const CommError&) {
   }
   try {

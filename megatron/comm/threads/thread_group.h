@@ -47,7 +47,7 @@ class ThreadGroup {
   void wait(const MeetingPtr& meeting, size_t index, const OperationInfo& info);
   /// For a member that will not wait: completes a meeting that all have entered; fails the world otherwise. Returns
   /// when nobody touches the member's buffers any more.
-  void abandon(const MeetingPtr& meeting, size_t index, const OperationInfo& info) noexcept;
+  void abandon(const MeetingPtr& meeting, size_t index, const OperationInfo& info, bool is_unwinding) noexcept;
 
   /// The first reason stays.
   void abort(std::string_view reason);

@@ -49,7 +49,7 @@ std::vector<ThreadGroup*> ThreadHub::groups() const {
   return result;
 }
 
-void ThreadHub::fail(const std::string& text) {
+std::string ThreadHub::fail(const std::string& text) {
   std::string reason;
   {
     const std::lock_guard lock(mutex_);
@@ -57,14 +57,14 @@ void ThreadHub::fail(const std::string& text) {
     reason = failure_;
   }
   for (ThreadGroup* group : groups()) group->abort(reason);
+  return reason;
 }
 
-void ThreadHub::time_out(const BlockedOperation& blocked, std::chrono::milliseconds timeout) {
+std::string ThreadHub::time_out(const BlockedOperation& blocked, std::chrono::milliseconds timeout) {
   std::vector<BlockedOperation> others;
   for (const ThreadGroup* group : groups())
     for (BlockedOperation& operation : group->blocked_operations()) others.push_back(std::move(operation));
-
-  fail(explain_timeout(blocked, timeout, others, [&](int rank) { return describe_rank(rank); }));
+  return fail(explain_timeout(blocked, timeout, others, [&](int rank) { return describe_rank(rank); }));
 }
 
 std::string ThreadHub::describe_rank(int rank) const {

@@ -27,10 +27,11 @@ class ThreadHub {
   /// @throw CommError if another rank gave that call other arguments, or the world has failed.
   ThreadGroup* find_group(int rank, size_t split, std::string_view name, const RankLists& groups, int index);
 
-  /// Aborts every group. The first reason stays.
-  void fail(const std::string& text);
-  /// Fails the world with the ranks that hold up `blocked`, directly or through other operations.
-  void time_out(const BlockedOperation& blocked, std::chrono::milliseconds timeout);
+  /// Aborts every group. The first reason stays. @return that one
+  std::string fail(const std::string& text);
+  /// Fails the world with the ranks that hold up `blocked`, directly or through other operations. @return the reason of
+  /// the world's failure, which may be an earlier one
+  std::string time_out(const BlockedOperation& blocked, std::chrono::milliseconds timeout);
 
  private:
   struct Split {

@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/comm/threads/thread_hub.h"
+#include "megatron/comm/unwinding.h"
 
 namespace megatron {
 namespace {
@@ -20,7 +21,7 @@ class ThreadPending final : public PendingOperation {
   explicit ThreadPending(ThreadGroup& group) : group_(group) {}
   ~ThreadPending() override {
     for (Visit& visit : visits_)
-      if (visit.meeting) group_.abandon(visit.meeting, visit.index, visit.info);
+      if (visit.meeting) group_.abandon(visit.meeting, visit.index, visit.info, unwinding_.is_under_way());
   }
   ThreadPending(const ThreadPending&) = delete;
   ThreadPending& operator=(const ThreadPending&) = delete;
@@ -38,6 +39,7 @@ class ThreadPending final : public PendingOperation {
 
  private:
   ThreadGroup& group_;
+  Unwinding unwinding_;
   std::vector<Visit> visits_;
 };
 
@@ -143,6 +145,7 @@ std::unique_ptr<World> ThreadWorld::join(int rank) {
   return std::make_unique<ThreadMember>(*hub_, rank, size_, timeout_);
 }
 
+std::string ThreadWorld::time_out(const BlockedOperation& blocked) { return hub_->time_out(blocked, timeout_); }
 void ThreadWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
 
 }  // namespace megatron

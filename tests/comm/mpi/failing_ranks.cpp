@@ -84,6 +84,18 @@ void drop_work(World& world) {
   reduce(group, "x");
 }
 
+/// The owner of an operation goes because of an exception.
+void throw_beside_work(World& world) {
+  const ProcessGroup group = all_of(world);
+  std::vector<float> buffer(6);
+  if (world.rank() != 1) {
+    sleep(1000);
+    return reduce(group, "x");
+  }
+  const Work work = group.all_reduce(view_of(buffer), ReduceOp::kSum, {"x"});
+  throw ShapeError("five is not six");
+}
+
 void run(const std::string& what, World& world) {
   const bool is_culprit = world.rank() == 1;
   if (what == "hang") return hang(world, [] { sleep(60000); });
@@ -93,11 +105,13 @@ void run(const std::string& what, World& world) {
   if (what == "another size") return send_another_size(world);
   if (what == "another group") return make_another_group(world);
   if (what == "drop") return drop_work(world);
+  if (what == "throw beside work") return throw_beside_work(world);
   const ProcessGroup group = all_of(world);
   if (is_culprit && what == "kill") raise(SIGKILL);
   if (is_culprit && what == "throw") throw ShapeError("five is not six");
   if (is_culprit && what == "abort") world.abort("loss is not finite");
   if (is_culprit && what == "leave") return;
+  if (what == "late") return is_culprit ? sleep(60000) : void();
   reduce(group, "x");
 }
 
@@ -107,6 +121,7 @@ void run(const std::string& what, World& world) {
 int main(int, char** argv) {
   using namespace megatron;
   const LaunchEnvironment launch = launch_environment(process_environment());
-  return run_job(launch, {"failing_ranks", std::chrono::minutes(1)}, std::cerr,
-                 [&](World& world) { run(argv[1], world); });
+  const std::string what = argv[1];
+  const std::chrono::seconds timeout{what == "late" ? 3 : 60};  // ranks may start that far apart
+  return run_job(launch, {"failing_ranks", timeout}, std::cerr, [&](World& world) { run(what, world); });
 }

@@ -57,6 +57,23 @@ TEST(MpiFailure, ARankThatThrowsEndsAllWithItsExitStatus) {
   EXPECT_LT(outcome->seconds.count(), kLimit);
 }
 
+TEST(MpiFailure, AnExceptionIsNotHiddenByTheWorkThatItLeavesBehind) {
+  const auto outcome = testing::run_under_mpi(4, {FAILING_RANKS, "throw beside work"});
+  if (!outcome) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  const std::string text =
+      "rank 1 failed in its own code and dropped all_reduce #1 \"x\" of world: its own message says why";
+  EXPECT_THAT(outcome->output, AllOf(HasSubstr("[rank 1] five is not six"), HasSubstr("[rank 0] " + text),
+                                     HasSubstr("[rank 3] " + text)));
+  EXPECT_EQ(outcome->status, static_cast<int>(ExitCode::kFailure)) << outcome->output;
+}
+
+TEST(MpiFailure, ARankThatHangsAfterItsLastOperationIsNamedByAll) {
+  expect_failure("late", kLost, {0, 2, 3},
+                 {"the end of all ranks timed out after 3000 ms: rank 1 never entered it; ranks 0, 2, 3 waiting.",
+                  "Rank 1 waits in no operation; its last was barrier #0 \"start\" of world"},
+                 kLimit + 3);
+}
+
 TEST(MpiFailure, AKilledProcessEndsTheJobAndMpirunNamesIt) {
   const auto outcome = testing::run_under_mpi(4, {FAILING_RANKS, "kill"});
   if (!outcome) GTEST_SKIP() << "Open MPI's mpirun is not installed";

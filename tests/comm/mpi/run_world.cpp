@@ -51,7 +51,7 @@ int run_all_tests(int argc, char** argv) {
   }
   const int status = RUN_ALL_TESTS();
   try {
-    ranks.finish();
+    ranks.finish(std::chrono::minutes(2));
   } catch (const CommError&) {
     ranks.end_all(1);
   }

@@ -1,0 +1,17 @@
+// Whether a destructor runs because of an exception.
+#pragma once
+
+#include <exception>
+
+namespace megatron {
+
+/// As a member: tells an owner's destructor whether an exception that is newer than the owner ends it.
+class Unwinding {
+ public:
+  bool is_under_way() const { return std::uncaught_exceptions() > num_exceptions_; }
+
+ private:
+  int num_exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace megatron

@@ -1,0 +1,125 @@
+// What the starter of ranks hears, and when, when some of them fail or hang.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "tests/testing/rank_threads.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::RankContext;
+
+constexpr milliseconds kShort{300};
+
+/// Ranks that wait for this hang in no operation; release() lets the test end.
+class Gate {
+ public:
+  void wait() const { is_open_.wait(false); }
+  void release() {
+    is_open_ = true;
+    is_open_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> is_open_{false};
+};
+
+struct Heard {
+  std::vector<std::string> failures;
+  std::vector<int> hanging;
+  steady_clock::duration until_failure{0}, until_hang{0};
+};
+
+/// Runs four ranks; those that hang wait for the gate, which opens when they are reported, or else with the failure.
+Heard listen(milliseconds timeout, bool expects_hang, const std::function<void(RankContext&, Gate&)>& function) {
+  Heard heard;
+  Gate gate;
+  const auto begin = steady_clock::now();
+  const RankThreadHooks hooks{.on_failure =
+                                  [&](const RankFailure& failure) {
+                                    heard.until_failure = steady_clock::now() - begin;
+                                    heard.failures.emplace_back(failure.what());
+                                    if (!expects_hang) gate.release();
+                                  },
+                              .on_hang =
+                                  [&](const RankFailure&, const std::vector<int>& ranks) {
+                                    heard.until_hang = steady_clock::now() - begin;
+                                    heard.hanging = ranks;
+                                    gate.release();
+                                  }};
+  try {
+    testing::run_ranks(
+        4, [&](RankContext& context) { function(context, gate); }, timeout, hooks);
+    ADD_FAILURE() << "no rank failed";
+  } catch (const RankFailure& failure) {
+    EXPECT_TRUE(failure.is_reported);
+    EXPECT_EQ(heard.failures.back(), failure.what());
+  }
+  return heard;
+}
+
+TEST(RankThreads, ThatHangInTheirOwnCodeAreReportedWithinTheTimeoutAndFiveSeconds) {
+  const Heard heard = listen(kShort, true, [](RankContext& context, Gate& gate) {
+    if (context.rank == 2) return gate.wait();
+    context.group.barrier({"gradients"}).wait();
+  });
+  EXPECT_THAT(heard.failures,
+              ElementsAre(AllOf(HasSubstr("barrier #0 \"gradients\" of world timed out after 300 ms: rank 2 never"),
+                                HasSubstr("Rank 2 waits in no operation"))));
+  EXPECT_THAT(heard.hanging, ElementsAre(2));
+  EXPECT_LT(heard.until_failure, kShort + milliseconds(1000));
+  EXPECT_LT(heard.until_hang, kShort + milliseconds(5000));
+}
+
+TEST(RankThreads, ThatHangAfterTheirLastOperationAreNamed) {
+  const Heard heard = listen(kShort, true, [](RankContext& context, Gate& gate) {
+    context.group.barrier({"last"}).wait();
+    if (context.rank == 1) gate.wait();
+  });
+  EXPECT_THAT(heard.failures,
+              ElementsAre(AllOf(HasSubstr("the end of all ranks timed out after 300 ms: rank 1 never entered it"),
+                                HasSubstr("Rank 1 waits in no operation; its last was barrier #0 \"last\" of world"))));
+  EXPECT_THAT(heard.hanging, ElementsAre(1));
+}
+
+TEST(RankThreads, ThatFailAreReportedWhileOthersStillRun) {
+  const Heard heard = listen(std::chrono::minutes(2), false, [](RankContext& context, Gate& gate) {
+    if (context.rank == 3) throw DataError("sample 7 is damaged");
+    gate.wait();
+  });
+  EXPECT_THAT(heard.failures, ElementsAre("[rank 3] sample 7 is damaged"));
+  EXPECT_THAT(heard.hanging, ElementsAre());
+}
+
+TEST(RankThreads, SayThatWorkLeftBehindByAnExceptionIsAConsequence) {
+  const Heard heard = listen(std::chrono::minutes(2), false, [](RankContext& context, Gate&) {
+    std::vector<float> buffer(3);
+    context.group.barrier({"start"}).wait();
+    const Work work = context.rank == 2
+                          ? Work()
+                          : context.group.all_reduce({buffer.data(), DType::kFloat32, {3}, {1}}, ReduceOp::kSum, {"x"});
+    if (context.rank == 1) throw ShapeError("five is not six");
+    if (context.rank == 2) std::this_thread::sleep_for(kShort);
+    context.group.barrier({"end"}).wait();
+  });
+  EXPECT_EQ(heard.failures.back(), "[rank 1] five is not six");
+  for (size_t i = 0; i + 1 < heard.failures.size(); ++i)  // what others heard first
+    EXPECT_THAT(heard.failures[i], HasSubstr("rank 1 failed in its own code and dropped all_reduce #1 \"x\" of world"));
+}
+
+TEST(RankThreads, MayTakeAnyTimeBeforeTheFirstOneEnds) {
+  testing::run_ranks(
+      2, [](RankContext&) { std::this_thread::sleep_for(2 * kShort); }, kShort);
+}
+
+}  // namespace
+}  // namespace megatron
