@@ -55,14 +55,16 @@ struct CountZerosArgs {
 };
 void count_zeros(const CpuStream& stream, const CountZerosArgs& args);
 
-/// norm = 2^e sqrt(limbs) * inverse_scale, or `largest` where that is not finite;
-/// state->clip_factor = min(1, max_norm / (norm + 1e-6)), or 1 if max_norm is 0.
+/// norm = 2^e sqrt(limbs) * state->inverse_scale, or `largest` where that is not finite;
+/// state->clip_factor = min(1, max_norm / (norm + 1e-6)), or 1 if max_norm is 0. Without a state: the norm alone,
+/// unscaled.
 struct ClipFactorArgs {
   const double* largest = nullptr;
   const int64_t* limbs = nullptr;  // [kSumLimbs], of all ranks
   double max_norm = 1;
   double* norm = nullptr;
-  StepState* state = nullptr;
+  StepState* state = nullptr;   // optional
+  bool finds_overflow = false;  // state->found_inf = 1 where `largest` is not finite
 };
 void clip_factor(const CpuStream& stream, const ClipFactorArgs& args);
 

@@ -166,7 +166,22 @@ TEST(GradientStatistics, ClipFactorShrinksLargeNormsOnly) {
                 {.largest = &size, .limbs = limbs.data(), .max_norm = max_norm, .norm = &norm, .state = &state});
     EXPECT_DOUBLE_EQ(state.clip_factor, factor);
     EXPECT_DOUBLE_EQ(norm, size / 2);
+    clip_factor(kOneThread, {.largest = &size, .limbs = limbs.data(), .max_norm = max_norm, .norm = &norm});
+    EXPECT_DOUBLE_EQ(norm, size) << "without a state there is no scale";
   }
+}
+
+TEST(GradientStatistics, OverflowIsFoundWhereItIsAskedFor) {
+  const Limbs limbs{};
+  for (const bool asked : {false, true})
+    for (const double largest : {1.0, HUGE_VAL, std::nan("")}) {
+      StepState state;
+      double norm = 0;
+      clip_factor(
+          kOneThread,
+          {.largest = &largest, .limbs = limbs.data(), .norm = &norm, .state = &state, .finds_overflow = asked});
+      EXPECT_EQ(state.found_inf, asked && !std::isfinite(largest) ? 1 : 0);
+    }
 }
 
 }  // namespace

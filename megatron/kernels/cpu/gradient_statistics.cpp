@@ -122,9 +122,11 @@ void clip_factor(const CpuStream&, const ClipFactorArgs& args) {
   double norm = largest;
   if (std::isfinite(largest)) {
     const double root = std::sqrt(static_cast<double>(from_limbs(args.limbs)) / kFine);
-    norm = std::ldexp(root, exponent_of(largest)) * args.state->inverse_scale;
+    norm = std::ldexp(root, exponent_of(largest)) * (args.state ? args.state->inverse_scale : 1);
   }
   *args.norm = norm;
+  if (!args.state) return;
+  if (args.finds_overflow && !std::isfinite(largest)) args.state->found_inf = 1;
   args.state->clip_factor = args.max_norm > 0 ? std::min(1.0, args.max_norm / (norm + 1e-6)) : 1;
 }
 

@@ -153,9 +153,11 @@ __global__ void clip_factor_kernel(ClipFactorArgs args) {
   double norm = largest;
   if (isfinite(largest)) {
     const double root = sqrt(to_double(from_limbs(args.limbs)) / kFine);
-    norm = ldexp(root, exponent_of(largest)) * args.state->inverse_scale;
+    norm = ldexp(root, exponent_of(largest)) * (args.state ? args.state->inverse_scale : 1);
   }
   *args.norm = norm;
+  if (!args.state) return;
+  if (args.finds_overflow && !isfinite(largest)) args.state->found_inf = 1;
   const double factor = args.max_norm / (norm + 1e-6);
   args.state->clip_factor = args.max_norm > 0 ? (factor < 1.0 ? factor : 1.0) : 1;
 }

@@ -95,13 +95,15 @@ void expect_equal_statistics(const CudaStream& stream, DType dtype, const std::v
     squared_sum(
         s, {.x = on(x), .largest = on(largest), .limbs = on(limbs), .accumulate = true, .workspace = on(workspace)});
     count_zeros(s, {.x = on(x), .result = on(zeros), .accumulate = true, .workspace = on(workspace)});
-    clip_factor(s, {.largest = on(largest), .limbs = on(limbs), .norm = on(norm), .state = on(state)});
+    clip_factor(
+        s, {.largest = on(largest), .limbs = on(limbs), .norm = on(norm), .state = on(state), .finds_overflow = true});
   };
   run(CpuStream{.num_threads = 2}, testing::OnCpu());
   run(stream, testing::OnGpu());
   const auto bits = [](const std::vector<double>& v) { return std::bit_cast<uint64_t>(v[0]); };
   EXPECT_EQ(limbs.from_gpu(), limbs.from_cpu());
   EXPECT_EQ(zeros.from_gpu(), zeros.from_cpu());
+  EXPECT_EQ(state.from_gpu()[0].found_inf, state.from_cpu()[0].found_inf);
   if (!std::isnan(largest.from_cpu()[0])) {
     EXPECT_EQ(bits(largest.from_gpu()), bits(largest.from_cpu()));
     EXPECT_EQ(bits(norm.from_gpu()), bits(norm.from_cpu()));
