@@ -87,6 +87,7 @@ int main() {
       batches.push_back(make_batch(ctx, (iteration * kMicroBatches + m) * kBatch));
     step.step = iteration;
     step.loss_seed = 1.0 / (kMicroBatches * kBatch * kSequence);  // 1 / tokens of the global batch
+    optimizer.begin_step(ctx, scheduler, step);
 
     loss = 0;
     ddp.begin_step();
@@ -98,7 +99,8 @@ int main() {
     };
     executor.run(one_f_one_b(0, 1, kMicroBatches, WeightGradient::kFused));
     ddp.finish_grad_sync();
-    const StepResult result = optimizer.step(ctx, scheduler);
+    Readback readback;
+    const StepResult result = optimizer.step(ctx, readback);
     scheduler.step(kMicroBatches * kBatch);
 
     if (iteration == 0) first_loss = loss;

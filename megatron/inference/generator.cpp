@@ -2,21 +2,24 @@
 
 #include <algorithm>
 
+#include "megatron/core/copy.h"
+
 namespace megatron {
 
 std::vector<double> Generator::last_logits(const std::vector<TokenId>& tokens, int64_t first_position,
                                            std::vector<KeyValueCache>& caches) {
   const auto s = static_cast<int64_t>(tokens.size());
   Tensor ids = ctx_.empty("generate.tokens", {s, 1}, DType::kInt32, MemoryUse::kData);
-  launch(ctx_, [&](auto&) { std::copy(tokens.begin(), tokens.end(), ids.data<int32_t>()); });
+  write_values(ctx_.device, std::span<const TokenId>(tokens), ids);
   const SequenceLayout layout = SequenceLayout::uniform(ctx_, {.s = s, .b = 1, .first_position = first_position});
   const Tensor logits = model_.logits(ctx_, ids, layout, &caches);
-  std::vector<double> last(static_cast<size_t>(model_.config().vocab_size));
+  const Tensor last = logits.slice(0, s - 1, 1);
+  std::vector<double> row(static_cast<size_t>(model_.config().vocab_size));  // without the padding's columns
   dispatch_floating(logits.dtype(), [&]<class T>() {
-    const T* row = logits.data<T>() + (s - 1) * logits.size(-1);
-    for (size_t i = 0; i < last.size(); ++i) last[i] = static_cast<double>(row[i]);
+    const std::vector<T> padded = read_values<T>(ctx_.device, last);
+    for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<double>(padded[i]);
   });
-  return last;
+  return row;
 }
 
 std::vector<TokenId> Generator::generate(const std::vector<TokenId>& prompt, const GenerateOptions& options,

@@ -1,8 +1,8 @@
 #include "megatron/optimizer/global_norm.h"
 
-#include <algorithm>
-
-#include "megatron/kernels/gradient_statistics.h"
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/cuda/gradient_statistics.h"
+#include "megatron/kernels/elementwise.h"
 
 namespace megatron {
 namespace {
@@ -79,7 +79,7 @@ GlobalNorm::GlobalNorm(const Context& ctx, const ProcessGroup& group)
 
 void GlobalNorm::find_largest(const Context& ctx, const std::vector<Tensor>& parts) {
   double* largest = norm_.data<double>();
-  launch(ctx, [&](auto&) { *largest = 0; });
+  launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = norm_.view(), .value = 0}); });
   for (const Tensor& part : parts) {
     Tensor workspace =
         ctx.workspace("global_norm.workspace", kernels::gradient_statistics_workspace_bytes(part.num_elements()));
@@ -94,7 +94,7 @@ void GlobalNorm::find_largest(const Context& ctx, const std::vector<Tensor>& par
 
 void GlobalNorm::add_squares(const Context& ctx, const std::vector<Tensor>& parts, bool count_zeros) {
   int64_t* sums = sums_.data<int64_t>();
-  launch(ctx, [&](auto&) { std::fill_n(sums, sums_.num_elements(), 0); });
+  launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = sums_.view(), .value = 0}); });
   for (const Tensor& part : parts) {
     Tensor workspace =
         ctx.workspace("global_norm.workspace", kernels::gradient_statistics_workspace_bytes(part.num_elements()));
@@ -110,14 +110,21 @@ void GlobalNorm::add_squares(const Context& ctx, const std::vector<Tensor>& part
   group_.all_reduce(sums_.view(), ReduceOp::kSum, {.site = "gradient norm"}).wait();
 }
 
-void GlobalNorm::finish(const Context& ctx, double max_norm, StepState& state) {
-  launch(ctx, [&](auto& stream) {
-    kernels::clip_factor(stream, {.largest = largest(),
-                                  .limbs = sums_.data<int64_t>(),
-                                  .max_norm = max_norm,
-                                  .norm = norm_.data<double>() + 1,
-                                  .state = &state});
-  });
+kernels::ClipFactorArgs GlobalNorm::norm_args() {
+  double* norm = norm_.data<double>();
+  return {.largest = largest(), .limbs = sums_.data<int64_t>(), .max_norm = 0, .norm = norm ? norm + 1 : nullptr};
+}
+
+void GlobalNorm::finish(const Context& ctx) {
+  launch(ctx, [&](auto& stream) { kernels::clip_factor(stream, norm_args()); });
+}
+
+void GlobalNorm::finish(const Context& ctx, double max_norm, bool finds_overflow) {
+  kernels::ClipFactorArgs args = norm_args();
+  args.max_norm = max_norm;
+  args.state = &ctx.step;
+  args.finds_overflow = finds_overflow;
+  launch(ctx, [&](auto& stream) { kernels::clip_factor(stream, args); });
 }
 
 }  // namespace megatron

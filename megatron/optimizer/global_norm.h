@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "megatron/distributed/distributed_data_parallel.h"
+#include "megatron/kernels/gradient_statistics.h"
 
 namespace megatron {
 
@@ -25,19 +26,23 @@ class GlobalNorm {
   void find_largest(const Context& ctx, const std::vector<Tensor>& parts);
   /// Second half: the sum of squares, and the zeros if asked for.
   void add_squares(const Context& ctx, const std::vector<Tensor>& parts, bool count_zeros);
-  /// Third: the norm, times state.inverse_scale; state.clip_factor for this largest norm (0: no clipping).
-  void finish(const Context& ctx, double max_norm, StepState& state);
+  /// Third: the norm as it is.
+  void finish(const Context& ctx);
+  /// Third: the norm, times the step state's inverse_scale, and its clip_factor for this largest norm (0: no clipping);
+  /// with `finds_overflow` also its found_inf.
+  void finish(const Context& ctx, double max_norm, bool finds_overflow);
 
-  // Null on meta.
-  const double* largest() const { return norm_.data<double>(); }
-  const double* norm() const { return largest() ? largest() + 1 : nullptr; }
-  const int64_t* num_zeros() const { return sums_.data<int64_t>() ? sums_.data<int64_t>() + kZeros : nullptr; }
+  /// What the host asks for, in device memory.
+  const Tensor& norms() const { return norm_; }  // [2] fp64: largest absolute value, norm
+  Tensor num_zeros() const { return sums_.slice(0, kZeros, 1); }
 
  private:
   static constexpr int kZeros = 3;  // place in sums_, behind the limbs
+  const double* largest() const { return norm_.data<double>(); }
+  kernels::ClipFactorArgs norm_args();
 
   ProcessGroup group_;
-  Tensor norm_;  // [2] fp64: largest, norm
+  Tensor norm_;
   Tensor sums_;  // [4] int64: limbs of the sum of squares, number of zeros
 };
 

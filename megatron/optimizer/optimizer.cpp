@@ -6,7 +6,11 @@
 #include <map>
 #include <utility>
 
+#include "megatron/core/copy.h"
 #include "megatron/kernels/adam.h"
+#include "megatron/kernels/cuda/adam.h"
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/cuda/sgd.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/sgd.h"
 
@@ -101,37 +105,47 @@ void Optimizer::copy_main_to_model_params(const Context& ctx) {
   gather_params();
 }
 
-StepResult Optimizer::step(const Context& ctx, const ParamScheduler& scheduler) {
-  StepState& step = ctx.step;
-  step.found_inf = 0;
-  step.inverse_scale = scaler_ ? scaler_->inverse_scale() : 1.0;
+void Optimizer::begin_step(const Context& ctx, const ParamScheduler& scheduler, StepState& state) {
+  const auto t = static_cast<double>(num_steps_ + 1);
+  state.inverse_scale = scaler_ ? scaler_->inverse_scale() : 1.0;
+  state.weight_decay = scheduler.weight_decay();
+  state.bias_correction1 = 1 - std::pow(config_.adam_beta1, t);
+  state.bias_correction2 = 1 - std::pow(config_.adam_beta2, t);
+  state.found_inf = 0;
+  std::vector<double> rates;
+  for (const ParamGroup& group : groups_) rates.push_back(scheduler.lr(group.schedule));
+  write_values(ctx.device, std::span<const double>(rates), learning_rates_);
+}
+
+/// Where an infinity is found kernels leave everything as it is; the host learns of it afterwards.
+StepResult Optimizer::step(const Context& ctx, Readback& readback) {
   ddp_.finish_param_sync();
   norm_.find_largest(ctx, counted_grads_);
-  if (scaler_) {
-    launch(ctx, [&](auto&) { step.found_inf = std::isfinite(*norm_.largest()) ? 0 : 1; });
-    scaler_->update(step.found_inf != 0);
-    if (step.found_inf != 0) return {.success = false};
-  }
   norm_.add_squares(ctx, counted_grads_, config_.log_num_zeros_in_grad);
-  norm_.finish(ctx, std::max(config_.clip_grad, 0.0), step);
-  update(ctx, scheduler);
+  norm_.finish(ctx, std::max(config_.clip_grad, 0.0), scaler_ != nullptr);
+  update(ctx);
   gather_params();
-  StepResult result;
-  launch(ctx, [&](auto&) {
-    result.grad_norm = *norm_.norm();
-    if (config_.log_num_zeros_in_grad) result.num_zeros = *norm_.num_zeros();
-  });
+  std::array<double, 2> norms{};
+  int64_t num_zeros = 0;
+  readback.add(norm_.norms(), std::span<double>(norms));
+  readback.add(norm_.num_zeros(), std::span(&num_zeros, 1));
+  readback.wait(ctx);
+  const auto [largest, norm] = norms;
+  if (scaler_) {
+    scaler_->update(!std::isfinite(largest));
+    if (!std::isfinite(largest)) return {.success = false};
+  }
+  ++num_steps_;
+  StepResult result{.grad_norm = norm};
+  if (config_.log_num_zeros_in_grad && !ctx.device.is_meta()) result.num_zeros = num_zeros;
   return result;
 }
 
 double Optimizer::params_norm(const Context& ctx) {
-  StepState neutral;  // no loss scale
   norm_.find_largest(ctx, counted_mains_);
   norm_.add_squares(ctx, counted_mains_, false);
-  norm_.finish(ctx, 0, neutral);
-  double result = 0;
-  launch(ctx, [&](auto&) { result = *norm_.norm(); });
-  return result;
+  norm_.finish(ctx);
+  return read_values<double>(ctx.device, norm_.norms())[1];
 }
 
 void Optimizer::gather_params() {
@@ -139,17 +153,10 @@ void Optimizer::gather_params() {
   if (!config_.overlap_param_gather) ddp_.finish_param_sync();
 }
 
-void Optimizer::update(const Context& ctx, const ParamScheduler& scheduler) {
-  ++num_steps_;
-  const auto t = static_cast<double>(num_steps_);
-  ctx.step.weight_decay = scheduler.weight_decay();
-  ctx.step.bias_correction1 = 1 - std::pow(config_.adam_beta1, t);
-  ctx.step.bias_correction2 = 1 - std::pow(config_.adam_beta2, t);
-  double* rates = learning_rates_.data<double>();
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    launch(ctx, [&](auto&) { rates[g] = scheduler.lr(groups_[g].schedule); });
+void Optimizer::update(const Context& ctx) {
+  const double* rates = learning_rates_.data<double>();
+  for (size_t g = 0; g < groups_.size(); ++g)
     for (size_t i : groups_[g].members) update_range(ctx, states_[i], groups_[g], rates ? rates + g : nullptr);
-  }
 }
 
 void Optimizer::update_range(const Context& ctx, OptimizerState& state, const ParamGroup& group,

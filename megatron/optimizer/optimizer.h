@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "megatron/core/readback.h"
 #include "megatron/distributed/distributed_data_parallel.h"
 #include "megatron/optimizer/global_norm.h"
 #include "megatron/optimizer/grad_scaler.h"
@@ -44,9 +45,13 @@ class Optimizer {
   /// Master weights are copies of the weights as they are now. Refers to `ddp`, which says what this rank owns.
   Optimizer(const Context& ctx, const OptimizerConfig& config, DistributedDataParallel& ddp);
 
-  /// After DistributedDataParallel::finish_grad_sync(): steps all parameters with the rates of `scheduler` and gathers
-  /// the weights; the counter of `scheduler` is left to the caller, who advances it on success.
-  StepResult step(const Context& ctx, const ParamScheduler& scheduler);
+  /// Before the first forward of a step: puts the rates of `scheduler` on the device, and into `state` what kernels are
+  /// to know of the step (the caller puts it there, architecture D3).
+  void begin_step(const Context& ctx, const ParamScheduler& scheduler, StepState& state);
+  /// After DistributedDataParallel::finish_grad_sync(): steps all parameters and gathers the weights. The counter of
+  /// the scheduler is left to the caller, who advances it on success.
+  /// @param readback  what else the host wants of this step: all arrives with the one wait in here.
+  StepResult step(const Context& ctx, Readback& readback);
   /// L2 norm of all weights of the model (master weights where there are some).
   double params_norm(const Context& ctx);
   /// What the loss is multiplied by before backward: 1 without fp16.
@@ -69,7 +74,7 @@ class Optimizer {
   void make_groups();
   OptimizerState make_state(const Context& ctx, const FlatRange& range) const;
   void gather_params();
-  void update(const Context& ctx, const ParamScheduler& scheduler);
+  void update(const Context& ctx);
   void update_range(const Context& ctx, OptimizerState& state, const ParamGroup& group, const double* learning_rate);
 
   OptimizerConfig config_;
@@ -77,7 +82,7 @@ class Optimizer {
   std::unique_ptr<GradScaler> scaler_;
   std::vector<OptimizerState> states_;  // in registration order
   std::vector<ParamGroup> groups_;
-  Tensor learning_rates_;                              // [groups] fp64
+  Tensor learning_rates_;                              // [groups] fp64, of the step
   std::vector<Tensor> counted_grads_, counted_mains_;  // flat parts that norms of this rank count
   GlobalNorm norm_;
   int64_t num_steps_ = 0;

@@ -1,6 +1,6 @@
 #include "megatron/training/batch_upload.h"
 
-#include <algorithm>
+#include "megatron/core/copy.h"
 
 namespace megatron {
 namespace {
@@ -9,7 +9,7 @@ namespace {
 template <class T>
 Tensor upload_rows(const Context& ctx, std::string_view name, const std::vector<T>& rows, int64_t b, int64_t s) {
   Tensor x = ctx.empty(name, {b, s}, dtype_of<T>(), MemoryUse::kData);
-  launch(ctx, [&](auto&) { std::copy(rows.begin(), rows.end(), x.data<T>()); });
+  write_values(ctx.device, std::span<const T>(rows), x);
   return x.transpose(0, 1);
 }
 

@@ -56,17 +56,6 @@ bool is_copy_of_tensor_rank(const ParameterOptions& options, const ShardRange& r
 
 }  // namespace
 
-View CheckpointChunk::view(Tensor& elements) const {
-  View view = elements.view();
-  if (view.data) view.data = static_cast<std::byte*>(view.data) + first * size_of(view.dtype);
-  return {view.data, view.dtype, sizes, strides};
-}
-ConstView CheckpointChunk::view(const Tensor& elements) const {
-  ConstView view = elements.view();
-  if (view.data) view.data = static_cast<const std::byte*>(view.data) + first * size_of(view.dtype);
-  return {view.data, view.dtype, sizes, strides};
-}
-
 CheckpointPlacement placement_of(const Parameter& parameter, int64_t num_layers, const ProcessGroupCollection& groups) {
   return placement_of(parameter, {0, parameter.shape().num_elements()}, num_layers, groups);
 }

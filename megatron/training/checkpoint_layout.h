@@ -16,10 +16,6 @@ struct CheckpointChunk {
   Shape offsets, sizes;  // in the stored tensor
   Shape strides;         // in the shard
   int64_t first = 0;     // its first element, counted from the first one of the range
-  /// @param elements  of the range, contiguous.
-  View view(Tensor& elements) const;
-  ConstView view(const Tensor& elements) const;
-
   bool is_copy = false;  // a rank before this one, on the tensor or the pipeline axis, holds the same and stores it
 };
 

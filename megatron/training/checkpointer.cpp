@@ -2,15 +2,18 @@
 
 #include <fmt/ranges.h>
 
+#include "megatron/core/copy.h"
 #include "megatron/dist_checkpointing/checkpoint_directory.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/dist_checkpointing/metadata_pickle.h"
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/training/checkpoint_layout.h"
 #include "megatron/training/common_state.h"
 #include "megatron/training/config/arguments_json.h"
+#include "megatron/training/device_tensor_source.h"
 
 namespace megatron {
 namespace {
@@ -36,8 +39,9 @@ std::vector<NamedState> named_states(OptimizerState& state, const OptimizerConfi
 /// One rank's share of a checkpoint.
 class ShareWriter {
  public:
-  ShareWriter(FileSystem& files, std::string directory, const ProcessGroupCollection& groups)
-      : writer_(files, std::move(directory), groups.world.rank()),
+  ShareWriter(FileSystem& files, std::string directory, const Context& ctx, const ProcessGroupCollection& groups)
+      : ctx_(ctx),
+        writer_(files, std::move(directory), groups.world.rank()),
         dealer_(groups.dp_cp),
         is_first_instance_(groups.inter_dist_opt.rank() == 0) {}
 
@@ -45,17 +49,23 @@ class ShareWriter {
   void add_replicated(const CheckpointPlacement& placement, const std::string& key, const Tensor& tensor) {
     for (const CheckpointChunk& chunk : placement.chunks)
       if (!chunk.is_copy && dealer_.takes(chunk.sizes.num_elements() * size_of(tensor.dtype())))
-        writer_.add_tensor(key, placement.global_shape, chunk.offsets, chunk.view(tensor));
+        add(placement, key, chunk, tensor);
   }
   /// What this rank alone holds of its optimizer instance.
   void add_sharded(const CheckpointPlacement& placement, const std::string& key, const Tensor& tensor) {
     for (const CheckpointChunk& chunk : placement.chunks)
-      if (!chunk.is_copy && is_first_instance_)
-        writer_.add_tensor(key, placement.global_shape, chunk.offsets, chunk.view(tensor));
+      if (!chunk.is_copy && is_first_instance_) add(placement, key, chunk, tensor);
   }
   CheckpointWriter& writer() { return writer_; }
 
  private:
+  void add(const CheckpointPlacement& placement, const std::string& key, const CheckpointChunk& chunk,
+           const Tensor& tensor) {
+    writer_.add_tensor(key, element_type_of(tensor.dtype()), placement.global_shape, {chunk.offsets, chunk.sizes},
+                       make_device_source(ctx_, tensor, chunk));
+  }
+
+  Context ctx_;
   CheckpointWriter writer_;
   ReplicaDealer dealer_;
   bool is_first_instance_;
@@ -116,14 +126,17 @@ CheckpointMetadata merged_on_first(const ProcessGroup& world, const CheckpointMe
 }
 
 void read_as_stored(const CheckpointReader& reader, const CheckpointPlacement& placement, const std::string& key,
-                    Tensor& tensor) {
+                    const Context& ctx, Tensor& tensor) {
+  std::vector<std::byte> host(static_cast<size_t>(tensor.bytes()));
   for (const CheckpointChunk& chunk : placement.chunks) {
-    const View destination = chunk.view(tensor);
+    const View destination{host.data() + chunk.first * size_of(tensor.dtype()), tensor.dtype(), chunk.sizes,
+                           chunk.strides};
     if (placement.is_padded)
       reader.read_resized_tensor(key, chunk.offsets, destination);
     else
       reader.read_tensor(key, placement.global_shape, chunk.offsets, destination);
   }
+  copy_from_host(ctx.device, host, tensor.view().data);
 }
 
 /// Converts where the run has another precision than the checkpoint.
@@ -133,9 +146,9 @@ void read(const CheckpointReader& reader, const CheckpointPlacement& placement, 
   const DType dtype = stored == reader.metadata().tensors.end()
                           ? tensor.dtype()
                           : info(stored->second.type).dtype.value_or(tensor.dtype());
-  if (dtype == tensor.dtype()) return read_as_stored(reader, placement, key, tensor);
+  if (dtype == tensor.dtype()) return read_as_stored(reader, placement, key, ctx, tensor);
   Tensor staged = ctx.empty("checkpoint.staged", tensor.shape(), dtype, MemoryUse::kWorkspace);
-  read_as_stored(reader, placement, key, staged);
+  read_as_stored(reader, placement, key, ctx, staged);
   launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = std::as_const(staged).view(), .y = tensor.view()}); });
 }
 
@@ -216,7 +229,7 @@ void Checkpointer::save(Trainer& trainer) {
   if (is_first)
     for (const std::string& line : directory.begin(iteration)) message_(line);
   groups.world.barrier({.site = "checkpoint directory"}).wait();
-  ShareWriter share(files_, directory.staging_path(iteration), groups);
+  ShareWriter share(files_, directory.staging_path(iteration), trainer.context(), groups);
   add_state(share, trainer, !config_.checkpoint.no_save_optim);
   const int64_t bytes = sum_of_ranks(groups.world, share.writer().estimated_bytes());
   if (is_first) directory.require_space(bytes);

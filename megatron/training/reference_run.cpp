@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "megatron/comm/threads/rank_threads.h"
+#include "megatron/core/copy.h"
 
 namespace megatron {
 namespace {
@@ -23,15 +24,13 @@ int64_t num_positions_of(const GlobalBatch& batch) {
   return num_positions;
 }
 
-ReferenceTensor copy_of(const Parameter& parameter, const Tensor& tensor) {
+ReferenceTensor copy_of(Device& device, const Parameter& parameter, const Tensor& tensor) {
   ReferenceTensor copy;
   const int64_t size = tensor.num_elements(), rows = parameter.options().shard.unpadded_rows;
   copy.num_elements = rows > 0 ? size / tensor.size(0) * rows : size;
+  copy.values = elements_of(device, tensor);
   copy.values.resize(static_cast<size_t>(copy.num_elements));
-  for (int64_t i = 0; i < copy.num_elements; ++i) {
-    copy.values[static_cast<size_t>(i)] = element_of(tensor, i);
-    copy.largest = std::max(copy.largest, std::abs(copy.values[static_cast<size_t>(i)]));
-  }
+  for (double value : copy.values) copy.largest = std::max(copy.largest, std::abs(value));
   return copy;
 }
 
@@ -41,8 +40,10 @@ constexpr double kMostAdamMoves = 1 + 3;
 
 }  // namespace
 
-double element_of(const Tensor& tensor, int64_t i) {
-  return tensor.dtype() == DType::kFloat64 ? tensor.data<double>()[i] : static_cast<double>(tensor.data<float>()[i]);
+std::vector<double> elements_of(Device& device, const Tensor& tensor) {
+  if (tensor.dtype() == DType::kFloat64) return read_values<double>(device, tensor);
+  const std::vector<float> values = read_values<float>(device, tensor);
+  return {values.begin(), values.end()};
 }
 
 ReferenceRun::ReferenceRun(const PretrainConfig& config, std::vector<GlobalBatch> batches)
@@ -84,13 +85,13 @@ double ReferenceRun::largest_grad_norm() const {
 void ReferenceRun::keep_weights(Trainer& trainer) {
   ReferenceStep& step = steps_.emplace_back();
   for (const Parameter* parameter : trainer.model().parameters())
-    step.weights.emplace(parameter->name(), copy_of(*parameter, parameter->value()));
+    step.weights.emplace(parameter->name(), copy_of(trainer.device(), *parameter, parameter->value()));
 }
 
 void ReferenceRun::keep_gradients(Trainer& trainer) {
   for (Parameter* parameter : trainer.model().parameters())
     if (parameter->main_grad().defined())
-      steps_.back().gradients.emplace(parameter->name(), copy_of(*parameter, parameter->main_grad()));
+      steps_.back().gradients.emplace(parameter->name(), copy_of(trainer.device(), *parameter, parameter->main_grad()));
 }
 
 /// Of the weights that the last step begins with.
@@ -104,14 +105,13 @@ void ReferenceRun::keep_sensitivity(Trainer& trainer, double learning_rate) {
     const ReferenceTensor& gradient = before.gradients.at(name);
     const double error = relative_bound(1) * gradient.largest * clip;  // of an element of the gradient
     std::vector<float> sums(gradient.values.size());
+    std::vector<double> variances;
+    if (state.exp_avg_sq.defined()) variances = elements_of(trainer.device(), state.exp_avg_sq);
     if (const auto old = before.weight_sensitivity.find(name); old != before.weight_sensitivity.end())
       sums = old->second;
     for (size_t i = 0; i < sums.size(); ++i) {
       double moves = 1 / (1 - config.sgd_momentum);
-      if (state.exp_avg_sq.defined()) {
-        const double variance = element_of(state.exp_avg_sq, static_cast<int64_t>(i));
-        moves = kMostAdamMoves / (std::sqrt(variance * unbias) + config.adam_eps);
-      }
+      if (!variances.empty()) moves = kMostAdamMoves / (std::sqrt(variances[i] * unbias) + config.adam_eps);
       sums[i] += static_cast<float>(learning_rate * moves * error);
     }
     steps_.back().weight_sensitivity.emplace(name, std::move(sums));

@@ -64,7 +64,7 @@ class ReferenceRun {
   double eps_ = 0, sqrt_length_ = 0;
 };
 
-/// Element i of a tensor of fp64 or fp32.
-double element_of(const Tensor& tensor, int64_t i);
+/// The elements of a contiguous tensor of fp64 or fp32.
+std::vector<double> elements_of(Device& device, const Tensor& tensor);
 
 }  // namespace megatron

@@ -1,10 +1,14 @@
 #include "megatron/training/train_step.h"
 
 #include <algorithm>
+#include <list>
 #include <memory>
-#include <vector>
 
+#include "megatron/core/copy.h"
+#include "megatron/core/readback.h"
 #include "megatron/distributed/finalize_model_grads.h"
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/elementwise.h"
 #include "megatron/pipeline_parallel/executor.h"
 #include "megatron/training/batch_upload.h"
 
@@ -19,19 +23,29 @@ double TrainStep::loss_weight(const MicroBatch<int64_t>& batch, size_t num_batch
   return 1 / (static_cast<double>(std::max<int64_t>(batch.num_valid_tokens, 1)) * static_cast<double>(num_batches));
 }
 
-LossSum TrainStep::execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only) {
+double TrainStep::PendingLosses::sum() const {
+  double sum = 0;
+  for (size_t m = 0; m < values.size(); ++m) sum += values[m] / weights[m];
+  return sum;
+}
+
+TrainStep::PendingLosses TrainStep::execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only) {
   std::vector<GptMicroBatch> uploaded;
-  LossSum total{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
+  PendingLosses losses;
   // Micro-batch m of all ranks together lies before micro-batch m + 1 in the global batch, in the order of the ranks.
   int64_t first_of_all = 0;
   for (const MicroBatch<int64_t>& batch : batches) {
     const int64_t first_sample = first_of_all + groups_.dp.rank() * batch.num_samples;
-    uploaded.push_back(upload(ctx_, batch,
-                              {.first_sample = first_sample,
-                               .loss_weight = forward_only ? 1 : loss_weight(batch, batches.size()),
-                               .has_positions = options_.has_positions}));
+    losses.weights.push_back(forward_only ? 1 : loss_weight(batch, batches.size()));
+    uploaded.push_back(upload(
+        ctx_, batch,
+        {.first_sample = first_sample, .loss_weight = losses.weights.back(), .has_positions = options_.has_positions}));
     first_of_all += groups_.dp.size() * batch.num_samples;
   }
+  losses.values.resize(batches.size());
+  losses.on_device = ctx_.empty("losses", {std::ssize(batches)}, DType::kFloat64, MemoryUse::kData);
+  // A rank that is not the last of the pipeline computes none.
+  launch(ctx_, [&](auto& stream) { kernels::fill(stream, {.y = losses.on_device.view(), .value = 0}); });
   const auto micro_batch = [&](int m) -> const GptMicroBatch& { return uploaded.at(static_cast<size_t>(m)); };
   const MicroBatch<int64_t>& first = batches.front();
   const ExecutorOptions options{.chunks = model_.chunks(micro_batch),
@@ -40,15 +54,15 @@ LossSum TrainStep::execute(std::span<const MicroBatch<int64_t>> batches, bool fo
                                 .stage_order = placement_of(options_.schedule).order()};
   Executor executor(ctx_, options);
   executor.on_output = [&](const Payload& output, int m) {
-    const Tensor& loss = at(output, "loss");
-    launch(ctx_, [&](auto&) { total.sum += *loss.data<double>() / micro_batch(m).loss_weight; });
+    Tensor place = losses.on_device.slice(0, m, 1);
+    launch(ctx_, [&](auto& stream) { kernels::copy(stream, {.x = at(output, "loss").view(), .y = place.view()}); });
   };
   const Schedule& schedule = schedule_of(batches.size(), forward_only);
   if (forward_only)
     executor.run_forward_only(schedule);
   else
     executor.run(schedule);
-  return total;
+  return losses;
 }
 
 /// What gradients need beside the data-parallel sum.
@@ -69,41 +83,56 @@ const Schedule& TrainStep::schedule_of(size_t num_micro_batches, bool forward_on
   return found->second;
 }
 
+/// All that kernels are to know of the step, in one copy before its first kernel.
+void TrainStep::write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t num_tokens) {
+  const int64_t divisor = options_.calculate_per_token_loss ? std::max<int64_t>(num_tokens, 1) : 1;
+  StepState state{.step = iteration, .loss_seed = optimizer_.loss_scale() / static_cast<double>(divisor)};
+  optimizer_.begin_step(ctx_, scheduler, state);
+  write_value(ctx_.device, state, &ctx_.step);
+}
+
 TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler,
                                int64_t iteration, Timers* timers) {
   const auto timed = [&](std::string_view name) {
     return timers ? std::make_unique<Timers::Scope>(*timers, name, 1) : nullptr;
   };
-  const int64_t num_tokens = num_tokens_of_all_ranks(num_valid_tokens_of(batches), groups_);
-  const int64_t divisor = options_.calculate_per_token_loss ? std::max<int64_t>(num_tokens, 1) : 1;
-  ctx_.step.step = iteration;
-  ctx_.step.loss_seed = optimizer_.loss_scale() / static_cast<double>(divisor);
+  LossSum own{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
+  write_step_state(scheduler, iteration, num_tokens_of_all_ranks(own.num_tokens, groups_));
   auto forward_backward = timed("forward-backward");
   ddp_.begin_step();
-  const LossSum own = execute(batches, false);
+  PendingLosses losses = execute(batches, false);
   {
     const auto sync = timed("all-grads-sync");
     ddp_.finish_grad_sync();
   }
   finish_gradients();
   forward_backward.reset();
-  TrainStepResult result{.loss = sum_of_all_ranks(own, groups_), .optimizer = {}};
-  const auto optimizer = timed("optimizer");
-  result.optimizer = optimizer_.step(ctx_, scheduler);
+  Readback readback;
+  readback.add(losses.on_device, std::span(losses.values));
+  TrainStepResult result;
+  {
+    const auto optimizer = timed("optimizer");
+    result.optimizer = optimizer_.step(ctx_, readback);
+  }
+  own.sum = losses.sum();
+  result.loss = sum_of_all_ranks(own, groups_);
   return result;
 }
 
 /// The last micro-batch of a data set may be short. What crosses a pipeline's borders has one shape in a schedule.
 LossSum TrainStep::evaluate(std::span<const MicroBatch<int64_t>> batches) {
-  LossSum total;
+  LossSum total{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
+  Readback readback;
+  std::list<PendingLosses> parts;
   while (!batches.empty()) {
     size_t num_equal = 1;
     while (num_equal < batches.size() && batches[num_equal].num_samples == batches[0].num_samples) ++num_equal;
-    const LossSum part = execute(batches.first(num_equal), true);
-    total.sum += part.sum;
-    total.num_tokens += part.num_tokens;
+    PendingLosses& part = parts.emplace_back(execute(batches.first(num_equal), true));
+    readback.add(part.on_device, std::span(part.values));
     batches = batches.subspan(num_equal);
   }
+  readback.wait(ctx_);
+  for (const PendingLosses& part : parts) total.sum += part.sum();
   return total;
 }
 

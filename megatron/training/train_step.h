@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "megatron/models/gpt/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
@@ -38,7 +39,8 @@ class TrainStep {
   /// null.
   TrainStepResult run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler, int64_t iteration,
                       Timers* timers);
-  /// Losses without gradients; dropout is off. @return of this rank alone: see sum_of_all_ranks.
+  /// Losses without gradients; dropout is off. Waits for the device once. @return of this rank alone: see
+  /// sum_of_all_ranks.
   LossSum evaluate(std::span<const MicroBatch<int64_t>> batches);
 
  private:
@@ -46,7 +48,15 @@ class TrainStep {
   double loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const;
   void finish_gradients();
   const Schedule& schedule_of(size_t num_micro_batches, bool forward_only);
-  LossSum execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only);
+  void write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t num_tokens);
+  /// Losses of micro-batches that are on their way to the host.
+  struct PendingLosses {
+    Tensor on_device;             // [micro-batches] fp64
+    std::vector<double> values;   // here, after the wait
+    std::vector<double> weights;  // see GptMicroBatch
+    double sum() const;
+  };
+  PendingLosses execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only);
 
   Context ctx_;
   const GptModel& model_;

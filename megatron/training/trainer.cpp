@@ -1,5 +1,6 @@
 #include "megatron/training/trainer.h"
 
+#include "megatron/core/copy.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
 #include "megatron/training/theoretical_flops.h"
@@ -18,11 +19,13 @@ std::vector<std::vector<Parameter*>> parameters_of_stages(const GptModel& model)
 Trainer::Trainer(const PretrainConfig& config, const Options& options)
     : config_(config),
       groups_(options.groups),
-      device_(std::make_unique<Device>(
-          options.device, Device::Options{.num_threads = options.num_threads, .record_events = options.record_events})),
-      step_state_(std::make_unique<StepState>()),
+      device_(std::make_unique<Device>(options.device, Device::Options{.num_threads = options.num_threads,
+                                                                       .record_events = options.record_events,
+                                                                       .guard = options.guard,
+                                                                       .meta_of = options.meta_of})),
+      step_state_(*device_),
       ctx_{.device = *device_,
-           .step = *step_state_,
+           .step = step_state_.get(),
            .key = RandomKey::from_seed(static_cast<uint64_t>(config.training.seed))},
       model_({.ctx = ctx_,
               .config = config_.transformer,
@@ -37,6 +40,7 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
             {.calculate_per_token_loss = config_.training.calculate_per_token_loss,
              .has_positions = config_.data.reset_position_ids,
              .schedule = schedule_options_of(config_)}) {
+  write_value(*device_, StepState{}, &ctx_.step);
   if (!config_.transformer.perform_initialization) return;
   model_.initialize(ctx_);
   optimizer_.reload_main_params(ctx_);

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "megatron/core/device_step_state.h"
 #include "megatron/training/config/pretrain_config.h"
 #include "megatron/training/train_step.h"
 
@@ -25,6 +26,8 @@ class Trainer {
     DeviceKind device = DeviceKind::kCpu;
     int num_threads = 1;
     bool record_events = false;
+    bool guard = false;                                                // see Device::Options
+    DeviceKind meta_of = DeviceKind::kCpu;                             // see Device::Options
     ProcessGroupCollection groups = ProcessGroupCollection::single();  // of the layout that `config` asks for
   };
   /// Builds this rank's part of the model with initial weights. `config` is resolved, its vocabulary size included.
@@ -52,7 +55,7 @@ class Trainer {
   PretrainConfig config_;
   ProcessGroupCollection groups_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<StepState> step_state_;
+  DeviceStepState step_state_;
   Context ctx_;
   GptModel model_;
   DistributedDataParallel ddp_;

@@ -88,11 +88,12 @@ class RankComparison {
     const double size = expected.largest == 0 ? 1 : expected.largest;
     LayoutDifference worst{.compared = compared};
     covered.resize(expected.values.size());
+    const std::vector<double> values = elements_of(trainer_.device(), tensor);
     for_each_shard_element(*range.parameter, [&](int64_t whole, int64_t local) {
       if (local < range.begin || local >= range.end || whole >= expected.num_elements) return;
       const auto i = static_cast<size_t>(whole);
       covered[i] = true;
-      const double error = distance(element_of(tensor, local), expected.values[i]);
+      const double error = distance(values[static_cast<size_t>(local)], expected.values[i]);
       const LayoutDifference here{.compared = compared, .error = error / size, .bound = bound_of(i) / size};
       if (here.severity() >= worst.severity()) worst = here;
       squared_distance_ += compared == Compared::kWeight ? error * error : 0;

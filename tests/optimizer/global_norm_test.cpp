@@ -75,11 +75,10 @@ Norm norm_of_rank(const ProcessGroupCollection& groups, bool distributed, int in
     for (const FlatRange& counted : counted_ranges(owned, ddp))
       parts.push_back(counted.of(counted.parameter->main_grad()));
   GlobalNorm norm(ctx, distributed ? groups.intra_dist_opt : groups.world);
-  StepState state;
   norm.find_largest(ctx, parts);
   norm.add_squares(ctx, parts, true);
-  norm.finish(ctx, 1, state);
-  return {*norm.norm(), *norm.largest(), *norm.num_zeros()};
+  norm.finish(ctx);
+  return {norm.norms().data<double>()[1], norm.norms().data<double>()[0], *norm.num_zeros().data<int64_t>()};
 }
 
 TEST(GlobalNorm, HasTheBitsOfOneRankInAnyLayout) {

@@ -90,11 +90,13 @@ ReplicaOutcome train_replica(const ReplicaTraining& training, World& world, Devi
     const int64_t first = world.recorder().num_operations();
     for (int step = 0; step < training.num_steps; ++step) {
       ctx.step.step = step;
+      optimizer.begin_step(ctx, scheduler, ctx.step);
       ddp.begin_step();
       out.losses.push_back(run_step(training, world.rank(), ctx, model, batches, optimizer.loss_scale()));
       if (step == training.overflow_step && world.rank() == training.overflow_rank) overflow(ctx, model);
       ddp.finish_grad_sync();
-      out.results.push_back(optimizer.step(ctx, scheduler));
+      Readback readback;
+      out.results.push_back(optimizer.step(ctx, readback));
       if (out.results.back().success) scheduler.step(training.num_micro_batches);
     }
     out.params_norm = optimizer.params_norm(ctx);

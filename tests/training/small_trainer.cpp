@@ -4,8 +4,8 @@
 #include <iterator>
 #include <sstream>
 
+#include "megatron/core/copy.h"
 #include "megatron/training/vocab.h"
-#include "tests/testing/test_device.h"
 
 namespace megatron::testing {
 namespace {
@@ -38,10 +38,11 @@ void append_sample(MicroBatch<int64_t>& batch, int64_t number, int64_t s) {
   batch.consumed_samples = number + 1;
 }
 
-void append(std::vector<double>& all, const Tensor& x) {
-  if (!x.defined()) return;
-  const std::vector<double> values = values_of(x);
-  all.insert(all.end(), values.begin(), values.end());
+void append(Trainer& trainer, std::vector<double>& all, const Tensor& x) {
+  if (!x.defined() || trainer.device().is_meta()) return;
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    for (const T value : read_values<T>(trainer.device(), x)) all.push_back(static_cast<double>(value));
+  });
 }
 
 }  // namespace
@@ -112,20 +113,20 @@ std::vector<double> train(Trainer& trainer, int64_t begin, int64_t end) {
 
 std::vector<double> weights_of(Trainer& trainer) {
   std::vector<double> all;
-  for (const Parameter* parameter : trainer.model().parameters()) append(all, parameter->value());
+  for (const Parameter* parameter : trainer.model().parameters()) append(trainer, all, parameter->value());
   return all;
 }
 
 std::vector<double> gradients_of(Trainer& trainer) {
   std::vector<double> all;
-  for (Parameter* parameter : trainer.model().parameters()) append(all, parameter->main_grad());
+  for (Parameter* parameter : trainer.model().parameters()) append(trainer, all, parameter->main_grad());
   return all;
 }
 
 std::vector<double> optimizer_state_of(Trainer& trainer) {
   std::vector<double> all;
   for (const OptimizerState& state : trainer.optimizer().states())
-    for (const Tensor* tensor : {&state.main, &state.exp_avg, &state.exp_avg_sq}) append(all, *tensor);
+    for (const Tensor* tensor : {&state.main, &state.exp_avg, &state.exp_avg_sq}) append(trainer, all, *tensor);
   return all;
 }
 
