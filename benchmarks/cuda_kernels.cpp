@@ -2,26 +2,18 @@
 // has to move at least, and what share of the bandwidth of a device-to-device copy that is; for products TFLOP/s.
 //
 //   cuda_kernels [RESULTS.json]
-#include <cuda_runtime_api.h>
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cstdio>
-#include <functional>
 #include <vector>
 
+#include "benchmarks/cuda_bench.h"
 #include "megatron/kernels/cuda/activation.h"
 #include "megatron/kernels/cuda/adam.h"
-#include "megatron/kernels/cuda/attention.h"
 #include "megatron/kernels/cuda/column_sum.h"
 #include "megatron/kernels/cuda/cross_entropy.h"
 #include "megatron/kernels/cuda/dropout.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/embedding.h"
 #include "megatron/kernels/cuda/gradient_statistics.h"
 #include "megatron/kernels/cuda/layer_norm.h"
 #include "megatron/kernels/cuda/matmul.h"
-#include "megatron/kernels/cuda/random_fill.h"
 #include "megatron/kernels/cuda/rms_norm.h"
 #include "megatron/kernels/cuda/rope.h"
 
@@ -30,124 +22,6 @@ namespace {
 
 constexpr int64_t kS = 4096, kB = 4, kT = kS * kB, kH = 4096, kF = 14336, kHeads = 32, kGroups = 8, kD = 128;
 constexpr int64_t kVocabulary = 128256, kParameters = int64_t{1} << 27;
-constexpr int kWarmups = 3, kRepeats = 20;
-constexpr DType kBf16 = DType::kBFloat16, kF32 = DType::kFloat32;
-
-void check(cudaError_t error) {
-  require<DeviceError>(error == cudaSuccess, "CUDA failed: {}", cudaGetErrorString(error));
-}
-
-/// A contiguous tensor of normal numbers in device memory.
-class Buffer {
- public:
-  Buffer(const CudaStream& stream, DType dtype, const Shape& shape) : view_{nullptr, dtype, shape, {}} {
-    view_.strides = shape.contiguous_strides();
-    check(cudaMalloc(&view_.data, static_cast<size_t>(shape.num_elements() * size_of(dtype))));
-    if (dtype == kBf16 || dtype == kF32)
-      fill_normal(stream, {.y = view_, .key = {7}, .global_strides = view_.strides, .std = 1});
-    else
-      fill(stream, {.y = view_});
-  }
-  ~Buffer() { cudaFree(view_.data); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  operator View() const { return view_; }
-  operator ConstView() const { return view_; }
-  template <class T>
-  void write(const std::vector<T>& values) {
-    check(cudaMemcpy(view_.data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  /// The same memory in another shape.
-  View as(const Shape& shape) const {
-    View view = view_;
-    view.shape = shape;
-    view.strides = shape.contiguous_strides();
-    return view;
-  }
-  /// Columns [first, first + n) of a matrix.
-  View columns(int64_t first, int64_t n) const {
-    View view = view_;
-    view.data = static_cast<char*>(view.data) + first * size_of(view.dtype);
-    view.shape[-1] = n;
-    return view;
-  }
-  template <class T>
-  T* data() const {
-    return static_cast<T*>(view_.data);
-  }
-
- private:
-  View view_;
-};
-
-class Bench {
- public:
-  Bench() {
-    check(cudaStreamCreate(&stream_.stream));
-    stream_.libraries = &libraries_;
-    check(cudaEventCreate(&begin_));
-    check(cudaEventCreate(&end_));
-  }
-  const CudaStream& stream() const { return stream_; }
-
-  double microseconds(const std::function<void()>& run) {
-    for (int i = 0; i < kWarmups; ++i) run();
-    std::vector<float> times;
-    for (int i = 0; i < kRepeats; ++i) {
-      check(cudaEventRecord(begin_, stream_.stream));
-      run();
-      check(cudaEventRecord(end_, stream_.stream));
-      check(cudaEventSynchronize(end_));
-      float milliseconds = 0;
-      check(cudaEventElapsedTime(&milliseconds, begin_, end_));
-      times.push_back(milliseconds);
-    }
-    std::sort(times.begin(), times.end());
-    return 1000.0 * times[times.size() / 2];
-  }
-
-  void measure_copy() {
-    const Buffer x(stream_, kF32, {kParameters}), y(stream_, kF32, {kParameters});
-    const double bytes = 2.0 * 4 * kParameters;
-    const double time = microseconds([&] { copy(stream_, {.x = x, .y = y}); });
-    bytes_per_microsecond_ = bytes / time;
-    fmt::print("device-to-device copy: {:.0f} GB/s read and written\n", bytes_per_microsecond_ / 1000);
-    add("copy", time, bytes, 0);
-  }
-  void bandwidth(const std::string& name, double bytes, const std::function<void()>& run) {
-    const double time = microseconds(run);
-    fmt::print("{:<34}{:>10.1f} us {:>8.1f} MB {:>6.1f} % of the copy's bandwidth\n", name, time, bytes / 1e6,
-               100 * bytes / time / bytes_per_microsecond_);
-    add(name, time, bytes, 0);
-  }
-  void arithmetic(const std::string& name, double operations, const std::function<void()>& run) {
-    const double time = microseconds(run);
-    fmt::print("{:<34}{:>10.1f} us {:>8.1f} TFLOP/s\n", name, time, operations / time / 1e6);
-    add(name, time, 0, operations);
-  }
-  void write(const char* path) const {
-    cudaDeviceProp properties;
-    check(cudaGetDeviceProperties(&properties, 0));
-    std::FILE* file = std::fopen(path, "w");
-    require<IoError>(file != nullptr, "cannot write {}", path);
-    fmt::print(file, "{{\"device\": \"{}\", \"copy_bytes_per_second\": {:.4g}, \"kernels\": [{}\n]}}\n",
-               properties.name, 1e6 * bytes_per_microsecond_, rows_);
-    std::fclose(file);
-  }
-
- private:
-  void add(const std::string& name, double time, double bytes, double operations) {
-    rows_ += fmt::format(
-        "{}\n  {{\"name\": \"{}\", \"microseconds\": {:.2f}, \"bytes\": {:.0f}, \"share_of_copy_bandwidth\": {:.3f}, "
-        "\"operations\": {:.0f}}}",
-        rows_.empty() ? "" : ",", name, time, bytes, bytes / time / bytes_per_microsecond_, operations);
-  }
-  std::unique_ptr<LibraryHandles> libraries_;
-  CudaStream stream_;
-  cudaEvent_t begin_, end_;
-  double bytes_per_microsecond_ = 1;
-  std::string rows_;
-};
 
 void bench_norms(Bench& bench) {
   const CudaStream& s = bench.stream();
@@ -333,39 +207,6 @@ void bench_matmul(Bench& bench) {
   }
 }
 
-void bench_attention(Bench& bench) {
-  const CudaStream& s = bench.stream();
-  const Shape q_shape{kS, 1, kHeads, kD}, k_shape{kS, 1, kGroups, kD};
-  const Buffer q(s, kBf16, q_shape), k(s, kBf16, k_shape), v(s, kBf16, k_shape), o(s, kBf16, q_shape);
-  const Buffer grad_o(s, kBf16, q_shape), grad_q(s, kBf16, q_shape), grad_k(s, kBf16, k_shape);
-  const Buffer grad_v(s, kBf16, k_shape), lse(s, kF32, {kHeads, 1, kS});
-  Buffer spans(s, DType::kUInt8, {static_cast<int64_t>(sizeof(SequenceSpan))});
-  spans.write(std::vector<SequenceSpan>{{.query_length = kS, .key_length = kS}});
-  const SequenceLayoutView layout{.s = kS, .b = 1, .spans = spans.data<SequenceSpan>(), .num_spans = 1};
-  AttentionForwardArgs forward{
-      .q = q, .k = k, .v = v, .layout = layout, .options = {.scale = 0.088}, .o = o, .lse = lse};
-  AttentionBackwardArgs backward{.q = q,
-                                 .k = k,
-                                 .v = v,
-                                 .o = o,
-                                 .lse = lse,
-                                 .grad_o = grad_o,
-                                 .layout = layout,
-                                 .options = forward.options,
-                                 .grad_q = grad_q,
-                                 .grad_k = grad_k,
-                                 .grad_v = grad_v};
-  const Buffer forward_workspace(s, DType::kUInt8,
-                                 {std::max<int64_t>(1, attention_forward_workspace_bytes(s, forward))});
-  const Buffer backward_workspace(s, DType::kUInt8,
-                                  {std::max<int64_t>(1, attention_backward_workspace_bytes(s, backward))});
-  forward.workspace = forward_workspace;
-  backward.workspace = backward_workspace;
-  const double operations = 2.0 * kS * kS * kHeads * kD;  // two products over half of the pairs
-  bench.arithmetic("attention forward, causal", operations, [&] { attention_forward(s, forward); });
-  bench.arithmetic("attention backward, causal", 2.5 * operations, [&] { attention_backward(s, backward); });
-}
-
 }  // namespace
 }  // namespace megatron::kernels
 
@@ -374,8 +215,7 @@ int main(int argc, char** argv) {
   try {
     Bench bench;
     bench.measure_copy();
-    for (auto* part : {bench_norms, bench_mlp, bench_rows, bench_loss, bench_optimizer, bench_matmul, bench_attention})
-      part(bench);
+    for (auto* part : {bench_norms, bench_mlp, bench_rows, bench_loss, bench_optimizer, bench_matmul}) part(bench);
     if (argc > 1) bench.write(argv[1]);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());

@@ -5,7 +5,8 @@
 #   scripts/install_dependencies.sh [--dry-run] [GROUP...]
 #
 # Groups: build (compile and run), tests (also the unit tests), mpi (ranks as processes, and their tests), lint (also the
-# checks of .ci/run). Default: build tests.
+# checks of .ci/run), cuda (headers of cudnn-frontend, into .cache/; the CUDA toolkit itself is NVIDIA's to install).
+# Default: build tests.
 set -euo pipefail
 
 # GROUP PACKAGE PROBE REASON; a PROBE of - asks dpkg for the package, any other is a command that makes it needless.
@@ -31,7 +32,30 @@ lint  python3             python3         runs tools/check_layers.py
 lint  clang-format-14     clang-format-14 checks the format of the code
 lint  clang-tidy-14       clang-tidy-14   finds mistakes in the code
 lint  shellcheck          shellcheck      finds mistakes in scripts
+cuda  python3             python3         unpacks cudnn-frontend
+cuda  python3-pip         pip3            fetches cudnn-frontend
 TABLE
+}
+
+# cudnn-frontend is in no Debian release; the headers of its Python package are the same for all Pythons.
+frontend_version=1.23.0
+frontend_hash=sha256:7bdae232a3071501012611fab14aae34dd16983205e56d3c1641317910fdd385
+frontend_folder=.cache/cudnn-frontend
+
+install_cudnn_frontend() {
+  local folder
+  folder=$(cd "$(dirname "$0")/.." && pwd)/$frontend_folder
+  if [ "$(cat "$folder/version" 2>/dev/null)" = $frontend_version ]; then return; fi
+  echo "install_dependencies: fetching cudnn-frontend $frontend_version into $frontend_folder"
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  echo "nvidia-cudnn-frontend==$frontend_version --hash=$frontend_hash" >"$folder/requirements.txt"
+  pip3 download --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
+    --platform manylinux_2_28_x86_64 --python-version 3.11 --dest "$folder" -r "$folder/requirements.txt" ||
+    fail "cudnn-frontend could not be fetched. Attention on CUDA is built without cuDNN, or set CUDNN_FRONTEND_INCLUDE_DIR"
+  python3 -m zipfile -e "$folder"/*.whl "$folder"
+  rm -rf "$folder"/*.whl "$folder/cudnn"
+  echo $frontend_version >"$folder/version"
 }
 
 fail() {
@@ -76,9 +100,9 @@ main() {
   for argument in "$@"; do
     case $argument in
       --dry-run) dry_run=true ;;
-      build | tests | mpi | lint) groups+=("$argument") ;;
+      build | tests | mpi | lint | cuda) groups+=("$argument") ;;
       -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-      *) fail "unknown argument '$argument'. Known: --dry-run build tests mpi lint" ;;
+      *) fail "unknown argument '$argument'. Known: --dry-run build tests mpi lint cuda" ;;
     esac
   done
   [ ${#groups[@]} -gt 0 ] || groups=(build tests)
@@ -95,6 +119,7 @@ $(packages | awk '{print "  " $2}')"
     echo "install_dependencies: installing the packages above"
     install "${missing[@]}"
   fi
+  if ! $dry_run && [[ " ${groups[*]} " == *" cuda "* ]]; then install_cudnn_frontend; fi
 }
 
 main "$@"

@@ -16,6 +16,21 @@ Tensor upload(const Context& ctx, std::string_view name, const std::vector<T>& t
   copy_from_host(ctx.device, std::as_bytes(std::span(table)), tensor.data<uint8_t>());
   return tensor;
 }
+
+SpanForm form_of(const std::vector<SequenceSpan>& spans, int64_t s, int64_t b) {
+  std::vector<int32_t> ends(static_cast<size_t>(b), 0);  // of the spans so far in a column
+  bool is_uniform = static_cast<int64_t>(spans.size()) == b;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const SequenceSpan& span = spans[i];
+    int32_t& end = ends[static_cast<size_t>(span.batch)];
+    if (span.key_begin != span.query_begin || span.key_length != span.query_length || span.query_offset != 0 ||
+        span.query_begin < end)
+      return SpanForm::kAny;
+    end = span.query_begin + span.query_length;
+    is_uniform &= span.batch == static_cast<int32_t>(i) && span.query_length == s;
+  }
+  return is_uniform ? SpanForm::kUniform : SpanForm::kPacked;
+}
 }  // namespace
 
 SequenceLayout SequenceLayout::uniform(const Context& ctx, const Options& options) {
@@ -45,6 +60,7 @@ SequenceLayout SequenceLayout::from_spans(const Context& ctx, const Options& opt
                   .b = options.b,
                   .spans = reinterpret_cast<const SequenceSpan*>(data(layout.spans_)),
                   .num_spans = static_cast<int64_t>(spans.size()),
+                  .form = SpanForm::kAny,
                   .positions = reinterpret_cast<const int32_t*>(data(layout.positions_)),
                   .first_position = options.first_position,
                   .rows = {.first_sample = options.first_sample,
@@ -69,6 +85,7 @@ SequenceLayout SequenceLayout::from_spans(const Context& ctx, const Options& opt
     layout.num_keys_ = std::max<int64_t>(layout.num_keys_, int64_t{span.key_begin} + span.key_length);
     layout.extents_.push_back({span.query_length, span.query_offset});
   }
+  layout.view_.form = form_of(spans, options.s, options.b);
   return layout;
 }
 

@@ -19,6 +19,14 @@ struct SequenceSpan {
   int32_t query_offset = 0;
 };
 
+/// What is known of the spans without reading their table, which lies in device memory: kernels of libraries are chosen
+/// by it.
+enum class SpanForm {
+  kAny,
+  kUniform,  // one span a column, in their order: all rows, as queries and as keys
+  kPacked,   // the queries of a span are its keys, and no two spans share a row
+};
+
 /// Global row of each local row, for randomness that does not depend on the layout (architecture D7).
 /// Local row r of a [s, b, ...] tensor is (position r / b, column r % b); it is global row
 /// (first_sample + r % b) * sequence_length + first_position + r / b. With `list`, local row k stands for row list[k]
@@ -41,6 +49,7 @@ struct SequenceLayoutView {
   int64_t s = 0, b = 0;  // local rows and columns of the query tensor
   const SequenceSpan* spans = nullptr;
   int64_t num_spans = 0;
+  SpanForm form = SpanForm::kAny;
   const int32_t* positions = nullptr;  // [s, b] position of each row for embeddings; null: row index + first_position
   int64_t first_position = 0;
   RowMap rows;

@@ -26,6 +26,7 @@ struct AttentionOptions {
   RandomKey dropout_key;
   const StepState* state = nullptr;  // in device memory
   int64_t first_head = 0;            // global number of query head 0
+  bool is_deterministic = true;      // gradients of two runs are equal to the bit; CUDA is faster without
 };
 
 /// o = dropout(softmax(scale q k^T)) v within each span of the layout.

@@ -41,6 +41,24 @@ TEST(SequenceLayout, KnowsHowManyKeysAndPositionsItNeeds) {
   EXPECT_EQ(restarted.num_positions(), 2);
 }
 
+TEST(SequenceLayout, KnowsTheFormOfItsSpans) {
+  TestDevice test;
+  const Context ctx = test.context();
+  const auto form = [](const SequenceLayout& layout) { return layout.view().form; };
+  const auto of_spans = [&](const std::vector<SequenceSpan>& spans) {
+    return SequenceLayout::from_spans(ctx, {.s = 9, .b = 2}, spans, {});
+  };
+  EXPECT_EQ(form(SequenceLayout::uniform(ctx, {.s = 7, .b = 2})), SpanForm::kUniform);
+  EXPECT_EQ(form(SequenceLayout::uniform(ctx, {.s = 3, .b = 1, .first_position = 5})), SpanForm::kAny);
+  EXPECT_EQ(form(SequenceLayout::cut_at(ctx, {.s = 9, .b = 2}, {{2, 5}, {}}, {})), SpanForm::kPacked);
+  const SequenceSpan padded{.batch = 1, .query_length = 8, .key_length = 8};
+  const SequenceSpan next{.batch = 1, .query_begin = 8, .query_length = 1, .key_begin = 8, .key_length = 1};
+  EXPECT_EQ(form(of_spans({padded, next})), SpanForm::kPacked);
+  EXPECT_EQ(form(of_spans({next, padded})), SpanForm::kAny);
+  EXPECT_EQ(form(of_spans({padded, padded})), SpanForm::kAny);
+  EXPECT_EQ(form(of_spans({{.query_length = 4, .key_length = 9}})), SpanForm::kAny);
+}
+
 TEST(SequenceLayout, GivesEachRowItsGlobalNumber) {
   TestDevice test;
   const Context ctx = test.context();

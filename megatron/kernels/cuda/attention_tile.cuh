@@ -78,6 +78,13 @@ struct Statistics {
   }
 };
 
+/// What a kernel of the gradients of attention knows.
+struct AttentionGradients {
+  AttentionInputs in;
+  Heads o, grad_o, grad_q, grad_k, grad_v;
+  Statistics lse, dot;  // dot(o, grad_o) of a query: the sum over keys of probability times its gradient
+};
+
 __device__ inline int thread_number() { return threadIdx.y * kSide + threadIdx.x; }
 
 /// Where key r of a tile lies: the R keys of a thread are 16 rows apart, so that 16 threads read rows side by side.
@@ -211,12 +218,13 @@ __device__ void dropout_factors(const AttentionInputs& in, uint64_t key, int64_t
   }
 }
 
-/// The arguments in common, checked. @throw ShapeError, DtypeError, NotSupported
+/// The arguments in common.
 AttentionInputs attention_inputs(const ConstView& q, const ConstView& k, const ConstView& v, const ConstView& sink,
-                                 const SequenceLayoutView& layout, const AttentionOptions& options, const ConstView& o);
+                                 const SequenceLayoutView& layout, const AttentionOptions& options);
 
 /// Zeros in rows of `x` that no span has as queries; their statistics, where given, become -infinity.
-void clear_uncovered_rows(const CudaStream& stream, const AttentionInputs& in, const View& x, const Statistics& lse);
+void clear_uncovered_rows(const CudaStream& stream, const SequenceLayoutView& layout, const View& x,
+                          const Statistics& lse);
 
 /// Calls f.operator()<Z>() with the tile for heads of `width` elements.
 template <class F>

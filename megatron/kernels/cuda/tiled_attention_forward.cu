@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "megatron/kernels/cuda/attention.h"
 #include "megatron/kernels/cuda/attention_tile.cuh"
+#include "megatron/kernels/cuda/tiled_attention.h"
 
 namespace megatron::kernels {
 namespace {
@@ -115,18 +115,7 @@ __global__ void clear_uncovered_kernel(SequenceLayoutView layout, Heads x, int64
 }  // namespace
 
 AttentionInputs attention_inputs(const ConstView& q, const ConstView& k, const ConstView& v, const ConstView& sink,
-                                 const SequenceLayoutView& layout, const AttentionOptions& options,
-                                 const ConstView& o) {
-  const int64_t s = q.shape[0], b = q.shape[1], n = q.shape[2], d = q.shape[3], s_k = k.shape[0], g = k.shape[2];
-  const int64_t dv = v.shape[3];
-  require<ShapeError>(g > 0 && n % g == 0 && k.shape == Shape{s_k, b, g, d} && v.shape == Shape{s_k, b, g, dv} &&
-                          o.shape == Shape{s, b, n, dv},
-                      "[attention] q {}, k {}, v {} and o {} are not [s, b, n, d], [s_k, b, g, d], [s_k, b, g, dv] and "
-                      "[s, b, n, dv] with n a multiple of g.",
-                      q.shape, k.shape, v.shape, o.shape);
-  require<DtypeError>(is_floating(q.dtype) && k.dtype == q.dtype && v.dtype == q.dtype && o.dtype == q.dtype,
-                      "[attention] q {}, k {}, v {} and o {} must be of one floating dtype.", q.dtype, k.dtype, v.dtype,
-                      o.dtype);
+                                 const SequenceLayoutView& layout, const AttentionOptions& options) {
   const auto limit = [](int64_t window) { return window < 0 ? kUnlimited : window; };
   const bool is_learnable = options.softmax == AttentionSoftmax::kLearnable;
   return {.q = Heads(q),
@@ -135,11 +124,11 @@ AttentionInputs attention_inputs(const ConstView& q, const ConstView& k, const C
           .sink = is_learnable ? Operand(sink) : Operand(),
           .layout = layout,
           .options = options,
-          .s = s,
-          .b = b,
-          .n = n,
-          .heads_per_group = n / g,
-          .s_k = s_k,
+          .s = q.shape[0],
+          .b = q.shape[1],
+          .n = q.shape[2],
+          .heads_per_group = q.shape[2] / k.shape[2],
+          .s_k = k.shape[0],
           .left = limit(options.window_left),
           .right = options.is_causal ? 0 : limit(options.window_right),
           .threshold = options.dropout > 0 ? dropout_threshold(options.dropout) : 0,
@@ -147,19 +136,18 @@ AttentionInputs attention_inputs(const ConstView& q, const ConstView& k, const C
           .kept = static_cast<float>(1 / (1 - options.dropout))};
 }
 
-void clear_uncovered_rows(const CudaStream& stream, const AttentionInputs& in, const View& x, const Statistics& lse) {
-  if (in.s * in.b == 0) return;
-  clear_uncovered_kernel<<<static_cast<unsigned>(in.s * in.b), 128, 0, stream.stream>>>(in.layout, Heads(x), in.b, in.n,
-                                                                                        lse);
+void clear_uncovered_rows(const CudaStream& stream, const SequenceLayoutView& layout, const View& x,
+                          const Statistics& lse) {
+  const int64_t s = x.shape[0], b = x.shape[1], n = x.shape[2];
+  if (s * b == 0) return;
+  clear_uncovered_kernel<<<static_cast<unsigned>(s * b), 128, 0, stream.stream>>>(layout, Heads(x), b, n, lse);
   check_launch("attention");
 }
 
-int64_t attention_forward_workspace_bytes(const CudaStream&, const AttentionForwardArgs&) { return 0; }
-
-void attention_forward(const CudaStream& stream, const AttentionForwardArgs& args) {
-  const AttentionInputs in = attention_inputs(args.q, args.k, args.v, args.sink, args.layout, args.options, args.o);
+void tiled_attention_forward(const CudaStream& stream, const AttentionForwardArgs& args) {
+  const AttentionInputs in = attention_inputs(args.q, args.k, args.v, args.sink, args.layout, args.options);
   const Statistics lse(args.lse);
-  clear_uncovered_rows(stream, in, args.o, lse);
+  clear_uncovered_rows(stream, args.layout, args.o, lse);
   if (in.s == 0 || in.n == 0 || args.layout.num_spans == 0) return;
   dispatch_tile(std::max(in.q.width, in.v.width), [&]<class Z>() {
     const dim3 grid(static_cast<unsigned>((in.s + Z::kTile - 1) / Z::kTile), static_cast<unsigned>(in.n),

@@ -2,21 +2,15 @@
 // tiles of queries, the other tiles of keys; both compute the probabilities again from q, k and the log-sum-exp.
 #include <algorithm>
 
-#include "megatron/kernels/cuda/attention.h"
 #include "megatron/kernels/cuda/attention_tile.cuh"
 #include "megatron/kernels/cuda/reduce.cuh"
+#include "megatron/kernels/cuda/tiled_attention.h"
 
 namespace megatron::kernels {
 namespace {
 
-struct Gradients {
-  AttentionInputs in;
-  Heads o, grad_o, grad_q, grad_k, grad_v;
-  Statistics lse, dot;  // dot(o, grad_o) of a query: the sum over keys of probability times its gradient
-};
-
 /// A row of threads per (row, column, head).
-__global__ void __launch_bounds__(kMaxRowThreads) dots_kernel(Gradients args) {
+__global__ void __launch_bounds__(kMaxRowThreads) dots_kernel(AttentionGradients args) {
   const int64_t item = row_of_block(), head = item % args.in.n, column = item / args.in.n % args.in.b;
   const int64_t row = item / args.in.n / args.in.b;
   const int width = row < args.in.s ? args.o.width : 0;
@@ -35,7 +29,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) dots_kernel(Gradients args) {
 /// In: scores q k^T and grad_p = grad_o v^T of queries first_query + y R .. and keys first_key + x R .. of the span.
 /// Out: probabilities after dropout, and the gradient of the scores but for the factor `scale`.
 template <class Z>
-__device__ void differentiate_softmax(const Gradients& args, const SequenceSpan& span, int64_t head,
+__device__ void differentiate_softmax(const AttentionGradients& args, const SequenceSpan& span, int64_t head,
                                       int64_t first_query, int64_t first_key, Scores<Z>& p, Scores<Z>& grad) {
   const AttentionInputs& in = args.in;
   const uint64_t key = in.options.dropout_key.at(in.options.first_head + head).value;
@@ -63,7 +57,7 @@ __device__ void differentiate_softmax(const Gradients& args, const SequenceSpan&
 
 /// Block (tile of queries, head, span).
 template <class Z>
-__global__ void __launch_bounds__(kSide* kSide) grad_q_kernel(Gradients args) {
+__global__ void __launch_bounds__(kSide* kSide) grad_q_kernel(AttentionGradients args) {
   extern __shared__ float4 memory[];
   float* q = reinterpret_cast<float*>(memory);
   float *grad_o = q + Z::kHeadFloats, *k = grad_o + Z::kHeadFloats, *v = k + Z::kHeadFloats, *ds = v + Z::kHeadFloats;
@@ -102,7 +96,7 @@ __global__ void __launch_bounds__(kSide* kSide) grad_q_kernel(Gradients args) {
 
 /// Adds what the queries of one span and head give to the tile of keys that begins at key `first_key` of the span.
 template <class Z>
-__device__ void add_span(const Gradients& args, const SequenceSpan& span, int64_t head, int64_t first_key,
+__device__ void add_span(const AttentionGradients& args, const SequenceSpan& span, int64_t head, int64_t first_key,
                          const float* k, const float* v, float* q, float* grad_o, float* weights, Sums<Z>& grad_k,
                          Sums<Z>& grad_v) {
   const AttentionInputs& in = args.in;
@@ -132,7 +126,7 @@ __device__ void add_span(const Gradients& args, const SequenceSpan& span, int64_
 
 /// Block (tile of keys, key head, column): all spans of the column in order, and all query heads that use the key head.
 template <class Z>
-__global__ void __launch_bounds__(kSide* kSide) grad_kv_kernel(Gradients args) {
+__global__ void __launch_bounds__(kSide* kSide) grad_kv_kernel(AttentionGradients args) {
   extern __shared__ float4 memory[];
   float* k = reinterpret_cast<float*>(memory);
   float *v = k + Z::kHeadFloats, *q = v + Z::kHeadFloats, *grad_o = q + Z::kHeadFloats;
@@ -159,7 +153,7 @@ __global__ void __launch_bounds__(kSide* kSide) grad_kv_kernel(Gradients args) {
 }
 
 /// Block = head.
-__global__ void __launch_bounds__(kMaxRowThreads) grad_sink_kernel(Gradients args, Operand grad_sink) {
+__global__ void __launch_bounds__(kMaxRowThreads) grad_sink_kernel(AttentionGradients args, Operand grad_sink) {
   const int64_t head = blockIdx.x;
   const float sink = args.in.sink_logit(head);
   float sum = 0;
@@ -172,7 +166,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) grad_sink_kernel(Gradients arg
 }
 
 template <class Z>
-void run(const CudaStream& stream, const Gradients& args) {
+void run(const CudaStream& stream, const AttentionGradients& args) {
   const AttentionInputs& in = args.in;
   const auto tiles = [](int64_t rows) { return static_cast<unsigned>((rows + Z::kTile - 1) / Z::kTile); };
   constexpr int kBytes = 4 * (4 * Z::kHeadFloats + Z::kScoreFloats);
@@ -192,29 +186,28 @@ void run(const CudaStream& stream, const Gradients& args) {
 
 }  // namespace
 
-int64_t attention_backward_workspace_bytes(const CudaStream&, const AttentionBackwardArgs& args) {
+int64_t tiled_attention_workspace_bytes(const AttentionBackwardArgs& args) {
   return 4 * args.q.shape[0] * args.q.shape[1] * args.q.shape[2];
 }
 
-void attention_backward(const CudaStream& stream, const AttentionBackwardArgs& args) {
-  const AttentionInputs in = attention_inputs(args.q, args.k, args.v, args.sink, args.layout, args.options, args.o);
+void tiled_attention_backward(const CudaStream& stream, const AttentionBackwardArgs& args) {
+  const AttentionInputs in = attention_inputs(args.q, args.k, args.v, args.sink, args.layout, args.options);
   if (in.b == 0 || in.n == 0) return;
   require<InternalError>(
-      in.s == 0 || (args.workspace.defined() &&
-                    args.workspace.num_elements() >= attention_backward_workspace_bytes(stream, args)),
+      in.s == 0 || (args.workspace.defined() && args.workspace.num_elements() >= tiled_attention_workspace_bytes(args)),
       "[attention] the workspace is too small.");
-  Gradients gradients{in,
-                      Heads(args.o),
-                      Heads(args.grad_o),
-                      Heads(args.grad_q),
-                      Heads(args.grad_k),
-                      Heads(args.grad_v),
-                      Statistics(args.lse)};
+  AttentionGradients gradients{in,
+                               Heads(args.o),
+                               Heads(args.grad_o),
+                               Heads(args.grad_q),
+                               Heads(args.grad_k),
+                               Heads(args.grad_v),
+                               Statistics(args.lse)};
   gradients.dot.data = static_cast<float*>(args.workspace.data);
   gradients.dot.head_stride = in.b * in.s;
   gradients.dot.column_stride = in.s;
   gradients.dot.row_stride = 1;
-  clear_uncovered_rows(stream, in, args.grad_q, {});
+  clear_uncovered_rows(stream, args.layout, args.grad_q, {});
   if (in.s > 0) {
     const RowBlock block(in.v.width);
     dots_kernel<<<block.blocks(in.s * in.b * in.n), block.threads(), 0, stream.stream>>>(gradients);

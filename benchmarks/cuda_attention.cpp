@@ -1,0 +1,79 @@
+// Times attention on CUDA: cuDNN's, also deterministic, and our own kernels beside it.
+//
+//   cuda_attention [RESULTS.json]
+#include <cmath>
+
+#include "benchmarks/cuda_bench.h"
+#include "megatron/kernels/cuda/attention.h"
+#include "megatron/kernels/cuda/tiled_attention.h"
+
+namespace megatron::kernels {
+namespace {
+
+struct AttentionShape {
+  const char* name;
+  int64_t s, b, n, g, d;
+};
+
+/// TFLOP/s count two products forward and five backward over the s (s + 1) / 2 pairs that causal attention computes,
+/// taken as s^2 / 2.
+void bench_attention_shape(Bench& bench, const AttentionShape& z) {
+  const CudaStream& s = bench.stream();
+  const Shape q_shape{z.s, z.b, z.n, z.d}, k_shape{z.s, z.b, z.g, z.d};
+  const Buffer q(s, kBf16, q_shape), k(s, kBf16, k_shape), v(s, kBf16, k_shape), o(s, kBf16, q_shape);
+  const Buffer grad_o(s, kBf16, q_shape), grad_q(s, kBf16, q_shape), grad_k(s, kBf16, k_shape);
+  const Buffer grad_v(s, kBf16, k_shape), lse(s, kF32, {z.n, z.b, z.s});
+  std::vector<SequenceSpan> table;
+  for (int32_t column = 0; column < z.b; ++column)
+    table.push_back(
+        {.batch = column, .query_length = static_cast<int32_t>(z.s), .key_length = static_cast<int32_t>(z.s)});
+  Buffer spans(s, DType::kUInt8, {static_cast<int64_t>(table.size() * sizeof(SequenceSpan))});
+  spans.write(table);
+  AttentionForwardArgs forward{.q = q, .k = k, .v = v, .o = o, .lse = lse};
+  forward.layout = {.s = z.s, .b = z.b, .spans = spans.data<SequenceSpan>(), .num_spans = z.b};
+  forward.layout.form = SpanForm::kUniform;
+  forward.options = {.scale = 1 / std::sqrt(static_cast<double>(z.d)), .is_deterministic = false};
+  AttentionBackwardArgs backward{.q = q, .k = k, .v = v, .o = o, .lse = lse, .grad_o = grad_o};
+  backward.layout = forward.layout;
+  backward.options = forward.options;
+  backward.grad_q = grad_q, backward.grad_k = grad_k, backward.grad_v = grad_v;
+  AttentionBackwardArgs deterministic = backward;
+  deterministic.options.is_deterministic = true;
+  const int64_t bytes =
+      std::max({attention_forward_workspace_bytes(s, forward), attention_backward_workspace_bytes(s, backward),
+                attention_backward_workspace_bytes(s, deterministic)});
+  const Buffer workspace(s, DType::kUInt8, {std::max<int64_t>(1, bytes)});
+  forward.workspace = backward.workspace = deterministic.workspace = workspace;
+  const double operations = 2.0 * static_cast<double>(z.s * z.s) * static_cast<double>(z.b * z.n * z.d);
+  const auto name = [&](const char* what) { return fmt::format("attention {} {}", z.name, what); };
+  bench.arithmetic(name("forward"), operations, [&] { attention_forward(s, forward); });
+  bench.arithmetic(name("backward"), 2.5 * operations, [&] { attention_backward(s, backward); });
+  bench.arithmetic(name("backward, deterministic"), 2.5 * operations, [&] { attention_backward(s, deterministic); });
+  bench.arithmetic(name("forward, own"), operations, [&] { tiled_attention_forward(s, forward); });
+  bench.arithmetic(name("backward, own"), 2.5 * operations, [&] { tiled_attention_backward(s, backward); });
+}
+
+void bench_attention(Bench& bench) {
+  fmt::print("attention: {}\n", attention_library());
+  for (const AttentionShape& shape : {AttentionShape{"8B s4096", 4096, 1, 32, 8, 128},
+                                      {"8B s8192", 8192, 1, 32, 8, 128},
+                                      {"GPT-2 124M b8", 1024, 8, 12, 12, 64},
+                                      {"GPT-2 124M b32", 1024, 32, 12, 12, 64}})
+    bench_attention_shape(bench, shape);
+}
+
+}  // namespace
+}  // namespace megatron::kernels
+
+int main(int argc, char** argv) {
+  using namespace megatron::kernels;
+  try {
+    Bench bench;
+    bench.measure_copy();
+    bench_attention(bench);
+    if (argc > 1) bench.write(argv[1]);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,66 @@
+#include "megatron/kernels/cuda/attention.h"
+
+#include <algorithm>
+
+#include "megatron/kernels/cuda/cudnn_attention.h"
+#include "megatron/kernels/cuda/cudnn_attention_plan.h"
+#include "megatron/kernels/cuda/tiled_attention.h"
+
+namespace megatron::kernels {
+namespace {
+constexpr bool kHasCudnn = MEGATRON_HAS_CUDNN;  // without, cudnn_attention.cpp is not built and nothing may name it
+constexpr const char* kNotBuilt = "this program was built without cuDNN";
+
+template <class Args>
+void check_operands(const Args& args) {
+  const ConstView &q = args.q, &k = args.k, &v = args.v, o = args.o;
+  const int64_t s = q.shape[0], b = q.shape[1], n = q.shape[2], d = q.shape[3], s_k = k.shape[0], g = k.shape[2];
+  const int64_t dv = v.shape[3];
+  require<ShapeError>(g > 0 && n % g == 0 && k.shape == Shape{s_k, b, g, d} && v.shape == Shape{s_k, b, g, dv} &&
+                          o.shape == Shape{s, b, n, dv},
+                      "[attention] q {}, k {}, v {} and o {} are not [s, b, n, d], [s_k, b, g, d], [s_k, b, g, dv] and "
+                      "[s, b, n, dv] with n a multiple of g.",
+                      q.shape, k.shape, v.shape, o.shape);
+  require<DtypeError>(is_floating(q.dtype) && k.dtype == q.dtype && v.dtype == q.dtype && o.dtype == q.dtype,
+                      "[attention] q {}, k {}, v {} and o {} must be of one floating dtype.", q.dtype, k.dtype, v.dtype,
+                      o.dtype);
+}
+}  // namespace
+
+std::string_view why_not_cudnn(const AttentionForwardArgs& args) { return kHasCudnn ? cudnn_refusal(args) : kNotBuilt; }
+std::string_view why_not_cudnn(const AttentionBackwardArgs& args) {
+  return kHasCudnn ? cudnn_refusal(args) : kNotBuilt;
+}
+
+std::string attention_library() {
+  if constexpr (kHasCudnn) {
+    const CudnnState state = cudnn_state();
+    return state.is_usable ? state.text : "own kernels: " + state.text;
+  }
+  return std::string("own kernels: ") + kNotBuilt;
+}
+
+int64_t attention_forward_workspace_bytes(const CudaStream&, const AttentionForwardArgs& args) {
+  return why_not_cudnn(args).empty() ? cudnn_workspace_bytes(args) : 0;
+}
+
+int64_t attention_backward_workspace_bytes(const CudaStream&, const AttentionBackwardArgs& args) {
+  const int64_t own = tiled_attention_workspace_bytes(args);
+  return why_not_cudnn(args).empty() ? std::max(own, cudnn_workspace_bytes(args)) : own;
+}
+
+void attention_forward(const CudaStream& stream, const AttentionForwardArgs& args) {
+  check_operands(args);
+  if constexpr (kHasCudnn)
+    if (cudnn_refusal(args).empty() && cudnn_attention_forward(stream, args)) return;
+  tiled_attention_forward(stream, args);
+}
+
+void attention_backward(const CudaStream& stream, const AttentionBackwardArgs& args) {
+  check_operands(args);
+  if constexpr (kHasCudnn)
+    if (cudnn_refusal(args).empty() && cudnn_attention_backward(stream, args)) return;
+  tiled_attention_backward(stream, args);
+}
+
+}  // namespace megatron::kernels

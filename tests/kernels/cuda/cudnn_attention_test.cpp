@@ -1,0 +1,282 @@
+// cuDNN's attention against the formulas in double. Skipped where there is no GPU or no cuDNN.
+#include "megatron/kernels/cuda/cudnn_attention.h"
+
+#include "megatron/kernels/cuda/attention.h"
+#include "megatron/kernels/cuda/cudnn_attention_plan.h"
+#include "megatron/kernels/cuda/tiled_attention.h"
+#include "tests/kernels/attention_case.h"
+#include "tests/kernels/cuda/twin.h"
+
+namespace megatron::kernels {
+namespace {
+using testing::Twin;
+using testing::TwinValues;
+
+/// Zeros on the device, without values on the host.
+class Zeros {
+ public:
+  Zeros(DType dtype, const Shape& shape)
+      : bytes_(shape.num_elements() * size_of(dtype), 0),
+        view_{bytes_.data(), dtype, shape, shape.contiguous_strides()} {
+    testing::check_cuda(cudaMemset(view_.data, 0, static_cast<size_t>(shape.num_elements() * size_of(dtype))));
+  }
+  operator View() const { return view_; }
+  operator ConstView() const { return view_; }
+
+ private:
+  testing::DeviceBytes bytes_;
+  View view_;
+};
+
+/// The tensors of an AttentionCase on the device.
+struct DeviceCase {
+  DeviceCase(const AttentionCase& test, DType dtype, SpanForm form, int64_t gap)
+      : test(test), form(form), spans(test.spans), state({test.state}) {
+    const AttentionSizes& z = test.sizes;
+    const testing::Placement placement{.gap = gap};
+    const auto random = [&](const Shape& shape, uint64_t seed) {
+      return Twin(dtype, shape, testing::random_values(shape.num_elements(), seed), placement);
+    };
+    const Shape q_shape{z.s, z.b, z.n, z.d}, k_shape{z.s_k, z.b, z.g, z.d}, v_shape{z.s_k, z.b, z.g, z.dv};
+    const Shape o_shape{z.s, z.b, z.n, z.dv};
+    q = random(q_shape, 1), k = random(k_shape, 2), v = random(v_shape, 3), grad_o = random(o_shape, 4);
+    o = Twin(dtype, o_shape, {}, placement), lse = Twin(DType::kFloat32, {z.n, z.b, z.s});
+    grad_q = Twin(dtype, q_shape, {}, placement), grad_k = Twin(dtype, k_shape, {}, placement);
+    grad_v = Twin(dtype, v_shape, {}, placement);
+  }
+  SequenceLayoutView layout() {
+    SequenceLayoutView view = test.layout();
+    view.spans = spans.gpu();
+    view.form = form;
+    return view;
+  }
+  AttentionForwardArgs forward_args() {
+    AttentionForwardArgs args{.q = q.gpu(),
+                              .k = k.gpu(),
+                              .v = v.gpu(),
+                              .sink = {},
+                              .layout = layout(),
+                              .options = test.options,
+                              .o = o.gpu(),
+                              .lse = lse.gpu()};
+    args.options.state = state.gpu();
+    return args;
+  }
+  AttentionBackwardArgs backward_args() {
+    AttentionBackwardArgs args{.q = q.gpu(),
+                               .k = k.gpu(),
+                               .v = v.gpu(),
+                               .sink = {},
+                               .o = o.gpu(),
+                               .lse = lse.gpu(),
+                               .grad_o = grad_o.gpu(),
+                               .layout = layout(),
+                               .options = test.options,
+                               .grad_q = grad_q.gpu(),
+                               .grad_k = grad_k.gpu(),
+                               .grad_v = grad_v.gpu()};
+    args.options.state = state.gpu();
+    return args;
+  }
+
+  const AttentionCase& test;
+  SpanForm form;
+  TwinValues<SequenceSpan> spans;
+  TwinValues<StepState> state;
+  Twin q, k, v, grad_o, o, lse, grad_q, grad_k, grad_v;
+};
+
+class CudnnAttention : public testing::CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (!IsSkipped() && !cudnn_state().is_usable) GTEST_SKIP() << cudnn_state().text;
+  }
+
+  void forward(DeviceCase& device) {
+    AttentionForwardArgs args = device.forward_args();
+    ASSERT_EQ(cudnn_refusal(args), "");
+    const Zeros workspace(DType::kUInt8, {cudnn_workspace_bytes(args)});
+    args.workspace = workspace;
+    ASSERT_TRUE(cudnn_attention_forward(stream_, args)) << "no plan fits in " << cudnn_workspace_bytes(args);
+    testing::check_cuda(cudaDeviceSynchronize());
+  }
+  void backward(DeviceCase& device) {
+    AttentionBackwardArgs args = device.backward_args();
+    ASSERT_EQ(cudnn_refusal(args), "");
+    const Zeros workspace(DType::kUInt8, {cudnn_workspace_bytes(args)});
+    args.workspace = workspace;
+    ASSERT_TRUE(cudnn_attention_backward(stream_, args)) << "no plan fits in " << cudnn_workspace_bytes(args);
+    testing::check_cuda(cudaDeviceSynchronize());
+  }
+
+  /// Scores and probabilities are rounded to the dtype before a product: each value carries a few errors of eps times
+  /// its terms, which have signs of their own. So the root mean square of the errors is bounded by that of the values,
+  /// and the largest error by the largest value.
+  static void expect_close(const Twin& twin, const std::vector<double>& expected, DType dtype, const char* name) {
+    const testing::GuardedTensor actual = twin.from_gpu();
+    double errors = 0, values = 0, largest_error = 0, largest = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double error = std::abs(actual[static_cast<int64_t>(i)] - expected[i]);
+      ASSERT_FALSE(std::isnan(error)) << name << " " << i;
+      errors += error * error;
+      values += expected[i] * expected[i];
+      largest_error = std::max(largest_error, error);
+      largest = std::max(largest, std::abs(expected[i]));
+    }
+    EXPECT_LE(std::sqrt(errors), 2 * epsilon(dtype) * std::sqrt(values)) << name;
+    EXPECT_LE(largest_error, testing::tolerance(dtype, 1, largest)) << name;
+  }
+  static void expect_lse(const Twin& twin, const std::vector<double>& expected, int64_t length) {
+    const testing::GuardedTensor actual = twin.from_gpu();
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double value = actual[static_cast<int64_t>(i)];
+      if (std::isinf(expected[i]))
+        ASSERT_EQ(value, expected[i]) << "lse " << i;
+      else
+        ASSERT_NEAR(value, expected[i], testing::tolerance(DType::kFloat32, length, 4)) << "lse " << i;
+    }
+  }
+
+  void expect_agreement(DType dtype, const AttentionSizes& z, const std::vector<SequenceSpan>& spans, SpanForm form,
+                        AttentionOptions options, int64_t gap = 0) {
+    SCOPED_TRACE(fmt::format("{} s {} b {} n {} g {} d {} dv {} causal {} window {} {} gap {} deterministic {}", dtype,
+                             z.s, z.b, z.n, z.g, z.d, z.dv, options.is_causal, options.window_left,
+                             options.window_right, gap, options.is_deterministic));
+    AttentionCase test(dtype, z);
+    test.spans = spans;
+    options.scale = 1 / std::sqrt(static_cast<double>(z.d));
+    test.options = options;
+    DeviceCase device(test, dtype, form, gap);
+    const AttentionReference reference(test);
+    forward(device);
+    if (HasFatalFailure()) return;
+    expect_close(device.o, reference.o, dtype, "o");
+    expect_lse(device.lse, reference.lse, z.s + z.d);
+    backward(device);
+    if (HasFatalFailure()) return;
+    expect_close(device.grad_q, reference.grad_q, dtype, "grad_q");
+    expect_close(device.grad_k, reference.grad_k, dtype, "grad_k");
+    expect_close(device.grad_v, reference.grad_v, dtype, "grad_v");
+  }
+  void expect_uniform_agreement(DType dtype, const AttentionSizes& z, const AttentionOptions& options,
+                                int64_t gap = 0) {
+    expect_agreement(dtype, z, uniform_spans(z), SpanForm::kUniform, options, gap);
+  }
+};
+
+TEST_F(CudnnAttention, AgreesWithTheFormulasForSharedKeysAndOddLengths) {
+  const AttentionOptions plain{.is_deterministic = false}, deterministic{.is_deterministic = true};
+  expect_uniform_agreement(DType::kBFloat16, {256, 256, 2, 4, 2, 128, 128}, plain);
+  expect_uniform_agreement(DType::kFloat16, {131, 131, 1, 3, 1, 64, 64}, plain);
+  expect_uniform_agreement(DType::kBFloat16, {17, 17, 2, 2, 2, 72, 40}, plain);
+  expect_uniform_agreement(DType::kBFloat16, {200, 200, 1, 2, 1, 256, 256}, plain);
+  expect_uniform_agreement(DType::kBFloat16, {131, 131, 2, 4, 2, 128, 128}, deterministic);
+  expect_uniform_agreement(DType::kFloat16, {256, 256, 1, 3, 1, 64, 64}, deterministic);
+}
+
+TEST_F(CudnnAttention, AgreesWithTheFormulasWithoutMaskAndInWindows) {
+  const AttentionSizes z{300, 300, 2, 4, 2, 64, 64};
+  expect_uniform_agreement(DType::kBFloat16, z, {.is_causal = false});
+  for (int64_t left : {1, 130}) expect_uniform_agreement(DType::kBFloat16, z, {.window_left = left});
+  expect_uniform_agreement(DType::kBFloat16, z, {.is_causal = false, .window_left = 20, .window_right = 40});
+}
+
+TEST_F(CudnnAttention, ReadsAndWritesStridedHeads) {
+  expect_uniform_agreement(DType::kBFloat16, {130, 130, 2, 4, 2, 128, 64}, {}, 8);
+}
+
+TEST_F(CudnnAttention, PackedSequencesAreSeparateSequences) {
+  const std::vector<SequenceSpan> one_column = {
+      {.batch = 0, .query_begin = 0, .query_length = 3, .key_begin = 0, .key_length = 3},
+      {.batch = 0, .query_begin = 3, .query_length = 170, .key_begin = 3, .key_length = 170},
+      {.batch = 0, .query_begin = 190, .query_length = 64, .key_begin = 190, .key_length = 64}};
+  std::vector<SequenceSpan> two_columns = one_column;
+  two_columns.push_back({.batch = 1, .query_begin = 10, .query_length = 1, .key_begin = 10, .key_length = 1});
+  two_columns.push_back({.batch = 1, .query_begin = 11, .query_length = 219, .key_begin = 11, .key_length = 219});
+  const auto expect_packed = [&](DType dtype, const AttentionSizes& z, const AttentionOptions& options, int64_t gap) {
+    expect_agreement(dtype, z, z.b == 1 ? one_column : two_columns, SpanForm::kPacked, options, gap);
+  };
+  const AttentionOptions plain{.is_deterministic = false}, deterministic{.is_deterministic = true};
+  expect_packed(DType::kBFloat16, {260, 260, 1, 4, 2, 64, 64}, plain, 0);
+  expect_packed(DType::kBFloat16, {260, 260, 2, 4, 4, 128, 128}, plain, 0);
+  expect_packed(DType::kFloat16, {260, 260, 2, 4, 2, 64, 64}, plain, 8);
+  expect_packed(DType::kBFloat16, {260, 260, 2, 4, 2, 128, 128}, deterministic, 0);
+  expect_packed(DType::kBFloat16, {260, 260, 2, 4, 2, 64, 64}, {.window_left = 30, .is_deterministic = false}, 0);
+}
+
+TEST_F(CudnnAttention, DeterministicGradientsAreEqualInTwoRunsAlsoInPieces) {
+  // 10 heads of 7400 keys store 1.02 GiB of gradients of scores.
+  for (const AttentionSizes& z : {AttentionSizes{512, 512, 2, 8, 2, 64, 64}, {7400, 7400, 1, 10, 2, 16, 16}}) {
+    AttentionCase test(DType::kBFloat16, z);
+    test.options = {.scale = 0.125, .is_deterministic = true};
+    DeviceCase device(test, DType::kBFloat16, SpanForm::kUniform, 0);
+    EXPECT_EQ(cudnn_piece(device.backward_args()).num_groups < z.g, z.n == 10);
+    forward(device);
+    backward(device);
+    const std::vector<char> first[] = {device.grad_q.bytes(), device.grad_k.bytes(), device.grad_v.bytes()};
+    for (Twin* gradient : {&device.grad_q, &device.grad_k, &device.grad_v}) gradient->reset_gpu();
+    backward(device);
+    EXPECT_EQ(first[0], device.grad_q.bytes());
+    EXPECT_EQ(first[1], device.grad_k.bytes());
+    EXPECT_EQ(first[2], device.grad_v.bytes());
+  }
+}
+
+TEST_F(CudnnAttention, OwnKernelsRunTheBackwardOfItsForward) {
+  const AttentionSizes z{190, 190, 1, 4, 2, 64, 64};
+  AttentionCase test(DType::kBFloat16, z);
+  test.options = {.scale = 0.125};
+  DeviceCase device(test, DType::kBFloat16, SpanForm::kUniform, 0);
+  const AttentionReference reference(test);
+  forward(device);
+  AttentionBackwardArgs args = device.backward_args();
+  Twin workspace(DType::kUInt8, {tiled_attention_workspace_bytes(args)});
+  args.workspace = workspace.gpu();
+  tiled_attention_backward(stream_, args);
+  expect_close(device.grad_q, reference.grad_q, DType::kBFloat16, "grad_q");
+  expect_close(device.grad_k, reference.grad_k, DType::kBFloat16, "grad_k");
+  expect_close(device.grad_v, reference.grad_v, DType::kBFloat16, "grad_v");
+}
+
+TEST_F(CudnnAttention, PlansOfTrainingShapesFitInTheBound) {
+  constexpr DType kType = DType::kBFloat16;
+  for (const AttentionSizes& z : {AttentionSizes{1024, 1024, 16, 12, 12, 64, 64},
+                                  {4096, 4096, 1, 32, 8, 128, 128},
+                                  {5000, 5000, 1, 8, 1, 192, 128}}) {
+    const Shape q_shape{z.s, z.b, z.n, z.d}, k_shape{z.s, z.b, z.g, z.d}, v_shape{z.s, z.b, z.g, z.dv};
+    const Shape o_shape{z.s, z.b, z.n, z.dv};
+    const Zeros q(kType, q_shape), k(kType, k_shape), v(kType, v_shape), o(kType, o_shape), grad_o(kType, o_shape);
+    const Zeros grad_q(kType, q_shape), grad_k(kType, k_shape), grad_v(kType, v_shape);
+    const Zeros lse(DType::kFloat32, {z.n, z.b, z.s});
+    TwinValues<SequenceSpan> spans(uniform_spans(z));
+    for (SpanForm form : {SpanForm::kUniform, SpanForm::kPacked})
+      for (bool is_deterministic : {false, true}) {
+        const auto run = [&](auto args, auto&& kernel) {
+          args.layout = {.s = z.s, .b = z.b, .spans = spans.gpu(), .num_spans = z.b, .form = form};
+          args.options = {.scale = 0.1, .is_deterministic = is_deterministic};
+          if (!cudnn_refusal(args).empty()) return;
+          const Zeros workspace(DType::kUInt8, {cudnn_workspace_bytes(args)});
+          args.workspace = workspace;
+          EXPECT_TRUE(kernel(stream_, args))
+              << fmt::format("s {} b {} n {} d {} packed {} deterministic {}: no plan fits in {} bytes", z.s, z.b, z.n,
+                             z.d, form == SpanForm::kPacked, is_deterministic, cudnn_workspace_bytes(args));
+        };
+        run(AttentionForwardArgs{.q = q, .k = k, .v = v, .o = o, .lse = lse},
+            [](const auto& stream, const auto& args) { return cudnn_attention_forward(stream, args); });
+        run(AttentionBackwardArgs{.q = q,
+                                  .k = k,
+                                  .v = v,
+                                  .o = o,
+                                  .lse = lse,
+                                  .grad_o = grad_o,
+                                  .grad_q = grad_q,
+                                  .grad_k = grad_k,
+                                  .grad_v = grad_v},
+            [](const auto& stream, const auto& args) { return cudnn_attention_backward(stream, args); });
+      }
+  }
+}
+
+}  // namespace
+}  // namespace megatron::kernels
