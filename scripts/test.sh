@@ -3,7 +3,8 @@
 #
 #   scripts/test.sh [--full] [--labels REGEX] [--sanitize LIST] [--build-dir DIR] [--jobs N] [--no-install]
 #
-# --full       also runs the tests labelled slow; goes on where a full run was cut off.
+# --full       also runs every valid layout, 256 reshards and two hosts (tests/parallel/run_full.sh, about an hour): goes
+#              on where a run of the same code was stopped, and stores the result in tests/parallel/results.
 # --labels     only tests whose labels match, such as unit, golden, threads or 'unit|golden'.
 # --sanitize   builds with -fsanitize=LIST (address,undefined or thread) in a directory of its own, only the test
 #              binaries of --labels.
@@ -60,7 +61,6 @@ build() {
 run_tests() {
   local options=(--test-dir "$build_dir" --parallel "$jobs" --output-on-failure --no-tests=error)
   [ -z "$labels" ] || options+=(--label-regex "$labels")
-  if $full; then options+=(-F); else options+=(--label-exclude slow); fi
   # Several tests run at a time: their OpenMP threads must sleep where they wait. Under the thread sanitizer OpenMP's own
   # synchronisation, which it does not know, would look like races.
   export OMP_WAIT_POLICY=passive
@@ -74,5 +74,6 @@ configure >/dev/null
 build
 built=$SECONDS status=0
 run_tests || status=$?
+if $full; then tests/parallel/run_full.sh --build-dir "$build_dir" || status=$?; fi
 printf '  build %d s, tests %d s\n' $((built - start)) $((SECONDS - built))
 exit "$status"

@@ -1,11 +1,11 @@
 #include "tests/parallel/layout_checkpoint.h"
 
-#include <gtest/gtest.h>
+#include <fmt/format.h>
 
+#include <cmath>
 #include <map>
 
 #include "megatron/training/checkpointer.h"
-#include "tests/parallel/layout_matrix.h"
 #include "tests/parallel/layout_run.h"
 #include "tests/training/small_trainer.h"
 
@@ -19,7 +19,7 @@ std::vector<double> continue_to(const std::string& words, const Layout& layout, 
   run_layout(words + " " + layout.words, layout.num_ranks, [&](Trainer& trainer) {
     PosixFileSystem files;
     Checkpointer checkpointer(files, trainer.config(), [](const std::string&) {});
-    EXPECT_EQ(checkpointer.load(trainer), trainer.config().checkpoint.load.has_value());
+    require<Error>(checkpointer.load(trainer) == trainer.config().checkpoint.load.has_value(), "nothing was loaded");
     const std::vector<double> own = train(trainer, trainer.progress().iteration, iteration);
     if (trainer.config().checkpoint.save) checkpointer.save(trainer);
     if (trainer.groups().world.rank() == 0) losses = own;
@@ -31,7 +31,7 @@ State state_of(const std::string& words) {
   Trainer trainer(small_config(words), {});
   PosixFileSystem files;
   Checkpointer checkpointer(files, trainer.config(), [](const std::string&) {});
-  EXPECT_TRUE(checkpointer.load(trainer));
+  require<Error>(checkpointer.load(trainer), "nothing was loaded");
   return {.weights = weights_of(trainer),
           .optimizer = optimizer_state_of(trainer),
           .iteration = trainer.progress().iteration,
@@ -40,30 +40,33 @@ State state_of(const std::string& words) {
           .schedule = trainer.scheduler().num_steps()};
 }
 
-void expect_reshards(uint64_t seed, int num_pairs) {
+std::vector<LayoutPair> random_pairs(uint64_t seed, int num_pairs) {
+  const std::vector<LayoutCase> all = all_layouts(whole_matrix());
   std::map<std::string, std::vector<LayoutCase>> by_model;
-  for (const LayoutCase& layout : all_layouts()) by_model[layout.model()].push_back(layout);
-  std::map<std::string, std::vector<double>> one_rank;
+  for (const LayoutCase& layout : all) by_model[layout.model()].push_back(layout);
   const RandomKey key = RandomKey::from_seed(seed);
+  std::vector<LayoutPair> pairs;
   for (int pair = 0; pair < num_pairs; ++pair) {
-    int64_t draw = 0;
-    const auto below = [&](size_t count) {
-      return static_cast<size_t>(uniform(key.at(pair), draw++) * static_cast<double>(count));
+    const auto one_of = [&](const std::vector<LayoutCase>& layouts, int64_t draw) {
+      return layouts[static_cast<size_t>(uniform(key.at(pair), draw) * static_cast<double>(layouts.size()))];
     };
-    const auto model = std::next(by_model.begin(), static_cast<std::ptrdiff_t>(below(by_model.size())));
-    const LayoutCase &from = model->second[below(model->second.size())],
-                     &to = model->second[below(model->second.size())];
-    SCOPED_TRACE(from.layout() + "to " + to.layout());
-    const std::string& words = model->first;
-    std::vector<double>& losses = one_rank[words];
-    if (losses.empty()) losses = continue_to(words, {}, 2);
-    const ScratchDirectory first, second;
-    continue_to(words + saving(first), {from.layout(), from.num_ranks()}, 1);
-    continue_to(words + loading(first) + saving(second), {to.layout(), to.num_ranks()}, 1);
-    EXPECT_EQ(state_of(words + loading(second)), state_of(words + loading(first)));
-    const std::vector<double> next = continue_to(words + loading(first), {to.layout(), to.num_ranks()}, 2);
-    EXPECT_NEAR(next.at(0), losses.at(1), 1e-11);
+    const LayoutCase from = one_of(all, 0);
+    pairs.push_back({.from = from, .to = one_of(by_model[from.model()], 1)});
   }
+  return pairs;
+}
+
+CaseOutcome reshard(const LayoutPair& pair, OneRankCurves& one_rank) {
+  const std::string words = pair.from.model();
+  const Layout from{pair.from.layout(), pair.from.num_ranks()}, to{pair.to.layout(), pair.to.num_ranks()};
+  const Curve& expected = one_rank.of(words);
+  const ScratchDirectory first, second;
+  continue_to(words + saving(first), from, 1);
+  continue_to(words + loading(first) + saving(second), to, 1);
+  if (state_of(words + loading(second)) != state_of(words + loading(first))) return {.failure = "another state"};
+  const double loss = continue_to(words + loading(first), to, 2).at(0), error = std::abs(loss - expected.losses.at(1));
+  if (error <= 1e-11) return {.loss_error = error};
+  return {.loss_error = error, .failure = fmt::format("loss {:.17g}, not {:.17g}", loss, expected.losses.at(1))};
 }
 
 }  // namespace megatron::testing

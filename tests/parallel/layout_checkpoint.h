@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "megatron/base/file_system.h"
+#include "tests/parallel/layout_matrix.h"
+#include "tests/parallel/run_record.h"
 #include "tests/testing/scratch_directory.h"
 
 namespace megatron::testing {
@@ -30,8 +32,15 @@ struct State {
 };
 State state_of(const std::string& words);
 
-/// Random pairs of layouts of one model: the second loads what the first saved, and has the same state and the next
-/// loss of one rank.
-void expect_reshards(uint64_t seed, int num_pairs);
+/// Two layouts of one model.
+struct LayoutPair {
+  LayoutCase from, to;
+};
+/// Random layouts of the whole matrix.
+std::vector<LayoutPair> random_pairs(uint64_t seed, int num_pairs);
+
+/// The second layout loads what the first saved after one step: it must have the same state, bit for bit, and the next
+/// loss of one rank to 1e-11. @param one_rank  of two steps.
+CaseOutcome reshard(const LayoutPair& pair, OneRankCurves& one_rank);
 
 }  // namespace megatron::testing

@@ -2,79 +2,102 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <map>
-
-#include "tests/parallel/layout_run.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
 namespace {
 
-constexpr int kGlobalBatch = 24;
-constexpr std::array kTensor = {1, 2, 4}, kPipeline = {1, 2, 4}, kChunks = {1, 2, 3}, kData = {1, 2, 3};
-constexpr std::array kSchedules = {"", "gpipe", "zb-h1", "zb-v"};  // "": 1f1b, or interleaved with several chunks
-constexpr std::array kRecompute = {"", "--recompute-granularity selective --recompute-modules core_attn layernorm mlp",
-                                   "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
-                                   "--recompute-granularity full --recompute-method block --recompute-num-layers 1"};
-const std::vector<size_t> kNumValues = {
-    2, kTensor.size(), kPipeline.size(), kChunks.size(), kData.size(), 2, 2, 2, kSchedules.size(), kRecompute.size(),
-    2};
+std::vector<size_t> num_values(const LayoutFactors& f) {
+  return {f.models.size(),
+          f.tensor.size(),
+          f.pipeline.size(),
+          f.chunks.size(),
+          f.data.size(),
+          f.sequence_parallel.size(),
+          f.distributed_optimizer.size(),
+          f.overlaps.size(),
+          f.schedules.size(),
+          f.recompute.size(),
+          f.micro_batch_sizes.size()};
+}
 
-LayoutCase case_of(const Choice& c) {
-  return {.is_llama = c[0] == 1,
-          .tensor = kTensor[c[1]],
-          .pipeline = kPipeline[c[2]],
-          .chunks = kChunks[c[3]],
-          .data = kData[c[4]],
-          .sequence_parallel = c[5] == 1,
-          .distributed_optimizer = c[6] == 1,
-          .overlaps = c[7] == 1,
-          .schedule = kSchedules[c[8]],
-          .recompute = kRecompute[c[9]],
-          .micro_batch_size = static_cast<int>(c[10]) + 1};
+LayoutCase case_of(const LayoutFactors& f, const Choice& c) {
+  return {.sizes = f.models[c[0]],
+          .tensor = f.tensor[c[1]],
+          .pipeline = f.pipeline[c[2]],
+          .chunks = f.chunks[c[3]],
+          .data = f.data[c[4]],
+          .sequence_parallel = f.sequence_parallel[c[5]],
+          .distributed_optimizer = f.distributed_optimizer[c[6]],
+          .overlaps = f.overlaps[c[7]],
+          .schedule = f.schedules[c[8]],
+          .recompute = f.recompute[c[9]],
+          .micro_batch_size = f.micro_batch_sizes[c[10]]};
 }
 
 bool has_valid_schedule(const LayoutCase& layout) {
   if (layout.pipeline == 1) return layout.chunks == 1 && layout.schedule.empty();
   if (layout.schedule == "zb-v") return layout.chunks == 2;
-  if (!layout.schedule.empty()) return layout.chunks == 1;
-  const int num_micro_batches = kGlobalBatch / (layout.micro_batch_size * layout.data);
-  return layout.chunks == 1 || num_micro_batches % layout.pipeline == 0;
+  return layout.schedule.empty() || layout.chunks == 1;
 }
 
-bool is_valid(const Choice& choice) {
-  const LayoutCase layout = case_of(choice);
+bool is_valid(const LayoutCase& layout) {
   return layout.num_ranks() <= 8 && (layout.tensor > 1 || !layout.sequence_parallel) &&
          (layout.data > 1 || !layout.overlaps) && has_valid_schedule(layout);
 }
 
-std::vector<LayoutCase> cases_of(const std::vector<Choice>& choices) {
+std::vector<LayoutCase> cases_of(const LayoutFactors& factors, const std::vector<Choice>& choices) {
   std::vector<LayoutCase> cases;
-  for (const Choice& choice : choices) cases.push_back(case_of(choice));
+  for (const Choice& choice : choices) cases.push_back(case_of(factors, choice));
   return cases;
+}
+
+/// "Et|t||tL": layers as even as they can be.
+std::string even_split(int num_layers, int num_stages) {
+  std::string text = "E";
+  for (int stage = 0; stage < num_stages; ++stage) {
+    if (stage > 0) text += '|';
+    const int begin = stage * num_layers / num_stages, end = (stage + 1) * num_layers / num_stages;
+    text.append(static_cast<size_t>(end - begin), 't');
+  }
+  return text + "L";
+}
+
+std::string pipeline_words(const LayoutCase& layout) {
+  std::string words = fmt::format("--pipeline-model-parallel-size {} ", layout.pipeline);
+  const int num_stages = layout.pipeline * layout.chunks,
+            num_micro_batches = layout.global_batch() / (layout.micro_batch_size * layout.data);
+  if ((layout.sizes.num_layers + 1) % num_stages > 0) {
+    words += "--pipeline-model-parallel-layout " + even_split(layout.sizes.num_layers, num_stages) + " ";
+  } else {
+    words += "--account-for-embedding-in-pipeline-split ";
+    if (layout.chunks > 1) words += fmt::format("--num-virtual-stages-per-pipeline-rank {} ", layout.chunks);
+  }
+  if (!layout.schedule.empty()) words += fmt::format("--pipeline-schedule {} ", layout.schedule);
+  const bool is_interleaved = layout.chunks > 1 && layout.schedule.empty();
+  if (is_interleaved && num_micro_batches % layout.pipeline > 0)
+    words += fmt::format("--microbatch-group-size-per-virtual-pipeline-stage {} ", num_micro_batches);
+  return words;
 }
 
 }  // namespace
 
-int LayoutCase::num_layers() const {
-  const int num_stages = pipeline * chunks;
-  return num_stages == 1 ? 7 : (8 + num_stages - 1) / num_stages * num_stages - 1;
+int LayoutCase::global_batch() const {
+  const bool is_interleaved = chunks > 1 && schedule.empty();
+  const bool is_short = sizes.global_batch / (micro_batch_size * data) < pipeline;
+  return sizes.global_batch * (is_interleaved && is_short ? 2 : 1);
 }
 
 std::string LayoutCase::model() const {
-  const std::string size = fmt::format("--fp64 --lr 1e-3 --num-layers {} --hidden-size 24 --global-batch-size {} ",
-                                       num_layers(), kGlobalBatch);
-  return is_llama ? llama_like(size + "--num-query-groups 2 ") : gpt2_like(size + "--ffn-hidden-size 44 ");
+  const std::string words = fmt::format("--fp64 --lr 1e-3 --num-layers {} --global-batch-size {} {}", sizes.num_layers,
+                                        global_batch(), sizes.words);
+  return sizes.is_llama ? llama_like(words) : gpt2_like(words);
 }
 
 std::string LayoutCase::layout() const {
   std::string words =
-      fmt::format("--tensor-model-parallel-size {} --pipeline-model-parallel-size {} --micro-batch-size {} {} ", tensor,
-                  pipeline, micro_batch_size, recompute);
-  if (pipeline > 1) words += "--account-for-embedding-in-pipeline-split ";
-  if (chunks > 1) words += fmt::format("--num-virtual-stages-per-pipeline-rank {} ", chunks);
-  if (!schedule.empty()) words += fmt::format("--pipeline-schedule {} ", schedule);
+      fmt::format("--tensor-model-parallel-size {} --micro-batch-size {} {} ", tensor, micro_batch_size, recompute);
+  if (pipeline > 1) words += pipeline_words(*this);
   if (sequence_parallel) words += "--sequence-parallel ";
   if (distributed_optimizer) words += "--use-distributed-optimizer ";
   if (overlaps) words += "--overlap-grad-reduce --ddp-num-buckets 3 ";
@@ -82,16 +105,40 @@ std::string LayoutCase::layout() const {
   return words;
 }
 
-std::vector<LayoutCase> pairwise_layouts() { return cases_of(pairwise_covering_set(kNumValues, is_valid)); }
-std::vector<LayoutCase> all_layouts() { return cases_of(all_choices(kNumValues, is_valid)); }
+LayoutFactors whole_matrix() {
+  const std::string size = "--hidden-size 24 --seq-length 8 --max-position-embeddings 8 ";
+  return {.models = {{.name = "gpt2", .words = size + "--ffn-hidden-size 44 "},
+                     {.name = "llama", .is_llama = true, .words = size + "--num-query-groups 2 "}},
+          .tensor = {1, 2, 4},
+          .pipeline = {1, 2, 4},
+          .chunks = {1, 2, 3},
+          .data = {1, 2, 3},
+          .sequence_parallel = {false, true},
+          .distributed_optimizer = {false, true},
+          .overlaps = {false, true},
+          .schedules = {"", "gpipe", "zb-h1", "zb-v"},  // "": 1f1b, or interleaved with several chunks
+          .recompute = {"", "--recompute-granularity selective --recompute-modules core_attn layernorm mlp",
+                        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
+                        "--recompute-granularity full --recompute-method block --recompute-num-layers 1"},
+          .micro_batch_sizes = {1, 2}};
+}
+
+std::vector<LayoutCase> pairwise_layouts() {
+  const LayoutFactors factors = whole_matrix();
+  const auto valid = [&](const Choice& choice) { return is_valid(case_of(factors, choice)); };
+  return cases_of(factors, pairwise_covering_set(num_values(factors), valid));
+}
+
+std::vector<LayoutCase> all_layouts(const LayoutFactors& factors) {
+  const auto valid = [&](const Choice& choice) { return is_valid(case_of(factors, choice)); };
+  return cases_of(factors, all_choices(num_values(factors), valid));
+}
 
 void expect_one_rank_curves(const std::vector<LayoutCase>& layouts, int num_steps) {
-  std::map<std::string, Curve> one_rank;
+  OneRankCurves one_rank(num_steps);
   for (const LayoutCase& layout : layouts) {
-    const auto [expected, is_new] = one_rank.try_emplace(layout.model());
-    if (is_new) expected->second = train_layout(layout.model(), 1, num_steps);
     const std::string words = layout.model() + layout.layout();
-    expect_same_curve(train_layout(words, layout.num_ranks(), num_steps), expected->second, words);
+    expect_same_curve(train_layout(words, layout.num_ranks(), num_steps), one_rank.of(layout.model()), words);
   }
 }
 

@@ -5,29 +5,52 @@
 #include <vector>
 
 #include "tests/parallel/covering_set.h"
+#include "tests/parallel/layout_run.h"
 
 namespace megatron::testing {
 
+/// A model of which layouts are tried.
+struct ModelSizes {
+  std::string name;       // "gpt2"
+  bool is_llama = false;  // else GPT-2: learned positions, biases, tied embeddings
+  int num_layers = 7, global_batch = 12;
+  std::string words;
+};
+
 /// One layout of at most 8 ranks, with what else may change no number.
 struct LayoutCase {
-  bool is_llama = false;  // else GPT-2: learned positions, biases, tied embeddings
+  ModelSizes sizes;
   int tensor = 1, pipeline = 1, chunks = 1, data = 1;
   bool sequence_parallel = false, distributed_optimizer = false, overlaps = false;
   std::string schedule, recompute;
   int micro_batch_size = 1;
 
   int num_ranks() const { return tensor * pipeline * data; }
-  /// 7 layers, or 11 where virtual stages need more: never a multiple of the stages.
-  int num_layers() const;
+  /// That of the model; twice as large where a virtual pipeline would have fewer micro-batches than stages, which
+  /// Megatron refuses.
+  int global_batch() const;
   /// The command line of the model on one rank, and what the layout adds.
   std::string model() const;
   std::string layout() const;
 };
 
-/// Every pair of settings occurs that can occur.
+/// The values of which layouts are combined.
+struct LayoutFactors {
+  std::vector<ModelSizes> models;
+  std::vector<int> tensor, pipeline, chunks, data;
+  std::vector<bool> sequence_parallel, distributed_optimizer, overlaps;
+  std::vector<std::string> schedules, recompute;
+  std::vector<int> micro_batch_sizes;
+};
+
+/// Tensor {1, 2, 4}, pipeline {1, 2, 4}, chunks {1, 2, 3}, data {1, 2, 3}, each way of everything else, for a model
+/// like GPT-2 and one like Llama, of 7 layers.
+LayoutFactors whole_matrix();
+
+/// Every pair of settings of the whole matrix occurs that can occur.
 std::vector<LayoutCase> pairwise_layouts();
-/// All valid layouts: some thousands.
-std::vector<LayoutCase> all_layouts();
+/// All valid combinations.
+std::vector<LayoutCase> all_layouts(const LayoutFactors& factors);
 
 /// Trains each layout, and each model on one rank, and expects the same curve.
 void expect_one_rank_curves(const std::vector<LayoutCase>& layouts, int num_steps);

@@ -16,7 +16,7 @@ constexpr int kSteps = 10;
 
 void expect_pairwise(bool is_llama) {
   std::vector<LayoutCase> layouts = pairwise_layouts();
-  std::erase_if(layouts, [&](const LayoutCase& layout) { return layout.is_llama != is_llama; });
+  std::erase_if(layouts, [&](const LayoutCase& layout) { return layout.sizes.is_llama != is_llama; });
   expect_one_rank_curves(layouts, kSteps);
 }
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "megatron/comm/threads/rank_threads.h"
@@ -46,6 +48,26 @@ Curve train_layout(const std::string& words, int num_ranks, int num_steps) {
   const std::vector<Curve> curves = curves_of_ranks(words, num_ranks, num_steps);
   for (const Curve& curve : curves) EXPECT_EQ(curve, curves[0]) << "ranks disagree: " << words;
   return curves[0];
+}
+
+const Curve& OneRankCurves::of(const std::string& model) {
+  const auto [place, is_new] = curves_.try_emplace(model);
+  if (is_new) place->second = train_layout(model, 1, num_steps_);
+  return place->second;
+}
+
+Departure departure(const Curve& actual, const Curve& expected) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  if (actual.losses.size() != expected.losses.size()) return {kInfinite, kInfinite};
+  const auto largest = [](const std::vector<double>& a, const std::vector<double>& b) {
+    double most = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      const double error = std::abs(a[i] - b[i]);
+      most = std::isnan(error) ? kInfinite : std::max(most, error);
+    }
+    return most;
+  };
+  return {largest(actual.losses, expected.losses), largest(actual.grad_norms, expected.grad_norms)};
 }
 
 std::string difference(const Curve& actual, const Curve& expected) {

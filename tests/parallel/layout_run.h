@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,23 @@ std::vector<Curve> curves_of_ranks(const std::string& words, int num_ranks, int 
                                    const GroupFault& fault = {});
 /// The same; expects that all ranks see the same.
 Curve train_layout(const std::string& words, int num_ranks, int num_steps);
+
+/// The curves of models on one rank, each trained once.
+class OneRankCurves {
+ public:
+  explicit OneRankCurves(int num_steps) : num_steps_(num_steps) {}
+  const Curve& of(const std::string& model);
+
+ private:
+  int num_steps_;
+  std::map<std::string, Curve> curves_;
+};
+
+/// The largest of all steps; infinite for what is not a number, and for another number of steps.
+struct Departure {
+  double loss = 0, grad_norm = 0;
+};
+Departure departure(const Curve& actual, const Curve& expected);
 
 /// Empty if losses are within 1e-11 and norms within 1e-10 of each other, which is what rounding in fp64 makes of ten
 /// steps at --lr 1e-3; else the first step that departs. A wrong scale, a missing sum or another dropout mask depart by

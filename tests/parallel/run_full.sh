@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Runs what takes too long for every day and stores the result in tests/parallel/results/full_DATE.md: every valid layout
+# against one rank, checkpoints between 256 random pairs of layouts, and training across two network namespaces.
+#
+#   tests/parallel/run_full.sh [--build-dir DIR] [--jobs N] [--result FILE]
+#
+# --build-dir  where full_matrix and megatron are built (default: build)
+# --jobs       processes (default: half of the cores, as a case has up to 8 ranks)
+# --result     default: tests/parallel/results/full_DATE.md
+#
+# A run that was stopped goes on where it was, case by case, as long as the code is the same; what has been run so far is
+# stored all the same. Exit status: 0 if everything was run and passed.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+fail() {
+  echo "run_full: $*" >&2
+  exit 2
+}
+
+build_dir=build jobs=$((($(nproc) + 1) / 2)) result=tests/parallel/results/full_$(date -u +%F).md
+while [ $# -gt 0 ]; do
+  [ $# -ge 2 ] || fail "$1 needs a value"
+  case $1 in
+    --build-dir) build_dir=$2 ;;
+    --jobs) jobs=$2 ;;
+    --result) result=$2 ;;
+    *) fail "unknown argument '$1'. Known: --build-dir --jobs --result" ;;
+  esac
+  shift 2
+done
+
+# The commit, and what differs from it: a record of other code is not gone on with.
+commit=$(git rev-parse --short=12 HEAD)
+changes=$(git diff HEAD -- . ':!tests/parallel/results' | sha256sum | head -c 8)
+git diff --quiet HEAD -- . ':!tests/parallel/results' || commit+=" with changes $changes"
+record=$build_dir/full_matrix_record.tsv
+program=$build_dir/tests/full_matrix
+
+store() {
+  mkdir -p "$(dirname "$result")"
+  {
+    echo "# Every layout, $(date -u +%F)"
+    echo
+    echo "Commit $commit; $(uname -m), $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)."
+    echo "Ten steps in fp64 at --lr 1e-3: losses within 1e-11 and gradient norms within 1e-10 of one rank's, at every"
+    echo "step and on every rank. Checkpoints: the same bits after saving and loading, the next loss within 1e-11."
+    echo
+    "$program" --record "$record" --commit "$commit" --summary || true
+    echo
+    echo "Two hosts (network namespaces, TCP):"
+    echo
+    sed 's/^/    /' "$build_dir/two_hosts.log"
+  } >"$result"
+  echo "stored $result"
+}
+
+status=0
+tests/testing/two_hosts.sh "$build_dir/bin/megatron" 2>&1 | tee "$build_dir/two_hosts.log" || status=$?
+[ "$status" != 77 ] || status=0 # NOT RUN: the stored line says why
+trap store EXIT
+export OMP_WAIT_POLICY=passive
+"$program" --record "$record" --commit "$commit" --jobs "$jobs" >/dev/null || status=1
+[ "$status" = 0 ]
