@@ -1,4 +1,5 @@
 // Training on several ranks of one process, as the command line starts it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <iterator>
 #include <regex>
 #include <sstream>
+#include <tuple>
 
 #include "tests/commands/bad_input.h"
 #include "tests/testing/scratch_directory.h"
@@ -86,7 +88,19 @@ TEST(Ranks, EndTogether) {
               HasSubstr("[exiting program at iteration 2]"));
 }
 
-TEST(Ranks, ThatFailAreNamedAndEndAll) {
+/// A token that is none any more, in a sample that one of three ranks reads: the others go on until they are ended.
+TEST(Ranks, OneThatFailsIsNamedAndEndsAll) {
+  for (const auto& [token, rank, place] : std::vector<std::tuple<int64_t, int, std::string>>{
+           {1384, 1, "position 20 of sequence 22"}, {1464, 2, "position 38 of sequence 23"}})
+    expect_refusal({"data",
+                    kPretrain,
+                    {"--nproc-per-node", "3", "--micro-batch-size", "1", "--global-batch-size", "3"},
+                    ExitCode::kData,
+                    {fmt::format("[rank {}] @/data: token 65535 at {} ", rank, place)},
+                    overwrite("data.bin", 2 * token, "\xff\xff")});
+}
+
+TEST(Ranks, ThatAllFailEndWithTheErrorOfOne) {
   const auto expect_rank = [](BadInput input) {
     input.words.insert(input.words.end(), {"--nproc-per-node", "2"});
     input.texts.push_back("[rank ");
