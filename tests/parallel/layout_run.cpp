@@ -12,11 +12,17 @@
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
+namespace {
+
+/// On a machine that is busy with other things a step may take minutes; less than what ctest allows a test.
+constexpr std::chrono::minutes kTimeout{9};
+
+}  // namespace
 
 void run_layout(const std::string& words, int num_ranks, const RankFunction& function, const GroupFault& fault) {
   const PretrainConfig config = small_config(words, num_ranks);
   const ParallelLayout layout = parallel_layout_of(config);
-  ThreadWorld ranks(num_ranks, std::chrono::minutes(1));
+  ThreadWorld ranks(num_ranks, kTimeout);
   run_rank_threads(ranks, [&](World& world) {
     ProcessGroupCollection groups = ProcessGroupCollection::make(world, layout);
     std::optional<FaultyGroup> faulty;
