@@ -1,0 +1,38 @@
+// Messages and bytes of one training step as formulas of sizes: written down from the papers' and Megatron's counts,
+// without a look at schedules, buffers or models.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <ostream>
+#include <string>
+
+namespace megatron::testing {
+
+/// Of one group. Bytes are those of the rank's input; of a receive those of the message.
+struct Volume {
+  int64_t messages = 0, bytes = 0;
+  void add(int64_t num, int64_t bytes_each) {
+    messages += num;
+    bytes += num * bytes_each;
+  }
+  bool operator==(const Volume&) const = default;
+};
+using Volumes = std::map<std::string, Volume>;
+void PrintTo(const Volume& volume, std::ostream* out);
+
+/// A model like GPT-2 or Llama of small_trainer.h's sizes in bf16 with gradients in fp32, micro-batches of one sample,
+/// layers that divide by the stages.
+struct VolumeCase {
+  bool is_llama = false;
+  int64_t tp = 1, pp = 1, dp = 1, chunks = 1;
+  bool sequence_parallel = false, shards = false, recomputes = false, is_zb_v = false;
+  int64_t num_layers = 8, global_batch = 12;
+
+  int64_t num_micro_batches() const { return global_batch / dp; }
+};
+
+/// By group, of the rank with this pipeline rank.
+Volumes closed_form_volumes(const VolumeCase& layout, int64_t pipeline_rank);
+
+}  // namespace megatron::testing
