@@ -35,7 +35,6 @@ void append_sample(MicroBatch<int64_t>& batch, int64_t number, int64_t s) {
   ++batch.num_samples;
   batch.cut_ends.push_back(static_cast<int64_t>(batch.cuts.size()));
   batch.sample_indices.push_back(number);
-  batch.consumed_samples = number + 1;
 }
 
 void append(Trainer& trainer, std::vector<double>& all, const Tensor& x) {
@@ -76,13 +75,16 @@ std::string golden_words(const std::string& folder) {
   return line;
 }
 
-std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step, int64_t dp_rank) {
+std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step, int64_t dp_rank,
+                                            const std::vector<int64_t>& order) {
   const int64_t size = config.training.micro_batch_size.value(), all = config.training.global_batch_size.value();
   std::vector<MicroBatch<int64_t>> batches;
   for (int64_t i = dp_rank * size; i < all; i += config.parallel.data_parallel_size * size) {
     batches.emplace_back().sequence_length = config.model.seq_length.value();
     for (int64_t k = i; k < i + size; ++k)
-      append_sample(batches.back(), step * all + k, batches.back().sequence_length);
+      append_sample(batches.back(), step * all + (order.empty() ? k : order[static_cast<size_t>(k)]),
+                    batches.back().sequence_length);
+    batches.back().consumed_samples = step * all + i + size;
   }
   return batches;
 }

@@ -26,8 +26,9 @@ std::string golden_words(const std::string& folder);
 
 /// A data-parallel rank's share of the global batch of a step, cut into micro-batches as the config says. A sample
 /// depends on its number alone: an arithmetic sequence of tokens, which a model can learn, with a tenth of its
-/// positions masked.
-std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step, int64_t dp_rank = 0);
+/// positions masked. @param order  of the global batch's samples; none: as they are numbered.
+std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step, int64_t dp_rank = 0,
+                                            const std::vector<int64_t>& order = {});
 /// One micro-batch of one sample with these tokens: documents begin at 0 and at each cut.
 MicroBatch<int64_t> sample_of(const std::vector<int64_t>& tokens_and_last_label, const std::vector<int32_t>& cuts);
 
