@@ -69,7 +69,7 @@ def layer_mistake(path, target):
     """Why the file `path` must not include the project file `target`, both relative to the root, or None."""
     source_top = path.parts[0]
     target_top = target.parts[0]
-    if source_top == "tests" or target_top == source_top == "commands":
+    if source_top == "tests" or target_top == source_top != "megatron":
         return None
     if target_top != "megatron":
         return f"only tests may include {target_top}/"
