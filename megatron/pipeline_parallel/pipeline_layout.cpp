@@ -86,7 +86,8 @@ std::optional<PipelineLayout> split_layers(const LayerSplit& split, Mistakes& al
                  kLast);
   else if (mistakes.empty())
     check_rest(rest, int64_t{shared_ranks} * v, split, mistakes);
-  for (const std::string& text : mistakes.texts()) all_mistakes.add({"--num-layers"}, "{}", text);
+  for (const std::string& text : mistakes.texts())
+    all_mistakes.add({"--num-layers", "--pipeline-model-parallel-size", kFirst, kLast}, "{}", text);
   if (!mistakes.empty()) return std::nullopt;
 
   std::vector<int64_t> counts;

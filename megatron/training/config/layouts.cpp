@@ -45,6 +45,16 @@ void require_pipeline_schedule(const PretrainConfig& config) {
   mistakes.throw_if_any("the pipeline schedule cannot be made");
 }
 
+LayerSplit layer_split_of(const PretrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  return {.num_layers = config.transformer.num_layers,
+          .placement = placement_of(schedule_options_of(config)),
+          .first_rank_layers = parallel.decoder_first_pipeline_num_layers,
+          .last_rank_layers = parallel.decoder_last_pipeline_num_layers,
+          .account_for_embedding = parallel.account_for_embedding_in_pipeline_split,
+          .account_for_loss = parallel.account_for_loss_in_pipeline_split};
+}
+
 PipelineLayout pipeline_layout_of(const PretrainConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.pipeline_model_parallel_layout)
@@ -52,12 +62,7 @@ PipelineLayout pipeline_layout_of(const PretrainConfig& config) {
                         {.num_ranks = static_cast<int>(parallel.pipeline_model_parallel_size),
                          .num_layers = config.transformer.num_layers,
                          .order = placement_of(schedule_options_of(config)).order()});
-  return split_layers({.num_layers = config.transformer.num_layers,
-                       .placement = placement_of(schedule_options_of(config)),
-                       .first_rank_layers = parallel.decoder_first_pipeline_num_layers,
-                       .last_rank_layers = parallel.decoder_last_pipeline_num_layers,
-                       .account_for_embedding = parallel.account_for_embedding_in_pipeline_split,
-                       .account_for_loss = parallel.account_for_loss_in_pipeline_split});
+  return split_layers(layer_split_of(config));
 }
 
 DistributedDataParallelConfig data_parallel_config_of(const PretrainConfig& config) {

@@ -16,6 +16,8 @@ ScheduleOptions schedule_options_of(const PretrainConfig& config);
 /// As Megatron, which finds this when the first step begins, the rules of the command line leave it out.
 /// @throw ConfigError if the schedule cannot run the micro-batches of one of the steps.
 void require_pipeline_schedule(const PretrainConfig& config);
+/// How the flags that give counts share the layers.
+LayerSplit layer_split_of(const PretrainConfig& config);
 /// Which layers each pipeline stage has. @throw ConfigError as split_layers and parse_layout.
 PipelineLayout pipeline_layout_of(const PretrainConfig& config);
 /// How gradients are summed over replicas.

@@ -53,7 +53,8 @@ void describe_pipeline(FieldTable& table, ParallelConfig& parallel) {
   table
       .add("num_virtual_stages_per_pipeline_rank", parallel.num_virtual_stages_per_pipeline_rank,
            "interleave: stages of a rank")
-      .at_least(1);
+      .at_least(1)
+      .at_most(kMostRanks);
   table
       .add("decoder_first_pipeline_num_layers", parallel.decoder_first_pipeline_num_layers, "layers of the first stage")
       .at_least(1);

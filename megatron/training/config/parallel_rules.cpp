@@ -83,26 +83,6 @@ std::optional<int64_t> virtual_stages(const ParallelConfig& parallel, int64_t nu
   return num_layers / (pp * *layers_of_stage);
 }
 
-// Layers that the stages without a count of their own must share evenly.
-void check_layer_split(const ParallelConfig& parallel, int64_t num_layers, Mistakes& mistakes) {
-  const auto& first = parallel.decoder_first_pipeline_num_layers;
-  const auto& last = parallel.decoder_last_pipeline_num_layers;
-  const int64_t pp = parallel.pipeline_model_parallel_size;
-  const int64_t stages = pp - first.has_value() - last.has_value();
-  const int64_t shared = num_layers + parallel.account_for_embedding_in_pipeline_split +
-                         parallel.account_for_loss_in_pipeline_split - first.value_or(0) - last.value_or(0);
-  const int64_t chunks = stages * parallel.virtual_pipeline_model_parallel_size.value_or(1);
-  if (num_layers == 0 || (pp == 1 && !first && !last)) return;
-  const bool even = stages > 0 ? shared >= chunks && shared % chunks == 0 : stages == 0 && shared == 0;
-  if (!even)
-    mistakes.add({"--num-layers", "--pipeline-model-parallel-size", "--decoder-first-pipeline-num-layers",
-                  "--decoder-last-pipeline-num-layers", "--num-layers-per-virtual-pipeline-stage"},
-                 "{} layers (--num-layers {}, embedding and loss if they count, less the first and last stage if "
-                 "given) do not divide by {} stages; change --num-layers, or give --decoder-first-pipeline-num-layers "
-                 "or --decoder-last-pipeline-num-layers",
-                 shared, num_layers, chunks);
-}
-
 // Stages of a rank in a layout given as text; none is a mistake.
 std::optional<int64_t> stages_of_layout(const PretrainConfig& config, Mistakes& mistakes) {
   const ParallelConfig& parallel = config.parallel;
@@ -147,7 +127,7 @@ void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes) {
                  "{} virtual stages need --pipeline-model-parallel-size {} or more{}, got {}", stages, least,
                  least == 3 ? " without overlapped sends" : "", pp);
   if (stages <= 1) parallel.overlap_p2p_comm = parallel.align_param_gather = false;
-  if (asked_for && !has_layout) check_layer_split(parallel, config.transformer.num_layers, mistakes);
+  if (asked_for && !has_layout && config.transformer.num_layers > 0) split_layers(layer_split_of(config), mistakes);
 }
 
 void check_data_parallel(const PretrainConfig& config, Mistakes& mistakes) {

@@ -117,7 +117,7 @@ const std::map<std::string, std::string> kRuleTexts{
     {"evaluation batch must divide by evaluation micro batch times data parallel size", "--eval-global-batch-size 3"},
     {"world size must divide by the product of the model-parallel sizes", "ranks do not divide by"},
     {"sequence must divide by twice the context-parallel size", "does not divide by 2 * --context-parallel-size"},
-    {"layers must divide by pipeline stages", "do not divide by 3 stages"},
+    {"layers must divide by pipeline stages", "do not divide by 3 virtual stages"},
     {"layers of a stage must divide by layers of a virtual stage", "--num-layers-per-virtual-pipeline-stage 3"},
     {"one way to name virtual stages", "say the same twice"},
     {"interleaving without overlap needs more than 2 stages", "need --pipeline-model-parallel-size 3 or more"},

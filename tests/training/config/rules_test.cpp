@@ -65,7 +65,7 @@ TEST(Rules, RefuseContradictionsWithTheReason) {
        "leave out the other flags",
        2},
       {{"--decoder-first-pipeline-num-layers", "4", "--pipeline-model-parallel-size", "2"},
-       "do not divide by 1 stages",
+       "do not divide by 1 virtual stages",
        2},
   };
   for (const Refused& test : cases) {
@@ -102,6 +102,20 @@ TEST(Rules, AFirstAndALastStageMayHoldAllLayers) {
                           "--decoder-last-pipeline-num-layers", "3"}),
                     2),
             "");
+}
+
+TEST(Rules, RefuseUnevenSplitsOfVirtualStagesWithAllOtherMistakes) {
+  const std::string text = refusal(
+      with({"--num-layers", "8", "--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2",
+            "--decoder-first-pipeline-num-layers", "3", "--decoder-last-pipeline-num-layers", "5", "--log-progress"}),
+      2);
+  EXPECT_THAT(text, HasSubstr("--decoder-first-pipeline-num-layers 3 does not divide by the 2 virtual stages"));
+  EXPECT_THAT(text, HasSubstr("--decoder-last-pipeline-num-layers 5 does not divide by the 2 virtual stages"));
+  EXPECT_THAT(text, HasSubstr("--log-progress needs --save"));
+  EXPECT_THAT(refusal(with({"--pipeline-model-parallel-size", "2", "--decoder-first-pipeline-num-layers", "1",
+                            "--account-for-loss-in-pipeline-split"}),
+                      2),
+              HasSubstr("exclude"));
 }
 
 TEST(Rules, EvaluationBatchesAreThoseOfTrainingUnlessGiven) {
