@@ -80,4 +80,9 @@ void all_reduce_tensor_parallel_grads(const Context& ctx, std::span<Parameter* c
     if (flat.size > 0) all_reduce(ctx, dtype, flat, tp);
 }
 
+void all_reduce_tied_grad(Parameter& copy, const ProcessGroup& holders) {
+  if (!copy.is_trainable()) return;
+  holders.all_reduce(copy.main_grad().view(), ReduceOp::kSum, {.site = "tied embedding gradient"}).wait();
+}
+
 }  // namespace megatron

@@ -19,4 +19,8 @@ namespace megatron {
 void all_reduce_tensor_parallel_grads(const Context& ctx, std::span<Parameter* const> parameters,
                                       const ProcessGroup& tp);
 
+/// Adds up the gradients of the two copies of an embedding whose output layer lies on another pipeline rank. Both ranks
+/// of `holders` call it. A frozen one is left out.
+void all_reduce_tied_grad(Parameter& copy, const ProcessGroup& holders);
+
 }  // namespace megatron

@@ -68,8 +68,7 @@ TrainStep::PendingLosses TrainStep::execute(std::span<const MicroBatch<int64_t>>
 /// What gradients need beside the data-parallel sum.
 void TrainStep::finish_gradients() {
   all_reduce_tensor_parallel_grads(ctx_, ddp_.parameters(), groups_.tp);
-  if (Parameter* tied = model_.tied_across_ranks())
-    groups_.embd->all_reduce(tied->main_grad().view(), ReduceOp::kSum, {.site = "tied embedding gradient"}).wait();
+  if (Parameter* tied = model_.tied_across_ranks()) all_reduce_tied_grad(*tied, *groups_.embd);
 }
 
 const Schedule& TrainStep::schedule_of(size_t num_micro_batches, bool forward_only) {

@@ -1,8 +1,10 @@
 // Pipeline stages against one rank.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "tests/parallel/layout_run.h"
 #include "tests/testing/test_device.h"
@@ -56,6 +58,36 @@ TEST(Pipeline, HasTheInitialWeightsOfOneRank) {
 TEST(Pipeline, TiedCopiesStayEqualBitForBit) {
   for (const std::string precision : {"", " --bf16"})
     weights_by_name(gpt2_like(" --num-layers 4 --pipeline-model-parallel-size 2" + precision), 4, 5);
+}
+
+TEST(Pipeline, AnOverflowOnOneRankSkipsTheStepOnAll) {
+  const std::string words = gpt2_like(
+      "--fp16 --initial-loss-scale 1024 --hysteresis 1 --num-layers 4 --micro-batch-size 1 "
+      "--pipeline-model-parallel-size 2");
+  for (const std::string optimizer : {"", " --use-distributed-optimizer", " --overlap-grad-reduce"})
+    run_layout(words + optimizer, 4, [](Trainer& trainer) {
+      train(trainer, 0, 1);
+      const auto weights = weights_of(trainer), state = optimizer_state_of(trainer);
+      Parameter& last = *trainer.model().parameters().back();
+      const auto reduce = last.on_ready;
+      bool injects = trainer.groups().world.rank() == 3;  // second stage, second replica
+      last.on_ready = [&](Parameter& parameter) {
+        if (std::exchange(injects, false))
+          *parameter.main_grad().data<float>() = std::numeric_limits<float>::infinity();
+        reduce(parameter);
+      };
+      const auto step = [&](int64_t number) {
+        return trainer.train_step(batches_of(trainer.config(), number, trainer.groups().dp.rank())).optimizer.success;
+      };
+      EXPECT_FALSE(step(1));
+      EXPECT_EQ(weights_of(trainer), weights);
+      EXPECT_EQ(optimizer_state_of(trainer), state);
+      EXPECT_EQ(trainer.optimizer().num_steps(), 1);
+      EXPECT_EQ(trainer.optimizer().loss_scale(), 512);
+      EXPECT_TRUE(step(2));
+      EXPECT_NE(weights_of(trainer), weights);
+      last.on_ready = reduce;
+    });
 }
 
 TEST(Pipeline, UntiedAndUnclippedIsOneRankBitForBit) {
