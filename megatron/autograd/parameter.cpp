@@ -1,5 +1,7 @@
 #include "megatron/autograd/parameter.h"
 
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/cuda/random_fill.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/random_fill.h"
 

@@ -1,5 +1,6 @@
 #include "megatron/autograd/saved_tensor.h"
 
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

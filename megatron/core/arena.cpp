@@ -41,7 +41,11 @@ Arena::Block Arena::allocate(std::string_view name, int64_t bytes, MemoryUse use
   int64_t live = 0;
   for (const OffsetAllocator& segment : segments_) live += segment.live_bytes();
   const bool fits = live + OffsetAllocator::rounded(bytes) <= options_.capacity_bytes;
-  const auto offset = fits ? segments_[s].allocate(bytes) : std::nullopt;
+  auto offset = fits ? segments_[s].allocate(bytes) : std::nullopt;
+  if (offset && bases_[s] && !memory_->back(bases_[s], *offset + OffsetAllocator::rounded(bytes))) {
+    segments_[s].release(*offset, bytes);
+    offset.reset();
+  }
   require<OutOfMemory>(
       offset.has_value(),
       "[Arena] '{}' ({}) needs {} bytes and there is no such room in {} bytes.\n{}\nTo need less: a "
@@ -53,9 +57,7 @@ Arena::Block Arena::allocate(std::string_view name, int64_t bytes, MemoryUse use
   if (options_.record_events) events_.push_back({std::string(name), bytes});
   std::byte* data = bases_[s] ? bases_[s] + *offset : nullptr;
   if (data) {
-    const int64_t high_water = segments_[s].high_water_bytes();
-    memory_->back(bases_[s], high_water);
-    const bool is_top = *offset + OffsetAllocator::rounded(bytes) == high_water;
+    const bool is_top = *offset + OffsetAllocator::rounded(bytes) == segments_[s].high_water_bytes();
     if (is_top) memory_->forbid(data, std::min(bytes + kGuardBytes, options_.capacity_bytes - *offset));
     memory_->permit(data, bytes);
     if (options_.poison) {

@@ -20,8 +20,8 @@ class ArenaMemory {
   /// Address space of one segment; memory comes with back(). @throw DeviceError
   virtual std::byte* reserve(int64_t bytes) = 0;
   virtual void release(std::byte* base, int64_t bytes) noexcept = 0;
-  /// The first `bytes` of a reserved segment are about to be used. @throw OutOfMemory
-  virtual void back(std::byte* base, int64_t bytes) = 0;
+  /// Puts memory behind the first `bytes` of a segment. @return false if there is no more.
+  virtual bool back(std::byte* base, int64_t bytes) = 0;
   /// For checkers of accesses: these bytes are given out, or belong to nobody.
   virtual void permit(std::byte*, int64_t) noexcept {}
   virtual void forbid(std::byte*, int64_t) noexcept {}

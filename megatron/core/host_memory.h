@@ -13,7 +13,7 @@ class HostMemory : public ArenaMemory {
   int64_t capacity_bytes() const override;
   std::byte* reserve(int64_t bytes) override;
   void release(std::byte* base, int64_t bytes) noexcept override;
-  void back(std::byte*, int64_t) override {}
+  bool back(std::byte*, int64_t) override { return true; }
   /// AddressSanitizer reports touches of what is not given out.
   void permit(std::byte* data, int64_t bytes) noexcept override;
   void forbid(std::byte* data, int64_t bytes) noexcept override;

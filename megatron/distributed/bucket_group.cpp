@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

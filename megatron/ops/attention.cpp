@@ -1,5 +1,7 @@
 #include "megatron/ops/attention.h"
 
+#include "megatron/kernels/cuda/attention.h"
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/rows.h"
 

@@ -1,5 +1,6 @@
 #include "megatron/ops/embedding.h"
 
+#include "megatron/kernels/cuda/embedding.h"
 namespace megatron {
 namespace {
 

@@ -1,6 +1,8 @@
 #include "megatron/ops/linear.h"
 
 #include "megatron/kernels/column_sum.h"
+#include "megatron/kernels/cuda/column_sum.h"
+#include "megatron/kernels/cuda/matmul.h"
 #include "megatron/kernels/matmul.h"
 #include "megatron/ops/rows.h"
 

@@ -1,5 +1,6 @@
 #include "megatron/ops/masked_sum.h"
 
+#include "megatron/kernels/cuda/masked_sum.h"
 #include "megatron/kernels/masked_sum.h"
 
 namespace megatron {

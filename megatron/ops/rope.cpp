@@ -1,7 +1,7 @@
 #include "megatron/ops/rope.h"
 
-#include <algorithm>
-
+#include "megatron/core/copy.h"
+#include "megatron/kernels/cuda/rope.h"
 #include "megatron/ops/rows.h"
 
 namespace megatron {
@@ -34,13 +34,13 @@ struct RopeNode final : Node {
 
 RopeTable RopeTable::make(const Context& ctx, const kernels::RopeSettings& settings, kernels::RopePairs pairs,
                           int64_t num_positions, DType dtype) {
-  std::vector<double> frequencies = kernels::rope_frequencies(settings);
+  const std::vector<double> frequencies = kernels::rope_frequencies(settings);
   const auto half = static_cast<int64_t>(frequencies.size());
   RopeTable table{ctx.empty("rope.cos", {num_positions, half}, statistics_dtype(dtype), MemoryUse::kWeights),
                   ctx.empty("rope.sin", {num_positions, half}, statistics_dtype(dtype), MemoryUse::kWeights), pairs};
   Tensor on_device = ctx.empty("rope.frequencies", {half}, DType::kFloat64, MemoryUse::kWorkspace);
+  write_values(ctx.device, std::span<const double>(frequencies), on_device);
   launch(ctx, [&](auto& stream) {
-    std::copy(frequencies.begin(), frequencies.end(), on_device.data<double>());
     kernels::rope_table(stream, {.frequencies = std::as_const(on_device).view(),
                                  .magnitude = kernels::rope_magnitude(settings),
                                  .cos = table.cos.view(),

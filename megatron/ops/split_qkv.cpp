@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "megatron/kernels/cross_entropy.h"
+#include "megatron/kernels/cuda/cross_entropy.h"
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/linear.h"
 #include "megatron/ops/rows.h"

@@ -1,5 +1,6 @@
 #include "megatron/tensor_parallel/mappings.h"
 
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/tensor_parallel/collectives.h"
 

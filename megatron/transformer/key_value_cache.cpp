@@ -1,5 +1,6 @@
 #include "megatron/transformer/key_value_cache.h"
 
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {

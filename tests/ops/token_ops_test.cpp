@@ -17,10 +17,10 @@ namespace {
 
 Tensor integers(const Context& ctx, const Shape& shape, int64_t below) {
   Tensor ids = ctx.empty("ids", shape, DType::kInt64, MemoryUse::kData);
-  launch(ctx, [&](auto&) {
-    for (int64_t i = 0; i < ids.num_elements(); ++i)
-      ids.data<int64_t>()[i] = static_cast<int64_t>(uniform(ctx.key.at("ids"), i) * static_cast<double>(below));
-  });
+  std::vector<int64_t> values;
+  for (int64_t i = 0; i < ids.num_elements(); ++i)
+    values.push_back(static_cast<int64_t>(uniform(ctx.key.at("ids"), i) * static_cast<double>(below)));
+  write_values<int64_t>(ctx.device, values, ids);
   return ids;
 }
 
@@ -48,9 +48,9 @@ TEST(MaskedSum, PassesAllChecks) {
          .forward =
              [](Context& ctx, OpOperands& o) {
                Tensor mask = ctx.empty("mask", {3, 5}, DType::kFloat32, MemoryUse::kData);
-               launch(ctx, [&](auto&) {
-                 for (int64_t i = 0; i < 15; ++i) mask.data<float>()[i] = i % 4 == 1 ? 0.0F : 1.0F;
-               });
+               std::vector<float> values(15, 1);
+               for (size_t i = 1; i < 15; i += 4) values[i] = 0;
+               write_values<float>(ctx.device, values, mask);
                return std::vector{masked_sum(ctx, o.inputs[0], mask.transpose(0, 1), 0.25)};
              },
          .reduction_length = 15});
@@ -107,10 +107,8 @@ TEST(Dropout, KeepsTheListOfItsRowsUntilBackward) {
 IndexList every_second(const Context& ctx) {
   IndexList index{ctx.empty("rows", {4}, DType::kInt32, MemoryUse::kData),
                   Storage(ctx.device.arena, "count", 4, MemoryUse::kData)};
-  launch(ctx, [&](auto&) {
-    for (int32_t i = 0; i < 4; ++i) index.rows.data<int32_t>()[i] = 2 * i;
-    *reinterpret_cast<int32_t*>(index.count.data()) = 3;
-  });
+  write_values<int32_t>(ctx.device, std::array{0, 2, 4, 6}, index.rows);
+  write_value(ctx.device, int32_t{3}, reinterpret_cast<int32_t*>(index.count.data()));
   return index;
 }
 
@@ -137,7 +135,8 @@ TEST(MoveRows, ALinearOverABoundedExtentPassesAllChecks) {
                return std::vector{scatter_rows(ctx, linear(ctx, dropped, *o.parameters[1], nullptr), index, 7)};
              },
          .reduction_length = 30,
-         .magnitude = 4});
+         .magnitude = 4,
+         .is_on_cuda = false});
 }
 
 TEST(MoveRows, RaisesTheOverflowFlagAboveTheCapacity) {
@@ -161,9 +160,11 @@ TEST(Add, PassesAllChecksAndSoDoesCast) {
          .inputs = {{3, 4}},
          .parameters = {},
          .forward = [](Context& ctx, OpOperands& o) { return std::vector{add(ctx, o.inputs[0], o.inputs[0])}; }});
-  check({.name = "cast to fp64", .inputs = {{3, 4}}, .parameters = {}, .forward = [](Context& ctx, OpOperands& o) {
-           return std::vector{cast(ctx, o.inputs[0], DType::kFloat64)};
-         }});
+  check({.name = "cast to fp64",
+         .inputs = {{3, 4}},
+         .parameters = {},
+         .forward = [](Context& ctx, OpOperands& o) { return std::vector{cast(ctx, o.inputs[0], DType::kFloat64)}; },
+         .is_on_cuda = false});
 }
 
 }  // namespace

@@ -33,9 +33,11 @@ struct OpCase {
   int64_t reduction_length = 1;  // longest sum that makes one element
   double magnitude = 1;          // of the terms of such a sum
   std::vector<DType> dtypes = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+  bool is_on_cuda = true;  // false: CUDA has no kernel for it and says so
 };
 
-/// Runs all checks as gtest expectations.
+/// Runs all checks as gtest expectations. op_case.cpp has those of the CPU, op_case_cuda.cpp those of a GPU; a test
+/// binary links one of them.
 void check(const OpCase& op);
 
 }  // namespace megatron::testing

@@ -13,8 +13,8 @@
 namespace megatron::kernels {
 namespace {
 
-/// What cuBLAS advises for Hopper.
-constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+/// What cuBLAS advises for Hopper, and the alignment that it asks for, for which there is room on top.
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20, kWorkspaceAlignment = 256;
 
 void check(cublasStatus_t status, const char* what) {
   require<DeviceError>(status == CUBLAS_STATUS_SUCCESS, "[matmul] cublasLt {} failed: {}.", what,
@@ -192,15 +192,17 @@ void store_empty_sum(const CudaStream& stream, const MatmulArgs& args) {
 int64_t matmul_workspace_bytes(const CudaStream&, const MatmulArgs& args) {
   const Extents size = check(args);
   cuda_type(args.a.dtype);
-  return size.m == 0 || size.n == 0 || size.k == 0 ? 0 : kWorkspaceBytes;
+  return size.m == 0 || size.n == 0 || size.k == 0 ? 0 : kWorkspaceBytes + kWorkspaceAlignment;
 }
 
 void matmul(const CudaStream& stream, const MatmulArgs& args) {
   const Extents size = check(args);
   if (size.m == 0 || size.n == 0) return;
   if (size.k == 0) return store_empty_sum(stream, args);
-  require<InternalError>(args.workspace.defined() && args.workspace.num_elements() >= kWorkspaceBytes,
-                         "[matmul] {} bytes of workspace are needed.", kWorkspaceBytes);
+  void* workspace = args.workspace.data;
+  size_t workspace_bytes = args.workspace.defined() ? static_cast<size_t>(args.workspace.num_elements()) : 0;
+  require<InternalError>(std::align(kWorkspaceAlignment, kWorkspaceBytes, workspace, workspace_bytes) != nullptr,
+                         "[matmul] {} bytes of workspace are needed.", kWorkspaceBytes + kWorkspaceAlignment);
   // A matrix of one row has any stride.
   const auto stride_of = [](const ConstView& x) { return std::max(x.strides[0], x.shape[1]); };
   const PlanKey key{.m = size.m,
@@ -225,7 +227,7 @@ void matmul(const CudaStream& stream, const MatmulArgs& args) {
   const float one = 1, beta = args.accumulate ? 1 : 0;
   check(cublasLtMatmul(library.handle(), plan.operation.get(), &one, args.b.data, plan.b.get(), args.a.data,
                        plan.a.get(), &beta, args.c.data, plan.c.get(), args.c.data, plan.c.get(), &plan.algorithm,
-                       args.workspace.data, static_cast<size_t>(kWorkspaceBytes), stream.stream),
+                       workspace, static_cast<size_t>(kWorkspaceBytes), stream.stream),
         "product");
 }
 

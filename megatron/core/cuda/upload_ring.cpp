@@ -1,0 +1,43 @@
+#include "megatron/core/cuda/upload_ring.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "megatron/core/cuda/driver.h"
+
+namespace megatron {
+
+UploadRing::UploadRing(cudaStream_t stream) : stream_(stream) {
+  void* memory = nullptr;
+  check_cuda(cudaHostAlloc(&memory, kParts * kPartBytes, cudaHostAllocDefault), "cudaHostAlloc");
+  memory_ = static_cast<std::byte*>(memory);
+  for (cudaEvent_t& event : read_) check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEvent");
+}
+
+UploadRing::~UploadRing() {
+  cudaStreamSynchronize(stream_);
+  for (cudaEvent_t event : read_) cudaEventDestroy(event);
+  cudaFreeHost(memory_);
+}
+
+void UploadRing::begin_next_part() {
+  check_cuda(cudaEventRecord(read_[part_], stream_), "cudaEventRecord");
+  part_ = (part_ + 1) % kParts;
+  used_ = 0;
+  check_cuda(cudaEventSynchronize(read_[part_]), "cudaEventSynchronize");  // one never recorded is over
+}
+
+void UploadRing::upload(std::span<const std::byte> from, std::byte* to) {
+  while (!from.empty()) {
+    if (used_ == kPartBytes) begin_next_part();
+    const size_t bytes = std::min(from.size(), kPartBytes - used_);
+    std::byte* place = memory_ + part_ * kPartBytes + used_;
+    std::memcpy(place, from.data(), bytes);
+    check_cuda(cudaMemcpyAsync(to, place, bytes, cudaMemcpyHostToDevice, stream_), "copy to the device");
+    used_ += bytes;
+    from = from.subspan(bytes);
+    to += bytes;
+  }
+}
+
+}  // namespace megatron
