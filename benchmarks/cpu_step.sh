@@ -2,10 +2,13 @@
 # Training steps on this machine's CPU beside PyTorch's, in one run: both programs alternate, the median of the rounds counts.
 # Writes a table to benchmarks/results/cpu_<date>.md. Needs a build with -DMEGATRON_BENCHMARKS=ON.
 #
-#   MEGATRON_REFERENCE_PYTHON=python3 benchmarks/cpu_step.sh [--build DIR] [--rounds N] [--no-long] [--no-nanogpt]
+#   MEGATRON_REFERENCE_PYTHON=python3 benchmarks/cpu_step.sh [--build DIR] [--rounds N] [--no-bf16] [--no-long] [--no-nanogpt]
+#
+# All programs use as many threads as this one may use cores: `taskset -c 0,1 benchmarks/cpu_step.sh` compares on two.
 #
 # --build       build directory; default build.
 # --rounds      how often both run; default 3.
+# --no-bf16     only fp32.
 # --no-long     only sequences of 64 tokens, not of 512.
 # --no-nanogpt  leave out the character model of tiny Shakespeare.
 set -euo pipefail
@@ -16,15 +19,16 @@ fail() {
   exit 2
 }
 
-build=build rounds=3 long=true nanogpt=true
+build=build rounds=3 dtypes=(fp32 bf16) long=true nanogpt=true
 while [ $# -gt 0 ]; do
   case $1 in
     --build) build=${2:-}; shift ;;
     --rounds) rounds=${2:-}; shift ;;
+    --no-bf16) dtypes=(fp32) ;;
     --no-long) long=false ;;
     --no-nanogpt) nanogpt=false ;;
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-    *) fail "unknown argument '$1'. Known: --build --rounds --no-long --no-nanogpt" ;;
+    *) fail "unknown argument '$1'. Known: --build --rounds --no-bf16 --no-long --no-nanogpt" ;;
   esac
   shift
 done
@@ -35,6 +39,7 @@ for program in "$megatron" "$build/bin/gemm_rate"; do
   [ -x "$program" ] || fail "$program is missing: configure with -DMEGATRON_BENCHMARKS=ON and build megatron and gemm_rate"
 done
 "$python" -c 'import torch' 2>/dev/null || fail "$python has no torch: set MEGATRON_REFERENCE_PYTHON"
+threads=$(nproc) # those that this process may use, or OMP_NUM_THREADS
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -50,10 +55,10 @@ gpt2() { # SEQUENCE STEPS [FLAG...]
     --seq-length "$sequence" --max-position-embeddings 1024 --attention-dropout 0 --hidden-dropout 0 \
     --mock-data --tokenizer-type NullTokenizer --vocab-size 50256 --micro-batch-size 4 --global-batch-size 4 \
     --train-iters "$steps" --lr 1e-4 --weight-decay 0.1 --adam-beta2 0.95 --clip-grad 1.0 --eval-iters 0 \
-    --log-interval 1 "$@"
+    --log-interval 1 --num-threads "$threads" "$@"
 }
 
-torch_ms() { "$python" benchmarks/torch_gpt.py "$@" | sed -n 's/.* ms\/step \([0-9.]*\) .*/\1/p'; }
+torch_ms() { "$python" benchmarks/torch_gpt.py --threads "$threads" "$@" | sed -n 's/.* ms\/step \([0-9.]*\) .*/\1/p'; }
 
 # A row: both programs, and the products alone.
 compare_gpt2() { # SEQUENCE fp32|bf16 STEPS
@@ -64,7 +69,7 @@ compare_gpt2() { # SEQUENCE fp32|bf16 STEPS
     gpt2 "$sequence" $((steps + 2)) "${flag[@]}" | step_ms 2 >>"$work/ours"
     torch_ms --sequence "$sequence" --max-positions 1024 --fused-adamw --warmup 2 --steps "$steps" "${flag[@]}" \
       >>"$work/torch"
-    "$build/bin/gemm_rate" --tokens $((4 * sequence)) --repeats 3 "${flag[@]}" |
+    "$build/bin/gemm_rate" --tokens $((4 * sequence)) --repeats 3 --num-threads "$threads" "${flag[@]}" |
       awk '$1 == "step" {print $5}' >>"$work/products"
   done
   # Best of the rounds for the ceiling: it is a bound.
@@ -92,7 +97,7 @@ characters() {
     --train-data-path "$work/shakespeare_train_text_document" --data-cache-path "$work/cache" \
     --valid-data-path "$work/shakespeare_val_text_document" \
     --micro-batch-size 12 --global-batch-size 12 --train-iters 600 --lr 1e-3 --weight-decay 0.1 --adam-beta2 0.99 \
-    --clip-grad 1.0 --eval-iters 0 --log-interval 100
+    --clip-grad 1.0 --eval-iters 0 --log-interval 100 --num-threads "$threads"
 }
 
 compare_characters() {
@@ -126,10 +131,10 @@ start_up_seconds() {
 compare() {
   echo "# Training steps on a CPU, $(date +%F)"
   echo
-  echo "- $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores" \
+  echo "- $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $threads of $(grep -c '^processor' /proc/cpuinfo) cores" \
     "(family $(awk '/^cpu family/ {print $4; exit}' /proc/cpuinfo), model" \
     "$(awk '/^model\t/ {print $3; exit}' /proc/cpuinfo)); load average at the start $(cut -d' ' -f1 /proc/loadavg)"
-  echo "- megatron.cpp $(git describe --always --dirty 2>/dev/null || echo unknown);" \
+  echo "- megatron.cpp $(git describe --always --dirty 2>/dev/null || "$megatron" --version);" \
     "PyTorch $("$python" -c 'import torch; print(torch.__version__)'), eager, fused AdamW, bf16 by autocast with fp32 weights"
   echo "- whole steps (batch, forward, backward, clipping, AdamW), no dropout; median of $rounds rounds, both programs by turns"
   echo "- TFLOP/s: 6 operations per weight of a matrix and token, and causal attention (6 x layers x width x sequence)."
@@ -137,8 +142,8 @@ compare() {
   echo
   echo "| case | tokens/s | PyTorch | ratio | ms a step | PyTorch | TFLOP/s | GEMM rate (GFLOP/s) | share of it |"
   echo "|---|---|---|---|---|---|---|---|---|"
-  for dtype in fp32 bf16; do compare_gpt2 64 $dtype 5; done
-  if $long; then for dtype in fp32 bf16; do compare_gpt2 512 $dtype 2; done; fi
+  for dtype in "${dtypes[@]}"; do compare_gpt2 64 "$dtype" 5; done
+  if $long; then for dtype in "${dtypes[@]}"; do compare_gpt2 512 "$dtype" 2; done; fi
   if $nanogpt; then compare_characters; fi
   echo
   start_up_seconds >/dev/null # warms the file cache

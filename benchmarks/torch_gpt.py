@@ -119,7 +119,7 @@ def main():
     parser.add_argument("--text", help="train on the characters of this file instead of random tokens")
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--beta2", type=float, default=0.95)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--steps", type=int, default=5)
     train(parser.parse_args())
