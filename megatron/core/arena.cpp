@@ -46,11 +46,11 @@ Arena::Block Arena::allocate(std::string_view name, int64_t bytes, MemoryUse use
     segments_[s].release(*offset, bytes);
     offset.reset();
   }
-  require<OutOfMemory>(
-      offset.has_value(),
-      "[Arena] '{}' ({}) needs {} bytes and there is no such room in {} bytes.\n{}\nTo need less: a "
-      "smaller --micro-batch-size, --recompute-granularity full, or more --tensor-model-parallel-size.",
-      name, name_of(use), bytes, options_.capacity_bytes, table());
+  if (!offset)  // not by require(), which would have the table written for each allocation
+    throw OutOfMemory(
+        fmt::format("[Arena] '{}' ({}) needs {} bytes and there is no such room in {} bytes.\n{}\nTo need less: a "
+                    "smaller --micro-batch-size, --recompute-granularity full, or more --tensor-model-parallel-size.",
+                    name, name_of(use), bytes, options_.capacity_bytes, table()));
   Amount& amount = amounts_[static_cast<size_t>(use)];
   for (Amount* a : {&amount, &total_}) a->peak = std::max(a->peak, a->live += bytes);
   ++num_live_blocks_;
