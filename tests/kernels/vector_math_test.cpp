@@ -32,6 +32,16 @@ TEST(VectorMath, ExponentialIsWithinTwoUlp) {
   EXPECT_LT(largest_error_ulp(-87.3, 88.7, f, exp64), 2);
   EXPECT_LT(largest_error_ulp(-103.9, -87.3, f, exp64), 2);  // subnormal results
 }
+TEST(VectorMath, DecayingExponentialIsWithinTwoUlpAndHandlesTheEnds) {
+  const auto f = [](float x) { return decaying_exponential(x); };
+  EXPECT_LT(largest_error_ulp(-87, 0, f, exp64), 2);
+  EXPECT_EQ(f(0.0f), 1.0f);
+  EXPECT_EQ(f(-87.01f), 0.0f);
+  EXPECT_EQ(f(-1e38f), 0.0f);
+  EXPECT_EQ(f(-std::numeric_limits<float>::infinity()), 0.0f);
+  EXPECT_TRUE(std::isnan(f(std::nanf(""))));
+  EXPECT_TRUE(std::isnan(f(std::bit_cast<float>(0xFFFFFFFFu))));
+}
 TEST(VectorMath, ExponentialHandlesTheEnds) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(exponential(0.0f), 1.0f);

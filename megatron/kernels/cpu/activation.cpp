@@ -53,12 +53,10 @@ void backward(const CpuStream& stream, const ActivationBackwardArgs& args) {
   const ColumnSums<C> sums(args.workspace, num_rows_of_capacity(args.x), has_dbias ? f : 0);
   sums.for_each_row(stream, args.x.num_rows(), f, [&](int64_t row, C* sum) {
     for_each_piece(f, [&](int64_t begin, int64_t n) {
-      Piece<C> x_buffer, dy_buffer, derivatives;
+      Piece<C> x_buffer, dy_buffer;
       const C* dy = dy_rows.read(row, begin, n, dy_buffer);
-      const C* derivative = derivatives.data;
-      activate_with_derivative<C>(args.activation, x.read(row, begin, n, x_buffer), n, x_buffer, derivatives);
       C* out = dx.target(row, begin, dy_buffer);
-      simd_for(n, [=](int64_t i) { out[i] = dy[i] * derivative[i]; });
+      differentiate_activation<C>(args.activation, x.read(row, begin, n, x_buffer), dy, n, out);
       if (has_dbias) add_to(sum + begin, out, n);
       dx.store(row, begin, n, out);
     });

@@ -81,9 +81,18 @@ void activate_with_derivative(Activation activation, const C* x, int64_t n, C* y
   });
 }
 
+template <class C>
+void differentiate_activation(Activation activation, const C* x, const C* dy, int64_t n, C* dx) {
+  dispatch(activation, [&]<Activation kActivation>() {
+    simd_for(n, [=](int64_t i) { dx[i] = dy[i] * point<kActivation>(x[i]).derivative; });
+  });
+}
+
 template void activate<float>(Activation, const float*, int64_t, float*);
 template void activate<double>(Activation, const double*, int64_t, double*);
 template void activate_with_derivative<float>(Activation, const float*, int64_t, float*, float*);
 template void activate_with_derivative<double>(Activation, const double*, int64_t, double*, double*);
+template void differentiate_activation<float>(Activation, const float*, const float*, int64_t, float*);
+template void differentiate_activation<double>(Activation, const double*, const double*, int64_t, double*);
 
 }  // namespace megatron::kernels

@@ -38,7 +38,7 @@ class TokenLogits {
   }
   /// Pieces are added in fp64: a vocabulary is long.
   C sum_exp(int64_t row, C max) const {
-    return sum(row, [=](C x) { return exponential(x - max); });
+    return sum(row, [=](C x) { return decaying_exponential(x - max); });
   }
   C sum_differences(int64_t row, C max) const {
     return sum(row, [=](C x) { return x - max; });
@@ -141,7 +141,7 @@ void backward(const CpuStream& stream, const CrossEntropyBackwardArgs& args) {
       const int64_t tokens = std::clamp<int64_t>(num_tokens - begin, 0, n);
       const C* x = logits.read(row, begin, tokens, buffer);
       C* out = d_logits.target(row, begin, buffer);
-      simd_for(tokens, [=](int64_t i) { out[i] = scale * (exponential(x[i] - max) * inverse - smooth); });
+      simd_for(tokens, [=](int64_t i) { out[i] = scale * (decaying_exponential(x[i] - max) * inverse - smooth); });
       std::fill(out + tokens, out + n, C(0));
       if (target >= begin && target < begin + tokens) out[target - begin] -= at_target;
       d_logits.store(row, begin, n, out);
