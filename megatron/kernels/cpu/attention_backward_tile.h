@@ -25,7 +25,7 @@ void load_row_statistics(const AttentionBackwardTile<C>& t, const Tile<C>& o, co
     Vector<Isa, C> sum{};
     for (int64_t c = 0; c < tile_width<C>(t.dv); c += kVectorSize<Isa, C>)
       sum += load<Isa>(o.data + i * o.stride + c) * load<Isa>(grad_o.data + i * grad_o.stride + c);
-    for (int64_t e = 0; e < kVectorSize<Isa, C>; ++e) x.dot[i] += sum[e];
+    x.dot[i] = sum_across<Isa, C>(sum);
     const C lse = t.lse[i * t.lse_stride];
     if (lse != -infinity) x.lse[i] = lse;
     if (t.grad_sink) *t.grad_sink -= std::exp(static_cast<C>(t.sink) - x.lse[i]) * x.dot[i];
@@ -34,31 +34,57 @@ void load_row_statistics(const AttentionBackwardTile<C>& t, const Tile<C>& o, co
 
 /// probabilities = exp(scores - lse).
 template <class Isa, class C>
-void compute_probabilities(int64_t num_keys, int64_t lanes, const AttentionBackwardScratch<C>& x) {
-  for (int64_t j = 0; j < num_keys; ++j)
-    for (int64_t lane = 0; lane < lanes; lane += kVectorSize<Isa, C>) {
-      C* p = x.probabilities + j * lanes + lane;
-      store<Isa>(p, exponential<Isa, C>(load<Isa>(p) - load<Isa>(x.lse + lane)));
-    }
+void compute_probabilities(const SeenPairs<C>& seen, int64_t lanes, const AttentionBackwardScratch<C>& x) {
+  seen.for_each_key_block([&](int64_t key, int64_t count, int64_t first_lane) {
+    for (int64_t j = key; j < key + count; ++j)
+      for (int64_t lane = first_lane; lane < lanes; lane += kVectorSize<Isa, C>) {
+        C* p = x.probabilities + j * lanes + lane;
+        store<Isa>(p, exponential<Isa, C>(load<Isa>(p) - load<Isa>(x.lse + lane)));
+      }
+  });
 }
 
 /// In: p and grad_p, the gradient of the probabilities after dropout. Out: probabilities after dropout, and
 /// grad_scores = p * (factor * grad_p - dot), with factor 1 if nothing is dropped.
 template <class Isa, class C>
-void differentiate_softmax(int64_t num_keys, int64_t lanes, bool dropout, const AttentionBackwardScratch<C>& x) {
+void differentiate_softmax(const SeenPairs<C>& seen, int64_t lanes, bool dropout,
+                           const AttentionBackwardScratch<C>& x) {
   using V = Vector<Isa, C>;
-  for (int64_t j = 0; j < num_keys; ++j)
-    for (int64_t lane = 0; lane < lanes; lane += kVectorSize<Isa, C>) {
-      const int64_t i = j * lanes + lane;
-      const V p = load<Isa>(x.probabilities + i), grad_p = load<Isa>(x.grad_scores + i), dot = load<Isa>(x.dot + lane);
-      if (dropout) {
-        const V factor = load<Isa>(x.factors + i);
-        store<Isa>(x.probabilities + i, p * factor);
-        store<Isa>(x.grad_scores + i, p * (grad_p * factor - dot));
-      } else {
-        store<Isa>(x.grad_scores + i, p * (grad_p - dot));
+  seen.for_each_key_block([&](int64_t key, int64_t count, int64_t first_lane) {
+    for (int64_t j = key; j < key + count; ++j)
+      for (int64_t lane = first_lane; lane < lanes; lane += kVectorSize<Isa, C>) {
+        const int64_t i = j * lanes + lane;
+        const V p = load<Isa>(x.probabilities + i), grad_p = load<Isa>(x.grad_scores + i);
+        const V dot = load<Isa>(x.dot + lane);
+        if (dropout) {
+          const V factor = load<Isa>(x.factors + i);
+          store<Isa>(x.probabilities + i, p * factor);
+          store<Isa>(x.grad_scores + i, p * (grad_p * factor - dot));
+        } else {
+          store<Isa>(x.grad_scores + i, p * (grad_p - dot));
+        }
       }
-    }
+  });
+}
+
+/// Gradients of the keys, values and queries of one tile of keys, from probabilities and grad_scores.
+template <class Isa, class C>
+void add_gradients(const AttentionBackwardTile<C>& t, const SeenPairs<C>& seen, int64_t first_key, int64_t lanes,
+                   const Tile<C>& q, const Tile<C>& k, const Tile<C>& grad_o, const AttentionBackwardScratch<C>& x) {
+  const int64_t q_width = tile_width<C>(t.d), o_width = tile_width<C>(t.dv);
+  seen.for_each_key_block([&](int64_t j, int64_t count, int64_t lane) {
+    const int64_t queries = t.num_queries - lane, pairs = j * lanes + lane;
+    multiply_tile<Isa, C>({count, o_width, queries, x.probabilities + pairs, lanes, 1,
+                           grad_o.data + lane * grad_o.stride, grad_o.stride, t.grad_v + (first_key + j) * o_width,
+                           o_width, true});
+    multiply_tile<Isa, C>({count, q_width, queries, x.grad_scores + pairs, lanes, 1, q.data + lane * q.stride, q.stride,
+                           t.grad_k + (first_key + j) * q_width, q_width, true});
+  });
+  seen.for_each_lane_block([&](int64_t lane, int64_t count, int64_t end) {
+    const int64_t rows = t.num_queries - lane < count ? t.num_queries - lane : count;
+    multiply_tile<Isa, C>({rows, q_width, end, x.grad_scores + lane, 1, lanes, k.data, k.stride,
+                           x.grad_q + lane * q_width, q_width, true});
+  });
 }
 
 template <class Isa, class C>
@@ -80,19 +106,19 @@ void attention_backward_tile(const AttentionBackwardTile<C>& t) {
     const int64_t num_keys = t.end_key() - key < kKeyTile ? t.end_key() - key : kKeyTile;
     const Tile<C> k = tile_of<Isa>(t.k, key, num_keys, t.d, true, x.k);
     const Tile<C> v = tile_of<Isa>(t.v, key, num_keys, t.dv, false, x.v);
-    multiply_tile<Isa, C>({num_keys, lanes, t.d, k.data, k.stride, 1, x.q_transposed, lanes, x.probabilities, lanes});
-    multiply_tile<Isa, C>(
-        {num_keys, lanes, t.dv, v.data, v.stride, 1, x.grad_o_transposed, lanes, x.grad_scores, lanes});
-    hide_scores<Isa>(t, key, num_keys, lanes, -infinity, x.probabilities);
-    compute_probabilities<Isa>(num_keys, lanes, x);
+    const SeenPairs<C> seen(t, key, num_keys, lanes);
+    seen.for_each_key_block([&](int64_t j, int64_t count, int64_t lane) {
+      const int64_t pairs = j * lanes + lane;
+      multiply_tile<Isa, C>({count, lanes - lane, t.d, k.data + j * k.stride, k.stride, 1, x.q_transposed + lane, lanes,
+                             x.probabilities + pairs, lanes});
+      multiply_tile<Isa, C>({count, lanes - lane, t.dv, v.data + j * v.stride, v.stride, 1, x.grad_o_transposed + lane,
+                             lanes, x.grad_scores + pairs, lanes});
+    });
+    hide_scores<Isa>(t, seen, key, num_keys, lanes, -infinity, x.probabilities);
+    compute_probabilities<Isa>(seen, lanes, x);
     if (dropout) fill_dropout_factors<Isa>(t.dropout, key, num_keys, lanes, x.factors);
-    differentiate_softmax<Isa>(num_keys, lanes, dropout, x);
-    multiply_tile<Isa, C>({num_keys, o_width, queries, x.probabilities, lanes, 1, grad_o.data, grad_o.stride,
-                           t.grad_v + key * o_width, o_width, true});
-    multiply_tile<Isa, C>({num_keys, q_width, queries, x.grad_scores, lanes, 1, q.data, q.stride,
-                           t.grad_k + key * q_width, q_width, true});
-    multiply_tile<Isa, C>(
-        {queries, q_width, num_keys, x.grad_scores, 1, lanes, k.data, k.stride, x.grad_q, q_width, true});
+    differentiate_softmax<Isa>(seen, lanes, dropout, x);
+    add_gradients<Isa>(t, seen, key, lanes, q, k, grad_o, x);
   }
 
   store_rows<Isa, C>(

@@ -13,13 +13,14 @@
 
 namespace megatron::kernels {
 
-/// Takes the scores of `num_keys` more keys into each query's largest score and sum of exponentials, and replaces them
+/// Takes the scores of more keys into each query's largest score and sum of exponentials, and replaces them
 /// by exp(score - largest); decay is what sums so far must be multiplied with.
 template <class Isa, class C>
-void update_softmax(int64_t num_keys, int64_t lanes, const AttentionForwardScratch<C>& x) {
+void update_softmax(const SeenPairs<C>& seen, int64_t lanes, const AttentionForwardScratch<C>& x) {
   using V = Vector<Isa, C>;
   for (int64_t lane = 0; lane < lanes; lane += kVectorSize<Isa, C>) {
     C* scores = x.scores + lane;
+    const int64_t num_keys = seen.end_key(lane);
     const V before = load<Isa>(x.largest + lane);
     V largest = before;
     for (int64_t j = 0; j < num_keys; ++j) largest = larger(largest, load<Isa>(scores + j * lanes));
@@ -63,9 +64,13 @@ void attention_forward_tile(const AttentionForwardTile<C>& t) {
   for (int64_t key = t.first_key(); key < t.end_key(); key += kKeyTile) {
     const int64_t num_keys = t.end_key() - key < kKeyTile ? t.end_key() - key : kKeyTile;
     const Tile<C> k = tile_of<Isa>(t.k, key, num_keys, t.d, false, x.k);
-    multiply_tile<Isa, C>({num_keys, lanes, t.d, k.data, k.stride, 1, x.q_transposed, lanes, x.scores, lanes});
-    hide_scores<Isa>(t, key, num_keys, lanes, -infinity, x.scores);
-    update_softmax<Isa>(num_keys, lanes, x);
+    const SeenPairs<C> seen(t, key, num_keys, lanes);
+    seen.for_each_key_block([&](int64_t j, int64_t count, int64_t lane) {
+      multiply_tile<Isa, C>({count, lanes - lane, t.d, k.data + j * k.stride, k.stride, 1, x.q_transposed + lane, lanes,
+                             x.scores + j * lanes + lane, lanes});
+    });
+    hide_scores<Isa>(t, seen, key, num_keys, lanes, -infinity, x.scores);
+    update_softmax<Isa>(seen, lanes, x);
     if (t.dropout.threshold > 0) {
       fill_dropout_factors<Isa>(t.dropout, key, num_keys, lanes, x.factors);
       for (int64_t i = 0; i < num_keys * lanes; i += kVectorSize<Isa, C>)
@@ -73,7 +78,11 @@ void attention_forward_tile(const AttentionForwardTile<C>& t) {
     }
     scale_rows<Isa>(t.num_queries, o_width, x.decay, x.o);
     const Tile<C> v = tile_of<Isa>(t.v, key, num_keys, t.dv, true, x.v);
-    multiply_tile<Isa, C>({t.num_queries, o_width, num_keys, x.scores, 1, lanes, v.data, v.stride, x.o, o_width, true});
+    seen.for_each_lane_block([&](int64_t lane, int64_t count, int64_t end) {
+      const int64_t rows = t.num_queries - lane < count ? t.num_queries - lane : count;
+      multiply_tile<Isa, C>(
+          {rows, o_width, end, x.scores + lane, 1, lanes, v.data, v.stride, x.o + lane * o_width, o_width, true});
+    });
   }
 
   store_rows<Isa, C>(

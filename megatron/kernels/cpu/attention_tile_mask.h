@@ -1,25 +1,76 @@
-// Masks of an attention tile: causal, window, dropout. Only for tiles_*.cpp.
+// Masks of an attention tile: causal, window, dropout; and which part of a tile they leave. Only for tiles_*.cpp.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "megatron/kernels/cpu/attention_tile.h"
 #include "megatron/kernels/cpu/tile_vector.h"
 
 namespace megatron::kernels {
 
-/// Writes `hidden` to scores[key, lane] where the lane's query does not see the key.
+/// The pairs of `num_keys` keys from first_key on and a tile's queries that may see each other, in blocks of whole
+/// vectors: where a causal mask cuts the tile, nearly half of it need not be computed.
+template <class C>
+class SeenPairs {
+ public:
+  [[gnu::always_inline]] inline SeenPairs(const AttentionTile& t, int64_t first_key, int64_t num_keys, int64_t lanes)
+      : num_keys_(num_keys), lanes_(lanes), offset_(first_key - t.right - t.position) {
+    const bool sees_all = offset_ + num_keys <= 1;
+    key_block_ = sees_all ? num_keys : kTileAlignment<C>;
+    lane_block_ = sees_all ? lanes : kTileAlignment<C>;
+  }
+  /// f(key, count, lane): no lane before `lane` sees one of the keys [key, key + count).
+  template <class F>
+  [[gnu::always_inline]] inline void for_each_key_block(F&& f) const {
+    for (int64_t key = 0; key < num_keys_; key += key_block_) {
+      const int64_t lane = key + offset_ <= 0 ? 0 : (key + offset_) / kTileAlignment<C> * kTileAlignment<C>;
+      if (lane < lanes_) f(key, num_keys_ - key < key_block_ ? num_keys_ - key : key_block_, lane);
+    }
+  }
+  /// f(lane, count, end): the lanes [lane, lane + count) see no key from `end` on.
+  template <class F>
+  [[gnu::always_inline]] inline void for_each_lane_block(F&& f) const {
+    for (int64_t lane = 0; lane < lanes_; lane += lane_block_)
+      if (end_key(lane) > 0) f(lane, lane_block_, end_key(lane));
+  }
+  /// The block of lanes that `lane` is in sees no key from this one on.
+  [[gnu::always_inline]] inline int64_t end_key(int64_t lane) const {
+    const int64_t end = (lane / lane_block_ + 1) * lane_block_ - offset_;
+    return end < num_keys_ ? end : num_keys_;
+  }
+
+ private:
+  int64_t num_keys_, lanes_, offset_;  // lane i sees keys up to i - offset_
+  int64_t key_block_, lane_block_;
+};
+
+/// Writes `hidden` to scores[key, lane] where the lane's query does not see the key, among the seen pairs.
 template <class Isa, class C>
-void hide_scores(const AttentionTile& t, int64_t first_key, int64_t num_keys, int64_t lanes, C hidden, C* scores) {
+void hide_scores(const AttentionTile& t, const SeenPairs<C>& seen, int64_t first_key, int64_t num_keys, int64_t lanes,
+                 C hidden, C* scores) {
   const int64_t last_key = first_key + num_keys - 1, last_position = t.position + t.num_queries - 1;
   if (last_key <= t.position + t.right && first_key >= last_position - t.left) return;
-  for (int64_t j = 0; j < num_keys; ++j) {
-    const int64_t key = first_key + j;
-    const int64_t begin = key - t.right - t.position, end = key + t.left - t.position + 1;  // lanes that see the key
-    C* row = scores + j * lanes;
-    for (int64_t i = 0; i < (begin < lanes ? begin : lanes); ++i) row[i] = hidden;
-    for (int64_t i = end > 0 ? end : 0; i < lanes; ++i) row[i] = hidden;
-  }
+  using Lanes = Vector<Isa, std::conditional_t<std::is_same_v<C, double>, int64_t, int32_t>>;
+  using Lane = std::remove_reference_t<decltype(Lanes{}[0])>;
+  constexpr int64_t kSize = kVectorSize<Isa, C>;
+  Lanes first_lanes{};
+  for (int i = 0; i < kSize; ++i) first_lanes[i] = static_cast<Lane>(i);
+  const Vector<Isa, C> nothing = broadcast<Isa>(hidden);
+  seen.for_each_key_block([&](int64_t begin_key, int64_t count, int64_t begin_lane) {
+    for (int64_t j = begin_key; j < begin_key + count; ++j) {
+      const int64_t key = first_key + j;
+      const int64_t begin = key - t.right - t.position, end = key + t.left - t.position + 1;  // lanes that see the key
+      for (int64_t lane = begin_lane; lane < lanes; lane += kSize) {
+        if (lane >= begin && lane + kSize <= end) continue;
+        const Lanes index = first_lanes + static_cast<Lane>(lane);
+        const Lane first = static_cast<Lane>(begin < 0 ? 0 : begin < lanes ? begin : lanes);
+        const Lane last = static_cast<Lane>(end < 0 ? 0 : end < lanes ? end : lanes);
+        C* x = scores + j * lanes + lane;
+        store<Isa>(x, (index >= first) & (index < last) ? load<Isa>(x) : nothing);
+      }
+    }
+  });
 }
 
 /// Philox 4x32-10 of core/random.h on vectors whose 64-bit elements hold 32-bit words; the upper halves of c stay

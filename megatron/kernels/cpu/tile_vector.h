@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "megatron/kernels/cpu/tile.h"
 
@@ -39,6 +40,23 @@ template <class Isa, class C>
 template <class V>
 [[gnu::always_inline]] inline V larger(V a, V b) {
   return a > b ? a : b;
+}
+
+template <class Words, int kDistance, class V, int... kIndex>
+[[gnu::always_inline]] inline V add_at_distance(V x, std::integer_sequence<int, kIndex...>) {
+  return x + __builtin_shuffle(x, Words{(kIndex ^ kDistance)...});
+}
+/// Sum of the elements, by halves.
+template <class Isa, class C, int kDistance = static_cast<int>(kVectorSize<Isa, C> / 2)>
+[[gnu::always_inline]] inline C sum_across(Vector<Isa, C> x) {
+  if constexpr (kDistance == 0) {
+    return x[0];
+  } else {
+    using Words = Vector<Isa, std::conditional_t<std::is_same_v<C, double>, int64_t, int32_t>>;
+    constexpr int kSize = static_cast<int>(kVectorSize<Isa, C>);
+    return sum_across<Isa, C, kDistance / 2>(
+        add_at_distance<Words, kDistance>(x, std::make_integer_sequence<int, kSize>{}));
+  }
 }
 
 /// Loads a full vector of elements T as C.
