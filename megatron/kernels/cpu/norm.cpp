@@ -109,19 +109,29 @@ class BackwardRows {
     for_each_piece(h_, [&](int64_t begin, int64_t n) {
       const C *z = z_.read(row, begin, n, z_buffer), *dy = dy_.read(row, begin, n, dy_buffer);
       const C* gamma = gammas_.data() + begin;
-      if constexpr (kKind == NormKind::kLayer) sums.g += simd_sum<C>(n, [=](int64_t i) { return dy[i] * gamma[i]; });
-      sums.g_xhat += simd_sum<C>(n, [=](int64_t i) { return dy[i] * gamma[i] * ((z[i] - mean) * rstd); });
-      if (dgamma) {
-        C* sum = dgamma + begin;
-        simd_for(n, [=](int64_t i) { sum[i] += dy[i] * ((z[i] - mean) * rstd); });
-      }
-      if (dbeta) {
-        C* sum = dbeta + begin;
-        simd_for(n, [=](int64_t i) { sum[i] += dy[i]; });
-      }
+      C *const gamma_sum = dgamma ? dgamma + begin : nullptr, *const beta_sum = dbeta ? dbeta + begin : nullptr;
+      simd_block([=, &sums] {
+        C g = 0, g_xhat = 0;
+#pragma omp simd reduction(+ : g, g_xhat)
+        for (int64_t i = 0; i < n; ++i) {
+          g += dy[i] * gamma[i];
+          g_xhat += dy[i] * gamma[i] * ((z[i] - mean) * rstd);
+        }
+        if (gamma_sum) {
+#pragma omp simd
+          for (int64_t i = 0; i < n; ++i) gamma_sum[i] += dy[i] * ((z[i] - mean) * rstd);
+        }
+        if (beta_sum) {
+#pragma omp simd
+          for (int64_t i = 0; i < n; ++i) beta_sum[i] += dy[i];
+        }
+        sums.g += g;
+        sums.g_xhat += g_xhat;
+      });
     });
     if (!dx_) return;
-    const C mean_g = sums.g / static_cast<C>(h_), mean_g_xhat = sums.g_xhat / static_cast<C>(h_);
+    const C mean_g = kKind == NormKind::kLayer ? sums.g / static_cast<C>(h_) : C(0);
+    const C mean_g_xhat = sums.g_xhat / static_cast<C>(h_);
     for_each_piece(h_, [&](int64_t begin, int64_t n) {
       const C *z = z_.read(row, begin, n, z_buffer), *dy = dy_.read(row, begin, n, dy_buffer);
       const C* gamma = gammas_.data() + begin;

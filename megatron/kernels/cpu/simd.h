@@ -16,6 +16,12 @@ template <class Body>
   for (int64_t i = 0; i < n; ++i) body(i);
 }
 
+/// body() as a whole: for several short loops over one row, each marked `#pragma omp simd`, where calls would cost.
+template <class Body>
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), gnu::flatten]] static void simd_block(Body body) {
+  body();
+}
+
 /// Sum of body(i) over [0, n) in C; the order of the additions depends on the vector length of the machine.
 template <class C, class Body>
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), gnu::flatten]] static C simd_sum(int64_t n,
