@@ -7,8 +7,10 @@
 #include "commands/exit_code.h"
 #include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
+#include "megatron/core/device_step_state.h"
 #include "megatron/inference/generator.h"
 #include "megatron/training/checkpointer.h"
+#include "megatron/training/device_choice.h"
 #include "megatron/training/training_data.h"
 #include "megatron/training/vocab.h"
 
@@ -31,6 +33,7 @@ struct GenerateConfig {
   double temperature = 1.0, top_p = 1.0;
   bool greedy = false, ignore_eod = false;
   std::optional<int64_t> num_threads;
+  std::optional<std::string> device;
   std::optional<std::string> vocab_file, merge_file;  // where the files have moved since training
 };
 
@@ -42,6 +45,8 @@ FieldTable describe(GenerateConfig& config, bool& help) {
   table.add("vocab_file", config.vocab_file, "vocabulary, where it is not where it was in training");
   table.add("merge_file", config.merge_file, "merge rules, where they are not where they were in training");
   table.add("num_threads", config.num_threads, "threads; none: one per core").at_least(1).at_most(1024);
+  table.add("device", config.device, "what computes; none: a GPU where one answers, else the CPU")
+      .one_of({"cpu", "cuda"});
   table.begin_group("Text", "");
   table.add("prompt", config.prompt, "text to continue");
   table.add("num_tokens", config.num_tokens, "tokens to add at most").at_least(1);
@@ -98,9 +103,12 @@ void run(const GenerateConfig& generate, std::ostream& out, std::ostream& err) {
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
   set_vocab_size(config, tokenizer->vocab_size());
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-  Device device(DeviceKind::kCpu, {.num_threads = static_cast<int>(generate.num_threads.value_or(cores))});
-  StepState step;
-  const Context ctx{.device = device, .step = step, .key = {}};
+  const auto num_threads = static_cast<int>(generate.num_threads.value_or(cores));
+  const DeviceChoice choice =
+      choose_device({.device = generate.device, .dtype = config.transformer.params_dtype, .num_threads = num_threads});
+  Device device(choice.kind, {.num_threads = num_threads});
+  DeviceStepState step(device);
+  const Context ctx{.device = device, .step = step.get(), .key = {}};
   const ProcessGroupCollection groups = ProcessGroupCollection::single();
   GptModel model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""});
   Checkpointer::load_model(files, generate.checkpoint, ctx, model);

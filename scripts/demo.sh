@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# From a clone to text in the manner of Shakespeare in minutes, on CPU cores alone: installs what is missing, builds, tokenizes,
-# trains a Llama-style model of 5 million parameters and lets it write. A second call only trains and writes.
+# From a clone to text in the manner of Shakespeare in minutes: installs what is missing, builds, tokenizes, trains a Llama-style
+# model of 5 million parameters and lets it write. Where nvidia-smi lists a GPU and nvcc is there, it builds for CUDA and trains
+# on the GPU, else on the CPU's cores. A second call only trains and writes.
 #
-#   scripts/demo.sh [--short] [--steps N] [--prompt TEXT] [--no-install]
+#   scripts/demo.sh [--short] [--steps N] [--prompt TEXT] [--cpu] [--no-install]
 #
 # --short   a few dozen steps of a smaller model, to see that everything works.
 # --steps   how long to train; default 300, or 30 with --short.
 # --prompt  how the sample begins; default "ROMEO:".
+# --cpu     leave a GPU alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,23 +17,34 @@ fail() {
   exit 2
 }
 
-short=false steps="" prompt="ROMEO:" install=true
+short=false steps="" prompt="ROMEO:" install=true cpu=false
 while [ $# -gt 0 ]; do
   case $1 in
     --short) short=true ;;
     --steps) [ $# -ge 2 ] || fail "--steps needs a value"; steps=$2; shift ;;
     --prompt) [ $# -ge 2 ] || fail "--prompt needs a value"; prompt=$2; shift ;;
+    --cpu) cpu=true ;;
     --no-install) install=false ;;
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-    *) fail "unknown argument '$1'. Known: --short --steps --prompt --no-install" ;;
+    *) fail "unknown argument '$1'. Known: --short --steps --prompt --cpu --no-install" ;;
   esac
   shift
 done
 [ -n "$steps" ] || { if $short; then steps=30; else steps=300; fi; }
 [[ $steps =~ ^[1-9][0-9]*$ ]] || fail "--steps '$steps' is not a positive number"
 
-megatron=build/bin/megatron
-demo=build/demo
+# CUDA is built into a directory of its own.
+build=build device=cpu nvcc=""
+if ! $cpu && command -v nvidia-smi >/dev/null && nvidia-smi --list-gpus 2>/dev/null | grep -q '^GPU'; then
+  nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+  if [ -n "$nvcc" ]; then
+    build=build-cuda device=cuda
+  else
+    echo "demo: there is a GPU, but no nvcc to build for it (package cuda-toolkit of NVIDIA, 12.8 or newer): training on the CPU" >&2
+  fi
+fi
+megatron=$build/bin/megatron
+demo=$build/demo
 data=$demo/shakespeare
 run=$demo/run
 
@@ -39,8 +52,12 @@ say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
 build() {
   # The tests of an existing build directory stay; a fresh one gets none, so that GoogleTest is not needed.
-  [ -e build/CMakeCache.txt ] || cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DMEGATRON_TESTS=OFF >/dev/null
-  cmake --build build --target megatron
+  if [ ! -e "$build/CMakeCache.txt" ]; then
+    local cuda=()
+    [ $device = cpu ] || cuda=(-DMEGATRON_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc")
+    cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMEGATRON_TESTS=OFF "${cuda[@]}" >/dev/null
+  fi
+  cmake --build "$build" --target megatron
 }
 
 tokenize() {
@@ -56,7 +73,7 @@ train() {
     sizes=(--num-layers 2 --hidden-size 64 --ffn-hidden-size 192 --num-attention-heads 4 --seq-length 64)
   fi
   rm -rf "$run"
-  "$megatron" pretrain_gpt \
+  "$megatron" pretrain_gpt --device $device \
     "${sizes[@]}" --group-query-attention --num-query-groups 2 --max-position-embeddings 256 \
     --position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear \
     --untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0 --bf16 \
@@ -72,15 +89,19 @@ train() {
 }
 
 sample() {
-  "$megatron" generate --load "$run/checkpoint" --prompt "$prompt" --num-tokens 400 --temperature 0.8
+  "$megatron" generate --device $device --load "$run/checkpoint" --prompt "$prompt" --num-tokens 400 --temperature 0.8
 }
 
-if $install; then scripts/install_dependencies.sh build; fi
+if $install; then
+  scripts/install_dependencies.sh build
+  # Without it attention is slower.
+  if [ $device = cuda ]; then scripts/install_dependencies.sh cuda || echo "demo: going on without cuDNN" >&2; fi
+fi
 say "Building $megatron"
 build
 say "Turning data/tinyshakespeare.txt into $data*.{bin,idx}"
 tokenize
-say "Training $steps steps"
+say "Training $steps steps on the $device device"
 train
 say "Sample"
 sample

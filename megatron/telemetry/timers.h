@@ -28,6 +28,8 @@ class Timers {
 
   /// @throw InternalError if the timer runs already.
   void start(std::string_view name, int level);
+  /// Whether timers of this level record anything: whether it is worth to wait for the device.
+  bool records(int level) const { return level <= log_level_; }
 
   /// @throw InternalError if the timer is recorded at this level but does not run.
   void stop(std::string_view name, int level);

@@ -4,6 +4,7 @@
 
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
+#include "megatron/training/device_choice.h"
 #include "megatron/training/training_loop.h"
 #include "megatron/training/vocab.h"
 
@@ -34,8 +35,9 @@ void prepare_outputs(const PretrainConfig& config, FileSystem& files) {
 
 /// What every rank does. Ranks other than 0 are silent.
 void run_rank(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data,
-              const ProcessGroupCollection& groups) {
-  Trainer trainer(config, {.device = DeviceKind::kCpu, .num_threads = environment.num_threads, .groups = groups});
+              DeviceKind device, const ProcessGroupCollection& groups) {
+  Trainer trainer(
+      config, {.device = device, .num_threads = environment.num_threads, .guard = environment.guard, .groups = groups});
   Checkpointer checkpointer(environment.files, config,
                             [&](const std::string& line) { environment.progress.message(line); });
   checkpointer.load(trainer);
@@ -57,7 +59,7 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
   ThreadWorld ranks(layout.sizes().world_size, std::chrono::minutes(config.parallel.distributed_timeout_minutes));
   const auto run = [&](World& world) {
     const ProcessGroupCollection groups = ProcessGroupCollection::make(world, layout);
-    if (world.rank() == 0) return run_rank(config, environment, data, groups);
+    if (world.rank() == 0) return run_rank(config, environment, data, DeviceKind::kCpu, groups);
     SilentProgress silent;
     run_rank(config,
              {.files = environment.files,
@@ -68,7 +70,7 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
               .process_id = environment.process_id,
               .job_id = environment.job_id,
               .num_threads = environment.num_threads},
-             data, groups);
+             data, DeviceKind::kCpu, groups);
   };
   run_rank_threads(ranks, run, environment.rank_hooks);
 }
@@ -91,8 +93,10 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   set_vocab_size(config, tokenizer->vocab_size());
   require_runnable(config);
   require_pipeline_schedule(config);
+  const DeviceChoice device = choose_device(device_needs_of(config, environment.num_threads));
   environment.progress.message(arguments_block(config));
   if (const std::string notes = notes_block(config); !notes.empty()) environment.progress.message(notes);
+  environment.progress.message(device.text);
 
   const DatasetLog log{.on_info = {},
                        .on_warning = [&](const std::string& text) { environment.progress.message(text); }};
@@ -110,7 +114,7 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   if (!environment.world && config.parallel.world_size > 1)
     run_ranks(config, environment, data);
   else
-    run_rank(config, environment, data, groups);
+    run_rank(config, environment, data, device.kind, groups);
 }
 
 }  // namespace megatron

@@ -23,6 +23,7 @@ struct PretrainEnvironment {
   int64_t process_id = 0;
   std::string job_id;   // of the cluster's scheduler
   int num_threads = 1;  // of each rank
+  bool guard = false;   // see Device::Options
   /// This process's rank among those that a launcher started; null: all ranks are threads of this process.
   World* world = nullptr;
   RankThreadHooks rank_hooks;  // where ranks are threads

@@ -13,6 +13,11 @@
 #include "megatron/training/batch_upload.h"
 
 namespace megatron {
+namespace {
+
+constexpr int kPhaseLevel = 1;  // of --timing-log-level
+
+}  // namespace
 
 TrainStep::TrainStep(const Context& ctx, const GptModel& model, DistributedDataParallel& ddp, Optimizer& optimizer,
                      const TrainStepOptions& options)
@@ -93,18 +98,24 @@ void TrainStep::write_step_state(const ParamScheduler& scheduler, int64_t iterat
 TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler,
                                int64_t iteration, Timers* timers) {
   const auto timed = [&](std::string_view name) {
-    return timers ? std::make_unique<Timers::Scope>(*timers, name, 1) : nullptr;
+    return timers ? std::make_unique<Timers::Scope>(*timers, name, kPhaseLevel) : nullptr;
+  };
+  const auto end_phase = [&] {  // of the device too, where someone wants to know how long it was
+    if (timers && timers->records(kPhaseLevel)) ctx_.device.synchronize();
   };
   LossSum own{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
   write_step_state(scheduler, iteration, num_tokens_of_all_ranks(own.num_tokens, groups_));
   auto forward_backward = timed("forward-backward");
   ddp_.begin_step();
   PendingLosses losses = execute(batches, false);
+  end_phase();
   {
     const auto sync = timed("all-grads-sync");
     ddp_.finish_grad_sync();
+    end_phase();
   }
   finish_gradients();
+  end_phase();
   forward_backward.reset();
   Readback readback;
   readback.add(losses.on_device, std::span(losses.values));

@@ -14,11 +14,20 @@ std::vector<std::vector<Parameter*>> parameters_of_stages(const GptModel& model)
   return all;
 }
 
+/// Process groups exchange host memory.
+const ProcessGroupCollection& require_reachable(const ProcessGroupCollection& groups, DeviceKind device) {
+  require<NotSupported>(device != DeviceKind::kCuda || groups.world.size() == 1,
+                        "[Trainer] {} ranks on GPUs need NCCL, which is not there yet. Train with one rank, or on the "
+                        "CPU (--device cpu).",
+                        groups.world.size());
+  return groups;
+}
+
 }  // namespace
 
 Trainer::Trainer(const PretrainConfig& config, const Options& options)
     : config_(config),
-      groups_(options.groups),
+      groups_(require_reachable(options.groups, options.device)),
       device_(std::make_unique<Device>(options.device, Device::Options{.num_threads = options.num_threads,
                                                                        .record_events = options.record_events,
                                                                        .guard = options.guard,

@@ -26,11 +26,12 @@ class Trainer {
     DeviceKind device = DeviceKind::kCpu;
     int num_threads = 1;
     bool record_events = false;
-    bool guard = false;                                                // see Device::Options
-    DeviceKind meta_of = DeviceKind::kCpu;                             // see Device::Options
+    bool guard = false;  // this and the next: see Device::Options
+    DeviceKind meta_of = DeviceKind::kCpu;
     ProcessGroupCollection groups = ProcessGroupCollection::single();  // of the layout that `config` asks for
   };
   /// Builds this rank's part of the model with initial weights. `config` is resolved, its vocabulary size included.
+  /// @throw NotSupported for several ranks on cuda.
   Trainer(const PretrainConfig& config, const Options& options);
 
   /// One step over this data-parallel rank's micro-batches of a global batch. Progress and schedule move on; the

@@ -4,6 +4,7 @@
 
 #include "megatron/inference/generator.h"
 #include "megatron/training/checkpointer.h"
+#include "megatron/training/pretrain.h"
 #include "megatron/training/snapshot.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/training/small_trainer.h"
@@ -116,6 +117,31 @@ TEST(GuardedDevice, IsReducedToASnapshot) {
   snapshot.take(straight);
   snapshot.restore(rebuilt);
   EXPECT_TRUE(outcome_of(rebuilt, 1) == outcome_of(straight, 1));
+}
+
+/// The loop with all that happens between steps.
+TEST(GuardedDevice, RunsTheWholeOfPretrainGpt) {
+  const ScratchDirectory directory;
+  const std::string words = llama_like(
+      "--device cpu --bf16 --train-iters 4 --log-interval 1 --log-params-norm --log-num-zeros-in-grad "
+      "--timing-log-level 2 "
+      "--eval-interval 2 --eval-iters 2 --save-interval 2 --tensorboard-dir " +
+      directory.path() + "/tensorboard --log-jsonl " + directory.path() + "/log.jsonl --save " + directory.path() +
+      "/checkpoint --load " + directory.path() + "/checkpoint");
+  PosixFileSystem files;
+  SilentProgress silent;
+  const std::atomic<int> no_signal = 0;
+  for (const char* more : {"", " --train-iters 6 --override-opt_param-scheduler"})
+    pretrain(small_config(words + more), {.files = files,
+                                          .progress = silent,
+                                          .signal = no_signal,
+                                          .signal_name = "SIGTERM",
+                                          .host = "host",
+                                          .process_id = 1,
+                                          .job_id = "",
+                                          .num_threads = 2,
+                                          .guard = true});
+  EXPECT_EQ(read_file(files, directory.path() + "/checkpoint/latest_checkpointed_iteration.txt"), "6");
 }
 
 TEST(GuardedDevice, Generates) {

@@ -55,6 +55,7 @@ struct ValidationConfig {
 struct LaunchConfig {
   std::optional<int64_t> nproc_per_node;  ///< ranks that this process starts; none: one, or what a launcher says
   std::optional<int64_t> num_threads;     ///< of each rank; none: cores / ranks
+  std::optional<std::string> device;      ///< cpu, cuda; none: a GPU if one answers and can run this, else the CPU
 };
 
 }  // namespace megatron

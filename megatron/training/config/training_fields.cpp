@@ -94,6 +94,8 @@ void describe_launch(FieldTable& table, LaunchConfig& launch) {
   table.add("num_threads", launch.num_threads, "threads of a rank; none: cores / ranks")
       .at_least(1)
       .at_most(kMostThreads);
+  table.add("device", launch.device, "what computes; none: a GPU where one answers and can run this, else the CPU")
+      .one_of({"cpu", "cuda"});
 }
 
 }  // namespace

@@ -1,0 +1,22 @@
+// Which GPUs this machine has.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace megatron {
+
+struct CudaDeviceFacts {
+  std::string name;  // "NVIDIA H100 80GB HBM3"
+  int64_t memory_bytes = 0, free_bytes = 0;
+  int driver_version = 0;  // newest CUDA that the driver knows: 13000 is 13.0
+};
+/// GPUs that answer, by number; where there is none, why.
+struct CudaDevices {
+  std::vector<CudaDeviceFacts> devices;
+  std::string problem;
+};
+CudaDevices find_cuda_devices();
+
+}  // namespace megatron

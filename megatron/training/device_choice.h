@@ -1,0 +1,29 @@
+// On which device a run computes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "megatron/core/device.h"
+#include "megatron/training/config/pretrain_config.h"
+
+namespace megatron {
+
+/// What a run asks of its device.
+struct DeviceNeeds {
+  std::optional<std::string> device;  // "cpu" or "cuda", --device; none: a GPU where one answers and can do the rest
+  int64_t num_ranks = 1;
+  DType dtype = DType::kFloat32;  // of weights
+  int num_threads = 1;
+};
+DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads);
+
+struct DeviceChoice {
+  DeviceKind kind = DeviceKind::kCpu;
+  std::string text;  // for the banner: "device: cuda, NVIDIA H100 80GB HBM3, 79.2 GiB", or why it is the CPU
+};
+/// @throw NotSupported for a GPU that is asked for and cannot do the rest, DeviceError where none answers.
+DeviceChoice choose_device(const DeviceNeeds& needs);
+
+}  // namespace megatron

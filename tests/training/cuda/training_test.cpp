@@ -1,0 +1,189 @@
+// Whole training runs on a GPU against the same runs on the CPU. Without a GPU the tests are skipped.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "megatron/core/cuda_devices.h"
+#include "megatron/inference/generator.h"
+#include "megatron/training/checkpointer.h"
+#include "tests/testing/scratch_directory.h"
+#include "tests/testing/tolerance.h"
+#include "tests/training/small_trainer.h"
+
+namespace megatron {
+namespace {
+
+using testing::batches_of;
+using testing::gpt2_like;
+using testing::llama_like;
+using testing::optimizer_state_of;
+using testing::ScratchDirectory;
+using testing::small_config;
+using testing::train;
+using testing::weights_of;
+
+const Trainer::Options kCpu = {.device = DeviceKind::kCpu, .num_threads = 8};
+const Trainer::Options kCuda = {.device = DeviceKind::kCuda};
+
+/// Sizes that no tile divides: 50257 tokens, heads of 24 (and of 5 groups), sequences of 61.
+const std::string kOdd = " --seq-length 61 --max-position-embeddings 61 --num-layers 2 --lr 1e-3 --vocab-size 50257 ";
+const std::string kOddGpt2 = gpt2_like(kOdd + "--hidden-size 120 --num-attention-heads 5 ");
+const std::string kOddLlama =
+    llama_like(kOdd + "--hidden-size 240 --num-attention-heads 10 --num-query-groups 5 --ffn-hidden-size 328 ");
+
+class CudaTraining : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const CudaDevices gpus = find_cuda_devices();
+    if (gpus.devices.empty()) GTEST_SKIP() << "no GPU answers: " << gpus.problem;
+  }
+};
+
+struct Curve {
+  std::vector<double> losses, norms;
+};
+Curve run_of(const PretrainConfig& config, const Trainer::Options& options, int num_steps) {
+  Trainer trainer(config, options);
+  Curve run;
+  for (int step = 0; step < num_steps; ++step) {
+    const TrainStepResult result = trainer.train_step(batches_of(config, step));
+    run.losses.push_back(result.loss.mean());
+    run.norms.push_back(result.optimizer.grad_norm);
+  }
+  return run;
+}
+
+struct Outcome {
+  std::vector<double> losses, weights, state;
+  double evaluation = 0, params_norm = 0;
+  bool operator==(const Outcome&) const = default;
+};
+Outcome outcome_of(Trainer& trainer, int64_t num_steps) {
+  const int64_t begin = trainer.progress().iteration;
+  Outcome outcome{.losses = train(trainer, begin, begin + num_steps), .weights = weights_of(trainer)};
+  outcome.evaluation = trainer.evaluate(batches_of(trainer.config(), 50)).mean();
+  outcome.params_norm = trainer.params_norm();
+  outcome.state = optimizer_state_of(trainer);
+  return outcome;
+}
+
+TEST_F(CudaTraining, InFp32FollowsTheCpuFor20Steps) {
+  for (const std::string& words : {kOddGpt2, kOddLlama}) {
+    SCOPED_TRACE(words);
+    const PretrainConfig config = small_config(words);
+    const Curve cpu = run_of(config, kCpu, 20), gpu = run_of(config, kCuda, 20);
+    double loss_distance = 0, norm_distance = 0;
+    for (size_t i = 0; i < cpu.losses.size(); ++i) {
+      loss_distance = std::max(loss_distance, std::abs(gpu.losses[i] - cpu.losses[i]) / cpu.losses[i]);
+      norm_distance = std::max(norm_distance, std::abs(gpu.norms[i] - cpu.norms[i]) / cpu.norms[i]);
+    }
+    EXPECT_LT(loss_distance, 1e-5);
+    EXPECT_LT(norm_distance, 1e-4);
+    EXPECT_LT(gpu.losses.back(), gpu.losses.front());
+    fmt::print("20 steps: losses {:.6f} to {:.6f}; relative distance of losses {:.2e}, of gradient norms {:.2e}\n",
+               gpu.losses.front(), gpu.losses.back(), loss_distance, norm_distance);
+  }
+}
+
+TEST_F(CudaTraining, InHalfPrecisionStaysBesideTheCpu) {
+  for (const std::string& words : {kOddGpt2, kOddLlama})
+    for (const char* precision : {" --bf16", " --fp16 --initial-loss-scale 1024"}) {
+      SCOPED_TRACE(words + precision);
+      const PretrainConfig config = small_config(words + precision);
+      const Curve cpu = run_of(config, kCpu, 10), gpu = run_of(config, kCuda, 10);
+      double distance = 0;
+      for (size_t i = 0; i < cpu.losses.size(); ++i)
+        distance = std::max(distance, std::abs(gpu.losses[i] - cpu.losses[i]) / cpu.losses[i]);
+      EXPECT_LT(distance, epsilon(DType::kBFloat16));
+      fmt::print("10 steps{}: relative distance of losses {:.2e}\n", precision, distance);
+    }
+}
+
+TEST_F(CudaTraining, HasTheBitsOfAnotherRunAndOfRecompute) {
+  for (const std::string& model : {gpt2_like(), llama_like()})
+    for (const char* precision : {"", " --bf16", " --fp16 --initial-loss-scale 1024"}) {
+      SCOPED_TRACE(model + precision);
+      Trainer first(small_config(model + precision), kCuda), second(small_config(model + precision), kCuda);
+      Trainer replayed(small_config(model + precision +
+                                    " --recompute-granularity full --recompute-method uniform "
+                                    "--recompute-num-layers 1"),
+                       kCuda);
+      const Outcome outcome = outcome_of(first, 3);
+      EXPECT_TRUE(outcome_of(second, 3) == outcome);
+      EXPECT_TRUE(outcome_of(replayed, 3) == outcome);
+    }
+}
+
+TEST_F(CudaTraining, SkipsStepsThatOverflow) {
+  Trainer trainer(small_config(llama_like("--fp16 --initial-loss-scale 1e9 --hysteresis 1")), kCuda);
+  const std::vector<double> before = weights_of(trainer);
+  EXPECT_FALSE(trainer.train_step(batches_of(trainer.config(), 0)).optimizer.success);
+  EXPECT_EQ(weights_of(trainer), before);
+  EXPECT_LT(trainer.optimizer().loss_scale(), 1e9);
+}
+
+TEST_F(CudaTraining, TrainsWithTheDistributedOptimizerAndDocuments) {
+  const std::string words = llama_like("--reset-position-ids --reset-attention-mask --global-batch-size 2 ");
+  const std::vector<MicroBatch<int64_t>> batches = {
+      testing::sample_of({3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2}, {5, 11})};
+  Trainer gpu(small_config(words + "--use-distributed-optimizer --log-num-zeros-in-grad"), kCuda);
+  Trainer cpu(small_config(words), kCpu);
+  for (int step = 0; step < 3; ++step) {
+    const double expected = cpu.train_step(batches).loss.mean();
+    EXPECT_NEAR(gpu.train_step(batches).loss.mean(), expected, 1e-5 * expected);
+  }
+}
+
+TEST_F(CudaTraining, ResumesBitForBit) {
+  for (const char* way : {"", " --bf16", " --bf16 --use-distributed-optimizer"}) {
+    SCOPED_TRACE(way);
+    const ScratchDirectory directory;
+    const std::string line = llama_like(way + (" --save-interval 1 --save " + directory.path()));
+    const PretrainConfig config = small_config(line + " --load " + directory.path());
+    PosixFileSystem files;
+    Checkpointer checkpointer(files, config, [](const std::string&) {});
+    Trainer straight(config, kCuda), resumed(config, kCuda), on_cpu(config, kCpu);
+    train(straight, 0, 2);
+    checkpointer.save(straight);
+    const Outcome expected = outcome_of(straight, 2);
+    ASSERT_TRUE(checkpointer.load(resumed));
+    ASSERT_TRUE(checkpointer.load(on_cpu));
+    EXPECT_TRUE(outcome_of(resumed, 2) == expected);
+    EXPECT_NEAR(train(on_cpu, 2, 3)[0], expected.losses[0], 1e-2);
+  }
+}
+
+TEST_F(CudaTraining, GeneratesTheTextOfTheCpu) {
+  for (const std::string& words : {gpt2_like(), llama_like()}) {
+    const auto text_of = [&](const Trainer::Options& options) {
+      Trainer trainer(small_config(words), options);
+      train(trainer, 0, 3);
+      return Generator(trainer.context(), trainer.model())
+          .generate({3, 17, 8}, {.max_new_tokens = 8, .sampling = {.temperature = 0}}, {});
+    };
+    EXPECT_EQ(text_of(kCuda), text_of(kCpu));
+  }
+}
+
+TEST_F(CudaTraining, NeedsTheMemoryOfItsPlanToTheByte) {
+  for (const std::string& model : {gpt2_like(), llama_like()})
+    for (const char* way :
+         {"", " --bf16", " --bf16 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+          " --bf16 --use-distributed-optimizer"}) {
+      SCOPED_TRACE(model + way);
+      const PretrainConfig config = small_config(model + way);
+      Trainer real(config, {.device = DeviceKind::kCuda, .record_events = true});
+      Trainer plan(config, {.device = DeviceKind::kMeta, .record_events = true, .meta_of = DeviceKind::kCuda});
+      for (Trainer* trainer : {&real, &plan}) {
+        train(*trainer, 0, 2);
+        trainer->evaluate(batches_of(config, 2));
+      }
+      const Arena &actual = real.device().arena, &planned = plan.device().arena;
+      EXPECT_TRUE(planned.events() == actual.events());
+      EXPECT_EQ(planned.total().peak, actual.total().peak);
+      EXPECT_EQ(planned.high_water_bytes(), actual.high_water_bytes());
+    }
+}
+
+}  // namespace
+}  // namespace megatron

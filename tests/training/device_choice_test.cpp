@@ -1,0 +1,47 @@
+#include "megatron/training/device_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megatron/core/cuda_devices.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string refusal_of(const DeviceNeeds& needs) {
+  try {
+    choose_device(needs);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DeviceChoice, TakesTheCpuWhereItIsAskedFor) {
+  const DeviceChoice choice = choose_device({.device = "cpu", .num_threads = 3});
+  EXPECT_EQ(choice.kind, DeviceKind::kCpu);
+  EXPECT_EQ(choice.text, "device: cpu, 3 threads a rank");
+}
+
+TEST(DeviceChoice, RefusesAGpuForWhatNoGpuCanDoYet) {
+  EXPECT_THAT(refusal_of({.device = "cuda", .num_ranks = 2}), HasSubstr("NCCL"));
+  EXPECT_THAT(refusal_of({.device = "cuda", .dtype = DType::kFloat64}), HasSubstr("fp64"));
+}
+
+TEST(DeviceChoice, RunsOnTheCpuWhatNoGpuCanDoYet) {
+  EXPECT_EQ(choose_device({.num_ranks = 2}).kind, DeviceKind::kCpu);
+  EXPECT_EQ(choose_device({.dtype = DType::kFloat64}).kind, DeviceKind::kCpu);
+}
+
+TEST(DeviceChoice, SaysWhyThereIsNoGpu) {
+  const CudaDevices gpus = find_cuda_devices();
+  if (!gpus.devices.empty()) GTEST_SKIP() << "a GPU answers";
+  EXPECT_FALSE(gpus.problem.empty());
+  EXPECT_THAT(choose_device({}).text, HasSubstr(gpus.problem));
+  EXPECT_THAT(refusal_of({.device = "cuda"}), HasSubstr(kHasCuda ? gpus.problem : "-DMEGATRON_CUDA=ON"));
+}
+
+}  // namespace
+}  // namespace megatron
