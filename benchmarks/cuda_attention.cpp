@@ -49,6 +49,13 @@ void bench_attention_shape(Bench& bench, const AttentionShape& z) {
   bench.arithmetic(name("forward"), operations, [&] { attention_forward(s, forward); });
   bench.arithmetic(name("backward"), 2.5 * operations, [&] { attention_backward(s, backward); });
   bench.arithmetic(name("backward, deterministic"), 2.5 * operations, [&] { attention_backward(s, deterministic); });
+  const Buffer state(s, DType::kUInt8, {static_cast<int64_t>(sizeof(StepState))});
+  AttentionForwardArgs dropped_forward = forward;
+  AttentionBackwardArgs dropped_backward = backward;
+  dropped_forward.options.dropout = dropped_backward.options.dropout = 0.1;
+  dropped_forward.options.state = dropped_backward.options.state = state.data<StepState>();
+  bench.arithmetic(name("forward, dropout"), operations, [&] { attention_forward(s, dropped_forward); });
+  bench.arithmetic(name("backward, dropout"), 2.5 * operations, [&] { attention_backward(s, dropped_backward); });
   bench.arithmetic(name("forward, own"), operations, [&] { tiled_attention_forward(s, forward); });
   bench.arithmetic(name("backward, own"), 2.5 * operations, [&] { tiled_attention_backward(s, backward); });
 }

@@ -2,7 +2,7 @@
 // tiles of queries, the other tiles of keys; both compute the probabilities again from q, k and the log-sum-exp.
 #include <algorithm>
 
-#include "megatron/kernels/cuda/attention_tile.cuh"
+#include "megatron/kernels/cuda/attention_mma.cuh"
 #include "megatron/kernels/cuda/reduce.cuh"
 #include "megatron/kernels/cuda/tiled_attention.h"
 
@@ -213,7 +213,10 @@ void tiled_attention_backward(const CudaStream& stream, const AttentionBackwardA
     dots_kernel<<<block.blocks(in.s * in.b * in.n), block.threads(), 0, stream.stream>>>(gradients);
     check_launch("attention_backward");
   }
-  dispatch_tile(std::max(in.q.width, in.v.width), [&]<class Z>() { run<Z>(stream, gradients); });
+  if (uses_tensor_cores(in))
+    mma_attention_backward(stream, gradients);
+  else
+    dispatch_tile(std::max(in.q.width, in.v.width), [&]<class Z>() { run<Z>(stream, gradients); });
   if (args.grad_sink.defined() && args.options.softmax == AttentionSoftmax::kLearnable) {
     grad_sink_kernel<<<static_cast<unsigned>(in.n), kMaxRowThreads, 0, stream.stream>>>(gradients,
                                                                                         Operand(args.grad_sink));

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "megatron/kernels/cuda/attention_tile.cuh"
+#include "megatron/kernels/cuda/attention_mma.cuh"
 #include "megatron/kernels/cuda/tiled_attention.h"
 
 namespace megatron::kernels {
@@ -149,6 +149,7 @@ void tiled_attention_forward(const CudaStream& stream, const AttentionForwardArg
   const Statistics lse(args.lse);
   clear_uncovered_rows(stream, args.layout, args.o, lse);
   if (in.s == 0 || in.n == 0 || args.layout.num_spans == 0) return;
+  if (uses_tensor_cores(in)) return mma_attention_forward(stream, in, Heads(args.o), lse);
   dispatch_tile(std::max(in.q.width, in.v.width), [&]<class Z>() {
     const dim3 grid(static_cast<unsigned>((in.s + Z::kTile - 1) / Z::kTile), static_cast<unsigned>(in.n),
                     static_cast<unsigned>(args.layout.num_spans));
