@@ -43,9 +43,10 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
   require<NotSupported>(!must || reason.empty(), "--device cuda: {}. Leave --device out, or give --device cpu.",
                         reason);
   if (!reason.empty()) return {DeviceKind::kCpu, text_of_cpu(needs, kHasCuda ? reason : "")};
-  require<DeviceError>(!must || kHasCuda,
-                       "--device cuda: this build has no CUDA kernels. Build with -DMEGATRON_CUDA=ON, or give --device "
-                       "cpu.");
+  require<NotSupported>(
+      !must || kHasCuda,
+      "--device cuda: this build has no CUDA kernels. Build with -DMEGATRON_CUDA=ON, or give --device "
+      "cpu.");
   const CudaDevices gpus = find_cuda_devices();
   require<DeviceError>(!must || !gpus.devices.empty(),
                        "--device cuda: no GPU answers: {}. See nvidia-smi, or give --device cpu.", gpus.problem);

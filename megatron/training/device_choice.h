@@ -23,7 +23,8 @@ struct DeviceChoice {
   DeviceKind kind = DeviceKind::kCpu;
   std::string text;  // for the banner: "device: cuda, NVIDIA H100 80GB HBM3, 79.2 GiB", or why it is the CPU
 };
-/// @throw NotSupported for a GPU that is asked for and cannot do the rest, DeviceError where none answers.
+/// @throw NotSupported for a GPU that is asked for and cannot do the rest, or not in this build; DeviceError where none
+/// answers.
 DeviceChoice choose_device(const DeviceNeeds& needs);
 
 }  // namespace megatron

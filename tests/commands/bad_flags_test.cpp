@@ -1,6 +1,7 @@
 // Wrong command lines: each gives one error that names the wrong value and the way out.
 #include <gtest/gtest.h>
 
+#include "megatron/core/cuda_stream.h"
 #include "tests/commands/bad_input.h"
 
 namespace megatron::testing {
@@ -99,6 +100,19 @@ TEST(BadFlags, OfTrainingThatDescribeTheData) {
        {"--split", "98,1,1"},
        ExitCode::kData,
        {"split has 0 of 40", "--split", "--eval-iters 0"}},
+  });
+}
+
+TEST(BadFlags, OfDevices) {
+  expect_refusals({
+      {"unknown device", kPretrain, {"--device", "tpu"}, kUsage, {"--device", "cpu", "cuda"}},
+      {"ranks on a GPU", kPretrain, {"--device", "cuda", "--nproc-per-node", "2"}, kUsage, {"2 ranks", "NCCL"}},
+      {"fp64 on a GPU", kPretrain, {"--device", "cuda", "--fp64"}, kUsage, {"fp64", "--device cpu"}},
+  });
+  if (kHasCuda) return;
+  expect_refusals({
+      {"no such kernels", kPretrain, {"--device", "cuda"}, kUsage, {"-DMEGATRON_CUDA=ON", "--device cpu"}},
+      {"nor to generate", kGenerate, {"--device", "cuda"}, kUsage, {"-DMEGATRON_CUDA=ON", "--device cpu"}},
   });
 }
 

@@ -102,12 +102,11 @@ TEST_F(CudaTraining, InHalfPrecisionStaysBesideTheCpu) {
 TEST_F(CudaTraining, HasTheBitsOfAnotherRunAndOfRecompute) {
   for (const std::string& model : {gpt2_like(), llama_like()})
     for (const char* precision : {"", " --bf16", " --fp16 --initial-loss-scale 1024"}) {
-      SCOPED_TRACE(model + precision);
-      Trainer first(small_config(model + precision), kCuda), second(small_config(model + precision), kCuda);
-      Trainer replayed(small_config(model + precision +
-                                    " --recompute-granularity full --recompute-method uniform "
-                                    "--recompute-num-layers 1"),
-                       kCuda);
+      const std::string words = model + precision + " --deterministic-mode";
+      SCOPED_TRACE(words);
+      Trainer first(small_config(words), kCuda), second(small_config(words), kCuda);
+      const char* recompute = " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1";
+      Trainer replayed(small_config(words + recompute), kCuda);
       const Outcome outcome = outcome_of(first, 3);
       EXPECT_TRUE(outcome_of(second, 3) == outcome);
       EXPECT_TRUE(outcome_of(replayed, 3) == outcome);
@@ -138,7 +137,7 @@ TEST_F(CudaTraining, ResumesBitForBit) {
   for (const char* way : {"", " --bf16", " --bf16 --use-distributed-optimizer"}) {
     SCOPED_TRACE(way);
     const ScratchDirectory directory;
-    const std::string line = llama_like(way + (" --save-interval 1 --save " + directory.path()));
+    const std::string line = llama_like(way + (" --deterministic-mode --save-interval 1 --save " + directory.path()));
     const PretrainConfig config = small_config(line + " --load " + directory.path());
     PosixFileSystem files;
     Checkpointer checkpointer(files, config, [](const std::string&) {});
