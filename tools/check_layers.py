@@ -50,6 +50,8 @@ DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
 USING_NAMESPACE = re.compile(r"^\s*using\s+namespace\b")
 GPU_HEADER = re.compile(r"^(cuda|cublas|cudnn|cub/|cutlass|nccl|nvtx)")
 GPU_FOLDERS = {"cuda", "nccl"}
+# A kernel that has no use for its stream is host code that touches device memory: copy.h is the way.
+HOST_KERNEL = re.compile(r"\blaunch\(.*\[[^\]]*\]\((const )?auto&\)")
 DEPENDENCY = re.compile(r"\bmegatron::(\w+)")
 
 
@@ -126,6 +128,8 @@ def code_mistakes(root, path):
         match = INCLUDE.match(line)
         if match:
             yield from include_mistakes(root, path, number, *match.groups())
+        if path.parts[0] == "megatron" and HOST_KERNEL.search(line):
+            yield number, "a kernel without use for its stream: the host reaches device memory by megatron/core/copy.h"
     if path.suffix in HEADER_SUFFIXES:
         yield from header_mistakes(path, lines)
 

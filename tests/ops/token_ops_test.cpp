@@ -15,27 +15,19 @@
 namespace megatron::testing {
 namespace {
 
-Tensor integers(const Context& ctx, const Shape& shape, int64_t below) {
-  Tensor ids = ctx.empty("ids", shape, DType::kInt64, MemoryUse::kData);
-  std::vector<int64_t> values;
-  for (int64_t i = 0; i < ids.num_elements(); ++i)
-    values.push_back(static_cast<int64_t>(uniform(ctx.key.at("ids"), i) * static_cast<double>(below)));
-  write_values<int64_t>(ctx.device, values, ids);
-  return ids;
-}
-
 TEST(Embedding, PassesAllChecksWithRepeatedTokensAndPositions) {
   for (const bool has_positions : {false, true}) {
-    OpCase op{.name = "embedding",
-              .inputs = {},
-              .parameters = {{.shape = {5, 3}}},
-              .forward =
-                  [=](Context& ctx, OpOperands& o) {
-                    const SequenceLayout layout = SequenceLayout::uniform(ctx, {.s = 4, .b = 3});
-                    return std::vector{embedding(ctx, integers(ctx, {3, 4}, 5).transpose(0, 1), *o.parameters[0], 0,
-                                                 has_positions ? o.parameters[1].get() : nullptr, layout)};
-                  },
-              .reduction_length = 12};
+    OpCase op{
+        .name = "embedding",
+        .inputs = {},
+        .parameters = {{.shape = {5, 3}}},
+        .forward =
+            [=](Context& ctx, OpOperands& o) {
+              const SequenceLayout layout = SequenceLayout::uniform(ctx, {.s = 4, .b = 3});
+              return std::vector{embedding(ctx, uniform_integers(ctx, {3, 4}, 5).transpose(0, 1), *o.parameters[0], 0,
+                                           has_positions ? o.parameters[1].get() : nullptr, layout)};
+            },
+        .reduction_length = 12};
     if (has_positions) op.parameters.push_back({.shape = {6, 3}});
     check(op);
   }

@@ -13,15 +13,6 @@
 namespace megatron::testing {
 namespace {
 
-Tensor integers(const Context& ctx, const Shape& shape, int64_t below) {
-  Tensor ids = ctx.empty("ids", shape, DType::kInt64, MemoryUse::kData);
-  launch(ctx, [&](auto&) {
-    for (int64_t i = 0; i < ids.num_elements(); ++i)
-      ids.data<int64_t>()[i] = static_cast<int64_t>(uniform(ctx.key.at("ids"), i) * static_cast<double>(below));
-  });
-  return ids;
-}
-
 TEST(LmHeadLoss, PassesAllChecksOverChunksAndAPaddedVocabulary) {
   for (const bool recompute : {false, true})
     for (const double smoothing : {0.0, 0.2})
@@ -30,7 +21,7 @@ TEST(LmHeadLoss, PassesAllChecksOverChunksAndAPaddedVocabulary) {
              .parameters = {{.shape = {9, 5}}},
              .forward =
                  [=](Context& ctx, OpOperands& o) {
-                   const Tensor labels = integers(ctx, {2, 3}, 7).transpose(0, 1);
+                   const Tensor labels = uniform_integers(ctx, {2, 3}, 7).transpose(0, 1);
                    return std::vector{
                        lm_head_loss(ctx, o.inputs[0], *o.parameters[0], labels,
                                     {.vocab_size = 7, .label_smoothing = smoothing, .recompute_logits = recompute})};
@@ -81,7 +72,7 @@ void run_head(const HeadCase& c, const ProcessGroup& group, HeadResult& result) 
   ctx.tape = &tape;
   ctx.mode = GradMode::kRecord;
   tape.watch(hidden);
-  const Tensor loss = lm_head_loss(ctx, hidden, weight, integers(ctx, {c.b, c.s}, c.vocab_size).transpose(0, 1),
+  const Tensor loss = lm_head_loss(ctx, hidden, weight, uniform_integers(ctx, {c.b, c.s}, c.vocab_size).transpose(0, 1),
                                    {.vocab_size = c.vocab_size,
                                     .label_smoothing = c.label_smoothing,
                                     .recompute_logits = c.recompute_logits,
@@ -191,8 +182,9 @@ TEST(LmHeadLoss, RefusesAVocabularyBeyondTheRowsOfAllRanks) {
     Context ctx = test.context();
     Parameter weight(ctx, {.name = "w", .shard = ShardSpec::whole({4, 3})});
     const Tensor hidden = ctx.empty("hidden", {2, 1, 3}, DType::kFloat32);
-    EXPECT_THROW(lm_head_loss(ctx, hidden, weight, integers(ctx, {2, 1}, 4), {.vocab_size = 9, .group = rank.group}),
-                 ShapeError);
+    EXPECT_THROW(
+        lm_head_loss(ctx, hidden, weight, uniform_integers(ctx, {2, 1}, 4), {.vocab_size = 9, .group = rank.group}),
+        ShapeError);
   });
 }
 

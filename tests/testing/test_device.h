@@ -45,6 +45,16 @@ inline void fill_uniform(const Context& ctx, Tensor& x, std::string_view name) {
   });
 }
 
+/// int64 in [0, below).
+inline Tensor uniform_integers(const Context& ctx, const Shape& shape, int64_t below) {
+  Tensor ids = ctx.empty("ids", shape, DType::kInt64, MemoryUse::kData);
+  std::vector<int64_t> values;
+  for (int64_t i = 0; i < ids.num_elements(); ++i)
+    values.push_back(static_cast<int64_t>(uniform(ctx.key.at("ids"), i) * static_cast<double>(below)));
+  write_values<int64_t>(ctx.device, values, ids);
+  return ids;
+}
+
 /// A contiguous tensor's elements as double; empty on meta.
 inline std::vector<double> values_of(Device& device, const Tensor& x) {
   std::vector<double> values;
