@@ -6,19 +6,19 @@
 
 namespace megatron::kernels {
 
-/// sum[0] = weight * sum over all t of mask[t] * loss[t], in fp64, in the order of the elements.
+/// sum[0] = weight[0] * sum over all t of mask[t] * loss[t], in fp64, in the order of the elements.
 struct MaskedSumForwardArgs {
   ConstView loss, mask;  // [s, b] floating, any strides
-  double weight = 1;
-  View sum;  // [1] fp64
+  ConstView weight;      // [1] fp64; undefined: 1
+  View sum;              // [1] fp64
 };
 void masked_sum_forward(const CpuStream& stream, const MaskedSumForwardArgs& args);
 
-/// d_loss[t] = d_sum[0] * weight * mask[t].
+/// d_loss[t] = d_sum[0] * weight[0] * mask[t].
 struct MaskedSumBackwardArgs {
   ConstView mask, d_sum;
-  double weight = 1;
-  View d_loss;  // [s, b] floating
+  ConstView weight;  // as in forward
+  View d_loss;       // [s, b] floating
 };
 void masked_sum_backward(const CpuStream& stream, const MaskedSumBackwardArgs& args);
 

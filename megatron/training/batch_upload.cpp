@@ -32,13 +32,15 @@ GptMicroBatch upload(const Context& ctx, const MicroBatch<int64_t>& batch, const
     const auto of_sample = batch.document_cuts(sample);
     cuts.emplace_back(of_sample.begin(), of_sample.end());
   }
+  Tensor loss_weight = ctx.empty("batch.loss_weight", {1}, DType::kFloat64, MemoryUse::kData);
+  write_values(ctx.device, std::span(&options.loss_weight, 1), loss_weight);
   const SequenceLayout::Options layout{.s = s, .b = b, .first_sample = options.first_sample, .sequence_length = s};
   return {.tokens = upload_rows(ctx, "batch.tokens", batch.tokens, b, s),
           .labels = upload_rows(ctx, "batch.labels", batch.labels, b, s),
           .loss_mask = upload_rows(ctx, "batch.loss_mask", batch.loss_mask, b, s),
           .layout = SequenceLayout::cut_at(ctx, layout, cuts,
                                            options.has_positions ? positions_of(batch) : std::vector<int32_t>{}),
-          .loss_weight = options.loss_weight};
+          .loss_weight = std::move(loss_weight)};
 }
 
 }  // namespace megatron

@@ -43,9 +43,12 @@ TEST(MaskedSum, PassesAllChecks) {
                std::vector<float> values(15, 1);
                for (size_t i = 1; i < 15; i += 4) values[i] = 0;
                write_values<float>(ctx.device, values, mask);
-               return std::vector{masked_sum(ctx, o.inputs[0], mask.transpose(0, 1), 0.25)};
+               Tensor weight = ctx.empty("weight", {1}, DType::kFloat64, MemoryUse::kData);
+               write_values<double>(ctx.device, std::array{0.25}, weight);
+               return std::vector{masked_sum(ctx, o.inputs[0], mask.transpose(0, 1), weight),
+                                  masked_sum(ctx, o.inputs[0], mask.transpose(0, 1))};
              },
-         .reduction_length = 15});
+         .reduction_length = 30});
 }
 
 TEST(BiasDropoutAdd, PassesAllChecksWithAndWithoutBias) {

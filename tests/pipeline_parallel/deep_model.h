@@ -64,7 +64,7 @@ class DeepModel {
                          const Tensor normed = rms_norm(c, at(in, "hidden"), final_norm_, {});
                          const Tensor losses =
                              lm_head_loss(c, normed, *head_, batch(m).labels, {.vocab_size = ToyModel::kVocabulary});
-                         return Payload{{"loss", masked_sum(c, losses, batch(m).loss_mask, 1)}};
+                         return Payload{{"loss", masked_sum(c, losses, batch(m).loss_mask)}};
                        }});
     return chunk;
   }

@@ -106,7 +106,7 @@ Payload ToyModel::route(Context& ctx, const Payload& in, const ToyBatch& batch) 
 Payload ToyModel::head(Context& ctx, const Payload& in, const ToyBatch& batch) const {
   const Tensor normed = rms_norm(ctx, at(in, "hidden"), norm3_, {});
   const Tensor losses = lm_head_loss(ctx, normed, *tied_, batch.labels, {.vocab_size = kVocabulary});
-  return {{"loss", masked_sum(ctx, losses, batch.loss_mask, 1)}};
+  return {{"loss", masked_sum(ctx, losses, batch.loss_mask)}};
 }
 
 Tensor ToyModel::hidden(Context& ctx, const ToyBatch& batch) const {

@@ -11,6 +11,7 @@ void for_each_element(const ConstView& a, const ConstView& b, F&& f) {
     for (int64_t j = 0; j < a.shape[1]; ++j)
       f(i * a.strides[0] + j * a.strides[1], i * b.strides[0] + j * b.strides[1]);
 }
+double value_of(const ConstView& weight) { return weight.defined() ? *weight.as<double>() : 1; }
 }  // namespace
 
 void masked_sum_forward(const CpuStream&, const MaskedSumForwardArgs& args) {
@@ -24,11 +25,11 @@ void masked_sum_forward(const CpuStream&, const MaskedSumForwardArgs& args) {
       });
     });
   });
-  *args.sum.as<double>() = sum * args.weight;
+  *args.sum.as<double>() = sum * value_of(args.weight);
 }
 
 void masked_sum_backward(const CpuStream&, const MaskedSumBackwardArgs& args) {
-  const double factor = *args.d_sum.as<double>() * args.weight;
+  const double factor = *args.d_sum.as<double>() * value_of(args.weight);
   dispatch_floating(args.d_loss.dtype, [&]<class L>() {
     dispatch_floating(args.mask.dtype, [&]<class M>() {
       L* d_loss = args.d_loss.as<L>();

@@ -8,7 +8,7 @@ namespace {
 constexpr int kSumThreads = 1024;
 
 /// One block: there is one number a token.
-__global__ void masked_sum_kernel(Scalars loss, Scalars mask, int64_t size, double weight, double* sum) {
+__global__ void masked_sum_kernel(Scalars loss, Scalars mask, int64_t size, const double* weight, double* sum) {
   __shared__ double shared[kSumThreads];
   double total = 0;
   for (int64_t i = threadIdx.x; i < size; i += kSumThreads)
@@ -18,18 +18,18 @@ __global__ void masked_sum_kernel(Scalars loss, Scalars mask, int64_t size, doub
     __syncthreads();
     if (threadIdx.x < stride) shared[threadIdx.x] += shared[threadIdx.x + stride];
   }
-  if (threadIdx.x == 0) *sum = shared[0] * weight;
+  if (threadIdx.x == 0) *sum = weight ? shared[0] * *weight : shared[0];
 }
 
 struct Spread {
   Scalars mask;
   const double* d_sum;
-  double weight;
+  const double* weight;  // or null
   Operand d_loss;
   int64_t columns;
 
   __device__ void operator()(int64_t row, int64_t begin, int n) const {
-    const double factor = *d_sum * weight;
+    const double factor = weight ? *d_sum * *weight : *d_sum;
     Pack pack = {};
 #pragma unroll
     for (int e = 0; e < kPack; ++e)
@@ -43,20 +43,22 @@ void require_equal(const ConstView& a, const ConstView& b) {
                       a.shape, b.shape);
 }
 
+const double* pointer_to(const ConstView& weight) { return weight.defined() ? weight.as<double>() : nullptr; }
+
 }  // namespace
 
 void masked_sum_forward(const CudaStream& stream, const MaskedSumForwardArgs& args) {
   require_equal(args.loss, args.mask);
-  masked_sum_kernel<<<1, kSumThreads, 0, stream.stream>>>(Scalars(args.loss), Scalars(args.mask),
-                                                          args.loss.num_elements(), args.weight, args.sum.as<double>());
+  masked_sum_kernel<<<1, kSumThreads, 0, stream.stream>>>(
+      Scalars(args.loss), Scalars(args.mask), args.loss.num_elements(), pointer_to(args.weight), args.sum.as<double>());
   check_launch("masked_sum_forward");
 }
 
 void masked_sum_backward(const CudaStream& stream, const MaskedSumBackwardArgs& args) {
   require_equal(args.d_loss, args.mask);
-  for_each_pack(
-      stream, "masked_sum_backward", Extent(args.d_loss),
-      Spread{Scalars(args.mask), args.d_sum.as<double>(), args.weight, Operand(args.d_loss), args.d_loss.shape[1]});
+  for_each_pack(stream, "masked_sum_backward", Extent(args.d_loss),
+                Spread{Scalars(args.mask), args.d_sum.as<double>(), pointer_to(args.weight), Operand(args.d_loss),
+                       args.d_loss.shape[1]});
 }
 
 }  // namespace megatron::kernels

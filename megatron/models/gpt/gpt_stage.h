@@ -20,7 +20,8 @@ struct GptMicroBatch {
   Tensor tokens, labels;  // [s, b] int64 or int32, any strides
   Tensor loss_mask;       // [s, b] floating
   SequenceLayout layout;
-  double loss_weight = 1;  // 1 for the sum over tokens; 1 / (tokens * micro-batches) for the mean of means
+  Tensor loss_weight;  // [1] float64: 1 (or undefined) for the sum over tokens, 1 / (tokens * micro-batches) for the
+                       // mean of means
 };
 using GptMicroBatches = std::function<const GptMicroBatch&(int micro_batch)>;
 

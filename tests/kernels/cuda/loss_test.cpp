@@ -98,12 +98,12 @@ TEST_F(CudaLoss, MaskedSumAgreesWithTheCpu) {
     const int64_t b = 3;
     Twin loss(DType::kFloat32, {s, b}, random_values(s * b, 1), {2, 0}), d_loss(DType::kFloat32, {s, b}, {}, {2, 0});
     Twin mask(DType::kFloat32, {s, b}, random_values(s * b, 2)), sum(DType::kFloat64, {1});
-    Twin d_sum(DType::kFloat64, {1}, {0.3});
+    Twin d_sum(DType::kFloat64, {1}, {0.3}), weight(DType::kFloat64, {1}, {0.7});
     compare({{&sum, testing::tolerance(DType::kFloat64, s * b, 8)}}, [&](const auto& stream, auto on) {
-      masked_sum_forward(stream, {.loss = on(loss), .mask = on(mask), .weight = 0.7, .sum = on(sum)});
+      masked_sum_forward(stream, {.loss = on(loss), .mask = on(mask), .weight = on(weight), .sum = on(sum)});
     });
     compare({{&d_loss}}, [&](const auto& stream, auto on) {
-      masked_sum_backward(stream, {.mask = on(mask), .d_sum = on(d_sum), .weight = 0.7, .d_loss = on(d_loss)});
+      masked_sum_backward(stream, {.mask = on(mask), .d_sum = on(d_sum), .weight = on(weight), .d_loss = on(d_loss)});
     });
   }
 }
