@@ -47,8 +47,8 @@ describe() {
       flags=(--num-layers 8 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention
         --num-query-groups 8 --seq-length 4096 --max-position-embeddings 4096 --position-embedding-type rope
         --rotary-base 500000 --normalization RMSNorm --swiglu --disable-bias-linear --untie-embeddings-and-output-weights
-        --vocab-size 128255 --micro-batch-size 1 --global-batch-size 1 --bf16)
-      tokens=4096 ;;
+        --vocab-size 128255 --micro-batch-size 2 --global-batch-size 8 --bf16)
+      tokens=$((8 * 4096)) ;;
   esac
 }
 
