@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -12,21 +13,25 @@
 namespace megatron::testing {
 
 struct MpiOutcome {
-  int status = 0;      // of mpirun
-  std::string output;  // of all ranks and of mpirun, both streams
-  std::chrono::duration<double> seconds{0};
+  int status = 0;                                      // of mpirun
+  std::string output;                                  // of all ranks and of mpirun, both streams
+  std::chrono::duration<double> seconds_of_output{0};  // from the first byte of it to the end of the program
 };
 
 /// Runs a shell command and waits for it.
 inline MpiOutcome run_shell(const std::string& command) {
-  const auto begin = std::chrono::steady_clock::now();
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin;
   MpiOutcome outcome;
   std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   char block[4096];
-  for (size_t length; (length = std::fread(block, 1, sizeof block, pipe)) > 0;) outcome.output.append(block, length);
+  for (ssize_t length; (length = ::read(fileno(pipe), block, sizeof block)) > 0;) {
+    if (outcome.output.empty()) begin = Clock::now();
+    outcome.output.append(block, static_cast<size_t>(length));
+  }
   const int status = pclose(pipe);
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  outcome.seconds = std::chrono::steady_clock::now() - begin;
+  if (!outcome.output.empty()) outcome.seconds_of_output = Clock::now() - begin;
   return outcome;
 }
 

@@ -18,7 +18,7 @@ void expect_failure(const std::string& what, int status, const std::vector<int>&
   const auto outcome = testing::run_under_mpi(4, {FAILING_RANKS, what});
   if (!outcome) GTEST_SKIP() << "Open MPI's mpirun is not installed";
   EXPECT_EQ(outcome->status, status) << outcome->output;
-  EXPECT_LT(outcome->seconds.count(), most_seconds) << outcome->output;
+  EXPECT_LT(outcome->seconds_of_output.count(), most_seconds) << outcome->output;
   for (int rank : ranks) {
     const size_t begin = outcome->output.find("megatron failing_ranks: [rank " + std::to_string(rank) + "] ");
     ASSERT_NE(begin, std::string::npos) << "rank " << rank << ": " << outcome->output;
@@ -28,8 +28,8 @@ void expect_failure(const std::string& what, int status, const std::vector<int>&
 }
 
 constexpr int kLost = static_cast<int>(ExitCode::kCommunication);
-constexpr double kStart = 10;  // mpirun itself, on a machine that is busy
-constexpr double kTimeout = 0.5, kLimit = kStart + kTimeout + 5;
+/// From the moment at which all ranks have started, on which mpirun takes seconds on a machine that is busy.
+constexpr double kTimeout = 0.5, kLimit = kTimeout + 5;
 
 TEST(MpiFailure, ARankThatHangsInItsOwnCodeIsNamedByAll) {
   expect_failure("hang", kLost, {0, 1, 3},
@@ -54,7 +54,7 @@ TEST(MpiFailure, ARankThatThrowsEndsAllWithItsExitStatus) {
                                      HasSubstr("[rank 0] aborted: rank 1 failed: five is not six"),
                                      HasSubstr("[rank 3] aborted: rank 1 failed: five is not six")));
   EXPECT_EQ(outcome->status, static_cast<int>(ExitCode::kFailure)) << outcome->output;
-  EXPECT_LT(outcome->seconds.count(), kLimit);
+  EXPECT_LT(outcome->seconds_of_output.count(), kLimit);
 }
 
 TEST(MpiFailure, AnExceptionIsNotHiddenByTheWorkThatItLeavesBehind) {
@@ -79,7 +79,7 @@ TEST(MpiFailure, AKilledProcessEndsTheJobAndMpirunNamesIt) {
   if (!outcome) GTEST_SKIP() << "Open MPI's mpirun is not installed";
   EXPECT_EQ(outcome->status, 128 + 9) << outcome->output;
   EXPECT_THAT(outcome->output, AllOf(HasSubstr("process rank 1"), HasSubstr("signal 9")));
-  EXPECT_LT(outcome->seconds.count(), kLimit);
+  EXPECT_LT(outcome->seconds_of_output.count(), kLimit);
 }
 
 TEST(MpiFailure, ARankThatLeavesIsNamedAtOnce) {
