@@ -1,6 +1,8 @@
 // Pipeline stages against one rank.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -8,6 +10,7 @@
 
 #include "tests/parallel/layout_run.h"
 #include "tests/testing/test_device.h"
+#include "tests/testing/tolerance.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
@@ -100,6 +103,47 @@ TEST(Pipeline, UntiedAndUnclippedIsOneRankBitForBit) {
                 one)
           << num_stages << " stages" << precision;
   }
+}
+
+/// Of the first step, by name; of what is tied, the sum of the stages.
+std::map<std::string, std::vector<double>> gradients_by_name(const std::string& words, int num_ranks) {
+  std::map<std::string, std::vector<double>> gradients;
+  std::mutex mutex;
+  run_layout(words, num_ranks, [&](Trainer& trainer) {
+    train(trainer, 0, 1);
+    const std::lock_guard lock(mutex);
+    for (Parameter* parameter : trainer.model().parameters())
+      gradients[parameter->name()] = values_of(parameter->main_grad());
+  });
+  return gradients;
+}
+
+const std::string kTwoStages =
+    " --num-layers 4 --global-batch-size 6 --micro-batch-size 1 --clip-grad 0 --pipeline-model-parallel-size 2";
+const std::vector<std::string> kZeroBubble = {" --pipeline-schedule zb-h1", " --pipeline-schedule zb-v"};
+
+TEST(Pipeline, UntiedZeroBubbleGradientsAreThoseOf1F1BBitForBit) {
+  for (const std::string precision : {"", " --bf16", " --fp64"}) {
+    const auto expected = gradients_by_name(llama_like(kTwoStages + precision), 2);
+    for (const std::string& schedule : kZeroBubble)
+      EXPECT_EQ(gradients_by_name(llama_like(kTwoStages + precision + schedule), 2), expected) << schedule << precision;
+  }
+}
+
+TEST(Pipeline, TiedZeroBubbleGradientsAreThoseOf1F1BWithinRoundingOfFp32) {
+  const auto expected = gradients_by_name(gpt2_like(kTwoStages), 2);
+  for (const std::string& schedule : kZeroBubble)
+    for (const auto& [name, values] : gradients_by_name(gpt2_like(kTwoStages + schedule), 2)) {
+      if (!name.ends_with("word_embeddings.weight")) {
+        EXPECT_EQ(values, expected.at(name)) << name << schedule;
+        continue;
+      }
+      double largest = 0;
+      for (const double value : expected.at(name)) largest = std::max(largest, std::abs(value));
+      // Of six micro-batches one sum for the embedding and one for the head, added in another order.
+      for (size_t i = 0; i < values.size(); ++i)
+        EXPECT_NEAR(values[i], expected.at(name)[i], tolerance(DType::kFloat32, 2 * 6, largest)) << name << schedule;
+    }
 }
 
 TEST(Pipeline, RunsWithFewerMicroBatchesThanStages) {

@@ -44,6 +44,25 @@ TEST(ExecutorMemory, GrowsByTheActivationsThatTheSimulatorCounts) {
   }
 }
 
+/// Most blocks of a name that a step has at a time.
+int64_t peak_blocks(const std::vector<Arena::Event>& events, std::string_view name) {
+  int64_t live = 0, peak = 0;
+  for (const Arena::Event& event : events)
+    if (event.name == name) peak = std::max(peak, live += event.bytes < 0 ? -1 : 1);
+  return peak;
+}
+
+TEST(ExecutorMemory, KeepsAsManyActivationsAsTheSimulatorCounts) {
+  // One layer in each virtual stage, of which W needs one activation to the end.
+  for (const ScheduleOptions& schedule : all_schedules()) {
+    const Simulation simulated = simulate(make_schedules(schedule), placement_of(schedule), {});
+    const RanksOutcome measured = run_all({.num_layers = schedule.num_ranks * schedule.num_chunks}, schedule);
+    for (size_t r = 0; r < measured.ranks.size(); ++r)
+      EXPECT_EQ(peak_blocks(measured.ranks[r].events, "activation.y"), simulated.ranks[r].peak_activations)
+          << describe(schedule) << " rank " << r;
+  }
+}
+
 TEST(ExecutorMemory, MetaRunOfAnyRankHasTheLogAndThePeakOfTheRealRun) {
   const DeepModelOptions model{.num_layers = 7};
   for (const ScheduleOptions& schedule : all_schedules()) {
