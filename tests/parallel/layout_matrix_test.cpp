@@ -53,29 +53,52 @@ TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
                       model + layout);
 }
 
-/// What only changes when or where the same sums are formed.
-TEST(LayoutMatrix, SettingsThatKeepTheOrderOfSumsChangeNoBit) {
+/// What only changes when or where the same sums are formed: losses and norms of three steps, bit for bit.
+void expect_same_bits(const std::string& layout, int num_ranks, const std::vector<std::string>& others) {
   const std::string model = llama_like("--lr 1e-3 --num-layers 8 --global-batch-size 12 --micro-batch-size 1 ");
-  const auto expect_same_bits = [&](const std::string& layout, int num_ranks, const std::vector<std::string>& others) {
-    for (const std::string precision : {"--fp64 ", "", "--bf16 "}) {
-      const Curve plain = train_layout(model + precision + layout, num_ranks, 3);
-      for (const std::string& other : others)
-        EXPECT_EQ(train_layout(model + precision + layout + other, num_ranks, 3), plain)
-            << precision << layout << other;
-    }
-  };
-  expect_same_bits("--pipeline-model-parallel-size 2 ", 2,
-                   {"--pipeline-schedule gpipe", "--pipeline-schedule zb-h1", "--pipeline-schedule zb-v",
-                    "--num-virtual-stages-per-pipeline-rank 2", "--num-virtual-stages-per-pipeline-rank 4",
-                    "--num-virtual-stages-per-pipeline-rank 2 --microbatch-group-size-per-virtual-pipeline-stage 4",
-                    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 3",
-                    "--recompute-granularity selective --recompute-modules core_attn layernorm mlp"});
-  expect_same_bits("", 3,
-                   {"--overlap-grad-reduce --ddp-bucket-size 1000", "--use-distributed-optimizer",
-                    "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-num-buckets 5"});
-  expect_same_bits("--tensor-model-parallel-size 2 ", 2,
-                   {"--recompute-granularity full --recompute-method block --recompute-num-layers 3"});
+  for (const std::string precision : {"--fp64 ", "", "--bf16 "}) {
+    const Curve plain = train_layout(model + precision + layout, num_ranks, 3);
+    for (const std::string& other : others)
+      EXPECT_EQ(train_layout(model + precision + layout + other, num_ranks, 3), plain) << precision << layout << other;
+  }
 }
+
+const std::string kTwoStages = "--pipeline-model-parallel-size 2 ";
+
+TEST(LayoutMatrix, VirtualStagesChangeNoBitOf1F1B) {
+  expect_same_bits(kTwoStages, 2,
+                   {"--num-virtual-stages-per-pipeline-rank 2", "--num-virtual-stages-per-pipeline-rank 4",
+                    "--num-virtual-stages-per-pipeline-rank 2 --microbatch-group-size-per-virtual-pipeline-stage 4"});
+}
+
+TEST(LayoutMatrix, SplitWeightGradientsChangeNoBitOf1F1B) {
+  expect_same_bits(kTwoStages, 2, {"--pipeline-schedule zb-h1", "--pipeline-schedule zb-v"});
+}
+
+TEST(LayoutMatrix, GPipeChangesNoBitOf1F1B) { expect_same_bits(kTwoStages, 2, {"--pipeline-schedule gpipe"}); }
+
+TEST(LayoutMatrix, RecomputeChangesNoBit) {
+  const std::vector<std::string> ways = {
+      "--recompute-granularity full --recompute-method uniform --recompute-num-layers 3",
+      "--recompute-granularity full --recompute-method block --recompute-num-layers 3",
+      "--recompute-granularity selective --recompute-modules core_attn layernorm mlp"};
+  expect_same_bits(kTwoStages, 2, ways);
+  expect_same_bits("--tensor-model-parallel-size 2 ", 2, ways);
+}
+
+TEST(LayoutMatrix, BucketSizeChangesNoBit) {
+  for (const std::string shards : {"", "--use-distributed-optimizer "})
+    expect_same_bits("--overlap-grad-reduce " + shards, 3,
+                     {"--ddp-bucket-size 1000", "--ddp-bucket-size 7777", "--ddp-num-buckets 5"});
+}
+
+TEST(LayoutMatrix, OverlapChangesNoBit) {
+  expect_same_bits("", 3, {"--overlap-grad-reduce"});
+  expect_same_bits("--use-distributed-optimizer ", 3,
+                   {"--overlap-grad-reduce", "--overlap-grad-reduce --overlap-param-gather"});
+}
+
+TEST(LayoutMatrix, TheDistributedOptimizerChangesNoBit) { expect_same_bits("", 3, {"--use-distributed-optimizer"}); }
 
 /// One rank that takes the samples of each global batch in another order: what it adds up is the same.
 Curve train_in_order(const std::string& words, uint64_t seed) {
