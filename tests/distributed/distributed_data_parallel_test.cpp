@@ -11,6 +11,7 @@
 #include "megatron/comm/meta/meta_world.h"
 #include "megatron/kernels/elementwise.h"
 #include "tests/testing/rank_threads.h"
+#include "tests/testing/recorded_operations.h"
 #include "tests/testing/test_device.h"
 
 namespace megatron::testing {
@@ -94,8 +95,7 @@ Outcome reduce(const ReduceCase& setup, World& world, DeviceKind kind) {
     ddp.start_param_sync();
     ddp.finish_param_sync();
     for (const Parameter* parameter : parameters.all()) out.weights[parameter->name()] = values_of(parameter->value());
-    for (const OperationRecord& record : world.recorder().since(first))
-      out.calls.push_back(fmt::format("{} {} {}", name_of(record.op), record.site.view(), record.bytes()));
+    out.calls = operation_lines_since(world.recorder(), first);
   }
   out.events = test.device.arena.events();
   return out;

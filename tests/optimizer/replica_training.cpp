@@ -8,6 +8,7 @@
 #include "megatron/pipeline_parallel/executor.h"
 #include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
 #include "tests/testing/rank_threads.h"
+#include "tests/testing/recorded_operations.h"
 #include "tests/testing/toy_model.h"
 
 namespace megatron::testing {
@@ -105,8 +106,7 @@ ReplicaOutcome train_replica(const ReplicaTraining& training, World& world, Devi
     for (const Parameter* parameter : model.parameters())
       out.weights[parameter->name()] = values_of(parameter->value());
     record_states(optimizer, out);
-    for (const OperationRecord& record : world.recorder().since(first))
-      out.calls.push_back(fmt::format("{} {} {}", name_of(record.op), record.site.view(), record.bytes()));
+    out.calls = operation_lines_since(world.recorder(), first);
   }
   out.events = test.device.arena.events();
   out.live_bytes = test.device.arena.total().live;

@@ -11,12 +11,6 @@
 
 namespace megatron::testing {
 
-/// What a command line adds to that of one rank.
-struct Layout {
-  std::string words;
-  int num_ranks = 1;
-};
-
 /// What --save and --load of a directory are.
 std::string saving(const ScratchDirectory& directory);
 std::string loading(const ScratchDirectory& directory);

@@ -24,6 +24,12 @@ struct GroupFault {
   int64_t number = 0;  // of the collectives of the group
 };
 
+/// What a command line adds to that of one rank.
+struct Layout {
+  std::string words;
+  int num_ranks = 1;
+};
+
 /// What a rank does with its trainer.
 using RankFunction = std::function<void(Trainer&)>;
 

@@ -12,18 +12,13 @@
 namespace megatron::testing {
 namespace {
 
-struct Layout {
-  int num_ranks = 1;
-  std::string words;
-};
-
 const std::vector<Layout> kLayouts = {
-    {3, ""},
-    {3, " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000"},
-    {4, " --use-distributed-optimizer --num-distributed-optimizer-instances 2 --no-calculate-per-token-loss"},
-    {4, " --tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer"},
-    {4, " --pipeline-model-parallel-size 2 --use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 3000"},
-    {8, " --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-distributed-optimizer"},
+    {"", 3},
+    {" --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000", 3},
+    {" --use-distributed-optimizer --num-distributed-optimizer-instances 2 --no-calculate-per-token-loss", 4},
+    {" --tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer", 4},
+    {" --pipeline-model-parallel-size 2 --use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 3000", 4},
+    {" --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-distributed-optimizer", 8},
 };
 
 /// What a step of one rank allocates and sends.

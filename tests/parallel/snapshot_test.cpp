@@ -17,11 +17,6 @@ namespace {
 
 constexpr const char* kSize = " --num-layers 4 --global-batch-size 12 --micro-batch-size 1 --lr 1e-3";
 
-struct Grid {
-  std::string words;
-  int num_ranks = 1;
-};
-
 /// All that one rank has: weights, what the optimizer keeps, counters.
 struct State {
   std::vector<double> weights, optimizer;
@@ -52,10 +47,10 @@ struct Carrier {
 };
 
 /// Two steps on every grid; then one rank gets what is left.
-Outcome train_over(const std::string& model, const std::vector<Grid>& grids, const Carrier& carrier) {
+Outcome train_over(const std::string& model, const std::vector<Layout>& grids, const Carrier& carrier) {
   Outcome outcome;
   int64_t iteration = 0;
-  for (const Grid& grid : grids) {
+  for (const Layout& grid : grids) {
     run_layout(model + grid.words, grid.num_ranks, [&](Trainer& trainer) {
       if (iteration > 0) carrier.restore(trainer);
       const std::vector<double> losses = train(trainer, iteration, iteration + 2);
@@ -70,14 +65,14 @@ Outcome train_over(const std::string& model, const std::vector<Grid>& grids, con
   return outcome;
 }
 
-Outcome through_memory(const std::string& model, const std::vector<Grid>& grids) {
+Outcome through_memory(const std::string& model, const std::vector<Layout>& grids) {
   TrainerSnapshot snapshot;
   return train_over(model, grids,
                     {.take = [&](Trainer& trainer) { snapshot.take(trainer); },
                      .restore = [&](Trainer& trainer) { snapshot.restore(trainer); }});
 }
 
-Outcome through_files(const std::string& model, const std::vector<Grid>& grids) {
+Outcome through_files(const std::string& model, const std::vector<Layout>& grids) {
   const ScratchDirectory directory;
   PosixFileSystem files;
   const std::string words = model + " --save-interval 1 --save " + directory.path() + " --load " + directory.path();
@@ -89,12 +84,12 @@ Outcome through_files(const std::string& model, const std::vector<Grid>& grids) 
                      .restore = [&](Trainer& trainer) { EXPECT_TRUE(checkpointer(trainer).load(trainer)); }});
 }
 
-const std::vector<Grid> kFourThreeTwo = {{"", 4}, {"", 3}, {"", 2}};
-const std::vector<Grid> kShardedFourThreeTwo = {
+const std::vector<Layout> kFourThreeTwo = {{"", 4}, {"", 3}, {"", 2}};
+const std::vector<Layout> kShardedFourThreeTwo = {
     {" --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather", 4},
     {" --use-distributed-optimizer", 3},
     {" --use-distributed-optimizer --overlap-grad-reduce", 2}};
-const std::vector<Grid> kOfAllKinds = {
+const std::vector<Layout> kOfAllKinds = {
     {" --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2", 4},
     {" --use-distributed-optimizer", 3},
     {" --pipeline-model-parallel-size 2 --pipeline-schedule zb-v", 2},
@@ -172,7 +167,7 @@ int64_t mapped_bytes() {
 
 TEST(TrainerSnapshot, ARebuiltTrainerHasTheMemoryOfAFreshOne) {
   const std::string model = gpt2_like(kSize + std::string(" --bf16"));
-  for (const Grid& grid : kOfAllKinds) {
+  for (const Layout& grid : kOfAllKinds) {
     TrainerSnapshot snapshot;
     run_layout(model, 4, [&](Trainer& trainer) {
       train(trainer, 0, 1);

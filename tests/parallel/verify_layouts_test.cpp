@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/parallel/layout_run.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
@@ -23,10 +24,6 @@ ReferenceRun reference_of(const std::string& model, int64_t num_steps = 3) {
   return ReferenceRun(config, std::move(batches));
 }
 
-struct Layout {
-  std::string words;
-  int num_ranks = 1;
-};
 const std::vector<Layout> kLayouts = {
     {" --recompute-granularity full --recompute-method uniform --recompute-num-layers 1", 1},
     {" --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather", 3},

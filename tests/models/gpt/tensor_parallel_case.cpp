@@ -50,12 +50,6 @@ bool put(const Parameter& parameter, const std::vector<double>& shard, WholeTens
   return agrees;
 }
 
-std::vector<Collective> collectives_since(const FlightRecorder& recorder, int64_t first) {
-  std::vector<Collective> result;
-  for (const OperationRecord& record : recorder.since(first)) result.emplace_back(record.op, record.num_elements);
-  return result;
-}
-
 /// One rank's model and batches.
 class Rank {
  public:

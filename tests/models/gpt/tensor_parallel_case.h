@@ -9,6 +9,7 @@
 #include "megatron/models/gpt/gpt_model.h"
 #include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
 #include "tests/testing/faulty_group.h"
+#include "tests/testing/recorded_operations.h"
 
 namespace megatron::testing {
 
@@ -26,9 +27,6 @@ struct TensorParallelCase {
   std::optional<Fault> fault = {};  // of collective number `faulty`
   int64_t faulty = 0;
 };
-
-/// Kind and elements of a rank's input.
-using Collective = std::pair<CommOp, int64_t>;
 
 struct StepResult {
   double loss = 0;                                     // weighted sum over the tokens of the step

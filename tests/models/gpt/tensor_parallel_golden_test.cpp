@@ -7,7 +7,7 @@
 
 #include "tests/models/gpt/golden_case.h"
 #include "tests/models/gpt/tensor_parallel_case.h"
-#include "tests/testing/golden_json.h"
+#include "tests/testing/golden_collectives.h"
 #include "tests/testing/tolerance.h"
 
 namespace megatron::testing {
@@ -15,29 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-TransformerConfig config_of(const Json& step) {
-  TransformerConfig config;
-  config.num_layers = step["layers"];
-  config.hidden_size = step["h"];
-  config.ffn_hidden_size = step["ffn"];
-  config.num_attention_heads = step["heads"];
-  config.num_query_groups = step["query_groups"];
-  config.kv_channels = config.hidden_size / config.num_attention_heads;
-  config.vocab_size = config.padded_vocab_size = step["vocab"];
-  config.max_sequence_length = step["s"];
-  config.hidden_dropout = config.attention_dropout = 0;
-  if (step["model"] == "A") return config;
-  config.normalization = Normalization::kRMSNorm;
-  config.position_embedding_type = PositionEmbeddingType::kRope;
-  config.activation_func = ActivationFunc::kSilu;
-  config.gated_linear_unit = true;
-  config.add_bias_linear = false;
-  config.share_embeddings_and_output_weights = false;
-  return config;
-}
-
 TensorParallelCase case_of(const Json& step) {
-  return {.config = config_of(step),
+  return {.config = config_of_golden_step(step),
           .num_ranks = step["tp"],
           .sequence_parallel = step["sp"],
           .s = step["s"],
@@ -53,7 +32,7 @@ std::map<std::string, std::vector<double>> tensors_below(const GoldenTensors& fi
 }
 
 void for_each_step(const std::function<void(const Json&)>& function) {
-  const Json steps = golden_json("parallelism/collectives.json", "steps");
+  const Json steps = golden_collective_steps();
   ASSERT_EQ(steps.size(), 16U);
   for (const Json& step : steps) {
     SCOPED_TRACE(fmt::format("model {} tp {} sp {}", step["model"].dump(), step["tp"].dump(), step["sp"].dump()));
@@ -85,19 +64,6 @@ TEST(TensorParallelGolden, LossAndEveryGradientAreMegatrons) {
   });
 }
 
-std::vector<Collective> tensor_collectives(const Json& calls) {
-  std::vector<Collective> result;
-  for (const Json& call : calls) {
-    if (call[1] != "tp") continue;
-    const std::string kind = call[0];
-    result.emplace_back(kind == "AR"   ? CommOp::kAllReduce
-                        : kind == "AG" ? CommOp::kAllGather
-                                       : CommOp::kReduceScatter,
-                        call[2]);
-  }
-  return result;
-}
-
 /// What we do otherwise (docs/differences.md): the last two messages of the loss are one, as in Megatron's fused loss;
 /// embeddings with learned positions are reduce-scattered too; keys and values of shared groups are copies whose
 /// gradients are summed once a step, where Megatron gathers the fused projection in every layer.
@@ -107,8 +73,8 @@ struct Expected {
 
 Expected expected_of(const Json& step) {
   const Json& phases = step["phases"];
-  Expected result{tensor_collectives(phases["forward"]), tensor_collectives(phases["backward"]),
-                  tensor_collectives(phases["finalize"])};
+  Expected result{golden_collectives(phases["forward"], "tp"), golden_collectives(phases["backward"], "tp"),
+                  golden_collectives(phases["finalize"], "tp")};
   const int64_t s = step["s"], b = step["b"], h = step["h"], tp = step["tp"], tokens = s * b;
   if (tp == 1) return {};
   if (!step["fused_loss"].get<bool>()) {
