@@ -161,9 +161,14 @@ struct GroupSummary {
 
 /// Prints the table. @return whether all cases have passed.
 bool summarize(const std::vector<MatrixCase>& cases, const RunRecord& record) {
-  const std::vector<RecordedCase> done = record.cases();
+  std::vector<RecordedCase> done = record.cases();
   std::map<std::string, GroupSummary> groups;
-  for (const MatrixCase& one : cases) ++groups[one.group].num_cases;
+  std::set<Key> asked;
+  for (const MatrixCase& one : cases) {
+    ++groups[one.group].num_cases;
+    asked.emplace(one.group, one.name);
+  }
+  std::erase_if(done, [&](const RecordedCase& one) { return !asked.contains({one.group, one.name}); });
   double first = 0, last = 0;
   for (const RecordedCase& one : done) {
     GroupSummary& group = groups[one.group];
@@ -202,6 +207,7 @@ int main_of(std::span<char*> words) {
   std::erase_if(cases, [&](const MatrixCase& one) {
     return one.group.find(arguments.only) == std::string::npos && one.name.find(arguments.only) == std::string::npos;
   });
+  require<ConfigError>(!cases.empty(), "no case has '{}' in its group or its name", arguments.only);
   const RunRecord record(arguments.record, arguments.commit);
   if (!arguments.is_summary) run(cases, record, arguments.jobs);
   return summarize(cases, record) ? 0 : 1;
