@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/pipeline_parallel/executor.h"
 #include "megatron/pipeline_parallel/schedules/one_f_one_b.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "tests/testing/rank_threads.h"
 #include "tests/testing/test_device.h"
