@@ -1,13 +1,16 @@
 #include "commands/verify_config.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
+#include "megatron/training/config/fields.h"
 #include "megatron/training/config/layouts.h"
 
 namespace megatron {
@@ -34,13 +37,13 @@ Words of a layout:
 constexpr std::string_view kModelHelp = R"(
 Any flag of pretrain_gpt describes the model, its data and its optimizer, all of it, in place of the built-in one
 ('megatron pretrain_gpt --help'). Flags of a layout are given as words of --layout. Nothing is logged, evaluated or saved;
-flags about that have no effect. Memory: 20 bytes a parameter and step beside the trainers.
+flags about that are refused. Memory: 20 bytes a parameter and step beside the trainers.
 )";
 
 constexpr std::string_view kGpt2Words =
     "--num-layers 8 --hidden-size 24 --num-attention-heads 4 --seq-length 16 --max-position-embeddings 16 "
     "--micro-batch-size 1 --global-batch-size 12 --train-iters 100 --lr 1e-3 --lr-decay-style constant "
-    "--vocab-size 61 --make-vocab-size-divisible-by 16 --tokenizer-type NullTokenizer --mock-data --eval-iters 0";
+    "--vocab-size 61 --make-vocab-size-divisible-by 16 --tokenizer-type NullTokenizer --mock-data";
 constexpr std::string_view kLlamaWords =
     " --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu --ffn-hidden-size 48 "
     "--group-query-attention --num-query-groups 2 --untie-embeddings-and-output-weights";
@@ -92,8 +95,30 @@ SplitWords split(const std::vector<std::string>& args) {
   return words;
 }
 
-/// Flags of pretrain_gpt that mean something else here.
+/// Flags of pretrain_gpt about what only a whole run does.
+std::set<std::string> flags_of_runs() {
+  constexpr auto kOthers = std::to_array<std::string_view>(
+      {"iterations_to_skip", "exit_interval", "exit_duration_in_mins", "exit_signal_handler", "exit_signal",
+       "check_for_nan_in_loss_and_grad", "eval_iters", "eval_interval", "start_eval_at_iter", "eval_global_batch_size",
+       "eval_micro_batch_size", "full_validation", "multiple_validation_sets", "validation_set_names", "skip_train",
+       "num_threads"});
+  PretrainConfig config;
+  FieldTable all = describe(config), whole;
+  describe_logging(whole, config);
+  describe_checkpoint(whole, config);
+  std::set<std::string> flags;
+  const auto add = [&](const Field& field) {
+    flags.insert(field.flags.begin(), field.flags.end());
+    flags.insert(field.off_flags.begin(), field.off_flags.end());
+  };
+  whole.for_each(add);
+  for (const std::string_view name : kOthers) add(*all.find(name));
+  return flags;
+}
+
+/// Flags of pretrain_gpt that mean something else here, or nothing.
 void check_model_words(const std::vector<std::string>& words, Mistakes& mistakes) {
+  const std::set<std::string> of_runs = flags_of_runs();
   for (const std::string& word : words) {
     const std::string flag = name_in(word);
     if (const auto layout_word = layout_word_of(flag))
@@ -101,8 +126,11 @@ void check_model_words(const std::vector<std::string>& words, Mistakes& mistakes
     if (flag == "--bf16" || flag == "--fp16" || flag == "--grad-reduce-in-bf16")
       mistakes.add({flag}, "{} rounds so coarsely that a fault would not stand out: leave it out, fp64 is compared",
                    flag);
-    if (flag == "--load" || flag == "--pretrained-checkpoint" || flag == "--use-checkpoint-args")
-      mistakes.add({flag}, "{}: verify begins with initial weights. Leave it out", flag);
+    if (of_runs.contains(flag))
+      mistakes.add({flag},
+                   "{}: verify begins with initial weights, takes a few steps, and logs, evaluates and saves "
+                   "nothing. Leave it out",
+                   flag);
   }
 }
 
@@ -118,6 +146,7 @@ std::vector<std::string> model_words_of(const VerifyConfig& config) {
     if (config.model == BuiltInModel::kLlama) std::ranges::copy(words_of(kLlamaWords), std::back_inserter(words));
   }
   if (std::ranges::find(words, "--fp64") == words.end()) words.emplace_back("--fp64");
+  words.insert(words.end(), {"--eval-iters", "0"});
   return words;
 }
 

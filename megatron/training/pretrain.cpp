@@ -15,8 +15,9 @@ void milestone(const PretrainEnvironment& environment, std::string_view what) {
   environment.progress.message(milestone_line(what, std::chrono::system_clock::now()));
 }
 
-/// Makes the directories of all outputs, so that what cannot be written fails before the first step.
-void prepare_outputs(const PretrainConfig& config, FileSystem& files) {
+/// Makes the directories of what this process writes, so that what cannot be written fails before the first step. All
+/// write their parts of a checkpoint, rank 0 alone writes logs.
+void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool writes_logs) {
   const auto prepare = [&](std::string_view flag, const std::optional<std::string>& path, bool is_file) {
     if (!path) return;
     try {
@@ -28,6 +29,7 @@ void prepare_outputs(const PretrainConfig& config, FileSystem& files) {
     }
   };
   prepare("--save", config.checkpoint.save, false);
+  if (!writes_logs) return;
   prepare("--tensorboard-dir", config.logging.tensorboard_dir, false);
   prepare("--log-jsonl", config.logging.log_jsonl, true);
   prepare("--log-loss-curve", config.logging.log_loss_curve, true);
@@ -110,7 +112,7 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
         fmt::format("WARNING: --eval-interval {} has no effect: there is no validation data. Give some with "
                     "--valid-data-path or a larger part of --split, or leave --eval-interval out.",
                     *config.validation.eval_interval));
-  prepare_outputs(config, environment.files);
+  prepare_outputs(config, environment.files, groups.world.rank() == 0);
   if (!environment.world && config.parallel.world_size > 1)
     run_ranks(config, environment, data);
   else

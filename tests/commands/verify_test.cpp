@@ -139,6 +139,20 @@ TEST(VerifyCommand, ReportsAllMistakesAtOnce) {
   EXPECT_EQ(result.out, "");
 }
 
+TEST(VerifyCommand, RefusesFlagsOfWholeRuns) {
+  const std::vector<std::string> flags = {"--log-params-norm", "--no-log-loss-scale-to-tensorboard",
+                                          "--save=x",          "--no-load-optim",
+                                          "--skip-train",      "--exit-signal-handler"};
+  std::vector<std::string> args = {"layouts", "--layout", "tp=2"};
+  args.insert(args.end(), flags.begin(), flags.end());
+  args.insert(args.end(), {"--eval-iters", "3", "--num-threads", "2"});
+  const Result result = run(args);
+  EXPECT_EQ(result.status, 2);
+  for (const std::string& flag : flags)
+    EXPECT_THAT(result.err, HasSubstr(flag.substr(0, flag.find('=')) + ": verify begins with")) << flag;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("--eval-iters: verify"), HasSubstr("--num-threads: verify")));
+}
+
 TEST(VerifyCommand, ReportsEveryLayoutThatDoesNotFitTheModel) {
   const Result result =
       run({"layouts", "--layout", "tp=3", "--layout", "pp=5", "--layout", "dp=5", "--layout", "tp=2"});

@@ -35,6 +35,7 @@ TEST(DataParallel, ShardsBucketsAndOverlapChangeNoBit) {
       for (const std::string words :
            {" --overlap-grad-reduce --ddp-bucket-size 1000", " --use-distributed-optimizer",
             " --use-distributed-optimizer --overlap-grad-reduce --ddp-num-buckets 7",
+            " --use-distributed-optimizer --ddp-pad-buckets-for-high-nccl-busbw",
             " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000"})
         EXPECT_EQ(train_layout(model + words, num_ranks, 5), plain) << num_ranks << " ranks," << words;
     }

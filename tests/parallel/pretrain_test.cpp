@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "megatron/comm/rank_failure.h"
+#include "megatron/comm/threads/rank_threads.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/training/small_trainer.h"
 
@@ -61,6 +62,33 @@ TEST(Pretrain, ASignalEndsAllRanksAfterTheSameStepWithACheckpoint) {
   PosixFileSystem files;
   const std::string tracker = read_file(files, directory.file("latest_checkpointed_iteration.txt"));
   EXPECT_THAT(tracker, ::testing::AnyOf("3", "4"));
+}
+
+TEST(Pretrain, OnlyTheRankThatWritesLogsMakesTheirFolders) {
+  const ScratchDirectory directory;
+  ThreadWorld ranks(2, std::chrono::minutes(1));
+  const std::atomic<int> signal = 0;
+  run_rank_threads(ranks, [&](World& world) {  // as processes of a launcher: each has files of its own
+    const std::string own = directory.file(fmt::format("host{}", world.rank()));
+    PosixFileSystem files;
+    Listener listener;
+    pretrain(small_config(gpt2_like("--train-iters 1 --eval-iters 0 --log-jsonl " + own +
+                                    "/logs/run.jsonl "
+                                    "--tensorboard-dir " +
+                                    own + "/events --micro-batch-size 1"),
+                          2),
+             {.files = files,
+              .progress = listener,
+              .signal = signal,
+              .signal_name = "SIGTERM",
+              .host = "host",
+              .world = &world});
+  });
+  PosixFileSystem files;
+  for (const char* name : {"/logs", "/events"}) {
+    EXPECT_TRUE(files.exists(directory.file("host0") + name)) << name;
+    EXPECT_FALSE(files.exists(directory.file("host1") + name)) << name;
+  }
 }
 
 TEST(Pretrain, AFailureBetweenStepsEndsAllRanksAndNamesTheFirst) {

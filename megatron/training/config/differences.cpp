@@ -8,6 +8,7 @@ namespace megatron {
 namespace {
 
 bool never(const PretrainConfig&) { return false; }
+bool is_interleaved(const PretrainConfig& c) { return c.parallel.virtual_pipeline_model_parallel_size.has_value(); }
 bool saves(const PretrainConfig& c) { return c.checkpoint.save.has_value(); }
 
 constexpr auto kDifferences = std::to_array<Difference>({
@@ -58,12 +59,15 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"--use-distributed-optimizer --save", "stores buckets, which fit the same tensor and pipeline sizes alone",
      "stores the optimizer's state as whole tensors: any layout loads it",
      [](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer && saves(c); }},
-    {"--no-overlap-p2p-communication --no-align-param-gather",
-     "moves exchanges of interleaved stages in time; the first needs three stages",
-     "checked as there, without effect: sends always overlap, and weights are gathered right after the step",
+    {"--no-overlap-p2p-communication, --no-align-param-gather", "move exchanges of virtual stages in time",
+     "refused where there are virtual stages: sends always overlap with work, and all stages gather weights right "
+     "after "
+     "the step",
+     never},
+    {"--overlap-grad-reduce", "starts sums of interleaved stages at the same moment, unless --no-align-grad-reduce",
+     "a sum starts when its gradients are complete, on each stage, as with --no-align-grad-reduce",
      [](const PretrainConfig& c) {
-       return c.parallel.virtual_pipeline_model_parallel_size &&
-              !(c.parallel.overlap_p2p_comm && c.parallel.align_param_gather);
+       return c.parallel.overlap_grad_reduce && c.parallel.align_grad_reduce && is_interleaved(c);
      }},
     {"loading the learning-rate schedule", "stops at the first value that differs, with some already taken over",
      "lists all that differ and changes nothing", never},
@@ -94,7 +98,6 @@ bool has_tensorboard(const PretrainConfig& c) { return c.logging.tensorboard_dir
 bool loads(const PretrainConfig& c) {
   return c.checkpoint.load.has_value() || c.checkpoint.pretrained_checkpoint.has_value();
 }
-bool is_interleaved(const PretrainConfig& c) { return c.parallel.virtual_pipeline_model_parallel_size.has_value(); }
 bool has_stages(const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; }
 bool has_replicas(const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }
 bool has_buckets(const PretrainConfig& c) { return has_replicas(c) && c.parallel.overlap_grad_reduce; }
@@ -163,7 +166,10 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"account_for_loss_in_pipeline_split", "--pipeline-model-parallel-size above 1", has_stages},
     {"microbatch_group_size_per_vp_stage", "interleaved pipeline stages", is_interleaved},
     {"overlap_p2p_comm", "interleaved pipeline stages", is_interleaved},
-    {"align_param_gather", "interleaved pipeline stages", is_interleaved},
+    {"align_param_gather", "--overlap-param-gather and interleaved pipeline stages",
+     [](const PretrainConfig& c) { return c.optimizer.overlap_param_gather && is_interleaved(c); }},
+    {"ddp_pad_buckets_for_high_nccl_busbw", "--use-distributed-optimizer",
+     [](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer; }},
     {"sequence_parallel", "--tensor-model-parallel-size above 1",
      [](const PretrainConfig& c) { return c.parallel.tensor_model_parallel_size > 1; }},
     {"expert_tensor_parallel_size", "a mixture of experts", never},

@@ -75,6 +75,7 @@ DistributedDataParallelConfig data_parallel_config_of(const PretrainConfig& conf
           .average_in_collective = parallel.ddp_average_in_collective && !config.training.calculate_per_token_loss,
           .bucket_size = parallel.ddp_bucket_size,
           .num_buckets = parallel.ddp_num_buckets,
+          .pad_buckets_for_high_nccl_busbw = parallel.ddp_pad_buckets_for_high_nccl_busbw,
           .num_distributed_optimizer_instances = parallel.num_distributed_optimizer_instances};
 }
 

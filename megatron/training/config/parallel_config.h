@@ -36,6 +36,7 @@ struct ParallelConfig {
   std::optional<int64_t> ddp_num_buckets;
   std::optional<int64_t> ddp_bucket_size;  ///< elements
   bool ddp_average_in_collective = false;
+  bool ddp_pad_buckets_for_high_nccl_busbw = false;
   int64_t num_distributed_optimizer_instances = 1;
   bool use_tp_pp_dp_mapping = false;  ///< rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp
   int64_t distributed_timeout_minutes = 10;

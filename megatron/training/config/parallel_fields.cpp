@@ -75,7 +75,7 @@ void describe_pipeline(FieldTable& table, ParallelConfig& parallel) {
       .at_least(1);
   table
       .add("overlap_p2p_comm", parallel.overlap_p2p_comm,
-           "no overlap of sends between interleaved stages with work (they always overlap here)")
+           "no overlap of sends with work; refused where there are virtual stages, whose sends always overlap")
       .turned_off_by({"--no-overlap-p2p-communication"});
   table.add_derived("virtual_pipeline_model_parallel_size", parallel.virtual_pipeline_model_parallel_size,
                     "stages of a rank");
@@ -93,13 +93,16 @@ void describe_data_parallel(FieldTable& table, ParallelConfig& parallel, Optimiz
   table.add("overlap_param_gather", optimizer.overlap_param_gather,
             "gather weights while the forward pass goes on; needs --use-distributed-optimizer --overlap-grad-reduce");
   table.add_on("align_grad_reduce", parallel.align_grad_reduce, "")
-      .without_effect("a sum starts when its gradients are complete, on each stage");
+      .without_effect("always so: a sum starts when its gradients are complete, on each stage");
   table
       .add("align_param_gather", parallel.align_param_gather,
-           "start weight gathers apart on pipeline stages (they start after the step here)")
+           "start weight gathers apart on pipeline stages; refused where there are virtual stages: all start after the "
+           "step")
       .turned_off_by({"--no-align-param-gather"});
   table.add("ddp_num_buckets", parallel.ddp_num_buckets, "buckets of gradients").at_least(1);
   table.add("ddp_bucket_size", parallel.ddp_bucket_size, "gradients of a bucket").at_least(1);
+  table.add("ddp_pad_buckets_for_high_nccl_busbw", parallel.ddp_pad_buckets_for_high_nccl_busbw,
+            "pad buckets of the distributed optimizer to multiples of 2^16 elements");
   table.add("ddp_average_in_collective", parallel.ddp_average_in_collective,
             "let the exchange average, instead of scaling before it");
 }

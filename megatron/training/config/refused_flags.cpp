@@ -136,7 +136,7 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--cuda-graph-impl --cuda-graph-modules --cuda-graph-scope --cuda-graph-warmup-steps "
      "--delay-offload-until-cuda-graph --enable-cuda-graph --external-cuda-graph --optimizer-cuda-graph"},
     {"tuning of communication",
-     "--ddp-pad-buckets-for-high-nccl-busbw --ddp-param-name-patterns-for-fp32-local-accumulation "
+     "--ddp-param-name-patterns-for-fp32-local-accumulation "
      "--ddp-reduce-scatter-with-fp32-accumulation --defer-embedding-wgrad-compute "
      "--disable-clone-scatter-output-in-embedding --disable-flight-recorder-dump-on-timeout "
      "--disable-flight-recorder-extra-dump-on-exec --disable-flight-recorder-include-only-active "

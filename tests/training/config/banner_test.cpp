@@ -63,7 +63,7 @@ TEST(Banner, NamesGivenFlagsThatOneRankOrThisRunHasNoUseFor) {
                   "--sequence-parallel has no effect without --tensor-model-parallel-size above 1",
                   "--expert-tensor-parallel-size has no effect without a mixture of experts",
                   "--no-overlap-p2p-communication has no effect without interleaved pipeline stages",
-                  "--no-align-param-gather has no effect without interleaved pipeline stages",
+                  "--no-align-param-gather has no effect without --overlap-param-gather and interleaved pipeline stages",
                   "--exit-signal has no effect without --exit-signal-handler",
                   "--no-load-optim has no effect without --load", "--lr-warmup-init has no effect without a warm-up",
                   "--multiple-validation-sets has no effect without --valid-data-path or "

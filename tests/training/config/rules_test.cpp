@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
 #include "tests/training/config/command_line.h"
 
@@ -116,6 +117,33 @@ TEST(Rules, RefuseUnevenSplitsOfVirtualStagesWithAllOtherMistakes) {
                             "--account-for-loss-in-pipeline-split"}),
                       2),
               HasSubstr("exclude"));
+}
+
+TEST(Rules, RefuseToMoveExchangesOfVirtualStagesInTime) {
+  const Words stages = {
+      "--num-layers",        "8", "--pipeline-model-parallel-size",         "4", "--micro-batch-size", "1",
+      "--global-batch-size", "8", "--num-virtual-stages-per-pipeline-rank", "2"};
+  const auto refusal_of = [&](Words words) -> std::string {
+    words.insert(words.begin(), stages.begin(), stages.end());
+    try {
+      require_runnable(parse_pretrain_gpt(with(words), 4));
+    } catch (const NotSupported& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const Words gathers = {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather",
+                         "--no-align-param-gather", "--no-align-grad-reduce"};
+  EXPECT_EQ(refusal_of({}), "");
+  EXPECT_THAT(refusal_of({"--no-overlap-p2p-communication"}), HasSubstr("--no-overlap-p2p-communication with virtual"));
+  EXPECT_THAT(refusal_of(gathers), HasSubstr("--no-align-param-gather with virtual stages"));
+  require_runnable(parse({"--no-overlap-p2p-communication", "--no-align-param-gather"}));
+}
+
+TEST(Rules, BucketsArePaddedForHighBandwidthWhereAskedFor) {
+  EXPECT_FALSE(data_parallel_config_of(parse()).pad_buckets_for_high_nccl_busbw);
+  EXPECT_TRUE(data_parallel_config_of(parse({"--use-distributed-optimizer", "--ddp-pad-buckets-for-high-nccl-busbw"}))
+                  .pad_buckets_for_high_nccl_busbw);
 }
 
 TEST(Rules, EvaluationBatchesAreThoseOfTrainingUnlessGiven) {
