@@ -61,7 +61,7 @@ void print_ranks(const Plan& plan, const Simulation& simulation, std::ostream& o
                        idle_percent(simulation, r), rank.peak_activations,
                        plan.layout ? "   " + layers_of(*plan.layout, r) : "");
   }
-  if (plan.layout) out << "layout " << to_string(*plan.layout) << '\n';
+  if (plan.layout) out << "train with --pipeline-model-parallel-layout '" << to_string(*plan.layout) << "'\n";
 }
 
 /// What the other schedules make of the same ranks, micro-batches and times.

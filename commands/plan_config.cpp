@@ -22,7 +22,7 @@ inputs (B) and of weights (W) of each micro-batch run, how long ranks are idle, 
   megatron plan --show-schedule --pipeline-model-parallel-size 3 --num-virtual-stages-per-pipeline-rank 2
       --num-layers 43 --balance-layers --hidden-size 2048 --seq-length 4096 --vocab-size 50304
 
-The last one shares the layers so that the slowest rank is as fast as can be, and prints the layout as text.
+The last one shares the layers so that the slowest rank is as fast as can be, and prints the flag that makes pretrain_gpt train that way.
 
 gpipe        all forwards, then all backwards: keeps every micro-batch
 1f1b         one forward, one backward: the bubble of gpipe, but rank r keeps P - r micro-batches

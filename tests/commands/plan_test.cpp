@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "commands/exit_code.h"
+#include "megatron/training/config/layouts.h"
 #include "tests/telemetry/xml.h"
 #include "tests/testing/scratch_directory.h"
 
@@ -66,7 +67,16 @@ TEST(PlanCommand, LayersMakeStagesUneven) {
   EXPECT_EQ(balanced.status, 0) << balanced.err;
   EXPECT_THAT(balanced.out, HasSubstr("embedding + 0-"));
   EXPECT_THAT(balanced.out, HasSubstr(" + loss\n"));
-  EXPECT_THAT(balanced.out, HasSubstr("layout Et*"));
+  const std::string flag = "--pipeline-model-parallel-layout '";
+  const size_t begin = balanced.out.find(flag);
+  ASSERT_NE(begin, std::string::npos);
+  const size_t first = begin + flag.size();
+  const std::string layout = balanced.out.substr(first, balanced.out.find('\'', first) - first);
+  PretrainConfig training;  // takes what was printed
+  training.transformer.num_layers = 43;
+  training.parallel.pipeline_model_parallel_size = 3;
+  training.parallel.pipeline_model_parallel_layout = layout;
+  EXPECT_EQ(pipeline_layout_of(training).placement().num_chunks(), 2);
   const Outcome text = show({"--pipeline-model-parallel-size", "2", "--num-layers", "5",
                              "--pipeline-model-parallel-layout", "E|t*5L", "--num-micro-batches", "2"});
   EXPECT_THAT(text.out, HasSubstr("   embedding\n"));
@@ -90,13 +100,13 @@ TEST(PlanCommand, TheLossCostsItsOperations) {
                                           "512",
                                           "--vocab-size",
                                           "6656"};
-  EXPECT_THAT(show(sizes).out, HasSubstr("layout Et*4|tttL\n"));
+  EXPECT_THAT(show(sizes).out, HasSubstr("layout 'Et*4|tttL'\n"));
   std::vector<std::string> large = sizes;
   large.back() = "26624";  // four layers' worth
-  EXPECT_THAT(show(large).out, HasSubstr("layout Et*5|ttL\n"));
+  EXPECT_THAT(show(large).out, HasSubstr("layout 'Et*5|ttL'\n"));
   // With SwiGLU a layer has 16 + 1, so that the same loss is worth three.
   large.emplace_back("--swiglu");
-  EXPECT_THAT(show(large).out, HasSubstr("layout Et*5|ttL\n"));
+  EXPECT_THAT(show(large).out, HasSubstr("layout 'Et*5|ttL'\n"));
   const Outcome o = show({"--num-layers", "4", "--hidden-size", "10", "--num-attention-heads", "4",
                           "--num-query-groups", "3", "--vocab-size", "7", "--loss-cost", "1"});
   for (const char* text : {"4 mistakes", "--hidden-size needs --seq-length", "--loss-cost and --hidden-size",
