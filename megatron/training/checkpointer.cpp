@@ -84,13 +84,14 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
   for (OptimizerState state : trainer.optimizer().states()) {
     const CheckpointPlacement placement =
         placement_of(*state.parameter, {state.begin, state.end}, num_layers, trainer.groups());
-    for (const NamedState& named : named_states(state, config)) {
-      const std::string key = optimizer_state_key(named.name, placement.key);
-      if (config.use_distributed_optimizer)
-        share.add_sharded(placement, key, *named.tensor);
+    for (const NamedState& named : named_states(state, config))
+      if (!config.use_distributed_optimizer)
+        share.add_replicated(placement, optimizer_state_key(named.name, placement.key), *named.tensor);
+      else if (named.name == optimizer_state::kMaster)
+        share.add_sharded(placement, optimizer_state_key(optimizer_state::kDistributedMaster, placement.key),
+                          *named.tensor);
       else
-        share.add_replicated(placement, key, *named.tensor);
-    }
+        share.add_sharded(placement, optimizer_state_key(named.name, placement.key), *named.tensor);
   }
 }
 

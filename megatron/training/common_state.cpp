@@ -69,20 +69,29 @@ Object& make_arguments(Graph& graph, Trainer& trainer) {
   return graph.instance(graph.global("argparse", "Namespace"), &attributes);
 }
 
-Object& make_group(Graph& graph, Trainer& trainer, const ParamGroup& group) {
+/// The groups of the whole model, which a pipeline stage may have a part of. Every model has weights that decay, norms
+/// that do not, and an embedding, the one kind with a rate of its own.
+std::vector<ParamGroupSchedule> schedules_of_model(const OptimizerConfig& config) {
+  std::vector<ParamGroupSchedule> schedules(2);
+  schedules[1].wd_mult = 0;
+  if (config.decoupled_lr) schedules.push_back({.max_lr = config.decoupled_lr, .min_lr = config.decoupled_min_lr});
+  return schedules;
+}
+
+Object& make_group(Graph& graph, Trainer& trainer, const ParamGroupSchedule& schedule) {
   const OptimizerConfig& config = trainer.optimizer().config();
   const ParamScheduler& scheduler = trainer.scheduler();
   Object& dict = graph.dict();
-  const bool is_decoupled = group.schedule.max_lr.has_value();
+  const bool is_decoupled = schedule.max_lr.has_value();
   graph.set(dict, "is_expert_parallel", graph.boolean(false));
   graph.set(dict, "default_config", graph.boolean(!is_decoupled));
-  graph.set(dict, "wd_mult", graph.real(group.schedule.wd_mult));
+  graph.set(dict, "wd_mult", graph.real(schedule.wd_mult));
   graph.set(dict, "lr_mult", graph.real(1.0));
   graph.set(dict, "is_decoupled_lr", graph.boolean(is_decoupled));
-  graph.set(dict, "max_lr", graph.real(group.schedule.max_lr.value_or(scheduler.state().max_lr)));
-  graph.set(dict, "min_lr", graph.real(group.schedule.min_lr.value_or(scheduler.state().min_lr)));
-  graph.set(dict, "lr", graph.real(scheduler.lr(group.schedule)));
-  graph.set(dict, "weight_decay", graph.real(scheduler.weight_decay(group.schedule)));
+  graph.set(dict, "max_lr", graph.real(schedule.max_lr.value_or(scheduler.state().max_lr)));
+  graph.set(dict, "min_lr", graph.real(schedule.min_lr.value_or(scheduler.state().min_lr)));
+  graph.set(dict, "lr", graph.real(scheduler.lr(schedule)));
+  graph.set(dict, "weight_decay", graph.real(scheduler.weight_decay(schedule)));
   if (config.optimizer == OptimizerType::kAdam) {
     graph.set(dict, "betas", graph.tuple({&graph.real(config.adam_beta1), &graph.real(config.adam_beta2)}));
     graph.set(dict, "eps", graph.real(config.adam_eps));
@@ -107,21 +116,27 @@ Object& make_scaler(TorchObject& object, const GradScaler& scaler) {
   return dict;
 }
 
-/// As Megatron's optimizer with whole fp32 state on each rank stores it.
+/// As Megatron's optimizer stores it: with whole state on each rank, or the distributed one in its form that any layout
+/// loads.
 Object& make_optimizer(TorchObject& object, Trainer& trainer) {
   Graph& graph = object.graph;
   std::vector<Object*> groups;
-  for (const ParamGroup& group : trainer.optimizer().groups()) groups.push_back(&make_group(graph, trainer, group));
+  for (const ParamGroupSchedule& schedule : schedules_of_model(trainer.optimizer().config()))
+    groups.push_back(&make_group(graph, trainer, schedule));
+  const bool is_distributed = trainer.config().optimizer.use_distributed_optimizer;
   Object& inner = graph.dict();
-  const auto num_steps = static_cast<float>(trainer.optimizer().num_steps());
-  Object& state = graph.dict();
-  graph.set(state, "common_step", object.add_tensor(ConstView{&num_steps, DType::kFloat32, {}, {}}));
-  graph.set(inner, "state", state);
+  if (!is_distributed) {
+    const auto num_steps = static_cast<float>(trainer.optimizer().num_steps());
+    Object& state = graph.dict();
+    graph.set(state, "common_step", object.add_tensor(ConstView{&num_steps, DType::kFloat32, {}, {}}));
+    graph.set(inner, "state", state);
+  }
   graph.set(inner, common_state::kParamGroups, graph.list(std::move(groups)));
   Object& outer = graph.dict();
   graph.set(outer, common_state::kOptimizer, inner);
   if (const GradScaler* scaler = trainer.optimizer().scaler())
     graph.set(outer, common_state::kGradScaler, make_scaler(object, *scaler));
+  if (is_distributed) graph.set(outer, common_state::kShardingType, graph.text(common_state::kFullyReshardable));
   return outer;
 }
 
@@ -194,6 +209,10 @@ TorchObject make_common_state(Trainer& trainer, bool with_optimizer) {
   }
   graph.set(state, common_state::kFlops, graph.real(trainer.progress().num_floating_point_operations));
   Object& content = graph.dict();
+  if (trainer.config().optimizer.use_distributed_optimizer) {
+    graph.set(content, common_state::kOptimizerSharding, graph.text(common_state::kFullyReshardable));
+    graph.set(content, common_state::kMemoryEfficient, graph.boolean(false));
+  }
   graph.set(content, common_state::kSingletonShards, graph.boolean(false));
   graph.set(content, common_state::kAvoidPrefix, graph.boolean(true));
   graph.set(state, common_state::kContentMetadata, content);
