@@ -17,7 +17,8 @@ kernels::AttentionOptions kernel_options(const Context& ctx, const AttentionOpti
           .dropout = ctx.is_training() ? options.dropout : 0,
           .dropout_key = options.dropout > 0 ? ctx.key.at(options.path) : RandomKey{},
           .state = &ctx.step,
-          .first_head = options.first_head};
+          .first_head = options.first_head,
+          .is_deterministic = options.is_deterministic};
 }
 
 struct AttentionNode final : Node {

@@ -1,6 +1,7 @@
 #include "megatron/training/device_choice.h"
 
 #include "megatron/core/cuda_devices.h"
+#include "megatron/kernels/cuda/attention.h"
 
 namespace megatron {
 namespace {
@@ -51,7 +52,9 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
   require<DeviceError>(!must || !gpus.devices.empty(),
                        "--device cuda: no GPU answers: {}. See nvidia-smi, or give --device cpu.", gpus.problem);
   if (gpus.devices.empty()) return {DeviceKind::kCpu, text_of_cpu(needs, gpus.problem)};
-  return {DeviceKind::kCuda, text_of(gpus.devices.front())};
+  std::string text = text_of(gpus.devices.front());
+  if constexpr (kHasCuda) text += "; attention: " + kernels::attention_library();
+  return {DeviceKind::kCuda, text};
 }
 
 }  // namespace megatron

@@ -21,7 +21,8 @@ DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads);
 
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::kCpu;
-  std::string text;  // for the banner: "device: cuda, NVIDIA H100 80GB HBM3, 79.2 GiB", or why it is the CPU
+  /// For the banner: "device: cuda, NVIDIA H100 80GB HBM3, 79.2 GiB", with what runs attention, or why it is the CPU.
+  std::string text;
 };
 /// @throw NotSupported for a GPU that is asked for and cannot do the rest, or not in this build; DeviceError where none
 /// answers.

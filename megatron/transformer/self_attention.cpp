@@ -52,6 +52,7 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
   options_.dropout = config.attention_dropout;
   options_.path = path_;
   options_.first_head = context.groups.tp.rank() * num_heads_;
+  options_.is_deterministic = config.deterministic_mode;
   if (config.window_size && !config.sees_whole_sequence(layer_number)) {
     options_.window_left = config.window_size->first;
     options_.window_right = config.window_size->second;

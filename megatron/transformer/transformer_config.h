@@ -97,6 +97,8 @@ struct TransformerConfig {
   LayerPattern
       window_attn_skip_freq;  ///< interval N: layers divisible by N see everything; list: entry 0 sees everything
 
+  bool deterministic_mode = false;  ///< gradients of two runs are equal to the bit, on CUDA too
+
   // Feed-forward
   ActivationFunc activation_func = ActivationFunc::kGelu;
   bool gated_linear_unit = false;

@@ -75,6 +75,8 @@ void describe_core(FieldTable& table, TransformerConfig& net) {
   window.read_by(read_window);
   add_pattern(table, "window_attn_skip_freq", net.window_attn_skip_freq,
               "layers without the window: N, every N-th layer; or a list with 0 for each of them");
+  table.add("deterministic_mode", net.deterministic_mode,
+            "gradients of attention are equal to the bit in two runs on CUDA too, for time and up to 1 GiB");
 }
 
 void describe_positions(FieldTable& table, ModelConfig& model, TransformerConfig& net) {

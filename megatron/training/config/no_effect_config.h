@@ -25,7 +25,6 @@ struct NoEffectConfig {
   std::string transformer_impl = "transformer_engine";
   bool disable_jit_fuser = false;
   bool disable_bf16_reduced_precision_matmul = false;
-  bool deterministic_mode = false;
   bool use_cpu_initialization = false;
   bool te_rng_tracker = false;
   bool no_save_rng = false;

@@ -50,7 +50,6 @@ void describe_computation(FieldTable& table, NoEffectConfig& none) {
       .without_effect(kOneKernel);
   table.add("disable_bf16_reduced_precision_matmul", none.disable_bf16_reduced_precision_matmul, "")
       .without_effect("products of bf16 are always summed in fp32");
-  table.add("deterministic_mode", none.deterministic_mode, "").without_effect("a run is always deterministic");
   table.add("use_cpu_initialization", none.use_cpu_initialization, "").without_effect(kStateless);
   table.add("te_rng_tracker", none.te_rng_tracker, "").without_effect(kStateless);
   table.add("no_save_rng", none.no_save_rng, "").without_effect(kStateless);
