@@ -44,8 +44,8 @@ struct Step {
 }  // namespace
 
 void adam(const CudaStream& stream, const AdamArgs& args) {
-  require<NotSupported>(args.parameter.dtype == DType::kFloat32, "[adam] masters of {} on CUDA: choose float32.",
-                        args.parameter.dtype);
+  require<DtypeError>(args.parameter.dtype == DType::kFloat32, "[adam] masters of {} on CUDA: choose float32.",
+                      args.parameter.dtype);
   for_each_pack(stream, "adam", Extent::flat(args.parameter),
                 Step{Operand(args.parameter), Operand(args.gradient), Operand(args.first_moment),
                      Operand(args.second_moment), Operand(args.model_weight), static_cast<float>(args.beta1),

@@ -30,7 +30,7 @@ cudaDataType_t cuda_type(DType dtype) {
     case DType::kFloat16:
       return CUDA_R_16F;
     default:
-      throw NotSupported(fmt::format("[matmul] {} on CUDA: choose float32, bfloat16 or float16.", dtype));
+      throw DtypeError(fmt::format("[matmul] {} on CUDA: choose float32, bfloat16 or float16.", dtype));
   }
 }
 
@@ -167,13 +167,14 @@ Extents check(const MatmulArgs& args) {
   require<NotSupported>(!has_bias || args.bias.dtype == args.c.dtype,
                         "[matmul] on CUDA the bias must have the dtype of c: they are {} and {}.",
                         has_bias ? args.bias.dtype : args.c.dtype, args.c.dtype);
-  require<NotSupported>(!args.a.is_bounded && !args.b.is_bounded && !args.c.is_bounded,
-                        "[matmul] bounded rows on CUDA need grouped products, which are not there yet.");
+  require<NotSupported>(args.transpose_a || args.transpose_b || !args.b.is_bounded,
+                        "[matmul] on CUDA rows of b can be bounded only where a is transposed.");
   return size;
 }
 
 /// The rows of c all equal to the bias, or 0: an empty sum.
-void store_empty_sum(const CudaStream& stream, const MatmulArgs& args) {
+void store_empty_sum(const CudaStream& stream, MatmulArgs args) {
+  if (!args.transpose_a && !args.c.count) args.c.count = args.a.count;
   if (!args.bias.defined()) {
     if (!args.accumulate) fill(stream, {.y = args.c});
     return;
@@ -187,18 +188,82 @@ void store_empty_sum(const CudaStream& stream, const MatmulArgs& args) {
     copy(stream, {.x = bias, .y = args.c});
 }
 
+/// cuBLASLt does not know counts in device memory: products of bounded operands are products of whole capacities. A
+/// bounded depth multiplies copies of a and b whose rows past the bound are 0; bounded rows of c are a product that
+/// lies in the workspace and of which the true rows are copied or added.
+bool has_bounded_rows(const MatmulArgs& args) { return args.c.is_bounded || (!args.transpose_a && args.a.is_bounded); }
+bool has_bounded_depth(const MatmulArgs& args) {
+  return args.transpose_a && (args.a.is_bounded || (!args.transpose_b && args.b.is_bounded));
+}
+
+/// Contiguous matrices one after the other in a workspace.
+class Room {
+ public:
+  explicit Room(void* data) : data_(static_cast<char*>(data)) {}
+  View take(const ConstView& like) {
+    View view{data_ ? data_ + bytes_ : nullptr, like.dtype, like.shape, like.shape.contiguous_strides()};
+    constexpr int64_t kAlignment = 256;
+    bytes_ += (view.num_elements() * size_of(view.dtype) + kAlignment - 1) / kAlignment * kAlignment;
+    return view;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  char* data_;
+  int64_t bytes_ = 0;
+};
+
+View padded(const CudaStream& stream, const ConstView& x, const int32_t* count, Room& room) {
+  View bounded = room.take(x);
+  fill(stream, {.y = bounded});
+  bounded.count = count;
+  copy(stream, {.x = x, .y = bounded});
+  bounded.count = nullptr;
+  return bounded;
+}
+
+void bounded_product(const CudaStream& stream, MatmulArgs args) {
+  const bool has_depth = has_bounded_depth(args), has_rows = has_bounded_rows(args);
+  const int32_t* depth = args.a.count ? args.a.count : args.b.count;
+  const int32_t* rows = args.c.count ? args.c.count : args.a.count;
+  const int64_t bytes = matmul_workspace_bytes(stream, args);
+  require<InternalError>(args.workspace.defined() && args.workspace.num_elements() >= bytes,
+                         "[matmul] {} bytes of workspace are needed.", bytes);
+  Room room(static_cast<char*>(args.workspace.data) + kWorkspaceBytes + kWorkspaceAlignment);
+  if (has_depth) args.a = padded(stream, args.a, depth, room);
+  if (has_depth && !args.transpose_b) args.b = padded(stream, args.b, depth, room);
+  View c = args.c;
+  if (has_rows) args.c = room.take(c);
+  for (ConstView* x : {&args.a, &args.b}) x->count = nullptr, x->is_bounded = false;
+  args.c.count = nullptr, args.c.is_bounded = false;
+  const bool accumulate = args.accumulate;
+  args.accumulate = accumulate && !has_rows;
+  matmul(stream, args);
+  if (!has_rows) return;
+  c.count = rows;
+  if (accumulate)
+    add(stream, {.a = c, .b = args.c, .y = c});
+  else
+    copy(stream, {.x = args.c, .y = c});
+}
+
 }  // namespace
 
 int64_t matmul_workspace_bytes(const CudaStream&, const MatmulArgs& args) {
   const Extents size = check(args);
   cuda_type(args.a.dtype);
-  return size.m == 0 || size.n == 0 || size.k == 0 ? 0 : kWorkspaceBytes + kWorkspaceAlignment;
+  Room room(nullptr);
+  if (has_bounded_depth(args)) room.take(args.a);
+  if (has_bounded_depth(args) && !args.transpose_b) room.take(args.b);
+  if (has_bounded_rows(args)) room.take(args.c);
+  return size.m == 0 || size.n == 0 || size.k == 0 ? 0 : kWorkspaceBytes + kWorkspaceAlignment + room.bytes();
 }
 
 void matmul(const CudaStream& stream, const MatmulArgs& args) {
   const Extents size = check(args);
   if (size.m == 0 || size.n == 0) return;
   if (size.k == 0) return store_empty_sum(stream, args);
+  if (has_bounded_rows(args) || has_bounded_depth(args)) return bounded_product(stream, args);
   void* workspace = args.workspace.data;
   size_t workspace_bytes = args.workspace.defined() ? static_cast<size_t>(args.workspace.num_elements()) : 0;
   require<InternalError>(std::align(kWorkspaceAlignment, kWorkspaceBytes, workspace, workspace_bytes) != nullptr,

@@ -36,8 +36,8 @@ struct Step {
 }  // namespace
 
 void sgd(const CudaStream& stream, const SgdArgs& args) {
-  require<NotSupported>(args.parameter.dtype == DType::kFloat32, "[sgd] masters of {} on CUDA: choose float32.",
-                        args.parameter.dtype);
+  require<DtypeError>(args.parameter.dtype == DType::kFloat32, "[sgd] masters of {} on CUDA: choose float32.",
+                      args.parameter.dtype);
   for_each_pack(stream, "sgd", Extent::flat(args.parameter),
                 Step{Operand(args.parameter), Operand(args.gradient), Operand(args.momentum_buffer),
                      Operand(args.model_weight), static_cast<float>(args.momentum), args.learning_rate_multiplier,
