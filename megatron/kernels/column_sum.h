@@ -12,10 +12,13 @@ namespace megatron::kernels {
 /// order. So the sum does not depend on the number of threads.
 constexpr int64_t num_column_sum_parts(int64_t num_rows) { return std::clamp<int64_t>(num_rows / 16, 1, 32); }
 
+/// No backend cuts rows into more parts: one for each processor of an H100.
+inline constexpr int64_t kMostColumnSumParts = 132;
+
 /// Bytes of workspace for the sums of `num_columns` columns (all outputs of one call taken together) of rows whose
 /// activations are of type `dtype`. `num_rows` is the capacity.
 constexpr int64_t column_sum_workspace_bytes(int64_t num_rows, int64_t num_columns, DType dtype) {
-  return num_column_sum_parts(num_rows) * num_columns * (dtype == DType::kFloat64 ? 8 : 4);
+  return std::clamp<int64_t>(num_rows, 1, kMostColumnSumParts) * num_columns * (dtype == DType::kFloat64 ? 8 : 4);
 }
 
 /// out = sum over rows of x, or out += with `accumulate`. Sums in fp32 (fp64 for fp64).

@@ -35,6 +35,6 @@ struct EmbeddingBackwardArgs {
 };
 void embedding_backward(const CpuStream& stream, const EmbeddingBackwardArgs& args);
 
-constexpr int64_t embedding_backward_workspace_bytes(int64_t num_rows) { return 8 * num_rows; }
+constexpr int64_t embedding_backward_workspace_bytes(int64_t num_rows) { return 16 * num_rows; }
 
 }  // namespace megatron::kernels

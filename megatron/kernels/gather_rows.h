@@ -31,7 +31,7 @@ struct ScatterAddRowsArgs {
 };
 void scatter_add_rows(const CpuStream& stream, const ScatterAddRowsArgs& args);
 
-constexpr int64_t scatter_add_rows_workspace_bytes(int64_t m) { return 8 * m; }
+constexpr int64_t scatter_add_rows_workspace_bytes(int64_t m) { return 16 * m; }
 
 /// y[t] = sum over j of weights[t, j] * x[slots[t, j]]: what the k experts of a token gave. Missing slots (-1, dropped
 /// by capacity) add nothing.

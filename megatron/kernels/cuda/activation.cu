@@ -69,7 +69,8 @@ __device__ void for_points(Activation activation, const Pack& x, F f) {
 }
 
 /// x + bias, where there is one.
-__device__ Pack biased(const RawPack& raw, const Operand& bias, int64_t begin, int n) {
+template <class X>
+__device__ Pack biased(const RawPack& raw, const X& bias, int64_t begin, int n) {
   Pack x = convert(raw);
   if (!bias) return x;
   const Pack other = load(bias, 0, begin, n);
@@ -78,21 +79,24 @@ __device__ Pack biased(const RawPack& raw, const Operand& bias, int64_t begin, i
   return x;
 }
 
+template <class X>
 struct Forward {
-  Operand x, bias, y;
+  X x, bias, y;
   Activation activation;
 
-  __device__ void operator()(int64_t row, int64_t begin, int n) const {
-    const Pack in = biased(load_raw(x, row, begin, n), bias, begin, n);
+  __device__ RawPack fetch(int64_t row, int64_t begin, int n) const { return load_raw(x, row, begin, n); }
+  __device__ void use(const RawPack& raw, int64_t row, int64_t begin, int n, float (*)[kPack]) const {
+    const Pack in = biased(raw, bias, begin, n);
     Pack out;
     for_points(activation, in, [&](int e, const Point& p) { out.v[e] = p.value; });
     store(y, row, begin, n, out);
   }
 };
 
+template <class X>
 struct Backward {
-  static constexpr int kRowsAhead = 1;
-  Operand x, bias, dy, dx;
+  static constexpr int kRowsAhead = kIsWhole<X> ? 2 : 1;
+  X x, bias, dy, dx;
   Activation activation;
 
   struct Fetched {
@@ -111,14 +115,12 @@ struct Backward {
     }
     store(dx, row, begin, n, out);
   }
-  __device__ void operator()(int64_t row, int64_t begin, int n) const {
-    use(fetch(row, begin, n), row, begin, n, nullptr);
-  }
 };
 
 /// Gate and up as the activation sees them: factor is the clamped up with its offset.
+template <class X>
 struct Gated {
-  Operand gate, up, gate_bias, up_bias;
+  X gate, up, gate_bias, up_bias;
   float clamp, linear_offset;
 
   struct Fetched {
@@ -136,13 +138,17 @@ struct Gated {
   }
 };
 
+template <class X>
 struct GatedForward {
-  Gated in;
-  Operand y;
+  Gated<X> in;
+  X y;
   Activation activation;
 
-  __device__ void operator()(int64_t row, int64_t begin, int n) const {
-    const Gated::Fetched fetched = in.fetch(row, begin, n);
+  __device__ typename Gated<X>::Fetched fetch(int64_t row, int64_t begin, int n) const {
+    return in.fetch(row, begin, n);
+  }
+  __device__ void use(const typename Gated<X>::Fetched& fetched, int64_t row, int64_t begin, int n,
+                      float (*)[kPack]) const {
     const Pack g = in.clamped_gates(biased(fetched.gate, in.gate_bias, begin, n));
     Pack out = biased(fetched.up, in.up_bias, begin, n);
     for_points(activation, g, [&](int e, const Point& p) { out.v[e] = p.value * in.factor(out.v[e]); });
@@ -150,14 +156,15 @@ struct GatedForward {
   }
 };
 
+template <class X>
 struct GatedBackward {
-  static constexpr int kRowsAhead = 1;
-  Gated in;
-  Operand dy, dgate, dup;
+  static constexpr int kRowsAhead = kIsWhole<X> ? 2 : 1;
+  Gated<X> in;
+  X dy, dgate, dup;
   Activation activation;
 
   struct Fetched {
-    Gated::Fetched in;
+    typename Gated<X>::Fetched in;
     RawPack dy;
   };
   __device__ Fetched fetch(int64_t row, int64_t begin, int n) const {
@@ -182,48 +189,69 @@ struct GatedBackward {
     store(dgate, row, begin, n, g);
     store(dup, row, begin, n, u);
   }
-  __device__ void operator()(int64_t row, int64_t begin, int n) const {
-    use(fetch(row, begin, n), row, begin, n, nullptr);
-  }
 };
 
-template <class Args>
-Gated gated(const Args& args) {
-  return {Operand(args.gate),
-          Operand(args.up),
-          Operand(args.gate_bias),
-          Operand(args.up_bias),
+template <class X, class Args>
+Gated<X> gated(const Args& args) {
+  return {X(Operand(args.gate)),
+          X(Operand(args.up)),
+          X(Operand(args.gate_bias)),
+          X(Operand(args.up_bias)),
           static_cast<float>(args.options.clamp),
           static_cast<float>(args.options.linear_offset)};
+}
+
+/// With the sums over rows in `outs`, where they are wanted.
+template <int kOutputs, class Args, class Body>
+void run_backward(const CudaStream& stream, const char* kernel, const ConstView& x, const View* outs, const Args& args,
+                  const Body& body) {
+  if (outs[0].defined())
+    sum_columns<kOutputs>(stream, kernel, Extent(x), args.workspace, outs, args.accumulate, body);
+  else
+    for_each_pack(stream, kernel, Extent(x), body);
 }
 
 }  // namespace
 
 void activation_forward(const CudaStream& stream, const ActivationForwardArgs& args) {
-  for_each_pack(stream, "activation_forward", Extent(args.y),
-                Forward{Operand(args.x), Operand(args.bias), Operand(args.y), args.activation});
+  const Operand x(args.x), bias(args.bias), y(args.y);
+  with_operand_type(args.x.shape[-1], {x, bias, y}, [&](auto type) {
+    using X = decltype(type);
+    for_each_pack(stream, "activation_forward", Extent(args.y), Forward<X>{X(x), X(bias), X(y), args.activation});
+  });
 }
 
 void activation_backward(const CudaStream& stream, const ActivationBackwardArgs& args) {
-  const Backward body{Operand(args.x), Operand(args.bias), Operand(args.dy), Operand(args.dx), args.activation};
-  if (args.dbias.defined())
-    sum_columns<1>(stream, "activation_backward", Extent(args.x), args.workspace, &args.dbias, args.accumulate, body);
-  else
-    for_each_pack(stream, "activation_backward", Extent(args.x), body);
+  const Operand x(args.x), bias(args.bias), dy(args.dy), dx(args.dx);
+  with_operand_type(args.x.shape[-1], {x, bias, dy, dx}, [&](auto type) {
+    using X = decltype(type);
+    run_backward<1>(stream, "activation_backward", args.x, &args.dbias, args,
+                    Backward<X>{X(x), X(bias), X(dy), X(dx), args.activation});
+  });
 }
 
 void gated_activation_forward(const CudaStream& stream, const GatedActivationForwardArgs& args) {
-  for_each_pack(stream, "gated_activation_forward", Extent(args.y),
-                GatedForward{gated(args), Operand(args.y), args.activation});
+  const Operand y(args.y);
+  with_operand_type(args.y.shape[-1],
+                    {y, Operand(args.gate), Operand(args.up), Operand(args.gate_bias), Operand(args.up_bias)},
+                    [&](auto type) {
+                      using X = decltype(type);
+                      for_each_pack(stream, "gated_activation_forward", Extent(args.y),
+                                    GatedForward<X>{gated<X>(args), X(y), args.activation});
+                    });
 }
 
 void gated_activation_backward(const CudaStream& stream, const GatedActivationBackwardArgs& args) {
-  const GatedBackward body{gated(args), Operand(args.dy), Operand(args.dgate), Operand(args.dup), args.activation};
+  const Operand dy(args.dy), dgate(args.dgate), dup(args.dup);
   const View outs[] = {args.dgate_bias, args.dup_bias};
-  if (args.dgate_bias.defined())
-    sum_columns<2>(stream, "gated_activation_backward", Extent(args.gate), args.workspace, outs, args.accumulate, body);
-  else
-    for_each_pack(stream, "gated_activation_backward", Extent(args.gate), body);
+  with_operand_type(
+      args.dy.shape[-1],
+      {dy, dgate, dup, Operand(args.gate), Operand(args.up), Operand(args.gate_bias), Operand(args.up_bias)},
+      [&](auto type) {
+        using X = decltype(type);
+        run_backward<2>(stream, "gated_activation_backward", args.gate, outs, args,
+                        GatedBackward<X>{gated<X>(args), X(dy), X(dgate), X(dup), args.activation});
+      });
 }
 
 }  // namespace megatron::kernels

@@ -5,7 +5,7 @@
 namespace megatron::kernels {
 namespace {
 
-constexpr int kMaxThreads = 512, kAhead = 4;  // packs that are loaded before the first is used
+constexpr int kMaxThreads = 256;
 
 /// Logits of tokens that exist: the padded columns are cut off.
 struct Logits {
@@ -25,27 +25,118 @@ struct Logits {
   }
 };
 
-/// Largest logit so far and the sum of exp(x - max).
+/// One row in packs that lie at multiples of 16 bytes, so that rows of any length (50257) are read in whole packs, all
+/// but the first and the last. Pack p holds the columns [begin(p), begin(p) + kPack), of which those before 0 and past
+/// the end are -infinity.
+template <DType kType>
+class RowPacks {
+ public:
+  static constexpr int kSize = kType == DType::kFloat32 ? 4 : 2;
+  struct Raw {
+    uint32_t words[2 * kSize];
+  };
+
+  __device__ RowPacks(const Operand& x, int64_t row, int64_t num_columns)
+      : data_(x.data + x.at(row, 0) * kSize), columns_(num_columns) {
+    const int skip = static_cast<int>(-reinterpret_cast<uintptr_t>(data_) % 16) / kSize;
+    shift_ = (kPack - skip) % kPack;
+  }
+  __device__ int64_t begin(int64_t p) const { return p * kPack - shift_; }
+  __device__ bool is_whole(int64_t p) const { return begin(p) >= 0 && begin(p) + kPack <= columns_; }
+  __device__ Raw load(int64_t p) const {
+    Raw raw;
+    if (is_whole(p)) {
+      const auto* address = reinterpret_cast<const uint4*>(data_ + begin(p) * kSize);
+#pragma unroll
+      for (int i = 0; i < kSize / 2; ++i) {
+        const uint4 quad = address[i];
+        raw.words[4 * i] = quad.x, raw.words[4 * i + 1] = quad.y;
+        raw.words[4 * i + 2] = quad.z, raw.words[4 * i + 3] = quad.w;
+      }
+      return raw;
+    }
+#pragma unroll
+    for (int e = 0; e < kPack; ++e) {
+      const int64_t column = begin(p) + e;
+      const bool is_inside = column >= 0 && column < columns_;
+      if constexpr (kSize == 4) {
+        raw.words[e] = is_inside ? reinterpret_cast<const uint32_t*>(data_)[column] : 0xFF800000u;
+      } else {
+        constexpr uint32_t kMinusInfinity = kType == DType::kBFloat16 ? 0xFF80u : 0xFC00u;
+        const uint32_t bits = is_inside ? reinterpret_cast<const uint16_t*>(data_)[column] : kMinusInfinity;
+        raw.words[e / 2] = e % 2 == 0 ? bits : raw.words[e / 2] | bits << 16;
+      }
+    }
+    return raw;
+  }
+  __device__ static Pack convert(const Raw& raw) {
+    RawPack pack;
+    pack.dtype = kType;
+    pack.low = make_uint4(raw.words[0], raw.words[1], raw.words[2], raw.words[3]);
+    if constexpr (kSize == 4) pack.high = make_uint4(raw.words[4], raw.words[5], raw.words[6], raw.words[7]);
+    return kernels::convert(pack);
+  }
+
+ private:
+  const char* data_;
+  int64_t columns_;
+  int shift_;
+};
+
+/// use(number of the first pack, packs) for the packs of a row that are this thread's, the next ones on their way while
+/// these are used. Packs past the end are -infinity.
+template <int kAhead, DType kType, class Use>
+__device__ void for_row_packs(const RowPacks<kType>& packs, int64_t columns, const Use& use) {
+  const int64_t stride = blockDim.x;
+  typename RowPacks<kType>::Raw next[kAhead];
+  int64_t first = threadIdx.x;
+#pragma unroll
+  for (int k = 0; k < kAhead; ++k) next[k] = packs.load(first + k * stride);
+  for (; packs.begin(first) < columns; first += kAhead * stride) {
+    Pack now[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      now[k] = RowPacks<kType>::convert(next[k]);
+      next[k] = packs.load(first + (kAhead + k) * stride);
+    }
+    use(first, now);
+  }
+}
+
+__device__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+/// NaN wins.
+__device__ float larger(float a, float b) {
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
+
+/// exp(x - max) is 2^(x log2 e - c) correction, with c = max log2 e rounded: one multiplication and addition for each
+/// x, and the correction once a row.
+constexpr float kLog2E = 1.44269504f;
+__device__ float exponent_of(float max) { return __fmul_rn(max, kLog2E); }
+__device__ float correction_of(float max) { return power_of_two(-fmaf(max, kLog2E, -exponent_of(max))); }
+
+/// Largest logit so far and the sum of 2^(x log2 e - exponent_of(max)).
 struct Running {
   float max, sum;
 };
-struct Join {
-  __device__ Running operator()(const Running& a, const Running& b) const {
-    const float max = a.max > b.max || a.max != a.max ? a.max : b.max;
-    if (max == -INFINITY) return {max, 0};
-    return {max, a.sum * __expf(a.max - max) + b.sum * __expf(b.max - max)};
-  }
-};
-
-__device__ Running shuffle(const Running& value, int offset) {
-  return {__shfl_xor_sync(~0u, value.max, offset), __shfl_xor_sync(~0u, value.sum, offset)};
+__device__ Running join(const Running& a, const Running& b) {
+  const float max = larger(a.max, b.max), exponent = exponent_of(max);
+  if (max == -INFINITY) return {max, 0};
+  return {max,
+          a.sum * power_of_two(exponent_of(a.max) - exponent) + b.sum * power_of_two(exponent_of(b.max) - exponent)};
 }
 
 /// reduce_row for a pair.
 __device__ Running join_row(Running value) {
   __shared__ Running warps[kMaxRowThreads / kWarp];
-  const Join join;
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) value = join(value, shuffle(value, offset));
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    value = join(value, {__shfl_xor_sync(~0u, value.max, offset), __shfl_xor_sync(~0u, value.sum, offset)});
   if (blockDim.x == kWarp) return value;
   __syncthreads();
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
@@ -55,17 +146,24 @@ __device__ Running join_row(Running value) {
   return value;
 }
 
-__device__ Running add_pack(Running running, const Pack& x, int n) {
+template <int kNum>
+__device__ Running add_packs(Running running, const Pack (&x)[kNum]) {
   float max = running.max;
 #pragma unroll
-  for (int e = 0; e < kPack; ++e)
-    if (e < n && (x.v[e] > max || x.v[e] != x.v[e])) max = x.v[e];
-  if (max == -INFINITY) return running;
-  float sum = running.sum * __expf(running.max - max);
+  for (int k = 0; k < kNum; ++k)
 #pragma unroll
-  for (int e = 0; e < kPack; ++e)
-    if (e < n) sum += __expf(x.v[e] - max);
-  return {max, sum};
+    for (int e = 0; e < kPack; ++e) max = larger(max, x[k].v[e]);
+  if (max == -INFINITY) return running;
+  const float exponent = exponent_of(max);
+  float even = running.sum * power_of_two(exponent_of(running.max) - exponent), odd = 0;
+#pragma unroll
+  for (int k = 0; k < kNum; ++k)
+#pragma unroll
+    for (int e = 0; e < kPack; e += 2) {
+      even += power_of_two(fmaf(x[k].v[e], kLog2E, -exponent));
+      odd += power_of_two(fmaf(x[k].v[e + 1], kLog2E, -exponent));
+    }
+  return {max, even + odd};
 }
 
 /// -(1 - a) log p_target - a * mean over the vocabulary of log p; total is the sum of x - max.
@@ -86,53 +184,63 @@ struct Statistics {
 };
 
 /// Largest logit only, or all sums with the largest logit given (`max_in`) or found on the way.
+template <DType kType>
 __global__ void __launch_bounds__(kMaxThreads) statistics_kernel(Statistics args, Extent extent) {
   const int64_t row = row_of_block();
   const bool is_row = row < extent.true_rows();
   const int64_t columns = is_row ? args.logits.num_columns : 0;
   const bool has_total = args.total || args.smoothing != 0;
+  const bool has_target = is_row && (args.target || args.loss);
+  const int64_t column = has_target && threadIdx.x == 0 ? args.logits.column_of(args.targets[row]) : -1;
+  const float at_target = column < 0 ? 0 : args.logits.at(row, column);
   Running running = {args.max_in && is_row ? args.max_in[row] : -INFINITY, 0};
   double sum = 0;
-  const int64_t stride = blockDim.x * kPack;
-  for (int64_t first = threadIdx.x * kPack; first < columns; first += kAhead * stride) {
-    RawPack raw[kAhead];
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k)
-      if (first + k * stride < columns)
-        raw[k] = load_raw(args.logits.rows, row, first + k * stride, pack_size(columns, first + k * stride));
+  const RowPacks<kType> packs(args.logits.rows, is_row ? row : 0, columns);
+  constexpr int kAhead = kType == DType::kFloat32 ? 2 : 3;
+  for_row_packs<kAhead>(packs, columns, [&](int64_t first, const auto& x) {
+    running = add_packs(running, x);
+    if (!has_total) return;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      if (first + k * stride >= columns) continue;
-      const Pack x = convert(raw[k]);
-      running = add_pack(running, x, pack_size(columns, first + k * stride));
-      if (!has_total) continue;
+      const int64_t begin = packs.begin(first + k * blockDim.x);
 #pragma unroll
-      for (int e = 0; e < kPack; ++e) sum += x.v[e];
+      for (int e = 0; e < kPack; ++e) sum += begin + e >= 0 && begin + e < columns ? x[k].v[e] : 0;
     }
-  }
+  });
   running = join_row(running);
   if (has_total) sum = reduce_row(sum, Plus());
   if (threadIdx.x != 0 || !is_row) return;
   const double total = sum - static_cast<double>(running.max) * static_cast<double>(columns);
+  const float sum_exp = running.sum > 0 ? running.sum * correction_of(running.max) : running.sum;
   if (args.max) args.max[row] = running.max;
-  if (args.sum_exp) args.sum_exp[row] = running.sum;
+  if (args.sum_exp) args.sum_exp[row] = sum_exp;
   if (args.total) args.total[row] = static_cast<float>(total);
-  if (!args.target && !args.loss) return;
-  const int64_t column = args.logits.column_of(args.targets[row]);
-  const float target = column < 0 ? 0 : args.logits.at(row, column) - running.max;
+  const float target = column < 0 ? 0 : at_target - running.max;
   if (args.target) args.target[row] = target;
   if (!args.loss) return;
   const double weight = args.mask ? args.mask[row] : 1;
   args.loss[row] =
-      weight == 0 ? 0
-                  : static_cast<float>(weight * loss_of(running.sum, target, total, args.smoothing, args.vocab_size));
+      weight == 0 ? 0 : static_cast<float>(weight * loss_of(sum_exp, target, total, args.smoothing, args.vocab_size));
+}
+
+/// Calls run(constant) with the dtype as a compile-time constant.
+template <class Run>
+void with_dtype(DType dtype, const Run& run) {
+  if (dtype == DType::kFloat32)
+    run(std::integral_constant<DType, DType::kFloat32>());
+  else if (dtype == DType::kBFloat16)
+    run(std::integral_constant<DType, DType::kBFloat16>());
+  else
+    run(std::integral_constant<DType, DType::kFloat16>());
 }
 
 void run_statistics(const CudaStream& stream, const ConstView& logits, const Statistics& args) {
   const Extent extent(logits);
   if (extent.rows == 0) return;
   const RowBlock block(extent.columns, 1, kMaxThreads);
-  statistics_kernel<<<block.blocks(extent.rows), block.threads(), 0, stream.stream>>>(args, extent);
+  with_dtype(logits.dtype, [&](auto dtype) {
+    statistics_kernel<dtype><<<block.blocks(extent.rows), block.threads(), 0, stream.stream>>>(args, extent);
+  });
   check_launch("cross_entropy");
 }
 
@@ -162,23 +270,39 @@ struct Backward {
   Operand d_logits;
 };
 
+template <DType kType>
 __global__ void __launch_bounds__(kMaxThreads) backward_kernel(Backward args, Extent extent) {
-  const int64_t row = row_of_block();
+  const int64_t row = row_of_block(), columns = extent.columns;
   if (row >= extent.true_rows()) return;
   const double factor = args.d_loss[row] * (args.mask ? args.mask[row] : 1);
   const int64_t target = args.logits.column_of(args.targets[row]), tokens = factor == 0 ? 0 : args.logits.num_columns;
-  const float max = args.max[row], scale = static_cast<float>(factor), inverse = 1 / args.sum_exp[row];
+  const float max = args.max[row], scale = static_cast<float>(factor), exponent = exponent_of(max);
+  const float share = scale * correction_of(max) / args.sum_exp[row], smooth = scale * args.smooth;
   const float at_target = static_cast<float>(factor * (1 - args.smoothing));
-  for (int64_t begin = threadIdx.x * kPack; begin < extent.columns; begin += blockDim.x * kPack) {
-    const int n = pack_size(extent.columns, begin);
-    Pack out = begin < tokens ? load(args.logits.rows, row, begin, n) : Pack{};
+  const int64_t out_row = args.d_logits.at(row, 0), out_size = args.d_logits.dtype == DType::kFloat32 ? 4 : 2;
+  char* out = args.d_logits.data + out_row * out_size;
+  const RowPacks<kType> packs(args.logits.rows, row, tokens);
+  const bool is_aligned = reinterpret_cast<uintptr_t>(out + packs.begin(1) * out_size) % 16 == 0;
+  for_row_packs<2>(packs, columns, [&](int64_t first, auto& x) {
 #pragma unroll
-    for (int e = 0; e < kPack; ++e) {
-      const float gradient = scale * (__expf(out.v[e] - max) * inverse - args.smooth);
-      out.v[e] = begin + e >= tokens ? 0 : begin + e == target ? gradient - at_target : gradient;
+    for (int k = 0; k < 2; ++k) {
+      const int64_t begin = packs.begin(first + k * blockDim.x);
+      if (begin >= columns) continue;
+#pragma unroll
+      for (int e = 0; e < kPack; ++e) {
+        const float p = power_of_two(fmaf(x[k].v[e], kLog2E, -exponent));
+        x[k].v[e] = begin + e < tokens ? fmaf(p, share, -smooth) : 0;
+        if (begin + e == target && begin + e < tokens) x[k].v[e] -= at_target;
+      }
+      if (is_aligned && begin >= 0 && begin + kPack <= columns) {
+        store_whole(out + begin * out_size, args.d_logits.dtype, x[k]);
+        continue;
+      }
+#pragma unroll
+      for (int e = 0; e < kPack; ++e)
+        if (begin + e >= 0 && begin + e < columns) store_scalar(out, args.d_logits.dtype, begin + e, x[k].v[e]);
     }
-    store(args.d_logits, row, begin, n, out);
-  }
+  });
 }
 
 const float* floats(const ConstView& view) { return view.defined() ? view.as<float>() : nullptr; }
@@ -223,10 +347,18 @@ void cross_entropy_backward(const CudaStream& stream, const CrossEntropyBackward
   if (extent.is_empty()) return;
   const RowBlock block(extent.columns, 1, kMaxThreads);
   const auto smooth = static_cast<float>(args.label_smoothing / static_cast<double>(args.columns.vocab_size));
-  backward_kernel<<<block.blocks(extent.rows), block.threads(), 0, stream.stream>>>(
-      {Logits(args.logits, args.columns), Indices(args.targets), args.max.as<float>(), args.sum_exp.as<float>(),
-       Scalars(args.loss_mask), Scalars(args.d_loss), args.label_smoothing, smooth, Operand(args.d_logits)},
-      extent);
+  const Backward backward{Logits(args.logits, args.columns),
+                          Indices(args.targets),
+                          args.max.as<float>(),
+                          args.sum_exp.as<float>(),
+                          Scalars(args.loss_mask),
+                          Scalars(args.d_loss),
+                          args.label_smoothing,
+                          smooth,
+                          Operand(args.d_logits)};
+  with_dtype(args.logits.dtype, [&](auto dtype) {
+    backward_kernel<dtype><<<block.blocks(extent.rows), block.threads(), 0, stream.stream>>>(backward, extent);
+  });
   check_launch("cross_entropy_backward");
 }
 

@@ -25,9 +25,9 @@ struct Mask {
         rows(mask.rows),
         first_feature(mask.first_feature) {}
 
-  /// Multiplies a pack of the row from `begin` by 0 or 1 / (1 - rate).
-  __device__ void apply(int64_t row, int64_t begin, Pack& x) const {
-    if (!is_drawn) return;
+  /// Bit e tells whether element begin + e of the row is kept. Asked for while the elements are on their way.
+  __device__ uint32_t draw(int64_t row, int64_t begin) const {
+    if (!is_drawn) return ~0u;
     const int64_t step = state->step, global = global_row(rows, row), feature = first_feature + begin;
     const int skip = static_cast<int>(feature % 4);
     const Draws first = draw_four(key, step, global, feature / 4),
@@ -36,31 +36,41 @@ struct Mask {
     if (skip != 0) third = draw_four(key, step, global, feature / 4 + 2);
     const uint32_t w[] = {first.w[0],  first.w[1],  first.w[2], first.w[3], second.w[0], second.w[1],
                           second.w[2], second.w[3], third.w[0], third.w[1], third.w[2]};
+    uint32_t bits = 0;
 #pragma unroll
-    for (int e = 0; e < kPack; ++e) {
-      const uint32_t draw = skip == 0 ? w[e] : skip == 1 ? w[e + 1] : skip == 2 ? w[e + 2] : w[e + 3];
-      x.v[e] *= draw < threshold ? 0 : kept;
-    }
+    for (int i = 0; i < kPack + 3; ++i) bits |= w[i] < threshold ? 0 : 1u << i;
+    return bits >> skip;
+  }
+  /// Multiplies the elements by 0 or 1 / (1 - rate).
+  __device__ void apply(uint32_t bits, Pack& x) const {
+    if (!is_drawn) return;
+#pragma unroll
+    for (int e = 0; e < kPack; ++e) x.v[e] *= (bits >> e & 1) != 0 ? kept : 0;
   }
 };
 
+template <class X>
 struct Forward {
-  Operand x, bias, residual, y;
+  X x, bias, residual, y;
   Mask mask;
 
-  __device__ void operator()(int64_t row, int64_t begin, int n) const {
-    const RawPack x_raw = load_raw(x, row, begin, n);
-    RawPack residual_raw;
-    if (residual) residual_raw = load_raw(residual, row, begin, n);
-    Pack out = convert(x_raw);
+  struct Fetched {
+    RawPack x, residual;
+  };
+  __device__ Fetched fetch(int64_t row, int64_t begin, int n) const {
+    return {load_raw(x, row, begin, n), residual ? load_raw(residual, row, begin, n) : RawPack{}};
+  }
+  __device__ void use(const Fetched& fetched, int64_t row, int64_t begin, int n, float (*)[kPack]) const {
+    const uint32_t bits = mask.draw(row, begin);
+    Pack out = convert(fetched.x);
     if (bias) {
       const Pack other = load(bias, 0, begin, n);
 #pragma unroll
       for (int e = 0; e < kPack; ++e) out.v[e] += other.v[e];
     }
-    mask.apply(row, begin, out);
+    mask.apply(bits, out);
     if (residual) {
-      const Pack other = convert(residual_raw);
+      const Pack other = convert(fetched.residual);
 #pragma unroll
       for (int e = 0; e < kPack; ++e) out.v[e] += other.v[e];
     }
@@ -68,41 +78,47 @@ struct Forward {
   }
 };
 
+template <class X>
 struct Backward {
-  static constexpr int kRowsAhead = 1;
-  Operand dy, dx;
+  static constexpr int kRowsAhead = kIsWhole<X> ? 2 : 1;
+  X dy, dx;
   Mask mask;
 
   __device__ RawPack fetch(int64_t row, int64_t begin, int n) const { return load_raw(dy, row, begin, n); }
   __device__ void use(const RawPack& raw, int64_t row, int64_t begin, int n, float (*sums)[kPack]) const {
+    const uint32_t bits = mask.draw(row, begin);
     Pack out = convert(raw);
-    mask.apply(row, begin, out);
+    mask.apply(bits, out);
     if (sums) {
 #pragma unroll
       for (int e = 0; e < kPack; ++e) sums[0][e] += out.v[e];
     }
     store(dx, row, begin, n, out);
   }
-  __device__ void operator()(int64_t row, int64_t begin, int n) const {
-    use(fetch(row, begin, n), row, begin, n, nullptr);
-  }
 };
 
 }  // namespace
 
 void bias_dropout_add_forward(const CudaStream& stream, const BiasDropoutAddForwardArgs& args) {
-  for_each_pack(
-      stream, "bias_dropout_add_forward", Extent(args.x),
-      Forward{Operand(args.x), Operand(args.bias), Operand(args.residual), Operand(args.y), Mask(args.dropout)});
+  const Operand x(args.x), bias(args.bias), residual(args.residual), y(args.y);
+  with_operand_type(args.x.shape[-1], {x, bias, residual, y}, [&](auto type) {
+    using X = decltype(type);
+    for_each_pack(stream, "bias_dropout_add_forward", Extent(args.x),
+                  Forward<X>{X(x), X(bias), X(residual), X(y), Mask(args.dropout)});
+  });
 }
 
 void bias_dropout_add_backward(const CudaStream& stream, const BiasDropoutAddBackwardArgs& args) {
-  const Backward body{Operand(args.dy), Operand(args.dx), Mask(args.dropout)};
-  if (args.dbias.defined())
-    sum_columns<1>(stream, "bias_dropout_add_backward", Extent(args.dy), args.workspace, &args.dbias, args.accumulate,
-                   body);
-  else
-    for_each_pack(stream, "bias_dropout_add_backward", Extent(args.dy), body);
+  const Operand dy(args.dy), dx(args.dx);
+  with_operand_type(args.dy.shape[-1], {dy, dx}, [&](auto type) {
+    using X = decltype(type);
+    const Backward<X> body{X(dy), X(dx), Mask(args.dropout)};
+    if (args.dbias.defined())
+      sum_columns<1>(stream, "bias_dropout_add_backward", Extent(args.dy), args.workspace, &args.dbias, args.accumulate,
+                     body);
+    else
+      for_each_pack(stream, "bias_dropout_add_backward", Extent(args.dy), body);
+  });
 }
 
 }  // namespace megatron::kernels

@@ -2,6 +2,7 @@
 
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/random.cuh"
+#include "megatron/kernels/cuda/row_gather.cuh"
 #include "megatron/kernels/cuda/row_scatter.cuh"
 
 namespace megatron::kernels {
@@ -21,15 +22,15 @@ struct TableRows {
   }
 };
 
+template <class X>
 struct Forward {
   TableRows table_rows;
-  Operand table, y;
+  X y;
   bool accumulate;
 
-  __device__ void operator()(int64_t row, int64_t begin, int n) const {
-    const int64_t table_row = table_rows(row);
-    if (table_row < 0 && accumulate) return;
-    Pack out = table_row < 0 ? Pack{} : load(table, table_row, begin, n);
+  __device__ int64_t source(int64_t row) const { return table_rows(row); }
+  __device__ void finish(int64_t row, int64_t begin, int n, bool has_source, Pack out) const {
+    if (!has_source && accumulate) return;
     if (accumulate) {
       const Pack old = load(y, row, begin, n);
 #pragma unroll
@@ -39,31 +40,23 @@ struct Forward {
   }
 };
 
-__global__ void list_moves(TableRows table_rows, Extent extent, unsigned long long* moves) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
-  if (row >= extent.rows) return;
-  const int64_t target = row < extent.true_rows() ? table_rows(row) : -1;
-  moves[row] = target < 0 ? kNoMove : static_cast<unsigned long long>(target) << 32 | static_cast<uint32_t>(row);
-}
-
 }  // namespace
 
 void embedding_forward(const CudaStream& stream, const EmbeddingForwardArgs& args) {
-  for_each_pack(
-      stream, "embedding_forward", Extent(args.y),
-      Forward{TableRows(args.index, args.table.shape[0]), Operand(args.table), Operand(args.y), args.accumulate});
+  const TableRows table_rows(args.index, args.table.shape[0]);
+  const Operand table(args.table), y(args.y);
+  with_operand_type(args.y.shape[-1], {table, y}, [&](auto type) {
+    using X = decltype(type);
+    gather(stream, "embedding_forward", Extent(args.y), X(table), Forward<X>{table_rows, X(y), args.accumulate});
+  });
 }
 
 void embedding_backward(const CudaStream& stream, const EmbeddingBackwardArgs& args) {
   if (!args.accumulate) fill(stream, {.y = args.dtable});
   const Extent extent(args.dy);
   if (extent.is_empty()) return;
-  unsigned long long* moves = moves_of(args.workspace, extent.rows);
-  list_moves<<<static_cast<unsigned>((extent.rows + kBlockThreads - 1) / kBlockThreads), kBlockThreads, 0,
-               stream.stream>>>(TableRows(args.index, args.dtable.shape[0]), extent, moves);
-  check_launch("embedding_backward");
-  sort_moves(stream, moves, extent.rows);
-  add_moved_rows(stream, moves, extent.rows, args.dy, args.dtable, args.accumulate);
+  scatter_rows(stream, "embedding_backward", extent, TableRows(args.index, args.dtable.shape[0]), args.dy, args.dtable,
+               args.accumulate, args.workspace);
 }
 
 }  // namespace megatron::kernels

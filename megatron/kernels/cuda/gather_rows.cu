@@ -2,20 +2,21 @@
 
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/reduce.cuh"
+#include "megatron/kernels/cuda/row_gather.cuh"
 #include "megatron/kernels/cuda/row_scatter.cuh"
 
 namespace megatron::kernels {
 namespace {
 
+template <class X>
 struct Gather {
-  Operand x, y;
+  X y;
   Indices index;
   Scalars weights;
 
-  __device__ void operator()(int64_t row, int64_t begin, int n) const {
-    const int64_t source = index[row];
-    Pack out = source < 0 ? Pack{} : load(x, source, begin, n);
-    if (weights && source >= 0) {
+  __device__ int64_t source(int64_t row) const { return index[row]; }
+  __device__ void finish(int64_t row, int64_t begin, int n, bool has_source, Pack out) const {
+    if (weights && has_source) {
       const float weight = static_cast<float>(weights[row]);
 #pragma unroll
       for (int e = 0; e < kPack; ++e) out.v[e] *= weight;
@@ -85,19 +86,20 @@ void check_capacity(const CudaStream& stream, const ConstView& bounded, StepStat
   check_launch("check_capacity");
 }
 
-__global__ void list_moves(Indices index, Extent extent, unsigned long long* moves) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
-  if (row >= extent.rows) return;
-  const int64_t target = row < extent.true_rows() ? index[row] : -1;
-  moves[row] = target < 0 ? kNoMove : static_cast<unsigned long long>(target) << 32 | static_cast<uint32_t>(row);
-}
+struct Targets {
+  Indices index;
+  __device__ int64_t operator()(int64_t row) const { return index[row]; }
+};
 
 }  // namespace
 
 void gather_rows(const CudaStream& stream, const GatherRowsArgs& args) {
   check_capacity(stream, args.y, args.state);
-  for_each_pack(stream, "gather_rows", Extent(args.y),
-                Gather{Operand(args.x), Operand(args.y), Indices(args.index), Scalars(args.weights)});
+  const Operand x(args.x), y(args.y);
+  with_operand_type(args.y.shape[-1], {x, y}, [&](auto type) {
+    using X = decltype(type);
+    gather(stream, "gather_rows", Extent(args.y), X(x), Gather<X>{X(y), Indices(args.index), Scalars(args.weights)});
+  });
 }
 
 void scatter_add_rows(const CudaStream& stream, const ScatterAddRowsArgs& args) {
@@ -105,12 +107,8 @@ void scatter_add_rows(const CudaStream& stream, const ScatterAddRowsArgs& args) 
   if (!args.accumulate) fill(stream, {.y = args.y});
   const Extent extent(args.x);
   if (extent.is_empty()) return;
-  unsigned long long* moves = moves_of(args.workspace, extent.rows);
-  list_moves<<<static_cast<unsigned>((extent.rows + kBlockThreads - 1) / kBlockThreads), kBlockThreads, 0,
-               stream.stream>>>(Indices(args.index), extent, moves);
-  check_launch("scatter_add_rows");
-  sort_moves(stream, moves, extent.rows);
-  add_moved_rows(stream, moves, extent.rows, args.x, args.y, args.accumulate);
+  scatter_rows(stream, "scatter_add_rows", extent, Targets{Indices(args.index)}, args.x, args.y, args.accumulate,
+               args.workspace);
 }
 
 void combine_rows_forward(const CudaStream& stream, const CombineRowsForwardArgs& args) {

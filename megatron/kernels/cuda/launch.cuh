@@ -3,8 +3,8 @@
 
 #include <cuda_runtime.h>
 
-#include "megatron/kernels/column_sum.h"
 #include "megatron/core/cuda_stream.h"
+#include "megatron/kernels/column_sum.h"
 #include "megatron/kernels/cuda/operand.cuh"
 
 namespace megatron::kernels {
@@ -27,7 +27,7 @@ struct Extent {
   Extent() = default;
   explicit Extent(const ConstView& x) : columns(x.shape[-1]), count(x.count), dimension0(x.shape[0]) {
     rows = columns == 0 || dimension0 == 0 ? 0 : x.num_elements() / columns;
-    if (x.shape.rank() == 1) count = nullptr;
+    if (x.shape.rank() == 1 || rows == 0) count = nullptr;
   }
   /// All of a contiguous operand as one row.
   static Extent flat(const ConstView& x) {
@@ -53,13 +53,34 @@ __device__ inline int pack_size(int64_t columns, int64_t begin) {
   return columns - begin < kPack ? static_cast<int>(columns - begin) : kPack;
 }
 
-/// body(row, begin, n) for each pack.
+/// Packs of a thread. Of a body that fetches packs before it uses them, two are on their way at once.
+template <class Body>
+inline constexpr int kThreadPacks = requires {
+  &Body::fetch;
+}
+? 2 : 1;
+
+/// body(row, begin, n) for each pack, or body.use(body.fetch(row, begin, n), row, begin, n, nullptr).
 template <class Body>
 __global__ void __launch_bounds__(kBlockThreads) packs_kernel(Extent extent, unsigned column_blocks, Body body) {
+  constexpr int kPacks = kThreadPacks<Body>;
   const int64_t row = static_cast<int64_t>(blockIdx.x / column_blocks) * blockDim.y + threadIdx.y;
-  const int64_t begin = (static_cast<int64_t>(blockIdx.x % column_blocks) * blockDim.x + threadIdx.x) * kPack;
-  const int64_t columns = extent.true_columns();
-  if (row < extent.true_rows() && begin < columns) body(row, begin, pack_size(columns, begin));
+  const int64_t first = (static_cast<int64_t>(blockIdx.x % column_blocks) * kPacks * blockDim.x + threadIdx.x) * kPack;
+  const int64_t columns = extent.true_columns(), stride = static_cast<int64_t>(blockDim.x) * kPack;
+  if (row >= extent.true_rows()) return;
+  if constexpr (kPacks == 1) {
+    if (first < columns) body(row, first, pack_size(columns, first));
+  } else {
+    decltype(body.fetch(row, first, 0)) fetched[kPacks];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k)
+      if (first + k * stride < columns)
+        fetched[k] = body.fetch(row, first + k * stride, pack_size(columns, first + k * stride));
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k)
+      if (first + k * stride < columns)
+        body.use(fetched[k], row, first + k * stride, pack_size(columns, first + k * stride), nullptr);
+  }
 }
 
 /// Threads side by side for a row of `columns` elements: a power of two.
@@ -69,14 +90,15 @@ inline unsigned row_threads(int64_t columns, unsigned most) {
   return threads;
 }
 
-/// Calls body(row, begin, n) on the device for each pack of the extent; `body` is a struct with a __device__ call
-/// operator.
+/// Calls the body on the device for each pack of the extent; `body` is a struct with a __device__ call operator, or
+/// with `fetch` and `use` as for sum_columns.
 template <class Body>
 void for_each_pack(const CudaStream& stream, const char* kernel, const Extent& extent, const Body& body) {
   if (extent.is_empty()) return;
-  const unsigned x = row_threads(extent.columns, kBlockThreads), y = kBlockThreads / x;
+  constexpr int kPacks = kThreadPacks<Body>;
+  const unsigned x = row_threads((extent.columns + kPacks - 1) / kPacks, kBlockThreads), y = kBlockThreads / x;
   const int64_t row_blocks = (extent.rows + y - 1) / y, packs = (extent.columns + kPack - 1) / kPack;
-  const int64_t column_blocks = (packs + x - 1) / x;
+  const int64_t column_blocks = (packs + x * kPacks - 1) / (x * kPacks);
   require<NotSupported>(row_blocks * column_blocks < (int64_t{1} << 31), "[{}] {} rows of {} elements are too many.",
                         kernel, extent.rows, extent.columns);
   packs_kernel<<<static_cast<unsigned>(row_blocks * column_blocks), dim3(x, y), 0, stream.stream>>>(
@@ -84,8 +106,22 @@ void for_each_pack(const CudaStream& stream, const char* kernel, const Extent& e
   check_launch(kernel);
 }
 
-/// Columns of packs and rows of threads of a block that sums over rows.
+/// Blocks of a kernel that the device can hold at once.
+template <class Kernel>
+int64_t num_resident_blocks(const char* name, Kernel* kernel, int threads, size_t shared_bytes) {
+  int device = 0, processors = 0, blocks = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess)
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes);
+  require<DeviceError>(error == cudaSuccess && blocks > 0, "[{}] blocks of {} threads with {} bytes do not fit: {}.",
+                       name, threads, shared_bytes, cudaGetErrorString(error));
+  return int64_t{processors} * blocks;
+}
+
+/// Columns of packs and rows of threads of a block that sums over rows, and how many blocks there should be.
 inline constexpr int kSumPacks = 32, kSumRows = 8;
+inline constexpr int64_t kSumBlocks = 16 * kMostColumnSumParts;
 
 /// body.use(body.fetch(row, begin, n), row, begin, n, sums) for each pack; sums[output][element] is what the body adds
 /// to; Body::kRowsAhead rows are fetched before the first is used. Block (c, part) owns the
@@ -124,27 +160,34 @@ __global__ void __launch_bounds__(kSumPacks* kSumRows)
 }
 static_assert(kSumRows == kPack);
 
-/// out = sum over parts of partial[part * stride + first + column], or out +=.
-void store_column_sums(const CudaStream& stream, const float* partial, int64_t num_parts, int64_t stride, int64_t first,
-                       const View& out, bool accumulate);
+/// The workspace of sums over `num_columns` columns of all outputs, after a check of its size.
+inline float* column_sum_workspace(const char* kernel, const View& workspace, int64_t num_rows, int64_t num_columns) {
+  const int64_t bytes = column_sum_workspace_bytes(num_rows, num_columns, DType::kFloat32);
+  require<InternalError>(workspace.defined() && workspace.num_elements() >= bytes,
+                         "[{}] {} bytes of workspace are needed, got {}", kernel, bytes,
+                         workspace.defined() ? workspace.num_elements() : 0);
+  return static_cast<float*>(workspace.data);
+}
+
+/// outs[i] = sum over parts of partial[part, i], or outs[i] +=, where partial is [num_parts, num_outputs, columns].
+/// There are one or two outputs, which may be undefined.
+void store_column_sums(const CudaStream& stream, const float* partial, int64_t num_parts, int64_t columns,
+                       int num_outputs, const View* outs, bool accumulate);
 
 /// Calls body.fetch and body.use for each pack and stores the sums over rows: output i in outs[i].
 template <int kOutputs, class Body>
 void sum_columns(const CudaStream& stream, const char* kernel, const Extent& extent, const View& workspace,
                  const View* outs, bool accumulate, const Body& body) {
-  const int64_t num_parts = num_column_sum_parts(extent.rows), columns = extent.columns;
+  const int64_t columns = extent.columns;
   if (columns == 0) return;
-  const int64_t bytes = column_sum_workspace_bytes(extent.rows, kOutputs * columns, DType::kFloat32);
-  require<InternalError>(workspace.defined() && workspace.num_elements() >= bytes,
-                         "[{}] {} bytes of workspace are needed, got {}", kernel, bytes,
-                         workspace.defined() ? workspace.num_elements() : 0);
-  float* partial = static_cast<float*>(workspace.data);
-  const dim3 grid(static_cast<unsigned>((columns + kSumPacks * kPack - 1) / (kSumPacks * kPack)),
-                  static_cast<unsigned>(num_parts));
+  float* partial = column_sum_workspace(kernel, workspace, extent.rows, kOutputs * columns);
+  const int64_t column_blocks = (columns + kSumPacks * kPack - 1) / (kSumPacks * kPack);
+  const int64_t num_parts =
+      std::clamp<int64_t>(std::min(kSumBlocks / column_blocks, extent.rows / (2 * kSumRows)), 1, kMostColumnSumParts);
+  const dim3 grid(static_cast<unsigned>(column_blocks), static_cast<unsigned>(num_parts));
   column_sums_kernel<kOutputs><<<grid, dim3(kSumPacks, kSumRows), 0, stream.stream>>>(extent, num_parts, partial, body);
   check_launch(kernel);
-  for (int output = 0; output < kOutputs; ++output)
-    store_column_sums(stream, partial, num_parts, kOutputs * columns, output * columns, outs[output], accumulate);
+  store_column_sums(stream, partial, num_parts, columns, kOutputs, outs, accumulate);
 }
 
 }  // namespace megatron::kernels

@@ -1,10 +1,14 @@
-// Strided operands of CUDA kernels, read and written in packs of eight elements and computed with in fp32. The dtype is
-// a run-time property: all threads take the same branch, which costs little beside the memory traffic and keeps one
-// machine code for all mixtures of dtypes.
+// Strided operands of CUDA kernels, read and written in packs of eight elements and computed with in fp32. Operand
+// takes any mixture of dtypes, strides and alignments, which are run-time properties: one machine code for all of them,
+// at the price of two to three times the registers and instructions of a pack. WholeRows is what training meets:
+// kernels that would be bound by instructions have both.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+
+#include <initializer_list>
+#include <type_traits>
 
 #include "megatron/core/view.h"
 
@@ -16,6 +20,16 @@ inline constexpr int kPack = 8;
 struct Pack {
   float v[kPack];
 };
+
+struct Divided {
+  int64_t quotient, remainder;
+};
+/// Of numbers that are not negative: in 32 bits where they have no more, which takes a sixth of the instructions.
+__device__ inline Divided divide(int64_t a, int64_t b) {
+  if ((a | b) >> 32 != 0) return {a / b, a % b};
+  const auto short_a = static_cast<uint32_t>(a), short_b = static_cast<uint32_t>(b), quotient = short_a / short_b;
+  return {quotient, short_a - quotient * short_b};
+}
 
 /// Offset, in elements, of each index over several dimensions taken together, outermost first. Neighbours that follow
 /// each other in memory are merged.
@@ -39,8 +53,9 @@ struct DeviceOffsets {
   __device__ int64_t operator()(int64_t row) const {
     int64_t offset = 0;
     for (int dim = num; dim-- > 1;) {
-      offset += row % sizes[dim] * strides[dim];
-      row /= sizes[dim];
+      const Divided by_size = divide(row, sizes[dim]);
+      offset += by_size.remainder * strides[dim];
+      row = by_size.quotient;
     }
     return offset + row * strides[0];
   }
@@ -55,14 +70,14 @@ struct Operand {
   DeviceOffsets rows;
 
   Operand() = default;
-  /// @throw NotSupported for what is not fp32, bf16 or fp16.
+  /// @throw DtypeError for what is not fp32, bf16 or fp16.
   explicit Operand(const ConstView& view)
       : data(const_cast<char*>(static_cast<const char*>(view.data))),
         dtype(view.dtype),
         rows(view.shape, view.strides, view.shape.rank() - 1) {
     if (!data) return;
-    require<NotSupported>(dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16,
-                          "[cuda] {} operands: choose float32, bfloat16 or float16.", dtype);
+    require<DtypeError>(dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16,
+                        "[cuda] {} operands: choose float32, bfloat16 or float16.", dtype);
     if (view.shape.rank() > 0 && view.shape[-1] > 1) step = view.strides[-1];
     const int64_t size = size_of(dtype);
     is_vectorised = step == 1 && reinterpret_cast<uintptr_t>(data) % 16 == 0;
@@ -72,6 +87,33 @@ struct Operand {
   /// Element `column` of a row, in elements from `data`.
   __device__ int64_t at(int64_t row, int64_t column) const { return rows(row) + column * step; }
 };
+
+/// A bf16 operand whose packs are all whole and aligned, one stride apart from row to row, with the names of Operand.
+struct WholeRows {
+  char* data = nullptr;
+  int64_t stride = 0;
+  static constexpr DType dtype = DType::kBFloat16;
+  static constexpr bool is_vectorised = true;
+
+  WholeRows() = default;
+  explicit WholeRows(const Operand& x) : data(x.data), stride(x.rows.num > 0 ? x.rows.strides[0] : 0) {}
+  __host__ __device__ explicit operator bool() const { return data != nullptr; }
+  __device__ int64_t at(int64_t row, int64_t column) const { return row * stride + column; }
+};
+template <class X>
+inline constexpr bool kIsWhole = std::is_same_v<X, WholeRows>;
+
+/// Calls run(X()) with the type X that fits all operands of rows of `columns` elements. Those without data fit any.
+template <class Run>
+void with_operand_type(int64_t columns, std::initializer_list<Operand> operands, const Run& run) {
+  bool is_whole = columns % kPack == 0;
+  for (const Operand& x : operands)
+    is_whole &= !x || (x.dtype == WholeRows::dtype && x.is_vectorised && x.rows.num <= 1);
+  if (is_whole)
+    run(WholeRows());
+  else
+    run(Operand());
+}
 
 __device__ inline float load_scalar(const void* data, DType dtype, int64_t i) {
   if (dtype == DType::kFloat32) return static_cast<const float*>(data)[i];
@@ -99,14 +141,23 @@ struct RawPack {
   DType dtype;
 };
 
-/// Elements [i, i + n) from `data`; `is_vectorised` only for aligned packs. The others are 0.
-__device__ inline RawPack load_raw(const Operand& x, int64_t i, int n) {
+/// A whole pack at a multiple of 16 bytes.
+__device__ inline RawPack load_whole(const char* address, DType dtype) {
   RawPack raw;
-  if (x.is_vectorised && n == kPack) {
-    const uint4* address = reinterpret_cast<const uint4*>(x.data + i * (x.dtype == DType::kFloat32 ? 4 : 2));
-    raw.low = address[0];
-    if (x.dtype == DType::kFloat32) raw.high = address[1];
-    raw.dtype = x.dtype;
+  raw.low = reinterpret_cast<const uint4*>(address)[0];
+  if (dtype == DType::kFloat32) raw.high = reinterpret_cast<const uint4*>(address)[1];
+  raw.dtype = dtype;
+  return raw;
+}
+
+/// Elements [i, i + n) from `data`; `is_vectorised` only for aligned packs. The others are 0.
+template <class X>
+__device__ RawPack load_raw(const X& x, int64_t i, int n) {
+  RawPack raw;
+  if constexpr (kIsWhole<X>) {
+    raw = load_whole(x.data + 2 * i, X::dtype);
+  } else if (x.is_vectorised && n == kPack) {
+    raw = load_whole(x.data + i * (x.dtype == DType::kFloat32 ? 4 : 2), x.dtype);
   } else {
     float v[kPack];
 #pragma unroll
@@ -145,33 +196,33 @@ __device__ inline Pack convert(const RawPack& raw) {
   return pack;
 }
 
-__device__ inline Pack load(const Operand& x, int64_t i, int n) { return convert(load_raw(x, i, n)); }
-__device__ inline Pack load(const Operand& x, int64_t row, int64_t begin, int n) {
+template <class X>
+__device__ Pack load(const X& x, int64_t i, int n) {
+  return convert(load_raw(x, i, n));
+}
+template <class X>
+__device__ Pack load(const X& x, int64_t row, int64_t begin, int n) {
   return load(x, x.at(row, begin), n);
 }
-__device__ inline RawPack load_raw(const Operand& x, int64_t row, int64_t begin, int n) {
+template <class X>
+__device__ RawPack load_raw(const X& x, int64_t row, int64_t begin, int n) {
   return load_raw(x, x.at(row, begin), n);
 }
 
-__device__ inline void store(const Operand& y, int64_t i, int n, const Pack& pack) {
-  if (!y.is_vectorised || n != kPack) {
-#pragma unroll
-    for (int e = 0; e < kPack; ++e)
-      if (e < n) store_scalar(y.data, y.dtype, i + e * y.step, pack.v[e]);
-    return;
-  }
-  uint4* address = reinterpret_cast<uint4*>(y.data + i * (y.dtype == DType::kFloat32 ? 4 : 2));
-  if (y.dtype == DType::kFloat32) {
-    address[0] = make_uint4(__float_as_uint(pack.v[0]), __float_as_uint(pack.v[1]), __float_as_uint(pack.v[2]),
-                            __float_as_uint(pack.v[3]));
-    address[1] = make_uint4(__float_as_uint(pack.v[4]), __float_as_uint(pack.v[5]), __float_as_uint(pack.v[6]),
-                            __float_as_uint(pack.v[7]));
+/// A whole pack to a multiple of 16 bytes.
+__device__ inline void store_whole(char* address, DType dtype, const Pack& pack) {
+  auto* out = reinterpret_cast<uint4*>(address);
+  if (dtype == DType::kFloat32) {
+    out[0] = make_uint4(__float_as_uint(pack.v[0]), __float_as_uint(pack.v[1]), __float_as_uint(pack.v[2]),
+                        __float_as_uint(pack.v[3]));
+    out[1] = make_uint4(__float_as_uint(pack.v[4]), __float_as_uint(pack.v[5]), __float_as_uint(pack.v[6]),
+                        __float_as_uint(pack.v[7]));
     return;
   }
   uint32_t words[4];
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
-    if (y.dtype == DType::kBFloat16) {
+    if (dtype == DType::kBFloat16) {
       const __nv_bfloat162 pair = __floats2bfloat162_rn(pack.v[2 * e], pack.v[2 * e + 1]);
       words[e] = *reinterpret_cast<const uint32_t*>(&pair);
     } else {
@@ -179,9 +230,23 @@ __device__ inline void store(const Operand& y, int64_t i, int n, const Pack& pac
       words[e] = *reinterpret_cast<const uint32_t*>(&pair);
     }
   }
-  *address = make_uint4(words[0], words[1], words[2], words[3]);
+  *out = make_uint4(words[0], words[1], words[2], words[3]);
 }
-__device__ inline void store(const Operand& y, int64_t row, int64_t begin, int n, const Pack& pack) {
+
+template <class X>
+__device__ void store(const X& y, int64_t i, int n, const Pack& pack) {
+  if constexpr (kIsWhole<X>) {
+    store_whole(y.data + 2 * i, X::dtype, pack);
+  } else {
+    if (y.is_vectorised && n == kPack)
+      return store_whole(y.data + i * (y.dtype == DType::kFloat32 ? 4 : 2), y.dtype, pack);
+#pragma unroll
+    for (int e = 0; e < kPack; ++e)
+      if (e < n) store_scalar(y.data, y.dtype, i + e * y.step, pack.v[e]);
+  }
+}
+template <class X>
+__device__ void store(const X& y, int64_t row, int64_t begin, int n, const Pack& pack) {
   store(y, y.at(row, begin), n, pack);
 }
 

@@ -4,18 +4,20 @@
 #include "megatron/core/random.h"
 #include "megatron/core/sequence_layout_view.h"
 #include "megatron/core/step_state.h"
+#include "megatron/kernels/cuda/operand.cuh"
 
 namespace megatron::kernels {
 
 /// RowMap::operator().
 __device__ inline int64_t global_row(const RowMap& rows, int64_t r) {
   if (rows.list) r = rows.list[r];
-  return (rows.first_sample + r % rows.b) * rows.sequence_length + rows.first_position + r / rows.b;
+  const Divided by_b = divide(r, rows.b);
+  return (rows.first_sample + by_b.remainder) * rows.sequence_length + rows.first_position + by_b.quotient;
 }
 
 /// SequenceLayoutView::position of row r / b, column r % b.
 __device__ inline int64_t position_of(const SequenceLayoutView& layout, int64_t r) {
-  return layout.positions ? layout.positions[r] : layout.first_position + r / layout.b;
+  return layout.positions ? layout.positions[r] : layout.first_position + divide(r, layout.b).quotient;
 }
 
 struct Draws {

@@ -6,69 +6,86 @@
 namespace megatron::kernels {
 namespace {
 
-/// A row is a head; its columns are the pairs, and after them as many packs as the unrotated rest needs. Both halves of
-/// a pair belong to one thread, so that y may be x.
+/// Heads of a token that a thread rotates by the angles that it has read.
+constexpr int kHeadsAhead = 2;
+
+/// A row is kHeadsAhead heads; its columns are the pairs, and after them as many packs as the unrotated rest needs.
+/// Both elements of a pair belong to one thread, so that y may be x.
+template <class X>
 struct Rotate {
-  Operand x, y;
+  X x, y;
   const float *cos, *sin;
   SequenceLayoutView layout;
   int64_t heads, half, d;
-  RopePairs pairs;
+  bool is_halves, has_whole_packs;  // of angles
   float sign;
 
-  __device__ void operator()(int64_t head, int64_t begin, int n) const {
-    const int64_t rotated = (half + kPack - 1) / kPack * kPack;
-    if (begin >= rotated) {
-      const int64_t column = 2 * half + begin - rotated;
-      if (column < d && y.data != x.data) {
-        const int rest = pack_size(d, column);
-        store(y, head, column, rest, load(x, head, column, rest));
-      }
-      return;
-    }
-    n = pack_size(half, begin);
-    const int64_t angles = position_of(layout, head / heads) * half + begin;
-    float c[kPack], s[kPack];
-#pragma unroll
-    for (int e = 0; e < kPack; ++e) {
-      c[e] = e < n ? cos[angles + e] : 0;
-      s[e] = e < n ? sign * sin[angles + e] : 0;
-    }
-    if (pairs == RopePairs::kHalves)
-      rotate_halves(head, begin, n, c, s);
-    else
-      rotate_neighbours(head, begin, n, c, s);
+  __device__ void operator()(int64_t row, int64_t begin, int) const {
+    const Divided place = divide(row, (heads + kHeadsAhead - 1) / kHeadsAhead);
+    const int64_t token = place.quotient, first_head = place.remainder * kHeadsAhead;
+    const int num_heads = static_cast<int>(min(heads - first_head, int64_t{kHeadsAhead}));
+    const int64_t head = token * heads + first_head, rotated = (half + kPack - 1) / kPack * kPack;
+    if (begin < rotated)
+      rotate(token, head, num_heads, begin);
+    else if (y.data != x.data)
+      copy_rest(head, num_heads, 2 * half + begin - rotated);
   }
 
-  __device__ void rotate_halves(int64_t head, int64_t begin, int n, const float* c, const float* s) const {
-    const RawPack a_raw = load_raw(x, head, begin, n), b_raw = load_raw(x, head, begin + half, n);
-    Pack a = convert(a_raw), b = convert(b_raw);
-#pragma unroll
-    for (int e = 0; e < kPack; ++e) {
-      const float first = a.v[e], second = b.v[e];
-      a.v[e] = first * c[e] - second * s[e];
-      b.v[e] = second * c[e] + first * s[e];
-    }
-    store(y, head, begin, n, a);
-    store(y, head, begin + half, n, b);
+  __device__ void copy_rest(int64_t head, int num_heads, int64_t column) const {
+    if (column >= d) return;
+    const int n = pack_size(d, column);
+    for (int i = 0; i < num_heads; ++i) store(y, head + i, column, n, load(x, head + i, column, n));
   }
 
-  /// Pairs [begin, begin + n) are elements 2 begin .. 2 begin + 2 n - 1.
-  __device__ void rotate_neighbours(int64_t head, int64_t begin, int n, const float* c, const float* s) const {
+  __device__ Pack angles_at(const float* table, int64_t i, int n) const {
+    if (has_whole_packs) return convert(load_whole(reinterpret_cast<const char*>(table + i), DType::kFloat32));
+    Pack pack;
 #pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const int64_t column = 2 * begin + part * kPack;
-      const int size = min(2 * n - part * kPack, kPack);
-      if (size <= 0) return;
-      Pack values = load(x, head, column, size);
+    for (int e = 0; e < kPack; ++e) pack.v[e] = e < n ? table[i + e] : 0;
+    return pack;
+  }
+
+  /// Pairs [begin, begin + 8): elements of two packs that lie half a head apart, or of two packs that are neighbours.
+  __device__ void rotate(int64_t token, int64_t head, int num_heads, int64_t begin) const {
+    const int n = pack_size(half, begin);
+    const int64_t first = is_halves ? begin : 2 * begin, second = is_halves ? begin + half : 2 * begin + kPack;
+    const int num_first = is_halves ? n : min(2 * n, kPack), num_second = is_halves ? n : max(2 * n - kPack, 0);
+    RawPack a_raw[kHeadsAhead], b_raw[kHeadsAhead];
 #pragma unroll
-      for (int e = 0; e < kPack; e += 2) {
-        const int pair = part * kPack / 2 + e / 2;
-        const float first = values.v[e], second = values.v[e + 1];
-        values.v[e] = first * c[pair] - second * s[pair];
-        values.v[e + 1] = second * c[pair] + first * s[pair];
-      }
-      store(y, head, column, size, values);
+    for (int i = 0; i < kHeadsAhead; ++i) {
+      if (i >= num_heads) continue;
+      a_raw[i] = load_raw(x, head + i, first, num_first);
+      b_raw[i] = load_raw(x, head + i, second, num_second);
+    }
+    const int64_t angle = position_of(layout, token) * half + begin;
+    const Pack c = angles_at(cos, angle, n), s = angles_at(sin, angle, n);
+#pragma unroll
+    for (int i = 0; i < kHeadsAhead; ++i) {
+      if (i >= num_heads) continue;
+      Pack a = convert(a_raw[i]), b = convert(b_raw[i]);
+      if (is_halves)
+        rotate_halves(a, b, c, s);
+      else
+        rotate_neighbours(a, b, c, s);
+      store(y, head + i, first, num_first, a);
+      store(y, head + i, second, num_second, b);
+    }
+  }
+
+  __device__ void rotate_pair(float& a, float& b, float c, float s) const {
+    const float first = a, second = b, sine = sign * s;
+    a = first * c - second * sine;
+    b = second * c + first * sine;
+  }
+  __device__ void rotate_halves(Pack& a, Pack& b, const Pack& c, const Pack& s) const {
+#pragma unroll
+    for (int e = 0; e < kPack; ++e) rotate_pair(a.v[e], b.v[e], c.v[e], s.v[e]);
+  }
+  __device__ void rotate_neighbours(Pack& a, Pack& b, const Pack& c, const Pack& s) const {
+#pragma unroll
+    for (int e = 0; e < kPack; e += 2) {
+      rotate_pair(a.v[e], a.v[e + 1], c.v[e / 2], s.v[e / 2]);
+      rotate_pair(b.v[e], b.v[e + 1], c.v[(kPack + e) / 2], s.v[(kPack + e) / 2]);
     }
   }
 };
@@ -90,7 +107,7 @@ struct Table {
 };
 
 void require_float(DType dtype) {
-  require<NotSupported>(dtype == DType::kFloat32, "[rope] tables of {} on CUDA: choose float32.", dtype);
+  require<DtypeError>(dtype == DType::kFloat32, "[rope] tables of {} on CUDA: choose float32.", dtype);
 }
 
 }  // namespace
@@ -105,23 +122,25 @@ void rope_table(const CudaStream& stream, const RopeTableArgs& args) {
 void rope(const CudaStream& stream, const RopeArgs& args) {
   require_float(args.cos.dtype);
   const int64_t heads = args.x.shape[2], d = args.x.shape[3], half = args.cos.shape[1];
-  Rotate body{Operand(args.x),
-              Operand(args.y),
-              args.cos.as<float>(),
-              args.sin.as<float>(),
-              args.layout,
-              heads,
-              half,
-              d,
-              args.pairs,
-              args.inverse ? -1.0f : 1.0f};
+  const auto is_aligned = [](const ConstView& table) { return reinterpret_cast<uintptr_t>(table.data) % 16 == 0; };
+  Operand x(args.x), y(args.y);
   // The second half and the rest must begin at whole packs too.
-  body.x.is_vectorised &= half % kPack == 0;
-  body.y.is_vectorised &= half % kPack == 0;
+  const bool are_whole = half % kPack == 0 && d % kPack == 0;
+  x.is_vectorised &= half % kPack == 0;
+  y.is_vectorised &= half % kPack == 0;
   Extent extent(args.x);
+  if (extent.is_empty()) return;
   const auto whole_packs = [](int64_t n) { return (n + kPack - 1) / kPack * kPack; };
   extent.columns = whole_packs(half) + whole_packs(d - 2 * half);
-  for_each_pack(stream, "rope", extent, body);
+  extent.rows = extent.rows / heads * ((heads + kHeadsAhead - 1) / kHeadsAhead);
+  with_operand_type(are_whole ? d : 1, {x, y}, [&](auto type) {
+    using X = decltype(type);
+    for_each_pack(
+        stream, "rope", extent,
+        Rotate<X>{X(x), X(y), args.cos.as<float>(), args.sin.as<float>(), args.layout, heads, half, d,
+                  args.pairs == RopePairs::kHalves, half % kPack == 0 && is_aligned(args.cos) && is_aligned(args.sin),
+                  args.inverse ? -1.0f : 1.0f});
+  });
 }
 
 }  // namespace megatron::kernels

@@ -63,6 +63,25 @@ TEST_F(CudaLoss, CrossEntropyAgreesWithTheCpu) {
       }
 }
 
+TEST_F(CudaLoss, TheGradientMayTakeThePlaceOfTheLogits) {
+  for (DType dtype : kCudaTypes)
+    for (int64_t v : {65, 2000, 5003}) {
+      Case c(dtype, 9, v, {});
+      Twin peak(DType::kFloat32, {9}, std::vector<double>(9, 8)),
+          weight(DType::kFloat32, {9}, std::vector<double>(9, 3));
+      compare({within(c.logits, 1, 4)}, [&](const auto& stream, auto on) {
+        cross_entropy_backward(stream, {.logits = on(c.logits),
+                                        .columns = {0, v - 1},
+                                        .targets = on(c.targets),
+                                        .max = on(peak),
+                                        .sum_exp = on(weight),
+                                        .loss_mask = on(c.mask),
+                                        .d_loss = on(c.d_loss),
+                                        .d_logits = on(c.logits)});
+      });
+    }
+}
+
 TEST_F(CudaLoss, ThePiecesOfAShardAgreeWithTheCpu) {
   const int64_t t = 13, v = 500;
   for (DType dtype : kCudaTypes) {
