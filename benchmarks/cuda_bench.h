@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "megatron/kernels/cuda/elementwise.h"
@@ -64,10 +65,10 @@ class Buffer {
   View view_;
 };
 
-/// Prints what it measures and writes it to a file.
+/// Prints what it measures and writes it to a file: all cases, or those whose names contain `filter`.
 class Bench {
  public:
-  Bench() {
+  explicit Bench(std::string filter = {}) : filter_(std::move(filter)) {
     check(cudaStreamCreate(&stream_.stream));
     stream_.libraries = &libraries_;
     check(cudaEventCreate(&begin_));
@@ -102,14 +103,16 @@ class Bench {
     add("copy", time, bytes, 0);
   }
   void bandwidth(const std::string& name, double bytes, const std::function<void()>& run) {
+    if (name.find(filter_) == std::string::npos) return;
     const double time = microseconds(run);
-    fmt::print("{:<34}{:>10.1f} us {:>8.1f} MB {:>6.1f} % of the copy's bandwidth\n", name, time, bytes / 1e6,
+    fmt::print("{:<48}{:>10.1f} us {:>8.1f} MB {:>6.1f} % of the copy's bandwidth\n", name, time, bytes / 1e6,
                100 * bytes / time / bytes_per_microsecond_);
     add(name, time, bytes, 0);
   }
   void arithmetic(const std::string& name, double operations, const std::function<void()>& run) {
+    if (name.find(filter_) == std::string::npos) return;
     const double time = microseconds(run);
-    fmt::print("{:<34}{:>10.1f} us {:>8.1f} TFLOP/s\n", name, time, operations / time / 1e6);
+    fmt::print("{:<48}{:>10.1f} us {:>8.1f} TFLOP/s\n", name, time, operations / time / 1e6);
     add(name, time, 0, operations);
   }
   void write(const char* path) const {
@@ -133,7 +136,7 @@ class Bench {
   CudaStream stream_;
   cudaEvent_t begin_, end_;
   double bytes_per_microsecond_ = 1;
-  std::string rows_;
+  std::string filter_, rows_;
 };
 
 }  // namespace megatron::kernels

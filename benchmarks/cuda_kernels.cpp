@@ -1,9 +1,8 @@
-// Times the CUDA kernels at the shapes of Llama-3-8B, sequences of 4096. For each kernel: median time, bytes that it
-// has to move at least, and what share of the bandwidth of a device-to-device copy that is; for products TFLOP/s.
+// Times the CUDA kernels at the shapes of Llama-3-8B, sequences of 4096, and some at those of GPT-2. For each kernel:
+// median time, bytes that it has to move at least, and what share of the bandwidth of a device-to-device copy that is;
+// for products TFLOP/s.
 //
-//   cuda_kernels [RESULTS.json]
-#include <vector>
-
+//   cuda_kernels [RESULTS.json [PART OF A NAME]]
 #include "benchmarks/cuda_bench.h"
 #include "megatron/kernels/cuda/activation.h"
 #include "megatron/kernels/cuda/adam.h"
@@ -11,6 +10,7 @@
 #include "megatron/kernels/cuda/cross_entropy.h"
 #include "megatron/kernels/cuda/dropout.h"
 #include "megatron/kernels/cuda/embedding.h"
+#include "megatron/kernels/cuda/gather_rows.h"
 #include "megatron/kernels/cuda/gradient_statistics.h"
 #include "megatron/kernels/cuda/layer_norm.h"
 #include "megatron/kernels/cuda/matmul.h"
@@ -23,45 +23,61 @@ namespace {
 constexpr int64_t kS = 4096, kB = 4, kT = kS * kB, kH = 4096, kF = 14336, kHeads = 32, kGroups = 8, kD = 128;
 constexpr int64_t kVocabulary = 128256, kParameters = int64_t{1} << 27;
 
-void bench_norms(Bench& bench) {
+void bench_norm(Bench& bench, int64_t h, DType dtype) {
   const CudaStream& s = bench.stream();
-  const Buffer x(s, kBf16, {kT, kH}), residual(s, kBf16, {kT, kH}), y(s, kBf16, {kT, kH}), z(s, kBf16, {kT, kH});
-  const Buffer gamma(s, kBf16, {kH}), beta(s, kBf16, {kH}), mean(s, kF32, {kT}), rstd(s, kF32, {kT});
-  const Buffer dgamma(s, kF32, {kH}), dbeta(s, kF32, {kH});
-  const Buffer workspace(s, DType::kUInt8, {layer_norm_backward_workspace_bytes(kT, kH, kBf16)});
-  const double tensor = 2.0 * kT * kH;
-  bench.bandwidth("rms_norm forward", 2 * tensor,
-                  [&] { rms_norm_forward(s, {.x = x, .gamma = gamma, .y = y, .rstd = rstd}); });
-  bench.bandwidth("rms_norm forward + residual", 4 * tensor, [&] {
-    rms_norm_forward(s, {.x = x, .residual = residual, .gamma = gamma, .residual_out = z, .y = y, .rstd = rstd});
-  });
-  bench.bandwidth("rms_norm backward", 4 * tensor, [&] {
-    rms_norm_backward(s, {.x = x,
-                          .gamma = gamma,
-                          .rstd = rstd,
-                          .dy = residual,
-                          .dresidual = z,
-                          .dx = y,
-                          .dgamma = dgamma,
-                          .accumulate = true,
-                          .workspace = workspace});
-  });
-  bench.bandwidth("layer_norm forward", 2 * tensor, [&] {
-    layer_norm_forward(s, {.x = x, .gamma = gamma, .beta = beta, .y = y, .mean = mean, .rstd = rstd});
-  });
-  bench.bandwidth("layer_norm backward", 4 * tensor, [&] {
-    layer_norm_backward(s, {.x = x,
+  const Shape shape{kT, h};
+  const Buffer x(s, dtype, shape), residual(s, dtype, shape), y(s, dtype, shape), z(s, dtype, shape);
+  const Buffer gamma(s, dtype, {h}), beta(s, dtype, {h}), mean(s, kF32, {kT}), rstd(s, kF32, {kT});
+  const Buffer dgamma(s, kF32, {h}), dbeta(s, kF32, {h});
+  const Buffer workspace(s, DType::kUInt8, {layer_norm_backward_workspace_bytes(kT, h, dtype)});
+  const double tensor = static_cast<double>(size_of(dtype) * shape.num_elements());
+  const auto name = [&](const char* kernel) { return fmt::format("{} {} h {}", kernel, dtype, h); };
+  for (bool with_residual : {false, true}) {
+    const char* suffix = with_residual ? " + residual" : "";
+    const View added = with_residual ? View(residual) : View{}, sum = with_residual ? View(z) : View{};
+    const double bytes = (with_residual ? 4 : 2) * tensor;
+    bench.bandwidth(name("rms_norm forward") + suffix, bytes, [&] {
+      rms_norm_forward(s, {.x = x, .residual = added, .gamma = gamma, .residual_out = sum, .y = y, .rstd = rstd});
+    });
+    bench.bandwidth(name("layer_norm forward") + suffix, bytes, [&] {
+      layer_norm_forward(s, {.x = x,
+                             .residual = added,
+                             .gamma = gamma,
+                             .beta = beta,
+                             .residual_out = sum,
+                             .y = y,
+                             .mean = mean,
+                             .rstd = rstd});
+    });
+    bench.bandwidth(name("rms_norm backward") + suffix, (with_residual ? 4 : 3) * tensor, [&] {
+      rms_norm_backward(s, {.x = x,
                             .gamma = gamma,
-                            .mean = mean,
                             .rstd = rstd,
                             .dy = residual,
-                            .dresidual = z,
+                            .dresidual = sum,
                             .dx = y,
                             .dgamma = dgamma,
-                            .dbeta = dbeta,
                             .accumulate = true,
                             .workspace = workspace});
-  });
+    });
+    bench.bandwidth(name("layer_norm backward") + suffix, (with_residual ? 4 : 3) * tensor, [&] {
+      layer_norm_backward(s, {.x = x,
+                              .gamma = gamma,
+                              .mean = mean,
+                              .rstd = rstd,
+                              .dy = residual,
+                              .dresidual = sum,
+                              .dx = y,
+                              .dgamma = dgamma,
+                              .dbeta = dbeta,
+                              .accumulate = true,
+                              .workspace = workspace});
+    });
+  }
+}
+void bench_norms(Bench& bench) {
+  for (int64_t h : {128, 768, 1600, 4096, 8192, 16384, 4095}) bench_norm(bench, h, kBf16);
+  bench_norm(bench, kH, kF32);
 }
 
 void bench_mlp(Bench& bench) {
@@ -93,65 +109,100 @@ void bench_rows(Bench& bench) {
   const CudaStream& s = bench.stream();
   const Buffer x(s, kBf16, {kT, kH}), residual(s, kBf16, {kT, kH}), y(s, kBf16, {kT, kH}), sum(s, kF32, {kT, kH});
   const Buffer state(s, DType::kUInt8, {static_cast<int64_t>(sizeof(StepState))});
+  const Buffer bias(s, kBf16, {kH}), dbias(s, kF32, {kH});
+  const Buffer workspace(s, DType::kUInt8, {column_sum_workspace_bytes(kT, kH, kBf16)});
   const double tensor = 2.0 * kT * kH;
   const DropoutMask mask{
       .rate = 0.1, .key = {5}, .state = state.data<StepState>(), .rows = {.sequence_length = kS, .b = kB}};
-  bench.bandwidth("bias_dropout_add forward", 3 * tensor,
-                  [&] { bias_dropout_add_forward(s, {.x = x, .residual = residual, .y = y, .dropout = mask}); });
+  bench.bandwidth("bias_dropout_add forward", 3 * tensor, [&] {
+    bias_dropout_add_forward(s, {.x = x, .bias = bias, .residual = residual, .y = y, .dropout = mask});
+  });
+  bench.bandwidth("bias_dropout_add backward", 2 * tensor, [&] {
+    bias_dropout_add_backward(s, {.dy = x, .dx = y, .dbias = dbias, .workspace = workspace, .dropout = mask});
+  });
   const Buffer frequencies(s, DType::kFloat64, {kD / 2}), cos(s, kF32, {kS, kD / 2}), sin(s, kF32, {kS, kD / 2});
   rope_table(s, {.frequencies = frequencies, .cos = cos, .sin = sin});
-  bench.bandwidth("rope", 2 * tensor, [&] {
-    rope(s, {.x = x.as({kS, kB, kHeads, kD}),
-             .y = y.as({kS, kB, kHeads, kD}),
-             .cos = cos,
-             .sin = sin,
-             .layout = {.s = kS, .b = kB}});
-  });
+  for (RopePairs pairs : {RopePairs::kHalves, RopePairs::kInterleaved})
+    bench.bandwidth(pairs == RopePairs::kHalves ? "rope" : "rope interleaved", 2 * tensor, [&] {
+      rope(s, {.x = x.as({kS, kB, kHeads, kD}),
+               .y = y.as({kS, kB, kHeads, kD}),
+               .cos = cos,
+               .sin = sin,
+               .layout = {.s = kS, .b = kB},
+               .pairs = pairs});
+    });
   bench.bandwidth("accumulate bf16 into fp32", 5 * tensor, [&] { accumulate(s, {.x = x, .y = sum}); });
   bench.bandwidth("cast fp32 to bf16", 3 * tensor, [&] { copy(s, {.x = sum, .y = x}); });
   bench.bandwidth("fill", tensor, [&] { fill(s, {.y = y}); });
-  const Buffer bias(s, kF32, {kH}), workspace(s, DType::kUInt8, {column_sum_workspace_bytes(kT, kH, kBf16)});
-  bench.bandwidth("column_sum", tensor, [&] { column_sum(s, {.x = x, .out = bias, .workspace = workspace}); });
-
-  const Buffer table(s, kBf16, {kVocabulary, kH}), dtable(s, kF32, {kVocabulary, kH});
-  Buffer ids(s, DType::kInt64, {kT});
-  std::vector<int64_t> values;
-  for (int64_t i = 0; i < kT; ++i) values.push_back(static_cast<int64_t>(draw({3}, 0, 0, i)) % kVocabulary);
-  ids.write(values);
-  const Buffer moves(s, DType::kUInt8, {embedding_backward_workspace_bytes(kT)});
-  bench.bandwidth("embedding forward", 2 * tensor,
-                  [&] { embedding_forward(s, {.index = {.ids = ids}, .table = table, .y = y}); });
-  bench.bandwidth("embedding backward", 5 * tensor, [&] {
-    embedding_backward(s, {.index = {.ids = ids}, .dy = y, .dtable = dtable, .accumulate = true, .workspace = moves});
-  });
+  for (int64_t f : {768, 3072, 4096, 14336}) {
+    const int64_t rows = kT * kH / f;
+    const Buffer out(s, kF32, {f}), parts(s, DType::kUInt8, {column_sum_workspace_bytes(rows, f, kBf16)});
+    bench.bandwidth(fmt::format("column_sum f {}", f), 2.0 * static_cast<double>(rows * f), [&] {
+      column_sum(s, {.x = x.as({rows, f}), .out = out, .workspace = parts});
+    });
+  }
 }
 
-void bench_loss(Bench& bench) {
+void bench_indexed_rows(Bench& bench) {
   const CudaStream& s = bench.stream();
-  const Buffer logits(s, kBf16, {kS, kVocabulary}), max(s, kF32, {kS}), sum(s, kF32, {kS}), loss(s, kF32, {kS});
-  const Buffer ids(s, DType::kInt64, {kS}), mask(s, kF32, {kS});
+  const Buffer y(s, kBf16, {kT, kH}), z(s, kBf16, {kT, kH}), table(s, kBf16, {kVocabulary, kH});
+  const Buffer dtable(s, kF32, {kVocabulary, kH}), moves(s, DType::kUInt8, {embedding_backward_workspace_bytes(kT)});
+  const double tensor = 2.0 * kT * kH;
+  Buffer ids(s, DType::kInt64, {kT}), index(s, DType::kInt32, {kT});
+  std::vector<int64_t> words, repeated(static_cast<size_t>(kT), 7);
+  std::vector<int32_t> places;
+  for (int64_t i = 0; i < kT; ++i) {
+    words.push_back(static_cast<int64_t>(draw({3}, 0, 0, i)) % kVocabulary);
+    places.push_back(static_cast<int32_t>(i * 4099 % kT));
+  }
+  ids.write(words);
+  index.write(places);
+  bench.bandwidth("embedding forward", 2 * tensor,
+                  [&] { embedding_forward(s, {.index = {.ids = ids}, .table = table, .y = y}); });
+  const auto backward = [&] {
+    embedding_backward(s, {.index = {.ids = ids}, .dy = y, .dtable = dtable, .accumulate = true, .workspace = moves});
+  };
+  bench.bandwidth("embedding backward", 5 * tensor, backward);
+  ids.write(repeated);
+  bench.bandwidth("embedding backward, one token repeated", tensor, backward);
+  bench.bandwidth("gather_rows", 2 * tensor, [&] { gather_rows(s, {.x = y, .index = index, .y = z}); });
+  bench.bandwidth("scatter_add_rows", 3 * tensor,
+                  [&] { scatter_add_rows(s, {.x = y, .index = index, .y = z, .workspace = moves}); });
+}
+
+void bench_logits(Bench& bench, DType dtype, int64_t rows, int64_t v) {
+  const CudaStream& s = bench.stream();
+  const Buffer logits(s, dtype, {rows, v}), max(s, kF32, {rows}), sum(s, kF32, {rows}), loss(s, kF32, {rows});
+  const Buffer ids(s, DType::kInt64, {rows}), mask(s, kF32, {rows}), d_logits(s, dtype, {rows, v});
   fill(s, {.y = mask, .value = 1});
-  const double bytes = 2.0 * kS * kVocabulary;
-  bench.bandwidth("cross_entropy forward", bytes, [&] {
+  fill(s, {.y = loss, .value = 1});
+  const double bytes = static_cast<double>(size_of(dtype) * rows * v);
+  const auto name = [&](const char* kernel) { return fmt::format("cross_entropy {} {} v {}", kernel, dtype, v); };
+  const auto backward = [&](const View& out) {
+    cross_entropy_backward(s, {.logits = logits,
+                               .columns = {0, v},
+                               .targets = ids,
+                               .max = max,
+                               .sum_exp = sum,
+                               .loss_mask = mask,
+                               .d_loss = mask,
+                               .d_logits = out});
+  };
+  bench.bandwidth(name("forward"), bytes, [&] {
     cross_entropy_forward(s, {.logits = logits,
-                              .columns = {0, kVocabulary},
+                              .columns = {0, v},
                               .targets = ids,
                               .loss_mask = mask,
                               .max = max,
                               .sum_exp = sum,
                               .loss = loss});
   });
-  const Buffer d_logits(s, kBf16, {kS, kVocabulary});
-  bench.bandwidth("cross_entropy backward", 2 * bytes, [&] {
-    cross_entropy_backward(s, {.logits = logits,
-                               .columns = {0, kVocabulary},
-                               .targets = ids,
-                               .max = max,
-                               .sum_exp = sum,
-                               .loss_mask = mask,
-                               .d_loss = loss,
-                               .d_logits = d_logits});
-  });
+  bench.bandwidth(name("backward"), 2 * bytes, [&] { backward(d_logits); });
+  bench.bandwidth(name("backward in place"), 2 * bytes, [&] { backward(logits); });
+}
+void bench_loss(Bench& bench) {
+  for (DType dtype : {kBf16, kF32})
+    for (int64_t v : {kVocabulary, int64_t{50257}}) bench_logits(bench, dtype, kS, v);
 }
 
 void bench_optimizer(Bench& bench) {
@@ -213,9 +264,11 @@ void bench_matmul(Bench& bench) {
 int main(int argc, char** argv) {
   using namespace megatron::kernels;
   try {
-    Bench bench;
+    Bench bench(argc > 2 ? argv[2] : "");
     bench.measure_copy();
-    for (auto* part : {bench_norms, bench_mlp, bench_rows, bench_loss, bench_optimizer, bench_matmul}) part(bench);
+    for (auto* part :
+         {bench_norms, bench_mlp, bench_rows, bench_indexed_rows, bench_loss, bench_optimizer, bench_matmul})
+      part(bench);
     if (argc > 1) bench.write(argv[1]);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
