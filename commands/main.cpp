@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "commands/data.h"
@@ -67,7 +69,10 @@ int status_with_output(int status) {
 void restart_with_short_spinning(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
   setenv("GOMP_SPINCOUNT", "1000", 0);
-  execv("/proc/self/exe", argv);
+  // By its own path, so that ps and killall find it under its name.
+  std::error_code unreadable;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unreadable);
+  if (!unreadable) execv(self.c_str(), argv);
 }
 
 }  // namespace

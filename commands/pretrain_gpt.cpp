@@ -109,7 +109,7 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
   if (!config) return status;
   const int threads = num_threads(config->launch, launch);
   if (launch.size == 1) return run_command(kName, err, [&] { train(*config, threads, nullptr, out, err); });
-  const JobOptions options{kName, std::chrono::minutes(config->parallel.distributed_timeout_minutes), threads};
+  const JobOptions options{kName, config->parallel.exchange_timeout(), threads};
   return run_job(launch, options, err, [&](World& world) { train(*config, threads, &world, out, err); });
 }
 

@@ -147,6 +147,10 @@ void DistributedDataParallel::start_ready_groups() {
 void DistributedDataParallel::finish_grad_sync() {
   for (const auto& buffer : buffers_) buffer->finish_step(ctx_);
   start_ready_groups();
+  require<InternalError>(num_started_ == bucket_groups_.size(),
+                         "[DistributedDataParallel] the gradients of bucket group {} are not ready at the end of the "
+                         "step. Every parameter must have been closed before.",
+                         num_started_);
   for (BucketGroup& group : bucket_groups_) group.start_instance_sync();
   for (BucketGroup& group : bucket_groups_) group.finish_grad_sync();
 }

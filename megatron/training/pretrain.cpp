@@ -58,7 +58,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& environme
 /// Ranks as threads of this process.
 void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data) {
   const ParallelLayout layout = parallel_layout_of(config);
-  ThreadWorld ranks(layout.sizes().world_size, std::chrono::minutes(config.parallel.distributed_timeout_minutes));
+  ThreadWorld ranks(layout.sizes().world_size, config.parallel.exchange_timeout());
   const auto run = [&](World& world) {
     const ProcessGroupCollection groups = ProcessGroupCollection::make(world, layout);
     if (world.rank() == 0) return run_rank(config, environment, data, DeviceKind::kCpu, groups);

@@ -182,7 +182,11 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"ddp_bucket_size", "--overlap-grad-reduce and more than one data-parallel rank", has_buckets},
     {"ddp_average_in_collective", "--no-calculate-per-token-loss and more than one data-parallel rank",
      [](const PretrainConfig& c) { return has_replicas(c) && !c.training.calculate_per_token_loss; }},
-    {"distributed_timeout_minutes", "more than one rank",
+    {"distributed_timeout_minutes", "more than one rank and no --distributed-timeout-seconds-after-init",
+     [](const PretrainConfig& c) {
+       return c.parallel.world_size > 1 && !c.parallel.distributed_timeout_seconds_after_init;
+     }},
+    {"distributed_timeout_seconds_after_init", "more than one rank",
      [](const PretrainConfig& c) { return c.parallel.world_size > 1; }},
     {"multiple_validation_sets", "--valid-data-path or --per-split-data-args-path",
      [](const PretrainConfig& c) { return !c.data.valid_data_path.empty() || c.data.per_split_data_args_path; }},

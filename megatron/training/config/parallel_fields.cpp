@@ -36,6 +36,11 @@ void describe_sizes(FieldTable& table, ParallelConfig& parallel) {
   table.add("distributed_timeout_minutes", parallel.distributed_timeout_minutes, "before an exchange counts as failed")
       .in("minutes")
       .at_least(1);
+  table
+      .add("distributed_timeout_seconds_after_init", parallel.distributed_timeout_seconds_after_init,
+           "the same in seconds; none given: the minutes")
+      .in("seconds")
+      .at_least(1);
   table.add_derived("world_size", parallel.world_size, "ranks");
   table.add_derived("data_parallel_size", parallel.data_parallel_size, "ranks / (tensor * pipeline * context)");
 }

@@ -142,7 +142,7 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--disable-flight-recorder-extra-dump-on-exec --disable-flight-recorder-include-only-active "
      "--disable-tp-comm-bulk-dgrad --disable-tp-comm-bulk-wgrad --disable-tp-comm-overlap-ag "
      "--disable-tp-comm-overlap-rs --disable-tp-comm-split-ag --disable-tp-comm-split-rs "
-     "--distribute-saved-activations --distributed-timeout-seconds-after-init --fake-process-group "
+     "--distribute-saved-activations --fake-process-group "
      "--flight-recorder-dump-path --flight-recorder-include-stack-trace --flight-recorder-trace-buffer-size "
      "--hierarchical-context-parallel-sizes --high-priority-stream-groups --hybrid-context-parallel "
      "--lazy-mpu-init --max-seqlen-per-dp-cp-rank --nccl-communicator-config-path "
