@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "megatron/pipeline_parallel/layout_string.h"
+
 namespace megatron {
 
 PipelineLayout::PipelineLayout(const StagePlacement& placement, const std::vector<int64_t>& num_layers)
@@ -49,11 +51,13 @@ void check_rest(int64_t rest, int64_t num_shares, const LayerSplit& split, Mista
   if (num_shares == 0) return;
   if (rest < num_shares || rest % num_shares != 0) {
     const int64_t nearest = std::max((rest + num_shares / 2) / num_shares, int64_t{1}) * num_shares;
+    const std::string balanced = to_string(balanced_layout(split.num_layers, split.placement, {}));
     mistakes.add({"--num-layers"},
-                 "{} layers ({}--num-layers {}{}) do not divide by {} virtual stages. Give --num-layers {}, a layout "
-                 "with --pipeline-model-parallel-layout, or other counts",
+                 "{} layers ({}--num-layers {}{}) do not divide by {} virtual stages. Give --num-layers {}, or "
+                 "instead of counts --pipeline-model-parallel-layout '{}'",
                  rest, accounted ? "embedding and loss if they count, and " : "", split.num_layers,
-                 given ? ", less the first and last rank's" : "", num_shares, split.num_layers + nearest - rest);
+                 given ? ", less the first and last rank's" : "", num_shares, split.num_layers + nearest - rest,
+                 balanced);
   }
 }
 

@@ -94,7 +94,6 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
   set_vocab_size(config, tokenizer->vocab_size());
   require_runnable(config);
-  require_pipeline_schedule(config);
   const DeviceChoice device = choose_device(device_needs_of(config, environment.num_threads));
   environment.progress.message(arguments_block(config));
   if (const std::string notes = notes_block(config); !notes.empty()) environment.progress.message(notes);

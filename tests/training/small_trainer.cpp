@@ -54,7 +54,6 @@ PretrainConfig small_config(const std::string& line, int num_ranks) {
   std::istringstream text(line);
   PretrainConfig config = parse_pretrain_gpt({std::istream_iterator<std::string>(text), {}}, num_ranks);
   set_vocab_size(config, kVocabulary);
-  require_runnable(config);
   return config;
 }
 

@@ -29,20 +29,22 @@ ScheduleOptions schedule_options_of(const PretrainConfig& config) {
   return options;
 }
 
-void require_pipeline_schedule(const PretrainConfig& config) {
+void check_pipeline_schedule(const PretrainConfig& config, Mistakes& mistakes) {
   const TrainingConfig& training = config.training;
   if (config.parallel.pipeline_model_parallel_size == 1) return;
+  ScheduleOptions schedule = schedule_options_of(config);
+  if (!mistakes.empty()) {  // the batch may be wrong: a whole group of micro-batches leaves out what depends on it
+    schedule.num_micro_batches = schedule.micro_batch_group_size.value_or(schedule.num_ranks);
+    return check_schedule(schedule, mistakes);
+  }
   std::vector<BatchSizeStep> steps = {{0, training.global_batch_size.value()}};
   if (training.step_batch_size_schedule)
     steps = parse_step_batch_size_schedule(*training.step_batch_size_schedule, *config.model.seq_length);
   const MicrobatchCalculator calculator = microbatch_calculator_of(config);
-  ScheduleOptions schedule = schedule_options_of(config);
-  Mistakes mistakes;
   for (const BatchSizeStep& step : steps) {
     schedule.num_micro_batches = static_cast<int>(calculator.at(step.first_sample).num_microbatches);
     check_schedule(schedule, mistakes);
   }
-  mistakes.throw_if_any("the pipeline schedule cannot be made");
 }
 
 LayerSplit layer_split_of(const PretrainConfig& config) {

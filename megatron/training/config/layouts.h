@@ -13,9 +13,9 @@ namespace megatron {
 ParallelLayout parallel_layout_of(const PretrainConfig& config);
 /// The pipeline's schedule, for any number of micro-batches.
 ScheduleOptions schedule_options_of(const PretrainConfig& config);
-/// As Megatron, which finds this when the first step begins, the rules of the command line leave it out.
-/// @throw ConfigError if the schedule cannot run the micro-batches of one of the steps.
-void require_pipeline_schedule(const PretrainConfig& config);
+/// Whether the schedule can run the micro-batches of every step. Not among Megatron's rules of the command line: it
+/// finds this when the first step begins.
+void check_pipeline_schedule(const PretrainConfig& config, Mistakes& mistakes);
 /// How the flags that give counts share the layers.
 LayerSplit layer_split_of(const PretrainConfig& config);
 /// Which layers each pipeline stage has. @throw ConfigError as split_layers and parse_layout.

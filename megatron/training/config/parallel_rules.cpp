@@ -112,7 +112,8 @@ void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes) {
   const int64_t pp = parallel.pipeline_model_parallel_size;
   const bool has_layout = parallel.pipeline_model_parallel_layout.has_value();
   const bool is_v = pp > 1 && parallel.pipeline_schedule == ScheduleKind::kZbV;
-  if (is_v && !has_layout && !parallel.num_layers_per_virtual_pipeline_stage &&
+  const bool is_interleaved = pp > 1 && parallel.pipeline_schedule == ScheduleKind::kInterleaved;
+  if ((is_v || is_interleaved) && !has_layout && !parallel.num_layers_per_virtual_pipeline_stage &&
       !parallel.num_virtual_stages_per_pipeline_rank)
     parallel.num_virtual_stages_per_pipeline_rank = 2;
   const std::optional<int64_t> asked_for = has_layout

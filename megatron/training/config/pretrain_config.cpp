@@ -6,13 +6,28 @@
 #include "megatron/base/flag_parser.h"
 #include "megatron/training/config/arguments_json.h"
 #include "megatron/training/config/fields.h"
+#include "megatron/training/config/layouts.h"
 #include "megatron/training/config/refused_flags.h"
 #include "megatron/training/config/rules.h"
 
 namespace megatron {
+namespace {
+
+/// What cannot run yet is told beside what is wrong, so that one attempt shows all; alone it is no mistake.
+void check_runnable(const PretrainConfig& config, Mistakes& mistakes) {
+  check_pipeline_schedule(config, mistakes);
+  try {
+    require_runnable(config);
+  } catch (const NotSupported& error) {
+    if (mistakes.empty()) throw;
+    mistakes.add({}, "{}", error.what());
+  }
+}
+
+}  // namespace
 
 PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int world_size,
-                                  const StoredArguments& stored_arguments) {
+                                  const StoredArguments& stored_arguments, RuleSet rules) {
   PretrainConfig config;
   Mistakes mistakes;
   FieldTable table = describe(config);
@@ -28,6 +43,7 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
                  "--nproc-per-node {} starts ranks in this process, but a launcher has started {} ranks: leave it out",
                  own_ranks, world_size);
   resolve(config, own_ranks, mistakes);
+  if (rules == RuleSet::kRunnable) check_runnable(config, mistakes);
   mistakes.throw_if_any("the flags are wrong");
   return config;
 }

@@ -43,12 +43,17 @@ struct PretrainConfig {
 /// Gives the arguments (JSON text) stored in the checkpoint that --load names; asked only with --use-checkpoint-args.
 using StoredArguments = std::function<std::string(const CheckpointConfig&)>;
 
+/// kMegatron: the rules of Megatron's command line. kRunnable: those, and what it finds when training begins, and what
+/// this version cannot run.
+enum class RuleSet { kMegatron, kRunnable };
+
 /// Parses, fills in what follows from what was given, and checks every rule.
 /// @param args        words after the command's name
 /// @param world_size  ranks that a launcher has started; 1 if none has: then --nproc-per-node says how many there are
 /// @throw ConfigError with all mistakes: each with the rule, the values and the remedy.
+/// @throw NotSupported if all is valid, but not here yet (kRunnable).
 PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int world_size,
-                                  const StoredArguments& stored_arguments = {});
+                                  const StoredArguments& stored_arguments = {}, RuleSet rules = RuleSet::kRunnable);
 
 /// Whether -h or --help is among the words; the command prints help_text() then.
 bool asks_for_help(const std::vector<std::string>& args);

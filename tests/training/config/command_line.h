@@ -37,13 +37,13 @@ inline Words with(Words extra = {}) {
 }
 
 inline PretrainConfig parse(Words extra = {}, int world_size = 1) {
-  return parse_pretrain_gpt(with(std::move(extra)), world_size);
+  return parse_pretrain_gpt(with(std::move(extra)), world_size, {}, RuleSet::kMegatron);
 }
 
 /// The text of the ConfigError; empty if the command line is accepted.
-inline std::string refusal(const Words& words, int world_size = 1) {
+inline std::string refusal(const Words& words, int world_size = 1, RuleSet rules = RuleSet::kMegatron) {
   try {
-    parse_pretrain_gpt(words, world_size);
+    parse_pretrain_gpt(words, world_size, {}, rules);
   } catch (const ConfigError& error) {
     return error.what();
   }

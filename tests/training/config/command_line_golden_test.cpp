@@ -180,7 +180,7 @@ const std::map<std::string, std::string> kRefusedHere{
 // The text of the refusal, or nothing.
 std::string refusal_of(const Json& test) {
   try {
-    parse_pretrain_gpt(test["args"].get<Words>(), test["world"]);
+    parse_pretrain_gpt(test["args"].get<Words>(), test["world"], {}, RuleSet::kMegatron);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -256,7 +256,7 @@ TEST(CommandLine, ResolvesWhatMegatronAcceptsToTheSameValues) {
       ++not_here;
       continue;
     }
-    PretrainConfig config = parse_pretrain_gpt(test["args"].get<Words>(), test["world"]);
+    PretrainConfig config = parse_pretrain_gpt(test["args"].get<Words>(), test["world"], {}, RuleSet::kMegatron);
     expect_resolved(test["resolved"], config, names_not_here);
     expect_model(test["config"], config.transformer);
     EXPECT_EQ(microbatch_calculator_of(config).at(0).num_microbatches, test["num_microbatches"].get<int64_t>());
@@ -301,7 +301,7 @@ TEST(CommandLine, GivesTheGoldenSchedulesStepByStep) {
       continue;
     }
     ASSERT_EQ(text, "");
-    expect_steps(test, parse_pretrain_gpt(test["args"].get<Words>(), test["world"]));
+    expect_steps(test, parse_pretrain_gpt(test["args"].get<Words>(), test["world"], {}, RuleSet::kMegatron));
     ++followed;
   }
   EXPECT_EQ(followed, 17);

@@ -173,6 +173,31 @@ TEST(PretrainConfig, TakesTheModelFromTheCheckpoint) {
   EXPECT_EQ(config.optimizer.lr, 1e-3) << "what is not about the model stays";
 }
 
+TEST(PretrainConfig, TellsAtOnceWhatIsWrongWithFlagsScheduleAndThisVersion) {
+  const std::string text =
+      refusal(with({"--pipeline-model-parallel-size", "2", "--pipeline-schedule", "zb-v",
+                    "--num-virtual-stages-per-pipeline-rank", "1", "--min-lr", "2", "--context-parallel-size", "2"}),
+              4, RuleSet::kRunnable);
+  EXPECT_THAT(text, HasSubstr("--min-lr"));
+  EXPECT_THAT(text, HasSubstr("the schedule zb-v has two virtual stages"));
+  EXPECT_THAT(text, HasSubstr("cannot run it yet: --context-parallel-size above 1"));
+}
+
+TEST(PretrainConfig, RefusesAScheduleThatCannotRunTheMicroBatches) {
+  const Words words = with({"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "1",
+                            "--pipeline-schedule", "interleaved", "--global-batch-size", "6"});
+  EXPECT_EQ(refusal(words, 2), "") << "not by the rules of Megatron's command line";
+  EXPECT_THAT(refusal(words, 2, RuleSet::kRunnable), HasSubstr("leave 1 over"));
+}
+
+TEST(PretrainConfig, GivesInterleavedAndZbVTwoVirtualStages) {
+  for (const char* schedule : {"interleaved", "zb-v"}) {
+    const PretrainConfig config =
+        parse({"--pipeline-model-parallel-size", "2", "--pipeline-schedule", schedule, "--num-layers", "4"}, 2);
+    EXPECT_EQ(config.parallel.virtual_pipeline_model_parallel_size, 2) << schedule;
+  }
+}
+
 TEST(PretrainConfig, RefusesToRunMoreThanThisVersionCan) {
   EXPECT_NO_THROW(require_runnable(parse()));
   try {
