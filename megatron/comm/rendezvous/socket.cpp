@@ -1,0 +1,147 @@
+#include "megatron/comm/rendezvous/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBetweenAttempts{50};
+constexpr int kBacklog = 1024;
+
+void send_at_once(int descriptor) {
+  const int on = 1;
+  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+/// A descriptor, or -1 and why not.
+int try_to_connect(const std::string& host, int port, std::string& reason) {
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (const int status = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list); status != 0) {
+    reason = gai_strerror(status);
+    return -1;
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
+  for (const addrinfo* address = list; address; address = address->ai_next) {
+    const int descriptor = ::socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC, address->ai_protocol);
+    if (descriptor >= 0 && ::connect(descriptor, address->ai_addr, address->ai_addrlen) == 0) return descriptor;
+    reason = std::strerror(errno);
+    if (descriptor >= 0) ::close(descriptor);
+  }
+  return -1;
+}
+
+/// Whether `descriptor` has something to read within `timeout`.
+bool wait_to_read(int descriptor, milliseconds timeout) {
+  pollfd entry{descriptor, POLLIN, 0};
+  const auto deadline = Clock::now() + timeout;
+  while (true) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    const int count = ::poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30)));
+    if (count >= 0 || errno != EINTR) return count > 0;
+  }
+}
+
+}  // namespace
+
+Socket Socket::connect(const std::string& host, int port, milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  std::string reason;
+  while (true) {
+    const int descriptor = try_to_connect(host, port, reason);
+    if (descriptor >= 0) {
+      send_at_once(descriptor);
+      return {descriptor, fmt::format("{}:{}", host, port)};
+    }
+    require<CommError>(Clock::now() < deadline,
+                       "{}:{} could not be reached within {} s: {}. Check MASTER_ADDR and MASTER_PORT, and that rank "
+                       "0's host lets this one in.",
+                       host, port, static_cast<double>(timeout.count()) / 1000, reason);
+    std::this_thread::sleep_for(kBetweenAttempts);
+  }
+}
+
+void Socket::send(std::span<const std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t count = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    require<CommError>(count > 0, "The connection to {} is lost: {}", peer_, std::strerror(errno));
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+}
+
+void Socket::receive(std::span<std::byte> bytes, milliseconds timeout) const {
+  while (!bytes.empty()) {
+    require<CommError>(wait_to_read(descriptor_, timeout), "{} has not answered for {} s", peer_,
+                       static_cast<double>(timeout.count()) / 1000);
+    const ssize_t count = ::recv(descriptor_, bytes.data(), bytes.size(), 0);
+    if (count < 0 && errno == EINTR) continue;
+    require<CommError>(count > 0, "The connection to {} is lost: {}", peer_,
+                       count == 0 ? "it was closed there" : std::strerror(errno));
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+}
+
+void Socket::shut_down() const { ::shutdown(descriptor_, SHUT_RDWR); }
+
+void Socket::close() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+Listener::Listener(int port) : descriptor_(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  const bool has_ipv6 = descriptor_ >= 0;
+  if (!has_ipv6) descriptor_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1, off = 0;
+  setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_storage address{};
+  auto size = static_cast<socklen_t>(has_ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  if (has_ipv6) {
+    setsockopt(descriptor_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);  // IPv4 too
+    auto& any = reinterpret_cast<sockaddr_in6&>(address);
+    any.sin6_family = AF_INET6;
+    any.sin6_port = htons(static_cast<uint16_t>(port));
+  } else {
+    auto& any = reinterpret_cast<sockaddr_in&>(address);
+    any.sin_family = AF_INET;
+    any.sin_port = htons(static_cast<uint16_t>(port));
+  }
+  const bool listens = ::bind(descriptor_, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                       ::listen(descriptor_, kBacklog) == 0 &&
+                       ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int reason = errno;
+  if (!listens) ::close(descriptor_);
+  require<CommError>(listens, "Port {} cannot be listened on: {}. Set MASTER_PORT to a free one.", port,
+                     std::strerror(reason));
+  port_ = ntohs(has_ipv6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                         : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+Listener::~Listener() { ::close(descriptor_); }
+
+bool Listener::accept(Socket& socket, milliseconds timeout) const {
+  if (!wait_to_read(descriptor_, timeout)) return false;
+  const int descriptor = ::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC);
+  if (descriptor < 0) return false;
+  send_at_once(descriptor);
+  socket = Socket(descriptor, "a rank");
+  return true;
+}
+
+}  // namespace megatron

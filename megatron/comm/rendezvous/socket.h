@@ -1,0 +1,57 @@
+// TCP connections whose calls end by a deadline.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace megatron {
+
+/// A connected stream of bytes. Move-only. All calls throw CommError with what they were connected to.
+class Socket {
+ public:
+  Socket() = default;
+  Socket(int descriptor, std::string peer) : descriptor_(descriptor), peer_(std::move(peer)) {}
+  ~Socket() { close(); }
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), peer_(std::move(other.peer_)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    std::swap(peer_, other.peer_);
+    return *this;
+  }
+
+  /// Tries again until `timeout`: the other side may start later, and its name may become known later.
+  static Socket connect(const std::string& host, int port, std::chrono::milliseconds timeout);
+
+  void send(std::span<const std::byte> bytes) const;
+  /// Fills `bytes`. @throw CommError if the other side closes, or is silent for `timeout`.
+  void receive(std::span<std::byte> bytes, std::chrono::milliseconds timeout) const;
+  /// Ends calls that other threads wait in.
+  void shut_down() const;
+
+ private:
+  void close();
+  int descriptor_ = -1;
+  std::string peer_;
+};
+
+/// Takes connections on all addresses of this host.
+class Listener {
+ public:
+  /// @param port 0: a free one. @throw CommError if it is taken
+  explicit Listener(int port);
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  int port() const { return port_; }
+  /// A connection, or nothing connected if none came within `timeout`.
+  bool accept(Socket& socket, std::chrono::milliseconds timeout) const;
+
+ private:
+  int descriptor_ = -1, port_ = 0;
+};
+
+}  // namespace megatron

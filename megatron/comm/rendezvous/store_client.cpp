@@ -1,0 +1,65 @@
+#include "megatron/comm/rendezvous/store_client.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "megatron/base/error.h"
+#include "megatron/comm/rendezvous/store_protocol.h"
+
+namespace megatron {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAnswerTime{30000};
+constexpr milliseconds kShortestPause{1}, kLongestPause{50};
+/// A timeout beyond this means "never", and its sum with the time of day would overflow.
+constexpr std::chrono::hours kLongestTimeout{24 * 365};
+
+}  // namespace
+
+StoreClient::StoreClient(const Address& address, milliseconds timeout)
+    : prefix_("/" + address.prefix), socket_(Socket::connect(address.host, address.port, timeout)) {
+  StoreMessage().add(StoreRequest::kValidate).add(kStoreMagic).send_to(socket_);
+  const auto number = static_cast<uint32_t>(getpid());
+  StoreMessage().add(StoreRequest::kPing).add(number).send_to(socket_);
+  require<CommError>(receive_value<uint32_t>(socket_, kAnswerTime) == number,
+                     "{}:{} is no store for ranks: another program listens there. Set MASTER_PORT to a free port.",
+                     address.host, address.port);
+}
+
+std::string StoreClient::full(std::string_view key) const { return prefix_ + std::string(key); }
+
+void StoreClient::set(std::string_view key, std::string_view value) {
+  const std::lock_guard lock(mutex_);
+  StoreMessage().add(StoreRequest::kSet).add_string(full(key)).add_string(value).send_to(socket_);
+}
+
+std::optional<std::string> StoreClient::find(std::string_view key) {
+  const std::lock_guard lock(mutex_);
+  StoreMessage().add(StoreRequest::kCheck).add(uint64_t{1}).add_string(full(key)).send_to(socket_);
+  if (receive_value<uint8_t>(socket_, kAnswerTime) != 0) return std::nullopt;
+  StoreMessage().add(StoreRequest::kGet).add_string(full(key)).send_to(socket_);
+  return receive_string(socket_, kAnswerTime);
+}
+
+int64_t StoreClient::add(std::string_view key, int64_t value) {
+  const std::lock_guard lock(mutex_);
+  StoreMessage().add(StoreRequest::kAdd).add_string(full(key)).add(value).send_to(socket_);
+  return receive_value<int64_t>(socket_, kAnswerTime);
+}
+
+std::optional<std::string> StoreClient::wait(std::string_view key, milliseconds timeout,
+                                             const std::function<bool()>& gives_up) {
+  const auto deadline = Clock::now() + std::min<milliseconds>(timeout, kLongestTimeout);
+  for (milliseconds pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
+    if (auto value = find(key)) return value;
+    if (gives_up() || Clock::now() >= deadline) return std::nullopt;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+}  // namespace megatron

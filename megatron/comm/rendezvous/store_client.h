@@ -1,0 +1,48 @@
+// A rank's connection to the keys and values that all ranks of a job share.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/comm/rendezvous/socket.h"
+
+namespace megatron {
+
+class StoreMessage;
+
+/// Of a StoreServer, or of the TCPStore of torchrun's agent. Thread-safe. All calls throw CommError if the connection
+/// is lost.
+class StoreClient {
+ public:
+  struct Address {
+    std::string host;
+    int port = 0;
+    std::string prefix;  // of all keys: a job's own part of a store, "megatron/RUN/RESTART/"
+  };
+  /// Tries to reach it until `timeout`.
+  StoreClient(const Address& address, std::chrono::milliseconds timeout);
+
+  void set(std::string_view key, std::string_view value);
+  std::optional<std::string> find(std::string_view key);
+  /// A key that no set() touches. @return the sum of all that ranks added so far, this included
+  int64_t add(std::string_view key, int64_t value);
+  /// The value, as soon as there is one; nothing if there is none after `timeout` or when `gives_up` says so.
+  std::optional<std::string> wait(
+      std::string_view key, std::chrono::milliseconds timeout,
+      const std::function<bool()>& gives_up = [] { return false; });
+
+ private:
+  std::string full(std::string_view key) const;
+
+  std::mutex mutex_;  // one request and its answer at a time
+  std::string prefix_;
+  Socket socket_;
+};
+
+}  // namespace megatron

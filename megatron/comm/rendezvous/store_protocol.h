@@ -1,0 +1,69 @@
+// The bytes that a PyTorch TCPStore and its clients exchange, as far as ranks here need them.
+// Source: torch/csrc/distributed/c10d/TCPStoreBackend.hpp, TCPStore.cpp.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "megatron/base/error.h"
+#include "megatron/comm/rendezvous/socket.h"
+
+namespace megatron {
+
+/// First byte of a request. A string is its length in 64 bits and its bytes.
+enum class StoreRequest : uint8_t {
+  kValidate = 0,  // kStoreMagic in 32 bits; no answer
+  kSet = 1,       // key, value; no answer
+  kGet = 3,       // key; answer: value
+  kAdd = 4,       // key, int64; answer: int64, the sum. The value is kept as decimal digits
+  kCheck = 5,     // number of keys in 64 bits, keys; answer: byte, 0 if all are there
+  kPing = 13      // 32 bits; answer: the same
+};
+inline constexpr uint32_t kStoreMagic = 0x3C85F7CE;
+
+/// A request on its way out.
+class StoreMessage {
+ public:
+  template <class T>
+  requires std::is_trivially_copyable_v<T> StoreMessage& add(const T& value) {
+    const auto bytes = std::as_bytes(std::span(&value, 1));
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    return *this;
+  }
+  StoreMessage& add_string(std::string_view text) {
+    add(static_cast<uint64_t>(text.size()));
+    const auto bytes = std::as_bytes(std::span(text));
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    return *this;
+  }
+  void send_to(const Socket& socket) const { socket.send(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+template <class T>
+T receive_value(const Socket& socket, std::chrono::milliseconds timeout) {
+  T value{};
+  socket.receive(std::as_writable_bytes(std::span(&value, 1)), timeout);
+  return value;
+}
+
+/// @throw CommError if it is too long: what has connected speaks something else
+inline std::string receive_string(const Socket& socket, std::chrono::milliseconds timeout) {
+  constexpr uint64_t kLongest = 1 << 20;
+  const auto length = receive_value<uint64_t>(socket, timeout);
+  require<CommError>(length <= kLongest, "[store] a string of {} bytes: that is no TCPStore", length);
+  std::string text(length, '\0');
+  socket.receive(std::as_writable_bytes(std::span(text)), timeout);
+  return text;
+}
+
+}  // namespace megatron

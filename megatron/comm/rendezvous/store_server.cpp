@@ -1,0 +1,114 @@
+#include "megatron/comm/rendezvous/store_server.h"
+
+#include <charconv>
+
+#include "megatron/base/error.h"
+#include "megatron/comm/rendezvous/store_protocol.h"
+
+namespace megatron {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookForStop{50}, kLongestFarewell{2000};
+/// Between the bytes of one request; and between requests, where only the end of a connection counts.
+constexpr milliseconds kWithinRequest{30000};
+constexpr std::chrono::hours kBetweenRequests{24 * 20};
+
+int64_t integer_of(const std::string& digits) {
+  int64_t value = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return value;
+}
+
+}  // namespace
+
+StoreServer::StoreServer(int port)
+    : listener_(port), acceptor_([this](const std::stop_token& stop) { accept(stop); }) {}
+
+StoreServer::~StoreServer() {
+  const auto deadline = Clock::now() + kLongestFarewell;
+  const auto is_alone = [&] {
+    const std::lock_guard lock(mutex_);
+    return num_connected_ == 0;
+  };
+  while (!is_alone() && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
+  acceptor_.request_stop();
+  acceptor_.join();
+  for (Client& client : clients_) client.socket.shut_down();
+  for (Client& client : clients_) client.thread.join();
+}
+
+void StoreServer::accept(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    Socket socket;
+    if (!listener_.accept(socket, kLookForStop)) continue;
+    const std::lock_guard lock(mutex_);
+    Client& client = clients_.emplace_back(Client{std::move(socket), {}});
+    ++num_connected_;
+    client.thread = std::jthread([this, &client] { serve(client.socket); });
+  }
+}
+
+void StoreServer::serve(const Socket& socket) {
+  try {
+    while (true) answer(socket);
+  } catch (const Error&) {  // it has left, or speaks something else
+  }
+  socket.shut_down();
+  const std::lock_guard lock(mutex_);
+  --num_connected_;
+}
+
+void StoreServer::answer(const Socket& socket) {
+  const auto request = receive_value<StoreRequest>(socket, kBetweenRequests);
+  switch (request) {
+    case StoreRequest::kValidate:
+      require<CommError>(receive_value<uint32_t>(socket, kWithinRequest) == kStoreMagic, "[store] no client");
+      return;
+    case StoreRequest::kPing:
+      return StoreMessage().add(receive_value<uint32_t>(socket, kWithinRequest)).send_to(socket);
+    case StoreRequest::kSet: {
+      std::string key = receive_string(socket, kWithinRequest), value = receive_string(socket, kWithinRequest);
+      const std::lock_guard lock(mutex_);
+      values_.insert_or_assign(std::move(key), std::move(value));
+      return;
+    }
+    case StoreRequest::kGet: {
+      const std::string key = receive_string(socket, kWithinRequest);
+      StoreMessage reply;
+      {
+        const std::lock_guard lock(mutex_);
+        const auto value = values_.find(key);
+        require<CommError>(value != values_.end(), "[store] no key {}", key);
+        reply.add_string(value->second);
+      }
+      return reply.send_to(socket);
+    }
+    case StoreRequest::kAdd: {
+      const std::string key = receive_string(socket, kWithinRequest);
+      const auto summand = receive_value<int64_t>(socket, kWithinRequest);
+      int64_t sum = 0;
+      {
+        const std::lock_guard lock(mutex_);
+        std::string& value = values_[key];
+        sum = integer_of(value) + summand;
+        value = std::to_string(sum);
+      }
+      return StoreMessage().add(sum).send_to(socket);
+    }
+    case StoreRequest::kCheck: {
+      bool has_all = true;
+      for (auto i = receive_value<uint64_t>(socket, kWithinRequest); i > 0; --i) {
+        const std::string key = receive_string(socket, kWithinRequest);
+        const std::lock_guard lock(mutex_);
+        has_all = has_all && values_.contains(key);
+      }
+      return StoreMessage().add(static_cast<uint8_t>(has_all ? 0 : 1)).send_to(socket);
+    }
+  }
+  throw CommError(fmt::format("[store] unknown request {}", static_cast<int>(request)));
+}
+
+}  // namespace megatron

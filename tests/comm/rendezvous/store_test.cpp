@@ -1,0 +1,122 @@
+// Ranks find each other: keys and values that one gives and others read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "megatron/base/error.h"
+#include "megatron/comm/rendezvous/store_client.h"
+#include "megatron/comm/rendezvous/store_protocol.h"
+#include "megatron/comm/rendezvous/store_server.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::Optional;
+
+constexpr std::chrono::seconds kLong{20};
+
+TEST(Store, GivesWhatAnotherRankHasSet) {
+  StoreServer server(0);
+  StoreClient first({"127.0.0.1", server.port(), "run/"}, kLong), second({"localhost", server.port(), "run/"}, kLong);
+  const std::string value("a\0b\n", 4), large(300007, 'x');
+  first.set("id", value);
+  first.set("large", large);
+  first.add("last request before the other rank asks", 1);
+  EXPECT_THAT(second.find("id"), Optional(value));
+  EXPECT_THAT(second.find("large"), Optional(large));
+  EXPECT_EQ(second.find("other"), std::nullopt);
+}
+
+TEST(Store, PrefixesKeepRunsApart) {
+  StoreServer server(0);
+  StoreClient before({"127.0.0.1", server.port(), "run/0/"}, kLong),
+      after({"127.0.0.1", server.port(), "run/1/"}, kLong);
+  before.set("id", "old");
+  before.add("n", 5);
+  EXPECT_EQ(after.find("id"), std::nullopt);
+  EXPECT_EQ(after.add("n", 1), 1);
+}
+
+TEST(Store, SumsWhatAllRanksAdd) {
+  StoreServer server(0);
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 5; ++rank)
+    ranks.emplace_back([&] {
+      StoreClient client({"127.0.0.1", server.port(), ""}, kLong);
+      for (int i = 0; i < 200; ++i) client.add("n", 1);
+    });
+  ranks.clear();
+  StoreClient client({"127.0.0.1", server.port(), ""}, kLong);
+  EXPECT_EQ(client.add("n", 0), 1000);
+  EXPECT_THAT(client.find("n"), Optional(std::string("1000")));
+}
+
+TEST(Store, WaitsForAKeyThatComesLater) {
+  StoreServer server(0);
+  StoreClient waiting({"127.0.0.1", server.port(), ""}, kLong);
+  std::jthread later([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    StoreClient({"127.0.0.1", server.port(), ""}, kLong).set("id", "x");
+  });
+  EXPECT_THAT(waiting.wait("id", kLong), Optional(std::string("x")));
+  EXPECT_EQ(waiting.wait("never", milliseconds(30)), std::nullopt);
+  EXPECT_EQ(waiting.wait("never", kLong, [] { return true; }), std::nullopt);
+}
+
+TEST(Store, IsWaitedForUntilItListens) {
+  int port = 0;
+  { port = Listener(0).port(); }
+  std::jthread client([&] { StoreClient({"127.0.0.1", port, ""}, kLong).set("id", "x"); });
+  std::this_thread::sleep_for(milliseconds(150));
+  StoreServer server(port);
+  EXPECT_THAT(StoreClient({"127.0.0.1", port, ""}, kLong).wait("id", kLong), Optional(std::string("x")));
+}
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Store, ARankThatCannotReachItSaysWhere) {
+  int port = 0;
+  { port = Listener(0).port(); }
+  EXPECT_THAT(error_of([&] {
+                StoreClient({"127.0.0.1", port, ""}, milliseconds(80));
+              }),
+              HasSubstr(fmt::format("127.0.0.1:{} could not be reached within 0.08 s", port)));
+  EXPECT_THAT(error_of([&] { StoreServer first(port), second(port); }),
+              HasSubstr(fmt::format("Port {} cannot be listened on", port)));
+}
+
+TEST(Store, ARankWhoseStoreHasGoneSaysSo) {
+  auto server = std::make_unique<StoreServer>(0);
+  const int port = server->port();
+  StoreClient client({"127.0.0.1", port, ""}, kLong);
+  client.set("id", "x");
+  server.reset();
+  EXPECT_THAT(error_of([&] {
+                client.add("n", 1);
+                client.add("n", 1);
+              }),
+              HasSubstr(fmt::format("The connection to 127.0.0.1:{} is lost", port)));
+}
+
+TEST(Store, OutlivesAClientThatSpeaksSomethingElse) {
+  StoreServer server(0);
+  const std::string request = "GET / HTTP/1.1\r\n\r\n";
+  const Socket stranger = Socket::connect("127.0.0.1", server.port(), kLong);
+  stranger.send(std::as_bytes(std::span(request)));
+  EXPECT_THROW(receive_value<uint8_t>(stranger, kLong), CommError);
+  EXPECT_EQ(StoreClient({"127.0.0.1", server.port(), ""}, kLong).add("n", 2), 2);
+}
+
+}  // namespace
+}  // namespace megatron
