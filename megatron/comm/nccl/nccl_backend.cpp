@@ -1,0 +1,200 @@
+#include "megatron/comm/nccl/nccl_backend.h"
+
+#include <cstring>
+#include <utility>
+
+#include "megatron/comm/nccl/cuda_check.h"
+#include "megatron/comm/unwinding.h"
+
+namespace megatron {
+namespace {
+
+class NcclPending final : public PendingOperation {
+ public:
+  explicit NcclPending(NcclHub& hub) : hub_(hub) {}
+  ~NcclPending() override {
+    for (Visit& visit : visits_)
+      if (visit.flight) hub_.abandon(visit.lane, *visit.flight, unwinding_.is_under_way());
+  }
+  NcclPending(const NcclPending&) = delete;
+  NcclPending& operator=(const NcclPending&) = delete;
+
+  void add(const NcclLane& lane, NcclFlightPtr flight) { visits_.push_back({lane, std::move(flight)}); }
+  void wait() override { wait_for_all(false); }
+  void block() override { wait_for_all(true); }
+
+ private:
+  struct Visit {
+    const NcclLane& lane;
+    NcclFlightPtr flight;
+  };
+  void wait_for_all(bool on_host) {
+    for (Visit& visit : visits_) {
+      hub_.wait(visit.lane, *visit.flight, on_host);
+      visit.flight.reset();
+    }
+    visits_.clear();
+  }
+
+  NcclHub& hub_;
+  Unwinding unwinding_;
+  std::vector<Visit> visits_;
+};
+
+size_t bytes_of(const ConstView& view) { return static_cast<size_t>(view.num_elements() * size_of(view.dtype)); }
+
+NcclOperands operands_of(const ConstView& input, const View& output) {
+  return {input.data, bytes_of(input), output.data, bytes_of(output)};
+}
+
+}  // namespace
+
+NcclBackend::NcclBackend(NcclHub& hub, NcclGroup group, std::unique_ptr<NcclCommunicator> communicator)
+    : hub_(hub),
+      group_(std::move(group)),
+      barrier_(hub.resources().pinned.take(sizeof(int32_t) * group_.ranks.size())) {
+  std::memset(barrier_.data(), 0, sizeof(int32_t) * group_.ranks.size());
+  if (communicator)
+    collectives_ = std::make_unique<NcclLane>(hub, NcclLane::Facts{"group." + group_.id, group_.name, group_.ranks},
+                                              std::move(communicator));
+}
+
+/// To destroy a communicator waits for its other ranks: all go in one order of all processes.
+NcclBackend::~NcclBackend() {
+  std::map<std::string, std::unique_ptr<NcclLane>> by_name;
+  for (auto& [key, lane] : channels_)
+    if (lane) by_name[lane->facts().name] = std::move(lane);
+  while (!by_name.empty()) by_name.erase(by_name.begin());
+}
+
+void NcclBackend::connect() {
+  if (!collectives_) return;
+  collectives_->use_at_once([&](const NcclLibrary& nccl, auto communicator, auto stream) {
+    std::byte* data = barrier_.data();
+    nccl.all_reduce(data, data, 1, DType::kInt32, ReduceOp::kSum, communicator, stream);
+    nccl.reduce_scatter(data, data + sizeof(int32_t) * static_cast<size_t>(group_.own), 1, DType::kInt32,
+                        ReduceOp::kSum, communicator, stream);
+  });
+}
+
+NcclBackend::Pending NcclBackend::enter(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch) {
+  auto pending = std::make_unique<NcclPending>(hub_);
+  pending->add(*collectives_, collectives_->issue(info, operands, std::move(launch)));
+  return pending;
+}
+
+NcclBackend::Pending NcclBackend::do_all_reduce(const OperationInfo& info, View buffer, ReduceOp reduce) {
+  const auto count = static_cast<size_t>(buffer.num_elements());
+  return enter(
+      info, operands_of(buffer, buffer),
+      [=, dtype = buffer.dtype](const NcclLibrary& nccl, const void* in, void* out, auto communicator, auto stream) {
+        nccl.all_reduce(in, out, count, dtype, reduce, communicator, stream);
+      });
+}
+
+NcclBackend::Pending NcclBackend::do_reduce_scatter(const OperationInfo& info, ConstView input, View output,
+                                                    ReduceOp reduce) {
+  const auto count = static_cast<size_t>(output.num_elements());
+  return enter(
+      info, operands_of(input, output),
+      [=, dtype = input.dtype](const NcclLibrary& nccl, const void* in, void* out, auto communicator, auto stream) {
+        nccl.reduce_scatter(in, out, count, dtype, reduce, communicator, stream);
+      });
+}
+
+NcclBackend::Pending NcclBackend::do_all_gather(const OperationInfo& info, ConstView input, View output) {
+  return enter(info, operands_of(input, output),
+               [bytes = bytes_of(input)](const NcclLibrary& nccl, const void* in, void* out, auto communicator,
+                                         auto stream) { nccl.all_gather(in, out, bytes, communicator, stream); });
+}
+
+NcclBackend::Pending NcclBackend::do_all_to_all(const OperationInfo& info, ConstView input, View output,
+                                                std::span<const int64_t> send_counts,
+                                                std::span<const int64_t> receive_counts) {
+  const auto element = static_cast<size_t>(size_of(input.dtype));
+  std::vector<std::pair<size_t, size_t>> bytes;  // to and from each rank
+  for (size_t peer = 0; peer < send_counts.size(); ++peer)
+    bytes.emplace_back(static_cast<size_t>(send_counts[peer]) * element,
+                       static_cast<size_t>(receive_counts[peer]) * element);
+  return enter(
+      info, operands_of(input, output),
+      [bytes = std::move(bytes)](const NcclLibrary& nccl, const void* in, void* out, auto communicator, auto stream) {
+        const auto* from = static_cast<const std::byte*>(in);
+        auto* to = static_cast<std::byte*>(out);
+        nccl.group_start();
+        for (size_t peer = 0; peer < bytes.size(); ++peer) {
+          const auto [sent, received] = bytes[peer];
+          if (sent > 0) nccl.send(from, sent, static_cast<int>(peer), communicator, stream);
+          if (received > 0) nccl.receive(to, received, static_cast<int>(peer), communicator, stream);
+          from += sent;
+          to += received;
+        }
+        nccl.group_end();
+      });
+}
+
+NcclBackend::Pending NcclBackend::do_broadcast(const OperationInfo& info, View buffer, int root) {
+  return enter(info, operands_of(buffer, buffer),
+               [root, own = group_.own, bytes = bytes_of(buffer)](const NcclLibrary& nccl, const void* in, void* out,
+                                                                  auto communicator, auto stream) {
+                 // Host memory comes in two copies, of which the root's holds its values in the first.
+                 nccl.broadcast(own == root ? in : out, out, bytes, root, communicator, stream);
+               });
+}
+
+NcclBackend::Pending NcclBackend::do_barrier(const OperationInfo& info) {
+  return enter(info, {},
+               [buffer = barrier_.data()](const NcclLibrary& nccl, const void*, void*, auto communicator, auto stream) {
+                 nccl.all_reduce(buffer, buffer, 1, DType::kInt32, ReduceOp::kSum, communicator, stream);
+               });
+}
+
+NcclLane& NcclBackend::channel(const PointToPoint& message) {
+  auto& lane = channels_[{message.peer, message.tag, message.op}];
+  if (lane) return *lane;
+  const bool sends = message.op == CommOp::kSend;
+  const int own = group_.ranks[static_cast<size_t>(group_.own)], peer = group_.ranks[static_cast<size_t>(message.peer)];
+  const std::vector<int> members = sends ? std::vector{own, peer} : std::vector{peer, own};
+  const std::string name = fmt::format("messages.{}.{}.{}.{}", group_.id, members[0], members[1], message.tag);
+  const auto connect = [&hub = hub_, name, peer, sends] { return hub.connect_pair(name, sends ? 0 : 1, peer); };
+  lane = std::make_unique<NcclLane>(hub_, NcclLane::Facts{name, group_.name, members}, connect);
+  return *lane;
+}
+
+NcclBackend::Pending NcclBackend::do_point_to_point(std::span<const OperationInfo> infos,
+                                                    std::span<const PointToPoint> messages) {
+  auto pending = std::make_unique<NcclPending>(hub_);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const PointToPoint& message = messages[i];
+    NcclLane& lane = channel(message);
+    const bool sends = message.op == CommOp::kSend;
+    const size_t bytes = bytes_of(sends ? message.input : ConstView(message.output));
+    const auto launch = [sends, bytes](const NcclLibrary& nccl, const void* in, void* out, auto communicator,
+                                       auto stream) {
+      if (bytes == 0) return;
+      if (sends)
+        nccl.send(in, bytes, 1, communicator, stream);
+      else
+        nccl.receive(out, bytes, 0, communicator, stream);
+    };
+    const NcclOperands operands = sends ? NcclOperands{message.input.data, bytes, nullptr, 0}
+                                        : NcclOperands{nullptr, 0, message.output.data, bytes};
+    pending->add(lane, lane.issue(infos[i], operands, launch));
+  }
+  return pending;
+}
+
+void NcclBackend::do_copy(ConstView input, View output) {
+  if (input.num_elements() == 0 || input.data == output.data) return;
+  if (is_host_memory(output.data)) {
+    std::memcpy(output.data, input.data, bytes_of(input));
+    return;
+  }
+  check_cuda_call(
+      cudaMemcpyAsync(output.data, input.data, bytes_of(input), cudaMemcpyDefault, hub_.resources().compute),
+      "cudaMemcpyAsync");
+}
+
+void NcclBackend::abort(std::string_view reason) { hub_.fail(fmt::format("[{}] aborted: {}", group_.name, reason)); }
+
+}  // namespace megatron

@@ -1,0 +1,104 @@
+// One operation on its way through a stream.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "megatron/comm/nccl/nccl_library.h"
+#include "megatron/comm/nccl/pinned_pool.h"
+#include "megatron/comm/nccl/rank_report.h"
+#include "megatron/comm/operation.h"
+
+struct CUevent_st;
+
+namespace megatron {
+
+/// Events without times, which go back for the next operation. Thread-safe.
+class CudaEvents {
+ public:
+  CudaEvents() = default;
+  ~CudaEvents();
+  CudaEvents(const CudaEvents&) = delete;
+  CudaEvents& operator=(const CudaEvents&) = delete;
+  CUevent_st* take();
+  void give_back(CUevent_st* event);
+
+ private:
+  std::mutex mutex_;
+  std::vector<CUevent_st*> free_;
+};
+
+/// What an operation reads and writes; null: nothing.
+struct NcclOperands {
+  const void* input = nullptr;
+  size_t input_bytes = 0;
+  void* output = nullptr;
+  size_t output_bytes = 0;
+};
+/// Puts an operation on a stream.
+using NcclLaunch = std::function<void(const NcclLibrary&, const void* input, void* output, NcclLibrary::Communicator,
+                                      NcclLibrary::Stream)>;
+
+class NcclCommunicator;
+
+/// Starts after what the compute stream held when it was made. Host memory among the operands goes through page-locked
+/// memory, in the order of the stream, so that operations on it have the same rules as those on device memory.
+class NcclFlight {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Resources {
+    CudaEvents& events;
+    PinnedPool& pinned;
+    NcclLibrary::Stream compute;
+  };
+
+  NcclFlight(const Resources& resources, const OperationInfo& info, std::string_view group, LanePlace place,
+             const NcclOperands& operands);
+  ~NcclFlight();
+  NcclFlight(const NcclFlight&) = delete;
+  NcclFlight& operator=(const NcclFlight&) = delete;
+
+  const OperationInfo& info() const { return info_; }
+  const LanePlace& place() const { return place_; }
+  std::string to_string() const { return describe(info_.op, info_.sequence, info_.site.view(), group_); }
+  Time enqueued() const { return enqueued_; }
+  /// Whether the host waits for it in Work::wait(): a barrier, or an operand is host memory.
+  bool is_for_host() const { return is_for_host_; }
+
+  /// Puts it on `stream`. Its memory of the host is not touched any more once `has_failed` says true.
+  void launch(NcclCommunicator& communicator, const NcclLaunch& function, NcclLibrary::Stream stream,
+              const std::function<bool()>& has_failed);
+  /// After launch():
+  bool has_started() const;
+  bool has_ended() const;
+  void make_stream_wait(NcclLibrary::Stream stream) const;
+
+ private:
+  struct HostCopy {
+    const void* from;
+    void* to;
+    size_t bytes;
+    std::function<bool()> has_failed;
+  };
+  void add_host_copy(const HostCopy& copy, NcclLibrary::Stream stream);
+
+  Resources resources_;
+  OperationInfo info_;
+  std::string_view group_;  // lives as long as the world
+  LanePlace place_;
+  NcclOperands operands_;
+  Time enqueued_;
+  bool is_for_host_;
+  bool is_input_staged_, is_output_staged_;
+  CUevent_st *entry_, *start_, *end_;
+  PinnedPool::Block input_, output_;
+  std::vector<std::unique_ptr<HostCopy>> copies_;
+};
+using NcclFlightPtr = std::shared_ptr<NcclFlight>;
+
+}  // namespace megatron

@@ -1,0 +1,360 @@
+#include "megatron/comm/nccl/nccl_hub.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "megatron/comm/nccl/cuda_check.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+/// Of the watch: while operations are under way, and else.
+constexpr milliseconds kBusyLook{5}, kIdleLook{20};
+/// Between looks at the store: the time in which ranks hear of a failure.
+constexpr milliseconds kNewsLook{200};
+/// A rank whose process lives answers within its look at the store.
+constexpr milliseconds kAnswerTime{2000};
+/// For operations that all have entered, when a rank drops them.
+constexpr milliseconds kGraceTime{500};
+/// For streams to run dry after an abort.
+constexpr milliseconds kDrainTime{1000};
+constexpr milliseconds kForOwnText{1000};
+constexpr microseconds kShortestPause{5}, kLongestPause{100}, kLongestStorePause{10000};
+/// A timeout beyond this means "never", and its sum with the time of day would overflow.
+constexpr std::chrono::hours kLongestTimeout{24 * 365};
+
+/// Keys of the store.
+constexpr std::string_view kId = "id", kFailure = "failure", kNumFailures = "failures", kEvents = "events",
+                           kNumQueries = "queries", kFinished = "finished", kNumTickets = "tickets";
+std::string there_key(const std::string& lane) { return lane + ".there"; }
+std::string report_key(int64_t query, int rank) { return fmt::format("report/{}/{}", query, rank); }
+
+/// Returns whether `is_done` came true within `timeout`.
+template <class F>
+bool poll(F&& is_done, milliseconds timeout, microseconds longest_pause = kLongestPause) {
+  const auto deadline = std::chrono::steady_clock::now() + std::min<milliseconds>(timeout, kLongestTimeout);
+  for (microseconds pause = kShortestPause; !is_done(); pause = std::min(2 * pause, longest_pause)) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(pause);
+  }
+  return true;
+}
+
+}  // namespace
+
+NcclHub::NcclHub(const Options& options) : options_(options), store_(options.store, options.timeout) {
+  use_device();
+  NcclLibrary::UniqueId id{};
+  if (rank() == 0) {
+    id = library_.get_unique_id();
+    store_.set(kId, {id.bytes.data(), id.bytes.size()});
+  } else {
+    const std::string text = wait_for(kId, "the id of the job", 0, options.timeout);
+    require<CommError>(text.size() == id.bytes.size(), "[NcclHub] an id of {} bytes", text.size());
+    std::memcpy(id.bytes.data(), text.data(), text.size());
+  }
+  // NCCL waits for ranks without end; here all have come before it begins.
+  store_.set(fmt::format("here/{}", rank()), "");
+  for (int other = 0; other < size(); ++other)
+    wait_for(fmt::format("here/{}", other), "the start of the job", other, options.timeout);
+  communicator_ = std::make_unique<NcclCommunicator>(library_, library_.init_rank(size(), id, rank()));
+  watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+}
+
+NcclHub::~NcclHub() {
+  if (watch_.joinable()) {
+    watch_.request_stop();
+    watch_.join();
+  }
+}
+
+void NcclHub::use_device() const { check_cuda_call(cudaSetDevice(options_.device), "cudaSetDevice"); }
+
+void NcclHub::join(const FlightRecorder& recorder) {
+  const std::lock_guard lock(mutex_);
+  recorder_ = &recorder;
+}
+
+void NcclHub::leave() {
+  const std::lock_guard lock(mutex_);
+  recorder_ = nullptr;
+}
+
+void NcclHub::add(NcclLane& lane) {
+  const std::lock_guard lock(mutex_);
+  lanes_.insert(&lane);
+}
+
+void NcclHub::remove(NcclLane& lane) {
+  const std::lock_guard lock(mutex_);
+  lanes_.erase(&lane);
+}
+
+void NcclHub::launched(NcclLane& lane) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++lane.num_launched_;
+  }
+  changed_.notify_all();
+}
+
+std::unique_ptr<NcclCommunicator> NcclHub::connect_pair(const std::string& lane, int place, int peer) {
+  constexpr std::chrono::hours kForever = kLongestTimeout;  // the watch sees to the timeout of operations
+  {
+    const std::lock_guard lock(mutex_);
+    connecting_[lane] = 0;
+  }
+  const std::string ticket_key = lane + ".ticket", id_key = lane + ".id";
+  if (store_.add(there_key(lane), 1) == 2) store_.set(ticket_key, std::to_string(store_.add(kNumTickets, 1)));
+  await_turn(lane, std::stoll(wait_for(ticket_key, lane, peer, kForever)));
+  NcclLibrary::UniqueId id{};
+  if (place == 0) {
+    id = library_.get_unique_id();
+    store_.set(id_key, {id.bytes.data(), id.bytes.size()});
+  } else {
+    const std::string text = wait_for(id_key, lane, peer, kForever);
+    require<CommError>(text.size() == id.bytes.size(), "[NcclHub] an id of {} bytes", text.size());
+    std::memcpy(id.bytes.data(), text.data(), text.size());
+  }
+  return std::make_unique<NcclCommunicator>(library_, library_.init_rank(2, id, place));
+}
+
+/// A lane whose members are both there may have a smaller ticket that this process has not seen yet; one that is met
+/// later has a larger one.
+void NcclHub::await_turn(const std::string& lane, int64_t ticket) {
+  const auto comes_before = [&](const std::pair<const std::string, int64_t>& other) {
+    if (other.first == lane) return false;
+    return other.second == 0 ? store_.add(there_key(other.first), 0) == 2 : other.second < ticket;
+  };
+  const auto is_next = [&] {
+    std::map<std::string, int64_t> connecting;
+    {
+      const std::lock_guard lock(mutex_);
+      connecting_[lane] = ticket;
+      connecting = connecting_;
+    }
+    return has_failed_ || std::none_of(connecting.begin(), connecting.end(), comes_before);
+  };
+  poll(is_next, kLongestTimeout, kLongestStorePause);
+  throw_if_failed();
+}
+
+void NcclHub::end_connecting(const std::string& lane) {
+  const std::lock_guard lock(mutex_);
+  connecting_.erase(lane);
+}
+
+void NcclHub::throw_if_failed() const {
+  if (!has_failed_) return;
+  const std::lock_guard lock(mutex_);
+  throw CommError(failure_);
+}
+
+void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_host) {
+  throw_if_failed();
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return lane.num_launched_ > flight.place().index || has_failed_; });
+  }
+  throw_if_failed();
+  const OperationInfo& info = flight.info();
+  if (!flight.has_ended()) info.recorder->waited(info.record, Clock::now());
+  if (!is_for_host && !flight.is_for_host()) return flight.make_stream_wait(options_.compute);
+  const auto has_ended = [&] { return flight.has_ended(); };
+  poll([&] { return has_failed_ || has_ended(); }, kLongestTimeout);
+  if (has_failed_) {
+    poll(has_ended, kDrainTime);  // what the host owns must not be written to any more
+    throw_if_failed();
+  }
+  const std::lock_guard lock(mutex_);
+  note_end(const_cast<NcclLane&>(lane));
+}
+
+void NcclHub::abandon(const NcclLane& lane, const NcclFlight& flight, bool is_unwinding) noexcept {
+  try {
+    if (has_failed_) {
+      poll([&] { return flight.has_ended(); }, kDrainTime);
+      return;
+    }
+    const auto is_launched = [&] {
+      const std::lock_guard lock(mutex_);
+      return lane.num_launched_ > flight.place().index;
+    };
+    if (is_unwinding || !poll([&] { return is_launched() && flight.has_ended(); }, kGraceTime)) {
+      const std::vector<int> missing = missing_ranks(flight.place(), ask_all());
+      if (!missing.empty()) fail(explain_drop(rank(), flight.to_string(), missing, is_unwinding));
+    }
+    wait(lane, flight, true);
+  } catch (const Error&) {
+  }
+}
+
+/// With the mutex.
+void NcclHub::note_end(NcclLane& lane) {
+  const auto now = Clock::now();
+  while (!lane.flying_.empty() && lane.num_launched_ > lane.flying_.front()->place().index) {
+    const NcclFlight& first = *lane.flying_.front();
+    if (!lane.started_ && first.has_started()) lane.started_ = now;
+    if (!first.has_ended()) return;
+    first.info().recorder->ended(first.info().record, lane.started_.value_or(now), now);
+    lane.started_.reset();
+    lane.flying_.pop_front();
+  }
+}
+
+NcclFlightPtr NcclHub::look_at_flights() {
+  const std::lock_guard lock(mutex_);
+  for (NcclLane* lane : lanes_) {
+    if (lane->communicator_) lane->communicator_->check();
+    note_end(*lane);
+    if (lane->flying_.empty()) continue;
+    const NcclFlightPtr& first = lane->flying_.front();
+    const bool is_launched = lane->num_launched_ > first->place().index;
+    if (is_launched && !lane->started_) continue;  // waits for this rank's own kernels
+    const auto begin = is_launched ? *lane->started_ : first->enqueued();
+    if (Clock::now() - begin > first->info().timeout) return first;
+  }
+  return nullptr;
+}
+
+void NcclHub::watch(const std::stop_token& stop) {
+  try {
+    use_device();
+    auto next_news = Clock::now();
+    while (!stop.stop_requested() && !has_failed_) {
+      try {
+        if (const NcclFlightPtr late = look_at_flights()) time_out(*late);
+      } catch (const Error& error) {
+        fail(fmt::format("rank {}: {}", rank(), error.what()));
+      }
+      if (Clock::now() >= next_news) {
+        look_at_news();
+        next_news = Clock::now() + kNewsLook;
+      }
+      std::unique_lock lock(mutex_);
+      const bool is_busy = std::any_of(lanes_.begin(), lanes_.end(), [](auto* lane) { return !lane->flying_.empty(); });
+      changed_.wait_for(lock, is_busy ? kBusyLook : kIdleLook, [&] { return stop.stop_requested() || has_failed_; });
+    }
+  } catch (const Error& error) {
+    fail_here(fmt::format("rank {} has lost the other ranks: {}", rank(), error.what()));
+  }
+  if (has_failed_) abort_all();
+}
+
+void NcclHub::look_at_news() {
+  if (const int64_t num_events = store_.add(kEvents, 0); num_events != std::exchange(num_events_, num_events)) {
+    if (const auto failure = store_.find(kFailure)) return fail_here(*failure);
+    for (const int64_t newest = store_.add(kNumQueries, 0); num_answered_ < newest;) answer(++num_answered_);
+  }
+}
+
+void NcclHub::answer(int64_t query) { store_.set(report_key(query, rank()), report().serialize()); }
+
+RankReport NcclHub::report() const {
+  const std::lock_guard lock(mutex_);
+  RankReport result{.rank = rank(), .text = {}, .blocked = {}, .num_issued = {}};
+  const NcclFlight* oldest = nullptr;
+  for (const NcclLane* lane : lanes_) {
+    result.num_issued[lane->facts_.name] = lane->num_issued_;
+    if (lane->flying_.empty() || (lane->num_launched_ > lane->flying_.front()->place().index && !lane->started_))
+      continue;
+    const NcclFlight& first = *lane->flying_.front();
+    if (!oldest || first.enqueued() < oldest->enqueued()) oldest = &first;
+  }
+  if (oldest) {
+    result.text = oldest->to_string();
+    result.blocked = oldest->place();
+  } else {
+    result.text =
+        recorder_ ? describe_idle_rank(rank(), *recorder_) : fmt::format(" Rank {} has left or never joined.", rank());
+  }
+  return result;
+}
+
+std::map<int, RankReport> NcclHub::ask_all() {
+  const int64_t query = store_.add(kNumQueries, 1);
+  store_.add(kEvents, 1);
+  answer(query);
+  std::map<int, RankReport> reports;
+  const bool is_watch = std::this_thread::get_id() == watch_.get_id();
+  poll(
+      [&] {
+        if (is_watch) look_at_news();  // others may ask at the same time
+        for (int other = 0; other < size(); ++other) {
+          if (reports.contains(other)) continue;
+          if (const auto text = store_.find(report_key(query, other))) reports[other] = RankReport::parse(*text);
+        }
+        return has_failed_ || reports.size() == static_cast<size_t>(size());
+      },
+      kAnswerTime, kLongestStorePause);
+  return reports;
+}
+
+void NcclHub::time_out(const NcclFlight& flight) {
+  std::map<int, RankReport> reports = ask_all();
+  if (has_failed_) return;
+  RankReport& own = reports[rank()];  // what it waits in longest may be another operation
+  own.text = flight.to_string();
+  own.blocked = flight.place();
+  fail(explain_timeout(rank(), flight.info().timeout, reports));
+}
+
+void NcclHub::fail(const std::string& text) {
+  if (has_failed_) return;
+  std::string first = text;
+  try {
+    if (store_.add(kNumFailures, 1) == 1) {
+      store_.set(kFailure, text);
+      store_.add(kEvents, 1);
+    } else {
+      first = store_.wait(kFailure, kForOwnText).value_or(text);
+    }
+  } catch (const CommError&) {  // the failure to report is the first one
+  }
+  fail_here(first);
+}
+
+void NcclHub::fail_here(const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (has_failed_) return;
+    failure_ = text;
+    has_failed_ = true;
+  }
+  changed_.notify_all();
+}
+
+/// By the watch, so that a lane's communicator is not aborted twice at once.
+void NcclHub::abort_all() {
+  const std::lock_guard lock(mutex_);
+  for (NcclLane* lane : lanes_)
+    if (lane->communicator_) lane->communicator_->abort();
+  communicator_->abort();
+}
+
+std::string NcclHub::wait_for(std::string_view key, std::string_view what, int source, milliseconds timeout) {
+  const auto value = store_.wait(key, timeout, [&] { return has_failed(); });
+  throw_if_failed();
+  if (!value)
+    fail(fmt::format("{} timed out after {} ms: rank {} never entered it; rank {} waiting.", what, timeout.count(),
+                     source, rank()));
+  throw_if_failed();
+  return *value;
+}
+
+void NcclHub::finish(milliseconds timeout) {
+  throw_if_failed();
+  store_.add(kFinished, 1);
+  const bool all_have =
+      poll([&] { return has_failed_ || store_.add(kFinished, 0) == size(); }, timeout, kLongestStorePause);
+  if (!all_have)
+    fail(fmt::format("the end of all ranks timed out after {} ms: {} of {} have come", timeout.count(),
+                     store_.add(kFinished, 0), size()));
+  throw_if_failed();
+}
+
+}  // namespace megatron

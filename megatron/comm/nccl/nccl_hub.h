@@ -1,0 +1,115 @@
+// What the groups of one process share: device, failure, and the watch over operations under way.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "megatron/comm/flight_recorder.h"
+#include "megatron/comm/nccl/nccl_lane.h"
+#include "megatron/comm/nccl/rank_report.h"
+#include "megatron/comm/rendezvous/store_client.h"
+
+namespace megatron {
+
+/// Thread-safe. A thread watches: it notes when operations start and end, finds those that take too long, hears of
+/// failures through the store and answers who is asked what it waits for. After a failure all communicators are
+/// aborted, so that neither a stream nor a thread hangs in them.
+class NcclHub {
+ public:
+  struct Options {
+    int rank = 0, size = 1;
+    int device = 0;                         // number of the GPU
+    NcclLibrary::Stream compute = nullptr;  // operations start after what it holds
+    StoreClient::Address store;
+    std::chrono::milliseconds timeout{0};  // until all ranks have come
+  };
+  explicit NcclHub(const Options& options);
+  ~NcclHub();
+  NcclHub(const NcclHub&) = delete;
+  NcclHub& operator=(const NcclHub&) = delete;
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  const NcclLibrary& library() const { return library_; }
+  NcclFlight::Resources resources() { return {events_, pinned_, options_.compute}; }
+  StoreClient& store() { return store_; }
+  /// Of the calling thread.
+  void use_device() const;
+  /// Of all ranks; every other one is split from it.
+  NcclCommunicator& communicator() { return *communicator_; }
+
+  void join(const FlightRecorder& recorder);
+  void leave();
+  void add(NcclLane& lane);
+  void remove(NcclLane& lane);
+  void launched(NcclLane& lane);
+  /// A communicator of two ranks, `place` 0 or 1 among them, when both have begun to use `lane`. A process makes one at
+  /// a time, and all make them in one order: two that are made at once can wait for each other. The next one's turn
+  /// comes with end_connecting(). @param peer for messages
+  std::unique_ptr<NcclCommunicator> connect_pair(const std::string& lane, int place, int peer);
+  void end_connecting(const std::string& lane);
+  std::mutex& mutex() { return mutex_; }
+
+  /// Makes the compute stream wait, and the host where `is_for_host`. @throw CommError if the operation failed
+  void wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_host);
+  /// For a rank that will not wait: completes an operation that all have entered; fails the world otherwise, and at
+  /// once where an exception ends the owner of the operation.
+  void abandon(const NcclLane& lane, const NcclFlight& flight, bool is_unwinding) noexcept;
+
+  /// On all ranks. The first reason stays. Any thread, any time.
+  void fail(const std::string& text);
+  bool has_failed() const { return has_failed_; }
+  void throw_if_failed() const;
+
+  /// The value that a rank gives a key. @param what is waited for, @param source who gives it. @throw CommError if the
+  /// world fails, or the value is not there in time
+  std::string wait_for(std::string_view key, std::string_view what, int source, std::chrono::milliseconds timeout);
+  /// Returns when all ranks have called it.
+  void finish(std::chrono::milliseconds timeout);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void watch(const std::stop_token& stop);
+  /// An operation that has lasted too long, or null.
+  NcclFlightPtr look_at_flights();
+  void look_at_news();
+  void await_turn(const std::string& lane, int64_t ticket);
+  void answer(int64_t query);
+  RankReport report() const;
+  std::map<int, RankReport> ask_all();
+  void time_out(const NcclFlight& flight);
+  void note_end(NcclLane& lane);
+  void fail_here(const std::string& text);
+  void abort_all();
+
+  Options options_;
+  NcclLibrary library_;
+  StoreClient store_;
+  CudaEvents events_;
+  PinnedPool pinned_;
+  std::unique_ptr<NcclCommunicator> communicator_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::set<NcclLane*> lanes_;
+  std::map<std::string, int64_t> connecting_;  // lanes and their tickets; 0: not known yet
+  const FlightRecorder* recorder_ = nullptr;
+  std::string failure_;
+  std::atomic<bool> has_failed_ = false;
+
+  int64_t num_events_ = 0, num_answered_ = 0;  // of the watch alone
+  std::jthread watch_;                         // goes first
+};
+
+}  // namespace megatron

@@ -1,0 +1,91 @@
+#include "megatron/comm/nccl/nccl_lane.h"
+
+#include <utility>
+
+#include "megatron/comm/nccl/cuda_check.h"
+#include "megatron/comm/nccl/nccl_hub.h"
+
+namespace megatron {
+
+NcclLane::NcclLane(NcclHub& hub, Facts facts, std::unique_ptr<NcclCommunicator> communicator)
+    : hub_(hub), facts_(std::move(facts)), communicator_(std::move(communicator)) {
+  open_stream();
+  hub_.add(*this);
+}
+
+NcclLane::NcclLane(NcclHub& hub, Facts facts, Connect connect) : hub_(hub), facts_(std::move(facts)) {
+  open_stream();
+  hub_.add(*this);
+  connector_ = std::jthread([this, connect = std::move(connect)] { connect_and_drain(connect); });
+}
+
+/// Before the kernels of the compute stream where both could run: others wait for what it sends.
+void NcclLane::open_stream() {
+  int lowest = 0, highest = 0;
+  check_cuda_call(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+  check_cuda_call(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest), "cudaStreamCreate");
+}
+
+NcclLane::~NcclLane() {
+  if (connector_.joinable()) connector_.join();
+  cudaStreamSynchronize(stream_);
+  hub_.remove(*this);
+  communicator_.reset();
+  cudaStreamDestroy(stream_);
+}
+
+NcclFlightPtr NcclLane::issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch function) {
+  hub_.throw_if_failed();
+  LanePlace place{facts_.name, num_issued_, facts_.members};
+  const auto flight = std::make_shared<NcclFlight>(hub_.resources(), info, facts_.group, std::move(place), operands);
+  {
+    const std::lock_guard lock(hub_.mutex());
+    ++num_issued_;
+    flying_.push_back(flight);
+    if (!communicator_ || !waiting_.empty()) {
+      waiting_.push_back({flight, std::move(function)});
+      return flight;
+    }
+  }
+  launch(flight, function);
+  return flight;
+}
+
+void NcclLane::use_at_once(
+    const std::function<void(const NcclLibrary&, NcclLibrary::Communicator, NcclLibrary::Stream)>& function) {
+  communicator_->use(
+      [&](const NcclLibrary& library, NcclLibrary::Communicator handle) { function(library, handle, stream_); });
+}
+
+void NcclLane::launch(const NcclFlightPtr& flight, const NcclLaunch& function) {
+  try {
+    flight->launch(*communicator_, function, stream_, [this] { return hub_.has_failed(); });
+  } catch (const Error& error) {
+    hub_.fail(fmt::format("{} failed on rank {}: {}", flight->to_string(), hub_.rank(), error.what()));
+    hub_.throw_if_failed();
+  }
+  hub_.launched(*this);
+}
+
+void NcclLane::connect_and_drain(const Connect& connect) {
+  try {
+    hub_.use_device();
+    auto communicator = connect();
+    std::unique_lock lock(hub_.mutex());
+    communicator_ = std::move(communicator);
+    while (!waiting_.empty()) {
+      const Waiting first = waiting_.front();
+      lock.unlock();
+      launch(first.flight, first.launch);
+      lock.lock();
+      waiting_.pop_front();  // not before: what is issued meanwhile must come after it
+    }
+    lock.unlock();
+    hub_.end_connecting(facts_.name);
+  } catch (const Error& error) {
+    hub_.fail(fmt::format("a connection of [{}] between {} failed on rank {}: {}", facts_.group,
+                          describe_ranks(facts_.members), hub_.rank(), error.what()));
+  }
+}
+
+}  // namespace megatron

@@ -1,0 +1,69 @@
+// Operations that the same ranks issue in one order: the collectives of a group, or one tag's messages between two.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "megatron/comm/nccl/nccl_communicator.h"
+#include "megatron/comm/nccl/nccl_flight.h"
+
+namespace megatron {
+
+class NcclHub;
+
+/// Has a communicator and a stream of its own, so that nothing but its own order holds it up. Issued by one thread.
+class NcclLane {
+ public:
+  struct Facts {
+    std::string name;          // the same on all members
+    std::string_view group;    // of the operations
+    std::vector<int> members;  // global ranks
+  };
+  using Connect = std::function<std::unique_ptr<NcclCommunicator>()>;
+
+  /// A lane that is connected, for a group.
+  NcclLane(NcclHub& hub, Facts facts, std::unique_ptr<NcclCommunicator> communicator);
+  /// A lane that its members connect when each has begun to use it: `connect` runs in a thread of its own, and what is
+  /// issued until then follows it.
+  NcclLane(NcclHub& hub, Facts facts, Connect connect);
+  ~NcclLane();
+  NcclLane(const NcclLane&) = delete;
+  NcclLane& operator=(const NcclLane&) = delete;
+
+  const Facts& facts() const { return facts_; }
+  /// Returns without waiting for other ranks, but for those that a communicator meets for the first time.
+  NcclFlightPtr issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
+  /// Puts something on the stream without numbering or watching it. Of a lane that is connected.
+  void use_at_once(
+      const std::function<void(const NcclLibrary&, NcclLibrary::Communicator, NcclLibrary::Stream)>& function);
+
+ private:
+  friend class NcclHub;  // everything below is guarded by its mutex, but for what one thread alone uses
+  struct Waiting {
+    NcclFlightPtr flight;
+    NcclLaunch launch;
+  };
+  void open_stream();
+  void connect_and_drain(const Connect& connect);
+  void launch(const NcclFlightPtr& flight, const NcclLaunch& launch);
+
+  NcclHub& hub_;
+  Facts facts_;
+  NcclLibrary::Stream stream_ = nullptr;
+  std::unique_ptr<NcclCommunicator> communicator_;  // null: not connected yet
+  int64_t num_issued_ = 0;
+  std::deque<Waiting> waiting_;              // for the connection
+  std::deque<NcclFlightPtr> flying_;         // not known to have ended, in their order
+  std::optional<NcclFlight::Time> started_;  // of the first of them
+  int64_t num_launched_ = 0;                 // those below have been given to the stream
+  std::jthread connector_;
+};
+
+}  // namespace megatron

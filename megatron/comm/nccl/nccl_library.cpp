@@ -1,0 +1,157 @@
+#include "megatron/comm/nccl/nccl_library.h"
+
+#include <dlfcn.h>
+
+#include "megatron/base/error.h"
+
+// NCCL's binary interface, stable under the name libnccl.so.2 (its nccl.h says the same).
+
+namespace megatron {
+namespace {
+
+constexpr const char* kLibrary = "libnccl.so.2";
+constexpr int kSuccess = 0, kInProgress = 7;  // ncclResult_t
+constexpr int kUint8 = 1;                     // ncclDataType_t
+
+int type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return 8;
+    case DType::kFloat32:
+      return 7;
+    case DType::kBFloat16:
+      return 9;
+    case DType::kFloat16:
+      return 6;
+    case DType::kInt64:
+      return 4;
+    case DType::kInt32:
+      return 2;
+    case DType::kUInt8:
+      return kUint8;
+    default:
+      throw InternalError(fmt::format("[NcclLibrary] {} is not reduced", name_of(dtype)));
+  }
+}
+
+int reduction_of(ReduceOp reduce) {
+  switch (reduce) {
+    case ReduceOp::kSum:
+      return 0;
+    case ReduceOp::kMax:
+      return 2;
+    case ReduceOp::kMin:
+      return 3;
+    case ReduceOp::kAverage:
+      return 4;
+  }
+  return 0;
+}
+
+template <class Symbol>
+void find(void* library, const char* name, Symbol*& symbol) {
+  symbol = reinterpret_cast<Symbol*>(dlsym(library, name));
+  require<NotSupported>(symbol != nullptr, "{} has no {}: it is too old. Install NCCL 2.27 or newer.", kLibrary, name);
+}
+
+}  // namespace
+
+NcclLibrary::NcclLibrary() {
+  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    throw NotSupported(
+        fmt::format("Several GPUs talk through NCCL, and {} cannot be loaded: {}. Install NCCL 2.27 or "
+                    "newer (apt-get install libnccl2, or pip install nvidia-nccl-cu13 and put its lib "
+                    "folder into LD_LIBRARY_PATH).",
+                    kLibrary, dlerror()));
+  find(library, "ncclGetVersion", call_.get_version);
+  check("ncclGetVersion", call_.get_version(&version_));
+  require<NotSupported>(version_ >= kOldest,
+                        "{} is NCCL {}.{}, and 2.27 is the oldest that will do. Install a newer one.", kLibrary,
+                        version_ / 10000, version_ / 100 % 100);
+  find(library, "ncclGetErrorString", call_.get_error_string);
+  find(library, "ncclGetLastError", call_.get_last_error);
+  find(library, "ncclGetUniqueId", call_.get_unique_id);
+  find(library, "ncclCommInitRank", call_.init_rank);
+  find(library, "ncclCommSplit", call_.split);
+  find(library, "ncclCommDestroy", call_.destroy);
+  find(library, "ncclCommAbort", call_.abort);
+  find(library, "ncclCommGetAsyncError", call_.get_async_error);
+  find(library, "ncclAllReduce", call_.all_reduce);
+  find(library, "ncclReduceScatter", call_.reduce_scatter);
+  find(library, "ncclAllGather", call_.all_gather);
+  find(library, "ncclBroadcast", call_.broadcast);
+  find(library, "ncclSend", call_.send);
+  find(library, "ncclRecv", call_.receive);
+  find(library, "ncclGroupStart", call_.group_start);
+  find(library, "ncclGroupEnd", call_.group_end);
+}
+
+void NcclLibrary::check(const char* call, int status) const {
+  if (status == kSuccess) return;
+  if (!call_.get_error_string) throw CommError(fmt::format("{} failed with status {}", call, status));
+  throw CommError(fmt::format("{} failed: {}. {} (NCCL_DEBUG=INFO says more)", call, call_.get_error_string(status),
+                              call_.get_last_error(nullptr)));
+}
+
+NcclLibrary::UniqueId NcclLibrary::get_unique_id() const {
+  UniqueId id{};
+  check("ncclGetUniqueId", call_.get_unique_id(&id));
+  return id;
+}
+
+NcclLibrary::Communicator NcclLibrary::init_rank(int num_ranks, const UniqueId& id, int rank) const {
+  Communicator communicator = nullptr;
+  check("ncclCommInitRank", call_.init_rank(&communicator, num_ranks, id, rank));
+  return communicator;
+}
+
+NcclLibrary::Communicator NcclLibrary::split(Communicator parent, int color, int key) const {
+  Communicator communicator = nullptr;
+  check("ncclCommSplit", call_.split(parent, color, key, &communicator, nullptr));
+  return communicator;
+}
+
+void NcclLibrary::destroy(Communicator communicator) const noexcept { call_.destroy(communicator); }
+void NcclLibrary::abort(Communicator communicator) const noexcept { call_.abort(communicator); }
+
+void NcclLibrary::check_async_error(Communicator communicator) const {
+  int status = kSuccess;
+  check("ncclCommGetAsyncError", call_.get_async_error(communicator, &status));
+  if (status != kInProgress) check("An operation of NCCL", status);
+}
+
+void NcclLibrary::all_reduce(const void* input, void* output, size_t count, DType dtype, ReduceOp reduce,
+                             Communicator communicator, Stream stream) const {
+  check("ncclAllReduce",
+        call_.all_reduce(input, output, count, type_of(dtype), reduction_of(reduce), communicator, stream));
+}
+
+void NcclLibrary::reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp reduce,
+                                 Communicator communicator, Stream stream) const {
+  check("ncclReduceScatter",
+        call_.reduce_scatter(input, output, count, type_of(dtype), reduction_of(reduce), communicator, stream));
+}
+
+void NcclLibrary::all_gather(const void* input, void* output, size_t bytes, Communicator communicator,
+                             Stream stream) const {
+  check("ncclAllGather", call_.all_gather(input, output, bytes, kUint8, communicator, stream));
+}
+
+void NcclLibrary::broadcast(const void* input, void* output, size_t bytes, int root, Communicator communicator,
+                            Stream stream) const {
+  check("ncclBroadcast", call_.broadcast(input, output, bytes, kUint8, root, communicator, stream));
+}
+
+void NcclLibrary::send(const void* input, size_t bytes, int peer, Communicator communicator, Stream stream) const {
+  check("ncclSend", call_.send(input, bytes, kUint8, peer, communicator, stream));
+}
+
+void NcclLibrary::receive(void* output, size_t bytes, int peer, Communicator communicator, Stream stream) const {
+  check("ncclRecv", call_.receive(output, bytes, kUint8, peer, communicator, stream));
+}
+
+void NcclLibrary::group_start() const { check("ncclGroupStart", call_.group_start()); }
+void NcclLibrary::group_end() const { check("ncclGroupEnd", call_.group_end()); }
+
+}  // namespace megatron

@@ -1,0 +1,83 @@
+// NCCL's functions, from the library that is on the machine.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "megatron/comm/operation.h"
+
+struct ncclComm;
+struct CUstream_st;
+
+namespace megatron {
+
+/// Loaded when one is made, and stays so. A call that fails throws CommError with NCCL's own words.
+class NcclLibrary {
+ public:
+  using Communicator = ncclComm*;
+  using Stream = CUstream_st*;
+  struct UniqueId {
+    std::array<char, 128> bytes;
+  };
+  static constexpr int kOldest = 22700;  // 2.27.0
+
+  /// @throw NotSupported if it is not there, or too old
+  NcclLibrary();
+
+  /// 22809 is 2.28.9.
+  int version() const { return version_; }
+  UniqueId get_unique_id() const;
+  /// Returns when all ranks have called it.
+  Communicator init_rank(int num_ranks, const UniqueId& id, int rank) const;
+  /// On all ranks of `parent`. @param color ranks of one color are a group; kNoColor: in none, the result is null
+  Communicator split(Communicator parent, int color, int key) const;
+  static constexpr int kNoColor = -1;
+  void destroy(Communicator communicator) const noexcept;
+  /// Ends what is under way, on this rank. Any thread.
+  void abort(Communicator communicator) const noexcept;
+  /// @throw CommError if an operation under way has failed
+  void check_async_error(Communicator communicator) const;
+
+  /// Counts are elements. They return when the operation is on the stream.
+  void all_reduce(const void* input, void* output, size_t count, DType dtype, ReduceOp reduce,
+                  Communicator communicator, Stream stream) const;
+  void reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp reduce,
+                      Communicator communicator, Stream stream) const;
+  /// Bytes from here on: values are moved, not changed.
+  void all_gather(const void* input, void* output, size_t bytes, Communicator communicator, Stream stream) const;
+  /// @param input is read on `root` only
+  void broadcast(const void* input, void* output, size_t bytes, int root, Communicator communicator,
+                 Stream stream) const;
+  void send(const void* input, size_t bytes, int peer, Communicator communicator, Stream stream) const;
+  void receive(void* output, size_t bytes, int peer, Communicator communicator, Stream stream) const;
+  /// What is between is one operation.
+  void group_start() const;
+  void group_end() const;
+
+ private:
+  struct Functions {
+    int (*get_version)(int*);
+    const char* (*get_error_string)(int);
+    const char* (*get_last_error)(Communicator);
+    int (*get_unique_id)(UniqueId*);
+    int (*init_rank)(Communicator*, int, UniqueId, int);
+    int (*split)(Communicator, int, int, Communicator*, void*);
+    int (*destroy)(Communicator);
+    int (*abort)(Communicator);
+    int (*get_async_error)(Communicator, int*);
+    int (*all_reduce)(const void*, void*, size_t, int, int, Communicator, Stream);
+    int (*reduce_scatter)(const void*, void*, size_t, int, int, Communicator, Stream);
+    int (*all_gather)(const void*, void*, size_t, int, Communicator, Stream);
+    int (*broadcast)(const void*, void*, size_t, int, int, Communicator, Stream);
+    int (*send)(const void*, size_t, int, int, Communicator, Stream);
+    int (*receive)(void*, size_t, int, int, Communicator, Stream);
+    int (*group_start)();
+    int (*group_end)();
+  };
+  void check(const char* call, int status) const;
+
+  Functions call_{};
+  int version_ = 0;
+};
+
+}  // namespace megatron

@@ -1,0 +1,115 @@
+#include "megatron/comm/nccl/nccl_world.h"
+
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/comm/nccl/nccl_backend.h"
+#include "megatron/comm/operation_key.h"
+#include "megatron/comm/rank_failure.h"
+
+namespace megatron {
+namespace {
+
+class NcclMember final : public World {
+ public:
+  NcclMember(NcclHub& hub, std::chrono::milliseconds timeout, int& num_splits)
+      : World(hub.rank(), hub.size(), timeout), hub_(hub), timeout_(timeout), num_splits_(num_splits) {
+    hub_.join(recorder());
+  }
+  ~NcclMember() override { hub_.leave(); }
+  void abort(std::string_view reason) override { hub_.fail(fmt::format("aborted by rank {}: {}", rank(), reason)); }
+
+ private:
+  /// NCCL waits for ranks without end, and mixes up those that split differently: here all have come, and agree.
+  void agree(int split, std::string_view name, const RankLists& groups) const {
+    const auto key = [&](int rank) { return fmt::format("split/{}/{}", split, rank); };
+    const std::string verdict_key = fmt::format("split/{}/verdict", split);
+    const std::string what = fmt::format("split #{} \"{}\"", split, name);
+    const std::string own = fmt::format("{}\n{}", name, groups);
+    if (rank() > 0) {
+      hub_.store().set(key(rank()), own);
+      const std::string verdict = hub_.wait_for(verdict_key, what, 0, timeout_ + kForVerdict);
+      require<CommError>(verdict.empty(), "{}", verdict);
+      return;
+    }
+    std::string verdict;
+    for (int other = 1; other < size() && verdict.empty(); ++other) {
+      const std::string text = hub_.wait_for(key(other), what, other, timeout_);
+      if (text != own)
+        verdict = describe_disagreement(static_cast<size_t>(split), SplitCall{0, name},
+                                        SplitCall{other, std::string_view(text).substr(0, text.find('\n'))});
+    }
+    hub_.store().set(verdict_key, verdict);
+    require<CommError>(verdict.empty(), "{}", verdict);
+  }
+
+  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups,
+                                                const Membership& own) override {
+    const int split = num_splits_++;
+    hub_.throw_if_failed();
+    bool has_large = false;
+    for (const auto& ranks : groups) has_large = has_large || ranks.size() > 1;
+    if (size() > 1) agree(split, name, groups);
+    NcclGroup group{std::string(name), fmt::format("{}.{}", split, own.group), {}, own.rank};
+    if (own.group >= 0) group.ranks = groups[static_cast<size_t>(own.group)];
+    std::unique_ptr<NcclCommunicator> communicator;
+    if (has_large) {
+      const int color = group.ranks.size() > 1 ? own.group : NcclLibrary::kNoColor;
+      const NcclLibrary::Communicator handle = hub_.communicator().use(
+          [&](const NcclLibrary& nccl, NcclLibrary::Communicator all) { return nccl.split(all, color, own.rank); });
+      if (handle) communicator = std::make_unique<NcclCommunicator>(hub_.library(), handle);
+    }
+    if (own.group < 0) return nullptr;
+    auto backend = std::make_unique<NcclBackend>(hub_, std::move(group), std::move(communicator));
+    backend->connect();
+    return backend;
+  }
+
+  static constexpr std::chrono::seconds kForVerdict{5};
+  NcclHub& hub_;
+  std::chrono::milliseconds timeout_;
+  int& num_splits_;
+};
+
+}  // namespace
+
+NcclWorld::NcclWorld(const Options& options)
+    : hub_(std::make_unique<NcclHub>(NcclHub::Options{.rank = options.rank,
+                                                      .size = options.size,
+                                                      .device = options.device,
+                                                      .compute = options.compute_stream,
+                                                      .store = options.store,
+                                                      .timeout = options.timeout})) {}
+
+NcclWorld::~NcclWorld() = default;
+
+int NcclWorld::rank() const { return hub_->rank(); }
+int NcclWorld::size() const { return hub_->size(); }
+
+std::unique_ptr<World> NcclWorld::join(std::chrono::milliseconds timeout) {
+  return std::make_unique<NcclMember>(*hub_, timeout, num_splits_);
+}
+
+void NcclWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
+void NcclWorld::finish(std::chrono::milliseconds timeout) { hub_->finish(timeout); }
+
+void run_nccl_rank(NcclWorld& ranks, std::chrono::milliseconds timeout, const std::function<void(World&)>& function) {
+  const auto fail = [&](const char* text) {
+    const std::string whole = fmt::format("[rank {}] {}", ranks.rank(), text);
+    const std::exception_ptr cause = std::current_exception();
+    ranks.abort(fmt::format("rank {} failed: {}", ranks.rank(), text));
+    throw RankFailure(ranks.rank(), cause, whole);
+  };
+  try {
+    function(*ranks.join(timeout));
+    ranks.finish(timeout);
+  } catch (const std::exception& error) {
+    fail(error.what());
+  } catch (...) {
+    fail("unknown exception");
+  }
+}
+
+}  // namespace megatron

@@ -1,0 +1,70 @@
+// Two ranks on GPUs of which one does what the argument says; failure_test.cpp reads what both print.
+#include <csignal>
+#include <map>
+#include <thread>
+
+#include "commands/exit_code.h"
+#include "megatron/base/error.h"
+#include "tests/comm/buffers.h"
+#include "tests/comm/nccl/nccl_ranks.h"
+
+namespace megatron {
+namespace {
+
+using testing::view_of;
+
+void sleep(int duration_ms) { std::this_thread::sleep_for(std::chrono::milliseconds(duration_ms)); }
+
+/// The host waits for device memory where it is read: nothing but the watch notices.
+void reduce_on_device(const ProcessGroup& group) {
+  void* data = nullptr;
+  cudaMalloc(&data, sizeof(float));
+  const View view{data, DType::kFloat32, {1}, Shape{1}.contiguous_strides(), nullptr};
+  for (int i = 0; i < 100; ++i) {
+    group.all_reduce(view, ReduceOp::kSum, {"grad bucket 7"}).wait();
+    sleep(100);
+  }
+}
+
+void run(const std::string& what, World& world) {
+  const bool is_culprit = world.rank() == 1;
+  const ProcessGroup group = world.split("world", {{0, 1}}).value();
+  group.barrier({"start"}).wait();
+  std::vector<float> buffer(3);
+  if (what == "split") {
+    world.split(is_culprit ? "tp" : "dp", {{0, 1}});
+  } else if (what == "hang" || what == "device" || what == "message") {
+    group.set_timeout(std::chrono::milliseconds(500));
+    if (is_culprit) sleep(60000);
+    if (what == "device") return reduce_on_device(group);
+    if (what == "message") group.recv(view_of(buffer), 1, 0, {"activation"}).wait();
+  } else if (what == "throw beside work" && is_culprit) {
+    const Work work = group.all_reduce(view_of(buffer), ReduceOp::kSum, {"x"});
+    throw ShapeError("five is not six");
+  } else if (what == "drop" && is_culprit) {
+    const Work dropped = group.all_reduce(view_of(buffer), ReduceOp::kSum, {"forgotten"});
+  } else if (what == "drop") {
+    sleep(4000);
+  }
+  if (what == "kill" && is_culprit) raise(SIGKILL);
+  if (what == "abort" && is_culprit) return world.abort("loss is not finite");
+  if (what == "throw beside work") sleep(4000);
+  group.all_reduce(view_of(buffer), ReduceOp::kSum, {"grad bucket 7"}).wait();
+}
+
+int run_rank(const LaunchEnvironment& launch, const std::string& what) {
+  const int status = run_command("failing_ranks", std::cerr, [&] {
+    const testing::NcclRank rank = testing::join_nccl_ranks(launch);
+    run_nccl_rank(*rank.ranks, std::chrono::seconds(20), [&](World& world) { run(what, world); });
+  });
+  std::cerr << std::flush;
+  return status;
+}
+
+}  // namespace
+}  // namespace megatron
+
+int main(int argc, char** argv) {
+  return megatron::testing::run_nccl_ranks(
+      2, argc, argv, [&](const megatron::LaunchEnvironment& launch) { return megatron::run_rank(launch, argv[1]); });
+}

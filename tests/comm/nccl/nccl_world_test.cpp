@@ -1,0 +1,155 @@
+// What is particular to ranks on GPUs: streams, device memory, and host memory beside it.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "megatron/core/cuda_device.h"
+#include "tests/comm/conformance/run_world.h"
+#include "tests/comm/reduction_reference.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::inputs_of;
+using testing::RankContext;
+using testing::reference;
+using testing::run_world;
+using testing::same_bits;
+using testing::values_of;
+using testing::view_of;
+
+/// Elements in the memory of the GPU. Copies are made on a stream of its own, after `Work` has ended on the host.
+template <class T>
+class DeviceBuffer {
+ public:
+  explicit DeviceBuffer(const std::vector<T>& values) : size_(static_cast<int64_t>(values.size())) {
+    EXPECT_EQ(cudaMalloc(&data_, values.size() * sizeof(T)), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), cudaSuccess);
+  }
+  ~DeviceBuffer() { cudaFree(data_); }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+
+  View view() const { return view(0, size_); }
+  View view(int64_t begin, int64_t length) const {
+    const Shape shape{length};
+    return {static_cast<T*>(data_) + begin, dtype_of<T>(), shape, shape.contiguous_strides(), nullptr};
+  }
+  std::vector<T> values() const {
+    std::vector<T> result(static_cast<size_t>(size_));
+    EXPECT_EQ(cudaMemcpy(result.data(), data_, result.size() * sizeof(T), cudaMemcpyDeviceToHost), cudaSuccess);
+    return result;
+  }
+
+ private:
+  int64_t size_;
+  void* data_ = nullptr;
+};
+
+TEST(NcclWorld, CollectivesOnDeviceMemoryHaveTheReferencesBits) {
+  constexpr int64_t kSection = 20011;
+  run_world(2, [](RankContext& context) {
+    const int64_t own = kSection * context.rank;
+    testing::for_each_type([&]<class T>() {
+      const auto inputs = inputs_of<T>(2, 2 * kSection);
+      const auto expected = reference(ReduceOp::kSum, inputs);
+      const DeviceBuffer<T> buffer(inputs[static_cast<size_t>(context.rank)]);
+      context.group.reduce_scatter(buffer.view(), buffer.view(own, kSection), ReduceOp::kSum, {"rs"}).wait();
+      context.group.all_gather(buffer.view(own, kSection), buffer.view(), {"ag"}).block();
+      EXPECT_TRUE(same_bits(buffer.values(), expected)) << name_of(dtype_of<T>());
+      const DeviceBuffer<T> whole(inputs[static_cast<size_t>(context.rank)]);
+      context.group.all_reduce(whole.view(), ReduceOp::kMax, {"max"}).block();
+      EXPECT_TRUE(same_bits(whole.values(), reference(ReduceOp::kMax, inputs)));
+      const DeviceBuffer<T> from(inputs[static_cast<size_t>(context.rank)]), to(inputs[0]);
+      context.group.all_to_all(from.view(), to.view(), {"tokens"}).block();
+      for (int64_t peer : {0, 1})
+        EXPECT_TRUE(same_bits(testing::section_of(to.values(), peer * kSection, kSection),
+                              testing::section_of(inputs[static_cast<size_t>(peer)], own, kSection)));
+    });
+  });
+}
+
+TEST(NcclWorld, WaitHoldsUpTheComputeStreamAndNotTheHost) {
+  run_world(2, [](RankContext& context) {
+    const DeviceBuffer<float> buffer(values_of<float>(context.rank, 1000));
+    context.group.barrier({"start"}).wait();
+    if (context.rank == 1) std::this_thread::sleep_for(milliseconds(500));
+    const auto begin = std::chrono::steady_clock::now();
+    context.group.all_reduce(buffer.view(), ReduceOp::kSum, {"x"}).wait();
+    const auto longest = milliseconds(context.rank == 0 ? 250 : 5000);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, longest);
+    // This comes after the operation on the compute stream, on which the next one waits.
+    context.group.all_reduce(buffer.view(), ReduceOp::kAverage, {"y"}).block();
+    EXPECT_TRUE(same_bits(buffer.values(), reference(ReduceOp::kSum, inputs_of<float>(2, 1000))));
+  });
+}
+
+TEST(NcclWorld, CollectivesOfAGroupTakeEffectInTheOrderOfIssueOnHostMemoryToo) {
+  constexpr int64_t kSection = 40000;
+  run_world(2, [](RankContext& context) {
+    const int64_t own = kSection * context.rank;
+    auto buffer = values_of<float>(context.rank, 2 * kSection);
+    Work reduce = context.group.reduce_scatter(view_of(buffer), view_of(buffer, own, kSection), ReduceOp::kSum, {"rs"});
+    Work gather = context.group.all_gather(view_of(buffer, own, kSection), view_of(buffer), {"ag"});
+    gather.wait();
+    reduce.wait();
+    EXPECT_TRUE(same_bits(buffer, reference(ReduceOp::kSum, inputs_of<float>(2, 2 * kSection))));
+  });
+}
+
+TEST(NcclWorld, GroupsDoNotWaitForEachOther) {
+  run_world(2, [](RankContext& context) {
+    const ProcessGroup first = context.world.split("a", {{0, 1}}).value();
+    const ProcessGroup second = context.world.split("b", {{1, 0}}).value();
+    const DeviceBuffer<int32_t> a({context.rank}), b({context.rank + 10});
+    for (int round = 0; round < 20; ++round) {
+      Work one, two;
+      const auto reduce_a = [&] { one = first.all_reduce(a.view(), ReduceOp::kMax, {"a"}); };
+      if (context.rank == 0) reduce_a();
+      two = second.all_reduce(b.view(), ReduceOp::kMax, {"b"});
+      if (context.rank == 1) reduce_a();
+      two.block();
+      one.block();
+    }
+    EXPECT_EQ(a.values()[0], 1);
+    EXPECT_EQ(b.values()[0], 11);
+  });
+}
+
+TEST(NcclWorld, BothDirectionsMayBeSentBeforeEitherIsReceived) {
+  run_world(2, [](RankContext& context) {
+    const int peer = 1 - context.rank;
+    const DeviceBuffer<float> sent(values_of<float>(context.rank, 3000000)), received(std::vector<float>(3000000));
+    Work send = context.group.send(sent.view(), peer, 0, {"x"});
+    context.group.recv(received.view(), peer, 0, {"x"}).block();
+    send.block();
+    EXPECT_TRUE(same_bits(received.values(), values_of<float>(peer, 3000000)));
+  });
+}
+
+TEST(NcclWorld, AWorkThatIsDroppedAfterAllEnteredCompletes) {
+  run_world(2, [](RankContext& context) {
+    const DeviceBuffer<float> buffer(values_of<float>(context.rank, 100000));
+    Work work = context.group.all_reduce(buffer.view(), ReduceOp::kSum, {"x"});
+    context.group.barrier({"all have entered"}).wait();
+    if (context.rank == 1) work = Work();
+    work.block();
+    EXPECT_TRUE(same_bits(buffer.values(), reference(ReduceOp::kSum, inputs_of<float>(2, 100000))));
+  });
+}
+
+TEST(NcclWorld, AGroupOfOneCopiesDeviceMemory) {
+  run_world(2, [](RankContext& context) {
+    const ProcessGroup own = context.world.split("own", {{0}, {1}}).value();
+    const DeviceBuffer<float> from(values_of<float>(context.rank, 77)), to(std::vector<float>(77));
+    own.all_gather(from.view(), to.view(), {"x"}).block();
+    context.group.all_reduce(to.view(), ReduceOp::kAverage, {"after the copy"}).block();
+    EXPECT_TRUE(same_bits(to.values(), reference(ReduceOp::kAverage, inputs_of<float>(2, 77))));
+  });
+}
+
+}  // namespace
+}  // namespace megatron

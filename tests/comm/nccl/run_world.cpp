@@ -1,0 +1,67 @@
+// main() of tests on GPUs: every process runs all of them, each as one rank.
+#include "tests/comm/conformance/run_world.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "megatron/base/error.h"
+#include "tests/comm/nccl/nccl_ranks.h"
+
+namespace megatron::testing {
+namespace {
+
+constexpr int kNumRanks = 2;
+NcclWorld* job = nullptr;  // NCCL is started once
+
+/// Rank 0 prints what GoogleTest prints; the others only what failed.
+class FailurePrinter final : public ::testing::EmptyTestEventListener {
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
+    if (result.failed())
+      std::fprintf(stderr, "[rank %d] %s:%d: %s\n", job->rank(), result.file_name(), result.line_number(),
+                   result.message());
+  }
+};
+
+int run_all_tests(const LaunchEnvironment& launch) {
+  const NcclRank rank = join_nccl_ranks(launch);
+  job = rank.ranks.get();
+  if (launch.rank > 0) {
+    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailurePrinter);
+  }
+  const int status = RUN_ALL_TESTS();
+  try {
+    job->finish(std::chrono::minutes(2));
+  } catch (const CommError&) {
+    return 1;
+  }
+  return status;
+}
+
+}  // namespace
+
+void run_world(int num_ranks, const std::function<void(RankContext&)>& function) {
+  if (num_ranks != kNumRanks) GTEST_SKIP() << "runs " << num_ranks << " ranks, and here are " << kNumRanks;
+  std::vector<int> all(static_cast<size_t>(num_ranks));
+  std::iota(all.begin(), all.end(), 0);
+  try {
+    const auto world = job->join(std::chrono::seconds(20));
+    RankContext context{world->rank(), world->size(), *world, world->split("world", {all}).value()};
+    function(context);
+  } catch (const std::exception& error) {
+    job->abort(error.what());
+    ADD_FAILURE() << error.what();
+  }
+}
+
+}  // namespace megatron::testing
+
+int main(int argc, char** argv) {
+  using namespace megatron::testing;
+  return run_nccl_ranks(kNumRanks, argc, argv, [&](const megatron::LaunchEnvironment& launch) {
+    ::testing::InitGoogleTest(&argc, argv);
+    return run_all_tests(launch);
+  });
+}
