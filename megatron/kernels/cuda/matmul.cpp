@@ -261,6 +261,7 @@ int64_t matmul_workspace_bytes(const CudaStream&, const MatmulArgs& args) {
 
 void matmul(const CudaStream& stream, const MatmulArgs& args) {
   const Extents size = check(args);
+  cuda_type(args.a.dtype);  // refuses double precision
   if (size.m == 0 || size.n == 0) return;
   if (size.k == 0) return store_empty_sum(stream, args);
   if (has_bounded_rows(args) || has_bounded_depth(args)) return bounded_product(stream, args);
