@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <latch>
 #include <sstream>
 
 #include "commands/exit_code.h"
@@ -82,9 +83,14 @@ TEST(RankThreadFailuresDeathTest, ExitStatusIsThatOfTheFailure) {
 
 TEST(RankThreadFailuresDeathTest, VerifyEndsToo) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
+  std::latch hangs(1);  // else rank 1 may be told of the failure in a collective, before it can hang
   const VerifyHooks hooks = {.before_step =
-                                 [](Trainer& trainer, int64_t) {
-                                   require<ShapeError>(trainer.groups().world.rank() == 1, "five is not six");
+                                 [&hangs](Trainer& trainer, int64_t) {
+                                   if (trainer.groups().world.rank() == 0) {
+                                     hangs.wait();
+                                     throw ShapeError("five is not six");
+                                   }
+                                   hangs.count_down();
                                    sleep_for_ever();
                                  },
                              .ranks = {}};

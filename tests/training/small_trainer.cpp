@@ -52,7 +52,9 @@ std::string llama_like(const std::string& extra) { return std::string(kCommon) +
 
 PretrainConfig small_config(const std::string& line, int num_ranks) {
   std::istringstream text(line);
-  PretrainConfig config = parse_pretrain_gpt({std::istream_iterator<std::string>(text), {}}, num_ranks);
+  PretrainConfig config =
+      parse_pretrain_gpt({std::istream_iterator<std::string>(text), {}}, num_ranks, {}, RuleSet::kMegatron);
+  require_runnable(config);
   set_vocab_size(config, kVocabulary);
   return config;
 }
