@@ -35,7 +35,9 @@ done
 
 # CUDA is built into a directory of its own.
 build=build device=cpu nvcc=""
-if ! $cpu && command -v nvidia-smi >/dev/null && nvidia-smi --list-gpus 2>/dev/null | grep -q '^GPU'; then
+# The kernels are compiled for Hopper.
+has_hopper() { nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | grep -qx '9\.0'; }
+if ! $cpu && command -v nvidia-smi >/dev/null && has_hopper; then
   nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
   if [ -n "$nvcc" ]; then
     build=build-cuda device=cuda

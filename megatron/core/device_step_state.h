@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-/// A reference to it goes into the Context; the host writes it with copy_to_device and does not read it.
+/// A reference to it goes into the Context; the host writes it with copy_from_host and does not read it.
 class DeviceStepState {
  public:
   explicit DeviceStepState(Device& device)

@@ -2,6 +2,7 @@
 
 #include "megatron/core/cuda_devices.h"
 #include "megatron/kernels/cuda/attention.h"
+#include "megatron/kernels/cuda/this_gpu.h"
 
 namespace megatron {
 namespace {
@@ -15,17 +16,33 @@ std::string obstacle(const DeviceNeeds& needs) {
   return "";
 }
 
-std::string text_of(const CudaDeviceFacts& gpu) {
+/// Why the first GPU cannot run this build; empty if it can.
+std::string obstacle_of(const CudaDevices& gpus) {
+  if (gpus.devices.empty()) return fmt::format("no GPU answers: {}", gpus.problem);
+  if constexpr (kHasCuda) {
+    const CudaDeviceFacts& gpu = gpus.devices.front();
+    if (!kernels::has_code_for_this_gpu())
+      return fmt::format(
+          "this build has no code for {} of compute capability {}.{}: it was configured for other "
+          "CMAKE_CUDA_ARCHITECTURES (90a, Hopper, unless told otherwise)",
+          gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10);
+  }
+  return "";
+}
+
+std::string text_of(const CudaDevices& gpus) {
   constexpr double kGibibyte = 1 << 30;
+  const CudaDeviceFacts& gpu = gpus.devices.front();
   return fmt::format("device: cuda, {}, {:.1f} GiB of which {:.1f} are free, CUDA {}.{} of the driver", gpu.name,
-                     static_cast<double>(gpu.memory_bytes) / kGibibyte, static_cast<double>(gpu.free_bytes) / kGibibyte,
-                     gpu.driver_version / 1000, gpu.driver_version % 1000 / 10);
+                     static_cast<double>(gpu.memory_bytes) / kGibibyte,
+                     static_cast<double>(gpus.free_bytes) / kGibibyte, gpu.driver_version / 1000,
+                     gpu.driver_version % 1000 / 10);
 }
 
 std::string text_of_cpu(const DeviceNeeds& needs, const std::string& reason) {
   const std::string text =
       fmt::format("device: cpu, {} thread{} a rank", needs.num_threads, needs.num_threads == 1 ? "" : "s");
-  return reason.empty() ? text : fmt::format("{}; no GPU: {}", text, reason);
+  return reason.empty() ? text : fmt::format("{}; not a GPU, as {}", text, reason);
 }
 
 }  // namespace
@@ -49,10 +66,11 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
       "--device cuda: this build has no CUDA kernels. Build with -DMEGATRON_CUDA=ON, or give --device "
       "cpu.");
   const CudaDevices gpus = find_cuda_devices();
-  require<DeviceError>(!must || !gpus.devices.empty(),
-                       "--device cuda: no GPU answers: {}. See nvidia-smi, or give --device cpu.", gpus.problem);
-  if (gpus.devices.empty()) return {DeviceKind::kCpu, text_of_cpu(needs, gpus.problem)};
-  std::string text = text_of(gpus.devices.front());
+  const std::string gpu_obstacle = obstacle_of(gpus);
+  require<DeviceError>(!must || gpu_obstacle.empty(), "--device cuda: {}. See nvidia-smi, or give --device cpu.",
+                       gpu_obstacle);
+  if (!gpu_obstacle.empty()) return {DeviceKind::kCpu, text_of_cpu(needs, gpu_obstacle)};
+  std::string text = text_of(gpus);
   if constexpr (kHasCuda) text += "; attention: " + kernels::attention_library();
   return {DeviceKind::kCuda, text};
 }

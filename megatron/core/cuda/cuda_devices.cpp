@@ -6,26 +6,22 @@ namespace megatron {
 
 CudaDevices find_cuda_devices() {
   CudaDevices found;
-  int count = 0, driver = 0, previous = 0;
+  int count = 0, driver = 0;
   cudaError_t status = cudaDriverGetVersion(&driver);
   if (status == cudaSuccess && driver == 0) found.problem = "there is no CUDA driver";
   if (status == cudaSuccess) status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess) status = cudaGetDevice(&previous);
   for (int number = 0; number < count && status == cudaSuccess; ++number) {
     cudaDeviceProp properties{};
     status = cudaGetDeviceProperties(&properties, number);
-    size_t free = 0, total = 0;
-    if (status == cudaSuccess) status = cudaSetDevice(number);
-    if (status == cudaSuccess) status = cudaMemGetInfo(&free, &total);
     found.devices.push_back({.name = properties.name,
-                             .memory_bytes = static_cast<int64_t>(total),
-                             .free_bytes = static_cast<int64_t>(free),
+                             .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+                             .compute_capability = properties.major * 10 + properties.minor,
                              .driver_version = driver});
   }
-  if (status == cudaSuccess) {
-    if (count > 0) cudaSetDevice(previous);
-    return found;
-  }
+  size_t free = 0, total = 0;
+  if (status == cudaSuccess && count > 0) status = cudaMemGetInfo(&free, &total);
+  found.free_bytes = static_cast<int64_t>(free);
+  if (status == cudaSuccess) return found;
   cudaGetLastError();  // so that a later call does not report it
   if (found.problem.empty()) found.problem = cudaGetErrorString(status);
   found.devices.clear();
