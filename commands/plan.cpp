@@ -51,6 +51,17 @@ std::string layers_of(const PipelineLayout& layout, int rank) {
   return text;
 }
 
+/// Those of pretrain_gpt that train with the plan's layout and schedule. @param plan with a layout
+std::string flags_of(const Plan& plan) {
+  const ScheduleOptions& schedule = plan.schedule;
+  std::string flags = fmt::format("--pipeline-model-parallel-layout '{}'", to_string(*plan.layout));
+  const ScheduleKind unasked = schedule.num_chunks > 1 ? ScheduleKind::kInterleaved : ScheduleKind::kOneFOneB;
+  if (schedule.kind != unasked) flags += fmt::format(" --pipeline-schedule {}", name_of(schedule.kind));
+  if (schedule.micro_batch_group_size)
+    flags += fmt::format(" --microbatch-group-size-per-virtual-pipeline-stage {}", *schedule.micro_batch_group_size);
+  return flags;
+}
+
 void print_ranks(const Plan& plan, const Simulation& simulation, std::ostream& out) {
   const int v = plan.schedule.num_chunks;
   out << fmt::format("\n{:>6}{:>10}{:>10}{:>9}{:>14}{}\n", "rank", "busy", "idle", "idle %",
@@ -61,7 +72,7 @@ void print_ranks(const Plan& plan, const Simulation& simulation, std::ostream& o
                        idle_percent(simulation, r), rank.peak_activations,
                        plan.layout ? "   " + layers_of(*plan.layout, r) : "");
   }
-  if (plan.layout) out << "train with --pipeline-model-parallel-layout '" << to_string(*plan.layout) << "'\n";
+  if (plan.layout) out << "train with " << flags_of(plan) << '\n';
 }
 
 /// What the other schedules make of the same ranks, micro-batches and times.

@@ -45,9 +45,11 @@ void check_rest(int64_t rest, int64_t num_shares, const LayerSplit& split, Mista
   const bool given = split.first_rank_layers || split.last_rank_layers;
   const bool accounted = split.account_for_embedding || split.account_for_loss;
   if (num_shares == 0 && rest != 0)
-    mistakes.add({"--num-layers"}, "--num-layers {} must be the sum of {} {} and {} {}, which are all ranks",
+    mistakes.add({"--num-layers"},
+                 "--num-layers {} must be the sum of {} {} and {} {}, which are all ranks: give --num-layers {}, or "
+                 "other counts",
                  split.num_layers, kFirst, split.first_rank_layers.value_or(0), kLast,
-                 split.last_rank_layers.value_or(0));
+                 split.last_rank_layers.value_or(0), split.num_layers - rest);
   if (num_shares == 0) return;
   if (rest < num_shares || rest % num_shares != 0) {
     const int64_t nearest = std::max((rest + num_shares / 2) / num_shares, int64_t{1}) * num_shares;

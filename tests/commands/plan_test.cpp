@@ -85,6 +85,21 @@ TEST(PlanCommand, LayersMakeStagesUneven) {
   EXPECT_THAT(text.out, HasSubstr("     0         0        12    100.0             2   embedding\n"));
 }
 
+TEST(PlanCommand, PrintsTheScheduleThatBelongsToTheLayout) {
+  const auto planned = [](std::vector<std::string> extra) {
+    std::vector<std::string> words = {
+        "--pipeline-model-parallel-size", "2", "--num-layers", "8", "--num-micro-batches", "6"};
+    words.insert(words.end(), extra.begin(), extra.end());
+    return show(words).out;
+  };
+  EXPECT_THAT(planned({}), HasSubstr("train with --pipeline-model-parallel-layout 'Et*4|t*4L'\n"));
+  EXPECT_THAT(planned({"--schedule", "zb-v"}), HasSubstr("'Ett|tt|tt|ttL' --pipeline-schedule zb-v\n"));
+  EXPECT_THAT(planned({"--schedule", "zb-h1"}), HasSubstr("'Et*4|t*4L' --pipeline-schedule zb-h1\n"));
+  EXPECT_THAT(planned({"--num-virtual-stages-per-pipeline-rank", "2",
+                       "--microbatch-group-size-per-virtual-pipeline-stage", "3"}),
+              HasSubstr("'Ett|tt|tt|ttL' --microbatch-group-size-per-virtual-pipeline-stage 3\n"));
+}
+
 TEST(PlanCommand, TheLossCostsItsOperations) {
   // Per token and in units of h^2 multiply-adds, with s = h and v = 13 h: a layer 12 + 1, the loss 13.
   const std::vector<std::string> sizes = {"--pipeline-model-parallel-size",
