@@ -178,20 +178,37 @@ __device__ void store_rows(const Heads& heads, int64_t first, int64_t num_rows, 
   }
 }
 
-/// Bit key % 8 of kept[query][key / 8] says whether dropout keeps a key of a tile for a query.
+/// Threads that draw for the same query of a tile of `kQueries`.
+template <int kQueries>
+constexpr int kDrawers = kMmaThreads / kQueries;
+
+/// Global row of the query for which this thread draws; queries beyond the span take its last row.
+template <int kQueries>
+__device__ int64_t drawn_row(const AttentionInputs& in, const SequenceSpan& span, int64_t first_query) {
+  const int64_t query = min(first_query + threadIdx.x / kDrawers<kQueries>, int64_t{span.query_length} - 1);
+  return global_row(in.layout.rows, (span.query_begin + query) * in.b + span.batch);
+}
+
+/// Bit key % 8 of kept[query][key / 8] says whether dropout keeps a key of a tile for a query. `row` is drawn_row().
 template <int kQueries, int kKeys>
-__device__ void draw_kept(const AttentionInputs& in, const SequenceSpan& span, int64_t head, int64_t first_query,
-                          int64_t first_key, uint8_t* kept) {
+__device__ void draw_kept(const AttentionInputs& in, int64_t head, int64_t row, int64_t first_key, uint8_t* kept) {
+  constexpr int kBytes = kKeys / 8 / kDrawers<kQueries>;
   const uint64_t key = in.options.dropout_key.at(in.options.first_head + head).value;
   const int64_t step = in.options.state->step;
-  for (int i = threadIdx.x; i < kQueries * kKeys / 8; i += kMmaThreads) {
-    const int64_t query = min(first_query + i / (kKeys / 8), int64_t{span.query_length} - 1);
-    const int64_t row = global_row(in.layout.rows, (span.query_begin + query) * in.b + span.batch);
-    float factors[8];
-    dropout_factors(in, key, step, row, first_key + i % (kKeys / 8) * 8, factors);
+#pragma unroll 1
+  for (int i = threadIdx.x * kBytes; i < (threadIdx.x + 1) * kBytes; ++i) {
+    const int64_t first = first_key + i % (kKeys / 8) * 8;
     uint32_t bits = 0;
+    if (first % 4 == 0) {
+      const Draws low = draw_four(key, step, row, first / 4), high = draw_four(key, step, row, first / 4 + 1);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) bits |= (factors[e] != 0 ? 1u : 0u) << e;
+      for (int e = 0; e < 8; ++e) bits |= ((e < 4 ? low.w[e] : high.w[e - 4]) >= in.threshold ? 1u : 0u) << e;
+    } else {
+      float factors[8];
+      dropout_factors(in, key, step, row, first, factors);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) bits |= (factors[e] != 0 ? 1u : 0u) << e;
+    }
     kept[i] = static_cast<uint8_t>(bits);
   }
 }
