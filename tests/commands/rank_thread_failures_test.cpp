@@ -6,11 +6,9 @@
 #include <unistd.h>
 
 #include <iostream>
-#include <latch>
 #include <sstream>
 
 #include "commands/exit_code.h"
-#include "commands/verify.h"
 #include "tests/testing/rank_threads.h"
 
 namespace megatron {
@@ -79,24 +77,6 @@ TEST(RankThreadFailuresDeathTest, ExitStatusIsThatOfTheFailure) {
         });
       },
       ExitCode::kData, AllOf(HasSubstr("[rank 1] sample 7 is damaged"), HasSubstr("rank 0 still runs")));
-}
-
-TEST(RankThreadFailuresDeathTest, VerifyEndsToo) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  std::latch hangs(1);  // else rank 1 may be told of the failure in a collective, before it can hang
-  const VerifyHooks hooks = {.before_step =
-                                 [&hangs](Trainer& trainer, int64_t) {
-                                   if (trainer.groups().world.rank() == 0) {
-                                     hangs.wait();
-                                     throw ShapeError("five is not six");
-                                   }
-                                   hangs.count_down();
-                                   sleep_for_ever();
-                                 },
-                             .ranks = {}};
-  EXPECT_EXIT(verify_command_with(hooks, {"layouts", "--layout", "dp=2"}, std::cout, std::cerr),
-              ExitedWithCode(static_cast<int>(ExitCode::kFailure)),
-              AllOf(HasSubstr("[rank 0] five is not six"), HasSubstr("megatron verify: rank 1 still")));
 }
 
 TEST(RankThreadFailures, ThatEndAllRanksArePrintedOnce) {

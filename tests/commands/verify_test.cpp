@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <iostream>
+#include <latch>
 #include <sstream>
 
+#include "commands/exit_code.h"
 #include "commands/verify_config.h"
 
 namespace megatron {
@@ -185,6 +189,24 @@ TEST(VerifyCommand, HelpTeaches) {
   }
   EXPECT_THAT(run({"everything"}).err, HasSubstr("megatron verify layouts"));
   EXPECT_EQ(run({}).status, 2);
+}
+
+TEST(VerifyDeathTest, EndsThoughARankHangsInItsOwnCode) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  std::latch hangs(1);  // else rank 1 may be told of the failure in a collective, before it can hang
+  const VerifyHooks hooks = {.before_step =
+                                 [&hangs](Trainer& trainer, int64_t) {
+                                   if (trainer.groups().world.rank() == 0) {
+                                     hangs.wait();
+                                     throw ShapeError("five is not six");
+                                   }
+                                   hangs.count_down();
+                                   for (;;) ::pause();
+                                 },
+                             .ranks = {}};
+  EXPECT_EXIT(verify_command_with(hooks, {"layouts", "--layout", "dp=2"}, std::cout, std::cerr),
+              testing::ExitedWithCode(static_cast<int>(ExitCode::kFailure)),
+              AllOf(HasSubstr("[rank 0] five is not six"), HasSubstr("megatron verify: rank 1 still")));
 }
 
 }  // namespace
