@@ -67,9 +67,9 @@ Tensor random_matrix(Device& device, const Shape& shape, DType dtype) {
   Tensor x(Storage(device.arena, "operand", shape.num_elements() * size_of(dtype), MemoryUse::kActivations), dtype,
            shape);
   kernels::fill_normal(device.cpu_stream(), {.y = x.view(),
-                                         .key = RandomKey::from_seed(1).at(shape[0]).at(shape[1]),
-                                         .global_strides = shape.contiguous_strides(),
-                                         .std = 0.02});
+                                             .key = RandomKey::from_seed(1).at(shape[0]).at(shape[1]),
+                                             .global_strides = shape.contiguous_strides(),
+                                             .std = 0.02});
   return x;
 }
 

@@ -18,9 +18,8 @@ TEST(Reference, MegatronsDistributedOptimizerLoadsOurs) {
         Layout{" --use-distributed-optimizer --tensor-model-parallel-size 2 --pipeline-model-parallel-size 3", 6}}) {
     const ScratchDirectory directory;
     continue_to(gpt2_like("--bf16 --micro-batch-size 1") + saving(directory), layout, 2);
-    const std::string command =
-        fmt::format("'{}' -W ignore '{}/tests/parallel/load_with_megatron.py' '{}'", python, MEGATRON_SOURCE_DIR,
-                    directory.file("iter_0000002"));
+    const std::string command = fmt::format("'{}' -W ignore '{}/tests/parallel/load_with_megatron.py' '{}'", python,
+                                            MEGATRON_SOURCE_DIR, directory.file("iter_0000002"));
     EXPECT_EQ(std::system(command.c_str()), 0) << layout.words;
   }
 }

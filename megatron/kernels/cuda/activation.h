@@ -1,8 +1,8 @@
 // Activation functions, plain and gated, on CUDA.
 #pragma once
 
-#include "megatron/kernels/activation.h"
 #include "megatron/core/cuda_stream.h"
+#include "megatron/kernels/activation.h"
 
 namespace megatron::kernels {
 

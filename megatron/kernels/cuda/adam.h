@@ -1,8 +1,8 @@
 // Adam and AdamW on CUDA.
 #pragma once
 
-#include "megatron/kernels/adam.h"
 #include "megatron/core/cuda_stream.h"
+#include "megatron/kernels/adam.h"
 
 namespace megatron::kernels {
 

@@ -1,8 +1,8 @@
 // Sums over rows on CUDA.
 #pragma once
 
-#include "megatron/kernels/column_sum.h"
 #include "megatron/core/cuda_stream.h"
+#include "megatron/kernels/column_sum.h"
 
 namespace megatron::kernels {
 

@@ -1,8 +1,8 @@
 // Cross entropy on CUDA.
 #pragma once
 
-#include "megatron/kernels/cross_entropy.h"
 #include "megatron/core/cuda_stream.h"
+#include "megatron/kernels/cross_entropy.h"
 
 namespace megatron::kernels {
 
