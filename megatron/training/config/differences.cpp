@@ -64,8 +64,7 @@ constexpr auto kDifferences = std::to_array<Difference>({
      [](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer && saves(c); }},
     {"--no-overlap-p2p-communication, --no-align-param-gather", "move exchanges of virtual stages in time",
      "refused where there are virtual stages: sends always overlap with work, and all stages gather weights right "
-     "after "
-     "the step",
+     "after the step",
      never},
     {"--overlap-grad-reduce", "starts sums of interleaved stages at the same moment, unless --no-align-grad-reduce",
      "a sum starts when its gradients are complete, on each stage, as with --no-align-grad-reduce",
