@@ -28,12 +28,12 @@ class RunningRanks {
 
   void fail(int rank, const std::exception_ptr& exception, const std::string& text, bool is_consequence) {
     const std::lock_guard lock(mutex_);
-    if (failure_ && (is_consequence || !is_consequence_)) return;
-    failure_.emplace(rank, exception, fmt::format("[rank {}] {}", rank, text));
+    if (!failures_.empty() && (is_consequence || !is_consequence_)) return;
+    RankFailure& failure = failures_.emplace_back(rank, exception, fmt::format("[rank {}] {}", rank, text));
     is_consequence_ = is_consequence;
     if (!deadline_after_failure_) deadline_after_failure_ = Clock::now() + kTimeToEnd;
-    if (hooks_.on_failure) hooks_.on_failure(*failure_);
-    failure_->is_reported = hooks_.on_failure != nullptr;
+    if (hooks_.on_failure) hooks_.on_failure(failure);
+    failure.is_reported = hooks_.on_failure != nullptr;
     changed_.notify_all();
   }
 
@@ -50,21 +50,21 @@ class RunningRanks {
   void wait() {
     std::unique_lock lock(mutex_);
     while (!running_.empty()) {
-      const std::optional<Clock::time_point> deadline = failure_ ? deadline_after_failure_ : deadline_;
+      const std::optional<Clock::time_point> deadline = !failures_.empty() ? deadline_after_failure_ : deadline_;
       if (!deadline || is_hang_reported_) {
         changed_.wait(lock);
       } else if (Clock::now() < *deadline) {
         changed_.wait_until(lock, *deadline);
-      } else if (failure_) {
+      } else if (!failures_.empty()) {
         is_hang_reported_ = true;
-        if (hooks_.on_hang) hooks_.on_hang(*failure_, running_);
+        if (hooks_.on_hang) hooks_.on_hang(failures_.back(), running_);
       } else {
         time_out(lock);
       }
     }
   }
   void rethrow() const {
-    if (failure_) throw RankFailure(*failure_);
+    if (!failures_.empty()) throw RankFailure(failures_.back());
   }
 
  private:
@@ -83,7 +83,7 @@ class RunningRanks {
   std::condition_variable changed_;
   std::vector<int> running_, ended_;
   std::optional<Clock::time_point> deadline_, deadline_after_failure_;
-  std::optional<RankFailure> failure_;
+  std::vector<RankFailure> failures_;  // the last is the one to report; each lives until its rank's thread has ended
   bool is_consequence_ = false, is_hang_reported_ = false;
 };
 
