@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/thread_name.h"
 
 namespace megatron {
 
@@ -36,6 +37,7 @@ bool DataLoader<Id>::read_next(MicroBatch<Id>& batch) {
 
 template <class Id>
 void DataLoader<Id>::prefetch() {
+  set_worker_thread_name("loader");
   std::unique_lock lock(mutex_);
   while (!at_end_) {
     changed_.wait(lock, [&] { return stopping_ || ready_.size() < prefetch_depth_; });

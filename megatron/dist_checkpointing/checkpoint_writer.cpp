@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "megatron/base/error.h"
+#include "megatron/base/thread_name.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
 
 namespace megatron {
@@ -98,7 +99,11 @@ CheckpointMetadata CheckpointWriter::write(int num_files) {
     }
   };
   std::vector<std::thread> threads;
-  for (size_t index = 1; index < files.size(); ++index) threads.emplace_back(write_one, index);
+  for (size_t index = 1; index < files.size(); ++index)
+    threads.emplace_back([&, index] {
+      set_thread_name(fmt::format("checkpoint {}", rank_));
+      write_one(index);
+    });
   if (!files.empty()) write_one(0);
   for (std::thread& thread : threads) thread.join();
   for (const auto& failure : failures)

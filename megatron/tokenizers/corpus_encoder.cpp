@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "megatron/base/error.h"
+#include "megatron/base/thread_name.h"
 
 namespace megatron {
 namespace {
@@ -40,6 +41,7 @@ class Workers {
   using Task = std::packaged_task<EncodedBatch(DocumentEncoder&)>;
 
   void run(const std::stop_token& stop, DocumentEncoder& encoder) {
+    set_thread_name("tokenizer");
     while (true) {
       Task task;
       {

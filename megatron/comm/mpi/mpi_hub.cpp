@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/thread_name.h"
 
 namespace megatron {
 namespace {
@@ -141,6 +142,7 @@ void MpiHub::throw_if_failed() const {
 
 /// Never waits for its turn: who has it drives the operations too.
 void MpiHub::serve(const std::stop_token& stop) {
+  set_thread_name(fmt::format("watchdog {}", transport_.rank()));
   while (!stop.stop_requested()) {
     auto sleep = kDrivenSleep;
     if (const Lock lock(mutex_, std::try_to_lock); lock && !waiting_for_) {

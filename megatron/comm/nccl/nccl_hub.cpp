@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "megatron/base/thread_name.h"
 #include "megatron/comm/nccl/cuda_check.h"
 
 namespace megatron {
@@ -222,6 +223,7 @@ NcclFlightPtr NcclHub::look_at_flights() {
 }
 
 void NcclHub::watch(const std::stop_token& stop) {
+  set_thread_name(fmt::format("watchdog {}", rank()));
   try {
     use_device();
     auto next_news = Clock::now();

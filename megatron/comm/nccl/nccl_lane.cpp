@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "megatron/base/thread_name.h"
 #include "megatron/comm/nccl/cuda_check.h"
 #include "megatron/comm/nccl/nccl_hub.h"
 
@@ -68,6 +69,7 @@ void NcclLane::launch(const NcclFlightPtr& flight, const NcclLaunch& function) {
 }
 
 void NcclLane::connect_and_drain(const Connect& connect) {
+  set_thread_name(fmt::format("connect {}", hub_.rank()));
   try {
     hub_.use_device();
     auto communicator = connect();

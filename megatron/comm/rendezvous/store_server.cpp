@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "megatron/base/error.h"
+#include "megatron/base/thread_name.h"
 #include "megatron/comm/rendezvous/store_protocol.h"
 
 namespace megatron {
@@ -41,6 +42,7 @@ StoreServer::~StoreServer() {
 }
 
 void StoreServer::accept(const std::stop_token& stop) {
+  set_thread_name("store");
   while (!stop.stop_requested()) {
     Socket socket;
     if (!listener_.accept(socket, kLookForStop)) continue;
@@ -52,6 +54,7 @@ void StoreServer::accept(const std::stop_token& stop) {
 }
 
 void StoreServer::serve(const Socket& socket) {
+  set_thread_name("store client");
   try {
     while (true) answer(socket);
   } catch (const Error&) {  // it has left, or speaks something else

@@ -10,6 +10,8 @@
 #include <string>
 #include <thread>
 
+#include "megatron/base/thread_name.h"
+
 namespace megatron {
 namespace {
 
@@ -88,6 +90,7 @@ class RunningRanks {
 };
 
 void run_rank(ThreadWorld& ranks, int rank, const std::function<void(World&)>& function, RunningRanks& running) {
+  set_thread_name(fmt::format("rank {}", rank));
   omp_set_num_threads(threads_per_rank(ranks.size()));
   std::unique_ptr<World> world;  // goes last: the others hear of the failure before they hear that the rank has left
   const auto fail = [&](const char* text, bool is_consequence) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "megatron/base/thread_name.h"
 #include "tests/testing/rank_threads.h"
 
 namespace megatron {
@@ -114,6 +115,18 @@ TEST(RankThreads, SayThatWorkLeftBehindByAnExceptionIsAConsequence) {
   EXPECT_EQ(heard.failures.back(), "[rank 1] five is not six");
   for (size_t i = 0; i + 1 < heard.failures.size(); ++i)  // what others heard first
     EXPECT_THAT(heard.failures[i], HasSubstr("rank 1 failed in its own code and dropped all_reduce #1 \"x\" of world"));
+}
+
+TEST(RankThreads, AreNamedAfterTheirRanks) {
+  testing::run_ranks(3, [](RankContext& context) {
+    const std::string own = "rank " + std::to_string(context.rank);
+    EXPECT_EQ(thread_name(), own);
+    std::thread([&] {
+      set_worker_thread_name("loader");
+      EXPECT_EQ(thread_name(), "loader " + std::to_string(context.rank));
+    }).join();
+    EXPECT_EQ(thread_name(), own);
+  });
 }
 
 TEST(RankThreads, MayTakeAnyTimeBeforeTheFirstOneEnds) {
