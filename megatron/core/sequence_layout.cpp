@@ -83,21 +83,25 @@ SequenceLayout SequenceLayout::from_spans(const Context& ctx, const Options& opt
                         "[SequenceLayout] a span of {} keys from {} on: numbers are negative.", span.key_length,
                         span.key_begin);
     layout.num_keys_ = std::max<int64_t>(layout.num_keys_, int64_t{span.key_begin} + span.key_length);
-    layout.extents_.push_back({span.query_length, span.query_offset});
+    layout.extents_.push_back({span.query_length, span.key_length, span.query_offset});
   }
   layout.view_.form = form_of(spans, options.s, options.b);
   return layout;
 }
 
-int64_t SequenceLayout::num_causal_pairs(int64_t window_left) const {
-  // Of the first n queries of a sequence. Those from number `window` on see as many keys each.
-  const auto pairs_of_first = [window = window_left + 1](int64_t n) {
-    const int64_t num_growing = window > 0 ? std::min(n, window) : n;
-    return num_growing * (num_growing + 1) / 2 + (n - num_growing) * window;
-  };
+int64_t SequenceLayout::num_visible_pairs(int64_t window_left, int64_t window_right) const {
   int64_t sum = 0;
-  for (const auto& [num_queries, num_before] : extents_)
-    sum += pairs_of_first(num_before + num_queries) - pairs_of_first(num_before);
+  for (const auto& [num_queries, num_keys, begin] : extents_) {
+    const int64_t end = begin + num_queries;  // key indices at which queries stand: [begin, end)
+    const int64_t left = window_left < 0 ? end : window_left, right = window_right < 0 ? num_keys : window_right;
+    // Of the queries at [0, n), the keys before their own index: 0 + 1 + ..., at most all keys.
+    const auto keys_before = [k = num_keys](int64_t n) {
+      const int64_t num_growing = std::clamp<int64_t>(n, 0, k + 1);
+      return num_growing * (num_growing - 1) / 2 + (std::max(n, num_growing) - num_growing) * k;
+    };
+    sum += keys_before(end + right + 1) - keys_before(begin + right + 1);  // up to the last one seen
+    sum -= keys_before(end - left) - keys_before(begin - left);            // those before the first one seen
+  }
   return sum;
 }
 

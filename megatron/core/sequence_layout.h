@@ -35,14 +35,14 @@ class SequenceLayout {
   /// keys and the tables of positions must have.
   int64_t num_keys() const { return num_keys_; }
   int64_t num_positions() const { return num_positions_; }
-  /// Query-key pairs that causal attention computes where a query sees at most `window_left` keys before its own
-  /// (negative: all); counts operations.
-  int64_t num_causal_pairs(int64_t window_left) const;
+  /// Query-key pairs that attention computes where a query sees at most `window_left` keys before its own and
+  /// `window_right` after it (negative: all; causal attention: 0 after it); counts operations.
+  int64_t num_visible_pairs(int64_t window_left, int64_t window_right) const;
 
  private:
-  /// Queries of a span, and keys before its first query.
+  /// Queries of a span, its keys, and how many of them stand before its first query.
   struct Extent {
-    int64_t num_queries, num_keys_before;
+    int64_t num_queries, num_keys, num_keys_before;
   };
 
   SequenceLayoutView view_;

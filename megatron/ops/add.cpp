@@ -2,6 +2,7 @@
 
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/ops/rows.h"
 
 namespace megatron {
 namespace {
@@ -31,6 +32,7 @@ struct CastNode final : Node {
 Tensor add(Context& ctx, const Tensor& a, const Tensor& b) {
   require<ShapeError>(a.shape() == b.shape() && a.dtype() == b.dtype(), "[add] operands differ: {} {} and {} {}.",
                       a.dtype(), a.shape(), b.dtype(), b.shape());
+  require_same_extent("add", a, b);
   Tensor y = ctx.empty_like("add.y", a);
   launch(ctx, [&](auto& stream) { kernels::add(stream, {.a = a.view(), .b = b.view(), .y = y.view()}); });
   record(ctx, {}, {a.slot, b.slot}, {&y}, [] { return std::make_unique<AddNode>(); });

@@ -5,7 +5,7 @@
 
 namespace megatron {
 
-/// a + b of equal shapes and dtypes.
+/// a + b of equal shapes and dtypes, both unbounded or bounded by one count. @throw ShapeError for any other operands.
 Tensor add(Context& ctx, const Tensor& a, const Tensor& b);
 /// x in another floating dtype; x itself if it has it. The gradient is cast back.
 Tensor cast(Context& ctx, const Tensor& x, DType dtype);

@@ -21,6 +21,13 @@ kernels::AttentionOptions kernel_options(const Context& ctx, const AttentionOpti
           .is_deterministic = options.is_deterministic};
 }
 
+/// Multiplications and additions of all pairs of rows that see each other, `per_pair` in each query head.
+int64_t num_operations(const SequenceLayout& layout, const kernels::AttentionOptions& options, int64_t num_heads,
+                       int64_t per_pair) {
+  return layout.num_visible_pairs(options.window_left, options.is_causal ? 0 : options.window_right) * num_heads *
+         per_pair;
+}
+
 struct AttentionNode final : Node {
   AttentionNode(const SequenceLayout& layout, const kernels::AttentionOptions& options, Parameter* sink)
       : layout(layout), options(options), sink(sink) {}
@@ -48,7 +55,8 @@ struct AttentionNode final : Node {
                                         .grad_k = dk.view(),
                                         .grad_v = dv.view(),
                                         .grad_sink = dsink.view()};
-    ctx.device.num_operations += 10 * layout.num_causal_pairs(options.window_left) * q.size(2) * q.size(3);
+    // The scores again, dq and dk; dp and dv.
+    ctx.device.num_operations += num_operations(layout, options, q.size(2), 2 * (3 * q.size(3) + 2 * v.size(3)));
     Tensor workspace = ctx.workspace("attention.workspace", with_stream(ctx.device, [&](auto& stream) {
                                        return kernels::attention_backward_workspace_bytes(stream, args);
                                      }));
@@ -110,7 +118,7 @@ Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Ten
                                        .options = kernel,
                                        .o = o.view(),
                                        .lse = lse.view()};
-    ctx.device.num_operations += 2 * layout.num_causal_pairs(options.window_left) * n * (query.size(3) + dv);
+    ctx.device.num_operations += num_operations(layout, kernel, n, 2 * (query.size(3) + dv));
     Tensor workspace = ctx.workspace("attention.workspace", with_stream(ctx.device, [&](auto& stream) {
                                        return kernels::attention_forward_workspace_bytes(stream, args);
                                      }));

@@ -85,6 +85,7 @@ Tensor bias_dropout_add(Context& ctx, const Tensor& x, Parameter* bias, const Te
   if (bias) require_columns("bias_dropout_add", x, *bias);
   require<ShapeError>(x.shape() == residual.shape(), "[bias_dropout_add] x has shape {}, the residual {}.", x.shape(),
                       residual.shape());
+  require_same_extent("bias_dropout_add", x, residual);
   return apply(ctx, x, bias, residual, options);
 }
 

@@ -22,7 +22,8 @@ Tensor dropout(Context& ctx, const Tensor& x, const DropoutOptions& options);
 /// y = residual + dropout(x + bias).
 /// @param x         [..., h], floating; read, not saved.
 /// @param bias      [h]; may be null. Its gradient falls out of B.
-/// @param residual  shape of x; y has its dtype, so a residual stream may be fp32 under bf16.
+/// @param residual  shape of x, with the same bound; y has its dtype, so a residual stream may be fp32 under bf16.
+/// @throw ShapeError if the shapes or bounds differ, or the bias is not as wide as a row.
 Tensor bias_dropout_add(Context& ctx, const Tensor& x, Parameter* bias, const Tensor& residual,
                         const DropoutOptions& options);
 

@@ -9,8 +9,7 @@ namespace megatron {
 /// @param loss    [s, b], floating. @param mask [s, b], floating, any strides; kept.
 /// @param weight  [1] float64, kept; undefined: 1. In device memory, as it differs between steps.
 /// @return        [1] float64: a scalar of a whole micro-batch deserves it. Division by the global count of valid
-/// tokens
-///                is in the seed gradient (StepState::loss_seed).
+///                tokens is in the seed gradient (StepState::loss_seed).
 Tensor masked_sum(Context& ctx, const Tensor& loss, const Tensor& mask, const Tensor& weight = {});
 
 }  // namespace megatron

@@ -19,6 +19,15 @@ inline void require_columns(std::string_view op, const Tensor& x, const Paramete
                       weight.name(), weight.shape(), x.size(-1));
 }
 
+/// Two operands of one row each: both unbounded, or bounded by one count in device memory. The kernel takes the number
+/// of rows from one of them.
+inline void require_same_extent(std::string_view op, const Tensor& a, const Tensor& b) {
+  const auto kind = [](const Tensor& x) { return x.is_bounded() ? "bounded" : "unbounded"; };
+  require<ShapeError>(a.count() == b.count(),
+                      "[{}] one operand's rows are {}, the other's {}{}. Gather both with the same IndexList.", op,
+                      kind(a), kind(b), a.is_bounded() && b.is_bounded() ? " by another count" : "");
+}
+
 /// Lease on a weight that may be absent; the view is then undefined.
 class OptionalLease {
  public:

@@ -7,27 +7,33 @@
 namespace megatron::testing {
 namespace {
 
-/// Pairs (query, key) that causal attention with a window sees, counted one by one.
-int64_t count_pairs(const SequenceLayoutView& layout, int64_t window_left) {
+/// Pairs (query, key) that attention with a window sees, counted one by one.
+int64_t count_pairs(const SequenceLayoutView& layout, int64_t window_left, int64_t window_right) {
   int64_t num = 0;
   for (int64_t i = 0; i < layout.num_spans; ++i) {
     const SequenceSpan& span = layout.spans[i];
     for (int64_t q = 0; q < span.query_length; ++q)
-      for (int64_t k = 0; k <= span.query_offset + q; ++k)
-        num += window_left < 0 || span.query_offset + q - k <= window_left;
+      for (int64_t k = 0; k < span.key_length; ++k) {
+        const int64_t distance = k - span.query_offset - q;
+        num += (window_left < 0 || distance >= -window_left) && (window_right < 0 || distance <= window_right);
+      }
   }
   return num;
 }
 
-TEST(SequenceLayout, CountsThePairsOfCausalAttention) {
+TEST(SequenceLayout, CountsThePairsOfAttention) {
   TestDevice test;
   const Context ctx = test.context();
+  const SequenceSpan few_keys{.query_length = 6, .key_length = 3, .query_offset = 2};
   const SequenceLayout layouts[] = {SequenceLayout::uniform(ctx, {.s = 7, .b = 2}),
                                     SequenceLayout::uniform(ctx, {.s = 3, .b = 1, .first_position = 5}),
-                                    SequenceLayout::cut_at(ctx, {.s = 9, .b = 2}, {{2, 5}, {}}, {})};
+                                    SequenceLayout::cut_at(ctx, {.s = 9, .b = 2}, {{2, 5}, {}}, {}),
+                                    SequenceLayout::from_spans(ctx, {.s = 6, .b = 1}, {few_keys}, {})};
   for (const SequenceLayout& layout : layouts)
-    for (const int64_t window : {-1, 0, 1, 3, 100})
-      EXPECT_EQ(layout.num_causal_pairs(window), count_pairs(layout.view(), window)) << window;
+    for (const int64_t left : {-1, 0, 1, 3, 100})
+      for (const int64_t right : {-1, 0, 1, 3, 100})
+        EXPECT_EQ(layout.num_visible_pairs(left, right), count_pairs(layout.view(), left, right))
+            << left << " " << right;
 }
 
 TEST(SequenceLayout, KnowsHowManyKeysAndPositionsItNeeds) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
+#include "megatron/autograd/tape.h"
 #include "megatron/ops/embedding.h"
 #include "megatron/ops/rope.h"
 #include "megatron/ops/split_qkv.h"
@@ -47,6 +50,36 @@ TEST(Attention, OfPackedSequencesIsThatOfSeparateOnes) {
     return std::vector{attention(ctx, o.inputs[0], o.inputs[1], o.inputs[2], layout, {.scale = 0.4}, nullptr)};
   };
   check(op);
+}
+
+/// Operations of forward and backward of three queries on three keys, n = 4, d = 6, dv = 5.
+std::array<int64_t, 2> counted_operations(const AttentionOptions& options) {
+  TestDevice test(DeviceKind::kMeta);
+  Context ctx = test.context();
+  Tape tape(test.device);
+  ctx.tape = &tape;
+  ctx.mode = GradMode::kRecord;
+  Tensor q = ctx.empty("q", {3, 1, 4, 6}, DType::kFloat32), k = ctx.empty("k", {3, 1, 2, 6}, DType::kFloat32);
+  Tensor v = ctx.empty("v", {3, 1, 2, 5}, DType::kFloat32);
+  for (Tensor* t : {&q, &k, &v}) tape.watch(*t);
+  const SequenceLayout layout = SequenceLayout::uniform(ctx, {.s = 3, .b = 1});
+  const Tensor y = attention(ctx, q, k, v, layout, options, nullptr);
+  const int64_t forward = test.device.num_operations;
+  tape.seed(ctx, y.slot, ctx.empty_like("dy", y));
+  tape.backward(ctx, Phase::kBW, 0);
+  return {forward, test.device.num_operations - forward};
+}
+
+TEST(Attention, CountsTheProductsOfThePairsThatSeeEachOther) {
+  // Of a pair of rows: q k^T with d and p v with dv in forward; backward has the scores again, dq, dk with d, dp, dv
+  // with dv.
+  const auto expected = [](int64_t pairs) {
+    return std::array{pairs * 4 * 2 * (6 + 5), pairs * 4 * 2 * (3 * 6 + 2 * 5)};
+  };
+  EXPECT_EQ(counted_operations({}), expected(6));
+  EXPECT_EQ(counted_operations({.window_left = 1}), expected(5));
+  EXPECT_EQ(counted_operations({.is_causal = false}), expected(9));
+  EXPECT_EQ(counted_operations({.is_causal = false, .window_left = 0, .window_right = 1}), expected(5));
 }
 
 TEST(Attention, RefusesHeadsThatDoNotFit) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <utility>
 
 #include "megatron/ops/activation.h"
 #include "megatron/ops/add.h"
@@ -145,6 +146,21 @@ TEST(MoveRows, RaisesTheOverflowFlagAboveTheCapacity) {
   *reinterpret_cast<int32_t*>(index.count.data()) = 5;
   gather_rows(ctx, x, index);
   EXPECT_EQ(test.step.overflow, 1);
+}
+
+TEST(BoundedExtents, OfTwoOperandsMustBeTheSame) {
+  TestDevice test;
+  Context ctx = test.context();
+  const auto bounded = [&](const Storage& count) { return ctx.empty_bounded("x", {4, 3}, DType::kFloat32, count); };
+  const Storage count = every_second(ctx).count, other_count = every_second(ctx).count;
+  const Tensor x = bounded(count), same = bounded(count), other = bounded(other_count), whole = bounded({});
+  const auto bda = [&](const Tensor& a, const Tensor& b) { return bias_dropout_add(ctx, a, nullptr, b, {}); };
+  EXPECT_TRUE(add(ctx, x, same).is_bounded());
+  EXPECT_TRUE(bda(x, same).is_bounded());
+  for (const auto& [a, b] : {std::pair{x, whole}, {whole, x}, {x, other}}) {
+    EXPECT_THROW(add(ctx, a, b), ShapeError);
+    EXPECT_THROW(bda(a, b), ShapeError);
+  }
 }
 
 TEST(Add, PassesAllChecksAndSoDoesCast) {
