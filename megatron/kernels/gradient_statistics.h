@@ -23,7 +23,7 @@ constexpr int64_t gradient_statistics_workspace_bytes(int64_t n) {
 }
 
 /// result = largest |x|, or the larger of it and result with `accumulate`; 0 if there is none, infinite if an element
-/// is, NaN if one is.
+/// is, NaN without a sign if one is.
 struct LargestAbsoluteArgs {
   ConstView x;  // [n]
   double* result = nullptr;

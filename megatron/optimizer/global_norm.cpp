@@ -77,6 +77,8 @@ GlobalNorm::GlobalNorm(const Context& ctx, const ProcessGroup& group)
       norm_(ctx.empty("global_norm", {2}, DType::kFloat64, MemoryUse::kOptimizer)),
       sums_(ctx.empty("global_norm.sums", {4}, DType::kInt64, MemoryUse::kOptimizer)) {}
 
+/// Numbers without a sign are in the order of their bits, NaN above infinity: as integers NaN wins everywhere, which a
+/// maximum of numbers does not promise (NCCL passes over NaN).
 void GlobalNorm::find_largest(const Context& ctx, const std::vector<Tensor>& parts) {
   double* largest = norm_.data<double>();
   launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = norm_.view(), .value = 0}); });
@@ -88,8 +90,9 @@ void GlobalNorm::find_largest(const Context& ctx, const std::vector<Tensor>& par
           stream, {.x = part.view(), .result = largest, .accumulate = true, .workspace = workspace.view()});
     });
   }
-  Tensor shared = norm_.slice(0, 0, 1);
-  group_.all_reduce(shared.view(), ReduceOp::kMax, {.site = "largest gradient"}).wait();
+  View bits = norm_.slice(0, 0, 1).view();
+  bits.dtype = DType::kInt64;
+  group_.all_reduce(bits, ReduceOp::kMax, {.site = "largest gradient"}).wait();
 }
 
 void GlobalNorm::add_squares(const Context& ctx, const std::vector<Tensor>& parts, bool count_zeros) {

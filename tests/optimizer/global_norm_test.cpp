@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "megatron/kernels/elementwise.h"
@@ -108,6 +110,46 @@ TEST(GlobalNorm, HasTheBitsOfOneRankInAnyLayout) {
         EXPECT_EQ(norm.zeros, one.zeros);
       });
     }
+}
+
+/// As of two ranks of which one has `odd` among its gradients.
+std::vector<double> norms_with(float odd, int odd_rank) {
+  std::vector<double> largest(2);
+  run_ranks(2, [&](RankContext& rank) {
+    TestDevice test(DeviceKind::kCpu, 1);
+    const Context ctx = test.context();
+    Tensor gradients = ctx.empty("gradients", {5}, DType::kFloat32);
+    for (int i = 0; i < 5; ++i) gradients.data<float>()[i] = static_cast<float>(i);
+    if (rank.rank == odd_rank) gradients.data<float>()[2] = odd;
+    GlobalNorm norm(ctx, rank.group);
+    norm.find_largest(ctx, {gradients});
+    largest[static_cast<size_t>(rank.rank)] = norm.norms().data<double>()[0];
+  });
+  return largest;
+}
+
+TEST(GlobalNorm, NanOnOneRankIsTheLargestOnAll) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  for (const int odd_rank : {0, 1}) {
+    for (const float nan : {kNan, -kNan})
+      for (double largest : norms_with(nan, odd_rank)) EXPECT_TRUE(std::isnan(largest)) << largest;
+    for (double largest : norms_with(-kInfinity, odd_rank)) EXPECT_EQ(largest, kInfinity);
+    for (double largest : norms_with(-7, odd_rank)) EXPECT_EQ(largest, 7);
+  }
+}
+
+/// What NCCL's maximum does not promise, for it passes over NaN: the ranks compare whole numbers.
+TEST(GlobalNorm, ComparesRanksByTheBitsOfTheirNumbers) {
+  run_ranks(2, [&](RankContext& rank) {
+    TestDevice test(DeviceKind::kCpu, 1);
+    const Context ctx = test.context();
+    GlobalNorm norm(ctx, rank.group);
+    norm.find_largest(ctx, {});
+    const auto record = rank.world.recorder().last();
+    ASSERT_TRUE(record);
+    EXPECT_EQ(record->site.view(), "largest gradient");
+    EXPECT_EQ(record->dtype, DType::kInt64);
+  });
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "megatron/kernels/cuda/gradient_statistics.h"
 
+#include <math_constants.h>
+
 #include "megatron/kernels/cuda/launch.cuh"
 
 namespace megatron::kernels {
@@ -109,7 +111,9 @@ __global__ void finish_largest(const Part* parts, int64_t num_parts, double* res
   double largest = 0;
   for (int64_t i = threadIdx.x; i < num_parts; i += kFinishThreads) largest = larger_or_nan(parts[i].first, largest);
   largest = reduce_block(largest, shared, larger_or_nan);
-  if (threadIdx.x == 0) *result = accumulate ? larger_or_nan(largest, *result) : largest;
+  if (threadIdx.x > 0) return;
+  if (accumulate) largest = larger_or_nan(largest, *result);
+  *result = isnan(largest) ? CUDART_NAN : largest;  // fabs() may leave a NaN its sign
 }
 
 __global__ void finish_zeros(const Part* parts, int64_t num_parts, int64_t* result, bool accumulate) {
