@@ -29,8 +29,29 @@ void send_at_once(int descriptor) {
   setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/// A descriptor, or -1 and why not.
-int try_to_connect(const std::string& host, int port, std::string& reason) {
+/// Whether `descriptor` is ready for `events`, or broken, before `deadline`.
+bool wait_until(int descriptor, short events, Clock::time_point deadline) {
+  pollfd entry{descriptor, events, 0};
+  while (true) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    const int count = ::poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30)));
+    if (count > 0) return true;
+    if (count == 0 ? Clock::now() >= deadline : errno != EINTR) return false;
+  }
+}
+
+/// 0, or why `descriptor` is not connected.
+int error_of_connect(int descriptor, const addrinfo& address, Clock::time_point deadline) {
+  if (::connect(descriptor, address.ai_addr, address.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  if (!wait_until(descriptor, POLLOUT, deadline)) return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof error;
+  return ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+/// A descriptor, or -1 and why not. Of several addresses each gets its share of the time.
+int try_to_connect(const std::string& host, int port, Clock::time_point deadline, std::string& reason) {
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   if (const int status = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list); status != 0) {
@@ -38,24 +59,18 @@ int try_to_connect(const std::string& host, int port, std::string& reason) {
     return -1;
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
+  int num_left = 0;
+  for (const addrinfo* address = list; address; address = address->ai_next) ++num_left;
   for (const addrinfo* address = list; address; address = address->ai_next) {
-    const int descriptor = ::socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC, address->ai_protocol);
-    if (descriptor >= 0 && ::connect(descriptor, address->ai_addr, address->ai_addrlen) == 0) return descriptor;
-    reason = std::strerror(errno);
+    const int descriptor =
+        ::socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->ai_protocol);
+    const auto own_deadline = Clock::now() + (deadline - Clock::now()) / num_left--;
+    const int error = descriptor >= 0 ? error_of_connect(descriptor, *address, own_deadline) : errno;
+    if (error == 0) return descriptor;
+    reason = std::strerror(error);
     if (descriptor >= 0) ::close(descriptor);
   }
   return -1;
-}
-
-/// Whether `descriptor` has something to read within `timeout`.
-bool wait_to_read(int descriptor, milliseconds timeout) {
-  pollfd entry{descriptor, POLLIN, 0};
-  const auto deadline = Clock::now() + timeout;
-  while (true) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-    const int count = ::poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30)));
-    if (count >= 0 || errno != EINTR) return count > 0;
-  }
 }
 
 }  // namespace
@@ -64,7 +79,7 @@ Socket Socket::connect(const std::string& host, int port, milliseconds timeout) 
   const auto deadline = Clock::now() + timeout;
   std::string reason;
   while (true) {
-    const int descriptor = try_to_connect(host, port, reason);
+    const int descriptor = try_to_connect(host, port, deadline, reason);
     if (descriptor >= 0) {
       send_at_once(descriptor);
       return {descriptor, fmt::format("{}:{}", host, port)};
@@ -77,25 +92,36 @@ Socket Socket::connect(const std::string& host, int port, milliseconds timeout) 
   }
 }
 
-void Socket::send(std::span<const std::byte> bytes) const {
+void Socket::send(std::span<const std::byte> bytes, milliseconds timeout) const {
+  const auto deadline = Clock::now() + timeout;
   while (!bytes.empty()) {
-    const ssize_t count = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t count = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      require<CommError>(wait_until(descriptor_, POLLOUT, deadline), "{} has not taken a message within {} s", peer_,
+                         static_cast<double>(timeout.count()) / 1000);
+      continue;
+    }
     require<CommError>(count > 0, "The connection to {} is lost: {}", peer_, std::strerror(errno));
     bytes = bytes.subspan(static_cast<size_t>(count));
   }
 }
 
 void Socket::receive(std::span<std::byte> bytes, milliseconds timeout) const {
+  const auto deadline = Clock::now() + timeout;
   while (!bytes.empty()) {
-    require<CommError>(wait_to_read(descriptor_, timeout), "{} has not answered for {} s", peer_,
+    require<CommError>(wait_until(descriptor_, POLLIN, deadline), "{} has not answered for {} s", peer_,
                        static_cast<double>(timeout.count()) / 1000);
-    const ssize_t count = ::recv(descriptor_, bytes.data(), bytes.size(), 0);
-    if (count < 0 && errno == EINTR) continue;
+    const ssize_t count = ::recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) continue;
     require<CommError>(count > 0, "The connection to {} is lost: {}", peer_,
                        count == 0 ? "it was closed there" : std::strerror(errno));
     bytes = bytes.subspan(static_cast<size_t>(count));
   }
+}
+
+bool Socket::has_received(milliseconds timeout) const {
+  return wait_until(descriptor_, POLLIN, Clock::now() + timeout);
 }
 
 void Socket::shut_down() const { ::shutdown(descriptor_, SHUT_RDWR); }
@@ -136,7 +162,7 @@ Listener::Listener(int port) : descriptor_(::socket(AF_INET6, SOCK_STREAM | SOCK
 Listener::~Listener() { ::close(descriptor_); }
 
 bool Listener::accept(Socket& socket, milliseconds timeout) const {
-  if (!wait_to_read(descriptor_, timeout)) return false;
+  if (!wait_until(descriptor_, POLLIN, Clock::now() + timeout)) return false;
   const int descriptor = ::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC);
   if (descriptor < 0) return false;
   send_at_once(descriptor);

@@ -9,7 +9,8 @@
 
 namespace megatron {
 
-/// A connected stream of bytes. Move-only. All calls throw CommError with what they were connected to.
+/// A connected stream of bytes. Move-only; one thread may send and another receive. All calls throw CommError with what
+/// they were connected to.
 class Socket {
  public:
   Socket() = default;
@@ -22,12 +23,16 @@ class Socket {
     return *this;
   }
 
-  /// Tries again until `timeout`: the other side may start later, and its name may become known later.
+  /// Tries again until `timeout`: the other side may start later, and its name may become known later. What the
+  /// resolver of names takes beyond that counts too late.
   static Socket connect(const std::string& host, int port, std::chrono::milliseconds timeout);
 
-  void send(std::span<const std::byte> bytes) const;
-  /// Fills `bytes`. @throw CommError if the other side closes, or is silent for `timeout`.
+  /// @throw CommError if the other side closes, or has not taken all after `timeout`
+  void send(std::span<const std::byte> bytes, std::chrono::milliseconds timeout) const;
+  /// Fills `bytes`. @throw CommError if the other side closes, or has not sent all after `timeout`
   void receive(std::span<std::byte> bytes, std::chrono::milliseconds timeout) const;
+  /// Whether there is something to receive, or the other side has closed, within `timeout`.
+  bool has_received(std::chrono::milliseconds timeout) const;
   /// Ends calls that other threads wait in.
   void shut_down() const;
 

@@ -23,9 +23,9 @@ constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 StoreClient::StoreClient(const Address& address, milliseconds timeout)
     : prefix_("/" + address.prefix), socket_(Socket::connect(address.host, address.port, timeout)) {
-  StoreMessage().add(StoreRequest::kValidate).add(kStoreMagic).send_to(socket_);
+  StoreMessage().add(StoreRequest::kValidate).add(kStoreMagic).send_to(socket_, kAnswerTime);
   const auto number = static_cast<uint32_t>(getpid());
-  StoreMessage().add(StoreRequest::kPing).add(number).send_to(socket_);
+  StoreMessage().add(StoreRequest::kPing).add(number).send_to(socket_, kAnswerTime);
   require<CommError>(receive_value<uint32_t>(socket_, kAnswerTime) == number,
                      "{}:{} is no store for ranks: another program listens there. Set MASTER_PORT to a free port.",
                      address.host, address.port);
@@ -35,20 +35,20 @@ std::string StoreClient::full(std::string_view key) const { return prefix_ + std
 
 void StoreClient::set(std::string_view key, std::string_view value) {
   const std::lock_guard lock(mutex_);
-  StoreMessage().add(StoreRequest::kSet).add_string(full(key)).add_string(value).send_to(socket_);
+  StoreMessage().add(StoreRequest::kSet).add_string(full(key)).add_string(value).send_to(socket_, kAnswerTime);
 }
 
 std::optional<std::string> StoreClient::find(std::string_view key) {
   const std::lock_guard lock(mutex_);
-  StoreMessage().add(StoreRequest::kCheck).add(uint64_t{1}).add_string(full(key)).send_to(socket_);
+  StoreMessage().add(StoreRequest::kCheck).add(uint64_t{1}).add_string(full(key)).send_to(socket_, kAnswerTime);
   if (receive_value<uint8_t>(socket_, kAnswerTime) != 0) return std::nullopt;
-  StoreMessage().add(StoreRequest::kGet).add_string(full(key)).send_to(socket_);
+  StoreMessage().add(StoreRequest::kGet).add_string(full(key)).send_to(socket_, kAnswerTime);
   return receive_string(socket_, kAnswerTime);
 }
 
 int64_t StoreClient::add(std::string_view key, int64_t value) {
   const std::lock_guard lock(mutex_);
-  StoreMessage().add(StoreRequest::kAdd).add_string(full(key)).add(value).send_to(socket_);
+  StoreMessage().add(StoreRequest::kAdd).add_string(full(key)).add(value).send_to(socket_, kAnswerTime);
   return receive_value<int64_t>(socket_, kAnswerTime);
 }
 

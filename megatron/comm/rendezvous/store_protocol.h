@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/comm/rendezvous/socket.h"
@@ -19,13 +18,16 @@ namespace megatron {
 
 /// First byte of a request. A string is its length in 64 bits and its bytes.
 enum class StoreRequest : uint8_t {
-  kValidate = 0,  // kStoreMagic in 32 bits; no answer
-  kSet = 1,       // key, value; no answer
-  kGet = 3,       // key; answer: value
-  kAdd = 4,       // key, int64; answer: int64, the sum. The value is kept as decimal digits
-  kCheck = 5,     // number of keys in 64 bits, keys; answer: byte, 0 if all are there
-  kPing = 13      // 32 bits; answer: the same
+  kValidate = 0,     // kStoreMagic in 32 bits; no answer
+  kSet = 1,          // key, value; no answer
+  kGet = 3,          // key; answer: value
+  kAdd = 4,          // key, int64; answer: int64, the sum. The value is kept as decimal digits
+  kCheck = 5,        // number of keys in 64 bits, keys; answer: byte, 0 if all are there
+  kWait = 6,         // number of keys in 64 bits, keys; answer, when all are there: StoreWaitAnswer
+  kCancelWait = 12,  // answer: StoreWaitAnswer. Also while a wait is not answered, which it then ends
+  kPing = 13         // 32 bits; answer: the same
 };
+enum class StoreWaitAnswer : uint8_t { kIsThere = 0, kIsCanceled = 1 };
 inline constexpr uint32_t kStoreMagic = 0x3C85F7CE;
 
 /// A request on its way out.
@@ -33,20 +35,20 @@ class StoreMessage {
  public:
   template <class T>
   requires std::is_trivially_copyable_v<T> StoreMessage& add(const T& value) {
-    const auto bytes = std::as_bytes(std::span(&value, 1));
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
     return *this;
   }
   StoreMessage& add_string(std::string_view text) {
     add(static_cast<uint64_t>(text.size()));
-    const auto bytes = std::as_bytes(std::span(text));
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    bytes_.append(text);
     return *this;
   }
-  void send_to(const Socket& socket) const { socket.send(bytes_); }
+  void send_to(const Socket& socket, std::chrono::milliseconds timeout) const {
+    socket.send(std::as_bytes(std::span(bytes_)), timeout);
+  }
 
  private:
-  std::vector<std::byte> bytes_;
+  std::string bytes_;
 };
 
 template <class T>

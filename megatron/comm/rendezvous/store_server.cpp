@@ -1,5 +1,6 @@
 #include "megatron/comm/rendezvous/store_server.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "megatron/base/error.h"
@@ -12,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLookForStop{50}, kLongestFarewell{2000};
+constexpr milliseconds kLookForStop{50}, kLongestFarewell{2000}, kLookForKeys{5};
 /// Between the bytes of one request; and between requests, where only the end of a connection counts.
 constexpr milliseconds kWithinRequest{30000};
 constexpr std::chrono::hours kBetweenRequests{24 * 20};
@@ -21,6 +22,15 @@ int64_t integer_of(const std::string& digits) {
   int64_t value = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), value);
   return value;
+}
+
+std::vector<std::string> receive_keys(const Socket& socket) {
+  constexpr uint64_t kMostKeys = 1 << 16;
+  const auto count = receive_value<uint64_t>(socket, kWithinRequest);
+  require<CommError>(count <= kMostKeys, "[store] {} keys: that is no client", count);
+  std::vector<std::string> keys;
+  for (uint64_t i = 0; i < count; ++i) keys.push_back(receive_string(socket, kWithinRequest));
+  return keys;
 }
 
 }  // namespace
@@ -71,7 +81,7 @@ void StoreServer::answer(const Socket& socket) {
       require<CommError>(receive_value<uint32_t>(socket, kWithinRequest) == kStoreMagic, "[store] no client");
       return;
     case StoreRequest::kPing:
-      return StoreMessage().add(receive_value<uint32_t>(socket, kWithinRequest)).send_to(socket);
+      return StoreMessage().add(receive_value<uint32_t>(socket, kWithinRequest)).send_to(socket, kWithinRequest);
     case StoreRequest::kSet: {
       std::string key = receive_string(socket, kWithinRequest), value = receive_string(socket, kWithinRequest);
       const std::lock_guard lock(mutex_);
@@ -87,7 +97,7 @@ void StoreServer::answer(const Socket& socket) {
         require<CommError>(value != values_.end(), "[store] no key {}", key);
         reply.add_string(value->second);
       }
-      return reply.send_to(socket);
+      return reply.send_to(socket, kWithinRequest);
     }
     case StoreRequest::kAdd: {
       const std::string key = receive_string(socket, kWithinRequest);
@@ -99,19 +109,36 @@ void StoreServer::answer(const Socket& socket) {
         sum = integer_of(value) + summand;
         value = std::to_string(sum);
       }
-      return StoreMessage().add(sum).send_to(socket);
+      return StoreMessage().add(sum).send_to(socket, kWithinRequest);
     }
-    case StoreRequest::kCheck: {
-      bool has_all = true;
-      for (auto i = receive_value<uint64_t>(socket, kWithinRequest); i > 0; --i) {
-        const std::string key = receive_string(socket, kWithinRequest);
-        const std::lock_guard lock(mutex_);
-        has_all = has_all && values_.contains(key);
-      }
-      return StoreMessage().add(static_cast<uint8_t>(has_all ? 0 : 1)).send_to(socket);
-    }
+    case StoreRequest::kCheck:
+      return StoreMessage()
+          .add(static_cast<uint8_t>(has_all(receive_keys(socket)) ? 0 : 1))
+          .send_to(socket, kWithinRequest);
+    case StoreRequest::kWait:
+      return answer_wait(socket);
+    case StoreRequest::kCancelWait:  // of a wait that has been answered
+      return StoreMessage().add(StoreWaitAnswer::kIsCanceled).send_to(socket, kWithinRequest);
   }
   throw CommError(fmt::format("[store] unknown request {}", static_cast<int>(request)));
+}
+
+bool StoreServer::has_all(const std::vector<std::string>& keys) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::all_of(keys, [&](const std::string& key) { return values_.contains(key); });
+}
+
+/// The client sends nothing while it waits, but that it gives up.
+void StoreServer::answer_wait(const Socket& socket) {
+  const std::vector<std::string> keys = receive_keys(socket);
+  auto answer = StoreWaitAnswer::kIsThere;
+  while (answer == StoreWaitAnswer::kIsThere && !has_all(keys)) {
+    if (!socket.has_received(kLookForKeys)) continue;
+    require<CommError>(receive_value<StoreRequest>(socket, kWithinRequest) == StoreRequest::kCancelWait,
+                       "[store] a request within a wait");
+    answer = StoreWaitAnswer::kIsCanceled;
+  }
+  StoreMessage().add(answer).send_to(socket, kWithinRequest);
 }
 
 }  // namespace megatron

@@ -7,13 +7,14 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "megatron/comm/rendezvous/socket.h"
 
 namespace megatron {
 
-/// Answers StoreClients, a thread for each: for the tens of ranks of a few hosts. Speaks PyTorch's TCPStore protocol,
-/// so that under torchrun its own server takes the place of this one.
+/// Answers StoreClients, a thread for each: for the tens of ranks of a few hosts. Speaks the part of PyTorch's TCPStore
+/// protocol that ranks need (set, get, add, wait), so that under torchrun its own server takes the place of this one.
 class StoreServer {
  public:
   /// @param port 0: a free one. @throw CommError if it is taken
@@ -33,6 +34,8 @@ class StoreServer {
   void accept(const std::stop_token& stop);
   void serve(const Socket& socket);
   void answer(const Socket& socket);
+  bool has_all(const std::vector<std::string>& keys);
+  void answer_wait(const Socket& socket);
 
   Listener listener_;
   std::mutex mutex_;  // guards the three below

@@ -1,6 +1,9 @@
 // Ranks find each other: keys and values that one gives and others read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -113,9 +116,100 @@ TEST(Store, OutlivesAClientThatSpeaksSomethingElse) {
   StoreServer server(0);
   const std::string request = "GET / HTTP/1.1\r\n\r\n";
   const Socket stranger = Socket::connect("127.0.0.1", server.port(), kLong);
-  stranger.send(std::as_bytes(std::span(request)));
+  stranger.send(std::as_bytes(std::span(request)), kLong);
   EXPECT_THROW(receive_value<uint8_t>(stranger, kLong), CommError);
   EXPECT_EQ(StoreClient({"127.0.0.1", server.port(), ""}, kLong).add("n", 2), 2);
+}
+
+TEST(Store, AnswersAWaitWhenAllKeysAreThereOrItIsCanceled) {
+  StoreServer server(0);
+  const Socket client = Socket::connect("127.0.0.1", server.port(), kLong);
+  const auto ask = [&] {
+    StoreMessage().add(StoreRequest::kWait).add(uint64_t{2}).add_string("/a").add_string("/b").send_to(client, kLong);
+  };
+  StoreClient other({"127.0.0.1", server.port(), ""}, kLong);
+  other.set("a", "x");
+  ask();
+  EXPECT_FALSE(client.has_received(milliseconds(60)));
+  StoreMessage().add(StoreRequest::kCancelWait).send_to(client, kLong);
+  EXPECT_EQ(receive_value<StoreWaitAnswer>(client, kLong), StoreWaitAnswer::kIsCanceled);
+  ask();
+  other.set("b", "x");
+  EXPECT_EQ(receive_value<StoreWaitAnswer>(client, kLong), StoreWaitAnswer::kIsThere);
+}
+
+/// A listener that takes no connection, and does not answer further ones: those beyond its backlog.
+class FullListener {
+ public:
+  FullListener() : descriptor_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(descriptor_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(descriptor_, 0), 0);
+    EXPECT_EQ(::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    port_ = ntohs(address.sin_port);
+    for (int i = 0; i < 4; ++i) {
+      waiting_.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      ::connect(waiting_.back(), reinterpret_cast<sockaddr*>(&address), size);
+    }
+  }
+  ~FullListener() {
+    for (int descriptor : waiting_) ::close(descriptor);
+    ::close(descriptor_);
+  }
+  FullListener(const FullListener&) = delete;
+  FullListener& operator=(const FullListener&) = delete;
+  int port() const { return port_; }
+
+ private:
+  int descriptor_, port_ = 0;
+  std::vector<int> waiting_;
+};
+
+template <class F>
+std::chrono::duration<double> time_of(F&& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::steady_clock::now() - begin;
+}
+constexpr std::chrono::seconds kBarelyLonger{5};  // than any timeout below, on a machine that is busy
+
+TEST(Socket, AConnectionThatIsNotAnsweredIsGivenUpInTime) {
+  const FullListener listener;
+  std::string error;
+  EXPECT_LT(
+      time_of([&] { error = error_of([&] { Socket::connect("127.0.0.1", listener.port(), milliseconds(300)); }); }),
+      kBarelyLonger);
+  EXPECT_THAT(error, HasSubstr("could not be reached within 0.3 s: Connection timed out"));
+}
+
+TEST(Socket, AMessageThatIsNotTakenIsGivenUpInTime) {
+  const Listener listener(0);
+  const Socket sender = Socket::connect("127.0.0.1", listener.port(), kLong);
+  const std::vector<std::byte> message(size_t{64} << 20);
+  std::string error;
+  EXPECT_LT(time_of([&] { error = error_of([&] { sender.send(message, milliseconds(200)); }); }), kBarelyLonger);
+  EXPECT_THAT(error, HasSubstr("has not taken a message within 0.2 s"));
+}
+
+TEST(Socket, AMessageThatComesInDropsIsGivenUpInTime) {
+  const Listener listener(0);
+  const Socket receiver = Socket::connect("127.0.0.1", listener.port(), kLong);
+  Socket sender;
+  ASSERT_TRUE(listener.accept(sender, kLong));
+  std::jthread drops([&](const std::stop_token& stop) {
+    const std::byte drop{1};
+    while (!stop.stop_requested()) {
+      sender.send(std::span(&drop, 1), kLong);
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+  });
+  std::vector<std::byte> message(100000);
+  std::string error;
+  EXPECT_LT(time_of([&] { error = error_of([&] { receiver.receive(message, milliseconds(200)); }); }), kBarelyLonger);
+  EXPECT_THAT(error, HasSubstr("has not answered for 0.2 s"));
 }
 
 }  // namespace
