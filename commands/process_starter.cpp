@@ -1,5 +1,6 @@
 #include "commands/process_starter.h"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "commands/exit_code.h"
 #include "megatron/base/error.h"
@@ -70,17 +72,52 @@ class WaitedSignals {
   sigset_t set_{}, before_{};
 };
 
+/// By which a process tells who started it why it could not become its program. Its becoming it closes the pipe.
+class ErrorPipe {
+ public:
+  ErrorPipe() { require<IoError>(pipe2(ends_.data(), O_CLOEXEC) == 0, "A pipe cannot be made: {}", text_of(errno)); }
+  ~ErrorPipe() {
+    for (int end : ends_)
+      if (end >= 0) close(end);
+  }
+  ErrorPipe(const ErrorPipe&) = delete;
+  ErrorPipe& operator=(const ErrorPipe&) = delete;
+
+  void tell(int error) const { (void)!write(ends_[1], &error, sizeof error); }
+  /// 0, or the other side's error.
+  int hear() {
+    close(std::exchange(ends_[1], -1));
+    int error = 0;
+    ssize_t size = 0;
+    do size = read(ends_[0], &error, sizeof error);
+    while (size < 0 && errno == EINTR);
+    return size == sizeof error ? error : 0;
+  }
+  static const char* text_of(int error) { return std::strerror(error); }
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+};
+
 /// Between fork() and exec() only what is safe in a signal handler is called: this process has threads.
 pid_t start(std::vector<std::string> command, std::vector<std::string> variables, const sigset_t& mask) {
   const std::vector<char*> arguments = pointers_to(command), environment = pointers_to(variables);
+  ErrorPipe pipe;
   const pid_t parent = getpid(), child = fork();
-  require<IoError>(child >= 0, "A rank's process cannot be started: {}", std::strerror(errno));
-  if (child > 0) return child;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kCannotStart);  // it ended before the line above
-  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-  execve(arguments[0], arguments.data(), environment.data());
-  _exit(kCannotStart);
+  require<IoError>(child >= 0, "A rank's process cannot be started: {}", ErrorPipe::text_of(errno));
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(kCannotStart);  // it ended before the line above
+    pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+    execve(arguments[0], arguments.data(), environment.data());
+    pipe.tell(errno);
+    _exit(kCannotStart);
+  }
+  const int error = pipe.hear();
+  if (error != 0) waitpid(child, nullptr, 0);
+  require<IoError>(error == 0, "A rank's process cannot be started: {} cannot be run: {}", command[0],
+                   ErrorPipe::text_of(error));
+  return child;
 }
 
 class Processes {

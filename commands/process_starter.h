@@ -25,6 +25,7 @@ std::vector<std::string> torchrun_variables(const ProcessesToStart& processes, i
 /// are when this process ends. A process that was killed is named on `err`.
 /// @return 0, or the status of the first that failed: not 7 (kCommunication), of ranks that miss one, where another
 /// failed by itself; 128 + the number of a signal
+/// @throw IoError if a process cannot be started, naming its file and why; those that were are killed
 int run_processes(const ProcessesToStart& processes, std::string_view command, std::ostream& err);
 
 }  // namespace megatron

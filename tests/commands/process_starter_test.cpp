@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "megatron/base/error.h"
 #include "tests/testing/scratch_directory.h"
 
 namespace megatron {
@@ -91,9 +92,20 @@ TEST(ProcessStarter, PassesSignalsOn) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-TEST(ProcessStarter, AProgramThatIsNotThereFails) {
-  std::ostringstream errors;
-  EXPECT_EQ(run_processes({{"/nowhere/program"}, 2, 1, "job"}, "test", errors), 127);
+TEST(ProcessStarter, AProgramThatCannotBeRunIsNamedWithTheReason) {
+  const auto error_of = [](const std::string& program) -> std::string {
+    std::ostringstream errors;
+    try {
+      run_processes({{program}, 2, 1, "job"}, "test", errors);
+    } catch (const IoError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of("/nowhere/program"), HasSubstr("/nowhere/program cannot be run: No such file or directory"));
+  const testing::ScratchDirectory directory;
+  std::ofstream(directory.file("text")) << "text";
+  EXPECT_THAT(error_of(directory.file("text")), HasSubstr("text cannot be run: Permission denied"));
 }
 
 }  // namespace
