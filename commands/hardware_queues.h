@@ -1,0 +1,16 @@
+// How many streams of a GPU run side by side.
+#pragma once
+
+namespace megatron {
+
+/// Streams share the hardware queues of their GPU, and one whose turn has not come holds up all of its queue: a group's
+/// operation that waits for another rank would hold up the kernels that this rank sends next. Every group of ranks, and
+/// every pair that sends messages, has a stream here, which are soon more than the 8 queues that CUDA opens by itself.
+/// So this sets CUDA_DEVICE_MAX_CONNECTIONS to 32, the most there are, unless the user has set it. Call it before CUDA.
+///
+/// Megatron-LM asks for 1 (tensor parallelism before Blackwell): then kernels begin in the order of the calls, by which
+/// it has a collective begin before the product that hides it. Here that is the business of stream priorities and
+/// events.
+void open_hardware_queues();
+
+}  // namespace megatron
