@@ -186,13 +186,16 @@ NcclBackend::Pending NcclBackend::do_point_to_point(std::span<const OperationInf
 
 void NcclBackend::do_copy(ConstView input, View output) {
   if (input.num_elements() == 0 || input.data == output.data) return;
-  if (is_host_memory(output.data)) {
+  const bool reads_host = is_host_memory(input.data), writes_host = is_host_memory(output.data);
+  if (reads_host && writes_host) {
     std::memcpy(output.data, input.data, bytes_of(input));
     return;
   }
-  check_cuda_call(
-      cudaMemcpyAsync(output.data, input.data, bytes_of(input), cudaMemcpyDefault, hub_.resources().compute),
-      "cudaMemcpyAsync");
+  const NcclLibrary::Stream stream = hub_.resources().compute;
+  check_cuda_call(cudaMemcpyAsync(output.data, input.data, bytes_of(input), cudaMemcpyDefault, stream),
+                  "cudaMemcpyAsync");
+  // The host may use its memory at once: the operation counts as done.
+  if (reads_host || writes_host) check_cuda_call(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
 void NcclBackend::abort(std::string_view reason) { hub_.fail(fmt::format("[{}] aborted: {}", group_.name, reason)); }

@@ -1,36 +1,110 @@
 #include "megatron/comm/nccl/nccl_communicator.h"
 
-#include <chrono>
+#include <algorithm>
+#include <thread>
 
 #include "megatron/base/error.h"
 
 namespace megatron {
 namespace {
 
-/// A call that has not returned by then waits for other ranks, and only the abort itself ends it.
-constexpr std::chrono::milliseconds kLongestCall{200};
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr microseconds kShortestPause{2}, kLongestPause{1000};
+/// A timeout beyond this means "never", and its sum with the time of day would overflow.
+constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 }  // namespace
 
+std::unique_ptr<NcclCommunicator> NcclCommunicator::make(const NcclLibrary& library, int num_ranks,
+                                                         const NcclLibrary::UniqueId& id, int rank, Patience patience) {
+  std::unique_ptr<NcclCommunicator> made(
+      new NcclCommunicator(library, library.init_rank(num_ranks, id, rank), std::move(patience)));
+  try {
+    made->await("the meeting of the ranks");
+  } catch (const CommError&) {
+    made->abort();
+    throw;
+  }
+  return made;
+}
+
 NcclCommunicator::~NcclCommunicator() {
-  if (NcclLibrary::Communicator handle = handle_) library_.destroy(handle);
+  try {
+    close();
+  } catch (const CommError&) {
+  }
+  abort();
+}
+
+std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key) {
+  {
+    const std::lock_guard lock(mutex_);
+    child_ = nullptr;
+    library_.split(get(), color, key, child_);
+  }
+  await("a group of the ranks", color != NcclLibrary::kNoColor);
+  if (color == NcclLibrary::kNoColor) return nullptr;
+  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(library_, child_, patience_));
+  try {
+    made->await("a group of the ranks");
+  } catch (const CommError&) {
+    made->abort();
+    throw;
+  }
+  return made;
 }
 
 NcclLibrary::Communicator NcclCommunicator::get() const {
-  NcclLibrary::Communicator handle = handle_;
-  require<CommError>(handle != nullptr, "[NcclCommunicator] aborted");
-  return handle;
+  require<CommError>(handle_ != nullptr, "[NcclCommunicator] aborted");
+  return handle_;
+}
+
+/// The child of a split is there some time after its parent has done its part:
+/// https://github.com/NVIDIA/nccl/issues/1472
+void NcclCommunicator::await(const char* call, bool has_child) {
+  const auto deadline = Clock::now() + std::min<milliseconds>(patience_.timeout, kLongestTimeout);
+  const auto is_in_progress = [&] {
+    const std::lock_guard lock(mutex_);
+    const bool is_parent = library_.is_in_progress(get());
+    return is_parent || (has_child && *static_cast<NcclLibrary::Communicator volatile*>(&child_) == nullptr);
+  };
+  for (microseconds pause = kShortestPause; is_in_progress(); pause = std::min(2 * pause, kLongestPause)) {
+    patience_.throw_if_hopeless();
+    require<CommError>(!call || Clock::now() < deadline,
+                       "NCCL waits in {} for ranks that have not come within {} ms: they hang, or are lost",
+                       call ? call : "", patience_.timeout.count());
+    std::this_thread::sleep_for(pause);
+  }
+  patience_.throw_if_hopeless();
 }
 
 void NcclCommunicator::check() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  NcclLibrary::Communicator handle = handle_;
-  if (lock && handle) library_.check_async_error(handle);
+  const std::lock_guard lock(mutex_);
+  if (handle_) library_.is_in_progress(handle_);
+}
+
+void NcclCommunicator::close() {
+  const auto is_open = [&] {
+    const std::lock_guard lock(mutex_);
+    return handle_ != nullptr;
+  };
+  if (!is_open()) return;
+  patience_.throw_if_hopeless();
+  {
+    const std::lock_guard lock(mutex_);
+    library_.finalize(get());
+  }
+  await("the end of a group");
+  const std::lock_guard lock(mutex_);
+  if (handle_) library_.destroy(std::exchange(handle_, nullptr));
 }
 
 void NcclCommunicator::abort() noexcept {
-  const std::unique_lock lock(mutex_, kLongestCall);
-  if (NcclLibrary::Communicator handle = handle_.exchange(nullptr)) library_.abort(handle);
+  const std::lock_guard lock(mutex_);
+  if (handle_) library_.abort(std::exchange(handle_, nullptr));
 }
 
 }  // namespace megatron

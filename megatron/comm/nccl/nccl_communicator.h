@@ -1,40 +1,67 @@
 // One NCCL communicator, which another thread may abort.
 #pragma once
 
-#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
 
 #include "megatron/comm/nccl/nccl_library.h"
 
 namespace megatron {
 
+/// None of its calls waits longer than it may for ranks that do not come: what NCCL has begun is looked at again and
+/// again, and given up.
 class NcclCommunicator {
  public:
-  NcclCommunicator(const NcclLibrary& library, NcclLibrary::Communicator handle) : library_(library), handle_(handle) {}
-  /// Waits for what is under way.
+  /// How long calls wait for other ranks.
+  struct Patience {
+    std::chrono::milliseconds timeout{0};     // to be made, and to be closed
+    std::function<void()> throw_if_hopeless;  // looked at while a call waits
+  };
+
+  /// Returns when all ranks have called it. @throw CommError if they do not
+  static std::unique_ptr<NcclCommunicator> make(const NcclLibrary& library, int num_ranks,
+                                                const NcclLibrary::UniqueId& id, int rank, Patience patience);
+  /// As close(), or abort() where that fails.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  /// Calls `function(library, handle)` in its turn. @throw CommError after an abort
+  /// A part of the ranks; all of them call it. @return null for NcclLibrary::kNoColor
+  std::unique_ptr<NcclCommunicator> split(int color, int key);
+
+  /// Calls `function(library, handle)` in its turn, and returns when what that began is on its way. It waits for other
+  /// ranks where they meet for the first time, for as long as there is hope.
+  /// @throw CommError after an abort
   template <class F>
-  auto use(F&& function) {
-    const std::lock_guard lock(mutex_);
-    return std::forward<F>(function)(library_, get());
+  void use(F&& function) {
+    {
+      const std::lock_guard lock(mutex_);
+      std::forward<F>(function)(library_, get());
+    }
+    await(nullptr);
   }
   /// @throw CommError if an operation has failed. Any thread.
   void check();
-  /// Ends what is under way, also where a thread waits in use() for other ranks to connect. Any thread.
+  /// Waits for what is under way, and for the other ranks, which call it too. @throw CommError if they do not in time
+  void close();
+  /// Ends what is under way, also what another thread waits for in a call. Any thread.
   void abort() noexcept;
 
  private:
+  NcclCommunicator(const NcclLibrary& library, NcclLibrary::Communicator handle, Patience patience)
+      : library_(library), handle_(handle), patience_(std::move(patience)) {}
   NcclLibrary::Communicator get() const;
+  /// @param call for the text of a timeout; null: none
+  void await(const char* call, bool has_child = false);
 
   const NcclLibrary& library_;
-  std::timed_mutex mutex_;
-  std::atomic<NcclLibrary::Communicator> handle_;  // null: aborted
+  std::mutex mutex_;                   // a call at a time, none of which blocks
+  NcclLibrary::Communicator handle_;   // null: aborted or closed
+  NcclLibrary::Communicator child_{};  // of a split under way
+  Patience patience_;
 };
 
 }  // namespace megatron

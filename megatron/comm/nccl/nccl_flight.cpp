@@ -7,11 +7,6 @@
 #include "megatron/comm/nccl/nccl_communicator.h"
 
 namespace megatron {
-namespace {
-
-bool has_passed(CUevent_st* event) { return cudaEventQuery(event) != cudaErrorNotReady; }
-
-}  // namespace
 
 CudaEvents::~CudaEvents() {
   for (CUevent_st* event : free_) cudaEventDestroy(event);
@@ -82,6 +77,17 @@ void NcclFlight::launch(NcclCommunicator& communicator, const NcclLaunch& functi
   check_cuda_call(cudaEventRecord(end_, stream), "cudaEventRecord");
 }
 
+bool NcclFlight::has_passed(CUevent_st* event) const {
+  const cudaError_t status = cudaEventQuery(event);
+  if (status == cudaErrorNotReady) return false;
+  require<CommError>(status == cudaSuccess,
+                     "{} cannot end: the GPU reports \"{}\", of it or of a kernel before it. Run with "
+                     "CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer, to find that kernel.",
+                     to_string(), cudaGetErrorString(status));
+  return true;
+}
+
+bool NcclFlight::is_over() const noexcept { return cudaEventQuery(end_) != cudaErrorNotReady; }
 bool NcclFlight::has_started() const { return has_passed(start_); }
 bool NcclFlight::has_ended() const { return has_passed(end_); }
 void NcclFlight::make_stream_wait(NcclLibrary::Stream stream) const {

@@ -73,9 +73,11 @@ class NcclFlight {
   /// Puts it on `stream`. Its memory of the host is not touched any more once `has_failed` says true.
   void launch(NcclCommunicator& communicator, const NcclLaunch& function, NcclLibrary::Stream stream,
               const std::function<bool()>& has_failed);
-  /// After launch():
+  /// After launch(). @throw CommError naming the operation if the GPU reports an error, of whatever kernel
   bool has_started() const;
   bool has_ended() const;
+  /// Whether the GPU does no more for it: it has ended, or an error has ended all.
+  bool is_over() const noexcept;
   void make_stream_wait(NcclLibrary::Stream stream) const;
 
  private:
@@ -85,6 +87,7 @@ class NcclFlight {
     size_t bytes;
     std::function<bool()> has_failed;
   };
+  bool has_passed(CUevent_st* event) const;
   void add_host_copy(const HostCopy& copy, NcclLibrary::Stream stream);
 
   Resources resources_;

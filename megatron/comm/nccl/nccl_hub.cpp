@@ -47,26 +47,48 @@ bool poll(F&& is_done, milliseconds timeout, microseconds longest_pause = kLonge
 
 }  // namespace
 
+/// The watch is there before NCCL begins: it hears of ranks that fail meanwhile.
 NcclHub::NcclHub(const Options& options) : options_(options), store_(options.store, options.timeout) {
   use_device();
+  watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+  try {
+    meet();
+  } catch (const Error& error) {
+    fail(fmt::format("rank {} could not join the others: {}", rank(), error.what()));
+    throw;
+  }
+}
+
+void NcclHub::meet() {
   NcclLibrary::UniqueId id{};
   if (rank() == 0) {
     id = library_.get_unique_id();
     store_.set(kId, {id.bytes.data(), id.bytes.size()});
   } else {
-    const std::string text = wait_for(kId, "the id of the job", 0, options.timeout);
+    const std::string text = wait_for(kId, "the id of the job", 0, options_.timeout);
     require<CommError>(text.size() == id.bytes.size(), "[NcclHub] an id of {} bytes", text.size());
     std::memcpy(id.bytes.data(), text.data(), text.size());
   }
-  // NCCL waits for ranks without end; here all have come before it begins.
+  // NCCL cannot say who is missing; here all have come before it begins.
   store_.set(fmt::format("here/{}", rank()), "");
   for (int other = 0; other < size(); ++other)
-    wait_for(fmt::format("here/{}", other), "the start of the job", other, options.timeout);
-  communicator_ = std::make_unique<NcclCommunicator>(library_, library_.init_rank(size(), id, rank()));
-  watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+    wait_for(fmt::format("here/{}", other), "the start of the job", other, options_.timeout);
+  auto communicator = NcclCommunicator::make(library_, size(), id, rank(), patience(options_.timeout));
+  const std::lock_guard lock(mutex_);
+  communicator_ = std::move(communicator);
+  if (has_failed_) communicator_->abort();  // the watch may have looked before
+}
+
+NcclCommunicator::Patience NcclHub::patience(milliseconds timeout) const {
+  return {timeout, [this] { throw_if_failed(); }};
 }
 
 NcclHub::~NcclHub() {
+  try {
+    if (communicator_) communicator_->close();
+  } catch (const CommError&) {
+    communicator_->abort();
+  }
   if (watch_.joinable()) {
     watch_.request_stop();
     watch_.join();
@@ -121,7 +143,7 @@ std::unique_ptr<NcclCommunicator> NcclHub::connect_pair(const std::string& lane,
     require<CommError>(text.size() == id.bytes.size(), "[NcclHub] an id of {} bytes", text.size());
     std::memcpy(id.bytes.data(), text.data(), text.size());
   }
-  return std::make_unique<NcclCommunicator>(library_, library_.init_rank(2, id, place));
+  return NcclCommunicator::make(library_, 2, id, place, patience(options_.timeout));
 }
 
 /// A lane whose members are both there may have a smaller ticket that this process has not seen yet; one that is met
@@ -163,22 +185,25 @@ void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_h
   }
   throw_if_failed();
   const OperationInfo& info = flight.info();
-  if (!flight.has_ended()) info.recorder->waited(info.record, Clock::now());
-  if (!is_for_host && !flight.is_for_host()) return flight.make_stream_wait(options_.compute);
-  const auto has_ended = [&] { return flight.has_ended(); };
-  poll([&] { return has_failed_ || has_ended(); }, kLongestTimeout);
-  if (has_failed_) {
-    poll(has_ended, kDrainTime);  // what the host owns must not be written to any more
-    throw_if_failed();
+  try {
+    if (!flight.has_ended()) info.recorder->waited(info.record, Clock::now());
+    if (!is_for_host && !flight.is_for_host()) return flight.make_stream_wait(options_.compute);
+    poll([&] { return has_failed_ || flight.has_ended(); }, kLongestTimeout);
+    if (!has_failed_) {
+      const std::lock_guard lock(mutex_);
+      return note_end(const_cast<NcclLane&>(lane));
+    }
+  } catch (const Error& error) {
+    fail(fmt::format("rank {}: {}", rank(), error.what()));
   }
-  const std::lock_guard lock(mutex_);
-  note_end(const_cast<NcclLane&>(lane));
+  poll([&] { return flight.is_over(); }, kDrainTime);  // what the host owns must not be written to any more
+  throw_if_failed();
 }
 
 void NcclHub::abandon(const NcclLane& lane, const NcclFlight& flight, bool is_unwinding) noexcept {
   try {
     if (has_failed_) {
-      poll([&] { return flight.has_ended(); }, kDrainTime);
+      poll([&] { return flight.is_over(); }, kDrainTime);
       return;
     }
     const auto is_launched = [&] {
@@ -335,7 +360,7 @@ void NcclHub::abort_all() {
   const std::lock_guard lock(mutex_);
   for (NcclLane* lane : lanes_)
     if (lane->communicator_) lane->communicator_->abort();
-  communicator_->abort();
+  if (communicator_) communicator_->abort();
 }
 
 std::string NcclHub::wait_for(std::string_view key, std::string_view what, int source, milliseconds timeout) {

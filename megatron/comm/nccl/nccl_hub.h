@@ -45,7 +45,7 @@ class NcclHub {
   StoreClient& store() { return store_; }
   /// Of the calling thread.
   void use_device() const;
-  /// Of all ranks; every other one is split from it.
+  /// Of all ranks; every other group's is split from it.
   NcclCommunicator& communicator() { return *communicator_; }
 
   void join(const FlightRecorder& recorder);
@@ -80,6 +80,8 @@ class NcclHub {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void meet();
+  NcclCommunicator::Patience patience(std::chrono::milliseconds timeout) const;
   void watch(const std::stop_token& stop);
   /// An operation that has lasted too long, or null.
   NcclFlightPtr look_at_flights();

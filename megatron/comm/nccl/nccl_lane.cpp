@@ -30,9 +30,21 @@ void NcclLane::open_stream() {
 NcclLane::~NcclLane() {
   if (connector_.joinable()) connector_.join();
   cudaStreamSynchronize(stream_);
+  close();
   hub_.remove(*this);
   communicator_.reset();
   cudaStreamDestroy(stream_);
+}
+
+/// While the watch still sees it: it ends what waits for ranks that do not come.
+void NcclLane::close() noexcept {
+  if (!communicator_) return;
+  try {
+    communicator_->close();
+  } catch (const CommError& error) {
+    hub_.fail(fmt::format("the end of [{}] failed on rank {}: {}", facts_.group, hub_.rank(), error.what()));
+    communicator_->abort();
+  }
 }
 
 NcclFlightPtr NcclLane::issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch function) {
@@ -75,6 +87,7 @@ void NcclLane::connect_and_drain(const Connect& connect) {
     auto communicator = connect();
     std::unique_lock lock(hub_.mutex());
     communicator_ = std::move(communicator);
+    if (hub_.has_failed()) return communicator_->abort();  // the watch may have looked before
     while (!waiting_.empty()) {
       const Waiting first = waiting_.front();
       lock.unlock();

@@ -51,6 +51,7 @@ class NcclLane {
     NcclLaunch launch;
   };
   void open_stream();
+  void close() noexcept;
   void connect_and_drain(const Connect& connect);
   void launch(const NcclFlightPtr& flight, const NcclLaunch& launch);
 

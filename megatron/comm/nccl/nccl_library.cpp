@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <climits>
+
 #include "megatron/base/error.h"
 
 // NCCL's binary interface, stable under the name libnccl.so.2 (its nccl.h says the same).
@@ -12,6 +14,17 @@ namespace {
 constexpr const char* kLibrary = "libnccl.so.2";
 constexpr int kSuccess = 0, kInProgress = 7;  // ncclResult_t
 constexpr int kUint8 = 1;                     // ncclDataType_t
+
+/// ncclConfig_t as of NCCL 2.18: a newer library takes its own choice for what it has beyond `version`.
+struct Config {
+  static constexpr int kUndefined = INT_MIN;
+  size_t size = sizeof(Config);
+  unsigned magic = 0xcafebeef, version = 21800;
+  int blocking = 0;
+  int cga_cluster_size = kUndefined, min_ctas = kUndefined, max_ctas = kUndefined;
+  const char* net_name = nullptr;
+  int split_share = kUndefined;
+};
 
 int type_of(DType dtype) {
   switch (dtype) {
@@ -72,8 +85,9 @@ NcclLibrary::NcclLibrary() {
   find(library, "ncclGetErrorString", call_.get_error_string);
   find(library, "ncclGetLastError", call_.get_last_error);
   find(library, "ncclGetUniqueId", call_.get_unique_id);
-  find(library, "ncclCommInitRank", call_.init_rank);
+  find(library, "ncclCommInitRankConfig", call_.init_rank);
   find(library, "ncclCommSplit", call_.split);
+  find(library, "ncclCommFinalize", call_.finalize);
   find(library, "ncclCommDestroy", call_.destroy);
   find(library, "ncclCommAbort", call_.abort);
   find(library, "ncclCommGetAsyncError", call_.get_async_error);
@@ -88,7 +102,7 @@ NcclLibrary::NcclLibrary() {
 }
 
 void NcclLibrary::check(const char* call, int status) const {
-  if (status == kSuccess) return;
+  if (status == kSuccess || status == kInProgress) return;
   if (!call_.get_error_string) throw CommError(fmt::format("{} failed with status {}", call, status));
   throw CommError(fmt::format("{} failed: {}. {} (NCCL_DEBUG=INFO says more)", call, call_.get_error_string(status),
                               call_.get_last_error(nullptr)));
@@ -102,23 +116,25 @@ NcclLibrary::UniqueId NcclLibrary::get_unique_id() const {
 
 NcclLibrary::Communicator NcclLibrary::init_rank(int num_ranks, const UniqueId& id, int rank) const {
   Communicator communicator = nullptr;
-  check("ncclCommInitRank", call_.init_rank(&communicator, num_ranks, id, rank));
+  Config config;
+  check("ncclCommInitRankConfig", call_.init_rank(&communicator, num_ranks, id, rank, &config));
   return communicator;
 }
 
-NcclLibrary::Communicator NcclLibrary::split(Communicator parent, int color, int key) const {
-  Communicator communicator = nullptr;
-  check("ncclCommSplit", call_.split(parent, color, key, &communicator, nullptr));
-  return communicator;
+void NcclLibrary::split(Communicator parent, int color, int key, Communicator& child) const {
+  Config config;
+  check("ncclCommSplit", call_.split(parent, color, key, &child, &config));
 }
 
+void NcclLibrary::finalize(Communicator communicator) const { check("ncclCommFinalize", call_.finalize(communicator)); }
 void NcclLibrary::destroy(Communicator communicator) const noexcept { call_.destroy(communicator); }
 void NcclLibrary::abort(Communicator communicator) const noexcept { call_.abort(communicator); }
 
-void NcclLibrary::check_async_error(Communicator communicator) const {
+bool NcclLibrary::is_in_progress(Communicator communicator) const {
   int status = kSuccess;
   check("ncclCommGetAsyncError", call_.get_async_error(communicator, &status));
-  if (status != kInProgress) check("An operation of NCCL", status);
+  check("An operation of NCCL", status);
+  return status == kInProgress;
 }
 
 void NcclLibrary::all_reduce(const void* input, void* output, size_t count, DType dtype, ReduceOp reduce,

@@ -12,6 +12,10 @@ struct CUstream_st;
 namespace megatron {
 
 /// Loaded when one is made, and stays so. A call that fails throws CommError with NCCL's own words.
+///
+/// Communicators do not block: a call on one returns at once, and what it has begun goes on in a thread of NCCL until
+/// is_in_progress() says no. Until then no call but that and abort() may follow; NcclCommunicator sees to it. For
+/// otherwise a call waits without end where another rank does not come.
 class NcclLibrary {
  public:
   using Communicator = ncclComm*;
@@ -27,18 +31,22 @@ class NcclLibrary {
   /// 22809 is 2.28.9.
   int version() const { return version_; }
   UniqueId get_unique_id() const;
-  /// Returns when all ranks have called it.
+  /// In progress until all ranks have called it.
   Communicator init_rank(int num_ranks, const UniqueId& id, int rank) const;
-  /// On all ranks of `parent`. @param color ranks of one color are a group; kNoColor: in none, the result is null
-  Communicator split(Communicator parent, int color, int key) const;
+  /// On all ranks of `parent`, which is in progress afterwards. @param color ranks of one color are a group; kNoColor:
+  /// in none. @param child set at some time before it can be used, unless kNoColor; lives until then
+  void split(Communicator parent, int color, int key, Communicator& child) const;
   static constexpr int kNoColor = -1;
+  /// Lets all operations end; in progress until the other ranks have called it too.
+  void finalize(Communicator communicator) const;
+  /// Of one that is finalized.
   void destroy(Communicator communicator) const noexcept;
-  /// Ends what is under way, on this rank. Any thread.
+  /// Ends what is under way, on this rank, in place of finalize() and destroy(). Any thread.
   void abort(Communicator communicator) const noexcept;
-  /// @throw CommError if an operation under way has failed
-  void check_async_error(Communicator communicator) const;
+  /// Whether what a call has begun goes on. @throw CommError if it, or an operation under way, has failed
+  bool is_in_progress(Communicator communicator) const;
 
-  /// Counts are elements. They return when the operation is on the stream.
+  /// Counts are elements. The operation is on the stream when nothing is in progress any more.
   void all_reduce(const void* input, void* output, size_t count, DType dtype, ReduceOp reduce,
                   Communicator communicator, Stream stream) const;
   void reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp reduce,
@@ -60,8 +68,9 @@ class NcclLibrary {
     const char* (*get_error_string)(int);
     const char* (*get_last_error)(Communicator);
     int (*get_unique_id)(UniqueId*);
-    int (*init_rank)(Communicator*, int, UniqueId, int);
+    int (*init_rank)(Communicator*, int, UniqueId, int, void*);
     int (*split)(Communicator, int, int, Communicator*, void*);
+    int (*finalize)(Communicator);
     int (*destroy)(Communicator);
     int (*abort)(Communicator);
     int (*get_async_error)(Communicator, int*);
@@ -74,6 +83,7 @@ class NcclLibrary {
     int (*group_start)();
     int (*group_end)();
   };
+  /// A call that is in progress has not failed.
   void check(const char* call, int status) const;
 
   Functions call_{};

@@ -57,9 +57,7 @@ class NcclMember final : public World {
     std::unique_ptr<NcclCommunicator> communicator;
     if (has_large) {
       const int color = group.ranks.size() > 1 ? own.group : NcclLibrary::kNoColor;
-      const NcclLibrary::Communicator handle = hub_.communicator().use(
-          [&](const NcclLibrary& nccl, NcclLibrary::Communicator all) { return nccl.split(all, color, own.rank); });
-      if (handle) communicator = std::make_unique<NcclCommunicator>(hub_.library(), handle);
+      communicator = hub_.communicator().split(color, own.rank);
     }
     if (own.group < 0) return nullptr;
     auto backend = std::make_unique<NcclBackend>(hub_, std::move(group), std::move(communicator));

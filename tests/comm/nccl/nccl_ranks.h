@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "commands/hardware_queues.h"
 #include "commands/launch_environment.h"
 #include "commands/process_starter.h"
 #include "megatron/comm/nccl/nccl_world.h"
@@ -45,6 +46,7 @@ inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch) {
 inline int run_nccl_ranks(int num_ranks, int argc, char** argv,
                           const std::function<int(const LaunchEnvironment&)>& rank_main) {
   const LaunchEnvironment launch = launch_environment(process_environment());
+  open_hardware_queues();
   if (launch.size > 1) return rank_main(launch);
   int num_gpus = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&num_gpus); status != cudaSuccess || num_gpus < num_ranks) {

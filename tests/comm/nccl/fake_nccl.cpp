@@ -1,0 +1,102 @@
+#include "tests/comm/nccl/fake_nccl.h"
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+using megatron::testing::fake_nccl;
+using megatron::testing::FakeNccl;
+
+namespace megatron::testing {
+
+FakeNccl& fake_nccl() {
+  static FakeNccl fake;
+  return fake;
+}
+
+}  // namespace megatron::testing
+
+struct ncclComm {
+  int looks = 0;
+  int child_looks = 0;
+  ncclComm** child = nullptr;
+};
+
+namespace {
+
+constexpr int kSuccess = 0, kInProgress = 7;
+
+/// Begins something on `communicator`.
+int begin(const char* name, ncclComm* communicator) {
+  fake_nccl().called(name);
+  communicator->looks = fake_nccl().looks;
+  return communicator->looks == 0 ? kSuccess : kInProgress;
+}
+
+}  // namespace
+
+extern "C" {
+
+struct ncclId {
+  char bytes[128];
+};
+/// The head of ncclConfig_t.
+struct ncclConfig {
+  size_t size;
+  unsigned magic, version;
+  int blocking;
+};
+
+int ncclGetVersion(int* version) {
+  *version = 22809;
+  return kSuccess;
+}
+const char* ncclGetErrorString(int) { return "a failure"; }
+const char* ncclGetLastError(ncclComm*) { return "Nobody is there."; }
+int ncclGetUniqueId(ncclId* id) {
+  std::memset(id, 1, sizeof *id);
+  return kSuccess;
+}
+int ncclCommInitRankConfig(ncclComm** communicator, int, ncclId, int, ncclConfig* config) {
+  if (config->magic != 0xcafebeef || config->blocking != 0) return 4;
+  *communicator = new ncclComm;
+  return begin("init", *communicator);
+}
+int ncclCommSplit(ncclComm* parent, int color, int, ncclComm** child, ncclConfig* config) {
+  if (config->magic != 0xcafebeef || config->blocking != 0) return 4;
+  if (color >= 0) {
+    parent->child = child;
+    parent->child_looks = fake_nccl().child_looks;
+  }
+  return begin("split", parent);
+}
+int ncclCommFinalize(ncclComm* communicator) { return begin("finalize", communicator); }
+int ncclCommDestroy(ncclComm* communicator) {
+  fake_nccl().called("destroy");
+  delete communicator;
+  return kSuccess;
+}
+int ncclCommAbort(ncclComm* communicator) {
+  fake_nccl().called("abort");
+  delete communicator;
+  return kSuccess;
+}
+int ncclCommGetAsyncError(ncclComm* communicator, int* state) {
+  if (communicator->looks > 0) --communicator->looks;
+  *state = communicator->looks == 0 ? fake_nccl().result.load() : kInProgress;
+  if (communicator->child && communicator->looks == 0 && communicator->child_looks-- <= 0)
+    *std::exchange(communicator->child, nullptr) = new ncclComm;
+  return kSuccess;
+}
+int ncclAllReduce(const void*, void*, size_t, int, int, ncclComm* communicator, void*) {
+  return begin("all_reduce", communicator);
+}
+int ncclReduceScatter(const void*, void*, size_t, int, int, ncclComm*, void*) { return kSuccess; }
+int ncclAllGather(const void*, void*, size_t, int, ncclComm*, void*) { return kSuccess; }
+int ncclBroadcast(const void*, void*, size_t, int, int, ncclComm*, void*) { return kSuccess; }
+int ncclSend(const void*, size_t, int, int, ncclComm*, void*) { return kSuccess; }
+int ncclRecv(void*, size_t, int, int, ncclComm*, void*) { return kSuccess; }
+int ncclGroupStart() { return kSuccess; }
+int ncclGroupEnd() { return kSuccess; }
+
+}  // extern "C"

@@ -1,0 +1,138 @@
+// A communicator gives up what NCCL would wait for without end. NCCL itself is a stand-in here.
+#include "megatron/comm/nccl/nccl_communicator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "megatron/base/error.h"
+#include "tests/comm/nccl/fake_nccl.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using testing::fake_nccl;
+using testing::FakeNccl;
+using ::testing::HasSubstr;
+
+class Communicator : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_nccl().looks = fake_nccl().result = fake_nccl().child_looks = 0;
+    fake_nccl().calls.clear();
+  }
+  std::unique_ptr<NcclCommunicator> make(milliseconds timeout = std::chrono::minutes(1)) {
+    return NcclCommunicator::make(library_, 2, library_.get_unique_id(), 0, {timeout, [this] {
+                                                                               if (is_hopeless_)
+                                                                                 throw CommError("rank 1 failed");
+                                                                             }});
+  }
+  static void all_reduce(NcclCommunicator& communicator) {
+    communicator.use([](const NcclLibrary& library, NcclLibrary::Communicator handle) {
+      library.all_reduce(nullptr, nullptr, 1, DType::kInt32, ReduceOp::kSum, handle, nullptr);
+    });
+  }
+  NcclLibrary library_;
+  std::atomic<bool> is_hopeless_ = false;
+};
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(Communicator, LivesFromTheMeetingToTheEndOfAllRanks) {
+  fake_nccl().looks = 5;
+  auto communicator = make();
+  all_reduce(*communicator);
+  communicator.reset();
+  EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "all_reduce", "finalize", "destroy"));
+}
+
+TEST_F(Communicator, GivesUpAMeetingToWhichRanksDoNotCome) {
+  fake_nccl().looks = FakeNccl::kForEver;
+  EXPECT_THAT(error_of([&] { make(milliseconds(80)); }),
+              HasSubstr("NCCL waits in the meeting of the ranks for ranks that have not come within 80 ms"));
+  EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
+}
+
+TEST_F(Communicator, GivesUpAMeetingWhenARankHasFailed) {
+  fake_nccl().looks = FakeNccl::kForEver;
+  std::jthread watch([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    is_hopeless_ = true;
+  });
+  EXPECT_EQ(error_of([&] { make(); }), "rank 1 failed");
+  EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
+}
+
+TEST_F(Communicator, IsNotGivenOutWhenARankFailedWhileItWasMade) {
+  is_hopeless_ = true;
+  EXPECT_EQ(error_of([&] { make(); }), "rank 1 failed");
+  EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
+}
+
+TEST_F(Communicator, SaysWhatNcclSays) {
+  fake_nccl().looks = 2;
+  fake_nccl().result = 2;
+  EXPECT_THAT(error_of([&] { make(); }), HasSubstr("failed: a failure. Nobody is there."));
+  EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
+}
+
+TEST_F(Communicator, ASplitWaitsForAChildThatComesLate) {
+  auto all = make();
+  fake_nccl().looks = 3;
+  fake_nccl().child_looks = 3;
+  const auto part = all->split(0, 0);
+  ASSERT_NE(part, nullptr);
+  EXPECT_NO_THROW(all_reduce(*part));
+  EXPECT_EQ(all->split(NcclLibrary::kNoColor, 0), nullptr);
+}
+
+TEST_F(Communicator, ASplitToWhichRanksDoNotComeIsGivenUp) {
+  auto all = make(milliseconds(80));
+  fake_nccl().looks = FakeNccl::kForEver;
+  EXPECT_THAT(error_of([&] { all->split(0, 0); }), HasSubstr("in a group of the ranks"));
+  all->abort();
+  EXPECT_THAT(error_of([&] { all->split(0, 0); }), HasSubstr("aborted"));
+}
+
+TEST_F(Communicator, AnOperationThatWaitsForARankEndsWithAnAbort) {
+  auto communicator = make();
+  fake_nccl().looks = FakeNccl::kForEver;
+  std::jthread watch([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    communicator->abort();
+  });
+  EXPECT_THAT(error_of([&] { all_reduce(*communicator); }), HasSubstr("aborted"));
+  watch.join();
+  communicator.reset();
+  EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "all_reduce", "abort"));
+}
+
+TEST_F(Communicator, AnEndToWhichRanksDoNotComeIsAnAbort) {
+  auto communicator = make(milliseconds(80));
+  fake_nccl().looks = FakeNccl::kForEver;
+  EXPECT_THAT(error_of([&] { communicator->close(); }), HasSubstr("NCCL waits in the end of a group"));
+  communicator.reset();
+  EXPECT_THAT(fake_nccl().all_calls().back(), "abort");
+}
+
+TEST_F(Communicator, OfAFailedJobIsAbortedAtOnce) {
+  auto communicator = make();
+  is_hopeless_ = true;
+  communicator.reset();
+  EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
+}
+
+}  // namespace
+}  // namespace megatron
