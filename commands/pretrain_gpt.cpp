@@ -14,6 +14,7 @@
 #include "commands/job.h"
 #include "commands/launch_environment.h"
 #include "commands/rank_thread_failures.h"
+#include "commands/signal_watch.h"
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/pretrain.h"
 
@@ -22,22 +23,12 @@ namespace {
 
 constexpr std::string_view kName = "pretrain_gpt";
 
-/// A signal handler can reach nothing but static storage; this is all of it.
-std::atomic<int> received_signal{0};
-
 int number_of_signal(const std::string& name) {
   if (name == "SIGTERM") return SIGTERM;
   if (name == "SIGINT") return SIGINT;
   if (name == "SIGUSR1") return SIGUSR1;
   if (name == "SIGUSR2") return SIGUSR2;
   throw ConfigError(fmt::format("--exit-signal {}: choose SIGTERM, SIGINT, SIGUSR1 or SIGUSR2", name));
-}
-
-void handle_signal(const TrainingConfig& training) {
-  if (!training.exit_signal_handler) return;
-  struct sigaction action {};
-  action.sa_handler = [](int number) { received_signal.store(number); };
-  sigaction(number_of_signal(training.exit_signal), &action, nullptr);
 }
 
 std::string host_name() {
@@ -72,15 +63,16 @@ PretrainConfig read_config(const std::vector<std::string>& args, const LaunchEnv
   });
 }
 
+/// @param signal number of a received signal
 /// @param world this process's rank among those of a launcher; null if there are none
-void train(const PretrainConfig& config, int num_threads, World* world, std::ostream& out, std::ostream& err) {
+void train(const PretrainConfig& config, int num_threads, const std::atomic<int>& signal, World* world,
+           std::ostream& out, std::ostream& err) {
   PosixFileSystem files;
-  handle_signal(config.training);
   ProgressBar bar(bar_options(out, world != nullptr), [&](std::string_view text) { out << text << std::flush; });
   SilentProgress silent;
   pretrain(config, {.files = files,
                     .progress = world && world->rank() > 0 ? static_cast<Progress&>(silent) : bar,
-                    .signal = received_signal,
+                    .signal = signal,
                     .signal_name = config.training.exit_signal,
                     .host = host_name(),
                     .process_id = getpid(),
@@ -107,10 +99,15 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
     });
   });
   if (!config) return status;
+  const TrainingConfig& training = config->training;
+  std::optional<SignalWatch> watch;  // begins before there are other threads
+  if (training.exit_signal_handler) watch.emplace(number_of_signal(training.exit_signal));
+  const std::atomic<int> none{0};
+  const std::atomic<int>& signal = watch ? watch->received() : none;
   const int threads = num_threads(config->launch, launch);
-  if (launch.size == 1) return run_command(kName, err, [&] { train(*config, threads, nullptr, out, err); });
+  if (launch.size == 1) return run_command(kName, err, [&] { train(*config, threads, signal, nullptr, out, err); });
   const JobOptions options{kName, config->parallel.exchange_timeout(), threads};
-  return run_job(launch, options, err, [&](World& world) { train(*config, threads, &world, out, err); });
+  return run_job(launch, options, err, [&](World& world) { train(*config, threads, signal, &world, out, err); });
 }
 
 }  // namespace megatron

@@ -4,9 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <map>
 #include <regex>
 
@@ -15,6 +18,7 @@
 namespace megatron {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
 using testing::ScratchDirectory;
 using Words = std::vector<std::string>;
@@ -24,8 +28,10 @@ struct Ended {
   int status = 0;  // of waitpid
 };
 
-/// Runs `megatron pretrain_gpt`. Sends the signal, if any, once the output holds `cue`.
-Ended pretrain(Words words, const std::string& cue = "", int signal = 0) {
+/// Runs `megatron pretrain_gpt`. Once the output holds `cue`, looks at the process and sends the signal, if any.
+Ended pretrain(
+    Words words, const std::string& cue = "", int signal = 0,
+    const std::function<void(pid_t)>& look_at = [](pid_t) {}) {
   const Words model = {MEGATRON_PROGRAM,
                        "pretrain_gpt",
                        "--num-layers",
@@ -75,6 +81,7 @@ Ended pretrain(Words words, const std::string& cue = "", int signal = 0) {
   for (ssize_t count = 0; (count = ::read(ends[0], buffer.data(), buffer.size())) > 0;) {
     ended.out.append(buffer.data(), static_cast<size_t>(count));
     if (is_sent || ended.out.find(cue) == std::string::npos) continue;
+    look_at(child);
     ::kill(child, signal);
     is_sent = true;
   }
@@ -139,6 +146,36 @@ TEST(Process, SavesAndEndsWellOnTheSignalItWaitsFor) {
   EXPECT_EQ(ended.status, 0);
   EXPECT_THAT(ended.out, HasSubstr("[exiting program after receiving SIGTERM.] datetime: "));
   EXPECT_TRUE(std::filesystem::exists(scratch.path() + "/latest_checkpointed_iteration.txt"));
+}
+
+/// Of each thread of a process, whether a set of signals in its status has this one: SigBlk are blocked, SigCgt have a
+/// handler.
+std::vector<bool> threads_with(const std::string& set, int signal, pid_t process) {
+  std::vector<bool> result;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task")) {
+    std::ifstream status(thread.path() / "status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with(set))
+        result.push_back(std::stoull(line.substr(set.size() + 1), nullptr, 16) >> (signal - 1) & 1);
+  }
+  return result;
+}
+
+/// Products of oneDNN move the stack pointer into the heap, where a handler's frame would overwrite other blocks.
+TEST(Process, NoHandlerInterruptsThreadsThatCompute) {
+  const ScratchDirectory scratch;
+  std::vector<bool> blocked, handled;
+  const Ended ended =
+      pretrain({"--num-threads", "3", "--global-batch-size", "64", "--hidden-size", "64", "--save", scratch.path(),
+                "--save-interval", "100000", "--exit-signal-handler", "--exit-signal", "SIGUSR1"},
+               "iteration        3/", SIGUSR1, [&](pid_t process) {
+                 blocked = threads_with("SigBlk", SIGUSR1, process);
+                 handled = threads_with("SigCgt", SIGUSR1, process);
+               });
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_GE(blocked.size(), 4);
+  EXPECT_THAT(handled, Each(false));
+  EXPECT_EQ(std::count(blocked.begin(), blocked.end(), false), 1) << "the one that waits for the signal";
 }
 
 TEST(Process, DiesOfASignalThatItWasNotToldToHandle) {

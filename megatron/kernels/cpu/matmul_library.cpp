@@ -39,19 +39,44 @@ memory::desc matrix(int64_t rows, int64_t columns, DType dtype, int64_t stride, 
   return {{rows, columns}, data_type(dtype), transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
 }
 
+/// oneDNN offers its batch-reduce kernels first, and its classic product, which packs both operands, second. That one
+/// is faster where b is not transposed, and else from about a thousand rows on (docs/decisions/0007).
+bool prefers_classic_product(const MatmulShape& s) {
+  constexpr int64_t kManyRows = 1024;
+  return s.a == DType::kFloat32 && (!s.transpose_b || s.m >= kManyRows);
+}
+
+/// The implementation that oneDNN offers first, or its classic product if that is asked for and there is one. `make`
+/// gives the first one; empty where there is none.
+template <class Make>
+auto choose(bool classic, Make&& make) {
+  auto first = make();
+  if (!classic || !first.get(true)) return first;
+  auto other = make();
+  do {
+    if (std::string_view(other.impl_info_str()).starts_with("gemm")) return other;
+  } while (other.next_impl());
+  return first;
+}
+
 /// What oneDNN makes of a product; empty where it has no kernel. oneDNN 2 (Debian 12) describes a product apart from
-/// its engine and attributes, oneDNN 3 (Ubuntu 24.04) together with them.
+/// its engine and attributes, and reads that description when it goes on to the next implementation; oneDNN 3 (Ubuntu
+/// 24.04) describes all together.
 template <class Matmul>
 typename Matmul::primitive_desc describe(const dnnl::engine& engine, const memory::desc& a, const memory::desc& b,
                                          const memory::desc* bias, const memory::desc& c,
-                                         const dnnl::primitive_attr& attributes) {
+                                         const dnnl::primitive_attr& attributes, bool classic) {
+  using Description = typename Matmul::primitive_desc;
   constexpr bool kAllowEmpty = true;
   if constexpr (requires { typename Matmul::desc; }) {
     using Product = typename Matmul::desc;
-    return {bias ? Product(a, b, *bias, c) : Product(a, b, c), attributes, engine, kAllowEmpty};
+    const Product product = bias ? Product(a, b, *bias, c) : Product(a, b, c);
+    return choose(classic, [&] { return Description(product, attributes, engine, kAllowEmpty); });
   } else {
-    if (bias) return {engine, a, b, *bias, c, attributes, kAllowEmpty};
-    return {engine, a, b, c, attributes, kAllowEmpty};
+    return choose(classic, [&] {
+      return bias ? Description(engine, a, b, *bias, c, attributes, kAllowEmpty)
+                  : Description(engine, a, b, c, attributes, kAllowEmpty);
+    });
   }
 }
 
@@ -70,7 +95,8 @@ class MatmulPlan {
       sum.append_sum(1);
       attributes.set_post_ops(sum);
     }
-    const auto description = describe<dnnl::matmul>(engine, a, b, s.has_bias ? &bias : nullptr, c, attributes);
+    const auto description =
+        describe<dnnl::matmul>(engine, a, b, s.has_bias ? &bias : nullptr, c, attributes, prefers_classic_product(s));
     if (!description.get(true) || std::string_view(description.impl_info_str()).starts_with("ref")) return;
     workspace_bytes_ = static_cast<int64_t>(description.scratchpad_desc().get_size());
     memories_ = {memory(a, engine, DNNL_MEMORY_NONE), memory(b, engine, DNNL_MEMORY_NONE),

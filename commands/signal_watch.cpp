@@ -1,0 +1,24 @@
+#include "commands/signal_watch.h"
+
+namespace megatron {
+
+SignalWatch::SignalWatch(int number) : number_(number) {
+  sigemptyset(&watched_);
+  sigaddset(&watched_, number);
+  pthread_sigmask(SIG_BLOCK, &watched_, &mask_before_);
+  thread_ = std::jthread([this](const std::stop_token& stop) {
+    for (int arrived = 0; sigwait(&watched_, &arrived) == 0 && !stop.stop_requested();) received_.store(arrived);
+  });
+}
+
+SignalWatch::~SignalWatch() {
+  thread_.request_stop();
+  pthread_kill(thread_.native_handle(), number_);
+  thread_.join();
+  constexpr timespec kNoTime{};
+  while (sigtimedwait(&watched_, nullptr, &kNoTime) > 0) {
+  }
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+}  // namespace megatron
