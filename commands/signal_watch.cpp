@@ -1,5 +1,7 @@
 #include "commands/signal_watch.h"
 
+#include "megatron/base/thread_name.h"
+
 namespace megatron {
 
 SignalWatch::SignalWatch(int number) : number_(number) {
@@ -7,6 +9,7 @@ SignalWatch::SignalWatch(int number) : number_(number) {
   sigaddset(&watched_, number);
   pthread_sigmask(SIG_BLOCK, &watched_, &mask_before_);
   thread_ = std::jthread([this](const std::stop_token& stop) {
+    set_thread_name("signals");
     for (int arrived = 0; sigwait(&watched_, &arrived) == 0 && !stop.stop_requested();) received_.store(arrived);
   });
 }
