@@ -1,0 +1,120 @@
+#include "megatron/kernels/cuda/matmul_tuning.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "megatron/base/error.h"
+#include "megatron/kernels/cuda/library_handles.h"
+#include "megatron/kernels/cuda/matmul.h"
+#include "megatron/kernels/cuda/matmul_plan.h"
+
+namespace megatron::kernels {
+namespace {
+
+void check(cudaError_t error) {
+  require<DeviceError>(error == cudaSuccess, "[matmul] tuning failed: {}.", cudaGetErrorString(error));
+}
+
+class Event {
+ public:
+  Event() { check(cudaEventCreate(&event_)); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record(const CudaStream& stream) { check(cudaEventRecord(event_, stream.stream)); }
+  void wait() { check(cudaEventSynchronize(event_)); }
+  double microseconds_since(const Event& begin) const {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin.event_, event_));
+    return milliseconds * 1e3;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+struct Candidate {
+  MatmulChoice choice;
+  std::vector<double> turns;  // microseconds of a product
+};
+
+class Race {
+ public:
+  Race(const CudaStream& stream, const MatmulArgs& args)
+      : stream_(stream), args_(args), key_(matmul_key(args)), plans_(library_handles<MatmulPlans>(stream)) {}
+
+  const MatmulKey& key() const { return key_; }
+  std::vector<Candidate> candidates(int most) const {
+    std::vector<Candidate> all;
+    for (const cublasLtMatmulAlgo_t& algorithm : plans_.candidates(key_, most)) {
+      Candidate candidate;
+      std::memcpy(candidate.choice.algorithm.data(), algorithm.data, sizeof(algorithm.data));
+      all.push_back(candidate);
+    }
+    return all;
+  }
+  void choose(const Candidate& candidate) { plans_.choose({{key_, candidate.choice}}); }
+
+  /// Microseconds of one of `count` products in a row.
+  double run(const Candidate& candidate, int64_t count) {
+    choose(candidate);
+    begin_.record(stream_);
+    for (int64_t i = 0; i < count; ++i) matmul(stream_, args_);
+    end_.record(stream_);
+    end_.wait();
+    return end_.microseconds_since(begin_) / static_cast<double>(count);
+  }
+
+ private:
+  const CudaStream& stream_;
+  const MatmulArgs& args_;
+  MatmulKey key_;
+  MatmulPlans& plans_;
+  Event begin_, end_;
+};
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+std::pair<MatmulKey, MatmulChoice> tune_matmul(const CudaStream& stream, const MatmulArgs& args,
+                                               const MatmulTuningOptions& options) {
+  constexpr int64_t kShortRace = 5;
+  Race race(stream, args);
+  std::vector<Candidate> candidates = race.candidates(options.num_candidates);
+  const std::array<uint64_t, 8> first = candidates.front().choice.algorithm;
+  for (Candidate& candidate : candidates) {
+    race.run(candidate, 1);  // loads the kernel
+    candidate.choice.microseconds = race.run(candidate, kShortRace);
+  }
+  const double best =
+      std::ranges::min(candidates, {}, [](const Candidate& c) { return c.choice.microseconds; }).choice.microseconds;
+  std::erase_if(candidates, [&](const Candidate& c) {
+    return c.choice.algorithm != first && c.choice.microseconds > options.margin * best;
+  });
+  const auto count = std::max<int64_t>(1, std::llround(options.seconds * 1e6 / best));
+  race.run(candidates.front(), count);  // brings the card to the clock that it can hold
+  for (int turn = 0; turn < options.num_turns; ++turn)
+    for (Candidate& candidate : candidates) candidate.turns.push_back(race.run(candidate, count));
+  for (Candidate& candidate : candidates) candidate.choice.microseconds = median(candidate.turns);
+  const double first_microseconds = candidates.front().choice.microseconds;
+  Candidate& winner =
+      *std::ranges::min_element(candidates, {}, [](const Candidate& c) { return c.choice.microseconds; });
+  winner.choice.first_microseconds = first_microseconds;
+  race.choose(winner);
+  return {race.key(), winner.choice};
+}
+
+void use_matmul_choices(const CudaStream& stream, const MatmulChoices& choices) {
+  library_handles<MatmulPlans>(stream).choose(choices.choices);
+}
+
+int64_t cublaslt_version() { return static_cast<int64_t>(cublasLtGetVersion()); }
+
+}  // namespace megatron::kernels
