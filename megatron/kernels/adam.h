@@ -13,7 +13,8 @@ namespace megatron::kernels {
 /// Source: Loshchilov and Hutter 2019 (arXiv:1711.05101). Math in fp32 (fp64 if the parameter is fp64). Factors, lr, wd
 /// and bias corrections come from StepState; where found_inf is set nothing is written.
 struct AdamArgs {
-  View parameter;                    // [n] fp32 or fp64: the master weights
+  View parameter;                    // [n] fp32 or fp64: the main parameters
+  View remainder;                    // uint8 [n, 2]: what the bf16 model weight lacks of them, instead of `parameter`
   ConstView gradient;                // [n] any floating dtype
   View first_moment, second_moment;  // [n] m and v, any floating dtype
   View model_weight;                 // [n] the parameter rounded to the dtype of the model; optional

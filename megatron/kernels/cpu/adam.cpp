@@ -2,17 +2,50 @@
 
 #include <cmath>
 
+#include "megatron/kernels/cpu/main_halves.h"
 #include "megatron/kernels/cpu/rows.h"
 #include "megatron/kernels/cpu/simd.h"
 
 namespace megatron::kernels {
 namespace {
+
+/// The main parameters in the compute type: in their own memory with a copy in the model, or joined from two halves.
+template <class C>
+class MainParams {
+ public:
+  explicit MainParams(const AdamArgs& args)
+      : whole_(args.parameter),
+        model_(args.remainder.defined() ? View{} : args.model_weight),
+        weights_(static_cast<uint16_t*>(args.model_weight.data)),
+        remainders_(static_cast<uint16_t*>(args.remainder.data)) {}
+
+  /// Elements [begin, begin + n), to be changed in place.
+  C* read(int64_t begin, int64_t n, C* buffer) const {
+    if (!remainders_) return whole_.target(0, begin, buffer);
+    if constexpr (std::is_same_v<C, float>) join_halves(weights_ + begin, remainders_ + begin, n, buffer);
+    return buffer;
+  }
+  void store(int64_t begin, int64_t n, const C* p) const {
+    if (remainders_) {
+      if constexpr (std::is_same_v<C, float>) split_halves(p, n, weights_ + begin, remainders_ + begin);
+    } else if (model_) {
+      C* weight = model_.target(0, begin, const_cast<C*>(p));
+      if (weight != p) std::copy_n(p, n, weight);
+      model_.store(0, begin, n, p);
+    }
+  }
+
+ private:
+  RowWriter<C> whole_, model_;
+  uint16_t *weights_, *remainders_;
+};
+
 template <class C>
 void step(const CpuStream& stream, const AdamArgs& args) {
   const StepState& state = *args.state;
   const RowReader<C> gradients(args.gradient);
-  const RowWriter<C> parameters(args.parameter), first(args.first_moment), second(args.second_moment);
-  const RowWriter<C> model(args.model_weight);
+  const MainParams<C> parameters(args);
+  const RowWriter<C> first(args.first_moment), second(args.second_moment);
   const double lr = args.learning_rate ? *args.learning_rate : state.learning_rate;
   const double wd = state.weight_decay * args.weight_decay_multiplier;
   const C learning_rate = static_cast<C>(lr * args.learning_rate_multiplier);
@@ -23,9 +56,9 @@ void step(const CpuStream& stream, const AdamArgs& args) {
   const C beta2 = static_cast<C>(args.beta2), rest2 = static_cast<C>(1 - args.beta2);
   const C unbias1 = static_cast<C>(1 / state.bias_correction1), unbias2 = static_cast<C>(1 / state.bias_correction2);
   const C epsilon = static_cast<C>(args.epsilon);
-  parallel_pieces(stream, 1, args.parameter.num_elements(), [&](int64_t, int64_t begin, int64_t n) {
+  parallel_pieces(stream, 1, args.gradient.num_elements(), [&](int64_t, int64_t begin, int64_t n) {
     Piece<C> p_buffer, g_buffer, m_buffer, v_buffer;
-    C* p = parameters.target(0, begin, p_buffer);
+    C* p = parameters.read(begin, n, p_buffer);
     const C* g = gradients.read(0, begin, n, g_buffer);
     const C *old_m = first.read(0, begin, n, m_buffer), *old_v = second.read(0, begin, n, v_buffer);
     C *m = first.target(0, begin, m_buffer), *v = second.target(0, begin, v_buffer);
@@ -38,16 +71,17 @@ void step(const CpuStream& stream, const AdamArgs& args) {
     });
     first.store(0, begin, n, m);
     second.store(0, begin, n, v);
-    if (!model) return;
-    C* weight = model.target(0, begin, p);
-    if (weight != p) std::copy_n(p, n, weight);
-    model.store(0, begin, n, p);
+    parameters.store(begin, n, p);
   });
 }
 }  // namespace
 
 void adam(const CpuStream& stream, const AdamArgs& args) {
   if (args.state->found_inf) return;
+  if (args.remainder.defined()) {
+    check_main_halves(args.model_weight, args.remainder);
+    return step<float>(stream, args);
+  }
   dispatch_compute(args.parameter.dtype, [&]<class C>() {
     args.parameter.as<C>();  // masters are stored in the compute type
     step<C>(stream, args);

@@ -1,12 +1,16 @@
 #include "megatron/kernels/cuda/adam.h"
 
 #include "megatron/kernels/cuda/launch.cuh"
+#include "megatron/kernels/cuda/main_halves.cuh"
 
 namespace megatron::kernels {
 namespace {
 
+/// Main is Operand, or MainHalves, which are the model weights too.
+template <class Main>
 struct Step {
-  Operand parameter, gradient, first_moment, second_moment, model_weight;
+  Main parameter;
+  Operand gradient, first_moment, second_moment, model_weight;
   float beta1, rest1, beta2, rest2, epsilon;
   bool is_decoupled;
   double learning_rate_multiplier, weight_decay_multiplier;
@@ -44,14 +48,18 @@ struct Step {
 }  // namespace
 
 void adam(const CudaStream& stream, const AdamArgs& args) {
-  require<DtypeError>(args.parameter.dtype == DType::kFloat32, "[adam] masters of {} on CUDA: choose float32.",
+  const auto step = [&](const auto& parameter, const Operand& model_weight) {
+    for_each_pack(
+        stream, "adam", Extent::flat(args.gradient),
+        Step{parameter, Operand(args.gradient), Operand(args.first_moment), Operand(args.second_moment), model_weight,
+             static_cast<float>(args.beta1), static_cast<float>(1 - args.beta1), static_cast<float>(args.beta2),
+             static_cast<float>(1 - args.beta2), static_cast<float>(args.epsilon), args.decoupled_weight_decay,
+             args.learning_rate_multiplier, args.weight_decay_multiplier, args.learning_rate, args.state});
+  };
+  if (args.remainder.defined()) return step(MainHalves(args.model_weight, args.remainder), Operand());
+  require<DtypeError>(args.parameter.dtype == DType::kFloat32, "[adam] main parameters of {} on CUDA: choose float32.",
                       args.parameter.dtype);
-  for_each_pack(stream, "adam", Extent::flat(args.parameter),
-                Step{Operand(args.parameter), Operand(args.gradient), Operand(args.first_moment),
-                     Operand(args.second_moment), Operand(args.model_weight), static_cast<float>(args.beta1),
-                     static_cast<float>(1 - args.beta1), static_cast<float>(args.beta2),
-                     static_cast<float>(1 - args.beta2), static_cast<float>(args.epsilon), args.decoupled_weight_decay,
-                     args.learning_rate_multiplier, args.weight_decay_multiplier, args.learning_rate, args.state});
+  step(Operand(args.parameter), Operand(args.model_weight));
 }
 
 }  // namespace megatron::kernels

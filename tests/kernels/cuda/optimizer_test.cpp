@@ -3,6 +3,7 @@
 
 #include "megatron/kernels/cuda/adam.h"
 #include "megatron/kernels/cuda/gradient_statistics.h"
+#include "megatron/kernels/cuda/main_params.h"
 #include "megatron/kernels/cuda/random_fill.h"
 #include "megatron/kernels/cuda/sgd.h"
 #include "tests/kernels/cuda/twin.h"
@@ -60,6 +61,32 @@ TEST_F(CudaOptimizer, AdamAgreesWithTheCpu) {
                     });
           }
         }
+}
+
+TEST_F(CudaOptimizer, MainParamsInTwoHalvesAgreeWithTheCpu) {
+  for (int64_t n : {1, 2077, 65536})
+    for (int64_t shift : {0, 1}) {
+      SCOPED_TRACE(fmt::format("n {} shift {}", n, shift));
+      Twin main(DType::kFloat32, {n}, random_values(n, 1), {0, shift}), joined(DType::kFloat32, {n}, {}, {0, shift});
+      Twin weight(DType::kBFloat16, {n}, {}, {0, shift}), remainder(DType::kUInt8, {n, 2}, {}, {0, 2 * shift});
+      Twin g(DType::kBFloat16, {n}, random_values(n, 2), {0, shift}), m(DType::kBFloat16, {n}, random_values(n, 3));
+      Twin v(DType::kBFloat16, {n}, squares(random_values(n, 4)));
+      compare({{&weight}, {&remainder}, {&joined}}, [&](const auto& stream, auto on) {
+        split_main_params(stream, {.main = on(main), .weight = on(weight), .remainder = on(remainder)});
+        join_main_params(stream, {.weight = on(weight), .remainder = on(remainder), .main = on(joined)});
+      });
+      TwinValues<StepState> state({step_state()});
+      compare({within(joined, 1, 4), within(m, 1, 4), within(v, 1, 16)}, [&](const auto& stream, auto on) {
+        split_main_params(stream, {.main = on(main), .weight = on(weight), .remainder = on(remainder)});
+        adam(stream, {.remainder = on(remainder),
+                      .gradient = on(g),
+                      .first_moment = on(m),
+                      .second_moment = on(v),
+                      .model_weight = on(weight),
+                      .state = on(state)});
+        join_main_params(stream, {.weight = on(weight), .remainder = on(remainder), .main = on(joined)});
+      });
+    }
 }
 
 TEST_F(CudaOptimizer, SgdAgreesWithTheCpu) {

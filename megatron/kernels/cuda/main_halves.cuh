@@ -1,0 +1,67 @@
+// Packs of main parameters in two halves, with the functions of Operand.
+#pragma once
+
+#include "megatron/kernels/cuda/operand.cuh"
+#include "megatron/kernels/main_params.h"
+
+namespace megatron::kernels {
+
+struct MainHalves {
+  uint16_t *weights = nullptr, *remainders = nullptr;
+  bool is_vectorised = false;  // packs that begin at multiples of kPack lie at multiples of 16 bytes
+
+  MainHalves(const View& weight, const View& remainder)
+      : weights(static_cast<uint16_t*>(weight.data)),
+        remainders(static_cast<uint16_t*>(remainder.data)),
+        is_vectorised((reinterpret_cast<uintptr_t>(weights) | reinterpret_cast<uintptr_t>(remainders)) % 16 == 0) {
+    check_main_halves(weight, remainder);
+  }
+};
+
+/// Two halves of eight numbers each, as they lie in memory.
+struct HalvesPack {
+  uint4 weights, remainders;
+};
+__device__ inline uint32_t upper_half(uint32_t word) { return word >> 16; }
+__device__ inline uint32_t joined(uint32_t weight, uint32_t remainder) {
+  return join_main_param({static_cast<uint16_t>(weight), static_cast<uint16_t>(remainder)});
+}
+__device__ inline uint2 joined_pair(uint32_t weights, uint32_t remainders) {
+  return make_uint2(joined(weights, remainders), joined(upper_half(weights), upper_half(remainders)));
+}
+
+__device__ inline RawPack load_raw(const MainHalves& x, int64_t, int64_t begin, int n) {
+  HalvesPack halves{};
+  if (x.is_vectorised && n == kPack) {
+    halves.weights = *reinterpret_cast<const uint4*>(x.weights + begin);
+    halves.remainders = *reinterpret_cast<const uint4*>(x.remainders + begin);
+  } else {
+    auto* weights = reinterpret_cast<uint16_t*>(&halves.weights);
+    auto* remainders = reinterpret_cast<uint16_t*>(&halves.remainders);
+    for (int e = 0; e < n; ++e) weights[e] = x.weights[begin + e], remainders[e] = x.remainders[begin + e];
+  }
+  const uint2 a = joined_pair(halves.weights.x, halves.remainders.x);
+  const uint2 b = joined_pair(halves.weights.y, halves.remainders.y);
+  const uint2 c = joined_pair(halves.weights.z, halves.remainders.z);
+  const uint2 d = joined_pair(halves.weights.w, halves.remainders.w);
+  return {make_uint4(a.x, a.y, b.x, b.y), make_uint4(c.x, c.y, d.x, d.y), DType::kFloat32};
+}
+
+__device__ inline void store(const MainHalves& y, int64_t, int64_t begin, int n, const Pack& pack) {
+  HalvesPack halves;
+  auto* weights = reinterpret_cast<uint16_t*>(&halves.weights);
+  auto* remainders = reinterpret_cast<uint16_t*>(&halves.remainders);
+#pragma unroll
+  for (int e = 0; e < kPack; ++e) {
+    const MainParamHalves split = split_main_param(__float_as_uint(pack.v[e]));
+    weights[e] = split.weight, remainders[e] = split.remainder;
+  }
+  if (y.is_vectorised && n == kPack) {
+    *reinterpret_cast<uint4*>(y.weights + begin) = halves.weights;
+    *reinterpret_cast<uint4*>(y.remainders + begin) = halves.remainders;
+  } else {
+    for (int e = 0; e < n; ++e) y.weights[begin + e] = weights[e], y.remainders[begin + e] = remainders[e];
+  }
+}
+
+}  // namespace megatron::kernels

@@ -1,0 +1,15 @@
+#include "megatron/kernels/main_params.h"
+
+namespace megatron::kernels {
+
+void check_main_halves(const ConstView& weight, const ConstView& remainder) {
+  require<DtypeError>(weight.dtype == DType::kBFloat16 && remainder.dtype == DType::kUInt8,
+                      "[main_params] a weight in {} with a remainder in {}: bfloat16 and uint8 are needed.",
+                      weight.dtype, remainder.dtype);
+  require<ShapeError>(weight.shape.rank() == 1 && remainder.shape == Shape{weight.shape[0], 2} &&
+                          weight.is_contiguous() && remainder.is_contiguous(),
+                      "[main_params] a weight {} with a remainder {}: contiguous [n] and [n, 2] are needed.",
+                      weight.shape, remainder.shape);
+}
+
+}  // namespace megatron::kernels

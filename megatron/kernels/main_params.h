@@ -1,0 +1,41 @@
+// fp32 main parameters of which the bf16 weight is the upper half, so that only the lower half is kept beside it.
+#pragma once
+
+#include <cstdint>
+
+#include "megatron/core/stream.h"
+#include "megatron/core/view.h"
+
+namespace megatron::kernels {
+
+/// The bits of an fp32 number. The weight is rounded to nearest, ties away from zero; the remainder is what the number
+/// has more than it, as a signed number of 16 bits. Source: Transformer Engine, FusedAdam with store_param_remainders.
+struct MainParamHalves {
+  uint16_t weight, remainder;
+};
+constexpr MainParamHalves split_main_param(uint32_t bits) {
+  const uint32_t remainder = bits & 0xFFFFu;
+  return {static_cast<uint16_t>((bits >> 16) + (remainder >> 15)), static_cast<uint16_t>(remainder)};
+}
+constexpr uint32_t join_main_param(MainParamHalves halves) {
+  return (static_cast<uint32_t>(halves.weight - (halves.remainder >> 15)) << 16) | halves.remainder;
+}
+
+/// @throw DtypeError, ShapeError unless the weight is contiguous bf16 [n] and the remainder contiguous uint8 [n, 2].
+void check_main_halves(const ConstView& weight, const ConstView& remainder);
+
+/// All operands are contiguous.
+struct SplitMainParamsArgs {
+  ConstView main;  // fp32 [n]
+  View weight;     // bf16 [n]
+  View remainder;  // uint8 [n, 2]
+};
+void split_main_params(const CpuStream& stream, const SplitMainParamsArgs& args);
+
+struct JoinMainParamsArgs {
+  ConstView weight, remainder;  // as above
+  View main;
+};
+void join_main_params(const CpuStream& stream, const JoinMainParamsArgs& args);
+
+}  // namespace megatron::kernels
