@@ -10,8 +10,10 @@
 #include "megatron/kernels/adam.h"
 #include "megatron/kernels/cuda/adam.h"
 #include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/cuda/main_params.h"
 #include "megatron/kernels/cuda/sgd.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/kernels/main_params.h"
 #include "megatron/kernels/sgd.h"
 
 namespace megatron {
@@ -41,7 +43,9 @@ Optimizer::Optimizer(const Context& ctx, const OptimizerConfig& config, Distribu
   for (const OptimizerState& state : states_)
     for (const FlatRange& counted : counted_ranges(state, ddp)) {
       counted_grads_.push_back(counted.of(counted.parameter->main_grad()));
-      counted_mains_.push_back(flat(state.main).slice(0, counted.begin - state.begin, counted.end - counted.begin));
+      counted_mains_.push_back(state.main.defined()
+                                   ? flat(state.main).slice(0, counted.begin - state.begin, counted.end - counted.begin)
+                                   : counted.of(std::as_const(*counted.parameter).value()));
     }
   make_groups();
   learning_rates_ =
@@ -52,18 +56,49 @@ Optimizer::Optimizer(const Context& ctx, const OptimizerConfig& config, Distribu
 OptimizerState Optimizer::make_state(const Context& ctx, const FlatRange& range) const {
   Parameter& parameter = *range.parameter;
   const Shape shape = range.is_whole() ? parameter.shape() : Shape{range.end - range.begin};
-  const DType dtype = parameter.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  const auto make = [&](std::string_view suffix) {
-    Tensor x = ctx.empty(parameter.name() + std::string(suffix), shape, dtype, MemoryUse::kOptimizer);
+  const bool is_double = parameter.dtype() == DType::kFloat64;
+  const DType main_dtype = is_double ? DType::kFloat64 : DType::kFloat32;
+  const auto make = [&](std::string_view suffix, const Shape& sizes, DType dtype) {
+    Tensor x = ctx.empty(parameter.name() + std::string(suffix), sizes, dtype, MemoryUse::kOptimizer);
     launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = x.view(), .value = 0}); });
     return x;
   };
+  const auto moment_dtype = [&](StateDType dtype) { return is_double ? DType::kFloat64 : dtype_of(dtype); };
   OptimizerState state{range};
-  state.main = has_main_copy(parameter.dtype()) ? make(".main") : range.of(parameter.value()).reshape(shape);
+  if (config_.use_precision_aware_optimizer && parameter.dtype() == DType::kBFloat16)
+    state.remainder = make(".main_remainder", {range.end - range.begin, 2}, DType::kUInt8);
+  else if (has_main_copy(parameter.dtype()))
+    state.main = make(".main", shape, main_dtype);
+  else
+    state.main = range.of(parameter.value()).reshape(shape);
   const bool is_adam = config_.optimizer == OptimizerType::kAdam;
-  if (is_adam || config_.sgd_momentum != 0) state.exp_avg = make(".exp_avg");
-  if (is_adam) state.exp_avg_sq = make(".exp_avg_sq");
+  if (is_adam || config_.sgd_momentum != 0)
+    state.exp_avg = make(".exp_avg", shape, moment_dtype(config_.exp_avg_dtype));
+  if (is_adam) state.exp_avg_sq = make(".exp_avg_sq", shape, moment_dtype(config_.exp_avg_sq_dtype));
   return state;
+}
+
+Tensor Optimizer::main_params(const Context& ctx, const OptimizerState& state) const {
+  if (!state.remainder.defined()) return state.main;
+  const Shape shape = state.is_whole() ? state.parameter->shape() : Shape{state.end - state.begin};
+  Tensor main = ctx.empty(state.parameter->name() + ".main", shape, DType::kFloat32, MemoryUse::kWorkspace);
+  const Tensor weight = state.of(std::as_const(*state.parameter).value());
+  launch(ctx, [&](auto& stream) {
+    kernels::join_main_params(
+        stream,
+        {.weight = weight.view(), .remainder = std::as_const(state.remainder).view(), .main = flat(main).view()});
+  });
+  return main;
+}
+
+void Optimizer::set_main_params(const Context& ctx, const OptimizerState& state, const Tensor& main) {
+  ddp_.finish_param_sync();
+  Tensor weight = state.of(state.parameter->value()), remainder = state.remainder;
+  launch(ctx, [&](auto& stream) {
+    kernels::split_main_params(stream, {.main = main.reshape({state.end - state.begin}).view(),
+                                        .weight = weight.view(),
+                                        .remainder = remainder.view()});
+  });
 }
 
 /// Of all parameters of the rank, so that all data-parallel ranks have the same groups, some of them empty.
@@ -87,6 +122,10 @@ void Optimizer::make_groups() {
 void Optimizer::reload_main_params(const Context& ctx) {
   ddp_.finish_param_sync();
   for (OptimizerState& state : states_) {
+    if (state.remainder.defined()) {
+      launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = state.remainder.view(), .value = 0}); });
+      continue;
+    }
     if (!has_main_copy(state.parameter->dtype())) continue;
     const Tensor model = state.of(std::as_const(*state.parameter).value());
     launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = model.view(), .y = flat(state.main).view()}); });
@@ -96,7 +135,7 @@ void Optimizer::reload_main_params(const Context& ctx) {
 void Optimizer::copy_main_to_model_params(const Context& ctx) {
   ddp_.finish_param_sync();
   for (OptimizerState& state : states_) {
-    if (!has_main_copy(state.parameter->dtype())) continue;
+    if (!has_main_copy(state.parameter->dtype()) || state.remainder.defined()) continue;
     Tensor model = state.of(state.parameter->value());
     launch(ctx, [&](auto& stream) {
       kernels::copy(stream, {.x = std::as_const(state.main).reshape(model.shape()).view(), .y = model.view()});
@@ -162,13 +201,14 @@ void Optimizer::update(const Context& ctx) {
 void Optimizer::update_range(const Context& ctx, OptimizerState& state, const ParamGroup& group,
                              const double* learning_rate) {
   Parameter& parameter = *state.parameter;
-  Tensor main = flat(state.main), gradient = state.of(parameter.main_grad());
+  Tensor main = state.main.defined() ? flat(state.main) : Tensor(), gradient = state.of(parameter.main_grad());
   Tensor model = has_main_copy(parameter.dtype()) ? state.of(parameter.value()) : Tensor();
   Tensor exp_avg = state.exp_avg.defined() ? flat(state.exp_avg) : Tensor();
   Tensor exp_avg_sq = state.exp_avg_sq.defined() ? flat(state.exp_avg_sq) : Tensor();
   launch(ctx, [&](auto& stream) {
     if (config_.optimizer == OptimizerType::kAdam)
       kernels::adam(stream, {.parameter = main.view(),
+                             .remainder = state.remainder.view(),
                              .gradient = gradient.view(),
                              .first_moment = exp_avg.view(),
                              .second_moment = exp_avg_sq.view(),

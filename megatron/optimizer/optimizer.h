@@ -26,7 +26,8 @@ struct ParamGroup {
 /// part that lies in this rank's shard of a bucket. Tensors have the parameter's shape if the range is whole, else they
 /// are vectors of end - begin elements. `main` is the weight itself where that is fp32 or fp64.
 struct OptimizerState : FlatRange {
-  Tensor main;        // fp32 (fp64): what is stepped
+  Tensor main;        // fp32 (fp64): what is stepped. Undefined where `remainder` is
+  Tensor remainder;   // uint8 [elements, 2]: what the bf16 weight lacks of it (kernels/main_params.h)
   Tensor exp_avg;     // Adam's first moment, SGD's momentum buffer (undefined without momentum)
   Tensor exp_avg_sq;  // Adam's second moment
 };
@@ -52,7 +53,7 @@ class Optimizer {
   /// the scheduler is left to the caller, who advances it on success.
   /// @param readback  what else the host wants of this step: all arrives with the one wait in here.
   StepResult step(const Context& ctx, Readback& readback);
-  /// L2 norm of all weights of the model (master weights where there are some).
+  /// L2 norm of all weights of the model (main parameters where they are kept whole).
   double params_norm(const Context& ctx);
   /// What the loss is multiplied by before backward: 1 without fp16.
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1.0; }
@@ -60,6 +61,11 @@ class Optimizer {
   void reload_main_params(const Context& ctx);
   /// Weights become roundings of the master weights: after a load of optimizer state.
   void copy_main_to_model_params(const Context& ctx);
+
+  /// The main parameters of one of states(), whole: a copy where they are kept in two halves.
+  Tensor main_params(const Context& ctx, const OptimizerState& state) const;
+  /// Makes `main`, of the shape of main_params(), the main parameters of a state that has a remainder.
+  void set_main_params(const Context& ctx, const OptimizerState& state, const Tensor& main);
 
   /// What this rank owns, in order of registration: a checkpoint is the union over ranks.
   const std::vector<OptimizerState>& states() const { return states_; }

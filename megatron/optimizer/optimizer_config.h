@@ -18,6 +18,22 @@ constexpr auto names_of_enum(OptimizerType) {
       {{OptimizerType::kAdam, "adam"}, {OptimizerType::kSgd, "sgd"}});
 }
 
+/// What --use-precision-aware-optimizer may keep gradients and moments in.
+enum class StateDType { kFloat32, kBFloat16 };
+constexpr auto names_of_enum(StateDType) {
+  return std::to_array<std::pair<StateDType, std::string_view>>(
+      {{StateDType::kFloat32, "fp32"}, {StateDType::kBFloat16, "bf16"}});
+}
+constexpr DType dtype_of(StateDType dtype) {
+  return dtype == StateDType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+}
+
+/// What it may keep main parameters in.
+enum class MainParamsDType { kFloat32 };
+constexpr auto names_of_enum(MainParamsDType) {
+  return std::to_array<std::pair<MainParamsDType, std::string_view>>({{MainParamsDType::kFloat32, "fp32"}});
+}
+
 struct OptimizerConfig {
   OptimizerType optimizer = OptimizerType::kAdam;
   std::optional<double> lr;  ///< maximum learning rate
@@ -34,7 +50,14 @@ struct OptimizerConfig {
   double sgd_momentum = 0.9;
 
   DType params_dtype = DType::kFloat32;  ///< of the model; a lower one than fp32 has fp32 main parameters
-  std::optional<double> loss_scale;      ///< fp16: constant scale; none: dynamic
+  /// Adam's state in the dtypes below; of main parameters of a bf16 model only what the weights lack, 16 bits each.
+  bool use_precision_aware_optimizer = false;
+  StateDType main_grads_dtype = StateDType::kFloat32;
+  MainParamsDType main_params_dtype = MainParamsDType::kFloat32;
+  StateDType exp_avg_dtype = StateDType::kFloat32;
+  StateDType exp_avg_sq_dtype = StateDType::kFloat32;
+
+  std::optional<double> loss_scale;  ///< fp16: constant scale; none: dynamic
   double initial_loss_scale = 4294967296;
   double min_loss_scale = 1.0;
   double loss_scale_window = 1000;  ///< good steps before the scale doubles

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <functional>
+
 #include "megatron/core/copy.h"
 #include "megatron/dist_checkpointing/checkpoint_directory.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
@@ -23,16 +25,25 @@ constexpr int64_t kNothingFound = -1, kReleaseFound = -2;
 /// A tensor of the optimizer with its name in Megatron's files.
 struct NamedState {
   const char* name;
-  Tensor* tensor;
+  DType dtype;
+  std::function<Tensor()> tensor;               // what is stored
+  std::function<void(const Tensor&)> put_back;  // takes it again where tensor() is a copy; else empty
 };
-std::vector<NamedState> named_states(OptimizerState& state, const OptimizerConfig& config) {
+/// @param state  one of the optimizer's.
+std::vector<NamedState> named_states(const Context& ctx, Optimizer& optimizer, const OptimizerState& state) {
   std::vector<NamedState> named;
-  const bool has_master = !(state.main.storage() == state.parameter->value().storage());
-  if (has_master) named.push_back({optimizer_state::kMaster, &state.main});
-  const bool is_adam = config.optimizer == OptimizerType::kAdam;
-  if (state.exp_avg.defined())
-    named.push_back({is_adam ? optimizer_state::kFirstMoment : optimizer_state::kMomentum, &state.exp_avg});
-  if (state.exp_avg_sq.defined()) named.push_back({optimizer_state::kSecondMoment, &state.exp_avg_sq});
+  const auto add = [&](const char* name, const Tensor& tensor) {
+    if (tensor.defined()) named.push_back({name, tensor.dtype(), [tensor] { return tensor; }, {}});
+  };
+  if (state.remainder.defined())
+    named.push_back({optimizer_state::kMaster, DType::kFloat32,
+                     [ctx, &optimizer, state] { return optimizer.main_params(ctx, state); },
+                     [ctx, &optimizer, state](const Tensor& x) { optimizer.set_main_params(ctx, state, x); }});
+  else if (!(state.main.storage() == state.parameter->value().storage()))
+    add(optimizer_state::kMaster, state.main);
+  const bool is_adam = optimizer.config().optimizer == OptimizerType::kAdam;
+  add(is_adam ? optimizer_state::kFirstMoment : optimizer_state::kMomentum, state.exp_avg);
+  add(optimizer_state::kSecondMoment, state.exp_avg_sq);
   return named;
 }
 
@@ -46,23 +57,23 @@ class ShareWriter {
         is_first_instance_(groups.inter_dist_opt.rank() == 0) {}
 
   /// What all data-parallel ranks hold alike.
-  void add_replicated(const CheckpointPlacement& placement, const std::string& key, const Tensor& tensor) {
+  void add_replicated(const CheckpointPlacement& placement, const std::string& key, const NamedState& value) {
     for (const CheckpointChunk& chunk : placement.chunks)
-      if (!chunk.is_copy && dealer_.takes(chunk.sizes.num_elements() * size_of(tensor.dtype())))
-        add(placement, key, chunk, tensor);
+      if (!chunk.is_copy && dealer_.takes(chunk.sizes.num_elements() * size_of(value.dtype)))
+        add(placement, key, chunk, value);
   }
   /// What this rank alone holds of its optimizer instance.
-  void add_sharded(const CheckpointPlacement& placement, const std::string& key, const Tensor& tensor) {
+  void add_sharded(const CheckpointPlacement& placement, const std::string& key, const NamedState& value) {
     for (const CheckpointChunk& chunk : placement.chunks)
-      if (!chunk.is_copy && is_first_instance_) add(placement, key, chunk, tensor);
+      if (!chunk.is_copy && is_first_instance_) add(placement, key, chunk, value);
   }
   CheckpointWriter& writer() { return writer_; }
 
  private:
   void add(const CheckpointPlacement& placement, const std::string& key, const CheckpointChunk& chunk,
-           const Tensor& tensor) {
-    writer_.add_tensor(key, element_type_of(tensor.dtype()), placement.global_shape, {chunk.offsets, chunk.sizes},
-                       make_device_source(ctx_, tensor, chunk));
+           const NamedState& value) {
+    writer_.add_tensor(key, element_type_of(value.dtype), placement.global_shape, {chunk.offsets, chunk.sizes},
+                       make_device_source(ctx_, value.tensor, value.dtype, chunk));
   }
 
   Context ctx_;
@@ -77,21 +88,22 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
     share.writer().add_object(std::string(kCommonStateKey), make_common_state(trainer, with_optimizer));
   for (const Parameter* parameter : trainer.model().parameters()) {
     const CheckpointPlacement placement = placement_of(*parameter, num_layers, trainer.groups());
-    share.add_replicated(placement, placement.key, parameter->value());
+    const Tensor& value = parameter->value();
+    share.add_replicated(placement, placement.key,
+                         {.name = "", .dtype = value.dtype(), .tensor = [value] { return value; }, .put_back = {}});
   }
   if (!with_optimizer) return;
-  const OptimizerConfig& config = trainer.optimizer().config();
-  for (OptimizerState state : trainer.optimizer().states()) {
+  Optimizer& optimizer = trainer.optimizer();
+  for (const OptimizerState& state : optimizer.states()) {
     const CheckpointPlacement placement =
         placement_of(*state.parameter, {state.begin, state.end}, num_layers, trainer.groups());
-    for (const NamedState& named : named_states(state, config))
-      if (!config.use_distributed_optimizer)
-        share.add_replicated(placement, optimizer_state_key(named.name, placement.key), *named.tensor);
+    for (const NamedState& named : named_states(trainer.context(), optimizer, state))
+      if (!optimizer.config().use_distributed_optimizer)
+        share.add_replicated(placement, optimizer_state_key(named.name, placement.key), named);
       else if (named.name == optimizer_state::kMaster)
-        share.add_sharded(placement, optimizer_state_key(optimizer_state::kDistributedMaster, placement.key),
-                          *named.tensor);
+        share.add_sharded(placement, optimizer_state_key(optimizer_state::kDistributedMaster, placement.key), named);
       else
-        share.add_sharded(placement, optimizer_state_key(named.name, placement.key), *named.tensor);
+        share.add_sharded(placement, optimizer_state_key(named.name, placement.key), named);
   }
 }
 
@@ -162,10 +174,10 @@ void read_model(const CheckpointReader& reader, const Context& ctx, GptModel& mo
 
 void read_optimizer(const CheckpointReader& reader, Trainer& trainer) {
   Optimizer& optimizer = trainer.optimizer();
-  for (OptimizerState state : optimizer.states()) {
+  for (const OptimizerState& state : optimizer.states()) {
     const CheckpointPlacement placement =
         placement_of(*state.parameter, {state.begin, state.end}, trainer.model().config().num_layers, {});
-    for (const NamedState& named : named_states(state, optimizer.config())) {
+    for (const NamedState& named : named_states(trainer.context(), optimizer, state)) {
       std::string key = optimizer_state_key(named.name, placement.key);
       if (named.name == optimizer_state::kMaster && !reader.has_tensor(key))  // of a distributed optimizer
         key = optimizer_state_key(optimizer_state::kDistributedMaster, placement.key);
@@ -173,7 +185,9 @@ void read_optimizer(const CheckpointReader& reader, Trainer& trainer) {
                                "[checkpoint] there is no {}: the optimizer's state was saved with another --optimizer "
                                "or precision. Give the same ones, or take the weights alone with --no-load-optim.",
                                key);
-      read(reader, placement, key, trainer.context(), *named.tensor);
+      Tensor tensor = named.tensor();
+      read(reader, placement, key, trainer.context(), tensor);
+      if (named.put_back) named.put_back(tensor);
     }
   }
 }

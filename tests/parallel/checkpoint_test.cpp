@@ -56,6 +56,19 @@ TEST(ParallelCheckpoint, MovesFromAnyLayoutToAnyOtherBitForBit) {
     }
 }
 
+TEST(ParallelCheckpoint, MovesMainParamsInTwoHalvesBitForBit) {
+  const std::string model = llama_like(std::string(kSize) +
+                                       " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer "
+                                       "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16");
+  const std::vector<Layout> layouts = {{"", 3}, {" --tensor-model-parallel-size 2", 4}, {" --ddp-num-buckets 3", 2}};
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const ScratchDirectory first, second;
+    continue_to(model + saving(first), layouts[i], 2);
+    continue_to(model + loading(first) + saving(second), layouts[(i + 1) % layouts.size()], 2);
+    EXPECT_EQ(state_of(model + loading(second)), state_of(model + loading(first))) << layouts[i].words;
+  }
+}
+
 TEST(ParallelCheckpoint, RanksThatFindDifferentOnesAreRefused) {
   const ScratchDirectory directory;
   const std::string words = gpt2_like(kSize);

@@ -70,6 +70,9 @@ TEST(Checkpointer, ResumesBitForBit) {
       llama_like("--bf16 --optimizer sgd"),
       gpt2_like("--optimizer sgd --sgd-momentum 0"),
       llama_like("--fp64 --decoupled-lr 1e-3"),
+      gpt2_like("--bf16 --use-distributed-optimizer --use-precision-aware-optimizer"),
+      llama_like("--bf16 --use-distributed-optimizer --use-precision-aware-optimizer --exp-avg-dtype bf16 "
+                 "--exp-avg-sq-dtype bf16 --main-grads-dtype bf16"),
       gpt2_like("--fp16 --initial-loss-scale 1048576 --loss-scale-window 3"),
       gpt2_like("--lr-decay-style cosine --lr-warmup-iters 4 --min-lr 1e-4 --weight-decay-incr-style linear "
                 "--start-weight-decay 0 --end-weight-decay 0.1")};
@@ -92,6 +95,19 @@ TEST(Checkpointer, ResumesBitForBit) {
     EXPECT_EQ(actual.iteration, expected.iteration);
     EXPECT_EQ(actual.consumed_train_samples, expected.consumed_train_samples);
     EXPECT_EQ(actual.num_floating_point_operations, expected.num_floating_point_operations);
+  }
+}
+
+TEST(Checkpointer, HoldsWholeMainParamsHoweverTheRunKeepsThem) {
+  const std::string whole = llama_like("--bf16 --use-distributed-optimizer");
+  const std::string halves = whole + " --use-precision-aware-optimizer";
+  for (const auto& [from, to] : {std::pair{halves, whole}, {whole, halves}}) {
+    SCOPED_TRACE(from);
+    const ScratchDirectory directory;
+    Session first(from + saving(directory)), second(to + loading(directory));
+    first.save_at(3);
+    ASSERT_TRUE(second.checkpointer.load(second.trainer));
+    EXPECT_EQ(optimizer_state_of(second.trainer), optimizer_state_of(first.trainer));
   }
 }
 

@@ -128,8 +128,10 @@ std::vector<double> gradients_of(Trainer& trainer) {
 
 std::vector<double> optimizer_state_of(Trainer& trainer) {
   std::vector<double> all;
-  for (const OptimizerState& state : trainer.optimizer().states())
-    for (const Tensor* tensor : {&state.main, &state.exp_avg, &state.exp_avg_sq}) append(trainer, all, *tensor);
+  for (const OptimizerState& state : trainer.optimizer().states()) {
+    append(trainer, all, trainer.optimizer().main_params(trainer.context(), state));
+    for (const Tensor* tensor : {&state.exp_avg, &state.exp_avg_sq}) append(trainer, all, *tensor);
+  }
   return all;
 }
 

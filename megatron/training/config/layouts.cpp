@@ -69,7 +69,9 @@ PipelineLayout pipeline_layout_of(const PretrainConfig& config) {
 
 DistributedDataParallelConfig data_parallel_config_of(const PretrainConfig& config) {
   const ParallelConfig& parallel = config.parallel;
-  return {.grad_reduce_in_fp32 = !(config.precision.bf16 && config.precision.grad_reduce_in_bf16),
+  const bool is_reduced_in_bf16 =
+      config.precision.grad_reduce_in_bf16 || config.optimizer.main_grads_dtype == StateDType::kBFloat16;
+  return {.grad_reduce_in_fp32 = !(config.precision.bf16 && is_reduced_in_bf16),
           .overlap_grad_reduce = parallel.overlap_grad_reduce,
           .use_distributed_optimizer = config.optimizer.use_distributed_optimizer,
           .overlap_param_gather = config.optimizer.overlap_param_gather,

@@ -129,7 +129,8 @@ void resolve_precision(PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add(
         {"--fp32-residual-connection", "--fp16", "--bf16"},
         "--fp32-residual-connection needs --bf16 or --fp16: otherwise the residual has the weights' precision anyway");
-  if (precision.bf16 && !precision.grad_reduce_in_bf16) precision.accumulate_allreduce_grads_in_fp32 = true;
+  if (precision.bf16 && !precision.grad_reduce_in_bf16 && config.optimizer.main_grads_dtype == StateDType::kFloat32)
+    precision.accumulate_allreduce_grads_in_fp32 = true;
   if (precision.accumulate_allreduce_grads_in_fp32 && precision.grad_reduce_in_bf16)
     mistakes.add({"--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16"},
                  "--accumulate-allreduce-grads-in-fp32 and --grad-reduce-in-bf16 exclude each other: gradients are "

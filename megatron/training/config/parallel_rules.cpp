@@ -131,6 +131,31 @@ void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes) {
   if (asked_for && !has_layout && config.transformer.num_layers > 0) split_layers(layer_split_of(config), mistakes);
 }
 
+void check_optimizer_state(const PretrainConfig& config, Mistakes& mistakes) {
+  constexpr std::string_view kAware = "--use-precision-aware-optimizer";
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.use_precision_aware_optimizer) {
+    if (optimizer.optimizer != OptimizerType::kAdam)
+      mistakes.add({kAware, "--optimizer"}, "{} needs --optimizer adam", kAware);
+    if (!optimizer.use_distributed_optimizer)
+      mistakes.add({kAware, "--use-distributed-optimizer"}, "{} needs --use-distributed-optimizer", kAware);
+  }
+  const std::pair<std::string_view, StateDType> dtypes[] = {{"--main-grads-dtype", optimizer.main_grads_dtype},
+                                                            {"--exp-avg-dtype", optimizer.exp_avg_dtype},
+                                                            {"--exp-avg-sq-dtype", optimizer.exp_avg_sq_dtype}};
+  for (const auto& [flag, dtype] : dtypes)
+    if (dtype != StateDType::kFloat32 && !optimizer.use_precision_aware_optimizer)
+      mistakes.add({flag, kAware}, "{} bf16 needs {}", flag, kAware);
+  if (optimizer.main_grads_dtype != StateDType::kBFloat16) return;
+  if (!config.precision.bf16)
+    mistakes.add({"--main-grads-dtype", "--bf16"},
+                 "--main-grads-dtype bf16 needs --bf16: gradients are of the weights");
+  if (config.precision.accumulate_allreduce_grads_in_fp32)
+    mistakes.add({"--main-grads-dtype", "--accumulate-allreduce-grads-in-fp32"},
+                 "--main-grads-dtype bf16 and --accumulate-allreduce-grads-in-fp32 exclude each other: gradients are "
+                 "summed in one precision");
+}
+
 void check_data_parallel(const PretrainConfig& config, Mistakes& mistakes) {
   const ParallelConfig& parallel = config.parallel;
   const OptimizerConfig& optimizer = config.optimizer;
@@ -162,6 +187,7 @@ void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mist
   check_experts(parallel, mistakes);
   resolve_pipeline(config, mistakes);
   check_data_parallel(config, mistakes);
+  check_optimizer_state(config, mistakes);
 }
 
 }  // namespace megatron

@@ -160,11 +160,10 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--fine-grained-offloading-max-inflight-offloads --min-offloaded-tensor-size --no-pin-cpu-grads "
      "--no-pin-cpu-params --offload-modules --optimizer-cpu-offload --optimizer-offload-fraction "
      "--overlap-cpu-optimizer-d2h-h2d --use-torch-optimizer-for-cpu-offload"},
-    {"optimizers other than adam and sgd, and their precisions",
-     "--dump-param-to-param-group-map --exp-avg-dtype --exp-avg-sq-dtype --lion-beta1 --lion-beta2 "
-     "--main-grads-dtype --main-params-dtype --muon-coefficient-type --muon-extra-scale-factor "
+    {"optimizers other than adam and sgd",
+     "--dump-param-to-param-group-map --lion-beta1 --lion-beta2 --muon-coefficient-type --muon-extra-scale-factor "
      "--muon-fp32-matmul-prec --muon-momentum --muon-nesterov --muon-no-split-qkv --muon-num-ns-steps "
-     "--muon-scalar-optimizer --muon-scale-mode --muon-tp-mode --use-precision-aware-optimizer"},
+     "--muon-scalar-optimizer --muon-scale-mode --muon-tp-mode"},
     {"muP scaling",
      "--mup-attn-scale-power --mup-base-head-dim --mup-base-hidden-size --mup-embedding-mult --mup-output-mult "
      "--mup-width-mult --use-mup"},
