@@ -43,8 +43,8 @@ void Meeting::enter(size_t index, MeetingMember member) {
   if (!find_disagreement().empty()) return;
   plan();
   if (pieces_.empty()) {
-    is_done_ = true;
     ended_ = started_;
+    is_done_ = true;
   }
 }
 
@@ -127,7 +127,7 @@ void Meeting::run(const Piece& piece) const {
   reduce_in_rank_order(key_.dtype, key_.reduce, inputs, outputs, piece.bytes / size_of(key_.dtype));
 }
 
-size_t Meeting::run_pieces(const std::atomic<bool>& stop) {
+void Meeting::run_pieces(const std::atomic<bool>& stop) {
   size_t num_run = 0;
   while (!stop.load(std::memory_order_relaxed)) {
     const size_t piece = next_piece_.fetch_add(1, std::memory_order_relaxed);
@@ -135,16 +135,11 @@ size_t Meeting::run_pieces(const std::atomic<bool>& stop) {
     run(pieces_[piece]);
     ++num_run;
   }
-  return num_run;
-}
-
-bool Meeting::end_run(size_t num_pieces) {
+  if (num_run > 0 && num_pieces_done_.fetch_add(num_run) + num_run == pieces_.size()) {
+    ended_ = std::chrono::steady_clock::now();
+    is_done_ = true;
+  }
   --num_running_;
-  num_pieces_done_ += num_pieces;
-  if (is_done_ || num_pieces_done_ < pieces_.size()) return is_done_;
-  is_done_ = true;
-  ended_ = std::chrono::steady_clock::now();
-  return true;
 }
 
 }  // namespace megatron

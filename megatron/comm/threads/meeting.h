@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megatron/comm/operation_key.h"
+#include "megatron/comm/threads/event_count.h"
 
 namespace megatron {
 
@@ -25,7 +26,7 @@ struct MeetingMember {
   bool is_waiting = false;
 };
 
-/// Not thread-safe but for run_pieces(): the group's mutex guards the rest. The work is cut into pieces that any thread
+/// The group's mutex guards all but what says that it needs none. The work is cut into pieces that any thread
 /// may claim; the cut does not show in the result, for a piece forms its elements in rank order (reduce_in_rank_order).
 /// In a message member 0 sends and member 1 receives.
 class Meeting {
@@ -52,15 +53,17 @@ class Meeting {
 
   bool has_unclaimed_pieces() const { return next_piece_.load(std::memory_order_relaxed) < pieces_.size(); }
   size_t num_pieces() const { return pieces_.size(); }
-  /// Claims and runs pieces until none is left or `stop` is set; any number of threads at once. @return pieces run.
-  size_t run_pieces(const std::atomic<bool>& stop);
+  /// Says that the caller will call run_pieces().
   void begin_run() { ++num_running_; }
-  /// @return whether the meeting is done now.
-  bool end_run(size_t num_pieces);
-  bool is_running() const { return num_running_ > 0; }
+  /// Claims and runs pieces until none is left or `stop` is set. Any number of threads at once, without the mutex.
+  void run_pieces(const std::atomic<bool>& stop);
+  bool is_running() const { return num_running_ > 0; }  // without the mutex
+  /// Without the mutex. What the pieces wrote, started() and ended() may be read then.
   bool is_done() const { return is_done_; }
   Time started() const { return started_; }
   Time ended() const { return ended_; }
+  /// Announces that the meeting is ready or done, that a run has ended early, or that the group has failed.
+  EventCount& changed() { return changed_; }
 
  private:
   static constexpr size_t kAll = SIZE_MAX;
@@ -78,12 +81,13 @@ class Meeting {
   const std::vector<int> ranks_;
   std::vector<MeetingMember> members_;
   size_t num_entered_ = 0;
-  bool is_ready_ = false, is_done_ = false;
+  bool is_ready_ = false;
   std::vector<Piece> pieces_;
-  std::atomic<size_t> next_piece_{0};
-  size_t num_pieces_done_ = 0;
-  int num_running_ = 0;
+  std::atomic<size_t> next_piece_{0}, num_pieces_done_{0};
+  std::atomic<int> num_running_{0};
+  std::atomic<bool> is_done_{false};
   Time started_, ended_;
+  EventCount changed_;
 };
 
 }  // namespace megatron

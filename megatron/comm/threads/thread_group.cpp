@@ -1,6 +1,7 @@
 #include "megatron/comm/threads/thread_group.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "megatron/base/error.h"
 #include "megatron/comm/flight_recorder.h"
@@ -15,8 +16,15 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 bool is_message(const Meeting& meeting) { return meeting.key().op == CommOp::kSend; }
+bool is_runnable(const Meeting& meeting) { return meeting.is_ready() && meeting.has_unclaimed_pieces(); }
 
 }  // namespace
+
+ThreadGroup::ThreadGroup(ThreadHub& hub, std::string_view name, std::vector<int> ranks)
+    : hub_(hub),
+      name_(name),
+      ranks_(std::move(ranks)),
+      max_threads_(std::max(1u, std::thread::hardware_concurrency())) {}
 
 MeetingPtr ThreadGroup::enter(int rank, const OperationKey& key, MeetingMember visit) {
   Lock lock(mutex_);
@@ -33,10 +41,10 @@ MeetingPtr ThreadGroup::enter(const Channel& channel, const OperationKey& key, M
   throw_if_failed();
   const size_t index = visit.op == CommOp::kSend ? 0 : 1;
   auto& queue = messages_[channel];
+  while (!queue.empty() && queue.front()->is_ready()) queue.pop_front();
   MeetingPtr meeting;
   if (!queue.empty() && !queue.front()->member(index).has_entered) {
-    meeting = queue.front();
-    queue.pop_front();
+    meeting = queue.front();  // stays in the queue: should the two sides disagree, the other one must hear of it
   } else {
     const auto global = [&](int rank) { return ranks_[static_cast<size_t>(rank)]; };
     meeting = std::make_shared<Meeting>(key, std::vector{global(channel.sender), global(channel.receiver)});
@@ -69,34 +77,53 @@ void ThreadGroup::join(Lock lock, const MeetingPtr& meeting, size_t index, const
     return run(meeting, lock);  // the others wake up once, to find it done
   remove_done_collectives();
   lock.unlock();
-  changed_.notify_all();
+  // The others sleep. If there is work, as many as can share it with this rank wake up, and at least one: this rank may
+  // not wait for the meeting now.
+  const int num_helpers = static_cast<int>(std::min(meeting->num_pieces(), max_threads_)) - 1;
+  meeting->changed().announce(meeting->is_done() ? INT_MAX : std::max(1, num_helpers));
 }
 
 void ThreadGroup::wait(const MeetingPtr& meeting, size_t index, const OperationInfo& info) {
   const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(info.timeout, kLongestTimeout);
-  Lock lock(mutex_);
-  bool& is_waiting = meeting->member(index).is_waiting;
-  while (!meeting->is_done()) {
+  while (true) {
+    const EventCount::Ticket ticket = meeting->changed().ticket();
+    if (meeting->is_done())
+      return;  // the usual way to wake up takes no lock: others that wake up do not get in its way
+    Lock lock(mutex_);
+    bool& is_waiting = meeting->member(index).is_waiting;
     if (has_failed_) {
       is_waiting = false;
-      changed_.wait(lock, [&] { return !meeting->is_running(); });
-      throw_if_failed();
+      lock.unlock();
+      wait_for_runs(*meeting);
+      throw CommError(failure_);
     }
     if (const MeetingPtr next = find_runnable(meeting)) {
       run(next, lock);
       continue;
     }
     if (!std::exchange(is_waiting, true)) info.recorder->waited(info.record, Clock::now());
-    if (meeting->is_ready()) {  // others run the last pieces
-      changed_.wait(lock);
-    } else if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && !meeting->is_ready() && !has_failed_) {
-      const BlockedOperation blocked{describe(*meeting, index), meeting->waiting_ranks(), meeting->missing_ranks()};
-      lock.unlock();
-      hub_.time_out(blocked, info.timeout);
-      lock.lock();
-    }
+    const bool is_ready = meeting->is_ready();  // others run the last pieces
+    lock.unlock();
+    if (!meeting->changed().wait(ticket, is_ready ? Clock::time_point::max() : deadline))
+      time_out(*meeting, index, info.timeout);
   }
-  is_waiting = false;
+}
+
+/// Returns when nobody touches the buffers of the meeting any more, of a group that has failed.
+void ThreadGroup::wait_for_runs(Meeting& meeting) {
+  while (true) {
+    const EventCount::Ticket ticket = meeting.changed().ticket();
+    if (!meeting.is_running()) return;
+    meeting.changed().wait(ticket);
+  }
+}
+
+void ThreadGroup::time_out(Meeting& meeting, size_t index, std::chrono::milliseconds timeout) {
+  Lock lock(mutex_);
+  if (meeting.is_ready() || has_failed_) return;
+  const BlockedOperation blocked{describe(meeting, index), meeting.waiting_ranks(), meeting.missing_ranks()};
+  lock.unlock();
+  hub_.time_out(blocked, timeout);
 }
 
 void ThreadGroup::abandon(const MeetingPtr& meeting, size_t index, const OperationInfo& info,
@@ -116,22 +143,22 @@ void ThreadGroup::abandon(const MeetingPtr& meeting, size_t index, const Operati
 
 /// Collectives run one after the other: a later one may read what an earlier one writes. If `wanted` is ready, all
 /// before it are, because each rank entered them before.
-MeetingPtr ThreadGroup::find_runnable(const MeetingPtr& wanted) const {
-  const MeetingPtr& next = is_message(*wanted) ? wanted : collectives_.front();
-  return next->is_ready() && next->has_unclaimed_pieces() ? next : nullptr;
+MeetingPtr ThreadGroup::find_runnable(const MeetingPtr& wanted) {
+  if (is_message(*wanted)) return is_runnable(*wanted) ? wanted : nullptr;
+  remove_done_collectives();
+  return !collectives_.empty() && is_runnable(*collectives_.front()) ? collectives_.front() : nullptr;
 }
 
 void ThreadGroup::run(const MeetingPtr& meeting, Lock& lock) {
   meeting->begin_run();
   lock.unlock();
-  const size_t num_run = meeting->run_pieces(has_failed_);
+  meeting->run_pieces(has_failed_);
+  if (meeting->is_done() || has_failed_) meeting->changed().announce();
   lock.lock();
-  const bool is_done = meeting->end_run(num_run);
   remove_done_collectives();
-  if (!is_done && !has_failed_) return;
-  lock.unlock();  // so that those who wake up find the mutex free
-  changed_.notify_all();
-  lock.lock();
+  if (collectives_.empty() || !is_runnable(*collectives_.front())) return;
+  for (const MeetingPtr& next : collectives_)  // whoever waits for one of these can run the first now
+    if (next->is_ready()) next->changed().announce();
 }
 
 void ThreadGroup::remove_done_collectives() {
@@ -157,8 +184,8 @@ void ThreadGroup::abort(std::string_view reason) {
     const std::lock_guard lock(mutex_);
     if (!has_failed_) failure_ = reason;
     has_failed_ = true;
+    for_each_meeting([](Meeting& meeting) { meeting.changed().announce(); });
   }
-  changed_.notify_all();
 }
 
 void ThreadGroup::leave(int global_rank) {
@@ -167,7 +194,7 @@ void ThreadGroup::leave(int global_rank) {
     const std::lock_guard lock(mutex_);
     if (std::find(ranks_.begin(), ranks_.end(), global_rank) == ranks_.end()) return;
     lost_.insert(global_rank);
-    for_each_open_meeting([&](Meeting& meeting) {
+    for_each_meeting([&](Meeting& meeting) {
       if (problem.empty()) problem = find_lost(meeting);
     });
   }
@@ -177,18 +204,17 @@ void ThreadGroup::leave(int global_rank) {
 std::vector<BlockedOperation> ThreadGroup::blocked_operations() const {
   const std::lock_guard lock(mutex_);
   std::vector<BlockedOperation> blocked;
-  for_each_open_meeting([&](Meeting& meeting) {
+  for_each_meeting([&](Meeting& meeting) {
     auto waiting = meeting.waiting_ranks();
-    if (!waiting.empty())
+    if (!meeting.is_ready() && !waiting.empty())
       blocked.push_back({describe(meeting, meeting.first_entered()), std::move(waiting), meeting.missing_ranks()});
   });
   return blocked;
 }
 
 template <class Function>
-void ThreadGroup::for_each_open_meeting(Function&& function) const {
-  for (const MeetingPtr& meeting : collectives_)
-    if (!meeting->is_ready()) function(*meeting);
+void ThreadGroup::for_each_meeting(Function&& function) const {
+  for (const MeetingPtr& meeting : collectives_) function(*meeting);
   for (const auto& [channel, queue] : messages_)
     for (const MeetingPtr& meeting : queue) function(*meeting);
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -33,8 +33,7 @@ class ThreadGroup {
     auto operator<=>(const Channel&) const = default;
   };
 
-  ThreadGroup(ThreadHub& hub, std::string_view name, std::vector<int> ranks)
-      : hub_(hub), name_(name), ranks_(std::move(ranks)) {}
+  ThreadGroup(ThreadHub& hub, std::string_view name, std::vector<int> ranks);
 
   /// Group rank `rank` takes part in collective number `visit.sequence`.
   /// @throw CommError if the group has failed, a member is lost, or the ranks disagree.
@@ -60,26 +59,29 @@ class ThreadGroup {
   using Lock = std::unique_lock<std::mutex>;
   /// Unlocks. Members of the meeting agree so far, or the world fails.
   void join(Lock lock, const MeetingPtr& meeting, size_t index, const OperationKey& key, MeetingMember visit);
-  MeetingPtr find_runnable(const MeetingPtr& wanted) const;
+  MeetingPtr find_runnable(const MeetingPtr& wanted);
   void run(const MeetingPtr& meeting, Lock& lock);
+  static void wait_for_runs(Meeting& meeting);
+  void time_out(Meeting& meeting, size_t index, std::chrono::milliseconds timeout);
   void remove_done_collectives();
   void throw_if_failed() const;
   [[noreturn]] void fail(Lock lock, const std::string& text);
   std::string find_lost(Meeting& meeting) const;
   std::string describe(Meeting& meeting, size_t index) const;
   template <class Function>
-  void for_each_open_meeting(Function&& function) const;
+  void for_each_meeting(Function&& function) const;
 
   ThreadHub& hub_;
   const std::string name_;
   const std::vector<int> ranks_;  // global
+  const size_t max_threads_;      // that can share the work of a meeting: cores
 
   mutable std::mutex mutex_;            // guards all below and the meetings; the hub is never called with it held
-  std::condition_variable changed_;     // a meeting became ready or done, or the group failed
-  std::deque<MeetingPtr> collectives_;  // from number first_sequence_ on, not done at the front
+  std::deque<MeetingPtr> collectives_;  // from number first_sequence_ on, the first seldom done
   int64_t first_sequence_ = 0;
-  std::map<Channel, std::deque<MeetingPtr>> messages_;  // entered by one side, by the same one in each queue
-  std::set<int> lost_;                                  // global ranks
+  /// Entered by one side, by the same one in each queue; the first possibly by both.
+  std::map<Channel, std::deque<MeetingPtr>> messages_;
+  std::set<int> lost_;  // global ranks
   std::string failure_;
   std::atomic<bool> has_failed_{false};  // read while pieces run; else as failure_
 };

@@ -64,6 +64,26 @@ TEST(ThreadWorld, AnOperationEndsAlthoughSomeRanksDoNotWaitForIt) {
   });
 }
 
+TEST(ThreadWorld, AnOperationEndsAlthoughTheOthersWaitOnlyForALaterOne) {
+  std::atomic<int> num_done{0};
+  run_ranks(3, [&](RankContext& context) {
+    auto first = values_of<float>(context.rank, 100000);
+    std::vector<float> second(1, 1.0f);
+    Work large = context.group.all_reduce(view_of(first), ReduceOp::kSum, {"first"});
+    Work small = context.group.all_reduce(view_of(second), ReduceOp::kSum, {"second"});
+    if (context.rank < 2) {
+      small.wait();
+      ++num_done;
+    } else {
+      while (num_done < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      small.wait();
+    }
+    large.wait();
+    EXPECT_EQ(second[0], 3.0f);
+    EXPECT_TRUE(same_bits(first, reference(ReduceOp::kSum, inputs_of<float>(3, 100000))));
+  });
+}
+
 TEST(ThreadWorld, WorldsInOneProcessShareNothing) {
   std::thread other([] {
     run_ranks(3, [](RankContext& context) {
