@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "megatron/autograd/parameter.h"
@@ -41,6 +42,7 @@ struct Node {
   /// W runs at once, so that W hides them.
   virtual void finish_input(BackwardContext&) {}
   Uses uses;
+  std::string_view module;  // OpPlace::module of the forward
 };
 
 }  // namespace megatron

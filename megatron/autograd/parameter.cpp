@@ -39,7 +39,8 @@ GradTarget Parameter::grad_target(const Context&) {
 
 void Parameter::initialize(const Context& ctx) {
   if (options_.init_std == 0) {
-    launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = value().view(), .value = options_.init_constant}); });
+    launch(ctx, {.name = "fill"},
+           [&](auto& stream) { kernels::fill(stream, {.y = value().view(), .value = options_.init_constant}); });
     return;
   }
   // The shard is a set of boxes of the whole tensor; each element's number in the whole tensor is its random counter.
@@ -52,7 +53,7 @@ void Parameter::initialize(const Context& ctx) {
   }
   for (const ShardRange& range : ranges) {
     Tensor part = value().slice(dim, range.local_begin, range.length);
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "fill_normal"}, [&](auto& stream) {
       kernels::fill_normal(stream, {.y = part.view(),
                                     .key = ctx.key.at("init").at(options_.name),
                                     .global_strides = global.contiguous_strides(),
@@ -89,7 +90,7 @@ void Parameter::settle(const Context& ctx) {
   if (!is_trainable() || is_ready_ || num_uses_ > 0 || open_segments_ > 0) return;
   is_ready_ = true;
   if (!is_written_ && main_grad_.defined()) {  // else the gradient of the last step would stay
-    launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = main_grad_.view(), .value = 0}); });
+    launch(ctx, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = main_grad_.view(), .value = 0}); });
   }
   if (on_ready) on_ready(*this);
 }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "megatron/core/context.h"
@@ -52,6 +53,8 @@ class Parameter {
   Parameter& operator=(const Parameter&) = delete;
 
   const std::string& name() const { return options_.name; }
+  /// Path of the layer that owns it: the name without its last word.
+  std::string_view module() const { return std::string_view(name()).substr(0, name().rfind('.')); }
   const ParameterOptions& options() const { return options_; }
   const Shape& shape() const { return value_.shape(); }  // of this rank's shard
   DType dtype() const { return value_.dtype(); }

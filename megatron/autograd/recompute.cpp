@@ -13,6 +13,7 @@ struct RecomputeNode final : Node {
     ctx.save = SavePolicy::kKeep;
     ctx.key = key;
     ctx.uses = nullptr;
+    ctx.place.pass = Pass::kRecompute;
     std::vector<TapeSlot> watched, roots;
     replay(b, ctx, inner, watched, roots);
     require(roots.size() == grad_out.size(), "[recompute] the function gave {} tensors, and {} the second time.",
@@ -62,6 +63,7 @@ Payload recompute(Context& ctx, const Payload& in, const PayloadFunction& functi
   auto node = std::make_unique<RecomputeNode>();
   node->function = function;
   node->key = ctx.key;
+  node->module = ctx.place.module;
   node->uses.in_b = std::move(used);  // already counted
   std::vector<TapeSlot> slots;
   for (const NamedTensor& item : in) {

@@ -9,14 +9,15 @@ SavedTensor::SavedTensor(const Context& ctx, const Tensor& value, SavePolicy pol
   if (policy == SavePolicy::kKeep || !value.defined()) return;
   host_ = Tensor(Storage(ctx.device.pinned, "saved.host", value.bytes(), MemoryUse::kActivations), value.dtype(),
                  value.shape(), value.count());
-  launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = std::as_const(value_).view(), .y = host_.view()}); });
+  launch(ctx, {.name = "copy"},
+         [&](auto& stream) { kernels::copy(stream, {.x = std::as_const(value_).view(), .y = host_.view()}); });
   value_ = {};
 }
 
 Tensor SavedTensor::get(const Context& ctx) const {
   if (!host_.defined()) return value_;
   Tensor fetched = ctx.empty_like("saved.fetched", host_);
-  launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = host_.view(), .y = fetched.view()}); });
+  launch(ctx, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = host_.view(), .y = fetched.view()}); });
   return fetched;
 }
 

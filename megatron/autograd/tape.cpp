@@ -52,6 +52,11 @@ void Tape::backward(Context& ctx, Phase phase, size_t first_segment) {
             first_segment);
 }
 
+void Tape::run_weight(BackwardContext& b, Node& node) {
+  const PlaceScope place(b.ctx, {node.module, Pass::kWeightGradient});
+  node.backward_weight(b);
+}
+
 void Tape::backward_record(Context& ctx, Phase phase, Record r) {
   std::vector<Tensor> grad_out, grad_in(r.in.size());
   for (const Output& y : r.out) {
@@ -63,11 +68,12 @@ void Tape::backward_record(Context& ctx, Phase phase, Record r) {
     count_down(ctx, r.node->uses.in_w);
     return;
   }
+  const PlaceScope place(ctx, {r.node->module, Pass::kInputGradient});
   BackwardContext b{ctx, *this, phase, r.in};
   r.node->backward_input(b, grad_out, grad_in);
   grad_out.clear();
   const bool has_weight = !r.node->uses.in_w.empty();
-  if (has_weight && phase == Phase::kBW) r.node->backward_weight(b);
+  if (has_weight && phase == Phase::kBW) run_weight(b, *r.node);
   r.node->finish_input(b);
   for (size_t i = 0; i < grad_in.size(); ++i)
     if (b.wanted(i) && grad_in[i].defined()) accumulate(ctx, r.in[i], std::move(grad_in[i]));
@@ -86,7 +92,7 @@ void Tape::backward_weight(Context& ctx, size_t first_segment, size_t end_segmen
       continue;
     }
     BackwardContext b{ctx, *this, Phase::kBW, {}};
-    d.node->backward_weight(b);
+    run_weight(b, *d.node);
     count_down(ctx, d.node->uses.in_w);
     d.node.reset();
   }
@@ -123,7 +129,7 @@ void Tape::accumulate(const Context& ctx, int32_t slot, Tensor grad) {
   if (grad.shape() != sum.shape()) grad = grad.reshape(sum.shape());
   const bool in_place = sum.owns_storage_alone();  // else a node or another slot still reads it
   Tensor target = in_place ? sum : ctx.empty_like("grad.sum", sum);
-  launch(ctx, [&](auto& stream) {
+  launch(ctx, {.name = "add", .shape = &sum.shape()}, [&](auto& stream) {
     kernels::add(stream, {.a = std::as_const(sum).view(), .b = std::as_const(grad).view(), .y = target.view()});
   });
   sum = std::move(target);

@@ -73,6 +73,7 @@ class Tape {
     size_t segment;
   };
   void backward_record(Context& ctx, Phase phase, Record r);
+  static void run_weight(BackwardContext& b, Node& node);
   TapeSlot new_slot() { return {id_, num_slots_++}; }
   int32_t index_of(TapeSlot slot) const;
   Tensor take(int32_t slot);
@@ -99,6 +100,7 @@ void record(Context& ctx, Uses uses, std::initializer_list<TapeSlot> in, std::in
   if (!count_uses(ctx, uses, in)) return;
   std::unique_ptr<Node> node = make();
   node->uses = std::move(uses);
+  node->module = ctx.place.module;
   ctx.tape->record(std::move(node), {in.begin(), in.size()}, {out.begin(), out.size()});
 }
 

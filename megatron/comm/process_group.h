@@ -11,6 +11,7 @@
 
 namespace megatron {
 
+class FlightRecorder;
 struct ProcessGroupState;
 
 struct CommOptions {
@@ -38,6 +39,8 @@ class ProcessGroup {
   /// Own place in the group, from 0.
   int rank() const;
   std::string_view name() const;
+  /// Of this rank's operations on all groups of its world; null for the default group.
+  const FlightRecorder* recorder() const;
   /// Global rank of a member.
   int global_rank(int group_rank) const;
   std::chrono::milliseconds timeout() const;

@@ -1,10 +1,13 @@
 // Everything that an op needs and that is not its operand. Passed first to every op; nothing is global.
 #pragma once
 
+#include <source_location>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "megatron/core/device.h"
+#include "megatron/core/profiler.h"
 #include "megatron/core/random.h"
 #include "megatron/core/step_state.h"
 #include "megatron/core/tensor.h"
@@ -29,6 +32,7 @@ struct Context {
   GradMode mode = GradMode::kOff;
   SavePolicy save = SavePolicy::kKeep;
   std::vector<Parameter*>* uses = nullptr;  // set inside recompute: lists the uses, for the case of a dead branch
+  OpPlace place;                            // for profiles alone
 
   bool is_training() const { return mode != GradMode::kOff; }
   Tensor empty(std::string_view name, const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) const {
@@ -48,6 +52,20 @@ struct Context {
   }
 };
 
+/// Until its end, ops with this context run at another place.
+class PlaceScope {
+ public:
+  PlaceScope(Context& ctx, const OpPlace& place) : ctx_(ctx), outer_(std::exchange(ctx.place, place)) {}
+  PlaceScope(Context& ctx, std::string_view module) : PlaceScope(ctx, OpPlace{module, ctx.place.pass}) {}
+  PlaceScope(const PlaceScope&) = delete;
+  PlaceScope& operator=(const PlaceScope&) = delete;
+  ~PlaceScope() { ctx_.place = outer_; }
+
+ private:
+  Context& ctx_;
+  OpPlace outer_;
+};
+
 /// Calls `function` with the stream of the backend, which chooses the overload: for questions such as the size of a
 /// workspace, which have the same answer on meta as on the device that it stands for.
 template <class Function>
@@ -60,10 +78,17 @@ auto with_stream(const Device& device, Function&& function) {
 /// The one place where meta parts from the real devices: the front has run, the kernel is left out.
 /// `kernel` is called with the device's stream, which chooses the kernel's overload; a missing one does not compile.
 template <class Kernel>
-void launch(const Context& ctx, Kernel&& kernel) {
+void launch(const Context& ctx, const OpNote& note, Kernel&& kernel,
+            const std::source_location& where = std::source_location::current()) {
   if (ctx.device.is_meta()) return;
   const ArenaAccess access(ctx.device.arena);
+  const ProfiledOp op(ctx.device.profiler, ctx.place, note, where);
   with_stream(ctx.device, kernel);
+}
+/// An op that a profile names after the source file that launches it.
+template <class Kernel>
+void launch(const Context& ctx, Kernel&& kernel, const std::source_location& where = std::source_location::current()) {
+  launch(ctx, OpNote{}, kernel, where);
 }
 
 }  // namespace megatron

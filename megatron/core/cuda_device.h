@@ -6,6 +6,7 @@
 
 #include "megatron/core/arena_memory.h"
 #include "megatron/core/cuda_stream.h"
+#include "megatron/core/device_tracer.h"
 
 namespace megatron {
 
@@ -23,6 +24,8 @@ class CudaDevice {
   virtual std::unique_ptr<ArenaMemory> make_memory() = 0;
   /// Page-locked memory of the host, which the GPU reads and writes too.
   virtual std::unique_ptr<ArenaMemory> make_pinned_memory() = 0;
+  /// Of the compute stream; refers to this device.
+  virtual std::unique_ptr<DeviceTracer> make_tracer() = 0;
 };
 
 /// GPU `number`, which becomes the current one of the calling thread.

@@ -48,6 +48,8 @@ Device::Device(DeviceKind kind, const Options& options)
       arena(arena_options(options), memory_of(kind, options, cuda_.get())),
       pinned(arena_options(options), pinned_memory_of(kind, cuda_.get())) {}
 
+std::unique_ptr<DeviceTracer> Device::make_tracer() { return cuda_ ? cuda_->make_tracer() : nullptr; }
+
 void Device::synchronize() {
   if (cuda_) cuda_->synchronize();
 }

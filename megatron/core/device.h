@@ -11,6 +11,8 @@
 
 namespace megatron {
 
+class Profiler;
+
 /// meta runs the fronts of all ops and no kernel: shapes, memory and operation counts of a run without running it.
 enum class DeviceKind { kCpu, kCuda, kMeta };
 
@@ -39,6 +41,8 @@ class Device {
   const CpuStream& cpu_stream() const { return cpu_stream_; }
   /// One compute stream a device, owned here. On meta without a stream behind it.
   const CudaStream& cuda_stream() const { return cuda_stream_; }
+  /// For a profile of kernels that run apart from the host; null on cpu and meta.
+  std::unique_ptr<DeviceTracer> make_tracer();
   /// Waits until all kernels are over. On cuda a host sync.
   void synchronize();
   /// Differs from those of other devices too: a tensor of another model's tape must not pass for one of this.
@@ -54,8 +58,9 @@ class Device {
 
  public:
   Arena arena;
-  Arena pinned;                // host memory for offloaded values
-  int64_t num_operations = 0;  // multiplications and additions of matrix products and attention, counted by fronts
+  Arena pinned;                  // host memory for offloaded values
+  int64_t num_operations = 0;    // multiplications and additions of matrix products and attention, counted by fronts
+  Profiler* profiler = nullptr;  // told of every op; null: nobody
 };
 
 }  // namespace megatron

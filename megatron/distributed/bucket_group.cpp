@@ -54,7 +54,7 @@ void BucketGroup::start_grad_sync(const Context& ctx) {
     Tensor grads = whole_of(bucket.buffer->grads(), bucket.range());
     const double factor = bucket.buffer->plan().gradient_scaling_factor;
     if (factor != 1)
-      launch(ctx, [&](auto& stream) {
+      launch(ctx, {.name = "scale"}, [&](auto& stream) {
         kernels::scale(stream, {.x = std::as_const(grads).view(), .y = grads.view(), .factor = factor});
       });
     if (options_.replicas.size() == 1) continue;

@@ -52,17 +52,20 @@ void all_reduce(const Context& ctx, DType dtype, Flat& flat, const ProcessGroup&
   const auto place_of = [&](const Piece& piece) {
     return buffer.slice(0, piece.begin, piece.grad.num_elements()).reshape(piece.grad.shape());
   };
-  if (flat.has_gaps) launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = buffer.view(), .value = 0}); });
+  if (flat.has_gaps)
+    launch(ctx, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = buffer.view(), .value = 0}); });
   for (const Piece& piece : flat.pieces) {
     Tensor place = place_of(piece);
-    launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = piece.grad.view(), .y = place.view()}); });
+    launch(ctx, {.name = "copy"},
+           [&](auto& stream) { kernels::copy(stream, {.x = piece.grad.view(), .y = place.view()}); });
   }
   tp.all_reduce(buffer.view(), ReduceOp::kSum,
                 {.site = "tensor-parallel grads", .keep_alive = KeepAlive::of(buffer.storage())})
       .wait();
   for (Piece& piece : flat.pieces) {
     const Tensor place = place_of(piece);
-    launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = place.view(), .y = piece.grad.view()}); });
+    launch(ctx, {.name = "copy"},
+           [&](auto& stream) { kernels::copy(stream, {.x = place.view(), .y = piece.grad.view()}); });
   }
 }
 

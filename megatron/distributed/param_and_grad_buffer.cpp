@@ -23,7 +23,7 @@ BufferPlan plan_of(const std::vector<Parameter*>& parameters, DType grad_dtype) 
 
 Tensor zeros(const Context& ctx, std::string_view name, int64_t size, DType dtype, MemoryUse use) {
   Tensor x = ctx.empty(name, {size}, dtype, use);
-  launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = x.view(), .value = 0}); });
+  launch(ctx, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = x.view(), .value = 0}); });
   return x;
 }
 
@@ -49,7 +49,7 @@ void ParamAndGradBuffer::move_weights(const Context& ctx) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const ElementRange& range = layout().slots[i].range;
     Tensor place = params_.slice(0, range.begin, range.size()).reshape(parameters_[i]->shape());
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "copy"}, [&](auto& stream) {
       kernels::copy(stream, {.x = std::as_const(*parameters_[i]).value().view(), .y = place.view()});
     });
     parameters_[i]->value() = std::move(place);

@@ -16,7 +16,7 @@ struct ActivationNode final : Node {
         b.ctx.workspace("activation.workspace",
                         bias ? kernels::activation_backward_workspace_bytes(num_rows(x), x.size(-1), x.dtype()) : 0);
     const OptionalLease bias_lease(b.ctx, bias);
-    launch(b.ctx, [&](auto& stream) {
+    launch(b.ctx, {.shape = &x.shape()}, [&](auto& stream) {
       kernels::activation_backward(stream, {.x = x.view(),
                                             .bias = bias_lease.view(),
                                             .dy = grad_out[0].view(),
@@ -65,7 +65,7 @@ struct GatedActivationNode final : Node {
         "gated_activation.workspace",
         bias ? kernels::gated_activation_backward_workspace_bytes(num_rows(x), x.size(-1) / 2, x.dtype()) : 0);
     const OptionalLease bias_lease(b.ctx, bias);
-    launch(b.ctx, [&](auto& stream) {
+    launch(b.ctx, {.shape = &x.shape()}, [&](auto& stream) {
       kernels::gated_activation_backward(stream, {.gate = half(x, 0),
                                                   .up = half(x, 1),
                                                   .gate_bias = half(bias_lease.view(), 0),
@@ -96,7 +96,7 @@ Tensor activation(Context& ctx, const Tensor& x, Parameter* bias, kernels::Activ
   Tensor y = ctx.empty_like("activation.y", x);
   {
     const OptionalLease bias_lease(ctx, bias);
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.shape = &x.shape()}, [&](auto& stream) {
       kernels::activation_forward(stream,
                                   {.x = x.view(), .bias = bias_lease.view(), .y = y.view(), .activation = kind});
     });
@@ -119,7 +119,7 @@ Tensor gated_activation(Context& ctx, const Tensor& x, Parameter* bias, kernels:
   Tensor y = ctx.empty_bounded("gated_activation.y", shape, x.dtype(), x.count());
   {
     const OptionalLease bias_lease(ctx, bias);
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.shape = &x.shape()}, [&](auto& stream) {
       kernels::gated_activation_forward(stream, {.gate = half(x, 0),
                                                  .up = half(x, 1),
                                                  .gate_bias = half(bias_lease.view(), 0),

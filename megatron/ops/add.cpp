@@ -15,7 +15,8 @@ struct AddNode final : Node {
 
 Tensor converted(const Context& ctx, std::string_view name, const Tensor& x, DType dtype) {
   Tensor y = ctx.empty_bounded(name, x.shape(), dtype, x.count());
-  launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = x.view(), .y = y.view()}); });
+  launch(ctx, {.name = "copy", .shape = &x.shape()},
+         [&](auto& stream) { kernels::copy(stream, {.x = x.view(), .y = y.view()}); });
   return y;
 }
 
@@ -34,7 +35,8 @@ Tensor add(Context& ctx, const Tensor& a, const Tensor& b) {
                       a.dtype(), a.shape(), b.dtype(), b.shape());
   require_same_extent("add", a, b);
   Tensor y = ctx.empty_like("add.y", a);
-  launch(ctx, [&](auto& stream) { kernels::add(stream, {.a = a.view(), .b = b.view(), .y = y.view()}); });
+  launch(ctx, {.shape = &y.shape()},
+         [&](auto& stream) { kernels::add(stream, {.a = a.view(), .b = b.view(), .y = y.view()}); });
   record(ctx, {}, {a.slot, b.slot}, {&y}, [] { return std::make_unique<AddNode>(); });
   return y;
 }

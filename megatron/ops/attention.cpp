@@ -61,7 +61,7 @@ struct AttentionNode final : Node {
                                        return kernels::attention_backward_workspace_bytes(stream, args);
                                      }));
     args.workspace = workspace.view();
-    launch(ctx, [&](auto& stream) { kernels::attention_backward(stream, args); });
+    launch(ctx, {.shape = &q.shape()}, [&](auto& stream) { kernels::attention_backward(stream, args); });
     if (has_sink) add_sink_gradient(ctx, dsink);
     grad_in[0] = std::move(dq);
     grad_in[1] = std::move(dk);
@@ -123,7 +123,7 @@ Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Ten
                                        return kernels::attention_forward_workspace_bytes(stream, args);
                                      }));
     args.workspace = workspace.view();
-    launch(ctx, [&](auto& stream) { kernels::attention_forward(stream, args); });
+    launch(ctx, {.shape = &query.shape()}, [&](auto& stream) { kernels::attention_forward(stream, args); });
   }
   Tensor y = o.reshape({s, b, n * dv});
   record(ctx, {.in_b = {sink}, .in_w = {}}, {query.slot, key.slot, value.slot}, {&y}, [&] {

@@ -34,7 +34,7 @@ struct BiasDropoutAddNode final : Node {
     Tensor workspace = b.ctx.workspace(
         "bias_dropout_add.workspace",
         bias ? kernels::bias_dropout_add_backward_workspace_bytes(num_rows(dy), dy.size(-1), dtype) : 0);
-    launch(b.ctx, [&](auto& stream) {
+    launch(b.ctx, {.shape = &dy.shape()}, [&](auto& stream) {
       kernels::bias_dropout_add_backward(stream, {.dy = dy.view(),
                                                   .dx = dx.view(),
                                                   .dbias = dbias.view,
@@ -56,7 +56,7 @@ Tensor apply(Context& ctx, const Tensor& x, Parameter* bias, const Tensor& resid
   const kernels::DropoutMask mask = mask_of(ctx, options);
   {
     const OptionalLease bias_lease(ctx, bias);
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.shape = &x.shape()}, [&](auto& stream) {
       kernels::bias_dropout_add_forward(
           stream,
           {.x = x.view(), .bias = bias_lease.view(), .residual = residual.view(), .y = y.view(), .dropout = mask});

@@ -29,7 +29,7 @@ struct EmbeddingNode final : Node {
 void embedding_forward(const Context& ctx, const kernels::EmbeddingIndex& index, Parameter& table, Tensor& y,
                        bool accumulate) {
   const WeightLease lease = table.acquire(ctx);
-  launch(ctx, [&](auto& stream) {
+  launch(ctx, {.shape = &y.shape()}, [&](auto& stream) {
     kernels::embedding_forward(stream,
                                {.index = index, .table = lease.view(), .y = y.view(), .accumulate = accumulate});
   });
@@ -40,7 +40,7 @@ void embedding_wgrad(const Context& ctx, const Tensor& dy, const kernels::Embedd
   const GradTarget target = table->grad_target(ctx);
   Tensor workspace =
       ctx.workspace("embedding.workspace", kernels::embedding_backward_workspace_bytes(dy.size(0) * dy.size(1)));
-  launch(ctx, [&](auto& stream) {
+  launch(ctx, {.shape = &dy.shape()}, [&](auto& stream) {
     kernels::embedding_backward(stream, {.index = index,
                                          .dy = dy.view(),
                                          .dtable = target.view,

@@ -20,7 +20,7 @@ struct LayerNormNode final : Node {
     const WeightLease weight = gamma.acquire(b.ctx);
     const OptionalGradTarget dgamma(b.ctx, gamma), dbeta(b.ctx, beta);
     const bool accumulate = dgamma.accumulate || dbeta.accumulate;  // one for both; shared weights may differ in it
-    launch(b.ctx, [&](auto& stream) {
+    launch(b.ctx, {.shape = &x.shape()}, [&](auto& stream) {
       for (const OptionalGradTarget* target : {&dgamma, &dbeta})
         if (accumulate && !target->accumulate && target->view.defined())
           kernels::fill(stream, {.y = target->view, .value = 0});
@@ -55,7 +55,7 @@ Tensor layer_norm(Context& ctx, const Tensor& x, Parameter& gamma, Parameter& be
   Tensor rstd = ctx.empty("layer_norm.rstd", {num_rows(x)}, statistics_dtype(x.dtype()));
   {
     const WeightLease weight = gamma.acquire(ctx), offset = beta.acquire(ctx);
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.shape = &x.shape()}, [&](auto& stream) {
       kernels::layer_norm_forward(stream, {.x = x.view(),
                                            .gamma = weight.view(),
                                            .beta = offset.view(),

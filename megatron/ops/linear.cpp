@@ -21,12 +21,13 @@ Shape with_last(const Shape& shape, int64_t size) {
 /// 2 m n k operations, with a workspace from the arena.
 void multiply(const Context& ctx, std::string_view name, kernels::MatmulArgs args) {
   const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
+  const Shape extents{m, n, k};
   ctx.device.num_operations += 2 * m * n * k;
   const int64_t bytes =
       with_stream(ctx.device, [&](auto& stream) { return kernels::matmul_workspace_bytes(stream, args); });
   Tensor workspace = ctx.workspace(name, bytes);
   args.workspace = workspace.view();
-  launch(ctx, [&](auto& stream) { kernels::matmul(stream, args); });
+  launch(ctx, {.shape = &extents}, [&](auto& stream) { kernels::matmul(stream, args); });
 }
 
 struct LinearNode final : Node {
@@ -84,7 +85,7 @@ void linear_wgrad(const Context& ctx, const Tensor& dy, const Tensor& x, Paramet
     const int64_t workspace_bytes =
         kernels::column_sum_workspace_bytes(dy_matrix.size(0), dy_matrix.size(1), dy.dtype());
     Tensor workspace = ctx.workspace("linear.db.workspace", workspace_bytes);
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "column_sum", .shape = &dy_matrix.shape()}, [&](auto& stream) {
       kernels::column_sum(
           stream, {.x = dy_matrix.view(), .out = db.view, .accumulate = db.accumulate, .workspace = workspace.view()});
     });

@@ -19,7 +19,7 @@ struct RmsNormNode final : Node {
         b.ctx.workspace("rms_norm.workspace",
                         gamma ? kernels::rms_norm_backward_workspace_bytes(num_rows(x), x.size(-1), x.dtype()) : 0);
     const OptionalLease weight(b.ctx, gamma);
-    launch(b.ctx, [&](auto& stream) {
+    launch(b.ctx, {.shape = &x.shape()}, [&](auto& stream) {
       kernels::rms_norm_backward(stream, {.x = x.view(),
                                           .gamma = weight.view(),
                                           .rstd = rstd.view(),
@@ -47,7 +47,7 @@ Tensor rms_norm(Context& ctx, const Tensor& x, Parameter* gamma, const NormOptio
   Tensor rstd = ctx.empty("rms_norm.rstd", {num_rows(x)}, statistics_dtype(x.dtype()));
   {
     const OptionalLease weight(ctx, gamma);
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.shape = &x.shape()}, [&](auto& stream) {
       kernels::rms_norm_forward(stream, {.x = x.view(),
                                          .gamma = weight.view(),
                                          .y = y.view(),

@@ -9,7 +9,7 @@ namespace {
 
 Tensor rotate(const Context& ctx, const Tensor& x, const RopeTable& table, const SequenceLayout& layout, bool inverse) {
   Tensor y = ctx.empty(inverse ? "rope.dx" : "rope.y", x.shape(), x.dtype());
-  launch(ctx, [&](auto& stream) {
+  launch(ctx, {.shape = &x.shape()}, [&](auto& stream) {
     kernels::rope(stream, {.x = x.view(),
                            .y = y.view(),
                            .cos = table.cos.view(),

@@ -50,7 +50,8 @@ QueryKeyValue split_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, i
   for (int i = 0; i < 3; ++i) {
     const Tensor part = part_of(mixed, num_groups, heads_per_group, i);
     Tensor y = outputs[static_cast<size_t>(i)]->reshape(part.shape());
-    launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = part.view(), .y = y.view()}); });
+    launch(ctx, {.shape = &part.shape()},
+           [&](auto& stream) { kernels::copy(stream, {.x = part.view(), .y = y.view()}); });
   }
   record(ctx, {}, {mixed.slot}, {&out.query, &out.key, &out.value}, [&] {
     auto node = std::make_unique<SplitQkvNode>();

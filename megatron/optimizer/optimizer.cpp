@@ -60,7 +60,7 @@ OptimizerState Optimizer::make_state(const Context& ctx, const FlatRange& range)
   const DType main_dtype = is_double ? DType::kFloat64 : DType::kFloat32;
   const auto make = [&](std::string_view suffix, const Shape& sizes, DType dtype) {
     Tensor x = ctx.empty(parameter.name() + std::string(suffix), sizes, dtype, MemoryUse::kOptimizer);
-    launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = x.view(), .value = 0}); });
+    launch(ctx, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = x.view(), .value = 0}); });
     return x;
   };
   const auto moment_dtype = [&](StateDType dtype) { return is_double ? DType::kFloat64 : dtype_of(dtype); };
@@ -123,12 +123,14 @@ void Optimizer::reload_main_params(const Context& ctx) {
   ddp_.finish_param_sync();
   for (OptimizerState& state : states_) {
     if (state.remainder.defined()) {
-      launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = state.remainder.view(), .value = 0}); });
+      launch(ctx, {.name = "fill"},
+             [&](auto& stream) { kernels::fill(stream, {.y = state.remainder.view(), .value = 0}); });
       continue;
     }
     if (!has_main_copy(state.parameter->dtype())) continue;
     const Tensor model = state.of(std::as_const(*state.parameter).value());
-    launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = model.view(), .y = flat(state.main).view()}); });
+    launch(ctx, {.name = "copy"},
+           [&](auto& stream) { kernels::copy(stream, {.x = model.view(), .y = flat(state.main).view()}); });
   }
 }
 
@@ -137,7 +139,7 @@ void Optimizer::copy_main_to_model_params(const Context& ctx) {
   for (OptimizerState& state : states_) {
     if (!has_main_copy(state.parameter->dtype()) || state.remainder.defined()) continue;
     Tensor model = state.of(state.parameter->value());
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "copy"}, [&](auto& stream) {
       kernels::copy(stream, {.x = std::as_const(state.main).reshape(model.shape()).view(), .y = model.view()});
     });
   }
@@ -205,7 +207,7 @@ void Optimizer::update_range(const Context& ctx, OptimizerState& state, const Pa
   Tensor model = has_main_copy(parameter.dtype()) ? state.of(parameter.value()) : Tensor();
   Tensor exp_avg = state.exp_avg.defined() ? flat(state.exp_avg) : Tensor();
   Tensor exp_avg_sq = state.exp_avg_sq.defined() ? flat(state.exp_avg_sq) : Tensor();
-  launch(ctx, [&](auto& stream) {
+  launch(ctx, {.shape = &gradient.shape()}, [&](auto& stream) {
     if (config_.optimizer == OptimizerType::kAdam)
       kernels::adam(stream, {.parameter = main.view(),
                              .remainder = state.remainder.view(),

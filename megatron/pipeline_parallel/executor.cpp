@@ -69,6 +69,8 @@ void Executor::open_segments(const Schedule& schedule) {
 }
 
 void Executor::act(const Action& a) {
+  const ProfiledRange range(ctx_.device.profiler,
+                            {.name = name_of(a.kind), .chunk = a.chunk, .micro_batch = a.micro_batch});
   Run& run = run_of(a);
   switch (a.kind) {
     case ActionKind::kF:
@@ -132,6 +134,7 @@ void Executor::forward(const Action& a) {
   run.next_forward = run.backward_end = end_of(a);
   Context ctx = ctx_;
   ctx.tape = run.tape.get();
+  ctx.place.pass = Pass::kForward;
   for (size_t s = a.first_segment; s < end_of(a); ++s) {
     const Segment& segment = options_.chunks[static_cast<size_t>(a.chunk)][s];
     const auto function = [&segment, m = a.micro_batch](Context& c, const Payload& in) {
@@ -156,7 +159,7 @@ void Executor::seed_outputs(const Action& a, Run& run) {
   if (is_last_stage(a.chunk)) {
     Tensor seed = ctx_.empty("loss.gradient", {1}, DType::kFloat64);
     const ConstView value{&ctx_.step.loss_seed, DType::kFloat64, {1}, {1}};
-    launch(ctx_, [&](auto& stream) { kernels::copy(stream, {.x = value, .y = seed.view()}); });
+    launch(ctx_, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = value, .y = seed.view()}); });
     run.tape->seed(ctx_, run.output_slots.at(0), std::move(seed));
     return;
   }
@@ -225,7 +228,7 @@ void Executor::send(Payload payload, Direction direction, const Action& a) {
     if (!tensor.defined()) {  // a payload tensor that no gradient reached; the other side waits for one
       tensor = ctx_.empty(options_.border_payload[i].name, options_.border_payload[i].shape,
                           options_.border_payload[i].dtype);
-      launch(ctx_, [&](auto& stream) { kernels::fill(stream, {.y = tensor.view(), .value = 0}); });
+      launch(ctx_, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = tensor.view(), .value = 0}); });
     }
     sent.back().push_back(options_.pipeline_group->send(
         std::as_const(tensor).view(), to.peer, to.tag,

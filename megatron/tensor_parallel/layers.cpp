@@ -31,6 +31,7 @@ ColumnParallelLinear::ColumnParallelLinear(const Context& ctx, const ParallelLin
 }
 
 Tensor ColumnParallelLinear::forward(Context& ctx, const Tensor& x) const {
+  const PlaceScope place(ctx, weight_->module());
   return linear_with_communication(ctx, x, *weight_, bias_.get(), group_, communication_);
 }
 
@@ -53,6 +54,7 @@ RowParallelLinear::RowParallelLinear(const Context& ctx, const ParallelLinearOpt
 }
 
 Tensor RowParallelLinear::forward(Context& ctx, const Tensor& x) const {
+  const PlaceScope place(ctx, weight_->module());
   return linear_with_communication(ctx, x, *weight_, nullptr, group_, communication_);
 }
 

@@ -64,7 +64,7 @@ struct Forward {
 /// The whole vocabulary is here.
 void Forward::run_chunk_alone(const Tensor& hidden, const Positions& chunk, bool keeps_logits) {
   Tensor logits = logits_of(hidden, chunk);
-  launch(ctx, [&](auto& stream) {
+  launch(ctx, {.name = "cross_entropy", .shape = &logits.shape()}, [&](auto& stream) {
     kernels::cross_entropy_forward(stream, {.logits = std::as_const(logits).view(),
                                             .columns = columns,
                                             .targets = chunk.of(labels).view(),
@@ -82,7 +82,7 @@ void Forward::run_band(const Tensor& hidden, const Positions& band, bool keeps_l
   std::vector<Tensor> chunks;
   for_each_chunk(band, labels.size(1), [&](size_t, const Positions& chunk) {
     chunks.push_back(logits_of(hidden, chunk));
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "cross_entropy", .shape = &chunks.back().shape()}, [&](auto& stream) {
       kernels::cross_entropy_max(
           stream, {.logits = std::as_const(chunks.back()).view(), .columns = columns, .max = chunk.of(max).view()});
     });
@@ -103,7 +103,7 @@ void Forward::add_up_over_ranks(const Positions& band, const std::vector<Tensor>
         .slice(0, part.begin - band.begin, part.length);
   };
   for_each_chunk(band, labels.size(1), [&](size_t index, const Positions& chunk) {
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "cross_entropy", .shape = &logits[index].shape()}, [&](auto& stream) {
       kernels::cross_entropy_sums(stream, {.logits = logits[index].view(),
                                            .columns = columns,
                                            .targets = chunk.of(labels).view(),
@@ -114,7 +114,7 @@ void Forward::add_up_over_ranks(const Positions& band, const std::vector<Tensor>
     });
   });
   start_all_reduce(options.group, sums, ReduceOp::kSum, "lm_head.sums").wait();
-  launch(ctx, [&](auto& stream) {
+  launch(ctx, {.name = "cross_entropy", .shape = &sums.shape()}, [&](auto& stream) {
     kernels::copy(stream, {.x = sum(0, band).view(), .y = band.of(sum_exp).view()});
     kernels::cross_entropy_loss(stream, {.sum_exp = sum(0, band).view(),
                                          .target = sum(1, band).view(),
@@ -147,7 +147,7 @@ struct LmHeadLossNode final : Node {
 /// Overwrites the logits of a chunk with their gradient.
 void LmHeadLossNode::to_gradient(const Context& ctx, const Tensor& d_loss, const Positions& chunk, Tensor& logits) {
   const Tensor labels = saved_labels.get(ctx), max = saved_max.get(ctx), sum_exp = saved_sum_exp.get(ctx);
-  launch(ctx, [&](auto& stream) {
+  launch(ctx, {.name = "cross_entropy", .shape = &logits.shape()}, [&](auto& stream) {
     kernels::cross_entropy_backward(stream, {.logits = std::as_const(logits).view(),
                                              .columns = columns_of(options, weight),
                                              .targets = chunk.of(labels).view(),

@@ -13,7 +13,7 @@ struct GatherLastDimensionNode final : Node {
     const int last = shape.rank() - 1;
     const Tensor part = grad_out[0].detach().slice(last, group.rank() * shape[last], shape[last]);
     Tensor dx = b.ctx.empty("gather.dx", shape, part.dtype());
-    launch(b.ctx, [&](auto& stream) { kernels::copy(stream, {.x = part.view(), .y = dx.view()}); });
+    launch(b.ctx, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = part.view(), .y = dx.view()}); });
     grad_in[0] = std::move(dx);
   }
   ProcessGroup group;
@@ -33,7 +33,7 @@ Tensor gather_from_tensor_model_parallel_region(Context& ctx, const Tensor& x, c
   for (int rank = 0; rank < group.size(); ++rank) {
     const Tensor part = parts.slice(0, rank * num_rows, num_rows);
     Tensor place = y.slice(last, rank * n, n);
-    launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = part.view(), .y = place.view()}); });
+    launch(ctx, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = part.view(), .y = place.view()}); });
   }
   record(ctx, {}, {x.slot}, {&y}, [&] { return std::make_unique<GatherLastDimensionNode>(group, x.shape()); });
   return y;

@@ -162,7 +162,8 @@ void read(const CheckpointReader& reader, const CheckpointPlacement& placement, 
   if (dtype == tensor.dtype()) return read_as_stored(reader, placement, key, ctx, tensor);
   Tensor staged = ctx.empty("checkpoint.staged", tensor.shape(), dtype, MemoryUse::kWorkspace);
   read_as_stored(reader, placement, key, ctx, staged);
-  launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = std::as_const(staged).view(), .y = tensor.view()}); });
+  launch(ctx, {.name = "copy"},
+         [&](auto& stream) { kernels::copy(stream, {.x = std::as_const(staged).view(), .y = tensor.view()}); });
 }
 
 void read_model(const CheckpointReader& reader, const Context& ctx, GptModel& model) {

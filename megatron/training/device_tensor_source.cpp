@@ -34,7 +34,7 @@ class DeviceSource final : public TensorSource {
   /// Moves the part to memory without gaps.
   void gather() {
     Tensor gathered = ctx_.empty("checkpoint.gathered", part_.shape, dtype_, MemoryUse::kWorkspace);
-    launch(ctx_, [&](auto& stream) { kernels::copy(stream, {.x = part_, .y = gathered.view()}); });
+    launch(ctx_, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = part_, .y = gathered.view()}); });
     tensor_ = std::move(gathered);
     part_ = std::as_const(tensor_).view();
   }

@@ -50,7 +50,8 @@ TrainStep::PendingLosses TrainStep::execute(std::span<const MicroBatch<int64_t>>
   losses.values.resize(batches.size());
   losses.on_device = ctx_.empty("losses", {std::ssize(batches)}, DType::kFloat64, MemoryUse::kData);
   // A rank that is not the last of the pipeline computes none.
-  launch(ctx_, [&](auto& stream) { kernels::fill(stream, {.y = losses.on_device.view(), .value = 0}); });
+  launch(ctx_, {.name = "fill"},
+         [&](auto& stream) { kernels::fill(stream, {.y = losses.on_device.view(), .value = 0}); });
   const auto micro_batch = [&](int m) -> const GptMicroBatch& { return uploaded.at(static_cast<size_t>(m)); };
   const MicroBatch<int64_t>& first = batches.front();
   const ExecutorOptions options{.chunks = model_.chunks(micro_batch),
@@ -60,7 +61,8 @@ TrainStep::PendingLosses TrainStep::execute(std::span<const MicroBatch<int64_t>>
   Executor executor(ctx_, options);
   executor.on_output = [&](const Payload& output, int m) {
     Tensor place = losses.on_device.slice(0, m, 1);
-    launch(ctx_, [&](auto& stream) { kernels::copy(stream, {.x = at(output, "loss").view(), .y = place.view()}); });
+    launch(ctx_, {.name = "copy"},
+           [&](auto& stream) { kernels::copy(stream, {.x = at(output, "loss").view(), .y = place.view()}); });
   };
   const Schedule& schedule = schedule_of(batches.size(), forward_only);
   if (forward_only)
@@ -111,6 +113,7 @@ TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, con
   end_phase();
   {
     const auto sync = timed("all-grads-sync");
+    const ProfiledRange range(ctx_.device.profiler, {.name = "gradients of all ranks"});
     ddp_.finish_grad_sync();
     end_phase();
   }
@@ -122,6 +125,7 @@ TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, con
   TrainStepResult result;
   {
     const auto optimizer = timed("optimizer");
+    const ProfiledRange range(ctx_.device.profiler, {.name = "optimizer"});
     result.optimizer = optimizer_.step(ctx_, readback);
   }
   own.sum = losses.sum();

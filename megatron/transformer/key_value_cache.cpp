@@ -15,7 +15,7 @@ KeyValueCache::Filled KeyValueCache::append(const Context& ctx, const Tensor& ke
       "[KeyValueCache] {} cached rows and {} further ones exceed the capacity of {}. Generate fewer tokens.", num_rows_,
       s, key_.size(0));
   Tensor key_rows = key_.slice(0, num_rows_, s), value_rows = value_.slice(0, num_rows_, s);
-  launch(ctx, [&](auto& stream) {
+  launch(ctx, {.name = "copy"}, [&](auto& stream) {
     kernels::copy(stream, {.x = key.view(), .y = key_rows.view()});
     kernels::copy(stream, {.x = value.view(), .y = value_rows.view()});
   });

@@ -22,6 +22,7 @@ Norm::Norm(const ModuleContext& context, int64_t size, NormPlace place)
 }
 
 Tensor Norm::forward(Context& ctx, const Tensor& x) const {
+  const PlaceScope place(ctx, weight_->module());
   return kind_ == Normalization::kLayerNorm ? layer_norm(ctx, x, *weight_, *bias_, options_)
                                             : rms_norm(ctx, x, weight_.get(), options_);
 }

@@ -32,6 +32,7 @@ Tensor TransformerLayer::forward(Context& ctx, const Tensor& hidden, const Layer
 Tensor TransformerLayer::residual_block(Context& ctx, const Tensor& hidden, const Norm& norm, const Block& block,
                                         std::string_view path, const LayerInputs& inputs) const {
   const Tensor normed = normalized(ctx, norm, hidden);
+  const PlaceScope place(ctx, path.substr(0, path.rfind('.')));
   const BlockOutput out = block(ctx, normed);
   return bias_dropout_add(ctx, out.output, out.bias, hidden,
                           {.rate = hidden_dropout_, .path = path, .rows = inputs.rows});

@@ -2,6 +2,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/core/cuda/cuda_memory.h"
+#include "megatron/core/cuda/cuda_tracer.h"
 
 namespace megatron {
 namespace {
@@ -24,6 +25,7 @@ class RealCudaDevice final : public CudaDevice {
   void synchronize() override { check_cuda(cudaStreamSynchronize(stream_), "the work on the GPU"); }
   std::unique_ptr<ArenaMemory> make_memory() override { return std::make_unique<CudaMemory>(number_, stream_); }
   std::unique_ptr<ArenaMemory> make_pinned_memory() override { return std::make_unique<CudaPinnedMemory>(stream_); }
+  std::unique_ptr<DeviceTracer> make_tracer() override { return std::make_unique<CudaTracer>(stream_); }
 
  private:
   int number_;

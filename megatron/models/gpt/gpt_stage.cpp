@@ -47,6 +47,7 @@ void GptStage::register_output_weight(const ModuleContext& context) {
 }
 
 Tensor GptStage::embed(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const {
+  const PlaceScope place(ctx, "embedding");
   return embedding_->forward(ctx, tokens, layout);
 }
 
@@ -75,12 +76,14 @@ Tensor GptStage::decode_range(Context& ctx, Tensor hidden, size_t first, size_t 
 }
 
 Tensor GptStage::head_losses(Context& ctx, const Tensor& hidden, const Tensor& labels) const {
+  const PlaceScope place(ctx, "output_layer");
   return lm_head_loss(
       ctx, final_layernorm_->forward(ctx, hidden), output_weight(), labels,
       {.vocab_size = config_.vocab_size, .group = tensor_group_, .sequence_parallel = sequence_parallel_});
 }
 
 Tensor GptStage::head_logits(Context& ctx, const Tensor& hidden) const {
+  const PlaceScope place(ctx, "output_layer");
   const Tensor part = linear_with_communication(
       ctx, final_layernorm_->forward(ctx, hidden), output_weight(), nullptr, tensor_group_,
       sequence_parallel_ ? LinearCommunication::kGatherInput : LinearCommunication::kCopyInput);
