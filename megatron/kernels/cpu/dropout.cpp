@@ -3,6 +3,7 @@
 #include "megatron/kernels/cpu/column_sums.h"
 #include "megatron/kernels/cpu/dropout_mask.h"
 #include "megatron/kernels/cpu/simd.h"
+#include "megatron/kernels/elementwise.h"
 
 namespace megatron::kernels {
 namespace {
@@ -66,6 +67,8 @@ void backward(const CpuStream& stream, const BiasDropoutAddBackwardArgs& args) {
 }  // namespace
 
 void bias_dropout_add_forward(const CpuStream& stream, const BiasDropoutAddForwardArgs& args) {
+  if (args.residual.defined() && !args.bias.defined() && args.dropout.rate == 0)
+    return add(stream, {.a = args.residual, .b = args.x, .y = args.y});
   dispatch_compute(args.x.dtype, [&]<class C>() { forward<C>(stream, args); });
 }
 void bias_dropout_add_backward(const CpuStream& stream, const BiasDropoutAddBackwardArgs& args) {

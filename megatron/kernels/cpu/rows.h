@@ -103,13 +103,19 @@ void for_each_piece(int64_t length, Body&& body) {
 }
 
 /// body(row, begin, n) for the pieces of `num_rows` rows of `length` elements, dealt to threads in contiguous ranges.
+/// @param worth  of an element, in elements of memory traffic (parallel_for)
 template <class Body>
-void parallel_pieces(const CpuStream& stream, int64_t num_rows, int64_t length, Body&& body) {
+void parallel_pieces(const CpuStream& stream, int64_t num_rows, int64_t length, Body&& body, int64_t worth = 1) {
   const int64_t pieces = (length + kPieceElements - 1) / kPieceElements;
-  parallel_for(stream, num_rows * pieces, std::min(length, kPieceElements), [&](int64_t item, int64_t end) {
+  parallel_for(stream, num_rows * pieces, std::min(length, kPieceElements) * worth, [&](int64_t item, int64_t end) {
+    int64_t row = item / pieces, piece = item % pieces;
     for (; item < end; ++item) {
-      const int64_t begin = item % pieces * kPieceElements;
-      body(item / pieces, begin, std::min(kPieceElements, length - begin));
+      const int64_t begin = piece * kPieceElements;
+      body(row, begin, std::min(kPieceElements, length - begin));
+      if (++piece == pieces) {
+        piece = 0;
+        ++row;
+      }
     }
   });
 }
