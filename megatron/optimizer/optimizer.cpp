@@ -21,6 +21,8 @@ namespace {
 
 Tensor flat(const Tensor& x) { return x.reshape({x.num_elements()}); }
 
+constexpr int kTimerLevel = 1;  // of --timing-log-level
+
 bool has_main_copy(DType dtype) { return dtype == DType::kBFloat16 || dtype == DType::kFloat16; }
 
 /// Megatron's rule: biases and 1-D weights do not decay; --apply-wd-to-qk-layernorm exempts the query and key norms.
@@ -159,13 +161,16 @@ void Optimizer::begin_step(const Context& ctx, const ParamScheduler& scheduler, 
 }
 
 /// Where an infinity is found kernels leave everything as it is; the host learns of it afterwards.
-StepResult Optimizer::step(const Context& ctx, Readback& readback) {
+StepResult Optimizer::step(const Context& ctx, Readback& readback, Timers* timers) {
   ddp_.finish_param_sync();
-  norm_.find_largest(ctx, counted_grads_);
-  norm_.add_squares(ctx, counted_grads_, config_.log_num_zeros_in_grad);
-  norm_.finish(ctx, std::max(config_.clip_grad, 0.0), scaler_ != nullptr);
-  update(ctx);
-  gather_params();
+  timed(timers, "optimizer-clip-main-grad", kTimerLevel, [&] {
+    norm_.find_largest(ctx, counted_grads_);
+    norm_.add_squares(ctx, counted_grads_, config_.log_num_zeros_in_grad);
+    norm_.finish(ctx, std::max(config_.clip_grad, 0.0), scaler_ != nullptr);
+  });
+  timed(timers, "optimizer-inner-step", kTimerLevel, [&] { update(ctx); });
+  const bool waits_for_weights = config_.use_distributed_optimizer && !config_.overlap_param_gather;
+  timed(waits_for_weights ? timers : nullptr, "params-all-gather", kTimerLevel, [&] { gather_params(); });
   std::array<double, 2> norms{};
   int64_t num_zeros = 0;
   readback.add(norm_.norms(), std::span<double>(norms));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "megatron/core/readback.h"
+#include "megatron/core/timers.h"
 #include "megatron/distributed/distributed_data_parallel.h"
 #include "megatron/optimizer/global_norm.h"
 #include "megatron/optimizer/grad_scaler.h"
@@ -52,7 +53,10 @@ class Optimizer {
   /// After DistributedDataParallel::finish_grad_sync(): steps all parameters and gathers the weights. The counter of
   /// the scheduler is left to the caller, who advances it on success.
   /// @param readback  what else the host wants of this step: all arrives with the one wait in here.
-  StepResult step(const Context& ctx, Readback& readback);
+  /// @param timers    level 1: optimizer-clip-main-grad (norm, search for infinities, zeros: one pass),
+  ///                  optimizer-inner-step (which scales, clips and rounds to the weights), params-all-gather. May be
+  ///                  null.
+  StepResult step(const Context& ctx, Readback& readback, Timers* timers = nullptr);
   /// L2 norm of all weights of the model (main parameters where they are kept whole).
   double params_norm(const Context& ctx);
   /// What the loss is multiplied by before backward: 1 without fp16.

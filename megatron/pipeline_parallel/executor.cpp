@@ -7,6 +7,11 @@
 #include "megatron/pipeline_parallel/communication.h"
 
 namespace megatron {
+namespace {
+
+constexpr int kTimerLevel = 2;  // of --timing-log-level
+
+}  // namespace
 
 Executor::Executor(const Context& ctx, const ExecutorOptions& options)
     : ctx_(ctx),
@@ -83,16 +88,19 @@ void Executor::act(const Action& a) {
     case ActionKind::kW:
       require(run.tape != nullptr, "[executor] W of chunk {}, micro-batch {} comes before its F.", a.chunk,
               a.micro_batch);
-      run.tape->backward_weight(ctx_, a.first_segment, a.end_segment);
+      timed(options_.timers, "backward-compute", kTimerLevel,
+            [&] { run.tape->backward_weight(ctx_, a.first_segment, a.end_segment); });
       break;
     case ActionKind::kSendForward:
-      send(std::exchange(run.now, {}), Direction::kForward, a);
+      timed(options_.timers, "forward-send", kTimerLevel,
+            [&] { send(std::exchange(run.now, {}), Direction::kForward, a); });
       break;
     case ActionKind::kRecvForward:
       run.input = receive(Direction::kForward, a);
       break;
     case ActionKind::kSendBackward:
-      send(std::exchange(run.input_gradients, {}), Direction::kBackward, a);
+      timed(options_.timers, "backward-send", kTimerLevel,
+            [&] { send(std::exchange(run.input_gradients, {}), Direction::kBackward, a); });
       break;
     case ActionKind::kRecvBackward:
       run.gradient = receive(Direction::kBackward, a);
@@ -106,7 +114,7 @@ void Executor::act(const Action& a) {
 Payload Executor::take_input(const Action& a, Run& run) {
   if (is_first_stage(a.chunk)) return input ? input(a.micro_batch) : Payload{};
   const StagePlace from = maker(a.chunk, Direction::kForward);
-  if (from.rank != rank_) return finish(run.input, a);
+  if (from.rank != rank_) return finish(run.input, Direction::kForward, a);
   const auto made = runs_.find({from.chunk, a.micro_batch});
   require(made != runs_.end(), "[executor] F of chunk {}, micro-batch {} comes before that of chunk {}.", a.chunk,
           a.micro_batch, from.chunk);
@@ -132,6 +140,11 @@ void Executor::forward(const Action& a) {
           a.micro_batch, a.first_segment, run.next_forward, num_segments(a.chunk));
   if (a.first_segment == 0) begin_forward(a, run);
   run.next_forward = run.backward_end = end_of(a);
+  timed(options_.timers, "forward-compute", kTimerLevel, [&] { forward_segments(a, run); });
+  if (end_of(a) == num_segments(a.chunk)) end_forward(a, run);
+}
+
+void Executor::forward_segments(const Action& a, Run& run) {
   Context ctx = ctx_;
   ctx.tape = run.tape.get();
   ctx.place.pass = Pass::kForward;
@@ -145,7 +158,6 @@ void Executor::forward(const Action& a) {
     if (ctx_.is_training() && --forwards_left_[{a.chunk, s}] == 0)
       for (Parameter* p : segment.parameters) p->close_segment(ctx_);
   }
-  if (end_of(a) == num_segments(a.chunk)) end_forward(a, run);
 }
 
 void Executor::end_forward(const Action& a, Run& run) {
@@ -164,7 +176,7 @@ void Executor::seed_outputs(const Action& a, Run& run) {
     return;
   }
   const StagePlace from = maker(a.chunk, Direction::kBackward);
-  if (from.rank != rank_) run.output_gradients = finish(run.gradient, a);
+  if (from.rank != rank_) run.output_gradients = finish(run.gradient, Direction::kBackward, a);
   for (size_t i = 0; i < run.output_gradients.size(); ++i)
     if (run.output_gradients[i].tensor.defined())
       run.tape->seed(ctx_, run.output_slots.at(i), std::move(run.output_gradients[i].tensor));
@@ -180,7 +192,8 @@ void Executor::backward(const Action& a) {
           a.micro_batch, a.first_segment, end_of(a), run.backward_end);
   if (end_of(a) == num_segments(a.chunk)) seed_outputs(a, run);
   run.backward_end = a.first_segment;
-  run.tape->backward(ctx_, a.kind == ActionKind::kB ? Phase::kB : Phase::kBW, a.first_segment);
+  const Phase phase = a.kind == ActionKind::kB ? Phase::kB : Phase::kBW;
+  timed(options_.timers, "backward-compute", kTimerLevel, [&] { run.tape->backward(ctx_, phase, a.first_segment); });
   if (a.first_segment == 0) end_backward(a, run);
 }
 
@@ -257,10 +270,12 @@ Executor::Receiving Executor::receive(Direction direction, const Action& a) {
   return receiving;
 }
 
-Payload Executor::finish(Receiving& receiving, const Action& a) {
+Payload Executor::finish(Receiving& receiving, Direction direction, const Action& a) {
   require(!receiving.payload.empty(), "[executor] {} of chunk {}, micro-batch {} comes before its receive.",
           name_of(a.kind), a.chunk, a.micro_batch);
-  for (Work& work : receiving.works) work.wait();
+  timed(options_.timers, direction == Direction::kForward ? "forward-recv" : "backward-recv", kTimerLevel, [&] {
+    for (Work& work : receiving.works) work.wait();
+  });
   receiving.works.clear();
   return std::exchange(receiving.payload, {});
 }

@@ -10,6 +10,7 @@
 
 #include "megatron/autograd/segment.h"
 #include "megatron/comm/process_group.h"
+#include "megatron/core/timers.h"
 #include "megatron/pipeline_parallel/action.h"
 #include "megatron/pipeline_parallel/stage_placement.h"
 
@@ -21,6 +22,9 @@ struct ExecutorOptions {
   std::vector<PayloadSpec> border_payload;       // what crosses virtual stages
   const ProcessGroup* pipeline_group = nullptr;  // null: one rank
   StageOrder stage_order = StageOrder::kLoop;    // the schedule's
+  /// Level 2: forward-compute, backward-compute (W too), and what sends and receives make this rank wait:
+  /// forward-send, forward-recv, backward-send, backward-recv. May be null.
+  Timers* timers = nullptr;
 };
 
 /// One executor serves one step. Tapes live from the F of the first segment to the last W of a (chunk, micro-batch).
@@ -86,6 +90,7 @@ class Executor {
   void open_segments(const Schedule& schedule);
   void act(const Action& a);
   void forward(const Action& a);
+  void forward_segments(const Action& a, Run& run);
   void begin_forward(const Action& a, Run& run);
   void end_forward(const Action& a, Run& run);
   void backward(const Action& a);
@@ -97,7 +102,7 @@ class Executor {
   static void finish_first(std::deque<Works>& sent);
   void finish_all_sends();
   Receiving receive(Direction direction, const Action& a);
-  static Payload finish(Receiving& receiving, const Action& a);
+  Payload finish(Receiving& receiving, Direction direction, const Action& a);
 
   Context ctx_;
   const ExecutorOptions& options_;

@@ -35,17 +35,25 @@ void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool write
   prepare("--log-loss-curve", config.logging.log_loss_curve, true);
 }
 
-/// What every rank does. Ranks other than 0 are silent.
+constexpr std::string_view kDataTimer = "train/valid/test-data-iterators-setup";
+constexpr std::string_view kModelTimer = "model-and-optimizer-setup";
+constexpr std::string_view kLoadTimer = "load-checkpoint";
+
+/// What every rank does. Ranks other than 0 are silent. @param timers  that have seen how long the data took.
 void run_rank(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data,
-              DeviceKind device, const ProcessGroupCollection& groups) {
+              DeviceKind device, const ProcessGroupCollection& groups, Timers timers) {
+  timers.start(kModelTimer, 0);
   Trainer trainer(
       config, {.device = device, .num_threads = environment.num_threads, .guard = environment.guard, .groups = groups});
   Checkpointer checkpointer(environment.files, config,
                             [&](const std::string& line) { environment.progress.message(line); });
-  checkpointer.load(trainer);
+  timers.wait_before_reading([&] { trainer.device().synchronize(); });
+  timed(config.checkpoint.load ? &timers : nullptr, kLoadTimer, 0, [&] { checkpointer.load(trainer); });
+  timers.stop(kModelTimer, 0);
   milestone(environment, "after model, optimizer, and learning rate scheduler are built");
 
-  TrainingLoop loop(trainer, data, checkpointer, environment);
+  TrainingLoop loop(trainer, data, checkpointer, environment, timers);
+  loop.print_setup({kLoadTimer, kModelTimer, kDataTimer});
   milestone(environment, "before the start of training step");
   const bool is_complete = config.validation.skip_train || loop.train();
   milestone(environment, "after training is done");
@@ -56,12 +64,13 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& environme
 }
 
 /// Ranks as threads of this process.
-void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data) {
+void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data,
+               const Timers& timers) {
   const ParallelLayout layout = parallel_layout_of(config);
   ThreadWorld ranks(layout.sizes().world_size, config.parallel.exchange_timeout());
   const auto run = [&](World& world) {
     const ProcessGroupCollection groups = ProcessGroupCollection::make(world, layout);
-    if (world.rank() == 0) return run_rank(config, environment, data, DeviceKind::kCpu, groups);
+    if (world.rank() == 0) return run_rank(config, environment, data, DeviceKind::kCpu, groups, timers);
     SilentProgress silent;
     run_rank(config,
              {.files = environment.files,
@@ -72,7 +81,7 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
               .process_id = environment.process_id,
               .job_id = environment.job_id,
               .num_threads = environment.num_threads},
-             data, DeviceKind::kCpu, groups);
+             data, DeviceKind::kCpu, groups, timers);
   };
   run_rank_threads(ranks, run, environment.rank_hooks);
 }
@@ -104,8 +113,10 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   const ProcessGroupCollection groups =
       environment.world ? ProcessGroupCollection::make(*environment.world, parallel_layout_of(config))
                         : ProcessGroupCollection::single();
-  const TrainingData data =
-      build_data(environment, groups.world, [&] { return TrainingData(config, *tokenizer, log); });
+  Timers timers(static_cast<int>(config.logging.timing_log_level));
+  const TrainingData data = timed(&timers, kDataTimer, 0, [&] {
+    return build_data(environment, groups.world, [&] { return TrainingData(config, *tokenizer, log); });
+  });
   if (config.validation.eval_interval && config.validation.evaluates() && data.datasets().valid.empty())
     environment.progress.message(
         fmt::format("WARNING: --eval-interval {} has no effect: there is no validation data. Give some with "
@@ -113,9 +124,9 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
                     *config.validation.eval_interval));
   prepare_outputs(config, environment.files, groups.world.rank() == 0);
   if (!environment.world && config.parallel.world_size > 1)
-    run_ranks(config, environment, data);
+    run_ranks(config, environment, data, timers);
   else
-    run_rank(config, environment, data, device.kind, groups);
+    run_rank(config, environment, data, device.kind, groups, timers);
 }
 
 }  // namespace megatron

@@ -15,7 +15,7 @@
 namespace megatron {
 namespace {
 
-constexpr int kPhaseLevel = 1;  // of --timing-log-level
+constexpr int kTimerLevel = 1;  // of --timing-log-level
 
 }  // namespace
 
@@ -34,7 +34,8 @@ double TrainStep::PendingLosses::sum() const {
   return sum;
 }
 
-TrainStep::PendingLosses TrainStep::execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only) {
+TrainStep::PendingLosses TrainStep::execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only,
+                                            Timers* timers) {
   std::vector<GptMicroBatch> uploaded;
   PendingLosses losses;
   // Micro-batch m of all ranks together lies before micro-batch m + 1 in the global batch, in the order of the ranks.
@@ -57,7 +58,8 @@ TrainStep::PendingLosses TrainStep::execute(std::span<const MicroBatch<int64_t>>
   const ExecutorOptions options{.chunks = model_.chunks(micro_batch),
                                 .border_payload = model_.border_payload(first.sequence_length, first.num_samples),
                                 .pipeline_group = &groups_.pp,
-                                .stage_order = placement_of(options_.schedule).order()};
+                                .stage_order = placement_of(options_.schedule).order(),
+                                .timers = timers};
   Executor executor(ctx_, options);
   executor.on_output = [&](const Payload& output, int m) {
     Tensor place = losses.on_device.slice(0, m, 1);
@@ -72,10 +74,20 @@ TrainStep::PendingLosses TrainStep::execute(std::span<const MicroBatch<int64_t>>
   return losses;
 }
 
-/// What gradients need beside the data-parallel sum.
-void TrainStep::finish_gradients() {
-  all_reduce_tensor_parallel_grads(ctx_, ddp_.parameters(), groups_.tp);
-  if (Parameter* tied = model_.tied_across_ranks()) all_reduce_tied_grad(*tied, *groups_.embd);
+/// With what gradients need beside the data-parallel sum.
+TrainStep::PendingLosses TrainStep::forward_backward(std::span<const MicroBatch<int64_t>> batches, Timers* timers) {
+  ddp_.begin_step();
+  PendingLosses losses = execute(batches, false, timers);
+  timed(timers, "all-grads-sync", kTimerLevel, [&] {
+    const ProfiledRange range(ctx_.device.profiler, {.name = "gradients of all ranks"});
+    ddp_.finish_grad_sync();
+  });
+  timed(timers, "non-tensor-parallel-grads-all-reduce", kTimerLevel,
+        [&] { all_reduce_tensor_parallel_grads(ctx_, ddp_.parameters(), groups_.tp); });
+  timed(timers, "embedding-grads-all-reduce", kTimerLevel, [&] {
+    if (Parameter* tied = model_.tied_across_ranks()) all_reduce_tied_grad(*tied, *groups_.embd);
+  });
+  return losses;
 }
 
 const Schedule& TrainStep::schedule_of(size_t num_micro_batches, bool forward_only) {
@@ -99,35 +111,17 @@ void TrainStep::write_step_state(const ParamScheduler& scheduler, int64_t iterat
 
 TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler,
                                int64_t iteration, Timers* timers) {
-  const auto timed = [&](std::string_view name) {
-    return timers ? std::make_unique<Timers::Scope>(*timers, name, kPhaseLevel) : nullptr;
-  };
-  const auto end_phase = [&] {  // of the device too, where someone wants to know how long it was
-    if (timers && timers->records(kPhaseLevel)) ctx_.device.synchronize();
-  };
   LossSum own{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
   write_step_state(scheduler, iteration, num_tokens_of_all_ranks(own.num_tokens, groups_));
-  auto forward_backward = timed("forward-backward");
-  ddp_.begin_step();
-  PendingLosses losses = execute(batches, false);
-  end_phase();
-  {
-    const auto sync = timed("all-grads-sync");
-    const ProfiledRange range(ctx_.device.profiler, {.name = "gradients of all ranks"});
-    ddp_.finish_grad_sync();
-    end_phase();
-  }
-  finish_gradients();
-  end_phase();
-  forward_backward.reset();
+  PendingLosses losses =
+      timed(timers, "forward-backward", kTimerLevel, [&] { return forward_backward(batches, timers); });
   Readback readback;
   readback.add(losses.on_device, std::span(losses.values));
   TrainStepResult result;
-  {
-    const auto optimizer = timed("optimizer");
+  result.optimizer = timed(timers, "optimizer", kTimerLevel, [&] {
     const ProfiledRange range(ctx_.device.profiler, {.name = "optimizer"});
-    result.optimizer = optimizer_.step(ctx_, readback);
-  }
+    return optimizer_.step(ctx_, readback, timers);
+  });
   own.sum = losses.sum();
   result.loss = sum_of_all_ranks(own, groups_);
   return result;
@@ -141,7 +135,7 @@ LossSum TrainStep::evaluate(std::span<const MicroBatch<int64_t>> batches) {
   while (!batches.empty()) {
     size_t num_equal = 1;
     while (num_equal < batches.size() && batches[num_equal].num_samples == batches[0].num_samples) ++num_equal;
-    PendingLosses& part = parts.emplace_back(execute(batches.first(num_equal), true));
+    PendingLosses& part = parts.emplace_back(execute(batches.first(num_equal), true, nullptr));
     readback.add(part.on_device, std::span(part.values));
     batches = batches.subspan(num_equal);
   }

@@ -9,7 +9,6 @@
 #include "megatron/models/gpt/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
-#include "megatron/telemetry/timers.h"
 #include "megatron/training/loss_sum.h"
 
 namespace megatron {
@@ -35,8 +34,8 @@ class TrainStep {
             const TrainStepOptions& options);
 
   /// @param batches  of this data-parallel rank. @param iteration  from 0: part of every dropout counter.
-  /// @param timers   of Megatron's phases, level 1: forward-backward and, in it, all-grads-sync; optimizer. May be
-  /// null.
+  /// @param timers   level 1: forward-backward and, in it, all-grads-sync, non-tensor-parallel-grads-all-reduce,
+  ///                 embedding-grads-all-reduce; optimizer. May be null. See also Optimizer::step and ExecutorOptions.
   TrainStepResult run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler, int64_t iteration,
                       Timers* timers);
   /// Losses without gradients; dropout is off. Waits for the device once. @return of this rank alone: see
@@ -46,7 +45,6 @@ class TrainStep {
  private:
   /// Which part of the loss a micro-batch weighs, before the seed gradient.
   double loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const;
-  void finish_gradients();
   const Schedule& schedule_of(size_t num_micro_batches, bool forward_only);
   void write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t num_tokens);
   /// Losses of micro-batches that are on their way to the host.
@@ -56,7 +54,8 @@ class TrainStep {
     std::vector<double> weights;  // see GptMicroBatch
     double sum() const;
   };
-  PendingLosses execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only);
+  PendingLosses forward_backward(std::span<const MicroBatch<int64_t>> batches, Timers* timers);
+  PendingLosses execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only, Timers* timers);
 
   Context ctx_;
   const GptModel& model_;

@@ -15,13 +15,13 @@ WallTime now() { return std::chrono::system_clock::now(); }
 }  // namespace
 
 TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpointer& checkpointer,
-                           const PretrainEnvironment& environment)
+                           const PretrainEnvironment& environment, Timers& timers)
     : trainer_(trainer),
       config_(trainer.config()),
       data_(data),
       checkpointer_(checkpointer),
       environment_(environment),
-      timers_(static_cast<int>(config_.logging.timing_log_level)),
+      timers_(timers),
       reporter_(config_,
                 {.files = environment.files,
                  .progress = environment.progress,
@@ -35,6 +35,11 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
   progress_log_.emplace(environment.files, *config_.checkpoint.save, environment.job_id,
                         static_cast<int>(config_.parallel.world_size));
   progress_log_->job_started(now());
+}
+
+void TrainingLoop::print_setup(std::initializer_list<std::string_view> timers) {
+  reporter_.message("done with setup ...");
+  reporter_.print_timers(trainer_, std::span(timers.begin(), timers.size()));
 }
 
 bool TrainingLoop::train() {
@@ -67,11 +72,8 @@ bool TrainingLoop::train_iteration() {
     skip_iteration(batch);
     return false;
   }
-  std::span<const MicroBatch<int64_t>> batches;
-  {
-    const auto scope = timers_.scope("batch-generator", 2);
-    batches = train_reader_->read(batch.num_microbatches);
-  }
+  const std::span<const MicroBatch<int64_t>> batches =
+      timed(&timers_, "batch-generator", 2, [&] { return train_reader_->read(batch.num_microbatches); });
   const TrainStepResult result = trainer_.train_step(batches, &timers_);
   const bool is_finite = std::isfinite(result.loss.sum) && std::isfinite(result.optimizer.grad_norm);
   require<Error>(is_finite || !config_.training.check_for_nan_in_loss_and_grad || !result.optimizer.success,
@@ -119,7 +121,6 @@ LossSum TrainingLoop::evaluate(BatchReader& reader) {
 
 void TrainingLoop::validate(const std::string& prefix) {
   const auto pause = reporter_.pause_interval();
-  const auto scope = timers_.scope("evaluate", 0);
   const auto num_sets = data_.datasets().valid.size();
   const int64_t dp_rank = trainer_.groups().dp.rank();
   for (size_t set = 0; set < num_sets; ++set) {
@@ -128,7 +129,9 @@ void TrainingLoop::validate(const std::string& prefix) {
                             : data_.validation_reader(set, dp_rank, trainer_.progress().consumed_valid_samples);
     const auto& names = config_.validation.validation_set_names;
     const std::string suffix = num_sets == 1 ? "" : "-" + (set < names.size() ? names[set] : std::to_string(set));
-    reporter_.validation(trainer_, suffix, prefix, evaluate(*reader));
+    const LossSum loss = timed(&timers_, "evaluate", 0, [&] { return evaluate(*reader); });
+    reporter_.print_timers(trainer_, std::array<std::string_view, 1>{"evaluate"});
+    reporter_.validation(trainer_, suffix, prefix, loss);
   }
   if (config_.validation.full_validation) return;
   trainer_.progress().consumed_valid_samples +=
@@ -137,13 +140,15 @@ void TrainingLoop::validate(const std::string& prefix) {
 
 void TrainingLoop::test(const std::string& prefix) {
   const auto reader = data_.test_reader(trainer_.groups().dp.rank());
-  reporter_.test(trainer_, prefix, evaluate(*reader));
+  const LossSum loss = timed(&timers_, "evaluate", 0, [&] { return evaluate(*reader); });
+  reporter_.print_timers(trainer_, std::array<std::string_view, 1>{"evaluate"});
+  reporter_.test(trainer_, prefix, loss);
 }
 
 void TrainingLoop::save() {
   const auto pause = reporter_.pause_interval();
-  const auto scope = timers_.scope("save-checkpoint", 0);
-  checkpointer_.save(trainer_);
+  timed(&timers_, "save-checkpoint", 0, [&] { checkpointer_.save(trainer_); });
+  reporter_.print_timers(trainer_, std::array<std::string_view, 1>{"save-checkpoint"});
   if (!progress_log_) return;
   const TrainingProgress& progress = trainer_.progress();
   progress_log_->checkpoint_saved(

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "megatron/telemetry/progress_log.h"
-#include "megatron/telemetry/timers.h"
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/microbatch_calculator.h"
 #include "megatron/training/pretrain.h"
@@ -20,9 +21,12 @@ namespace megatron {
 /// checkpoint, exit conditions.
 class TrainingLoop {
  public:
+  /// @param timers  that may have run before: of the set-up.
   TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpointer& checkpointer,
-               const PretrainEnvironment& environment);
+               const PretrainEnvironment& environment, Timers& timers);
 
+  /// How long the set-up took, by its timers.
+  void print_setup(std::initializer_list<std::string_view> timers);
   /// Until --train-iters or an exit condition. @return false if an exit condition ended it: no final validation then.
   bool train();
   /// Validation sets one after the other. @param prefix "iteration 1000".
@@ -51,7 +55,7 @@ class TrainingLoop {
   const TrainingData& data_;
   Checkpointer& checkpointer_;
   const PretrainEnvironment& environment_;
-  Timers timers_;
+  Timers& timers_;
   TrainingReporter reporter_;
   std::optional<ProgressLog> progress_log_;
   MicrobatchCalculator batch_sizes_;

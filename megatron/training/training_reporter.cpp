@@ -1,8 +1,10 @@
 #include "megatron/training/training_reporter.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
+#include "megatron/telemetry/timers_report.h"
 #include "megatron/telemetry/training_tags.h"
 #include "megatron/training/config/schedules.h"
 #include "megatron/training/theoretical_flops.h"
@@ -12,6 +14,25 @@ namespace megatron {
 namespace {
 
 constexpr std::string_view kIntervalTimer = "interval-time";
+
+/// What a step is made of, in Megatron's order. The same on every rank, whether it has such work or not.
+constexpr auto kStepTimers = std::to_array<std::string_view>({
+    "forward-backward",
+    "forward-compute",
+    "backward-compute",
+    "batch-generator",
+    "forward-recv",
+    "forward-send",
+    "backward-recv",
+    "backward-send",
+    "non-tensor-parallel-grads-all-reduce",
+    "embedding-grads-all-reduce",
+    "all-grads-sync",
+    "params-all-gather",
+    "optimizer-clip-main-grad",
+    "optimizer-inner-step",
+    "optimizer",
+});
 
 WallTime now() { return std::chrono::system_clock::now(); }
 
@@ -112,7 +133,7 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
   print_memory(trainer);
   if (!is_due) return;
   averages_.reset();
-  print_timers(trainer, seconds_per_iteration, values.tflops_per_gpu);
+  print_step_timers(trainer, seconds_per_iteration, values.tflops_per_gpu);
 }
 
 /// After the first two lines, and then every --log-memory-interval.
@@ -141,20 +162,23 @@ void TrainingReporter::print_memory(Trainer& trainer) {
   if (num_memory_reports_ == 1) message(trainer.device().arena.table());
 }
 
-void TrainingReporter::print_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops) {
-  std::vector<std::string> names = timers_.names();
-  std::erase(names, kIntervalTimer);
-  const std::vector<std::vector<double>> seconds = gathered(trainer.groups().world, timers_.take_seconds(names));
+void TrainingReporter::print_timers(Trainer& trainer, std::span<const std::string_view> names) {
+  const auto seconds = gathered(trainer.groups().world, timers_.take_seconds(names));
+  const TimingOption option = parse_timing_option(config_.logging.timing_log_option);
+  if (const auto report = timers_report(option, names, seconds, 1)) message(*report);
+}
+
+void TrainingReporter::print_step_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops) {
+  const auto seconds = gathered(trainer.groups().world, timers_.take_seconds(kStepTimers));
   const auto num_iterations = static_cast<double>(config_.logging.log_interval);
-  if (const auto report =
-          timers_report(parse_timing_option(config_.logging.timing_log_option), names, seconds, num_iterations))
-    message(*report);
+  const TimingOption option = parse_timing_option(config_.logging.timing_log_option);
+  if (const auto report = timers_report(option, kStepTimers, seconds, num_iterations)) message(*report);
   if (!events_ || !config_.logging.log_timers_to_tensorboard) return;
   std::vector<NamedValue> timers;
-  for (size_t i = 0; i < names.size(); ++i) {
+  for (size_t i = 0; i < kStepTimers.size(); ++i) {
     double longest = 0;
     for (const auto& of_rank : seconds) longest = std::max(longest, of_rank[i]);
-    timers.push_back({names[i], longest / num_iterations});
+    if (longest > 0) timers.push_back({std::string(kStepTimers[i]), longest / num_iterations});
   }
   write_tags(*events_, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
              interval_tags(seconds_per_iteration, tflops, timers));

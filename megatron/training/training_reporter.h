@@ -4,14 +4,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "megatron/telemetry/event_file_writer.h"
 #include "megatron/telemetry/jsonl_writer.h"
 #include "megatron/telemetry/loss_averages.h"
 #include "megatron/telemetry/loss_curve.h"
 #include "megatron/telemetry/progress.h"
-#include "megatron/telemetry/timers.h"
 #include "megatron/training/trainer.h"
 
 namespace megatron {
@@ -36,6 +37,8 @@ class TrainingReporter {
   void validation(Trainer& trainer, std::string_view suffix, std::string_view prefix, const LossSum& loss);
   /// The block of dashes, which says "validation" as Megatron's does, and a JSON line.
   void test(Trainer& trainer, std::string_view prefix, const LossSum& loss);
+  /// The times of all ranks since they were last printed, in ms. All ranks call with the same names.
+  void print_timers(Trainer& trainer, std::span<const std::string_view> names);
   /// Until the end of a block, time does not count as time of the interval: evaluations, checkpoints.
   [[nodiscard]] Timers::Pause pause_interval();
   void message(std::string_view line) {
@@ -46,7 +49,7 @@ class TrainingReporter {
   void print_interval(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
   std::optional<double> params_norm(Trainer& trainer) const;
   void print_memory(Trainer& trainer);
-  void print_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops);
+  void print_step_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops);
   void draw_loss_curve();
   void write_step_tags(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
 

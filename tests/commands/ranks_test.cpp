@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <tuple>
 
@@ -66,6 +67,20 @@ TEST(Ranks, ReportTimesAndMemoryOfAll) {
       {"--nproc-per-node", "3", "--timing-log-level", "1", "--timing-log-option", "all", "--log-params-norm"}));
   EXPECT_THAT(out, HasSubstr("rank  2:"));
   EXPECT_EQ(matches(out, "(\\[Rank \\d+\\]) \\(after 1 iterations\\)").size(), 1) << "of one replica";
+}
+
+TEST(Ranks, TimeWhatTheyExchange) {
+  const auto names = [](const Words& layout) {
+    Words words = {"--timing-log-level", "2", "--nproc-per-node", "2"};
+    words.insert(words.end(), layout.begin(), layout.end());
+    const auto found = matches(expect_success(training("exchange", kDouble, words)), "\n    ([a-z/-]+) \\.+: \\(");
+    return std::set<std::string>(found.begin(), found.end());
+  };
+  using ::testing::IsSupersetOf, ::testing::Contains, ::testing::Not;
+  EXPECT_THAT(names({"--pipeline-model-parallel-size", "2", "--num-layers", "2"}),
+              IsSupersetOf({"forward-send", "forward-recv", "backward-send", "backward-recv", "forward-compute"}));
+  EXPECT_THAT(names({"--use-distributed-optimizer"}), Contains("params-all-gather"));
+  EXPECT_THAT(names({}), Not(Contains("params-all-gather")));
 }
 
 TEST(Ranks, EvaluateTheWholeValidationSetTogether) {

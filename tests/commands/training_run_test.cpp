@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <regex>
+#include <set>
+#include <sstream>
+#include <utility>
 
 #include "tests/commands/bad_input.h"
 
@@ -11,6 +14,7 @@ namespace megatron::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 constexpr Command kPretrain = Command::kPretrainGpt;
 
 std::vector<double> numbers(const std::string& text, const std::string& pattern) {
@@ -47,6 +51,46 @@ TEST(TrainingRun, TimesThePhasesOfAStepApart) {
   ASSERT_EQ(passes.size(), steps.size());
   for (size_t i = 0; i < passes.size(); ++i)
     EXPECT_LE(passes[i] + row("optimizer")[i], steps[i] + 0.1) << "a phase counts no other's time";
+}
+
+/// Names of the timers in the first report after each line that has `heading`.
+std::set<std::string> timers_after(const std::string& out, const std::string& heading) {
+  std::set<std::string> names;
+  bool is_awaited = false, is_report = false;
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);) {
+    is_report = is_report && line.starts_with("    ");
+    if (is_report) names.insert(line.substr(4, line.find(' ', 4) - 4));
+    if (line.starts_with("(min, max) time")) is_report = std::exchange(is_awaited, false);
+    if (line.find(heading) != std::string::npos) is_awaited = true;
+  }
+  return names;
+}
+
+TEST(TrainingRun, PrintsMegatronsTimersOfEachLevel) {
+  using Names = std::set<std::string>;
+  const auto run = [](const std::string& level) {
+    return expect_success({.name = "level " + level,
+                           .command = kPretrain,
+                           .words = {"--log-interval", "1", "--timing-log-level", level, "--load", "@/ckpt",
+                                     "--finetune", "--save", "@/cache/ckpt", "--save-interval", "1"}});
+  };
+  const auto of_step = [](const std::string& out) { return timers_after(out, "elapsed time per iteration"); };
+  const std::string out = run("0");
+  EXPECT_EQ(timers_after(out, "done with setup ..."),
+            (Names{"load-checkpoint", "model-and-optimizer-setup", "train/valid/test-data-iterators-setup"}));
+  EXPECT_EQ(timers_after(out, "successfully saved"), Names{"save-checkpoint"});
+  EXPECT_THAT(out, Not(HasSubstr("forward-backward")));
+  Names expected = {"forward-backward",
+                    "all-grads-sync",
+                    "non-tensor-parallel-grads-all-reduce",
+                    "embedding-grads-all-reduce",
+                    "optimizer-clip-main-grad",
+                    "optimizer-inner-step",
+                    "optimizer"};
+  EXPECT_EQ(of_step(run("1")), expected);
+  expected.insert({"batch-generator", "forward-compute", "backward-compute"});
+  EXPECT_EQ(of_step(run("2")), expected);
 }
 
 TEST(TrainingRun, FullValidationNeedsNoNumberOfBatches) {

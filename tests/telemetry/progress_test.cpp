@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "tests/telemetry/manual_clock.h"
+#include "tests/testing/manual_clock.h"
 
 namespace megatron {
 namespace {

@@ -17,8 +17,8 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
             "what the file of --log-jsonl holds (megatron.cpp only)");
   table
       .add("timing_log_level", logging.timing_log_level,
-           "0: evaluations and checkpoints; 1: also forward and backward, exchange of gradients, optimizer; 2: also "
-           "batches")
+           "0: set-up, evaluations and checkpoints; 1: also forward and backward, exchange of gradients, optimizer and "
+           "its parts; 2: also batches, each forward, backward, send and receive")
       .at_least(0)
       .at_most(2);
   table.add("timing_log_option", logging.timing_log_option, "what of the ranks' times")

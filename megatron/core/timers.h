@@ -1,4 +1,4 @@
-// Named timers of a training step, and the report of their times over all ranks in Megatron-LM's form.
+// Named timers of a training step. Megatron Core: core/timers.py.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace megatron {
@@ -14,10 +16,9 @@ namespace megatron {
 /// Stop watches by name, each of which may run many times between two readings. Not thread-safe: one per rank.
 /// A timer above `log_level` costs a comparison and records nothing. Levels are those of --timing-log-level: 0 always,
 /// 1 the parts of a step, 2 each forward, backward and transfer.
-/// The watches read the host's clock: whoever times device work synchronises the device (and ranks) first.
 ///
 ///     Timers timers(1);
-///     { const auto scope = timers.scope("optimizer", 1);  step(); }
+///     const StepResult result = timed(&timers, "optimizer", 1, [&] { return optimizer.step(); });
 ///     double seconds = timers.take_seconds("optimizer");
 class Timers {
  public:
@@ -26,28 +27,16 @@ class Timers {
 
   explicit Timers(int log_level, Now now = Clock::now);
 
+  /// The watches read the host's clock. `wait` is called before each start and stop that is recorded, and waits for
+  /// what the host gave the device to do, so that its time falls to the timer that it belongs to.
+  void wait_before_reading(std::function<void()> wait) { wait_ = std::move(wait); }
+
   /// @throw InternalError if the timer runs already.
   void start(std::string_view name, int level);
-  /// Whether timers of this level record anything: whether it is worth to wait for the device.
-  bool records(int level) const { return level <= log_level_; }
-
   /// @throw InternalError if the timer is recorded at this level but does not run.
   void stop(std::string_view name, int level);
-
-  /// Stops its timer at the end of a block.
-  class Scope {
-   public:
-    Scope(Timers& timers, std::string_view name, int level);
-    ~Scope();
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-
-   private:
-    Timers& timers_;
-    std::string name_;
-    int level_;
-  };
-  [[nodiscard]] Scope scope(std::string_view name, int level) { return Scope(*this, name, level); }
+  /// Whether timers of this level record anything.
+  bool records(int level) const { return level <= log_level_; }
 
   /// Stands still from here to the end of a block, and then goes on; nothing for a timer that does not run.
   class Pause {
@@ -68,10 +57,7 @@ class Timers {
   double take_seconds(std::string_view name);
 
   /// The same for several timers.
-  std::vector<double> take_seconds(std::span<const std::string> names);
-
-  /// All timers that ran so far, in the order of their first start.
-  std::vector<std::string> names() const;
+  std::vector<double> take_seconds(std::span<const std::string_view> names);
 
  private:
   struct Timer {
@@ -83,22 +69,24 @@ class Timers {
 
   int log_level_;
   Now now_;
+  std::function<void()> wait_;
   std::vector<Timer> timers_;
 };
 
-/// --timing-log-option.
-enum class TimingOption { kMinMax, kMax, kAll };
-
-/// @param text  "minmax", "max" or "all".
-/// @throw ConfigError for any other.
-TimingOption parse_timing_option(std::string_view text);
-
-/// @param seconds         [rank][timer], from Timers::take_seconds of every rank; a rank that has not run a timer gives
-/// 0
-///                        and is left out of that timer's row.
-/// @param num_iterations  what the times are divided by.
-/// @return the report in ms without a line end, or nothing if no timer ran.
-std::optional<std::string> timers_report(TimingOption option, std::span<const std::string> names,
-                                         std::span<const std::vector<double>> seconds, double num_iterations);
+/// What work() gives, with the time that it took added to a timer; without timers, just work(). A timer whose work
+/// throws runs on: a device that failed is not waited for.
+template <class Work>
+std::invoke_result_t<Work> timed(Timers* timers, std::string_view name, int level, Work&& work) {
+  if (!timers || !timers->records(level)) return work();
+  timers->start(name, level);
+  if constexpr (std::is_void_v<std::invoke_result_t<Work>>) {
+    work();
+    timers->stop(name, level);
+  } else {
+    auto result = work();
+    timers->stop(name, level);
+    return result;
+  }
+}
 
 }  // namespace megatron

@@ -1,15 +1,16 @@
-#include "megatron/telemetry/timers.h"
+#include "megatron/core/timers.h"
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "megatron/base/error.h"
-#include "tests/telemetry/manual_clock.h"
+#include "tests/testing/manual_clock.h"
 
 namespace megatron {
 namespace {
 
-using Names = std::vector<std::string>;
-using Rows = std::vector<std::vector<double>>;
+using Names = std::vector<std::string_view>;
 
 TEST(Timers, AddUpOverSeveralRunsAndStartAnewWhenTaken) {
   testing::ManualClock clock;
@@ -43,8 +44,7 @@ TEST(Timers, APausedTimerLeavesTheBlockOut) {
   {
     const auto pause = timers.pause("interval-time");
     const auto nested = timers.pause("interval-time");
-    const auto others = timers.scope("evaluate", 0);
-    clock.advance_seconds(100);
+    timed(&timers, "evaluate", 0, [&] { clock.advance_seconds(100); });
   }
   clock.advance_seconds(2);
   EXPECT_DOUBLE_EQ(timers.take_seconds("interval-time"), 3.0);
@@ -53,16 +53,28 @@ TEST(Timers, APausedTimerLeavesTheBlockOut) {
   EXPECT_DOUBLE_EQ(timers.take_seconds("never started"), 0.0);
 }
 
-TEST(Timers, IgnoreWhatIsAboveTheirLevel) {
+TEST(Timers, IgnoreWhatIsAboveTheirLevelAndDoItAllTheSame) {
   testing::ManualClock clock;
   Timers timers(1, clock.reader());
-  {
-    const auto recorded = timers.scope("optimizer", 1);
-    const auto ignored = timers.scope("forward-compute", 2);
+  const auto second = [&] {
     clock.advance_seconds(1);
-  }
-  EXPECT_EQ(timers.names(), Names{"optimizer"});
+    return 7;
+  };
+  EXPECT_EQ(timed(&timers, "optimizer", 1, second), 7);
+  EXPECT_EQ(timed(&timers, "forward-compute", 2, second), 7);
+  EXPECT_EQ(timed(nullptr, "optimizer", 0, second), 7);
   EXPECT_EQ(timers.take_seconds(Names{"optimizer", "forward-compute"}), (std::vector<double>{1.0, 0.0}));
+}
+
+TEST(Timers, WaitForTheDeviceBeforeTheyStartAndBeforeTheyStop) {
+  testing::ManualClock clock;
+  Timers timers(1, clock.reader());
+  double queued_seconds = 5;  // work that the device has yet to do
+  timers.wait_before_reading([&] { clock.advance_seconds(std::exchange(queued_seconds, 0)); });
+  timed(&timers, "optimizer", 1, [&] { queued_seconds = 2; });
+  EXPECT_DOUBLE_EQ(timers.take_seconds("optimizer"), 2.0);
+  timed(&timers, "forward-compute", 2, [&] { queued_seconds = 3; });
+  EXPECT_EQ(queued_seconds, 3) << "nobody asked how long it takes";
 }
 
 TEST(Timers, RefuseAStartWhileRunningAndAStopWhileNot) {
@@ -70,35 +82,6 @@ TEST(Timers, RefuseAStartWhileRunningAndAStopWhileNot) {
   EXPECT_THROW(timers.stop("a", 0), InternalError);
   timers.start("a", 0);
   EXPECT_THROW(timers.start("a", 0), InternalError);
-}
-
-TEST(TimersReport, ShowsSmallestAndLargestOverTheRanksThatRanIt) {
-  EXPECT_EQ(timers_report(TimingOption::kMinMax, Names{"forward-backward", "optimizer", "never"},
-                          Rows{{0.2, 0.0, 0.0}, {0.4, 0.01, 0.0}}, 2.0),
-            "(min, max) time across ranks (ms):\n"
-            "    forward-backward ...............................: (100.00, 200.00)\n"
-            "    optimizer ......................................: (5.00, 5.00)");
-}
-
-TEST(TimersReport, ShowsOnlyTheLargest) {
-  EXPECT_EQ(timers_report(TimingOption::kMax, Names{"optimizer"}, Rows{{0.02}, {0.01}}, 1.0),
-            "max time across ranks (ms):\n    optimizer ......................................: 20.00");
-}
-
-TEST(TimersReport, ShowsEachRankThatRanIt) {
-  EXPECT_EQ(timers_report(TimingOption::kAll, Names{"optimizer", "never"}, Rows{{0.02, 0}, {0, 0}, {0.01, 0}}, 1.0),
-            "times across ranks (ms):\n  optimizer:\n     rank  0: 20.00\n     rank  2: 10.00");
-}
-
-TEST(TimersReport, IsNothingIfNoTimerRan) {
-  EXPECT_EQ(timers_report(TimingOption::kAll, Names{"a"}, Rows{{0.0}}, 1.0), std::nullopt);
-}
-
-TEST(TimingOption, IsReadFromItsFlag) {
-  EXPECT_EQ(parse_timing_option("minmax"), TimingOption::kMinMax);
-  EXPECT_EQ(parse_timing_option("max"), TimingOption::kMax);
-  EXPECT_EQ(parse_timing_option("all"), TimingOption::kAll);
-  EXPECT_THROW(parse_timing_option("mean"), ConfigError);
 }
 
 }  // namespace
