@@ -57,7 +57,7 @@ compare() {
   echo "# 8 ranks as threads, $(date +%F)"
   echo
   echo "- $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores; load average at the start" \
-    "$(cut -d' ' -f1 /proc/loadavg); megatron.cpp $(git describe --always --dirty 2>/dev/null || echo unknown)"
+    "$(cut -d' ' -f1 /proc/loadavg); megatron.cpp $version"
   echo "- GPT, 8 layers, 256 wide, sequences of 256, 32 micro-batches of 1, fp32, Adam; median of $rounds rounds"
   echo
   echo "| layout | tokens/s | of one rank | loss of step 7 |"
@@ -79,5 +79,6 @@ compare() {
   done
 }
 
+version=$(git describe --always --dirty 2>/dev/null || echo unknown)  # before the table makes the tree dirty
 mkdir -p benchmarks/results
 compare | tee "benchmarks/results/cpu_ranks_$(date +%F).md"
