@@ -4,7 +4,6 @@
 #include <new>
 #include <ostream>
 
-#include "megatron/base/error.h"
 #include "megatron/comm/rank_failure.h"
 
 namespace megatron {
@@ -27,6 +26,19 @@ ExitCode exit_code_of(const std::exception& error) {
   if (dynamic_cast<const IoError*>(&error)) return ExitCode::kIo;
   if (dynamic_cast<const CommError*>(&error)) return ExitCode::kCommunication;
   return ExitCode::kFailure;
+}
+
+std::string reason_of(const Error& error) {
+  std::string text = error.what();
+  for (int number = 1;; ++number) {
+    const std::string mark = fmt::format("\n  {}. ", number);
+    const size_t found = text.find(mark);
+    if (found == std::string::npos) return text;
+    if (number == 1)
+      text.erase(0, found + mark.size());
+    else
+      text.replace(found, mark.size(), "; ");
+  }
 }
 
 void print_error(std::string_view command, std::string_view text, std::ostream& err) {

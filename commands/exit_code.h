@@ -4,7 +4,10 @@
 #include <exception>
 #include <functional>
 #include <iosfwd>
+#include <string>
 #include <string_view>
+
+#include "megatron/base/error.h"
 
 namespace megatron {
 
@@ -22,6 +25,9 @@ enum class ExitCode : int {
 
 /// That of a failed rank is that of its cause.
 ExitCode exit_code_of(const std::exception& error);
+
+/// What an error says, a list of mistakes in one line.
+std::string reason_of(const Error& error);
 
 /// Prints "megatron <command>: <text>" in one piece: other processes of the job may write to the same terminal.
 void print_error(std::string_view command, std::string_view text, std::ostream& err);

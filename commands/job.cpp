@@ -1,5 +1,6 @@
 #include "commands/job.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <thread>
@@ -19,6 +20,12 @@ constexpr std::chrono::seconds kTimeOfLaunchers{2};
 void keep_open_mpi_from_yielding() { setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1); }
 
 }  // namespace
+
+int num_threads_of(const LaunchConfig& config, const LaunchEnvironment& launch) {
+  const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  const int64_t ranks_here = std::max<int64_t>(config.nproc_per_node.value_or(1), launch.local_size);
+  return static_cast<int>(config.num_threads.value_or(std::max<int64_t>(1, cores / ranks_here)));
+}
 
 void run_before_meeting(const LaunchEnvironment& launch, const std::function<void()>& body) {
   try {

@@ -8,12 +8,17 @@
 
 #include "commands/launch_environment.h"
 #include "megatron/comm/world.h"
+#include "megatron/training/config/training_config.h"
 
 namespace megatron {
 
 /// What several ranks find wrong before they have met is printed by rank 0: calls `body`, and when it throws on another
 /// rank waits, so that the launcher ends this process before it repeats the message. @throw what `body` throws
 void run_before_meeting(const LaunchEnvironment& launch, const std::function<void()>& body);
+
+/// Kernel threads of each rank: what --num-threads says, or this host's cores shared by the ranks on it, which are
+/// threads of one process or processes of a launcher.
+int num_threads_of(const LaunchConfig& config, const LaunchEnvironment& launch);
 
 struct JobOptions {
   std::string_view command;

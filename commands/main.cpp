@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "commands/bench.h"
 #include "commands/data.h"
 #include "commands/exit_code.h"
 #include "commands/generate.h"
@@ -39,6 +40,7 @@ constexpr std::array kCommands = {
     Command{"generate", megatron::generate_command, "continue a text with a trained model"},
     Command{"data", megatron::data_command, "look into data sets"},
     Command{"plan", megatron::plan_command, "draw pipeline schedules, with their bubble and memory"},
+    Command{"bench", megatron::bench_command, "measure the machine's kernels, and training steps against them", true},
     Command{"verify", megatron::verify_command, "compare layouts of ranks with one rank, tensor by tensor"},
 };
 

@@ -1,20 +1,18 @@
 #include "commands/pretrain_gpt.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <iostream>
 #include <optional>
-#include <thread>
 
 #include "commands/exit_code.h"
 #include "commands/job.h"
 #include "commands/launch_environment.h"
 #include "commands/rank_thread_failures.h"
 #include "commands/signal_watch.h"
+#include "commands/terminal.h"
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/pretrain.h"
 
@@ -35,25 +33,6 @@ std::string host_name() {
   char name[256] = "localhost";
   gethostname(name, sizeof name - 1);
   return name;
-}
-
-/// The bar is for a person who watches; log lines are the same with and without it. mpirun gives its ranks a terminal,
-/// and what they write there goes anywhere.
-ProgressBarOptions bar_options(const std::ostream& out, bool has_launcher) {
-  ProgressBarOptions options;
-  winsize size{};
-  options.is_terminal =
-      !has_launcher && &out == &std::cout && isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
-  if (options.is_terminal && size.ws_col > 0) options.columns = size.ws_col;
-  options.line_interval = std::chrono::hours(24);  // log lines tell as much
-  return options;
-}
-
-/// Ranks that share this host are threads of one process, or processes of a launcher.
-int num_threads(const LaunchConfig& config, const LaunchEnvironment& launch) {
-  const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-  const int64_t ranks_here = std::max<int64_t>(config.nproc_per_node.value_or(1), launch.local_size);
-  return static_cast<int>(config.num_threads.value_or(std::max<int64_t>(1, cores / ranks_here)));
 }
 
 PretrainConfig read_config(const std::vector<std::string>& args, const LaunchEnvironment& launch) {
@@ -104,7 +83,7 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
   if (training.exit_signal_handler) watch.emplace(number_of_signal(training.exit_signal));
   const std::atomic<int> none{0};
   const std::atomic<int>& signal = watch ? watch->received() : none;
-  const int threads = num_threads(config->launch, launch);
+  const int threads = num_threads_of(config->launch, launch);
   if (launch.size == 1) return run_command(kName, err, [&] { train(*config, threads, signal, nullptr, out, err); });
   const JobOptions options{kName, config->parallel.exchange_timeout(), threads};
   return run_job(launch, options, err, [&](World& world) { train(*config, threads, signal, &world, out, err); });

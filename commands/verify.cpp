@@ -1,14 +1,11 @@
 #include "commands/verify.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <iostream>
 
 #include "commands/exit_code.h"
 #include "commands/rank_thread_failures.h"
+#include "commands/terminal.h"
 #include "commands/verify_config.h"
 #include "megatron/telemetry/progress.h"
 #include "megatron/training/config/schedules.h"
@@ -19,15 +16,6 @@ namespace megatron {
 namespace {
 
 constexpr size_t kMostDepartures = 3;  // printed for a layout; what follows is mostly their consequence
-
-ProgressBarOptions bar_options(const std::ostream& out) {
-  ProgressBarOptions options;
-  winsize size{};
-  options.is_terminal = &out == &std::cout && isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
-  if (options.is_terminal && size.ws_col > 0) options.columns = size.ws_col;
-  options.line_interval = std::chrono::hours(24);  // rows of the table tell as much
-  return options;
-}
 
 /// A sample of the built-in model: random tokens, a tenth of them without a say in the loss.
 void append_sample(const PretrainConfig& config, int64_t number, MicroBatch<int64_t>& batch) {
@@ -113,7 +101,7 @@ void print_departures(const LayoutReport& report, int64_t num_steps, Progress& p
 }
 
 void verify_layouts(const VerifyConfig& config, const VerifyHooks& hooks, std::ostream& out) {
-  ProgressBar progress(bar_options(out), [&](std::string_view text) { out << text << std::flush; });
+  ProgressBar progress(bar_options(out, false), [&](std::string_view text) { out << text << std::flush; });
   VerifyPlan plan = plan_of(config);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(plan.one_rank.tokenizer);
   set_vocab_size(plan.one_rank, tokenizer->vocab_size());

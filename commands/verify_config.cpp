@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "commands/exit_code.h"
+#include "commands/run_flags.h"
 #include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/training/config/fields.h"
@@ -95,30 +97,10 @@ SplitWords split(const std::vector<std::string>& args) {
   return words;
 }
 
-/// Flags of pretrain_gpt about what only a whole run does.
-std::set<std::string> flags_of_runs() {
-  constexpr auto kOthers = std::to_array<std::string_view>(
-      {"iterations_to_skip", "exit_interval", "exit_duration_in_mins", "exit_signal_handler", "exit_signal",
-       "check_for_nan_in_loss_and_grad", "eval_iters", "eval_interval", "start_eval_at_iter", "eval_global_batch_size",
-       "eval_micro_batch_size", "full_validation", "multiple_validation_sets", "validation_set_names", "skip_train",
-       "num_threads"});
-  PretrainConfig config;
-  FieldTable all = describe(config), whole;
-  describe_logging(whole, config);
-  describe_checkpoint(whole, config);
-  std::set<std::string> flags;
-  const auto add = [&](const Field& field) {
-    flags.insert(field.flags.begin(), field.flags.end());
-    flags.insert(field.off_flags.begin(), field.off_flags.end());
-  };
-  whole.for_each(add);
-  for (const std::string_view name : kOthers) add(*all.find(name));
-  return flags;
-}
-
 /// Flags of pretrain_gpt that mean something else here, or nothing.
 void check_model_words(const std::vector<std::string>& words, Mistakes& mistakes) {
-  const std::set<std::string> of_runs = flags_of_runs();
+  std::set<std::string> of_runs = run_flags();
+  of_runs.insert({"--num-threads", "--no-check-for-nan-in-loss-and-grad"});
   for (const std::string& word : words) {
     const std::string flag = name_in(word);
     if (const auto layout_word = layout_word_of(flag))
@@ -154,20 +136,6 @@ std::vector<std::string> model_words_of(const VerifyConfig& config) {
 PretrainConfig resolve(std::vector<std::string> words, const RankLayout& layout) {
   std::ranges::copy(flags_of(layout), std::back_inserter(words));
   return parse_pretrain_gpt(words, static_cast<int>(layout.num_ranks()));
-}
-
-/// What an error says, a list of mistakes in one line.
-std::string reason_of(const Error& error) {
-  std::string text = error.what();
-  for (int number = 1;; ++number) {
-    const std::string mark = fmt::format("\n  {}. ", number);
-    const size_t found = text.find(mark);
-    if (found == std::string::npos) return text;
-    if (number == 1)
-      text.erase(0, found + mark.size());
-    else
-      text.replace(found, mark.size(), "; ");
-  }
 }
 
 /// Those of all combinations that fit the model.

@@ -39,6 +39,7 @@ LAYERS = {
     "telemetry": ["base"],
 }
 LAYERS["training"] = list(LAYERS)
+LAYERS["bench"] = ["training"]
 
 MAX_LINES = 400
 CODE_FOLDERS = ["megatron", "commands", "examples", "tests", "benchmarks", "tools", "scripts"]

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 
 #include "megatron/base/file_system.h"
@@ -11,7 +12,9 @@
 
 namespace megatron {
 
+class Trainer;
 class World;
+struct TrainStepResult;
 
 /// What a run needs of the outside world; members must outlive it.
 struct PretrainEnvironment {
@@ -27,6 +30,8 @@ struct PretrainEnvironment {
   /// This process's rank among those that a launcher started; null: all ranks are threads of this process.
   World* world = nullptr;
   RankThreadHooks rank_hooks;  // where ranks are threads
+  /// Called on rank 0 after each training step and what it prints; for measurements. May be empty.
+  std::function<void(Trainer&, const TrainStepResult&)> on_step = {};
 };
 
 /// Trains, evaluates and saves as `config` says, on as many ranks as it says: threads of this process, which

@@ -1,6 +1,7 @@
 #include "megatron/core/cuda_devices.h"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 namespace megatron {
 
@@ -16,6 +17,9 @@ CudaDevices find_cuda_devices() {
     found.devices.push_back({.name = properties.name,
                              .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
                              .compute_capability = properties.major * 10 + properties.minor,
+                             .cache_bytes = properties.l2CacheSize,
+                             .pci_bus_id = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID,
+                                                       properties.pciBusID, properties.pciDeviceID),
                              .driver_version = driver});
   }
   size_t free = 0, total = 0;

@@ -1,0 +1,55 @@
+#include "commands/bench.h"
+
+#include <chrono>
+#include <optional>
+#include <ostream>
+
+#include "commands/bench_comm.h"
+#include "commands/bench_config.h"
+#include "commands/bench_kernels.h"
+#include "commands/bench_step.h"
+#include "commands/exit_code.h"
+#include "commands/job.h"
+#include "commands/launch_environment.h"
+#include "commands/terminal.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kName = "bench";
+
+/// In one process, whatever the layout.
+void measure_kernels(const BenchConfig& config, const LaunchEnvironment& launch, std::ostream& out) {
+  require<ConfigError>(launch.size == 1,
+                       "a launcher started {} processes, and 'bench {}' measures the kernels of one rank. Start it "
+                       "without; --nproc-per-node {} says how many ranks the layout has.",
+                       launch.size, name_of(config.kind), launch.size);
+  const PretrainConfig model = pretrain_config_of(config, launch.size);
+  PosixFileSystem files;
+  ProgressBar progress(bar_options(out, false), [&](std::string_view text) { out << text << std::flush; });
+  bench_kernels(config, model, num_threads_of(model.launch, launch), files, progress);
+}
+
+}  // namespace
+
+int bench_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  const auto start = std::chrono::steady_clock::now();
+  LaunchEnvironment launch;
+  std::optional<BenchConfig> config;
+  const int status = run_command(kName, err, [&] {
+    launch = launch_environment(process_environment());
+    run_before_meeting(launch, [&] {
+      BenchConfig parsed = parse_bench(args, launch.size);
+      if (parsed.help)
+        out << bench_help();
+      else
+        config = std::move(parsed);
+    });
+  });
+  if (!config) return status;
+  if (config->kind == BenchKind::kComm) return bench_comm(*config, launch, out, err);
+  if (config->kind == BenchKind::kStep) return bench_step(*config, launch, start, out, err);
+  return run_command(kName, err, [&] { measure_kernels(*config, launch, out); });
+}
+
+}  // namespace megatron

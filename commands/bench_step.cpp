@@ -1,0 +1,221 @@
+#include "commands/bench_step.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <optional>
+#include <ostream>
+
+#include "commands/bench_report.h"
+#include "commands/exit_code.h"
+#include "commands/job.h"
+#include "commands/random_corpus.h"
+#include "commands/rank_thread_failures.h"
+#include "commands/terminal.h"
+#include "megatron/bench/kernel_ceiling.h"
+#include "megatron/bench/step_rates.h"
+#include "megatron/training/device_choice.h"
+#include "megatron/training/pretrain.h"
+#include "megatron/training/trainer.h"
+
+namespace megatron {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::string_view kName = "bench";
+constexpr double kMebibyte = 1 << 20;
+
+/// Of a training run only its progress and its warnings are shown.
+class ProgressOfRun final : public Progress {
+ public:
+  explicit ProgressOfRun(Progress& shown) : shown_(shown) {}
+  void begin(const ProgressTask& task) override { shown_.begin(task); }
+  void update(std::int64_t done, std::string_view note) override { shown_.update(done, note); }
+  void end() override { shown_.end(); }
+  void message(std::string_view line) override {
+    if (line.starts_with("WARNING")) shown_.message(line);
+  }
+
+ private:
+  Progress& shown_;
+};
+
+/// Notes the time of each step of rank 0.
+class StepRecorder {
+ public:
+  StepRecorder(int64_t warm_up, int64_t steps, Clock::time_point start, PowerMeter* meter)
+      : warm_up_(warm_up), steps_(steps), start_(start), power_(meter) {}
+
+  void on_step(Trainer& trainer, const TrainStepResult& result) {
+    const auto now = Clock::now();
+    const auto since = [now](Clock::time_point then) { return std::chrono::duration<double>(now - then).count(); };
+    if (++done_ == 1) first_step_seconds_ = since(start_);
+    if (done_ > warm_up_) seconds_.push_back(since(last_));
+    if (done_ == warm_up_) power_.start();
+    if (done_ == warm_up_ + steps_) {
+      use_ = power_.stop();
+      loss_ = result.loss.mean();
+      peak_bytes_ = trainer.device().arena.high_water_bytes();
+    }
+    last_ = Clock::now();  // what the recorder does is not a part of the next step
+  }
+
+  Timing timing() const { return timing_of(seconds_); }
+  double first_step_seconds() const { return first_step_seconds_; }
+  double loss() const { return loss_; }
+  int64_t peak_bytes() const { return peak_bytes_; }
+  const PowerUse& power() const { return use_; }
+
+ private:
+  int64_t warm_up_, steps_, done_ = 0;
+  Clock::time_point start_, last_;
+  PowerRecorder power_;
+  std::vector<double> seconds_;
+  double first_step_seconds_ = 0, loss_ = 0;
+  int64_t peak_bytes_ = 0;
+  PowerUse use_;
+};
+
+/// What a rank of this machine is measured with.
+struct Machine {
+  LaunchEnvironment launch;
+  DeviceChoice choice;
+  DeviceFacts facts;
+  int num_threads = 1;
+};
+
+/// Tokens of a step that what the meter counts has trained: a GPU's meter counts one rank, a host's all that are on it.
+double metered_tokens(const StepWork& work, const Machine& machine) {
+  const double per_rank = work.tokens / static_cast<double>(work.num_ranks);
+  if (machine.choice.kind == DeviceKind::kCuda) return per_rank;
+  return machine.launch.size == 1 ? work.tokens : per_rank * machine.launch.local_size;
+}
+
+void report_ceiling(const KernelCeiling& ceiling, double seconds, BenchReport& report, std::vector<JsonField>& fields) {
+  const double products = ceiling.seconds(KernelKind::kProduct), attention = ceiling.seconds(KernelKind::kAttention);
+  const double memory = ceiling.seconds(KernelKind::kMemory), percent = 100 * ceiling.seconds() / seconds;
+  report.line(fmt::format("kernels alone: {} = products {} ({}) + attention {} + ops {}", time_text(ceiling.seconds()),
+                          time_text(products), rate_text(ceiling.operations(KernelKind::kProduct) / products, "FLOP/s"),
+                          time_text(attention), time_text(memory)));
+  report.line(fmt::format("{:.1f} % of the kernel ceiling", percent));
+  fields.insert(fields.end(), {{"percent_of_kernel_ceiling", percent},
+                               {"ceiling_seconds", ceiling.seconds()},
+                               {"ceiling_products_seconds", products},
+                               {"ceiling_attention_seconds", attention},
+                               {"ceiling_ops_seconds", memory},
+                               {"copy_bytes_per_second", ceiling.copy_bandwidth}});
+}
+
+/// Share of the peak by Megatron's count: the data sheet's, or of a CPU the fastest product that was measured.
+void report_peak(const PretrainConfig& model, const Machine& machine, const std::optional<KernelCeiling>& ceiling,
+                 const StepRates& rates, BenchReport& report, std::vector<JsonField>& fields) {
+  std::optional<KnownPeak> peak = known_peak(machine.facts.name, model.transformer.params_dtype);
+  if (!peak && ceiling) peak = KnownPeak{ceiling->best_product_rate, "fastest product measured"};
+  if (!peak) return report.line("MFU: unknown, the peak of this device is not in the table");
+  const double mfu = rates.megatron_flops / peak->flops;
+  report.line(fmt::format("MFU {:.1f} % of {} ({})", 100 * mfu, rate_text(peak->flops, "FLOP/s"), peak->source));
+  fields.insert(fields.end(), {{"mfu", mfu}, {"peak_flops", peak->flops}, {"peak_source", std::string(peak->source)}});
+}
+
+void report_step(const BenchConfig& config, const PretrainConfig& model, const Machine& machine,
+                 const StepRecorder& steps, const std::optional<KernelCeiling>& ceiling, BenchReport& report) {
+  const Timing timing = steps.timing();
+  const StepWork work = step_work_of(model);
+  const StepRates rates = rates_of(work, timing.median);
+  report.line(fmt::format("step: median {}, best {}, spread {:.1f} %, over {} steps after {}", time_text(timing.median),
+                          time_text(timing.best), 100 * timing.spread, timing.num_calls, config.warm_up));
+  report.line(fmt::format("{:.0f} tokens/s of a rank, {} by Megatron's count, {} by 6 N + attention",
+                          rates.tokens_per_second, rate_text(rates.megatron_flops, "FLOP/s"),
+                          rate_text(rates.six_n_flops, "FLOP/s")));
+  std::vector<JsonField> fields = {{"seconds", timing.median},
+                                   {"best_seconds", timing.best},
+                                   {"spread", timing.spread},
+                                   {"steps", timing.num_calls},
+                                   {"warm_up", config.warm_up},
+                                   {"tokens_per_step", work.tokens},
+                                   {"tokens_per_second_per_rank", rates.tokens_per_second},
+                                   {"flops_megatron", rates.megatron_flops},
+                                   {"flops_6n_attention", rates.six_n_flops},
+                                   {"parameters", num_model_parameters(model)},
+                                   {"loss", steps.loss()},
+                                   {"memory_bytes", steps.peak_bytes()},
+                                   {"seconds_to_first_step", steps.first_step_seconds()}};
+  report_peak(model, machine, ceiling, rates, report, fields);
+  if (ceiling) report_ceiling(*ceiling, timing.median, report, fields);
+  add_power(steps.power(), fields);
+  std::string energy = "not available";
+  if (steps.power().watts) {
+    const double joules = *steps.power().watts * timing.median / metered_tokens(work, machine);
+    fields.push_back({"joules_per_token", joules});
+    energy = fmt::format("{:.3g} J/token", joules);
+  }
+  report.line(fmt::format("power {}; energy {}", power_text(steps.power(), machine.facts.meter.get()), energy));
+  report.line(fmt::format("loss {:.6f} after {} steps; memory {:.1f} MiB; first step done after {}", steps.loss(),
+                          config.warm_up + config.steps, static_cast<double>(steps.peak_bytes()) / kMebibyte,
+                          time_text(steps.first_step_seconds())));
+  report.row("step", std::move(fields));
+}
+
+/// Trains on every rank; measures the kernels and reports on rank 0, when the steps are over.
+/// @param world  of a launcher; null: all ranks are threads of this process
+void run(const BenchConfig& config, const PretrainConfig& model, const Machine& machine, Clock::time_point start,
+         World* world, std::ostream& out, std::ostream& err) {
+  PosixFileSystem files;
+  const bool is_reporter = !world || world->rank() == 0;
+  ProgressBar bar(bar_options(out, world != nullptr), [&](std::string_view text) { out << text << std::flush; });
+  SilentProgress silent;
+  Progress& shown = is_reporter ? static_cast<Progress&>(bar) : silent;
+  ProgressOfRun progress(shown);
+  std::optional<BenchReport> report;
+  if (is_reporter) {
+    report.emplace(config, model, machine.facts.name, machine.num_threads, files, shown);
+    report->line(machine.choice.text);
+    report->line(description_of(model));
+  }
+  StepRecorder steps(config.warm_up, config.steps, start, machine.facts.meter.get());
+  const std::atomic<int> no_signal{0};
+  PretrainEnvironment environment{
+      .files = files, .progress = progress, .signal = no_signal, .num_threads = machine.num_threads, .world = world};
+  environment.rank_hooks = report_and_end(kName, err);
+  environment.on_step = [&](Trainer& trainer, const TrainStepResult& result) { steps.on_step(trainer, result); };
+  pretrain(model, environment);
+  if (!report) return;
+  std::optional<KernelCeiling> ceiling;
+  if (config.ceiling) {
+    BenchDevice bench(machine.choice.kind, machine.num_threads);
+    ceiling = measure_ceiling(model, {KernelKind::kProduct, KernelKind::kAttention, KernelKind::kMemory}, bench,
+                              measure_options_of(config, machine.facts.cache_bytes), shown);
+  }
+  report_step(config, model, machine, steps, ceiling, *report);
+}
+
+}  // namespace
+
+int bench_step(const BenchConfig& config, const LaunchEnvironment& launch, Clock::time_point start, std::ostream& out,
+               std::ostream& err) {
+  std::optional<PretrainConfig> model;
+  std::optional<RandomCorpus> corpus;
+  Machine machine{.launch = launch};
+  const int status = run_command(kName, err, [&] {
+    run_before_meeting(launch, [&] {
+      require_connected(launch, process_environment(), kName);
+      PretrainConfig read = pretrain_config_of(config, launch.size);
+      if (!names_data(config.model_words)) {
+        BenchConfig with_data = config;
+        corpus.emplace(read);
+        std::ranges::copy(corpus->words(), std::back_inserter(with_data.model_words));
+        read = pretrain_config_of(with_data, launch.size);
+      }
+      machine.num_threads = num_threads_of(read.launch, launch);
+      machine.choice = choose_device(device_needs_of(read, machine.num_threads));
+      machine.facts = facts_of(machine.choice.kind);
+      model = std::move(read);
+    });
+  });
+  if (!model) return status;
+  if (launch.size == 1) return run_command(kName, err, [&] { run(config, *model, machine, start, nullptr, out, err); });
+  const JobOptions options{kName, model->parallel.exchange_timeout(), machine.num_threads};
+  return run_job(launch, options, err, [&](World& world) { run(config, *model, machine, start, &world, out, err); });
+}
+
+}  // namespace megatron

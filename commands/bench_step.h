@@ -1,0 +1,16 @@
+// megatron bench step: whole training steps, and how near they come to what their kernels take alone.
+#pragma once
+
+#include <chrono>
+#include <iosfwd>
+
+#include "commands/bench_config.h"
+#include "commands/launch_environment.h"
+
+namespace megatron {
+
+/// @param start  of the program, for the time to the first step. @return the exit status
+int bench_step(const BenchConfig& config, const LaunchEnvironment& launch, std::chrono::steady_clock::time_point start,
+               std::ostream& out, std::ostream& err);
+
+}  // namespace megatron

@@ -1,0 +1,14 @@
+// How progress is shown where a command prints.
+#pragma once
+
+#include <iosfwd>
+
+#include "megatron/telemetry/progress.h"
+
+namespace megatron {
+
+/// The bar is for a person who watches: elsewhere the lines of the command tell as much.
+/// @param has_launcher  mpirun gives its ranks a terminal, and what they write there goes anywhere: no bar then
+ProgressBarOptions bar_options(const std::ostream& out, bool has_launcher);
+
+}  // namespace megatron

@@ -1,0 +1,92 @@
+#include "megatron/bench/step_kernels.h"
+#include "megatron/kernels/activation.h"
+#include "megatron/kernels/cuda/activation.h"
+
+namespace megatron {
+namespace {
+
+KernelCall gated_forward(const Context& ctx, const StepShapes& z, kernels::Activation kind) {
+  Tensor x = random_tensor(ctx, {z.t, 2 * z.f}, z.model.params_dtype);
+  Tensor y = ctx.empty("y", {z.t, z.f}, z.model.params_dtype);
+  return [=, &ctx]() mutable {
+    const int64_t f = y.size(1);
+    launch(ctx, [&](auto& stream) {
+      kernels::gated_activation_forward(
+          stream, {.gate = x.slice(1, 0, f).view(), .up = x.slice(1, f, f).view(), .y = y.view(), .activation = kind});
+    });
+  };
+}
+
+KernelCall gated_backward(const Context& ctx, const StepShapes& z, kernels::Activation kind) {
+  Tensor x = random_tensor(ctx, {z.t, 2 * z.f}, z.model.params_dtype), dx = ctx.empty_like("dx", x);
+  Tensor dy = random_tensor(ctx, {z.t, z.f}, z.model.params_dtype);
+  return [=, &ctx]() mutable {
+    const int64_t f = dy.size(1);
+    launch(ctx, [&](auto& stream) {
+      kernels::gated_activation_backward(stream, {.gate = x.slice(1, 0, f).view(),
+                                                  .up = x.slice(1, f, f).view(),
+                                                  .dy = dy.view(),
+                                                  .dgate = dx.slice(1, 0, f).view(),
+                                                  .dup = dx.slice(1, f, f).view(),
+                                                  .activation = kind});
+    });
+  };
+}
+
+KernelCall plain_activation(const Context& ctx, const StepShapes& z, kernels::Activation kind, bool is_backward) {
+  Tensor x = random_tensor(ctx, {z.t, z.f}, z.model.params_dtype), y = ctx.empty_like("y", x);
+  Tensor dy = is_backward ? random_tensor(ctx, {z.t, z.f}, z.model.params_dtype) : Tensor();
+  return [=, &ctx]() mutable {
+    launch(ctx, [&](auto& stream) {
+      if (is_backward)
+        kernels::activation_backward(stream, {.x = x.view(), .dy = dy.view(), .dx = y.view(), .activation = kind});
+      else
+        kernels::activation_forward(stream, {.x = x.view(), .y = y.view(), .activation = kind});
+    });
+  };
+}
+
+kernels::Activation activation_of(ActivationFunc function) {
+  switch (function) {
+    case ActivationFunc::kGelu:
+      return kernels::Activation::kGelu;
+    case ActivationFunc::kGeluTanh:
+      return kernels::Activation::kGeluTanh;
+    case ActivationFunc::kQuickGelu:
+      return kernels::Activation::kQuickGelu;
+    case ActivationFunc::kSilu:
+      return kernels::Activation::kSilu;
+    case ActivationFunc::kSquaredRelu:
+      return kernels::Activation::kSquaredRelu;
+  }
+  throw InternalError("[bench] unknown activation function");
+}
+
+}  // namespace
+
+void add_activation_cases(const StepShapes& z, const StageParts& stage, std::vector<KernelCase>& cases) {
+  const auto layers = static_cast<double>(stage.num_layers * z.num_microbatches);
+  const kernels::Activation kind = activation_of(z.model.activation_func);
+  const double half = static_cast<double>(z.t * z.f * size_of(z.model.params_dtype));
+  if (!z.model.gated_linear_unit) {
+    for (const bool is_backward : {false, true})
+      add_memory_case({.name = is_backward ? "activation backward" : "activation forward",
+                       .calls = layers,
+                       .bytes = (is_backward ? 3 : 2) * half,
+                       .prepare = [=](const Context& ctx) { return plain_activation(ctx, z, kind, is_backward); }},
+                      cases);
+    return;
+  }
+  add_memory_case({.name = "gated activation forward",
+                   .calls = layers,
+                   .bytes = 3 * half,
+                   .prepare = [=](const Context& ctx) { return gated_forward(ctx, z, kind); }},
+                  cases);
+  add_memory_case({.name = "gated activation backward",
+                   .calls = layers,
+                   .bytes = 5 * half,
+                   .prepare = [=](const Context& ctx) { return gated_backward(ctx, z, kind); }},
+                  cases);
+}
+
+}  // namespace megatron

@@ -1,0 +1,33 @@
+// A device to measure on, and tensors in its memory.
+#pragma once
+
+#include <vector>
+
+#include "megatron/core/context.h"
+#include "megatron/core/device_step_state.h"
+
+namespace megatron {
+
+/// What kernels outside of a trainer need: a device with a step state whose learning rate is small.
+class BenchDevice {
+ public:
+  BenchDevice(DeviceKind kind, int num_threads);
+
+  Device& device() { return device_; }
+  const Context& context() const { return ctx_; }
+
+ private:
+  Device device_;
+  DeviceStepState state_;
+  Context ctx_;
+};
+
+/// Normal numbers of deviation `std`: the power, and so the speed, of a GPU depends on the data. They repeat after
+/// 2^20. @param dtype  floating
+Tensor random_tensor(const Context& ctx, const Shape& shape, DType dtype, double std = 1);
+/// All elements `value`.
+Tensor constant_tensor(const Context& ctx, const Shape& shape, DType dtype, double value);
+/// Uniform in [0, bound).
+Tensor random_ids(const Context& ctx, const Shape& shape, int64_t bound);
+
+}  // namespace megatron

@@ -1,0 +1,51 @@
+// A kernel of a training step as something to measure: how often a step runs it, what it has to do, and a way to run
+// it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/bench/bench_device.h"
+
+namespace megatron {
+
+/// What bounds it: arithmetic, or the bandwidth of memory.
+enum class KernelKind { kProduct, kAttention, kMemory };
+
+/// A call of a kernel with operands that it keeps.
+using KernelCall = std::function<void()>;
+
+struct KernelCase {
+  std::string name;  // "fc1 forward"
+  KernelKind kind = KernelKind::kMemory;
+  double calls = 1;       // in a step of one rank; a fraction where the case is a part of a larger call
+  double operations = 0;  // of a call: multiplications and additions
+  double bytes = 0;       // of a call: each operand read once, each result written once
+  std::function<KernelCall(const Context&)> prepare;  // with operands of its own
+};
+
+/// Seconds of repeated calls.
+struct Timing {
+  double best = 0, median = 0;
+  double spread = 0;  // between the quartiles, as part of the median
+  int64_t num_calls = 0;
+};
+/// @param seconds  at least one
+Timing timing_of(std::vector<double> seconds);
+
+struct MeasureOptions {
+  int64_t warm_ups = 2;
+  int64_t repeats = 20;        // at most
+  double seconds = 0.5;        // that repeats of one case may take; at least 3 are timed
+  int64_t rotation_bytes = 0;  // operands change from call to call until this much memory is in use
+};
+
+/// Runs the kernel alone. Operands take turns, so that caches below rotation_bytes do not serve them.
+Timing measure(BenchDevice& bench, const KernelCase& kernel, const MeasureOptions& options);
+
+/// Bytes a second of a copy, read and written, between arrays of rotation_bytes, 16 MiB at least.
+double measure_copy_bandwidth(BenchDevice& bench, const MeasureOptions& options);
+
+}  // namespace megatron

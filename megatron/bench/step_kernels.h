@@ -1,0 +1,41 @@
+// The kernels of a training step, at its shapes. Not among them: recompute, communication, and what takes no time.
+#pragma once
+
+#include <vector>
+
+#include "megatron/bench/kernel_case.h"
+#include "megatron/bench/step_shapes.h"
+
+namespace megatron {
+
+/// A matrix product of a linear layer: forward c[m, n] = a[m, k] b[n, k]^T, gradient of a, gradient of b added to what
+/// is there, or written (the first micro-batch of a step writes).
+struct LinearShape {
+  std::string name;
+  int64_t m = 0, n = 0, k = 0;
+  bool has_bias = false;
+  bool accumulates = true;
+};
+/// Forward, dgrad and wgrad, one call each.
+std::vector<KernelCase> linear_cases(const LinearShape& shape, DType dtype, DType gradient_dtype);
+
+/// The linear layers of the stage; the output layer for all tokens of a micro-batch at once.
+std::vector<KernelCase> product_cases(const StepShapes& shapes, const StageParts& stage);
+/// Operations are those of the pairs of a query and a key that it sees: 4 d a pair and head forward, 10 d backward,
+/// which forms the scores again.
+std::vector<KernelCase> attention_cases(const StepShapes& shapes, const StageParts& stage);
+/// Norms, activations, positions, residuals, embedding and loss, and the optimizer.
+/// @param num_optimized  parameters whose states this rank updates
+std::vector<KernelCase> memory_cases(const StepShapes& shapes, const StageParts& stage, int64_t num_optimized);
+
+// The parts of memory_cases(), one file each.
+void add_norm_cases(const StepShapes& shapes, const StageParts& stage, std::vector<KernelCase>& cases);
+void add_activation_cases(const StepShapes& shapes, const StageParts& stage, std::vector<KernelCase>& cases);
+void add_residual_cases(const StepShapes& shapes, const StageParts& stage, std::vector<KernelCase>& cases);
+void add_position_cases(const StepShapes& shapes, const StageParts& stage, std::vector<KernelCase>& cases);
+void add_vocabulary_cases(const StepShapes& shapes, const StageParts& stage, std::vector<KernelCase>& cases);
+void add_optimizer_cases(const StepShapes& shapes, int64_t num_optimized, std::vector<KernelCase>& cases);
+/// Adds it if the step calls it.
+void add_memory_case(KernelCase kernel, std::vector<KernelCase>& cases);
+
+}  // namespace megatron

@@ -1,0 +1,90 @@
+#include "megatron/bench/step_shapes.h"
+
+#include <algorithm>
+
+#include "megatron/training/config/layouts.h"
+#include "megatron/training/config/schedules.h"
+
+namespace megatron {
+namespace {
+
+int64_t norm_parameters(const TransformerConfig& model, int64_t size) {
+  return model.normalization == Normalization::kLayerNorm ? 2 * size : size;
+}
+
+int64_t layer_parameters(const StepShapes& z) {
+  const bool has_bias = z.model.add_bias_linear;
+  int64_t count = 2 * norm_parameters(z.model, z.h);
+  count += z.qkv_columns() * (z.h + (has_bias || z.model.add_qkv_bias));
+  count += z.n * z.d * z.h + z.fc1_columns() * (z.h + has_bias) + z.f * z.h + 2 * z.h * has_bias;
+  if (z.model.qk_layernorm) count += 2 * norm_parameters(z.model, z.d);
+  if (z.model.softmax_type == SoftmaxType::kLearnable) count += z.n;
+  return count;
+}
+
+}  // namespace
+
+StepShapes step_shapes_of(const PretrainConfig& config) {
+  const TransformerConfig& model = config.transformer;
+  const int64_t tp = config.parallel.tensor_model_parallel_size;
+  StepShapes z;
+  z.model = model;
+  z.s = config.model.seq_length.value();
+  z.b = config.training.micro_batch_size.value();
+  z.t = z.s * z.b;
+  z.rows = config.parallel.sequence_parallel ? z.t / tp : z.t;
+  z.h = model.hidden_size;
+  z.d = model.kv_channels;
+  z.n = model.num_attention_heads / tp;
+  z.g = std::max<int64_t>(1, model.num_query_groups / tp);
+  z.f = model.ffn_hidden_size / tp;
+  z.v = model.padded_vocab_size / tp;
+  z.num_microbatches = microbatch_calculator_of(config).at(0).num_microbatches;
+  z.gradient_dtype = model.params_dtype;
+  if (model.params_dtype != DType::kFloat64 && data_parallel_config_of(config).grad_reduce_in_fp32)
+    z.gradient_dtype = DType::kFloat32;
+  z.optimizer = config.optimizer;
+  return z;
+}
+
+StageParts stage_parts_of(const PretrainConfig& config, int rank) {
+  const PipelineLayout layout = pipeline_layout_of(config);
+  StageParts parts;
+  for (int chunk = 0; chunk < layout.placement().num_chunks(); ++chunk) {
+    const StageLayers& stage = layout.at({.rank = rank, .chunk = chunk});
+    parts.num_layers += stage.num_layers;
+    parts.has_embedding |= stage.has_embedding;
+    parts.has_head |= stage.has_head;
+  }
+  return parts;
+}
+
+int64_t num_parameters(const StepShapes& z, const StageParts& stage) {
+  int64_t count = stage.num_layers * layer_parameters(z);
+  if (stage.has_embedding) {
+    count += z.v * z.h;
+    if (z.model.position_embedding_type == PositionEmbeddingType::kLearnedAbsolute)
+      count += z.model.max_sequence_length * z.h;
+  }
+  if (stage.has_head) {
+    const bool is_shared = z.model.share_embeddings_and_output_weights && stage.has_embedding;
+    count += norm_parameters(z.model, z.h) + (is_shared ? 0 : z.v * z.h);
+  }
+  return count;
+}
+
+int64_t num_optimized_parameters(const PretrainConfig& config, const StepShapes& shapes, const StageParts& stage) {
+  const int64_t count = num_parameters(shapes, stage);
+  if (!config.optimizer.use_distributed_optimizer) return count;
+  const int64_t num_ranks = config.parallel.data_parallel_size * config.parallel.context_parallel_size;
+  return (count + num_ranks - 1) / num_ranks;
+}
+
+int64_t num_model_parameters(const PretrainConfig& config) {
+  PretrainConfig whole = config;
+  whole.parallel.tensor_model_parallel_size = 1;
+  const StageParts all{.num_layers = config.transformer.num_layers, .has_embedding = true, .has_head = true};
+  return num_parameters(step_shapes_of(whole), all);
+}
+
+}  // namespace megatron

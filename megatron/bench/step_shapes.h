@@ -1,0 +1,47 @@
+// What one rank computes in a training step: sizes of its operands, and how often each is met.
+#pragma once
+
+#include <cstdint>
+
+#include "megatron/training/config/pretrain_config.h"
+
+namespace megatron {
+
+/// The part of a model that a tensor-parallel rank has, and one micro-batch. Legend: style of transformer_config.h.
+struct StepShapes {
+  TransformerConfig model;
+  int64_t s = 0, b = 0;  // of a micro-batch
+  int64_t t = 0;         // its tokens, s * b
+  int64_t rows = 0;      // of hidden states between the linear layers: t, or t / tp under sequence parallelism
+  int64_t h = 0, d = 0;
+  int64_t n = 0, g = 0, f = 0, v = 0;  // local: query heads, key heads, feed-forward width, rows of the vocabulary
+  int64_t num_microbatches = 0;
+  DType gradient_dtype = DType::kFloat32;  // of weights
+  OptimizerConfig optimizer;
+
+  /// Of the residual stream.
+  DType hidden_dtype() const { return model.fp32_residual_connection ? DType::kFloat32 : model.params_dtype; }
+  int64_t qkv_columns() const { return (n + 2 * g) * d; }
+  int64_t fc1_columns() const { return model.gated_linear_unit ? 2 * f : f; }
+};
+
+/// @param config  resolved, its vocabulary included
+StepShapes step_shapes_of(const PretrainConfig& config);
+
+/// What a pipeline rank has of the model: its virtual stages together.
+struct StageParts {
+  int64_t num_layers = 0;
+  bool has_embedding = false, has_head = false;
+};
+/// @param rank  of the pipeline
+StageParts stage_parts_of(const PretrainConfig& config, int rank);
+
+/// Parameters of a rank of such a stage, and those that its optimizer updates: a part of them with the distributed
+/// optimizer. A copy of tied embeddings on the last stage counts.
+int64_t num_parameters(const StepShapes& shapes, const StageParts& stage);
+int64_t num_optimized_parameters(const PretrainConfig& config, const StepShapes& shapes, const StageParts& stage);
+
+/// Parameters of the whole model, padded vocabulary and biases included.
+int64_t num_model_parameters(const PretrainConfig& config);
+
+}  // namespace megatron

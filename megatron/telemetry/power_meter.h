@@ -1,0 +1,68 @@
+// Energy, power and clock of a processor while something runs.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace megatron {
+
+/// What a processor says of itself. A value that it does not tell is nothing. Any thread, one at a time.
+class PowerMeter {
+ public:
+  virtual ~PowerMeter() = default;
+  /// Of a counter that never falls; its start has no meaning.
+  virtual std::optional<double> joules() = 0;
+  /// Now.
+  virtual std::optional<double> watts() = 0;
+  virtual std::optional<double> mhz() = 0;
+  /// "NVML", "RAPL".
+  virtual std::string source() const = 0;
+};
+
+/// A GPU through NVIDIA's management library, loaded at run time.
+/// @param pci_bus_id  as CUDA names it: "0000:1b:00.0". Null without the library or the GPU.
+std::unique_ptr<PowerMeter> open_gpu_meter(const std::string& pci_bus_id);
+
+/// All packages of this host by Linux's powercap (Intel's and AMD's RAPL), the clock as the mean over the cores.
+/// @param root  "" but in tests: where sys/ and proc/ are
+std::unique_ptr<PowerMeter> open_cpu_meter(const std::string& root);
+
+/// Means between start() and stop().
+struct PowerUse {
+  std::optional<double> joules;  // by the counter
+  std::optional<double> watts;   // joules a second, or the mean of the samples where nothing counts joules
+  std::optional<double> mhz;
+  double seconds = 0;
+};
+
+/// Asks a meter ten times a second, from a thread of its own.
+class PowerRecorder {
+ public:
+  /// @param meter  may be null: then nothing is known
+  explicit PowerRecorder(PowerMeter* meter) : meter_(meter) {}
+  ~PowerRecorder();
+  PowerRecorder(const PowerRecorder&) = delete;
+  PowerRecorder& operator=(const PowerRecorder&) = delete;
+
+  void start();
+  PowerUse stop();
+
+ private:
+  void sample();
+  void end_thread();
+
+  PowerMeter* meter_;
+  std::thread thread_;
+  std::atomic<bool> stops_{false};
+  std::mutex mutex_;
+  std::vector<double> watts_, mhz_;
+  std::optional<double> joules_at_start_;
+  double started_ = 0;
+};
+
+}  // namespace megatron
