@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Training steps on this machine's CPU beside PyTorch's, in one run: both programs alternate, the median of the rounds counts.
-# Writes a table to benchmarks/results/cpu_<date>.md. Needs a build with -DMEGATRON_BENCHMARKS=ON.
+# Writes a table to benchmarks/results/cpu_<date>.md.
 #
 #   MEGATRON_REFERENCE_PYTHON=python3 benchmarks/cpu_step.sh [--build DIR] [--rounds N] [--no-bf16] [--no-long] [--no-nanogpt]
 #
@@ -35,9 +35,7 @@ done
 [[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "--rounds '$rounds' is not a positive number"
 python=${MEGATRON_REFERENCE_PYTHON:-python3}
 megatron=$build/bin/megatron
-for program in "$megatron" "$build/bin/gemm_rate"; do
-  [ -x "$program" ] || fail "$program is missing: configure with -DMEGATRON_BENCHMARKS=ON and build megatron and gemm_rate"
-done
+[ -x "$megatron" ] || fail "$megatron is missing: build it"
 "$python" -c 'import torch' 2>/dev/null || fail "$python has no torch: set MEGATRON_REFERENCE_PYTHON"
 threads=$(nproc) # those that this process may use, or OMP_NUM_THREADS
 work=$(mktemp -d)
@@ -60,6 +58,16 @@ gpt2() { # SEQUENCE STEPS [FLAG...]
 
 torch_ms() { "$python" benchmarks/torch_gpt.py --threads "$threads" "$@" | sed -n 's/.* ms\/step \([0-9.]*\) .*/\1/p'; }
 
+# Milliseconds of a step's matrix products alone.
+products_ms() { # SEQUENCE [FLAG...]
+  local sequence=$1
+  shift
+  rm -f "$work/gemm.jsonl"
+  "$megatron" bench gemm --seq-length "$sequence" --micro-batch-size 4 --repeats 3 --num-threads "$threads" --device cpu \
+    --json "$work/gemm.jsonl" "$@" >/dev/null
+  sed -n 's/.*"case":"total","seconds":\([0-9.e-]*\).*/\1/p' "$work/gemm.jsonl" | awk '{print $1 * 1e3}'
+}
+
 # A row: both programs, and the products alone.
 compare_gpt2() { # SEQUENCE fp32|bf16 STEPS
   local sequence=$1 dtype=$2 steps=$3 flag=()
@@ -69,8 +77,7 @@ compare_gpt2() { # SEQUENCE fp32|bf16 STEPS
     gpt2 "$sequence" $((steps + 2)) "${flag[@]}" | step_ms 2 >>"$work/ours"
     torch_ms --sequence "$sequence" --max-positions 1024 --fused-adamw --warmup 2 --steps "$steps" "${flag[@]}" \
       >>"$work/torch"
-    "$build/bin/gemm_rate" --tokens $((4 * sequence)) --repeats 3 --num-threads "$threads" "${flag[@]}" |
-      awk '$1 == "step" {print $5}' >>"$work/products"
+    products_ms "$sequence" "${flag[@]}" >>"$work/products"
   done
   # Best of the rounds for the ceiling: it is a bound.
   awk -v ours="$(median <"$work/ours")" -v torch="$(median <"$work/torch")" \
@@ -138,7 +145,7 @@ compare() {
     "PyTorch $("$python" -c 'import torch; print(torch.__version__)'), eager, fused AdamW, bf16 by autocast with fp32 weights"
   echo "- whole steps (batch, forward, backward, clipping, AdamW), no dropout; median of $rounds rounds, both programs by turns"
   echo "- TFLOP/s: 6 operations per weight of a matrix and token, and causal attention (6 x layers x width x sequence)."
-  echo "  GEMM rate: the linear layers' products alone, best call (gemm_rate). Share of it: their time / time of the step"
+  echo "  GEMM rate: the linear layers' products alone, best call (megatron bench gemm). Share of it: their time / time of the step"
   echo
   echo "| case | tokens/s | PyTorch | ratio | ms a step | PyTorch | TFLOP/s | GEMM rate (GFLOP/s) | share of it |"
   echo "|---|---|---|---|---|---|---|---|---|"

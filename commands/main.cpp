@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "commands/bench.h"
+#include "commands/build_commit.h"
 #include "commands/data.h"
 #include "commands/exit_code.h"
 #include "commands/generate.h"
@@ -109,7 +110,7 @@ int main(int argc, char** argv) {
     return static_cast<int>(words.empty() ? megatron::ExitCode::kUsage : megatron::ExitCode::kSuccess);
   }
   if (words[0] == "--version") {
-    std::cout << "megatron " << MEGATRON_VERSION << '\n';
+    std::cout << "megatron " << MEGATRON_VERSION << " (" << megatron::build_commit() << ")\n";
     return status_with_output(0);
   }
   for (const Command& command : kCommands)

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Llama-3-8B on one GPU, 12 bytes a parameter.
+# shellcheck disable=SC1091,SC2154
+source "$(dirname "$0")/rows.sh"
+
+read -ra model <<<"$(llama3 32 4096)"
+run_case "Llama-3-8B, s4096, 12 B a parameter" "${model[@]}" "${twelve_bytes[@]}" --main-grads-dtype bf16 --micro-batch-size 1 \
+  --global-batch-size 8
+finish

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Llama-3-8B on four GPUs, pipeline parallel, 32 micro-batches.
+# shellcheck disable=SC1091,SC2154
+source "$(dirname "$0")/rows.sh"
+
+layout=(--nproc-per-node 4 --pipeline-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 32)
+read -ra model <<<"$(llama3 32 4096)"
+run_case "Llama-3-8B, PP4, 1F1B 9/9/9/5" "${model[@]}" "${layout[@]}" --pipeline-model-parallel-layout "Et*9|t*9|t*9|t*5L"
+run_case "Llama-3-8B, PP4, interleaved, balanced" "${model[@]}" "${layout[@]}" \
+  --pipeline-model-parallel-layout "Et*4|t*4|t*5|t*4|t*5|t*5|t*4|tL"
+run_case "Llama-3-8B, PP4, ZB-H1 9/9/9/5" "${model[@]}" "${layout[@]}" --pipeline-model-parallel-layout "Et*9|t*9|t*9|t*5L" \
+  --pipeline-schedule zb-h1
+finish
