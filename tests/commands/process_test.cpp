@@ -136,7 +136,8 @@ TEST(Process, SaysWhichVersionItIs) {
   std::array<char, 64> line{};
   ASSERT_NE(std::fgets(line.data(), line.size(), pipe), nullptr);
   EXPECT_EQ(::pclose(pipe), 0);
-  EXPECT_TRUE(std::regex_match(line.data(), std::regex(R"(megatron [0-9]+\.[0-9]+\.[0-9]+\n)"))) << line.data();
+  EXPECT_TRUE(std::regex_match(line.data(), std::regex(R"(megatron [0-9]+\.[0-9]+\.[0-9]+ \([0-9a-z.-]+\)\n)")))
+      << line.data();
 }
 
 TEST(Process, SavesAndEndsWellOnTheSignalItWaitsFor) {
