@@ -54,15 +54,8 @@ tidy_files() {
   fi
 }
 
-# What g++ 12 knows and clang 14 does not, or does not accept together, put in words that it does: the analysis of all
-# else is the same.
-tidy_arguments=(
-  -Wno-unknown-warning-option                                         # of g++
-  -mavx512fp16                                                        # has _Float16
-  '-D__builtin_cpu_supports(feature)=__builtin_cpu_supports("avx2")'  # for "x86-64-v3"
-  '-Dtarget_clones(...)=unused'                                       # not beside flatten
-  '-D__builtin_shuffle(x, ...)=(x)'                                   # has the type of x
-)
+# Flags that tools/clang_tidy_prelude.h cannot set: warnings of g++, pragmas of g++, and _Float16.
+tidy_arguments=(-include "$PWD/tools/clang_tidy_prelude.h" -Wno-unknown-warning-option -Wno-unknown-pragmas -mavx512fp16)
 
 check_tidy() {
   local tool files

@@ -67,7 +67,7 @@ void hide_scores(const AttentionTile& t, const SeenPairs<C>& seen, int64_t first
         const Lane first = static_cast<Lane>(begin < 0 ? 0 : begin < lanes ? begin : lanes);
         const Lane last = static_cast<Lane>(end < 0 ? 0 : end < lanes ? end : lanes);
         C* x = scores + j * lanes + lane;
-        store<Isa>(x, (index >= first) & (index < last) ? load<Isa>(x) : nothing);
+        store<Isa>(x, ((index >= first) & (index < last)) ? load<Isa>(x) : nothing);
       }
     }
   });
