@@ -2,11 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 #include <vector>
 
 #include "megatron/comm/operation.h"
 #include "tests/comm/buffers.h"
+#include "tests/testing/tolerance.h"
 
 namespace megatron::testing {
 
@@ -50,6 +52,22 @@ std::vector<T> reference(ReduceOp reduce, const std::vector<std::vector<T>>& inp
     result[i] = static_cast<T>(sum);
   }
   return result;
+}
+
+/// Whether a reduction of `num_ranks` ranks in another order may have given `actual`: each addition, and the division
+/// of an average, errs by half an eps of the largest partial sum, and so does that of the reference.
+template <class T>
+bool is_reduction(const std::vector<T>& actual, ReduceOp reduce, const std::vector<std::vector<T>>& inputs) {
+  const std::vector<T> expected = reference(reduce, inputs);
+  if (std::is_integral_v<T> || inputs.size() <= 2 || reduce == ReduceOp::kMax || reduce == ReduceOp::kMin)
+    return same_bits(actual, expected);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    double magnitude = 0;
+    for (const auto& input : inputs) magnitude += std::abs(static_cast<double>(input[i]));
+    const double bound = magnitude * epsilon(dtype_of<T>()) * static_cast<double>(inputs.size() + 1);
+    if (!(std::abs(static_cast<double>(actual[i]) - static_cast<double>(expected[i])) <= bound)) return false;
+  }
+  return actual.size() == expected.size();
 }
 
 }  // namespace megatron::testing

@@ -188,6 +188,7 @@ void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_h
   try {
     if (!flight.has_ended()) info.recorder->waited(info.record, Clock::now());
     if (!is_for_host && !flight.is_for_host()) return flight.make_stream_wait(options_.compute);
+    ++num_host_waits_;
     poll([&] { return has_failed_ || flight.has_ended(); }, kLongestTimeout);
     if (!has_failed_) {
       const std::lock_guard lock(mutex_);

@@ -42,6 +42,9 @@ class NcclHub {
   int size() const { return options_.size; }
   const NcclLibrary& library() const { return library_; }
   NcclFlight::Resources resources() { return {events_, pinned_, options_.compute}; }
+  void set_compute_stream(NcclLibrary::Stream stream) { options_.compute = stream; }
+  /// How often the host has waited for an operation to end.
+  int64_t num_host_waits() const { return num_host_waits_; }
   StoreClient& store() { return store_; }
   /// Of the calling thread.
   void use_device() const;
@@ -110,6 +113,7 @@ class NcclHub {
   std::string failure_;
   std::atomic<bool> has_failed_ = false;
 
+  int64_t num_host_waits_ = 0;                 // of the thread that waits alone
   int64_t num_events_ = 0, num_answered_ = 0;  // of the watch alone
   std::jthread watch_;                         // goes first
 };

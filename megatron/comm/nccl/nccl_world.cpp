@@ -1,6 +1,7 @@
 #include "megatron/comm/nccl/nccl_world.h"
 
 #include <fmt/ranges.h>
+#include <omp.h>
 
 #include <utility>
 
@@ -90,10 +91,14 @@ std::unique_ptr<World> NcclWorld::join(std::chrono::milliseconds timeout) {
   return std::make_unique<NcclMember>(*hub_, timeout, num_splits_);
 }
 
+void NcclWorld::set_compute_stream(CUstream_st* stream) { hub_->set_compute_stream(stream); }
+int64_t NcclWorld::num_host_waits() const { return hub_->num_host_waits(); }
 void NcclWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
 void NcclWorld::finish(std::chrono::milliseconds timeout) { hub_->finish(timeout); }
 
-void run_nccl_rank(NcclWorld& ranks, std::chrono::milliseconds timeout, const std::function<void(World&)>& function) {
+void run_nccl_rank(NcclWorld& ranks, std::chrono::milliseconds timeout, int num_threads,
+                   const std::function<void(World&)>& function) {
+  omp_set_num_threads(num_threads);
   const auto fail = [&](const char* text) {
     const std::string whole = fmt::format("[rank {}] {}", ranks.rank(), text);
     const std::exception_ptr cause = std::current_exception();

@@ -39,7 +39,7 @@ class NcclWorld {
   struct Options {
     int rank = 0, size = 1;
     int device = 0;                         // number of the GPU, which becomes that of the calling thread
-    CUstream_st* compute_stream = nullptr;  // outlives this
+    CUstream_st* compute_stream = nullptr;  // see set_compute_stream; null: CUDA's default stream
     StoreClient::Address store;
     std::chrono::milliseconds timeout{0};  // until all ranks have come
   };
@@ -52,6 +52,11 @@ class NcclWorld {
 
   int rank() const;
   int size() const;
+  /// Operations start after what `stream` holds, and Work::wait() makes it wait, from now on. While no operation is
+  /// under way; the stream outlives the last one.
+  void set_compute_stream(CUstream_st* stream);
+  /// How often this rank's host has waited for an operation to end: one on host memory, a barrier, Work::block().
+  int64_t num_host_waits() const;
   /// The world of all ranks, which all of them make. One at a time.
   std::unique_ptr<World> join(std::chrono::milliseconds timeout);
   /// Aborts every group of every rank. Any thread, any time.
@@ -65,8 +70,10 @@ class NcclWorld {
   int num_splits_ = 0;  // of all worlds: names of groups do not come twice
 };
 
-/// Runs `function` on this rank, and finishes. When it throws, the other ranks are aborted: none hangs in an operation.
+/// Runs `function` on this rank with `num_threads` OpenMP threads, and finishes. When it throws, the other ranks are
+/// aborted: none hangs in an operation.
 /// @throw RankFailure, also if another rank fails before all have finished
-void run_nccl_rank(NcclWorld& ranks, std::chrono::milliseconds timeout, const std::function<void(World&)>& function);
+void run_nccl_rank(NcclWorld& ranks, std::chrono::milliseconds timeout, int num_threads,
+                   const std::function<void(World&)>& function);
 
 }  // namespace megatron

@@ -55,7 +55,7 @@ void run(const std::string& what, World& world) {
 int run_rank(const LaunchEnvironment& launch, const std::string& what) {
   const int status = run_command("failing_ranks", std::cerr, [&] {
     const testing::NcclRank rank = testing::join_nccl_ranks(launch);
-    run_nccl_rank(*rank.ranks, std::chrono::seconds(20), [&](World& world) { run(what, world); });
+    run_nccl_rank(*rank.ranks, std::chrono::seconds(20), 1, [&](World& world) { run(what, world); });
   });
   std::cerr << std::flush;
   return status;

@@ -11,7 +11,6 @@
 namespace megatron::testing {
 namespace {
 
-constexpr int kNumRanks = 2;
 NcclWorld* job = nullptr;  // NCCL is started once
 
 /// Rank 0 prints what GoogleTest prints; the others only what failed.
@@ -43,7 +42,7 @@ int run_all_tests(const LaunchEnvironment& launch) {
 }  // namespace
 
 void run_world(int num_ranks, const std::function<void(RankContext&)>& function) {
-  if (num_ranks != kNumRanks) GTEST_SKIP() << "runs " << num_ranks << " ranks, and here are " << kNumRanks;
+  if (num_ranks != job->size()) GTEST_SKIP() << "runs " << num_ranks << " ranks, and here are " << job->size();
   std::vector<int> all(static_cast<size_t>(num_ranks));
   std::iota(all.begin(), all.end(), 0);
   try {
@@ -56,11 +55,14 @@ void run_world(int num_ranks, const std::function<void(RankContext&)>& function)
   }
 }
 
+bool sums_in_rank_order() { return false; }
+
 }  // namespace megatron::testing
 
+/// comm_nccl_conformance RANKS
 int main(int argc, char** argv) {
   using namespace megatron::testing;
-  return run_nccl_ranks(kNumRanks, argc, argv, [&](const megatron::LaunchEnvironment& launch) {
+  return run_nccl_ranks(argc > 1 ? std::stoi(argv[1]) : 2, argc, argv, [&](const megatron::LaunchEnvironment& launch) {
     ::testing::InitGoogleTest(&argc, argv);
     return run_all_tests(launch);
   });
