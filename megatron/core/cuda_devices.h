@@ -15,13 +15,18 @@ struct CudaDeviceFacts {
   std::string pci_bus_id;      // "0000:1b:00.0"
   int driver_version = 0;      // newest CUDA that the driver knows: 13000 is 13.0
 };
-/// GPUs that answer, by number; where there is none, why. Runs use the first one: to ask the others for more than their
-/// properties would put a context on each.
+/// GPUs that answer, by number; where there is none, why.
 struct CudaDevices {
   std::vector<CudaDeviceFacts> devices;
-  int64_t free_bytes = 0;  // of the first
+  int64_t free_bytes = 0;  // of the own one
   std::string problem;
 };
-CudaDevices find_cuda_devices();
+/// @param own  GPU that this process is to use, which becomes the current one of the thread if it is there: to ask the
+/// others for more than their properties would put a context on each
+CudaDevices find_cuda_devices(int own = 0);
+
+/// Gives back the memory that to ask has taken of the current GPU: for a process that leaves it to others. In builds
+/// with CUDA.
+void release_cuda_device();
 
 }  // namespace megatron

@@ -8,6 +8,7 @@
 #include "megatron/core/readback.h"
 #include "megatron/distributed/finalize_model_grads.h"
 #include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/cuda/loss_seed.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/pipeline_parallel/executor.h"
 #include "megatron/training/batch_upload.h"
@@ -101,29 +102,52 @@ const Schedule& TrainStep::schedule_of(size_t num_micro_batches, bool forward_on
   return found->second;
 }
 
-/// All that kernels are to know of the step, in one copy before its first kernel.
-void TrainStep::write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t num_tokens) {
-  const int64_t divisor = options_.calculate_per_token_loss ? std::max<int64_t>(num_tokens, 1) : 1;
-  StepState state{.step = iteration, .loss_seed = optimizer_.loss_scale() / static_cast<double>(divisor)};
+/// All that kernels are to know of the step, before its first kernel. The number of tokens stays on the device: the
+/// host waits for no other rank.
+Tensor TrainStep::write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t own_tokens) {
+  StepState state{.step = iteration, .loss_seed = optimizer_.loss_scale()};
   optimizer_.begin_step(ctx_, scheduler, state);
   write_value(ctx_.device, state, &ctx_.step);
+  Tensor num_tokens = ctx_.empty("valid tokens", {1}, DType::kInt64, MemoryUse::kData);
+  write_values(ctx_.device, std::span<const int64_t>(&own_tokens, 1), num_tokens);
+  groups_.dp_cp.all_reduce(num_tokens.view(), ReduceOp::kSum, {.site = "valid tokens"}).wait();
+  if (options_.calculate_per_token_loss)
+    launch(ctx_, [&](auto& stream) {
+      kernels::loss_seed(stream, {.num_tokens = std::as_const(num_tokens).data<int64_t>(),
+                                  .loss_scale = optimizer_.loss_scale(),
+                                  .state = &ctx_.step});
+    });
+  return num_tokens;
+}
+
+Tensor TrainStep::sum_of_losses(const PendingLosses& losses) {
+  Tensor sum = ctx_.empty("loss", {1}, DType::kFloat64, MemoryUse::kData);
+  launch(ctx_, [&](auto& stream) {
+    kernels::fill(stream, {.y = sum.view(), .value = 0});
+    for (size_t m = 0; m < losses.weights.size(); ++m)
+      kernels::accumulate(stream, {.x = losses.on_device.slice(0, static_cast<int64_t>(m), 1).view(),
+                                   .y = sum.view(),
+                                   .factor = 1 / losses.weights[m]});
+  });
+  groups_.pp.all_reduce(sum.view(), ReduceOp::kSum, {.site = "loss of the last stage"}).wait();
+  groups_.dp_cp.all_reduce(sum.view(), ReduceOp::kSum, {.site = "loss"}).wait();
+  return sum;
 }
 
 TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler,
                                int64_t iteration, Timers* timers) {
-  LossSum own{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
-  write_step_state(scheduler, iteration, num_tokens_of_all_ranks(own.num_tokens, groups_));
-  PendingLosses losses =
+  const Tensor num_tokens = write_step_state(scheduler, iteration, num_valid_tokens_of(batches));
+  const PendingLosses losses =
       timed(timers, "forward-backward", kTimerLevel, [&] { return forward_backward(batches, timers); });
+  const Tensor loss = sum_of_losses(losses);
   Readback readback;
-  readback.add(losses.on_device, std::span(losses.values));
   TrainStepResult result;
+  readback.add(loss, std::span(&result.loss.sum, 1));
+  readback.add(num_tokens, std::span(&result.loss.num_tokens, 1));
   result.optimizer = timed(timers, "optimizer", kTimerLevel, [&] {
     const ProfiledRange range(ctx_.device.profiler, {.name = "optimizer"});
     return optimizer_.step(ctx_, readback, timers);
   });
-  own.sum = losses.sum();
-  result.loss = sum_of_all_ranks(own, groups_);
   return result;
 }
 

@@ -46,7 +46,8 @@ class TrainStep {
   /// Which part of the loss a micro-batch weighs, before the seed gradient.
   double loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const;
   const Schedule& schedule_of(size_t num_micro_batches, bool forward_only);
-  void write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t num_tokens);
+  /// @return the valid tokens of all data-parallel ranks, int64 in device memory.
+  Tensor write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t own_tokens);
   /// Losses of micro-batches that are on their way to the host.
   struct PendingLosses {
     Tensor on_device;             // [micro-batches] fp64
@@ -56,6 +57,8 @@ class TrainStep {
   };
   PendingLosses forward_backward(std::span<const MicroBatch<int64_t>> batches, Timers* timers);
   PendingLosses execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only, Timers* timers);
+  /// The sum of losses over all ranks, as sum_of_all_ranks has it, in device memory.
+  Tensor sum_of_losses(const PendingLosses& losses);
 
   Context ctx_;
   const GptModel& model_;

@@ -134,7 +134,7 @@ Volumes closed_form_volumes(const VolumeCase& layout, int64_t pipeline_rank) {
     volumes["embd"].add(1, kVocabulary / layout.tp * kHidden * kGradient);
   if (layout.dp > 1) {
     volumes["intra_dp_cp"] = data_volume(layout, pipeline_rank);
-    volumes["dp_cp"].add(3, 8);  // tokens before the step; loss and tokens after it
+    volumes["dp_cp"].add(2, 8);  // tokens before the step; loss after it
   }
   if (layout.tp * layout.pp * layout.dp > 1) {
     Volume& norm = volumes[layout.shards ? "intra_dist_opt" : "world"];

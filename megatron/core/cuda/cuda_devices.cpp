@@ -5,7 +5,7 @@
 
 namespace megatron {
 
-CudaDevices find_cuda_devices() {
+CudaDevices find_cuda_devices(int own) {
   CudaDevices found;
   int count = 0, driver = 0;
   cudaError_t status = cudaDriverGetVersion(&driver);
@@ -23,7 +23,8 @@ CudaDevices find_cuda_devices() {
                              .driver_version = driver});
   }
   size_t free = 0, total = 0;
-  if (status == cudaSuccess && count > 0) status = cudaMemGetInfo(&free, &total);
+  if (status == cudaSuccess && own < count) status = cudaSetDevice(own);
+  if (status == cudaSuccess && own < count) status = cudaMemGetInfo(&free, &total);
   found.free_bytes = static_cast<int64_t>(free);
   if (status == cudaSuccess) return found;
   cudaGetLastError();  // so that a later call does not report it
@@ -31,5 +32,7 @@ CudaDevices find_cuda_devices() {
   found.devices.clear();
   return found;
 }
+
+void release_cuda_device() { cudaDeviceReset(); }
 
 }  // namespace megatron

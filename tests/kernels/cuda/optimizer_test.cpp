@@ -3,6 +3,7 @@
 
 #include "megatron/kernels/cuda/adam.h"
 #include "megatron/kernels/cuda/gradient_statistics.h"
+#include "megatron/kernels/cuda/loss_seed.h"
 #include "megatron/kernels/cuda/main_params.h"
 #include "megatron/kernels/cuda/random_fill.h"
 #include "megatron/kernels/cuda/sgd.h"
@@ -167,6 +168,17 @@ TEST_F(CudaOptimizer, InitialValuesHaveTheBitsOfTheCpu) {
                                .std = 0.02});
         });
       }
+}
+
+TEST_F(CudaOptimizer, LossSeedsHaveTheBitsOfTheCpu) {
+  for (int64_t n : {0, 1, 3, 12345677}) {
+    TwinValues<int64_t> num_tokens({n});
+    TwinValues<StepState> state({step_state()});
+    compare({}, [&](const auto& stream, auto on) {
+      loss_seed(stream, {.num_tokens = on(num_tokens), .loss_scale = 65536, .state = on(state)});
+    });
+    EXPECT_EQ(state.from_gpu()[0].loss_seed, state.from_cpu()[0].loss_seed) << n;
+  }
 }
 
 }  // namespace

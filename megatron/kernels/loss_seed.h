@@ -1,0 +1,19 @@
+// The gradient that enters the loss of a mean over tokens whose number ranks have added up in device memory.
+#pragma once
+
+#include <cstdint>
+
+#include "megatron/core/step_state.h"
+#include "megatron/core/stream.h"
+
+namespace megatron::kernels {
+
+/// state->loss_seed = loss_scale / max(*num_tokens, 1)
+struct LossSeedArgs {
+  const int64_t* num_tokens = nullptr;
+  double loss_scale = 1;
+  StepState* state = nullptr;
+};
+void loss_seed(const CpuStream& stream, const LossSeedArgs& args);
+
+}  // namespace megatron::kernels
