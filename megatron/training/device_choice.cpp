@@ -9,18 +9,21 @@ namespace {
 
 /// Why no GPU of this version can do it; empty if one can.
 std::string obstacle(const DeviceNeeds& needs) {
-  if (needs.num_ranks > 1)
+  if (needs.num_ranks > 1 && !needs.ranks_of_host)
     return fmt::format("{} ranks exchange data over the CPU (NCCL is not there yet): one rank runs on a GPU",
                        needs.num_ranks);
   if (needs.dtype == DType::kFloat64) return "fp64 is computed on the CPU alone";
   return "";
 }
 
-/// Why the first GPU cannot run this build; empty if it can.
-std::string obstacle_of(const CudaDevices& gpus) {
+/// Why the GPUs cannot run this build, or so many ranks of a host; empty if they can.
+std::string obstacle_of(const CudaDevices& gpus, const DeviceNeeds& needs) {
   if (gpus.devices.empty()) return fmt::format("no GPU answers: {}", gpus.problem);
+  const auto num_ranks = static_cast<size_t>(needs.ranks_of_host.value_or(1));
+  if (num_ranks > gpus.devices.size())
+    return fmt::format("{} ranks of this host need a GPU each, and {} answer", num_ranks, gpus.devices.size());
   if constexpr (kHasCuda) {
-    const CudaDeviceFacts& gpu = gpus.devices.front();
+    const CudaDeviceFacts& gpu = gpus.devices.at(static_cast<size_t>(needs.local_rank));
     if (!kernels::has_code_for_this_gpu())
       return fmt::format(
           "this build has no code for {} of compute capability {}.{}: it was configured for other "
@@ -30,9 +33,9 @@ std::string obstacle_of(const CudaDevices& gpus) {
   return "";
 }
 
-std::string text_of(const CudaDevices& gpus) {
+std::string text_of(const CudaDevices& gpus, const DeviceNeeds& needs) {
   constexpr double kGibibyte = 1 << 30;
-  const CudaDeviceFacts& gpu = gpus.devices.front();
+  const CudaDeviceFacts& gpu = gpus.devices.at(static_cast<size_t>(needs.local_rank));
   return fmt::format("device: cuda, {}, {:.1f} GiB of which {:.1f} are free, CUDA {}.{} of the driver", gpu.name,
                      static_cast<double>(gpu.memory_bytes) / kGibibyte,
                      static_cast<double>(gpus.free_bytes) / kGibibyte, gpu.driver_version / 1000,
@@ -55,24 +58,24 @@ DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads) {
 }
 
 DeviceChoice choose_device(const DeviceNeeds& needs) {
-  if (needs.device == "cpu") return {DeviceKind::kCpu, text_of_cpu(needs, "")};
+  if (needs.device == "cpu") return {.text = text_of_cpu(needs, "")};
   const bool must = needs.device == "cuda";
   const std::string reason = obstacle(needs);
   require<NotSupported>(!must || reason.empty(), "--device cuda: {}. Leave --device out, or give --device cpu.",
                         reason);
-  if (!reason.empty()) return {DeviceKind::kCpu, text_of_cpu(needs, kHasCuda ? reason : "")};
+  if (!reason.empty()) return {.text = text_of_cpu(needs, kHasCuda ? reason : "")};
   require<NotSupported>(
       !must || kHasCuda,
       "--device cuda: this build has no CUDA kernels. Build with -DMEGATRON_CUDA=ON, or give --device "
       "cpu.");
-  const CudaDevices gpus = find_cuda_devices();
-  const std::string gpu_obstacle = obstacle_of(gpus);
+  const CudaDevices gpus = find_cuda_devices(needs.local_rank);
+  const std::string gpu_obstacle = obstacle_of(gpus, needs);
   require<DeviceError>(!must || gpu_obstacle.empty(), "--device cuda: {}. See nvidia-smi, or give --device cpu.",
                        gpu_obstacle);
-  if (!gpu_obstacle.empty()) return {DeviceKind::kCpu, text_of_cpu(needs, gpu_obstacle)};
-  std::string text = text_of(gpus);
+  if (!gpu_obstacle.empty()) return {.text = text_of_cpu(needs, gpu_obstacle)};
+  std::string text = text_of(gpus, needs);
   if constexpr (kHasCuda) text += "; attention: " + kernels::attention_library();
-  return {DeviceKind::kCuda, text};
+  return {DeviceKind::kCuda, needs.local_rank, text};
 }
 
 }  // namespace megatron

@@ -14,13 +14,16 @@ namespace megatron {
 struct DeviceNeeds {
   std::optional<std::string> device;  // "cpu" or "cuda", --device; none: a GPU where one answers and can do the rest
   int64_t num_ranks = 1;
-  DType dtype = DType::kFloat32;  // of weights
+  std::optional<int> ranks_of_host;  // where NCCL can join them, with a GPU each of those that this process sees
+  int local_rank = 0;                // among those: the number of its GPU
+  DType dtype = DType::kFloat32;     // of weights
   int num_threads = 1;
 };
 DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads);
 
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::kCpu;
+  int cuda_device = 0;  // number of the GPU
   /// For the banner: "device: cuda, NVIDIA H100 80GB HBM3, 79.2 GiB", with what runs attention, or why it is the CPU.
   std::string text;
 };

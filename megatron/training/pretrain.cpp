@@ -4,7 +4,6 @@
 
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
-#include "megatron/training/device_choice.h"
 #include "megatron/training/training_loop.h"
 #include "megatron/training/vocab.h"
 
@@ -41,10 +40,14 @@ constexpr std::string_view kLoadTimer = "load-checkpoint";
 
 /// What every rank does. Ranks other than 0 are silent. @param timers  that have seen how long the data took.
 void run_rank(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data,
-              DeviceKind device, const ProcessGroupCollection& groups, Timers timers) {
+              const DeviceChoice& device, const ProcessGroupCollection& groups, Timers timers) {
   timers.start(kModelTimer, 0);
-  Trainer trainer(
-      config, {.device = device, .num_threads = environment.num_threads, .guard = environment.guard, .groups = groups});
+  Trainer trainer(config, {.device = device.kind,
+                           .num_threads = environment.num_threads,
+                           .guard = environment.guard,
+                           .cuda_device = device.cuda_device,
+                           .on_stream = environment.on_stream,
+                           .groups = groups});
   Checkpointer checkpointer(environment.files, config,
                             [&](const std::string& line) { environment.progress.message(line); });
   timers.wait_before_reading([&] { trainer.device().synchronize(); });
@@ -70,7 +73,7 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
   ThreadWorld ranks(layout.sizes().world_size, config.parallel.exchange_timeout());
   const auto run = [&](World& world) {
     const ProcessGroupCollection groups = ProcessGroupCollection::make(world, layout);
-    if (world.rank() == 0) return run_rank(config, environment, data, DeviceKind::kCpu, groups, timers);
+    if (world.rank() == 0) return run_rank(config, environment, data, {}, groups, timers);
     SilentProgress silent;
     run_rank(config,
              {.files = environment.files,
@@ -81,7 +84,7 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
               .process_id = environment.process_id,
               .job_id = environment.job_id,
               .num_threads = environment.num_threads},
-             data, DeviceKind::kCpu, groups, timers);
+             data, {}, groups, timers);
   };
   run_rank_threads(ranks, run, environment.rank_hooks);
 }
@@ -103,7 +106,8 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
   set_vocab_size(config, tokenizer->vocab_size());
   require_runnable(config);
-  const DeviceChoice device = choose_device(device_needs_of(config, environment.num_threads));
+  const DeviceChoice device =
+      environment.device ? *environment.device : choose_device(device_needs_of(config, environment.num_threads));
   environment.progress.message(arguments_block(config));
   if (const std::string notes = notes_block(config); !notes.empty()) environment.progress.message(notes);
   environment.progress.message(device.text);
@@ -126,7 +130,7 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   if (!environment.world && config.parallel.world_size > 1)
     run_ranks(config, environment, data, timers);
   else
-    run_rank(config, environment, data, device.kind, groups, timers);
+    run_rank(config, environment, data, device, groups, timers);
 }
 
 }  // namespace megatron

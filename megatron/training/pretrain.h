@@ -3,12 +3,14 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "megatron/base/file_system.h"
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/telemetry/progress.h"
 #include "megatron/training/config/pretrain_config.h"
+#include "megatron/training/device_choice.h"
 
 namespace megatron {
 
@@ -32,6 +34,9 @@ struct PretrainEnvironment {
   RankThreadHooks rank_hooks;  // where ranks are threads
   /// Called on rank 0 after each training step and what it prints; for measurements. May be empty.
   std::function<void(Trainer&, const TrainStepResult&)> on_step = {};
+  /// Where ranks have a GPU each: which, and who is told of its stream (Trainer::Options). None: chosen here.
+  std::optional<DeviceChoice> device = {};
+  std::function<void(CUstream_st*)> on_stream = {};
 };
 
 /// Trains, evaluates and saves as `config` says, on as many ranks as it says: threads of this process, which

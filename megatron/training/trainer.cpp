@@ -14,24 +14,28 @@ std::vector<std::vector<Parameter*>> parameters_of_stages(const GptModel& model)
   return all;
 }
 
-/// Process groups exchange host memory.
-const ProcessGroupCollection& require_reachable(const ProcessGroupCollection& groups, DeviceKind device) {
-  require<NotSupported>(device != DeviceKind::kCuda || groups.world.size() == 1,
-                        "[Trainer] {} ranks on GPUs need NCCL, which is not there yet. Train with one rank, or on the "
-                        "CPU (--device cpu).",
-                        groups.world.size());
-  return groups;
+/// Groups of ranks on GPUs know its stream before their first operation.
+std::unique_ptr<Device> make_device(const Trainer::Options& options) {
+  const bool is_cuda = options.device == DeviceKind::kCuda;
+  require<NotSupported>(!is_cuda || options.groups.world.size() == 1 || options.on_stream,
+                        "[Trainer] {} ranks on GPUs need groups that follow the GPU's stream, those of an NcclWorld. "
+                        "Train with one rank, or on the CPU (--device cpu).",
+                        options.groups.world.size());
+  auto device = std::make_unique<Device>(options.device, Device::Options{.num_threads = options.num_threads,
+                                                                         .record_events = options.record_events,
+                                                                         .guard = options.guard,
+                                                                         .cuda_device = options.cuda_device,
+                                                                         .meta_of = options.meta_of});
+  if (is_cuda && options.on_stream) options.on_stream(device->cuda_stream().stream);
+  return device;
 }
 
 }  // namespace
 
 Trainer::Trainer(const PretrainConfig& config, const Options& options)
     : config_(config),
-      groups_(require_reachable(options.groups, options.device)),
-      device_(std::make_unique<Device>(options.device, Device::Options{.num_threads = options.num_threads,
-                                                                       .record_events = options.record_events,
-                                                                       .guard = options.guard,
-                                                                       .meta_of = options.meta_of})),
+      groups_(options.groups),
+      device_(make_device(options)),
       step_state_(*device_),
       ctx_{.device = *device_,
            .step = step_state_.get(),

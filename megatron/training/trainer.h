@@ -1,6 +1,7 @@
 // A model with its optimizer and schedule on one device: all that a training run owns beside its data.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "megatron/core/device_step_state.h"
@@ -28,10 +29,14 @@ class Trainer {
     bool record_events = false;
     bool guard = false;  // this and the next: see Device::Options
     DeviceKind meta_of = DeviceKind::kCpu;
+    int cuda_device = 0;  // number of the GPU
+    /// Called with the compute stream of a cuda device, which operations of `groups` follow from then on:
+    /// NcclWorld::set_compute_stream.
+    std::function<void(CUstream_st*)> on_stream = {};
     ProcessGroupCollection groups = ProcessGroupCollection::single();  // of the layout that `config` asks for
   };
   /// Builds this rank's part of the model with initial weights. `config` is resolved, its vocabulary size included.
-  /// @throw NotSupported for several ranks on cuda.
+  /// @throw NotSupported for several ranks on cuda whose groups nothing tells of its stream.
   Trainer(const PretrainConfig& config, const Options& options);
 
   /// One step over this data-parallel rank's micro-batches of a global batch. Progress and schedule move on; the

@@ -35,6 +35,14 @@ TEST(DeviceChoice, RunsOnTheCpuWhatNoGpuCanDoYet) {
   EXPECT_EQ(choose_device({.dtype = DType::kFloat64}).kind, DeviceKind::kCpu);
 }
 
+TEST(DeviceChoice, RanksThatNcclCanJoinNeedAGpuEach) {
+  const auto num_gpus = static_cast<int>(find_cuda_devices().devices.size());
+  const DeviceNeeds needs{.device = "cuda", .num_ranks = num_gpus + 1, .ranks_of_host = num_gpus + 1};
+  EXPECT_THAT(refusal_of(needs), ::testing::Not(HasSubstr("NCCL")));
+  const std::string reason = fmt::format("{} ranks of this host need a GPU each", num_gpus + 1);
+  EXPECT_THAT(refusal_of(needs), HasSubstr(num_gpus > 0 ? reason : ""));
+}
+
 TEST(DeviceChoice, SaysWhyThereIsNoGpu) {
   const CudaDevices gpus = find_cuda_devices();
   if (!gpus.devices.empty()) GTEST_SKIP() << "a GPU answers";

@@ -1,0 +1,226 @@
+// Ranks with a GPU each that train small models; cuda_parallel_test.cpp starts them. What one of them finds wrong ends
+// all with its exit status. Rank 0 prints a line for each case.
+//   cuda_parallel_ranks RANKS curves|bits|checkpoint|waits|fail|hang
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <thread>
+
+#include "commands/exit_code.h"
+#include "megatron/comm/rank_failure.h"
+#include "megatron/training/checkpointer.h"
+#include "megatron/training/config/layouts.h"
+#include "tests/comm/nccl/nccl_ranks.h"
+#include "tests/training/small_trainer.h"
+
+namespace megatron::testing {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{20};
+constexpr std::chrono::seconds kShortTimeout{3};  // of failures
+
+struct Curve {
+  std::vector<double> losses, norms;
+  bool operator==(const Curve&) const = default;
+};
+
+/// The ranks of this job, and its trainers one after the other.
+class Job {
+ public:
+  Job(const NcclRank& rank, int local_rank) : rank_(rank), local_rank_(local_rank) {}
+
+  NcclWorld& ranks() { return *rank_.ranks; }
+  int size() const { return rank_.ranks->size(); }
+  bool is_first() const { return rank_.ranks->rank() == 0; }
+
+  /// `function(trainer)` on a layout of all ranks.
+  void run(const std::string& words, const std::function<void(Trainer&)>& function,
+           std::chrono::milliseconds timeout = kTimeout) {
+    const PretrainConfig config = small_config(words, size());
+    const auto world = ranks().join(kTimeout);
+    {
+      Trainer trainer(config, {.device = DeviceKind::kCuda,
+                               .cuda_device = local_rank_,
+                               .on_stream = [&](CUstream_st* stream) { ranks().set_compute_stream(stream); },
+                               .groups = ProcessGroupCollection::make(*world, parallel_layout_of(config))});
+      trainer.groups().world.barrier({"trainers are built"}).wait();
+      world->set_timeout(timeout);
+      function(trainer);
+      trainer.device().synchronize();
+    }
+    ranks().set_compute_stream(rank_.device->stream());
+  }
+  Curve curve(const std::string& words, int num_steps) {
+    Curve curve;
+    run(words, [&](Trainer& trainer) {
+      for (int step = 0; step < num_steps; ++step) {
+        const TrainStepResult result =
+            trainer.train_step(batches_of(trainer.config(), step, trainer.groups().dp.rank()));
+        curve.losses.push_back(result.loss.mean());
+        curve.norms.push_back(result.optimizer.grad_norm);
+      }
+    });
+    return curve;
+  }
+  /// Prints a line, and fails where it says so.
+  void report(const std::string& what, const std::string& result, bool is_right) const {
+    if (is_first()) fmt::print("{:<60} {:<50} {}\n", what, result, is_right ? "ok" : "WRONG");
+    std::fflush(stdout);
+    require<InternalError>(is_right, "{}: {}", what, result);
+  }
+
+ private:
+  const NcclRank& rank_;
+  int local_rank_;
+};
+
+const std::string kModel = " --num-layers 4 --global-batch-size 8 --micro-batch-size 1 --lr 1e-3 --deterministic-mode";
+
+Curve on_one_cpu(const std::string& words, int num_steps) {
+  const PretrainConfig config = small_config(words);
+  Trainer trainer(config, {.num_threads = 2});
+  Curve curve;
+  for (int step = 0; step < num_steps; ++step) {
+    const TrainStepResult result = trainer.train_step(batches_of(config, step));
+    curve.losses.push_back(result.loss.mean());
+    curve.norms.push_back(result.optimizer.grad_norm);
+  }
+  return curve;
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double error = std::abs(a[i] - b[i]) / std::abs(b[i]);
+    most = std::isnan(error) ? HUGE_VAL : std::max(most, error);
+  }
+  return most;
+}
+
+/// Layouts of two ranks, and of four.
+std::vector<std::string> layouts_of(int num_ranks) {
+  const std::string pp = " --pipeline-model-parallel-size ", tp = " --tensor-model-parallel-size ";
+  const std::string sharded = " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather";
+  if (num_ranks == 2)
+    return {"",
+            sharded + " --ddp-num-buckets 3",
+            tp + "2",
+            tp + "2 --sequence-parallel",
+            pp + "2",
+            pp + "2 --num-virtual-stages-per-pipeline-rank 2",
+            pp + "2 --pipeline-schedule zb-h1",
+            pp + "2 --pipeline-schedule zb-v"};
+  return {sharded + " --ddp-num-buckets 3",
+          tp + "4 --sequence-parallel",
+          tp + "2 --sequence-parallel" + sharded,
+          pp + "4",
+          pp + "2 --num-virtual-stages-per-pipeline-rank 2" + sharded,
+          pp + "2 --pipeline-schedule zb-v" + tp + "2 --sequence-parallel"};
+}
+
+void compare_curves(Job& job) {
+  constexpr int kSteps = 20;
+  for (const std::string& model : {gpt2_like(kModel), llama_like(kModel)}) {
+    const Curve expected = on_one_cpu(model, kSteps);
+    for (const std::string& layout : layouts_of(job.size())) {
+      const Curve curve = job.curve(model + layout, kSteps);
+      const double loss = distance(curve.losses, expected.losses), norm = distance(curve.norms, expected.norms);
+      job.report("20 steps:" + layout, fmt::format("loss {:.1e}, gradient norm {:.1e} of one CPU", loss, norm),
+                 loss < 1e-5 && norm < 1e-4);
+    }
+  }
+}
+
+/// Of two ranks, where the order of a sum has no choice.
+void compare_bits(Job& job) {
+  for (const std::string& model : {gpt2_like(kModel), llama_like(kModel + " --bf16 --clip-grad 0.1")}) {
+    const Curve plain = job.curve(model, 5);
+    for (const std::string words :
+         {"", " --overlap-grad-reduce --ddp-bucket-size 1000", " --use-distributed-optimizer",
+          " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 3000"})
+      job.report("5 steps, the bits of plain replicas:" + words, "", job.curve(model + words, 5) == plain);
+  }
+}
+
+void move_checkpoints(Job& job) {
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("megatron_cuda_ranks_" + process_environment()("TORCHELASTIC_RUN_ID").value());
+  const std::vector<std::string> layouts = layouts_of(job.size());
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const std::string &from = layouts[i], &to = layouts[(i + 3) % layouts.size()];
+    const std::string model = llama_like(kModel + " --save-interval 2 --save " + path.string());
+    PosixFileSystem files;
+    double expected = 0, actual = 0;
+    job.run(model + from, [&](Trainer& trainer) {
+      train(trainer, 0, 2);
+      Checkpointer(files, trainer.config(), [](const std::string&) {}).save(trainer);
+      expected = train(trainer, 2, 3)[0];
+    });
+    job.run(model + to + " --load " + path.string(), [&](Trainer& trainer) {
+      require<CheckpointError>(Checkpointer(files, trainer.config(), [](const std::string&) {}).load(trainer),
+                               "no checkpoint");
+      actual = train(trainer, 2, 3)[0];
+      trainer.groups().world.barrier({"all have read"}).wait();
+    });
+    const double error = std::abs(actual - expected) / expected;
+    job.report("a checkpoint of" + from + " under" + to, fmt::format("next loss differs by {:.1e}", error),
+               error < 1e-5);
+    if (job.is_first()) std::filesystem::remove_all(path);
+  }
+}
+
+/// Beside the read of loss and norm the host waits for nothing.
+void count_waits(Job& job) {
+  for (const std::string& layout : layouts_of(job.size()))
+    job.run(llama_like(kModel) + layout, [&](Trainer& trainer) {
+      train(trainer, 0, 2);
+      const int64_t before = job.ranks().num_host_waits();
+      train(trainer, 2, 5);
+      const int64_t waits = job.ranks().num_host_waits() - before;
+      job.report("waits of the host for ranks in 3 steps:" + layout, std::to_string(waits), waits == 0);
+    });
+}
+
+/// The last rank does it in its third step.
+void go_wrong(Job& job, const std::string& what) {
+  job.run(
+      gpt2_like(kModel),
+      [&](Trainer& trainer) {
+        train(trainer, 0, 2);
+        if (job.ranks().rank() == job.size() - 1) {
+          fmt::print("now\n");
+          std::fflush(stdout);
+          require<ShapeError>(what != "fail", "five is not six");
+          std::this_thread::sleep_for(std::chrono::minutes(1));
+        }
+        train(trainer, 2, 4);
+      },
+      kShortTimeout);
+}
+
+int run_rank(const LaunchEnvironment& launch, const std::string& what) {
+  return run_command("cuda_ranks", std::cerr, [&] {
+    const NcclRank rank = join_nccl_ranks(launch);
+    Job job(rank, launch.local_rank);
+    try {
+      if (what == "curves") compare_curves(job);
+      if (what == "bits") compare_bits(job);
+      if (what == "checkpoint") move_checkpoints(job);
+      if (what == "waits") count_waits(job);
+      if (what == "fail" || what == "hang") go_wrong(job, what);
+      rank.ranks->finish(kTimeout);
+    } catch (const std::exception& error) {
+      rank.ranks->abort(fmt::format("rank {} failed: {}", launch.rank, error.what()));
+      throw RankFailure(launch.rank, std::current_exception(), fmt::format("[rank {}] {}", launch.rank, error.what()));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace megatron::testing
+
+int main(int argc, char** argv) {
+  using namespace megatron::testing;
+  return run_nccl_ranks(std::stoi(argv[1]), argc, argv,
+                        [&](const megatron::LaunchEnvironment& launch) { return run_rank(launch, argv[2]); });
+}
