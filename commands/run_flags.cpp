@@ -15,6 +15,7 @@ std::set<std::string> run_flags() {
   PretrainConfig config;
   FieldTable all = describe(config), whole;
   describe_logging(whole, config);
+  describe_profiling(whole, config);
   describe_checkpoint(whole, config);
   std::set<std::string> flags;
   const auto add = [&](const Field& field) {

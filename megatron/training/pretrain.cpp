@@ -32,6 +32,7 @@ void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool write
   prepare("--tensorboard-dir", config.logging.tensorboard_dir, false);
   prepare("--log-jsonl", config.logging.log_jsonl, true);
   prepare("--log-loss-curve", config.logging.log_loss_curve, true);
+  if (config.profiling.profile) prepare("--profile-trace", config.profiling.profile_trace, true);
 }
 
 constexpr std::string_view kDataTimer = "train/valid/test-data-iterators-setup";

@@ -29,6 +29,7 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
                  .host = environment.host,
                  .process_id = environment.process_id},
                 timers_),
+      profile_(trainer, environment.files, [this](std::string_view line) { reporter_.message(line); }),
       batch_sizes_(microbatch_calculator_of(config_)),
       operations_at_start_(trainer.progress().num_floating_point_operations) {
   if (!config_.logging.log_progress || !config_.checkpoint.save || trainer.groups().world.rank() > 0) return;
@@ -50,6 +51,7 @@ bool TrainingLoop::train() {
       {.title = "training", .unit = "it", .total = train_iters, .start = trainer_.progress().iteration});
   bool goes_on = true;
   while (goes_on && trainer_.progress().iteration < train_iters) {
+    profile_.begin_step();
     if (!train_iteration()) continue;  // as in Megatron: neither validation, nor checkpoint, nor exit
     const int64_t iteration = trainer_.progress().iteration;
     const ValidationConfig& validation = config_.validation;
@@ -57,7 +59,9 @@ bool TrainingLoop::train() {
         iteration >= validation.start_eval_at_iter.value_or(0))
       validate(fmt::format("iteration {}", iteration));
     goes_on = !exits_after_iteration();
+    profile_.end_step();
   }
+  profile_.finish();
   environment_.progress.end();
   if (goes_on && config_.checkpoint.save && checkpointer_.last_saved_iteration() != trainer_.progress().iteration)
     save();
@@ -65,6 +69,7 @@ bool TrainingLoop::train() {
 }
 
 bool TrainingLoop::train_iteration() {
+  const ProfiledRange step = range("step");
   const BatchSize batch = batch_sizes_.at(trainer_.progress().consumed_train_samples);
   change_batch_size(batch);
   const auto& skipped = config_.training.iterations_to_skip;
@@ -72,8 +77,10 @@ bool TrainingLoop::train_iteration() {
     skip_iteration(batch);
     return false;
   }
-  const std::span<const MicroBatch<int64_t>> batches =
-      timed(&timers_, "batch-generator", 2, [&] { return train_reader_->read(batch.num_microbatches); });
+  const std::span<const MicroBatch<int64_t>> batches = timed(&timers_, "batch-generator", 2, [&] {
+    const ProfiledRange reading = range("read batch");
+    return train_reader_->read(batch.num_microbatches);
+  });
   const TrainStepResult result = trainer_.train_step(batches, &timers_);
   const bool is_finite = std::isfinite(result.loss.sum) && std::isfinite(result.optimizer.grad_norm);
   require<Error>(is_finite || !config_.training.check_for_nan_in_loss_and_grad || !result.optimizer.success,
@@ -122,6 +129,7 @@ LossSum TrainingLoop::evaluate(BatchReader& reader) {
 
 void TrainingLoop::validate(const std::string& prefix) {
   const auto pause = reporter_.pause_interval();
+  const ProfiledRange evaluating = range("evaluate");
   const auto num_sets = data_.datasets().valid.size();
   const int64_t dp_rank = trainer_.groups().dp.rank();
   for (size_t set = 0; set < num_sets; ++set) {
@@ -148,6 +156,7 @@ void TrainingLoop::test(const std::string& prefix) {
 
 void TrainingLoop::save() {
   const auto pause = reporter_.pause_interval();
+  const ProfiledRange saving = range("save checkpoint");
   timed(&timers_, "save-checkpoint", 0, [&] { checkpointer_.save(trainer_); });
   reporter_.print_timers(trainer_, std::array<std::string_view, 1>{"save-checkpoint"});
   if (!progress_log_) return;

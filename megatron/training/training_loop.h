@@ -13,6 +13,7 @@
 #include "megatron/training/microbatch_calculator.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/training_data.h"
+#include "megatron/training/training_profile.h"
 #include "megatron/training/training_reporter.h"
 
 namespace megatron {
@@ -49,6 +50,8 @@ class TrainingLoop {
   ExitSigns exit_signs() const;
   double minutes_since_start() const;
   bool is_due(const std::optional<int64_t>& interval) const;
+  /// A phase of the step, for --profile.
+  ProfiledRange range(std::string_view name) { return {trainer_.device().profiler, {.name = name}}; }
 
   Trainer& trainer_;
   const PretrainConfig& config_;
@@ -57,6 +60,7 @@ class TrainingLoop {
   const PretrainEnvironment& environment_;
   Timers& timers_;
   TrainingReporter reporter_;
+  TrainingProfile profile_;
   std::optional<ProgressLog> progress_log_;
   MicrobatchCalculator batch_sizes_;
   std::unique_ptr<BatchReader> train_reader_;

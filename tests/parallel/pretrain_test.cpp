@@ -10,6 +10,7 @@
 #include "megatron/comm/rank_failure.h"
 #include "megatron/comm/threads/rank_threads.h"
 #include "tests/testing/scratch_directory.h"
+#include "tests/training/profiled_run.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
@@ -89,6 +90,32 @@ TEST(Pretrain, OnlyTheRankThatWritesLogsMakesTheirFolders) {
     EXPECT_TRUE(files.exists(directory.file("host0") + name)) << name;
     EXPECT_FALSE(files.exists(directory.file("host1") + name)) << name;
   }
+}
+
+TEST(Pretrain, AProfileHasThePhasesOfTheStepsAndWhatComesBetweenThem) {
+  const ScratchDirectory directory;
+  Listener listener;
+  const std::atomic<int> signal = 0;
+  run(gpt2_like(
+          "--pipeline-model-parallel-size 2 --num-layers 4 --micro-batch-size 1 --train-iters 3 --eval-interval 2 "
+          "--eval-iters 1 --profile --profile-step-start 1 --profile-step-end 3 --save-interval 2 --save " +
+          directory.file("checkpoint") + " --profile-trace " + directory.file("traces/run.json")),
+      2, listener, signal);
+  EXPECT_THAT(listener.lines, HasSubstr("profile of steps 2 to 3: "));
+  EXPECT_THAT(listener.lines, HasSubstr("\nmatrix products "));
+  PosixFileSystem files;
+  const ProfiledRun trace = read_trace(read_file(files, directory.file("traces/run.json")));
+  for (int rank = 0; rank < 2; ++rank) {
+    std::vector<std::string> top;
+    int64_t end = 0;
+    for (const TimelineEvent& event : trace.timelines.at(rank).at("host")) {
+      if (event.begin < end) continue;
+      top.push_back(event.name);
+      end = event.end;
+    }
+    EXPECT_THAT(top, ::testing::ElementsAre("step 2", "evaluate", "save checkpoint", "step 3")) << rank;
+  }
+  EXPECT_THAT(read_file(files, directory.file("traces/run.json.svg")), HasSubstr("Step 3 as it ran"));
 }
 
 TEST(Pretrain, AFailureBetweenStepsEndsAllRanksAndNamesTheFirst) {

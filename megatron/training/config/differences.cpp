@@ -10,6 +10,7 @@ namespace {
 bool never(const PretrainConfig&) { return false; }
 bool is_interleaved(const PretrainConfig& c) { return c.parallel.virtual_pipeline_model_parallel_size.has_value(); }
 bool saves(const PretrainConfig& c) { return c.checkpoint.save.has_value(); }
+bool profiles(const PretrainConfig& c) { return c.profiling.profile; }
 
 constexpr auto kDifferences = std::to_array<Difference>({
     {"loss", "averages micro-batch means: how sequences fall into micro-batches and ranks changes the gradient",
@@ -73,6 +74,11 @@ constexpr auto kDifferences = std::to_array<Difference>({
      }},
     {"loading the learning-rate schedule", "stops at the first value that differs, with some already taken over",
      "lists all that differ and changes nothing", never},
+    {"--profile", "switches a tool on and off (nsys, PyTorch's profiler), which must be there",
+     "needs no tool: writes one trace of all ranks to the file of --profile-trace and prints the time by class of op",
+     [](const PretrainConfig& c) { return c.profiling.profile; }},
+    {"--profile-step-start, --profile-step-end, --profile-ranks", "accepts steps and ranks that never come",
+     "refused where nothing would be recorded", never},
 });
 
 // A setting whose effect hangs on another one.
@@ -155,6 +161,11 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"override_ckpt_iteration", "--load", loads},
     {"override_opt_param_scheduler", "--load", loads},
     {"use_checkpoint_opt_param_scheduler", "--load", loads},
+    {"profile_step_start", "--profile", profiles},
+    {"profile_step_end", "--profile", profiles},
+    {"profile_trace", "--profile", profiles},
+    {"profile_ranks", "--profile or --nvtx-ranges",
+     [](const PretrainConfig& c) { return c.profiling.profile || c.profiling.nvtx_ranges; }},
     {"tensorboard_log_interval", "--tensorboard-dir", has_tensorboard},
     {"log_timers_to_tensorboard", "--tensorboard-dir", has_tensorboard},
     {"log_loss_scale_to_tensorboard", "--tensorboard-dir", has_tensorboard},

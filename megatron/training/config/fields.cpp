@@ -10,6 +10,7 @@ FieldTable describe(PretrainConfig& config) {
   describe_optimizer(table, config);
   describe_checkpoint(table, config);
   describe_logging(table, config);
+  describe_profiling(table, config);
   describe_parallel(table, config);
   describe_no_effect(table, config);
   return table;

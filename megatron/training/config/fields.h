@@ -26,6 +26,7 @@ void describe_parallel(FieldTable& table, PretrainConfig& config);
 void describe_data(FieldTable& table, PretrainConfig& config);
 void describe_checkpoint(FieldTable& table, PretrainConfig& config);
 void describe_logging(FieldTable& table, PretrainConfig& config);
+void describe_profiling(FieldTable& table, PretrainConfig& config);
 void describe_no_effect(FieldTable& table, PretrainConfig& config);
 
 /// The dtypes of parameters, for the derived argument params_dtype.

@@ -44,6 +44,9 @@ struct NoEffectConfig {
   std::optional<std::string> dist_ckpt_format;
   bool ckpt_fully_parallel_save = false;
   bool enable_one_logger = true;
+  bool use_pytorch_profiler = false;
+  bool pytorch_profiler_collect_shapes = false;
+  bool record_shapes = false;
 };
 
 }  // namespace megatron

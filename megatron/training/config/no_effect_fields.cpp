@@ -10,6 +10,8 @@ constexpr const char* kSoftmax = "scores and softmax are always in fp32 or bette
 constexpr const char* kNoCollector = "there is no garbage collector";
 constexpr const char* kStateless = "random numbers depend on seed, name and index alone, not on a device's generator";
 constexpr const char* kBackend = "the means of exchange follows from the device and the launcher";
+constexpr const char* kProfile = "--profile always writes a trace, and of the same format";
+constexpr const char* kShapes = "the trace of --profile always says the shapes";
 constexpr const char* kOldName = "old name of what is always so";
 
 void describe_computation(FieldTable& table, NoEffectConfig& none) {
@@ -85,6 +87,9 @@ void describe_running(FieldTable& table, NoEffectConfig& none) {
   table.add("enable_one_logger", none.enable_one_logger, "")
       .turned_off_by({"--no-one-logger"})
       .without_effect("nothing is sent anywhere");
+  table.add("use_pytorch_profiler", none.use_pytorch_profiler, "").without_effect(kProfile);
+  table.add("pytorch_profiler_collect_shapes", none.pytorch_profiler_collect_shapes, "").without_effect(kShapes);
+  table.add("record_shapes", none.record_shapes, "").without_effect(kShapes);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "megatron/training/config/model_config.h"
 #include "megatron/training/config/no_effect_config.h"
 #include "megatron/training/config/parallel_config.h"
+#include "megatron/training/config/profiling_config.h"
 #include "megatron/training/config/scheduler_config.h"
 #include "megatron/training/config/training_config.h"
 #include "megatron/transformer/transformer_config.h"
@@ -35,6 +36,7 @@ struct PretrainConfig {
   TokenizerConfig tokenizer;
   CheckpointConfig checkpoint;
   LoggingConfig logging;
+  ProfilingConfig profiling;
   LaunchConfig launch;
   NoEffectConfig no_effect;
   GivenFields given;  ///< names of what the command line has set

@@ -36,10 +36,9 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--logits-load-dir --logits-load-ignore-errors --logits-load-kd-loss-alpha --logits-load-msc-prefetch-depth "
      "--logits-load-prefetch-factor --logits-save-dir --logits-save-dtype --logits-save-top-k --logits-save-top-p "
      "--logits-save-top-p-min-k --memory-snapshot-path --no-barrier-with-level-1-timing "
-     "--no-inference-wandb-logging --nvtx-ranges --one-logger-async --one-logger-project --one-logger-run-name "
-     "--profile --profile-ranks --profile-step-end --profile-step-start --pytorch-profiler-collect-callstack "
-     "--pytorch-profiler-collect-chakra --pytorch-profiler-collect-shapes --record-memory-history --record-shapes "
-     "--use-pytorch-profiler --wandb-entity --wandb-exp-name --wandb-project --wandb-save-dir"},
+     "--no-inference-wandb-logging --one-logger-async --one-logger-project --one-logger-run-name "
+     "--pytorch-profiler-collect-callstack --pytorch-profiler-collect-chakra --record-memory-history "
+     "--wandb-entity --wandb-exp-name --wandb-project --wandb-save-dir"},
     {"mixtures of experts; here every layer is dense",
      "--delay-wgrad-compute --ep-overlap-early-attn-memory-release --expert-tensor-parallel-num-weight-shards "
      "--high-priority-a2a-comm-stream --moe-apply-probs-on-input --moe-aux-loss-coeff --moe-deepep-num-sms "

@@ -10,6 +10,7 @@ void resolve(PretrainConfig& config, int64_t world_size, Mistakes& mistakes) {
   resolve_data(config, mistakes);
   resolve_checkpoint(config, mistakes);
   resolve_logging(config, mistakes);
+  resolve_profiling(config, mistakes);
 }
 
 }  // namespace megatron

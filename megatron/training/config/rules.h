@@ -20,5 +20,6 @@ void resolve_schedule(PretrainConfig& config, Mistakes& mistakes);
 void resolve_data(PretrainConfig& config, Mistakes& mistakes);
 void resolve_checkpoint(PretrainConfig& config, Mistakes& mistakes);
 void resolve_logging(PretrainConfig& config, Mistakes& mistakes);
+void resolve_profiling(PretrainConfig& config, Mistakes& mistakes);
 
 }  // namespace megatron
