@@ -46,7 +46,10 @@ int run_job(const LaunchEnvironment& launch, const JobOptions& options, std::ost
                        "The launcher started rank {} of {}, and Open MPI says rank {} of {}: they do not belong "
                        "together. Use the mpirun of the installed Open MPI, or srun --mpi=pmix.",
                        launch.rank, launch.size, ranks->rank(), ranks->size());
-    run_mpi_rank(*ranks, options.timeout, options.num_threads, body);
+    run_mpi_rank(*ranks, options.timeout, options.num_threads, body, [&](const std::string& reason) {
+      print_error(options.command, reason, err);
+      ranks->end_all(static_cast<int>(ExitCode::kCommunication));
+    });
   });
   if (status != 0 && ranks) ranks->end_all(status);
   return status;

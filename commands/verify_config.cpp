@@ -100,7 +100,7 @@ SplitWords split(const std::vector<std::string>& args) {
 /// Flags of pretrain_gpt that mean something else here, or nothing.
 void check_model_words(const std::vector<std::string>& words, Mistakes& mistakes) {
   std::set<std::string> of_runs = run_flags();
-  of_runs.insert({"--num-threads", "--no-check-for-nan-in-loss-and-grad"});
+  of_runs.insert({"--num-threads", "--no-check-for-nan-in-loss-and-grad", "--distributed-timeout-seconds-after-init"});
   for (const std::string& word : words) {
     const std::string flag = name_in(word);
     if (const auto layout_word = layout_word_of(flag))

@@ -29,8 +29,10 @@ class World {
   /// @throw ConfigError if a rank is not in the world or is listed twice; CommError if ranks disagree.
   std::optional<ProcessGroup> split(std::string_view name, const RankLists& groups);
 
-  /// Longest wait for another rank, of all groups made so far and later.
+  /// Longest wait for another rank, of all groups made so far and later, and at the end. Operations under way keep the
+  /// one that they began with, so all ranks should have met before it becomes shorter.
   void set_timeout(std::chrono::milliseconds timeout);
+  std::chrono::milliseconds timeout() const { return timeout_; }
   FlightRecorder& recorder() { return recorder_; }
   const FlightRecorder& recorder() const { return recorder_; }
 

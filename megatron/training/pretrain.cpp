@@ -39,9 +39,10 @@ constexpr std::string_view kDataTimer = "train/valid/test-data-iterators-setup";
 constexpr std::string_view kModelTimer = "model-and-optimizer-setup";
 constexpr std::string_view kLoadTimer = "load-checkpoint";
 
-/// What every rank does. Ranks other than 0 are silent. @param timers  that have seen how long the data took.
+/// What every rank does. Ranks other than 0 are silent. @param world  of `groups`; null if they belong to none. @param
+/// timers  that have seen how long the data took.
 void run_rank(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data,
-              const DeviceChoice& device, const ProcessGroupCollection& groups, Timers timers) {
+              const DeviceChoice& device, const ProcessGroupCollection& groups, World* world, Timers timers) {
   timers.start(kModelTimer, 0);
   Trainer trainer(config, {.device = device.kind,
                            .num_threads = environment.num_threads,
@@ -56,7 +57,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& environme
   timers.stop(kModelTimer, 0);
   milestone(environment, "after model, optimizer, and learning rate scheduler are built");
 
-  TrainingLoop loop(trainer, data, checkpointer, environment, timers);
+  TrainingLoop loop(trainer, data, checkpointer, environment, world, timers);
   loop.print_setup({kLoadTimer, kModelTimer, kDataTimer});
   milestone(environment, "before the start of training step");
   const bool is_complete = config.validation.skip_train || loop.train();
@@ -71,10 +72,10 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& environme
 void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data,
                const Timers& timers) {
   const ParallelLayout layout = parallel_layout_of(config);
-  ThreadWorld ranks(layout.sizes().world_size, config.parallel.exchange_timeout());
+  ThreadWorld ranks(layout.sizes().world_size, config.parallel.timeout());
   const auto run = [&](World& world) {
     const ProcessGroupCollection groups = ProcessGroupCollection::make(world, layout);
-    if (world.rank() == 0) return run_rank(config, environment, data, {}, groups, timers);
+    if (world.rank() == 0) return run_rank(config, environment, data, {}, groups, &world, timers);
     SilentProgress silent;
     run_rank(config,
              {.files = environment.files,
@@ -85,7 +86,7 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
               .process_id = environment.process_id,
               .job_id = environment.job_id,
               .num_threads = environment.num_threads},
-             data, {}, groups, timers);
+             data, {}, groups, &world, timers);
   };
   run_rank_threads(ranks, run, environment.rank_hooks);
 }
@@ -131,7 +132,7 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   if (!environment.world && config.parallel.world_size > 1)
     run_ranks(config, environment, data, timers);
   else
-    run_rank(config, environment, data, device, groups, timers);
+    run_rank(config, environment, data, device, groups, environment.world, timers);
 }
 
 }  // namespace megatron

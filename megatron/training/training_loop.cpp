@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "megatron/comm/world.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/schedules.h"
 
@@ -15,12 +16,13 @@ WallTime now() { return std::chrono::system_clock::now(); }
 }  // namespace
 
 TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpointer& checkpointer,
-                           const PretrainEnvironment& environment, Timers& timers)
+                           const PretrainEnvironment& environment, World* world, Timers& timers)
     : trainer_(trainer),
       config_(trainer.config()),
       data_(data),
       checkpointer_(checkpointer),
       environment_(environment),
+      world_(world),
       timers_(timers),
       reporter_(config_,
                 {.files = environment.files,
@@ -44,13 +46,13 @@ void TrainingLoop::print_setup(std::initializer_list<std::string_view> timers) {
 }
 
 bool TrainingLoop::train() {
-  const int64_t train_iters = config_.training.train_iters.value();
-  if (trainer_.progress().iteration >= train_iters) return true;
+  const int64_t train_iters = config_.training.train_iters.value(), start = trainer_.progress().iteration;
+  if (start >= train_iters) return true;
   train_reader_ = data_.train_reader(trainer_.groups().dp.rank(), trainer_.progress().consumed_train_samples);
-  environment_.progress.begin(
-      {.title = "training", .unit = "it", .total = train_iters, .start = trainer_.progress().iteration});
+  environment_.progress.begin({.title = "training", .unit = "it", .total = train_iters, .start = start});
   bool goes_on = true;
   while (goes_on && trainer_.progress().iteration < train_iters) {
+    if (trainer_.progress().iteration == start + 1) set_timeout_after_init();
     profile_.begin_step();
     if (!train_iteration()) continue;  // as in Megatron: neither validation, nor checkpoint, nor exit
     const int64_t iteration = trainer_.progress().iteration;
@@ -66,6 +68,14 @@ bool TrainingLoop::train() {
   if (goes_on && config_.checkpoint.save && checkpointer_.last_saved_iteration() != trainer_.progress().iteration)
     save();
   return goes_on;
+}
+
+/// The first iteration takes longer than others, so all must have left it behind.
+void TrainingLoop::set_timeout_after_init() {
+  const auto& seconds = config_.parallel.distributed_timeout_seconds_after_init;
+  if (!world_ || !seconds) return;
+  trainer_.groups().world.barrier({.site = "end of first iteration"}).wait();
+  world_->set_timeout(std::chrono::seconds(*seconds));
 }
 
 bool TrainingLoop::train_iteration() {

@@ -22,9 +22,10 @@ namespace megatron {
 /// checkpoint, exit conditions.
 class TrainingLoop {
  public:
+  /// @param world  of the trainer's groups; null if they belong to none
   /// @param timers  that may have run before: of the set-up.
   TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpointer& checkpointer,
-               const PretrainEnvironment& environment, Timers& timers);
+               const PretrainEnvironment& environment, World* world, Timers& timers);
 
   /// How long the set-up took, by its timers.
   void print_setup(std::initializer_list<std::string_view> timers);
@@ -36,6 +37,7 @@ class TrainingLoop {
 
  private:
   using Clock = std::chrono::steady_clock;
+  void set_timeout_after_init();
   bool train_iteration();  // whether it was not one to skip
   void skip_iteration(const BatchSize& batch);
   void change_batch_size(const BatchSize& batch);
@@ -58,6 +60,7 @@ class TrainingLoop {
   const TrainingData& data_;
   Checkpointer& checkpointer_;
   const PretrainEnvironment& environment_;
+  World* world_;
   Timers& timers_;
   TrainingReporter reporter_;
   TrainingProfile profile_;

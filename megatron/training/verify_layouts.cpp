@@ -193,7 +193,7 @@ LayoutReport verify_layout(const ReferenceRun& reference, const PretrainConfig& 
   const ParallelLayout layout = parallel_layout_of(config);
   const int num_ranks = layout.sizes().world_size;
   Collected all;
-  ThreadWorld ranks(num_ranks, config.parallel.exchange_timeout());
+  ThreadWorld ranks(num_ranks, config.parallel.timeout());
   try {
     const auto run_rank = [&](World& world) {
       Trainer trainer(

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <mutex>
+#include <thread>
 
 #include "megatron/comm/rank_failure.h"
 #include "megatron/comm/threads/rank_threads.h"
@@ -135,6 +136,30 @@ TEST(Pretrain, AFailureBetweenStepsEndsAllRanksAndNamesTheFirst) {
     EXPECT_EQ(reported, failure.what());
     EXPECT_THROW(std::rethrow_exception(failure.cause), DataError);
   }
+}
+
+/// What two ranks say when rank 0 pauses longer than the timeout after it has taken a step; empty if they go on.
+std::string failure_of_a_pause_after(int64_t step) {
+  Listener listener;
+  const std::atomic<int> signal = 0;
+  listener.on_update = [&](int64_t done) {
+    if (done == step) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  };
+  try {
+    run(gpt2_like("--distributed-timeout-seconds-after-init 1 --train-iters 4 --eval-iters 0 --micro-batch-size 1"), 2,
+        listener, signal);
+    return "";
+  } catch (const RankFailure& failure) {
+    EXPECT_THROW(std::rethrow_exception(failure.cause), CommError);
+    return failure.what();
+  }
+}
+
+TEST(Pretrain, TheTimeoutAfterInitHoldsOnceAllHaveEndedTheFirstIteration) {
+  EXPECT_EQ(failure_of_a_pause_after(1), "");
+  EXPECT_THAT(failure_of_a_pause_after(2), HasSubstr("timed out after 1000 ms: rank 0 never entered it"));
+  EXPECT_THAT(failure_of_a_pause_after(4),
+              HasSubstr("the end of all ranks timed out after 1000 ms: rank 0 never entered it"));
 }
 
 }  // namespace

@@ -16,7 +16,9 @@ namespace megatron {
 
 /// Goes over the wire as it lies in memory.
 struct MpiControlMessage {
-  enum class Kind : int32_t { kFailed, kQuery, kReport, kLeft };
+  /// kLeft: has come to its end, and drives what others still need; kGone: knows that all have, and is silent from now
+  /// on
+  enum class Kind : int32_t { kFailed, kQuery, kReport, kLeft, kGone };
   static constexpr size_t kMaxText = 2800;  // the whole below 4 KiB, which Open MPI sends without a handshake
   static constexpr size_t kMaxMissing = 128;
 

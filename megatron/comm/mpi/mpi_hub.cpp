@@ -1,6 +1,7 @@
 #include "megatron/comm/mpi/mpi_hub.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -41,6 +42,23 @@ class Pause {
   microseconds length_{1};  // the kernel adds some 50 us
 };
 
+/// Calls a function in a thread of its own unless it goes before `timeout` has passed.
+class Deadline {
+ public:
+  Deadline(milliseconds timeout, std::string thread_name, std::function<void()> on_hang)
+      : thread_([=, on_hang = std::move(on_hang)](const std::stop_token& stop) {
+          set_thread_name(thread_name);
+          std::mutex mutex;
+          std::unique_lock lock(mutex);
+          std::condition_variable_any never;
+          never.wait_for(lock, stop, std::min<milliseconds>(timeout, kLongestTimeout), [] { return false; });
+          if (!stop.stop_requested()) on_hang();
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
 }  // namespace
 
 MpiHub::MpiHub(MpiTransport& transport)
@@ -48,20 +66,34 @@ MpiHub::MpiHub(MpiTransport& transport)
 
 MpiHub::~MpiHub() = default;
 
-void MpiHub::finish(milliseconds timeout) {
+void MpiHub::finish(milliseconds timeout, const std::function<void(const std::string&)>& on_hang) {
   Lock lock(mutex_);
   if (std::exchange(is_finished_, true)) return;
   throw_if_failed();
-  control_.send_to_all_others(MpiControlMessage::make(MpiControlMessage::Kind::kLeft, {}));
-  const auto others = static_cast<size_t>(transport_.size() - 1);
-  drive(
-      lock, [&] { return left_.size() == others && !control_.has_unsent(); }, timeout);
-  throw_if_failed();
+  // Who stands still while it waits for the last to come does not get to the second round, and is found there by name:
+  // MPI_Finalize would only hang.
+  say_to_all(lock, MpiControlMessage::Kind::kLeft, timeout);
+  say_to_all(lock, MpiControlMessage::Kind::kGone, timeout);
   lock.unlock();
   service_.request_stop();
   service_.join();
   control_.close();
+  const Deadline deadline(timeout, fmt::format("watchdog {}", transport_.rank()), [&] {
+    if (on_hang)
+      on_hang(
+          fmt::format("[rank {}] all ranks have come to their end, but MPI_Finalize has not returned after {} ms: a "
+                      "rank that does not say this hangs in it, or its process is lost",
+                      transport_.rank(), timeout.count()));
+  });
   transport_.finish();
+}
+
+void MpiHub::say_to_all(Lock& lock, MpiControlMessage::Kind kind, milliseconds timeout) {
+  control_.send_to_all_others(MpiControlMessage::make(kind, {}));
+  const auto others = static_cast<size_t>(transport_.size() - 1);
+  drive(
+      lock, [&] { return ranks_that(kind).size() == others && !control_.has_unsent(); }, timeout);
+  throw_if_failed();
 }
 
 void MpiHub::join(const FlightRecorder& recorder) {
@@ -186,7 +218,8 @@ void MpiHub::handle(const MpiControlMessage& message) {
       has_failed_elsewhere_ = true;
       return fail_locked(message.text(), false);
     case MpiControlMessage::Kind::kLeft:
-      left_.insert(message.sender);
+    case MpiControlMessage::Kind::kGone:
+      ranks_that(message.kind).insert(message.sender);
       return;
     case MpiControlMessage::Kind::kReport:
       if (message.query == query_) reports_.insert_or_assign(message.sender, message);
@@ -202,9 +235,10 @@ std::optional<BlockedOperation> MpiHub::blocked() const {
   const int own = transport_.rank();
   if (waiting_for_) return BlockedOperation{waiting_for_->to_string(), {own}, waiting_for_->missing_ranks()};
   if (!is_finished_) return std::nullopt;
+  const std::set<int>& come = left_.size() + 1 == static_cast<size_t>(transport_.size()) ? gone_ : left_;
   BlockedOperation end{"the end of all ranks", {own}, {}};
   for (int rank = 0; rank < transport_.size(); ++rank)
-    if (rank != own && !left_.contains(rank)) end.missing.push_back(rank);
+    if (rank != own && !come.contains(rank)) end.missing.push_back(rank);
   return end;
 }
 

@@ -50,7 +50,8 @@ class MpiHub {
 
   /// Ends the job on this rank; returns when all ranks have called it. @throw CommError if the world has failed, or
   /// does before that, or ranks have not called it after `timeout`
-  void finish(std::chrono::milliseconds timeout);
+  /// @param on_hang called, in another thread, with the reason when MPI itself does not end in that time
+  void finish(std::chrono::milliseconds timeout, const std::function<void(const std::string&)>& on_hang);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -65,6 +66,12 @@ class MpiHub {
   void throw_if_failed() const;
   /// What this rank waits in, if it does: an operation, or finish().
   std::optional<BlockedOperation> blocked() const;
+  /// Tells the others, and returns when all have told the same.
+  void say_to_all(Lock& lock, MpiControlMessage::Kind kind, std::chrono::milliseconds timeout);
+  /// Who has said so.
+  std::set<int>& ranks_that(MpiControlMessage::Kind kind) {
+    return kind == MpiControlMessage::Kind::kLeft ? left_ : gone_;
+  }
   void drive(Lock& lock, const std::function<bool()>& is_done, std::chrono::milliseconds timeout);
   void time_out(Lock& lock, const std::function<bool()>& is_done, std::chrono::milliseconds timeout);
   bool is_idle() const;
@@ -77,7 +84,7 @@ class MpiHub {
   const MpiOperation* waiting_for_ = nullptr;
   std::map<int, MpiControlMessage> reports_;  // answers to the current query, by rank
   int64_t query_ = 0;
-  std::set<int> left_;
+  std::set<int> left_, gone_;
   std::string failure_;
   bool has_failed_elsewhere_ = false, is_finished_ = false;
   std::jthread service_;  // goes first

@@ -163,7 +163,9 @@ std::unique_ptr<World> MpiWorld::join(int num_ranks, std::chrono::milliseconds t
 }
 
 void MpiWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
-void MpiWorld::finish(std::chrono::milliseconds timeout) { hub_->finish(timeout); }
+void MpiWorld::finish(std::chrono::milliseconds timeout, const std::function<void(const std::string&)>& on_hang) {
+  hub_->finish(timeout, on_hang);
+}
 
 void MpiWorld::end_all(int exit_status) const {
   std::this_thread::sleep_for(hub_->has_failed_elsewhere() ? 2 * kTimeToReport : kTimeToReport);
@@ -171,7 +173,7 @@ void MpiWorld::end_all(int exit_status) const {
 }
 
 void run_mpi_rank(MpiWorld& ranks, std::chrono::milliseconds timeout, int num_threads,
-                  const std::function<void(World&)>& function) {
+                  const std::function<void(World&)>& function, const std::function<void(const std::string&)>& on_hang) {
   omp_set_num_threads(num_threads);
   const auto fail = [&](const char* text) {
     const std::string whole = fmt::format("[rank {}] {}", ranks.rank(), text);
@@ -180,8 +182,11 @@ void run_mpi_rank(MpiWorld& ranks, std::chrono::milliseconds timeout, int num_th
     throw RankFailure(ranks.rank(), cause, whole);
   };
   try {
-    function(*ranks.join(ranks.size(), timeout));
-    ranks.finish(timeout);
+    std::unique_ptr<World> world = ranks.join(ranks.size(), timeout);
+    function(*world);
+    const std::chrono::milliseconds farewell = world->timeout();
+    world.reset();
+    ranks.finish(farewell, on_hang);
   } catch (const std::exception& error) {
     fail(error.what());
   } catch (...) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "megatron/comm/world.h"
@@ -44,7 +45,8 @@ class MpiWorld {
 
   /// Ends the job on this rank, when it has left its World; returns when all ranks have called it.
   /// @throw CommError if the world has failed, or does before that, or ranks have not called it after `timeout`
-  void finish(std::chrono::milliseconds timeout);
+  /// @param on_hang hears, in another thread, why Open MPI itself does not end in that time: only the process can end
+  void finish(std::chrono::milliseconds timeout, const std::function<void(const std::string& reason)>& on_hang = {});
   /// Ends the processes of all ranks with this exit status, after a time in which ranks that have heard of the failure
   /// can say so. The status of the rank that failed first counts.
   [[noreturn]] void end_all(int exit_status) const;
@@ -56,7 +58,9 @@ class MpiWorld {
 
 /// Runs `function` on this rank with `num_threads` OpenMP threads, and finishes. When it throws, the other ranks are
 /// aborted: none hangs in an operation. @throw RankFailure, also if another rank fails before all have finished
+/// @param on_hang see MpiWorld::finish
 void run_mpi_rank(MpiWorld& ranks, std::chrono::milliseconds timeout, int num_threads,
-                  const std::function<void(World&)>& function);
+                  const std::function<void(World&)>& function,
+                  const std::function<void(const std::string& reason)>& on_hang = {});
 
 }  // namespace megatron

@@ -16,7 +16,7 @@ namespace {
 class NcclMember final : public World {
  public:
   NcclMember(NcclHub& hub, std::chrono::milliseconds timeout, int& num_splits)
-      : World(hub.rank(), hub.size(), timeout), hub_(hub), timeout_(timeout), num_splits_(num_splits) {
+      : World(hub.rank(), hub.size(), timeout), hub_(hub), num_splits_(num_splits) {
     hub_.join(recorder());
   }
   ~NcclMember() override { hub_.leave(); }
@@ -31,13 +31,13 @@ class NcclMember final : public World {
     const std::string own = fmt::format("{}\n{}", name, groups);
     if (rank() > 0) {
       hub_.store().set(key(rank()), own);
-      const std::string verdict = hub_.wait_for(verdict_key, what, 0, timeout_ + kForVerdict);
+      const std::string verdict = hub_.wait_for(verdict_key, what, 0, timeout() + kForVerdict);
       require<CommError>(verdict.empty(), "{}", verdict);
       return;
     }
     std::string verdict;
     for (int other = 1; other < size() && verdict.empty(); ++other) {
-      const std::string text = hub_.wait_for(key(other), what, other, timeout_);
+      const std::string text = hub_.wait_for(key(other), what, other, timeout());
       if (text != own)
         verdict = describe_disagreement(static_cast<size_t>(split), SplitCall{0, name},
                                         SplitCall{other, std::string_view(text).substr(0, text.find('\n'))});
@@ -68,7 +68,6 @@ class NcclMember final : public World {
 
   static constexpr std::chrono::seconds kForVerdict{5};
   NcclHub& hub_;
-  std::chrono::milliseconds timeout_;
   int& num_splits_;
 };
 
@@ -106,8 +105,11 @@ void run_nccl_rank(NcclWorld& ranks, std::chrono::milliseconds timeout, int num_
     throw RankFailure(ranks.rank(), cause, whole);
   };
   try {
-    function(*ranks.join(timeout));
-    ranks.finish(timeout);
+    std::unique_ptr<World> world = ranks.join(timeout);
+    function(*world);
+    const std::chrono::milliseconds farewell = world->timeout();
+    world.reset();
+    ranks.finish(farewell);
   } catch (const std::exception& error) {
     fail(error.what());
   } catch (...) {

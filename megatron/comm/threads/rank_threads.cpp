@@ -39,13 +39,15 @@ class RunningRanks {
     changed_.notify_all();
   }
 
-  /// The rank has left its world.
-  void end(int rank) {
+  /// The rank has left its world, and waits for the others no longer than this.
+  void end(int rank, std::chrono::milliseconds timeout) {
     const std::lock_guard lock(mutex_);
     std::erase(running_, rank);
     ended_.push_back(rank);
-    if (ended_.size() == 1)
-      deadline_ = Clock::now() + std::min<std::chrono::milliseconds>(ranks_.timeout(), kLongestTimeout);
+    if (ended_.size() == 1) {
+      timeout_ = timeout;
+      deadline_ = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongestTimeout);
+    }
     changed_.notify_all();
   }
 
@@ -74,7 +76,7 @@ class RunningRanks {
     const int first = ended_.front();
     const BlockedOperation blocked{"the end of all ranks", ended_, running_};
     lock.unlock();
-    const std::string text = ranks_.time_out(blocked);
+    const std::string text = ranks_.time_out(blocked, timeout_);
     fail(first, std::make_exception_ptr(CommError(text)), text, true);
     lock.lock();
   }
@@ -84,12 +86,15 @@ class RunningRanks {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int> running_, ended_;
+  std::chrono::milliseconds timeout_{0};  // of the first that has ended
   std::optional<Clock::time_point> deadline_, deadline_after_failure_;
   std::vector<RankFailure> failures_;  // the last is the one to report; each lives until its rank's thread has ended
   bool is_consequence_ = false, is_hang_reported_ = false;
 };
 
-void run_rank(ThreadWorld& ranks, int rank, const std::function<void(World&)>& function, RunningRanks& running) {
+/// @return how long the rank waits for the end of the others
+std::chrono::milliseconds run_rank(ThreadWorld& ranks, int rank, const std::function<void(World&)>& function,
+                                   RunningRanks& running) {
   set_thread_name(fmt::format("rank {}", rank));
   omp_set_num_threads(threads_per_rank(ranks.size()));
   std::unique_ptr<World> world;  // goes last: the others hear of the failure before they hear that the rank has left
@@ -107,6 +112,7 @@ void run_rank(ThreadWorld& ranks, int rank, const std::function<void(World&)>& f
   } catch (...) {
     fail("unknown exception", false);
   }
+  return world ? world->timeout() : ranks.timeout();
 }
 
 }  // namespace
@@ -120,8 +126,8 @@ void run_rank_threads(ThreadWorld& ranks, const std::function<void(World&)>& fun
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks.size(); ++rank)
     threads.emplace_back([&, rank] {
-      run_rank(ranks, rank, function, running);
-      running.end(rank);
+      const std::chrono::milliseconds timeout = run_rank(ranks, rank, function, running);
+      running.end(rank, timeout);
     });
   running.wait();
   for (std::thread& thread : threads) thread.join();

@@ -145,7 +145,9 @@ std::unique_ptr<World> ThreadWorld::join(int rank) {
   return std::make_unique<ThreadMember>(*hub_, rank, size_, timeout_);
 }
 
-std::string ThreadWorld::time_out(const BlockedOperation& blocked) { return hub_->time_out(blocked, timeout_); }
+std::string ThreadWorld::time_out(const BlockedOperation& blocked, std::chrono::milliseconds timeout) {
+  return hub_->time_out(blocked, timeout);
+}
 void ThreadWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
 
 }  // namespace megatron

@@ -27,16 +27,16 @@ class ThreadWorld {
   ~ThreadWorld();
 
   int size() const { return size_; }
-  /// Longest wait of a rank for another one.
+  /// Longest wait of a rank for another one, unless it sets its World's own.
   std::chrono::milliseconds timeout() const { return timeout_; }
   /// Called once for each rank, by its thread. When the result goes, the rank has left: operations that it has not
   /// entered fail on the others. @throw ConfigError if the rank is not in the world or has joined before
   std::unique_ptr<World> join(int rank);
   /// Aborts every group of every rank. Any thread, any time.
   void abort(std::string_view reason);
-  /// Aborts every group because `blocked`, which is no operation of a group, has timed out. @return which ranks hold it
-  /// up, or why the world had failed before
-  std::string time_out(const BlockedOperation& blocked);
+  /// Aborts every group because `blocked`, which is no operation of a group, has lasted longer than `timeout`. @return
+  /// which ranks hold it up, or why the world had failed before
+  std::string time_out(const BlockedOperation& blocked, std::chrono::milliseconds timeout);
 
  private:
   int size_;

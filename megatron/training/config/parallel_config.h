@@ -41,11 +41,8 @@ struct ParallelConfig {
   int64_t num_distributed_optimizer_instances = 1;
   bool use_tp_pp_dp_mapping = false;  ///< rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp
   int64_t distributed_timeout_minutes = 10;
-  std::optional<int64_t> distributed_timeout_seconds_after_init;  ///< of exchanges; none given: the minutes
-  std::chrono::seconds exchange_timeout() const {
-    return distributed_timeout_seconds_after_init ? std::chrono::seconds(*distributed_timeout_seconds_after_init)
-                                                  : std::chrono::minutes(distributed_timeout_minutes);
-  }
+  std::optional<int64_t> distributed_timeout_seconds_after_init;  ///< from the second iteration on
+  std::chrono::minutes timeout() const { return std::chrono::minutes(distributed_timeout_minutes); }
 
   // Derived
   int64_t world_size = 1;

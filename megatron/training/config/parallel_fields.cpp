@@ -38,7 +38,7 @@ void describe_sizes(FieldTable& table, ParallelConfig& parallel) {
       .at_least(1);
   table
       .add("distributed_timeout_seconds_after_init", parallel.distributed_timeout_seconds_after_init,
-           "the same in seconds; none given: the minutes")
+           "the same from the end of the first iteration on; none: no change")
       .in("seconds")
       .at_least(1);
   table.add_derived("world_size", parallel.world_size, "ranks");

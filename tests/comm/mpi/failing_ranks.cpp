@@ -1,4 +1,6 @@
 // Ranks of a job of which one does what the argument says; failure_test.cpp reads what all of them print.
+#include <dlfcn.h>
+
 #include <csignal>
 #include <functional>
 #include <iostream>
@@ -97,6 +99,32 @@ void throw_beside_work(World& world) {
   throw ShapeError("five is not six");
 }
 
+/// While it waits for the others to come to their end.
+void stop_at_the_end(World& world) {
+  all_of(world);
+  world.set_timeout(2 * std::chrono::seconds(1));
+  if (world.rank() != 1) return sleep(1000);
+  std::thread([] {
+    sleep(200);
+    raise(SIGSTOP);
+  }).detach();
+}
+
+/// Within MPI_Finalize, which begins with the attributes of MPI_COMM_SELF.
+void stop_in_finalize(World& world) {
+  all_of(world);
+  world.set_timeout(kShort);
+  if (world.rank() != 1) return;
+  using Delete = int (*)(void*, int, void*, void*);
+  void* mpi = dlopen("libmpi.so.40", RTLD_NOW | RTLD_NOLOAD);
+  const auto create = reinterpret_cast<int (*)(void*, Delete, int*, void*)>(dlsym(mpi, "MPI_Comm_create_keyval"));
+  const auto set = reinterpret_cast<int (*)(void*, int, void*)>(dlsym(mpi, "MPI_Comm_set_attr"));
+  int key = 0;
+  create(
+      dlsym(mpi, "MPI_Comm_null_copy_fn"), [](void*, int, void*, void*) { return raise(SIGSTOP); }, &key, nullptr);
+  set(dlsym(mpi, "ompi_mpi_comm_self"), key, nullptr);
+}
+
 void run(const std::string& what, World& world) {
   const bool is_culprit = world.rank() == 1;
   if (what == "hang") return hang(world, [] { sleep(60000); });
@@ -106,13 +134,18 @@ void run(const std::string& what, World& world) {
   if (what == "another size") return send_another_size(world);
   if (what == "another group") return make_another_group(world);
   if (what == "drop") return drop_work(world);
+  if (what == "stop at the end") return stop_at_the_end(world);
+  if (what == "stop in finalize") return stop_in_finalize(world);
   if (what == "throw beside work") return throw_beside_work(world);
   const ProcessGroup group = all_of(world);
   if (is_culprit && what == "kill") raise(SIGKILL);
   if (is_culprit && what == "throw") throw ShapeError("five is not six");
   if (is_culprit && what == "abort") world.abort("loss is not finite");
   if (is_culprit && what == "leave") return;
-  if (what == "late") return is_culprit ? sleep(60000) : void();
+  if (what == "late") {
+    world.set_timeout(kShort);
+    return is_culprit ? sleep(60000) : void();
+  }
   reduce(group, "x");
 }
 
@@ -123,6 +156,6 @@ int main(int, char** argv) {
   using namespace megatron;
   const LaunchEnvironment launch = launch_environment(process_environment());
   const std::string what = argv[1];
-  const std::chrono::seconds timeout{what == "late" ? 3 : 60};  // ranks may start that far apart
-  return run_job(launch, {"failing_ranks", timeout}, std::cerr, [&](World& world) { run(what, world); });
+  const std::chrono::seconds apart{60};  // ranks may start
+  return run_job(launch, {"failing_ranks", apart}, std::cerr, [&](World& world) { run(what, world); });
 }

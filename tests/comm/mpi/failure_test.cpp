@@ -69,9 +69,23 @@ TEST(MpiFailure, AnExceptionIsNotHiddenByTheWorkThatItLeavesBehind) {
 
 TEST(MpiFailure, ARankThatHangsAfterItsLastOperationIsNamedByAll) {
   expect_failure("late", kLost, {0, 2, 3},
-                 {"the end of all ranks timed out after 3000 ms: rank 1 never entered it; ranks 0, 2, 3 waiting.",
+                 {"the end of all ranks timed out after 500 ms: rank 1 never entered it; ranks 0, 2, 3 waiting.",
                   "Rank 1 waits in no operation; its last was barrier #0 \"start\" of world"},
-                 kLimit + 3);
+                 kLimit);
+}
+
+TEST(MpiFailure, AProcessThatStandsStillAfterItsOwnEndIsNamedByAll) {
+  expect_failure("stop at the end", kLost, {0, 2, 3},
+                 {"the end of all ranks timed out after 2000 ms: rank 1 never entered it",
+                  "Rank 1 does not answer: its process hangs or is lost."},
+                 1 + 2 + 5);
+}
+
+TEST(MpiFailure, AProcessThatStandsStillInMpiFinalizeEndsAll) {
+  expect_failure("stop in finalize", kLost, {0, 2, 3},
+                 {"all ranks have come to their end, but MPI_Finalize has not returned after 500 ms: a rank that does "
+                  "not say this hangs in it"},
+                 kLimit);
 }
 
 TEST(MpiFailure, AKilledProcessEndsTheJobAndMpirunNamesIt) {

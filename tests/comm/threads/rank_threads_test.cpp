@@ -92,6 +92,17 @@ TEST(RankThreads, ThatHangAfterTheirLastOperationAreNamed) {
   EXPECT_THAT(heard.hanging, ElementsAre(1));
 }
 
+TEST(RankThreads, WaitForTheEndAsLongAsTheirWorldSays) {
+  const Heard heard = listen(std::chrono::minutes(2), true, [](RankContext& context, Gate& gate) {
+    context.group.barrier({"last"}).wait();
+    context.world.set_timeout(kShort);
+    if (context.rank == 3) gate.wait();
+  });
+  EXPECT_THAT(heard.failures,
+              ElementsAre(HasSubstr("the end of all ranks timed out after 300 ms: rank 3 never entered it")));
+  EXPECT_THAT(heard.hanging, ElementsAre(3));
+}
+
 TEST(RankThreads, ThatFailAreReportedWhileOthersStillRun) {
   const Heard heard = listen(std::chrono::minutes(2), false, [](RankContext& context, Gate& gate) {
     if (context.rank == 3) throw DataError("sample 7 is damaged");
