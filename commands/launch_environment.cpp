@@ -1,9 +1,15 @@
 #include "commands/launch_environment.h"
 
+#include <unistd.h>
+
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <regex>
+#include <string_view>
+#include <system_error>
 
+#include "commands/shell_words.h"
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -32,6 +38,8 @@ constexpr Names kOpenMpi{Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_
                          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names kTorchrun{Launcher::kTorchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kSlurm{Launcher::kSlurm, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
+
+constexpr const char* kTasksOfStep = "SLURM_STEP_NUM_TASKS";
 
 void require_below(const char* name, int value, const char* limit_name, int limit) {
   require<ConfigError>(value < limit,
@@ -68,9 +76,12 @@ std::optional<int> tasks_of_node(const std::string& list, int node) {
   return std::nullopt;
 }
 
-/// Only in a step of srun: a batch script has most of the variables too, and is one process.
+/// Only in a step of srun: a batch script has most of the variables too, and is one process. So is the shell that
+/// salloc opens, where SLURM_NTASKS is the job's; releases that open one as a step have SLURM_STEP_NUM_TASKS.
 std::optional<LaunchEnvironment> read_slurm(const Variable& variable) {
-  if (!variable("SLURM_STEP_ID") || number(variable, kSlurm.size).value_or(1) == 1) return std::nullopt;
+  Names names = kSlurm;
+  if (variable(kTasksOfStep)) names.size = kTasksOfStep;
+  if (!variable("SLURM_STEP_ID") || number(variable, names.size).value_or(1) == 1) return std::nullopt;
   const std::optional<std::string> list = variable(kSlurm.local_size);
   const int node = number(variable, "SLURM_NODEID").value_or(0);
   const std::optional<int> local_size = list ? tasks_of_node(*list, node) : std::nullopt;
@@ -83,7 +94,37 @@ std::optional<LaunchEnvironment> read_slurm(const Variable& variable) {
         if (name != std::string_view(kSlurm.local_size)) return variable(name);
         return local_size ? std::optional(std::to_string(*local_size)) : std::nullopt;
       },
-      kSlurm);
+      names);
+}
+
+std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+/// A launcher says how many ranks there are, not --nproc-per-node.
+std::vector<std::string> without_ranks(const std::vector<std::string>& words) {
+  constexpr std::string_view kFlag = "--nproc-per-node";
+  std::vector<std::string> rest;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == kFlag)
+      ++i;
+    else if (!words[i].starts_with(std::string(kFlag) + "="))
+      rest.push_back(words[i]);
+  }
+  return rest;
+}
+
+/// Open MPI's mpirun with what it takes to start as many ranks, on a machine with fewer cores, and in a container too.
+std::vector<std::string> mpirun(const LaunchEnvironment& launch) {
+  std::vector<std::string> words = {"mpirun", "-np", std::to_string(launch.size)};
+  if (launch.local_size == launch.size)
+    words.emplace_back("--oversubscribe");
+  else
+    words = joined(words, {"--map-by", fmt::format("ppr:{}:node", launch.local_size), "--hostfile", "HOSTS"});
+  words = joined(words, {"--bind-to", "none"});
+  if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
+  return words;
 }
 
 }  // namespace
@@ -115,25 +156,36 @@ LaunchEnvironment launch_environment(const Variable& variable) {
   return {};
 }
 
-void require_connected(const LaunchEnvironment& launch, const Variable& variable, std::string_view command) {
+std::string own_program() {
+  std::error_code unreadable;
+  const std::filesystem::path file = std::filesystem::read_symlink("/proc/self/exe", unreadable);
+  return unreadable ? "megatron" : file.string();
+}
+
+void require_connected(const LaunchEnvironment& launch, const Variable& variable,
+                       const std::vector<std::string>& words) {
   if (launch.size == 1) return;
+  const std::vector<std::string> call = without_ranks(words);
+  const std::string size = std::to_string(launch.size);
   if (launch.launcher == Launcher::kTorchrun) {
-    const bool one_host = launch.local_size == launch.size;
+    const bool is_one_host = launch.local_size == launch.size;
+    const std::string threads =
+        shell_line(joined({call[0], call[1], "--nproc-per-node", size}, {call.begin() + 2, call.end()}));
     throw ConfigError(fmt::format(
         "torchrun started {} ranks, which would talk through GPUs, and this program runs on the CPU. The same on the "
-        "CPU:\n  mpirun -np {}{} megatron {} FLAGS{}",
-        launch.size, launch.size,
-        one_host ? "" : fmt::format(" --map-by ppr:{}:node --hostfile HOSTS", launch.local_size), command,
-        one_host
-            ? fmt::format("          (processes)\n  megatron {} --nproc-per-node {} FLAGS   (threads of one process)",
-                          command, launch.size)
-            : ""));
+        "CPU{}:\n  {}",
+        size,
+        is_one_host ? ", as threads of one process:\n  " + threads + "\nor as processes"
+                    : "; HOSTS names one host a line",
+        shell_line(joined(mpirun(launch), call))));
   }
   if (launch.launcher == Launcher::kSlurm && !variable("PMIX_RANK"))
-    throw ConfigError(fmt::format(
-        "srun started {} ranks without PMIx, so they cannot find each other. Start them with\n  srun --mpi=pmix "
-        "megatron {} FLAGS\nor, from within the job, with\n  mpirun -np {} megatron {} FLAGS",
-        launch.size, command, launch.size, command));
+    throw ConfigError(
+        fmt::format("srun started {} ranks without PMIx, so they cannot find each other. Start them with\n  {}\nor, "
+                    "from within the "
+                    "job, with\n  {}",
+                    size, shell_line(joined({"srun", "--mpi=pmix"}, call)),
+                    shell_line(joined({"mpirun", "-np", size, "--bind-to", "none"}, call))));
 }
 
 }  // namespace megatron

@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <vector>
 
 namespace megatron {
 
@@ -21,8 +21,9 @@ using Variable = std::function<std::optional<std::string>(const char* name)>;
 Variable process_environment();
 
 /// Reads the variables of Open MPI's mpirun (OMPI_COMM_WORLD_*), torchrun (RANK, WORLD_SIZE, LOCAL_RANK,
-/// LOCAL_WORLD_SIZE) and of steps of Slurm's srun (SLURM_PROCID, SLURM_NTASKS, SLURM_STEP_TASKS_PER_NODE), in this
-/// order: the first found counts.
+/// LOCAL_WORLD_SIZE) and of steps of Slurm's srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS or else SLURM_NTASKS,
+/// SLURM_STEP_TASKS_PER_NODE), in this order: the first found counts. A batch script is no step, and an interactive
+/// shell is a step of one task, whatever SLURM_NTASKS says.
 /// Slurm's do not contradict the others, for those are often started from within a Slurm job.
 /// Source: torch/distributed/elastic/agent/server/local_elastic_agent.py; mpirun(1); srun(1).
 /// @throw ConfigError if variables are incomplete, out of range or contradict each other, or an unknown launcher set
@@ -30,8 +31,12 @@ Variable process_environment();
 LaunchEnvironment launch_environment(const Variable& variable);
 
 /// Throws where the ranks that were started cannot talk to each other: those of torchrun need GPUs, those of srun need
-/// PMIx. The text has the commands that do the same here.
-/// @param command "pretrain_gpt"
-void require_connected(const LaunchEnvironment& launch, const Variable& variable, std::string_view command);
+/// PMIx. The text has command lines that do the same here, to be copied.
+/// @param words this program, the command and its flags
+void require_connected(const LaunchEnvironment& launch, const Variable& variable,
+                       const std::vector<std::string>& words);
+
+/// The file of this program.
+std::string own_program();
 
 }  // namespace megatron

@@ -5,13 +5,11 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -94,10 +92,7 @@ std::optional<int> num_running_programs() {
 void restart_with_short_spinning(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
   setenv("GOMP_SPINCOUNT", num_running_programs() == 1 ? "20000" : "1000", 0);
-  // By its own path, so that ps and killall find it under its name.
-  std::error_code unreadable;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unreadable);
-  if (!unreadable) execv(self.c_str(), argv);
+  execv(megatron::own_program().c_str(), argv);  // by its own path, so that ps and killall find it under its name
 }
 
 }  // namespace

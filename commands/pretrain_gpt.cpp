@@ -116,7 +116,9 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
       PretrainConfig own = read_config(args, launch);
       if (own.training.exit_signal_handler) watch.emplace(number_of_signal(own.training.exit_signal));
       gpu = gpu_of_rank(own, launch);
-      if (!gpu) require_connected(launch, process_environment(), kName);
+      std::vector<std::string> words = {own_program(), std::string(kName)};
+      words.insert(words.end(), args.begin(), args.end());
+      if (!gpu) require_connected(launch, process_environment(), words);
       config = std::move(own);
     });
   });
@@ -130,7 +132,7 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
   const int threads = num_threads_of(config->launch, launch);
   const auto run = [&](const Place& place) { train(*config, threads, place, out, err); };
   if (launch.size == 1) return run_command(kName, err, [&] { run({.signal = signal}); });
-  const JobOptions options{kName, config->parallel.exchange_timeout(), threads};
+  const JobOptions options{kName, config->parallel.timeout(), threads};
   if constexpr (kHasCuda)
     if (gpu)
       return run_nccl_job(launch, options, process_environment(), gpu->cuda_device, err,

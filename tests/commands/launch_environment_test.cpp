@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 
 #include "megatron/base/error.h"
 
@@ -14,6 +15,7 @@ using Launcher = LaunchEnvironment::Launcher;
 using Variables = std::map<std::string, std::string>;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 Variable reader(const Variables& variables) {
@@ -103,28 +105,83 @@ TEST(LaunchEnvironment, RefusesContradictions) {
   expect_refused({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}, HasSubstr("MPICH"));
 }
 
+const std::vector<std::string> kCall = {
+    "/opt/megatron", "pretrain_gpt", "--nproc-per-node=8", "--nproc-per-node", "4", "--bf16",
+    "--data-path",   "a b",          "--split=8,1,1"};
+
 template <class Matcher>
 void expect_unconnected(const Variables& variables, Matcher matcher) {
-  EXPECT_THAT([&] { require_connected(launch_environment(reader(variables)), reader(variables), "pretrain_gpt"); },
+  EXPECT_THAT([&] { require_connected(launch_environment(reader(variables)), reader(variables), kCall); },
               ThrowsMessage<ConfigError>(matcher));
 }
 
 TEST(LaunchEnvironment, NamesTheCommandsThatDoWhatTorchrunWould) {
   Variables one_host = kTorchrun;
   one_host["LOCAL_WORLD_SIZE"] = "4";
-  expect_unconnected(one_host, AllOf(HasSubstr("mpirun -np 4 megatron pretrain_gpt FLAGS"),
-                                     HasSubstr("megatron pretrain_gpt --nproc-per-node 4 FLAGS")));
-  expect_unconnected(kTorchrun, HasSubstr("mpirun -np 4 --map-by ppr:2:node --hostfile HOSTS megatron"));
+  const std::string flags = "--bf16 --data-path 'a b' --split=8,1,1";
+  expect_unconnected(one_host, AllOf(HasSubstr("\n  mpirun -np 4 --oversubscribe --bind-to none "),
+                                     HasSubstr("\n  /opt/megatron pretrain_gpt --nproc-per-node 4 " + flags + "\n"),
+                                     ::testing::EndsWith(" /opt/megatron pretrain_gpt " + flags)));
+  expect_unconnected(kTorchrun,
+                     AllOf(HasSubstr("mpirun -np 4 --map-by ppr:2:node --hostfile HOSTS --bind-to none "),
+                           ::testing::EndsWith(" /opt/megatron pretrain_gpt " + flags), Not(HasSubstr("--nproc"))));
 }
 
 TEST(LaunchEnvironment, AsksSrunForPmix) {
   Variables plain = kSrun;
   plain.erase("PMIX_RANK");
-  expect_unconnected(plain, HasSubstr("srun --mpi=pmix megatron pretrain_gpt FLAGS"));
-  require_connected(launch_environment(reader(kSrun)), reader(kSrun), "pretrain_gpt");
-  require_connected(launch_environment(reader(kMpirun)), reader(kMpirun), "pretrain_gpt");
+  expect_unconnected(plain,
+                     HasSubstr("\n  srun --mpi=pmix /opt/megatron pretrain_gpt --bf16 --data-path 'a b' --split"));
+  require_connected(launch_environment(reader(kSrun)), reader(kSrun), kCall);
+  require_connected(launch_environment(reader(kMpirun)), reader(kMpirun), kCall);
   const Variables alone{{"RANK", "0"}, {"WORLD_SIZE", "1"}};
-  require_connected(launch_environment(reader(alone)), reader(alone), "pretrain_gpt");
+  require_connected(launch_environment(reader(alone)), reader(alone), kCall);
+}
+
+/// What srun tells each task, in blocks of the nodes' tasks.
+std::vector<Variables> tasks_of_srun(const std::string& list, const std::vector<int>& tasks_of_node) {
+  std::vector<Variables> tasks;
+  const int size = std::accumulate(tasks_of_node.begin(), tasks_of_node.end(), 0);
+  for (size_t node = 0; node < tasks_of_node.size(); ++node)
+    for (int local = 0; local < tasks_of_node[node]; ++local)
+      tasks.push_back({{"SLURM_STEP_ID", "0"},
+                       {"SLURM_PROCID", std::to_string(tasks.size())},
+                       {"SLURM_NTASKS", "64"},  // of the job
+                       {"SLURM_STEP_NUM_TASKS", std::to_string(size)},
+                       {"SLURM_LOCALID", std::to_string(local)},
+                       {"SLURM_NODEID", std::to_string(node)},
+                       {"SLURM_TASKS_PER_NODE", "16(x4)"},
+                       {"SLURM_STEP_TASKS_PER_NODE", list}});
+  return tasks;
+}
+
+TEST(LaunchEnvironment, KnowsEveryTaskOfAStepWithUnevenNodes) {
+  const std::map<std::string, std::vector<int>> lists = {{"2(x3),1", {2, 2, 2, 1}},
+                                                         {"1,4(x2),3", {1, 4, 4, 3}},
+                                                         {"8", {8}},
+                                                         {"1(x5)", {1, 1, 1, 1, 1}},
+                                                         {"10,2(x1),11", {10, 2, 11}}};
+  for (const auto& [list, counts] : lists) {
+    SCOPED_TRACE(list);
+    const std::vector<Variables> tasks = tasks_of_srun(list, counts);
+    for (size_t rank = 0; rank < tasks.size(); ++rank) {
+      const auto number = [&](const char* name) { return std::stoi(tasks[rank].at(name)); };
+      expect_launch(tasks[rank], Launcher::kSlurm,
+                    {static_cast<int>(rank), static_cast<int>(tasks.size()), number("SLURM_LOCALID"),
+                     counts[static_cast<size_t>(number("SLURM_NODEID"))]});
+    }
+  }
+}
+
+TEST(LaunchEnvironment, AnInteractiveShellOfSlurmIsOneProcess) {
+  expect_launch({{"SLURM_STEP_ID", "4294967290"},
+                 {"SLURM_PROCID", "0"},
+                 {"SLURM_NTASKS", "8"},
+                 {"SLURM_STEP_NUM_TASKS", "1"},
+                 {"SLURM_LOCALID", "0"},
+                 {"SLURM_NODEID", "0"},
+                 {"SLURM_STEP_TASKS_PER_NODE", "1"}},
+                Launcher::kNone, {0, 1, 0, 1});
 }
 
 }  // namespace

@@ -2,8 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
 
 #include "commands/exit_code.h"
 #include "tests/testing/mpirun.h"
@@ -69,6 +76,12 @@ std::vector<std::pair<double, double>> numbers(const std::string& path) {
       result.emplace_back(record["lm_loss"], record["grad_norm"]);
   }
   return result;
+}
+
+/// Whole lines of a log that may be written to.
+int64_t numbers_so_far(const std::string& path) {
+  std::ifstream file(path);
+  return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
 }
 
 struct Layout {
@@ -149,12 +162,40 @@ TEST(MpiTraining, OneProcessUnderMpirunStartsThreads) {
   EXPECT_EQ(mpi->status, 0) << mpi->output;
 }
 
-TEST(MpiTraining, RefusesTorchrunWithTheCommandsThatWork) {
-  const auto outcome = testing::run_shell(std::string("RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 LOCAL_WORLD_SIZE=3 ") +
-                                          MEGATRON_PROGRAM + quoted(kTraining));
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("mpirun -np 3 megatron pretrain_gpt"),
-                                    HasSubstr("megatron pretrain_gpt --nproc-per-node 3")));
+/// The indented lines.
+Words commands_in(const std::string& text) {
+  Words commands;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("  ")) commands.push_back(line.substr(2));
+  return commands;
+}
+
+TEST(MpiTraining, RefusesTorchrunWithCommandsThatDoTheSame) {
+  const testing::ScratchDirectory folder;
+  const std::string log = folder.file("it's a $(log) \\ of \"losses\"");
+  std::string quoted_log = log;
+  quoted_log.replace(quoted_log.find('\''), 1, "'\\''");
+  const auto refused = testing::run_shell(
+      std::string("RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 LOCAL_WORLD_SIZE=3 ") + MEGATRON_PROGRAM +
+      quoted(joined(kTraining, {"--seed=7", "--log-jsonl"})) + " '" + quoted_log + "'");
+  EXPECT_EQ(refused.status, 2);
+  const Words commands = commands_in(refused.output);
+  ASSERT_EQ(commands.size(), 2) << refused.output;
+  const auto losses_of = [&](const std::string& command) {
+    std::filesystem::remove(log);
+    const auto outcome = testing::run_shell(command);
+    EXPECT_EQ(outcome.status, 0) << command << "\n" << outcome.output;
+    return numbers(log);
+  };
+  const auto expected = losses_of(commands[0]);
+  EXPECT_EQ(expected.size(), 4);
+  const std::string one_rank =
+      MEGATRON_PROGRAM + quoted(joined(kTraining, {"--seed", "7", "--log-jsonl", folder.file("one")}));
+  ASSERT_EQ(testing::run_shell(one_rank).status, 0);
+  EXPECT_NEAR(numbers(folder.file("one")).back().first, expected.back().first, 1e-4) << "the flags are kept";
+  if (testing::run_shell("mpirun --version").status != 0) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  EXPECT_EQ(losses_of(commands[1]), expected);
 }
 
 TEST(MpiTraining, ASignalToMpirunSavesAndEndsAll) {
@@ -169,6 +210,46 @@ TEST(MpiTraining, ASignalToMpirunSavesAndEndsAll) {
   if (outcome.status == 77) GTEST_SKIP() << "Open MPI's mpirun is not installed";
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("successfully saved checkpoint"), HasSubstr("after receiving SIGUSR1")));
+}
+
+/// The process that is this rank of the job that works with `path`; 0 while there is none.
+pid_t process_of_rank(int rank, const std::string& path) {
+  const auto content = [](const std::filesystem::path& file) {
+    std::ifstream stream(file);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  const std::string variable = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank) + std::string(1, '\0');
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string id = entry.path().filename();
+    if (id.find_first_not_of("0123456789") == std::string::npos &&
+        content(entry.path() / "cmdline").find(path) != std::string::npos &&
+        content(entry.path() / "environ").find(variable) != std::string::npos)
+      return std::stoi(id);
+  }
+  return 0;
+}
+
+TEST(MpiTraining, AProcessThatStandsStillEndsAllWithinTheTimeoutAndFiveSeconds) {
+  using Clock = std::chrono::steady_clock;
+  const testing::ScratchDirectory folder;
+  const std::string log = folder.file("log.jsonl");
+  Clock::time_point begin;
+  std::jthread culprit([&](const std::stop_token& stop) {
+    while (!stop.stop_requested() && numbers_so_far(log) < 3)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    begin = Clock::now();
+    if (const pid_t process = process_of_rank(2, log); process > 0) ::kill(process, SIGSTOP);
+  });
+  const auto mpi = testing::run_under_mpi(
+      4, joined({MEGATRON_PROGRAM}, joined(kTraining, {"--train-iters", "1000000", "--log-jsonl", log,
+                                                       "--distributed-timeout-seconds-after-init", "2"})));
+  if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2 + 5));
+  EXPECT_EQ(mpi->status, static_cast<int>(ExitCode::kCommunication)) << mpi->output;
+  for (const char* rank : {"0", "1", "3"})
+    EXPECT_THAT(mpi->output, HasSubstr(std::string("megatron pretrain_gpt: [rank ") + rank + "] "));
+  EXPECT_THAT(mpi->output, AllOf(HasSubstr("timed out after 2000 ms: rank 2 never entered it"),
+                                 HasSubstr("Rank 2 does not answer: its process hangs or is lost.")));
 }
 
 /// Text of which one token is no token any more, in a sample that only rank 1 of three reads, in the first step.
