@@ -1,10 +1,13 @@
 #include "commands/plan_config.h"
 
+#include <fmt/ranges.h>
+
 #include <string_view>
 
 #include "megatron/base/field.h"
 #include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
+#include "megatron/base/word_list.h"
 #include "megatron/pipeline_parallel/layout_string.h"
 #include "megatron/training/theoretical_flops.h"
 
@@ -37,7 +40,8 @@ constexpr double kMostDrawn = 100000;  // actions; beyond it nobody sees them
 void describe_schedule(FieldTable& table, PlanConfig& config) {
   table.begin_group("Schedule", "Flags of training have the meaning that they have there.");
   table.add("show_schedule", config.show_schedule, "draw the pipeline schedule");
-  table.add("schedule", config.schedule, "its name; none: interleaved with virtual stages, else 1f1b");
+  table.add("schedule", config.schedule, "its name; none: interleaved with virtual stages, else 1f1b")
+      .named({"--schedule", "--pipeline-schedule"});
   table.add("pipeline_model_parallel_size", config.pipeline_model_parallel_size, "pipeline ranks")
       .at_least(1)
       .at_most(1024);
@@ -155,14 +159,16 @@ FieldTable describe(PlanConfig& config) {
 
 /// Layers are shared in one way.
 void check_layer_flags(const PlanConfig& config, const GivenFields& given, FieldTable& table, Mistakes& mistakes) {
-  const bool counted = config.decoder_first_pipeline_num_layers || config.decoder_last_pipeline_num_layers ||
-                       config.account_for_embedding_in_pipeline_split || config.account_for_loss_in_pipeline_split;
-  const int num_ways = (counted ? 1 : 0) + (config.pipeline_model_parallel_layout ? 1 : 0) + config.balance_layers;
-  if (num_ways > 1)
+  std::vector<std::string_view> ways;
+  for (const std::string_view name : {"balance_layers", "pipeline_model_parallel_layout",
+                                      "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+                                      "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"})
+    if (given.contains(name)) ways.push_back(table.find(name)->spelling());
+  const bool is_one_way = !given.contains("balance_layers") && !given.contains("pipeline_model_parallel_layout");
+  if (ways.size() > 1 && !is_one_way)
     mistakes.add({"--pipeline-model-parallel-layout", "--balance-layers"},
-                 "the layers are shared in {} ways: give --pipeline-model-parallel-layout, --balance-layers, or "
-                 "--decoder-first-.. --decoder-last-.. --account-for-..",
-                 num_ways);
+                 "{} says which layers each stage has: leave out {}", ways.front(),
+                 word_list({ways.begin() + 1, ways.end()}));
   if (config.num_layers) return;
   for (const std::string_view name :
        {"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
@@ -171,14 +177,25 @@ void check_layer_flags(const PlanConfig& config, const GivenFields& given, Field
     if (given.contains(name)) mistakes.add({"--num-layers"}, "{} needs --num-layers", table.find(name)->spelling());
 }
 
+/// Virtual stages of a rank that the text has; 1 where it cannot be read.
+int chunks_of_text(const PlanConfig& config) {
+  if (!config.pipeline_model_parallel_layout || !config.num_layers) return 1;
+  Mistakes unread;
+  const auto layout = parse_layout(
+      *config.pipeline_model_parallel_layout,
+      {.num_ranks = static_cast<int>(config.pipeline_model_parallel_size), .num_layers = *config.num_layers}, unread);
+  return layout ? layout->placement().num_chunks() : 1;
+}
+
 ScheduleOptions schedule_of(const PlanConfig& config) {
   const auto small = [](int64_t number) { return static_cast<int>(number); };  // flags are bounded
-  const auto& stages = config.num_virtual_stages_per_pipeline_rank;
+  const auto& given = config.num_virtual_stages_per_pipeline_rank;
+  const int chunks = given ? small(*given) : chunks_of_text(config);
   ScheduleOptions options;
-  options.kind = config.schedule.value_or(stages && *stages > 1 ? ScheduleKind::kInterleaved : ScheduleKind::kOneFOneB);
-  const bool has_chunks = options.kind == ScheduleKind::kInterleaved || options.kind == ScheduleKind::kZbV;
+  options.kind = config.schedule.value_or(chunks > 1 ? ScheduleKind::kInterleaved : ScheduleKind::kOneFOneB);
   options.num_ranks = small(config.pipeline_model_parallel_size);
-  options.num_chunks = small(stages.value_or(has_chunks ? 2 : 1));
+  const int by_default = config.pipeline_model_parallel_layout ? chunks : 2;  // of interleaved
+  options.num_chunks = given ? chunks : chunks_of(options.kind).value_or(by_default);
   options.num_micro_batches = small(config.num_micro_batches.value_or(2 * config.pipeline_model_parallel_size));
   if (config.microbatch_group_size_per_vp_stage)
     options.micro_batch_group_size = small(*config.microbatch_group_size_per_vp_stage);
@@ -187,8 +204,11 @@ ScheduleOptions schedule_of(const PlanConfig& config) {
   return options;
 }
 
-std::optional<PipelineLayout> layout_of(const PlanConfig& config, const StagePlacement& placement, Mistakes& mistakes) {
+/// @param schedule whose number of chunks may be wrong: then the advice is for the right one
+std::optional<PipelineLayout> layout_of(const PlanConfig& config, ScheduleOptions schedule, Mistakes& mistakes) {
   if (!config.num_layers) return std::nullopt;
+  schedule.num_chunks = chunks_of(schedule.kind).value_or(schedule.num_chunks);
+  const StagePlacement placement = placement_of(schedule);
   if (config.balance_layers) return balanced_layout(*config.num_layers, placement, layer_costs(config));
   if (!config.pipeline_model_parallel_layout)
     return split_layers({.num_layers = *config.num_layers,
@@ -198,18 +218,22 @@ std::optional<PipelineLayout> layout_of(const PlanConfig& config, const StagePla
                          .account_for_embedding = config.account_for_embedding_in_pipeline_split,
                          .account_for_loss = config.account_for_loss_in_pipeline_split},
                         mistakes);
-  std::optional<PipelineLayout> layout = parse_layout(*config.pipeline_model_parallel_layout,
-                                                      {.num_ranks = placement.num_ranks(),
-                                                       .num_layers = *config.num_layers,
-                                                       .num_mtp_layers = 0,
-                                                       .order = placement.order()},
-                                                      mistakes);
+  Mistakes own;
+  const std::optional<PipelineLayout> layout = parse_layout(*config.pipeline_model_parallel_layout,
+                                                            {.num_ranks = placement.num_ranks(),
+                                                             .num_layers = *config.num_layers,
+                                                             .num_mtp_layers = 0,
+                                                             .order = placement.order()},
+                                                            own);
+  std::vector<std::string> reasons = own.texts();
   if (layout && layout->placement() != placement)
-    mistakes.add({"--pipeline-model-parallel-layout", "--num-virtual-stages-per-pipeline-rank"},
-                 "--pipeline-model-parallel-layout has {} virtual stages for each rank, the schedule {}: give "
-                 "--num-virtual-stages-per-pipeline-rank {}",
-                 layout->placement().num_chunks(), placement.num_chunks(), layout->placement().num_chunks());
-  return layout;
+    reasons.push_back(
+        fmt::format("--pipeline-model-parallel-layout has {} virtual stages for each rank, the schedule {}",
+                    layout->placement().num_chunks(), placement.num_chunks()));
+  if (reasons.empty()) return layout;
+  mistakes.add({"--pipeline-model-parallel-layout"}, "{}: give --pipeline-model-parallel-layout '{}'",
+               fmt::join(reasons, "; "), to_string(balanced_layout(*config.num_layers, placement, {})));
+  return std::nullopt;
 }
 
 }  // namespace
@@ -233,7 +257,7 @@ PlanConfig parse_plan(const std::vector<std::string>& args) {
         "{} ranks with {} virtual stages and {} micro-batches make {:.0f} actions; at most {:.0f} can be drawn. "
         "A schedule repeats itself: fewer ranks and micro-batches show it",
         schedule.num_ranks, schedule.num_chunks, schedule.num_micro_batches, actions, kMostDrawn);
-  if (schedule.num_chunks >= 1) layout_of(config, placement_of(schedule), mistakes);
+  layout_of(config, schedule, mistakes);
   mistakes.throw_if_any("the flags are wrong");
   return config;
 }
@@ -260,7 +284,7 @@ Plan plan_of(const PlanConfig& config) {
   Plan plan{.schedule = schedule_of(config), .layout = std::nullopt, .simulation = {}};
   const StagePlacement placement = placement_of(plan.schedule);
   Mistakes mistakes;
-  plan.layout = layout_of(config, placement, mistakes);
+  plan.layout = layout_of(config, plan.schedule, mistakes);
   mistakes.throw_if_any("the flags are wrong");
   plan.simulation = {.costs = stage_costs(config, placement, plan.layout),
                      .send_latency = config.send_time,

@@ -1,9 +1,9 @@
 #include "megatron/pipeline_parallel/pipeline_layout.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
+#include "megatron/base/word_list.h"
 #include "megatron/pipeline_parallel/layout_string.h"
 
 namespace megatron {
@@ -31,36 +31,86 @@ namespace {
 // Texts name the flags, so that a message can be acted on.
 constexpr const char* kFirst = "--decoder-first-pipeline-num-layers";
 constexpr const char* kLast = "--decoder-last-pipeline-num-layers";
+constexpr const char* kEmbedding = "--account-for-embedding-in-pipeline-split";
+constexpr const char* kLoss = "--account-for-loss-in-pipeline-split";
 
-/// `count` layers of a first or last rank must be shared by its chunks.
-void check_own_count(const std::optional<int64_t>& count, const char* flag, int num_chunks, Mistakes& mistakes) {
-  if (!count) return;
-  if (*count < 1) mistakes.add({flag}, "{} {}: give at least 1", flag, *count);
-  if (*count >= 1 && *count % num_chunks != 0)
-    mistakes.add({flag}, "{} {} does not divide by the {} virtual stages of a rank: give {}", flag, *count, num_chunks,
-                 (*count / num_chunks + 1) * num_chunks);
+std::vector<std::string_view> account_flags(const LayerSplit& split) {
+  std::vector<std::string_view> flags;
+  if (split.account_for_embedding) flags.emplace_back(kEmbedding);
+  if (split.account_for_loss) flags.emplace_back(kLoss);
+  return flags;
 }
 
-void check_rest(int64_t rest, int64_t num_shares, const LayerSplit& split, Mistakes& mistakes) {
+/// All given that a layout string takes the place of.
+std::vector<std::string_view> split_flags(const LayerSplit& split) {
+  std::vector<std::string_view> flags = split.chunk_flags;
+  if (split.first_rank_layers) flags.emplace_back(kFirst);
+  if (split.last_rank_layers) flags.emplace_back(kLast);
+  for (const std::string_view flag : account_flags(split)) flags.push_back(flag);
+  return flags;
+}
+
+/// What the ranks between share, and how many chunks share it.
+struct Rest {
+  int64_t layers, shares;
+};
+Rest rest_of(const LayerSplit& split) {
+  const int own_ranks = (split.first_rank_layers ? 1 : 0) + (split.last_rank_layers ? 1 : 0);
+  return {split.num_layers + (split.account_for_embedding ? 1 : 0) + (split.account_for_loss ? 1 : 0) -
+              split.first_rank_layers.value_or(0) - split.last_rank_layers.value_or(0),
+          int64_t{split.placement.num_ranks() - own_ranks} * split.placement.num_chunks()};
+}
+
+/// `count` layers of a first or last rank must be shared by its chunks; else takes the next number that is.
+void check_own_count(std::optional<int64_t>& count, const char* flag, int num_chunks, Mistakes& mistakes) {
+  if (!count) return;
+  const int64_t given = *count;
+  if (given < 1)
+    mistakes.add({flag}, "{} {}: give at least 1", flag, given);
+  else if (given % num_chunks != 0)
+    mistakes.add({flag}, "{} {} does not divide by the {} virtual stages of a rank: give {} {}", flag, given,
+                 num_chunks, flag, (given / num_chunks + 1) * num_chunks);
+  count = (std::max<int64_t>(given - 1, 0) / num_chunks + 1) * num_chunks;
+}
+
+/// Counts that exclude what is counted, and more of them than ranks; takes them away.
+void check_ways(LayerSplit& split, Mistakes& mistakes) {
+  if ((split.first_rank_layers || split.last_rank_layers) && (split.account_for_embedding || split.account_for_loss)) {
+    mistakes.add({kFirst, kLast},
+                 "{} and {} exclude {} and {}: both say how the first and last rank differ. Leave out {}", kFirst,
+                 kLast, kEmbedding, kLoss, word_list(account_flags(split)));
+    split.account_for_embedding = split.account_for_loss = false;
+  }
+  if (split.first_rank_layers && split.last_rank_layers && split.placement.num_ranks() == 1) {
+    mistakes.add({kFirst, kLast}, "{} and {} name two ranks, but there is one: leave out {} and {}", kFirst, kLast,
+                 kFirst, kLast);
+    split.first_rank_layers = split.last_rank_layers = std::nullopt;
+  }
+}
+
+void check_rest(const LayerSplit& split, Mistakes& mistakes) {
+  const auto [rest, shares] = rest_of(split);
+  const int64_t wanted = shares == 0 ? 0 : std::max((rest + shares / 2) / shares, int64_t{1}) * shares;
+  if (rest == wanted) return;
   const bool given = split.first_rank_layers || split.last_rank_layers;
   const bool accounted = split.account_for_embedding || split.account_for_loss;
-  if (num_shares == 0 && rest != 0)
-    mistakes.add({"--num-layers"},
-                 "--num-layers {} must be the sum of {} {} and {} {}, which are all ranks: give --num-layers {}, or "
-                 "other counts",
+  const std::string advice =
+      split.num_layers_sets_chunks
+          ? layout_advice(split)
+          : fmt::format("give --num-layers {}, or {}", split.num_layers + wanted - rest, layout_advice(split));
+  if (shares == 0)
+    mistakes.add({"--num-layers"}, "--num-layers {} must be the sum of {} {} and {} {}, which are all ranks: {}",
                  split.num_layers, kFirst, split.first_rank_layers.value_or(0), kLast,
-                 split.last_rank_layers.value_or(0), split.num_layers - rest);
-  if (num_shares == 0) return;
-  if (rest < num_shares || rest % num_shares != 0) {
-    const int64_t nearest = std::max((rest + num_shares / 2) / num_shares, int64_t{1}) * num_shares;
-    const std::string balanced = to_string(balanced_layout(split.num_layers, split.placement, {}));
-    mistakes.add({"--num-layers"},
-                 "{} layers ({}--num-layers {}{}) do not divide by {} virtual stages. Give --num-layers {}, or "
-                 "instead of counts --pipeline-model-parallel-layout '{}'",
-                 rest, accounted ? "embedding and loss if they count, and " : "", split.num_layers,
-                 given ? ", less the first and last rank's" : "", num_shares, split.num_layers + nearest - rest,
-                 balanced);
-  }
+                 split.last_rank_layers.value_or(0), advice);
+  else
+    mistakes.add({"--num-layers"}, "{} layers ({}--num-layers {}{}) do not divide by {} virtual stages: {}", rest,
+                 accounted ? "embedding and loss if they count, and " : "", split.num_layers,
+                 given ? ", less the first and last rank's" : "", shares, advice);
+}
+
+/// `num_layers` over `num_shares`: later ones take one more.
+int64_t even_share(int64_t num_layers, int64_t num_shares, int64_t share) {
+  return num_layers / num_shares + (share >= num_shares - num_layers % num_shares ? 1 : 0);
 }
 
 }  // namespace
@@ -73,42 +123,63 @@ PipelineLayout split_layers(const LayerSplit& split) {
 }
 
 std::optional<PipelineLayout> split_layers(const LayerSplit& split, Mistakes& all_mistakes) {
-  const int p = split.placement.num_ranks(), v = split.placement.num_chunks();
-  const auto &first = split.first_rank_layers, &last = split.last_rank_layers;
+  const int v = split.placement.num_chunks();
+  LayerSplit advised = split;  // as the advice has it so far
   Mistakes mistakes;
   if (split.num_layers < 1) mistakes.add({"--num-layers"}, "--num-layers {}: give at least 1", split.num_layers);
-  if ((first || last) && (split.account_for_embedding || split.account_for_loss))
-    mistakes.add({kFirst, kLast},
-                 "{} and {} exclude --account-for-embedding-in-pipeline-split and "
-                 "--account-for-loss-in-pipeline-split: both say how the first and last rank differ",
-                 kFirst, kLast);
-  check_own_count(first, kFirst, v, mistakes);
-  check_own_count(last, kLast, v, mistakes);
-  const int shared_ranks = p - (first ? 1 : 0) - (last ? 1 : 0);
-  const int64_t rest = split.num_layers + (split.account_for_embedding ? 1 : 0) + (split.account_for_loss ? 1 : 0) -
-                       first.value_or(0) - last.value_or(0);
-  if (shared_ranks < 0)
-    mistakes.add({kFirst, kLast}, "{} and {} name two ranks, but there is one: give one of them or none", kFirst,
-                 kLast);
-  else if (mistakes.empty())
-    check_rest(rest, int64_t{shared_ranks} * v, split, mistakes);
+  check_ways(advised, mistakes);
+  check_own_count(advised.first_rank_layers, kFirst, v, mistakes);
+  check_own_count(advised.last_rank_layers, kLast, v, mistakes);
+  if (split.num_layers >= 1) check_rest(advised, mistakes);
   for (const std::string& text : mistakes.texts())
     all_mistakes.add({"--num-layers", "--pipeline-model-parallel-size", kFirst, kLast}, "{}", text);
   if (!mistakes.empty()) return std::nullopt;
 
+  const auto [rest, shares] = rest_of(split);
   std::vector<int64_t> counts;
   for (int stage = 0; stage < split.placement.num_stages(); ++stage) {
     const int rank = split.placement.place_of(stage).rank;
-    if (first && rank == 0)
-      counts.push_back(*first / v);
-    else if (last && rank == p - 1)
-      counts.push_back(*last / v);
+    if (split.first_rank_layers && rank == 0)
+      counts.push_back(*split.first_rank_layers / v);
+    else if (split.last_rank_layers && rank == split.placement.num_ranks() - 1)
+      counts.push_back(*split.last_rank_layers / v);
     else
-      counts.push_back(rest / (int64_t{shared_ranks} * v));
+      counts.push_back(rest / shares);
   }
   if (split.account_for_embedding) --counts.front();
   if (split.account_for_loss) --counts.back();
   return PipelineLayout(split.placement, counts);
+}
+
+PipelineLayout nearest_layout(const LayerSplit& split) {
+  const StagePlacement& placement = split.placement;
+  const auto &first = split.first_rank_layers, &last = split.last_rank_layers;
+  const auto [rest, shares] = rest_of(
+      {.num_layers = split.num_layers, .placement = placement, .first_rank_layers = first, .last_rank_layers = last});
+  const bool fits = shares > 0 ? rest >= 0 : shares == 0 && rest == 0;
+  if (!fits || (!first && !last))
+    return balanced_layout(
+        split.num_layers, placement,
+        {.embedding = split.account_for_embedding ? 1.0 : 0.0, .head = split.account_for_loss ? 1.0 : 0.0});
+  const int64_t v = placement.num_chunks();
+  std::vector<int64_t> counts;
+  for (int stage = 0; stage < placement.num_stages(); ++stage) {
+    const StagePlace place = placement.place_of(stage);
+    const bool is_first = first && place.rank == 0, is_last = last && place.rank == placement.num_ranks() - 1;
+    const int64_t of_rank = is_first  ? *first
+                            : is_last ? *last
+                                      : even_share(rest, shares / v, place.rank - (first ? 1 : 0));
+    counts.push_back(even_share(of_rank, v, place.chunk));
+  }
+  return PipelineLayout(placement, counts);
+}
+
+std::string layout_advice(const LayerSplit& split) {
+  const std::vector<std::string_view> flags = split_flags(split);
+  const std::string leave_out = flags.empty() ? "" : fmt::format("leave out {}", word_list(flags));
+  if (split.placement.num_stages() == 1) return leave_out;  // which has all layers anyway
+  return fmt::format("{}{}give --pipeline-model-parallel-layout '{}'", leave_out, flags.empty() ? "" : " and ",
+                     to_string(nearest_layout(split)));
 }
 
 PipelineLayout balanced_layout(int64_t num_layers, const StagePlacement& placement, const LayerCosts& costs) {

@@ -57,13 +57,21 @@ struct LayerSplit {
   std::optional<int64_t> first_rank_layers, last_rank_layers;  ///< of all its chunks; the rest is shared evenly
   bool account_for_embedding = false;  ///< counts as a layer: the first stage builds one layer fewer
   bool account_for_loss = false;       ///< counts as a layer: the last stage builds one layer fewer
+  /// For messages: the flags given that say how many chunks a rank has. A layout string takes their place too.
+  std::vector<std::string_view> chunk_flags = {};
+  bool num_layers_sets_chunks = false;  ///< for messages: another number of layers would change the placement
 };
 
 /// Equal stages, but for what LayerSplit says. Megatron Core: transformer_block.py, get_num_layers_to_build.
 /// @throw ConfigError listing all mistakes; what does not divide is refused with the nearest number of layers.
 PipelineLayout split_layers(const LayerSplit& split);
-/// As split_layers, among other rules. @return nothing if there are mistakes about it.
+/// As split_layers, among other rules. What the mistakes advise is accepted once all of it is done. @return nothing if
+/// there are mistakes about it.
 std::optional<PipelineLayout> split_layers(const LayerSplit& split, Mistakes& mistakes);
+/// For a split that may not work: its layers over the same stages, with its first and last rank's where they fit.
+PipelineLayout nearest_layout(const LayerSplit& split);
+/// "leave out FLAGS and give --pipeline-model-parallel-layout 'ET'": flags that get the nearest layout.
+std::string layout_advice(const LayerSplit& split);
 
 /// Time of one micro-batch in the parts of a model, in any unit.
 struct LayerCosts {

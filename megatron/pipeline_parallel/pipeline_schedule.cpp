@@ -1,5 +1,7 @@
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
 
+#include <algorithm>
+
 #include "megatron/pipeline_parallel/communication.h"
 #include "megatron/pipeline_parallel/schedules/gpipe.h"
 #include "megatron/pipeline_parallel/schedules/interleaved.h"
@@ -37,17 +39,30 @@ Schedule order_of(const ScheduleOptions& options, int rank) {
   return {};
 }
 
-void check_groups(const ScheduleOptions& options, Mistakes& mistakes) {
-  const int p = options.num_ranks, m = options.num_micro_batches, group = group_size(options);
-  if (group < p)
-    mistakes.add({kGroup, kRanks}, "{} {} is below {} {}: a chunk would wait for the chunk before it. Give {} or more",
-                 kGroup, group, kRanks, p, p);
-  const int left_over = group > 0 ? m % group : 0;
-  if (group >= p && left_over > 0 && left_over < p)
+bool fills_pipeline(int num_micro_batches, int group, int num_ranks) {
+  const int left_over = num_micro_batches % group;
+  return left_over == 0 || left_over >= num_ranks;
+}
+
+/// Flags with which the groups of `wanted` micro-batches, or others of as many, fill the pipeline.
+std::string advice_on_groups(const ScheduleOptions& options, int wanted, const MicroBatchFlag& micro_batch) {
+  const int p = options.num_ranks, m = options.num_micro_batches;
+  const std::string more = fmt::format("give {} {}", micro_batch.name, (m / wanted + 1) * wanted * micro_batch.value);
+  for (int group = p; group <= m; ++group)
+    if (fills_pipeline(m, group, p)) return fmt::format("{}, or give {} {}", more, kGroup, group);
+  return more;
+}
+
+void check_groups(const ScheduleOptions& options, Mistakes& mistakes, const MicroBatchFlag& micro_batch) {
+  const int p = options.num_ranks, m = options.num_micro_batches, group = std::max(group_size(options), p);
+  if (group_size(options) < p)
+    mistakes.add({kGroup, kRanks}, "{} {} is below {} {}: a chunk would wait for the chunk before it. Give {} {}",
+                 kGroup, group_size(options), kRanks, p, kGroup, p);
+  if (!fills_pipeline(m, group, p))
     mistakes.add({kGroup, kRanks, "--global-batch-size"},
                  "{} micro-batches in groups of {} leave {} over, fewer than {} {}: the last group could not fill the "
-                 "pipeline. Choose a multiple of {}, or another group size",
-                 m, group, left_over, kRanks, p, group);
+                 "pipeline; {}",
+                 m, group, m % group, kRanks, p, advice_on_groups(options, group, micro_batch));
 }
 
 }  // namespace
@@ -58,26 +73,36 @@ std::string_view name_of(ScheduleKind kind) {
   return {};
 }
 
+std::optional<int> chunks_of(ScheduleKind kind) {
+  if (kind == ScheduleKind::kInterleaved) return std::nullopt;
+  return kind == ScheduleKind::kZbV ? 2 : 1;
+}
+
+std::string describe_chunks(ScheduleKind kind) {
+  return fmt::format("the schedule {} has {} on each rank", name_of(kind),
+                     chunks_of(kind) == 1 ? "one stage" : "two virtual stages");
+}
+
 StagePlacement placement_of(const ScheduleOptions& options) {
   return {options.num_ranks, options.num_chunks,
           options.kind == ScheduleKind::kZbV ? StageOrder::kV : StageOrder::kLoop};
 }
 
-void check_schedule(const ScheduleOptions& options, Mistakes& mistakes) {
+void check_schedule(const ScheduleOptions& options, Mistakes& mistakes, const MicroBatchFlag& micro_batch) {
   if (options.num_ranks < 1) mistakes.add({kRanks}, "{} {}: give at least 1", kRanks, options.num_ranks);
   if (options.num_chunks < 1) mistakes.add({kChunks}, "{} {}: give at least 1", kChunks, options.num_chunks);
   if (options.num_micro_batches < 1)
     mistakes.add({"--global-batch-size"}, "{} micro-batches: a step has at least one", options.num_micro_batches);
-  const bool is_v = options.kind == ScheduleKind::kZbV, is_interleaved = options.kind == ScheduleKind::kInterleaved;
-  const int wanted = is_v ? 2 : 1;
-  if (!is_interleaved && options.num_chunks >= 1 && options.num_chunks != wanted)
-    mistakes.add({kChunks}, "{} {}: the schedule {} has {} on each rank", kChunks, options.num_chunks,
-                 name_of(options.kind), is_v ? "two virtual stages" : "one stage");
+  const bool is_interleaved = options.kind == ScheduleKind::kInterleaved;
+  const std::optional<int> wanted = chunks_of(options.kind);
+  if (wanted && options.num_chunks >= 1 && options.num_chunks != *wanted)
+    mistakes.add({kChunks}, "{} {}: {}. Leave out {}", kChunks, options.num_chunks, describe_chunks(options.kind),
+                 kChunks);
   if (!is_interleaved && options.micro_batch_group_size)
-    mistakes.add({kGroup}, "{} {} is for the schedule interleaved, not for {}", kGroup, *options.micro_batch_group_size,
-                 name_of(options.kind));
+    mistakes.add({kGroup}, "{} {} is for the schedule interleaved, not for {}: leave out {}", kGroup,
+                 *options.micro_batch_group_size, name_of(options.kind), kGroup);
   if (is_interleaved && !options.forward_only && options.num_ranks >= 1 && options.num_micro_batches >= 1)
-    check_groups(options, mistakes);
+    check_groups(options, mistakes, micro_batch);
 }
 
 std::vector<Schedule> make_schedules(const ScheduleOptions& options) {

@@ -180,12 +180,23 @@ TEST(PlanCommand, RefusesWhatCannotBe) {
   refused({"--pipeline-model-parallel-size", "4", "--schedule", "interleaved", "--num-micro-batches", "6"},
           "6 micro-batches in groups of 4 leave 2 over");
   refused({"--pipeline-model-parallel-size", "512", "--num-micro-batches", "10000"}, "at most 100000 can be drawn");
-  refused({"--pipeline-model-parallel-size", "4", "--num-layers", "10"}, "Give --num-layers 12");
+  refused({"--pipeline-model-parallel-size", "4", "--num-layers", "10"}, "give --num-layers 12");
   refused({"--pipeline-model-parallel-size", "2", "--num-layers", "4", "--pipeline-model-parallel-layout", "Ett|tt"},
           "must end with L");
-  refused({"--pipeline-model-parallel-size", "2", "--num-layers", "4", "--pipeline-model-parallel-layout", "Et|t|t|tL"},
-          "give --num-virtual-stages-per-pipeline-rank 2");
-  refused({"--num-layers", "4", "--balance-layers", "--account-for-loss-in-pipeline-split"}, "shared in 2 ways");
+  refused({"--pipeline-model-parallel-size", "2", "--num-layers", "4", "--pipeline-model-parallel-layout", "Et|t|t|tL",
+           "--schedule", "zb-h1"},
+          "has 2 virtual stages for each rank, the schedule 1: give --pipeline-model-parallel-layout 'Ett|ttL'");
+  refused({"--num-layers", "4", "--balance-layers", "--account-for-loss-in-pipeline-split"},
+          "--balance-layers says which layers each stage has: leave out --account-for-loss-in-pipeline-split");
+}
+
+TEST(PlanCommand, ALayoutSaysHowManyVirtualStagesThereAre) {
+  const std::vector<std::string> words = {"--pipeline-model-parallel-size",   "2",        "--num-layers", "4",
+                                          "--pipeline-model-parallel-layout", "Et|t|t|tL"};
+  EXPECT_THAT(show(words).out, HasSubstr("interleaved: 2 ranks x 2 virtual stages"));
+  std::vector<std::string> in_a_v = words;
+  in_a_v.insert(in_a_v.end(), {"--pipeline-schedule", "zb-v"});
+  EXPECT_THAT(show(in_a_v).out, HasSubstr("zb-v: 2 ranks x 2 virtual stages"));
 }
 
 }  // namespace

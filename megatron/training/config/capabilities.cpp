@@ -17,11 +17,13 @@ constexpr auto kLimits = std::to_array<Limit>({
     {[](const PretrainConfig& c) { return c.parallel.context_parallel_size > 1; }, "--context-parallel-size above 1"},
     {[](const PretrainConfig& c) { return c.precision.fp16_lm_cross_entropy; }, "--fp16-lm-cross-entropy"},
     {[](const PretrainConfig& c) { return has_virtual_stages(c) && !c.parallel.overlap_p2p_comm; },
-     "--no-overlap-p2p-communication with virtual stages: sends always overlap with work. Leave it out"},
+     "--no-overlap-p2p-communication with virtual stages: sends always overlap with work. Leave out "
+     "--no-overlap-p2p-communication"},
     {[](const PretrainConfig& c) {
        return has_virtual_stages(c) && c.optimizer.overlap_param_gather && !c.parallel.align_param_gather;
      },
-     "--no-align-param-gather with virtual stages: all stages gather weights right after the step. Leave it out"},
+     "--no-align-param-gather with virtual stages: all stages gather weights right after the step. Leave out "
+     "--no-align-param-gather"},
 });
 
 }  // namespace

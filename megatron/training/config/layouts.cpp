@@ -1,5 +1,7 @@
 #include "megatron/training/config/layouts.h"
 
+#include <algorithm>
+
 #include "megatron/pipeline_parallel/layout_string.h"
 #include "megatron/training/config/schedules.h"
 
@@ -29,21 +31,43 @@ ScheduleOptions schedule_options_of(const PretrainConfig& config) {
   return options;
 }
 
+namespace {
+
+/// Nothing where other mistakes leave the batches open.
+std::optional<MicrobatchCalculator> batches_of(const PretrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t of_model =
+      parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size * parallel.context_parallel_size;
+  if (!config.training.global_batch_size || !config.training.micro_batch_size || !config.model.seq_length ||
+      parallel.world_size % of_model != 0)
+    return std::nullopt;
+  try {
+    return microbatch_calculator_of(config);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
 void check_pipeline_schedule(const PretrainConfig& config, Mistakes& mistakes) {
   const TrainingConfig& training = config.training;
   if (config.parallel.pipeline_model_parallel_size == 1) return;
   ScheduleOptions schedule = schedule_options_of(config);
-  if (!mistakes.empty()) {  // the batch may be wrong: a whole group of micro-batches leaves out what depends on it
-    schedule.num_micro_batches = schedule.micro_batch_group_size.value_or(schedule.num_ranks);
+  const std::optional<MicrobatchCalculator> batches = batches_of(config);
+  if (!batches) {  // a whole group of micro-batches leaves out what depends on them
+    schedule.num_micro_batches = std::max(schedule.micro_batch_group_size.value_or(0), schedule.num_ranks);
     return check_schedule(schedule, mistakes);
   }
   std::vector<BatchSizeStep> steps = {{0, training.global_batch_size.value()}};
-  if (training.step_batch_size_schedule)
+  MicroBatchFlag flag{"--global-batch-size", training.micro_batch_size.value() * config.parallel.data_parallel_size};
+  if (training.step_batch_size_schedule) {
     steps = parse_step_batch_size_schedule(*training.step_batch_size_schedule, *config.model.seq_length);
-  const MicrobatchCalculator calculator = microbatch_calculator_of(config);
+    flag.name = "batches of";
+  }
   for (const BatchSizeStep& step : steps) {
-    schedule.num_micro_batches = static_cast<int>(calculator.at(step.first_sample).num_microbatches);
-    check_schedule(schedule, mistakes);
+    schedule.num_micro_batches = static_cast<int>(batches->at(step.first_sample).num_microbatches);
+    check_schedule(schedule, mistakes, flag);
   }
 }
 

@@ -69,7 +69,7 @@ TEST(Rules, RefuseContradictionsWithTheReason) {
       {{"--pipeline-model-parallel-size", "2", "--pipeline-model-parallel-layout", "Et|tL"}, "--num-layers is 4", 2},
       {{"--pipeline-model-parallel-size", "2", "--pipeline-model-parallel-layout", "Ett|ttL",
         "--account-for-loss-in-pipeline-split"},
-       "leave out the other flags",
+       "says which layers each stage has: leave out --account-for-loss-in-pipeline-split",
        2},
       {{"--use-precision-aware-optimizer"}, "--use-precision-aware-optimizer needs --use-distributed-optimizer"},
       {{"--use-precision-aware-optimizer", "--optimizer", "sgd"}, "needs --optimizer adam"},

@@ -1,0 +1,20 @@
+// Several words as one says them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megatron {
+
+/// "a", "a and b", "a, b and c".
+inline std::string word_list(const std::vector<std::string_view>& words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 < words.size() ? ", " : " and ";
+    text += words[i];
+  }
+  return text;
+}
+
+}  // namespace megatron
