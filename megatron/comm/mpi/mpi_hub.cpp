@@ -88,11 +88,13 @@ void MpiHub::finish(milliseconds timeout, const std::function<void(const std::st
   transport_.finish();
 }
 
+/// What a rank that stands still does not take may stay unsent until all have gone.
 void MpiHub::say_to_all(Lock& lock, MpiControlMessage::Kind kind, milliseconds timeout) {
   control_.send_to_all_others(MpiControlMessage::make(kind, {}));
   const auto others = static_cast<size_t>(transport_.size() - 1);
+  const bool is_last = kind == MpiControlMessage::Kind::kGone;
   drive(
-      lock, [&] { return ranks_that(kind).size() == others && !control_.has_unsent(); }, timeout);
+      lock, [&] { return ranks_that(kind).size() == others && !(is_last && control_.has_unsent()); }, timeout);
   throw_if_failed();
 }
 

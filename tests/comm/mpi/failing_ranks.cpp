@@ -121,7 +121,8 @@ void stop_in_finalize(World& world) {
   const auto set = reinterpret_cast<int (*)(void*, int, void*)>(dlsym(mpi, "MPI_Comm_set_attr"));
   int key = 0;
   create(
-      dlsym(mpi, "MPI_Comm_null_copy_fn"), [](void*, int, void*, void*) { return raise(SIGSTOP); }, &key, nullptr);
+      dlsym(mpi, "OMPI_C_MPI_COMM_NULL_COPY_FN"), [](void*, int, void*, void*) { return raise(SIGSTOP); }, &key,
+      nullptr);
   set(dlsym(mpi, "ompi_mpi_comm_self"), key, nullptr);
 }
 
