@@ -34,6 +34,8 @@ constexpr const char* kLast = "--decoder-last-pipeline-num-layers";
 constexpr const char* kEmbedding = "--account-for-embedding-in-pipeline-split";
 constexpr const char* kLoss = "--account-for-loss-in-pipeline-split";
 
+constexpr int64_t kLargestNumber = 2147483647;  // that a flag takes
+
 std::vector<std::string_view> account_flags(const LayerSplit& split) {
   std::vector<std::string_view> flags;
   if (split.account_for_embedding) flags.emplace_back(kEmbedding);
@@ -94,10 +96,10 @@ void check_rest(const LayerSplit& split, Mistakes& mistakes) {
   if (rest == wanted) return;
   const bool given = split.first_rank_layers || split.last_rank_layers;
   const bool accounted = split.account_for_embedding || split.account_for_loss;
+  const int64_t number = split.num_layers + wanted - rest;
+  const bool has_number = !split.num_layers_sets_chunks && number <= kLargestNumber;
   const std::string advice =
-      split.num_layers_sets_chunks
-          ? layout_advice(split)
-          : fmt::format("give --num-layers {}, or {}", split.num_layers + wanted - rest, layout_advice(split));
+      fmt::format("{}{}", has_number ? fmt::format("give --num-layers {}, or ", number) : "", layout_advice(split));
   if (shares == 0)
     mistakes.add({"--num-layers"}, "--num-layers {} must be the sum of {} {} and {} {}, which are all ranks: {}",
                  split.num_layers, kFirst, split.first_rank_layers.value_or(0), kLast,
@@ -175,11 +177,18 @@ PipelineLayout nearest_layout(const LayerSplit& split) {
 }
 
 std::string layout_advice(const LayerSplit& split) {
+  constexpr int64_t kMostStages = 4096;  // of which anybody reads a layout
   const std::vector<std::string_view> flags = split_flags(split);
   const std::string leave_out = flags.empty() ? "" : fmt::format("leave out {}", word_list(flags));
-  if (split.placement.num_stages() == 1) return leave_out;  // which has all layers anyway
+  LayerSplit advised = split;
+  const int64_t p = split.placement.num_ranks(), v = split.placement.num_chunks();
+  if (p * v > split.num_layers && split.placement.order() == StageOrder::kLoop)  // chunks without a layer help nobody
+    advised.placement = {static_cast<int>(p), static_cast<int>(std::clamp<int64_t>(split.num_layers / p, 1, v))};
+  const int64_t num_stages = p * advised.placement.num_chunks();
+  if (num_stages > kMostStages) return fmt::format("choose --pipeline-model-parallel-size {}", split.num_layers);
+  if (num_stages == 1) return leave_out;  // it has all layers anyway
   return fmt::format("{}{}give --pipeline-model-parallel-layout '{}'", leave_out, flags.empty() ? "" : " and ",
-                     to_string(nearest_layout(split)));
+                     to_string(nearest_layout(advised)));
 }
 
 PipelineLayout balanced_layout(int64_t num_layers, const StagePlacement& placement, const LayerCosts& costs) {

@@ -139,6 +139,18 @@ TEST(PipelineAdvice, IsForTheStagesThatTheScheduleHas) {
       << "with one rank too";
 }
 
+TEST(PipelineAdvice, HasNoStagesWithoutLayersAndNoEndlessLayouts) {
+  const auto refused = [](const std::string& stages, const std::string& chunks) {
+    return refusal_of(
+        {{"--pipeline-model-parallel-size", stages, "--num-virtual-stages-per-pipeline-rank", chunks}, 2});
+  };
+  EXPECT_THAT(refused("2", "4"), HasSubstr("give --pipeline-model-parallel-layout 'Et|t|t|tL'"));
+  EXPECT_THAT(refused("2", "1000000"), HasSubstr("give --pipeline-model-parallel-layout 'Et|t|t|tL'"));
+  const std::string most = refused("1000000", "1000000");
+  EXPECT_THAT(most, HasSubstr("4 layers (--num-layers 4) do not divide by 1000000000000 virtual stages: choose"));
+  EXPECT_LT(most.size(), 1000);
+}
+
 TEST(PipelineAdvice, NamesTheFlagsThatALayoutReplaces) {
   const std::string text =
       refusal_of({{"--pipeline-model-parallel-size", "2", "--pipeline-model-parallel-layout", "Ett|ttL",
