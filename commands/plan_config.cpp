@@ -231,6 +231,12 @@ std::optional<PipelineLayout> layout_of(const PlanConfig& config, ScheduleOption
         fmt::format("--pipeline-model-parallel-layout has {} virtual stages for each rank, the schedule {}",
                     layout->placement().num_chunks(), placement.num_chunks()));
   if (reasons.empty()) return layout;
+  const bool is_open = !chunks_of(schedule.kind);
+  if (layout && is_open) {
+    mistakes.add({"--pipeline-model-parallel-layout"}, "{}: leave out --num-virtual-stages-per-pipeline-rank",
+                 reasons.front());
+    return std::nullopt;
+  }
   mistakes.add({"--pipeline-model-parallel-layout"}, "{}: give --pipeline-model-parallel-layout '{}'",
                fmt::join(reasons, "; "), to_string(balanced_layout(*config.num_layers, placement, {})));
   return std::nullopt;
@@ -245,7 +251,7 @@ PlanConfig parse_plan(const std::vector<std::string>& args) {
   const GivenFields given = parse_flags(table, args, {}, mistakes);
   if (config.help) return config;
   if (!config.show_schedule)
-    mistakes.add({"--show-schedule"}, "--show-schedule is missing: it is what plan can show so far");
+    mistakes.add({"--show-schedule"}, "--show-schedule is missing: plan shows nothing else yet");
   check_layer_flags(config, given, table, mistakes);
   check_sizes(config, given, table, mistakes);
   const ScheduleOptions schedule = schedule_of(config);

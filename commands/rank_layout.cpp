@@ -5,6 +5,7 @@
 #include <charconv>
 #include <iterator>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -165,6 +166,22 @@ std::optional<std::string> layout_word_of(const std::string& flag) {
   if (flag == "--overlap-param-gather") return "dist-opt overlap";
   if (flag == "--nproc-per-node") return "dp=N";
   return std::nullopt;
+}
+
+std::string in_layout_words(std::string text) {
+  const auto say = [&](std::string_view flag, std::string_view word, bool has_value) {
+    if (flag.empty()) return;
+    const std::string end = "(?![a-z0-9-])";  // not the beginning of a longer flag
+    if (has_value)
+      text =
+          std::regex_replace(text, std::regex(fmt::format("{} ([a-z0-9-]+){}", flag, end)), fmt::format("{}=$1", word));
+    text = std::regex_replace(text, std::regex(std::string(flag) + end), std::string(word));
+  };
+  for (const NumberWord& number : kNumbers) say(number.flag, number.word, true);
+  say("--pipeline-schedule", kSchedule, true);
+  for (const SwitchWord& one : kSwitches)
+    if (one.value != &RankLayout::recompute) say(one.flag, one.word, false);
+  return text;
 }
 
 std::vector<RankLayout> rank_layouts(int64_t max_ranks) {

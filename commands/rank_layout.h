@@ -36,6 +36,9 @@ std::vector<std::string> flags_of(const RankLayout& layout);
 /// Nothing for other flags.
 std::optional<std::string> layout_word_of(const std::string& flag);
 
+/// A text about flags of pretrain_gpt in words of a layout: "tp=2" for "--tensor-model-parallel-size 2".
+std::string in_layout_words(std::string text);
+
 /// All combinations of the words up to `max_ranks` ranks, also those that do not fit a model.
 std::vector<RankLayout> rank_layouts(int64_t max_ranks);
 /// Few of `layouts` in which every two values that occur together somewhere in `layouts` occur together too.

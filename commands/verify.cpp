@@ -129,7 +129,8 @@ void verify_layouts(const VerifyConfig& config, const VerifyHooks& hooks, std::o
   }
   progress.end();
   require<Error>(num_bad == 0, "{} of {} layouts do not train as one rank does.", num_bad, num_done);
-  progress.message(fmt::format("all {} layouts train as one rank does", num_done));
+  progress.message(num_done == 1 ? std::string("the layout trains as one rank does")
+                                 : fmt::format("all {} layouts train as one rank does", num_done));
 }
 
 /// A layout that fails is a row of the table; one that hangs ends the process.

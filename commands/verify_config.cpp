@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -138,6 +139,25 @@ PretrainConfig resolve(std::vector<std::string> words, const RankLayout& layout)
   return parse_pretrain_gpt(words, static_cast<int>(layout.num_ranks()));
 }
 
+/// What is wrong with a layout, in its words. How pretrain_gpt would share the layers anyhow is no help here.
+std::string reason_in_words(const Error& error) {
+  const std::regex advice(
+      ": (give --num-layers [0-9]+, or )?(leave out [^']* and )?give --pipeline-model-parallel-layout '[^']*'");
+  return in_layout_words(
+      std::regex_replace(reason_of(error), advice, ": choose pp and vpp whose product divides the layers"));
+}
+
+/// Words without flags that words of a layout stand for, and without their values.
+std::vector<std::string> without_layout_flags(const std::vector<std::string>& words) {
+  std::vector<std::string> rest;
+  bool is_kept = true;
+  for (const std::string& word : words) {
+    if (word.starts_with("--")) is_kept = !layout_word_of(name_in(word));
+    if (is_kept) rest.push_back(word);
+  }
+  return rest;
+}
+
 /// Those of all combinations that fit the model.
 void add_all(const std::vector<std::string>& words, VerifyPlan& plan) {
   std::vector<RankLayout> fitting;
@@ -171,6 +191,7 @@ VerifyConfig parse_verify(const std::vector<std::string>& args) {
   if (config.help) return config;
   for (const std::string& text : config.layouts) parse_rank_layout(text, mistakes);
   check_model_words(words.model, mistakes);
+  words.model = without_layout_flags(words.model);
   if (given.contains("model") && !words.model.empty())
     mistakes.add({"--model"}, "--model {} and {} both describe the model: give one",
                  python_text(table.find("model")->get()), words.model[0]);
@@ -196,7 +217,7 @@ VerifyPlan plan_of(const VerifyConfig& config) {
       const RankLayout layout = parse_rank_layout(text, mistakes).value();
       plan.layouts.push_back({layout, resolve(words, layout)});
     } catch (const Error& error) {
-      mistakes.add({"--layout"}, "--layout '{}': {}", text, reason_of(error));
+      mistakes.add({"--layout"}, "--layout '{}': {}", text, reason_in_words(error));
     }
   mistakes.throw_if_any("the flags are wrong");
   if (config.layouts.empty()) add_all(words, plan);

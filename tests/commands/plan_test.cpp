@@ -186,6 +186,9 @@ TEST(PlanCommand, RefusesWhatCannotBe) {
   refused({"--pipeline-model-parallel-size", "2", "--num-layers", "4", "--pipeline-model-parallel-layout", "Et|t|t|tL",
            "--schedule", "zb-h1"},
           "has 2 virtual stages for each rank, the schedule 1: give --pipeline-model-parallel-layout 'Ett|ttL'");
+  refused({"--pipeline-model-parallel-size", "2", "--num-layers", "4", "--pipeline-model-parallel-layout", "Et|t|t|tL",
+           "--num-virtual-stages-per-pipeline-rank", "3"},
+          "the schedule 3: leave out --num-virtual-stages-per-pipeline-rank");
   refused({"--num-layers", "4", "--balance-layers", "--account-for-loss-in-pipeline-split"},
           "--balance-layers says which layers each stage has: leave out --account-for-loss-in-pipeline-split");
 }

@@ -165,6 +165,21 @@ TEST(VerifyCommand, ReportsEveryLayoutThatDoesNotFitTheModel) {
                                 Not(HasSubstr("'tp=2'"))));
 }
 
+TEST(VerifyCommand, SpeaksOfLayoutsInTheirWords) {
+  const auto refusal = [](const std::string& layout) { return run({"layouts", "--layout", layout}).err; };
+  EXPECT_THAT(refusal("tp=3"), HasSubstr("--num-attention-heads 4 does not divide by tp=3"));
+  EXPECT_THAT(refusal("pp=2 vpp=3"), ::testing::EndsWith("do not divide by 6 virtual stages: choose pp and vpp whose "
+                                                         "product divides the layers\n"));
+  EXPECT_THAT(refusal("pp=2 vpp=4 schedule=zb-v"),
+              HasSubstr("vpp asks for 4 virtual stages of a rank, but the schedule zb-v has two virtual stages on each "
+                        "rank: leave out vpp"));
+}
+
+TEST(VerifyCommand, AFlagOfALayoutIsTheOnlyMistake) {
+  const std::string error = run({"layouts", "--tensor-model-parallel-size", "2"}).err;
+  EXPECT_THAT(error, AllOf(HasSubstr("1 mistake\n"), HasSubstr("say --layout \"tp=N\"")));
+}
+
 TEST(VerifyCommand, RefusesMoreStepsThanTheRunHasAndTwoModels) {
   EXPECT_THAT(run({"layouts", "--num-steps", "101"}).err, HasSubstr("--num-steps"));
   const Result two = run({"layouts", "--model", "llama", "--num-layers", "2"});
@@ -175,7 +190,7 @@ TEST(VerifyCommand, RefusesMoreStepsThanTheRunHasAndTwoModels) {
 TEST(VerifyCommand, NeedsNoQuotesAroundALayout) {
   const Result result = run({"layouts", "--layout", "tp=2", "sp", "--num-steps", "1"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("tp=2 sp"), HasSubstr("all 1 layouts")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tp=2 sp"), HasSubstr("the layout trains as one rank does")));
   EXPECT_THAT(run({"layouts", "tp=2"}).err, HasSubstr("'tp=2': words of a layout stand behind --layout"));
   EXPECT_THAT(run({"layouts", "--layout", "--num-steps", "1"}).err, HasSubstr("give words such as"));
 }

@@ -13,11 +13,13 @@ void resolve_data_parallel_size(ParallelConfig& parallel, int64_t world_size, Mi
   parallel.world_size = world_size;
   parallel.data_parallel_size = std::max<int64_t>(1, world_size / model_ranks);
   if (world_size % model_ranks != 0)
-    mistakes.add({"--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size"},
-                 "{} ranks do not divide by tensor {} * pipeline {} * context {} = {}: every model needs as many. "
-                 "Start {} ranks (--nproc-per-node), or choose other sizes",
-                 world_size, parallel.tensor_model_parallel_size, parallel.pipeline_model_parallel_size,
-                 parallel.context_parallel_size, model_ranks, (world_size / model_ranks + 1) * model_ranks);
+    mistakes.add(
+        {"--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size"},
+        "{} rank{} not divide by tensor {} * pipeline {} * context {} = {}: every model needs as many. Start {} "
+        "ranks (--nproc-per-node or mpirun -np), or choose other sizes",
+        world_size, world_size == 1 ? " does" : "s do", parallel.tensor_model_parallel_size,
+        parallel.pipeline_model_parallel_size, parallel.context_parallel_size, model_ranks,
+        (world_size / model_ranks + 1) * model_ranks);
 }
 
 void check_tensor_parallel(const PretrainConfig& config, Mistakes& mistakes) {

@@ -115,7 +115,7 @@ const std::map<std::string, std::string> kRuleTexts{
     {"global batch size must be positive", "--global-batch-size 0: must be at least 1"},
     {"global batch must divide by micro batch times data parallel size", "does not divide by micro-batch size"},
     {"evaluation batch must divide by evaluation micro batch times data parallel size", "--eval-global-batch-size 3"},
-    {"world size must divide by the product of the model-parallel sizes", "ranks do not divide by"},
+    {"world size must divide by the product of the model-parallel sizes", "not divide by tensor"},
     {"sequence must divide by twice the context-parallel size", "does not divide by 2 * --context-parallel-size"},
     {"layers must divide by pipeline stages", "do not divide by 3 virtual stages"},
     {"layers of a stage must divide by layers of a virtual stage", "--num-layers-per-virtual-pipeline-stage 3"},
