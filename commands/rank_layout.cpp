@@ -169,18 +169,18 @@ std::optional<std::string> layout_word_of(const std::string& flag) {
 }
 
 std::string in_layout_words(std::string text) {
-  const auto say = [&](std::string_view flag, std::string_view word, bool has_value) {
+  const auto say = [&](std::string_view flag, std::string_view word, std::string_view value) {
     if (flag.empty()) return;
     const std::string end = "(?![a-z0-9-])";  // not the beginning of a longer flag
-    if (has_value)
+    if (!value.empty())
       text =
-          std::regex_replace(text, std::regex(fmt::format("{} ([a-z0-9-]+){}", flag, end)), fmt::format("{}=$1", word));
+          std::regex_replace(text, std::regex(fmt::format("{} ({}){}", flag, value, end)), fmt::format("{}=$1", word));
     text = std::regex_replace(text, std::regex(std::string(flag) + end), std::string(word));
   };
-  for (const NumberWord& number : kNumbers) say(number.flag, number.word, true);
-  say("--pipeline-schedule", kSchedule, true);
+  for (const NumberWord& number : kNumbers) say(number.flag, number.word, "[0-9]+");
+  say("--pipeline-schedule", kSchedule, fmt::format("{}", fmt::join(schedule_names(), "|")));
   for (const SwitchWord& one : kSwitches)
-    if (one.value != &RankLayout::recompute) say(one.flag, one.word, false);
+    if (one.value != &RankLayout::recompute) say(one.flag, one.word, "");
   return text;
 }
 
