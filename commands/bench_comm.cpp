@@ -72,7 +72,7 @@ int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::
   int num_threads = 1;
   const int status = run_command(kName, err, [&] {
     run_before_meeting(launch, [&] {
-      require_connected(launch, process_environment(), kName);
+      require_connected(launch, process_environment(), {own_program(), std::string(kName), "comm", "FLAGS"});
       PretrainConfig read = pretrain_config_of(config, launch.size);
       require<ConfigError>(read.parallel.world_size > 1,
                            "one rank has nobody to talk to. Say how many there are: --nproc-per-node 4, or mpirun -n "
@@ -83,7 +83,7 @@ int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::
     });
   });
   if (!model) return status;
-  const auto timeout = model->parallel.exchange_timeout();
+  const auto timeout = model->parallel.timeout();
   const auto rank = [&](World& world) { run(config, *model, choice, num_threads, world, launch.size > 1, out); };
   if (launch.size > 1) return run_job(launch, {kName, timeout, num_threads}, err, rank);
   return run_command(kName, err, [&] {

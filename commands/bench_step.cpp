@@ -198,7 +198,7 @@ int bench_step(const BenchConfig& config, const LaunchEnvironment& launch, Clock
   Machine machine{.launch = launch};
   const int status = run_command(kName, err, [&] {
     run_before_meeting(launch, [&] {
-      require_connected(launch, process_environment(), kName);
+      require_connected(launch, process_environment(), {own_program(), std::string(kName), "step", "FLAGS"});
       PretrainConfig read = pretrain_config_of(config, launch.size);
       if (!names_data(config.model_words)) {
         BenchConfig with_data = config;
@@ -214,7 +214,7 @@ int bench_step(const BenchConfig& config, const LaunchEnvironment& launch, Clock
   });
   if (!model) return status;
   if (launch.size == 1) return run_command(kName, err, [&] { run(config, *model, machine, start, nullptr, out, err); });
-  const JobOptions options{kName, model->parallel.exchange_timeout(), machine.num_threads};
+  const JobOptions options{kName, model->parallel.timeout(), machine.num_threads};
   return run_job(launch, options, err, [&](World& world) { run(config, *model, machine, start, &world, out, err); });
 }
 

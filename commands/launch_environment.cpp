@@ -169,8 +169,7 @@ void require_connected(const LaunchEnvironment& launch, const Variable& variable
   const std::string size = std::to_string(launch.size);
   if (launch.launcher == Launcher::kTorchrun) {
     const bool is_one_host = launch.local_size == launch.size;
-    const std::string threads =
-        shell_line(joined({call[0], call[1], "--nproc-per-node", size}, {call.begin() + 2, call.end()}));
+    const std::string threads = shell_line(joined(call, {"--nproc-per-node", size}));
     throw ConfigError(fmt::format(
         "torchrun started {} ranks, which would talk through GPUs, and this program runs on the CPU. The same on the "
         "CPU{}:\n  {}",

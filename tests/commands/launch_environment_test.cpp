@@ -120,7 +120,7 @@ TEST(LaunchEnvironment, NamesTheCommandsThatDoWhatTorchrunWould) {
   one_host["LOCAL_WORLD_SIZE"] = "4";
   const std::string flags = "--bf16 --data-path 'a b' --split=8,1,1";
   expect_unconnected(one_host, AllOf(HasSubstr("\n  mpirun -np 4 --oversubscribe --bind-to none "),
-                                     HasSubstr("\n  /opt/megatron pretrain_gpt --nproc-per-node 4 " + flags + "\n"),
+                                     HasSubstr("\n  /opt/megatron pretrain_gpt " + flags + " --nproc-per-node 4\n"),
                                      ::testing::EndsWith(" /opt/megatron pretrain_gpt " + flags)));
   expect_unconnected(kTorchrun,
                      AllOf(HasSubstr("mpirun -np 4 --map-by ppr:2:node --hostfile HOSTS --bind-to none "),
