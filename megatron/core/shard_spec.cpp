@@ -42,6 +42,14 @@ int64_t local_size(const ShardCut& cut, int64_t num_ranks) {
   return sum;
 }
 
+bool is_on_lower_rank(const ShardCut& cut, const ShardRange& range, int64_t rank, int64_t num_ranks) {
+  // A replicated section is whole on each of its ranks: who begins where the range begins has all of it.
+  for (int64_t lower = 0; lower < rank; ++lower)
+    for (const ShardRange& other : local_ranges(cut, lower, num_ranks))
+      if (other.global_begin == range.global_begin) return true;
+  return false;
+}
+
 Shape ShardSpec::local_shape(int64_t num_ranks) const {
   Shape shape = global_shape;
   if (cut) shape[cut->dim] = local_size(*cut, num_ranks);

@@ -44,6 +44,10 @@ struct ShardRange {
 std::vector<ShardRange> local_ranges(const ShardCut& cut, int64_t rank, int64_t num_ranks);
 int64_t local_size(const ShardCut& cut, int64_t num_ranks);
 
+/// Whether a rank below this one has the range, one of its local_ranges, too. Of rows that several ranks have alike the
+/// lowest rank's count: in the gradient norm, and as what a checkpoint stores.
+bool is_on_lower_rank(const ShardCut& cut, const ShardRange& range, int64_t rank, int64_t num_ranks);
+
 /// What must happen to a gradient beside the data-parallel sum.
 enum class GradReduction {
   kNone,

@@ -7,20 +7,12 @@
 namespace megatron {
 namespace {
 
-/// Whether a lower rank has these rows of the whole tensor too. A replicated section is whole on each of its ranks.
-bool is_on_lower_rank(const ShardCut& cut, const ShardRange& range, const ParameterOptions& options) {
-  for (int64_t rank = 0; rank < options.shard_rank; ++rank)
-    for (const ShardRange& other : local_ranges(cut, rank, options.num_shards))
-      if (other.global_begin == range.global_begin && other.length == range.length) return true;
-  return false;
-}
-
 /// Rows of the cut dimension of the local shard that this rank counts.
 std::vector<ElementRange> counted_rows(const ParameterOptions& options) {
   const ShardCut& cut = *options.shard.cut;
   std::vector<ElementRange> rows;
   for (const ShardRange& range : local_ranges(cut, options.shard_rank, options.num_shards)) {
-    if (is_on_lower_rank(cut, range, options)) continue;
+    if (is_on_lower_rank(cut, range, options.shard_rank, options.num_shards)) continue;
     if (!rows.empty() && rows.back().end == range.local_begin)
       rows.back().end += range.length;
     else

@@ -43,17 +43,6 @@ Shape with_leading(int64_t size, const Shape& shape) {
   return Shape(std::span<const int64_t>(sizes));
 }
 
-/// Whether a rank before this one has these rows too: keys and values where there are fewer groups than ranks.
-bool is_copy_of_tensor_rank(const ParameterOptions& options, const ShardRange& range) {
-  for (int64_t rank = 0; rank < options.shard_rank; ++rank) {
-    const std::vector<ShardRange> others = local_ranges(*options.shard.cut, rank, options.num_shards);
-    if (std::any_of(others.begin(), others.end(),
-                    [&](const ShardRange& other) { return other.global_begin == range.global_begin; }))
-      return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 CheckpointPlacement placement_of(const Parameter& parameter, int64_t num_layers, const ProcessGroupCollection& groups) {
@@ -82,7 +71,9 @@ CheckpointPlacement placement_of(const Parameter& parameter, const ElementRange&
     Box rows = Box::whole(parameter.shape());
     rows.offsets[dim] = range.local_begin;
     rows.sizes[dim] = range.length;
-    const bool is_copy = is_tied_copy || (shard.cut ? is_copy_of_tensor_rank(options, range) : groups.tp.rank() > 0);
+    const bool is_copy =
+        is_tied_copy || (shard.cut ? is_on_lower_rank(*shard.cut, range, options.shard_rank, options.num_shards)
+                                   : groups.tp.rank() > 0);
     for (const Box& box : boxes) {
       const std::optional<Box> own = intersection(box, rows);
       if (!own) continue;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "megatron/core/random.h"
@@ -72,6 +73,24 @@ TEST(ShardSpec, GivesRanksRunsOfWholeGroups) {
 TEST(ShardSpec, RepeatsKeysAndValuesWhereGroupsAreFewerThanRanks) {
   const ShardCut cut{.num_groups = 2, .sections = {{6, false}, {2, true}, {2, true}}};
   EXPECT_EQ(local_ranges(cut, 3, 4), (std::vector<ShardRange>{{13, 0, 3}, {16, 3, 2}, {18, 5, 2}}));
+}
+
+TEST(ShardSpec, TheLowestRankThatHasARowCountsItAndNoOther) {
+  for (const ShardCut& cut : {ShardCut{.num_groups = 2, .sections = {{12, false}, {4, true}, {4, true}}},
+                              ShardCut{.num_groups = 1, .sections = {{12, false}, {3, true}, {3, true}}},
+                              ShardCut{.num_groups = 12, .sections = {{2, false}, {1, true}}},
+                              ShardCut{.sections = {{12, false}, {24, false}}}})
+    for (const int64_t num_ranks : {1, 2, 4, 6}) {
+      std::vector<int64_t> counted_by(static_cast<size_t>(cut.global_size()), -1);
+      for (int64_t rank = num_ranks - 1; rank >= 0; --rank)
+        for (const ShardRange& range : local_ranges(cut, rank, num_ranks))
+          std::fill_n(counted_by.begin() + range.global_begin, range.length, rank);
+      for (int64_t rank = 0; rank < num_ranks; ++rank)
+        for (const ShardRange& range : local_ranges(cut, rank, num_ranks))
+          for (int64_t row = range.global_begin; row < range.global_begin + range.length; ++row)
+            EXPECT_EQ(is_on_lower_rank(cut, range, rank, num_ranks), counted_by.at(static_cast<size_t>(row)) < rank)
+                << "row " << row << " on rank " << rank << " of " << num_ranks;
+    }
 }
 
 TEST(ShardSpec, RefusesWhatDoesNotDivide) {
