@@ -130,6 +130,7 @@ BucketGroup DistributedDataParallel::make_group(std::vector<BucketGroup::Bucket>
 
 void DistributedDataParallel::begin_step() {
   num_started_ = 0;
+  is_in_step_ = true;
   for (BucketGroup& group : bucket_groups_) group.begin_step();
   for (const auto& buffer : buffers_) buffer->begin_step();
 }
@@ -145,12 +146,16 @@ void DistributedDataParallel::start_ready_groups() {
 }
 
 void DistributedDataParallel::finish_grad_sync() {
+  require(std::exchange(is_in_step_, false),
+          "[DistributedDataParallel] finish_grad_sync without a begin_step before it: gradients would be summed over "
+          "replicas twice. A step is begin_step, forward and backward, finish_grad_sync.");
   for (const auto& buffer : buffers_) buffer->finish_step(ctx_);
   start_ready_groups();
-  require<InternalError>(num_started_ == bucket_groups_.size(),
-                         "[DistributedDataParallel] the gradients of bucket group {} are not ready at the end of the "
-                         "step. Every parameter must have been closed before.",
-                         num_started_);
+  require<InternalError>(
+      num_started_ == bucket_groups_.size(),
+      "[DistributedDataParallel] at the end of the step {} of {} bucket groups are not ready. What is "
+      "set as on_ready of a parameter must call what was there before.",
+      bucket_groups_.size() - num_started_, bucket_groups_.size());
   for (BucketGroup& group : bucket_groups_) group.start_instance_sync();
   for (BucketGroup& group : bucket_groups_) group.finish_grad_sync();
 }

@@ -33,6 +33,7 @@ class DistributedDataParallel {
   /// Before the first forward of a step: first writes of gradients overwrite.
   void begin_step();
   /// After the last backward: starts what has not started, and waits for all sums.
+  /// @throw InternalError without a begin_step before it, or where a gradient is missing: see Parameter::finish.
   void finish_grad_sync();
   /// After weights of the own ranges have changed: gathers the others. Nothing without the distributed optimizer.
   void start_param_sync();
@@ -65,7 +66,8 @@ class DistributedDataParallel {
   std::vector<Parameter*> parameters_;
   std::vector<std::unique_ptr<ParamAndGradBuffer>> buffers_;
   std::vector<BucketGroup> bucket_groups_;
-  size_t num_started_ = 0;  // of bucket_groups_, in this step
+  size_t num_started_ = 0;   // of bucket_groups_, in this step
+  bool is_in_step_ = false;  // from begin_step to finish_grad_sync
 };
 
 }  // namespace megatron

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <utility>
 
 #include "megatron/comm/meta/meta_world.h"
 #include "megatron/kernels/elementwise.h"
@@ -289,6 +290,30 @@ TEST(DistributedDataParallel, MetaRunHasTheLogAndTheMessagesOfTheRealRun) {
       EXPECT_EQ(meta.calls, real[static_cast<size_t>(rank)].calls);
     }
   }
+}
+
+TEST(DistributedDataParallel, FinishingOutOfOrderIsRefusedAndSaysWhatIsMissing) {
+  using ::testing::HasSubstr;
+  using ::testing::ThrowsMessage;
+  TestDevice test;
+  const Context ctx = test.context();
+  const Parameters parameters(ctx);
+  DistributedDataParallel ddp(ctx, {parameters.all()}, ProcessGroupCollection::single(), {.bucket_size = 64});
+  const auto finish = [&] { ddp.finish_grad_sync(); };
+  EXPECT_THAT(finish, ThrowsMessage<InternalError>(HasSubstr("without a begin_step"))) << "the first step";
+  ddp.begin_step();
+  EXPECT_NO_THROW(finish());
+  EXPECT_THAT(finish, ThrowsMessage<InternalError>(HasSubstr("without a begin_step"))) << "twice";
+  Parameter& norm = *parameters.own[1];
+  ddp.begin_step();
+  norm.add_use();  // a forward whose backward is still to come
+  EXPECT_THAT(finish, ThrowsMessage<InternalError>(HasSubstr("norm has 1 uses without W")));
+  ddp.begin_step();
+  const auto before = std::exchange(norm.on_ready, [](Parameter&) {});
+  EXPECT_THAT(finish, ThrowsMessage<InternalError>(HasSubstr("bucket groups are not ready")));
+  norm.on_ready = before;
+  ddp.begin_step();
+  EXPECT_NO_THROW(finish()) << "after mistakes a step can begin anew";
 }
 
 TEST(DistributedDataParallel, RefusesWhatDoesNotFit) {
