@@ -4,14 +4,13 @@
 #include <array>
 #include <charconv>
 #include <iterator>
-#include <map>
 #include <regex>
-#include <set>
 #include <sstream>
 #include <utility>
 
 #include "megatron/base/flag_parser.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
+#include "megatron/training/covering_set.h"
 
 namespace megatron {
 namespace {
@@ -78,27 +77,18 @@ bool take_word(const std::string& word, RankLayout& layout) {
   return false;
 }
 
-/// A layout's values, of which every two must meet.
-std::array<std::string, 8> values_of(const RankLayout& layout) {
-  return {fmt::format("tp{}", layout.tp),           fmt::format("pp{}", layout.pp),
-          fmt::format("dp{}", layout.dp),           fmt::format("{} vpp{}", layout.schedule, layout.vpp),
-          fmt::format("sp{}", layout.sp),           fmt::format("opt{}", layout.dist_opt),
-          fmt::format("overlap{}", layout.overlap), fmt::format("recompute{}", layout.recompute)};
-}
-
-using Pair = std::pair<std::string, std::string>;
-std::vector<Pair> pairs_of(const RankLayout& layout) {
-  const auto values = values_of(layout);
-  std::vector<Pair> pairs;
-  for (size_t i = 0; i < values.size(); ++i)
-    for (size_t j = i + 1; j < values.size(); ++j) pairs.emplace_back(values[i], values[j]);
-  return pairs;
-}
-
 /// How a pipeline of `pp` ranks can work.
 std::vector<std::pair<std::string, int64_t>> schedules_of(int64_t pp) {
   if (pp == 1) return {{"", 1}};
   return {{"", 1}, {"", 2}, {"gpipe", 1}, {"zb-h1", 1}, {"zb-v", 1}};
+}
+
+/// The schedule and its virtual stages are one factor.
+FactorValues factors_of(const RankLayout& layout) {
+  const auto schedules = schedules_of(2);
+  const auto schedule = std::ranges::find(schedules, std::pair(layout.schedule, layout.vpp));
+  return {layout.tp, layout.pp,       layout.dp,      schedule - schedules.begin(),
+          layout.sp, layout.dist_opt, layout.overlap, layout.recompute};
 }
 
 }  // namespace
@@ -208,18 +198,10 @@ std::vector<RankLayout> rank_layouts(int64_t max_ranks) {
 }
 
 std::vector<RankLayout> pairwise_cover(const std::vector<RankLayout>& layouts) {
-  std::set<Pair> open;
-  for (const RankLayout& layout : layouts)
-    for (const Pair& pair : pairs_of(layout)) open.insert(pair);
+  std::vector<FactorValues> rows;
+  for (const RankLayout& layout : layouts) rows.push_back(factors_of(layout));
   std::vector<RankLayout> chosen;
-  while (!open.empty()) {
-    const auto gain = [&](const RankLayout& layout) {
-      return std::ranges::count_if(pairs_of(layout), [&](const Pair& pair) { return open.contains(pair); });
-    };
-    const RankLayout& best = *std::ranges::max_element(layouts, {}, gain);
-    for (const Pair& pair : pairs_of(best)) open.erase(pair);
-    chosen.push_back(best);
-  }
+  for (const size_t row : pairwise_covering_set(rows)) chosen.push_back(layouts[row]);
   std::ranges::stable_sort(chosen, {}, &RankLayout::num_ranks);
   return chosen;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "megatron/training/covering_set.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
@@ -21,7 +22,8 @@ std::vector<size_t> num_values(const LayoutFactors& f) {
           f.micro_batch_sizes.size()};
 }
 
-LayoutCase case_of(const LayoutFactors& f, const Choice& c) {
+/// @param c  which value of each factor.
+LayoutCase case_of(const LayoutFactors& f, const std::vector<size_t>& c) {
   return {.sizes = f.models[c[0]],
           .tensor = f.tensor[c[1]],
           .pipeline = f.pipeline[c[2]],
@@ -46,10 +48,17 @@ bool is_valid(const LayoutCase& layout) {
          (layout.data > 1 || !layout.overlaps) && has_valid_schedule(layout);
 }
 
-std::vector<LayoutCase> cases_of(const LayoutFactors& factors, const std::vector<Choice>& choices) {
-  std::vector<LayoutCase> cases;
-  for (const Choice& choice : choices) cases.push_back(case_of(factors, choice));
-  return cases;
+/// Which values the valid cases have.
+std::vector<std::vector<size_t>> valid_choices(const LayoutFactors& factors) {
+  const std::vector<size_t> sizes = num_values(factors);
+  std::vector<std::vector<size_t>> valid;
+  std::vector<size_t> choice(sizes.size());
+  for (;;) {
+    if (is_valid(case_of(factors, choice))) valid.push_back(choice);
+    size_t factor = 0;
+    while (factor < choice.size() && ++choice[factor] == sizes[factor]) choice[factor++] = 0;
+    if (factor == choice.size()) return valid;
+  }
 }
 
 /// "Et|t||tL": layers as even as they can be.
@@ -125,13 +134,18 @@ LayoutFactors whole_matrix() {
 
 std::vector<LayoutCase> pairwise_layouts() {
   const LayoutFactors factors = whole_matrix();
-  const auto valid = [&](const Choice& choice) { return is_valid(case_of(factors, choice)); };
-  return cases_of(factors, pairwise_covering_set(num_values(factors), valid));
+  const std::vector<std::vector<size_t>> choices = valid_choices(factors);
+  std::vector<FactorValues> rows;
+  for (const auto& choice : choices) rows.emplace_back(choice.begin(), choice.end());
+  std::vector<LayoutCase> cases;
+  for (const size_t row : pairwise_covering_set(rows)) cases.push_back(case_of(factors, choices[row]));
+  return cases;
 }
 
 std::vector<LayoutCase> all_layouts(const LayoutFactors& factors) {
-  const auto valid = [&](const Choice& choice) { return is_valid(case_of(factors, choice)); };
-  return cases_of(factors, all_choices(num_values(factors), valid));
+  std::vector<LayoutCase> cases;
+  for (const auto& choice : valid_choices(factors)) cases.push_back(case_of(factors, choice));
+  return cases;
 }
 
 void expect_one_rank_curves(const std::vector<LayoutCase>& layouts, int num_steps) {

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/parallel/covering_set.h"
 #include "tests/parallel/layout_run.h"
 
 namespace megatron::testing {
