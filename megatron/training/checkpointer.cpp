@@ -29,17 +29,26 @@ struct NamedState {
   std::function<Tensor()> tensor;               // what is stored
   std::function<void(const Tensor&)> put_back;  // takes it again where tensor() is a copy; else empty
 };
+NamedState as_it_is(const char* name, const Tensor& tensor) {
+  return {name, tensor.dtype(), [tensor] { return tensor; }, {}};
+}
+
+/// Whether there is no other copy of the weights, in fp32 and fp64.
+bool steps_weights(const OptimizerState& state) {
+  return state.main.defined() && state.main.storage() == state.parameter->value().storage();
+}
+
 /// @param state  one of the optimizer's.
 std::vector<NamedState> named_states(const Context& ctx, Optimizer& optimizer, const OptimizerState& state) {
   std::vector<NamedState> named;
   const auto add = [&](const char* name, const Tensor& tensor) {
-    if (tensor.defined()) named.push_back({name, tensor.dtype(), [tensor] { return tensor; }, {}});
+    if (tensor.defined()) named.push_back(as_it_is(name, tensor));
   };
   if (state.remainder.defined())
     named.push_back({optimizer_state::kMaster, DType::kFloat32,
                      [ctx, &optimizer, state] { return optimizer.main_params(ctx, state); },
                      [ctx, &optimizer, state](const Tensor& x) { optimizer.set_main_params(ctx, state, x); }});
-  else if (!(state.main.storage() == state.parameter->value().storage()))
+  else if (!steps_weights(state))
     add(optimizer_state::kMaster, state.main);
   const bool is_adam = optimizer.config().optimizer == OptimizerType::kAdam;
   add(is_adam ? optimizer_state::kFirstMoment : optimizer_state::kMomentum, state.exp_avg);
@@ -88,17 +97,20 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
     share.writer().add_object(std::string(kCommonStateKey), make_common_state(trainer, with_optimizer));
   for (const Parameter* parameter : trainer.model().parameters()) {
     const CheckpointPlacement placement = placement_of(*parameter, num_layers, trainer.groups());
-    const Tensor& value = parameter->value();
-    share.add_replicated(placement, placement.key,
-                         {.name = "", .dtype = value.dtype(), .tensor = [value] { return value; }, .put_back = {}});
+    share.add_replicated(placement, placement.key, as_it_is("", parameter->value()));
   }
   if (!with_optimizer) return;
   Optimizer& optimizer = trainer.optimizer();
   for (const OptimizerState& state : optimizer.states()) {
     const CheckpointPlacement placement =
         placement_of(*state.parameter, {state.begin, state.end}, num_layers, trainer.groups());
+    const bool shards = optimizer.config().use_distributed_optimizer;
+    // Megatron Core's DistributedOptimizer also stores what it steps where that is the weights themselves.
+    if (shards && steps_weights(state))
+      share.add_sharded(placement, optimizer_state_key(optimizer_state::kDistributedMaster, placement.key),
+                        as_it_is(optimizer_state::kMaster, state.main));
     for (const NamedState& named : named_states(trainer.context(), optimizer, state))
-      if (!optimizer.config().use_distributed_optimizer)
+      if (!shards)
         share.add_replicated(placement, optimizer_state_key(named.name, placement.key), named);
       else if (named.name == optimizer_state::kMaster)
         share.add_sharded(placement, optimizer_state_key(optimizer_state::kDistributedMaster, placement.key), named);

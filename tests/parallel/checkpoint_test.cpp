@@ -7,6 +7,7 @@
 #include "megatron/base/host_memory_files.h"
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
+#include "megatron/dist_checkpointing/element_type.h"
 #include "megatron/training/checkpointer.h"
 #include "tests/parallel/layout_checkpoint.h"
 #include "tests/parallel/layout_run.h"
@@ -85,22 +86,26 @@ TEST(ParallelCheckpoint, RanksThatFindDifferentOnesAreRefused) {
 }
 
 TEST(ParallelCheckpoint, OfADistributedOptimizerHasMegatronsNamesAndTheGroupsOfTheWholeModel) {
-  const ScratchDirectory directory;
   const Layout embedding_alone{
       " --use-distributed-optimizer --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E|t*4L", 2};
-  continue_to(llama_like(std::string(kSize) + " --bf16") + saving(directory), embedding_alone, 1);
-  const PosixFileSystem files;
-  const CheckpointReader reader(files, directory.file("iter_0000001"), Verify::kChecksums);
-  EXPECT_TRUE(reader.has_tensor("optimizer.state.param.embedding.word_embeddings.weight"));
-  EXPECT_FALSE(reader.has_tensor("optimizer.state.fp32_param.embedding.word_embeddings.weight"));
-  const CheckpointReader::CommonState common = reader.read_common_state();
-  const pickle::Object& optimizer = common.state().at("optimizer");
-  EXPECT_EQ(optimizer.at("param_state_sharding_type").as_string(), "fully_reshardable");
-  EXPECT_EQ(common.state().at("content_metadata").at("distrib_optim_sharding_type").as_string(), "fully_reshardable");
-  std::vector<double> decays;  // norms, which do not decay, are on the other stage
-  for (const pickle::Object* group : optimizer.at("optimizer").at("param_groups").items())
-    decays.push_back(group->at("wd_mult").as_float());
-  EXPECT_EQ(decays, (std::vector<double>{1, 0}));
+  for (const std::string precision : {" --bf16", ""}) {
+    const ScratchDirectory directory;
+    continue_to(llama_like(kSize + precision) + saving(directory), embedding_alone, 1);
+    const PosixFileSystem files;
+    const CheckpointReader reader(files, directory.file("iter_0000001"), Verify::kChecksums);
+    EXPECT_TRUE(reader.has_tensor("optimizer.state.param.embedding.word_embeddings.weight"));
+    EXPECT_FALSE(reader.has_tensor("optimizer.state.fp32_param.embedding.word_embeddings.weight"));
+    const CheckpointReader::CommonState common = reader.read_common_state();
+    EXPECT_EQ(reader.metadata().tensors.at("optimizer.state.param.decoder.layers.mlp.linear_fc1.weight").type,
+              element_type_of(DType::kFloat32));
+    const pickle::Object& optimizer = common.state().at("optimizer");
+    EXPECT_EQ(optimizer.at("param_state_sharding_type").as_string(), "fully_reshardable");
+    EXPECT_EQ(common.state().at("content_metadata").at("distrib_optim_sharding_type").as_string(), "fully_reshardable");
+    std::vector<double> decays;  // norms, which do not decay, are on the other stage
+    for (const pickle::Object* group : optimizer.at("optimizer").at("param_groups").items())
+      decays.push_back(group->at("wd_mult").as_float());
+    EXPECT_EQ(decays, (std::vector<double>{1, 0}));
+  }
 }
 
 TEST(ParallelCheckpoint, TrainingGoesOnAsOnOneRank) {

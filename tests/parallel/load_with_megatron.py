@@ -3,9 +3,9 @@
 
   load_with_megatron.py CHECKPOINT
 
-CHECKPOINT is the iter_ directory of a bf16 run with: hidden size 32, 4 heads, 16 positions, 61 tokens padded to 64,
-tied embeddings, --use-distributed-optimizer. Exits with an error unless weights, master weights, both moments
-and the number of steps arrive bit by bit. On the CPU; calls that name a CUDA device are sent there.
+CHECKPOINT is the iter_ directory of a run in bf16 or fp32 with: hidden size 32, 4 heads, 16 positions, 61 tokens padded to 64,
+tied embeddings, --use-distributed-optimizer. Exits with an error unless weights, what the optimizer steps (in bf16 the
+master weights), both moments and the number of steps arrive bit by bit. On the CPU; calls that name a CUDA device are sent there.
 """
 import os
 import shutil
@@ -50,21 +50,22 @@ def read_all(folder):
     return state
 
 
-def make_model_and_optimizer(num_layers):
+def make_model_and_optimizer(num_layers, bf16):
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.transformer import TransformerConfig
+    dtype = torch.bfloat16 if bf16 else torch.float32
     config = TransformerConfig(num_layers=num_layers, hidden_size=32, num_attention_heads=4, use_cpu_initialization=True,
-                               params_dtype=torch.bfloat16, bf16=True, gradient_accumulation_fusion=False)
+                               params_dtype=dtype, bf16=bf16, gradient_accumulation_fusion=False)
     model = GPTModel(config, get_gpt_layer_local_spec(), 64, 16, share_embeddings_and_output_weights=True,
-                     position_embedding_type="learned_absolute").bfloat16()
+                     position_embedding_type="learned_absolute").to(dtype)
     ddp = DistributedDataParallel(
         config, DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=True), model)
     optimizer = get_megatron_optimizer(
-        OptimizerConfig(optimizer="adam", lr=1e-3, min_lr=0.0, weight_decay=0.01, bf16=True,
-                        params_dtype=torch.bfloat16, use_distributed_optimizer=True), [ddp])
+        OptimizerConfig(optimizer="adam", lr=1e-3, min_lr=0.0, weight_decay=0.01, bf16=bf16,
+                        params_dtype=dtype, use_distributed_optimizer=True), [ddp])
     return model, optimizer
 
 
@@ -94,7 +95,7 @@ def main(folder):
     shutil.copytree(folder, copy)
     torch.save(common, os.path.join(copy, "common.pt"))  # where Megatron Core up to 0.16 looks for it
 
-    model, optimizer = make_model_and_optimizer(common["args"].num_layers)
+    model, optimizer = make_model_and_optimizer(common["args"].num_layers, common["args"].bf16)
     metadata = dict(common["content_metadata"],
                     dp_cp_group=parallel_state.get_data_parallel_group(with_context_parallel=True))
 
@@ -130,7 +131,7 @@ def main(folder):
     stored_groups = common["optimizer"]["optimizer"]["param_groups"]
     assert sorted(g["wd_mult"] for g in groups) == sorted(g["wd_mult"] for g in stored_groups), groups
     assert {float(g["step"]) for g in groups} == {float(stored_groups[0]["step"])}, groups
-    print(f"Megatron Core {megatron.core.__version__}: {num_equal['weights']} weights and "
+    print(f"Megatron Core {megatron.core.__version__}, {next(model.parameters()).dtype}: {num_equal['weights']} weights and "
           f"{num_equal['optimizer']} tensors of the optimizer are equal")
     torch.distributed.destroy_process_group()
 
