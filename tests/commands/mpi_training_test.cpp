@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
@@ -22,38 +23,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
-
-/// A model with awkward sizes: vocabulary 131, heads of 6, dropout on.
-const Words kTraining = {"pretrain_gpt",
-                         "--num-layers",
-                         "4",
-                         "--hidden-size",
-                         "24",
-                         "--num-attention-heads",
-                         "4",
-                         "--seq-length",
-                         "20",
-                         "--max-position-embeddings",
-                         "20",
-                         "--micro-batch-size",
-                         "1",
-                         "--global-batch-size",
-                         "12",
-                         "--train-iters",
-                         "4",
-                         "--lr",
-                         "1e-3",
-                         "--log-interval",
-                         "1",
-                         "--mock-data",
-                         "--tokenizer-type",
-                         "NullTokenizer",
-                         "--vocab-size",
-                         "131",
-                         "--eval-iters",
-                         "1",
-                         "--num-threads",
-                         "1"};
 
 Words joined(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -85,18 +54,43 @@ int64_t numbers_so_far(const std::string& path) {
 }
 
 struct Layout {
-  const char* name;
-  int num_ranks;
+  std::string name;
+  int num_ranks = 1;
   Words words;
 };
 void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
+
+/// What tests/commands/named_layouts.txt holds.
+struct NamedLayouts {
+  Words training{"pretrain_gpt"};
+  std::vector<Layout> layouts;
+};
+NamedLayouts named_layouts() {
+  NamedLayouts named;
+  std::ifstream file(std::string(MEGATRON_SOURCE_DIR) + "/tests/commands/named_layouts.txt");
+  for (std::string text; std::getline(file, text);) {
+    std::istringstream line(text);
+    std::string kind;
+    line >> kind;
+    Words* words = &named.training;
+    if (kind == "layout") {
+      Layout& layout = named.layouts.emplace_back();
+      line >> layout.name >> layout.num_ranks;
+      words = &layout.words;
+    } else if (kind != "training") {
+      continue;
+    }
+    words->insert(words->end(), std::istream_iterator<std::string>(line), {});
+  }
+  return named;
+}
 
 class Layouts : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(Layouts, ProcessesTrainWithTheBitsOfThreads) {
   const testing::ScratchDirectory folder;
   const std::string threads = folder.file("threads.jsonl"), processes = folder.file("processes.jsonl");
-  const Words words = joined(kTraining, GetParam().words);
+  const Words words = joined(named_layouts().training, GetParam().words);
   const auto mpi = testing::run_under_mpi(GetParam().num_ranks,
                                           joined({MEGATRON_PROGRAM}, joined(words, {"--log-jsonl", processes})));
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
@@ -110,32 +104,29 @@ TEST_P(Layouts, ProcessesTrainWithTheBitsOfThreads) {
   EXPECT_EQ(numbers(processes), expected);
 }
 
-Words stages(int num_stages, Words more = {}) {
-  return joined({"--pipeline-model-parallel-size", std::to_string(num_stages)}, more);
-}
+INSTANTIATE_TEST_SUITE_P(All, Layouts, ::testing::ValuesIn(named_layouts().layouts),
+                         [](const auto& info) { return info.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Layouts,
-    ::testing::Values(Layout{"dp3", 3, {}}, Layout{"tp2", 2, {"--tensor-model-parallel-size", "2"}},
-                      Layout{"tp4_sp_bf16", 4, {"--tensor-model-parallel-size", "4", "--sequence-parallel", "--bf16"}},
-                      Layout{"pp2_1f1b", 2, stages(2)},
-                      Layout{"pp4_gpipe", 4, stages(4, {"--pipeline-schedule", "gpipe"})},
-                      Layout{"pp2_interleaved", 2, stages(2, {"--num-virtual-stages-per-pipeline-rank", "2"})},
-                      Layout{"pp2_zb_h1", 2, stages(2, {"--pipeline-schedule", "zb-h1"})},
-                      Layout{"pp2_zb_v", 2, stages(2, {"--pipeline-schedule", "zb-v"})},
-                      Layout{"pp2_dp2", 4, stages(2)},
-                      Layout{"dp2_distributed_optimizer_bf16", 2, {"--use-distributed-optimizer", "--bf16"}},
-                      Layout{"dp3_distributed_optimizer_overlap",
-                             3,
-                             {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"}},
-                      Layout{"tp2_pp2_dp2_distributed_optimizer", 8,
-                             stages(2, {"--tensor-model-parallel-size", "2", "--use-distributed-optimizer"})}),
-    [](const auto& info) { return info.param.name; });
+TEST(MpiTraining, TwelveNamedLayoutsHaveAllSchedulesAndKindsOfRanks) {
+  const std::vector<Layout> layouts = named_layouts().layouts;
+  EXPECT_EQ(layouts.size(), 12);
+  const auto has = [&](const Words& words, int num_ranks) {
+    return std::ranges::any_of(layouts, [&](const Layout& layout) {
+      return layout.num_ranks >= num_ranks && std::ranges::search(layout.words, words).begin() != layout.words.end();
+    });
+  };
+  for (const std::string schedule : {"gpipe", "zb-h1", "zb-v"}) EXPECT_TRUE(has({"--pipeline-schedule", schedule}, 4));
+  for (const std::string flag :
+       {"--num-virtual-stages-per-pipeline-rank", "--use-distributed-optimizer", "--pipeline-schedule"})
+    EXPECT_TRUE(has({flag}, 8)) << flag;
+  EXPECT_TRUE(has({"--tensor-model-parallel-size", "4"}, 4));
+  EXPECT_TRUE(has({"--use-distributed-optimizer"}, 3));
+}
 
 TEST(MpiTraining, ResumesWhatThreadsHaveSaved) {
   const testing::ScratchDirectory folder;
   const std::string save = folder.file("ckpt"), log = folder.file("log.jsonl");
-  const auto train = [&](const Words& more) { return joined(kTraining, more); };
+  const auto train = [&](const Words& more) { return joined(named_layouts().training, more); };
   const auto whole = testing::run_shell(
       std::string(MEGATRON_PROGRAM) +
       quoted(train({"--nproc-per-node", "2", "--log-jsonl", log, "--save", save, "--save-interval", "2"})));
@@ -150,14 +141,16 @@ TEST(MpiTraining, ResumesWhatThreadsHaveSaved) {
 }
 
 TEST(MpiTraining, RefusesRanksOfItsOwnBesideThoseOfALauncher) {
-  const auto mpi = testing::run_under_mpi(2, joined({MEGATRON_PROGRAM}, joined(kTraining, {"--nproc-per-node", "3"})));
+  const auto mpi = testing::run_under_mpi(
+      2, joined({MEGATRON_PROGRAM}, joined(named_layouts().training, {"--nproc-per-node", "3"})));
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
   EXPECT_EQ(mpi->status, 2);
   EXPECT_THAT(mpi->output, HasSubstr("--nproc-per-node 3 starts ranks in this process, but a launcher has started 2"));
 }
 
 TEST(MpiTraining, OneProcessUnderMpirunStartsThreads) {
-  const auto mpi = testing::run_under_mpi(1, joined({MEGATRON_PROGRAM}, joined(kTraining, {"--nproc-per-node", "3"})));
+  const auto mpi = testing::run_under_mpi(
+      1, joined({MEGATRON_PROGRAM}, joined(named_layouts().training, {"--nproc-per-node", "3"})));
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
   EXPECT_EQ(mpi->status, 0) << mpi->output;
 }
@@ -178,7 +171,7 @@ TEST(MpiTraining, RefusesTorchrunWithCommandsThatDoTheSame) {
   quoted_log.replace(quoted_log.find('\''), 1, "'\\''");
   const auto refused = testing::run_shell(
       std::string("RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 LOCAL_WORLD_SIZE=3 ") + MEGATRON_PROGRAM +
-      quoted(joined(kTraining, {"--seed=7", "--log-jsonl"})) + " '" + quoted_log + "'");
+      quoted(joined(named_layouts().training, {"--seed=7", "--log-jsonl"})) + " '" + quoted_log + "'");
   EXPECT_EQ(refused.status, 2);
   const Words commands = commands_in(refused.output);
   ASSERT_EQ(commands.size(), 2) << refused.output;
@@ -191,7 +184,7 @@ TEST(MpiTraining, RefusesTorchrunWithCommandsThatDoTheSame) {
   const auto expected = losses_of(commands[0]);
   EXPECT_EQ(expected.size(), 4);
   const std::string one_rank =
-      MEGATRON_PROGRAM + quoted(joined(kTraining, {"--seed", "7", "--log-jsonl", folder.file("one")}));
+      MEGATRON_PROGRAM + quoted(joined(named_layouts().training, {"--seed", "7", "--log-jsonl", folder.file("one")}));
   ASSERT_EQ(testing::run_shell(one_rank).status, 0);
   EXPECT_NEAR(numbers(folder.file("one")).back().first, expected.back().first, 1e-4) << "the flags are kept";
   if (testing::run_shell("mpirun --version").status != 0) GTEST_SKIP() << "Open MPI's mpirun is not installed";
@@ -204,7 +197,7 @@ TEST(MpiTraining, ASignalToMpirunSavesAndEndsAll) {
       "--train-iters",   "1000000", "--log-jsonl",           folder.file("log"), "--save", folder.file("ckpt"),
       "--save-interval", "1000000", "--exit-signal-handler", "--exit-signal",    "SIGUSR1"};
   const std::string start = std::string(MEGATRON_SOURCE_DIR) + "/tests/testing/mpirun.sh 2 " + MEGATRON_PROGRAM +
-                            quoted(joined(kTraining, more));
+                            quoted(joined(named_layouts().training, more));
   const auto outcome = testing::run_shell("(" + start + " & job=$!; while kill -0 $job && [ ! -s " +
                                           folder.file("log") + " ]; do sleep 0.1; done; kill -USR1 $job; wait $job)");
   if (outcome.status == 77) GTEST_SKIP() << "Open MPI's mpirun is not installed";
@@ -241,8 +234,9 @@ TEST(MpiTraining, AProcessThatStandsStillEndsAllWithinTheTimeoutAndFiveSeconds) 
     if (const pid_t process = process_of_rank(2, log); process > 0) ::kill(process, SIGSTOP);
   });
   const auto mpi = testing::run_under_mpi(
-      4, joined({MEGATRON_PROGRAM}, joined(kTraining, {"--train-iters", "1000000", "--log-jsonl", log,
-                                                       "--distributed-timeout-seconds-after-init", "2"})));
+      4,
+      joined({MEGATRON_PROGRAM}, joined(named_layouts().training, {"--train-iters", "1000000", "--log-jsonl", log,
+                                                                   "--distributed-timeout-seconds-after-init", "2"})));
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2 + 5));
   EXPECT_EQ(mpi->status, static_cast<int>(ExitCode::kCommunication)) << mpi->output;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Trains across two network namespaces that act as two hosts, with names, addresses and Open MPI daemons of their own, so
-# that all bytes go over TCP; the losses and gradient norms must be those of ranks as threads, digit by digit.
+# that all bytes go over TCP; the losses and gradient norms must be those of ranks as threads, digit by digit. The
+# layouts are those of tests/commands/named_layouts.txt that have a line two_hosts.
 #
 #   tests/testing/two_hosts.sh PROGRAM      PROGRAM: the megatron to run, default build/bin/megatron
 #
@@ -9,6 +10,7 @@
 set -euo pipefail
 
 program=$(realpath "${1:-build/bin/megatron}")
+named_layouts=$(dirname "$(realpath "$0")")/../commands/named_layouts.txt
 hosts=("megatron-a-$$" "megatron-b-$$")
 network=10.213.$(($$ % 250))
 folder=""
@@ -67,13 +69,14 @@ over_both() {
 # Loss and gradient norm of each iteration, all digits.
 numbers() { grep -oE '"(lm_loss|grad_norm)":[^,]*' "$1"; }
 
-# check NAME NUM_RANKS FLAG...
+# check NAME: a layout of named_layouts.txt
 check() {
-  local name=$1 num_ranks=$2
-  shift 2
-  local flags=(--num-layers 4 --hidden-size 24 --num-attention-heads 4 --seq-length 20 --max-position-embeddings 20
-    --micro-batch-size 1 --global-batch-size 12 --train-iters 4 --lr 1e-3 --log-interval 1 --mock-data
-    --tokenizer-type NullTokenizer --vocab-size 131 --eval-iters 0 --num-threads 1 "$@")
+  local name=$1 num_ranks flags layout
+  num_ranks=$(sed -n "s/^layout $name \([0-9]*\).*/\1/p" "$named_layouts")
+  [ -n "$num_ranks" ] || { echo "$name: FAILED, $named_layouts has no such layout"; return 1; }
+  read -r -a layout < <(sed -n "s/^layout $name [0-9]*//p" "$named_layouts")
+  mapfile -t flags < <(sed -n 's/^training //p' "$named_layouts" | tr ' ' '\n')
+  flags+=("${layout[@]}")
   "$program" pretrain_gpt "${flags[@]}" --nproc-per-node "$num_ranks" --log-jsonl "$folder/threads" >/dev/null
   over_both "$num_ranks" "$program" pretrain_gpt "${flags[@]}" --log-jsonl "$folder/hosts" >"$folder/log" 2>&1 ||
     { cat "$folder/log"; echo "$name: FAILED"; return 1; }
@@ -87,5 +90,5 @@ check() {
 make_hosts
 names=$(over_both 2 hostname | sort | tr '\n' ' ')
 [ "$names" = "${hosts[*]} " ] || { echo "the ranks run on $names, not on both hosts"; exit 1; }
-check "data parallel 2, distributed optimizer" 2 --use-distributed-optimizer
-check "tensor 2, pipeline 2" 4 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2
+mapfile -t layouts < <(sed -n 's/^two_hosts //p' "$named_layouts")
+for name in "${layouts[@]}"; do check "$name"; done
