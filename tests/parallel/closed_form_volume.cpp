@@ -78,47 +78,49 @@ std::vector<int64_t> layer_sizes(const VolumeCase& layout) {
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/// Elements of the buckets of a rank. With shards each parameter begins at a multiple of 64, a bucket is a multiple of
-/// 128 and of the ranks, and what is tied between ranks has a bucket of its own (Megatron Core,
-/// param_and_grad_buffer.py).
+/// Elements of the buckets of a rank: one a chunk, but where the first rank overlaps its first chunk, whose buckets
+/// here hold one parameter each. With shards a parameter begins at a multiple of 64, a bucket is a multiple of 128 and
+/// of the ranks that share it, and what is tied between ranks has a bucket of its own (Megatron Core,
+/// distributed_data_parallel.py, param_and_grad_buffer.py).
 std::vector<int64_t> bucket_sizes(const VolumeCase& layout, int64_t rank) {
   const auto [has_embedding, has_head] = ends_of(layout, rank);
   std::vector<int64_t> buckets;
-  const int64_t table = kVocabulary / layout.tp * kHidden;
-  const int64_t parameter = layout.shards ? 64 : 1, bucket = layout.shards ? std::lcm(layout.dp, int64_t{128}) : 1;
-  const auto padded = [&](const std::vector<int64_t>& sizes) {
-    int64_t sum = 0;
-    for (const int64_t size : sizes) sum += round_up(size, parameter);
-    return sum;
-  };
+  const int64_t table = kVocabulary / layout.tp * kHidden, sharers = layout.dp / layout.instances;
+  const int64_t parameter = layout.shards ? 64 : 1, bucket = layout.shards ? std::lcm(sharers, int64_t{128}) : 1;
   for (int64_t chunk = 0; chunk < layout.chunks; ++chunk) {
     // The ends of the V lie on one rank: what is tied is one parameter, of its first chunk.
     const bool embeds = has_embedding && chunk == 0, ends = has_head && chunk == layout.chunks - 1;
-    int64_t sum = layout.num_layers / layout.pp / layout.chunks * padded(layer_sizes(layout));
-    std::vector<int64_t> apart;
-    if (ends) sum += padded(layout.is_llama ? std::vector{kHidden} : std::vector{kHidden, kHidden});
-    if (embeds && !layout.is_llama) sum += kTokens * kHidden;  // positions
+    std::vector<int64_t> together, apart;  // parameters
+    for (int64_t layer = 0; layer < layout.num_layers / layout.pp / layout.chunks; ++layer)
+      for (const int64_t size : layer_sizes(layout)) together.push_back(size);
+    if (ends) together.insert(together.end(), layout.is_llama ? 1 : 2, kHidden);  // norm
+    if (embeds && !layout.is_llama) together.push_back(kTokens * kHidden);        // positions
     const bool is_tied = !layout.is_llama && layout.pp > 1;
     const bool has_own_head = layout.is_llama || (is_tied && !layout.is_zb_v);
-    const int64_t num_tables = embeds + (ends && has_own_head);
-    if (is_tied && layout.shards)
-      apart.assign(static_cast<size_t>(num_tables), table);
-    else
-      sum += num_tables * table;
-    buckets.push_back(round_up(sum, bucket));
+    std::vector<int64_t>& tables = is_tied && layout.shards ? apart : together;
+    tables.insert(tables.end(), static_cast<size_t>(embeds + (ends && has_own_head)), table);
+    if (layout.overlaps && rank == 0 && chunk == 0) {
+      apart.insert(apart.end(), together.begin(), together.end());
+    } else {
+      int64_t sum = 0;
+      for (const int64_t size : together) sum += round_up(size, parameter);
+      buckets.push_back(round_up(sum, bucket));
+    }
     for (const int64_t size : apart) buckets.push_back(round_up(size, bucket));
   }
   return buckets;
 }
 
-/// All gradients in fp32; with shards also all weights in bf16, of which a rank sends its part.
-Volume data_volume(const VolumeCase& layout, int64_t rank) {
-  Volume volume;
+/// All gradients in fp32; with shards also all weights in bf16, of which a rank sends its part. Instances sum a rank's
+/// shard.
+void add_data_volumes(const VolumeCase& layout, int64_t rank, Volumes& volumes) {
+  const int64_t sharers = layout.dp / layout.instances;
   for (const int64_t size : bucket_sizes(layout, rank)) {
-    volume.add(1, size * kGradient);
-    if (layout.shards) volume.add(1, size / layout.dp * kWeight);
+    if (sharers > 1) volumes["intra_dp_cp"].add(1, size * kGradient);
+    if (sharers > 1 && layout.shards) volumes["intra_dp_cp"].add(1, size / sharers * kWeight);
+    if (layout.instances > 1) volumes["inter_dist_opt"].add(1, size / sharers * kGradient);
   }
-  return volume;
+  volumes["dp_cp"].add(2, 8);  // tokens before the step; loss after it
 }
 
 }  // namespace
@@ -132,11 +134,8 @@ Volumes closed_form_volumes(const VolumeCase& layout, int64_t pipeline_rank) {
   if (layout.pp > 1) volumes["pp"] = pipeline_volume(layout, pipeline_rank);
   if (layout.pp > 1 && !layout.is_llama && !layout.is_zb_v && (has_embedding || has_head))
     volumes["embd"].add(1, kVocabulary / layout.tp * kHidden * kGradient);
-  if (layout.dp > 1) {
-    volumes["intra_dp_cp"] = data_volume(layout, pipeline_rank);
-    volumes["dp_cp"].add(2, 8);  // tokens before the step; loss after it
-  }
-  if (layout.tp * layout.pp * layout.dp > 1) {
+  if (layout.dp > 1) add_data_volumes(layout, pipeline_rank, volumes);
+  if (layout.num_ranks() / layout.instances > 1) {
     Volume& norm = volumes[layout.shards ? "intra_dist_opt" : "world"];
     norm.add(1, 8);   // largest gradient
     norm.add(1, 32);  // sum of squares, zeros

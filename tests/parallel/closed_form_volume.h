@@ -25,10 +25,13 @@ void PrintTo(const Volume& volume, std::ostream* out);
 /// layers that divide by the stages.
 struct VolumeCase {
   bool is_llama = false;
-  int64_t tp = 1, pp = 1, dp = 1, chunks = 1;
+  int64_t tp = 1, pp = 1, dp = 1, chunks = 1, instances = 1;  // instances: of the distributed optimizer
   bool sequence_parallel = false, shards = false, recomputes = false, is_zb_v = false;
+  /// Gradients are summed as they come, each parameter in a bucket of its own, and weights gathered one by one.
+  bool overlaps = false;
   int64_t num_layers = 8, global_batch = 12;
 
+  int64_t num_ranks() const { return tp * pp * dp; }
   int64_t num_micro_batches() const { return global_batch / dp; }
 };
 

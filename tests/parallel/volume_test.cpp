@@ -2,6 +2,8 @@
 // threads, and on the meta device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "megatron/comm/meta/meta_world.h"
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/config/layouts.h"
@@ -20,6 +22,7 @@ const std::vector<ScheduleWords> kSchedules = {{""},
                                                {" --pipeline-schedule gpipe"},
                                                {" --pipeline-schedule zb-h1"},
                                                {" --num-virtual-stages-per-pipeline-rank 2", 2},
+                                               {" --num-virtual-stages-per-pipeline-rank 3", 3},
                                                {" --pipeline-schedule zb-v", 2, true}};
 
 std::string words_of(const VolumeCase& layout, const ScheduleWords& schedule) {
@@ -31,6 +34,9 @@ std::string words_of(const VolumeCase& layout, const ScheduleWords& schedule) {
     words += fmt::format(" --microbatch-group-size-per-virtual-pipeline-stage {}", layout.num_micro_batches());
   if (layout.sequence_parallel) words += " --sequence-parallel";
   if (layout.shards) words += " --use-distributed-optimizer";
+  if (layout.overlaps) words += " --overlap-grad-reduce --ddp-bucket-size 1";
+  if (layout.overlaps && layout.shards) words += " --overlap-param-gather";
+  if (layout.instances > 1) words += fmt::format(" --num-distributed-optimizer-instances {}", layout.instances);
   if (layout.recomputes) words += " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1";
   return layout.is_llama ? llama_like(words) : gpt2_like(words);
 }
@@ -49,7 +55,7 @@ Volumes measure(const PretrainConfig& config, World& world, DeviceKind device) {
 
 void expect_volumes(const VolumeCase& layout, const ScheduleWords& schedule, DeviceKind device) {
   const std::string words = words_of(layout, schedule);
-  const int num_ranks = static_cast<int>(layout.tp * layout.pp * layout.dp);
+  const int num_ranks = static_cast<int>(layout.num_ranks());
   SCOPED_TRACE(fmt::format("{} ranks: {}", num_ranks, words));
   const PretrainConfig config = small_config(words, num_ranks);
   const auto expect_rank = [&](World& world) {
@@ -85,16 +91,52 @@ void expect_all(DeviceKind device, bool is_llama, bool recomputes) {
                               .sequence_parallel = sequence_parallel,
                               .shards = shards,
                               .recomputes = recomputes,
-                              .is_zb_v = schedule.is_zb_v},
+                              .is_zb_v = schedule.is_zb_v,
+                              .num_layers = std::max<int64_t>(4, pp * schedule.chunks)},
                              schedule, device);
             }
 }
 
-TEST(ParallelVolume, OfEveryLayoutOfGpt2OnCpuRanksIsThatOfTheClosedForm) { expect_all(DeviceKind::kCpu, false, false); }
-TEST(ParallelVolume, OfEveryLayoutOfLlamaOnCpuRanksIsThatOfTheClosedForm) { expect_all(DeviceKind::kCpu, true, false); }
-TEST(ParallelVolume, OfEveryLayoutWithRecomputeIsThatOfTheClosedForm) { expect_all(DeviceKind::kCpu, true, true); }
+/// Overlap, with and without shards, and instances of the distributed optimizer, on the layouts that they concern.
+void expect_all_ways_to_sum(DeviceKind device, bool is_llama) {
+  for (const int64_t tp : {1, 2})
+    for (const int64_t pp : {1, 2})
+      for (const int64_t dp : {2, 3, 4, 6})
+        for (const int64_t instances : {1, 2, 3})
+          for (const bool overlaps : {false, true})
+            for (const bool shards : {false, true})
+              for (const ScheduleWords& schedule : kSchedules) {
+                if (tp * pp * dp > 8 || dp % instances > 0 || (instances > 1 && !shards)) continue;
+                if (pp == 1 && schedule.words != kSchedules[0].words) continue;
+                if (instances == 1 && !overlaps) continue;  // as above
+                expect_volumes({.is_llama = is_llama,
+                                .tp = tp,
+                                .pp = pp,
+                                .dp = dp,
+                                .chunks = schedule.chunks,
+                                .instances = instances,
+                                .shards = shards,
+                                .is_zb_v = schedule.is_zb_v,
+                                .overlaps = overlaps,
+                                .num_layers = std::max<int64_t>(4, pp * schedule.chunks)},
+                               schedule, device);
+              }
+}
+
+constexpr DeviceKind kCpu = DeviceKind::kCpu;
+
+TEST(ParallelVolume, OfEveryLayoutOfGpt2OnCpuRanksIsThatOfTheClosedForm) { expect_all(kCpu, false, false); }
+TEST(ParallelVolume, OfEveryLayoutOfLlamaOnCpuRanksIsThatOfTheClosedForm) { expect_all(kCpu, true, false); }
+TEST(ParallelVolume, OfEveryLayoutOfGpt2WithRecomputeIsThatOfTheClosedForm) { expect_all(kCpu, false, true); }
+TEST(ParallelVolume, OfEveryLayoutOfLlamaWithRecomputeIsThatOfTheClosedForm) { expect_all(kCpu, true, true); }
+TEST(ParallelVolume, OfOverlapAndOptimizerInstancesIsThatOfTheClosedForm) {
+  for (const bool is_llama : {false, true}) expect_all_ways_to_sum(kCpu, is_llama);
+}
 TEST(ParallelVolume, OfEveryLayoutOnTheMetaDeviceIsThatOfTheClosedForm) {
-  for (const bool is_llama : {false, true}) expect_all(DeviceKind::kMeta, is_llama, false);
+  for (const bool is_llama : {false, true}) {
+    expect_all(DeviceKind::kMeta, is_llama, false);
+    expect_all_ways_to_sum(DeviceKind::kMeta, is_llama);
+  }
 }
 
 }  // namespace
