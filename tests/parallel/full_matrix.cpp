@@ -87,27 +87,26 @@ LayoutFactors with_overlap() {
   return factors;
 }
 
-/// How layers are cut over stages: tensor ranks would prove nothing more.
+/// How layers are cut over stages, in every schedule.
 LayoutFactors with_43_layers() {
   LayoutFactors factors = whole_matrix();
   factors.models = {
-      {.name = "gpt2", .num_layers = 43, .global_batch = 8, .words = "--hidden-size 16 --num-attention-heads 2 "},
+      {.name = "gpt2", .num_layers = 43, .global_batch = 8, .words = "--hidden-size 16 --num-attention-heads 4 "},
       {.name = "llama",
        .is_llama = true,
        .num_layers = 43,
        .global_batch = 8,
-       .words = "--hidden-size 16 --num-attention-heads 2 --num-query-groups 2 --ffn-hidden-size 20 "}};
-  factors.tensor = {1};
+       .words = "--hidden-size 16 --num-attention-heads 4 --num-query-groups 2 --ffn-hidden-size 20 "}};
   factors.data = {1, 2};
   factors.pipeline = {2, 4};
   factors.distributed_optimizer = {true};
   factors.overlaps = {false};
-  factors.recompute.resize(1);
+  factors.recompute = {"", "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2"};
   factors.micro_batch_sizes = {1};
   return factors;
 }
 
-/// GPT-2's vocabulary on very small layers.
+/// GPT-2's vocabulary on very small layers, in every schedule: with virtual stages some have no layer.
 LayoutFactors with_whole_vocabulary() {
   LayoutFactors factors = whole_matrix();
   const std::string words =
@@ -116,8 +115,8 @@ LayoutFactors with_whole_vocabulary() {
   factors.models = {{.name = "gpt2", .num_layers = 3, .global_batch = 4, .words = words},
                     {.name = "llama", .is_llama = true, .num_layers = 3, .global_batch = 4, .words = words}};
   factors.data = {1, 2};
-  factors.chunks = factors.micro_batch_sizes = {1};
-  factors.schedules = {""};
+  factors.chunks = {1, 2};
+  factors.micro_batch_sizes = {1};
   factors.overlaps = {false};
   factors.recompute.resize(1);
   return factors;

@@ -31,9 +31,21 @@ while [ $# -gt 0 ]; do
 done
 
 # The commit, and what differs from it: a record of other code is not gone on with.
-commit=$(git rev-parse --short=12 HEAD)
-changes=$(git diff HEAD -- . ':!tests/parallel/results' | sha256sum | head -c 8)
-git diff --quiet HEAD -- . ':!tests/parallel/results' || commit+=" with changes $changes"
+code() {
+  local text
+  text=$(git rev-parse --short=12 HEAD)
+  git diff --quiet HEAD -- . "$apart" || text+=" with changes $(git diff HEAD -- . "$apart" | sha256sum | head -c 8)"
+  echo "$text"
+}
+
+apart=':!tests/parallel/results'
+commit=$(code)
+grep -qx "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" "$build_dir/CMakeCache.txt" 2>/dev/null ||
+  fail "$build_dir is not a build of $PWD: cmake -S . -B $build_dir"
+# What runs is what the commit says: nothing is left to build, and nobody has changed the code meanwhile.
+cmake --build "$build_dir" --target full_matrix megatron >"$build_dir/full_matrix_build.log" 2>&1 ||
+  { tail -n 20 "$build_dir/full_matrix_build.log" >&2; fail "$build_dir cannot be built"; }
+[ "$(code)" = "$commit" ] || fail "the code was changed while it was built; start again"
 record=$build_dir/full_matrix_record.tsv
 program=$build_dir/tests/full_matrix
 

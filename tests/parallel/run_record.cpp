@@ -15,6 +15,7 @@ namespace megatron::testing {
 namespace {
 
 constexpr size_t kNumFields = 8;
+constexpr std::string_view kNone = "-";
 
 std::vector<std::string> fields_of(const std::string& line) {
   std::vector<std::string> fields(1);
@@ -58,11 +59,12 @@ std::vector<RecordedCase> RunRecord::cases() const {
     const std::vector<std::string> fields = fields_of(line);
     if (fields.size() != kNumFields || fields.back() != ".") continue;
     const auto number = [&](size_t i) { return std::strtod(fields[i].c_str(), nullptr); };
+    const auto error = [&](size_t i) { return fields[i] == kNone ? std::nullopt : std::optional(number(i)); };
     all.push_back({.group = fields[0],
                    .name = fields[1],
                    .end_time = number(2),
                    .seconds = number(3),
-                   .outcome = {.loss_error = number(4), .grad_norm_error = number(5), .failure = fields[6]}});
+                   .outcome = {.loss_error = error(4), .grad_norm_error = error(5), .failure = fields[6]}});
   }
   return all;
 }
@@ -71,9 +73,12 @@ void RunRecord::append(const RecordedCase& done) const {
   std::string failure = done.outcome.failure;
   std::replace_if(
       failure.begin(), failure.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  const auto text = [](const std::optional<double>& error) {
+    return error ? fmt::format("{:.3e}", *error) : std::string(kNone);
+  };
   write(path_, O_APPEND,
-        fmt::format("{}\t{}\t{:.0f}\t{:.3f}\t{:.3e}\t{:.3e}\t{}\t.\n", done.group, done.name, done.end_time,
-                    done.seconds, done.outcome.loss_error, done.outcome.grad_norm_error, failure));
+        fmt::format("{}\t{}\t{:.0f}\t{:.3f}\t{}\t{}\t{}\t.\n", done.group, done.name, done.end_time, done.seconds,
+                    text(done.outcome.loss_error), text(done.outcome.grad_norm_error), failure));
 }
 
 }  // namespace megatron::testing

@@ -1,6 +1,7 @@
 // The file in which a long run notes each case that it has finished, so that another run goes on there.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,8 +10,8 @@ namespace megatron::testing {
 
 /// What came out of one case.
 struct CaseOutcome {
-  double loss_error = 0, grad_norm_error = 0;  // largest departures
-  std::string failure;                         // empty: passed
+  std::optional<double> loss_error, grad_norm_error;  // largest departures; nothing where none was looked for
+  std::string failure;                                // empty: passed
 };
 
 struct RecordedCase {
