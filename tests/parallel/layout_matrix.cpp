@@ -98,8 +98,8 @@ int LayoutCase::global_batch() const {
 }
 
 std::string LayoutCase::model() const {
-  const std::string words = fmt::format("--fp64 --lr 1e-3 --num-layers {} --global-batch-size {} {}", sizes.num_layers,
-                                        global_batch(), sizes.words);
+  const std::string words = fmt::format("{}--lr 1e-3 --num-layers {} --global-batch-size {} {}", precision,
+                                        sizes.num_layers, global_batch(), sizes.words);
   return sizes.is_llama ? llama_like(words) : gpt2_like(words);
 }
 

@@ -23,6 +23,7 @@ struct LayoutCase {
   bool sequence_parallel = false, distributed_optimizer = false, overlaps = false;
   std::string schedule, recompute;
   int micro_batch_size = 1;
+  std::string precision = "--fp64 ";  // "": fp32
 
   int num_ranks() const { return tensor * pipeline * data; }
   /// That of the model; twice as large where a virtual pipeline would have fewer micro-batches than stages, which

@@ -1,15 +1,13 @@
 // Every layout of ranks trains as one rank does.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <limits>
-#include <numeric>
-#include <random>
+#include <map>
 
 #include "tests/parallel/layout_matrix.h"
 #include "tests/parallel/layout_run.h"
+#include "tests/parallel/summation_orders.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
@@ -17,14 +15,18 @@ namespace {
 
 constexpr int kSteps = 10;
 
-void expect_pairwise(bool is_llama) {
+std::vector<LayoutCase> pairwise_layouts_of(bool is_llama) {
   std::vector<LayoutCase> layouts = pairwise_layouts();
   std::erase_if(layouts, [&](const LayoutCase& layout) { return layout.sizes.is_llama != is_llama; });
-  expect_one_rank_curves(layouts, kSteps);
+  return layouts;
 }
 
-TEST(LayoutMatrix, EveryPairOfSettingsTrainsGpt2AsOneRankDoes) { expect_pairwise(false); }
-TEST(LayoutMatrix, EveryPairOfSettingsTrainsLlamaAsOneRankDoes) { expect_pairwise(true); }
+TEST(LayoutMatrix, EveryPairOfSettingsTrainsGpt2AsOneRankDoes) {
+  expect_one_rank_curves(pairwise_layouts_of(false), kSteps);
+}
+TEST(LayoutMatrix, EveryPairOfSettingsTrainsLlamaAsOneRankDoes) {
+  expect_one_rank_curves(pairwise_layouts_of(true), kSteps);
+}
 
 /// Awkward sizes, each with the layout that they are awkward for.
 TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
@@ -100,59 +102,49 @@ TEST(LayoutMatrix, OverlapChangesNoBit) {
 
 TEST(LayoutMatrix, TheDistributedOptimizerChangesNoBit) { expect_same_bits("", 3, {"--use-distributed-optimizer"}); }
 
-/// One rank that takes the samples of each global batch in another order: what it adds up is the same.
-Curve train_in_order(const std::string& words, uint64_t seed) {
-  Trainer trainer(small_config(words), {});
-  Curve curve;
-  for (int step = 0; step < kSteps; ++step) {
-    std::vector<int64_t> order(static_cast<size_t>(trainer.config().training.global_batch_size.value()));
-    std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), std::mt19937_64(1000 * seed + static_cast<uint64_t>(step)));
-    const TrainStepResult result = trainer.train_step(batches_of(trainer.config(), step, 0, order));
-    curve.losses.push_back(result.loss.mean());
-    curve.grad_norms.push_back(result.optimizer.grad_norm);
-  }
-  return curve;
-}
+constexpr const char* kNoDropout = "--hidden-dropout 0 --attention-dropout 0 ";
 
-/// Dropout would drop other elements: it goes by the place in the global batch.
-const std::string kNoDropout =
-    "--lr 1e-3 --num-layers 4 --global-batch-size 24 --hidden-dropout 0 --attention-dropout 0 ";
-const std::vector<std::string> kFourLayers = {gpt2_like(kNoDropout), llama_like(kNoDropout)};
-
-TEST(LayoutMatrix, TheOrderOfSamplesChangesNothingButRounding) {
-  for (const std::string& model : kFourLayers) {
-    const Curve numbered = train_layout(model + "--fp64", 1, kSteps);
-    for (const uint64_t seed : {1, 2}) expect_same_curve(train_in_order(model + "--fp64", seed), numbered, model);
+TEST(LayoutMatrix, AnotherOrderOfSummationChangesNothingButRounding) {
+  const std::string size = "--lr 1e-3 --num-layers 4 --global-batch-size 24 ";
+  for (const std::string& model : {gpt2_like(size + kNoDropout), llama_like(size + kNoDropout)}) {
+    const std::string words = model + " --fp64";
+    const Curve usual = train_layout(words, 1, kSteps);
+    for (const uint64_t seed : {1, 2}) {
+      const Curve other = train_in_order(words, seed, kSteps);
+      EXPECT_NE(other, usual);
+      expect_same_curve(other, usual, words);
+    }
   }
 }
 
 /// In fp32 the loss after ten steps departs by at most twice what eight orders of summation on one rank make.
-TEST(LayoutMatrix, InSinglePrecisionLayoutsDepartNoMoreThanOrdersOfSummationDo) {
-  for (const std::string& model : kFourLayers) {
-    double least = std::numeric_limits<double>::infinity(), most = -least;
-    const double first = train_layout(model, 1, 1).losses[0];
-    for (uint64_t seed = 1; seed <= 8; ++seed) {
-      const double loss = train_in_order(model, seed).losses.back();
-      least = std::min(least, loss);
-      most = std::max(most, loss);
+void expect_no_more_than_orders(const std::vector<LayoutCase>& layouts) {
+  std::map<std::string, OrdersOfSummation> of_one_rank;
+  for (LayoutCase layout : layouts) {
+    layout.precision = "";
+    layout.sizes.words += kNoDropout;
+    const std::string model = layout.model(), words = layout.layout();
+    const auto [place, is_new] = of_one_rank.try_emplace(model);
+    OrdersOfSummation& orders = place->second;
+    if (is_new) {
+      orders = eight_orders(model, kSteps);
+      std::cout << fmt::format("eight orders of summation: losses from {:.9f} on, spread {:.1e}\n", orders.least,
+                               orders.spread());
     }
-    const double spread = most - least;
-    EXPECT_GT(spread, 0);
-    std::cout << fmt::format("eight orders of summation: losses from {:.9f} on, spread {:.1e}\n", least, spread);
-    for (const auto& [layout, num_ranks] : std::vector<std::pair<std::string, int>>{
-             {"--tensor-model-parallel-size 2 --sequence-parallel", 2},
-             {"--tensor-model-parallel-size 4", 4},
-             {"--pipeline-model-parallel-size 4", 4},
-             {"--use-distributed-optimizer", 3},
-             {"--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-distributed-optimizer", 8}}) {
-      const Curve curve = train_layout(model + layout, num_ranks, kSteps);
-      const double departure = std::abs(curve.losses.back() - (least + most) / 2);
-      std::cout << fmt::format("{}: departs by {:.1e} from their middle\n", layout, departure);
-      EXPECT_NEAR(curve.losses[0], first, 1e-6) << layout;
-      EXPECT_LE(departure, 2 * spread) << layout;
-    }
+    const Curve curve = train_layout(model + words, layout.num_ranks(), kSteps);
+    const double departure = std::abs(curve.losses.back() - orders.middle());
+    std::cout << fmt::format("  {:.2f} of it: data {} {}\n", departure / orders.spread(), layout.data, words);
+    EXPECT_GT(orders.spread(), 0);
+    EXPECT_NEAR(curve.losses[0], orders.first, 1e-6) << words;
+    EXPECT_LE(departure, 2 * orders.spread()) << words;
   }
+}
+
+TEST(LayoutMatrix, InSinglePrecisionGpt2DepartsNoMoreThanOrdersOfSummationDo) {
+  expect_no_more_than_orders(pairwise_layouts_of(false));
+}
+TEST(LayoutMatrix, InSinglePrecisionLlamaDepartsNoMoreThanOrdersOfSummationDo) {
+  expect_no_more_than_orders(pairwise_layouts_of(true));
 }
 
 }  // namespace
