@@ -162,7 +162,7 @@ TEST(ParallelCheckpoint, AFailureOfOneRankLeavesTheLastCheckpoint) {
 TEST(ParallelCheckpoint, RandomPairsOfLayoutsKeepEveryBitAndTheNextLoss) {
   OneRankCurves one_rank(2);
   for (const LayoutPair& pair : random_pairs(5, 24))
-    EXPECT_EQ(reshard(pair, one_rank).failure, "") << pair.from.layout() << "to " << pair.to.layout();
+    EXPECT_EQ(reshard(pair, one_rank).failure, "") << pair.from.layout() << " to " << pair.to.layout();
 }
 
 /// Those of other ranks than these among them.

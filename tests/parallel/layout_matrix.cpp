@@ -104,13 +104,14 @@ std::string LayoutCase::model() const {
 }
 
 std::string LayoutCase::layout() const {
-  std::string words =
-      fmt::format("--tensor-model-parallel-size {} --micro-batch-size {} {} ", tensor, micro_batch_size, recompute);
+  std::string words = fmt::format("--tensor-model-parallel-size {} --micro-batch-size {} ", tensor, micro_batch_size);
+  if (!recompute.empty()) words += recompute + " ";
   if (pipeline > 1) words += pipeline_words(*this);
   if (sequence_parallel) words += "--sequence-parallel ";
   if (distributed_optimizer) words += "--use-distributed-optimizer ";
   if (overlaps) words += "--overlap-grad-reduce --ddp-num-buckets 3 ";
   if (overlaps && distributed_optimizer) words += "--overlap-param-gather ";
+  words.pop_back();
   return words;
 }
 
