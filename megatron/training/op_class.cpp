@@ -21,6 +21,8 @@ constexpr auto kTable = std::to_array<Entry>({
     {"bias_dropout_add", OpClass::kElementwise},
     {"column_sum", OpClass::kElementwise},
     {"cross_entropy", OpClass::kLoss},
+    {"loss_seed", OpClass::kLoss},
+    {"loss_sum", OpClass::kLoss},
     {"masked_sum", OpClass::kLoss},
     {"global_norm", OpClass::kOptimizer},
     {"optimizer", OpClass::kOptimizer},

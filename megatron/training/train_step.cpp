@@ -112,7 +112,7 @@ Tensor TrainStep::write_step_state(const ParamScheduler& scheduler, int64_t iter
   write_values(ctx_.device, std::span<const int64_t>(&own_tokens, 1), num_tokens);
   groups_.dp_cp.all_reduce(num_tokens.view(), ReduceOp::kSum, {.site = "valid tokens"}).wait();
   if (options_.calculate_per_token_loss)
-    launch(ctx_, [&](auto& stream) {
+    launch(ctx_, {.name = "loss_seed"}, [&](auto& stream) {
       kernels::loss_seed(stream, {.num_tokens = std::as_const(num_tokens).data<int64_t>(),
                                   .loss_scale = optimizer_.loss_scale(),
                                   .state = &ctx_.step});
@@ -122,7 +122,7 @@ Tensor TrainStep::write_step_state(const ParamScheduler& scheduler, int64_t iter
 
 Tensor TrainStep::sum_of_losses(const PendingLosses& losses) {
   Tensor sum = ctx_.empty("loss", {1}, DType::kFloat64, MemoryUse::kData);
-  launch(ctx_, [&](auto& stream) {
+  launch(ctx_, {.name = "loss_sum"}, [&](auto& stream) {
     kernels::fill(stream, {.y = sum.view(), .value = 0});
     for (size_t m = 0; m < losses.weights.size(); ++m)
       kernels::accumulate(stream, {.x = losses.on_device.slice(0, static_cast<int64_t>(m), 1).view(),
