@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <type_traits>
 
 #include "megatron/base/error.h"
@@ -164,18 +165,17 @@ void MpiOperation::move(const MpiTransport& transport) {
 }
 
 std::vector<int> MpiOperation::missing_ranks() const {
-  std::vector<int> ranks;
-  const auto add = [&](int member) {
-    if (ranks.empty() || ranks.back() != global_rank(member)) ranks.push_back(global_rank(member));
-  };
+  std::set<int> ranks;
+  const auto add = [&](int member) { ranks.insert(global_rank(member)); };
   for (const Peer& peer : peers_)
     if (!peer.has_come) add(peer.member);
-  if (!is_ready_) return ranks;
-  for (const Transfer& transfer : transfers_)
-    if (transfer.request) add(transfer.member);
-  for (const Peer& peer : peers_)
-    if (peer.sending) add(peer.member);
-  return ranks;
+  if (is_ready_) {
+    for (const Transfer& transfer : transfers_)
+      if (transfer.request) add(transfer.member);
+    for (const Peer& peer : peers_)
+      if (peer.sending) add(peer.member);
+  }
+  return {ranks.begin(), ranks.end()};
 }
 
 std::string MpiOperation::to_string() const {
