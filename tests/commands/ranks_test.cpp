@@ -186,7 +186,7 @@ TEST(Ranks, OfAPipelineThatCannotRunTheBatchAreRefused) {
                   {"--nproc-per-node", "2", "--pipeline-model-parallel-size", "2", "--num-layers", "4",
                    "--num-virtual-stages-per-pipeline-rank", "2", "--micro-batch-size", "4"},
                   ExitCode::kUsage,
-                  {"1 micro-batches in groups of 2", "Choose a multiple of 2"}});
+                  {"1 micro-batches in groups of 2", "give --global-batch-size 8"}});
 }
 
 TEST(Ranks, RoundBatchesDownTogether) {
