@@ -6,7 +6,7 @@
 #   scripts/demo.sh [--short] [--steps N] [--prompt TEXT] [--cpu] [--no-install]
 #
 # --short   a few dozen steps of a smaller model, to see that everything works.
-# --steps   how long to train; default 300, or 30 with --short.
+# --steps   how long to train; default 250, or 30 with --short.
 # --prompt  how the sample begins; default "ROMEO:".
 # --cpu     leave a GPU alone.
 set -euo pipefail
@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ -n "$steps" ] || { if $short; then steps=30; else steps=300; fi; }
+[ -n "$steps" ] || { if $short; then steps=30; else steps=250; fi; }
 [[ $steps =~ ^[1-9][0-9]*$ ]] || fail "--steps '$steps' is not a positive number"
 
 # CUDA is built into a directory of its own.
@@ -74,11 +74,14 @@ train() {
   if $short; then
     sizes=(--num-layers 2 --hidden-size 64 --ffn-hidden-size 192 --num-attention-heads 4 --seq-length 64)
   fi
+  # A CPU without instructions for bf16 is faster in fp32.
+  local precision=(--bf16)
+  if [ $device = cpu ] && ! grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then precision=(); fi
   rm -rf "$run"
   "$megatron" pretrain_gpt --device $device \
     "${sizes[@]}" --group-query-attention --num-query-groups 2 --max-position-embeddings 256 \
     --position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear \
-    --untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0 --bf16 \
+    --untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0 "${precision[@]}" \
     --tokenizer-type ByteLevelTokenizer \
     --train-data-path "${data}_train_text_document" --valid-data-path "${data}_val_text_document" \
     --data-cache-path "$demo/cache" \
