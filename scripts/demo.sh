@@ -6,7 +6,7 @@
 #   scripts/demo.sh [--short] [--steps N] [--prompt TEXT] [--cpu] [--no-install]
 #
 # --short   a few dozen steps of a smaller model, to see that everything works.
-# --steps   how long to train; default 250, or 30 with --short.
+# --steps   how long to train; default 200, or 30 with --short.
 # --prompt  how the sample begins; default "ROMEO:".
 # --cpu     leave a GPU alone.
 set -euo pipefail
@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ -n "$steps" ] || { if $short; then steps=30; else steps=250; fi; }
+[ -n "$steps" ] || { if $short; then steps=30; else steps=200; fi; }
 [[ $steps =~ ^[1-9][0-9]*$ ]] || fail "--steps '$steps' is not a positive number"
 
 # CUDA is built into a directory of its own.
