@@ -1,6 +1,7 @@
 #include "megatron/bench/step_kernels.h"
 #include "megatron/kernels/activation.h"
 #include "megatron/kernels/cuda/activation.h"
+#include "megatron/transformer/mlp.h"
 
 namespace megatron {
 namespace {
@@ -46,27 +47,11 @@ KernelCall plain_activation(const Context& ctx, const StepShapes& z, kernels::Ac
   };
 }
 
-kernels::Activation activation_of(ActivationFunc function) {
-  switch (function) {
-    case ActivationFunc::kGelu:
-      return kernels::Activation::kGelu;
-    case ActivationFunc::kGeluTanh:
-      return kernels::Activation::kGeluTanh;
-    case ActivationFunc::kQuickGelu:
-      return kernels::Activation::kQuickGelu;
-    case ActivationFunc::kSilu:
-      return kernels::Activation::kSilu;
-    case ActivationFunc::kSquaredRelu:
-      return kernels::Activation::kSquaredRelu;
-  }
-  throw InternalError("[bench] unknown activation function");
-}
-
 }  // namespace
 
 void add_activation_cases(const StepShapes& z, const StageParts& stage, std::vector<KernelCase>& cases) {
   const auto layers = static_cast<double>(stage.num_layers * z.num_microbatches);
-  const kernels::Activation kind = activation_of(z.model.activation_func);
+  const kernels::Activation kind = kernel_of(z.model.activation_func);
   const double half = static_cast<double>(z.t * z.f * size_of(z.model.params_dtype));
   if (!z.model.gated_linear_unit) {
     for (const bool is_backward : {false, true})

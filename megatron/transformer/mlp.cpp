@@ -1,7 +1,6 @@
 #include "megatron/transformer/mlp.h"
 
 namespace megatron {
-namespace {
 
 kernels::Activation kernel_of(ActivationFunc function) {
   switch (function) {
@@ -18,8 +17,6 @@ kernels::Activation kernel_of(ActivationFunc function) {
   }
   throw InternalError("[Mlp] unknown activation function");
 }
-
-}  // namespace
 
 Mlp::Mlp(const ModuleContext& context)
     : is_gated_(context.config.gated_linear_unit), activation_(kernel_of(context.config.activation_func)) {

@@ -16,6 +16,9 @@ struct BlockOutput {
   Parameter* bias = nullptr;
 };
 
+/// What the kernels call it.
+kernels::Activation kernel_of(ActivationFunc function);
+
 /// fc1, activation (gated or not), fc2.
 class Mlp : public Module {
  public:

@@ -100,11 +100,10 @@ MatmulChoices matmul_choices_from_json(std::string_view json, std::string_view f
 
 void require_made_for(const MatmulChoices& choices, std::string_view gpu, int64_t library_version,
                       std::string_view file) {
-  require<ConfigError>(
-      choices.gpu == gpu && choices.library_version == library_version,
-      "{} holds choices for {} with cuBLASLt {}; this is {} with {}. Measure again: megatron bench gemm "
-      "--tune FILE.",
-      file, choices.gpu, choices.library_version, gpu, library_version);
+  require<ConfigError>(choices.gpu == gpu && choices.library_version == library_version,
+                       "{} holds choices for {} with cuBLASLt {}; this is {} with {}. Choices hold for what they were "
+                       "measured on: measure them here (tune_matmul).",
+                       file, choices.gpu, choices.library_version, gpu, library_version);
 }
 
 }  // namespace megatron::kernels
