@@ -36,44 +36,15 @@ std::string placed(std::string text, const std::string& folder) {
 Words right_words(Command command) {
   switch (command) {
     case Command::kPretrainGpt:
-      return {"--num-layers",
-              "1",
-              "--hidden-size",
-              "8",
-              "--num-attention-heads",
-              "2",
-              "--seq-length",
-              "16",
-              "--max-position-embeddings",
-              "16",
-              "--micro-batch-size",
-              "2",
-              "--global-batch-size",
-              "4",
-              "--train-iters",
-              "2",
-              "--lr",
-              "1e-3",
-              "--tokenizer-type",
-              "CharTokenizer",
-              "--vocab-file",
-              "@/chars.txt",
-              "--data-path",
-              "@/data",
-              "--split",
-              "8,1,1",
-              "--eval-iters",
-              "1",
-              "--num-threads",
-              "1",
-              "--data-cache-path",
-              "@/cache"};
+      return words_of(
+          "--num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16"
+          " --micro-batch-size 2 --global-batch-size 4 --train-iters 2 --lr 1e-3 --tokenizer-type CharTokenizer"
+          " --vocab-file @/chars.txt --data-path @/data --split 8,1,1 --eval-iters 1 --num-threads 1"
+          " --data-cache-path @/cache");
     case Command::kPreprocessData:
-      return {"--input",          "@/text.txt",         "--output-prefix", "@/out",
-              "--tokenizer-type", "ByteLevelTokenizer", "--workers",       "1"};
+      return words_of("--input @/text.txt --output-prefix @/out --tokenizer-type ByteLevelTokenizer --workers 1");
     case Command::kGenerate:
-      return {"--load",        "@/ckpt", "--vocab-file", "@/chars.txt", "--prompt", "abc", "--num-tokens", "2",
-              "--num-threads", "1"};
+      return words_of("--load @/ckpt --vocab-file @/chars.txt --prompt abc --num-tokens 2 --num-threads 1");
     case Command::kData:
       return {"inspect", "--data-path", "@/data"};
   }

@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "commands/exit_code.h"
+#include "tests/testing/words.h"
 
 namespace megatron::testing {
-
-using Words = std::vector<std::string>;
 
 enum class Command { kPretrainGpt, kPreprocessData, kGenerate, kData };
 

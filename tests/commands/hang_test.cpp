@@ -4,19 +4,16 @@
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "commands/exit_code.h"
+#include "tests/testing/program.h"
 
 namespace megatron {
 namespace {
@@ -24,95 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-/// `megatron pretrain_gpt` on four ranks, with its output on a pipe.
-class Training {
- public:
-  Training() {
-    std::vector<std::string> words = {MEGATRON_PROGRAM,
-                                      "pretrain_gpt",
-                                      "--nproc-per-node",
-                                      "4",
-                                      "--distributed-timeout-seconds-after-init",
-                                      "2",
-                                      "--num-layers",
-                                      "2",
-                                      "--hidden-size",
-                                      "16",
-                                      "--num-attention-heads",
-                                      "2",
-                                      "--seq-length",
-                                      "16",
-                                      "--max-position-embeddings",
-                                      "16",
-                                      "--micro-batch-size",
-                                      "1",
-                                      "--global-batch-size",
-                                      "4",
-                                      "--train-iters",
-                                      "1000000",
-                                      "--lr",
-                                      "1e-3",
-                                      "--mock-data",
-                                      "--tokenizer-type",
-                                      "NullTokenizer",
-                                      "--vocab-size",
-                                      "50",
-                                      "--num-threads",
-                                      "1",
-                                      "--log-interval",
-                                      "1"};
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    std::array<int, 2> ends{};
-    if (::pipe(ends.data()) != 0) throw std::runtime_error("no pipe");
-    process_ = ::fork();
-    if (process_ == 0) {
-      ::dup2(ends[1], STDOUT_FILENO);
-      ::dup2(ends[1], STDERR_FILENO);
-      ::close(ends[0]);
-      ::close(ends[1]);
-      ::execv(arguments[0], arguments.data());
-      ::_exit(127);
-    }
-    ::close(ends[1]);
-    output_ = ends[0];
-  }
-  ~Training() {
-    if (process_ > 0) {
-      ::kill(process_, SIGKILL);
-      ::waitpid(process_, nullptr, 0);
-    }
-    ::close(output_);
-  }
-  Training(const Training&) = delete;
-  Training& operator=(const Training&) = delete;
-
-  pid_t process() const { return process_; }
-  const std::string& text() const { return text_; }
-  /// Reads on until the text holds `cue`. @return false if it has ended
-  bool read_until(const std::string& cue) {
-    std::array<char, 4096> buffer{};
-    while (text_.find(cue) == std::string::npos) {
-      const ssize_t count = ::read(output_, buffer.data(), buffer.size());
-      if (count <= 0) return false;
-      text_.append(buffer.data(), static_cast<size_t>(count));
-    }
-    return true;
-  }
-  void read_to_the_end() { read_until("\1"); }
-  int exit_status() {
-    int status = 0;
-    ::waitpid(std::exchange(process_, 0), &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
- private:
-  pid_t process_ = 0;
-  int output_ = -1;
-  std::string text_;
-};
+using testing::Program;
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
@@ -157,8 +66,13 @@ class StoppedThread {
 };
 
 TEST(Hang, OfOneRankEndsTrainingWithinTheTimeoutAndFiveSeconds) {
-  Training training;
-  ASSERT_TRUE(training.read_until("iteration        3/")) << training.text();
+  Program training(testing::words_of(MEGATRON_PROGRAM
+                                     " pretrain_gpt --nproc-per-node 4 --distributed-timeout-seconds-after-init 2"
+                                     " --num-layers 2 --hidden-size 16 --num-attention-heads 2 --seq-length 16"
+                                     " --max-position-embeddings 16 --micro-batch-size 1 --global-batch-size 4"
+                                     " --train-iters 1000000 --lr 1e-3 --mock-data --tokenizer-type NullTokenizer"
+                                     " --vocab-size 50 --num-threads 1 --log-interval 1"));
+  ASSERT_TRUE(training.read_until("iteration        3/")) << training.output();
   Clock::time_point begin;
   {
     const StoppedThread rank(training.process(), "rank 2");
@@ -169,9 +83,11 @@ TEST(Hang, OfOneRankEndsTrainingWithinTheTimeoutAndFiveSeconds) {
     training.read_to_the_end();
   }
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2 + 5));
-  EXPECT_EQ(training.exit_status(), static_cast<int>(ExitCode::kCommunication));
-  EXPECT_THAT(training.text(), AllOf(HasSubstr("timed out after 2000 ms: rank 2 never entered it"),
-                                     HasSubstr("megatron pretrain_gpt: rank 2 still runs 3 s after this failure")));
+  const int status = training.wait_status();
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), static_cast<int>(ExitCode::kCommunication));
+  EXPECT_THAT(training.output(), AllOf(HasSubstr("timed out after 2000 ms: rank 2 never entered it"),
+                                       HasSubstr("megatron pretrain_gpt: rank 2 still runs 3 s after this failure")));
 }
 
 }  // namespace

@@ -16,18 +16,16 @@
 #include "commands/exit_code.h"
 #include "tests/testing/mpirun.h"
 #include "tests/testing/scratch_directory.h"
+#include "tests/testing/words.h"
 
 namespace megatron {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Words = std::vector<std::string>;
-
-Words joined(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
+using testing::joined;
+using testing::Words;
+using testing::words_of;
 
 std::string quoted(const Words& words) {
   std::string command;
@@ -269,40 +267,13 @@ std::string data_that_only_rank_1_finds_wrong(const testing::ScratchDirectory& f
 TEST(MpiTraining, OneFailingRankIsNamedByAllAndItsExitStatusKept) {
   const testing::ScratchDirectory folder;
   const std::string data = data_that_only_rank_1_finds_wrong(folder);
-  const auto mpi = testing::run_under_mpi(3, {MEGATRON_PROGRAM,
-                                              "pretrain_gpt",
-                                              "--num-layers",
-                                              "1",
-                                              "--hidden-size",
-                                              "8",
-                                              "--num-attention-heads",
-                                              "2",
-                                              "--seq-length",
-                                              "16",
-                                              "--max-position-embeddings",
-                                              "16",
-                                              "--micro-batch-size",
-                                              "1",
-                                              "--global-batch-size",
-                                              "3",
-                                              "--train-iters",
-                                              "2",
-                                              "--lr",
-                                              "1e-3",
-                                              "--tokenizer-type",
-                                              "CharTokenizer",
-                                              "--vocab-file",
-                                              folder.file("chars.txt"),
-                                              "--data-path",
-                                              data,
-                                              "--split",
-                                              "8,1,1",
-                                              "--eval-iters",
-                                              "0",
-                                              "--num-threads",
-                                              "1",
-                                              "--data-cache-path",
-                                              folder.file("cache")});
+  const Words training = words_of(MEGATRON_PROGRAM
+                                  " pretrain_gpt --num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 16"
+                                  " --max-position-embeddings 16 --micro-batch-size 1 --global-batch-size 3"
+                                  " --train-iters 2 --lr 1e-3 --tokenizer-type CharTokenizer --split 8,1,1"
+                                  " --eval-iters 0 --num-threads 1");
+  const auto mpi = testing::run_under_mpi(3, joined(training, {"--vocab-file", folder.file("chars.txt"), "--data-path",
+                                                               data, "--data-cache-path", folder.file("cache")}));
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
   const std::string error = data + ": token 65535 at position 20 of sequence 22";
   EXPECT_THAT(mpi->output, AllOf(HasSubstr("megatron pretrain_gpt: [rank 1] " + error),

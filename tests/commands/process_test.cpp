@@ -1,11 +1,8 @@
 // The program as a process of its own: killed and resumed, asked to stop.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +10,7 @@
 #include <map>
 #include <regex>
 
+#include "tests/testing/program.h"
 #include "tests/testing/scratch_directory.h"
 
 namespace megatron {
@@ -20,8 +18,11 @@ namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
+using testing::joined;
+using testing::Program;
 using testing::ScratchDirectory;
-using Words = std::vector<std::string>;
+using testing::Words;
+using testing::words_of;
 
 struct Ended {
   std::string out;
@@ -30,64 +31,20 @@ struct Ended {
 
 /// Runs `megatron pretrain_gpt`. Once the output holds `cue`, looks at the process and sends the signal, if any.
 Ended pretrain(
-    Words words, const std::string& cue = "", int signal = 0,
+    const Words& words, const std::string& cue = "", int signal = 0,
     const std::function<void(pid_t)>& look_at = [](pid_t) {}) {
-  const Words model = {MEGATRON_PROGRAM,
-                       "pretrain_gpt",
-                       "--num-layers",
-                       "2",
-                       "--hidden-size",
-                       "16",
-                       "--num-attention-heads",
-                       "2",
-                       "--seq-length",
-                       "16",
-                       "--max-position-embeddings",
-                       "16",
-                       "--micro-batch-size",
-                       "2",
-                       "--train-iters",
-                       "100000",
-                       "--lr",
-                       "1e-2",
-                       "--mock-data",
-                       "--tokenizer-type",
-                       "NullTokenizer",
-                       "--vocab-size",
-                       "50",
-                       "--num-threads",
-                       "1",
-                       "--log-interval",
-                       "1",
-                       "--log-params-norm"};
-  words.insert(words.begin(), model.begin(), model.end());
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  std::array<int, 2> ends{};
-  if (::pipe(ends.data()) != 0) throw std::runtime_error("no pipe");
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(ends[1], STDOUT_FILENO);
-    ::close(ends[0]);
-    ::close(ends[1]);
-    ::execv(arguments[0], arguments.data());
-    ::_exit(127);
+  const Words model = words_of(MEGATRON_PROGRAM
+                               " pretrain_gpt --num-layers 2 --hidden-size 16 --num-attention-heads 2 --seq-length 16"
+                               " --max-position-embeddings 16 --micro-batch-size 2 --train-iters 100000 --lr 1e-2"
+                               " --mock-data --tokenizer-type NullTokenizer --vocab-size 50 --num-threads 1"
+                               " --log-interval 1 --log-params-norm");
+  Program training(joined(model, words));
+  if (signal != 0 && training.read_until(cue)) {
+    look_at(training.process());
+    ::kill(training.process(), signal);
   }
-  ::close(ends[1]);
-  Ended ended;
-  std::array<char, 4096> buffer{};
-  bool is_sent = signal == 0;
-  for (ssize_t count = 0; (count = ::read(ends[0], buffer.data(), buffer.size())) > 0;) {
-    ended.out.append(buffer.data(), static_cast<size_t>(count));
-    if (is_sent || ended.out.find(cue) == std::string::npos) continue;
-    look_at(child);
-    ::kill(child, signal);
-    is_sent = true;
-  }
-  ::close(ends[0]);
-  ::waitpid(child, &ended.status, 0);
-  return ended;
+  const int status = training.wait_status();
+  return {.out = training.output(), .status = status};
 }
 
 /// By iteration, what its line says beside times: whole lines only.
@@ -102,14 +59,12 @@ std::map<int64_t, std::string> steps_of(const std::string& out) {
 TEST(Process, ResumesAfterAKillWithTheLinesOfAWholeRun) {
   for (const Words& precision : {Words{}, Words{"--bf16"}}) {
     SCOPED_TRACE(::testing::PrintToString(precision));
-    const auto run = [&](Words words, const std::string& cue = "", int signal = 0) {
-      words.insert(words.end(), precision.begin(), precision.end());
-      return pretrain(words, cue, signal);
+    const auto run = [&](const Words& words, const std::string& cue = "", int signal = 0) {
+      return pretrain(joined(words, precision), cue, signal);
     };
     const ScratchDirectory scratch;
     const Words saving = {"--save", scratch.path(), "--load", scratch.path(), "--save-interval", "10"};
-    Words to_the_end = saving;
-    to_the_end.insert(to_the_end.end(), {"--exit-interval", "100"});
+    const Words to_the_end = joined(saving, {"--exit-interval", "100"});
 
     const auto whole = steps_of(run({"--exit-interval", "100"}).out);
     ASSERT_EQ(whole.size(), 100);
@@ -130,14 +85,10 @@ TEST(Process, ResumesAfterAKillWithTheLinesOfAWholeRun) {
 }
 
 TEST(Process, SaysWhichVersionItIs) {
-  const std::string command = std::string(MEGATRON_PROGRAM) + " --version";
-  FILE* pipe = ::popen(command.c_str(), "r");
-  ASSERT_NE(pipe, nullptr);
-  std::array<char, 64> line{};
-  ASSERT_NE(std::fgets(line.data(), line.size(), pipe), nullptr);
-  EXPECT_EQ(::pclose(pipe), 0);
-  EXPECT_TRUE(std::regex_match(line.data(), std::regex(R"(megatron [0-9]+\.[0-9]+\.[0-9]+ \([0-9a-z.-]+\)\n)")))
-      << line.data();
+  Program program({MEGATRON_PROGRAM, "--version"});
+  EXPECT_EQ(program.wait_status(), 0);
+  EXPECT_TRUE(std::regex_match(program.output(), std::regex(R"(megatron [0-9]+\.[0-9]+\.[0-9]+ \([0-9a-z.-]+\)\n)")))
+      << program.output();
 }
 
 TEST(Process, SavesAndEndsWellOnTheSignalItWaitsFor) {

@@ -2,42 +2,21 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "megatron/training/config/pretrain_config.h"
+#include "tests/testing/words.h"
 
 namespace megatron::testing {
 
-using Words = std::vector<std::string>;
-
-inline Words with(Words extra = {}) {
-  Words words{"--num-layers",
-              "4",
-              "--hidden-size",
-              "64",
-              "--num-attention-heads",
-              "4",
-              "--seq-length",
-              "32",
-              "--max-position-embeddings",
-              "32",
-              "--micro-batch-size",
-              "2",
-              "--train-iters",
-              "20",
-              "--lr",
-              "1e-3",
-              "--vocab-size",
-              "100",
-              "--tokenizer-type",
-              "NullTokenizer",
-              "--mock-data"};
-  words.insert(words.end(), extra.begin(), extra.end());
-  return words;
+inline Words with(const Words& extra = {}) {
+  return joined(words_of("--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32"
+                         " --max-position-embeddings 32 --micro-batch-size 2 --train-iters 20 --lr 1e-3"
+                         " --vocab-size 100 --tokenizer-type NullTokenizer --mock-data"),
+                extra);
 }
 
-inline PretrainConfig parse(Words extra = {}, int world_size = 1) {
-  return parse_pretrain_gpt(with(std::move(extra)), world_size, {}, RuleSet::kMegatron);
+inline PretrainConfig parse(const Words& extra = {}, int world_size = 1) {
+  return parse_pretrain_gpt(with(extra), world_size, {}, RuleSet::kMegatron);
 }
 
 /// The text of the ConfigError; empty if the command line is accepted.

@@ -14,6 +14,7 @@ using testing::parse;
 using testing::refusal;
 using testing::with;
 using testing::Words;
+using testing::words_of;
 
 struct Refused {
   Words extra;
@@ -89,24 +90,9 @@ TEST(Rules, RefuseContradictionsWithTheReason) {
 }
 
 TEST(Rules, EvaluationOnlyNeedsNeitherLengthNorRate) {
-  const Words words{"--num-layers",
-                    "4",
-                    "--hidden-size",
-                    "64",
-                    "--num-attention-heads",
-                    "4",
-                    "--seq-length",
-                    "32",
-                    "--max-position-embeddings",
-                    "32",
-                    "--micro-batch-size",
-                    "2",
-                    "--vocab-size",
-                    "100",
-                    "--tokenizer-type",
-                    "NullTokenizer",
-                    "--mock-data",
-                    "--skip-train"};
+  const Words words = words_of(
+      "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32"
+      " --micro-batch-size 2 --vocab-size 100 --tokenizer-type NullTokenizer --mock-data --skip-train");
   EXPECT_EQ(refusal(words), "");
   EXPECT_TRUE(parse_pretrain_gpt(words, 1).checkpoint.no_load_optim);
 }
