@@ -219,12 +219,12 @@ std::optional<PipelineLayout> layout_of(const PlanConfig& config, ScheduleOption
                          .account_for_loss = config.account_for_loss_in_pipeline_split},
                         mistakes);
   Mistakes own;
-  const std::optional<PipelineLayout> layout = parse_layout(*config.pipeline_model_parallel_layout,
-                                                            {.num_ranks = placement.num_ranks(),
-                                                             .num_layers = *config.num_layers,
-                                                             .num_mtp_layers = 0,
-                                                             .order = placement.order()},
-                                                            own);
+  std::optional<PipelineLayout> layout = parse_layout(*config.pipeline_model_parallel_layout,
+                                                      {.num_ranks = placement.num_ranks(),
+                                                       .num_layers = *config.num_layers,
+                                                       .num_mtp_layers = 0,
+                                                       .order = placement.order()},
+                                                      own);
   std::vector<std::string> reasons = own.texts();
   if (layout && layout->placement() != placement)
     reasons.push_back(

@@ -1,5 +1,5 @@
 // Normal numbers from uniform integers, without calls and branches, so that loops over them become vector instructions.
-// No rounding depends on the machine or its mathematical library.
+// No rounding depends on the machine or its mathematical library. Constant expressions are device code too.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@ namespace megatron {
 
 /// Natural logarithm of a positive normal number within 2 ulp.
 /// x = 2^e m with m in [sqrt(1/2), sqrt(2)); log m = 2 artanh f with f = (m - 1) / (m + 1), by its series.
-inline double series_log(double x) {
+constexpr double series_log(double x) {
   constexpr uint64_t kSqrtHalf = 0x3FE6A09E667F3BCD, kExponentMask = 0xFFF0000000000000, kBias = uint64_t{1024} << 52;
   constexpr double kTwo52 = 0x1p52;
   const uint64_t shifted = std::bit_cast<uint64_t>(x) - kSqrtHalf + kBias;
@@ -37,7 +37,7 @@ struct SineCosine {
   double sine, cosine;
 };
 /// Of 2 pi r / 2^32. The nearest quarter turn is taken off in integers, the rest goes into the Taylor series.
-inline SineCosine turn(uint32_t r) {
+constexpr SineCosine turn(uint32_t r) {
   const uint32_t quarter = (r + (uint32_t{1} << 29)) >> 30;
   const double x = static_cast<double>(static_cast<int32_t>(r - (quarter << 30))) * (2 * std::numbers::pi * 0x1p-32);
   const double z = x * x;
