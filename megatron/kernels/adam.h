@@ -4,6 +4,7 @@
 #include "megatron/core/step_state.h"
 #include "megatron/core/stream.h"
 #include "megatron/core/view.h"
+#include "megatron/kernels/optimizer_ranges.h"
 
 namespace megatron::kernels {
 
@@ -25,5 +26,14 @@ struct AdamArgs {
   const StepState* state = nullptr;
 };
 void adam(const CpuStream& stream, const AdamArgs& args);
+
+/// The same for all ranges of a table, to the bit.
+struct AdamRangesArgs {
+  OptimizerRanges ranges;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  bool decoupled_weight_decay = true;
+  const StepState* state = nullptr;
+};
+void adam_ranges(const CpuStream& stream, const AdamRangesArgs& args);
 
 }  // namespace megatron::kernels

@@ -4,6 +4,7 @@
 #include "megatron/core/step_state.h"
 #include "megatron/core/stream.h"
 #include "megatron/core/view.h"
+#include "megatron/kernels/optimizer_ranges.h"
 
 namespace megatron::kernels {
 
@@ -21,5 +22,13 @@ struct SgdArgs {
   const StepState* state = nullptr;
 };
 void sgd(const CpuStream& stream, const SgdArgs& args);
+
+/// The same for all ranges of a table, to the bit; the first moment is the momentum buffer.
+struct SgdRangesArgs {
+  OptimizerRanges ranges;
+  double momentum = 0.9;
+  const StepState* state = nullptr;
+};
+void sgd_ranges(const CpuStream& stream, const SgdRangesArgs& args);
 
 }  // namespace megatron::kernels

@@ -1,5 +1,8 @@
 #include "megatron/optimizer/global_norm.h"
 
+#include <algorithm>
+#include <map>
+
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/gradient_statistics.h"
 #include "megatron/kernels/elementwise.h"
@@ -62,6 +65,25 @@ std::vector<FlatRange> counted_ranges(const FlatRange& range, const DistributedD
       if (both.size() > 0) counted.push_back({owned.parameter, both.begin, both.end});
     }
   return counted;
+}
+
+std::vector<Tensor> merged_grads(const std::vector<FlatRange>& ranges, const DistributedDataParallel& ddp) {
+  std::vector<Tensor> merged;
+  for (const auto& buffer : ddp.buffers()) {
+    std::map<const Parameter*, int64_t> places;
+    for (size_t i = 0; i < buffer->parameters().size(); ++i)
+      places[buffer->parameters()[i]] = buffer->layout().slots[i].range.begin;
+    std::vector<ElementRange> parts;
+    for (const FlatRange& range : ranges)
+      if (const auto place = places.find(range.parameter); place != places.end())
+        parts.push_back({place->second + range.begin, place->second + range.end});
+    std::ranges::sort(parts, {}, &ElementRange::begin);
+    for (size_t first = 0, last = 0; first < parts.size(); first = last) {
+      for (last = first + 1; last < parts.size() && parts[last].begin == parts[last - 1].end;) ++last;
+      merged.push_back(buffer->grads().slice(0, parts[first].begin, parts[last - 1].end - parts[first].begin));
+    }
+  }
+  return merged;
 }
 
 GlobalNorm::GlobalNorm(const Context& ctx, const ProcessGroup& group)

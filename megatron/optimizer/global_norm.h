@@ -15,6 +15,9 @@ namespace megatron {
 /// that has them, of tied tensors the first pipeline stage. Padded rows count: they are zeros.
 std::vector<FlatRange> counted_ranges(const FlatRange& range, const DistributedDataParallel& ddp);
 
+/// The gradients of these ranges as flat tensors, as few as there can be: ranges that meet in a buffer are one.
+std::vector<Tensor> merged_grads(const std::vector<FlatRange>& ranges, const DistributedDataParallel& ddp);
+
 /// L2 norm and number of zeros over all ranks of a group. Its bits depend on the values alone, not on which rank holds
 /// them or in which pieces (kernels/gradient_statistics.h). Results stay in device memory.
 class GlobalNorm {

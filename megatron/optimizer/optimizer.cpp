@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "megatron/core/copy.h"
@@ -34,6 +35,39 @@ double weight_decay_multiplier(const Parameter& parameter, const OptimizerConfig
   return name.ends_with(".bias") || parameter.shape().rank() == 1 ? 0 : 1;
 }
 
+/// What a step of a range reads and writes.
+struct Operands {
+  explicit Operands(OptimizerState& state)
+      : size(state.end - state.begin),
+        parameter(state.main.view()),
+        remainder(state.remainder.view()),
+        gradient(state.of(state.parameter->main_grad()).view()),
+        first_moment(state.exp_avg.view()),
+        second_moment(state.exp_avg_sq.view()),
+        model_weight(has_main_copy(state.parameter->dtype()) ? state.of(state.parameter->value()).view() : View{}),
+        has_remainder(state.remainder.defined()) {}
+  kernels::RangeDTypes dtypes() const {
+    return {.has_remainders = has_remainder,
+            .parameter = parameter.dtype,
+            .gradient = gradient.dtype,
+            .model_weight = model_weight.dtype,
+            .first_moment = first_moment.dtype,
+            .second_moment = second_moment.dtype};
+  }
+  kernels::OptimizerRange range() const {
+    return {.parameter = parameter.data,
+            .remainder = remainder.data,
+            .gradient = gradient.data,
+            .first_moment = first_moment.data,
+            .second_moment = second_moment.data,
+            .model_weight = model_weight.data,
+            .size = size};
+  }
+  int64_t size;
+  View parameter, remainder, gradient, first_moment, second_moment, model_weight;
+  bool has_remainder;
+};
+
 }  // namespace
 
 Optimizer::Optimizer(const Context& ctx, const OptimizerConfig& config, DistributedDataParallel& ddp)
@@ -42,16 +76,19 @@ Optimizer::Optimizer(const Context& ctx, const OptimizerConfig& config, Distribu
       scaler_(make_grad_scaler(config)),
       norm_(ctx, ddp.config().use_distributed_optimizer ? ddp.groups().intra_dist_opt : ddp.groups().world) {
   for (const FlatRange& range : ddp.owned_ranges()) states_.push_back(make_state(ctx, range));
+  std::vector<FlatRange> all_counted;
   for (const OptimizerState& state : states_)
     for (const FlatRange& counted : counted_ranges(state, ddp)) {
-      counted_grads_.push_back(counted.of(counted.parameter->main_grad()));
+      all_counted.push_back(counted);
       counted_mains_.push_back(state.main.defined()
                                    ? flat(state.main).slice(0, counted.begin - state.begin, counted.end - counted.begin)
                                    : counted.of(std::as_const(*counted.parameter).value()));
     }
+  counted_grads_ = merged_grads(all_counted, ddp);
   make_groups();
   learning_rates_ =
       ctx.empty("learning_rates", {static_cast<int64_t>(groups_.size())}, DType::kFloat64, MemoryUse::kOptimizer);
+  make_tables(ctx);
   reload_main_params(ctx);
 }
 
@@ -119,6 +156,39 @@ void Optimizer::make_groups() {
     if (next < states_.size() && states_[next].parameter == parameter) group.members.push_back(next++);
   }
   for (auto& [kind, group] : by_kind) groups_.push_back(std::move(group));
+}
+
+void Optimizer::make_tables(const Context& ctx) {
+  struct Kind {
+    kernels::RangeDTypes dtypes;
+    std::vector<kernels::OptimizerRange> ranges;
+    int64_t num_chunks = 0;
+  };
+  std::vector<Kind> kinds;
+  const double* rates = learning_rates_.data<double>();
+  for (size_t g = 0; g < groups_.size(); ++g)
+    for (size_t i : groups_[g].members) {
+      Operands operands(states_[i]);
+      auto kind = std::ranges::find(kinds, operands.dtypes(), &Kind::dtypes);
+      if (kind == kinds.end()) kind = kinds.insert(kind, {.dtypes = operands.dtypes()});
+      kernels::OptimizerRange& range = kind->ranges.emplace_back(operands.range());
+      range.learning_rate = rates ? rates + g : nullptr;
+      range.weight_decay_multiplier = groups_[g].schedule.wd_mult;
+      range.first_chunk = kind->num_chunks;
+      kind->num_chunks += kernels::num_range_chunks(range.size);
+    }
+  for (const Kind& kind : kinds) {
+    const auto bytes = std::as_bytes(std::span(kind.ranges));
+    Tensor memory =
+        ctx.empty("optimizer_ranges", {static_cast<int64_t>(bytes.size())}, DType::kUInt8, MemoryUse::kOptimizer);
+    copy_from_host(ctx.device, bytes, memory.data<uint8_t>());
+    const kernels::OptimizerRanges ranges{
+        .table = reinterpret_cast<const kernels::OptimizerRange*>(memory.data<uint8_t>()),
+        .num_ranges = static_cast<int64_t>(kind.ranges.size()),
+        .num_chunks = kind.num_chunks,
+        .dtypes = kind.dtypes};
+    tables_.push_back({ranges, std::move(memory)});
+  }
 }
 
 void Optimizer::reload_main_params(const Context& ctx) {
@@ -200,42 +270,19 @@ void Optimizer::gather_params() {
 }
 
 void Optimizer::update(const Context& ctx) {
-  const double* rates = learning_rates_.data<double>();
-  for (size_t g = 0; g < groups_.size(); ++g)
-    for (size_t i : groups_[g].members) update_range(ctx, states_[i], groups_[g], rates ? rates + g : nullptr);
-}
-
-void Optimizer::update_range(const Context& ctx, OptimizerState& state, const ParamGroup& group,
-                             const double* learning_rate) {
-  Parameter& parameter = *state.parameter;
-  Tensor main = state.main.defined() ? flat(state.main) : Tensor(), gradient = state.of(parameter.main_grad());
-  Tensor model = has_main_copy(parameter.dtype()) ? state.of(parameter.value()) : Tensor();
-  Tensor exp_avg = state.exp_avg.defined() ? flat(state.exp_avg) : Tensor();
-  Tensor exp_avg_sq = state.exp_avg_sq.defined() ? flat(state.exp_avg_sq) : Tensor();
-  launch(ctx, {.shape = &gradient.shape()}, [&](auto& stream) {
-    if (config_.optimizer == OptimizerType::kAdam)
-      kernels::adam(stream, {.parameter = main.view(),
-                             .remainder = state.remainder.view(),
-                             .gradient = gradient.view(),
-                             .first_moment = exp_avg.view(),
-                             .second_moment = exp_avg_sq.view(),
-                             .model_weight = model.view(),
-                             .beta1 = config_.adam_beta1,
-                             .beta2 = config_.adam_beta2,
-                             .epsilon = config_.adam_eps,
-                             .weight_decay_multiplier = group.schedule.wd_mult,
-                             .learning_rate = learning_rate,
-                             .state = &ctx.step});
-    else
-      kernels::sgd(stream, {.parameter = main.view(),
-                            .gradient = gradient.view(),
-                            .momentum_buffer = exp_avg.view(),
-                            .model_weight = model.view(),
-                            .momentum = config_.sgd_momentum,
-                            .weight_decay_multiplier = group.schedule.wd_mult,
-                            .learning_rate = learning_rate,
-                            .state = &ctx.step});
-  });
+  for (OptimizerState& state : states_) state.parameter->value();  // throws where somebody reads it meanwhile
+  for (const RangeTable& table : tables_) {
+    launch(ctx, [&](auto& stream) {
+      if (config_.optimizer == OptimizerType::kAdam)
+        kernels::adam_ranges(stream, {.ranges = table.ranges,
+                                      .beta1 = config_.adam_beta1,
+                                      .beta2 = config_.adam_beta2,
+                                      .epsilon = config_.adam_eps,
+                                      .state = &ctx.step});
+      else
+        kernels::sgd_ranges(stream, {.ranges = table.ranges, .momentum = config_.sgd_momentum, .state = &ctx.step});
+    });
+  }
 }
 
 }  // namespace megatron

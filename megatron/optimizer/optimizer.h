@@ -9,6 +9,7 @@
 #include "megatron/core/readback.h"
 #include "megatron/core/timers.h"
 #include "megatron/distributed/distributed_data_parallel.h"
+#include "megatron/kernels/optimizer_ranges.h"
 #include "megatron/optimizer/global_norm.h"
 #include "megatron/optimizer/grad_scaler.h"
 #include "megatron/optimizer/optimizer_config.h"
@@ -81,11 +82,17 @@ class Optimizer {
   const OptimizerConfig& config() const { return config_; }
 
  private:
+  /// Ranges whose operands have the same dtypes: one launch steps them.
+  struct RangeTable {
+    kernels::OptimizerRanges ranges;
+    Tensor memory;
+  };
+
   void make_groups();
   OptimizerState make_state(const Context& ctx, const FlatRange& range) const;
+  void make_tables(const Context& ctx);
   void gather_params();
   void update(const Context& ctx);
-  void update_range(const Context& ctx, OptimizerState& state, const ParamGroup& group, const double* learning_rate);
 
   OptimizerConfig config_;
   DistributedDataParallel& ddp_;
@@ -93,6 +100,7 @@ class Optimizer {
   std::vector<OptimizerState> states_;  // in registration order
   std::vector<ParamGroup> groups_;
   Tensor learning_rates_;                              // [groups] fp64, of the step
+  std::vector<RangeTable> tables_;                     // all of states_; weights and gradients stay where they are
   std::vector<Tensor> counted_grads_, counted_mains_;  // flat parts that norms of this rank count
   GlobalNorm norm_;
   int64_t num_steps_ = 0;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <memory>
+
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/tolerance.h"
 
@@ -176,6 +179,68 @@ TEST(Adam, DoesNotDependOnThreadsOrOnHowTheBufferIsCut) {
 TEST(Adam, RefusesLowPrecisionMasters) {
   Case c(8, DType::kBFloat16, DType::kBFloat16, DType::kFloat32, DType::kBFloat16);
   EXPECT_THROW(adam(kOneThread, c.args()), DtypeError);
+}
+
+/// Lengths on both sides of a chunk and of none, one operand after the other in one table.
+TEST(Adam, StepsARangeOfATableAsItStepsOne) {
+  const double rate = 0.03;
+  for (bool halves : {false, true}) {
+    std::vector<std::unique_ptr<Case>> alone, together;
+    std::vector<GuardedTensor> remainders;
+    std::vector<OptimizerRange> table;
+    const std::vector<int64_t> sizes = {1, kRangeChunk, 0, kRangeChunk + 1, 77};
+    remainders.reserve(2 * sizes.size());
+    int64_t num_chunks = 0;
+    for (int64_t n : sizes) {
+      const DType model = halves ? DType::kBFloat16 : DType::kFloat16;
+      for (auto* cases : {&alone, &together}) {
+        cases->push_back(std::make_unique<Case>(n, DType::kFloat32, DType::kFloat32, DType::kBFloat16, model));
+        cases->back()->start_step(3);
+        remainders.emplace_back(DType::kUInt8, Shape{n, 2});
+      }
+      const AdamArgs args = together.back()->args();
+      table.push_back({.parameter = halves ? nullptr : args.parameter.data,
+                       .remainder = halves ? remainders.back().view().data : nullptr,
+                       .gradient = args.gradient.data,
+                       .first_moment = args.first_moment.data,
+                       .second_moment = args.second_moment.data,
+                       .model_weight = args.model_weight.data,
+                       .learning_rate = n % 2 == 0 ? &rate : nullptr,
+                       .weight_decay_multiplier = n % 3 == 0 ? 0.0 : 1.0,
+                       .size = n,
+                       .first_chunk = num_chunks});
+      num_chunks += num_range_chunks(n);
+      AdamArgs one = alone.back()->args();
+      one.learning_rate = table.back().learning_rate;
+      one.weight_decay_multiplier = table.back().weight_decay_multiplier;
+      if (halves) one.parameter = {}, one.remainder = remainders[remainders.size() - 2].view();
+      adam(kTwoThreads, one);
+    }
+    adam_ranges(kTwoThreads, {.ranges = {.table = table.data(),
+                                         .num_ranges = static_cast<int64_t>(table.size()),
+                                         .num_chunks = num_chunks,
+                                         .dtypes = {.has_remainders = halves,
+                                                    .model_weight = halves ? DType::kBFloat16 : DType::kFloat16,
+                                                    .first_moment = DType::kBFloat16,
+                                                    .second_moment = DType::kBFloat16}},
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .epsilon = 1e-6,
+                              .state = &together[0]->state});
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      EXPECT_EQ(together[i]->parameter.values(), alone[i]->parameter.values());
+      EXPECT_EQ(together[i]->m.values(), alone[i]->m.values());
+      EXPECT_EQ(together[i]->v.values(), alone[i]->v.values());
+      EXPECT_EQ(together[i]->weight.values(), alone[i]->weight.values());
+      EXPECT_TRUE(together[i]->guards_are_intact());
+    }
+    for (size_t i = 0; i < remainders.size(); i += 2) {
+      const auto bytes = static_cast<size_t>(remainders[i].view().num_elements());
+      if (bytes > 0) {
+        EXPECT_EQ(std::memcmp(remainders[i].view().data, remainders[i + 1].view().data, bytes), 0);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -46,5 +46,36 @@ TEST(Sgd, FollowsTheFormulaOverSteps) {
     }
 }
 
+TEST(Sgd, StepsRangesOfATableAsItStepsOne) {
+  const StepState state{.inverse_scale = 0.5, .learning_rate = 0.1, .weight_decay = 0.02};
+  std::vector<GuardedTensor> p[2], g, m[2];
+  std::vector<OptimizerRange> table;
+  for (int64_t n : {int64_t{3}, kRangeChunk + 1, int64_t{500}}) {
+    g.emplace_back(DType::kBFloat16, Shape{n}, random_values(n, 2));
+    for (int i = 0; i < 2; ++i) {
+      p[i].emplace_back(DType::kFloat32, Shape{n}, random_values(n, 1));
+      m[i].emplace_back(DType::kFloat32, Shape{n}, random_values(n, 3));
+    }
+    const double decay = n == 3 ? 0 : 1;
+    table.push_back({.parameter = p[0].back().view().data,
+                     .gradient = g.back().view().data,
+                     .first_moment = m[0].back().view().data,
+                     .weight_decay_multiplier = decay,
+                     .size = n});
+    sgd({.num_threads = 2}, {.parameter = p[1].back().view(),
+                             .gradient = g.back().view(),
+                             .momentum_buffer = m[1].back().view(),
+                             .weight_decay_multiplier = decay,
+                             .state = &state});
+  }
+  sgd_ranges(
+      {.num_threads = 2},
+      {.ranges = {.table = table.data(), .num_ranges = 3, .dtypes = {.gradient = DType::kBFloat16}}, .state = &state});
+  for (size_t i = 0; i < table.size(); ++i) {
+    EXPECT_EQ(p[0][i].values(), p[1][i].values());
+    EXPECT_EQ(m[0][i].values(), m[1][i].values());
+  }
+}
+
 }  // namespace
 }  // namespace megatron::kernels

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "megatron/kernels/elementwise.h"
@@ -55,7 +56,14 @@ struct Model {
 struct Norm {
   double norm = 0, largest = 0;
   int64_t zeros = 0;
+  size_t num_parts = 0;
 };
+
+int64_t num_elements(const std::vector<Tensor>& parts) {
+  int64_t n = 0;
+  for (const Tensor& part : parts) n += part.num_elements();
+  return n;
+}
 
 /// Norm of gradients that are equal to the initial weights, but for zeros in the first two rows of "norm" and "bias".
 Norm norm_of_rank(const ProcessGroupCollection& groups, bool distributed, int instances) {
@@ -72,21 +80,25 @@ Norm norm_of_rank(const ProcessGroupCollection& groups, bool distributed, int in
     kernels::copy(ctx.device.cpu_stream(),
                   {.x = std::as_const(*parameter).value().view(), .y = parameter->main_grad().view()});
   }
-  std::vector<Tensor> parts;
+  std::vector<FlatRange> ranges;
   for (const FlatRange& owned : ddp.owned_ranges())
-    for (const FlatRange& counted : counted_ranges(owned, ddp))
-      parts.push_back(counted.of(counted.parameter->main_grad()));
+    for (const FlatRange& counted : counted_ranges(owned, ddp)) ranges.push_back(counted);
+  const std::vector<Tensor> parts = merged_grads(ranges, ddp);
+  EXPECT_EQ(num_elements(parts), std::accumulate(ranges.begin(), ranges.end(), int64_t{0},
+                                                 [](int64_t n, const auto& r) { return n + r.end - r.begin; }));
   GlobalNorm norm(ctx, distributed ? groups.intra_dist_opt : groups.world);
   norm.find_largest(ctx, parts);
   norm.add_squares(ctx, parts, true);
   norm.finish(ctx);
-  return {norm.norms().data<double>()[1], norm.norms().data<double>()[0], *norm.num_zeros().data<int64_t>()};
+  return {norm.norms().data<double>()[1], norm.norms().data<double>()[0], *norm.num_zeros().data<int64_t>(),
+          parts.size()};
 }
 
 TEST(GlobalNorm, HasTheBitsOfOneRankInAnyLayout) {
   const Norm one = norm_of_rank(ProcessGroupCollection::single(), false, 1);
   EXPECT_GT(one.norm, 10);
   EXPECT_EQ(one.zeros, 4);
+  EXPECT_EQ(one.num_parts, 1U);  // all gradients of one rank lie side by side
   for (const bool distributed : {false, true})
     for (const auto& [tp, pp, dp, instances] : {std::tuple{1, 1, 3, 1},
                                                 {2, 1, 1, 1},

@@ -1,6 +1,7 @@
 #include "megatron/kernels/adam.h"
 
 #include <cmath>
+#include <span>
 
 #include "megatron/kernels/cpu/main_halves.h"
 #include "megatron/kernels/cpu/rows.h"
@@ -88,6 +89,26 @@ void adam(const CpuStream& stream, const AdamArgs& args) {
     args.parameter.as<C>();  // masters are stored in the compute type
     step<C>(stream, args);
   });
+}
+
+void adam_ranges(const CpuStream& stream, const AdamRangesArgs& args) {
+  const OptimizerRanges& all = args.ranges;
+  for (const OptimizerRange& range : std::span(all.table, static_cast<size_t>(all.num_ranges))) {
+    AdamArgs one{.parameter = range_view(range.parameter, all.dtypes.parameter, range.size),
+                 .gradient = range_view(range.gradient, all.dtypes.gradient, range.size),
+                 .first_moment = range_view(range.first_moment, all.dtypes.first_moment, range.size),
+                 .second_moment = range_view(range.second_moment, all.dtypes.second_moment, range.size),
+                 .model_weight = range_view(range.model_weight, all.dtypes.model_weight, range.size),
+                 .beta1 = args.beta1,
+                 .beta2 = args.beta2,
+                 .epsilon = args.epsilon,
+                 .decoupled_weight_decay = args.decoupled_weight_decay,
+                 .weight_decay_multiplier = range.weight_decay_multiplier,
+                 .learning_rate = range.learning_rate,
+                 .state = args.state};
+    if (range.remainder) one.remainder = {range.remainder, DType::kUInt8, {range.size, 2}, {2, 1}};
+    adam(stream, one);
+  }
 }
 
 }  // namespace megatron::kernels

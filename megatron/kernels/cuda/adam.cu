@@ -1,29 +1,53 @@
 #include "megatron/kernels/cuda/adam.h"
 
-#include "megatron/kernels/cuda/launch.cuh"
 #include "megatron/kernels/cuda/main_halves.cuh"
+#include "megatron/kernels/cuda/optimizer_ranges.cuh"
 
 namespace megatron::kernels {
 namespace {
 
-/// Main is Operand, or MainHalves, which are the model weights too.
+/// The main parameters of a range in their own memory, or in two halves, which are the model weights too.
+struct WholeMain {
+  static __device__ FlatOperand of(const OptimizerRange& range) { return {range.parameter, DType::kFloat32}; }
+};
+struct HalvedMain {
+  static __device__ MainHalves of(const OptimizerRange& range) {
+    return {static_cast<uint16_t*>(range.model_weight), static_cast<uint16_t*>(range.remainder)};
+  }
+};
+
 template <class Main>
 struct Step {
-  Main parameter;
-  Operand gradient, first_moment, second_moment, model_weight;
+  DType gradient_dtype, first_dtype, second_dtype, weight_dtype;
   float beta1, rest1, beta2, rest2, epsilon;
   bool is_decoupled;
-  double learning_rate_multiplier, weight_decay_multiplier;
-  const double* learning_rate;
+  double learning_rate_multiplier;
   const StepState* state;
 
-  __device__ void operator()(int64_t, int64_t begin, int n) const {
+  Step(const AdamRangesArgs& args, double multiplier)
+      : gradient_dtype(args.ranges.dtypes.gradient),
+        first_dtype(args.ranges.dtypes.first_moment),
+        second_dtype(args.ranges.dtypes.second_moment),
+        weight_dtype(args.ranges.dtypes.model_weight),
+        beta1(static_cast<float>(args.beta1)),
+        rest1(static_cast<float>(1 - args.beta1)),
+        beta2(static_cast<float>(args.beta2)),
+        rest2(static_cast<float>(1 - args.beta2)),
+        epsilon(static_cast<float>(args.epsilon)),
+        is_decoupled(args.decoupled_weight_decay),
+        learning_rate_multiplier(multiplier),
+        state(args.state) {}
+
+  __device__ void operator()(const OptimizerRange& range, int64_t begin, int n) const {
     if (state->found_inf) return;
-    const RawPack p_raw = load_raw(parameter, 0, begin, n), g_raw = load_raw(gradient, 0, begin, n);
-    const RawPack m_raw = load_raw(first_moment, 0, begin, n), v_raw = load_raw(second_moment, 0, begin, n);
-    const float lr =
-        static_cast<float>((learning_rate ? *learning_rate : state->learning_rate) * learning_rate_multiplier);
-    const float wd = static_cast<float>(state->weight_decay * weight_decay_multiplier);
+    const auto parameter = Main::of(range);
+    const FlatOperand gradient(range.gradient, gradient_dtype);
+    const FlatOperand first_moment(range.first_moment, first_dtype), second_moment(range.second_moment, second_dtype);
+    const RawPack p_raw = load_raw(parameter, begin, n), g_raw = load_raw(gradient, begin, n);
+    const RawPack m_raw = load_raw(first_moment, begin, n), v_raw = load_raw(second_moment, begin, n);
+    const float lr = static_cast<float>((range.learning_rate ? *range.learning_rate : state->learning_rate) *
+                                        learning_rate_multiplier);
+    const float wd = static_cast<float>(state->weight_decay * range.weight_decay_multiplier);
     const float penalty = is_decoupled ? 0 : wd, decay = is_decoupled ? wd : 0;
     const float factor = static_cast<float>(state->inverse_scale * state->clip_factor);
     const float unbias1 = static_cast<float>(1 / state->bias_correction1);
@@ -38,28 +62,55 @@ struct Step {
       const float update = m.v[e] * unbias1 / (sqrtf(v.v[e] * unbias2) + epsilon) + decay * p.v[e];
       p.v[e] -= lr * update;
     }
-    store(parameter, 0, begin, n, p);
-    store(first_moment, 0, begin, n, m);
-    store(second_moment, 0, begin, n, v);
-    if (model_weight) store(model_weight, 0, begin, n, p);
+    store(parameter, begin, n, p);
+    store(first_moment, begin, n, m);
+    store(second_moment, begin, n, v);
+    if constexpr (std::is_same_v<Main, WholeMain>)
+      if (const FlatOperand weight(range.model_weight, weight_dtype); weight) store(weight, begin, n, p);
   }
 };
+
+template <class Ranges>
+void run(const CudaStream& stream, const Ranges& ranges, const AdamRangesArgs& args, double multiplier) {
+  check_range_dtypes("adam", args.ranges.dtypes);
+  if (args.ranges.dtypes.has_remainders)
+    for_each_range(stream, "adam", ranges, args.ranges.num_chunks, Step<HalvedMain>(args, multiplier));
+  else
+    for_each_range(stream, "adam", ranges, args.ranges.num_chunks, Step<WholeMain>(args, multiplier));
+}
 
 }  // namespace
 
 void adam(const CudaStream& stream, const AdamArgs& args) {
-  const auto step = [&](const auto& parameter, const Operand& model_weight) {
-    for_each_pack(
-        stream, "adam", Extent::flat(args.gradient),
-        Step{parameter, Operand(args.gradient), Operand(args.first_moment), Operand(args.second_moment), model_weight,
-             static_cast<float>(args.beta1), static_cast<float>(1 - args.beta1), static_cast<float>(args.beta2),
-             static_cast<float>(1 - args.beta2), static_cast<float>(args.epsilon), args.decoupled_weight_decay,
-             args.learning_rate_multiplier, args.weight_decay_multiplier, args.learning_rate, args.state});
-  };
-  if (args.remainder.defined()) return step(MainHalves(args.model_weight, args.remainder), Operand());
-  require<DtypeError>(args.parameter.dtype == DType::kFloat32, "[adam] main parameters of {} on CUDA: choose float32.",
-                      args.parameter.dtype);
-  step(Operand(args.parameter), Operand(args.model_weight));
+  const int64_t n = args.gradient.num_elements();
+  if (args.remainder.defined()) check_main_halves(args.model_weight, args.remainder);
+  const SingleRange range{{.parameter = flat_data("adam", args.parameter, n),
+                           .remainder = flat_data("adam", args.remainder, n),
+                           .gradient = flat_data("adam", args.gradient, n),
+                           .first_moment = flat_data("adam", args.first_moment, n),
+                           .second_moment = flat_data("adam", args.second_moment, n),
+                           .model_weight = flat_data("adam", args.model_weight, n),
+                           .learning_rate = args.learning_rate,
+                           .weight_decay_multiplier = args.weight_decay_multiplier,
+                           .size = n}};
+  const RangeDTypes dtypes{.has_remainders = args.remainder.defined(),
+                           .parameter = args.parameter.dtype,
+                           .gradient = args.gradient.dtype,
+                           .model_weight = args.model_weight.dtype,
+                           .first_moment = args.first_moment.dtype,
+                           .second_moment = args.second_moment.dtype};
+  run(stream, range,
+      {.ranges = {.num_ranges = 1, .num_chunks = num_range_chunks(n), .dtypes = dtypes},
+       .beta1 = args.beta1,
+       .beta2 = args.beta2,
+       .epsilon = args.epsilon,
+       .decoupled_weight_decay = args.decoupled_weight_decay,
+       .state = args.state},
+      args.learning_rate_multiplier);
+}
+
+void adam_ranges(const CudaStream& stream, const AdamRangesArgs& args) {
+  run(stream, RangeTable{args.ranges.table, args.ranges.num_ranges}, args, 1);
 }
 
 }  // namespace megatron::kernels

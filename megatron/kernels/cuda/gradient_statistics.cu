@@ -11,15 +11,19 @@ __extension__ typedef __int128 Int128;
 
 constexpr int kLimbBits = 43;
 constexpr int64_t kLimbMask = (int64_t{1} << kLimbBits) - 1;
-/// As on CPU: sums of at most kStatisticsPiece multiples of 2^-38 and of 2^-76, which are exact in any order.
+/// As on CPU: a thread sums at most kStatisticsPiece multiples of 2^-38 and of 2^-76, which is exact in any order.
 constexpr double kRoundCoarse = 0x1.8p14, kRoundFine = 0x1.8p-24;
 constexpr double kCoarse = 0x1p38, kFine = 0x1p76;
 constexpr int kFinishThreads = 1024;
 
-/// What one piece gives: a maximum, a count, or the two sums of squared_sum.
+/// What one block gives, exact: the bits of a maximum, a count, or the two sums of squared_sum in units of 2^-38 and of
+/// 2^-76.
 struct Part {
-  double first, second;
+  int64_t first, second;
 };
+
+/// Pieces of a block, of which each thread sums at most one in doubles, and blocks that there should be.
+constexpr int64_t kMostBlockPieces = kBlockThreads, kWantedBlocks = 4096;
 
 __device__ double larger_or_nan(double a, double b) { return a > b || isnan(a) ? a : b; }
 
@@ -45,24 +49,39 @@ __device__ T reduce_block(T value, T* shared, Combine combine) {
   return shared[0];
 }
 
+/// Without their sign, floating-point numbers are in the order of their bits, NaN above infinity.
 struct Largest {
   static constexpr bool kAdds = false;
-  __device__ void look(float x, Part& part) const { part.first = larger_or_nan(fabs(double{x}), part.first); }
+  struct Sum {
+    int largest = 0;
+  };
+  __device__ void look(float x, Sum& sum) const { sum.largest = max(sum.largest, __float_as_int(x) & 0x7FFFFFFF); }
+  static __device__ Part part_of(const Sum& sum) { return {sum.largest, 0}; }
 };
 struct Zeros {
   static constexpr bool kAdds = true;
-  __device__ void look(float x, Part& part) const { part.first += x == 0 ? 1 : 0; }
+  struct Sum {
+    int count = 0;
+  };
+  __device__ void look(float x, Sum& sum) const { sum.count += x == 0 ? 1 : 0; }
+  static __device__ Part part_of(const Sum& sum) { return {sum.count, 0}; }
 };
 struct Squares {
   static constexpr bool kAdds = true;
   const double* largest;
   double factor = 0;
+  struct Sum {
+    double coarse = 0, fine = 0;
+  };
   __device__ void prepare() { factor = isfinite(*largest) ? ldexp(1.0, -exponent_of(*largest)) : 0; }
-  __device__ void look(float x, Part& part) const {
-    const double scaled = x * factor, value = scaled * scaled;
-    const double coarse = __dadd_rn(__dadd_rn(value, kRoundCoarse), -kRoundCoarse);
-    part.first += coarse;
-    part.second += __dadd_rn(__dadd_rn(value - coarse, kRoundFine), -kRoundFine);
+  /// The square of 24 bits is exact in 53, and so is what a rounding of it leaves.
+  __device__ void look(float x, Sum& sum) const {
+    const double scaled = x * factor, coarse = __dadd_rn(__fma_rn(scaled, scaled, kRoundCoarse), -kRoundCoarse);
+    sum.coarse += coarse;
+    sum.fine += __dadd_rn(__dadd_rn(__fma_rn(scaled, scaled, -coarse), kRoundFine), -kRoundFine);
+  }
+  static __device__ Part part_of(const Sum& sum) {
+    return {static_cast<int64_t>(sum.coarse * kCoarse), static_cast<int64_t>(sum.fine * kFine)};
   }
 };
 
@@ -71,55 +90,71 @@ __device__ Part combine_parts(Part a, Part b) {
   if constexpr (Look::kAdds)
     return {a.first + b.first, a.second + b.second};
   else
-    return {larger_or_nan(a.first, b.first), 0};
+    return {max(a.first, b.first), 0};
 }
 
-/// Block i sees piece i of kStatisticsPiece elements.
+/// Block i sees `block_size` elements from i * block_size on. Each thread has two packs on their way at once.
 template <class Look>
-__global__ void __launch_bounds__(kBlockThreads) pieces_kernel(Operand x, int64_t size, Part* parts, Look look) {
+__global__ void __launch_bounds__(kBlockThreads)
+    pieces_kernel(Operand x, int64_t size, int64_t block_size, Part* parts, Look look) {
+  constexpr int kAhead = 2;
+  constexpr int64_t kStride = kBlockThreads * kPack;
   __shared__ Part shared[kBlockThreads];
   if constexpr (requires { look.prepare(); }) look.prepare();
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kStatisticsPiece;
-  const int64_t end = min(first + kStatisticsPiece, size);
-  Part part = {};
-  for (int64_t i = first + threadIdx.x * kPack; i < end; i += kBlockThreads * kPack) {
-    const int n = pack_size(end, i);
-    const Pack pack = load(x, i * x.step, n);
+  const int64_t first = blockIdx.x * block_size, end = min(first + block_size, size);
+  typename Look::Sum sum;
+  for (int64_t i = first + threadIdx.x * kPack; i < end; i += kAhead * kStride) {
+    RawPack raw[kAhead];
 #pragma unroll
-    for (int e = 0; e < kPack; ++e)
-      if (e < n) look.look(pack.v[e], part);
+    for (int ahead = 0; ahead < kAhead; ++ahead)
+      if (const int64_t begin = i + ahead * kStride; begin < end)
+        raw[ahead] = load_raw(x, begin * x.step, pack_size(end, begin));
+#pragma unroll
+    for (int ahead = 0; ahead < kAhead; ++ahead) {
+      const int64_t begin = i + ahead * kStride;
+      if (begin >= end) break;
+      const Pack pack = convert(raw[ahead]);
+      const int n = pack_size(end, begin);
+#pragma unroll
+      for (int e = 0; e < kPack; ++e)
+        if (e < n) look.look(pack.v[e], sum);
+    }
   }
-  part = reduce_block(part, shared, combine_parts<Look>);
+  const Part part = reduce_block(Look::part_of(sum), shared, combine_parts<Look>);
   if (threadIdx.x == 0) parts[blockIdx.x] = part;
 }
 
+/// @return  number of parts.
 template <class Look>
 int64_t run_pieces(const CudaStream& stream, const ConstView& x, const View& workspace, const Look& look) {
-  const int64_t size = x.num_elements(), num_parts = (size + kStatisticsPiece - 1) / kStatisticsPiece;
-  require<InternalError>(num_parts == 0 || workspace.num_elements() >= gradient_statistics_workspace_bytes(size),
+  const int64_t size = x.num_elements(), num_pieces = (size + kStatisticsPiece - 1) / kStatisticsPiece;
+  require<InternalError>(num_pieces == 0 || workspace.num_elements() >= gradient_statistics_workspace_bytes(size),
                          "[gradient_statistics] {} bytes of workspace are needed for {} gradients",
                          gradient_statistics_workspace_bytes(size), size);
-  if (num_parts == 0) return 0;
+  if (num_pieces == 0) return 0;
+  const int64_t block_size = std::clamp<int64_t>(num_pieces / kWantedBlocks, 1, kMostBlockPieces) * kStatisticsPiece;
+  const int64_t num_parts = (size + block_size - 1) / block_size;
   pieces_kernel<<<static_cast<unsigned>(num_parts), kBlockThreads, 0, stream.stream>>>(
-      Operand(x), size, static_cast<Part*>(workspace.data), look);
+      Operand(x), size, block_size, static_cast<Part*>(workspace.data), look);
   check_launch("gradient_statistics");
   return num_parts;
 }
 
 __global__ void finish_largest(const Part* parts, int64_t num_parts, double* result, bool accumulate) {
-  __shared__ double shared[kFinishThreads];
-  double largest = 0;
-  for (int64_t i = threadIdx.x; i < num_parts; i += kFinishThreads) largest = larger_or_nan(parts[i].first, largest);
-  largest = reduce_block(largest, shared, larger_or_nan);
+  __shared__ int64_t shared[kFinishThreads];
+  int64_t bits = 0;
+  for (int64_t i = threadIdx.x; i < num_parts; i += kFinishThreads) bits = max(bits, parts[i].first);
+  bits = reduce_block(bits, shared, [](int64_t a, int64_t b) { return max(a, b); });
   if (threadIdx.x > 0) return;
+  double largest = __int_as_float(static_cast<int>(bits));
   if (accumulate) largest = larger_or_nan(largest, *result);
-  *result = isnan(largest) ? CUDART_NAN : largest;  // fabs() may leave a NaN its sign
+  *result = isnan(largest) ? CUDART_NAN : largest;
 }
 
 __global__ void finish_zeros(const Part* parts, int64_t num_parts, int64_t* result, bool accumulate) {
   __shared__ int64_t shared[kFinishThreads];
   int64_t count = 0;
-  for (int64_t i = threadIdx.x; i < num_parts; i += kFinishThreads) count += static_cast<int64_t>(parts[i].first);
+  for (int64_t i = threadIdx.x; i < num_parts; i += kFinishThreads) count += parts[i].first;
   count = reduce_block(count, shared, [](int64_t a, int64_t b) { return a + b; });
   if (threadIdx.x == 0) *result = accumulate ? *result + count : count;
 }
@@ -129,10 +164,8 @@ __global__ void finish_squares(const Part* parts, int64_t num_parts, const doubl
   __shared__ Int128 shared[kFinishThreads];
   Int128 sum = 0;
   const bool is_finite = isfinite(*largest);
-  for (int64_t i = threadIdx.x; is_finite && i < num_parts; i += kFinishThreads) {
-    sum += Int128{static_cast<int64_t>(parts[i].first * kCoarse)} * Int128{int64_t{1} << 38};
-    sum += static_cast<int64_t>(parts[i].second * kFine);
-  }
+  for (int64_t i = threadIdx.x; is_finite && i < num_parts; i += kFinishThreads)
+    sum += Int128{parts[i].first} * Int128{int64_t{1} << 38} + parts[i].second;
   sum = reduce_block(sum, shared, [](Int128 a, Int128 b) { return a + b; });
   if (threadIdx.x != 0) return;
   if (accumulate) sum += from_limbs(limbs);

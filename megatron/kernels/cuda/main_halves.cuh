@@ -1,4 +1,4 @@
-// Packs of main parameters in two halves, with the functions of Operand.
+// Packs of main parameters in two halves, with the functions of flat operands.
 #pragma once
 
 #include "megatron/kernels/cuda/operand.cuh"
@@ -10,10 +10,12 @@ struct MainHalves {
   uint16_t *weights = nullptr, *remainders = nullptr;
   bool is_vectorised = false;  // packs that begin at multiples of kPack lie at multiples of 16 bytes
 
+  __host__ __device__ MainHalves(uint16_t* weight, uint16_t* remainder)
+      : weights(weight),
+        remainders(remainder),
+        is_vectorised((reinterpret_cast<uintptr_t>(weights) | reinterpret_cast<uintptr_t>(remainders)) % 16 == 0) {}
   MainHalves(const View& weight, const View& remainder)
-      : weights(static_cast<uint16_t*>(weight.data)),
-        remainders(static_cast<uint16_t*>(remainder.data)),
-        is_vectorised((reinterpret_cast<uintptr_t>(weights) | reinterpret_cast<uintptr_t>(remainders)) % 16 == 0) {
+      : MainHalves(static_cast<uint16_t*>(weight.data), static_cast<uint16_t*>(remainder.data)) {
     check_main_halves(weight, remainder);
   }
 };
@@ -30,7 +32,7 @@ __device__ inline uint2 joined_pair(uint32_t weights, uint32_t remainders) {
   return make_uint2(joined(weights, remainders), joined(upper_half(weights), upper_half(remainders)));
 }
 
-__device__ inline RawPack load_raw(const MainHalves& x, int64_t, int64_t begin, int n) {
+__device__ inline RawPack load_raw(const MainHalves& x, int64_t begin, int n) {
   HalvesPack halves{};
   if (x.is_vectorised && n == kPack) {
     halves.weights = *reinterpret_cast<const uint4*>(x.weights + begin);
@@ -47,7 +49,7 @@ __device__ inline RawPack load_raw(const MainHalves& x, int64_t, int64_t begin, 
   return {make_uint4(a.x, a.y, b.x, b.y), make_uint4(c.x, c.y, d.x, d.y), DType::kFloat32};
 }
 
-__device__ inline void store(const MainHalves& y, int64_t, int64_t begin, int n, const Pack& pack) {
+__device__ inline void store(const MainHalves& y, int64_t begin, int n, const Pack& pack) {
   HalvesPack halves;
   auto* weights = reinterpret_cast<uint16_t*>(&halves.weights);
   auto* remainders = reinterpret_cast<uint16_t*>(&halves.remainders);

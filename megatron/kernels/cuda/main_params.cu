@@ -11,7 +11,7 @@ struct Move {
   From from;
   To to;
   __device__ void operator()(int64_t, int64_t begin, int n) const {
-    store(to, 0, begin, n, convert(load_raw(from, 0, begin, n)));
+    store(to, begin, n, convert(load_raw(from, begin, n)));
   }
 };
 

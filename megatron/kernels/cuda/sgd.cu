@@ -1,24 +1,34 @@
 #include "megatron/kernels/cuda/sgd.h"
 
-#include "megatron/kernels/cuda/launch.cuh"
+#include "megatron/kernels/cuda/optimizer_ranges.cuh"
 
 namespace megatron::kernels {
 namespace {
 
 struct Step {
-  Operand parameter, gradient, momentum_buffer, model_weight;
+  DType gradient_dtype, momentum_dtype, weight_dtype;
   float momentum;
-  double learning_rate_multiplier, weight_decay_multiplier;
-  const double* learning_rate;
+  double learning_rate_multiplier;
   const StepState* state;
 
-  __device__ void operator()(int64_t, int64_t begin, int n) const {
+  Step(const SgdRangesArgs& args, double multiplier)
+      : gradient_dtype(args.ranges.dtypes.gradient),
+        momentum_dtype(args.ranges.dtypes.first_moment),
+        weight_dtype(args.ranges.dtypes.model_weight),
+        momentum(static_cast<float>(args.momentum)),
+        learning_rate_multiplier(multiplier),
+        state(args.state) {}
+
+  __device__ void operator()(const OptimizerRange& range, int64_t begin, int n) const {
     if (state->found_inf) return;
-    const RawPack p_raw = load_raw(parameter, 0, begin, n), g_raw = load_raw(gradient, 0, begin, n);
-    Pack m = momentum_buffer ? load(momentum_buffer, 0, begin, n) : Pack{};
-    const float lr =
-        static_cast<float>((learning_rate ? *learning_rate : state->learning_rate) * learning_rate_multiplier);
-    const float decay = static_cast<float>(state->weight_decay * weight_decay_multiplier);
+    const FlatOperand parameter(range.parameter, DType::kFloat32), gradient(range.gradient, gradient_dtype);
+    const FlatOperand momentum_buffer(range.first_moment, momentum_dtype);
+    const FlatOperand model_weight(range.model_weight, weight_dtype);
+    const RawPack p_raw = load_raw(parameter, begin, n), g_raw = load_raw(gradient, begin, n);
+    Pack m = momentum_buffer ? load(momentum_buffer, begin, n) : Pack{};
+    const float lr = static_cast<float>((range.learning_rate ? *range.learning_rate : state->learning_rate) *
+                                        learning_rate_multiplier);
+    const float decay = static_cast<float>(state->weight_decay * range.weight_decay_multiplier);
     const float factor = static_cast<float>(state->inverse_scale * state->clip_factor);
     Pack p = convert(p_raw);
     const Pack g = convert(g_raw);
@@ -27,21 +37,37 @@ struct Step {
       m.v[e] = momentum * m.v[e] + (g.v[e] * factor + decay * p.v[e]);
       p.v[e] -= lr * m.v[e];
     }
-    store(parameter, 0, begin, n, p);
-    if (momentum_buffer) store(momentum_buffer, 0, begin, n, m);
-    if (model_weight) store(model_weight, 0, begin, n, p);
+    store(parameter, begin, n, p);
+    if (momentum_buffer) store(momentum_buffer, begin, n, m);
+    if (model_weight) store(model_weight, begin, n, p);
   }
 };
 
 }  // namespace
 
 void sgd(const CudaStream& stream, const SgdArgs& args) {
-  require<DtypeError>(args.parameter.dtype == DType::kFloat32, "[sgd] masters of {} on CUDA: choose float32.",
-                      args.parameter.dtype);
-  for_each_pack(stream, "sgd", Extent::flat(args.parameter),
-                Step{Operand(args.parameter), Operand(args.gradient), Operand(args.momentum_buffer),
-                     Operand(args.model_weight), static_cast<float>(args.momentum), args.learning_rate_multiplier,
-                     args.weight_decay_multiplier, args.learning_rate, args.state});
+  const int64_t n = args.parameter.num_elements();
+  const SingleRange range{{.parameter = flat_data("sgd", args.parameter, n),
+                           .gradient = flat_data("sgd", args.gradient, n),
+                           .first_moment = flat_data("sgd", args.momentum_buffer, n),
+                           .model_weight = flat_data("sgd", args.model_weight, n),
+                           .learning_rate = args.learning_rate,
+                           .weight_decay_multiplier = args.weight_decay_multiplier,
+                           .size = n}};
+  const RangeDTypes dtypes{.parameter = args.parameter.dtype,
+                           .gradient = args.gradient.dtype,
+                           .model_weight = args.model_weight.dtype,
+                           .first_moment = args.momentum_buffer.dtype};
+  check_range_dtypes("sgd", dtypes);
+  for_each_range(stream, "sgd", range, num_range_chunks(n),
+                 Step({.ranges = {.dtypes = dtypes}, .momentum = args.momentum, .state = args.state},
+                      args.learning_rate_multiplier));
+}
+
+void sgd_ranges(const CudaStream& stream, const SgdRangesArgs& args) {
+  check_range_dtypes("sgd", args.ranges.dtypes);
+  for_each_range(stream, "sgd", RangeTable{args.ranges.table, args.ranges.num_ranges}, args.ranges.num_chunks,
+                 Step(args, 1));
 }
 
 }  // namespace megatron::kernels

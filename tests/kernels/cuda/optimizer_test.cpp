@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "megatron/kernels/cuda/adam.h"
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/gradient_statistics.h"
 #include "megatron/kernels/cuda/loss_seed.h"
 #include "megatron/kernels/cuda/main_params.h"
@@ -62,6 +63,98 @@ TEST_F(CudaOptimizer, AdamAgreesWithTheCpu) {
                     });
           }
         }
+}
+
+/// What a step of one range reads and writes.
+struct RangeTwins {
+  RangeTwins(int64_t n, int64_t shift, DType low, uint64_t seed)
+      : size(n),
+        p(DType::kFloat32, {n}, random_values(n, seed), {0, shift}),
+        g(DType::kFloat32, {n}, random_values(n, seed + 1), {0, shift}),
+        m(low, {n}, random_values(n, seed + 2), {0, shift}),
+        v(DType::kFloat32, {n}, squares(random_values(n, seed + 3))),
+        weight(low, {n}, std::vector<double>(static_cast<size_t>(n), 0.5), {0, shift}),
+        remainder(DType::kUInt8, {n, 2}, std::vector<double>(static_cast<size_t>(2 * n), 7), {0, 2 * shift}) {}
+  int64_t size;
+  Twin p, g, m, v, weight, remainder;
+};
+struct RangesCase {
+  bool is_adam = true, halves = false;
+
+  template <class On>
+  OptimizerRange range_of(RangeTwins& x, On on) const {
+    return {.parameter = halves ? nullptr : on(x.p).data,
+            .remainder = halves ? on(x.remainder).data : nullptr,
+            .gradient = on(x.g).data,
+            .first_moment = on(x.m).data,
+            .second_moment = is_adam ? on(x.v).data : nullptr,
+            .model_weight = on(x.weight).data,
+            .weight_decay_multiplier = x.size % 2 == 0 ? 0.0 : 1.0,
+            .size = x.size};
+  }
+  template <class Stream>
+  void run(const Stream& stream, std::vector<OptimizerRange> table, DType low, const StepState* state) const {
+    int64_t num_chunks = 0;
+    for (OptimizerRange& range : table) {
+      range.first_chunk = num_chunks;
+      num_chunks += num_range_chunks(range.size);
+    }
+    testing::DeviceBytes memory(static_cast<int64_t>(table.size() * sizeof(OptimizerRange)), 0);
+    memory.write(table.data());
+    OptimizerRanges ranges{.table = table.data(),
+                           .num_ranges = static_cast<int64_t>(table.size()),
+                           .num_chunks = num_chunks,
+                           .dtypes = {.has_remainders = halves, .model_weight = low, .first_moment = low}};
+    if constexpr (std::is_same_v<Stream, CudaStream>)
+      ranges.table = reinterpret_cast<const OptimizerRange*>(memory.data());
+    if (is_adam)
+      adam_ranges(stream, {.ranges = ranges, .beta2 = 0.95, .state = state});
+    else
+      sgd_ranges(stream, {.ranges = ranges, .momentum = 0.9, .state = state});
+  }
+};
+
+/// Ranges on both sides of a chunk, of nothing, and off alignment: as the CPU's, and to the bit as one launch for each.
+TEST_F(CudaOptimizer, RangesAgreeWithTheCpuAndWithOneLaunchForEach) {
+  for (DType low : {DType::kBFloat16, DType::kFloat16})
+    for (const auto& [is_adam, halves] : {std::pair{true, false}, {true, true}, {false, false}}) {
+      if (halves && low != DType::kBFloat16) continue;
+      SCOPED_TRACE(fmt::format("{} adam {} halves {}", low, is_adam, halves));
+      const RangesCase which{.is_adam = is_adam, .halves = halves};
+      TwinValues<StepState> state({step_state()});
+      std::vector<RangeTwins> all;
+      for (int64_t n : {int64_t{5}, kRangeChunk, int64_t{0}, kRangeChunk + 3, int64_t{2076}, 3 * kRangeChunk - 1})
+        all.emplace_back(n, static_cast<int64_t>(all.size()) % 2, low, 10 * all.size());
+      std::vector<testing::Result> results;
+      for (RangeTwins& x : all) {
+        if (x.size == 0) continue;
+        if (!halves) results.push_back(within(x.p, 1, 4));
+        results.push_back(within(x.m, 1, 4));
+        if (is_adam) results.push_back(within(x.v, 1, 16));
+        results.push_back(within(x.weight, 1, 4));
+      }
+      const auto step = [&](const auto& stream, auto on) {
+        std::vector<OptimizerRange> table;
+        for (RangeTwins& x : all) table.push_back(which.range_of(x, on));
+        which.run(stream, table, low, on(state));
+      };
+      if (halves)
+        for (RangeTwins& x : all) x.remainder.reset();
+      compare(results, [&](const auto& stream, auto on) {
+        if constexpr (std::is_same_v<decltype(on), testing::OnGpu>)
+          for (RangeTwins& x : all) x.remainder.reset_gpu();
+        step(stream, on);
+      });
+      std::vector<std::vector<char>> together;
+      for (const testing::Result& result : results) together.push_back(result.twin->bytes());
+      for (const testing::Result& result : results) result.twin->reset_gpu();
+      for (RangeTwins& x : all) {
+        x.remainder.reset_gpu();
+        which.run(stream_, {which.range_of(x, testing::OnGpu())}, low, state.gpu());
+      }
+      testing::check_cuda(cudaDeviceSynchronize());
+      for (size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].twin->bytes(), together[i]) << "result " << i;
+    }
 }
 
 TEST_F(CudaOptimizer, MainParamsInTwoHalvesAgreeWithTheCpu) {
@@ -153,6 +246,27 @@ TEST_F(CudaOptimizer, StatisticsHaveTheBitsOfTheCpu) {
       values[values.size() / 3] = std::numeric_limits<double>::quiet_NaN();
       expect_equal_statistics(stream_, dtype, values);
     }
+}
+
+/// So many that a block has several pieces: 3 x 2^26 elements of 1/2, and two others.
+TEST_F(CudaOptimizer, StatisticsOfMillionsAreExact) {
+  const int64_t n = int64_t{3} << 26;
+  testing::DeviceBytes memory(2 * n, 0), scratch(gradient_statistics_workspace_bytes(n), 0);
+  const View x{memory.data(), DType::kBFloat16, {n}, {1}};
+  const View workspace{scratch.data(), DType::kUInt8, {gradient_statistics_workspace_bytes(n)}, {1}};
+  TwinValues<double> largest({0}), norm({0});
+  TwinValues<int64_t> limbs({0, 0, 0}), zeros({0});
+  fill(stream_, {.y = x, .value = 0.5});
+  for (const auto& [at, value] : {std::pair{n - 1, 1.5}, {n / 2 + 1, 0.0}})
+    fill(stream_, {.y = {memory.data() + 2 * at, DType::kBFloat16, {1}, {1}}, .value = value});
+  largest_absolute(stream_, {.x = x, .result = largest.gpu(), .workspace = workspace});
+  squared_sum(stream_, {.x = x, .largest = largest.gpu(), .limbs = limbs.gpu(), .workspace = workspace});
+  count_zeros(stream_, {.x = x, .result = zeros.gpu(), .workspace = workspace});
+  clip_factor(stream_, {.largest = largest.gpu(), .limbs = limbs.gpu(), .norm = norm.gpu()});
+  testing::check_cuda(cudaDeviceSynchronize());
+  EXPECT_EQ(largest.from_gpu()[0], 1.5);
+  EXPECT_EQ(zeros.from_gpu()[0], 1);
+  EXPECT_EQ(norm.from_gpu()[0], std::sqrt(0.25 * static_cast<double>(n - 2) + 2.25));
 }
 
 TEST_F(CudaOptimizer, InitialValuesHaveTheBitsOfTheCpu) {
