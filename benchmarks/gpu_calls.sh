@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Calls of CUDA in a training step: those of a run of 22 steps less those of a run of 12, a tenth of it. Needs a build with
-# -DMEGATRON_CUDA=ON -DMEGATRON_BENCHMARKS=ON, and CUPTI.
+# -DMEGATRON_CUDA=ON, and CUPTI.
 #
 #   benchmarks/gpu_calls.sh [--megatron FILE] [--counter FILE] [FLAG...]
 #
@@ -23,7 +23,7 @@ flags=("$@")
   --max-position-embeddings 256 --micro-batch-size 4 --global-batch-size 8 --lr 1e-4 --bf16 --mock-data
   --tokenizer-type NullTokenizer --vocab-size 50256)
 for program in "$megatron" "$counter"; do
-  [ -e "$program" ] || { echo "gpu_calls: $program is missing: build with -DMEGATRON_CUDA=ON -DMEGATRON_BENCHMARKS=ON" >&2; exit 2; }
+  [ -e "$program" ] || { echo "gpu_calls: $program is missing: build with -DMEGATRON_CUDA=ON, the target count_cuda_calls too" >&2; exit 2; }
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

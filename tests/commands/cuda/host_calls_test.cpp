@@ -1,0 +1,117 @@
+// Which calls of CUDA a training step makes on the host: counted by CUPTI in runs of different length, so that what
+// happens once falls out. Without a GPU or CUPTI the tests are skipped.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "megatron/core/cuda_devices.h"
+#include "tests/testing/program.h"
+#include "tests/testing/scratch_directory.h"
+
+namespace megatron {
+namespace {
+
+using testing::joined;
+using testing::Program;
+using testing::ScratchDirectory;
+using testing::Words;
+using testing::words_of;
+
+using Counts = std::map<std::string, int64_t>;  // by the name of a function of the CUDA runtime or of its driver
+
+constexpr int kWarmUpSteps = 12, kSteps = 10;
+
+/// Of a whole run. Empty if nothing counted.
+Counts calls_of_a_run(const Words& flags, int num_steps) {
+  const ScratchDirectory scratch;
+  const std::string file = scratch.file("counts");
+  ::setenv("CUDA_INJECTION64_PATH", COUNT_CUDA_CALLS, 1);
+  ::setenv("COUNT_CUDA_CALLS_FILE", file.c_str(), 1);
+  Program training(joined(words_of(MEGATRON_PROGRAM " pretrain_gpt --device cuda --lr 1e-4 --mock-data --eval-iters 0"
+                                                    " --tokenizer-type NullTokenizer --log-interval 1 --train-iters " +
+                                   std::to_string(num_steps)),
+                          flags));
+  EXPECT_EQ(training.wait_status(), 0) << training.output();
+  Counts counts;
+  std::ifstream stream(file);
+  std::string name;
+  for (int64_t number = 0; stream >> name >> number;) counts[name] = number;
+  return counts;
+}
+
+/// Of `kSteps` steps after the first ones.
+Counts calls_of_steps(const Words& flags) {
+  const Counts before = calls_of_a_run(flags, kWarmUpSteps);
+  Counts calls;
+  for (const auto& [name, number] : calls_of_a_run(flags, kWarmUpSteps + kSteps)) {
+    const auto earlier = before.find(name);
+    const int64_t more = number - (earlier == before.end() ? 0 : earlier->second);
+    if (more != 0) calls[name] = more;
+  }
+  return calls;
+}
+
+bool is_of_the_runtime(const std::string& name) { return name.starts_with("cuda"); }
+
+bool waits(const std::string& name) {
+  return name.find("Synchronize") != std::string::npos || name.starts_with("cudaMemcpy_v") ||
+         name.starts_with("cuMemcpyDtoH_v") || name.starts_with("cuMemcpyHtoD_v");
+}
+
+bool takes_or_gives_memory(const std::string& name) {
+  for (const char* part :
+       {"Malloc", "MemAlloc", "HostAlloc", "HostRegister", "MemCreate", "MemMap", "Free", "MemRelease"})
+    if (name.find(part) != std::string::npos) return true;
+  return false;
+}
+
+struct Model {
+  std::string name, flags;
+};
+void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
+
+class HostCalls : public ::testing::TestWithParam<Model> {
+ protected:
+  void SetUp() override {
+    const CudaDevices gpus = find_cuda_devices();
+    if (gpus.devices.empty()) GTEST_SKIP() << "no GPU answers: " << gpus.problem;
+  }
+};
+
+TEST_P(HostCalls, OfAStepWaitOnceAndTakeNoMemory) {
+  const Counts calls = calls_of_steps(words_of(GetParam().flags));
+  if (calls.empty()) GTEST_SKIP() << "CUPTI cannot be loaded here";
+  int64_t waits_of_runtime = 0, waits_of_driver = 0, launches = 0;
+  for (const auto& [name, number] : calls) {
+    EXPECT_FALSE(takes_or_gives_memory(name)) << name << " " << number << " times in " << kSteps << " steps";
+    if (waits(name)) (is_of_the_runtime(name) ? waits_of_runtime : waits_of_driver) += number;
+    if (name.find("Launch") != std::string::npos && is_of_the_runtime(name)) launches += number;
+  }
+  // The loss and the norm of the gradients come to the host in one copy. What the runtime calls of its driver may be
+  // reported beside its own call.
+  EXPECT_EQ(waits_of_runtime, kSteps);
+  EXPECT_LE(waits_of_driver, kSteps);
+  EXPECT_GT(launches, 0);
+  RecordProperty("launches_of_a_step", std::to_string(launches / kSteps));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, HostCalls,
+    ::testing::Values(Model{"gpt2_in_bf16",
+                            "--bf16 --num-layers 3 --hidden-size 256 --num-attention-heads 4 --seq-length 128"
+                            " --max-position-embeddings 128 --micro-batch-size 2 --global-batch-size 4"
+                            " --vocab-size 50256"},
+                      Model{"llama_in_fp16_with_the_distributed_optimizer",
+                            "--fp16 --use-distributed-optimizer --num-layers 2 --hidden-size 240"
+                            " --num-attention-heads 10 --group-query-attention --num-query-groups 5"
+                            " --position-embedding-type rope --normalization RMSNorm --swiglu"
+                            " --disable-bias-linear --untie-embeddings-and-output-weights --seq-length 61"
+                            " --max-position-embeddings 61 --micro-batch-size 1 --global-batch-size 3"
+                            " --vocab-size 1000"}),
+    [](const auto& model) { return model.param.name; });
+
+}  // namespace
+}  // namespace megatron
