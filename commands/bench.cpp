@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <ostream>
+#include <utility>
 
 #include "commands/bench_comm.h"
 #include "commands/bench_config.h"
@@ -33,7 +34,7 @@ void measure_kernels(const BenchConfig& config, const LaunchEnvironment& launch,
 }  // namespace
 
 int bench_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = std::chrono::system_clock::now();
   LaunchEnvironment launch;
   std::optional<BenchConfig> config;
   const int status = run_command(kName, err, [&] {
@@ -47,8 +48,10 @@ int bench_command(const std::vector<std::string>& args, std::ostream& out, std::
     });
   });
   if (!config) return status;
-  if (config->kind == BenchKind::kComm) return bench_comm(*config, launch, out, err);
-  if (config->kind == BenchKind::kStep) return bench_step(*config, launch, start, out, err);
+  std::vector<std::string> words = {std::string(kName)};
+  words.insert(words.end(), args.begin(), args.end());
+  if (config->kind == BenchKind::kComm) return bench_comm(*config, launch, std::move(words), out, err);
+  if (config->kind == BenchKind::kStep) return bench_step(*config, launch, std::move(words), start, out, err);
   return run_command(kName, err, [&] { measure_kernels(*config, launch, out); });
 }
 

@@ -4,15 +4,15 @@
 
 #include <optional>
 #include <ostream>
+#include <utility>
 
 #include "commands/bench_report.h"
+#include "commands/command_ranks.h"
 #include "commands/exit_code.h"
-#include "commands/job.h"
 #include "commands/rank_thread_failures.h"
 #include "commands/terminal.h"
 #include "megatron/bench/comm_bench.h"
 #include "megatron/comm/threads/rank_threads.h"
-#include "megatron/training/device_choice.h"
 
 namespace megatron {
 namespace {
@@ -39,9 +39,12 @@ void report_timings(const std::vector<CommTiming>& timings, const PowerUse& use,
 }
 
 /// What every rank does; rank 0 reports.
-void run(const BenchConfig& config, const PretrainConfig& model, const DeviceChoice& choice, int num_threads,
-         World& world, bool has_launcher, std::ostream& out) {
-  BenchDevice bench(choice.kind, num_threads);
+void run(const BenchConfig& config, const PretrainConfig& model, const CommandRanks& ranks, const OwnRank& own,
+         World& world, std::ostream& out) {
+  const bool has_processes = own.world != nullptr;
+  const DeviceChoice& device = ranks.device;
+  BenchDevice bench(device.kind, ranks.num_threads, device.cuda_device);
+  if (own.on_stream) own.on_stream(bench.device().cuda_stream().stream);
   const auto measure = [&](Progress& progress) {
     return measure_comm(world, bench, model.transformer.params_dtype, message_bytes_of(config),
                         measure_options_of(config, 0), progress);
@@ -52,11 +55,11 @@ void run(const BenchConfig& config, const PretrainConfig& model, const DeviceCho
     return;
   }
   PosixFileSystem files;
-  ProgressBar progress(bar_options(out, has_launcher), [&](std::string_view text) { out << text << std::flush; });
-  const DeviceFacts facts = facts_of(choice.kind);
-  BenchReport report(config, model, facts.name, num_threads, files, progress);
-  report.line(fmt::format("{}; {} ranks, {}, {}", choice.text, world.size(),
-                          has_launcher ? "processes" : "threads of one process",
+  ProgressBar progress(bar_options(out, has_processes), [&](std::string_view text) { out << text << std::flush; });
+  const DeviceFacts facts = facts_of(device);
+  BenchReport report(config, model, facts.name, ranks.num_threads, files, progress);
+  report.line(fmt::format("{}; {} ranks, {}, {}", device.text, world.size(),
+                          has_processes ? "processes" : "threads of one process",
                           name_of(model.transformer.params_dtype)));
   PowerRecorder power(facts.meter.get());
   power.start();
@@ -66,29 +69,26 @@ void run(const BenchConfig& config, const PretrainConfig& model, const DeviceCho
 
 }  // namespace
 
-int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::ostream& out, std::ostream& err) {
+int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> words,
+               std::ostream& out, std::ostream& err) {
   std::optional<PretrainConfig> model;
-  DeviceChoice choice;
-  int num_threads = 1;
+  std::optional<CommandRanks> ranks;
   const int status = run_command(kName, err, [&] {
     run_before_meeting(launch, [&] {
-      require_connected(launch, process_environment(), {own_program(), std::string(kName), "comm", "FLAGS"});
       PretrainConfig read = pretrain_config_of(config, launch.size);
       require<ConfigError>(read.parallel.world_size > 1,
                            "one rank has nobody to talk to. Say how many there are: --nproc-per-node 4, or mpirun -n "
                            "4 megatron bench comm.");
-      num_threads = num_threads_of(read.launch, launch);
-      choice = choose_device(device_needs_of(read, num_threads));
+      ranks = command_ranks(read, launch, std::move(words));
       model = std::move(read);
     });
   });
   if (!model) return status;
-  const auto timeout = model->parallel.timeout();
-  const auto rank = [&](World& world) { run(config, *model, choice, num_threads, world, launch.size > 1, out); };
-  if (launch.size > 1) return run_job(launch, {kName, timeout, num_threads}, err, rank);
-  return run_command(kName, err, [&] {
-    ThreadWorld ranks(static_cast<int>(model->parallel.world_size), timeout);
-    run_rank_threads(ranks, rank, report_and_end(kName, err));
+  return run_on_ranks(*ranks, err, [&](const OwnRank& own) {
+    const auto rank = [&](World& world) { run(config, *model, *ranks, own, world, out); };
+    if (own.world) return rank(*own.world);
+    ThreadWorld threads(ranks->num_ranks, ranks->timeout);
+    run_rank_threads(threads, rank, report_and_end(kName, err));
   });
 }
 

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <iosfwd>
+#include <string>
+#include <vector>
 
 #include "commands/bench_config.h"
 #include "commands/launch_environment.h"
 
 namespace megatron {
 
-/// Ranks are threads of this process (--nproc-per-node), or those of a launcher. @return the exit status
-int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::ostream& out, std::ostream& err);
+/// @param words  "bench" and its arguments, for ranks that this process starts. @return the exit status
+int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> words,
+               std::ostream& out, std::ostream& err);
 
 }  // namespace megatron

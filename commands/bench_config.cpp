@@ -67,6 +67,13 @@ FieldTable describe(BenchConfig& config) {
   table.begin_group("step", "");
   table.add("warm_up", config.warm_up, "steps before those that count").at_least(1).in("steps");
   table.add("steps", config.steps, "steps of which the median counts").at_least(1).in("steps");
+  table
+      .add(
+          "launch_time", config.launch_time,
+          "when the command was given, for the time from there to the end of the first step ($(date +%s.%N)); default: "
+          "when this program began")
+      .above(0)
+      .in("seconds since 1970");
   table.add_on("ceiling", config.ceiling, "do not measure the kernels too");
   table.add("help", config.help, "show this text");
   return table;
@@ -122,7 +129,7 @@ void check_kind(const BenchConfig& config, const GivenFields& given, Mistakes& m
   };
   only(BenchKind::kGemm, {"shapes"});
   only(BenchKind::kComm, {"sizes"});
-  only(BenchKind::kStep, {"warm_up", "steps", "ceiling"});
+  only(BenchKind::kStep, {"warm_up", "steps", "launch_time", "ceiling"});
 }
 
 void check_model_words(const std::vector<std::string>& words, Mistakes& mistakes) {

@@ -5,16 +5,16 @@
 #include <atomic>
 #include <optional>
 #include <ostream>
+#include <utility>
 
 #include "commands/bench_report.h"
+#include "commands/command_ranks.h"
 #include "commands/exit_code.h"
-#include "commands/job.h"
 #include "commands/random_corpus.h"
 #include "commands/rank_thread_failures.h"
 #include "commands/terminal.h"
 #include "megatron/bench/kernel_ceiling.h"
 #include "megatron/bench/step_rates.h"
-#include "megatron/training/device_choice.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/trainer.h"
 
@@ -22,6 +22,7 @@ namespace megatron {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::system_clock;
 constexpr std::string_view kName = "bench";
 constexpr double kMebibyte = 1 << 20;
 
@@ -40,17 +41,18 @@ class ProgressOfRun final : public Progress {
   Progress& shown_;
 };
 
+using Seconds = std::chrono::duration<double>;
+
 /// Notes the time of each step of rank 0.
 class StepRecorder {
  public:
-  StepRecorder(int64_t warm_up, int64_t steps, Clock::time_point start, PowerMeter* meter)
-      : warm_up_(warm_up), steps_(steps), start_(start), power_(meter) {}
+  StepRecorder(int64_t warm_up, int64_t steps, WallClock::time_point launch, PowerMeter* meter)
+      : warm_up_(warm_up), steps_(steps), launch_(launch), power_(meter) {}
 
   void on_step(Trainer& trainer, const TrainStepResult& result) {
     const auto now = Clock::now();
-    const auto since = [now](Clock::time_point then) { return std::chrono::duration<double>(now - then).count(); };
-    if (++done_ == 1) first_step_seconds_ = since(start_);
-    if (done_ > warm_up_) seconds_.push_back(since(last_));
+    if (++done_ == 1) first_step_seconds_ = Seconds(WallClock::now() - launch_).count();
+    if (done_ > warm_up_) seconds_.push_back(Seconds(now - last_).count());
     if (done_ == warm_up_) power_.start();
     if (done_ == warm_up_ + steps_) {
       use_ = power_.stop();
@@ -68,7 +70,8 @@ class StepRecorder {
 
  private:
   int64_t warm_up_, steps_, done_ = 0;
-  Clock::time_point start_, last_;
+  WallClock::time_point launch_;
+  Clock::time_point last_;
   PowerRecorder power_;
   std::vector<double> seconds_;
   double first_step_seconds_ = 0, loss_ = 0;
@@ -78,17 +81,16 @@ class StepRecorder {
 
 /// What a rank of this machine is measured with.
 struct Machine {
-  LaunchEnvironment launch;
-  DeviceChoice choice;
+  CommandRanks ranks;
   DeviceFacts facts;
-  int num_threads = 1;
 };
 
 /// Tokens of a step that what the meter counts has trained: a GPU's meter counts one rank, a host's all that are on it.
 double metered_tokens(const StepWork& work, const Machine& machine) {
   const double per_rank = work.tokens / static_cast<double>(work.num_ranks);
-  if (machine.choice.kind == DeviceKind::kCuda) return per_rank;
-  return machine.launch.size == 1 ? work.tokens : per_rank * machine.launch.local_size;
+  if (machine.ranks.device.kind == DeviceKind::kCuda) return per_rank;
+  const LaunchEnvironment& launch = machine.ranks.launch;
+  return launch.size == 1 ? work.tokens : per_rank * launch.local_size;
 }
 
 void report_ceiling(const KernelCeiling& ceiling, double seconds, BenchReport& report, std::vector<JsonField>& fields) {
@@ -156,33 +158,45 @@ void report_step(const BenchConfig& config, const PretrainConfig& model, const M
   report.row("step", std::move(fields));
 }
 
+/// For ranks that this process starts.
+std::vector<std::string> launch_time_words(WallClock::time_point start) {
+  return {"--launch-time", fmt::format("{}", Seconds(start.time_since_epoch()).count())};
+}
+
 /// Trains on every rank; measures the kernels and reports on rank 0, when the steps are over.
-/// @param world  of a launcher; null: all ranks are threads of this process
-void run(const BenchConfig& config, const PretrainConfig& model, const Machine& machine, Clock::time_point start,
-         World* world, std::ostream& out, std::ostream& err) {
+void run(const BenchConfig& config, const PretrainConfig& model, const Machine& machine, const OwnRank& own,
+         WallClock::time_point start, std::ostream& out, std::ostream& err) {
   PosixFileSystem files;
-  const bool is_reporter = !world || world->rank() == 0;
-  ProgressBar bar(bar_options(out, world != nullptr), [&](std::string_view text) { out << text << std::flush; });
+  const DeviceChoice& device = machine.ranks.device;
+  const int num_threads = machine.ranks.num_threads;
+  const bool is_reporter = !own.world || own.world->rank() == 0;
+  ProgressBar bar(bar_options(out, own.world != nullptr), [&](std::string_view text) { out << text << std::flush; });
   SilentProgress silent;
   Progress& shown = is_reporter ? static_cast<Progress&>(bar) : silent;
   ProgressOfRun progress(shown);
   std::optional<BenchReport> report;
   if (is_reporter) {
-    report.emplace(config, model, machine.facts.name, machine.num_threads, files, shown);
-    report->line(machine.choice.text);
+    report.emplace(config, model, machine.facts.name, num_threads, files, shown);
+    report->line(device.text);
     report->line(description_of(model));
   }
-  StepRecorder steps(config.warm_up, config.steps, start, machine.facts.meter.get());
+  const auto launch =
+      config.launch_time
+          ? WallClock::time_point(std::chrono::duration_cast<WallClock::duration>(Seconds(*config.launch_time)))
+          : start;
+  StepRecorder steps(config.warm_up, config.steps, launch, machine.facts.meter.get());
   const std::atomic<int> no_signal{0};
   PretrainEnvironment environment{
-      .files = files, .progress = progress, .signal = no_signal, .num_threads = machine.num_threads, .world = world};
+      .files = files, .progress = progress, .signal = no_signal, .num_threads = num_threads, .world = own.world};
   environment.rank_hooks = report_and_end(kName, err);
   environment.on_step = [&](Trainer& trainer, const TrainStepResult& result) { steps.on_step(trainer, result); };
+  environment.device = device;
+  environment.on_stream = own.on_stream;
   pretrain(model, environment);
   if (!report) return;
   std::optional<KernelCeiling> ceiling;
   if (config.ceiling) {
-    BenchDevice bench(machine.choice.kind, machine.num_threads);
+    BenchDevice bench(device.kind, num_threads, device.cuda_device);
     ceiling = measure_ceiling(model, {KernelKind::kProduct, KernelKind::kAttention, KernelKind::kMemory}, bench,
                               measure_options_of(config, machine.facts.cache_bytes), shown);
   }
@@ -191,31 +205,30 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
 
 }  // namespace
 
-int bench_step(const BenchConfig& config, const LaunchEnvironment& launch, Clock::time_point start, std::ostream& out,
-               std::ostream& err) {
+int bench_step(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> words,
+               WallClock::time_point start, std::ostream& out, std::ostream& err) {
   std::optional<PretrainConfig> model;
   std::optional<RandomCorpus> corpus;
-  Machine machine{.launch = launch};
+  Machine machine;
   const int status = run_command(kName, err, [&] {
     run_before_meeting(launch, [&] {
-      require_connected(launch, process_environment(), {own_program(), std::string(kName), "step", "FLAGS"});
       PretrainConfig read = pretrain_config_of(config, launch.size);
-      if (!names_data(config.model_words)) {
+      machine.ranks = command_ranks(read, launch, std::move(words));
+      if (machine.ranks.are_to_be_started() && !config.launch_time)
+        std::ranges::copy(launch_time_words(start), std::back_inserter(machine.ranks.words));
+      if (!machine.ranks.are_to_be_started()) machine.facts = facts_of(machine.ranks.device);
+      if (!machine.ranks.are_to_be_started() && !names_data(config.model_words)) {
         BenchConfig with_data = config;
         corpus.emplace(read);
         std::ranges::copy(corpus->words(), std::back_inserter(with_data.model_words));
         read = pretrain_config_of(with_data, launch.size);
       }
-      machine.num_threads = num_threads_of(read.launch, launch);
-      machine.choice = choose_device(device_needs_of(read, machine.num_threads));
-      machine.facts = facts_of(machine.choice.kind);
       model = std::move(read);
     });
   });
   if (!model) return status;
-  if (launch.size == 1) return run_command(kName, err, [&] { run(config, *model, machine, start, nullptr, out, err); });
-  const JobOptions options{kName, model->parallel.timeout(), machine.num_threads};
-  return run_job(launch, options, err, [&](World& world) { run(config, *model, machine, start, &world, out, err); });
+  return run_on_ranks(machine.ranks, err,
+                      [&](const OwnRank& own) { run(config, *model, machine, own, start, out, err); });
 }
 
 }  // namespace megatron

@@ -15,8 +15,8 @@ constexpr int64_t kPeriod = int64_t{1} << 20;
 
 }  // namespace
 
-BenchDevice::BenchDevice(DeviceKind kind, int num_threads)
-    : device_(kind, {.num_threads = num_threads}),
+BenchDevice::BenchDevice(DeviceKind kind, int num_threads, int cuda_device)
+    : device_(kind, {.num_threads = num_threads, .cuda_device = cuda_device}),
       state_(device_),
       ctx_{.device = device_, .step = state_.get(), .key = RandomKey::from_seed(1)} {
   write_value(device_, StepState{.learning_rate = 1e-6}, &ctx_.step);

@@ -11,7 +11,8 @@ namespace megatron {
 /// What kernels outside of a trainer need: a device with a step state whose learning rate is small.
 class BenchDevice {
  public:
-  BenchDevice(DeviceKind kind, int num_threads);
+  /// @param cuda_device  number of the GPU
+  BenchDevice(DeviceKind kind, int num_threads, int cuda_device = 0);
 
   Device& device() { return device_; }
   const Context& context() const { return ctx_; }

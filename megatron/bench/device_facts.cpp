@@ -67,11 +67,12 @@ DeviceFacts facts_of_host() {
 
 }  // namespace
 
-DeviceFacts facts_of(DeviceKind kind) {
-  if (kind != DeviceKind::kCuda) return facts_of_host();
-  const CudaDevices gpus = find_cuda_devices();
-  require<DeviceError>(!gpus.devices.empty(), "[bench] no GPU answers: {}", gpus.problem);
-  const CudaDeviceFacts& gpu = gpus.devices.front();
+DeviceFacts facts_of(const DeviceChoice& device) {
+  if (device.kind != DeviceKind::kCuda) return facts_of_host();
+  const CudaDevices gpus = find_cuda_devices(device.cuda_device);
+  const auto number = static_cast<size_t>(device.cuda_device);
+  require<DeviceError>(number < gpus.devices.size(), "[bench] GPU {} does not answer: {}", number, gpus.problem);
+  const CudaDeviceFacts& gpu = gpus.devices[number];
   return {.name = gpu.name, .cache_bytes = gpu.cache_bytes, .meter = open_gpu_meter(gpu.pci_bus_id)};
 }
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "megatron/core/device.h"
 #include "megatron/core/dtype.h"
 #include "megatron/telemetry/power_meter.h"
+#include "megatron/training/device_choice.h"
 
 namespace megatron {
 
@@ -18,8 +18,8 @@ struct DeviceFacts {
   int64_t cache_bytes = 0;            // of the last level
   std::unique_ptr<PowerMeter> meter;  // null: nothing is known of power and clock
 };
-/// Of the first GPU, or of the host. @param kind  kCpu or kCuda
-DeviceFacts facts_of(DeviceKind kind);
+/// Of a GPU, or of the host.
+DeviceFacts facts_of(const DeviceChoice& device);
 
 /// Dense operations a second by the data sheet.
 struct KnownPeak {

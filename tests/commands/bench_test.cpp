@@ -1,8 +1,10 @@
 #include "commands/bench.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -176,6 +178,18 @@ TEST(BenchCommand, StepTrainsOnTheSameTokensInEveryLayout) {
   EXPECT_NEAR(loss(" --nproc-per-node 2"), one, 1e-10);
   EXPECT_NEAR(loss(" --nproc-per-node 3 --tensor-model-parallel-size 3"), one, 1e-10);
   EXPECT_NE(loss(" --seed 5"), one);
+}
+
+TEST(BenchCommand, TheFirstStepIsTimedFromTheLaunch) {
+  const auto seconds = [](const std::string& extra) {
+    const Outcome o = bench("step" + std::string(kTiny) + " --warm-up 1 --steps 1 --no-ceiling" + extra);
+    EXPECT_EQ(o.status, 0) << o.err;
+    return o.rows.at(0).at("seconds_to_first_step").get<double>();
+  };
+  const double whole = seconds("");
+  EXPECT_GT(whole, 0);
+  const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  EXPECT_GT(seconds(fmt::format(" --launch-time {}", now - 1000)), 1000);
 }
 
 TEST(BenchCommand, HelpTeaches) {

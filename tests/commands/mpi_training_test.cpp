@@ -189,6 +189,34 @@ TEST(MpiTraining, RefusesTorchrunWithCommandsThatDoTheSame) {
   EXPECT_EQ(losses_of(commands[1]), expected);
 }
 
+TEST(MpiTraining, BenchMeasuresProcesses) {
+  const testing::ScratchDirectory folder;
+  for (const Words& call : {Words{"step", "--num-layers", "2", "--hidden-size", "24", "--num-attention-heads", "3",
+                                  "--seq-length", "13", "--warm-up", "1", "--steps", "2", "--no-ceiling"},
+                            Words{"comm", "--sizes", "100", "--repeats", "3"}}) {
+    const std::string json = folder.file(call[0]);
+    const auto mpi = testing::run_under_mpi(
+        2, joined({MEGATRON_PROGRAM, "bench"}, joined(call, {"--json", json, "--device", "cpu"})));
+    if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+    ASSERT_EQ(mpi->status, 0) << mpi->output;
+    std::ifstream file(json);
+    std::string line;
+    ASSERT_TRUE(std::getline(file, line)) << mpi->output;
+    EXPECT_EQ(nlohmann::json::parse(line).at("ranks"), 2);
+  }
+}
+
+TEST(MpiTraining, BenchRefusesTorchrunWithCommandsThatDoTheSame) {
+  const auto refused = testing::run_shell(std::string("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 ") +
+                                          MEGATRON_PROGRAM + " bench comm --sizes 100 --repeats 3");
+  EXPECT_EQ(refused.status, 2);
+  const Words commands = commands_in(refused.output);
+  ASSERT_EQ(commands.size(), 2) << refused.output;
+  const auto threads = testing::run_shell(commands[0]);
+  EXPECT_EQ(threads.status, 0) << threads.output;
+  EXPECT_THAT(threads.output, AllOf(HasSubstr("2 ranks, threads of one process"), HasSubstr("exchange")));
+}
+
 TEST(MpiTraining, ASignalToMpirunSavesAndEndsAll) {
   const testing::ScratchDirectory folder;
   const Words more = {

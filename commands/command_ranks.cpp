@@ -1,0 +1,73 @@
+#include "commands/command_ranks.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "commands/exit_code.h"
+#include "commands/hardware_queues.h"
+#include "commands/nccl_job.h"
+#include "commands/rank_processes.h"
+#include "megatron/core/cuda_devices.h"
+
+namespace megatron {
+namespace {
+
+/// Several ranks with a GPU each are refused, by every command, until they have been tried on GPUs; the rest of the way
+/// is there.
+constexpr bool kRanksMayHaveGpus = false;
+
+/// Slurm can show each task a GPU of its own alone (--gpus-per-task).
+bool sees_one_gpu(const LaunchEnvironment& launch) {
+  const auto visible = process_environment()("CUDA_VISIBLE_DEVICES");
+  return launch.launcher == LaunchEnvironment::Launcher::kSlurm && visible && !visible->empty() &&
+         visible->find(',') == std::string::npos;
+}
+
+DeviceNeeds needs_of_rank(const PretrainConfig& config, const LaunchEnvironment& launch, int num_threads) {
+  DeviceNeeds needs = device_needs_of(config, num_threads);
+  if (!kRanksMayHaveGpus || needs.num_ranks == 1) return needs;
+  const bool sees_one = sees_one_gpu(launch), starts_ranks = launch.size == 1;
+  needs.ranks_of_host = sees_one ? 1 : starts_ranks ? static_cast<int>(needs.num_ranks) : launch.local_size;
+  needs.local_rank = sees_one ? 0 : launch.local_rank;
+  return needs;
+}
+
+}  // namespace
+
+CommandRanks command_ranks(const PretrainConfig& config, const LaunchEnvironment& launch,
+                           std::vector<std::string> words) {
+  CommandRanks ranks{.launch = launch,
+                     .words = std::move(words),
+                     .timeout = config.parallel.timeout(),
+                     .num_ranks = static_cast<int>(config.parallel.world_size),
+                     .num_threads = num_threads_of(config.launch, launch)};
+  if (ranks.num_ranks > 1) open_hardware_queues();
+  const DeviceNeeds needs = needs_of_rank(config, launch, ranks.num_threads);
+  ranks.device = choose_device(needs);
+  if constexpr (kHasCuda)
+    if (ranks.are_to_be_started()) release_cuda_device();
+  if (!ranks.have_gpus()) {
+    std::vector<std::string> call = {own_program()};
+    std::ranges::copy(ranks.words, std::back_inserter(call));
+    require_connected(launch, process_environment(), call);
+  }
+  return ranks;
+}
+
+int run_on_ranks(const CommandRanks& ranks, std::ostream& err, const std::function<void(const OwnRank&)>& body) {
+  const std::string& command = ranks.words.front();
+  if (ranks.are_to_be_started())
+    return start_ranks(ranks.num_ranks, command, {ranks.words.begin() + 1, ranks.words.end()}, err);
+  if (ranks.launch.size == 1) return run_command(command, err, [&] { body({}); });
+  const JobOptions options{command, ranks.timeout, ranks.num_threads};
+  if constexpr (kHasCuda)
+    if (ranks.have_gpus())
+      return run_nccl_job(ranks.launch, options, process_environment(), ranks.device.cuda_device, err,
+                          [&](NcclWorld& nccl, World& world) {
+                            body({&world, [&](CUstream_st* stream) { nccl.set_compute_stream(stream); }});
+                          });
+  return run_job(ranks.launch, options, err, [&](World& world) { body({.world = &world}); });
+}
+
+}  // namespace megatron
