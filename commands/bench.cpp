@@ -9,6 +9,7 @@
 #include "commands/bench_config.h"
 #include "commands/bench_kernels.h"
 #include "commands/bench_step.h"
+#include "commands/bench_tune.h"
 #include "commands/exit_code.h"
 #include "commands/job.h"
 #include "commands/launch_environment.h"
@@ -52,6 +53,7 @@ int bench_command(const std::vector<std::string>& args, std::ostream& out, std::
   words.insert(words.end(), args.begin(), args.end());
   if (config->kind == BenchKind::kComm) return bench_comm(*config, launch, std::move(words), out, err);
   if (config->kind == BenchKind::kStep) return bench_step(*config, launch, std::move(words), start, out, err);
+  if (config->tune) return bench_tune(*config, launch, std::move(words), out, err);
   return run_command(kName, err, [&] { measure_kernels(*config, launch, out); });
 }
 

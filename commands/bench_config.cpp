@@ -62,6 +62,10 @@ FieldTable describe(BenchConfig& config) {
   table.add("warm_cache", config.warm_cache, "let kernels find their operands in the caches");
   table.begin_group("gemm", "");
   table.add("shapes", config.shapes, "products instead of a model's: M,N,K of [M, K] x [N, K]^T");
+  table.add("tune", config.tune,
+            "on a GPU: measure the library's algorithms for each product of a training step, or of --shapes, under "
+            "sustained load (--seconds each, three times by turns), and keep the fastest in the file of "
+            "--matmul-choices, or benchmarks/tuned/GPU.json, where training finds them");
   table.begin_group("comm", "");
   table.add("sizes", config.sizes, "bytes of the whole buffer; default 1 KiB to 64 MiB").at_least(1).in("bytes");
   table.begin_group("step", "");
@@ -127,7 +131,7 @@ void check_kind(const BenchConfig& config, const GivenFields& given, Mistakes& m
         mistakes.add({flag}, "{} belongs to 'bench {}', this is 'bench {}'", flag, name_of(kind), name_of(config.kind));
     }
   };
-  only(BenchKind::kGemm, {"shapes"});
+  only(BenchKind::kGemm, {"shapes", "tune"});
   only(BenchKind::kComm, {"sizes"});
   only(BenchKind::kStep, {"warm_up", "steps", "launch_time", "ceiling"});
 }
@@ -187,7 +191,7 @@ std::vector<std::string> words_of(const BenchConfig& config) {
   all.insert(all.end(), given.begin(), given.end());
   if (const std::string s = value_of(all, "--seq-length"); !s.empty())
     add({"--max-position-embeddings"}, {"--max-position-embeddings", s.c_str()});
-  const std::string steps = std::to_string(config.warm_up + config.steps);
+  const std::string steps = std::to_string(config.tune ? 1 : config.warm_up + config.steps);
   add({}, {"--train-iters", steps.c_str(), "--eval-iters", "0"});
   add({"--lr"}, {"--lr", "1e-4"});
   add({"--micro-batch-size"}, {"--micro-batch-size", "1"});

@@ -32,6 +32,7 @@ struct BenchConfig {
   int64_t repeats = 20;
   double seconds = 0.5;
   bool warm_cache = false;
+  bool tune = false;                  // gemm
   std::vector<std::string> shapes;    // gemm: "M,N,K"
   std::vector<int64_t> sizes;         // comm: bytes
   int64_t warm_up = 10, steps = 20;   // step

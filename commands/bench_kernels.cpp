@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include "commands/bench_report.h"
+#include "commands/launch_environment.h"
+#include "commands/matmul_choices_folders.h"
 #include "megatron/training/device_choice.h"
+#include "megatron/training/matmul_choices_file.h"
 
 namespace megatron {
 namespace {
@@ -56,6 +59,10 @@ void bench_kernels(const BenchConfig& config, const PretrainConfig& model, int n
   report.line(choice.text);
   report.line(config.shapes.empty() ? description_of(model) : std::string(name_of(model.transformer.params_dtype)));
   BenchDevice bench(choice.kind, num_threads);
+  const AgreedMatmulChoices products =
+      matmul_choices_for(choice, model.launch.matmul_choices, matmul_choices_folders(own_program()), files, {});
+  if (config.kind == BenchKind::kGemm && !products.text.empty()) report.line(products.text);
+  use_matmul_choices_on(bench.device(), products.choices);
   const KernelKind kind = kernel_kind_of(config.kind);
   const MeasureOptions options = measure_options_of(config, facts.cache_bytes);
   PowerRecorder power(facts.meter.get());

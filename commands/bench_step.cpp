@@ -10,11 +10,13 @@
 #include "commands/bench_report.h"
 #include "commands/command_ranks.h"
 #include "commands/exit_code.h"
+#include "commands/matmul_choices_folders.h"
 #include "commands/random_corpus.h"
 #include "commands/rank_thread_failures.h"
 #include "commands/terminal.h"
 #include "megatron/bench/kernel_ceiling.h"
 #include "megatron/bench/step_rates.h"
+#include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/trainer.h"
 
@@ -26,7 +28,7 @@ using WallClock = std::chrono::system_clock;
 constexpr std::string_view kName = "bench";
 constexpr double kMebibyte = 1 << 20;
 
-/// Of a training run only its progress and its warnings are shown.
+/// Of a training run only its progress, its warnings and its choice of algorithms are shown.
 class ProgressOfRun final : public Progress {
  public:
   explicit ProgressOfRun(Progress& shown) : shown_(shown) {}
@@ -34,7 +36,7 @@ class ProgressOfRun final : public Progress {
   void update(std::int64_t done, std::string_view note) override { shown_.update(done, note); }
   void end() override { shown_.end(); }
   void message(std::string_view line) override {
-    if (line.starts_with("WARNING")) shown_.message(line);
+    if (line.starts_with("WARNING") || line.starts_with("matrix products")) shown_.message(line);
   }
 
  private:
@@ -192,11 +194,15 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
   environment.on_step = [&](Trainer& trainer, const TrainStepResult& result) { steps.on_step(trainer, result); };
   environment.device = device;
   environment.on_stream = own.on_stream;
+  environment.matmul_choices_folders = matmul_choices_folders(own_program());
   pretrain(model, environment);
   if (!report) return;
   std::optional<KernelCeiling> ceiling;
   if (config.ceiling) {
     BenchDevice bench(device.kind, num_threads, device.cuda_device);
+    use_matmul_choices_on(
+        bench.device(),
+        matmul_choices_for(device, model.launch.matmul_choices, environment.matmul_choices_folders, files, {}).choices);
     ceiling = measure_ceiling(model, {KernelKind::kProduct, KernelKind::kAttention, KernelKind::kMemory}, bench,
                               measure_options_of(config, machine.facts.cache_bytes), shown);
   }

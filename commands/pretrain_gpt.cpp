@@ -11,6 +11,7 @@
 #include "commands/command_ranks.h"
 #include "commands/exit_code.h"
 #include "commands/launch_environment.h"
+#include "commands/matmul_choices_folders.h"
 #include "commands/rank_thread_failures.h"
 #include "commands/signal_watch.h"
 #include "commands/terminal.h"
@@ -60,6 +61,7 @@ void train(const PretrainConfig& config, const CommandRanks& ranks, const OwnRan
                     .num_threads = ranks.num_threads,
                     .world = world,
                     .rank_hooks = report_and_end(kName, err),
+                    .matmul_choices_folders = matmul_choices_folders(own_program()),
                     .device = ranks.device,
                     .on_stream = own.on_stream});
 }

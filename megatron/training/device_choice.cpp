@@ -75,7 +75,7 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
   if (!gpu_obstacle.empty()) return {.text = text_of_cpu(needs, gpu_obstacle)};
   std::string text = text_of(gpus, needs);
   if constexpr (kHasCuda) text += "; attention: " + kernels::attention_library();
-  return {DeviceKind::kCuda, needs.local_rank, text};
+  return {DeviceKind::kCuda, needs.local_rank, gpus.devices.at(static_cast<size_t>(needs.local_rank)).name, text};
 }
 
 }  // namespace megatron

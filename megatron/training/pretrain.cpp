@@ -1,9 +1,11 @@
 #include "megatron/training/pretrain.h"
 
 #include <functional>
+#include <utility>
 
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
+#include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/training_loop.h"
 #include "megatron/training/vocab.h"
 
@@ -39,17 +41,37 @@ constexpr std::string_view kDataTimer = "train/valid/test-data-iterators-setup";
 constexpr std::string_view kModelTimer = "model-and-optimizer-setup";
 constexpr std::string_view kLoadTimer = "load-checkpoint";
 
+/// On what a rank computes.
+struct RankDevice {
+  DeviceChoice choice;
+  kernels::MatmulChoices products;
+};
+
+/// `environment`, told after the first step how many of its products have measured algorithms.
+PretrainEnvironment with_matmul_use(const PretrainEnvironment& environment, const kernels::MatmulChoices& choices) {
+  PretrainEnvironment told = environment;
+  if (choices.choices.empty()) return told;
+  told.on_step = [&environment, is_first = true](Trainer& trainer, const TrainStepResult& result) mutable {
+    if (std::exchange(is_first, false)) environment.progress.message(matmul_use_text(trainer.device()));
+    if (environment.on_step) environment.on_step(trainer, result);
+  };
+  return told;
+}
+
 /// What every rank does. Ranks other than 0 are silent. @param world  of `groups`; null if they belong to none. @param
 /// timers  that have seen how long the data took.
-void run_rank(const PretrainConfig& config, const PretrainEnvironment& environment, const TrainingData& data,
-              const DeviceChoice& device, const ProcessGroupCollection& groups, World* world, Timers timers) {
+void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, const TrainingData& data,
+              const RankDevice& rank_device, const ProcessGroupCollection& groups, World* world, Timers timers) {
   timers.start(kModelTimer, 0);
+  const DeviceChoice& device = rank_device.choice;
+  const PretrainEnvironment environment = with_matmul_use(outside, rank_device.products);
   Trainer trainer(config, {.device = device.kind,
                            .num_threads = environment.num_threads,
                            .guard = environment.guard,
                            .cuda_device = device.cuda_device,
                            .on_stream = environment.on_stream,
                            .groups = groups});
+  use_matmul_choices_on(trainer.device(), rank_device.products);
   Checkpointer checkpointer(environment.files, config,
                             [&](const std::string& line) { environment.progress.message(line); });
   timers.wait_before_reading([&] { trainer.device().synchronize(); });
@@ -119,6 +141,9 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   const ProcessGroupCollection groups =
       environment.world ? ProcessGroupCollection::make(*environment.world, parallel_layout_of(config))
                         : ProcessGroupCollection::single();
+  AgreedMatmulChoices products = matmul_choices_for(
+      device, config.launch.matmul_choices, environment.matmul_choices_folders, environment.files, groups.world);
+  if (!products.text.empty()) environment.progress.message(products.text);
   Timers timers(static_cast<int>(config.logging.timing_log_level));
   const TrainingData data = timed(&timers, kDataTimer, 0, [&] {
     return build_data(environment, groups.world, [&] { return TrainingData(config, *tokenizer, log); });
@@ -132,7 +157,7 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   if (!environment.world && config.parallel.world_size > 1)
     run_ranks(config, environment, data, timers);
   else
-    run_rank(config, environment, data, device, groups, environment.world, timers);
+    run_rank(config, environment, data, {device, std::move(products.choices)}, groups, environment.world, timers);
 }
 
 }  // namespace megatron

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "megatron/base/file_system.h"
 #include "megatron/comm/threads/rank_threads.h"
@@ -32,8 +33,10 @@ struct PretrainEnvironment {
   /// This process's rank among those that a launcher started; null: all ranks are threads of this process.
   World* world = nullptr;
   RankThreadHooks rank_hooks;  // where ranks are threads
-  /// Called on rank 0 after each training step and what it prints; for measurements. May be empty.
+  /// Called after each training step and what it prints, on every process's first rank; for measurements. May be empty.
   std::function<void(Trainer&, const TrainStepResult&)> on_step = {};
+  /// Where files of matrix product algorithms may be: see MatmulChoicesQuery.
+  std::vector<std::string> matmul_choices_folders = {};
   /// Where ranks have a GPU each: which, and who is told of its stream (Trainer::Options). None: chosen here.
   std::optional<DeviceChoice> device = {};
   std::function<void(CUstream_st*)> on_stream = {};

@@ -99,7 +99,7 @@ bool TrainingLoop::train_iteration() {
                  trainer_.progress().iteration, result.loss.mean(), result.optimizer.grad_norm,
                  trainer_.progress().consumed_train_samples);
   reporter_.step(trainer_, result, batch.running_batch_size);
-  if (environment_.on_step && trainer_.groups().world.rank() == 0) environment_.on_step(trainer_, result);
+  if (environment_.on_step) environment_.on_step(trainer_, result);
   environment_.progress.update(trainer_.progress().iteration, fmt::format("lm loss {:.3f}", result.loss.mean()));
   return true;
 }

@@ -12,6 +12,7 @@
 
 #include "commands/bench_config.h"
 #include "commands/bench_report.h"
+#include "commands/matmul_choices_folders.h"
 #include "tests/testing/scratch_directory.h"
 
 namespace megatron {
@@ -86,6 +87,21 @@ TEST(BenchCommand, GemmMeasuresAnyShapes) {
   EXPECT_EQ(o.rows.size(), 7u);
   EXPECT_EQ(row_of(o, "5,7,3 wgrad").at("operations"), 2 * 5 * 7 * 3);
   EXPECT_EQ(row_of(o, "total").at("operations"), 3 * 2 * (5 * 7 * 3 + 1));
+}
+
+TEST(BenchCommand, AlgorithmsAreChosenOnAGpuAlone) {
+  const Outcome o = bench("gemm --tune" + std::string(kTiny) + " --bf16");
+  EXPECT_EQ(o.status, 2) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("--tune chooses among cuBLASLt's algorithms, on a GPU; device: cpu"));
+  EXPECT_THAT(bench("ops --tune" + std::string(kTiny)).err, HasSubstr("--tune belongs to 'bench gemm'"));
+  const Outcome step = bench("step" + std::string(kTiny) + " --warm-up 1 --steps 1 --matmul-choices h200.json");
+  EXPECT_EQ(step.status, 2);
+  EXPECT_THAT(step.err, HasSubstr("--matmul-choices h200.json: this run computes on the CPU"));
+}
+
+TEST(MatmulChoicesFolders, LieBesideTheProgramOfABundleAndOfABuildDirectory) {
+  EXPECT_THAT(matmul_choices_folders("/opt/megatron/build-cuda/bin/megatron"),
+              ::testing::ElementsAre("/opt/megatron/build-cuda/benchmarks/tuned", "/opt/megatron/benchmarks/tuned"));
 }
 
 TEST(BenchCommand, AttentionCountsPairsThatAreSeen) {

@@ -49,6 +49,8 @@ TEST(MatmulChoices, FromADamagedFileAreRefusedWithItsName) {
       {"", "not a file of matrix product choices"},
       {good.substr(0, good.size() / 2), "not a file of matrix product choices"},
       {"[]", "not a file of matrix product choices"},
+      {replaced(good, "\"format\": 1", "\"format\": 2"), "format 2 is not known, this program reads 1"},
+      {replaced(good, "\"format\": 1,", ""), "'format' not found"},
       {replaced(good, "\"cublaslt_version\"", "\"version\""), "'cublaslt_version' not found"},
       {replaced(good, "\"m\": 4096", "\"m\": \"4096\""), "must be number"},
       {replaced(good, "\"m\": 4096", "\"m\": 0"), "m 0, n 6144 and k 4095 must be at least 1"},
@@ -59,6 +61,35 @@ TEST(MatmulChoices, FromADamagedFileAreRefusedWithItsName) {
   };
   for (const auto& [json, text] : cases)
     EXPECT_THAT(problem_of(json), AllOf(StartsWith("h200.json: "), HasSubstr(text)));
+}
+
+TEST(MatmulChoices, AreKeptInAFileNamedAfterTheGpu) {
+  EXPECT_EQ(matmul_choices_file_name("NVIDIA H200"), "nvidia_h200.json");
+  EXPECT_EQ(matmul_choices_file_name("NVIDIA H100 80GB HBM3/x"), "nvidia_h100_80gb_hbm3_x.json");
+}
+
+TEST(MatmulKeys, OfOneProductFollowEachOtherWhateverTheAlignments) {
+  const MatmulKey key{.m = 5, .n = 7, .k = 3, .a_stride = 3, .b_stride = 7, .c_stride = 8};
+  MatmulKey worse = key, other = key;
+  worse.b_alignment = 16;
+  other.accumulate = true;
+  EXPECT_TRUE(is_same_product(worse, key));
+  EXPECT_FALSE(is_same_product(other, key));
+  EXPECT_TRUE(is_aligned_no_better(worse, key) && is_aligned_no_better(key, key));
+  EXPECT_FALSE(is_aligned_no_better(key, worse));
+  MatmulKey least = key;
+  least.a_alignment = least.b_alignment = least.c_alignment = least.bias_alignment = 0;
+  EXPECT_LT(least, worse);
+  EXPECT_LT(worse, key);
+  EXPECT_LT(key, other);
+  MatmulKey unlike = key;
+  unlike.a_alignment = 8;
+  MatmulKey both = worse;
+  both.a_alignment = 8;
+  EXPECT_THAT(with_least_alignments({unlike, worse, key, other}), ::testing::ElementsAre(both, other));
+  MatmulKey of_larger_k = key;
+  of_larger_k.k += 1;
+  EXPECT_LT(key, of_larger_k);
 }
 
 TEST(MatmulChoices, OfOneProductAreOne) {

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "megatron/base/error.h"
@@ -45,11 +43,6 @@ Preference preference_for(const MatmulKey& key) {
   return preference;
 }
 
-/// Bytes that divide the address, at most 256.
-uint32_t alignment_of(const void* data) {
-  return data ? uint32_t{1} << std::min(std::countr_zero(reinterpret_cast<uintptr_t>(data)), 8) : 256;
-}
-
 }  // namespace
 
 void check_cublas(cublasStatus_t status, const char* what) {
@@ -70,35 +63,42 @@ cudaDataType_t cublas_type(DType dtype) {
   }
 }
 
-MatmulKey matmul_key(const MatmulArgs& args) {
-  // A matrix of one row has any stride.
-  const auto stride_of = [](const ConstView& x) { return std::max(x.strides[0], x.shape[1]); };
-  return {.m = args.c.shape[0],
-          .n = args.c.shape[1],
-          .k = args.a.shape[args.transpose_a ? 0 : 1],
-          .a_stride = stride_of(args.a),
-          .b_stride = stride_of(args.b),
-          .c_stride = stride_of(args.c),
-          .dtype = args.a.dtype,
-          .c_dtype = args.c.dtype,
-          .transpose_a = args.transpose_a,
-          .transpose_b = args.transpose_b,
-          .has_bias = args.bias.defined(),
-          .accumulate = args.accumulate,
-          .a_alignment = alignment_of(args.a.data),
-          .b_alignment = alignment_of(args.b.data),
-          .c_alignment = alignment_of(args.c.data),
-          .bias_alignment = alignment_of(args.bias.data)};
-}
-
 MatmulPlans::MatmulPlans() { check_cublas(cublasLtCreate(&handle_), "creation"); }
 
 const MatmulPlan& MatmulPlans::plan(const MatmulKey& key) {
-  const auto found = plans_.find(key);
-  if (found != plans_.end()) return found->second;
-  MatmulPlan plan = make(key);
-  plan.algorithm = candidates(key, plan, 1).front();
-  return plans_.emplace(key, std::move(plan)).first->second;
+  auto found = plans_.find(key);
+  if (found == plans_.end()) {
+    MatmulPlan plan = make(key);
+    if (const MatmulPlan* chosen = choice_for_less(key)) {
+      plan.algorithm = chosen->algorithm;
+      plan.is_chosen = true;
+    } else {
+      plan.algorithm = candidates(key, plan, 1).front();
+    }
+    found = plans_.emplace(key, std::move(plan)).first;
+  }
+  found->second.is_used = true;
+  return found->second;
+}
+
+const MatmulPlan* MatmulPlans::choice_for_less(const MatmulKey& key) const {
+  MatmulKey least = key;
+  least.a_alignment = least.b_alignment = least.c_alignment = least.bias_alignment = 0;
+  for (auto other = plans_.lower_bound(least); other != plans_.end(); ++other) {
+    if (!is_same_product(other->first, key)) break;
+    if (other->second.is_chosen && is_aligned_no_better(other->first, key)) return &other->second;
+  }
+  return nullptr;
+}
+
+MatmulUse MatmulPlans::use() const {
+  MatmulUse use;
+  for (const auto& [key, plan] : plans_) {
+    if (!plan.is_used) continue;
+    use.products.push_back(key);
+    if (plan.is_chosen) ++use.num_chosen;
+  }
+  return use;
 }
 
 MatmulPlan MatmulPlans::make(const MatmulKey& key) const {
@@ -157,6 +157,7 @@ void MatmulPlans::choose(const std::map<MatmulKey, MatmulChoice>& choices) {
         status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= static_cast<size_t>(kMatmulWorkspaceBytes),
         "[matmul] cuBLASLt refuses the algorithm chosen for m {}, n {}, k {}, {} to {}: {}. Measure the choices again.",
         key.m, key.n, key.k, key.dtype, key.c_dtype, cublasLtGetStatusString(status));
+    plan.is_chosen = true;
     plans_.insert_or_assign(key, std::move(plan));
   }
 }

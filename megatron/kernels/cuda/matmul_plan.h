@@ -24,14 +24,12 @@ struct DestroyMatmulParts {
   void operator()(cublasLtMatmulDesc_t operation) const { cublasLtMatmulDescDestroy(operation); }
 };
 
-/// What the library's choice for this product depends on.
-MatmulKey matmul_key(const MatmulArgs& args);
-
 /// cuBLAS is column-major, where row-major c [m, n] is c^T [n, m] = op(b)^T op(a)^T: b is its first operand.
 struct MatmulPlan {
   std::unique_ptr<cublasLtMatmulDescOpaque_t, DestroyMatmulParts> operation;
   std::unique_ptr<cublasLtMatrixLayoutOpaque_t, DestroyMatmulParts> a, b, c;
   cublasLtMatmulAlgo_t algorithm;
+  bool is_chosen = false, is_used = false;  // by choose(), by plan()
 };
 
 /// cuBLASLt's handle, and a plan for each product that was asked for.
@@ -47,11 +45,14 @@ class MatmulPlans : public LibraryHandles {
   const MatmulPlan& plan(const MatmulKey& key);
   /// At most `most` algorithms, the library's best guess first. They give equal bits in every run.
   std::vector<cublasLtMatmulAlgo_t> candidates(const MatmulKey& key, int most) const;
+  MatmulUse use() const;
   /// From now on. @throw NotSupported if this library cannot run a choice.
   void choose(const std::map<MatmulKey, MatmulChoice>& choices);
 
  private:
   MatmulPlan make(const MatmulKey& key) const;
+  /// A choice for operands that are aligned worse holds for better ones too; null if there is none.
+  const MatmulPlan* choice_for_less(const MatmulKey& key) const;
   std::vector<cublasLtMatmulAlgo_t> candidates(const MatmulKey& key, const MatmulPlan& plan, int most) const;
 
   cublasLtHandle_t handle_ = nullptr;

@@ -111,6 +111,8 @@ std::pair<MatmulKey, MatmulChoice> tune_matmul(const CudaStream& stream, const M
   return {race.key(), winner.choice};
 }
 
+MatmulUse used_matmuls(const CudaStream& stream) { return library_handles<MatmulPlans>(stream).use(); }
+
 void use_matmul_choices(const CudaStream& stream, const MatmulChoices& choices) {
   library_handles<MatmulPlans>(stream).choose(choices.choices);
 }

@@ -21,6 +21,9 @@ struct MatmulTuningOptions {
 std::pair<MatmulKey, MatmulChoice> tune_matmul(const CudaStream& stream, const MatmulArgs& args,
                                                const MatmulTuningOptions& options = {});
 
+/// Which products this stream has run.
+MatmulUse used_matmuls(const CudaStream& stream);
+
 /// Later products of this stream use the choices. @throw NotSupported if the library cannot run one of them.
 void use_matmul_choices(const CudaStream& stream, const MatmulChoices& choices);
 

@@ -53,9 +53,10 @@ struct ValidationConfig {
 
 /// Where the program runs. All ours; Megatron leaves it to torchrun.
 struct LaunchConfig {
-  std::optional<int64_t> nproc_per_node;  ///< ranks that this process starts; none: one, or what a launcher says
-  std::optional<int64_t> num_threads;     ///< of each rank; none: cores / ranks
-  std::optional<std::string> device;      ///< cpu, cuda; none: a GPU if one answers and can run this, else the CPU
+  std::optional<int64_t> nproc_per_node;      ///< ranks that this process starts; none: one, or what a launcher says
+  std::optional<int64_t> num_threads;         ///< of each rank; none: cores / ranks
+  std::optional<std::string> device;          ///< cpu, cuda; none: a GPU if one answers and can run this, else the CPU
+  std::optional<std::string> matmul_choices;  ///< file of cuBLASLt's algorithms, or none; see matmul_choices_file.h
 };
 
 }  // namespace megatron

@@ -96,6 +96,9 @@ void describe_launch(FieldTable& table, LaunchConfig& launch) {
       .at_most(kMostThreads);
   table.add("device", launch.device, "what computes; none: a GPU where one answers and can run this, else the CPU")
       .one_of({"cpu", "cuda"});
+  table.add("matmul_choices", launch.matmul_choices,
+            "file of algorithms for matrix products on the GPU that 'megatron bench gemm --tune' has measured; 'none': "
+            "the library's own choice; default: benchmarks/tuned/GPU.json near the program, where it is");
 }
 
 }  // namespace

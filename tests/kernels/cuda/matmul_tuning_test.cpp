@@ -56,6 +56,19 @@ TEST_F(CudaMatmulTuning, ChoicesFromAFileGiveTheBitsOfTheTunedStream) {
   EXPECT_EQ(product(other), tuned);
 }
 
+TEST_F(CudaMatmulTuning, AChoiceForWorseAlignedOperandsHoldsForBetterOnes) {
+  auto [key, choice] = tune_matmul(stream_, args(), kQuick);
+  const std::vector<double> tuned = product(stream_);
+  key.a_alignment = key.c_alignment = 16;
+  std::unique_ptr<LibraryHandles> libraries;
+  const CudaStream other{.stream = stream_.stream, .libraries = &libraries};
+  use_matmul_choices(other, {.choices = {{key, choice}}});
+  EXPECT_TRUE(used_matmuls(other).products.empty());
+  EXPECT_EQ(product(other), tuned);
+  EXPECT_EQ(used_matmuls(other).products, std::vector{matmul_key(args())});
+  EXPECT_EQ(used_matmuls(other).num_chosen, 1);
+}
+
 TEST_F(CudaMatmulTuning, ANonsensicalAlgorithmIsRefused) {
   MatmulChoices choices;
   auto tuned = tune_matmul(stream_, args(), kQuick);

@@ -1,0 +1,28 @@
+// Measuring which algorithms multiply the shapes of a model fastest on this GPU.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "megatron/bench/bench_device.h"
+#include "megatron/bench/step_kernels.h"
+#include "megatron/kernels/cuda/matmul_choices.h"
+#include "megatron/kernels/cuda/matmul_tuning.h"
+#include "megatron/telemetry/progress.h"
+
+namespace megatron {
+
+/// Products that forward, dgrad and wgrad of linear layers take on a GPU.
+std::vector<kernels::MatmulKey> products_of(BenchDevice& bench, const std::vector<LinearShape>& shapes, DType dtype,
+                                            DType gradient_dtype);
+
+/// One after the other, each under sustained load: see tune_matmul. On a GPU. A product is measured once, with the
+/// worst alignments that it comes with. @param gpu  its name
+kernels::MatmulChoices tune_products(BenchDevice& bench, const std::string& gpu,
+                                     const std::vector<kernels::MatmulKey>& products,
+                                     const kernels::MatmulTuningOptions& options, Progress& progress);
+
+/// "4096 x 6144 x 4096, bfloat16 to float32, a transposed, accumulating"
+std::string text_of(const kernels::MatmulKey& product);
+
+}  // namespace megatron

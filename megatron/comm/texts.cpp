@@ -1,0 +1,46 @@
+#include "megatron/comm/texts.h"
+
+#include <algorithm>
+
+namespace megatron {
+namespace {
+
+template <class T>
+View view_of(std::vector<T>& values) {
+  const Shape shape{std::ssize(values)};
+  return {values.data(), dtype_of<T>(), shape, shape.contiguous_strides()};
+}
+
+std::vector<int64_t> sizes_of_all(const ProcessGroup& group, const std::string& text, std::string_view site) {
+  std::vector<int64_t> own = {std::ssize(text)}, all(static_cast<size_t>(group.size()));
+  group.all_gather(view_of(own), view_of(all), {.site = site}).wait();
+  return all;
+}
+
+}  // namespace
+
+std::string broadcast_text(const ProcessGroup& group, std::string text, int root, std::string_view site) {
+  std::vector<int64_t> size = {std::ssize(text)};
+  group.broadcast(view_of(size), root, {.site = site}).wait();
+  text.resize(static_cast<size_t>(size[0]));
+  if (text.empty()) return text;
+  std::vector<uint8_t> bytes(text.begin(), text.end());
+  group.broadcast(view_of(bytes), root, {.site = site}).wait();
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<std::string> gather_texts(const ProcessGroup& group, const std::string& text, std::string_view site) {
+  const std::vector<int64_t> sizes = sizes_of_all(group, text, site);
+  const auto longest = static_cast<size_t>(*std::ranges::max_element(sizes));
+  std::vector<uint8_t> own(text.begin(), text.end()), all(longest * sizes.size());
+  own.resize(longest);
+  if (longest > 0) group.all_gather(view_of(own), view_of(all), {.site = site}).wait();
+  std::vector<std::string> texts;
+  for (size_t rank = 0; rank < sizes.size(); ++rank) {
+    const auto begin = all.begin() + static_cast<int64_t>(rank * longest);
+    texts.emplace_back(begin, begin + sizes[rank]);
+  }
+  return texts;
+}
+
+}  // namespace megatron

@@ -1,0 +1,28 @@
+#include "megatron/comm/texts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/rank_threads.h"
+
+namespace megatron {
+namespace {
+
+TEST(Texts, AreTheSameOnEveryRank) {
+  const std::vector<std::string> texts = {"", std::string("a\0b\xff", 4), std::string(10007, 'x')};
+  testing::run_ranks(3, [&](testing::RankContext& rank) {
+    const std::string& own = texts[static_cast<size_t>(rank.rank)];
+    EXPECT_EQ(gather_texts(rank.group, own, "test"), texts);
+    for (int root = 0; root < 3; ++root)
+      EXPECT_EQ(broadcast_text(rank.group, own, root, "test"), texts[static_cast<size_t>(root)]);
+    EXPECT_THAT(gather_texts(rank.group, "", "test"), ::testing::Each(""));
+  });
+}
+
+TEST(Texts, OfOneRankAreItsOwn) {
+  EXPECT_EQ(broadcast_text({}, "alone", 0, "test"), "alone");
+  EXPECT_THAT(gather_texts({}, "alone", "test"), ::testing::ElementsAre("alone"));
+}
+
+}  // namespace
+}  // namespace megatron
