@@ -25,6 +25,9 @@ struct BackwardContext {
   std::span<const int32_t> inputs;
   /// Whether input `index` needs a gradient; grad_in of the others stays undefined.
   bool wanted(size_t index) const { return inputs[index] >= 0; }
+  /// The gradient that other consumers of input `index` have given so far: taken off the tape, for a kernel that adds
+  /// it to grad_in on its way. Undefined where none came.
+  Tensor take_gathered(size_t index);
 };
 
 /// The parameters that a node counts down, and when: the gradient falls out of B (norm weights, biases), or W makes it.

@@ -20,6 +20,9 @@ struct RecomputeNode final : Node {
             grad_out.size(), roots.size());
     for (size_t i = 0; i < roots.size(); ++i)
       if (grad_out[i].defined()) inner.seed(ctx, roots[i], grad_out[i]);
+    // An inner node may add what came on other ways to its own gradient, as it does without recompute.
+    for (size_t i = 0; i < watched.size(); ++i)
+      if (Tensor gathered = b.take_gathered(i); gathered.defined()) inner.seed(ctx, watched[i], std::move(gathered));
     inner.backward(ctx, b.phase, 0);
     for (size_t i = 0; i < watched.size(); ++i)
       if (b.wanted(i)) grad_in[i] = inner.take_gradient(watched[i]);

@@ -12,6 +12,8 @@ void count_down(const Context& ctx, const std::vector<Parameter*>& parameters) {
 }
 }  // namespace
 
+Tensor BackwardContext::take_gathered(size_t index) { return tape.take(inputs[index]); }
+
 const Tensor& at(const Payload& payload, std::string_view name) {
   for (const NamedTensor& item : payload)
     if (item.name == name) return item.tensor;
@@ -61,7 +63,7 @@ void Tape::backward_record(Context& ctx, Phase phase, Record r) {
   std::vector<Tensor> grad_out, grad_in(r.in.size());
   for (const Output& y : r.out) {
     Tensor grad = take(y.slot);
-    grad_out.push_back(grad.defined() ? grad.reshape(y.shape) : grad);
+    grad_out.push_back(grad.defined() && grad.shape() != y.shape ? grad.reshape(y.shape) : grad);
   }
   if (std::none_of(grad_out.begin(), grad_out.end(), [](const Tensor& g) { return g.defined(); })) {
     count_down(ctx, r.node->uses.in_b);  // a dead branch: no gradient, but its uses are over

@@ -55,6 +55,7 @@ class Tape {
   bool is_done() const { return records_.empty() && weight_queue_.empty(); }
 
  private:
+  friend struct BackwardContext;
   struct Output {
     int32_t slot;
     Shape shape;  // a consumer may have seen the value in another shape; the node gets its gradient in this one

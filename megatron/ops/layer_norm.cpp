@@ -14,7 +14,7 @@ struct LayerNormNode final : Node {
       : gamma(gamma), beta(beta), options(options) {}
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
     const Tensor x = saved_x.get(b.ctx), mean = saved_mean.get(b.ctx), rstd = saved_rstd.get(b.ctx);
-    Tensor dx = b.ctx.empty_like("layer_norm.dx", x);
+    NormGradient gradient(b, "layer_norm.dx", x);
     Tensor workspace = b.ctx.workspace(
         "layer_norm.workspace", kernels::layer_norm_backward_workspace_bytes(num_rows(x), x.size(-1), x.dtype()));
     const WeightLease weight = gamma.acquire(b.ctx);
@@ -29,14 +29,15 @@ struct LayerNormNode final : Node {
                                             .mean = mean.view(),
                                             .rstd = rstd.view(),
                                             .dy = grad_out[0].view(),
-                                            .dx = dx.view(),
+                                            .dresidual = std::as_const(gradient.gathered).view(),
+                                            .dx = gradient.dx.view(),
                                             .dgamma = dgamma.view,
                                             .dbeta = dbeta.view,
                                             .accumulate = accumulate,
                                             .zero_centered_gamma = options.zero_centered_gamma,
                                             .workspace = workspace.view()});
     });
-    grad_in[0] = std::move(dx);
+    grad_in[0] = std::move(gradient.dx);
     for (SavedTensor* saved : {&saved_x, &saved_mean, &saved_rstd}) saved->drop();
   }
   Parameter& gamma;

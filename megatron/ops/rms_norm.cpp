@@ -13,7 +13,7 @@ struct RmsNormNode final : Node {
   RmsNormNode(Parameter* gamma, const NormOptions& options) : gamma(gamma), options(options) {}
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
     const Tensor x = saved_x.get(b.ctx), rstd = saved_rstd.get(b.ctx);
-    Tensor dx = b.ctx.empty_like("rms_norm.dx", x);
+    NormGradient gradient(b, "rms_norm.dx", x);
     const OptionalGradTarget dgamma(b.ctx, gamma);
     Tensor workspace =
         b.ctx.workspace("rms_norm.workspace",
@@ -24,13 +24,14 @@ struct RmsNormNode final : Node {
                                           .gamma = weight.view(),
                                           .rstd = rstd.view(),
                                           .dy = grad_out[0].view(),
-                                          .dx = dx.view(),
+                                          .dresidual = std::as_const(gradient.gathered).view(),
+                                          .dx = gradient.dx.view(),
                                           .dgamma = dgamma.view,
                                           .accumulate = dgamma.accumulate,
                                           .zero_centered_gamma = options.zero_centered_gamma,
                                           .workspace = workspace.view()});
     });
-    grad_in[0] = std::move(dx);
+    grad_in[0] = std::move(gradient.dx);
     saved_x.drop();
     saved_rstd.drop();
   }

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "megatron/autograd/parameter.h"
+#include "megatron/autograd/node.h"
 
 namespace megatron {
 
@@ -27,6 +27,16 @@ inline void require_same_extent(std::string_view op, const Tensor& a, const Tens
                       "[{}] one operand's rows are {}, the other's {}{}. Gather both with the same IndexList.", op,
                       kind(a), kind(b), a.is_bounded() && b.is_bounded() ? " by another count" : "");
 }
+
+/// The gradient of a norm's input x: that of its other consumers, which the kernel adds on its way, and where the sum
+/// goes, which is in place of it unless somebody still reads it.
+struct NormGradient {
+  NormGradient(BackwardContext& b, std::string_view name, const Tensor& x) : gathered(b.take_gathered(0)) {
+    if (gathered.defined() && gathered.shape() != x.shape()) gathered = gathered.reshape(x.shape());
+    dx = gathered.defined() && gathered.owns_storage_alone() ? gathered : b.ctx.empty_like(name, x);
+  }
+  Tensor gathered, dx;
+};
 
 /// Lease on a weight that may be absent; the view is then undefined.
 class OptionalLease {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "megatron/ops/bias_dropout_add.h"
 #include "megatron/ops/layer_norm.h"
 #include "megatron/ops/rms_norm.h"
 #include "tests/testing/op_case.h"
@@ -65,6 +66,24 @@ TEST(LayerNorm, AddsUpASharedGammaAndOverwritesTheGradientsOfItsOwnBetas) {
              },
          .reduction_length = 35,
          .magnitude = 4});
+}
+
+/// A residual block: the input reaches the output past the norm too. A third use of it adds up as well.
+TEST(Norms, AddTheGradientThatPassesThemBy) {
+  for (const bool is_layer : {false, true})
+    check({.name = is_layer ? "layer_norm with a residual" : "rms_norm with a residual",
+           .inputs = {{3, 2, 13}},
+           .parameters = {{.shape = {13}, .offset = 1.5}, {.shape = {13}}},
+           .forward =
+               [=](Context& ctx, OpOperands& o) {
+                 const Tensor& x = o.inputs[0];
+                 const Tensor normed = is_layer ? layer_norm(ctx, x, *o.parameters[0], *o.parameters[1], {})
+                                                : rms_norm(ctx, x, o.parameters[0].get(), {});
+                 const Tensor sum = bias_dropout_add(ctx, normed, o.parameters[1].get(), x, {});
+                 return std::vector{bias_dropout_add(ctx, sum, nullptr, x, {})};
+               },
+           .reduction_length = 13,
+           .magnitude = 4});
 }
 
 TEST(Norms, RefuseAWeightOfAnotherSize) {
