@@ -35,7 +35,7 @@ void bias_dropout_add_forward(const CpuStream& stream, const BiasDropoutAddForwa
 /// dx = dropout(dy);  dbias = sum over rows of dx. The gradient of the residual is dy itself.
 struct BiasDropoutAddBackwardArgs {
   ConstView dy;             // [..., h]
-  View dx;                  // shape of dy; may be dy
+  View dx;                  // shape of dy; may be dy; undefined: dbias alone
   View dbias;               // [h]; optional
   bool accumulate = false;  // dbias += instead of =
   View workspace;           // uint8; needed with dbias

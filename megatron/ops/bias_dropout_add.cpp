@@ -24,25 +24,21 @@ struct BiasDropoutAddNode final : Node {
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
     const Tensor& dy = grad_out[0];
     if (b.wanted(1)) grad_in[1] = dy;  // the residual's gradient is dy itself
-    const bool is_identity = mask.rate == 0 && !bias && dy.dtype() == dtype;
-    if (is_identity) {
-      grad_in[0] = dy;
-      return;
-    }
-    Tensor dx = b.ctx.empty_bounded("bias_dropout_add.dx", dy.shape(), dtype, dy.count());
+    const bool is_identity = mask.rate == 0 && dy.dtype() == dtype;
+    grad_in[0] = is_identity ? dy : b.ctx.empty_bounded("bias_dropout_add.dx", dy.shape(), dtype, dy.count());
+    if (is_identity && !bias) return;
     const OptionalGradTarget dbias(b.ctx, bias);
     Tensor workspace = b.ctx.workspace(
         "bias_dropout_add.workspace",
         bias ? kernels::bias_dropout_add_backward_workspace_bytes(num_rows(dy), dy.size(-1), dtype) : 0);
     launch(b.ctx, {.shape = &dy.shape()}, [&](auto& stream) {
       kernels::bias_dropout_add_backward(stream, {.dy = dy.view(),
-                                                  .dx = dx.view(),
+                                                  .dx = is_identity ? View{} : grad_in[0].view(),
                                                   .dbias = dbias.view,
                                                   .accumulate = dbias.accumulate,
                                                   .workspace = workspace.view(),
                                                   .dropout = mask});
     });
-    grad_in[0] = std::move(dx);
   }
   Parameter* bias = nullptr;
   kernels::DropoutMask mask;

@@ -45,9 +45,9 @@ void backward(const CpuStream& stream, const BiasDropoutAddBackwardArgs& args) {
   const ColumnSums<C> sums(args.workspace, capacity, args.dbias.defined() ? h : 0);
   sums.for_each_row(stream, args.dy.num_rows(), h, [&](int64_t row, C* row_sum) {
     for_each_piece(h, [&](int64_t begin, int64_t n) {
-      Piece<C> dy_buffer, factors;
+      Piece<C> dy_buffer, dx_buffer, factors;
       const C* dy = dy_rows.read(row, begin, n, dy_buffer);
-      C* out = dx.target(row, begin, dy_buffer);
+      C* out = dx ? dx.target(row, begin, dx_buffer) : dx_buffer;
       if (args.dropout.rate != 0) {
         const C* factor = factors;
         dropout_factors<C>(args.dropout, row, begin, n, factors);
@@ -59,7 +59,7 @@ void backward(const CpuStream& stream, const BiasDropoutAddBackwardArgs& args) {
         C* sum = row_sum + begin;
         simd_for(n, [=](int64_t i) { sum[i] += out[i]; });
       }
-      dx.store(row, begin, n, out);
+      if (dx) dx.store(row, begin, n, out);
     });
   });
   if (args.dbias.defined()) sums.store(stream, 0, args.dbias, args.accumulate);

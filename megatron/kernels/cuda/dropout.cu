@@ -93,7 +93,7 @@ struct Backward {
 #pragma unroll
       for (int e = 0; e < kPack; ++e) sums[0][e] += out.v[e];
     }
-    store(dx, row, begin, n, out);
+    if (dx) store(dx, row, begin, n, out);
   }
 };
 
