@@ -4,6 +4,7 @@
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/rows.h"
+#include "megatron/ops/split_qkv.h"
 
 namespace megatron {
 namespace {
@@ -29,16 +30,15 @@ int64_t num_operations(const SequenceLayout& layout, const kernels::AttentionOpt
 }
 
 struct AttentionNode final : Node {
-  AttentionNode(const SequenceLayout& layout, const kernels::AttentionOptions& options, Parameter* sink)
-      : layout(layout), options(options), sink(sink) {}
+  AttentionNode(const SequenceLayout& layout, const kernels::AttentionOptions& options, Parameter* sink, bool packs)
+      : layout(layout), options(options), sink(sink), packs_gradients(packs) {}
 
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
     const Context& ctx = b.ctx;
     const Tensor q = saved_q.get(ctx), k = saved_k.get(ctx), v = saved_v.get(ctx);
     const Tensor o = saved_o.get(ctx), lse = saved_lse.get(ctx);
     const Tensor grad_o = grad_out[0].reshape(o.shape());
-    Tensor dq = ctx.empty_like("attention.dq", q), dk = ctx.empty_like("attention.dk", k);
-    Tensor dv = ctx.empty_like("attention.dv", v);
+    auto [dq, dk, dv] = gradients(ctx, q, k, v);
     const bool has_sink = sink && sink->is_trainable();
     Tensor dsink = has_sink ? ctx.empty("attention.dsink", sink->shape(), sink->main_grad().dtype()) : Tensor();
     const OptionalLease lease(ctx, sink);
@@ -69,6 +69,13 @@ struct AttentionNode final : Node {
     for (SavedTensor* saved : {&saved_q, &saved_k, &saved_v, &saved_o, &saved_lse}) saved->drop();
   }
 
+  QueryKeyValue gradients(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v) const {
+    if (packs_gradients)
+      return qkv_views(ctx.empty("attention.dqkv", {q.size(0), q.size(1), q.size(2) * 3 * q.size(3)}, q.dtype()),
+                       q.size(2));
+    return {ctx.empty_like("attention.dq", q), ctx.empty_like("attention.dk", k), ctx.empty_like("attention.dv", v)};
+  }
+
   void add_sink_gradient(const Context& ctx, const Tensor& dsink) {
     const GradTarget target = sink->grad_target(ctx);
     launch(ctx, [&](auto& stream) {
@@ -82,6 +89,7 @@ struct AttentionNode final : Node {
   SequenceLayout layout;
   kernels::AttentionOptions options;
   Parameter* sink;
+  bool packs_gradients;
   SavedTensor saved_q, saved_k, saved_v, saved_o, saved_lse;
 };
 
@@ -104,6 +112,9 @@ void require_heads(const Tensor& q, const Tensor& k, const Tensor& v, const Sequ
 Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
                  const SequenceLayout& layout, const AttentionOptions& options, Parameter* sink) {
   require_heads(query, key, value, layout);
+  require<ShapeError>(!options.packs_gradients || (key.shape() == query.shape() && value.shape() == query.shape()),
+                      "[attention] query {}, key {} and value {} must have one shape for packed gradients.",
+                      query.shape(), key.shape(), value.shape());
   const int64_t s = query.size(0), b = query.size(1), n = query.size(2), dv = value.size(3);
   Tensor o = ctx.empty("attention.o", {s, b, n, dv}, query.dtype());
   Tensor lse = ctx.empty("attention.lse", {n, b, s}, statistics_dtype(query.dtype()));
@@ -127,7 +138,7 @@ Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Ten
   }
   Tensor y = o.reshape({s, b, n * dv});
   record(ctx, {.in_b = {sink}, .in_w = {}}, {query.slot, key.slot, value.slot}, {&y}, [&] {
-    auto node = std::make_unique<AttentionNode>(layout, kernel, sink);
+    auto node = std::make_unique<AttentionNode>(layout, kernel, sink, options.packs_gradients);
     node->saved_q = SavedTensor(ctx, query);
     node->saved_k = SavedTensor(ctx, key);
     node->saved_v = SavedTensor(ctx, value);

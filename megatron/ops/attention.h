@@ -18,6 +18,8 @@ struct AttentionOptions {
   std::string_view path;          // names the dropout draw
   int64_t first_head = 0;         // global number of query head 0: the mask does not depend on tensor parallelism
   bool is_deterministic = false;  // gradients of two runs are equal to the bit, on CUDA too
+  /// Query, key and value have one shape, and their gradients are the views of one tensor (qkv_views).
+  bool packs_gradients = false;
 };
 
 /// softmax(scale q k^T) v within each span of the layout, in tiles: no s x s matrix is stored (Dao 2023,

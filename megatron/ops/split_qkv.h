@@ -10,8 +10,17 @@ struct QueryKeyValue {
   Tensor key, value;  // [s, b, g, d]
 };
 
+/// Whether the parts get memory of their own, or stay where they are: views, which keep all of the projection alive.
+enum class QkvParts { kCopies, kViews };
+
 /// Each of the g groups of the last dimension holds its queries, its key and its value: [q .. q | k | v].
 /// @param mixed  [s, b, g (n/g + 2) d], floating. Nothing is saved.
-QueryKeyValue split_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t num_heads);
+/// @param parts  kViews needs n = g. Gradients that lie as the views do (AttentionOptions::packs_gradients) are taken
+///               as they are, others copied.
+QueryKeyValue split_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t num_heads,
+                        QkvParts parts = QkvParts::kCopies);
+
+/// Query, key and value of a projection [s, b, n 3 d] with a head in each group, as views of it.
+QueryKeyValue qkv_views(const Tensor& mixed, int64_t num_heads);
 
 }  // namespace megatron

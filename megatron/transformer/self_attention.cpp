@@ -5,7 +5,6 @@
 
 #include "megatron/autograd/recompute.h"
 #include "megatron/ops/rms_norm.h"
-#include "megatron/ops/split_qkv.h"
 
 namespace megatron {
 namespace {
@@ -98,7 +97,11 @@ Tensor SelfAttention::normalized(Context& ctx, const Tensor& heads, const Norm* 
 }
 
 BlockOutput SelfAttention::forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
-  const QueryKeyValue mixed = split_qkv(ctx, linear_qkv_->forward(ctx, x), num_groups_, num_heads_);
+  // Copies where something stands between the projection and attention: views would keep all of it alive for them.
+  const bool are_direct =
+      num_heads_ == num_groups_ && !q_layernorm_ && !qk_l2_norm_ && !(inputs.rope && uses_rope_) && !inputs.cache;
+  const QueryKeyValue mixed = split_qkv(ctx, linear_qkv_->forward(ctx, x), num_groups_, num_heads_,
+                                        are_direct ? QkvParts::kViews : QkvParts::kCopies);
   Tensor query = normalized(ctx, mixed.query, q_layernorm_.get());
   Tensor key = normalized(ctx, mixed.key, k_layernorm_.get());
   if (inputs.rope && uses_rope_) {
@@ -111,17 +114,20 @@ BlockOutput SelfAttention::forward(Context& ctx, const Tensor& x, const LayerInp
     key = std::move(filled.key);
     value = std::move(filled.value);
   }
-  return {linear_proj_->forward(ctx, core_attention(ctx, query, key, value, inputs)), linear_proj_->bias()};
+  return {linear_proj_->forward(ctx, core_attention(ctx, {query, key, value}, inputs, are_direct)),
+          linear_proj_->bias()};
 }
 
-Tensor SelfAttention::core_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                                     const LayerInputs& inputs) const {
-  if (!recomputes_core_) return attention(ctx, q, k, v, inputs.layout, options_, softmax_offset_.get());
-  const auto function = [this, layout = inputs.layout](Context& c, const Payload& in) {
-    return Payload{
-        {"attention", attention(c, at(in, "q"), at(in, "k"), at(in, "v"), layout, options_, softmax_offset_.get())}};
+Tensor SelfAttention::core_attention(Context& ctx, const QueryKeyValue& x, const LayerInputs& inputs,
+                                     bool packs_gradients) const {
+  AttentionOptions options = options_;
+  options.packs_gradients = packs_gradients;
+  Parameter* sink = softmax_offset_.get();
+  if (!recomputes_core_) return attention(ctx, x.query, x.key, x.value, inputs.layout, options, sink);
+  const auto function = [options, sink, layout = inputs.layout](Context& c, const Payload& in) {
+    return Payload{{"attention", attention(c, at(in, "q"), at(in, "k"), at(in, "v"), layout, options, sink)}};
   };
-  return at(recompute(ctx, {{"q", q}, {"k", k}, {"v", v}}, function), "attention");
+  return at(recompute(ctx, {{"q", x.query}, {"k", x.key}, {"v", x.value}}, function), "attention");
 }
 
 }  // namespace megatron

@@ -5,6 +5,7 @@
 
 #include "megatron/ops/attention.h"
 #include "megatron/ops/rope.h"
+#include "megatron/ops/split_qkv.h"
 #include "megatron/tensor_parallel/layers.h"
 #include "megatron/transformer/key_value_cache.h"
 #include "megatron/transformer/mlp.h"
@@ -32,8 +33,7 @@ class SelfAttention : public Module {
 
  private:
   Tensor normalized(Context& ctx, const Tensor& heads, const Norm* norm) const;
-  Tensor core_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const LayerInputs& inputs) const;
+  Tensor core_attention(Context& ctx, const QueryKeyValue& x, const LayerInputs& inputs, bool packs_gradients) const;
 
   int64_t num_heads_, num_groups_;  // of this rank
   bool qk_l2_norm_, uses_rope_, recomputes_core_;

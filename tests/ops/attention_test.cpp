@@ -6,9 +6,10 @@
 
 #include "megatron/autograd/tape.h"
 #include "megatron/ops/embedding.h"
+#include "megatron/ops/rms_norm.h"
 #include "megatron/ops/rope.h"
 #include "megatron/ops/split_qkv.h"
-#include "tests/testing/op_case.h"
+#include "tests/testing/op_run.h"
 
 namespace megatron::testing {
 namespace {
@@ -102,6 +103,60 @@ TEST(SplitQkv, PassesAllChecks) {
            QueryKeyValue out = split_qkv(ctx, o.inputs[0], 2, 6);
            return std::vector{out.query, out.key, out.value};
          }});
+}
+
+/// Attention of the parts of one projection, each of 4 heads of 8.
+OpCase projected_attention(QkvParts parts, bool packs_gradients, bool is_packed_layout = false) {
+  return {.name = "attention of a projection",
+          .inputs = {{s, b, 4 * 3 * 8}},
+          .parameters = {},
+          .forward =
+              [=](Context& ctx, OpOperands& o) {
+                const QueryKeyValue x = split_qkv(ctx, o.inputs[0], 4, 4, parts);
+                const SequenceLayout layout = is_packed_layout
+                                                  ? SequenceLayout::cut_at(ctx, {.s = s, .b = b}, {{3}, {1, 6}}, {})
+                                                  : SequenceLayout::uniform(ctx, {.s = s, .b = b});
+                const AttentionOptions options{.scale = 0.4, .packs_gradients = packs_gradients};
+                return std::vector{attention(ctx, x.query, x.key, x.value, layout, options, nullptr)};
+              },
+          .reduction_length = 8 * s,
+          .magnitude = 4};
+}
+
+TEST(SplitQkv, LeavesPartsWhereTheyAreForAttention) {
+  for (bool is_packed_layout : {false, true}) check(projected_attention(QkvParts::kViews, true, is_packed_layout));
+}
+
+TEST(SplitQkv, ViewsGiveTheBitsOfCopies) {
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    const OpOutcome copies = run(projected_attention(QkvParts::kCopies, false), {.dtype = dtype});
+    for (bool packs_gradients : {false, true}) {
+      const OpOutcome views = run(projected_attention(QkvParts::kViews, packs_gradients), {.dtype = dtype});
+      EXPECT_EQ(views.outputs, copies.outputs);
+      EXPECT_EQ(views.gradients, copies.gradients);
+      EXPECT_LE(views.peak_bytes, copies.peak_bytes);
+    }
+  }
+}
+
+TEST(SplitQkv, TakesViewsApartWhereTheyGetOtherGradients) {
+  check({.name = "views with a gradient each",
+         .inputs = {{3, 2, 4 * 3 * 4}},
+         .parameters = {},
+         .forward =
+             [](Context& ctx, OpOperands& o) {
+               const QueryKeyValue x = split_qkv(ctx, o.inputs[0], 4, 4, QkvParts::kViews);
+               return std::vector{rms_norm(ctx, x.query, nullptr, {}), rms_norm(ctx, x.value, nullptr, {})};
+             },
+         .reduction_length = 4,
+         .magnitude = 4});
+}
+
+TEST(SplitQkv, RefusesViewsOfSeveralQueriesInAGroup) {
+  TestDevice test;
+  Context ctx = test.context();
+  EXPECT_THROW(split_qkv(ctx, ctx.empty("x", {3, 2, 2 * (3 + 2) * 4}, DType::kFloat32), 2, 6, QkvParts::kViews),
+               ShapeError);
 }
 
 TEST(Rope, PassesAllChecksForBothPairings) {
