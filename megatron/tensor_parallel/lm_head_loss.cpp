@@ -13,9 +13,15 @@
 namespace megatron {
 namespace {
 
-/// Tokens of a chunk: enough for a full-speed product, few enough that a chunk's logits are not a large share of
-/// memory.
-constexpr int64_t kChunkTokens = 512;
+/// Tokens of a chunk. Each chunk reads and writes the gradient of the weight in fp32 and reads the weight twice: with
+/// 128256 rows of 4096 these are 6 GB, which take a GPU as long as the three products of some 400 tokens. Where logits
+/// are kept a chunk costs no memory and is as large as a product can count; else it is a small share of memory.
+int64_t chunk_tokens(const LmHeadLossOptions& options, int64_t num_rows) {
+  constexpr int64_t kRecomputed = 2048, kMultiple = 128;
+  if (options.recompute_logits) return kRecomputed;
+  const int64_t most = options.most_chunk_logits / std::max<int64_t>(1, num_rows);
+  return most > kMultiple ? most / kMultiple * kMultiple : std::max<int64_t>(1, most);
+}
 
 /// A run of positions, with all columns.
 struct Positions {
@@ -24,8 +30,8 @@ struct Positions {
 };
 
 template <class F>
-void for_each_chunk(const Positions& all, int64_t num_columns, F&& f) {
-  const int64_t length = std::max<int64_t>(1, kChunkTokens / std::max<int64_t>(1, num_columns));
+void for_each_chunk(int64_t tokens, const Positions& all, int64_t num_columns, F&& f) {
+  const int64_t length = std::max<int64_t>(1, tokens / std::max<int64_t>(1, num_columns));
   for (int64_t begin = 0, index = 0; begin < all.length; begin += length, ++index)
     f(static_cast<size_t>(index), Positions{all.begin + begin, std::min(length, all.length - begin)});
 }
@@ -40,6 +46,7 @@ struct Forward {
       : ctx(ctx),
         options(options),
         columns(columns_of(options, weight)),
+        tokens_of_chunk(chunk_tokens(options, weight.shape()[0])),
         lease(weight.acquire(ctx)),
         labels(labels),
         loss(ctx.empty("lm_head.loss", labels.shape(), dtype)),
@@ -56,6 +63,7 @@ struct Forward {
   const Context& ctx;
   const LmHeadLossOptions& options;
   kernels::VocabularyColumns columns;
+  int64_t tokens_of_chunk;
   WeightLease lease;
   Tensor labels, loss, max, sum_exp;
   std::vector<Tensor> kept;  // logits of the chunks
@@ -80,7 +88,7 @@ void Forward::run_chunk_alone(const Tensor& hidden, const Positions& chunk, bool
 /// One maximum and one sum over the ranks for all positions of the band.
 void Forward::run_band(const Tensor& hidden, const Positions& band, bool keeps_logits) {
   std::vector<Tensor> chunks;
-  for_each_chunk(band, labels.size(1), [&](size_t, const Positions& chunk) {
+  for_each_chunk(tokens_of_chunk, band, labels.size(1), [&](size_t, const Positions& chunk) {
     chunks.push_back(logits_of(hidden, chunk));
     launch(ctx, {.name = "cross_entropy", .shape = &chunks.back().shape()}, [&](auto& stream) {
       kernels::cross_entropy_max(
@@ -102,7 +110,7 @@ void Forward::add_up_over_ranks(const Positions& band, const std::vector<Tensor>
         .reshape({band.length, labels.size(1)})
         .slice(0, part.begin - band.begin, part.length);
   };
-  for_each_chunk(band, labels.size(1), [&](size_t index, const Positions& chunk) {
+  for_each_chunk(tokens_of_chunk, band, labels.size(1), [&](size_t index, const Positions& chunk) {
     launch(ctx, {.name = "cross_entropy", .shape = &logits[index].shape()}, [&](auto& stream) {
       kernels::cross_entropy_sums(stream, {.logits = logits[index].view(),
                                            .columns = columns,
@@ -127,7 +135,8 @@ void Forward::add_up_over_ranks(const Positions& band, const std::vector<Tensor>
 }
 
 struct LmHeadLossNode final : Node {
-  LmHeadLossNode(Parameter& weight, const LmHeadLossOptions& options) : weight(weight), options(options) {}
+  LmHeadLossNode(Parameter& weight, const LmHeadLossOptions& options)
+      : weight(weight), options(options), tokens_of_chunk(chunk_tokens(options, weight.shape()[0])) {}
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override;
   void backward_weight(BackwardContext& b) override;
   void finish_input(BackwardContext&) override { reduction.wait(); }
@@ -137,6 +146,7 @@ struct LmHeadLossNode final : Node {
 
   Parameter& weight;
   LmHeadLossOptions options;
+  int64_t tokens_of_chunk;
   Shape shape;  // of the hidden states of all positions
   SavedTensor saved_hidden, saved_labels, saved_max, saved_sum_exp;
   std::vector<Tensor> chunks;  // logits, from B on their gradients; released one by one in W
@@ -189,7 +199,7 @@ void LmHeadLossNode::backward_input(BackwardContext& b, std::span<const Tensor> 
   const Tensor hidden = recomputes ? whole_hidden(b.ctx) : Tensor();
   Tensor d_hidden = b.wanted(0) ? b.ctx.empty("lm_head.d_hidden", shape, weight.dtype()) : Tensor();
   const WeightLease lease = weight.acquire(b.ctx);
-  for_each_chunk({0, shape[0]}, shape[1], [&](size_t index, const Positions& chunk) {
+  for_each_chunk(tokens_of_chunk, {0, shape[0]}, shape[1], [&](size_t index, const Positions& chunk) {
     if (recomputes) chunks.push_back(linear_forward(b.ctx, chunk.of(hidden), lease.view(), {}));
     to_gradient(b.ctx, d_loss, chunk, chunks[index]);
     if (b.wanted(0)) linear_dgrad_into(b.ctx, chunks[index], lease.view(), chunk.of(d_hidden));
@@ -205,7 +215,7 @@ void LmHeadLossNode::backward_input(BackwardContext& b, std::span<const Tensor> 
 void LmHeadLossNode::backward_weight(BackwardContext& b) {
   if (!chunks.empty()) {
     const Tensor hidden = whole_hidden(b.ctx);
-    for_each_chunk({0, shape[0]}, shape[1], [&](size_t index, const Positions& chunk) {
+    for_each_chunk(tokens_of_chunk, {0, shape[0]}, shape[1], [&](size_t index, const Positions& chunk) {
       linear_wgrad(b.ctx, chunks[index], chunk.of(hidden), weight, nullptr);
       chunks[index] = {};
     });
@@ -245,7 +255,7 @@ Tensor lm_head_loss(Context& ctx, const Tensor& hidden, Parameter& weight, const
     if (keeps_logits && !is_alone)
       forward.run_band(rows, all, true);
     else
-      for_each_chunk(all, shape[1], [&](size_t, const Positions& chunk) {
+      for_each_chunk(forward.tokens_of_chunk, all, shape[1], [&](size_t, const Positions& chunk) {
         is_alone ? forward.run_chunk_alone(rows, chunk, keeps_logits) : forward.run_band(rows, chunk, false);
       });
   }
