@@ -68,8 +68,8 @@ std::vector<KernelCase> product_cases(const StepShapes& z, const StageParts& sta
     add({.name = name, .m = z.t, .n = n, .k = k, .has_bias = has_bias, .accumulates = accumulates}, stage.num_layers);
   };
   layer("qkv", z.qkv_columns(), z.h, bias || z.model.add_qkv_bias);
-  layer("proj", z.h, z.n * z.d, false);  // its bias is added with the residual
-  layer("fc1", z.fc1_columns(), z.h, bias);
+  layer("proj", z.h, z.n * z.d, false);       // its bias is added with the residual
+  layer("fc1", z.fc1_columns(), z.h, false);  // the activation adds it
   layer("fc2", z.h, z.f, false);
   add({.name = "output", .m = z.t, .n = z.v, .k = z.h, .accumulates = accumulates}, stage.has_head ? 1 : 0);
   return cases;

@@ -25,9 +25,14 @@ KernelCall add_forward(const Context& ctx, const StepShapes& z, bool has_bias, b
   };
 }
 
+/// Else the gradient of x is dy itself.
+bool writes_gradient(const StepShapes& z) {
+  return z.model.hidden_dropout > 0 || z.hidden_dtype() != z.model.params_dtype;
+}
+
 KernelCall add_backward(const Context& ctx, const StepShapes& z, bool has_bias) {
   Tensor dy = random_tensor(ctx, {z.rows, z.h}, z.hidden_dtype());
-  Tensor dx = ctx.empty("dx", {z.rows, z.h}, z.model.params_dtype);
+  Tensor dx = writes_gradient(z) ? ctx.empty("dx", {z.rows, z.h}, z.model.params_dtype) : Tensor();
   Tensor dbias = has_bias ? constant_tensor(ctx, {z.h}, z.gradient_dtype, 0) : Tensor();
   Tensor workspace = ctx.workspace(
       "workspace",
@@ -70,10 +75,9 @@ void add_residual_cases(const StepShapes& z, const StageParts& stage, std::vecto
                    .bytes = x + 2 * hidden,
                    .prepare = [=](const Context& ctx) { return add_forward(ctx, z, has_bias, true); }},
                   cases);
-  const bool is_identity = !has_bias && !drops && z.hidden_dtype() == z.model.params_dtype;
   add_memory_case({.name = "bias, dropout, add backward",
-                   .calls = is_identity ? 0 : 2 * layers,
-                   .bytes = x + hidden,
+                   .calls = has_bias || writes_gradient(z) ? 2 * layers : 0,
+                   .bytes = (writes_gradient(z) ? x : 0) + hidden,
                    .prepare = [=](const Context& ctx) { return add_backward(ctx, z, has_bias); }},
                   cases);
   const double embeddings = stage.has_embedding && drops ? static_cast<double>(z.num_microbatches) : 0;
@@ -87,15 +91,11 @@ void add_residual_cases(const StepShapes& z, const StageParts& stage, std::vecto
                    .bytes = x + hidden,
                    .prepare = [=](const Context& ctx) { return add_backward(ctx, z, false); }},
                   cases);
-  const auto add_bias = [&](const char* name, int64_t columns, bool has_it) {
-    add_memory_case({.name = name,
-                     .calls = has_it ? layers : 0,
-                     .bytes = static_cast<double>(z.t * columns * size_of(z.model.params_dtype)),
-                     .prepare = [=](const Context& ctx) { return bias_gradient(ctx, z, columns); }},
-                    cases);
-  };
-  add_bias("qkv bias gradient", z.qkv_columns(), has_bias || z.model.add_qkv_bias);
-  add_bias("fc1 bias gradient", z.fc1_columns(), has_bias);
+  add_memory_case({.name = "qkv bias gradient",
+                   .calls = has_bias || z.model.add_qkv_bias ? layers : 0,
+                   .bytes = static_cast<double>(z.t * z.qkv_columns() * size_of(z.model.params_dtype)),
+                   .prepare = [=](const Context& ctx) { return bias_gradient(ctx, z, z.qkv_columns()); }},
+                  cases);
 }
 
 }  // namespace megatron

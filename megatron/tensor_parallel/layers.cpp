@@ -18,7 +18,8 @@ ParameterOptions parameter(const ParallelLinearOptions& options, const ProcessGr
 ColumnParallelLinear::ColumnParallelLinear(const Context& ctx, const ParallelLinearOptions& options,
                                            const ProcessGroup& group)
     : group_(group),
-      communication_(options.sequence_parallel ? LinearCommunication::kGatherInput : LinearCommunication::kCopyInput) {
+      communication_(options.sequence_parallel ? LinearCommunication::kGatherInput : LinearCommunication::kCopyInput),
+      skip_bias_add_(options.skip_bias_add) {
   const int64_t rows = options.output.global_size();
   ShardSpec shard = ShardSpec::whole({rows, options.input_size});
   shard.cut = options.output;
@@ -32,7 +33,7 @@ ColumnParallelLinear::ColumnParallelLinear(const Context& ctx, const ParallelLin
 
 Tensor ColumnParallelLinear::forward(Context& ctx, const Tensor& x) const {
   const PlaceScope place(ctx, weight_->module());
-  return linear_with_communication(ctx, x, *weight_, bias_.get(), group_, communication_);
+  return linear_with_communication(ctx, x, *weight_, skip_bias_add_ ? nullptr : bias_.get(), group_, communication_);
 }
 
 RowParallelLinear::RowParallelLinear(const Context& ctx, const ParallelLinearOptions& options,

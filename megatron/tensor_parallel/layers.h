@@ -15,22 +15,26 @@ struct ParallelLinearOptions {
   int64_t input_size = 0;
   ShardCut output;  // column cut: how the rows of the weight are cut; else its size alone counts
   bool bias = false;
+  bool skip_bias_add = false;  // of a column cut: leaves its bias to the caller, who has a kernel that adds it
   DType dtype = DType::kFloat32;
   double init_std = 0.02;
   bool is_embedding_or_output = false;
   bool sequence_parallel = false;
 };
 
-/// y = x W^T + b with the rows of W cut: each rank computes its part of the output features.
+/// y = x W^T + b with the rows of W cut: each rank computes its part of the output features. With skip_bias_add b is
+/// left out.
 class ColumnParallelLinear : public Module {
  public:
   ColumnParallelLinear(const Context& ctx, const ParallelLinearOptions& options, const ProcessGroup& group);
   /// @param x [s, b, i] ([s/tp, b, i] under sequence parallelism).  @return [s, b, o/tp]
   Tensor forward(Context& ctx, const Tensor& x) const;
+  Parameter* bias() const { return bias_.get(); }
 
  private:
   ProcessGroup group_;
   LinearCommunication communication_;
+  bool skip_bias_add_;
   std::unique_ptr<Parameter> weight_, bias_;
 };
 

@@ -30,6 +30,7 @@ Mlp::Mlp(const ModuleContext& context)
                                 .input_size = config.hidden_size,
                                 .output = rows,
                                 .bias = config.add_bias_linear,
+                                .skip_bias_add = true,  // the activation adds it and sums its gradient on the way
                                 .dtype = config.params_dtype,
                                 .init_std = config.init_method_std,
                                 .sequence_parallel = context.sequence_parallel};
@@ -43,8 +44,9 @@ Mlp::Mlp(const ModuleContext& context)
 
 BlockOutput Mlp::forward(Context& ctx, const Tensor& x) const {
   const Tensor up = linear_fc1_->forward(ctx, x);
+  Parameter* bias = linear_fc1_->bias();
   const Tensor activated =
-      is_gated_ ? gated_activation(ctx, up, nullptr, activation_, gate_) : activation(ctx, up, nullptr, activation_);
+      is_gated_ ? gated_activation(ctx, up, bias, activation_, gate_) : activation(ctx, up, bias, activation_);
   return {linear_fc2_->forward(ctx, activated), linear_fc2_->bias()};
 }
 

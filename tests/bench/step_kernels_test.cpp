@@ -120,7 +120,7 @@ TEST(StepKernels, AreThoseOfTheModel) {
   EXPECT_THAT(gpt2, Contains("layer norm forward"));
   EXPECT_THAT(gpt2, Contains("bias, dropout, add backward"));
   EXPECT_THAT(gpt2, Contains("embedding dropout forward"));
-  EXPECT_THAT(gpt2, Contains("fc1 bias gradient"));
+  EXPECT_THAT(gpt2, Contains("qkv bias gradient"));
   EXPECT_THAT(gpt2, Not(Contains("rope forward")));
   const std::vector<std::string> llama = names_of(all_cases(llama_like("--hidden-dropout 0")));
   EXPECT_THAT(llama, Contains("rms norm backward"));
@@ -145,7 +145,7 @@ TEST(StepKernels, BytesAreThoseOfTheOperands) {
   EXPECT_EQ(find(gpt2, "activation backward").bytes, 3 * kT * 4 * kH * 2);
   EXPECT_EQ(find(gpt2, "cross entropy forward").bytes, kT * kV * 2);
   EXPECT_EQ(find(gpt2, "embedding backward").bytes, kT * kH * (2 + 4 + 4));
-  EXPECT_EQ(find(gpt2, "fc1 bias gradient").bytes, kT * 4 * kH * 2);
+  EXPECT_EQ(find(gpt2, "qkv bias gradient").bytes, kT * 3 * kH * 2);
   EXPECT_EQ(find(gpt2, "fc1 forward").bytes, 2 * (kT * kH + kT * 4 * kH + 4 * kH * kH));
   EXPECT_EQ(find(gpt2, "fc1 wgrad").bytes, 2 * (kT * kH + kT * 4 * kH) + 2 * 4 * 4 * kH * kH);
   // fp32 weights, gradient, two moments; all but the gradient are written, and so is the bf16 weight.
