@@ -1,6 +1,7 @@
 # megatron_library(NAME SOURCES ... [DEPS ...])   a folder of megatron/ as static library megatron_NAME
 # megatron_test(NAME SOURCES ... DEPS ... [LABELS ...])   a GoogleTest binary; each of its tests is one ctest entry, and
 #                                                         the target tests_LABEL builds all binaries with that label
+# megatron_test_library(NAME SOURCES ... DEPS ...)   what several tests share, compiled once: a name for their DEPS
 # megatron_mpi_test(NAME RANKS N SOURCES ... DEPS ...)   a GoogleTest binary with its own main(); one ctest entry, labelled
 #                                                         mpi, runs it as N processes; skipped without Open MPI's mpirun
 # In DEPS, megatron::NAME is that folder. Elsewhere megatron::core is all folders together, as for users of the package.
@@ -37,13 +38,28 @@ function(megatron_library name)
   set_property(GLOBAL APPEND PROPERTY MEGATRON_LIBRARIES megatron_${name})
 endfunction()
 
+add_library(megatron_test_flags INTERFACE)
+target_include_directories(megatron_test_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(megatron_test_flags INTERFACE MEGATRON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+# What is tested is in the libraries: the tests themselves need not be fast, and compile in three quarters of the time.
+target_compile_options(megatron_test_flags INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+target_link_libraries(megatron_test_flags INTERFACE megatron_flags)
+if(MEGATRON_TESTS)
+  target_link_libraries(megatron_test_flags INTERFACE GTest::gtest GTest::gmock)
+endif()
+
+function(megatron_test_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  list(TRANSFORM ARG_DEPS REPLACE "^megatron::" "megatron_")
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE megatron_test_flags)
+endfunction()
+
 function(megatron_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
   list(TRANSFORM ARG_DEPS REPLACE "^megatron::" "megatron_")
   add_executable(${name} ${ARG_SOURCES})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(${name} PRIVATE MEGATRON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} megatron_flags GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} megatron_test_flags GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
   # gtest_discover_tests cannot pass a property of several values.
@@ -63,8 +79,7 @@ function(megatron_mpi_test name)
   cmake_parse_arguments(ARG "" "RANKS" "SOURCES;DEPS" ${ARGN})
   list(TRANSFORM ARG_DEPS REPLACE "^megatron::" "megatron_")
   add_executable(${name} ${ARG_SOURCES})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} megatron_flags GTest::gtest GTest::gmock)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} megatron_test_flags)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/testing/mpirun.sh ${ARG_RANKS} $<TARGET_FILE:${name}>)
   set_tests_properties(${name} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77 TIMEOUT 600
