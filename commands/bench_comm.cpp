@@ -1,6 +1,6 @@
 #include "commands/bench_comm.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <optional>
 #include <ostream>

@@ -1,6 +1,6 @@
 #include "commands/bench_kernels.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "commands/bench_report.h"
 #include "commands/launch_environment.h"

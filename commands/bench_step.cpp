@@ -1,6 +1,6 @@
 #include "commands/bench_step.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <atomic>
 #include <optional>

@@ -1,6 +1,6 @@
 #include "commands/bench_tune.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <atomic>
 #include <numeric>

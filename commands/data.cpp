@@ -1,6 +1,6 @@
 #include "commands/data.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +19,7 @@
 #include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/mistakes.h"
+#include "megatron/base/word_list.h"
 #include "megatron/datasets/dataset_builder.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
@@ -79,7 +80,7 @@ FieldTable describe(InspectConfig& config, bool& help) {
   table.add("reset_attention_mask", config.reset_attention_mask, "documents do not see each other");
   table.add("eod_mask_loss", config.eod_mask_loss, "do not train positions whose input is an end of document");
   table.begin_group("Tokenizer", "For the text of a sample, and to check its tokens against the vocabulary.");
-  table.add("tokenizer_type", config.tokenizer.type, fmt::format("one of {}", fmt::join(tokenizer_types(), ", ")));
+  table.add("tokenizer_type", config.tokenizer.type, fmt::format("one of {}", joined(tokenizer_types(), ", ")));
   table.add("vocab_file", config.tokenizer.vocab_file, "vocabulary");
   table.add("merge_file", config.tokenizer.merge_file, "merge rules of byte-pair encoding");
   table.add("tokenizer_model", config.tokenizer.model, "file of a tokenizer type that is one file");

@@ -1,6 +1,6 @@
 #include "commands/plan_config.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <string_view>
 
@@ -238,7 +238,7 @@ std::optional<PipelineLayout> layout_of(const PlanConfig& config, ScheduleOption
     return std::nullopt;
   }
   mistakes.add({"--pipeline-model-parallel-layout"}, "{}: give --pipeline-model-parallel-layout '{}'",
-               fmt::join(reasons, "; "), to_string(balanced_layout(*config.num_layers, placement, {})));
+               joined(reasons, "; "), to_string(balanced_layout(*config.num_layers, placement, {})));
   return std::nullopt;
 }
 

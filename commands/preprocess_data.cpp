@@ -1,6 +1,6 @@
 #include "commands/preprocess_data.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 #include <glob.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "commands/exit_code.h"
 #include "commands/preprocess_data_config.h"
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 #include "megatron/datasets/atomic_file.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/tokenizers/char_tokenizer.h"
@@ -51,7 +52,7 @@ void make_char_vocab(const std::vector<std::string>& files, const std::string& p
     require_utf8(batch->bytes);
     for (const std::string& character : distinct_characters(batch->bytes)) characters += character;
   }
-  const std::string vocabulary = fmt::format("{}", fmt::join(distinct_characters(characters), ""));
+  const std::string vocabulary = joined(distinct_characters(characters), "");
   const std::span<const std::byte> content = std::as_bytes(std::span(vocabulary));
   write_file_atomically(path, std::span(&content, 1));
 }

@@ -1,9 +1,10 @@
 #include "commands/preprocess_data_config.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include "megatron/base/flag_help.h"
 #include "megatron/base/mistakes.h"
+#include "megatron/base/word_list.h"
 
 namespace megatron {
 namespace {
@@ -65,7 +66,7 @@ void describe_tokenizer(FieldTable& table, TokenizerOptions& tokenizer) {
                     "--vocab-size; CharTokenizer --vocab-file, the characters one after the other or, named *.json, a "
                     "list of them; ByteLevelTokenizer, whose tokens are bytes, nothing. Vocabularies below 65500 "
                     "tokens are stored as uint16, others as int32.");
-  table.add("tokenizer_type", tokenizer.type, fmt::format("one of {}", fmt::join(tokenizer_types(), ", ")));
+  table.add("tokenizer_type", tokenizer.type, fmt::format("one of {}", joined(tokenizer_types(), ", ")));
   table.add("vocab_file", tokenizer.vocab_file, "vocabulary");
   table.add("merge_file", tokenizer.merge_file, "merge rules of byte-pair encoding");
   table.add("tokenizer_model", tokenizer.model, "file of a tokenizer type that is one file");
@@ -82,7 +83,7 @@ void check(const PreprocessDataConfig& config, FieldTable& table, const GivenFie
   if (config.input.empty()) mistakes.add({"--input"}, "--input is missing: the files to read");
   if (config.output_prefix.empty()) mistakes.add({"--output-prefix"}, "--output-prefix is missing: where to write");
   if (config.tokenizer.type.empty())
-    mistakes.add({"--tokenizer-type"}, "--tokenizer-type is missing: one of {}", fmt::join(tokenizer_types(), ", "));
+    mistakes.add({"--tokenizer-type"}, "--tokenizer-type is missing: one of {}", joined(tokenizer_types(), ", "));
   if (config.keep_sequential_samples && config.partitions == 1)
     mistakes.add({"--keep-sequential-samples"}, "--keep-sequential-samples needs --partitions above 1");
   const bool text = config.input_format == InputFormat::kText;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "megatron/base/flag_parser.h"
+#include "megatron/base/word_list.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
 #include "megatron/training/covering_set.h"
 
@@ -103,7 +104,7 @@ std::optional<RankLayout> parse_rank_layout(const std::string& text, Mistakes& m
     if (take_word(word, layout)) continue;
     is_good = false;
     mistakes.add({"--layout"}, "--layout '{}': '{}' is none of {}; N is from 1 to 64, NAME one of {}", text, word,
-                 fmt::join(all_words(), ", "), fmt::join(schedule_names(), ", "));
+                 joined(all_words(), ", "), joined(schedule_names(), ", "));
   }
   if (!is_good) return std::nullopt;
   return layout;
@@ -116,7 +117,7 @@ std::string to_string(const RankLayout& layout) {
   if (!layout.schedule.empty()) words.push_back(fmt::format("{}={}", kSchedule, layout.schedule));
   for (const SwitchWord& one : kSwitches)
     if (layout.*one.value) words.emplace_back(one.word);
-  return words.empty() ? "one rank" : fmt::format("{}", fmt::join(words, " "));
+  return words.empty() ? "one rank" : joined(words, " ");
 }
 
 std::string rank_layout_help() {
@@ -125,7 +126,7 @@ std::string rank_layout_help() {
     text += fmt::format("  {:<16}{}\n", word, help);
   };
   for (const NumberWord& number : kNumbers) add(fmt::format("{}=N", number.word), number.help);
-  add(std::string(kSchedule) + "=NAME", fmt::format("of the pipeline: {}", fmt::join(schedule_names(), ", ")));
+  add(std::string(kSchedule) + "=NAME", fmt::format("of the pipeline: {}", joined(schedule_names(), ", ")));
   for (const SwitchWord& one : kSwitches) add(std::string(one.word), one.help);
   return text;
 }
@@ -168,7 +169,7 @@ std::string in_layout_words(std::string text) {
     text = std::regex_replace(text, std::regex(std::string(flag) + end), std::string(word));
   };
   for (const NumberWord& number : kNumbers) say(number.flag, number.word, "[0-9]+");
-  say("--pipeline-schedule", kSchedule, fmt::format("{}", fmt::join(schedule_names(), "|")));
+  say("--pipeline-schedule", kSchedule, joined(schedule_names(), "|"));
   for (const SwitchWord& one : kSwitches)
     if (one.value != &RankLayout::recompute) say(one.flag, one.word, "");
   return text;

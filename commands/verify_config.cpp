@@ -13,6 +13,7 @@
 #include "commands/run_flags.h"
 #include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
+#include "megatron/base/word_list.h"
 #include "megatron/training/config/fields.h"
 #include "megatron/training/config/layouts.h"
 
@@ -86,7 +87,7 @@ SplitWords split(const std::vector<std::string>& args) {
       run = {name == "-h" ? "--help" : args[i]};
     for (++i; i < args.size() && !args[i].starts_with("--"); ++i) run.push_back(args[i]);
     if (name == "--layout") {
-      layouts.push_back(fmt::format("{}", fmt::join(run.begin() + 1, run.end(), " ")));
+      layouts.push_back(joined(std::span(run).subspan(1), " "));
       continue;
     }
     const bool is_own = name == "--num-steps" || name == "--model" || run[0] == "--help";

@@ -1,7 +1,7 @@
 // Errors of the library. The types are API; the texts say what, why and how to fix.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
@@ -72,11 +72,17 @@ class InternalError : public Error {
   using Error::Error;
 };
 
+/// Throws `E` with the formatted text: the part of `require` that its many callers share.
+template <class E>
+[[noreturn, gnu::noinline]] void throw_error(fmt::string_view format, fmt::format_args args) {
+  throw E(fmt::vformat(format, args));
+}
+
 /// Throws `E` with the formatted text unless `condition` holds.
 template <class E = InternalError, class... Args>
 void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) [[unlikely]]
-    throw E(fmt::format(format, std::forward<Args>(args)...));
+    throw_error<E>(format, fmt::make_format_args(args...));
 }
 
 }  // namespace megatron

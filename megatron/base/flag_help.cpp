@@ -1,4 +1,5 @@
 #include "megatron/base/flag_help.h"
+#include "megatron/base/word_list.h"
 
 #include <algorithm>
 #include <iterator>
@@ -27,7 +28,7 @@ std::string wrapped(std::string_view text, size_t indent) {
 
 std::string operand_of(const Field& field) {
   if (field.kind == WordKind::kSwitch) return {};
-  std::string word = !field.choices.empty()             ? fmt::format("{{{}}}", fmt::join(field.choices, ","))
+  std::string word = !field.choices.empty()             ? fmt::format("{{{}}}", joined(field.choices, ","))
                      : field.kind == WordKind::kInteger ? "N"
                      : field.kind == WordKind::kNumber  ? "X"
                                                         : "TEXT";
@@ -71,8 +72,8 @@ std::string help_of(const FieldTable& table) {
       if (!field.given_by_flag()) continue;
       const std::string value = default_of(field);
       const std::string meaning = meaning_of(field) + (value.empty() ? "" : fmt::format(" (default: {})", value));
-      out += wrapped(fmt::format("{}{}", fmt::join(spellings_of(field), ", "), operand_of(field)), 2) +
-             wrapped(meaning, 6);
+      out +=
+          wrapped(fmt::format("{}{}", joined(spellings_of(field), ", "), operand_of(field)), 2) + wrapped(meaning, 6);
     }
     out += "\n";
   }
@@ -85,7 +86,7 @@ std::string markdown_of(const FieldTable& table) {
     out += fmt::format("## {}\n\n{}\n\n| flag | default | meaning |\n|---|---|---|\n", group.title, group.text);
     for (const Field& field : group.fields) {
       if (!field.given_by_flag()) continue;
-      const std::string flags = fmt::format("`{}`", fmt::join(spellings_of(field), "`, `"));
+      const std::string flags = fmt::format("`{}`", joined(spellings_of(field), "`, `"));
       out += fmt::format("| {}{} | {} | {} |\n", flags, cell(operand_of(field)), cell(default_of(field)),
                          cell(meaning_of(field)));
     }

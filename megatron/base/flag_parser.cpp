@@ -1,4 +1,5 @@
 #include "megatron/base/flag_parser.h"
+#include "megatron/base/word_list.h"
 
 #include <algorithm>
 #include <charconv>
@@ -55,8 +56,6 @@ bool looks_like_flag(std::string_view word) {
   return word.size() > 1 && word.front() == '-' && !number_of<double>(word) && word.find(' ') == std::string_view::npos;
 }
 
-std::string joined(std::span<const std::string> words) { return fmt::format("{}", fmt::join(words, ", ")); }
-
 void check_range(const Field& field, double value) {
   const bool too_small = field.least && (field.least_excluded ? value <= *field.least : value < *field.least);
   require<ConfigError>(!too_small, "must be {} {}", field.least_excluded ? "above" : "at least",
@@ -71,9 +70,9 @@ void check_choice(const Field& field, const std::string& word) {
   const bool later =
       std::find(field.later_choices.begin(), field.later_choices.end(), word) != field.later_choices.end();
   require<ConfigError>(!later, "a choice of Megatron that megatron.cpp does not have yet; here are: {}",
-                       joined(field.choices));
+                       joined(field.choices, ", "));
   const std::string near = nearest_name(word, field.choices);
-  throw ConfigError(fmt::format("must be one of: {}{}", joined(field.choices),
+  throw ConfigError(fmt::format("must be one of: {}{}", joined(field.choices, ", "),
                                 near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
 }
 
@@ -188,7 +187,7 @@ class Parser {
     try {
       set_words(field, values);
     } catch (const ConfigError& error) {
-      mistakes_.refuse_value(field.spelling(), fmt::format("{} {}: {}", flag, fmt::join(values, " "), error.what()));
+      mistakes_.refuse_value(field.spelling(), fmt::format("{} {}: {}", flag, joined(values, " "), error.what()));
     }
   }
 

@@ -1,6 +1,6 @@
 #include "megatron/base/md5.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <bit>

@@ -1,7 +1,7 @@
 // Collects what is wrong with a configuration, so that all of it is reported at once.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <set>
 #include <string>

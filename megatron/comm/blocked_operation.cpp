@@ -1,6 +1,6 @@
 #include "megatron/comm/blocked_operation.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <deque>

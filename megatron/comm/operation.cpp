@@ -1,7 +1,7 @@
 #include "megatron/comm/operation.h"
+#include "megatron/base/word_list.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 namespace megatron {
 
@@ -47,7 +47,7 @@ std::string describe(CommOp op, int64_t sequence, std::string_view site, std::st
 }
 
 std::string describe_ranks(const std::vector<int>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", joined(ranks, ", "));
 }
 
 }  // namespace megatron

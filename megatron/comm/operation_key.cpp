@@ -1,6 +1,6 @@
 #include "megatron/comm/operation_key.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace megatron {
 

@@ -1,6 +1,6 @@
 #include "megatron/comm/parallel_layout.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 
 namespace megatron {
 namespace {
@@ -19,7 +20,7 @@ int expert_tensor_size(const ParallelSizes& s) {
 }
 
 void throw_if_any(const std::vector<std::string>& mistakes) {
-  if (!mistakes.empty()) throw ConfigError(fmt::format("[parallel layout] {}", fmt::join(mistakes, "\n  ")));
+  if (!mistakes.empty()) throw ConfigError(fmt::format("[parallel layout] {}", joined(mistakes, "\n  ")));
 }
 
 void check_sizes(const ParallelSizes& s) {
@@ -50,7 +51,7 @@ void check_sizes(const ParallelSizes& s) {
   const int product = std::accumulate(levels.begin(), levels.end(), 1, std::multiplies<>());
   expect(levels.empty() || product == cp,
          "hierarchical_context_parallel_sizes {} have the product {}, context_parallel_size is {}.",
-         fmt::join(levels, "x"), product, cp);
+         joined(levels, "x"), product, cp);
   throw_if_any(mistakes);
 
   const int dp_cp = s.world_size / (tp * pp), edp = s.world_size / (etp * ep * pp);

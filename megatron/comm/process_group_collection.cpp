@@ -1,6 +1,6 @@
 #include "megatron/comm/process_group_collection.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <numeric>

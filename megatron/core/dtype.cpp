@@ -27,3 +27,8 @@ std::string_view name_of(DType dtype) {
 }
 
 }  // namespace megatron
+
+fmt::format_context::iterator fmt::formatter<megatron::DType>::format(megatron::DType dtype,
+                                                                      fmt::format_context& context) const {
+  return fmt::format_to(context.out(), "{}", megatron::name_of(dtype));
+}

@@ -129,8 +129,7 @@ decltype(auto) dispatch_floating(DType dtype, F&& f) {
 }  // namespace megatron
 
 template <>
-struct fmt::formatter<megatron::DType> : fmt::formatter<std::string_view> {
-  auto format(megatron::DType dtype, fmt::format_context& context) const {
-    return fmt::formatter<std::string_view>::format(megatron::name_of(dtype), context);
-  }
+struct fmt::formatter<megatron::DType> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  fmt::format_context::iterator format(megatron::DType dtype, fmt::format_context& context) const;
 };

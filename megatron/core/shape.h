@@ -54,8 +54,7 @@ class Shape {
 }  // namespace megatron
 
 template <>
-struct fmt::formatter<megatron::Shape> : fmt::formatter<std::string> {
-  auto format(const megatron::Shape& shape, fmt::format_context& context) const {
-    return fmt::formatter<std::string>::format(shape.to_string(), context);
-  }
+struct fmt::formatter<megatron::Shape> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  fmt::format_context::iterator format(const megatron::Shape& shape, fmt::format_context& context) const;
 };

@@ -1,6 +1,6 @@
 #include "megatron/datasets/blended_dataset.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <limits>
 #include <utility>

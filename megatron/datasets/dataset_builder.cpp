@@ -1,6 +1,6 @@
 #include "megatron/datasets/dataset_builder.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +14,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
+#include "megatron/base/word_list.h"
 #include "megatron/datasets/blended_dataset.h"
 #include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/indexed_dataset.h"
@@ -102,7 +103,7 @@ void check_sources(const GptDatasetConfig& config, const GptDataSources& sources
     const std::optional<Blend>& own = sources.blend_per_split[index_of(split)];
     if (own.has_value()) check_blend(*own, split, size, mistakes);
   }
-  require<ConfigError>(mistakes.empty(), "The data flags do not fit together:\n  - {}", fmt::join(mistakes, "\n  - "));
+  require<ConfigError>(mistakes.empty(), "The data flags do not fit together:\n  - {}", joined(mistakes, "\n  - "));
 }
 
 /// Builds the data sets of one run; keeps the opened files by prefix.

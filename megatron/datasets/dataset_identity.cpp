@@ -1,6 +1,6 @@
 #include "megatron/datasets/dataset_identity.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "megatron/base/md5.h"
 

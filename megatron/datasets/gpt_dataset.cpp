@@ -1,6 +1,6 @@
 #include "megatron/datasets/gpt_dataset.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,12 +1,13 @@
 #include "megatron/datasets/index_cache.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <span>
 #include <system_error>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 #include "megatron/datasets/atomic_file.h"
 
 namespace megatron {
@@ -35,7 +36,7 @@ std::optional<std::vector<NpyArray>> load(const CacheEntry& entry, const Dataset
       arrays.push_back(NpyArray::load(path));
       require<DataError>(arrays.back().shape() == expected.shape,
                          "{}: has shape ({}), but the data gives ({}): the data was preprocessed again since",
-                         path.string(), fmt::join(arrays.back().shape(), ", "), fmt::join(expected.shape, ", "));
+                         path.string(), joined(arrays.back().shape(), ", "), joined(expected.shape, ", "));
     }
   } catch (const Error& error) {
     log.warning(fmt::format("{}. The cached indices are built again.", error.what()));

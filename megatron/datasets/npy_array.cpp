@@ -1,6 +1,6 @@
 #include "megatron/datasets/npy_array.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <charconv>
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 #include "megatron/datasets/atomic_file.h"
 
 namespace megatron {
@@ -40,8 +41,7 @@ std::optional<int64_t> count_elements(std::span<const int64_t> shape) {
 }
 
 std::string make_header(NpyDtype dtype, std::span<const int64_t> shape) {
-  const std::string dimensions =
-      shape.size() == 1 ? fmt::format("{},", shape[0]) : fmt::format("{}", fmt::join(shape, ", "));
+  const std::string dimensions = shape.size() == 1 ? fmt::format("{},", shape[0]) : joined(shape, ", ");
   std::string dictionary =
       fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", description_of(dtype), dimensions);
   dictionary.append(kGrowthDigits - fmt::formatted_size("{}", shape[0]), ' ');
@@ -130,7 +130,7 @@ Header parse_header(const std::filesystem::path& path, std::string_view file) {
 
 NpyArray::NpyArray(NpyDtype dtype, std::vector<int64_t> shape) : dtype_(dtype), shape_(std::move(shape)) {
   const std::optional<int64_t> count = count_elements(shape_);
-  require(count.has_value() && !shape_.empty(), "an array of shape ({}) is not possible", fmt::join(shape_, ", "));
+  require(count.has_value() && !shape_.empty(), "an array of shape ({}) is not possible", joined(shape_, ", "));
   num_elements_ = *count;
   owned_.resize(static_cast<size_t>(num_elements_) * size_of(dtype));
   data_ = owned_;
@@ -148,7 +148,7 @@ NpyArray NpyArray::load(const std::filesystem::path& path) {
   require<DataError>(count.has_value() && static_cast<size_t>(*count) <= available / size_of(array.dtype_),
                      "{}: shape ({}) of {}-byte elements does not fit into {} bytes: the file is truncated. "
                      "Delete it; it is built again.",
-                     path.string(), fmt::join(array.shape_, ", "), size_of(array.dtype_), available);
+                     path.string(), joined(array.shape_, ", "), size_of(array.dtype_), available);
   array.num_elements_ = *count;
   array.data_ = file.subspan(header.data_offset, static_cast<size_t>(*count) * size_of(array.dtype_));
   return array;

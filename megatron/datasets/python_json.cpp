@@ -1,6 +1,6 @@
 #include "megatron/datasets/python_json.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <charconv>
@@ -146,7 +146,7 @@ PythonJson& PythonJson::string(std::string_view value) {
   return *this;
 }
 
-PythonJson& PythonJson::integer(int64_t number) { return value(fmt::format_int(number).c_str()); }
+PythonJson& PythonJson::integer(int64_t number) { return value(std::to_string(number)); }
 PythonJson& PythonJson::number(double number) { return value(python_float(number)); }
 PythonJson& PythonJson::null() { return value("null"); }
 

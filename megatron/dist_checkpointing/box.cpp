@@ -1,6 +1,7 @@
 #include "megatron/dist_checkpointing/box.h"
+#include "megatron/base/word_list.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <set>
@@ -81,7 +82,7 @@ std::string Box::to_string() const {
   std::vector<std::string> ranges;
   for (int dim = 0; dim < sizes.rank(); ++dim)
     ranges.push_back(fmt::format("[{}, {})", offsets[dim], end_of(*this, dim)));
-  return ranges.empty() ? "the scalar" : fmt::format("{}", fmt::join(ranges, " x "));
+  return ranges.empty() ? "the scalar" : joined(ranges, " x ");
 }
 
 std::optional<Box> intersection(const Box& a, const Box& b) {
@@ -131,3 +132,8 @@ int64_t element_offset(const Shape& position, const Shape& strides) {
 }
 
 }  // namespace megatron
+
+fmt::format_context::iterator fmt::formatter<megatron::Box>::format(const megatron::Box& box,
+                                                                    fmt::format_context& context) const {
+  return fmt::format_to(context.out(), "{}", box.to_string());
+}

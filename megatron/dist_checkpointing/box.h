@@ -66,8 +66,7 @@ void for_each_run(const Shape& sizes, const Shape& a_strides, const Shape& b_str
 }  // namespace megatron
 
 template <>
-struct fmt::formatter<megatron::Box> : fmt::formatter<std::string> {
-  auto format(const megatron::Box& box, fmt::format_context& context) const {
-    return fmt::formatter<std::string>::format(box.to_string(), context);
-  }
+struct fmt::formatter<megatron::Box> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  fmt::format_context::iterator format(const megatron::Box& box, fmt::format_context& context) const;
 };

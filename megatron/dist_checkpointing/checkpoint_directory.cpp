@@ -1,12 +1,13 @@
 #include "megatron/dist_checkpointing/checkpoint_directory.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
 #include <map>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
 #include "megatron/dist_checkpointing/integrity.h"
 
@@ -160,8 +161,7 @@ CheckpointDirectory::Found CheckpointDirectory::find(int64_t iteration) const {
     if (is_complete(name)) return {iteration, full_path(name)};
   const auto others = complete();
   throw CheckpointError(fmt::format("[checkpoint] iteration {} in {} {}. Complete are: {}.", iteration, root_,
-                                    problem_of(iteration),
-                                    others.empty() ? "none" : fmt::format("{}", fmt::join(others, ", "))));
+                                    problem_of(iteration), others.empty() ? "none" : joined(others, ", ")));
 }
 
 std::string CheckpointDirectory::tracker() const {

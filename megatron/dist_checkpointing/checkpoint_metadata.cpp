@@ -1,10 +1,11 @@
 #include "megatron/dist_checkpointing/checkpoint_metadata.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 
 namespace megatron {
 
@@ -45,7 +46,7 @@ void CheckpointMetadata::require_complete() const {
   require<CheckpointError>(num_problems == 0,
                            "[checkpoint] the ranks have not stored each element of {} tensors exactly once: {}{}. Of "
                            "the ranks that hold a shard exactly one must add it.",
-                           num_problems, fmt::join(problems, "; "), num_problems > kMostNamed ? "; ..." : "");
+                           num_problems, joined(problems, "; "), num_problems > kMostNamed ? "; ..." : "");
 }
 
 }  // namespace megatron

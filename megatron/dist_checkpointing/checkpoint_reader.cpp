@@ -1,11 +1,12 @@
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
 
@@ -55,7 +56,7 @@ const GlobalTensor& CheckpointReader::tensor(std::string_view key) const {
     throw CheckpointError(
         fmt::format("[checkpoint] {} has no tensor {}; it has {}, among them {}. The model must be the one that was "
                     "saved: compare the flags that define it.",
-                    directory_, key, metadata_.tensors.size(), fmt::join(near, " and ")));
+                    directory_, key, metadata_.tensors.size(), joined(near, " and ")));
   }
   if (tiled_.contains(key)) return found->second;
   if (const auto problem = found->second.tiling_problem())

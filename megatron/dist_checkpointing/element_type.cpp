@@ -74,3 +74,8 @@ int64_t size_of(ElementType type) {
 }
 
 }  // namespace megatron
+
+fmt::format_context::iterator fmt::formatter<megatron::ElementType>::format(megatron::ElementType type,
+                                                                            fmt::format_context& context) const {
+  return fmt::format_to(context.out(), "{}", megatron::name_of(type));
+}

@@ -60,8 +60,7 @@ std::string_view name_of(ElementType type);
 }  // namespace megatron
 
 template <>
-struct fmt::formatter<megatron::ElementType> : fmt::formatter<std::string_view> {
-  auto format(megatron::ElementType type, fmt::format_context& context) const {
-    return fmt::formatter<std::string_view>::format(megatron::name_of(type), context);
-  }
+struct fmt::formatter<megatron::ElementType> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  fmt::format_context::iterator format(megatron::ElementType type, fmt::format_context& context) const;
 };

@@ -1,7 +1,7 @@
 #include "megatron/dist_checkpointing/megatron_names.h"
+#include "megatron/base/word_list.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <array>
 
@@ -20,7 +20,7 @@ std::string optimizer_group(const OptimizerBucket& bucket) {
 }  // namespace
 
 std::string object_shard_key(std::string_view key, std::span<const int64_t> place, std::span<const int64_t> grid) {
-  return fmt::format("{}/shard_{}_{}", key, fmt::join(place, "."), fmt::join(grid, "."));
+  return fmt::format("{}/shard_{}_{}", key, joined(place, "."), joined(grid, "."));
 }
 
 std::string rng_state_key(int64_t pipeline_rank, int64_t pipeline_size, int64_t tensor_rank, int64_t tensor_size) {

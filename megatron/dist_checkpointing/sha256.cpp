@@ -1,6 +1,6 @@
 #include "megatron/dist_checkpointing/sha256.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

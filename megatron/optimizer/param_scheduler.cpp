@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 
 namespace megatron {
 namespace {
@@ -64,7 +65,7 @@ class Merge {
     require<CheckpointError>(differing_.empty(),
                              "the schedule of the checkpoint is another one: {}. --override-opt_param-scheduler keeps "
                              "this run's, --use-checkpoint-opt_param-scheduler takes the checkpoint's",
-                             fmt::join(differing_, "; "));
+                             joined(differing_, "; "));
     return merged_;
   }
 
@@ -111,7 +112,7 @@ std::vector<std::string> mistakes_of(const ParamSchedulerConfig& c) {
 
 ParamScheduler::ParamScheduler(const ParamSchedulerConfig& config) : config_(config) {
   const std::vector<std::string> mistakes = mistakes_of(config);
-  require<ConfigError>(mistakes.empty(), "[ParamScheduler] {}", fmt::join(mistakes, "; "));
+  require<ConfigError>(mistakes.empty(), "[ParamScheduler] {}", joined(mistakes, "; "));
 }
 
 void ParamScheduler::step(int64_t samples) {

@@ -1,6 +1,6 @@
 #include "megatron/pipeline_parallel/simulator.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

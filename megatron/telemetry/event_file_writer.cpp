@@ -1,6 +1,6 @@
 #include "megatron/telemetry/event_file_writer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "megatron/telemetry/crc32c.h"
 #include "megatron/telemetry/protobuf_writer.h"

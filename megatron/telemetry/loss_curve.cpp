@@ -1,6 +1,6 @@
 #include "megatron/telemetry/loss_curve.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

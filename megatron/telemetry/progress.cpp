@@ -1,6 +1,6 @@
 #include "megatron/telemetry/progress.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "megatron/telemetry/progress_log.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdlib>
 #include <sstream>

@@ -1,6 +1,6 @@
 #include "megatron/telemetry/run_messages.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "megatron/telemetry/training_log.h"
 

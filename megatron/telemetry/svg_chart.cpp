@@ -1,6 +1,6 @@
 #include "megatron/telemetry/svg_chart.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

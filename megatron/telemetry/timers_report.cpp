@@ -1,6 +1,6 @@
 #include "megatron/telemetry/timers_report.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

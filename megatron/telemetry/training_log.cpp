@@ -1,6 +1,6 @@
 #include "megatron/telemetry/training_log.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "megatron/telemetry/training_tags.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <utility>

@@ -1,11 +1,12 @@
 #include "megatron/tokenizers/char_tokenizer.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 #include <simdjson.h>
 
 #include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 #include "megatron/tokenizers/tokenizer_file.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -91,9 +92,7 @@ std::string CharTokenizer::decode(std::span<const TokenId> ids) const {
 }
 
 TokenizerIdentity CharTokenizer::identity() const {
-  return {{"class", "CharTokenizer"},
-          {"tokenizer_path", std::nullopt},
-          {"characters", fmt::format("{}", fmt::join(characters_, ""))}};
+  return {{"class", "CharTokenizer"}, {"tokenizer_path", std::nullopt}, {"characters", joined(characters_, "")}};
 }
 
 std::vector<std::string> distinct_characters(std::string_view valid) {

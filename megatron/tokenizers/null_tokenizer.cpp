@@ -1,12 +1,11 @@
 #include "megatron/tokenizers/null_tokenizer.h"
 
-#include <fmt/ranges.h>
-
 #include <charconv>
 #include <limits>
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 
 namespace megatron {
 namespace {
@@ -64,7 +63,7 @@ std::unique_ptr<TextEncoder> NullTokenizer::make_encoder() const {
 
 std::string NullTokenizer::decode(std::span<const TokenId> ids) const {
   for (const TokenId id : ids) require_known(id);
-  return fmt::format("{}", fmt::join(ids, " "));
+  return joined(ids, " ");
 }
 
 std::optional<TokenId> NullTokenizer::eod() const {

@@ -1,11 +1,12 @@
 #include "megatron/tokenizers/tokenizer_factory.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 #include "megatron/tokenizers/byte_level_tokenizer.h"
 #include "megatron/tokenizers/char_tokenizer.h"
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
@@ -70,7 +71,7 @@ constexpr std::array<std::string_view, 10> kTypesOfMegatron = {
     "NullMultimodalTokenizer", "SFTTokenizer"};
 
 [[noreturn]] void refuse_type(const std::string& type) {
-  const std::string known = fmt::format("{}", fmt::join(tokenizer_types(), ", "));
+  const std::string known = joined(tokenizer_types(), ", ");
   if (type.empty()) throw ConfigError(fmt::format("--tokenizer-type is missing. Choose one of: {}", known));
   if (std::ranges::find(kTypesOfMegatron, type) != kTypesOfMegatron.end())
     throw NotSupported(fmt::format("--tokenizer-type {} does not exist in this version. It has: {}", type, known));
@@ -90,7 +91,7 @@ void require_flags(const Type& type, const TokenizerOptions& options) {
       mistakes.push_back(fmt::format("{} has no meaning for it", flag.name));
     }
   }
-  require<ConfigError>(mistakes.empty(), "--tokenizer-type {}: {}", type.name, fmt::join(mistakes, "; "));
+  require<ConfigError>(mistakes.empty(), "--tokenizer-type {}: {}", type.name, joined(mistakes, "; "));
 }
 }  // namespace
 

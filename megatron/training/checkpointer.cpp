@@ -1,6 +1,7 @@
 #include "megatron/training/checkpointer.h"
+#include "megatron/base/word_list.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <functional>
 
@@ -301,7 +302,7 @@ bool Checkpointer::load(Trainer& trainer) {
   const std::vector<std::string> others = other_meanings(config_, arguments_json_of(common.state()));
   if (!others.empty())
     message_(fmt::format("WARNING: the checkpoint is of another model: {}. --use-checkpoint-args takes what is there",
-                         fmt::join(others, "; ")));
+                         joined(others, "; ")));
   read_model(reader, trainer.context(), trainer.model());
   if (takes_state) take_progress(common.state(), trainer);
   if (takes_state && takes_optimizer(common.state())) {

@@ -1,6 +1,6 @@
 #include "megatron/training/profile_table.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

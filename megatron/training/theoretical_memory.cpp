@@ -1,6 +1,6 @@
 #include "megatron/training/theoretical_memory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // Training on several ranks of one process, as the command line starts it.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

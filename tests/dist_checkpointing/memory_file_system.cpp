@@ -1,6 +1,6 @@
 #include "tests/dist_checkpointing/memory_file_system.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "megatron/base/error.h"
 

@@ -1,6 +1,6 @@
 #include "tests/parallel/full_matrix.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>

@@ -10,7 +10,7 @@
 // --summary       prints what the record holds as Markdown, and runs nothing
 //
 // Exit status: 0 if all cases have passed, 1 if any has failed or is missing, 2 for wrong arguments.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

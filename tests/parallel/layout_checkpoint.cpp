@@ -1,6 +1,6 @@
 #include "tests/parallel/layout_checkpoint.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <map>

@@ -1,6 +1,6 @@
 #include "tests/parallel/layout_matrix.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "megatron/training/covering_set.h"
 #include "tests/training/small_trainer.h"

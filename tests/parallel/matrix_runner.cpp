@@ -1,6 +1,6 @@
 #include "tests/parallel/matrix_runner.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // What a rank has sent, read from its recorder, in forms that tests compare.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <string>

@@ -1,12 +1,12 @@
 #include "megatron/comm/nccl/rank_report.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <sstream>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 
 namespace megatron {
 namespace {
@@ -29,7 +29,7 @@ std::string RankReport::serialize() const {
   std::replace(line.begin(), line.end(), '\n', ' ');
   std::string result = fmt::format("{}\n{}\n", rank, line);
   if (blocked)
-    result += fmt::format("{} {} {} {}\n", kBlocked, blocked->lane, blocked->index, fmt::join(blocked->members, " "));
+    result += fmt::format("{} {} {} {}\n", kBlocked, blocked->lane, blocked->index, joined(blocked->members, " "));
   for (const auto& [lane, number] : num_issued) result += fmt::format("{} {} {}\n", kIssued, lane, number);
   return result;
 }

@@ -1,7 +1,7 @@
 #include "megatron/core/cuda_devices.h"
 
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace megatron {
 

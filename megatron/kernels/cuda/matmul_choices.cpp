@@ -1,6 +1,6 @@
 #include "megatron/kernels/cuda/matmul_choices.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

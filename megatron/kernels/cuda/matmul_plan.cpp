@@ -1,6 +1,6 @@
 #include "megatron/kernels/cuda/matmul_plan.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

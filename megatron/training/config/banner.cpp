@@ -3,6 +3,7 @@
 #include <cctype>
 #include <iterator>
 
+#include "megatron/base/word_list.h"
 #include "megatron/training/config/differences.h"
 #include "megatron/training/config/fields.h"
 #include "megatron/training/config/schedules.h"
@@ -55,8 +56,7 @@ std::string arguments_block(const PretrainConfig& config) {
     lines.push_back(fmt::format("  {} {} {}", name, std::string(dots, '.'), value));
   }
   std::sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return lower(a) < lower(b); });
-  return fmt::format("{0:-<24} arguments {0:-<24}\n{1}\n{0:-<20} end of arguments {0:-<21}\n", "",
-                     fmt::join(lines, "\n"));
+  return fmt::format("{0:-<24} arguments {0:-<24}\n{1}\n{0:-<20} end of arguments {0:-<21}\n", "", joined(lines, "\n"));
 }
 
 std::string notes_block(const PretrainConfig& config) {

@@ -1,6 +1,7 @@
 // What this version can run. Lift a line here when the feature arrives, and nothing else.
 #include <array>
 
+#include "megatron/base/word_list.h"
 #include "megatron/training/config/pretrain_config.h"
 
 namespace megatron {
@@ -33,7 +34,7 @@ void require_runnable(const PretrainConfig& config) {
   for (const Limit& limit : kLimits)
     if (limit.exceeded(config)) exceeded.push_back(limit.text);
   require<NotSupported>(exceeded.empty(), "valid, but this version of megatron.cpp cannot run it yet: {}",
-                        fmt::join(exceeded, "; "));
+                        joined(exceeded, "; "));
 }
 
 }  // namespace megatron

@@ -1,6 +1,6 @@
 // Rules of the pipeline: how many virtual stages, and which layers they have. Each mistake is judged as if the advice
 // of those before it had been taken, so that all of it together works.
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -160,11 +160,11 @@ void resolve_layout(PretrainConfig& config, Mistakes& mistakes) {
     reasons.push_back(fmt::format("{} has {} virtual stages for each rank, but {}", kLayout, chunks,
                                   describe_chunks(*parallel.pipeline_schedule)));
   if (!reasons.empty() && pp == 1) {
-    mistakes.add({kLayout, "--num-layers", kSize}, "{}: leave out {}", fmt::join(reasons, "; "), kLayout);
+    mistakes.add({kLayout, "--num-layers", kSize}, "{}: leave out {}", joined(reasons, "; "), kLayout);
     chunks = 1;
   } else if (!reasons.empty()) {
     const PipelineLayout advised = advised_layout(config, text, num_layers);
-    mistakes.add({kLayout, "--num-layers", kSize}, "{}: give {} '{}'", fmt::join(reasons, "; "), kLayout,
+    mistakes.add({kLayout, "--num-layers", kSize}, "{}: give {} '{}'", joined(reasons, "; "), kLayout,
                  to_string(advised));
     chunks = advised.placement().num_chunks();
   }

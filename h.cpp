@@ -1,0 +1,1 @@
+#include <megatron/core/timers.h>
