@@ -24,11 +24,11 @@ enum class RopePairs {
 };
 
 /// Rotates the first d_rot elements of each head by the angle of its row's position; the others are copied. Source: Su
-/// et al. 2021 (arXiv:2104.09864). Dimensions s, b and n may have any strides; d is contiguous. Backward is the same
-/// call with the gradient and `inverse`.
+/// et al. 2021 (arXiv:2104.09864). All dimensions but the last may have any strides; d is contiguous. Backward is the
+/// same call with the gradient and `inverse`.
 struct RopeArgs {
-  ConstView x;         // [s, b, n, d]
-  View y;              // shape of x; may be x
+  ConstView x;         // [s, b, n, d], or [s, b, g, n / g, d]: heads in groups
+  View y;              // either; may be x
   ConstView cos, sin;  // [positions, d_rot / 2] fp32 (fp64 for fp64), contiguous
   SequenceLayoutView layout;
   RopePairs pairs = RopePairs::kHalves;

@@ -1,34 +1,90 @@
 #include "megatron/ops/rope.h"
 
 #include "megatron/core/copy.h"
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/rope.h"
+#include "megatron/kernels/elementwise.h"
 #include "megatron/ops/rows.h"
 
 namespace megatron {
 namespace {
 
-Tensor rotate(const Context& ctx, const Tensor& x, const RopeTable& table, const SequenceLayout& layout, bool inverse) {
-  Tensor y = ctx.empty(inverse ? "rope.dx" : "rope.y", x.shape(), x.dtype());
-  launch(ctx, {.shape = &x.shape()}, [&](auto& stream) {
-    kernels::rope(stream, {.x = x.view(),
-                           .y = y.view(),
+void rotate(const Context& ctx, const ConstView& x, const View& y, const RopeTable& table, const SequenceLayout& layout,
+            bool inverse) {
+  launch(ctx, {.name = "rope", .shape = &x.shape}, [&](auto& stream) {
+    kernels::rope(stream, {.x = x,
+                           .y = y,
                            .cos = table.cos.view(),
                            .sin = table.sin.view(),
                            .layout = layout.view(),
                            .pairs = table.pairs,
                            .inverse = inverse});
   });
+}
+
+Tensor rotated(const Context& ctx, const Tensor& x, const RopeTable& table, const SequenceLayout& layout,
+               bool inverse) {
+  Tensor y = ctx.empty(inverse ? "rope.dx" : "rope.y", x.shape(), x.dtype());
+  rotate(ctx, x.view(), y.view(), table, layout, inverse);
   return y;
 }
 
 struct RopeNode final : Node {
   RopeNode(const RopeTable& table, const SequenceLayout& layout) : table(table), layout(layout) {}
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
-    grad_in[0] = rotate(b.ctx, grad_out[0], table, layout, true);
+    grad_in[0] = rotated(b.ctx, grad_out[0], table, layout, true);
   }
   RopeTable table;  // handles: the tensors are shared
   SequenceLayout layout;
 };
+
+/// Heads of a projection whose groups hold queries, a key and a value.
+struct MixedHeads {
+  int64_t num_groups, heads_per_group, d;
+
+  /// Queries, key or value: [s, b, g, heads of the part, d].
+  Tensor part(const Tensor& mixed, int index) const {
+    const Tensor groups = mixed.detach().reshape({mixed.size(0), mixed.size(1), num_groups, heads_per_group + 2, d});
+    return index == 0 ? groups.slice(3, 0, heads_per_group) : groups.slice(3, heads_per_group + index - 1, 1);
+  }
+};
+
+struct SplitRotatedQkvNode final : Node {
+  SplitRotatedQkvNode(const MixedHeads& heads, const RopeTable& table, const SequenceLayout& layout)
+      : heads(heads), table(table), layout(layout) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    Tensor dmixed = b.ctx.empty("split_rotated_qkv.dmixed", shape, dtype);
+    for (int i = 0; i < 3; ++i) {
+      Tensor part = heads.part(dmixed, i);
+      const Tensor& grad = grad_out[static_cast<size_t>(i)];
+      if (grad.defined() && i < 2)
+        rotate(b.ctx, grad.view(), part.view(), table, layout, true);
+      else
+        launch(b.ctx, {.name = "split_qkv"}, [&](auto& stream) {
+          if (grad.defined())
+            kernels::copy(stream, {.x = grad.reshape(part.shape()).view(), .y = part.view()});
+          else
+            kernels::fill(stream, {.y = part.view(), .value = 0});
+        });
+    }
+    grad_in[0] = std::move(dmixed);
+  }
+  MixedHeads heads;
+  RopeTable table;
+  SequenceLayout layout;
+  Shape shape;
+  DType dtype = DType::kFloat32;
+};
+
+void require_rotatable(int64_t s, int64_t b, int64_t d, const RopeTable& table, const SequenceLayout& layout) {
+  require<ShapeError>(s == layout.s() && b == layout.b() && 2 * table.cos.size(1) <= d,
+                      "[rope] heads of {} elements in {} rows and {} columns do not fit a layout of {} rows in {} "
+                      "columns and {} rotated elements.",
+                      d, s, b, layout.s(), layout.b(), 2 * table.cos.size(1));
+  require<ShapeError>(layout.num_positions() <= table.cos.size(0),
+                      "[rope] the layout has positions up to {}, the table {}. Make a longer table.",
+                      layout.num_positions() - 1, table.cos.size(0));
+}
 
 }  // namespace
 
@@ -50,16 +106,35 @@ RopeTable RopeTable::make(const Context& ctx, const kernels::RopeSettings& setti
 }
 
 Tensor rope(Context& ctx, const Tensor& x, const RopeTable& table, const SequenceLayout& layout) {
-  require<ShapeError>(
-      x.shape().rank() == 4 && x.size(0) == layout.s() && x.size(1) == layout.b() && 2 * table.cos.size(1) <= x.size(3),
-      "[rope] x of shape {} does not fit a layout of {} rows in {} columns and {} rotated elements.", x.shape(),
-      layout.s(), layout.b(), 2 * table.cos.size(1));
-  require<ShapeError>(layout.num_positions() <= table.cos.size(0),
-                      "[rope] the layout has positions up to {}, the table {}. Make a longer table.",
-                      layout.num_positions() - 1, table.cos.size(0));
-  Tensor y = rotate(ctx, x, table, layout, false);
+  require<ShapeError>(x.shape().rank() == 4, "[rope] x of shape {} is not [s, b, n, d].", x.shape());
+  require_rotatable(x.size(0), x.size(1), x.size(3), table, layout);
+  Tensor y = rotated(ctx, x, table, layout, false);
   record(ctx, {}, {x.slot}, {&y}, [&] { return std::make_unique<RopeNode>(table, layout); });
   return y;
+}
+
+QueryKeyValue split_rotated_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t num_heads,
+                                const RopeTable& table, const SequenceLayout& layout) {
+  require_groups(mixed, num_groups, num_heads);
+  const int64_t s = mixed.size(0), b = mixed.size(1), d = mixed.size(2) / (num_heads + 2 * num_groups);
+  require_rotatable(s, b, d, table, layout);
+  const MixedHeads heads{num_groups, num_heads / num_groups, d};
+  QueryKeyValue out{ctx.empty("split_rotated_qkv.query", {s, b, num_heads, d}, mixed.dtype()),
+                    ctx.empty("split_rotated_qkv.key", {s, b, num_groups, d}, mixed.dtype()),
+                    ctx.empty("split_rotated_qkv.value", {s, b, num_groups, d}, mixed.dtype())};
+  const Tensor query = heads.part(mixed, 0), key = heads.part(mixed, 1), value = heads.part(mixed, 2);
+  rotate(ctx, query.view(), out.query.view(), table, layout, false);
+  rotate(ctx, key.view(), out.key.view(), table, layout, false);
+  Tensor value_groups = out.value.reshape(value.shape());
+  launch(ctx, {.name = "split_qkv", .shape = &value.shape()},
+         [&](auto& stream) { kernels::copy(stream, {.x = value.view(), .y = value_groups.view()}); });
+  record(ctx, {}, {mixed.slot}, {&out.query, &out.key, &out.value}, [&] {
+    auto node = std::make_unique<SplitRotatedQkvNode>(heads, table, layout);
+    node->shape = mixed.shape();
+    node->dtype = mixed.dtype();
+    return node;
+  });
+  return out;
 }
 
 }  // namespace megatron

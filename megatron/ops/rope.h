@@ -1,10 +1,11 @@
-// Rotary position embedding with its gradient.
+// Rotary position embedding with its gradient, alone and on the way out of the mixed projection.
 #pragma once
 
 #include "megatron/autograd/tape.h"
 #include "megatron/core/sequence_layout.h"
 #include "megatron/kernels/rope.h"
 #include "megatron/kernels/rope_frequencies.h"
+#include "megatron/ops/split_qkv.h"
 
 namespace megatron {
 
@@ -20,5 +21,10 @@ struct RopeTable {
 /// Rotates the first d_rot elements of each head by its row's position (arXiv:2104.09864).
 /// @param x  [s, b, n, d], floating. Nothing is saved: the gradient is the inverse rotation.
 Tensor rope(Context& ctx, const Tensor& x, const RopeTable& table, const SequenceLayout& layout);
+
+/// split_qkv with query and key rotated on their way out of the projection, to the bits of rope.
+/// @param mixed  [s, b, g (n/g + 2) d], floating. Nothing is saved.
+QueryKeyValue split_rotated_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t num_heads,
+                                const RopeTable& table, const SequenceLayout& layout);
 
 }  // namespace megatron

@@ -72,10 +72,14 @@ QueryKeyValue qkv_views(const Tensor& mixed, int64_t num_heads) {
   return {part_of(mixed, num_heads, 1, 0), part_of(mixed, num_heads, 1, 1), part_of(mixed, num_heads, 1, 2)};
 }
 
-QueryKeyValue split_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t num_heads, QkvParts parts) {
+void require_groups(const Tensor& mixed, int64_t num_groups, int64_t num_heads) {
   require<ShapeError>(num_heads % num_groups == 0 && mixed.size(-1) % (num_heads + 2 * num_groups) == 0,
                       "[split_qkv] {} columns are not {} groups of queries of {} heads, a key and a value.",
                       mixed.size(-1), num_groups, num_heads);
+}
+
+QueryKeyValue split_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t num_heads, QkvParts parts) {
+  require_groups(mixed, num_groups, num_heads);
   const int64_t heads_per_group = num_heads / num_groups;
   require<ShapeError>(parts == QkvParts::kCopies || heads_per_group == 1,
                       "[split_qkv] {} heads in each of {} groups: only one can be a view.", heads_per_group,

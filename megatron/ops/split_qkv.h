@@ -10,6 +10,9 @@ struct QueryKeyValue {
   Tensor key, value;  // [s, b, g, d]
 };
 
+/// @throw ShapeError unless the columns are those of whole groups.
+void require_groups(const Tensor& mixed, int64_t num_groups, int64_t num_heads);
+
 /// Whether the parts get memory of their own, or stay where they are: views, which keep all of the projection alive.
 enum class QkvParts { kCopies, kViews };
 

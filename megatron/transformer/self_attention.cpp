@@ -96,26 +96,32 @@ Tensor SelfAttention::normalized(Context& ctx, const Tensor& heads, const Norm* 
   return qk_l2_norm_ ? rms_norm(ctx, heads, nullptr, {.eps = epsilon_}) : heads;
 }
 
+QueryKeyValue SelfAttention::heads_of(Context& ctx, const Tensor& mixed, const LayerInputs& inputs,
+                                      bool are_direct) const {
+  const bool has_norms = q_layernorm_ || qk_l2_norm_, is_rotated = inputs.rope && uses_rope_;
+  if (is_rotated && !has_norms)
+    return split_rotated_qkv(ctx, mixed, num_groups_, num_heads_, *inputs.rope, inputs.layout);
+  QueryKeyValue x = split_qkv(ctx, mixed, num_groups_, num_heads_, are_direct ? QkvParts::kViews : QkvParts::kCopies);
+  x.query = normalized(ctx, x.query, q_layernorm_.get());
+  x.key = normalized(ctx, x.key, k_layernorm_.get());
+  if (is_rotated) {
+    x.query = rope(ctx, x.query, *inputs.rope, inputs.layout);
+    x.key = rope(ctx, x.key, *inputs.rope, inputs.layout);
+  }
+  return x;
+}
+
 BlockOutput SelfAttention::forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
   // Copies where something stands between the projection and attention: views would keep all of it alive for them.
   const bool are_direct =
       num_heads_ == num_groups_ && !q_layernorm_ && !qk_l2_norm_ && !(inputs.rope && uses_rope_) && !inputs.cache;
-  const QueryKeyValue mixed = split_qkv(ctx, linear_qkv_->forward(ctx, x), num_groups_, num_heads_,
-                                        are_direct ? QkvParts::kViews : QkvParts::kCopies);
-  Tensor query = normalized(ctx, mixed.query, q_layernorm_.get());
-  Tensor key = normalized(ctx, mixed.key, k_layernorm_.get());
-  if (inputs.rope && uses_rope_) {
-    query = rope(ctx, query, *inputs.rope, inputs.layout);
-    key = rope(ctx, key, *inputs.rope, inputs.layout);
-  }
-  Tensor value = mixed.value;
+  QueryKeyValue heads = heads_of(ctx, linear_qkv_->forward(ctx, x), inputs, are_direct);
   if (inputs.cache) {
-    KeyValueCache::Filled filled = inputs.cache->append(ctx, key, value);
-    key = std::move(filled.key);
-    value = std::move(filled.value);
+    KeyValueCache::Filled filled = inputs.cache->append(ctx, heads.key, heads.value);
+    heads.key = std::move(filled.key);
+    heads.value = std::move(filled.value);
   }
-  return {linear_proj_->forward(ctx, core_attention(ctx, {query, key, value}, inputs, are_direct)),
-          linear_proj_->bias()};
+  return {linear_proj_->forward(ctx, core_attention(ctx, heads, inputs, are_direct)), linear_proj_->bias()};
 }
 
 Tensor SelfAttention::core_attention(Context& ctx, const QueryKeyValue& x, const LayerInputs& inputs,

@@ -33,6 +33,8 @@ class SelfAttention : public Module {
 
  private:
   Tensor normalized(Context& ctx, const Tensor& heads, const Norm* norm) const;
+  /// What attention takes, of the projection. `are_direct`: views of it.
+  QueryKeyValue heads_of(Context& ctx, const Tensor& mixed, const LayerInputs& inputs, bool are_direct) const;
   Tensor core_attention(Context& ctx, const QueryKeyValue& x, const LayerInputs& inputs, bool packs_gradients) const;
 
   int64_t num_heads_, num_groups_;  // of this rank

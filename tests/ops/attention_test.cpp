@@ -174,6 +174,39 @@ TEST(Rope, PassesAllChecksForBothPairings) {
            .reduction_length = 2});
 }
 
+/// Heads of 16 and of 6, which no pack divides; a layout whose columns differ in positions.
+OpCase rotated_projection(int64_t d, bool at_once, kernels::RopePairs pairs) {
+  return {.name = "rotated heads of a projection",
+          .inputs = {{s, b, 2 * (3 + 2) * d}},
+          .parameters = {},
+          .forward =
+              [=](Context& ctx, OpOperands& o) {
+                const RopeTable table = RopeTable::make(ctx, {.head_size = d, .percent = d == 16 ? 1.0 : 0.7}, pairs, s,
+                                                        o.inputs[0].dtype());
+                const SequenceLayout layout = SequenceLayout::cut_at(ctx, {.s = s, .b = b}, {{3}, {1, 6}}, {});
+                if (at_once) {
+                  QueryKeyValue x = split_rotated_qkv(ctx, o.inputs[0], 2, 6, table, layout);
+                  return std::vector{x.query, x.key, x.value};
+                }
+                const QueryKeyValue x = split_qkv(ctx, o.inputs[0], 2, 6);
+                return std::vector{rope(ctx, x.query, table, layout), rope(ctx, x.key, table, layout), x.value};
+              },
+          .reduction_length = 2};
+}
+
+TEST(Rope, OnTheWayOutOfAProjectionPassesAllChecksAndHasTheBitsOfTwoOps) {
+  for (int64_t d : {16, 6})
+    for (const auto pairs : {kernels::RopePairs::kHalves, kernels::RopePairs::kInterleaved}) {
+      check(rotated_projection(d, true, pairs));
+      for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+        const OpOutcome one = run(rotated_projection(d, true, pairs), {.dtype = dtype});
+        const OpOutcome two = run(rotated_projection(d, false, pairs), {.dtype = dtype});
+        EXPECT_EQ(one.outputs, two.outputs);
+        EXPECT_EQ(one.gradients, two.gradients);
+      }
+    }
+}
+
 TEST(Layouts, BeyondTheKeysOrThePositionsOfATableAreRefused) {
   TestDevice test;
   Context ctx = test.context();

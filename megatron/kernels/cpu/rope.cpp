@@ -30,13 +30,15 @@ void rotate_head(const C* x, const C* cos, const C* sin, int64_t half, RopePairs
 
 template <class C>
 void rotate(const CpuStream& stream, const RopeArgs& args) {
-  const int64_t b = args.x.shape[1], n = args.x.shape[2], d = args.x.shape[3], half = args.cos.shape[1];
+  const int64_t s = args.x.shape[0], b = args.x.shape[1], d = args.x.shape[-1], half = args.cos.shape[1];
+  if (args.x.num_elements() == 0) return;
+  const int64_t n = args.x.num_elements() / (s * b * d);
   require<NotSupported>(d <= kPieceElements, "[rope] heads of {} elements; this kernel takes up to {}", d,
                         kPieceElements);
   const RowReader<C> x_heads(args.x);
   const RowWriter<C> y_heads(args.y);
   const C *cos = args.cos.as<C>(), *sin = args.sin.as<C>(), sign = args.inverse ? C(-1) : C(1);
-  parallel_for(stream, args.x.shape[0] * b, n * d, [&](int64_t row, int64_t end) {
+  parallel_for(stream, s * b, n * d, [&](int64_t row, int64_t end) {
     Piece<C> x_buffer, y_buffer;
     for (; row < end; ++row) {
       const int64_t angles = args.layout.position(row / b, row % b) * half;

@@ -1,5 +1,7 @@
 #include "megatron/kernels/cuda/rope.h"
 
+#include <algorithm>
+
 #include "megatron/kernels/cuda/launch.cuh"
 #include "megatron/kernels/cuda/random.cuh"
 
@@ -8,6 +10,30 @@ namespace {
 
 /// Heads of a token that a thread rotates by the angles that it has read.
 constexpr int kHeadsAhead = 2;
+
+/// WholeRows in groups: heads of one part of the mixed query, key and value of each group.
+struct GroupedRows {
+  char* data = nullptr;
+  int64_t group_size = 1, group_stride = 0, stride = 0;
+  static constexpr DType dtype = DType::kBFloat16;
+
+  GroupedRows() = default;
+  explicit GroupedRows(const Operand& x) : data(x.data) {
+    if (x.rows.num > 0) group_stride = x.rows.strides[0];
+    if (x.rows.num > 1) group_size = x.rows.sizes[1], stride = x.rows.strides[1];
+  }
+  __device__ int64_t at(int64_t row, int64_t column) const {
+    const Divided place = divide(row, group_size);
+    return place.quotient * group_stride + place.remainder * stride + column;
+  }
+};
+
+}  // namespace
+
+template <>
+inline constexpr bool kIsWhole<GroupedRows> = true;
+
+namespace {
 
 /// A row is kHeadsAhead heads; its columns are the pairs, and after them as many packs as the unrotated rest needs.
 /// Both elements of a pair belong to one thread, so that y may be x.
@@ -121,7 +147,9 @@ void rope_table(const CudaStream& stream, const RopeTableArgs& args) {
 
 void rope(const CudaStream& stream, const RopeArgs& args) {
   require_float(args.cos.dtype);
-  const int64_t heads = args.x.shape[2], d = args.x.shape[3], half = args.cos.shape[1];
+  if (args.x.num_elements() == 0) return;
+  const int64_t d = args.x.shape[-1], half = args.cos.shape[1];
+  const int64_t heads = args.x.num_elements() / (args.x.shape[0] * args.x.shape[1] * d);
   const auto is_aligned = [](const ConstView& table) { return reinterpret_cast<uintptr_t>(table.data) % 16 == 0; };
   Operand x(args.x), y(args.y);
   // The second half and the rest must begin at whole packs too.
@@ -129,18 +157,22 @@ void rope(const CudaStream& stream, const RopeArgs& args) {
   x.is_vectorised &= half % kPack == 0;
   y.is_vectorised &= half % kPack == 0;
   Extent extent(args.x);
-  if (extent.is_empty()) return;
   const auto whole_packs = [](int64_t n) { return (n + kPack - 1) / kPack * kPack; };
   extent.columns = whole_packs(half) + whole_packs(d - 2 * half);
   extent.rows = extent.rows / heads * ((heads + kHeadsAhead - 1) / kHeadsAhead);
-  with_operand_type(are_whole ? d : 1, {x, y}, [&](auto type) {
+  const auto run = [&](auto type) {
     using X = decltype(type);
     for_each_pack(
         stream, "rope", extent,
         Rotate<X>{X(x), X(y), args.cos.as<float>(), args.sin.as<float>(), args.layout, heads, half, d,
                   args.pairs == RopePairs::kHalves, half % kPack == 0 && is_aligned(args.cos) && is_aligned(args.sin),
                   args.inverse ? -1.0f : 1.0f});
-  });
+  };
+  const auto are_grouped = [](const Operand& rows) {
+    return rows.dtype == GroupedRows::dtype && rows.is_vectorised && rows.rows.num <= 2;
+  };
+  if (are_whole && are_grouped(x) && are_grouped(y) && std::max(x.rows.num, y.rows.num) == 2) return run(GroupedRows());
+  with_operand_type(are_whole ? d : 1, {x, y}, run);
 }
 
 }  // namespace megatron::kernels
