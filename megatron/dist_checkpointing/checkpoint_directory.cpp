@@ -21,6 +21,7 @@ constexpr const char* kRelease = "release";
 constexpr const char* kSaving = "saving";      // being written
 constexpr const char* kReplaced = "replaced";  // complete, until its successor has the name
 constexpr const char* kDeleting = "deleting";
+constexpr const char* kAside = "aside";           // not complete, where another of its iteration was saved
 constexpr const char* kRemovable = ".removable";  // in a checkpoint that a newer one makes superfluous
 constexpr double kUnitBase = 1024;
 
@@ -44,6 +45,11 @@ std::optional<int64_t> parse_iteration(std::string_view digits) {
   return value;
 }
 
+std::string without_last_slashes(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
   const size_t begin = text.find_first_not_of(kSpace);
@@ -53,7 +59,8 @@ std::string_view trimmed(std::string_view text) {
 
 }  // namespace
 
-CheckpointDirectory::CheckpointDirectory(FileSystem& files, std::string root) : files_(files), root_(std::move(root)) {}
+CheckpointDirectory::CheckpointDirectory(FileSystem& files, std::string root)
+    : files_(files), root_(without_last_slashes(std::move(root))) {}
 
 std::string CheckpointDirectory::staging_path(int64_t iteration) const {
   return full_path(name_of(iteration, kSaving));
@@ -91,6 +98,14 @@ void CheckpointDirectory::remove_atomically(const std::string& name) {
   files_.remove(doomed);
 }
 
+std::string CheckpointDirectory::set_aside(int64_t iteration) {
+  std::string aside = full_path(name_of(iteration, kAside));
+  for (int number = 2; files_.exists(aside); ++number)
+    aside = full_path(fmt::format("{}{}", name_of(iteration, kAside), number));
+  files_.rename(path(iteration), aside);
+  return fmt::format("{} is not complete; it is kept as {}", path(iteration), aside);
+}
+
 std::vector<std::string> CheckpointDirectory::begin(int64_t iteration) {
   std::vector<std::string> removed;
   create_durable_directories(files_, root_);
@@ -105,6 +120,7 @@ std::vector<std::string> CheckpointDirectory::begin(int64_t iteration) {
     files_.remove(full_path(entry.name));
     removed.push_back(fmt::format("removed {}, left by an interrupted save or deletion", full_path(entry.name)));
   }
+  if (files_.exists(path(iteration)) && !is_complete(name_of(iteration))) removed.push_back(set_aside(iteration));
   files_.remove(staging_path(iteration));
   files_.create_directories(staging_path(iteration));
   files_.sync_directory(root_);
@@ -146,14 +162,24 @@ std::vector<int64_t> CheckpointDirectory::complete() const {
   return {iterations.begin(), iterations.end()};
 }
 
+/// Of Megatron's --ckpt-format torch.
+bool CheckpointDirectory::is_of_older_format(const std::string& path) const {
+  const auto content = files_.list(path);
+  return std::ranges::any_of(content, [](const auto& e) { return e.name.starts_with("mp_rank_"); });
+}
+
+/// Whether this is a directory of the tree, not the tree.
+bool CheckpointDirectory::is_checkpoint() const {
+  return files_.exists(full_path(kBackendFile)) || files_.exists(full_path(kMetadataFile)) || is_of_older_format(root_);
+}
+
 /// What is wrong with an iteration that cannot be loaded, as the end of a sentence about it.
 std::string CheckpointDirectory::problem_of(int64_t iteration) const {
   if (!files_.exists(path(iteration))) return "does not exist";
-  const auto content = files_.list(path(iteration));
-  const bool is_legacy = std::ranges::any_of(content, [](const auto& e) { return e.name.starts_with("mp_rank_"); });
-  return is_legacy ? "is of Megatron's --ckpt-format torch, which is not read; let Megatron convert it "
-                     "(--ckpt-convert-format torch_dist)"
-                   : "is not complete";
+  return is_of_older_format(path(iteration))
+             ? "is of Megatron's --ckpt-format torch, which is not read; let Megatron convert it "
+               "(--ckpt-convert-format torch_dist)"
+             : "is not complete";
 }
 
 CheckpointDirectory::Found CheckpointDirectory::find(int64_t iteration) const {
@@ -169,14 +195,48 @@ std::string CheckpointDirectory::tracker() const {
   return files_.exists(path) ? std::string(trimmed(read_file(files_, path))) : "";
 }
 
+bool CheckpointDirectory::is_empty() const {
+  if (!files_.exists(root_)) return true;
+  const auto found = entries();
+  const bool has_any =
+      std::ranges::any_of(found, [](const Entry& entry) { return entry.suffix.empty() || entry.suffix == kReplaced; });
+  return !has_any && tracker().empty() && !files_.exists(full_path(kRelease)) && !is_checkpoint();
+}
+
+std::string CheckpointDirectory::problem_of_tracker(const std::string& content) const {
+  if (content.empty()) return "is missing or empty";
+  const auto iteration = parse_iteration(content);
+  return iteration ? fmt::format("names iteration {}, which {}", *iteration, problem_of(*iteration))
+                   : fmt::format("names \"{}\", which is no complete checkpoint", content);
+}
+
+void CheckpointDirectory::refuse(const std::string& tracker_content) const {
+  const auto iterations = complete();
+  if (iterations.empty() && tracker_content.empty() && is_checkpoint()) {
+    const auto slash = root_.rfind('/');
+    const std::string_view name = std::string_view(root_).substr(slash == std::string::npos ? 0 : slash + 1);
+    const auto iteration = name.starts_with(kPrefix) ? parse_iteration(name.substr(kPrefix.size())) : std::nullopt;
+    throw CheckpointError(fmt::format("[checkpoint] {} is one checkpoint. Give the folder that it is in: {}{}", root_,
+                                      parent_path(root_), iteration ? fmt::format(" --ckpt-step {}", *iteration) : ""));
+  }
+  const std::string remedy =
+      iterations.empty() ? fmt::format(
+                               "{} holds no complete checkpoint. Restore one, or give a folder without "
+                               "checkpoints to start from initial weights.",
+                               root_)
+                         : fmt::format("Complete are: {}. Choose one with --ckpt-step.", joined(iterations, ", "));
+  throw CheckpointError(
+      fmt::format("[checkpoint] {} {}. {}", full_path(kTracker), problem_of_tracker(tracker_content), remedy));
+}
+
 CheckpointDirectory::Latest CheckpointDirectory::latest() const {
+  if (is_empty()) return {};
   const std::string named = tracker();
   if (named == kRelease && is_complete(kRelease)) return {Found{std::nullopt, full_path(kRelease)}, {}};
   const auto iterations = complete();
   const auto hint = parse_iteration(named);
-  Latest latest;
   if (hint && std::ranges::binary_search(iterations, *hint)) {
-    latest.found = find(*hint);
+    Latest latest{find(*hint), {}};
     if (iterations.back() > *hint)
       latest.warnings.push_back(
           fmt::format("{} names iteration {}, but iteration {} is complete too. Loading {}; --ckpt-step {} loads the "
@@ -184,21 +244,15 @@ CheckpointDirectory::Latest CheckpointDirectory::latest() const {
                       full_path(kTracker), *hint, iterations.back(), *hint, iterations.back()));
     return latest;
   }
-  const std::string hint_problem = named.empty() ? "is missing or empty"
-                                   : hint        ? fmt::format("names iteration {}, which {}", *hint, problem_of(*hint))
-                                                 : fmt::format("names \"{}\", which is no iteration", named);
-  if (iterations.empty()) {
-    if (!named.empty())
-      latest.warnings.push_back(
-          fmt::format("{} {}. {} holds no complete checkpoint.", full_path(kTracker), hint_problem, root_));
-    return latest;
-  }
-  const auto after = hint ? std::ranges::upper_bound(iterations, *hint) : iterations.end();
-  latest.found = find(after == iterations.begin() ? iterations.back() : *std::prev(after));
-  latest.warnings.push_back(fmt::format("{} {}. Loading iteration {}, the newest complete one{}.", full_path(kTracker),
-                                        hint_problem, *latest.found->iteration,
-                                        after == iterations.end() || after == iterations.begin() ? "" : " before it"));
-  return latest;
+  const auto end = hint            ? std::ranges::lower_bound(iterations, *hint)
+                   : named.empty() ? iterations.end()
+                                   : iterations.begin();
+  const bool is_older_format = hint && files_.exists(path(*hint)) && is_of_older_format(path(*hint));
+  if (end == iterations.begin() || is_older_format) refuse(named);
+  const int64_t newest = *std::prev(end);
+  return {find(newest),
+          {fmt::format("{} {}. Loading iteration {}, the newest complete one{}.", full_path(kTracker),
+                       problem_of_tracker(named), newest, hint ? " before it" : "")}};
 }
 
 void CheckpointDirectory::mark_for_removal(const Retention& retention) {

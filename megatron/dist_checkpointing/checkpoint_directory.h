@@ -29,11 +29,11 @@ struct Retention {
 /// A crash at any moment leaves the older ones as they were:
 ///   1. rank 0: begin() makes iter_0000010.saving/; all ranks write and sync their files there;
 ///   2. rank 0: commit() writes and syncs the index, renames the directory, syncs the parent, replaces the tracker.
-/// The tracker is a hint: latest() trusts it only if it names a complete checkpoint.
+/// latest() trusts the tracker only if it names a complete checkpoint.
 /// Only one rank calls the members that are not const, and those that list; staging_path() is the same on all.
 class CheckpointDirectory {
  public:
-  /// @param files  must outlive the object.
+  /// @param files  must outlive the object. @param root  may end in '/'.
   CheckpointDirectory(FileSystem& files, std::string root);
 
   /// Where ranks write iteration's files until commit().
@@ -41,7 +41,8 @@ class CheckpointDirectory {
   std::string path(int64_t iteration) const;
 
   /// Makes an empty staging_path(). Removes what interrupted saves and deletions left; saves that this object has begun
-  /// and not committed stay. @return one line for each thing removed.
+  /// and not committed stay. What has the iteration's name and is not complete is renamed to iter_0000010.aside, for
+  /// its tensors may be whole. @return one line for each thing removed or renamed.
   std::vector<std::string> begin(int64_t iteration);
   /// Turns the staging directory into a checkpoint. What else the caller has put there (tokenizer files) becomes part
   /// of it and must be synced. One of the same iteration is replaced.
@@ -59,8 +60,12 @@ class CheckpointDirectory {
     std::optional<Found> found;
     std::vector<std::string> warnings;  // for the user: how the tracker and the directories disagree
   };
+  /// Whether nothing here was ever a checkpoint: the directory is absent, or has neither tracker nor checkpoints, and
+  /// is none itself. What a first save has left that was cut off does not count.
+  bool is_empty() const;
   /// What to load: the checkpoint that the tracker names, if it is complete. Otherwise the newest complete one before
-  /// that, or the newest at all if the tracker says nothing.
+  /// that, or the newest at all if there is no tracker. Nothing if the directory is_empty().
+  /// @throw CheckpointError if there is something else, which the caller would take for a first start and overwrite.
   Latest latest() const;
   /// A given iteration (--ckpt-step). @throw CheckpointError, listing those there are, unless it is complete.
   Found find(int64_t iteration) const;
@@ -85,7 +90,12 @@ class CheckpointDirectory {
   };
   std::vector<Entry> entries() const;
   bool is_complete(const std::string& name) const;
+  bool is_checkpoint() const;
+  bool is_of_older_format(const std::string& path) const;
   std::string problem_of(int64_t iteration) const;
+  std::string problem_of_tracker(const std::string& content) const;
+  [[noreturn]] void refuse(const std::string& tracker_content) const;
+  std::string set_aside(int64_t iteration);
   std::string full_path(const std::string& name) const { return join_path(root_, name); }
   std::string tracker() const;
   void remove_atomically(const std::string& name);

@@ -206,14 +206,21 @@ void read_optimizer(const CheckpointReader& reader, Trainer& trainer) {
   }
 }
 
-CheckpointDirectory::Found find(FileSystem& files, const CheckpointConfig& config, const std::string& directory,
+/// What is to be loaded from the directory of `flag`; no path if it is empty.
+CheckpointDirectory::Found find(FileSystem& files, std::string_view flag, const std::string& directory,
+                                const std::optional<int64_t>& step,
                                 const std::function<void(const std::string&)>& warn) {
-  CheckpointDirectory checkpoints(files, directory);
-  if (config.ckpt_step) return checkpoints.find(*config.ckpt_step);
-  const CheckpointDirectory::Latest latest = checkpoints.latest();
-  for (const std::string& warning : latest.warnings)
-    if (warn) warn("WARNING: " + warning);
-  return latest.found.value_or(CheckpointDirectory::Found{});
+  try {
+    const CheckpointDirectory checkpoints(files, directory);
+    if (step) return checkpoints.find(*step);
+    const CheckpointDirectory::Latest latest = checkpoints.latest();
+    for (const std::string& warning : latest.warnings)
+      if (warn) warn("WARNING: " + warning);
+    return latest.found.value_or(CheckpointDirectory::Found{});
+  } catch (const IoError& error) {
+    throw CheckpointError(fmt::format("[checkpoint] {} {} cannot be read: {}. Give a folder that --save has written.",
+                                      flag, directory, error.what()));
+  }
 }
 
 std::string name_of(int64_t found) {
@@ -238,8 +245,8 @@ void require_same_on_all_ranks(const ProcessGroup& world, const CheckpointDirect
 
 CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config) {
   require<CheckpointError>(config.load.has_value(), "[checkpoint] --load is missing: the directory of checkpoints.");
-  const CheckpointDirectory::Found found = find(files, config, *config.load, {});
-  require<CheckpointError>(!found.path.empty(), "[checkpoint] '{}' holds no complete checkpoint. Check --load.",
+  const CheckpointDirectory::Found found = find(files, "--load", *config.load, config.ckpt_step, {});
+  require<CheckpointError>(!found.path.empty(), "[checkpoint] --load {}: no checkpoint is there. Correct the path.",
                            *config.load);
   return CheckpointReader(files, found.path, Verify::kChecksums);
 }
@@ -278,21 +285,23 @@ void Checkpointer::save(Trainer& trainer) {
 
 bool Checkpointer::load(Trainer& trainer) {
   const CheckpointConfig& config = config_.checkpoint;
-  CheckpointDirectory::Found found;
-  if (config.load) found = find(files_, config, *config.load, message_);
+  if (!config.load && !config.pretrained_checkpoint) return false;
   bool is_finetune = config.finetune;
+  CheckpointDirectory::Found found;
+  if (config.load) found = find(files_, "--load", *config.load, config.ckpt_step, message_);
   if (found.path.empty() && config.pretrained_checkpoint) {
-    found = find(files_, config, *config.pretrained_checkpoint, message_);
+    const std::string& pretrained = *config.pretrained_checkpoint;
+    found = find(files_, "--pretrained-checkpoint", pretrained, config.ckpt_step, message_);
     is_finetune = true;
   }
-  if (!config.load && !config.pretrained_checkpoint) return false;
   require_same_on_all_ranks(trainer.groups().world, found);
   if (found.path.empty()) {
     const std::string where = config.load.value_or(config.pretrained_checkpoint.value_or(""));
-    require<CheckpointError>(
-        !config.exit_on_missing_checkpoint,
-        "[checkpoint] '{}' holds no complete checkpoint, and --exit-on-missing-checkpoint is given.", where);
-    message_(fmt::format("WARNING: '{}' holds no complete checkpoint; training starts from initial weights", where));
+    require<CheckpointError>(!config.exit_on_missing_checkpoint,
+                             "[checkpoint] --load {}: no checkpoint is there. Correct the path, or leave "
+                             "--exit-on-missing-checkpoint out to start from initial weights.",
+                             where);
+    message_(fmt::format("WARNING: --load {}: no checkpoint is there; training starts from initial weights", where));
     return false;
   }
   const CheckpointReader reader(files_, found.path, Verify::kChecksums);

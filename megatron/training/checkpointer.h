@@ -23,10 +23,11 @@ class Checkpointer {
 
   /// Writes <save>/iter_<iteration>, removes what --save-retain-interval says, moves the tracker.
   void save(Trainer& trainer);
-  /// Loads --load (or --pretrained-checkpoint) into the trainer, with what --finetune and the --no-load flags leave
-  /// out.
-  /// @return whether a checkpoint was there. @throw CheckpointError if it is damaged or does not fit;
-  ///         with --exit-on-missing-checkpoint also if there is none.
+  /// Loads --load, or --pretrained-checkpoint where that is empty, into the trainer, with what --finetune and the
+  /// --no-load flags leave out.
+  /// @return whether a checkpoint was there: without --pretrained-checkpoint a new or empty --load is a first start.
+  /// @throw CheckpointError if it is damaged or does not fit, or its folder holds something else that would be
+  ///        overwritten (CheckpointDirectory::latest); with --exit-on-missing-checkpoint also if there is none.
   bool load(Trainer& trainer);
   /// The arguments stored in the checkpoint that `config` names, as JSON: for --use-checkpoint-args.
   static std::string stored_arguments(FileSystem& files, const CheckpointConfig& config);

@@ -10,10 +10,11 @@ namespace {
 using ::testing::HasSubstr;
 constexpr Command kPretrain = Command::kPretrainGpt, kGenerate = Command::kGenerate;
 constexpr ExitCode kCheckpoint = ExitCode::kCheckpoint;
-const Words kLoad = {"--load", "@/ckpt", "--exit-on-missing-checkpoint"};
+const Words kLoad = {"--load", "@/ckpt"};
 const std::string kFolder = "ckpt/iter_0000002/";
 const std::string kTensors = kFolder + "__0_0.distcp", kIndex = kFolder + ".metadata",
-                  kFormat = kFolder + "metadata.json";
+                  kFormat = kFolder + "metadata.json", kTracker = "ckpt/latest_checkpointed_iteration.txt",
+                  kRestore = "Restore one", kChoose = "Choose one with --ckpt-step";
 
 Words load_with(const Words& more) {
   Words words = kLoad;
@@ -23,9 +24,29 @@ Words load_with(const Words& more) {
 
 TEST(BadCheckpoints, AreRefusedByTraining) {
   expect_refusals({
-      {"no folder", kPretrain, kLoad, kCheckpoint, {"no complete checkpoint"}, remove("ckpt")},
-      {"empty folder", kPretrain, kLoad, kCheckpoint, {"no complete checkpoint"}, remove(kFolder)},
-      {"no index", kPretrain, kLoad, kCheckpoint, {"no complete checkpoint"}, remove(kIndex)},
+      {"no folder",
+       kPretrain,
+       load_with({"--exit-on-missing-checkpoint"}),
+       kCheckpoint,
+       {"--load @/ckpt: no checkpoint is there", "leave --exit-on-missing-checkpoint out"},
+       remove("ckpt")},
+      {"tracker alone",
+       kPretrain,
+       kLoad,
+       kCheckpoint,
+       {"iteration 2, which does not exist", kRestore},
+       remove(kFolder)},
+      {"no index", kPretrain, kLoad, kCheckpoint, {"iteration 2, which is not complete", kRestore}, remove(kIndex)},
+      {"no format", kPretrain, kLoad, kCheckpoint, {"iteration 2, which is not complete", kRestore}, remove(kFormat)},
+      {"tracker of a release", kPretrain, kLoad, kCheckpoint, {"\"release\"", kChoose}, write(kTracker, "release")},
+      {"tracker of no number", kPretrain, kLoad, kCheckpoint, {"\"seven\"", kChoose}, write(kTracker, "seven")},
+      {"tracker of an older one", kPretrain, kLoad, kCheckpoint, {"names iteration 1", kChoose}, write(kTracker, "1")},
+      {"an iteration's folder",
+       kPretrain,
+       {"--load", "@/" + kFolder},
+       kCheckpoint,
+       {"is one checkpoint", "the folder that it is in: @/ckpt --ckpt-step 2"}},
+      {"a file", kPretrain, {"--load", "@/text.txt"}, kCheckpoint, {"--load @/text.txt cannot be read", "--save has"}},
       {"no iteration", kPretrain, load_with({"--ckpt-step", "7"}), kCheckpoint, {"iteration 7", "Complete are: 2"}},
       {"no tensors", kPretrain, kLoad, kCheckpoint, {"@/" + kTensors, "Restore the file"}, remove(kTensors)},
       {"0 bytes", kPretrain, kLoad, kCheckpoint, {"cut short", "has 0 bytes", "Restore it"}, truncate(kTensors, 0)},
@@ -44,13 +65,18 @@ TEST(BadCheckpoints, AreRefusedByTraining) {
        write(kFormat, "{\"sharded_backend\": \"zarr\", \"sharded_backend_version\": 1}")},
       {"width", kPretrain, load_with({"--hidden-size", "16"}), kCheckpoint, {"16", "8", "flags"}},
       {"depth", kPretrain, load_with({"--num-layers", "2"}), kCheckpoint, {"1", "2", "flags"}},
-      {"arguments", kPretrain, load_with({"--use-checkpoint-args"}), kCheckpoint, {"holds no"}, remove("ckpt")},
+      {"arguments",
+       kPretrain,
+       load_with({"--use-checkpoint-args"}),
+       kCheckpoint,
+       {"no checkpoint is there"},
+       remove("ckpt")},
   });
 }
 
 TEST(BadCheckpoints, AreRefusedByGeneration) {
   expect_refusals({
-      {"no folder", kGenerate, {}, kCheckpoint, {"no complete checkpoint", "Check --load"}, remove("ckpt")},
+      {"no folder", kGenerate, {}, kCheckpoint, {"no checkpoint is there", "Correct the path"}, remove("ckpt")},
       {"no iteration", kGenerate, {"--ckpt-step", "9"}, kCheckpoint, {"iteration 9", "Complete are: 2"}},
       {"no tensors", kGenerate, {}, kCheckpoint, {"@/" + kTensors, "Restore the file"}, remove(kTensors)},
       {"0 bytes", kGenerate, {}, kCheckpoint, {"cut short", "Restore it"}, truncate(kTensors, 0)},
@@ -69,18 +95,16 @@ TEST(BadCheckpoints, WithChangedBytesAreRefused) {
                     overwrite(kTensors, offset, std::string(3000, 'U'))});
 }
 
-TEST(BadCheckpoints, ATrackerThatIsWrongIsDoneWithout) {
+TEST(BadCheckpoints, ATrackerOfALaterOneOrNoneIsDoneWithout) {
   const auto expect_warning = [](const std::string& name, std::function<void(const std::string&)> damage,
                                  const std::string& text) {
     const std::string printed = expect_success({name, kPretrain, kLoad, ExitCode::kSuccess, {}, std::move(damage)});
     EXPECT_THAT(printed, HasSubstr(text));
     EXPECT_THAT(printed, HasSubstr("Loading iteration 2"));
   };
-  const std::string tracker = "ckpt/latest_checkpointed_iteration.txt";
-  expect_warning("other iteration", write(tracker, "7"), "names iteration 7, which does not exist");
-  expect_warning("no number", write(tracker, "seven"), "names \"seven\", which is no iteration");
-  expect_warning("empty", write(tracker, ""), "is missing or empty");
-  expect_warning("missing", remove(tracker), "is missing or empty");
+  expect_warning("later iteration", write(kTracker, "7"), "names iteration 7, which does not exist");
+  expect_warning("empty", write(kTracker, ""), "is missing or empty");
+  expect_warning("missing", remove(kTracker), "is missing or empty");
 }
 
 }  // namespace

@@ -61,32 +61,86 @@ TEST_F(CheckpointDirectoryTest, LoadsWhatTheTrackerNames) {
                           "complete too. Loading 20; --ckpt-step 30 loads the newer one."));
 }
 
-TEST_F(CheckpointDirectoryTest, FallsBackToTheNewestCompleteOneAndSaysSo) {
+TEST_F(CheckpointDirectoryTest, FallsBackToTheNewestCompleteOneBeforeAndSaysSo) {
   save({10, 20, 30});
   files_.remove("save/iter_0000030/metadata.json");
   auto latest = directory_.latest();
   EXPECT_EQ(latest.found->iteration, 20);
   EXPECT_THAT(latest.warnings,
               ElementsAre("save/latest_checkpointed_iteration.txt names iteration 30, which is not complete. "
-                          "Loading iteration 20, the newest complete one."));
+                          "Loading iteration 20, the newest complete one before it."));
   set_tracker("15");
   latest = directory_.latest();
   EXPECT_EQ(latest.found->iteration, 10);
   EXPECT_THAT(latest.warnings, ElementsAre(HasSubstr("Loading iteration 10, the newest complete one before it.")));
-  for (const char* useless : {"", "abc", "-5", "99999999999999999999", "release"}) {
-    set_tracker(useless);
-    latest = directory_.latest();
-    EXPECT_EQ(latest.found->iteration, 20) << useless;
-    EXPECT_EQ(latest.warnings.size(), 1u) << useless;
-  }
+}
+
+TEST_F(CheckpointDirectoryTest, WithoutATrackerTheNewestCompleteOneIsLoaded) {  // a first save can be cut off there
+  save({10, 20});
+  set_tracker("");
+  EXPECT_EQ(directory_.latest().found->iteration, 20);
   files_.remove("save/latest_checkpointed_iteration.txt");
-  EXPECT_THAT(directory_.latest().warnings, ElementsAre(HasSubstr("is missing or empty. Loading iteration 20")));
+  const auto latest = directory_.latest();
+  EXPECT_EQ(latest.found->iteration, 20);
+  EXPECT_THAT(latest.warnings,
+              ElementsAre(HasSubstr("is missing or empty. Loading iteration 20, the newest complete")));
+}
+
+TEST_F(CheckpointDirectoryTest, RefusesATrackerThatNamesNothingToLoad) {
+  save({10, 20});
+  const auto expect_refusal = [&](const char* tracker, const char* problem, const char* fix) {
+    set_tracker(tracker);
+    EXPECT_THAT([&] { directory_.latest(); },
+                ThrowsMessage<CheckpointError>(testing::AllOf(HasSubstr(problem), HasSubstr(fix))))
+        << tracker;
+  };
+  const char* fix = "Complete are: 10, 20. Choose one with --ckpt-step.";
+  for (const char* useless : {"abc", "-5", "99999999999999999999", "release"})
+    expect_refusal(useless, "which is no complete checkpoint", fix);
+  expect_refusal("5", "names iteration 5, which does not exist", fix);
   for (const char* name : {"save/iter_0000010", "save/iter_0000020"}) files_.remove(name);
-  set_tracker("10");
-  latest = directory_.latest();
-  EXPECT_FALSE(latest.found.has_value());
-  EXPECT_THAT(latest.warnings, ElementsAre(HasSubstr("names iteration 10, which does not exist. save holds no complete "
-                                                     "checkpoint.")));
+  expect_refusal("10", "names iteration 10, which does not exist",
+                 "save holds no complete checkpoint. Restore one, or give a folder without checkpoints");
+}
+
+TEST_F(CheckpointDirectoryTest, WithIncompleteCheckpointsAloneIsNotEmpty) {
+  save({10});
+  files_.remove("save/iter_0000010/.metadata");
+  for (const char* tracker : {"10", ""}) {
+    set_tracker(tracker);
+    EXPECT_FALSE(directory_.is_empty());
+    EXPECT_THAT([&] { directory_.latest(); },
+                ThrowsMessage<CheckpointError>(HasSubstr("save holds no complete checkpoint. Restore one")));
+  }
+}
+
+TEST_F(CheckpointDirectoryTest, IsEmptyAfterAFirstSaveThatWasCutOff) {
+  EXPECT_TRUE(directory_.is_empty());
+  directory_.begin(10);
+  files_.create_directories("save/tensorboard");
+  EXPECT_TRUE(directory_.is_empty());
+  EXPECT_FALSE(directory_.latest().found.has_value());
+}
+
+TEST_F(CheckpointDirectoryTest, ThatIsOneCheckpointNamesTheFolderOfAll) {
+  save({10});
+  for (const char* path : {"save/iter_0000010", "save/iter_0000010/"})
+    EXPECT_THAT([&] { CheckpointDirectory(files_, path).latest(); },
+                ThrowsMessage<CheckpointError>("[checkpoint] save/iter_0000010 is one checkpoint. Give the folder that "
+                                               "it is in: save --ckpt-step 10"));
+}
+
+TEST_F(CheckpointDirectoryTest, SetsAsideWhatIsNotCompleteBeforeItSavesThatIterationAgain) {
+  save({10, 20});
+  for (const char* aside : {"save/iter_0000020.aside", "save/iter_0000020.aside2"}) {
+    files_.remove("save/iter_0000020/metadata.json");
+    EXPECT_THAT(directory_.begin(20),
+                ElementsAre(testing::AllOf(HasSubstr("save/iter_0000020 is not complete"), HasSubstr(aside))));
+    save({20});
+    EXPECT_TRUE(files_.exists(join_path(aside, "__0_0.distcp"))) << aside;
+  }
+  EXPECT_EQ(directory_.latest().found->iteration, 20);
+  EXPECT_THAT(directory_.complete(), ElementsAre(10, 20));
 }
 
 TEST_F(CheckpointDirectoryTest, LoadsARelease) {
@@ -110,10 +164,10 @@ TEST_F(CheckpointDirectoryTest, NamesTheOlderFormatOfMegatron) {
   save({10});
   files_.create_directories("save/iter_0000020/mp_rank_00");
   set_tracker("20");
-  const auto latest = directory_.latest();
-  EXPECT_EQ(latest.found->iteration, 10);
-  EXPECT_THAT(latest.warnings,
-              ElementsAre(HasSubstr("names iteration 20, which is of Megatron's --ckpt-format torch")));
+  EXPECT_THAT([&] { directory_.latest(); },
+              ThrowsMessage<CheckpointError>(testing::AllOf(
+                  HasSubstr("names iteration 20, which is of Megatron's --ckpt-format torch"),
+                  HasSubstr("convert it (--ckpt-convert-format torch_dist). Complete are: 10. Choose one with"))));
   EXPECT_THAT(
       [&] { directory_.find(20); },
       ThrowsMessage<CheckpointError>(HasSubstr("convert it (--ckpt-convert-format torch_dist). Complete are: 10.")));

@@ -234,12 +234,45 @@ TEST(Checkpointer, SaysWhatIsMissing) {
   const ScratchDirectory empty;
   Session run(gpt2_like(loading(empty)));
   EXPECT_FALSE(run.checkpointer.load(run.trainer));
-  EXPECT_THAT(run.messages, ElementsAre(HasSubstr("holds no complete checkpoint; training starts from initial")));
+  EXPECT_THAT(run.messages, ElementsAre(HasSubstr("no checkpoint is there; training starts from initial weights")));
   Session strict(gpt2_like(loading(empty, "--exit-on-missing-checkpoint")));
-  EXPECT_THAT(refusal_of(strict), HasSubstr("--exit-on-missing-checkpoint is given"));
+  EXPECT_THAT(refusal_of(strict), HasSubstr("leave --exit-on-missing-checkpoint out to start from initial weights"));
   Session none(gpt2_like());
   EXPECT_FALSE(none.checkpointer.load(none.trainer));
   EXPECT_TRUE(none.messages.empty());
+}
+
+TEST(Checkpointer, NeverTakesADamagedDirectoryForAFirstStart) {
+  const ScratchDirectory directory;
+  Session saved(gpt2_like(saving(directory)));
+  saved.save_at(1);
+  saved.save_at(2);
+  Session inside(gpt2_like(" --load " + directory.file("iter_0000002")));
+  EXPECT_THAT(refusal_of(inside), HasSubstr("Give the folder that it is in: " + directory.path() + " --ckpt-step 2"));
+  std::filesystem::remove(directory.file("iter_0000002/metadata.json"));
+  Session fallback(gpt2_like(loading(directory)));
+  EXPECT_TRUE(fallback.checkpointer.load(fallback.trainer));
+  EXPECT_EQ(fallback.trainer.progress().iteration, 1);
+  std::filesystem::remove(directory.file("iter_0000001/metadata.json"));
+  for (const char* tracker : {"2", "release", ""}) {
+    std::ofstream(directory.file("latest_checkpointed_iteration.txt")) << tracker;
+    Session run(gpt2_like(loading(directory)));
+    EXPECT_THAT(refusal_of(run), HasSubstr("holds no complete checkpoint. Restore one, or")) << tracker;
+  }
+}
+
+TEST(Checkpointer, SavesBesideWhatIsNotComplete) {
+  const ScratchDirectory directory;
+  Session saved(gpt2_like(saving(directory)));
+  saved.save_at(1);
+  saved.save_at(2);
+  const std::string tensors = read_file(saved.files, directory.file("iter_0000002/__0_0.distcp"));
+  std::filesystem::remove(directory.file("iter_0000002/metadata.json"));
+  Session run(gpt2_like(saving(directory) + loading(directory)));
+  EXPECT_TRUE(run.checkpointer.load(run.trainer));
+  run.save_at(2);
+  EXPECT_THAT(run.messages, ::testing::Contains(HasSubstr("is kept as " + directory.file("iter_0000002.aside"))));
+  EXPECT_EQ(read_file(run.files, directory.file("iter_0000002.aside/__0_0.distcp")), tensors);
 }
 
 TEST(Checkpointer, RefusesAnotherModel) {
