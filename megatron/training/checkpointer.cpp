@@ -212,6 +212,7 @@ CheckpointDirectory::Found find(FileSystem& files, std::string_view flag, const 
                                 const std::function<void(const std::string&)>& warn) {
   try {
     const CheckpointDirectory checkpoints(files, directory);
+    if (checkpoints.is_empty()) return {};
     if (step) return checkpoints.find(*step);
     const CheckpointDirectory::Latest latest = checkpoints.latest();
     for (const std::string& warning : latest.warnings)
@@ -292,16 +293,23 @@ bool Checkpointer::load(Trainer& trainer) {
   if (found.path.empty() && config.pretrained_checkpoint) {
     const std::string& pretrained = *config.pretrained_checkpoint;
     found = find(files_, "--pretrained-checkpoint", pretrained, config.ckpt_step, message_);
+    require<CheckpointError>(!found.path.empty(),
+                             "[checkpoint] --pretrained-checkpoint {}: no checkpoint is there. Correct the path, or "
+                             "leave the flag out to start from initial weights.",
+                             pretrained);
     is_finetune = true;
   }
   require_same_on_all_ranks(trainer.groups().world, found);
   if (found.path.empty()) {
-    const std::string where = config.load.value_or(config.pretrained_checkpoint.value_or(""));
-    require<CheckpointError>(!config.exit_on_missing_checkpoint,
-                             "[checkpoint] --load {}: no checkpoint is there. Correct the path, or leave "
-                             "--exit-on-missing-checkpoint out to start from initial weights.",
-                             where);
-    message_(fmt::format("WARNING: --load {}: no checkpoint is there; training starts from initial weights", where));
+    const char* must_exist = config.exit_on_missing_checkpoint ? "--exit-on-missing-checkpoint"
+                             : config.ckpt_step                ? "--ckpt-step"
+                                                               : nullptr;
+    require<CheckpointError>(!must_exist,
+                             "[checkpoint] --load {}: no checkpoint is there. Correct the path, or leave {} out to "
+                             "start from initial weights.",
+                             *config.load, must_exist);
+    message_(
+        fmt::format("WARNING: --load {}: no checkpoint is there; training starts from initial weights", *config.load));
     return false;
   }
   const CheckpointReader reader(files_, found.path, Verify::kChecksums);

@@ -237,6 +237,8 @@ TEST(Checkpointer, SaysWhatIsMissing) {
   EXPECT_THAT(run.messages, ElementsAre(HasSubstr("no checkpoint is there; training starts from initial weights")));
   Session strict(gpt2_like(loading(empty, "--exit-on-missing-checkpoint")));
   EXPECT_THAT(refusal_of(strict), HasSubstr("leave --exit-on-missing-checkpoint out to start from initial weights"));
+  Session step(gpt2_like(loading(empty, "--ckpt-step 3")));
+  EXPECT_THAT(refusal_of(step), HasSubstr("leave --ckpt-step out"));
   Session none(gpt2_like());
   EXPECT_FALSE(none.checkpointer.load(none.trainer));
   EXPECT_TRUE(none.messages.empty());
@@ -273,6 +275,22 @@ TEST(Checkpointer, SavesBesideWhatIsNotComplete) {
   run.save_at(2);
   EXPECT_THAT(run.messages, ::testing::Contains(HasSubstr("is kept as " + directory.file("iter_0000002.aside"))));
   EXPECT_EQ(read_file(run.files, directory.file("iter_0000002.aside/__0_0.distcp")), tensors);
+}
+
+TEST(Checkpointer, APretrainedCheckpointMustExist) {
+  const ScratchDirectory directory;
+  Session saved(gpt2_like(saving(directory)));
+  saved.save_at(1);
+  const std::vector<double> weights = weights_of(saved.trainer);
+  saved.save_at(2);
+  const std::string absent = directory.file("absent");
+  for (const std::string& load : {std::string(), " --load " + absent}) {
+    Session run(gpt2_like(load + " --pretrained-checkpoint " + absent));
+    EXPECT_THAT(refusal_of(run), HasSubstr("--pretrained-checkpoint " + absent + ": no checkpoint is there")) << load;
+    Session earlier(gpt2_like(load + " --ckpt-step 1 --pretrained-checkpoint " + directory.path()));
+    ASSERT_TRUE(earlier.checkpointer.load(earlier.trainer)) << load;
+    EXPECT_EQ(weights_of(earlier.trainer), weights);
+  }
 }
 
 TEST(Checkpointer, RefusesAnotherModel) {

@@ -62,7 +62,9 @@ void resolve_checkpoint(PretrainConfig& config, Mistakes& mistakes) {
     if (given && !checkpoint.load) mistakes.add({flag, "--load"}, "{} needs --load", flag);
   };
   needs_load(checkpoint.use_checkpoint_args, "--use-checkpoint-args");
-  needs_load(checkpoint.ckpt_step.has_value(), "--ckpt-step");
+  if (checkpoint.ckpt_step && !checkpoint.load && !checkpoint.pretrained_checkpoint)
+    mistakes.add({"--ckpt-step", "--load", "--pretrained-checkpoint"},
+                 "--ckpt-step needs --load or --pretrained-checkpoint");
   needs_load(checkpoint.exit_on_missing_checkpoint, "--exit-on-missing-checkpoint");
   if (config.validation.skip_train) checkpoint.no_load_optim = true;
 }
