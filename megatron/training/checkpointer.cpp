@@ -329,7 +329,6 @@ bool Checkpointer::load(Trainer& trainer) {
   } else {
     trainer.optimizer().reload_main_params(trainer.context());
   }
-  if (takes_state && config.load == config.save) last_saved_iteration_ = found.iteration;
   message_(fmt::format("  successfully loaded checkpoint from {} at iteration {}", found.path,
                        trainer.progress().iteration));
   return true;

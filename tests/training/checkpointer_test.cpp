@@ -293,6 +293,16 @@ TEST(Checkpointer, APretrainedCheckpointMustExist) {
   }
 }
 
+TEST(Checkpointer, WhatALoadedRunHasSavedIsWhatItSavedItself) {  // the loop saves the last iteration unless it is this
+  const ScratchDirectory directory;
+  Session saved(gpt2_like(saving(directory)));
+  saved.save_at(3);
+  Session run(gpt2_like(saving(directory) + loading(directory, "--override-ckpt-iteration 1")));
+  ASSERT_TRUE(run.checkpointer.load(run.trainer));
+  run.train_to(3);
+  EXPECT_NE(run.checkpointer.last_saved_iteration(), run.trainer.progress().iteration);
+}
+
 TEST(Checkpointer, RefusesAnotherModel) {
   const ScratchDirectory directory;
   Session saved(gpt2_like(saving(directory)));
