@@ -244,12 +244,23 @@ void require_same_on_all_ranks(const ProcessGroup& world, const CheckpointDirect
                              name_of(all[0]), rank, name_of(all[rank]));
 }
 
+/// A folder that was renamed by hand would continue another iteration than the one that was asked for.
+void require_own_iteration(const CheckpointDirectory::Found& found, const pickle::Object& state) {
+  const pickle::Object* stored = state.find(common_state::kIteration);
+  if (!stored || !found.iteration) return;
+  require<CheckpointError>(stored->as_int() == *found.iteration,
+                           "[checkpoint] {} holds iteration {}. Rename the folder, and choose it with --ckpt-step {}.",
+                           found.path, stored->as_int(), stored->as_int());
+}
+
 CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config) {
   require<CheckpointError>(config.load.has_value(), "[checkpoint] --load is missing: the directory of checkpoints.");
   const CheckpointDirectory::Found found = find(files, "--load", *config.load, config.ckpt_step, {});
   require<CheckpointError>(!found.path.empty(), "[checkpoint] --load {}: no checkpoint is there. Correct the path.",
                            *config.load);
-  return CheckpointReader(files, found.path, Verify::kChecksums);
+  CheckpointReader reader(files, found.path, Verify::kChecksums);
+  require_own_iteration(found, reader.read_common_state().state());
+  return reader;
 }
 
 }  // namespace
@@ -314,6 +325,7 @@ bool Checkpointer::load(Trainer& trainer) {
   }
   const CheckpointReader reader(files_, found.path, Verify::kChecksums);
   const CheckpointReader::CommonState common = reader.read_common_state();
+  require_own_iteration(found, common.state());
   const bool takes_state = !is_finetune && found.iteration.has_value();
   if (!is_finetune) require_same_model(common.state(), trainer.model().config());
   const std::vector<std::string> others = other_meanings(config_, arguments_json_of(common.state()));

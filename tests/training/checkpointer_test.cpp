@@ -277,6 +277,20 @@ TEST(Checkpointer, SavesBesideWhatIsNotComplete) {
   EXPECT_EQ(read_file(run.files, directory.file("iter_0000002.aside/__0_0.distcp")), tensors);
 }
 
+TEST(Checkpointer, RefusesAFolderThatHoldsAnotherIteration) {
+  const ScratchDirectory directory;
+  Session saved(gpt2_like(saving(directory)));
+  saved.save_at(1);
+  saved.save_at(2);
+  std::filesystem::remove_all(directory.file("iter_0000002"));
+  std::filesystem::rename(directory.file("iter_0000001"), directory.file("iter_0000002"));
+  Session run(gpt2_like(loading(directory)));
+  EXPECT_THAT(refusal_of(run), HasSubstr("iter_0000002 holds iteration 1. Rename the folder"));
+  CheckpointConfig config;
+  config.load = directory.path();
+  EXPECT_THROW(Checkpointer::stored_arguments(run.files, config), CheckpointError);
+}
+
 TEST(Checkpointer, APretrainedCheckpointMustExist) {
   const ScratchDirectory directory;
   Session saved(gpt2_like(saving(directory)));
