@@ -171,7 +171,7 @@ void LmHeadLossNode::to_gradient(const Context& ctx, const Tensor& d_loss, const
 }
 
 Tensor LmHeadLossNode::whole_hidden(const Context& ctx) {
-  const Tensor hidden = saved_hidden.get(ctx);
+  Tensor hidden = saved_hidden.get(ctx);
   if (!options.sequence_parallel) return hidden;
   if (!gathered.tensor.defined()) gathered = start_gather(ctx, options.group, hidden, "lm_head.hidden");
   gathered.work.wait();
@@ -193,7 +193,7 @@ void LmHeadLossNode::backward_input(BackwardContext& b, std::span<const Tensor> 
   const bool has_weight = !uses.in_w.empty(), recomputes = chunks.empty();
   // Logits made again are to be gone again before the next chunk, though W then hides no all-reduce.
   const bool weight_now = has_weight && recomputes && b.phase == Phase::kBW;
-  const Tensor d_loss = grad_out[0];
+  const Tensor& d_loss = grad_out[0];
   if (options.sequence_parallel && has_weight && b.phase == Phase::kBW)
     gathered = start_gather(b.ctx, options.group, saved_hidden.get(b.ctx), "lm_head.hidden");
   const Tensor hidden = recomputes ? whole_hidden(b.ctx) : Tensor();
