@@ -7,7 +7,7 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
   CheckpointConfig& checkpoint = config.checkpoint;
   table.begin_group("Checkpoints",
                     "--save run --load run --save-interval 500 goes on where a run stopped, bit for bit. Files are "
-                    "PyTorch's distributed checkpoints, which Megatron reads.");
+                    "PyTorch's distributed checkpoints, in the form of Megatron-LM 0.19.");
   table.add("save", checkpoint.save, "folder to write to; needs --save-interval");
   table.add("save_interval", checkpoint.save_interval, "steps between checkpoints")
       .named({"--save-interval", "--persistent-save-interval"})
