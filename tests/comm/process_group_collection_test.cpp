@@ -3,9 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "megatron/comm/meta/meta_world.h"
 #include "tests/comm/buffers.h"
 #include "tests/testing/rank_threads.h"
@@ -13,7 +10,6 @@
 namespace megatron {
 namespace {
 
-using nlohmann::json;
 using testing::RankContext;
 using testing::run_ranks;
 using testing::view_of;
@@ -106,49 +102,6 @@ TEST(ProcessGroupCollection, EveryGroupOfEveryKindWorks) {
       EXPECT_EQ(buffer[0], expected) << group.name();
     }
   });
-}
-
-/// Issues one recorded call: [kind, group, elements of the rank's input, dtype].
-void replay(const ProcessGroupCollection& groups, const json& call) {
-  const ProcessGroup& group = call[1] == "tp" ? groups.tp : groups.dp_cp;
-  const int64_t size = call[2];
-  std::vector<float> input(static_cast<size_t>(size)), gathered(static_cast<size_t>(size * group.size())),
-      section(static_cast<size_t>(size / group.size()));
-  if (call[0] == "AR")
-    group.all_reduce(view_of(input), ReduceOp::kSum, {"replay"}).wait();
-  else if (call[0] == "AG")
-    group.all_gather(view_of(input), view_of(gathered), {"replay"}).wait();
-  else
-    group.reduce_scatter(view_of(input), view_of(section), ReduceOp::kSum, {"replay"}).wait();
-}
-
-json recorded(const World& world) {
-  json calls = json::array();
-  for (const auto& record : world.recorder().since(0)) {
-    const char* kind = record.op == CommOp::kAllReduce ? "AR" : record.op == CommOp::kAllGather ? "AG" : "RS";
-    calls.push_back({kind, record.group, record.num_elements, name_of(record.dtype)});
-  }
-  return calls;
-}
-
-TEST(ProcessGroupCollection, CarriesAndRecordsTheCollectivesOfTheReferenceSteps) {
-  const json steps =
-      json::parse(std::ifstream(MEGATRON_SOURCE_DIR "/tests/golden/parallelism/collectives.json"))["steps"];
-  EXPECT_EQ(steps.size(), 16u);
-  for (const auto& step : steps) {
-    json calls = json::array();
-    for (const char* phase : {"forward", "backward", "finalize", "gather"})
-      for (const auto& call : step["phases"][phase]) {
-        const int size = call[1] == "tp" ? step["tp"].get<int>() : step["dp"].get<int>();
-        if (size > 1) calls.push_back(call);  // groups of one rank are not recorded
-      }
-    const ParallelLayout layout({.world_size = 4, .tensor_model_parallel_size = step["tp"]});
-    run_ranks(4, [&](RankContext& context) {
-      const auto groups = ProcessGroupCollection::make(context.world, layout);
-      for (const auto& call : calls) replay(groups, call);
-      EXPECT_EQ(recorded(context.world), calls);
-    });
-  }
 }
 
 }  // namespace

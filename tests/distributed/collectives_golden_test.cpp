@@ -1,12 +1,13 @@
-// Data-parallel messages of a step against those of Megatron Core on four ranks (tests/golden/parallelism).
+// Data-parallel messages of a step of four ranks against those of Megatron Core (tests/golden/parallelism); those of
+// tensor-parallel ranks: tests/models/gpt/tensor_parallel_golden_test.cpp.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "megatron/comm/meta/meta_world.h"
 #include "megatron/distributed/distributed_data_parallel.h"
 #include "megatron/models/gpt/gpt_model.h"
 #include "tests/testing/golden_collectives.h"
+#include "tests/testing/rank_threads.h"
 #include "tests/testing/test_device.h"
 
 namespace megatron::testing {
@@ -27,21 +28,22 @@ TEST(CollectivesGolden, GradientsAndWeightsMoveAsInMegatron) {
   for (const Json& step : steps) {
     if (step["dp"] == 1) continue;  // nothing to reduce
     ++num_compared;
-    TestDevice test(DeviceKind::kMeta);
-    const Context ctx = test.context();
-    MetaWorld world(0, 4);
-    const ProcessGroupCollection groups = ProcessGroupCollection::make(
-        world, ParallelLayout({.world_size = 4, .tensor_model_parallel_size = step["tp"]}));
-    const TransformerConfig config = config_of_golden_step(step);
-    const GptModel model({.ctx = ctx, .config = config, .groups = groups, .path = ""});
-    DistributedDataParallel ddp(ctx, {model.parameters()}, groups, {.use_distributed_optimizer = step["dist_opt"]});
-    const int64_t first = world.recorder().num_operations();
-    ddp.begin_step();
-    ddp.finish_grad_sync();
-    ddp.start_param_sync();
-    ddp.finish_param_sync();
-    EXPECT_EQ(collectives_since(world.recorder(), first), expected_calls(step))
-        << step["model"] << " tp " << step["tp"] << " sharded " << step["dist_opt"];
+    run_ranks(4, [&](RankContext& rank) {
+      TestDevice test(DeviceKind::kCpu, 1);
+      const Context ctx = test.context();
+      const ProcessGroupCollection groups = ProcessGroupCollection::make(
+          rank.world, ParallelLayout({.world_size = 4, .tensor_model_parallel_size = step["tp"]}));
+      const TransformerConfig config = config_of_golden_step(step);
+      const GptModel model({.ctx = ctx, .config = config, .groups = groups, .path = ""});
+      DistributedDataParallel ddp(ctx, {model.parameters()}, groups, {.use_distributed_optimizer = step["dist_opt"]});
+      const int64_t first = rank.world.recorder().num_operations();
+      ddp.begin_step();
+      ddp.finish_grad_sync();
+      ddp.start_param_sync();
+      ddp.finish_param_sync();
+      EXPECT_EQ(collectives_since(rank.world.recorder(), first), expected_calls(step))
+          << step["model"] << " tp " << step["tp"] << " sharded " << step["dist_opt"] << " rank " << rank.rank;
+    });
   }
   EXPECT_EQ(num_compared, 12);
 }

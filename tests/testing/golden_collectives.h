@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -36,15 +37,22 @@ inline TransformerConfig config_of_golden_step(const nlohmann::json& step) {
   return config;
 }
 
+/// @throw DtypeError for one that gradients and activations cannot have.
+inline DType floating_dtype(const std::string& name) {
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16, DType::kFloat16})
+    if (name == name_of(dtype)) return dtype;
+  throw DtypeError(fmt::format("{} is not a floating dtype", name));
+}
+
 /// Those of one group in a phase of a step.
 inline std::vector<Collective> golden_collectives(const nlohmann::json& phase, std::string_view group) {
   std::vector<Collective> result;
   for (const nlohmann::json& call : phase) {
     if (call[1] != group) continue;
-    result.emplace_back(call[0] == "AR"   ? CommOp::kAllReduce
-                        : call[0] == "AG" ? CommOp::kAllGather
-                                          : CommOp::kReduceScatter,
-                        call[2]);
+    const CommOp op = call[0] == "AR"   ? CommOp::kAllReduce
+                      : call[0] == "AG" ? CommOp::kAllGather
+                                        : CommOp::kReduceScatter;
+    result.push_back({op, call[2], floating_dtype(call[3])});
   }
   return result;
 }

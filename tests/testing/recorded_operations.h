@@ -4,21 +4,31 @@
 #include <fmt/core.h>
 
 #include <cstdint>
+#include <ostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "megatron/comm/flight_recorder.h"
+#include "megatron/core/dtype.h"
 
 namespace megatron::testing {
 
-/// Kind and elements of a rank's input.
-using Collective = std::pair<CommOp, int64_t>;
+/// Kind, and elements of a rank's input.
+struct Collective {
+  CommOp op = CommOp::kBarrier;
+  int64_t num_elements = 0;
+  DType dtype = DType::kFloat32;
+  bool operator==(const Collective&) const = default;
+  friend void PrintTo(const Collective& call, std::ostream* out) {
+    *out << fmt::format("{} {} {}", name_of(call.op), call.num_elements, name_of(call.dtype));
+  }
+};
 
 /// Operations from number `first` on, in order of issue.
 inline std::vector<Collective> collectives_since(const FlightRecorder& recorder, int64_t first) {
   std::vector<Collective> result;
-  for (const OperationRecord& record : recorder.since(first)) result.emplace_back(record.op, record.num_elements);
+  for (const OperationRecord& record : recorder.since(first))
+    result.push_back({record.op, record.num_elements, record.dtype});
   return result;
 }
 

@@ -24,7 +24,9 @@ TEST(Vocab, PadsToTheGoldenSizes) {
 }
 
 TEST(Vocab, GivesEachRankMegatronsRows) {
-  for (const auto& row : testing::golden_json("parallelism/shards.json", "vocab")) {
+  const nlohmann::json rows = testing::golden_json("parallelism/shards.json", "vocab");
+  ASSERT_EQ(rows.size(), 60U);
+  for (const auto& row : rows) {
     SCOPED_TRACE(row.dump());
     const int64_t padded = padded_vocab_size(row["vocab"], row["multiple"], row["tp"]);
     EXPECT_EQ(padded, row["padded"].get<int64_t>());

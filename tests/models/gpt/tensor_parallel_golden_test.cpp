@@ -78,18 +78,20 @@ Expected expected_of(const Json& step) {
   const int64_t s = step["s"], b = step["b"], h = step["h"], tp = step["tp"], tokens = s * b;
   if (tp == 1) return {};
   if (!step["fused_loss"].get<bool>()) {
-    result.forward.resize(result.forward.size() - 2);
-    result.forward.emplace_back(CommOp::kAllReduce, 2 * tokens);
+    for (size_t i = result.forward.size() - 2; i < result.forward.size(); ++i)
+      EXPECT_EQ(result.forward[i], (Collective{CommOp::kAllReduce, tokens}));
+    result.forward.pop_back();
+    result.forward.back().num_elements = 2 * tokens;
   }
   const bool sp = step["sp"];
-  if (sp) result.forward.front().first = CommOp::kReduceScatter;
+  if (sp) result.forward.front().op = CommOp::kReduceScatter;
   const int64_t groups = step["query_groups"], d = h / step["heads"].get<int64_t>();
   if (groups >= tp) return result;
   const int64_t columns = (step["heads"].get<int64_t>() + 2 * groups) * d;
-  std::erase(result.forward, Collective(CommOp::kAllGather, tokens * columns / tp));
-  std::erase(result.backward, Collective(CommOp::kReduceScatter, tokens * columns));
-  if (result.finalize.empty()) result.finalize.emplace_back(CommOp::kAllReduce, 0);
-  result.finalize.back().second += step["layers"].get<int64_t>() * groups * 2 * d * h;
+  std::erase(result.forward, Collective{CommOp::kAllGather, tokens * columns / tp});
+  std::erase(result.backward, Collective{CommOp::kReduceScatter, tokens * columns});
+  if (result.finalize.empty()) result.finalize.push_back({CommOp::kAllReduce, 0});
+  result.finalize.back().num_elements += step["layers"].get<int64_t>() * groups * 2 * d * h;
   return result;
 }
 
