@@ -20,6 +20,7 @@
 #include "commands/generate.h"
 #include "commands/launch_environment.h"
 #include "commands/plan.h"
+#include "commands/plot_losses.h"
 #include "commands/preprocess_data.h"
 #include "commands/pretrain_gpt.h"
 #include "commands/verify.h"
@@ -39,6 +40,7 @@ constexpr std::array kCommands = {
     Command{"generate", megatron::generate_command, "continue a text with a trained model"},
     Command{"data", megatron::data_command, "look into data sets"},
     Command{"plan", megatron::plan_command, "draw pipeline schedules, with their bubble and memory"},
+    Command{"plot_losses", megatron::plot_losses_command, "draw the loss curves of several runs on one picture"},
     Command{"bench", megatron::bench_command, "measure the machine's kernels, and training steps against them", true},
     Command{"verify", megatron::verify_command, "compare layouts of ranks with one rank, tensor by tensor"},
 };

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Packs what a GPU machine without network and compilers needs to run the benchmarks: the program, the libraries that it loads
-# (not those of the C library, of CUDA and of the driver), the scripts of benchmarks/ and the data. At most 40 MiB.
+# Packs what a GPU machine without network and compilers needs to run the benchmarks: the program, the tests for GPUs, the
+# libraries that they load (not those of the C library, of CUDA and of the driver), the scripts of benchmarks/ and the data. At
+# most 40 MiB.
 #
 #   scripts/gpu_bundle.sh [--build DIR] [--output FILE]
 #
-# --build   build directory of a build with -DMEGATRON_CUDA=ON; default build-cuda.
-# --output  default build-cuda/megatron_gpu_bundle.tar.gz, which git ignores.
+# --build   build directory of a build with -DMEGATRON_CUDA=ON; default build-cuda. Tests that are not built are left out.
+# --output  default build-cuda/megatron_gpu_bundle.tar.xz, which git ignores.
 #
-# There: tar xzf megatron_gpu_bundle.tar.gz && cd megatron && benchmarks/gpu_table/gpt2.sh --megatron bin/megatron
+# There: tar xJf megatron_gpu_bundle.tar.xz && cd megatron && benchmarks/gpu_batch.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,20 +27,31 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ -n "$output" ] || output=$build/megatron_gpu_bundle.tar.gz
+[ -n "$output" ] || output=$build/megatron_gpu_bundle.tar.xz
 [ -x "$build/bin/megatron" ] || fail "$build/bin/megatron is missing: build it with -DMEGATRON_CUDA=ON"
 readonly most_bytes=$((40 << 20))
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bundle=$work/megatron
-mkdir -p "$bundle"/{bin,lib,benchmarks/results}
+mkdir -p "$bundle"/{bin,lib,tests,benchmarks/results}
 strip -o "$bundle/bin/megatron.bin" "$build/bin/megatron"
+programs=("$build/bin/megatron")
+for test in cuda_kernels_test cuda_memory_test cuda_training_test comm_nccl_conformance comm_nccl_failure_test \
+  failing_nccl_ranks cuda_parallel_test cuda_parallel_ranks; do
+  if [ ! -x "$build/tests/$test" ]; then
+    echo "gpu_bundle: without $test, which is not built" >&2
+    continue
+  fi
+  strip -o "$bundle/tests/$test" "$build/tests/$test"
+  programs+=("$build/tests/$test")
+  echo "$(realpath "$build")/tests/$test tests/$test" >>"$bundle/BUILT_IN"
+done
 # What every machine has, or what must fit its driver, is left out. libstdc++ and the C library belong together with the
 # machine's own loader.
-ldd "$build/bin/megatron" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' |
+ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' |
   grep -Ev '/(libc|libm|libpthread|libdl|librt|ld-linux[^/]*|libcuda|libcudart|libcublas[^/]*|libcudnn[^/]*|libnccl|libnvidia[^/]*)\.so' |
-  while read -r library; do cp -L "$library" "$bundle/lib/"; done
+  sort -u | while read -r library; do cp -L "$library" "$bundle/lib/"; done
 cat >"$bundle/bin/megatron" <<'START'
 #!/usr/bin/env bash
 # Starts the program with the libraries of this bundle.
@@ -47,10 +59,13 @@ here=$(dirname "$(readlink -f "$0")")
 LD_LIBRARY_PATH=$here/../lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$here/megatron.bin" "$@"
 START
 chmod +x "$bundle/bin/megatron"
-cp -r benchmarks/gpu_table benchmarks/gpu_step.sh benchmarks/kernel_table.py "$bundle/benchmarks/"
+cp -r benchmarks/gpu_table benchmarks/gpu_batch.sh benchmarks/gpu_step.sh benchmarks/loss_curves.sh benchmarks/kernel_table.py \
+  "$bundle/benchmarks/"
+if [ -d benchmarks/tuned ]; then cp -r benchmarks/tuned "$bundle/benchmarks/"; fi
 cp -r data "$bundle/"
 "$bundle/bin/megatron" --version >"$bundle/VERSION"
-tar -C "$work" -czf "$output" megatron
+# The programs have most of their code in common, within what xz -9 looks back.
+tar -C "$work" -c megatron | xz -9 >"$output"
 bytes=$(stat -c %s "$output")
 [ "$bytes" -le "$most_bytes" ] || fail "$output has $((bytes >> 20)) MiB, more than $((most_bytes >> 20))"
 echo "$output: $(cat "$bundle/VERSION"), $((bytes >> 10)) KiB"

@@ -4,5 +4,6 @@
 source "$(dirname "$0")/rows.sh"
 
 read -ra model <<<"$(llama3 8 4096)"
-run_case "Llama-3-8B, 8 layers, s4096" "${model[@]}" --micro-batch-size 2 --global-batch-size 8
+run_case "Llama-3-8B, 8 layers, s4096, micro-batch 2" "${model[@]}" --micro-batch-size 2 --global-batch-size 8
+run_case "Llama-3-8B, 8 layers, s4096, micro-batch 4" "${model[@]}" --micro-batch-size 4 --global-batch-size 8
 finish

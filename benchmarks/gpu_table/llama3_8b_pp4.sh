@@ -10,4 +10,7 @@ run_case "Llama-3-8B, PP4, interleaved, balanced" "${model[@]}" "${layout[@]}" \
   --pipeline-model-parallel-layout "Et*4|t*4|t*5|t*4|t*5|t*5|t*4|tL"
 run_case "Llama-3-8B, PP4, ZB-H1 9/9/9/5" "${model[@]}" "${layout[@]}" --pipeline-model-parallel-layout "Et*9|t*9|t*9|t*5L" \
   --pipeline-schedule zb-h1
+# The halves of the V lie on one rank: its first and its last stage share the head's time.
+run_case "Llama-3-8B, PP4, ZB-V, balanced" "${model[@]}" "${layout[@]}" \
+  --pipeline-model-parallel-layout "Et*4|t*4|t*4|t*4|t*4|t*5|t*5|t*2L" --pipeline-schedule zb-v
 finish

@@ -6,6 +6,4 @@ source "$(dirname "$0")/rows.sh"
 few=(--warm-up 1 --steps 1 --no-ceiling)
 read -ra model <<<"$(llama3 8 4096)"
 run_case "start-up, Llama-3-8B, 8 layers" "${model[@]}" "${few[@]}" --micro-batch-size 1 --global-batch-size 1
-read -ra model <<<"$(llama3 32 4096)"
-run_case "start-up, Llama-3-8B, DP4" "${model[@]}" "${few[@]}" "${overlapped[@]}" --nproc-per-node 4 --micro-batch-size 1
 finish

@@ -97,9 +97,9 @@ TEST(CopyBandwidth, IsPositive) {
 }
 
 TEST(KnownPeak, GoesByNameAndDtype) {
-  EXPECT_EQ(known_peak("NVIDIA H200", DType::kBFloat16)->flops, 989.4e12);
+  EXPECT_EQ(known_peak("NVIDIA H200", DType::kBFloat16)->flops, 989.5e12);
   EXPECT_EQ(known_peak("NVIDIA H200 NVL", DType::kBFloat16)->flops, 835.5e12);
-  EXPECT_EQ(known_peak("NVIDIA H100 80GB HBM3", DType::kFloat16)->flops, 989.4e12);
+  EXPECT_EQ(known_peak("NVIDIA H100 80GB HBM3", DType::kFloat16)->flops, 989.5e12);
   EXPECT_EQ(known_peak("NVIDIA H100 PCIe", DType::kFloat32)->flops, 51.2e12);
   EXPECT_EQ(known_peak("NVIDIA A100-SXM4-80GB", DType::kBFloat16)->flops, 312e12);
   EXPECT_FALSE(known_peak("NVIDIA H200", DType::kFloat64));

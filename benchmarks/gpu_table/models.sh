@@ -1,0 +1,25 @@
+# shellcheck shell=bash disable=SC2034
+# Flags of models and of precisions, for scripts that source this file.
+
+# fp32 states with the distributed optimizer: 6 + 12 / DP bytes a parameter. 12 bytes: bf16 weights, gradients and moments,
+# and what bf16 weights leave of fp32 ones, or fp32 ones.
+readonly twelve_bytes=(--use-distributed-optimizer --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16
+  --main-grads-dtype bf16)
+readonly overlapped=(--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather)
+
+llama3() { # LAYERS SEQUENCE
+  echo --num-layers "$1" --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention \
+    --num-query-groups 8 --seq-length "$2" --position-embedding-type rope --rotary-base 500000 --normalization RMSNorm \
+    --swiglu --disable-bias-linear --untie-embeddings-and-output-weights --tokenizer-type NullTokenizer --vocab-size 128255 --bf16
+}
+
+gpt2() { # LAYERS HIDDEN HEADS
+  echo --num-layers "$1" --hidden-size "$2" --num-attention-heads "$3" --seq-length 1024 --tokenizer-type NullTokenizer \
+    --vocab-size 50256 --bf16
+}
+
+qwen2() { # LAYERS HIDDEN FFN HEADS GROUPS VOCABULARY
+  echo --num-layers "$1" --hidden-size "$2" --ffn-hidden-size "$3" --num-attention-heads "$4" --group-query-attention \
+    --num-query-groups "$5" --seq-length 1024 --position-embedding-type rope --rotary-base 1000000 --normalization RMSNorm \
+    --swiglu --disable-bias-linear --add-qkv-bias --tokenizer-type NullTokenizer --vocab-size "$6" --bf16
+}

@@ -1,0 +1,109 @@
+#include "commands/plot_losses.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include "commands/exit_code.h"
+#include "megatron/base/field.h"
+#include "megatron/base/file_system.h"
+#include "megatron/base/flag_help.h"
+#include "megatron/base/flag_parser.h"
+#include "megatron/base/mistakes.h"
+#include "megatron/telemetry/loss_curve.h"
+#include "megatron/telemetry/svg_chart.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kName = "plot_losses";
+constexpr std::string_view kUsage =
+    R"(usage: megatron plot_losses --output FILE --runs NAME=FILE...
+
+Draws the training losses of several runs, from what --log-jsonl wrote, on one SVG picture, and says how far they are
+apart.
+
+  megatron plot_losses --output losses.svg --runs "1 rank=one.jsonl" "DP4=four.jsonl"
+
+)";
+
+struct PlotConfig {
+  std::string output, title = "Training loss";
+  std::vector<std::string> runs;
+  bool help = false;
+};
+
+FieldTable describe(PlotConfig& config) {
+  FieldTable table;
+  table.begin_group("Picture", "");
+  table.add("output", config.output, "the SVG file");
+  table.add("title", config.title, "stands above");
+  table.add("runs", config.runs, "NAME=FILE: what the legend calls it, and its file of JSON lines");
+  table.add("help", config.help, "show this text");
+  return table;
+}
+
+struct Run {
+  std::string name;
+  LossCurve curve;
+};
+
+std::vector<Run> read_runs(const PlotConfig& config, const FileSystem& files) {
+  std::vector<Run> runs;
+  Mistakes mistakes;
+  if (config.output.empty()) mistakes.add({"--output"}, "--output: name the SVG file");
+  if (config.runs.empty()) mistakes.add({"--runs"}, "--runs: give at least one NAME=FILE");
+  for (const std::string& text : config.runs) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      mistakes.add({"--runs"}, "--runs {}: write NAME=FILE", text);
+    else
+      runs.push_back({text.substr(0, equals), parse_loss_curve(read_file(files, text.substr(equals + 1)))});
+  }
+  mistakes.throw_if_any("the flags are wrong");
+  return runs;
+}
+
+/// Largest distance from the first run at iterations that both have.
+double distance(const LossCurve& first, const LossCurve& other) {
+  double largest = 0;
+  for (const auto& [iteration, loss] : other.training()) {
+    const auto same = first.training().find(iteration);
+    if (same != first.training().end()) largest = std::max(largest, std::abs(loss - same->second));
+  }
+  return largest;
+}
+
+void plot(const PlotConfig& config, std::ostream& out) {
+  PosixFileSystem files;
+  const std::vector<Run> runs = read_runs(config, files);
+  LineChart chart{.title = config.title, .x_label = "iteration", .y_label = "lm loss"};
+  for (const Run& run : runs) {
+    ChartSeries series{.name = run.name, .color = static_cast<int>(chart.series.size())};
+    for (const auto& [iteration, loss] : run.curve.training())
+      series.points.push_back({static_cast<double>(iteration), loss});
+    require<DataError>(!series.points.empty(), "--runs {}: the file has no training losses.", run.name);
+    out << fmt::format("{}: {} losses, the last {:.6f}, at most {:.3g} from {}\n", run.name, series.points.size(),
+                       series.points.back().y, distance(runs.front().curve, run.curve), runs.front().name);
+    chart.series.push_back(std::move(series));
+  }
+  replace_file(files, config.output, svg_text(chart));
+  out << "wrote " << config.output << '\n';
+}
+
+}  // namespace
+
+int plot_losses_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  return run_command(kName, err, [&] {
+    PlotConfig config;
+    FieldTable table = describe(config);
+    Mistakes mistakes;
+    parse_flags(table, args, {}, mistakes);
+    mistakes.throw_if_any("the flags are wrong");
+    if (config.help)
+      out << kUsage << help_of(table);
+    else
+      plot(config, out);
+  });
+}
+
+}  // namespace megatron
