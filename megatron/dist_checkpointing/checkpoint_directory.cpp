@@ -265,19 +265,15 @@ void CheckpointDirectory::mark_for_removal(const Retention& retention) {
 }
 
 std::vector<int64_t> CheckpointDirectory::prune(const Retention& retention) {
+  if (retention.retain_interval <= 0) return {};
   const auto iterations = complete();
   const auto hint = parse_iteration(tracker());
-  size_t num_kept = iterations.size();
-  if (retention.keep_last > 0) num_kept = std::min(num_kept, static_cast<size_t>(retention.keep_last));
-  std::vector<int64_t> candidates(iterations.begin(), iterations.end() - static_cast<ptrdiff_t>(num_kept));
-  if (retention.keep_last == 0 && retention.retain_interval > 0) {
-    for (size_t i = 0; i + 1 < iterations.size(); ++i)
-      if (i + 2 == iterations.size() || files_.exists(join_path(path(iterations[i]), kRemovable)))
-        candidates.push_back(iterations[i]);
-  }
-  std::erase_if(candidates, [&](int64_t iteration) {
-    return iteration == hint || (retention.retain_interval > 0 && iteration % retention.retain_interval == 0);
-  });
+  std::vector<int64_t> candidates;
+  for (size_t i = 0; i + 1 < iterations.size(); ++i)
+    if (i + 2 == iterations.size() || files_.exists(join_path(path(iterations[i]), kRemovable)))
+      candidates.push_back(iterations[i]);
+  std::erase_if(candidates,
+                [&](int64_t iteration) { return iteration == hint || iteration % retention.retain_interval == 0; });
   std::vector<int64_t> deleted;
   for (const Entry& entry : entries()) {
     const bool chosen = std::ranges::find(candidates, entry.iteration) != candidates.end();

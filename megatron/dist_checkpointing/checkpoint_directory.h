@@ -19,8 +19,6 @@ enum class Integrity { kNone, kSha256 };
 struct Retention {
   /// --save-retain-interval: the checkpoint before the newest goes unless its iteration is a multiple. 0: off.
   int64_t retain_interval = 0;
-  /// Everything but the newest `keep_last` goes, except multiples of retain_interval. 0: off.
-  int64_t keep_last = 0;
 };
 
 /// A tree as Megatron has it: iter_0000010/ and so on, and latest_checkpointed_iteration.txt, the tracker.

@@ -9,8 +9,6 @@
 // form of a gated linear_fc1 is all of gate, then all of up, whatever the tensor-parallel size was.
 #pragma once
 
-#include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -38,24 +36,12 @@ inline constexpr const char* kOptimizerSharding = "distrib_optim_sharding_type";
 inline constexpr const char* kMemoryEfficient = "distrib_optim_fully_reshardable_mem_efficient";
 inline constexpr const char* kSingletonShards = "singleton_local_shards";
 inline constexpr const char* kAvoidPrefix = "chained_optim_avoid_prefix";
-/// Optimizer state as whole tensors, which any layout reads; and as buckets, which need the same TP and PP.
+/// Optimizer state as whole tensors, which any layout reads.
 inline constexpr const char* kFullyReshardable = "fully_reshardable";
-inline constexpr const char* kDpReshardable = "dp_reshardable";
 }  // namespace common_state
-
-/// One shard of an object that ranks hold different values of: "rng_state/shard_0.1_2.2" for the shard at (0, 1) of a
-/// grid of 2 x 2.
-std::string object_shard_key(std::string_view key, std::span<const int64_t> place, std::span<const int64_t> grid);
-/// Random state of a pipeline and tensor rank: a list of one dict.
-std::string rng_state_key(int64_t pipeline_rank, int64_t pipeline_size, int64_t tensor_rank, int64_t tensor_size);
-std::string rerun_state_key(int64_t rank, int64_t world_size);
-/// What a linear module keeps beside its weight ("...linear_qkv._extra_state"), of one layer: None without FP8.
-std::string extra_state_key(std::string_view module, int64_t layer, int64_t num_layers);
 
 /// Tensor of a layer in a homogeneous model: its global tensor has a leading axis over layers.
 std::string stacked_layer_key(std::string_view name);
-/// The same in a model whose layers differ: a tensor of its own.
-std::string layer_key(int64_t layer, std::string_view name);
 
 /// What an optimizer keeps for each parameter, in float32.
 namespace optimizer_state {
@@ -68,18 +54,5 @@ inline constexpr const char* kMomentum = "momentum_buffer";
 
 /// "optimizer.state.exp_avg.decoder.final_layernorm.weight", with the shape and the chunks of the parameter's tensor.
 std::string optimizer_state_key(std::string_view state, std::string_view parameter_key);
-
-/// Optimizer state as the distributed optimizer's flat buckets (dp_reshardable). A tensor of one dimension:
-/// "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_0.exp_avg".
-struct OptimizerBucket {
-  int64_t chained_optimizer = -1;  // number among several optimizers; -1 if there is one
-  int64_t dp_group = 0;            // pipeline rank * tensor size + tensor rank
-  int64_t buffer = 0;
-  std::string_view parameter_dtype, gradient_dtype;  // "bfloat16"
-  int64_t bucket = 0;
-};
-std::string optimizer_bucket_key(const OptimizerBucket& bucket, std::string_view state);
-/// Objects that go with them: "optimizer" (param_groups), "per_bucket_numel", "per_bucket_numel_unpadded".
-std::string optimizer_group_key(const OptimizerBucket& bucket, std::string_view object);
 
 }  // namespace megatron

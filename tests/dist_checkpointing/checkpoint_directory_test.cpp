@@ -249,13 +249,12 @@ TEST_F(CheckpointDirectoryTest, RetainIntervalDropsWhatAKilledRunCouldNotDrop) {
   EXPECT_THAT(directory_.complete(), ElementsAre(3, 10, 20, 35)) << "3 is of a run that kept all";
 }
 
-TEST_F(CheckpointDirectoryTest, KeepLastDropsAllButTheNewestMultiplesAndWhatTheTrackerNames) {
-  save({5, 10, 15, 20, 25});
-  EXPECT_THAT(directory_.prune({}), IsEmpty());
-  EXPECT_THAT(directory_.prune({.retain_interval = 10, .keep_last = 1}), ElementsAre(5, 15));
-  set_tracker("10");
-  EXPECT_THAT(directory_.prune({.keep_last = 1}), ElementsAre(20));
-  EXPECT_THAT(directory_.complete(), ElementsAre(10, 25));
+TEST_F(CheckpointDirectoryTest, RetentionKeepsWhatTheTrackerNames) {
+  save({5, 15, 25});
+  set_tracker("15");
+  EXPECT_THAT(directory_.prune({.retain_interval = 10}), IsEmpty());
+  set_tracker("25");
+  EXPECT_THAT(directory_.prune({.retain_interval = 10}), ElementsAre(15));
 }
 
 TEST(CheckpointDirectory, WorksOnARealFileSystemAndKeepsSymbolicLinks) {
@@ -267,7 +266,7 @@ TEST(CheckpointDirectory, WorksOnARealFileSystemAndKeepsSymbolicLinks) {
   std::filesystem::rename(root + "/save/iter_0000010", root + "/elsewhere");
   std::filesystem::create_symlink(root + "/elsewhere", root + "/save/iter_0000010");
   for (const int64_t iteration : {20, 30}) save_small(files, directory, iteration, static_cast<int>(iteration));
-  EXPECT_THAT(directory.prune({.keep_last = 1}), ElementsAre(20));
+  EXPECT_THAT(directory.prune({.retain_interval = 1000}), ElementsAre(20));
   EXPECT_THAT(directory.complete(), ElementsAre(10, 30));
   EXPECT_TRUE(holds_small(files, directory.find(10).path, 1));
   EXPECT_TRUE(holds_small(files, directory.latest().found->path, 30));

@@ -21,7 +21,7 @@ struct Scenario {
 void save_new(FileSystem& files, const Scenario& scenario) {
   CheckpointDirectory directory(files, kRoot);
   save_small(files, directory, scenario.new_iteration, 2);
-  if (scenario.prunes) directory.prune({.keep_last = 1});
+  if (scenario.prunes) directory.prune({.retain_interval = 1000});
 }
 
 std::unique_ptr<MemoryFileSystem> with_old_checkpoint(const Scenario& scenario) {

@@ -222,17 +222,6 @@ TEST(MegatronNames, AreTheKeysOfRealCheckpoints) {
        {optimizer_state::kDistributedMaster, optimizer_state::kFirstMoment, optimizer_state::kSecondMoment})
     EXPECT_TRUE(has("lm019/llama_1", optimizer_state_key(state, norm))) << state;
   EXPECT_TRUE(has("lm019/llama_plainopt", optimizer_state_key(optimizer_state::kMaster, "output_layer.weight")));
-  EXPECT_TRUE(has("lm019/llama_1", rng_state_key(0, 1, 0, 1)));
-  EXPECT_TRUE(has("lm019/llama_tp2pp2", rng_state_key(1, 2, 0, 2)));
-  EXPECT_TRUE(has("lm019/llama_1", extra_state_key("mlp.linear_fc2", 1, 2)));
-  EXPECT_TRUE(has("lm019/moemix_1", layer_key(1, "mlp.router.weight")));
-  const OptimizerBucket bucket{.dp_group = 1, .parameter_dtype = "bfloat16", .gradient_dtype = "float32"};
-  EXPECT_TRUE(has("lm019/llama_tp2dp2", optimizer_bucket_key(bucket, optimizer_state::kFirstMoment)));
-  for (const char* object : {"optimizer", "per_bucket_numel", "per_bucket_numel_unpadded"})
-    EXPECT_TRUE(has("lm019/llama_tp2dp2", optimizer_group_key(bucket, object))) << object;
-  EXPECT_EQ(optimizer_group_key({.chained_optimizer = 1, .dp_group = 0}, "optimizer"),
-            "chained_1.optimizer.distributed.dp_group_idx_0.optimizer/shard_0_1");
-  EXPECT_EQ(rerun_state_key(3, 8), "rerun_state_machine_state/shard_3_8");
 }
 
 }  // namespace
