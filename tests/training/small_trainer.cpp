@@ -20,14 +20,15 @@ constexpr const char* kLlama =
     "--position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu --ffn-hidden-size 48 "
     "--group-query-attention --num-query-groups 2 --untie-embeddings-and-output-weights ";
 
-void append_sample(MicroBatch<int64_t>& batch, int64_t number, int64_t s) {
+void append_sample(MicroBatch<int64_t>& batch, int64_t number, int64_t s, int64_t vocab_size) {
   const RandomKey key = RandomKey::from_seed(77).at("sample").at(number);
   const auto draw = [&](int64_t index) { return uniform(key, index); };
-  const auto start = static_cast<int64_t>(draw(0) * kVocabulary), stride = 1 + static_cast<int64_t>(draw(1) * 3);
+  const auto start = static_cast<int64_t>(draw(0) * static_cast<double>(vocab_size)),
+             stride = 1 + static_cast<int64_t>(draw(1) * 3);
   for (int64_t i = 0; i < s; ++i) {
     const float mask = draw(2 + i) < 0.1 ? 0.0F : 1.0F;
-    batch.tokens.push_back((start + i * stride) % kVocabulary);
-    batch.labels.push_back((start + (i + 1) * stride) % kVocabulary);
+    batch.tokens.push_back((start + i * stride) % vocab_size);
+    batch.labels.push_back((start + (i + 1) * stride) % vocab_size);
     batch.position_ids.push_back(i);
     batch.loss_mask.push_back(mask);
     batch.num_valid_tokens += mask != 0;
@@ -84,7 +85,7 @@ std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_
     batches.emplace_back().sequence_length = config.model.seq_length.value();
     for (int64_t k = i; k < i + size; ++k)
       append_sample(batches.back(), step * all + (order.empty() ? k : order[static_cast<size_t>(k)]),
-                    batches.back().sequence_length);
+                    batches.back().sequence_length, config.transformer.vocab_size);
     batches.back().consumed_samples = step * all + i + size;
   }
   return batches;

@@ -25,8 +25,9 @@ std::string golden_checkpoints();
 std::string golden_words(const std::string& folder);
 
 /// A data-parallel rank's share of the global batch of a step, cut into micro-batches as the config says. A sample
-/// depends on its number alone: an arithmetic sequence of tokens, which a model can learn, with a tenth of its
-/// positions masked. @param order  of the global batch's samples; none: as they are numbered.
+/// depends on its number and the vocabulary alone: an arithmetic sequence that begins with any token, which a model can
+/// learn, with a tenth of its positions masked. @param order  of the global batch's samples; none: as they are
+/// numbered.
 std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step, int64_t dp_rank = 0,
                                             const std::vector<int64_t>& order = {});
 /// One micro-batch of one sample with these tokens: documents begin at 0 and at each cut.
