@@ -84,7 +84,7 @@ TEST(DistributedOptimizer, ShardsGiveTheBitsOfWholeParameters) {
       for (const int64_t bucket_size : {1, 100, 100000}) {
         ReplicaTraining training = whole;
         training.ddp = sharded(bucket_size);
-        training.ddp.overlap_param_gather = true;
+        training.optimizer.overlap_param_gather = true;
         const std::vector<ReplicaOutcome> ranks = train_replicas(training);
         expect_same_bits(expected, ranks);
         EXPECT_TRUE(join_states(expected, 0, 1) == join_states(ranks, 0, ranks.size()));
@@ -189,7 +189,7 @@ TEST(DistributedOptimizer, MetaRunHasTheLogAndTheMessagesOfTheRealRun) {
     ReplicaTraining training{.replicas = 3, .dtype = DType::kBFloat16, .optimizer = clipping()};
     training.ddp = sharded(100);
     training.ddp.use_distributed_optimizer = distributed;
-    training.ddp.overlap_param_gather = distributed;
+    training.optimizer.overlap_param_gather = distributed;
     const std::vector<ReplicaOutcome> real = train_replicas(training);
     for (int rank = 0; rank < training.replicas; ++rank) {
       MetaWorld world(rank, training.replicas);

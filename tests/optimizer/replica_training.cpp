@@ -83,7 +83,6 @@ ReplicaOutcome train_replica(const ReplicaTraining& training, World& world, Devi
     OptimizerConfig config = training.optimizer;
     config.params_dtype = training.dtype;
     config.use_distributed_optimizer = training.ddp.use_distributed_optimizer;
-    config.overlap_param_gather = training.ddp.overlap_param_gather;
     Optimizer optimizer(ctx, config, ddp);
     model.initialize(ctx);
     optimizer.reload_main_params(ctx);

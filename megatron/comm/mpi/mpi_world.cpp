@@ -14,7 +14,7 @@
 namespace megatron {
 namespace {
 
-/// For other ranks to hear of a failure and to print it: their service threads look at least every 20 ms.
+/// For other ranks to hear of a failure and to print it: their service threads look every few milliseconds.
 constexpr std::chrono::milliseconds kTimeToReport{1000};
 
 /// One operation as its Work sees it.
