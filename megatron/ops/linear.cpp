@@ -49,13 +49,17 @@ struct LinearNode final : Node {
 }  // namespace
 
 Tensor linear_forward(const Context& ctx, const Tensor& x, ConstView weight, ConstView bias) {
+  Tensor y = ctx.empty_bounded("linear.y", with_last(x.shape(), weight.shape[0]), x.dtype(), x.count());
+  linear_forward_into(ctx, x, weight, bias, y);
+  return y;
+}
+
+void linear_forward_into(const Context& ctx, const Tensor& x, ConstView weight, ConstView bias, Tensor y) {
   require<ShapeError>(x.size(-1) == weight.shape[1], "[linear] a weight of shape {} needs {} columns, x has shape {}.",
                       weight.shape, weight.shape[1], x.shape());
-  Tensor y = ctx.empty_bounded("linear.y", with_last(x.shape(), weight.shape[0]), x.dtype(), x.count());
   Tensor y_matrix = as_matrix(y);
   multiply(ctx, "linear.y.workspace",
            {.a = as_matrix(x).view(), .b = weight, .c = y_matrix.view(), .transpose_b = true, .bias = bias});
-  return y;
 }
 
 Tensor linear_dgrad(const Context& ctx, const Tensor& dy, ConstView weight) {

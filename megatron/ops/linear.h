@@ -18,6 +18,8 @@ Tensor linear(Context& ctx, const Tensor& x, Parameter& weight, Parameter* bias)
 
 /// y = x w^T + bias.
 Tensor linear_forward(const Context& ctx, const Tensor& x, ConstView weight, ConstView bias);
+/// The same into memory of the caller: rows of a larger result.
+void linear_forward_into(const Context& ctx, const Tensor& x, ConstView weight, ConstView bias, Tensor y);
 /// dx = dy w.
 Tensor linear_dgrad(const Context& ctx, const Tensor& dy, ConstView weight);
 /// The same into memory of the caller: a chunk of a larger gradient.

@@ -20,16 +20,24 @@ Pending start_gather(const Context& ctx, const ProcessGroup& group, const Tensor
 }
 
 Pending start_reduce_scatter(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site) {
+  Shape shape = x.shape();
+  shape[0] = rows_of_rank(group, shape[0]);
+  Pending result{ctx.empty(site, shape, x.dtype(), MemoryUse::kCommunication), {}};
+  result.work = start_reduce_scatter(group, x, result.tensor, site);
+  return result;
+}
+
+Work start_reduce_scatter(const ProcessGroup& group, const Tensor& x, Tensor result, std::string_view site) {
+  return group.reduce_scatter(x.view(), result.view(), ReduceOp::kSum, options(site, x, result));
+}
+
+int64_t rows_of_rank(const ProcessGroup& group, int64_t num_rows) {
   require<ShapeError>(
-      x.size(0) % group.size() == 0,
+      num_rows % group.size() == 0,
       "[sequence parallel] {} rows are not divisible by {} tensor-parallel ranks. Choose a --seq-length "
       "that is.",
-      x.size(0), group.size());
-  Shape shape = x.shape();
-  shape[0] /= group.size();
-  Pending result{ctx.empty(site, shape, x.dtype(), MemoryUse::kCommunication), {}};
-  result.work = group.reduce_scatter(x.view(), result.tensor.view(), ReduceOp::kSum, options(site, x, result.tensor));
-  return result;
+      num_rows, group.size());
+  return num_rows / group.size();
 }
 
 Tensor gather_rows_of_ranks(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site) {

@@ -20,6 +20,10 @@ Work start_all_reduce(const ProcessGroup& group, Tensor& x, ReduceOp reduce, std
 Pending start_gather(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site);
 /// This rank's part of the rows of the sum over the ranks. @throw ShapeError if the rows do not divide.
 Pending start_reduce_scatter(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site);
+/// The same into memory of the caller, which has a rank's part of the rows.
+Work start_reduce_scatter(const ProcessGroup& group, const Tensor& x, Tensor result, std::string_view site);
+/// Of `num_rows` rows of all ranks. @throw ShapeError if they do not divide.
+int64_t rows_of_rank(const ProcessGroup& group, int64_t num_rows);
 
 /// start_gather, waited for.
 Tensor gather_rows_of_ranks(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site);

@@ -18,7 +18,9 @@ ParameterOptions parameter(const ParallelLinearOptions& options, const ProcessGr
 ColumnParallelLinear::ColumnParallelLinear(const Context& ctx, const ParallelLinearOptions& options,
                                            const ProcessGroup& group)
     : group_(group),
-      communication_(options.sequence_parallel ? LinearCommunication::kGatherInput : LinearCommunication::kCopyInput),
+      communication_{
+          .kind = options.sequence_parallel ? LinearCommunication::kGatherInput : LinearCommunication::kCopyInput,
+          .overlap = options.overlap},
       skip_bias_add_(options.skip_bias_add) {
   const int64_t rows = options.output.global_size();
   ShardSpec shard = ShardSpec::whole({rows, options.input_size});
@@ -39,8 +41,9 @@ Tensor ColumnParallelLinear::forward(Context& ctx, const Tensor& x) const {
 RowParallelLinear::RowParallelLinear(const Context& ctx, const ParallelLinearOptions& options,
                                      const ProcessGroup& group)
     : group_(group),
-      communication_(options.sequence_parallel ? LinearCommunication::kScatterOutput
-                                               : LinearCommunication::kReduceOutput) {
+      communication_{
+          .kind = options.sequence_parallel ? LinearCommunication::kScatterOutput : LinearCommunication::kReduceOutput,
+          .overlap = options.overlap} {
   const int64_t rows = options.output.global_size();
   ShardSpec shard = ShardSpec::whole({rows, options.input_size});
   shard.cut =

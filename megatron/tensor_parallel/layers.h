@@ -20,6 +20,7 @@ struct ParallelLinearOptions {
   double init_std = 0.02;
   bool is_embedding_or_output = false;
   bool sequence_parallel = false;
+  TensorCommOverlap overlap = {};
 };
 
 /// y = x W^T + b with the rows of W cut: each rank computes its part of the output features. With skip_bias_add b is
@@ -33,7 +34,7 @@ class ColumnParallelLinear : public Module {
 
  private:
   ProcessGroup group_;
-  LinearCommunication communication_;
+  LinearCommunicationOptions communication_;
   bool skip_bias_add_;
   std::unique_ptr<Parameter> weight_, bias_;
 };
@@ -50,7 +51,7 @@ class RowParallelLinear : public Module {
 
  private:
   ProcessGroup group_;
-  LinearCommunication communication_;
+  LinearCommunicationOptions communication_;
   std::unique_ptr<Parameter> weight_, bias_;
 };
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "megatron/autograd/tape.h"
-#include "megatron/comm/process_group.h"
+#include "megatron/tensor_parallel/comm_overlap.h"
 
 namespace megatron {
 
@@ -16,11 +16,17 @@ enum class LinearCommunication {
   kScatterOutput,  // row cut, sequence parallel: reduce-scatter of y / all-gather of dy
 };
 
+struct LinearCommunicationOptions {
+  LinearCommunication kind = LinearCommunication::kNone;
+  TensorCommOverlap overlap = {};  // of the sequence-parallel kinds
+};
+
 /// y = x W^T + bias with communication over `group`; with one rank, linear().
-/// Backward: dx is computed first, its collective runs while W is computed (parallelism by one node, not by two).
+/// Backward: dx is computed first, its collective runs while W is computed (parallelism by one node, not by two). What
+/// `overlap` cuts are products of rows; W is one product of all rows, in rank order.
 /// @param x     [s, b, i]; under kGatherInput [s/tp, b, i]. Saved as it comes: what is gathered is gathered again.
 /// @param bias  [o] of a column cut; null for a row cut, whose bias comes after the reduction.
 Tensor linear_with_communication(Context& ctx, const Tensor& x, Parameter& weight, Parameter* bias,
-                                 const ProcessGroup& group, LinearCommunication communication);
+                                 const ProcessGroup& group, const LinearCommunicationOptions& options);
 
 }  // namespace megatron

@@ -33,7 +33,8 @@ Mlp::Mlp(const ModuleContext& context)
                                 .skip_bias_add = true,  // the activation adds it and sums its gradient on the way
                                 .dtype = config.params_dtype,
                                 .init_std = config.init_method_std,
-                                .sequence_parallel = context.sequence_parallel};
+                                .sequence_parallel = context.sequence_parallel,
+                                .overlap = context.overlap};
   register_module(linear_fc1_, std::make_unique<ColumnParallelLinear>(context.ctx, options, context.groups.tp));
   options.name = context.path + ".linear_fc2";
   options.input_size = f;

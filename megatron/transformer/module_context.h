@@ -6,6 +6,7 @@
 
 #include "megatron/comm/process_group_collection.h"
 #include "megatron/core/context.h"
+#include "megatron/tensor_parallel/comm_overlap.h"
 #include "megatron/transformer/transformer_config.h"
 
 namespace megatron {
@@ -17,6 +18,7 @@ struct ModuleContext {
   const ProcessGroupCollection& groups;
   std::string path;
   bool sequence_parallel = false;
+  TensorCommOverlap overlap = {};
 
   ModuleContext at(std::string_view child) const {
     ModuleContext inner = *this;

@@ -75,6 +75,7 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
   linear.dtype = config.params_dtype;
   linear.init_std = context.output_init_std();
   linear.sequence_parallel = context.sequence_parallel;
+  linear.overlap = context.overlap;
   register_module(linear_proj_, std::make_unique<RowParallelLinear>(context.ctx, linear, context.groups.tp));
   linear.name = context.path + ".linear_qkv";
   linear.input_size = config.hidden_size;

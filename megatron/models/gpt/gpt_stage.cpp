@@ -86,7 +86,7 @@ Tensor GptStage::head_logits(Context& ctx, const Tensor& hidden) const {
   const PlaceScope place(ctx, "output_layer");
   const Tensor part = linear_with_communication(
       ctx, final_layernorm_->forward(ctx, hidden), output_weight(), nullptr, tensor_group_,
-      sequence_parallel_ ? LinearCommunication::kGatherInput : LinearCommunication::kCopyInput);
+      {.kind = sequence_parallel_ ? LinearCommunication::kGatherInput : LinearCommunication::kCopyInput});
   return gather_from_tensor_model_parallel_region(ctx, part, tensor_group_);
 }
 
