@@ -36,6 +36,10 @@ Volume tensor_volume(const VolumeCase& layout, int64_t rank) {
   const int64_t recomputed = layout.recomputes ? layers : 0;
   sum(4 * layers + 2 * recomputed);
   gather(6 * layers + 2 * recomputed);
+  // Those of the linears that are not for W come and go in parts.
+  const int64_t rows = kTokens / layout.tp, rows_of_part = (rows + layout.splits - 1) / layout.splits;
+  const int64_t num_parts = (rows + rows_of_part - 1) / rows_of_part;
+  volume.messages += (num_parts - 1) * (8 * layers + 4 * recomputed) * micro_batches;
   if (has_embedding) sum(1);
   if (has_embedding) gather(1);
   if (has_head) {

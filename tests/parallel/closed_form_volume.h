@@ -29,6 +29,9 @@ struct VolumeCase {
   bool sequence_parallel = false, shards = false, recomputes = false, is_zb_v = false;
   /// Gradients are summed as they come, each parameter in a bucket of its own, and weights gathered one by one.
   bool overlaps = false;
+  /// Rows of the products of sequence-parallel linear layers come and go in as many parts; W takes them whole.
+  int64_t splits = 1;
+  bool delays_weight = false;  // changes no number
   int64_t num_layers = 8, global_batch = 12;
 
   int64_t num_ranks() const { return tp * pp * dp; }

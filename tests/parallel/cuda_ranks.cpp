@@ -106,12 +106,16 @@ std::vector<std::string> layouts_of(int num_ranks) {
             sharded + " --ddp-num-buckets 3",
             tp + "2",
             tp + "2 --sequence-parallel",
+            tp + "2 --sequence-parallel --tp-comm-overlap",
+            tp + "2 --sequence-parallel --tp-comm-overlap --tp-comm-overlap-ag-splits 2 --tp-comm-overlap-delay-wgrad",
             pp + "2",
             pp + "2 --num-virtual-stages-per-pipeline-rank 2",
             pp + "2 --pipeline-schedule zb-h1",
             pp + "2 --pipeline-schedule zb-v"};
   return {sharded + " --ddp-num-buckets 3",
           tp + "4 --sequence-parallel",
+          tp + "4 --sequence-parallel --tp-comm-overlap --tp-comm-overlap-rs-dgrad --tp-comm-overlap-ag-splits 3 "
+               "--tp-comm-overlap-rs-splits 3",
           tp + "2 --sequence-parallel" + sharded,
           pp + "4",
           pp + "2 --num-virtual-stages-per-pipeline-rank 2" + sharded,

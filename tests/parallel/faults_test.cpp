@@ -40,7 +40,7 @@ TEST(Faults, OfTokenCountAndLossAreCaught) {
 }
 
 TEST(Faults, OfTensorParallelSumsAreCaught) {
-  for (const std::string way : {"", "--sequence-parallel"})
+  for (const std::string way : {"", "--sequence-parallel", "--sequence-parallel --tp-comm-overlap"})
     for (const Fault fault : {Fault::kDropped, Fault::kScaled})
       for (const int64_t number : {0, 1, 2, 9})
         EXPECT_TRUE(is_caught(kTensor + way, 2, group_of<&ProcessGroupCollection::tp>, fault, number)) << way << number;

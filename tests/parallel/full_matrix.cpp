@@ -87,6 +87,15 @@ LayoutFactors with_overlap() {
   return factors;
 }
 
+/// Products of tensor-parallel ranks in parts, which change no bit either.
+LayoutFactors with_tensor_overlap() {
+  LayoutFactors factors = without_overlap();
+  factors.tensor_overlaps = {true};
+  factors.distributed_optimizer = {true};
+  factors.micro_batch_sizes = {1};
+  return factors;
+}
+
 /// How layers are cut over stages, in every schedule.
 LayoutFactors with_43_layers() {
   LayoutFactors factors = whole_matrix();
@@ -128,6 +137,7 @@ std::vector<MatrixCase> full_matrix() {
   std::vector<MatrixCase> all;
   add_layouts(all, "every combination", without_overlap());
   add_layouts(all, "overlapped communication", with_overlap());
+  add_layouts(all, "overlapped tensor parallelism", with_tensor_overlap());
   add_layouts(all, "43 layers", with_43_layers());
   add_layouts(all, "50257 tokens", with_whole_vocabulary());
   add_heads(all);

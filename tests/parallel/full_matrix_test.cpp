@@ -32,7 +32,8 @@ TEST(FullMatrix, HasAllCombinationsOnce) {
   }
   EXPECT_THAT(groups, ElementsAre(Pair("43 layers", 288), Pair("50257 tokens", 280),
                                   Pair("checkpoints between two layouts", 256), Pair("every combination", 2912),
-                                  Pair("key-value heads 1, 2, 5, 6", 240), Pair("overlapped communication", 304)));
+                                  Pair("key-value heads 1, 2, 5, 6", 240), Pair("overlapped communication", 304),
+                                  Pair("overlapped tensor parallelism", 232)));
 }
 
 RecordedCase of(const std::string& name) { return {.group = "g", .name = name, .outcome = {.failure = "a\nb\tc"}}; }

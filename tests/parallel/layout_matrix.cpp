@@ -17,6 +17,7 @@ std::vector<size_t> num_values(const LayoutFactors& f) {
           f.sequence_parallel.size(),
           f.distributed_optimizer.size(),
           f.overlaps.size(),
+          f.tensor_overlaps.size(),
           f.schedules.size(),
           f.recompute.size(),
           f.micro_batch_sizes.size()};
@@ -32,9 +33,10 @@ LayoutCase case_of(const LayoutFactors& f, const std::vector<size_t>& c) {
           .sequence_parallel = f.sequence_parallel[c[5]],
           .distributed_optimizer = f.distributed_optimizer[c[6]],
           .overlaps = f.overlaps[c[7]],
-          .schedule = f.schedules[c[8]],
-          .recompute = f.recompute[c[9]],
-          .micro_batch_size = f.micro_batch_sizes[c[10]]};
+          .tensor_overlaps = f.tensor_overlaps[c[8]],
+          .schedule = f.schedules[c[9]],
+          .recompute = f.recompute[c[10]],
+          .micro_batch_size = f.micro_batch_sizes[c[11]]};
 }
 
 bool has_valid_schedule(const LayoutCase& layout) {
@@ -45,7 +47,8 @@ bool has_valid_schedule(const LayoutCase& layout) {
 
 bool is_valid(const LayoutCase& layout) {
   return layout.num_ranks() <= 8 && (layout.tensor > 1 || !layout.sequence_parallel) &&
-         (layout.data > 1 || !layout.overlaps) && has_valid_schedule(layout);
+         (layout.data > 1 || !layout.overlaps) && (layout.sequence_parallel || !layout.tensor_overlaps) &&
+         has_valid_schedule(layout);
 }
 
 /// Which values the valid cases have.
@@ -108,6 +111,7 @@ std::string LayoutCase::layout() const {
   if (!recompute.empty()) words += recompute + " ";
   if (pipeline > 1) words += pipeline_words(*this);
   if (sequence_parallel) words += "--sequence-parallel ";
+  if (tensor_overlaps) words += "--tp-comm-overlap --tp-comm-overlap-rs-dgrad --tp-comm-overlap-ag-splits 2 ";
   if (distributed_optimizer) words += "--use-distributed-optimizer ";
   if (overlaps) words += "--overlap-grad-reduce --ddp-num-buckets 3 ";
   if (overlaps && distributed_optimizer) words += "--overlap-param-gather ";
@@ -126,6 +130,7 @@ LayoutFactors whole_matrix() {
           .sequence_parallel = {false, true},
           .distributed_optimizer = {false, true},
           .overlaps = {false, true},
+          .tensor_overlaps = {false},
           .schedules = {"", "gpipe", "zb-h1", "zb-v"},  // "": 1f1b, or interleaved with several chunks
           .recompute = {"", "--recompute-granularity selective --recompute-modules core_attn layernorm mlp",
                         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
@@ -134,7 +139,8 @@ LayoutFactors whole_matrix() {
 }
 
 std::vector<LayoutCase> pairwise_layouts() {
-  const LayoutFactors factors = whole_matrix();
+  LayoutFactors factors = whole_matrix();
+  factors.tensor_overlaps = {false, true};
   const std::vector<std::vector<size_t>> choices = valid_choices(factors);
   std::vector<FactorValues> rows;
   for (const auto& choice : choices) rows.emplace_back(choice.begin(), choice.end());

@@ -20,7 +20,7 @@ struct ModelSizes {
 struct LayoutCase {
   ModelSizes sizes;
   int tensor = 1, pipeline = 1, chunks = 1, data = 1;
-  bool sequence_parallel = false, distributed_optimizer = false, overlaps = false;
+  bool sequence_parallel = false, distributed_optimizer = false, overlaps = false, tensor_overlaps = false;
   std::string schedule, recompute;
   int micro_batch_size = 1;
   std::string precision = "--fp64 ";  // "": fp32
@@ -38,16 +38,16 @@ struct LayoutCase {
 struct LayoutFactors {
   std::vector<ModelSizes> models;
   std::vector<int> tensor, pipeline, chunks, data;
-  std::vector<bool> sequence_parallel, distributed_optimizer, overlaps;
+  std::vector<bool> sequence_parallel, distributed_optimizer, overlaps, tensor_overlaps;
   std::vector<std::string> schedules, recompute;
   std::vector<int> micro_batch_sizes;
 };
 
 /// Tensor {1, 2, 4}, pipeline {1, 2, 4}, chunks {1, 2, 3}, data {1, 2, 3}, each way of everything else, for a model
-/// like GPT-2 and one like Llama, of 7 layers.
+/// like GPT-2 and one like Llama, of 7 layers. Products in parts (tensor_overlaps) are left to those who ask for them.
 LayoutFactors whole_matrix();
 
-/// Every pair of settings of the whole matrix occurs that can occur.
+/// Every pair of settings of the whole matrix occurs that can occur, with products in parts and without.
 std::vector<LayoutCase> pairwise_layouts();
 /// All valid combinations.
 std::vector<LayoutCase> all_layouts(const LayoutFactors& factors);

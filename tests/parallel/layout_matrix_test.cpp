@@ -100,6 +100,24 @@ TEST(LayoutMatrix, OverlapChangesNoBit) {
                    {"--overlap-grad-reduce", "--overlap-grad-reduce --overlap-param-gather"});
 }
 
+/// Also with W split from B, and with rows that go through a product twice.
+TEST(LayoutMatrix, TensorParallelOverlapChangesNoBit) {
+  const std::string sequence = "--tensor-model-parallel-size 2 --sequence-parallel ";
+  const std::string overlap =
+      "--tp-comm-overlap --tp-comm-overlap-rs-dgrad --tp-comm-overlap-ag-splits 3 --tp-comm-overlap-rs-splits 3";
+  expect_same_bits(sequence, 2,
+                   {"--tp-comm-overlap", "--tp-comm-overlap --tp-comm-overlap-rs-splits 1", overlap,
+                    "--tp-comm-overlap --no-tp-comm-overlap-ag", "--tp-comm-overlap --no-tp-comm-overlap-rs"});
+  const std::string delays = " --tp-comm-overlap-delay-wgrad";
+  expect_same_bits(sequence, 2, {overlap + delays, "--tp-comm-overlap --no-tp-comm-overlap-ag" + delays});
+  expect_same_bits(sequence + kTwoStages + "--overlap-grad-reduce --ddp-bucket-size 1000 ", 8, {overlap + delays});
+  expect_same_bits(sequence + "--recompute-granularity selective --recompute-modules core_attn layernorm mlp ", 2,
+                   {overlap + delays});
+  expect_same_bits(sequence + kTwoStages + "--pipeline-schedule zb-h1 ", 4, {overlap});
+  expect_same_bits(sequence + "--recompute-granularity full --recompute-method uniform --recompute-num-layers 3 ", 2,
+                   {overlap});
+}
+
 TEST(LayoutMatrix, TheDistributedOptimizerChangesNoBit) { expect_same_bits("", 3, {"--use-distributed-optimizer"}); }
 
 constexpr const char* kNoDropout = "--hidden-dropout 0 --attention-dropout 0 ";

@@ -19,6 +19,11 @@ const std::vector<Layout> kLayouts = {
     {" --tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer", 4},
     {" --pipeline-model-parallel-size 2 --use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 3000", 4},
     {" --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-distributed-optimizer", 8},
+    {" --tensor-model-parallel-size 4 --sequence-parallel --tp-comm-overlap", 4},
+    {" --tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap --tp-comm-overlap-delay-wgrad", 4},
+    {" --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --pipeline-schedule zb-h1 --sequence-parallel "
+     "--tp-comm-overlap --tp-comm-overlap-ag-splits 3 --tp-comm-overlap-rs-splits 3 --tp-comm-overlap-rs-dgrad",
+     4},
 };
 
 /// What a step of one rank allocates and sends.

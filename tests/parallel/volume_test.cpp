@@ -33,6 +33,12 @@ std::string words_of(const VolumeCase& layout, const ScheduleWords& schedule) {
   if (layout.chunks > 1 && !layout.is_zb_v && layout.num_micro_batches() % layout.pp > 0)
     words += fmt::format(" --microbatch-group-size-per-virtual-pipeline-stage {}", layout.num_micro_batches());
   if (layout.sequence_parallel) words += " --sequence-parallel";
+  if (layout.splits > 1)
+    words += fmt::format(
+        " --tp-comm-overlap --tp-comm-overlap-rs-dgrad --tp-comm-overlap-ag-splits {0} "
+        "--tp-comm-overlap-rs-splits {0}",
+        layout.splits);
+  if (layout.delays_weight) words += " --tp-comm-overlap-delay-wgrad";
   if (layout.shards) words += " --use-distributed-optimizer";
   if (layout.overlaps) words += " --overlap-grad-reduce --ddp-bucket-size 1";
   if (layout.overlaps && layout.shards) words += " --overlap-param-gather";
@@ -123,6 +129,30 @@ void expect_all_ways_to_sum(DeviceKind device, bool is_llama) {
               }
 }
 
+/// Products of tensor-parallel ranks in parts, alike or not.
+void expect_all_parts(DeviceKind device, bool is_llama) {
+  for (const int64_t tp : {2, 4})
+    for (const int64_t pp : {1, 2})
+      for (const int64_t splits : {2, 3, 100})
+        for (const bool recomputes : {false, true})
+          for (const ScheduleWords& schedule : kSchedules) {
+            if (pp == 1 && schedule.words != kSchedules[0].words) continue;
+            expect_volumes({.is_llama = is_llama,
+                            .tp = tp,
+                            .pp = pp,
+                            .chunks = schedule.chunks,
+                            .sequence_parallel = true,
+                            .recomputes = recomputes,
+                            .is_zb_v = schedule.is_zb_v,
+                            .splits = splits,
+                            .delays_weight = !recomputes && !std::string_view(schedule.words).ends_with("zb-h1") &&
+                                             !schedule.is_zb_v,
+                            .num_layers = std::max<int64_t>(4, pp * schedule.chunks),
+                            .global_batch = 4},
+                           schedule, device);
+          }
+}
+
 constexpr DeviceKind kCpu = DeviceKind::kCpu;
 
 TEST(ParallelVolume, OfEveryLayoutOfGpt2OnCpuRanksIsThatOfTheClosedForm) { expect_all(kCpu, false, false); }
@@ -132,10 +162,14 @@ TEST(ParallelVolume, OfEveryLayoutOfLlamaWithRecomputeIsThatOfTheClosedForm) { e
 TEST(ParallelVolume, OfOverlapAndOptimizerInstancesIsThatOfTheClosedForm) {
   for (const bool is_llama : {false, true}) expect_all_ways_to_sum(kCpu, is_llama);
 }
+TEST(ParallelVolume, OfProductsInPartsIsThatOfTheClosedForm) {
+  for (const bool is_llama : {false, true}) expect_all_parts(kCpu, is_llama);
+}
 TEST(ParallelVolume, OfEveryLayoutOnTheMetaDeviceIsThatOfTheClosedForm) {
   for (const bool is_llama : {false, true}) {
     expect_all(DeviceKind::kMeta, is_llama, false);
     expect_all_ways_to_sum(DeviceKind::kMeta, is_llama);
+    expect_all_parts(DeviceKind::kMeta, is_llama);
   }
 }
 

@@ -57,6 +57,12 @@ constexpr auto kDifferences = std::to_array<Difference>({
      "takes everything that says what the weights mean", never},
     {"log lines, JSON lines, TensorBoard files", "written by the last rank",
      "written by rank 0; numbers are of all ranks", [](const PretrainConfig& c) { return c.parallel.world_size > 1; }},
+    {"--tp-comm-overlap",
+     "needs Transformer Engine, MPI or another way to meet for its buffers, and settings for each product "
+     "(--tp-comm-overlap-cfg)",
+     "needs neither, and runs on any device: collectives of the ordinary group in parts (--tp-comm-overlap-ag-splits, "
+     "-rs-splits)",
+     [](const PretrainConfig& c) { return c.parallel.tp_comm_overlap; }},
     {"--use-distributed-optimizer --save", "stores buckets, which fit the same tensor and pipeline sizes alone",
      "stores the optimizer's state as whole tensors: any layout loads it",
      [](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer && saves(c); }},
@@ -102,6 +108,11 @@ bool is_wsd(const PretrainConfig& c) { return c.scheduler.lr_decay_style == LrDe
 bool has_tensorboard(const PretrainConfig& c) { return c.logging.tensorboard_dir.has_value(); }
 bool loads(const PretrainConfig& c) {
   return c.checkpoint.load.has_value() || c.checkpoint.pretrained_checkpoint.has_value();
+}
+bool overlaps_tensor(const PretrainConfig& c) { return c.parallel.tp_comm_overlap; }
+bool gathers_in_parts(const PretrainConfig& c) { return overlaps_tensor(c) && c.parallel.tp_comm_overlap_ag; }
+bool scatters_in_parts(const PretrainConfig& c) {
+  return overlaps_tensor(c) && (c.parallel.tp_comm_overlap_rs || c.parallel.tp_comm_overlap_rs_dgrad);
 }
 bool has_stages(const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; }
 bool has_replicas(const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }
@@ -182,6 +193,12 @@ constexpr auto kDependents = std::to_array<Dependent>({
      [](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer; }},
     {"sequence_parallel", "--tensor-model-parallel-size above 1",
      [](const PretrainConfig& c) { return c.parallel.tensor_model_parallel_size > 1; }},
+    {"tp_comm_overlap_ag", "--tp-comm-overlap", overlaps_tensor},
+    {"tp_comm_overlap_rs", "--tp-comm-overlap", overlaps_tensor},
+    {"tp_comm_overlap_rs_dgrad", "--tp-comm-overlap", overlaps_tensor},
+    {"tp_comm_overlap_delay_wgrad", "--tp-comm-overlap", overlaps_tensor},
+    {"tp_comm_overlap_ag_splits", "a --tp-comm-overlap that gathers", gathers_in_parts},
+    {"tp_comm_overlap_rs_splits", "a --tp-comm-overlap that scatters", scatters_in_parts},
     {"expert_tensor_parallel_size", "a mixture of experts", never},
     {"decoder_seq_length", "an encoder", never},
     {"use_tp_pp_dp_mapping", "--pipeline-model-parallel-size above 1", has_stages},

@@ -26,6 +26,7 @@ ScheduleOptions schedule_options_of(const PretrainConfig& config) {
                           .num_ranks = static_cast<int>(parallel.pipeline_model_parallel_size),
                           .num_chunks = static_cast<int>(parallel.virtual_pipeline_model_parallel_size.value_or(1))};
   if (parallel.pipeline_schedule && options.num_ranks > 1) options.kind = *parallel.pipeline_schedule;
+  if (tensor_comm_overlap_of(config).delays_weight_gradient) options.weight_gradient = WeightGradient::kSplit;
   if (parallel.microbatch_group_size_per_vp_stage && options.kind == ScheduleKind::kInterleaved)
     options.micro_batch_group_size = static_cast<int>(*parallel.microbatch_group_size_per_vp_stage);
   return options;
@@ -89,6 +90,17 @@ PipelineLayout pipeline_layout_of(const PretrainConfig& config) {
                          .num_layers = config.transformer.num_layers,
                          .order = placement_of(schedule_options_of(config)).order()});
   return split_layers(layer_split_of(config));
+}
+
+TensorCommOverlap tensor_comm_overlap_of(const PretrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  TensorCommOverlap overlap;
+  if (!parallel.tp_comm_overlap) return overlap;
+  if (parallel.tp_comm_overlap_ag) overlap.num_gather_splits = parallel.tp_comm_overlap_ag_splits;
+  if (parallel.tp_comm_overlap_rs) overlap.num_scatter_splits = parallel.tp_comm_overlap_rs_splits;
+  if (parallel.tp_comm_overlap_rs_dgrad) overlap.num_dgrad_splits = parallel.tp_comm_overlap_rs_splits;
+  overlap.delays_weight_gradient = parallel.tp_comm_overlap_delay_wgrad;
+  return overlap;
 }
 
 DistributedDataParallelConfig data_parallel_config_of(const PretrainConfig& config) {

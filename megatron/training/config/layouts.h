@@ -5,6 +5,7 @@
 #include "megatron/distributed/distributed_data_parallel_config.h"
 #include "megatron/pipeline_parallel/pipeline_layout.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
+#include "megatron/tensor_parallel/comm_overlap.h"
 #include "megatron/training/config/pretrain_config.h"
 
 namespace megatron {
@@ -20,6 +21,8 @@ void check_pipeline_schedule(const PretrainConfig& config, Mistakes& mistakes);
 LayerSplit layer_split_of(const PretrainConfig& config);
 /// Which layers each pipeline stage has. @throw ConfigError as split_layers and parse_layout.
 PipelineLayout pipeline_layout_of(const PretrainConfig& config);
+/// How tensor-parallel linear layers hide their communication.
+TensorCommOverlap tensor_comm_overlap_of(const PretrainConfig& config);
 /// How gradients are summed over replicas.
 DistributedDataParallelConfig data_parallel_config_of(const PretrainConfig& config);
 

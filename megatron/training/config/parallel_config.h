@@ -20,6 +20,14 @@ struct ParallelConfig {
   bool sequence_parallel = false;
   std::vector<std::string> cp_comm_type = {"p2p"};
 
+  bool tp_comm_overlap = false;
+  bool tp_comm_overlap_ag = true;
+  bool tp_comm_overlap_rs = true;
+  bool tp_comm_overlap_rs_dgrad = false;
+  int64_t tp_comm_overlap_ag_splits = 1;  ///< this and the next: ours; see TensorCommOverlap
+  int64_t tp_comm_overlap_rs_splits = 2;
+  bool tp_comm_overlap_delay_wgrad = false;  ///< ours
+
   std::optional<ScheduleKind> pipeline_schedule;  ///< ours; none: 1f1b, or interleaved with virtual stages
   std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
   std::optional<int64_t> num_virtual_stages_per_pipeline_rank;

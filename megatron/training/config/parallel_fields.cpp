@@ -45,6 +45,33 @@ void describe_sizes(FieldTable& table, ParallelConfig& parallel) {
   table.add_derived("data_parallel_size", parallel.data_parallel_size, "ranks / (tensor * pipeline * context)");
 }
 
+void describe_tensor_overlap(FieldTable& table, ParallelConfig& parallel) {
+  table.begin_group(
+      "Overlap in tensor parallelism",
+      "Under sequence parallelism the rows of a layer's input are gathered, and those of its output "
+      "scattered, while rows that are there are multiplied. On the CPU no bit of a result depends on it.");
+  table.add("tp_comm_overlap", parallel.tp_comm_overlap,
+            "multiply rows in parts that come and go meanwhile; needs --sequence-parallel");
+  table.add("tp_comm_overlap_ag", parallel.tp_comm_overlap_ag, "gather rows before a product, not while it runs")
+      .turned_off_by({"--no-tp-comm-overlap-ag", "--disable-tp-comm-overlap-ag"});
+  table.add("tp_comm_overlap_rs", parallel.tp_comm_overlap_rs, "scatter rows after a product, not while it runs")
+      .turned_off_by({"--no-tp-comm-overlap-rs", "--disable-tp-comm-overlap-rs"});
+  table.add("tp_comm_overlap_rs_dgrad", parallel.tp_comm_overlap_rs_dgrad,
+            "scatter the gradient of a layer's input while it is made, not only while the weight's is");
+  table
+      .add("tp_comm_overlap_ag_splits", parallel.tp_comm_overlap_ag_splits,
+           "megatron.cpp only: parts of each rank's rows that are gathered while own rows, and others, are multiplied")
+      .at_least(1);
+  table
+      .add("tp_comm_overlap_rs_splits", parallel.tp_comm_overlap_rs_splits,
+           "megatron.cpp only: parts of each rank's rows that are scattered while the next is multiplied; few hide "
+           "less, many send small messages slowly")
+      .at_least(1);
+  table.add("tp_comm_overlap_delay_wgrad", parallel.tp_comm_overlap_delay_wgrad,
+            "megatron.cpp only: hide what a layer gathers and scatters in backward behind the weight gradients of the "
+            "layer above it, whose input and output gradient live until then");
+}
+
 void describe_pipeline(FieldTable& table, ParallelConfig& parallel) {
   table.begin_group("Pipeline", "Interleaving gives each rank several virtual stages, which shortens the bubble.");
   table.add(
@@ -116,6 +143,7 @@ void describe_data_parallel(FieldTable& table, ParallelConfig& parallel, Optimiz
 
 void describe_parallel(FieldTable& table, PretrainConfig& config) {
   describe_sizes(table, config.parallel);
+  describe_tensor_overlap(table, config.parallel);
   describe_pipeline(table, config.parallel);
   describe_data_parallel(table, config.parallel, config.optimizer);
 }

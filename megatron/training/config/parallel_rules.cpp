@@ -42,6 +42,38 @@ void check_tensor_parallel(const PretrainConfig& config, Mistakes& mistakes) {
     must_divide(*config.model.seq_length, "--seq-length", "the sequence");
 }
 
+void check_delayed_weight_gradients(const PretrainConfig& config, Mistakes& mistakes) {
+  constexpr std::string_view kDelay = "--tp-comm-overlap-delay-wgrad";
+  const ParallelConfig& parallel = config.parallel;
+  if (!parallel.tp_comm_overlap || !parallel.tp_comm_overlap_delay_wgrad) return;
+  if (config.transformer.recompute_granularity == RecomputeGranularity::kFull)
+    mistakes.add({kDelay, "--recompute-granularity"},
+                 "{} and --recompute-granularity full exclude each other: every layer's weight gradients would wait, "
+                 "with what they read, for the end of the backward. Leave out one, or recompute selected modules",
+                 kDelay);
+  const std::optional<ScheduleKind>& kind = parallel.pipeline_schedule;
+  if (parallel.pipeline_model_parallel_size > 1 && (kind == ScheduleKind::kZbH1 || kind == ScheduleKind::kZbV))
+    mistakes.add({kDelay, "--pipeline-schedule"},
+                 "{} and --pipeline-schedule {} exclude each other: that schedule places weight gradients itself, in "
+                 "the bubble. Leave out one",
+                 kDelay, name_of(*kind));
+}
+
+void check_tensor_overlap(const PretrainConfig& config, Mistakes& mistakes) {
+  const ParallelConfig& parallel = config.parallel;
+  if (!parallel.tp_comm_overlap) return;
+  if (!parallel.sequence_parallel)  // also where one rank made it false
+    mistakes.add({"--tp-comm-overlap", "--sequence-parallel", "--tensor-model-parallel-size"},
+                 "--tp-comm-overlap needs --sequence-parallel and a --tensor-model-parallel-size above 1, which is {}: "
+                 "what it hides is the gather and the scatter of their rows. Give both, or leave it out",
+                 parallel.tensor_model_parallel_size);
+  const bool backward_only = parallel.tp_comm_overlap_rs_dgrad || parallel.tp_comm_overlap_delay_wgrad;
+  if (!parallel.tp_comm_overlap_ag && !parallel.tp_comm_overlap_rs && !backward_only)
+    mistakes.add({"--tp-comm-overlap", "--no-tp-comm-overlap-ag", "--no-tp-comm-overlap-rs"},
+                 "--tp-comm-overlap --no-tp-comm-overlap-ag --no-tp-comm-overlap-rs overlap nothing: leave out one of "
+                 "the three, or give --tp-comm-overlap-rs-dgrad");
+}
+
 void check_context_parallel(const PretrainConfig& config, Mistakes& mistakes) {
   const int64_t cp = config.parallel.context_parallel_size;
   const std::optional<int64_t>& length = config.model.seq_length;
@@ -113,6 +145,8 @@ void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mist
   resolve_data_parallel_size(parallel, world_size, mistakes);
   if (parallel.tensor_model_parallel_size == 1) parallel.sequence_parallel = false;
   check_tensor_parallel(config, mistakes);
+  check_tensor_overlap(config, mistakes);
+  check_delayed_weight_gradients(config, mistakes);
   check_context_parallel(config, mistakes);
   check_experts(parallel, mistakes);
   resolve_pipeline(config, mistakes);

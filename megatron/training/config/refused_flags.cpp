@@ -139,19 +139,15 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--ddp-reduce-scatter-with-fp32-accumulation --defer-embedding-wgrad-compute "
      "--disable-clone-scatter-output-in-embedding --disable-flight-recorder-dump-on-timeout "
      "--disable-flight-recorder-extra-dump-on-exec --disable-flight-recorder-include-only-active "
-     "--disable-tp-comm-bulk-dgrad --disable-tp-comm-bulk-wgrad --disable-tp-comm-overlap-ag "
-     "--disable-tp-comm-overlap-rs --disable-tp-comm-split-ag --disable-tp-comm-split-rs "
      "--distribute-saved-activations --fake-process-group "
      "--flight-recorder-dump-path --flight-recorder-include-stack-trace --flight-recorder-trace-buffer-size "
      "--hierarchical-context-parallel-sizes --high-priority-stream-groups --hybrid-context-parallel "
      "--lazy-mpu-init --max-seqlen-per-dp-cp-rank --nccl-communicator-config-path "
      "--no-clone-scatter-output-in-embedding --no-flight-recorder-dump-on-timeout "
-     "--no-flight-recorder-extra-dump-on-exec --no-flight-recorder-include-only-active --no-tp-comm-bulk-dgrad "
-     "--no-tp-comm-bulk-wgrad --no-tp-comm-overlap-ag --no-tp-comm-overlap-rs --no-tp-comm-split-ag "
-     "--no-tp-comm-split-rs --no-use-layer-wise-param-layout --overlap-p2p-communication-warmup-flush "
+     "--no-flight-recorder-extra-dump-on-exec --no-flight-recorder-include-only-active "
+     "--no-use-layer-wise-param-layout --overlap-p2p-communication-warmup-flush "
      "--overlap-param-gather-with-optimizer-step --pipeline-model-parallel-comm-backend "
      "--sharp-enabled-group --tensor-parallel-num-weight-shards "
-     "--tp-comm-bootstrap-backend --tp-comm-overlap --tp-comm-overlap-cfg --tp-comm-overlap-rs-dgrad "
      "--use-ring-exchange-p2p --use-sharp --wgrad-deferral-limit"},
     {"offloading to the host",
      "--activation-offload-fraction --cpu-offloading-num-layers --cpu-offloading-retain-pinned-cpu-buffers "
@@ -222,6 +218,16 @@ constexpr auto kInstead = std::to_array<Refusal>({
     {"give --tensor-model-parallel-size", "--model-parallel-size"},
     {"give --recompute-activations", "--checkpoint-activations"},
     {"give --apply-wd-to-qk-layernorm", "--no-weight-decay-cond-type"},
+    {"a flag of older versions of Transformer Engine; give --no-tp-comm-overlap-ag",
+     "--disable-tp-comm-split-ag --no-tp-comm-split-ag"},
+    {"a flag of older versions of Transformer Engine; give --no-tp-comm-overlap-rs",
+     "--disable-tp-comm-split-rs --no-tp-comm-split-rs"},
+    {"what is gathered and scattered for and by weight gradients always overlaps with a product, with or without "
+     "--tp-comm-overlap, and needs no buffers of its own; leave it out",
+     "--disable-tp-comm-bulk-dgrad --disable-tp-comm-bulk-wgrad --no-tp-comm-bulk-dgrad --no-tp-comm-bulk-wgrad"},
+    {"it is about the buffers of Transformer Engine, which are not needed here; leave it out, and give "
+     "--tp-comm-overlap-ag-splits and --tp-comm-overlap-rs-splits",
+     "--tp-comm-bootstrap-backend --tp-comm-overlap-cfg"},
     {"Megatron accepts this flag and ignores it; give --step-batch-size-schedule, such as '0:16 250M:32'",
      "--rampup-batch-size"},
 });

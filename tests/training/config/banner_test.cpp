@@ -59,9 +59,12 @@ TEST(Banner, NamesGivenFlagsThatOneRankOrThisRunHasNoUseFor) {
       idle_settings(
           parse({"--sequence-parallel", "--expert-tensor-parallel-size", "2", "--no-overlap-p2p-communication",
                  "--no-align-param-gather", "--exit-signal", "SIGUSR1", "--no-load-optim", "--lr-warmup-init", "1e-4",
-                 "--full-validation", "--multiple-validation-sets", "--decoder-seq-length", "8", "--hysteresis", "2"})),
+                 "--full-validation", "--multiple-validation-sets", "--decoder-seq-length", "8", "--hysteresis", "2",
+                 "--disable-tp-comm-overlap-ag", "--tp-comm-overlap-ag-splits", "4"})),
       ::testing::UnorderedElementsAre(
           "--sequence-parallel has no effect without --tensor-model-parallel-size above 1",
+          "--no-tp-comm-overlap-ag has no effect without --tp-comm-overlap",
+          "--tp-comm-overlap-ag-splits has no effect without a --tp-comm-overlap that gathers",
           "--expert-tensor-parallel-size has no effect without a mixture of experts",
           "--no-overlap-p2p-communication has no effect without interleaved pipeline stages",
           "--no-align-param-gather has no effect without --overlap-param-gather and interleaved pipeline stages",

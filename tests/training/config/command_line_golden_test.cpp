@@ -150,6 +150,7 @@ const std::map<std::string, std::string> kRuleTexts{
     {"full recompute needs method and number of layers", "full needs --recompute-method"},
     {"selective recompute takes no method", "go with --recompute-granularity full only"},
     {"override of the iteration excludes finetune", "--finetune exclude each other"},
+    {"tensor-parallel overlap needs sequence parallelism", "--tp-comm-overlap needs --sequence-parallel and"},
     {"one data source at most", "2 data sources are given"},
     {"step schedule and global batch exclude each other", "exclude each other: give one batch size"},
     {"first threshold must be 0", "the first threshold must be 0"},
