@@ -60,6 +60,7 @@ void train(const PretrainConfig& config, const CommandRanks& ranks, const OwnRan
                     .job_id = process_environment()("SLURM_JOB_ID").value_or(""),
                     .num_threads = ranks.num_threads,
                     .world = world,
+                    .ranks_of_host = ranks.launch.local_size,
                     .rank_hooks = report_and_end(kName, err),
                     .matmul_choices_folders = matmul_choices_folders(own_program()),
                     .device = ranks.device,

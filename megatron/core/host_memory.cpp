@@ -1,19 +1,19 @@
 #include "megatron/core/host_memory.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "megatron/base/error.h"
+#include "megatron/core/host_memory_limit.h"
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
 
 namespace megatron {
 
-int64_t HostMemory::capacity_bytes() const { return sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE); }
+int64_t HostMemory::capacity_bytes() const { return host_memory_for_arenas(); }
 
 std::byte* HostMemory::reserve(int64_t bytes) {
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,

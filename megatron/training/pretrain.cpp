@@ -3,6 +3,7 @@
 #include <functional>
 #include <utility>
 
+#include "megatron/core/host_memory_limit.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/matmul_choices_file.h"
@@ -45,7 +46,13 @@ constexpr std::string_view kLoadTimer = "load-checkpoint";
 struct RankDevice {
   DeviceChoice choice;
   kernels::MatmulChoices products;
+  int64_t capacity_bytes = 0;  // Trainer::Options
 };
+
+/// A CPU's ranks share its memory.
+int64_t capacity_of(const DeviceChoice& device, int64_t ranks_here) {
+  return device.kind == DeviceKind::kCpu ? host_memory_for_arenas(ranks_here) : 0;
+}
 
 /// `environment`, told after the first step how many of its products have measured algorithms.
 PretrainEnvironment with_matmul_use(const PretrainEnvironment& environment, const kernels::MatmulChoices& choices) {
@@ -69,6 +76,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
                            .num_threads = environment.num_threads,
                            .guard = environment.guard,
                            .cuda_device = device.cuda_device,
+                           .capacity_bytes = rank_device.capacity_bytes,
                            .on_stream = environment.on_stream,
                            .groups = groups});
   use_matmul_choices_on(trainer.device(), rank_device.products);
@@ -95,9 +103,10 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
                const Timers& timers) {
   const ParallelLayout layout = parallel_layout_of(config);
   ThreadWorld ranks(layout.sizes().world_size, config.parallel.timeout());
+  const RankDevice device{.choice = {}, .products = {}, .capacity_bytes = capacity_of({}, layout.sizes().world_size)};
   const auto run = [&](World& world) {
     const ProcessGroupCollection groups = ProcessGroupCollection::make(world, layout);
-    if (world.rank() == 0) return run_rank(config, environment, data, {}, groups, &world, timers);
+    if (world.rank() == 0) return run_rank(config, environment, data, device, groups, &world, timers);
     SilentProgress silent;
     run_rank(config,
              {.files = environment.files,
@@ -108,7 +117,7 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
               .process_id = environment.process_id,
               .job_id = environment.job_id,
               .num_threads = environment.num_threads},
-             data, {}, groups, &world, timers);
+             data, device, groups, &world, timers);
   };
   run_rank_threads(ranks, run, environment.rank_hooks);
 }
@@ -157,7 +166,9 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   if (!environment.world && config.parallel.world_size > 1)
     run_ranks(config, environment, data, timers);
   else
-    run_rank(config, environment, data, {device, std::move(products.choices)}, groups, environment.world, timers);
+    run_rank(config, environment, data,
+             {device, std::move(products.choices), capacity_of(device, environment.ranks_of_host)}, groups,
+             environment.world, timers);
 }
 
 }  // namespace megatron

@@ -32,6 +32,7 @@ struct PretrainEnvironment {
   bool guard = false;   // see Device::Options
   /// This process's rank among those that a launcher started; null: all ranks are threads of this process.
   World* world = nullptr;
+  int ranks_of_host = 1;       // that a launcher started on this host: they share its memory
   RankThreadHooks rank_hooks;  // where ranks are threads
   /// Called after each training step and what it prints, on every process's first rank; for measurements. May be empty.
   std::function<void(Trainer&, const TrainStepResult&)> on_step = {};

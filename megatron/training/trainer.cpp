@@ -22,6 +22,7 @@ std::unique_ptr<Device> make_device(const Trainer::Options& options) {
                         "Train with one rank, or on the CPU (--device cpu).",
                         options.groups.world.size());
   auto device = std::make_unique<Device>(options.device, Device::Options{.num_threads = options.num_threads,
+                                                                         .capacity_bytes = options.capacity_bytes,
                                                                          .record_events = options.record_events,
                                                                          .guard = options.guard,
                                                                          .cuda_device = options.cuda_device,

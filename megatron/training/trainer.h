@@ -29,7 +29,8 @@ class Trainer {
     bool record_events = false;
     bool guard = false;  // this and the next: see Device::Options
     DeviceKind meta_of = DeviceKind::kCpu;
-    int cuda_device = 0;  // number of the GPU
+    int cuda_device = 0;         // number of the GPU
+    int64_t capacity_bytes = 0;  // of each arena; 0: all that its memory has
     /// Called with the compute stream of a cuda device, which operations of `groups` follow from then on:
     /// NcclWorld::set_compute_stream.
     std::function<void(CUstream_st*)> on_stream = {};

@@ -130,6 +130,23 @@ TEST(Process, NoHandlerInterruptsThreadsThatCompute) {
   EXPECT_EQ(std::count(blocked.begin(), blocked.end(), false), 1) << "the one that waits for the signal";
 }
 
+/// A limit of addresses is one that a test may set; those of cgroups have their files' tests in core.
+TEST(Process, EndsWithTheMemoryTableBelowALimitOfTheSystem) {
+  for (const std::string ranks : {"1", "2"}) {
+    const Words words = words_of(
+        "pretrain_gpt --num-layers 4 --hidden-size 1024 --num-attention-heads 2 --seq-length 16"
+        " --max-position-embeddings 16 --micro-batch-size 1 --train-iters 1 --lr 1e-2 --mock-data"
+        " --tokenizer-type NullTokenizer --vocab-size 50 --num-threads 1 --nproc-per-node");
+    Program training(joined(words_of("/bin/sh -c"), joined({R"(ulimit -v 3000000; exec "$0" "$@")", MEGATRON_PROGRAM},
+                                                           joined(words, {ranks}))));
+    const int status = training.wait_status();
+    EXPECT_EQ(WEXITSTATUS(status), 5) << training.output();
+    for (const std::string text : {"memory (MiB)", "smaller --micro-batch-size", "--recompute-granularity full",
+                                   "more --tensor-model-parallel-size"})
+      EXPECT_THAT(training.output(), HasSubstr(text));
+  }
+}
+
 TEST(Process, DiesOfASignalThatItWasNotToldToHandle) {
   const Ended ended = pretrain({}, "iteration        3/", SIGTERM);
   EXPECT_TRUE(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGTERM);
