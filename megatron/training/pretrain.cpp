@@ -6,6 +6,7 @@
 #include "megatron/core/host_memory_limit.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
+#include "megatron/training/evaluation_samples.h"
 #include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/training_loop.h"
 #include "megatron/training/vocab.h"
@@ -85,6 +86,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
   timers.wait_before_reading([&] { trainer.device().synchronize(); });
   timed(config.checkpoint.load ? &timers : nullptr, kLoadTimer, 0, [&] { checkpointer.load(trainer); });
   timers.stop(kModelTimer, 0);
+  require_evaluation_samples(config, data.datasets(), trainer.progress());
   milestone(environment, "after model, optimizer, and learning rate scheduler are built");
 
   TrainingLoop loop(trainer, data, checkpointer, environment, world, timers);

@@ -79,6 +79,33 @@ TEST(BadCheckpoints, AreRefusedByTraining) {
   });
 }
 
+/// Sets are built for the evaluations that the flags of this run count.
+TEST(BadCheckpoints, ThatTookMoreValidationSamplesThanThereAreStopTheRunBeforeItsFirstStep) {
+  const Words many = words_of("--train-iters 4 --eval-iters 2 --eval-interval 1");
+  const auto train = [&](const std::string& folder) {
+    Words words = words_of(
+        "--num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16"
+        " --micro-batch-size 2 --global-batch-size 4 --lr 1e-3 --tokenizer-type CharTokenizer --split 8,1,1"
+        " --num-threads 1 --save-interval 4 --vocab-file");
+    words.insert(words.end(), {folder + "/chars.txt", "--data-path", folder + "/data", "--save", folder + "/long"});
+    words.insert(words.end(), many.begin(), many.end());
+    EXPECT_EQ(run(kPretrain, words).status, 0);
+  };
+  const Words resume = words_of("--load @/long --train-iters 5 --override-opt_param-scheduler");
+  BadInput fewer{"fewer evaluations",
+                 kPretrain,
+                 joined(resume, words_of("--eval-iters 1 --eval-interval 100")),
+                 ExitCode::kUsage,
+                 {"the validation set (--split 8,1,1)", "36 are needed: 32 are consumed", "each of 1 evaluations",
+                  "--eval-iters 1 batches of 4", "--eval-interval", "--dataloader-type cyclic"},
+                 train};
+  expect_refusal(fewer);
+  fewer.words = joined(resume, words_of("--eval-iters 2 --eval-interval 1"));
+  EXPECT_THAT(expect_success(fewer), HasSubstr("validation loss at iteration 5"));
+  fewer.words = joined(resume, words_of("--eval-iters 1 --eval-interval 100 --dataloader-type cyclic"));
+  EXPECT_THAT(expect_success(fewer), HasSubstr("validation loss at iteration 5"));
+}
+
 TEST(BadCheckpoints, AreRefusedByGeneration) {
   expect_refusals({
       {"no folder", kGenerate, {}, kCheckpoint, {"no checkpoint is there", "Correct the path"}, remove("ckpt")},

@@ -54,6 +54,25 @@ TEST(BadFiles, ThatListDataAreRefused) {
   expect_refusal(missing);
 }
 
+TEST(BadFiles, WithoutOneSampleForAValidationSetAreRefusedBeforeTheFirstStep) {
+  const auto make_tiny = [](const std::string& folder) {
+    write("tiny.txt", "abc")(folder);
+    const Words words = {"--input",          folder + "/tiny.txt", "--input-format", "text",
+                         "--output-prefix",  folder + "/tiny",     "--vocab-file",   folder + "/chars.txt",
+                         "--tokenizer-type", "CharTokenizer"};
+    EXPECT_EQ(run(kPreprocess, words).status, 0);
+  };
+  BadInput tiny{"tiny",
+                kPretrain,
+                words_of("--train-data-path @/data --valid-data-path @/data @/tiny_text_document --full-validation"
+                         " --multiple-validation-sets --validation-set-names big small --eval-interval 1"),
+                ExitCode::kUsage,
+                {"validation set 2 of 2 'small'", "@/tiny_text_document", "has no sample", "--seq-length 16"},
+                make_tiny};
+  tiny.without = {"--data-path", "--split"};
+  expect_refusal(tiny);
+}
+
 TEST(BadFiles, OfJsonLinesAreRefusedWithTheLine) {
   const auto third = [](const std::string& name, const std::string& line, Words texts) {
     texts.push_back("@/in.jsonl line 3");
@@ -65,7 +84,15 @@ TEST(BadFiles, OfJsonLinesAreRefusedWithTheLine) {
       third("no object", "[1]", {"not a JSON object"}),
       third("no key", "{\"txt\":\"c\"}", {"no key 'text'", "--json-keys"}),
       third("number", "{\"text\":5}", {"neither a string nor a list of strings"}),
-      third("no UTF-8", "{\"text\":\"\xff\"}", {"not valid UTF-8"}),
+      third("no UTF-8", "{\"text\":\"\xff\"}", {"not UTF-8", "iconv"}),
+      third("broken elsewhere", "{\"text\":\"x\",\"d\":garbage}", {"a value is expected at byte 17, not 'garbage}'"}),
+      third("empty", "", {"the line is empty", "sed -i"}),
+      {"cut gzip",
+       kPreprocess,
+       {"--input", "@/in.gz"},
+       kData,
+       {"@/in.gz: ", "gzip", "Copy or make the file again"},
+       write("in.gz", std::string("\x1F\x8B\x08\0\0\0\0\0\0\3\xCB\xCF\x4B\xE5", 14))},
       {"no file", kPreprocess, {"--input", "@/none"}, kData, {"--input @/none: there is no such file"}},
       {"folder", kPreprocess, {"--input", "@/ckpt"}, ExitCode::kIo, {"it is a directory"}},
       {"text", kPreprocess, {}, kData, {"@/text.txt line 1: not a JSON object"}},

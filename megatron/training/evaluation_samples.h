@@ -1,0 +1,18 @@
+// Whether the validation and test sets of a run have the samples that it will take.
+#pragma once
+
+#include "megatron/datasets/dataset_builder.h"
+#include "megatron/training/trainer.h"
+
+namespace megatron {
+
+/// Evaluations on the validation sets that a run which stands at `iteration` has before it, that at its end included.
+/// @param config  resolved.
+int64_t num_evaluations_left(const PretrainConfig& config, int64_t iteration);
+
+/// To be called before the first step, once it is known where the run stands.
+/// @throw ConfigError that names each validation and test set with too few samples, those it has and those it needs.
+void require_evaluation_samples(const PretrainConfig& config, const GptDatasets& datasets,
+                                const TrainingProgress& progress);
+
+}  // namespace megatron
