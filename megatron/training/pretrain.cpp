@@ -18,6 +18,15 @@ void milestone(const PretrainEnvironment& environment, std::string_view what) {
   environment.progress.message(milestone_line(what, std::chrono::system_clock::now()));
 }
 
+void require_no_directory(FileSystem& files, const std::string& path) {
+  try {
+    files.list(path);
+  } catch (const IoError&) {
+    return;
+  }
+  throw IoError("it is a directory");
+}
+
 /// Makes the directories of what this process writes, so that what cannot be written fails before the first step. All
 /// write their parts of a checkpoint, rank 0 alone writes logs.
 void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool writes_logs) {
@@ -27,6 +36,7 @@ void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool write
       const std::string directory = is_file ? parent_path(*path) : *path;
       create_durable_directories(files, directory);
       files.list(directory);  // a file of that name is no directory
+      if (is_file) require_no_directory(files, *path);
     } catch (const IoError& error) {
       throw IoError(fmt::format("{} {} cannot be written: {}. Give a path that can be.", flag, *path, error.what()));
     }
@@ -95,9 +105,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
   const bool is_complete = config.validation.skip_train || loop.train();
   milestone(environment, "after training is done");
   if (!is_complete || !config.validation.evaluates()) return;
-  const std::string prefix = fmt::format("iteration {}", trainer.progress().iteration);
-  if (!data.datasets().valid.empty()) loop.validate(prefix + " on validation set");
-  if (data.datasets().test) loop.test(prefix + " on test set");
+  loop.evaluate_at_the_end();
 }
 
 /// Ranks as threads of this process.
@@ -147,8 +155,8 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   if (const std::string notes = notes_block(config); !notes.empty()) environment.progress.message(notes);
   environment.progress.message(device.text);
 
-  const DatasetLog log{.on_info = {},
-                       .on_warning = [&](const std::string& text) { environment.progress.message(text); }};
+  const DatasetLog log{
+      .on_info = {}, .on_warning = [&](const std::string& text) { environment.progress.message("WARNING: " + text); }};
   const ProcessGroupCollection groups =
       environment.world ? ProcessGroupCollection::make(*environment.world, parallel_layout_of(config))
                         : ProcessGroupCollection::single();

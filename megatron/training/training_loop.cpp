@@ -123,13 +123,22 @@ void TrainingLoop::change_batch_size(const BatchSize& batch) {
   if (config_.checkpoint.save) save();
 }
 
-LossSum TrainingLoop::evaluate(BatchReader& reader) {
+int64_t TrainingLoop::num_batches_of(const Dataset& dataset, const BatchSize& batch) const {
+  if (!config_.validation.full_validation) return config_.validation.eval_iters;
+  return (dataset.size() + batch.running_batch_size - 1) / batch.running_batch_size;
+}
+
+/// Of all ranks together. All look for exit conditions equally often: at the end of a whole set some may have no
+/// samples left. @return nullopt if an exit condition ended it
+std::optional<LossSum> TrainingLoop::evaluate(BatchReader& reader, const Dataset& dataset) {
   const BatchSize batch = eval_microbatch_calculator_of(config_).at(0);
+  const int64_t num_batches = num_batches_of(dataset, batch);
   LossSum total;
-  for (int64_t i = 0; config_.validation.full_validation || i < config_.validation.eval_iters; ++i) {
+  for (int64_t i = 0; i < num_batches; ++i) {
+    if (exit_line(exit_signs())) return std::nullopt;
     const auto batches = config_.validation.full_validation ? reader.read_at_most(batch.num_microbatches)
                                                             : reader.read(batch.num_microbatches);
-    if (batches.empty()) break;
+    if (batches.empty()) continue;
     const LossSum loss = trainer_.evaluate(batches);
     total.sum += loss.sum;
     total.num_tokens += loss.num_tokens;
@@ -137,31 +146,48 @@ LossSum TrainingLoop::evaluate(BatchReader& reader) {
   return sum_of_all_ranks(total, trainer_.groups());
 }
 
-void TrainingLoop::validate(const std::string& prefix) {
+std::optional<LossSum> TrainingLoop::timed_evaluate(BatchReader& reader, const Dataset& dataset) {
+  auto loss = timed(&timers_, "evaluate", 0, [&] { return evaluate(reader, dataset); });
+  if (loss) reporter_.print_timers(trainer_, std::array<std::string_view, 1>{"evaluate"});
+  return loss;
+}
+
+bool TrainingLoop::validate(const std::string& prefix) {
   const auto pause = reporter_.pause_interval();
   const ProfiledRange evaluating = range("evaluate");
   const auto num_sets = data_.datasets().valid.size();
   const int64_t dp_rank = trainer_.groups().dp.rank();
-  for (size_t set = 0; set < num_sets; ++set) {
+  bool is_complete = true;
+  for (size_t set = 0; set < num_sets && is_complete; ++set) {
     const auto reader = config_.validation.full_validation
                             ? data_.full_validation_reader(set, dp_rank)
                             : data_.validation_reader(set, dp_rank, trainer_.progress().consumed_valid_samples);
     const auto& names = config_.validation.validation_set_names;
     const std::string suffix = num_sets == 1 ? "" : "-" + (set < names.size() ? names[set] : std::to_string(set));
-    const LossSum loss = timed(&timers_, "evaluate", 0, [&] { return evaluate(*reader); });
-    reporter_.print_timers(trainer_, std::array<std::string_view, 1>{"evaluate"});
-    reporter_.validation(trainer_, suffix, prefix, loss);
+    const auto loss = timed_evaluate(*reader, *data_.datasets().valid[set]);
+    if (loss) reporter_.validation(trainer_, suffix, prefix, *loss);
+    is_complete = loss.has_value();
   }
-  if (config_.validation.full_validation) return;
-  trainer_.progress().consumed_valid_samples +=
-      config_.validation.eval_iters * config_.validation.eval_global_batch_size.value();
+  // Also of an evaluation that was cut short: later ones take the samples that they would have taken.
+  if (!config_.validation.full_validation)
+    trainer_.progress().consumed_valid_samples +=
+        config_.validation.eval_iters * config_.validation.eval_global_batch_size.value();
+  return is_complete;
 }
 
-void TrainingLoop::test(const std::string& prefix) {
+bool TrainingLoop::test(const std::string& prefix) {
   const auto reader = data_.test_reader(trainer_.groups().dp.rank());
-  const LossSum loss = timed(&timers_, "evaluate", 0, [&] { return evaluate(*reader); });
-  reporter_.print_timers(trainer_, std::array<std::string_view, 1>{"evaluate"});
-  reporter_.test(trainer_, prefix, loss);
+  const auto loss = timed_evaluate(*reader, *data_.datasets().test);
+  if (loss) reporter_.test(trainer_, prefix, *loss);
+  return loss.has_value();
+}
+
+void TrainingLoop::evaluate_at_the_end() {
+  const std::string prefix = fmt::format("iteration {}", trainer_.progress().iteration);
+  const bool is_complete = (data_.datasets().valid.empty() || validate(prefix + " on validation set")) &&
+                           (!data_.datasets().test || test(prefix + " on test set"));
+  if (is_complete) return;
+  if (const auto line = exit_line(exit_signs())) reporter_.message(*line);
 }
 
 void TrainingLoop::save() {
@@ -186,16 +212,10 @@ bool TrainingLoop::exits_after_iteration() {
   const auto save_once = [&] {
     if (config_.checkpoint.save && !std::exchange(is_saved, true)) save();
   };
-  if (signs.has_signal) {
-    save_once();
-    reporter_.message(exit_after_signal_line(environment_.signal_name, now()));
-    return true;
-  }
   if (config_.checkpoint.save && is_due(config_.checkpoint.save_interval)) save_once();
-  const auto& minutes = config_.training.exit_duration_in_mins;
-  if (minutes && signs.minutes > static_cast<double>(*minutes)) {
+  if (const auto line = exit_line(signs)) {
     save_once();
-    reporter_.message(exit_after_minutes_line(signs.minutes, now()));
+    reporter_.message(*line);
     return true;
   }
   if (is_due(config_.training.exit_interval)) {
@@ -214,7 +234,16 @@ TrainingLoop::ExitSigns TrainingLoop::exit_signs() const {
   trainer_.groups()
       .world.all_reduce({signs.data(), DType::kFloat64, {2}, {1}}, ReduceOp::kMax, {.site = "exit conditions"})
       .wait();
-  return {.has_signal = signs[0] > 0, .minutes = signs[1]};
+  const auto& minutes = training.exit_duration_in_mins;
+  return {.has_signal = signs[0] > 0,
+          .minutes = signs[1],
+          .is_time_over = minutes && signs[1] > static_cast<double>(*minutes)};
+}
+
+std::optional<std::string> TrainingLoop::exit_line(const ExitSigns& signs) const {
+  if (signs.has_signal) return exit_after_signal_line(environment_.signal_name, now());
+  if (signs.is_time_over) return exit_after_minutes_line(signs.minutes, now());
+  return std::nullopt;
 }
 
 double TrainingLoop::minutes_since_start() const {

@@ -31,9 +31,8 @@ class TrainingLoop {
   void print_setup(std::initializer_list<std::string_view> timers);
   /// Until --train-iters or an exit condition. @return false if an exit condition ended it: no final validation then.
   bool train();
-  /// Validation sets one after the other. @param prefix "iteration 1000".
-  void validate(const std::string& prefix);
-  void test(const std::string& prefix);
+  /// Validation sets one after the other, then the test set. An exit condition ends it.
+  void evaluate_at_the_end();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -41,15 +40,22 @@ class TrainingLoop {
   bool train_iteration();  // whether it was not one to skip
   void skip_iteration(const BatchSize& batch);
   void change_batch_size(const BatchSize& batch);
-  LossSum evaluate(BatchReader& reader);  // of all ranks together
+  bool validate(const std::string& prefix);  // this and the next: false if an exit condition ended it
+  bool test(const std::string& prefix);
+  std::optional<LossSum> evaluate(BatchReader& reader, const Dataset& dataset);
+  std::optional<LossSum> timed_evaluate(BatchReader& reader, const Dataset& dataset);
+  int64_t num_batches_of(const Dataset& dataset, const BatchSize& batch) const;
   void save();
   bool exits_after_iteration();
   /// What all ranks have seen of the conditions to exit, so that all do the same.
   struct ExitSigns {
     bool has_signal = false;
     double minutes = 0;  // since the start, of the rank that has run longest
+    bool is_time_over = false;
   };
   ExitSigns exit_signs() const;
+  /// What the signs that end the program have to be told as; nullopt where none does.
+  std::optional<std::string> exit_line(const ExitSigns& signs) const;
   double minutes_since_start() const;
   bool is_due(const std::optional<int64_t>& interval) const;
   /// A phase of the step, for --profile.

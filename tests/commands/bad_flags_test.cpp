@@ -75,6 +75,13 @@ TEST(BadFlags, OfTrainingThatDoNotGoTogether) {
       {"two lengths", kPretrain, {"--train-samples", "10"}, kUsage, {"--train-samples 10", "give one length"}},
       {"units", kPretrain, {"--lr-decay-samples", "9"}, kUsage, {"--lr-decay-samples", "Give --lr-decay-iters"}},
       {"precisions", kPretrain, {"--bf16", "--fp16"}, kUsage, {"exclude each other"}},
+      {"endless evaluation",
+       kPretrain,
+       {"--mock-data", "--full-validation"},
+       kUsage,
+       {"--eval-iters instead"},
+       {},
+       {"--data-path"}},
       {"two sources", kPretrain, {"--mock-data"}, kUsage, {"2 data sources are given, one is needed"}},
       {"save how often", kPretrain, {"--save", "@/x"}, kUsage, {"--save needs --save-interval"}},
       {"load what", kPretrain, {"--exit-on-missing-checkpoint"}, kUsage, {"needs --load"}},
@@ -118,6 +125,7 @@ TEST(BadFlags, OfDevices) {
 
 TEST(BadFlags, OfPreprocessing) {
   expect_refusals({
+      {"key twice", kPreprocess, {"--json-keys", "a", "text", "a"}, kUsage, {"names 'a' twice", "name each key once"}},
       {"ranges",
        kPreprocess,
        {"--workers", "0", "--input-format", "text", "--text-split", "1.5", "--partitions", "0"},

@@ -17,10 +17,13 @@ namespace megatron {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::joined;
+using ::testing::Not;
 using testing::Program;
 using testing::ScratchDirectory;
+using ::testing::StartsWith;
 using testing::Words;
 using testing::words_of;
 
@@ -100,6 +103,26 @@ TEST(Process, SavesAndEndsWellOnTheSignalItWaitsFor) {
   EXPECT_TRUE(std::filesystem::exists(scratch.path() + "/latest_checkpointed_iteration.txt"));
 }
 
+TEST(Process, EndsWellOnASignalInTheMiddleOfAnEvaluation) {
+  const Words endless = {"--eval-iters", "100000", "--exit-signal-handler"};
+  for (const std::string ranks : {"1", "2"}) {
+    SCOPED_TRACE(ranks + " ranks");
+    const ScratchDirectory scratch;
+    const Words words = joined(
+        endless, {"--nproc-per-node", ranks, "--save", scratch.path(), "--save-interval", "100000", "--train-iters"});
+    const Ended at_the_end = pretrain(joined(words, {"1"}), "after training is done", SIGTERM);
+    EXPECT_EQ(at_the_end.status, 0);
+    EXPECT_THAT(at_the_end.out, HasSubstr("[exiting program after receiving SIGTERM.] datetime: "));
+    EXPECT_THAT(at_the_end.out, Not(HasSubstr("validation loss")));
+
+    std::filesystem::remove_all(scratch.path());
+    const Ended between = pretrain(joined(words, {"2", "--eval-interval", "1"}), "iteration        1/", SIGTERM);
+    EXPECT_EQ(between.status, 0);
+    EXPECT_THAT(between.out, HasSubstr("[exiting program after receiving SIGTERM.] datetime: "));
+    EXPECT_TRUE(std::filesystem::exists(scratch.path() + "/iter_0000001"));
+  }
+}
+
 /// Of each thread of a process, whether a set of signals in its status has this one: SigBlk are blocked, SigCgt have a
 /// handler.
 std::vector<bool> threads_with(const std::string& set, int signal, pid_t process) {
@@ -128,6 +151,37 @@ TEST(Process, NoHandlerInterruptsThreadsThatCompute) {
   EXPECT_GE(blocked.size(), 4);
   EXPECT_THAT(handled, Each(false));
   EXPECT_EQ(std::count(blocked.begin(), blocked.end(), false), 1) << "the one that waits for the signal";
+}
+
+/// Names in a folder.
+Words names_in(const std::string& folder) {
+  Words names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(Process, PreprocessingLeavesNothingBehindOnASignalAndRemovesWhatAKilledOneLeft) {
+  const ScratchDirectory scratch;
+  std::ofstream input(scratch.file("in.jsonl"));
+  for (int i = 0; i < 20'000; ++i) input << "{\"text\": \"1 2\"}\n";
+  input.close();
+  const auto run = [&](int signal, const std::string& passes) {
+    Program program(joined({MEGATRON_PROGRAM, "preprocess_data", "--input", scratch.file("in.jsonl"), "--output-prefix",
+                            scratch.file("out"), "--partitions", passes},
+                           words_of("--tokenizer-type NullTokenizer --vocab-size 9 --workers 2 --log-interval 1")));
+    if (signal != 0 && program.read_until("Processed 1 documents")) ::kill(program.process(), signal);
+    return program.wait_status();
+  };
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const int status = run(signal, "20000");
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl"));
+  }
+  run(SIGKILL, "20000");
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl", StartsWith("out_text_document.bin.tmp.")));
+  EXPECT_EQ(run(0, "1"), 0);
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl", "out_text_document.bin", "out_text_document.idx"));
 }
 
 /// A limit of addresses is one that a test may set; those of cgroups have their files' tests in core.

@@ -79,6 +79,10 @@ void resolve_evaluation(PretrainConfig& config, bool training_batches_fit, Mista
   if (validation.multiple_validation_sets && !validation.full_validation)
     mistakes.add({"--multiple-validation-sets", "--full-validation"},
                  "--multiple-validation-sets needs --full-validation");
+  if (validation.full_validation && config.data.mock_data)
+    mistakes.add({"--full-validation", "--mock-data"},
+                 "--full-validation with --mock-data would never end: made-up data have no size. Give --eval-iters "
+                 "instead");
 }
 
 void resolve_weight_decay(PretrainConfig& config, Mistakes& mistakes) {
