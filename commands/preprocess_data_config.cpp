@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <set>
+
 #include "megatron/base/flag_help.h"
 #include "megatron/base/mistakes.h"
 #include "megatron/base/word_list.h"
@@ -82,6 +85,10 @@ void describe_tokenizer(FieldTable& table, TokenizerOptions& tokenizer) {
 void check(const PreprocessDataConfig& config, FieldTable& table, const GivenFields& given, Mistakes& mistakes) {
   if (config.input.empty()) mistakes.add({"--input"}, "--input is missing: the files to read");
   if (config.output_prefix.empty()) mistakes.add({"--output-prefix"}, "--output-prefix is missing: where to write");
+  const std::set<std::string> distinct(config.json_keys.begin(), config.json_keys.end());
+  for (const std::string& key : distinct)
+    if (std::ranges::count(config.json_keys, key) > 1)
+      mistakes.add({"--json-keys"}, "--json-keys names '{}' twice; name each key once", key);
   if (config.tokenizer.type.empty())
     mistakes.add({"--tokenizer-type"}, "--tokenizer-type is missing: one of {}", joined(tokenizer_types(), ", "));
   if (config.keep_sequential_samples && config.partitions == 1)

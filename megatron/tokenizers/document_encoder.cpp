@@ -1,15 +1,50 @@
 #include "megatron/tokenizers/document_encoder.h"
 
+#include <fmt/ranges.h>
 #include <simdjson.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/json_syntax.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
+namespace {
 
-/// Takes the texts out of JSON objects. Values of other keys are skipped, not validated.
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr size_t kShownBytes = 24;
+constexpr size_t kShownKeys = 8;
+
+/// What of a line an error shows: its start, without control characters and cut characters.
+std::string shown(std::string_view text) {
+  std::string start = replace_invalid_utf8(text.substr(0, kShownBytes));
+  for (char& c : start)
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+  return text.size() > kShownBytes ? start + "..." : start;
+}
+
+/// What Python's json.loads refuses.
+void require_json_object(std::string_view json) {
+  require<DataError>(json.find_first_not_of(" \t\r\n") != std::string_view::npos,
+                     "the line is empty, and each line is to be a JSON object. Remove empty lines: sed -i '/^\\s*$/d' "
+                     "FILE");
+  require<DataError>(!json.starts_with(kByteOrderMark),
+                     "the line starts with a byte order mark (EF BB BF), which is not JSON. Remove it: sed -i "
+                     "'s/^\\xEF\\xBB\\xBF//' FILE");
+  const std::optional<JsonFault> fault = find_json_fault(json);
+  if (!fault) return;
+  const std::string_view rest = json.substr(fault->offset);
+  throw DataError(fmt::format(
+      "not a JSON object: {} is expected at byte {}, not {}. Each line is one object such as {{\"text\": \"...\"}}: "
+      "correct the line, or remove it",
+      fault->expected, fault->offset + 1, rest.empty() ? "the end of the line" : fmt::format("'{}'", shown(rest))));
+}
+
+}  // namespace
+
+/// Takes the texts out of JSON objects.
 class DocumentEncoder::JsonReader {
  public:
   explicit JsonReader(std::vector<std::string> keys) : keys_(std::move(keys)) {}
@@ -18,36 +53,61 @@ class DocumentEncoder::JsonReader {
   /// RawBatch::kPaddingBytes bytes.
   void read(std::string_view json, std::vector<std::vector<std::string_view>>& texts) {
     static_assert(RawBatch::kPaddingBytes >= simdjson::SIMDJSON_PADDING);
+    require_json_object(json);
     found_.assign(keys_.size(), false);
     try {
       simdjson::ondemand::document document = parser_.iterate(json, json.size() + RawBatch::kPaddingBytes);
       for (auto field : document.get_object()) {
-        const std::string_view name = field.unescaped_key();
+        std::string_view name;
+        if (field.unescaped_key().get(name) != simdjson::SUCCESS) continue;  // half of a surrogate pair: no key of ours
         const auto key = std::ranges::find(keys_, name);
         if (key == keys_.end()) continue;
         const auto index = static_cast<size_t>(key - keys_.begin());
         read_texts(field.value(), *key, texts[index]);
         found_[index] = true;
       }
-      require<DataError>(document.current_location().error() == simdjson::OUT_OF_BOUNDS,
-                         "something follows the JSON object");
     } catch (const simdjson::simdjson_error& error) {
-      throw DataError(fmt::format("not a JSON object: {}", error.what()));
+      require_utf8(json);
+      throw DataError(fmt::format("not a JSON object: {}. Correct the line, or remove it", error.what()));
     }
-    for (size_t k = 0; k < keys_.size(); ++k)
-      require<DataError>(found_[k], "the JSON object has no key '{}' (--json-keys)", keys_[k]);
+    const auto missing = std::ranges::find(found_, false);
+    if (missing == found_.end()) return;
+    throw DataError(
+        fmt::format("the JSON object has no key '{}' (--json-keys); it has {}. Name a key that all lines "
+                    "have, or remove the line",
+                    keys_[static_cast<size_t>(missing - found_.begin())], keys_of(json)));
   }
 
  private:
+  /// For an error.
+  std::string keys_of(std::string_view json) {
+    std::vector<std::string> names;
+    simdjson::ondemand::document document = parser_.iterate(json, json.size() + RawBatch::kPaddingBytes);
+    for (auto field : document.get_object()) {
+      if (names.size() == kShownKeys) return fmt::format("{}, ...", fmt::join(names, ", "));
+      std::string_view name;
+      if (field.unescaped_key().get(name) == simdjson::SUCCESS) names.push_back(fmt::format("'{}'", shown(name)));
+    }
+    return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+  }
+
   static void read_texts(simdjson::ondemand::value value, const std::string& key,
                          std::vector<std::string_view>& texts) {
     const auto add_string = [&](simdjson::ondemand::value text) {
-      require<DataError>(text.type() == simdjson::ondemand::json_type::string,
-                         "the value of '{}' is neither a string nor a list of strings", key);
-      texts.push_back(text.get_string());
+      const std::string_view token = text.raw_json_token();
+      require<DataError>(token.starts_with('"'),
+                         "the value of '{}' is neither a string nor a list of strings: {}. Put it in double quotes, or "
+                         "name another key with --json-keys",
+                         key, shown(token));
+      std::string_view string;
+      require<DataError>(text.get_string().get(string) == simdjson::SUCCESS,
+                         "the value of '{}' has an escape \\uD800 to \\uDFFF that is half of a pair and so no "
+                         "character. Write the character itself, or remove the line",
+                         key);
+      texts.push_back(string);
     };
     texts.clear();
-    if (value.type() == simdjson::ondemand::json_type::array)
+    if (value.raw_json_token().starts_with('['))
       for (auto text : value.get_array()) add_string(text.value());
     else
       add_string(value);

@@ -19,7 +19,8 @@ void require_no_error(gzFile file, const std::string& path) {
   int code = Z_OK;
   const char* text = gzerror(file, &code);
   require<IoError>(code != Z_ERRNO, "reading {} failed: {}", path, std::strerror(errno));
-  require<DataError>(code == Z_OK, "the gzip data are damaged: {}", text);
+  require<DataError>(code == Z_OK, "{}: the gzip data are cut off or damaged ({}). Copy or make the file again", path,
+                     text);
 }
 
 void keep_range(const TextRange& range, RawBatch& batch) {

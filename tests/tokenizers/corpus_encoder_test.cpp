@@ -145,14 +145,27 @@ std::string error_of(const std::string& lines, int64_t num_workers = 1) {
 TEST(EncodeCorpus, BadLinesAreNamedByFileAndNumber) {
   const std::string good = "{\"text\": \"1\"}\n";
   EXPECT_THAT(error_of(good + good + "{\"text\": \"1\"\n" + good), HasSubstr("corpus.jsonl line 3: not a JSON object"));
-  EXPECT_THAT(error_of(good + "\n" + good), HasSubstr("corpus.jsonl line 2: not a JSON object"));
+  for (const std::string empty : {"\n", " \t\r\n"}) {
+    EXPECT_THAT(error_of(good + empty + good), HasSubstr("corpus.jsonl line 2: the line is empty"));
+    EXPECT_THAT(error_of(good + empty), HasSubstr("line 2: the line is empty"));
+    EXPECT_THAT(error_of(good + empty), HasSubstr("Remove empty lines: sed -i '/^\\s*$/d'"));
+  }
+  EXPECT_THAT(error_of("\xEF\xBB\xBF" + good), HasSubstr("line 1: the line starts with a byte order mark"));
   EXPECT_THAT(error_of("[1]"), HasSubstr("line 1: not a JSON object"));
-  EXPECT_THAT(error_of("{\"text\": \"1\"} {}"), HasSubstr("line 1: something follows"));
-  EXPECT_THAT(error_of("{\"text\": \"\\ud83d\"}"), HasSubstr("line 1: not a JSON object")) << "half of a character";
-  EXPECT_THAT(error_of("{\"text\": \"\xFF\"}"), HasSubstr("line 1: not a JSON object"));
-  EXPECT_THAT(error_of("{\"body\": \"1\"}"), HasSubstr("line 1: the JSON object has no key 'text'"));
+  EXPECT_THAT(error_of("{\"text\": \"1\"} {}"), HasSubstr("line 1: not a JSON object: nothing after the object"));
+  EXPECT_THAT(error_of("{\"text\": \"\\ud83d\"}"), HasSubstr("line 1: the value of 'text' has an escape"));
+  EXPECT_THAT(error_of("{\"text\": \"\xFF\"}"), HasSubstr("line 1: the text is not UTF-8: byte 0xff at offset 10"));
+  EXPECT_THAT(error_of("{\"body\": \"1\", \"b\": [2]}"),
+              HasSubstr("line 1: the JSON object has no key 'text' (--json-keys); it has 'body', 'b'. Name a key"));
+  for (const std::string value : {"garbage", "01", "tru", "\"\\x\"", "[1,]"}) {
+    EXPECT_THAT(error_of(good + "{\"text\": \"1\", \"d\": " + value + "}"), HasSubstr("line 2: not a JSON object:"));
+    EXPECT_THAT(error_of(good + "{\"text\": \"1\", \"d\": " + value + "}"),
+                HasSubstr("correct the line, or remove it"));
+  }
+  EXPECT_EQ(error_of("{\"text\": \"1\", \"d\": \"\\ud800\", \"\\ud800\": NaN}"), "no error") << "no text of ours";
   EXPECT_THAT(error_of("{\"text\": 1}"), HasSubstr("line 1: the value of 'text' is neither"));
   EXPECT_THAT(error_of("{\"text\": null}"), HasSubstr("line 1: the value of 'text' is neither"));
+  EXPECT_THAT(error_of("{\"text\": NaN}"), HasSubstr("line 1: the value of 'text' is neither"));
   EXPECT_THAT(error_of("{\"text\": [\"1\", 2]}"), HasSubstr("line 1: the value of 'text' is neither"));
   EXPECT_THAT(error_of(good + "{\"text\": \"x\"}"), HasSubstr("line 2: NullTokenizer: 'x' is not an integer"));
 }
