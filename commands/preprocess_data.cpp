@@ -4,16 +4,20 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <thread>
 
 #include "commands/exit_code.h"
 #include "commands/preprocess_data_config.h"
+#include "commands/signal_watch.h"
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
 #include "megatron/datasets/atomic_file.h"
@@ -97,7 +101,7 @@ class Output {
 
   /// Gives the files their names.
   void finalize(std::ostream& out) {
-    for (const auto& builder : builders_) builder->finalize();
+    IndexedDatasetBuilder::finalize_together(builders_);
     for (size_t k = 0; k < builders_.size(); ++k)
       out << fmt::format("{}.bin, .idx: {} documents, {} sequences, {} tokens of {}\n", prefixes_[k],
                          builders_[k]->num_documents(), builders_[k]->num_sequences(), num_tokens_[k],
@@ -136,7 +140,9 @@ std::vector<Part> parts_of(const PreprocessDataConfig& config) {
           {config.output_prefix + "_val", {*config.text_split, 1}}};
 }
 
-void preprocess(const PreprocessDataConfig& config, std::ostream& out, std::ostream& err) {
+/// @param signal  whose number ends the work once it is not 0.
+void preprocess(const PreprocessDataConfig& config, const std::atomic<int>& signal, std::ostream& out,
+                std::ostream& err) {
   const std::vector<std::string> files = input_files(config);
   if (config.make_char_vocab) make_char_vocab(files, config.tokenizer.vocab_file);
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(config.tokenizer);
@@ -160,6 +166,7 @@ void preprocess(const PreprocessDataConfig& config, std::ostream& out, std::ostr
                              .remainder = remainder,
                              .range = part.range});
       encode_corpus(source, *tokenizer, encoding, num_workers, [&](const EncodedBatch& batch) {
+        require(signal == 0, "ended by a signal; what it had written is removed");
         outputs.back()->add(batch);
         for (const int64_t input_bytes : batch.input_bytes) progress.add_document(input_bytes);
       });
@@ -170,13 +177,20 @@ void preprocess(const PreprocessDataConfig& config, std::ostream& out, std::ostr
 }  // namespace
 
 int preprocess_data_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
-  return run_command("preprocess_data", err, [&] {
+  std::optional<SignalWatch> watch;
+  const int status = run_command("preprocess_data", err, [&] {
     PreprocessDataConfig config;
-    if (parse_preprocess_data_flags(args, config))
+    if (parse_preprocess_data_flags(args, config)) {
       out << preprocess_data_help();
-    else
-      preprocess(config, out, err);
+      return;
+    }
+    watch.emplace({SIGINT, SIGTERM});  // begins before there are other threads
+    preprocess(config, watch->received(), out, err);
   });
+  const int signal = watch ? watch->received().load() : 0;
+  watch.reset();
+  if (signal != 0 && status != 0) std::raise(signal);  // ends as the caller expects of this signal
+  return status;
 }
 
 }  // namespace megatron

@@ -81,7 +81,7 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
     const LaunchEnvironment launch = launch_environment(process_environment());
     run_before_meeting(launch, [&] {
       PretrainConfig own = read_config(args, launch);
-      if (own.training.exit_signal_handler) watch.emplace(number_of_signal(own.training.exit_signal));
+      if (own.training.exit_signal_handler) watch.emplace({number_of_signal(own.training.exit_signal)});
       std::vector<std::string> words = {std::string(kName)};
       words.insert(words.end(), args.begin(), args.end());
       ranks = command_ranks(own, launch, std::move(words));

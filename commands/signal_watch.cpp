@@ -4,9 +4,9 @@
 
 namespace megatron {
 
-SignalWatch::SignalWatch(int number) : number_(number) {
+SignalWatch::SignalWatch(std::initializer_list<int> numbers) : first_number_(*numbers.begin()) {
   sigemptyset(&watched_);
-  sigaddset(&watched_, number);
+  for (const int number : numbers) sigaddset(&watched_, number);
   pthread_sigmask(SIG_BLOCK, &watched_, &mask_before_);
   thread_ = std::jthread([this](const std::stop_token& stop) {
     set_thread_name("signals");
@@ -16,7 +16,7 @@ SignalWatch::SignalWatch(int number) : number_(number) {
 
 SignalWatch::~SignalWatch() {
   thread_.request_stop();
-  pthread_kill(thread_.native_handle(), number_);
+  pthread_kill(thread_.native_handle(), first_number_);
   thread_.join();
   constexpr timespec kNoTime{};
   while (sigtimedwait(&watched_, nullptr, &kNoTime) > 0) {

@@ -1,7 +1,5 @@
 #include "megatron/datasets/indexed_dataset_builder.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -9,9 +7,9 @@
 #include <limits>
 #include <numeric>
 #include <system_error>
+#include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/datasets/atomic_file.h"
 
 namespace megatron {
 namespace {
@@ -28,22 +26,33 @@ bool fits(In token) {
   }
 }
 
-}  // namespace
+/// Where a file is to be, without what killed processes left there.
+const std::string& free_path(const std::string& path) {
+  require<IoError>(!std::filesystem::is_directory(path),
+                   "{}: cannot be written: it is a directory. Remove it, or choose "
+                   "another prefix",
+                   path);
+  remove_abandoned_files(path);
+  return path;
+}
 
-IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, const Options& options)
-    : prefix_(prefix), options_(options), temporary_bin_(fmt::format("{}.bin.tmp.{}", prefix, ::getpid())) {
-  require(size_of(options.token_type) != 0, "token type code {} is unknown", static_cast<int>(options.token_type));
-  bin_.open(temporary_bin_, std::ios::binary | std::ios::trunc);
-  require<IoError>(bin_.is_open(), "{}.bin: cannot be written: {}. Does its directory exist?", prefix,
+void close(std::ofstream& file, const std::string& path) {
+  file.close();
+  require<IoError>(!file.fail(), "{}: writing failed: {}. Is the disk full?", path,
                    std::generic_category().message(errno));
 }
 
-IndexedDatasetBuilder::~IndexedDatasetBuilder() {
-  if (finalized_) return;
-  bin_.close();
-  std::error_code ignored;
-  std::filesystem::remove(temporary_bin_, ignored);
+}  // namespace
+
+IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, const Options& options)
+    : prefix_(prefix), options_(options), temporary_bin_(free_path(prefix + ".bin")) {
+  require(size_of(options.token_type) != 0, "token type code {} is unknown", static_cast<int>(options.token_type));
+  free_path(prefix + ".idx");
+  bin_.open(temporary_bin_.name(), std::ios::binary | std::ios::trunc);
+  require<IoError>(bin_.is_open(), "{}.bin: cannot be written: {}", prefix, std::generic_category().message(errno));
 }
+
+IndexedDatasetBuilder::~IndexedDatasetBuilder() = default;
 
 void IndexedDatasetBuilder::write_bytes(std::span<const std::byte> bytes) {
   require(!finalized_, "{}: nothing can be added after finalize()", prefix_);
@@ -142,18 +151,35 @@ void IndexedDatasetBuilder::add_index(const std::string& prefix) {
   }
 }
 
-void IndexedDatasetBuilder::finalize() {
-  require(!finalized_, "{}: finalize() was called twice", prefix_);
-  bin_.close();
-  require<IoError>(!bin_.fail(), "{}.bin: writing failed: {}. Is the disk full?", prefix_,
-                   std::generic_category().message(errno));
-  std::error_code error;
-  // An index of earlier data must not stand beside the new tokens if we are killed between the two steps.
-  std::filesystem::remove(prefix_ + ".idx", error);
-  std::filesystem::rename(temporary_bin_, prefix_ + ".bin", error);
-  require<IoError>(!error, "{}.bin: cannot be written: {}", prefix_, error.message());
-  finalized_ = true;
+void IndexedDatasetBuilder::complete_files() {
+  require(!std::exchange(finalized_, true), "{}: finalize() was called twice", prefix_);
+  close(bin_, prefix_ + ".bin");
   write_index();
+}
+
+/// An index of earlier data must not stand beside the new tokens if we are killed between the two steps.
+void IndexedDatasetBuilder::remove_index() const {
+  std::error_code ignored;
+  std::filesystem::remove(prefix_ + ".idx", ignored);
+}
+
+void IndexedDatasetBuilder::finalize() {
+  complete_files();
+  remove_index();
+  temporary_bin_.rename();
+  temporary_idx_->rename();
+}
+
+void IndexedDatasetBuilder::finalize_together(std::span<const std::unique_ptr<IndexedDatasetBuilder>> builders) {
+  for (const auto& builder : builders) builder->complete_files();
+  for (const auto& builder : builders) builder->remove_index();
+  for (const auto& builder : builders) builder->temporary_bin_.rename();
+  try {
+    for (const auto& builder : builders) builder->temporary_idx_->rename();
+  } catch (const IoError&) {
+    for (const auto& builder : builders) builder->remove_index();
+    throw;
+  }
 }
 
 void IndexedDatasetBuilder::write_index() {
@@ -172,7 +198,12 @@ void IndexedDatasetBuilder::write_index() {
   const std::array<std::span<const std::byte>, 5> parts = {
       header, std::as_bytes(std::span(lengths_)), std::as_bytes(std::span(pointers)),
       std::as_bytes(std::span(document_indices_)), std::as_bytes(std::span(modes_))};
-  write_file_atomically(prefix_ + ".idx", parts);
+  const std::string path = prefix_ + ".idx";
+  temporary_idx_.emplace(path);
+  std::ofstream file(temporary_idx_->name(), std::ios::binary);
+  for (const std::span<const std::byte> part : parts)
+    file.write(reinterpret_cast<const char*>(part.data()), static_cast<std::streamsize>(part.size()));
+  close(file, path);
 }
 
 }  // namespace megatron

@@ -4,18 +4,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/indexed_format.h"
+#include "megatron/datasets/temporary_file.h"
 
 namespace megatron {
 
 /// Writes a data set, document by document. Both files are written under temporary names beside their final ones;
 /// `finalize` gives them their names, `.idx` last, so that a killed writer never leaves a pair that looks complete.
-/// Without `finalize` the destructor removes what was written.
+/// Without `finalize` the destructor removes what was written; what a killed process could not remove, the next builder
+/// of that prefix does.
 ///
 ///   IndexedDatasetBuilder builder("data/my_text_document", {.token_type = optimal_token_type(50257)});
 ///   builder.add_document(tokens, lengths);
@@ -57,6 +61,9 @@ class IndexedDatasetBuilder {
 
   /// Completes both files. The builder takes nothing more. @throw IoError
   void finalize();
+  /// All of several: no index has its name before the files of all are complete and their tokens have theirs.
+  /// @throw IoError; then none has an index.
+  static void finalize_together(std::span<const std::unique_ptr<IndexedDatasetBuilder>> builders);
 
  private:
   template <class In>
@@ -65,11 +72,14 @@ class IndexedDatasetBuilder {
   void append_document(std::span<const In> tokens, std::span<const int32_t> lengths, std::span<const int8_t> modes);
   void push_sequence(size_t length, int8_t mode);
   void write_bytes(std::span<const std::byte> bytes);
+  void complete_files();
+  void remove_index() const;
   void write_index();
 
   std::string prefix_;
   Options options_;
-  std::string temporary_bin_;
+  TemporaryFile temporary_bin_;
+  std::optional<TemporaryFile> temporary_idx_;  // once complete
   std::ofstream bin_;
   std::vector<int32_t> lengths_;
   std::vector<int64_t> document_indices_ = {0};

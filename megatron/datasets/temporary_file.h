@@ -1,0 +1,36 @@
+// A file that takes its name when it is complete.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace megatron {
+
+/// A new, empty file beside `final_path`, called FINAL.tmp.PROCESS.NUMBER, which is removed unless it is renamed. It is
+/// locked (flock) while the object lives, so that others can tell it from what a killed process left behind.
+class TemporaryFile {
+ public:
+  /// @throw IoError if no file can be made there.
+  explicit TemporaryFile(const std::filesystem::path& final_path);
+  ~TemporaryFile();
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  const std::string& name() const { return name_; }
+  int descriptor() const { return descriptor_; }
+  /// Gives the file its final name. @throw IoError
+  void rename();
+
+ private:
+  bool open_and_lock();
+
+  std::string final_path_, name_;
+  int descriptor_ = -1;
+  bool renamed_ = false;
+};
+
+/// Removes the temporary files beside `final_path` whose processes have ended without. Never throws: what cannot be
+/// removed stays.
+void remove_abandoned_files(const std::filesystem::path& final_path) noexcept;
+
+}  // namespace megatron
