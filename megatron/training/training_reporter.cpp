@@ -70,11 +70,14 @@ TrainingReporter::TrainingReporter(const PretrainConfig& config, const ReporterO
   }
   if (logging.log_loss_curve && logging.log_jsonl && outputs_.files.exists(*logging.log_jsonl))
     loss_curve_ = parse_loss_curve(read_file(outputs_.files, *logging.log_jsonl));
+  draws_loss_curve_ = logging.log_loss_curve.has_value();
   if (logging.log_jsonl) jsonl_.emplace(outputs_.files, *logging.log_jsonl);
   if (logging.tensorboard_dir) {
     events_.emplace(outputs_.files, *logging.tensorboard_dir,
                     EventFileIdentity{.host = outputs_.host, .process_id = outputs_.process_id}, now());
-    for (const auto& [name, value] : arguments_texts(config)) events_->add_text(now(), 0, name, value);
+    write_events([&](EventFileWriter& events) {
+      for (const auto& [name, value] : arguments_texts(config)) events.add_text(now(), 0, name, value);
+    });
   }
   timers_.start(kIntervalTimer, 0);
 }
@@ -128,7 +131,7 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
   }
   values.params_norm = params_norm(trainer);
   message(training_log_line(values));
-  if (jsonl_) jsonl_->write(training_fields(values));
+  write_line(training_fields(values));
   draw_loss_curve();
   print_memory(trainer);
   if (!is_due) return;
@@ -173,22 +176,47 @@ void TrainingReporter::print_step_timers(Trainer& trainer, double seconds_per_it
   const auto num_iterations = static_cast<double>(config_.logging.log_interval);
   const TimingOption option = parse_timing_option(config_.logging.timing_log_option);
   if (const auto report = timers_report(option, kStepTimers, seconds, num_iterations)) message(*report);
-  if (!events_ || !config_.logging.log_timers_to_tensorboard) return;
+  if (!config_.logging.log_timers_to_tensorboard) return;
   std::vector<NamedValue> timers;
   for (size_t i = 0; i < kStepTimers.size(); ++i) {
     double longest = 0;
     for (const auto& of_rank : seconds) longest = std::max(longest, of_rank[i]);
     if (longest > 0) timers.push_back({std::string(kStepTimers[i]), longest / num_iterations});
   }
-  write_tags(*events_, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
-             interval_tags(seconds_per_iteration, tflops, timers));
+  write_events([&](EventFileWriter& events) {
+    write_tags(events, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
+               interval_tags(seconds_per_iteration, tflops, timers));
+  });
 }
 
-void TrainingReporter::draw_loss_curve() {
-  const std::optional<std::string>& path = config_.logging.log_loss_curve;
-  if (!path || !outputs_.is_writer) return;
-  outputs_.files.create_directories(parent_path(*path));
-  replace_file(outputs_.files, *path, loss_curve_.svg("Training and validation loss", AxisScale::kLinear));
+void TrainingReporter::write_line(std::span<const JsonField> fields) try {
+  if (jsonl_) jsonl_->write(fields);
+} catch (const IoError& error) {
+  jsonl_.reset();
+  give_up("--log-jsonl", error);
+}
+
+void TrainingReporter::write_events(const std::function<void(EventFileWriter&)>& write) try {
+  if (events_) write(*events_);
+} catch (const IoError& error) {
+  events_.reset();
+  give_up("--tensorboard-dir", error);
+}
+
+void TrainingReporter::draw_loss_curve() try {
+  if (!draws_loss_curve_) return;
+  const std::string& path = *config_.logging.log_loss_curve;
+  outputs_.files.create_directories(parent_path(path));
+  replace_file(outputs_.files, path, loss_curve_.svg("Training and validation loss", AxisScale::kLinear));
+} catch (const IoError& error) {
+  draws_loss_curve_ = false;
+  give_up("--log-loss-curve", error);
+}
+
+/// To be called from a handler. What cannot even take the first line is a mistake of the command line.
+void TrainingReporter::give_up(std::string_view flag, const IoError& error) {
+  if (is_first_step_) throw;
+  message(fmt::format("WARNING: {}: {}. Training goes on without it; make room for the next run.", flag, error.what()));
 }
 
 void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size) {
@@ -204,13 +232,14 @@ void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& 
     if (result.optimizer.num_zeros) scalars.num_zeros = static_cast<double>(*result.optimizer.num_zeros);
   }
   scalars.params_norm = params_norm(trainer);
-  if (!events_) return;
   if (logging.log_memory_to_tensorboard) {
     scalars.memory = memory_of(trainer);
     scalars.num_allocations = trainer.device().arena.num_live_blocks();
   }
-  write_tags(*events_, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
-             iteration_tags(scalars));
+  write_events([&](EventFileWriter& events) {
+    write_tags(events, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
+               iteration_tags(scalars));
+  });
 }
 
 void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std::string_view prefix,
@@ -219,18 +248,19 @@ void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std
   if (!outputs_.is_writer) return;
   message(validation_log_block(suffix, prefix, losses));
   const TrainingProgress& progress = trainer.progress();
-  if (jsonl_) jsonl_->write(evaluation_fields(progress.iteration, fmt::format("validation{}", suffix), losses));
+  write_line(evaluation_fields(progress.iteration, fmt::format("validation{}", suffix), losses));
   if (suffix.empty()) loss_curve_.add_validation(progress.iteration, losses.front().value);
   draw_loss_curve();
-  if (events_)
-    write_tags(*events_, now(), progress.iteration, progress.consumed_train_samples,
+  write_events([&](EventFileWriter& events) {
+    write_tags(events, now(), progress.iteration, progress.consumed_train_samples,
                validation_tags(losses, suffix, config_.logging.log_validation_ppl_to_tensorboard));
+  });
 }
 
 void TrainingReporter::test(Trainer& trainer, std::string_view prefix, const LossSum& loss) {
   const std::vector<NamedValue> losses = losses_of(loss);
   message(validation_log_block("", prefix, losses));
-  if (jsonl_) jsonl_->write(evaluation_fields(trainer.progress().iteration, "test", losses));
+  write_line(evaluation_fields(trainer.progress().iteration, "test", losses));
 }
 
 }  // namespace megatron

@@ -26,9 +26,12 @@ struct ReporterOutputs {
   int64_t process_id = 0;
 };
 
-/// Fed once a step by every rank; prints as Megatron does. Not thread-safe.
+/// Fed once a step by every rank; prints as Megatron does. A file that cannot be written any more, as on a full disk,
+/// is given up with a warning: the run goes on without it. One that does not take the first line ends the run. Not
+/// thread-safe.
 class TrainingReporter {
  public:
+  /// @throw IoError for files that cannot be made.
   TrainingReporter(const PretrainConfig& config, const ReporterOutputs& outputs, Timers& timers);
 
   /// After a step: counts it, and prints when --log-interval is due (and after the first step of the process).
@@ -50,7 +53,10 @@ class TrainingReporter {
   std::optional<double> params_norm(Trainer& trainer) const;
   void print_memory(Trainer& trainer);
   void print_step_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops);
+  void write_line(std::span<const JsonField> fields);
+  void write_events(const std::function<void(EventFileWriter&)>& write);
   void draw_loss_curve();
+  void give_up(std::string_view flag, const IoError& error);
   void write_step_tags(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
 
   const PretrainConfig& config_;
@@ -63,6 +69,7 @@ class TrainingReporter {
   int num_memory_reports_ = 0;
   double unprinted_seconds_ = 0;  // of the first step, whose line does not end an interval
   bool is_first_step_ = true;
+  bool draws_loss_curve_ = false;
 };
 
 }  // namespace megatron

@@ -9,6 +9,7 @@
 namespace megatron::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPreprocessData;
 constexpr ExitCode kIo = ExitCode::kIo;
@@ -35,6 +36,11 @@ TEST(BadOutputs, OfTrainingAreRefusedBeforeTheFirstStep) {
        kIo,
        texts("--tensorboard-dir @/text.txt/x")},
       {"jsonl below a file", kPretrain, {"--log-jsonl", "@/text.txt/x"}, kIo, texts("--log-jsonl @/text.txt/x")},
+      {"jsonl is a folder",
+       kPretrain,
+       {"--log-jsonl", "@/ckpt"},
+       kIo,
+       {"--log-jsonl @/ckpt", "is a directory", fix[1]}},
       {"jsonl on a full disk", kPretrain, {"--log-jsonl", "/dev/full"}, kIo, {"/dev/full", "No space left"}},
       {"curve below a file",
        kPretrain,
@@ -42,6 +48,17 @@ TEST(BadOutputs, OfTrainingAreRefusedBeforeTheFirstStep) {
        kIo,
        texts("--log-loss-curve @/text.txt/x")},
   });
+}
+
+TEST(BadOutputs, LogsThatFillTheDiskAreGivenUpWithAWarning) {
+  BadInput input{"disk full", kPretrain,
+                 words_of("--train-iters 400 --log-interval 1 --log-jsonl @/cache/log --tensorboard-dir @/cache/tb"
+                          " --log-loss-curve @/cache/curve")};
+  input.most_file_bytes = 50'000;
+  const std::string out = expect_success(input);
+  for (const std::string flag : {"--log-jsonl", "--tensorboard-dir"})
+    EXPECT_THAT(out, ContainsRegex("WARNING: " + flag + ": .*File too large.*goes on without"));
+  EXPECT_THAT(out, HasSubstr("validation loss at iteration 400 on test set"));
 }
 
 TEST(BadOutputs, DevicesAreNotReplaced) {
@@ -75,7 +92,7 @@ TEST(BadOutputs, OfPreprocessingLeaveNothingBehind) {
 
 TEST(BadOutputs, ACacheThatCannotBeWrittenIsDoneWithout) {
   BadInput input{"cache below a file", kPretrain, {"--data-cache-path", "@/text.txt/x"}};
-  EXPECT_THAT(expect_success(input), HasSubstr("Give a writable directory with --data-cache-path"));
+  EXPECT_THAT(expect_success(input), ContainsRegex("WARNING: .*Give a writable directory with --data-cache-path"));
 }
 
 TEST(BadOutputs, ALossThatIsNotFiniteEndsTraining) {
