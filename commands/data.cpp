@@ -79,7 +79,7 @@ FieldTable describe(InspectConfig& config, bool& help) {
   table.add("reset_position_ids", config.reset_position_ids, "count positions from 0 in each document");
   table.add("reset_attention_mask", config.reset_attention_mask, "documents do not see each other");
   table.add("eod_mask_loss", config.eod_mask_loss, "do not train positions whose input is an end of document");
-  table.begin_group("Tokenizer", "For the text of a sample, and to check its tokens against the vocabulary.");
+  table.begin_group("Tokenizer", "For the text of --sample, and to check its tokens against the vocabulary.");
   table.add("tokenizer_type", config.tokenizer.type, fmt::format("one of {}", joined(tokenizer_types(), ", ")));
   table.add("vocab_file", config.tokenizer.vocab_file, "vocabulary");
   table.add("merge_file", config.tokenizer.merge_file, "merge rules of byte-pair encoding");
@@ -103,6 +103,9 @@ bool parse(const std::vector<std::string>& args, InspectConfig& config) {
       mistakes.add({"--seq-length"}, "{} needs --seq-length", table.find(name)->spelling());
     }
   }
+  if (given.contains("tokenizer_type") && !config.sample)
+    mistakes.add({"--tokenizer-type", "--sample"},
+                 "--tokenizer-type needs --sample: the tokens of that sample alone are checked and shown as text");
   mistakes.throw_if_any("the flags are wrong");
   return false;
 }

@@ -94,7 +94,7 @@ train() {
 }
 
 sample() {
-  "$megatron" generate --device $device --load "$run/checkpoint" --prompt "$prompt" --num-tokens 400 --temperature 0.8
+  "$megatron" generate --device $device --load "$run/checkpoint" --prompt "$prompt" --num-tokens 240 --temperature 0.8
 }
 
 if $install; then

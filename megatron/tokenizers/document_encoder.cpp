@@ -1,12 +1,12 @@
 #include "megatron/tokenizers/document_encoder.h"
 
-#include <fmt/ranges.h>
 #include <simdjson.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 #include "megatron/tokenizers/json_syntax.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -84,11 +84,11 @@ class DocumentEncoder::JsonReader {
     std::vector<std::string> names;
     simdjson::ondemand::document document = parser_.iterate(json, json.size() + RawBatch::kPaddingBytes);
     for (auto field : document.get_object()) {
-      if (names.size() == kShownKeys) return fmt::format("{}, ...", fmt::join(names, ", "));
+      if (names.size() == kShownKeys) return joined(names, ", ") + ", ...";
       std::string_view name;
       if (field.unescaped_key().get(name) == simdjson::SUCCESS) names.push_back(fmt::format("'{}'", shown(name)));
     }
-    return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+    return names.empty() ? "none" : joined(names, ", ");
   }
 
   static void read_texts(simdjson::ondemand::value value, const std::string& key,

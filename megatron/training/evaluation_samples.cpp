@@ -1,10 +1,9 @@
 #include "megatron/training/evaluation_samples.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "megatron/base/mistakes.h"
+#include "megatron/base/word_list.h"
 #include "megatron/datasets/samplers.h"
 
 namespace megatron {
@@ -12,7 +11,7 @@ namespace {
 
 /// The flag that the data of a split come from, with its value.
 std::string source_of(const DataConfig& data, std::string_view flag, const std::vector<std::string>& paths) {
-  if (!paths.empty()) return fmt::format("{} {}", flag, fmt::join(paths, " "));
+  if (!paths.empty()) return fmt::format("{} {}", flag, joined(paths, " "));
   if (data.split) return fmt::format("--split {}", *data.split);
   return data.mock_data ? "--mock-data" : "--per-split-data-args-path";
 }

@@ -94,7 +94,8 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
   Checkpointer checkpointer(environment.files, config,
                             [&](const std::string& line) { environment.progress.message(line); });
   timers.wait_before_reading([&] { trainer.device().synchronize(); });
-  timed(config.checkpoint.load ? &timers : nullptr, kLoadTimer, 0, [&] { checkpointer.load(trainer); });
+  const bool loads = config.checkpoint.load || config.checkpoint.pretrained_checkpoint;
+  timed(loads ? &timers : nullptr, kLoadTimer, 0, [&] { checkpointer.load(trainer); });
   timers.stop(kModelTimer, 0);
   require_evaluation_samples(config, data.datasets(), trainer.progress());
   milestone(environment, "after model, optimizer, and learning rate scheduler are built");

@@ -149,6 +149,11 @@ TEST(BadFlags, OfGeneration) {
       {"top-p", kGenerate, {"--top-p", "2"}, kUsage, {"--top-p 2: must be at most 1"}},
       {"top-k", kGenerate, {"--top-k", "-1"}, kUsage, {"--top-k -1: must be at least 0"}},
       {"temperature", kGenerate, {"--temperature", "-1"}, kUsage, {"--temperature -1: must be at least 0"}},
+      {"greedy of some",
+       kGenerate,
+       {"--greedy", "--top-k", "5", "--top-p", "0.5"},
+       kUsage,
+       {"--top-k 5", "--top-p 0.5"}},
       {"greedy and hot", kGenerate, {"--greedy", "--temperature", "2"}, kUsage, {"--greedy", "give one"}},
       {"no tokens", kGenerate, {"--num-tokens", "0"}, kUsage, {"--num-tokens 0: must be at least 1"}},
       {"merge rules", kGenerate, {"--merge-file", "x"}, kUsage, {"--merge-file has no meaning"}},
@@ -164,6 +169,7 @@ TEST(BadFlags, OfGeneration) {
 
 TEST(BadFlags, OfInspection) {
   expect_refusals({
+      {"text of what", kData, {"--tokenizer-type", "ByteLevelTokenizer"}, kUsage, {"--tokenizer-type needs --sample"}},
       {"sample of what", kData, {"--sample", "3"}, kUsage, {"--sample needs --seq-length"}},
       {"no such sample",
        kData,
