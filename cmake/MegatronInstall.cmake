@@ -1,4 +1,5 @@
-# The CMake package: find_package(megatron) gives megatron::core, which links every folder of megatron/.
+# The CMake package: find_package(megatron) gives megatron::core, which links every folder of megatron/, and
+# megatron::program, the commands.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/megatron)
@@ -6,13 +7,15 @@ get_property(libraries GLOBAL PROPERTY MEGATRON_LIBRARIES)
 
 # Users link megatron::core; the folders are parts of it and carry names that do not clash with it.
 set_target_properties(megatron_all PROPERTIES EXPORT_NAME core)
+set_target_properties(megatron_commands PROPERTIES EXPORT_NAME program)
+set_target_properties(megatron_rank_failures PROPERTIES EXPORT_NAME rank_failures)
 foreach(library IN LISTS libraries)
   string(REPLACE "megatron_" "folder_" export_name ${library})
   set_target_properties(${library} PROPERTIES EXPORT_NAME ${export_name})
 endforeach()
-install(TARGETS megatron_all ${libraries} EXPORT megatron-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS megatron_all megatron_commands megatron_rank_failures ${libraries} EXPORT megatron-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT megatron-targets NAMESPACE megatron:: DESTINATION ${package_dir})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/megatron DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/megatron ${PROJECT_SOURCE_DIR}/commands DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
 # The installed package finds the same third-party packages, by the same file, as this build did.
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/megatron-config.cmake.in

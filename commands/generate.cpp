@@ -103,7 +103,7 @@ size_t complete_length(std::string_view text) {
   return text.size();
 }
 
-void run(const GenerateConfig& generate, std::ostream& out, std::ostream& err) {
+void run(const GenerateConfig& generate, const LayerSpec& layer_spec, std::ostream& out, std::ostream& err) {
   PosixFileSystem files;
   PretrainConfig config = trained_config(files, generate);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
@@ -116,7 +116,7 @@ void run(const GenerateConfig& generate, std::ostream& out, std::ostream& err) {
   DeviceStepState step(device);
   const Context ctx{.device = device, .step = step.get(), .key = {}};
   const ProcessGroupCollection groups = ProcessGroupCollection::single();
-  GptModel model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""});
+  GptModel model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""}, layer_spec);
   Checkpointer::load_model(files, generate.checkpoint, ctx, model);
 
   GenerateOptions options{.max_new_tokens = generate.num_tokens,
@@ -142,10 +142,11 @@ void run(const GenerateConfig& generate, std::ostream& out, std::ostream& err) {
 
 }  // namespace
 
-int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+                     const LayerSpec& layer_spec) {
   return run_command("generate", err, [&] {
     GenerateConfig config;
-    if (!parse(args, config)) return run(config, out, err);
+    if (!parse(args, config)) return run(config, layer_spec, out, err);
     bool help = false;
     GenerateConfig defaults;
     out << kIntroduction << help_of(describe(defaults, help));

@@ -5,10 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "megatron/models/gpt/gpt_layer_spec.h"
+
 namespace megatron {
 
 /// @param args  the words after "megatron generate". @param out the prompt and its continuation, as it is made.
 /// @return an ExitCode.
-int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+                     const LayerSpec& layer_spec = gpt_layer_spec());
 
 }  // namespace megatron

@@ -69,7 +69,8 @@ void train(const PretrainConfig& config, const CommandRanks& ranks, const OwnRan
 
 }  // namespace
 
-int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+                         const LayerSpec& layer_spec) {
   std::optional<PretrainConfig> config;
   std::optional<CommandRanks> ranks;
   std::optional<SignalWatch> watch;  // begins before there are other threads
@@ -81,6 +82,7 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
     const LaunchEnvironment launch = launch_environment(process_environment());
     run_before_meeting(launch, [&] {
       PretrainConfig own = read_config(args, launch);
+      own.layer_spec = layer_spec;
       if (own.training.exit_signal_handler) watch.emplace({number_of_signal(own.training.exit_signal)});
       std::vector<std::string> words = {std::string(kName)};
       words.insert(words.end(), args.begin(), args.end());

@@ -5,15 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "megatron/models/gpt/gpt_layer_spec.h"
 #include "megatron/training/verify_layouts.h"
 
 namespace megatron {
 
 /// @param args  words after the command's name. @return exit status
-int verify_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+int verify_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+                   const LayerSpec& layer_spec = gpt_layer_spec());
 
 /// The same with faults, for tests.
 int verify_command_with(const VerifyHooks& hooks, const std::vector<std::string>& args, std::ostream& out,
-                        std::ostream& err);
+                        std::ostream& err, const LayerSpec& layer_spec = gpt_layer_spec());
 
 }  // namespace megatron

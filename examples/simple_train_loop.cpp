@@ -1,5 +1,6 @@
 // Builds a small GPT from parts and trains it, without the command line: what an own training loop looks like.
-//   cmake -S examples -B build/examples && cmake --build build/examples && build/examples/simple_train_loop
+//   cmake --install build --prefix PREFIX
+//   cmake -S examples -B build/own -DCMAKE_PREFIX_PATH=PREFIX && cmake --build build/own && build/own/simple_train_loop
 #include <algorithm>
 #include <cstdio>
 #include <thread>

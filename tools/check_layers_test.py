@@ -58,6 +58,7 @@ class CheckLayersTest(unittest.TestCase):
             "commands/main.h": "#pragma once\n",
             "commands/main.cpp": '#include "commands/main.h"\n',
             "tests/commands/x.cpp": '#include "commands/main.h"\n',
+            "examples/x.cpp": '#include "commands/main.h"\n',
         })
 
     def test_a_new_folder_must_be_entered_in_the_table(self):

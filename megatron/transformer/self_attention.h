@@ -4,22 +4,13 @@
 #include <memory>
 
 #include "megatron/ops/attention.h"
-#include "megatron/ops/rope.h"
 #include "megatron/ops/split_qkv.h"
 #include "megatron/tensor_parallel/layers.h"
-#include "megatron/transformer/key_value_cache.h"
+#include "megatron/transformer/decoder_layer.h"
 #include "megatron/transformer/mlp.h"
 #include "megatron/transformer/norm.h"
 
 namespace megatron {
-
-/// What the layers of a model share in one forward.
-struct LayerInputs {
-  const SequenceLayout& layout;     // of whole sequences
-  RowMap rows;                      // of the residual stream on this rank (tensor_parallel/sequence_rows.h)
-  const RopeTable* rope = nullptr;  // null: no rotary positions
-  KeyValueCache* cache = nullptr;   // of the layer that is called; null in training
-};
 
 class SelfAttention : public Module {
  public:

@@ -10,12 +10,11 @@ namespace megatron {
 
 /// Pre-norm by default: x + attention(norm(x)), then x + mlp(norm(x)), each with dropout before the sum.
 /// Megatron Core: core/transformer/transformer_layer.py.
-class TransformerLayer : public Module {
+class TransformerLayer : public DecoderLayer {
  public:
   /// @param layer_number from 1, global.
   TransformerLayer(const ModuleContext& context, int64_t layer_number);
-  /// @param hidden [s, b, h] ([s/tp, b, h] under sequence parallelism), in fp32 with an fp32 residual stream.
-  Tensor forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const;
+  Tensor forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const override;
 
  private:
   using Block = std::function<BlockOutput(Context&, const Tensor& normed)>;

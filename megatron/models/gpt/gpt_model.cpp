@@ -2,12 +2,14 @@
 
 #include "megatron/ops/masked_sum.h"
 #include "megatron/transformer/rotary_embedding.h"
+#include "megatron/transformer/self_attention.h"
 
 namespace megatron {
 
-GptModel::GptModel(const ModuleContext& context) : GptModel(context, PipelineLayout({}, {context.config.num_layers})) {}
+GptModel::GptModel(const ModuleContext& context, const LayerSpec& layer_spec)
+    : GptModel(context, PipelineLayout({}, {context.config.num_layers}), layer_spec) {}
 
-GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout)
+GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout, const LayerSpec& layer_spec)
     : config_(context.config),
       tensor_group_(context.groups.tp),
       sequence_parallel_(context.sequence_parallel),
@@ -23,7 +25,7 @@ GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout)
   for (int chunk = 0; chunk < placement.num_chunks(); ++chunk) {
     const StageLayers& layers = layout.at({.rank = rank, .chunk = chunk});
     std::unique_ptr<GptStage>& stage = stages_[static_cast<size_t>(chunk)];
-    register_module(stage, std::make_unique<GptStage>(context, layers, rope_ ? &*rope_ : nullptr, tied));
+    register_module(stage, std::make_unique<GptStage>(context, layers, layer_spec, rope_ ? &*rope_ : nullptr, tied));
     if (layers.has_embedding && config_.share_embeddings_and_output_weights) tied = stage->word_embeddings();
   }
   const StagePlace last = placement.place_of(placement.num_stages() - 1);

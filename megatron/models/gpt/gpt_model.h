@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "megatron/models/gpt/gpt_layer_spec.h"
 #include "megatron/models/gpt/gpt_stage.h"
 
 namespace megatron {
@@ -15,10 +16,10 @@ namespace megatron {
 class GptModel : public Module {
  public:
   /// The whole model on one pipeline rank.
-  explicit GptModel(const ModuleContext& context);
+  explicit GptModel(const ModuleContext& context, const LayerSpec& layer_spec = gpt_layer_spec());
   /// The stages of this rank of context.groups.pp. @throw ConfigError if the layout is for another model or number of
   /// ranks.
-  GptModel(const ModuleContext& context, const PipelineLayout& layout);
+  GptModel(const ModuleContext& context, const PipelineLayout& layout, const LayerSpec& layer_spec = gpt_layer_spec());
 
   /// Writes the initial weights: functions of (seed, name, element).
   void initialize(const Context& ctx);

@@ -9,7 +9,8 @@
 
 namespace megatron {
 
-GptStage::GptStage(const ModuleContext& context, const StageLayers& layers, const RopeTable* rope, Parameter* tied)
+GptStage::GptStage(const ModuleContext& context, const StageLayers& layers, const LayerSpec& layer_spec,
+                   const RopeTable* rope, Parameter* tied)
     : config_(context.config),
       tensor_group_(context.groups.tp),
       sequence_parallel_(context.sequence_parallel),
@@ -21,7 +22,7 @@ GptStage::GptStage(const ModuleContext& context, const StageLayers& layers, cons
   for (size_t i = 0; i < layers_.size(); ++i) {
     const int64_t number = stage_.first_layer + static_cast<int64_t>(i);
     const ModuleContext layer = context.at(fmt::format("decoder.layers.{}", number));
-    register_module(layers_[i], std::make_unique<TransformerLayer>(layer, number + 1));
+    register_module(layers_[i], layer_spec(layer, number + 1));
   }
   if (!stage_.has_head) return;
   register_module(final_layernorm_, std::make_unique<Norm>(context.at("decoder.final_layernorm"), config_.hidden_size,

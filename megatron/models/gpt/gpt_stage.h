@@ -11,7 +11,8 @@
 #include "megatron/models/gpt/gpt_embedding.h"
 #include "megatron/pipeline_parallel/pipeline_layout.h"
 #include "megatron/tensor_parallel/lm_head_loss.h"
-#include "megatron/transformer/transformer_layer.h"
+#include "megatron/transformer/decoder_layer.h"
+#include "megatron/transformer/norm.h"
 
 namespace megatron {
 
@@ -29,11 +30,13 @@ using GptMicroBatches = std::function<const GptMicroBatch&(int micro_batch)>;
 /// names in the whole model.
 class GptStage : public Module {
  public:
+  /// @param layer_spec  makes the layers.
   /// @param rope  of the model; null without rotary positions.
   /// @param tied  the embedding's weight if the stage's output layer shares it and it is on this rank; else null: then
   /// a
   ///              stage that shares it has a copy of its own, of the same name, whose gradient is one summand of two.
-  GptStage(const ModuleContext& context, const StageLayers& layers, const RopeTable* rope, Parameter* tied);
+  GptStage(const ModuleContext& context, const StageLayers& layers, const LayerSpec& layer_spec, const RopeTable* rope,
+           Parameter* tied);
 
   // Hidden states are [s, b, h] ([s/tp, b, h] under sequence parallelism).
   /// Of the first stage.
@@ -69,7 +72,7 @@ class GptStage : public Module {
   const RopeTable* rope_;
   Parameter* tied_;
   std::unique_ptr<GptEmbedding> embedding_;
-  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+  std::vector<std::unique_ptr<DecoderLayer>> layers_;
   std::unique_ptr<Norm> final_layernorm_;
   std::unique_ptr<Parameter> output_weight_;  // null if tied on this rank
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/base/flag_parser.h"
+#include "megatron/models/gpt/gpt_layer_spec.h"
 #include "megatron/optimizer/optimizer_config.h"
 #include "megatron/training/config/checkpoint_config.h"
 #include "megatron/training/config/data_config.h"
@@ -39,7 +40,8 @@ struct PretrainConfig {
   ProfilingConfig profiling;
   LaunchConfig launch;
   NoEffectConfig no_effect;
-  GivenFields given;  ///< names of what the command line has set
+  LayerSpec layer_spec = gpt_layer_spec();  ///< of a program that brings layers of its own (docs/add_a_model.md)
+  GivenFields given;                        ///< names of what the command line has set
 };
 
 /// Gives the arguments (JSON text) stored in the checkpoint that --load names; asked only with --use-checkpoint-args.

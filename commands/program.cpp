@@ -1,0 +1,137 @@
+#include "commands/program.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "commands/bench.h"
+#include "commands/build_commit.h"
+#include "commands/data.h"
+#include "commands/exit_code.h"
+#include "commands/generate.h"
+#include "commands/launch_environment.h"
+#include "commands/plan.h"
+#include "commands/plot_losses.h"
+#include "commands/preprocess_data.h"
+#include "commands/pretrain_gpt.h"
+#include "commands/verify.h"
+
+namespace megatron {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Command {
+  std::string_view name;
+  std::function<int(const Words& args, std::ostream& out, std::ostream& err)> run;
+  std::string_view help;
+  bool runs_on_ranks = false;  // that a launcher has started
+};
+
+/// Commands that build a model build its layers by `layer_spec`.
+std::vector<Command> commands_with(const LayerSpec& layer_spec) {
+  const auto with_layers = [&](auto command) {
+    return [&layer_spec, command](const Words& args, std::ostream& out, std::ostream& err) {
+      return command(args, out, err, layer_spec);
+    };
+  };
+  return {
+      {"pretrain_gpt", with_layers(pretrain_gpt_command), "train a GPT with Megatron's flags", true},
+      {"preprocess_data", preprocess_data_command, "turn text into .bin and .idx files"},
+      {"generate", with_layers(generate_command), "continue a text with a trained model"},
+      {"data", data_command, "look into data sets"},
+      {"plan", plan_command, "draw pipeline schedules, with their bubble and memory"},
+      {"plot_losses", plot_losses_command, "draw the loss curves of several runs on one picture"},
+      {"bench", bench_command, "measure the machine's kernels, and training steps against them", true},
+      {"verify", with_layers(verify_command), "compare layouts of ranks with one rank, tensor by tensor"},
+  };
+}
+
+void print_usage(const std::vector<Command>& commands, std::ostream& out) {
+  out << "usage: megatron COMMAND [FLAGS]\n\n";
+  for (const Command& command : commands)
+    out << "  " << command.name << std::string(18 - command.name.size(), ' ') << command.help << '\n';
+  out << "\n'megatron COMMAND --help' describes the flags of a command,\n'megatron --version' says which program this "
+         "is.\n";
+}
+
+/// So that mpirun does not start the same work several times.
+int status_as_one_process(const Command& command) {
+  return run_command(command.name, std::cerr, [&] {
+    const int size = launch_environment(process_environment()).size;
+    require<ConfigError>(
+        size == 1, "a launcher started {} processes, and this command is one. Start it without mpirun or srun.", size);
+  });
+}
+
+/// A result that nobody can read is no success.
+int status_with_output(int status) {
+  std::cout.flush();
+  if (std::cout.good() || status != 0) return status;
+  std::cerr << "megatron: standard output cannot be written. Is its disk full, or its pipe closed?\n";
+  return static_cast<int>(ExitCode::kIo);
+}
+
+/// Fewest programs seen at work at a few moments, this one included; empty where the system does not tell.
+std::optional<int> num_running_programs() {
+  constexpr int kLooks = 4;
+  constexpr std::chrono::microseconds kBetweenLooks{500};
+  std::optional<int> fewest;
+  for (int look = 0; look < kLooks; ++look) {
+    if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
+    std::ifstream file("/proc/loadavg");
+    double of_1_minute = 0, of_5_minutes = 0, of_15_minutes = 0;
+    int running = 0;
+    if (file >> of_1_minute >> of_5_minutes >> of_15_minutes >> running)
+      fewest = std::min(fewest.value_or(running), running);
+  }
+  return fewest;
+}
+
+/// OpenMP's threads spin where they wait for each other, by default for some 10 ms: on a machine that does other work
+/// too, or in a container with fewer cores than it sees, a step then takes ten times as long. So they spin for about 50
+/// us and then sleep; for 1 ms where nothing else runs, for to wake a thread takes about as long as a small kernel.
+/// GCC's OpenMP reads its variables before main(), hence the new start of this program. Who has set a variable of his
+/// own keeps it; where the start fails, all works as before, only slower.
+void restart_with_short_spinning(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
+  setenv("GOMP_SPINCOUNT", num_running_programs() == 1 ? "20000" : "1000", 0);
+  execv(own_program().c_str(), argv);  // by its own path, so that ps and killall find it under its name
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, const LayerSpec& layer_spec) {
+  restart_with_short_spinning(argv);
+  const Words words(argv + 1, argv + argc);
+  const std::vector<Command> commands = commands_with(layer_spec);
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    print_usage(commands, words.empty() ? std::cerr : std::cout);
+    return static_cast<int>(words.empty() ? ExitCode::kUsage : ExitCode::kSuccess);
+  }
+  if (words[0] == "--version") {
+    std::cout << "megatron " << MEGATRON_VERSION << " (" << build_commit() << ")\n";
+    return status_with_output(0);
+  }
+  for (const Command& command : commands)
+    if (command.name == words[0]) {
+      const int refused = command.runs_on_ranks ? 0 : status_as_one_process(command);
+      if (refused != 0) return refused;
+      return status_with_output(command.run({words.begin() + 1, words.end()}, std::cout, std::cerr));
+    }
+  std::cerr << "megatron: there is no command '" << words[0] << "'.\n\n";
+  print_usage(commands, std::cerr);
+  return static_cast<int>(ExitCode::kUsage);
+}
+
+}  // namespace megatron

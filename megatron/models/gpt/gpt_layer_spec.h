@@ -1,0 +1,11 @@
+// The layers of GPT. Megatron Core: core/models/gpt/gpt_layer_specs.py.
+#pragma once
+
+#include "megatron/transformer/decoder_layer.h"
+
+namespace megatron {
+
+/// TransformerLayer, as the config says.
+LayerSpec gpt_layer_spec();
+
+}  // namespace megatron
