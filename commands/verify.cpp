@@ -116,8 +116,8 @@ void verify_layouts(const VerifyConfig& config, const LayerSpec& layer_spec, con
       plan.one_rank, config.model_words.empty() ? invented_batches(plan.one_rank, config.num_steps)
                                                 : first_batches(plan.one_rank, *tokenizer, config.num_steps, progress));
   progress.message(fmt::format("one rank, {} steps: loss {:.6g} to {:.6g}, largest gradient norm {:.4g}",
-                               reference.num_steps(), reference.step(0).loss,
-                               reference.step(reference.num_steps() - 1).loss, reference.largest_grad_norm()));
+                               reference.num_steps(), reference.step(0).loss.value,
+                               reference.step(reference.num_steps() - 1).loss.value, reference.largest_grad_norm()));
   if (plan.num_misfits > 0)
     progress.message(fmt::format(
         "{} layouts of up to 4 ranks do not fit the model; these have every two words of the others together",

@@ -26,8 +26,8 @@ constexpr std::string_view kUsage =
 
 Trains a few steps of a model on one rank, then on layouts of several ranks (threads of this process) from the same
 weights on the same batches, and compares loss, gradient norm, every gradient and every weight in fp64, step by step.
-What the layout may change is rounding: each bound follows from eps and the length of the sums. Where a layout departs,
-the first tensor that does is named, with its rank, step, error and bound.
+What the layout may change is rounding: how far that goes is measured in eight more runs of one rank, whose weights begin
+off by eps. Where a layout departs, the first tensor that does is named, with its rank, step, error and bound.
 
   megatron verify layouts                                        a small GPT-2, all pairs of ways to split it
   megatron verify layouts --layout "tp=2 pp=2 sp dist-opt" --layout "pp=2 schedule=zb-v dp=2"
@@ -41,7 +41,7 @@ Words of a layout:
 constexpr std::string_view kModelHelp = R"(
 Any flag of pretrain_gpt describes the model, its data and its optimizer, all of it, in place of the built-in one
 ('megatron pretrain_gpt --help'). Flags of a layout are given as words of --layout. Nothing is logged, evaluated or saved;
-flags about that are refused. Memory: 20 bytes a parameter and step beside the trainers.
+flags about that are refused. Memory: 16 bytes a parameter and step beside the trainers.
 )";
 
 constexpr std::string_view kGpt2Words =

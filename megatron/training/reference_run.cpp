@@ -34,9 +34,16 @@ ReferenceTensor copy_of(Device& device, const Parameter& parameter, const Tensor
   return copy;
 }
 
-/// Adam moves a weight by lr * u, u = m / (sqrt(v) + eps). An error d of the gradient changes u by at most
-/// (1 + |u|) / (sqrt(v) + eps) * d, and |u| is below 3 in the first steps.
-constexpr double kMostAdamMoves = 1 + 3;
+/// Keeps how far a disturbed run's tensor is from the reference's, if farther than those before.
+void measure(Device& device, const Tensor& disturbed, ReferenceTensor& reference) {
+  const std::vector<double> values = elements_of(device, disturbed);
+  for (size_t i = 0; i < reference.values.size(); ++i)
+    reference.deviation = std::max(reference.deviation, std::abs(values[i] - reference.values[i]));
+}
+
+void measure(double disturbed, ReferenceNumber& reference) {
+  reference.deviation = std::max(reference.deviation, std::abs(disturbed - reference.value));
+}
 
 }  // namespace
 
@@ -57,28 +64,32 @@ ReferenceRun::ReferenceRun(const PretrainConfig& config, std::vector<GlobalBatch
   const GlobalBatch& first = batches_.at(0);
   sqrt_length_ = std::sqrt(
       static_cast<double>(reduction_length(config.transformer, first.at(0).sequence_length, num_positions_of(first))));
+  keep_run(config);
+  for (int64_t i = 0; i < kDisturbedRuns; ++i) measure_run(config, RandomKey::from_seed(0).at("disturbed").at(i));
+}
+
+void ReferenceRun::keep_run(const PretrainConfig& config) {
   Trainer trainer(config, {.num_threads = threads_per_rank(1)});
   for (const Parameter* parameter : trainer.model().parameters()) names_.push_back(parameter->name());
   keep_weights(trainer);
   for (const GlobalBatch& batch : batches_) {
-    double learning_rate = 0;
-    for (const ParamGroup& group : trainer.optimizer().groups())
-      learning_rate = std::max(learning_rate, trainer.scheduler().lr(group.schedule));
     const TrainStepResult result = trainer.train_step(batch);
-    steps_.back().loss = result.loss.mean();
-    steps_.back().grad_norm = result.optimizer.grad_norm;
-    require<Error>(std::isfinite(steps_.back().loss) && std::isfinite(steps_.back().grad_norm),
+    ReferenceStep& step = steps_.back();
+    step.loss.value = result.loss.mean();
+    step.grad_norm.value = result.optimizer.grad_norm;
+    require<Error>(std::isfinite(step.loss.value) && std::isfinite(step.grad_norm.value),
                    "[verify] one rank has loss {} and gradient norm {} in step {}: there is nothing to compare with. "
                    "Lower --lr or look at the data.",
-                   steps_.back().loss, steps_.back().grad_norm, steps_.size());
+                   step.loss.value, step.grad_norm.value, steps_.size());
     keep_gradients(trainer);
     keep_weights(trainer);
-    keep_sensitivity(trainer, learning_rate);
   }
 }
 
 double ReferenceRun::largest_grad_norm() const {
-  return std::ranges::max_element(steps_, {}, &ReferenceStep::grad_norm)->grad_norm;
+  double largest = 0;
+  for (const ReferenceStep& step : steps_) largest = std::max(largest, step.grad_norm.value);
+  return largest;
 }
 
 /// Begins a step.
@@ -94,28 +105,37 @@ void ReferenceRun::keep_gradients(Trainer& trainer) {
       steps_.back().gradients.emplace(parameter->name(), copy_of(trainer.device(), *parameter, parameter->main_grad()));
 }
 
-/// Of the weights that the last step begins with.
-void ReferenceRun::keep_sensitivity(Trainer& trainer, double learning_rate) {
-  const ReferenceStep& before = *(steps_.end() - 2);
-  const OptimizerConfig& config = trainer.optimizer().config();
-  const double clip = config.clip_grad > 0 ? std::min(1.0, config.clip_grad / before.grad_norm) : 1;
-  const double unbias = 1 / (1 - std::pow(config.adam_beta2, static_cast<double>(trainer.optimizer().num_steps())));
-  for (const OptimizerState& state : trainer.optimizer().states()) {
-    const std::string& name = state.parameter->name();
-    const ReferenceTensor& gradient = before.gradients.at(name);
-    const double error = relative_bound(1) * gradient.largest * clip;  // of an element of the gradient
-    std::vector<float> sums(gradient.values.size());
-    std::vector<double> variances;
-    if (state.exp_avg_sq.defined()) variances = elements_of(trainer.device(), state.exp_avg_sq);
-    if (const auto old = before.weight_sensitivity.find(name); old != before.weight_sensitivity.end())
-      sums = old->second;
-    for (size_t i = 0; i < sums.size(); ++i) {
-      double moves = 1 / (1 - config.sgd_momentum);
-      if (!variances.empty()) moves = kMostAdamMoves / (std::sqrt(variances[i] * unbias) + config.adam_eps);
-      sums[i] += static_cast<float>(learning_rate * moves * error);
-    }
-    steps_.back().weight_sensitivity.emplace(name, std::move(sums));
+void ReferenceRun::measure_run(const PretrainConfig& config, RandomKey key) {
+  Trainer trainer(config, {.num_threads = threads_per_rank(1)});
+  disturb(trainer, key);
+  const auto measure_weights = [&](ReferenceStep& step) {
+    for (const Parameter* parameter : trainer.model().parameters())
+      measure(trainer.device(), parameter->value(), step.weights.at(parameter->name()));
+  };
+  for (size_t i = 0; i < batches_.size(); ++i) {
+    ReferenceStep& step = steps_[i];
+    measure_weights(step);
+    const TrainStepResult result = trainer.train_step(batches_[i]);
+    measure(result.loss.mean(), step.loss);
+    measure(result.optimizer.grad_norm, step.grad_norm);
+    for (Parameter* parameter : trainer.model().parameters())
+      if (const auto found = step.gradients.find(parameter->name()); found != step.gradients.end())
+        measure(trainer.device(), parameter->main_grad(), found->second);
   }
+  measure_weights(steps_.back());
+}
+
+void ReferenceRun::disturb(Trainer& trainer, RandomKey key) const {
+  for (Parameter* parameter : trainer.model().parameters())
+    dispatch_floating(parameter->value().dtype(), [&]<class T>() {
+      const RandomKey sides = key.at(parameter->name());
+      std::vector<T> values = read_values<T>(trainer.device(), parameter->value());
+      for (size_t i = 0; i < values.size(); ++i) {
+        const double side = uniform(sides, static_cast<int64_t>(i)) < 0.5 ? -1 : 1;
+        values[i] = static_cast<T>(static_cast<double>(values[i]) * (1 + side * eps_));
+      }
+      write_values<T>(trainer.device(), values, parameter->value());
+    });
 }
 
 }  // namespace megatron

@@ -13,29 +13,35 @@ namespace megatron {
 /// The micro-batches of one global batch, in the order in which one rank takes them.
 using GlobalBatch = std::vector<MicroBatch<int64_t>>;
 
-/// Rounding errors of k terms add like a random walk: a result of size x is off by no more than
-/// kRoundingDeviations * eps * sqrt(k) * x. eps * sqrt(k) is the deviation, the largest of 10^6 normally distributed
-/// values lies within 5 of them, and 8 leaves room for errors that share an operand.
+/// What rounding makes of a result is measured, as the terms that cancel in a sum and the layers that an error passes
+/// are not to be seen in the result: kDisturbedRuns runs whose initial weights are off by eps, so that all of their
+/// roundings are others. Of a result off by x there at most, a layout may be off by kRoundingDeviations * x. With
+/// normally distributed errors 1 in 10^6 results has 8 small errors and then one beyond that: P(|z0| > 8 max |z1..8|) =
+/// (2 / pi)^4 * 105 / 8^8.
 inline constexpr double kRoundingDeviations = 8;
+inline constexpr int kDisturbedRuns = 8;
 
 /// A tensor of one rank, whole. Rows of a padded vocabulary beyond `num_elements` mean nothing.
 struct ReferenceTensor {
   std::vector<double> values;
   double largest = 0;        // absolute value of an element
+  double deviation = 0;      // by which an element of a disturbed run is off
   int64_t num_elements = 0;  // that count
+};
+
+struct ReferenceNumber {
+  double value = 0;
+  double deviation = 0;  // by which that of a disturbed run is off
 };
 
 /// Before a step: its weights. Of a step: loss, gradients (before clipping) and their norm. The last entry of a run has
 /// weights alone.
 struct ReferenceStep {
   std::map<std::string, ReferenceTensor> weights, gradients;
-  /// By how much a weight may have departed until now if all gradients had departed by 1 part of the bound of rounding:
-  /// multiply by the eps that they were computed with.
-  std::map<std::string, std::vector<float>> weight_sensitivity;
-  double loss = 0, grad_norm = 0;
+  ReferenceNumber loss, grad_norm;
 };
 
-/// Trains on the calling thread and keeps every step: 20 bytes a parameter and step.
+/// Trains on the calling thread, 1 + kDisturbedRuns times, and keeps every step: 16 bytes a parameter and step.
 class ReferenceRun {
  public:
   /// @param config  resolved, of one rank, its vocabulary included; fp64 or fp32.
@@ -49,14 +55,20 @@ class ReferenceRun {
   double largest_grad_norm() const;
   /// Names of the parameters in the order of registration: forward's.
   const std::vector<std::string>& names() const { return names_; }
-  /// Relative bound of what a step computes from its weights, if they were rounded with `eps`.
-  double relative_bound(double eps) const { return kRoundingDeviations * eps * sqrt_length_; }
+  /// By how much a result of a step may be off: what was measured, and as that may be 0 for a single number, rounding
+  /// of the sums that make it, whose errors add like a random walk.
+  double bound(double size, double deviation) const {
+    return kRoundingDeviations * (deviation + eps_ * sqrt_length_ * size);
+  }
   double eps() const { return eps_; }
 
  private:
+  void keep_run(const PretrainConfig& config);
   void keep_weights(Trainer& trainer);
   void keep_gradients(Trainer& trainer);
-  void keep_sensitivity(Trainer& trainer, double learning_rate);
+  /// A run whose initial weights are off by eps, up or down as `key` draws.
+  void measure_run(const PretrainConfig& config, RandomKey key);
+  void disturb(Trainer& trainer, RandomKey key) const;
 
   std::vector<GlobalBatch> batches_;
   std::vector<ReferenceStep> steps_;

@@ -64,8 +64,6 @@ class RankComparison {
   }
 
  private:
-  double eps() const { return reference_.eps() + weight_distance_; }
-
   void add(Compared compared, const std::string& tensor, int64_t step, double error, double bound) {
     differences_.push_back({.compared = compared,
                             .tensor = tensor,
@@ -75,73 +73,51 @@ class RankComparison {
                             .bound = bound});
   }
 
-  void compare_number(Compared compared, int64_t step, double actual, double expected) {
-    const double size = expected == 0 ? 1 : std::abs(expected);
-    add(compared, "", step, distance(actual, expected) / size, reference_.relative_bound(eps()));
+  void compare_number(Compared compared, int64_t step, double actual, const ReferenceNumber& expected) {
+    const double size = expected.value == 0 ? 1 : std::abs(expected.value);
+    add(compared, "", step, distance(actual, expected.value) / size, reference_.bound(size, expected.deviation) / size);
   }
 
   /// Elements [begin, end) of the parameter's shard, which `tensor` holds whole.
-  /// @param bound_of  absolute, of an element of the whole tensor.
-  template <class Bound>
+  /// @param bound  absolute
   void compare_range(Compared compared, int64_t step, const FlatRange& range, const Tensor& tensor,
-                     const ReferenceTensor& expected, std::vector<bool>& covered, const Bound& bound_of) {
-    const double size = expected.largest == 0 ? 1 : expected.largest;
-    LayoutDifference worst{.compared = compared};
+                     const ReferenceTensor& expected, std::vector<bool>& covered, double bound) {
     covered.resize(expected.values.size());
+    double worst = 0;
     const std::vector<double> values = elements_of(trainer_.device(), tensor);
     for_each_shard_element(*range.parameter, [&](int64_t whole, int64_t local) {
       if (local < range.begin || local >= range.end || whole >= expected.num_elements) return;
       const auto i = static_cast<size_t>(whole);
       covered[i] = true;
-      const double error = distance(values[static_cast<size_t>(local)], expected.values[i]);
-      const LayoutDifference here{.compared = compared, .error = error / size, .bound = bound_of(i) / size};
-      if (here.severity() >= worst.severity()) worst = here;
-      squared_distance_ += compared == Compared::kWeight ? error * error : 0;
-      squared_weights_ += compared == Compared::kWeight ? expected.values[i] * expected.values[i] : 0;
+      worst = std::max(worst, distance(values[static_cast<size_t>(local)], expected.values[i]));
     });
-    add(compared, range.parameter->name(), step, worst.error, worst.bound);
+    const double largest = std::max(expected.largest, bound), size = largest == 0 ? 1 : largest;
+    add(compared, range.parameter->name(), step, worst / size, bound / size);
   }
 
   void compare_weights(int64_t step) {
     const ReferenceStep& expected = reference_.step(step);
-    squared_distance_ = squared_weights_ = 0;
     for (Parameter* parameter : trainer_.model().parameters()) {
       const Tensor& value = std::as_const(*parameter).value();
       const ReferenceTensor& whole = expected.weights.at(parameter->name());
-      const auto found = expected.weight_sensitivity.find(parameter->name());
-      const float* moves = found == expected.weight_sensitivity.end() ? nullptr : found->second.data();
-      const double rounding = kRoundingDeviations * reference_.eps() * whole.largest;
       compare_range(Compared::kWeight, step, {parameter, 0, value.num_elements()}, value, whole,
-                    weights_[parameter->name()],
-                    [&](size_t i) { return rounding + (moves ? largest_eps_ * static_cast<double>(moves[i]) : 0); });
+                    weights_[parameter->name()], reference_.bound(whole.largest, whole.deviation));
     }
-    measure_weights();
   }
 
   void compare_gradients(int64_t step) {
     const ReferenceStep& expected = reference_.step(step);
     for (const OptimizerState& state : trainer_.optimizer().states()) {
       const ReferenceTensor& whole = expected.gradients.at(state.parameter->name());
-      const double bound = reference_.relative_bound(eps()) * whole.largest;
       compare_range(Compared::kGradient, step, state, state.parameter->main_grad(), whole,
-                    gradients_[state.parameter->name()], [&](size_t) { return bound; });
+                    gradients_[state.parameter->name()], reference_.bound(whole.largest, whole.deviation));
     }
-  }
-
-  /// How far all weights of all ranks are from one rank's. Those of several ranks count as often.
-  void measure_weights() {
-    double sums[2] = {squared_distance_, squared_weights_};
-    trainer_.groups().world.all_reduce({sums, DType::kFloat64, {2}, {1}}, ReduceOp::kSum, {.site = "verify"}).wait();
-    weight_distance_ = sums[1] > 0 ? std::sqrt(sums[0] / sums[1]) : 0;
-    largest_eps_ = std::max(largest_eps_, eps());
   }
 
   const ReferenceRun& reference_;
   Trainer& trainer_;
   std::vector<LayoutDifference> differences_;
   Coverage weights_, gradients_;
-  double squared_distance_ = 0, squared_weights_ = 0;
-  double weight_distance_ = 0, largest_eps_ = 0;
 };
 
 /// What no rank has.

@@ -20,7 +20,8 @@ struct LayoutDifference {
   std::string tensor;  // name of the parameter; empty for loss and norm
   int rank = 0;
   int64_t step = 0;  // from 0; weights are those before the step, or after the last one
-  /// Of the worst element, in units of the tensor's largest one. An element that no rank holds is infinitely wrong.
+  /// Of the worst element, in units of the tensor's largest one, or of the bound where the tensor is rounding alone. An
+  /// element that no rank holds is infinitely wrong.
   double error = 0, bound = 0;
 
   bool departs() const { return !(error <= bound); }
@@ -48,9 +49,8 @@ struct VerifyHooks {
 
 /// Trains the layout's ranks as threads from initial weights on the batches of `reference`.
 /// @param config  the same model and batch as the reference's, resolved, for its own number of ranks.
-/// Every rank compares what it holds (ShardSpec), gradients where its optimizer owns them (FlatRange). The bound of a
-/// step's results is 8 eps sqrt(length of its sums) of the largest element, where eps is that of the dtype plus the
-/// measured relative distance of all weights before the step; that of weights follows from those of the gradients.
+/// Every rank compares what it holds (ShardSpec), gradients where its optimizer owns them (FlatRange). Bounds are
+/// those of ReferenceRun::bound().
 LayoutReport verify_layout(const ReferenceRun& reference, const PretrainConfig& config, const VerifyHooks& hooks = {});
 
 }  // namespace megatron
