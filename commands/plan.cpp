@@ -54,7 +54,8 @@ std::string layers_of(const PipelineLayout& layout, int rank) {
 /// Those of pretrain_gpt that train with the plan's layout and schedule. @param plan with a layout
 std::string flags_of(const Plan& plan) {
   const ScheduleOptions& schedule = plan.schedule;
-  std::string flags = fmt::format("--pipeline-model-parallel-layout '{}'", to_string(*plan.layout));
+  std::string flags = fmt::format("--pipeline-model-parallel-size {} --pipeline-model-parallel-layout '{}'",
+                                  schedule.num_ranks, to_string(*plan.layout));
   const ScheduleKind unasked = schedule.num_chunks > 1 ? ScheduleKind::kInterleaved : ScheduleKind::kOneFOneB;
   if (schedule.kind != unasked) flags += fmt::format(" --pipeline-schedule {}", name_of(schedule.kind));
   if (schedule.micro_batch_group_size)
@@ -83,7 +84,7 @@ void print_others(const PlanConfig& config, const Plan& plan, std::ostream& out)
     ScheduleOptions options = plan.schedule;
     options.kind = kind;
     const bool is_interleaved = kind == ScheduleKind::kInterleaved;
-    options.num_chunks = is_interleaved ? std::max(plan.schedule.num_chunks, 2) : kind == ScheduleKind::kZbV ? 2 : 1;
+    options.num_chunks = chunks_of(kind).value_or(std::max(plan.schedule.num_chunks, 2));
     if (!is_interleaved) options.micro_batch_group_size.reset();
     Mistakes mistakes;
     check_schedule(options, mistakes);

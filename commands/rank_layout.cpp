@@ -78,6 +78,19 @@ bool take_word(const std::string& word, RankLayout& layout) {
   return false;
 }
 
+/// Words that change nothing without the ranks that they are about. @return whether there are none.
+bool check_effect(const std::string& text, const RankLayout& layout, Mistakes& mistakes) {
+  const auto idle = [&](std::string_view word, std::string_view ranks) {
+    mistakes.add({"--layout"}, "--layout '{}': {} does nothing without {}=2 or more", text, word, ranks);
+    return false;
+  };
+  bool is_good = true;
+  if (!layout.schedule.empty() && layout.pp == 1) is_good = idle(kSchedule, "pp");
+  if (layout.sp && layout.tp == 1) is_good = idle("sp", "tp");
+  if (layout.overlap && layout.dp == 1) is_good = idle("overlap", "dp");
+  return is_good;
+}
+
 /// How a pipeline of `pp` ranks can work.
 std::vector<std::pair<std::string, int64_t>> schedules_of(int64_t pp) {
   if (pp == 1) return {{"", 1}};
@@ -106,7 +119,7 @@ std::optional<RankLayout> parse_rank_layout(const std::string& text, Mistakes& m
     mistakes.add({"--layout"}, "--layout '{}': '{}' is none of {}; N is from 1 to 64, NAME one of {}", text, word,
                  joined(all_words(), ", "), joined(schedule_names(), ", "));
   }
-  if (!is_good) return std::nullopt;
+  if (!is_good || !check_effect(text, layout, mistakes)) return std::nullopt;
   return layout;
 }
 
@@ -182,7 +195,7 @@ std::vector<RankLayout> rank_layouts(int64_t max_ranks) {
       for (int64_t dp = 1; tp * pp * dp <= max_ranks; ++dp)
         for (const auto& [schedule, vpp] : schedules_of(pp))
           for (int bits = 0; bits < 16; ++bits) {
-            if ((bits & 1) && tp == 1) continue;
+            if (((bits & 1) && tp == 1) || ((bits & 4) && dp == 1)) continue;  // words that do nothing
             all.push_back({.tp = tp,
                            .pp = pp,
                            .dp = dp,

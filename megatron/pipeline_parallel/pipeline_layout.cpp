@@ -104,6 +104,13 @@ void check_rest(const LayerSplit& split, Mistakes& mistakes) {
     mistakes.add({"--num-layers"}, "--num-layers {} must be the sum of {} {} and {} {}, which are all ranks: {}",
                  split.num_layers, kFirst, split.first_rank_layers.value_or(0), kLast,
                  split.last_rank_layers.value_or(0), advice);
+  else if (given && rest < shares)
+    mistakes.add(
+        {"--num-layers"},
+        "--num-layers {} has too few for the other ranks, whose {} virtual stages need a layer each beside {} {} "
+        "and {} {}: {}",
+        split.num_layers, shares, kFirst, split.first_rank_layers.value_or(0), kLast,
+        split.last_rank_layers.value_or(0), advice);
   else
     mistakes.add({"--num-layers"}, "{} layers ({}--num-layers {}{}) do not divide by {} virtual stages: {}", rest,
                  accounted ? "embedding and loss if they count, and " : "", split.num_layers,

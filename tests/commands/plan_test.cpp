@@ -92,7 +92,8 @@ TEST(PlanCommand, PrintsTheScheduleThatBelongsToTheLayout) {
     words.insert(words.end(), extra.begin(), extra.end());
     return show(words).out;
   };
-  EXPECT_THAT(planned({}), HasSubstr("train with --pipeline-model-parallel-layout 'Et*4|t*4L'\n"));
+  EXPECT_THAT(planned({}),
+              HasSubstr("train with --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*4|t*4L'\n"));
   EXPECT_THAT(planned({"--schedule", "zb-v"}), HasSubstr("'Ett|tt|tt|ttL' --pipeline-schedule zb-v\n"));
   EXPECT_THAT(planned({"--schedule", "zb-h1"}), HasSubstr("'Et*4|t*4L' --pipeline-schedule zb-h1\n"));
   EXPECT_THAT(planned({"--num-virtual-stages-per-pipeline-rank", "2",

@@ -175,6 +175,13 @@ TEST(VerifyCommand, SpeaksOfLayoutsInTheirWords) {
                         "rank: leave out vpp"));
 }
 
+TEST(VerifyCommand, RefusesWordsThatDoNothing) {
+  const auto refusal = [](const std::string& layout) { return run({"layouts", "--layout", layout}).err; };
+  EXPECT_THAT(refusal("schedule=zb-v dp=2"), HasSubstr("schedule does nothing without pp=2 or more"));
+  EXPECT_THAT(refusal("sp"), HasSubstr("sp does nothing without tp=2 or more"));
+  EXPECT_THAT(refusal("tp=2 overlap"), HasSubstr("overlap does nothing without dp=2 or more"));
+}
+
 TEST(VerifyCommand, AFlagOfALayoutIsTheOnlyMistake) {
   const std::string error = run({"layouts", "--tensor-model-parallel-size", "2"}).err;
   EXPECT_THAT(error, AllOf(HasSubstr("1 mistake\n"), HasSubstr("say --layout \"tp=N\"")));

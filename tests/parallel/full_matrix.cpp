@@ -73,7 +73,7 @@ void add_heads(std::vector<MatrixCase>& all) {
   }
 }
 
-/// What the issue of the matrix names: overlap, which changes no bit (settings that keep the order of sums), is apart.
+/// Without overlap, which changes no bit, as it keeps the order of sums.
 LayoutFactors without_overlap() {
   LayoutFactors factors = whole_matrix();
   factors.overlaps = {false};

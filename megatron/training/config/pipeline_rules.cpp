@@ -35,8 +35,7 @@ LayerSplit split_of(const PretrainConfig& config, int64_t num_layers, int64_t nu
 }
 
 int64_t chunks_without_flags(const ParallelConfig& parallel) {
-  const auto& schedule = parallel.pipeline_schedule;
-  return schedule == ScheduleKind::kZbV || schedule == ScheduleKind::kInterleaved ? 2 : 1;
+  return parallel.pipeline_schedule ? chunks_of(*parallel.pipeline_schedule).value_or(2) : 1;
 }
 
 /// What the schedule demands, if it demands a number.
@@ -177,10 +176,11 @@ void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes) {
   ParallelConfig& parallel = config.parallel;
   const int64_t pp = parallel.pipeline_model_parallel_size;
   const bool has_layout = parallel.pipeline_model_parallel_layout.has_value();
-  const bool is_v = parallel.pipeline_schedule == ScheduleKind::kZbV;
+  const bool is_interleaved =
+      parallel.pipeline_schedule.value_or(ScheduleKind::kInterleaved) == ScheduleKind::kInterleaved;
   has_layout ? resolve_layout(config, mistakes) : resolve_counts(config, mistakes);
   const bool has_chunks = parallel.virtual_pipeline_model_parallel_size.has_value();
-  if (has_chunks && pp == 2 && !parallel.overlap_p2p_comm && !is_v)
+  if (has_chunks && pp == 2 && !parallel.overlap_p2p_comm && is_interleaved)
     mistakes.add({kSize, kLayersOfStage, kStagesOfRank, kNoOverlap},
                  "{} virtual stages need {} 3 or more without overlapped sends, got 2: leave out {}",
                  *parallel.virtual_pipeline_model_parallel_size, kSize, kNoOverlap);

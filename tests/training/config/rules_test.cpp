@@ -99,7 +99,11 @@ TEST(Rules, RefuseContradictionsWithTheReason) {
        "--main-grads-dtype bf16 needs --bf16"},
       {{"--main-grads-dtype", "bf16", "--bf16", "--accumulate-allreduce-grads-in-fp32"}, "exclude each other"},
       {{"--decoder-first-pipeline-num-layers", "4", "--pipeline-model-parallel-size", "2"},
-       "do not divide by 1 virtual stages",
+       "--num-layers 4 has too few for the other ranks, whose 1 virtual stages need a layer each beside "
+       "--decoder-first-pipeline-num-layers 4 and --decoder-last-pipeline-num-layers 0: give --num-layers 5, or",
+       2},
+      {{"--decoder-first-pipeline-num-layers", "5", "--pipeline-model-parallel-size", "2"},
+       "--num-layers 4 has too few",
        2},
   };
   for (const Refused& test : cases) {
