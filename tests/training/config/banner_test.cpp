@@ -59,7 +59,7 @@ TEST(Banner, NamesGivenFlagsThatOneRankOrThisRunHasNoUseFor) {
       idle_settings(
           parse({"--sequence-parallel", "--expert-tensor-parallel-size", "2", "--no-overlap-p2p-communication",
                  "--no-align-param-gather", "--exit-signal", "SIGUSR1", "--no-load-optim", "--lr-warmup-init", "1e-4",
-                 "--full-validation", "--multiple-validation-sets", "--decoder-seq-length", "8", "--hysteresis", "2",
+                 "--multiple-validation-sets", "--decoder-seq-length", "8", "--hysteresis", "2",
                  "--disable-tp-comm-overlap-ag", "--tp-comm-overlap-ag-splits", "4"})),
       ::testing::UnorderedElementsAre(
           "--sequence-parallel has no effect without --tensor-model-parallel-size above 1",
