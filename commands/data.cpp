@@ -192,7 +192,7 @@ void print_sample(const InspectConfig& config, const Tokenizer* tokenizer, std::
   dataset_config.eod_mask_loss = config.eod_mask_loss;
   dataset_config.write_cache = false;
   dataset_config.bin_access = config.mmap_bin_files ? FileAccess::kMap : FileAccess::kPread;
-  if (tokenizer != nullptr) dataset_config.tokenizer = facts_of(*tokenizer, tokenizer->vocab_size());
+  if (tokenizer != nullptr) dataset_config.tokenizer = facts_of(*tokenizer);
 
   const GptDataSources sources = {.blend = parse_blend(config.data_path), .split = config.split};
   require<ConfigError>(!sources.blend->weights.has_value() || config.num_samples.has_value(),

@@ -2,9 +2,9 @@
 
 namespace megatron {
 
-TokenizerFacts facts_of(const Tokenizer& tokenizer, int64_t vocab_size) {
+TokenizerFacts facts_of(const Tokenizer& tokenizer) {
   TokenizerFacts facts;
-  facts.vocab_size = vocab_size;
+  facts.vocab_size = tokenizer.vocab_size();
   facts.identity = tokenizer.identity();
   facts.pad = tokenizer.pad();
   if (tokenizer.eod().has_value()) {

@@ -11,7 +11,7 @@ namespace megatron {
 
 /// Facts that decide samples and names of cache files.
 struct TokenizerFacts {
-  /// Stored tokens must be below; 0 leaves them unchecked. Usually the padded size, which the embedding has.
+  /// Stored tokens must be below; 0 leaves them unchecked. Not the padded size: rows of padding have no logit.
   int64_t vocab_size = 0;
   /// Ends a document.
   int64_t eod = -1;
@@ -24,7 +24,6 @@ struct TokenizerFacts {
   TokenizerIdentity identity;
 };
 
-/// The facts of a tokenizer. @param vocab_size  limit of stored tokens, such as the padded size.
-TokenizerFacts facts_of(const Tokenizer& tokenizer, int64_t vocab_size);
+TokenizerFacts facts_of(const Tokenizer& tokenizer);
 
 }  // namespace megatron

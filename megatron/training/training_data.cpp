@@ -24,7 +24,7 @@ GptDatasetConfig dataset_config_of(const PretrainConfig& config, const Tokenizer
   const DataConfig& data = config.data;
   return {.sequence_length = config.model.seq_length.value(),
           .random_seed = config.training.seed,
-          .tokenizer = facts_of(tokenizer, config.transformer.padded_vocab_size),
+          .tokenizer = facts_of(tokenizer),
           .reset_position_ids = data.reset_position_ids,
           .reset_attention_mask = data.reset_attention_mask,
           .eod_mask_loss = data.eod_mask_loss,

@@ -47,6 +47,17 @@ TEST(BadFiles, WithTokensOutsideTheVocabularyAreRefused) {
                   overwrite("data.bin", 0, std::string(4000, '\xff'))});
 }
 
+/// 10 characters in 128 or 256 rows: the rows behind them have no logit.
+TEST(BadFiles, WithTokensThatOnlyPaddingHasRowsForAreRefusedOnEveryLayout) {
+  for (const Words& layout : {Words{}, Words{"--nproc-per-node", "2", "--tensor-model-parallel-size", "2"}})
+    for (const char* token : {"\x0a", "\x78"}) {
+      std::string tokens;
+      for (int i = 0; i < 2000; ++i) tokens += std::string(token) + '\0';
+      expect_refusal(
+          {"padding", kPretrain, layout, kData, {"the vocabulary of 10 tokens"}, overwrite("data.bin", 0, tokens)});
+    }
+}
+
 TEST(BadFiles, ThatListDataAreRefused) {
   const Words args = {"--data-args-path", "@/args", "--split", "1,1,1"};
   BadInput missing{"no list", kPretrain, args, kData, {"@/args"}};

@@ -172,6 +172,26 @@ TEST(Ranks, OfEveryKindPrintTheLossesOfOne) {
     EXPECT_EQ(losses(layout), expected) << ::testing::PrintToString(layout);
 }
 
+/// 101 tokens have 101, 128 and 256 rows.
+TEST(Ranks, OfEveryKindPrintTheLossesOfOneOnMockData) {
+  const auto losses = [](const Words& layout) {
+    BadInput input = training("mock", kDouble,
+                              {"--mock-data", "--tokenizer-type", "NullTokenizer", "--vocab-size", "101",
+                               "--train-iters", "3", "--eval-interval", "2"});
+    input.words.insert(input.words.end(), layout.begin(), layout.end());
+    input.without = {"--data-path", "--vocab-file", "--split"};
+    const std::string out = expect_success(input);
+    return std::pair(matches(out, "lm loss: (\\S+)"), matches(out, "lm loss value: (\\S+)"));
+  };
+  const auto expected = losses({"--make-vocab-size-divisible-by", "1"});
+  EXPECT_EQ(expected.first.size(), 3);
+  for (const Words& layout : std::vector<Words>{
+           {},
+           {"--nproc-per-node", "2", "--tensor-model-parallel-size", "2"},
+           {"--nproc-per-node", "2", "--tensor-model-parallel-size", "2", "--make-vocab-size-divisible-by", "3"}})
+    EXPECT_EQ(losses(layout), expected) << ::testing::PrintToString(layout);
+}
+
 TEST(Ranks, OfEveryKindGoOnFromEachOther) {
   BadInput input = training("resume", {"--nproc-per-node", "4", "--tensor-model-parallel-size", "2",
                                        "--use-distributed-optimizer", "--load", "@/ckpt", "--save", "@/new",

@@ -192,6 +192,23 @@ TEST_F(DamagedFiles, ATokenOutsideOfTheVocabularyIsNamedWithItsPlace) {
   }
 }
 
+TEST_F(DamagedFiles, ATokenOutsideOfTheVocabularyIsFoundWhereItIsOnlyALabelToo) {
+  IndexedDatasetBuilder builder(scratch_.file("labels"), {.token_type = TokenType::kUInt16});
+  builder.add_item(std::vector<int64_t>{1, 2, 3, 6});
+  builder.end_document();
+  builder.finalize();
+  const IndexedDataset data(scratch_.file("labels"), {});
+  const auto read_below = [&](int64_t limit) {
+    GptDatasetConfig config = {
+        .sequence_length = 3, .tokenizer = {.vocab_size = limit}, .path_to_cache = scratch_.path()};
+    GptSample sample;
+    GptDataset(data, {.sequences = {0, 1}, .num_samples = 1}, config, {}).read(0, sample);
+    return sample.labels;
+  };
+  EXPECT_EQ(read_below(7), (std::vector<int64_t>{2, 3, 6}));
+  EXPECT_THROW(read_below(6), DataError);
+}
+
 TEST_F(DamagedFiles, TokensThatAreNoNumbersDoNotCrash) {
   IndexedDatasetBuilder builder(scratch_.file("floats"), {.token_type = TokenType::kFloat64});
   const std::vector<double> values = {1.5, 1e300, -1e300, std::nan("")};
