@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "megatron/training/config/differences.h"
+#include "megatron/training/vocab.h"
 #include "tests/training/config/command_line.h"
 
 namespace megatron {
@@ -35,6 +36,13 @@ TEST(Banner, NamesWhereThisRunDepartsFromMegatron) {
   const std::string notes = notes_block(parse({"--no-calculate-per-token-loss", "--eval-interval", "5"}));
   EXPECT_THAT(notes, HasSubstr("the gradient depends on the layout"));
   EXPECT_THAT(notes, Not(HasSubstr("--eval-interval")));
+}
+
+TEST(Banner, SaysThatPaddingIsLeftOutWhereThereIsSome) {
+  PretrainConfig padded = parse(), exact = parse({"--make-vocab-size-divisible-by", "1"});
+  for (PretrainConfig* config : {&padded, &exact}) set_vocab_size(*config, 100);
+  EXPECT_THAT(notes_block(padded), HasSubstr("padding rows of the vocabulary"));
+  EXPECT_THAT(notes_block(exact), Not(HasSubstr("padding rows of the vocabulary")));
 }
 
 TEST(Banner, NamesFlagsWithoutEffectWithTheReason) {

@@ -7,8 +7,10 @@
 #include <sstream>
 
 #include "megatron/base/flag_help.h"
+#include "megatron/kernels/cross_entropy.h"
 #include "megatron/training/config/differences.h"
 #include "megatron/training/config/fields.h"
+#include "tests/testing/guarded_tensor.h"
 
 namespace megatron {
 namespace {
@@ -42,6 +44,32 @@ TEST(Documentation, ListsEveryDifferenceOfTheCommandLine) {
   for (const Difference& difference : differences())
     EXPECT_THAT(text, ::testing::HasSubstr(
                           fmt::format("| {} | {} | {} |\n", difference.topic, difference.megatron, difference.ours)));
+}
+
+/// Mean loss of all-equal logits: what an untrained model has.
+double loss_at_the_start(int64_t vocab_size, int64_t num_rows) {
+  using testing::GuardedTensor;
+  constexpr DType kDouble = DType::kFloat64;
+  GuardedTensor logits(kDouble, {1, 1, num_rows}, std::vector<double>(static_cast<size_t>(num_rows)));
+  GuardedTensor label(DType::kInt64, {1, 1}, {0}), mask(DType::kFloat32, {1, 1}, {1});
+  GuardedTensor max(kDouble, {1, 1}), sum_exp(kDouble, {1, 1}), loss(kDouble, {1, 1});
+  kernels::cross_entropy_forward(CpuStream{.num_threads = 1}, {.logits = logits.view(),
+                                                               .columns = {.first_id = 0, .vocab_size = vocab_size},
+                                                               .targets = label.view(),
+                                                               .loss_mask = mask.view(),
+                                                               .label_smoothing = 0,
+                                                               .max = max.view(),
+                                                               .sum_exp = sum_exp.view(),
+                                                               .loss = loss.view()});
+  return loss[0];
+}
+
+/// Megatron's loss is that of as many tokens as there are rows.
+TEST(Documentation, SaysHowMuchLessTheLossIsForLeavingPaddingOut) {
+  const double ours = loss_at_the_start(50257, 50304), megatrons = loss_at_the_start(50304, 50304);
+  EXPECT_DOUBLE_EQ(ours, loss_at_the_start(50257, 50257));
+  EXPECT_THAT(page("differences.md"),
+              ::testing::HasSubstr(fmt::format("{:.5f} for 50257 tokens in 50304 rows", megatrons - ours)));
 }
 
 }  // namespace
