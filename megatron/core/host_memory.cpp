@@ -18,7 +18,7 @@ int64_t HostMemory::capacity_bytes() const { return host_memory_for_arenas(); }
 std::byte* HostMemory::reserve(int64_t bytes) {
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  require<DeviceError>(data != MAP_FAILED,
+  require<OutOfMemory>(data != MAP_FAILED,
                        "[Arena] the system refuses {} bytes of address space: {}. Raise 'ulimit -v'.", bytes,
                        std::strerror(errno));
   madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // fewer faults and TLB misses; a refusal costs only speed

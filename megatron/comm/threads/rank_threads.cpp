@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
 
 namespace megatron {
@@ -49,6 +50,12 @@ class RunningRanks {
       deadline_ = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongestTimeout);
     }
     changed_.notify_all();
+  }
+
+  /// Neither `rank` nor any after it has a thread.
+  void never_started(int rank) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(running_, [&](int other) { return other >= rank; });
   }
 
   void wait() {
@@ -124,11 +131,27 @@ int threads_per_rank(int num_ranks) {
 void run_rank_threads(ThreadWorld& ranks, const std::function<void(World&)>& function, const RankThreadHooks& hooks) {
   RunningRanks running(ranks, hooks);
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks.size(); ++rank)
+  threads.reserve(static_cast<size_t>(ranks.size()));
+  const auto start = [&](int rank) {
     threads.emplace_back([&, rank] {
       const std::chrono::milliseconds timeout = run_rank(ranks, rank, function, running);
       running.end(rank, timeout);
     });
+  };
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    try {
+      start(rank);
+    } catch (const std::exception& error) {  // system_error, bad_alloc
+      const OutOfMemory refusal(
+          fmt::format("the system starts no thread for this rank of {}: {}. Start fewer ranks, or raise 'ulimit -v' "
+                      "(memory) or 'ulimit -u' (threads).",
+                      ranks.size(), error.what()));
+      running.fail(rank, std::make_exception_ptr(refusal), refusal.what(), false);
+      running.never_started(rank);
+      ranks.abort(fmt::format("rank {} failed: {}", rank, refusal.what()));
+      break;
+    }
+  }
   running.wait();
   for (std::thread& thread : threads) thread.join();
   running.rethrow();

@@ -27,7 +27,7 @@ struct RankThreadHooks {
 
 /// Runs `function` once for each rank, each in a thread of its own with threads_per_rank() OpenMP threads, and returns
 /// when all have ended. When a rank throws, the others are aborted: none hangs in an operation. A rank that has not
-/// ended when the timeout of its World has passed since another one did is a failure too.
+/// ended when the timeout of its World has passed since another did fails too; one that gets no thread: OutOfMemory.
 /// @throw RankFailure for the first exception; one that is no CommError comes before those, which are consequences.
 void run_rank_threads(ThreadWorld& ranks, const std::function<void(World&)>& function,
                       const RankThreadHooks& hooks = {});

@@ -1,9 +1,17 @@
 // What the starter of ranks hears, and when, when some of them fail or hang.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
+#include <fstream>
+#include <functional>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "megatron/base/thread_name.h"
@@ -138,6 +146,53 @@ TEST(RankThreads, AreNamedAfterTheirRanks) {
     }).join();
     EXPECT_EQ(thread_name(), own);
   });
+}
+
+/// Runs many ranks in little address space, which thread stacks fill. @return what to exit with: 0 if all is well
+int start_more_ranks_than_fit() {
+  constexpr int kRanks = 256;
+  constexpr rlim_t kBytes = rlim_t{512} << 20;
+  std::ifstream file("/proc/self/statm");
+  rlim_t pages = 0;
+  file >> pages;
+  const rlimit limit{pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + kBytes, RLIM_INFINITY};
+  if (::setrlimit(RLIMIT_AS, &limit) != 0) return 1;
+  std::atomic<int> num_begun{0}, num_ended{0};
+  std::string reported;
+  ThreadWorld ranks(kRanks, std::chrono::minutes(2));
+  const auto meet_all = [&](World& world) {
+    ++num_begun;
+    try {
+      std::vector<int> all(kRanks);
+      std::iota(all.begin(), all.end(), 0);
+      world.split("world", {all})->barrier({"start"}).wait();
+    } catch (const CommError&) {
+      ++num_ended;
+      throw;
+    }
+  };
+  try {
+    run_rank_threads(ranks, meet_all,
+                     {.on_failure = [&](const RankFailure& failure) { reported = failure.what(); }, .on_hang = {}});
+  } catch (const RankFailure& failure) {
+    if (num_begun == 0 || num_begun == kRanks || num_ended != num_begun) return 2;
+    if (reported != failure.what() || reported.find("of 256: ") == std::string::npos) return 3;
+    try {
+      std::rethrow_exception(failure.cause);
+    } catch (const OutOfMemory&) {
+      return 0;
+    } catch (...) {
+      return 4;
+    }
+  }
+  return 5;
+}
+
+TEST(RankThreads, ThatCannotAllStartAreEndedWithTheReason) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than a limit leaves";
+#endif
+  EXPECT_EXIT(::_exit(start_more_ranks_than_fit()), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(RankThreads, MayTakeAnyTimeBeforeTheFirstOneEnds) {
