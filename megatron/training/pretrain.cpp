@@ -8,6 +8,7 @@
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/evaluation_samples.h"
 #include "megatron/training/matmul_choices_file.h"
+#include "megatron/training/same_settings.h"
 #include "megatron/training/training_loop.h"
 #include "megatron/training/vocab.h"
 
@@ -150,6 +151,7 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
   set_vocab_size(config, tokenizer->vocab_size());
   require_runnable(config);
+  if (environment.world) require_same_settings(config, *environment.world);
   const DeviceChoice device =
       environment.device ? *environment.device : choose_device(device_needs_of(config, environment.num_threads));
   environment.progress.message(arguments_block(config));
