@@ -12,14 +12,12 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
+#include "megatron/comm/threads/deadline.h"
 
 namespace megatron {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// A timeout beyond this means "never", and its sum with the time of day would overflow.
-constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 /// Which ranks run, and the failure to report of all that they throw.
 class RunningRanks {
@@ -34,7 +32,7 @@ class RunningRanks {
     if (!failures_.empty() && (is_consequence || !is_consequence_)) return;
     RankFailure& failure = failures_.emplace_back(rank, exception, fmt::format("[rank {}] {}", rank, text));
     is_consequence_ = is_consequence;
-    if (!deadline_after_failure_) deadline_after_failure_ = Clock::now() + kTimeToEnd;
+    if (!deadline_after_failure_) deadline_after_failure_.emplace(Clock::now(), kTimeToEnd);
     if (hooks_.on_failure) hooks_.on_failure(failure);
     failure.is_reported = hooks_.on_failure != nullptr;
     changed_.notify_all();
@@ -47,7 +45,7 @@ class RunningRanks {
     ended_.push_back(rank);
     if (ended_.size() == 1) {
       timeout_ = timeout;
-      deadline_ = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongestTimeout);
+      deadline_.emplace(Clock::now(), timeout);
     }
     changed_.notify_all();
   }
@@ -61,11 +59,11 @@ class RunningRanks {
   void wait() {
     std::unique_lock lock(mutex_);
     while (!running_.empty()) {
-      const std::optional<Clock::time_point> deadline = !failures_.empty() ? deadline_after_failure_ : deadline_;
+      std::optional<Deadline>& deadline = !failures_.empty() ? deadline_after_failure_ : deadline_;
       if (!deadline || is_hang_reported_) {
         changed_.wait(lock);
-      } else if (Clock::now() < *deadline) {
-        changed_.wait_until(lock, *deadline);
+      } else if (!deadline->has_passed(Clock::now())) {
+        changed_.wait_until(lock, deadline->time());
       } else if (!failures_.empty()) {
         is_hang_reported_ = true;
         if (hooks_.on_hang) hooks_.on_hang(failures_.back(), running_);
@@ -94,7 +92,7 @@ class RunningRanks {
   std::condition_variable changed_;
   std::vector<int> running_, ended_;
   std::chrono::milliseconds timeout_{0};  // of the first that has ended
-  std::optional<Clock::time_point> deadline_, deadline_after_failure_;
+  std::optional<Deadline> deadline_, deadline_after_failure_;
   std::vector<RankFailure> failures_;  // the last is the one to report; each lives until its rank's thread has ended
   bool is_consequence_ = false, is_hang_reported_ = false;
 };

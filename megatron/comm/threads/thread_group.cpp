@@ -5,15 +5,13 @@
 
 #include "megatron/base/error.h"
 #include "megatron/comm/flight_recorder.h"
+#include "megatron/comm/threads/deadline.h"
 #include "megatron/comm/threads/thread_hub.h"
 
 namespace megatron {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// A timeout beyond this means "never", and its sum with the time of day would overflow.
-constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 bool is_message(const Meeting& meeting) { return meeting.key().op == CommOp::kSend; }
 bool is_runnable(const Meeting& meeting) { return meeting.is_ready() && meeting.has_unclaimed_pieces(); }
@@ -84,7 +82,7 @@ void ThreadGroup::join(Lock lock, const MeetingPtr& meeting, size_t index, const
 }
 
 void ThreadGroup::wait(const MeetingPtr& meeting, size_t index, const OperationInfo& info) {
-  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(info.timeout, kLongestTimeout);
+  Deadline deadline(Clock::now(), info.timeout);
   while (true) {
     const EventCount::Ticket ticket = meeting->changed().ticket();
     if (meeting->is_done())
@@ -104,7 +102,8 @@ void ThreadGroup::wait(const MeetingPtr& meeting, size_t index, const OperationI
     if (!std::exchange(is_waiting, true)) info.recorder->waited(info.record, Clock::now());
     const bool is_ready = meeting->is_ready();  // others run the last pieces
     lock.unlock();
-    if (!meeting->changed().wait(ticket, is_ready ? Clock::time_point::max() : deadline))
+    if (!meeting->changed().wait(ticket, is_ready ? Clock::time_point::max() : deadline.time()) &&
+        deadline.has_passed(Clock::now()))
       time_out(*meeting, index, info.timeout);
   }
 }

@@ -195,6 +195,68 @@ TEST(RankThreads, ThatCannotAllStartAreEndedWithTheReason) {
   EXPECT_EXIT(::_exit(start_more_ranks_than_fit()), ::testing::ExitedWithCode(0), "");
 }
 
+/// Returns some time after this process, which says by a byte to `ready` that it waits for it, was stopped and goes on.
+void sleep_through_a_stop(int ready) {
+  auto before = steady_clock::now(), now = before;
+  EXPECT_EQ(::write(ready, "", 1), 1);
+  for (; now - before < milliseconds(1000); now = steady_clock::now()) {
+    before = now;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  std::this_thread::sleep_for(milliseconds(100));
+}
+
+/// A process of two ranks, in which `function` of rank 1 calls sleep_through_a_stop().
+class StoppedRanks {
+ public:
+  StoppedRanks(milliseconds timeout, const std::function<void(RankContext&, int ready)>& function) {
+    EXPECT_EQ(::pipe(ends_), 0);
+    process_ = ::fork();
+    if (process_ != 0) return;
+    try {
+      testing::run_ranks(
+          2, [&](RankContext& context) { function(context, ends_[1]); }, timeout);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  void stop() const {
+    char byte = 0;
+    EXPECT_EQ(::read(ends_[0], &byte, 1), 1);
+    ::kill(process_, SIGSTOP);
+  }
+  /// @return of waitpid
+  int status_when_continued() const {
+    ::kill(process_, SIGCONT);
+    int status = 0;
+    ::waitpid(process_, &status, 0);
+    for (const int end : ends_) ::close(end);
+    return status;
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+  pid_t process_ = 0;
+};
+
+TEST(RankThreads, OfAProcessThatIsStoppedLongerThanTheTimeoutGoOn) {
+  constexpr milliseconds kTimeout{1000};
+  const StoppedRanks step(kTimeout,
+                          [](RankContext&context, int ready) {
+                            if (context.rank == 1) sleep_through_a_stop(ready);
+                            context.group.barrier({"step"}).wait();
+                          }),
+      end(kTimeout, [](RankContext&context, int ready) {
+        if (context.rank == 1) sleep_through_a_stop(ready);
+      });
+  for (const StoppedRanks* ranks : {&step, &end}) ranks->stop();
+  std::this_thread::sleep_for(kTimeout + milliseconds(1500));
+  EXPECT_EQ(step.status_when_continued(), 0);
+  EXPECT_EQ(end.status_when_continued(), 0);
+}
+
 TEST(RankThreads, MayTakeAnyTimeBeforeTheFirstOneEnds) {
   testing::run_ranks(
       2, [](RankContext&) { std::this_thread::sleep_for(2 * kShort); }, kShort);
