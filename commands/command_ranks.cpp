@@ -60,7 +60,7 @@ int run_on_ranks(const CommandRanks& ranks, std::ostream& err, const std::functi
   if (ranks.are_to_be_started())
     return start_ranks(ranks.num_ranks, command, {ranks.words.begin() + 1, ranks.words.end()}, err);
   if (ranks.launch.size == 1) return run_command(command, err, [&] { body({}); });
-  const JobOptions options{command, ranks.timeout, ranks.num_threads};
+  const JobOptions options{command, ranks.timeout, ranks.num_threads, ranks.place};
   if constexpr (kHasCuda)
     if (ranks.have_gpus())
       return run_nccl_job(ranks.launch, options, process_environment(), ranks.device.cuda_device, err,

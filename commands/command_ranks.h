@@ -23,6 +23,7 @@ struct CommandRanks {
   std::chrono::milliseconds timeout{0};
   int num_ranks = 1, num_threads = 1;  // threads of a rank
   DeviceChoice device;                 // of this rank; of the first, where this process starts them
+  std::function<std::string()> place;  // see JobOptions
 
   bool have_gpus() const { return num_ranks > 1 && device.kind == DeviceKind::kCuda; }
   /// Whether this process only starts the ranks, as processes of their own, and waits for them.

@@ -1,11 +1,15 @@
 #include "commands/job.h"
 
 #include <algorithm>
+#include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "commands/exit_code.h"
+#include "commands/signal_watch.h"
 #include "megatron/base/error.h"
 #include "megatron/comm/mpi/mpi_world.h"
 
@@ -41,11 +45,23 @@ int run_job(const LaunchEnvironment& launch, const JobOptions& options, std::ost
   keep_open_mpi_from_yielding();
   std::unique_ptr<MpiWorld> ranks;
   const int status = run_command(options.command, err, [&] {
+    std::atomic<bool> has_met{false};  // before that another rank may have said what is wrong
+    std::optional<SignalWatch> end;    // until this rank has failed itself: what ends it then is known
+    if (options.place)
+      end.emplace({SIGTERM}, [&] {
+        if (has_met)
+          print_error(options.command,
+                      fmt::format("[rank {}] ended by SIGTERM from the launcher {}: another rank has probably died.",
+                                  launch.rank, options.place()),
+                      err);
+        die_of_watched(SIGTERM);
+      });
     run_before_meeting(launch, [&] { ranks = std::make_unique<MpiWorld>(); });
     require<CommError>(ranks->rank() == launch.rank && ranks->size() == launch.size,
                        "The launcher started rank {} of {}, and Open MPI says rank {} of {}: they do not belong "
                        "together. Use the mpirun of the installed Open MPI, or srun --mpi=pmix.",
                        launch.rank, launch.size, ranks->rank(), ranks->size());
+    has_met = true;
     run_mpi_rank(*ranks, options.timeout, options.num_threads, body, [&](const std::string& reason) {
       print_error(options.command, reason, err);
       ranks->end_all(static_cast<int>(ExitCode::kCommunication));

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <iosfwd>
+#include <string>
 #include <string_view>
 
 #include "commands/launch_environment.h"
@@ -24,10 +25,13 @@ struct JobOptions {
   std::string_view command;
   std::chrono::milliseconds timeout;  // longest wait for another rank
   int num_threads = 1;                // OpenMP threads of this rank
+  /// How far this rank is, "after iteration 17"; called by any thread. Empty: SIGTERM is left to whom it reaches.
+  std::function<std::string()> place = {};
 };
 
 /// Runs a command on this rank of a job, like run_command(). When a rank fails, all say so on `err`, and the processes
-/// of all ranks end with its exit status, those that hang too.
+/// of all ranks end with its exit status, those that hang too. When a process is killed, its launcher ends the others
+/// by SIGTERM: each says so before it dies of it, for no rank can name the one that is gone.
 int run_job(const LaunchEnvironment& launch, const JobOptions& options, std::ostream& err,
             const std::function<void(World&)>& body);
 

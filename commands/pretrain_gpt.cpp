@@ -44,16 +44,42 @@ PretrainConfig read_config(const std::vector<std::string>& args, const LaunchEnv
   });
 }
 
-/// @param signal  number of a received one
-void train(const PretrainConfig& config, const CommandRanks& ranks, const OwnRank& own, const std::atomic<int>& signal,
+/// Passes progress on and keeps how many iterations are done; -1 before there are any to do.
+class CountedProgress final : public Progress {
+ public:
+  CountedProgress(Progress& shown, std::atomic<int64_t>& num_done) : shown_(shown), num_done_(num_done) {}
+  void begin(const ProgressTask& task) override {
+    num_done_ = task.start;
+    shown_.begin(task);
+  }
+  void update(int64_t done, std::string_view note) override {
+    num_done_ = done;
+    shown_.update(done, note);
+  }
+  void end() override { shown_.end(); }
+  void message(std::string_view line) override { shown_.message(line); }
+
+ private:
+  Progress& shown_;
+  std::atomic<int64_t>& num_done_;
+};
+
+/// What other threads and this rank tell each other.
+struct Exchange {
+  const std::atomic<int>& signal;  // number of a received one
+  std::atomic<int64_t>& num_done;  // iterations
+};
+
+void train(const PretrainConfig& config, const CommandRanks& ranks, const OwnRank& own, const Exchange& exchange,
            std::ostream& out, std::ostream& err) {
   World* world = own.world;
   PosixFileSystem files;
   ProgressBar bar(bar_options(out, world != nullptr), [&](std::string_view text) { out << text << std::flush; });
   SilentProgress silent;
+  CountedProgress progress(world && world->rank() > 0 ? static_cast<Progress&>(silent) : bar, exchange.num_done);
   pretrain(config, {.files = files,
-                    .progress = world && world->rank() > 0 ? static_cast<Progress&>(silent) : bar,
-                    .signal = signal,
+                    .progress = progress,
+                    .signal = exchange.signal,
                     .signal_name = config.training.exit_signal,
                     .host = host_name(),
                     .process_id = getpid(),
@@ -94,7 +120,14 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
   if (ranks->are_to_be_started()) watch.reset();  // they have theirs
   const std::atomic<int> none{0};
   const std::atomic<int>& signal = watch ? watch->received() : none;
-  return run_on_ranks(*ranks, err, [&](const OwnRank& own) { train(*config, *ranks, own, signal, out, err); });
+  std::atomic<int64_t> num_done{-1};
+  if (!watch || config->training.exit_signal != "SIGTERM")
+    ranks->place = [&] {
+      return num_done < 0 ? "before the first iteration" : fmt::format("after iteration {}", num_done.load());
+    };
+  return run_on_ranks(*ranks, err, [&](const OwnRank& own) {
+    train(*config, *ranks, own, {signal, num_done}, out, err);
+  });
 }
 
 }  // namespace megatron

@@ -1,16 +1,22 @@
 #include "commands/signal_watch.h"
 
+#include <utility>
+
 #include "megatron/base/thread_name.h"
 
 namespace megatron {
 
-SignalWatch::SignalWatch(std::initializer_list<int> numbers) : first_number_(*numbers.begin()) {
+SignalWatch::SignalWatch(std::initializer_list<int> numbers, std::function<void()> on_arrival)
+    : first_number_(*numbers.begin()), on_arrival_(std::move(on_arrival)) {
   sigemptyset(&watched_);
   for (const int number : numbers) sigaddset(&watched_, number);
   pthread_sigmask(SIG_BLOCK, &watched_, &mask_before_);
   thread_ = std::jthread([this](const std::stop_token& stop) {
     set_thread_name("signals");
-    for (int arrived = 0; sigwait(&watched_, &arrived) == 0 && !stop.stop_requested();) received_.store(arrived);
+    for (int arrived = 0; sigwait(&watched_, &arrived) == 0 && !stop.stop_requested();) {
+      received_.store(arrived);
+      if (on_arrival_) on_arrival_();
+    }
   });
 }
 
@@ -22,6 +28,14 @@ SignalWatch::~SignalWatch() {
   while (sigtimedwait(&watched_, nullptr, &kNoTime) > 0) {
   }
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+void die_of_watched(int number) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, number);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  raise(number);
 }
 
 }  // namespace megatron

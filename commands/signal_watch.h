@@ -1,8 +1,9 @@
-// Signals that end a command in good order.
+// Signals that are heard by a thread of their own.
 #pragma once
 
 #include <atomic>
 #include <csignal>
+#include <functional>
 #include <initializer_list>
 #include <thread>
 
@@ -14,7 +15,8 @@ namespace megatron {
 class SignalWatch {
  public:
   /// @param numbers SIGTERM, SIGINT, ...; of the thread that has started no other yet
-  explicit SignalWatch(std::initializer_list<int> numbers);
+  /// @param on_arrival  called by the thread that waits; may be empty
+  explicit SignalWatch(std::initializer_list<int> numbers, std::function<void()> on_arrival = {});
   /// What has arrived until then is not left to end the process.
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
@@ -25,9 +27,13 @@ class SignalWatch {
 
  private:
   int first_number_;
+  std::function<void()> on_arrival_;
   sigset_t watched_{}, mask_before_{};
   std::atomic<int> received_{0};
   std::jthread thread_;
 };
+
+/// Ends the process as the signal does where nobody watches it. For on_arrival.
+void die_of_watched(int number);
 
 }  // namespace megatron

@@ -1,7 +1,7 @@
 // Training under mpirun gives the bits of training on ranks that are threads.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <signal.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -248,23 +249,51 @@ pid_t process_of_rank(int rank, const std::string& path) {
   return 0;
 }
 
-TEST(MpiTraining, AProcessThatStandsStillEndsAllWithinTheTimeoutAndFiveSeconds) {
-  using Clock = std::chrono::steady_clock;
+using Clock = std::chrono::steady_clock;
+
+struct SignalledRun {
+  std::optional<testing::MpiOutcome> mpi;
+  Clock::duration duration{0};  // from the signal to the end of all
+};
+
+/// Four ranks with a timeout of 2 s, of which rank 2 gets a signal after a few steps.
+SignalledRun train_until_rank_2_gets(int signal) {
   const testing::ScratchDirectory folder;
   const std::string log = folder.file("log.jsonl");
-  Clock::time_point begin;
+  Clock::time_point begin = Clock::now();
   std::jthread culprit([&](const std::stop_token& stop) {
     while (!stop.stop_requested() && numbers_so_far(log) < 3)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     begin = Clock::now();
-    if (const pid_t process = process_of_rank(2, log); process > 0) ::kill(process, SIGSTOP);
+    if (const pid_t process = process_of_rank(2, log); process > 0) ::kill(process, signal);
   });
-  const auto mpi = testing::run_under_mpi(
+  SignalledRun run;
+  run.mpi = testing::run_under_mpi(
       4,
       joined({MEGATRON_PROGRAM}, joined(named_layouts().training, {"--train-iters", "1000000", "--log-jsonl", log,
                                                                    "--distributed-timeout-seconds-after-init", "2"})));
+  const auto end = Clock::now();
+  culprit.request_stop();
+  culprit.join();
+  run.duration = end - begin;
+  return run;
+}
+
+TEST(MpiTraining, AProcessThatIsKilledEndsAllAndTheirLogsSayThatARankDied) {
+  const auto [mpi, duration] = train_until_rank_2_gets(SIGKILL);
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2 + 5));
+  EXPECT_LT(duration, std::chrono::seconds(2 + 5));
+  EXPECT_EQ(mpi->status, 128 + SIGKILL) << mpi->output;
+  for (const int rank : {0, 1, 3})
+    EXPECT_THAT(mpi->output, ::testing::ContainsRegex("megatron pretrain_gpt: \\[rank " + std::to_string(rank) +
+                                                      "\\] ended by SIGTERM from the launcher after iteration [0-9]+: "
+                                                      "another rank has probably died.\n"));
+}
+
+TEST(MpiTraining, AProcessThatStandsStillEndsAllWithinTheTimeoutAndFiveSeconds) {
+  const auto [mpi, duration] = train_until_rank_2_gets(SIGSTOP);
+  if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  EXPECT_LT(duration, std::chrono::seconds(2 + 5));
   EXPECT_EQ(mpi->status, static_cast<int>(ExitCode::kCommunication)) << mpi->output;
   for (const char* rank : {"0", "1", "3"})
     EXPECT_THAT(mpi->output, HasSubstr(std::string("megatron pretrain_gpt: [rank ") + rank + "] "));
