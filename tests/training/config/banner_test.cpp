@@ -64,11 +64,10 @@ TEST(Banner, NamesSettingsThatNeedAnotherOne) {
 
 TEST(Banner, NamesGivenFlagsThatOneRankOrThisRunHasNoUseFor) {
   EXPECT_THAT(
-      idle_settings(
-          parse({"--sequence-parallel", "--expert-tensor-parallel-size", "2", "--no-overlap-p2p-communication",
-                 "--no-align-param-gather", "--exit-signal", "SIGUSR1", "--no-load-optim", "--lr-warmup-init", "1e-4",
-                 "--multiple-validation-sets", "--decoder-seq-length", "8", "--hysteresis", "2",
-                 "--disable-tp-comm-overlap-ag", "--tp-comm-overlap-ag-splits", "4"})),
+      idle_settings(parse({"--sequence-parallel", "--expert-tensor-parallel-size", "2",
+                           "--no-overlap-p2p-communication", "--no-align-param-gather", "--exit-signal", "SIGUSR1",
+                           "--no-load-optim", "--lr-warmup-init", "1e-4", "--decoder-seq-length", "8", "--hysteresis",
+                           "2", "--disable-tp-comm-overlap-ag", "--tp-comm-overlap-ag-splits", "4"})),
       ::testing::UnorderedElementsAre(
           "--sequence-parallel has no effect without --tensor-model-parallel-size above 1",
           "--no-tp-comm-overlap-ag has no effect without --tp-comm-overlap",
@@ -77,14 +76,19 @@ TEST(Banner, NamesGivenFlagsThatOneRankOrThisRunHasNoUseFor) {
           "--no-overlap-p2p-communication has no effect without interleaved pipeline stages",
           "--no-align-param-gather has no effect without --overlap-param-gather and interleaved pipeline stages",
           "--exit-signal has no effect without --exit-signal-handler", "--no-load-optim has no effect without --load",
-          "--lr-warmup-init has no effect without a warm-up",
-          "--multiple-validation-sets has no effect without --valid-data-path or "
-          "--per-split-data-args-path",
-          "--decoder-seq-length has no effect without an encoder",
+          "--lr-warmup-init has no effect without a warm-up", "--decoder-seq-length has no effect without an encoder",
           "--hysteresis has no effect without --fp16 with a dynamic loss scale"));
   EXPECT_THAT(idle_settings(parse({"--exit-signal-handler", "--exit-signal", "SIGUSR1", "--lr-warmup-init", "1e-4",
                                    "--lr-warmup-fraction", "0.1"})),
               ::testing::IsEmpty());
+}
+
+TEST(Banner, NamesSeveralValidationSetsWhereDataIsOneSource) {
+  testing::Words words = testing::with({"--full-validation", "--multiple-validation-sets", "--data-path", "x"});
+  std::erase(words, "--mock-data");
+  EXPECT_THAT(idle_settings(parse_pretrain_gpt(words, 1, {}, RuleSet::kMegatron)),
+              ::testing::Contains("--multiple-validation-sets has no effect without --valid-data-path or "
+                                  "--per-split-data-args-path"));
 }
 
 TEST(Banner, SaysWhereTheLearningRateEndsBeforeTheRun) {
