@@ -1,1 +1,0 @@
-#include <megatron/core/timers.h>
