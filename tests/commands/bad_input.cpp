@@ -170,11 +170,20 @@ Outcome run(const Scene& scene, const BadInput& input) {
 
 Outcome run(Command command, const Words& words) {
   std::ostringstream out, err;
-  const auto call = [&](auto& function) { return function(words, out, err); };
-  const int status = command == Command::kPretrainGpt      ? call(pretrain_gpt_command)
-                     : command == Command::kPreprocessData ? call(preprocess_data_command)
-                     : command == Command::kGenerate       ? call(generate_command)
-                                                           : call(data_command);
+  const auto call = [&] {
+    switch (command) {
+      case Command::kPretrainGpt:
+        return pretrain_gpt_command(words, out, err);
+      case Command::kPreprocessData:
+        return preprocess_data_command(words, out, err);
+      case Command::kGenerate:
+        return generate_command(words, out, err);
+      case Command::kData:
+        return data_command(words, out, err);
+    }
+    return 0;
+  };
+  const int status = call();
   return {status, out.str(), err.str()};
 }
 
