@@ -1,6 +1,6 @@
 #include "megatron/comm/nccl/nccl_world.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <omp.h>
 
 #include <utility>
