@@ -1,8 +1,9 @@
 #include "megatron/base/flag_help.h"
-#include "megatron/base/word_list.h"
 
 #include <algorithm>
 #include <iterator>
+
+#include "megatron/base/word_list.h"
 
 namespace megatron {
 namespace {

@@ -1,10 +1,11 @@
 #include "megatron/base/flag_parser.h"
-#include "megatron/base/word_list.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
+
+#include "megatron/base/word_list.h"
 
 namespace megatron {
 namespace {

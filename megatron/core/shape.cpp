@@ -1,7 +1,8 @@
 #include "megatron/core/shape.h"
-#include "megatron/base/word_list.h"
 
 #include <fmt/core.h>
+
+#include "megatron/base/word_list.h"
 
 namespace megatron {
 

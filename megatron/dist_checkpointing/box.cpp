@@ -1,10 +1,11 @@
 #include "megatron/dist_checkpointing/box.h"
-#include "megatron/base/word_list.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <set>
+
+#include "megatron/base/word_list.h"
 
 namespace megatron {
 namespace {

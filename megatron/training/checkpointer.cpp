@@ -1,10 +1,10 @@
 #include "megatron/training/checkpointer.h"
-#include "megatron/base/word_list.h"
 
 #include <fmt/core.h>
 
 #include <functional>
 
+#include "megatron/base/word_list.h"
 #include "megatron/core/copy.h"
 #include "megatron/dist_checkpointing/checkpoint_directory.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"

@@ -1,6 +1,6 @@
 #include "megatron/training/same_settings.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
 #include "megatron/comm/texts.h"
 #include "megatron/comm/world.h"
 #include "megatron/training/config/fields.h"
@@ -55,7 +56,7 @@ std::string disagreement(const std::vector<Json>& ranks, size_t index) {
   parts.reserve(values.size());
   for (const std::string& value : values)
     parts.push_back(fmt::format("{} on {}", value, describe_ranks(owners[value])));
-  return fmt::format("{}", fmt::join(parts, ", "));
+  return joined(parts, ", ");
 }
 
 }  // namespace
@@ -81,7 +82,7 @@ void require_same_settings(const PretrainConfig& config, World& world) {
   }
   const std::vector<std::string>& differ = given.empty() ? consequences : given;
   require<ConfigError>(differ.empty(), "The ranks were started with different flags: {}. Give all ranks the same.",
-                       fmt::join(differ, "; "));
+                       joined(differ, "; "));
 }
 
 }  // namespace megatron
