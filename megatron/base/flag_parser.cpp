@@ -104,6 +104,7 @@ std::vector<T> elements(const std::vector<FieldValue>& values) {
 
 void set_words(Field& field, std::span<const std::string> words) {
   std::vector<FieldValue> values;
+  values.reserve(words.size());
   for (const std::string& word : words) values.push_back(read_word(field, word));
   if (!field.is_list)
     field.set(values.front());
@@ -117,7 +118,7 @@ void set_words(Field& field, std::span<const std::string> words) {
 std::string nearest_flag(std::string_view flag, const Spellings& spellings, const RefusedFlags& refused) {
   std::vector<std::string> names;
   for (const auto& [name, spelling] : spellings) names.push_back(name);
-  const std::string near = nearest_name(flag, names);
+  std::string near = nearest_name(flag, names);
   if (!near.empty()) return near;
   names.clear();
   for (const auto& [name, text] : refused) names.push_back(name);

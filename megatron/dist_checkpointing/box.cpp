@@ -81,6 +81,7 @@ Box Box::whole(const Shape& shape) {
 
 std::string Box::to_string() const {
   std::vector<std::string> ranges;
+  ranges.reserve(static_cast<size_t>(sizes.rank()));
   for (int dim = 0; dim < sizes.rank(); ++dim)
     ranges.push_back(fmt::format("[{}, {})", offsets[dim], end_of(*this, dim)));
   return ranges.empty() ? "the scalar" : joined(ranges, " x ");
