@@ -98,6 +98,7 @@ FieldValue read_word(const Field& field, const std::string& word) {
 template <class T>
 std::vector<T> elements(const std::vector<FieldValue>& values) {
   std::vector<T> list;
+  list.reserve(values.size());
   for (const FieldValue& value : values) list.push_back(std::get<T>(value));
   return list;
 }
