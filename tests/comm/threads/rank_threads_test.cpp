@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -148,10 +149,15 @@ TEST(RankThreads, AreNamedAfterTheirRanks) {
   });
 }
 
-/// Runs many ranks in little address space, which thread stacks fill. @return what to exit with: 0 if all is well
+/// Runs many ranks in an address space that has room for the stacks of three threads, and beside them for what these
+/// allocate: half of one more stack. @return what to exit with: 0 if all is well
 int start_more_ranks_than_fit() {
   constexpr int kRanks = 256;
-  constexpr rlim_t kBytes = rlim_t{512} << 20;
+  constexpr rlim_t kStackBytes = rlim_t{1} << 30, kBytes = 3 * kStackBytes + kStackBytes / 2;
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, kStackBytes);
+  if (::pthread_setattr_default_np(&attributes) != 0) return 1;
   std::ifstream file("/proc/self/statm");
   rlim_t pages = 0;
   file >> pages;
@@ -175,7 +181,7 @@ int start_more_ranks_than_fit() {
     run_rank_threads(ranks, meet_all,
                      {.on_failure = [&](const RankFailure& failure) { reported = failure.what(); }, .on_hang = {}});
   } catch (const RankFailure& failure) {
-    if (num_begun == 0 || num_begun == kRanks || num_ended != num_begun) return 2;
+    if (num_begun != 3 || num_ended != num_begun) return 2;
     if (reported != failure.what() || reported.find("of 256: ") == std::string::npos) return 3;
     try {
       std::rethrow_exception(failure.cause);
