@@ -10,10 +10,13 @@
 namespace megatron {
 namespace {
 
+/// An op without work, on every device.
+constexpr auto kNothing = [](auto&) {};
+
 struct Recorded {
   explicit Recorded(DeviceKind kind = DeviceKind::kCpu) : device(kind, {.capacity_bytes = 1 << 20}) {}
   void run(std::string_view name) {
-    launch(ctx, {.name = name}, [](auto& stream) { EXPECT_GE(stream.num_threads, 1); });
+    launch(ctx, {.name = name}, kNothing);
   }
   std::vector<std::string> names_of(const ProfileRecorder::Records& records) {
     std::vector<std::string> names;
@@ -45,9 +48,9 @@ TEST(ProfileRecorder, NamesAnOpAfterItsSourceFileUnlessItsFrontDoes) {
   const Shape shape{3, 5};
   {
     const PlaceScope place(test.ctx, {"decoder.layers.1.mlp", Pass::kInputGradient});
-    launch(test.ctx, {.shape = &shape}, [](auto& stream) { EXPECT_GE(stream.num_threads, 1); });
+    launch(test.ctx, {.shape = &shape}, kNothing);
   }
-  launch(test.ctx, [](auto& stream) { EXPECT_GE(stream.num_threads, 1); });
+  launch(test.ctx, kNothing);
   const ProfileRecorder::Records records = recorder.take();
   ASSERT_EQ(records.ops.size(), 2u);
   EXPECT_EQ(records.ops[0].name, "profile_recorder_test");
