@@ -48,10 +48,15 @@ for test in cuda_kernels_test cuda_ops_test cuda_lm_head_loss_test cuda_memory_t
   programs+=("$build/tests/$test")
   echo "$(realpath "$build")/tests/$test tests/$test" >>"$bundle/BUILT_IN"
 done
+if [ -e "$build/bin/libcount_cuda_calls.so" ]; then
+  cp "$build/bin/libcount_cuda_calls.so" "$bundle/tests/"
+  echo "$(realpath "$build")/bin/libcount_cuda_calls.so tests/libcount_cuda_calls.so" >>"$bundle/BUILT_IN"
+fi
+echo "$(realpath "$build")/bin/megatron bin/megatron" >>"$bundle/BUILT_IN"
 # What every machine has, or what must fit its driver, is left out. libstdc++ and the C library belong together with the
 # machine's own loader.
 ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' |
-  grep -Ev '/(libc|libm|libpthread|libdl|librt|ld-linux[^/]*|libcuda|libcudart|libcublas[^/]*|libcudnn[^/]*|libnccl|libnvidia[^/]*)\.so' |
+  grep -Ev '/(libc|libm|libpthread|libdl|librt|ld-linux[^/]*|libcuda|libcudart|libcublas[^/]*|libcudnn[^/]*|libnccl|libcupti|libnvidia[^/]*)\.so' |
   sort -u | while read -r library; do cp -L "$library" "$bundle/lib/"; done
 cat >"$bundle/bin/megatron" <<'START'
 #!/usr/bin/env bash

@@ -131,8 +131,7 @@ TEST(MoveRows, ALinearOverABoundedExtentPassesAllChecks) {
                return std::vector{scatter_rows(ctx, linear(ctx, dropped, *o.parameters[1], nullptr), index, 7)};
              },
          .reduction_length = 30,
-         .magnitude = 4,
-         .is_on_cuda = false});
+         .magnitude = 4});
 }
 
 TEST(MoveRows, RaisesTheOverflowFlagAboveTheCapacity) {

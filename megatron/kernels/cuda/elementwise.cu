@@ -31,6 +31,19 @@ struct Linear {
   }
 };
 
+/// The same in fp64, of contiguous operands: sums of losses.
+struct DoubleLinear {
+  const double *x, *addend;
+  double* y;
+  double factor;
+  const double* device_factor;
+
+  __device__ void operator()(int64_t, int64_t begin, int n) const {
+    const double f = device_factor ? factor * *device_factor : factor;
+    for (int64_t i = begin; i < begin + n; ++i) y[i] = f * x[i] + (addend ? addend[i] : 0);
+  }
+};
+
 /// One row in place of all dimensions.
 template <class V>
 V flat(V view) {
@@ -47,8 +60,20 @@ struct LinearArgs {
   const double* device_factor = nullptr;
 };
 
+void linear_in_doubles(const CudaStream& stream, const LinearArgs& args) {
+  const auto is_fit = [](const ConstView& view) {
+    return !view.defined() || (view.dtype == DType::kFloat64 && view.is_contiguous());
+  };
+  require<NotSupported>(is_fit(args.x) && is_fit(args.addend) && is_fit(args.y),
+                        "[cuda] fp64 goes with fp64 alone, and only if contiguous.");
+  for_each_pack(stream, "elementwise", Extent::flat(args.y),
+                DoubleLinear{static_cast<const double*>(args.x.data), static_cast<const double*>(args.addend.data),
+                             static_cast<double*>(args.y.data), args.factor, args.device_factor});
+}
+
 void linear(const CudaStream& stream, const LinearArgs& args) {
   const bool has_addend = args.addend.defined();
+  if (args.x.dtype == DType::kFloat64 || args.y.dtype == DType::kFloat64) return linear_in_doubles(stream, args);
   const float factor = static_cast<float>(args.factor);
   if (args.x.is_contiguous() && args.y.is_contiguous() && (!has_addend || args.addend.is_contiguous())) {
     const Operand addend = has_addend ? Operand(flat(args.addend)) : Operand();

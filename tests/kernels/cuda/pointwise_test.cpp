@@ -156,6 +156,25 @@ TEST_F(CudaPointwise, MixedDtypesAddAndConvert) {
       }
 }
 
+TEST_F(CudaPointwise, SumsOfLossesAreMadeInFp64) {
+  for (int64_t n : {1, 37}) {
+    const auto within_fp64 = [](Twin& twin, double magnitude) {
+      const double bound = testing::tolerance(DType::kFloat64, 2, magnitude);
+      return testing::Result{&twin, bound, bound};
+    };
+    Twin x(DType::kFloat64, {n}, random_values(n, 1)), sum(DType::kFloat64, {n}, random_values(n, 2));
+    Twin y(DType::kFloat64, {n});
+    TwinValues<double> factor({0.75});
+    compare({within_fp64(sum, 4)},
+            [&](const auto& stream, auto on) { accumulate(stream, {.x = on(x), .y = on(sum), .factor = 1.0 / 3}); });
+    compare({within_fp64(y, 4)}, [&](const auto& stream, auto on) {
+      scale(stream, {.x = on(x), .y = on(y), .factor = 3, .device_factor = on(factor)});
+    });
+  }
+  Twin x(DType::kFloat64, {3}), y(DType::kFloat32, {3});
+  EXPECT_THROW(copy(stream_, {.x = y.gpu(), .y = x.gpu()}), NotSupported);
+}
+
 TEST_F(CudaPointwise, CopiesAndFillsTakeAnyStridesAndIntegers) {
   for (DType dtype : {DType::kUInt8, DType::kInt32, DType::kInt64, DType::kBFloat16, DType::kFloat64})
     for (Placement p : kPlacements) {
