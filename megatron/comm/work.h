@@ -42,7 +42,6 @@ class [[nodiscard]] Work {
   void wait();
   /// As wait(), and on a device also stops the host until the operation has ended.
   void block();
-  bool is_pending() const { return pending_ != nullptr; }
 
  private:
   KeepAlive keep_alive_;  // destroyed after pending_

@@ -47,8 +47,6 @@ class DistributedDataParallel {
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   /// Those of the chunks one after the other; in each chunk dense ones, then those of experts.
   const std::vector<std::unique_ptr<ParamAndGradBuffer>>& buffers() const { return buffers_; }
-  /// In the order in which their reductions start; weights are gathered in the opposite one.
-  const std::vector<BucketGroup>& bucket_groups() const { return bucket_groups_; }
   const DistributedDataParallelConfig& config() const { return config_; }
   const ProcessGroupCollection& groups() const { return groups_; }
 
@@ -65,9 +63,9 @@ class DistributedDataParallel {
   DistributedDataParallelConfig config_;
   std::vector<Parameter*> parameters_;
   std::vector<std::unique_ptr<ParamAndGradBuffer>> buffers_;
-  std::vector<BucketGroup> bucket_groups_;
-  size_t num_started_ = 0;   // of bucket_groups_, in this step
-  bool is_in_step_ = false;  // from begin_step to finish_grad_sync
+  std::vector<BucketGroup> bucket_groups_;  // as their reductions start; weights are gathered in the opposite order
+  size_t num_started_ = 0;                  // of bucket_groups_, in this step
+  bool is_in_step_ = false;                 // from begin_step to finish_grad_sync
 };
 
 }  // namespace megatron

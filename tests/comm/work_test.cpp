@@ -32,9 +32,9 @@ Work make_work(Log& log) { return Work(std::make_unique<Pending>(log), KeepAlive
 TEST(Work, KeepsItsBuffersUntilItWasWaitedFor) {
   Log log;
   Work work = make_work(log);
-  EXPECT_TRUE(work.is_pending());
+  EXPECT_TRUE(log.empty());
   work.wait();
-  EXPECT_FALSE(work.is_pending());
+  EXPECT_EQ(log, (Log{"waited", "let go", "released"}));
   work.wait();
   work.block();
   EXPECT_EQ(log, (Log{"waited", "let go", "released"}));

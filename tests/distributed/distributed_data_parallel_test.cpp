@@ -229,22 +229,27 @@ TEST(DistributedDataParallel, BucketsStartInOneOrderWhateverOrderTheyFillIn) {
 }
 
 TEST(DistributedDataParallel, LaterChunksStartFirstAndInOneGroup) {
-  TestDevice test;
-  const Context ctx = test.context();
-  const Parameters first(ctx), second(ctx);
-  const DistributedDataParallel ddp(ctx, {first.all(), second.all()}, ProcessGroupCollection::single(),
-                                    {.overlap_grad_reduce = true, .bucket_size = 64});
-  const std::vector<BucketGroup>& groups = ddp.bucket_groups();
-  ASSERT_GT(groups.size(), 3U);
-  EXPECT_EQ(groups[0].buckets().size(), 2U) << "fp32 and bf16 of the second chunk";
-  const auto chunk_of = [&](const BucketGroup& group) {
-    const auto& owner = second.own;
-    const Parameter* parameter = group.owned_ranges(group.buckets()[0])[0].parameter;
-    return std::any_of(owner.begin(), owner.end(), [&](const auto& own) { return own.get() == parameter; }) ? 1 : 0;
-  };
-  EXPECT_EQ(chunk_of(groups[0]), 1);
-  for (size_t i = 1; i < groups.size(); ++i) EXPECT_EQ(chunk_of(groups[i]), 0);
-  EXPECT_EQ(groups.back().owned_ranges(groups.back().buckets()[0]).back().parameter, first.own[0].get())
+  std::vector<std::string> calls;
+  run_ranks(2, [&](RankContext& rank) {
+    TestDevice test;
+    const Context ctx = test.context();
+    const Parameters first(ctx), second(ctx);
+    DistributedDataParallel ddp(ctx, {first.all(), second.all()},
+                                ProcessGroupCollection::make(rank.world, ParallelLayout({.world_size = 2})),
+                                {.overlap_grad_reduce = true, .bucket_size = 64});
+    const int64_t begin = rank.world.recorder().num_operations();
+    ddp.begin_step();
+    for (const Parameters* chunk : {&first, &second}) write_gradients(ctx, *chunk, rank.rank, false);
+    ddp.finish_grad_sync();
+    if (rank.rank == 0) calls = operation_lines_since(rank.world.recorder(), begin);
+  });
+  EXPECT_THAT(calls,
+              ::testing::ElementsAre("all_reduce grads of bucket 0 924",  // all of the second chunk, fp32
+                                     "all_reduce grads of bucket 0 640",  // and bf16
+                                     "all_reduce grads of bucket 1 300",  // "cube", of the first chunk as all others
+                                     "all_reduce grads of bucket 2 260",  // "scalar" and "unused"
+                                     "all_reduce grads of bucket 3 640",  // norms
+                                     "all_reduce grads of bucket 4 364"))
       << "the first parameter is the last to be ready";
 }
 

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
+#include "megatron/comm/longest_timeout.h"
 
 namespace megatron {
 namespace {
@@ -14,8 +15,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// A timeout beyond this means "never", and its sum with the time of day would overflow.
-constexpr std::chrono::hours kLongestTimeout{24 * 365};
 /// Ranks whose process lives answer within their service thread's sleep.
 constexpr milliseconds kAnswerTime{2000};
 /// For the news of a failure to leave this process. Small messages go at once where the other side takes any.
@@ -46,14 +45,15 @@ class Pause {
 class Deadline {
  public:
   Deadline(milliseconds timeout, std::string thread_name, std::function<void()> on_hang)
-      : thread_([=, on_hang = std::move(on_hang)](const std::stop_token& stop) {
-          set_thread_name(thread_name);
-          std::mutex mutex;
-          std::unique_lock lock(mutex);
-          std::condition_variable_any never;
-          never.wait_for(lock, stop, std::min<milliseconds>(timeout, kLongestTimeout), [] { return false; });
-          if (!stop.stop_requested()) on_hang();
-        }) {}
+      : thread_(
+            [timeout, thread_name = std::move(thread_name), on_hang = std::move(on_hang)](const std::stop_token& stop) {
+              set_thread_name(thread_name);
+              std::mutex mutex;
+              std::unique_lock lock(mutex);
+              std::condition_variable_any never;
+              never.wait_for(lock, stop, std::min(timeout, kLongestTimeout), [] { return false; });
+              if (!stop.stop_requested()) on_hang();
+            }) {}
 
  private:
   std::jthread thread_;
@@ -138,7 +138,7 @@ void MpiHub::wait(const MpiOperation& operation, const OperationInfo& info) {
 }
 
 void MpiHub::drive(Lock& lock, const std::function<bool()>& is_done, milliseconds timeout) {
-  const auto deadline = Clock::now() + std::min<milliseconds>(timeout, kLongestTimeout);
+  const auto deadline = Clock::now() + std::min(timeout, kLongestTimeout);
   for (Pause pause; !is_done() && failure_.empty(); pause(lock)) {
     progress();
     if (!is_done() && failure_.empty() && Clock::now() > deadline) time_out(lock, is_done, timeout);

@@ -4,17 +4,15 @@
 #include <thread>
 
 #include "megatron/base/error.h"
+#include "megatron/comm/longest_timeout.h"
 
 namespace megatron {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
-using std::chrono::milliseconds;
 
 constexpr microseconds kShortestPause{2}, kLongestPause{1000};
-/// A timeout beyond this means "never", and its sum with the time of day would overflow.
-constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 }  // namespace
 
@@ -65,7 +63,7 @@ NcclLibrary::Communicator NcclCommunicator::get() const {
 /// The child of a split is there some time after its parent has done its part:
 /// https://github.com/NVIDIA/nccl/issues/1472
 void NcclCommunicator::await(const char* call, bool has_child) {
-  const auto deadline = Clock::now() + std::min<milliseconds>(patience_.timeout, kLongestTimeout);
+  const auto deadline = Clock::now() + std::min(patience_.timeout, kLongestTimeout);
   const auto is_in_progress = [&] {
     const std::lock_guard lock(mutex_);
     const bool is_parent = library_.is_in_progress(get());

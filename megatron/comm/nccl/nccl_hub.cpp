@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "megatron/base/thread_name.h"
+#include "megatron/comm/longest_timeout.h"
 #include "megatron/comm/nccl/cuda_check.h"
 
 namespace megatron {
@@ -25,8 +26,6 @@ constexpr milliseconds kGraceTime{500};
 constexpr milliseconds kDrainTime{1000};
 constexpr milliseconds kForOwnText{1000};
 constexpr microseconds kShortestPause{5}, kLongestPause{100}, kLongestStorePause{10000};
-/// A timeout beyond this means "never", and its sum with the time of day would overflow.
-constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 /// Keys of the store.
 constexpr std::string_view kId = "id", kFailure = "failure", kNumFailures = "failures", kEvents = "events",
@@ -37,7 +36,7 @@ std::string report_key(int64_t query, int rank) { return fmt::format("report/{}/
 /// Returns whether `is_done` came true within `timeout`.
 template <class F>
 bool poll(F&& is_done, milliseconds timeout, microseconds longest_pause = kLongestPause) {
-  const auto deadline = std::chrono::steady_clock::now() + std::min<milliseconds>(timeout, kLongestTimeout);
+  const auto deadline = std::chrono::steady_clock::now() + std::min(timeout, kLongestTimeout);
   for (microseconds pause = kShortestPause; !is_done(); pause = std::min(2 * pause, longest_pause)) {
     if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(pause);
@@ -126,7 +125,7 @@ void NcclHub::launched(NcclLane& lane) {
 }
 
 std::unique_ptr<NcclCommunicator> NcclHub::connect_pair(const std::string& lane, int place, int peer) {
-  constexpr std::chrono::hours kForever = kLongestTimeout;  // the watch sees to the timeout of operations
+  constexpr milliseconds kForever = kLongestTimeout;  // the watch sees to the timeout of operations
   {
     const std::lock_guard lock(mutex_);
     connecting_[lane] = 0;

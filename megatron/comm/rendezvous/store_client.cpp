@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "megatron/base/error.h"
+#include "megatron/comm/longest_timeout.h"
 #include "megatron/comm/rendezvous/store_protocol.h"
 
 namespace megatron {
@@ -16,8 +17,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAnswerTime{30000};
 constexpr milliseconds kShortestPause{1}, kLongestPause{50};
-/// A timeout beyond this means "never", and its sum with the time of day would overflow.
-constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 }  // namespace
 
@@ -54,7 +53,7 @@ int64_t StoreClient::add(std::string_view key, int64_t value) {
 
 std::optional<std::string> StoreClient::wait(std::string_view key, milliseconds timeout,
                                              const std::function<bool()>& gives_up) {
-  const auto deadline = Clock::now() + std::min<milliseconds>(timeout, kLongestTimeout);
+  const auto deadline = Clock::now() + std::min(timeout, kLongestTimeout);
   for (milliseconds pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
     if (auto value = find(key)) return value;
     if (gives_up() || Clock::now() >= deadline) return std::nullopt;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "megatron/comm/longest_timeout.h"
+
 namespace megatron {
 
 /// Counts the time in which the process could run. One that was stopped (SIGSTOP, Ctrl-Z, a laptop that was closed)
@@ -14,7 +16,7 @@ class Deadline {
   using Time = std::chrono::steady_clock::time_point;
 
   Deadline(Time now, std::chrono::milliseconds timeout)
-      : timeout_(std::min<std::chrono::milliseconds>(timeout, kLongestTimeout)), time_(now + timeout_) {}
+      : timeout_(std::min(timeout, kLongestTimeout)), time_(now + timeout_) {}
 
   Time time() const { return time_; }
   /// For one who slept until time(). @return false if there is time yet, or again
@@ -24,8 +26,6 @@ class Deadline {
   }
 
  private:
-  /// A timeout beyond this means "never", and its sum with the time of day would overflow.
-  static constexpr std::chrono::hours kLongestTimeout{24 * 365};
   /// A machine with many more threads than cores wakes a sleeper up later than asked for, but not this late.
   static constexpr std::chrono::milliseconds kLongestDelay{1000};
 
