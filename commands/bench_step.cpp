@@ -95,15 +95,19 @@ double metered_tokens(const StepWork& work, const Machine& machine) {
   return launch.size == 1 ? work.tokens : per_rank * launch.local_size;
 }
 
-void report_ceiling(const KernelCeiling& ceiling, double seconds, BenchReport& report, std::vector<JsonField>& fields) {
+void report_ceiling(const KernelCeiling& ceiling, double seconds, const StepRates& rates, BenchReport& report,
+                    std::vector<JsonField>& fields) {
   const double products = ceiling.seconds(KernelKind::kProduct), attention = ceiling.seconds(KernelKind::kAttention);
   const double memory = ceiling.seconds(KernelKind::kMemory), percent = 100 * ceiling.seconds() / seconds;
   report.line(fmt::format("kernels alone: {} = products {} ({}) + attention {} + ops {}", time_text(ceiling.seconds()),
                           time_text(products), rate_text(ceiling.operations(KernelKind::kProduct) / products, "FLOP/s"),
                           time_text(attention), time_text(memory)));
-  report.line(fmt::format("{:.1f} % of the kernel ceiling", percent));
+  const double ceiling_flops = rates.megatron_flops * seconds / ceiling.seconds();
+  report.line(fmt::format("{:.1f} % of the kernel ceiling, which is {} by Megatron's count (--kernel-ceiling {:.4g})",
+                          percent, rate_text(ceiling_flops, "FLOP/s"), ceiling_flops / 1e12));
   fields.insert(fields.end(), {{"percent_of_kernel_ceiling", percent},
                                {"ceiling_seconds", ceiling.seconds()},
+                               {"ceiling_flops_megatron", ceiling_flops},
                                {"ceiling_products_seconds", products},
                                {"ceiling_attention_seconds", attention},
                                {"ceiling_ops_seconds", memory},
@@ -145,7 +149,7 @@ void report_step(const BenchConfig& config, const PretrainConfig& model, const M
                                    {"memory_bytes", steps.peak_bytes()},
                                    {"seconds_to_first_step", steps.first_step_seconds()}};
   report_peak(model, machine, ceiling, rates, report, fields);
-  if (ceiling) report_ceiling(*ceiling, timing.median, report, fields);
+  if (ceiling) report_ceiling(*ceiling, timing.median, rates, report, fields);
   add_power(steps.power(), fields);
   std::string energy = "not available";
   if (steps.power().watts) {

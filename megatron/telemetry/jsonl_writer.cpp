@@ -52,6 +52,7 @@ std::vector<JsonField> training_fields(const TrainingLogValues& v) {
   add("num_zeros", v.num_zeros);
   add("params_norm", v.params_norm);
   add("tflops_per_gpu", v.tflops_per_gpu);
+  add("kernel_ceiling_percent", v.kernel_ceiling_percent);
   add("energy_joules_per_gpu", v.energy_joules_per_gpu);
   add("power_watts_per_gpu", v.power_watts_per_gpu);
   fields.push_back({"skipped_iterations", v.skipped_iterations});

@@ -19,6 +19,7 @@ std::string training_log_line(const TrainingLogValues& v) {
   if (v.skipped_samples > 0) add(" skipped samples: {:12d} |", v.skipped_samples);
   add(" elapsed time per iteration (ms): {:.1f} |", v.elapsed_ms_per_iteration);
   if (v.tflops_per_gpu) add(" throughput per GPU (TFLOP/s/GPU): {:.1f} |", *v.tflops_per_gpu);
+  if (v.kernel_ceiling_percent) add(" percent of kernel ceiling: {:.1f} |", *v.kernel_ceiling_percent);
   if (v.energy_joules_per_gpu) add(" energy per GPU (J/iter/GPU): {:.1f} |", *v.energy_joules_per_gpu);
   if (v.power_watts_per_gpu) add(" power per GPU (W/GPU): {:.1f} |", *v.power_watts_per_gpu);
   if (v.learning_rate) add(" learning rate: {:.6E} |", *v.learning_rate);

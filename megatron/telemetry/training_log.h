@@ -28,12 +28,13 @@ struct TrainingLogValues {
   std::int64_t consumed_samples = 0;
   std::int64_t skipped_samples = 0;  // left out when zero
   double elapsed_ms_per_iteration = 0.0;
-  std::optional<double> tflops_per_gpu;         // --log-throughput
-  std::optional<double> energy_joules_per_gpu;  // per iteration; --log-energy
-  std::optional<double> power_watts_per_gpu;    // --log-energy
-  std::optional<double> learning_rate;          // largest over the model-parallel ranks, default parameter group
-  std::int64_t global_batch_size = 0;           // samples
-  std::vector<NamedValue> losses;               // means over the iterations that were not skipped, in this order
+  std::optional<double> tflops_per_gpu;          // --log-throughput
+  std::optional<double> kernel_ceiling_percent;  // ours: --kernel-ceiling
+  std::optional<double> energy_joules_per_gpu;   // per iteration; --log-energy
+  std::optional<double> power_watts_per_gpu;     // --log-energy
+  std::optional<double> learning_rate;           // largest over the model-parallel ranks, default parameter group
+  std::int64_t global_batch_size = 0;            // samples
+  std::vector<NamedValue> losses;                // means over the iterations that were not skipped, in this order
   double loss_scale = 1.0;
   std::optional<double> grad_norm;    // of the last iteration; absent when it was skipped
   std::optional<double> num_zeros;    // --log-num-zeros-in-grad

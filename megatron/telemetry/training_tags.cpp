@@ -53,6 +53,12 @@ TaggedScalars interval_tags(double seconds_per_iteration, std::optional<double> 
   return tags;
 }
 
+TaggedScalars kernel_ceiling_tags(double percent) {
+  TaggedScalars tags;
+  add(tags, "kernel-ceiling-percent", percent);
+  return tags;
+}
+
 TaggedScalars validation_tags(std::span<const NamedValue> losses, std::string_view suffix, bool with_perplexity) {
   TaggedScalars tags;
   for (const NamedValue& loss : losses) {

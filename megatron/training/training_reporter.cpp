@@ -121,10 +121,11 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
                            .loss_scale = trainer.optimizer().loss_scale(),
                            .skipped_iterations = averages_.skipped_iterations(),
                            .nan_iterations = averages_.nan_iterations()};
-  if (config_.logging.log_throughput)
-    values.tflops_per_gpu =
-        theoretical_flops(flops_sizes_of(config_.transformer), global_batch_size, config_.model.seq_length.value()) /
-        (seconds_per_iteration * 1e12 * static_cast<double>(config_.parallel.world_size));
+  const double tflops =
+      theoretical_flops(flops_sizes_of(config_.transformer), global_batch_size, config_.model.seq_length.value()) /
+      (seconds_per_iteration * 1e12 * static_cast<double>(config_.parallel.world_size));
+  if (config_.logging.log_throughput) values.tflops_per_gpu = tflops;
+  if (const auto& ceiling = config_.logging.kernel_ceiling) values.kernel_ceiling_percent = 100 * tflops / *ceiling;
   if (result.optimizer.success) {
     values.grad_norm = result.optimizer.grad_norm;
     if (result.optimizer.num_zeros) values.num_zeros = static_cast<double>(*result.optimizer.num_zeros);
@@ -132,6 +133,12 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
   values.params_norm = params_norm(trainer);
   message(training_log_line(values));
   write_line(training_fields(values));
+  if (values.kernel_ceiling_percent) {
+    write_events([&](EventFileWriter& events) {
+      write_tags(events, now(), progress.iteration, progress.consumed_train_samples,
+                 kernel_ceiling_tags(*values.kernel_ceiling_percent));
+    });
+  }
   draw_loss_curve();
   print_memory(trainer);
   if (!is_due) return;

@@ -160,11 +160,13 @@ TEST(BenchCommand, StepTrainsAndComparesWithItsKernels) {
     const double percent = row.at("percent_of_kernel_ceiling").get<double>();
     EXPECT_GT(percent, 0);
     EXPECT_DOUBLE_EQ(percent, 100 * row.at("ceiling_seconds").get<double>() / row.at("seconds").get<double>());
+    EXPECT_NEAR(row.at("flops_megatron").get<double>() / row.at("ceiling_flops_megatron").get<double>(), percent / 100,
+                1e-12);
     EXPECT_DOUBLE_EQ(row.at("mfu").get<double>(),
                      row.at("flops_megatron").get<double>() / row.at("peak_flops").get<double>());
     EXPECT_GT(row.at("memory_bytes"), 4 * row.at("parameters").get<int64_t>());
-    EXPECT_THAT(o.out, AllOf(HasSubstr("% of the kernel ceiling"), HasSubstr("MFU"), HasSubstr("power"),
-                             HasSubstr("loss"), HasSubstr("tokens/s of a rank")));
+    EXPECT_THAT(o.out, AllOf(HasSubstr("% of the kernel ceiling, which is "), HasSubstr("(--kernel-ceiling "),
+                             HasSubstr("MFU"), HasSubstr("power"), HasSubstr("loss"), HasSubstr("tokens/s of a rank")));
   }
 }
 

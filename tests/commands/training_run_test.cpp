@@ -40,6 +40,20 @@ TEST(TrainingRun, TimeOfAnIterationLeavesEvaluationsAndCheckpointsOut) {
   EXPECT_LT(iterations[2], evaluations[evaluations.size() / 2] / 4) << "an evaluation is 400 batches, a step one";
 }
 
+TEST(TrainingRun, HoldsTheLineAgainstTheKernelCeilingIfOneIsGiven) {
+  const std::string ceiling = "1e-6";  // TFLOP/s, so small that the percents have many digits
+  const std::string out = expect_success(
+      {.name = "ceiling", .command = kPretrain, .words = {"--log-interval", "1", "--kernel-ceiling", ceiling}});
+  const auto percents = numbers(out, R"(percent of kernel ceiling: ([0-9.]+))"),
+             times = numbers(out, R"(elapsed time per iteration \(ms\): ([0-9.]+))");
+  ASSERT_EQ(percents.size(), times.size());
+  constexpr double kRounding = 0.06;  // of a time, in ms
+  for (size_t i = 0; i < times.size(); ++i)
+    EXPECT_NEAR(percents[i] * times[i] / (percents[0] * times[0]), 1,
+                kRounding / times[i] + kRounding / times[0] + 1e-3);
+  EXPECT_THAT(expect_success({.name = "none", .command = kPretrain, .words = {}}), Not(HasSubstr("kernel ceiling")));
+}
+
 TEST(TrainingRun, TimesThePhasesOfAStepApart) {
   const std::string out = expect_success(
       {.name = "phases", .command = kPretrain, .words = {"--log-interval", "1", "--timing-log-level", "2"}});

@@ -1,5 +1,6 @@
 #include "megatron/telemetry/training_log.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -53,6 +54,14 @@ TEST(TrainingLogLine, HasAllOptionalPiecesInMegatronsOrder) {
             " lm loss: 2.345679E+00 | load_balancing_loss: 1.000000E+00 | loss scale: 65536.0 | grad norm: 0.988 |"
             " num zeros: 9.0 | params norm: 123.457 | number of skipped iterations:   2 |"
             " number of nan iterations:   1 |");
+}
+
+TEST(TrainingLogLine, HasThePercentOfTheKernelCeilingBehindTheThroughput) {
+  TrainingLogValues v = sample();
+  v.tflops_per_gpu = 412.34;
+  v.kernel_ceiling_percent = 86.06;
+  EXPECT_THAT(training_log_line(v), ::testing::HasSubstr(" throughput per GPU (TFLOP/s/GPU): 412.3 |"
+                                                         " percent of kernel ceiling: 86.1 | learning rate"));
 }
 
 TEST(TrainingLogLine, LeavesOutAbsentValuesAndLossesNotAboveZero) {

@@ -64,6 +64,11 @@ TEST(IntervalTags, EndTimersInTime) {
             (Values{{"iteration-time", 0.5}, {"throughput", 100.0}, {"optimizer-time", 0.01}}));
 }
 
+TEST(KernelCeilingTags, AreOneTagThatMegatronHasNot) {
+  EXPECT_EQ(kernel_ceiling_tags(87.5).by_iteration, (Values{{"kernel-ceiling-percent", 87.5}}));
+  EXPECT_TRUE(kernel_ceiling_tags(87.5).by_samples.empty());
+}
+
 TEST(ValidationTags, NameTheSetAndAddPerplexityOnRequest) {
   const Values losses{{"lm loss", 0.0}};
   EXPECT_EQ(validation_tags(losses, "-wiki", false).by_iteration, (Values{{"lm loss validation-wiki", 0.0}}));

@@ -9,6 +9,12 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
                     "The console line is Megatron's. --log-jsonl FILE writes the same numbers for programs.");
   table.add("log_interval", logging.log_interval, "steps between lines").at_least(1);
   table.add("log_throughput", logging.log_throughput, "add TFLOP/s of a rank to the line");
+  table
+      .add("kernel_ceiling", logging.kernel_ceiling,
+           "add to the line, to TensorBoard and to --log-jsonl how much of this a rank reaches, in percent, by "
+           "--log-throughput's count; 'megatron bench step' measures it for a model and layout (megatron.cpp only)")
+      .above(0)
+      .in("TFLOP/s");
   table.add("log_progress", logging.log_progress, "append to progress.txt in the folder of --save");
   table.add("log_params_norm", logging.log_params_norm, "add the L2 norm of all weights to the line");
   table.add("log_jsonl", logging.log_jsonl, "file for one JSON object per line (megatron.cpp only)");
