@@ -1,4 +1,4 @@
-// MD5, for names of cache files only: it gives no security.
+// MD5, for names of cache files and to tell files apart: it gives no security.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,11 @@
 #include "megatron/comm/texts.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <map>
+
+#include "megatron/base/word_list.h"
 
 namespace megatron {
 namespace {
@@ -41,6 +46,17 @@ std::vector<std::string> gather_texts(const ProcessGroup& group, const std::stri
     texts.emplace_back(begin, begin + sizes[rank]);
   }
   return texts;
+}
+
+std::string describe_values(const std::vector<std::string>& values) {
+  std::vector<std::string> different;
+  std::map<std::string, std::vector<int>> owners;
+  for (size_t rank = 0; rank < values.size(); ++rank) {
+    if (!owners.contains(values[rank])) different.push_back(values[rank]);
+    owners[values[rank]].push_back(static_cast<int>(rank));
+  }
+  for (std::string& value : different) value = fmt::format("{} on {}", value, describe_ranks(owners[value]));
+  return joined(different, ", ");
 }
 
 }  // namespace megatron

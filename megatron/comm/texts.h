@@ -15,4 +15,7 @@ std::string broadcast_text(const ProcessGroup& group, std::string text, int root
 /// The texts of all ranks, on every rank, in group rank order.
 std::vector<std::string> gather_texts(const ProcessGroup& group, const std::string& text, std::string_view site);
 
+/// What ranks have, values[rank] as "1234 on rank 0, 77 on ranks 1, 2".
+std::string describe_values(const std::vector<std::string>& values);
+
 }  // namespace megatron

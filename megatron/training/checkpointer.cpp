@@ -2,11 +2,15 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <functional>
 
+#include "megatron/base/file_fingerprint.h"
 #include "megatron/base/word_list.h"
+#include "megatron/comm/texts.h"
 #include "megatron/core/copy.h"
 #include "megatron/dist_checkpointing/checkpoint_directory.h"
+#include "megatron/dist_checkpointing/checkpoint_files.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
@@ -20,8 +24,6 @@
 
 namespace megatron {
 namespace {
-
-constexpr int64_t kNothingFound = -1, kReleaseFound = -2;
 
 /// A tensor of the optimizer with its name in Megatron's files.
 struct NamedState {
@@ -224,24 +226,23 @@ CheckpointDirectory::Found find(FileSystem& files, std::string_view flag, const 
   }
 }
 
-std::string name_of(int64_t found) {
-  if (found >= 0) return fmt::format("iteration {}", found);
-  return found == kReleaseFound ? "a release" : "none";
+/// What tells one checkpoint from another: its index, and the weights in the first file of data.
+std::string describe_content(const FileSystem& files, const CheckpointDirectory::Found& found) {
+  if (found.path.empty()) return "none";
+  return fmt::format("{} (index of {}, first weights of {})",
+                     found.iteration ? fmt::format("iteration {}", *found.iteration) : "a release",
+                     file_fingerprint(files, join_path(found.path, kMetadataFile)),
+                     file_fingerprint(files, join_path(found.path, data_file_name(0, 0))));
 }
 
 /// Each rank looks for itself, so a --load that is not the same on all hosts would train a mixture of states.
-void require_same_on_all_ranks(const ProcessGroup& world, const CheckpointDirectory::Found& found) {
-  const int64_t own = found.path.empty() ? kNothingFound : found.iteration.value_or(kReleaseFound);
-  std::vector<int64_t> all(static_cast<size_t>(world.size()));
-  world
-      .all_gather({&own, DType::kInt64, {1}, {1}},
-                  {all.data(), DType::kInt64, {static_cast<int64_t>(world.size())}, {1}}, {.site = "checkpoint found"})
-      .wait();
-  for (size_t rank = 1; rank < all.size(); ++rank)
-    require<CheckpointError>(all[rank] == all[0],
-                             "[checkpoint] ranks find different checkpoints: rank 0 {}, rank {} {}. Give all of them "
-                             "one --load on a file system that every host sees.",
-                             name_of(all[0]), rank, name_of(all[rank]));
+void require_same_on_all_ranks(const ProcessGroup& world, const FileSystem& files,
+                               const CheckpointDirectory::Found& found) {
+  const std::vector<std::string> all = gather_texts(world, describe_content(files, found), "checkpoint found");
+  require<CheckpointError>(std::ranges::count(all, all.front()) == std::ssize(all),
+                           "[checkpoint] ranks find different checkpoints: {}. Give all of them one --load on a file "
+                           "system that every host sees.",
+                           describe_values(all));
 }
 
 /// A folder that was renamed by hand would continue another iteration than the one that was asked for.
@@ -310,7 +311,7 @@ bool Checkpointer::load(Trainer& trainer) {
                              pretrained);
     is_finetune = true;
   }
-  require_same_on_all_ranks(trainer.groups().world, found);
+  require_same_on_all_ranks(trainer.groups().world, files_, found);
   if (found.path.empty()) {
     const char* must_exist = config.exit_on_missing_checkpoint ? "--exit-on-missing-checkpoint"
                              : config.ckpt_step                ? "--ckpt-step"

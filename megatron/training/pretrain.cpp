@@ -8,6 +8,7 @@
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/evaluation_samples.h"
 #include "megatron/training/matmul_choices_file.h"
+#include "megatron/training/same_inputs.h"
 #include "megatron/training/same_settings.h"
 #include "megatron/training/training_loop.h"
 #include "megatron/training/vocab.h"
@@ -151,7 +152,7 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
   set_vocab_size(config, tokenizer->vocab_size());
   require_runnable(config);
-  if (environment.world) require_same_settings(config, *environment.world);
+  if (environment.world) require_same_settings(config, environment.files, *environment.world);
   const DeviceChoice device =
       environment.device ? *environment.device : choose_device(device_needs_of(config, environment.num_threads));
   environment.progress.message(arguments_block(config));
@@ -170,6 +171,7 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   const TrainingData data = timed(&timers, kDataTimer, 0, [&] {
     return build_data(environment, groups.world, [&] { return TrainingData(config, *tokenizer, log); });
   });
+  if (environment.world) require_same_samples(data.datasets(), groups.world);
   if (config.validation.eval_interval && config.validation.evaluates() && data.datasets().valid.empty())
     environment.progress.message(
         fmt::format("WARNING: --eval-interval {} has no effect: there is no validation data. Give some with "

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -15,6 +14,8 @@
 #include "megatron/comm/texts.h"
 #include "megatron/comm/world.h"
 #include "megatron/training/config/fields.h"
+#include "megatron/training/same_inputs.h"
+#include "megatron/training/training_data.h"
 
 namespace megatron {
 namespace {
@@ -45,44 +46,46 @@ std::string settings_of(const PretrainConfig& config) {
 /// "1234 on rank 0, 77 on ranks 1, 2" of field `index`; empty if all have the same.
 std::string disagreement(const std::vector<Json>& ranks, size_t index) {
   std::vector<std::string> values;
-  std::map<std::string, std::vector<int>> owners;
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    const auto value = ranks[rank][index][kValue].get<std::string>();
-    if (!owners.contains(value)) values.push_back(value);
-    owners[value].push_back(static_cast<int>(rank));
+  values.reserve(ranks.size());
+  for (const Json& rank : ranks) values.push_back(rank[index][kValue].get<std::string>());
+  if (std::ranges::count(values, values.front()) == std::ssize(values)) return {};
+  return describe_values(values);
+}
+
+struct Differences {
+  std::vector<std::string> given, consequences;  // fields that a rank was given, and what follows from them
+};
+
+Differences differences_of(const std::vector<std::string>& texts) {
+  std::vector<Json> ranks;
+  ranks.reserve(texts.size());
+  for (const std::string& text : texts) ranks.push_back(Json::parse(text));
+  Differences differ;
+  for (size_t i = 0; i < ranks.front().size(); ++i) {
+    const std::string values = disagreement(ranks, i);
+    if (values.empty()) continue;
+    const bool is_given = std::ranges::any_of(ranks, [&](const Json& rank) { return rank[i][kIsGiven].get<bool>(); });
+    (is_given ? differ.given : differ.consequences)
+        .push_back(fmt::format("{} is {}", ranks.front()[i][kSpelling].get<std::string>(), values));
   }
-  if (values.size() == 1) return {};
-  std::vector<std::string> parts;
-  parts.reserve(values.size());
-  for (const std::string& value : values)
-    parts.push_back(fmt::format("{} on {}", value, describe_ranks(owners[value])));
-  return joined(parts, ", ");
+  return differ;
+}
+
+void require_none(const std::vector<std::string>& differences) {
+  require<ConfigError>(differences.empty(), "The ranks were started with different flags: {}. Give all ranks the same.",
+                       joined(differences, "; "));
 }
 
 }  // namespace
 
-void require_same_settings(const PretrainConfig& config, World& world) {
+void require_same_settings(const PretrainConfig& config, const FileSystem& files, World& world) {
   std::vector<int> all(static_cast<size_t>(world.size()));
   std::iota(all.begin(), all.end(), 0);
-  const std::vector<std::string> texts =
-      gather_texts(world.split("start", {all}).value(), settings_of(config), "settings");
-  if (std::all_of(texts.begin(), texts.end(), [&](const std::string& text) { return text == texts.front(); })) return;
-
-  std::vector<Json> ranks;
-  ranks.reserve(texts.size());
-  for (const std::string& text : texts) ranks.push_back(Json::parse(text));
-  std::vector<std::string> given, consequences;
-  for (size_t i = 0; i < ranks.front().size(); ++i) {
-    const std::string values = disagreement(ranks, i);
-    if (values.empty()) continue;
-    const bool is_given =
-        std::any_of(ranks.begin(), ranks.end(), [&](const Json& rank) { return rank[i][kIsGiven].get<bool>(); });
-    (is_given ? given : consequences)
-        .push_back(fmt::format("{} is {}", ranks.front()[i][kSpelling].get<std::string>(), values));
-  }
-  const std::vector<std::string>& differ = given.empty() ? consequences : given;
-  require<ConfigError>(differ.empty(), "The ranks were started with different flags: {}. Give all ranks the same.",
-                       joined(differ, "; "));
+  const ProcessGroup group = world.split("start", {all}).value();
+  const Differences differ = differences_of(gather_texts(group, settings_of(config), "settings"));
+  require_none(differ.given);
+  require_same_files(input_files_of(config), files, group);  // before what follows from them, as the vocabulary's size
+  require_none(differ.consequences);
 }
 
 }  // namespace megatron

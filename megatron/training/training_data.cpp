@@ -1,5 +1,7 @@
 #include "megatron/training/training_data.h"
 
+#include <algorithm>
+
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
 
@@ -71,6 +73,22 @@ std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config) {
                          .vocab_size = config.vocab_size,
                          .null_eod = config.null_tokenizer_eod_id,
                          .null_pad = config.null_tokenizer_pad_id});
+}
+
+std::vector<std::string> input_files_of(const PretrainConfig& config) {
+  std::vector<std::string> paths;
+  for (const std::optional<std::string>* file :
+       {&config.tokenizer.tokenizer_model, &config.tokenizer.vocab_file, &config.tokenizer.merge_file})
+    if (*file) paths.push_back(**file);
+  const GptDataSources sources = sources_of(config);
+  const auto add = [&](const std::optional<Blend>& blend) {
+    if (!blend) return;
+    for (const std::string& prefix : blend->prefixes)
+      for (const char* extension : {".idx", ".bin"}) paths.push_back(prefix + extension);
+  };
+  add(sources.blend);
+  std::ranges::for_each(sources.blend_per_split, add);
+  return paths;
 }
 
 std::span<const MicroBatch<int64_t>> BatchReader::read(int64_t num_micro_batches) {

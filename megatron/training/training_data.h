@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "megatron/datasets/data_loader.h"
@@ -14,6 +15,10 @@ namespace megatron {
 
 /// The tokenizer that the flags name. @throw as make_tokenizer.
 std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config);
+
+/// What the flags of data and tokenizer name: vocabularies, .idx and .bin files. @throw as parse_blend, and
+/// DataError for lists that cannot be read
+std::vector<std::string> input_files_of(const PretrainConfig& config);
 
 /// Reads the micro-batches of one global batch at a time.
 class BatchReader {

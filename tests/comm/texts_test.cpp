@@ -24,5 +24,10 @@ TEST(Texts, OfOneRankAreItsOwn) {
   EXPECT_THAT(gather_texts({}, "alone", "test"), ::testing::ElementsAre("alone"));
 }
 
+TEST(Texts, ValuesOfRanksAreSaidOnceInTheOrderOfTheirFirstRank) {
+  EXPECT_EQ(describe_values({"b", "a", "b", "b", "c"}), "b on ranks 0, 2, 3, a on rank 1, c on rank 4");
+  EXPECT_EQ(describe_values({"7"}), "7 on rank 0");
+}
+
 }  // namespace
 }  // namespace megatron

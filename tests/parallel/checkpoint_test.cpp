@@ -81,8 +81,22 @@ TEST(ParallelCheckpoint, RanksThatFindDifferentOnesAreRefused) {
     Checkpointer(files, trainer.config(), [](const std::string&) {}).load(trainer);
   };
   EXPECT_THAT([&] { run_layout(words + loading(directory), 3, load); },
-              ::testing::ThrowsMessage<RankFailure>(
-                  ::testing::HasSubstr("different checkpoints: rank 0 iteration 1, rank 1 none.")));
+              ::testing::ThrowsMessage<RankFailure>(::testing::HasSubstr(") on ranks 0, 2, none on rank 1. Give")));
+}
+
+TEST(ParallelCheckpoint, RanksWhoseCheckpointsHoldOtherWeightsOfTheSameIterationAreRefused) {
+  const ScratchDirectory first, second;
+  continue_to(gpt2_like(kSize) + saving(first), {}, 1);
+  continue_to(gpt2_like(kSize + std::string(" --seed 77")) + saving(second), {}, 1);
+  const auto load = [&](Trainer& trainer) {
+    PosixFileSystem files;
+    PretrainConfig config = trainer.config();
+    if (trainer.groups().world.rank() == 1) config.checkpoint.load = second.path();
+    Checkpointer(files, config, [](const std::string&) {}).load(trainer);
+  };
+  EXPECT_THAT([&] { run_layout(gpt2_like(kSize) + loading(first), 3, load); },
+              ::testing::ThrowsMessage<RankFailure>(::testing::ContainsRegex(
+                  "different checkpoints: iteration 1 .*on ranks 0, 2, iteration 1 .*on rank 1. Give")));
 }
 
 TEST(ParallelCheckpoint, OfADistributedOptimizerHasMegatronsNamesAndTheGroupsOfTheWholeModel) {

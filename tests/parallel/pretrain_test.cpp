@@ -93,48 +93,6 @@ TEST(Pretrain, OnlyTheRankThatWritesLogsMakesTheirFolders) {
   }
 }
 
-/// Two ranks as processes of a launcher would run them, each with flags of its own. @return what they say; empty if
-/// they train to the end
-std::string failure_of(const std::string& words_of_0, const std::string& words_of_1) {
-  ThreadWorld ranks(2, std::chrono::minutes(1));
-  const std::atomic<int> signal = 0;
-  const std::string common = "--train-iters 1 --eval-iters 0 --micro-batch-size 1 ";
-  try {
-    run_rank_threads(ranks, [&](World& world) {
-      PosixFileSystem files;
-      Listener listener;
-      pretrain(small_config(gpt2_like(common + (world.rank() == 0 ? words_of_0 : words_of_1)), 2),
-               {.files = files,
-                .progress = listener,
-                .signal = signal,
-                .signal_name = "SIGTERM",
-                .host = "host",
-                .world = &world});
-    });
-  } catch (const RankFailure& failure) {
-    EXPECT_THROW(std::rethrow_exception(failure.cause), ConfigError);
-    return failure.what();
-  }
-  return "";
-}
-
-TEST(Pretrain, RanksWithOtherFlagsAreRefusedWithTheirValuesBeforeTheFirstStep) {
-  EXPECT_THAT(failure_of("--seed 77", ""), HasSubstr("--seed is 77 on rank 0, 1234 on rank 1"));
-  EXPECT_THAT(failure_of("--lr 1e-3", "--lr 2e-3"), HasSubstr("--lr is 0.001 on rank 0, 0.002 on rank 1"));
-  EXPECT_THAT(failure_of("", "--tensor-model-parallel-size 2"),
-              HasSubstr("--tensor-model-parallel-size is 1 on rank 0, 2 on rank 1"));
-  const std::string both = failure_of("--sequence-parallel --tensor-model-parallel-size 2", "--swiglu");
-  EXPECT_THAT(both, HasSubstr("--swiglu is False on rank 0, True on rank 1"));
-  EXPECT_THAT(both, HasSubstr("--tensor-model-parallel-size is 2 on rank 0, 1 on rank 1"));
-}
-
-TEST(Pretrain, RanksMayHaveFilesAndThreadsOfTheirOwn) {
-  const ScratchDirectory directory;
-  EXPECT_EQ(failure_of("--seed 1234 --num-threads 1 --log-jsonl " + directory.file("0.jsonl"),
-                       "--num-threads 2 --data-cache-path " + directory.file("cache1")),
-            "");
-}
-
 TEST(Pretrain, AProfileHasThePhasesOfTheStepsAndWhatComesBetweenThem) {
   const ScratchDirectory directory;
   Listener listener;
