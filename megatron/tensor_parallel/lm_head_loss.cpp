@@ -13,12 +13,11 @@
 namespace megatron {
 namespace {
 
-/// Tokens of a chunk. Each chunk reads and writes the gradient of the weight in fp32 and reads the weight twice: with
-/// 128256 rows of 4096 these are 6 GB, which take a GPU as long as the three products of some 400 tokens. Where logits
-/// are kept a chunk costs no memory and is as large as a product can count; else it is a small share of memory.
+/// Tokens of a chunk, as many as a product can count: each chunk reads and writes the gradient of the weight in fp32
+/// and reads the weight twice. With 128256 rows of 4096 these are 6 GB, which take a GPU as long as the three products
+/// of some 400 tokens.
 int64_t chunk_tokens(const LmHeadLossOptions& options, int64_t num_rows) {
-  constexpr int64_t kRecomputed = 2048, kMultiple = 128;
-  if (options.recompute_logits) return kRecomputed;
+  constexpr int64_t kMultiple = 128;
   const int64_t most = options.most_chunk_logits / std::max<int64_t>(1, num_rows);
   return most > kMultiple ? most / kMultiple * kMultiple : std::max<int64_t>(1, most);
 }
@@ -53,9 +52,9 @@ struct Forward {
         max(ctx.empty("lm_head.max", labels.shape(), dtype)),
         sum_exp(ctx.empty("lm_head.sum_exp", labels.shape(), dtype)) {}
 
-  void run_chunk_alone(const Tensor& hidden, const Positions& chunk, bool keeps_logits);
-  void run_band(const Tensor& hidden, const Positions& band, bool keeps_logits);
-  void add_up_over_ranks(const Positions& band, const std::vector<Tensor>& logits);
+  void run_chunk_alone(const Tensor& hidden, const Positions& chunk);
+  void run_over_ranks(const Tensor& hidden, const Positions& all);
+  void add_up_over_ranks(const Positions& all);
   Tensor logits_of(const Tensor& hidden, const Positions& chunk) const {
     return linear_forward(ctx, chunk.of(hidden), lease.view(), {});
   }
@@ -70,7 +69,7 @@ struct Forward {
 };
 
 /// The whole vocabulary is here.
-void Forward::run_chunk_alone(const Tensor& hidden, const Positions& chunk, bool keeps_logits) {
+void Forward::run_chunk_alone(const Tensor& hidden, const Positions& chunk) {
   Tensor logits = logits_of(hidden, chunk);
   launch(ctx, {.name = "cross_entropy", .shape = &logits.shape()}, [&](auto& stream) {
     kernels::cross_entropy_forward(stream, {.logits = std::as_const(logits).view(),
@@ -82,37 +81,32 @@ void Forward::run_chunk_alone(const Tensor& hidden, const Positions& chunk, bool
                                             .sum_exp = chunk.of(sum_exp).view(),
                                             .loss = chunk.of(loss).view()});
   });
-  if (keeps_logits) kept.push_back(std::move(logits));
+  if (ctx.tape) kept.push_back(std::move(logits));
 }
 
-/// One maximum and one sum over the ranks for all positions of the band.
-void Forward::run_band(const Tensor& hidden, const Positions& band, bool keeps_logits) {
-  std::vector<Tensor> chunks;
-  for_each_chunk(tokens_of_chunk, band, labels.size(1), [&](size_t, const Positions& chunk) {
-    chunks.push_back(logits_of(hidden, chunk));
-    launch(ctx, {.name = "cross_entropy", .shape = &chunks.back().shape()}, [&](auto& stream) {
+/// One maximum and one sum over the ranks for all positions.
+void Forward::run_over_ranks(const Tensor& hidden, const Positions& all) {
+  for_each_chunk(tokens_of_chunk, all, labels.size(1), [&](size_t, const Positions& chunk) {
+    kept.push_back(logits_of(hidden, chunk));
+    launch(ctx, {.name = "cross_entropy", .shape = &kept.back().shape()}, [&](auto& stream) {
       kernels::cross_entropy_max(
-          stream, {.logits = std::as_const(chunks.back()).view(), .columns = columns, .max = chunk.of(max).view()});
+          stream, {.logits = std::as_const(kept.back()).view(), .columns = columns, .max = chunk.of(max).view()});
     });
   });
-  Tensor band_max = band.of(max);
-  start_all_reduce(options.group, band_max, ReduceOp::kMax, "lm_head.max").wait();
-  add_up_over_ranks(band, chunks);
-  if (keeps_logits) kept = std::move(chunks);
+  start_all_reduce(options.group, max, ReduceOp::kMax, "lm_head.max").wait();
+  add_up_over_ranks(all);
 }
 
-void Forward::add_up_over_ranks(const Positions& band, const std::vector<Tensor>& logits) {
+void Forward::add_up_over_ranks(const Positions& all) {
   const bool smooths = options.label_smoothing != 0;
   Tensor sums =
-      ctx.empty("lm_head.sums", {smooths ? 3 : 2, band.length, labels.size(1)}, max.dtype(), MemoryUse::kCommunication);
+      ctx.empty("lm_head.sums", {smooths ? 3 : 2, all.length, labels.size(1)}, max.dtype(), MemoryUse::kCommunication);
   const auto sum = [&](int64_t index, const Positions& part) {
-    return sums.slice(0, index, 1)
-        .reshape({band.length, labels.size(1)})
-        .slice(0, part.begin - band.begin, part.length);
+    return part.of(sums.slice(0, index, 1).reshape({all.length, labels.size(1)}));
   };
-  for_each_chunk(tokens_of_chunk, band, labels.size(1), [&](size_t index, const Positions& chunk) {
-    launch(ctx, {.name = "cross_entropy", .shape = &logits[index].shape()}, [&](auto& stream) {
-      kernels::cross_entropy_sums(stream, {.logits = logits[index].view(),
+  for_each_chunk(tokens_of_chunk, all, labels.size(1), [&](size_t index, const Positions& chunk) {
+    launch(ctx, {.name = "cross_entropy", .shape = &kept[index].shape()}, [&](auto& stream) {
+      kernels::cross_entropy_sums(stream, {.logits = std::as_const(kept[index]).view(),
                                            .columns = columns,
                                            .targets = chunk.of(labels).view(),
                                            .max = chunk.of(max).view(),
@@ -123,14 +117,14 @@ void Forward::add_up_over_ranks(const Positions& band, const std::vector<Tensor>
   });
   start_all_reduce(options.group, sums, ReduceOp::kSum, "lm_head.sums").wait();
   launch(ctx, {.name = "cross_entropy", .shape = &sums.shape()}, [&](auto& stream) {
-    kernels::copy(stream, {.x = sum(0, band).view(), .y = band.of(sum_exp).view()});
-    kernels::cross_entropy_loss(stream, {.sum_exp = sum(0, band).view(),
-                                         .target = sum(1, band).view(),
-                                         .total = smooths ? sum(2, band).view() : View{},
+    kernels::copy(stream, {.x = sum(0, all).view(), .y = sum_exp.view()});
+    kernels::cross_entropy_loss(stream, {.sum_exp = sum(0, all).view(),
+                                         .target = sum(1, all).view(),
+                                         .total = smooths ? sum(2, all).view() : View{},
                                          .loss_mask = {},
                                          .label_smoothing = options.label_smoothing,
                                          .vocab_size = options.vocab_size,
-                                         .loss = band.of(loss).view()});
+                                         .loss = loss.view()});
   });
 }
 
@@ -190,36 +184,27 @@ Tensor LmHeadLossNode::reduced(const Context& ctx, Tensor d_hidden) {
 }
 
 void LmHeadLossNode::backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) {
-  const bool has_weight = !uses.in_w.empty(), recomputes = chunks.empty();
-  // Logits made again are to be gone again before the next chunk, though W then hides no all-reduce.
-  const bool weight_now = has_weight && recomputes && b.phase == Phase::kBW;
+  const bool has_weight = !uses.in_w.empty();
   const Tensor& d_loss = grad_out[0];
   if (options.sequence_parallel && has_weight && b.phase == Phase::kBW)
     gathered = start_gather(b.ctx, options.group, saved_hidden.get(b.ctx), "lm_head.hidden");
-  const Tensor hidden = recomputes ? whole_hidden(b.ctx) : Tensor();
   Tensor d_hidden = b.wanted(0) ? b.ctx.empty("lm_head.d_hidden", shape, weight.dtype()) : Tensor();
   const WeightLease lease = weight.acquire(b.ctx);
   for_each_chunk(tokens_of_chunk, {0, shape[0]}, shape[1], [&](size_t index, const Positions& chunk) {
-    if (recomputes) chunks.push_back(linear_forward(b.ctx, chunk.of(hidden), lease.view(), {}));
     to_gradient(b.ctx, d_loss, chunk, chunks[index]);
     if (b.wanted(0)) linear_dgrad_into(b.ctx, chunks[index], lease.view(), chunk.of(d_hidden));
-    if (weight_now) linear_wgrad(b.ctx, chunks[index], chunk.of(hidden), weight, nullptr);
-    if (weight_now || !has_weight) chunks[index] = {};
+    if (!has_weight) chunks[index] = {};
   });
-  if (weight_now || !has_weight) chunks.clear();
-  if (!has_weight || b.phase == Phase::kB) gathered = {};  // W may be far away
   for (SavedTensor* saved : {&saved_labels, &saved_max, &saved_sum_exp}) saved->drop();
   if (b.wanted(0)) grad_in[0] = reduced(b.ctx, std::move(d_hidden));
 }
 
 void LmHeadLossNode::backward_weight(BackwardContext& b) {
-  if (!chunks.empty()) {
-    const Tensor hidden = whole_hidden(b.ctx);
-    for_each_chunk(tokens_of_chunk, {0, shape[0]}, shape[1], [&](size_t index, const Positions& chunk) {
-      linear_wgrad(b.ctx, chunks[index], chunk.of(hidden), weight, nullptr);
-      chunks[index] = {};
-    });
-  }
+  const Tensor hidden = whole_hidden(b.ctx);
+  for_each_chunk(tokens_of_chunk, {0, shape[0]}, shape[1], [&](size_t index, const Positions& chunk) {
+    linear_wgrad(b.ctx, chunks[index], chunk.of(hidden), weight, nullptr);
+    chunks[index] = {};
+  });
   saved_hidden.drop();
   gathered = {};
 }
@@ -245,19 +230,17 @@ Tensor lm_head_loss(Context& ctx, const Tensor& hidden, Parameter& weight, const
   const bool is_alone = options.group.size() == 1;
   options.sequence_parallel = given.sequence_parallel && !is_alone;
   const Shape shape = require_fitting(hidden, weight, labels, options);
-  const bool keeps_logits = ctx.tape && !options.recompute_logits;
   Forward forward(ctx, options, weight, labels, statistics_dtype(hidden.dtype()));
   {
     const Tensor rows = options.sequence_parallel
                             ? gather_rows_of_ranks(ctx, options.group, hidden.detach(), "lm_head.hidden")
                             : hidden.detach();
     const Positions all{0, shape[0]};
-    if (keeps_logits && !is_alone)
-      forward.run_band(rows, all, true);
+    if (is_alone)
+      for_each_chunk(forward.tokens_of_chunk, all, shape[1],
+                     [&](size_t, const Positions& chunk) { forward.run_chunk_alone(rows, chunk); });
     else
-      for_each_chunk(forward.tokens_of_chunk, all, shape[1], [&](size_t, const Positions& chunk) {
-        is_alone ? forward.run_chunk_alone(rows, chunk, keeps_logits) : forward.run_band(rows, chunk, false);
-      });
+      forward.run_over_ranks(rows, all);
   }
   Tensor loss = std::move(forward.loss);
   record(ctx, {.in_b = {}, .in_w = {&weight}}, {hidden.slot}, {&loss}, [&] {

@@ -12,10 +12,7 @@ namespace megatron {
 struct LmHeadLossOptions {
   int64_t vocab_size = 0;  // true size; further rows of the weight are padding and take no part
   double label_smoothing = 0;
-  /// Keep no logits but those of a chunk of 2048 tokens: one more product in backward for less memory where W runs with
-  /// B; a W that is put off keeps their gradients until then.
-  bool recompute_logits = false;
-  /// Of a rank, where they are kept. Products of more elements than 32 bits count are left to others.
+  /// Of a rank, in one product. Products of more elements than 32 bits count are left to others.
   int64_t most_chunk_logits = std::numeric_limits<int32_t>::max();
   ProcessGroup group = {};         // cuts the vocabulary
   bool sequence_parallel = false;  // hidden is this rank's positions
@@ -23,13 +20,13 @@ struct LmHeadLossOptions {
 
 /// loss[s, b] = -log softmax(hidden w^T)[label], in fp32 (fp64 for fp64), the same bits on every rank of the group.
 /// Label smoothing as commonly defined, over the whole true vocabulary (Megatron Core smooths over a rank's part, so
-/// that its ranks disagree). Kept for backward: hidden, the softmax statistics, and the logits unless they are
-/// recomputed; backward overwrites logits with their gradient.
+/// that its ranks disagree). Kept for backward: hidden, the softmax statistics and the logits, which backward
+/// overwrites with their gradient.
 ///
 /// Several ranks (Shoeybi et al. 2019, arXiv:1909.08053, section 3) multiply with their rows of the vocabulary and
 /// combine, in rank order: the maximum, then in one message the sum of exp, the logit of the label and, for smoothing,
-/// the sum of logits; for all tokens at once where logits are kept, else for each chunk. The gradient of hidden is
-/// all-reduced while W runs. Under sequence parallelism hidden is gathered before, its gradient reduce-scattered.
+/// the sum of logits; for all tokens at once. The gradient of hidden is all-reduced while W runs. Under sequence
+/// parallelism hidden is gathered before, its gradient reduce-scattered.
 /// @param hidden  [s, b, h], floating; under sequence parallelism [s/tp, b, h].
 /// @param weight  [v/tp, h].
 /// @param labels  [s, b] int32 or int64, any strides; kept.

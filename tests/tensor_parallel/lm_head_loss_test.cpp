@@ -14,20 +14,19 @@ namespace megatron::testing {
 namespace {
 
 TEST(LmHeadLoss, PassesAllChecksOverChunksAndAPaddedVocabulary) {
-  for (const bool recompute : {false, true})
-    for (const double smoothing : {0.0, 0.2})
-      check({.name = "lm_head_loss",
-             .inputs = {{3, 2, 5}},
-             .parameters = {{.shape = {9, 5}}},
-             .forward =
-                 [=](Context& ctx, OpOperands& o) {
-                   const Tensor labels = uniform_integers(ctx, {2, 3}, 7).transpose(0, 1);
-                   return std::vector{
-                       lm_head_loss(ctx, o.inputs[0], *o.parameters[0], labels,
-                                    {.vocab_size = 7, .label_smoothing = smoothing, .recompute_logits = recompute})};
-                 },
-             .reduction_length = 45,
-             .magnitude = 2});
+  for (const double smoothing : {0.0, 0.2})
+    check({.name = "lm_head_loss",
+           .inputs = {{3, 2, 5}},
+           .parameters = {{.shape = {9, 5}}},
+           .forward =
+               [=](Context& ctx, OpOperands& o) {
+                 const Tensor labels = uniform_integers(ctx, {2, 3}, 7).transpose(0, 1);
+                 return std::vector{
+                     lm_head_loss(ctx, o.inputs[0], *o.parameters[0], labels,
+                                  {.vocab_size = 7, .label_smoothing = smoothing, .most_chunk_logits = 18})};
+               },
+           .reduction_length = 45,
+           .magnitude = 2});
 }
 
 /// A head on the ranks of a group.
@@ -35,14 +34,13 @@ struct HeadCase {
   int64_t vocab_size, padded_vocab_size;
   int64_t s, b, h = 4;
   double label_smoothing = 0;
-  bool recompute_logits = false, sequence_parallel = false;
+  bool sequence_parallel = false;
   Phase phase = Phase::kBW;
   int64_t most_chunk_logits = LmHeadLossOptions{}.most_chunk_logits;
 };
 
 struct HeadResult {
   std::vector<double> loss, d_hidden, d_weight;  // of the whole
-  int64_t peak_bytes = 0;                        // of rank 0's activations
 };
 
 /// Copies a rank's rows of dimension 0 to their place in the whole.
@@ -76,7 +74,6 @@ void run_head(const HeadCase& c, const ProcessGroup& group, HeadResult& result) 
   const Tensor loss = lm_head_loss(ctx, hidden, weight, uniform_integers(ctx, {c.b, c.s}, c.vocab_size).transpose(0, 1),
                                    {.vocab_size = c.vocab_size,
                                     .label_smoothing = c.label_smoothing,
-                                    .recompute_logits = c.recompute_logits,
                                     .most_chunk_logits = c.most_chunk_logits,
                                     .group = group,
                                     .sequence_parallel = c.sequence_parallel});
@@ -86,10 +83,7 @@ void run_head(const HeadCase& c, const ProcessGroup& group, HeadResult& result) 
   tape.backward(ctx, c.phase, 0);
   if (c.phase == Phase::kB) tape.backward_weight(ctx, 0);
   const Tensor d_hidden = tape.take_gradient(hidden.slot);
-  if (group.rank() == 0) {
-    result.loss = values_of(loss);
-    result.peak_bytes = test.device.arena.amount(MemoryUse::kActivations).peak;
-  }
+  if (group.rank() == 0) result.loss = values_of(loss);
   if (c.sequence_parallel || group.rank() == 0)
     put_rows(d_hidden, c.sequence_parallel ? group.rank() : 0, result.d_hidden);
   put_rows(weight.main_grad(), group.rank(), result.d_weight);
@@ -128,19 +122,17 @@ TEST(LmHeadLoss, OnAnyNumberOfRanksIsThatOfOneRankThoughSomeHoldNothingButPaddin
   for (const int num_ranks : {2, 3, 4, 5})
     for (const double smoothing : {0.0, 0.1})
       for (const bool sequence_parallel : {false, true})
-        for (const bool recompute : {false, true})
-          for (const Phase phase : {Phase::kB, Phase::kBW}) {
-            SCOPED_TRACE(fmt::format("{} ranks, smoothing {}, sequence parallel {}, recompute {}, phase {}", num_ranks,
-                                     smoothing, sequence_parallel, recompute, static_cast<int>(phase)));
-            expect_equal_to_one_rank(num_ranks, {.vocab_size = 7,
-                                                 .padded_vocab_size = 8 * num_ranks,
-                                                 .s = 2 * num_ranks,
-                                                 .b = 3,
-                                                 .label_smoothing = smoothing,
-                                                 .recompute_logits = recompute,
-                                                 .sequence_parallel = sequence_parallel,
-                                                 .phase = phase});
-          }
+        for (const Phase phase : {Phase::kB, Phase::kBW}) {
+          SCOPED_TRACE(fmt::format("{} ranks, smoothing {}, sequence parallel {}, phase {}", num_ranks, smoothing,
+                                   sequence_parallel, static_cast<int>(phase)));
+          expect_equal_to_one_rank(num_ranks, {.vocab_size = 7,
+                                               .padded_vocab_size = 8 * num_ranks,
+                                               .s = 2 * num_ranks,
+                                               .b = 3,
+                                               .label_smoothing = smoothing,
+                                               .sequence_parallel = sequence_parallel,
+                                               .phase = phase});
+        }
 }
 
 TEST(LmHeadLoss, OfGpt2sVocabularyOnAnyNumberOfRanksIsThatOfOneRank) {
@@ -156,27 +148,13 @@ TEST(LmHeadLoss, OfGpt2sVocabularyOnAnyNumberOfRanksIsThatOfOneRank) {
 }
 
 TEST(LmHeadLoss, CutsLongBatchesIntoChunksOnAnyNumberOfRanks) {
-  for (const bool recompute : {false, true})  // 5000 tokens: ten chunks on two ranks and twenty on one, or three
-    expect_equal_to_one_rank(2, {.vocab_size = 6,
-                                 .padded_vocab_size = 8,
-                                 .s = 2500,
-                                 .b = 2,
-                                 .recompute_logits = recompute,
-                                 .sequence_parallel = true,
-                                 .most_chunk_logits = 2100});
-}
-
-TEST(LmHeadLoss, HoldsTheLogitsOfOneChunkWhereTheyAreRecomputedAndWeightGradientsRunAtOnce) {
-  HeadCase c{.vocab_size = 100, .padded_vocab_size = 128, .s = 8192, .b = 1};  // four chunks
-  const int64_t chunk_bytes = 2048 * c.padded_vocab_size * size_of(DType::kFloat64);
-  const HeadResult kept = run_head_on(1, c);
-  c.recompute_logits = true;
-  const HeadResult recomputed = run_head_on(1, c);
-  EXPECT_GE(kept.peak_bytes, 4 * chunk_bytes);
-  EXPECT_LT(recomputed.peak_bytes, 2 * chunk_bytes);
-  EXPECT_EQ(recomputed.loss, kept.loss);
-  EXPECT_EQ(recomputed.d_hidden, kept.d_hidden);
-  expect_near(recomputed.d_weight, kept.d_weight, c.s, "gradient of the weight");  // kept logits are one chunk
+  // 5000 tokens: ten chunks on two ranks and twenty on one
+  expect_equal_to_one_rank(2, {.vocab_size = 6,
+                               .padded_vocab_size = 8,
+                               .s = 2500,
+                               .b = 2,
+                               .sequence_parallel = true,
+                               .most_chunk_logits = 2100});
 }
 
 TEST(LmHeadLoss, RefusesAVocabularyBeyondTheRowsOfAllRanks) {
