@@ -15,9 +15,7 @@ constexpr auto kNothing = [](auto&) {};
 
 struct Recorded {
   explicit Recorded(DeviceKind kind = DeviceKind::kCpu) : device(kind, {.capacity_bytes = 1 << 20}) {}
-  void run(std::string_view name) {
-    launch(ctx, {.name = name}, kNothing);
-  }
+  void run(std::string_view name) { launch(ctx, {.name = name}, kNothing); }
   std::vector<std::string> names_of(const ProfileRecorder::Records& records) {
     std::vector<std::string> names;
     for (const OpRecord& op : records.ops) names.emplace_back(op.name);
