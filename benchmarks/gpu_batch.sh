@@ -92,6 +92,7 @@ item "ops" 1 300 "$tests/cuda_ops_test"
 item "LM head" 1 120 "$tests/cuda_lm_head_loss_test"
 item "memory" 1 120 "$tests/cuda_memory_test"
 item "training" 1 300 "$tests/cuda_training_test"
+item "orders of summation" 1 60 "$tests/cuda_orders_test"
 item "host calls" 1 120 "$tests/host_calls_test"
 for n in 2 4; do
   item "nccl conformance of $n" $n 180 "$tests/comm_nccl_conformance" $n

@@ -62,10 +62,14 @@ void permute(Parameter& parameter, const Units& units) {
   const Order columns = !is_matrix || is("linear_proj") ? unchanged(num_columns)
                         : is_fc2                        ? of_units(units.ffn, num_columns)
                                                         : of_units(units.hidden, num_columns);
-  if (parameter.value().dtype() == DType::kFloat64)
-    permute<double>(parameter, rows, columns);
-  else
-    permute<float>(parameter, rows, columns);
+  switch (parameter.value().dtype()) {
+    case DType::kFloat64:
+      return permute<double>(parameter, rows, columns);
+    case DType::kBFloat16:
+      return permute<BFloat16>(parameter, rows, columns);
+    default:
+      return permute<float>(parameter, rows, columns);
+  }
 }
 
 /// Token k stands where the vocabulary's order has k.
@@ -85,6 +89,7 @@ Curve train_in_order(const std::string& words, uint64_t seed, int num_steps) {
                     .ffn = random_order(config.ffn_hidden_size, seed),
                     .vocabulary = random_order(trainer.config().tokenizer.vocab_size.value(), seed)};
   for (Parameter* parameter : trainer.model().parameters()) permute(*parameter, units);
+  trainer.optimizer().reload_main_params(trainer.context());
   Curve curve;
   for (int step = 0; step < num_steps; ++step) {
     const Order samples =

@@ -10,8 +10,8 @@
 namespace megatron::testing {
 
 /// One rank whose model has its hidden units and those of its MLPs in an order of `seed`, and which takes the samples
-/// of each global batch in another: the same function and the same sums, each in another order. For fp32 and fp64,
-/// without dropout, which goes by places.
+/// of each global batch in another: the same function and the same sums, each in another order. On the CPU, for all
+/// precisions but fp16, without dropout, which goes by places.
 Curve train_in_order(const std::string& words, uint64_t seed, int num_steps);
 
 /// What eight orders of summation make of the last loss.
