@@ -71,7 +71,7 @@ TEST(ProcessStarter, ARankThatIsKilledIsNamed) {
 TEST(ProcessStarter, RanksThatHangAreEndedAfterAFailure) {
   const Outcome outcome = run("[ $RANK = 0 ] && exit 2; trap '' TERM; exec sleep 60");
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_LT(outcome.time.count(), 5);
+  EXPECT_LT(outcome.time.count(), 30);  // after 3 s, and what a busy machine adds
   EXPECT_THAT(outcome.errors, IsEmpty());
 }
 

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -13,25 +14,39 @@
 namespace megatron::testing {
 
 struct MpiOutcome {
-  int status = 0;                                      // of mpirun
-  std::string output;                                  // of all ranks and of mpirun, both streams
-  std::chrono::duration<double> seconds_of_output{0};  // from the first byte of it to the end of the program
+  using Clock = std::chrono::steady_clock;
+  struct Arrival {
+    size_t end;  // of what had been read of the output
+    Clock::time_point time;
+  };
+
+  int status = 0;      // of mpirun
+  std::string output;  // of all ranks and of mpirun, both streams
+  std::vector<Arrival> arrivals;
+  Clock::time_point end;
+
+  /// When the output up to `position` had come, which was said then, however long mpirun took to end all afterwards.
+  Clock::time_point arrival_of(size_t position) const {
+    const auto found =
+        std::find_if(arrivals.begin(), arrivals.end(), [&](const Arrival& a) { return a.end > position; });
+    return found == arrivals.end() ? Clock::time_point::max() : found->time;
+  }
+  /// When `text` first came. Never, if it has not.
+  Clock::time_point arrival_of(const std::string& text) const { return arrival_of(output.find(text)); }
 };
 
 /// Runs a shell command and waits for it.
 inline MpiOutcome run_shell(const std::string& command) {
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point begin;
   MpiOutcome outcome;
   std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   char block[4096];
   for (ssize_t length; (length = ::read(fileno(pipe), block, sizeof block)) > 0;) {
-    if (outcome.output.empty()) begin = Clock::now();
     outcome.output.append(block, static_cast<size_t>(length));
+    outcome.arrivals.push_back({outcome.output.size(), MpiOutcome::Clock::now()});
   }
   const int status = pclose(pipe);
+  outcome.end = MpiOutcome::Clock::now();
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (!outcome.output.empty()) outcome.seconds_of_output = Clock::now() - begin;
   return outcome;
 }
 
