@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <vector>
 
 namespace megatron::testing {
 namespace {
@@ -18,6 +17,13 @@ Ends ends_of(const VolumeCase& layout, int64_t rank) {
   return {.has_embedding = rank == 0, .has_head = rank == (layout.is_zb_v ? 0 : layout.pp - 1)};
 }
 
+/// Of a chunk of a rank. Stages go round the ranks, in a V there and back.
+int64_t layers_of(const VolumeCase& layout, int64_t rank, int64_t chunk) {
+  if (layout.layers_of_stages.empty()) return layout.num_layers / layout.pp / layout.chunks;
+  const int64_t stage = layout.is_zb_v && chunk == 1 ? 2 * layout.pp - 1 - rank : chunk * layout.pp + rank;
+  return layout.layers_of_stages.at(static_cast<size_t>(stage));
+}
+
 int64_t num_groups(const VolumeCase& layout) { return layout.is_llama ? kLlamaGroups : kHeads; }
 
 /// Per micro-batch: x of each of the two pairs of linears is summed over tensor ranks forward and its gradient backward
@@ -28,7 +34,9 @@ Volume tensor_volume(const VolumeCase& layout, int64_t rank) {
   const auto [has_embedding, has_head] = ends_of(layout, rank);
   Volume volume;
   const int64_t whole = kTokens * kHidden * kWeight, part = whole / layout.tp;
-  const int64_t micro_batches = layout.num_micro_batches(), layers = layout.num_layers / layout.pp;
+  const int64_t micro_batches = layout.num_micro_batches();
+  int64_t layers = 0;
+  for (int64_t chunk = 0; chunk < layout.chunks; ++chunk) layers += layers_of(layout, rank, chunk);
   const auto sum = [&](int64_t num) { volume.add(num * micro_batches, whole); };
   const auto gather = [&](int64_t num) {
     if (layout.sequence_parallel) volume.add(num * micro_batches, part);
@@ -82,10 +90,10 @@ std::vector<int64_t> layer_sizes(const VolumeCase& layout) {
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/// Elements of the buckets of a rank: one a chunk, but where the first rank overlaps its first chunk, whose buckets
-/// here hold one parameter each. With shards a parameter begins at a multiple of 64, a bucket is a multiple of 128 and
-/// of the ranks that share it, and what is tied between ranks has a bucket of its own (Megatron Core,
-/// distributed_data_parallel.py, param_and_grad_buffer.py).
+/// Elements of the buckets of a rank: one a chunk that has parameters, but where the first rank overlaps its first
+/// chunk, whose buckets here hold one parameter each. With shards a parameter begins at a multiple of 64, a bucket is a
+/// multiple of 128 and of the ranks that share it, and what is tied between ranks has a bucket of its own (Megatron
+/// Core, distributed_data_parallel.py, param_and_grad_buffer.py).
 std::vector<int64_t> bucket_sizes(const VolumeCase& layout, int64_t rank) {
   const auto [has_embedding, has_head] = ends_of(layout, rank);
   std::vector<int64_t> buckets;
@@ -95,7 +103,7 @@ std::vector<int64_t> bucket_sizes(const VolumeCase& layout, int64_t rank) {
     // The ends of the V lie on one rank: what is tied is one parameter, of its first chunk.
     const bool embeds = has_embedding && chunk == 0, ends = has_head && chunk == layout.chunks - 1;
     std::vector<int64_t> together, apart;  // parameters
-    for (int64_t layer = 0; layer < layout.num_layers / layout.pp / layout.chunks; ++layer)
+    for (int64_t layer = 0; layer < layers_of(layout, rank, chunk); ++layer)
       for (const int64_t size : layer_sizes(layout)) together.push_back(size);
     if (ends) together.insert(together.end(), layout.is_llama ? 1 : 2, kHidden);  // norm
     if (embeds && !layout.is_llama) together.push_back(kTokens * kHidden);        // positions
@@ -105,7 +113,7 @@ std::vector<int64_t> bucket_sizes(const VolumeCase& layout, int64_t rank) {
     tables.insert(tables.end(), static_cast<size_t>(embeds + (ends && has_own_head)), table);
     if (layout.overlaps && rank == 0 && chunk == 0) {
       apart.insert(apart.end(), together.begin(), together.end());
-    } else {
+    } else if (!together.empty()) {
       int64_t sum = 0;
       for (const int64_t size : together) sum += round_up(size, parameter);
       buckets.push_back(round_up(sum, bucket));

@@ -6,6 +6,7 @@
 #include <map>
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace megatron::testing {
 
@@ -21,8 +22,7 @@ struct Volume {
 using Volumes = std::map<std::string, Volume>;
 void PrintTo(const Volume& volume, std::ostream* out);
 
-/// A model like GPT-2 or Llama of small_trainer.h's sizes in bf16 with gradients in fp32, micro-batches of one sample,
-/// layers that divide by the stages.
+/// A model like GPT-2 or Llama of small_trainer.h's sizes in bf16 with gradients in fp32, micro-batches of one sample.
 struct VolumeCase {
   bool is_llama = false;
   int64_t tp = 1, pp = 1, dp = 1, chunks = 1, instances = 1;  // instances: of the distributed optimizer
@@ -33,6 +33,7 @@ struct VolumeCase {
   int64_t splits = 1;
   bool delays_weight = false;  // changes no number
   int64_t num_layers = 8, global_batch = 12;
+  std::vector<int64_t> layers_of_stages = {};  // pp * chunks of them, in the model's order; none: all alike
 
   int64_t num_ranks() const { return tp * pp * dp; }
   int64_t num_micro_batches() const { return global_batch / dp; }

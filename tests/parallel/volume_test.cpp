@@ -153,6 +153,51 @@ void expect_all_parts(DeviceKind device, bool is_llama) {
           }
 }
 
+/// Stages of different sizes, some without layers.
+struct UnevenStages {
+  int64_t pp = 1;
+  ScheduleWords schedule;
+  std::vector<int64_t> layers;
+};
+const std::vector<UnevenStages> kUnevenStages = {
+    {2, {" --decoder-first-pipeline-num-layers 1"}, {1, 6}},
+    {4, {" --decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 2"}, {3, 1, 1, 2}},
+    {4,
+     {" --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split --num-layers 6"},
+     {1, 2, 2, 1}},
+    {2, {" --pipeline-model-parallel-layout Ett|tttttL --pipeline-schedule zb-h1"}, {2, 5}},
+    {4, {" --pipeline-model-parallel-layout E|ttt|tttt|L --pipeline-schedule gpipe"}, {0, 3, 4, 0}},
+    {2, {" --pipeline-model-parallel-layout Et|ttt||tttL", 2}, {1, 3, 0, 3}},
+    {2, {" --pipeline-model-parallel-layout E|tt|t|t||tttL", 3}, {0, 2, 1, 1, 0, 3}},
+    {4, {" --pipeline-model-parallel-layout Et|t|t|t|t||tt|L", 2}, {1, 1, 1, 1, 1, 0, 2, 0}},
+    {2, {" --pipeline-model-parallel-layout Et||tttt|ttL --pipeline-schedule zb-v", 2, true}, {1, 0, 4, 2}},
+    {4,
+     {" --pipeline-model-parallel-layout E|t|t|t|t||tt|tL --pipeline-schedule zb-v", 2, true},
+     {0, 1, 1, 1, 1, 0, 2, 1}}};
+
+void expect_uneven(DeviceKind device, bool is_llama) {
+  for (const UnevenStages& stages : kUnevenStages)
+    for (const int64_t tp : {1, 2})
+      for (const int64_t dp : {1, 2})
+        for (const bool shards : {false, true}) {
+          if (tp * stages.pp * dp > 8) continue;
+          const bool recomputes = shards != (tp > 1);
+          expect_volumes({.is_llama = is_llama,
+                          .tp = tp,
+                          .pp = stages.pp,
+                          .dp = dp,
+                          .chunks = stages.schedule.chunks,
+                          .sequence_parallel = tp > 1,
+                          .shards = shards,
+                          .recomputes = recomputes,
+                          .is_zb_v = stages.schedule.is_zb_v,
+                          .overlaps = shards && recomputes,
+                          .num_layers = 7,
+                          .layers_of_stages = stages.layers},
+                         stages.schedule, device);
+        }
+}
+
 constexpr DeviceKind kCpu = DeviceKind::kCpu;
 
 TEST(ParallelVolume, OfEveryLayoutOfGpt2OnCpuRanksIsThatOfTheClosedForm) { expect_all(kCpu, false, false); }
@@ -165,11 +210,15 @@ TEST(ParallelVolume, OfOverlapAndOptimizerInstancesIsThatOfTheClosedForm) {
 TEST(ParallelVolume, OfProductsInPartsIsThatOfTheClosedForm) {
   for (const bool is_llama : {false, true}) expect_all_parts(kCpu, is_llama);
 }
+TEST(ParallelVolume, OfStagesOfDifferentSizesIsThatOfTheClosedForm) {
+  for (const bool is_llama : {false, true}) expect_uneven(kCpu, is_llama);
+}
 TEST(ParallelVolume, OfEveryLayoutOnTheMetaDeviceIsThatOfTheClosedForm) {
   for (const bool is_llama : {false, true}) {
     expect_all(DeviceKind::kMeta, is_llama, false);
     expect_all_ways_to_sum(DeviceKind::kMeta, is_llama);
     expect_all_parts(DeviceKind::kMeta, is_llama);
+    expect_uneven(DeviceKind::kMeta, is_llama);
   }
 }
 
