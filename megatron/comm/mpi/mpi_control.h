@@ -25,6 +25,7 @@ struct MpiControlMessage {
   Kind kind = Kind::kLeft;
   int32_t sender = 0;
   int64_t query = 0;        // number of the sender's kQuery, repeated in the kReport
+  uint64_t group_hash = 0;  // kReport: of the operation that it waits in
   int32_t is_blocked = 0;   // kReport: the rank waits in the operation `text` for `missing`
   int32_t num_missing = 0;  // as many as fit
   std::array<int32_t, kMaxMissing> missing{};

@@ -251,6 +251,7 @@ MpiControlMessage MpiHub::report() const {
   auto message = MpiControlMessage::make(MpiControlMessage::Kind::kReport, own ? own->text : idle);
   message.is_blocked = own.has_value();
   if (own) message.set_missing(own->missing);
+  if (waiting_for_) message.group_hash = waiting_for_->group_hash();
   return message;
 }
 
@@ -279,11 +280,12 @@ void MpiHub::time_out(Lock& lock, const std::function<bool()>& is_done, millisec
     if (!failure_.empty() || is_done()) return;
   }
   BlockedOperation own = blocked().value();
+  const uint64_t own_group = report().group_hash;  // the text names the kind of group, of which there are many
   std::vector<BlockedOperation> all;
   for (const auto& [rank, report] : reports_) {
     if (!report.is_blocked) continue;
     all.push_back({report.text(), {rank}, report.missing_ranks()});
-    if (report.text() == own.text) own.waiting.push_back(rank);
+    if (report.text() == own.text && report.group_hash == own_group) own.waiting.push_back(rank);
   }
   std::sort(own.waiting.begin(), own.waiting.end());
   all.push_back(own);

@@ -65,6 +65,8 @@ class MpiOperation {
   /// Global ranks that have not entered; of a ready operation those whose data have not come or gone.
   std::vector<int> missing_ranks() const;
   std::string to_string() const;
+  /// Groups of one name have different ones.
+  uint64_t group_hash() const { return facts_.hash; }
 
  private:
   struct Peer {

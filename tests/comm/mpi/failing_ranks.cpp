@@ -55,6 +55,15 @@ void chain(World& world) {
   if (world.rank() == 0) dp.barrier({"gradients"}).wait();
 }
 
+/// 0 waits for 1, and 2 for 3, in operations of the same name and number.
+void wait_in_two_groups(World& world) {
+  const ProcessGroup tp = world.split("tp", {{0, 1}, {2, 3}}).value();
+  all_of(world);
+  if (world.rank() % 2 == 1) sleep(60000);
+  if (world.rank() == 2) tp.set_timeout(kShort);
+  tp.barrier({"activations"}).wait();
+}
+
 void call_another_operation(World& world) {
   const ProcessGroup group = all_of(world);
   std::vector<float> buffer(6), output(24);
@@ -131,6 +140,7 @@ void run(const std::string& what, World& world) {
   if (what == "hang") return hang(world, [] { sleep(60000); });
   if (what == "stop") return hang(world, [] { raise(SIGSTOP); });
   if (what == "chain") return chain(world);
+  if (what == "two groups") return wait_in_two_groups(world);
   if (what == "another operation") return call_another_operation(world);
   if (what == "another size") return send_another_size(world);
   if (what == "another group") return make_another_group(world);

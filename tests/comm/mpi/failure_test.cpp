@@ -57,6 +57,12 @@ TEST(MpiFailure, TheChainIsFollowedToTheRankThatHoldsUpAll) {
   expect_failure("chain", kLost, {0, 1, 2}, {"Rank 3 waits in no operation"});
 }
 
+TEST(MpiFailure, RanksOfOtherGroupsOfTheSameNameAreNotCountedIn) {
+  expect_failure("two groups", kLost, {0, 2},
+                 {"barrier #0 \"activations\" of tp timed out after 500 ms: rank 3 never entered it; rank 2 waiting."},
+                 kLimit);
+}
+
 TEST(MpiFailure, ARankThatThrowsEndsAllWithItsExitStatus) {
   const auto outcome = testing::run_under_mpi(4, {FAILING_RANKS, "throw"});
   if (!outcome) GTEST_SKIP() << "Open MPI's mpirun is not installed";
