@@ -22,7 +22,11 @@ not_run() {
 }
 
 clean_up() {
-  [ ${#daemons[@]} = 0 ] || kill "${daemons[@]}" 2>/dev/null || true
+  if [ ${#daemons[@]} -gt 0 ]; then
+    scancel --signal=KILL --user=root 2>/dev/null || true  # steps would outlive their daemons
+    for ((i = 0; i < 20; ++i)); do [ -n "$(squeue -h 2>/dev/null)" ] || break; sleep 0.5; done
+    kill "${daemons[@]}" 2>/dev/null || true
+  fi
   wait
   [ -z "$folder" ] || rm -rf "$folder"
 }
@@ -52,7 +56,7 @@ CONFIGURATION
 
 start_slurm() {
   [ "$(id -u)" = 0 ] || not_run "only root may start a Slurm of its own"
-  for tool in slurmctld slurmd srun sinfo unshare; do
+  for tool in slurmctld slurmd srun sinfo squeue scancel unshare; do
     command -v "$tool" >/dev/null || not_run "$tool is not installed: apt-get install slurmctld slurmd slurm-client"
   done
   trap clean_up EXIT
