@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <csignal>
+#include <fstream>
+#include <map>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "megatron/comm/rank_failure.h"
@@ -64,6 +68,51 @@ TEST(Pretrain, ASignalEndsAllRanksAfterTheSameStepWithACheckpoint) {
   PosixFileSystem files;
   const std::string tracker = read_file(files, directory.file("latest_checkpointed_iteration.txt"));
   EXPECT_THAT(tracker, ::testing::AnyOf("3", "4"));
+}
+
+MATCHER(SameIterationAndLoss, "") {
+  const auto& [actual, expected] = arg;
+  return actual.first == expected.first && std::abs(actual.second - expected.second) < 1e-11;
+}
+
+/// "lm_loss" of each iteration that the file has.
+std::map<int64_t, double> losses_in(const std::string& path) {
+  std::map<int64_t, double> losses;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record.contains("lm_loss") && record.contains("iteration")) losses[record["iteration"]] = record["lm_loss"];
+  }
+  return losses;
+}
+
+TEST(Pretrain, GoesOnWithTheNextSamplesInAnyOtherLayout) {
+  const ScratchDirectory directory;
+  const std::string model = gpt2_like(
+      "--fp64 --num-layers 4 --global-batch-size 12 --micro-batch-size 1 --train-iters 6 --lr 1e-3 --eval-iters 0 "
+      "--log-interval 1 ");
+  const std::atomic<int> signal = 0;
+  Listener listener;
+  run(model + "--log-jsonl " + directory.file("whole"), 1, listener, signal);
+  const std::map<int64_t, double> whole = losses_in(directory.file("whole"));
+  ASSERT_EQ(whole.size(), 6);
+  std::map<int64_t, double> expected(whole.find(4), whole.end());
+  const std::vector<std::pair<std::string, int>> layouts = {
+      {"", 3},
+      {"--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather ", 4},
+      {"--tensor-model-parallel-size 4 --sequence-parallel ", 4},
+      {"--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 ", 6},
+      {"--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --pipeline-schedule zb-v ", 4}};
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const std::string folder = directory.file(fmt::format("checkpoint{}", i)),
+                      log = directory.file(fmt::format("log{}", i));
+    run(model + layouts[i].first + "--exit-interval 3 --save-interval 3 --save " + folder, layouts[i].second, listener,
+        signal);
+    const auto& [words, num_ranks] = layouts[(i + 1) % layouts.size()];
+    run(model + words + "--load " + folder + " --log-jsonl " + log, num_ranks, listener, signal);
+    EXPECT_THAT(losses_in(log), ::testing::Pointwise(SameIterationAndLoss(), expected))
+        << layouts[i].first << "to " << words;
+  }
 }
 
 TEST(Pretrain, OnlyTheRankThatWritesLogsMakesTheirFolders) {
