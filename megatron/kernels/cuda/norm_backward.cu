@@ -87,26 +87,39 @@ __device__ void store_partial(float* partial, float (&sums)[kOutputs][kPacks][kP
 struct Factors {
   Pack xhat, dy, g;
 };
-template <class X>
-__device__ Factors factors_of(const Backward<X>& args, const RawPack& z, const RawPack& dy, float mean, float rstd,
-                              int64_t begin, int n) {
-  const RawPack gamma_raw = args.gamma ? load_raw(args.gamma, begin, n) : RawPack{};
+__device__ inline Factors factors_of(const RawPack& z, const RawPack& dy, const Pack& gamma, float mean, float rstd) {
   Factors f{convert(z), convert(dy)};
-  const Pack gamma = args.gamma ? convert(gamma_raw) : Pack{};
 #pragma unroll
   for (int e = 0; e < kPack; ++e) {
     f.xhat.v[e] = (f.xhat.v[e] - mean) * rstd;
-    f.g.v[e] = args.gamma ? f.dy.v[e] * (gamma.v[e] + args.gamma_offset) : f.dy.v[e];
+    f.g.v[e] = f.dy.v[e] * gamma.v[e];
   }
   return f;
 }
 
-/// Block i has the rows of its teams, so that the sums depend on the number of blocks alone.
+/// What a row is multiplied by, with its offset.
+template <class X>
+__device__ Pack gamma_of(const Backward<X>& args, int64_t begin, int64_t columns) {
+  Pack gamma = {};
+  if (begin >= columns) return gamma;
+  if (args.gamma) gamma = load(args.gamma, begin, pack_size(columns, begin));
+#pragma unroll
+  for (int e = 0; e < kPack; ++e) gamma.v[e] = args.gamma ? gamma.v[e] + args.gamma_offset : 1.0f;
+  return gamma;
+}
+
+/// Threads of a block: as many as registers allow.
+template <class X, int kPacks>
+constexpr unsigned kBlockThreads = kIsWhole<X>&& kPacks == 1 ? RowTeams::kMostBlockThreads : RowTeams::kMostThreads;
+
+/// Block i has the rows of its teams, so that the sums depend on the number of blocks alone. A thread with one pack
+/// keeps gamma for all rows, and the factors of a row until its sums are known; others read them again.
 template <class X, int kPacks, bool kIsLayer>
-__global__ void __launch_bounds__(RowTeams::kMostThreads)
+__global__ void __launch_bounds__(kBlockThreads<X, kPacks>)
     norm_backward_kernel(Extent extent, Backward<X> args, PackRing ring) {
   extern __shared__ uint4 shared[];
   constexpr int kSums = kIsLayer ? 2 : 1;
+  constexpr bool kKeeps = kPacks == 1;
   PackQueue queue(ring, shared);
   const Planes<kPacks> planes(args);
   const int64_t rows = extent.true_rows(), columns = extent.columns;
@@ -115,6 +128,8 @@ __global__ void __launch_bounds__(RowTeams::kMostThreads)
   float sums[kSums][kPacks][kPack] = {};
   int64_t row = row_of_block();
   for (int stage = 0; stage < ring.stages; ++stage) put_row<kPacks>(args, queue, row + stage * step, extent);
+  Pack gamma;
+  if constexpr (kKeeps) gamma = gamma_of(args, begin_of(0), columns);
   float mean = 0, rstd = row < rows ? args.rstd[row] : 0;
   if (kIsLayer && row < rows) mean = args.mean[row];
   for (int turn = 0; row < rows; row += step, turn ^= 1) {
@@ -124,14 +139,16 @@ __global__ void __launch_bounds__(RowTeams::kMostThreads)
     const int64_t z_row = args.z.at(row, 0), dy_row = args.dy.at(row, 0);
     queue.wait();
     const auto factors = [&](int k, int n) {
-      return factors_of(args, queue.get(args.z, z_row + begin_of(k), n, planes.z_at(k)),
-                        queue.get(args.dy, dy_row + begin_of(k), n, planes.dy_at(k)), mean, rstd, begin_of(k), n);
+      if constexpr (!kKeeps) gamma = gamma_of(args, begin_of(k), columns);
+      return factors_of(queue.get(args.z, z_row + begin_of(k), n, planes.z_at(k)),
+                        queue.get(args.dy, dy_row + begin_of(k), n, planes.dy_at(k)), gamma, mean, rstd);
     };
+    Factors f;
     float means[kSums] = {};  // of g * xhat, and of g
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       if (begin_of(k) >= columns) continue;
-      const Factors f = factors(k, pack_size(columns, begin_of(k)));
+      f = factors(k, pack_size(columns, begin_of(k)));
 #pragma unroll
       for (int e = 0; e < kPack; ++e) {
         sums[0][k][e] += f.dy.v[e] * f.xhat.v[e];
@@ -151,7 +168,7 @@ __global__ void __launch_bounds__(RowTeams::kMostThreads)
       const int64_t begin = begin_of(k);
       if (begin >= columns || !args.dx) continue;
       const int n = pack_size(columns, begin);
-      const Factors f = factors(k, n);
+      if constexpr (!kKeeps) f = factors(k, n);
       Pack dx =
           args.dresidual ? convert(queue.get(args.dresidual, other_row + begin, n, planes.dresidual_at(k))) : Pack{};
 #pragma unroll
@@ -172,31 +189,32 @@ void run_backward(const CudaStream& stream, const ConstView& x, Backward<Operand
   const View outs[2] = {dgamma, dbeta};
   const Extent extent(x);
   if (extent.columns == 0) return;
-  const RowTeams teams("norm_backward", extent.columns, 2, RowTeams::kMostThreads);
-  const unsigned threads = teams.x * teams.y;
-  const int64_t blocks = std::clamp<int64_t>(teams.blocks(extent.rows), 1, kMostColumnSumParts);
   if (dgamma.defined() || dbeta.defined())
     args.partial = column_sum_workspace("norm_backward", workspace, extent.rows, kOutputs * extent.columns);
-  if (!extent.is_empty() || args.partial) {
+  if (extent.is_empty() && !args.partial) return;
+  int64_t blocks = 0;
+  with_operand_type(extent.columns, {args.z, args.gamma, args.dy, args.dresidual, args.dx}, [&](auto type) {
+    using X = decltype(type);
+    RowTeams teams("norm_backward", extent.columns, RowTeams::kMostThreads);
+    teams.fill_block(teams.packs == 1 ? kBlockThreads<X, 1> : kBlockThreads<X, 2>);
+    const unsigned threads = teams.x * teams.y;
+    blocks = std::clamp<int64_t>(teams.blocks(extent.rows), 1, kMostColumnSumParts);
     const PackRing ring(PackRing::planes_of(args.z, teams.packs) + PackRing::planes_of(args.dy, teams.packs) +
                             PackRing::planes_of(args.dresidual, teams.packs),
                         threads, 1);
     const int64_t sums_bytes = teams.y > 1 ? int64_t{4} * kOutputs * teams.packs * kPack * threads : 0;
-    const int64_t bytes = std::max(ring.bytes(threads), sums_bytes);
-    const auto run = [&](auto type, auto packs) {
-      using X = decltype(type);
+    const auto bytes = static_cast<size_t>(std::max(ring.bytes(threads), sums_bytes));
+    with_packs(teams.packs, [&](auto packs) {
       const auto kernel = norm_backward_kernel<X, packs, kIsLayer>;
-      allow_shared_memory("norm_backward", kernel, bytes);
-      kernel<<<static_cast<unsigned>(blocks), teams.threads(), static_cast<size_t>(bytes), stream.stream>>>(
+      allow_shared_memory("norm_backward", kernel, static_cast<int64_t>(bytes));
+      kernel<<<static_cast<unsigned>(blocks), teams.threads(), bytes, stream.stream>>>(
           extent,
           {X(args.z), X(args.gamma), X(args.dy), X(args.dresidual), X(args.dx), args.mean, args.rstd, args.gamma_offset,
            args.partial},
           ring);
-    };
-    with_operand_type(extent.columns, {args.z, args.gamma, args.dy, args.dresidual, args.dx},
-                      [&](auto type) { with_packs(teams.packs, [&](auto packs) { run(type, packs); }); });
-    check_launch("norm_backward");
-  }
+    });
+  });
+  check_launch("norm_backward");
   if (args.partial) store_column_sums(stream, args.partial, blocks, extent.columns, kOutputs, outs, accumulate);
 }
 

@@ -53,6 +53,23 @@ __device__ void get_row(const Forward<X>& args, const PackQueue& queue, int64_t 
   }
 }
 
+/// What a row is multiplied by, with its offset, and what is added.
+struct Affine {
+  Pack gamma, beta;
+};
+template <bool kIsLayer, class X>
+__device__ Affine affine_of(const Forward<X>& args, int64_t begin, int64_t columns) {
+  Affine affine = {};
+  if (begin >= columns) return affine;
+  const int n = pack_size(columns, begin);
+  if (args.gamma) affine.gamma = load(args.gamma, begin, n);
+  if (kIsLayer && args.beta) affine.beta = load(args.beta, begin, n);
+#pragma unroll
+  for (int e = 0; e < kPack; ++e) affine.gamma.v[e] = args.gamma ? affine.gamma.v[e] + args.gamma_offset : 1.0f;
+  return affine;
+}
+
+/// A thread with one pack keeps gamma and beta for all rows.
 template <class X, int kPacks, bool kIsLayer>
 __global__ void __launch_bounds__(RowTeams::kMostThreads)
     norm_forward_kernel(Extent extent, Forward<X> args, PackRing ring) {
@@ -63,6 +80,8 @@ __global__ void __launch_bounds__(RowTeams::kMostThreads)
   const float share = 1 / static_cast<float>(columns);
   int64_t row = row_of_block();
   for (int stage = 0; stage < ring.stages; ++stage) put_row<kPacks>(args, queue, row + stage * step, extent);
+  Affine affine;
+  if constexpr (kPacks == 1) affine = affine_of<kIsLayer>(args, begin_of(0), columns);
   for (int turn = 0; row < rows; row += step) {
     Pack z[kPacks];
     queue.wait();
@@ -81,10 +100,12 @@ __global__ void __launch_bounds__(RowTeams::kMostThreads)
     }
     float squares[1] = {};
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k)
+    for (int k = 0; k < kPacks; ++k) {
+      if (begin_of(k) >= columns) continue;
 #pragma unroll
       for (int e = 0; e < kPack; ++e)
-        squares[0] += begin_of(k) + e < columns ? (z[k].v[e] - mean) * (z[k].v[e] - mean) : 0;
+        squares[0] += kIsWhole<X> || begin_of(k) + e < columns ? (z[k].v[e] - mean) * (z[k].v[e] - mean) : 0;
+    }
     reduce_team(squares, turn);
     turn ^= 1;
     const float rstd = 1 / sqrtf(squares[0] * share + args.eps);
@@ -92,16 +113,14 @@ __global__ void __launch_bounds__(RowTeams::kMostThreads)
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       if (begin_of(k) >= columns) continue;
-      const int n = pack_size(columns, begin_of(k));
-      const Pack gamma = args.gamma ? load(args.gamma, begin_of(k), n) : Pack{};
-      const Pack beta = kIsLayer && args.beta ? load(args.beta, begin_of(k), n) : Pack{};
+      if constexpr (kPacks > 1) affine = affine_of<kIsLayer>(args, begin_of(k), columns);
       Pack y;
 #pragma unroll
       for (int e = 0; e < kPack; ++e) {
-        const float factor = args.gamma ? gamma.v[e] + args.gamma_offset : 1.0f;
-        y.v[e] = (z[k].v[e] - mean) * rstd * factor + beta.v[e];
+        y.v[e] = (z[k].v[e] - mean) * rstd * affine.gamma.v[e];
+        if constexpr (kIsLayer) y.v[e] += affine.beta.v[e];
       }
-      store(args.y, y_row + begin_of(k), n, y);
+      store(args.y, y_row + begin_of(k), pack_size(columns, begin_of(k)), y);
     }
     if (threadIdx.x != 0) continue;
     if (args.mean) args.mean[row] = mean;
@@ -113,7 +132,7 @@ template <bool kIsLayer>
 void run_forward(const CudaStream& stream, const ConstView& x, const Forward<Operand>& args) {
   const Extent extent(x);
   if (extent.is_empty()) return;
-  const RowTeams teams("norm_forward", extent.columns, 4, 256);
+  const RowTeams teams = RowTeams("norm_forward", extent.columns, 256).fill_block(256);
   const unsigned threads = teams.x * teams.y;
   const PackRing ring(PackRing::planes_of(args.x, teams.packs) + PackRing::planes_of(args.residual, teams.packs),
                       threads, 4);

@@ -6,21 +6,28 @@
 
 namespace megatron::kernels {
 
-/// A block is (x, y): y teams of x threads, x being a power of two times 32. Thread x of a team has packs x, x + X, ...
-/// of the row, `packs` at most. Team y of block i has rows i Y + y, and each (number of blocks) Y after it.
+/// A block is (x, y): y teams of x threads, x being a multiple of 32. Thread x of a team has packs x, x + X, ... of the
+/// row, `packs` at most. Team y of block i has rows i Y + y, and each (number of blocks) Y after it.
 struct RowTeams {
-  static constexpr unsigned kMostThreads = 512;
+  static constexpr unsigned kMostThreads = 512, kMostBlockThreads = 1024;  // of a team and of a block
+  static constexpr unsigned kMostTeams = 15;  // that wait for their own: a barrier for each, and one for the block
   unsigned x = kWarp, y = 1;
   int packs = 1;  // 1, 2, 4 or 8
 
-  /// As few threads a row as leave at most `wanted_packs` to each, and teams up to `block_threads`.
-  RowTeams(const char* kernel, int64_t columns, int wanted_packs, unsigned block_threads) {
+  /// Few packs for each of at most `wanted_threads` threads. Where two are not enough, any number of threads will do.
+  RowTeams(const char* kernel, int64_t columns, unsigned wanted_threads) {
     const int64_t row_packs = (columns + kPack - 1) / kPack;
-    while (x < kMostThreads && int64_t{x} * wanted_packs < row_packs) x *= 2;
-    while (packs < 8 && int64_t{x} * packs < row_packs) packs *= 2;
-    require<NotSupported>(int64_t{x} * packs >= row_packs, "[{}] rows of {} elements: at most {} on CUDA.", kernel,
-                          columns, int64_t{x} * packs * kPack);
+    while (packs < 8 && row_packs > int64_t{packs} * (packs < 4 ? wanted_threads : kMostThreads)) packs *= 2;
+    require<NotSupported>(row_packs <= packs * int64_t{kMostThreads}, "[{}] rows of {} elements: at most {} on CUDA.",
+                          kernel, columns, packs * int64_t{kMostThreads} * kPack);
+    const int64_t threads = (row_packs + packs - 1) / packs;
+    x = static_cast<unsigned>(std::max<int64_t>(1, (threads + kWarp - 1) / kWarp) * kWarp);
+  }
+  /// As many teams as `block_threads` threads are, at least one.
+  RowTeams& fill_block(unsigned block_threads) {
     y = std::max(1u, block_threads / x);
+    if (x > kWarp) y = std::min(y, kMostTeams);
+    return *this;
   }
   dim3 threads() const { return dim3(x, y); }
   int64_t blocks(int64_t rows) const { return (rows + y - 1) / y; }
@@ -30,7 +37,7 @@ struct RowTeams {
 /// between 0 and 1. Threads of other teams take no part.
 template <int kNum>
 __device__ void reduce_team(float (&values)[kNum], int turn) {
-  __shared__ float warps[2][kNum][RowTeams::kMostThreads / kWarp];
+  __shared__ float warps[2][kNum][RowTeams::kMostBlockThreads / kWarp];
   for (int offset = kWarp / 2; offset > 0; offset /= 2)
 #pragma unroll
     for (int i = 0; i < kNum; ++i) values[i] += __shfl_xor_sync(~0u, values[i], offset);
@@ -41,9 +48,10 @@ __device__ void reduce_team(float (&values)[kNum], int turn) {
 #pragma unroll
     for (int i = 0; i < kNum; ++i) warps[turn][i][first + static_cast<int>(threadIdx.x / kWarp)] = values[i];
   asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(blockDim.x) : "memory");
+  const int width = num_warps == 1 ? 1 : 2 << (31 - __clz(num_warps - 1)), source = lane % width;
 #pragma unroll
-  for (int i = 0; i < kNum; ++i) values[i] = warps[turn][i][first + lane % num_warps];
-  for (int offset = num_warps / 2; offset > 0; offset /= 2)
+  for (int i = 0; i < kNum; ++i) values[i] = source < num_warps ? warps[turn][i][first + source] : 0;
+  for (int offset = width / 2; offset > 0; offset /= 2)
 #pragma unroll
     for (int i = 0; i < kNum; ++i) values[i] += __shfl_xor_sync(~0u, values[i], offset);
 }
