@@ -48,22 +48,31 @@ std::string text_of_cpu(const DeviceNeeds& needs, const std::string& reason) {
   return reason.empty() ? text : fmt::format("{}; not a GPU, as {}", text, reason);
 }
 
+DeviceChoice on_cpu(const DeviceNeeds& needs, const std::string& reason) {
+  require<NotSupported>(!needs.records_graphs,
+                        "--cuda-graph-impl full_iteration records the work of a GPU, and this run computes on the "
+                        "CPU{}{}. Leave out --cuda-graph-impl.",
+                        reason.empty() ? "" : ": ", reason);
+  return {.text = text_of_cpu(needs, reason)};
+}
+
 }  // namespace
 
 DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads) {
   return {.device = config.launch.device,
           .num_ranks = config.parallel.world_size,
           .dtype = config.transformer.params_dtype,
-          .num_threads = num_threads};
+          .num_threads = num_threads,
+          .records_graphs = config.cuda_graph.records()};
 }
 
 DeviceChoice choose_device(const DeviceNeeds& needs) {
-  if (needs.device == "cpu") return {.text = text_of_cpu(needs, "")};
+  if (needs.device == "cpu") return on_cpu(needs, "");
   const bool must = needs.device == "cuda";
   const std::string reason = obstacle(needs);
   require<NotSupported>(!must || reason.empty(), "--device cuda: {}. Leave --device out, or give --device cpu.",
                         reason);
-  if (!reason.empty()) return {.text = text_of_cpu(needs, kHasCuda ? reason : "")};
+  if (!reason.empty()) return on_cpu(needs, kHasCuda ? reason : "");
   require<NotSupported>(
       !must || kHasCuda,
       "--device cuda: this build has no CUDA kernels. Build with -DMEGATRON_CUDA=ON, or give --device "
@@ -72,7 +81,7 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
   const std::string gpu_obstacle = obstacle_of(gpus, needs);
   require<DeviceError>(!must || gpu_obstacle.empty(), "--device cuda: {}. See nvidia-smi, or give --device cpu.",
                        gpu_obstacle);
-  if (!gpu_obstacle.empty()) return {.text = text_of_cpu(needs, gpu_obstacle)};
+  if (!gpu_obstacle.empty()) return on_cpu(needs, gpu_obstacle);
   std::string text = text_of(gpus, needs);
   if constexpr (kHasCuda) text += "; attention: " + kernels::attention_library();
   return {DeviceKind::kCuda, needs.local_rank, gpus.devices.at(static_cast<size_t>(needs.local_rank)).name, text};

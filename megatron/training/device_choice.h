@@ -18,6 +18,7 @@ struct DeviceNeeds {
   int local_rank = 0;                // among those: the number of its GPU
   DType dtype = DType::kFloat32;     // of weights
   int num_threads = 1;
+  bool records_graphs = false;  // --cuda-graph-impl, which a CPU cannot follow
 };
 DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads);
 
@@ -28,8 +29,8 @@ struct DeviceChoice {
   /// For the banner: "device: cuda, NVIDIA H100 80GB HBM3, 79.2 GiB", with what runs attention, or why it is the CPU.
   std::string text;
 };
-/// @throw NotSupported for a GPU that is asked for and cannot do the rest, or not in this build; DeviceError where none
-/// answers.
+/// @throw NotSupported for a GPU that is asked for and cannot do the rest, or not in this build, and for a CPU that
+/// cannot; DeviceError where no GPU answers.
 DeviceChoice choose_device(const DeviceNeeds& needs);
 
 }  // namespace megatron

@@ -22,7 +22,13 @@ constexpr int kTimerLevel = 1;  // of --timing-log-level
 
 TrainStep::TrainStep(const Context& ctx, const GptModel& model, DistributedDataParallel& ddp, Optimizer& optimizer,
                      const TrainStepOptions& options)
-    : ctx_(ctx), model_(model), ddp_(ddp), groups_(ddp.groups()), optimizer_(optimizer), options_(options) {}
+    : ctx_(ctx),
+      model_(model),
+      ddp_(ddp),
+      groups_(ddp.groups()),
+      optimizer_(optimizer),
+      options_(options),
+      graph_(ctx.device, options.num_graph_warm_up_steps) {}
 
 double TrainStep::loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const {
   if (options_.calculate_per_token_loss) return 1;
@@ -35,60 +41,69 @@ double TrainStep::PendingLosses::sum() const {
   return sum;
 }
 
-TrainStep::PendingLosses TrainStep::execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only,
-                                            Timers* timers) {
-  std::vector<GptMicroBatch> uploaded;
-  PendingLosses losses;
+TrainStep::Uploaded TrainStep::upload_all(std::span<const MicroBatch<int64_t>> batches, bool forward_only) {
+  const MicroBatch<int64_t>& first = batches.front();
+  Uploaded uploaded{.sequence_length = first.sequence_length, .num_samples = first.num_samples};
+  PendingLosses& losses = uploaded.losses;
   // Micro-batch m of all ranks together lies before micro-batch m + 1 in the global batch, in the order of the ranks.
   int64_t first_of_all = 0;
   for (const MicroBatch<int64_t>& batch : batches) {
     const int64_t first_sample = first_of_all + groups_.dp.rank() * batch.num_samples;
     losses.weights.push_back(forward_only ? 1 : loss_weight(batch, batches.size()));
-    uploaded.push_back(upload(
+    uploaded.batches.push_back(upload(
         ctx_, batch,
         {.first_sample = first_sample, .loss_weight = losses.weights.back(), .has_positions = options_.has_positions}));
     first_of_all += groups_.dp.size() * batch.num_samples;
   }
   losses.values.resize(batches.size());
   losses.on_device = ctx_.empty("losses", {std::ssize(batches)}, DType::kFloat64, MemoryUse::kData);
+  return uploaded;
+}
+
+void TrainStep::execute(Uploaded& uploaded, bool forward_only, Timers* timers) {
+  Tensor& losses = uploaded.losses.on_device;
   // A rank that is not the last of the pipeline computes none.
-  launch(ctx_, {.name = "fill"},
-         [&](auto& stream) { kernels::fill(stream, {.y = losses.on_device.view(), .value = 0}); });
-  const auto micro_batch = [&](int m) -> const GptMicroBatch& { return uploaded.at(static_cast<size_t>(m)); };
-  const MicroBatch<int64_t>& first = batches.front();
+  launch(ctx_, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = losses.view(), .value = 0}); });
+  const auto micro_batch = [&](int m) -> const GptMicroBatch& { return uploaded.batches.at(static_cast<size_t>(m)); };
   const ExecutorOptions options{.chunks = model_.chunks(micro_batch),
-                                .border_payload = model_.border_payload(first.sequence_length, first.num_samples),
+                                .border_payload = model_.border_payload(uploaded.sequence_length, uploaded.num_samples),
                                 .pipeline_group = &groups_.pp,
                                 .stage_order = placement_of(options_.schedule).order(),
                                 .timers = timers};
   Executor executor(ctx_, options);
   executor.on_output = [&](const Payload& output, int m) {
-    Tensor place = losses.on_device.slice(0, m, 1);
+    Tensor place = losses.slice(0, m, 1);
     launch(ctx_, {.name = "copy"},
            [&](auto& stream) { kernels::copy(stream, {.x = at(output, "loss").view(), .y = place.view()}); });
   };
-  const Schedule& schedule = schedule_of(batches.size(), forward_only);
+  const Schedule& schedule = schedule_of(uploaded.batches.size(), forward_only);
   if (forward_only)
     executor.run_forward_only(schedule);
   else
     executor.run(schedule);
-  return losses;
 }
 
-/// With what gradients need beside the data-parallel sum.
+/// With what gradients need beside the data-parallel sum. In a graph nothing has a time of its own.
 TrainStep::PendingLosses TrainStep::forward_backward(std::span<const MicroBatch<int64_t>> batches, Timers* timers) {
-  ddp_.begin_step();
-  PendingLosses losses = execute(batches, false, timers);
-  timed(timers, "all-grads-sync", kTimerLevel, [&] {
-    const ProfiledRange range(ctx_.device.profiler, {.name = "gradients of all ranks"});
-    ddp_.finish_grad_sync();
+  Uploaded uploaded = upload_all(batches, false);
+  std::vector<const Tensor*> inputs{&uploaded.losses.on_device};
+  for (const GptMicroBatch& batch : uploaded.batches)
+    inputs.insert(inputs.end(), {&batch.tokens, &batch.labels, &batch.loss_mask, &batch.loss_weight});
+  Timers* inner = graph_.is_on() ? nullptr : timers;
+  graph_.run(inputs, [&] {
+    ddp_.begin_step();
+    execute(uploaded, false, inner);
+    timed(inner, "all-grads-sync", kTimerLevel, [&] {
+      const ProfiledRange range(ctx_.device.profiler, {.name = "gradients of all ranks"});
+      ddp_.finish_grad_sync();
+    });
+    timed(inner, "non-tensor-parallel-grads-all-reduce", kTimerLevel,
+          [&] { all_reduce_tensor_parallel_grads(ctx_, ddp_.parameters(), groups_.tp); });
+    timed(inner, "embedding-grads-all-reduce", kTimerLevel, [&] {
+      if (Parameter* tied = model_.tied_across_ranks()) all_reduce_tied_grad(*tied, *groups_.embd);
+    });
   });
-  timed(timers, "non-tensor-parallel-grads-all-reduce", kTimerLevel,
-        [&] { all_reduce_tensor_parallel_grads(ctx_, ddp_.parameters(), groups_.tp); });
-  timed(timers, "embedding-grads-all-reduce", kTimerLevel, [&] {
-    if (Parameter* tied = model_.tied_across_ranks()) all_reduce_tied_grad(*tied, *groups_.embd);
-  });
-  return losses;
+  return std::move(uploaded.losses);
 }
 
 const Schedule& TrainStep::schedule_of(size_t num_micro_batches, bool forward_only) {
@@ -159,7 +174,9 @@ LossSum TrainStep::evaluate(std::span<const MicroBatch<int64_t>> batches) {
   while (!batches.empty()) {
     size_t num_equal = 1;
     while (num_equal < batches.size() && batches[num_equal].num_samples == batches[0].num_samples) ++num_equal;
-    PendingLosses& part = parts.emplace_back(execute(batches.first(num_equal), true, nullptr));
+    Uploaded uploaded = upload_all(batches.first(num_equal), true);
+    execute(uploaded, true, nullptr);
+    PendingLosses& part = parts.emplace_back(std::move(uploaded.losses));
     readback.add(part.on_device, std::span(part.values));
     batches = batches.subspan(num_equal);
   }

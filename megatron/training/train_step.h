@@ -9,6 +9,7 @@
 #include "megatron/models/gpt/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
+#include "megatron/training/forward_backward_graph.h"
 #include "megatron/training/loss_sum.h"
 
 namespace megatron {
@@ -17,8 +18,9 @@ struct TrainStepOptions {
   /// true: every token of the global batch weighs the same, whatever the layout. false: mean of the micro-batches'
   /// means, Megatron's default, which depends on the layout.
   bool calculate_per_token_loss = true;
-  bool has_positions = false;  // see BatchUploadOptions
-  ScheduleOptions schedule;    // for any number of micro-batches
+  bool has_positions = false;                      // see BatchUploadOptions
+  ScheduleOptions schedule;                        // for any number of micro-batches
+  std::optional<int64_t> num_graph_warm_up_steps;  // see ForwardBackwardGraph
 };
 
 struct TrainStepResult {
@@ -42,6 +44,8 @@ class TrainStep {
   /// sum_of_all_ranks.
   LossSum evaluate(std::span<const MicroBatch<int64_t>> batches);
 
+  const ForwardBackwardGraph& graph() const { return graph_; }
+
  private:
   /// Which part of the loss a micro-batch weighs, before the seed gradient.
   double loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const;
@@ -55,8 +59,15 @@ class TrainStep {
     std::vector<double> weights;  // see GptMicroBatch
     double sum() const;
   };
+  /// Micro-batches in device memory, and where their losses go.
+  struct Uploaded {
+    std::vector<GptMicroBatch> batches;
+    int64_t sequence_length = 0, num_samples = 0;  // of each
+    PendingLosses losses;
+  };
+  Uploaded upload_all(std::span<const MicroBatch<int64_t>> batches, bool forward_only);
   PendingLosses forward_backward(std::span<const MicroBatch<int64_t>> batches, Timers* timers);
-  PendingLosses execute(std::span<const MicroBatch<int64_t>> batches, bool forward_only, Timers* timers);
+  void execute(Uploaded& uploaded, bool forward_only, Timers* timers);
   /// The sum of losses over all ranks, as sum_of_all_ranks has it, in device memory.
   Tensor sum_of_losses(const PendingLosses& losses);
 
@@ -66,6 +77,7 @@ class TrainStep {
   const ProcessGroupCollection& groups_;
   Optimizer& optimizer_;
   TrainStepOptions options_;
+  ForwardBackwardGraph graph_;
   std::map<std::pair<size_t, bool>, Schedule> schedules_;  // of this rank, by micro-batches and forward only
 };
 

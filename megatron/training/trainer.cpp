@@ -14,6 +14,11 @@ std::vector<std::vector<Parameter*>> parameters_of_stages(const GptModel& model)
   return all;
 }
 
+std::optional<int64_t> graph_warm_up_steps_of(const PretrainConfig& config) {
+  if (!config.cuda_graph.records()) return std::nullopt;
+  return config.cuda_graph.warmup_steps;
+}
+
 /// Groups of ranks on GPUs know its stream before their first operation.
 std::unique_ptr<Device> make_device(const Trainer::Options& options) {
   const bool is_cuda = options.device == DeviceKind::kCuda;
@@ -54,7 +59,8 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
       step_(ctx_, model_, ddp_, optimizer_,
             {.calculate_per_token_loss = config_.training.calculate_per_token_loss,
              .has_positions = config_.data.reset_position_ids,
-             .schedule = schedule_options_of(config_)}) {
+             .schedule = schedule_options_of(config_),
+             .num_graph_warm_up_steps = graph_warm_up_steps_of(config_)}) {
   write_value(*device_, StepState{}, &ctx_.step);
   if (!config_.transformer.perform_initialization) return;
   model_.initialize(ctx_);

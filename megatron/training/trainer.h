@@ -53,6 +53,7 @@ class Trainer {
   Device& device() { return *device_; }
   const PretrainConfig& config() const { return config_; }
   const ProcessGroupCollection& groups() const { return groups_; }
+  const ForwardBackwardGraph& graph() const { return step_.graph(); }
   GptModel& model() { return model_; }
   Optimizer& optimizer() { return optimizer_; }
   ParamScheduler& scheduler() { return scheduler_; }

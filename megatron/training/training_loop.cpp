@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "megatron/comm/world.h"
 #include "megatron/telemetry/run_messages.h"
@@ -92,6 +93,9 @@ bool TrainingLoop::train_iteration() {
     return train_reader_->read(batch.num_microbatches);
   });
   const TrainStepResult result = trainer_.train_step(batches, &timers_);
+  if (trainer_.graph().num_launches() == 1 && !std::exchange(has_told_of_graph_, true))
+    reporter_.message(fmt::format("from iteration {} on, forward and backward are one CUDA graph of {} nodes",
+                                  trainer_.progress().iteration, trainer_.graph().num_nodes()));
   const bool is_finite = std::isfinite(result.loss.sum) && std::isfinite(result.optimizer.grad_norm);
   require<Error>(is_finite || !config_.training.check_for_nan_in_loss_and_grad || !result.optimizer.success,
                  "[training] iteration {}: loss {}, gradient norm {}. The last checkpoint is from before this step. "

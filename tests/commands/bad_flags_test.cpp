@@ -42,6 +42,13 @@ TEST(BadFlags, OfTrainingThatAreNotThereYet) {
       {"experts", kPretrain, {"--num-experts", "4"}, kUsage, {"--num-experts", "does not have yet"}},
       {"tensor parallel", kPretrain, {"--tensor-model-parallel-size", "2"}, kUsage, {"tensor 2"}},
       {"pipeline", kPretrain, {"--pipeline-model-parallel-size", "2"}, kUsage, {"pipeline 2", "--num-layers 1"}},
+      {"graphs of layers", kPretrain, {"--cuda-graph-impl", "local"}, kUsage, {"--cuda-graph-impl local"}},
+      {"graphs of modules", kPretrain, {"--cuda-graph-scope", "attn"}, kUsage, {"full_iteration is there"}},
+      {"graphs of a CPU",
+       kPretrain,
+       {"--cuda-graph-impl", "full_iteration", "--device", "cpu"},
+       kUsage,
+       {"computes on the CPU"}},
       {"tokenizer", kPretrain, {"--tokenizer-type", "Foo"}, kUsage, {"--tokenizer-type Foo", "CharTokenizer"}},
   });
 }

@@ -35,6 +35,11 @@ TEST(DeviceChoice, RunsOnTheCpuWhatNoGpuCanDoYet) {
   EXPECT_EQ(choose_device({.dtype = DType::kFloat64}).kind, DeviceKind::kCpu);
 }
 
+TEST(DeviceChoice, RecordsNoGraphsOnTheCpu) {
+  EXPECT_THAT(refusal_of({.device = "cpu", .records_graphs = true}), HasSubstr("--cuda-graph-impl"));
+  EXPECT_THAT(refusal_of({.dtype = DType::kFloat64, .records_graphs = true}), HasSubstr("--cuda-graph-impl"));
+}
+
 TEST(DeviceChoice, RanksThatNcclCanJoinNeedAGpuEach) {
   const auto num_gpus = static_cast<int>(find_cuda_devices().devices.size());
   const DeviceNeeds needs{.device = "cuda", .num_ranks = num_gpus + 1, .ranks_of_host = num_gpus + 1};

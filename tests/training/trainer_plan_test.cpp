@@ -50,6 +50,18 @@ TEST(TrainerPlan, IsTheAllocationLogOfTheRealRun) {
         expect_equal_plan(model + precision + recompute);
 }
 
+/// Steps op by op take what a recorded one takes, so the plan of both is the same; a CPU records none.
+TEST(TrainerPlan, IsTheSameForStepsThatAreGraphs) {
+  const std::string graph = " --cuda-graph-impl full_iteration";
+  Trainer op_by_op = recording(gpt2_like(), DeviceKind::kMeta);
+  Trainer plan = recording(gpt2_like(graph), DeviceKind::kMeta);
+  for (Trainer* trainer : {&op_by_op, &plan}) testing::train(*trainer, 0, 5);
+  EXPECT_TRUE(plan.device().arena.events() == op_by_op.device().arena.events());
+  EXPECT_EQ(plan.device().num_operations, op_by_op.device().num_operations);
+  EXPECT_EQ(plan.graph().num_launches(), 0);
+  EXPECT_THROW(recording(gpt2_like(graph), DeviceKind::kCpu), NotSupported);
+}
+
 TEST(TrainerPlan, CountsTheWorkspaceOfEachThread) {
   expect_equal_plan(gpt2_like(), 2);
   expect_equal_plan(llama_like("--bf16"), 3);

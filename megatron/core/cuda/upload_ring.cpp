@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "megatron/base/error.h"
 #include "megatron/core/cuda/driver.h"
 
 namespace megatron {
@@ -28,6 +29,12 @@ void UploadRing::begin_next_part() {
 }
 
 void UploadRing::upload(std::span<const std::byte> from, std::byte* to) {
+  cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
+  check_cuda(cudaStreamIsCapturing(stream_, &recording), "cudaStreamIsCapturing");
+  require<InternalError>(recording == cudaStreamCaptureStatusNone,
+                         "[Device] the host writes {} bytes to the device while a CUDA graph is recorded: its launches "
+                         "would read what the host's buffer holds by then. Write before the recording.",
+                         from.size());
   while (!from.empty()) {
     if (used_ == kPartBytes) begin_next_part();
     const size_t bytes = std::min(from.size(), kPartBytes - used_);

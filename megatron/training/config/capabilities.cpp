@@ -16,6 +16,19 @@ bool has_virtual_stages(const PretrainConfig& c) { return c.parallel.virtual_pip
 
 constexpr auto kLimits = std::to_array<Limit>({
     {[](const PretrainConfig& c) { return c.parallel.context_parallel_size > 1; }, "--context-parallel-size above 1"},
+    {[](const PretrainConfig& c) { return c.cuda_graph.records() && c.parallel.world_size > 1; },
+     "--cuda-graph-impl with more than one rank. Leave out --cuda-graph-impl"},
+    {[](const PretrainConfig& c) {
+       return c.cuda_graph.records() && (c.data.reset_attention_mask || c.data.reset_position_ids);
+     },
+     "--cuda-graph-impl with --reset-attention-mask or --reset-position-ids: a recorded step has as many documents as "
+     "when it was recorded. Leave out --cuda-graph-impl"},
+    {[](const PretrainConfig& c) { return c.cuda_graph.records() && c.profiling.nvtx_ranges && !c.profiling.profile; },
+     "--cuda-graph-impl with --nvtx-ranges: steps with ranges run op by op, and without --profile these are all. Add "
+     "--profile, or leave out one"},
+    {[](const PretrainConfig& c) { return c.cuda_graph.records() && c.logging.timing_log_level > 1; },
+     "--cuda-graph-impl with --timing-log-level 2: nothing inside of a graph has a time of its own. Give "
+     "--timing-log-level 1"},
     {[](const PretrainConfig& c) { return c.precision.fp16_lm_cross_entropy; }, "--fp16-lm-cross-entropy"},
     {[](const PretrainConfig& c) { return has_virtual_stages(c) && !c.parallel.overlap_p2p_comm; },
      "--no-overlap-p2p-communication with virtual stages: sends always overlap with work. Leave out "

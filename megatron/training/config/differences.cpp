@@ -86,6 +86,10 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"--profile", "switches a tool on and off (nsys, PyTorch's profiler), which must be there",
      "needs no tool: writes one trace of all ranks to the file of --profile-trace and prints the time by class of op",
      [](const PretrainConfig& c) { return c.profiling.profile; }},
+    {"--cuda-graph-impl full_iteration", "needs --no-check-for-nan-in-loss-and-grad; is recorded once",
+     "looks at loss and gradient norm at the end of every step all the same; is recorded again where the number of "
+     "micro-batches changes",
+     [](const PretrainConfig& c) { return c.cuda_graph.records(); }},
     {"--profile-step-start, --profile-step-end, --profile-ranks", "accepts steps and ranks that never come",
      "refused where nothing would be recorded", never},
 });
@@ -166,6 +170,8 @@ constexpr auto kDependents = std::to_array<Dependent>({
      [](const PretrainConfig& c) { return c.validation.evaluates(); }},
     {"start_eval_at_iter", "--eval-interval",
      [](const PretrainConfig& c) { return c.validation.eval_interval.has_value(); }},
+    {"cuda_graph_warmup_steps", "--cuda-graph-impl full_iteration",
+     [](const PretrainConfig& c) { return c.cuda_graph.records(); }},
     {"exit_signal", "--exit-signal-handler", [](const PretrainConfig& c) { return c.training.exit_signal_handler; }},
     {"save_interval", "--save", saves},
     {"save_retain_interval", "--save", saves},

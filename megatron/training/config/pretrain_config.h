@@ -33,6 +33,7 @@ struct PretrainConfig {
   SchedulerConfig scheduler;
   TrainingConfig training;
   ValidationConfig validation;
+  CudaGraphConfig cuda_graph;
   DataConfig data;
   TokenizerConfig tokenizer;
   CheckpointConfig checkpoint;

@@ -131,9 +131,9 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--megatron-fsdp-max-pool-double-buffer --megatron-fsdp-version --no-gradient-reduce-div-fusion "
      "--no-strict-fsdp-dtensor-load --outer-dp-sharding-strategy --suggested-communication-unit-size "
      "--torch-fsdp2-no-reshard-after-forward --use-megatron-fsdp --use-nccl-ub --use-torch-fsdp2"},
-    {"CUDA graphs",
-     "--cuda-graph-impl --cuda-graph-modules --cuda-graph-scope --cuda-graph-warmup-steps "
-     "--delay-offload-until-cuda-graph --enable-cuda-graph --external-cuda-graph --optimizer-cuda-graph"},
+    {"CUDA graphs of layers or of the optimizer; --cuda-graph-impl full_iteration is there",
+     "--cuda-graph-modules --cuda-graph-scope --delay-offload-until-cuda-graph --enable-cuda-graph "
+     "--external-cuda-graph --optimizer-cuda-graph"},
     {"tuning of communication",
      "--ddp-param-name-patterns-for-fp32-local-accumulation "
      "--ddp-reduce-scatter-with-fp32-accumulation --defer-embedding-wgrad-compute "

@@ -1,9 +1,12 @@
 // What is trained for how long, in which batches, with which precision; when it is evaluated.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace megatron {
@@ -49,6 +52,20 @@ struct ValidationConfig {
 
   /// The whole set is evaluated whatever --eval-iters says.
   bool evaluates() const { return full_validation || eval_iters > 0; }
+};
+
+/// local: of each layer. full_iteration: forward and backward of all micro-batches of a step.
+enum class CudaGraphImpl { kNone, kFullIteration };
+constexpr auto names_of_enum(CudaGraphImpl) {
+  return std::to_array<std::pair<CudaGraphImpl, std::string_view>>(
+      {{CudaGraphImpl::kNone, "none"}, {CudaGraphImpl::kFullIteration, "full_iteration"}});
+}
+
+struct CudaGraphConfig {
+  CudaGraphImpl impl = CudaGraphImpl::kNone;
+  int64_t warmup_steps = 3;
+
+  bool records() const { return impl != CudaGraphImpl::kNone; }
 };
 
 /// Where the program runs. All ours; Megatron leaves it to torchrun.

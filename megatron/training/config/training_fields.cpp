@@ -85,6 +85,23 @@ void describe_validation(FieldTable& table, ValidationConfig& validation) {
   table.add("skip_train", validation.skip_train, "evaluate only");
 }
 
+void describe_cuda_graph(FieldTable& table, CudaGraphConfig& graph) {
+  table.begin_group("CUDA graphs",
+                    "Where a step of a small model has so many small kernels that the host cannot keep a GPU busy: "
+                    "--cuda-graph-impl full_iteration. Losses and weights have the same bits with and without.");
+  table
+      .add("cuda_graph_impl", graph.impl,
+           "full_iteration: record forward and backward of all micro-batches of a step once, and launch them by one "
+           "call; the optimizer is launched apart. One GPU; not with documents that --reset-attention-mask or "
+           "--reset-position-ids tell apart, nor --timing-log-level 2. Steps of --profile run op by op")
+      .later({"local", "transformer_engine"});
+  table
+      .add("cuda_graph_warmup_steps", graph.warmup_steps,
+           "steps that run op by op before one is recorded; again where the global batch changes")
+      .at_least(1)
+      .at_most(kMostIterations);
+}
+
 void describe_launch(FieldTable& table, LaunchConfig& launch) {
   table.begin_group("Launch",
                     "megatron.cpp only. mpirun and srun start ranks as processes; then leave --nproc-per-node out.");
@@ -107,6 +124,7 @@ void describe_training(FieldTable& table, PretrainConfig& config) {
   describe_batches(table, config.training);
   describe_precision(table, config.precision);
   describe_validation(table, config.validation);
+  describe_cuda_graph(table, config.cuda_graph);
   describe_launch(table, config.launch);
 }
 

@@ -81,21 +81,47 @@ class HostCalls : public ::testing::TestWithParam<Model> {
   }
 };
 
-TEST_P(HostCalls, OfAStepWaitOnceAndTakeNoMemory) {
-  const Counts calls = calls_of_steps(words_of(GetParam().flags));
-  if (calls.empty()) GTEST_SKIP() << "CUPTI cannot be loaded here";
-  int64_t waits_of_runtime = 0, waits_of_driver = 0, launches = 0;
+/// The loss and the norm of the gradients come to the host in one copy. What the runtime calls of its driver may be
+/// reported beside its own call.
+void expect_one_wait_and_no_memory(const Counts& calls) {
+  int64_t waits_of_runtime = 0, waits_of_driver = 0;
   for (const auto& [name, number] : calls) {
     EXPECT_FALSE(takes_or_gives_memory(name)) << name << " " << number << " times in " << kSteps << " steps";
     if (waits(name)) (is_of_the_runtime(name) ? waits_of_runtime : waits_of_driver) += number;
-    if (name.find("Launch") != std::string::npos && is_of_the_runtime(name)) launches += number;
   }
-  // The loss and the norm of the gradients come to the host in one copy. What the runtime calls of its driver may be
-  // reported beside its own call.
   EXPECT_EQ(waits_of_runtime, kSteps);
   EXPECT_LE(waits_of_driver, kSteps);
+}
+
+int64_t number_of(const Counts& calls, const std::string& begin) {
+  int64_t sum = 0;
+  for (const auto& [name, number] : calls)
+    if (name.starts_with(begin)) sum += number;
+  return sum;
+}
+
+TEST_P(HostCalls, OfAStepWaitOnceAndTakeNoMemory) {
+  const Counts calls = calls_of_steps(words_of(GetParam().flags));
+  if (calls.empty()) GTEST_SKIP() << "CUPTI cannot be loaded here";
+  expect_one_wait_and_no_memory(calls);
+  const int64_t launches = number_of(calls, "cudaLaunch");
   EXPECT_GT(launches, 0);
   RecordProperty("launches_of_a_step", std::to_string(launches / kSteps));
+}
+
+TEST_P(HostCalls, OfAStepThatIsAGraphAreOneLaunchAndThoseOfTheOptimizer) {
+  const Words flags = words_of(GetParam().flags);
+  const Counts op_by_op = calls_of_steps(flags);
+  const Counts calls = calls_of_steps(joined(flags, words_of("--cuda-graph-impl full_iteration")));
+  if (calls.empty()) GTEST_SKIP() << "CUPTI cannot be loaded here";
+  expect_one_wait_and_no_memory(calls);
+  EXPECT_EQ(number_of(op_by_op, "cudaGraphLaunch"), 0);
+  EXPECT_EQ(number_of(calls, "cudaGraphLaunch"), kSteps);
+  EXPECT_EQ(number_of(calls, "cudaGraphInstantiate"), 0) << "a step is recorded once";
+  const int64_t launches = number_of(calls, "cudaLaunch");
+  EXPECT_GT(launches, 0);
+  EXPECT_LT(5 * launches, number_of(op_by_op, "cudaLaunch"));
+  RecordProperty("launches_of_a_step_beside_the_graph", std::to_string(launches / kSteps));
 }
 
 INSTANTIATE_TEST_SUITE_P(

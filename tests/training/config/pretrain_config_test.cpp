@@ -209,6 +209,27 @@ TEST(PretrainConfig, RefusesToRunMoreThanThisVersionCan) {
   }
 }
 
+TEST(PretrainConfig, RefusesGraphsOfStepsThatDifferOrThatAreWatchedFromInside) {
+  const auto refusal_of = [](const Words& more, int num_ranks) -> std::string {
+    Words words = {"--cuda-graph-impl", "full_iteration"};
+    words.insert(words.end(), more.begin(), more.end());
+    try {
+      require_runnable(parse(words, num_ranks));
+    } catch (const NotSupported& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal_of({}, 1), "");
+  EXPECT_EQ(refusal_of({"--eod-mask-loss", "--timing-log-level", "1"}, 1), "");
+  EXPECT_EQ(refusal_of({"--nvtx-ranges", "--profile"}, 1), "");
+  EXPECT_THAT(refusal_of({}, 2), HasSubstr("more than one rank"));
+  EXPECT_THAT(refusal_of({"--reset-attention-mask"}, 1), HasSubstr("as many documents"));
+  EXPECT_THAT(refusal_of({"--reset-position-ids"}, 1), HasSubstr("as many documents"));
+  EXPECT_THAT(refusal_of({"--timing-log-level", "2"}, 1), HasSubstr("--timing-log-level 1"));
+  EXPECT_THAT(refusal_of({"--nvtx-ranges"}, 1), HasSubstr("--profile"));
+}
+
 TEST(PretrainConfig, HelpNamesEveryFlagWithAText) {
   const std::string help = help_text();
   PretrainConfig config;

@@ -154,6 +154,101 @@ TEST_F(CudaTraining, ResumesBitForBit) {
   }
 }
 
+constexpr const char* kGraph = " --deterministic-mode --cuda-graph-impl full_iteration";
+
+TEST_F(CudaTraining, HasTheBitsOfStepsOpByOpInStepsThatAreGraphs) {
+  for (const std::string& model : {gpt2_like(), llama_like()})
+    for (const char* way :
+         {"", " --bf16", " --bf16 --attention-dropout 0 --clip-grad 0.01",
+          " --no-calculate-per-token-loss --optimizer sgd",
+          " --bf16 --use-distributed-optimizer --lr-decay-style cosine --weight-decay-incr-style linear"
+          " --start-weight-decay 0.01 --end-weight-decay 0.2",
+          " --bf16 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}) {
+      SCOPED_TRACE(model + way);
+      const std::string words = model + way;
+      Trainer op_by_op(small_config(words + " --deterministic-mode"), kCuda);
+      Trainer graph(small_config(words + kGraph), kCuda);
+      for (const int64_t num_steps : {5, 4}) {  // an evaluation lies between
+        const Outcome outcome = outcome_of(graph, num_steps), expected = outcome_of(op_by_op, num_steps);
+        EXPECT_EQ(outcome.losses, expected.losses);
+        EXPECT_TRUE(outcome == expected);
+      }
+      EXPECT_EQ(graph.graph().num_launches(), 5 + 4 - 3) << "three steps warm up";
+      EXPECT_GT(graph.graph().num_nodes(), 50);
+      EXPECT_EQ(graph.device().num_operations, op_by_op.device().num_operations);
+    }
+}
+
+TEST_F(CudaTraining, SkipsStepsThatOverflowInGraphsToo) {
+  const std::string words =
+      llama_like("--fp16 --initial-loss-scale 65536 --loss-scale-window 1 --hysteresis 1 --deterministic-mode");
+  Trainer op_by_op(small_config(words), kCuda), graph(small_config(words + kGraph), kCuda);
+  int num_skipped = 0, num_done = 0;
+  for (int step = 0; step < 24; ++step) {
+    const auto batches = batches_of(graph.config(), step);
+    const TrainStepResult expected = op_by_op.train_step(batches), result = graph.train_step(batches);
+    EXPECT_EQ(result.optimizer.success, expected.optimizer.success) << step;
+    EXPECT_EQ(result.loss.sum, expected.loss.sum) << step;
+    if (step >= 3) ++(result.optimizer.success ? num_done : num_skipped);
+  }
+  EXPECT_EQ(weights_of(graph), weights_of(op_by_op));
+  EXPECT_EQ(graph.graph().num_launches(), 24 - 3);
+  EXPECT_GT(num_skipped, 0);
+  EXPECT_GT(num_done, 0);
+}
+
+/// A step with fewer micro-batches needs another recording.
+TEST_F(CudaTraining, RecordsAnewWhereTheBatchChanges) {
+  const std::string words = llama_like("--global-batch-size 6 --cuda-graph-warmup-steps 2");
+  Trainer op_by_op(small_config(words + " --deterministic-mode"), kCuda), graph(small_config(words + kGraph), kCuda);
+  for (int step = 0; step < 10; ++step) {
+    const auto all = batches_of(graph.config(), step);
+    const auto batches = std::span(all).first(step < 5 ? 1 : 3);
+    EXPECT_EQ(graph.train_step(batches).loss.sum, op_by_op.train_step(batches).loss.sum) << step;
+    EXPECT_EQ(graph.graph().num_launches(), step < 5 ? std::max(0, step - 1) : 3 + std::max(0, step - 6)) << step;
+  }
+  EXPECT_EQ(weights_of(graph), weights_of(op_by_op));
+}
+
+/// Resumes with what its own graph left.
+TEST_F(CudaTraining, ResumesBitForBitWhereStepsAreGraphs) {
+  const ScratchDirectory directory;
+  const std::string line =
+      llama_like("--bf16 --save-interval 1 --save " + directory.path() + " --load " + directory.path() + kGraph);
+  const PretrainConfig config = small_config(line + " --cuda-graph-warmup-steps 1");
+  PosixFileSystem files;
+  Checkpointer checkpointer(files, config, [](const std::string&) {});
+  Trainer straight(config, kCuda), resumed(config, kCuda);
+  train(straight, 0, 4);
+  checkpointer.save(straight);
+  const Outcome expected = outcome_of(straight, 4);
+  ASSERT_TRUE(checkpointer.load(resumed));
+  EXPECT_TRUE(outcome_of(resumed, 4) == expected);
+  EXPECT_EQ(straight.graph().num_launches(), 8 - 1);
+  EXPECT_EQ(resumed.graph().num_launches(), 4 - 1);
+}
+
+struct CountOps final : Profiler {
+  void begin_op(const OpPlace&, const OpNote&, const std::source_location&) override { ++num_ops; }
+  void end_op() noexcept override {}
+  void begin_range(const RangeNote&) override {}
+  void end_range() noexcept override {}
+  int64_t num_ops = 0;
+};
+
+TEST_F(CudaTraining, RunsOpByOpWhereAProfileListens) {
+  Trainer op_by_op(small_config(gpt2_like("--deterministic-mode")), kCuda),
+      graph(small_config(gpt2_like(kGraph)), kCuda);
+  CountOps listener;
+  for (int step = 0; step < 8; ++step) {
+    graph.device().profiler = step == 5 ? &listener : nullptr;
+    const auto batches = batches_of(graph.config(), step);
+    EXPECT_EQ(graph.train_step(batches).loss.sum, op_by_op.train_step(batches).loss.sum) << step;
+  }
+  EXPECT_GT(listener.num_ops, graph.graph().num_nodes() / 4);
+  EXPECT_EQ(graph.graph().num_launches(), 8 - 3 - 1);
+}
+
 TEST_F(CudaTraining, GeneratesTheTextOfTheCpu) {
   for (const std::string& words : {gpt2_like(), llama_like()}) {
     const auto text_of = [&](const Trainer::Options& options) {

@@ -1,0 +1,57 @@
+#include "megatron/training/forward_backward_graph.h"
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+
+ForwardBackwardGraph::ForwardBackwardGraph(Device& device, std::optional<int64_t> num_warm_up_steps)
+    : device_(device), num_warm_up_steps_(num_warm_up_steps) {
+  require<NotSupported>(!is_on() || device.backend() == DeviceKind::kCuda || device.is_meta(),
+                        "[ForwardBackwardGraph] --cuda-graph-impl full_iteration records the work of a GPU, and this "
+                        "run computes on the CPU. Leave it out, or give --device cuda.");
+}
+
+ForwardBackwardGraph::Setting ForwardBackwardGraph::setting_of(const std::vector<const Tensor*>& inputs) const {
+  Setting setting;
+  for (const Tensor* input : inputs) {
+    setting.inputs.push_back(input->view().data);
+    setting.shapes.push_back(input->shape());
+  }
+  for (int use = 0; use < kNumMemoryUses; ++use)
+    setting.live_bytes[static_cast<size_t>(use)] = device_.arena.amount(static_cast<MemoryUse>(use)).live;
+  setting.num_live_blocks = device_.arena.num_live_blocks();
+  return setting;
+}
+
+/// The host counts operations while it records, and the launch that follows counts them again.
+void ForwardBackwardGraph::record(const std::function<void()>& work) {
+  if constexpr (kHasCuda) {
+    const int64_t before = device_.num_operations, blocks_before = device_.arena.num_live_blocks();
+    graph_ = record_cuda_graph(device_.cuda_stream(), work);
+    num_operations_ = device_.num_operations - before;
+    device_.num_operations = before;
+    require<InternalError>(device_.arena.num_live_blocks() == blocks_before,
+                           "[ForwardBackwardGraph] of the memory that a step takes, {} blocks stay in use: the next "
+                           "launch would write to them.",
+                           device_.arena.num_live_blocks() - blocks_before);
+  }
+}
+
+void ForwardBackwardGraph::run(const std::vector<const Tensor*>& inputs, const std::function<void()>& work) {
+  if (!is_on() || device_.is_meta() || device_.profiler) return work();
+  if (Setting setting = setting_of(inputs); setting != setting_) {
+    graph_.reset();
+    num_runs_ = 0;
+    setting_ = std::move(setting);
+  }
+  if (num_runs_ < *num_warm_up_steps_) {
+    ++num_runs_;
+    return work();
+  }
+  if (!graph_) record(work);
+  graph_->launch();
+  device_.num_operations += num_operations_;
+  ++num_launches_;
+}
+
+}  // namespace megatron

@@ -1,0 +1,62 @@
+// --cuda-graph-impl full_iteration: forward and backward of all micro-batches of a step as one CUDA graph.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "megatron/core/cuda_graph.h"
+#include "megatron/core/device.h"
+#include "megatron/core/tensor.h"
+
+namespace megatron {
+
+/// Records a step's work on a GPU and launches the recording in the steps that follow. What changes between steps is in
+/// device memory and written before (StepState, the micro-batches); what a recording has fixed is where all that lies.
+/// The host's part of the work is left out in a launch: it must leave behind what the run before it has.
+/// Megatron Core: core/full_cuda_graph.py.
+class ForwardBackwardGraph {
+ public:
+  /// @param num_warm_up_steps  that run op by op, of each shape of a step, before one is recorded: at least 1; none:
+  ///                           all do.
+  /// @throw NotSupported for a device that has no graphs.
+  ForwardBackwardGraph(Device& device, std::optional<int64_t> num_warm_up_steps);
+
+  /// @param work    what the graph stands for. Gives back all memory that it takes. Runs op by op where a profiler
+  ///                listens, and on a meta device.
+  /// @param inputs  tensors that hold what `work` reads and writes and that live for this step alone. Where they, or
+  ///                the memory in use, are not as they were at the recording, warm-up begins anew.
+  void run(const std::vector<const Tensor*>& inputs, const std::function<void()>& work);
+
+  bool is_on() const { return num_warm_up_steps_.has_value(); }
+  /// Steps that were one launch.
+  int64_t num_launches() const { return num_launches_; }
+  /// Kernels, copies and fills of the last recording; 0: none was made.
+  int64_t num_nodes() const { return graph_ ? graph_->num_nodes() : 0; }
+
+ private:
+  /// Two steps for which it is equal need the same recording: addresses follow from what is in use and what is asked
+  /// for.
+  struct Setting {
+    std::vector<const void*> inputs;
+    std::vector<Shape> shapes;
+    std::array<int64_t, kNumMemoryUses> live_bytes{};
+    int64_t num_live_blocks = 0;
+    bool operator==(const Setting&) const = default;
+  };
+  Setting setting_of(const std::vector<const Tensor*>& inputs) const;
+  void record(const std::function<void()>& work);
+
+  Device& device_;
+  std::optional<int64_t> num_warm_up_steps_;
+  Setting setting_;
+  int64_t num_runs_ = 0;  // op by op, with this setting
+  std::unique_ptr<CudaGraph> graph_;
+  int64_t num_operations_ = 0;  // of a launch, as Device counts them
+  int64_t num_launches_ = 0;
+};
+
+}  // namespace megatron
