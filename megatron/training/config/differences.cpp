@@ -124,6 +124,10 @@ bool gathers_in_parts(const PretrainConfig& c) { return overlaps_tensor(c) && c.
 bool scatters_in_parts(const PretrainConfig& c) {
   return overlaps_tensor(c) && (c.parallel.tp_comm_overlap_rs || c.parallel.tp_comm_overlap_rs_dgrad);
 }
+bool outlasts_graph_warm_up(const PretrainConfig& c) {
+  const int64_t num_steps = c.validation.skip_train ? 0 : c.training.train_iters.value_or(0);
+  return !c.cuda_graph.records() || num_steps > c.cuda_graph.warmup_steps;
+}
 bool has_stages(const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; }
 bool has_replicas(const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }
 bool has_buckets(const PretrainConfig& c) { return has_replicas(c) && c.parallel.overlap_grad_reduce; }
@@ -170,6 +174,7 @@ constexpr auto kDependents = std::to_array<Dependent>({
      [](const PretrainConfig& c) { return c.validation.evaluates(); }},
     {"start_eval_at_iter", "--eval-interval",
      [](const PretrainConfig& c) { return c.validation.eval_interval.has_value(); }},
+    {"cuda_graph_impl", "more steps than --cuda-graph-warmup-steps", outlasts_graph_warm_up},
     {"cuda_graph_warmup_steps", "--cuda-graph-impl full_iteration",
      [](const PretrainConfig& c) { return c.cuda_graph.records(); }},
     {"exit_signal", "--exit-signal-handler", [](const PretrainConfig& c) { return c.training.exit_signal_handler; }},

@@ -83,6 +83,22 @@ TEST(Banner, NamesGivenFlagsThatOneRankOrThisRunHasNoUseFor) {
               ::testing::IsEmpty());
 }
 
+TEST(Banner, NamesGraphsThatNoStepWouldBe) {
+  const std::string text = "--cuda-graph-impl has no effect without more steps than --cuda-graph-warmup-steps";
+  const testing::Words graph = {"--cuda-graph-impl", "full_iteration", "--train-iters", "4",
+                                "--cuda-graph-warmup-steps"};
+  const auto with_warm_up = [&](const char* steps) {
+    testing::Words words = graph;
+    words.push_back(steps);
+    return idle_settings(parse(words));
+  };
+  EXPECT_THAT(with_warm_up("4"), ::testing::ElementsAre(text));
+  EXPECT_THAT(with_warm_up("3"), ::testing::IsEmpty());
+  EXPECT_THAT(
+      idle_settings(parse({"--cuda-graph-impl", "none", "--cuda-graph-warmup-steps", "2"})),
+      ::testing::ElementsAre("--cuda-graph-warmup-steps has no effect without --cuda-graph-impl full_iteration"));
+}
+
 TEST(Banner, NamesSeveralValidationSetsWhereDataIsOneSource) {
   testing::Words words = testing::with({"--full-validation", "--multiple-validation-sets", "--data-path", "x"});
   std::erase(words, "--mock-data");
