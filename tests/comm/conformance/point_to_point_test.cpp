@@ -13,8 +13,8 @@ using testing::values_of;
 using testing::view_of;
 
 TEST(PointToPoint, MovesOneMessage) {
-  for (int64_t size : {0, 1, 7, 100000})
-    run_world(3, [&](RankContext& context) {
+  run_world(3, [](RankContext& context) {
+    for (int64_t size : {0, 1, 7, 100000}) {
       if (context.rank == 0) {
         auto input = values_of<BFloat16>(0, size);
         context.group.send(view_of(input), 2, 5, {"activation"}).wait();
@@ -23,7 +23,8 @@ TEST(PointToPoint, MovesOneMessage) {
         context.group.recv(view_of(output), 0, 5, {"activation"}).wait();
         EXPECT_TRUE(same_bits(output, values_of<BFloat16>(0, size)));
       }
-    });
+    }
+  });
 }
 
 TEST(PointToPoint, MessagesOfOneTagKeepTheirOrder) {

@@ -34,37 +34,38 @@ bool is_right(const std::vector<T>& actual, ReduceOp reduce, const std::vector<s
 
 /// `size` elements for each rank: an all_reduce of all of them, and a reduce_scatter that leaves one section each.
 template <class T>
-void expect_reductions(int num_ranks, ReduceOp reduce, int64_t size) {
-  const auto inputs = inputs_of<T>(num_ranks, size * num_ranks);
-  run_world(num_ranks, [&](RankContext& context) {
-    auto buffer = inputs[static_cast<size_t>(context.rank)];
-    context.group.all_reduce(view_of(buffer), reduce, {"all_reduce"}).wait();
-    EXPECT_TRUE(is_right(buffer, reduce, inputs))
-        << name_of(dtype_of<T>()) << " " << name_of(reduce) << " of " << size << " on " << num_ranks;
+void expect_reductions(RankContext& context, ReduceOp reduce, int64_t size) {
+  const auto inputs = inputs_of<T>(context.size, size * context.size);
+  const auto& input = inputs[static_cast<size_t>(context.rank)];
+  auto buffer = input;
+  context.group.all_reduce(view_of(buffer), reduce, {"all_reduce"}).wait();
+  EXPECT_TRUE(is_right(buffer, reduce, inputs))
+      << name_of(dtype_of<T>()) << " " << name_of(reduce) << " of " << size << " on " << context.size;
 
-    const int64_t own = size * context.rank;
-    std::vector<std::vector<T>> sections;
-    for (const auto& input : inputs) sections.push_back(section_of(input, own, size));
-    buffer = inputs[static_cast<size_t>(context.rank)];
-    std::vector<T> output(static_cast<size_t>(size));
-    context.group.reduce_scatter(view_of(buffer), view_of(output), reduce, {"reduce_scatter"}).wait();
-    EXPECT_TRUE(is_right(output, reduce, sections));
-    EXPECT_TRUE(same_bits(buffer, inputs[static_cast<size_t>(context.rank)]));
-    context.group.reduce_scatter(view_of(buffer), view_of(buffer, own, size), reduce, {"in place"}).wait();
-    EXPECT_TRUE(is_right(section_of(buffer, own, size), reduce, sections));
-  });
+  const int64_t own = size * context.rank;
+  std::vector<std::vector<T>> sections;
+  for (const auto& values : inputs) sections.push_back(section_of(values, own, size));
+  buffer = input;
+  std::vector<T> output(static_cast<size_t>(size));
+  context.group.reduce_scatter(view_of(buffer), view_of(output), reduce, {"reduce_scatter"}).wait();
+  EXPECT_TRUE(is_right(output, reduce, sections));
+  EXPECT_TRUE(same_bits(buffer, input));
+  context.group.reduce_scatter(view_of(buffer), view_of(buffer, own, size), reduce, {"in place"}).wait();
+  EXPECT_TRUE(is_right(section_of(buffer, own, size), reduce, sections));
 }
 
 class GroupSizes : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, GroupSizes, ::testing::Range(1, 9));
 
 TEST_P(GroupSizes, ReductionsSumInRankOrderBitForBit) {
-  for_each_type([]<class T>() {
-    for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kAverage}) {
-      if (std::is_integral_v<T> && reduce == ReduceOp::kAverage) continue;
-      for (int64_t size : {0, 1, 5, 1027}) expect_reductions<T>(GetParam(), reduce, size);
-    }
-    expect_reductions<T>(GetParam(), ReduceOp::kSum, 40007);  // more than a piece
+  run_world(GetParam(), [](RankContext& context) {
+    for_each_type([&]<class T>() {
+      for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kAverage}) {
+        if (std::is_integral_v<T> && reduce == ReduceOp::kAverage) continue;
+        for (int64_t size : {0, 1, 5, 1027}) expect_reductions<T>(context, reduce, size);
+      }
+      expect_reductions<T>(context, ReduceOp::kSum, 40007);  // more than a piece
+    });
   });
 }
 
