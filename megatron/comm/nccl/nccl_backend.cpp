@@ -49,14 +49,11 @@ NcclOperands operands_of(const ConstView& input, const View& output) {
 
 }  // namespace
 
-NcclBackend::NcclBackend(NcclHub& hub, NcclGroup group, std::unique_ptr<NcclCommunicator> communicator)
+NcclBackend::NcclBackend(NcclHub& hub, NcclGroup group)
     : hub_(hub),
       group_(std::move(group)),
       barrier_(hub.resources().pinned.take(sizeof(int32_t) * group_.ranks.size())) {
   std::memset(barrier_.data(), 0, sizeof(int32_t) * group_.ranks.size());
-  if (communicator)
-    collectives_ = std::make_unique<NcclLane>(hub, NcclLane::Facts{"group." + group_.id, group_.name, group_.ranks},
-                                              std::move(communicator));
 }
 
 /// To destroy a communicator waits for its other ranks: all go in one order of all processes.
@@ -67,19 +64,28 @@ NcclBackend::~NcclBackend() {
   while (!by_name.empty()) by_name.erase(by_name.begin());
 }
 
-void NcclBackend::connect() {
-  if (!collectives_) return;
-  collectives_->use_at_once([&](const NcclLibrary& nccl, auto communicator, auto stream) {
-    std::byte* data = barrier_.data();
-    nccl.all_reduce(data, data, 1, DType::kInt32, ReduceOp::kSum, communicator, stream);
-    nccl.reduce_scatter(data, data + sizeof(int32_t) * static_cast<size_t>(group_.own), 1, DType::kInt32,
-                        ReduceOp::kSum, communicator, stream);
-  });
+/// NCCL connects ranks with the first operation of a kind, and the host waits for them then. That is done here, where
+/// all are together, and not later, where some may wait for others in another group.
+NcclLane& NcclBackend::collectives() {
+  if (collectives_) return *collectives_;
+  const NcclLane::Facts facts{"group." + group_.id, group_.name, group_.ranks};
+  const auto connect = [this, name = facts.name](NcclLibrary::Stream stream) {
+    auto communicator = hub_.connect(name, group_.ranks);
+    communicator->use([&](const NcclLibrary& nccl, NcclLibrary::Communicator handle) {
+      std::byte *data = barrier_.data(), *own = data + sizeof(int32_t) * static_cast<size_t>(group_.own);
+      nccl.all_reduce(data, data, 1, DType::kInt32, ReduceOp::kSum, handle, stream);
+      nccl.reduce_scatter(data, own, 1, DType::kInt32, ReduceOp::kSum, handle, stream);
+    });
+    return communicator;
+  };
+  collectives_ = std::make_unique<NcclLane>(hub_, facts, connect);
+  return *collectives_;
 }
 
 NcclBackend::Pending NcclBackend::enter(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch) {
   auto pending = std::make_unique<NcclPending>(hub_);
-  pending->add(*collectives_, collectives_->issue(info, operands, std::move(launch)));
+  NcclLane& lane = collectives();
+  pending->add(lane, lane.issue(info, operands, std::move(launch)));
   return pending;
 }
 
@@ -156,7 +162,7 @@ NcclLane& NcclBackend::channel(const PointToPoint& message) {
   const int own = group_.ranks[static_cast<size_t>(group_.own)], peer = group_.ranks[static_cast<size_t>(message.peer)];
   const std::vector<int> members = sends ? std::vector{own, peer} : std::vector{peer, own};
   const std::string name = fmt::format("messages.{}.{}.{}.{}", group_.id, members[0], members[1], message.tag);
-  const auto connect = [&hub = hub_, name, peer, sends] { return hub.connect_pair(name, sends ? 0 : 1, peer); };
+  const auto connect = [&hub = hub_, name, members](NcclLibrary::Stream) { return hub.connect(name, members); };
   lane = std::make_unique<NcclLane>(hub_, NcclLane::Facts{name, group_.name, members}, connect);
   return *lane;
 }

@@ -22,14 +22,9 @@ struct NcclGroup {
 
 class NcclBackend final : public ProcessGroupBackend {
  public:
-  /// @param communicator null in a group of one
-  NcclBackend(NcclHub& hub, NcclGroup group, std::unique_ptr<NcclCommunicator> communicator);
-
+  /// Ranks are connected when they first use the group: most of the groups of a layout are never used.
+  NcclBackend(NcclHub& hub, NcclGroup group);
   ~NcclBackend() override;
-
-  /// NCCL connects ranks with the first operation of a kind, and the host waits for them then. Here all are together;
-  /// it must not happen later, where ranks may begin with different groups.
-  void connect();
 
   Pending do_all_reduce(const OperationInfo& info, View buffer, ReduceOp reduce) override;
   Pending do_reduce_scatter(const OperationInfo& info, ConstView input, View output, ReduceOp reduce) override;
@@ -44,12 +39,13 @@ class NcclBackend final : public ProcessGroupBackend {
 
  private:
   Pending enter(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
+  NcclLane& collectives();
   NcclLane& channel(const PointToPoint& message);
 
   NcclHub& hub_;
   NcclGroup group_;
-  PinnedPool::Block barrier_;  // a number for each rank; barriers add up the first
-  std::unique_ptr<NcclLane> collectives_;
+  PinnedPool::Block barrier_;              // a number for each rank; barriers add up the first
+  std::unique_ptr<NcclLane> collectives_;  // null: not used yet
   std::map<std::tuple<int, int, CommOp>, std::unique_ptr<NcclLane>> channels_;  // by peer, tag and direction
 };
 

@@ -37,37 +37,16 @@ NcclCommunicator::~NcclCommunicator() {
   abort();
 }
 
-std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key) {
-  {
-    const std::lock_guard lock(mutex_);
-    child_ = nullptr;
-    library_.split(get(), color, key, child_);
-  }
-  await("a group of the ranks", color != NcclLibrary::kNoColor);
-  if (color == NcclLibrary::kNoColor) return nullptr;
-  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(library_, child_, patience_));
-  try {
-    made->await("a group of the ranks");
-  } catch (const CommError&) {
-    made->abort();
-    throw;
-  }
-  return made;
-}
-
 NcclLibrary::Communicator NcclCommunicator::get() const {
   require<CommError>(handle_ != nullptr, "[NcclCommunicator] aborted");
   return handle_;
 }
 
-/// The child of a split is there some time after its parent has done its part:
-/// https://github.com/NVIDIA/nccl/issues/1472
-void NcclCommunicator::await(const char* call, bool has_child) {
+void NcclCommunicator::await(const char* call) {
   const auto deadline = Clock::now() + std::min(patience_.timeout, kLongestTimeout);
   const auto is_in_progress = [&] {
     const std::lock_guard lock(mutex_);
-    const bool is_parent = library_.is_in_progress(get());
-    return is_parent || (has_child && *static_cast<NcclLibrary::Communicator volatile*>(&child_) == nullptr);
+    return library_.is_in_progress(get());
   };
   for (microseconds pause = kShortestPause; is_in_progress(); pause = std::min(2 * pause, kLongestPause)) {
     patience_.throw_if_hopeless();

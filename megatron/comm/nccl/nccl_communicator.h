@@ -29,9 +29,6 @@ class NcclCommunicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  /// A part of the ranks; all of them call it. @return null for NcclLibrary::kNoColor
-  std::unique_ptr<NcclCommunicator> split(int color, int key);
-
   /// Calls `function(library, handle)` in its turn, and returns when what that began is on its way. It waits for other
   /// ranks where they meet for the first time, for as long as there is hope.
   /// @throw CommError after an abort
@@ -55,12 +52,11 @@ class NcclCommunicator {
       : library_(library), handle_(handle), patience_(std::move(patience)) {}
   NcclLibrary::Communicator get() const;
   /// @param call for the text of a timeout; null: none
-  void await(const char* call, bool has_child = false);
+  void await(const char* call);
 
   const NcclLibrary& library_;
-  std::mutex mutex_;                   // a call at a time, none of which blocks
-  NcclLibrary::Communicator handle_;   // null: aborted or closed
-  NcclLibrary::Communicator child_{};  // of a split under way
+  std::mutex mutex_;                  // a call at a time, none of which blocks
+  NcclLibrary::Communicator handle_;  // null: aborted or closed
   Patience patience_;
 };
 

@@ -28,8 +28,8 @@ constexpr milliseconds kForOwnText{1000};
 constexpr microseconds kShortestPause{5}, kLongestPause{100}, kLongestStorePause{10000};
 
 /// Keys of the store.
-constexpr std::string_view kId = "id", kFailure = "failure", kNumFailures = "failures", kEvents = "events",
-                           kNumQueries = "queries", kFinished = "finished", kNumTickets = "tickets";
+constexpr std::string_view kFailure = "failure", kNumFailures = "failures", kEvents = "events", kNumQueries = "queries",
+                           kFinished = "finished", kNumTickets = "tickets";
 std::string there_key(const std::string& lane) { return lane + ".there"; }
 std::string report_key(int64_t query, int rank) { return fmt::format("report/{}/{}", query, rank); }
 
@@ -59,23 +59,10 @@ NcclHub::NcclHub(const Options& options) : options_(options), store_(options.sto
 }
 
 void NcclHub::meet() {
-  NcclLibrary::UniqueId id{};
-  if (rank() == 0) {
-    id = library_.get_unique_id();
-    store_.set(kId, {id.bytes.data(), id.bytes.size()});
-  } else {
-    const std::string text = wait_for(kId, "the id of the job", 0, options_.timeout);
-    require<CommError>(text.size() == id.bytes.size(), "[NcclHub] an id of {} bytes", text.size());
-    std::memcpy(id.bytes.data(), text.data(), text.size());
-  }
   // NCCL cannot say who is missing; here all have come before it begins.
   store_.set(fmt::format("here/{}", rank()), "");
   for (int other = 0; other < size(); ++other)
     wait_for(fmt::format("here/{}", other), "the start of the job", other, options_.timeout);
-  auto communicator = NcclCommunicator::make(library_, size(), id, rank(), patience(options_.timeout));
-  const std::lock_guard lock(mutex_);
-  communicator_ = std::move(communicator);
-  if (has_failed_) communicator_->abort();  // the watch may have looked before
 }
 
 NcclCommunicator::Patience NcclHub::patience(milliseconds timeout) const {
@@ -83,11 +70,6 @@ NcclCommunicator::Patience NcclHub::patience(milliseconds timeout) const {
 }
 
 NcclHub::~NcclHub() {
-  try {
-    if (communicator_) communicator_->close();
-  } catch (const CommError&) {
-    communicator_->abort();
-  }
   if (watch_.joinable()) {
     watch_.request_stop();
     watch_.join();
@@ -124,14 +106,17 @@ void NcclHub::launched(NcclLane& lane) {
   changed_.notify_all();
 }
 
-std::unique_ptr<NcclCommunicator> NcclHub::connect_pair(const std::string& lane, int place, int peer) {
+std::unique_ptr<NcclCommunicator> NcclHub::connect(const std::string& lane, const std::vector<int>& members) {
   constexpr milliseconds kForever = kLongestTimeout;  // the watch sees to the timeout of operations
+  const auto place = static_cast<int>(std::ranges::find(members, rank()) - members.begin());
+  const int peer = members[place == 0 ? 1 : 0];
   {
     const std::lock_guard lock(mutex_);
-    connecting_[lane] = 0;
+    connecting_[lane] = {.num_members = members.size()};
   }
   const std::string ticket_key = lane + ".ticket", id_key = lane + ".id";
-  if (store_.add(there_key(lane), 1) == 2) store_.set(ticket_key, std::to_string(store_.add(kNumTickets, 1)));
+  if (store_.add(there_key(lane), 1) == std::ssize(members))
+    store_.set(ticket_key, std::to_string(store_.add(kNumTickets, 1)));
   await_turn(lane, std::stoll(wait_for(ticket_key, lane, peer, kForever)));
   NcclLibrary::UniqueId id{};
   if (place == 0) {
@@ -142,21 +127,23 @@ std::unique_ptr<NcclCommunicator> NcclHub::connect_pair(const std::string& lane,
     require<CommError>(text.size() == id.bytes.size(), "[NcclHub] an id of {} bytes", text.size());
     std::memcpy(id.bytes.data(), text.data(), text.size());
   }
-  return NcclCommunicator::make(library_, 2, id, place, patience(options_.timeout));
+  return NcclCommunicator::make(library_, static_cast<int>(members.size()), id, place, patience(options_.timeout));
 }
 
-/// A lane whose members are both there may have a smaller ticket that this process has not seen yet; one that is met
+/// A lane whose members are all there may have a smaller ticket that this process has not seen yet; one that is met
 /// later has a larger one.
 void NcclHub::await_turn(const std::string& lane, int64_t ticket) {
-  const auto comes_before = [&](const std::pair<const std::string, int64_t>& other) {
-    if (other.first == lane) return false;
-    return other.second == 0 ? store_.add(there_key(other.first), 0) == 2 : other.second < ticket;
+  const auto comes_before = [&](const std::pair<const std::string, Connecting>& other) {
+    const auto& [name, state] = other;
+    if (name == lane) return false;
+    return state.ticket == 0 ? store_.add(there_key(name), 0) == static_cast<int64_t>(state.num_members)
+                             : state.ticket < ticket;
   };
   const auto is_next = [&] {
-    std::map<std::string, int64_t> connecting;
+    std::map<std::string, Connecting> connecting;
     {
       const std::lock_guard lock(mutex_);
-      connecting_[lane] = ticket;
+      connecting_[lane].ticket = ticket;
       connecting = connecting_;
     }
     return has_failed_ || std::none_of(connecting.begin(), connecting.end(), comes_before);
@@ -360,7 +347,6 @@ void NcclHub::abort_all() {
   const std::lock_guard lock(mutex_);
   for (NcclLane* lane : lanes_)
     if (lane->communicator_) lane->communicator_->abort();
-  if (communicator_) communicator_->abort();
 }
 
 std::string NcclHub::wait_for(std::string_view key, std::string_view what, int source, milliseconds timeout) {

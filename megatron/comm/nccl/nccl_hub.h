@@ -48,18 +48,16 @@ class NcclHub {
   StoreClient& store() { return store_; }
   /// Of the calling thread.
   void use_device() const;
-  /// Of all ranks; every other group's is split from it.
-  NcclCommunicator& communicator() { return *communicator_; }
 
   void join(const FlightRecorder& recorder);
   void leave();
   void add(NcclLane& lane);
   void remove(NcclLane& lane);
   void launched(NcclLane& lane);
-  /// A communicator of two ranks, `place` 0 or 1 among them, when both have begun to use `lane`. A process makes one at
-  /// a time, and all make them in one order: two that are made at once can wait for each other. The next one's turn
-  /// comes with end_connecting(). @param peer for messages
-  std::unique_ptr<NcclCommunicator> connect_pair(const std::string& lane, int place, int peer);
+  /// A communicator of ranks, in the order of `members`, when all of them have begun to use `lane`. A process makes one
+  /// at a time, and all make them in one order: two that are made at once can wait for each other. The next one's turn
+  /// comes with end_connecting().
+  std::unique_ptr<NcclCommunicator> connect(const std::string& lane, const std::vector<int>& members);
   void end_connecting(const std::string& lane);
   std::mutex& mutex() { return mutex_; }
 
@@ -82,6 +80,10 @@ class NcclHub {
 
  private:
   using Clock = std::chrono::steady_clock;
+  struct Connecting {
+    size_t num_members = 0;
+    int64_t ticket = 0;  // 0: not known yet
+  };
 
   void meet();
   NcclCommunicator::Patience patience(std::chrono::milliseconds timeout) const;
@@ -103,12 +105,11 @@ class NcclHub {
   StoreClient store_;
   CudaEvents events_;
   PinnedPool pinned_;
-  std::unique_ptr<NcclCommunicator> communicator_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::set<NcclLane*> lanes_;
-  std::map<std::string, int64_t> connecting_;  // lanes and their tickets; 0: not known yet
+  std::map<std::string, Connecting> connecting_;  // by lane
   const FlightRecorder* recorder_ = nullptr;
   std::string failure_;
   std::atomic<bool> has_failed_ = false;

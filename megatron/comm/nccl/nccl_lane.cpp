@@ -8,12 +8,6 @@
 
 namespace megatron {
 
-NcclLane::NcclLane(NcclHub& hub, Facts facts, std::unique_ptr<NcclCommunicator> communicator)
-    : hub_(hub), facts_(std::move(facts)), communicator_(std::move(communicator)) {
-  open_stream();
-  hub_.add(*this);
-}
-
 NcclLane::NcclLane(NcclHub& hub, Facts facts, Connect connect) : hub_(hub), facts_(std::move(facts)) {
   open_stream();
   hub_.add(*this);
@@ -64,12 +58,6 @@ NcclFlightPtr NcclLane::issue(const OperationInfo& info, const NcclOperands& ope
   return flight;
 }
 
-void NcclLane::use_at_once(
-    const std::function<void(const NcclLibrary&, NcclLibrary::Communicator, NcclLibrary::Stream)>& function) {
-  communicator_->use(
-      [&](const NcclLibrary& library, NcclLibrary::Communicator handle) { function(library, handle, stream_); });
-}
-
 void NcclLane::launch(const NcclFlightPtr& flight, const NcclLaunch& function) {
   try {
     flight->launch(*communicator_, function, stream_, [this] { return hub_.has_failed(); });
@@ -84,7 +72,7 @@ void NcclLane::connect_and_drain(const Connect& connect) {
   set_thread_name(fmt::format("connect {}", hub_.rank()));
   try {
     hub_.use_device();
-    auto communicator = connect();
+    auto communicator = connect(stream_);
     std::unique_lock lock(hub_.mutex());
     communicator_ = std::move(communicator);
     if (hub_.has_failed()) return communicator_->abort();  // the watch may have looked before

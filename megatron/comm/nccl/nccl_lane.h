@@ -26,10 +26,9 @@ class NcclLane {
     std::string_view group;    // of the operations
     std::vector<int> members;  // global ranks
   };
-  using Connect = std::function<std::unique_ptr<NcclCommunicator>()>;
+  /// Given the lane's stream.
+  using Connect = std::function<std::unique_ptr<NcclCommunicator>(NcclLibrary::Stream)>;
 
-  /// A lane that is connected, for a group.
-  NcclLane(NcclHub& hub, Facts facts, std::unique_ptr<NcclCommunicator> communicator);
   /// A lane that its members connect when each has begun to use it: `connect` runs in a thread of its own, and what is
   /// issued until then follows it.
   NcclLane(NcclHub& hub, Facts facts, Connect connect);
@@ -40,9 +39,6 @@ class NcclLane {
   const Facts& facts() const { return facts_; }
   /// Returns without waiting for other ranks, but for those that a communicator meets for the first time.
   NcclFlightPtr issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
-  /// Puts something on the stream without numbering or watching it. Of a lane that is connected.
-  void use_at_once(
-      const std::function<void(const NcclLibrary&, NcclLibrary::Communicator, NcclLibrary::Stream)>& function);
 
  private:
   friend class NcclHub;  // everything below is guarded by its mutex, but for what one thread alone uses

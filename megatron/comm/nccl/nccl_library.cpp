@@ -86,7 +86,6 @@ NcclLibrary::NcclLibrary() {
   find(library, "ncclGetLastError", call_.get_last_error);
   find(library, "ncclGetUniqueId", call_.get_unique_id);
   find(library, "ncclCommInitRankConfig", call_.init_rank);
-  find(library, "ncclCommSplit", call_.split);
   find(library, "ncclCommFinalize", call_.finalize);
   find(library, "ncclCommDestroy", call_.destroy);
   find(library, "ncclCommAbort", call_.abort);
@@ -119,11 +118,6 @@ NcclLibrary::Communicator NcclLibrary::init_rank(int num_ranks, const UniqueId& 
   Config config;
   check("ncclCommInitRankConfig", call_.init_rank(&communicator, num_ranks, id, rank, &config));
   return communicator;
-}
-
-void NcclLibrary::split(Communicator parent, int color, int key, Communicator& child) const {
-  Config config;
-  check("ncclCommSplit", call_.split(parent, color, key, &child, &config));
 }
 
 void NcclLibrary::finalize(Communicator communicator) const { check("ncclCommFinalize", call_.finalize(communicator)); }

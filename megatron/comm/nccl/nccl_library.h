@@ -33,10 +33,6 @@ class NcclLibrary {
   UniqueId get_unique_id() const;
   /// In progress until all ranks have called it.
   Communicator init_rank(int num_ranks, const UniqueId& id, int rank) const;
-  /// On all ranks of `parent`, which is in progress afterwards. @param color ranks of one color are a group; kNoColor:
-  /// in none. @param child set at some time before it can be used, unless kNoColor; lives until then
-  void split(Communicator parent, int color, int key, Communicator& child) const;
-  static constexpr int kNoColor = -1;
   /// Lets all operations end; in progress until the other ranks have called it too.
   void finalize(Communicator communicator) const;
   /// Of one that is finalized.
@@ -69,7 +65,6 @@ class NcclLibrary {
     const char* (*get_last_error)(Communicator);
     int (*get_unique_id)(UniqueId*);
     int (*init_rank)(Communicator*, int, UniqueId, int, void*);
-    int (*split)(Communicator, int, int, Communicator*, void*);
     int (*finalize)(Communicator);
     int (*destroy)(Communicator);
     int (*abort)(Communicator);

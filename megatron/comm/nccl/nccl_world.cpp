@@ -50,20 +50,12 @@ class NcclMember final : public World {
                                                 const Membership& own) override {
     const int split = num_splits_++;
     hub_.throw_if_failed();
-    bool has_large = false;
-    for (const auto& ranks : groups) has_large = has_large || ranks.size() > 1;
     if (size() > 1) agree(split, name, groups);
-    NcclGroup group{std::string(name), fmt::format("{}.{}", split, own.group), {}, own.rank};
-    if (own.group >= 0) group.ranks = groups[static_cast<size_t>(own.group)];
-    std::unique_ptr<NcclCommunicator> communicator;
-    if (has_large) {
-      const int color = group.ranks.size() > 1 ? own.group : NcclLibrary::kNoColor;
-      communicator = hub_.communicator().split(color, own.rank);
-    }
     if (own.group < 0) return nullptr;
-    auto backend = std::make_unique<NcclBackend>(hub_, std::move(group), std::move(communicator));
-    backend->connect();
-    return backend;
+    return std::make_unique<NcclBackend>(hub_, NcclGroup{.name = std::string(name),
+                                                         .id = fmt::format("{}.{}", split, own.group),
+                                                         .ranks = groups[static_cast<size_t>(own.group)],
+                                                         .own = own.rank});
   }
 
   static constexpr std::chrono::seconds kForVerdict{5};

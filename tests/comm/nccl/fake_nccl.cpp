@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
 using megatron::testing::fake_nccl;
 using megatron::testing::FakeNccl;
@@ -18,8 +17,6 @@ FakeNccl& fake_nccl() {
 
 struct ncclComm {
   int looks = 0;
-  int child_looks = 0;
-  ncclComm** child = nullptr;
 };
 
 namespace {
@@ -62,14 +59,6 @@ int ncclCommInitRankConfig(ncclComm** communicator, int, ncclId, int, ncclConfig
   *communicator = new ncclComm;
   return begin("init", *communicator);
 }
-int ncclCommSplit(ncclComm* parent, int color, int, ncclComm** child, ncclConfig* config) {
-  if (config->magic != 0xcafebeef || config->blocking != 0) return 4;
-  if (color >= 0) {
-    parent->child = child;
-    parent->child_looks = fake_nccl().child_looks;
-  }
-  return begin("split", parent);
-}
 int ncclCommFinalize(ncclComm* communicator) { return begin("finalize", communicator); }
 int ncclCommDestroy(ncclComm* communicator) {
   fake_nccl().called("destroy");
@@ -84,8 +73,6 @@ int ncclCommAbort(ncclComm* communicator) {
 int ncclCommGetAsyncError(ncclComm* communicator, int* state) {
   if (communicator->looks > 0) --communicator->looks;
   *state = communicator->looks == 0 ? fake_nccl().result.load() : kInProgress;
-  if (communicator->child && communicator->looks == 0 && communicator->child_looks-- <= 0)
-    *std::exchange(communicator->child, nullptr) = new ncclComm;
   return kSuccess;
 }
 int ncclAllReduce(const void*, void*, size_t, int, int, ncclComm* communicator, void*) {

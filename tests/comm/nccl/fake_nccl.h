@@ -12,8 +12,7 @@ namespace megatron::testing {
 struct FakeNccl {
   static constexpr int kForEver = -1;
   std::atomic<int> looks = 0;
-  std::atomic<int> result = 0;       // of what was in progress: 0, or 2, "a failure"
-  std::atomic<int> child_looks = 0;  // of the parent of a split, until the child is there
+  std::atomic<int> result = 0;  // of what was in progress: 0, or 2, "a failure"
 
   void called(const std::string& name) {
     const std::lock_guard lock(mutex);

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 class Communicator : public ::testing::Test {
  protected:
   void SetUp() override {
-    fake_nccl().looks = fake_nccl().result = fake_nccl().child_looks = 0;
+    fake_nccl().looks = fake_nccl().result = 0;
     fake_nccl().calls.clear();
   }
   std::unique_ptr<NcclCommunicator> make(milliseconds timeout = std::chrono::minutes(1)) {
@@ -86,24 +86,6 @@ TEST_F(Communicator, SaysWhatNcclSays) {
   fake_nccl().result = 2;
   EXPECT_THAT(error_of([&] { make(); }), HasSubstr("failed: a failure. Nobody is there."));
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
-}
-
-TEST_F(Communicator, ASplitWaitsForAChildThatComesLate) {
-  auto all = make();
-  fake_nccl().looks = 3;
-  fake_nccl().child_looks = 3;
-  const auto part = all->split(0, 0);
-  ASSERT_NE(part, nullptr);
-  EXPECT_NO_THROW(all_reduce(*part));
-  EXPECT_EQ(all->split(NcclLibrary::kNoColor, 0), nullptr);
-}
-
-TEST_F(Communicator, ASplitToWhichRanksDoNotComeIsGivenUp) {
-  auto all = make(milliseconds(80));
-  fake_nccl().looks = FakeNccl::kForEver;
-  EXPECT_THAT(error_of([&] { all->split(0, 0); }), HasSubstr("in a group of the ranks"));
-  all->abort();
-  EXPECT_THAT(error_of([&] { all->split(0, 0); }), HasSubstr("aborted"));
 }
 
 TEST_F(Communicator, AnOperationThatWaitsForARankEndsWithAnAbort) {
