@@ -64,18 +64,13 @@ NcclBackend::~NcclBackend() {
   while (!by_name.empty()) by_name.erase(by_name.begin());
 }
 
-/// NCCL connects ranks with the first operation of a kind, and the host waits for them then. That is done here, where
-/// all are together, and not later, where some may wait for others in another group.
+/// All kinds of operations are connected at once, and not later, where some may wait for others in another group.
 NcclLane& NcclBackend::collectives() {
   if (collectives_) return *collectives_;
   const NcclLane::Facts facts{"group." + group_.id, group_.name, group_.ranks};
   const auto connect = [this, name = facts.name](NcclLibrary::Stream stream) {
     auto communicator = hub_.connect(name, group_.ranks);
-    communicator->use([&](const NcclLibrary& nccl, NcclLibrary::Communicator handle) {
-      std::byte *data = barrier_.data(), *own = data + sizeof(int32_t) * static_cast<size_t>(group_.own);
-      nccl.all_reduce(data, data, 1, DType::kInt32, ReduceOp::kSum, handle, stream);
-      nccl.reduce_scatter(data, own, 1, DType::kInt32, ReduceOp::kSum, handle, stream);
-    });
+    communicator->connect(reinterpret_cast<int32_t*>(barrier_.data()), group_.own, stream);
     return communicator;
   };
   collectives_ = std::make_unique<NcclLane>(hub_, facts, connect);

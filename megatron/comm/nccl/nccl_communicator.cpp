@@ -58,6 +58,15 @@ void NcclCommunicator::await(const char* call) {
   patience_.throw_if_hopeless();
 }
 
+void NcclCommunicator::connect(int32_t* numbers, int own, NcclLibrary::Stream stream) {
+  use([&](const NcclLibrary& library, NcclLibrary::Communicator handle) {
+    library.all_reduce(numbers, numbers, 1, DType::kInt32, ReduceOp::kSum, handle, stream);
+  });
+  use([&](const NcclLibrary& library, NcclLibrary::Communicator handle) {
+    library.reduce_scatter(numbers, numbers + own, 1, DType::kInt32, ReduceOp::kSum, handle, stream);
+  });
+}
+
 void NcclCommunicator::check() {
   const std::lock_guard lock(mutex_);
   if (handle_) library_.is_in_progress(handle_);

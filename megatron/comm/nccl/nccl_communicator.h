@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -29,8 +30,13 @@ class NcclCommunicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  /// Calls `function(library, handle)` in its turn, and returns when what that began is on its way. It waits for other
-  /// ranks where they meet for the first time, for as long as there is hope.
+  /// NCCL connects ranks with the first collective of a kind, and the host waits for them then: this does it for all
+  /// kinds, while all are together. @param numbers one for each rank, 0, in memory that the GPU can read
+  /// @param own place of this rank
+  void connect(int32_t* numbers, int own, NcclLibrary::Stream stream);
+
+  /// Calls `function(library, handle)` in its turn, and returns when what that began is on its way: one operation, or a
+  /// group of them. It waits for other ranks where they meet for the first time, for as long as there is hope.
   /// @throw CommError after an abort
   template <class F>
   void use(F&& function) {

@@ -21,10 +21,11 @@ struct ncclComm {
 
 namespace {
 
-constexpr int kSuccess = 0, kInProgress = 7;
+constexpr int kSuccess = 0, kInvalidArgument = 4, kInProgress = 7;
 
-/// Begins something on `communicator`.
+/// Begins something on `communicator`, which must have nothing in progress.
 int begin(const char* name, ncclComm* communicator) {
+  if (communicator->looks != 0) return kInvalidArgument;
   fake_nccl().called(name);
   communicator->looks = fake_nccl().looks;
   return communicator->looks == 0 ? kSuccess : kInProgress;
@@ -55,7 +56,7 @@ int ncclGetUniqueId(ncclId* id) {
   return kSuccess;
 }
 int ncclCommInitRankConfig(ncclComm** communicator, int, ncclId, int, ncclConfig* config) {
-  if (config->magic != 0xcafebeef || config->blocking != 0) return 4;
+  if (config->magic != 0xcafebeef || config->blocking != 0) return kInvalidArgument;
   *communicator = new ncclComm;
   return begin("init", *communicator);
 }
@@ -78,7 +79,9 @@ int ncclCommGetAsyncError(ncclComm* communicator, int* state) {
 int ncclAllReduce(const void*, void*, size_t, int, int, ncclComm* communicator, void*) {
   return begin("all_reduce", communicator);
 }
-int ncclReduceScatter(const void*, void*, size_t, int, int, ncclComm*, void*) { return kSuccess; }
+int ncclReduceScatter(const void*, void*, size_t, int, int, ncclComm* communicator, void*) {
+  return begin("reduce_scatter", communicator);
+}
 int ncclAllGather(const void*, void*, size_t, int, ncclComm*, void*) { return kSuccess; }
 int ncclBroadcast(const void*, void*, size_t, int, int, ncclComm*, void*) { return kSuccess; }
 int ncclSend(const void*, size_t, int, int, ncclComm*, void*) { return kSuccess; }

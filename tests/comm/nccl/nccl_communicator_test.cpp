@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -86,6 +87,14 @@ TEST_F(Communicator, SaysWhatNcclSays) {
   fake_nccl().result = 2;
   EXPECT_THAT(error_of([&] { make(); }), HasSubstr("failed: a failure. Nobody is there."));
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
+}
+
+TEST_F(Communicator, ConnectsByOneOperationAfterTheOther) {
+  auto communicator = make();
+  fake_nccl().looks = 5;
+  std::array<int32_t, 2> numbers{};
+  communicator->connect(numbers.data(), 0, nullptr);
+  EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "all_reduce", "reduce_scatter"));
 }
 
 TEST_F(Communicator, AnOperationThatWaitsForARankEndsWithAnAbort) {
