@@ -37,8 +37,8 @@ class Job {
   void run(const std::string& words, const std::function<void(Trainer&)>& function,
            std::chrono::milliseconds timeout = kTimeout) {
     const PretrainConfig config = small_config(words, size());
-    const auto world = ranks().join(kTimeout);
-    {
+    const auto world = ranks().join(kTimeout);  // outlives the announcement of a failure
+    try {
       Trainer trainer(config, {.device = DeviceKind::kCuda,
                                .cuda_device = local_rank_,
                                .on_stream = [&](CUstream_st* stream) { ranks().set_compute_stream(stream); },
@@ -47,6 +47,9 @@ class Job {
       world->set_timeout(timeout);
       function(trainer);
       trainer.device().synchronize();
+    } catch (const std::exception& error) {
+      ranks().abort(fmt::format("rank {} failed: {}", ranks().rank(), error.what()));
+      throw;
     }
     ranks().set_compute_stream(rank_.device->stream());
   }
@@ -215,7 +218,6 @@ int run_rank(const LaunchEnvironment& launch, const std::string& what) {
       if (what == "fail" || what == "hang") go_wrong(job, what);
       rank.ranks->finish(kTimeout);
     } catch (const std::exception& error) {
-      rank.ranks->abort(fmt::format("rank {} failed: {}", launch.rank, error.what()));
       throw RankFailure(launch.rank, std::current_exception(), fmt::format("[rank {}] {}", launch.rank, error.what()));
     }
   });

@@ -96,8 +96,9 @@ void run_nccl_rank(NcclWorld& ranks, std::chrono::milliseconds timeout, int num_
     ranks.abort(fmt::format("rank {} failed: {}", ranks.rank(), text));
     throw RankFailure(ranks.rank(), cause, whole);
   };
+  std::unique_ptr<World> world;  // outlives the announcement of a failure: to leave it waits for the others
   try {
-    std::unique_ptr<World> world = ranks.join(timeout);
+    world = ranks.join(timeout);
     function(*world);
     const std::chrono::milliseconds farewell = world->timeout();
     world.reset();

@@ -46,6 +46,7 @@ void run(const std::string& what, World& world) {
   } else if (what == "drop") {
     sleep(4000);
   }
+  if (what == "throw" && is_culprit) throw ShapeError("five is not six");
   if (what == "kill" && is_culprit) raise(SIGKILL);
   if (what == "abort" && is_culprit) return world.abort("loss is not finite");
   if (what == "throw beside work") sleep(4000);

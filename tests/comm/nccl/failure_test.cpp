@@ -51,6 +51,10 @@ TEST(NcclFailure, ARankThatThrowsEndsAllWithItsExitStatus) {
   expect_failure("throw beside work", static_cast<int>(ExitCode::kFailure), {"[rank 1] five is not six"});
 }
 
+TEST(NcclFailure, ARankThatThrowsWithNothingUnderWayDoesNotWaitForTheOthers) {
+  expect_failure("throw", static_cast<int>(ExitCode::kFailure), {"[rank 1] five is not six"});
+}
+
 TEST(NcclFailure, ARankThatAbortsIsNamedByTheOther) {
   expect_failure("abort", kLost, {"[rank 0] aborted by rank 1: loss is not finite"});
 }
