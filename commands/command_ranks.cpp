@@ -13,10 +13,6 @@
 namespace megatron {
 namespace {
 
-/// Several ranks with a GPU each are refused, by every command, until they have been tried on GPUs; the rest of the way
-/// is there.
-constexpr bool kRanksMayHaveGpus = false;
-
 /// Slurm can show each task a GPU of its own alone (--gpus-per-task).
 bool sees_one_gpu(const LaunchEnvironment& launch) {
   const auto visible = process_environment()("CUDA_VISIBLE_DEVICES");
@@ -26,7 +22,7 @@ bool sees_one_gpu(const LaunchEnvironment& launch) {
 
 DeviceNeeds needs_of_rank(const PretrainConfig& config, const LaunchEnvironment& launch, int num_threads) {
   DeviceNeeds needs = device_needs_of(config, num_threads);
-  if (!kRanksMayHaveGpus || needs.num_ranks == 1) return needs;
+  if (needs.num_ranks == 1) return needs;
   const bool sees_one = sees_one_gpu(launch), starts_ranks = launch.size == 1;
   needs.ranks_of_host = sees_one ? 1 : starts_ranks ? static_cast<int>(needs.num_ranks) : launch.local_size;
   needs.local_rank = sees_one ? 0 : launch.local_rank;

@@ -10,7 +10,7 @@ namespace {
 /// Why no GPU of this version can do it; empty if one can.
 std::string obstacle(const DeviceNeeds& needs) {
   if (needs.num_ranks > 1 && !needs.ranks_of_host)
-    return fmt::format("{} ranks exchange data over the CPU (NCCL is not there yet): one rank runs on a GPU",
+    return fmt::format("{} ranks that are threads of one process compute on the CPU: ranks on GPUs have a process each",
                        needs.num_ranks);
   if (needs.dtype == DType::kFloat64) return "fp64 is computed on the CPU alone";
   return "";

@@ -25,12 +25,12 @@ TEST(DeviceChoice, TakesTheCpuWhereItIsAskedFor) {
   EXPECT_EQ(choice.text, "device: cpu, 3 threads a rank");
 }
 
-TEST(DeviceChoice, RefusesAGpuForWhatNoGpuCanDoYet) {
-  EXPECT_THAT(refusal_of({.device = "cuda", .num_ranks = 2}), HasSubstr("NCCL"));
+TEST(DeviceChoice, RefusesAGpuForWhatNoGpuCanDo) {
+  EXPECT_THAT(refusal_of({.device = "cuda", .num_ranks = 2}), HasSubstr("a process each"));
   EXPECT_THAT(refusal_of({.device = "cuda", .dtype = DType::kFloat64}), HasSubstr("fp64"));
 }
 
-TEST(DeviceChoice, RunsOnTheCpuWhatNoGpuCanDoYet) {
+TEST(DeviceChoice, RunsOnTheCpuWhatNoGpuCanDo) {
   EXPECT_EQ(choose_device({.num_ranks = 2}).kind, DeviceKind::kCpu);
   EXPECT_EQ(choose_device({.dtype = DType::kFloat64}).kind, DeviceKind::kCpu);
 }
@@ -43,7 +43,7 @@ TEST(DeviceChoice, RecordsNoGraphsOnTheCpu) {
 TEST(DeviceChoice, RanksThatNcclCanJoinNeedAGpuEach) {
   const auto num_gpus = static_cast<int>(find_cuda_devices().devices.size());
   const DeviceNeeds needs{.device = "cuda", .num_ranks = num_gpus + 1, .ranks_of_host = num_gpus + 1};
-  EXPECT_THAT(refusal_of(needs), ::testing::Not(HasSubstr("NCCL")));
+  EXPECT_THAT(refusal_of(needs), ::testing::Not(HasSubstr("a process each")));
   const std::string reason = fmt::format("{} ranks of this host need a GPU each", num_gpus + 1);
   EXPECT_THAT(refusal_of(needs), HasSubstr(num_gpus > 0 ? reason : ""));
 }
