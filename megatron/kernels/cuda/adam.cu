@@ -16,10 +16,42 @@ struct HalvedMain {
   }
 };
 
+struct Moments {
+  float beta1, rest1, beta2, rest2, epsilon;
+};
+
+/// Of one range, with the numbers of the step.
+template <class Parameter>
+struct RangeStep {
+  Parameter parameter;
+  FlatOperand gradient, first_moment, second_moment, model_weight;
+  Moments moments;
+  float lr, penalty, decay, factor, unbias1, unbias2;
+
+  __device__ void operator()(int64_t begin, int n) const {
+    const RawPack p_raw = load_raw(parameter, begin, n), g_raw = load_raw(gradient, begin, n);
+    const RawPack m_raw = load_raw(first_moment, begin, n), v_raw = load_raw(second_moment, begin, n);
+    Pack p = convert(p_raw), m = convert(m_raw), v = convert(v_raw);
+    const Pack g = convert(g_raw);
+#pragma unroll
+    for (int e = 0; e < kPack; ++e) {
+      const float scaled = g.v[e] * factor + penalty * p.v[e];
+      m.v[e] = moments.beta1 * m.v[e] + moments.rest1 * scaled;
+      v.v[e] = moments.beta2 * v.v[e] + moments.rest2 * scaled * scaled;
+      const float update = m.v[e] * unbias1 / (sqrtf(v.v[e] * unbias2) + moments.epsilon) + decay * p.v[e];
+      p.v[e] -= lr * update;
+    }
+    store(parameter, begin, n, p);
+    store(first_moment, begin, n, m);
+    store(second_moment, begin, n, v);
+    if (model_weight) store(model_weight, begin, n, p);
+  }
+};
+
 template <class Main>
 struct Step {
   DType gradient_dtype, first_dtype, second_dtype, weight_dtype;
-  float beta1, rest1, beta2, rest2, epsilon;
+  Moments moments;
   bool is_decoupled;
   double learning_rate_multiplier;
   const StepState* state;
@@ -29,44 +61,32 @@ struct Step {
         first_dtype(args.ranges.dtypes.first_moment),
         second_dtype(args.ranges.dtypes.second_moment),
         weight_dtype(args.ranges.dtypes.model_weight),
-        beta1(static_cast<float>(args.beta1)),
-        rest1(static_cast<float>(1 - args.beta1)),
-        beta2(static_cast<float>(args.beta2)),
-        rest2(static_cast<float>(1 - args.beta2)),
-        epsilon(static_cast<float>(args.epsilon)),
+        moments{.beta1 = static_cast<float>(args.beta1),
+                .rest1 = static_cast<float>(1 - args.beta1),
+                .beta2 = static_cast<float>(args.beta2),
+                .rest2 = static_cast<float>(1 - args.beta2),
+                .epsilon = static_cast<float>(args.epsilon)},
         is_decoupled(args.decoupled_weight_decay),
         learning_rate_multiplier(multiplier),
         state(args.state) {}
 
-  __device__ void operator()(const OptimizerRange& range, int64_t begin, int n) const {
-    if (state->found_inf) return;
-    const auto parameter = Main::of(range);
-    const FlatOperand gradient(range.gradient, gradient_dtype);
-    const FlatOperand first_moment(range.first_moment, first_dtype), second_moment(range.second_moment, second_dtype);
-    const RawPack p_raw = load_raw(parameter, begin, n), g_raw = load_raw(gradient, begin, n);
-    const RawPack m_raw = load_raw(first_moment, begin, n), v_raw = load_raw(second_moment, begin, n);
-    const float lr = static_cast<float>((range.learning_rate ? *range.learning_rate : state->learning_rate) *
-                                        learning_rate_multiplier);
+  __device__ auto of(const OptimizerRange& range) const {
     const float wd = static_cast<float>(state->weight_decay * range.weight_decay_multiplier);
-    const float penalty = is_decoupled ? 0 : wd, decay = is_decoupled ? wd : 0;
-    const float factor = static_cast<float>(state->inverse_scale * state->clip_factor);
-    const float unbias1 = static_cast<float>(1 / state->bias_correction1);
-    const float unbias2 = static_cast<float>(1 / state->bias_correction2);
-    Pack p = convert(p_raw), m = convert(m_raw), v = convert(v_raw);
-    const Pack g = convert(g_raw);
-#pragma unroll
-    for (int e = 0; e < kPack; ++e) {
-      const float scaled = g.v[e] * factor + penalty * p.v[e];
-      m.v[e] = beta1 * m.v[e] + rest1 * scaled;
-      v.v[e] = beta2 * v.v[e] + rest2 * scaled * scaled;
-      const float update = m.v[e] * unbias1 / (sqrtf(v.v[e] * unbias2) + epsilon) + decay * p.v[e];
-      p.v[e] -= lr * update;
-    }
-    store(parameter, begin, n, p);
-    store(first_moment, begin, n, m);
-    store(second_moment, begin, n, v);
-    if constexpr (std::is_same_v<Main, WholeMain>)
-      if (const FlatOperand weight(range.model_weight, weight_dtype); weight) store(weight, begin, n, p);
+    const bool has_weight = std::is_same_v<Main, WholeMain>;  // else it is half of the parameter
+    return RangeStep<decltype(Main::of(range))>{
+        .parameter = Main::of(range),
+        .gradient = {range.gradient, gradient_dtype},
+        .first_moment = {range.first_moment, first_dtype},
+        .second_moment = {range.second_moment, second_dtype},
+        .model_weight = {has_weight ? range.model_weight : nullptr, weight_dtype},
+        .moments = moments,
+        .lr = static_cast<float>((range.learning_rate ? *range.learning_rate : state->learning_rate) *
+                                 learning_rate_multiplier),
+        .penalty = is_decoupled ? 0 : wd,
+        .decay = is_decoupled ? wd : 0,
+        .factor = static_cast<float>(state->inverse_scale * state->clip_factor),
+        .unbias1 = static_cast<float>(1 / state->bias_correction1),
+        .unbias2 = static_cast<float>(1 / state->bias_correction2)};
   }
 };
 

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kStoreColumns* kStoreRows)
 
 template <class X>
 struct AddRow {
-  static constexpr int kRowsAhead = 4;
+  static constexpr int kRowsAhead = kIsWhole<X> ? 8 : 4;
   X x;
   __device__ RawPack fetch(int64_t row, int64_t begin, int n) const { return load_raw(x, row, begin, n); }
   __device__ void use(const RawPack& raw, int64_t, int64_t, int, float (*sums)[kPack]) const {

@@ -45,13 +45,15 @@ struct SingleRange {
   __device__ OptimizerRange range_of(int64_t) const { return range; }
 };
 
-/// step(range, begin, n) for each pack of each range.
+/// step.of(range)(begin, n) for each pack of each range: what is the same for a range is worked out once a chunk.
 template <class Ranges, class Step>
 __global__ void __launch_bounds__(kBlockThreads) ranges_kernel(Ranges ranges, Step step) {
   const OptimizerRange range = ranges.range_of(blockIdx.x);
   const int64_t first = (blockIdx.x - range.first_chunk) * kRangeChunk;
   const int64_t end = min(first + kRangeChunk, range.size);
-  for (int64_t i = first + threadIdx.x * kPack; i < end; i += kBlockThreads * kPack) step(range, i, pack_size(end, i));
+  if (step.state->found_inf) return;
+  const auto of_range = step.of(range);
+  for (int64_t i = first + threadIdx.x * kPack; i < end; i += kBlockThreads * kPack) of_range(i, pack_size(end, i));
 }
 
 template <class Ranges, class Step>

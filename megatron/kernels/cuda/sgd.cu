@@ -5,6 +5,26 @@
 namespace megatron::kernels {
 namespace {
 
+struct RangeStep {
+  FlatOperand parameter, gradient, momentum_buffer, model_weight;
+  float momentum, lr, decay, factor;
+
+  __device__ void operator()(int64_t begin, int n) const {
+    const RawPack p_raw = load_raw(parameter, begin, n), g_raw = load_raw(gradient, begin, n);
+    Pack m = momentum_buffer ? load(momentum_buffer, begin, n) : Pack{};
+    Pack p = convert(p_raw);
+    const Pack g = convert(g_raw);
+#pragma unroll
+    for (int e = 0; e < kPack; ++e) {
+      m.v[e] = momentum * m.v[e] + (g.v[e] * factor + decay * p.v[e]);
+      p.v[e] -= lr * m.v[e];
+    }
+    store(parameter, begin, n, p);
+    if (momentum_buffer) store(momentum_buffer, begin, n, m);
+    if (model_weight) store(model_weight, begin, n, p);
+  }
+};
+
 struct Step {
   DType gradient_dtype, momentum_dtype, weight_dtype;
   float momentum;
@@ -19,27 +39,16 @@ struct Step {
         learning_rate_multiplier(multiplier),
         state(args.state) {}
 
-  __device__ void operator()(const OptimizerRange& range, int64_t begin, int n) const {
-    if (state->found_inf) return;
-    const FlatOperand parameter(range.parameter, DType::kFloat32), gradient(range.gradient, gradient_dtype);
-    const FlatOperand momentum_buffer(range.first_moment, momentum_dtype);
-    const FlatOperand model_weight(range.model_weight, weight_dtype);
-    const RawPack p_raw = load_raw(parameter, begin, n), g_raw = load_raw(gradient, begin, n);
-    Pack m = momentum_buffer ? load(momentum_buffer, begin, n) : Pack{};
-    const float lr = static_cast<float>((range.learning_rate ? *range.learning_rate : state->learning_rate) *
-                                        learning_rate_multiplier);
-    const float decay = static_cast<float>(state->weight_decay * range.weight_decay_multiplier);
-    const float factor = static_cast<float>(state->inverse_scale * state->clip_factor);
-    Pack p = convert(p_raw);
-    const Pack g = convert(g_raw);
-#pragma unroll
-    for (int e = 0; e < kPack; ++e) {
-      m.v[e] = momentum * m.v[e] + (g.v[e] * factor + decay * p.v[e]);
-      p.v[e] -= lr * m.v[e];
-    }
-    store(parameter, begin, n, p);
-    if (momentum_buffer) store(momentum_buffer, begin, n, m);
-    if (model_weight) store(model_weight, begin, n, p);
+  __device__ RangeStep of(const OptimizerRange& range) const {
+    return {.parameter = {range.parameter, DType::kFloat32},
+            .gradient = {range.gradient, gradient_dtype},
+            .momentum_buffer = {range.first_moment, momentum_dtype},
+            .model_weight = {range.model_weight, weight_dtype},
+            .momentum = momentum,
+            .lr = static_cast<float>((range.learning_rate ? *range.learning_rate : state->learning_rate) *
+                                     learning_rate_multiplier),
+            .decay = static_cast<float>(state->weight_decay * range.weight_decay_multiplier),
+            .factor = static_cast<float>(state->inverse_scale * state->clip_factor)};
   }
 };
 
