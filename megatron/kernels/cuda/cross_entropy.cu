@@ -289,10 +289,17 @@ __global__ void __launch_bounds__(kMaxThreads) backward_kernel(Backward args, Ex
       const int64_t begin = packs.begin(first + k * blockDim.x);
       if (begin >= columns) continue;
 #pragma unroll
-      for (int e = 0; e < kPack; ++e) {
-        const float p = power_of_two(fmaf(x[k].v[e], kLog2E, -exponent));
-        x[k].v[e] = begin + e < tokens ? fmaf(p, share, -smooth) : 0;
-        if (begin + e == target && begin + e < tokens) x[k].v[e] -= at_target;
+      for (int e = 0; e < kPack; ++e)
+        x[k].v[e] = fmaf(power_of_two(fmaf(x[k].v[e], kLog2E, -exponent)), share, -smooth);
+      // Few packs reach past the tokens or hold the target: the others are spared the comparisons.
+      if (begin + kPack > tokens || (target >= begin && target < begin + kPack)) {
+#pragma unroll
+        for (int e = 0; e < kPack; ++e) {
+          if (begin + e >= tokens)
+            x[k].v[e] = 0;
+          else if (begin + e == target)
+            x[k].v[e] -= at_target;
+        }
       }
       if (is_aligned && begin >= 0 && begin + kPack <= columns) {
         store_whole(out + begin * out_size, args.d_logits.dtype, x[k]);
