@@ -4,5 +4,5 @@
 source "$(dirname "$0")/rows.sh"
 
 read -ra model <<<"$(llama3 32 4096)"
-run_case "Llama-3-8B, s4096, 12 B a parameter" "${model[@]}" "${twelve_bytes[@]}" --micro-batch-size 1 --global-batch-size 8
+run_case "Llama-3-8B, s4096, 12 B a parameter" "${model[@]}" "${twelve_bytes[@]}" --micro-batch-size 2 --global-batch-size 8
 finish
