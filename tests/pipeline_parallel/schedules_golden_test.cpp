@@ -219,6 +219,7 @@ void expect_warm_up_alone(const json& c) {
     EXPECT_EQ(computed, with_prefix(computed, {"F"}));
     EXPECT_EQ(counts[0], counts[1]);
     EXPECT_EQ(counts[2], 0);
+    EXPECT_EQ(counts[3], 1) << "all are of the warm-up";
   }
 }
 
@@ -250,6 +251,7 @@ TEST(SchedulesGolden, WarmUpsHaveTheReferenceLength) {
       EXPECT_EQ(first - order.begin(), std::min(warm_up + 1, total)) << c << " rank " << rank;
       EXPECT_EQ(std::ssize(order), 2 * total);
       EXPECT_EQ(total - warm_up, remaining);
+      EXPECT_EQ(counts[3], remaining == 0 ? 1 : 0) << "all are of the warm-up";
     }
   }
   EXPECT_EQ(num_checked, 113);
