@@ -165,5 +165,17 @@ TEST(LayoutMatrix, InSinglePrecisionLlamaDepartsNoMoreThanOrdersOfSummationDo) {
   expect_no_more_than_orders(pairwise_layouts_of(true));
 }
 
+/// Another order of the samples would be another dropout, so that ten steps have no spread to compare with.
+TEST(LayoutMatrix, InSinglePrecisionWithDropoutTheFirstLossIsThatOfOneRank) {
+  OneRankCurves one_rank(1);
+  for (const bool is_llama : {false, true})
+    for (LayoutCase layout : pairwise_layouts_of(is_llama)) {
+      layout.precision = "";
+      const std::string model = layout.model(), words = layout.layout();
+      const Curve curve = train_layout(model + words, layout.num_ranks(), 1);
+      EXPECT_NEAR(curve.losses[0], one_rank.of(model).losses[0], 1e-6) << words;
+    }
+}
+
 }  // namespace
 }  // namespace megatron::testing
