@@ -349,6 +349,12 @@ bool Checkpointer::load(Trainer& trainer) {
 
 void Checkpointer::take_progress(const pickle::Object& state, Trainer& trainer) const {
   load_progress(state, trainer);
+  if (const auto others = other_sample_order(config_, arguments_json_of(state)); !others.empty())
+    message_(
+        fmt::format("WARNING: the checkpoint's run took its samples in another order (--dataloader-type cyclic): {}. "
+                    "Some samples of this pass come again, others not at all. Go on with the values there to go "
+                    "through all of them once",
+                    joined(others, "; ")));
   if (!config_.checkpoint.override_ckpt_iteration) return;
   TrainingProgress& progress = trainer.progress();
   progress.iteration = *config_.checkpoint.override_ckpt_iteration;

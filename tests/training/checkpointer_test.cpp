@@ -129,6 +129,19 @@ TEST(Checkpointer, SaysWhatMakesTheStoredWeightsAnotherModel) {
                                            HasSubstr("softmax_type is vanilla there and off-by-one here"))));
 }
 
+TEST(Checkpointer, SaysWhereSamplesComeInAnotherOrder) {
+  const ScratchDirectory directory;
+  Session saved(gpt2_like("--dataloader-type cyclic" + saving(directory)));
+  saved.save_at(1);
+  Session same(gpt2_like("--dataloader-type cyclic" + loading(directory)));
+  Session other(gpt2_like("--dataloader-type cyclic --micro-batch-size 1" + loading(directory)));
+  Session weights(gpt2_like("--dataloader-type cyclic --micro-batch-size 1 --finetune" + loading(directory)));
+  for (Session* run : {&same, &other, &weights}) EXPECT_TRUE(run->checkpointer.load(run->trainer));
+  EXPECT_THAT(same.messages, ElementsAre(HasSubstr("successfully loaded")));
+  EXPECT_THAT(weights.messages, ElementsAre(HasSubstr("successfully loaded")));
+  EXPECT_THAT(other.messages, ElementsAre(HasSubstr("micro_batch_size is 2 there and 1 here"), HasSubstr("loaded")));
+}
+
 TEST(Checkpointer, FinetuningTakesWeightsAlone) {
   const ScratchDirectory directory;
   const std::string words = llama_like("--bf16");

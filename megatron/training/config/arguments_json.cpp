@@ -136,6 +136,10 @@ constexpr auto kTakenIfAbsent =
     std::to_array<std::string_view>({"num_layers", "hidden_size", "ffn_hidden_size", "seq_length", "kv_channels",
                                      "num_attention_heads", "padded_vocab_size", "max_position_embeddings"});
 
+// What --dataloader-type cyclic permutes samples by (datasets/samplers.h), with names of Megatron's.
+constexpr auto kSampleOrder =
+    std::to_array<std::string_view>({"dataloader_type", "data_sharding", "micro_batch_size", "data_parallel_size"});
+
 bool contains(const auto& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -190,6 +194,22 @@ std::vector<std::string> other_meanings(const PretrainConfig& config, const std:
     if (contains(kNotOfTheWeights, name)) continue;
     const std::string there = python_text(stored_table.find(name)->get()),
                       here = python_text(own_table.find(name)->get());
+    if (there != here) texts.push_back(fmt::format("{} is {} there and {} here", name, there, here));
+  }
+  return texts;
+}
+
+std::vector<std::string> other_sample_order(const PretrainConfig& config, const std::string& text) {
+  const Json stored = parse_object(text);
+  const std::string stored_type = stored.value("dataloader_type", Json()).dump();
+  if (config.data.dataloader_type != "cyclic" && stored_type != Json("cyclic").dump()) return {};
+  PretrainConfig own = config;
+  FieldTable table = describe(own);
+  std::vector<std::string> texts;
+  for (const std::string_view name : kSampleOrder) {
+    const auto found = stored.find(name);
+    if (found == stored.end()) continue;
+    const std::string there = python_text(from_json(*found)), here = python_text(table.find(name)->get());
     if (there != here) texts.push_back(fmt::format("{} is {} there and {} here", name, there, here));
   }
   return texts;

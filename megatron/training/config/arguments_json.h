@@ -19,4 +19,8 @@ void take_stored_arguments(FieldTable& table, const std::string& text);
 /// and RMSNorm here". Empty for stored arguments that make no model here: its tensors say more then.
 std::vector<std::string> other_meanings(const PretrainConfig& config, const std::string& text);
 
+/// Arguments that the order of samples hangs on where either run has --dataloader-type cyclic, and that `config` has
+/// otherwise, in the same form. Empty if samples come in one order.
+std::vector<std::string> other_sample_order(const PretrainConfig& config, const std::string& text);
+
 }  // namespace megatron

@@ -10,6 +10,7 @@ namespace {
 bool never(const PretrainConfig&) { return false; }
 bool is_interleaved(const PretrainConfig& c) { return c.parallel.virtual_pipeline_model_parallel_size.has_value(); }
 bool saves(const PretrainConfig& c) { return c.checkpoint.save.has_value(); }
+bool is_cyclic(const PretrainConfig& c) { return c.data.dataloader_type == "cyclic"; }
 bool profiles(const PretrainConfig& c) { return c.profiling.profile; }
 
 constexpr auto kDifferences = std::to_array<Difference>({
@@ -83,6 +84,13 @@ constexpr auto kDifferences = std::to_array<Difference>({
      }},
     {"loading the learning-rate schedule", "stops at the first value that differs, with some already taken over",
      "lists all that differ and changes nothing", never},
+    {"--dataloader-type cyclic",
+     "a sample's place hangs on the micro-batch size and the number of replicas; a checkpoint goes on in any other "
+     "order without a word",
+     "Megatron-LM's order, so the losses are those of this layout and micro-batch size alone, unlike those of the "
+     "default "
+     "loader; a checkpoint that goes on with others is loaded with a warning",
+     is_cyclic},
     {"--profile", "switches a tool on and off (nsys, PyTorch's profiler), which must be there",
      "needs no tool: writes one trace of all ranks to the file of --profile-trace and prints the time by class of op",
      [](const PretrainConfig& c) { return c.profiling.profile; }},
@@ -131,7 +139,6 @@ bool outlasts_graph_warm_up(const PretrainConfig& c) {
 bool has_stages(const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; }
 bool has_replicas(const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }
 bool has_buckets(const PretrainConfig& c) { return has_replicas(c) && c.parallel.overlap_grad_reduce; }
-bool is_cyclic(const PretrainConfig& c) { return c.data.dataloader_type == "cyclic"; }
 
 constexpr auto kDependents = std::to_array<Dependent>({
     {"rotary_base", "--position-embedding-type rope or yarn", rotates},

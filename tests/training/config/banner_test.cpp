@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/training/config/arguments_json.h"
 #include "megatron/training/config/differences.h"
 #include "megatron/training/vocab.h"
 #include "tests/training/config/command_line.h"
@@ -123,6 +124,25 @@ TEST(Banner, SaysWhereTheLearningRateEndsBeforeTheRun) {
 TEST(Banner, SaysWhereEvaluationHasNoBatches) {
   EXPECT_THAT(notes_block(parse({"--eval-interval", "5", "--eval-iters", "0"})),
               HasSubstr("--eval-interval has no effect without --eval-iters above 0, or --full-validation"));
+}
+
+TEST(Banner, SaysWhereTheOrderOfSamplesHangsOnTheLayout) {
+  EXPECT_THAT(notes_block(parse({"--dataloader-type", "cyclic"})),
+              HasSubstr("the losses are those of this layout and micro-batch size alone"));
+  EXPECT_THAT(notes_block(parse()), Not(HasSubstr("--dataloader-type")));
+}
+
+TEST(OtherSampleOrder, NamesWhatTheCyclicOrderHangsOn) {
+  const auto others = [](const std::vector<std::string>& there, const std::vector<std::string>& here, int ranks) {
+    return other_sample_order(parse(here, ranks), arguments_to_json(parse(there)));
+  };
+  const std::vector<std::string> cyclic = {"--dataloader-type", "cyclic"};
+  EXPECT_THAT(others(cyclic, cyclic, 1), ::testing::IsEmpty());
+  EXPECT_THAT(others(cyclic, cyclic, 2), ::testing::ElementsAre("data_parallel_size is 1 there and 2 here"));
+  EXPECT_THAT(others(cyclic, {"--dataloader-type", "cyclic", "--no-data-sharding"}, 1),
+              ::testing::ElementsAre("data_sharding is True there and False here"));
+  EXPECT_THAT(others({}, cyclic, 1), ::testing::ElementsAre("dataloader_type is single there and cyclic here"));
+  EXPECT_THAT(others({}, {}, 2), ::testing::IsEmpty());  // the order of every layout
 }
 
 TEST(Differences, AreAllExplained) {
