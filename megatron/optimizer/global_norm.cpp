@@ -13,13 +13,17 @@ namespace {
 /// Rows of the cut dimension of the local shard that this rank counts.
 std::vector<ElementRange> counted_rows(const ParameterOptions& options) {
   const ShardCut& cut = *options.shard.cut;
+  const bool is_padded = cut.dim == 0 && options.shard.unpadded_rows > 0;
+  const int64_t end = is_padded ? options.shard.unpadded_rows : cut.global_size();
   std::vector<ElementRange> rows;
   for (const ShardRange& range : local_ranges(cut, options.shard_rank, options.num_shards)) {
     if (is_on_lower_rank(cut, range, options.shard_rank, options.num_shards)) continue;
+    const int64_t length = std::min(range.length, end - range.global_begin);
+    if (length <= 0) continue;
     if (!rows.empty() && rows.back().end == range.local_begin)
-      rows.back().end += range.length;
+      rows.back().end += length;
     else
-      rows.push_back({range.local_begin, range.local_begin + range.length});
+      rows.push_back({range.local_begin, range.local_begin + length});
   }
   return rows;
 }

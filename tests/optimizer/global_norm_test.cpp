@@ -14,26 +14,33 @@
 namespace megatron::testing {
 namespace {
 
-/// Parameters of every kind of cut, as one rank of tp x pp has them. Values are functions of the element of the whole.
+constexpr int64_t kVocabulary = 41;
+
+/// Parameters of every kind of cut, as one rank of tp x pp has them. Values are functions of the element of the whole;
+/// so are those of the vocabulary's padding, of which there is more on more tensor ranks.
 struct Model {
   Model(const Context& ctx, int tp_rank, int tp, int pp_rank, int pp) {
     const auto cut = [](int dim, int64_t groups, std::vector<ShardSection> sections) {
       return ShardCut{.dim = dim, .num_groups = groups, .sections = std::move(sections)};
     };
     const auto add = [&](const std::string& name, const Shape& shape, std::optional<ShardCut> shard_cut,
-                         const std::string& tie_group = "") {
-      own.push_back(std::make_unique<Parameter>(
-          ctx,
-          ParameterOptions{
-              .name = name,
-              .shard = {.global_shape = shape, .unpadded_rows = 0, .cut = std::move(shard_cut), .tie_group = tie_group},
-              .dtype = DType::kFloat32,
-              .shard_rank = tp_rank,
-              .num_shards = tp,
-              .init_std = 1}));
+                         const std::string& tie_group = "", int64_t unpadded_rows = 0) {
+      own.push_back(std::make_unique<Parameter>(ctx, ParameterOptions{.name = name,
+                                                                      .shard = {.global_shape = shape,
+                                                                                .unpadded_rows = unpadded_rows,
+                                                                                .cut = std::move(shard_cut),
+                                                                                .tie_group = tie_group},
+                                                                      .dtype = DType::kFloat32,
+                                                                      .shard_rank = tp_rank,
+                                                                      .num_shards = tp,
+                                                                      .init_std = 1}));
+    };
+    const auto add_words = [&] {
+      const int64_t rows = (kVocabulary / (4 * tp) + 1) * 4 * tp;
+      add("words", {rows, 9}, cut(0, 1, {{rows}}), "words", kVocabulary);
     };
     if (pp_rank == 0) {
-      add("words", {48, 9}, cut(0, 1, {{48}}), "words");
+      add_words();
       // Two query groups of 3 heads of 4 rows, with 4 rows of keys and of values: four ranks share each group in pairs.
       add("qkv", {40, 9}, cut(0, 2, {{12}, {4, true}, {4, true}}));
       add("norm", {9}, std::nullopt);
@@ -42,7 +49,7 @@ struct Model {
       add("proj", {9, 24}, cut(1, 1, {{24}}));
       add("gated", {16, 9}, cut(0, 1, {{8}, {8}}));
       add("bias", {9}, std::nullopt);
-      if (pp > 1) add("words", {48, 9}, cut(0, 1, {{48}}), "words");
+      if (pp > 1) add_words();
     }
   }
   std::vector<Parameter*> all() const {
