@@ -50,10 +50,12 @@ int run_job(const LaunchEnvironment& launch, const JobOptions& options, std::ost
     if (options.place)
       end.emplace({SIGTERM}, [&] {
         if (has_met)
-          print_error(options.command,
-                      fmt::format("[rank {}] ended by SIGTERM from the launcher {}: another rank has probably died.",
-                                  launch.rank, options.place()),
-                      err);
+          print_error(
+              options.command,
+              fmt::format("[rank {}] ended by SIGTERM {}: the job was cancelled, or the launcher ends it because "
+                          "another rank died.",
+                          launch.rank, options.place()),
+              err);
         die_of_watched(SIGTERM);
       });
     run_before_meeting(launch, [&] { ranks = std::make_unique<MpiWorld>(); });
