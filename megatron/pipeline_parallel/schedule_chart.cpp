@@ -155,7 +155,7 @@ void add_action(Canvas& canvas, const TimedAction& timed, const ScheduleChart& c
                y + kRowHeight / 2 + 3.5, label);
 }
 
-void add_legend(Canvas& canvas, const Simulation& simulation, double y) {
+void add_legend(Canvas& canvas, const Simulation& simulation, const ScheduleChart& chart, double y) {
   double x = kLeft;
   for (size_t k = 0; k < kKinds.size(); ++k) {
     const bool used = std::ranges::any_of(simulation.ranks, [&](const RankTimeline& rank) {
@@ -166,6 +166,9 @@ void add_legend(Canvas& canvas, const Simulation& simulation, double y) {
     canvas.add(R"(<text class="muted" x="{:.1f}" y="{:.1f}">{}</text>)", x + 20, y + 11, kKinds[k].text);
     x += 44 + 6.6 * static_cast<double>(kKinds[k].text.size());
   }
+  const std::string_view numbers =
+      chart.num_chunks > 1 ? "3.1 is micro-batch 3 in chunk 1; odd chunks are lighter" : "3 is micro-batch 3";
+  canvas.add(R"(<text class="muted" x="{:.1f}" y="{:.1f}">{}</text>)", kLeft, y + 33, numbers);
 }
 
 }  // namespace
@@ -177,7 +180,7 @@ std::string svg_of(const Simulation& simulation, const ScheduleChart& chart) {
   const double step_width = std::clamp(wanted, kLeastWidth, kMostWidth);
   const double scale = simulation.makespan > 0 ? step_width / simulation.makespan : 0;
   const double rows_height = static_cast<double>(simulation.ranks.size()) * (kRowHeight + kRowGap);
-  const double width = kLeft + step_width + kRightMargin, height = kTop + rows_height + 44;
+  const double width = kLeft + step_width + kRightMargin, height = kTop + rows_height + 66;
   Canvas canvas;
   canvas.add(
       R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}" role="img">)",
@@ -201,7 +204,7 @@ std::string svg_of(const Simulation& simulation, const ScheduleChart& chart) {
     canvas.add(R"(<text class="muted" x="{:.1f}" y="{:.1f}">{:.4g}</text>)", kLeft + step_width + 66, text_y,
                rank.peak_activations);
   }
-  add_legend(canvas, simulation, kTop + rows_height + 12);
+  add_legend(canvas, simulation, chart, kTop + rows_height + 12);
   canvas.add("</svg>");
   return canvas.take();
 }

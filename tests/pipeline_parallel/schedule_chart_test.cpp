@@ -67,6 +67,8 @@ TEST(ScheduleChart, SvgHasARectangleForEachActionAndIsXml) {
     EXPECT_EQ(count(svg, ">rank "), options.num_ranks);
     EXPECT_EQ(count(svg, "a &lt; b &amp; c"), 2);
     EXPECT_EQ(count(svg, "nan"), 0);
+    EXPECT_EQ(count(svg, "3 is micro-batch 3<"), options.num_chunks > 1 ? 0 : 1);
+    EXPECT_EQ(count(svg, "3.1 is micro-batch 3 in chunk 1; odd chunks are lighter<"), options.num_chunks > 1 ? 1 : 0);
   }
 }
 
