@@ -84,11 +84,17 @@ std::string place_of(const LayoutDifference& difference, int64_t num_steps) {
   return "";
 }
 
+/// Layout, error, bound, one in units of the other, verdict, and where that is.
+constexpr std::string_view kRow = "{:<46}{:>9}{:>9}{:>13}  {:<9}{}";
+
 std::string row_of(const std::string& layout, const LayoutReport& report, int64_t num_steps) {
-  if (!report.failure.empty()) return fmt::format("{:<46}{:>9}{:>9}  FAILED   {}", layout, "", "", report.failure);
+  if (!report.failure.empty()) return fmt::format(kRow, layout, "", "", "", "FAILED", report.failure);
   const LayoutDifference& shown = report.is_same() ? report.largest : report.departures.front();
-  return fmt::format("{:<46}{:>9.1e}{:>9.1e}  {:<9}{}", layout, shown.error, shown.bound,
-                     report.is_same() ? "same" : "DEPARTS", place_of(shown, num_steps));
+  const auto number = [](double value) { return fmt::format("{:.1e}", value); };
+  // The bound of a tensor that is rounding alone is the measure itself.
+  return fmt::format(kRow, layout, number(shown.error), number(shown.bound), fmt::format("{:.2g}", shown.severity()),
+                     report.is_same() ? "same" : "DEPARTS",
+                     place_of(shown, num_steps) + (shown.bound >= 1 ? " (rounding alone)" : ""));
 }
 
 void print_departures(const LayoutReport& report, int64_t num_steps, Progress& progress) {
@@ -122,7 +128,7 @@ void verify_layouts(const VerifyConfig& config, const LayerSpec& layer_spec, con
     progress.message(fmt::format(
         "{} layouts of up to 4 ranks do not fit the model; these have every two words of the others together",
         plan.num_misfits));
-  progress.message(fmt::format("{:<46}{:>9}{:>9}  {:<9}{}", "layout", "error", "bound", "verdict", "where"));
+  progress.message(fmt::format(kRow, "layout", "error", "bound", "error/bound", "verdict", "where"));
   progress.begin({.title = "layouts", .total = std::ssize(plan.layouts)});
   int64_t num_done = 0, num_bad = 0;
   for (const VerifyPlan::Item& item : plan.layouts) {

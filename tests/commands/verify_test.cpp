@@ -11,13 +11,14 @@
 
 #include "commands/exit_code.h"
 #include "commands/verify_config.h"
+#include "tests/testing/words.h"
 
 namespace megatron {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Result {
   int status = 0;
@@ -107,6 +108,16 @@ TEST(VerifyCommand, TakesAModelOfTheUsers) {
                              "sgd"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("tp=3 sp"), HasSubstr("dp=3 dist-opt"), HasSubstr("all 2 layouts")));
+}
+
+TEST(VerifyCommand, SaysHowMuchOfItsBoundEachLayoutIsOffBy) {
+  const Result result = run(testing::words_of(
+      "layouts --num-steps 2 --layout dp=2 --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 8"
+      " --max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 2 --train-iters 2 --lr 1e-3 --vocab-size "
+      "50"
+      " --tokenizer-type NullTokenizer --mock-data --qk-layernorm"));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("error/bound"), ::testing::ContainsRegex("dp=2.* 0(\\.[0-9]+)?  same")));
 }
 
 TEST(VerifyCommand, NamesWhatACorruptedWeightIsCalledAndFails) {
@@ -227,7 +238,7 @@ TEST(VerifyDeathTest, EndsThoughARankHangsInItsOwnCode) {
                                  },
                              .ranks = {}};
   EXPECT_EXIT(verify_command_with(hooks, {"layouts", "--layout", "dp=2"}, std::cout, std::cerr),
-              testing::ExitedWithCode(static_cast<int>(ExitCode::kFailure)),
+              ::testing::ExitedWithCode(static_cast<int>(ExitCode::kFailure)),
               AllOf(HasSubstr("[rank 0] five is not six"), HasSubstr("megatron verify: rank 1 still")));
 }
 
