@@ -9,6 +9,16 @@ namespace megatron {
 namespace {
 /// Checkers are told of this much above the highest block; to mark all of the address space would take seconds.
 constexpr int64_t kGuardBytes = 64 << 10;
+
+/// What is there before a micro-batch comes is cut by ranks alone.
+std::string_view remedies_of(MemoryUse use) {
+  const bool is_state = use == MemoryUse::kWeights || use == MemoryUse::kGradients || use == MemoryUse::kOptimizer;
+  return is_state
+             ? "more --tensor-model-parallel-size or --pipeline-model-parallel-size, or, on several replicas, "
+               "--use-distributed-optimizer. A smaller micro-batch does not help."
+             : "a smaller --micro-batch-size, --recompute-granularity full, or more --tensor-model-parallel-size or "
+               "--pipeline-model-parallel-size.";
+}
 }  // namespace
 
 std::string_view name_of(MemoryUse use) {
@@ -48,9 +58,8 @@ Arena::Block Arena::allocate(std::string_view name, int64_t bytes, MemoryUse use
   }
   if (!offset)  // not by require(), which would have the table written for each allocation
     throw OutOfMemory(
-        fmt::format("[Arena] '{}' ({}) needs {} bytes and there is no such room in {} bytes.\n{}\nTo need less: a "
-                    "smaller --micro-batch-size, --recompute-granularity full, or more --tensor-model-parallel-size.",
-                    name, name_of(use), bytes, options_.capacity_bytes, table()));
+        fmt::format("[Arena] '{}' ({}) needs {} bytes and there is no such room in {} bytes.\n{}\nTo need less: {}",
+                    name, name_of(use), bytes, options_.capacity_bytes, table(), remedies_of(use)));
   Amount& amount = amounts_[static_cast<size_t>(use)];
   for (Amount* a : {&amount, &total_}) a->peak = std::max(a->peak, a->live += bytes);
   ++num_live_blocks_;

@@ -6,10 +6,12 @@
 #include "megatron/core/host_memory_limit.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
+#include "megatron/training/config/schedules.h"
 #include "megatron/training/evaluation_samples.h"
 #include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/same_inputs.h"
 #include "megatron/training/same_settings.h"
+#include "megatron/training/theoretical_memory.h"
 #include "megatron/training/training_loop.h"
 #include "megatron/training/vocab.h"
 
@@ -78,10 +80,23 @@ PretrainEnvironment with_matmul_use(const PretrainEnvironment& environment, cons
   return told;
 }
 
+/// An arena knows what it holds already; what the run would hold in all follows from its sizes.
+OutOfMemory with_estimate(const OutOfMemory& error, const PretrainConfig& config) {
+  constexpr double kMegabyte = 1 << 20;
+  const MemorySizes sizes = memory_sizes_of(config);
+  const double state = theoretical_weight_and_optimizer_bytes(sizes) / kMegabyte;
+  const double activations =
+      theoretical_activation_bytes(sizes, microbatch_calculator_of(config).at(0).num_microbatches) / kMegabyte;
+  return OutOfMemory(
+      fmt::format("{}\nIn all a rank needs about {:.0f} MiB, by Megatron's estimate for mixed precision: {:.0f} of "
+                  "weights, gradients and optimizer, {:.0f} of activations.",
+                  error.what(), state + activations, state, activations));
+}
+
 /// What every rank does. Ranks other than 0 are silent. @param world  of `groups`; null if they belong to none. @param
 /// timers  that have seen how long the data took.
 void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, const TrainingData& data,
-              const RankDevice& rank_device, const ProcessGroupCollection& groups, World* world, Timers timers) {
+              const RankDevice& rank_device, const ProcessGroupCollection& groups, World* world, Timers timers) try {
   timers.start(kModelTimer, 0);
   const DeviceChoice& device = rank_device.choice;
   const PretrainEnvironment environment = with_matmul_use(outside, rank_device.products);
@@ -109,6 +124,8 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
   milestone(environment, "after training is done");
   if (!is_complete || !config.validation.evaluates()) return;
   loop.evaluate_at_the_end();
+} catch (const OutOfMemory& error) {
+  throw with_estimate(error, config);
 }
 
 /// Ranks as threads of this process.

@@ -91,6 +91,25 @@ TEST(Arena, SharesItsCapacityAmongTheSegments) {
   EXPECT_NO_THROW(arena.release("a", arena.allocate("a", 400 * 64, MemoryUse::kActivations)));
 }
 
+TEST(Arena, AdvisesWhatMakesTheKindThatIsTooLargeSmaller) {
+  const auto advice = [](MemoryUse use) -> std::string {
+    Arena arena({.capacity_bytes = 1 << 20}, nullptr);
+    try {
+      arena.allocate("x", 1 << 21, use);
+    } catch (const OutOfMemory& error) {
+      const std::string text = error.what();
+      return text.substr(text.find("To need less"));
+    }
+    return "";
+  };
+  for (const MemoryUse use : {MemoryUse::kWeights, MemoryUse::kGradients, MemoryUse::kOptimizer}) {
+    EXPECT_NE(advice(use).find("--pipeline-model-parallel-size"), std::string::npos);
+    EXPECT_EQ(advice(use).find("--recompute"), std::string::npos);
+    EXPECT_EQ(advice(use).find("--micro-batch-size"), std::string::npos);
+  }
+  EXPECT_NE(advice(MemoryUse::kActivations).find("smaller --micro-batch-size"), std::string::npos);
+}
+
 TEST(Arena, PoisonsNewBlocks) {
   Arena arena({.capacity_bytes = 1 << 20, .poison = true}, std::make_unique<HostMemory>());
   const Storage block(arena, "x", 80, MemoryUse::kData);
