@@ -40,6 +40,17 @@ std::optional<std::string> early_end_of_decay(const PretrainConfig& config) {
       schedule.min_lr, end, *training.train_iters, schedule.lr_decay_steps, *training.global_batch_size);
 }
 
+// Steps to skip that never come: their numbers may be those of another run, or wrong.
+std::optional<std::string> skipped_beyond_the_end(const TrainingConfig& training) {
+  if (!training.train_iters) return std::nullopt;
+  std::vector<std::string> beyond;
+  for (const int64_t iteration : training.iterations_to_skip)
+    if (iteration > *training.train_iters) beyond.push_back(std::to_string(iteration));
+  if (beyond.empty()) return std::nullopt;
+  return fmt::format("--iterations-to-skip {} has no effect: the run ends at iteration {}", joined(beyond, " "),
+                     *training.train_iters);
+}
+
 }  // namespace
 
 std::map<std::string, std::string> arguments_texts(const PretrainConfig& config) {
@@ -66,6 +77,7 @@ std::string notes_block(const PretrainConfig& config) {
     if (difference.in_force(config)) note(fmt::format("{}: {}", difference.topic, difference.ours));
   for (const std::string& text : idle_settings(config)) note(text);
   if (const auto text = early_end_of_decay(config)) note(*text);
+  if (const auto text = skipped_beyond_the_end(config.training)) note(*text);
 
   PretrainConfig given = config;
   PretrainConfig defaults;

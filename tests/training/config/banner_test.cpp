@@ -121,6 +121,12 @@ TEST(Banner, SaysWhereTheLearningRateEndsBeforeTheRun) {
   EXPECT_THAT(notes_block(parse({"--min-lr", "1e-5"})), Not(HasSubstr("at its minimum")));
 }
 
+TEST(Banner, SaysWhichStepsToSkipNeverCome) {
+  EXPECT_THAT(notes_block(parse({"--iterations-to-skip", "21", "20", "7", "400"})),
+              HasSubstr("--iterations-to-skip 21 400 has no effect: the run ends at iteration 20"));
+  EXPECT_THAT(notes_block(parse({"--iterations-to-skip", "20", "1"})), Not(HasSubstr("--iterations-to-skip")));
+}
+
 TEST(Banner, SaysWhereEvaluationHasNoBatches) {
   EXPECT_THAT(notes_block(parse({"--eval-interval", "5", "--eval-iters", "0"})),
               HasSubstr("--eval-interval has no effect without --eval-iters above 0, or --full-validation"));
