@@ -21,6 +21,7 @@
 #include "megatron/training/common_state.h"
 #include "megatron/training/config/arguments_json.h"
 #include "megatron/training/device_tensor_source.h"
+#include "megatron/training/save_folder.h"
 
 namespace megatron {
 namespace {
@@ -298,6 +299,8 @@ void Checkpointer::save(Trainer& trainer) {
 
 bool Checkpointer::load(Trainer& trainer) {
   const CheckpointConfig& config = config_.checkpoint;
+  if (trainer.groups().world.rank() == 0)
+    if (const auto warning = warning_of_another_run(files_, config)) message_(*warning);
   if (!config.load && !config.pretrained_checkpoint) return false;
   bool is_finetune = config.finetune;
   CheckpointDirectory::Found found;

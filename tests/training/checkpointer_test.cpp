@@ -252,7 +252,7 @@ TEST(Checkpointer, SaysWhatIsMissing) {
   EXPECT_THAT(refusal_of(strict), HasSubstr("leave --exit-on-missing-checkpoint out to start from initial weights"));
   Session step(gpt2_like(loading(empty, "--ckpt-step 3")));
   EXPECT_THAT(refusal_of(step), HasSubstr("leave --ckpt-step out"));
-  Session none(gpt2_like());
+  Session none(gpt2_like(saving(empty)));
   EXPECT_FALSE(none.checkpointer.load(none.trainer));
   EXPECT_TRUE(none.messages.empty());
 }
