@@ -68,6 +68,7 @@ class CountedProgress final : public Progress {
 struct Exchange {
   const std::atomic<int>& signal;  // number of a received one
   std::atomic<int64_t>& num_done;  // iterations
+  std::atomic<bool>& has_started;  // from then on a received signal ends the training as Megatron's does
 };
 
 void train(const PretrainConfig& config, const CommandRanks& ranks, const OwnRank& own, const Exchange& exchange,
@@ -88,9 +89,21 @@ void train(const PretrainConfig& config, const CommandRanks& ranks, const OwnRan
                     .world = world,
                     .ranks_of_host = ranks.launch.local_size,
                     .rank_hooks = report_and_end(kName, err),
+                    .on_start = [&] { exchange.has_started = true; },
                     .matmul_choices_folders = matmul_choices_folders(own_program()),
                     .device = ranks.device,
                     .on_stream = own.on_stream});
+}
+
+/// Hears --exit-signal. Before training has started there is nothing to save: it ends the process at once.
+void watch_exit_signal(const std::string& name, const std::atomic<bool>& has_started, std::ostream& err,
+                       std::optional<SignalWatch>& watch) {
+  const int number = number_of_signal(name);
+  watch.emplace({number}, [name, number, &has_started, &err] {
+    if (has_started) return;
+    print_error(kName, fmt::format("ended by {} before the first iteration: there was nothing to save.", name), err);
+    die_of_watched(number);
+  });
 }
 
 }  // namespace
@@ -99,6 +112,7 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
                          const LayerSpec& layer_spec) {
   std::optional<PretrainConfig> config;
   std::optional<CommandRanks> ranks;
+  std::atomic<bool> has_started{false};
   std::optional<SignalWatch> watch;  // begins before there are other threads
   const int status = run_command(kName, err, [&] {
     if (asks_for_help(args)) {
@@ -109,7 +123,7 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
     run_before_meeting(launch, [&] {
       PretrainConfig own = read_config(args, launch);
       own.layer_spec = layer_spec;
-      if (own.training.exit_signal_handler) watch.emplace({number_of_signal(own.training.exit_signal)});
+      if (own.training.exit_signal_handler) watch_exit_signal(own.training.exit_signal, has_started, err, watch);
       std::vector<std::string> words = {std::string(kName)};
       words.insert(words.end(), args.begin(), args.end());
       ranks = command_ranks(own, launch, std::move(words));
@@ -126,7 +140,7 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
       return num_done < 0 ? "before the first iteration" : fmt::format("after iteration {}", num_done.load());
     };
   return run_on_ranks(*ranks, err, [&](const OwnRank& own) {
-    train(*config, *ranks, own, {signal, num_done}, out, err);
+    train(*config, *ranks, own, {signal, num_done, has_started}, out, err);
   });
 }
 

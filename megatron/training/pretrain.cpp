@@ -118,6 +118,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
   milestone(environment, "after model, optimizer, and learning rate scheduler are built");
 
   TrainingLoop loop(trainer, data, checkpointer, environment, world, timers);
+  if (environment.on_start) environment.on_start();
   loop.print_setup({kLoadTimer, kModelTimer, kDataTimer});
   milestone(environment, "before the start of training step");
   const bool is_complete = config.validation.skip_train || loop.train();

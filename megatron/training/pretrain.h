@@ -34,6 +34,8 @@ struct PretrainEnvironment {
   World* world = nullptr;
   int ranks_of_host = 1;       // that a launcher started on this host: they share its memory
   RankThreadHooks rank_hooks;  // where ranks are threads
+  /// Called once by every process's first rank when set-up is over: from then on `signal` is looked at. May be empty.
+  std::function<void()> on_start = {};
   /// Called after each training step and what it prints, on every process's first rank; for measurements. May be empty.
   std::function<void(Trainer&, const TrainStepResult&)> on_step = {};
   /// Where files of matrix product algorithms may be: see MatmulChoicesQuery.

@@ -1,6 +1,7 @@
 // The program as a process of its own: killed and resumed, asked to stop.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <csignal>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <regex>
+#include <thread>
 
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_directory.h"
@@ -103,6 +105,40 @@ TEST(Process, SavesAndEndsWellOnTheSignalItWaitsFor) {
   EXPECT_TRUE(std::filesystem::exists(scratch.path() + "/latest_checkpointed_iteration.txt"));
 }
 
+/// Of each thread of a process, whether a set of signals in its status has this one: SigBlk are blocked, SigCgt have a
+/// handler.
+std::vector<bool> threads_with(const std::string& set, int signal, pid_t process) {
+  std::vector<bool> result;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task")) {
+    std::ifstream status(thread.path() / "status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with(set))
+        result.push_back(std::stoull(line.substr(set.size() + 1), nullptr, 16) >> (signal - 1) & 1);
+  }
+  return result;
+}
+
+// The tokenizer waits for what nobody writes.
+TEST(Process, EndsAtOnceOnTheSignalItWaitsForWhileItSetsUp) {
+  const ScratchDirectory scratch;
+  const std::string vocabulary = scratch.file("vocabulary");
+  ASSERT_EQ(::mkfifo(vocabulary.c_str(), 0600), 0);
+  Program training(words_of(MEGATRON_PROGRAM
+                            " pretrain_gpt --num-layers 2 --hidden-size 16 --num-attention-heads 2 --seq-length 16"
+                            " --max-position-embeddings 16 --micro-batch-size 2 --train-iters 2 --lr 1e-2 --mock-data"
+                            " --device cpu --exit-signal-handler --exit-signal SIGUSR1 --tokenizer-type CharTokenizer"
+                            " --vocab-file " +
+                            vocabulary));
+  const auto hears_signals = [&] {
+    return std::ranges::count(threads_with("SigBlk", SIGUSR1, training.process()), true);
+  };
+  for (int i = 0; i < 10000 && !hears_signals(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ::kill(training.process(), SIGUSR1);
+  const int status = training.wait_status();
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1) << status;
+  EXPECT_THAT(training.output(), HasSubstr("ended by SIGUSR1 before the first iteration"));
+}
+
 TEST(Process, EndsWellOnASignalInTheMiddleOfAnEvaluation) {
   const Words endless = {"--eval-iters", "100000", "--exit-signal-handler"};
   for (const std::string ranks : {"1", "2"}) {
@@ -115,25 +151,15 @@ TEST(Process, EndsWellOnASignalInTheMiddleOfAnEvaluation) {
     EXPECT_THAT(at_the_end.out, HasSubstr("[exiting program after receiving SIGTERM.] datetime: "));
     EXPECT_THAT(at_the_end.out, Not(HasSubstr("validation loss")));
 
+    const Ended alone = pretrain(joined(words, {"1", "--skip-train"}), "before the start of training step", SIGTERM);
+    EXPECT_EQ(alone.status, 0) << alone.out;
+
     std::filesystem::remove_all(scratch.path());
     const Ended between = pretrain(joined(words, {"2", "--eval-interval", "1"}), "iteration        1/", SIGTERM);
     EXPECT_EQ(between.status, 0);
     EXPECT_THAT(between.out, HasSubstr("[exiting program after receiving SIGTERM.] datetime: "));
     EXPECT_TRUE(std::filesystem::exists(scratch.path() + "/iter_0000001"));
   }
-}
-
-/// Of each thread of a process, whether a set of signals in its status has this one: SigBlk are blocked, SigCgt have a
-/// handler.
-std::vector<bool> threads_with(const std::string& set, int signal, pid_t process) {
-  std::vector<bool> result;
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task")) {
-    std::ifstream status(thread.path() / "status");
-    for (std::string line; std::getline(status, line);)
-      if (line.starts_with(set))
-        result.push_back(std::stoull(line.substr(set.size() + 1), nullptr, 16) >> (signal - 1) & 1);
-  }
-  return result;
 }
 
 /// Products of oneDNN move the stack pointer into the heap, where a handler's frame would overwrite other blocks.

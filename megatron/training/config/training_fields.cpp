@@ -35,7 +35,8 @@ void describe_batches(FieldTable& table, TrainingConfig& training) {
   table.add("exit_duration_in_mins", training.exit_duration_in_mins, "save and exit after this time")
       .in("minutes")
       .at_least(1);
-  table.add("exit_signal_handler", training.exit_signal_handler, "save and exit on --exit-signal");
+  table.add("exit_signal_handler", training.exit_signal_handler,
+            "save and exit on --exit-signal, which ends the program at once before the first step");
   table.add("exit_signal", training.exit_signal, "which signal")
       .one_of({"SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"})
       .later({"SIGHUP",  "SIGQUIT", "SIGILL",  "SIGTRAP",   "SIGABRT", "SIGBUS",    "SIGFPE",  "SIGKILL",
