@@ -5,6 +5,7 @@
 #include "megatron/base/mistakes.h"
 #include "megatron/base/word_list.h"
 #include "megatron/datasets/samplers.h"
+#include "megatron/training/iteration_plan.h"
 
 namespace megatron {
 namespace {
@@ -68,29 +69,10 @@ void check(const PretrainConfig& config, const std::string& name, int64_t size, 
 
 }  // namespace
 
-int64_t num_evaluations_left(const PretrainConfig& config, int64_t iteration) {
-  const ValidationConfig& validation = config.validation;
-  if (!validation.evaluates()) return 0;
-  if (validation.skip_train) return 1;
-  int64_t last = config.training.train_iters.value_or(0), at_the_end = 1;
-  if (iteration >= last) return at_the_end;
-  if (const auto& exit = config.training.exit_interval) {
-    const int64_t exit_iteration = (iteration / *exit + 1) * *exit;
-    if (exit_iteration <= last) last = exit_iteration, at_the_end = 0;
-  }
-  if (!validation.eval_interval) return at_the_end;
-  const auto& skipped = config.training.iterations_to_skip;
-  int64_t num_between = 0;
-  for (int64_t i = (iteration / *validation.eval_interval + 1) * *validation.eval_interval; i <= last;
-       i += *validation.eval_interval)
-    num_between += i >= validation.start_eval_at_iter.value_or(0) && std::ranges::find(skipped, i) == skipped.end();
-  return num_between + at_the_end;
-}
-
 void require_evaluation_samples(const PretrainConfig& config, const GptDatasets& datasets,
                                 const TrainingProgress& progress) {
   Mistakes mistakes;
-  const int64_t num_evaluations = num_evaluations_left(config, progress.iteration);
+  const int64_t num_evaluations = IterationPlan(config).num_evaluations_left(progress.iteration);
   if (num_evaluations == 0) return;
   const size_t num_sets = datasets.valid.size();
   for (size_t set = 0; set < num_sets; ++set)

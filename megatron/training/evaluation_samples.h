@@ -6,10 +6,6 @@
 
 namespace megatron {
 
-/// Evaluations on the validation sets that a run which stands at `iteration` has before it, that at its end included.
-/// @param config  resolved.
-int64_t num_evaluations_left(const PretrainConfig& config, int64_t iteration);
-
 /// To be called before the first step, once it is known where the run stands.
 /// @throw ConfigError that names each validation and test set with too few samples, those it has and those it needs.
 void require_evaluation_samples(const PretrainConfig& config, const GptDatasets& datasets,

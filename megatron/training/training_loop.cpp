@@ -1,6 +1,5 @@
 #include "megatron/training/training_loop.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -20,6 +19,7 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
                            const PretrainEnvironment& environment, World* world, Timers& timers)
     : trainer_(trainer),
       config_(trainer.config()),
+      plan_(config_),
       data_(data),
       checkpointer_(checkpointer),
       environment_(environment),
@@ -55,12 +55,9 @@ bool TrainingLoop::train() {
   while (goes_on && trainer_.progress().iteration < train_iters) {
     if (trainer_.progress().iteration == start + 1) set_timeout_after_init();
     profile_.begin_step();
-    if (!train_iteration()) continue;  // as in Megatron: neither validation, nor checkpoint, nor exit
+    if (!train_iteration()) continue;
     const int64_t iteration = trainer_.progress().iteration;
-    const ValidationConfig& validation = config_.validation;
-    if (is_due(validation.eval_interval) && validation.evaluates() &&
-        iteration >= validation.start_eval_at_iter.value_or(0))
-      validate(fmt::format("iteration {}", iteration));
+    if (plan_.validates_after(iteration)) validate(fmt::format("iteration {}", iteration));
     goes_on = !exits_after_iteration();
     profile_.end_step();
   }
@@ -83,8 +80,7 @@ bool TrainingLoop::train_iteration() {
   const ProfiledRange step = range("step");
   const BatchSize batch = batch_sizes_.at(trainer_.progress().consumed_train_samples);
   change_batch_size(batch);
-  const auto& skipped = config_.training.iterations_to_skip;
-  if (std::find(skipped.begin(), skipped.end(), trainer_.progress().iteration + 1) != skipped.end()) {
+  if (plan_.skips(trainer_.progress().iteration + 1)) {
     skip_iteration(batch);
     return false;
   }
@@ -216,13 +212,13 @@ bool TrainingLoop::exits_after_iteration() {
   const auto save_once = [&] {
     if (config_.checkpoint.save && !std::exchange(is_saved, true)) save();
   };
-  if (config_.checkpoint.save && is_due(config_.checkpoint.save_interval)) save_once();
+  if (plan_.saves_after(iteration)) save_once();
   if (const auto line = exit_line(signs)) {
     save_once();
     reporter_.message(*line);
     return true;
   }
-  if (is_due(config_.training.exit_interval)) {
+  if (plan_.exits_after(iteration)) {
     save_once();
     reporter_.message(exit_at_iteration_line(iteration, now()));
     return true;
@@ -252,10 +248,6 @@ std::optional<std::string> TrainingLoop::exit_line(const ExitSigns& signs) const
 
 double TrainingLoop::minutes_since_start() const {
   return std::chrono::duration<double>(Clock::now() - start_).count() / 60;
-}
-
-bool TrainingLoop::is_due(const std::optional<int64_t>& interval) const {
-  return interval && trainer_.progress().iteration % *interval == 0;
 }
 
 }  // namespace megatron

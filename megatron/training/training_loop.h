@@ -10,6 +10,7 @@
 
 #include "megatron/telemetry/progress_log.h"
 #include "megatron/training/checkpointer.h"
+#include "megatron/training/iteration_plan.h"
 #include "megatron/training/microbatch_calculator.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/training_data.h"
@@ -57,12 +58,12 @@ class TrainingLoop {
   /// What the signs that end the program have to be told as; nullopt where none does.
   std::optional<std::string> exit_line(const ExitSigns& signs) const;
   double minutes_since_start() const;
-  bool is_due(const std::optional<int64_t>& interval) const;
   /// A phase of the step, for --profile.
   ProfiledRange range(std::string_view name) { return {trainer_.device().profiler, {.name = name}}; }
 
   Trainer& trainer_;
   const PretrainConfig& config_;
+  const IterationPlan plan_;
   const TrainingData& data_;
   Checkpointer& checkpointer_;
   const PretrainEnvironment& environment_;
