@@ -117,9 +117,4 @@ std::vector<Schedule> make_schedules(const ScheduleOptions& options) {
   return add_communication(orders, placement_of(options));
 }
 
-Schedule one_after_the_other(Schedule schedule, int num_micro_batches) {
-  std::ranges::stable_sort(schedule, {}, [&](const Action& a) { return std::min(a.micro_batch, num_micro_batches); });
-  return schedule;
-}
-
 }  // namespace megatron

@@ -55,9 +55,4 @@ void check_schedule(const ScheduleOptions& options, Mistakes& mistakes, const Mi
 /// @throw ConfigError listing all mistakes.
 std::vector<Schedule> make_schedules(const ScheduleOptions& options);
 
-/// The same with the first micro-batches one after the other before the rest, which keep their order: on all ranks.
-/// Nothing that a rank has under way in them needs what it does later. So the host may wait for all of it, as CUDA does
-/// when it loads a kernel or ranks connect.
-Schedule one_after_the_other(Schedule schedule, int num_micro_batches);
-
 }  // namespace megatron

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <list>
 #include <memory>
-#include <utility>
 
 #include "megatron/core/copy.h"
 #include "megatron/core/readback.h"
@@ -18,8 +17,6 @@ namespace megatron {
 namespace {
 
 constexpr int kTimerLevel = 1;  // of --timing-log-level
-/// In the first step on a GPU: the first gradient of a weight is written, the second is added to it.
-constexpr int kMicroBatchesThatLoadKernels = 2;
 
 }  // namespace
 
@@ -82,10 +79,8 @@ void TrainStep::execute(Uploaded& uploaded, bool forward_only, Timers* timers) {
   const Schedule& schedule = schedule_of(uploaded.batches.size(), forward_only);
   if (forward_only)
     executor.run_forward_only(schedule);
-  else if (std::exchange(is_warm_, true) || ctx_.device.kind() != DeviceKind::kCuda)
-    executor.run(schedule);
   else
-    executor.run(one_after_the_other(schedule, kMicroBatchesThatLoadKernels));
+    executor.run(schedule);
 }
 
 /// With what gradients need beside the data-parallel sum. In a graph nothing has a time of its own.

@@ -79,7 +79,6 @@ class TrainStep {
   TrainStepOptions options_;
   ForwardBackwardGraph graph_;
   std::map<std::pair<size_t, bool>, Schedule> schedules_;  // of this rank, by micro-batches and forward only
-  bool is_warm_ = false;                                   // a step has run
 };
 
 }  // namespace megatron

@@ -100,28 +100,27 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 
-/// Layouts of two ranks, and of four. The first is a pipeline, whose ranks wait for each other in the most ways, while
-/// no kernel is loaded yet.
+/// Layouts of two ranks, and of four.
 std::vector<std::string> layouts_of(int num_ranks) {
   const std::string pp = " --pipeline-model-parallel-size ", tp = " --tensor-model-parallel-size ";
   const std::string sharded = " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather";
   if (num_ranks == 2)
-    return {pp + "2",
-            "",
+    return {"",
             sharded + " --ddp-num-buckets 3",
             tp + "2",
             tp + "2 --sequence-parallel",
             tp + "2 --sequence-parallel --tp-comm-overlap",
             tp + "2 --sequence-parallel --tp-comm-overlap --tp-comm-overlap-ag-splits 2 --tp-comm-overlap-delay-wgrad",
+            pp + "2",
             pp + "2 --num-virtual-stages-per-pipeline-rank 2",
             pp + "2 --pipeline-schedule zb-h1",
             pp + "2 --pipeline-schedule zb-v"};
-  return {pp + "4",
-          sharded + " --ddp-num-buckets 3",
+  return {sharded + " --ddp-num-buckets 3",
           tp + "4 --sequence-parallel",
           tp + "4 --sequence-parallel --tp-comm-overlap --tp-comm-overlap-rs-dgrad --tp-comm-overlap-ag-splits 3 "
                "--tp-comm-overlap-rs-splits 3",
           tp + "2 --sequence-parallel" + sharded,
+          pp + "4",
           pp + "2 --num-virtual-stages-per-pipeline-rank 2" + sharded,
           pp + "2 --pipeline-schedule zb-v" + tp + "2 --sequence-parallel"};
 }

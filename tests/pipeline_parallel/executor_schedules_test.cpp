@@ -32,18 +32,6 @@ TEST(ExecutorSchedules, EveryScheduleGivesTheBitsOfOneRank) {
   }
 }
 
-TEST(ExecutorSchedules, FirstMicroBatchesBeforeTheRestGiveTheSameBits) {
-  const DeepModelOptions model{.num_layers = 7};
-  for (const ScheduleOptions& schedule : all_schedules()) {
-    const PipelineLayout layout = balanced_layout(model.num_layers, placement_of(schedule), {});
-    const RanksOutcome usual = run_all(model, layout, schedule);
-    const RanksOutcome first =
-        run_all(model, layout, schedule, [](Schedule& own) { own = one_after_the_other(std::move(own), 2); });
-    EXPECT_EQ(first.all.losses, usual.all.losses) << describe(schedule);
-    EXPECT_EQ(first.all.gradients, usual.all.gradients) << describe(schedule);
-  }
-}
-
 TEST(ExecutorSchedules, FortyThreeLayersOnThreeRanksWithTwoChunksGiveTheBitsOfOneRank) {
   const DeepModelOptions model{.num_layers = 43};
   const Outcome one = run_one(model, 6);

@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
@@ -147,68 +145,6 @@ TEST(Simulator, EverySizeOfEveryScheduleRuns) {
                 }
               }
           }
-}
-
-/// A border of two virtual stages and a direction: the stage on its earlier side, whether it is backward, micro-batch.
-std::array<int, 3> message_of(const Action& a, int rank, const StagePlacement& placement) {
-  const int stage = placement.stage_of({.rank = rank, .chunk = a.chunk});
-  const bool backward = a.kind == ActionKind::kSendBackward || a.kind == ActionKind::kRecvBackward;
-  const bool comes_from_before = a.kind == ActionKind::kRecvForward || a.kind == ActionKind::kSendBackward;
-  return {stage - (comes_from_before ? 1 : 0), backward ? 1 : 0, a.micro_batch};
-}
-
-/// Whether all ranks get to their ends where each waits, before it computes, for every message that it has begun to
-/// send or to receive.
-bool runs_without_anything_under_way(const std::vector<Schedule>& schedules, const StagePlacement& placement) {
-  std::vector<size_t> next(schedules.size());
-  std::set<std::array<int, 3>> sent, received;
-  std::vector<std::vector<std::array<int, 3>>> begun(schedules.size());
-  const auto advance = [&](size_t rank) {
-    if (next[rank] == schedules[rank].size()) return false;
-    const Action& a = schedules[rank][next[rank]];
-    if (is_compute(a.kind)) {
-      for (const auto& message : begun[rank])
-        if (!sent.contains(message) || !received.contains(message)) return false;
-    } else {
-      const auto message = message_of(a, static_cast<int>(rank), placement);
-      const bool sends = a.kind == ActionKind::kSendForward || a.kind == ActionKind::kSendBackward;
-      (sends ? sent : received).insert(message);
-      begun[rank].push_back(message);
-    }
-    ++next[rank];
-    return true;
-  };
-  for (bool goes_on = true; goes_on;) {
-    goes_on = false;
-    for (size_t rank = 0; rank < schedules.size(); ++rank)
-      while (advance(rank)) goes_on = true;
-  }
-  for (size_t rank = 0; rank < schedules.size(); ++rank)
-    if (next[rank] < schedules[rank].size()) return false;
-  return true;
-}
-
-TEST(Simulator, MicroBatchesOneAfterTheOtherNeedNothingUnderWay) {
-  const auto run_some = [](const ScheduleOptions& options, bool one_after_other) {
-    std::vector<Schedule> schedules = make_schedules(options);
-    for (Schedule& schedule : schedules) {
-      if (one_after_other) schedule = one_after_the_other(std::move(schedule), 2);
-      std::erase_if(schedule, [](const Action& a) { return a.micro_batch >= 2; });
-    }
-    return runs_without_anything_under_way(schedules, placement_of(options));
-  };
-  const auto options_of = [](ScheduleKind kind, int p, int m) {
-    const int chunks = chunks_of(kind).value_or(3);
-    return ScheduleOptions{.kind = kind, .num_ranks = p, .num_chunks = chunks, .num_micro_batches = m};
-  };
-  for (const auto& [kind, name] : names_of_enum(ScheduleKind{}))
-    for (int p : {2, 3, 4, 8}) {
-      EXPECT_TRUE(run_some(options_of(kind, p, 2 * p), true)) << name << " " << p;
-      std::vector<Schedule> schedules = make_schedules(options_of(kind, p, 2 * p));
-      for (Schedule& schedule : schedules) schedule = one_after_the_other(std::move(schedule), 2);
-      EXPECT_NO_THROW(simulate(schedules, placement_of(options_of(kind, p, 2 * p)), {})) << name << " " << p;
-    }
-  EXPECT_FALSE(run_some(options_of(ScheduleKind::kOneFOneB, 4, 8), false)) << "the test can fail";
 }
 
 TEST(Simulator, EarlyReceivesCostNoTimeAgainstDataThatIsAlwaysTaken) {
