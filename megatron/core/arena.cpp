@@ -12,12 +12,18 @@ constexpr int64_t kGuardBytes = 64 << 10;
 
 /// What is there before a micro-batch comes is cut by ranks alone.
 std::string_view remedies_of(MemoryUse use) {
-  const bool is_state = use == MemoryUse::kWeights || use == MemoryUse::kGradients || use == MemoryUse::kOptimizer;
-  return is_state
-             ? "more --tensor-model-parallel-size or --pipeline-model-parallel-size, or, on several replicas, "
-               "--use-distributed-optimizer. A smaller micro-batch does not help."
-             : "a smaller --micro-batch-size, --recompute-granularity full, or more --tensor-model-parallel-size or "
-               "--pipeline-model-parallel-size.";
+  switch (use) {
+    case MemoryUse::kWeights:
+    case MemoryUse::kGradients:
+      return "more --tensor-model-parallel-size or --pipeline-model-parallel-size. A smaller micro-batch does not "
+             "help.";
+    case MemoryUse::kOptimizer:
+      return "more --tensor-model-parallel-size or --pipeline-model-parallel-size, or, on several replicas, "
+             "--use-distributed-optimizer. A smaller micro-batch does not help.";
+    default:
+      return "a smaller --micro-batch-size, --recompute-granularity full, or more --tensor-model-parallel-size or "
+             "--pipeline-model-parallel-size.";
+  }
 }
 }  // namespace
 

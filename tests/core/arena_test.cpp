@@ -106,6 +106,8 @@ TEST(Arena, AdvisesWhatMakesTheKindThatIsTooLargeSmaller) {
     EXPECT_NE(advice(use).find("--pipeline-model-parallel-size"), std::string::npos);
     EXPECT_EQ(advice(use).find("--recompute"), std::string::npos);
     EXPECT_EQ(advice(use).find("--micro-batch-size"), std::string::npos);
+    // It cuts the optimizer's state and nothing else.
+    EXPECT_EQ(advice(use).find("--use-distributed-optimizer") != std::string::npos, use == MemoryUse::kOptimizer);
   }
   EXPECT_NE(advice(MemoryUse::kActivations).find("smaller --micro-batch-size"), std::string::npos);
 }
