@@ -81,7 +81,7 @@ class Arena {
   int64_t high_water_bytes() const;
   const std::vector<Event>& events() const { return events_; }
   void clear_events() { events_.clear(); }
-  /// "memory (MB) | weights 12.0 | ..." : one line a use, live and peak, then the free rest.
+  /// A line for each use: its MiB now and at its peak; then those of all, and what is free.
   std::string table() const;
 
  private:
