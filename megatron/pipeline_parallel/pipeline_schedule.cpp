@@ -47,7 +47,7 @@ bool fills_pipeline(int num_micro_batches, int group, int num_ranks) {
 /// Flags with which the groups of `wanted` micro-batches, or others of as many, fill the pipeline.
 std::string advice_on_groups(const ScheduleOptions& options, int wanted, const MicroBatchFlag& micro_batch) {
   const int p = options.num_ranks, m = options.num_micro_batches;
-  const std::string more = fmt::format("give {} {}", micro_batch.name, (m / wanted + 1) * wanted * micro_batch.value);
+  std::string more = fmt::format("give {} {}", micro_batch.name, (m / wanted + 1) * wanted * micro_batch.value);
   for (int group = p; group <= m; ++group)
     if (fills_pipeline(m, group, p)) return fmt::format("{}, or give {} {}", more, kGroup, group);
   return more;

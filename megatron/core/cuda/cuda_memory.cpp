@@ -1,6 +1,7 @@
 #include "megatron/core/cuda/cuda_memory.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "megatron/base/error.h"
 
@@ -34,7 +35,7 @@ std::byte* CudaMemory::reserve(int64_t bytes) {
   CUdeviceptr base = 0;
   const size_t size = rounded(static_cast<size_t>(bytes));
   check_cuda(driver_.address_reserve(&base, size, granularity_, 0, 0), "cuMemAddressReserve");
-  auto* data = reinterpret_cast<std::byte*>(base);
+  auto* data = std::bit_cast<std::byte*>(base);  // the driver's addresses are numbers
   segments_[data] = {.reserved_bytes = size, .backed_bytes = 0};
   return data;
 }
