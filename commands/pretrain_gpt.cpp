@@ -17,6 +17,7 @@
 #include "commands/terminal.h"
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/pretrain.h"
+#include "megatron/training/training_data.h"
 
 namespace megatron {
 namespace {
@@ -37,11 +38,13 @@ std::string host_name() {
   return name;
 }
 
-PretrainConfig read_config(const std::vector<std::string>& args, const LaunchEnvironment& launch) {
+PretrainConfig read_config(const std::vector<std::string>& args, const LaunchEnvironment& launch,
+                           const FurtherMistakes& further) {
   PosixFileSystem files;
-  return parse_pretrain_gpt(args, launch.size, [&](const CheckpointConfig& checkpoint) {
+  const auto stored_arguments = [&](const CheckpointConfig& checkpoint) {
     return Checkpointer::stored_arguments(files, checkpoint);
-  });
+  };
+  return parse_pretrain_gpt(args, launch.size, stored_arguments, RuleSet::kRunnable, further);
 }
 
 /// Passes progress on and keeps how many iterations are done; -1 before there are any to do.
@@ -121,13 +124,17 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
     }
     const LaunchEnvironment launch = launch_environment(process_environment());
     run_before_meeting(launch, [&] {
-      PretrainConfig own = read_config(args, launch);
-      own.layer_spec = layer_spec;
-      if (own.training.exit_signal_handler) watch_exit_signal(own.training.exit_signal, has_started, err, watch);
       std::vector<std::string> words = {std::string(kName)};
       words.insert(words.end(), args.begin(), args.end());
-      ranks = command_ranks(own, launch, std::move(words));
-      config = std::move(own);
+      config = read_config(args, launch, [&](const PretrainConfig& parsed, Mistakes& mistakes) {
+        const TrainingConfig& training = parsed.training;
+        if (training.exit_signal_handler)
+          mistakes.attempt({"--exit-signal"},
+                           [&] { watch_exit_signal(training.exit_signal, has_started, err, watch); });
+        mistakes.attempt({"--device"}, [&] { ranks = command_ranks(parsed, launch, words); });
+        check_data_and_tokenizer(parsed, mistakes);
+      });
+      config->layer_spec = layer_spec;
     });
   });
   if (!config) return status;

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <exception>
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -27,6 +29,10 @@ class Mistakes {
     add_text(flags, fmt::format(format, std::forward<Args>(args)...));
   }
 
+  /// Runs a check. An error of the library that it throws, such as of a file that cannot be read, is a mistake of
+  /// `flags` like others; where it is the only one, throw_if_any() throws it as it is.
+  void attempt(std::initializer_list<std::string_view> flags, const std::function<void()>& check);
+
   bool empty() const { return texts_.empty(); }
   const std::vector<std::string>& texts() const { return texts_; }
   /// @throw ConfigError that lists the mistakes under `heading`, if there are any.
@@ -37,6 +43,7 @@ class Mistakes {
 
   std::vector<std::string> texts_;
   std::set<std::string, std::less<>> refused_flags_;
+  std::exception_ptr error_;  // of attempt()
 };
 
 }  // namespace megatron

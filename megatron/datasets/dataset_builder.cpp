@@ -54,56 +54,20 @@ void for_each_parallel(size_t count, int num_threads, const std::function<void(s
 
 using Mistakes = std::vector<std::string>;
 
-void check_blend(const Blend& blend, Split split, const std::optional<int64_t>& size, Mistakes& mistakes) {
-  const std::string_view name = name_of(split);
-  if (blend.prefixes.empty()) mistakes.push_back(fmt::format("the {} blend has no data paths", name));
+void check_blend(const Blend& blend, std::string_view name, Mistakes& mistakes) {
+  if (blend.prefixes.empty()) mistakes.push_back(fmt::format("the {} has no data paths", name));
   if (!blend.weights.has_value()) return;
   if (blend.weights->size() != blend.prefixes.size()) {
-    mistakes.push_back(fmt::format("the {} blend has {} data paths and {} weights", name, blend.prefixes.size(),
-                                   blend.weights->size()));
-  }
-  for (double weight : *blend.weights) {
-    if (!(weight > 0)) mistakes.push_back(fmt::format("weight {} in the {} blend is not above zero", weight, name));
-  }
-  if (!size.has_value()) {
     mistakes.push_back(
-        fmt::format("the {} blend has weights, so its number of samples must be set, which "
-                    "--full-validation does not do; leave out the weights or that flag",
-                    name));
+        fmt::format("the {} has {} data paths and {} weights", name, blend.prefixes.size(), blend.weights->size()));
+    return;
   }
-}
-
-/// @throw ConfigError with everything that is wrong with the flags.
-void check_sources(const GptDatasetConfig& config, const GptDataSources& sources, const SampleCounts& sizes) {
-  Mistakes mistakes;
-  const bool any_per_split = std::any_of(sources.blend_per_split.begin(), sources.blend_per_split.end(),
-                                         [](const auto& blend) { return blend.has_value(); });
-  const int num_forms = int{sources.mock_data} + int{sources.blend.has_value()} + int{any_per_split};
-  if (num_forms != 1) {
-    mistakes.push_back(fmt::format("{} of --mock-data, --data-path and the per-split data paths are given; give one",
-                                   num_forms == 0 ? "none" : "several"));
+  for (size_t i = 0; i < blend.prefixes.size(); ++i) {
+    const double weight = (*blend.weights)[i];
+    if (!(weight > 0))
+      mistakes.push_back(fmt::format("weight {} of {} in the {} is not above zero; leave that path out", weight,
+                                     blend.prefixes[i], name));
   }
-  if (sources.blend.has_value() && !sources.split.has_value()) {
-    mistakes.push_back("--data-path needs --split, such as --split 969,30,1");
-  }
-  if (any_per_split && sources.split.has_value()) {
-    mistakes.push_back("--split cuts --data-path; with per-split data paths it has no meaning");
-  }
-  if (sources.multiple_validation_sets && sources.blend_per_split[index_of(Split::kValid)].has_value() &&
-      sources.blend_per_split[index_of(Split::kValid)]->weights.has_value()) {
-    mistakes.push_back("--multiple-validation-sets evaluates each path alone; its paths take no weights");
-  }
-  if (!(config.mid_level_dataset_surplus >= 0)) {
-    mistakes.push_back(fmt::format("--mid-level-dataset-surplus {} is negative", config.mid_level_dataset_surplus));
-  }
-  for (Split split : kSplits) {
-    const std::optional<int64_t>& size = sizes[index_of(split)];
-    if (size.value_or(0) < 0) mistakes.push_back(fmt::format("{} {} samples are asked for", *size, name_of(split)));
-    if (sources.blend.has_value()) check_blend(*sources.blend, split, size, mistakes);
-    const std::optional<Blend>& own = sources.blend_per_split[index_of(split)];
-    if (own.has_value()) check_blend(*own, split, size, mistakes);
-  }
-  require<ConfigError>(mistakes.empty(), "The data flags do not fit together:\n  - {}", joined(mistakes, "\n  - "));
 }
 
 /// Builds the data sets of one run; keeps the opened files by prefix.
@@ -226,9 +190,48 @@ class Builder {
 
 }  // namespace
 
+std::vector<std::string> mistakes_of(const GptDataSources& sources, const SampleCounts& sizes) {
+  Mistakes mistakes;
+  const bool any_per_split = std::any_of(sources.blend_per_split.begin(), sources.blend_per_split.end(),
+                                         [](const auto& blend) { return blend.has_value(); });
+  const int num_forms = int{sources.mock_data} + int{sources.blend.has_value()} + int{any_per_split};
+  if (num_forms != 1) {
+    mistakes.push_back(fmt::format("{} of --mock-data, --data-path and the per-split data paths are given; give one",
+                                   num_forms == 0 ? "none" : "several"));
+  }
+  if (sources.blend.has_value()) check_blend(*sources.blend, "blend", mistakes);
+  if (sources.blend.has_value() && !sources.split.has_value()) {
+    mistakes.push_back("--data-path needs --split, such as --split 969,30,1");
+  }
+  if (any_per_split && sources.split.has_value()) {
+    mistakes.push_back("--split cuts --data-path; with per-split data paths it has no meaning");
+  }
+  if (sources.multiple_validation_sets && sources.blend_per_split[index_of(Split::kValid)].has_value() &&
+      sources.blend_per_split[index_of(Split::kValid)]->weights.has_value()) {
+    mistakes.push_back("--multiple-validation-sets evaluates each path alone; its paths take no weights");
+  }
+  for (Split split : kSplits) {
+    const std::optional<int64_t>& size = sizes[index_of(split)];
+    if (size.value_or(0) < 0) mistakes.push_back(fmt::format("{} {} samples are asked for", *size, name_of(split)));
+    const std::optional<Blend>& own = sources.blend_per_split[index_of(split)];
+    if (own.has_value()) check_blend(*own, fmt::format("{} blend", name_of(split)), mistakes);
+    const std::optional<Blend>& blend = own.has_value() ? own : sources.blend;
+    if (!size.has_value() && blend.has_value() && blend->weights.has_value()) {
+      mistakes.push_back(
+          fmt::format("the {} blend has weights, so its number of samples must be set, which --full-validation does "
+                      "not do; leave out the weights or that flag",
+                      name_of(split)));
+    }
+  }
+  return mistakes;
+}
+
 GptDatasets build_gpt_datasets(const GptDatasetConfig& config, const GptDataSources& sources, const SampleCounts& sizes,
                                const DatasetLog& log) {
-  check_sources(config, sources, sizes);
+  Mistakes mistakes = mistakes_of(sources, sizes);
+  if (!(config.mid_level_dataset_surplus >= 0))
+    mistakes.push_back(fmt::format("--mid-level-dataset-surplus {} is negative", config.mid_level_dataset_surplus));
+  require<ConfigError>(mistakes.empty(), "The data flags do not fit together:\n  - {}", joined(mistakes, "\n  - "));
   return Builder(config, log).build(sources, sizes);
 }
 

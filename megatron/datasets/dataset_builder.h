@@ -35,6 +35,9 @@ struct GptDatasets {
   std::unique_ptr<Dataset> test;
 };
 
+/// What contradicts itself in the flags: one text for each rule that is broken. @param sizes  see build_gpt_datasets
+std::vector<std::string> mistakes_of(const GptDataSources& sources, const SampleCounts& sizes);
+
 /// Builds or loads all data sets. Deterministic: every rank gets the same, whether or not the cache is shared.
 /// Source: Megatron Core, BlendedMegatronDatasetBuilder.
 /// @param sizes  samples that each split needs; nullopt is one pass over its data.

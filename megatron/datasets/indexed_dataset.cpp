@@ -19,13 +19,16 @@ T load_at(const std::byte* bytes) {
   return value;
 }
 
-MappedFile open_part(const std::string& prefix, const char* suffix, FileAccess access) {
-  const std::string path = prefix + suffix;
+constexpr const char* kIndexSuffix = ".idx";
+constexpr const char* kTokensSuffix = ".bin";
+
+std::string path_of_part(const std::string& prefix, const char* suffix) {
+  std::string path = prefix + suffix;
   require<DataError>(std::filesystem::is_regular_file(path),
                      "{}: no such file. A data set is a pair of files PREFIX.idx and PREFIX.bin; the prefix \"{}\" was "
                      "given. Give the path without suffix, such as data/my_text_document.",
                      path, prefix);
-  return MappedFile(path, access);
+  return path;
 }
 
 /// What a stored token is worth as `Out`. Floating tokens have no exact integer: they are cut, and out-of-range or
@@ -43,10 +46,14 @@ Out convert_token(Stored token) {
 
 }  // namespace
 
+void require_dataset_files(const std::string& prefix) {
+  for (const char* suffix : {kIndexSuffix, kTokensSuffix}) path_of_part(prefix, suffix);
+}
+
 IndexedDataset::IndexedDataset(const std::string& prefix, const IndexedDatasetOptions& options)
     : prefix_(prefix),
-      index_(open_part(prefix, ".idx", FileAccess::kMap)),
-      tokens_(open_part(prefix, ".bin", options.access)),
+      index_(path_of_part(prefix, kIndexSuffix), FileAccess::kMap),
+      tokens_(path_of_part(prefix, kTokensSuffix), options.access),
       multimodal_(options.multimodal) {
   parse_header();
   check_sequences();

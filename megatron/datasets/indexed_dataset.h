@@ -20,6 +20,9 @@ struct IndexedDatasetOptions {
   bool multimodal = false;
 };
 
+/// @throw DataError unless `<prefix>.idx` and `<prefix>.bin` exist.
+void require_dataset_files(const std::string& prefix);
+
 /// A data set of sequences grouped into documents, stored as `<prefix>.idx` and `<prefix>.bin`.
 ///
 /// Opening checks the whole index against the size of `.bin`, in one pass over it, so that no later access can leave

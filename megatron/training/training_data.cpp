@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
+#include "megatron/training/vocab.h"
 
 namespace megatron {
 namespace {
@@ -56,6 +58,26 @@ GptDataSources sources_of(const PretrainConfig& config) {
   return sources;
 }
 
+std::vector<std::string> prefixes_of(const GptDataSources& sources) {
+  std::vector<std::string> prefixes;
+  const auto add = [&](const std::optional<Blend>& blend) {
+    if (blend) prefixes.insert(prefixes.end(), blend->prefixes.begin(), blend->prefixes.end());
+  };
+  add(sources.blend);
+  std::ranges::for_each(sources.blend_per_split, add);
+  return prefixes;
+}
+
+void check_data(const PretrainConfig& config, Mistakes& mistakes) {
+  if (config.data.split) mistakes.attempt({"--split"}, [&] { parse_split(*config.data.split); });
+  mistakes.attempt({"--data-path"}, [&] {
+    const GptDataSources sources = sources_of(config);
+    const SampleCounts sizes = config.training.global_batch_size ? sample_counts_of(config) : SampleCounts{0, 0, 0};
+    for (const std::string& text : mistakes_of(sources, sizes)) mistakes.add({"--data-path"}, "{}", text);
+    for (const std::string& prefix : prefixes_of(sources)) mistakes.attempt({}, [&] { require_dataset_files(prefix); });
+  });
+}
+
 const Dataset& present(const Dataset* dataset, std::string_view split) {
   require<DataError>(dataset != nullptr,
                      "[data] the {} split has no data. Give it a share in --split, or a path in --{}-data-path.", split,
@@ -75,19 +97,21 @@ std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config) {
                          .null_pad = config.null_tokenizer_pad_id});
 }
 
+void check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes) {
+  check_data(config, mistakes);
+  std::unique_ptr<Tokenizer> tokenizer;
+  mistakes.attempt({"--tokenizer-type"}, [&] { tokenizer = tokenizer_of(config.tokenizer); });
+  if (tokenizer)
+    mistakes.attempt({"--vocab-size", "--padded-vocab-size"}, [&] { set_vocab_size(config, tokenizer->vocab_size()); });
+}
+
 std::vector<std::string> input_files_of(const PretrainConfig& config) {
   std::vector<std::string> paths;
   for (const std::optional<std::string>* file :
        {&config.tokenizer.tokenizer_model, &config.tokenizer.vocab_file, &config.tokenizer.merge_file})
     if (*file) paths.push_back(**file);
-  const GptDataSources sources = sources_of(config);
-  const auto add = [&](const std::optional<Blend>& blend) {
-    if (!blend) return;
-    for (const std::string& prefix : blend->prefixes)
-      for (const char* extension : {".idx", ".bin"}) paths.push_back(prefix + extension);
-  };
-  add(sources.blend);
-  std::ranges::for_each(sources.blend_per_split, add);
+  for (const std::string& prefix : prefixes_of(sources_of(config)))
+    for (const char* extension : {".idx", ".bin"}) paths.push_back(prefix + extension);
   return paths;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/mistakes.h"
 #include "megatron/datasets/data_loader.h"
 #include "megatron/datasets/dataset_builder.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -15,6 +16,10 @@ namespace megatron {
 
 /// The tokenizer that the flags name. @throw as make_tokenizer.
 std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config);
+
+/// Adds what is wrong with the data flags, the files and the vocabulary that they name.
+/// @param config  complete, or one whose mistakes are known already
+void check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes);
 
 /// What the flags of data and tokenizer name: vocabularies, .idx and .bin files. @throw as parse_blend, and
 /// DataError for lists that cannot be read

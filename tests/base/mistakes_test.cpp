@@ -18,6 +18,23 @@ TEST(Mistakes, AreThrownTogether) {
   }
 }
 
+TEST(Mistakes, ThatAreAnotherErrorAreThrownAsItAlone) {
+  Mistakes mistakes;
+  mistakes.attempt({"--a"}, [] {});
+  EXPECT_TRUE(mistakes.empty());
+  mistakes.attempt({"--a"}, [] { throw DataError("a is cut off"); });
+  EXPECT_THROW(mistakes.throw_if_any("program"), DataError);
+  mistakes.attempt({"--b"}, [] { throw ConfigError("b is wrong"); });
+  mistakes.refuse_value("--c", "--c is wrong");
+  mistakes.attempt({"--c"}, [] { throw DataError("c follows"); });
+  try {
+    mistakes.throw_if_any("program");
+    FAIL() << "nothing was thrown";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "program: 3 mistakes\n  1. a is cut off\n  2. b is wrong\n  3. --c is wrong");
+  }
+}
+
 TEST(Mistakes, SayNothingAboutAFlagWhoseValueIsRefused) {
   Mistakes mistakes;
   mistakes.refuse_value("--a", "--a x: must be a whole number");

@@ -26,7 +26,7 @@ TEST(BadFlags, OfTrainingOneByOne) {
       {"no layers", kPretrain, {"--num-layers", "0"}, kUsage, {"--num-layers 0: must be at least 1"}},
       {"endless", kPretrain, {"--train-iters", "9000000000000000000"}, kUsage, {"must be at most"}},
       {"endless evaluation", kPretrain, {"--eval-iters", "9000000000000000000"}, kUsage, {"must be at most"}},
-      {"beyond 64 bits", kPretrain, {"--train-iters", "99999999999999999999"}, kUsage, {"must be a whole number"}},
+      {"beyond 64 bits", kPretrain, {"--train-iters", "99999999999999999999"}, kUsage, {"must be at most"}},
       {"too many threads", kPretrain, {"--num-threads", "1000000000"}, kUsage, {"--num-threads 1000000000", "at most"}},
       {"dropout", kPretrain, {"--attention-dropout", "1.5"}, kUsage, {"--attention-dropout 1.5: must be below 1"}},
       {"lr below 0", kPretrain, {"--lr", "-1"}, kUsage, {"--lr -1: must be at least 0"}},
@@ -108,6 +108,12 @@ TEST(BadFlags, OfTrainingThatDescribeTheData) {
       {"split of nothing", kPretrain, {"--split", "0,0,0"}, kUsage, {"--split \"0,0,0\"", "such as 969,30,1"}},
       {"split of four", kPretrain, {"--split", "1,1,1,1"}, kUsage, {"has 4 numbers", "such as 969,30,1"}},
       {"weight zero", kPretrain, {"--data-path", "0", "@/data"}, kUsage, {"weight 0", "not above zero"}},
+      {"weight below zero",
+       kPretrain,
+       {"--data-path", "-1", "@/data"},
+       kUsage,
+       {"weight -1 of @/data in the blend is not above zero", "leave that path out"}},
+      {"seed", kPretrain, {"--seed", "4294967296"}, kUsage, {"--seed 4294967296: must be at most 4294967295"}},
       {"no train share", kPretrain, {"--split", "0,1,1"}, ExitCode::kData, {"train split has no data", "--split"}},
       {"no valid sequence",
        kPretrain,
@@ -139,7 +145,7 @@ TEST(BadFlags, OfPreprocessing) {
        kUsage,
        {"3 mistakes", "--workers 0", "--text-split 1.5", "--partitions 0"}},
       {"too many workers", kPreprocess, {"--workers", "1000000"}, kUsage, {"--workers 1000000", "at most 1024"}},
-      {"empty prefix", kPreprocess, {"--output-prefix", ""}, kUsage, {"--output-prefix is missing"}},
+      {"empty prefix", kPreprocess, {"--output-prefix", ""}, kUsage, {"--output-prefix '': must not be empty"}},
       {"vocabulary to write",
        kPreprocess,
        {"--input-format", "text", "--tokenizer-type", "CharTokenizer", "--make-char-vocab"},
@@ -151,7 +157,7 @@ TEST(BadFlags, OfPreprocessing) {
 
 TEST(BadFlags, OfGeneration) {
   expect_refusals({
-      {"empty prompt", kGenerate, {"--prompt", ""}, kUsage, {"--prompt is missing"}},
+      {"empty prompt", kGenerate, {"--prompt", ""}, kUsage, {"--prompt '': must not be empty"}},
       {"unknown", kGenerate, {"--promt", "a"}, kUsage, {"did you mean --prompt?"}},
       {"top-p", kGenerate, {"--top-p", "2"}, kUsage, {"--top-p 2: must be at most 1"}},
       {"top-k", kGenerate, {"--top-k", "-1"}, kUsage, {"--top-k -1: must be at least 0"}},
@@ -189,6 +195,32 @@ TEST(BadFlags, OfInspection) {
        kUsage,
        {"--split \"0,0,1\" leaves nothing to the train split"}},
   });
+}
+
+// What shows only in files and on the machine is told with the flags, and without wrong flags too.
+TEST(BadFlags, AreToldAllAtOnce) {
+  const Words start = {"--data-path", "-1",       "@/data", "0.5",    "@/none",       "--split",
+                       "abc",         "--device", "cuda",   "--fp64", "--vocab-file", "@/no_file"};
+  const Words texts = {"weight -1 of @/data", "@/none.idx: no such file", "--split \"abc\"", "@/no_file",
+                       "--device cuda: fp64"};
+  const auto with = [](Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  expect_refusal({"no flag is wrong by itself", kPretrain, start, kUsage, with(texts, {"5 mistakes"})});
+  expect_refusal({"others are", kPretrain, with(start, {"--num-layers", "0", "--seed", "-1"}), kUsage,
+                  with(texts, {"7 mistakes", "--num-layers 0", "--seed -1"})});
+  expect_refusal(
+      {"precision and vocabulary",
+       kPretrain,
+       {"--fp16", "--initial-loss-scale", "2", "--min-loss-scale", "4", "--padded-vocab-size", "3", "--lr", "-1"},
+       kUsage,
+       {"3 mistakes", "--initial-loss-scale 2 is below --min-loss-scale 4", "--padded-vocab-size", "--lr"}});
+  expect_refusal({"of the tokenizer",
+                  kPretrain,
+                  {"--tokenizer-type", "NullTokenizer", "--vocab-size", "9", "--hidden-size", "9"},
+                  kUsage,
+                  {"2 mistakes", "--vocab-file has no meaning", "--hidden-size 9"}});
 }
 
 }  // namespace

@@ -88,7 +88,10 @@ TEST(DatasetBuilder, RefusesWhatFailsInMegatronAndSaysWhy) {
        some,
        {.split = "8,1,1", .blend_per_split = {Blend{three, std::nullopt}}},
        "--split cuts --data-path"},
-      {"zero_weight", some, {.blend = Blend{three, {{1, 0, 1}}}, .split = "8,1,1"}, "weight 0 in the train blend"},
+      {"zero_weight",
+       some,
+       {.blend = Blend{three, {{1, 0, 1}}}, .split = "8,1,1"},
+       "weight 0 of indexed/blend_1 in the blend"},
   };
   for (const Mistake& mistake : mistakes) {
     EXPECT_TRUE(is_error(cases[mistake.name])) << mistake.name;
@@ -105,12 +108,12 @@ TEST(DatasetBuilder, ReportsAllMistakesAtOnce) {
   GptDatasetConfig config = make_config("");
   config.mid_level_dataset_surplus = -1;
   try {
-    build_gpt_datasets(config, {.mock_data = true, .blend = Blend{{"a", "b"}, {{1, -2, 3}}}}, {1, 1, 1}, {});
+    build_gpt_datasets(config, {.mock_data = true, .blend = Blend{{"a", "b"}, {{1, -2}}}}, {1, 1, 1}, {});
     FAIL();
   } catch (const ConfigError& error) {
     const std::string text = error.what();
-    for (const char* part : {"several of --mock-data", "--data-path needs --split", "2 data paths and 3 weights",
-                             "weight -2", "--mid-level-dataset-surplus -1"}) {
+    for (const char* part :
+         {"several of --mock-data", "--data-path needs --split", "weight -2 of b", "--mid-level-dataset-surplus -1"}) {
       EXPECT_NE(text.find(part), std::string::npos) << text;
     }
   }

@@ -13,6 +13,8 @@ namespace megatron {
 
 /// Largest number of samples, and seed: such numbers are exact as doubles.
 constexpr double kMostSamples = 1e15;
+constexpr double kLargestSeed = 4294967295;  // of NumPy's generator, which orders the data
+constexpr double kLargestScale = 0x1p127;    // a power of 2 in float32
 
 /// Bound to `config`, which must outlive the table.
 FieldTable describe(PretrainConfig& config);

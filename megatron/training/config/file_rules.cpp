@@ -8,6 +8,7 @@ void resolve_sources(DataConfig& data, Mistakes& mistakes) {
   const bool per_split = !data.train_data_path.empty() || !data.valid_data_path.empty() || !data.test_data_path.empty();
   const int num_sources = data.mock_data + !data.data_path.empty() + data.data_args_path.has_value() + per_split +
                           data.per_split_data_args_path.has_value();
+  const size_t num_before = mistakes.texts().size();
   if (num_sources != 1)
     mistakes.add({"--mock-data", "--data-path", "--data-args-path", "--train-data-path", "--valid-data-path",
                   "--test-data-path", "--per-split-data-args-path"},
@@ -16,12 +17,14 @@ void resolve_sources(DataConfig& data, Mistakes& mistakes) {
                  num_sources);
   if (data.data_args_path && !data.split)
     mistakes.add({"--data-args-path", "--split"}, "--data-args-path needs --split, such as --split 969,30,1");
+  if (mistakes.texts().size() > num_before) mistakes.doubt("--data-path");
   if (!data.data_path.empty() && !data.split) data.split = "969, 30, 1";
   if (!data.dataloader_type) data.dataloader_type = "single";
 }
 
 void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
   const std::string& type = tokenizer.tokenizer_type;
+  const size_t num_before = mistakes.texts().size();
   const auto need = [&](std::string_view wanted, bool given, std::string_view flag) {
     if (type == wanted && !given)
       mistakes.add({"--tokenizer-type", flag}, "--tokenizer-type {}{} needs {}", type,
@@ -35,6 +38,7 @@ void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
       *tokenizer.null_tokenizer_eod_id >= *tokenizer.vocab_size)
     mistakes.add({"--null-tokenizer-eod-id", "--vocab-size"}, "--null-tokenizer-eod-id {} is not below --vocab-size {}",
                  *tokenizer.null_tokenizer_eod_id, *tokenizer.vocab_size);
+  if (mistakes.texts().size() > num_before) mistakes.doubt("--tokenizer-type");  // that is what is to be mended first
 }
 
 }  // namespace

@@ -46,9 +46,9 @@ void describe_loss_scale(FieldTable& table, OptimizerConfig& optimizer) {
   table.begin_group("Loss scaling",
                     "For --fp16: the loss is multiplied before the backward pass so that small gradients survive. A "
                     "step with infinite gradients is skipped.");
-  table.add("loss_scale", optimizer.loss_scale, "constant scale; none: dynamic").above(0);
-  table.add("initial_loss_scale", optimizer.initial_loss_scale, "first dynamic scale").above(0);
-  table.add("min_loss_scale", optimizer.min_loss_scale, "lowest dynamic scale").above(0);
+  table.add("loss_scale", optimizer.loss_scale, "constant scale; none: dynamic").above(0).at_most(kLargestScale);
+  table.add("initial_loss_scale", optimizer.initial_loss_scale, "first dynamic scale").above(0).at_most(kLargestScale);
+  table.add("min_loss_scale", optimizer.min_loss_scale, "lowest dynamic scale").above(0).at_most(kLargestScale);
   table.add("loss_scale_window", optimizer.loss_scale_window, "good steps before the scale doubles").at_least(1);
   table.add("hysteresis", optimizer.hysteresis, "bad steps before the scale halves").at_least(1);
 }

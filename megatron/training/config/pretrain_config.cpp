@@ -16,18 +16,14 @@ namespace {
 /// What cannot run yet is told beside what is wrong, so that one attempt shows all; alone it is no mistake.
 void check_runnable(const PretrainConfig& config, Mistakes& mistakes) {
   check_pipeline_schedule(config, mistakes);
-  try {
-    require_runnable(config);
-  } catch (const NotSupported& error) {
-    if (mistakes.empty()) throw;
-    mistakes.add({}, "{}", error.what());
-  }
+  mistakes.attempt({}, [&] { require_runnable(config); });
 }
 
 }  // namespace
 
 PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int world_size,
-                                  const StoredArguments& stored_arguments, RuleSet rules) {
+                                  const StoredArguments& stored_arguments, RuleSet rules,
+                                  const FurtherMistakes& further) {
   PretrainConfig config;
   Mistakes mistakes;
   FieldTable table = describe(config);
@@ -44,6 +40,7 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
                  own_ranks, world_size);
   resolve(config, own_ranks, mistakes);
   if (rules == RuleSet::kRunnable) check_runnable(config, mistakes);
+  if (further) further(config, mistakes);
   mistakes.throw_if_any("the flags are wrong");
   return config;
 }

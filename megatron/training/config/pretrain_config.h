@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/base/flag_parser.h"
+#include "megatron/base/mistakes.h"
 #include "megatron/models/gpt/gpt_layer_spec.h"
 #include "megatron/optimizer/optimizer_config.h"
 #include "megatron/training/config/checkpoint_config.h"
@@ -48,6 +49,10 @@ struct PretrainConfig {
 /// Gives the arguments (JSON text) stored in the checkpoint that --load names; asked only with --use-checkpoint-args.
 using StoredArguments = std::function<std::string(const CheckpointConfig&)>;
 
+/// Adds mistakes that show beyond the flags, such as in the files that they name (training/training_data.h), so that
+/// one attempt shows all. The config is complete, or one whose mistakes are known already.
+using FurtherMistakes = std::function<void(const PretrainConfig&, Mistakes&)>;
+
 /// kMegatron: the rules of Megatron's command line. kRunnable: those, and what it finds when training begins, and what
 /// this version cannot run.
 enum class RuleSet { kMegatron, kRunnable };
@@ -58,7 +63,8 @@ enum class RuleSet { kMegatron, kRunnable };
 /// @throw ConfigError with all mistakes: each with the rule, the values and the remedy.
 /// @throw NotSupported if all is valid, but not here yet (kRunnable).
 PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int world_size,
-                                  const StoredArguments& stored_arguments = {}, RuleSet rules = RuleSet::kRunnable);
+                                  const StoredArguments& stored_arguments = {}, RuleSet rules = RuleSet::kRunnable,
+                                  const FurtherMistakes& further = {});
 
 /// Whether -h or --help is among the words; the command prints help_text() then.
 bool asks_for_help(const std::vector<std::string>& args);

@@ -43,7 +43,7 @@ void describe_batches(FieldTable& table, TrainingConfig& training) {
               "SIGSEGV", "SIGPIPE", "SIGALRM", "SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",
               "SIGTTIN", "SIGTTOU", "SIGURG",  "SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH",
               "SIGIO",   "SIGPWR",  "SIGSYS",  "SIGRTMIN",  "SIGRTMAX"});
-  table.add("seed", training.seed, "of weights, dropout and data order").at_least(0).at_most(kMostSamples);
+  table.add("seed", training.seed, "of weights, dropout and data order").at_least(0).at_most(kLargestSeed);
   table
       .add("calculate_per_token_loss", training.calculate_per_token_loss,
            "weigh every valid token of a step equally, so that gradients do not depend on the layout. Turned off, each "
