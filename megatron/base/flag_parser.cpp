@@ -53,6 +53,12 @@ std::optional<T> number_of(std::string_view word) {
   return value;
 }
 
+/// Of any size. @param word  as of plain_number()
+bool is_whole(std::string_view word) {
+  if (word.starts_with('-')) word.remove_prefix(1);
+  return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 bool looks_like_flag(std::string_view word) {
   return word.size() > 1 && word.front() == '-' && !number_of<double>(word) && word.find(' ') == std::string_view::npos;
 }
@@ -81,6 +87,7 @@ FieldValue read_word(const Field& field, const std::string& word) {
   if (field.read_word) return field.read_word(word);
   if (field.kind == WordKind::kInteger) {
     const auto number = number_of<int64_t>(word);
+    if (!number && is_whole(plain_number(word))) check_range(field, word.starts_with('-') ? -HUGE_VAL : HUGE_VAL);
     require<ConfigError>(number.has_value(), "must be a whole number");
     check_range(field, static_cast<double>(*number));
     return *number;
@@ -92,6 +99,7 @@ FieldValue read_word(const Field& field, const std::string& word) {
     return *number;
   }
   check_choice(field, word);
+  require<ConfigError>(!word.empty(), "must not be empty");
   return word;
 }
 
@@ -190,7 +198,9 @@ class Parser {
     try {
       set_words(field, values);
     } catch (const ConfigError& error) {
-      mistakes_.refuse_value(field.spelling(), fmt::format("{} {}: {}", flag, joined(values, " "), error.what()));
+      const std::string given = joined(values, " ");
+      mistakes_.refuse_value(field.spelling(),
+                             fmt::format("{} {}: {}", flag, given.empty() ? "''" : given, error.what()));
     }
   }
 

@@ -76,7 +76,8 @@ class Merge {
 
 }  // namespace
 
-std::vector<std::string> mistakes_of(const ParamSchedulerConfig& c) {
+std::vector<std::string> mistakes_of(const ParamSchedulerConfig& c, const ScheduleUnit& unit) {
+  const auto units = [&](auto samples) { return static_cast<double>(samples) / static_cast<double>(unit.num_samples); };
   std::vector<std::string> mistakes;
   const auto rule = [&]<class... Args>(bool kept, fmt::format_string<Args...> text, Args&&... args) {
     if (!kept) mistakes.push_back(fmt::format(text, std::forward<Args>(args)...));
@@ -90,11 +91,12 @@ std::vector<std::string> mistakes_of(const ParamSchedulerConfig& c) {
   rule(c.init_lr <= c.max_lr,
        "warm-up starts at {} (--lr-warmup-init), above the highest learning rate {} (--lr); lower it", c.init_lr,
        c.max_lr);
-  rule(c.lr_decay_steps > 0, "the decay of the learning rate ends at sample {}; it must end later", c.lr_decay_steps);
+  rule(c.lr_decay_steps > 0, "the decay of the learning rate ends at {} {}; it must end later", unit.name,
+       units(c.lr_decay_steps));
   rule(c.lr_decay_steps <= 0 || c.lr_warmup_steps < static_cast<double>(c.lr_decay_steps),
-       "the warm-up of the learning rate takes {} samples and its decay ends at sample {}: the warm-up must be "
-       "shorter; lower --lr-warmup-* or train longer",
-       c.lr_warmup_steps, c.lr_decay_steps);
+       "the warm-up of the learning rate takes {} {}s and its decay ends at {} {}: the warm-up must be shorter; lower "
+       "--lr-warmup-* or train longer",
+       units(c.lr_warmup_steps), unit.name, unit.name, units(c.lr_decay_steps));
   rule(!wsd || (c.wsd_decay_steps && *c.wsd_decay_steps > 0),
        "--lr-decay-style WSD needs the length of its decay: --lr-wsd-decay-iters, or --lr-wsd-decay-samples with "
        "--train-samples");
@@ -103,7 +105,7 @@ std::vector<std::string> mistakes_of(const ParamSchedulerConfig& c) {
   rule(grows || c.start_wd == c.end_wd,
        "constant weight decay cannot go from {} to {}; --weight-decay-incr-style linear or cosine can", c.start_wd,
        c.end_wd);
-  rule(!grows || c.wd_incr_steps > 0, "weight decay cannot grow over {} samples", c.wd_incr_steps);
+  rule(!grows || c.wd_incr_steps > 0, "weight decay cannot grow over {} {}s", units(c.wd_incr_steps), unit.name);
   rule(!c.override_opt_param_scheduler || !c.use_checkpoint_opt_param_scheduler,
        "--override-opt_param-scheduler and --use-checkpoint-opt_param-scheduler exclude each other: one side's "
        "schedule wins");

@@ -63,8 +63,13 @@ struct ParamGroupSchedule {
   double wd_mult = 1.0;
 };
 
+/// What lengths are told in: samples, or iterations of so many.
+struct ScheduleUnit {
+  std::string_view name = "sample";
+  int64_t num_samples = 1;
+};
 /// What contradicts itself in `config`: one text for each rule that is broken.
-std::vector<std::string> mistakes_of(const ParamSchedulerConfig& config);
+std::vector<std::string> mistakes_of(const ParamSchedulerConfig& config, const ScheduleUnit& unit = {});
 
 /// What a checkpoint keeps of a schedule; the style and length of a WSD decay and the initial rate it does not.
 struct ParamSchedulerState {

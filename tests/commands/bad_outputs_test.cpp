@@ -42,6 +42,7 @@ TEST(BadOutputs, OfTrainingAreRefusedBeforeTheFirstStep) {
        kIo,
        {"--log-jsonl @/ckpt", "is a directory", fix[1]}},
       {"jsonl on a full disk", kPretrain, {"--log-jsonl", "/dev/full"}, kIo, {"/dev/full", "No space left"}},
+      {"jsonl is a folder", kPretrain, {"--log-jsonl", "@/ckpt"}, kIo, texts("--log-jsonl @/ckpt")},
       {"curve below a file",
        kPretrain,
        {"--log-loss-curve", "@/text.txt/x"},

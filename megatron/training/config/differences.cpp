@@ -53,6 +53,7 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"data", "fails late without a source", "one source is required", never},
     {"a number such as -1e-5", "reads it as a flag", "reads it as a number", never},
     {"nan and inf", "accepts them as numbers", "refused", never},
+    {"an empty text such as --save \"\"", "accepts it", "refused", never},
     {"--device", "trains on GPUs alone",
      "cpu or cuda; without it a GPU where one answers and can run this, else the CPU: the banner says which",
      [](const PretrainConfig& c) { return c.launch.device.has_value(); }},

@@ -135,6 +135,11 @@ void resolve_precision(PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({"--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16"},
                  "--accumulate-allreduce-grads-in-fp32 and --grad-reduce-in-bf16 exclude each other: gradients are "
                  "summed in one precision");
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (precision.fp16 && !optimizer.loss_scale && optimizer.initial_loss_scale < optimizer.min_loss_scale)
+    mistakes.add({"--initial-loss-scale", "--min-loss-scale"},
+                 "--initial-loss-scale {} is below --min-loss-scale {}: start at the lowest scale or above",
+                 optimizer.initial_loss_scale, optimizer.min_loss_scale);
   // NaN gradients are what moves a dynamic loss scale.
   if (precision.fp16 && !config.optimizer.loss_scale) config.training.check_for_nan_in_loss_and_grad = false;
 }
@@ -192,8 +197,12 @@ void resolve_recompute(PretrainConfig& config, Mistakes& mistakes) {
                  "--recompute-granularity full needs --recompute-method and --recompute-num-layers; uniform and 1 save "
                  "the most memory");
   if (!whole_layers && (method_given || net.recompute_num_layers != 0))
-    mistakes.add({"--recompute-granularity", "--recompute-method", "--recompute-num-layers"},
-                 "--recompute-method and --recompute-num-layers go with --recompute-granularity full only");
+    mistakes.add(
+        {"--recompute-granularity", "--recompute-method", "--recompute-num-layers"},
+        "--recompute-method and --recompute-num-layers go with --recompute-granularity full only{}",
+        config.model.recompute_activations
+            ? "; --recompute-activations, which is --recompute-granularity selective, wins over it: leave it out"
+            : "");
   if (net.recompute_num_layers > net.num_layers && net.num_layers > 0)
     mistakes.add({"--recompute-num-layers", "--num-layers"}, "--recompute-num-layers {} is above --num-layers {}",
                  net.recompute_num_layers, net.num_layers);
@@ -210,6 +219,7 @@ void resolve_vocabulary(PretrainConfig& config, Mistakes& mistakes) {
     set_vocab_size(config, *config.tokenizer.vocab_size);
   } catch (const ConfigError& error) {
     mistakes.add({"--vocab-size", "--padded-vocab-size", "--make-vocab-size-divisible-by"}, "{}", error.what());
+    mistakes.doubt("--padded-vocab-size");
   }
 }
 

@@ -127,7 +127,9 @@ void resolve_schedule(PretrainConfig& config, Mistakes& mistakes) {
   const bool complete = optimizer.lr && config.training.global_batch_size &&
                         (config.training.train_iters || config.training.train_samples);
   if (!complete) return;
-  for (const std::string& text : mistakes_of(param_scheduler_config_of(config)))
+  const ScheduleUnit unit =
+      config.training.train_samples ? ScheduleUnit{} : ScheduleUnit{"iteration", *config.training.global_batch_size};
+  for (const std::string& text : mistakes_of(param_scheduler_config_of(config), unit))
     mistakes.add(
         {"--lr", "--min-lr", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-fraction", "--lr-warmup-init",
          "--lr-decay-iters", "--lr-decay-samples", "--weight-decay", "--start-weight-decay", "--end-weight-decay"},
