@@ -105,7 +105,7 @@ void RankTraceBuilder::add(const OperationRecord& operation) {
   TraceEvent event = event_of(std::move(name), kFirstGroupThread, wire);
   event.args = {{"group", std::string(operation.group)}, {"number", operation.sequence}, {"bytes", operation.bytes()}};
   if (operation.peer >= 0) event.args.emplace_back("peer", int64_t{operation.peer});
-  if (operation.has_waited() && !has_device_)
+  if (operation.has_waited())
     waits_.push_back(event_of("wait " + event.name, kHostThread, {ns_of(operation.waited), wire.end_ns}));
   exchanges_.push_back({std::move(event), std::string(operation.group)});
 }
@@ -122,6 +122,22 @@ void RankTraceBuilder::add_waits() {
     end = begin + wait.duration_ns;
     trace_.events.push_back(wait);
   }
+}
+
+/// A device waits where its stream was told to: between the op that the host launched before and the one after. When
+/// operations begin and end on a device is known within milliseconds only, which is too coarse for this.
+void RankTraceBuilder::add_device_waits() {
+  std::vector<TraceEvent> device_waits;
+  std::ranges::stable_sort(waits_, {}, &TraceEvent::begin_ns);
+  for (const TraceEvent& wait : waits_) {
+    const auto next =
+        std::ranges::lower_bound(ops_, wait.begin_ns, {}, [](const OpRecord& op) { return op.host.begin_ns; });
+    if (next == ops_.begin() || next == ops_.end()) continue;
+    const TimeSpan gap{std::prev(next)->device.end_ns, next->device.begin_ns};
+    const bool is_known = !device_waits.empty() && device_waits.back().begin_ns == gap.begin_ns;
+    if (!is_known && gap.duration_ns() > 0) device_waits.push_back(event_of(wait.name, kComputeThread, gap));
+  }
+  waits_ = std::move(device_waits);
 }
 
 /// What overlaps in time lies on threads of its own: events of one thread must nest.
@@ -148,19 +164,14 @@ void RankTraceBuilder::add_exchanges() {
 
 void RankTraceBuilder::add_totals() {
   std::vector<TimeSpan> communication;
-  const auto add = [&](const TraceEvent& event) {
-    communication.push_back({event.begin_ns, event.begin_ns + event.duration_ns});
-  };
-  if (has_device_)
-    for (const Exchange& exchange : exchanges_) add(exchange.event);
-  else
-    for (const TraceEvent& wait : waits_) add(wait);
+  for (const TraceEvent& wait : waits_) communication.push_back({wait.begin_ns, wait.begin_ns + wait.duration_ns});
   const StepTimes times = step_times(steps_, ops_, std::move(communication));
   for (OpClass op_class : kOpClasses) trace_.totals_ns.emplace_back(name_of(op_class), times.of(op_class));
   trace_.totals_ns.emplace_back("host gaps", times.gap_ns);
 }
 
 RankTrace RankTraceBuilder::finish() {
+  if (has_device_) add_device_waits();
   add_totals();
   add_waits();
   add_exchanges();

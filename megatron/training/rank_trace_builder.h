@@ -13,8 +13,8 @@
 namespace megatron {
 
 /// Threads of the picture: host (phases of the step, actions of the pipeline schedule, waits for other ranks), schedule
-/// (those actions that compute, as long as the device is at them), compute (ops), and as many for each process group as
-/// have operations under way at once.
+/// (those actions that compute, as long as the device is at them), compute (ops, and on a device what it waits for
+/// between them), and as many for each process group as have operations under way at once.
 class RankTraceBuilder {
  public:
   /// @param has_device  ops run apart from the host: then the host's thread shows their launches, and waiting for
@@ -38,6 +38,7 @@ class RankTraceBuilder {
   void add_range(const RangeRecord& range, int64_t iteration, std::span<const OpRecord> ops);
   void add_action(TraceEvent event, const RangeRecord& range, std::span<const OpRecord> ops);
   void add_waits();
+  void add_device_waits();
   void add_exchanges();
   void add_totals();
 
@@ -45,7 +46,7 @@ class RankTraceBuilder {
   RankTrace trace_;
   std::vector<OpRecord> ops_;
   std::vector<TimeSpan> steps_;
-  std::vector<TraceEvent> waits_;
+  std::vector<TraceEvent> waits_;  // of the host, or what it made the device wait for
   std::vector<Exchange> exchanges_;
 };
 
