@@ -28,16 +28,15 @@ using WallClock = std::chrono::system_clock;
 constexpr std::string_view kName = "bench";
 constexpr double kMebibyte = 1 << 20;
 
-/// Of a training run only its progress, its warnings and its choice of algorithms are shown.
+/// Of a training run only its progress and its warnings are shown.
 class ProgressOfRun final : public Progress {
  public:
   explicit ProgressOfRun(Progress& shown) : shown_(shown) {}
   void begin(const ProgressTask& task) override { shown_.begin(task); }
   void update(std::int64_t done, std::string_view note) override { shown_.update(done, note); }
   void end() override { shown_.end(); }
-  void message(std::string_view line) override {
-    if (line.starts_with("WARNING") || line.starts_with("matrix products")) shown_.message(line);
-  }
+  void message(std::string_view) override {}
+  void warning(std::string_view text) override { shown_.warning(text); }
 
  private:
   Progress& shown_;
@@ -64,6 +63,7 @@ class StepRecorder {
     last_ = Clock::now();  // what the recorder does is not a part of the next step
   }
 
+  int64_t num_done() const { return done_; }
   Timing timing() const { return timing_of(seconds_); }
   double first_step_seconds() const { return first_step_seconds_; }
   double loss() const { return loss_; }
@@ -195,7 +195,16 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
   PretrainEnvironment environment{
       .files = files, .progress = progress, .signal = no_signal, .num_threads = num_threads, .world = own.world};
   environment.rank_hooks = report_and_end(kName, err);
-  environment.on_step = [&](Trainer& trainer, const TrainStepResult& result) { steps.on_step(trainer, result); };
+  AgreedMatmulChoices products;
+  environment.on_matmul_choices = [&](const AgreedMatmulChoices& agreed) {
+    products = agreed;
+    if (report && !agreed.text.empty()) report->line(agreed.text);
+  };
+  environment.on_step = [&](Trainer& trainer, const TrainStepResult& result) {
+    if (steps.num_done() == 0 && report && !products.choices.choices.empty())
+      report->line(matmul_use_text(trainer.device()));
+    steps.on_step(trainer, result);
+  };
   environment.device = device;
   environment.on_stream = own.on_stream;
   environment.matmul_choices_folders = matmul_choices_folders(own_program());
@@ -204,9 +213,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
   std::optional<KernelCeiling> ceiling;
   if (config.ceiling) {
     BenchDevice bench(device.kind, num_threads, device.cuda_device);
-    use_matmul_choices_on(
-        bench.device(),
-        matmul_choices_for(device, model.launch.matmul_choices, environment.matmul_choices_folders, files, {}).choices);
+    use_matmul_choices_on(bench.device(), products.choices);
     ceiling = measure_ceiling(model, {KernelKind::kProduct, KernelKind::kAttention, KernelKind::kMemory}, bench,
                               measure_options_of(config, machine.facts.cache_bytes), shown);
   }

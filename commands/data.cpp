@@ -201,7 +201,7 @@ void print_sample(const InspectConfig& config, const Tokenizer* tokenizer, std::
   if (sources.blend->weights.has_value()) sizes = {0, 0, 0};
   const size_t wanted = index_of(config.wanted_split());
   sizes[wanted] = config.num_samples;
-  const DatasetLog log = {{}, [&err](const std::string& text) { err << "warning: " << text << '\n'; }};
+  const MessageLog log = {{}, [&err](const std::string& text) { err << "warning: " << text << '\n'; }};
   const GptDatasets datasets = build_gpt_datasets(dataset_config, sources, sizes, log);
   const Dataset* valid = datasets.valid.empty() ? nullptr : datasets.valid[0].get();
   const Dataset* dataset = std::array<const Dataset*, 3>{datasets.train.get(), valid, datasets.test.get()}[wanted];

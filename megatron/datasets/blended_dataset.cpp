@@ -37,7 +37,7 @@ BlendIdentity make_identity(const std::vector<std::unique_ptr<GptDataset>>& memb
 }  // namespace
 
 BlendedDataset::BlendedDataset(std::vector<std::unique_ptr<GptDataset>> members, const Options& options,
-                               const DatasetLog& log)
+                               const MessageLog& log)
     : members_(std::move(members)), index_{NpyArray(NpyDtype::kInt16, {0}), NpyArray(NpyDtype::kInt64, {0})} {
   check_members(options);
   identity_ = make_identity(members_, options);
@@ -71,7 +71,7 @@ void BlendedDataset::check_members(const Options& options) const {
   }
 }
 
-void BlendedDataset::load_or_build_index(const Options& options, const DatasetLog& log) {
+void BlendedDataset::load_or_build_index(const Options& options, const MessageLog& log) {
   int64_t size = 0;
   for (const auto& member : members_) size += member->size();
   if (options.size.has_value()) size = *options.size;

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/message_log.h"
 #include "megatron/datasets/blend_index.h"
 #include "megatron/datasets/dataset.h"
-#include "megatron/datasets/dataset_log.h"
 #include "megatron/datasets/gpt_dataset.h"
 
 namespace megatron {
@@ -32,7 +32,7 @@ class BlendedDataset final : public Dataset {
 
   /// @throw ConfigError for a weight that is not positive, a member without samples in an unweighted blend, too many
   /// members, or a member that has fewer samples than the blend draws from it.
-  BlendedDataset(std::vector<std::unique_ptr<GptDataset>> members, const Options& options, const DatasetLog& log);
+  BlendedDataset(std::vector<std::unique_ptr<GptDataset>> members, const Options& options, const MessageLog& log);
 
   int64_t size() const override { return index_.dataset_index.num_elements(); }
   void read(int64_t index, GptSample& sample) const override;
@@ -43,7 +43,7 @@ class BlendedDataset final : public Dataset {
 
  private:
   void check_members(const Options& options) const;
-  void load_or_build_index(const Options& options, const DatasetLog& log);
+  void load_or_build_index(const Options& options, const MessageLog& log);
   void check_demand(const Options& options) const;
 
   std::vector<std::unique_ptr<GptDataset>> members_;

@@ -73,7 +73,7 @@ void check_blend(const Blend& blend, std::string_view name, Mistakes& mistakes) 
 /// Builds the data sets of one run; keeps the opened files by prefix.
 class Builder {
  public:
-  Builder(const GptDatasetConfig& config, const DatasetLog& log) : config_(config) {
+  Builder(const GptDatasetConfig& config, const MessageLog& log) : config_(config) {
     // Members are built on several threads, but messages come one at a time.
     log_.on_info = [this, &log](const std::string& text) {
       std::lock_guard lock(log_mutex_);
@@ -183,7 +183,7 @@ class Builder {
 
   const GptDatasetConfig& config_;
   std::mutex log_mutex_;
-  DatasetLog log_;
+  MessageLog log_;
   std::set<std::string> said_;  // warnings, which would come again for each split and member
   std::map<std::string, std::unique_ptr<TokenSource>> opened_;  // by prefix; mock data under ""
 };
@@ -227,7 +227,7 @@ std::vector<std::string> mistakes_of(const GptDataSources& sources, const Sample
 }
 
 GptDatasets build_gpt_datasets(const GptDatasetConfig& config, const GptDataSources& sources, const SampleCounts& sizes,
-                               const DatasetLog& log) {
+                               const MessageLog& log) {
   Mistakes mistakes = mistakes_of(sources, sizes);
   if (!(config.mid_level_dataset_surplus >= 0))
     mistakes.push_back(fmt::format("--mid-level-dataset-surplus {} is negative", config.mid_level_dataset_surplus));

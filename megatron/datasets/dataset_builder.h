@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/message_log.h"
 #include "megatron/datasets/data_paths.h"
 #include "megatron/datasets/dataset.h"
-#include "megatron/datasets/dataset_log.h"
 #include "megatron/datasets/gpt_dataset_config.h"
 #include "megatron/datasets/token_source.h"
 
@@ -43,6 +43,6 @@ std::vector<std::string> mistakes_of(const GptDataSources& sources, const Sample
 /// @param sizes  samples that each split needs; nullopt is one pass over its data.
 /// @throw ConfigError listing every contradiction of the flags; DataError for files.
 GptDatasets build_gpt_datasets(const GptDatasetConfig& config, const GptDataSources& sources, const SampleCounts& sizes,
-                               const DatasetLog& log);
+                               const MessageLog& log);
 
 }  // namespace megatron

@@ -16,7 +16,7 @@ namespace {
 // No token of the data has this id.
 constexpr int64_t kNoPad = -1;
 
-int64_t choose_pad(const GptDatasetConfig& config, const DatasetLog& log) {
+int64_t choose_pad(const GptDatasetConfig& config, const MessageLog& log) {
   const TokenizerFacts& tokenizer = config.tokenizer;
   const int64_t pad = tokenizer.pad.value_or(kNoPad);
   const bool ambiguous =
@@ -88,7 +88,7 @@ std::filesystem::path cache_directory(const TokenSource& source, const GptDatase
 }  // namespace
 
 GptDataset::GptDataset(const TokenSource& source, const GptDatasetPart& part, const GptDatasetConfig& config,
-                       const DatasetLog& log)
+                       const MessageLog& log)
     : source_(source),
       config_(config),
       pad_(choose_pad(config, log)),
@@ -101,7 +101,7 @@ GptDataset::GptDataset(const TokenSource& source, const GptDatasetPart& part, co
   load_or_build_indices(part, log);
 }
 
-void GptDataset::load_or_build_indices(const GptDatasetPart& part, const DatasetLog& log) {
+void GptDataset::load_or_build_indices(const GptDatasetPart& part, const MessageLog& log) {
   CacheEntry entry;
   entry.directory = cache_directory(source_, part, config_);
   entry.description = identity_.description();

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/message_log.h"
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/dataset_identity.h"
-#include "megatron/datasets/dataset_log.h"
 #include "megatron/datasets/gpt_dataset_config.h"
 #include "megatron/datasets/gpt_index.h"
 #include "megatron/datasets/token_source.h"
@@ -38,7 +38,7 @@ class GptDataset final : public Dataset {
   /// `source` must outlive the data set.
   /// @throw ConfigError, DataError
   GptDataset(const TokenSource& source, const GptDatasetPart& part, const GptDatasetConfig& config,
-             const DatasetLog& log);
+             const MessageLog& log);
 
   int64_t size() const override { return shuffle_index_.num_elements(); }
   void read(int64_t index, GptSample& sample) const override;
@@ -54,7 +54,7 @@ class GptDataset final : public Dataset {
   const NpyArray& shuffle_index() const { return shuffle_index_; }
 
  private:
-  void load_or_build_indices(const GptDatasetPart& part, const DatasetLog& log);
+  void load_or_build_indices(const GptDatasetPart& part, const MessageLog& log);
   void read_tokens(int64_t index, std::vector<int64_t>& tokens, std::vector<int32_t>& part_ends) const;
   void append_part(int64_t position, int64_t offset, std::optional<int64_t> count, std::vector<int64_t>& tokens) const;
   void check_tokens(int64_t sequence, int64_t offset, std::span<const int64_t> tokens) const;

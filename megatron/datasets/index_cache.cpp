@@ -27,7 +27,7 @@ bool all_files_exist(const CacheEntry& entry) {
 }
 
 /// The arrays of the cache, or nothing (with a warning) if one is damaged or was made from other data.
-std::optional<std::vector<NpyArray>> load(const CacheEntry& entry, const DatasetLog& log) {
+std::optional<std::vector<NpyArray>> load(const CacheEntry& entry, const MessageLog& log) {
   std::vector<NpyArray> arrays;
   try {
     for (const CachedArray& expected : entry.arrays) {
@@ -46,7 +46,7 @@ std::optional<std::vector<NpyArray>> load(const CacheEntry& entry, const Dataset
 }
 
 /// Writes the entry; false (with a warning) if that is not possible.
-bool store(const CacheEntry& entry, std::span<const NpyArray> arrays, const DatasetLog& log) {
+bool store(const CacheEntry& entry, std::span<const NpyArray> arrays, const MessageLog& log) {
   try {
     const std::array<std::span<const std::byte>, 1> text = {std::as_bytes(std::span(entry.description))};
     write_file_atomically(entry.path_of(kDescriptionName), text);
@@ -64,7 +64,7 @@ bool store(const CacheEntry& entry, std::span<const NpyArray> arrays, const Data
 }  // namespace
 
 std::vector<NpyArray> load_or_build(const CacheEntry& entry, const std::string& what,
-                                    const std::function<std::vector<NpyArray>()>& build, const DatasetLog& log) {
+                                    const std::function<std::vector<NpyArray>()>& build, const MessageLog& log) {
   const bool cached = !entry.directory.empty();
   if (cached && all_files_exist(entry)) {
     log.info(fmt::format("Load the {}", what));

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/datasets/dataset_log.h"
+#include "megatron/base/message_log.h"
 #include "megatron/datasets/npy_array.h"
 
 namespace megatron {
@@ -38,6 +38,6 @@ struct CacheEntry {
 /// @param what  for messages, such as "GPTDataset train indices".
 /// @throw whatever `build` throws.
 std::vector<NpyArray> load_or_build(const CacheEntry& entry, const std::string& what,
-                                    const std::function<std::vector<NpyArray>()>& build, const DatasetLog& log);
+                                    const std::function<std::vector<NpyArray>()>& build, const MessageLog& log);
 
 }  // namespace megatron

@@ -69,6 +69,8 @@ std::string joined(std::initializer_list<std::string_view> parts, std::string_vi
 
 Progress::~Progress() = default;
 
+void Progress::warning(std::string_view text) { message(fmt::format("WARNING: {}", text)); }
+
 ProgressBar::ProgressBar(ProgressBarOptions options, Write write, Now now)
     : options_(options), write_(std::move(write)), now_(std::move(now)) {}
 

@@ -29,6 +29,8 @@ class Progress {
   virtual void end() = 0;
   /// Prints a line that stays, above the bar. No line end is needed.
   virtual void message(std::string_view line) = 0;
+  /// What is not as it was probably meant: a message that begins with "WARNING: ".
+  virtual void warning(std::string_view text);
 };
 
 /// For those who do not want to see anything, messages included.

@@ -211,15 +211,13 @@ void read_optimizer(const CheckpointReader& reader, Trainer& trainer) {
 
 /// What is to be loaded from the directory of `flag`; no path if it is empty.
 CheckpointDirectory::Found find(FileSystem& files, std::string_view flag, const std::string& directory,
-                                const std::optional<int64_t>& step,
-                                const std::function<void(const std::string&)>& warn) {
+                                const std::optional<int64_t>& step, const MessageLog& log) {
   try {
     const CheckpointDirectory checkpoints(files, directory);
     if (checkpoints.is_empty()) return {};
     if (step) return checkpoints.find(*step);
     const CheckpointDirectory::Latest latest = checkpoints.latest();
-    for (const std::string& warning : latest.warnings)
-      if (warn) warn("WARNING: " + warning);
+    for (const std::string& warning : latest.warnings) log.warning(warning);
     return latest.found.value_or(CheckpointDirectory::Found{});
   } catch (const IoError& error) {
     throw CheckpointError(fmt::format("[checkpoint] {} {} cannot be read: {}. Give a folder that --save has written.",
@@ -267,8 +265,8 @@ CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config
 
 }  // namespace
 
-Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, Message message)
-    : files_(files), config_(config), message_(std::move(message)) {}
+Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log)
+    : files_(files), config_(config), log_(std::move(log)) {}
 
 void Checkpointer::save(Trainer& trainer) {
   const int64_t iteration = trainer.progress().iteration;
@@ -277,7 +275,7 @@ void Checkpointer::save(Trainer& trainer) {
   const std::string& root = config_.checkpoint.save.value();
   CheckpointDirectory directory(files_, root);
   if (is_first)
-    for (const std::string& line : directory.begin(iteration)) message_(line);
+    for (const std::string& line : directory.begin(iteration)) log_.info(line);
   groups.world.barrier({.site = "checkpoint directory"}).wait();
   ShareWriter share(files_, directory.staging_path(iteration), trainer.context(), groups);
   add_state(share, trainer, !config_.checkpoint.no_save_optim);
@@ -291,23 +289,23 @@ void Checkpointer::save(Trainer& trainer) {
   }
   groups.world.barrier({.site = "checkpoint commit"}).wait();
   last_saved_iteration_ = iteration;
-  message_(fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", iteration, root));
+  log_.info(fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", iteration, root));
   if (!is_first) return;
   for (int64_t removed : directory.prune(retention))
-    message_(fmt::format("  removed the checkpoint of iteration {} (--save-retain-interval)", removed));
+    log_.info(fmt::format("  removed the checkpoint of iteration {} (--save-retain-interval)", removed));
 }
 
 bool Checkpointer::load(Trainer& trainer) {
   const CheckpointConfig& config = config_.checkpoint;
   if (trainer.groups().world.rank() == 0)
-    if (const auto warning = warning_of_another_run(files_, config)) message_(*warning);
+    if (const auto warning = warning_of_another_run(files_, config)) log_.warning(*warning);
   if (!config.load && !config.pretrained_checkpoint) return false;
   bool is_finetune = config.finetune;
   CheckpointDirectory::Found found;
-  if (config.load) found = find(files_, "--load", *config.load, config.ckpt_step, message_);
+  if (config.load) found = find(files_, "--load", *config.load, config.ckpt_step, log_);
   if (found.path.empty() && config.pretrained_checkpoint) {
     const std::string& pretrained = *config.pretrained_checkpoint;
-    found = find(files_, "--pretrained-checkpoint", pretrained, config.ckpt_step, message_);
+    found = find(files_, "--pretrained-checkpoint", pretrained, config.ckpt_step, log_);
     require<CheckpointError>(!found.path.empty(),
                              "[checkpoint] --pretrained-checkpoint {}: no checkpoint is there. Correct the path, or "
                              "leave the flag out to start from initial weights.",
@@ -323,8 +321,7 @@ bool Checkpointer::load(Trainer& trainer) {
                              "[checkpoint] --load {}: no checkpoint is there. Correct the path, or leave {} out to "
                              "start from initial weights.",
                              *config.load, must_exist);
-    message_(
-        fmt::format("WARNING: --load {}: no checkpoint is there; training starts from initial weights", *config.load));
+    log_.warning(fmt::format("--load {}: no checkpoint is there; training starts from initial weights", *config.load));
     return false;
   }
   const CheckpointReader reader(files_, found.path, Verify::kChecksums);
@@ -334,8 +331,8 @@ bool Checkpointer::load(Trainer& trainer) {
   if (!is_finetune) require_same_model(common.state(), trainer.model().config());
   const std::vector<std::string> others = other_meanings(config_, arguments_json_of(common.state()));
   if (!others.empty())
-    message_(fmt::format("WARNING: the checkpoint is of another model: {}. --use-checkpoint-args takes what is there",
-                         joined(others, "; ")));
+    log_.warning(fmt::format("the checkpoint is of another model: {}. --use-checkpoint-args takes what is there",
+                             joined(others, "; ")));
   read_model(reader, trainer.context(), trainer.model());
   if (takes_state) take_progress(common.state(), trainer);
   if (takes_state && takes_optimizer(common.state())) {
@@ -345,16 +342,16 @@ bool Checkpointer::load(Trainer& trainer) {
   } else {
     trainer.optimizer().reload_main_params(trainer.context());
   }
-  message_(fmt::format("  successfully loaded checkpoint from {} at iteration {}", found.path,
-                       trainer.progress().iteration));
+  log_.info(fmt::format("  successfully loaded checkpoint from {} at iteration {}", found.path,
+                        trainer.progress().iteration));
   return true;
 }
 
 void Checkpointer::take_progress(const pickle::Object& state, Trainer& trainer) const {
   load_progress(state, trainer);
   if (const auto others = other_sample_order(config_, arguments_json_of(state)); !others.empty())
-    message_(
-        fmt::format("WARNING: the checkpoint's run took its samples in another order (--dataloader-type cyclic): {}. "
+    log_.warning(
+        fmt::format("the checkpoint's run took its samples in another order (--dataloader-type cyclic): {}. "
                     "Some samples of this pass come again, others not at all. Go on with the values there to go "
                     "through all of them once",
                     joined(others, "; ")));
@@ -368,8 +365,8 @@ void Checkpointer::take_progress(const pickle::Object& state, Trainer& trainer) 
 bool Checkpointer::takes_optimizer(const pickle::Object& state) const {
   if (config_.checkpoint.no_load_optim) return false;
   if (state.find(common_state::kOptimizer)) return true;
-  message_(
-      "WARNING: the checkpoint holds no optimizer state (--no-save-optim): the optimizer and its schedule start from "
+  log_.warning(
+      "the checkpoint holds no optimizer state (--no-save-optim): the optimizer and its schedule start from "
       "the beginning");
   return false;
 }

@@ -1,11 +1,11 @@
 // Between a trainer and its checkpoints on disk.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 
 #include "megatron/base/file_system.h"
+#include "megatron/base/message_log.h"
 #include "megatron/dist_checkpointing/pickle_object.h"
 #include "megatron/training/trainer.h"
 
@@ -16,10 +16,8 @@ namespace megatron {
 /// loads. One for each rank; all ranks call the same.
 class Checkpointer {
  public:
-  using Message = std::function<void(const std::string&)>;
-
-  /// @param files  must outlive the checkpointer. @param message  receives one line per save, load or warning.
-  Checkpointer(FileSystem& files, const PretrainConfig& config, Message message);
+  /// @param files  must outlive the checkpointer. @param log  receives one line per save, load or warning.
+  Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log);
 
   /// Writes <save>/iter_<iteration>, removes what --save-retain-interval says, moves the tracker.
   void save(Trainer& trainer);
@@ -43,7 +41,7 @@ class Checkpointer {
 
   FileSystem& files_;
   PretrainConfig config_;
-  Message message_;
+  MessageLog log_;
   std::optional<int64_t> last_saved_iteration_;
 };
 

@@ -109,7 +109,8 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
                            .groups = groups});
   use_matmul_choices_on(trainer.device(), rank_device.products);
   Checkpointer checkpointer(environment.files, config,
-                            [&](const std::string& line) { environment.progress.message(line); });
+                            {.on_info = [&](const std::string& line) { environment.progress.message(line); },
+                             .on_warning = [&](const std::string& text) { environment.progress.warning(text); }});
   timers.wait_before_reading([&] { trainer.device().synchronize(); });
   const bool loads = config.checkpoint.load || config.checkpoint.pretrained_checkpoint;
   timed(loads ? &timers : nullptr, kLoadTimer, 0, [&] { checkpointer.load(trainer); });
@@ -177,13 +178,14 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   if (const std::string notes = notes_block(config); !notes.empty()) environment.progress.message(notes);
   environment.progress.message(device.text);
 
-  const DatasetLog log{
-      .on_info = {}, .on_warning = [&](const std::string& text) { environment.progress.message("WARNING: " + text); }};
+  const MessageLog log{.on_info = {},
+                       .on_warning = [&](const std::string& text) { environment.progress.warning(text); }};
   const ProcessGroupCollection groups =
       environment.world ? ProcessGroupCollection::make(*environment.world, parallel_layout_of(config))
                         : ProcessGroupCollection::single();
   AgreedMatmulChoices products = matmul_choices_for(
       device, config.launch.matmul_choices, environment.matmul_choices_folders, environment.files, groups.world);
+  if (environment.on_matmul_choices) environment.on_matmul_choices(products);
   if (!products.text.empty()) environment.progress.message(products.text);
   Timers timers(static_cast<int>(config.logging.timing_log_level));
   const TrainingData data = timed(&timers, kDataTimer, 0, [&] {
@@ -191,8 +193,8 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   });
   if (environment.world) require_same_samples(data.datasets(), groups.world);
   if (config.validation.eval_interval && config.validation.evaluates() && data.datasets().valid.empty())
-    environment.progress.message(
-        fmt::format("WARNING: --eval-interval {} has no effect: there is no validation data. Give some with "
+    environment.progress.warning(
+        fmt::format("--eval-interval {} has no effect: there is no validation data. Give some with "
                     "--valid-data-path or a larger part of --split, or leave --eval-interval out.",
                     *config.validation.eval_interval));
   prepare_outputs(config, environment.files, groups.world.rank() == 0);

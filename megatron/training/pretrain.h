@@ -17,6 +17,7 @@ namespace megatron {
 
 class Trainer;
 class World;
+struct AgreedMatmulChoices;
 struct TrainStepResult;
 
 /// What a run needs of the outside world; members must outlive it.
@@ -34,6 +35,8 @@ struct PretrainEnvironment {
   World* world = nullptr;
   int ranks_of_host = 1;       // that a launcher started on this host: they share its memory
   RankThreadHooks rank_hooks;  // where ranks are threads
+  /// Called once with what all ranks have agreed on for their matrix products. May be empty.
+  std::function<void(const AgreedMatmulChoices&)> on_matmul_choices = {};
   /// Called once by every process's first rank when set-up is over: from then on `signal` is looked at. May be empty.
   std::function<void()> on_start = {};
   /// Called after each training step and what it prints, on every process's first rank; for measurements. May be empty.

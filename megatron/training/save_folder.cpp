@@ -23,7 +23,7 @@ std::optional<std::string> warning_of_another_run(FileSystem& files, const Check
   const std::vector<int64_t> iterations = CheckpointDirectory(files, *config.save).complete();
   if (iterations.empty()) return std::nullopt;
   return fmt::format(
-      "WARNING: --save {0} holds checkpoints of another run up to iteration {1}, and this run will "
+      "--save {0} holds checkpoints of another run up to iteration {1}, and this run will "
       "replace those of the iterations that it saves. Go on with that run by --load {0}, or give "
       "another folder.",
       *config.save, iterations.back());

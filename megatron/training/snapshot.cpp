@@ -21,7 +21,7 @@ PretrainConfig config_of(const Trainer& trainer) {
 void TrainerSnapshot::take(Trainer& trainer) {
   const bool is_first = trainer.groups().world.rank() == 0;
   if (is_first) files_.create_directories(kRoot);
-  Checkpointer(files_, config_of(trainer), [](const std::string&) {}).save(trainer);
+  Checkpointer(files_, config_of(trainer), {}).save(trainer);
   if (!is_first) return;
   const std::string newest = CheckpointDirectory(files_, kRoot).path(trainer.progress().iteration);
   for (const DirectoryEntry& entry : files_.list(kRoot)) {
@@ -31,7 +31,7 @@ void TrainerSnapshot::take(Trainer& trainer) {
 }
 
 void TrainerSnapshot::restore(Trainer& trainer) {
-  const bool is_loaded = Checkpointer(files_, config_of(trainer), [](const std::string&) {}).load(trainer);
+  const bool is_loaded = Checkpointer(files_, config_of(trainer), {}).load(trainer);
   require<CheckpointError>(is_loaded, "[snapshot] there is none: all ranks of a trainer must have called take().");
 }
 

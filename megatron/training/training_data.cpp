@@ -130,7 +130,7 @@ std::span<const MicroBatch<int64_t>> BatchReader::read_at_most(int64_t num_micro
   return std::span<const MicroBatch<int64_t>>(batches_).first(num_read);
 }
 
-TrainingData::TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const DatasetLog& log)
+TrainingData::TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const MessageLog& log)
     : config_(config),
       datasets_(
           build_gpt_datasets(dataset_config_of(config, tokenizer), sources_of(config), sample_counts_of(config), log)) {

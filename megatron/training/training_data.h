@@ -44,7 +44,7 @@ class BatchReader {
 class TrainingData {
  public:
   /// @param config  resolved.
-  TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const DatasetLog& log);
+  TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const MessageLog& log);
 
   const GptDatasets& datasets() const { return datasets_; }
   // Readers of one data-parallel rank; each is used by one thread.

@@ -32,7 +32,9 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
                  .host = environment.host,
                  .process_id = environment.process_id},
                 timers_),
-      profile_(trainer, environment.files, [this](std::string_view line) { reporter_.message(line); }),
+      profile_(trainer, environment.files,
+               {.on_info = [this](const std::string& line) { reporter_.message(line); },
+                .on_warning = [this](const std::string& text) { reporter_.warning(text); }}),
       batch_sizes_(microbatch_calculator_of(config_)),
       operations_at_start_(trainer.progress().num_floating_point_operations) {
   if (!config_.logging.log_progress || !config_.checkpoint.save || trainer.groups().world.rank() > 0) return;

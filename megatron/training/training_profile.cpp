@@ -40,18 +40,18 @@ int64_t clock_offset_ns() {
 
 }  // namespace
 
-TrainingProfile::TrainingProfile(Trainer& trainer, FileSystem& files, Report report)
+TrainingProfile::TrainingProfile(Trainer& trainer, FileSystem& files, MessageLog log)
     : trainer_(trainer),
       config_(trainer.config().profiling),
       flights_(trainer.groups().world.recorder()),
       files_(files),
-      report_(std::move(report)),
+      log_(std::move(log)),
       recorder_(trainer.device(), mode_of(config_)),
       builder_(trainer.groups().world.rank(), process_name(trainer.groups()),
                trainer.device().backend() == DeviceKind::kCuda) {
   const bool has_tool_ranges = trainer.device().backend() == DeviceKind::kCuda;
   if (config_.nvtx_ranges && !has_tool_ranges)
-    report_("WARNING: --nvtx-ranges has no effect on the CPU. Leave it out, or train on a GPU.");
+    log_.warning("--nvtx-ranges has no effect on the CPU. Leave it out, or train on a GPU.");
   if (config_.nvtx_ranges && has_tool_ranges && !config_.profile && is_chosen()) recorder_.start();
 }
 
@@ -156,13 +156,12 @@ void TrainingProfile::merge() {
     files_.remove(part_path(rank));
   }
   write_chrome_trace(files_, config_.profile_trace, ranks);
-  std::string text = fmt::format("profile of steps {} to {}: {} (open it with ui.perfetto.dev)\n", first_step_,
-                                 first_step_ + num_steps_ - 1, config_.profile_trace);
   if (num_lost_ > 0)
-    text += fmt::format("WARNING: {} operations of communication of rank 0 are missing: a rank keeps {} of a step.\n",
-                        num_lost_, World::kRecorderCapacity);
-  text += draw_schedule(ranks);
-  report_(text + profile_table(ranks, num_steps_));
+    log_.warning(fmt::format("{} operations of communication of rank 0 are missing: a rank keeps {} of a step.",
+                             num_lost_, World::kRecorderCapacity));
+  log_.info(fmt::format("profile of steps {} to {}: {} (open it with ui.perfetto.dev)\n{}{}", first_step_,
+                        first_step_ + num_steps_ - 1, config_.profile_trace, draw_schedule(ranks),
+                        profile_table(ranks, num_steps_)));
 }
 
 }  // namespace megatron

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "megatron/base/file_system.h"
+#include "megatron/base/message_log.h"
 #include "megatron/core/profile_recorder.h"
 #include "megatron/training/rank_trace_builder.h"
 #include "megatron/training/trainer.h"
@@ -19,9 +18,8 @@ namespace megatron {
 /// ranks must see the same files, as for checkpoints.
 class TrainingProfile {
  public:
-  using Report = std::function<void(std::string_view line)>;  // called on rank 0
-  /// What it is given must outlive it.
-  TrainingProfile(Trainer& trainer, FileSystem& files, Report report);
+  /// What it is given must outlive it. @param log  rank 0's is told of profiles, and each rank's of what has no effect
+  TrainingProfile(Trainer& trainer, FileSystem& files, MessageLog log);
 
   /// Before a step.
   void begin_step();
@@ -44,7 +42,7 @@ class TrainingProfile {
   const ProfilingConfig& config_;
   const FlightRecorder* flights_;  // null on a single rank
   FileSystem& files_;
-  Report report_;
+  MessageLog log_;
   ProfileRecorder recorder_;
   RankTraceBuilder builder_;
   State state_ = State::kWaiting;

@@ -223,7 +223,7 @@ void TrainingReporter::draw_loss_curve() try {
 /// To be called from a handler. What cannot even take the first line is a mistake of the command line.
 void TrainingReporter::give_up(std::string_view flag, const IoError& error) {
   if (is_first_step_) throw;
-  message(fmt::format("WARNING: {}: {}. Training goes on without it; make room for the next run.", flag, error.what()));
+  warning(fmt::format("{}: {}. Training goes on without it; make room for the next run.", flag, error.what()));
 }
 
 void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size) {

@@ -47,6 +47,9 @@ class TrainingReporter {
   void message(std::string_view line) {
     if (outputs_.is_writer) outputs_.progress.message(line);
   }
+  void warning(std::string_view text) {
+    if (outputs_.is_writer) outputs_.progress.warning(text);
+  }
 
  private:
   void print_interval(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);

@@ -181,7 +181,7 @@ TEST(DatasetBuilder, WritesMegatronsCacheFilesByteForByte) {
 TEST(DatasetBuilder, TakesMegatronsCacheWithoutBuilding) {
   const testing::WorkingDirectory directory(kGoldenData);
   std::vector<std::string> messages;
-  const DatasetLog log = {[&](const std::string& text) { messages.push_back(text); },
+  const MessageLog log = {[&](const std::string& text) { messages.push_back(text); },
                           [&](const std::string& text) { messages.push_back("warning: " + text); }};
   GptDatasetConfig config = make_config(kGoldenData + "/cache");
   config.sequence_length = 96;

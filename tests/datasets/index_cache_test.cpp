@@ -25,7 +25,7 @@ using testing::write_bytes;
 /// Keeps what is reported.
 struct Messages {
   std::vector<std::string> info, warnings;
-  DatasetLog log() {
+  MessageLog log() {
     return {[this](const std::string& text) { info.push_back(text); },
             [this](const std::string& text) { warnings.push_back(text); }};
   }

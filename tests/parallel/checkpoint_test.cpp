@@ -78,7 +78,7 @@ TEST(ParallelCheckpoint, RanksThatFindDifferentOnesAreRefused) {
     PosixFileSystem disk;
     HostMemoryFiles elsewhere;
     FileSystem& files = trainer.groups().world.rank() == 1 ? static_cast<FileSystem&>(elsewhere) : disk;
-    Checkpointer(files, trainer.config(), [](const std::string&) {}).load(trainer);
+    Checkpointer(files, trainer.config(), {}).load(trainer);
   };
   EXPECT_THAT([&] { run_layout(words + loading(directory), 3, load); },
               ::testing::ThrowsMessage<RankFailure>(::testing::HasSubstr(") on ranks 0, 2, none on rank 1. Give")));
@@ -92,7 +92,7 @@ TEST(ParallelCheckpoint, RanksWhoseCheckpointsHoldOtherWeightsOfTheSameIteration
     PosixFileSystem files;
     PretrainConfig config = trainer.config();
     if (trainer.groups().world.rank() == 1) config.checkpoint.load = second.path();
-    Checkpointer(files, config, [](const std::string&) {}).load(trainer);
+    Checkpointer(files, config, {}).load(trainer);
   };
   EXPECT_THAT([&] { run_layout(gpt2_like(kSize) + loading(first), 3, load); },
               ::testing::ThrowsMessage<RankFailure>(::testing::ContainsRegex(
@@ -159,7 +159,7 @@ TEST(ParallelCheckpoint, AFailureOfOneRankLeavesTheLastCheckpoint) {
   try {
     run_layout(words + saving(directory) + loading(directory) + kLayouts[6].words, 2, [&](Trainer& trainer) {
       PosixFileSystem files;
-      Checkpointer checkpointer(files, trainer.config(), [](const std::string&) {});
+      Checkpointer checkpointer(files, trainer.config(), {});
       checkpointer.load(trainer);
       train(trainer, 1, 2);
       require<IoError>(trainer.groups().world.rank() == 0, "rank 1's disk is full");

@@ -160,12 +160,11 @@ void move_checkpoints(Job& job) {
     double expected = 0, actual = 0;
     job.run(model + from, [&](Trainer& trainer) {
       train(trainer, 0, 2);
-      Checkpointer(files, trainer.config(), [](const std::string&) {}).save(trainer);
+      Checkpointer(files, trainer.config(), {}).save(trainer);
       expected = train(trainer, 2, 3)[0];
     });
     job.run(model + to + " --load " + path.string(), [&](Trainer& trainer) {
-      require<CheckpointError>(Checkpointer(files, trainer.config(), [](const std::string&) {}).load(trainer),
-                               "no checkpoint");
+      require<CheckpointError>(Checkpointer(files, trainer.config(), {}).load(trainer), "no checkpoint");
       actual = train(trainer, 2, 3)[0];
       trainer.groups().world.barrier({"all have read"}).wait();
     });

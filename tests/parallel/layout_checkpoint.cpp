@@ -18,7 +18,7 @@ std::vector<double> continue_to(const std::string& words, const Layout& layout, 
   std::vector<double> losses;
   run_layout(words + " " + layout.words, layout.num_ranks, [&](Trainer& trainer) {
     PosixFileSystem files;
-    Checkpointer checkpointer(files, trainer.config(), [](const std::string&) {});
+    Checkpointer checkpointer(files, trainer.config(), {});
     require<Error>(checkpointer.load(trainer) == trainer.config().checkpoint.load.has_value(), "nothing was loaded");
     const std::vector<double> own = train(trainer, trainer.progress().iteration, iteration);
     if (trainer.config().checkpoint.save) checkpointer.save(trainer);
@@ -30,7 +30,7 @@ std::vector<double> continue_to(const std::string& words, const Layout& layout, 
 State state_of(const std::string& words) {
   Trainer trainer(small_config(words), {});
   PosixFileSystem files;
-  Checkpointer checkpointer(files, trainer.config(), [](const std::string&) {});
+  Checkpointer checkpointer(files, trainer.config(), {});
   require<Error>(checkpointer.load(trainer), "nothing was loaded");
   return {.weights = weights_of(trainer),
           .optimizer = optimizer_state_of(trainer),

@@ -76,9 +76,7 @@ Outcome through_files(const std::string& model, const std::vector<Layout>& grids
   const ScratchDirectory directory;
   PosixFileSystem files;
   const std::string words = model + " --save-interval 1 --save " + directory.path() + " --load " + directory.path();
-  const auto checkpointer = [&](Trainer& trainer) {
-    return Checkpointer(files, trainer.config(), [](const std::string&) {});
-  };
+  const auto checkpointer = [&](Trainer& trainer) { return Checkpointer(files, trainer.config(), {}); };
   return train_over(words, grids,
                     {.take = [&](Trainer& trainer) { checkpointer(trainer).save(trainer); },
                      .restore = [&](Trainer& trainer) { EXPECT_TRUE(checkpointer(trainer).load(trainer)); }});

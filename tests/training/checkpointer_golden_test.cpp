@@ -65,7 +65,7 @@ TEST_P(GoldenCheckpoint, GoesOnHere) {
   PosixFileSystem files;
   const PretrainConfig config = testing::small_config(testing::golden_words(golden.folder));
   Trainer trainer(config, {});
-  Checkpointer checkpointer(files, config, [](const std::string&) {});
+  Checkpointer checkpointer(files, config, {});
   ASSERT_TRUE(checkpointer.load(trainer));
 
   const std::string path = kGolden + "expected/" + golden.expected + ".safetensors";
@@ -92,13 +92,13 @@ TEST(GoldenCheckpoint, OfLayoutBoundOptimizerStateIsRefusedWithTheRemedy) {
   PretrainConfig config = testing::small_config(testing::golden_words("lm019/llama_dp2"));
   Trainer trainer(config, {});
   try {
-    Checkpointer(files, config, [](const std::string&) {}).load(trainer);
+    Checkpointer(files, config, {}).load(trainer);
     FAIL() << "the buckets of a distributed optimizer were read";
   } catch (const CheckpointError& error) {
     EXPECT_NE(std::string(error.what()).find("--no-load-optim"), std::string::npos) << error.what();
   }
   config.checkpoint.no_load_optim = true;
-  EXPECT_TRUE(Checkpointer(files, config, [](const std::string&) {}).load(trainer));
+  EXPECT_TRUE(Checkpointer(files, config, {}).load(trainer));
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ TEST(GuardedDevice, SavesAndResumes) {
     const std::string line = llama_like(way + (" --save-interval 1 --save " + directory.path()));
     const PretrainConfig config = small_config(line + " --load " + directory.path());
     PosixFileSystem files;
-    Checkpointer checkpointer(files, config, [](const std::string&) {});
+    Checkpointer checkpointer(files, config, {});
     Trainer straight(config, kGuarded), resumed(config, kGuarded), plain(config, {});
     train(straight, 0, 2);
     checkpointer.save(straight);
@@ -103,10 +103,10 @@ TEST(GuardedDevice, ReadsACheckpointOfAnotherPrecision) {
   PosixFileSystem files;
   const PretrainConfig saved = small_config(gpt2_like("--save-interval 1 --save " + directory.path()));
   Trainer first(saved, kGuarded);
-  Checkpointer(files, saved, [](const std::string&) {}).save(first);
+  Checkpointer(files, saved, {}).save(first);
   const PretrainConfig loaded = small_config(gpt2_like("--bf16 --finetune --load " + directory.path()));
   Trainer second(loaded, kGuarded);
-  ASSERT_TRUE(Checkpointer(files, loaded, [](const std::string&) {}).load(second));
+  ASSERT_TRUE(Checkpointer(files, loaded, {}).load(second));
   EXPECT_NEAR(second.params_norm(), first.params_norm(), 1e-2 * first.params_norm());
 }
 

@@ -62,7 +62,8 @@ inline ProfiledRun read_trace(const std::string& text) {
 /// Steps 1 to `num_steps` of a trainer as TrainingLoop profiles them.
 inline std::string train_profiled(Trainer& trainer, FileSystem& files, int64_t num_steps) {
   std::string report;
-  TrainingProfile profile(trainer, files, [&](std::string_view line) { report += line; });
+  const auto take = [&](const std::string& text) { report += text; };
+  TrainingProfile profile(trainer, files, {.on_info = take, .on_warning = take});
   for (int64_t step = 0; step < num_steps; ++step) {
     profile.begin_step();
     {

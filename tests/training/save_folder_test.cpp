@@ -26,8 +26,7 @@ TEST(SaveFolder, IsWarnedOfWhereItHasCheckpointsOfAnotherRun) {
   std::filesystem::create_directory(directory.file("iter_0000002"));
   EXPECT_EQ(warning({}), "") << "not complete";
   for (const char* name : {"iter_0000002/.metadata", "iter_0000002/metadata.json"}) std::ofstream(directory.file(name));
-  const std::string text =
-      "WARNING: --save " + directory.path() + " holds checkpoints of another run up to iteration 2";
+  const std::string text = "--save " + directory.path() + " holds checkpoints of another run up to iteration 2";
   EXPECT_THAT(warning({}), HasSubstr(text));
   EXPECT_THAT(warning("/none"), HasSubstr(text));
   EXPECT_EQ(warning(directory.path()), "");

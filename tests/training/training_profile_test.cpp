@@ -144,7 +144,7 @@ TEST(TrainingProfile, ChangesNoBit) {
 TEST(TrainingProfile, WithoutTheFlagNobodyListensAndNothingIsWritten) {
   HostMemoryFiles files;
   Trainer trainer(small_config(gpt2_like()), {});
-  TrainingProfile profile(trainer, files, [](std::string_view) {});
+  TrainingProfile profile(trainer, files, {});
   profile.begin_step();
   EXPECT_EQ(trainer.device().profiler, nullptr);
   train(trainer, 0, 1);

@@ -142,7 +142,7 @@ TEST_F(CudaTraining, ResumesBitForBit) {
     const std::string line = llama_like(way + (" --deterministic-mode --save-interval 1 --save " + directory.path()));
     const PretrainConfig config = small_config(line + " --load " + directory.path());
     PosixFileSystem files;
-    Checkpointer checkpointer(files, config, [](const std::string&) {});
+    Checkpointer checkpointer(files, config, {});
     Trainer straight(config, kCuda), resumed(config, kCuda), on_cpu(config, kCpu);
     train(straight, 0, 2);
     checkpointer.save(straight);
@@ -217,7 +217,7 @@ TEST_F(CudaTraining, ResumesBitForBitWhereStepsAreGraphs) {
       llama_like("--bf16 --save-interval 1 --save " + directory.path() + " --load " + directory.path() + kGraph);
   const PretrainConfig config = small_config(line + " --cuda-graph-warmup-steps 1");
   PosixFileSystem files;
-  Checkpointer checkpointer(files, config, [](const std::string&) {});
+  Checkpointer checkpointer(files, config, {});
   Trainer straight(config, kCuda), resumed(config, kCuda);
   train(straight, 0, 4);
   checkpointer.save(straight);

@@ -1,4 +1,4 @@
-// Where the data sets report what they do; the library itself never prints.
+// Where the library reports what it does; it never prints itself.
 #pragma once
 
 #include <functional>
@@ -6,9 +6,9 @@
 
 namespace megatron {
 
-/// Receivers of messages about building and loading data sets. Either may be empty. They are called from one thread at
-/// a time.
-struct DatasetLog {
+/// Receivers of messages, such as of data sets that are built and checkpoints that are loaded. Either may be empty.
+/// They are called from one thread at a time.
+struct MessageLog {
   std::function<void(const std::string&)> on_info;
   std::function<void(const std::string&)> on_warning;
 
