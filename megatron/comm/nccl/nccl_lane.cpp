@@ -44,7 +44,7 @@ void NcclLane::close() noexcept {
 NcclFlightPtr NcclLane::issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch function) {
   hub_.throw_if_failed();
   LanePlace place{facts_.name, num_issued_, facts_.members};
-  const auto flight = std::make_shared<NcclFlight>(hub_.resources(), info, facts_.group, std::move(place), operands);
+  auto flight = std::make_shared<NcclFlight>(hub_.resources(), info, facts_.group, std::move(place), operands);
   {
     const std::lock_guard lock(hub_.mutex());
     ++num_issued_;
