@@ -82,6 +82,7 @@ void BlendedDataset::load_or_build_index(const Options& options, const MessageLo
   entry.stem = cache_stem(entry.description, "BlendedDataset", options.split);
   entry.arrays = {{"dataset_index", {size}}, {"dataset_sample_index", {size}}};
   entry.write = options.write_cache;
+  cache_files_ = entry.directory.empty() ? "" : entry.path_of("*").string();
   const auto build = [&] {
     const auto* fractions = std::get_if<std::vector<double>>(&identity_.weights);
     BlendIndex index = fractions != nullptr
@@ -101,10 +102,13 @@ void BlendedDataset::check_demand(const Options& options) const {
   std::vector<int64_t> demand(members_.size(), 0);
   for (int64_t i = 0; i < size(); ++i) {
     const int64_t member = index_.dataset_index[i];
-    require<DataError>(member >= 0 && member < static_cast<int64_t>(members_.size()),
-                       "the cached blend index of the {} split names data set {} of {}. Delete it; it is built again.",
-                       name_of(options.split), member, members_.size());
-    ++demand[static_cast<size_t>(member)];
+    const int64_t sample = index_.dataset_sample_index[i];
+    require<DataError>(
+        member >= 0 && member < static_cast<int64_t>(members_.size()) &&
+            sample == demand[static_cast<size_t>(member)]++,
+        "the blend index names sample {} of data set {} of {}: the cached indices {} are damaged or belong to other "
+        "data. Delete them; they are built again.",
+        sample, member, members_.size(), cache_files_);
   }
   for (size_t i = 0; i < members_.size(); ++i) {
     require<ConfigError>(demand[i] <= members_[i]->size(),

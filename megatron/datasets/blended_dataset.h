@@ -49,6 +49,7 @@ class BlendedDataset final : public Dataset {
   std::vector<std::unique_ptr<GptDataset>> members_;
   BlendIdentity identity_;
   BlendIndex index_;
+  std::string cache_files_;  // for messages
 };
 
 }  // namespace megatron

@@ -201,6 +201,9 @@ void GptDataset::read_tokens(int64_t index, std::vector<int64_t>& tokens, std::v
     }
     part_ends.push_back(static_cast<int32_t>(tokens.size()));
   }
+  const bool may_be_short = !request_.drop_last && row + 1 == plan_.num_samples;
+  if (std::ssize(tokens) < longest && !may_be_short)
+    reject_index(fmt::format("sample {} has {} tokens of {}", row, tokens.size(), longest));
   tokens.resize(static_cast<size_t>(longest), pad_);
 }
 

@@ -97,20 +97,18 @@ struct Header {
 
 Header parse_header(const std::filesystem::path& path, std::string_view file) {
   const std::string name = path.string();
-  require<DataError>(file.size() >= 12 && file.starts_with(kMagic),
-                     "{}: is not a .npy file ({} bytes). Delete it; it is built again.", name, file.size());
+  require<DataError>(file.size() >= 12 && file.starts_with(kMagic), "{}: is not a .npy file ({} bytes)", name,
+                     file.size());
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(file[i])); };
   const size_t version = byte(6);
-  require<DataError>(version >= 1 && version <= 3, "{}: .npy version {} is not known. Delete it; it is built again.",
-                     name, version);
+  require<DataError>(version >= 1 && version <= 3, "{}: .npy version {} is not known", name, version);
   const size_t length_bytes = version == 1 ? 2 : 4;
   size_t length = 0;
   for (size_t i = 0; i < length_bytes; ++i) length |= byte(8 + i) << (8 * i);
   Header header;
   header.data_offset = 8 + length_bytes + length;
-  require<DataError>(header.data_offset <= file.size(),
-                     "{}: has {} bytes, but its header takes {}: it is truncated. Delete it; it is built again.", name,
-                     file.size(), header.data_offset);
+  require<DataError>(header.data_offset <= file.size(), "{}: has {} bytes, but its header takes {}: it is truncated",
+                     name, file.size(), header.data_offset);
 
   const std::string_view dictionary = file.substr(8 + length_bytes, length);
   const std::string_view descr = field(dictionary, "descr");
@@ -121,7 +119,7 @@ Header parse_header(const std::filesystem::path& path, std::string_view file) {
   }
   header.shape = parse_shape(field(dictionary, "shape"));
   require<DataError>(known && !header.shape.empty() && field(dictionary, "fortran_order").starts_with("False"),
-                     "{}: the header {} is not that of an index array. Delete the file; it is built again.", name,
+                     "{}: the header {} is not that of an index array", name,
                      dictionary.substr(0, dictionary.find_last_not_of(" \n") + 1));
   return header;
 }
@@ -146,8 +144,7 @@ NpyArray NpyArray::load(const std::filesystem::path& path) {
   const std::optional<int64_t> count = count_elements(array.shape_);
   const size_t available = file.size() - header.data_offset;
   require<DataError>(count.has_value() && static_cast<size_t>(*count) <= available / size_of(array.dtype_),
-                     "{}: shape ({}) of {}-byte elements does not fit into {} bytes: the file is truncated. "
-                     "Delete it; it is built again.",
+                     "{}: shape ({}) of {}-byte elements does not fit into {} bytes: the file is truncated",
                      path.string(), joined(array.shape_, ", "), size_of(array.dtype_), available);
   array.num_elements_ = *count;
   array.data_ = file.subspan(header.data_offset, static_cast<size_t>(*count) * size_of(array.dtype_));

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "megatron/base/error.h"
+#include "megatron/datasets/blended_dataset.h"
 #include "megatron/datasets/dataset_builder.h"
 #include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
@@ -109,6 +110,7 @@ TEST_F(IndexCache, ThatPointsOutsideOfTheDataIsAnErrorThatSaysWhatToDelete) {
                                    {"document_index.npy", -1},
                                    {"sample_index.npy", 100000},
                                    {"sample_index.npy", -5},
+                                   {"sample_index.npy", 0},
                                    {"shuffle_index.npy", -1}}) {
     std::string bytes = read_bytes(file(end));
     const std::string good = bytes;
@@ -125,6 +127,37 @@ TEST_F(IndexCache, ThatPointsOutsideOfTheDataIsAnErrorThatSaysWhatToDelete) {
     }
     write_bytes(file(end), good);
   }
+}
+
+TEST_F(IndexCache, OfABlendThatIsNotOneIsAnErrorThatSaysWhatToDelete) {
+  Messages messages;
+  const auto blend = [&] {
+    std::vector<std::unique_ptr<GptDataset>> members;
+    for (int i = 0; i < 2; ++i) members.push_back(std::make_unique<GptDataset>(build(messages, config())));
+    return BlendedDataset(
+        std::move(members),
+        {.split = Split::kTrain, .weights = {{0.25, 0.75}}, .size = 20, .path_to_cache = scratch_.file("cache")},
+        messages.log());
+  };
+  blend();
+  for (const auto& [end, byte] : {std::pair{"dataset_index.npy", '\0'},
+                                  {"dataset_index.npy", '\7'},
+                                  {"dataset_index.npy", '\xff'},
+                                  {"dataset_sample_index.npy", '\0'},
+                                  {"dataset_sample_index.npy", '\1'}}) {
+    const std::string good = read_bytes(file(end));
+    write_bytes(file(end), good.substr(0, 128) + std::string(good.size() - 128, byte));
+    try {
+      blend();
+      ADD_FAILURE() << end << " " << int{byte};
+    } catch (const DataError& error) {
+      const std::string files = scratch_.file("cache/");
+      EXPECT_NE(std::string(error.what()).find("the cached indices " + files), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("Delete them"), std::string::npos) << error.what();
+    }
+    write_bytes(file(end), good);
+  }
+  blend();
 }
 
 TEST_F(IndexCache, ThatCannotBeWrittenCostsAWarningOnly) {
