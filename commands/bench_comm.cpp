@@ -44,7 +44,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const CommandRa
   const bool has_processes = own.world != nullptr;
   const DeviceChoice& device = ranks.device;
   BenchDevice bench(device.kind, ranks.num_threads, device.cuda_device);
-  if (own.on_stream) own.on_stream(bench.device().cuda_stream().stream);
+  if (own.gpu_ranks) own.gpu_ranks->set_compute_stream(bench.device().cuda_stream().stream);
   const auto measure = [&](Progress& progress) {
     return measure_comm(world, bench, model.transformer.params_dtype, message_bytes_of(config),
                         measure_options_of(config, 0), progress);

@@ -206,7 +206,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
     steps.on_step(trainer, result);
   };
   environment.device = device;
-  environment.on_stream = own.on_stream;
+  environment.gpu_ranks = own.gpu_ranks;
   environment.matmul_choices_folders = matmul_choices_folders(own_program());
   pretrain(model, environment);
   if (!report) return;

@@ -35,7 +35,7 @@ std::vector<MatmulKey> products_of_step(PretrainConfig model, const CommandRanks
   PretrainEnvironment environment{
       .files = files, .progress = silent, .signal = no_signal, .num_threads = ranks.num_threads, .world = own.world};
   environment.device = ranks.device;
-  environment.on_stream = own.on_stream;
+  environment.gpu_ranks = own.gpu_ranks;
   environment.on_step = [&](Trainer& trainer, const TrainStepResult&) {
     if constexpr (kHasCuda) products = kernels::used_matmuls(trainer.device().cuda_stream()).products;
   };
@@ -117,7 +117,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const CommandRa
   std::vector<MatmulKey> products;
   if (config.shapes.empty()) products = products_of_step(model, ranks, own, files);
   BenchDevice bench(device.kind, ranks.num_threads, device.cuda_device);
-  if (own.on_stream) own.on_stream(bench.device().cuda_stream().stream);
+  if (own.gpu_ranks) own.gpu_ranks->set_compute_stream(bench.device().cuda_stream().stream);
   if (!config.shapes.empty()) {
     const StepShapes dtypes = step_shapes_of(model);
     products = products_of(bench, linear_shapes_of(config), dtypes.model.params_dtype, dtypes.gradient_dtype);

@@ -61,7 +61,7 @@ int run_on_ranks(const CommandRanks& ranks, std::ostream& err, const std::functi
     if (ranks.have_gpus())
       return run_nccl_job(ranks.launch, options, process_environment(), ranks.device.cuda_device, err,
                           [&](NcclWorld& nccl, World& world) {
-                            body({&world, [&](CUstream_st* stream) { nccl.set_compute_stream(stream); }});
+                            body({&world, &nccl});
                           });
   return run_job(ranks.launch, options, err, [&](World& world) { body({.world = &world}); });
 }

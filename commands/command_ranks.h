@@ -9,10 +9,9 @@
 
 #include "commands/job.h"
 #include "commands/launch_environment.h"
+#include "megatron/comm/gpu_ranks.h"
 #include "megatron/comm/world.h"
 #include "megatron/training/device_choice.h"
-
-struct CUstream_st;
 
 namespace megatron {
 
@@ -37,8 +36,8 @@ CommandRanks command_ranks(const PretrainConfig& config, const LaunchEnvironment
 
 /// This process among the ranks.
 struct OwnRank {
-  World* world = nullptr;                            // null: all ranks are threads of this process
-  std::function<void(CUstream_st*)> on_stream = {};  // see PretrainEnvironment; empty where ranks have no GPU each
+  World* world = nullptr;         // null: all ranks are threads of this process
+  GpuRanks* gpu_ranks = nullptr;  // see PretrainEnvironment; null where ranks have no GPU each
 };
 
 /// Runs the command on this process's rank, or on all that it has, like run_command(). When a rank fails, all say so on

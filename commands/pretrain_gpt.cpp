@@ -95,7 +95,7 @@ void train(const PretrainConfig& config, const CommandRanks& ranks, const OwnRan
                     .on_start = [&] { exchange.has_started = true; },
                     .matmul_choices_folders = matmul_choices_folders(own_program()),
                     .device = ranks.device,
-                    .on_stream = own.on_stream});
+                    .gpu_ranks = own.gpu_ranks});
 }
 
 /// Hears --exit-signal. Before training has started there is nothing to save: it ends the process at once.

@@ -105,7 +105,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
                            .guard = environment.guard,
                            .cuda_device = device.cuda_device,
                            .capacity_bytes = rank_device.capacity_bytes,
-                           .on_stream = environment.on_stream,
+                           .gpu_ranks = environment.gpu_ranks,
                            .groups = groups});
   use_matmul_choices_on(trainer.device(), rank_device.products);
   Checkpointer checkpointer(environment.files, config,

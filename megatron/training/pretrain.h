@@ -15,6 +15,7 @@
 
 namespace megatron {
 
+class GpuRanks;
 class Trainer;
 class World;
 struct AgreedMatmulChoices;
@@ -43,9 +44,9 @@ struct PretrainEnvironment {
   std::function<void(Trainer&, const TrainStepResult&)> on_step = {};
   /// Where files of matrix product algorithms may be: see MatmulChoicesQuery.
   std::vector<std::string> matmul_choices_folders = {};
-  /// Where ranks have a GPU each: which, and who is told of its stream (Trainer::Options). None: chosen here.
+  /// Where ranks have a GPU each: which, and the ranks that its trainer tells of it. None: chosen here.
   std::optional<DeviceChoice> device = {};
-  std::function<void(CUstream_st*)> on_stream = {};
+  GpuRanks* gpu_ranks = nullptr;
 };
 
 /// Trains, evaluates and saves as `config` says, on as many ranks as it says: threads of this process, which

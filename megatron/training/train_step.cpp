@@ -21,12 +21,13 @@ constexpr int kTimerLevel = 1;  // of --timing-log-level
 }  // namespace
 
 TrainStep::TrainStep(const Context& ctx, const GptModel& model, DistributedDataParallel& ddp, Optimizer& optimizer,
-                     const TrainStepOptions& options)
+                     GpuRanks* gpu_ranks, const TrainStepOptions& options)
     : ctx_(ctx),
       model_(model),
       ddp_(ddp),
       groups_(ddp.groups()),
       optimizer_(optimizer),
+      gpu_ranks_(gpu_ranks),
       options_(options),
       graph_(ctx.device, options.num_graph_warm_up_steps) {}
 
@@ -151,6 +152,7 @@ Tensor TrainStep::sum_of_losses(const PendingLosses& losses) {
 
 TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler,
                                int64_t iteration, Timers* timers) {
+  const GpuRanks::Step step(gpu_ranks_);
   const Tensor num_tokens = write_step_state(scheduler, iteration, num_valid_tokens_of(batches));
   const PendingLosses losses =
       timed(timers, "forward-backward", kTimerLevel, [&] { return forward_backward(batches, timers); });
@@ -168,6 +170,7 @@ TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, con
 
 /// The last micro-batch of a data set may be short. What crosses a pipeline's borders has one shape in a schedule.
 LossSum TrainStep::evaluate(std::span<const MicroBatch<int64_t>> batches) {
+  const GpuRanks::Step step(gpu_ranks_);
   LossSum total{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
   Readback readback;
   std::list<PendingLosses> parts;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/comm/gpu_ranks.h"
 #include "megatron/models/gpt/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
@@ -33,7 +34,7 @@ struct TrainStepResult {
 class TrainStep {
  public:
   TrainStep(const Context& ctx, const GptModel& model, DistributedDataParallel& ddp, Optimizer& optimizer,
-            const TrainStepOptions& options);
+            GpuRanks* gpu_ranks, const TrainStepOptions& options);
 
   /// @param batches  of this data-parallel rank. @param iteration  from 0: part of every dropout counter.
   /// @param timers   level 1: forward-backward and, in it, all-grads-sync, non-tensor-parallel-grads-all-reduce,
@@ -76,6 +77,7 @@ class TrainStep {
   DistributedDataParallel& ddp_;
   const ProcessGroupCollection& groups_;
   Optimizer& optimizer_;
+  GpuRanks* gpu_ranks_;
   TrainStepOptions options_;
   ForwardBackwardGraph graph_;
   std::map<std::pair<size_t, bool>, Schedule> schedules_;  // of this rank, by micro-batches and forward only

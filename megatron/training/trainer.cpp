@@ -3,6 +3,7 @@
 #include "megatron/core/copy.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
+#include "megatron/training/connections_of_step.h"
 #include "megatron/training/theoretical_flops.h"
 
 namespace megatron {
@@ -19,10 +20,10 @@ std::optional<int64_t> graph_warm_up_steps_of(const PretrainConfig& config) {
   return config.cuda_graph.warmup_steps;
 }
 
-/// Groups of ranks on GPUs know its stream before their first operation.
-std::unique_ptr<Device> make_device(const Trainer::Options& options) {
+/// Groups of ranks on GPUs know its stream before their first operation. They connect while the model is built.
+std::unique_ptr<Device> make_device(const PretrainConfig& config, const Trainer::Options& options) {
   const bool is_cuda = options.device == DeviceKind::kCuda;
-  require<NotSupported>(!is_cuda || options.groups.world.size() == 1 || options.on_stream,
+  require<NotSupported>(!is_cuda || options.groups.world.size() == 1 || options.gpu_ranks,
                         "[Trainer] {} ranks on GPUs need groups that follow the GPU's stream, those of an NcclWorld. "
                         "Train with one rank, or on the CPU (--device cpu).",
                         options.groups.world.size());
@@ -32,7 +33,10 @@ std::unique_ptr<Device> make_device(const Trainer::Options& options) {
                                                                          .guard = options.guard,
                                                                          .cuda_device = options.cuda_device,
                                                                          .meta_of = options.meta_of});
-  if (is_cuda && options.on_stream) options.on_stream(device->cuda_stream().stream);
+  if (is_cuda && options.gpu_ranks) {
+    options.gpu_ranks->set_compute_stream(device->cuda_stream().stream);
+    options.gpu_ranks->connect(connections_of_step(config, options.groups.world.rank()));
+  }
   return device;
 }
 
@@ -41,7 +45,7 @@ std::unique_ptr<Device> make_device(const Trainer::Options& options) {
 Trainer::Trainer(const PretrainConfig& config, const Options& options)
     : config_(config),
       groups_(options.groups),
-      device_(make_device(options)),
+      device_(make_device(config, options)),
       step_state_(*device_),
       ctx_{.device = *device_,
            .step = step_state_.get(),
@@ -56,7 +60,7 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
       ddp_(ctx_, parameters_of_stages(model_), groups_, data_parallel_config_of(config_)),
       optimizer_(ctx_, config_.optimizer, ddp_),
       scheduler_(param_scheduler_config_of(config_)),
-      step_(ctx_, model_, ddp_, optimizer_,
+      step_(ctx_, model_, ddp_, optimizer_, options.device == DeviceKind::kCuda ? options.gpu_ranks : nullptr,
             {.calculate_per_token_loss = config_.training.calculate_per_token_loss,
              .has_positions = config_.data.reset_position_ids,
              .schedule = schedule_options_of(config_),

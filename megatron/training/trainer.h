@@ -1,9 +1,9 @@
 // A model with its optimizer and schedule on one device: all that a training run owns beside its data.
 #pragma once
 
-#include <functional>
 #include <memory>
 
+#include "megatron/comm/gpu_ranks.h"
 #include "megatron/core/device_step_state.h"
 #include "megatron/training/config/pretrain_config.h"
 #include "megatron/training/train_step.h"
@@ -31,13 +31,12 @@ class Trainer {
     DeviceKind meta_of = DeviceKind::kCpu;
     int cuda_device = 0;         // number of the GPU
     int64_t capacity_bytes = 0;  // of each arena; 0: all that its memory has
-    /// Called with the compute stream of a cuda device, which operations of `groups` follow from then on:
-    /// NcclWorld::set_compute_stream.
-    std::function<void(CUstream_st*)> on_stream = {};
+    /// Of `groups` on a cuda device: told of its stream, and of what to connect before the first step.
+    GpuRanks* gpu_ranks = nullptr;
     ProcessGroupCollection groups = ProcessGroupCollection::single();  // of the layout that `config` asks for
   };
   /// Builds this rank's part of the model with initial weights. `config` is resolved, its vocabulary size included.
-  /// @throw NotSupported for several ranks on cuda whose groups nothing tells of its stream.
+  /// @throw NotSupported for several ranks on cuda without their GpuRanks.
   Trainer(const PretrainConfig& config, const Options& options);
 
   /// One step over this data-parallel rank's micro-batches of a global batch. Progress and schedule move on; the

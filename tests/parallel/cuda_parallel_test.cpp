@@ -52,6 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CudaParallel, ::testing::Values(2, 4));
 
 TEST_P(CudaParallel, EveryLayoutFollowsOneRankOfTheCpuFor20Steps) { expect_success("curves"); }
 TEST_P(CudaParallel, CheckpointsMoveBetweenLayouts) { expect_success("checkpoint"); }
+TEST_P(CudaParallel, PipelinesTrainWhoseKernelsFillTheQueuesOfTheirGpus) { expect_success("queues"); }
 TEST_P(CudaParallel, TheHostWaitsForNoOtherRankInAStep) { expect_success("waits"); }
 
 TEST_P(CudaParallel, ShardsBucketsAndOverlapOfTwoRanksChangeNoBit) {

@@ -1,6 +1,6 @@
 // Ranks with a GPU each that train small models; cuda_parallel_test.cpp starts them. What one of them finds wrong ends
 // all with its exit status. Rank 0 prints a line for each case.
-//   cuda_parallel_ranks RANKS curves|bits|checkpoint|waits|fail|hang
+//   cuda_parallel_ranks RANKS curves|bits|checkpoint|waits|queues|fail|hang
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -41,7 +41,7 @@ class Job {
     try {
       Trainer trainer(config, {.device = DeviceKind::kCuda,
                                .cuda_device = local_rank_,
-                               .on_stream = [&](CUstream_st* stream) { ranks().set_compute_stream(stream); },
+                               .gpu_ranks = &ranks(),
                                .groups = ProcessGroupCollection::make(*world, parallel_layout_of(config))});
       trainer.groups().world.barrier({"trainers are built"}).wait();
       world->set_timeout(timeout);
@@ -175,6 +175,19 @@ void move_checkpoints(Job& job) {
   }
 }
 
+/// A rank whose GPU waits for another goes on until its queue of kernels is full, and then holds what a thread of its
+/// process would need to connect ranks: 24 layers and 16 micro-batches are some ten thousand kernels.
+void fill_queues(Job& job) {
+  constexpr int kSteps = 2;
+  const std::string model = llama_like(" --num-layers 24 --global-batch-size 16 --micro-batch-size 1 --lr 1e-3");
+  const Curve expected = on_one_cpu(model, kSteps);
+  for (const std::string& layout : layouts_of(job.size())) {
+    if (layout.find("--pipeline-model-parallel-size") == std::string::npos) continue;
+    const double loss = distance(job.curve(model + layout, kSteps).losses, expected.losses);
+    job.report("24 layers:" + layout, fmt::format("loss {:.1e} of one CPU", loss), loss < 1e-5);
+  }
+}
+
 /// Beside the read of loss and norm the host waits for nothing.
 void count_waits(Job& job) {
   for (const std::string& layout : layouts_of(job.size()))
@@ -213,6 +226,7 @@ int run_rank(const LaunchEnvironment& launch, const std::string& what) {
       if (what == "bits") compare_bits(job);
       if (what == "checkpoint") move_checkpoints(job);
       if (what == "waits") count_waits(job);
+      if (what == "queues") fill_queues(job);
       if (what == "fail" || what == "hang") go_wrong(job, what);
       rank.ranks->finish(kTimeout);
     } catch (const std::exception& error) {

@@ -1,6 +1,7 @@
 // One rank of a world whose other ranks do not exist: for the memory plan of any rank of any layout.
 #pragma once
 
+#include "megatron/comm/connection.h"
 #include "megatron/comm/world.h"
 
 namespace megatron {
@@ -11,10 +12,14 @@ class MetaWorld final : public World {
  public:
   MetaWorld(int rank, int size);
   void abort(std::string_view) override {}
+  /// What the operations until now need.
+  const Connections& connections() const { return connections_; }
 
  private:
   std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups,
                                                 const Membership& own) override;
+
+  Connections connections_;
 };
 
 }  // namespace megatron

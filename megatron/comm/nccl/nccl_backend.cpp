@@ -64,13 +64,31 @@ NcclBackend::~NcclBackend() {
   while (!by_name.empty()) by_name.erase(by_name.begin());
 }
 
+void NcclBackend::connect(const Connection& connection) {
+  if (connection.tag < 0)
+    collectives();
+  else if (connection.sender == group_.own)
+    channel(connection.receiver, connection.tag, CommOp::kSend);
+  else
+    channel(connection.sender, connection.tag, CommOp::kReceive);
+}
+
+/// The hosts of ranks that wait for each other's kernels never meet.
+void NcclBackend::require_before_step(std::string_view what) const {
+  require<CommError>(!hub_.is_in_step(),
+                     "[{}] {} are used for the first time inside a training step, where ranks with a GPU each cannot "
+                     "connect. Connect them before it: connections_of_step() must name them.",
+                     group_.name, what);
+}
+
 /// All kinds of operations are connected at once, and not later, where some may wait for others in another group.
 NcclLane& NcclBackend::collectives() {
   if (collectives_) return *collectives_;
+  require_before_step("collectives");
   const NcclLane::Facts facts{"group." + group_.id, group_.name, group_.ranks};
   const auto connect = [this, name = facts.name](NcclLibrary::Stream stream) {
     auto communicator = hub_.connect(name, group_.ranks);
-    communicator->connect(reinterpret_cast<int32_t*>(barrier_.data()), group_.own, stream);
+    communicator->connect_collectives(numbers(), group_.own, stream);
     return communicator;
   };
   collectives_ = std::make_unique<NcclLane>(hub_, facts, connect);
@@ -150,14 +168,19 @@ NcclBackend::Pending NcclBackend::do_barrier(const OperationInfo& info) {
                });
 }
 
-NcclLane& NcclBackend::channel(const PointToPoint& message) {
-  auto& lane = channels_[{message.peer, message.tag, message.op}];
+NcclLane& NcclBackend::channel(int peer, int tag, CommOp op) {
+  auto& lane = channels_[{peer, tag, op}];
   if (lane) return *lane;
-  const bool sends = message.op == CommOp::kSend;
-  const int own = group_.ranks[static_cast<size_t>(group_.own)], peer = group_.ranks[static_cast<size_t>(message.peer)];
-  const std::vector<int> members = sends ? std::vector{own, peer} : std::vector{peer, own};
-  const std::string name = fmt::format("messages.{}.{}.{}.{}", group_.id, members[0], members[1], message.tag);
-  const auto connect = [&hub = hub_, name, members](NcclLibrary::Stream) { return hub.connect(name, members); };
+  const bool sends = op == CommOp::kSend;
+  require_before_step(fmt::format("messages of tag {} {} its rank {}", tag, sends ? "to" : "from", peer));
+  const int own = group_.ranks[static_cast<size_t>(group_.own)], other = group_.ranks[static_cast<size_t>(peer)];
+  const std::vector<int> members = sends ? std::vector{own, other} : std::vector{other, own};
+  const std::string name = fmt::format("messages.{}.{}.{}.{}", group_.id, members[0], members[1], tag);
+  const auto connect = [this, name, members, sends](NcclLibrary::Stream stream) {
+    auto communicator = hub_.connect(name, members);
+    communicator->connect_messages(numbers(), sends, stream);
+    return communicator;
+  };
   lane = std::make_unique<NcclLane>(hub_, NcclLane::Facts{name, group_.name, members}, connect);
   return *lane;
 }
@@ -167,7 +190,7 @@ NcclBackend::Pending NcclBackend::do_point_to_point(std::span<const OperationInf
   auto pending = std::make_unique<NcclPending>(hub_);
   for (size_t i = 0; i < messages.size(); ++i) {
     const PointToPoint& message = messages[i];
-    NcclLane& lane = channel(message);
+    NcclLane& lane = channel(message.peer, message.tag, message.op);
     const bool sends = message.op == CommOp::kSend;
     const size_t bytes = bytes_of(sends ? message.input : ConstView(message.output));
     const auto launch = [sends, bytes](const NcclLibrary& nccl, const void* in, void* out, auto communicator,

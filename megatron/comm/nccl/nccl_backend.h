@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "megatron/comm/connection.h"
 #include "megatron/comm/nccl/nccl_hub.h"
 #include "megatron/comm/process_group_backend.h"
 
@@ -22,9 +23,11 @@ struct NcclGroup {
 
 class NcclBackend final : public ProcessGroupBackend {
  public:
-  /// Ranks are connected when they first use the group: most of the groups of a layout are never used.
+  /// Ranks are connected when they first use the group, or are told to: most of the groups of a layout are never used.
   NcclBackend(NcclHub& hub, NcclGroup group);
   ~NcclBackend() override;
+  /// Begins it; see GpuRanks. @param connection of this group and this rank
+  void connect(const Connection& connection);
 
   Pending do_all_reduce(const OperationInfo& info, View buffer, ReduceOp reduce) override;
   Pending do_reduce_scatter(const OperationInfo& info, ConstView input, View output, ReduceOp reduce) override;
@@ -40,7 +43,10 @@ class NcclBackend final : public ProcessGroupBackend {
  private:
   Pending enter(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
   NcclLane& collectives();
-  NcclLane& channel(const PointToPoint& message);
+  /// @param peer rank of the group. @param op kSend or kReceive
+  NcclLane& channel(int peer, int tag, CommOp op);
+  void require_before_step(std::string_view what) const;
+  int32_t* numbers() { return reinterpret_cast<int32_t*>(barrier_.data()); }
 
   NcclHub& hub_;
   NcclGroup group_;

@@ -58,12 +58,21 @@ void NcclCommunicator::await(const char* call) {
   patience_.throw_if_hopeless();
 }
 
-void NcclCommunicator::connect(int32_t* numbers, int own, NcclLibrary::Stream stream) {
+void NcclCommunicator::connect_collectives(int32_t* numbers, int own, NcclLibrary::Stream stream) {
   use([&](const NcclLibrary& library, NcclLibrary::Communicator handle) {
     library.all_reduce(numbers, numbers, 1, DType::kInt32, ReduceOp::kSum, handle, stream);
   });
   use([&](const NcclLibrary& library, NcclLibrary::Communicator handle) {
     library.reduce_scatter(numbers, numbers + own, 1, DType::kInt32, ReduceOp::kSum, handle, stream);
+  });
+}
+
+void NcclCommunicator::connect_messages(int32_t* number, bool sends, NcclLibrary::Stream stream) {
+  use([&](const NcclLibrary& library, NcclLibrary::Communicator handle) {
+    if (sends)
+      library.send(number, sizeof *number, 1, handle, stream);
+    else
+      library.receive(number, sizeof *number, 0, handle, stream);
   });
 }
 

@@ -33,7 +33,9 @@ class NcclCommunicator {
   /// NCCL connects ranks with the first collective of a kind, and the host waits for them then: this does it for all
   /// kinds, while all are together. @param numbers one for each rank, 0, in memory that the GPU can read
   /// @param own place of this rank
-  void connect(int32_t* numbers, int own, NcclLibrary::Stream stream);
+  void connect_collectives(int32_t* numbers, int own, NcclLibrary::Stream stream);
+  /// The same for messages from rank 0 to rank 1. @param number 0, in memory that the GPU can read. @param sends on 0
+  void connect_messages(int32_t* number, bool sends, NcclLibrary::Stream stream);
 
   /// Calls `function(library, handle)` in its turn, and returns when what that began is on its way: one operation, or a
   /// group of them. It waits for other ranks where they meet for the first time, for as long as there is hope.

@@ -153,8 +153,29 @@ void NcclHub::await_turn(const std::string& lane, int64_t ticket) {
 }
 
 void NcclHub::end_connecting(const std::string& lane) {
-  const std::lock_guard lock(mutex_);
-  connecting_.erase(lane);
+  {
+    const std::lock_guard lock(mutex_);
+    connecting_.erase(lane);
+  }
+  changed_.notify_all();
+}
+
+void NcclHub::begin_step() {
+  const auto is_not_connected = [](const NcclLane* lane) { return !lane->communicator_ || !lane->waiting_.empty(); };
+  std::string missing;
+  {
+    std::unique_lock lock(mutex_);
+    const auto is_over = [&] { return has_failed_ || std::none_of(lanes_.begin(), lanes_.end(), is_not_connected); };
+    if (!changed_.wait_for(lock, std::min(options_.timeout, kLongestTimeout), is_over)) {
+      const NcclLane::Facts& lane = (*std::find_if(lanes_.begin(), lanes_.end(), is_not_connected))->facts();
+      missing = fmt::format("{} of [{}]", describe_ranks(lane.members), lane.group);
+    }
+  }
+  if (!missing.empty())
+    fail(fmt::format("the beginning of a step timed out after {} ms: rank {} waits for a connection between {}",
+                     options_.timeout.count(), rank(), missing));
+  throw_if_failed();
+  is_in_step_ = true;
 }
 
 void NcclHub::throw_if_failed() const {

@@ -60,6 +60,10 @@ class NcclHub {
   std::unique_ptr<NcclCommunicator> connect(const std::string& lane, const std::vector<int>& members);
   void end_connecting(const std::string& lane);
   std::mutex& mutex() { return mutex_; }
+  /// See GpuRanks. @throw CommError if ranks do not come
+  void begin_step();
+  void end_step() noexcept { is_in_step_ = false; }
+  bool is_in_step() const { return is_in_step_; }
 
   /// Makes the compute stream wait, and the host where `is_for_host`. @throw CommError if the operation failed
   void wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_host);
@@ -115,6 +119,7 @@ class NcclHub {
   std::atomic<bool> has_failed_ = false;
 
   int64_t num_host_waits_ = 0;                 // of the thread that waits alone
+  bool is_in_step_ = false;                    // of the thread that issues alone
   int64_t num_events_ = 0, num_answered_ = 0;  // of the watch alone
   std::jthread watch_;                         // goes first
 };

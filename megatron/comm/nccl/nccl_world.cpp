@@ -15,11 +15,15 @@ namespace {
 
 class NcclMember final : public World {
  public:
-  NcclMember(NcclHub& hub, std::chrono::milliseconds timeout, int& num_splits)
-      : World(hub.rank(), hub.size(), timeout), hub_(hub), num_splits_(num_splits) {
+  NcclMember(NcclHub& hub, std::chrono::milliseconds timeout, int& num_splits,
+             std::map<std::string, NcclBackend*>& groups)
+      : World(hub.rank(), hub.size(), timeout), hub_(hub), num_splits_(num_splits), groups_(groups) {
     hub_.join(recorder());
   }
-  ~NcclMember() override { hub_.leave(); }
+  ~NcclMember() override {
+    groups_.clear();
+    hub_.leave();
+  }
   void abort(std::string_view reason) override { hub_.fail(fmt::format("aborted by rank {}: {}", rank(), reason)); }
 
  private:
@@ -52,15 +56,18 @@ class NcclMember final : public World {
     hub_.throw_if_failed();
     if (size() > 1) agree(split, name, groups);
     if (own.group < 0) return nullptr;
-    return std::make_unique<NcclBackend>(hub_, NcclGroup{.name = std::string(name),
-                                                         .id = fmt::format("{}.{}", split, own.group),
-                                                         .ranks = groups[static_cast<size_t>(own.group)],
-                                                         .own = own.rank});
+    auto backend = std::make_unique<NcclBackend>(hub_, NcclGroup{.name = std::string(name),
+                                                                 .id = fmt::format("{}.{}", split, own.group),
+                                                                 .ranks = groups[static_cast<size_t>(own.group)],
+                                                                 .own = own.rank});
+    groups_[std::string(name)] = backend.get();
+    return backend;
   }
 
   static constexpr std::chrono::seconds kForVerdict{5};
   NcclHub& hub_;
   int& num_splits_;
+  std::map<std::string, NcclBackend*>& groups_;
 };
 
 }  // namespace
@@ -79,10 +86,20 @@ int NcclWorld::rank() const { return hub_->rank(); }
 int NcclWorld::size() const { return hub_->size(); }
 
 std::unique_ptr<World> NcclWorld::join(std::chrono::milliseconds timeout) {
-  return std::make_unique<NcclMember>(*hub_, timeout, num_splits_);
+  return std::make_unique<NcclMember>(*hub_, timeout, num_splits_, groups_);
 }
 
 void NcclWorld::set_compute_stream(CUstream_st* stream) { hub_->set_compute_stream(stream); }
+void NcclWorld::connect(const Connections& connections) {
+  for (const Connection& connection : connections) {
+    const auto group = groups_.find(connection.group);
+    require<CommError>(group != groups_.end(), "[NcclWorld] rank {} has no group \"{}\" to connect", rank(),
+                       connection.group);
+    group->second->connect(connection);
+  }
+}
+void NcclWorld::begin_step() { hub_->begin_step(); }
+void NcclWorld::end_step() noexcept { hub_->end_step(); }
 int64_t NcclWorld::num_host_waits() const { return hub_->num_host_waits(); }
 void NcclWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
 void NcclWorld::finish(std::chrono::milliseconds timeout) { hub_->finish(timeout); }

@@ -3,9 +3,12 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 
+#include "megatron/comm/gpu_ranks.h"
 #include "megatron/comm/rendezvous/store_client.h"
 #include "megatron/comm/world.h"
 
@@ -13,6 +16,7 @@ struct CUstream_st;
 
 namespace megatron {
 
+class NcclBackend;
 class NcclHub;
 
 /// This process's place in its job, through NCCL (libnccl.so.2, 2.27 or newer), which is loaded when one is made and
@@ -27,15 +31,16 @@ class NcclHub;
 ///
 /// Operands are device memory, or host memory for what is small and rare: then Work::wait() waits on the host, as it
 /// does for a barrier. The operations of a group have a communicator and a stream of their own, and so have the
-/// messages of each (sender, receiver, tag). Their members connect them with their first, as PyTorch's groups do: most
-/// of a layout's groups are never used. CUDA_DEVICE_MAX_CONNECTIONS should allow for as many streams. Timeouts count
-/// from when an operation's turn has come on the GPU.
+/// messages of each (sender, receiver, tag). Outside training steps members connect them with their first, as PyTorch's
+/// groups do: most of a layout's groups are never used. What steps use is connected before: GpuRanks.
+/// CUDA_DEVICE_MAX_CONNECTIONS should allow for as many streams. Timeouts count from when an operation's turn has come
+/// on the GPU.
 ///
 /// Differences from ThreadWorld: reductions are NCCL's: on each rank the same bits, but in an order of its own choice
 /// where there are more than two, and in the dtype of the elements; kMax and kMin pass over NaN. Calls that disagree
 /// are not found out, but where they time out. Abort of a group is abort of the world; after a failure nothing works
 /// any more, and the process is to end.
-class NcclWorld {
+class NcclWorld final : public GpuRanks {
  public:
   struct Options {
     int rank = 0, size = 1;
@@ -47,15 +52,16 @@ class NcclWorld {
   /// Returns when all ranks have made one. @throw NotSupported without NCCL; CommError if ranks do not come, or NCCL
   /// cannot start: two ranks on one GPU
   explicit NcclWorld(const Options& options);
-  ~NcclWorld();
+  ~NcclWorld() override;
   NcclWorld(const NcclWorld&) = delete;
   NcclWorld& operator=(const NcclWorld&) = delete;
 
   int rank() const;
   int size() const;
-  /// Operations start after what `stream` holds, and Work::wait() makes it wait, from now on. While no operation is
-  /// under way; the stream outlives the last one.
-  void set_compute_stream(CUstream_st* stream);
+  void set_compute_stream(CUstream_st* stream) override;
+  void connect(const Connections& connections) override;
+  void begin_step() override;
+  void end_step() noexcept override;
   /// How often this rank's host has waited for an operation to end: one on host memory, a barrier, Work::block().
   int64_t num_host_waits() const;
   /// The world of all ranks, which all of them make. One at a time.
@@ -68,7 +74,8 @@ class NcclWorld {
 
  private:
   std::unique_ptr<NcclHub> hub_;
-  int num_splits_ = 0;  // of all worlds: names of groups do not come twice
+  std::map<std::string, NcclBackend*> groups_;  // of the world that is joined, by name
+  int num_splits_ = 0;                          // of all worlds: names of groups do not come twice
 };
 
 /// Runs `function` on this rank with `num_threads` OpenMP threads, and finishes. When it throws, the other ranks are

@@ -93,7 +93,7 @@ TEST_F(Communicator, ConnectsByOneOperationAfterTheOther) {
   auto communicator = make();
   fake_nccl().looks = 5;
   std::array<int32_t, 2> numbers{};
-  communicator->connect(numbers.data(), 0, nullptr);
+  communicator->connect_collectives(numbers.data(), 0, nullptr);
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "all_reduce", "reduce_scatter"));
 }
 

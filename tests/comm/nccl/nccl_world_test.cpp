@@ -5,8 +5,10 @@
 #include <chrono>
 #include <thread>
 
+#include "megatron/base/error.h"
 #include "megatron/core/cuda_device.h"
 #include "tests/comm/conformance/run_world.h"
+#include "tests/comm/nccl/nccl_job.h"
 #include "tests/comm/reduction_reference.h"
 
 namespace megatron {
@@ -127,6 +129,31 @@ TEST(NcclWorld, BothDirectionsMayBeSentBeforeEitherIsReceived) {
     context.group.recv(received.view(), peer, 0, {"x"}).block();
     send.block();
     EXPECT_TRUE(same_bits(received.values(), values_of<float>(peer, 3000000)));
+  });
+}
+
+TEST(NcclWorld, RefusesInAStepWhatIsNotConnected) {
+  run_world(2, [](RankContext& context) {
+    const ProcessGroup pair = context.world.split("pair", {{0, 1}}).value();
+    NcclWorld& ranks = testing::nccl_job();
+    const int peer = 1 - context.rank;
+    const DeviceBuffer<float> buffer(values_of<float>(context.rank, 1000));
+    const auto message = [&](int tag) {
+      return context.rank == 0 ? pair.send(buffer.view(), peer, tag, {"x"})
+                               : pair.recv(buffer.view(), peer, tag, {"x"});
+    };
+    ranks.connect({{.group = "pair", .sender = 0, .receiver = 1, .tag = 3}});
+    EXPECT_THROW(ranks.connect({{.group = "no such group"}}), CommError);
+    {
+      const GpuRanks::Step step(&ranks);
+      message(3).block();
+      EXPECT_TRUE(same_bits(buffer.values(), values_of<float>(0, 1000)));
+      EXPECT_THROW(message(4).wait(), CommError);
+      EXPECT_THROW(pair.all_reduce(buffer.view(), ReduceOp::kSum, {"x"}).wait(), CommError);
+    }
+    message(4).wait();
+    pair.all_reduce(buffer.view(), ReduceOp::kAverage, {"x"}).block();
+    EXPECT_TRUE(same_bits(buffer.values(), values_of<float>(0, 1000)));
   });
 }
 

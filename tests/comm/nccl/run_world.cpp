@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
+#include "tests/comm/nccl/nccl_job.h"
 #include "tests/comm/nccl/nccl_ranks.h"
 
 namespace megatron::testing {
@@ -56,6 +57,8 @@ void run_world(int num_ranks, const std::function<void(RankContext&)>& function)
 }
 
 bool sums_in_rank_order() { return false; }
+
+NcclWorld& nccl_job() { return *job; }
 
 }  // namespace megatron::testing
 

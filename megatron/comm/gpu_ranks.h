@@ -1,0 +1,44 @@
+// What the owner of a rank's GPU tells the groups of ranks.
+#pragma once
+
+#include "megatron/comm/connection.h"
+
+struct CUstream_st;
+
+namespace megatron {
+
+/// The kernels of a training step wait for other ranks. To connect ranks takes CUDA calls that can wait for kernels, or
+/// for a host whose queue of kernels is full, so what a step uses is connected before: inside one, the first operation
+/// of a group or channel that is not throws CommError.
+class GpuRanks {
+ public:
+  virtual ~GpuRanks() = default;
+
+  /// Operations start after what `stream` holds, and Work::wait() makes it wait, from now on. While no operation is
+  /// under way; the stream outlives the last one.
+  virtual void set_compute_stream(CUstream_st* stream) = 0;
+  /// Begins to connect the groups that have been made last under these names. On all members, in any order; returns
+  /// without waiting for them.
+  virtual void connect(const Connections& connections) = 0;
+  /// Returns when all that has been begun is connected.
+  virtual void begin_step() = 0;
+  virtual void end_step() noexcept = 0;
+
+  /// The time of a step. Of no ranks: nothing.
+  class Step {
+   public:
+    explicit Step(GpuRanks* ranks) : ranks_(ranks) {
+      if (ranks_) ranks_->begin_step();
+    }
+    ~Step() {
+      if (ranks_) ranks_->end_step();
+    }
+    Step(const Step&) = delete;
+    Step& operator=(const Step&) = delete;
+
+   private:
+    GpuRanks* ranks_;
+  };
+};
+
+}  // namespace megatron

@@ -1,0 +1,80 @@
+// What ranks connect before their first step, against what they use in real steps. Ranks on GPUs hang or fail where
+// one is missing; where one is too many, they take longer to start.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "megatron/comm/threads/rank_threads.h"
+#include "megatron/training/config/layouts.h"
+#include "megatron/training/connections_of_step.h"
+#include "tests/parallel/layout_run.h"
+#include "tests/testing/noted_world.h"
+#include "tests/training/small_trainer.h"
+
+namespace megatron::testing {
+namespace {
+
+/// Takes what one rank of a layout of threads uses in two steps and an evaluation.
+std::vector<Connections> connections_of_ranks(const PretrainConfig& config, int num_ranks) {
+  std::vector<Connections> used(static_cast<size_t>(num_ranks));
+  ThreadWorld ranks(num_ranks, std::chrono::minutes(9));
+  run_rank_threads(ranks, [&](World& real) {
+    NotedWorld world(real);
+    Trainer trainer(config, {.groups = ProcessGroupCollection::make(world, parallel_layout_of(config))});
+    world.forget();
+    train(trainer, 0, 2);
+    trainer.evaluate(batches_of(config, 2, trainer.groups().dp.rank()));
+    used[static_cast<size_t>(real.rank())] = world.connections();
+  });
+  return used;
+}
+
+std::string describe(const Connections& connections) {
+  std::string text;
+  for (const auto& [group, sender, receiver, tag] : connections)
+    text += tag < 0 ? group + "; " : fmt::format("{} {} -> {} by {}; ", group, sender, receiver, tag);
+  return text;
+}
+
+TEST(ConnectionsOfStep, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
+  const std::string pp = " --pipeline-model-parallel-size ", tp = " --tensor-model-parallel-size ";
+  const std::string turns = " --num-virtual-stages-per-pipeline-rank ", kind = " --pipeline-schedule ";
+  const std::string shards = " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather";
+  const std::vector<Layout> layouts = {
+      {pp + "2", 2},
+      {pp + "3", 3},
+      {pp + "2" + kind + "gpipe", 2},
+      {pp + "2" + kind + "zb-h1", 2},
+      {pp + "2" + kind + "zb-v", 2},
+      {pp + "3" + kind + "zb-v", 3},
+      {pp + "2" + turns + "2", 2},
+      {pp + "2" + turns + "3", 2},
+      {pp + "3" + turns + "2", 3},
+      {pp + "2" + turns + "2" + shards, 4},
+      {pp + "2" + kind + "zb-v" + tp + "2 --sequence-parallel", 4},
+      {pp + "2" + tp + "2 --no-calculate-per-token-loss", 4},
+      {tp + "2 --sequence-parallel --tp-comm-overlap", 2},
+      {shards, 3},
+      {shards + " --num-distributed-optimizer-instances 2", 4},
+      {"", 2},
+  };
+  for (const std::string& model : {gpt2_like(), llama_like()})
+    for (const Layout& layout : layouts) {
+      const PretrainConfig config = small_config(
+          model + " --num-layers 12 --global-batch-size 12 --micro-batch-size 1" + layout.words, layout.num_ranks);
+      const std::vector<Connections> used = connections_of_ranks(config, layout.num_ranks);
+      for (int rank = 0; rank < layout.num_ranks; ++rank)
+        EXPECT_EQ(describe(connections_of_step(config, rank)), describe(used[static_cast<size_t>(rank)]))
+            << layout.words << ", rank " << rank;
+    }
+}
+
+TEST(ConnectionsOfStep, OfTwoStagesAreAChannelEachWayAndTheGroupsThatShareNormAndLoss) {
+  const PretrainConfig config = small_config(
+      llama_like(" --num-layers 4 --global-batch-size 4 --micro-batch-size 1 --pipeline-model-parallel-size 2"), 2);
+  for (const int rank : {0, 1})
+    EXPECT_EQ(describe(connections_of_step(config, rank)), "pp; pp 0 -> 1 by 0; pp 1 -> 0 by 1; world; ");
+}
+
+}  // namespace
+}  // namespace megatron::testing
