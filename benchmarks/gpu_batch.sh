@@ -120,5 +120,6 @@ row start_up_dp4 4 240
 row llama3_8b_2_gpus 2 900
 row llama3_8b_dp4 4 480
 row llama3_8b_tp4 4 600
+row llama3_8b_pp4 4 700
 item "loss curves" 1 400 benchmarks/loss_curves.sh --megatron "$megatron" --device cuda --output "$results/loss_curves" --gpus "$gpus"
 exit $status

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Llama-3-8B on four GPUs, pipeline parallel, 32 micro-batches. Refused on GPUs for now (docs/launching.md); --dry-run shows the cases.
+# Llama-3-8B on four GPUs, pipeline parallel, 32 micro-batches.
 # shellcheck disable=SC1091,SC2154
 source "$(dirname "$0")/rows.sh"
 

@@ -12,9 +12,6 @@ std::string obstacle(const DeviceNeeds& needs) {
   if (needs.num_ranks > 1 && !needs.ranks_of_host)
     return fmt::format("{} ranks that are threads of one process compute on the CPU: ranks on GPUs have a process each",
                        needs.num_ranks);
-  // With two H200s Llama-3-8B hangs where its stages first exchange, small models do not: the cause is not known.
-  if (needs.num_stages > 1)
-    return "a pipeline of GPUs can hang in its first step: --tensor-model-parallel-size and data parallelism run there";
   if (needs.dtype == DType::kFloat64) return "fp64 is computed on the CPU alone";
   return "";
 }
@@ -64,7 +61,6 @@ DeviceChoice on_cpu(const DeviceNeeds& needs, const std::string& reason) {
 DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads) {
   return {.device = config.launch.device,
           .num_ranks = config.parallel.world_size,
-          .num_stages = config.parallel.pipeline_model_parallel_size,
           .dtype = config.transformer.params_dtype,
           .num_threads = num_threads,
           .records_graphs = config.cuda_graph.records()};

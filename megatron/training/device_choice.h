@@ -16,7 +16,6 @@ struct DeviceNeeds {
   int64_t num_ranks = 1;
   std::optional<int> ranks_of_host;  // where NCCL can join them, with a GPU each of those that this process sees
   int local_rank = 0;                // among those: the number of its GPU
-  int64_t num_stages = 1;            // of the pipeline
   DType dtype = DType::kFloat32;     // of weights
   int num_threads = 1;
   bool records_graphs = false;  // --cuda-graph-impl, which a CPU cannot follow

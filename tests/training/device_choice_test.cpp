@@ -28,8 +28,6 @@ TEST(DeviceChoice, TakesTheCpuWhereItIsAskedFor) {
 TEST(DeviceChoice, RefusesAGpuForWhatNoGpuCanDo) {
   EXPECT_THAT(refusal_of({.device = "cuda", .num_ranks = 2}), HasSubstr("a process each"));
   EXPECT_THAT(refusal_of({.device = "cuda", .dtype = DType::kFloat64}), HasSubstr("fp64"));
-  EXPECT_THAT(refusal_of({.device = "cuda", .num_ranks = 2, .ranks_of_host = 2, .num_stages = 2}),
-              HasSubstr("--tensor-model-parallel-size"));
 }
 
 TEST(DeviceChoice, RunsOnTheCpuWhatNoGpuCanDo) {
