@@ -1,5 +1,6 @@
 #include "commands/program.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -98,14 +99,22 @@ std::optional<int> num_running_programs() {
   return fewest;
 }
 
+/// Whether the other programs that run now fit on the cores that this one may not use.
+bool are_own_cores_idle() {
+  cpu_set_t own;
+  if (sched_getaffinity(0, sizeof own, &own) != 0) return false;
+  const auto running = num_running_programs();
+  return running && *running - 1 <= sysconf(_SC_NPROCESSORS_ONLN) - CPU_COUNT(&own);
+}
+
 /// OpenMP's threads spin where they wait for each other, by default for some 10 ms: on a machine that does other work
 /// too, or in a container with fewer cores than it sees, a step then takes ten times as long. So they spin for about 50
-/// us and then sleep; for 1 ms where nothing else runs, for to wake a thread takes about as long as a small kernel.
+/// us and then sleep; for 1 ms on idle cores, for to wake a thread takes about as long as a small kernel.
 /// GCC's OpenMP reads its variables before main(), hence the new start of this program. Who has set a variable of his
 /// own keeps it; where the start fails, all works as before, only slower.
 void restart_with_short_spinning(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
-  setenv("GOMP_SPINCOUNT", num_running_programs() == 1 ? "20000" : "1000", 0);
+  setenv("GOMP_SPINCOUNT", are_own_cores_idle() ? "20000" : "1000", 0);
   execv(own_program().c_str(), argv);  // by its own path, so that ps and killall find it under its name
 }
 
