@@ -20,7 +20,8 @@ int run_nccl_job(const LaunchEnvironment& launch, const JobOptions& options, con
                                                              .size = launch.size,
                                                              .device = device,
                                                              .store = store.address,
-                                                             .timeout = options.timeout});
+                                                             .timeout = options.timeout,
+                                                             .copied_groups = {"tp"}});
     });
     run_nccl_rank(*ranks, options.timeout, options.num_threads, [&](World& world) { body(*ranks, world); });
   });

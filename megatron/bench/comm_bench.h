@@ -32,7 +32,8 @@ struct CommTiming {
 };
 
 /// Every rank of the world calls it, with a device of its own, and gets the same. Buffers are rounded up to whole
-/// elements for each rank. Large buffers are sent fewer than options.repeats times.
+/// elements for each rank. Large buffers are sent fewer than options.repeats times. The group has the name of the
+/// tensor-parallel one: GPUs gather and scatter in it as there.
 std::vector<CommTiming> measure_comm(World& world, BenchDevice& bench, DType dtype, const std::vector<int64_t>& sizes,
                                      const MeasureOptions& options, Progress& progress);
 

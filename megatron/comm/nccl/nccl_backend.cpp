@@ -1,9 +1,12 @@
 #include "megatron/comm/nccl/nccl_backend.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "megatron/comm/longest_timeout.h"
 #include "megatron/comm/nccl/cuda_check.h"
+#include "megatron/comm/nccl/section_sum.h"
 #include "megatron/comm/unwinding.h"
 
 namespace megatron {
@@ -86,13 +89,28 @@ NcclLane& NcclBackend::collectives() {
   if (collectives_) return *collectives_;
   require_before_step("collectives");
   const NcclLane::Facts facts{"group." + group_.id, group_.name, group_.ranks};
-  const auto connect = [this, name = facts.name](NcclLibrary::Stream stream) {
-    auto communicator = hub_.connect(name, group_.ranks);
-    communicator->connect_collectives(numbers(), group_.own, stream);
-    return communicator;
-  };
-  collectives_ = std::make_unique<NcclLane>(hub_, facts, connect);
+  collectives_ = std::make_unique<NcclLane>(
+      hub_, facts, [this, name = facts.name](NcclLibrary::Stream stream) { return connect_collectives(name, stream); });
   return *collectives_;
+}
+
+NcclLane::Connection NcclBackend::connect_collectives(const std::string& lane, NcclLibrary::Stream stream) {
+  NcclLane::Connection connection{hub_.connect(lane, group_.ranks), nullptr};
+  connection.communicator->connect_collectives(numbers(), group_.own, stream);
+  const bool is_copied = std::ranges::find(hub_.copied_groups(), group_.name) != hub_.copied_groups().end();
+  if (!is_copied || group_.ranks.size() > PeerCopies::kMostRanks) return connection;
+  const auto exchange = [&, round = 0](const std::string& own) mutable {
+    const std::string name = fmt::format("{}.copies.{}", lane, round++);
+    const auto key_of = [&](int rank) { return fmt::format("{}/{}", name, rank); };
+    hub_.store().set(key_of(hub_.rank()), own);
+    std::vector<std::string> values;
+    values.reserve(group_.ranks.size());
+    for (int rank : group_.ranks) values.push_back(hub_.wait_for(key_of(rank), name, rank, kLongestTimeout));
+    return values;
+  };
+  if (auto memory = PeerMemory::make(PeerCopies::kMemoryBytes, group_.own, exchange, stream))
+    connection.copies = std::make_unique<PeerCopies>(std::move(memory));
+  return connection;
 }
 
 NcclBackend::Pending NcclBackend::enter(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch) {
@@ -114,17 +132,27 @@ NcclBackend::Pending NcclBackend::do_all_reduce(const OperationInfo& info, View 
 NcclBackend::Pending NcclBackend::do_reduce_scatter(const OperationInfo& info, ConstView input, View output,
                                                     ReduceOp reduce) {
   const auto count = static_cast<size_t>(output.num_elements());
-  return enter(
-      info, operands_of(input, output),
-      [=, dtype = input.dtype](const NcclLibrary& nccl, const void* in, void* out, auto communicator, auto stream) {
-        nccl.reduce_scatter(in, out, count, dtype, reduce, communicator, stream);
-      });
+  const NcclLane& lane = collectives();
+  return enter(info, operands_of(input, output),
+               [=, &lane, dtype = input.dtype](const NcclLibrary& nccl, const void* in, void* out, auto communicator,
+                                               auto stream) {
+                 if (lane.copies() && reduce == ReduceOp::kSum && sums_sections_of(dtype))
+                   lane.copies()->reduce_scatter(in, out, count, dtype, stream);
+                 else
+                   nccl.reduce_scatter(in, out, count, dtype, reduce, communicator, stream);
+               });
 }
 
 NcclBackend::Pending NcclBackend::do_all_gather(const OperationInfo& info, ConstView input, View output) {
+  const NcclLane& lane = collectives();
   return enter(info, operands_of(input, output),
-               [bytes = bytes_of(input)](const NcclLibrary& nccl, const void* in, void* out, auto communicator,
-                                         auto stream) { nccl.all_gather(in, out, bytes, communicator, stream); });
+               [&lane, bytes = bytes_of(input)](const NcclLibrary& nccl, const void* in, void* out, auto communicator,
+                                                auto stream) {
+                 if (lane.copies())
+                   lane.copies()->all_gather(in, out, bytes, stream);
+                 else
+                   nccl.all_gather(in, out, bytes, communicator, stream);
+               });
 }
 
 NcclBackend::Pending NcclBackend::do_all_to_all(const OperationInfo& info, ConstView input, View output,
@@ -177,9 +205,9 @@ NcclLane& NcclBackend::channel(int peer, int tag, CommOp op) {
   const std::vector<int> members = sends ? std::vector{own, other} : std::vector{other, own};
   const std::string name = fmt::format("messages.{}.{}.{}.{}", group_.id, members[0], members[1], tag);
   const auto connect = [this, name, members, sends](NcclLibrary::Stream stream) {
-    auto communicator = hub_.connect(name, members);
-    communicator->connect_messages(numbers(), sends, stream);
-    return communicator;
+    NcclLane::Connection connection{hub_.connect(name, members), nullptr};
+    connection.communicator->connect_messages(numbers(), sends, stream);
+    return connection;
   };
   lane = std::make_unique<NcclLane>(hub_, NcclLane::Facts{name, group_.name, members}, connect);
   return *lane;

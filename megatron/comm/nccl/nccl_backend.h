@@ -42,6 +42,7 @@ class NcclBackend final : public ProcessGroupBackend {
 
  private:
   Pending enter(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
+  NcclLane::Connection connect_collectives(const std::string& lane, NcclLibrary::Stream stream);
   NcclLane& collectives();
   /// @param peer rank of the group. @param op kSend or kReceive
   NcclLane& channel(int peer, int tag, CommOp op);

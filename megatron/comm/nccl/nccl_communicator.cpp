@@ -12,7 +12,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-constexpr microseconds kShortestPause{2}, kLongestPause{1000};
+/// What NCCL does for an operation of ranks that know each other is done sooner than a thread wakes up.
+constexpr microseconds kWithoutPause{200}, kShortestPause{2}, kLongestPause{1000};
 
 }  // namespace
 
@@ -43,17 +44,22 @@ NcclLibrary::Communicator NcclCommunicator::get() const {
 }
 
 void NcclCommunicator::await(const char* call) {
-  const auto deadline = Clock::now() + std::min(patience_.timeout, kLongestTimeout);
+  const auto begin = Clock::now(), deadline = begin + std::min(patience_.timeout, kLongestTimeout);
   const auto is_in_progress = [&] {
     const std::lock_guard lock(mutex_);
     return library_.is_in_progress(get());
   };
-  for (microseconds pause = kShortestPause; is_in_progress(); pause = std::min(2 * pause, kLongestPause)) {
+  for (microseconds pause = kShortestPause; is_in_progress();) {
     patience_.throw_if_hopeless();
     require<CommError>(!call || Clock::now() < deadline,
                        "NCCL waits in {} for ranks that have not come within {} ms: they hang, or are lost",
                        call ? call : "", patience_.timeout.count());
+    if (Clock::now() < begin + kWithoutPause) {
+      std::this_thread::yield();
+      continue;
+    }
     std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
   }
   patience_.throw_if_hopeless();
 }

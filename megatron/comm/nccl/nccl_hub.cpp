@@ -277,7 +277,10 @@ void NcclHub::watch(const std::stop_token& stop) {
   } catch (const Error& error) {
     fail_here(fmt::format("rank {} has lost the other ranks: {}", rank(), error.what()));
   }
-  if (has_failed_) abort_all();
+  for (; has_failed_; std::this_thread::sleep_for(kBusyLook)) {
+    abort_all();
+    if (stop.stop_requested()) return;
+  }
 }
 
 void NcclHub::look_at_news() {
@@ -366,8 +369,10 @@ void NcclHub::fail_here(const std::string& text) {
 /// By the watch, so that a lane's communicator is not aborted twice at once.
 void NcclHub::abort_all() {
   const std::lock_guard lock(mutex_);
-  for (NcclLane* lane : lanes_)
+  for (NcclLane* lane : lanes_) {
+    if (lane->copies_) lane->copies_->release();
     if (lane->communicator_) lane->communicator_->abort();
+  }
 }
 
 std::string NcclHub::wait_for(std::string_view key, std::string_view what, int source, milliseconds timeout) {

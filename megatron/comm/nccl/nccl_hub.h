@@ -31,7 +31,8 @@ class NcclHub {
     int device = 0;                         // number of the GPU
     NcclLibrary::Stream compute = nullptr;  // operations start after what it holds
     StoreClient::Address store;
-    std::chrono::milliseconds timeout{0};  // until all ranks have come
+    std::chrono::milliseconds timeout{0};    // until all ranks have come
+    std::vector<std::string> copied_groups;  // names
   };
   explicit NcclHub(const Options& options);
   ~NcclHub();
@@ -59,6 +60,8 @@ class NcclHub {
   /// comes with end_connecting().
   std::unique_ptr<NcclCommunicator> connect(const std::string& lane, const std::vector<int>& members);
   void end_connecting(const std::string& lane);
+  /// Names of those that move rows by copy engine.
+  const std::vector<std::string>& copied_groups() const { return options_.copied_groups; }
   std::mutex& mutex() { return mutex_; }
   /// See GpuRanks. @throw CommError if ranks do not come
   void begin_step();

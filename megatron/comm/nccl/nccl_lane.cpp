@@ -26,6 +26,8 @@ NcclLane::~NcclLane() {
   cudaStreamSynchronize(stream_);
   close();
   hub_.remove(*this);
+  if (copies_ && hub_.has_failed()) copies_->release();
+  copies_.reset();
   communicator_.reset();
   cudaStreamDestroy(stream_);
 }
@@ -72,9 +74,10 @@ void NcclLane::connect_and_drain(const Connect& connect) {
   set_thread_name(fmt::format("connect {}", hub_.rank()));
   try {
     hub_.use_device();
-    auto communicator = connect(stream_);
+    Connection connection = connect(stream_);
     std::unique_lock lock(hub_.mutex());
-    communicator_ = std::move(communicator);
+    communicator_ = std::move(connection.communicator);
+    copies_ = std::move(connection.copies);
     if (hub_.has_failed()) return communicator_->abort();  // the watch may have looked before
     while (!waiting_.empty()) {
       const Waiting first = waiting_.front();

@@ -13,6 +13,7 @@
 
 #include "megatron/comm/nccl/nccl_communicator.h"
 #include "megatron/comm/nccl/nccl_flight.h"
+#include "megatron/comm/nccl/peer_copies.h"
 
 namespace megatron {
 
@@ -26,8 +27,12 @@ class NcclLane {
     std::string_view group;    // of the operations
     std::vector<int> members;  // global ranks
   };
+  struct Connection {
+    std::unique_ptr<NcclCommunicator> communicator;
+    std::unique_ptr<PeerCopies> copies;  // null: all by NCCL
+  };
   /// Given the lane's stream.
-  using Connect = std::function<std::unique_ptr<NcclCommunicator>(NcclLibrary::Stream)>;
+  using Connect = std::function<Connection(NcclLibrary::Stream)>;
 
   /// A lane that its members connect when each has begun to use it: `connect` runs in a thread of its own, and what is
   /// issued until then follows it.
@@ -37,6 +42,8 @@ class NcclLane {
   NcclLane& operator=(const NcclLane&) = delete;
 
   const Facts& facts() const { return facts_; }
+  /// For launches, which come when the lane is connected.
+  PeerCopies* copies() const { return copies_.get(); }
   /// Returns without waiting for other ranks, but for those that a communicator meets for the first time.
   NcclFlightPtr issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
 
@@ -55,6 +62,7 @@ class NcclLane {
   Facts facts_;
   NcclLibrary::Stream stream_ = nullptr;
   std::unique_ptr<NcclCommunicator> communicator_;  // null: not connected yet
+  std::unique_ptr<PeerCopies> copies_;
   int64_t num_issued_ = 0;
   std::deque<Waiting> waiting_;              // for the connection
   std::deque<NcclFlightPtr> flying_;         // not known to have ended, in their order

@@ -78,7 +78,8 @@ NcclWorld::NcclWorld(const Options& options)
                                                       .device = options.device,
                                                       .compute = options.compute_stream,
                                                       .store = options.store,
-                                                      .timeout = options.timeout})) {}
+                                                      .timeout = options.timeout,
+                                                      .copied_groups = options.copied_groups})) {}
 
 NcclWorld::~NcclWorld() = default;
 

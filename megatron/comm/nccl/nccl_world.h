@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "megatron/comm/gpu_ranks.h"
 #include "megatron/comm/rendezvous/store_client.h"
@@ -37,9 +38,9 @@ class NcclHub;
 /// on the GPU.
 ///
 /// Differences from ThreadWorld: reductions are NCCL's: on each rank the same bits, but in an order of its own choice
-/// where there are more than two, and in the dtype of the elements; kMax and kMin pass over NaN. Calls that disagree
-/// are not found out, but where they time out. Abort of a group is abort of the world; after a failure nothing works
-/// any more, and the process is to end.
+/// where there are more than two, and in the dtype of the elements, but for those of Options::copied_groups; kMax and
+/// kMin pass over NaN. Calls that disagree are not found out, but where they time out. Abort of a group is abort of the
+/// world; after a failure nothing works any more, and the process is to end.
 class NcclWorld final : public GpuRanks {
  public:
   struct Options {
@@ -48,6 +49,9 @@ class NcclWorld final : public GpuRanks {
     CUstream_st* compute_stream = nullptr;  // see set_compute_stream; null: CUDA's default stream
     StoreClient::Address store;
     std::chrono::milliseconds timeout{0};  // until all ranks have come
+    /// Names of groups whose all-gathers and sums by reduce-scatter go by copy engine where the GPUs reach each other
+    /// (PeerCopies); each takes PeerCopies::kMemoryBytes of each GPU.
+    std::vector<std::string> copied_groups;
   };
   /// Returns when all ranks have made one. @throw NotSupported without NCCL; CommError if ranks do not come, or NCCL
   /// cannot start: two ranks on one GPU

@@ -35,6 +35,7 @@ CudaDriver::CudaDriver() {
   find("cuMemUnmap", unmap);
   find("cuMemSetAccess", set_access);
   find("cuMemGetAllocationGranularity", get_granularity);
+  find("cuStreamBatchMemOp", stream_batch_mem_op);
 }
 
 }  // namespace megatron

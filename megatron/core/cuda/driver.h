@@ -1,5 +1,5 @@
-// The functions of the CUDA driver that map memory. They are asked for at run time, so that a program that was built
-// with CUDA starts where there is no driver.
+// The functions of the CUDA driver that the runtime lacks. They are asked for at run time, so that a program that was
+// built with CUDA starts where there is no driver.
 #pragma once
 
 #include <cuda.h>
@@ -13,7 +13,7 @@ namespace megatron {
 void check_cuda(cudaError_t status, const char* call);
 void check_cuda(CUresult status, const char* call);
 
-/// Address space and memory apart: CUDA's "virtual memory management".
+/// Address space and memory apart, CUDA's "virtual memory management"; and streams that wait for words in memory.
 class CudaDriver {
  public:
   /// Asks the driver; a device must be current. @throw DeviceError if it is too old.
@@ -27,6 +27,7 @@ class CudaDriver {
   decltype(&cuMemUnmap) unmap = nullptr;
   decltype(&cuMemSetAccess) set_access = nullptr;
   decltype(&cuMemGetAllocationGranularity) get_granularity = nullptr;
+  decltype(&cuStreamBatchMemOp) stream_batch_mem_op = nullptr;
 };
 
 }  // namespace megatron

@@ -26,6 +26,17 @@ void reduce_on_device(const ProcessGroup& group) {
   }
 }
 
+/// A gather by copies, which no abort of NCCL ends.
+void gather_on_device(const ProcessGroup& group) {
+  constexpr int64_t kSection = 1000;
+  void* data = nullptr;
+  cudaMalloc(&data, 2 * kSection * sizeof(float));
+  const auto view = [&](int64_t begin, int64_t length) {
+    return View{static_cast<float*>(data) + begin, DType::kFloat32, {length}, Shape{1}, nullptr};
+  };
+  group.all_gather(view(group.rank() * kSection, kSection), view(0, 2 * kSection), {"rows"}).block();
+}
+
 void run(const std::string& what, World& world) {
   const bool is_culprit = world.rank() == 1;
   const ProcessGroup group = world.split("world", {{0, 1}}).value();
@@ -33,10 +44,11 @@ void run(const std::string& what, World& world) {
   std::vector<float> buffer(3);
   if (what == "split") {
     world.split(is_culprit ? "tp" : "dp", {{0, 1}});
-  } else if (what == "hang" || what == "device" || what == "message") {
+  } else if (what == "hang" || what == "device" || what == "gather" || what == "message") {
     group.set_timeout(std::chrono::milliseconds(500));
     if (is_culprit) sleep(60000);
     if (what == "device") return reduce_on_device(group);
+    if (what == "gather") return gather_on_device(group);
     if (what == "message") group.recv(view_of(buffer), 1, 0, {"activation"}).wait();
   } else if (what == "throw beside work" && is_culprit) {
     const Work work = group.all_reduce(view_of(buffer), ReduceOp::kSum, {"x"});
@@ -55,7 +67,7 @@ void run(const std::string& what, World& world) {
 
 int run_rank(const LaunchEnvironment& launch, const std::string& what) {
   const int status = run_command("failing_ranks", std::cerr, [&] {
-    const testing::NcclRank rank = testing::join_nccl_ranks(launch);
+    const testing::NcclRank rank = testing::join_nccl_ranks(launch, {"world"});
     run_nccl_rank(*rank.ranks, std::chrono::seconds(20), 1, [&](World& world) { run(what, world); });
   });
   std::cerr << std::flush;

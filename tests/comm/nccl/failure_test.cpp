@@ -43,6 +43,10 @@ TEST(NcclFailure, TheWatchNoticesWhatTheHostDoesNotWaitFor) {
   expect_failure("device", kLost, {"all_reduce #1 \"grad bucket 7\" of world timed out after 500 ms: rank 1 never"});
 }
 
+TEST(NcclFailure, ACopyThatWaitsForARankThatHangsEnds) {
+  expect_failure("gather", kLost, {"all_gather #1 \"rows\" of world timed out after 500 ms: rank 1 never entered it"});
+}
+
 TEST(NcclFailure, AMessageThatIsNotSentNamesItsSender) {
   expect_failure("message", kLost, {"recv #0 \"activation\" of world timed out after 500 ms: rank 1 never entered it"});
 }

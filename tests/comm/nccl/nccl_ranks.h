@@ -10,6 +10,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commands/hardware_queues.h"
@@ -29,7 +30,8 @@ struct NcclRank {
   std::unique_ptr<NcclWorld> ranks;
 };
 
-inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch) {
+/// @param copied_groups  see NcclWorld::Options; those of the commands, where none are given
+inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch, std::vector<std::string> copied_groups = {"tp"}) {
   NcclRank rank{open_cuda_device(launch.local_rank), nullptr};
   const Variable variable = process_environment();
   rank.ranks = std::make_unique<NcclWorld>(NcclWorld::Options{
@@ -38,7 +40,8 @@ inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch) {
       .device = launch.local_rank,
       .compute_stream = rank.device->stream(),
       .store = {variable("MASTER_ADDR").value(), std::stoi(variable("MASTER_PORT").value()), "test/"},
-      .timeout = std::chrono::minutes(1)});
+      .timeout = std::chrono::minutes(1),
+      .copied_groups = std::move(copied_groups)});
   return rank;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "megatron/base/error.h"
@@ -71,6 +72,45 @@ TEST(NcclWorld, CollectivesOnDeviceMemoryHaveTheReferencesBits) {
         EXPECT_TRUE(same_bits(testing::section_of(to.values(), peer * kSection, kSection),
                               testing::section_of(inputs[static_cast<size_t>(peer)], own, kSection)));
     });
+  });
+}
+
+/// Larger than a slot of PeerCopies, and of a size that no pack of elements divides.
+TEST(NcclWorld, LargeSectionsHaveTheReferencesBits) {
+  constexpr int64_t kSection = (26 << 19) + 3;
+  run_world(2, [](RankContext& context) {
+    const int64_t own = kSection * context.rank;
+    std::vector<std::vector<BFloat16>> inputs(2, std::vector<BFloat16>(2 * kSection));
+    for (size_t rank = 0; rank < 2; ++rank)
+      for (size_t i = 0; i < inputs[rank].size(); ++i)
+        inputs[rank][i] = BFloat16(static_cast<float>((i * 7919 + rank * 104729) % 65537) / 997);
+    const DeviceBuffer<BFloat16> buffer(inputs[static_cast<size_t>(context.rank)]);
+    context.group.reduce_scatter(buffer.view(), buffer.view(own, kSection), ReduceOp::kSum, {"rs"}).wait();
+    context.group.all_gather(buffer.view(own, kSection), buffer.view(), {"ag"}).block();
+    EXPECT_TRUE(same_bits(buffer.values(), reference(ReduceOp::kSum, inputs)));
+  });
+}
+
+TEST(NcclWorld, ManyOperationsInARowTakeEffectInTheirOrderWhicheverRankIsLate) {
+  constexpr int64_t kSection = 4097, kRounds = 40;
+  run_world(2, [](RankContext& context) {
+    const int64_t own = kSection * context.rank;
+    std::vector<float> values(2 * kSection), expected(values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(i % 101 + static_cast<size_t>(context.rank));
+      expected[i] = std::ldexp(static_cast<float>(2 * (i % 101) + 1), kRounds - 1);
+    }
+    const DeviceBuffer<float> buffer(values), apart(std::vector<float>(static_cast<size_t>(kSection)));
+    Work last;
+    for (int64_t round = 0; round < kRounds; ++round) {
+      if (round % 20 == 10 * context.rank) std::this_thread::sleep_for(milliseconds(20));
+      context.group.reduce_scatter(buffer.view(), apart.view(), ReduceOp::kSum, {"rs"}).wait();
+      last = context.group.all_gather(apart.view(), buffer.view(), {"ag"});
+      if (round + 1 < kRounds) last.wait();
+    }
+    last.block();
+    EXPECT_TRUE(same_bits(buffer.values(), expected));
+    EXPECT_TRUE(same_bits(apart.values(), testing::section_of(expected, own, kSection)));
   });
 }
 

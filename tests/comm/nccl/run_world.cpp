@@ -23,8 +23,9 @@ class FailurePrinter final : public ::testing::EmptyTestEventListener {
   }
 };
 
-int run_all_tests(const LaunchEnvironment& launch) {
-  const NcclRank rank = join_nccl_ranks(launch);
+int run_all_tests(const LaunchEnvironment& launch, bool copies) {
+  const NcclRank rank =
+      join_nccl_ranks(launch, copies ? std::vector<std::string>{"world", "half"} : std::vector<std::string>());
   job = rank.ranks.get();
   if (launch.rank > 0) {
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
@@ -62,11 +63,11 @@ NcclWorld& nccl_job() { return *job; }
 
 }  // namespace megatron::testing
 
-/// comm_nccl_conformance RANKS
+/// comm_nccl_conformance RANKS [copies]
 int main(int argc, char** argv) {
   using namespace megatron::testing;
   return run_nccl_ranks(argc > 1 ? std::stoi(argv[1]) : 2, argc, argv, [&](const megatron::LaunchEnvironment& launch) {
     ::testing::InitGoogleTest(&argc, argv);
-    return run_all_tests(launch);
+    return run_all_tests(launch, argc > 2 && argv[2] == std::string_view("copies"));
   });
 }

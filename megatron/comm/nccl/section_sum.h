@@ -1,0 +1,34 @@
+// The sum of sections of several ranks, in rank order.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "megatron/comm/operation.h"
+
+struct CUstream_st;
+
+namespace megatron {
+
+inline constexpr int kMostSections = 8;
+
+struct SectionSum {
+  std::array<const void*, kMostSections> sections{};  // of the ranks, in their order; the first `num_sections` count
+  int num_sections = 0;
+  void* sum = nullptr;  // may be one of the sections
+  int64_t num_elements = 0;
+  DType dtype = DType::kBFloat16;
+};
+
+/// Whether sum_sections() adds up that dtype: float, or bfloat16, in float and rounded once.
+constexpr bool sums_sections_of(DType dtype) { return dtype == DType::kBFloat16 || dtype == DType::kFloat32; }
+
+/// Loads the kernels, which else happens with their first launch and may wait for what is under way.
+/// @throw DeviceError
+void load_section_sums();
+
+/// On `stream`. @throw DeviceError if the launch fails
+void sum_sections(const SectionSum& args, CUstream_st* stream);
+
+}  // namespace megatron
