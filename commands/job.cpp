@@ -1,15 +1,12 @@
 #include "commands/job.h"
 
 #include <algorithm>
-#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <thread>
 
 #include "commands/exit_code.h"
-#include "commands/signal_watch.h"
 #include "megatron/base/error.h"
 #include "megatron/comm/mpi/mpi_world.h"
 
@@ -40,24 +37,28 @@ void run_before_meeting(const LaunchEnvironment& launch, const std::function<voi
   }
 }
 
+void watch_end(const LaunchEnvironment& launch, const JobOptions& options, const std::atomic<bool>& has_met,
+               std::ostream& err, std::optional<SignalWatch>& watch) {
+  if (!options.place) return;
+  watch.emplace({SIGTERM}, [&] {
+    if (has_met)
+      print_error(options.command,
+                  fmt::format("[rank {}] ended by SIGTERM {}: the job was cancelled, or the launcher ends it because "
+                              "another rank died.",
+                              launch.rank, options.place()),
+                  err);
+    die_of_watched(SIGTERM);
+  });
+}
+
 int run_job(const LaunchEnvironment& launch, const JobOptions& options, std::ostream& err,
             const std::function<void(World&)>& body) {
   keep_open_mpi_from_yielding();
   std::unique_ptr<MpiWorld> ranks;
   const int status = run_command(options.command, err, [&] {
-    std::atomic<bool> has_met{false};  // before that another rank may have said what is wrong
-    std::optional<SignalWatch> end;    // until this rank has failed itself: what ends it then is known
-    if (options.place)
-      end.emplace({SIGTERM}, [&] {
-        if (has_met)
-          print_error(
-              options.command,
-              fmt::format("[rank {}] ended by SIGTERM {}: the job was cancelled, or the launcher ends it because "
-                          "another rank died.",
-                          launch.rank, options.place()),
-              err);
-        die_of_watched(SIGTERM);
-      });
+    std::atomic<bool> has_met{false};
+    std::optional<SignalWatch> end;
+    watch_end(launch, options, has_met, err, end);
     run_before_meeting(launch, [&] { ranks = std::make_unique<MpiWorld>(); });
     require<CommError>(ranks->rank() == launch.rank && ranks->size() == launch.size,
                        "The launcher started rank {} of {}, and Open MPI says rank {} of {}: they do not belong "

@@ -1,13 +1,16 @@
 // Commands on several ranks that a launcher started as processes.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "commands/launch_environment.h"
+#include "commands/signal_watch.h"
 #include "megatron/comm/world.h"
 #include "megatron/training/config/training_config.h"
 
@@ -28,6 +31,12 @@ struct JobOptions {
   /// How far this rank is, "after iteration 17"; called by any thread. Empty: SIGTERM is left to whom it reaches.
   std::function<std::string()> place = {};
 };
+
+/// As long as `watch` lives, SIGTERM ends this rank after it has said so on `err`: until the rank itself has failed,
+/// when what ends it is known. Before the ranks have met another one may have said what is wrong, and this one is
+/// silent.
+void watch_end(const LaunchEnvironment& launch, const JobOptions& options, const std::atomic<bool>& has_met,
+               std::ostream& err, std::optional<SignalWatch>& watch);
 
 /// Runs a command on this rank of a job, like run_command(). When a rank fails, all say so on `err`, and the processes
 /// of all ranks end with its exit status, those that hang too. When a process is killed, its launcher ends the others

@@ -13,6 +13,9 @@ int run_nccl_job(const LaunchEnvironment& launch, const JobOptions& options, con
   std::unique_ptr<StoreServer> server;  // outlives the ranks: the last news of a failure goes through it
   return run_command(options.command, err, [&] {
     std::unique_ptr<NcclWorld> ranks;
+    std::atomic<bool> has_met{false};
+    std::optional<SignalWatch> end;
+    watch_end(launch, options, has_met, err, end);
     run_before_meeting(launch, [&] {
       const RankStore store = rank_store(launch, variable);
       if (store.is_hosted_by_first && launch.rank == 0) server = std::make_unique<StoreServer>(store.address.port);
@@ -23,6 +26,7 @@ int run_nccl_job(const LaunchEnvironment& launch, const JobOptions& options, con
                                                              .timeout = options.timeout,
                                                              .copied_groups = {"tp"}});
     });
+    has_met = true;
     run_nccl_rank(*ranks, options.timeout, options.num_threads, [&](World& world) { body(*ranks, world); });
   });
 }
