@@ -25,6 +25,9 @@ struct CudaDevices {
 /// others for more than their properties would put a context on each
 CudaDevices find_cuda_devices(int own = 0);
 
+/// Bytes of the current GPU that nobody has taken. In builds with CUDA.
+int64_t free_cuda_bytes();
+
 /// Gives back the memory that to ask has taken of the current GPU: for a process that leaves it to others. In builds
 /// with CUDA.
 void release_cuda_device();

@@ -84,7 +84,13 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
   if (!gpu_obstacle.empty()) return on_cpu(needs, gpu_obstacle);
   std::string text = text_of(gpus, needs);
   if constexpr (kHasCuda) text += "; attention: " + kernels::attention_library();
-  return {DeviceKind::kCuda, needs.local_rank, gpus.devices.at(static_cast<size_t>(needs.local_rank)).name, text};
+  const CudaDeviceFacts& gpu = gpus.devices.at(static_cast<size_t>(needs.local_rank));
+  return {.kind = DeviceKind::kCuda,
+          .cuda_device = needs.local_rank,
+          .gpu = gpu.name,
+          .memory_bytes = gpu.memory_bytes,
+          .free_bytes = gpus.free_bytes,
+          .text = text};
 }
 
 }  // namespace megatron

@@ -24,8 +24,9 @@ DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads);
 
 struct DeviceChoice {
   DeviceKind kind = DeviceKind::kCpu;
-  int cuda_device = 0;  // number of the GPU
-  std::string gpu;      // its name
+  int cuda_device = 0;                       // number of the GPU
+  std::string gpu;                           // its name
+  int64_t memory_bytes = 0, free_bytes = 0;  // of the GPU, when this process had nothing but its context there
   /// For the banner: "device: cuda, NVIDIA H100 80GB HBM3, 79.2 GiB", with what runs attention, or why it is the CPU.
   std::string text;
 };

@@ -3,12 +3,14 @@
 #include <functional>
 #include <utility>
 
+#include "megatron/core/cuda_devices.h"
 #include "megatron/core/host_memory_limit.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
 #include "megatron/training/evaluation_samples.h"
 #include "megatron/training/matmul_choices_file.h"
+#include "megatron/training/memory_plan.h"
 #include "megatron/training/same_inputs.h"
 #include "megatron/training/same_settings.h"
 #include "megatron/training/theoretical_memory.h"
@@ -69,15 +71,35 @@ int64_t capacity_of(const DeviceChoice& device, int64_t ranks_here) {
   return device.kind == DeviceKind::kCpu ? host_memory_for_arenas(ranks_here) : 0;
 }
 
-/// `environment`, told after the first step how many of its products have measured algorithms.
-PretrainEnvironment with_matmul_use(const PretrainEnvironment& environment, const kernels::MatmulChoices& choices) {
+/// `environment`, in which `tell` is called after the first step.
+PretrainEnvironment with_first_step(const PretrainEnvironment& environment, std::function<void(Trainer&)> tell) {
   PretrainEnvironment told = environment;
-  if (choices.choices.empty()) return told;
-  told.on_step = [&environment, is_first = true](Trainer& trainer, const TrainStepResult& result) mutable {
-    if (std::exchange(is_first, false)) environment.progress.message(matmul_use_text(trainer.device()));
+  told.on_step = [&environment, tell = std::move(tell), is_first = true](Trainer& trainer,
+                                                                         const TrainStepResult& result) mutable {
+    if (std::exchange(is_first, false)) tell(trainer);
     if (environment.on_step) environment.on_step(trainer, result);
   };
   return told;
+}
+
+/// Told after the first step how many of its products have measured algorithms.
+PretrainEnvironment with_matmul_use(const PretrainEnvironment& environment, const kernels::MatmulChoices& choices) {
+  if (choices.choices.empty()) return environment;
+  return with_first_step(environment,
+                         [&](Trainer& trainer) { environment.progress.message(matmul_use_text(trainer.device())); });
+}
+
+/// Says on a GPU what the first rank will hold there, and after the first step what it does hold.
+PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, const PretrainConfig& config,
+                                     const DeviceChoice& device) {
+  const int rank = environment.world ? environment.world->rank() : 0;
+  if (device.kind != DeviceKind::kCuda || rank > 0) return environment;
+  const MemoryPlan plan = plan_memory(config, rank, device.kind);
+  const GpuMemory gpu{.total = device.memory_bytes, .in_use = device.memory_bytes - device.free_bytes};
+  environment.progress.message(memory_table(plan, gpu, rank));
+  return with_first_step(environment, [&environment, plan, gpu](Trainer&) {
+    if constexpr (kHasCuda) environment.progress.message(memory_use_line(plan, gpu, gpu.total - free_cuda_bytes()));
+  });
 }
 
 /// An arena knows what it holds already; what the run would hold in all follows from its sizes.
@@ -201,7 +223,7 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   if (!environment.world && config.parallel.world_size > 1)
     run_ranks(config, environment, data, timers);
   else
-    run_rank(config, environment, data,
+    run_rank(config, with_memory_plan(environment, config, device), data,
              {device, std::move(products.choices), capacity_of(device, environment.ranks_of_host)}, groups,
              environment.world, timers);
 }

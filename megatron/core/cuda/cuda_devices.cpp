@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
+#include "megatron/core/cuda/driver.h"
+
 namespace megatron {
 
 CudaDevices find_cuda_devices(int own) {
@@ -31,6 +33,12 @@ CudaDevices find_cuda_devices(int own) {
   if (found.problem.empty()) found.problem = cudaGetErrorString(status);
   found.devices.clear();
   return found;
+}
+
+int64_t free_cuda_bytes() {
+  size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<int64_t>(free);
 }
 
 void release_cuda_device() { cudaDeviceReset(); }

@@ -1,0 +1,73 @@
+#include "megatron/training/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megatron/comm/threads/rank_threads.h"
+#include "megatron/training/config/layouts.h"
+#include "tests/training/small_trainer.h"
+
+namespace megatron {
+namespace {
+
+using testing::gpt2_like;
+using ::testing::HasSubstr;
+using testing::llama_like;
+using ::testing::Not;
+using testing::small_config;
+
+constexpr int64_t kMebibyte = 1 << 20;
+
+/// What is needed by rank `rank` of a run of three steps and a validation on CPUs.
+void expect_plan(const PretrainConfig& config, World& world) {
+  Trainer trainer(config, {.groups = ProcessGroupCollection::make(world, parallel_layout_of(config))});
+  testing::train(trainer, 0, 3);
+  trainer.evaluate(testing::batches_of(config, 3, trainer.groups().dp.rank()));
+  const MemoryPlan plan = plan_memory(config, world.rank(), DeviceKind::kCpu);
+  const Arena& arena = trainer.device().arena;
+  EXPECT_EQ(plan.peak, arena.total().peak);
+  EXPECT_EQ(plan.high_water, arena.high_water_bytes());
+  for (int use = 0; use < kNumMemoryUses; ++use)
+    EXPECT_EQ(plan.peaks.at(static_cast<size_t>(use)), arena.amount(static_cast<MemoryUse>(use)).peak);
+}
+
+TEST(MemoryPlan, IsWhatEveryRankOfTheRunHasAtMostToTheByte) {
+  for (const std::string& model : {gpt2_like(), llama_like(" --bf16")})
+    for (const std::string layout : {"", " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
+                                     " --tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap",
+                                     " --num-layers 4 --pipeline-model-parallel-size 2"}) {
+      SCOPED_TRACE(model + layout);
+      const PretrainConfig config = small_config(model + " --global-batch-size 12" + layout, 2);
+      ThreadWorld ranks(2, std::chrono::minutes(1));
+      run_rank_threads(ranks, [&](World& world) { expect_plan(config, world); });
+    }
+}
+
+TEST(MemoryPlan, CountsWhatRanksConnect) {
+  const auto connections = [](const std::string& words, int num_ranks) {
+    return plan_memory(small_config(llama_like(" --num-layers 4 --global-batch-size 8" + words), num_ranks), 0,
+                       DeviceKind::kCpu)
+        .num_connections;
+  };
+  EXPECT_EQ(connections("", 1), 0);
+  const int64_t replicas = connections("", 2);
+  EXPECT_GE(replicas, 2);
+  EXPECT_GT(connections(" --tensor-model-parallel-size 2", 4), replicas);
+}
+
+TEST(MemoryPlan, TellsWhatDoesNotFitAndHowFarTheUseIsFromIt) {
+  const MemoryPlan plan{.peak = 900 * kMebibyte, .high_water = 1000 * kMebibyte, .num_connections = 3};
+  const GpuMemory gpu{.total = 4000 * kMebibyte, .in_use = 500 * kMebibyte};
+  const int64_t planned = planned_gpu_bytes(plan, gpu);
+  EXPECT_GT(planned, 1500 * kMebibyte);
+  const std::string table = memory_table(plan, gpu, 7);
+  EXPECT_THAT(table, HasSubstr("memory of rank 7, planned"));
+  EXPECT_THAT(table, HasSubstr("NCCL, 3 communicators"));
+  EXPECT_THAT(table, Not(HasSubstr("MORE than the GPU has")));
+  EXPECT_THAT(memory_table({.high_water = 5000 * kMebibyte}, gpu, 0), HasSubstr("MORE than the GPU has"));
+  EXPECT_THAT(memory_use_line(plan, gpu, planned + planned / 50), HasSubstr("2.0 % more than planned"));
+  EXPECT_THAT(memory_use_line(plan, gpu, planned - planned / 100), HasSubstr("1.0 % less than planned"));
+}
+
+}  // namespace
+}  // namespace megatron
