@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # From a clone to text in the manner of Shakespeare in minutes: installs what is missing, builds, tokenizes, trains a Llama-style
 # model of 5 million parameters and lets it write. Where nvidia-smi lists a GPU and nvcc is there, it builds for CUDA and trains
-# on the GPU, else on the CPU's cores. A second call only trains and writes.
+# on the GPU, else on the CPU's cores. A second call only trains and writes. In a bundle of scripts/gpu_bundle.sh nothing is
+# installed and built, and no network is needed.
 #
 #   scripts/demo.sh [--short] [--steps N] [--prompt TEXT] [--cpu] [--no-install]
 #
@@ -37,7 +38,12 @@ done
 build=build device=cpu nvcc=""
 # The kernels are compiled for Hopper.
 has_hopper() { nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | grep -qx '9\.0'; }
-if ! $cpu && command -v nvidia-smi >/dev/null && has_hopper; then
+has_gpu() { ! $cpu && command -v nvidia-smi >/dev/null && has_hopper; }
+is_bundle=false
+if [ -e BUILT_IN ] && [ -x bin/megatron ]; then
+  is_bundle=true build=.
+  if has_gpu; then device=cuda; fi
+elif has_gpu; then
   nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
   if [ -n "$nvcc" ]; then
     build=build-cuda device=cuda
@@ -53,6 +59,10 @@ run=$demo/run
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
 build() {
+  if $is_bundle; then
+    cat VERSION
+    return
+  fi
   # The tests of an existing build directory stay; a fresh one gets none, so that GoogleTest is not needed.
   if [ ! -e "$build/CMakeCache.txt" ]; then
     local cuda=()
@@ -97,7 +107,7 @@ sample() {
   "$megatron" generate --device $device --load "$run/checkpoint" --prompt "$prompt" --num-tokens 240 --temperature 0.8
 }
 
-if $install; then
+if $install && ! $is_bundle; then
   scripts/install_dependencies.sh build
   # Without it attention is slower.
   if [ $device = cuda ]; then scripts/install_dependencies.sh cuda || echo "demo: going on without cuDNN" >&2; fi

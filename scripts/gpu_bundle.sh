@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Packs what a GPU machine without network and compilers needs to run the benchmarks: the program, the tests for GPUs, the
-# libraries that they load (not those of the C library, of CUDA and of the driver), the scripts of benchmarks/ and the data. At
-# most 40 MiB.
+# libraries that they load (not those of the C library, of CUDA and of the driver), the scripts of benchmarks/, the demo and the
+# data. At most 40 MiB.
 #
 #   scripts/gpu_bundle.sh [--build DIR] [--output FILE]
 #
 # --build   build directory of a build with -DMEGATRON_CUDA=ON; default build-cuda. Tests that are not built are left out.
 # --output  default build-cuda/megatron_gpu_bundle.tar.xz, which git ignores.
 #
-# There: tar xJf megatron_gpu_bundle.tar.xz && cd megatron && benchmarks/gpu_batch.sh
+# There: tar xJf megatron_gpu_bundle.tar.xz && cd megatron && benchmarks/gpu_batch.sh, or scripts/demo.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,7 +34,7 @@ readonly most_bytes=$((40 << 20))
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bundle=$work/megatron
-mkdir -p "$bundle"/{bin,lib,tests,benchmarks/results}
+mkdir -p "$bundle"/{bin,lib,tests/testing,benchmarks/results,scripts}
 strip -o "$bundle/bin/megatron.bin" "$build/bin/megatron"
 programs=("$build/bin/megatron")
 for test in cuda_kernels_test cuda_ops_test cuda_lm_head_loss_test cuda_memory_test cuda_training_test host_calls_test \
@@ -68,6 +68,8 @@ chmod +x "$bundle/bin/megatron"
 cp -r benchmarks/gpu_table benchmarks/gpu_batch.sh benchmarks/gpu_step.sh benchmarks/loss_curves.sh benchmarks/kernel_table.py \
   "$bundle/benchmarks/"
 if [ -d benchmarks/tuned ]; then cp -r benchmarks/tuned "$bundle/benchmarks/"; fi
+cp tests/testing/{gpu_ranks,mpirun}.sh "$bundle/tests/testing/"
+cp scripts/demo.sh "$bundle/scripts/"
 cp -r data "$bundle/"
 "$bundle/bin/megatron" --version >"$bundle/VERSION"
 # The programs have most of their code in common, within what xz -9 looks back.
