@@ -51,6 +51,8 @@ class CudaParallel : public ::testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaParallel, ::testing::Values(2, 4));
 
 TEST_P(CudaParallel, EveryLayoutFollowsOneRankOfTheCpuFor20Steps) { expect_success("curves"); }
+TEST_P(CudaParallel, InBf16LayoutsDepartNoMoreThanOrdersOfSummationDo) { expect_success("orders"); }
+TEST_P(CudaParallel, MemoryIsWhatWasPlannedToTheByte) { expect_success("memory"); }
 TEST_P(CudaParallel, CheckpointsMoveBetweenLayouts) { expect_success("checkpoint"); }
 TEST_P(CudaParallel, PipelinesTrainWhoseKernelsFillTheQueuesOfTheirGpus) { expect_success("queues"); }
 TEST_P(CudaParallel, TheHostWaitsForNoOtherRankInAStep) { expect_success("waits"); }

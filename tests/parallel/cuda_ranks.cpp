@@ -1,6 +1,6 @@
 // Ranks with a GPU each that train small models; cuda_parallel_test.cpp starts them. What one of them finds wrong ends
 // all with its exit status. Rank 0 prints a line for each case.
-//   cuda_parallel_ranks RANKS curves|bits|checkpoint|waits|queues|fail|hang
+//   cuda_parallel_ranks RANKS curves|orders|bits|memory|checkpoint|waits|queues|fail|hang
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -10,7 +10,9 @@
 #include "megatron/comm/rank_failure.h"
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/config/layouts.h"
+#include "megatron/training/memory_plan.h"
 #include "tests/comm/nccl/nccl_ranks.h"
+#include "tests/parallel/summation_orders.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
@@ -18,11 +20,6 @@ namespace {
 
 constexpr std::chrono::seconds kTimeout{20};
 constexpr std::chrono::seconds kShortTimeout{3};  // of failures
-
-struct Curve {
-  std::vector<double> losses, norms;
-  bool operator==(const Curve&) const = default;
-};
 
 /// The ranks of this job, and its trainers one after the other.
 class Job {
@@ -60,7 +57,7 @@ class Job {
         const TrainStepResult result =
             trainer.train_step(batches_of(trainer.config(), step, trainer.groups().dp.rank()));
         curve.losses.push_back(result.loss.mean());
-        curve.norms.push_back(result.optimizer.grad_norm);
+        curve.grad_norms.push_back(result.optimizer.grad_norm);
       }
     });
     return curve;
@@ -86,18 +83,9 @@ Curve on_one_cpu(const std::string& words, int num_steps) {
   for (int step = 0; step < num_steps; ++step) {
     const TrainStepResult result = trainer.train_step(batches_of(config, step));
     curve.losses.push_back(result.loss.mean());
-    curve.norms.push_back(result.optimizer.grad_norm);
+    curve.grad_norms.push_back(result.optimizer.grad_norm);
   }
   return curve;
-}
-
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double error = std::abs(a[i] - b[i]) / std::abs(b[i]);
-    most = std::isnan(error) ? HUGE_VAL : std::max(most, error);
-  }
-  return most;
 }
 
 /// Layouts of two ranks, and of four.
@@ -130,10 +118,26 @@ void compare_curves(Job& job) {
   for (const std::string& model : {gpt2_like(kModel), llama_like(kModel)}) {
     const Curve expected = on_one_cpu(model, kSteps);
     for (const std::string& layout : layouts_of(job.size())) {
-      const Curve curve = job.curve(model + layout, kSteps);
-      const double loss = distance(curve.losses, expected.losses), norm = distance(curve.norms, expected.norms);
-      job.report("20 steps:" + layout, fmt::format("loss {:.1e}, gradient norm {:.1e} of one CPU", loss, norm),
-                 loss < 1e-5 && norm < 1e-4);
+      const Departure apart = departure(job.curve(model + layout, kSteps), expected);
+      job.report("20 steps:" + layout,
+                 fmt::format("loss {:.1e}, gradient norm {:.1e} of one CPU", apart.loss, apart.grad_norm),
+                 apart.loss < 1e-5 && apart.grad_norm < 1e-4);
+    }
+  }
+}
+
+/// In bf16 a layout departs no more from one rank of the CPU than other orders of the same sums do there.
+void compare_orders(Job& job) {
+  constexpr int kSteps = 10;
+  const std::string sizes = kModel + " --global-batch-size 24 --hidden-dropout 0 --attention-dropout 0 --bf16";
+  for (const std::string& model : {gpt2_like(sizes), llama_like(sizes)}) {
+    const OrdersOfSummation orders = eight_orders(model, kSteps);
+    for (const std::string& layout : layouts_of(job.size())) {
+      const double departure = std::abs(job.curve(model + layout, kSteps).losses.back() - orders.middle());
+      job.report("10 steps in bf16:" + layout,
+                 fmt::format("departs {:.2f} of the spread {:.1e} of eight orders", departure / orders.spread(),
+                             orders.spread()),
+                 departure <= 2 * orders.spread());
     }
   }
 }
@@ -183,9 +187,22 @@ void fill_queues(Job& job) {
   const Curve expected = on_one_cpu(model, kSteps);
   for (const std::string& layout : layouts_of(job.size())) {
     if (layout.find("--pipeline-model-parallel-size") == std::string::npos) continue;
-    const double loss = distance(job.curve(model + layout, kSteps).losses, expected.losses);
+    const double loss = departure(job.curve(model + layout, kSteps), expected).loss;
     job.report("24 layers:" + layout, fmt::format("loss {:.1e} of one CPU", loss), loss < 1e-5);
   }
+}
+
+/// What the arena gives out and takes of the GPU is what was planned, to the byte.
+void compare_plans(Job& job) {
+  for (const std::string& layout : layouts_of(job.size()))
+    job.run(llama_like(kModel + " --bf16" + layout), [&](Trainer& trainer) {
+      train(trainer, 0, 3);
+      trainer.evaluate(batches_of(trainer.config(), 3, trainer.groups().dp.rank()));
+      const MemoryPlan plan = plan_memory(trainer.config(), job.ranks().rank(), DeviceKind::kCuda);
+      const Arena& arena = trainer.device().arena;
+      job.report("memory:" + layout, fmt::format("{} bytes, planned {}", arena.total().peak, plan.peak),
+                 plan.peak == arena.total().peak && plan.high_water == arena.high_water_bytes());
+    });
 }
 
 /// Beside the read of loss and norm the host waits for nothing.
@@ -223,7 +240,9 @@ int run_rank(const LaunchEnvironment& launch, const std::string& what) {
     Job job(rank, launch.local_rank);
     try {
       if (what == "curves") compare_curves(job);
+      if (what == "orders") compare_orders(job);
       if (what == "bits") compare_bits(job);
+      if (what == "memory") compare_plans(job);
       if (what == "checkpoint") move_checkpoints(job);
       if (what == "waits") count_waits(job);
       if (what == "queues") fill_queues(job);

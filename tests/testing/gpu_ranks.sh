@@ -1,0 +1,362 @@
+#!/usr/bin/env bash
+# Ranks with a GPU each, as users start them: the same numbers under every launcher, in every run and after a kill; ranks that
+# are lost, or that were given something else, are named, and end all in time with the exit statuses of docs/launching.md.
+# Afterwards no process of theirs is left, and no memory of a GPU is held. A line for each case.
+#
+#   tests/testing/gpu_ranks.sh [PROGRAM [CASE...]]      PROGRAM: default build-cuda/bin/megatron; CASE: default all
+#
+# Needs two GPUs; else it prints NOT RUN with the reason and exits with 77, which ctest counts as skipped. Launchers that are
+# not installed are said to be NOT RUN. GPU_RANKS_LOGS=DIR keeps the logs. GPU_RANKS_AT_ONCE=N runs so many cases at once (default 1:
+# ranks that wait for each other on GPUs with several programs take turns with them).
+# shellcheck disable=SC2317  # cases are called by name
+set -uo pipefail
+
+here=$(dirname "$(realpath "$0")")
+program=$(realpath "${1:-build-cuda/bin/megatron}")
+shift
+at_once=${GPU_RANKS_AT_ONCE:-1}
+folder=${GPU_RANKS_LOGS:-$(mktemp -d)}
+readonly seconds_of_a_run=60
+
+not_run() {
+  echo "NOT RUN: $*"
+  exit 77
+}
+
+# Flags of all runs: deterministic, every iteration in the log with all digits.
+small=(--device cuda --num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128
+  --micro-batch-size 4 --global-batch-size 16 --lr 1e-3 --deterministic-mode --log-interval 1 --eval-iters 0
+  --distributed-timeout-minutes 1 --num-threads 2)
+tokens=(--mock-data --tokenizer-type NullTokenizer --vocab-size 1000)
+sharded=(--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather)
+launched=("${small[@]}" "${tokens[@]}" --bf16 "${sharded[@]}" --train-iters 6)
+tensor=(--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap)
+
+# under LAUNCHER NUM_RANKS FLAG...: trains. torchrun serves the store of keys itself, or has rank 0 do it.
+under() {
+  local launcher=$1 num_ranks=$2
+  shift 2
+  case $launcher in
+    own) timeout "$seconds_of_a_run" "$program" pretrain_gpt --nproc-per-node "$num_ranks" "$@" ;;
+    torchrun) timeout "$seconds_of_a_run" "${torchrun[@]}" --no-python --nproc-per-node "$num_ranks" --master-port "$port" \
+      "$program" pretrain_gpt "$@" ;;
+    torchrun_standalone) timeout "$seconds_of_a_run" "${torchrun[@]}" --standalone --no-python --nproc-per-node "$num_ranks" \
+      "$program" pretrain_gpt "$@" ;;
+    mpirun) timeout "$seconds_of_a_run" "$here/mpirun.sh" "$num_ranks" "$program" pretrain_gpt "$@" ;;
+    variables_of_srun) under_variables "$num_ranks" "" "$@" ;;
+  esac
+}
+
+# under_variables NUM_RANKS WORDS_OF_LAST FLAG...: with the variables that a step of srun has; the last rank has WORDS_OF_LAST
+# too. @return the first rank's exit status
+under_variables() {
+  local num_ranks=$1 words_of_last=$2 rank status=0 ranks=() more=()
+  shift 2
+  for ((rank = 0; rank < num_ranks; ++rank)); do
+    if ((rank == num_ranks - 1)); then read -ra more <<<"$words_of_last"; fi
+    SLURM_JOB_ID=$$ SLURM_STEP_ID=$BASHPID SLURM_PROCID=$rank SLURM_NTASKS=$num_ranks SLURM_STEP_NUM_TASKS=$num_ranks \
+      SLURM_LOCALID=$rank SLURM_STEP_TASKS_PER_NODE=$num_ranks SLURM_STEP_NODELIST=localhost \
+      timeout "$seconds_of_a_run" "$program" pretrain_gpt "$@" ${more[@]+"${more[@]}"} &
+    ranks+=($!)
+  done
+  wait "${ranks[0]}" || status=$?
+  wait "${ranks[@]}"
+  return "$status"
+}
+
+# Loss and gradient norm of each iteration, all digits. @param 2  of iterations after this one
+numbers() {
+  grep -o '"iteration":[0-9]*\|"lm_loss":[^,}]*\|"grad_norm":[^,}]*' "$1" | awk -F: -v after="${2:-0}" '
+    $1 == "\"iteration\"" {is_later = $2 > after; next}
+    is_later {print}'
+}
+
+fail() {
+  echo "$*"
+  return 1
+}
+
+# trains NAME COMMAND...: into $work/NAME.jsonl
+trains() {
+  local name=$1 status=0
+  shift
+  "$@" --log-jsonl "$work/$name.jsonl" >"$work/$name.log" 2>&1 || status=$?
+  [ "$status" = 0 ] || { tail -n 5 "$work/$name.log"; fail "$name ends with status $status"; }
+}
+
+# same_numbers NUM_ITERATIONS A B [AFTER]: of the runs A and B, both of so many iterations
+same_numbers() {
+  numbers "$work/$2.jsonl" "${4:-0}" >"$work/$2.numbers"
+  numbers "$work/$3.jsonl" "${4:-0}" >"$work/$3.numbers"
+  [ "$(wc -l <"$work/$2.numbers")" = $((2 * $1)) ] || fail "$2 has other than $1 iterations" || return
+  cmp "$work/$2.numbers" "$work/$3.numbers" || fail "$2 and $3 have other numbers"
+}
+
+# near LIMIT A B AFTER: losses of the runs A and B are so near, relatively
+near() {
+  local apart
+  apart=$(paste -d: <(numbers "$work/$2.jsonl" "$4" | grep loss) <(numbers "$work/$3.jsonl" "$4" | grep loss) | awk -F: '
+    {d = ($2 - $4) / $4; if (d < 0) d = -d; if (d > most) most = d; ++n} END {print (n == 3) ? most + 0 : "other numbers of losses"}')
+  awk -v apart="$apart" -v limit="$1" 'BEGIN {exit !(apart + 0 == apart && apart <= limit)}' || fail "$2 and $3: $apart apart" || return
+  echo "$3 within $apart of $2"
+}
+
+# ---- launchers ----
+
+case_launch_torchrun() { launch_as_own torchrun; }
+case_launch_torchrun_standalone() { launch_as_own torchrun_standalone; }
+case_launch_mpirun() { launch_as_own mpirun; }
+case_launch_variables_of_srun() { launch_as_own variables_of_srun; }
+launch_as_own() {
+  case $1 in
+    torchrun*) [ ${#torchrun[@]} -gt 0 ] || { echo "NOT RUN: there is no torchrun"; return; } ;;
+    mpirun) command -v mpirun >/dev/null || { echo "NOT RUN: there is no mpirun"; return; } ;;
+  esac
+  trains "$1" under "$1" 2 "${launched[@]}" && cp "$folder/own.jsonl" "$work/" && same_numbers 6 own "$1" &&
+    echo "6 iterations, all digits of --nproc-per-node 2"
+}
+
+# ---- the same bits again ----
+
+case_twice_sharded() { twice "${sharded[@]}"; }
+case_twice_tensor() { twice "${tensor[@]}"; }
+twice() {
+  local run=("${small[@]}" "${tokens[@]}" --bf16 "$@" --train-iters 20)
+  trains first under own 2 "${run[@]}" && trains second under own 2 "${run[@]}" && same_numbers 20 first second &&
+    echo "20 iterations in bf16, twice the same bits"
+}
+
+case_resume_one() { resume 1; }
+case_resume_sharded() { resume 2 "${sharded[@]}"; }
+case_resume_tensor() { resume 2 "${tensor[@]}"; }
+# 5 iterations, a kill in the middle of those that follow, and 5 more: the bits of 10.
+resume() {
+  local num_ranks=$1
+  shift
+  local run=("${small[@]}" "${tokens[@]}" --bf16 --train-iters 1000000 "$@")
+  trains whole under own "$num_ranks" "${run[@]}" --exit-interval 10 || return
+  under own "$num_ranks" "${run[@]}" --save "$work/saved" --save-interval 5 --log-jsonl "$work/killed.jsonl" \
+    >"$work/killed.log" 2>&1 &
+  local job=$! status=0
+  wait_for_iterations "$work/killed.jsonl" 7 "$job"
+  pgrep -f -- "$work/killed.jsonl" | xargs kill -KILL
+  wait "$job" || status=$?
+  [ "$status" = 137 ] || fail "the run was not killed: status $status" || return
+  trains resumed under own "$num_ranks" "${run[@]}" --exit-interval 10 --load "$work/saved" --ckpt-step 5 &&
+    same_numbers 5 whole resumed 5 &&
+    echo "killed after iteration $(grep -c lm_loss "$work/killed.jsonl"), resumed after 5: the bits of 10 iterations"
+}
+
+# Written by two ranks, read by two in another layout, by one and by the CPU.
+case_checkpoint() {
+  local run=("${small[@]}" "${tokens[@]}" --train-iters 8)
+  local load=("${run[@]}" --load "$work/saved" --ckpt-step 5)
+  trains two_ranks under own 2 "${run[@]}" "${tensor[@]}" --save "$work/saved" --save-interval 5 || return
+  trains two_sharded under own 2 "${load[@]}" "${sharded[@]}" || return
+  trains one_gpu under own 1 "${load[@]}" || return
+  trains the_cpu under own 1 "${load[@]}" --device cpu --num-threads 8 || return
+  near 1e-5 two_ranks two_sharded 5 && near 1e-5 two_ranks one_gpu 5 && near 1e-5 two_ranks the_cpu 5
+}
+
+# ---- ranks that are lost ----
+
+wait_for_iterations() { # FILE NUMBER JOB
+  local number=0
+  while [ "$number" -lt "$2" ] && kill -0 "$3" 2>/dev/null; do
+    sleep 0.02
+    number=$(grep -cs lm_loss "$1")
+    number=${number:-0}
+  done
+}
+
+# rank_process RANK: the process that is this rank of the run under way in $work
+rank_process() {
+  local process
+  for process in $(pgrep -f -- "$work/steps.jsonl"); do
+    tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qxE "(RANK|OMPI_COMM_WORLD_RANK|SLURM_PROCID)=$1" &&
+      [[ $(realpath "/proc/$process/exe") = */megatron* ]] && echo "$process" && return
+  done
+}
+
+milliseconds() { date +%s%3N; }
+
+# ends STATUS LIMIT TEXT...: the job $job, which was disturbed at the time $since, ends with this status within LIMIT ms. Its log has
+# these texts, and none of its processes is left. STATUS "any" is any but 0.
+ends() {
+  local expected=$1 limit=$2 status=0 took text
+  shift 2
+  wait "$job" || status=$?
+  took=$(($(milliseconds) - since))
+  if [ "$status" = 0 ] || { [ "$expected" != any ] && [ "$status" != "$expected" ]; }; then
+    tail -n 8 "$work/log"
+    fail "status $status, not $expected" || return
+  fi
+  for text in "$@"; do grep -qE -- "$text" "$work/log" || { tail -n 8 "$work/log"; fail "no '$text'"; } || return; done
+  [ "$took" -le "$limit" ] || fail "ended after $took ms, not within $limit" || return
+  sleep 0.3
+  [ -z "$(pgrep -f -- "$work/steps.jsonl")" ] || fail "processes are left: $(pgrep -af -- "$work/steps.jsonl")" || return
+  echo "status $status after $took ms: $(grep -hE -- "$1" "$work/log" | head -n 1 | cut -c 1-150)"
+}
+
+# disturb LAUNCHER SIGNAL FLAG...: two ranks train, and after 3 iterations the second gets the signal.
+disturb() {
+  local launcher=$1 signal=$2
+  shift 2
+  under "$launcher" 2 "${small[@]}" "${tokens[@]}" --bf16 --train-iters 1000000 --log-jsonl "$work/steps.jsonl" "$@" >"$work/log" 2>&1 &
+  job=$!
+  wait_for_iterations "$work/steps.jsonl" 3 "$job"
+  since=$(milliseconds)
+  kill "-$signal" "$(rank_process 1)" || { tail -n 5 "$work/log"; fail "the run ended before"; }
+}
+
+case_kill() { disturb own KILL && ends 137 5000 "rank 1 was ended by signal 9 \(Killed\)"; }
+case_kill_tensor() { disturb own KILL "${tensor[@]}" && ends 137 5000 "rank 1 was ended by signal 9 \(Killed\)"; }
+case_kill_torchrun() {
+  [ ${#torchrun[@]} -gt 0 ] || { echo "NOT RUN: there is no torchrun"; return; }
+  disturb torchrun_standalone KILL && ends any 40000 "Signal 9 \(SIGKILL\)|exitcode +: -9|SIGKILL"
+}
+case_kill_mpirun() {
+  command -v mpirun >/dev/null || { echo "NOT RUN: there is no mpirun"; return; }
+  disturb mpirun KILL && ends 137 10000 "exited on signal 9" "\[rank 0\] ended by SIGTERM after iteration [0-9]+"
+}
+# Nothing ends ranks whose launcher does not: those that are left find out by the timeout.
+case_kill_variables() {
+  disturb variables_of_srun KILL --distributed-timeout-seconds-after-init 3 && ends 7 8000 "Rank 1 does not answer: its process hangs or is lost"
+}
+case_stop() {
+  disturb own STOP --distributed-timeout-seconds-after-init 3 && ends 7 8000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer: its process hangs or is lost"
+}
+case_stop_tensor() {
+  disturb own STOP --distributed-timeout-seconds-after-init 3 "${tensor[@]}" && ends 7 8000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer"
+}
+
+# Who cancels the job ends all of it.
+case_cancel() {
+  under own 2 "${small[@]}" "${tokens[@]}" --bf16 --train-iters 1000000 --log-jsonl "$work/steps.jsonl" >"$work/log" 2>&1 &
+  job=$!
+  wait_for_iterations "$work/steps.jsonl" 3 "$job"
+  since=$(milliseconds)
+  kill -TERM "$(pgrep -P "$job")"  # timeout, which passes it on
+  ends 143 5000 "rank [01] was ended by signal 15"
+}
+
+# ---- ranks that were given something else, or not enough ----
+
+# differs STATUS WORDS_OF_LAST FLAG... -- TEXT...
+differs() {
+  local expected=$1 words=$2 run=()
+  shift 2
+  while [ "$1" != -- ]; do run+=("$1"); shift; done
+  shift
+  since=$(milliseconds)
+  under_variables 2 "$words" "${small[@]}" --train-iters 5 --log-jsonl "$work/steps.jsonl" "${run[@]}" >"$work/log" 2>&1 &
+  job=$!
+  ends "$expected" 20000 "$@"
+}
+
+text_data() { # NAME: text of its own in $work/NAME_text_document
+  seq -f "The line %g of $1 is as long as it has to be." 4000 >"$work/$1.txt"
+  "$program" preprocess_data --input "$work/$1.txt" --input-format text --tokenizer-type ByteLevelTokenizer --output-prefix "$work/$1" \
+    >"$work/$1.log" 2>&1
+}
+
+case_other_flags() { differs 2 "--lr 2e-3" "${tokens[@]}" -- "different flags: --lr .*0.001 on rank 0, .*0.002 on rank 1"; }
+case_other_data() {
+  text_data a && text_data longer || return
+  local run=(--tokenizer-type ByteLevelTokenizer --split "1,0,0" --data-cache-path "$work/cache")
+  differs 3 "--data-path $work/longer_text_document" "${run[@]}" --data-path "$work/a_text_document" -- \
+    "different data: .*/a_text_document.* on rank 0, .*/longer_text_document.* on rank 1"
+}
+# Tokens that the vocabulary does not have: one rank comes upon the first.
+case_throw() {
+  text_data broken || return
+  local place wrong=$((0x7fff))
+  for place in 40060 120060 200060 280060; do
+    printf '\xff\x7f' | dd of="$work/broken_text_document.bin" bs=1 seek="$place" conv=notrunc status=none
+  done
+  since=$(milliseconds)
+  under own 2 "${small[@]}" --train-iters 100 --tokenizer-type ByteLevelTokenizer --split "1,0,0" --data-path "$work/broken_text_document" \
+    --data-cache-path "$work/cache" --log-jsonl "$work/steps.jsonl" >"$work/log" 2>&1 &
+  job=$!
+  ends 3 30000 "\[rank [01]\] .*token $wrong at position"
+}
+# An activation larger than the GPU, on both ranks.
+case_out_of_memory() {
+  since=$(milliseconds)
+  under own 2 "${small[@]}" "${tokens[@]}" --bf16 --train-iters 5 --ffn-hidden-size 262144 --num-layers 1 --micro-batch-size 4096 \
+    --global-batch-size 8192 --log-jsonl "$work/steps.jsonl" >"$work/log" 2>&1 &
+  job=$!
+  ends 5 30000 "\[rank [01]\] .*needs [0-9]+ bytes and there is no such room" "^activations " "^free " \
+    "a smaller --micro-batch-size, --recompute-granularity full, or more --tensor-model-parallel-size" "In all a rank needs about"
+}
+# Another program has taken most of the second GPU's memory.
+case_out_of_memory_of_one() {
+  python3 -c "import torch" 2>/dev/null || { echo "NOT RUN: there is no PyTorch to fill a GPU"; return; }
+  python3 -c "
+import sys, time, torch
+free, _ = torch.cuda.mem_get_info(1)
+held = torch.empty(free - (12 << 30), dtype=torch.uint8, device='cuda:1')
+print('full', flush=True)
+time.sleep(60)" >"$work/filler" 2>&1 &
+  local filler=$!
+  for ((i = 0; i < 200; ++i)); do
+    if grep -q full "$work/filler" || ! kill -0 "$filler" 2>/dev/null; then break; fi
+    sleep 0.1
+  done
+  since=$(milliseconds)
+  under own 2 "${small[@]}" "${tokens[@]}" --bf16 --train-iters 3 --ffn-hidden-size 65536 --num-layers 1 --micro-batch-size 1024 \
+    --global-batch-size 2048 --log-jsonl "$work/steps.jsonl" >"$work/log" 2>&1 &
+  job=$!
+  local result=0
+  ends 5 30000 "\[rank 1\] .*needs [0-9]+ bytes and there is no such room" "^activations " "a smaller --micro-batch-size" || result=1
+  ! grep -q "\[rank 0\] \[Arena\]" "$work/log" || { echo "rank 0 has no room either"; result=1; }
+  kill "$filler"
+  wait "$filler"
+  return "$result"
+}
+
+# ---- all of them ----
+
+used_memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 2 | tr '\n' ' '; }
+
+run_case() { # NAME
+  work=$folder/$1
+  mkdir -p "$work"
+  local text
+  text=$("case_$1" 2>&1)
+  local status=$?
+  [ "$status" = 0 ] || text="FAILED: $text"
+  printf '%-28s %s\n' "$1" "$text"
+  return "$status"
+}
+
+command -v nvidia-smi >/dev/null || not_run "there is no nvidia-smi"
+[ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -ge 2 ] || not_run "two GPUs are needed"
+torchrun=()
+if command -v torchrun >/dev/null; then torchrun=(torchrun); elif python3 -c "import torch.distributed.run" 2>/dev/null; then torchrun=(python3 -m torch.distributed.run); fi
+port=$((20000 + $$ % 9000))
+cases=("$@")
+if [ ${#cases[@]} = 0 ]; then mapfile -t cases < <(declare -F | sed -n 's/^declare -f case_//p'); fi
+used_before=$(used_memory)
+work=$folder
+if [[ ${cases[*]} == *launch_* ]]; then trains own under own 2 "${launched[@]}" || exit 1; fi
+status=0 running=0
+for name in "${cases[@]}"; do
+  if ((running == at_once)); then wait -n || status=1; running=$((running - 1)); fi
+  run_case "$name" &
+  running=$((running + 1))
+done
+while ((running > 0)); do wait -n || status=1; running=$((running - 1)); done
+for ((i = 0; i < 20; ++i)); do
+  used_after=$(used_memory)
+  [ "$used_after" != "$used_before" ] || break
+  sleep 0.5
+done
+if [ "$used_after" = "$used_before" ]; then
+  echo "memory of the GPUs: $used_after MiB, as before"
+else
+  echo "memory of the GPUs: FAILED, $used_before MiB before, and $used_after MiB now"
+  status=1
+fi
+[ -n "${GPU_RANKS_LOGS:-}" ] || rm -rf "$folder"
+exit $status
