@@ -205,12 +205,17 @@ std::vector<std::string> other_sample_order(const PretrainConfig& config, const 
   if (config.data.dataloader_type != "cyclic" && stored_type != Json("cyclic").dump()) return {};
   PretrainConfig own = config;
   FieldTable table = describe(own);
+  // Replicas that share one order take it in turns: their number only says where a pass ends.
+  const bool share_an_order = !config.data.data_sharding && stored.value("data_sharding", Json()) == Json(false);
   std::vector<std::string> texts;
   for (const std::string_view name : kSampleOrder) {
     const auto found = stored.find(name);
     if (found == stored.end()) continue;
     const std::string there = python_text(from_json(*found)), here = python_text(table.find(name)->get());
-    if (there != here) texts.push_back(fmt::format("{} is {} there and {} here", name, there, here));
+    const bool ends_passes = share_an_order && name == "data_parallel_size";
+    if (there != here)
+      texts.push_back(fmt::format("{} is {} there and {} here{}", name, there, here,
+                                  ends_passes ? " (which matters from the second pass on)" : ""));
   }
   return texts;
 }

@@ -149,6 +149,10 @@ TEST(OtherSampleOrder, NamesWhatTheCyclicOrderHangsOn) {
               ::testing::ElementsAre("data_sharding is True there and False here"));
   EXPECT_THAT(others({}, cyclic, 1), ::testing::ElementsAre("dataloader_type is single there and cyclic here"));
   EXPECT_THAT(others({}, {}, 2), ::testing::IsEmpty());  // the order of every layout
+  const std::vector<std::string> shared = {"--dataloader-type", "cyclic", "--no-data-sharding"};
+  EXPECT_THAT(
+      others(shared, shared, 2),
+      ::testing::ElementsAre("data_parallel_size is 1 there and 2 here (which matters from the second pass on)"));
 }
 
 TEST(Differences, AreAllExplained) {
