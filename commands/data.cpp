@@ -30,8 +30,9 @@ namespace {
 constexpr std::string_view kIntroduction =
     R"(usage: megatron data inspect --data-path PREFIX... [flags]
 
-Prints what PREFIX.idx and PREFIX.bin hold, and checks them. With --seq-length also what each split
-takes, and with --sample one sample as training with the same flags gets it.
+Prints what PREFIX.idx and PREFIX.bin hold, and checks them; with --document also one document. With
+--seq-length it prints what each split takes, and with --sample one sample as training with the same
+flags gets it.
 
   megatron data inspect --data-path data/corpus_text_document --seq-length 1024 --sample 0 \
       --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt
@@ -47,6 +48,7 @@ struct InspectConfig {
   std::vector<std::string> data_path;
   std::string split = "969, 30, 1";
   bool mmap_bin_files = true;
+  std::optional<int64_t> document;
   std::optional<int64_t> seq_length;
   int64_t seed = 1234;
   std::optional<int64_t> sample;
@@ -67,6 +69,7 @@ FieldTable describe(InspectConfig& config, bool& help) {
   table.add("split", config.split, "parts for training, validation and test");
   table.add("mmap_bin_files", config.mmap_bin_files, "read .bin files instead of mapping them")
       .turned_off_by({"--no-mmap-bin-files"});
+  table.add("document", config.document, "show this document of each prefix").at_least(0);
   table.begin_group("Samples", "");
   table.add("seq_length", config.seq_length, "show the splits in samples of this length").in("tokens").at_least(1);
   table.add("seed", config.seed, "of the order of samples").at_least(0);
@@ -79,7 +82,8 @@ FieldTable describe(InspectConfig& config, bool& help) {
   table.add("reset_position_ids", config.reset_position_ids, "count positions from 0 in each document");
   table.add("reset_attention_mask", config.reset_attention_mask, "documents do not see each other");
   table.add("eod_mask_loss", config.eod_mask_loss, "do not train positions whose input is an end of document");
-  table.begin_group("Tokenizer", "For the text of --sample, and to check its tokens against the vocabulary.");
+  table.begin_group("Tokenizer",
+                    "For the text of --document and --sample, and to check their tokens against the vocabulary.");
   table.add("tokenizer_type", config.tokenizer.type, fmt::format("one of {}", joined(tokenizer_types(), ", ")));
   table.add("vocab_file", config.tokenizer.vocab_file, "vocabulary");
   table.add("merge_file", config.tokenizer.merge_file, "merge rules of byte-pair encoding");
@@ -103,9 +107,9 @@ bool parse(const std::vector<std::string>& args, InspectConfig& config) {
       mistakes.add({"--seq-length"}, "{} needs --seq-length", table.find(name)->spelling());
     }
   }
-  if (given.contains("tokenizer_type") && !config.sample)
+  if (given.contains("tokenizer_type") && !config.document && !config.sample)
     mistakes.add({"--tokenizer-type", "--sample"},
-                 "--tokenizer-type needs --sample: the tokens of that sample alone are checked and shown as text");
+                 "--tokenizer-type needs --document or --sample, whose tokens are checked and shown as text");
   mistakes.throw_if_any("the flags are wrong");
   return false;
 }
@@ -153,10 +157,10 @@ void print_splits(const IndexedDataset& data, const InspectConfig& config, std::
   }
 }
 
-/// Numbers in lines of up to 100 columns.
+/// Numbers in lines of up to 100 columns, or that there are none.
 void print_numbers(std::string_view title, std::span<const int64_t> numbers, std::ostream& out) {
   constexpr size_t kColumns = 100;
-  std::string line = fmt::format("  {:10}", title);
+  std::string line = fmt::format("  {:10}{}", title, numbers.empty() ? " none" : "");
   for (int64_t number : numbers) {
     const std::string text = fmt::format(" {}", number);
     if (line.size() + text.size() > kColumns) {
@@ -181,6 +185,21 @@ void print_text(const Tokenizer& tokenizer, std::span<const int64_t> tokens, std
   std::vector<TokenId> ids;
   for (int64_t token : tokens) ids.push_back(static_cast<TokenId>(token));
   out << "  text\n" << tokenizer.decode(ids) << '\n';
+}
+
+void print_document(const IndexedDataset& data, int64_t document, const Tokenizer* tokenizer, std::ostream& out) {
+  require<ConfigError>(document < data.num_documents(), "--document {}: {} has {}, numbered from 0", document,
+                       data.name(), count_of(data.num_documents(), "document"));
+  const int64_t first = data.document_index(document), end = data.document_index(document + 1);
+  std::vector<int64_t> tokens;
+  for (int64_t i = first; i < end; ++i) {
+    const std::vector<int64_t> sequence = data.sequence(i);
+    tokens.insert(tokens.end(), sequence.begin(), sequence.end());
+  }
+  out << fmt::format("\ndocument {} of {}: {}, {}\n", document, data.num_documents(), count_of(end - first, "sequence"),
+                     count_of(std::ssize(tokens), "token"));
+  print_numbers("tokens", tokens, out);
+  if (tokenizer != nullptr) print_text(*tokenizer, tokens, out);
 }
 
 void print_sample(const InspectConfig& config, const Tokenizer* tokenizer, std::ostream& out, std::ostream& err) {
@@ -231,6 +250,7 @@ void inspect(const InspectConfig& config, std::ostream& out, std::ostream& err) 
     const IndexedDataset data(prefix, {.access = config.mmap_bin_files ? FileAccess::kMap : FileAccess::kPread});
     print_files(data, out);
     if (config.seq_length) print_splits(data, config, out);
+    if (config.document) print_document(data, *config.document, tokenizer.get(), out);
   }
   if (config.sample) print_sample(config, tokenizer.get(), out, err);
 }

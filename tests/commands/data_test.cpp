@@ -76,9 +76,28 @@ TEST_F(DataInspect, ShowsASampleWithItsText) {
   EXPECT_THAT(result.out, HasSubstr("\nsample 0 of 1 (valid), seed 1234\n"
                                     "  tokens     116 104 105 115 32 105 115 32 116 101 120 116\n"
                                     "  last label 46\n"
-                                    "  untrained \n"
-                                    "  cuts      \n"
+                                    "  untrained  none\n"
+                                    "  cuts       none\n"
                                     "  text\nthis is text\n"));
+}
+
+TEST_F(DataInspect, ShowsADocumentWithItsText) {
+  IndexedDatasetBuilder builder(scratch_.file("two"), {.token_type = TokenType::kUInt16});
+  for (const std::string text : {"a", "bc", "", "def"}) {
+    builder.add_item(std::vector<int64_t>(text.begin(), text.end()));
+    if (text != "bc") builder.end_document();
+  }
+  builder.finalize();
+  const auto show = [&](const std::string& document) {
+    return run({"inspect", "--data-path", scratch_.file("two"), "--document", document, "--tokenizer-type",
+                "ByteLevelTokenizer"});
+  };
+  EXPECT_THAT(show("1").out, HasSubstr("\ndocument 1 of 3: 2 sequences, 2 tokens\n"
+                                       "  tokens     98 99\n"
+                                       "  text\nbc\n"));
+  EXPECT_THAT(show("2").out, HasSubstr("  tokens     100 101 102\n  text\ndef\n"));
+  EXPECT_EQ(show("3").status, static_cast<int>(ExitCode::kUsage));
+  EXPECT_THAT(show("3").err, HasSubstr("--document 3: " + scratch_.file("two") + " has 3 documents, numbered from 0"));
 }
 
 TEST_F(DataInspect, WritesNoFiles) {
