@@ -5,6 +5,7 @@
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
+#include "megatron/tokenizers/tokenizer_file.h"
 #include "megatron/training/vocab.h"
 
 namespace megatron {
@@ -78,6 +79,19 @@ void check_data(const PretrainConfig& config, Mistakes& mistakes) {
   });
 }
 
+/// Making the tokenizer stops at the first file that cannot be read.
+void check_tokenizer_files(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
+  const auto check = [&](std::string_view flag, const std::optional<std::string>& path) {
+    if (!path) return;
+    const size_t num_before = mistakes.texts().size();
+    mistakes.attempt({flag}, [&] { read_tokenizer_file(flag, *path); });
+    if (mistakes.texts().size() > num_before) mistakes.doubt("--tokenizer-type");
+  };
+  check("--vocab-file", tokenizer.vocab_file);
+  check("--merge-file", tokenizer.merge_file);
+  check("--tokenizer-model", tokenizer.tokenizer_model);
+}
+
 const Dataset& present(const Dataset* dataset, std::string_view split) {
   require<DataError>(dataset != nullptr,
                      "[data] the {} split has no data. Give it a share in --split, or a path in --{}-data-path.", split,
@@ -99,6 +113,7 @@ std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config) {
 
 void check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes) {
   check_data(config, mistakes);
+  check_tokenizer_files(config.tokenizer, mistakes);
   std::unique_ptr<Tokenizer> tokenizer;
   mistakes.attempt({"--tokenizer-type"}, [&] { tokenizer = tokenizer_of(config.tokenizer); });
   if (tokenizer)

@@ -182,7 +182,7 @@ TEST(BadFlags, OfGeneration) {
 
 TEST(BadFlags, OfInspection) {
   expect_refusals({
-      {"text of what", kData, {"--tokenizer-type", "ByteLevelTokenizer"}, kUsage, {"--tokenizer-type needs --sample"}},
+      {"text of what", kData, {"--tokenizer-type", "ByteLevelTokenizer"}, kUsage, {"--tokenizer-type needs --document or --sample"}},
       {"sample of what", kData, {"--sample", "3"}, kUsage, {"--sample needs --seq-length"}},
       {"no such sample",
        kData,
@@ -216,6 +216,11 @@ TEST(BadFlags, AreToldAllAtOnce) {
        {"--fp16", "--initial-loss-scale", "2", "--min-loss-scale", "4", "--padded-vocab-size", "3", "--lr", "-1"},
        kUsage,
        {"3 mistakes", "--initial-loss-scale 2 is below --min-loss-scale 4", "--padded-vocab-size", "--lr"}});
+  expect_refusal({"files of the tokenizer",
+                  kPretrain,
+                  words_of("--tokenizer-type GPT2BPETokenizer --vocab-file @/no_file --merge-file @/no_rules"),
+                  kUsage,
+                  {"2 mistakes", "--vocab-file @/no_file", "--merge-file @/no_rules"}});
   expect_refusal({"of the tokenizer",
                   kPretrain,
                   {"--tokenizer-type", "NullTokenizer", "--vocab-size", "9", "--hidden-size", "9"},
