@@ -22,7 +22,6 @@ constexpr size_t size_of(NpyDtype dtype) {
     case NpyDtype::kInt16:
       return 2;
     case NpyDtype::kInt32:
-      return 4;
     case NpyDtype::kUInt32:
       return 4;
     case NpyDtype::kInt64:
