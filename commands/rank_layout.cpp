@@ -212,8 +212,8 @@ std::vector<RankLayout> rank_layouts(int64_t max_ranks) {
 }
 
 std::vector<RankLayout> pairwise_cover(const std::vector<RankLayout>& layouts) {
-  std::vector<FactorValues> rows;
-  for (const RankLayout& layout : layouts) rows.push_back(factors_of(layout));
+  std::vector<FactorValues> rows(layouts.size());
+  std::ranges::transform(layouts, rows.begin(), factors_of);
   std::vector<RankLayout> chosen;
   for (const size_t row : pairwise_covering_set(rows)) chosen.push_back(layouts[row]);
   std::ranges::stable_sort(chosen, {}, &RankLayout::num_ranks);

@@ -186,7 +186,7 @@ PipelineLayout nearest_layout(const LayerSplit& split) {
 std::string layout_advice(const LayerSplit& split) {
   constexpr int64_t kMostStages = 4096;  // of which anybody reads a layout
   const std::vector<std::string_view> flags = split_flags(split);
-  const std::string leave_out = flags.empty() ? "" : fmt::format("leave out {}", word_list(flags));
+  std::string leave_out = flags.empty() ? "" : fmt::format("leave out {}", word_list(flags));
   LayerSplit advised = split;
   const int64_t p = split.placement.num_ranks(), v = split.placement.num_chunks();
   if (p * v > split.num_layers && split.placement.order() == StageOrder::kLoop)  // chunks without a layer help nobody
