@@ -39,15 +39,14 @@ ProgressLog::ProgressLog(FileSystem& files, std::string_view directory, std::str
 void ProgressLog::job_started(WallTime now) { append(now, "Starting job"); }
 
 void ProgressLog::checkpoint_saved(WallTime now, const CheckpointProgress& progress) {
-  append(now, save_message("Saved checkpoint", now, progress));
-}
-
-void ProgressLog::async_save_started(WallTime now, const CheckpointProgress& progress) {
-  append(now, save_message("Saving async checkpoint", now, progress));
-}
-
-void ProgressLog::async_save_finished(WallTime now, std::int64_t iteration) {
-  append(now, fmt::format("Saved async checkpoint\tIteration: {}", iteration));
+  const double job = throughput(progress.flops - progress.flops_at_job_start, progress.job_seconds, world_size_);
+  double cumulative = job;
+  const std::string text = files_.exists(path_) ? read_file(files_, path_) : "";
+  if (const auto start = find_job_start(text, world_size_))
+    cumulative = throughput(progress.flops - start->flops, unix_seconds(now) - unix_seconds(start->time), world_size_);
+  append(now, fmt::format("Saved checkpoint\tIteration: {}\tJob throughput: {:.1f} TFLOP/s/GPU\tCumulative throughput: "
+                          "{:.1f} TFLOP/s/GPU\tFloating-point operations: {:.2e}\tTokens (in billions): {:.2f}",
+                          progress.iteration, job, cumulative, progress.flops, progress.tokens / 1e9));
 }
 
 void ProgressLog::checkpoint_deleted(WallTime now, std::int64_t iteration) {
@@ -60,18 +59,6 @@ void ProgressLog::append(WallTime now, std::string_view message) {
   const auto file = files_.open_for_writing(path_, WriteMode::kAppend);
   file->append(std::as_bytes(std::span(line)));
   file->close();
-}
-
-std::string ProgressLog::save_message(std::string_view prefix, WallTime now, const CheckpointProgress& progress) const {
-  const double job = throughput(progress.flops - progress.flops_at_job_start, progress.job_seconds, world_size_);
-  double cumulative = job;
-  const std::string text = files_.exists(path_) ? read_file(files_, path_) : "";
-  if (const auto start = find_job_start(text, world_size_))
-    cumulative = throughput(progress.flops - start->flops, unix_seconds(now) - unix_seconds(start->time), world_size_);
-  return fmt::format(
-      "{}\tIteration: {}\tJob throughput: {:.1f} TFLOP/s/GPU\tCumulative throughput: {:.1f} TFLOP/s/GPU\t"
-      "Floating-point operations: {:.2e}\tTokens (in billions): {:.2f}",
-      prefix, progress.iteration, job, cumulative, progress.flops, progress.tokens / 1e9);
 }
 
 std::optional<JobStart> find_job_start(std::string_view text, int world_size) {

@@ -30,14 +30,10 @@ class ProgressLog {
   void job_started(WallTime now);
   /// A checkpoint that is complete on disk.
   void checkpoint_saved(WallTime now, const CheckpointProgress& progress);
-  /// A checkpoint whose writing goes on in the background; async_save_finished() follows.
-  void async_save_started(WallTime now, const CheckpointProgress& progress);
-  void async_save_finished(WallTime now, std::int64_t iteration);
   void checkpoint_deleted(WallTime now, std::int64_t iteration);
 
  private:
   void append(WallTime now, std::string_view message);
-  std::string save_message(std::string_view prefix, WallTime now, const CheckpointProgress& progress) const;
 
   FileSystem& files_;
   std::string path_;

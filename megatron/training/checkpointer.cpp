@@ -268,7 +268,7 @@ CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config
 Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log)
     : files_(files), config_(config), log_(std::move(log)) {}
 
-void Checkpointer::save(Trainer& trainer) {
+std::vector<int64_t> Checkpointer::save(Trainer& trainer) {
   const int64_t iteration = trainer.progress().iteration;
   const ProcessGroupCollection& groups = trainer.groups();
   const bool is_first = groups.world.rank() == 0;
@@ -290,9 +290,11 @@ void Checkpointer::save(Trainer& trainer) {
   groups.world.barrier({.site = "checkpoint commit"}).wait();
   last_saved_iteration_ = iteration;
   log_.info(fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", iteration, root));
-  if (!is_first) return;
-  for (int64_t removed : directory.prune(retention))
-    log_.info(fmt::format("  removed the checkpoint of iteration {} (--save-retain-interval)", removed));
+  if (!is_first) return {};
+  std::vector<int64_t> removed = directory.prune(retention);
+  for (const int64_t other : removed)
+    log_.info(fmt::format("  successfully deleted checkpoint from iteration {:7d} at {}", other, root));
+  return removed;
 }
 
 bool Checkpointer::load(Trainer& trainer) {

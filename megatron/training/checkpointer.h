@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "megatron/base/file_system.h"
 #include "megatron/base/message_log.h"
@@ -20,7 +21,8 @@ class Checkpointer {
   Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log);
 
   /// Writes <save>/iter_<iteration>, removes what --save-retain-interval says, moves the tracker.
-  void save(Trainer& trainer);
+  /// @return on rank 0 the iterations of the checkpoints that were removed
+  std::vector<int64_t> save(Trainer& trainer);
   /// Loads --load, or --pretrained-checkpoint where that is empty, into the trainer, with what --finetune and the
   /// --no-load flags leave out.
   /// @return whether a checkpoint was there: without --pretrained-checkpoint a new or empty --load is a first start.

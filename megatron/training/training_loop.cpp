@@ -195,9 +195,15 @@ void TrainingLoop::evaluate_at_the_end() {
 void TrainingLoop::save() {
   const auto pause = reporter_.pause_interval();
   const ProfiledRange saving = range("save checkpoint");
-  timed(&timers_, "save-checkpoint", 0, [&] { checkpointer_.save(trainer_); });
+  const std::vector<int64_t> removed =
+      timed(&timers_, "save-checkpoint", 0, [&] { return checkpointer_.save(trainer_); });
   reporter_.print_timers(trainer_, std::array<std::string_view, 1>{"save-checkpoint"});
+  log_progress(removed);
+}
+
+void TrainingLoop::log_progress(std::span<const int64_t> removed_checkpoints) try {
   if (!progress_log_) return;
+  for (const int64_t iteration : removed_checkpoints) progress_log_->checkpoint_deleted(now(), iteration);
   const TrainingProgress& progress = trainer_.progress();
   progress_log_->checkpoint_saved(
       now(), {.iteration = progress.iteration,
@@ -205,6 +211,9 @@ void TrainingLoop::save() {
               .flops_at_job_start = operations_at_start_,
               .job_seconds = 60 * minutes_since_start(),
               .tokens = static_cast<double>(progress.consumed_train_samples * config_.model.seq_length.value())});
+} catch (const IoError& error) {
+  progress_log_.reset();
+  reporter_.warn_of_given_up("--log-progress", error);
 }
 
 bool TrainingLoop::exits_after_iteration() {

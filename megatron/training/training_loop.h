@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -47,6 +48,7 @@ class TrainingLoop {
   std::optional<LossSum> timed_evaluate(BatchReader& reader, const Dataset& dataset);
   int64_t num_batches_of(const Dataset& dataset, const BatchSize& batch) const;
   void save();
+  void log_progress(std::span<const int64_t> removed_checkpoints);
   bool exits_after_iteration();
   /// What all ranks have seen of the conditions to exit, so that all do the same.
   struct ExitSigns {

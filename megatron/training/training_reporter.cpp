@@ -223,6 +223,10 @@ void TrainingReporter::draw_loss_curve() try {
 /// To be called from a handler. What cannot even take the first line is a mistake of the command line.
 void TrainingReporter::give_up(std::string_view flag, const IoError& error) {
   if (is_first_step_) throw;
+  warn_of_given_up(flag, error);
+}
+
+void TrainingReporter::warn_of_given_up(std::string_view flag, const IoError& error) {
   warning(fmt::format("{}: {}. Training goes on without it; make room for the next run.", flag, error.what()));
 }
 

@@ -50,6 +50,8 @@ class TrainingReporter {
   void warning(std::string_view text) {
     if (outputs_.is_writer) outputs_.progress.warning(text);
   }
+  /// That the file of `flag` gets no further lines.
+  void warn_of_given_up(std::string_view flag, const IoError& error);
 
  private:
   void print_interval(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);

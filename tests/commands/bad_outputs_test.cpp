@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <fstream>
+
 #include "tests/commands/bad_input.h"
+#include "tests/testing/scratch_directory.h"
 
 namespace megatron::testing {
 namespace {
@@ -60,6 +63,17 @@ TEST(BadOutputs, LogsThatFillTheDiskAreGivenUpWithAWarning) {
   for (const std::string flag : {"--log-jsonl", "--tensorboard-dir"})
     EXPECT_THAT(out, ContainsRegex("WARNING: " + flag + ": .*File too large.*goes on without"));
   EXPECT_THAT(out, HasSubstr("validation loss at iteration 400 on test set"));
+}
+
+TEST(BadOutputs, AProgressFileThatCannotGrowIsGivenUpWithAWarning) {
+  const ScratchDirectory saves;
+  BadInput input{"disk full", kPretrain,
+                 words_of("--log-progress --save-interval 1 --train-iters 2 --save " + saves.path())};
+  input.most_file_bytes = 500'000;
+  std::ofstream(saves.file("progress.txt")) << std::string(499'900, '\n');
+  const std::string out = expect_success(input);
+  EXPECT_THAT(out, ContainsRegex("WARNING: --log-progress: .*File too large.*goes on without"));
+  EXPECT_THAT(out, HasSubstr("successfully saved checkpoint from iteration       2"));
 }
 
 TEST(BadOutputs, DevicesAreNotReplaced) {

@@ -8,7 +8,9 @@
 #include <sstream>
 #include <utility>
 
+#include "megatron/base/file_system.h"
 #include "tests/commands/bad_input.h"
+#include "tests/testing/scratch_directory.h"
 
 namespace megatron::testing {
 namespace {
@@ -105,6 +107,25 @@ TEST(TrainingRun, PrintsMegatronsTimersOfEachLevel) {
   EXPECT_EQ(of_step(run("1")), expected);
   expected.insert({"batch-generator", "forward-compute", "backward-compute"});
   EXPECT_EQ(of_step(run("2")), expected);
+}
+
+TEST(TrainingRun, ItsProgressFileTellsOfCheckpointsThatAreSavedAndDeleted) {
+  const ScratchDirectory directory;
+  const Words words = words_of(
+      "--num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16"
+      " --micro-batch-size 2 --train-iters 4 --lr 1e-3 --mock-data --tokenizer-type NullTokenizer --vocab-size 20"
+      " --eval-iters 0 --num-threads 1 --log-progress --save-interval 1 --save-retain-interval 3 --save " +
+      directory.path());
+  ASSERT_EQ(run(kPretrain, words).status, 0);
+  const std::string text = read_file(PosixFileSystem(), directory.file("progress.txt"));
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"Starting job", ""},        {"Saved checkpoint", "1"}, {"Deleted checkpoint", "1"}, {"Saved checkpoint", "2"},
+      {"Deleted checkpoint", "2"}, {"Saved checkpoint", "3"}, {"Saved checkpoint", "4"}};
+  std::vector<std::pair<std::string, std::string>> found;
+  const std::regex line("\t(Starting job|Saved checkpoint|Deleted checkpoint)(\tIteration: ([0-9]+))?");
+  for (std::sregex_iterator match(text.begin(), text.end(), line), end; match != end; ++match)
+    found.emplace_back(match->str(1), match->str(3));
+  EXPECT_EQ(found, expected) << text;
 }
 
 TEST(TrainingRun, FullValidationNeedsNoNumberOfBatches) {

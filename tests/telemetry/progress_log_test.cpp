@@ -17,18 +17,12 @@ TEST(ProgressLog, WritesMegatronsLines) {
   ProgressLog log(files, scratch.file("save"), "123", 8);
   log.job_started(noon());
   log.checkpoint_saved(noon() + 100s, {.iteration = 10, .flops = 8e15, .job_seconds = 50, .tokens = 2.5e9});
-  log.async_save_started(noon() + 200s, {.iteration = 20, .flops = 16e15, .job_seconds = 100, .tokens = 5e9});
-  log.async_save_finished(noon() + 201s, 20);
   log.checkpoint_deleted(noon() + 202s, 10);
   EXPECT_EQ(read_file(files, scratch.file("save/progress.txt")),
             "2026-08-01 12:00:00\tJob ID: 123\t# GPUs: 8\tStarting job\n"
             "2026-08-01 12:01:40\tJob ID: 123\t# GPUs: 8\tSaved checkpoint\tIteration: 10\t"
             "Job throughput: 20.0 TFLOP/s/GPU\tCumulative throughput: 10.0 TFLOP/s/GPU\t"
             "Floating-point operations: 8.00e+15\tTokens (in billions): 2.50\n"
-            "2026-08-01 12:03:20\tJob ID: 123\t# GPUs: 8\tSaving async checkpoint\tIteration: 20\t"
-            "Job throughput: 20.0 TFLOP/s/GPU\tCumulative throughput: 10.0 TFLOP/s/GPU\t"
-            "Floating-point operations: 1.60e+16\tTokens (in billions): 5.00\n"
-            "2026-08-01 12:03:21\tJob ID: 123\t# GPUs: 8\tSaved async checkpoint\tIteration: 20\n"
             "2026-08-01 12:03:22\tJob ID: 123\t# GPUs: 8\tDeleted checkpoint\tIteration: 10\n");
 }
 
