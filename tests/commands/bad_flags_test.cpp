@@ -182,7 +182,11 @@ TEST(BadFlags, OfGeneration) {
 
 TEST(BadFlags, OfInspection) {
   expect_refusals({
-      {"text of what", kData, {"--tokenizer-type", "ByteLevelTokenizer"}, kUsage, {"--tokenizer-type needs --document or --sample"}},
+      {"text of what",
+       kData,
+       {"--tokenizer-type", "ByteLevelTokenizer"},
+       kUsage,
+       {"--tokenizer-type needs --document or --sample"}},
       {"sample of what", kData, {"--sample", "3"}, kUsage, {"--sample needs --seq-length"}},
       {"no such sample",
        kData,
