@@ -210,7 +210,8 @@ TEST(VerifyCommand, NeedsNoQuotesAroundALayout) {
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("tp=2 sp"), HasSubstr("the layout trains as one rank does")));
   EXPECT_THAT(run({"layouts", "tp=2"}).err, HasSubstr("'tp=2': words of a layout stand behind --layout"));
-  EXPECT_THAT(run({"layouts", "--layout", "--num-steps", "1"}).err, HasSubstr("give words such as"));
+  EXPECT_THAT(run({"layouts", "--layout", "--num-steps", "1"}).err, HasSubstr("--layout '': must not be empty"));
+  EXPECT_THAT(run({"layouts", "--layout", " "}).err, HasSubstr("give words such as"));
 }
 
 TEST(VerifyCommand, HelpTeaches) {
