@@ -9,6 +9,7 @@ tensor=("${model[@]}" --nproc-per-node 2 --tensor-model-parallel-size 2 --sequen
 run_case "Llama-3-8B, TP2+SP, s4096, micro-batch 1" "${tensor[@]}" --micro-batch-size 1
 run_case "Llama-3-8B, TP2+SP, s4096, micro-batch 1, overlapped" "${tensor[@]}" "${overlap[@]}" --micro-batch-size 1
 run_case "Llama-3-8B, TP2+SP, s4096, micro-batch 4" "${tensor[@]}" --micro-batch-size 4
+run_case "Llama-3-8B, TP2+SP, s4096, micro-batch 4, overlapped" "${tensor[@]}" "${overlap[@]}" --micro-batch-size 4
 run_case "Llama-3-8B, DP2, s4096" "${model[@]}" "${overlapped[@]}" --nproc-per-node 2 --micro-batch-size 1 --global-batch-size 16
 pipeline=("${model[@]}" --nproc-per-node 2 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 32)
 run_case "Llama-3-8B, PP2, 1F1B 17/15" "${pipeline[@]}" --pipeline-model-parallel-layout "Et*17|t*15L"
