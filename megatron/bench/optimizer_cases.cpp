@@ -69,20 +69,27 @@ KernelCall update(const Context& ctx, const StepShapes& z, int64_t n) {
   };
 }
 
-/// The largest gradient, then the sum of squares.
+/// The largest gradient and the sum of squares, where the step before had as large a one.
 KernelCall norm(const Context& ctx, DType dtype, int64_t n) {
   Tensor g = random_tensor(ctx, {n}, dtype);
-  Tensor largest = ctx.empty("largest", {1}, DType::kFloat64);
+  Tensor largest = ctx.empty("largest", {1}, DType::kFloat64), guess = ctx.empty("guess", {1}, DType::kFloat64);
   Tensor limbs = ctx.empty("limbs", {kernels::kSumLimbs}, DType::kInt64);
   Tensor workspace = ctx.workspace("workspace", kernels::gradient_statistics_workspace_bytes(n));
+  launch(ctx, [&](auto& stream) {
+    kernels::largest_absolute(stream, {.x = g.view(), .result = guess.data<double>(), .workspace = workspace.view()});
+  });
   return [=, &ctx]() mutable {
     launch(ctx, [&](auto& stream) {
-      kernels::largest_absolute(stream,
-                                {.x = g.view(), .result = largest.data<double>(), .workspace = workspace.view()});
+      kernels::largest_absolute(stream, {.x = g.view(),
+                                         .result = largest.data<double>(),
+                                         .workspace = workspace.view(),
+                                         .guess = guess.data<double>(),
+                                         .limbs = limbs.data<int64_t>()});
       kernels::squared_sum(stream, {.x = g.view(),
                                     .largest = largest.data<double>(),
                                     .limbs = limbs.data<int64_t>(),
-                                    .workspace = workspace.view()});
+                                    .workspace = workspace.view(),
+                                    .guess = guess.data<double>()});
     });
   };
 }
@@ -100,7 +107,7 @@ void add_optimizer_cases(const StepShapes& z, int64_t num_optimized, std::vector
                   cases);
   add_memory_case({.name = "gradient norm",
                    .calls = calls,
-                   .bytes = 2.0 * static_cast<double>(n * size_of(z.gradient_dtype)),
+                   .bytes = static_cast<double>(n * size_of(z.gradient_dtype)),
                    .prepare = [=](const Context& ctx) { return norm(ctx, z.gradient_dtype, n); }},
                   cases);
 }

@@ -19,22 +19,28 @@ namespace megatron::kernels {
 inline constexpr int64_t kStatisticsPiece = 16384;
 
 constexpr int64_t gradient_statistics_workspace_bytes(int64_t n) {
-  return 16 * std::max<int64_t>((n + kStatisticsPiece - 1) / kStatisticsPiece, 1);
+  return 24 * std::max<int64_t>((n + kStatisticsPiece - 1) / kStatisticsPiece, 1);
 }
-
-/// result = largest |x|, or the larger of it and result with `accumulate`; 0 if there is none, infinite if an element
-/// is, NaN without a sign if one is.
-struct LargestAbsoluteArgs {
-  ConstView x;  // [n]
-  double* result = nullptr;
-  bool accumulate = false;
-  View workspace;  // uint8 [gradient_statistics_workspace_bytes(n)]
-};
-void largest_absolute(const CpuStream& stream, const LargestAbsoluteArgs& args);
 
 /// A sum in fixed point: limbs[0] + limbs[1] 2^43 + limbs[2] 2^86 units of 2^-76. What `squared_sum` writes has limbs
 /// below 2^43, so the limbs of a million ranks can be added without overflow.
 inline constexpr int kSumLimbs = 3;
+
+/// result = largest |x|, or the larger of it and result with `accumulate`; 0 if there is none, infinite if an element
+/// is, NaN without a sign if one is.
+///
+/// A guess of the largest of all calls and ranks, that of the step before, spares a GPU reading gradients twice: this
+/// pass adds up squares too, and `squared_sum` has nothing left to do where the guess has the same power of two above
+/// it. No bit of a result depends on it. A CPU does not use it.
+struct LargestAbsoluteArgs {
+  ConstView x;  // [n]
+  double* result = nullptr;
+  bool accumulate = false;
+  View workspace;                 // uint8 [gradient_statistics_workspace_bytes(n)]
+  const double* guess = nullptr;  // optional, any value
+  int64_t* limbs = nullptr;       // with a guess: [kSumLimbs], what squared_sum with largest = guess may give
+};
+void largest_absolute(const CpuStream& stream, const LargestAbsoluteArgs& args);
 
 /// limbs = sum of x^2 / 4^e with 2^e from `largest`, or limbs += with `accumulate`; zeros unless `largest` is finite.
 struct SquaredSumArgs {
@@ -42,7 +48,8 @@ struct SquaredSumArgs {
   const double* largest = nullptr;  // of all elements whose squares are added
   int64_t* limbs = nullptr;         // [kSumLimbs]
   bool accumulate = false;
-  View workspace;  // uint8 [gradient_statistics_workspace_bytes(n)]
+  View workspace;                 // uint8 [gradient_statistics_workspace_bytes(n)]
+  const double* guess = nullptr;  // optional: that of largest_absolute, to which all these x and limbs were given
 };
 void squared_sum(const CpuStream& stream, const SquaredSumArgs& args);
 

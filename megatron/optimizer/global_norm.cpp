@@ -93,19 +93,30 @@ std::vector<Tensor> merged_grads(const std::vector<FlatRange>& ranges, const Dis
 GlobalNorm::GlobalNorm(const Context& ctx, const ProcessGroup& group)
     : group_(group),
       norm_(ctx.empty("global_norm", {2}, DType::kFloat64, MemoryUse::kOptimizer)),
-      sums_(ctx.empty("global_norm.sums", {4}, DType::kInt64, MemoryUse::kOptimizer)) {}
+      sums_(ctx.empty("global_norm.sums", {4}, DType::kInt64, MemoryUse::kOptimizer)),
+      guess_(ctx.empty("global_norm.guess", {1}, DType::kFloat64, MemoryUse::kOptimizer)) {
+  launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = norm_.view(), .value = 0}); });
+}
 
 /// Numbers without a sign are in the order of their bits, NaN above infinity: as integers NaN wins everywhere, which a
 /// maximum of numbers does not promise (NCCL passes over NaN).
 void GlobalNorm::find_largest(const Context& ctx, const std::vector<Tensor>& parts) {
   double* largest = norm_.data<double>();
-  launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = norm_.view(), .value = 0}); });
+  launch(ctx, [&](auto& stream) {
+    kernels::copy(stream, {.x = norm_.slice(0, 0, 1).view(), .y = guess_.view()});
+    kernels::fill(stream, {.y = norm_.view(), .value = 0});
+    kernels::fill(stream, {.y = sums_.view(), .value = 0});
+  });
   for (const Tensor& part : parts) {
     Tensor workspace =
         ctx.workspace("global_norm.workspace", kernels::gradient_statistics_workspace_bytes(part.num_elements()));
     launch(ctx, [&](auto& stream) {
-      kernels::largest_absolute(
-          stream, {.x = part.view(), .result = largest, .accumulate = true, .workspace = workspace.view()});
+      kernels::largest_absolute(stream, {.x = part.view(),
+                                         .result = largest,
+                                         .accumulate = true,
+                                         .workspace = workspace.view(),
+                                         .guess = guess_.data<double>(),
+                                         .limbs = sums_.data<int64_t>()});
     });
   }
   View bits = norm_.slice(0, 0, 1).view();
@@ -115,18 +126,22 @@ void GlobalNorm::find_largest(const Context& ctx, const std::vector<Tensor>& par
 
 void GlobalNorm::add_squares(const Context& ctx, const std::vector<Tensor>& parts, bool count_zeros) {
   int64_t* sums = sums_.data<int64_t>();
-  launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = sums_.view(), .value = 0}); });
+  bool is_first = true;
   for (const Tensor& part : parts) {
     Tensor workspace =
         ctx.workspace("global_norm.workspace", kernels::gradient_statistics_workspace_bytes(part.num_elements()));
     launch(ctx, [&](auto& stream) {
-      kernels::squared_sum(
-          stream,
-          {.x = part.view(), .largest = largest(), .limbs = sums, .accumulate = true, .workspace = workspace.view()});
+      kernels::squared_sum(stream, {.x = part.view(),
+                                    .largest = largest(),
+                                    .limbs = sums,
+                                    .accumulate = !is_first,
+                                    .workspace = workspace.view(),
+                                    .guess = guess_.data<double>()});
       if (count_zeros)
         kernels::count_zeros(
             stream, {.x = part.view(), .result = sums + kZeros, .accumulate = true, .workspace = workspace.view()});
     });
+    is_first = false;
   }
   group_.all_reduce(sums_.view(), ReduceOp::kSum, {.site = "gradient norm"}).wait();
 }

@@ -47,7 +47,8 @@ class GlobalNorm {
 
   ProcessGroup group_;
   Tensor norm_;
-  Tensor sums_;  // [4] int64: limbs of the sum of squares, number of zeros
+  Tensor sums_;   // [4] int64: limbs of the sum of squares, number of zeros
+  Tensor guess_;  // [1] fp64: the largest of the step before, 0 before the first
 };
 
 }  // namespace megatron

@@ -16,11 +16,14 @@ constexpr double kRoundCoarse = 0x1.8p14, kRoundFine = 0x1.8p-24;
 constexpr double kCoarse = 0x1p38, kFine = 0x1p76;
 constexpr int kFinishThreads = 1024;
 
-/// What one block gives, exact: the bits of a maximum, a count, or the two sums of squared_sum in units of 2^-38 and of
-/// 2^-76.
+/// What one block gives, exact: the bits of a maximum, and a count or the two sums of squared_sum in units of 2^-38 and
+/// of 2^-76.
 struct Part {
-  int64_t first, second;
+  int64_t largest = 0, first = 0, second = 0;
 };
+__device__ Part join(const Part& a, const Part& b) {
+  return {max(a.largest, b.largest), a.first + b.first, a.second + b.second};
+}
 
 /// Pieces of a block, of which each thread sums at most one in doubles, and blocks that there should be.
 constexpr int64_t kMostBlockPieces = kBlockThreads, kWantedBlocks = 4096;
@@ -32,6 +35,12 @@ __device__ int exponent_of(double largest) {
   int exponent = 0;
   frexp(largest, &exponent);
   return max(exponent, -1000);
+}
+
+/// Whether squares added up for `guess` are those for `largest`. Where they are not they may be anything: elements above
+/// the guess overflow its scale.
+__device__ bool has_scale_of(const double* guess, const double* largest) {
+  return guess && isfinite(*guess) && isfinite(*largest) && exponent_of(*guess) == exponent_of(*largest);
 }
 
 __device__ Int128 from_limbs(const int64_t* limbs) {
@@ -51,28 +60,27 @@ __device__ T reduce_block(T value, T* shared, Combine combine) {
 
 /// Without their sign, floating-point numbers are in the order of their bits, NaN above infinity.
 struct Largest {
-  static constexpr bool kAdds = false;
   struct Sum {
     int largest = 0;
   };
   __device__ void look(float x, Sum& sum) const { sum.largest = max(sum.largest, __float_as_int(x) & 0x7FFFFFFF); }
-  static __device__ Part part_of(const Sum& sum) { return {sum.largest, 0}; }
+  static __device__ Part part_of(const Sum& sum) { return {.largest = sum.largest}; }
 };
 struct Zeros {
-  static constexpr bool kAdds = true;
   struct Sum {
     int count = 0;
   };
   __device__ void look(float x, Sum& sum) const { sum.count += x == 0 ? 1 : 0; }
-  static __device__ Part part_of(const Sum& sum) { return {sum.count, 0}; }
+  static __device__ Part part_of(const Sum& sum) { return {.first = sum.count}; }
 };
 struct Squares {
-  static constexpr bool kAdds = true;
   const double* largest;
+  const double* guess;  // nothing is left to do where it has the scale of the largest
   double factor = 0;
   struct Sum {
     double coarse = 0, fine = 0;
   };
+  __device__ bool is_done() const { return has_scale_of(guess, largest); }
   __device__ void prepare() { factor = isfinite(*largest) ? ldexp(1.0, -exponent_of(*largest)) : 0; }
   /// The square of 24 bits is exact in 53, and so is what a rounding of it leaves.
   __device__ void look(float x, Sum& sum) const {
@@ -81,17 +89,25 @@ struct Squares {
     sum.fine += __dadd_rn(__dadd_rn(__fma_rn(scaled, scaled, -coarse), kRoundFine), -kRoundFine);
   }
   static __device__ Part part_of(const Sum& sum) {
-    return {static_cast<int64_t>(sum.coarse * kCoarse), static_cast<int64_t>(sum.fine * kFine)};
+    return {.first = static_cast<int64_t>(sum.coarse * kCoarse), .second = static_cast<int64_t>(sum.fine * kFine)};
   }
 };
-
-template <class Look>
-__device__ Part combine_parts(Part a, Part b) {
-  if constexpr (Look::kAdds)
-    return {a.first + b.first, a.second + b.second};
-  else
-    return {max(a.first, b.first), 0};
-}
+struct LargestAndSquares {
+  Largest largest;
+  Squares squares;
+  struct Sum {
+    Largest::Sum largest;
+    Squares::Sum squares;
+  };
+  __device__ void prepare() { squares.prepare(); }
+  __device__ void look(float x, Sum& sum) const {
+    largest.look(x, sum.largest);
+    squares.look(x, sum.squares);
+  }
+  static __device__ Part part_of(const Sum& sum) {
+    return join(Largest::part_of(sum.largest), Squares::part_of(sum.squares));
+  }
+};
 
 /// Block i sees `block_size` elements from i * block_size on. Each thread has two packs on their way at once.
 template <class Look>
@@ -100,6 +116,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   constexpr int kAhead = 2;
   constexpr int64_t kStride = kBlockThreads * kPack;
   __shared__ Part shared[kBlockThreads];
+  if constexpr (requires { look.is_done(); })
+    if (look.is_done()) return;
   if constexpr (requires { look.prepare(); }) look.prepare();
   const int64_t first = blockIdx.x * block_size, end = min(first + block_size, size);
   typename Look::Sum sum;
@@ -120,7 +138,7 @@ __global__ void __launch_bounds__(kBlockThreads)
         if (e < n) look.look(pack.v[e], sum);
     }
   }
-  const Part part = reduce_block(Look::part_of(sum), shared, combine_parts<Look>);
+  const Part part = reduce_block(Look::part_of(sum), shared, join);
   if (threadIdx.x == 0) parts[blockIdx.x] = part;
 }
 
@@ -143,7 +161,7 @@ int64_t run_pieces(const CudaStream& stream, const ConstView& x, const View& wor
 __global__ void finish_largest(const Part* parts, int64_t num_parts, double* result, bool accumulate) {
   __shared__ int64_t shared[kFinishThreads];
   int64_t bits = 0;
-  for (int64_t i = threadIdx.x; i < num_parts; i += kFinishThreads) bits = max(bits, parts[i].first);
+  for (int64_t i = threadIdx.x; i < num_parts; i += kFinishThreads) bits = max(bits, parts[i].largest);
   bits = reduce_block(bits, shared, [](int64_t a, int64_t b) { return max(a, b); });
   if (threadIdx.x > 0) return;
   double largest = __int_as_float(static_cast<int>(bits));
@@ -159,9 +177,10 @@ __global__ void finish_zeros(const Part* parts, int64_t num_parts, int64_t* resu
   if (threadIdx.x == 0) *result = accumulate ? *result + count : count;
 }
 
-__global__ void finish_squares(const Part* parts, int64_t num_parts, const double* largest, int64_t* limbs,
-                               bool accumulate) {
+__global__ void finish_squares(const Part* parts, int64_t num_parts, const double* largest, const double* guess,
+                               int64_t* limbs, bool accumulate) {
   __shared__ Int128 shared[kFinishThreads];
+  if (has_scale_of(guess, largest)) return;
   Int128 sum = 0;
   const bool is_finite = isfinite(*largest);
   for (int64_t i = threadIdx.x; is_finite && i < num_parts; i += kFinishThreads)
@@ -202,16 +221,21 @@ __global__ void clip_factor_kernel(ClipFactorArgs args) {
 }  // namespace
 
 void largest_absolute(const CudaStream& stream, const LargestAbsoluteArgs& args) {
-  const int64_t num_parts = run_pieces(stream, args.x, args.workspace, Largest());
-  finish_largest<<<1, kFinishThreads, 0, stream.stream>>>(static_cast<const Part*>(args.workspace.data), num_parts,
-                                                          args.result, args.accumulate);
+  const auto* parts = static_cast<const Part*>(args.workspace.data);
+  const int64_t num_parts =
+      args.guess ? run_pieces(stream, args.x, args.workspace, LargestAndSquares{{}, Squares{args.guess, nullptr}})
+                 : run_pieces(stream, args.x, args.workspace, Largest());
+  finish_largest<<<1, kFinishThreads, 0, stream.stream>>>(parts, num_parts, args.result, args.accumulate);
+  if (args.guess)
+    finish_squares<<<1, kFinishThreads, 0, stream.stream>>>(parts, num_parts, args.guess, nullptr, args.limbs,
+                                                            args.accumulate);
   check_launch("largest_absolute");
 }
 
 void squared_sum(const CudaStream& stream, const SquaredSumArgs& args) {
-  const int64_t num_parts = run_pieces(stream, args.x, args.workspace, Squares{args.largest});
+  const int64_t num_parts = run_pieces(stream, args.x, args.workspace, Squares{args.largest, args.guess});
   finish_squares<<<1, kFinishThreads, 0, stream.stream>>>(static_cast<const Part*>(args.workspace.data), num_parts,
-                                                          args.largest, args.limbs, args.accumulate);
+                                                          args.largest, args.guess, args.limbs, args.accumulate);
   check_launch("squared_sum");
 }
 

@@ -248,6 +248,41 @@ TEST_F(CudaOptimizer, StatisticsHaveTheBitsOfTheCpu) {
     }
 }
 
+/// Limbs of the sum of squares of x twice, where the largest of the step before was `guess`.
+std::vector<int64_t> limbs_after_guess(const auto& stream, auto on, Twin& x, double before) {
+  Twin workspace(DType::kUInt8, {gradient_statistics_workspace_bytes(on(x).num_elements())});
+  TwinValues<double> largest({0}), guess({before});
+  TwinValues<int64_t> limbs({0, 0, 0});
+  for (int run = 0; run < 2; ++run)
+    largest_absolute(stream, {.x = on(x),
+                              .result = on(largest),
+                              .accumulate = true,
+                              .workspace = on(workspace),
+                              .guess = on(guess),
+                              .limbs = on(limbs)});
+  for (int run = 0; run < 2; ++run)
+    squared_sum(stream, {.x = on(x),
+                         .largest = on(largest),
+                         .limbs = on(limbs),
+                         .accumulate = run > 0,
+                         .workspace = on(workspace),
+                         .guess = on(guess)});
+  return std::is_same_v<decltype(on), testing::OnCpu> ? limbs.from_cpu() : limbs.from_gpu();
+}
+
+TEST_F(CudaOptimizer, GuessesOfTheLargestChangeNoBitOfASum) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (DType dtype : kCudaTypes) {
+    std::vector<double> values = random_values(70001, 1, 1e-3);
+    values[4321] = 0.75;
+    Twin x(dtype, {std::ssize(values)}, values);
+    const std::vector<int64_t> limbs = limbs_after_guess(CpuStream{.num_threads = 1}, testing::OnCpu(), x, 0);
+    for (double guess : {0.5, 0.75, 0.9999, 0.0, 1e-30, 0.25, 1.0, 1e30, kInfinity, std::nan("")})
+      EXPECT_EQ(limbs_after_guess(stream_, testing::OnGpu(), x, guess), limbs)
+          << fmt::format("{} guess {}", dtype, guess);
+  }
+}
+
 /// So many that a block has several pieces: 3 x 2^26 elements of 1/2, and two others.
 TEST_F(CudaOptimizer, StatisticsOfMillionsAreExact) {
   const int64_t n = int64_t{3} << 26;
