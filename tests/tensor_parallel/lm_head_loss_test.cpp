@@ -157,6 +157,20 @@ TEST(LmHeadLoss, CutsLongBatchesIntoChunksOnAnyNumberOfRanks) {
                                .most_chunk_logits = 2100});
 }
 
+TEST(LmHeadLoss, CutsIntoChunksOfOneLength) {
+  TestDevice test(DeviceKind::kCpu, 1);
+  Context ctx = test.context();
+  constexpr int64_t kRows = 4096, kTokens = 10, kMostTokens = 8;
+  Parameter weight(ctx, {.name = "w", .shard = ShardSpec::whole({kRows, 1}), .dtype = DType::kFloat64});
+  const Tensor hidden = ctx.empty("hidden", {kTokens, 1, 1}, DType::kFloat64);
+  const Tensor labels = uniform_integers(ctx, {kTokens, 1}, kRows);
+  const int64_t before = test.device.arena.amount(MemoryUse::kActivations).live;
+  lm_head_loss(ctx, hidden, weight, labels, {.vocab_size = kRows, .most_chunk_logits = kMostTokens * kRows});
+  const int64_t row_bytes = 8 * kRows, peak = test.device.arena.amount(MemoryUse::kActivations).peak - before;
+  EXPECT_GE(peak, kTokens / 2 * row_bytes);
+  EXPECT_LT(peak, (kTokens / 2 + 1) * row_bytes) << "the logits of one chunk are there at a time";
+}
+
 TEST(LmHeadLoss, RefusesAVocabularyBeyondTheRowsOfAllRanks) {
   run_ranks(2, [](RankContext& rank) {
     TestDevice test(DeviceKind::kCpu, 1);
