@@ -1,6 +1,7 @@
 #include "megatron/bench/step_kernels.h"
 #include "megatron/kernels/cuda/matmul.h"
 #include "megatron/kernels/matmul.h"
+#include "megatron/tensor_parallel/lm_head_loss.h"
 
 namespace megatron {
 namespace {
@@ -56,22 +57,25 @@ std::vector<KernelCase> linear_cases(const LinearShape& z, DType dtype, DType of
 
 std::vector<KernelCase> product_cases(const StepShapes& z, const StageParts& stage) {
   std::vector<KernelCase> cases;
-  const auto add = [&](const LinearShape& shape, int64_t calls) {
+  const auto add = [&](const LinearShape& shape, double calls) {
     if (calls == 0) return;
     for (KernelCase& kernel : linear_cases(shape, z.model.params_dtype, z.gradient_dtype)) {
-      kernel.calls = static_cast<double>(calls * z.num_microbatches);
+      kernel.calls = calls * static_cast<double>(z.num_microbatches);
       cases.push_back(std::move(kernel));
     }
   };
   const bool accumulates = z.num_microbatches > 1, bias = z.model.add_bias_linear;
   const auto layer = [&](const char* name, int64_t n, int64_t k, bool has_bias) {
-    add({.name = name, .m = z.t, .n = n, .k = k, .has_bias = has_bias, .accumulates = accumulates}, stage.num_layers);
+    add({.name = name, .m = z.t, .n = n, .k = k, .has_bias = has_bias, .accumulates = accumulates},
+        static_cast<double>(stage.num_layers));
   };
   layer("qkv", z.qkv_columns(), z.h, bias || z.model.add_qkv_bias);
   layer("proj", z.h, z.n * z.d, false);       // its bias is added with the residual
   layer("fc1", z.fc1_columns(), z.h, false);  // the activation adds it
   layer("fc2", z.h, z.f, false);
-  add({.name = "output", .m = z.t, .n = z.v, .k = z.h, .accumulates = accumulates}, stage.has_head ? 1 : 0);
+  const LmHeadChunks chunks(z.s, z.b, z.v);
+  add({.name = "output", .m = chunks.length * z.b, .n = z.v, .k = z.h, .accumulates = accumulates || chunks.num > 1},
+      stage.has_head ? static_cast<double>(z.s) / static_cast<double>(chunks.length) : 0);
   return cases;
 }
 

@@ -4,6 +4,7 @@
 #include "megatron/kernels/cuda/embedding.h"
 #include "megatron/kernels/embedding.h"
 #include "megatron/ops/rows.h"
+#include "megatron/tensor_parallel/lm_head_loss.h"
 
 namespace megatron {
 namespace {
@@ -33,12 +34,12 @@ KernelCall table_gradient(const Context& ctx, const StepShapes& z, bool accumula
   };
 }
 
-KernelCall loss(const Context& ctx, const StepShapes& z, bool is_backward) {
+KernelCall loss(const Context& ctx, const StepShapes& z, int64_t t, bool is_backward) {
   const DType dtype = statistics_dtype(z.model.params_dtype);
-  Tensor logits = random_tensor(ctx, {z.t, z.v}, z.model.params_dtype), targets = random_ids(ctx, {z.t}, z.v);
+  Tensor logits = random_tensor(ctx, {t, z.v}, z.model.params_dtype), targets = random_ids(ctx, {t}, z.v);
   // Of a row of normal numbers; backward overwrites the logits with their gradient, which keeps them finite.
-  Tensor max = constant_tensor(ctx, {z.t}, dtype, 6), sum_exp = constant_tensor(ctx, {z.t}, dtype, 1e3);
-  Tensor losses = constant_tensor(ctx, {z.t}, dtype, 1e-3);
+  Tensor max = constant_tensor(ctx, {t}, dtype, 6), sum_exp = constant_tensor(ctx, {t}, dtype, 1e3);
+  Tensor losses = constant_tensor(ctx, {t}, dtype, 1e-3);
   return [=, &ctx, columns = kernels::VocabularyColumns{.vocab_size = z.v}]() mutable {
     launch(ctx, [&](auto& stream) {
       if (is_backward)
@@ -66,7 +67,7 @@ void add_vocabulary_cases(const StepShapes& z, const StageParts& stage, std::vec
   const auto microbatches = static_cast<double>(z.num_microbatches);
   const auto element = static_cast<double>(size_of(z.model.params_dtype));
   const auto gradient = static_cast<double>(size_of(z.gradient_dtype));
-  const auto hidden = static_cast<double>(z.t * z.h), logits = element * static_cast<double>(z.t * z.v);
+  const auto hidden = static_cast<double>(z.t * z.h);
   const double embeddings = stage.has_embedding ? microbatches : 0, heads = stage.has_head ? microbatches : 0;
   // The output layer's gradient is in the table before; else the first micro-batch writes all of it.
   const bool is_tied = z.model.share_embeddings_and_output_weights && stage.has_head;
@@ -83,11 +84,13 @@ void add_vocabulary_cases(const StepShapes& z, const StageParts& stage, std::vec
                    .bytes = element * hidden + table,
                    .prepare = [=](const Context& ctx) { return table_gradient(ctx, z, accumulates); }},
                   cases);
+  const LmHeadChunks chunks(z.s, z.b, z.v);
+  const int64_t tokens = chunks.length * z.b;
   for (const bool is_backward : {false, true})
     add_memory_case({.name = is_backward ? "cross entropy backward" : "cross entropy forward",
-                     .calls = heads,
-                     .bytes = (is_backward ? 2 : 1) * logits,
-                     .prepare = [=](const Context& ctx) { return loss(ctx, z, is_backward); }},
+                     .calls = heads * static_cast<double>(z.s) / static_cast<double>(chunks.length),
+                     .bytes = (is_backward ? 2 : 1) * element * static_cast<double>(tokens * z.v),
+                     .prepare = [=](const Context& ctx) { return loss(ctx, z, tokens, is_backward); }},
                     cases);
 }
 

@@ -13,30 +13,16 @@
 namespace megatron {
 namespace {
 
-/// Tokens of a chunk, as many as a product can count: each chunk reads and writes the gradient of the weight in fp32
-/// and reads the weight twice. With 128256 rows of 4096 these are 6 GB, which take a GPU as long as the three products
-/// of some 400 tokens.
-int64_t chunk_tokens(const LmHeadLossOptions& options, int64_t num_rows) {
-  constexpr int64_t kMultiple = 128;
-  const int64_t most = options.most_chunk_logits / std::max<int64_t>(1, num_rows);
-  return most > kMultiple ? most / kMultiple * kMultiple : std::max<int64_t>(1, most);
-}
-
 /// A run of positions, with all columns.
 struct Positions {
   int64_t begin, length;
   Tensor of(const Tensor& x) const { return x.slice(0, begin, length); }
 };
 
-/// As few chunks as there can be, of one length: on an H200 products of 2304 tokens with 151936 rows of 896 run at 601
-/// TFLOP/s, those of 14080 at 648.
 template <class F>
-void for_each_chunk(int64_t tokens, const Positions& all, int64_t num_columns, F&& f) {
-  const int64_t most = std::max<int64_t>(1, tokens / std::max<int64_t>(1, num_columns));
-  const int64_t num_chunks = std::max<int64_t>(1, (all.length + most - 1) / most);
-  const int64_t length = (all.length + num_chunks - 1) / num_chunks;
-  for (int64_t begin = 0, index = 0; begin < all.length; begin += length, ++index)
-    f(static_cast<size_t>(index), Positions{all.begin + begin, std::min(length, all.length - begin)});
+void for_each_chunk(const LmHeadChunks& chunks, const Positions& all, F&& f) {
+  for (int64_t begin = 0, index = 0; begin < all.length; begin += chunks.length, ++index)
+    f(static_cast<size_t>(index), Positions{all.begin + begin, std::min(chunks.length, all.length - begin)});
 }
 
 kernels::VocabularyColumns columns_of(const LmHeadLossOptions& options, const Parameter& weight) {
@@ -49,7 +35,7 @@ struct Forward {
       : ctx(ctx),
         options(options),
         columns(columns_of(options, weight)),
-        tokens_of_chunk(chunk_tokens(options, weight.shape()[0])),
+        chunks(labels.size(0), labels.size(1), weight.shape()[0], options.most_chunk_logits),
         lease(weight.acquire(ctx)),
         labels(labels),
         loss(ctx.empty("lm_head.loss", labels.shape(), dtype)),
@@ -66,7 +52,7 @@ struct Forward {
   const Context& ctx;
   const LmHeadLossOptions& options;
   kernels::VocabularyColumns columns;
-  int64_t tokens_of_chunk;
+  LmHeadChunks chunks;
   WeightLease lease;
   Tensor labels, loss, max, sum_exp;
   std::vector<Tensor> kept;  // logits of the chunks
@@ -90,7 +76,7 @@ void Forward::run_chunk_alone(const Tensor& hidden, const Positions& chunk) {
 
 /// One maximum and one sum over the ranks for all positions.
 void Forward::run_over_ranks(const Tensor& hidden, const Positions& all) {
-  for_each_chunk(tokens_of_chunk, all, labels.size(1), [&](size_t, const Positions& chunk) {
+  for_each_chunk(chunks, all, [&](size_t, const Positions& chunk) {
     kept.push_back(logits_of(hidden, chunk));
     launch(ctx, {.name = "cross_entropy", .shape = &kept.back().shape()}, [&](auto& stream) {
       kernels::cross_entropy_max(
@@ -108,7 +94,7 @@ void Forward::add_up_over_ranks(const Positions& all) {
   const auto sum = [&](int64_t index, const Positions& part) {
     return part.of(sums.slice(0, index, 1).reshape({all.length, labels.size(1)}));
   };
-  for_each_chunk(tokens_of_chunk, all, labels.size(1), [&](size_t index, const Positions& chunk) {
+  for_each_chunk(chunks, all, [&](size_t index, const Positions& chunk) {
     launch(ctx, {.name = "cross_entropy", .shape = &kept[index].shape()}, [&](auto& stream) {
       kernels::cross_entropy_sums(stream, {.logits = std::as_const(kept[index]).view(),
                                            .columns = columns,
@@ -133,8 +119,8 @@ void Forward::add_up_over_ranks(const Positions& all) {
 }
 
 struct LmHeadLossNode final : Node {
-  LmHeadLossNode(Parameter& weight, const LmHeadLossOptions& options)
-      : weight(weight), options(options), tokens_of_chunk(chunk_tokens(options, weight.shape()[0])) {}
+  LmHeadLossNode(Parameter& weight, const LmHeadLossOptions& options, const LmHeadChunks& cut)
+      : weight(weight), options(options), cut(cut) {}
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override;
   void backward_weight(BackwardContext& b) override;
   void finish_input(BackwardContext&) override { reduction.wait(); }
@@ -144,7 +130,7 @@ struct LmHeadLossNode final : Node {
 
   Parameter& weight;
   LmHeadLossOptions options;
-  int64_t tokens_of_chunk;
+  LmHeadChunks cut;
   Shape shape;  // of the hidden states of all positions
   SavedTensor saved_hidden, saved_labels, saved_max, saved_sum_exp;
   std::vector<Tensor> chunks;  // logits, from B on their gradients; released one by one in W
@@ -194,7 +180,7 @@ void LmHeadLossNode::backward_input(BackwardContext& b, std::span<const Tensor> 
     gathered = start_gather(b.ctx, options.group, saved_hidden.get(b.ctx), "lm_head.hidden");
   Tensor d_hidden = b.wanted(0) ? b.ctx.empty("lm_head.d_hidden", shape, weight.dtype()) : Tensor();
   const WeightLease lease = weight.acquire(b.ctx);
-  for_each_chunk(tokens_of_chunk, {0, shape[0]}, shape[1], [&](size_t index, const Positions& chunk) {
+  for_each_chunk(cut, {0, shape[0]}, [&](size_t index, const Positions& chunk) {
     to_gradient(b.ctx, d_loss, chunk, chunks[index]);
     if (b.wanted(0)) linear_dgrad_into(b.ctx, chunks[index], lease.view(), chunk.of(d_hidden));
     if (!has_weight) chunks[index] = {};
@@ -205,7 +191,7 @@ void LmHeadLossNode::backward_input(BackwardContext& b, std::span<const Tensor> 
 
 void LmHeadLossNode::backward_weight(BackwardContext& b) {
   const Tensor hidden = whole_hidden(b.ctx);
-  for_each_chunk(tokens_of_chunk, {0, shape[0]}, shape[1], [&](size_t index, const Positions& chunk) {
+  for_each_chunk(cut, {0, shape[0]}, [&](size_t index, const Positions& chunk) {
     linear_wgrad(b.ctx, chunks[index], chunk.of(hidden), weight, nullptr);
     chunks[index] = {};
   });
@@ -228,6 +214,20 @@ Shape require_fitting(const Tensor& hidden, const Parameter& weight, const Tenso
 
 }  // namespace
 
+/// As many tokens as a product can count: each chunk reads and writes the gradient of the weight in fp32 and reads the
+/// weight twice. With 128256 rows of 4096 these are 6 GB, which take a GPU as long as the three products of some 400
+/// tokens. One length for all: on an H200 products of 2304 tokens with 151936 rows of 896 run at 601 TFLOP/s, those of
+/// 14080 at 648.
+LmHeadChunks::LmHeadChunks(int64_t positions, int64_t num_columns, int64_t num_rows, int64_t most_logits) {
+  constexpr int64_t kMultiple = 128;
+  const auto ceil_of = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  int64_t tokens = most_logits / std::max<int64_t>(1, num_rows);
+  if (tokens > kMultiple) tokens = tokens / kMultiple * kMultiple;
+  const int64_t most = std::max<int64_t>(1, tokens / std::max<int64_t>(1, num_columns));
+  length = std::max<int64_t>(1, ceil_of(positions, std::max<int64_t>(1, ceil_of(positions, most))));
+  num = ceil_of(positions, length);
+}
+
 Tensor lm_head_loss(Context& ctx, const Tensor& hidden, Parameter& weight, const Tensor& labels,
                     const LmHeadLossOptions& given) {
   LmHeadLossOptions options = given;
@@ -241,14 +241,14 @@ Tensor lm_head_loss(Context& ctx, const Tensor& hidden, Parameter& weight, const
                             : hidden.detach();
     const Positions all{0, shape[0]};
     if (is_alone)
-      for_each_chunk(forward.tokens_of_chunk, all, shape[1],
+      for_each_chunk(forward.chunks, all,
                      [&](size_t, const Positions& chunk) { forward.run_chunk_alone(rows, chunk); });
     else
       forward.run_over_ranks(rows, all);
   }
   Tensor loss = std::move(forward.loss);
   record(ctx, {.in_b = {}, .in_w = {&weight}}, {hidden.slot}, {&loss}, [&] {
-    auto node = std::make_unique<LmHeadLossNode>(weight, options);
+    auto node = std::make_unique<LmHeadLossNode>(weight, options, forward.chunks);
     node->shape = shape;
     node->saved_hidden = SavedTensor(ctx, hidden);
     node->saved_labels = SavedTensor(ctx, labels, SavePolicy::kKeep);

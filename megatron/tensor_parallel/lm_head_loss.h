@@ -18,6 +18,15 @@ struct LmHeadLossOptions {
   bool sequence_parallel = false;  // hidden is this rank's positions
 };
 
+/// What lm_head_loss cuts `positions` of `num_columns` sequences into, for `num_rows` words of a rank: as few chunks as
+/// there can be, of one length but for the last.
+struct LmHeadChunks {
+  LmHeadChunks(int64_t positions, int64_t num_columns, int64_t num_rows,
+               int64_t most_logits = LmHeadLossOptions{}.most_chunk_logits);
+  int64_t length;  // positions of a chunk
+  int64_t num;
+};
+
 /// loss[s, b] = -log softmax(hidden w^T)[label], in fp32 (fp64 for fp64), the same bits on every rank of the group.
 /// Label smoothing as commonly defined, over the whole true vocabulary (Megatron Core smooths over a rank's part, so
 /// that its ranks disagree). Kept for backward: hidden, the softmax statistics and the logits, which backward

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "megatron/comm/meta/meta_world.h"
 #include "megatron/training/config/layouts.h"
 #include "tests/training/small_trainer.h"
@@ -168,6 +170,22 @@ TEST(StepKernels, BytesAreThoseOfTheOperands) {
   // One micro-batch writes the whole table and no gradient is added to another.
   EXPECT_EQ(find(llama, "embedding backward").bytes, 2 * kT * kH * 4 + kV * kH * 4);
   EXPECT_EQ(find(llama, "proj wgrad").bytes, 4 * (2 * 2 * kT * kH + kH * kH));
+}
+
+TEST(StepKernels, CutTheOutputLayerAsTheLossDoes) {
+  const PretrainConfig config = small_config(llama_like("--vocab-size 300000000"));
+  const StepShapes z = step_shapes_of(config);
+  const std::vector<KernelCase> cases = all_cases(llama_like("--vocab-size 300000000"));
+  const auto all = static_cast<double>(z.t * z.num_microbatches) * static_cast<double>(z.v);
+  for (const char* name : {"output forward", "output dgrad", "output wgrad"}) {
+    const KernelCase& kernel = find(cases, name);
+    const double logits = kernel.operations / (2.0 * static_cast<double>(z.h));
+    EXPECT_LE(logits, std::numeric_limits<int32_t>::max()) << name;
+    EXPECT_DOUBLE_EQ(kernel.calls * logits, all) << name;
+  }
+  for (const auto& [name, passes] : {std::pair{"cross entropy forward", 1.0}, {"cross entropy backward", 2.0}})
+    EXPECT_DOUBLE_EQ(find(cases, name).calls * find(cases, name).bytes,
+                     passes * static_cast<double>(size_of(z.model.params_dtype)) * all);
 }
 
 }  // namespace

@@ -157,6 +157,21 @@ TEST(LmHeadLoss, CutsLongBatchesIntoChunksOnAnyNumberOfRanks) {
                                .most_chunk_logits = 2100});
 }
 
+TEST(LmHeadChunks, AreOfOneLengthThatAProductCanCountAndAsFewAsThereCanBe) {
+  constexpr int64_t kMost = LmHeadLossOptions{}.most_chunk_logits, kMultiple = 128;
+  for (const int64_t positions : {1, 5, 1024, 4095})
+    for (const int64_t columns : {1, 16, 64, 500})
+      for (const int64_t rows : {1, 50304, 151936, 100000000}) {
+        SCOPED_TRACE(fmt::format("{} positions of {}, {} rows", positions, columns, rows));
+        const LmHeadChunks chunks(positions, columns, rows);
+        EXPECT_TRUE(chunks.length == 1 || chunks.length * columns * rows <= kMost);
+        EXPECT_GE(chunks.num * chunks.length, positions);
+        EXPECT_LT(chunks.num * chunks.length - positions, chunks.length);
+        const int64_t more = (positions + chunks.num - 2) / std::max<int64_t>(1, chunks.num - 1);  // of one chunk less
+        EXPECT_TRUE(chunks.num == 1 || more * columns > kMost / rows / kMultiple * kMultiple);
+      }
+}
+
 TEST(LmHeadLoss, CutsIntoChunksOfOneLength) {
   TestDevice test(DeviceKind::kCpu, 1);
   Context ctx = test.context();

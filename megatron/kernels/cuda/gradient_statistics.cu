@@ -37,8 +37,8 @@ __device__ int exponent_of(double largest) {
   return max(exponent, -1000);
 }
 
-/// Whether squares added up for `guess` are those for `largest`. Where they are not they may be anything: elements above
-/// the guess overflow its scale.
+/// Whether squares added up for `guess` are those for `largest`. Where they are not they may be anything: elements
+/// above the guess overflow its scale.
 __device__ bool has_scale_of(const double* guess, const double* largest) {
   return guess && isfinite(*guess) && isfinite(*largest) && exponent_of(*guess) == exponent_of(*largest);
 }
