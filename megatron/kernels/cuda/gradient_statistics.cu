@@ -47,7 +47,7 @@ __device__ Int128 from_limbs(const int64_t* limbs) {
   return Int128{limbs[0]} + (Int128{limbs[1]} << kLimbBits) + (Int128{limbs[2]} << (2 * kLimbBits));
 }
 
-/// Over the block; thread 0 has the result. Combine is exact, so that its order does not matter.
+/// Over the block; thread 0 has the result, others part of it. Combine is exact, so that its order does not matter.
 template <class T, class Combine>
 __device__ T reduce_block(T value, T* shared, Combine combine) {
   shared[threadIdx.x] = value;
@@ -55,7 +55,7 @@ __device__ T reduce_block(T value, T* shared, Combine combine) {
     __syncthreads();
     if (threadIdx.x < stride) shared[threadIdx.x] = combine(shared[threadIdx.x], shared[threadIdx.x + stride]);
   }
-  return shared[0];
+  return shared[threadIdx.x];
 }
 
 /// Without their sign, floating-point numbers are in the order of their bits, NaN above infinity.
