@@ -19,7 +19,7 @@ struct LinearShape {
 /// Forward, dgrad and wgrad, one call each.
 std::vector<KernelCase> linear_cases(const LinearShape& shape, DType dtype, DType gradient_dtype);
 
-/// The linear layers of the stage; the output layer for all tokens of a micro-batch at once.
+/// The linear layers of the stage; the output layer in the chunks of lm_head_loss.
 std::vector<KernelCase> product_cases(const StepShapes& shapes, const StageParts& stage);
 /// Operations are those of the pairs of a query and a key that it sees: 4 d a pair and head forward, 10 d backward,
 /// which forms the scores again.
