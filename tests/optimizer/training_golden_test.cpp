@@ -58,8 +58,8 @@ struct GoldenTraining {
     ddp = std::make_unique<DistributedDataParallel>(ctx, std::vector<std::vector<Parameter*>>{model->parameters()},
                                                     ProcessGroupCollection::single(), DistributedDataParallelConfig{});
     optimizer = std::make_unique<Optimizer>(ctx, optimizer_config_of(test["optimizer"], dtype), *ddp);
-    step =
-        std::make_unique<TrainStep>(ctx, *model, *ddp, *optimizer, TrainStepOptions{.calculate_per_token_loss = false});
+    step = std::make_unique<TrainStep>(ctx, *model, *ddp, *optimizer, nullptr,
+                                       TrainStepOptions{.calculate_per_token_loss = false});
   }
 
   std::vector<MicroBatch<int64_t>> batches(size_t number) const {
