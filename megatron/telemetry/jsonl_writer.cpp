@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "megatron/telemetry/line_file.h"
+
 namespace megatron {
 namespace {
 
@@ -23,10 +25,7 @@ std::string json_object_line(std::span<const JsonField> fields) {
   return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
 
-JsonlWriter::JsonlWriter(FileSystem& files, const std::string& path) {
-  files.create_directories(parent_path(path));
-  file_ = files.open_for_writing(path, WriteMode::kAppend);
-}
+JsonlWriter::JsonlWriter(FileSystem& files, const std::string& path) : file_(open_line_file(files, path)) {}
 
 void JsonlWriter::write(std::span<const JsonField> fields) {
   const std::string line = json_object_line(fields);

@@ -18,7 +18,9 @@ double seconds_between(ProgressBar::Clock::time_point from, ProgressBar::Clock::
   return std::chrono::duration<double>(to - from).count();
 }
 
-std::string with_unit(const std::string& text, const std::string& unit) { return unit.empty() ? text : text + ' ' + unit; }
+std::string with_unit(const std::string& text, const std::string& unit) {
+  return unit.empty() ? text : text + ' ' + unit;
+}
 
 /// @param units_per_s  above 0.
 std::string speed_text(double units_per_s, const std::string& unit) {

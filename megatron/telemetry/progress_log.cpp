@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/telemetry/line_file.h"
+
 namespace megatron {
 namespace {
 
@@ -56,7 +58,7 @@ void ProgressLog::checkpoint_deleted(WallTime now, std::int64_t iteration) {
 void ProgressLog::append(WallTime now, std::string_view message) {
   const std::string line =
       fmt::format("{}\tJob ID: {}\t# GPUs: {}\t{}\n", date_time_text(now), job_id_, world_size_, message);
-  const auto file = files_.open_for_writing(path_, WriteMode::kAppend);
+  const auto file = open_line_file(files_, path_);
   file->append(std::as_bytes(std::span(line)));
   file->close();
 }

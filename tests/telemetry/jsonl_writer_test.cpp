@@ -1,7 +1,12 @@
 #include "megatron/telemetry/jsonl_writer.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
+#include <fstream>
 #include <limits>
 
 #include "megatron/base/error.h"
@@ -35,6 +40,30 @@ TEST(JsonlWriter, ContinuesAFileAndIsReadableAtOnce) {
   }
   JsonlWriter(files, path).write(Fields{{"iteration", std::int64_t{2}}});
   EXPECT_EQ(read_file(files, path), "{\"iteration\":1}\n{\"iteration\":2}\n");
+}
+
+TEST(JsonlWriter, BeginsALineOfItsOwnBehindOneThatWasCutOff) {
+  const testing::ScratchDirectory scratch;
+  PosixFileSystem files;
+  const std::string path = scratch.file("metrics.jsonl");
+  for (const std::string before : {"{\"iterat", "{\"a\":1}\n{", "\n", ""}) {
+    std::ofstream(path, std::ios::trunc) << before;
+    JsonlWriter(files, path).write(Fields{{"iteration", std::int64_t{2}}});
+    const std::string end = before.empty() || before.back() == '\n' ? "" : "\n";
+    EXPECT_EQ(read_file(files, path), before + end + "{\"iteration\":2}\n");
+  }
+}
+
+TEST(JsonlWriter, WaitsForNobodyToWriteToAPipe) {
+  const testing::ScratchDirectory scratch;
+  PosixFileSystem files;
+  const std::string path = scratch.file("pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  JsonlWriter(files, path).write(Fields{{"iteration", std::int64_t{2}}});
+  std::array<char, 32> text{};
+  EXPECT_EQ(::read(reader, text.data(), text.size()), 16);
+  ::close(reader);
 }
 
 TEST(JsonlWriter, RefusesADirectoryItCannotMake) {

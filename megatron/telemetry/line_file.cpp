@@ -1,0 +1,32 @@
+#include "megatron/telemetry/line_file.h"
+
+#include <algorithm>
+#include <array>
+
+namespace megatron {
+namespace {
+
+/// Of files alone: to look at a pipe may take for ever.
+bool is_cut_off(const FileSystem& files, const std::string& path) {
+  const DirectoryEntry own{path.substr(path.rfind('/') + 1), EntryType::kFile};
+  const bool is_file = std::ranges::any_of(files.list(parent_path(path)), [&](const DirectoryEntry& entry) {
+    return entry.name == own.name && entry.type == own.type;
+  });
+  if (!is_file) return false;
+  const auto file = files.open_for_reading(path);
+  std::array<char, 1> last = {'\n'};
+  if (file->size() > 0) file->read(file->size() - 1, std::as_writable_bytes(std::span(last)));
+  return last[0] != '\n';
+}
+
+}  // namespace
+
+std::unique_ptr<WritableFile> open_line_file(FileSystem& files, const std::string& path) {
+  files.create_directories(parent_path(path));
+  const bool needs_end = is_cut_off(files, path);
+  auto file = files.open_for_writing(path, WriteMode::kAppend);
+  if (needs_end) file->append(std::as_bytes(std::span("\n", 1)));
+  return file;
+}
+
+}  // namespace megatron
