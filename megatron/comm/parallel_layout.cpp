@@ -95,6 +95,7 @@ RankGrid make_grid(const ParallelSizes& s, Grid grid) {
     order.push_back(axis);
   }
   std::vector<RankGrid::Axis> axes;
+  axes.reserve(order.size());
   for (GridAxis axis : order) axes.push_back({axis, size(axis)});
   return RankGrid(std::move(axes));
 }
