@@ -108,7 +108,7 @@ NcclLane::Connection NcclBackend::connect_collectives(const std::string& lane, N
     for (int rank : group_.ranks) values.push_back(hub_.wait_for(key_of(rank), name, rank, kLongestTimeout));
     return values;
   };
-  if (auto memory = PeerMemory::make(PeerCopies::kMemoryBytes, group_.own, exchange, stream))
+  if (auto memory = PeerMemory::make(PeerCopies::kMemoryBytes, group_.own, exchange))
     connection.copies = std::make_unique<PeerCopies>(std::move(memory));
   return connection;
 }

@@ -11,8 +11,8 @@ namespace {
 
 static_assert(PeerCopies::kMostRanks <= kMostSections);
 
-constexpr size_t kFlagStride = 64, kFlagBytes = 4096, kSlotAlignment = 512;
-static_assert(2 * PeerCopies::kMostRanks * kFlagStride <= kFlagBytes);
+constexpr size_t kFlagStride = 64, kSlotAlignment = 512;
+static_assert(2 * PeerCopies::kMostRanks * kFlagStride <= SharedPage::kBytes);
 constexpr int kNumSlots = 8;  // from each rank
 /// Beyond any value that is waited for.
 constexpr uint32_t kFarAhead = uint32_t{1} << 30;
@@ -44,22 +44,17 @@ void follow(NcclLibrary::Stream follower, NcclLibrary::Stream leader, cudaEvent_
 
 PeerCopies::PeerCopies(std::unique_ptr<PeerMemory> memory)
     : memory_(std::move(memory)),
-      slot_bytes_((kMemoryBytes - kFlagBytes) / static_cast<size_t>(kNumSlots * (memory_->num_ranks() - 1)) /
-                  kSlotAlignment * kSlotAlignment),
+      slot_bytes_(kMemoryBytes / static_cast<size_t>(kNumSlots * (memory_->num_ranks() - 1)) / kSlotAlignment *
+                  kSlotAlignment),
       sending_(open_stream()),
-      releasing_(open_stream()),
       begin_(make_event()),
       sent_(make_event()) {
   load_section_sums();
-  void* values = nullptr;
-  check_cuda_call(cudaMallocHost(&values, kFlagBytes), "cudaMallocHost");
-  release_values_ = static_cast<uint32_t*>(values);
 }
 
 PeerCopies::~PeerCopies() {
-  for (NcclLibrary::Stream stream : {sending_, releasing_}) cudaStreamDestroy(stream);
+  cudaStreamDestroy(sending_);
   for (cudaEvent_t event : {begin_, sent_}) cudaEventDestroy(event);
-  cudaFreeHost(release_values_);
 }
 
 /// Beginning with the next one: no two ranks send to one at a time.
@@ -71,12 +66,12 @@ void PeerCopies::for_each_peer(F&& f) const {
 
 std::byte* PeerCopies::slot(int owner, int source, int number) const {
   const int size = memory_->num_ranks(), row = (source - owner + size) % size - 1;
-  return memory_->of(owner) + kFlagBytes + static_cast<size_t>(row * kNumSlots + number) * slot_bytes_;
+  return memory_->of(owner) + static_cast<size_t>(row * kNumSlots + number) * slot_bytes_;
 }
 
 CUdeviceptr PeerCopies::flag(int owner, Flag kind, int source) const {
-  return reinterpret_cast<CUdeviceptr>(memory_->of(owner)) +
-         static_cast<size_t>(kind * kMostRanks + source) * kFlagStride;
+  const size_t offset = static_cast<size_t>(kind * kMostRanks + source) * kFlagStride;
+  return reinterpret_cast<CUdeviceptr>(memory_->page_of(owner).device() + offset);
 }
 
 void PeerCopies::set_flags(Flag kind, NcclLibrary::Stream stream) const {
@@ -164,8 +159,9 @@ void PeerCopies::reduce_scatter(const void* input, void* output, size_t count, D
 
 void PeerCopies::release() noexcept {
   memory_->leave();
-  std::fill_n(release_values_, kFlagBytes / sizeof(uint32_t), num_pieces_ + kFarAhead);
-  cudaMemcpyAsync(memory_->of(memory_->own()), release_values_, kFlagBytes, cudaMemcpyHostToDevice, releasing_);
+  uint32_t* flags = memory_->page_of(memory_->own()).host();
+  for (size_t i = 0; i < SharedPage::kBytes / sizeof(uint32_t); ++i)
+    std::atomic_ref(flags[i]).store(num_pieces_ + kFarAhead, std::memory_order_relaxed);
 }
 
 }  // namespace megatron

@@ -12,9 +12,10 @@
 namespace megatron {
 
 /// NCCL's kernels wait until a product that fills the GPU has ended, and then keep the next one's blocks waiting; a
-/// copy runs beside both. Every rank copies a section into a slot of each other rank's memory and sets a flag there,
+/// copy runs beside both. Every rank copies a section into a slot of each other rank's memory and sets a flag for it,
 /// for which that rank's stream waits; it uses the section and says by another flag that the slot is free again. No
-/// host waits. Operations take effect in the order of the calls, which is the same on all ranks; one thread calls.
+/// host waits. Flags lie on the host, so that who is to end a wait needs no call of CUDA, which could wait itself.
+/// Operations take effect in the order of the calls, which is the same on all ranks; one thread calls.
 class PeerCopies {
  public:
   /// For the slots of a rank; sections that are larger go piece by piece.
@@ -58,9 +59,8 @@ class PeerCopies {
   CudaDriver driver_;
   size_t slot_bytes_;
   std::atomic<uint32_t> num_pieces_ = 0;  // of all operations; comparisons are cyclic
-  NcclLibrary::Stream sending_ = nullptr, releasing_ = nullptr;
+  NcclLibrary::Stream sending_ = nullptr;
   cudaEvent_t begin_ = nullptr, sent_ = nullptr;
-  uint32_t* release_values_ = nullptr;  // page-locked
 };
 
 }  // namespace megatron

@@ -19,49 +19,59 @@ std::string host_id() {
   return id;
 }
 
-/// Of the caller's host and memory; empty: others cannot reach it.
-std::string handle_of(void* data) {
-  cudaIpcMemHandle_t handle{};
-  if (!data || cudaIpcGetMemHandle(&handle, data) != cudaSuccess) return {};
-  return host_id() + '\n' + std::string(reinterpret_cast<const char*>(&handle), sizeof handle);
-}
-
 }  // namespace
 
-std::unique_ptr<PeerMemory> PeerMemory::make(size_t bytes, int own, const Exchange& exchange,
-                                             NcclLibrary::Stream stream) {
+std::unique_ptr<PeerMemory> PeerMemory::make(size_t bytes, int own, const Exchange& exchange) {
   std::unique_ptr<PeerMemory> made(new PeerMemory(own));
   void* data = nullptr;
-  if (cudaMalloc(&data, bytes) == cudaSuccess) {
-    check_cuda_call(cudaMemsetAsync(data, 0, bytes, stream), "cudaMemsetAsync");
-    check_cuda_call(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  }
-  const std::vector<std::string> handles = exchange(handle_of(data));
-  made->blocks_.resize(handles.size());
-  made->blocks_[static_cast<size_t>(own)] = static_cast<std::byte*>(data);
+  std::unique_ptr<SharedPage> page;
+  if (cudaMalloc(&data, bytes) == cudaSuccess) page = SharedPage::make();
+  made->blocks_ = {static_cast<std::byte*>(data)};
+  made->pages_.push_back(std::move(page));
+  const std::vector<std::string> handles = exchange(made->handle());
   const bool is_open = made->open(handles);
   cudaGetLastError();  // what could not be had is no error of a later launch
   const std::vector<std::string> verdicts = exchange(is_open ? kReached : kNotReached);
   const bool all_reach = std::ranges::all_of(verdicts, [](const std::string& text) { return text == kReached; });
-  return all_reach ? std::move(made) : nullptr;
+  if (!all_reach) return nullptr;
+  made->pages_[static_cast<size_t>(own)]->forget_name();
+  return made;
+}
+
+/// Of host, memory and page, before those of others are there; empty: others cannot reach it.
+std::string PeerMemory::handle() const {
+  cudaIpcMemHandle_t handle{};
+  if (!pages_[0] || cudaIpcGetMemHandle(&handle, blocks_[0]) != cudaSuccess) return {};
+  return host_id() + '\n' + std::string(reinterpret_cast<const char*>(&handle), sizeof handle) + pages_[0]->name();
 }
 
 bool PeerMemory::open(const std::vector<std::string>& handles) {
+  const auto own = static_cast<size_t>(own_);
+  blocks_.resize(handles.size());
+  pages_.resize(handles.size());
+  std::swap(blocks_[0], blocks_[own]);
+  std::swap(pages_[0], pages_[own]);
   const std::string host = host_id() + '\n';
   for (size_t place = 0; place < handles.size(); ++place) {
-    if (!handles[place].starts_with(host)) return false;
-    if (place == static_cast<size_t>(own_)) continue;
+    const std::string& text = handles[place];
+    if (!text.starts_with(host)) return false;
+    if (place == own) continue;
     cudaIpcMemHandle_t handle{};
-    std::memcpy(&handle, handles[place].data() + host.size(), sizeof handle);
+    std::memcpy(&handle, text.data() + host.size(), sizeof handle);
     void* data = nullptr;
     if (cudaIpcOpenMemHandle(&data, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) return false;
     blocks_[place] = static_cast<std::byte*>(data);
+    pages_[place] = SharedPage::open(text.substr(host.size() + sizeof handle));
+    if (!pages_[place]) return false;
   }
   return true;
 }
 
 PeerMemory::~PeerMemory() {
-  if (is_left_) return;
+  if (is_left_) {
+    for (auto& page : pages_) static_cast<void>(page.release());
+    return;
+  }
   for (int place = 0; place < num_ranks(); ++place) {
     if (!of(place)) continue;
     if (place == own_)

@@ -1,4 +1,4 @@
-// Memory of each rank of a group that the GPUs of the others reach too.
+// Memory of each rank of a group, on its GPU and on the host, that the GPUs of the others reach too.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/comm/nccl/nccl_library.h"
+#include "megatron/comm/nccl/shared_page.h"
 
 namespace megatron {
 
@@ -18,10 +19,9 @@ class PeerMemory {
   /// Gives all ranks the text of each, by place. Waits for them.
   using Exchange = std::function<std::vector<std::string>(const std::string& own)>;
 
-  /// `bytes` of each rank, all zero; null, on all ranks, where one cannot reach another. All ranks call it.
-  /// @param own     place of this rank
-  /// @param stream  sets the zeros
-  static std::unique_ptr<PeerMemory> make(size_t bytes, int own, const Exchange& exchange, NcclLibrary::Stream stream);
+  /// `bytes` on each rank's GPU and a page on the host; null, on all ranks, where one cannot reach another. All ranks
+  /// call it. @param own  place of this rank
+  static std::unique_ptr<PeerMemory> make(size_t bytes, int own, const Exchange& exchange);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
@@ -30,16 +30,19 @@ class PeerMemory {
   int num_ranks() const { return static_cast<int>(blocks_.size()); }
   /// Of the rank at `place`.
   std::byte* of(int place) const { return blocks_[static_cast<size_t>(place)]; }
+  const SharedPage& page_of(int place) const { return *pages_[static_cast<size_t>(place)]; }
   /// From now on nothing is freed.
   void leave() noexcept { is_left_ = true; }
 
  private:
   explicit PeerMemory(int own) : own_(own) {}
   bool open(const std::vector<std::string>& handles);
+  std::string handle() const;
 
   int own_;
   bool is_left_ = false;
-  std::vector<std::byte*> blocks_;  // null: not reached
+  std::vector<std::byte*> blocks_;                  // null: not reached
+  std::vector<std::unique_ptr<SharedPage>> pages_;  // so are these
 };
 
 }  // namespace megatron
