@@ -26,6 +26,9 @@ constexpr int64_t kCodeBytes = 300 * kMebibyte;
 /// Of NCCL 2.28 for its first communicator, code included, and for each other one. Measured on two H200s of one host.
 constexpr int64_t kNcclBytes = 500 * kMebibyte, kNcclConnectionBytes = 200 * kMebibyte;
 
+/// PeerCopies::kMemoryBytes, which a build without CUDA does not have.
+constexpr int64_t kRowsBytes = 192 * kMebibyte;
+
 int64_t nccl_bytes(const MemoryPlan& plan) {
   return plan.num_connections == 0 ? 0 : kNcclBytes + (plan.num_connections - 1) * kNcclConnectionBytes;
 }
@@ -44,11 +47,12 @@ void take_steps(Trainer& trainer) {
 }
 
 /// Beside those of the steps there is the world, in which ranks compare what they were given.
-int64_t num_connections_of(const MetaWorld& world) {
-  if (world.size() == 1) return 0;
+void count_connections(const MetaWorld& world, MemoryPlan& plan) {
+  if (world.size() == 1) return;
   Connections connections = world.connections();
   connections.insert({.group = "world"});
-  return std::ssize(connections);
+  plan.num_connections = std::ssize(connections);
+  plan.copies_rows = connections.contains({.group = "tp"});
 }
 
 std::string line(std::string_view name, double bytes) {
@@ -66,15 +70,15 @@ MemoryPlan plan_memory(const PretrainConfig& config, int rank, DeviceKind backen
                   {.device = DeviceKind::kMeta, .meta_of = backend, .capacity_bytes = kAnyCapacity, .groups = groups});
   take_steps(trainer);
   const Arena& arena = trainer.device().arena;
-  MemoryPlan plan{
-      .peak = arena.total().peak, .high_water = arena.high_water_bytes(), .num_connections = num_connections_of(world)};
+  MemoryPlan plan{.peak = arena.total().peak, .high_water = arena.high_water_bytes()};
+  count_connections(world, plan);
   for (int use = 0; use < kNumMemoryUses; ++use)
     plan.peaks[static_cast<size_t>(use)] = arena.amount(static_cast<MemoryUse>(use)).peak;
   return plan;
 }
 
 int64_t planned_gpu_bytes(const MemoryPlan& plan, const GpuMemory& gpu) {
-  return plan.high_water + gpu.in_use + kCodeBytes + nccl_bytes(plan);
+  return plan.high_water + gpu.in_use + kCodeBytes + nccl_bytes(plan) + (plan.copies_rows ? kRowsBytes : 0);
 }
 
 std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank) {
@@ -88,6 +92,7 @@ std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank)
   if (plan.num_connections > 0)
     text +=
         line(fmt::format("NCCL, {} communicators, about", plan.num_connections), static_cast<double>(nccl_bytes(plan)));
+  if (plan.copies_rows) text += line("copies between ranks of tensor parallelism", kRowsBytes);
   const int64_t planned = planned_gpu_bytes(plan, gpu);
   text += line("in all", static_cast<double>(planned));
   return text + line(planned > gpu.total ? "MORE than the GPU has" : "of", static_cast<double>(gpu.total));

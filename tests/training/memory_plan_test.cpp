@@ -44,15 +44,17 @@ TEST(MemoryPlan, IsWhatEveryRankOfTheRunHasAtMostToTheByte) {
 }
 
 TEST(MemoryPlan, CountsWhatRanksConnect) {
-  const auto connections = [](const std::string& words, int num_ranks) {
+  const auto plan = [](const std::string& words, int num_ranks) {
     return plan_memory(small_config(llama_like(" --num-layers 4 --global-batch-size 8" + words), num_ranks), 0,
-                       DeviceKind::kCpu)
-        .num_connections;
+                       DeviceKind::kCpu);
   };
-  EXPECT_EQ(connections("", 1), 0);
-  const int64_t replicas = connections("", 2);
-  EXPECT_GE(replicas, 2);
-  EXPECT_GT(connections(" --tensor-model-parallel-size 2", 4), replicas);
+  const MemoryPlan alone = plan("", 1), replicas = plan("", 2);
+  EXPECT_EQ(alone.num_connections, 0);
+  EXPECT_GE(replicas.num_connections, 2);
+  EXPECT_FALSE(replicas.copies_rows);
+  const MemoryPlan both = plan(" --tensor-model-parallel-size 2", 4);
+  EXPECT_GT(both.num_connections, replicas.num_connections);
+  EXPECT_TRUE(both.copies_rows);
 }
 
 TEST(MemoryPlan, TellsWhatDoesNotFitAndHowFarTheUseIsFromIt) {
