@@ -50,6 +50,10 @@ NcclOperands operands_of(const ConstView& input, const View& output) {
   return {input.data, bytes_of(input), output.data, bytes_of(output)};
 }
 
+/// A receive keeps its multiprocessors from the kernels beside it while it waits, and is posted long before the data
+/// come: beside one, forward of Llama-3-8B's layers took 20 % longer on an H200 with NCCL's choice, 11 % with two.
+constexpr int kMultiprocessorsOfMessages = 2;
+
 }  // namespace
 
 NcclBackend::NcclBackend(NcclHub& hub, NcclGroup group)
@@ -205,7 +209,7 @@ NcclLane& NcclBackend::channel(int peer, int tag, CommOp op) {
   const std::vector<int> members = sends ? std::vector{own, other} : std::vector{other, own};
   const std::string name = fmt::format("messages.{}.{}.{}.{}", group_.id, members[0], members[1], tag);
   const auto connect = [this, name, members, sends](NcclLibrary::Stream stream) {
-    NcclLane::Connection connection{hub_.connect(name, members), nullptr};
+    NcclLane::Connection connection{hub_.connect(name, members, kMultiprocessorsOfMessages), nullptr};
     connection.communicator->connect_messages(numbers(), sends, stream);
     return connection;
   };

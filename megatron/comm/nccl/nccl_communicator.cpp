@@ -18,9 +18,10 @@ constexpr microseconds kWithoutPause{200}, kShortestPause{2}, kLongestPause{1000
 }  // namespace
 
 std::unique_ptr<NcclCommunicator> NcclCommunicator::make(const NcclLibrary& library, int num_ranks,
-                                                         const NcclLibrary::UniqueId& id, int rank, Patience patience) {
+                                                         const NcclLibrary::UniqueId& id, int rank, Patience patience,
+                                                         int max_multiprocessors) {
   std::unique_ptr<NcclCommunicator> made(
-      new NcclCommunicator(library, library.init_rank(num_ranks, id, rank), std::move(patience)));
+      new NcclCommunicator(library, library.init_rank(num_ranks, id, rank, max_multiprocessors), std::move(patience)));
   try {
     made->await("the meeting of the ranks");
   } catch (const CommError&) {

@@ -22,9 +22,10 @@ class NcclCommunicator {
     std::function<void()> throw_if_hopeless;  // looked at while a call waits
   };
 
-  /// Returns when all ranks have called it. @throw CommError if they do not
+  /// Returns when all ranks have called it. @param max_multiprocessors see NcclLibrary. @throw CommError if they do not
   static std::unique_ptr<NcclCommunicator> make(const NcclLibrary& library, int num_ranks,
-                                                const NcclLibrary::UniqueId& id, int rank, Patience patience);
+                                                const NcclLibrary::UniqueId& id, int rank, Patience patience,
+                                                int max_multiprocessors = 0);
   /// As close(), or abort() where that fails.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;

@@ -106,8 +106,8 @@ void NcclHub::launched(NcclLane& lane) {
   changed_.notify_all();
 }
 
-std::unique_ptr<NcclCommunicator> NcclHub::connect(const std::string& lane, const std::vector<int>& members) {
-  constexpr milliseconds kForever = kLongestTimeout;  // the watch sees to the timeout of operations
+std::unique_ptr<NcclCommunicator> NcclHub::connect(const std::string& lane, const std::vector<int>& members,
+                                                   int max_multiprocessors) {
   const auto place = static_cast<int>(std::ranges::find(members, rank()) - members.begin());
   const int peer = members[place == 0 ? 1 : 0];
   {
@@ -117,17 +117,18 @@ std::unique_ptr<NcclCommunicator> NcclHub::connect(const std::string& lane, cons
   const std::string ticket_key = lane + ".ticket", id_key = lane + ".id";
   if (store_.add(there_key(lane), 1) == std::ssize(members))
     store_.set(ticket_key, std::to_string(store_.add(kNumTickets, 1)));
-  await_turn(lane, std::stoll(wait_for(ticket_key, lane, peer, kForever)));
+  await_turn(lane, std::stoll(wait_for(ticket_key, lane, peer, kLongestTimeout)));
   NcclLibrary::UniqueId id{};
   if (place == 0) {
     id = library_.get_unique_id();
     store_.set(id_key, {id.bytes.data(), id.bytes.size()});
   } else {
-    const std::string text = wait_for(id_key, lane, peer, kForever);
+    const std::string text = wait_for(id_key, lane, peer, kLongestTimeout);
     require<CommError>(text.size() == id.bytes.size(), "[NcclHub] an id of {} bytes", text.size());
     std::memcpy(id.bytes.data(), text.data(), text.size());
   }
-  return NcclCommunicator::make(library_, static_cast<int>(members.size()), id, place, patience(options_.timeout));
+  return NcclCommunicator::make(library_, static_cast<int>(members.size()), id, place, patience(options_.timeout),
+                                max_multiprocessors);
 }
 
 /// A lane whose members are all there may have a smaller ticket that this process has not seen yet; one that is met

@@ -57,8 +57,10 @@ class NcclHub {
   void launched(NcclLane& lane);
   /// A communicator of ranks, in the order of `members`, when all of them have begun to use `lane`. A process makes one
   /// at a time, and all make them in one order: two that are made at once can wait for each other. The next one's turn
-  /// comes with end_connecting().
-  std::unique_ptr<NcclCommunicator> connect(const std::string& lane, const std::vector<int>& members);
+  /// comes with end_connecting(). Waits as long as it takes: the watch sees to the timeout of operations, begin_step()
+  /// to that of the rest. @param max_multiprocessors see NcclLibrary
+  std::unique_ptr<NcclCommunicator> connect(const std::string& lane, const std::vector<int>& members,
+                                            int max_multiprocessors = 0);
   void end_connecting(const std::string& lane);
   /// Names of those that move rows by copy engine.
   const std::vector<std::string>& copied_groups() const { return options_.copied_groups; }

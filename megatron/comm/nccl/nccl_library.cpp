@@ -113,9 +113,11 @@ NcclLibrary::UniqueId NcclLibrary::get_unique_id() const {
   return id;
 }
 
-NcclLibrary::Communicator NcclLibrary::init_rank(int num_ranks, const UniqueId& id, int rank) const {
+NcclLibrary::Communicator NcclLibrary::init_rank(int num_ranks, const UniqueId& id, int rank,
+                                                 int max_multiprocessors) const {
   Communicator communicator = nullptr;
   Config config;
+  if (max_multiprocessors > 0) config.max_ctas = max_multiprocessors;
   check("ncclCommInitRankConfig", call_.init_rank(&communicator, num_ranks, id, rank, &config));
   return communicator;
 }

@@ -31,8 +31,9 @@ class NcclLibrary {
   /// 22809 is 2.28.9.
   int version() const { return version_; }
   UniqueId get_unique_id() const;
-  /// In progress until all ranks have called it.
-  Communicator init_rank(int num_ranks, const UniqueId& id, int rank) const;
+  /// In progress until all ranks have called it. @param max_multiprocessors  that an operation may keep busy, while it
+  /// waits too; 0: NCCL's choice, some 20 of 132
+  Communicator init_rank(int num_ranks, const UniqueId& id, int rank, int max_multiprocessors) const;
   /// Lets all operations end; in progress until the other ranks have called it too.
   void finalize(Communicator communicator) const;
   /// Of one that is finalized.
