@@ -196,7 +196,7 @@ std::vector<std::string> CheckpointReader::verify() const {
       problems.emplace_back(error.what());
     }
   };
-  for (const auto& [key, item] : metadata_.objects) attempt([&] { open_item(key, item).verify(); });
+  for (const auto& entry : metadata_.objects) attempt([&] { open_item(entry.first, entry.second).verify(); });
   for (const auto& entry : metadata_.tensors) {
     attempt([&] { tensor(entry.first); });
     for (const StoredChunk& chunk : entry.second.chunks)

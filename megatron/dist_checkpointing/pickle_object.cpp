@@ -1,7 +1,6 @@
 #include "megatron/dist_checkpointing/pickle_object.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "megatron/base/error.h"
 
@@ -72,8 +71,9 @@ std::span<const Entry> Object::entries() const { return get<std::vector<Entry>>(
 const Object* Object::find(std::string_view key) const {
   const Object* dict = is_instance() ? instance().state : this;
   if (dict == nullptr || dict->kind_ != Kind::kDict) return nullptr;
-  for (const Entry& entry : std::views::reverse(dict->entries()))  // of equal keys the last one counts
-    if (entry.key->kind() == Kind::kString && entry.key->as_string() == key) return entry.value;
+  const std::span<const Entry> entries = dict->entries();
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry)  // of equal keys the last one counts
+    if (entry->key->kind() == Kind::kString && entry->key->as_string() == key) return entry->value;
   return nullptr;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 #include <map>
-#include <ranges>
 #include <set>
 #include <utility>
 
@@ -161,11 +160,11 @@ void DistributedDataParallel::finish_grad_sync() {
 }
 
 void DistributedDataParallel::start_param_sync() {
-  for (BucketGroup& group : bucket_groups_ | std::views::reverse) group.start_param_sync();
+  for (auto group = bucket_groups_.rbegin(); group != bucket_groups_.rend(); ++group) group->start_param_sync();
 }
 
 void DistributedDataParallel::finish_param_sync() {
-  for (BucketGroup& group : bucket_groups_ | std::views::reverse) group.finish_param_sync();
+  for (auto group = bucket_groups_.rbegin(); group != bucket_groups_.rend(); ++group) group->finish_param_sync();
 }
 
 std::vector<FlatRange> DistributedDataParallel::owned_ranges() const {

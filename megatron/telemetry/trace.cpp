@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 Json args_of(const TraceEvent& event) {
   Json args = Json::object();
-  for (const auto& [name, value] : event.args) std::visit([&](const auto& v) { args[name] = v; }, value);
+  for (const auto& arg : event.args) std::visit([&](const auto& value) { args[arg.first] = value; }, arg.second);
   return args;
 }
 
