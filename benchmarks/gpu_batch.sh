@@ -87,6 +87,17 @@ tune() { # NAME GPUS FLAG...
     --name "$name" --attention-dropout 0 --hidden-dropout 0 "$@"
 }
 
+# compute-sanitizer's memcheck, of tests that it does not make too long.
+memcheck() { # NAME SECONDS TEST FILTER
+  local name=$1 seconds=$2 sanitizer
+  sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+  if [ ! -x "$sanitizer" ]; then
+    echo "memcheck of $name: skipped, compute-sanitizer is not here"
+    return
+  fi
+  item "memcheck of $name" 1 "$seconds" "$sanitizer" --tool memcheck --error-exitcode 1 "$tests/$3" --gtest_filter="$4"
+}
+
 item "kernels" 1 300 "$tests/cuda_kernels_test"
 item "ops" 1 300 "$tests/cuda_ops_test"
 item "LM head" 1 120 "$tests/cuda_lm_head_loss_test"
@@ -94,6 +105,8 @@ item "memory" 1 120 "$tests/cuda_memory_test"
 item "training" 1 300 "$tests/cuda_training_test"
 item "orders of summation" 1 60 "$tests/cuda_orders_test"
 item "host calls" 1 120 "$tests/host_calls_test"
+memcheck kernels 200 cuda_kernels_test '-*Millions*:*ManyRows*:*InitialValues*:*LargeProducts*'
+memcheck ops 120 cuda_ops_test '*'
 for n in 2 4; do
   item "nccl conformance of $n" $n 180 "$tests/comm_nccl_conformance" $n
 done

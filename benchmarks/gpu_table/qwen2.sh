@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Shapes of Qwen2.5 on one GPU, 131,072 tokens a step, of the largest 65,536.
+# Shapes of Qwen2.5 on one GPU, 131,072 tokens a step, of the largest 65,536; micro-batches as large as fit in 141 GB.
 # shellcheck disable=SC1091,SC2154
 source "$(dirname "$0")/rows.sh"
 
 read -ra model <<<"$(qwen2 24 896 4864 14 2 151935)"
-run_case "Qwen2.5-0.5B, T1024" "${model[@]}" --micro-batch-size 16 --global-batch-size 128
+run_case "Qwen2.5-0.5B, T1024" "${model[@]}" --micro-batch-size 64 --global-batch-size 128
 read -ra model <<<"$(qwen2 28 1536 8960 12 2 151935)"
-run_case "Qwen2.5-1.5B, T1024" "${model[@]}" --micro-batch-size 16 --global-batch-size 128
+run_case "Qwen2.5-1.5B, T1024, 12 B a parameter" "${model[@]}" "${twelve_bytes[@]}" --micro-batch-size 32 \
+  --global-batch-size 128
 read -ra model <<<"$(qwen2 28 3584 18944 28 4 152063)"
-run_case "Qwen2.5-7B, T1024" "${model[@]}" "${twelve_bytes[@]}" --untie-embeddings-and-output-weights --micro-batch-size 4 \
-  --global-batch-size 64
+run_case "Qwen2.5-7B, T1024, 12 B a parameter" "${model[@]}" "${twelve_bytes[@]}" --untie-embeddings-and-output-weights \
+  --micro-batch-size 8 --global-batch-size 64
 finish
