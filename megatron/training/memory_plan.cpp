@@ -20,12 +20,13 @@ namespace {
 constexpr int64_t kAnyCapacity = int64_t{1} << 46;
 
 constexpr int64_t kMebibyte = 1 << 20;
-/// Code of kernels that cuBLASLt, cuDNN and this program load in the first step, and cuBLAS's own memory. Measured on
-/// an H200 with CUDA 13.0.
-constexpr int64_t kCodeBytes = 300 * kMebibyte;
-/// Of NCCL 2.28 for its first communicator, code included, and for each other one. Measured on two H200s of one host.
-constexpr int64_t kNcclBytes = 500 * kMebibyte, kNcclConnectionBytes = 200 * kMebibyte;
-
+/// Code of kernels that cuBLASLt, cuDNN and this program load in the first step, and cuBLAS's own memory, on an H200
+/// with CUDA 13.0.
+constexpr int64_t kCodeBytes = 200 * kMebibyte;
+/// Of NCCL 2.28 for its first communicator, code included, and for each other one. On two H200s of one host.
+constexpr int64_t kNcclBytes = 900 * kMebibyte, kNcclConnectionBytes = 450 * kMebibyte;
+/// CudaMemory takes pieces of a 64th of what it has: on average half of the last one is not needed.
+constexpr int64_t kGrowthShare = 128;
 /// PeerCopies::kMemoryBytes, which a build without CUDA does not have.
 constexpr int64_t kRowsBytes = 192 * kMebibyte;
 
@@ -78,7 +79,8 @@ MemoryPlan plan_memory(const PretrainConfig& config, int rank, DeviceKind backen
 }
 
 int64_t planned_gpu_bytes(const MemoryPlan& plan, const GpuMemory& gpu) {
-  return plan.high_water + gpu.in_use + kCodeBytes + nccl_bytes(plan) + (plan.copies_rows ? kRowsBytes : 0);
+  return plan.high_water + plan.high_water / kGrowthShare + gpu.in_use + kCodeBytes + nccl_bytes(plan) +
+         (plan.copies_rows ? kRowsBytes : 0);
 }
 
 std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank) {
@@ -87,6 +89,7 @@ std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank)
     text += line(name_of(static_cast<MemoryUse>(use)), static_cast<double>(plan.peaks[static_cast<size_t>(use)]));
   text += line("all of these at a time, at most", static_cast<double>(plan.peak));
   text += line("arena, with gaps between blocks", static_cast<double>(plan.high_water));
+  text += line("what it takes ahead of need, about", static_cast<double>(plan.high_water / kGrowthShare));
   text += line("in use already: context of CUDA, and others", static_cast<double>(gpu.in_use));
   text += line("code of kernels, about", kCodeBytes);
   if (plan.num_connections > 0)

@@ -339,6 +339,7 @@ cases=("$@")
 if [ ${#cases[@]} = 0 ]; then mapfile -t cases < <(declare -F | sed -n 's/^declare -f case_//p'); fi
 used_before=$(used_memory)
 work=$folder
+mkdir -p "$work"
 if [[ ${cases[*]} == *launch_* ]]; then trains own under own 2 "${launched[@]}" || exit 1; fi
 status=0 running=0
 for name in "${cases[@]}"; do
