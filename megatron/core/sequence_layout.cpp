@@ -36,6 +36,7 @@ SpanForm form_of(const std::vector<SequenceSpan>& spans, int64_t s, int64_t b) {
 SequenceLayout SequenceLayout::uniform(const Context& ctx, const Options& options) {
   const auto s = static_cast<int32_t>(options.s), past = static_cast<int32_t>(options.first_position);
   std::vector<SequenceSpan> spans;
+  spans.reserve(static_cast<size_t>(options.b));
   for (int32_t column = 0; column < options.b; ++column)
     spans.push_back({.batch = column,
                      .query_begin = 0,
