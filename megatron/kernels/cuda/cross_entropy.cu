@@ -6,6 +6,7 @@ namespace megatron::kernels {
 namespace {
 
 constexpr int kMaxThreads = 256;
+constexpr int64_t kMostColumns = int64_t{1} << 30;  // the kernels count them in 32 bits
 
 /// Logits of tokens that exist: the padded columns are cut off.
 struct Logits {
@@ -15,7 +16,10 @@ struct Logits {
   Logits(const ConstView& logits, const VocabularyColumns& columns)
       : rows(logits),
         num_columns(std::clamp<int64_t>(columns.vocab_size - columns.first_id, 0, logits.shape[-1])),
-        first_id(columns.first_id) {}
+        first_id(columns.first_id) {
+    require<NotSupported>(logits.shape[-1] <= kMostColumns, "[cross_entropy] {} columns: at most {} on CUDA.",
+                          logits.shape[-1], kMostColumns);
+  }
   /// Column of a token, -1 if it is not among these.
   __device__ int64_t column_of(int64_t id) const {
     return id >= first_id && id < first_id + num_columns ? id - first_id : -1;
@@ -37,16 +41,16 @@ class RowPacks {
   };
 
   __device__ RowPacks(const Operand& x, int64_t row, int64_t num_columns)
-      : data_(x.data + x.at(row, 0) * kSize), columns_(num_columns) {
+      : data_(x.data + x.at(row, 0) * kSize), columns_(static_cast<int>(num_columns)) {
     const int skip = static_cast<int>(-reinterpret_cast<uintptr_t>(data_) % 16) / kSize;
     shift_ = (kPack - skip) % kPack;
   }
-  __device__ int64_t begin(int64_t p) const { return p * kPack - shift_; }
-  __device__ bool is_whole(int64_t p) const { return begin(p) >= 0 && begin(p) + kPack <= columns_; }
-  __device__ Raw load(int64_t p) const {
+  __device__ int begin(int p) const { return p * kPack - shift_; }
+  __device__ bool is_whole(int p) const { return begin(p) >= 0 && begin(p) + kPack <= columns_; }
+  __device__ Raw load(int p) const {
     Raw raw;
     if (is_whole(p)) {
-      const auto* address = reinterpret_cast<const uint4*>(data_ + begin(p) * kSize);
+      const auto* address = reinterpret_cast<const uint4*>(data_ + int64_t{kSize} * begin(p));
 #pragma unroll
       for (int i = 0; i < kSize / 2; ++i) {
         const uint4 quad = address[i];
@@ -57,7 +61,7 @@ class RowPacks {
     }
 #pragma unroll
     for (int e = 0; e < kPack; ++e) {
-      const int64_t column = begin(p) + e;
+      const int column = begin(p) + e;
       const bool is_inside = column >= 0 && column < columns_;
       if constexpr (kSize == 4) {
         raw.words[e] = is_inside ? reinterpret_cast<const uint32_t*>(data_)[column] : 0xFF800000u;
@@ -79,17 +83,16 @@ class RowPacks {
 
  private:
   const char* data_;
-  int64_t columns_;
-  int shift_;
+  int columns_, shift_;
 };
 
 /// use(number of the first pack, packs) for the packs of a row that are this thread's, the next ones on their way while
 /// these are used. Packs past the end are -infinity.
 template <int kAhead, DType kType, class Use>
-__device__ void for_row_packs(const RowPacks<kType>& packs, int64_t columns, const Use& use) {
-  const int64_t stride = blockDim.x;
+__device__ void for_row_packs(const RowPacks<kType>& packs, int columns, const Use& use) {
+  const int stride = static_cast<int>(blockDim.x);
   typename RowPacks<kType>::Raw next[kAhead];
-  int64_t first = threadIdx.x;
+  int first = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) next[k] = packs.load(first + k * stride);
   for (; packs.begin(first) < columns; first += kAhead * stride) {
@@ -100,6 +103,24 @@ __device__ void for_row_packs(const RowPacks<kType>& packs, int64_t columns, con
       next[k] = packs.load(first + (kAhead + k) * stride);
     }
     use(first, now);
+  }
+}
+
+/// use(pack's first column, pack) one by one, which leaves registers for more packs on their way.
+template <int kAhead, DType kType, class Use>
+__device__ void for_each_row_pack(const RowPacks<kType>& packs, int columns, const Use& use) {
+  const int stride = static_cast<int>(blockDim.x);
+  typename RowPacks<kType>::Raw next[kAhead];
+  int first = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int k = 0; k < kAhead; ++k) next[k] = packs.load(first + k * stride);
+  for (; packs.begin(first) < columns; first += kAhead * stride) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      Pack now = RowPacks<kType>::convert(next[k]);
+      next[k] = packs.load(first + (kAhead + k) * stride);
+      use(packs.begin(first + k * stride), now);
+    }
   }
 }
 
@@ -197,12 +218,12 @@ __global__ void __launch_bounds__(kMaxThreads) statistics_kernel(Statistics args
   double sum = 0;
   const RowPacks<kType> packs(args.logits.rows, is_row ? row : 0, columns);
   constexpr int kAhead = kType == DType::kFloat32 ? 2 : 3;
-  for_row_packs<kAhead>(packs, columns, [&](int64_t first, const auto& x) {
+  for_row_packs<kAhead>(packs, static_cast<int>(columns), [&](int first, const auto& x) {
     running = add_packs(running, x);
     if (!has_total) return;
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      const int64_t begin = packs.begin(first + k * blockDim.x);
+      const int begin = packs.begin(first + k * static_cast<int>(blockDim.x));
 #pragma unroll
       for (int e = 0; e < kPack; ++e) sum += begin + e >= 0 && begin + e < columns ? x[k].v[e] : 0;
     }
@@ -272,10 +293,12 @@ struct Backward {
 
 template <DType kType>
 __global__ void __launch_bounds__(kMaxThreads) backward_kernel(Backward args, Extent extent) {
-  const int64_t row = row_of_block(), columns = extent.columns;
+  const int64_t row = row_of_block();
   if (row >= extent.true_rows()) return;
   const double factor = args.d_loss[row] * (args.mask ? args.mask[row] : 1);
-  const int64_t target = args.logits.column_of(args.targets[row]), tokens = factor == 0 ? 0 : args.logits.num_columns;
+  const int columns = static_cast<int>(extent.columns);
+  const int target = static_cast<int>(args.logits.column_of(args.targets[row]));
+  const int tokens = factor == 0 ? 0 : static_cast<int>(args.logits.num_columns);
   const float max = args.max[row], scale = static_cast<float>(factor), exponent = exponent_of(max);
   const float share = scale * correction_of(max) / args.sum_exp[row], smooth = scale * args.smooth;
   const float at_target = static_cast<float>(factor * (1 - args.smoothing));
@@ -283,32 +306,26 @@ __global__ void __launch_bounds__(kMaxThreads) backward_kernel(Backward args, Ex
   char* out = args.d_logits.data + out_row * out_size;
   const RowPacks<kType> packs(args.logits.rows, row, tokens);
   const bool is_aligned = reinterpret_cast<uintptr_t>(out + packs.begin(1) * out_size) % 16 == 0;
-  for_row_packs<2>(packs, columns, [&](int64_t first, auto& x) {
+  constexpr int kAhead = kType == DType::kFloat32 ? 2 : 4;
+  for_each_row_pack<kAhead>(packs, columns, [&](int begin, Pack& x) {
+    if (begin >= columns) return;
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int64_t begin = packs.begin(first + k * blockDim.x);
-      if (begin >= columns) continue;
+    for (int e = 0; e < kPack; ++e) x.v[e] = fmaf(power_of_two(fmaf(x.v[e], kLog2E, -exponent)), share, -smooth);
+    // Few packs reach past the tokens or hold the target: the others are spared the comparisons.
+    if (begin + kPack > tokens || (target >= begin && target < begin + kPack)) {
 #pragma unroll
-      for (int e = 0; e < kPack; ++e)
-        x[k].v[e] = fmaf(power_of_two(fmaf(x[k].v[e], kLog2E, -exponent)), share, -smooth);
-      // Few packs reach past the tokens or hold the target: the others are spared the comparisons.
-      if (begin + kPack > tokens || (target >= begin && target < begin + kPack)) {
-#pragma unroll
-        for (int e = 0; e < kPack; ++e) {
-          if (begin + e >= tokens)
-            x[k].v[e] = 0;
-          else if (begin + e == target)
-            x[k].v[e] -= at_target;
-        }
+      for (int e = 0; e < kPack; ++e) {
+        if (begin + e >= tokens)
+          x.v[e] = 0;
+        else if (begin + e == target)
+          x.v[e] -= at_target;
       }
-      if (is_aligned && begin >= 0 && begin + kPack <= columns) {
-        store_whole(out + begin * out_size, args.d_logits.dtype, x[k]);
-        continue;
-      }
-#pragma unroll
-      for (int e = 0; e < kPack; ++e)
-        if (begin + e >= 0 && begin + e < columns) store_scalar(out, args.d_logits.dtype, begin + e, x[k].v[e]);
     }
+    if (is_aligned && begin >= 0 && begin + kPack <= columns)
+      return store_whole(out + begin * out_size, args.d_logits.dtype, x);
+#pragma unroll
+    for (int e = 0; e < kPack; ++e)
+      if (begin + e >= 0 && begin + e < columns) store_scalar(out, args.d_logits.dtype, begin + e, x.v[e]);
   });
 }
 
