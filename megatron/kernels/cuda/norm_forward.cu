@@ -53,6 +53,8 @@ __device__ void get_row(const Forward<X>& args, const PackQueue& queue, int64_t 
   }
 }
 
+constexpr int64_t kWarpColumns = int64_t{4} * kWarp * kPack;
+
 /// What a row is multiplied by, with its offset, and what is added.
 struct Affine {
   Pack gamma, beta;
@@ -132,7 +134,9 @@ template <bool kIsLayer>
 void run_forward(const CudaStream& stream, const ConstView& x, const Forward<Operand>& args) {
   const Extent extent(x);
   if (extent.is_empty()) return;
-  const RowTeams teams = RowTeams("norm_forward", extent.columns, 256).fill_block(256);
+  // A short row is one warp's, which needs no barrier.
+  const unsigned wanted = extent.columns <= kWarpColumns ? kWarp : 256;
+  const RowTeams teams = RowTeams("norm_forward", extent.columns, wanted).fill_block(256);
   const unsigned threads = teams.x * teams.y;
   const PackRing ring(PackRing::planes_of(args.x, teams.packs) + PackRing::planes_of(args.residual, teams.packs),
                       threads, 4);
