@@ -367,12 +367,15 @@ void NcclHub::fail_here(const std::string& text) {
   changed_.notify_all();
 }
 
-/// By the watch, so that a lane's communicator is not aborted twice at once.
+/// By the watch, so that a lane's communicator is not aborted twice at once. All together: NCCL waits for a
+/// communicator's streams, which may wait for what another one has on the GPU.
 void NcclHub::abort_all() {
   const std::lock_guard lock(mutex_);
+  std::vector<std::jthread> aborts;
   for (NcclLane* lane : lanes_) {
     if (lane->copies_) lane->copies_->release();
-    if (lane->communicator_) lane->communicator_->abort();
+    if (lane->communicator_ && lane->communicator_->is_open())
+      aborts.emplace_back([&communicator = *lane->communicator_] { communicator.abort(); });
   }
 }
 
