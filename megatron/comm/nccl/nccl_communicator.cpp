@@ -84,8 +84,8 @@ void NcclCommunicator::connect_messages(int32_t* number, bool sends, NcclLibrary
 }
 
 void NcclCommunicator::check() {
-  const std::lock_guard lock(mutex_);
-  if (handle_) library_.is_in_progress(handle_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock && handle_) library_.is_in_progress(handle_);
 }
 
 void NcclCommunicator::close() {

@@ -49,7 +49,8 @@ class NcclCommunicator {
     }
     await(nullptr);
   }
-  /// @throw CommError if an operation has failed. Any thread.
+  /// @throw CommError if an operation has failed. Any thread; does not wait, and looks at nothing while a call is under
+  /// way: one that copies may wait for room in the GPU's queue, for as long as a rank that is lost does not come.
   void check();
   /// Waits for what is under way, and for the other ranks, which call it too. @throw CommError if they do not in time
   void close();

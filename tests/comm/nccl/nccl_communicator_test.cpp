@@ -110,6 +110,24 @@ TEST_F(Communicator, AnOperationThatWaitsForARankEndsWithAnAbort) {
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "all_reduce", "abort"));
 }
 
+TEST_F(Communicator, IsCheckedWithoutWaitingForACallThatIsUnderWay) {
+  const auto communicator = make();
+  std::atomic<bool> is_in_call = false, is_checked = false, came_in_time = false;
+  std::jthread caller([&] {
+    communicator->use([&](const NcclLibrary&, NcclLibrary::Communicator) {
+      is_in_call = true;
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+      while (!is_checked && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+      came_in_time = is_checked.load();
+    });
+  });
+  while (!is_in_call) std::this_thread::yield();
+  communicator->check();
+  is_checked = true;
+  caller.join();
+  EXPECT_TRUE(came_in_time);
+}
+
 TEST_F(Communicator, AnEndToWhichRanksDoNotComeIsAnAbort) {
   auto communicator = make(milliseconds(80));
   fake_nccl().looks = FakeNccl::kForEver;
