@@ -109,9 +109,4 @@ void NcclCommunicator::abort() noexcept {
   if (handle_) library_.abort(std::exchange(handle_, nullptr));
 }
 
-bool NcclCommunicator::is_open() {
-  const std::lock_guard lock(mutex_);
-  return handle_ != nullptr;
-}
-
 }  // namespace megatron

@@ -56,8 +56,6 @@ class NcclCommunicator {
   void close();
   /// Ends what is under way, also what another thread waits for in a call. Any thread.
   void abort() noexcept;
-  /// Neither aborted nor closed. Any thread.
-  bool is_open();
 
  private:
   NcclCommunicator(const NcclLibrary& library, NcclLibrary::Communicator handle, Patience patience)

@@ -7,11 +7,11 @@
 #include "megatron/base/thread_name.h"
 #include "megatron/comm/longest_timeout.h"
 #include "megatron/comm/nccl/cuda_check.h"
+#include "megatron/comm/nccl/poll.h"
 
 namespace megatron {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 /// Of the watch: while operations are under way, and else.
@@ -24,25 +24,13 @@ constexpr milliseconds kAnswerTime{2000};
 constexpr milliseconds kGraceTime{500};
 /// For streams to run dry after an abort.
 constexpr milliseconds kDrainTime{1000};
-constexpr milliseconds kForOwnText{1000};
-constexpr microseconds kShortestPause{5}, kLongestPause{100}, kLongestStorePause{10000};
+constexpr milliseconds kForOwnText{1000}, kLongestStorePause{10};
 
 /// Keys of the store.
 constexpr std::string_view kFailure = "failure", kNumFailures = "failures", kEvents = "events", kNumQueries = "queries",
                            kFinished = "finished", kNumTickets = "tickets";
 std::string there_key(const std::string& lane) { return lane + ".there"; }
 std::string report_key(int64_t query, int rank) { return fmt::format("report/{}/{}", query, rank); }
-
-/// Returns whether `is_done` came true within `timeout`.
-template <class F>
-bool poll(F&& is_done, milliseconds timeout, microseconds longest_pause = kLongestPause) {
-  const auto deadline = std::chrono::steady_clock::now() + std::min(timeout, kLongestTimeout);
-  for (microseconds pause = kShortestPause; !is_done(); pause = std::min(2 * pause, longest_pause)) {
-    if (std::chrono::steady_clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(pause);
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -367,16 +355,24 @@ void NcclHub::fail_here(const std::string& text) {
   changed_.notify_all();
 }
 
-/// By the watch, so that a lane's communicator is not aborted twice at once. All together: NCCL waits for a
-/// communicator's streams, which may wait for what another one has on the GPU.
+/// By the watch. All together: NCCL waits for a communicator's streams, which may wait for what another one has on the
+/// GPU, and for flags, which ranks that still run set back meanwhile.
 void NcclHub::abort_all() {
   const std::lock_guard lock(mutex_);
+  std::atomic<size_t> num_aborted = 0;
   std::vector<std::jthread> aborts;
-  for (NcclLane* lane : lanes_) {
-    if (lane->copies_) lane->copies_->release();
-    if (lane->communicator_ && lane->communicator_->is_open())
-      aborts.emplace_back([&communicator = *lane->communicator_] { communicator.abort(); });
-  }
+  for (NcclLane* lane : lanes_)
+    if (lane->communicator_ && !std::exchange(lane->is_aborted_, true))
+      aborts.emplace_back([&num_aborted, &communicator = *lane->communicator_] {
+        communicator.abort();
+        ++num_aborted;
+      });
+  const auto release_and_look = [&] {
+    for (NcclLane* lane : lanes_)
+      if (lane->copies_) lane->copies_->release();
+    return num_aborted == aborts.size();
+  };
+  poll(release_and_look, kLongestTimeout, kBusyLook);
 }
 
 std::string NcclHub::wait_for(std::string_view key, std::string_view what, int source, milliseconds timeout) {

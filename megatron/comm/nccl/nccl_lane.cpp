@@ -78,7 +78,7 @@ void NcclLane::connect_and_drain(const Connect& connect) {
     std::unique_lock lock(hub_.mutex());
     communicator_ = std::move(connection.communicator);
     copies_ = std::move(connection.copies);
-    if (hub_.has_failed()) return communicator_->abort();  // the watch may have looked before
+    if (hub_.has_failed()) return;  // the watch, which looks again and again, aborts it
     while (!waiting_.empty()) {
       const Waiting first = waiting_.front();
       lock.unlock();

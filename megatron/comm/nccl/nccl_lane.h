@@ -62,6 +62,7 @@ class NcclLane {
   Facts facts_;
   NcclLibrary::Stream stream_ = nullptr;
   std::unique_ptr<NcclCommunicator> communicator_;  // null: not connected yet
+  bool is_aborted_ = false;                         // the communicator, or it is under way
   std::unique_ptr<PeerCopies> copies_;
   int64_t num_issued_ = 0;
   std::deque<Waiting> waiting_;              // for the connection
