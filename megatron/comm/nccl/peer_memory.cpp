@@ -33,6 +33,7 @@ std::unique_ptr<PeerMemory> PeerMemory::make(size_t bytes, int own, const Exchan
   cudaGetLastError();  // what could not be had is no error of a later launch
   const std::vector<std::string> verdicts = exchange(is_open ? kReached : kNotReached);
   const bool all_reach = std::ranges::all_of(verdicts, [](const std::string& text) { return text == kReached; });
+  made->is_left_ = false;
   if (!all_reach) return nullptr;
   made->pages_[static_cast<size_t>(own)]->forget_name();
   return made;
@@ -69,7 +70,10 @@ bool PeerMemory::open(const std::vector<std::string>& handles) {
 
 PeerMemory::~PeerMemory() {
   if (is_left_) {
-    for (auto& page : pages_) static_cast<void>(page.release());
+    for (auto& page : pages_) {
+      if (page) page->forget_name();
+      static_cast<void>(page.release());
+    }
     return;
   }
   for (int place = 0; place < num_ranks(); ++place) {

@@ -40,7 +40,8 @@ class PeerMemory {
   std::string handle() const;
 
   int own_;
-  bool is_left_ = false;
+  bool is_left_ = true;  // until all ranks have told whether they reach it: to free waits for the GPU, which may wait
+                         // for a rank that is lost
   std::vector<std::byte*> blocks_;                  // null: not reached
   std::vector<std::unique_ptr<SharedPage>> pages_;  // so are these
 };
