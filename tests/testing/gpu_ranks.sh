@@ -319,6 +319,8 @@ time.sleep(60)" >"$work/filler" 2>&1 &
 
 used_memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 2 | tr '\n' ' '; }
 
+shared_pages() { find /dev/shm -maxdepth 1 -name 'megatron.*' | sort; }
+
 run_case() { # NAME
   work=$folder/$1
   mkdir -p "$work"
@@ -338,6 +340,7 @@ port=$((20000 + $$ % 9000))
 cases=("$@")
 if [ ${#cases[@]} = 0 ]; then mapfile -t cases < <(declare -F | sed -n 's/^declare -f case_//p'); fi
 used_before=$(used_memory)
+pages_before=$(shared_pages)
 work=$folder
 mkdir -p "$work"
 if [[ ${cases[*]} == *launch_* ]]; then trains own under own 2 "${launched[@]}" || exit 1; fi
@@ -357,6 +360,10 @@ if [ "$used_after" = "$used_before" ]; then
   echo "memory of the GPUs: $used_after MiB, as before"
 else
   echo "memory of the GPUs: FAILED, $used_before MiB before, and $used_after MiB now"
+  status=1
+fi
+if [ "$(shared_pages)" != "$pages_before" ]; then
+  echo "shared memory of the host: FAILED, there are other pages than before: $(shared_pages)"
   status=1
 fi
 [ -n "${GPU_RANKS_LOGS:-}" ] || rm -rf "$folder"
