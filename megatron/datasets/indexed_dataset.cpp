@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <system_error>
 
 #include "megatron/base/error.h"
 
@@ -24,7 +25,11 @@ constexpr const char* kTokensSuffix = ".bin";
 
 std::string path_of_part(const std::string& prefix, const char* suffix) {
   std::string path = prefix + suffix;
-  require<DataError>(std::filesystem::is_regular_file(path),
+  std::error_code refusal;
+  const bool is_file = std::filesystem::is_regular_file(path, refusal);
+  const bool is_absent = refusal == std::errc::no_such_file_or_directory || refusal == std::errc::not_a_directory;
+  require<DataError>(!refusal || is_absent, "{}: {}. Give a path that this user may read.", path, refusal.message());
+  require<DataError>(is_file,
                      "{}: no such file. A data set is a pair of files PREFIX.idx and PREFIX.bin; the prefix \"{}\" was "
                      "given. Give the path without suffix, such as data/my_text_document.",
                      path, prefix);

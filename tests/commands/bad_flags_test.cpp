@@ -225,6 +225,11 @@ TEST(BadFlags, AreToldAllAtOnce) {
                   words_of("--tokenizer-type GPT2BPETokenizer --vocab-file @/no_file --merge-file @/no_rules"),
                   kUsage,
                   {"2 mistakes", "--vocab-file @/no_file", "--merge-file @/no_rules"}});
+  expect_refusal({"a path beyond the limits of the file system",
+                  kPretrain,
+                  {"--data-path", std::string(300, 'x'), "--num-layers", "0"},
+                  kUsage,
+                  {"2 mistakes", "xxx.idx: File name too long", "--num-layers 0"}});
   expect_refusal({"of the tokenizer",
                   kPretrain,
                   {"--tokenizer-type", "NullTokenizer", "--vocab-size", "9", "--hidden-size", "9"},

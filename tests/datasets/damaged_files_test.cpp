@@ -174,6 +174,16 @@ TEST_F(DamagedFiles, AMissingFileIsNamed) {
   EXPECT_THROW(IndexedDataset(scratch_.path(), {}), DataError);
 }
 
+TEST_F(DamagedFiles, APathThatCannotBeLookedAtIsNamed) {
+  const std::string prefix = scratch_.file(std::string(300, 'x'));
+  try {
+    IndexedDataset(prefix, {});
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with(prefix + ".idx: File name too long.")) << error.what();
+  }
+}
+
 TEST_F(DamagedFiles, ATokenOutsideOfTheVocabularyIsNamedWithItsPlace) {
   write(good_);
   const IndexedDataset data(prefix_, {});
