@@ -23,6 +23,7 @@
 #include "megatron/datasets/dataset_builder.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
+#include "megatron/training/config/fields.h"
 
 namespace megatron {
 namespace {
@@ -72,7 +73,7 @@ FieldTable describe(InspectConfig& config, bool& help) {
   table.add("document", config.document, "show this document of each prefix").at_least(0);
   table.begin_group("Samples", "");
   table.add("seq_length", config.seq_length, "show the splits in samples of this length").in("tokens").at_least(1);
-  table.add("seed", config.seed, "of the order of samples").at_least(0);
+  table.add("seed", config.seed, "of the order of samples").at_least(0).at_most(kLargestSeed);
   table.add("sample", config.sample, "show this sample; needs --seq-length").at_least(0);
   table.add("index_split", config.index_split, "the split that --sample is taken from");
   table
@@ -255,7 +256,7 @@ void inspect(const InspectConfig& config, std::ostream& out, std::ostream& err) 
   if (config.sample) print_sample(config, tokenizer.get(), out, err);
 }
 
-std::string help_text() {
+std::string data_help_text() {
   InspectConfig config;
   bool help = false;
   return std::string(kIntroduction) + help_of(describe(config, help));
@@ -266,7 +267,7 @@ std::string help_text() {
 int data_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   return run_command("data", err, [&] {
     if (!args.empty() && (args[0] == "--help" || args[0] == "-h")) {
-      out << help_text();
+      out << data_help_text();
       return;
     }
     require<ConfigError>(!args.empty() && args[0] == "inspect",
@@ -274,7 +275,7 @@ int data_command(const std::vector<std::string>& args, std::ostream& out, std::o
                          args.empty() ? "" : fmt::format("there is no \"data {}\". ", args[0]));
     InspectConfig config;
     if (parse({args.begin() + 1, args.end()}, config)) {
-      out << help_text();
+      out << data_help_text();
     } else {
       inspect(config, out, err);
     }

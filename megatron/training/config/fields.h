@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-/// Largest number of samples, and seed: such numbers are exact as doubles.
+/// Such numbers are exact as doubles.
 constexpr double kMostSamples = 1e15;
 constexpr double kLargestSeed = 4294967295;  // of NumPy's generator, which orders the data
 constexpr double kLargestScale = 0x1p127;    // a power of 2 in float32
