@@ -3,11 +3,34 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
+#include <csignal>
+
 #include "megatron/core/cuda/driver.h"
 
 namespace megatron {
+namespace {
+
+/// Threads that are started in its lifetime take no signals: one of the driver that took SIGTERM would end the process
+/// without a word, though a SignalWatch that begins later waits for it.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
 
 CudaDevices find_cuda_devices(int own) {
+  const SignalsBlocked no_signals;
   CudaDevices found;
   int count = 0, driver = 0;
   cudaError_t status = cudaDriverGetVersion(&driver);
