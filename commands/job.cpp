@@ -9,6 +9,7 @@
 #include "commands/exit_code.h"
 #include "megatron/base/error.h"
 #include "megatron/comm/mpi/mpi_world.h"
+#include "megatron/comm/rank_failure.h"
 
 namespace megatron {
 namespace {
@@ -31,9 +32,10 @@ int num_threads_of(const LaunchConfig& config, const LaunchEnvironment& launch) 
 void run_before_meeting(const LaunchEnvironment& launch, const std::function<void()>& body) {
   try {
     body();
-  } catch (const std::exception&) {
-    if (launch.rank > 0) std::this_thread::sleep_for(kTimeOfLaunchers);
-    throw;
+  } catch (const Error& error) {
+    if (launch.rank == 0) throw;
+    std::this_thread::sleep_for(kTimeOfLaunchers);
+    throw RankFailure(launch.rank, std::current_exception(), fmt::format("[rank {}] {}", launch.rank, error.what()));
   }
 }
 

@@ -17,7 +17,8 @@
 namespace megatron {
 
 /// What several ranks find wrong before they have met is printed by rank 0: calls `body`, and when it throws on another
-/// rank waits, so that the launcher ends this process before it repeats the message. @throw what `body` throws
+/// rank waits, so that the launcher ends this process before it repeats the message. What only that rank finds wrong,
+/// such as a file that its host lacks, has its name. @throw what `body` throws, on other ranks than 0 as RankFailure
 void run_before_meeting(const LaunchEnvironment& launch, const std::function<void()>& body);
 
 /// Kernel threads of each rank: what --num-threads says, or this host's cores shared by the ranks on it, which are

@@ -154,29 +154,48 @@ TEST(MpiTraining, OneProcessUnderMpirunStartsThreads) {
   EXPECT_EQ(mpi->status, 0) << mpi->output;
 }
 
+/// A training on the data set that `prefix` names.
+Words training_on(const std::string& prefix) {
+  return joined(words_of(MEGATRON_PROGRAM
+                         " pretrain_gpt --num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 8"
+                         " --max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 3 --train-iters 1"
+                         " --lr 1e-3 --tokenizer-type ByteLevelTokenizer --eval-iters 0 --num-threads 1"),
+                {"--train-data-path", prefix});
+}
+
+/// Two ranks with the data of one host, and a third with those of another.
+std::optional<testing::MpiOutcome> train_on_hosts(const std::string& prefix, const std::string& other_prefix) {
+  return testing::run_under_mpi(2, joined(training_on(prefix), joined({":", "-np", "1"}, training_on(other_prefix))));
+}
+
+void make_data(const testing::ScratchDirectory& folder, const std::string& name, const std::string& text) {
+  std::ofstream(folder.file(name + ".txt")) << text;
+  const auto made = testing::run_shell(
+      std::string(MEGATRON_PROGRAM) +
+      quoted({"preprocess_data", "--input", folder.file(name + ".txt"), "--input-format", "text", "--text-documents",
+              "blank-line", "--tokenizer-type", "ByteLevelTokenizer", "--output-prefix", folder.file(name)}));
+  ASSERT_EQ(made.status, 0) << made.output;
+}
+
 TEST(MpiTraining, RanksWithOtherDataAreRefusedWithFileAndRank) {
   const testing::ScratchDirectory folder;
-  for (const std::string host : {"a", "b"}) {
-    std::ofstream(folder.file(host + ".txt")) << "one line of text" << (host == "b" ? "\nanother one\n" : "\n");
-    const auto made = testing::run_shell(
-        std::string(MEGATRON_PROGRAM) +
-        quoted({"preprocess_data", "--input", folder.file(host + ".txt"), "--input-format", "text", "--text-documents",
-                "blank-line", "--tokenizer-type", "ByteLevelTokenizer", "--output-prefix", folder.file(host)}));
-    ASSERT_EQ(made.status, 0) << made.output;
-  }
-  const auto program = [&](const std::string& host) {
-    return joined(words_of(MEGATRON_PROGRAM
-                           " pretrain_gpt --num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 8"
-                           " --max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 3 --train-iters 1"
-                           " --lr 1e-3 --tokenizer-type ByteLevelTokenizer --eval-iters 0 --num-threads 1"),
-                  {"--train-data-path", folder.file(host + "_text_document")});
-  };
-  const auto mpi = testing::run_under_mpi(2, joined(program("a"), joined({":", "-np", "1"}, program("b"))));
+  make_data(folder, "a", "one line of text\n");
+  make_data(folder, "b", "one line of text\nanother one\n");
+  const auto mpi = train_on_hosts(folder.file("a_text_document"), folder.file("b_text_document"));
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
   EXPECT_EQ(mpi->status, static_cast<int>(ExitCode::kData)) << mpi->output;
   EXPECT_THAT(mpi->output,
               AllOf(HasSubstr("The ranks were given different data: " + folder.file("a_text_document.idx")),
                     HasSubstr(") on ranks 0, 1, " + folder.file("b_text_document.idx")), HasSubstr(") on rank 2")));
+}
+
+TEST(MpiTraining, ARankWhoseHostLacksDataIsNamed) {
+  const testing::ScratchDirectory folder;
+  make_data(folder, "a", "one line of text\n");
+  const auto mpi = train_on_hosts(folder.file("a_text_document"), folder.file("none"));
+  if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  EXPECT_EQ(mpi->status, static_cast<int>(ExitCode::kData)) << mpi->output;
+  EXPECT_THAT(mpi->output, HasSubstr("[rank 2] " + folder.file("none.idx") + ": no such file"));
 }
 
 /// The indented lines.
