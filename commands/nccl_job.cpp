@@ -4,6 +4,7 @@
 
 #include "commands/exit_code.h"
 #include "commands/rank_store.h"
+#include "megatron/comm/nccl/copied_groups.h"
 #include "megatron/comm/rendezvous/store_server.h"
 
 namespace megatron {
@@ -24,7 +25,7 @@ int run_nccl_job(const LaunchEnvironment& launch, const JobOptions& options, con
                                                              .device = device,
                                                              .store = store.address,
                                                              .timeout = options.timeout,
-                                                             .copied_groups = {"tp"}});
+                                                             .copied_groups = {std::string(CopiedGroups::kName)}});
     });
     has_met = true;
     run_nccl_rank(*ranks, options.timeout, options.num_threads, [&](World& world) { body(*ranks, world); });

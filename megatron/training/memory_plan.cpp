@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/comm/meta/meta_world.h"
+#include "megatron/comm/nccl/copied_groups.h"
 #include "megatron/training/blank_batches.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
@@ -27,8 +28,6 @@ constexpr int64_t kCodeBytes = 200 * kMebibyte;
 constexpr int64_t kNcclBytes = 900 * kMebibyte, kNcclConnectionBytes = 450 * kMebibyte;
 /// CudaMemory takes pieces of a 64th of what it has: on average half of the last one is not needed.
 constexpr int64_t kGrowthShare = 128;
-/// PeerCopies::kMemoryBytes, which a build without CUDA does not have.
-constexpr int64_t kRowsBytes = 192 * kMebibyte;
 
 int64_t nccl_bytes(const MemoryPlan& plan) {
   return plan.num_connections == 0 ? 0 : kNcclBytes + (plan.num_connections - 1) * kNcclConnectionBytes;
@@ -48,12 +47,13 @@ void take_steps(Trainer& trainer) {
 }
 
 /// Beside those of the steps there is the world, in which ranks compare what they were given.
-void count_connections(const MetaWorld& world, MemoryPlan& plan) {
+void count_connections(const MetaWorld& world, int tensor_parallel_size, MemoryPlan& plan) {
   if (world.size() == 1) return;
   Connections connections = world.connections();
   connections.insert({.group = "world"});
   plan.num_connections = std::ssize(connections);
-  plan.copies_rows = connections.contains({.group = "tp"});
+  plan.copies_rows = tensor_parallel_size <= CopiedGroups::kMostRanks &&
+                     connections.contains({.group = std::string(CopiedGroups::kName)});
 }
 
 std::string line(std::string_view name, double bytes) {
@@ -72,7 +72,7 @@ MemoryPlan plan_memory(const PretrainConfig& config, int rank, DeviceKind backen
   take_steps(trainer);
   const Arena& arena = trainer.device().arena;
   MemoryPlan plan{.peak = arena.total().peak, .high_water = arena.high_water_bytes()};
-  count_connections(world, plan);
+  count_connections(world, groups.tp.size(), plan);
   for (int use = 0; use < kNumMemoryUses; ++use)
     plan.peaks[static_cast<size_t>(use)] = arena.amount(static_cast<MemoryUse>(use)).peak;
   return plan;
@@ -80,7 +80,7 @@ MemoryPlan plan_memory(const PretrainConfig& config, int rank, DeviceKind backen
 
 int64_t planned_gpu_bytes(const MemoryPlan& plan, const GpuMemory& gpu) {
   return plan.high_water + plan.high_water / kGrowthShare + gpu.in_use + kCodeBytes + nccl_bytes(plan) +
-         (plan.copies_rows ? kRowsBytes : 0);
+         (plan.copies_rows ? CopiedGroups::kBytesPerRank : 0);
 }
 
 std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank) {
@@ -95,7 +95,7 @@ std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank)
   if (plan.num_connections > 0)
     text +=
         line(fmt::format("NCCL, {} communicators, about", plan.num_connections), static_cast<double>(nccl_bytes(plan)));
-  if (plan.copies_rows) text += line("copies between ranks of tensor parallelism", kRowsBytes);
+  if (plan.copies_rows) text += line("copies between ranks of tensor parallelism", CopiedGroups::kBytesPerRank);
   const int64_t planned = planned_gpu_bytes(plan, gpu);
   text += line("in all", static_cast<double>(planned));
   return text + line(planned > gpu.total ? "MORE than the GPU has" : "of", static_cast<double>(gpu.total));

@@ -102,7 +102,7 @@ NcclLane::Connection NcclBackend::connect_collectives(const std::string& lane, N
   NcclLane::Connection connection{hub_.connect(lane, group_.ranks), nullptr};
   connection.communicator->connect_collectives(numbers(), group_.own, stream);
   const bool is_copied = std::ranges::find(hub_.copied_groups(), group_.name) != hub_.copied_groups().end();
-  if (!is_copied || group_.ranks.size() > PeerCopies::kMostRanks) return connection;
+  if (!is_copied || group_.ranks.size() > CopiedGroups::kMostRanks) return connection;
   const auto exchange = [&, round = 0](const std::string& own) mutable {
     const std::string name = fmt::format("{}.copies.{}", lane, round++);
     const auto key_of = [&](int rank) { return fmt::format("{}/{}", name, rank); };
@@ -112,7 +112,7 @@ NcclLane::Connection NcclBackend::connect_collectives(const std::string& lane, N
     for (int rank : group_.ranks) values.push_back(hub_.wait_for(key_of(rank), name, rank, kLongestTimeout));
     return values;
   };
-  if (auto memory = PeerMemory::make(PeerCopies::kMemoryBytes, group_.own, exchange))
+  if (auto memory = PeerMemory::make(static_cast<size_t>(CopiedGroups::kBytesPerRank), group_.own, exchange))
     connection.copies = std::make_unique<PeerCopies>(std::move(memory));
   return connection;
 }

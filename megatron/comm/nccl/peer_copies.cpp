@@ -9,10 +9,10 @@
 namespace megatron {
 namespace {
 
-static_assert(PeerCopies::kMostRanks <= kMostSections);
+static_assert(CopiedGroups::kMostRanks <= kMostSections);
 
 constexpr size_t kFlagStride = 64, kSlotAlignment = 512;
-static_assert(2 * PeerCopies::kMostRanks * kFlagStride <= SharedPage::kBytes);
+static_assert(2 * CopiedGroups::kMostRanks * kFlagStride <= SharedPage::kBytes);
 constexpr int kNumSlots = 8;  // from each rank
 /// Beyond any value that is waited for.
 constexpr uint32_t kFarAhead = uint32_t{1} << 30;
@@ -44,8 +44,8 @@ void follow(NcclLibrary::Stream follower, NcclLibrary::Stream leader, cudaEvent_
 
 PeerCopies::PeerCopies(std::unique_ptr<PeerMemory> memory)
     : memory_(std::move(memory)),
-      slot_bytes_(kMemoryBytes / static_cast<size_t>(kNumSlots * (memory_->num_ranks() - 1)) / kSlotAlignment *
-                  kSlotAlignment),
+      slot_bytes_(static_cast<size_t>(CopiedGroups::kBytesPerRank) /
+                  static_cast<size_t>(kNumSlots * (memory_->num_ranks() - 1)) / kSlotAlignment * kSlotAlignment),
       sending_(open_stream()),
       begin_(make_event()),
       sent_(make_event()) {
@@ -70,12 +70,12 @@ std::byte* PeerCopies::slot(int owner, int source, int number) const {
 }
 
 CUdeviceptr PeerCopies::flag(int owner, Flag kind, int source) const {
-  const size_t offset = static_cast<size_t>(kind * kMostRanks + source) * kFlagStride;
+  const size_t offset = static_cast<size_t>(kind * CopiedGroups::kMostRanks + source) * kFlagStride;
   return reinterpret_cast<CUdeviceptr>(memory_->page_of(owner).device() + offset);
 }
 
 void PeerCopies::set_flags(Flag kind, NcclLibrary::Stream stream) const {
-  std::array<CUstreamBatchMemOpParams, kMostRanks> operations{};
+  std::array<CUstreamBatchMemOpParams, CopiedGroups::kMostRanks> operations{};
   unsigned count = 0;
   for_each_peer([&](int peer) {
     auto& write = operations[count++].writeValue;
@@ -88,7 +88,7 @@ void PeerCopies::set_flags(Flag kind, NcclLibrary::Stream stream) const {
 }
 
 void PeerCopies::await_flags(Flag kind, uint32_t value, NcclLibrary::Stream stream) const {
-  std::array<CUstreamBatchMemOpParams, kMostRanks> operations{};
+  std::array<CUstreamBatchMemOpParams, CopiedGroups::kMostRanks> operations{};
   unsigned count = 0;
   for_each_peer([&](int peer) {
     auto& wait = operations[count++].waitValue;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "megatron/comm/nccl/copied_groups.h"
 #include "megatron/comm/nccl/peer_memory.h"
 #include "megatron/core/cuda/driver.h"
 
@@ -18,10 +19,6 @@ namespace megatron {
 /// Operations take effect in the order of the calls, which is the same on all ranks; one thread calls.
 class PeerCopies {
  public:
-  /// For the slots of a rank; sections that are larger go piece by piece.
-  static constexpr size_t kMemoryBytes = size_t{192} << 20;
-  static constexpr int kMostRanks = 8;
-
   explicit PeerCopies(std::unique_ptr<PeerMemory> memory);
   ~PeerCopies();
   PeerCopies(const PeerCopies&) = delete;
