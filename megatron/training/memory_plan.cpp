@@ -89,7 +89,7 @@ std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank)
     text += line(name_of(static_cast<MemoryUse>(use)), static_cast<double>(plan.peaks[static_cast<size_t>(use)]));
   text += line("all of these at a time, at most", static_cast<double>(plan.peak));
   text += line("arena, with gaps between blocks", static_cast<double>(plan.high_water));
-  text += line("what it takes ahead of need, about", static_cast<double>(plan.high_water / kGrowthShare));
+  text += line("what it takes ahead of need, about", static_cast<double>(plan.high_water) / kGrowthShare);
   text += line("in use already: context of CUDA, and others", static_cast<double>(gpu.in_use));
   text += line("code of kernels, about", kCodeBytes);
   if (plan.num_connections > 0)
