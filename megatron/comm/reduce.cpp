@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <type_traits>
 
@@ -27,7 +28,8 @@ void combine(ReduceOp reduce, const T* input, int64_t n, Accumulator<T>* sums) {
   const auto keep = [&](auto is_better) {
     for (int64_t i = 0; i < n; ++i) {
       const Ordered value = input[i], best = static_cast<Ordered>(sums[i]);
-      const bool is_nan = value != value;
+      bool is_nan = false;
+      if constexpr (std::is_floating_point_v<Ordered>) is_nan = std::isnan(value);
       sums[i] = static_cast<Accumulator<T>>(is_better(value, best) || is_nan ? value : best);
     }
   };
