@@ -24,7 +24,7 @@ Object& from_json(Graph& graph, const nlohmann::ordered_json& value) {
 }
 
 /// Arguments of other programs hold enumerators and functions too: nothing for these.
-bool to_json(const Object& object, nlohmann::ordered_json& value) {
+bool write_json(const Object& object, nlohmann::ordered_json& value) {
   switch (object.kind()) {
     case pickle::Kind::kNone:
       value = nullptr;
@@ -46,7 +46,7 @@ bool to_json(const Object& object, nlohmann::ordered_json& value) {
       value = nlohmann::ordered_json::array();
       for (const Object* item : object.items()) {
         nlohmann::ordered_json element;
-        if (!to_json(*item, element)) return false;
+        if (!write_json(*item, element)) return false;
         value.push_back(std::move(element));
       }
       return true;
@@ -277,7 +277,7 @@ std::string arguments_json_of(const Object& state) {
                            "[checkpoint] 'args' is not an argparse.Namespace.");
   for (const pickle::Entry& entry : arguments.instance().state->entries()) {
     nlohmann::ordered_json value;
-    if (to_json(*entry.value, value)) json[entry.key->as_string()] = std::move(value);
+    if (write_json(*entry.value, value)) json[entry.key->as_string()] = std::move(value);
   }
   return json.dump();
 }
