@@ -32,7 +32,7 @@ int num_threads_of(const LaunchConfig& config, const LaunchEnvironment& launch) 
 void run_before_meeting(const LaunchEnvironment& launch, const std::function<void()>& body) {
   try {
     body();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     if (launch.rank == 0) throw;
     std::this_thread::sleep_for(kTimeOfLaunchers);
     throw RankFailure(launch.rank, std::current_exception(), fmt::format("[rank {}] {}", launch.rank, error.what()));
