@@ -22,6 +22,9 @@ class GpuRanks {
   virtual void connect(const Connections& connections) = 0;
   /// Returns when all that has been begun is connected.
   virtual void begin_step() = 0;
+  /// After the host has read what a step gave. A failure ends the waits of kernels for other ranks, which then compute
+  /// with whatever is there. @throw CommError if there was one: what was read is worthless
+  virtual void throw_if_failed() const = 0;
   virtual void end_step() noexcept = 0;
 
   /// The time of a step. Of no ranks: nothing.
@@ -32,6 +35,10 @@ class GpuRanks {
     }
     ~Step() {
       if (ranks_) ranks_->end_step();
+    }
+    /// See GpuRanks::throw_if_failed().
+    void check_what_was_read() const {
+      if (ranks_) ranks_->throw_if_failed();
     }
     Step(const Step&) = delete;
     Step& operator=(const Step&) = delete;

@@ -165,6 +165,7 @@ TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, con
     const ProfiledRange range(ctx_.device.profiler, {.name = "optimizer"});
     return optimizer_.step(ctx_, readback, timers);
   });
+  step.check_what_was_read();
   return result;
 }
 
@@ -184,6 +185,7 @@ LossSum TrainStep::evaluate(std::span<const MicroBatch<int64_t>> batches) {
     batches = batches.subspan(num_equal);
   }
   readback.wait(ctx_);
+  step.check_what_was_read();
   for (const PendingLosses& part : parts) total.sum += part.sum();
   return total;
 }

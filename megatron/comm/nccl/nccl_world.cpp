@@ -100,6 +100,7 @@ void NcclWorld::connect(const Connections& connections) {
   }
 }
 void NcclWorld::begin_step() { hub_->begin_step(); }
+void NcclWorld::throw_if_failed() const { hub_->throw_if_failed(); }
 void NcclWorld::end_step() noexcept { hub_->end_step(); }
 int64_t NcclWorld::num_host_waits() const { return hub_->num_host_waits(); }
 void NcclWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }

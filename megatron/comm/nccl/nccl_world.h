@@ -65,6 +65,7 @@ class NcclWorld final : public GpuRanks {
   void set_compute_stream(CUstream_st* stream) override;
   void connect(const Connections& connections) override;
   void begin_step() override;
+  void throw_if_failed() const override;
   void end_step() noexcept override;
   /// How often this rank's host has waited for an operation to end: one on host memory, a barrier, Work::block().
   int64_t num_host_waits() const;

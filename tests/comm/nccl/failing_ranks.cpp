@@ -26,29 +26,39 @@ void reduce_on_device(const ProcessGroup& group) {
   }
 }
 
-/// A gather by copies, which no abort of NCCL ends.
-void gather_on_device(const ProcessGroup& group) {
+/// A gather by copies, which no abort of NCCL ends. Rank 1 never comes.
+Work gather_on_device(const ProcessGroup& group) {
   constexpr int64_t kSection = 1000;
   void* data = nullptr;
   cudaMalloc(&data, 2 * kSection * sizeof(float));
   const auto view = [&](int64_t begin, int64_t length) {
     return View{static_cast<float*>(data) + begin, DType::kFloat32, {length}, Shape{1}, nullptr};
   };
-  group.all_gather(view(group.rank() * kSection, kSection), view(0, 2 * kSection), {"rows"}).block();
+  return group.all_gather(view(group.rank() * kSection, kSection), view(0, 2 * kSection), {"rows"});
 }
 
-void run(const std::string& what, World& world) {
+/// As a training step does: the GPU waits for rows, and the host for the GPU alone.
+void read_in_step(const ProcessGroup& group, GpuRanks& ranks) {
+  const GpuRanks::Step step(&ranks);
+  gather_on_device(group).wait();
+  cudaDeviceSynchronize();
+  step.check_what_was_read();
+  throw Error("rows that were never sent are used");
+}
+
+void run(const std::string& what, World& world, GpuRanks& ranks) {
   const bool is_culprit = world.rank() == 1;
   const ProcessGroup group = world.split("world", {{0, 1}}).value();
   group.barrier({"start"}).wait();
   std::vector<float> buffer(3);
   if (what == "split") {
     world.split(is_culprit ? "tp" : "dp", {{0, 1}});
-  } else if (what == "hang" || what == "device" || what == "gather" || what == "message") {
+  } else if (what == "hang" || what == "device" || what == "gather" || what == "read" || what == "message") {
     group.set_timeout(std::chrono::milliseconds(500));
     if (is_culprit) sleep(60000);
     if (what == "device") return reduce_on_device(group);
-    if (what == "gather") return gather_on_device(group);
+    if (what == "gather") return gather_on_device(group).block();
+    if (what == "read") return read_in_step(group, ranks);
     if (what == "message") group.recv(view_of(buffer), 1, 0, {"activation"}).wait();
   } else if (what == "throw beside work" && is_culprit) {
     const Work work = group.all_reduce(view_of(buffer), ReduceOp::kSum, {"x"});
@@ -68,7 +78,7 @@ void run(const std::string& what, World& world) {
 int run_rank(const LaunchEnvironment& launch, const std::string& what) {
   const int status = run_command("failing_ranks", std::cerr, [&] {
     const testing::NcclRank rank = testing::join_nccl_ranks(launch, {"world"});
-    run_nccl_rank(*rank.ranks, std::chrono::seconds(20), 1, [&](World& world) { run(what, world); });
+    run_nccl_rank(*rank.ranks, std::chrono::seconds(20), 1, [&](World& world) { run(what, world, *rank.ranks); });
   });
   std::cerr << std::flush;
   return status;

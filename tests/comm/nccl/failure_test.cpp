@@ -47,6 +47,10 @@ TEST(NcclFailure, ACopyThatWaitsForARankThatHangsEnds) {
   expect_failure("gather", kLost, {"all_gather #1 \"rows\" of world timed out after 500 ms: rank 1 never entered it"});
 }
 
+TEST(NcclFailure, WhatAStepReadsAfterAFailureIsNotUsed) {
+  expect_failure("read", kLost, {"[rank 0] all_gather #1 \"rows\" of world timed out after 500 ms: rank 1 never"});
+}
+
 TEST(NcclFailure, AMessageThatIsNotSentNamesItsSender) {
   expect_failure("message", kLost, {"recv #0 \"activation\" of world timed out after 500 ms: rank 1 never entered it"});
 }
