@@ -2,9 +2,9 @@
 
 namespace megatron {
 
-int64_t num_valid_tokens_of(std::span<const MicroBatch<int64_t>> batches) {
+int64_t num_valid_tokens_of(const MicroBatches& batches) {
   int64_t num_tokens = 0;
-  for (const MicroBatch<int64_t>& batch : batches) num_tokens += batch.num_valid_tokens;
+  for (size_t m = 0; m < batches.size(); ++m) num_tokens += batches[m].num_valid_tokens;
   return num_tokens;
 }
 

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "megatron/comm/process_group_collection.h"
-#include "megatron/datasets/micro_batch.h"
+#include "megatron/training/micro_batches.h"
 
 namespace megatron {
 
@@ -17,7 +16,7 @@ struct LossSum {
 };
 
 /// Of micro-batches that this rank has read.
-int64_t num_valid_tokens_of(std::span<const MicroBatch<int64_t>> batches);
+int64_t num_valid_tokens_of(const MicroBatches& batches);
 
 /// Of all data-parallel ranks together.
 int64_t num_tokens_of_all_ranks(int64_t num_tokens, const ProcessGroupCollection& groups);

@@ -9,8 +9,6 @@
 
 namespace megatron {
 
-struct PretrainConfig;
-
 /// All in bytes.
 struct MemoryPlan {
   std::array<int64_t, kNumMemoryUses> peaks{};  // of each use, which need not come at the same time
@@ -19,11 +17,6 @@ struct MemoryPlan {
   bool copies_rows = false;                     // ranks of tensor parallelism have memory of each other for copies
   int64_t num_connections = 0;                  // groups, and pairs that send, of which each has a communicator
 };
-
-/// Trains two steps of rank `rank` on the meta device, and evaluates where the run does: the allocations are those of
-/// the run, event for event, where each sample is one document. @param config  resolved, its vocabulary size included
-/// @param backend  whose kernels' workspaces are counted
-MemoryPlan plan_memory(const PretrainConfig& config, int rank, DeviceKind backend);
 
 /// A GPU beside what the arena takes of it, in bytes.
 struct GpuMemory {

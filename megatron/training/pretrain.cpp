@@ -10,9 +10,9 @@
 #include "megatron/training/config/schedules.h"
 #include "megatron/training/evaluation_samples.h"
 #include "megatron/training/matmul_choices_file.h"
-#include "megatron/training/memory_plan.h"
 #include "megatron/training/same_inputs.h"
 #include "megatron/training/same_settings.h"
+#include "megatron/training/step_plan.h"
 #include "megatron/training/theoretical_memory.h"
 #include "megatron/training/training_loop.h"
 #include "megatron/training/vocab.h"
@@ -63,7 +63,8 @@ constexpr std::string_view kLoadTimer = "load-checkpoint";
 struct RankDevice {
   DeviceChoice choice;
   kernels::MatmulChoices products;
-  int64_t capacity_bytes = 0;  // Trainer::Options
+  int64_t capacity_bytes = 0;  // this and the next: Trainer::Options
+  Connections connections = {};
 };
 
 /// A CPU's ranks share its memory.
@@ -89,12 +90,18 @@ PretrainEnvironment with_matmul_use(const PretrainEnvironment& environment, cons
                          [&](Trainer& trainer) { environment.progress.message(matmul_use_text(trainer.device())); });
 }
 
+/// Of this process's rank; of steps on a CPU nothing has to be known before.
+StepPlan plan_steps_on(const DeviceChoice& device, const PretrainEnvironment& environment,
+                       const PretrainConfig& config) {
+  if (device.kind != DeviceKind::kCuda) return {};
+  return plan_steps(config, environment.world ? environment.world->rank() : 0, device.kind);
+}
+
 /// Says on a GPU what the first rank will hold there, and after the first step what it does hold.
-PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, const PretrainConfig& config,
+PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, const MemoryPlan& plan,
                                      const DeviceChoice& device) {
   const int rank = environment.world ? environment.world->rank() : 0;
   if (device.kind != DeviceKind::kCuda || rank > 0) return environment;
-  const MemoryPlan plan = plan_memory(config, rank, device.kind);
   const GpuMemory gpu{.total = device.memory_bytes, .in_use = device.memory_bytes - device.free_bytes};
   environment.progress.message(memory_table(plan, gpu, rank));
   return with_first_step(environment, [&environment, plan, gpu](Trainer&) {
@@ -128,6 +135,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
                            .cuda_device = device.cuda_device,
                            .capacity_bytes = rank_device.capacity_bytes,
                            .gpu_ranks = environment.gpu_ranks,
+                           .connections = rank_device.connections,
                            .groups = groups});
   use_matmul_choices_on(trainer.device(), rank_device.products);
   Checkpointer checkpointer(environment.files, config,
@@ -220,12 +228,11 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
                     "--valid-data-path or a larger part of --split, or leave --eval-interval out.",
                     *config.validation.eval_interval));
   prepare_outputs(config, environment.files, groups.world.rank() == 0);
-  if (!environment.world && config.parallel.world_size > 1)
-    run_ranks(config, environment, data, timers);
-  else
-    run_rank(config, with_memory_plan(environment, config, device), data,
-             {device, std::move(products.choices), capacity_of(device, environment.ranks_of_host)}, groups,
-             environment.world, timers);
+  if (!environment.world && config.parallel.world_size > 1) return run_ranks(config, environment, data, timers);
+  const StepPlan plan = plan_steps_on(device, environment, config);
+  run_rank(config, with_memory_plan(environment, plan.memory, device), data,
+           {device, std::move(products.choices), capacity_of(device, environment.ranks_of_host), plan.connections},
+           groups, environment.world, timers);
 }
 
 }  // namespace megatron

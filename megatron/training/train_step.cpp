@@ -42,13 +42,13 @@ double TrainStep::PendingLosses::sum() const {
   return sum;
 }
 
-TrainStep::Uploaded TrainStep::upload_all(std::span<const MicroBatch<int64_t>> batches, bool forward_only) {
-  const MicroBatch<int64_t>& first = batches.front();
-  Uploaded uploaded{.sequence_length = first.sequence_length, .num_samples = first.num_samples};
+TrainStep::Uploaded TrainStep::upload_all(const MicroBatches& batches, bool forward_only) {
+  Uploaded uploaded{.sequence_length = batches[0].sequence_length, .num_samples = batches[0].num_samples};
   PendingLosses& losses = uploaded.losses;
   // Micro-batch m of all ranks together lies before micro-batch m + 1 in the global batch, in the order of the ranks.
   int64_t first_of_all = 0;
-  for (const MicroBatch<int64_t>& batch : batches) {
+  for (size_t m = 0; m < batches.size(); ++m) {
+    const MicroBatch<int64_t>& batch = batches[m];
     const int64_t first_sample = first_of_all + groups_.dp.rank() * batch.num_samples;
     losses.weights.push_back(forward_only ? 1 : loss_weight(batch, batches.size()));
     uploaded.batches.push_back(upload(
@@ -85,7 +85,7 @@ void TrainStep::execute(Uploaded& uploaded, bool forward_only, Timers* timers) {
 }
 
 /// With what gradients need beside the data-parallel sum. In a graph nothing has a time of its own.
-TrainStep::PendingLosses TrainStep::forward_backward(std::span<const MicroBatch<int64_t>> batches, Timers* timers) {
+TrainStep::PendingLosses TrainStep::forward_backward(const MicroBatches& batches, Timers* timers) {
   Uploaded uploaded = upload_all(batches, false);
   std::vector<const Tensor*> inputs{&uploaded.losses.on_device};
   for (const GptMicroBatch& batch : uploaded.batches)
@@ -150,8 +150,8 @@ Tensor TrainStep::sum_of_losses(const PendingLosses& losses) {
   return sum;
 }
 
-TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler,
-                               int64_t iteration, Timers* timers) {
+TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration,
+                               Timers* timers) {
   const GpuRanks::Step step(gpu_ranks_);
   const Tensor num_tokens = write_step_state(scheduler, iteration, num_valid_tokens_of(batches));
   const PendingLosses losses =
@@ -170,7 +170,7 @@ TrainStepResult TrainStep::run(std::span<const MicroBatch<int64_t>> batches, con
 }
 
 /// The last micro-batch of a data set may be short. What crosses a pipeline's borders has one shape in a schedule.
-LossSum TrainStep::evaluate(std::span<const MicroBatch<int64_t>> batches) {
+LossSum TrainStep::evaluate(MicroBatches batches) {
   const GpuRanks::Step step(gpu_ranks_);
   LossSum total{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
   Readback readback;
@@ -182,7 +182,7 @@ LossSum TrainStep::evaluate(std::span<const MicroBatch<int64_t>> batches) {
     execute(uploaded, true, nullptr);
     PendingLosses& part = parts.emplace_back(std::move(uploaded.losses));
     readback.add(part.on_device, std::span(part.values));
-    batches = batches.subspan(num_equal);
+    batches = batches.after(num_equal);
   }
   readback.wait(ctx_);
   step.check_what_was_read();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
 #include "megatron/training/forward_backward_graph.h"
 #include "megatron/training/loss_sum.h"
+#include "megatron/training/micro_batches.h"
 
 namespace megatron {
 
@@ -39,11 +39,10 @@ class TrainStep {
   /// @param batches  of this data-parallel rank. @param iteration  from 0: part of every dropout counter.
   /// @param timers   level 1: forward-backward and, in it, all-grads-sync, non-tensor-parallel-grads-all-reduce,
   ///                 embedding-grads-all-reduce; optimizer. May be null. See also Optimizer::step and ExecutorOptions.
-  TrainStepResult run(std::span<const MicroBatch<int64_t>> batches, const ParamScheduler& scheduler, int64_t iteration,
-                      Timers* timers);
+  TrainStepResult run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration, Timers* timers);
   /// Losses without gradients; dropout is off. Waits for the device once. @return of this rank alone: see
   /// sum_of_all_ranks.
-  LossSum evaluate(std::span<const MicroBatch<int64_t>> batches);
+  LossSum evaluate(MicroBatches batches);
 
   const ForwardBackwardGraph& graph() const { return graph_; }
 
@@ -66,8 +65,8 @@ class TrainStep {
     int64_t sequence_length = 0, num_samples = 0;  // of each
     PendingLosses losses;
   };
-  Uploaded upload_all(std::span<const MicroBatch<int64_t>> batches, bool forward_only);
-  PendingLosses forward_backward(std::span<const MicroBatch<int64_t>> batches, Timers* timers);
+  Uploaded upload_all(const MicroBatches& batches, bool forward_only);
+  PendingLosses forward_backward(const MicroBatches& batches, Timers* timers);
   void execute(Uploaded& uploaded, bool forward_only, Timers* timers);
   /// The sum of losses over all ranks, as sum_of_all_ranks has it, in device memory.
   Tensor sum_of_losses(const PendingLosses& losses);

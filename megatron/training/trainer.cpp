@@ -3,7 +3,6 @@
 #include "megatron/core/copy.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
-#include "megatron/training/connections_of_step.h"
 #include "megatron/training/theoretical_flops.h"
 
 namespace megatron {
@@ -21,7 +20,7 @@ std::optional<int64_t> graph_warm_up_steps_of(const PretrainConfig& config) {
 }
 
 /// Groups of ranks on GPUs know its stream before their first operation. They connect while the model is built.
-std::unique_ptr<Device> make_device(const PretrainConfig& config, const Trainer::Options& options) {
+std::unique_ptr<Device> make_device(const Trainer::Options& options) {
   const bool is_cuda = options.device == DeviceKind::kCuda;
   require<NotSupported>(!is_cuda || options.groups.world.size() == 1 || options.gpu_ranks,
                         "[Trainer] {} ranks on GPUs need groups that follow the GPU's stream, those of an NcclWorld. "
@@ -35,7 +34,7 @@ std::unique_ptr<Device> make_device(const PretrainConfig& config, const Trainer:
                                                                          .meta_of = options.meta_of});
   if (is_cuda && options.gpu_ranks) {
     options.gpu_ranks->set_compute_stream(device->cuda_stream().stream);
-    options.gpu_ranks->connect(connections_of_step(config, options.groups.world.rank()));
+    options.gpu_ranks->connect(options.connections);
   }
   return device;
 }
@@ -45,7 +44,7 @@ std::unique_ptr<Device> make_device(const PretrainConfig& config, const Trainer:
 Trainer::Trainer(const PretrainConfig& config, const Options& options)
     : config_(config),
       groups_(options.groups),
-      device_(make_device(config, options)),
+      device_(make_device(options)),
       step_state_(*device_),
       ctx_{.device = *device_,
            .step = step_state_.get(),
@@ -71,10 +70,10 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
   optimizer_.reload_main_params(ctx_);
 }
 
-TrainStepResult Trainer::train_step(std::span<const MicroBatch<int64_t>> batches, Timers* timers) {
+TrainStepResult Trainer::train_step(const MicroBatches& batches, Timers* timers) {
   TrainStepResult result = step_.run(batches, scheduler_, progress_.iteration, timers);
   int64_t num_samples = 0;
-  for (const MicroBatch<int64_t>& batch : batches) num_samples += batch.num_samples * groups_.dp.size();
+  for (size_t m = 0; m < batches.size(); ++m) num_samples += batches[m].num_samples * groups_.dp.size();
   if (result.optimizer.success) scheduler_.step(num_samples);
   ++progress_.iteration;
   progress_.consumed_train_samples += num_samples;

@@ -31,8 +31,9 @@ class Trainer {
     DeviceKind meta_of = DeviceKind::kCpu;
     int cuda_device = 0;         // number of the GPU
     int64_t capacity_bytes = 0;  // of each arena; 0: all that its memory has
-    /// Of `groups` on a cuda device: told of its stream, and of what to connect before the first step.
+    /// Of `groups` on a cuda device: told of its stream, and of what to connect before the first step (StepPlan).
     GpuRanks* gpu_ranks = nullptr;
+    Connections connections = {};
     ProcessGroupCollection groups = ProcessGroupCollection::single();  // of the layout that `config` asks for
   };
   /// Builds this rank's part of the model with initial weights. `config` is resolved, its vocabulary size included.
@@ -41,9 +42,9 @@ class Trainer {
 
   /// One step over this data-parallel rank's micro-batches of a global batch. Progress and schedule move on; the
   /// schedule only if the step was not skipped. @param timers  see TrainStep::run.
-  TrainStepResult train_step(std::span<const MicroBatch<int64_t>> batches, Timers* timers = nullptr);
+  TrainStepResult train_step(const MicroBatches& batches, Timers* timers = nullptr);
   /// @return the loss on this rank alone: see sum_of_all_ranks.
-  LossSum evaluate(std::span<const MicroBatch<int64_t>> batches) { return step_.evaluate(batches); }
+  LossSum evaluate(const MicroBatches& batches) { return step_.evaluate(batches); }
 
   /// L2 norm of all weights (master weights where there are some).
   double params_norm() { return optimizer_.params_norm(ctx_); }

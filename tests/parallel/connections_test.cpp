@@ -6,7 +6,7 @@
 
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/config/layouts.h"
-#include "megatron/training/connections_of_step.h"
+#include "megatron/training/step_plan.h"
 #include "tests/parallel/layout_run.h"
 #include "tests/testing/noted_world.h"
 #include "tests/training/small_trainer.h"
@@ -36,7 +36,7 @@ std::string describe(const Connections& connections) {
   return text;
 }
 
-TEST(ConnectionsOfStep, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
+TEST(StepPlan, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
   const std::string pp = " --pipeline-model-parallel-size ", tp = " --tensor-model-parallel-size ";
   const std::string turns = " --num-virtual-stages-per-pipeline-rank ", kind = " --pipeline-schedule ";
   const std::string shards = " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather";
@@ -64,16 +64,18 @@ TEST(ConnectionsOfStep, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
           model + " --num-layers 12 --global-batch-size 12 --micro-batch-size 1" + layout.words, layout.num_ranks);
       const std::vector<Connections> used = connections_of_ranks(config, layout.num_ranks);
       for (int rank = 0; rank < layout.num_ranks; ++rank)
-        EXPECT_EQ(describe(connections_of_step(config, rank)), describe(used[static_cast<size_t>(rank)]))
+        EXPECT_EQ(describe(plan_steps(config, rank, DeviceKind::kCpu).connections),
+                  describe(used[static_cast<size_t>(rank)]))
             << layout.words << ", rank " << rank;
     }
 }
 
-TEST(ConnectionsOfStep, OfTwoStagesAreAChannelEachWayAndTheGroupsThatShareNormAndLoss) {
+TEST(StepPlan, OfTwoStagesAreAChannelEachWayAndTheGroupsThatShareNormAndLoss) {
   const PretrainConfig config = small_config(
       llama_like(" --num-layers 4 --global-batch-size 4 --micro-batch-size 1 --pipeline-model-parallel-size 2"), 2);
   for (const int rank : {0, 1})
-    EXPECT_EQ(describe(connections_of_step(config, rank)), "pp; pp 0 -> 1 by 0; pp 1 -> 0 by 1; world; ");
+    EXPECT_EQ(describe(plan_steps(config, rank, DeviceKind::kCpu).connections),
+              "pp; pp 0 -> 1 by 0; pp 1 -> 0 by 1; world; ");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "megatron/comm/rank_failure.h"
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/config/layouts.h"
-#include "megatron/training/memory_plan.h"
+#include "megatron/training/step_plan.h"
 #include "tests/comm/nccl/nccl_ranks.h"
 #include "tests/parallel/summation_orders.h"
 #include "tests/training/small_trainer.h"
@@ -39,6 +39,7 @@ class Job {
       Trainer trainer(config, {.device = DeviceKind::kCuda,
                                .cuda_device = local_rank_,
                                .gpu_ranks = &ranks(),
+                               .connections = plan_steps(config, ranks().rank(), DeviceKind::kCuda).connections,
                                .groups = ProcessGroupCollection::make(*world, parallel_layout_of(config))});
       trainer.groups().world.barrier({"trainers are built"}).wait();
       world->set_timeout(timeout);
@@ -198,7 +199,7 @@ void compare_plans(Job& job) {
     job.run(llama_like(kModel + " --bf16" + layout), [&](Trainer& trainer) {
       train(trainer, 0, 3);
       trainer.evaluate(batches_of(trainer.config(), 3, trainer.groups().dp.rank()));
-      const MemoryPlan plan = plan_memory(trainer.config(), job.ranks().rank(), DeviceKind::kCuda);
+      const MemoryPlan plan = plan_steps(trainer.config(), job.ranks().rank(), DeviceKind::kCuda).memory;
       const Arena& arena = trainer.device().arena;
       job.report("memory:" + layout, fmt::format("{} bytes, planned {}", arena.total().peak, plan.peak),
                  plan.peak == arena.total().peak && plan.high_water == arena.high_water_bytes());

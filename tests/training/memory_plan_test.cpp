@@ -1,4 +1,4 @@
-#include "megatron/training/memory_plan.h"
+#include "megatron/training/step_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ void expect_plan(const PretrainConfig& config, World& world) {
   Trainer trainer(config, {.groups = ProcessGroupCollection::make(world, parallel_layout_of(config))});
   testing::train(trainer, 0, 3);
   trainer.evaluate(testing::batches_of(config, 3, trainer.groups().dp.rank()));
-  const MemoryPlan plan = plan_memory(config, world.rank(), DeviceKind::kCpu);
+  const MemoryPlan plan = plan_steps(config, world.rank(), DeviceKind::kCpu).memory;
   const Arena& arena = trainer.device().arena;
   EXPECT_EQ(plan.peak, arena.total().peak);
   EXPECT_EQ(plan.high_water, arena.high_water_bytes());
@@ -45,8 +45,9 @@ TEST(MemoryPlan, IsWhatEveryRankOfTheRunHasAtMostToTheByte) {
 
 TEST(MemoryPlan, CountsWhatRanksConnect) {
   const auto plan = [](const std::string& words, int num_ranks) {
-    return plan_memory(small_config(llama_like(" --num-layers 4 --global-batch-size 8" + words), num_ranks), 0,
-                       DeviceKind::kCpu);
+    return plan_steps(small_config(llama_like(" --num-layers 4 --global-batch-size 8" + words), num_ranks), 0,
+                      DeviceKind::kCpu)
+        .memory;
   };
   const MemoryPlan alone = plan("", 1), replicas = plan("", 2);
   EXPECT_EQ(alone.num_connections, 0);

@@ -1,8 +1,8 @@
-#include "megatron/training/blank_batches.h"
+#include "megatron/training/blank_batch.h"
 
 namespace megatron {
 
-std::vector<MicroBatch<int64_t>> blank_batches(int64_t number, int64_t num_samples, int64_t sequence_length) {
+MicroBatch<int64_t> blank_batch(int64_t num_samples, int64_t sequence_length) {
   MicroBatch<int64_t> batch;
   batch.num_samples = num_samples;
   batch.sequence_length = sequence_length;
@@ -11,7 +11,7 @@ std::vector<MicroBatch<int64_t>> blank_batches(int64_t number, int64_t num_sampl
   for (std::vector<int64_t>* ids : {&batch.tokens, &batch.labels, &batch.position_ids}) ids->resize(num_tokens);
   batch.loss_mask.resize(num_tokens, 1.0F);
   batch.cut_ends.resize(static_cast<size_t>(num_samples));
-  return std::vector(static_cast<size_t>(number), batch);
+  return batch;
 }
 
 }  // namespace megatron

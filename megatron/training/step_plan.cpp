@@ -1,0 +1,61 @@
+#include "megatron/training/step_plan.h"
+
+#include <limits>
+
+#include "megatron/comm/meta/meta_world.h"
+#include "megatron/comm/nccl/copied_groups.h"
+#include "megatron/training/blank_batch.h"
+#include "megatron/training/config/layouts.h"
+#include "megatron/training/config/schedules.h"
+#include "megatron/training/trainer.h"
+
+namespace megatron {
+namespace {
+
+/// More than any device has: the plan of what does not fit tells how much it would be.
+constexpr int64_t kAnyCapacity = int64_t{1} << 46;
+
+/// Two steps, as the first makes what later ones find, with the largest batch.
+void take_steps(Trainer& trainer) {
+  const PretrainConfig& config = trainer.config();
+  const int64_t sequence_length = config.model.seq_length.value();
+  const int64_t number = microbatch_calculator_of(config).at(std::numeric_limits<int64_t>::max()).num_microbatches;
+  const auto batch = blank_batch(config.training.micro_batch_size.value(), sequence_length);
+  for (int step = 0; step < 2; ++step) trainer.train_step(MicroBatches::repeated(batch, number));
+  if (!config.validation.evaluates()) return;
+  const int64_t num_evaluated = eval_microbatch_calculator_of(config).at(0).num_microbatches;
+  const auto evaluated = blank_batch(config.validation.eval_micro_batch_size.value(), sequence_length);
+  trainer.evaluate(MicroBatches::repeated(evaluated, num_evaluated));
+}
+
+MemoryPlan memory_of(const Arena& arena) {
+  MemoryPlan plan{.peak = arena.total().peak, .high_water = arena.high_water_bytes()};
+  for (int use = 0; use < kNumMemoryUses; ++use)
+    plan.peaks[static_cast<size_t>(use)] = arena.amount(static_cast<MemoryUse>(use)).peak;
+  return plan;
+}
+
+/// Beside those of the steps there is the world, in which ranks compare what they were given.
+void count_connections(Connections connections, int tensor_parallel_size, MemoryPlan& plan) {
+  connections.insert({.group = "world"});
+  plan.num_connections = std::ssize(connections);
+  plan.copies_rows = tensor_parallel_size <= CopiedGroups::kMostRanks &&
+                     connections.contains({.group = std::string(CopiedGroups::kName)});
+}
+
+}  // namespace
+
+StepPlan plan_steps(const PretrainConfig& config, int rank, DeviceKind backend) {
+  MetaWorld world(rank, static_cast<int>(config.parallel.world_size));
+  const ProcessGroupCollection groups = world.size() == 1
+                                            ? ProcessGroupCollection::single()
+                                            : ProcessGroupCollection::make(world, parallel_layout_of(config));
+  Trainer trainer(config,
+                  {.device = DeviceKind::kMeta, .meta_of = backend, .capacity_bytes = kAnyCapacity, .groups = groups});
+  take_steps(trainer);
+  StepPlan plan{.memory = memory_of(trainer.device().arena), .connections = world.connections()};
+  if (world.size() > 1) count_connections(plan.connections, groups.tp.size(), plan.memory);
+  return plan;
+}
+
+}  // namespace megatron

@@ -1,0 +1,22 @@
+// What a rank's steps take of its GPU and of other ranks, known before the first one.
+#pragma once
+
+#include "megatron/comm/connection.h"
+#include "megatron/training/memory_plan.h"
+
+namespace megatron {
+
+struct PretrainConfig;
+
+struct StepPlan {
+  MemoryPlan memory;
+  Connections connections;  // what steps use; to be connected before the first one (GpuRanks)
+};
+
+/// Trains two steps of rank `rank` on the meta device, in a world without other ranks, and evaluates where the run
+/// does: the calls are those of the run, and so are the allocations, event for event, where each sample is one
+/// document.
+/// @param config  resolved, its vocabulary size included. @param backend  whose kernels' workspaces are counted
+StepPlan plan_steps(const PretrainConfig& config, int rank, DeviceKind backend);
+
+}  // namespace megatron

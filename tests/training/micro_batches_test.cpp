@@ -1,0 +1,34 @@
+#include "megatron/training/micro_batches.h"
+
+#include <gtest/gtest.h>
+
+#include "megatron/training/blank_batch.h"
+#include "megatron/training/loss_sum.h"
+
+namespace megatron {
+namespace {
+
+TEST(MicroBatches, OfAVectorAreItsElementsInOrderAndPartsOfThem) {
+  std::vector<MicroBatch<int64_t>> owned(5);
+  for (size_t m = 0; m < owned.size(); ++m) owned[m].num_valid_tokens = int64_t{1} << m;
+  const MicroBatches batches(owned);
+  ASSERT_EQ(batches.size(), owned.size());
+  for (size_t m = 0; m < owned.size(); ++m) EXPECT_EQ(&batches[m], &owned[m]);
+  EXPECT_EQ(num_valid_tokens_of(batches), 31);
+  EXPECT_EQ(num_valid_tokens_of(batches.first(2)), 3);
+  EXPECT_EQ(num_valid_tokens_of(batches.after(2)), 28);
+  EXPECT_EQ(&batches.after(2)[0], &owned[2]);
+  EXPECT_TRUE(batches.after(5).empty());
+}
+
+TEST(MicroBatches, RepeatedAreOneBatchThatNobodyCopies) {
+  const MicroBatch<int64_t> batch = blank_batch(3, 7);
+  const MicroBatches batches = MicroBatches::repeated(batch, 1000);
+  ASSERT_EQ(batches.size(), 1000);
+  for (size_t m = 0; m < batches.size(); ++m) EXPECT_EQ(&batches[m], &batch);
+  EXPECT_EQ(&batches.after(997)[2], &batch);
+  EXPECT_EQ(num_valid_tokens_of(batches.after(997)), 3 * 21);
+}
+
+}  // namespace
+}  // namespace megatron
