@@ -17,6 +17,7 @@
 #include "megatron/bench/kernel_ceiling.h"
 #include "megatron/bench/step_rates.h"
 #include "megatron/training/matmul_choices_file.h"
+#include "megatron/training/matmul_precision.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/trainer.h"
 
@@ -117,7 +118,8 @@ void report_ceiling(const KernelCeiling& ceiling, double seconds, const StepRate
 /// Share of the peak by Megatron's count: the data sheet's, or of a CPU the fastest product that was measured.
 void report_peak(const PretrainConfig& model, const Machine& machine, const std::optional<KernelCeiling>& ceiling,
                  const StepRates& rates, BenchReport& report, std::vector<JsonField>& fields) {
-  std::optional<KnownPeak> peak = known_peak(machine.facts.name, model.transformer.params_dtype);
+  std::optional<KnownPeak> peak =
+      known_peak(machine.facts.name, model.transformer.params_dtype, model.precision.takes_tf32());
   if (!peak && ceiling) peak = KnownPeak{ceiling->best_product_rate, "fastest product measured"};
   if (!peak) return report.line("MFU: unknown, the peak of this device is not in the table");
   const double mfu = rates.megatron_flops / peak->flops;
@@ -213,6 +215,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
   std::optional<KernelCeiling> ceiling;
   if (config.ceiling) {
     BenchDevice bench(device.kind, num_threads, device.cuda_device);
+    if (device.kind == DeviceKind::kCuda) set_matmul_precision(bench.device(), model.precision);
     use_matmul_choices_on(bench.device(), products.choices);
     ceiling = measure_ceiling(model, {KernelKind::kProduct, KernelKind::kAttention, KernelKind::kMemory}, bench,
                               measure_options_of(config, machine.facts.cache_bytes), shown);

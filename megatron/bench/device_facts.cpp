@@ -76,11 +76,13 @@ DeviceFacts facts_of(const DeviceChoice& device) {
   return {.name = gpu.name, .cache_bytes = gpu.cache_bytes, .meter = open_gpu_meter(gpu.pci_bus_id)};
 }
 
-std::optional<KnownPeak> known_peak(std::string_view device_name, DType dtype) {
+std::optional<KnownPeak> known_peak(std::string_view device_name, DType dtype, bool takes_tf32) {
   const auto* found = std::ranges::find_if(
       kPeaks, [&](const Peak& peak) { return device_name.find(peak.name) != std::string_view::npos; });
   if (found == kPeaks.end()) return std::nullopt;
   if (dtype == DType::kBFloat16 || dtype == DType::kFloat16) return KnownPeak{1e12 * found->half, found->source};
+  // From Ampere on tensor cores multiply TF32 at half the rate of bf16.
+  if (dtype == DType::kFloat32 && takes_tf32) return KnownPeak{1e12 * found->half / 2, found->source};
   if (dtype == DType::kFloat32) return KnownPeak{1e12 * found->fp32, found->source};
   return std::nullopt;
 }

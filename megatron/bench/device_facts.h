@@ -27,8 +27,8 @@ struct KnownPeak {
   std::string_view source;
 };
 /// Of a GPU by its name, for products of this dtype with sums in fp32; nothing for one that is not in the table.
-/// fp32 is fp32, without TF32.
-std::optional<KnownPeak> known_peak(std::string_view device_name, DType dtype);
+/// fp32 is fp32 unless `takes_tf32`.
+std::optional<KnownPeak> known_peak(std::string_view device_name, DType dtype, bool takes_tf32 = false);
 
 /// Memory that operands of measurements should take, so that no cache serves them: twice `cache_bytes`, within bounds.
 int64_t rotation_bytes_for(int64_t cache_bytes);

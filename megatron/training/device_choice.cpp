@@ -53,6 +53,10 @@ DeviceChoice on_cpu(const DeviceNeeds& needs, const std::string& reason) {
                         "--cuda-graph-impl full_iteration records the work of a GPU, and this run computes on the "
                         "CPU{}{}. Leave out --cuda-graph-impl.",
                         reason.empty() ? "" : ": ", reason);
+  require<NotSupported>(!needs.takes_tf32,
+                        "--float32-matmul-precision high: TF32 is a GPU's, and this run computes on the CPU{}{}. Leave "
+                        "it out.",
+                        reason.empty() ? "" : ": ", reason);
   return {.text = text_of_cpu(needs, reason)};
 }
 
@@ -63,7 +67,8 @@ DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads) {
           .num_ranks = config.parallel.world_size,
           .dtype = config.transformer.params_dtype,
           .num_threads = num_threads,
-          .records_graphs = config.cuda_graph.records()};
+          .records_graphs = config.cuda_graph.records(),
+          .takes_tf32 = config.precision.takes_tf32()};
 }
 
 DeviceChoice choose_device(const DeviceNeeds& needs) {

@@ -19,6 +19,7 @@ struct DeviceNeeds {
   DType dtype = DType::kFloat32;     // of weights
   int num_threads = 1;
   bool records_graphs = false;  // --cuda-graph-impl, which a CPU cannot follow
+  bool takes_tf32 = false;      // --float32-matmul-precision high, nor this
 };
 DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads);
 

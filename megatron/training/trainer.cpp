@@ -3,6 +3,7 @@
 #include "megatron/core/copy.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
+#include "megatron/training/matmul_precision.h"
 #include "megatron/training/theoretical_flops.h"
 
 namespace megatron {
@@ -32,6 +33,7 @@ std::unique_ptr<Device> make_device(const Trainer::Options& options) {
                                                                          .guard = options.guard,
                                                                          .cuda_device = options.cuda_device,
                                                                          .meta_of = options.meta_of});
+  if (is_cuda) set_matmul_precision(*device, config.precision);
   if (is_cuda && options.gpu_ranks) {
     options.gpu_ranks->set_compute_stream(device->cuda_stream().stream);
     options.gpu_ranks->connect(options.connections);

@@ -126,6 +126,16 @@ TEST(BadFlags, OfTrainingThatDescribeTheData) {
 TEST(BadFlags, OfDevices) {
   expect_refusals({
       {"unknown device", kPretrain, {"--device", "tpu"}, kUsage, {"--device", "cpu", "cuda"}},
+      {"TF32 on the CPU",
+       kPretrain,
+       {"--device", "cpu", "--float32-matmul-precision", "high"},
+       kUsage,
+       {"--float32-matmul-precision high: TF32 is a GPU's", "Leave it out"}},
+      {"TF32 with bf16",
+       kPretrain,
+       {"--bf16", "--float32-matmul-precision", "high"},
+       kUsage,
+       {"--float32-matmul-precision high is for fp32 training, and this is bfloat16"}},
       {"fp64 on a GPU", kPretrain, {"--device", "cuda", "--fp64"}, kUsage, {"fp64", "--device cpu"}},
   });
   if (kHasCuda) return;

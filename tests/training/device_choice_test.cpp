@@ -40,6 +40,11 @@ TEST(DeviceChoice, RecordsNoGraphsOnTheCpu) {
   EXPECT_THAT(refusal_of({.dtype = DType::kFloat64, .records_graphs = true}), HasSubstr("--cuda-graph-impl"));
 }
 
+TEST(DeviceChoice, HasNoTf32OnTheCpu) {
+  EXPECT_THAT(refusal_of({.device = "cpu", .takes_tf32 = true}), HasSubstr("--float32-matmul-precision high"));
+  EXPECT_THAT(refusal_of({.num_ranks = 2, .takes_tf32 = true}), HasSubstr("--float32-matmul-precision high"));
+}
+
 TEST(DeviceChoice, RanksThatNcclCanJoinNeedAGpuEach) {
   const auto num_gpus = static_cast<int>(find_cuda_devices().devices.size());
   const DeviceNeeds needs{.device = "cuda", .num_ranks = num_gpus + 1, .ranks_of_host = num_gpus + 1};

@@ -121,6 +121,8 @@ int64_t matmul_workspace_bytes(const CudaStream&, const MatmulArgs& args) {
                                                    : kMatmulWorkspaceBytes + kMatmulWorkspaceAlignment + room.bytes();
 }
 
+void use_tf32(const CudaStream& stream) { library_handles<MatmulPlans>(stream).use_tf32(); }
+
 void matmul(const CudaStream& stream, const MatmulArgs& args) {
   const Extents size = check(args);
   cublas_type(args.a.dtype);  // refuses double precision

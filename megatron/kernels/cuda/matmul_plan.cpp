@@ -81,6 +81,11 @@ const MatmulPlan& MatmulPlans::plan(const MatmulKey& key) {
   return found->second;
 }
 
+void MatmulPlans::use_tf32() {
+  uses_tf32_ = true;
+  std::erase_if(plans_, [](const auto& plan) { return plan.first.dtype == DType::kFloat32; });
+}
+
 const MatmulPlan* MatmulPlans::choice_for_less(const MatmulKey& key) const {
   MatmulKey least = key;
   least.a_alignment = least.b_alignment = least.c_alignment = least.bias_alignment = 0;
@@ -103,7 +108,10 @@ MatmulUse MatmulPlans::use() const {
 
 MatmulPlan MatmulPlans::make(const MatmulKey& key) const {
   cublasLtMatmulDesc_t operation = nullptr;
-  check_cublas(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "operation");
+  const bool is_tf32 = uses_tf32_ && key.dtype == DType::kFloat32;
+  check_cublas(
+      cublasLtMatmulDescCreate(&operation, is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+      "operation");
   MatmulPlan plan;
   plan.operation.reset(operation);
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -147,6 +155,7 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlans::candidates(const MatmulKey& key, 
 
 void MatmulPlans::choose(const std::map<MatmulKey, MatmulChoice>& choices) {
   for (const auto& [key, choice] : choices) {
+    if (uses_tf32_ && key.dtype == DType::kFloat32) continue;  // measured without
     MatmulPlan plan = make(key);
     static_assert(sizeof(plan.algorithm.data) == sizeof(choice.algorithm));
     std::memcpy(plan.algorithm.data, choice.algorithm.data(), sizeof(choice.algorithm));

@@ -46,7 +46,9 @@ class MatmulPlans : public LibraryHandles {
   /// At most `most` algorithms, the library's best guess first. They give equal bits in every run.
   std::vector<cublasLtMatmulAlgo_t> candidates(const MatmulKey& key, int most) const;
   MatmulUse use() const;
-  /// From now on. @throw NotSupported if this library cannot run a choice.
+  /// See use_tf32().
+  void use_tf32();
+  /// From now on; not for fp32 where TF32 is used. @throw NotSupported if this library cannot run a choice.
   void choose(const std::map<MatmulKey, MatmulChoice>& choices);
 
  private:
@@ -57,6 +59,7 @@ class MatmulPlans : public LibraryHandles {
 
   cublasLtHandle_t handle_ = nullptr;
   std::map<MatmulKey, MatmulPlan> plans_;
+  bool uses_tf32_ = false;
 };
 
 /// cudaDataType_t of float32, bfloat16, float16. @throw DtypeError for others.

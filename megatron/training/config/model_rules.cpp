@@ -135,6 +135,10 @@ void resolve_precision(PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({"--accumulate-allreduce-grads-in-fp32", "--grad-reduce-in-bf16"},
                  "--accumulate-allreduce-grads-in-fp32 and --grad-reduce-in-bf16 exclude each other: gradients are "
                  "summed in one precision");
+  if (precision.takes_tf32() && config.transformer.params_dtype != DType::kFloat32)
+    mistakes.add({"--float32-matmul-precision", "--fp16", "--bf16", "--fp64"},
+                 "--float32-matmul-precision high is for fp32 training, and this is {}: leave it out",
+                 config.transformer.params_dtype);
   const OptimizerConfig& optimizer = config.optimizer;
   if (precision.fp16 && !optimizer.loss_scale && optimizer.initial_loss_scale < optimizer.min_loss_scale)
     mistakes.add({"--initial-loss-scale", "--min-loss-scale"},

@@ -11,6 +11,13 @@
 
 namespace megatron {
 
+/// As torch.set_float32_matmul_precision(). high: TF32 on a GPU.
+enum class Float32MatmulPrecision { kHighest, kHigh };
+constexpr auto names_of_enum(Float32MatmulPrecision) {
+  return std::to_array<std::pair<Float32MatmulPrecision, std::string_view>>(
+      {{Float32MatmulPrecision::kHighest, "highest"}, {Float32MatmulPrecision::kHigh, "high"}});
+}
+
 struct PrecisionConfig {
   bool fp16 = false;
   bool bf16 = false;
@@ -18,6 +25,9 @@ struct PrecisionConfig {
   bool accumulate_allreduce_grads_in_fp32 = false;  ///< resolved: on with bf16 unless grad_reduce_in_bf16
   bool grad_reduce_in_bf16 = false;
   bool fp16_lm_cross_entropy = false;
+  Float32MatmulPrecision float32_matmul_precision = Float32MatmulPrecision::kHighest;  ///< ours
+
+  bool takes_tf32() const { return float32_matmul_precision == Float32MatmulPrecision::kHigh; }
 };
 
 struct TrainingConfig {

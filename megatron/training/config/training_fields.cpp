@@ -64,6 +64,9 @@ void describe_precision(FieldTable& table, PrecisionConfig& precision) {
             "sum gradients in fp32; --bf16 turns it on unless --grad-reduce-in-bf16 is given");
   table.add("grad_reduce_in_bf16", precision.grad_reduce_in_bf16, "sum and exchange gradients in bfloat16");
   table.add("fp16_lm_cross_entropy", precision.fp16_lm_cross_entropy, "logits and loss in float16; needs --fp16");
+  table.add("float32_matmul_precision", precision.float32_matmul_precision,
+            "of fp32 training on a GPU (megatron.cpp only, named as PyTorch's function): high multiplies in TF32, with "
+            "10 bits of mantissa and some 7 times the rate of highest; sums, norms, softmax and weights stay fp32");
 }
 
 void describe_validation(FieldTable& table, ValidationConfig& validation) {

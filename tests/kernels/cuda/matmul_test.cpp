@@ -144,6 +144,31 @@ TEST_F(CudaMatmul, DoublePrecisionIsRefused) {
   EXPECT_THROW(matmul(stream_, {.a = a.gpu(), .b = a.gpu(), .c = c.gpu()}), DtypeError);
 }
 
+/// Rounding a product's two operands to 11 bits is an error of at most 2^-10 of each term, where one of fp32 is 2^-24.
+TEST_F(CudaMatmul, Tf32RoundsTheOperandsOfFp32ProductsAlone) {
+  const Sizes z{96, 136, 72};
+  const auto error_of = [&](DType dtype) {
+    Twin a(dtype, {z.m, z.k}, random_values(z.m * z.k, 1)), b(dtype, {z.n, z.k}, random_values(z.k * z.n, 2));
+    Twin c(DType::kFloat32, {z.m, z.n}, std::vector<double>(static_cast<size_t>(z.m * z.n), 0));
+    const std::vector<double> zero(static_cast<size_t>(z.m * z.n), 0);
+    const std::vector<double> expected = product(a, b, z, false, true, zero, zero);
+    matmul(stream_, {.a = a.gpu(), .b = b.gpu(), .c = c.gpu(), .transpose_b = true, .workspace = workspace_.gpu()});
+    const std::vector<double> values = c.from_gpu().values();
+    double largest = 0;
+    for (size_t e = 0; e < values.size(); ++e) largest = std::max(largest, std::abs(values[e] - expected[e]));
+    return largest;
+  };
+  const double size = 4 * std::sqrt(static_cast<double>(z.k));  // of a sum of products of standard normal values
+  const double of_fp32 = testing::tolerance(DType::kFloat32, z.k + 2, size);
+  const double before = error_of(DType::kFloat32), of_half = error_of(DType::kBFloat16);
+  EXPECT_LE(before, of_fp32);
+  use_tf32(stream_);
+  const double with_tf32 = error_of(DType::kFloat32);
+  EXPECT_LE(with_tf32, size / 1024);
+  EXPECT_GT(with_tf32, of_fp32);
+  EXPECT_EQ(error_of(DType::kBFloat16), of_half);
+}
+
 TEST_F(CudaMatmul, LargeProductsAgree) {
   for (DType dtype : kCudaTypes) expect_agreement(dtype, dtype, {256, 136, 512}, {}, false, true);
 }
