@@ -21,7 +21,7 @@ std::optional<int64_t> graph_warm_up_steps_of(const PretrainConfig& config) {
 }
 
 /// Groups of ranks on GPUs know its stream before their first operation. They connect while the model is built.
-std::unique_ptr<Device> make_device(const Trainer::Options& options) {
+std::unique_ptr<Device> make_device(const Trainer::Options& options, const PrecisionConfig& precision) {
   const bool is_cuda = options.device == DeviceKind::kCuda;
   require<NotSupported>(!is_cuda || options.groups.world.size() == 1 || options.gpu_ranks,
                         "[Trainer] {} ranks on GPUs need groups that follow the GPU's stream, those of an NcclWorld. "
@@ -33,7 +33,7 @@ std::unique_ptr<Device> make_device(const Trainer::Options& options) {
                                                                          .guard = options.guard,
                                                                          .cuda_device = options.cuda_device,
                                                                          .meta_of = options.meta_of});
-  if (is_cuda) set_matmul_precision(*device, config.precision);
+  if (is_cuda) set_matmul_precision(*device, precision);
   if (is_cuda && options.gpu_ranks) {
     options.gpu_ranks->set_compute_stream(device->cuda_stream().stream);
     options.gpu_ranks->connect(options.connections);
@@ -46,7 +46,7 @@ std::unique_ptr<Device> make_device(const Trainer::Options& options) {
 Trainer::Trainer(const PretrainConfig& config, const Options& options)
     : config_(config),
       groups_(options.groups),
-      device_(make_device(options)),
+      device_(make_device(options, config.precision)),
       step_state_(*device_),
       ctx_{.device = *device_,
            .step = step_state_.get(),
