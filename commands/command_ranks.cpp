@@ -13,19 +13,12 @@
 namespace megatron {
 namespace {
 
-/// Slurm can show each task a GPU of its own alone (--gpus-per-task).
-bool sees_one_gpu(const LaunchEnvironment& launch) {
-  const auto visible = process_environment()("CUDA_VISIBLE_DEVICES");
-  return launch.launcher == LaunchEnvironment::Launcher::kSlurm && visible && !visible->empty() &&
-         visible->find(',') == std::string::npos;
-}
-
 DeviceNeeds needs_of_rank(const PretrainConfig& config, const LaunchEnvironment& launch, int num_threads) {
   DeviceNeeds needs = device_needs_of(config, num_threads);
   if (needs.num_ranks == 1) return needs;
-  const bool sees_one = sees_one_gpu(launch), starts_ranks = launch.size == 1;
-  needs.ranks_of_host = sees_one ? 1 : starts_ranks ? static_cast<int>(needs.num_ranks) : launch.local_size;
-  needs.local_rank = sees_one ? 0 : launch.local_rank;
+  const VisibleGpus gpus = visible_gpus(launch, static_cast<int>(needs.num_ranks), process_environment());
+  needs.ranks_of_host = gpus.num_taken;
+  needs.local_rank = gpus.own;
   return needs;
 }
 

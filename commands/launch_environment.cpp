@@ -156,6 +156,14 @@ LaunchEnvironment launch_environment(const Variable& variable) {
   return {};
 }
 
+VisibleGpus visible_gpus(const LaunchEnvironment& launch, int num_ranks, const Variable& variable) {
+  if (launch.size == 1) return {.own = 0, .num_taken = num_ranks};
+  const auto visible = variable("CUDA_VISIBLE_DEVICES");
+  const bool sees_one = visible && !visible->empty() && visible->find(',') == std::string::npos;
+  if (sees_one) return {};
+  return {.own = launch.local_rank, .num_taken = launch.local_size};
+}
+
 std::string own_program() {
   std::error_code unreadable;
   const std::filesystem::path file = std::filesystem::read_symlink("/proc/self/exe", unreadable);

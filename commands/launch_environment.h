@@ -30,6 +30,15 @@ Variable process_environment();
 /// them.
 LaunchEnvironment launch_environment(const Variable& variable);
 
+/// Of the GPUs that a process sees, that of its rank, and how many the ranks of its host take.
+struct VisibleGpus {
+  int own = 0, num_taken = 1;
+};
+/// A process that a launcher started as one of several ranks and that sees one GPU alone (CUDA_VISIBLE_DEVICES) has
+/// that: srun --gpus-per-task 1 numbers them so, and scripts that users start with mpirun. Else local rank r has GPU r.
+/// @param num_ranks  of the job, which this process starts itself where no launcher started them
+VisibleGpus visible_gpus(const LaunchEnvironment& launch, int num_ranks, const Variable& variable);
+
 /// Throws where the ranks that were started cannot talk to each other: those of torchrun need GPUs, those of srun need
 /// PMIx. The text has command lines that do the same here, to be copied.
 /// @param words this program, the command and its flags

@@ -51,6 +51,28 @@ const Variables kSrun{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "6"}, {"SLURM_NTA
                       {"SLURM_LOCALID", "2"}, {"SLURM_NODEID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "4,3"},
                       {"PMIX_RANK", "6"}};
 
+void expect_gpus(const Variables& variables, int num_ranks, const std::vector<int>& numbers) {
+  const VisibleGpus gpus = visible_gpus(launch_environment(reader(variables)), num_ranks, reader(variables));
+  EXPECT_EQ((std::vector{gpus.own, gpus.num_taken}), numbers);
+}
+
+TEST(LaunchEnvironment, ALocalRankHasTheGpuOfItsNumber) {
+  expect_gpus(kMpirun, 8, {1, 4});
+  expect_gpus(with({{"CUDA_VISIBLE_DEVICES", "4,5,6,7"}}, kSrun), 7, {2, 3});
+  expect_gpus(with({{"CUDA_VISIBLE_DEVICES", ""}}, kSrun), 7, {2, 3});
+}
+
+TEST(LaunchEnvironment, ARankThatSeesOneGpuHasThat) {
+  for (const Variables& launcher : {kMpirun, kTorchrun, kSrun})
+    for (const char* gpu : {"0", "3", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"})
+      expect_gpus(with({{"CUDA_VISIBLE_DEVICES", gpu}}, launcher), 8, {0, 1});
+}
+
+TEST(LaunchEnvironment, RanksThatThisProcessIsToStartNeedAGpuEach) {
+  expect_gpus({}, 4, {0, 4});
+  expect_gpus({{"CUDA_VISIBLE_DEVICES", "0"}}, 4, {0, 4});
+}
+
 TEST(LaunchEnvironment, KnowsEachLauncher) {
   expect_launch({}, Launcher::kNone, {0, 1, 0, 1});
   expect_launch(kMpirun, Launcher::kOpenMpi, {5, 8, 1, 4});
