@@ -1,6 +1,7 @@
 // Ranks with a GPU each that train small models; cuda_parallel_test.cpp starts them. What one of them finds wrong ends
 // all with its exit status. Rank 0 prints a line for each case.
-//   cuda_parallel_ranks RANKS curves|orders|bits|memory|checkpoint|waits|queues|fail|hang
+//   cuda_parallel_ranks RANKS curves|orders|bits|memory|checkpoint|waits|queues|fail|hang [STEPS]    STEPS of curves:
+//   20
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -18,13 +19,13 @@
 namespace megatron::testing {
 namespace {
 
-constexpr std::chrono::seconds kTimeout{20};
+constexpr std::chrono::seconds kTimeout{60};
 constexpr std::chrono::seconds kShortTimeout{3};  // of failures
 
 /// The ranks of this job, and its trainers one after the other.
 class Job {
  public:
-  Job(const NcclRank& rank, int local_rank) : rank_(rank), local_rank_(local_rank) {}
+  explicit Job(const NcclRank& rank) : rank_(rank) {}
 
   NcclWorld& ranks() { return *rank_.ranks; }
   int size() const { return rank_.ranks->size(); }
@@ -37,7 +38,7 @@ class Job {
     const auto world = ranks().join(kTimeout);  // outlives the announcement of a failure
     try {
       Trainer trainer(config, {.device = DeviceKind::kCuda,
-                               .cuda_device = local_rank_,
+                               .cuda_device = rank_.gpu,
                                .gpu_ranks = &ranks(),
                                .connections = plan_steps(config, ranks().rank(), DeviceKind::kCuda).connections,
                                .groups = ProcessGroupCollection::make(*world, parallel_layout_of(config))});
@@ -72,7 +73,6 @@ class Job {
 
  private:
   const NcclRank& rank_;
-  int local_rank_;
 };
 
 const std::string kModel = " --num-layers 4 --global-batch-size 8 --micro-batch-size 1 --lr 1e-3 --deterministic-mode";
@@ -89,7 +89,7 @@ Curve on_one_cpu(const std::string& words, int num_steps) {
   return curve;
 }
 
-/// Layouts of two ranks, and of four.
+/// Layouts of two, four and eight ranks, of 4 layers.
 std::vector<std::string> layouts_of(int num_ranks) {
   const std::string pp = " --pipeline-model-parallel-size ", tp = " --tensor-model-parallel-size ";
   const std::string sharded = " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather";
@@ -104,6 +104,10 @@ std::vector<std::string> layouts_of(int num_ranks) {
             pp + "2 --num-virtual-stages-per-pipeline-rank 2",
             pp + "2 --pipeline-schedule zb-h1",
             pp + "2 --pipeline-schedule zb-v"};
+  if (num_ranks == 8)
+    return {pp + "2" + tp + "2 --sequence-parallel" + sharded,
+            pp + "2 --pipeline-schedule zb-v" + tp + "2 --sequence-parallel --tp-comm-overlap" + sharded,
+            pp + "4" + sharded, pp + "2" + tp + "4 --sequence-parallel"};
   return {sharded + " --ddp-num-buckets 3",
           tp + "4 --sequence-parallel",
           tp + "4 --sequence-parallel --tp-comm-overlap --tp-comm-overlap-rs-dgrad --tp-comm-overlap-ag-splits 3 "
@@ -114,17 +118,28 @@ std::vector<std::string> layouts_of(int num_ranks) {
           pp + "2 --pipeline-schedule zb-v" + tp + "2 --sequence-parallel"};
 }
 
-void compare_curves(Job& job) {
-  constexpr int kSteps = 20;
-  for (const std::string& model : {gpt2_like(kModel), llama_like(kModel)}) {
-    const Curve expected = on_one_cpu(model, kSteps);
-    for (const std::string& layout : layouts_of(job.size())) {
-      const Departure apart = departure(job.curve(model + layout, kSteps), expected);
-      job.report("20 steps:" + layout,
-                 fmt::format("loss {:.1e}, gradient norm {:.1e} of one CPU", apart.loss, apart.grad_norm),
-                 apart.loss < 1e-5 && apart.grad_norm < 1e-4);
-    }
+/// Of 8 layers: two pieces of the model on each of four ranks.
+std::vector<std::string> deep_layouts_of(int num_ranks) {
+  if (num_ranks < 4) return {};
+  const std::string pp = " --pipeline-model-parallel-size 4";
+  return {pp + " --pipeline-schedule zb-v", pp + " --num-virtual-stages-per-pipeline-rank 2"};
+}
+
+void compare_curves(Job& job, const std::string& model, const std::vector<std::string>& layouts, int num_steps) {
+  if (layouts.empty()) return;
+  const Curve expected = on_one_cpu(model, num_steps);
+  for (const std::string& layout : layouts) {
+    const Departure apart = departure(job.curve(model + layout, num_steps), expected);
+    job.report(fmt::format("{} steps:{}", num_steps, layout),
+               fmt::format("loss {:.1e}, gradient norm {:.1e} of one CPU", apart.loss, apart.grad_norm),
+               apart.loss < 1e-5 && apart.grad_norm < 1e-4);
   }
+}
+
+void compare_curves(Job& job, int num_steps) {
+  compare_curves(job, gpt2_like(kModel), layouts_of(job.size()), num_steps);
+  compare_curves(job, llama_like(kModel + " --num-layers 8"), deep_layouts_of(job.size()), num_steps);
+  compare_curves(job, llama_like(kModel), layouts_of(job.size()), num_steps);
 }
 
 /// In bf16 a layout departs no more from one rank of the CPU than other orders of the same sums do there.
@@ -235,12 +250,12 @@ void go_wrong(Job& job, const std::string& what) {
       kShortTimeout);
 }
 
-int run_rank(const LaunchEnvironment& launch, const std::string& what) {
+int run_rank(const LaunchEnvironment& launch, const std::string& what, int num_steps) {
   return run_command("cuda_ranks", std::cerr, [&] {
     const NcclRank rank = join_nccl_ranks(launch);
-    Job job(rank, launch.local_rank);
+    Job job(rank);
     try {
-      if (what == "curves") compare_curves(job);
+      if (what == "curves") compare_curves(job, num_steps);
       if (what == "orders") compare_orders(job);
       if (what == "bits") compare_bits(job);
       if (what == "memory") compare_plans(job);
@@ -260,6 +275,7 @@ int run_rank(const LaunchEnvironment& launch, const std::string& what) {
 
 int main(int argc, char** argv) {
   using namespace megatron::testing;
-  return run_nccl_ranks(std::stoi(argv[1]), argc, argv,
-                        [&](const megatron::LaunchEnvironment& launch) { return run_rank(launch, argv[2]); });
+  return run_nccl_ranks(std::stoi(argv[1]), argc, argv, [&](const megatron::LaunchEnvironment& launch) {
+    return run_rank(launch, argv[2], argc > 3 ? std::stoi(argv[3]) : 20);
+  });
 }

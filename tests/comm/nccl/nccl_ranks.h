@@ -1,4 +1,9 @@
 // Test programs whose ranks are processes with a GPU each: the program starts itself again, once for each.
+//
+// With MEGATRON_TEST_RANKS_PER_GPU=N up to N ranks have a GPU together, for layouts of more ranks than there are GPUs.
+// NCCL refuses two ranks of a host that have one GPU, so ranks with a GPU each are told to be a host of their own,
+// which talks to the others through sockets. They take turns on the GPU, unless its multi-process service runs: this is
+// for correctness, and slow.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,20 +29,42 @@ namespace megatron::testing {
 
 inline constexpr int kSkipped = 77;  // ctest's SKIP_RETURN_CODE
 
+inline int ranks_per_gpu() {
+  const auto value = process_environment()("MEGATRON_TEST_RANKS_PER_GPU");
+  return value ? std::stoi(*value) : 1;
+}
+
+inline int count_gpus() {
+  int num_gpus = 0;
+  return cudaGetDeviceCount(&num_gpus) == cudaSuccess ? num_gpus : 0;
+}
+
+/// The GPU of this rank. Call it before NCCL is loaded.
+inline int take_gpu(const LaunchEnvironment& launch) {
+  const int num_gpus = count_gpus();
+  if (launch.local_size > num_gpus) {
+    setenv("NCCL_HOSTID", fmt::format("ranks_with_a_gpu_each_{}", launch.local_rank / num_gpus).c_str(), 1);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  }
+  return launch.local_rank % num_gpus;
+}
+
 /// One rank: its GPU and its place in the job.
 struct NcclRank {
+  int gpu;
   std::unique_ptr<CudaDevice> device;
   std::unique_ptr<NcclWorld> ranks;
 };
 
 /// @param copied_groups  see NcclWorld::Options; those of the commands, where none are given
 inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch, std::vector<std::string> copied_groups = {"tp"}) {
-  NcclRank rank{open_cuda_device(launch.local_rank), nullptr};
+  const int gpu = take_gpu(launch);
+  NcclRank rank{gpu, open_cuda_device(gpu), nullptr};
   const Variable variable = process_environment();
   rank.ranks = std::make_unique<NcclWorld>(NcclWorld::Options{
       .rank = launch.rank,
       .size = launch.size,
-      .device = launch.local_rank,
+      .device = gpu,
       .compute_stream = rank.device->stream(),
       .store = {variable("MASTER_ADDR").value(), std::stoi(variable("MASTER_PORT").value()), "test/"},
       .timeout = std::chrono::minutes(1),
@@ -51,9 +78,10 @@ inline int run_nccl_ranks(int num_ranks, int argc, char** argv,
   const LaunchEnvironment launch = launch_environment(process_environment());
   open_hardware_queues();
   if (launch.size > 1) return rank_main(launch);
-  int num_gpus = 0;
-  if (const cudaError_t status = cudaGetDeviceCount(&num_gpus); status != cudaSuccess || num_gpus < num_ranks) {
-    std::printf("skipped: %d GPUs answer (%s), and %d are needed\n", num_gpus, cudaGetErrorString(status), num_ranks);
+  const int num_gpus = count_gpus();
+  if (num_gpus * ranks_per_gpu() < num_ranks) {
+    std::printf("skipped: %d GPUs answer (%s), and %d ranks need one each\n", num_gpus,
+                cudaGetErrorString(cudaGetLastError()), num_ranks);
     return kSkipped;
   }
   char program[4096] = {};

@@ -48,7 +48,7 @@ void run_world(int num_ranks, const std::function<void(RankContext&)>& function)
   std::vector<int> all(static_cast<size_t>(num_ranks));
   std::iota(all.begin(), all.end(), 0);
   try {
-    const auto world = job->join(std::chrono::seconds(20));
+    const auto world = job->join(std::chrono::seconds(20 * ranks_per_gpu()));
     RankContext context{world->rank(), world->size(), *world, world->split("world", {all}).value()};
     function(context);
   } catch (const std::exception& error) {
