@@ -68,7 +68,7 @@ chmod +x "$bundle/bin/megatron"
 cp -r benchmarks/gpu_table benchmarks/gpu_batch.sh benchmarks/gpu_step.sh benchmarks/loss_curves.sh benchmarks/kernel_table.py \
   "$bundle/benchmarks/"
 if [ -d benchmarks/tuned ]; then cp -r benchmarks/tuned "$bundle/benchmarks/"; fi
-cp tests/testing/{gpu_ranks,mpirun}.sh "$bundle/tests/testing/"
+cp tests/testing/{gpu_ranks,gpu_launchers,own_slurm,mpirun}.sh "$bundle/tests/testing/"
 cp scripts/demo.sh "$bundle/scripts/"
 cp -r data "$bundle/"
 "$bundle/bin/megatron" --version >"$bundle/VERSION"

@@ -17,6 +17,8 @@ shift
 at_once=${GPU_RANKS_AT_ONCE:-1}
 folder=${GPU_RANKS_LOGS:-$(mktemp -d)}
 readonly seconds_of_a_run=60
+# shellcheck source=tests/testing/gpu_launchers.sh
+source "$here/gpu_launchers.sh"
 
 not_run() {
   echo "NOT RUN: $*"
@@ -31,38 +33,6 @@ tokens=(--mock-data --tokenizer-type NullTokenizer --vocab-size 1000)
 sharded=(--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather)
 launched=("${small[@]}" "${tokens[@]}" --bf16 "${sharded[@]}" --train-iters 6)
 tensor=(--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap)
-
-# under LAUNCHER NUM_RANKS FLAG...: trains. torchrun serves the store of keys itself, or has rank 0 do it.
-under() {
-  local launcher=$1 num_ranks=$2
-  shift 2
-  case $launcher in
-    own) timeout "$seconds_of_a_run" "$program" pretrain_gpt --nproc-per-node "$num_ranks" "$@" ;;
-    torchrun) timeout "$seconds_of_a_run" "${torchrun[@]}" --no-python --nproc-per-node "$num_ranks" --master-port "$port" \
-      "$program" pretrain_gpt "$@" ;;
-    torchrun_standalone) timeout "$seconds_of_a_run" "${torchrun[@]}" --standalone --no-python --nproc-per-node "$num_ranks" \
-      "$program" pretrain_gpt "$@" ;;
-    mpirun) timeout "$seconds_of_a_run" "$here/mpirun.sh" "$num_ranks" "$program" pretrain_gpt "$@" ;;
-    variables_of_srun) under_variables "$num_ranks" "" "$@" ;;
-  esac
-}
-
-# under_variables NUM_RANKS WORDS_OF_LAST FLAG...: with the variables that a step of srun has; the last rank has WORDS_OF_LAST
-# too. @return the first rank's exit status
-under_variables() {
-  local num_ranks=$1 words_of_last=$2 rank status=0 ranks=() more=()
-  shift 2
-  for ((rank = 0; rank < num_ranks; ++rank)); do
-    if ((rank == num_ranks - 1)); then read -ra more <<<"$words_of_last"; fi
-    SLURM_JOB_ID=$$ SLURM_STEP_ID=$BASHPID SLURM_PROCID=$rank SLURM_NTASKS=$num_ranks SLURM_STEP_NUM_TASKS=$num_ranks \
-      SLURM_LOCALID=$rank SLURM_STEP_TASKS_PER_NODE=$num_ranks SLURM_STEP_NODELIST=localhost \
-      timeout "$seconds_of_a_run" "$program" pretrain_gpt "$@" ${more[@]+"${more[@]}"} &
-    ranks+=($!)
-  done
-  wait "${ranks[0]}" || status=$?
-  wait "${ranks[@]}"
-  return "$status"
-}
 
 # Loss and gradient norm of each iteration, all digits. @param 2  of iterations after this one
 numbers() {
@@ -107,6 +77,14 @@ case_launch_torchrun() { launch_as_own torchrun; }
 case_launch_torchrun_standalone() { launch_as_own torchrun_standalone; }
 case_launch_mpirun() { launch_as_own mpirun; }
 case_launch_variables_of_srun() { launch_as_own variables_of_srun; }
+case_launch_srun() { with_slurm launch_as_own srun; }
+case_launch_srun_gpu_per_task() { with_slurm launch_as_own srun_gpu_per_task; }
+case_launch_one_visible() { launch_as_own one_visible; }
+# Copies between GPUs of which each rank sees its own alone.
+case_launch_one_visible_tensor() {
+  trains own_tensor under own 2 "${launched[@]}" "${tensor[@]}" && trains one_visible under one_visible 2 "${launched[@]}" "${tensor[@]}" &&
+    same_numbers 6 own_tensor one_visible && echo "6 iterations, all digits of --nproc-per-node 2"
+}
 launch_as_own() {
   case $1 in
     torchrun*) [ ${#torchrun[@]} -gt 0 ] || { echo "NOT RUN: there is no torchrun"; return; } ;;
@@ -198,13 +176,15 @@ ends() {
   echo "status $status after $took ms: $(grep -hE -- "$1" "$work/log" | head -n 1 | cut -c 1-150)"
 }
 
-# disturb LAUNCHER SIGNAL FLAG...: two ranks train, and after 3 iterations the second gets the signal.
+# disturb LAUNCHER SIGNAL FLAG...: two ranks train, and after $iterations iterations and $pause seconds the second gets the signal.
+iterations=3 pause=0
 disturb() {
   local launcher=$1 signal=$2
   shift 2
   under "$launcher" 2 "${small[@]}" "${tokens[@]}" --bf16 --train-iters 1000000 --log-jsonl "$work/steps.jsonl" "$@" >"$work/log" 2>&1 &
   job=$!
-  wait_for_iterations "$work/steps.jsonl" 3 "$job"
+  wait_for_iterations "$work/steps.jsonl" "$iterations" "$job"
+  sleep "$pause"
   since=$(milliseconds)
   kill "-$signal" "$(rank_process 1)" || { tail -n 5 "$work/log"; fail "the run ended before"; }
 }
@@ -219,6 +199,8 @@ case_kill_mpirun() {
   command -v mpirun >/dev/null || { echo "NOT RUN: there is no mpirun"; return; }
   disturb mpirun KILL && ends 137 10000 "exited on signal 9" "\[rank 0\] ended by SIGTERM after iteration [0-9]+"
 }
+case_kill_srun() { with_slurm kill_srun; }
+kill_srun() { disturb srun KILL && ends 143 10000 "task 1: Killed" "\[rank 0\] ended by SIGTERM after iteration [0-9]+"; }
 # Nothing ends ranks whose launcher does not: those that are left find out by the timeout.
 case_kill_variables() {
   disturb variables_of_srun KILL --distributed-timeout-seconds-after-init 3 && ends 7 8000 "Rank 1 does not answer: its process hangs or is lost"
@@ -228,6 +210,25 @@ case_stop() {
 }
 case_stop_tensor() {
   disturb own STOP --distributed-timeout-seconds-after-init 3 "${tensor[@]}" && ends 7 8000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer"
+}
+
+# The host is a step ahead of its GPU, whose queue of kernels is full: a call of CUDA then returns when there is room, which is when
+# the rank that was lost has come.
+large=(--num-layers 32 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048
+  --micro-batch-size 4 --global-batch-size 64 --distributed-timeout-seconds-after-init 3)
+case_kill_full_queue_tensor() { kill_full_queue own 137 "rank 1 was ended by signal 9 \(Killed\)" "${tensor[@]}"; }
+case_kill_full_queue_pipeline() { kill_full_queue variables_of_srun 7 "Rank 1 does not answer" --pipeline-model-parallel-size 2; }
+case_kill_full_queue_variables() { kill_full_queue variables_of_srun 7 "Rank 1 does not answer" "${tensor[@]}"; }
+kill_full_queue() { # LAUNCHER STATUS TEXT FLAG...
+  local launcher=$1 expected=$2 text=$3 iterations=2 pause=0.7
+  shift 3
+  disturb "$launcher" KILL "${large[@]}" "$@" && ends "$expected" 9000 "$text"
+}
+case_stop_full_queue_tensor() { stop_full_queue "${tensor[@]}"; }
+case_stop_full_queue_pipeline() { stop_full_queue --pipeline-model-parallel-size 2; }
+stop_full_queue() { # FLAG...
+  local iterations=2 pause=0.7
+  disturb own STOP "${large[@]}" "$@" && ends 7 9000 "timed out after 3000 ms" "Rank 1 does not answer: its process hangs or is lost"
 }
 
 # Who cancels the job ends all of it.
@@ -280,6 +281,14 @@ case_throw() {
   job=$!
   ends 3 30000 "\[rank [01]\] .*token $wrong at position"
 }
+# A user's script shows both ranks the same GPU.
+case_one_gpu_for_two() {
+  local visible_gpus=(0 0)
+  since=$(milliseconds)
+  under one_visible 2 "${small[@]}" "${tokens[@]}" --train-iters 5 --log-jsonl "$work/steps.jsonl" >"$work/log" 2>&1 &
+  job=$!
+  ends any 30000 "Duplicate GPU detected"
+}
 # An activation larger than the GPU, on both ranks.
 case_out_of_memory() {
   since=$(milliseconds)
@@ -319,6 +328,12 @@ time.sleep(60)" >"$work/filler" 2>&1 &
 
 used_memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 2 | tr '\n' ' '; }
 
+# Whoever ends this script ends what it has started.
+end_all() {
+  pgrep -f -- "$folder/" | xargs -r kill -KILL
+  exit 143
+}
+
 shared_pages() { find /dev/shm -maxdepth 1 -name 'megatron.*' | sort; }
 
 run_case() { # NAME
@@ -334,15 +349,13 @@ run_case() { # NAME
 
 command -v nvidia-smi >/dev/null || not_run "there is no nvidia-smi"
 [ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -ge 2 ] || not_run "two GPUs are needed"
-torchrun=()
-if command -v torchrun >/dev/null; then torchrun=(torchrun); elif python3 -c "import torch.distributed.run" 2>/dev/null; then torchrun=(python3 -m torch.distributed.run); fi
-port=$((20000 + $$ % 9000))
 cases=("$@")
 if [ ${#cases[@]} = 0 ]; then mapfile -t cases < <(declare -F | sed -n 's/^declare -f case_//p'); fi
 used_before=$(used_memory)
 pages_before=$(shared_pages)
 work=$folder
 mkdir -p "$work"
+trap end_all TERM INT
 if [[ ${cases[*]} == *launch_* ]]; then trains own under own 2 "${launched[@]}" || exit 1; fi
 status=0 running=0
 for name in "${cases[@]}"; do

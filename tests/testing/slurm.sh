@@ -10,11 +10,12 @@
 set -euo pipefail
 
 program=$(realpath "${1:-build/bin/megatron}")
-named_layouts=$(dirname "$(realpath "$0")")/../commands/named_layouts.txt
+here=$(dirname "$(realpath "$0")")
+named_layouts=$here/../commands/named_layouts.txt
 nodes=(node-a node-b)
-port=$((20000 + $$ % 9000 * 3))
 folder=""
-daemons=()
+# shellcheck source=tests/testing/own_slurm.sh
+source "$here/own_slurm.sh"
 
 not_run() {
   echo "NOT RUN: $*"
@@ -22,61 +23,8 @@ not_run() {
 }
 
 clean_up() {
-  if [ ${#daemons[@]} -gt 0 ]; then
-    scancel --signal=KILL --user=root 2>/dev/null || true  # steps would outlive their daemons
-    for ((i = 0; i < 20; ++i)); do [ -n "$(squeue -h 2>/dev/null)" ] || break; sleep 0.5; done
-    kill "${daemons[@]}" 2>/dev/null || true
-  fi
-  wait
+  stop_slurm
   [ -z "$folder" ] || rm -rf "$folder"
-}
-
-write_configuration() {
-  cat >"$folder/slurm.conf" <<CONFIGURATION
-ClusterName=test
-SlurmctldHost=$(hostname -s)(127.0.0.1)
-SlurmctldPort=$port
-AuthType=auth/none
-CredType=cred/none
-SlurmUser=root
-SlurmdUser=root
-StateSaveLocation=$folder/state
-SlurmdSpoolDir=$folder/spool-%n
-SlurmctldPidFile=$folder/slurmctld.pid
-SlurmdPidFile=$folder/slurmd-%n.pid
-TmpFS=$folder/tmp
-ProctrackType=proctrack/pgid
-TaskPlugin=task/none
-SelectType=select/linear
-SlurmdParameters=config_overrides
-NodeName=${nodes[0]},${nodes[1]} NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=$((port + 1)),$((port + 2)) CPUs=8
-PartitionName=all Nodes=ALL Default=YES
-CONFIGURATION
-}
-
-start_slurm() {
-  [ "$(id -u)" = 0 ] || not_run "only root may start a Slurm of its own"
-  for tool in slurmctld slurmd srun sinfo squeue scancel unshare; do
-    command -v "$tool" >/dev/null || not_run "$tool is not installed: apt-get install slurmctld slurmd slurm-client"
-  done
-  trap clean_up EXIT
-  folder=$(mktemp -d)
-  mkdir "$folder/state" "$folder/tmp" "$folder/spool-${nodes[0]}" "$folder/spool-${nodes[1]}"
-  write_configuration
-  export SLURM_CONF=$folder/slurm.conf
-  srun --mpi=list 2>&1 | grep -q pmix || not_run "this srun has no PMIx"
-  slurmctld -c -D >"$folder/slurmctld.log" 2>&1 &
-  daemons+=($!)
-  for node in "${nodes[@]}"; do  # PMIx has folders of the same names on each node
-    unshare --mount --uts bash -c "hostname $node && mount -t tmpfs none '$folder/tmp' && exec slurmd -N $node -D" \
-      >"$folder/$node.log" 2>&1 &
-    daemons+=($!)
-  done
-  for ((i = 0; i < 60; ++i)); do
-    [ "$(sinfo -h -o '%T %D' 2>/dev/null)" = "idle 2" ] && return
-    sleep 0.5
-  done
-  not_run "this machine's Slurm does not start: $(tail -qn 2 "$folder"/*.log)"
 }
 
 # over_both NUM_RANKS COMMAND...
@@ -153,7 +101,10 @@ check_lost_rank() {
 }
 
 mapfile -t training < <(sed -n 's/^training //p' "$named_layouts" | tr ' ' '\n')
-start_slurm
+trap clean_up EXIT
+start_slurm 0 "${nodes[@]}" || not_run "$slurm_missing"
+srun --mpi=list 2>&1 | grep -q pmix || not_run "this srun has no PMIx"
+folder=$(mktemp -d)
 names=$(over_both 2 hostname | sort | tr '\n' ' ')
 [ "$names" = "${nodes[*]} " ] || { echo "the ranks run on $names, not on both nodes"; exit 1; }
 mapfile -t layouts < <(sed -n 's/^two_hosts //p' "$named_layouts")
