@@ -20,6 +20,7 @@
 #include "megatron/training/matmul_precision.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/trainer.h"
+#include "megatron/training/training_data.h"
 
 namespace megatron {
 namespace {
@@ -210,7 +211,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
   environment.device = device;
   environment.gpu_ranks = own.gpu_ranks;
   environment.matmul_choices_folders = matmul_choices_folders(own_program());
-  pretrain(model, environment);
+  pretrain(model, *tokenizer_of(model.tokenizer), environment);
   if (!report) return;
   std::optional<KernelCeiling> ceiling;
   if (config.ceiling) {

@@ -18,6 +18,7 @@
 #include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/trainer.h"
+#include "megatron/training/training_data.h"
 
 namespace megatron {
 namespace {
@@ -40,7 +41,7 @@ std::vector<MatmulKey> products_of_step(PretrainConfig model, const CommandRanks
     if constexpr (kHasCuda) products = kernels::used_matmuls(trainer.device().cuda_stream()).products;
   };
   model.launch.matmul_choices = kNoMatmulChoices;
-  pretrain(model, environment);
+  pretrain(model, *tokenizer_of(model.tokenizer), environment);
   return products;
 }
 

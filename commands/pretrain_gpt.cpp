@@ -74,28 +74,29 @@ struct Exchange {
   std::atomic<bool>& has_started;  // from then on a received signal ends the training as Megatron's does
 };
 
-void train(const PretrainConfig& config, const CommandRanks& ranks, const OwnRank& own, const Exchange& exchange,
-           std::ostream& out, std::ostream& err) {
+void train(const PretrainConfig& config, const Tokenizer& tokenizer, const CommandRanks& ranks, const OwnRank& own,
+           const Exchange& exchange, std::ostream& out, std::ostream& err) {
   World* world = own.world;
   PosixFileSystem files;
   ProgressBar bar(bar_options(out, world != nullptr), [&](std::string_view text) { out << text << std::flush; });
   SilentProgress silent;
   CountedProgress progress(world && world->rank() > 0 ? static_cast<Progress&>(silent) : bar, exchange.num_done);
-  pretrain(config, {.files = files,
-                    .progress = progress,
-                    .signal = exchange.signal,
-                    .signal_name = config.training.exit_signal,
-                    .host = host_name(),
-                    .process_id = getpid(),
-                    .job_id = process_environment()("SLURM_JOB_ID").value_or(""),
-                    .num_threads = ranks.num_threads,
-                    .world = world,
-                    .ranks_of_host = ranks.launch.local_size,
-                    .rank_hooks = report_and_end(kName, err),
-                    .on_start = [&] { exchange.has_started = true; },
-                    .matmul_choices_folders = matmul_choices_folders(own_program()),
-                    .device = ranks.device,
-                    .gpu_ranks = own.gpu_ranks});
+  pretrain(config, tokenizer,
+           {.files = files,
+            .progress = progress,
+            .signal = exchange.signal,
+            .signal_name = config.training.exit_signal,
+            .host = host_name(),
+            .process_id = getpid(),
+            .job_id = process_environment()("SLURM_JOB_ID").value_or(""),
+            .num_threads = ranks.num_threads,
+            .world = world,
+            .ranks_of_host = ranks.launch.local_size,
+            .rank_hooks = report_and_end(kName, err),
+            .on_start = [&] { exchange.has_started = true; },
+            .matmul_choices_folders = matmul_choices_folders(own_program()),
+            .device = ranks.device,
+            .gpu_ranks = own.gpu_ranks});
 }
 
 /// Hears --exit-signal. Before training has started there is nothing to save: it ends the process at once.
@@ -114,6 +115,7 @@ void watch_exit_signal(const std::string& name, const std::atomic<bool>& has_sta
 int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
                          const LayerSpec& layer_spec) {
   std::optional<PretrainConfig> config;
+  std::unique_ptr<Tokenizer> tokenizer;
   std::optional<CommandRanks> ranks;
   std::atomic<bool> has_started{false};
   std::optional<SignalWatch> watch;  // begins before there are other threads
@@ -132,7 +134,7 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
           mistakes.attempt({"--exit-signal"},
                            [&] { watch_exit_signal(training.exit_signal, has_started, err, watch); });
         mistakes.attempt({"--device"}, [&] { ranks = command_ranks(parsed, launch, words); });
-        check_data_and_tokenizer(parsed, mistakes);
+        tokenizer = check_data_and_tokenizer(parsed, mistakes);
       });
       config->layer_spec = layer_spec;
     });
@@ -147,7 +149,7 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
       return num_done < 0 ? "before the first iteration" : fmt::format("after iteration {}", num_done.load());
     };
   return run_on_ranks(*ranks, err, [&](const OwnRank& own) {
-    train(*config, *ranks, own, {signal, num_done, has_started}, out, err);
+    train(*config, *tokenizer, *ranks, own, {signal, num_done, has_started}, out, err);
   });
 }
 

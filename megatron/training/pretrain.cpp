@@ -197,9 +197,8 @@ TrainingData build_data(const PretrainEnvironment& environment, const ProcessGro
 
 }  // namespace
 
-void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
-  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
-  set_vocab_size(config, tokenizer->vocab_size());
+void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainEnvironment& environment) {
+  set_vocab_size(config, tokenizer.vocab_size());
   require_runnable(config);
   if (environment.world) require_same_settings(config, environment.files, *environment.world);
   const DeviceChoice device =
@@ -219,7 +218,7 @@ void pretrain(PretrainConfig config, const PretrainEnvironment& environment) {
   if (!products.text.empty()) environment.progress.message(products.text);
   Timers timers(static_cast<int>(config.logging.timing_log_level));
   const TrainingData data = timed(&timers, kDataTimer, 0, [&] {
-    return build_data(environment, groups.world, [&] { return TrainingData(config, *tokenizer, log); });
+    return build_data(environment, groups.world, [&] { return TrainingData(config, tokenizer, log); });
   });
   if (environment.world) require_same_samples(data.datasets(), groups.world);
   if (config.validation.eval_interval && config.validation.evaluates() && data.datasets().valid.empty())

@@ -16,6 +16,7 @@
 namespace megatron {
 
 class GpuRanks;
+class Tokenizer;
 class Trainer;
 class World;
 struct AgreedMatmulChoices;
@@ -52,8 +53,9 @@ struct PretrainEnvironment {
 /// Trains, evaluates and saves as `config` says, on as many ranks as it says: threads of this process, which
 /// share the data sets, or environment.world, where rank 0 builds the index caches before the others read them. Returns
 /// when training is over or an exit condition holds. Ranks of a world need the same `config`: require_same_settings().
+/// @param tokenizer  of the flags: tokenizer_of().
 /// @throw Error of any kind for bad data, checkpoints and losses that are not finite; RankFailure with this as its
 /// cause where there are several ranks.
-void pretrain(PretrainConfig config, const PretrainEnvironment& environment);
+void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainEnvironment& environment);
 
 }  // namespace megatron

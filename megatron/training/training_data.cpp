@@ -79,7 +79,6 @@ void check_data(const PretrainConfig& config, Mistakes& mistakes) {
   });
 }
 
-/// Making the tokenizer stops at the first file that cannot be read.
 void check_tokenizer_files(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
   const auto check = [&](std::string_view flag, const std::optional<std::string>& path) {
     if (!path) return;
@@ -90,6 +89,17 @@ void check_tokenizer_files(const TokenizerConfig& tokenizer, Mistakes& mistakes)
   check("--vocab-file", tokenizer.vocab_file);
   check("--merge-file", tokenizer.merge_file);
   check("--tokenizer-model", tokenizer.tokenizer_model);
+}
+
+/// Making it stops at the first file that cannot be read; then all that cannot are told.
+std::unique_ptr<Tokenizer> make_or_check(const TokenizerConfig& config, Mistakes& mistakes) {
+  try {
+    return tokenizer_of(config);
+  } catch (const Error&) {
+    check_tokenizer_files(config, mistakes);
+    mistakes.attempt({"--tokenizer-type"}, [] { throw; });
+    return nullptr;
+  }
 }
 
 const Dataset& present(const Dataset* dataset, std::string_view split) {
@@ -111,13 +121,12 @@ std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config) {
                          .null_pad = config.null_tokenizer_pad_id});
 }
 
-void check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes) {
+std::unique_ptr<Tokenizer> check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes) {
   check_data(config, mistakes);
-  check_tokenizer_files(config.tokenizer, mistakes);
-  std::unique_ptr<Tokenizer> tokenizer;
-  mistakes.attempt({"--tokenizer-type"}, [&] { tokenizer = tokenizer_of(config.tokenizer); });
+  std::unique_ptr<Tokenizer> tokenizer = make_or_check(config.tokenizer, mistakes);
   if (tokenizer)
     mistakes.attempt({"--vocab-size", "--padded-vocab-size"}, [&] { set_vocab_size(config, tokenizer->vocab_size()); });
+  return tokenizer;
 }
 
 std::vector<std::string> input_files_of(const PretrainConfig& config) {

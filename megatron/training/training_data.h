@@ -19,7 +19,8 @@ std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config);
 
 /// Adds what is wrong with the data flags, the files and the vocabulary that they name.
 /// @param config  complete, or one whose mistakes are known already
-void check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes);
+/// @return the tokenizer that the flags name; null if there is none, which is a mistake
+std::unique_ptr<Tokenizer> check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes);
 
 /// What the flags of data and tokenizer name: vocabularies, .idx and .bin files. @throw as parse_blend, and
 /// DataError for lists that cannot be read

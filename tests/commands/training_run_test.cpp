@@ -1,10 +1,14 @@
 // What a training run reports, by the command line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <regex>
 #include <set>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -40,6 +44,45 @@ TEST(TrainingRun, TimeOfAnIterationLeavesEvaluationsAndCheckpointsOut) {
   std::ranges::sort(evaluations);
   std::ranges::sort(iterations);
   EXPECT_LT(iterations[2], evaluations[evaluations.size() / 2] / 4) << "an evaluation is 400 batches, a step one";
+}
+
+/// How often a file is opened.
+class Openings {
+ public:
+  explicit Openings(const std::string& path) : watch_(inotify_init1(IN_NONBLOCK)) {
+    EXPECT_GE(inotify_add_watch(watch_, path.c_str(), IN_OPEN | IN_CLOSE), 0) << path;
+  }
+  ~Openings() { close(watch_); }
+  Openings(const Openings&) = delete;
+  Openings& operator=(const Openings&) = delete;
+
+  /// Since it was asked last. Of equal events in a row the kernel tells one, but a file that is closed lies between.
+  int64_t count() const {
+    std::array<inotify_event, 64> events;  // of a file itself have no name behind them
+    const ssize_t bytes = std::max<ssize_t>(read(watch_, events.data(), sizeof(events)), 0);
+    return std::ranges::count(std::span(events).first(static_cast<size_t>(bytes) / sizeof(inotify_event)),
+                              uint32_t{IN_OPEN}, &inotify_event::mask);
+  }
+
+ private:
+  int watch_;
+};
+
+TEST(TrainingRun, ReadsTheFilesOfItsTokenizerOnce) {
+  const ScratchDirectory directory;
+  const std::string golden = MEGATRON_SOURCE_DIR "/tests/golden/tokenizers/gpt2/";
+  const std::string vocabulary = directory.file("vocab.json"), rules = directory.file("merges.txt");
+  std::filesystem::copy_file(golden + "vocab.json", vocabulary);
+  std::filesystem::copy_file(golden + "merges.txt", rules);
+  const Openings of_vocabulary(vocabulary), of_rules(rules);
+  const Outcome outcome =
+      run(kPretrain, words_of("--num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 16"
+                              " --max-position-embeddings 16 --micro-batch-size 2 --train-iters 1 --lr 1e-3 --mock-data"
+                              " --num-threads 1 --vocab-file " +
+                              vocabulary + " --merge-file " + rules));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(of_vocabulary.count(), 1);
+  EXPECT_EQ(of_rules.count(), 1);
 }
 
 TEST(TrainingRun, HoldsTheLineAgainstTheKernelCeilingIfOneIsGiven) {

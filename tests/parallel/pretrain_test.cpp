@@ -14,6 +14,7 @@
 
 #include "megatron/comm/rank_failure.h"
 #include "megatron/comm/threads/rank_threads.h"
+#include "megatron/training/training_data.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/training/profiled_run.h"
 #include "tests/training/small_trainer.h"
@@ -41,16 +42,18 @@ class Listener final : public Progress {
 void run(const std::string& words, int num_ranks, Listener& listener, const std::atomic<int>& signal,
          const RankThreadHooks& hooks = {}) {
   PosixFileSystem files;
-  pretrain(small_config(words, num_ranks), {.files = files,
-                                            .progress = listener,
-                                            .signal = signal,
-                                            .signal_name = "SIGTERM",
-                                            .host = "host",
-                                            .process_id = 1,
-                                            .job_id = "",
-                                            .num_threads = 1,
-                                            .world = nullptr,
-                                            .rank_hooks = hooks});
+  const PretrainConfig config = small_config(words, num_ranks);
+  pretrain(config, *tokenizer_of(config.tokenizer),
+           {.files = files,
+            .progress = listener,
+            .signal = signal,
+            .signal_name = "SIGTERM",
+            .host = "host",
+            .process_id = 1,
+            .job_id = "",
+            .num_threads = 1,
+            .world = nullptr,
+            .rank_hooks = hooks});
 }
 
 TEST(Pretrain, ASignalEndsAllRanksAfterTheSameStepWithACheckpoint) {
@@ -123,11 +126,12 @@ TEST(Pretrain, OnlyTheRankThatWritesLogsMakesTheirFolders) {
     const std::string own = directory.file(fmt::format("host{}", world.rank()));
     PosixFileSystem files;
     Listener listener;
-    pretrain(small_config(gpt2_like("--train-iters 1 --eval-iters 0 --log-jsonl " + own +
-                                    "/logs/run.jsonl "
-                                    "--tensorboard-dir " +
-                                    own + "/events --micro-batch-size 1"),
-                          2),
+    const PretrainConfig config = small_config(gpt2_like("--train-iters 1 --eval-iters 0 --log-jsonl " + own +
+                                                         "/logs/run.jsonl "
+                                                         "--tensorboard-dir " +
+                                                         own + "/events --micro-batch-size 1"),
+                                               2);
+    pretrain(config, *tokenizer_of(config.tokenizer),
              {.files = files,
               .progress = listener,
               .signal = signal,

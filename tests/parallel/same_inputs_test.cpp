@@ -11,6 +11,7 @@
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/training/pretrain.h"
+#include "megatron/training/training_data.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/testing/words.h"
 #include "tests/training/small_trainer.h"
@@ -41,8 +42,9 @@ std::string failure_of(const std::vector<std::string>& words_of_ranks) {
     run_rank_threads(ranks, [&](World& world) {
       PosixFileSystem files;
       Silent silent;
-      pretrain(parse_pretrain_gpt(words_of(words_of_ranks[static_cast<size_t>(world.rank())]), num_ranks, {},
-                                  RuleSet::kMegatron),
+      const PretrainConfig config = parse_pretrain_gpt(words_of(words_of_ranks[static_cast<size_t>(world.rank())]),
+                                                       num_ranks, {}, RuleSet::kMegatron);
+      pretrain(config, *tokenizer_of(config.tokenizer),
                {.files = files,
                 .progress = silent,
                 .signal = signal,

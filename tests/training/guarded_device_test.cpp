@@ -6,6 +6,7 @@
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/snapshot.h"
+#include "megatron/training/training_data.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/training/small_trainer.h"
 
@@ -132,16 +133,19 @@ TEST(GuardedDevice, RunsTheWholeOfPretrainGpt) {
   PosixFileSystem files;
   SilentProgress silent;
   const std::atomic<int> no_signal = 0;
-  for (const char* more : {"", " --train-iters 6 --override-opt_param-scheduler"})
-    pretrain(small_config(words + more), {.files = files,
-                                          .progress = silent,
-                                          .signal = no_signal,
-                                          .signal_name = "SIGTERM",
-                                          .host = "host",
-                                          .process_id = 1,
-                                          .job_id = "",
-                                          .num_threads = 2,
-                                          .guard = true});
+  for (const char* more : {"", " --train-iters 6 --override-opt_param-scheduler"}) {
+    const PretrainConfig config = small_config(words + more);
+    pretrain(config, *tokenizer_of(config.tokenizer),
+             {.files = files,
+              .progress = silent,
+              .signal = no_signal,
+              .signal_name = "SIGTERM",
+              .host = "host",
+              .process_id = 1,
+              .job_id = "",
+              .num_threads = 2,
+              .guard = true});
+  }
   EXPECT_EQ(read_file(files, directory.path() + "/checkpoint/latest_checkpointed_iteration.txt"), "6");
 }
 
