@@ -182,6 +182,9 @@ void GptDataset::read_tokens(int64_t index, std::vector<int64_t>& tokens, std::v
                      size());
   const int64_t row = shuffle_index_[index];
   if (row < 0 || row >= plan_.num_samples) reject_index(fmt::format("the shuffle index names sample {}", row));
+  // Blocks of a file that never reached the disk read as zeros, and sample 0 is in the data.
+  if ((index > 0 && shuffle_index_[index - 1] == row) || (index + 1 < size() && shuffle_index_[index + 1] == row))
+    reject_index(fmt::format("the shuffle index names sample {} twice", row));
   const int64_t first = sample_index_[2 * row], first_offset = sample_index_[2 * row + 1];
   const int64_t last = sample_index_[2 * row + 2], last_offset = sample_index_[2 * row + 3];
   if (first < 0 || last < first || last >= document_index_.num_elements()) {

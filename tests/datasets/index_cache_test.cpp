@@ -111,7 +111,8 @@ TEST_F(IndexCache, ThatPointsOutsideOfTheDataIsAnErrorThatSaysWhatToDelete) {
                                    {"sample_index.npy", 100000},
                                    {"sample_index.npy", -5},
                                    {"sample_index.npy", 0},
-                                   {"shuffle_index.npy", -1}}) {
+                                   {"shuffle_index.npy", -1},
+                                   {"shuffle_index.npy", 0}}) {
     std::string bytes = read_bytes(file(end));
     const std::string good = bytes;
     for (size_t at = 128; at < bytes.size(); at += 4) std::memcpy(bytes.data() + at, &value, 4);
