@@ -6,13 +6,13 @@
 namespace megatron {
 namespace {
 
-/// Of files alone: to look at a pipe may take for ever.
+/// Of files alone, and what links lead to: a device may do something when it is read.
 bool is_cut_off(const FileSystem& files, const std::string& path) {
-  const DirectoryEntry own{path.substr(path.rfind('/') + 1), EntryType::kFile};
-  const bool is_file = std::ranges::any_of(files.list(parent_path(path)), [&](const DirectoryEntry& entry) {
-    return entry.name == own.name && entry.type == own.type;
+  const std::string name = path.substr(path.rfind('/') + 1);
+  const bool may_be_file = std::ranges::any_of(files.list(parent_path(path)), [&](const DirectoryEntry& entry) {
+    return entry.name == name && (entry.type == EntryType::kFile || entry.type == EntryType::kSymlink);
   });
-  if (!is_file) return false;
+  if (!may_be_file || !files.exists(path)) return false;  // a link may lead to nothing yet
   const auto file = files.open_for_reading(path);
   std::array<char, 1> last = {'\n'};
   if (file->size() > 0) file->read(file->size() - 1, std::as_writable_bytes(std::span(last)));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 
@@ -59,11 +60,26 @@ TEST(JsonlWriter, WaitsForNobodyToWriteToAPipe) {
   PosixFileSystem files;
   const std::string path = scratch.file("pipe");
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const std::string link = scratch.file("link");
+  std::filesystem::create_symlink("pipe", link);
   const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
-  JsonlWriter(files, path).write(Fields{{"iteration", std::int64_t{2}}});
-  std::array<char, 32> text{};
-  EXPECT_EQ(::read(reader, text.data(), text.size()), 16);
+  for (const std::string& name : {path, link}) {
+    JsonlWriter(files, name).write(Fields{{"iteration", std::int64_t{2}}});
+    std::array<char, 32> text{};
+    EXPECT_EQ(::read(reader, text.data(), text.size()), 16) << name;
+  }
   ::close(reader);
+}
+
+TEST(JsonlWriter, MendsWhatALinkLeadsTo) {
+  const testing::ScratchDirectory scratch;
+  PosixFileSystem files;
+  const std::string path = scratch.file("link.jsonl"), file = scratch.file("behind.jsonl");
+  std::filesystem::create_symlink("behind.jsonl", path);
+  JsonlWriter(files, path).write(Fields{{"iteration", std::int64_t{1}}});  // to a file that is not there yet
+  std::ofstream(file, std::ios::app) << "{\"iter";
+  JsonlWriter(files, path).write(Fields{{"iteration", std::int64_t{2}}});
+  EXPECT_EQ(read_file(files, file), "{\"iteration\":1}\n{\"iter\n{\"iteration\":2}\n");
 }
 
 TEST(JsonlWriter, RefusesADirectoryItCannotMake) {
