@@ -73,12 +73,14 @@ bool parse(const std::vector<std::string>& args, GenerateConfig& config) {
   if (config.greedy && given.contains("temperature") && config.temperature != 0)
     mistakes.add({"--greedy", "--temperature"},
                  "--greedy takes the most likely token, --temperature {} draws: give one", config.temperature);
-  if (config.greedy && config.top_k > 1)
-    mistakes.add({"--greedy", "--top-k"}, "--greedy takes the most likely token, --top-k {} draws: give one",
-                 config.top_k);
-  if (config.greedy && given.contains("top_p"))
-    mistakes.add({"--greedy", "--top-p"}, "--greedy takes the most likely token, --top-p {} draws: give one",
-                 config.top_p);
+  const bool draws = !config.greedy && config.temperature > 0;
+  const std::string_view alone = config.greedy ? "--greedy" : "--temperature 0";
+  if (!draws && config.top_k > 1)
+    mistakes.add({"--greedy", "--temperature", "--top-k"}, "{} takes the most likely token, --top-k {} draws: give one",
+                 alone, config.top_k);
+  if (!draws && given.contains("top_p"))
+    mistakes.add({"--greedy", "--temperature", "--top-p"}, "{} takes the most likely token, --top-p {} draws: give one",
+                 alone, config.top_p);
   mistakes.throw_if_any("the flags are wrong");
   return false;
 }

@@ -87,7 +87,8 @@ FieldValue read_word(const Field& field, const std::string& word) {
   if (field.read_word) return field.read_word(word);
   if (field.kind == WordKind::kInteger) {
     const auto number = number_of<int64_t>(word);
-    if (!number && is_whole(plain_number(word))) check_range(field, word.starts_with('-') ? -HUGE_VAL : HUGE_VAL);
+    const std::string plain = plain_number(word);
+    if (!number && is_whole(plain)) check_range(field, plain.starts_with('-') ? -HUGE_VAL : HUGE_VAL);
     require<ConfigError>(number.has_value(), "must be a whole number");
     check_range(field, static_cast<double>(*number));
     return *number;

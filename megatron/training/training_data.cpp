@@ -1,6 +1,7 @@
 #include "megatron/training/training_data.h"
 
 #include <algorithm>
+#include <set>
 
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/sample_counts.h"
@@ -75,7 +76,9 @@ void check_data(const PretrainConfig& config, Mistakes& mistakes) {
     const GptDataSources sources = sources_of(config);
     const SampleCounts sizes = config.training.global_batch_size ? sample_counts_of(config) : SampleCounts{0, 0, 0};
     for (const std::string& text : mistakes_of(sources, sizes)) mistakes.add({"--data-path"}, "{}", text);
-    for (const std::string& prefix : prefixes_of(sources)) mistakes.attempt({}, [&] { require_dataset_files(prefix); });
+    const std::vector<std::string> prefixes = prefixes_of(sources);
+    for (const std::string& prefix : std::set(prefixes.begin(), prefixes.end()))
+      mistakes.attempt({}, [&] { require_dataset_files(prefix); });
   });
 }
 

@@ -99,7 +99,8 @@ TEST(FlagParser, RefusesBadWords) {
   EXPECT_THAT(parse({"--count", "3.5"}).mistakes, ElementsAre("--count 3.5: must be a whole number"));
   EXPECT_THAT(parse({"--count", "99999999999999999999"}).mistakes,
               ElementsAre(HasSubstr("99999999999999999999: must be at most")));
-  EXPECT_THAT(parse({"--count", "-99999999999999999999"}).mistakes, ElementsAre(HasSubstr("must be at least")));
+  for (const char* word : {"-99999999999999999999", " -99999999999999999999"})
+    EXPECT_THAT(parse({"--count", word}).mistakes, ElementsAre(HasSubstr("must be at least")));
   EXPECT_THAT(parse({"--count", "11"}).mistakes, ElementsAre("--count 11: must be at most 10"));
   EXPECT_THAT(parse({"--rate", "1"}).mistakes, ElementsAre("--rate 1: must be below 1"));
   EXPECT_THAT(parse({"--rate", "nan"}).mistakes, ElementsAre("--rate nan: must be a finite number"));

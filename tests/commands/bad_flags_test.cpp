@@ -177,6 +177,11 @@ TEST(BadFlags, OfGeneration) {
        {"--greedy", "--top-k", "5", "--top-p", "0.5"},
        kUsage,
        {"--top-k 5", "--top-p 0.5"}},
+      {"greedy of some by temperature",
+       kGenerate,
+       {"--temperature", "0", "--top-k", "3", "--top-p", "0.5"},
+       kUsage,
+       {"--temperature 0 takes the most likely token, --top-k 3 draws", "--top-p 0.5 draws"}},
       {"greedy and hot", kGenerate, {"--greedy", "--temperature", "2"}, kUsage, {"--greedy", "give one"}},
       {"no tokens", kGenerate, {"--num-tokens", "0"}, kUsage, {"--num-tokens 0: must be at least 1"}},
       {"merge rules", kGenerate, {"--merge-file", "x"}, kUsage, {"--merge-file has no meaning"}},
@@ -245,6 +250,11 @@ TEST(BadFlags, AreToldAllAtOnce) {
                   {"--data-path", std::string(300, 'x'), "--num-layers", "0"},
                   kUsage,
                   {"2 mistakes", "xxx.idx: File name too long", "--num-layers 0"}});
+  expect_refusal({"data that is named twice",
+                  kPretrain,
+                  words_of("--data-path 0.5 @/none 0.5 @/none --num-layers 0"),
+                  kUsage,
+                  {"2 mistakes", "@/none.idx: no such file", "--num-layers 0"}});
   expect_refusal({"of the tokenizer",
                   kPretrain,
                   {"--tokenizer-type", "NullTokenizer", "--vocab-size", "9", "--hidden-size", "9"},
