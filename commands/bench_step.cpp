@@ -204,8 +204,9 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
     if (report && !agreed.text.empty()) report->line(agreed.text);
   };
   environment.on_step = [&](Trainer& trainer, const TrainStepResult& result) {
-    if (steps.num_done() == 0 && report && !products.choices.choices.empty())
-      report->line(matmul_use_text(trainer.device()));
+    const bool tells = steps.num_done() == 0 && report;
+    if (tells && !products.choices.choices.empty()) report->line(matmul_use_text(trainer.device()));
+    if (tells && own.gpu_ranks) report->line(own.gpu_ranks->transports());
     steps.on_step(trainer, result);
   };
   environment.device = device;

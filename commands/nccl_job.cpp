@@ -25,7 +25,7 @@ int run_nccl_job(const LaunchEnvironment& launch, const JobOptions& options, con
                                                              .device = device,
                                                              .store = store.address,
                                                              .timeout = options.timeout,
-                                                             .copied_groups = {std::string(CopiedGroups::kName)}});
+                                                             .copied_groups = CopiedGroups::names()});
     });
     has_met = true;
     run_nccl_rank(*ranks, options.timeout, options.num_threads, [&](World& world) { body(*ranks, world); });

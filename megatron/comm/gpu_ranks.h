@@ -1,6 +1,8 @@
 // What the owner of a rank's GPU tells the groups of ranks.
 #pragma once
 
+#include <string>
+
 #include "megatron/comm/connection.h"
 
 struct CUstream_st;
@@ -26,6 +28,8 @@ class GpuRanks {
   /// with whatever is there. @throw CommError if there was one: what was read is worthless
   virtual void throw_if_failed() const = 0;
   virtual void end_step() noexcept = 0;
+  /// By what this rank's rows and messages go between GPUs, and why not by copies, in lines. After begin_step().
+  virtual std::string transports() const = 0;
 
   /// The time of a step. Of no ranks: nothing.
   class Step {

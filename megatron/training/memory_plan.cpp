@@ -20,7 +20,7 @@ constexpr int64_t kNcclBytes = 900 * kMebibyte, kNcclConnectionBytes = 450 * kMe
 constexpr int64_t kGrowthShare = 128;
 
 int64_t nccl_bytes(const MemoryPlan& plan) {
-  return plan.num_connections == 0 ? 0 : kNcclBytes + (plan.num_connections - 1) * kNcclConnectionBytes;
+  return plan.num_communicators == 0 ? 0 : kNcclBytes + (plan.num_communicators - 1) * kNcclConnectionBytes;
 }
 
 std::string line(std::string_view name, double bytes) {
@@ -30,8 +30,7 @@ std::string line(std::string_view name, double bytes) {
 }  // namespace
 
 int64_t planned_gpu_bytes(const MemoryPlan& plan, const GpuMemory& gpu) {
-  return plan.high_water + plan.high_water / kGrowthShare + gpu.in_use + kCodeBytes + nccl_bytes(plan) +
-         (plan.copies_rows ? CopiedGroups::kBytesPerRank : 0);
+  return plan.high_water + plan.high_water / kGrowthShare + gpu.in_use + kCodeBytes + nccl_bytes(plan) + plan.copies;
 }
 
 std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank) {
@@ -43,10 +42,10 @@ std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank)
   text += line("what it takes ahead of need, about", static_cast<double>(plan.high_water) / kGrowthShare);
   text += line("in use already: context of CUDA, and others", static_cast<double>(gpu.in_use));
   text += line("code of kernels, about", kCodeBytes);
-  if (plan.num_connections > 0)
-    text +=
-        line(fmt::format("NCCL, {} communicators, about", plan.num_connections), static_cast<double>(nccl_bytes(plan)));
-  if (plan.copies_rows) text += line("copies between ranks of tensor parallelism", CopiedGroups::kBytesPerRank);
+  if (plan.num_communicators > 0)
+    text += line(fmt::format("NCCL, {} communicators, about", plan.num_communicators),
+                 static_cast<double>(nccl_bytes(plan)));
+  if (plan.copies > 0) text += line("copies between GPUs", static_cast<double>(plan.copies));
   const int64_t planned = planned_gpu_bytes(plan, gpu);
   text += line("in all", static_cast<double>(planned));
   return text + line(planned > gpu.total ? "MORE than the GPU has" : "of", static_cast<double>(gpu.total));

@@ -97,7 +97,7 @@ StepPlan plan_steps_on(const DeviceChoice& device, const PretrainEnvironment& en
   return plan_steps(config, environment.world ? environment.world->rank() : 0, device.kind);
 }
 
-/// Says on a GPU what the first rank will hold there, and after the first step what it does hold.
+/// Says on a GPU what the first rank will hold there, and after the first step what it does hold, and by what it sends.
 PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, const MemoryPlan& plan,
                                      const DeviceChoice& device) {
   const int rank = environment.world ? environment.world->rank() : 0;
@@ -105,6 +105,8 @@ PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, con
   const GpuMemory gpu{.total = device.memory_bytes, .in_use = device.memory_bytes - device.free_bytes};
   environment.progress.message(memory_table(plan, gpu, rank));
   return with_first_step(environment, [&environment, plan, gpu](Trainer&) {
+    const std::string transports = environment.gpu_ranks ? environment.gpu_ranks->transports() : "";
+    if (!transports.empty()) environment.progress.message(transports);
     if constexpr (kHasCuda) environment.progress.message(memory_use_line(plan, gpu, gpu.total - free_cuda_bytes()));
   });
 }

@@ -35,12 +35,24 @@ MemoryPlan memory_of(const Arena& arena) {
   return plan;
 }
 
+/// Whether messages of the pipeline go by copies, on hosts of eight GPUs that reach each other.
+bool is_within_host(const Connection& channel, const ProcessGroup& pp) {
+  const auto host_of = [&](int rank) { return pp.global_rank(rank) / CopiedGroups::kMostRanks; };
+  return channel.group == pp.name() && CopiedGroups::contains(pp.name()) &&
+         host_of(channel.sender) == host_of(channel.receiver);
+}
+
 /// Beside those of the steps there is the world, in which ranks compare what they were given.
-void count_connections(Connections connections, int tensor_parallel_size, MemoryPlan& plan) {
-  connections.insert({.group = "world"});
-  plan.num_connections = std::ssize(connections);
-  plan.copies_rows = tensor_parallel_size <= CopiedGroups::kMostRanks &&
-                     connections.contains({.group = std::string(CopiedGroups::kName)});
+void count_connections(Connections connections, const ProcessGroupCollection& groups, MemoryPlan& plan) {
+  const auto &tp = groups.tp, &pp = groups.pp;
+  note(connections, {.group = "world"}, 0);
+  for (const auto& [used, bytes] : connections) {
+    const bool is_channel = used.tag >= 0, is_copied = is_channel && is_within_host(used, pp);
+    if (!is_copied) ++plan.num_communicators;
+    if (is_copied && used.receiver == pp.rank()) plan.copies += CopiedGroups::message_bytes(bytes);
+    if (!is_channel && used.group == tp.name() && tp.size() <= CopiedGroups::kMostRanks && bytes > 0)
+      plan.copies += CopiedGroups::row_bytes(tp.size(), bytes);
+  }
 }
 
 }  // namespace
@@ -54,7 +66,7 @@ StepPlan plan_steps(const PretrainConfig& config, int rank, DeviceKind backend) 
                   {.device = DeviceKind::kMeta, .meta_of = backend, .capacity_bytes = kAnyCapacity, .groups = groups});
   take_steps(trainer);
   StepPlan plan{.memory = memory_of(trainer.device().arena), .connections = world.connections()};
-  if (world.size() > 1) count_connections(plan.connections, groups.tp.size(), plan.memory);
+  if (world.size() > 1) count_connections(plan.connections, groups, plan.memory);
   return plan;
 }
 

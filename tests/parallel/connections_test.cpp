@@ -31,8 +31,11 @@ std::vector<Connections> connections_of_ranks(const PretrainConfig& config, int 
 
 std::string describe(const Connections& connections) {
   std::string text;
-  for (const auto& [group, sender, receiver, tag] : connections)
-    text += tag < 0 ? group + "; " : fmt::format("{} {} -> {} by {}; ", group, sender, receiver, tag);
+  for (const auto& [used, bytes] : connections) {
+    const auto& [group, sender, receiver, tag] = used;
+    text += tag < 0 ? group : fmt::format("{} {} -> {} by {}", group, sender, receiver, tag);
+    text += bytes > 0 ? fmt::format(", {} bytes; ", bytes) : "; ";
+  }
   return text;
 }
 
@@ -75,7 +78,7 @@ TEST(StepPlan, OfTwoStagesAreAChannelEachWayAndTheGroupsThatShareNormAndLoss) {
       llama_like(" --num-layers 4 --global-batch-size 4 --micro-batch-size 1 --pipeline-model-parallel-size 2"), 2);
   for (const int rank : {0, 1})
     EXPECT_EQ(describe(plan_steps(config, rank, DeviceKind::kCpu).connections),
-              "pp; pp 0 -> 1 by 0; pp 1 -> 0 by 1; world; ");
+              "pp; pp 0 -> 1 by 0, 2048 bytes; pp 1 -> 0 by 1, 2048 bytes; world; ");
 }
 
 }  // namespace

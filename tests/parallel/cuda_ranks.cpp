@@ -46,6 +46,7 @@ class Job {
       world->set_timeout(timeout);
       function(trainer);
       trainer.device().synchronize();
+      require_copies(config);
     } catch (const std::exception& error) {
       ranks().abort(fmt::format("rank {} failed: {}", ranks().rank(), error.what()));
       throw;
@@ -63,6 +64,14 @@ class Job {
       }
     });
     return curve;
+  }
+  /// Where NCCL moved rows or messages, what was tested is not what users have.
+  void require_copies(const PretrainConfig& config) {
+    const bool moves = config.parallel.pipeline_model_parallel_size > 1 || config.parallel.sequence_parallel;
+    const std::string transports = ranks().transports();
+    require<InternalError>(
+        size() == 1 || (moves <= !transports.empty() && transports.find("NCCL") == std::string::npos),
+        "copies between GPUs were expected: \"{}\"", transports);
   }
   /// Prints a line, and fails where it says so.
   void report(const std::string& what, const std::string& result, bool is_right) const {

@@ -20,10 +20,10 @@ class NotedBackend final : public ProcessGroupBackend {
     return collective(real_.all_reduce(buffer, reduce, {.site = info.site.view()}));
   }
   Pending do_reduce_scatter(const OperationInfo& info, ConstView input, View output, ReduceOp reduce) override {
-    return collective(real_.reduce_scatter(input, output, reduce, {.site = info.site.view()}));
+    return collective(real_.reduce_scatter(input, output, reduce, {.site = info.site.view()}), bytes_of(output));
   }
   Pending do_all_gather(const OperationInfo& info, ConstView input, View output) override {
-    return collective(real_.all_gather(input, output, {.site = info.site.view()}));
+    return collective(real_.all_gather(input, output, {.site = info.site.view()}), bytes_of(input));
   }
   Pending do_all_to_all(const OperationInfo&, ConstView, View, std::span<const int64_t>,
                         std::span<const int64_t>) override {
@@ -39,10 +39,12 @@ class NotedBackend final : public ProcessGroupBackend {
     for (const PointToPoint& message : messages) {
       const bool sends = message.op == CommOp::kSend;
       const int own = real_.rank(), peer = message.peer;
-      connections_.insert({.group = std::string(real_.name()),
-                           .sender = sends ? own : peer,
-                           .receiver = sends ? peer : own,
-                           .tag = message.tag});
+      note(connections_,
+           {.group = std::string(real_.name()),
+            .sender = sends ? own : peer,
+            .receiver = sends ? peer : own,
+            .tag = message.tag},
+           bytes_of(sends ? message.input : ConstView(message.output)));
     }
     return std::make_unique<Operation>(real_.batch(messages, {.site = infos[0].site.view()}));
   }
@@ -59,8 +61,9 @@ class NotedBackend final : public ProcessGroupBackend {
    private:
     Work work_;
   };
-  Pending collective(Work work) {
-    connections_.insert({.group = std::string(real_.name())});
+  static int64_t bytes_of(const ConstView& view) { return view.num_elements() * size_of(view.dtype); }
+  Pending collective(Work work, int64_t bytes = 0) {
+    note(connections_, {.group = std::string(real_.name())}, bytes);
     return std::make_unique<Operation>(std::move(work));
   }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/comm/nccl/copied_groups.h"
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/config/layouts.h"
 #include "tests/training/small_trainer.h"
@@ -50,16 +51,25 @@ TEST(MemoryPlan, CountsWhatRanksConnect) {
         .memory;
   };
   const MemoryPlan alone = plan("", 1), replicas = plan("", 2);
-  EXPECT_EQ(alone.num_connections, 0);
-  EXPECT_GE(replicas.num_connections, 2);
-  EXPECT_FALSE(replicas.copies_rows);
+  EXPECT_EQ(alone.num_communicators, 0);
+  EXPECT_GE(replicas.num_communicators, 2);
+  EXPECT_EQ(replicas.copies, 0);
   const MemoryPlan both = plan(" --tensor-model-parallel-size 2", 4);
-  EXPECT_GT(both.num_connections, replicas.num_connections);
-  EXPECT_TRUE(both.copies_rows);
+  EXPECT_GT(both.num_communicators, replicas.num_communicators);
+  EXPECT_EQ(both.copies, 0);  // sums of whole tensors
+  constexpr int64_t kMessage = 16 * 2 * 32 * 4;
+  const MemoryPlan rows = plan(" --tensor-model-parallel-size 2 --sequence-parallel", 2),
+                   stages = plan(" --pipeline-model-parallel-size 2", 2),
+                   far_stages = plan(" --pipeline-model-parallel-size 2 --global-batch-size 16", 16);
+  EXPECT_EQ(rows.copies, CopiedGroups::row_bytes(2, kMessage / 2));
+  EXPECT_EQ(stages.copies, CopiedGroups::message_bytes(kMessage));
+  EXPECT_EQ(far_stages.copies, 0);
+  EXPECT_EQ(far_stages.num_communicators, stages.num_communicators + 2 + replicas.num_communicators - 1)
+      << "both channels, and the groups of replicas; the world is there twice";
 }
 
 TEST(MemoryPlan, TellsWhatDoesNotFitAndHowFarTheUseIsFromIt) {
-  const MemoryPlan plan{.peak = 900 * kMebibyte, .high_water = 1000 * kMebibyte, .num_connections = 3};
+  const MemoryPlan plan{.peak = 900 * kMebibyte, .high_water = 1000 * kMebibyte, .num_communicators = 3};
   const GpuMemory gpu{.total = 4000 * kMebibyte, .in_use = 500 * kMebibyte};
   const int64_t planned = planned_gpu_bytes(plan, gpu);
   EXPECT_GT(planned, 1500 * kMebibyte);

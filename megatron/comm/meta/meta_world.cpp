@@ -3,14 +3,18 @@
 namespace megatron {
 namespace {
 
+int64_t bytes_of(const ConstView& view) { return view.num_elements() * size_of(view.dtype); }
+
 class MetaBackend final : public ProcessGroupBackend {
  public:
   MetaBackend(Connections& connections, std::string_view group, int own)
       : connections_(connections), group_(group), own_(own) {}
 
   Pending do_all_reduce(const OperationInfo&, View, ReduceOp) override { return collective(); }
-  Pending do_reduce_scatter(const OperationInfo&, ConstView, View, ReduceOp) override { return collective(); }
-  Pending do_all_gather(const OperationInfo&, ConstView, View) override { return collective(); }
+  Pending do_reduce_scatter(const OperationInfo&, ConstView, View output, ReduceOp) override {
+    return collective(bytes_of(output));
+  }
+  Pending do_all_gather(const OperationInfo&, ConstView input, View) override { return collective(bytes_of(input)); }
   Pending do_all_to_all(const OperationInfo&, ConstView, View, std::span<const int64_t>,
                         std::span<const int64_t>) override {
     return collective();
@@ -20,10 +24,12 @@ class MetaBackend final : public ProcessGroupBackend {
   Pending do_point_to_point(std::span<const OperationInfo>, std::span<const PointToPoint> messages) override {
     for (const PointToPoint& message : messages) {
       const bool sends = message.op == CommOp::kSend;
-      connections_.insert({.group = group_,
-                           .sender = sends ? own_ : message.peer,
-                           .receiver = sends ? message.peer : own_,
-                           .tag = message.tag});
+      note(connections_,
+           {.group = group_,
+            .sender = sends ? own_ : message.peer,
+            .receiver = sends ? message.peer : own_,
+            .tag = message.tag},
+           bytes_of(sends ? message.input : ConstView(message.output)));
     }
     return nullptr;
   }
@@ -31,8 +37,9 @@ class MetaBackend final : public ProcessGroupBackend {
   void abort(std::string_view) override {}
 
  private:
-  Pending collective() {
-    connections_.insert({.group = group_});
+  /// @param bytes of a section of rows
+  Pending collective(int64_t bytes = 0) {
+    note(connections_, {.group = group_}, bytes);
     return nullptr;
   }
 

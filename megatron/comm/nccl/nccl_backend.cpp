@@ -44,10 +44,25 @@ class NcclPending final : public PendingOperation {
   std::vector<Visit> visits_;
 };
 
+/// `call(library, communicator, input, output, stream)` when the lane is connected.
+template <class F>
+NcclLaunch by_nccl(const NcclLane& lane, F call) {
+  return [&lane, call = std::move(call)](const void* in, void* out, NcclLibrary::Stream stream) {
+    lane.connection().communicator->use([&](const NcclLibrary& library, NcclLibrary::Communicator communicator) {
+      call(library, communicator, in, out, stream);
+    });
+  };
+}
+
 size_t bytes_of(const ConstView& view) { return static_cast<size_t>(view.num_elements() * size_of(view.dtype)); }
 
 NcclOperands operands_of(const ConstView& input, const View& output) {
   return {input.data, bytes_of(input), output.data, bytes_of(output)};
+}
+
+std::string describe_transport(const std::string& what, const std::string& obstacle) {
+  return obstacle.empty() ? fmt::format("{}: copies between GPUs", what)
+                          : fmt::format("{}: NCCL, no copies between GPUs: {}", what, obstacle);
 }
 
 /// A receive keeps its multiprocessors from the kernels beside it while it waits, and is posted long before the data
@@ -71,13 +86,13 @@ NcclBackend::~NcclBackend() {
   while (!by_name.empty()) by_name.erase(by_name.begin());
 }
 
-void NcclBackend::connect(const Connection& connection) {
+void NcclBackend::connect(const Connection& connection, int64_t bytes) {
   if (connection.tag < 0)
-    collectives();
+    collectives(bytes);
   else if (connection.sender == group_.own)
-    channel(connection.receiver, connection.tag, CommOp::kSend);
+    channel(connection.receiver, connection.tag, CommOp::kSend, bytes);
   else
-    channel(connection.sender, connection.tag, CommOp::kReceive);
+    channel(connection.sender, connection.tag, CommOp::kReceive, bytes);
 }
 
 /// The hosts of ranks that wait for each other's kernels never meet.
@@ -88,32 +103,37 @@ void NcclBackend::require_before_step(std::string_view what) const {
                      group_.name, what);
 }
 
+PeerMemory::Made NcclBackend::make_memory(const NcclLane::Facts& lane, int64_t bytes) {
+  const auto own = static_cast<int>(std::ranges::find(lane.members, hub_.rank()) - lane.members.begin());
+  return PeerMemory::make(static_cast<size_t>(bytes), own, [&, round = 0](const std::string& text) mutable {
+    return hub_.exchange(lane, fmt::format("memory.{}", round++), text);
+  });
+}
+
 /// All kinds of operations are connected at once, and not later, where some may wait for others in another group.
-NcclLane& NcclBackend::collectives() {
+NcclLane& NcclBackend::collectives(int64_t bytes) {
   if (collectives_) return *collectives_;
   require_before_step("collectives");
-  const NcclLane::Facts facts{"group." + group_.id, group_.name, group_.ranks};
-  collectives_ = std::make_unique<NcclLane>(
-      hub_, facts, [this, name = facts.name](NcclLibrary::Stream stream) { return connect_collectives(name, stream); });
+  collectives_ = std::make_unique<NcclLane>(hub_, NcclLane::Facts{"group." + group_.id, group_.name, group_.ranks},
+                                            [this, bytes](const NcclLane::Facts& lane, NcclLibrary::Stream stream) {
+                                              return connect_collectives(lane, stream, bytes);
+                                            });
   return *collectives_;
 }
 
-NcclLane::Connection NcclBackend::connect_collectives(const std::string& lane, NcclLibrary::Stream stream) {
-  NcclLane::Connection connection{hub_.connect(lane, group_.ranks), nullptr};
+NcclLane::Connection NcclBackend::connect_collectives(const NcclLane::Facts& lane, NcclLibrary::Stream stream,
+                                                      int64_t bytes) {
+  NcclLane::Connection connection{.communicator = hub_.make_communicator(lane)};
   connection.communicator->connect_collectives(numbers(), group_.own, stream);
-  const bool is_copied = std::ranges::find(hub_.copied_groups(), group_.name) != hub_.copied_groups().end();
-  if (!is_copied || group_.ranks.size() > CopiedGroups::kMostRanks) return connection;
-  const auto exchange = [&, round = 0](const std::string& own) mutable {
-    const std::string name = fmt::format("{}.copies.{}", lane, round++);
-    const auto key_of = [&](int rank) { return fmt::format("{}/{}", name, rank); };
-    hub_.store().set(key_of(hub_.rank()), own);
-    std::vector<std::string> values;
-    values.reserve(group_.ranks.size());
-    for (int rank : group_.ranks) values.push_back(hub_.wait_for(key_of(rank), name, rank, kLongestTimeout));
-    return values;
-  };
-  if (auto memory = PeerMemory::make(static_cast<size_t>(CopiedGroups::kBytesPerRank), group_.own, exchange))
-    connection.copies = std::make_unique<PeerCopies>(std::move(memory));
+  if (!hub_.is_copied(group_.name) || bytes == 0) return connection;  // the same on all members
+  const auto num_ranks = static_cast<int>(group_.ranks.size());
+  std::string obstacle = fmt::format("there are more than {} ranks", CopiedGroups::kMostRanks);
+  if (num_ranks <= CopiedGroups::kMostRanks) {
+    PeerMemory::Made made = make_memory(lane, CopiedGroups::row_bytes(num_ranks, bytes));
+    obstacle = made.obstacle;
+    if (made.memory) connection.copies = std::make_unique<PeerCopies>(std::move(made.memory));
+  }
+  connection.transport = describe_transport(fmt::format("rows of {}", group_.name), obstacle);
   return connection;
 }
 
@@ -128,34 +148,40 @@ NcclBackend::Pending NcclBackend::do_all_reduce(const OperationInfo& info, View 
   const auto count = static_cast<size_t>(buffer.num_elements());
   return enter(
       info, operands_of(buffer, buffer),
-      [=, dtype = buffer.dtype](const NcclLibrary& nccl, const void* in, void* out, auto communicator, auto stream) {
+      by_nccl(collectives(), [=, dtype = buffer.dtype](auto& nccl, auto communicator, auto in, auto out, auto stream) {
         nccl.all_reduce(in, out, count, dtype, reduce, communicator, stream);
-      });
+      }));
 }
 
 NcclBackend::Pending NcclBackend::do_reduce_scatter(const OperationInfo& info, ConstView input, View output,
                                                     ReduceOp reduce) {
   const auto count = static_cast<size_t>(output.num_elements());
-  const NcclLane& lane = collectives();
+  const DType dtype = input.dtype;
+  NcclLaunch scatter = by_nccl(collectives(), [=](auto& nccl, auto communicator, auto in, auto out, auto stream) {
+    nccl.reduce_scatter(in, out, count, dtype, reduce, communicator, stream);
+  });
+  if (reduce != ReduceOp::kSum || !sums_sections_of(dtype))
+    return enter(info, operands_of(input, output), std::move(scatter));
   return enter(info, operands_of(input, output),
-               [=, &lane, dtype = input.dtype](const NcclLibrary& nccl, const void* in, void* out, auto communicator,
-                                               auto stream) {
-                 if (lane.copies() && reduce == ReduceOp::kSum && sums_sections_of(dtype))
-                   lane.copies()->reduce_scatter(in, out, count, dtype, stream);
+               [=, &lane = collectives(), scatter = std::move(scatter)](auto in, auto out, auto stream) {
+                 if (PeerCopies* copies = lane.connection().copies.get())
+                   copies->reduce_scatter(in, out, count, dtype, stream);
                  else
-                   nccl.reduce_scatter(in, out, count, dtype, reduce, communicator, stream);
+                   scatter(in, out, stream);
                });
 }
 
 NcclBackend::Pending NcclBackend::do_all_gather(const OperationInfo& info, ConstView input, View output) {
-  const NcclLane& lane = collectives();
+  const size_t bytes = bytes_of(input);
+  NcclLaunch gather = by_nccl(collectives(), [=](auto& nccl, auto communicator, auto in, auto out, auto stream) {
+    nccl.all_gather(in, out, bytes, communicator, stream);
+  });
   return enter(info, operands_of(input, output),
-               [&lane, bytes = bytes_of(input)](const NcclLibrary& nccl, const void* in, void* out, auto communicator,
-                                                auto stream) {
-                 if (lane.copies())
-                   lane.copies()->all_gather(in, out, bytes, stream);
+               [=, &lane = collectives(), gather = std::move(gather)](auto in, auto out, auto stream) {
+                 if (PeerCopies* copies = lane.connection().copies.get())
+                   copies->all_gather(in, out, bytes, stream);
                  else
-                   nccl.all_gather(in, out, bytes, communicator, stream);
+                   gather(in, out, stream);
                });
 }
 
@@ -169,7 +195,7 @@ NcclBackend::Pending NcclBackend::do_all_to_all(const OperationInfo& info, Const
                        static_cast<size_t>(receive_counts[peer]) * element);
   return enter(
       info, operands_of(input, output),
-      [bytes = std::move(bytes)](const NcclLibrary& nccl, const void* in, void* out, auto communicator, auto stream) {
+      by_nccl(collectives(), [bytes = std::move(bytes)](auto& nccl, auto communicator, auto in, auto out, auto stream) {
         const auto* from = static_cast<const std::byte*>(in);
         auto* to = static_cast<std::byte*>(out);
         nccl.group_start();
@@ -181,26 +207,27 @@ NcclBackend::Pending NcclBackend::do_all_to_all(const OperationInfo& info, Const
           to += received;
         }
         nccl.group_end();
-      });
+      }));
 }
 
 NcclBackend::Pending NcclBackend::do_broadcast(const OperationInfo& info, View buffer, int root) {
   return enter(info, operands_of(buffer, buffer),
-               [root, own = group_.own, bytes = bytes_of(buffer)](const NcclLibrary& nccl, const void* in, void* out,
-                                                                  auto communicator, auto stream) {
+               by_nccl(collectives(), [root, own = group_.own, bytes = bytes_of(buffer)](
+                                          auto& nccl, auto communicator, auto in, auto out, auto stream) {
                  // Host memory comes in two copies, of which the root's holds its values in the first.
                  nccl.broadcast(own == root ? in : out, out, bytes, root, communicator, stream);
-               });
+               }));
 }
 
 NcclBackend::Pending NcclBackend::do_barrier(const OperationInfo& info) {
-  return enter(info, {},
-               [buffer = barrier_.data()](const NcclLibrary& nccl, const void*, void*, auto communicator, auto stream) {
-                 nccl.all_reduce(buffer, buffer, 1, DType::kInt32, ReduceOp::kSum, communicator, stream);
-               });
+  return enter(
+      info, {},
+      by_nccl(collectives(), [buffer = barrier_.data()](auto& nccl, auto communicator, auto, auto, auto stream) {
+        nccl.all_reduce(buffer, buffer, 1, DType::kInt32, ReduceOp::kSum, communicator, stream);
+      }));
 }
 
-NcclLane& NcclBackend::channel(int peer, int tag, CommOp op) {
+NcclLane& NcclBackend::channel(int peer, int tag, CommOp op, int64_t bytes) {
   auto& lane = channels_[{peer, tag, op}];
   if (lane) return *lane;
   const bool sends = op == CommOp::kSend;
@@ -208,13 +235,27 @@ NcclLane& NcclBackend::channel(int peer, int tag, CommOp op) {
   const int own = group_.ranks[static_cast<size_t>(group_.own)], other = group_.ranks[static_cast<size_t>(peer)];
   const std::vector<int> members = sends ? std::vector{own, other} : std::vector{other, own};
   const std::string name = fmt::format("messages.{}.{}.{}.{}", group_.id, members[0], members[1], tag);
-  const auto connect = [this, name, members, sends](NcclLibrary::Stream stream) {
-    NcclLane::Connection connection{hub_.connect(name, members, kMultiprocessorsOfMessages), nullptr};
-    connection.communicator->connect_messages(numbers(), sends, stream);
-    return connection;
-  };
-  lane = std::make_unique<NcclLane>(hub_, NcclLane::Facts{name, group_.name, members}, connect);
+  lane = std::make_unique<NcclLane>(hub_, NcclLane::Facts{name, group_.name, members},
+                                    [this, bytes](const NcclLane::Facts& facts, NcclLibrary::Stream stream) {
+                                      return connect_messages(facts, stream, bytes);
+                                    });
   return *lane;
+}
+
+NcclLane::Connection NcclBackend::connect_messages(const NcclLane::Facts& lane, NcclLibrary::Stream stream,
+                                                   int64_t bytes) {
+  const bool sends = lane.members[0] == hub_.rank();
+  NcclLane::Connection connection;
+  if (hub_.is_copied(group_.name)) {
+    PeerMemory::Made made = make_memory(lane, sends ? 0 : CopiedGroups::message_bytes(bytes));
+    connection.transport = describe_transport(
+        fmt::format("messages of {} from rank {} to {}", group_.name, lane.members[0], lane.members[1]), made.obstacle);
+    if (made.memory) connection.messages = std::make_unique<PeerMessages>(std::move(made.memory));
+  }
+  if (connection.messages) return connection;
+  connection.communicator = hub_.make_communicator(lane, kMultiprocessorsOfMessages);
+  connection.communicator->connect_messages(numbers(), sends, stream);
+  return connection;
 }
 
 NcclBackend::Pending NcclBackend::do_point_to_point(std::span<const OperationInfo> infos,
@@ -225,13 +266,15 @@ NcclBackend::Pending NcclBackend::do_point_to_point(std::span<const OperationInf
     NcclLane& lane = channel(message.peer, message.tag, message.op);
     const bool sends = message.op == CommOp::kSend;
     const size_t bytes = bytes_of(sends ? message.input : ConstView(message.output));
-    const auto launch = [sends, bytes](const NcclLibrary& nccl, const void* in, void* out, auto communicator,
-                                       auto stream) {
+    const NcclLaunch by_kernel = by_nccl(lane, [=](auto& nccl, auto communicator, auto in, auto out, auto stream) {
+      sends ? nccl.send(in, bytes, 1, communicator, stream) : nccl.receive(out, bytes, 0, communicator, stream);
+    });
+    const auto launch = [=, &lane](auto in, auto out, auto stream) {
       if (bytes == 0) return;
-      if (sends)
-        nccl.send(in, bytes, 1, communicator, stream);
+      if (PeerMessages* copies = lane.connection().messages.get())
+        sends ? copies->send(in, bytes, stream) : copies->receive(out, bytes, stream);
       else
-        nccl.receive(out, bytes, 0, communicator, stream);
+        by_kernel(in, out, stream);
     };
     const NcclOperands operands = sends ? NcclOperands{message.input.data, bytes, nullptr, 0}
                                         : NcclOperands{nullptr, 0, message.output.data, bytes};

@@ -26,8 +26,8 @@ class NcclBackend final : public ProcessGroupBackend {
   /// Ranks are connected when they first use the group, or are told to: most of the groups of a layout are never used.
   NcclBackend(NcclHub& hub, NcclGroup group);
   ~NcclBackend() override;
-  /// Begins it; see GpuRanks. @param connection of this group and this rank
-  void connect(const Connection& connection);
+  /// Begins it; see GpuRanks. @param connection of this group and this rank. @param bytes see Connections
+  void connect(const Connection& connection, int64_t bytes);
 
   Pending do_all_reduce(const OperationInfo& info, View buffer, ReduceOp reduce) override;
   Pending do_reduce_scatter(const OperationInfo& info, ConstView input, View output, ReduceOp reduce) override;
@@ -42,10 +42,14 @@ class NcclBackend final : public ProcessGroupBackend {
 
  private:
   Pending enter(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
-  NcclLane::Connection connect_collectives(const std::string& lane, NcclLibrary::Stream stream);
-  NcclLane& collectives();
+  NcclLane::Connection connect_collectives(const NcclLane::Facts& lane, NcclLibrary::Stream stream, int64_t bytes);
+  NcclLane::Connection connect_messages(const NcclLane::Facts& lane, NcclLibrary::Stream stream, int64_t bytes);
+  /// Memory of all members of a lane, which each takes the same way.
+  PeerMemory::Made make_memory(const NcclLane::Facts& lane, int64_t bytes);
+  /// @param bytes see Connections
+  NcclLane& collectives(int64_t bytes = CopiedGroups::kAnySize);
   /// @param peer rank of the group. @param op kSend or kReceive
-  NcclLane& channel(int peer, int tag, CommOp op);
+  NcclLane& channel(int peer, int tag, CommOp op, int64_t bytes = CopiedGroups::kAnySize);
   void require_before_step(std::string_view what) const;
   int32_t* numbers() { return reinterpret_cast<int32_t*>(barrier_.data()); }
 

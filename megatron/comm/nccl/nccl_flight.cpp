@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "megatron/comm/nccl/cuda_check.h"
-#include "megatron/comm/nccl/nccl_communicator.h"
 
 namespace megatron {
 
@@ -63,16 +62,14 @@ void NcclFlight::add_host_copy(const HostCopy& copy, NcclLibrary::Stream stream)
   check_cuda_call(cudaLaunchHostFunc(stream, run, copies_.back().get()), "cudaLaunchHostFunc");
 }
 
-void NcclFlight::launch(NcclCommunicator& communicator, const NcclLaunch& function, NcclLibrary::Stream stream,
+void NcclFlight::launch(const NcclLaunch& function, NcclLibrary::Stream stream,
                         const std::function<bool()>& has_failed) {
   check_cuda_call(cudaStreamWaitEvent(stream, entry_), "cudaStreamWaitEvent");
   check_cuda_call(cudaEventRecord(start_, stream), "cudaEventRecord");
   if (is_input_staged_) add_host_copy({operands_.input, input_.data(), operands_.input_bytes, has_failed}, stream);
   const void* input = is_input_staged_ ? input_.data() : operands_.input;
   void* output = is_output_staged_ ? output_.data() : operands_.output;
-  communicator.use([&](const NcclLibrary& library, NcclLibrary::Communicator handle) {
-    function(library, input, output, handle, stream);
-  });
+  function(input, output, stream);
   if (is_output_staged_) add_host_copy({output_.data(), operands_.output, operands_.output_bytes, has_failed}, stream);
   check_cuda_call(cudaEventRecord(end_, stream), "cudaEventRecord");
 }

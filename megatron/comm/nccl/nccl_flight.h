@@ -41,10 +41,7 @@ struct NcclOperands {
   size_t output_bytes = 0;
 };
 /// Puts an operation on a stream.
-using NcclLaunch = std::function<void(const NcclLibrary&, const void* input, void* output, NcclLibrary::Communicator,
-                                      NcclLibrary::Stream)>;
-
-class NcclCommunicator;
+using NcclLaunch = std::function<void(const void* input, void* output, NcclLibrary::Stream)>;
 
 /// Starts after what the compute stream held when it was made. Host memory among the operands goes through page-locked
 /// memory, in the order of the stream, so that operations on it have the same rules as those on device memory.
@@ -71,8 +68,7 @@ class NcclFlight {
   bool is_for_host() const { return is_for_host_; }
 
   /// Puts it on `stream`. Its memory of the host is not touched any more once `has_failed` says true.
-  void launch(NcclCommunicator& communicator, const NcclLaunch& function, NcclLibrary::Stream stream,
-              const std::function<bool()>& has_failed);
+  void launch(const NcclLaunch& function, NcclLibrary::Stream stream, const std::function<bool()>& has_failed);
   /// After launch(). @throw CommError naming the operation if the GPU reports an error, of whatever kernel
   bool has_started() const;
   bool has_ended() const;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "megatron/base/thread_name.h"
+#include "megatron/base/word_list.h"
 #include "megatron/comm/longest_timeout.h"
 #include "megatron/comm/nccl/cuda_check.h"
 #include "megatron/comm/nccl/poll.h"
@@ -28,8 +29,7 @@ constexpr milliseconds kForOwnText{1000}, kLongestStorePause{10};
 
 /// Keys of the store.
 constexpr std::string_view kFailure = "failure", kNumFailures = "failures", kEvents = "events", kNumQueries = "queries",
-                           kFinished = "finished", kNumTickets = "tickets";
-std::string there_key(const std::string& lane) { return lane + ".there"; }
+                           kFinished = "finished";
 std::string report_key(int64_t query, int rank) { return fmt::format("report/{}/{}", query, rank); }
 
 }  // namespace
@@ -94,63 +94,51 @@ void NcclHub::launched(NcclLane& lane) {
   changed_.notify_all();
 }
 
-std::unique_ptr<NcclCommunicator> NcclHub::connect(const std::string& lane, const std::vector<int>& members,
-                                                   int max_multiprocessors) {
-  const auto place = static_cast<int>(std::ranges::find(members, rank()) - members.begin());
-  const int peer = members[place == 0 ? 1 : 0];
-  {
-    const std::lock_guard lock(mutex_);
-    connecting_[lane] = {.num_members = members.size()};
-  }
-  const std::string ticket_key = lane + ".ticket", id_key = lane + ".id";
-  if (store_.add(there_key(lane), 1) == std::ssize(members))
-    store_.set(ticket_key, std::to_string(store_.add(kNumTickets, 1)));
-  await_turn(lane, std::stoll(wait_for(ticket_key, lane, peer, kLongestTimeout)));
+std::unique_ptr<NcclCommunicator> NcclHub::make_communicator(const NcclLane::Facts& lane, int max_multiprocessors) {
+  const auto place = static_cast<int>(std::ranges::find(lane.members, rank()) - lane.members.begin());
+  const std::string id_key = lane.name + ".id";
   NcclLibrary::UniqueId id{};
   if (place == 0) {
     id = library_.get_unique_id();
     store_.set(id_key, {id.bytes.data(), id.bytes.size()});
   } else {
-    const std::string text = wait_for(id_key, lane, peer, kLongestTimeout);
+    const std::string text = wait_for(id_key, lane.name, lane.members[0], kLongestTimeout);
     require<CommError>(text.size() == id.bytes.size(), "[NcclHub] an id of {} bytes", text.size());
     std::memcpy(id.bytes.data(), text.data(), text.size());
   }
-  return NcclCommunicator::make(library_, static_cast<int>(members.size()), id, place, patience(options_.timeout),
+  return NcclCommunicator::make(library_, static_cast<int>(lane.members.size()), id, place, patience(options_.timeout),
                                 max_multiprocessors);
 }
 
-/// A lane whose members are all there may have a smaller ticket that this process has not seen yet; one that is met
-/// later has a larger one.
-void NcclHub::await_turn(const std::string& lane, int64_t ticket) {
-  const auto comes_before = [&](const std::pair<const std::string, Connecting>& other) {
-    const auto& [name, state] = other;
-    if (name == lane) return false;
-    return state.ticket == 0 ? store_.add(there_key(name), 0) == static_cast<int64_t>(state.num_members)
-                             : state.ticket < ticket;
-  };
-  const auto is_next = [&] {
-    std::map<std::string, Connecting> connecting;
-    {
-      const std::lock_guard lock(mutex_);
-      connecting_[lane].ticket = ticket;
-      connecting = connecting_;
-    }
-    return has_failed_ || std::none_of(connecting.begin(), connecting.end(), comes_before);
-  };
-  poll(is_next, kLongestTimeout, kLongestStorePause);
-  throw_if_failed();
+std::vector<std::string> NcclHub::exchange(const NcclLane::Facts& lane, const std::string& what,
+                                           const std::string& own) {
+  const auto key_of = [&](int member) { return fmt::format("{}.{}/{}", lane.name, what, member); };
+  store_.set(key_of(rank()), own);
+  std::vector<std::string> texts;
+  texts.reserve(lane.members.size());
+  for (int member : lane.members) texts.push_back(wait_for(key_of(member), lane.name, member, kLongestTimeout));
+  return texts;
 }
 
-void NcclHub::end_connecting(const std::string& lane) {
-  {
-    const std::lock_guard lock(mutex_);
-    connecting_.erase(lane);
-  }
+bool NcclHub::is_copied(std::string_view group) const {
+  return std::ranges::find(options_.copied_groups, group) != options_.copied_groups.end();
+}
+
+std::string NcclHub::transports() const {
+  std::set<std::string> lines;
+  const std::lock_guard lock(mutex_);
+  for (const NcclLane* lane : lanes_)
+    if (!lane->connection_.transport.empty()) lines.insert(lane->connection_.transport);
+  return joined(lines, "\n");
+}
+
+void NcclHub::end_connecting(const NcclLane::Facts& lane) {
+  turns_.end(lane.name);
   changed_.notify_all();
 }
 
 void NcclHub::begin_step() {
-  const auto is_not_connected = [](const NcclLane* lane) { return !lane->communicator_ || !lane->waiting_.empty(); };
+  const auto is_not_connected = [](const NcclLane* lane) { return !lane->is_connected_ || !lane->waiting_.empty(); };
   std::string missing;
   {
     std::unique_lock lock(mutex_);
@@ -232,7 +220,7 @@ void NcclHub::note_end(NcclLane& lane) {
 NcclFlightPtr NcclHub::look_at_flights() {
   const std::lock_guard lock(mutex_);
   for (NcclLane* lane : lanes_) {
-    if (lane->communicator_) lane->communicator_->check();
+    if (lane->connection_.communicator) lane->connection_.communicator->check();
     note_end(*lane);
     if (lane->flying_.empty()) continue;
     const NcclFlightPtr& first = lane->flying_.front();
@@ -362,14 +350,13 @@ void NcclHub::abort_all() {
   std::atomic<size_t> num_aborted = 0;
   std::vector<std::jthread> aborts;
   for (NcclLane* lane : lanes_)
-    if (lane->communicator_ && !std::exchange(lane->is_aborted_, true))
-      aborts.emplace_back([&num_aborted, &communicator = *lane->communicator_] {
+    if (lane->connection_.communicator && !std::exchange(lane->is_aborted_, true))
+      aborts.emplace_back([&num_aborted, &communicator = *lane->connection_.communicator] {
         communicator.abort();
         ++num_aborted;
       });
   const auto release_and_look = [&] {
-    for (NcclLane* lane : lanes_)
-      if (lane->copies_) lane->copies_->release();
+    for (NcclLane* lane : lanes_) lane->release();
     return num_aborted == aborts.size();
   };
   poll(release_and_look, kLongestTimeout, kBusyLook);
@@ -385,14 +372,21 @@ std::string NcclHub::wait_for(std::string_view key, std::string_view what, int s
   return *value;
 }
 
+void NcclHub::count_to(int64_t count, std::string_view key, std::string_view what, milliseconds timeout) {
+  store_.add(key, 1);
+  const bool all_have = poll([&] { return has_failed_ || store_.add(key, 0) == count; }, timeout, kLongestStorePause);
+  if (!all_have)
+    fail(fmt::format("{} timed out after {} ms: {} of {} ranks have come", what, timeout.count(), store_.add(key, 0),
+                     count));
+}
+
+void NcclHub::meet_at_end(const NcclLane::Facts& lane) {
+  count_to(std::ssize(lane.members), lane.name + ".end", fmt::format("the end of [{}]", lane.group), options_.timeout);
+}
+
 void NcclHub::finish(milliseconds timeout) {
   throw_if_failed();
-  store_.add(kFinished, 1);
-  const bool all_have =
-      poll([&] { return has_failed_ || store_.add(kFinished, 0) == size(); }, timeout, kLongestStorePause);
-  if (!all_have)
-    fail(fmt::format("the end of all ranks timed out after {} ms: {} of {} have come", timeout.count(),
-                     store_.add(kFinished, 0), size()));
+  count_to(size(), kFinished, "the end of all ranks", timeout);
   throw_if_failed();
 }
 

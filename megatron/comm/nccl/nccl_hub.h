@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "megatron/comm/flight_recorder.h"
+#include "megatron/comm/nccl/connection_turns.h"
 #include "megatron/comm/nccl/nccl_lane.h"
 #include "megatron/comm/nccl/rank_report.h"
 #include "megatron/comm/rendezvous/store_client.h"
@@ -55,15 +56,19 @@ class NcclHub {
   void add(NcclLane& lane);
   void remove(NcclLane& lane);
   void launched(NcclLane& lane);
-  /// A communicator of ranks, in the order of `members`, when all of them have begun to use `lane`. A process makes one
-  /// at a time, and all make them in one order: two that are made at once can wait for each other. The next one's turn
-  /// comes with end_connecting(). Waits as long as it takes: the watch sees to the timeout of operations, begin_step()
-  /// to that of the rest. @param max_multiprocessors see NcclLibrary
-  std::unique_ptr<NcclCommunicator> connect(const std::string& lane, const std::vector<int>& members,
-                                            int max_multiprocessors = 0);
-  void end_connecting(const std::string& lane);
-  /// Names of those that move rows by copy engine.
-  const std::vector<std::string>& copied_groups() const { return options_.copied_groups; }
+  /// See ConnectionTurns.
+  void await_turn(const NcclLane::Facts& lane) { turns_.await(lane.name, lane.members); }
+  void end_connecting(const NcclLane::Facts& lane);
+  /// In the lane's turn: a communicator of its members. @param max_multiprocessors see NcclLibrary
+  std::unique_ptr<NcclCommunicator> make_communicator(const NcclLane::Facts& lane, int max_multiprocessors = 0);
+  /// The texts of all members of a lane, which call it as often with the same `what`.
+  std::vector<std::string> exchange(const NcclLane::Facts& lane, const std::string& what, const std::string& own);
+  /// Returns when all members have called it, or a rank has failed.
+  void meet_at_end(const NcclLane::Facts& lane);
+  /// Whether rows and messages of that group go by copy engine where they can.
+  bool is_copied(std::string_view group) const;
+  /// See GpuRanks.
+  std::string transports() const;
   std::mutex& mutex() { return mutex_; }
   /// See GpuRanks. @throw CommError if ranks do not come
   void begin_step();
@@ -89,18 +94,14 @@ class NcclHub {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Connecting {
-    size_t num_members = 0;
-    int64_t ticket = 0;  // 0: not known yet
-  };
-
   void meet();
+  /// Waits until a number of the store has grown by one for each of `count` ranks.
+  void count_to(int64_t count, std::string_view key, std::string_view what, std::chrono::milliseconds timeout);
   NcclCommunicator::Patience patience(std::chrono::milliseconds timeout) const;
   void watch(const std::stop_token& stop);
   /// An operation that has lasted too long, or null.
   NcclFlightPtr look_at_flights();
   void look_at_news();
-  void await_turn(const std::string& lane, int64_t ticket);
   void answer(int64_t query);
   RankReport report() const;
   std::map<int, RankReport> ask_all();
@@ -114,11 +115,11 @@ class NcclHub {
   StoreClient store_;
   CudaEvents events_;
   PinnedPool pinned_;
+  ConnectionTurns turns_{*this};
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::set<NcclLane*> lanes_;
-  std::map<std::string, Connecting> connecting_;  // by lane
   const FlightRecorder* recorder_ = nullptr;
   std::string failure_;
   std::atomic<bool> has_failed_ = false;

@@ -26,21 +26,29 @@ NcclLane::~NcclLane() {
   cudaStreamSynchronize(stream_);
   close();
   hub_.remove(*this);
-  if (copies_ && hub_.has_failed()) copies_->release();
-  copies_.reset();
-  communicator_.reset();
+  if (hub_.has_failed()) release();
+  connection_ = {};
   cudaStreamDestroy(stream_);
 }
 
-/// While the watch still sees it: it ends what waits for ranks that do not come.
+/// While the watch still sees it: it ends what waits for ranks that do not come. Memory is freed when all have let go
+/// of it; after a failure, when they do not meet, never.
 void NcclLane::close() noexcept {
-  if (!communicator_) return;
   try {
-    communicator_->close();
-  } catch (const CommError& error) {
+    if ((connection_.copies || connection_.messages) && !hub_.has_failed()) {
+      (connection_.copies ? connection_.copies->memory() : connection_.messages->memory()).disconnect();
+      hub_.meet_at_end(facts_);
+    }
+    if (connection_.communicator) connection_.communicator->close();
+  } catch (const Error& error) {
     hub_.fail(fmt::format("the end of [{}] failed on rank {}: {}", facts_.group, hub_.rank(), error.what()));
-    communicator_->abort();
+    if (connection_.communicator) connection_.communicator->abort();
   }
+}
+
+void NcclLane::release() noexcept {
+  if (connection_.copies) connection_.copies->release();
+  if (connection_.messages) connection_.messages->release();
 }
 
 NcclFlightPtr NcclLane::issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch function) {
@@ -51,7 +59,7 @@ NcclFlightPtr NcclLane::issue(const OperationInfo& info, const NcclOperands& ope
     const std::lock_guard lock(hub_.mutex());
     ++num_issued_;
     flying_.push_back(flight);
-    if (!communicator_ || !waiting_.empty()) {
+    if (!is_connected_ || !waiting_.empty()) {
       waiting_.push_back({flight, std::move(function)});
       return flight;
     }
@@ -62,7 +70,7 @@ NcclFlightPtr NcclLane::issue(const OperationInfo& info, const NcclOperands& ope
 
 void NcclLane::launch(const NcclFlightPtr& flight, const NcclLaunch& function) {
   try {
-    flight->launch(*communicator_, function, stream_, [this] { return hub_.has_failed(); });
+    flight->launch(function, stream_, [this] { return hub_.has_failed(); });
   } catch (const Error& error) {
     hub_.fail(fmt::format("{} failed on rank {}: {}", flight->to_string(), hub_.rank(), error.what()));
     hub_.throw_if_failed();
@@ -74,10 +82,11 @@ void NcclLane::connect_and_drain(const Connect& connect) {
   set_thread_name(fmt::format("connect {}", hub_.rank()));
   try {
     hub_.use_device();
-    Connection connection = connect(stream_);
+    hub_.await_turn(facts_);
+    Connection connection = connect(facts_, stream_);
     std::unique_lock lock(hub_.mutex());
-    communicator_ = std::move(connection.communicator);
-    copies_ = std::move(connection.copies);
+    connection_ = std::move(connection);
+    is_connected_ = true;
     if (hub_.has_failed()) return;  // the watch, which looks again and again, aborts it
     while (!waiting_.empty()) {
       const Waiting first = waiting_.front();
@@ -87,7 +96,7 @@ void NcclLane::connect_and_drain(const Connect& connect) {
       waiting_.pop_front();  // not before: what is issued meanwhile must come after it
     }
     lock.unlock();
-    hub_.end_connecting(facts_.name);
+    hub_.end_connecting(facts_);
   } catch (const Error& error) {
     hub_.fail(fmt::format("a connection of [{}] between {} failed on rank {}: {}", facts_.group,
                           describe_ranks(facts_.members), hub_.rank(), error.what()));

@@ -14,12 +14,13 @@
 #include "megatron/comm/nccl/nccl_communicator.h"
 #include "megatron/comm/nccl/nccl_flight.h"
 #include "megatron/comm/nccl/peer_copies.h"
+#include "megatron/comm/nccl/peer_messages.h"
 
 namespace megatron {
 
 class NcclHub;
 
-/// Has a communicator and a stream of its own, so that nothing but its own order holds it up. Issued by one thread.
+/// Has a connection and a stream of its own, so that nothing but its own order holds it up. Issued by one thread.
 class NcclLane {
  public:
   struct Facts {
@@ -27,12 +28,15 @@ class NcclLane {
     std::string_view group;    // of the operations
     std::vector<int> members;  // global ranks
   };
+  /// By what operations go.
   struct Connection {
-    std::unique_ptr<NcclCommunicator> communicator;
-    std::unique_ptr<PeerCopies> copies;  // null: all by NCCL
+    std::unique_ptr<NcclCommunicator> communicator;  // null: nothing by NCCL
+    std::unique_ptr<PeerCopies> copies;              // null: no rows by copies
+    std::unique_ptr<PeerMessages> messages;          // null: no messages by copies
+    std::string transport;                           // for NcclHub::transports(); empty: nothing to be said
   };
-  /// Given the lane's stream.
-  using Connect = std::function<Connection(NcclLibrary::Stream)>;
+  /// In its turn, given the lane's stream.
+  using Connect = std::function<Connection(const Facts&, NcclLibrary::Stream)>;
 
   /// A lane that its members connect when each has begun to use it: `connect` runs in a thread of its own, and what is
   /// issued until then follows it.
@@ -43,7 +47,7 @@ class NcclLane {
 
   const Facts& facts() const { return facts_; }
   /// For launches, which come when the lane is connected.
-  PeerCopies* copies() const { return copies_.get(); }
+  const Connection& connection() const { return connection_; }
   /// Returns without waiting for other ranks, but for those that a communicator meets for the first time.
   NcclFlightPtr issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
 
@@ -55,15 +59,16 @@ class NcclLane {
   };
   void open_stream();
   void close() noexcept;
+  void release() noexcept;
   void connect_and_drain(const Connect& connect);
   void launch(const NcclFlightPtr& flight, const NcclLaunch& launch);
 
   NcclHub& hub_;
   Facts facts_;
   NcclLibrary::Stream stream_ = nullptr;
-  std::unique_ptr<NcclCommunicator> communicator_;  // null: not connected yet
-  bool is_aborted_ = false;                         // the communicator, or it is under way
-  std::unique_ptr<PeerCopies> copies_;
+  Connection connection_;
+  bool is_connected_ = false;
+  bool is_aborted_ = false;  // the communicator, or it is under way
   int64_t num_issued_ = 0;
   std::deque<Waiting> waiting_;              // for the connection
   std::deque<NcclFlightPtr> flying_;         // not known to have ended, in their order

@@ -92,16 +92,17 @@ std::unique_ptr<World> NcclWorld::join(std::chrono::milliseconds timeout) {
 
 void NcclWorld::set_compute_stream(CUstream_st* stream) { hub_->set_compute_stream(stream); }
 void NcclWorld::connect(const Connections& connections) {
-  for (const Connection& connection : connections) {
+  for (const auto& [connection, bytes] : connections) {
     const auto group = groups_.find(connection.group);
     require<CommError>(group != groups_.end(), "[NcclWorld] rank {} has no group \"{}\" to connect", rank(),
                        connection.group);
-    group->second->connect(connection);
+    group->second->connect(connection, bytes);
   }
 }
 void NcclWorld::begin_step() { hub_->begin_step(); }
 void NcclWorld::throw_if_failed() const { hub_->throw_if_failed(); }
 void NcclWorld::end_step() noexcept { hub_->end_step(); }
+std::string NcclWorld::transports() const { return hub_->transports(); }
 int64_t NcclWorld::num_host_waits() const { return hub_->num_host_waits(); }
 void NcclWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
 void NcclWorld::finish(std::chrono::milliseconds timeout) { hub_->finish(timeout); }

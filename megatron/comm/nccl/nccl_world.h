@@ -49,8 +49,9 @@ class NcclWorld final : public GpuRanks {
     CUstream_st* compute_stream = nullptr;  // see set_compute_stream; null: CUDA's default stream
     StoreClient::Address store;
     std::chrono::milliseconds timeout{0};  // until all ranks have come
-    /// Names of groups whose all-gathers and sums by reduce-scatter go by copy engine where the GPUs reach each other
-    /// (PeerCopies); each takes PeerCopies::kMemoryBytes of each GPU.
+    /// Names of groups whose all-gathers and sums by reduce-scatter, and whose messages, go by copy engine where the
+    /// GPUs reach each other (PeerCopies, PeerMessages); CopiedGroups tells what that takes. A send is done then when
+    /// its message is in the receiver's memory, which may be before it is asked for.
     std::vector<std::string> copied_groups;
   };
   /// Returns when all ranks have made one. @throw NotSupported without NCCL; CommError if ranks do not come, or NCCL
@@ -67,6 +68,7 @@ class NcclWorld final : public GpuRanks {
   void begin_step() override;
   void throw_if_failed() const override;
   void end_step() noexcept override;
+  std::string transports() const override;
   /// How often this rank's host has waited for an operation to end: one on host memory, a barrier, Work::block().
   int64_t num_host_waits() const;
   /// The world of all ranks, which all of them make. One at a time.

@@ -1,7 +1,7 @@
 #include "megatron/comm/nccl/peer_copies.h"
 
 #include <algorithm>
-#include <array>
+#include <limits>
 
 #include "megatron/comm/nccl/cuda_check.h"
 #include "megatron/comm/nccl/section_sum.h"
@@ -11,11 +11,8 @@ namespace {
 
 static_assert(CopiedGroups::kMostRanks <= kMostSections);
 
-constexpr size_t kFlagStride = 64, kSlotAlignment = 512;
-static_assert(2 * CopiedGroups::kMostRanks * kFlagStride <= SharedPage::kBytes);
-constexpr int kNumSlots = 8;  // from each rank
-/// Beyond any value that is waited for.
-constexpr uint32_t kFarAhead = uint32_t{1} << 30;
+static_assert(2 * CopiedGroups::kMostRanks <= StreamFlag::kNumInPage);
+constexpr int kNumSlots = CopiedGroups::kRowSlots;  // from each rank
 
 void copy(std::byte* to, const std::byte* from, size_t bytes, NcclLibrary::Stream stream) {
   check_cuda_call(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
@@ -40,12 +37,18 @@ void follow(NcclLibrary::Stream follower, NcclLibrary::Stream leader, cudaEvent_
   check_cuda_call(cudaStreamWaitEvent(follower, event), "cudaStreamWaitEvent");
 }
 
+/// All ranks send pieces of one size.
+size_t slot_bytes_of(const PeerMemory& memory) {
+  size_t bytes = std::numeric_limits<size_t>::max();
+  for (int place = 0; place < memory.num_ranks(); ++place) bytes = std::min(bytes, memory.bytes_of(place));
+  return bytes / static_cast<size_t>(kNumSlots * (memory.num_ranks() - 1));
+}
+
 }  // namespace
 
 PeerCopies::PeerCopies(std::unique_ptr<PeerMemory> memory)
     : memory_(std::move(memory)),
-      slot_bytes_(static_cast<size_t>(CopiedGroups::kBytesPerRank) /
-                  static_cast<size_t>(kNumSlots * (memory_->num_ranks() - 1)) / kSlotAlignment * kSlotAlignment),
+      slot_bytes_(slot_bytes_of(*memory_)),
       sending_(open_stream()),
       begin_(make_event()),
       sent_(make_event()) {
@@ -69,35 +72,20 @@ std::byte* PeerCopies::slot(int owner, int source, int number) const {
   return memory_->of(owner) + static_cast<size_t>(row * kNumSlots + number) * slot_bytes_;
 }
 
-CUdeviceptr PeerCopies::flag(int owner, Flag kind, int source) const {
-  const size_t offset = static_cast<size_t>(kind * CopiedGroups::kMostRanks + source) * kFlagStride;
-  return reinterpret_cast<CUdeviceptr>(memory_->page_of(owner).device() + offset);
+StreamFlag PeerCopies::flag(int owner, Flag kind, int source) const {
+  return {memory_->page_of(owner), kind * CopiedGroups::kMostRanks + source};
 }
 
 void PeerCopies::set_flags(Flag kind, NcclLibrary::Stream stream) const {
-  std::array<CUstreamBatchMemOpParams, CopiedGroups::kMostRanks> operations{};
-  unsigned count = 0;
-  for_each_peer([&](int peer) {
-    auto& write = operations[count++].writeValue;
-    write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    write.address = flag(peer, kind, memory_->own());
-    write.value = num_pieces_;
-    write.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // after all that the stream has written
-  });
-  check_cuda(driver_.stream_batch_mem_op(stream, count, operations.data(), 0), "cuStreamBatchMemOp");
+  StreamFlagOperations operations;
+  for_each_peer([&](int peer) { operations.set(flag(peer, kind, memory_->own()), num_pieces_); });
+  operations.submit(driver_, stream);
 }
 
 void PeerCopies::await_flags(Flag kind, uint32_t value, NcclLibrary::Stream stream) const {
-  std::array<CUstreamBatchMemOpParams, CopiedGroups::kMostRanks> operations{};
-  unsigned count = 0;
-  for_each_peer([&](int peer) {
-    auto& wait = operations[count++].waitValue;
-    wait.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    wait.address = flag(memory_->own(), kind, peer);
-    wait.value = value;
-    wait.flags = CU_STREAM_WAIT_VALUE_GEQ;
-  });
-  check_cuda(driver_.stream_batch_mem_op(stream, count, operations.data(), 0), "cuStreamBatchMemOp");
+  StreamFlagOperations operations;
+  for_each_peer([&](int peer) { operations.await(flag(memory_->own(), kind, peer), value); });
+  operations.submit(driver_, stream);
 }
 
 void PeerCopies::send(const Piece& piece, const std::function<const std::byte*(int)>& source) {
@@ -159,9 +147,7 @@ void PeerCopies::reduce_scatter(const void* input, void* output, size_t count, D
 
 void PeerCopies::release() noexcept {
   memory_->leave();
-  uint32_t* flags = memory_->page_of(memory_->own()).host();
-  for (size_t i = 0; i < SharedPage::kBytes / sizeof(uint32_t); ++i)
-    std::atomic_ref(flags[i]).store(num_pieces_ + kFarAhead, std::memory_order_relaxed);
+  release_flags(memory_->page_of(memory_->own()), num_pieces_);
 }
 
 }  // namespace megatron

@@ -6,8 +6,8 @@
 #include <functional>
 #include <memory>
 
-#include "megatron/comm/nccl/copied_groups.h"
 #include "megatron/comm/nccl/peer_memory.h"
+#include "megatron/comm/nccl/stream_flags.h"
 #include "megatron/core/cuda/driver.h"
 
 namespace megatron {
@@ -15,10 +15,11 @@ namespace megatron {
 /// NCCL's kernels wait until a product that fills the GPU has ended, and then keep the next one's blocks waiting; a
 /// copy runs beside both. Every rank copies a section into a slot of each other rank's memory and sets a flag for it,
 /// for which that rank's stream waits; it uses the section and says by another flag that the slot is free again. No
-/// host waits. Flags lie on the host, so that who is to end a wait needs no call of CUDA, which could wait itself.
+/// host waits.
 /// Operations take effect in the order of the calls, which is the same on all ranks; one thread calls.
 class PeerCopies {
  public:
+  /// @param memory  of at most CopiedGroups::kMostRanks, each with some
   explicit PeerCopies(std::unique_ptr<PeerMemory> memory);
   ~PeerCopies();
   PeerCopies(const PeerCopies&) = delete;
@@ -28,6 +29,7 @@ class PeerCopies {
   void all_gather(const void* input, void* output, size_t bytes, NcclLibrary::Stream stream);
   /// Sums in rank order, in float. @param count  elements of a section, whose dtype sums_sections_of() knows
   void reduce_scatter(const void* input, void* output, size_t count, DType dtype, NcclLibrary::Stream stream);
+  PeerMemory& memory() { return *memory_; }
   /// After a failure: what waits for other ranks goes on, with whatever is there. Again and again, for ranks that still
   /// run set flags. Any thread.
   void release() noexcept;
@@ -44,7 +46,7 @@ class PeerCopies {
   void send(const Piece& piece, const std::function<const std::byte*(int)>& source);
   /// Where `owner` receives from `source`.
   std::byte* slot(int owner, int source, int number) const;
-  CUdeviceptr flag(int owner, Flag kind, int source) const;
+  StreamFlag flag(int owner, Flag kind, int source) const;
   /// Sets this rank's flag at all others.
   void set_flags(Flag kind, NcclLibrary::Stream stream) const;
   /// Until those of all others are there.

@@ -1,15 +1,19 @@
 #include "megatron/comm/nccl/peer_memory.h"
 
-#include <algorithm>
+#include <fmt/core.h>
+
 #include <cstring>
 #include <fstream>
+#include <sstream>
+#include <utility>
 
 #include "megatron/comm/nccl/cuda_check.h"
 
 namespace megatron {
 namespace {
 
-constexpr const char *kReached = "reached", *kNotReached = "not reached";
+/// What begins a text in place of a handle.
+constexpr char kObstacle = '!';
 
 /// The same for processes that one kernel runs.
 std::string host_id() {
@@ -19,70 +23,110 @@ std::string host_id() {
   return id;
 }
 
+/// By which another process finds a block.
+struct Handle {
+  std::string host, page;
+  size_t bytes = 0;
+  cudaIpcMemHandle_t memory{};
+
+  std::string serialize() const {
+    return fmt::format("{}\n{}\n{}\n", host, page, bytes) +
+           std::string(reinterpret_cast<const char*>(&memory), sizeof memory);
+  }
+  static Handle parse(const std::string& text) {
+    Handle handle;
+    std::istringstream words(text);
+    words >> handle.host >> handle.page >> handle.bytes;
+    require<CommError>(!words.fail() && text.size() > sizeof handle.memory, "[PeerMemory] a handle of {} bytes",
+                       text.size());
+    std::memcpy(&handle.memory, text.data() + text.size() - sizeof handle.memory, sizeof handle.memory);
+    return handle;
+  }
+};
+
+/// Of a call that could not be had, which is no error of a later launch.
+std::string describe(cudaError_t status, const char* call) {
+  cudaGetLastError();
+  return fmt::format("{}: {}", call, cudaGetErrorString(status));
+}
+
 }  // namespace
 
-std::unique_ptr<PeerMemory> PeerMemory::make(size_t bytes, int own, const Exchange& exchange) {
+PeerMemory::Made PeerMemory::make(size_t bytes, int own, const Exchange& exchange) {
   std::unique_ptr<PeerMemory> made(new PeerMemory(own));
-  void* data = nullptr;
-  std::unique_ptr<SharedPage> page;
-  if (cudaMalloc(&data, bytes) == cudaSuccess) page = SharedPage::make();
-  made->blocks_ = {static_cast<std::byte*>(data)};
-  made->pages_.push_back(std::move(page));
-  const std::vector<std::string> handles = exchange(made->handle());
-  const bool is_open = made->open(handles);
-  cudaGetLastError();  // what could not be had is no error of a later launch
-  const std::vector<std::string> verdicts = exchange(is_open ? kReached : kNotReached);
-  const bool all_reach = std::ranges::all_of(verdicts, [](const std::string& text) { return text == kReached; });
-  made->is_left_ = false;
-  if (!all_reach) return nullptr;
-  made->pages_[static_cast<size_t>(own)]->forget_name();
-  return made;
-}
-
-/// Of host, memory and page, before those of others are there; empty: others cannot reach it.
-std::string PeerMemory::handle() const {
-  cudaIpcMemHandle_t handle{};
-  if (!pages_[0] || cudaIpcGetMemHandle(&handle, blocks_[0]) != cudaSuccess) return {};
-  return host_id() + '\n' + std::string(reinterpret_cast<const char*>(&handle), sizeof handle) + pages_[0]->name();
-}
-
-bool PeerMemory::open(const std::vector<std::string>& handles) {
-  const auto own = static_cast<size_t>(own_);
-  blocks_.resize(handles.size());
-  pages_.resize(handles.size());
-  std::swap(blocks_[0], blocks_[own]);
-  std::swap(pages_[0], pages_[own]);
-  const std::string host = host_id() + '\n';
-  for (size_t place = 0; place < handles.size(); ++place) {
-    const std::string& text = handles[place];
-    if (!text.starts_with(host)) return false;
-    if (place == own) continue;
-    cudaIpcMemHandle_t handle{};
-    std::memcpy(&handle, text.data() + host.size(), sizeof handle);
-    void* data = nullptr;
-    if (cudaIpcOpenMemHandle(&data, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) return false;
-    blocks_[place] = static_cast<std::byte*>(data);
-    pages_[place] = SharedPage::open(text.substr(host.size() + sizeof handle));
-    if (!pages_[place]) return false;
+  made->blocks_.resize(1);
+  Handle handle{.host = host_id(), .page = {}, .bytes = bytes, .memory = {}};
+  std::string obstacle = made->allocate(bytes);
+  if (obstacle.empty() && bytes > 0)
+    if (const auto status = cudaIpcGetMemHandle(&handle.memory, made->blocks_[0].data); status != cudaSuccess)
+      obstacle = describe(status, "cudaIpcGetMemHandle");
+  if (obstacle.empty()) handle.page = made->blocks_[0].page->name();
+  const std::vector<std::string> handles = exchange(obstacle.empty() ? handle.serialize() : kObstacle + obstacle);
+  const std::vector<std::string> verdicts = exchange(made->open(handles));
+  for (const std::string& verdict : verdicts) {
+    if (verdict.empty()) continue;
+    made->disconnect();
+    exchange({});
+    made->is_left_ = false;
+    return {nullptr, verdict};
   }
-  return true;
+  made->is_left_ = false;
+  made->blocks_[static_cast<size_t>(own)].page->forget_name();
+  return {std::move(made), {}};
+}
+
+std::string PeerMemory::allocate(size_t bytes) {
+  Block& block = blocks_[0];
+  block.bytes = bytes;
+  void* data = nullptr;
+  if (bytes > 0)
+    if (const auto status = cudaMalloc(&data, bytes); status != cudaSuccess) return describe(status, "cudaMalloc");
+  block.data = static_cast<std::byte*>(data);
+  block.page = SharedPage::make();
+  return block.page ? "" : "a host has no shared memory that its GPU reaches";
+}
+
+std::string PeerMemory::open(const std::vector<std::string>& handles) {
+  blocks_.resize(handles.size());
+  std::swap(blocks_[0], blocks_[static_cast<size_t>(own_)]);
+  for (int place = 0; place < num_ranks(); ++place)
+    if (std::string obstacle = open_one(handles[static_cast<size_t>(place)], place); !obstacle.empty()) return obstacle;
+  return {};
+}
+
+std::string PeerMemory::open_one(const std::string& text, int place) {
+  if (text.starts_with(kObstacle)) return text.substr(1);
+  if (place == own_) return {};
+  const Handle handle = Handle::parse(text);
+  if (handle.host != host_id()) return "ranks are on several hosts";
+  Block& block = blocks_[static_cast<size_t>(place)];
+  block.bytes = handle.bytes;
+  void* data = nullptr;
+  if (handle.bytes > 0)
+    if (const auto status = cudaIpcOpenMemHandle(&data, handle.memory, cudaIpcMemLazyEnablePeerAccess);
+        status != cudaSuccess)
+      return describe(status, "a GPU does not reach another; cudaIpcOpenMemHandle");
+  block.data = static_cast<std::byte*>(data);
+  block.page = SharedPage::open(handle.page);
+  return block.page ? "" : "processes of one host share no memory of it";
+}
+
+void PeerMemory::disconnect() {
+  for (int place = 0; place < num_ranks(); ++place)
+    if (place != own_ && of(place))
+      cudaIpcCloseMemHandle(std::exchange(blocks_[static_cast<size_t>(place)].data, nullptr));
 }
 
 PeerMemory::~PeerMemory() {
   if (is_left_) {
-    for (auto& page : pages_) {
-      if (page) page->forget_name();
-      static_cast<void>(page.release());
+    for (Block& block : blocks_) {
+      if (block.page) block.page->forget_name();
+      static_cast<void>(block.page.release());
     }
     return;
   }
-  for (int place = 0; place < num_ranks(); ++place) {
-    if (!of(place)) continue;
-    if (place == own_)
-      cudaFree(of(place));
-    else
-      cudaIpcCloseMemHandle(of(place));
-  }
+  disconnect();
+  cudaFree(blocks_[static_cast<size_t>(own_)].data);
 }
 
 }  // namespace megatron

@@ -37,6 +37,26 @@ Work gather_on_device(const ProcessGroup& group) {
   return group.all_gather(view(group.rank() * kSection, kSection), view(0, 2 * kSection), {"rows"});
 }
 
+/// A message by copies. Both are connected, and rank 1 never sends it.
+void receive_on_device(const ProcessGroup& group, GpuRanks& ranks) {
+  ranks.connect({{{.group = "world", .sender = 1, .receiver = 0, .tag = 0}, 4000}});
+  const GpuRanks::Step step(&ranks);
+  if (group.rank() == 1) sleep(60000);
+  void* data = nullptr;
+  cudaMalloc(&data, 4000);
+  group.recv({data, DType::kFloat32, {1000}, Shape{1}, nullptr}, 1, 0, {"activation"}).block();
+}
+
+/// One message comes and the next does not: its sender is gone.
+void receive_two(const ProcessGroup& group) {
+  std::vector<float> buffer(3);
+  if (group.rank() == 1) {
+    group.send(view_of(buffer), 0, 0, {"activation"}).block();
+    raise(SIGKILL);
+  }
+  for (int i = 0; i < 2; ++i) group.recv(view_of(buffer), 1, 0, {"activation"}).block();
+}
+
 /// As a training step does: the GPU waits for rows, and the host for the GPU alone.
 void read_in_step(const ProcessGroup& group, GpuRanks& ranks) {
   const GpuRanks::Step step(&ranks);
@@ -53,8 +73,10 @@ void run(const std::string& what, World& world, GpuRanks& ranks) {
   std::vector<float> buffer(3);
   if (what == "split") {
     world.split(is_culprit ? "tp" : "dp", {{0, 1}});
-  } else if (what == "hang" || what == "device" || what == "gather" || what == "read" || what == "message") {
+  } else if (what == "hang" || what == "device" || what == "gather" || what == "read" || what == "message" ||
+             what == "message on device") {
     group.set_timeout(std::chrono::milliseconds(500));
+    if (what == "message on device") return receive_on_device(group, ranks);
     if (is_culprit) sleep(60000);
     if (what == "device") return reduce_on_device(group);
     if (what == "gather") return gather_on_device(group).block();
@@ -67,6 +89,8 @@ void run(const std::string& what, World& world, GpuRanks& ranks) {
     const Work dropped = group.all_reduce(view_of(buffer), ReduceOp::kSum, {"forgotten"});
   } else if (what == "drop") {
     sleep(4000);
+  } else if (what == "kill beside message") {
+    return receive_two(group);
   }
   if (what == "throw" && is_culprit) throw ShapeError("five is not six");
   if (what == "kill" && is_culprit) raise(SIGKILL);

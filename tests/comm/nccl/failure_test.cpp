@@ -55,6 +55,15 @@ TEST(NcclFailure, AMessageThatIsNotSentNamesItsSender) {
   expect_failure("message", kLost, {"recv #0 \"activation\" of world timed out after 500 ms: rank 1 never entered it"});
 }
 
+TEST(NcclFailure, AMessageOnDeviceMemoryThatIsNotSentEnds) {
+  expect_failure("message on device", kLost,
+                 {"recv #0 \"activation\" of world timed out after 500 ms: rank 1 never entered it"});
+}
+
+TEST(NcclFailure, AReceiverWhoseSenderIsKilledEnds) {
+  expect_failure("kill beside message", 128 + 9, {"rank 1 was ended by signal 9 (Killed)"});
+}
+
 TEST(NcclFailure, ARankThatThrowsEndsAllWithItsExitStatus) {
   expect_failure("throw beside work", static_cast<int>(ExitCode::kFailure), {"[rank 1] five is not six"});
 }

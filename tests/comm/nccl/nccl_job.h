@@ -6,5 +6,7 @@
 namespace megatron::testing {
 
 NcclWorld& nccl_job();
+/// Whether its groups "world" and "half" are to move rows and messages by copies.
+bool copies_between_gpus();
 
 }  // namespace megatron::testing

@@ -21,6 +21,7 @@
 #include "commands/hardware_queues.h"
 #include "commands/launch_environment.h"
 #include "commands/process_starter.h"
+#include "megatron/comm/nccl/copied_groups.h"
 #include "megatron/comm/nccl/nccl_world.h"
 #include "megatron/comm/rendezvous/store_server.h"
 #include "megatron/core/cuda_device.h"
@@ -57,7 +58,8 @@ struct NcclRank {
 };
 
 /// @param copied_groups  see NcclWorld::Options; those of the commands, where none are given
-inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch, std::vector<std::string> copied_groups = {"tp"}) {
+inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch,
+                                std::vector<std::string> copied_groups = CopiedGroups::names()) {
   const int gpu = take_gpu(launch);
   NcclRank rank{gpu, open_cuda_device(gpu), nullptr};
   const Variable variable = process_environment();

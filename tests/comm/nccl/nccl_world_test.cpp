@@ -2,8 +2,10 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <thread>
 
 #include "megatron/base/error.h"
@@ -172,6 +174,99 @@ TEST(NcclWorld, BothDirectionsMayBeSentBeforeEitherIsReceived) {
   });
 }
 
+/// Of more pieces than PeerMessages has slots, the last of an odd size.
+TEST(NcclWorld, LargeMessagesInBothDirectionsArriveWhole) {
+  constexpr int64_t kSize = (19 << 20) + 1;
+  run_world(2, [](RankContext& context) {
+    const int peer = 1 - context.rank;
+    const auto values = [](int rank) {
+      std::vector<BFloat16> result(kSize);
+      for (size_t i = 0; i < result.size(); ++i)
+        result[i] = BFloat16(static_cast<float>((i * 7919 + static_cast<size_t>(rank) * 104729) % 65537));
+      return result;
+    };
+    const DeviceBuffer<BFloat16> sent(values(context.rank)), received(std::vector<BFloat16>{values(context.rank)});
+    const std::array exchange = {receive_from(peer, received.view(), 0), send_to(peer, std::as_const(sent).view(), 0)};
+    context.group.batch(exchange, {"x"}).block();
+    EXPECT_TRUE(same_bits(received.values(), values(peer)));
+  });
+}
+
+/// As in a pipeline: each message is what the one before it became on the other rank.
+TEST(NcclWorld, ManyMessagesThereAndBackKeepTheirOrderWhicheverRankIsLate) {
+  constexpr int64_t kSize = 4097;
+  constexpr int kRounds = 60;
+  run_world(2, [](RankContext& context) {
+    const int peer = 1 - context.rank;
+    const bool is_first = context.rank == 0;
+    const std::vector<float> start = values_of<float>(7, kSize);
+    const DeviceBuffer<float> buffer(is_first ? start : std::vector<float>(kSize));
+    for (int round = 0; round < kRounds; ++round) {
+      if (round % 20 == 10 * context.rank) std::this_thread::sleep_for(milliseconds(20));
+      const auto there = [&] { context.group.send(buffer.view(), peer, is_first ? 0 : 1, {"there"}).wait(); };
+      const auto back = [&] { context.group.recv(buffer.view(), peer, is_first ? 1 : 0, {"back"}).wait(); };
+      is_first ? there() : back();
+      // In place, on the compute stream's side: the messages start after it.
+      context.group.all_reduce(buffer.view(), ReduceOp::kMax, {"both have it"}).wait();
+      is_first ? back() : there();
+    }
+    context.group.all_reduce(buffer.view(), ReduceOp::kMax, {"end"}).block();
+    EXPECT_TRUE(same_bits(buffer.values(), start));
+  });
+}
+
+/// A receive that was posted long before holds up nothing: neither what the rank sends nor its collectives.
+TEST(NcclWorld, AReceiveThatWaitsHoldsUpNothingElse) {
+  run_world(2, [](RankContext& context) {
+    constexpr int kNumTags = 3;
+    const int peer = 1 - context.rank;
+    const DeviceBuffer<float> held(values_of<float>(context.rank, 1000)), sum(values_of<float>(context.rank, 1000));
+    std::vector<std::unique_ptr<DeviceBuffer<float>>> received;
+    Connections connections = {{{.group = "world"}, 0}};
+    for (int tag = 0; tag < kNumTags; ++tag) {
+      received.push_back(std::make_unique<DeviceBuffer<float>>(std::vector<float>(1000)));
+      for (int sender : {0, 1})
+        note(connections, {.group = "world", .sender = sender, .receiver = 1 - sender, .tag = tag}, 4000);
+    }
+    testing::nccl_job().connect(connections);
+    const GpuRanks::Step step(&testing::nccl_job());
+    std::vector<Work> receives;
+    for (int tag = 0; tag < kNumTags; ++tag)
+      receives.push_back(context.group.recv(received[static_cast<size_t>(tag)]->view(), peer, tag, {"early"}));
+    context.group.all_reduce(sum.view(), ReduceOp::kSum, {"beside them"}).block();
+    for (int tag = kNumTags; tag-- > 0;) {
+      Work send = context.group.send(held.view(), peer, tag, {"late"});
+      receives[static_cast<size_t>(tag)].block();
+      send.block();
+      EXPECT_TRUE(same_bits(received[static_cast<size_t>(tag)]->values(), values_of<float>(peer, 1000))) << tag;
+    }
+    EXPECT_TRUE(same_bits(sum.values(), reference(ReduceOp::kSum, inputs_of<float>(2, 1000))));
+  });
+}
+
+TEST(NcclWorld, SaysByWhatRowsAndMessagesGo) {
+  run_world(2, [](RankContext& context) {
+    NcclWorld& ranks = testing::nccl_job();
+    ranks.connect({{{.group = "world"}, 1024}, {{.group = "world", .sender = 1, .receiver = 0, .tag = 3}, 1024}});
+    const GpuRanks::Step step(&ranks);
+    EXPECT_EQ(ranks.transports(), testing::copies_between_gpus()
+                                      ? "messages of world from rank 1 to 0: copies between GPUs\n"
+                                        "rows of world: copies between GPUs"
+                                      : "");
+    // Sections and messages that are larger than what was connected go in pieces.
+    const int64_t own = 5000 * context.rank;
+    const DeviceBuffer<float> rows(values_of<float>(context.rank, 10000)), apart(std::vector<float>(10000));
+    context.group.all_gather(rows.view(own, 5000), apart.view(), {"rows"}).block();
+    const auto first = testing::section_of(values_of<float>(0, 10000), 0, 5000);
+    EXPECT_TRUE(same_bits(testing::section_of(apart.values(), 0, 5000), first));
+    (context.rank == 1 ? context.group.send(rows.view(), 0, 3, {"x"}) : context.group.recv(apart.view(), 1, 3, {"x"}))
+        .block();
+    if (context.rank == 0) {
+      EXPECT_TRUE(same_bits(apart.values(), values_of<float>(1, 10000)));
+    }
+  });
+}
+
 TEST(NcclWorld, RefusesInAStepWhatIsNotConnected) {
   run_world(2, [](RankContext& context) {
     const ProcessGroup pair = context.world.split("pair", {{0, 1}}).value();
@@ -182,8 +277,8 @@ TEST(NcclWorld, RefusesInAStepWhatIsNotConnected) {
       return context.rank == 0 ? pair.send(buffer.view(), peer, tag, {"x"})
                                : pair.recv(buffer.view(), peer, tag, {"x"});
     };
-    ranks.connect({{.group = "pair", .sender = 0, .receiver = 1, .tag = 3}});
-    EXPECT_THROW(ranks.connect({{.group = "no such group"}}), CommError);
+    ranks.connect({{{.group = "pair", .sender = 0, .receiver = 1, .tag = 3}, 4000}});
+    EXPECT_THROW(ranks.connect({{{.group = "no such group"}, 0}}), CommError);
     {
       const GpuRanks::Step step(&ranks);
       message(3).block();

@@ -13,6 +13,7 @@ namespace megatron::testing {
 namespace {
 
 NcclWorld* job = nullptr;  // NCCL is started once
+bool has_copies = false;
 
 /// Rank 0 prints what GoogleTest prints; the others only what failed.
 class FailurePrinter final : public ::testing::EmptyTestEventListener {
@@ -27,6 +28,7 @@ int run_all_tests(const LaunchEnvironment& launch, bool copies) {
   const NcclRank rank =
       join_nccl_ranks(launch, copies ? std::vector<std::string>{"world", "half"} : std::vector<std::string>());
   job = rank.ranks.get();
+  has_copies = copies;
   if (launch.rank > 0) {
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
@@ -60,6 +62,7 @@ void run_world(int num_ranks, const std::function<void(RankContext&)>& function)
 bool sums_in_rank_order() { return false; }
 
 NcclWorld& nccl_job() { return *job; }
+bool copies_between_gpus() { return has_copies; }
 
 }  // namespace megatron::testing
 

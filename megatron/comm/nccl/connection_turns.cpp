@@ -1,0 +1,57 @@
+#include "megatron/comm/nccl/connection_turns.h"
+
+#include <algorithm>
+
+#include "megatron/comm/longest_timeout.h"
+#include "megatron/comm/nccl/nccl_hub.h"
+#include "megatron/comm/nccl/poll.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestStorePause{10};
+
+/// Keys of the store.
+constexpr std::string_view kNumTickets = "tickets";
+std::string there_key(const std::string& lane) { return lane + ".there"; }
+
+}  // namespace
+
+/// A lane whose members are all there may have a smaller ticket that this process has not seen yet; one that is met
+/// later has a larger one.
+bool ConnectionTurns::comes_before(const std::string& name, const Connecting& other, int64_t ticket) {
+  return other.ticket == 0 ? hub_.store().add(there_key(name), 0) == static_cast<int64_t>(other.num_members)
+                           : other.ticket < ticket;
+}
+
+void ConnectionTurns::await(const std::string& lane, const std::vector<int>& members) {
+  {
+    const std::lock_guard lock(mutex_);
+    connecting_[lane] = {.num_members = members.size()};
+  }
+  const std::string ticket_key = lane + ".ticket";
+  if (hub_.store().add(there_key(lane), 1) == std::ssize(members))
+    hub_.store().set(ticket_key, std::to_string(hub_.store().add(kNumTickets, 1)));
+  const int peer = members[members[0] == hub_.rank() ? 1 : 0];
+  const int64_t ticket = std::stoll(hub_.wait_for(ticket_key, lane, peer, kLongestTimeout));
+  const auto is_next = [&] {
+    std::map<std::string, Connecting> connecting;
+    {
+      const std::lock_guard lock(mutex_);
+      connecting_[lane].ticket = ticket;
+      connecting = connecting_;
+    }
+    return hub_.has_failed() || std::ranges::none_of(connecting, [&](const auto& other) {
+             return other.first != lane && comes_before(other.first, other.second, ticket);
+           });
+  };
+  poll(is_next, kLongestTimeout, kLongestStorePause);
+  hub_.throw_if_failed();
+}
+
+void ConnectionTurns::end(const std::string& lane) {
+  const std::lock_guard lock(mutex_);
+  connecting_.erase(lane);
+}
+
+}  // namespace megatron
