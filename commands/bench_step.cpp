@@ -206,7 +206,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
   environment.on_step = [&](Trainer& trainer, const TrainStepResult& result) {
     const bool tells = steps.num_done() == 0 && report;
     if (tells && !products.choices.choices.empty()) report->line(matmul_use_text(trainer.device()));
-    if (tells && own.gpu_ranks) report->line(own.gpu_ranks->transports());
+    if (tells && own.gpu_ranks && !own.gpu_ranks->transports().empty()) report->line(own.gpu_ranks->transports());
     steps.on_step(trainer, result);
   };
   environment.device = device;

@@ -32,10 +32,10 @@ class NcclHub;
 ///
 /// Operands are device memory, or host memory for what is small and rare: then Work::wait() waits on the host, as it
 /// does for a barrier. The operations of a group have a communicator and a stream of their own, and so have the
-/// messages of each (sender, receiver, tag). Outside training steps members connect them with their first, as PyTorch's
-/// groups do: most of a layout's groups are never used. What steps use is connected before: GpuRanks.
-/// CUDA_DEVICE_MAX_CONNECTIONS should allow for as many streams. Timeouts count from when an operation's turn has come
-/// on the GPU.
+/// messages of each (sender, receiver, tag); those that are copied need no communicator. Outside training steps members
+/// connect them with their first, as PyTorch's groups do: most of a layout's groups are never used. What steps use is
+/// connected before: GpuRanks. CUDA_DEVICE_MAX_CONNECTIONS should allow for as many streams. Timeouts count from when
+/// an operation's turn has come on the GPU.
 ///
 /// Differences from ThreadWorld: reductions are NCCL's: on each rank the same bits, but in an order of its own choice
 /// where there are more than two, and in the dtype of the elements, but for those of Options::copied_groups; kMax and
