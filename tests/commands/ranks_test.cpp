@@ -38,7 +38,7 @@ std::vector<std::string> matches(const std::string& text, const std::string& pat
 Words command_of_readme() {
   std::ifstream file(std::string(MEGATRON_SOURCE_DIR) + "/README.md");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const size_t at = text.find("megatron pretrain_gpt --nproc-per-node");
+  const size_t at = text.find("build/bin/megatron pretrain_gpt --nproc-per-node");
   std::string command = text.substr(at, text.find("```", at) - at);
   std::replace(command.begin(), command.end(), '\\', ' ');
   std::istringstream words(command);

@@ -12,6 +12,7 @@ constexpr const char* kStateless = "random numbers depend on seed, name and inde
 constexpr const char* kBackend = "the means of exchange follows from the device and the launcher";
 constexpr const char* kProfile = "--profile always writes a trace, and of the same format";
 constexpr const char* kShapes = "the trace of --profile always says the shapes";
+constexpr const char* kTikTokenizer = "TikTokenizer alone reads it, which is not here yet";
 constexpr const char* kOldName = "old name of what is always so";
 
 void describe_computation(FieldTable& table, NoEffectConfig& none) {
@@ -73,6 +74,10 @@ void describe_running(FieldTable& table, NoEffectConfig& none) {
   table.add("tensorboard_queue_size", none.tensorboard_queue_size, "")
       .at_least(1)
       .without_effect("every event is written at once");
+  table.add("tiktoken_pattern", none.tiktoken_pattern, "").one_of({"v1", "v2"}).without_effect(kTikTokenizer);
+  table.add("tiktoken_num_special_tokens", none.tiktoken_num_special_tokens, "")
+      .at_least(0)
+      .without_effect(kTikTokenizer);
   table.add("manual_gc", none.manual_gc, "").without_effect(kNoCollector);
   table.add("manual_gc_interval", none.manual_gc_interval, "").at_least(0).without_effect(kNoCollector);
   table.add_on("manual_gc_eval", none.manual_gc_eval, "").without_effect(kNoCollector);

@@ -185,7 +185,7 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--sft-tokenizer-prompt-format --test-mode"},
     {"this option of tokenizers",
      "--chat-template --disable-tokenizer-sentencepiece-ignore-extra-whitespaces "
-     "--no-tokenizer-sentencepiece-ignore-extra-whitespaces --tiktoken-num-special-tokens --tiktoken-pattern "
+     "--no-tokenizer-sentencepiece-ignore-extra-whitespaces "
      "--tiktoken-special-tokens --tokenizer-hf-no-include-special-tokens --tokenizer-hf-no-use-fast "
      "--tokenizer-metadata --tokenizer-sentencepiece-legacy --tokenizer-special-tokens --trust-remote-code "
      "--use-gigatoken --vocab-extra-ids"},
@@ -214,6 +214,9 @@ constexpr auto kNotYet = std::to_array<Refusal>({
 // What Megatron renamed, dropped, or accepts without doing it.
 constexpr auto kInstead = std::to_array<Refusal>({
     {"give --micro-batch-size, the sequences of one pass", "--batch-size"},
+    {"a flag of torchrun; --nproc-per-node alone starts the ranks of one machine, docs/launching.md has several",
+     "--master-addr --master-port --master_addr --master_port --max-restarts --max_restarts --nnodes --node-rank "
+     "--node_rank --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv_backend --rdzv_endpoint --rdzv_id --standalone"},
     {"give --lr-warmup-fraction or --lr-warmup-iters", "--warmup"},
     {"give --tensor-model-parallel-size", "--model-parallel-size"},
     {"give --recompute-activations", "--checkpoint-activations"},

@@ -109,7 +109,10 @@ void describe_cuda_graph(FieldTable& table, CudaGraphConfig& graph) {
 void describe_launch(FieldTable& table, LaunchConfig& launch) {
   table.begin_group("Launch",
                     "megatron.cpp only. mpirun and srun start ranks as processes; then leave --nproc-per-node out.");
-  table.add("nproc_per_node", launch.nproc_per_node, "ranks to start here, as threads of this process; none: one")
+  table
+      .add("nproc_per_node", launch.nproc_per_node,
+           "ranks to start here: threads of this process, or a process for each GPU; none: one")
+      .named({"--nproc-per-node", "--nproc_per_node"})
       .at_least(1)
       .at_most(kMostRanksHere);
   table.add("num_threads", launch.num_threads, "threads of a rank; none: cores / ranks")
