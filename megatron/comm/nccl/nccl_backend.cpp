@@ -99,7 +99,7 @@ void NcclBackend::connect(const Connection& connection, int64_t bytes) {
 void NcclBackend::require_before_step(std::string_view what) const {
   require<CommError>(!hub_.is_in_step(),
                      "[{}] {} are used for the first time inside a training step, where ranks with a GPU each cannot "
-                     "connect. Connect them before it: connections_of_step() must name them.",
+                     "connect. Connect them before it: StepPlan::connections must name them.",
                      group_.name, what);
 }
 
