@@ -22,13 +22,18 @@ struct StateDTypes {
   explicit StateDTypes(const StepShapes& z)
       : is_adam(z.optimizer.optimizer == OptimizerType::kAdam),
         has_main_copy(z.model.params_dtype == DType::kBFloat16 || z.model.params_dtype == DType::kFloat16),
-        has_remainder(z.optimizer.use_precision_aware_optimizer && z.model.params_dtype == DType::kBFloat16),
         main(statistics_dtype(z.model.params_dtype)) {
+    if (z.optimizer.use_precision_aware_optimizer && z.model.params_dtype == DType::kBFloat16) {
+      const bool is_rounded = z.optimizer.main_params_dtype == MainParamsDType::kBFloat16;
+      has_remainder = !is_rounded;
+      has_main_copy = has_remainder;
+      if (is_rounded) main = DType::kBFloat16;
+    }
     const bool is_double = main == DType::kFloat64;
     first_moment = is_double ? main : dtype_of(z.optimizer.exp_avg_dtype);
     second_moment = is_double ? main : dtype_of(z.optimizer.exp_avg_sq_dtype);
   }
-  bool is_adam, has_main_copy, has_remainder;
+  bool is_adam, has_main_copy, has_remainder = false;
   DType main, first_moment, second_moment;
 };
 

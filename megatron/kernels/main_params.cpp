@@ -12,4 +12,11 @@ void check_main_halves(const ConstView& weight, const ConstView& remainder) {
                       weight.shape, remainder.shape);
 }
 
+void check_rounded_main(const ConstView& model_weight) {
+  require<DtypeError>(!model_weight.defined(),
+                      "[main_params] main parameters in bfloat16 beside weights in {}: they are the weights of a "
+                      "bfloat16 model. Choose float32.",
+                      model_weight.dtype);
+}
+
 }  // namespace megatron::kernels

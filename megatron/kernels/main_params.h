@@ -23,6 +23,8 @@ constexpr uint32_t join_main_param(MainParamHalves halves) {
 
 /// @throw DtypeError, ShapeError unless the weight is contiguous bf16 [n] and the remainder contiguous uint8 [n, 2].
 void check_main_halves(const ConstView& weight, const ConstView& remainder);
+/// @throw DtypeError if there are model weights beside main parameters in bf16, which are the weights of a bf16 model.
+void check_rounded_main(const ConstView& model_weight);
 
 /// All operands are contiguous.
 struct SplitMainParamsArgs {

@@ -4,6 +4,7 @@
 
 #include "megatron/core/stream.h"
 #include "megatron/core/view.h"
+#include "megatron/kernels/stochastic_rounding.h"
 
 namespace megatron::kernels {
 
@@ -21,6 +22,7 @@ struct OptimizerRange {
   double weight_decay_multiplier = 1;
   int64_t size = 0;         // elements
   int64_t first_chunk = 0;  // chunks of all ranges before this one
+  StochasticRounding rounding;
 };
 
 /// Chunks of a range; the last may be a part of one.

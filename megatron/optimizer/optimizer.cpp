@@ -16,6 +16,7 @@
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/main_params.h"
 #include "megatron/kernels/sgd.h"
+#include "megatron/optimizer/element_numbers.h"
 
 namespace megatron {
 namespace {
@@ -24,7 +25,13 @@ Tensor flat(const Tensor& x) { return x.reshape({x.num_elements()}); }
 
 constexpr int kTimerLevel = 1;  // of --timing-log-level
 
-bool has_main_copy(DType dtype) { return dtype == DType::kBFloat16 || dtype == DType::kFloat16; }
+/// What is stepped: the weights themselves, an fp32 copy of them, or they with what they lack of one.
+enum class MainParams { kWeights, kCopy, kRemainder };
+MainParams main_params_of(DType weight, const OptimizerConfig& config) {
+  if (weight != DType::kBFloat16 && weight != DType::kFloat16) return MainParams::kWeights;
+  if (weight == DType::kFloat16 || !config.use_precision_aware_optimizer) return MainParams::kCopy;
+  return config.main_params_dtype == MainParamsDType::kBFloat16 ? MainParams::kWeights : MainParams::kRemainder;
+}
 
 /// Megatron's rule: biases and 1-D weights do not decay; --apply-wd-to-qk-layernorm exempts the query and key norms.
 double weight_decay_multiplier(const Parameter& parameter, const OptimizerConfig& config) {
@@ -44,7 +51,7 @@ struct Operands {
         gradient(state.of(state.parameter->main_grad()).view()),
         first_moment(state.exp_avg.view()),
         second_moment(state.exp_avg_sq.view()),
-        model_weight(has_main_copy(state.parameter->dtype()) ? state.of(state.parameter->value()).view() : View{}),
+        model_weight(state.steps_weights() ? View{} : state.of(state.parameter->value()).view()),
         has_remainder(state.remainder.defined()) {}
   kernels::RangeDTypes dtypes() const {
     return {.has_remainders = has_remainder,
@@ -96,7 +103,6 @@ OptimizerState Optimizer::make_state(const Context& ctx, const FlatRange& range)
   Parameter& parameter = *range.parameter;
   const Shape shape = range.is_whole() ? parameter.shape() : Shape{range.end - range.begin};
   const bool is_double = parameter.dtype() == DType::kFloat64;
-  const DType main_dtype = is_double ? DType::kFloat64 : DType::kFloat32;
   const auto make = [&](std::string_view suffix, const Shape& sizes, DType dtype) {
     Tensor x = ctx.empty(parameter.name() + std::string(suffix), sizes, dtype, MemoryUse::kOptimizer);
     launch(ctx, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = x.view(), .value = 0}); });
@@ -104,12 +110,11 @@ OptimizerState Optimizer::make_state(const Context& ctx, const FlatRange& range)
   };
   const auto moment_dtype = [&](StateDType dtype) { return is_double ? DType::kFloat64 : dtype_of(dtype); };
   OptimizerState state{range};
-  if (config_.use_precision_aware_optimizer && parameter.dtype() == DType::kBFloat16)
+  const MainParams main = main_params_of(parameter.dtype(), config_);
+  if (main == MainParams::kRemainder)
     state.remainder = make(".main_remainder", {range.end - range.begin, 2}, DType::kUInt8);
-  else if (has_main_copy(parameter.dtype()))
-    state.main = make(".main", shape, main_dtype);
-  else
-    state.main = range.of(parameter.value()).reshape(shape);
+  if (main == MainParams::kCopy) state.main = make(".main", shape, DType::kFloat32);
+  if (main == MainParams::kWeights) state.main = range.of(parameter.value()).reshape(shape);
   const bool is_adam = config_.optimizer == OptimizerType::kAdam;
   if (is_adam || config_.sgd_momentum != 0)
     state.exp_avg = make(".exp_avg", shape, moment_dtype(config_.exp_avg_dtype));
@@ -118,11 +123,13 @@ OptimizerState Optimizer::make_state(const Context& ctx, const FlatRange& range)
 }
 
 Tensor Optimizer::main_params(const Context& ctx, const OptimizerState& state) const {
-  if (!state.remainder.defined()) return state.main;
+  const bool is_rounded = state.main.defined() && state.main.dtype() == DType::kBFloat16;
+  if (!state.remainder.defined() && !is_rounded) return state.main;
   const Shape shape = state.is_whole() ? state.parameter->shape() : Shape{state.end - state.begin};
   Tensor main = ctx.empty(state.parameter->name() + ".main", shape, DType::kFloat32, MemoryUse::kWorkspace);
   const Tensor weight = state.of(std::as_const(*state.parameter).value());
   launch(ctx, [&](auto& stream) {
+    if (is_rounded) return kernels::copy(stream, {.x = weight.view(), .y = flat(main).view()});
     kernels::join_main_params(
         stream,
         {.weight = weight.view(), .remainder = std::as_const(state.remainder).view(), .main = flat(main).view()});
@@ -172,6 +179,8 @@ void Optimizer::make_tables(const Context& ctx) {
       auto kind = std::ranges::find(kinds, operands.dtypes(), &Kind::dtypes);
       if (kind == kinds.end()) kind = kinds.insert(kind, {.dtypes = operands.dtypes()});
       kernels::OptimizerRange& range = kind->ranges.emplace_back(operands.range());
+      range.rounding = {.key = ctx.key.at("rounding").at(states_[i].parameter->name()),
+                        .numbers = element_numbers_of(*states_[i].parameter, states_[i].begin)};
       range.learning_rate = rates ? rates + g : nullptr;
       range.weight_decay_multiplier = groups_[g].schedule.wd_mult;
       range.first_chunk = kind->num_chunks;
@@ -199,7 +208,7 @@ void Optimizer::reload_main_params(const Context& ctx) {
              [&](auto& stream) { kernels::fill(stream, {.y = state.remainder.view(), .value = 0}); });
       continue;
     }
-    if (!has_main_copy(state.parameter->dtype())) continue;
+    if (state.steps_weights()) continue;
     const Tensor model = state.of(std::as_const(*state.parameter).value());
     launch(ctx, {.name = "copy"},
            [&](auto& stream) { kernels::copy(stream, {.x = model.view(), .y = flat(state.main).view()}); });
@@ -209,7 +218,7 @@ void Optimizer::reload_main_params(const Context& ctx) {
 void Optimizer::copy_main_to_model_params(const Context& ctx) {
   ddp_.finish_param_sync();
   for (OptimizerState& state : states_) {
-    if (!has_main_copy(state.parameter->dtype()) || state.remainder.defined()) continue;
+    if (state.steps_weights() || state.remainder.defined()) continue;
     Tensor model = state.of(state.parameter->value());
     launch(ctx, {.name = "copy"}, [&](auto& stream) {
       kernels::copy(stream, {.x = std::as_const(state.main).reshape(model.shape()).view(), .y = model.view()});

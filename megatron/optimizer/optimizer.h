@@ -26,12 +26,16 @@ struct ParamGroup {
 
 /// What the optimizer keeps of a range of a parameter's shard: of all of it, or with the distributed optimizer of the
 /// part that lies in this rank's shard of a bucket. Tensors have the parameter's shape if the range is whole, else they
-/// are vectors of end - begin elements. `main` is the weight itself where that is fp32 or fp64.
+/// are vectors of end - begin elements. `main` is the weight itself where that is fp32 or fp64, and with bf16 main
+/// parameters.
 struct OptimizerState : FlatRange {
-  Tensor main;        // fp32 (fp64): what is stepped. Undefined where `remainder` is
+  Tensor main;        // fp32 (fp64, bf16): what is stepped. Undefined where `remainder` is
   Tensor remainder;   // uint8 [elements, 2]: what the bf16 weight lacks of it (kernels/main_params.h)
   Tensor exp_avg;     // Adam's first moment, SGD's momentum buffer (undefined without momentum)
   Tensor exp_avg_sq;  // Adam's second moment
+
+  /// Whether there is no other copy of the weights.
+  bool steps_weights() const { return main.defined() && main.dtype() == parameter->dtype(); }
 };
 
 struct StepResult {
@@ -67,7 +71,7 @@ class Optimizer {
   /// Weights become roundings of the master weights: after a load of optimizer state.
   void copy_main_to_model_params(const Context& ctx);
 
-  /// The main parameters of one of states(), whole: a copy where they are kept in two halves.
+  /// The main parameters of one of states(), whole: a copy in fp32 where they are kept in two halves, or in bf16.
   Tensor main_params(const Context& ctx, const OptimizerState& state) const;
   /// Makes `main`, of the shape of main_params(), the main parameters of a state that has a remainder.
   void set_main_params(const Context& ctx, const OptimizerState& state, const Tensor& main);

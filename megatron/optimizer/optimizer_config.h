@@ -29,9 +29,10 @@ constexpr DType dtype_of(StateDType dtype) {
 }
 
 /// What it may keep main parameters in.
-enum class MainParamsDType { kFloat32 };
+enum class MainParamsDType { kFloat32, kBFloat16 };
 constexpr auto names_of_enum(MainParamsDType) {
-  return std::to_array<std::pair<MainParamsDType, std::string_view>>({{MainParamsDType::kFloat32, "fp32"}});
+  return std::to_array<std::pair<MainParamsDType, std::string_view>>(
+      {{MainParamsDType::kFloat32, "fp32"}, {MainParamsDType::kBFloat16, "bf16"}});
 }
 
 struct OptimizerConfig {
@@ -50,7 +51,8 @@ struct OptimizerConfig {
   double sgd_momentum = 0.9;
 
   DType params_dtype = DType::kFloat32;  ///< of the model; a lower one than fp32 has fp32 main parameters
-  /// Adam's state in the dtypes below; of main parameters of a bf16 model only what the weights lack, 16 bits each.
+  /// Adam's state in the dtypes below; of main parameters of a bf16 model only what the weights lack, 16 bits each, or
+  /// with main parameters in bf16 nothing: the weights themselves are stepped, rounded stochastically.
   bool use_precision_aware_optimizer = false;
   StateDType main_grads_dtype = StateDType::kFloat32;
   MainParamsDType main_params_dtype = MainParamsDType::kFloat32;

@@ -37,11 +37,6 @@ NamedState as_it_is(const char* name, const Tensor& tensor) {
   return {name, tensor.dtype(), [tensor] { return tensor; }, {}};
 }
 
-/// Whether there is no other copy of the weights, in fp32 and fp64.
-bool steps_weights(const OptimizerState& state) {
-  return state.main.defined() && state.main.storage() == state.parameter->value().storage();
-}
-
 /// @param state  one of the optimizer's.
 std::vector<NamedState> named_states(const Context& ctx, Optimizer& optimizer, const OptimizerState& state) {
   std::vector<NamedState> named;
@@ -52,7 +47,7 @@ std::vector<NamedState> named_states(const Context& ctx, Optimizer& optimizer, c
     named.push_back({optimizer_state::kMaster, DType::kFloat32,
                      [ctx, &optimizer, state] { return optimizer.main_params(ctx, state); },
                      [ctx, &optimizer, state](const Tensor& x) { optimizer.set_main_params(ctx, state, x); }});
-  else if (!steps_weights(state))
+  else if (!state.steps_weights())
     add(optimizer_state::kMaster, state.main);
   const bool is_adam = optimizer.config().optimizer == OptimizerType::kAdam;
   add(is_adam ? optimizer_state::kFirstMoment : optimizer_state::kMomentum, state.exp_avg);
@@ -109,11 +104,18 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
     const CheckpointPlacement placement =
         placement_of(*state.parameter, {state.begin, state.end}, num_layers, trainer.groups());
     const bool shards = optimizer.config().use_distributed_optimizer;
-    // Megatron Core's DistributedOptimizer also stores what it steps where that is the weights themselves.
-    if (shards && steps_weights(state))
-      share.add_sharded(placement, optimizer_state_key(optimizer_state::kDistributedMaster, placement.key),
-                        as_it_is(optimizer_state::kMaster, state.main));
-    for (const NamedState& named : named_states(trainer.context(), optimizer, state))
+    std::vector<NamedState> all = named_states(trainer.context(), optimizer, state);
+    // Where the weights themselves are stepped a run reads no more than them. But Megatron Core's DistributedOptimizer
+    // stores them again, and runs that keep fp32 main parameters look for such.
+    const bool is_rounded = state.steps_weights() && state.main.dtype() == DType::kBFloat16;
+    if (is_rounded || (shards && state.steps_weights())) {
+      const DType dtype = is_rounded ? DType::kFloat32 : state.main.dtype();
+      all.push_back({optimizer_state::kMaster,
+                     dtype,
+                     [ctx = trainer.context(), &optimizer, state] { return optimizer.main_params(ctx, state); },
+                     {}});
+    }
+    for (const NamedState& named : all)
       if (!shards)
         share.add_replicated(placement, optimizer_state_key(named.name, placement.key), named);
       else if (named.name == optimizer_state::kMaster)

@@ -92,6 +92,26 @@ TEST(DistributedOptimizer, ShardsGiveTheBitsOfWholeParameters) {
     }
 }
 
+/// Roundings of weights and second moments belong to elements, not to what a rank owns of them.
+TEST(DistributedOptimizer, ShardsOfBf16MainParamsGiveTheBitsOfWholeParameters) {
+  for (const MainParamsDType main : {MainParamsDType::kBFloat16, MainParamsDType::kFloat32})
+    for (const int replicas : {1, 2, 3}) {
+      ReplicaTraining training{.replicas = replicas, .dtype = DType::kBFloat16, .optimizer = clipping()};
+      training.optimizer.use_precision_aware_optimizer = true;
+      training.optimizer.main_params_dtype = main;
+      training.optimizer.exp_avg_dtype = training.optimizer.exp_avg_sq_dtype = StateDType::kBFloat16;
+      training.ddp.grad_reduce_in_fp32 = false;
+      const std::vector<ReplicaOutcome> expected = train_replicas(training);
+      for (const int64_t bucket_size : {1, 100, 100000}) {
+        training.ddp = sharded(bucket_size);
+        training.ddp.grad_reduce_in_fp32 = false;
+        const std::vector<ReplicaOutcome> ranks = train_replicas(training);
+        expect_same_bits(expected, ranks);
+        EXPECT_TRUE(join_states(expected, 0, 1) == join_states(ranks, 0, ranks.size()));
+      }
+    }
+}
+
 TEST(DistributedOptimizer, ShardsOfMomentumGiveTheBitsOfWholeParameters) {
   for (const double momentum : {0.0, 0.9}) {
     ReplicaTraining training{.replicas = 3, .optimizer = clipping()};

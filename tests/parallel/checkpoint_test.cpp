@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "megatron/base/host_memory_files.h"
@@ -57,17 +58,58 @@ TEST(ParallelCheckpoint, MovesFromAnyLayoutToAnyOtherBitForBit) {
     }
 }
 
-TEST(ParallelCheckpoint, MovesMainParamsInTwoHalvesBitForBit) {
-  const std::string model = llama_like(std::string(kSize) +
-                                       " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer "
-                                       "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16");
+TEST(ParallelCheckpoint, MovesMainParamsInTwoHalvesAndInBf16BitForBit) {
+  const std::string halves = llama_like(std::string(kSize) +
+                                        " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer "
+                                        "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16");
   const std::vector<Layout> layouts = {{"", 3}, {" --tensor-model-parallel-size 2", 4}, {" --ddp-num-buckets 3", 2}};
-  for (size_t i = 0; i < layouts.size(); ++i) {
-    const ScratchDirectory first, second;
-    continue_to(model + saving(first), layouts[i], 2);
-    continue_to(model + loading(first) + saving(second), layouts[(i + 1) % layouts.size()], 2);
-    EXPECT_EQ(state_of(model + loading(second)), state_of(model + loading(first))) << layouts[i].words;
-  }
+  for (const std::string& model : {halves, halves + " --main-params-dtype bf16"})
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      const ScratchDirectory first, second;
+      continue_to(model + saving(first), layouts[i], 2);
+      continue_to(model + loading(first) + saving(second), layouts[(i + 1) % layouts.size()], 2);
+      EXPECT_EQ(state_of(model + loading(second)), state_of(model + loading(first))) << layouts[i].words;
+    }
+}
+
+/// What is in bf16 is exact in fp32; the other way it is rounded to nearest, main parameters as the weights were.
+TEST(ParallelCheckpoint, MovesBetweenEightTwelveAndEighteenBytesAParameter) {
+  const std::string eighteen = llama_like(std::string(kSize) + " --bf16");
+  const std::string twelve = eighteen + " --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16";
+  for (const char* optimizer : {"", " --use-distributed-optimizer"})
+    for (const std::string& form : {eighteen, twelve}) {
+      SCOPED_TRACE(form + optimizer);
+      const std::string eight = twelve + " --main-params-dtype bf16" + optimizer, other = form + optimizer;
+      const ScratchDirectory first, second;
+      continue_to(eight + saving(first), {}, 2);
+      EXPECT_EQ(state_of(other + loading(first)), state_of(eight + loading(first)));
+      continue_to(other + loading(first) + saving(second), {}, 4);
+      const State from = state_of(other + loading(second)), to = state_of(eight + loading(second));
+      EXPECT_EQ(to.weights, from.weights);
+      ASSERT_EQ(to.optimizer.size(), from.optimizer.size());
+      for (size_t i = 0; i < to.optimizer.size(); ++i)
+        ASSERT_LE(std::abs(to.optimizer[i] - from.optimizer[i]),
+                  epsilon(DType::kBFloat16) / 2 * std::abs(from.optimizer[i]));
+      EXPECT_EQ(continue_to(eight + loading(second), {}, 5).size(), 1U);
+    }
+}
+
+/// With gradients clipped to nothing weights decay by a part of the distance of neighbours in bf16 a step: what they
+/// are then is what each element was rounded to.
+TEST(ParallelCheckpoint, Bf16MainParamsAreRoundedAlikeOnEveryLayout) {
+  const std::string model = llama_like(std::string(kSize) + " --clip-grad 1e-30 --weight-decay 0.1 --lr 1e-2 --bf16 " +
+                                       "--use-precision-aware-optimizer --main-params-dtype bf16");
+  const auto weights_after = [&](const Layout& layout, int64_t num_steps) {
+    const ScratchDirectory directory;
+    continue_to(model + saving(directory), layout, num_steps);
+    return state_of(model + loading(directory)).weights;
+  };
+  const std::vector<double> start = weights_after({}, 0), expected = weights_after({}, 3);
+  int64_t num_changed = 0;
+  for (size_t i = 0; i < start.size(); ++i) num_changed += start[i] != expected[i];
+  EXPECT_GT(num_changed, std::ssize(start) / 4) << "3 steps of 0.1 % of weights whose neighbours are 0.4 to 0.8 % away";
+  EXPECT_LT(num_changed, std::ssize(start) * 3 / 4);
+  for (const Layout& layout : kLayouts) EXPECT_EQ(weights_after(layout, 3), expected) << layout.words;
 }
 
 TEST(ParallelCheckpoint, RanksThatFindDifferentOnesAreRefused) {

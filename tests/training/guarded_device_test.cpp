@@ -81,7 +81,9 @@ TEST(GuardedDevice, TakesDocumentsAndPositionsThatRestart) {
 
 TEST(GuardedDevice, SavesAndResumes) {
   for (const char* way : {" --bf16", " --fp16 --initial-loss-scale 1024", " --use-distributed-optimizer",
-                          " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer --exp-avg-dtype bf16"}) {
+                          " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer --exp-avg-dtype bf16",
+                          " --bf16 --use-precision-aware-optimizer --main-params-dtype bf16 --main-grads-dtype bf16"
+                          " --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"}) {
     SCOPED_TRACE(way);
     const ScratchDirectory directory;
     const std::string line = llama_like(way + (" --save-interval 1 --save " + directory.path()));

@@ -45,7 +45,8 @@ void expect_equal_plan(const std::string& words, int num_threads = 1) {
 
 TEST(TrainerPlan, IsTheAllocationLogOfTheRealRun) {
   for (const std::string& model : {gpt2_like(), llama_like()})
-    for (const std::string precision : {"", " --bf16"})
+    for (const std::string precision :
+         {"", " --bf16", " --bf16 --use-precision-aware-optimizer --main-params-dtype bf16 --main-grads-dtype bf16"})
       for (const std::string& recompute : {std::string(), kFull, kSelective})
         expect_equal_plan(model + precision + recompute);
 }

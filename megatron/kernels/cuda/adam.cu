@@ -2,13 +2,18 @@
 
 #include "megatron/kernels/cuda/main_halves.cuh"
 #include "megatron/kernels/cuda/optimizer_ranges.cuh"
+#include "megatron/kernels/cuda/stochastic_rounding.cuh"
 
 namespace megatron::kernels {
 namespace {
 
-/// The main parameters of a range in their own memory, or in two halves, which are the model weights too.
+/// The main parameters of a range in their own memory, or in two halves, which are the model weights too, or the bf16
+/// weights themselves.
 struct WholeMain {
   static __device__ FlatOperand of(const OptimizerRange& range) { return {range.parameter, DType::kFloat32}; }
+};
+struct RoundedMain {
+  static __device__ FlatOperand of(const OptimizerRange& range) { return {range.parameter, DType::kBFloat16}; }
 };
 struct HalvedMain {
   static __device__ MainHalves of(const OptimizerRange& range) {
@@ -20,13 +25,18 @@ struct Moments {
   float beta1, rest1, beta2, rest2, epsilon;
 };
 
-/// Of one range, with the numbers of the step.
-template <class Parameter>
+/// What of a range is rounded stochastically: the second moment in any case but kNothing.
+enum class Rounds { kNothing, kSecondMoment, kParameter };
+
+/// Of one range, with the numbers of the step. Its rounding stays where it is: registers are for what is loaded.
+template <class Parameter, Rounds kRounds>
 struct RangeStep {
   Parameter parameter;
   FlatOperand gradient, first_moment, second_moment, model_weight;
   Moments moments;
   float lr, penalty, decay, factor, unbias1, unbias2;
+  const StochasticRounding* rounding;
+  int64_t step;
 
   __device__ void operator()(int64_t begin, int n) const {
     const RawPack p_raw = load_raw(parameter, begin, n), g_raw = load_raw(gradient, begin, n);
@@ -41,6 +51,14 @@ struct RangeStep {
       const float update = m.v[e] * unbias1 / (sqrtf(v.v[e] * unbias2) + moments.epsilon) + decay * p.v[e];
       p.v[e] -= lr * update;
     }
+    if constexpr (kRounds != Rounds::kNothing) {
+      const PackDraws draws = rounding_draws(*rounding, step, begin, n);
+#pragma unroll
+      for (int e = 0; e < kPack; ++e) {
+        if (second_moment.dtype == DType::kBFloat16) v.v[e] = rounded_to_bf16(v.v[e], moment_draw(draws.w[e]));
+        if (kRounds == Rounds::kParameter) p.v[e] = rounded_to_bf16(p.v[e], parameter_draw(draws.w[e]));
+      }
+    }
     store(parameter, begin, n, p);
     store(first_moment, begin, n, m);
     store(second_moment, begin, n, v);
@@ -48,7 +66,7 @@ struct RangeStep {
   }
 };
 
-template <class Main>
+template <class Main, Rounds kRounds>
 struct Step {
   DType gradient_dtype, first_dtype, second_dtype, weight_dtype;
   Moments moments;
@@ -72,8 +90,8 @@ struct Step {
 
   __device__ auto of(const OptimizerRange& range) const {
     const float wd = static_cast<float>(state->weight_decay * range.weight_decay_multiplier);
-    const bool has_weight = std::is_same_v<Main, WholeMain>;  // else it is half of the parameter
-    return RangeStep<decltype(Main::of(range))>{
+    const bool has_weight = std::is_same_v<Main, WholeMain>;  // else it is half of the parameter, or all of it
+    return RangeStep<decltype(Main::of(range)), kRounds>{
         .parameter = Main::of(range),
         .gradient = {range.gradient, gradient_dtype},
         .first_moment = {range.first_moment, first_dtype},
@@ -86,24 +104,36 @@ struct Step {
         .decay = is_decoupled ? wd : 0,
         .factor = static_cast<float>(state->inverse_scale * state->clip_factor),
         .unbias1 = static_cast<float>(1 / state->bias_correction1),
-        .unbias2 = static_cast<float>(1 / state->bias_correction2)};
+        .unbias2 = static_cast<float>(1 / state->bias_correction2),
+        .rounding = &range.rounding,
+        .step = state->step};
   }
 };
 
 template <class Ranges>
 void run(const CudaStream& stream, const Ranges& ranges, const AdamRangesArgs& args, double multiplier) {
-  check_range_dtypes("adam", args.ranges.dtypes);
-  if (args.ranges.dtypes.has_remainders)
-    for_each_range(stream, "adam", ranges, args.ranges.num_chunks, Step<HalvedMain>(args, multiplier));
+  const RangeDTypes& dtypes = args.ranges.dtypes;
+  check_range_dtypes("adam", dtypes, true);
+  const auto each = [&](const auto& step) { for_each_range(stream, "adam", ranges, args.ranges.num_chunks, step); };
+  const bool rounds_second = dtypes.second_moment == DType::kBFloat16;
+  if (dtypes.has_remainders)
+    rounds_second ? each(Step<HalvedMain, Rounds::kSecondMoment>(args, multiplier))
+                  : each(Step<HalvedMain, Rounds::kNothing>(args, multiplier));
+  else if (dtypes.parameter == DType::kBFloat16)
+    each(Step<RoundedMain, Rounds::kParameter>(args, multiplier));
   else
-    for_each_range(stream, "adam", ranges, args.ranges.num_chunks, Step<WholeMain>(args, multiplier));
+    rounds_second ? each(Step<WholeMain, Rounds::kSecondMoment>(args, multiplier))
+                  : each(Step<WholeMain, Rounds::kNothing>(args, multiplier));
 }
 
 }  // namespace
 
 void adam(const CudaStream& stream, const AdamArgs& args) {
   const int64_t n = args.gradient.num_elements();
-  if (args.remainder.defined()) check_main_halves(args.model_weight, args.remainder);
+  if (args.remainder.defined())
+    check_main_halves(args.model_weight, args.remainder);
+  else if (args.parameter.dtype == DType::kBFloat16)
+    check_rounded_main(args.model_weight);
   const SingleRange range{{.parameter = flat_data("adam", args.parameter, n),
                            .remainder = flat_data("adam", args.remainder, n),
                            .gradient = flat_data("adam", args.gradient, n),
@@ -112,7 +142,8 @@ void adam(const CudaStream& stream, const AdamArgs& args) {
                            .model_weight = flat_data("adam", args.model_weight, n),
                            .learning_rate = args.learning_rate,
                            .weight_decay_multiplier = args.weight_decay_multiplier,
-                           .size = n}};
+                           .size = n,
+                           .rounding = args.rounding}};
   const RangeDTypes dtypes{.has_remainders = args.remainder.defined(),
                            .parameter = args.parameter.dtype,
                            .gradient = args.gradient.dtype,

@@ -28,7 +28,7 @@ struct RangeTable {
   int64_t num_ranges;
 
   /// The last range that begins at this chunk or before: empty ones begin where the next one does.
-  __device__ OptimizerRange range_of(int64_t chunk) const {
+  __device__ const OptimizerRange& range_of(int64_t chunk) const {
     int64_t low = 0, high = num_ranges;
     while (high - low > 1) {
       const int64_t middle = (low + high) / 2;
@@ -42,13 +42,14 @@ struct RangeTable {
 };
 struct SingleRange {
   OptimizerRange range;
-  __device__ OptimizerRange range_of(int64_t) const { return range; }
+  __device__ const OptimizerRange& range_of(int64_t) const { return range; }
 };
 
 /// step.of(range)(begin, n) for each pack of each range: what is the same for a range is worked out once a chunk.
 template <class Ranges, class Step>
-__global__ void __launch_bounds__(kBlockThreads) ranges_kernel(Ranges ranges, Step step) {
-  const OptimizerRange range = ranges.range_of(blockIdx.x);
+__global__ void __launch_bounds__(kBlockThreads)
+    ranges_kernel(const __grid_constant__ Ranges ranges, const __grid_constant__ Step step) {
+  const OptimizerRange& range = ranges.range_of(blockIdx.x);
   const int64_t first = (blockIdx.x - range.first_chunk) * kRangeChunk;
   const int64_t end = min(first + kRangeChunk, range.size);
   if (step.state->found_inf) return;
@@ -67,8 +68,9 @@ void for_each_range(const CudaStream& stream, const char* kernel, const Ranges& 
 }
 
 /// What kernels over ranges read and write. @throw DtypeError
-inline void check_range_dtypes(const char* kernel, const RangeDTypes& dtypes) {
-  require<DtypeError>(dtypes.has_remainders || dtypes.parameter == DType::kFloat32,
+inline void check_range_dtypes(const char* kernel, const RangeDTypes& dtypes, bool rounds_parameters = false) {
+  const bool is_rounded = rounds_parameters && dtypes.parameter == DType::kBFloat16;
+  require<DtypeError>(dtypes.has_remainders || is_rounded || dtypes.parameter == DType::kFloat32,
                       "[{}] main parameters of {} on CUDA: choose float32.", kernel, dtypes.parameter);
   for (DType dtype : {dtypes.gradient, dtypes.first_moment, dtypes.second_moment, dtypes.model_weight})
     require<DtypeError>(dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16,

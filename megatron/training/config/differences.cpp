@@ -71,6 +71,11 @@ constexpr auto kDifferences = std::to_array<Difference>({
      "needs neither, and runs on any device: collectives of the ordinary group in parts (--tp-comm-overlap-ag-splits, "
      "-rs-splits)",
      [](const PretrainConfig& c) { return c.parallel.tp_comm_overlap; }},
+    {"--use-precision-aware-optimizer", "needs --use-distributed-optimizer", "works without it too", never},
+    {"--main-params-dtype bf16", "takes fp32 and fp16",
+     "weights have no finer copy: each step rounds them up or down at random, right on average, so small updates are "
+     "not lost but come as noise of one unit in the last of 8 bits. The last digits of a loss need fp32",
+     [](const PretrainConfig& c) { return c.optimizer.main_params_dtype == MainParamsDType::kBFloat16; }},
     {"--use-distributed-optimizer --save", "stores buckets, which fit the same tensor and pipeline sizes alone",
      "stores the optimizer's state as whole tensors: any layout loads it",
      [](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer && saves(c); }},

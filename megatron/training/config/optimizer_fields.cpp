@@ -32,14 +32,21 @@ void describe_precision(FieldTable& table, OptimizerConfig& optimizer) {
       "Precision of the optimizer's state",
       "With --bf16 --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 a parameter "
       "takes 12 bytes instead of 18: weight 2, gradient 4 (2 with --main-grads-dtype bf16), remainder 2, "
-      "moments 4.");
+      "moments 4. With --main-params-dtype bf16 and --main-grads-dtype bf16 it takes 8: no remainder. Weights are then "
+      "rounded at random, up or down so that the mean is right, in every step: small updates are kept on average, as "
+      "noise of one unit in the last of 8 bits. Training to the last digit of the loss needs fp32.");
   table.add("use_precision_aware_optimizer", optimizer.use_precision_aware_optimizer,
-            "keep 16 bits beside each bf16 weight instead of an fp32 copy, and moments as below; needs "
-            "--use-distributed-optimizer");
-  table.add("main_grads_dtype", optimizer.main_grads_dtype, "of the sum of gradients");
-  table.add("main_params_dtype", optimizer.main_params_dtype, "of what is stepped").later({"fp16"});
-  table.add("exp_avg_dtype", optimizer.exp_avg_dtype, "of Adam's mean").later({"fp16", "fp8"});
-  table.add("exp_avg_sq_dtype", optimizer.exp_avg_sq_dtype, "of Adam's mean square").later({"fp16", "fp8"});
+            "keep 16 bits beside each bf16 weight instead of an fp32 copy, and moments as below");
+  table.add("main_grads_dtype", optimizer.main_grads_dtype,
+            "of the sum of gradients; bf16 is rounded to nearest once a micro-batch");
+  table
+      .add("main_params_dtype", optimizer.main_params_dtype,
+           "of what is stepped; bf16: the weights themselves, rounded at random")
+      .later({"fp16"});
+  table.add("exp_avg_dtype", optimizer.exp_avg_dtype, "of Adam's mean; bf16 is rounded to nearest")
+      .later({"fp16", "fp8"});
+  table.add("exp_avg_sq_dtype", optimizer.exp_avg_sq_dtype, "of Adam's mean square; bf16 is rounded at random")
+      .later({"fp16", "fp8"});
 }
 
 void describe_loss_scale(FieldTable& table, OptimizerConfig& optimizer) {

@@ -96,11 +96,13 @@ void check_experts(ParallelConfig& parallel, Mistakes& mistakes) {
 void check_optimizer_state(const PretrainConfig& config, Mistakes& mistakes) {
   constexpr std::string_view kAware = "--use-precision-aware-optimizer";
   const OptimizerConfig& optimizer = config.optimizer;
-  if (optimizer.use_precision_aware_optimizer) {
-    if (optimizer.optimizer != OptimizerType::kAdam)
-      mistakes.add({kAware, "--optimizer"}, "{} needs --optimizer adam", kAware);
-    if (!optimizer.use_distributed_optimizer)
-      mistakes.add({kAware, "--use-distributed-optimizer"}, "{} needs --use-distributed-optimizer", kAware);
+  if (optimizer.use_precision_aware_optimizer && optimizer.optimizer != OptimizerType::kAdam)
+    mistakes.add({kAware, "--optimizer"}, "{} needs --optimizer adam", kAware);
+  if (optimizer.main_params_dtype == MainParamsDType::kBFloat16) {
+    constexpr std::string_view kMain = "--main-params-dtype";
+    if (!optimizer.use_precision_aware_optimizer) mistakes.add({kMain, kAware}, "{} bf16 needs {}", kMain, kAware);
+    if (!config.precision.bf16)
+      mistakes.add({kMain, "--bf16"}, "{} bf16 needs --bf16: it is the weights themselves that are stepped", kMain);
   }
   const std::pair<std::string_view, StateDType> dtypes[] = {{"--main-grads-dtype", optimizer.main_grads_dtype},
                                                             {"--exp-avg-dtype", optimizer.exp_avg_dtype},

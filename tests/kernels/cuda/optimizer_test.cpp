@@ -12,6 +12,7 @@
 
 namespace megatron::kernels {
 namespace {
+using testing::GuardedTensor;
 using testing::kCudaTypes;
 using testing::random_values;
 using testing::Twin;
@@ -181,6 +182,54 @@ TEST_F(CudaOptimizer, MainParamsInTwoHalvesAgreeWithTheCpu) {
         join_main_params(stream, {.weight = on(weight), .remainder = on(remainder), .main = on(joined)});
       });
     }
+}
+
+/// Of bf16 numbers; where the fp32 numbers before differ in their last bits some are rounded to the other neighbour.
+int64_t num_different(Twin& x) {
+  const GuardedTensor gpu = x.from_gpu();
+  const BFloat16* cpu = x.cpu().as<BFloat16>();
+  int64_t count = 0;
+  for (int64_t i = 0; i < x.num_elements(); ++i) count += gpu[i] != static_cast<double>(static_cast<float>(cpu[i]));
+  return count;
+}
+
+/// Shards that are whole, that begin inside a block of draws, and that have two runs a row, whose ends packs cross.
+TEST_F(CudaOptimizer, RoundsWeightsAndSecondMomentsByTheDrawsOfTheCpu) {
+  const ElementNumbers parts[] = {
+      {}, {.first = 3}, {.first = 20, .block = 25, .whole_block = 100, .runs = {{{0, 5}, {16, 60}, {}, {}}}}};
+  for (const ElementNumbers& numbers : parts)
+    for (bool halves : {false, true})
+      for (int64_t n : {1, 2077, 65536})
+        for (int64_t shift : {0, 1}) {
+          SCOPED_TRACE(fmt::format("block {} halves {} n {} shift {}", numbers.block, halves, n, shift));
+          Twin p(DType::kBFloat16, {n}, random_values(n, 1), {0, shift}), g(DType::kBFloat16, {n}, random_values(n, 2));
+          Twin m(DType::kBFloat16, {n}, random_values(n, 3), {0, shift});
+          Twin v(DType::kBFloat16, {n}, squares(random_values(n, 4)), {0, shift});
+          Twin remainder(DType::kUInt8, {n, 2}, std::vector<double>(static_cast<size_t>(2 * n), 7), {0, 2 * shift});
+          TwinValues<StepState> state({step_state()});
+          std::vector<testing::Result> results = {within(p, 1, 4), within(m, 1, 4), within(v, 1, 16)};
+          compare(results, [&](const auto& stream, auto on) {
+            if constexpr (std::is_same_v<decltype(on), testing::OnGpu>)
+              remainder.reset_gpu();
+            else
+              remainder.reset();
+            adam(stream, {.parameter = halves ? View{} : on(p),
+                          .remainder = halves ? on(remainder) : View{},
+                          .gradient = on(g),
+                          .first_moment = on(m),
+                          .second_moment = on(v),
+                          .model_weight = halves ? on(p) : View{},
+                          .beta2 = 0.95,
+                          .rounding = {.key = {42}, .numbers = numbers},
+                          .state = on(state)});
+          });
+          // The fp32 numbers differ by 16 units of their last place, of 2^16 for one of bf16, at most.
+          const int64_t most = 8 + n * 16 * 2 / (1 << 16);
+          EXPECT_LE(num_different(v), most);
+          if (!halves) {
+            EXPECT_LE(num_different(p), most);
+          }
+        }
 }
 
 TEST_F(CudaOptimizer, SgdAgreesWithTheCpu) {

@@ -136,7 +136,9 @@ TEST_F(CudaTraining, TrainsWithTheDistributedOptimizerAndDocuments) {
 
 TEST_F(CudaTraining, ResumesBitForBit) {
   for (const char* way : {"", " --bf16 --attention-dropout 0", " --bf16 --use-distributed-optimizer",
-                          " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer --exp-avg-dtype bf16"}) {
+                          " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer --exp-avg-dtype bf16",
+                          " --bf16 --use-precision-aware-optimizer --main-params-dtype bf16 --main-grads-dtype bf16"
+                          " --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"}) {
     SCOPED_TRACE(way);
     const ScratchDirectory directory;
     const std::string line = llama_like(way + (" --deterministic-mode --save-interval 1 --save " + directory.path()));

@@ -1,0 +1,71 @@
+#include "megatron/optimizer/element_numbers.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "megatron/autograd/shard_elements.h"
+#include "tests/testing/test_device.h"
+
+namespace megatron {
+namespace {
+
+struct CutCase {
+  Shape shape;
+  std::optional<ShardCut> cut;
+  int64_t num_shards;
+};
+
+/// Rows, columns, the middle of three dimensions; gate and up; q, k and v of two groups over two and six ranks.
+std::vector<CutCase> cut_cases() {
+  const auto plain = [](int dim, int64_t size) { return ShardCut{.dim = dim, .sections = {{.size = size}}}; };
+  const ShardCut qkv{.num_groups = 2,
+                     .sections = {{.size = 6}, {.size = 3, .replicated = true}, {.size = 3, .replicated = true}}};
+  return {{{6, 5}, std::nullopt, 1},
+          {{6, 5}, plain(0, 6), 3},
+          {{5, 6}, plain(1, 6), 2},
+          {{3, 6, 5}, plain(1, 6), 3},
+          {{12, 3}, ShardCut{.sections = {{.size = 6}, {.size = 6}}}, 3},
+          {{3, 12}, ShardCut{.dim = 1, .sections = {{.size = 6}, {.size = 6}}}, 2},
+          {{24, 2}, qkv, 2},
+          {{24, 2}, qkv, 6}};
+}
+
+TEST(ElementNumbers, AreThoseOfTheElementsOfTheShardWhereverAPartOfItBegins) {
+  testing::TestDevice test(DeviceKind::kCpu, 1);
+  const Context ctx = test.context();
+  for (const CutCase& c : cut_cases())
+    for (int64_t rank = 0; rank < c.num_shards; ++rank) {
+      SCOPED_TRACE(c.shape.to_string() + " rank " + std::to_string(rank));
+      ParameterOptions options{.name = "weight", .shard = ShardSpec::whole(c.shape)};
+      options.shard.cut = c.cut;
+      options.shard_rank = rank;
+      options.num_shards = c.num_shards;
+      const Parameter parameter(ctx, options);
+      std::map<int64_t, int64_t> expected;
+      for_each_shard_element(parameter, [&](int64_t whole, int64_t local) { expected[local] = whole; });
+      const int64_t size = parameter.shape().num_elements();
+      ASSERT_EQ(std::ssize(expected), size);
+      for (int64_t first : {int64_t{0}, int64_t{1}, size - 1}) {
+        const kernels::ElementNumbers numbers = element_numbers_of(parameter, first);
+        for (int64_t i = 0; first + i < size; ++i) {
+          const kernels::ElementRun run = kernels::run_at(numbers, i);
+          EXPECT_EQ(run.number, expected[first + i]) << first << " + " << i;
+          ASSERT_GE(run.length, 1);
+          for (int64_t k = 0; k < run.length && first + i + k < size; ++k)
+            EXPECT_EQ(expected[first + i + k], run.number + k);
+        }
+      }
+    }
+}
+
+TEST(ElementNumbers, OfMoreRunsThanKernelsKnowAreRefused) {
+  testing::TestDevice test(DeviceKind::kCpu, 1);
+  ParameterOptions options{.name = "weight", .shard = ShardSpec::whole({10})};
+  options.shard.cut = ShardCut{.sections = std::vector<ShardSection>(5, {.size = 2})};
+  options.num_shards = 2;
+  EXPECT_THROW(element_numbers_of(Parameter(test.context(), options), 0), NotSupported);
+}
+
+}  // namespace
+}  // namespace megatron
