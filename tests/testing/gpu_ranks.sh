@@ -205,11 +205,12 @@ kill_srun() { disturb srun KILL && ends 143 10000 "task 1: Killed" "\[rank 0\] e
 case_kill_variables() {
   disturb variables_of_srun KILL --distributed-timeout-seconds-after-init 3 && ends 7 8000 "Rank 1 does not answer: its process hangs or is lost"
 }
+# The timeout, 2 s for an answer of who hangs, 3 s for those that are left, and what CUDA takes to give back a GPU's memory.
 case_stop() {
-  disturb own STOP --distributed-timeout-seconds-after-init 3 && ends 7 8000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer: its process hangs or is lost"
+  disturb own STOP --distributed-timeout-seconds-after-init 3 && ends 7 9000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer: its process hangs or is lost"
 }
 case_stop_tensor() {
-  disturb own STOP --distributed-timeout-seconds-after-init 3 "${tensor[@]}" && ends 7 8000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer"
+  disturb own STOP --distributed-timeout-seconds-after-init 3 "${tensor[@]}" && ends 7 9000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer"
 }
 
 # The host is a step ahead of its GPU, whose queue of kernels is full: a call of CUDA then returns when there is room, which is when
@@ -222,13 +223,13 @@ case_kill_full_queue_variables() { kill_full_queue variables_of_srun 7 "Rank 1 d
 kill_full_queue() { # LAUNCHER STATUS TEXT FLAG...
   local launcher=$1 expected=$2 text=$3 iterations=2 pause=0.7
   shift 3
-  disturb "$launcher" KILL "${large[@]}" "$@" && ends "$expected" 9000 "$text"
+  disturb "$launcher" KILL "${large[@]}" "$@" && ends "$expected" 11000 "$text"
 }
 case_stop_full_queue_tensor() { stop_full_queue "${tensor[@]}"; }
 case_stop_full_queue_pipeline() { stop_full_queue --pipeline-model-parallel-size 2; }
 stop_full_queue() { # FLAG...
   local iterations=2 pause=0.7
-  disturb own STOP "${large[@]}" "$@" && ends 7 9000 "timed out after 3000 ms" "Rank 1 does not answer: its process hangs or is lost"
+  disturb own STOP "${large[@]}" "$@" && ends 7 11000 "timed out after 3000 ms" "Rank 1 does not answer: its process hangs or is lost"
 }
 
 # Who cancels the job ends all of it.

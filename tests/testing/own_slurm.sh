@@ -24,6 +24,7 @@ write_slurm_configuration() {
   for ((i = 1; i <= $#; ++i)); do ports+=${ports:+,}$((port + i)); done
   cat >"$slurm_folder/slurm.conf" <<CONFIGURATION
 ClusterName=test
+FirstJobId=$((1 + BASHPID % 60000))
 SlurmctldHost=$(hostname -s)(127.0.0.1)
 SlurmctldPort=$port
 AuthType=auth/none
