@@ -86,29 +86,10 @@ class RowPacks {
   int columns_, shift_;
 };
 
-/// use(number of the first pack, packs) for the packs of a row that are this thread's, the next ones on their way while
-/// these are used. Packs past the end are -infinity.
+/// use(pack's first column, pack) for the packs of a row that are this thread's, kAhead of them on their way while one
+/// is used. Packs past the end are -infinity.
 template <int kAhead, DType kType, class Use>
 __device__ void for_row_packs(const RowPacks<kType>& packs, int columns, const Use& use) {
-  const int stride = static_cast<int>(blockDim.x);
-  typename RowPacks<kType>::Raw next[kAhead];
-  int first = static_cast<int>(threadIdx.x);
-#pragma unroll
-  for (int k = 0; k < kAhead; ++k) next[k] = packs.load(first + k * stride);
-  for (; packs.begin(first) < columns; first += kAhead * stride) {
-    Pack now[kAhead];
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      now[k] = RowPacks<kType>::convert(next[k]);
-      next[k] = packs.load(first + (kAhead + k) * stride);
-    }
-    use(first, now);
-  }
-}
-
-/// use(pack's first column, pack) one by one, which leaves registers for more packs on their way.
-template <int kAhead, DType kType, class Use>
-__device__ void for_each_row_pack(const RowPacks<kType>& packs, int columns, const Use& use) {
   const int stride = static_cast<int>(blockDim.x);
   typename RowPacks<kType>::Raw next[kAhead];
   int first = static_cast<int>(threadIdx.x);
@@ -123,6 +104,8 @@ __device__ void for_each_row_pack(const RowPacks<kType>& packs, int columns, con
     }
   }
 }
+template <DType kType>
+constexpr int kPacksAhead = kType == DType::kFloat32 ? 2 : 4;
 
 __device__ float power_of_two(float x) {
   float y;
@@ -167,23 +150,18 @@ __device__ Running join_row(Running value) {
   return value;
 }
 
-template <int kNum>
-__device__ Running add_packs(Running running, const Pack (&x)[kNum]) {
+__device__ Running add_pack(Running running, const Pack& x) {
   float max = running.max;
 #pragma unroll
-  for (int k = 0; k < kNum; ++k)
-#pragma unroll
-    for (int e = 0; e < kPack; ++e) max = larger(max, x[k].v[e]);
+  for (int e = 0; e < kPack; ++e) max = larger(max, x.v[e]);
   if (max == -INFINITY) return running;
   const float exponent = exponent_of(max);
   float even = running.sum * power_of_two(exponent_of(running.max) - exponent), odd = 0;
 #pragma unroll
-  for (int k = 0; k < kNum; ++k)
-#pragma unroll
-    for (int e = 0; e < kPack; e += 2) {
-      even += power_of_two(fmaf(x[k].v[e], kLog2E, -exponent));
-      odd += power_of_two(fmaf(x[k].v[e + 1], kLog2E, -exponent));
-    }
+  for (int e = 0; e < kPack; e += 2) {
+    even += power_of_two(fmaf(x.v[e], kLog2E, -exponent));
+    odd += power_of_two(fmaf(x.v[e + 1], kLog2E, -exponent));
+  }
   return {max, even + odd};
 }
 
@@ -217,16 +195,11 @@ __global__ void __launch_bounds__(kMaxThreads) statistics_kernel(Statistics args
   Running running = {args.max_in && is_row ? args.max_in[row] : -INFINITY, 0};
   double sum = 0;
   const RowPacks<kType> packs(args.logits.rows, is_row ? row : 0, columns);
-  constexpr int kAhead = kType == DType::kFloat32 ? 2 : 3;
-  for_row_packs<kAhead>(packs, static_cast<int>(columns), [&](int first, const auto& x) {
-    running = add_packs(running, x);
+  for_row_packs<kPacksAhead<kType>>(packs, static_cast<int>(columns), [&](int begin, const Pack& x) {
+    running = add_pack(running, x);
     if (!has_total) return;
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      const int begin = packs.begin(first + k * static_cast<int>(blockDim.x));
-#pragma unroll
-      for (int e = 0; e < kPack; ++e) sum += begin + e >= 0 && begin + e < columns ? x[k].v[e] : 0;
-    }
+    for (int e = 0; e < kPack; ++e) sum += begin + e >= 0 && begin + e < columns ? x.v[e] : 0;
   });
   running = join_row(running);
   if (has_total) sum = reduce_row(sum, Plus());
@@ -306,8 +279,7 @@ __global__ void __launch_bounds__(kMaxThreads) backward_kernel(Backward args, Ex
   char* out = args.d_logits.data + out_row * out_size;
   const RowPacks<kType> packs(args.logits.rows, row, tokens);
   const bool is_aligned = reinterpret_cast<uintptr_t>(out + packs.begin(1) * out_size) % 16 == 0;
-  constexpr int kAhead = kType == DType::kFloat32 ? 2 : 4;
-  for_each_row_pack<kAhead>(packs, columns, [&](int begin, Pack& x) {
+  for_row_packs<kPacksAhead<kType>>(packs, columns, [&](int begin, Pack& x) {
     if (begin >= columns) return;
 #pragma unroll
     for (int e = 0; e < kPack; ++e) x.v[e] = fmaf(power_of_two(fmaf(x.v[e], kLog2E, -exponent)), share, -smooth);
