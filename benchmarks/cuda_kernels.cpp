@@ -76,7 +76,7 @@ void bench_norm(Bench& bench, int64_t h, DType dtype) {
   }
 }
 void bench_norms(Bench& bench) {
-  for (int64_t h : {128, 768, 1600, 4096, 8192, 16384, 4095}) bench_norm(bench, h, kBf16);
+  for (int64_t h : {128, 768, 896, 1536, 1600, 4096, 8192, 16384, 4095}) bench_norm(bench, h, kBf16);
   bench_norm(bench, kH, kF32);
 }
 
@@ -202,7 +202,7 @@ void bench_logits(Bench& bench, DType dtype, int64_t rows, int64_t v) {
 }
 void bench_loss(Bench& bench) {
   for (DType dtype : {kBf16, kF32})
-    for (int64_t v : {kVocabulary, int64_t{50257}}) bench_logits(bench, dtype, kS, v);
+    for (int64_t v : {int64_t{151936}, kVocabulary, int64_t{50304}, int64_t{50257}}) bench_logits(bench, dtype, kS, v);
 }
 
 void bench_optimizer(Bench& bench) {

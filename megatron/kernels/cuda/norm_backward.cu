@@ -14,37 +14,27 @@ struct Backward {
   float* partial;  // [blocks, outputs, h]; null: no sums are wanted
 };
 
-/// Where the packs of the operands lie in a stage.
+/// What a thread reads of a row.
 template <int kPacks>
-struct Planes {
-  int z, dy, dresidual;
-  template <class X>
-  __device__ explicit Planes(const Backward<X>& args)
-      : z(args.z.dtype == DType::kFloat32 ? 2 : 1),
-        dy(args.dy.dtype == DType::kFloat32 ? 2 : 1),
-        dresidual(args.dresidual.dtype == DType::kFloat32 ? 2 : 1) {}
-  __device__ int z_at(int k) const { return k * z; }
-  __device__ int dy_at(int k) const { return kPacks * z + k * dy; }
-  __device__ int dresidual_at(int k) const { return kPacks * (z + dy) + k * dresidual; }
+struct RawRow {
+  RawPack z[kPacks], dy[kPacks], dresidual[kPacks];
+  float mean = 0, rstd = 0;
 };
 
-template <int kPacks, class X>
-__device__ void put_row(const Backward<X>& args, PackQueue& queue, int64_t row, const Extent& extent) {
-  if (row < extent.true_rows()) {
-    const Planes<kPacks> planes(args);
-    const int64_t z_row = args.z.at(row, 0), dy_row = args.dy.at(row, 0);
-    const int64_t other_row = args.dresidual ? args.dresidual.at(row, 0) : 0;
+template <bool kIsLayer, int kPacks, class X>
+__device__ void fetch(RawRow<kPacks>& raw, const Backward<X>& args, int64_t row, const Extent& extent) {
+  const int64_t z_row = args.z.at(row, 0), dy_row = args.dy.at(row, 0);
+  const int64_t other_row = args.dresidual ? args.dresidual.at(row, 0) : 0;
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      const int64_t begin = begin_of(k);
-      if (begin >= extent.columns) continue;
-      const int n = pack_size(extent.columns, begin);
-      queue.put(args.z, z_row + begin, n, planes.z_at(k));
-      queue.put(args.dy, dy_row + begin, n, planes.dy_at(k));
-      if (args.dresidual) queue.put(args.dresidual, other_row + begin, n, planes.dresidual_at(k));
-    }
+  for (int k = 0; k < kPacks; ++k) {
+    if (!has_pack(extent, k)) continue;
+    const int n = size_of_pack<X>(extent, k);
+    raw.z[k] = load_raw(args.z, z_row + begin_of(k), n);
+    raw.dy[k] = load_raw(args.dy, dy_row + begin_of(k), n);
+    if (args.dresidual) raw.dresidual[k] = load_raw(args.dresidual, other_row + begin_of(k), n);
   }
-  queue.advance();
+  raw.rstd = args.rstd[row];
+  if (kIsLayer) raw.mean = args.mean[row];
 }
 
 /// Adds the sums of the teams in their order and stores those of the block.
@@ -58,7 +48,6 @@ __device__ void store_partial(float* partial, float (&sums)[kOutputs][kPacks][kP
     for (int e = 0; e < kPack; ++e)
       if (begin_of(k) + e < columns) out[e] = pack.v[e];
   };
-  if (blockDim.y > 1) __syncthreads();  // the last rows are read
 #pragma unroll
   for (int output = 0; output < kOutputs; ++output)
 #pragma unroll
@@ -87,8 +76,9 @@ __device__ void store_partial(float* partial, float (&sums)[kOutputs][kPacks][kP
 struct Factors {
   Pack xhat, dy, g;
 };
-__device__ inline Factors factors_of(const RawPack& z, const RawPack& dy, const Pack& gamma, float mean, float rstd) {
-  Factors f{convert(z), convert(dy)};
+template <class X>
+__device__ Factors factors_of(const RawPack& z, const RawPack& dy, const Pack& gamma, float mean, float rstd) {
+  Factors f{values_of<X>(z), values_of<X>(dy)};
 #pragma unroll
   for (int e = 0; e < kPack; ++e) {
     f.xhat.v[e] = (f.xhat.v[e] - mean) * rstd;
@@ -99,87 +89,79 @@ __device__ inline Factors factors_of(const RawPack& z, const RawPack& dy, const 
 
 /// What a row is multiplied by, with its offset.
 template <class X>
-__device__ Pack gamma_of(const Backward<X>& args, int64_t begin, int64_t columns) {
+__device__ Pack gamma_of(const Backward<X>& args, const Extent& extent, int k) {
   Pack gamma = {};
-  if (begin >= columns) return gamma;
-  if (args.gamma) gamma = load(args.gamma, begin, pack_size(columns, begin));
+  if (!has_pack(extent, k)) return gamma;
+  if (args.gamma) gamma = load(args.gamma, begin_of(k), size_of_pack<X>(extent, k));
 #pragma unroll
   for (int e = 0; e < kPack; ++e) gamma.v[e] = args.gamma ? gamma.v[e] + args.gamma_offset : 1.0f;
   return gamma;
 }
 
-/// Threads of a block: as many as registers allow.
-template <class X, int kPacks>
-constexpr unsigned kBlockThreads = kIsWhole<X>&& kPacks == 1 ? RowTeams::kMostBlockThreads : RowTeams::kMostThreads;
+/// Packs of a thread, as registers allow.
+template <class X>
+constexpr int kWantedPacks = kIsWhole<X> ? 2 : 1;
 
-/// Block i has the rows of its teams, so that the sums depend on the number of blocks alone. A thread with one pack
-/// keeps gamma for all rows, and the factors of a row until its sums are known; others read them again.
+/// Block i has the rows of its teams, so that the sums depend on the number of blocks alone. A thread of few packs
+/// keeps gamma for all rows, and the factors of a row until its sums are known; others work them out again.
 template <class X, int kPacks, bool kIsLayer>
-__global__ void __launch_bounds__(kBlockThreads<X, kPacks>)
-    norm_backward_kernel(Extent extent, Backward<X> args, PackRing ring) {
-  extern __shared__ uint4 shared[];
+__global__ void __launch_bounds__(RowTeams::kMostThreads) norm_backward_kernel(Extent extent, Backward<X> args) {
+  extern __shared__ float shared[];
   constexpr int kSums = kIsLayer ? 2 : 1;
-  constexpr bool kKeeps = kPacks == 1;
-  PackQueue queue(ring, shared);
-  const Planes<kPacks> planes(args);
-  const int64_t rows = extent.true_rows(), columns = extent.columns;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
-  const float share = 1 / static_cast<float>(columns);
+  constexpr bool kKeeps = kPacks <= 2, kAhead = kIsAhead<X, kPacks> && kKeeps;
+  const int64_t rows = extent.true_rows(), step = static_cast<int64_t>(gridDim.x) * blockDim.y;
+  const float share = 1 / static_cast<float>(extent.columns);
   float sums[kSums][kPacks][kPack] = {};
   int64_t row = row_of_block();
-  for (int stage = 0; stage < ring.stages; ++stage) put_row<kPacks>(args, queue, row + stage * step, extent);
-  Pack gamma;
-  if constexpr (kKeeps) gamma = gamma_of(args, begin_of(0), columns);
-  float mean = 0, rstd = row < rows ? args.rstd[row] : 0;
-  if (kIsLayer && row < rows) mean = args.mean[row];
+  RawRow<kPacks> raw = {};
+  if (kAhead && row < rows) fetch<kIsLayer>(raw, args, row, extent);
+  Pack gamma[kKeeps ? kPacks : 1];
+#pragma unroll
+  for (int k = 0; kKeeps && k < kPacks; ++k) gamma[k] = gamma_of(args, extent, k);
   for (int turn = 0; row < rows; row += step, turn ^= 1) {
-    const int64_t next = row + step;
-    const float next_rstd = next < rows ? args.rstd[next] : 0,
-                next_mean = kIsLayer && next < rows ? args.mean[next] : 0;
-    const int64_t z_row = args.z.at(row, 0), dy_row = args.dy.at(row, 0);
-    queue.wait();
-    const auto factors = [&](int k, int n) {
-      if constexpr (!kKeeps) gamma = gamma_of(args, begin_of(k), columns);
-      return factors_of(queue.get(args.z, z_row + begin_of(k), n, planes.z_at(k)),
-                        queue.get(args.dy, dy_row + begin_of(k), n, planes.dy_at(k)), gamma, mean, rstd);
+    if (!kAhead) fetch<kIsLayer>(raw, args, row, extent);
+    const float mean = raw.mean, rstd = raw.rstd;
+    const auto factors = [&](int k) {
+      return factors_of<X>(raw.z[k], raw.dy[k], kKeeps ? gamma[kKeeps ? k : 0] : gamma_of(args, extent, k), mean, rstd);
     };
-    Factors f;
+    Factors f[kKeeps ? kPacks : 1];
+    RawPack dresidual[kPacks];
     float means[kSums] = {};  // of g * xhat, and of g
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      if (begin_of(k) >= columns) continue;
-      f = factors(k, pack_size(columns, begin_of(k)));
+      if (!has_pack(extent, k)) continue;
+      const int kept = kKeeps ? k : 0;
+      f[kept] = factors(k);
 #pragma unroll
       for (int e = 0; e < kPack; ++e) {
-        sums[0][k][e] += f.dy.v[e] * f.xhat.v[e];
-        means[0] += f.g.v[e] * f.xhat.v[e];
+        const float dy = f[kept].dy.v[e], g = f[kept].g.v[e], xhat = f[kept].xhat.v[e];
+        sums[0][k][e] += dy * xhat;
+        means[0] += g * xhat;
         if constexpr (kIsLayer) {
-          sums[1][k][e] += f.dy.v[e];
-          means[1] += f.g.v[e];
+          sums[1][k][e] += dy;
+          means[1] += g;
         }
       }
     }
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) dresidual[k] = raw.dresidual[k];
+    if (kAhead && row + step < rows) fetch<kIsLayer>(raw, args, row + step, extent);
     reduce_team(means, turn);
-    const float mean_g_xhat = means[0] * share, mean_g = kIsLayer ? means[kSums - 1] * share : 0;
-    const int64_t other_row = args.dresidual ? args.dresidual.at(row, 0) : 0;
+    const float of_xhat = means[0] * share * rstd, of_one = kIsLayer ? means[kSums - 1] * share * rstd : 0;
     const int64_t dx_row = args.dx ? args.dx.at(row, 0) : 0;
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      const int64_t begin = begin_of(k);
-      if (begin >= columns || !args.dx) continue;
-      const int n = pack_size(columns, begin);
-      if constexpr (!kKeeps) f = factors(k, n);
-      Pack dx =
-          args.dresidual ? convert(queue.get(args.dresidual, other_row + begin, n, planes.dresidual_at(k))) : Pack{};
+      if (!has_pack(extent, k) || !args.dx) continue;
+      const int kept = kKeeps ? k : 0;
+      if constexpr (!kKeeps) f[kept] = factors(k);
+      Pack dx = values_of<X>(dresidual[k]);
 #pragma unroll
-      for (int e = 0; e < kPack; ++e) dx.v[e] += (f.g.v[e] - mean_g - f.xhat.v[e] * mean_g_xhat) * rstd;
-      store(args.dx, dx_row + begin, n, dx);
+      for (int e = 0; e < kPack; ++e)
+        dx.v[e] = fmaf(-f[kept].xhat.v[e], of_xhat, fmaf(f[kept].g.v[e], rstd, dx.v[e] - of_one));
+      store(args.dx, dx_row + begin_of(k), size_of_pack<X>(extent, k), dx);
     }
-    put_row<kPacks>(args, queue, row + ring.stages * step, extent);
-    rstd = next_rstd;
-    mean = next_mean;
   }
-  if (args.partial) store_partial(args.partial, sums, columns, reinterpret_cast<float*>(shared));
+  if (args.partial) store_partial(args.partial, sums, extent.columns, shared);
 }
 
 template <bool kIsLayer>
@@ -195,23 +177,16 @@ void run_backward(const CudaStream& stream, const ConstView& x, Backward<Operand
   int64_t blocks = 0;
   with_operand_type(extent.columns, {args.z, args.gamma, args.dy, args.dresidual, args.dx}, [&](auto type) {
     using X = decltype(type);
-    RowTeams teams("norm_backward", extent.columns, RowTeams::kMostThreads);
-    teams.fill_block(teams.packs == 1 ? kBlockThreads<X, 1> : kBlockThreads<X, 2>);
+    const RowTeams teams("norm_backward", extent.columns, kWantedPacks<X>, RowTeams::kMostThreads);
     const unsigned threads = teams.x * teams.y;
     blocks = std::clamp<int64_t>(teams.blocks(extent.rows), 1, kMostColumnSumParts);
-    const PackRing ring(PackRing::planes_of(args.z, teams.packs) + PackRing::planes_of(args.dy, teams.packs) +
-                            PackRing::planes_of(args.dresidual, teams.packs),
-                        threads, 1);
-    const int64_t sums_bytes = teams.y > 1 ? int64_t{4} * kOutputs * teams.packs * kPack * threads : 0;
-    const auto bytes = static_cast<size_t>(std::max(ring.bytes(threads), sums_bytes));
+    const int64_t bytes = teams.y > 1 ? int64_t{4} * kOutputs * teams.packs * kPack * threads : 0;
     with_packs(teams.packs, [&](auto packs) {
       const auto kernel = norm_backward_kernel<X, packs, kIsLayer>;
-      allow_shared_memory("norm_backward", kernel, static_cast<int64_t>(bytes));
-      kernel<<<static_cast<unsigned>(blocks), teams.threads(), bytes, stream.stream>>>(
-          extent,
-          {X(args.z), X(args.gamma), X(args.dy), X(args.dresidual), X(args.dx), args.mean, args.rstd, args.gamma_offset,
-           args.partial},
-          ring);
+      allow_shared_memory("norm_backward", kernel, bytes);
+      kernel<<<static_cast<unsigned>(blocks), teams.threads(), static_cast<size_t>(bytes), stream.stream>>>(
+          extent, {X(args.z), X(args.gamma), X(args.dy), X(args.dresidual), X(args.dx), args.mean, args.rstd,
+                   args.gamma_offset, args.partial});
     });
   });
   check_launch("norm_backward");

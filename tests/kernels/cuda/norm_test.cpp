@@ -121,11 +121,10 @@ TEST_F(CudaNorm, BackwardAgreesWithTheCpu) {
   for_all_cases([&](Case& c) { expect_equal_backward(c); });
 }
 
-/// More rows than the device works on at once, for teams of 1, 3, 7 and 16 warps with a pack for each thread, and of a
-/// whole block with two.
+/// More rows than the device works on at once, for teams of one warp to a whole block, and one to four packs a thread.
 TEST_F(CudaNorm, ManyRowsAgreeWithTheCpu) {
-  for (const Shape& shape :
-       {Shape{40000, 24}, Shape{4000, 712}, Shape{2000, 1600}, Shape{700, 4096}, Shape{700, 4104}}) {
+  for (const Shape& shape : {Shape{40000, 24}, Shape{9000, 264}, Shape{4000, 712}, Shape{4000, 896}, Shape{2000, 1600},
+                             Shape{700, 4104}, Shape{300, 8192}, Shape{300, 16384}}) {
     Case c(DType::kBFloat16, shape, {});
     expect_equal_forward(c);
     expect_equal_backward(c);
