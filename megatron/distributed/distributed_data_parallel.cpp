@@ -55,14 +55,17 @@ DistributedDataParallel::DistributedDataParallel(const Context& ctx, const std::
 void DistributedDataParallel::connect(Parameter& parameter, size_t group) {
   parameter.on_ready = [this, group](Parameter&) { mark_ready(group); };
   if (config_.use_distributed_optimizer)
-    parameter.before_read = [this, group] { bucket_groups_[group].finish_param_sync(); };
+    parameter.before_read = [this, group] {
+      if (is_gather_due_) gather_params();
+      bucket_groups_[group].finish_param_sync();
+    };
 }
 
 DistributedDataParallel::~DistributedDataParallel() {
   // Ranks that read their weights still wait for this one's part. Where a rank has failed, nobody does.
   if (std::uncaught_exceptions() == 0) {
     try {
-      finish_param_sync();
+      settle_param_sync();
     } catch (const CommError&) {
     }
   }
@@ -132,6 +135,7 @@ void DistributedDataParallel::begin_step() {
   is_in_step_ = true;
   for (BucketGroup& group : bucket_groups_) group.begin_step();
   for (const auto& buffer : buffers_) buffer->begin_step();
+  if (config_.gather_params_in_step) gather_params();
 }
 
 void DistributedDataParallel::mark_ready(size_t group) {
@@ -157,14 +161,29 @@ void DistributedDataParallel::finish_grad_sync() {
       bucket_groups_.size() - num_started_, bucket_groups_.size());
   for (BucketGroup& group : bucket_groups_) group.start_instance_sync();
   for (BucketGroup& group : bucket_groups_) group.finish_grad_sync();
+  if (config_.gather_params_in_step) finish_param_sync();  // also of weights that nobody has read
 }
 
 void DistributedDataParallel::start_param_sync() {
+  if (config_.gather_params_in_step)
+    is_gather_due_ = true;
+  else
+    gather_params();
+}
+
+void DistributedDataParallel::gather_params() {
+  is_gather_due_ = false;
   for (auto group = bucket_groups_.rbegin(); group != bucket_groups_.rend(); ++group) group->start_param_sync();
 }
 
 void DistributedDataParallel::finish_param_sync() {
+  if (is_gather_due_) gather_params();
   for (auto group = bucket_groups_.rbegin(); group != bucket_groups_.rend(); ++group) group->finish_param_sync();
+}
+
+void DistributedDataParallel::settle_param_sync() {
+  is_gather_due_ = false;
+  finish_param_sync();
 }
 
 std::vector<FlatRange> DistributedDataParallel::owned_ranges() const {

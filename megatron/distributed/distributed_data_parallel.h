@@ -35,10 +35,14 @@ class DistributedDataParallel {
   /// After the last backward: starts what has not started, and waits for all sums.
   /// @throw InternalError without a begin_step before it, or where a gradient is missing: see Parameter::finish.
   void finish_grad_sync();
-  /// After weights of the own ranges have changed: gathers the others. Nothing without the distributed optimizer.
+  /// After weights of the own ranges have changed: gathers the others, or leaves that to begin_step() and to who reads
+  /// them before it (gather_params_in_step). Nothing without the distributed optimizer.
   void start_param_sync();
   /// Waits for all weights; a weight that is read before this waits for its own bucket.
   void finish_param_sync();
+  /// Before a step that is launched as a CUDA graph, or recorded as one: nothing is under way any more, and weights
+  /// that are still to be gathered are left to begin_step(), which is part of the graph.
+  void settle_param_sync();
 
   /// What the optimizer of this rank steps, in registration order: with the distributed optimizer the parts of
   /// parameters that lie in its shards, else all parameters in whole.
@@ -56,6 +60,7 @@ class DistributedDataParallel {
   BucketGroup make_group(std::vector<BucketGroup::Bucket> buckets, size_t number) const;
   void connect(Parameter& parameter, size_t group);
   void mark_ready(size_t group);
+  void gather_params();
   void start_ready_groups();
 
   Context ctx_;
@@ -66,6 +71,7 @@ class DistributedDataParallel {
   std::vector<BucketGroup> bucket_groups_;  // as their reductions start; weights are gathered in the opposite order
   size_t num_started_ = 0;                  // of bucket_groups_, in this step
   bool is_in_step_ = false;                 // from begin_step to finish_grad_sync
+  bool is_gather_due_ = false;              // weights have changed and nobody gathers them yet
 };
 
 }  // namespace megatron

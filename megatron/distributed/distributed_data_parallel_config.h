@@ -10,6 +10,9 @@ struct DistributedDataParallelConfig {
   bool grad_reduce_in_fp32 = true;         ///< else in the parameters' dtype; fp64 parameters always reduce in fp64
   bool overlap_grad_reduce = false;        ///< a bucket starts when its last gradient is complete; else all at the end
   bool use_distributed_optimizer = false;  ///< reduce-scatter: each rank gets the sums of its own shard only
+  /// Weights are gathered at the begin of the next step instead of right after the optimizer: a CUDA graph of the step
+  /// then hides that behind its kernels.
+  bool gather_params_in_step = false;
   /// false: the mean over replicas of what backward made. true: the sum, because the number of tokens of the global
   /// batch is in the gradient that enters the loss.
   bool calculate_per_token_loss = true;

@@ -137,6 +137,14 @@ TEST(DistributedOptimizer, NeitherBucketsNorOverlapNorRecomputeChangeABit) {
       }
 }
 
+TEST(DistributedOptimizer, WeightsGatheredInTheNextStepHaveTheSameBits) {
+  ReplicaTraining training{.replicas = 3, .dtype = DType::kFloat32, .ddp = sharded(77, true), .optimizer = clipping()};
+  training.optimizer.overlap_param_gather = true;
+  const std::vector<ReplicaOutcome> expected = train_replicas(training);
+  training.ddp.gather_params_in_step = true;
+  expect_same_bits(expected, train_replicas(training));
+}
+
 TEST(DistributedOptimizer, GradientsInBf16TrainAlmostAsThoseInFp32) {
   ReplicaTraining training{.replicas = 2, .dtype = DType::kBFloat16, .optimizer = well_conditioned()};
   const std::vector<ReplicaOutcome> expected = train_replicas(training);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 
+#include "megatron/core/copy.h"
 #include "megatron/core/profiler.h"
 #include "megatron/optimizer/optimizer.h"
 #include "tests/testing/rank_threads.h"
@@ -99,6 +100,44 @@ TEST(ParamGather, IsWaitedForAtTheFirstReadAndNotBefore) {
   EXPECT_TRUE(overlapped.returns_first);
   EXPECT_EQ(overlapped.first_read, late.at_the_end) << "a read waits for the other rank's half";
   EXPECT_EQ(overlapped.at_the_end, late.at_the_end);
+}
+
+/// What a graph of the step is to hide begins in it.
+TEST(ParamGather, IsLeftToTheNextStepOrToWhoReadsBeforeIt) {
+  run_ranks(2, [](RankContext& rank) {
+    TestDevice test(DeviceKind::kCpu, 1);
+    const Context ctx = test.context();
+    const auto groups = ProcessGroupCollection::make(rank.world, ParallelLayout({.world_size = 2}));
+    Parameter weight(ctx, {.name = "weight", .shard = ShardSpec::whole({1000})});
+    fill_uniform(ctx, weight.value(), "weight");
+    DistributedDataParallel ddp(ctx, {{&weight}}, groups,
+                                {.use_distributed_optimizer = true, .gather_params_in_step = true});
+    const FlatRange own = ddp.owned_ranges().at(0);
+    const auto change_own_half = [&](float value) {
+      Tensor half = own.of(weight.value());
+      const std::vector<float> values(static_cast<size_t>(own.end - own.begin), value);
+      write_values(test.device, std::span<const float>(values), half);
+      ddp.start_param_sync();
+    };
+    const auto expect_all = [&](double value) {
+      EXPECT_EQ(values_of(std::as_const(weight).value()), std::vector<double>(1000, value));
+    };
+    const FlightRecorder& recorder = rank.world.recorder();
+    const int64_t num_before = recorder.num_operations();
+    change_own_half(3);
+    EXPECT_EQ(recorder.num_operations(), num_before);
+    expect_all(3);
+    EXPECT_EQ(recorder.num_operations(), num_before + 1);
+    change_own_half(5);
+    ddp.settle_param_sync();
+    EXPECT_EQ(recorder.num_operations(), num_before + 1);
+    ddp.begin_step();
+    EXPECT_EQ(recorder.num_operations(), num_before + 2);
+    expect_all(5);
+    ddp.settle_param_sync();
+    ddp.begin_step();
+    EXPECT_EQ(recorder.num_operations(), num_before + 3) << "a graph gathers in every launch";
+  });
 }
 
 }  // namespace

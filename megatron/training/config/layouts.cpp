@@ -110,6 +110,7 @@ DistributedDataParallelConfig data_parallel_config_of(const PretrainConfig& conf
   return {.grad_reduce_in_fp32 = !(config.precision.bf16 && is_reduced_in_bf16),
           .overlap_grad_reduce = parallel.overlap_grad_reduce,
           .use_distributed_optimizer = config.optimizer.use_distributed_optimizer,
+          .gather_params_in_step = config.optimizer.overlap_param_gather && config.cuda_graph.records(),
           .calculate_per_token_loss = config.training.calculate_per_token_loss,
           .average_in_collective = parallel.ddp_average_in_collective && !config.training.calculate_per_token_loss,
           .bucket_size = parallel.ddp_bucket_size,
