@@ -7,6 +7,7 @@
 #include "commands/exit_code.h"
 #include "commands/hardware_queues.h"
 #include "commands/nccl_job.h"
+#include "commands/nccl_variables.h"
 #include "commands/rank_processes.h"
 #include "megatron/core/cuda_devices.h"
 
@@ -31,7 +32,10 @@ CommandRanks command_ranks(const PretrainConfig& config, const LaunchEnvironment
                      .timeout = config.parallel.timeout(),
                      .num_ranks = static_cast<int>(config.parallel.world_size),
                      .num_threads = num_threads_of(config.launch, launch)};
-  if (ranks.num_ranks > 1) open_hardware_queues();
+  if (ranks.num_ranks > 1) {
+    open_hardware_queues();
+    keep_nccl_from_registering_buffers();
+  }
   const DeviceNeeds needs = needs_of_rank(config, launch, ranks.num_threads);
   ranks.device = choose_device(needs);
   if constexpr (kHasCuda)

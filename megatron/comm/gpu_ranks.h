@@ -1,6 +1,7 @@
 // What the owner of a rank's GPU tells the groups of ranks.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "megatron/comm/connection.h"
@@ -30,6 +31,13 @@ class GpuRanks {
   virtual void end_step() noexcept = 0;
   /// By what this rank's rows and messages go between GPUs, and why not by copies, in lines. After begin_step().
   virtual std::string transports() const = 0;
+  /// Between the two the compute stream records a CUDA graph, on all ranks: operations become part of it and none runs.
+  /// What is issued there is waited for there, and nothing else; what ends on the host is refused.
+  virtual void begin_recording() = 0;
+  virtual void end_recording() noexcept = 0;
+  /// Calls `launch`, which puts such a graph on the compute stream, on all ranks. Counts as one operation of them all,
+  /// with the world's timeout from when its turn has come. Destroy the graph before the groups.
+  virtual void launch_graph(const std::function<void()>& launch) = 0;
 
   /// The time of a step. Of no ranks: nothing.
   class Step {
@@ -46,6 +54,21 @@ class GpuRanks {
     }
     Step(const Step&) = delete;
     Step& operator=(const Step&) = delete;
+
+   private:
+    GpuRanks* ranks_;
+  };
+  /// The time of a recording. Of no ranks: nothing.
+  class Recording {
+   public:
+    explicit Recording(GpuRanks* ranks) : ranks_(ranks) {
+      if (ranks_) ranks_->begin_recording();
+    }
+    ~Recording() {
+      if (ranks_) ranks_->end_recording();
+    }
+    Recording(const Recording&) = delete;
+    Recording& operator=(const Recording&) = delete;
 
    private:
     GpuRanks* ranks_;

@@ -25,9 +25,10 @@ class CudaGraph {
   virtual int64_t num_nodes() const = 0;
 };
 
-/// Records what `work` puts on the stream, and runs none of it; only where CUDA is built. Inside of `work` the host
-/// neither waits for the device nor reads or writes its memory. The same work must have run before: what a library
-/// loads, measures or allocates at its first call cannot be recorded.
+/// Records what `work` puts on the stream, and on others that follow it by events and are waited for in the end, and
+/// runs none of it; only where CUDA is built. Inside of `work` the host neither waits for the device nor reads or
+/// writes its memory. The same work must have run before: what a library loads, measures or allocates at its first call
+/// cannot be recorded.
 /// @throw DeviceError for what cannot be recorded; what `work` throws.
 std::unique_ptr<CudaGraph> record_cuda_graph(const CudaStream& stream, const std::function<void()>& work);
 

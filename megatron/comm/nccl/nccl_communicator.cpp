@@ -105,8 +105,12 @@ void NcclCommunicator::close() {
 }
 
 void NcclCommunicator::abort() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (handle_) library_.abort(std::exchange(handle_, nullptr));
+  NcclLibrary::Communicator handle = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    handle = std::exchange(handle_, nullptr);
+  }
+  if (handle) library_.abort(handle);
 }
 
 }  // namespace megatron

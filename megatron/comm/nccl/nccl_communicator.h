@@ -54,7 +54,8 @@ class NcclCommunicator {
   void check();
   /// Waits for what is under way, and for the other ranks, which call it too. @throw CommError if they do not in time
   void close();
-  /// Ends what is under way, also what another thread waits for in a call. Any thread.
+  /// Ends what is under way, also what another thread waits for in a call. Returns when all has ended, and nobody owns
+  /// a CUDA graph with operations of this communicator any more. Any thread.
   void abort() noexcept;
 
  private:

@@ -43,14 +43,24 @@ NcclFlight::NcclFlight(const Resources& resources, const OperationInfo& info, st
       entry_(resources.events.take()),
       start_(resources.events.take()),
       end_(resources.events.take()) {
-  is_for_host_ = info.op == CommOp::kBarrier || is_input_staged_ || is_output_staged_;
+  is_for_host_ = is_for_host(info.op, operands);
   if (is_input_staged_) input_ = resources_.pinned.take(operands.input_bytes);
   if (is_output_staged_) output_ = resources_.pinned.take(operands.output_bytes);
   check_cuda_call(cudaEventRecord(entry_, resources_.compute), "cudaEventRecord");
 }
 
+NcclFlight::NcclFlight(const Resources& resources, std::string text, std::chrono::milliseconds timeout, LanePlace place)
+    : NcclFlight(resources, OperationInfo{.timeout = timeout}, "", std::move(place), {}) {
+  text_ = std::move(text);
+  is_for_host_ = false;
+}
+
 NcclFlight::~NcclFlight() {
   for (CUevent_st* event : {entry_, start_, end_}) resources_.events.give_back(event);
+}
+
+bool NcclFlight::is_for_host(CommOp op, const NcclOperands& operands) {
+  return op == CommOp::kBarrier || is_host_memory(operands.input) || is_host_memory(operands.output);
 }
 
 void NcclFlight::add_host_copy(const HostCopy& copy, NcclLibrary::Stream stream) {
@@ -72,6 +82,12 @@ void NcclFlight::launch(const NcclLaunch& function, NcclLibrary::Stream stream,
   function(input, output, stream);
   if (is_output_staged_) add_host_copy({output_.data(), operands_.output, operands_.output_bytes, has_failed}, stream);
   check_cuda_call(cudaEventRecord(end_, stream), "cudaEventRecord");
+}
+
+void NcclFlight::launch_graph(const std::function<void()>& function) {
+  check_cuda_call(cudaEventRecord(start_, resources_.compute), "cudaEventRecord");
+  function();
+  check_cuda_call(cudaEventRecord(end_, resources_.compute), "cudaEventRecord");
 }
 
 bool NcclFlight::has_passed(CUevent_st* event) const {

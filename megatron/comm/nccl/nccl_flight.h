@@ -48,6 +48,7 @@ using NcclLaunch = std::function<void(const void* input, void* output, NcclLibra
 class NcclFlight {
  public:
   using Time = std::chrono::steady_clock::time_point;
+  static constexpr int64_t kRecorded = -1;  // as the number of its place
   struct Resources {
     CudaEvents& events;
     PinnedPool& pinned;
@@ -56,19 +57,29 @@ class NcclFlight {
 
   NcclFlight(const Resources& resources, const OperationInfo& info, std::string_view group, LanePlace place,
              const NcclOperands& operands);
+  /// The launch of a CUDA graph that has operations in it. @param text  for messages
+  NcclFlight(const Resources& resources, std::string text, std::chrono::milliseconds timeout, LanePlace place);
   ~NcclFlight();
   NcclFlight(const NcclFlight&) = delete;
   NcclFlight& operator=(const NcclFlight&) = delete;
 
   const OperationInfo& info() const { return info_; }
   const LanePlace& place() const { return place_; }
-  std::string to_string() const { return describe(info_.op, info_.sequence, info_.site.view(), group_); }
+  /// Whether it went into a CUDA graph: then it has neither begin nor end of its own, only places among what the
+  /// streams record.
+  bool is_recorded() const { return place_.index == kRecorded; }
+  std::string to_string() const {
+    return text_.empty() ? describe(info_.op, info_.sequence, info_.site.view(), group_) : text_;
+  }
   Time enqueued() const { return enqueued_; }
   /// Whether the host waits for it in Work::wait(): a barrier, or an operand is host memory.
   bool is_for_host() const { return is_for_host_; }
+  static bool is_for_host(CommOp op, const NcclOperands& operands);
 
   /// Puts it on `stream`. Its memory of the host is not touched any more once `has_failed` says true.
   void launch(const NcclLaunch& function, NcclLibrary::Stream stream, const std::function<bool()>& has_failed);
+  /// Puts what `function` launches on the compute stream.
+  void launch_graph(const std::function<void()>& function);
   /// After launch(). @throw CommError naming the operation if the GPU reports an error, of whatever kernel
   bool has_started() const;
   bool has_ended() const;
@@ -89,6 +100,7 @@ class NcclFlight {
   Resources resources_;
   OperationInfo info_;
   std::string_view group_;  // lives as long as the world
+  std::string text_;        // empty: that of the operation
   LanePlace place_;
   NcclOperands operands_;
   Time enqueued_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "megatron/base/thread_name.h"
@@ -66,14 +67,14 @@ NcclHub::~NcclHub() {
 
 void NcclHub::use_device() const { check_cuda_call(cudaSetDevice(options_.device), "cudaSetDevice"); }
 
-void NcclHub::join(const FlightRecorder& recorder) {
+void NcclHub::join(const World& world) {
   const std::lock_guard lock(mutex_);
-  recorder_ = &recorder;
+  world_ = &world;
 }
 
 void NcclHub::leave() {
   const std::lock_guard lock(mutex_);
-  recorder_ = nullptr;
+  world_ = nullptr;
 }
 
 void NcclHub::add(NcclLane& lane) {
@@ -89,7 +90,7 @@ void NcclHub::remove(NcclLane& lane) {
 void NcclHub::launched(NcclLane& lane) {
   {
     const std::lock_guard lock(mutex_);
-    ++lane.num_launched_;
+    lane.queue_.note_launch();
   }
   changed_.notify_all();
 }
@@ -163,9 +164,13 @@ void NcclHub::throw_if_failed() const {
 
 void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_host) {
   throw_if_failed();
+  if (flight.is_recorded() != is_recording_)
+    throw InternalError(
+        fmt::format("[NcclHub] {}: it and the wait for it are not in one recording", flight.to_string()));
+  if (is_recording_) return flight.make_stream_wait(options_.compute);
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return lane.num_launched_ > flight.place().index || has_failed_; });
+    changed_.wait(lock, [&] { return lane.queue_.is_launched(flight) || has_failed_; });
   }
   throw_if_failed();
   const OperationInfo& info = flight.info();
@@ -176,7 +181,7 @@ void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_h
     poll([&] { return has_failed_ || flight.has_ended(); }, kLongestTimeout);
     if (!has_failed_) {
       const std::lock_guard lock(mutex_);
-      return note_end(const_cast<NcclLane&>(lane));
+      return const_cast<NcclLane&>(lane).queue_.note_ends();
     }
   } catch (const Error& error) {
     fail(fmt::format("rank {}: {}", rank(), error.what()));
@@ -186,6 +191,7 @@ void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_h
 }
 
 void NcclHub::abandon(const NcclLane& lane, const NcclFlight& flight, bool is_unwinding) noexcept {
+  if (flight.is_recorded()) return;
   try {
     if (has_failed_) {
       poll([&] { return flight.is_over(); }, kDrainTime);
@@ -193,7 +199,7 @@ void NcclHub::abandon(const NcclLane& lane, const NcclFlight& flight, bool is_un
     }
     const auto is_launched = [&] {
       const std::lock_guard lock(mutex_);
-      return lane.num_launched_ > flight.place().index;
+      return lane.queue_.is_launched(flight);
     };
     if (is_unwinding || !poll([&] { return is_launched() && flight.has_ended(); }, kGraceTime)) {
       const std::vector<int> missing = missing_ranks(flight.place(), ask_all());
@@ -204,31 +210,39 @@ void NcclHub::abandon(const NcclLane& lane, const NcclFlight& flight, bool is_un
   }
 }
 
-/// With the mutex.
-void NcclHub::note_end(NcclLane& lane) {
-  const auto now = Clock::now();
-  while (!lane.flying_.empty() && lane.num_launched_ > lane.flying_.front()->place().index) {
-    const NcclFlight& first = *lane.flying_.front();
-    if (!lane.started_ && first.has_started()) lane.started_ = now;
-    if (!first.has_ended()) return;
-    first.info().recorder->ended(first.info().record, lane.started_.value_or(now), now);
-    lane.started_.reset();
-    lane.flying_.pop_front();
+/// The watch cannot look into a graph: all of it counts as one operation of all ranks.
+void NcclHub::launch_graph(const std::function<void()>& launch) {
+  throw_if_failed();
+  std::vector<int> members(static_cast<size_t>(size()));
+  std::iota(members.begin(), members.end(), 0);
+  const int64_t number = graphs_.num_issued();
+  const auto flight = std::make_shared<NcclFlight>(resources(), fmt::format("launch #{} of a CUDA graph", number),
+                                                   world_->timeout(), LanePlace{graphs_.name(), number, members});
+  flight->launch_graph(launch);
+  {
+    const std::lock_guard lock(mutex_);
+    graphs_.add(flight);
+    graphs_.note_launch();
   }
+  changed_.notify_all();
+}
+
+/// With the mutex, as what follows.
+std::vector<const FlightQueue*> NcclHub::queues() const {
+  std::vector<const FlightQueue*> queues{&graphs_};
+  for (const NcclLane* lane : lanes_) queues.push_back(&lane->queue_);
+  return queues;
 }
 
 NcclFlightPtr NcclHub::look_at_flights() {
   const std::lock_guard lock(mutex_);
+  graphs_.note_ends();
   for (NcclLane* lane : lanes_) {
     if (lane->connection_.communicator) lane->connection_.communicator->check();
-    note_end(*lane);
-    if (lane->flying_.empty()) continue;
-    const NcclFlightPtr& first = lane->flying_.front();
-    const bool is_launched = lane->num_launched_ > first->place().index;
-    if (is_launched && !lane->started_) continue;  // waits for this rank's own kernels
-    const auto begin = is_launched ? *lane->started_ : first->enqueued();
-    if (Clock::now() - begin > first->info().timeout) return first;
+    lane->queue_.note_ends();
   }
+  for (const FlightQueue* queue : queues())
+    if (NcclFlightPtr late = queue->late()) return late;
   return nullptr;
 }
 
@@ -248,7 +262,8 @@ void NcclHub::watch(const std::stop_token& stop) {
         next_news = Clock::now() + kNewsLook;
       }
       std::unique_lock lock(mutex_);
-      const bool is_busy = std::any_of(lanes_.begin(), lanes_.end(), [](auto* lane) { return !lane->flying_.empty(); });
+      const auto all = queues();
+      const bool is_busy = !std::all_of(all.begin(), all.end(), [](auto* queue) { return queue->is_empty(); });
       changed_.wait_for(lock, is_busy ? kBusyLook : kIdleLook, [&] { return stop.stop_requested() || has_failed_; });
     }
   } catch (const Error& error) {
@@ -273,19 +288,17 @@ RankReport NcclHub::report() const {
   const std::lock_guard lock(mutex_);
   RankReport result{.rank = rank(), .text = {}, .blocked = {}, .num_issued = {}};
   const NcclFlight* oldest = nullptr;
-  for (const NcclLane* lane : lanes_) {
-    result.num_issued[lane->facts_.name] = lane->num_issued_;
-    if (lane->flying_.empty() || (lane->num_launched_ > lane->flying_.front()->place().index && !lane->started_))
-      continue;
-    const NcclFlight& first = *lane->flying_.front();
-    if (!oldest || first.enqueued() < oldest->enqueued()) oldest = &first;
+  for (const FlightQueue* queue : queues()) {
+    result.num_issued[queue->name()] = queue->num_issued();
+    const NcclFlight* blocked = queue->blocked();
+    if (blocked && (!oldest || blocked->enqueued() < oldest->enqueued())) oldest = blocked;
   }
   if (oldest) {
     result.text = oldest->to_string();
     result.blocked = oldest->place();
   } else {
-    result.text =
-        recorder_ ? describe_idle_rank(rank(), *recorder_) : fmt::format(" Rank {} has left or never joined.", rank());
+    result.text = world_ ? describe_idle_rank(rank(), world_->recorder())
+                         : fmt::format(" Rank {} has left or never joined.", rank());
   }
   return result;
 }
@@ -343,23 +356,12 @@ void NcclHub::fail_here(const std::string& text) {
   changed_.notify_all();
 }
 
-/// By the watch. All together: NCCL waits for a communicator's streams, which may wait for what another one has on the
-/// GPU, and for flags, which ranks that still run set back meanwhile.
+/// By the watch, again and again. All at a time, each in a thread of its own: NCCL waits for a communicator's streams,
+/// which may wait for what another one has on the GPU, and for flags, which ranks that still run set back meanwhile;
+/// and it waits until nobody owns a graph with its operations any more, whose owner is to hear of the failure first.
 void NcclHub::abort_all() {
   const std::lock_guard lock(mutex_);
-  std::atomic<size_t> num_aborted = 0;
-  std::vector<std::jthread> aborts;
-  for (NcclLane* lane : lanes_)
-    if (lane->connection_.communicator && !std::exchange(lane->is_aborted_, true))
-      aborts.emplace_back([&num_aborted, &communicator = *lane->connection_.communicator] {
-        communicator.abort();
-        ++num_aborted;
-      });
-  const auto release_and_look = [&] {
-    for (NcclLane* lane : lanes_) lane->release();
-    return num_aborted == aborts.size();
-  };
-  poll(release_and_look, kLongestTimeout, kBusyLook);
+  for (NcclLane* lane : lanes_) lane->begin_abort();
 }
 
 std::string NcclHub::wait_for(std::string_view key, std::string_view what, int source, milliseconds timeout) {

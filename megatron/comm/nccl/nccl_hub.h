@@ -14,11 +14,11 @@
 #include <thread>
 #include <vector>
 
-#include "megatron/comm/flight_recorder.h"
 #include "megatron/comm/nccl/connection_turns.h"
 #include "megatron/comm/nccl/nccl_lane.h"
 #include "megatron/comm/nccl/rank_report.h"
 #include "megatron/comm/rendezvous/store_client.h"
+#include "megatron/comm/world.h"
 
 namespace megatron {
 
@@ -51,7 +51,7 @@ class NcclHub {
   /// Of the calling thread.
   void use_device() const;
 
-  void join(const FlightRecorder& recorder);
+  void join(const World& world);
   void leave();
   void add(NcclLane& lane);
   void remove(NcclLane& lane);
@@ -74,6 +74,10 @@ class NcclHub {
   void begin_step();
   void end_step() noexcept { is_in_step_ = false; }
   bool is_in_step() const { return is_in_step_; }
+  void begin_recording() { is_recording_ = true; }
+  void end_recording() noexcept { is_recording_ = false; }
+  bool is_recording() const { return is_recording_; }
+  void launch_graph(const std::function<void()>& launch);
 
   /// Makes the compute stream wait, and the host where `is_for_host`. @throw CommError if the operation failed
   void wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_host);
@@ -106,7 +110,7 @@ class NcclHub {
   RankReport report() const;
   std::map<int, RankReport> ask_all();
   void time_out(const NcclFlight& flight);
-  void note_end(NcclLane& lane);
+  std::vector<const FlightQueue*> queues() const;
   void fail_here(const std::string& text);
   void abort_all();
 
@@ -120,12 +124,14 @@ class NcclHub {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::set<NcclLane*> lanes_;
-  const FlightRecorder* recorder_ = nullptr;
+  FlightQueue graphs_{"graphs"};  // launches, one after the other on the compute stream
+  const World* world_ = nullptr;
   std::string failure_;
   std::atomic<bool> has_failed_ = false;
 
   int64_t num_host_waits_ = 0;                 // of the thread that waits alone
   bool is_in_step_ = false;                    // of the thread that issues alone
+  bool is_recording_ = false;                  // so is this
   int64_t num_events_ = 0, num_answered_ = 0;  // of the watch alone
   std::jthread watch_;                         // goes first
 };

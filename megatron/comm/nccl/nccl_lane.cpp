@@ -8,7 +8,8 @@
 
 namespace megatron {
 
-NcclLane::NcclLane(NcclHub& hub, Facts facts, Connect connect) : hub_(hub), facts_(std::move(facts)) {
+NcclLane::NcclLane(NcclHub& hub, Facts facts, Connect connect)
+    : hub_(hub), facts_(std::move(facts)), queue_(facts_.name) {
   open_stream();
   hub_.add(*this);
   connector_ = std::jthread([this, connect = std::move(connect)] { connect_and_drain(connect); });
@@ -26,6 +27,7 @@ NcclLane::~NcclLane() {
   cudaStreamSynchronize(stream_);
   close();
   hub_.remove(*this);
+  if (aborter_.joinable()) aborter_.join();
   if (hub_.has_failed()) release();
   connection_ = {};
   cudaStreamDestroy(stream_);
@@ -53,29 +55,47 @@ void NcclLane::release() noexcept {
 
 NcclFlightPtr NcclLane::issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch function) {
   hub_.throw_if_failed();
-  LanePlace place{facts_.name, num_issued_, facts_.members};
+  if (hub_.is_recording()) return record(info, operands, function);
+  LanePlace place{facts_.name, queue_.num_issued(), facts_.members};
   auto flight = std::make_shared<NcclFlight>(hub_.resources(), info, facts_.group, std::move(place), operands);
   {
     const std::lock_guard lock(hub_.mutex());
-    ++num_issued_;
-    flying_.push_back(flight);
+    queue_.add(flight);
     if (!is_connected_ || !waiting_.empty()) {
       waiting_.push_back({flight, std::move(function)});
       return flight;
     }
   }
-  launch(flight, function);
+  launch(*flight, function);
+  hub_.launched(*this);
   return flight;
 }
 
-void NcclLane::launch(const NcclFlightPtr& flight, const NcclLaunch& function) {
+/// In a step, where all lanes are connected.
+NcclFlightPtr NcclLane::record(const OperationInfo& info, const NcclOperands& operands, const NcclLaunch& function) {
+  require<InternalError>(!NcclFlight::is_for_host(info.op, operands),
+                         "[NcclLane] a {} of {} ends on the host, which does nothing when a CUDA graph is launched. "
+                         "Issue it before the recording.",
+                         name_of(info.op), facts_.group);
+  auto flight = std::make_shared<NcclFlight>(hub_.resources(), info, facts_.group,
+                                             LanePlace{facts_.name, NcclFlight::kRecorded, facts_.members}, operands);
+  launch(*flight, function);
+  return flight;
+}
+
+void NcclLane::launch(NcclFlight& flight, const NcclLaunch& function) {
   try {
-    flight->launch(function, stream_, [this] { return hub_.has_failed(); });
+    flight.launch(function, stream_, [this] { return hub_.has_failed(); });
   } catch (const Error& error) {
-    hub_.fail(fmt::format("{} failed on rank {}: {}", flight->to_string(), hub_.rank(), error.what()));
+    hub_.fail(fmt::format("{} failed on rank {}: {}", flight.to_string(), hub_.rank(), error.what()));
     hub_.throw_if_failed();
   }
-  hub_.launched(*this);
+}
+
+void NcclLane::begin_abort() {
+  if (connection_.communicator && !aborter_.joinable())
+    aborter_ = std::jthread([&communicator = *connection_.communicator] { communicator.abort(); });
+  release();
 }
 
 void NcclLane::connect_and_drain(const Connect& connect) {
@@ -91,7 +111,8 @@ void NcclLane::connect_and_drain(const Connect& connect) {
     while (!waiting_.empty()) {
       const Waiting first = waiting_.front();
       lock.unlock();
-      launch(first.flight, first.launch);
+      launch(*first.flight, first.launch);
+      hub_.launched(*this);
       lock.lock();
       waiting_.pop_front();  // not before: what is issued meanwhile must come after it
     }

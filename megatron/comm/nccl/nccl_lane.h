@@ -1,18 +1,16 @@
 // Operations that the same ranks issue in one order: the collectives of a group, or one tag's messages between two.
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "megatron/comm/nccl/flight_queue.h"
 #include "megatron/comm/nccl/nccl_communicator.h"
-#include "megatron/comm/nccl/nccl_flight.h"
 #include "megatron/comm/nccl/peer_copies.h"
 #include "megatron/comm/nccl/peer_messages.h"
 
@@ -48,7 +46,8 @@ class NcclLane {
   const Facts& facts() const { return facts_; }
   /// For launches, which come when the lane is connected.
   const Connection& connection() const { return connection_; }
-  /// Returns without waiting for other ranks, but for those that a communicator meets for the first time.
+  /// Returns without waiting for other ranks, but for those that a communicator meets for the first time. While a CUDA
+  /// graph is recorded, the operation becomes part of it.
   NcclFlightPtr issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
 
  private:
@@ -61,20 +60,19 @@ class NcclLane {
   void close() noexcept;
   void release() noexcept;
   void connect_and_drain(const Connect& connect);
-  void launch(const NcclFlightPtr& flight, const NcclLaunch& launch);
+  NcclFlightPtr record(const OperationInfo& info, const NcclOperands& operands, const NcclLaunch& launch);
+  void launch(NcclFlight& flight, const NcclLaunch& launch);
+  /// By the watch; what has begun ends with the lane.
+  void begin_abort();
 
   NcclHub& hub_;
   Facts facts_;
   NcclLibrary::Stream stream_ = nullptr;
   Connection connection_;
   bool is_connected_ = false;
-  bool is_aborted_ = false;  // the communicator, or it is under way
-  int64_t num_issued_ = 0;
-  std::deque<Waiting> waiting_;              // for the connection
-  std::deque<NcclFlightPtr> flying_;         // not known to have ended, in their order
-  std::optional<NcclFlight::Time> started_;  // of the first of them
-  int64_t num_launched_ = 0;                 // those below have been given to the stream
-  std::jthread connector_;
+  FlightQueue queue_;
+  std::deque<Waiting> waiting_;  // for the connection
+  std::jthread connector_, aborter_;
 };
 
 }  // namespace megatron

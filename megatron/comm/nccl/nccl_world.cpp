@@ -18,7 +18,7 @@ class NcclMember final : public World {
   NcclMember(NcclHub& hub, std::chrono::milliseconds timeout, int& num_splits,
              std::map<std::string, NcclBackend*>& groups)
       : World(hub.rank(), hub.size(), timeout), hub_(hub), num_splits_(num_splits), groups_(groups) {
-    hub_.join(recorder());
+    hub_.join(*this);
   }
   ~NcclMember() override {
     groups_.clear();
@@ -103,6 +103,9 @@ void NcclWorld::begin_step() { hub_->begin_step(); }
 void NcclWorld::throw_if_failed() const { hub_->throw_if_failed(); }
 void NcclWorld::end_step() noexcept { hub_->end_step(); }
 std::string NcclWorld::transports() const { return hub_->transports(); }
+void NcclWorld::begin_recording() { hub_->begin_recording(); }
+void NcclWorld::end_recording() noexcept { hub_->end_recording(); }
+void NcclWorld::launch_graph(const std::function<void()>& launch) { hub_->launch_graph(launch); }
 int64_t NcclWorld::num_host_waits() const { return hub_->num_host_waits(); }
 void NcclWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
 void NcclWorld::finish(std::chrono::milliseconds timeout) { hub_->finish(timeout); }

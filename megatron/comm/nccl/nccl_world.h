@@ -69,6 +69,9 @@ class NcclWorld final : public GpuRanks {
   void throw_if_failed() const override;
   void end_step() noexcept override;
   std::string transports() const override;
+  void begin_recording() override;
+  void end_recording() noexcept override;
+  void launch_graph(const std::function<void()>& launch) override;
   /// How often this rank's host has waited for an operation to end: one on host memory, a barrier, Work::block().
   int64_t num_host_waits() const;
   /// The world of all ranks, which all of them make. One at a time.

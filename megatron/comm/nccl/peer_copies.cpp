@@ -11,8 +11,12 @@ namespace {
 
 static_assert(CopiedGroups::kMostRanks <= kMostSections);
 
-static_assert(2 * CopiedGroups::kMostRanks <= StreamFlag::kNumInPage);
 constexpr int kNumSlots = CopiedGroups::kRowSlots;  // from each rank
+static_assert(CopiedGroups::kMostRanks * kNumSlots <= StreamFlag::kNumInPage);
+/// Piece n is sent when n - kMostAhead has been used, at the latest. Then n - kMostAhead of the others is here, and so
+/// they have used n - 2 kMostAhead, whose slot n takes.
+constexpr int64_t kMostAhead = kNumSlots / 2;
+constexpr uint32_t kFilled = 1, kTaken = 0;
 
 void copy(std::byte* to, const std::byte* from, size_t bytes, NcclLibrary::Stream stream) {
   check_cuda_call(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
@@ -30,6 +34,12 @@ cudaEvent_t make_event() {
   cudaEvent_t event = nullptr;
   check_cuda_call(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
   return event;
+}
+
+bool is_recording(NcclLibrary::Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_cuda_call(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
 }
 
 void follow(NcclLibrary::Stream follower, NcclLibrary::Stream leader, cudaEvent_t event) {
@@ -72,39 +82,39 @@ std::byte* PeerCopies::slot(int owner, int source, int number) const {
   return memory_->of(owner) + static_cast<size_t>(row * kNumSlots + number) * slot_bytes_;
 }
 
-StreamFlag PeerCopies::flag(int owner, Flag kind, int source) const {
-  return {memory_->page_of(owner), kind * CopiedGroups::kMostRanks + source};
+StreamFlag PeerCopies::flag(int owner, int source, int number) const {
+  return {memory_->page_of(owner), source * kNumSlots + number};
 }
 
-void PeerCopies::set_flags(Flag kind, NcclLibrary::Stream stream) const {
+void PeerCopies::await(int number, NcclLibrary::Stream stream) const {
   StreamFlagOperations operations;
-  for_each_peer([&](int peer) { operations.set(flag(peer, kind, memory_->own()), num_pieces_); });
-  operations.submit(driver_, stream);
-}
-
-void PeerCopies::await_flags(Flag kind, uint32_t value, NcclLibrary::Stream stream) const {
-  StreamFlagOperations operations;
-  for_each_peer([&](int peer) { operations.await(flag(memory_->own(), kind, peer), value); });
+  const int own = memory_->own();
+  for_each_peer([&](int peer) { operations.await(flag(own, peer, number), kFilled); });
+  for_each_peer([&](int peer) { operations.set(flag(own, peer, number), kTaken); });
   operations.submit(driver_, stream);
 }
 
 void PeerCopies::send(const Piece& piece, const std::function<const std::byte*(int)>& source) {
-  await_flags(kFreed, num_pieces_ - kNumSlots, sending_);
+  const int own = memory_->own();
+  StreamFlagOperations operations;
   for_each_peer([&](int peer) {
-    copy(slot(peer, memory_->own(), piece.slot), source(peer) + piece.offset, piece.bytes, sending_);
+    copy(slot(peer, own, piece.slot), source(peer) + piece.offset, piece.bytes, sending_);
+    operations.set(flag(peer, own, piece.slot), kFilled);
   });
-  set_flags(kFilled, sending_);
+  operations.submit(driver_, sending_);
 }
 
 void PeerCopies::transfer(size_t bytes, NcclLibrary::Stream stream, const std::function<const std::byte*(int)>& source,
                           const std::function<void(const Piece&)>& use) {
-  for (size_t offset = 0; offset < bytes; offset += slot_bytes_) {
-    const uint32_t number = ++num_pieces_;
-    const Piece piece{offset, std::min(slot_bytes_, bytes - offset), static_cast<int>(number % kNumSlots)};
+  const bool is_chain = is_recording(stream);
+  int64_t number = 0;
+  for (size_t offset = 0; offset < bytes; offset += slot_bytes_, ++number) {
+    const Piece piece{offset, std::min(slot_bytes_, bytes - offset), static_cast<int>(num_pieces_++ % kNumSlots)};
+    if (number > 0 && (is_chain || number % kMostAhead == 0)) follow(sending_, stream, begin_);
     send(piece, source);
-    await_flags(kFilled, number, stream);
+    if (is_chain) follow(stream, sending_, sent_);
+    await(piece.slot, stream);
     use(piece);
-    set_flags(kFreed, stream);
   }
   follow(stream, sending_, sent_);  // the input is free then
 }
@@ -147,7 +157,7 @@ void PeerCopies::reduce_scatter(const void* input, void* output, size_t count, D
 
 void PeerCopies::release() noexcept {
   memory_->leave();
-  release_flags(memory_->page_of(memory_->own()), num_pieces_);
+  release_flags(memory_->page_of(memory_->own()), kFilled);
 }
 
 }  // namespace megatron

@@ -1,7 +1,6 @@
 // All-gather and reduce-scatter by the GPU's copy engines, which take no multiprocessor from the kernels beside them.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,8 +13,9 @@ namespace megatron {
 
 /// NCCL's kernels wait until a product that fills the GPU has ended, and then keep the next one's blocks waiting; a
 /// copy runs beside both. Every rank copies a section into a slot of each other rank's memory and sets a flag for it,
-/// for which that rank's stream waits; it uses the section and says by another flag that the slot is free again. No
-/// host waits.
+/// for which that rank's stream waits. It takes the flag back and uses the section, and sends later ones only then: who
+/// has a section of the others knows that they have used those before it, and has their slots again. So an exchange
+/// leaves all as it was, and one that is part of a CUDA graph can be launched again and again. No host waits.
 /// Operations take effect in the order of the calls, which is the same on all ranks; one thread calls.
 class PeerCopies {
  public:
@@ -35,29 +35,30 @@ class PeerCopies {
   void release() noexcept;
 
  private:
-  enum Flag { kFilled, kFreed };
   struct Piece {
     size_t offset, bytes;  // of each section
     int slot;
   };
-  /// `source(place)` is the section for that rank; `use(piece)` is called when a piece of all sections is there.
+  /// `source(place)` is the section for that rank; `use(piece)` is called when a piece of all sections is there. Some
+  /// pieces are sent before those ahead of them are there; in a graph none is, and none is awaited before it is sent:
+  /// its driver may give branches of a graph one queue, where a wait for the others must not hold up what they wait
+  /// for.
   void transfer(size_t bytes, NcclLibrary::Stream stream, const std::function<const std::byte*(int)>& source,
                 const std::function<void(const Piece&)>& use);
   void send(const Piece& piece, const std::function<const std::byte*(int)>& source);
   /// Where `owner` receives from `source`.
   std::byte* slot(int owner, int source, int number) const;
-  StreamFlag flag(int owner, Flag kind, int source) const;
-  /// Sets this rank's flag at all others.
-  void set_flags(Flag kind, NcclLibrary::Stream stream) const;
-  /// Until those of all others are there.
-  void await_flags(Flag kind, uint32_t value, NcclLibrary::Stream stream) const;
+  /// That of a slot.
+  StreamFlag flag(int owner, int source, int number) const;
+  /// Until the sections of all others are in their slots; takes their flags back.
+  void await(int number, NcclLibrary::Stream stream) const;
   template <class F>
   void for_each_peer(F&& f) const;
 
   std::unique_ptr<PeerMemory> memory_;
   CudaDriver driver_;
   size_t slot_bytes_;
-  std::atomic<uint32_t> num_pieces_ = 0;  // of all operations; comparisons are cyclic
+  int64_t num_pieces_ = 0;  // of all operations
   NcclLibrary::Stream sending_ = nullptr;
   cudaEvent_t begin_ = nullptr, sent_ = nullptr;
 };

@@ -14,7 +14,7 @@
 namespace megatron {
 
 /// A stream that waits for a flag keeps no multiprocessor busy. Flags lie on the host, so that who is to end a wait
-/// needs no call of CUDA, which could wait itself. They count up; comparisons are cyclic.
+/// needs no call of CUDA, which could wait itself. Comparisons are cyclic, for flags that count up.
 struct StreamFlag {
   static constexpr size_t kStride = 64;
   static constexpr int kNumInPage = static_cast<int>(SharedPage::kBytes / kStride);
@@ -23,7 +23,7 @@ struct StreamFlag {
   int index = 0;
 };
 
-/// At most CopiedGroups::kMostRanks of them, which a stream does in one go.
+/// At most CopiedGroups::kMostRanks of each kind, which a stream does in one go, one after the other.
 class StreamFlagOperations {
  public:
   /// After all that the stream has written.
@@ -34,7 +34,7 @@ class StreamFlagOperations {
   void submit(const CudaDriver& driver, NcclLibrary::Stream stream);
 
  private:
-  std::array<CUstreamBatchMemOpParams, CopiedGroups::kMostRanks> operations_{};
+  std::array<CUstreamBatchMemOpParams, 2 * CopiedGroups::kMostRanks> operations_{};
   unsigned num_operations_ = 0;
 };
 

@@ -45,7 +45,9 @@ class RealCudaGraph final : public CudaGraph {
  public:
   RealCudaGraph(cudaStream_t stream, const Graph& graph) : stream_(stream) {
     check_cuda(cudaGraphGetNodes(graph.get(), nullptr, &num_nodes_), "cudaGraphGetNodes");
-    check_cuda(cudaGraphInstantiate(&executable_, graph.get(), 0), "cudaGraphInstantiate");
+    // What was recorded on a stream of higher priority than that of the launches keeps it.
+    check_cuda(cudaGraphInstantiate(&executable_, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
+               "cudaGraphInstantiate");
   }
   ~RealCudaGraph() override { cudaGraphExecDestroy(executable_); }
 

@@ -20,6 +20,7 @@
 
 #include "commands/hardware_queues.h"
 #include "commands/launch_environment.h"
+#include "commands/nccl_variables.h"
 #include "commands/process_starter.h"
 #include "megatron/comm/nccl/copied_groups.h"
 #include "megatron/comm/nccl/nccl_world.h"
@@ -79,6 +80,7 @@ inline int run_nccl_ranks(int num_ranks, int argc, char** argv,
                           const std::function<int(const LaunchEnvironment&)>& rank_main) {
   const LaunchEnvironment launch = launch_environment(process_environment());
   open_hardware_queues();
+  keep_nccl_from_registering_buffers();
   if (launch.size > 1) return rank_main(launch);
   const int num_gpus = count_gpus();
   if (num_gpus * ranks_per_gpu() < num_ranks) {

@@ -11,6 +11,7 @@
 #include "megatron/base/error.h"
 #include "megatron/core/cuda_device.h"
 #include "tests/comm/conformance/run_world.h"
+#include "tests/comm/nccl/device_buffer.h"
 #include "tests/comm/nccl/nccl_job.h"
 #include "tests/comm/reduction_reference.h"
 
@@ -18,6 +19,7 @@ namespace megatron {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::DeviceBuffer;
 using testing::inputs_of;
 using testing::RankContext;
 using testing::reference;
@@ -25,34 +27,6 @@ using testing::run_world;
 using testing::same_bits;
 using testing::values_of;
 using testing::view_of;
-
-/// Elements in the memory of the GPU. Copies are made on a stream of its own, after `Work` has ended on the host.
-template <class T>
-class DeviceBuffer {
- public:
-  explicit DeviceBuffer(const std::vector<T>& values) : size_(static_cast<int64_t>(values.size())) {
-    EXPECT_EQ(cudaMalloc(&data_, values.size() * sizeof(T)), cudaSuccess);
-    EXPECT_EQ(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), cudaSuccess);
-  }
-  ~DeviceBuffer() { cudaFree(data_); }
-  DeviceBuffer(const DeviceBuffer&) = delete;
-  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
-
-  View view() const { return view(0, size_); }
-  View view(int64_t begin, int64_t length) const {
-    const Shape shape{length};
-    return {static_cast<T*>(data_) + begin, dtype_of<T>(), shape, shape.contiguous_strides(), nullptr};
-  }
-  std::vector<T> values() const {
-    std::vector<T> result(static_cast<size_t>(size_));
-    EXPECT_EQ(cudaMemcpy(result.data(), data_, result.size() * sizeof(T), cudaMemcpyDeviceToHost), cudaSuccess);
-    return result;
-  }
-
- private:
-  int64_t size_;
-  void* data_ = nullptr;
-};
 
 TEST(NcclWorld, CollectivesOnDeviceMemoryHaveTheReferencesBits) {
   constexpr int64_t kSection = 20011;

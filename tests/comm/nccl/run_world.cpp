@@ -14,6 +14,7 @@ namespace {
 
 NcclWorld* job = nullptr;  // NCCL is started once
 bool has_copies = false;
+CUstream_st* stream_of_job = nullptr;
 
 /// Rank 0 prints what GoogleTest prints; the others only what failed.
 class FailurePrinter final : public ::testing::EmptyTestEventListener {
@@ -29,6 +30,7 @@ int run_all_tests(const LaunchEnvironment& launch, bool copies) {
       join_nccl_ranks(launch, copies ? std::vector<std::string>{"world", "half"} : std::vector<std::string>());
   job = rank.ranks.get();
   has_copies = copies;
+  stream_of_job = rank.device->stream();
   if (launch.rank > 0) {
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
@@ -63,6 +65,7 @@ bool sums_in_rank_order() { return false; }
 
 NcclWorld& nccl_job() { return *job; }
 bool copies_between_gpus() { return has_copies; }
+CUstream_st* compute_stream() { return stream_of_job; }
 
 }  // namespace megatron::testing
 
