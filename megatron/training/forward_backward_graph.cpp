@@ -4,8 +4,8 @@
 
 namespace megatron {
 
-ForwardBackwardGraph::ForwardBackwardGraph(Device& device, std::optional<int64_t> num_warm_up_steps)
-    : device_(device), num_warm_up_steps_(num_warm_up_steps) {
+ForwardBackwardGraph::ForwardBackwardGraph(Device& device, GpuRanks* ranks, std::optional<int64_t> num_warm_up_steps)
+    : device_(device), ranks_(ranks), num_warm_up_steps_(num_warm_up_steps) {
   require<NotSupported>(!is_on() || device.backend() == DeviceKind::kCuda || device.is_meta(),
                         "[ForwardBackwardGraph] --cuda-graph-impl full_iteration records the work of a GPU, and this "
                         "run computes on the CPU. Leave it out, or give --device cuda.");
@@ -27,6 +27,7 @@ ForwardBackwardGraph::Setting ForwardBackwardGraph::setting_of(const std::vector
 void ForwardBackwardGraph::record(const std::function<void()>& work) {
   if constexpr (kHasCuda) {
     const int64_t before = device_.num_operations, blocks_before = device_.arena.num_live_blocks();
+    const GpuRanks::Recording recording(ranks_);
     graph_ = record_cuda_graph(device_.cuda_stream(), work);
     num_operations_ = device_.num_operations - before;
     device_.num_operations = before;
@@ -35,6 +36,15 @@ void ForwardBackwardGraph::record(const std::function<void()>& work) {
                            "launch would write to them.",
                            device_.arena.num_live_blocks() - blocks_before);
   }
+}
+
+void ForwardBackwardGraph::launch() {
+  if (ranks_)
+    ranks_->launch_graph([this] { graph_->launch(); });
+  else
+    graph_->launch();
+  device_.num_operations += num_operations_;
+  ++num_launches_;
 }
 
 void ForwardBackwardGraph::run(const std::vector<const Tensor*>& inputs, const std::function<void()>& work) {
@@ -49,9 +59,7 @@ void ForwardBackwardGraph::run(const std::vector<const Tensor*>& inputs, const s
     return work();
   }
   if (!graph_) record(work);
-  graph_->launch();
-  device_.num_operations += num_operations_;
-  ++num_launches_;
+  launch();
 }
 
 }  // namespace megatron

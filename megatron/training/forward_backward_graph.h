@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "megatron/comm/gpu_ranks.h"
 #include "megatron/core/cuda_graph.h"
 #include "megatron/core/device.h"
 #include "megatron/core/tensor.h"
@@ -16,16 +17,20 @@ namespace megatron {
 
 /// Records a step's work on a GPU and launches the recording in the steps that follow. What changes between steps is in
 /// device memory and written before (StepState, the micro-batches); what a recording has fixed is where all that lies.
-/// The host's part of the work is left out in a launch: it must leave behind what the run before it has.
+/// The host's part of the work is left out in a launch: it must leave behind what the run before it has. What ranks
+/// exchange in it is part of the graph; all of them record and launch theirs in the same steps, as the shapes of a step
+/// and the memory in use change on all at a time.
 /// Megatron Core: core/full_cuda_graph.py.
 class ForwardBackwardGraph {
  public:
   /// @param num_warm_up_steps  that run op by op, of each shape of a step, before one is recorded: at least 1; none:
   ///                           all do.
   /// @throw NotSupported for a device that has no graphs.
-  ForwardBackwardGraph(Device& device, std::optional<int64_t> num_warm_up_steps);
+  /// @param ranks  of this device and others; null: this one alone.
+  ForwardBackwardGraph(Device& device, GpuRanks* ranks, std::optional<int64_t> num_warm_up_steps);
 
-  /// @param work    what the graph stands for. Gives back all memory that it takes. Runs op by op where a profiler
+  /// @param work    what the graph stands for. Gives back all memory that it takes, and waits for all that it issues.
+  /// Runs op by op where a profiler
   ///                listens, and on a meta device.
   /// @param inputs  tensors that hold what `work` reads and writes and that live for this step alone. Where they, or
   ///                the memory in use, are not as they were at the recording, warm-up begins anew.
@@ -49,8 +54,10 @@ class ForwardBackwardGraph {
   };
   Setting setting_of(const std::vector<const Tensor*>& inputs) const;
   void record(const std::function<void()>& work);
+  void launch();
 
   Device& device_;
+  GpuRanks* ranks_;
   std::optional<int64_t> num_warm_up_steps_;
   Setting setting_;
   int64_t num_runs_ = 0;  // op by op, with this setting

@@ -29,7 +29,7 @@ TrainStep::TrainStep(const Context& ctx, const GptModel& model, DistributedDataP
       optimizer_(optimizer),
       gpu_ranks_(gpu_ranks),
       options_(options),
-      graph_(ctx.device, options.num_graph_warm_up_steps) {}
+      graph_(ctx.device, gpu_ranks, options.num_graph_warm_up_steps) {}
 
 double TrainStep::loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const {
   if (options_.calculate_per_token_loss) return 1;
@@ -91,6 +91,7 @@ TrainStep::PendingLosses TrainStep::forward_backward(const MicroBatches& batches
   for (const GptMicroBatch& batch : uploaded.batches)
     inputs.insert(inputs.end(), {&batch.tokens, &batch.labels, &batch.loss_mask, &batch.loss_weight});
   Timers* inner = graph_.is_on() ? nullptr : timers;
+  if (graph_.is_on()) ddp_.settle_param_sync();
   graph_.run(inputs, [&] {
     ddp_.begin_step();
     execute(uploaded, false, inner);

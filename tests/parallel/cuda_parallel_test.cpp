@@ -62,20 +62,27 @@ TEST_P(CudaParallel, ShardsBucketsAndOverlapOfTwoRanksChangeNoBit) {
   expect_success("bits");
 }
 
+TEST_P(CudaParallel, StepsThatAreGraphsHaveTheBitsOfStepsOpByOp) { expect_success("graphs"); }
+TEST_P(CudaParallel, StepsThatAreGraphsHaveThemWhereNcclMovesAllRows) { expect_success("graphs_by_nccl"); }
+
 TEST_P(CudaParallel, ARankThatFailsEndsAllAndIsNamed) {
-  const Outcome outcome = run_ranks(GetParam(), "fail");
-  if (outcome.status == kSkipped) GTEST_SKIP() << outcome.output;
-  EXPECT_EQ(outcome.status, static_cast<int>(ExitCode::kFailure));
-  EXPECT_THAT(outcome.output, HasSubstr(fmt::format("[rank {}] five is not six", GetParam() - 1)));
-  EXPECT_LT(outcome.after_now.count(), 3 + 5);
+  for (const char* what : {"fail", "fail_in_graphs"}) {
+    const Outcome outcome = run_ranks(GetParam(), what);
+    if (outcome.status == kSkipped) GTEST_SKIP() << outcome.output;
+    EXPECT_EQ(outcome.status, static_cast<int>(ExitCode::kFailure)) << what;
+    EXPECT_THAT(outcome.output, HasSubstr(fmt::format("[rank {}] five is not six", GetParam() - 1)));
+    EXPECT_LT(outcome.after_now.count(), 3 + 5) << what;
+  }
 }
 
 TEST_P(CudaParallel, ARankThatHangsIsNamedAfterTheTimeout) {
-  const Outcome outcome = run_ranks(GetParam(), "hang");
-  if (outcome.status == kSkipped) GTEST_SKIP() << outcome.output;
-  EXPECT_EQ(outcome.status, static_cast<int>(ExitCode::kCommunication));
-  EXPECT_THAT(outcome.output, HasSubstr(fmt::format("timed out after 3000 ms: rank {} never", GetParam() - 1)));
-  EXPECT_LT(outcome.after_now.count(), 3 + 5);
+  for (const char* what : {"hang", "hang_in_graphs", "hang_in_graphs_of_replicas"}) {
+    const Outcome outcome = run_ranks(GetParam(), what);
+    if (outcome.status == kSkipped) GTEST_SKIP() << outcome.output;
+    EXPECT_EQ(outcome.status, static_cast<int>(ExitCode::kCommunication)) << what;
+    EXPECT_THAT(outcome.output, HasSubstr(fmt::format("timed out after 3000 ms: rank {} never", GetParam() - 1)));
+    EXPECT_LT(outcome.after_now.count(), 3 + 5) << what;
+  }
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Ranks with a GPU each that train small models; cuda_parallel_test.cpp starts them. What one of them finds wrong ends
 // all with its exit status. Rank 0 prints a line for each case.
-//   cuda_parallel_ranks RANKS curves|orders|bits|memory|checkpoint|waits|queues|fail|hang [STEPS]    STEPS of curves:
-//   20
+//   cuda_parallel_ranks RANKS curves|orders|bits|graphs|graphs_by_nccl|memory|checkpoint|waits|queues [STEPS]
+//   cuda_parallel_ranks RANKS fail|hang|fail_in_graphs|hang_in_graphs|hang_in_graphs_of_replicas
+// STEPS are of curves: 20.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -178,6 +179,40 @@ void compare_bits(Job& job) {
   }
 }
 
+const std::string kGraph = " --cuda-graph-impl full_iteration --cuda-graph-warmup-steps 2";
+
+/// Steps whose forward and backward are one launch, with what ranks exchange in them, have the bits of those op by op.
+void compare_graphs(Job& job) {
+  constexpr int kSteps = 7, kWarmUpSteps = 2;
+  int64_t num_launches = 0, num_nodes = 0, num_waits = 0;
+  const auto outcome_of = [&](const std::string& words) {
+    std::vector<double> outcome;
+    job.run(words, [&](Trainer& trainer) {
+      for (int step = 0; step < kSteps; ++step) {
+        const auto batches = batches_of(trainer.config(), step, trainer.groups().dp.rank());
+        if (step == kWarmUpSteps + 2) outcome.push_back(trainer.evaluate(batches).sum);
+        const int64_t before = job.ranks().num_host_waits();
+        const TrainStepResult result = trainer.train_step(batches);
+        num_waits = job.ranks().num_host_waits() - before;
+        outcome.insert(outcome.end(), {result.loss.sum, result.optimizer.grad_norm});
+      }
+      outcome.push_back(trainer.params_norm());
+      num_launches = trainer.graph().num_launches();
+      num_nodes = trainer.graph().num_nodes();
+    });
+    return outcome;
+  };
+  const std::vector<std::string> models = {gpt2_like(kModel), llama_like(kModel + " --bf16 --clip-grad 0.1")};
+  const std::vector<std::string> layouts = layouts_of(job.size());
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    if (layouts[i].find("--pipeline-model-parallel-size") != std::string::npos) continue;
+    const std::string words = models[i % models.size()] + layouts[i];
+    const std::vector<double> expected = outcome_of(words), outcome = outcome_of(words + kGraph);
+    job.report("graphs:" + layouts[i], fmt::format("{} launches of {} nodes", num_launches, num_nodes),
+               outcome == expected && num_launches == kSteps - kWarmUpSteps && num_waits == 0);
+  }
+}
+
 void move_checkpoints(Job& job) {
   const std::filesystem::path path = std::filesystem::temp_directory_path() /
                                      ("megatron_cuda_ranks_" + process_environment()("TORCHELASTIC_RUN_ID").value());
@@ -242,36 +277,41 @@ void count_waits(Job& job) {
     });
 }
 
-/// The last rank does it in its third step.
+/// The last rank does it in its fifth step. Those of replicas wait for each other before the graph too.
 void go_wrong(Job& job, const std::string& what) {
+  std::string words = kModel;
+  if (what.find("graphs") != std::string::npos) words += kGraph;
+  if (what.ends_with("graphs"))
+    words += fmt::format(" --sequence-parallel --tensor-model-parallel-size {}", job.size());
   job.run(
-      gpt2_like(kModel),
+      gpt2_like(words),
       [&](Trainer& trainer) {
-        train(trainer, 0, 2);
+        train(trainer, 0, 4);
         if (job.ranks().rank() == job.size() - 1) {
           fmt::print("now\n");
           std::fflush(stdout);
-          require<ShapeError>(what != "fail", "five is not six");
+          require<ShapeError>(!what.starts_with("fail"), "five is not six");
           std::this_thread::sleep_for(std::chrono::minutes(1));
         }
-        train(trainer, 2, 4);
+        train(trainer, 4, 6);
       },
       kShortTimeout);
 }
 
 int run_rank(const LaunchEnvironment& launch, const std::string& what, int num_steps) {
   return run_command("cuda_ranks", std::cerr, [&] {
-    const NcclRank rank = join_nccl_ranks(launch);
+    const NcclRank rank = what.ends_with("by_nccl") ? join_nccl_ranks(launch, {}) : join_nccl_ranks(launch);
     Job job(rank);
     try {
       if (what == "curves") compare_curves(job, num_steps);
       if (what == "orders") compare_orders(job);
       if (what == "bits") compare_bits(job);
+      if (what.starts_with("graphs")) compare_graphs(job);
       if (what == "memory") compare_plans(job);
       if (what == "checkpoint") move_checkpoints(job);
       if (what == "waits") count_waits(job);
       if (what == "queues") fill_queues(job);
-      if (what == "fail" || what == "hang") go_wrong(job, what);
+      if (what.starts_with("fail") || what.starts_with("hang")) go_wrong(job, what);
       rank.ranks->finish(kTimeout);
     } catch (const std::exception& error) {
       throw RankFailure(launch.rank, std::current_exception(), fmt::format("[rank {}] {}", launch.rank, error.what()));

@@ -16,8 +16,15 @@ bool has_virtual_stages(const PretrainConfig& c) { return c.parallel.virtual_pip
 
 constexpr auto kLimits = std::to_array<Limit>({
     {[](const PretrainConfig& c) { return c.parallel.context_parallel_size > 1; }, "--context-parallel-size above 1"},
-    {[](const PretrainConfig& c) { return c.cuda_graph.records() && c.parallel.world_size > 1; },
-     "--cuda-graph-impl with more than one rank. Leave out --cuda-graph-impl"},
+    {[](const PretrainConfig& c) { return c.cuda_graph.records() && c.parallel.pipeline_model_parallel_size > 1; },
+     "--cuda-graph-impl with --pipeline-model-parallel-size above 1: ranks whose graphs differ may wait for each "
+     "other. "
+     "Leave out --cuda-graph-impl"},
+    {[](const PretrainConfig& c) {
+       return c.cuda_graph.records() && c.parallel.world_size > 1 && !c.profiling.profile_ranks.empty();
+     },
+     "--cuda-graph-impl with --profile-ranks: ranks launch their graphs in the same steps, and those that are profiled "
+     "run op by op. Leave out --profile-ranks"},
     {[](const PretrainConfig& c) {
        return c.cuda_graph.records() && (c.data.reset_attention_mask || c.data.reset_position_ids);
      },

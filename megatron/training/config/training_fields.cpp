@@ -96,7 +96,7 @@ void describe_cuda_graph(FieldTable& table, CudaGraphConfig& graph) {
   table
       .add("cuda_graph_impl", graph.impl,
            "full_iteration: record forward and backward of all micro-batches of a step once, and launch them by one "
-           "call; the optimizer is launched apart. One GPU; not with documents that --reset-attention-mask or "
+           "call; the optimizer is launched apart. Not with pipelines, nor documents that --reset-attention-mask or "
            "--reset-position-ids tell apart, nor --timing-log-level 2. Steps of --profile run op by op")
       .later({"local", "transformer_engine"});
   table

@@ -1,6 +1,7 @@
 // Counts calls of the CUDA runtime by name, in any program, and prints them at its exit: CUDA loads this library into
 // a process that starts with CUDA_INJECTION64_PATH=libcount_cuda_calls.so. Calls of two runs of different length,
-// subtracted, are those of a step (benchmarks/gpu_calls.sh).
+// subtracted, are those of a step (benchmarks/gpu_calls.sh). A rank that a command has started adds its number to the
+// name of the file.
 #include <cupti.h>
 
 #include <cstdio>
@@ -25,8 +26,9 @@ void CUPTIAPI on_call(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*
 }
 
 void print() {
-  const char* path = std::getenv("COUNT_CUDA_CALLS_FILE");
-  std::FILE* file = path ? std::fopen(path, "w") : stderr;
+  const char *path = std::getenv("COUNT_CUDA_CALLS_FILE"), *rank = std::getenv("RANK");
+  const std::string name = (path ? path : "") + (rank ? "." + std::string(rank) : "");
+  std::FILE* file = path ? std::fopen(name.c_str(), "w") : stderr;
   if (!file) return;
   const std::lock_guard lock(counts->mutex);
   for (const auto& [name, number] : counts->by_name) std::fprintf(file, "%s %ld\n", name.c_str(), number);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -24,7 +25,7 @@ using Counts = std::map<std::string, int64_t>;  // by the name of a function of 
 
 constexpr int kWarmUpSteps = 12, kSteps = 10;
 
-/// Of a whole run. Empty if nothing counted.
+/// Of a whole run, and of the first of several ranks. Empty if nothing counted.
 Counts calls_of_a_run(const Words& flags, int num_steps) {
   const ScratchDirectory scratch;
   const std::string file = scratch.file("counts");
@@ -36,7 +37,8 @@ Counts calls_of_a_run(const Words& flags, int num_steps) {
                           flags));
   EXPECT_EQ(training.wait_status(), 0) << training.output();
   Counts counts;
-  std::ifstream stream(file);
+  const std::string of_rank = file + ".0";
+  std::ifstream stream(std::filesystem::exists(of_rank) ? of_rank : file);
   std::string name;
   for (int64_t number = 0; stream >> name >> number;) counts[name] = number;
   return counts;
@@ -123,6 +125,40 @@ TEST_P(HostCalls, OfAStepThatIsAGraphAreOneLaunchAndThoseOfTheOptimizer) {
   EXPECT_LT(5 * launches, number_of(op_by_op, "cudaLaunch"));
   RecordProperty("launches_of_a_step_beside_the_graph", std::to_string(launches / kSteps));
 }
+
+/// What two ranks exchange in a step is part of each one's graph.
+class HostCallsOfTwoRanks : public HostCalls {
+ protected:
+  void SetUp() override {
+    if (const size_t number = find_cuda_devices().devices.size(); number < 2) GTEST_SKIP() << number << " GPUs answer";
+  }
+};
+
+TEST_P(HostCallsOfTwoRanks, OfAStepThatIsAGraphAreOneLaunchAndThoseOfTheOptimizer) {
+  const Words flags = joined(words_of("--nproc-per-node 2 --bf16 --num-layers 3 --hidden-size 256"
+                                      " --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128"
+                                      " --micro-batch-size 2 --global-batch-size 8 --vocab-size 50256"),
+                             words_of(GetParam().flags));
+  const Counts op_by_op = calls_of_steps(flags);
+  const Counts calls = calls_of_steps(joined(flags, words_of("--cuda-graph-impl full_iteration")));
+  if (calls.empty()) GTEST_SKIP() << "CUPTI cannot be loaded here";
+  expect_one_wait_and_no_memory(calls);
+  EXPECT_EQ(number_of(calls, "cudaGraphLaunch"), kSteps);
+  EXPECT_EQ(number_of(calls, "cudaGraphInstantiate"), 0) << "a step is recorded once";
+  EXPECT_EQ(number_of(calls, "cuStreamBatchMemOp"), 0) << "rows are part of the graph";
+  EXPECT_LE(3 * number_of(calls, "cudaLaunch"), number_of(op_by_op, "cudaLaunch"));
+  EXPECT_LT(number_of(calls, "cudaEventRecord"), number_of(op_by_op, "cudaEventRecord"));
+  for (const char* kind : {"cudaLaunch", "cudaEventRecord"})
+    RecordProperty(std::string(kind) + "_of_a_step", std::to_string(number_of(calls, kind) / kSteps));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, HostCallsOfTwoRanks,
+    ::testing::Values(Model{"replicas",
+                            "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
+                            " --ddp-num-buckets 20"},
+                      Model{"tensor_parallelism", "--tensor-model-parallel-size 2 --sequence-parallel"}),
+    [](const auto& model) { return model.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     Of, HostCalls,

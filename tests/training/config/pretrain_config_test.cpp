@@ -223,7 +223,11 @@ TEST(PretrainConfig, RefusesGraphsOfStepsThatDifferOrThatAreWatchedFromInside) {
   EXPECT_EQ(refusal_of({}, 1), "");
   EXPECT_EQ(refusal_of({"--eod-mask-loss", "--timing-log-level", "1"}, 1), "");
   EXPECT_EQ(refusal_of({"--nvtx-ranges", "--profile"}, 1), "");
-  EXPECT_THAT(refusal_of({}, 2), HasSubstr("more than one rank"));
+  EXPECT_EQ(refusal_of({"--tensor-model-parallel-size", "2", "--sequence-parallel"}, 4), "");
+  EXPECT_EQ(refusal_of({"--profile"}, 2), "");
+  EXPECT_EQ(refusal_of({"--profile", "--profile-ranks", "0"}, 1), "");
+  EXPECT_THAT(refusal_of({"--profile", "--profile-ranks", "0"}, 2), HasSubstr("Leave out --profile-ranks"));
+  EXPECT_THAT(refusal_of({"--pipeline-model-parallel-size", "2"}, 2), HasSubstr("--pipeline-model-parallel-size"));
   EXPECT_THAT(refusal_of({"--reset-attention-mask"}, 1), HasSubstr("as many documents"));
   EXPECT_THAT(refusal_of({"--reset-position-ids"}, 1), HasSubstr("as many documents"));
   EXPECT_THAT(refusal_of({"--timing-log-level", "2"}, 1), HasSubstr("--timing-log-level 1"));
