@@ -76,8 +76,7 @@ class PosixWritableFile final : public WritableFile {
 
 class PosixReadableFile final : public ReadableFile {
  public:
-  /// A pipe without a writer would hold an open that waits for ever; like other things that are no files, it is empty.
-  explicit PosixReadableFile(const std::string& path) : path_(path), descriptor_(path, O_RDONLY | O_NONBLOCK, "open") {
+  explicit PosixReadableFile(const std::string& path) : path_(path), descriptor_(path, O_RDONLY, "open") {
     struct stat status {};
     if (::fstat(descriptor_.number(), &status) != 0) throw_io_error("inspect", path, errno);
     if (S_ISDIR(status.st_mode)) throw_io_error("open", path, EISDIR);

@@ -2,17 +2,25 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <system_error>
 
 namespace megatron {
 namespace {
 
-/// Of files alone, and what links lead to: a device may do something when it is read.
-bool is_cut_off(const FileSystem& files, const std::string& path) {
+/// Or a link to one. Links are the operating system's alone.
+bool is_file(const FileSystem& files, const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
-  const bool may_be_file = std::ranges::any_of(files.list(parent_path(path)), [&](const DirectoryEntry& entry) {
-    return entry.name == name && (entry.type == EntryType::kFile || entry.type == EntryType::kSymlink);
+  std::error_code ignored;  // a link may lead to nothing yet
+  return std::ranges::any_of(files.list(parent_path(path)), [&](const DirectoryEntry& entry) {
+    return entry.name == name && (entry.type == EntryType::kFile || (entry.type == EntryType::kSymlink &&
+                                                                     std::filesystem::is_regular_file(path, ignored)));
   });
-  if (!may_be_file || !files.exists(path)) return false;  // a link may lead to nothing yet
+}
+
+/// Of files alone: to look at a pipe may take for ever.
+bool is_cut_off(const FileSystem& files, const std::string& path) {
+  if (!is_file(files, path)) return false;
   const auto file = files.open_for_reading(path);
   std::array<char, 1> last = {'\n'};
   if (file->size() > 0) file->read(file->size() - 1, std::as_writable_bytes(std::span(last)));
