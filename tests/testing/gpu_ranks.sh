@@ -205,12 +205,12 @@ kill_srun() { disturb srun KILL && ends 143 10000 "task 1: Killed" "\[rank 0\] e
 case_kill_variables() {
   disturb variables_of_srun KILL --distributed-timeout-seconds-after-init 3 && ends 7 8000 "Rank 1 does not answer: its process hangs or is lost"
 }
-# The timeout, 2 s for an answer of who hangs, 3 s for those that are left, and what CUDA takes to give back a GPU's memory.
+# The timeout, 2 s for an answer of who hangs, 3 s for those that are left, and each time what CUDA takes to end.
 case_stop() {
-  disturb own STOP --distributed-timeout-seconds-after-init 3 && ends 7 9000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer: its process hangs or is lost"
+  disturb own STOP --distributed-timeout-seconds-after-init 3 && ends 7 11000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer: its process hangs or is lost"
 }
 case_stop_tensor() {
-  disturb own STOP --distributed-timeout-seconds-after-init 3 "${tensor[@]}" && ends 7 9000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer"
+  disturb own STOP --distributed-timeout-seconds-after-init 3 "${tensor[@]}" && ends 7 11000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer"
 }
 
 # The host is a step ahead of its GPU, whose queue of kernels is full: a call of CUDA then returns when there is room, which is when
