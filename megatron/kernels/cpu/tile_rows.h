@@ -79,7 +79,7 @@ void transpose_tile(const Tile<C>& x, int64_t rows, int64_t lanes, int64_t width
   constexpr int kSize = static_cast<int>(kVectorSize<Isa, C>);
   Vector<Isa, Index> low{}, high{};  // interleave the halves of two vectors
   for (int i = 0; i < kSize; ++i) {
-    low[i] = static_cast<Index>(i / 2 + i % 2 * kSize);
+    low[i] = i / 2 + i % 2 * kSize;
     high[i] = static_cast<Index>(low[i] + kSize / 2);
   }
   for (int64_t r = 0; r < lanes; r += kSize)
