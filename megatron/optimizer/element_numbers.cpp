@@ -13,8 +13,11 @@ kernels::ElementNumbers element_numbers_of(const Parameter& parameter, int64_t f
   numbers.block = local[dim] * num_inner;
   numbers.whole_block = whole[dim] * num_inner;
   const std::vector<ShardRange> ranges = local_ranges(*options.shard.cut, options.shard_rank, options.num_shards);
-  require<NotSupported>(ranges.size() <= numbers.runs.size(), "[Optimizer] the shard of {} has {} runs, {} at most.",
-                        parameter.name(), ranges.size(), numbers.runs.size());
+  require<NotSupported>(ranges.size() <= numbers.runs.size(),
+                        "[Optimizer] the shard of {} has {} runs of neighbours, rounding at random knows {} at most. "
+                        "Give --main-params-dtype fp32 and --exp-avg-sq-dtype fp32, or the layer several weights of at "
+                        "most {} sections instead of one.",
+                        parameter.name(), ranges.size(), numbers.runs.size(), numbers.runs.size());
   for (size_t i = 0; i < ranges.size(); ++i)
     numbers.runs[i] = {ranges[i].local_begin * num_inner, (ranges[i].global_begin - ranges[i].local_begin) * num_inner};
   return numbers;

@@ -42,6 +42,12 @@ double weight_decay_multiplier(const Parameter& parameter, const OptimizerConfig
   return name.ends_with(".bias") || parameter.shape().rank() == 1 ? 0 : 1;
 }
 
+/// Whether a step draws random numbers; SGD rounds nothing so.
+bool rounds_at_random(const OptimizerConfig& config, const kernels::RangeDTypes& dtypes) {
+  if (config.optimizer != OptimizerType::kAdam) return false;
+  return (!dtypes.has_remainders && dtypes.parameter == DType::kBFloat16) || dtypes.second_moment == DType::kBFloat16;
+}
+
 /// What a step of a range reads and writes.
 struct Operands {
   explicit Operands(OptimizerState& state)
@@ -179,8 +185,9 @@ void Optimizer::make_tables(const Context& ctx) {
       auto kind = std::ranges::find(kinds, operands.dtypes(), &Kind::dtypes);
       if (kind == kinds.end()) kind = kinds.insert(kind, {.dtypes = operands.dtypes()});
       kernels::OptimizerRange& range = kind->ranges.emplace_back(operands.range());
-      range.rounding = {.key = ctx.key.at("rounding").at(states_[i].parameter->name()),
-                        .numbers = element_numbers_of(*states_[i].parameter, states_[i].begin)};
+      if (rounds_at_random(config_, kind->dtypes))
+        range.rounding = {.key = ctx.key.at("rounding").at(states_[i].parameter->name()),
+                          .numbers = element_numbers_of(*states_[i].parameter, states_[i].begin)};
       range.learning_rate = rates ? rates + g : nullptr;
       range.weight_decay_multiplier = groups_[g].schedule.wd_mult;
       range.first_chunk = kind->num_chunks;

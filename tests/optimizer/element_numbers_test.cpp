@@ -1,10 +1,13 @@
 #include "megatron/optimizer/element_numbers.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "megatron/autograd/shard_elements.h"
+#include "megatron/optimizer/optimizer.h"
+#include "tests/testing/rank_threads.h"
 #include "tests/testing/test_device.h"
 
 namespace megatron {
@@ -59,12 +62,51 @@ TEST(ElementNumbers, AreThoseOfTheElementsOfTheShardWhereverAPartOfItBegins) {
     }
 }
 
-TEST(ElementNumbers, OfMoreRunsThanKernelsKnowAreRefused) {
-  testing::TestDevice test(DeviceKind::kCpu, 1);
-  ParameterOptions options{.name = "weight", .shard = ShardSpec::whole({10})};
+/// The first of two shards: five runs.
+ParameterOptions five_sections(DType dtype) {
+  ParameterOptions options{.name = "weight", .shard = ShardSpec::whole({10}), .dtype = dtype};
   options.shard.cut = ShardCut{.sections = std::vector<ShardSection>(5, {.size = 2})};
   options.num_shards = 2;
-  EXPECT_THROW(element_numbers_of(Parameter(test.context(), options), 0), NotSupported);
+  return options;
+}
+
+void make_optimizer_of_five_sections(DType dtype, const OptimizerConfig& config) {
+  testing::run_ranks(1, [&](testing::RankContext& rank) {
+    testing::TestDevice test(DeviceKind::kCpu, 1);
+    const Context ctx = test.context();
+    const ProcessGroupCollection groups = ProcessGroupCollection::make(rank.world, ParallelLayout({}));
+    Parameter parameter(ctx, five_sections(dtype));
+    DistributedDataParallel ddp(ctx, {{&parameter}}, groups, {});
+    const Optimizer optimizer(ctx, config, ddp);
+    EXPECT_EQ(optimizer.states().size(), 1U);
+  });
+}
+
+TEST(ElementNumbers, OfMoreRunsThanKernelsKnowAreRefused) {
+  testing::TestDevice test(DeviceKind::kCpu, 1);
+  EXPECT_THROW(element_numbers_of(Parameter(test.context(), five_sections(DType::kFloat32)), 0), NotSupported);
+}
+
+TEST(ElementNumbers, AreAskedForWhereSomethingIsRoundedAlone) {
+  OptimizerConfig config;
+  make_optimizer_of_five_sections(DType::kFloat32, config);
+  config.params_dtype = DType::kBFloat16;
+  config.use_precision_aware_optimizer = true;
+  config.exp_avg_dtype = StateDType::kBFloat16;  // to nearest
+  make_optimizer_of_five_sections(DType::kBFloat16, config);
+  OptimizerConfig momentum;
+  momentum.optimizer = OptimizerType::kSgd;
+  make_optimizer_of_five_sections(DType::kFloat32, momentum);
+
+  OptimizerConfig second_moment = config, weights = config;
+  second_moment.exp_avg_sq_dtype = StateDType::kBFloat16;
+  weights.main_params_dtype = MainParamsDType::kBFloat16;
+  for (const OptimizerConfig& rounding : {second_moment, weights}) try {
+      make_optimizer_of_five_sections(DType::kBFloat16, rounding);
+      ADD_FAILURE() << "nobody knows which draws belong to the weight";
+    } catch (const RankFailure& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("--main-params-dtype fp32 and --exp-avg-sq-dtype fp32"));
+    }
 }
 
 }  // namespace
