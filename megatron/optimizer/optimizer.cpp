@@ -17,6 +17,7 @@
 #include "megatron/kernels/main_params.h"
 #include "megatron/kernels/sgd.h"
 #include "megatron/optimizer/element_numbers.h"
+#include "megatron/optimizer/main_params.h"
 
 namespace megatron {
 namespace {
@@ -24,14 +25,6 @@ namespace {
 Tensor flat(const Tensor& x) { return x.reshape({x.num_elements()}); }
 
 constexpr int kTimerLevel = 1;  // of --timing-log-level
-
-/// What is stepped: the weights themselves, an fp32 copy of them, or they with what they lack of one.
-enum class MainParams { kWeights, kCopy, kRemainder };
-MainParams main_params_of(DType weight, const OptimizerConfig& config) {
-  if (weight != DType::kBFloat16 && weight != DType::kFloat16) return MainParams::kWeights;
-  if (weight == DType::kFloat16 || !config.use_precision_aware_optimizer) return MainParams::kCopy;
-  return config.main_params_dtype == MainParamsDType::kBFloat16 ? MainParams::kWeights : MainParams::kRemainder;
-}
 
 /// Megatron's rule: biases and 1-D weights do not decay; --apply-wd-to-qk-layernorm exempts the query and key norms.
 double weight_decay_multiplier(const Parameter& parameter, const OptimizerConfig& config) {

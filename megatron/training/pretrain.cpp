@@ -7,7 +7,6 @@
 #include "megatron/core/host_memory_limit.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
-#include "megatron/training/config/schedules.h"
 #include "megatron/training/evaluation_samples.h"
 #include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/same_inputs.h"
@@ -113,15 +112,7 @@ PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, con
 
 /// An arena knows what it holds already; what the run would hold in all follows from its sizes.
 OutOfMemory with_estimate(const OutOfMemory& error, const PretrainConfig& config) {
-  constexpr double kMegabyte = 1 << 20;
-  const MemorySizes sizes = memory_sizes_of(config);
-  const double state = theoretical_weight_and_optimizer_bytes(sizes) / kMegabyte;
-  const double activations =
-      theoretical_activation_bytes(sizes, microbatch_calculator_of(config).at(0).num_microbatches) / kMegabyte;
-  return OutOfMemory(
-      fmt::format("{}\nIn all a rank needs about {:.0f} MiB, by Megatron's estimate for mixed precision: {:.0f} of "
-                  "weights, gradients and optimizer, {:.0f} of activations.",
-                  error.what(), state + activations, state, activations));
+  return OutOfMemory(fmt::format("{}\n{}", error.what(), memory_estimate(config)));
 }
 
 /// What every rank does. Ranks other than 0 are silent. @param world  of `groups`; null if they belong to none. @param

@@ -5,18 +5,17 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megatron/optimizer/main_params.h"
 #include "megatron/telemetry/run_messages.h"
+#include "megatron/training/config/layouts.h"
 #include "megatron/training/config/pretrain_config.h"
+#include "megatron/training/config/schedules.h"
 
 namespace megatron {
 namespace {
 
 constexpr double kBillion = 1e9;
 constexpr double kMegabyte = 1 << 20;
-
-// bf16 weight and fp32 gradient, then fp32 weight and two moments.
-constexpr double kWeightAndGradientBytes = 6;
-constexpr double kOptimizerBytes = 12;
 
 constexpr double kPrecisionBytes = 2;
 constexpr double kTokenBytes = 8;
@@ -37,6 +36,11 @@ double interleaved_penalty(const MemorySizes& sizes) {
 double in_flight_factor(const MemorySizes& sizes, int64_t num_microbatches) {
   if (sizes.virtual_pipeline_size) return interleaved_penalty(sizes);
   return std::min(1.0, static_cast<double>(num_microbatches) / static_cast<double>(sizes.pipeline_size));
+}
+
+double bytes_of_a_parameter(const MemorySizes& sizes, const ParameterBytes& bytes) {
+  const double num_shards = sizes.use_distributed_optimizer ? static_cast<double>(sizes.data_size) : 1;
+  return static_cast<double>(bytes.weight_and_gradient) + static_cast<double>(bytes.optimizer) / num_shards;
 }
 
 /// What the last stage adds where it is the first one too.
@@ -91,9 +95,25 @@ TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
   return parameters;
 }
 
-double theoretical_weight_and_optimizer_bytes(const MemorySizes& sizes) {
-  const double num_shards = sizes.use_distributed_optimizer ? static_cast<double>(sizes.data_size) : 1;
-  return theoretical_parameters(sizes).most_loaded_shard * (kWeightAndGradientBytes + kOptimizerBytes / num_shards);
+ParameterBytes parameter_bytes_of(const PretrainConfig& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  const DType weight = config.transformer.params_dtype;
+  const bool is_double = weight == DType::kFloat64;
+  const bool sums_in_fp32 = !is_double && data_parallel_config_of(config).grad_reduce_in_fp32;
+  ParameterBytes bytes{.weight_and_gradient = size_of(weight) + size_of(sums_in_fp32 ? DType::kFloat32 : weight),
+                       .optimizer = 0};
+  const MainParams main = main_params_of(weight, optimizer);
+  if (main == MainParams::kCopy) bytes.optimizer += size_of(DType::kFloat32);
+  if (main == MainParams::kRemainder) bytes.optimizer += size_of(DType::kFloat32) - size_of(weight);
+  const auto moment_bytes = [&](StateDType dtype) { return size_of(is_double ? weight : dtype_of(dtype)); };
+  const bool is_adam = optimizer.optimizer == OptimizerType::kAdam;
+  if (is_adam || optimizer.sgd_momentum != 0) bytes.optimizer += moment_bytes(optimizer.exp_avg_dtype);
+  if (is_adam) bytes.optimizer += moment_bytes(optimizer.exp_avg_sq_dtype);
+  return bytes;
+}
+
+double theoretical_weight_and_optimizer_bytes(const MemorySizes& sizes, const ParameterBytes& bytes) {
+  return theoretical_parameters(sizes).most_loaded_shard * bytes_of_a_parameter(sizes, bytes);
 }
 
 double theoretical_layer_activation_bytes(const MemorySizes& sizes) {
@@ -111,6 +131,18 @@ double theoretical_activation_bytes(const MemorySizes& sizes, int64_t num_microb
   bytes *= in_flight_factor(sizes, num_microbatches);
   if (sizes.pipeline_size == 1) bytes += output_layer_bytes(sizes) / embedding_split;
   return has_table_2(sizes) ? bytes : bytes * kOverheadOfTemporaries;
+}
+
+std::string memory_estimate(const PretrainConfig& config) {
+  const MemorySizes sizes = memory_sizes_of(config);
+  const ParameterBytes bytes = parameter_bytes_of(config);
+  const double state = theoretical_weight_and_optimizer_bytes(sizes, bytes) / kMegabyte;
+  const double activations =
+      theoretical_activation_bytes(sizes, microbatch_calculator_of(config).at(0).num_microbatches) / kMegabyte;
+  return fmt::format(
+      "In all a rank needs about {:.0f} MiB: {:.0f} of weights, gradients and optimizer, {:.4g} bytes a parameter, and "
+      "{:.0f} of activations, by Megatron's estimate for mixed precision.",
+      state + activations, state, bytes_of_a_parameter(sizes, bytes), activations);
 }
 
 std::string theoretical_memory_report(const MemorySizes& sizes, int64_t num_microbatches) {

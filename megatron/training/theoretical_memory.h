@@ -45,9 +45,17 @@ struct TheoreticalParameters {
 };
 TheoreticalParameters theoretical_parameters(const MemorySizes& sizes);
 
-/// Bytes of weights, gradients and Adam's state in mixed precision on the most loaded rank: 18 a parameter, of which
-/// the distributed optimizer splits 12 over the data-parallel ranks.
-double theoretical_weight_and_optimizer_bytes(const MemorySizes& sizes);
+/// Bytes that a parameter takes. Defaults: Megatron's for mixed precision, bf16 weight and fp32 gradient, then fp32
+/// main parameter and Adam's two moments.
+struct ParameterBytes {
+  int64_t weight_and_gradient = 6;
+  int64_t optimizer = 12;  ///< the distributed optimizer splits them over the data-parallel ranks
+};
+/// Those of a run, by its dtypes and its optimizer.
+ParameterBytes parameter_bytes_of(const PretrainConfig& config);
+
+/// Bytes of weights, gradients and the optimizer's state on the most loaded rank.
+double theoretical_weight_and_optimizer_bytes(const MemorySizes& sizes, const ParameterBytes& bytes = {});
 
 /// Bytes of a layer's activations for a micro-batch, two bytes a value: Table 2 of arXiv:2205.05198 with sequence
 /// parallelism and selective recompute, otherwise its tensor-parallel row without the attention square.
@@ -56,6 +64,9 @@ double theoretical_layer_activation_bytes(const MemorySizes& sizes);
 /// Bytes of activations on a rank of the first stage, with the micro-batches that the schedule keeps in flight.
 /// @param num_microbatches  of a step
 double theoretical_activation_bytes(const MemorySizes& sizes, int64_t num_microbatches);
+
+/// A sentence on what a rank of a run needs in all, weights and states in the run's own dtypes.
+std::string memory_estimate(const PretrainConfig& config);
 
 /// The lines that Megatron prints after the first two log lines (megatron/training/theoretical_memory_usage.py):
 /// parameters in billions, memory in units of 2^20 bytes.

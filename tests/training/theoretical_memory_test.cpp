@@ -61,6 +61,44 @@ TEST(TheoreticalMemory, TheDistributedOptimizerSplitsTwelveOfEighteenBytes) {
   EXPECT_EQ(theoretical_weight_and_optimizer_bytes(sizes), 1424 * 9);
 }
 
+TEST(TheoreticalMemory, CountsWhatTheRunKeepsOfAParameter) {
+  const std::string bf16 = "--bf16 ", aware = bf16 + "--use-precision-aware-optimizer ",
+                    moments = aware + "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 ";
+  const std::tuple<std::string, int64_t, int64_t> cases[] = {
+      {"", 8, 8},  // fp32 weights are stepped
+      {"--fp64", 16, 16},
+      {bf16, 6, 12},
+      {"--fp16", 6, 12},
+      {bf16 + "--grad-reduce-in-bf16", 4, 12},
+      {bf16 + "--optimizer sgd", 6, 8},
+      {bf16 + "--optimizer sgd --sgd-momentum 0", 6, 4},
+      {aware, 6, 10},  // a remainder of two bytes
+      {moments, 6, 6},
+      {moments + "--main-grads-dtype bf16", 4, 6},
+      {moments + "--main-grads-dtype bf16 --main-params-dtype bf16", 4, 4}};
+  for (const auto& [words, weight_and_gradient, optimizer] : cases) {
+    const ParameterBytes bytes = parameter_bytes_of(testing::parse(testing::words_of(words)));
+    EXPECT_EQ(bytes.weight_and_gradient, weight_and_gradient) << words;
+    EXPECT_EQ(bytes.optimizer, optimizer) << words;
+  }
+}
+
+TEST(TheoreticalMemory, EstimatesARunByItsOwnDTypes) {
+  const auto estimate = [](const std::string& words) {
+    PretrainConfig config = testing::parse(testing::words_of("--bf16 --hidden-size 1024 " + words), 4);
+    config.transformer.padded_vocab_size = 128;
+    return memory_estimate(config);
+  };
+  // 4 layers of 12 h^2 and two norms of 2 h, the last norm, an embedding of 128 rows: 50481152 parameters.
+  const std::string low =
+      "--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 "
+      "--main-grads-dtype bf16 --main-params-dtype bf16 ";
+  EXPECT_THAT(estimate(""), HasSubstr(": 867 of weights, gradients and optimizer, 18 bytes a parameter"));
+  EXPECT_THAT(estimate(low), HasSubstr(": 385 of weights, gradients and optimizer, 8 bytes a parameter"));
+  EXPECT_THAT(estimate(low + "--use-distributed-optimizer"),
+              HasSubstr(": 241 of weights, gradients and optimizer, 5 bytes a parameter"));
+}
+
 TEST(TheoreticalMemory, ActivationsWithoutSequenceParallelism) {
   // 10 rows: layers 3*10*8*34, tokens 80, mask 80, logits and norm 2*10*(20+8); 5 % more.
   EXPECT_DOUBLE_EQ(theoretical_activation_bytes(small(), 1), 1.05 * (8160 + 80 + 80 + 560));
