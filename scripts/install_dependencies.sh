@@ -28,7 +28,7 @@ tests libgtest-dev        -               unit tests
 tests libgmock-dev        -               unit tests
 mpi   openmpi-bin         mpirun          starts ranks as processes, also over several hosts
 lint  git                 git             lists the files to check
-lint  python3             python3         runs tools/check_layers.py
+lint  python3             python3         runs tools/check_layers.py and check_links.py
 lint  clang-format-14     clang-format-14 checks the format of the code
 lint  clang-tidy-14       clang-tidy-14   finds mistakes in the code
 lint  shellcheck          shellcheck      finds mistakes in scripts

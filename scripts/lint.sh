@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the form of the code: layers, format, scripts, and clang-tidy on a few files.
+# Checks the form of the code: layers, links of documents, format, scripts, and clang-tidy on a few files.
 #
 #   scripts/lint.sh [--fix] [--tidy all|changed|none] [--build-dir DIR]
 #
@@ -29,6 +29,8 @@ clang_tool() {
 sources() { git ls-files -z -- '*.cpp' '*.h' '*.cu' '*.cuh'; }
 
 check_layers() { python3 tools/check_layers.py && python3 tools/check_layers_test.py 2>&1 | tail -n 1; }
+
+check_links() { python3 tools/check_links.py && python3 tools/check_links_test.py 2>&1 | tail -n 1; }
 
 check_format() {
   local tool
@@ -100,6 +102,7 @@ done
 [[ $tidy =~ ^(all|changed|none)$ ]] || fail "--tidy '$tidy' is not known. Choose all, changed or none."
 
 run "layers and form" check_layers
+run "links" check_links
 run "format" check_format
 run "scripts" check_scripts
 [ "$tidy" = none ] || run "clang-tidy" check_tidy
