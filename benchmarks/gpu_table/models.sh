@@ -1,11 +1,12 @@
 # shellcheck shell=bash disable=SC2034
 # Flags of models and of precisions, for scripts that source this file.
 
-# fp32 states with the distributed optimizer: 6 + 12 / DP bytes a parameter. 12 bytes: bf16 weights, gradients and moments,
-# and what bf16 weights leave of fp32 ones, or fp32 ones. 8 bytes: without that, rounded stochastically.
-readonly twelve_bytes=(--use-distributed-optimizer --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16
+# fp32 states with the distributed optimizer: 6 + 12 / DP bytes a parameter. 10 bytes: bf16 weights, gradients and moments,
+# and what bf16 weights lack of fp32 ones; names of cases say 12 B, as stored results do, which it is with fp32 gradients. 8 bytes:
+# without that, weights rounded stochastically.
+readonly ten_bytes=(--use-distributed-optimizer --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16
   --main-grads-dtype bf16)
-readonly eight_bytes=("${twelve_bytes[@]}" --main-params-dtype bf16)
+readonly eight_bytes=("${ten_bytes[@]}" --main-params-dtype bf16)
 readonly overlapped=(--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather)
 
 llama3() { # LAYERS SEQUENCE

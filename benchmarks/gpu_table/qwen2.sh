@@ -7,11 +7,11 @@ read -ra model <<<"$(qwen2 24 896 4864 14 2 151935)"
 run_case "Qwen2.5-0.5B, T1024" "${model[@]}" --micro-batch-size 64 --global-batch-size 128
 run_case "Qwen2.5-0.5B, T1024, 8 B a parameter" "${model[@]}" "${eight_bytes[@]}" --micro-batch-size 64 --global-batch-size 128
 read -ra model <<<"$(qwen2 28 1536 8960 12 2 151935)"
-run_case "Qwen2.5-1.5B, T1024, 12 B a parameter" "${model[@]}" "${twelve_bytes[@]}" --micro-batch-size 32 \
+run_case "Qwen2.5-1.5B, T1024, 12 B a parameter" "${model[@]}" "${ten_bytes[@]}" --micro-batch-size 32 \
   --global-batch-size 128
 run_case "Qwen2.5-1.5B, T1024, 8 B a parameter" "${model[@]}" "${eight_bytes[@]}" --micro-batch-size 32 --global-batch-size 128
 read -ra model <<<"$(qwen2 28 3584 18944 28 4 152063)"
-run_case "Qwen2.5-7B, T1024, 12 B a parameter" "${model[@]}" "${twelve_bytes[@]}" --untie-embeddings-and-output-weights \
+run_case "Qwen2.5-7B, T1024, 12 B a parameter" "${model[@]}" "${ten_bytes[@]}" --untie-embeddings-and-output-weights \
   --micro-batch-size 8 --global-batch-size 64
 run_case "Qwen2.5-7B, T1024, 8 B a parameter" "${model[@]}" "${eight_bytes[@]}" --untie-embeddings-and-output-weights \
   --micro-batch-size 16 --global-batch-size 64
