@@ -50,7 +50,7 @@ struct OptimizerConfig {
   double adam_eps = 1e-8;  ///< added after the bias-corrected square root
   double sgd_momentum = 0.9;
 
-  DType params_dtype = DType::kFloat32;  ///< of the model; a lower one than fp32 has fp32 main parameters
+  DType params_dtype = DType::kFloat32;  ///< of the model; below fp32: fp32 main parameters unless those are bf16
   /// Adam's state in the dtypes below; of main parameters of a bf16 model only what the weights lack, 16 bits each, or
   /// with main parameters in bf16 nothing: the weights themselves are stepped, rounded stochastically.
   bool use_precision_aware_optimizer = false;

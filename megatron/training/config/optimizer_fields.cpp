@@ -36,7 +36,8 @@ void describe_precision(FieldTable& table, OptimizerConfig& optimizer) {
       "rounded at random, up or down so that the mean is right, in every step: small updates are kept on average, as "
       "noise of one unit in the last of 8 bits. Training to the last digit of the loss needs fp32.");
   table.add("use_precision_aware_optimizer", optimizer.use_precision_aware_optimizer,
-            "keep 16 bits beside each bf16 weight instead of an fp32 copy, and moments as below");
+            "keep 16 bits beside each bf16 weight instead of an fp32 copy, unless --main-params-dtype bf16, and "
+            "moments as below");
   table.add("main_grads_dtype", optimizer.main_grads_dtype,
             "of the sum of gradients; bf16 is rounded to nearest once a micro-batch");
   table

@@ -55,7 +55,8 @@ void describe_batches(FieldTable& table, TrainingConfig& training) {
 
 void describe_precision(FieldTable& table, PrecisionConfig& precision) {
   table.begin_group("Precision",
-                    "None of the first three: fp32. bf16 and fp16 keep fp32 main weights in the optimizer.");
+                    "None of the first three: fp32. bf16 and fp16 keep fp32 main weights in the optimizer, "
+                    "unless --main-params-dtype bf16.");
   table.add("bf16", precision.bf16, "weights and activations in bfloat16");
   table.add("fp16", precision.fp16, "weights and activations in float16, with loss scaling");
   table.add("fp64", precision.fp64,
