@@ -36,7 +36,9 @@ class GpuRanks {
   virtual void begin_recording() = 0;
   virtual void end_recording() noexcept = 0;
   /// Calls `launch`, which puts such a graph on the compute stream, on all ranks. Counts as one operation of them all,
-  /// with the world's timeout from when its turn has come. Destroy the graph before the groups.
+  /// with the world's timeout from when its turn has come. Between two launches, or at the end of the graph, all ranks
+  /// of each group that moves rows by copies meet in an operation of NCCL: the slots of a graph do not count on, and a
+  /// rank that begins it again must find them used. Destroy the graph before the groups.
   virtual void launch_graph(const std::function<void()>& launch) = 0;
 
   /// The time of a step. Of no ranks: nothing.

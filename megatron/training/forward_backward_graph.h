@@ -29,9 +29,8 @@ class ForwardBackwardGraph {
   /// @param ranks  of this device and others; null: this one alone.
   ForwardBackwardGraph(Device& device, GpuRanks* ranks, std::optional<int64_t> num_warm_up_steps);
 
+  /// Runs op by op where a profiler listens, and on a meta device.
   /// @param work    what the graph stands for. Gives back all memory that it takes, and waits for all that it issues.
-  /// Runs op by op where a profiler
-  ///                listens, and on a meta device.
   /// @param inputs  tensors that hold what `work` reads and writes and that live for this step alone. Where they, or
   ///                the memory in use, are not as they were at the recording, warm-up begins anew.
   void run(const std::vector<const Tensor*>& inputs, const std::function<void()>& work);

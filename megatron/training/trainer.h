@@ -45,6 +45,9 @@ class Trainer {
   TrainStepResult train_step(const MicroBatches& batches, Timers* timers = nullptr);
   /// @return the loss on this rank alone: see sum_of_all_ranks.
   LossSum evaluate(const MicroBatches& batches) { return step_.evaluate(batches); }
+  /// Waits for what ranks exchange of their weights. On all ranks, before some do what others do not: where a gather is
+  /// left to the next step, the first to read a weight begins it, and waits for the others.
+  void finish_param_sync() { ddp_.finish_param_sync(); }
 
   /// L2 norm of all weights (master weights where there are some).
   double params_norm() { return optimizer_.params_norm(ctx_); }

@@ -135,6 +135,7 @@ int64_t TrainingLoop::num_batches_of(const Dataset& dataset, const BatchSize& ba
 std::optional<LossSum> TrainingLoop::evaluate(BatchReader& reader, const Dataset& dataset) {
   const BatchSize batch = eval_microbatch_calculator_of(config_).at(0);
   const int64_t num_batches = num_batches_of(dataset, batch);
+  trainer_.finish_param_sync();  // a whole set may have no samples for some ranks
   LossSum total;
   for (int64_t i = 0; i < num_batches; ++i) {
     if (exit_line(exit_signs())) return std::nullopt;

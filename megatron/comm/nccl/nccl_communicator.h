@@ -50,7 +50,7 @@ class NcclCommunicator {
     await(nullptr);
   }
   /// @throw CommError if an operation has failed. Any thread; does not wait, and looks at nothing while a call is under
-  /// way: one that copies may wait for room in the GPU's queue, for as long as a rank that is lost does not come.
+  /// way.
   void check();
   /// Waits for what is under way, and for the other ranks, which call it too. @throw CommError if they do not in time
   void close();

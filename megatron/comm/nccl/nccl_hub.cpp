@@ -18,6 +18,8 @@ using std::chrono::milliseconds;
 
 /// Of the watch: while operations are under way, and else.
 constexpr milliseconds kBusyLook{5}, kIdleLook{20};
+// A graph of a large model waits for tens of thousands of sections, one after the other.
+constexpr std::chrono::microseconds kReleasePause{100};
 /// Between looks at the store: the time in which ranks hear of a failure.
 constexpr milliseconds kNewsLook{200};
 /// A rank whose process lives answers within its look at the store.
@@ -167,6 +169,8 @@ void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_h
   if (flight.is_recorded() != is_recording_)
     throw InternalError(
         fmt::format("[NcclHub] {}: it and the wait for it are not in one recording", flight.to_string()));
+  require<InternalError>(!is_recording_ || !is_for_host, "[NcclHub] {}: nothing ends in a recording",
+                         flight.to_string());
   if (is_recording_) return flight.make_stream_wait(options_.compute);
   {
     std::unique_lock lock(mutex_);
@@ -269,7 +273,7 @@ void NcclHub::watch(const std::stop_token& stop) {
   } catch (const Error& error) {
     fail_here(fmt::format("rank {} has lost the other ranks: {}", rank(), error.what()));
   }
-  for (; has_failed_; std::this_thread::sleep_for(kBusyLook)) {
+  for (; has_failed_; std::this_thread::sleep_for(kReleasePause)) {
     abort_all();
     if (stop.stop_requested()) return;
   }

@@ -74,7 +74,10 @@ class NcclHub {
   void begin_step();
   void end_step() noexcept { is_in_step_ = false; }
   bool is_in_step() const { return is_in_step_; }
-  void begin_recording() { is_recording_ = true; }
+  void begin_recording() {
+    require<InternalError>(is_in_step_, "[NcclHub] a recording begins in a step, where all lanes are connected");
+    is_recording_ = true;
+  }
   void end_recording() noexcept { is_recording_ = false; }
   bool is_recording() const { return is_recording_; }
   void launch_graph(const std::function<void()>& launch);

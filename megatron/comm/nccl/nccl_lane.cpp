@@ -1,5 +1,6 @@
 #include "megatron/comm/nccl/nccl_lane.h"
 
+#include <system_error>
 #include <utility>
 
 #include "megatron/base/thread_name.h"
@@ -77,6 +78,10 @@ NcclFlightPtr NcclLane::record(const OperationInfo& info, const NcclOperands& op
                          "[NcclLane] a {} of {} ends on the host, which does nothing when a CUDA graph is launched. "
                          "Issue it before the recording.",
                          name_of(info.op), facts_.group);
+  require<NotSupported>(!connection_.messages,
+                        "[NcclLane] a message of {} counts up, which a CUDA graph that is launched again cannot. Issue "
+                        "it outside of the recording.",
+                        facts_.group);
   auto flight = std::make_shared<NcclFlight>(hub_.resources(), info, facts_.group,
                                              LanePlace{facts_.name, NcclFlight::kRecorded, facts_.members}, operands);
   launch(*flight, function);
@@ -93,8 +98,11 @@ void NcclLane::launch(NcclFlight& flight, const NcclLaunch& function) {
 }
 
 void NcclLane::begin_abort() {
-  if (connection_.communicator && !aborter_.joinable())
-    aborter_ = std::jthread([&communicator = *connection_.communicator] { communicator.abort(); });
+  try {
+    if (connection_.communicator && !aborter_.joinable())
+      aborter_ = std::jthread([&communicator = *connection_.communicator] { communicator.abort(); });
+  } catch (const std::system_error&) {  // there is no thread to be had: the watch calls again
+  }
   release();
 }
 

@@ -30,10 +30,12 @@ bool SharedPage::map(int file) {
   ::close(file);
   if (host == MAP_FAILED) return false;
   host_ = static_cast<uint32_t*>(host);
-  if (cudaHostRegister(host, kBytes, cudaHostRegisterPortable | cudaHostRegisterMapped) != cudaSuccess) return false;
   void* device = nullptr;
-  const bool is_reached = cudaHostGetDevicePointer(&device, host, 0) == cudaSuccess;
+  const bool is_reached =
+      cudaHostRegister(host, kBytes, cudaHostRegisterPortable | cudaHostRegisterMapped) == cudaSuccess &&
+      cudaHostGetDevicePointer(&device, host, 0) == cudaSuccess;
   device_ = static_cast<std::byte*>(device);
+  if (!is_reached) cudaGetLastError();  // what could not be had is no error of a later launch
   return is_reached;
 }
 

@@ -95,10 +95,13 @@ void describe_cuda_graph(FieldTable& table, CudaGraphConfig& graph) {
                     "Where a step of a small model has so many small kernels that the host cannot keep a GPU busy: "
                     "--cuda-graph-impl full_iteration. Losses and weights have the same bits with and without.");
   table
-      .add("cuda_graph_impl", graph.impl,
-           "full_iteration: record forward and backward of all micro-batches of a step once, and launch them by one "
-           "call; the optimizer is launched apart. Not with pipelines, nor documents that --reset-attention-mask or "
-           "--reset-position-ids tell apart, nor --timing-log-level 2. Steps of --profile run op by op")
+      .add(
+          "cuda_graph_impl", graph.impl,
+          "full_iteration: record forward and backward of all micro-batches of a step once, and launch them by one "
+          "call; the optimizer is launched apart. Not with pipelines, documents that --reset-attention-mask or "
+          "--reset-position-ids tell apart, --timing-log-level 2, --nvtx-ranges without --profile, nor --profile-ranks "
+          "of several. Steps of --profile run op by op. For --distributed-timeout-* a launch is one exchange, which "
+          "takes as long as the step")
       .later({"local", "transformer_engine"});
   table
       .add("cuda_graph_warmup_steps", graph.warmup_steps,
