@@ -6,9 +6,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
+#include <set>
 #include <string_view>
 #include <system_error>
 
+#include "commands/run_flags.h"
 #include "commands/shell_words.h"
 #include "megatron/base/error.h"
 
@@ -104,13 +106,14 @@ std::vector<std::string> joined(std::vector<std::string> words, const std::vecto
 
 /// A launcher says how many ranks there are, not --nproc-per-node.
 std::vector<std::string> without_ranks(const std::vector<std::string>& words) {
-  constexpr std::string_view kFlag = "--nproc-per-node";
+  const std::set<std::string> flags = num_ranks_flags();
   std::vector<std::string> rest;
   for (size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == kFlag)
-      ++i;
-    else if (!words[i].starts_with(std::string(kFlag) + "="))
+    const size_t equals = words[i].find('=');
+    if (!flags.contains(words[i].substr(0, equals)))
       rest.push_back(words[i]);
+    else if (equals == std::string::npos)
+      ++i;
   }
   return rest;
 }

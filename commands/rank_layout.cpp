@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "commands/run_flags.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/word_list.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
@@ -168,7 +169,7 @@ std::optional<std::string> layout_word_of(const std::string& flag) {
   if (flag == "--pipeline-schedule") return std::string(kSchedule) + "=NAME";
   if (flag == "--num-layers-per-virtual-pipeline-stage") return "vpp=N";
   if (flag == "--overlap-param-gather") return "dist-opt overlap";
-  if (flag == "--nproc-per-node") return "dp=N";
+  if (num_ranks_flags().contains(flag)) return "dp=N";
   return std::nullopt;
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string_view>
+#include <vector>
 
 #include "megatron/training/config/fields.h"
 
@@ -25,6 +26,13 @@ std::set<std::string> run_flags() {
   whole.for_each(add);
   for (const std::string_view name : kOthers) add(*all.find(name));
   return flags;
+}
+
+std::set<std::string> num_ranks_flags() {
+  PretrainConfig config;
+  FieldTable table = describe(config);
+  const std::vector<std::string>& flags = table.find("nproc_per_node")->flags;
+  return {flags.begin(), flags.end()};
 }
 
 }  // namespace megatron

@@ -127,9 +127,18 @@ TEST(LaunchEnvironment, RefusesContradictions) {
   expect_refused({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}, HasSubstr("MPICH"));
 }
 
-const std::vector<std::string> kCall = {
-    "/opt/megatron", "pretrain_gpt", "--nproc-per-node=8", "--nproc-per-node", "4", "--bf16",
-    "--data-path",   "a b",          "--split=8,1,1"};
+const std::vector<std::string> kCall = {"/opt/megatron",
+                                        "pretrain_gpt",
+                                        "--nproc-per-node=8",
+                                        "--nproc-per-node",
+                                        "4",
+                                        "--nproc_per_node",
+                                        "2",
+                                        "--nproc_per_node=2",
+                                        "--bf16",
+                                        "--data-path",
+                                        "a b",
+                                        "--split=8,1,1"};
 
 template <class Matcher>
 void expect_unconnected(const Variables& variables, Matcher matcher) {

@@ -154,6 +154,14 @@ TEST(VerifyCommand, ReportsAllMistakesAtOnce) {
   EXPECT_EQ(result.out, "");
 }
 
+TEST(VerifyCommand, RefusesTheNumberOfRanksInEverySpelling) {
+  for (const char* flag : {"--nproc-per-node", "--nproc_per_node"}) {
+    const Result result = run({"layouts", flag, "2"});
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err, HasSubstr(std::string(flag) + " is about the layout: say --layout \"dp=N\""));
+  }
+}
+
 TEST(VerifyCommand, RefusesFlagsOfWholeRuns) {
   const std::vector<std::string> flags = {"--log-params-norm", "--no-log-loss-scale-to-tensorboard",
                                           "--save=x",          "--no-load-optim",
