@@ -16,6 +16,7 @@ struct Peak {
   std::string_view name;  // contained in that of the device; the first that fits counts
   double half, fp32;
   std::string_view source;
+  bool has_tf32 = true;  // from Ampere on, at half the rate of bf16
 };
 constexpr auto kPeaks = std::to_array<Peak>({
     {"GB200", 2500, 80, "NVIDIA GB200 NVL72 data sheet"},
@@ -33,7 +34,7 @@ constexpr auto kPeaks = std::to_array<Peak>({
     {"L40", 181.05, 90.5, "NVIDIA L40 data sheet"},
     {"L4", 121, 30.3, "NVIDIA L4 data sheet"},
     {"A10", 125, 31.2, "NVIDIA A10 data sheet"},
-    {"V100", 125, 15.7, "NVIDIA V100 data sheet"},
+    {"V100", 125, 15.7, "NVIDIA V100 data sheet", false},
 });
 
 constexpr int64_t kMebibyte = int64_t{1} << 20;
@@ -81,8 +82,8 @@ std::optional<KnownPeak> known_peak(std::string_view device_name, DType dtype, b
       kPeaks, [&](const Peak& peak) { return device_name.find(peak.name) != std::string_view::npos; });
   if (found == kPeaks.end()) return std::nullopt;
   if (dtype == DType::kBFloat16 || dtype == DType::kFloat16) return KnownPeak{1e12 * found->half, found->source};
-  // From Ampere on tensor cores multiply TF32 at half the rate of bf16.
-  if (dtype == DType::kFloat32 && takes_tf32) return KnownPeak{1e12 * found->half / 2, found->source};
+  if (dtype == DType::kFloat32 && takes_tf32)
+    return found->has_tf32 ? std::optional(KnownPeak{1e12 * found->half / 2, found->source}) : std::nullopt;
   if (dtype == DType::kFloat32) return KnownPeak{1e12 * found->fp32, found->source};
   return std::nullopt;
 }

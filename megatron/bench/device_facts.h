@@ -26,8 +26,8 @@ struct KnownPeak {
   double flops = 0;
   std::string_view source;
 };
-/// Of a GPU by its name, for products of this dtype with sums in fp32; nothing for one that is not in the table.
-/// fp32 is fp32 unless `takes_tf32`.
+/// Of a GPU by its name, for products of this dtype with sums in fp32; nothing for one that is not in the table,
+/// nor where it has no such products. fp32 is fp32 unless `takes_tf32`.
 std::optional<KnownPeak> known_peak(std::string_view device_name, DType dtype, bool takes_tf32 = false);
 
 /// Memory that operands of measurements should take, so that no cache serves them: twice `cache_bytes`, within bounds.

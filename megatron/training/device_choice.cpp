@@ -3,6 +3,7 @@
 #include "megatron/core/cuda_devices.h"
 #include "megatron/kernels/cuda/attention.h"
 #include "megatron/kernels/cuda/this_gpu.h"
+#include "megatron/training/matmul_precision.h"
 
 namespace megatron {
 namespace {
@@ -87,9 +88,11 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
   require<DeviceError>(!must || gpu_obstacle.empty(), "--device cuda: {}. See nvidia-smi, or give --device cpu.",
                        gpu_obstacle);
   if (!gpu_obstacle.empty()) return on_cpu(needs, gpu_obstacle);
+  const CudaDeviceFacts& gpu = gpus.devices.at(static_cast<size_t>(needs.local_rank));
+  const std::string tf32_obstacle = needs.takes_tf32 ? tf32_obstacle_of(gpu) : "";
+  require<NotSupported>(tf32_obstacle.empty(), "--float32-matmul-precision high: {}. Leave it out.", tf32_obstacle);
   std::string text = text_of(gpus, needs);
   if constexpr (kHasCuda) text += "; attention: " + kernels::attention_library();
-  const CudaDeviceFacts& gpu = gpus.devices.at(static_cast<size_t>(needs.local_rank));
   return {.kind = DeviceKind::kCuda,
           .cuda_device = needs.local_rank,
           .gpu = gpu.name,

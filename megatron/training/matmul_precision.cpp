@@ -1,8 +1,17 @@
 #include "megatron/training/matmul_precision.h"
 
+#include <fmt/core.h>
+
 #include "megatron/kernels/cuda/matmul.h"
 
 namespace megatron {
+
+std::string tf32_obstacle_of(const CudaDeviceFacts& gpu) {
+  constexpr int kFirstCapability = 80;  // Ampere
+  if (gpu.compute_capability >= kFirstCapability) return "";
+  return fmt::format("TF32 takes compute capability 8.0 (Ampere) or a later one, and {} has {}.{}", gpu.name,
+                     gpu.compute_capability / 10, gpu.compute_capability % 10);
+}
 
 void set_matmul_precision(Device& device, const PrecisionConfig& precision) {
   if (!precision.takes_tf32()) return;

@@ -103,6 +103,8 @@ TEST(KnownPeak, GoesByNameAndDtype) {
   EXPECT_EQ(known_peak("NVIDIA H100 PCIe", DType::kFloat32)->flops, 51.2e12);
   EXPECT_EQ(known_peak("NVIDIA A100-SXM4-80GB", DType::kBFloat16)->flops, 312e12);
   EXPECT_EQ(known_peak("NVIDIA H200", DType::kFloat32, true)->flops, 494.75e12);
+  EXPECT_EQ(known_peak("Tesla V100-SXM2-32GB", DType::kFloat32)->flops, 15.7e12);
+  EXPECT_FALSE(known_peak("Tesla V100-SXM2-32GB", DType::kFloat32, true));
   EXPECT_FALSE(known_peak("NVIDIA H200", DType::kFloat64));
   EXPECT_FALSE(known_peak("AMD EPYC 9654", DType::kFloat32));
   EXPECT_FALSE(known_peak("", DType::kFloat32));

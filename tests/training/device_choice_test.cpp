@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "megatron/core/cuda_devices.h"
+#include "megatron/training/matmul_precision.h"
 
 namespace megatron {
 namespace {
@@ -43,6 +44,12 @@ TEST(DeviceChoice, RecordsNoGraphsOnTheCpu) {
 TEST(DeviceChoice, HasNoTf32OnTheCpu) {
   EXPECT_THAT(refusal_of({.device = "cpu", .takes_tf32 = true}), HasSubstr("--float32-matmul-precision high"));
   EXPECT_THAT(refusal_of({.num_ranks = 2, .takes_tf32 = true}), HasSubstr("--float32-matmul-precision high"));
+}
+
+TEST(DeviceChoice, HasNoTf32OnGpusBeforeAmpere) {
+  EXPECT_EQ(tf32_obstacle_of({.name = "Tesla V100-SXM2-32GB", .compute_capability = 70}),
+            "TF32 takes compute capability 8.0 (Ampere) or a later one, and Tesla V100-SXM2-32GB has 7.0");
+  for (const int capability : {80, 89, 90, 100}) EXPECT_EQ(tf32_obstacle_of({.compute_capability = capability}), "");
 }
 
 TEST(DeviceChoice, RanksThatNcclCanJoinNeedAGpuEach) {
