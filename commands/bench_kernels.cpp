@@ -61,7 +61,7 @@ void bench_kernels(const BenchConfig& config, const PretrainConfig& model, int n
   report.line(config.shapes.empty() ? description_of(model) : std::string(name_of(model.transformer.params_dtype)));
   BenchDevice bench(choice.kind, num_threads);
   const AgreedMatmulChoices products =
-      matmul_choices_for(choice, model.launch.matmul_choices, matmul_choices_folders(own_program()), files, {});
+      matmul_choices_for(choice, model, matmul_choices_folders(own_program()), files, {});
   if (config.kind == BenchKind::kGemm && !products.text.empty()) report.line(products.text);
   if (choice.kind == DeviceKind::kCuda) set_matmul_precision(bench.device(), model.precision);
   use_matmul_choices_on(bench.device(), products.choices);

@@ -140,6 +140,9 @@ int bench_tune(const BenchConfig& config, const LaunchEnvironment& launch, std::
   const int status = run_command(kName, err, [&] {
     run_before_meeting(launch, [&] {
       PretrainConfig read = pretrain_config_of(config, launch.size);
+      require<NotSupported>(!read.precision.takes_tf32(),
+                            "--tune measures products in fp32, and with --float32-matmul-precision high training "
+                            "takes TF32 by cuBLASLt's own choice of algorithms. Leave one of the two out.");
       ranks = command_ranks(read, launch, std::move(words));
       require<NotSupported>(ranks.device.kind == DeviceKind::kCuda,
                             "--tune chooses among cuBLASLt's algorithms, on a GPU; {}.", ranks.device.text);

@@ -29,6 +29,13 @@ bool is_true_everywhere(const ProcessGroup& world, bool own) {
 AgreedMatmulChoices agree_on_matmul_choices(const MatmulChoicesQuery& query, const FileSystem& files,
                                             const ProcessGroup& world) {
   constexpr std::string_view kOwn = "matrix products: cuBLASLt's own choice of algorithms";
+  if (query.takes_tf32) {
+    require<NotSupported>(!query.file || query.file == kNoMatmulChoices,
+                          "--matmul-choices {}: such files hold algorithms for products in bf16, fp16 and fp32, and "
+                          "with --float32-matmul-precision high this run takes TF32. Leave one of the two out.",
+                          query.file.value_or(""));
+    return {.choices = {}, .text = "matrix products: TF32, cuBLASLt's own choice of algorithms"};
+  }
   if (query.file == kNoMatmulChoices) return {.choices = {}, .text = std::string(kOwn)};
   std::string path, json;
   if (world.rank() == 0) path = path_of(query, files);
@@ -53,12 +60,14 @@ AgreedMatmulChoices agree_on_matmul_choices(const MatmulChoicesQuery& query, con
   return {std::move(choices), std::move(text)};
 }
 
-AgreedMatmulChoices matmul_choices_for(const DeviceChoice& device, const std::optional<std::string>& file,
+AgreedMatmulChoices matmul_choices_for(const DeviceChoice& device, const PretrainConfig& config,
                                        const std::vector<std::string>& folders, const FileSystem& files,
                                        const ProcessGroup& world) {
+  const std::optional<std::string>& file = config.launch.matmul_choices;
   if constexpr (kHasCuda)
     if (device.kind == DeviceKind::kCuda)
-      return agree_on_matmul_choices({file, folders, device.gpu, kernels::cublaslt_version()}, files, world);
+      return agree_on_matmul_choices(
+          {file, folders, device.gpu, kernels::cublaslt_version(), config.precision.takes_tf32()}, files, world);
   require<NotSupported>(!file || file == kNoMatmulChoices,
                         "--matmul-choices {}: this run computes on the CPU, and the file holds algorithms for a GPU. "
                         "Leave it out.",

@@ -20,6 +20,7 @@ struct MatmulChoicesQuery {
   std::vector<std::string> folders;  // where files named after GPUs may be: the first that has one counts
   std::string gpu;                   // of this rank
   int64_t library_version = 0;       // of cuBLASLt
+  bool takes_tf32 = false;           // products of fp32, for which nobody measures algorithms
 };
 inline constexpr const char* kNoMatmulChoices = "none";
 
@@ -30,13 +31,14 @@ struct AgreedMatmulChoices {
 
 /// Every rank of `world` calls it and gets the same. Rank 0 looks for the file and reads it. One that was found in a
 /// folder and is not for the GPU and the library of every rank is not used.
-/// @throw ConfigError if the file of --matmul-choices is not for them; IoError, DataError if a file cannot be read
+/// @throw ConfigError if the file of --matmul-choices is not for them; NotSupported if it is asked for with TF32;
+/// IoError, DataError if a file cannot be read
 AgreedMatmulChoices agree_on_matmul_choices(const MatmulChoicesQuery& query, const FileSystem& files,
                                             const ProcessGroup& world);
 
-/// The same for a run on `device`. On the CPU there are no choices, and no text.
+/// The same for a run of `config` on `device`. On the CPU there are no choices, and no text.
 /// @throw NotSupported if choices are asked for there
-AgreedMatmulChoices matmul_choices_for(const DeviceChoice& device, const std::optional<std::string>& file,
+AgreedMatmulChoices matmul_choices_for(const DeviceChoice& device, const PretrainConfig& config,
                                        const std::vector<std::string>& folders, const FileSystem& files,
                                        const ProcessGroup& world);
 

@@ -205,8 +205,8 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   const ProcessGroupCollection groups =
       environment.world ? ProcessGroupCollection::make(*environment.world, parallel_layout_of(config))
                         : ProcessGroupCollection::single();
-  AgreedMatmulChoices products = matmul_choices_for(
-      device, config.launch.matmul_choices, environment.matmul_choices_folders, environment.files, groups.world);
+  AgreedMatmulChoices products =
+      matmul_choices_for(device, config, environment.matmul_choices_folders, environment.files, groups.world);
   if (environment.on_matmul_choices) environment.on_matmul_choices(products);
   if (!products.text.empty()) environment.progress.message(products.text);
   Timers timers(static_cast<int>(config.logging.timing_log_level));

@@ -94,6 +94,8 @@ TEST(BenchCommand, AlgorithmsAreChosenOnAGpuAlone) {
   EXPECT_EQ(o.status, 2) << o.err;
   EXPECT_THAT(o.err, HasSubstr("--tune chooses among cuBLASLt's algorithms, on a GPU; device: cpu"));
   EXPECT_THAT(bench("ops --tune" + std::string(kTiny)).err, HasSubstr("--tune belongs to 'bench gemm'"));
+  EXPECT_THAT(bench("gemm --tune --float32-matmul-precision high" + std::string(kTiny)).err,
+              HasSubstr("--tune measures products in fp32, and with --float32-matmul-precision high"));
   const Outcome step = bench("step" + std::string(kTiny) + " --warm-up 1 --steps 1 --matmul-choices h200.json");
   EXPECT_EQ(step.status, 2);
   EXPECT_THAT(step.err, HasSubstr("--matmul-choices h200.json: this run computes on the CPU"));

@@ -107,11 +107,27 @@ TEST_F(MatmulChoicesFile, IsUsedByAllRanksOrNone) {
   }
 }
 
+TEST_F(MatmulChoicesFile, IsNotForTf32) {
+  MatmulChoicesQuery tf32 = query(write(scratch_.file("first"), to_json(one_choice())));
+  tf32.takes_tf32 = true;
+  EXPECT_THAT([&] { agree(tf32); },
+              ThrowsMessage<NotSupported>(AllOf(StartsWith("--matmul-choices " + *tf32.file),
+                                                HasSubstr("--float32-matmul-precision high"), HasSubstr("Leave"))));
+  for (const auto& file : {std::optional<std::string>(), std::optional<std::string>(kNoMatmulChoices)}) {
+    tf32.file = file;
+    EXPECT_TRUE(agree(tf32).choices.choices.empty());
+    EXPECT_EQ(agree(tf32).text, "matrix products: TF32, cuBLASLt's own choice of algorithms");
+  }
+}
+
 TEST_F(MatmulChoicesFile, IsRefusedOnTheCpu) {
   const DeviceChoice cpu;
-  EXPECT_EQ(matmul_choices_for(cpu, {}, {scratch_.path()}, files_, {}).text, "");
-  EXPECT_EQ(matmul_choices_for(cpu, kNoMatmulChoices, {}, files_, {}).text, "");
-  EXPECT_THAT([&] { matmul_choices_for(cpu, "h200.json", {}, files_, {}); },
+  PretrainConfig config;
+  EXPECT_EQ(matmul_choices_for(cpu, config, {scratch_.path()}, files_, {}).text, "");
+  config.launch.matmul_choices = kNoMatmulChoices;
+  EXPECT_EQ(matmul_choices_for(cpu, config, {}, files_, {}).text, "");
+  config.launch.matmul_choices = "h200.json";
+  EXPECT_THAT([&] { matmul_choices_for(cpu, config, {}, files_, {}); },
               ThrowsMessage<NotSupported>(HasSubstr("--matmul-choices h200.json")));
 }
 
