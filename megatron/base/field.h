@@ -75,6 +75,7 @@ template <NamedEnum E>
 struct Conversion<std::vector<E>> {
   static FieldValue to(const std::vector<E>& values) {
     std::vector<std::string> names;
+    names.reserve(values.size());
     for (E value : values) names.push_back(std::get<std::string>(Conversion<E>::to(value)));
     return names;
   }
