@@ -79,6 +79,7 @@ SafetensorsFile::Tensor parse_tensor(const json& described) {
 
 void require_contiguous(const std::map<std::string, SafetensorsFile::Tensor, std::less<>>& tensors, int64_t end) {
   std::vector<std::pair<int64_t, const std::pair<const std::string, SafetensorsFile::Tensor>*>> sorted;
+  sorted.reserve(tensors.size());
   for (const auto& entry : tensors) sorted.emplace_back(entry.second.offset, &entry);
   std::ranges::sort(sorted, {}, [](const auto& item) { return std::pair(item.first, item.second->second.bytes); });
   int64_t position = 0;

@@ -26,6 +26,7 @@ int64_t sample_token(std::span<const double> logits, const SamplingOptions& opti
   order.resize(num_kept);
 
   std::vector<double> cumulative;
+  cumulative.reserve(order.size());
   double sum = 0;
   for (size_t id : order) cumulative.push_back(sum += std::exp((logits[id] - logits[order[0]]) / options.temperature));
   // The nucleus: up to the first token with which the kept probability reaches top_p.
