@@ -10,6 +10,7 @@
 #include "megatron/kernels/gradient_statistics.h"
 #include "megatron/kernels/sgd.h"
 #include "megatron/ops/rows.h"
+#include "megatron/optimizer/main_params.h"
 
 namespace megatron {
 namespace {
@@ -21,19 +22,16 @@ constexpr int64_t kMostElements = int64_t{1} << 26;
 struct StateDTypes {
   explicit StateDTypes(const StepShapes& z)
       : is_adam(z.optimizer.optimizer == OptimizerType::kAdam),
-        has_main_copy(z.model.params_dtype == DType::kBFloat16 || z.model.params_dtype == DType::kFloat16),
-        main(statistics_dtype(z.model.params_dtype)) {
-    if (z.optimizer.use_precision_aware_optimizer && z.model.params_dtype == DType::kBFloat16) {
-      const bool is_rounded = z.optimizer.main_params_dtype == MainParamsDType::kBFloat16;
-      has_remainder = !is_rounded;
-      has_main_copy = has_remainder;
-      if (is_rounded) main = DType::kBFloat16;
-    }
+        form(main_params_of(z.model.params_dtype, z.optimizer)),
+        main(steps_weights() ? z.model.params_dtype : DType::kFloat32) {
     const bool is_double = main == DType::kFloat64;
     first_moment = is_double ? main : dtype_of(z.optimizer.exp_avg_dtype);
     second_moment = is_double ? main : dtype_of(z.optimizer.exp_avg_sq_dtype);
   }
-  bool is_adam, has_main_copy, has_remainder = false;
+  bool steps_weights() const { return form == MainParams::kWeights; }
+  bool has_remainder() const { return form == MainParams::kRemainder; }
+  bool is_adam;
+  MainParams form;
   DType main, first_moment, second_moment;
 };
 
@@ -43,17 +41,17 @@ int64_t bytes_of_update(const StepShapes& z) {
   const StateDTypes state(z);
   int64_t bytes = size_of(z.gradient_dtype) + 2 * size_of(state.first_moment);
   if (state.is_adam) bytes += 2 * size_of(state.second_moment);
-  if (state.has_remainder) return bytes + 2 * 2 + 2 * size_of(z.model.params_dtype);
-  return bytes + 2 * size_of(state.main) + (state.has_main_copy ? size_of(z.model.params_dtype) : 0);
+  if (state.has_remainder()) return bytes + 2 * 2 + 2 * size_of(z.model.params_dtype);
+  return bytes + 2 * size_of(state.main) + (state.steps_weights() ? 0 : size_of(z.model.params_dtype));
 }
 
 KernelCall update(const Context& ctx, const StepShapes& z, int64_t n) {
   const StateDTypes state(z);
-  Tensor p = state.has_remainder ? Tensor() : random_tensor(ctx, {n}, state.main);
-  Tensor remainder = state.has_remainder ? constant_tensor(ctx, {n, 2}, DType::kUInt8, 0) : Tensor();
+  Tensor p = state.has_remainder() ? Tensor() : random_tensor(ctx, {n}, state.main);
+  Tensor remainder = state.has_remainder() ? constant_tensor(ctx, {n, 2}, DType::kUInt8, 0) : Tensor();
   Tensor g = random_tensor(ctx, {n}, z.gradient_dtype), m = random_tensor(ctx, {n}, state.first_moment);
   Tensor v = state.is_adam ? constant_tensor(ctx, {n}, state.second_moment, 1) : Tensor();
-  Tensor weight = state.has_main_copy ? random_tensor(ctx, {n}, z.model.params_dtype) : Tensor();
+  Tensor weight = state.steps_weights() ? Tensor() : random_tensor(ctx, {n}, z.model.params_dtype);
   return [=, &ctx]() mutable {
     launch(ctx, [&](auto& stream) {
       if (state.is_adam)

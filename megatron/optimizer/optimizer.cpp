@@ -35,10 +35,9 @@ double weight_decay_multiplier(const Parameter& parameter, const OptimizerConfig
   return name.ends_with(".bias") || parameter.shape().rank() == 1 ? 0 : 1;
 }
 
-/// Whether a step draws random numbers; SGD rounds nothing so.
-bool rounds_at_random(const OptimizerConfig& config, const kernels::RangeDTypes& dtypes) {
-  if (config.optimizer != OptimizerType::kAdam) return false;
-  return (!dtypes.has_remainders && dtypes.parameter == DType::kBFloat16) || dtypes.second_moment == DType::kBFloat16;
+/// Whether a step draws random numbers; SGD, which has no second moment, rounds nothing so.
+bool rounds_at_random(const OptimizerState& state) {
+  return state.exp_avg_sq.defined() && (state.rounds_weights() || state.exp_avg_sq.dtype() == DType::kBFloat16);
 }
 
 /// What a step of a range reads and writes.
@@ -122,13 +121,12 @@ OptimizerState Optimizer::make_state(const Context& ctx, const FlatRange& range)
 }
 
 Tensor Optimizer::main_params(const Context& ctx, const OptimizerState& state) const {
-  const bool is_rounded = state.main.defined() && state.main.dtype() == DType::kBFloat16;
-  if (!state.remainder.defined() && !is_rounded) return state.main;
+  if (!state.remainder.defined() && !state.rounds_weights()) return state.main;
   const Shape shape = state.is_whole() ? state.parameter->shape() : Shape{state.end - state.begin};
   Tensor main = ctx.empty(state.parameter->name() + ".main", shape, DType::kFloat32, MemoryUse::kWorkspace);
   const Tensor weight = state.of(std::as_const(*state.parameter).value());
   launch(ctx, [&](auto& stream) {
-    if (is_rounded) return kernels::copy(stream, {.x = weight.view(), .y = flat(main).view()});
+    if (state.rounds_weights()) return kernels::copy(stream, {.x = weight.view(), .y = flat(main).view()});
     kernels::join_main_params(
         stream,
         {.weight = weight.view(), .remainder = std::as_const(state.remainder).view(), .main = flat(main).view()});
@@ -178,7 +176,7 @@ void Optimizer::make_tables(const Context& ctx) {
       auto kind = std::ranges::find(kinds, operands.dtypes(), &Kind::dtypes);
       if (kind == kinds.end()) kind = kinds.insert(kind, {.dtypes = operands.dtypes()});
       kernels::OptimizerRange& range = kind->ranges.emplace_back(operands.range());
-      if (rounds_at_random(config_, kind->dtypes))
+      if (rounds_at_random(states_[i]))
         range.rounding = {.key = ctx.key.at("rounding").at(states_[i].parameter->name()),
                           .numbers = element_numbers_of(*states_[i].parameter, states_[i].begin)};
       range.learning_rate = rates ? rates + g : nullptr;

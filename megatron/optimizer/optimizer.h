@@ -36,6 +36,8 @@ struct OptimizerState : FlatRange {
 
   /// Whether there is no other copy of the weights.
   bool steps_weights() const { return main.defined() && main.dtype() == parameter->dtype(); }
+  /// Whether those are bf16, and so rounded at random.
+  bool rounds_weights() const { return steps_weights() && main.dtype() == DType::kBFloat16; }
 };
 
 struct StepResult {

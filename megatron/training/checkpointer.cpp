@@ -107,9 +107,8 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
     std::vector<NamedState> all = named_states(trainer.context(), optimizer, state);
     // Where the weights themselves are stepped a run reads no more than them. But Megatron Core's DistributedOptimizer
     // stores them again, and runs that keep fp32 main parameters look for such.
-    const bool is_rounded = state.steps_weights() && state.main.dtype() == DType::kBFloat16;
-    if (is_rounded || (shards && state.steps_weights())) {
-      const DType dtype = is_rounded ? DType::kFloat32 : state.main.dtype();
+    if (state.rounds_weights() || (shards && state.steps_weights())) {
+      const DType dtype = state.rounds_weights() ? DType::kFloat32 : state.main.dtype();
       all.push_back({optimizer_state::kMaster,
                      dtype,
                      [ctx = trainer.context(), &optimizer, state] { return optimizer.main_params(ctx, state); },
