@@ -16,6 +16,7 @@
 #include "commands/terminal.h"
 #include "megatron/bench/kernel_ceiling.h"
 #include "megatron/bench/step_rates.h"
+#include "megatron/kernels/cuda/attention.h"
 #include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/matmul_precision.h"
 #include "megatron/training/pretrain.h"
@@ -207,6 +208,11 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
     const bool tells = steps.num_done() == 0 && report;
     if (tells && !products.choices.choices.empty()) report->line(matmul_use_text(trainer.device()));
     if (tells && own.gpu_ranks && !own.gpu_ranks->transports().empty()) report->line(own.gpu_ranks->transports());
+    if constexpr (kHasCuda)
+      if (tells && trainer.device().kind() == DeviceKind::kCuda) {
+        const std::string attention = kernels::own_attention_text(trainer.device().cuda_stream());
+        if (!attention.empty()) report->line(attention);
+      }
     steps.on_step(trainer, result);
   };
   environment.device = device;

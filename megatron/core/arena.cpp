@@ -10,19 +10,25 @@ namespace {
 /// Checkers are told of this much above the highest block; to mark all of the address space would take seconds.
 constexpr int64_t kGuardBytes = 64 << 10;
 
-/// What is there before a micro-batch comes is cut by ranks alone.
+/// Flags in quotes are taken as they stand. What is there before a micro-batch comes does not depend on its size.
 std::string_view remedies_of(MemoryUse use) {
   switch (use) {
     case MemoryUse::kWeights:
+      return "'--bf16' where it is not given, or more --tensor-model-parallel-size or --pipeline-model-parallel-size. "
+             "A smaller micro-batch does not help.";
     case MemoryUse::kGradients:
-      return "more --tensor-model-parallel-size or --pipeline-model-parallel-size. A smaller micro-batch does not "
-             "help.";
+      return "gradients in bf16 ('--bf16 --use-precision-aware-optimizer --main-grads-dtype bf16'), or more "
+             "--tensor-model-parallel-size or --pipeline-model-parallel-size. A smaller micro-batch does not help.";
     case MemoryUse::kOptimizer:
-      return "more --tensor-model-parallel-size or --pipeline-model-parallel-size, or, on several replicas, "
-             "--use-distributed-optimizer. A smaller micro-batch does not help.";
+      return "moments in bf16 ('--bf16 --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16'), "
+             "no main parameters either ('--bf16 --use-precision-aware-optimizer --main-params-dtype bf16 "
+             "--main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16'), "
+             "'--use-distributed-optimizer' on several replicas, or more --tensor-model-parallel-size or "
+             "--pipeline-model-parallel-size. A smaller micro-batch does not help.";
     default:
-      return "a smaller --micro-batch-size, --recompute-granularity full, or more --tensor-model-parallel-size or "
-             "--pipeline-model-parallel-size.";
+      return "a smaller --micro-batch-size, "
+             "'--recompute-granularity full --recompute-method uniform --recompute-num-layers 1', or more "
+             "--tensor-model-parallel-size or --pipeline-model-parallel-size.";
   }
 }
 }  // namespace

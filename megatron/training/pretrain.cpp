@@ -5,6 +5,7 @@
 
 #include "megatron/core/cuda_devices.h"
 #include "megatron/core/host_memory_limit.h"
+#include "megatron/kernels/cuda/attention.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/evaluation_samples.h"
@@ -96,17 +97,22 @@ StepPlan plan_steps_on(const DeviceChoice& device, const PretrainEnvironment& en
   return plan_steps(config, environment.world ? environment.world->rank() : 0, device.kind);
 }
 
-/// Says on a GPU what the first rank will hold there, and after the first step what it does hold, and by what it sends.
+/// Says on a GPU what the first rank will hold there, and after the first step what it does hold, by what it sends, and
+/// where attention was not cuDNN's.
 PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, const MemoryPlan& plan,
                                      const DeviceChoice& device) {
   const int rank = environment.world ? environment.world->rank() : 0;
   if (device.kind != DeviceKind::kCuda || rank > 0) return environment;
   const GpuMemory gpu{.total = device.memory_bytes, .in_use = device.memory_bytes - device.free_bytes};
   environment.progress.message(memory_table(plan, gpu, rank));
-  return with_first_step(environment, [&environment, plan, gpu](Trainer&) {
+  return with_first_step(environment, [&environment, plan, gpu](Trainer& trainer) {
     const std::string transports = environment.gpu_ranks ? environment.gpu_ranks->transports() : "";
     if (!transports.empty()) environment.progress.message(transports);
-    if constexpr (kHasCuda) environment.progress.message(memory_use_line(plan, gpu, gpu.total - free_cuda_bytes()));
+    if constexpr (kHasCuda) {
+      const std::string attention = kernels::own_attention_text(trainer.device().cuda_stream());
+      if (!attention.empty()) environment.progress.message(attention);
+      environment.progress.message(memory_use_line(plan, gpu, gpu.total - free_cuda_bytes()));
+    }
   });
 }
 

@@ -297,7 +297,7 @@ case_out_of_memory() {
     --global-batch-size 8192 --log-jsonl "$work/steps.jsonl" >"$work/log" 2>&1 &
   job=$!
   ends 5 30000 "\[rank [01]\] .*needs [0-9]+ bytes and there is no such room" "^activations " "^free " \
-    "a smaller --micro-batch-size, --recompute-granularity full, or more --tensor-model-parallel-size" "In all a rank needs about"
+    "a smaller --micro-batch-size, .--recompute-granularity full --recompute-method uniform --recompute-num-layers 1., or more" "In all a rank needs about"
 }
 # Another program has taken most of the second GPU's memory.
 case_out_of_memory_of_one() {

@@ -1,9 +1,11 @@
 #include "megatron/kernels/cuda/attention.h"
 
 #include <algorithm>
+#include <map>
 
 #include "megatron/kernels/cuda/cudnn_attention.h"
 #include "megatron/kernels/cuda/cudnn_attention_plan.h"
+#include "megatron/kernels/cuda/library_handles.h"
 #include "megatron/kernels/cuda/tiled_attention.h"
 
 namespace megatron::kernels {
@@ -25,6 +27,23 @@ void check_operands(const Args& args) {
                       "[attention] q {}, k {}, v {} and o {} must be of one floating dtype.", q.dtype, k.dtype, v.dtype,
                       o.dtype);
 }
+
+/// Calls on a stream, by what ran them.
+struct AttentionCalls final : LibraryHandles {
+  int64_t by_cudnn = 0;
+  std::map<std::string_view, int64_t> by_own_kernels;  // by why_not_cudnn()
+};
+
+/// Whether cuDNN ran it, by `run`; notes which did.
+template <class Args>
+bool try_cudnn(const CudaStream& stream, const Args& args, bool (*run)(const CudaStream&, const Args&)) {
+  if (!cudnn_state().is_usable) return false;
+  std::string_view why_not = cudnn_refusal(args);
+  if (why_not.empty() && !run(stream, args)) why_not = "cuDNN has no plan for it in the workspace";
+  auto& calls = library_handles<AttentionCalls>(stream);
+  ++(why_not.empty() ? calls.by_cudnn : calls.by_own_kernels[why_not]);
+  return why_not.empty();
+}
 }  // namespace
 
 std::string_view why_not_cudnn(const AttentionForwardArgs& args) { return kHasCudnn ? cudnn_refusal(args) : kNotBuilt; }
@@ -40,6 +59,19 @@ std::string attention_library() {
   return std::string("own kernels: ") + kNotBuilt;
 }
 
+std::string own_attention_text(const CudaStream& stream) {
+  const auto& calls = library_handles<AttentionCalls>(stream);
+  int64_t num_own = 0;
+  std::string reasons;
+  for (const auto& [reason, num] : calls.by_own_kernels) {
+    reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", reason);
+    num_own += num;
+  }
+  if (num_own == 0) return "";
+  return fmt::format("attention: {} of {} calls ran on own kernels, not on cuDNN's: {}", num_own,
+                     num_own + calls.by_cudnn, reasons);
+}
+
 int64_t attention_forward_workspace_bytes(const CudaStream&, const AttentionForwardArgs& args) {
   return why_not_cudnn(args).empty() ? cudnn_workspace_bytes(args) : 0;
 }
@@ -52,14 +84,14 @@ int64_t attention_backward_workspace_bytes(const CudaStream&, const AttentionBac
 void attention_forward(const CudaStream& stream, const AttentionForwardArgs& args) {
   check_operands(args);
   if constexpr (kHasCudnn)
-    if (cudnn_refusal(args).empty() && cudnn_attention_forward(stream, args)) return;
+    if (try_cudnn(stream, args, &cudnn_attention_forward)) return;
   tiled_attention_forward(stream, args);
 }
 
 void attention_backward(const CudaStream& stream, const AttentionBackwardArgs& args) {
   check_operands(args);
   if constexpr (kHasCudnn)
-    if (cudnn_refusal(args).empty() && cudnn_attention_backward(stream, args)) return;
+    if (try_cudnn(stream, args, &cudnn_attention_backward)) return;
   tiled_attention_backward(stream, args);
 }
 

@@ -27,4 +27,8 @@ std::string_view why_not_cudnn(const AttentionBackwardArgs& args);
 /// For people: "cuDNN 9.19.0", or why all attention runs on our own kernels. Loads cuDNN.
 std::string attention_library();
 
+/// For people, of the calls on `stream` so far: how many ran on our own kernels though cuDNN is there, and why. Empty
+/// if none did.
+std::string own_attention_text(const CudaStream& stream);
+
 }  // namespace megatron::kernels

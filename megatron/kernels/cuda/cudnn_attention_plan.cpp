@@ -28,7 +28,7 @@ std::string_view refusal_of_both(const Args& args, std::initializer_list<ConstVi
   const AttentionOptions& options = args.options;
   const int64_t s = args.q.shape[0], d = args.q.shape[3], dv = args.v.shape[3];
   if (args.q.dtype != DType::kBFloat16 && args.q.dtype != DType::kFloat16) return "it computes in bf16 and fp16 only";
-  if (options.dropout > 0) return "its dropout mask would depend on the layout";
+  if (options.dropout > 0) return "its dropout mask would depend on the layout (--attention-dropout 0 needs none)";
   if (options.softmax != AttentionSoftmax::kVanilla) return "the softmax has a sink";
   if (args.layout.form == SpanForm::kAny) return "query and key rows of the sequences differ";
   if (args.k.shape[0] != s) return "there are more keys than queries";

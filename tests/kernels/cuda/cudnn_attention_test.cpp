@@ -239,6 +239,21 @@ TEST_F(CudnnAttention, OwnKernelsRunTheBackwardOfItsForward) {
   expect_close(device.grad_v, reference.grad_v, DType::kBFloat16, "grad_v");
 }
 
+TEST_F(CudnnAttention, CallsOfOwnKernelsAreToldWithTheReason) {
+  AttentionCase test(DType::kBFloat16, {64, 64, 1, 2, 2, 64, 64});
+  DeviceCase device(test, DType::kBFloat16, SpanForm::kUniform, 0);
+  AttentionForwardArgs args = device.forward_args();
+  const Zeros workspace(DType::kUInt8, {cudnn_workspace_bytes(args)});
+  args.workspace = workspace;
+  attention_forward(stream_, args);
+  EXPECT_EQ(own_attention_text(stream_), "");
+  args.options.dropout = 0.1;
+  attention_forward(stream_, args);
+  EXPECT_EQ(own_attention_text(stream_),
+            fmt::format("attention: 1 of 2 calls ran on own kernels, not on cuDNN's: {}", cudnn_refusal(args)));
+  testing::check_cuda(cudaDeviceSynchronize());
+}
+
 TEST_F(CudnnAttention, PlansOfTrainingShapesFitInTheBound) {
   constexpr DType kType = DType::kBFloat16;
   for (const AttentionSizes& z : {AttentionSizes{1024, 1024, 16, 12, 12, 64, 64},

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <regex>
+
+#include "megatron/core/arena.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
 #include "tests/training/config/command_line.h"
@@ -189,6 +192,26 @@ TEST(Rules, DataPathsGetMegatronsSplit) {
   Words words = with({"--data-path", "a"});
   std::erase(words, "--mock-data");
   EXPECT_EQ(parse_pretrain_gpt(words, 1).data.split, "969, 30, 1");
+}
+
+TEST(Rules, AcceptWhatAFullArenaAdvises) {
+  int num_advised = 0;
+  for (const MemoryUse use : {MemoryUse::kWeights, MemoryUse::kGradients, MemoryUse::kOptimizer,
+                              MemoryUse::kActivations, MemoryUse::kWorkspace}) {
+    Arena arena({.capacity_bytes = 1 << 20}, nullptr);
+    try {
+      arena.allocate("x", 1 << 21, use);
+      FAIL() << "it fitted";
+    } catch (const OutOfMemory& error) {
+      const std::string text = error.what();
+      const std::regex quoted("'(--[^']+)'");
+      for (std::sregex_iterator flags(text.begin(), text.end(), quoted); flags != std::sregex_iterator(); ++flags) {
+        EXPECT_EQ(refusal(with(words_of((*flags)[1].str())), 2), "") << text;
+        ++num_advised;
+      }
+    }
+  }
+  EXPECT_EQ(num_advised, 7);  // bf16, gradients, moments, main parameters, sharded, recompute twice
 }
 
 }  // namespace
