@@ -29,7 +29,7 @@ KernelCall gated_forward(const Context& ctx, const StepShapes& z, kernels::Activ
   Tensor y = ctx.empty("y", {z.t, z.f}, z.model.params_dtype);
   return [=, &ctx, b = Biases(ctx, z, 2 * z.f)]() mutable {
     const int64_t f = y.size(1);
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "activation", .shape = &x.shape()}, [&](auto& stream) {
       kernels::gated_activation_forward(stream, {.gate = x.slice(1, 0, f).view(),
                                                  .up = x.slice(1, f, f).view(),
                                                  .gate_bias = b.bias_part(0, f),
@@ -45,7 +45,7 @@ KernelCall gated_backward(const Context& ctx, const StepShapes& z, kernels::Acti
   Tensor dy = random_tensor(ctx, {z.t, z.f}, z.model.params_dtype);
   return [=, &ctx, b = Biases(ctx, z, 2 * z.f)]() mutable {
     const int64_t f = dy.size(1);
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "activation", .shape = &x.shape()}, [&](auto& stream) {
       kernels::gated_activation_backward(stream, {.gate = x.slice(1, 0, f).view(),
                                                   .up = x.slice(1, f, f).view(),
                                                   .gate_bias = b.bias_part(0, f),
@@ -66,7 +66,7 @@ KernelCall plain_activation(const Context& ctx, const StepShapes& z, kernels::Ac
   Tensor x = random_tensor(ctx, {z.t, z.f}, z.model.params_dtype), y = ctx.empty_like("y", x);
   Tensor dy = is_backward ? random_tensor(ctx, {z.t, z.f}, z.model.params_dtype) : Tensor();
   return [=, &ctx, b = Biases(ctx, z, z.f)]() mutable {
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "activation", .shape = &x.shape()}, [&](auto& stream) {
       if (is_backward)
         kernels::activation_backward(stream, {.x = x.view(),
                                               .bias = std::as_const(b.bias).view(),

@@ -6,6 +6,7 @@
 #include "megatron/kernels/attention.h"
 #include "megatron/kernels/cuda/attention.h"
 #include "megatron/ops/rows.h"
+#include "megatron/ops/split_qkv.h"
 
 namespace megatron {
 namespace {
@@ -33,19 +34,28 @@ std::vector<LayerKind> layer_kinds(const TransformerConfig& model) {
   return kinds;
 }
 
+/// Queries, keys and values, or their gradients, as SelfAttention has them: views of the projection where nothing
+/// stands between it and attention.
+QueryKeyValue heads_of(const Context& ctx, const StepShapes& z) {
+  const DType dtype = z.model.params_dtype;
+  if (z.reads_projection() && !z.has_rotation())
+    return qkv_views(random_tensor(ctx, {z.s, z.b, z.n * 3 * z.d}, dtype), z.n);
+  return {random_tensor(ctx, {z.s, z.b, z.n, z.d}, dtype), random_tensor(ctx, {z.s, z.b, z.g, z.d}, dtype),
+          random_tensor(ctx, {z.s, z.b, z.g, z.d}, dtype)};
+}
+
 /// What forward and backward take and give.
 struct Operands {
   Operands(const Context& ctx, const StepShapes& z)
       : layout(SequenceLayout::uniform(ctx, {.s = z.s, .b = z.b})),
-        q(random_tensor(ctx, {z.s, z.b, z.n, z.d}, z.model.params_dtype)),
-        k(random_tensor(ctx, {z.s, z.b, z.g, z.d}, z.model.params_dtype)),
-        v(random_tensor(ctx, {z.s, z.b, z.g, z.d}, z.model.params_dtype)),
-        o(ctx.empty_like("o", q)),
+        heads(heads_of(ctx, z)),
+        o(ctx.empty("o", {z.s, z.b, z.n, z.d}, z.model.params_dtype)),
         lse(ctx.empty("lse", {z.n, z.b, z.s}, statistics_dtype(z.model.params_dtype))) {
     if (z.model.softmax_type == SoftmaxType::kLearnable) sink = random_tensor(ctx, {z.n}, z.model.params_dtype);
   }
   SequenceLayout layout;
-  Tensor q, k, v, o, lse, sink;
+  QueryKeyValue heads;
+  Tensor o, lse, sink;
 };
 
 kernels::AttentionOptions options_of(const Context& ctx, const StepShapes& z, const LayerKind& layers) {
@@ -64,8 +74,9 @@ kernels::AttentionOptions options_of(const Context& ctx, const StepShapes& z, co
 
 kernels::AttentionForwardArgs forward_args(const Context& ctx, const StepShapes& z, const LayerKind& layers,
                                            Operands& x) {
-  kernels::AttentionForwardArgs args{.q = std::as_const(x.q).view(), .k = std::as_const(x.k).view()};
-  args.v = std::as_const(x.v).view();
+  kernels::AttentionForwardArgs args{.q = std::as_const(x.heads.query).view(),
+                                     .k = std::as_const(x.heads.key).view(),
+                                     .v = std::as_const(x.heads.value).view()};
   if (x.sink.defined()) args.sink = std::as_const(x.sink).view();
   args.layout = x.layout.view();
   args.options = options_of(ctx, z, layers);
@@ -79,7 +90,10 @@ KernelCall forward_call(const Context& ctx, kernels::AttentionForwardArgs args, 
                                      return kernels::attention_forward_workspace_bytes(stream, args);
                                    }));
   if (workspace.defined()) args.workspace = workspace.view();
-  return [&ctx, args, x, workspace] { launch(ctx, [&](auto& stream) { kernels::attention_forward(stream, args); }); };
+  return [&ctx, args, x, workspace] {
+    launch(ctx, {.name = "attention", .shape = &x.o.shape()},
+           [&](auto& stream) { kernels::attention_forward(stream, args); });
+  };
 }
 
 /// With the results of a forward that it runs.
@@ -89,7 +103,7 @@ KernelCall backward_call(const Context& ctx, const StepShapes& z, const LayerKin
   forward_call(ctx, forward, x)();
   ctx.device.synchronize();  // before its workspace goes
   Tensor grad_o = random_tensor(ctx, x.o.shape(), x.o.dtype());
-  Tensor dq = ctx.empty_like("dq", x.q), dk = ctx.empty_like("dk", x.k), dv = ctx.empty_like("dv", x.v);
+  QueryKeyValue gradients = heads_of(ctx, z);
   Tensor dsink = x.sink.defined() ? ctx.empty("dsink", {z.n}, DType::kFloat32) : Tensor();
   kernels::AttentionBackwardArgs args{.q = forward.q, .k = forward.k, .v = forward.v, .sink = forward.sink};
   args.o = std::as_const(x.o).view();
@@ -97,16 +111,17 @@ KernelCall backward_call(const Context& ctx, const StepShapes& z, const LayerKin
   args.grad_o = std::as_const(grad_o).view();
   args.layout = forward.layout;
   args.options = forward.options;
-  args.grad_q = dq.view();
-  args.grad_k = dk.view();
-  args.grad_v = dv.view();
+  args.grad_q = gradients.query.view();
+  args.grad_k = gradients.key.view();
+  args.grad_v = gradients.value.view();
   if (dsink.defined()) args.grad_sink = dsink.view();
   Tensor workspace = ctx.workspace("workspace", with_stream(ctx.device, [&](auto& stream) {
                                      return kernels::attention_backward_workspace_bytes(stream, args);
                                    }));
   if (workspace.defined()) args.workspace = workspace.view();
-  return [&ctx, args, x, grad_o, dq, dk, dv, dsink, workspace] {
-    launch(ctx, [&](auto& stream) { kernels::attention_backward(stream, args); });
+  return [&ctx, args, x, grad_o, gradients, dsink, workspace] {
+    launch(ctx, {.name = "attention", .shape = &x.o.shape()},
+           [&](auto& stream) { kernels::attention_backward(stream, args); });
   };
 }
 

@@ -17,12 +17,16 @@ struct NormShape {
   bool has_residual;  // backward adds the gradient that passes the norm by
 };
 
+OpNote note_of(bool is_layer_norm, const Tensor& x) {
+  return {.name = is_layer_norm ? "layer_norm" : "rms_norm", .shape = &x.shape()};
+}
+
 KernelCall norm_forward(const Context& ctx, const NormShape& z) {
   Tensor x = random_tensor(ctx, {z.rows, z.size}, z.dtype), y = ctx.empty("y", x.shape(), z.y_dtype);
   Tensor gamma = constant_tensor(ctx, {z.size}, z.y_dtype, 1), beta = constant_tensor(ctx, {z.size}, z.y_dtype, 0);
   Tensor mean = ctx.empty("mean", {z.rows}, statistics_dtype(z.dtype)), rstd = ctx.empty_like("rstd", mean);
   return [=, &ctx, is_layer_norm = z.is_layer_norm]() mutable {
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, note_of(is_layer_norm, x), [&](auto& stream) {
       if (is_layer_norm)
         kernels::layer_norm_forward(stream, {.x = x.view(),
                                              .gamma = gamma.view(),
@@ -47,7 +51,7 @@ KernelCall norm_backward(const Context& ctx, const NormShape& z) {
   Tensor workspace = ctx.workspace("workspace", kernels::layer_norm_backward_workspace_bytes(z.rows, z.size, z.dtype));
   return [=, &ctx, is_layer_norm = z.is_layer_norm]() mutable {
     const ConstView passed = past.defined() ? std::as_const(past).view() : ConstView{};
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, note_of(is_layer_norm, x), [&](auto& stream) {
       if (is_layer_norm)
         kernels::layer_norm_backward(stream, {.x = x.view(),
                                               .gamma = gamma.view(),
@@ -105,11 +109,13 @@ void add_norm_cases(const StepShapes& z, const StageParts& stage, std::vector<Ke
   norm.name = "final norm";
   norm.has_residual = false;
   add_norm(norm, stage.has_head ? static_cast<double>(z.num_microbatches) : 0, cases);
-  if (!z.model.qk_layernorm && !z.model.qk_l2_norm) return;
-  norm.name = "query and key norm";
-  norm.rows = z.t * (z.n + z.g), norm.size = z.d;
+  if (!z.has_norms_of_heads()) return;
+  norm.size = z.d;
   norm.is_layer_norm = is_layer_norm && z.model.qk_layernorm;
   norm.dtype = dtype;
+  norm.name = "query norm", norm.rows = z.t * z.n;
+  add_norm(norm, layers, cases);
+  norm.name = "key norm", norm.rows = z.t * z.g;
   add_norm(norm, layers, cases);
 }
 

@@ -53,7 +53,7 @@ KernelCall update(const Context& ctx, const StepShapes& z, int64_t n) {
   Tensor v = state.is_adam ? constant_tensor(ctx, {n}, state.second_moment, 1) : Tensor();
   Tensor weight = state.steps_weights() ? Tensor() : random_tensor(ctx, {n}, z.model.params_dtype);
   return [=, &ctx]() mutable {
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "optimizer"}, [&](auto& stream) {
       if (state.is_adam)
         kernels::adam(stream, {.parameter = p.view(),
                                .remainder = remainder.view(),
@@ -82,7 +82,7 @@ KernelCall norm(const Context& ctx, DType dtype, int64_t n) {
     kernels::largest_absolute(stream, {.x = g.view(), .result = guess.data<double>(), .workspace = workspace.view()});
   });
   return [=, &ctx]() mutable {
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "global_norm"}, [&](auto& stream) {
       kernels::largest_absolute(stream, {.x = g.view(),
                                          .result = largest.data<double>(),
                                          .workspace = workspace.view(),

@@ -1,5 +1,5 @@
-#include <algorithm>
 #include <array>
+#include <span>
 
 #include "megatron/bench/step_kernels.h"
 #include "megatron/core/sequence_layout.h"
@@ -12,34 +12,46 @@
 namespace megatron {
 namespace {
 
-/// Queries, keys and values out of the fused projection, or their gradients back into it.
-KernelCall split(const Context& ctx, const StepShapes& z, bool is_backward) {
-  const DType dtype = z.model.params_dtype;
+/// Queries, keys and values inside of the fused projection: [s, b, g, heads of the part, d].
+std::array<Tensor, 3> mixed_parts(const Context& ctx, const StepShapes& z) {
   const int64_t heads = z.n / z.g;
-  Tensor mixed = random_tensor(ctx, {z.s, z.b, z.g, heads + 2, z.d}, dtype);
-  const std::array<Tensor, 3> inside = {mixed.slice(3, 0, heads), mixed.slice(3, heads, 1),
-                                        mixed.slice(3, heads + 1, 1)};
-  std::array<Tensor, 3> parts;
-  for (size_t i = 0; i < parts.size(); ++i) parts[i] = random_tensor(ctx, inside[i].shape(), dtype);
+  const Tensor mixed = random_tensor(ctx, {z.s, z.b, z.g, heads + 2, z.d}, z.model.params_dtype);
+  return {mixed.slice(3, 0, heads), mixed.slice(3, heads, 1), mixed.slice(3, heads + 1, 1)};
+}
+
+/// The last `num_parts` of them to memory of their own, or gradients back.
+KernelCall split(const Context& ctx, const StepShapes& z, size_t num_parts, bool is_backward) {
+  const std::array<Tensor, 3> inside = mixed_parts(ctx, z);
+  std::vector<std::pair<Tensor, Tensor>> copies;
+  for (const Tensor& part : std::span(inside).last(num_parts)) {
+    const Tensor own = random_tensor(ctx, part.shape(), part.dtype());
+    copies.emplace_back(is_backward ? own : part, is_backward ? part : own);
+  }
   return [=, &ctx]() mutable {
-    for (size_t i = 0; i < parts.size(); ++i) {
-      Tensor from = inside[i], to = parts[i];
-      if (is_backward) std::swap(from, to);
-      launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = from.view(), .y = to.view()}); });
-    }
+    for (auto& [from, to] : copies)
+      launch(ctx, {.name = "split_qkv", .shape = &from.shape()}, [&from = from, &to = to](auto& stream) {
+        kernels::copy(stream, {.x = std::as_const(from).view(), .y = to.view()});
+      });
   };
 }
 
-KernelCall rotate(const Context& ctx, const StepShapes& z, bool is_backward) {
+/// Queries and keys, on their way out of the projection or back into it, or where norms stand between, in memory of
+/// their own.
+KernelCall rotate(const Context& ctx, const StepShapes& z, bool is_split, bool is_backward) {
   const std::optional<RopeTable> table = make_rope_table(ctx, z.model, z.s);
   const SequenceLayout layout = SequenceLayout::uniform(ctx, {.s = z.s, .b = z.b});
-  Tensor q = random_tensor(ctx, {z.s, z.b, z.n, z.d}, z.model.params_dtype), rotated_q = ctx.empty_like("q", q);
-  Tensor k = random_tensor(ctx, {z.s, z.b, z.g, z.d}, z.model.params_dtype), rotated_k = ctx.empty_like("k", k);
+  std::vector<std::pair<Tensor, Tensor>> rotations;
+  const std::array<Tensor, 3> inside = is_split ? mixed_parts(ctx, z) : std::array<Tensor, 3>();
+  for (size_t i = 0; i < 2; ++i) {
+    const Tensor outside = random_tensor(ctx, {z.s, z.b, i == 0 ? z.n : z.g, z.d}, z.model.params_dtype);
+    const Tensor other = is_split ? inside[i] : ctx.empty_like("rotated", outside);
+    rotations.emplace_back(is_backward ? outside : other, is_backward ? other : outside);
+  }
   return [=, &ctx]() mutable {
-    for (const auto& [x, y] : {std::pair{&q, &rotated_q}, std::pair{&k, &rotated_k}})
-      launch(ctx, [&, x = x, y = y](auto& stream) {
-        kernels::rope(stream, {.x = x->view(),
-                               .y = y->view(),
+    for (auto& [from, to] : rotations)
+      launch(ctx, {.name = "rope", .shape = &from.shape()}, [&, &x = from, &y = to](auto& stream) {
+        kernels::rope(stream, {.x = std::as_const(x).view(),
+                               .y = y.view(),
                                .cos = table->cos.view(),
                                .sin = table->sin.view(),
                                .layout = layout.view(),
@@ -49,32 +61,40 @@ KernelCall rotate(const Context& ctx, const StepShapes& z, bool is_backward) {
   };
 }
 
-/// Layers that rotate.
-double num_rotating(const TransformerConfig& model) {
+/// The part of all layers that rotates.
+double rotating_part(const StepShapes& z) {
+  if (!z.has_rotation()) return 0;
   int64_t count = 0;
-  for (int64_t layer = 1; layer <= model.num_layers; ++layer) count += !model.skips_rope(layer);
-  return static_cast<double>(count);
+  for (int64_t layer = 1; layer <= z.model.num_layers; ++layer) count += !z.model.skips_rope(layer);
+  return static_cast<double>(count) / static_cast<double>(z.model.num_layers);
 }
 
 }  // namespace
 
+/// As SelfAttention::forward chooses: copies where norms stand between the projection and attention or where groups
+/// share keys, a rotation on the way out with the values copied, else views.
 void add_position_cases(const StepShapes& z, const StageParts& stage, std::vector<KernelCase>& cases) {
   const auto layers = static_cast<double>(stage.num_layers * z.num_microbatches);
   const double element = static_cast<double>(size_of(z.model.params_dtype));
-  const bool rotates = z.model.position_embedding_type == PositionEmbeddingType::kRope ||
-                       z.model.position_embedding_type == PositionEmbeddingType::kYarn;
-  const double rotating = rotates ? layers * num_rotating(z.model) / static_cast<double>(z.model.num_layers) : 0;
+  const double rotating = layers * rotating_part(z);
+  const bool has_norms = z.has_norms_of_heads();
+  const double copying = has_norms ? layers : z.reads_projection() ? 0 : layers - rotating;
   for (const bool is_backward : {false, true}) {
     const std::string suffix = is_backward ? " backward" : " forward";
     add_memory_case({.name = "split qkv" + suffix,
-                     .calls = layers,
+                     .calls = copying,
                      .bytes = 2 * element * static_cast<double>(z.t * z.qkv_columns()),
-                     .prepare = [=](const Context& ctx) { return split(ctx, z, is_backward); }},
+                     .prepare = [=](const Context& ctx) { return split(ctx, z, 3, is_backward); }},
+                    cases);
+    add_memory_case({.name = "split values" + suffix,
+                     .calls = has_norms ? 0 : rotating,
+                     .bytes = 2 * element * static_cast<double>(z.t * z.g * z.d),
+                     .prepare = [=](const Context& ctx) { return split(ctx, z, 1, is_backward); }},
                     cases);
     add_memory_case({.name = "rope" + suffix,
                      .calls = rotating,
                      .bytes = 2 * element * static_cast<double>(z.t * (z.n + z.g) * z.d),
-                     .prepare = [=](const Context& ctx) { return rotate(ctx, z, is_backward); }},
+                     .prepare = [=](const Context& ctx) { return rotate(ctx, z, !has_norms, is_backward); }},
                     cases);
   }
 }

@@ -18,7 +18,7 @@ KernelCall add_forward(const Context& ctx, const StepShapes& z, bool has_bias, b
   Tensor bias = has_bias ? random_tensor(ctx, {z.h}, z.model.params_dtype) : Tensor();
   Tensor y = ctx.empty("y", {z.rows, z.h}, z.hidden_dtype());
   return [=, &ctx, mask = mask_of(ctx, z)]() mutable {
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "bias_dropout_add", .shape = &x.shape()}, [&](auto& stream) {
       kernels::bias_dropout_add_forward(
           stream, {.x = x.view(), .bias = bias.view(), .residual = residual.view(), .y = y.view(), .dropout = mask});
     });
@@ -38,7 +38,7 @@ KernelCall add_backward(const Context& ctx, const StepShapes& z, bool has_bias) 
       "workspace",
       has_bias ? kernels::bias_dropout_add_backward_workspace_bytes(z.rows, z.h, z.model.params_dtype) : 0);
   return [=, &ctx, mask = mask_of(ctx, z)]() mutable {
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "bias_dropout_add", .shape = &dy.shape()}, [&](auto& stream) {
       kernels::bias_dropout_add_backward(stream, {.dy = dy.view(),
                                                   .dx = dx.view(),
                                                   .dbias = dbias.view(),
@@ -55,7 +55,7 @@ KernelCall bias_gradient(const Context& ctx, const StepShapes& z, int64_t column
   Tensor db = constant_tensor(ctx, {columns}, z.gradient_dtype, 0);
   Tensor workspace = ctx.workspace("workspace", kernels::column_sum_workspace_bytes(z.t, columns, dtype));
   return [=, &ctx]() mutable {
-    launch(ctx, [&](auto& stream) {
+    launch(ctx, {.name = "column_sum", .shape = &dy.shape()}, [&](auto& stream) {
       kernels::column_sum(stream,
                           {.x = dy.view(), .out = db.view(), .accumulate = true, .workspace = workspace.view()});
     });

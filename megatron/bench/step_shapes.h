@@ -23,6 +23,14 @@ struct StepShapes {
   DType hidden_dtype() const { return model.fp32_residual_connection ? DType::kFloat32 : model.params_dtype; }
   int64_t qkv_columns() const { return (n + 2 * g) * d; }
   int64_t fc1_columns() const { return model.gated_linear_unit ? 2 * f : f; }
+  /// Of queries and keys, in layers that do not skip it.
+  bool has_rotation() const {
+    return model.position_embedding_type == PositionEmbeddingType::kRope ||
+           model.position_embedding_type == PositionEmbeddingType::kYarn;
+  }
+  bool has_norms_of_heads() const { return model.qk_layernorm || model.qk_l2_norm; }
+  /// Whether attention reads the projection where it lies, in a layer without rotation (SelfAttention::forward).
+  bool reads_projection() const { return n == g && !has_norms_of_heads(); }
 };
 
 /// @param config  resolved, its vocabulary included

@@ -60,7 +60,7 @@ struct SplitRotatedQkvNode final : Node {
       if (grad.defined() && i < 2)
         rotate(b.ctx, grad.view(), part.view(), table, layout, true);
       else
-        launch(b.ctx, {.name = "split_qkv"}, [&](auto& stream) {
+        launch(b.ctx, {.name = "split_qkv", .shape = &part.shape()}, [&](auto& stream) {
           if (grad.defined())
             kernels::copy(stream, {.x = grad.reshape(part.shape()).view(), .y = part.view()});
           else

@@ -25,7 +25,7 @@ struct SplitQkvNode final : Node {
     for (int i = 0; i < 3; ++i) {
       const Tensor& grad = grad_out[static_cast<size_t>(i)];
       Tensor part = part_of(dmixed, num_groups, heads_per_group, i);
-      launch(b.ctx, [&](auto& stream) {
+      launch(b.ctx, {.shape = &part.shape()}, [&](auto& stream) {
         if (grad.defined())
           kernels::copy(stream, {.x = as_part(grad).view(), .y = part.view()});
         else
