@@ -95,6 +95,22 @@ TEST(Ranks, EvaluateTheWholeValidationSetTogether) {
         expected);
 }
 
+/// Of one sample, which the first rank reads alone, while the weights of the last step are on their way.
+TEST(Ranks, EvaluateASetThatHasNoSamplesForSomeOfThem) {
+  const Words whole = words_of(
+      "--seq-length 32 --max-position-embeddings 32 --split 38,1,1 --train-iters 3 --full-validation --eval-interval 1"
+      " --eval-micro-batch-size 1 --eval-global-batch-size 6");
+  const auto outcome_of = [&](const std::string& name, const Words& more) {
+    const std::string out = expect_success(training(name, joined(kDouble, whole), more));
+    return std::pair(matches(out, "lm loss: (\\S+)"), matches(out, "lm loss value: (\\S+)"));
+  };
+  const auto expected = outcome_of("one", {});
+  EXPECT_GE(expected.second.size(), 3) << "after each step";
+  const Words late = words_of("--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather");
+  for (const char* num_ranks : {"2", "3"})
+    EXPECT_EQ(outcome_of(num_ranks, joined(late, {"--nproc-per-node", num_ranks})), expected);
+}
+
 TEST(Ranks, EndTogether) {
   const Words three = {"--nproc-per-node", "3", "--train-iters", "9", "--exit-signal-handler"};
   Words words = kDouble;

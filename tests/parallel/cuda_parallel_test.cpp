@@ -46,9 +46,10 @@ class CudaParallel : public ::testing::TestWithParam<int> {
     const Outcome outcome = run_ranks(GetParam(), what);
     if (outcome.status == kSkipped) GTEST_SKIP() << outcome.output;
     EXPECT_EQ(outcome.status, 0);
+    EXPECT_THAT(outcome.output, HasSubstr(" ok\n")) << "no case was run";
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, CudaParallel, ::testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaParallel, ::testing::Values(2, 4, 8));
 
 TEST_P(CudaParallel, EveryLayoutFollowsOneRankOfTheCpuFor20Steps) { expect_success("curves"); }
 TEST_P(CudaParallel, InBf16LayoutsDepartNoMoreThanOrdersOfSummationDo) { expect_success("orders"); }

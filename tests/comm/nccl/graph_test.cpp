@@ -76,7 +76,27 @@ TEST(NcclGraph, RefusesWhatEndsOnTheHostOrBeganElsewhere) {
     Work earlier = reduce();
     EXPECT_THROW(recorded([&] { earlier.wait(); }), InternalError);
     earlier.wait();
+    EXPECT_THROW(recorded([&] { reduce().block(); }), InternalError);
+    EXPECT_THROW(GpuRanks::Recording(&testing::nccl_job()), InternalError) << "outside of a step";
     reduce().block();
+  });
+}
+
+/// Copied messages count up: what is launched again would read a slot before its data have come.
+TEST(NcclGraph, RefusesMessagesByCopies) {
+  run_world(2, [](RankContext& context) {
+    testing::nccl_job().connect({{{.group = "world", .sender = 0, .receiver = 1, .tag = 0}, 400}});
+    const DeviceBuffer<float> buffer(std::vector<float>(100, context.rank == 0 ? 3.F : 0.F));
+    const auto message = [&] {
+      (context.rank == 0 ? context.group.send(buffer.view(), 1, 0, {"x"})
+                         : context.group.recv(buffer.view(), 0, 0, {"x"}))
+          .wait();
+    };
+    if (!testing::copies_between_gpus()) GTEST_SKIP() << "NCCL's messages may be recorded";
+    EXPECT_THROW(recorded(message), NotSupported);
+    message();
+    context.group.barrier({"end"}).wait();
+    EXPECT_EQ(buffer.values(), std::vector<float>(100, 3.F));
   });
 }
 
