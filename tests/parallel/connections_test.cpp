@@ -7,6 +7,7 @@
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/step_plan.h"
+#include "tests/parallel/gpu_layouts.h"
 #include "tests/parallel/layout_run.h"
 #include "tests/testing/noted_world.h"
 #include "tests/training/small_trainer.h"
@@ -43,7 +44,7 @@ TEST(StepPlan, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
   const std::string pp = " --pipeline-model-parallel-size ", tp = " --tensor-model-parallel-size ";
   const std::string turns = " --num-virtual-stages-per-pipeline-rank ", kind = " --pipeline-schedule ";
   const std::string shards = " --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather";
-  const std::vector<Layout> layouts = {
+  std::vector<Layout> layouts = {
       {pp + "2", 2},
       {pp + "3", 3},
       {pp + "2" + kind + "gpipe", 2},
@@ -61,6 +62,7 @@ TEST(StepPlan, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
       {shards + " --num-distributed-optimizer-instances 2", 4},
       {"", 2},
   };
+  for (const std::string& words : gpu_layouts_of(8)) layouts.push_back({words, 8});
   for (const std::string& model : {gpt2_like(), llama_like()})
     for (const Layout& layout : layouts) {
       const PretrainConfig config = small_config(

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# How gpu_ranks.sh, which sources this, starts ranks with a GPU each. It has $program, $here, $work and $seconds_of_a_run.
+# How gpu_ranks.sh, which sources this, starts ranks with a GPU each, and its cases of launchers: under each of them ranks have the
+# same numbers. It has $program, $here, $folder, $work, $seconds_of_a_run, trains and same_numbers.
 # shellcheck disable=SC2154
 # shellcheck source=tests/testing/own_slurm.sh
 source "$here/own_slurm.sh"
@@ -68,4 +69,25 @@ with_slurm() {
   trap 'stop_slurm >/dev/null 2>&1' EXIT
   TMPDIR=$work start_slurm 2 gpu-host || { echo "NOT RUN: $slurm_missing"; return; }
   "$@"
+}
+
+case_launch_torchrun() { launch_as_own torchrun; }
+case_launch_torchrun_standalone() { launch_as_own torchrun_standalone; }
+case_launch_mpirun() { launch_as_own mpirun; }
+case_launch_variables_of_srun() { launch_as_own variables_of_srun; }
+case_launch_srun() { with_slurm launch_as_own srun; }
+case_launch_srun_gpu_per_task() { with_slurm launch_as_own srun_gpu_per_task; }
+case_launch_one_visible() { launch_as_own one_visible; }
+# Copies between GPUs of which each rank sees its own alone.
+case_launch_one_visible_tensor() {
+  trains own_tensor under own 2 "${launched[@]}" "${tensor[@]}" && trains one_visible under one_visible 2 "${launched[@]}" "${tensor[@]}" &&
+    same_numbers 6 own_tensor one_visible && echo "6 iterations, all digits of --nproc-per-node 2"
+}
+launch_as_own() {
+  case $1 in
+    torchrun*) [ ${#torchrun[@]} -gt 0 ] || { echo "NOT RUN: there is no torchrun"; return; } ;;
+    mpirun) command -v mpirun >/dev/null || { echo "NOT RUN: there is no mpirun"; return; } ;;
+  esac
+  trains "$1" under "$1" 2 "${launched[@]}" && cp "$folder/own.jsonl" "$work/" && same_numbers 6 own "$1" &&
+    echo "6 iterations, all digits of --nproc-per-node 2"
 }

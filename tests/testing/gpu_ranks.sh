@@ -7,7 +7,8 @@
 #
 # Needs two GPUs; else it prints NOT RUN with the reason and exits with 77, which ctest counts as skipped. Launchers that are
 # not installed are said to be NOT RUN. GPU_RANKS_LOGS=DIR keeps the logs. GPU_RANKS_AT_ONCE=N runs so many cases at once (default 1:
-# ranks that wait for each other on GPUs with several programs take turns with them).
+# ranks that wait for each other on GPUs with several programs take turns with them). GPU_RANKS_DEVICE=cpu runs those cases on
+# threads that do not need ranks to be processes, with a smaller model.
 # shellcheck disable=SC2317  # cases are called by name
 set -uo pipefail
 
@@ -16,6 +17,8 @@ program=$(realpath "${1:-build-cuda/bin/megatron}")
 shift
 at_once=${GPU_RANKS_AT_ONCE:-1}
 folder=${GPU_RANKS_LOGS:-$(mktemp -d)}
+device=${GPU_RANKS_DEVICE:-cuda}
+if [ "$device" = cpu ]; then width=64 length=64; else width=256 length=128; fi
 readonly seconds_of_a_run=60
 # shellcheck source=tests/testing/gpu_launchers.sh
 source "$here/gpu_launchers.sh"
@@ -26,9 +29,9 @@ not_run() {
 }
 
 # Flags of all runs: deterministic, every iteration in the log with all digits.
-small=(--device cuda --num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128
-  --micro-batch-size 4 --global-batch-size 16 --lr 1e-3 --deterministic-mode --log-interval 1 --eval-iters 0
-  --distributed-timeout-minutes 1 --num-threads 2)
+small=(--device "$device" --num-layers 4 --hidden-size "$width" --num-attention-heads 4 --seq-length "$length"
+  --max-position-embeddings "$length" --micro-batch-size 4 --global-batch-size 16 --lr 1e-3 --deterministic-mode
+  --log-interval 1 --eval-iters 0 --distributed-timeout-minutes 1 --num-threads 2)
 tokens=(--mock-data --tokenizer-type NullTokenizer --vocab-size 1000)
 sharded=(--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather)
 launched=("${small[@]}" "${tokens[@]}" --bf16 "${sharded[@]}" --train-iters 6)
@@ -74,29 +77,6 @@ near() {
   echo "$3 within $apart of $2"
 }
 
-# ---- launchers ----
-
-case_launch_torchrun() { launch_as_own torchrun; }
-case_launch_torchrun_standalone() { launch_as_own torchrun_standalone; }
-case_launch_mpirun() { launch_as_own mpirun; }
-case_launch_variables_of_srun() { launch_as_own variables_of_srun; }
-case_launch_srun() { with_slurm launch_as_own srun; }
-case_launch_srun_gpu_per_task() { with_slurm launch_as_own srun_gpu_per_task; }
-case_launch_one_visible() { launch_as_own one_visible; }
-# Copies between GPUs of which each rank sees its own alone.
-case_launch_one_visible_tensor() {
-  trains own_tensor under own 2 "${launched[@]}" "${tensor[@]}" && trains one_visible under one_visible 2 "${launched[@]}" "${tensor[@]}" &&
-    same_numbers 6 own_tensor one_visible && echo "6 iterations, all digits of --nproc-per-node 2"
-}
-launch_as_own() {
-  case $1 in
-    torchrun*) [ ${#torchrun[@]} -gt 0 ] || { echo "NOT RUN: there is no torchrun"; return; } ;;
-    mpirun) command -v mpirun >/dev/null || { echo "NOT RUN: there is no mpirun"; return; } ;;
-  esac
-  trains "$1" under "$1" 2 "${launched[@]}" && cp "$folder/own.jsonl" "$work/" && same_numbers 6 own "$1" &&
-    echo "6 iterations, all digits of --nproc-per-node 2"
-}
-
 # ---- the same bits again ----
 
 case_twice_sharded() { twice "${sharded[@]}"; }
@@ -105,6 +85,15 @@ twice() {
   local run=("${small[@]}" "${tokens[@]}" --bf16 "$@" --train-iters 20)
   trains first under own 2 "${run[@]}" && trains second under own 2 "${run[@]}" && same_numbers 20 first second &&
     echo "20 iterations in bf16, twice the same bits"
+}
+
+# What these comparisons are for shows in them.
+case_other_seed() {
+  local run=("${small[@]}" "${tokens[@]}" --train-iters 3)
+  trains first under own 2 "${run[@]}" && trains second under own 2 "${run[@]}" --seed 7 || return
+  ! same_numbers 3 first second >/dev/null || fail "another seed has the same numbers" || return
+  ! near "$rounding" first second 0 >/dev/null || fail "another seed has almost the same numbers" || return
+  echo "numbers of another seed differ by more than rounding"
 }
 
 case_resume_one() { resume 1; }
@@ -354,6 +343,17 @@ end_all() {
   exit 143
 }
 
+# What ranks have held is given back a moment after they have ended.
+compare_memory() {
+  local i used_after
+  for ((i = 0; i < 20; ++i)); do
+    used_after=$(used_memory)
+    if [ "$used_after" = "$used_before" ]; then echo "memory of the GPUs: $used_after MiB, as before" && return; fi
+    sleep 0.5
+  done
+  fail "memory of the GPUs: FAILED, $used_before MiB before, and $used_after MiB now"
+}
+
 shared_pages() { find /dev/shm -maxdepth 1 -name 'megatron.*' | sort; }
 
 run_case() { # NAME
@@ -367,11 +367,15 @@ run_case() { # NAME
   return "$status"
 }
 
-command -v nvidia-smi >/dev/null || not_run "there is no nvidia-smi"
-[ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -ge 2 ] || not_run "two GPUs are needed"
 cases=("$@")
+if [ "$device" = cpu ]; then
+  [ ${#cases[@]} -gt 0 ] || cases=(twice_tensor other_seed resume_tensor checkpoint throw)
+else
+  command -v nvidia-smi >/dev/null || not_run "there is no nvidia-smi"
+  [ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -ge 2 ] || not_run "two GPUs are needed"
+fi
 if [ ${#cases[@]} = 0 ]; then mapfile -t cases < <(declare -F | sed -n 's/^declare -f case_//p'); fi
-used_before=$(used_memory)
+if [ "$device" = cuda ]; then used_before=$(used_memory); fi
 pages_before=$(shared_pages)
 work=$folder
 mkdir -p "$work"
@@ -384,17 +388,7 @@ for name in "${cases[@]}"; do
   running=$((running + 1))
 done
 while ((running > 0)); do wait -n || status=1; running=$((running - 1)); done
-for ((i = 0; i < 20; ++i)); do
-  used_after=$(used_memory)
-  [ "$used_after" != "$used_before" ] || break
-  sleep 0.5
-done
-if [ "$used_after" = "$used_before" ]; then
-  echo "memory of the GPUs: $used_after MiB, as before"
-else
-  echo "memory of the GPUs: FAILED, $used_before MiB before, and $used_after MiB now"
-  status=1
-fi
+if [ "$device" = cuda ]; then compare_memory || status=1; fi
 if [ "$(shared_pages)" != "$pages_before" ]; then
   echo "shared memory of the host: FAILED, there are other pages than before: $(shared_pages)"
   status=1
