@@ -33,7 +33,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -n "$build" ] || { if [ -e VERSION ]; then build=.; else build="build-cuda"; fi; }
-[ -n "$gpus" ] || gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+[ -n "$gpus" ] || gpus=$({ nvidia-smi --list-gpus 2>/dev/null || true; } | wc -l)
 [[ $gpus =~ ^[0-9]+$ ]] || fail "--gpus '$gpus' is not a number"
 megatron=$build/bin/megatron
 [ -x "$megatron" ] || fail "$megatron is missing: build it with -DMEGATRON_CUDA=ON, or unpack a bundle"
