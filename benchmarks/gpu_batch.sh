@@ -49,6 +49,13 @@ if [ -e BUILT_IN ]; then
   done <BUILT_IN
 fi
 
+# What GoogleTest says of its tests: [  PASSED  ] 3 tests., or SKIPPED
+number_of() { # PASSED|SKIPPED LOG
+  local number
+  number=$(sed -nE "s/^\\[  $1 +\\] ([0-9]+) tests?[.,].*/\\1/p" "$2" | tail -n 1)
+  echo "${number:-0}"
+}
+
 status=0
 item() { # NAME GPUS SECONDS COMMAND...
   local name=$1 needed=$2 seconds=$3
@@ -68,8 +75,12 @@ item() { # NAME GPUS SECONDS COMMAND...
   fi
   local log=$results/${name// /_}.log start=$SECONDS code=0
   timeout --kill-after=10 "$seconds" "$@" >"$log" 2>&1 || code=$?
+  local skipped note=""
+  skipped=$(number_of SKIPPED "$log")
+  if [ "$skipped" -gt 0 ]; then note=", without $skipped that skipped themselves"; fi
+  if [ "$code" = 0 ] && [ "$skipped" -gt 0 ] && [ "$(number_of PASSED "$log")" = 0 ]; then code=77; fi
   case $code in
-    0) echo "$name $commit" >>"$results/done"; echo "$name: passed in $((SECONDS - start)) s" ;;
+    0) echo "$name $commit" >>"$results/done"; echo "$name: passed in $((SECONDS - start)) s$note" ;;
     77) echo "$name: skipped itself, see $log" ;;
     124 | 137) echo "$name: NOT OVER after $seconds s, see $log"; status=1 ;;
     *) echo "$name: FAILED with status $code, see $log"; tail -n 15 "$log"; status=1 ;;

@@ -19,6 +19,7 @@ using testing::llama_like;
 using testing::optimizer_state_of;
 using testing::ScratchDirectory;
 using testing::small_config;
+using testing::tolerance;
 using testing::train;
 using testing::weights_of;
 
@@ -77,8 +78,8 @@ TEST_F(CudaTraining, InFp32FollowsTheCpuFor20Steps) {
       loss_distance = std::max(loss_distance, std::abs(gpu.losses[i] - cpu.losses[i]) / cpu.losses[i]);
       norm_distance = std::max(norm_distance, std::abs(gpu.norms[i] - cpu.norms[i]) / cpu.norms[i]);
     }
-    EXPECT_LT(loss_distance, 1e-5);
-    EXPECT_LT(norm_distance, 1e-4);
+    EXPECT_LT(loss_distance, tolerance(DType::kFloat32, 20)) << "each step adds to the errors of the weights";
+    EXPECT_LT(norm_distance, tolerance(DType::kFloat32, 50257)) << "gradients are sums over the vocabulary";
     EXPECT_LT(gpu.losses.back(), gpu.losses.front());
     fmt::print("20 steps: losses {:.6f} to {:.6f}; relative distance of losses {:.2e}, of gradient norms {:.2e}\n",
                gpu.losses.front(), gpu.losses.back(), loss_distance, norm_distance);
@@ -130,7 +131,7 @@ TEST_F(CudaTraining, TrainsWithTheDistributedOptimizerAndDocuments) {
   Trainer cpu(small_config(words), kCpu);
   for (int step = 0; step < 3; ++step) {
     const double expected = cpu.train_step(batches).loss.mean();
-    EXPECT_NEAR(gpu.train_step(batches).loss.mean(), expected, 1e-5 * expected);
+    EXPECT_NEAR(gpu.train_step(batches).loss.mean(), expected, tolerance(DType::kFloat32, 3, expected));
   }
 }
 
@@ -152,7 +153,9 @@ TEST_F(CudaTraining, ResumesBitForBit) {
     ASSERT_TRUE(checkpointer.load(resumed));
     ASSERT_TRUE(checkpointer.load(on_cpu));
     EXPECT_TRUE(outcome_of(resumed, 2) == expected);
-    EXPECT_NEAR(train(on_cpu, 2, 3)[0], expected.losses[0], 1e-2);
+    const double loss = expected.losses[0];
+    EXPECT_NEAR(train(on_cpu, 2, 3)[0], loss,
+                config.precision.bf16 ? epsilon(DType::kBFloat16) * loss : tolerance(DType::kFloat32, 1, loss));
   }
 }
 
