@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "megatron/comm/longest_timeout.h"
-#include "megatron/comm/nccl/nccl_hub.h"
 #include "megatron/comm/nccl/poll.h"
+#include "megatron/comm/nccl/store_meeting.h"
 
 namespace megatron {
 namespace {
@@ -20,7 +20,7 @@ std::string there_key(const std::string& lane) { return lane + ".there"; }
 /// A lane whose members are all there may have a smaller ticket that this process has not seen yet; one that is met
 /// later has a larger one.
 bool ConnectionTurns::comes_before(const std::string& name, const Connecting& other, int64_t ticket) {
-  return other.ticket == 0 ? hub_.store().add(there_key(name), 0) == static_cast<int64_t>(other.num_members)
+  return other.ticket == 0 ? meeting_.store().add(there_key(name), 0) == static_cast<int64_t>(other.num_members)
                            : other.ticket < ticket;
 }
 
@@ -30,10 +30,10 @@ void ConnectionTurns::await(const std::string& lane, const std::vector<int>& mem
     connecting_[lane] = {.num_members = members.size()};
   }
   const std::string ticket_key = lane + ".ticket";
-  if (hub_.store().add(there_key(lane), 1) == std::ssize(members))
-    hub_.store().set(ticket_key, std::to_string(hub_.store().add(kNumTickets, 1)));
-  const int peer = members[members[0] == hub_.rank() ? 1 : 0];
-  const int64_t ticket = std::stoll(hub_.wait_for(ticket_key, lane, peer, kLongestTimeout));
+  if (meeting_.store().add(there_key(lane), 1) == std::ssize(members))
+    meeting_.store().set(ticket_key, std::to_string(meeting_.store().add(kNumTickets, 1)));
+  const int peer = members[members[0] == meeting_.rank() ? 1 : 0];
+  const int64_t ticket = std::stoll(meeting_.wait_for(ticket_key, lane, peer, kLongestTimeout));
   const auto is_next = [&] {
     std::map<std::string, Connecting> connecting;
     {
@@ -41,12 +41,12 @@ void ConnectionTurns::await(const std::string& lane, const std::vector<int>& mem
       connecting_[lane].ticket = ticket;
       connecting = connecting_;
     }
-    return hub_.has_failed() || std::ranges::none_of(connecting, [&](const auto& other) {
+    return meeting_.has_failed() || std::ranges::none_of(connecting, [&](const auto& other) {
              return other.first != lane && comes_before(other.first, other.second, ticket);
            });
   };
   poll(is_next, kLongestTimeout, kLongestStorePause);
-  hub_.throw_if_failed();
+  meeting_.throw_if_failed();
 }
 
 void ConnectionTurns::end(const std::string& lane) {

@@ -9,13 +9,13 @@
 
 namespace megatron {
 
-class NcclHub;
+class StoreMeeting;
 
 /// A process connects one lane at a time, and all processes in one order, that in which lanes have their last member
 /// there: two that are made at once can wait for each other. Thread-safe.
 class ConnectionTurns {
  public:
-  explicit ConnectionTurns(NcclHub& hub) : hub_(hub) {}
+  explicit ConnectionTurns(StoreMeeting& meeting) : meeting_(meeting) {}
 
   /// Returns when all members have begun to use the lane, and its turn has come. Waits as long as it takes: the watch
   /// sees to the timeout of operations, begin_step() to that of the rest. @throw CommError after a failure
@@ -30,7 +30,7 @@ class ConnectionTurns {
   };
   bool comes_before(const std::string& name, const Connecting& other, int64_t ticket);
 
-  NcclHub& hub_;
+  StoreMeeting& meeting_;
   std::mutex mutex_;
   std::map<std::string, Connecting> connecting_;  // by lane
 };

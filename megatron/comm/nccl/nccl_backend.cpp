@@ -106,7 +106,7 @@ void NcclBackend::require_before_step(std::string_view what) const {
 PeerMemory::Made NcclBackend::make_memory(const NcclLane::Facts& lane, int64_t bytes) {
   const auto own = static_cast<int>(std::ranges::find(lane.members, hub_.rank()) - lane.members.begin());
   return PeerMemory::make(static_cast<size_t>(bytes), own, [&, round = 0](const std::string& text) mutable {
-    return hub_.exchange(lane, fmt::format("memory.{}", round++), text);
+    return hub_.meeting().exchange(fmt::format("{}.memory.{}", lane.name, round++), lane.name, lane.members, text);
   });
 }
 

@@ -28,32 +28,25 @@ constexpr milliseconds kAnswerTime{2000};
 constexpr milliseconds kGraceTime{500};
 /// For streams to run dry after an abort.
 constexpr milliseconds kDrainTime{1000};
-constexpr milliseconds kForOwnText{1000}, kLongestStorePause{10};
+constexpr milliseconds kLongestStorePause{10};
 
 /// Keys of the store.
-constexpr std::string_view kFailure = "failure", kNumFailures = "failures", kEvents = "events", kNumQueries = "queries",
-                           kFinished = "finished";
+constexpr std::string_view kNumQueries = "queries";
 std::string report_key(int64_t query, int rank) { return fmt::format("report/{}/{}", query, rank); }
 
 }  // namespace
 
-/// The watch is there before NCCL begins: it hears of ranks that fail meanwhile.
-NcclHub::NcclHub(const Options& options) : options_(options), store_(options.store, options.timeout) {
+/// The watch is there before NCCL begins: it hears of ranks that fail meanwhile. NCCL cannot say who is missing; here
+/// all have come before it begins.
+NcclHub::NcclHub(const Options& options) : options_(options), meeting_(options.meeting, [this] { wake_waiting(); }) {
   use_device();
   watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   try {
-    meet();
+    meeting_.meet("");
   } catch (const Error& error) {
     fail(fmt::format("rank {} could not join the others: {}", rank(), error.what()));
     throw;
   }
-}
-
-void NcclHub::meet() {
-  // NCCL cannot say who is missing; here all have come before it begins.
-  store_.set(fmt::format("here/{}", rank()), "");
-  for (int other = 0; other < size(); ++other)
-    wait_for(fmt::format("here/{}", other), "the start of the job", other, options_.timeout);
 }
 
 NcclCommunicator::Patience NcclHub::patience(milliseconds timeout) const {
@@ -103,24 +96,14 @@ std::unique_ptr<NcclCommunicator> NcclHub::make_communicator(const NcclLane::Fac
   NcclLibrary::UniqueId id{};
   if (place == 0) {
     id = library_.get_unique_id();
-    store_.set(id_key, {id.bytes.data(), id.bytes.size()});
+    meeting_.store().set(id_key, {id.bytes.data(), id.bytes.size()});
   } else {
-    const std::string text = wait_for(id_key, lane.name, lane.members[0], kLongestTimeout);
+    const std::string text = meeting_.wait_for(id_key, lane.name, lane.members[0], kLongestTimeout);
     require<CommError>(text.size() == id.bytes.size(), "[NcclHub] an id of {} bytes", text.size());
     std::memcpy(id.bytes.data(), text.data(), text.size());
   }
-  return NcclCommunicator::make(library_, static_cast<int>(lane.members.size()), id, place, patience(options_.timeout),
-                                max_multiprocessors);
-}
-
-std::vector<std::string> NcclHub::exchange(const NcclLane::Facts& lane, const std::string& what,
-                                           const std::string& own) {
-  const auto key_of = [&](int member) { return fmt::format("{}.{}/{}", lane.name, what, member); };
-  store_.set(key_of(rank()), own);
-  std::vector<std::string> texts;
-  texts.reserve(lane.members.size());
-  for (int member : lane.members) texts.push_back(wait_for(key_of(member), lane.name, member, kLongestTimeout));
-  return texts;
+  return NcclCommunicator::make(library_, static_cast<int>(lane.members.size()), id, place,
+                                patience(options_.meeting.timeout), max_multiprocessors);
 }
 
 bool NcclHub::is_copied(std::string_view group) const {
@@ -145,23 +128,17 @@ void NcclHub::begin_step() {
   std::string missing;
   {
     std::unique_lock lock(mutex_);
-    const auto is_over = [&] { return has_failed_ || std::none_of(lanes_.begin(), lanes_.end(), is_not_connected); };
-    if (!changed_.wait_for(lock, std::min(options_.timeout, kLongestTimeout), is_over)) {
+    const auto is_over = [&] { return has_failed() || std::none_of(lanes_.begin(), lanes_.end(), is_not_connected); };
+    if (!changed_.wait_for(lock, std::min(options_.meeting.timeout, kLongestTimeout), is_over)) {
       const NcclLane::Facts& lane = (*std::find_if(lanes_.begin(), lanes_.end(), is_not_connected))->facts();
       missing = fmt::format("{} of [{}]", describe_ranks(lane.members), lane.group);
     }
   }
   if (!missing.empty())
     fail(fmt::format("the beginning of a step timed out after {} ms: rank {} waits for a connection between {}",
-                     options_.timeout.count(), rank(), missing));
+                     options_.meeting.timeout.count(), rank(), missing));
   throw_if_failed();
   is_in_step_ = true;
-}
-
-void NcclHub::throw_if_failed() const {
-  if (!has_failed_) return;
-  const std::lock_guard lock(mutex_);
-  throw CommError(failure_);
 }
 
 void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_host) {
@@ -174,7 +151,7 @@ void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_h
   if (is_recording_) return flight.make_stream_wait(options_.compute);
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return lane.queue_.is_launched(flight) || has_failed_; });
+    changed_.wait(lock, [&] { return lane.queue_.is_launched(flight) || has_failed(); });
   }
   throw_if_failed();
   const OperationInfo& info = flight.info();
@@ -182,8 +159,8 @@ void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_h
     if (!flight.has_ended()) info.recorder->waited(info.record, Clock::now());
     if (!is_for_host && !flight.is_for_host()) return flight.make_stream_wait(options_.compute);
     ++num_host_waits_;
-    poll([&] { return has_failed_ || flight.has_ended(); }, kLongestTimeout);
-    if (!has_failed_) {
+    poll([&] { return has_failed() || flight.has_ended(); }, kLongestTimeout);
+    if (!has_failed()) {
       const std::lock_guard lock(mutex_);
       return const_cast<NcclLane&>(lane).queue_.note_ends();
     }
@@ -197,7 +174,7 @@ void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_h
 void NcclHub::abandon(const NcclLane& lane, const NcclFlight& flight, bool is_unwinding) noexcept {
   if (flight.is_recorded()) return;
   try {
-    if (has_failed_) {
+    if (has_failed()) {
       poll([&] { return flight.is_over(); }, kDrainTime);
       return;
     }
@@ -255,7 +232,7 @@ void NcclHub::watch(const std::stop_token& stop) {
   try {
     use_device();
     auto next_news = Clock::now();
-    while (!stop.stop_requested() && !has_failed_) {
+    while (!stop.stop_requested() && !has_failed()) {
       try {
         if (const NcclFlightPtr late = look_at_flights()) time_out(*late);
       } catch (const Error& error) {
@@ -268,25 +245,23 @@ void NcclHub::watch(const std::stop_token& stop) {
       std::unique_lock lock(mutex_);
       const auto all = queues();
       const bool is_busy = !std::all_of(all.begin(), all.end(), [](auto* queue) { return queue->is_empty(); });
-      changed_.wait_for(lock, is_busy ? kBusyLook : kIdleLook, [&] { return stop.stop_requested() || has_failed_; });
+      changed_.wait_for(lock, is_busy ? kBusyLook : kIdleLook, [&] { return stop.stop_requested() || has_failed(); });
     }
   } catch (const Error& error) {
-    fail_here(fmt::format("rank {} has lost the other ranks: {}", rank(), error.what()));
+    meeting_.fail_here(fmt::format("rank {} has lost the other ranks: {}", rank(), error.what()));
   }
-  for (; has_failed_; std::this_thread::sleep_for(kReleasePause)) {
+  for (; has_failed(); std::this_thread::sleep_for(kReleasePause)) {
     abort_all();
     if (stop.stop_requested()) return;
   }
 }
 
 void NcclHub::look_at_news() {
-  if (const int64_t num_events = store_.add(kEvents, 0); num_events != std::exchange(num_events_, num_events)) {
-    if (const auto failure = store_.find(kFailure)) return fail_here(*failure);
-    for (const int64_t newest = store_.add(kNumQueries, 0); num_answered_ < newest;) answer(++num_answered_);
-  }
+  if (!meeting_.hears_news() || has_failed()) return;
+  for (const int64_t newest = meeting_.store().add(kNumQueries, 0); num_answered_ < newest;) answer(++num_answered_);
 }
 
-void NcclHub::answer(int64_t query) { store_.set(report_key(query, rank()), report().serialize()); }
+void NcclHub::answer(int64_t query) { meeting_.store().set(report_key(query, rank()), report().serialize()); }
 
 RankReport NcclHub::report() const {
   const std::lock_guard lock(mutex_);
@@ -308,8 +283,8 @@ RankReport NcclHub::report() const {
 }
 
 std::map<int, RankReport> NcclHub::ask_all() {
-  const int64_t query = store_.add(kNumQueries, 1);
-  store_.add(kEvents, 1);
+  const int64_t query = meeting_.store().add(kNumQueries, 1);
+  meeting_.tell_news();
   answer(query);
   std::map<int, RankReport> reports;
   const bool is_watch = std::this_thread::get_id() == watch_.get_id();
@@ -318,9 +293,10 @@ std::map<int, RankReport> NcclHub::ask_all() {
         if (is_watch) look_at_news();  // others may ask at the same time
         for (int other = 0; other < size(); ++other) {
           if (reports.contains(other)) continue;
-          if (const auto text = store_.find(report_key(query, other))) reports[other] = RankReport::parse(*text);
+          if (const auto text = meeting_.store().find(report_key(query, other)))
+            reports[other] = RankReport::parse(*text);
         }
-        return has_failed_ || reports.size() == static_cast<size_t>(size());
+        return has_failed() || reports.size() == static_cast<size_t>(size());
       },
       kAnswerTime, kLongestStorePause);
   return reports;
@@ -328,35 +304,16 @@ std::map<int, RankReport> NcclHub::ask_all() {
 
 void NcclHub::time_out(const NcclFlight& flight) {
   std::map<int, RankReport> reports = ask_all();
-  if (has_failed_) return;
+  if (has_failed()) return;
   RankReport& own = reports[rank()];  // what it waits in longest may be another operation
   own.text = flight.to_string();
   own.blocked = flight.place();
   fail(explain_timeout(rank(), flight.info().timeout, reports));
 }
 
-void NcclHub::fail(const std::string& text) {
-  if (has_failed_) return;
-  std::string first = text;
-  try {
-    if (store_.add(kNumFailures, 1) == 1) {
-      store_.set(kFailure, text);
-      store_.add(kEvents, 1);
-    } else {
-      first = store_.wait(kFailure, kForOwnText).value_or(text);
-    }
-  } catch (const CommError&) {  // the failure to report is the first one
-  }
-  fail_here(first);
-}
-
-void NcclHub::fail_here(const std::string& text) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (has_failed_) return;
-    failure_ = text;
-    has_failed_ = true;
-  }
+/// Whoever looked at the failure before and waits now is found by a lock in between.
+void NcclHub::wake_waiting() {
+  { const std::lock_guard lock(mutex_); }
   changed_.notify_all();
 }
 
@@ -368,32 +325,9 @@ void NcclHub::abort_all() {
   for (NcclLane* lane : lanes_) lane->begin_abort();
 }
 
-std::string NcclHub::wait_for(std::string_view key, std::string_view what, int source, milliseconds timeout) {
-  const auto value = store_.wait(key, timeout, [&] { return has_failed(); });
-  throw_if_failed();
-  if (!value)
-    fail(fmt::format("{} timed out after {} ms: rank {} never entered it; rank {} waiting.", what, timeout.count(),
-                     source, rank()));
-  throw_if_failed();
-  return *value;
-}
-
-void NcclHub::count_to(int64_t count, std::string_view key, std::string_view what, milliseconds timeout) {
-  store_.add(key, 1);
-  const bool all_have = poll([&] { return has_failed_ || store_.add(key, 0) == count; }, timeout, kLongestStorePause);
-  if (!all_have)
-    fail(fmt::format("{} timed out after {} ms: {} of {} ranks have come", what, timeout.count(), store_.add(key, 0),
-                     count));
-}
-
 void NcclHub::meet_at_end(const NcclLane::Facts& lane) {
-  count_to(std::ssize(lane.members), lane.name + ".end", fmt::format("the end of [{}]", lane.group), options_.timeout);
-}
-
-void NcclHub::finish(milliseconds timeout) {
-  throw_if_failed();
-  count_to(size(), kFinished, "the end of all ranks", timeout);
-  throw_if_failed();
+  meeting_.count_to(std::ssize(lane.members), lane.name + ".end", fmt::format("the end of [{}]", lane.group),
+                    options_.meeting.timeout);
 }
 
 }  // namespace megatron

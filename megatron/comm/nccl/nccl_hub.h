@@ -17,7 +17,7 @@
 #include "megatron/comm/nccl/connection_turns.h"
 #include "megatron/comm/nccl/nccl_lane.h"
 #include "megatron/comm/nccl/rank_report.h"
-#include "megatron/comm/rendezvous/store_client.h"
+#include "megatron/comm/nccl/store_meeting.h"
 #include "megatron/comm/world.h"
 
 namespace megatron {
@@ -28,11 +28,9 @@ namespace megatron {
 class NcclHub {
  public:
   struct Options {
-    int rank = 0, size = 1;
-    int device = 0;                         // number of the GPU
-    NcclLibrary::Stream compute = nullptr;  // operations start after what it holds
-    StoreClient::Address store;
-    std::chrono::milliseconds timeout{0};    // until all ranks have come
+    StoreMeeting::Options meeting;
+    int device = 0;                          // number of the GPU
+    NcclLibrary::Stream compute = nullptr;   // operations start after what it holds
     std::vector<std::string> copied_groups;  // names
   };
   explicit NcclHub(const Options& options);
@@ -40,14 +38,15 @@ class NcclHub {
   NcclHub(const NcclHub&) = delete;
   NcclHub& operator=(const NcclHub&) = delete;
 
-  int rank() const { return options_.rank; }
-  int size() const { return options_.size; }
+  int rank() const { return meeting_.rank(); }
+  int size() const { return meeting_.size(); }
+  /// The way to the other ranks that needs no GPU. Its failure is the hub's.
+  StoreMeeting& meeting() { return meeting_; }
   const NcclLibrary& library() const { return library_; }
   NcclFlight::Resources resources() { return {events_, pinned_, options_.compute}; }
   void set_compute_stream(NcclLibrary::Stream stream) { options_.compute = stream; }
   /// How often the host has waited for an operation to end.
   int64_t num_host_waits() const { return num_host_waits_; }
-  StoreClient& store() { return store_; }
   /// Of the calling thread.
   void use_device() const;
 
@@ -61,8 +60,6 @@ class NcclHub {
   void end_connecting(const NcclLane::Facts& lane);
   /// In the lane's turn: a communicator of its members. @param max_multiprocessors see NcclLibrary
   std::unique_ptr<NcclCommunicator> make_communicator(const NcclLane::Facts& lane, int max_multiprocessors = 0);
-  /// The texts of all members of a lane, which call it as often with the same `what`.
-  std::vector<std::string> exchange(const NcclLane::Facts& lane, const std::string& what, const std::string& own);
   /// Returns when all members have called it, or a rank has failed.
   void meet_at_end(const NcclLane::Facts& lane);
   /// Whether rows and messages of that group go by copy engine where they can.
@@ -88,22 +85,13 @@ class NcclHub {
   /// once where an exception ends the owner of the operation.
   void abandon(const NcclLane& lane, const NcclFlight& flight, bool is_unwinding) noexcept;
 
-  /// On all ranks. The first reason stays. Any thread, any time.
-  void fail(const std::string& text);
-  bool has_failed() const { return has_failed_; }
-  void throw_if_failed() const;
-
-  /// The value that a rank gives a key. @param what is waited for, @param source who gives it. @throw CommError if the
-  /// world fails, or the value is not there in time
-  std::string wait_for(std::string_view key, std::string_view what, int source, std::chrono::milliseconds timeout);
-  /// Returns when all ranks have called it.
-  void finish(std::chrono::milliseconds timeout);
+  /// See StoreMeeting. Any thread, any time.
+  void fail(const std::string& text) { meeting_.fail(text); }
+  bool has_failed() const { return meeting_.has_failed(); }
+  void throw_if_failed() const { meeting_.throw_if_failed(); }
 
  private:
   using Clock = std::chrono::steady_clock;
-  void meet();
-  /// Waits until a number of the store has grown by one for each of `count` ranks.
-  void count_to(int64_t count, std::string_view key, std::string_view what, std::chrono::milliseconds timeout);
   NcclCommunicator::Patience patience(std::chrono::milliseconds timeout) const;
   void watch(const std::stop_token& stop);
   /// An operation that has lasted too long, or null.
@@ -114,29 +102,27 @@ class NcclHub {
   std::map<int, RankReport> ask_all();
   void time_out(const NcclFlight& flight);
   std::vector<const FlightQueue*> queues() const;
-  void fail_here(const std::string& text);
+  void wake_waiting();
   void abort_all();
 
   Options options_;
   NcclLibrary library_;
-  StoreClient store_;
+  StoreMeeting meeting_;
   CudaEvents events_;
   PinnedPool pinned_;
-  ConnectionTurns turns_{*this};
+  ConnectionTurns turns_{meeting_};
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::set<NcclLane*> lanes_;
   FlightQueue graphs_{"graphs"};  // launches, one after the other on the compute stream
   const World* world_ = nullptr;
-  std::string failure_;
-  std::atomic<bool> has_failed_ = false;
 
-  int64_t num_host_waits_ = 0;                 // of the thread that waits alone
-  bool is_in_step_ = false;                    // of the thread that issues alone
-  bool is_recording_ = false;                  // so is this
-  int64_t num_events_ = 0, num_answered_ = 0;  // of the watch alone
-  std::jthread watch_;                         // goes first
+  int64_t num_host_waits_ = 0;  // of the thread that waits alone
+  bool is_in_step_ = false;     // of the thread that issues alone
+  bool is_recording_ = false;   // so is this
+  int64_t num_answered_ = 0;    // of the watch alone
+  std::jthread watch_;          // goes first
 };
 
 }  // namespace megatron

@@ -34,19 +34,19 @@ class NcclMember final : public World {
     const std::string what = fmt::format("split #{} \"{}\"", split, name);
     const std::string own = fmt::format("{}\n{}", name, groups);
     if (rank() > 0) {
-      hub_.store().set(key(rank()), own);
-      const std::string verdict = hub_.wait_for(verdict_key, what, 0, timeout() + kForVerdict);
+      hub_.meeting().store().set(key(rank()), own);
+      const std::string verdict = hub_.meeting().wait_for(verdict_key, what, 0, timeout() + kForVerdict);
       require<CommError>(verdict.empty(), "{}", verdict);
       return;
     }
     std::string verdict;
     for (int other = 1; other < size() && verdict.empty(); ++other) {
-      const std::string text = hub_.wait_for(key(other), what, other, timeout());
+      const std::string text = hub_.meeting().wait_for(key(other), what, other, timeout());
       if (text != own)
         verdict = describe_disagreement(static_cast<size_t>(split), SplitCall{0, name},
                                         SplitCall{other, std::string_view(text).substr(0, text.find('\n'))});
     }
-    hub_.store().set(verdict_key, verdict);
+    hub_.meeting().store().set(verdict_key, verdict);
     require<CommError>(verdict.empty(), "{}", verdict);
   }
 
@@ -73,13 +73,11 @@ class NcclMember final : public World {
 }  // namespace
 
 NcclWorld::NcclWorld(const Options& options)
-    : hub_(std::make_unique<NcclHub>(NcclHub::Options{.rank = options.rank,
-                                                      .size = options.size,
-                                                      .device = options.device,
-                                                      .compute = options.compute_stream,
-                                                      .store = options.store,
-                                                      .timeout = options.timeout,
-                                                      .copied_groups = options.copied_groups})) {}
+    : hub_(std::make_unique<NcclHub>(
+          NcclHub::Options{.meeting = {options.rank, options.size, options.store, options.timeout},
+                           .device = options.device,
+                           .compute = options.compute_stream,
+                           .copied_groups = options.copied_groups})) {}
 
 NcclWorld::~NcclWorld() = default;
 
@@ -108,7 +106,7 @@ void NcclWorld::end_recording() noexcept { hub_->end_recording(); }
 void NcclWorld::launch_graph(const std::function<void()>& launch) { hub_->launch_graph(launch); }
 int64_t NcclWorld::num_host_waits() const { return hub_->num_host_waits(); }
 void NcclWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
-void NcclWorld::finish(std::chrono::milliseconds timeout) { hub_->finish(timeout); }
+void NcclWorld::finish(std::chrono::milliseconds timeout) { hub_->meeting().finish(timeout); }
 
 void run_nccl_rank(NcclWorld& ranks, std::chrono::milliseconds timeout, int num_threads,
                    const std::function<void(World&)>& function) {
