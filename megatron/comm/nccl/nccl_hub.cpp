@@ -9,6 +9,7 @@
 #include "megatron/base/word_list.h"
 #include "megatron/comm/longest_timeout.h"
 #include "megatron/comm/nccl/cuda_check.h"
+#include "megatron/comm/nccl/gpu_place.h"
 #include "megatron/comm/nccl/poll.h"
 
 namespace megatron {
@@ -42,11 +43,12 @@ NcclHub::NcclHub(const Options& options) : options_(options), meeting_(options.m
   use_device();
   watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   try {
-    meeting_.meet("");
+    places_ = RankPlaces::parse(meeting_.meet(gpu_place(options_.device).serialize()));
   } catch (const Error& error) {
     fail(fmt::format("rank {} could not join the others: {}", rank(), error.what()));
     throw;
   }
+  if (!options_.may_share_gpus) places_.require_a_gpu_each();  // which all ranks find out alike
 }
 
 NcclCommunicator::Patience NcclHub::patience(milliseconds timeout) const {

@@ -18,6 +18,7 @@
 #include "megatron/comm/nccl/nccl_lane.h"
 #include "megatron/comm/nccl/rank_report.h"
 #include "megatron/comm/nccl/store_meeting.h"
+#include "megatron/comm/rank_places.h"
 #include "megatron/comm/world.h"
 
 namespace megatron {
@@ -32,6 +33,7 @@ class NcclHub {
     int device = 0;                          // number of the GPU
     NcclLibrary::Stream compute = nullptr;   // operations start after what it holds
     std::vector<std::string> copied_groups;  // names
+    bool may_share_gpus = false;             // see NcclWorld::Options
   };
   explicit NcclHub(const Options& options);
   ~NcclHub();
@@ -42,6 +44,7 @@ class NcclHub {
   int size() const { return meeting_.size(); }
   /// The way to the other ranks that needs no GPU. Its failure is the hub's.
   StoreMeeting& meeting() { return meeting_; }
+  const RankPlaces& places() const { return places_; }
   const NcclLibrary& library() const { return library_; }
   NcclFlight::Resources resources() { return {events_, pinned_, options_.compute}; }
   void set_compute_stream(NcclLibrary::Stream stream) { options_.compute = stream; }
@@ -108,6 +111,7 @@ class NcclHub {
   Options options_;
   NcclLibrary library_;
   StoreMeeting meeting_;
+  RankPlaces places_;
   CudaEvents events_;
   PinnedPool pinned_;
   ConnectionTurns turns_{meeting_};

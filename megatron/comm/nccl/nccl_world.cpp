@@ -77,7 +77,8 @@ NcclWorld::NcclWorld(const Options& options)
           NcclHub::Options{.meeting = {options.rank, options.size, options.store, options.timeout},
                            .device = options.device,
                            .compute = options.compute_stream,
-                           .copied_groups = options.copied_groups})) {}
+                           .copied_groups = options.copied_groups,
+                           .may_share_gpus = options.may_share_gpus})) {}
 
 NcclWorld::~NcclWorld() = default;
 

@@ -53,9 +53,11 @@ class NcclWorld final : public GpuRanks {
     /// GPUs reach each other (PeerCopies, PeerMessages); CopiedGroups tells what that takes. A send is done then when
     /// its message is in the receiver's memory, which may be before it is asked for.
     std::vector<std::string> copied_groups;
+    /// For tests: several ranks may have one GPU, where NCCL can be brought to it.
+    bool may_share_gpus = false;
   };
-  /// Returns when all ranks have made one. @throw NotSupported without NCCL; CommError if ranks do not come, or NCCL
-  /// cannot start: two ranks on one GPU
+  /// Returns when all ranks have made one. @throw NotSupported without NCCL; CommError if ranks do not come;
+  /// ConfigError, on all of them, if two have one GPU
   explicit NcclWorld(const Options& options);
   ~NcclWorld() override;
   NcclWorld(const NcclWorld&) = delete;

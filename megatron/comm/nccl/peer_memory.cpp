@@ -3,25 +3,17 @@
 #include <fmt/core.h>
 
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <utility>
 
 #include "megatron/comm/nccl/cuda_check.h"
+#include "megatron/comm/rank_places.h"
 
 namespace megatron {
 namespace {
 
 /// What begins a text in place of a handle.
 constexpr char kObstacle = '!';
-
-/// The same for processes that one kernel runs.
-std::string host_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
 
 /// By which another process finds a block.
 struct Handle {
@@ -55,7 +47,7 @@ std::string describe(cudaError_t status, const char* call) {
 PeerMemory::Made PeerMemory::make(size_t bytes, int own, const Exchange& exchange) {
   std::unique_ptr<PeerMemory> made(new PeerMemory(own));
   made->blocks_.resize(1);
-  Handle handle{.host = host_id(), .page = {}, .bytes = bytes, .memory = {}};
+  Handle handle{.host = host_identity(), .page = {}, .bytes = bytes, .memory = {}};
   std::string obstacle = made->allocate(bytes);
   if (obstacle.empty() && bytes > 0)
     if (const auto status = cudaIpcGetMemHandle(&handle.memory, made->blocks_[0].data); status != cudaSuccess)
@@ -98,7 +90,7 @@ std::string PeerMemory::open_one(const std::string& text, int place) {
   if (text.starts_with(kObstacle)) return text.substr(1);
   if (place == own_) return {};
   const Handle handle = Handle::parse(text);
-  if (handle.host != host_id()) return "ranks are on several hosts";
+  if (handle.host != host_identity()) return "ranks are on several hosts";
   Block& block = blocks_[static_cast<size_t>(place)];
   block.bytes = handle.bytes;
   void* data = nullptr;

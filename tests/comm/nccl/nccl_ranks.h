@@ -71,7 +71,8 @@ inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch,
       .compute_stream = rank.device->stream(),
       .store = {variable("MASTER_ADDR").value(), std::stoi(variable("MASTER_PORT").value()), "test/"},
       .timeout = std::chrono::minutes(1),
-      .copied_groups = std::move(copied_groups)});
+      .copied_groups = std::move(copied_groups),
+      .may_share_gpus = ranks_per_gpu() > 1});
   return rank;
 }
 

@@ -8,6 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/comm/nccl/connection_turns.h"
+#include "megatron/comm/rank_places.h"
 #include "megatron/comm/rendezvous/store_server.h"
 
 namespace megatron {
@@ -86,6 +87,22 @@ TEST(StoreMeeting, WhoFailsSecondTellsOfTheFirst) {
   });
   EXPECT_THAT(errors[0], HasSubstr("the first reason"));
   EXPECT_THAT(errors[1], HasSubstr("the first reason"));
+}
+
+/// What they do with the GPUs that they found.
+TEST(StoreMeeting, RanksThatHaveOneGpuAllFindItWhenTheyMeet) {
+  std::vector<std::string> mistakes(3);
+  const auto errors = run_ranks(3, [&](StoreMeeting& meeting) {
+    const RankPlace own{host_identity(), "here", meeting.rank() == 0 ? "0000:1b:00.0" : "0000:43:00.0", {}};
+    const RankPlaces places = RankPlaces::parse(meeting.meet(own.serialize()));
+    try {
+      places.require_a_gpu_each();
+    } catch (const ConfigError& error) {
+      mistakes[static_cast<size_t>(meeting.rank())] = error.what();
+    }
+  });
+  EXPECT_THAT(errors, Each(""));
+  EXPECT_THAT(mistakes, Each(HasSubstr("ranks 1, 2 have the same one: 0000:43:00.0 of host here")));
 }
 
 /// Two ranks begin two lanes in opposite orders, each in a thread of its own, as lanes do.
