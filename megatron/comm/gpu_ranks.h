@@ -5,6 +5,7 @@
 #include <string>
 
 #include "megatron/comm/connection.h"
+#include "megatron/comm/rank_places.h"
 
 struct CUstream_st;
 
@@ -29,8 +30,11 @@ class GpuRanks {
   /// with whatever is there. @throw CommError if there was one: what was read is worthless
   virtual void throw_if_failed() const = 0;
   virtual void end_step() noexcept = 0;
-  /// By what this rank's rows and messages go between GPUs, and why not by copies, in lines. After begin_step().
+  /// By what this rank's rows and messages go between GPUs, and why not by copies, a line for each kind. After
+  /// begin_step(). What all ranks say: describe_lines().
   virtual std::string transports() const = 0;
+  /// Of all ranks of the job.
+  virtual const RankPlaces& places() const = 0;
   /// Between the two the compute stream records a CUDA graph, on all ranks: operations become part of it and none runs.
   /// What is issued there is waited for there, and nothing else; what ends on the host is refused.
   virtual void begin_recording() = 0;

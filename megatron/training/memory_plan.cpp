@@ -45,7 +45,7 @@ std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank)
   if (plan.num_communicators > 0)
     text += line(fmt::format("NCCL, {} communicators, about", plan.num_communicators),
                  static_cast<double>(nccl_bytes(plan)));
-  if (plan.copies > 0) text += line("copies between GPUs", static_cast<double>(plan.copies));
+  if (plan.copies > 0) text += line("copies between GPUs, about", static_cast<double>(plan.copies));
   const int64_t planned = planned_gpu_bytes(plan, gpu);
   text += line("in all", static_cast<double>(planned));
   return text + line(planned > gpu.total ? "MORE than the GPU has" : "of", static_cast<double>(gpu.total));

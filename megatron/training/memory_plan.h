@@ -14,8 +14,8 @@ struct MemoryPlan {
   std::array<int64_t, kNumMemoryUses> peaks{};  // of each use, which need not come at the same time
   int64_t peak = 0;                             // of all that lives at a time
   int64_t high_water = 0;                       // with the gaps between blocks: what the arena takes of the device
-  int64_t copies = 0;                           // where other ranks copy rows and messages to
-  int64_t num_communicators = 0;                // of NCCL: of groups, and of pairs that send without copies
+  int64_t copies = 0;             // where other ranks copy rows and messages to, where GPUs reach each other
+  int64_t num_communicators = 0;  // of NCCL: of groups, and of pairs that send without copies
 };
 
 /// A GPU beside what the arena takes of it, in bytes.

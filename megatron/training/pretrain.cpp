@@ -94,7 +94,9 @@ PretrainEnvironment with_matmul_use(const PretrainEnvironment& environment, cons
 StepPlan plan_steps_on(const DeviceChoice& device, const PretrainEnvironment& environment,
                        const PretrainConfig& config) {
   if (device.kind != DeviceKind::kCuda) return {};
-  return plan_steps(config, environment.world ? environment.world->rank() : 0, device.kind);
+  if (!environment.world) return plan_steps(config, 0, device.kind, {});
+  if (!environment.gpu_ranks) return {};  // which no trainer takes
+  return plan_steps(config, environment.world->rank(), device.kind, environment.gpu_ranks->places());
 }
 
 /// Says on a GPU what the first rank will hold there, and after the first step what it does hold, by what it sends, and

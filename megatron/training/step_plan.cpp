@@ -35,29 +35,35 @@ MemoryPlan memory_of(const Arena& arena) {
   return plan;
 }
 
-/// Whether messages of the pipeline go by copies, on hosts of eight GPUs that reach each other.
-bool is_within_host(const Connection& channel, const ProcessGroup& pp) {
-  const auto host_of = [&](int rank) { return pp.global_rank(rank) / CopiedGroups::kMostRanks; };
+/// Whether messages of the pipeline go by copies.
+bool is_copied(const Connection& channel, const ProcessGroup& pp, const RankPlaces& places) {
   return channel.group == pp.name() && CopiedGroups::contains(pp.name()) &&
-         host_of(channel.sender) == host_of(channel.receiver);
+         places.reach(pp.global_rank(channel.sender), pp.global_rank(channel.receiver));
+}
+
+bool has_copied_rows(const ProcessGroup& tp, const RankPlaces& places) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < tp.size(); ++rank) ranks.push_back(tp.global_rank(rank));
+  return CopiedGroups::contains(tp.name()) && tp.size() <= CopiedGroups::kMostRanks && places.reach(ranks);
 }
 
 /// Beside those of the steps there is the world, in which ranks compare what they were given.
-void count_connections(Connections connections, const ProcessGroupCollection& groups, MemoryPlan& plan) {
+void count_connections(Connections connections, const ProcessGroupCollection& groups, const RankPlaces& places,
+                       MemoryPlan& plan) {
   const auto &tp = groups.tp, &pp = groups.pp;
   note(connections, {.group = "world"}, 0);
   for (const auto& [used, bytes] : connections) {
-    const bool is_channel = used.tag >= 0, is_copied = is_channel && is_within_host(used, pp);
-    if (!is_copied) ++plan.num_communicators;
-    if (is_copied && used.receiver == pp.rank()) plan.copies += CopiedGroups::message_bytes(bytes);
-    if (!is_channel && used.group == tp.name() && tp.size() <= CopiedGroups::kMostRanks && bytes > 0)
+    const bool is_channel = used.tag >= 0, needs_no_nccl = is_channel && is_copied(used, pp, places);
+    if (!needs_no_nccl) ++plan.num_communicators;
+    if (needs_no_nccl && used.receiver == pp.rank()) plan.copies += CopiedGroups::message_bytes(bytes);
+    if (!is_channel && used.group == tp.name() && bytes > 0 && has_copied_rows(tp, places))
       plan.copies += CopiedGroups::row_bytes(tp.size(), bytes);
   }
 }
 
 }  // namespace
 
-StepPlan plan_steps(const PretrainConfig& config, int rank, DeviceKind backend) {
+StepPlan plan_steps(const PretrainConfig& config, int rank, DeviceKind backend, const RankPlaces& places) {
   MetaWorld world(rank, static_cast<int>(config.parallel.world_size));
   const ProcessGroupCollection groups = world.size() == 1
                                             ? ProcessGroupCollection::single()
@@ -66,7 +72,7 @@ StepPlan plan_steps(const PretrainConfig& config, int rank, DeviceKind backend) 
                   {.device = DeviceKind::kMeta, .meta_of = backend, .capacity_bytes = kAnyCapacity, .groups = groups});
   take_steps(trainer);
   StepPlan plan{.memory = memory_of(trainer.device().arena), .connections = world.connections()};
-  if (world.size() > 1) count_connections(plan.connections, groups, plan.memory);
+  if (world.size() > 1) count_connections(plan.connections, groups, places, plan.memory);
   return plan;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "megatron/comm/connection.h"
+#include "megatron/comm/rank_places.h"
 #include "megatron/training/memory_plan.h"
 
 namespace megatron {
@@ -17,6 +18,7 @@ struct StepPlan {
 /// does: the calls are those of the run, and so are the allocations, event for event, where each sample is one
 /// document.
 /// @param config  resolved, its vocabulary size included. @param backend  whose kernels' workspaces are counted
-StepPlan plan_steps(const PretrainConfig& config, int rank, DeviceKind backend);
+/// @param places  of all ranks, where there are several: what is copied between GPUs, and what takes NCCL
+StepPlan plan_steps(const PretrainConfig& config, int rank, DeviceKind backend, const RankPlaces& places);
 
 }  // namespace megatron

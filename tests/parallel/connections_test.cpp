@@ -40,6 +40,11 @@ std::string describe(const Connections& connections) {
   return text;
 }
 
+std::string planned_for(const PretrainConfig& config, int num_ranks, int rank) {
+  return describe(
+      plan_steps(config, rank, DeviceKind::kCpu, RankPlaces::on_hosts_of(num_ranks, num_ranks)).connections);
+}
+
 TEST(StepPlan, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
   const std::string pp = " --pipeline-model-parallel-size ", tp = " --tensor-model-parallel-size ";
   const std::string turns = " --num-virtual-stages-per-pipeline-rank ", kind = " --pipeline-schedule ";
@@ -69,8 +74,7 @@ TEST(StepPlan, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
           model + " --num-layers 12 --global-batch-size 12 --micro-batch-size 1" + layout.words, layout.num_ranks);
       const std::vector<Connections> used = connections_of_ranks(config, layout.num_ranks);
       for (int rank = 0; rank < layout.num_ranks; ++rank)
-        EXPECT_EQ(describe(plan_steps(config, rank, DeviceKind::kCpu).connections),
-                  describe(used[static_cast<size_t>(rank)]))
+        EXPECT_EQ(planned_for(config, layout.num_ranks, rank), describe(used[static_cast<size_t>(rank)]))
             << layout.words << ", rank " << rank;
     }
 }
@@ -79,8 +83,7 @@ TEST(StepPlan, OfTwoStagesAreAChannelEachWayAndTheGroupsThatShareNormAndLoss) {
   const PretrainConfig config = small_config(
       llama_like(" --num-layers 4 --global-batch-size 4 --micro-batch-size 1 --pipeline-model-parallel-size 2"), 2);
   for (const int rank : {0, 1})
-    EXPECT_EQ(describe(plan_steps(config, rank, DeviceKind::kCpu).connections),
-              "pp; pp 0 -> 1 by 0, 2048 bytes; pp 1 -> 0 by 1, 2048 bytes; world; ");
+    EXPECT_EQ(planned_for(config, 2, rank), "pp; pp 0 -> 1 by 0, 2048 bytes; pp 1 -> 0 by 1, 2048 bytes; world; ");
 }
 
 }  // namespace

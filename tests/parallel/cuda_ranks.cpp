@@ -41,11 +41,12 @@ class Job {
     const PretrainConfig config = small_config(words, size());
     const auto world = ranks().join(kTimeout);  // outlives the announcement of a failure
     try {
-      Trainer trainer(config, {.device = DeviceKind::kCuda,
-                               .cuda_device = rank_.gpu,
-                               .gpu_ranks = &ranks(),
-                               .connections = plan_steps(config, ranks().rank(), DeviceKind::kCuda).connections,
-                               .groups = ProcessGroupCollection::make(*world, parallel_layout_of(config))});
+      Trainer trainer(
+          config, {.device = DeviceKind::kCuda,
+                   .cuda_device = rank_.gpu,
+                   .gpu_ranks = &ranks(),
+                   .connections = plan_steps(config, ranks().rank(), DeviceKind::kCuda, ranks().places()).connections,
+                   .groups = ProcessGroupCollection::make(*world, parallel_layout_of(config))});
       trainer.groups().world.barrier({"trainers are built"}).wait();
       world->set_timeout(timeout);
       function(trainer);
@@ -249,7 +250,8 @@ void compare_plans(Job& job) {
     job.run(llama_like(kModel + " --bf16" + layout), [&](Trainer& trainer) {
       train(trainer, 0, 3);
       trainer.evaluate(batches_of(trainer.config(), 3, trainer.groups().dp.rank()));
-      const MemoryPlan plan = plan_steps(trainer.config(), job.ranks().rank(), DeviceKind::kCuda).memory;
+      const MemoryPlan plan =
+          plan_steps(trainer.config(), job.ranks().rank(), DeviceKind::kCuda, job.ranks().places()).memory;
       const Arena& arena = trainer.device().arena;
       job.report("memory:" + layout, fmt::format("{} bytes, planned {}", arena.total().peak, plan.peak),
                  plan.peak == arena.total().peak && plan.high_water == arena.high_water_bytes());

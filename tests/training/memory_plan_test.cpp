@@ -24,7 +24,7 @@ void expect_plan(const PretrainConfig& config, World& world) {
   Trainer trainer(config, {.groups = ProcessGroupCollection::make(world, parallel_layout_of(config))});
   testing::train(trainer, 0, 3);
   trainer.evaluate(testing::batches_of(config, 3, trainer.groups().dp.rank()));
-  const MemoryPlan plan = plan_steps(config, world.rank(), DeviceKind::kCpu).memory;
+  const MemoryPlan plan = plan_steps(config, world.rank(), DeviceKind::kCpu, RankPlaces::on_hosts_of(2, 2)).memory;
   const Arena& arena = trainer.device().arena;
   EXPECT_EQ(plan.peak, arena.total().peak);
   EXPECT_EQ(plan.high_water, arena.high_water_bytes());
@@ -45,9 +45,9 @@ TEST(MemoryPlan, IsWhatEveryRankOfTheRunHasAtMostToTheByte) {
 }
 
 TEST(MemoryPlan, CountsWhatRanksConnect) {
-  const auto plan = [](const std::string& words, int num_ranks) {
+  const auto plan = [](const std::string& words, int num_ranks, int gpus_of_host = 8) {
     return plan_steps(small_config(llama_like(" --num-layers 4 --global-batch-size 8" + words), num_ranks), 0,
-                      DeviceKind::kCpu)
+                      DeviceKind::kCpu, RankPlaces::on_hosts_of(num_ranks, gpus_of_host))
         .memory;
   };
   const MemoryPlan alone = plan("", 1), replicas = plan("", 2);
@@ -66,6 +66,12 @@ TEST(MemoryPlan, CountsWhatRanksConnect) {
   EXPECT_EQ(far_stages.copies, 0);
   EXPECT_EQ(far_stages.num_communicators, stages.num_communicators + 2 + replicas.num_communicators - 1)
       << "both channels, and the groups of replicas; the world is there twice";
+  const MemoryPlan far_rows = plan(" --tensor-model-parallel-size 2 --sequence-parallel", 2, 1),
+                   stages_of_hosts = plan(" --pipeline-model-parallel-size 2", 2, 1);
+  EXPECT_EQ(far_rows.copies, 0) << "a host each";
+  EXPECT_EQ(far_rows.num_communicators, rows.num_communicators) << "sums of whole tensors go by NCCL anyway";
+  EXPECT_EQ(stages_of_hosts.copies, 0);
+  EXPECT_EQ(stages_of_hosts.num_communicators, stages.num_communicators + 2) << "both channels";
 }
 
 TEST(MemoryPlan, TellsWhatDoesNotFitAndHowFarTheUseIsFromIt) {
@@ -77,6 +83,7 @@ TEST(MemoryPlan, TellsWhatDoesNotFitAndHowFarTheUseIsFromIt) {
   EXPECT_THAT(table, HasSubstr("memory of rank 7, planned"));
   EXPECT_THAT(table, HasSubstr("NCCL, 3 communicators"));
   EXPECT_THAT(table, Not(HasSubstr("MORE than the GPU has")));
+  EXPECT_THAT(memory_table({.copies = kMebibyte}, gpu, 0), HasSubstr("copies between GPUs, about"));
   EXPECT_THAT(memory_table({.high_water = 5000 * kMebibyte}, gpu, 0), HasSubstr("MORE than the GPU has"));
   EXPECT_THAT(memory_use_line(plan, gpu, planned + planned / 50), HasSubstr("2.0 % more than planned"));
   EXPECT_THAT(memory_use_line(plan, gpu, planned - planned / 100), HasSubstr("1.0 % less than planned"));

@@ -102,6 +102,7 @@ void NcclWorld::begin_step() { hub_->begin_step(); }
 void NcclWorld::throw_if_failed() const { hub_->throw_if_failed(); }
 void NcclWorld::end_step() noexcept { hub_->end_step(); }
 std::string NcclWorld::transports() const { return hub_->transports(); }
+const RankPlaces& NcclWorld::places() const { return hub_->places(); }
 void NcclWorld::begin_recording() { hub_->begin_recording(); }
 void NcclWorld::end_recording() noexcept { hub_->end_recording(); }
 void NcclWorld::launch_graph(const std::function<void()>& launch) { hub_->launch_graph(launch); }

@@ -71,6 +71,7 @@ class NcclWorld final : public GpuRanks {
   void throw_if_failed() const override;
   void end_step() noexcept override;
   std::string transports() const override;
+  const RankPlaces& places() const override;
   void begin_recording() override;
   void end_recording() noexcept override;
   void launch_graph(const std::function<void()>& launch) override;
