@@ -204,10 +204,10 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
     products = agreed;
     if (report && !agreed.text.empty()) report->line(agreed.text);
   };
+  environment.on_transports = [&](const std::string& text) { report->line(text); };
   environment.on_step = [&](Trainer& trainer, const TrainStepResult& result) {
     const bool tells = steps.num_done() == 0 && report;
     if (tells && !products.choices.choices.empty()) report->line(matmul_use_text(trainer.device()));
-    if (tells && own.gpu_ranks && !own.gpu_ranks->transports().empty()) report->line(own.gpu_ranks->transports());
     if constexpr (kHasCuda)
       if (tells && trainer.device().kind() == DeviceKind::kCuda) {
         const std::string attention = kernels::own_attention_text(trainer.device().cuda_stream());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 #include "megatron/base/word_list.h"
 
@@ -57,6 +58,19 @@ std::string describe_values(const std::vector<std::string>& values) {
   }
   for (std::string& value : different) value = fmt::format("{} on {}", value, describe_ranks(owners[value]));
   return joined(different, ", ");
+}
+
+std::string describe_lines(const std::vector<std::string>& texts) {
+  std::map<std::string, std::vector<int>> owners;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    std::istringstream lines(texts[rank]);
+    for (std::string line; std::getline(lines, line);) owners[line].push_back(static_cast<int>(rank));
+  }
+  std::vector<std::string> described;
+  described.reserve(owners.size());
+  for (const auto& [line, ranks] : owners)
+    described.push_back(ranks.size() == texts.size() ? line : fmt::format("{} ({})", line, describe_ranks(ranks)));
+  return joined(described, "\n");
 }
 
 }  // namespace megatron

@@ -18,4 +18,7 @@ std::vector<std::string> gather_texts(const ProcessGroup& group, const std::stri
 /// What ranks have, values[rank] as "1234 on rank 0, 77 on ranks 1, 2".
 std::string describe_values(const std::vector<std::string>& values);
 
+/// Each different line of the texts of all ranks, as "LINE (ranks 1, 2)"; those that all ranks have as they are.
+std::string describe_lines(const std::vector<std::string>& texts);
+
 }  // namespace megatron

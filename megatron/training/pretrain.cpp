@@ -3,6 +3,7 @@
 #include <functional>
 #include <utility>
 
+#include "megatron/comm/texts.h"
 #include "megatron/core/cuda_devices.h"
 #include "megatron/core/host_memory_limit.h"
 #include "megatron/kernels/cuda/attention.h"
@@ -99,8 +100,19 @@ StepPlan plan_steps_on(const DeviceChoice& device, const PretrainEnvironment& en
   return plan_steps(config, environment.world->rank(), device.kind, environment.gpu_ranks->places());
 }
 
-/// Says on a GPU what the first rank will hold there, and after the first step what it does hold, by what it sends, and
-/// where attention was not cuDNN's.
+/// Says after the first step by what ranks with a GPU each send, on which of them by NCCL, and why.
+PretrainEnvironment with_transports(const PretrainEnvironment& environment, const ProcessGroup& world) {
+  if (!environment.gpu_ranks) return environment;
+  return with_first_step(environment, [&environment, world](Trainer&) {
+    const std::string text = describe_lines(gather_texts(world, environment.gpu_ranks->transports(), "transports"));
+    if (text.empty() || world.rank() > 0) return;
+    environment.progress.message(text);
+    if (environment.on_transports) environment.on_transports(text);
+  });
+}
+
+/// Says on a GPU what the first rank will hold there, and after the first step what it does hold, and where attention
+/// was not cuDNN's.
 PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, const MemoryPlan& plan,
                                      const DeviceChoice& device) {
   const int rank = environment.world ? environment.world->rank() : 0;
@@ -108,8 +120,6 @@ PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, con
   const GpuMemory gpu{.total = device.memory_bytes, .in_use = device.memory_bytes - device.free_bytes};
   environment.progress.message(memory_table(plan, gpu, rank));
   return with_first_step(environment, [&environment, plan, gpu](Trainer& trainer) {
-    const std::string transports = environment.gpu_ranks ? environment.gpu_ranks->transports() : "";
-    if (!transports.empty()) environment.progress.message(transports);
     if constexpr (kHasCuda) {
       const std::string attention = kernels::own_attention_text(trainer.device().cuda_stream());
       if (!attention.empty()) environment.progress.message(attention);
@@ -230,7 +240,7 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   prepare_outputs(config, environment.files, groups.world.rank() == 0);
   if (!environment.world && config.parallel.world_size > 1) return run_ranks(config, environment, data, timers);
   const StepPlan plan = plan_steps_on(device, environment, config);
-  run_rank(config, with_memory_plan(environment, plan.memory, device), data,
+  run_rank(config, with_transports(with_memory_plan(environment, plan.memory, device), groups.world), data,
            {device, std::move(products.choices), capacity_of(device, environment.ranks_of_host), plan.connections},
            groups, environment.world, timers);
 }

@@ -39,6 +39,9 @@ struct PretrainEnvironment {
   RankThreadHooks rank_hooks;  // where ranks are threads
   /// Called once with what all ranks have agreed on for their matrix products. May be empty.
   std::function<void(const AgreedMatmulChoices&)> on_matmul_choices = {};
+  /// Called once on the first rank, after the first step of ranks with a GPU each, with what is said then of how rows
+  /// and messages go (GpuRanks::transports()). May be empty.
+  std::function<void(const std::string&)> on_transports = {};
   /// Called once by every process's first rank when set-up is over: from then on `signal` is looked at. May be empty.
   std::function<void()> on_start = {};
   /// Called after each training step and what it prints, on every process's first rank; for measurements. May be empty.

@@ -29,5 +29,11 @@ TEST(Texts, ValuesOfRanksAreSaidOnceInTheOrderOfTheirFirstRank) {
   EXPECT_EQ(describe_values({"7"}), "7 on rank 0");
 }
 
+TEST(Texts, LinesOfRanksAreSaidOnceWithTheRanksThatHaveThem) {
+  EXPECT_EQ(describe_lines({"b\na", "a\nc", "a\nb"}), "a\nb (ranks 0, 2)\nc (rank 1)");
+  EXPECT_EQ(describe_lines({"a", ""}), "a (rank 0)");
+  EXPECT_EQ(describe_lines({"", ""}), "");
+}
+
 }  // namespace
 }  // namespace megatron

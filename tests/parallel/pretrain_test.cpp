@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "megatron/comm/gpu_ranks.h"
 #include "megatron/comm/rank_failure.h"
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/training_data.h"
@@ -144,6 +145,56 @@ TEST(Pretrain, OnlyTheRankThatWritesLogsMakesTheirFolders) {
     EXPECT_TRUE(files.exists(directory.file("host0") + name)) << name;
     EXPECT_FALSE(files.exists(directory.file("host1") + name)) << name;
   }
+}
+
+/// Ranks of which the last one's GPU does not reach the others.
+class OneOutOfReach final : public GpuRanks {
+ public:
+  explicit OneOutOfReach(const World& world) : is_last_(world.rank() == world.size() - 1) {}
+  std::string transports() const override {
+    return is_last_ ? "rows of tp: NCCL, no copies between GPUs: it is alone" : "rows of tp: copies between GPUs";
+  }
+  void set_compute_stream(CUstream_st*) override {}
+  void connect(const Connections&) override {}
+  void begin_step() override {}
+  void throw_if_failed() const override {}
+  void end_step() noexcept override {}
+  const RankPlaces& places() const override { return places_; }
+  void begin_recording() override {}
+  void end_recording() noexcept override {}
+  void launch_graph(const std::function<void()>&) override {}
+
+ private:
+  bool is_last_;
+  RankPlaces places_;
+};
+
+TEST(Pretrain, TheFirstRankSaysOnceByWhatAllRanksSendAndWhyNotByCopies) {
+  ThreadWorld ranks(3, std::chrono::minutes(1));
+  const std::atomic<int> signal = 0;
+  const std::string expected =
+      "rows of tp: NCCL, no copies between GPUs: it is alone (rank 2)\nrows of tp: copies between GPUs (ranks 0, 1)";
+  run_rank_threads(ranks, [&](World& world) {
+    PosixFileSystem files;
+    Listener listener;
+    std::vector<std::string> heard;
+    OneOutOfReach gpu_ranks(world);
+    const PretrainConfig config = small_config(
+        gpt2_like("--train-iters 2 --eval-iters 0 --micro-batch-size 1 --global-batch-size 6"), world.size());
+    pretrain(config, *tokenizer_of(config.tokenizer),
+             {.files = files,
+              .progress = listener,
+              .signal = signal,
+              .signal_name = "SIGTERM",
+              .host = "host",
+              .world = &world,
+              .on_transports = [&](const std::string& text) { heard.push_back(text); },
+              .gpu_ranks = &gpu_ranks});
+    const bool is_first = world.rank() == 0;
+    EXPECT_EQ(heard, is_first ? std::vector{expected} : std::vector<std::string>());
+    EXPECT_EQ(listener.lines.find(expected) != std::string::npos, is_first) << listener.lines;
+    EXPECT_EQ(listener.lines.find("rows of tp"), listener.lines.rfind("rows of tp: NCCL"));
+  });
 }
 
 TEST(Pretrain, AProfileHasThePhasesOfTheStepsAndWhatComesBetweenThem) {

@@ -248,8 +248,7 @@ NcclLane::Connection NcclBackend::connect_messages(const NcclLane::Facts& lane, 
   NcclLane::Connection connection;
   if (hub_.is_copied(group_.name)) {
     PeerMemory::Made made = make_memory(lane, sends ? 0 : CopiedGroups::message_bytes(bytes));
-    connection.transport = describe_transport(
-        fmt::format("messages of {} from rank {} to {}", group_.name, lane.members[0], lane.members[1]), made.obstacle);
+    connection.transport = describe_transport(fmt::format("messages of {}", group_.name), made.obstacle);
     if (made.memory) connection.messages = std::make_unique<PeerMessages>(std::move(made.memory));
   }
   if (connection.messages) return connection;
