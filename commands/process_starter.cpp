@@ -17,13 +17,13 @@
 
 #include "commands/exit_code.h"
 #include "megatron/base/error.h"
+#include "megatron/comm/threads/rank_threads.h"
 
 namespace megatron {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kTimeToEnd{3};
 constexpr int kCannotStart = 127;  // as of a shell
 
 /// SIGINT is left out: a terminal sends it to all processes by itself.

@@ -21,8 +21,8 @@ struct ProcessesToStart {
 std::vector<std::string> torchrun_variables(const ProcessesToStart& processes, int rank);
 
 /// Starts the processes, which share this one's input and output, passes SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 on to
-/// them, and waits. When one fails the others have 3 s to say why they cannot go on; then they are killed, as they all
-/// are when this process ends. A process that was killed is named on `err`.
+/// them, and waits. When one fails the others have kTimeToEnd to say why they cannot go on; then they are killed, as
+/// they all are when this process ends. A process that was killed is named on `err`.
 /// @return 0, or the status of the first that failed: not 7 (kCommunication), of ranks that miss one, where another
 /// failed by itself; 128 + the number of a signal
 /// @throw IoError if a process cannot be started, naming its file and why; those that were are killed

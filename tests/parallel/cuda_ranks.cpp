@@ -1,7 +1,7 @@
 // Ranks with a GPU each that train small models; cuda_parallel_test.cpp starts them. What one of them finds wrong ends
 // all with its exit status. Rank 0 prints a line for each case.
-//   cuda_parallel_ranks RANKS curves|orders|bits|graphs|graphs_by_nccl|memory|checkpoint|waits|queues
-//   [STEPS] cuda_parallel_ranks RANKS fail|hang|fail_in_graphs|hang_in_graphs|hang_in_graphs_of_replicas
+//   cuda_parallel_ranks RANKS curves|orders|bits|graphs|graphs_by_nccl|memory|checkpoint|waits|queues [STEPS]
+//   cuda_parallel_ranks RANKS end|fail|hang|fail_in_graphs|hang_in_graphs|hang_in_graphs_of_replicas
 // STEPS are of curves: 20.
 #include <algorithm>
 #include <cmath>
@@ -14,6 +14,7 @@
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/step_plan.h"
 #include "tests/comm/nccl/nccl_ranks.h"
+#include "tests/parallel/cuda_failures.h"
 #include "tests/parallel/gpu_layouts.h"
 #include "tests/parallel/summation_orders.h"
 #include "tests/testing/tolerance.h"
@@ -23,7 +24,6 @@ namespace megatron::testing {
 namespace {
 
 constexpr std::chrono::seconds kTimeout{60};
-constexpr std::chrono::seconds kShortTimeout{3};  // of failures
 
 /// The ranks of this job, and its trainers one after the other.
 class Job {
@@ -270,7 +270,8 @@ void count_waits(Job& job) {
     });
 }
 
-/// The last rank does it in its fifth step. Those of replicas wait for each other before the graph too.
+/// The last rank does it in its fifth step; "end" is to go on. Those of replicas wait for each other before the graph
+/// too.
 void go_wrong(Job& job, const std::string& what) {
   std::string words = kModel;
   if (what.find("graphs") != std::string::npos) words += kGraph;
@@ -284,10 +285,10 @@ void go_wrong(Job& job, const std::string& what) {
         require<InternalError>(has_graph == (what.find("graphs") != std::string::npos), "{} in steps that {} graphs",
                                what, has_graph ? "are" : "are no");
         if (job.ranks().rank() == job.size() - 1) {
-          fmt::print("now\n");
+          fmt::print("{}", kNow);
           std::fflush(stdout);
           require<ShapeError>(!what.starts_with("fail"), "five is not six");
-          std::this_thread::sleep_for(std::chrono::minutes(1));
+          if (what.starts_with("hang")) std::this_thread::sleep_for(std::chrono::minutes(1));
         }
         train(trainer, 4, 6);
       },
@@ -303,7 +304,8 @@ void run_case(Job& job, const std::string& what, int num_steps) {
   if (what == "checkpoint") return move_checkpoints(job);
   if (what == "waits") return count_waits(job);
   if (what == "queues") return fill_queues(job);
-  require<ConfigError>(what.starts_with("fail") || what.starts_with("hang"), "there is no case \"{}\"", what);
+  require<ConfigError>(what == "end" || what.starts_with("fail") || what.starts_with("hang"), "there is no case \"{}\"",
+                       what);
   go_wrong(job, what);
 }
 

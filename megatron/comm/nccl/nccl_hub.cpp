@@ -10,6 +10,7 @@
 #include "megatron/comm/longest_timeout.h"
 #include "megatron/comm/nccl/cuda_check.h"
 #include "megatron/comm/nccl/gpu_place.h"
+#include "megatron/comm/nccl/nccl_world.h"
 #include "megatron/comm/nccl/poll.h"
 
 namespace megatron {
@@ -30,6 +31,8 @@ constexpr milliseconds kGraceTime{500};
 /// For streams to run dry after an abort.
 constexpr milliseconds kDrainTime{1000};
 constexpr milliseconds kLongestStorePause{10};
+// What it promises.
+static_assert(kNewsLook + kAnswerTime + kDrainTime <= NcclWorld::kTimeToTell);
 
 /// Keys of the store.
 constexpr std::string_view kNumQueries = "queries";

@@ -56,6 +56,10 @@ class NcclWorld final : public GpuRanks {
     /// For tests: several ranks may have one GPU, where NCCL can be brought to it.
     bool may_share_gpus = false;
   };
+  /// At most so long after an operation's timeout, or another rank's failure, a rank that runs has thrown, beside what
+  /// CUDA takes.
+  static constexpr std::chrono::milliseconds kTimeToTell{3200};
+
   /// Returns when all ranks have made one. @throw NotSupported without NCCL; CommError if ranks do not come;
   /// ConfigError, on all of them, if two have one GPU
   explicit NcclWorld(const Options& options);
