@@ -71,7 +71,7 @@ TEST(StepPlan, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
   for (const std::string& model : {gpt2_like(), llama_like()})
     for (const Layout& layout : layouts) {
       const PretrainConfig config = small_config(
-          model + " --num-layers 12 --global-batch-size 12 --micro-batch-size 1" + layout.words, layout.num_ranks);
+          model + " --num-layers 12 --global-batch-size 24 --micro-batch-size 1" + layout.words, layout.num_ranks);
       const std::vector<Connections> used = connections_of_ranks(config, layout.num_ranks);
       for (int rank = 0; rank < layout.num_ranks; ++rank)
         EXPECT_EQ(planned_for(config, layout.num_ranks, rank), describe(used[static_cast<size_t>(rank)]))

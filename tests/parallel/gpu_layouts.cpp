@@ -38,9 +38,11 @@ std::vector<std::string> gpu_layouts_of(int num_ranks) {
               kPipeline + "2" + kInterleaved + kSharded,
               kPipeline + "2" + kZbV + kTensor + "2" + kSequence};
     case 8:
-      return {kPipeline + "2" + kTensor + "2" + kSequence + kSharded,
+      return {kSharded + " --ddp-num-buckets 3",
+              kPipeline + "2" + kTensor + "2" + kSequence + kSharded,
               kPipeline + "2" + kZbV + kTensor + "2" + kSequence + " --tp-comm-overlap" + kSharded,
-              kPipeline + "4" + kSharded, kPipeline + "2" + kTensor + "4" + kSequence,
+              kPipeline + "4" + kSharded,
+              kPipeline + "2" + kTensor + "4" + kSequence,
               kTensor + "4" + kSequence + " --tp-comm-overlap" + kSharded};
     default:
       throw NotSupported(fmt::format("there are layouts of 2, 4 and 8 ranks, not of {}", num_ranks));

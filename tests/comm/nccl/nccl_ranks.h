@@ -3,7 +3,7 @@
 // With MEGATRON_TEST_RANKS_PER_GPU=N up to N ranks have a GPU together, for layouts of more ranks than there are GPUs.
 // NCCL refuses two ranks of a host that have one GPU, so ranks with a GPU each are told to be a host of their own,
 // which talks to the others through sockets. They take turns on the GPU, unless its multi-process service runs: this is
-// for correctness, and slow.
+// for correctness, and slow. The service refuses a program whose hardware queues it does not have ("out of memory").
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -34,6 +34,14 @@ inline constexpr int kSkipped = 77;  // ctest's SKIP_RETURN_CODE
 inline int ranks_per_gpu() {
   const auto value = process_environment()("MEGATRON_TEST_RANKS_PER_GPU");
   return value ? std::stoi(*value) : 1;
+}
+
+/// Has ranks that share a GPU open as many hardware queues as two that have all of them (open_hardware_queues()), which
+/// the multi-process service had on an H200, where it had not those of four. Unless the user has said how many.
+inline void share_hardware_queues() {
+  constexpr int kOfAllRanks = 64, kKeepWhatTheUserSet = 0;
+  if (ranks_per_gpu() > 2)
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(kOfAllRanks / ranks_per_gpu()).c_str(), kKeepWhatTheUserSet);
 }
 
 inline int count_gpus() {
@@ -80,6 +88,7 @@ inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch,
 inline int run_nccl_ranks(int num_ranks, int argc, char** argv,
                           const std::function<int(const LaunchEnvironment&)>& rank_main) {
   const LaunchEnvironment launch = launch_environment(process_environment());
+  share_hardware_queues();
   open_hardware_queues();
   keep_nccl_from_registering_buffers();
   if (launch.size > 1) return rank_main(launch);
