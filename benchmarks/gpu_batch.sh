@@ -45,7 +45,10 @@ if [ -d "$build/lib" ]; then export LD_LIBRARY_PATH=$PWD/$build/lib${LD_LIBRARY_
 # Tests start programs by the paths at which they were built: in a bundle links lead from there to it.
 if [ -e BUILT_IN ]; then
   while read -r original here; do
-    [ -e "$original" ] || { mkdir -p "$(dirname "$original")" && ln -s "$PWD/$here" "$original"; }
+    if [ -e "$original" ] && [ ! -L "$original" ]; then
+      fail "$original is not of this bundle, and its tests would start it. Move it away, or use its build: --build DIR"
+    fi
+    mkdir -p "$(dirname "$original")" && ln -sfn "$PWD/$here" "$original"
   done <BUILT_IN
 fi
 
