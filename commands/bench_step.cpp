@@ -17,6 +17,7 @@
 #include "megatron/bench/kernel_ceiling.h"
 #include "megatron/bench/step_rates.h"
 #include "megatron/kernels/cuda/attention.h"
+#include "megatron/training/host_op_times.h"
 #include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/matmul_precision.h"
 #include "megatron/training/pretrain.h"
@@ -56,6 +57,7 @@ class StepRecorder {
   void on_step(Trainer& trainer, const TrainStepResult& result) {
     const auto now = Clock::now();
     if (++done_ == 1) first_step_seconds_ = Seconds(WallClock::now() - launch_).count();
+    time_host(trainer);
     if (done_ > warm_up_) seconds_.push_back(Seconds(now - last_).count());
     if (done_ == warm_up_) power_.start();
     if (done_ == warm_up_ + steps_) {
@@ -72,8 +74,17 @@ class StepRecorder {
   double loss() const { return loss_; }
   int64_t peak_bytes() const { return peak_bytes_; }
   const PowerUse& power() const { return use_; }
+  /// Without ops where none was timed.
+  HostOpCosts host_costs() const { return host_clock_ ? host_clock_->times().median_step() : HostOpCosts(); }
 
  private:
+  /// The host's time for ops is taken while the warm-up goes on, after the first step.
+  void time_host(Trainer& trainer) {
+    const bool is_eager = trainer.device().kind() == DeviceKind::kCuda && !trainer.graph().is_on();
+    if (done_ == 1 && warm_up_ > 1 && is_eager && !trainer.device().profiler) host_clock_.emplace(trainer.device());
+    if (done_ == warm_up_ && host_clock_) host_clock_->stop();
+  }
+
   int64_t warm_up_, steps_, done_ = 0;
   WallClock::time_point launch_;
   Clock::time_point last_;
@@ -82,7 +93,18 @@ class StepRecorder {
   double first_step_seconds_ = 0, loss_ = 0;
   int64_t peak_bytes_ = 0;
   PowerUse use_;
+  std::optional<HostOpClock> host_clock_;
 };
+
+/// The largest kinds of ops by name, the whole beside what is asked of it.
+void report_host(const HostOpCosts& costs, BenchReport& report, std::vector<JsonField>& fields) {
+  constexpr double kGoalMicroseconds = 5;
+  if (costs.num_ops == 0) return;
+  report.line(fmt::format("host: {}; goal {:.0f} us", costs.text(), kGoalMicroseconds));
+  fields.insert(
+      fields.end(),
+      {{"host_ops", costs.num_ops}, {"host_us_per_op", costs.us_per_op()}, {"host_largest_kinds", costs.text()}});
+}
 
 /// What a rank of this machine is measured with.
 struct Machine {
@@ -154,6 +176,7 @@ void report_step(const BenchConfig& config, const PretrainConfig& model, const M
                                    {"seconds_to_first_step", steps.first_step_seconds()}};
   report_peak(model, machine, ceiling, rates, report, fields);
   if (ceiling) report_ceiling(*ceiling, timing.median, rates, report, fields);
+  report_host(steps.host_costs(), report, fields);
   add_power(steps.power(), fields);
   std::string energy = "not available";
   if (steps.power().watts) {

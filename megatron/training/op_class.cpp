@@ -71,4 +71,19 @@ std::optional<OpClass> class_of(std::string_view op) {
   return found == kTable.end() ? std::nullopt : std::optional(found->op_class);
 }
 
+std::string_view suffix_of(Pass pass) {
+  switch (pass) {
+    case Pass::kNone:
+    case Pass::kForward:
+      return "";
+    case Pass::kRecompute:
+      return ".recompute";
+    case Pass::kInputGradient:
+      return ".B";
+    case Pass::kWeightGradient:
+      return ".W";
+  }
+  return "";
+}
+
 }  // namespace megatron

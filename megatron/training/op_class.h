@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+#include "megatron/core/profiler.h"
+
 namespace megatron {
 
 enum class OpClass {
@@ -25,5 +27,8 @@ std::string_view name_of(OpClass op_class);
 
 /// Class of an op by the name that a profile gives it; nothing for one that the table does not have.
 std::optional<OpClass> class_of(std::string_view op);
+
+/// ".B" and ".W" as in the names of a schedule's actions, behind the name of an op.
+std::string_view suffix_of(Pass pass);
 
 }  // namespace megatron

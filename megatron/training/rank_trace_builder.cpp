@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/pipeline_parallel/action.h"
+#include "megatron/training/op_class.h"
 
 namespace megatron {
 namespace {
@@ -21,22 +22,6 @@ bool is_compute(const RangeNote& note) {
   constexpr std::array kKinds = {ActionKind::kF, ActionKind::kB, ActionKind::kW, ActionKind::kBW};
   return note.chunk >= 0 &&
          std::ranges::find(kKinds, note.name, [](ActionKind k) { return name_of(k); }) != kKinds.end();
-}
-
-/// ".B" and ".W" as in the names of a schedule's actions.
-std::string_view suffix_of(Pass pass) {
-  switch (pass) {
-    case Pass::kNone:
-    case Pass::kForward:
-      return "";
-    case Pass::kRecompute:
-      return ".recompute";
-    case Pass::kInputGradient:
-      return ".B";
-    case Pass::kWeightGradient:
-      return ".W";
-  }
-  return "";
 }
 
 TraceEvent event_of(std::string name, int thread, const TimeSpan& span) {

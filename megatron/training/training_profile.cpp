@@ -88,7 +88,10 @@ void TrainingProfile::end_step() {
   ++num_steps_;
   const int64_t num_done = trainer_.progress().iteration;
   if (is_chosen()) {
-    builder_.add(num_done, recorder_.take());
+    const ProfileRecorder::Records records = recorder_.take();
+    builder_.add(num_done, records);
+    host_times_.begin_step();
+    for (const OpRecord& op : records.ops) host_times_.add(op.name, op.place.pass, op.host);
     record_operations();
   }
   if (num_done >= config_.profile_step_end) write();
@@ -159,9 +162,15 @@ void TrainingProfile::merge() {
   if (num_lost_ > 0)
     log_.warning(fmt::format("{} operations of communication of rank 0 are missing: a rank keeps {} of a step.",
                              num_lost_, World::kRecorderCapacity));
-  log_.info(fmt::format("profile of steps {} to {}: {} (open it with ui.perfetto.dev)\n{}{}", first_step_,
+  log_.info(fmt::format("profile of steps {} to {}: {} (open it with ui.perfetto.dev)\n{}{}{}", first_step_,
                         first_step_ + num_steps_ - 1, config_.profile_trace, draw_schedule(ranks),
-                        profile_table(ranks, num_steps_)));
+                        profile_table(ranks, num_steps_), host_text()));
+}
+
+/// Of this rank. On a CPU ops run on the host.
+std::string TrainingProfile::host_text() const {
+  if (trainer_.device().backend() != DeviceKind::kCuda || host_times_.empty()) return "";
+  return "\nhost, the profile's own two marks of each op among it: " + host_times_.median_step().text();
 }
 
 }  // namespace megatron

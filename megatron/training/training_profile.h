@@ -8,6 +8,7 @@
 #include "megatron/base/file_system.h"
 #include "megatron/base/message_log.h"
 #include "megatron/core/profile_recorder.h"
+#include "megatron/training/host_op_times.h"
 #include "megatron/training/rank_trace_builder.h"
 #include "megatron/training/trainer.h"
 
@@ -34,6 +35,7 @@ class TrainingProfile {
   void record_operations();
   void write();
   void merge();
+  std::string host_text() const;
   std::string draw_schedule(std::span<const RankTrace> ranks);
   std::string part_path(int64_t rank) const;
   std::vector<int64_t> chosen_ranks() const;
@@ -45,6 +47,7 @@ class TrainingProfile {
   MessageLog log_;
   ProfileRecorder recorder_;
   RankTraceBuilder builder_;
+  HostOpTimes host_times_;
   State state_ = State::kWaiting;
   int64_t first_step_ = 0, num_steps_ = 0;
   int64_t next_operation_ = 0, num_lost_ = 0;  // of the flight recorder
