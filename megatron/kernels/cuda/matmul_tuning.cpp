@@ -58,9 +58,10 @@ class Race {
   }
   void choose(const Candidate& candidate) { plans_.choose({{key_, candidate.choice}}); }
 
-  /// Microseconds of one of `count` products in a row.
-  double run(const Candidate& candidate, int64_t count) {
+  /// Microseconds of one of `count` products in a row, after `lead_in` that do not count.
+  double run(const Candidate& candidate, int64_t count, int64_t lead_in = 0) {
     choose(candidate);
+    for (int64_t i = 0; i < lead_in; ++i) matmul(stream_, args_);
     begin_.record(stream_);
     for (int64_t i = 0; i < count; ++i) matmul(stream_, args_);
     end_.record(stream_);
@@ -81,6 +82,16 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+/// Leaves the first candidate and those that take less than `margin` times the least time.
+template <class Time>
+void drop_slow(std::vector<Candidate>& candidates, double margin, const Time& time) {
+  double least = time(candidates.front());
+  for (const Candidate& candidate : candidates) least = std::min(least, time(candidate));
+  candidates.erase(std::remove_if(candidates.begin() + 1, candidates.end(),
+                                  [&](const Candidate& candidate) { return time(candidate) > margin * least; }),
+                   candidates.end());
+}
+
 }  // namespace
 
 std::pair<MatmulKey, MatmulChoice> tune_matmul(const CudaStream& stream, const MatmulArgs& args,
@@ -88,20 +99,19 @@ std::pair<MatmulKey, MatmulChoice> tune_matmul(const CudaStream& stream, const M
   constexpr int64_t kShortRace = 5;
   Race race(stream, args);
   std::vector<Candidate> candidates = race.candidates(options.num_candidates);
-  const std::array<uint64_t, 8> first = candidates.front().choice.algorithm;
   for (Candidate& candidate : candidates) {
     race.run(candidate, 1);  // loads the kernel
     candidate.choice.microseconds = race.run(candidate, kShortRace);
   }
-  const double best =
-      std::ranges::min(candidates, {}, [](const Candidate& c) { return c.choice.microseconds; }).choice.microseconds;
-  std::erase_if(candidates, [&](const Candidate& c) {
-    return c.choice.algorithm != first && c.choice.microseconds > options.margin * best;
-  });
+  const auto short_race = [](const Candidate& candidate) { return candidate.choice.microseconds; };
+  drop_slow(candidates, options.margin, short_race);
+  const double best = short_race(*std::ranges::min_element(candidates, {}, short_race));
   const auto count = std::max<int64_t>(1, std::llround(options.seconds * 1e6 / best));
   race.run(candidates.front(), count);  // brings the card to the clock that it can hold
-  for (int turn = 0; turn < options.num_turns; ++turn)
-    for (Candidate& candidate : candidates) candidate.turns.push_back(race.run(candidate, count));
+  for (int turn = 0; turn < options.num_turns; ++turn) {
+    for (Candidate& candidate : candidates) candidate.turns.push_back(race.run(candidate, count, count / 2));
+    if (turn == 0) drop_slow(candidates, options.turn_margin, [](const Candidate& c) { return c.turns[0]; });
+  }
   for (Candidate& candidate : candidates) candidate.choice.microseconds = median(candidate.turns);
   const double first_microseconds = candidates.front().choice.microseconds;
   Candidate& winner =

@@ -8,12 +8,14 @@
 namespace megatron::kernels {
 
 /// A card at its power cap clocks by the energy that an algorithm takes, so the winner of a short cold race may lose a
-/// long one: each candidate runs back to back for `seconds`, by turns, after the card has been warmed up as long.
+/// long one: each candidate runs back to back for `seconds`, by turns. A turn begins with half as many products that do
+/// not count: until the card has come to the power that the candidate takes, it is up to 5 % too fast.
 struct MatmulTuningOptions {
-  int num_candidates = 16;  // of the library's guesses, best first
-  double margin = 1.15;     // those slower than this times the fastest in a first short race take no further part
-  double seconds = 0.2;     // of each turn
-  int num_turns = 3;        // the median counts
+  int num_candidates = 16;    // of the library's guesses, best first
+  double margin = 1.15;       // those slower than this times the fastest in a first short race take no further part
+  double seconds = 0.2;       // of each turn
+  int num_turns = 3;          // the median counts
+  double turn_margin = 1.03;  // those slower than this times the fastest in the first turn have no other
 };
 
 /// The fastest algorithm for the product of `args`, whose operands are read and whose c is overwritten many times.
