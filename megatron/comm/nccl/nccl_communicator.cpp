@@ -22,21 +22,8 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::make(const NcclLibrary& libr
                                                          int max_multiprocessors) {
   std::unique_ptr<NcclCommunicator> made(
       new NcclCommunicator(library, library.init_rank(num_ranks, id, rank, max_multiprocessors), std::move(patience)));
-  try {
-    made->await("the meeting of the ranks");
-  } catch (const CommError&) {
-    made->abort();
-    throw;
-  }
+  made->await("the meeting of the ranks");
   return made;
-}
-
-NcclCommunicator::~NcclCommunicator() {
-  try {
-    close();
-  } catch (const CommError&) {
-  }
-  abort();
 }
 
 NcclLibrary::Communicator NcclCommunicator::get() const {

@@ -26,8 +26,8 @@ class NcclCommunicator {
   static std::unique_ptr<NcclCommunicator> make(const NcclLibrary& library, int num_ranks,
                                                 const NcclLibrary::UniqueId& id, int rank, Patience patience,
                                                 int max_multiprocessors = 0);
-  /// As close(), or abort() where that fails.
-  ~NcclCommunicator();
+  /// abort(), unless it is closed: who has not come so far is to tell the others why, and not to wait for them first.
+  ~NcclCommunicator() { abort(); }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 

@@ -55,8 +55,19 @@ TEST_F(Communicator, LivesFromTheMeetingToTheEndOfAllRanks) {
   fake_nccl().looks = 5;
   auto communicator = make();
   all_reduce(*communicator);
+  communicator->close();
   communicator.reset();
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "all_reduce", "finalize", "destroy"));
+}
+
+/// The others may not know yet that this rank has failed, and wait for it elsewhere.
+TEST_F(Communicator, ThatAnExceptionEndsWaitsForNobody) {
+  auto communicator = make(std::chrono::seconds(5));
+  fake_nccl().looks = FakeNccl::kForEver;
+  const auto begin = std::chrono::steady_clock::now();
+  communicator.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
 }
 
 TEST_F(Communicator, GivesUpAMeetingToWhichRanksDoNotCome) {
