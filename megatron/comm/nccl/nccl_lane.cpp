@@ -4,16 +4,18 @@
 #include <utility>
 
 #include "megatron/base/thread_name.h"
+#include "megatron/comm/longest_timeout.h"
 #include "megatron/comm/nccl/cuda_check.h"
 #include "megatron/comm/nccl/nccl_hub.h"
+#include "megatron/comm/nccl/poll.h"
 
 namespace megatron {
 
 NcclLane::NcclLane(NcclHub& hub, Facts facts, Connect connect)
     : hub_(hub), facts_(std::move(facts)), queue_(facts_.name) {
   open_stream();
-  hub_.add(*this);
   connector_ = std::jthread([this, connect = std::move(connect)] { connect_and_drain(connect); });
+  hub_.add(*this);  // when there was a thread to be had
 }
 
 /// Before the kernels of the compute stream where both could run: others wait for what it sends.
@@ -106,12 +108,19 @@ void NcclLane::begin_abort() {
   release();
 }
 
+/// What connects waits for the other members on the GPU too: for one that is lost there, begin_step() times out. Behind
+/// it an operation would count as one whose turn has not come, for which nothing does.
+void NcclLane::await_stream() {
+  poll([&] { return hub_.has_failed() || cudaStreamQuery(stream_) != cudaErrorNotReady; }, kLongestTimeout);
+}
+
 void NcclLane::connect_and_drain(const Connect& connect) {
   set_thread_name(fmt::format("connect {}", hub_.rank()));
   try {
     hub_.use_device();
     hub_.await_turn(facts_);
     Connection connection = connect(facts_, stream_);
+    await_stream();
     std::unique_lock lock(hub_.mutex());
     connection_ = std::move(connection);
     is_connected_ = true;

@@ -60,6 +60,7 @@ class NcclLane {
   void close() noexcept;
   void release() noexcept;
   void connect_and_drain(const Connect& connect);
+  void await_stream();
   NcclFlightPtr record(const OperationInfo& info, const NcclOperands& operands, const NcclLaunch& launch);
   void launch(NcclFlight& flight, const NcclLaunch& launch);
   /// By the watch; what has begun ends with the lane.
