@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # How gpu_ranks.sh, which sources this, starts ranks with a GPU each, and its cases of launchers: under each of them ranks have the
-# same numbers. It has $program, $here, $folder, $work, $seconds_of_a_run, trains and same_numbers.
+# same numbers. It has $program, $here, $folder, $work, $seconds_of_a_run, trains, same_numbers, disturb and ends.
 # shellcheck disable=SC2154
 # shellcheck source=tests/testing/own_slurm.sh
 source "$here/own_slurm.sh"
@@ -91,3 +91,15 @@ launch_as_own() {
   trains "$1" under "$1" 2 "${launched[@]}" && cp "$folder/own.jsonl" "$work/" && same_numbers 6 own "$1" &&
     echo "6 iterations, all digits of --nproc-per-node 2"
 }
+
+# Launchers end the ranks that are left when one is killed.
+case_kill_torchrun() {
+  [ ${#torchrun[@]} -gt 0 ] || { echo "NOT RUN: there is no torchrun"; return; }
+  disturb torchrun_standalone KILL && ends any 40000 "Signal 9 \(SIGKILL\)|exitcode +: -9|SIGKILL"
+}
+case_kill_mpirun() {
+  command -v mpirun >/dev/null || { echo "NOT RUN: there is no mpirun"; return; }
+  disturb mpirun KILL && ends 137 10000 "exited on signal 9" "\[rank 0\] ended by SIGTERM after iteration [0-9]+"
+}
+case_kill_srun() { with_slurm kill_srun; }
+kill_srun() { disturb srun KILL && ends 143 10000 "task 1: Killed" "\[rank 0\] ended by SIGTERM after iteration [0-9]+"; }

@@ -196,28 +196,21 @@ disturb() {
   kill "-$signal" "$(rank_process 1)" || { tail -n 5 "$work/log"; fail "the run ended before"; }
 }
 
-case_kill() { disturb own KILL && ends 137 5000 "rank 1 was ended by signal 9 \(Killed\)"; }
-case_kill_tensor() { disturb own KILL "${tensor[@]}" && ends 137 5000 "rank 1 was ended by signal 9 \(Killed\)"; }
-case_kill_torchrun() {
-  [ ${#torchrun[@]} -gt 0 ] || { echo "NOT RUN: there is no torchrun"; return; }
-  disturb torchrun_standalone KILL && ends any 40000 "Signal 9 \(SIGKILL\)|exitcode +: -9|SIGKILL"
-}
-case_kill_mpirun() {
-  command -v mpirun >/dev/null || { echo "NOT RUN: there is no mpirun"; return; }
-  disturb mpirun KILL && ends 137 10000 "exited on signal 9" "\[rank 0\] ended by SIGTERM after iteration [0-9]+"
-}
-case_kill_srun() { with_slurm kill_srun; }
-kill_srun() { disturb srun KILL && ends 143 10000 "task 1: Killed" "\[rank 0\] ended by SIGTERM after iteration [0-9]+"; }
+# In ms. Of operations in which ranks are lost; until all ranks know who did not come (NcclWorld::kTimeToTell); what those that are
+# left have to end (kTimeToEnd of process_starter.h); what CUDA takes to end a process.
+readonly timeout=3000 to_tell=3200 to_end=3000 of_cuda=2500
+case_kill() { disturb own KILL && ends 137 $((to_end + of_cuda)) "rank 1 was ended by signal 9 \(Killed\)"; }
+case_kill_tensor() { disturb own KILL "${tensor[@]}" && ends 137 $((to_end + of_cuda)) "rank 1 was ended by signal 9 \(Killed\)"; }
 # Nothing ends ranks whose launcher does not: those that are left find out by the timeout.
 case_kill_variables() {
-  disturb variables_of_srun KILL --distributed-timeout-seconds-after-init 3 && ends 7 8000 "Rank 1 does not answer: its process hangs or is lost"
+  disturb variables_of_srun KILL --distributed-timeout-seconds-after-init 3 && ends 7 $((timeout + to_tell + of_cuda)) "Rank 1 does not answer: its process hangs or is lost"
 }
-# The timeout, 2 s for an answer of who hangs, 3 s for those that are left, and each time what CUDA takes to end.
+readonly of_stop=$((timeout + to_tell + to_end + of_cuda))
 case_stop() {
-  disturb own STOP --distributed-timeout-seconds-after-init 3 && ends 7 11000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer: its process hangs or is lost"
+  disturb own STOP --distributed-timeout-seconds-after-init 3 && ends 7 "$of_stop" "timed out after 3000 ms: rank 1" "Rank 1 does not answer: its process hangs or is lost"
 }
 case_stop_tensor() {
-  disturb own STOP --distributed-timeout-seconds-after-init 3 "${tensor[@]}" && ends 7 11000 "timed out after 3000 ms: rank 1" "Rank 1 does not answer"
+  disturb own STOP --distributed-timeout-seconds-after-init 3 "${tensor[@]}" && ends 7 "$of_stop" "timed out after 3000 ms: rank 1" "Rank 1 does not answer"
 }
 
 # The host is a step ahead of its GPU, whose queue of kernels is full: a call of CUDA then returns when there is room, which is when
@@ -230,13 +223,13 @@ case_kill_full_queue_variables() { kill_full_queue variables_of_srun 7 "Rank 1 d
 kill_full_queue() { # LAUNCHER STATUS TEXT FLAG...
   local launcher=$1 expected=$2 text=$3 iterations=2 pause=0.7
   shift 3
-  disturb "$launcher" KILL "${large[@]}" "$@" && ends "$expected" 11000 "$text"
+  disturb "$launcher" KILL "${large[@]}" "$@" && ends "$expected" "$of_stop" "$text"
 }
 case_stop_full_queue_tensor() { stop_full_queue "${tensor[@]}"; }
 case_stop_full_queue_pipeline() { stop_full_queue --pipeline-model-parallel-size 2; }
 stop_full_queue() { # FLAG...
   local iterations=2 pause=0.7
-  disturb own STOP "${large[@]}" "$@" && ends 7 11000 "timed out after 3000 ms" "Rank 1 does not answer: its process hangs or is lost"
+  disturb own STOP "${large[@]}" "$@" && ends 7 "$of_stop" "timed out after 3000 ms" "Rank 1 does not answer: its process hangs or is lost"
 }
 
 # Who cancels the job ends all of it.
@@ -246,7 +239,7 @@ case_cancel() {
   wait_for_iterations "$work/steps.jsonl" 3 "$job"
   since=$(milliseconds)
   kill -TERM "$(pgrep -P "$job")"  # timeout, which passes it on
-  ends 143 5000 "rank [01] was ended by signal 15"
+  ends 143 $((to_end + of_cuda)) "rank [01] was ended by signal 15"
 }
 
 # ---- ranks that were given something else, or not enough ----
