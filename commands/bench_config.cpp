@@ -26,7 +26,8 @@ Measures how fast this machine could train a model, and how near a training step
   gemm       the products of the linear layers alone: forward, gradient of the input, gradient of the weight into fp32
   attention  attention alone, forward and backward
   ops        what memory bounds: norms, activations, positions, residuals, embedding, loss, optimizer. For each the
-             share of the bandwidth of a copy that it reaches, if it moves each operand once
+             share of the bandwidth of a copy that it reaches, if it moves each operand once; on a GPU beside the same
+             op of Transformer Engine's C library, where that is there
   comm       all-reduce, all-gather, reduce-scatter and a message between ranks, by size
   step       whole training steps on random tokens: tokens/s, TFLOP/s, share of the peak, joules; and percent of the
              kernel ceiling: the time of all the kernels above at their best / the time of a step
@@ -66,6 +67,11 @@ FieldTable describe(BenchConfig& config) {
             "on a GPU: measure the library's algorithms for each product of a training step, or of --shapes, under "
             "sustained load (--seconds each, three times by turns), and keep the fastest in the file of "
             "--matmul-choices, or benchmarks/tuned/GPU.json, where training finds them");
+  table.begin_group("ops", "");
+  table.add(
+      "transformer_engine", config.transformer_engine,
+      "on a GPU: libtransformer_engine.so, whose ops are measured too, on the same inputs, and compared; default: "
+      "where the loader finds it (LD_LIBRARY_PATH)");
   table.begin_group("comm", "");
   table.add("sizes", config.sizes, "bytes of the whole buffer; default 1 KiB to 64 MiB").at_least(1).in("bytes");
   table.begin_group("step", "");
@@ -132,6 +138,7 @@ void check_kind(const BenchConfig& config, const GivenFields& given, Mistakes& m
     }
   };
   only(BenchKind::kGemm, {"shapes", "tune"});
+  only(BenchKind::kOps, {"transformer_engine"});
   only(BenchKind::kComm, {"sizes"});
   only(BenchKind::kStep, {"warm_up", "steps", "launch_time", "ceiling"});
 }

@@ -32,11 +32,12 @@ struct BenchConfig {
   int64_t repeats = 20;
   double seconds = 0.5;
   bool warm_cache = false;
-  bool tune = false;                  // gemm
-  std::vector<std::string> shapes;    // gemm: "M,N,K"
-  std::vector<int64_t> sizes;         // comm: bytes
-  int64_t warm_up = 10, steps = 20;   // step
-  std::optional<double> launch_time;  // step: seconds since 1970
+  bool tune = false;                              // gemm
+  std::vector<std::string> shapes;                // gemm: "M,N,K"
+  std::vector<int64_t> sizes;                     // comm: bytes
+  std::optional<std::string> transformer_engine;  // ops: its library
+  int64_t warm_up = 10, steps = 20;               // step
+  std::optional<double> launch_time;              // step: seconds since 1970
   bool ceiling = true;
   bool help = false;
   std::vector<std::string> model_words;  // flags of pretrain_gpt

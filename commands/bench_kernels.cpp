@@ -2,9 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <optional>
+
 #include "commands/bench_report.h"
 #include "commands/launch_environment.h"
 #include "commands/matmul_choices_folders.h"
+#include "megatron/bench/transformer_engine.h"
 #include "megatron/training/device_choice.h"
 #include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/matmul_precision.h"
@@ -24,6 +27,27 @@ KernelCeiling measure_shapes(const std::vector<LinearShape>& shapes, const StepS
     for (KernelCase& kernel : linear_cases(shape, dtypes.model.params_dtype, dtypes.gradient_dtype))
       cases.push_back(std::move(kernel));
   return measure_cases(cases, bench, options, progress);
+}
+
+/// The library of --transformer-engine, or what the loader finds; nothing, with a line that says why, if it finds none.
+std::optional<TransformerEngine> transformer_engine_of(const BenchConfig& config, DeviceKind device,
+                                                       BenchReport& report) {
+  if (config.kind != BenchKind::kOps) return std::nullopt;
+  if (device != DeviceKind::kCuda) {
+    require<ConfigError>(
+        !config.transformer_engine,
+        "--transformer-engine {}: its ops run on a GPU, and this is measured on the CPU. Leave it out, "
+        "or give --device cuda.",
+        config.transformer_engine.value_or(""));
+    return std::nullopt;
+  }
+  if (config.transformer_engine) return TransformerEngine(*config.transformer_engine);
+  try {
+    return TransformerEngine(TransformerEngine::kName);
+  } catch (const NotSupported& reason) {
+    report.line(fmt::format("Not beside Transformer Engine. {}", reason.what()));
+    return std::nullopt;
+  }
 }
 
 void report_total(KernelKind kind, const KernelCeiling& ceiling, const PowerUse& use, const DeviceFacts& facts,
@@ -59,6 +83,8 @@ void bench_kernels(const BenchConfig& config, const PretrainConfig& model, int n
   BenchReport report(config, model, facts.name, num_threads, files, progress);
   report.line(choice.text);
   report.line(config.shapes.empty() ? description_of(model) : std::string(name_of(model.transformer.params_dtype)));
+  const std::optional<TransformerEngine> engine = transformer_engine_of(config, choice.kind, report);
+  if (engine) report.line(fmt::format("beside Transformer Engine (TE): {}", engine->path()));
   BenchDevice bench(choice.kind, num_threads);
   const AgreedMatmulChoices products =
       matmul_choices_for(choice, model, matmul_choices_folders(own_program()), files, {});
@@ -73,7 +99,8 @@ void bench_kernels(const BenchConfig& config, const PretrainConfig& model, int n
       config.shapes.empty() ? measure_ceiling(model, {kind}, bench, options, progress)
                             : measure_shapes(linear_shapes_of(config), step_shapes_of(model), bench, options, progress);
   const PowerUse use = power.stop();
-  report_kernels(ceiling, use, report);
+  const PeerTimings peers = engine ? measure_peers(ceiling, bench, *engine, options, progress) : PeerTimings();
+  report_kernels(ceiling, peers, use, report);
   report_total(kind, ceiling, use, facts, report);
 }
 

@@ -37,6 +37,31 @@ std::string scaled(double value, std::span<const std::string_view> prefixes, std
   return fmt::format("{:.{}f} {}{}", value, decimals, prefixes[i], unit);
 }
 
+/// What the report says of Transformer Engine's call in a table's row.
+std::string peer_columns(const MeasuredKernel& ours, const PeerTiming& peer) {
+  if (!peer.is_right()) return fmt::format("{:>11}", peer.error.empty() ? "differs" : "fails");
+  return fmt::format("{:>11}{:>9.2f}", time_text(peer.timing.best), peer.timing.best / ours.timing.best);
+}
+
+/// Below the table.
+std::string peer_note(const KernelCase& kernel, const PeerTiming& peer) {
+  if (!peer.error.empty()) return peer.error;
+  if (!peer.is_right())
+    return fmt::format("its {} differs from ours by {:.3g} times what rounding explains, after {}", peer.result,
+                       peer.difference, time_text(peer.timing.best));
+  return kernel.peer_note;
+}
+
+void add_peer(const MeasuredKernel& ours, const PeerTiming& peer, std::vector<JsonField>& fields) {
+  const auto known = [&](double value) { return peer.is_right() ? value : std::numeric_limits<double>::quiet_NaN(); };
+  fields.push_back({"te_seconds", known(peer.timing.best)});
+  fields.push_back({"te_median_seconds", known(peer.timing.median)});
+  fields.push_back({"te_spread", known(peer.timing.spread)});
+  fields.push_back({"te_seconds_over_ours", known(peer.timing.best / ours.timing.best)});
+  fields.push_back({"te_difference_over_rounding", peer.difference});
+  fields.push_back({"te_note", peer_note(ours.kernel, peer)});
+}
+
 std::string name_of_case(const BenchConfig& config, const PretrainConfig& model) {
   if (!config.name.empty()) return config.name;
   if (config.kind == BenchKind::kComm) return "exchanges";
@@ -105,20 +130,23 @@ std::string power_text(const PowerUse& use, const PowerMeter* meter) {
   return text;
 }
 
-void report_kernels(const KernelCeiling& ceiling, const PowerUse& use, BenchReport& report) {
+void report_kernels(const KernelCeiling& ceiling, const PeerTimings& peers, const PowerUse& use, BenchReport& report) {
   if (ceiling.copy_bandwidth > 0)
     report.line(fmt::format("a copy moves {}, read and written", rate_text(ceiling.copy_bandwidth, "B/s")));
-  report.line(fmt::format("{:<30}{:>11}{:>11}{:>8}{:>15}{:>9}{:>10}{:>12}", "kernel", "best", "median", "spread",
-                          "rate", "of copy", "calls", "in a step"));
+  report.line(fmt::format("{:<30}{:>11}{:>11}{:>8}{:>15}{:>9}{:>10}{:>12}{}", "kernel", "best", "median", "spread",
+                          "rate", "of copy", "calls", "in a step",
+                          peers.empty() ? "" : fmt::format("{:>11}{:>9}", "TE", "TE/ours")));
   for (const MeasuredKernel& kernel : ceiling.kernels) {
     const bool is_memory = kernel.kernel.kind == KernelKind::kMemory;
     const double rate = (is_memory ? kernel.kernel.bytes : kernel.kernel.operations) / kernel.timing.best;
     const double share =
         is_memory ? share_of_bandwidth(kernel, ceiling.copy_bandwidth) : std::numeric_limits<double>::quiet_NaN();
+    const auto peer = peers.find(kernel.kernel.name);
     report.line(fmt::format(
-        "{:<30}{:>11}{:>11}{:>6.1f} %{:>15}{:>9}{:>10.6g}{:>12}", kernel.kernel.name, time_text(kernel.timing.best),
+        "{:<30}{:>11}{:>11}{:>6.1f} %{:>15}{:>9}{:>10.6g}{:>12}{}", kernel.kernel.name, time_text(kernel.timing.best),
         time_text(kernel.timing.median), 100 * kernel.timing.spread, rate_text(rate, is_memory ? "B/s" : "FLOP/s"),
-        is_memory ? fmt::format("{:.1f} %", 100 * share) : "", kernel.kernel.calls, time_text(kernel.seconds())));
+        is_memory ? fmt::format("{:.1f} %", 100 * share) : "", kernel.kernel.calls, time_text(kernel.seconds()),
+        peer == peers.end() ? "" : peer_columns(kernel, peer->second)));
     std::vector<JsonField> fields = {{"kind", std::string(kind_name(kernel.kernel.kind))},
                                      {"seconds", kernel.timing.best},
                                      {"median_seconds", kernel.timing.median},
@@ -128,9 +156,14 @@ void report_kernels(const KernelCeiling& ceiling, const PowerUse& use, BenchRepo
                                      {"operations", kernel.kernel.operations},
                                      {"bytes", kernel.kernel.bytes},
                                      {"share_of_copy_bandwidth", share}};
+    if (peer != peers.end()) add_peer(kernel, peer->second, fields);
     add_power(use, fields);
     report.row(kernel.kernel.name, std::move(fields));
   }
+  for (const MeasuredKernel& kernel : ceiling.kernels)
+    if (const auto peer = peers.find(kernel.kernel.name); peer != peers.end())
+      if (const std::string note = peer_note(kernel.kernel, peer->second); !note.empty())
+        report.line(fmt::format("TE, {}: {}", kernel.kernel.name, note));
 }
 
 }  // namespace megatron

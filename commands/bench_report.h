@@ -9,6 +9,7 @@
 #include "commands/bench_config.h"
 #include "megatron/bench/device_facts.h"
 #include "megatron/bench/kernel_ceiling.h"
+#include "megatron/bench/peer_timing.h"
 #include "megatron/telemetry/jsonl_writer.h"
 
 namespace megatron {
@@ -45,6 +46,8 @@ void add_power(const PowerUse& use, std::vector<JsonField>& fields);
 std::string power_text(const PowerUse& use, const PowerMeter* meter);
 
 /// A table of each kernel, alone and in a step, and rows of it. @param use  while all of them ran
-void report_kernels(const KernelCeiling& ceiling, const PowerUse& use, BenchReport& report);
+/// @param peers  Transformer Engine's times, in columns of their own unless there are none; below the table what each
+/// does not do, and why one has no time
+void report_kernels(const KernelCeiling& ceiling, const PeerTimings& peers, const PowerUse& use, BenchReport& report);
 
 }  // namespace megatron

@@ -1,4 +1,5 @@
 #include "megatron/bench/step_kernels.h"
+#include "megatron/bench/transformer_engine.h"
 #include "megatron/kernels/activation.h"
 #include "megatron/kernels/cuda/activation.h"
 #include "megatron/transformer/mlp.h"
@@ -8,6 +9,7 @@ namespace {
 
 /// Of fc1, and its gradient: undefined without biases.
 struct Biases {
+  Biases() = default;
   Biases(const Context& ctx, const StepShapes& z, int64_t columns) {
     if (!z.model.add_bias_linear) return;
     bias = random_tensor(ctx, {columns}, z.model.params_dtype);
@@ -24,63 +26,95 @@ struct Biases {
   Tensor bias, gradient, workspace;
 };
 
-KernelCall gated_forward(const Context& ctx, const StepShapes& z, kernels::Activation kind) {
-  Tensor x = random_tensor(ctx, {z.t, 2 * z.f}, z.model.params_dtype);
-  Tensor y = ctx.empty("y", {z.t, z.f}, z.model.params_dtype);
-  return [=, &ctx, b = Biases(ctx, z, 2 * z.f)]() mutable {
-    const int64_t f = y.size(1);
-    launch(ctx, {.name = "activation", .shape = &x.shape()}, [&](auto& stream) {
-      kernels::gated_activation_forward(stream, {.gate = x.slice(1, 0, f).view(),
-                                                 .up = x.slice(1, f, f).view(),
+/// fc1's output, of which gate and up are the halves where there is a gate, and the gradient of the result.
+struct Operands {
+  Operands(const Context& ctx, const StepShapes& z, bool is_backward)
+      : x(random_tensor(ctx, {z.t, z.fc1_columns()}, z.model.params_dtype)),
+        dy(is_backward ? random_tensor(ctx, {z.t, z.f}, z.model.params_dtype, 1, "dy") : Tensor()),
+        result(is_backward ? ctx.empty_like("dx", x) : ctx.empty("y", {z.t, z.f}, z.model.params_dtype)) {}
+  Tensor x, dy, result;
+};
+
+KernelCall gated(const Context& ctx, kernels::Activation kind, const Operands& operands, const Biases& biases) {
+  return [=, &ctx, o = operands, b = biases]() mutable {
+    const int64_t f = o.x.size(1) / 2;
+    const auto forward = [&](auto& stream) {
+      kernels::gated_activation_forward(stream, {.gate = o.x.slice(1, 0, f).view(),
+                                                 .up = o.x.slice(1, f, f).view(),
                                                  .gate_bias = b.bias_part(0, f),
                                                  .up_bias = b.bias_part(f, f),
-                                                 .y = y.view(),
+                                                 .y = o.result.view(),
                                                  .activation = kind});
-    });
-  };
-}
-
-KernelCall gated_backward(const Context& ctx, const StepShapes& z, kernels::Activation kind) {
-  Tensor x = random_tensor(ctx, {z.t, 2 * z.f}, z.model.params_dtype), dx = ctx.empty_like("dx", x);
-  Tensor dy = random_tensor(ctx, {z.t, z.f}, z.model.params_dtype);
-  return [=, &ctx, b = Biases(ctx, z, 2 * z.f)]() mutable {
-    const int64_t f = dy.size(1);
-    launch(ctx, {.name = "activation", .shape = &x.shape()}, [&](auto& stream) {
-      kernels::gated_activation_backward(stream, {.gate = x.slice(1, 0, f).view(),
-                                                  .up = x.slice(1, f, f).view(),
+    };
+    const auto backward = [&](auto& stream) {
+      kernels::gated_activation_backward(stream, {.gate = o.x.slice(1, 0, f).view(),
+                                                  .up = o.x.slice(1, f, f).view(),
                                                   .gate_bias = b.bias_part(0, f),
                                                   .up_bias = b.bias_part(f, f),
-                                                  .dy = dy.view(),
-                                                  .dgate = dx.slice(1, 0, f).view(),
-                                                  .dup = dx.slice(1, f, f).view(),
+                                                  .dy = o.dy.view(),
+                                                  .dgate = o.result.slice(1, 0, f).view(),
+                                                  .dup = o.result.slice(1, f, f).view(),
                                                   .dgate_bias = b.gradient_part(0, f),
                                                   .dup_bias = b.gradient_part(f, f),
                                                   .accumulate = true,
                                                   .workspace = b.workspace.view(),
                                                   .activation = kind});
-    });
+    };
+    const OpNote note{.name = "activation", .shape = &o.x.shape()};
+    o.dy.defined() ? launch(ctx, note, backward) : launch(ctx, note, forward);
   };
 }
 
-KernelCall plain_activation(const Context& ctx, const StepShapes& z, kernels::Activation kind, bool is_backward) {
-  Tensor x = random_tensor(ctx, {z.t, z.f}, z.model.params_dtype), y = ctx.empty_like("y", x);
-  Tensor dy = is_backward ? random_tensor(ctx, {z.t, z.f}, z.model.params_dtype) : Tensor();
-  return [=, &ctx, b = Biases(ctx, z, z.f)]() mutable {
-    launch(ctx, {.name = "activation", .shape = &x.shape()}, [&](auto& stream) {
-      if (is_backward)
-        kernels::activation_backward(stream, {.x = x.view(),
+KernelCall plain(const Context& ctx, kernels::Activation kind, const Operands& operands, const Biases& biases) {
+  return [=, &ctx, o = operands, b = biases]() mutable {
+    launch(ctx, {.name = "activation", .shape = &o.x.shape()}, [&](auto& stream) {
+      if (o.dy.defined())
+        kernels::activation_backward(stream, {.x = o.x.view(),
                                               .bias = std::as_const(b.bias).view(),
-                                              .dy = dy.view(),
-                                              .dx = y.view(),
+                                              .dy = o.dy.view(),
+                                              .dx = o.result.view(),
                                               .dbias = b.gradient.view(),
                                               .accumulate = true,
                                               .workspace = b.workspace.view(),
                                               .activation = kind});
       else
         kernels::activation_forward(
-            stream, {.x = x.view(), .bias = std::as_const(b.bias).view(), .y = y.view(), .activation = kind});
+            stream, {.x = o.x.view(), .bias = std::as_const(b.bias).view(), .y = o.result.view(), .activation = kind});
     });
   };
+}
+
+/// Transformer Engine has GELU by tanh alone.
+kernels::Activation kind_of_peer(kernels::Activation kind) {
+  return kind == kernels::Activation::kGelu ? kernels::Activation::kGeluTanh : kind;
+}
+
+PeerCall peer(const Context& ctx, const TransformerEngine& engine, const StepShapes& z, kernels::Activation ours,
+              bool is_backward) {
+  const bool is_gated = z.model.gated_linear_unit;
+  const kernels::Activation kind = kind_of_peer(ours);
+  const Operands o(ctx, z, is_backward);
+  const Tensor result = ctx.empty_like("result", o.result);
+  const EngineTensor x(engine, o.x), dy(engine, o.dy), out(engine, result);
+  PeerCall call{.theirs = {},
+                .ours = is_gated ? gated(ctx, kind, o, {}) : plain(ctx, kind, o, {}),
+                .results = {{is_backward ? "dx" : "y", o.result, result, z.model.params_dtype}}};
+  if (is_backward)
+    call.theirs = [=, &ctx, function = engine.activation_gradient(kind, is_gated)] {
+      launch_engine(ctx, [&](TransformerEngine::Stream stream) { function(dy, x, out, stream); });
+    };
+  else
+    call.theirs = [=, &ctx, function = engine.activation(kind, is_gated)] {
+      launch_engine(ctx, [&](TransformerEngine::Stream stream) { function(x, out, stream); });
+    };
+  return call;
+}
+
+std::string note(const StepShapes& z, kernels::Activation kind, bool is_backward) {
+  std::string text;
+  if (z.model.add_bias_linear) text = is_backward ? "without the bias and its gradient" : "without the bias";
+  if (kind_of_peer(kind) != kind) text += text.empty() ? "by tanh, ours by erf" : ", by tanh, ours by erf";
+  return text;
 }
 
 }  // namespace
@@ -89,25 +123,23 @@ void add_activation_cases(const StepShapes& z, const StageParts& stage, std::vec
   const auto layers = static_cast<double>(stage.num_layers * z.num_microbatches);
   const kernels::Activation kind = kernel_of(z.model.activation_func);
   const double half = static_cast<double>(z.t * z.f * size_of(z.model.params_dtype));
-  if (!z.model.gated_linear_unit) {
-    for (const bool is_backward : {false, true})
-      add_memory_case({.name = is_backward ? "activation backward" : "activation forward",
-                       .calls = layers,
-                       .bytes = (is_backward ? 3 : 2) * half,
-                       .prepare = [=](const Context& ctx) { return plain_activation(ctx, z, kind, is_backward); }},
-                      cases);
-    return;
-  }
-  add_memory_case({.name = "gated activation forward",
-                   .calls = layers,
-                   .bytes = 3 * half,
-                   .prepare = [=](const Context& ctx) { return gated_forward(ctx, z, kind); }},
-                  cases);
-  add_memory_case({.name = "gated activation backward",
-                   .calls = layers,
-                   .bytes = 5 * half,
-                   .prepare = [=](const Context& ctx) { return gated_backward(ctx, z, kind); }},
-                  cases);
+  const bool is_gated = z.model.gated_linear_unit;
+  const std::string name = is_gated ? "gated activation" : "activation";
+  const int forward_halves = is_gated ? 3 : 2, backward_halves = is_gated ? 5 : 3;
+  for (const bool is_backward : {false, true})
+    add_memory_case({.name = name + (is_backward ? " backward" : " forward"),
+                     .calls = layers,
+                     .bytes = (is_backward ? backward_halves : forward_halves) * half,
+                     .prepare =
+                         [=](const Context& ctx) {
+                           const Operands operands(ctx, z, is_backward);
+                           const Biases biases(ctx, z, z.fc1_columns());
+                           return is_gated ? gated(ctx, kind, operands, biases) : plain(ctx, kind, operands, biases);
+                         },
+                     .peer = [=](const Context& ctx,
+                                 const TransformerEngine& engine) { return peer(ctx, engine, z, kind, is_backward); },
+                     .peer_note = note(z, kind, is_backward)},
+                    cases);
 }
 
 }  // namespace megatron

@@ -19,17 +19,17 @@ BenchDevice::BenchDevice(DeviceKind kind, int num_threads, int cuda_device)
     : device_(kind, {.num_threads = num_threads, .cuda_device = cuda_device}),
       state_(device_),
       ctx_{.device = device_, .step = state_.get(), .key = RandomKey::from_seed(1)} {
-  write_value(device_, StepState{.learning_rate = 1e-6}, &ctx_.step);
+  write_value(device_, StepState{.learning_rate = kBenchLearningRate}, &ctx_.step);
 }
 
-Tensor random_tensor(const Context& ctx, const Shape& shape, DType dtype, double std) {
-  Tensor x = ctx.empty("operand", shape, dtype);
+Tensor random_tensor(const Context& ctx, const Shape& shape, DType dtype, double std, std::string_view name) {
+  Tensor x = ctx.empty(name, shape, dtype);
   const int64_t n = x.num_elements();
   if (n == 0) return x;
   const int64_t drawn = std::min(n, kPeriod);
   Tensor flat = x.reshape({n}), first = flat.slice(0, 0, drawn);
   launch(ctx, [&](auto& stream) {
-    kernels::fill_normal(stream, {.y = first.view(), .key = ctx.key, .global_strides = {1}, .std = std});
+    kernels::fill_normal(stream, {.y = first.view(), .key = ctx.key.at(name), .global_strides = {1}, .std = std});
   });
   for (int64_t done = drawn; done < n; done *= 2) {
     const Tensor from = flat.slice(0, 0, std::min(done, n - done));

@@ -1,12 +1,16 @@
 // A device to measure on, and tensors in its memory.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "megatron/core/context.h"
 #include "megatron/core/device_step_state.h"
 
 namespace megatron {
+
+/// Of optimizers: small, so that weights stay finite; large enough to be seen in them.
+inline constexpr double kBenchLearningRate = 1e-3;
 
 /// What kernels outside of a trainer need: a device with a step state whose learning rate is small.
 class BenchDevice {
@@ -24,8 +28,9 @@ class BenchDevice {
 };
 
 /// Normal numbers of deviation `std`: the power, and so the speed, of a GPU depends on the data. They repeat after
-/// 2^20. @param dtype  floating
-Tensor random_tensor(const Context& ctx, const Shape& shape, DType dtype, double std = 1);
+/// 2^20. @param dtype  floating @param name  the same numbers under the same name
+Tensor random_tensor(const Context& ctx, const Shape& shape, DType dtype, double std = 1,
+                     std::string_view name = "operand");
 /// All elements `value`.
 Tensor constant_tensor(const Context& ctx, const Shape& shape, DType dtype, double value);
 /// Uniform in [0, bound).

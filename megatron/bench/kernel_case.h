@@ -1,5 +1,5 @@
 // A kernel of a training step as something to measure: how often a step runs it, what it has to do, and a way to run
-// it.
+// it; where Transformer Engine has the same op, a way to run that.
 #pragma once
 
 #include <functional>
@@ -17,6 +17,23 @@ enum class KernelKind { kProduct, kAttention, kMemory };
 /// A call of a kernel with operands that it keeps.
 using KernelCall = std::function<void()>;
 
+class TransformerEngine;
+
+/// What two libraries have computed. Both form it in fp32.
+struct PeerResult {
+  std::string name;  // "dx"
+  Tensor ours, theirs;
+  DType rounded = DType::kFloat32;  // the coarser of the two that it was rounded to
+  int64_t length = 1;               // terms of the sums that it is made of
+};
+
+/// The same op by Transformer Engine, and by us: on the same inputs, with outputs of their own.
+struct PeerCall {
+  KernelCall theirs;
+  KernelCall ours;  // no more than theirs does
+  std::vector<PeerResult> results;
+};
+
 struct KernelCase {
   std::string name;  // "fc1 forward"
   KernelKind kind = KernelKind::kMemory;
@@ -24,6 +41,9 @@ struct KernelCase {
   double operations = 0;  // of a call: multiplications and additions
   double bytes = 0;       // of a call: each operand read once, each result written once
   std::function<KernelCall(const Context&)> prepare;  // with operands of its own
+  /// Of Transformer Engine, with operands of its own; none where it has no such function.
+  std::function<PeerCall(const Context&, const TransformerEngine&)> peer;
+  std::string peer_note;  // what its call does otherwise than ours: "without the bias"
 };
 
 /// Seconds of repeated calls.

@@ -11,7 +11,6 @@
 #include <sstream>
 
 #include "commands/bench_config.h"
-#include "commands/bench_report.h"
 #include "commands/matmul_choices_folders.h"
 #include "tests/testing/scratch_directory.h"
 
@@ -122,6 +121,14 @@ TEST(BenchCommand, OpsAreComparedWithACopy) {
   EXPECT_DOUBLE_EQ(total.at("share_of_copy_bandwidth").get<double>(),
                    total.at("bytes").get<double>() / total.at("seconds").get<double>() /
                        total.at("copy_bytes_per_second").get<double>());
+}
+
+TEST(BenchCommand, OpsAreBesideTransformerEngineOnAGpuAlone) {
+  const Outcome o = bench("ops --transformer-engine te.so" + std::string(kTiny));
+  EXPECT_EQ(o.status, 2) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("--transformer-engine te.so: its ops run on a GPU, and this is measured on the CPU"));
+  EXPECT_THAT(bench("gemm --transformer-engine te.so" + std::string(kTiny)).err,
+              HasSubstr("--transformer-engine belongs to 'bench ops'"));
 }
 
 TEST(BenchCommand, MeasuresWhatOneRankOfALayoutHas) {
@@ -254,15 +261,6 @@ TEST(BenchConfig, LeavesToDefaultsWhatIsNotSaid) {
   EXPECT_EQ(other.transformer.max_sequence_length, 5);
   EXPECT_EQ(other.training.train_iters, 6);
   EXPECT_EQ(other.optimizer.lr, 0.5);
-}
-
-TEST(BenchReport, TextsHaveThreeDigits) {
-  EXPECT_EQ(time_text(1.234e-8), "12.3 ns");
-  EXPECT_EQ(time_text(9.996e-4), "1.00 ms");
-  EXPECT_EQ(time_text(0.25), "250 ms");
-  EXPECT_EQ(time_text(1234), "1234 s");
-  EXPECT_EQ(rate_text(6.7e14, "FLOP/s"), "670 TFLOP/s");
-  EXPECT_EQ(rate_text(0, "B/s"), "0.00 B/s");
 }
 
 }  // namespace
