@@ -44,7 +44,7 @@ Counts calls_of_a_run(const Words& flags, int num_steps) {
   return counts;
 }
 
-/// Of `kSteps` steps after the first ones.
+/// Of `kSteps` steps after the first ones. Empty if nothing counts.
 Counts calls_of_steps(const Words& flags) {
   const Counts before = calls_of_a_run(flags, kWarmUpSteps);
   Counts calls;
@@ -53,6 +53,7 @@ Counts calls_of_steps(const Words& flags) {
     const int64_t more = number - (earlier == before.end() ? 0 : earlier->second);
     if (more != 0) calls[name] = more;
   }
+  EXPECT_EQ(calls.empty(), before.empty()) << "what is counted, but not in a step";
   return calls;
 }
 
