@@ -10,6 +10,7 @@
 #include "commands/nccl_variables.h"
 #include "commands/rank_processes.h"
 #include "megatron/core/cuda_devices.h"
+#include "megatron/training/num_streams.h"
 
 namespace megatron {
 namespace {
@@ -32,12 +33,18 @@ CommandRanks command_ranks(const PretrainConfig& config, const LaunchEnvironment
                      .timeout = config.parallel.timeout(),
                      .num_ranks = static_cast<int>(config.parallel.world_size),
                      .num_threads = num_threads_of(config.launch, launch)};
+  const int64_t num_streams = most_streams_of(config);
+  std::string note;
   if (ranks.num_ranks > 1) {
-    open_hardware_queues();
+    if (launch.size > 1) note = open_hardware_queues(num_streams);  // who starts ranks leaves theirs to them
     keep_nccl_from_registering_buffers();
   }
   const DeviceNeeds needs = needs_of_rank(config, launch, ranks.num_threads);
   ranks.device = choose_device(needs);
+  if (ranks.have_gpus()) {
+    require_enough_hardware_queues(num_streams);
+    if (!note.empty()) ranks.device.text += "\n" + note;
+  }
   if constexpr (kHasCuda)
     if (ranks.are_to_be_started()) release_cuda_device();
   if (!ranks.have_gpus()) {

@@ -2,10 +2,12 @@
 // one is missing; where one is too many, they take longer to start.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/config/layouts.h"
+#include "megatron/training/num_streams.h"
 #include "megatron/training/step_plan.h"
 #include "tests/parallel/gpu_layouts.h"
 #include "tests/parallel/layout_run.h"
@@ -14,6 +16,9 @@
 
 namespace megatron::testing {
 namespace {
+
+/// Groups that a layout may have and that not every model and optimizer uses.
+constexpr int64_t kUnusedStreams = 4;
 
 /// Takes what one rank of a layout of threads uses in two steps and an evaluation.
 std::vector<Connections> connections_of_ranks(const PretrainConfig& config, int num_ranks) {
@@ -40,9 +45,8 @@ std::string describe(const Connections& connections) {
   return text;
 }
 
-std::string planned_for(const PretrainConfig& config, int num_ranks, int rank) {
-  return describe(
-      plan_steps(config, rank, DeviceKind::kCpu, RankPlaces::on_hosts_of(num_ranks, num_ranks)).connections);
+Connections planned_for(const PretrainConfig& config, int num_ranks, int rank) {
+  return plan_steps(config, rank, DeviceKind::kCpu, RankPlaces::on_hosts_of(num_ranks, num_ranks)).connections;
 }
 
 TEST(StepPlan, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
@@ -73,9 +77,14 @@ TEST(StepPlan, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
       const PretrainConfig config = small_config(
           model + " --num-layers 12 --global-batch-size 24 --micro-batch-size 1" + layout.words, layout.num_ranks);
       const std::vector<Connections> used = connections_of_ranks(config, layout.num_ranks);
-      for (int rank = 0; rank < layout.num_ranks; ++rank)
-        EXPECT_EQ(planned_for(config, layout.num_ranks, rank), describe(used[static_cast<size_t>(rank)]))
-            << layout.words << ", rank " << rank;
+      int64_t num_streams = 0;
+      for (int rank = 0; rank < layout.num_ranks; ++rank) {
+        const Connections planned = planned_for(config, layout.num_ranks, rank);
+        EXPECT_EQ(describe(planned), describe(used[static_cast<size_t>(rank)])) << layout.words << ", rank " << rank;
+        num_streams = std::max(num_streams, num_streams_of(planned));
+      }
+      EXPECT_GE(most_streams_of(config), num_streams) << layout.words;
+      EXPECT_LE(most_streams_of(config), num_streams + kUnusedStreams) << layout.words;
     }
 }
 
@@ -83,7 +92,22 @@ TEST(StepPlan, OfTwoStagesAreAChannelEachWayAndTheGroupsThatShareNormAndLoss) {
   const PretrainConfig config = small_config(
       llama_like(" --num-layers 4 --global-batch-size 4 --micro-batch-size 1 --pipeline-model-parallel-size 2"), 2);
   for (const int rank : {0, 1})
-    EXPECT_EQ(planned_for(config, 2, rank), "pp; pp 0 -> 1 by 0, 2048 bytes; pp 1 -> 0 by 1, 2048 bytes; world; ");
+    EXPECT_EQ(describe(planned_for(config, 2, rank)),
+              "pp; pp 0 -> 1 by 0, 2048 bytes; pp 1 -> 0 by 1, 2048 bytes; world; ");
+}
+
+/// Where the channels outgrow everything else: 32 is what a GPU can keep apart.
+TEST(NumStreams, GrowByFourWithEachVirtualStage) {
+  const auto most = [](int num_virtual_stages) {
+    return most_streams_of(small_config(
+        llama_like(fmt::format(" --num-layers 32 --global-batch-size 8 --micro-batch-size 1"
+                               " --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank {}",
+                               num_virtual_stages)),
+        2));
+  };
+  for (const int stages : {2, 4}) EXPECT_EQ(most(2 * stages), most(stages) + 4 * stages);
+  EXPECT_LE(most(4), 32);
+  EXPECT_GT(most(8), 32);
 }
 
 }  // namespace

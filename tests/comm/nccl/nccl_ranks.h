@@ -88,8 +88,9 @@ inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch,
 inline int run_nccl_ranks(int num_ranks, int argc, char** argv,
                           const std::function<int(const LaunchEnvironment&)>& rank_main) {
   const LaunchEnvironment launch = launch_environment(process_environment());
+  constexpr int64_t kAsFewAsTheUserSays = 1;
   share_hardware_queues();
-  open_hardware_queues();
+  open_hardware_queues(kAsFewAsTheUserSays);
   keep_nccl_from_registering_buffers();
   if (launch.size > 1) return rank_main(launch);
   const int num_gpus = count_gpus();
