@@ -43,6 +43,7 @@ bool is_copied(const Connection& channel, const ProcessGroup& pp, const RankPlac
 
 bool has_copied_rows(const ProcessGroup& tp, const RankPlaces& places) {
   std::vector<int> ranks;
+  ranks.reserve(static_cast<size_t>(tp.size()));
   for (int rank = 0; rank < tp.size(); ++rank) ranks.push_back(tp.global_rank(rank));
   return CopiedGroups::contains(tp.name()) && tp.size() <= CopiedGroups::kMostRanks && places.reach(ranks);
 }
