@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "megatron/comm/connection.h"
 #include "megatron/comm/rank_places.h"
@@ -39,11 +40,18 @@ class GpuRanks {
   /// What is issued there is waited for there, and nothing else; what ends on the host is refused.
   virtual void begin_recording() = 0;
   virtual void end_recording() noexcept = 0;
+  /// Before each step that may be the launch of a graph. A rank finds by itself whether it is one, from what it finds
+  /// changed since its last step: ranks with changes in the same steps record and launch in the same ones.
+  /// @param site    for messages. @param change  too; empty: nothing has changed, and it does not wait. Else it returns
+  ///                when all ranks have a change in this step.
+  /// @throw CommError, on all ranks, naming one with a change and those without
+  virtual void begin_graph_step(std::string_view site, std::string_view change) = 0;
   /// Calls `launch`, which puts such a graph on the compute stream, on all ranks. Counts as one operation of them all,
-  /// with the world's timeout from when its turn has come. Between two launches, or at the end of the graph, all ranks
-  /// of each group that moves rows by copies meet in an operation of NCCL: the slots of a graph do not count on, and a
-  /// rank that begins it again must find them used. Destroy the graph before the groups.
-  virtual void launch_graph(const std::function<void()>& launch) = 0;
+  /// with the world's timeout from when its turn has come; which of the operations in it waits is not known. Between
+  /// two launches, or at the end of the graph, all ranks of each group that moves rows by copies meet in an operation
+  /// of NCCL: the slots of a graph do not count on, and a rank that begins it again must find them used. Destroy the
+  /// graph before the groups.
+  virtual void launch_graph(std::string_view site, const std::function<void()>& launch) = 0;
 
   /// The time of a step. Of no ranks: nothing.
   class Step {

@@ -23,6 +23,19 @@ ForwardBackwardGraph::Setting ForwardBackwardGraph::setting_of(const std::vector
   return setting;
 }
 
+std::string ForwardBackwardGraph::Setting::change_from(const Setting& before) const {
+  if (*this == before) return "";
+  if (shapes != before.shapes) return "its micro-batches are others in number or shape than those of its last step";
+  for (size_t use = 0; use < live_bytes.size(); ++use)
+    if (live_bytes[use] != before.live_bytes[use])
+      return fmt::format("{} bytes of {} are in use, and were {} in its last step", live_bytes[use],
+                         name_of(static_cast<MemoryUse>(use)), before.live_bytes[use]);
+  if (num_live_blocks != before.num_live_blocks)
+    return fmt::format("{} blocks of memory are in use, and were {} in its last step", num_live_blocks,
+                       before.num_live_blocks);
+  return "its micro-batches lie elsewhere in memory than in its last step";
+}
+
 /// The host counts operations while it records, and the launch that follows counts them again.
 void ForwardBackwardGraph::record(const std::function<void()>& work) {
   if constexpr (kHasCuda) {
@@ -38,28 +51,32 @@ void ForwardBackwardGraph::record(const std::function<void()>& work) {
   }
 }
 
-void ForwardBackwardGraph::launch() {
+void ForwardBackwardGraph::launch(std::string_view site) {
   if (ranks_)
-    ranks_->launch_graph([this] { graph_->launch(); });
+    ranks_->launch_graph(site, [this] { graph_->launch(); });
   else
     graph_->launch();
   device_.num_operations += num_operations_;
   ++num_launches_;
 }
 
-void ForwardBackwardGraph::run(const std::vector<const Tensor*>& inputs, const std::function<void()>& work) {
+void ForwardBackwardGraph::run(std::string_view site, const std::vector<const Tensor*>& inputs,
+                               const std::function<void()>& work) {
   if (!is_on() || device_.is_meta() || device_.profiler) return work();
-  if (Setting setting = setting_of(inputs); setting != setting_) {
+  Setting setting = setting_of(inputs);
+  const std::string change = setting_ ? setting.change_from(*setting_) : "";
+  if (ranks_) ranks_->begin_graph_step(site, change);
+  if (!change.empty()) {
     graph_.reset();
     num_runs_ = 0;
-    setting_ = std::move(setting);
   }
+  setting_ = std::move(setting);
   if (num_runs_ < *num_warm_up_steps_) {
     ++num_runs_;
     return work();
   }
   if (!graph_) record(work);
-  launch();
+  launch(site);
 }
 
 }  // namespace megatron

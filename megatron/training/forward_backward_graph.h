@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "megatron/comm/gpu_ranks.h"
@@ -18,8 +20,9 @@ namespace megatron {
 /// Records a step's work on a GPU and launches the recording in the steps that follow. What changes between steps is in
 /// device memory and written before (StepState, the micro-batches); what a recording has fixed is where all that lies.
 /// The host's part of the work is left out in a launch: it must leave behind what the run before it has. What ranks
-/// exchange in it is part of the graph; all of them record and launch theirs in the same steps, as the shapes of a step
-/// and the memory in use change on all at a time.
+/// exchange in it is part of the graph. All of them record and launch theirs in the same steps: these follow from
+/// --cuda-graph-warmup-steps, the profiled steps, which they have in common, and the steps in which a setting changes,
+/// which GpuRanks::begin_graph_step holds together.
 /// Megatron Core: core/full_cuda_graph.py.
 class ForwardBackwardGraph {
  public:
@@ -30,10 +33,12 @@ class ForwardBackwardGraph {
   ForwardBackwardGraph(Device& device, GpuRanks* ranks, std::optional<int64_t> num_warm_up_steps);
 
   /// Runs op by op where a profiler listens, and on a meta device.
+  /// @param site    which step this is, for messages.
   /// @param work    what the graph stands for. Gives back all memory that it takes, and waits for all that it issues.
   /// @param inputs  tensors that hold what `work` reads and writes and that live for this step alone. Where they, or
   ///                the memory in use, are not as they were at the recording, warm-up begins anew.
-  void run(const std::vector<const Tensor*>& inputs, const std::function<void()>& work);
+  /// @throw CommError where they are not so on some ranks alone.
+  void run(std::string_view site, const std::vector<const Tensor*>& inputs, const std::function<void()>& work);
 
   bool is_on() const { return num_warm_up_steps_.has_value(); }
   /// Steps that were one launch.
@@ -50,16 +55,18 @@ class ForwardBackwardGraph {
     std::array<int64_t, kNumMemoryUses> live_bytes{};
     int64_t num_live_blocks = 0;
     bool operator==(const Setting&) const = default;
+    /// What is not as it was, in words; empty: all is.
+    std::string change_from(const Setting& before) const;
   };
   Setting setting_of(const std::vector<const Tensor*>& inputs) const;
   void record(const std::function<void()>& work);
-  void launch();
+  void launch(std::string_view site);
 
   Device& device_;
   GpuRanks* ranks_;
   std::optional<int64_t> num_warm_up_steps_;
-  Setting setting_;
-  int64_t num_runs_ = 0;  // op by op, with this setting
+  std::optional<Setting> setting_;  // none: no step yet
+  int64_t num_runs_ = 0;            // op by op, with this setting
   std::unique_ptr<CudaGraph> graph_;
   int64_t num_operations_ = 0;  // of a launch, as Device counts them
   int64_t num_launches_ = 0;

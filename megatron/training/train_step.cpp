@@ -85,14 +85,14 @@ void TrainStep::execute(Uploaded& uploaded, bool forward_only, Timers* timers) {
 }
 
 /// With what gradients need beside the data-parallel sum. In a graph nothing has a time of its own.
-TrainStep::PendingLosses TrainStep::forward_backward(const MicroBatches& batches, Timers* timers) {
+TrainStep::PendingLosses TrainStep::forward_backward(const MicroBatches& batches, int64_t iteration, Timers* timers) {
   Uploaded uploaded = upload_all(batches, false);
   std::vector<const Tensor*> inputs{&uploaded.losses.on_device};
   for (const GptMicroBatch& batch : uploaded.batches)
     inputs.insert(inputs.end(), {&batch.tokens, &batch.labels, &batch.loss_mask, &batch.loss_weight});
   Timers* inner = graph_.is_on() ? nullptr : timers;
   if (graph_.is_on()) ddp_.settle_param_sync();
-  graph_.run(inputs, [&] {
+  graph_.run(fmt::format("forward-backward of iteration {}", iteration + 1), inputs, [&] {
     ddp_.begin_step();
     execute(uploaded, false, inner);
     timed(inner, "all-grads-sync", kTimerLevel, [&] {
@@ -156,7 +156,7 @@ TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler
   const GpuRanks::Step step(gpu_ranks_);
   const Tensor num_tokens = write_step_state(scheduler, iteration, num_valid_tokens_of(batches));
   const PendingLosses losses =
-      timed(timers, "forward-backward", kTimerLevel, [&] { return forward_backward(batches, timers); });
+      timed(timers, "forward-backward", kTimerLevel, [&] { return forward_backward(batches, iteration, timers); });
   const Tensor loss = sum_of_losses(losses);
   Readback readback;
   TrainStepResult result;

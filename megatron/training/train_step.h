@@ -66,7 +66,7 @@ class TrainStep {
     PendingLosses losses;
   };
   Uploaded upload_all(const MicroBatches& batches, bool forward_only);
-  PendingLosses forward_backward(const MicroBatches& batches, Timers* timers);
+  PendingLosses forward_backward(const MicroBatches& batches, int64_t iteration, Timers* timers);
   void execute(Uploaded& uploaded, bool forward_only, Timers* timers);
   /// The sum of losses over all ranks, as sum_of_all_ranks has it, in device memory.
   Tensor sum_of_losses(const PendingLosses& losses);

@@ -162,7 +162,8 @@ class OneOutOfReach final : public GpuRanks {
   const RankPlaces& places() const override { return places_; }
   void begin_recording() override {}
   void end_recording() noexcept override {}
-  void launch_graph(const std::function<void()>&) override {}
+  void begin_graph_step(std::string_view, std::string_view) override {}
+  void launch_graph(std::string_view, const std::function<void()>&) override {}
 
  private:
   bool is_last_;

@@ -87,10 +87,10 @@ void NcclHub::remove(NcclLane& lane) {
   lanes_.erase(&lane);
 }
 
-void NcclHub::launched(NcclLane& lane) {
+void NcclHub::launched(FlightQueue& queue) {
   {
     const std::lock_guard lock(mutex_);
-    lane.queue_.note_launch();
+    queue.note_launch();
   }
   changed_.notify_all();
 }
@@ -197,20 +197,20 @@ void NcclHub::abandon(const NcclLane& lane, const NcclFlight& flight, bool is_un
 }
 
 /// The watch cannot look into a graph: all of it counts as one operation of all ranks.
-void NcclHub::launch_graph(const std::function<void()>& launch) {
+void NcclHub::launch_graph(std::string_view site, const std::function<void()>& launch) {
   throw_if_failed();
   std::vector<int> members(static_cast<size_t>(size()));
   std::iota(members.begin(), members.end(), 0);
   const int64_t number = graphs_.num_issued();
-  const auto flight = std::make_shared<NcclFlight>(resources(), fmt::format("launch #{} of a CUDA graph", number),
-                                                   world_->timeout(), LanePlace{graphs_.name(), number, members});
+  const auto flight =
+      std::make_shared<NcclFlight>(resources(), fmt::format("launch #{} of a CUDA graph \"{}\"", number, site),
+                                   world_->timeout(), LanePlace{graphs_.name(), number, members});
   flight->launch_graph(launch);
   {
     const std::lock_guard lock(mutex_);
     graphs_.add(flight);
-    graphs_.note_launch();
   }
-  changed_.notify_all();
+  launched(graphs_);
 }
 
 /// With the mutex, as what follows.
@@ -277,10 +277,11 @@ RankReport NcclHub::report() const {
     const NcclFlight* blocked = queue->blocked();
     if (blocked && (!oldest || blocked->enqueued() < oldest->enqueued())) oldest = blocked;
   }
+  graph_steps_.add_to(result);
   if (oldest) {
     result.text = oldest->to_string();
     result.blocked = oldest->place();
-  } else {
+  } else if (!result.blocked) {
     result.text = world_ ? describe_idle_rank(rank(), world_->recorder())
                          : fmt::format(" Rank {} has left or never joined.", rank());
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "megatron/comm/nccl/connection_turns.h"
+#include "megatron/comm/nccl/graph_steps.h"
 #include "megatron/comm/nccl/nccl_lane.h"
 #include "megatron/comm/nccl/rank_report.h"
 #include "megatron/comm/nccl/store_meeting.h"
@@ -57,7 +58,7 @@ class NcclHub {
   void leave();
   void add(NcclLane& lane);
   void remove(NcclLane& lane);
-  void launched(NcclLane& lane);
+  void launched(FlightQueue& queue);
   /// See ConnectionTurns.
   void await_turn(const NcclLane::Facts& lane) { turns_.await(lane.name, lane.members); }
   void end_connecting(const NcclLane::Facts& lane);
@@ -80,7 +81,11 @@ class NcclHub {
   }
   void end_recording() noexcept { is_recording_ = false; }
   bool is_recording() const { return is_recording_; }
-  void launch_graph(const std::function<void()>& launch);
+  /// See GpuRanks.
+  void begin_graph_step(std::string_view site, std::string_view change) {
+    graph_steps_.begin(site, change, world_->timeout());
+  }
+  void launch_graph(std::string_view site, const std::function<void()>& launch);
 
   /// Makes the compute stream wait, and the host where `is_for_host`. @throw CommError if the operation failed
   void wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_host);
@@ -115,11 +120,12 @@ class NcclHub {
   CudaEvents events_;
   PinnedPool pinned_;
   ConnectionTurns turns_{meeting_};
+  GraphSteps graph_steps_{meeting_, [this] { return ask_all(); }};
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::set<NcclLane*> lanes_;
-  FlightQueue graphs_{"graphs"};  // launches, one after the other on the compute stream
+  FlightQueue graphs_{std::string(kGraphLaunches)};  // one after the other on the compute stream
   const World* world_ = nullptr;
 
   int64_t num_host_waits_ = 0;  // of the thread that waits alone

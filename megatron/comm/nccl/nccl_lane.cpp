@@ -70,7 +70,7 @@ NcclFlightPtr NcclLane::issue(const OperationInfo& info, const NcclOperands& ope
     }
   }
   launch(*flight, function);
-  hub_.launched(*this);
+  hub_.launched(queue_);
   return flight;
 }
 
@@ -129,7 +129,7 @@ void NcclLane::connect_and_drain(const Connect& connect) {
       const Waiting first = waiting_.front();
       lock.unlock();
       launch(*first.flight, first.launch);
-      hub_.launched(*this);
+      hub_.launched(queue_);
       lock.lock();
       waiting_.pop_front();  // not before: what is issued meanwhile must come after it
     }

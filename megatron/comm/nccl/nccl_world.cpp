@@ -105,7 +105,12 @@ std::string NcclWorld::transports() const { return hub_->transports(); }
 const RankPlaces& NcclWorld::places() const { return hub_->places(); }
 void NcclWorld::begin_recording() { hub_->begin_recording(); }
 void NcclWorld::end_recording() noexcept { hub_->end_recording(); }
-void NcclWorld::launch_graph(const std::function<void()>& launch) { hub_->launch_graph(launch); }
+void NcclWorld::begin_graph_step(std::string_view site, std::string_view change) {
+  hub_->begin_graph_step(site, change);
+}
+void NcclWorld::launch_graph(std::string_view site, const std::function<void()>& launch) {
+  hub_->launch_graph(site, launch);
+}
 int64_t NcclWorld::num_host_waits() const { return hub_->num_host_waits(); }
 void NcclWorld::abort(std::string_view reason) { hub_->fail(fmt::format("aborted: {}", reason)); }
 void NcclWorld::finish(std::chrono::milliseconds timeout) { hub_->meeting().finish(timeout); }

@@ -78,7 +78,8 @@ class NcclWorld final : public GpuRanks {
   const RankPlaces& places() const override;
   void begin_recording() override;
   void end_recording() noexcept override;
-  void launch_graph(const std::function<void()>& launch) override;
+  void begin_graph_step(std::string_view site, std::string_view change) override;
+  void launch_graph(std::string_view site, const std::function<void()>& launch) override;
   /// How often this rank's host has waited for an operation to end: one on host memory, a barrier, Work::block().
   int64_t num_host_waits() const;
   /// The world of all ranks, which all of them make. One at a time.

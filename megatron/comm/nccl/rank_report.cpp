@@ -86,4 +86,12 @@ std::string explain_timeout(int own, std::chrono::milliseconds timeout, const st
   });
 }
 
+std::string explain_change(std::string_view step, int rank, std::string_view change,
+                           const std::vector<int>& without_change) {
+  return fmt::format(
+      "{} is one of rank {} alone: {}. It would run op by op, or record a CUDA graph, where {} may launch one. What a "
+      "graph follows from must change on all ranks in one step; run without CUDA graphs.",
+      step, rank, change, describe_ranks(without_change));
+}
+
 }  // namespace megatron

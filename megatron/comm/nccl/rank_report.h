@@ -21,6 +21,9 @@ struct LanePlace {
   std::vector<int> members;  // global ranks
 };
 
+/// The lanes of GpuRanks::begin_graph_step and GpuRanks::launch_graph.
+inline constexpr std::string_view kGraphSteps = "graph_steps", kGraphLaunches = "graph_launches";
+
 /// NCCL cannot say who has entered an operation. The ranks can: whoever has issued more than `index` operations of a
 /// lane has entered that one.
 struct RankReport {
@@ -39,5 +42,9 @@ std::vector<int> missing_ranks(const LanePlace& place, const std::map<int, RankR
 
 /// The text of a timeout of what rank `own` waits in. @param reports of the ranks that answered, `own` among them
 std::string explain_timeout(int own, std::chrono::milliseconds timeout, const std::map<int, RankReport>& reports);
+
+/// The text of a failure in `step`: `rank` finds a change (GpuRanks::begin_graph_step), and others do not.
+std::string explain_change(std::string_view step, int rank, std::string_view change,
+                           const std::vector<int>& without_change);
 
 }  // namespace megatron

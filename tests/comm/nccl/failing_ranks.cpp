@@ -1,6 +1,6 @@
 // Two ranks on GPUs of which one does what the argument says; failure_test.cpp reads what both print.
 #include <csignal>
-#include <map>
+#include <memory>
 #include <thread>
 
 #include "commands/exit_code.h"
@@ -66,7 +66,16 @@ void read_in_step(const ProcessGroup& group, GpuRanks& ranks) {
   throw Error("rows that were never sent are used");
 }
 
-void run(const std::string& what, World& world, GpuRanks& ranks) {
+/// In the second of two steps that may be graphs the rank `with_change` is to record anew.
+void change_graph(const ProcessGroup& group, GpuRanks& ranks, int with_change) {
+  ranks.begin_graph_step("iteration 7", "");
+  ranks.begin_graph_step("iteration 8", group.rank() == with_change ? "it has less memory" : "");
+  std::vector<float> buffer(3);
+  group.all_reduce(view_of(buffer), ReduceOp::kSum, {"grad bucket 7"}).wait();
+}
+
+void run(const std::string& what, World& world, const testing::NcclRank& rank) {
+  GpuRanks& ranks = *rank.ranks;
   const bool is_culprit = world.rank() == 1;
   const ProcessGroup group = world.split("world", {{0, 1}}).value();
   group.barrier({"start"}).wait();
@@ -89,6 +98,12 @@ void run(const std::string& what, World& world, GpuRanks& ranks) {
     const Work dropped = group.all_reduce(view_of(buffer), ReduceOp::kSum, {"forgotten"});
   } else if (what == "drop") {
     sleep(4000);
+  } else if (what == "change") {
+    return change_graph(group, ranks, 1);
+  } else if (what == "change beside a rank that hangs") {
+    world.set_timeout(std::chrono::milliseconds(500));
+    if (is_culprit) sleep(60000);
+    return change_graph(group, ranks, 0);
   } else if (what == "kill beside message") {
     return receive_two(group);
   }
@@ -102,7 +117,7 @@ void run(const std::string& what, World& world, GpuRanks& ranks) {
 int run_rank(const LaunchEnvironment& launch, const std::string& what) {
   const int status = run_command("failing_ranks", std::cerr, [&] {
     const testing::NcclRank rank = testing::join_nccl_ranks(launch, {"world"});
-    run_nccl_rank(*rank.ranks, std::chrono::seconds(20), 1, [&](World& world) { run(what, world, *rank.ranks); });
+    run_nccl_rank(*rank.ranks, std::chrono::seconds(20), 1, [&](World& world) { run(what, world, rank); });
   });
   std::cerr << std::flush;
   return status;

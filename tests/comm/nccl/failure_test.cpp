@@ -84,6 +84,18 @@ TEST(NcclFailure, AnOperationThatIsDroppedTooEarlyNamesWhoDroppedIt) {
   expect_failure("drop", kLost, {"rank 1 dropped all_reduce #1 \"forgotten\" of world before rank 0 had entered it"});
 }
 
+TEST(NcclFailure, AGraphThatChangesOnOneRankAloneEndsAllAtOnce) {
+  expect_failure("change", kLost,
+                 {"[rank 0] the change of graph step #1 \"iteration 8\" is one of rank 1 alone: it has less memory"});
+}
+
+TEST(NcclFailure, ARankThatHangsWhereAllChangeTheirGraphIsNamed) {
+  expect_failure(
+      "change beside a rank that hangs", kLost,
+      {"[rank 0] the change of graph step #1 \"iteration 8\" timed out after 500 ms: rank 1 never entered it",
+       "Rank 1 waits in no operation; its last was barrier #0 \"start\" of world"});
+}
+
 TEST(NcclFailure, RanksThatSplitDifferentlyAreTold) {
   expect_failure("split", kLost, {"[split] ranks disagree: call 1 is \"dp\" on rank 0 and \"tp\" on rank 1"});
 }

@@ -56,11 +56,20 @@ TEST(NcclGraph, ExchangesAtEachLaunchWhatMemoryHoldsThen) {
       const std::unique_ptr<CudaGraph> graph = recorded(work);
       for (const float first : {1.F, -40.F, 7.F}) {
         const auto expected = outcome_of(first, work);
-        const auto launch = [&] { testing::nccl_job().launch_graph([&] { graph->launch(); }); };
+        const auto launch = [&] { testing::nccl_job().launch_graph("step", [&] { graph->launch(); }); };
         EXPECT_TRUE(same_bits(outcome_of(first, launch), expected)) << section << " " << first;
         EXPECT_NE(expected[0], 0);
       }
     }
+  });
+}
+
+TEST(NcclGraph, BeginsAnewInAStepInWhichAllRanksHaveAChange) {
+  run_world(2, [](RankContext& context) {
+    NcclWorld& ranks = testing::nccl_job();
+    for (const char* change : {"", "", "a change", "", "another change"})
+      ranks.begin_graph_step("step",
+                             std::string_view(change).empty() ? "" : fmt::format("{} of {}", change, context.rank));
   });
 }
 

@@ -67,5 +67,12 @@ TEST(RankReport, AnOperationThatAllHaveEnteredIsTheLinksFault) {
             "x timed out after 500 ms although ranks 0, 1 have entered it: the link between them, or a GPU, hangs.");
 }
 
+TEST(RankReport, AChangeThatOthersDoNotHaveNamesAll) {
+  EXPECT_THAT(
+      explain_change("the change of graph step #6 \"iteration 7\"", 1, "3 blocks are in use, and were 2", {0, 2}),
+      ::testing::AllOf(HasSubstr("graph step #6 \"iteration 7\" is one of rank 1 alone: 3 blocks are in use"),
+                       HasSubstr("ranks 0, 2 may launch one")));
+}
+
 }  // namespace
 }  // namespace megatron

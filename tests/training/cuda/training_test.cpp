@@ -202,16 +202,42 @@ TEST_F(CudaTraining, SkipsStepsThatOverflowInGraphsToo) {
   EXPECT_GT(num_done, 0);
 }
 
-/// A step with fewer micro-batches needs another recording.
+/// One rank's view of ranks that wait for each other where it finds a change.
+class NotingRanks final : public GpuRanks {
+ public:
+  void set_compute_stream(CUstream_st*) override {}
+  void connect(const Connections&) override {}
+  void begin_step() override {}
+  void throw_if_failed() const override {}
+  void end_step() noexcept override {}
+  std::string transports() const override { return ""; }
+  const RankPlaces& places() const override { return places_; }
+  void begin_recording() override {}
+  void end_recording() noexcept override {}
+  void begin_graph_step(std::string_view, std::string_view change) override { changes.emplace_back(change); }
+  void launch_graph(std::string_view, const std::function<void()>& launch) override { launch(); }
+
+  std::vector<std::string> changes;
+
+ private:
+  RankPlaces places_;
+};
+
+/// A step with fewer micro-batches needs another recording, for which ranks meet, as they do in no other step.
 TEST_F(CudaTraining, RecordsAnewWhereTheBatchChanges) {
   const std::string words = llama_like("--global-batch-size 6 --cuda-graph-warmup-steps 2");
-  Trainer op_by_op(small_config(words + " --deterministic-mode"), kCuda), graph(small_config(words + kGraph), kCuda);
+  NotingRanks ranks;
+  Trainer op_by_op(small_config(words + " --deterministic-mode"), kCuda),
+      graph(small_config(words + kGraph), {.device = DeviceKind::kCuda, .gpu_ranks = &ranks});
   for (int step = 0; step < 10; ++step) {
     const auto all = batches_of(graph.config(), step);
     const auto batches = std::span(all).first(step < 5 ? 1 : 3);
     EXPECT_EQ(graph.train_step(batches).loss.sum, op_by_op.train_step(batches).loss.sum) << step;
     EXPECT_EQ(graph.graph().num_launches(), step < 5 ? std::max(0, step - 1) : 3 + std::max(0, step - 6)) << step;
   }
+  std::vector<std::string> expected(10);
+  expected[5] = "its micro-batches are others in number or shape than those of its last step";
+  EXPECT_EQ(ranks.changes, expected);
   EXPECT_EQ(weights_of(graph), weights_of(op_by_op));
 }
 
