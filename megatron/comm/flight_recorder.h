@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-/// One operation as one rank saw it. Times are of the steady clock; the epoch value means "not yet".
+/// One operation as one rank saw it. Times are of the steady clock; the epoch value: not yet, or in a CUDA graph.
 struct OperationRecord {
   using Time = std::chrono::steady_clock::time_point;
 
@@ -33,8 +33,8 @@ struct OperationRecord {
   std::string to_string() const { return describe(op, sequence, site.view(), group); }
 };
 
-/// Ring buffer of the newest `capacity` operations of one rank over all its groups. Thread-safe; allocates only when it
-/// is made and read.
+/// Ring buffer of the newest `capacity` operations of one rank over all its groups. Those of a CUDA graph come once, at
+/// its recording: what waits in a launch GpuRanks tells. Thread-safe; allocates only when it is made and read.
 class FlightRecorder {
  public:
   explicit FlightRecorder(int64_t capacity) : ring_(static_cast<size_t>(capacity)) {}

@@ -13,6 +13,7 @@ namespace {
 
 /// A line each: text, then "blocked LANE INDEX MEMBERS...", then "issued LANE NUMBER".
 constexpr std::string_view kBlocked = "blocked", kIssued = "issued";
+constexpr std::string_view kInGraph = " Which of the operations in the graph waits a run without CUDA graphs tells.";
 
 BlockedOperation blocked_operation(const RankReport& report, const std::map<int, RankReport>& reports) {
   BlockedOperation result{report.text, {}, missing_ranks(*report.blocked, reports)};
@@ -74,8 +75,10 @@ std::vector<int> missing_ranks(const LanePlace& place, const std::map<int, RankR
 std::string explain_timeout(int own, std::chrono::milliseconds timeout, const std::map<int, RankReport>& reports) {
   const BlockedOperation blocked = blocked_operation(reports.at(own), reports);
   if (blocked.missing.empty())
-    return fmt::format("{} timed out after {} ms although {} have entered it: the link between them, or a GPU, hangs.",
-                       blocked.text, timeout.count(), describe_ranks(reports.at(own).blocked->members));
+    return fmt::format(
+        "{} timed out after {} ms although {} have entered it; {} waiting: the link between them, or a GPU, hangs.{}",
+        blocked.text, timeout.count(), describe_ranks(reports.at(own).blocked->members),
+        describe_ranks(blocked.waiting), reports.at(own).blocked->lane == kGraphLaunches ? kInGraph : "");
   std::vector<BlockedOperation> all;
   for (const auto& [rank, report] : reports)
     if (report.blocked) all.push_back(blocked_operation(report, reports));

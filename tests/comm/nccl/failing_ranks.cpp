@@ -5,6 +5,7 @@
 
 #include "commands/exit_code.h"
 #include "megatron/base/error.h"
+#include "megatron/core/cuda_graph.h"
 #include "tests/comm/buffers.h"
 #include "tests/comm/nccl/nccl_ranks.h"
 
@@ -66,6 +67,29 @@ void read_in_step(const ProcessGroup& group, GpuRanks& ranks) {
   throw Error("rows that were never sent are used");
 }
 
+/// Rank 0 waits inside of its graph for a second sum, which that of rank 1 does not have.
+void launch_graphs_that_differ(const ProcessGroup& group, World& world, const testing::NcclRank& rank) {
+  void* data = nullptr;
+  cudaMalloc(&data, sizeof(float));
+  const View view{data, DType::kFloat32, {1}, Shape{1}.contiguous_strides(), nullptr};
+  const auto reduce = [&] { group.all_reduce(view, ReduceOp::kSum, {"grad bucket 7"}).wait(); };
+  reduce();
+  group.barrier({"connected"}).wait();
+  world.set_timeout(std::chrono::milliseconds(500));
+  const GpuRanks::Step step(rank.ranks.get());
+  std::unique_ptr<CudaGraph> graph;
+  {
+    const GpuRanks::Recording recording(rank.ranks.get());
+    graph = record_cuda_graph({.stream = rank.device->stream()}, [&] {
+      for (int i = group.rank(); i < 2; ++i) reduce();
+    });
+  }
+  rank.ranks->launch_graph("iteration 8", [&] { graph->launch(); });
+  cudaDeviceSynchronize();
+  if (group.rank() == 1) sleep(4000);
+  step.check_what_was_read();
+}
+
 /// In the second of two steps that may be graphs the rank `with_change` is to record anew.
 void change_graph(const ProcessGroup& group, GpuRanks& ranks, int with_change) {
   ranks.begin_graph_step("iteration 7", "");
@@ -98,6 +122,8 @@ void run(const std::string& what, World& world, const testing::NcclRank& rank) {
     const Work dropped = group.all_reduce(view_of(buffer), ReduceOp::kSum, {"forgotten"});
   } else if (what == "drop") {
     sleep(4000);
+  } else if (what == "graphs that differ") {
+    return launch_graphs_that_differ(group, world, rank);
   } else if (what == "change") {
     return change_graph(group, ranks, 1);
   } else if (what == "change beside a rank that hangs") {

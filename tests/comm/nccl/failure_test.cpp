@@ -84,6 +84,12 @@ TEST(NcclFailure, AnOperationThatIsDroppedTooEarlyNamesWhoDroppedIt) {
   expect_failure("drop", kLost, {"rank 1 dropped all_reduce #1 \"forgotten\" of world before rank 0 had entered it"});
 }
 
+TEST(NcclFailure, ARankThatHangsInsideOfAGraphNamesItsLaunch) {
+  expect_failure("graphs that differ", kLost,
+                 {"[rank 0] launch #0 of a CUDA graph \"iteration 8\" timed out after 500 ms although ranks 0, 1 have "
+                  "entered it; rank 0 waiting"});
+}
+
 TEST(NcclFailure, AGraphThatChangesOnOneRankAloneEndsAllAtOnce) {
   expect_failure("change", kLost,
                  {"[rank 0] the change of graph step #1 \"iteration 8\" is one of rank 1 alone: it has less memory"});

@@ -60,11 +60,23 @@ TEST(RankReport, ARankThatDoesNotAnswerIsNamed) {
               HasSubstr("Rank 1 does not answer: its process hangs or is lost."));
 }
 
-TEST(RankReport, AnOperationThatAllHaveEnteredIsTheLinksFault) {
+TEST(RankReport, AnOperationThatAllHaveEnteredIsTheLinksFaultAndSaysWhoWaitsInIt) {
   const LanePlace place{"group.0.0", 0, {0, 1}};
   EXPECT_EQ(explain_timeout(0, milliseconds(500),
                             {{0, waiting(0, "x", place, {{"group.0.0", 1}})}, {1, {1, "", {}, {{"group.0.0", 1}}}}}),
-            "x timed out after 500 ms although ranks 0, 1 have entered it: the link between them, or a GPU, hangs.");
+            "x timed out after 500 ms although ranks 0, 1 have entered it; rank 0 waiting: the link between them, or a "
+            "GPU, hangs.");
+}
+
+TEST(RankReport, ALaunchThatAllHaveMadeSaysThatNoMoreIsKnown) {
+  const std::string lane(kGraphLaunches);
+  const LanePlace place{lane, 7, {0, 1}};
+  EXPECT_EQ(
+      explain_timeout(
+          1, milliseconds(500),
+          {{0, waiting(0, "launch #7", place, {{lane, 8}})}, {1, waiting(1, "launch #7", place, {{lane, 8}})}}),
+      "launch #7 timed out after 500 ms although ranks 0, 1 have entered it; ranks 0, 1 waiting: the link between "
+      "them, or a GPU, hangs. Which of the operations in the graph waits a run without CUDA graphs tells.");
 }
 
 TEST(RankReport, AChangeThatOthersDoNotHaveNamesAll) {
