@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <string>
 
@@ -99,6 +100,18 @@ TEST_P(CudaParallel, ARankThatHangsIsNamedAfterTheTimeout) {
     EXPECT_THAT(outcome.output, HasSubstr(fmt::format("timed out after {} ms: rank {} never",
                                                       testing::kShortTimeout.count(), GetParam() - 1)));
     EXPECT_LT(outcome.after_now, limit_of_loss(sound, testing::kShortTimeout)) << what;
+  }
+}
+
+TEST_P(CudaParallel, ARankThatIsKilledInsideOfAGraphEndsAllAndIsNamed) {
+  const Outcome sound = sound_job();
+  if (sound.status == kSkipped) GTEST_SKIP() << sound.output;
+  ASSERT_EQ(sound.status, 0);
+  for (const char* what : {"kill_in_graphs", "kill_in_graphs_of_replicas"}) {
+    const Outcome outcome = run_ranks(GetParam(), what);
+    EXPECT_EQ(outcome.status, 128 + SIGKILL) << what;
+    EXPECT_THAT(outcome.output, HasSubstr(fmt::format("rank {} was ended by signal 9 (Killed)", GetParam() - 1)));
+    EXPECT_LT(outcome.after_now, limit_of_loss(sound, milliseconds(0))) << what;
   }
 }
 

@@ -2,9 +2,11 @@
 // all with its exit status. Rank 0 prints a line for each case.
 //   cuda_parallel_ranks RANKS curves|orders|bits|graphs|graphs_by_nccl|memory|checkpoint|waits|queues [STEPS]
 //   cuda_parallel_ranks RANKS end|fail|hang|fail_in_graphs|hang_in_graphs|hang_in_graphs_of_replicas
+//   cuda_parallel_ranks RANKS kill_in_graphs|kill_in_graphs_of_replicas
 // STEPS are of curves: 20.
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <thread>
 
@@ -270,6 +272,24 @@ void count_waits(Job& job) {
     });
 }
 
+void say_now() {
+  fmt::print("{}", kNow);
+  std::fflush(stdout);
+}
+
+/// The last rank is killed while its graph waits for the first rank, which comes later.
+void kill_in_graph(Job& job, Trainer& trainer) {
+  static constexpr std::chrono::milliseconds kKilledAfter{500}, kComesAfter{1000};
+  if (job.ranks().rank() == job.size() - 1)
+    std::thread([] {
+      std::this_thread::sleep_for(kKilledAfter);
+      say_now();
+      std::raise(SIGKILL);
+    }).detach();
+  if (job.is_first()) std::this_thread::sleep_for(kComesAfter);
+  train(trainer, 4, 6);
+}
+
 /// The last rank does it in its fifth step; "end" is to go on. Those of replicas wait for each other before the graph
 /// too.
 void go_wrong(Job& job, const std::string& what) {
@@ -284,9 +304,9 @@ void go_wrong(Job& job, const std::string& what) {
         const bool has_graph = trainer.graph().num_launches() > 0;
         require<InternalError>(has_graph == (what.find("graphs") != std::string::npos), "{} in steps that {} graphs",
                                what, has_graph ? "are" : "are no");
+        if (what.starts_with("kill")) return kill_in_graph(job, trainer);
         if (job.ranks().rank() == job.size() - 1) {
-          fmt::print("{}", kNow);
-          std::fflush(stdout);
+          say_now();
           require<ShapeError>(!what.starts_with("fail"), "five is not six");
           if (what.starts_with("hang")) std::this_thread::sleep_for(std::chrono::minutes(1));
         }
@@ -304,8 +324,8 @@ void run_case(Job& job, const std::string& what, int num_steps) {
   if (what == "checkpoint") return move_checkpoints(job);
   if (what == "waits") return count_waits(job);
   if (what == "queues") return fill_queues(job);
-  require<ConfigError>(what == "end" || what.starts_with("fail") || what.starts_with("hang"), "there is no case \"{}\"",
-                       what);
+  const bool goes_wrong = what.starts_with("fail") || what.starts_with("hang") || what.starts_with("kill");
+  require<ConfigError>(goes_wrong || what == "end", "there is no case \"{}\"", what);
   go_wrong(job, what);
 }
 
