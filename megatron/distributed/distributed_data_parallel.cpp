@@ -62,10 +62,11 @@ void DistributedDataParallel::connect(Parameter& parameter, size_t group) {
 }
 
 DistributedDataParallel::~DistributedDataParallel() {
-  // Ranks that read their weights still wait for this one's part. Where a rank has failed, nobody does.
+  // Ranks that read their weights wait for this one's part, also of a gather that was left to a next step. Where a rank
+  // has failed, nobody does.
   if (std::uncaught_exceptions() == 0) {
     try {
-      settle_param_sync();
+      finish_param_sync();
     } catch (const CommError&) {
     }
   }

@@ -140,5 +140,26 @@ TEST(ParamGather, IsLeftToTheNextStepOrToWhoReadsBeforeIt) {
   });
 }
 
+/// As where a run ends: one rank writes weights to a file, and the others have nothing left to do.
+TEST(ParamGather, OfARankThatReadsAfterTheLastStepHasThePartsOfThoseThatEnd) {
+  for (const bool in_step : {false, true})
+    run_ranks(2, [&](RankContext& rank) {
+      TestDevice test(DeviceKind::kCpu, 1);
+      const Context ctx = test.context();
+      const auto groups = ProcessGroupCollection::make(rank.world, ParallelLayout({.world_size = 2}));
+      Parameter weight(ctx, {.name = "weight", .shard = ShardSpec::whole({1000})});
+      fill_uniform(ctx, weight.value(), "weight");
+      DistributedDataParallel ddp(ctx, {{&weight}}, groups,
+                                  {.use_distributed_optimizer = true, .gather_params_in_step = in_step});
+      const FlatRange own = ddp.owned_ranges().at(0);
+      Tensor half = own.of(weight.value());
+      write_values(test.device, std::span<const float>(std::vector<float>(static_cast<size_t>(own.end - own.begin), 3)),
+                   half);
+      ddp.start_param_sync();
+      if (rank.rank == 1) return;
+      EXPECT_EQ(values_of(std::as_const(weight).value()), std::vector<double>(1000, 3));
+    });
+}
+
 }  // namespace
 }  // namespace megatron::testing
