@@ -29,8 +29,8 @@ std::vector<std::string> run_ranks(int num_ranks, const std::function<void(Store
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < num_ranks - num_away; ++rank)
     ranks.emplace_back([&, rank] {
-      StoreMeeting meeting({rank, num_ranks, {"127.0.0.1", server.port(), "run/"}, timeout}, [] {});
       try {
+        StoreMeeting meeting({rank, num_ranks, {"127.0.0.1", server.port(), "run/"}, timeout}, [] {});
         function(meeting);
       } catch (const CommError& error) {
         errors[static_cast<size_t>(rank)] = error.what();
@@ -55,8 +55,8 @@ TEST(StoreMeeting, EveryRankLearnsWhatEachHasTold) {
 
 TEST(StoreMeeting, ARankThatDoesNotComeIsNamedByAll) {
   const auto errors = run_ranks(
-      3, [](StoreMeeting& meeting) { meeting.meet(""); }, milliseconds(200), 1);
-  EXPECT_THAT(errors, Each(HasSubstr("the start of the job timed out after 200 ms: rank 2 never entered it")));
+      3, [](StoreMeeting& meeting) { meeting.meet(""); }, milliseconds(1000), 1);
+  EXPECT_THAT(errors, Each(HasSubstr("the start of the job timed out after 1000 ms: rank 2 never entered it")));
 }
 
 TEST(StoreMeeting, TheFirstFailureEndsTheWaitsOfAllRanks) {
