@@ -57,7 +57,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const CommandRa
   PosixFileSystem files;
   ProgressBar progress(bar_options(out, has_processes), [&](std::string_view text) { out << text << std::flush; });
   const DeviceFacts facts = facts_of(device);
-  BenchReport report(config, model, facts.name, ranks.num_threads, files, progress);
+  BenchReport report(config, model, facts, ranks.num_threads, files, progress);
   report.line(fmt::format("{}; {} ranks, {}, {}", device.text, world.size(),
                           has_processes ? "processes" : "threads of one process",
                           name_of(model.transformer.params_dtype)));

@@ -80,7 +80,7 @@ void bench_kernels(const BenchConfig& config, const PretrainConfig& model, int n
   needs.num_ranks = 1;  // kernels of one rank are measured, whatever the layout
   const DeviceChoice choice = choose_device(needs);
   const DeviceFacts facts = facts_of(choice);
-  BenchReport report(config, model, facts.name, num_threads, files, progress);
+  BenchReport report(config, model, facts, num_threads, files, progress);
   report.line(choice.text);
   report.line(config.shapes.empty() ? description_of(model) : std::string(name_of(model.transformer.params_dtype)));
   const std::optional<TransformerEngine> engine = transformer_engine_of(config, choice.kind, report);

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "megatron/base/file_system.h"
+#include "megatron/bench/state_bytes.h"
 
 namespace megatron {
 namespace {
@@ -68,6 +69,48 @@ std::string name_of_case(const BenchConfig& config, const PretrainConfig& model)
   return config.shapes.empty() ? description_of(model) : "shapes";
 }
 
+/// That are measured: kernels run on one, whatever the layout.
+int64_t num_gpus(const BenchConfig& config, const PretrainConfig& model, const DeviceFacts& facts) {
+  if (facts.kind != DeviceKind::kCuda) return 0;
+  return config.kind == BenchKind::kStep || config.kind == BenchKind::kComm ? model.parallel.world_size : 1;
+}
+
+/// "none", "full", "selective: core_attn".
+std::string recompute_text(const TransformerConfig& model) {
+  if (model.recompute_granularity == RecomputeGranularity::kNone) return "none";
+  if (model.recompute_granularity == RecomputeGranularity::kFull) return "full";
+  std::string text = "selective";
+  std::string_view separator = ": ";
+  for (const auto& [module, name] : names_of_enum(RecomputeModule{}))
+    if (model.recomputes(module)) text += fmt::format("{}{}", std::exchange(separator, ", "), name);
+  return text;
+}
+
+void add_precision(const PretrainConfig& model, std::vector<JsonField>& fields) {
+  const StateBytes bytes = state_bytes_of(step_shapes_of(model));
+  fields.insert(fields.end(), {{"bytes_per_parameter", bytes.sum()},
+                               {"weight_bytes", bytes.weight},
+                               {"gradient_bytes", bytes.gradient},
+                               {"main_param_bytes", bytes.main_param},
+                               {"moment_bytes", bytes.moments},
+                               {"tf32", model.precision.takes_tf32()},
+                               {"deterministic", model.transformer.deterministic_mode}});
+}
+
+void add_layout(const PretrainConfig& model, std::vector<JsonField>& fields) {
+  const ParallelConfig& parallel = model.parallel;
+  fields.insert(fields.end(), {{"recompute", recompute_text(model.transformer)},
+                               {"seq_length", model.model.seq_length.value()},
+                               {"micro_batch_size", model.training.micro_batch_size.value()},
+                               {"global_batch_size", model.training.global_batch_size.value()},
+                               {"tp", parallel.tensor_model_parallel_size},
+                               {"pp", parallel.pipeline_model_parallel_size},
+                               {"dp", parallel.data_parallel_size},
+                               {"cp", parallel.context_parallel_size},
+                               {"sequence_parallel", parallel.sequence_parallel},
+                               {"distributed_optimizer", model.optimizer.use_distributed_optimizer}});
+}
+
 }  // namespace
 
 std::string time_text(double seconds) {
@@ -95,18 +138,22 @@ std::string description_of(const PretrainConfig& config) {
   return text;
 }
 
-BenchReport::BenchReport(const BenchConfig& config, const PretrainConfig& model, std::string device, int num_threads,
-                         FileSystem& files, Progress& progress)
+BenchReport::BenchReport(const BenchConfig& config, const PretrainConfig& model, const DeviceFacts& facts,
+                         int num_threads, FileSystem& files, Progress& progress)
     : progress_(progress) {
   if (config.json) json_.emplace(files, *config.json);
   common_ = {{"bench", std::string(name_of(config.kind))},
              {"name", name_of_case(config, model)},
-             {"device", std::move(device)},
+             {"device", facts.name},
              {"threads", int64_t{num_threads}},
              {"ranks", model.parallel.world_size},
+             {"gpus", num_gpus(config, model, facts)},
              {"dtype", std::string(name_of(model.transformer.params_dtype))},
              {"commit", config.commit},
              {"date", today()}};
+  if (config.kind == BenchKind::kComm || !config.shapes.empty()) return;  // of no model
+  add_precision(model, common_);
+  add_layout(model, common_);
 }
 
 void BenchReport::row(std::string_view what, std::vector<JsonField> fields) {

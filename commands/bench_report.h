@@ -15,11 +15,13 @@
 namespace megatron {
 
 /// Where results go. Every row says what was measured where: "bench", "case", "name" (of the model or shape), "device",
-/// "threads", "ranks", "dtype", "commit", "version", "date".
+/// "threads", "ranks", "gpus", "dtype", "commit", "date"; where a model is measured also the class of precision (bytes
+/// that a parameter takes: "weight_bytes", "gradient_bytes", "main_param_bytes", "moment_bytes", their sum; "tf32",
+/// "deterministic"), "recompute", batches and layout.
 class BenchReport {
  public:
   /// @throw IoError if the file of --json cannot be written
-  BenchReport(const BenchConfig& config, const PretrainConfig& model, std::string device, int num_threads,
+  BenchReport(const BenchConfig& config, const PretrainConfig& model, const DeviceFacts& facts, int num_threads,
               FileSystem& files, Progress& progress);
 
   /// A line for people.

@@ -209,7 +209,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
   ProgressOfRun progress(shown);
   std::optional<BenchReport> report;
   if (is_reporter) {
-    report.emplace(config, model, machine.facts.name, num_threads, files, shown);
+    report.emplace(config, model, machine.facts, num_threads, files, shown);
     report->line(device.text);
     report->line(description_of(model));
   }

@@ -13,6 +13,7 @@
 #include "commands/exit_code.h"
 #include "commands/matmul_choices_folders.h"
 #include "commands/terminal.h"
+#include "megatron/bench/device_facts.h"
 #include "megatron/bench/tune_products.h"
 #include "megatron/comm/texts.h"
 #include "megatron/training/matmul_choices_file.h"
@@ -126,7 +127,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const CommandRa
   MatmulChoices tuned =
       gathered(tune_products(bench, device.gpu, products, {.seconds = config.seconds}, progress), own.world);
   if (!is_first) return;
-  BenchReport lines(config, model, device.gpu, ranks.num_threads, files, progress);
+  BenchReport lines(config, model, {.name = device.gpu, .kind = device.kind}, ranks.num_threads, files, progress);
   report(tuned, lines);
   keep(std::move(tuned), path_of(model, device.gpu, files), files, lines);
 }

@@ -74,7 +74,10 @@ DeviceFacts facts_of(const DeviceChoice& device) {
   const auto number = static_cast<size_t>(device.cuda_device);
   require<DeviceError>(number < gpus.devices.size(), "[bench] GPU {} does not answer: {}", number, gpus.problem);
   const CudaDeviceFacts& gpu = gpus.devices[number];
-  return {.name = gpu.name, .cache_bytes = gpu.cache_bytes, .meter = open_gpu_meter(gpu.pci_bus_id)};
+  return {.name = gpu.name,
+          .cache_bytes = gpu.cache_bytes,
+          .meter = open_gpu_meter(gpu.pci_bus_id),
+          .kind = DeviceKind::kCuda};
 }
 
 std::optional<KnownPeak> known_peak(std::string_view device_name, DType dtype, bool takes_tf32) {

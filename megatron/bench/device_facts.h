@@ -17,6 +17,7 @@ struct DeviceFacts {
   std::string name;                   // "NVIDIA H200", "AMD EPYC 9R14"
   int64_t cache_bytes = 0;            // of the last level
   std::unique_ptr<PowerMeter> meter;  // null: nothing is known of power and clock
+  DeviceKind kind = DeviceKind::kCpu;
 };
 /// Of a GPU, or of the host.
 DeviceFacts facts_of(const DeviceChoice& device);

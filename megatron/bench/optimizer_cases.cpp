@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "megatron/bench/state_bytes.h"
 #include "megatron/bench/step_kernels.h"
 #include "megatron/bench/transformer_engine.h"
 #include "megatron/core/copy.h"
@@ -12,7 +13,6 @@
 #include "megatron/kernels/gradient_statistics.h"
 #include "megatron/kernels/sgd.h"
 #include "megatron/ops/rows.h"
-#include "megatron/optimizer/main_params.h"
 
 namespace megatron {
 namespace {
@@ -20,27 +20,10 @@ namespace {
 /// A part of all parameters is measured: time is in proportion.
 constexpr int64_t kMostElements = int64_t{1} << 26;
 
-/// What the optimizer keeps of a parameter beside its weight and gradient.
-struct StateDTypes {
-  explicit StateDTypes(const StepShapes& z)
-      : is_adam(z.optimizer.optimizer == OptimizerType::kAdam),
-        form(main_params_of(z.model.params_dtype, z.optimizer)),
-        main(steps_weights() ? z.model.params_dtype : DType::kFloat32) {
-    const bool is_double = main == DType::kFloat64;
-    first_moment = is_double ? main : dtype_of(z.optimizer.exp_avg_dtype);
-    second_moment = is_double ? main : dtype_of(z.optimizer.exp_avg_sq_dtype);
-  }
-  bool steps_weights() const { return form == MainParams::kWeights; }
-  bool has_remainder() const { return form == MainParams::kRemainder; }
-  bool is_adam;
-  MainParams form;
-  DType main, first_moment, second_moment;
-};
-
 /// Moved by a step of one parameter: its state is read and written, its gradient read, its rounded weight written, and
 /// read where the rest of it is kept apart.
 int64_t bytes_of_update(const StepShapes& z) {
-  const StateDTypes state(z);
+  const OptimizerDTypes state(z);
   int64_t bytes = size_of(z.gradient_dtype) + 2 * size_of(state.first_moment);
   if (state.is_adam) bytes += 2 * size_of(state.second_moment);
   if (state.has_remainder()) return bytes + 2 * 2 + 2 * size_of(z.model.params_dtype);
@@ -56,7 +39,7 @@ struct UpdateOperands {
         m(random_tensor(ctx, {n}, state.first_moment, 1, "moment")),
         v(state.is_adam ? constant_tensor(ctx, {n}, state.second_moment, 1) : Tensor()),
         weight(state.steps_weights() ? Tensor() : random_tensor(ctx, {n}, z.model.params_dtype)) {}
-  StateDTypes state;
+  OptimizerDTypes state;
   Tensor p, remainder, g, m, v, weight;
 };
 
@@ -84,7 +67,7 @@ KernelCall update(const Context& ctx, const UpdateOperands& operands) {
 /// All in one list of one tensor each.
 PeerCall adam_peer(const Context& ctx, const TransformerEngine& engine, const StepShapes& z, int64_t n) {
   const UpdateOperands o(ctx, z, n), theirs(ctx, z, n);
-  const StateDTypes& state = o.state;
+  const OptimizerDTypes& state = o.state;
   std::vector<EngineTensor> operands = {EngineTensor(engine, theirs.g),
                                         EngineTensor(engine, state.steps_weights() ? theirs.p : theirs.weight),
                                         EngineTensor(engine, theirs.m), EngineTensor(engine, theirs.v)};

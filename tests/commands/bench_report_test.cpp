@@ -49,7 +49,7 @@ Report report_beside(const PeerTimings& peers) {
     ceiling.kernels.push_back({kernel_of(name, note), {.best = 2e-6, .median = 2e-6}});
   PrintedLines printed;
   PosixFileSystem files;
-  BenchReport report(config, {}, "GPU", 1, files, printed);
+  BenchReport report(config, pretrain_config_of(parse_bench({"ops"}, 1), 1), {.name = "GPU"}, 1, files, printed);
   report_kernels(ceiling, peers, {}, report);
   Report result{.lines = printed.lines, .rows = {}};
   std::ifstream file(*config.json);

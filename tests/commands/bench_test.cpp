@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 
 #include "commands/bench_config.h"
@@ -191,6 +192,49 @@ TEST(BenchCommand, StepRunsAnyLayout) {
   EXPECT_EQ(layout.rows[0].at("tokens_per_step"), 12 * 13);
   EXPECT_DOUBLE_EQ(layout.rows[0].at("tokens_per_second_per_rank").get<double>(),
                    12 * 13 / layout.rows[0].at("seconds").get<double>() / 4);
+}
+
+TEST(BenchCommand, RowsSayHowPreciseAndHowLaidOutARunIs) {
+  const auto row = [](const std::string& extra) {
+    const Outcome o = bench("step" + std::string(kTiny) + " --warm-up 1 --steps 1 --no-ceiling" + extra);
+    EXPECT_EQ(o.status, 0) << o.err;
+    return o.rows.at(0);
+  };
+  const auto bytes = [](const Json& of) {
+    std::vector<int64_t> all;
+    for (const char* part : {"weight", "gradient", "main_param", "moment"})
+      all.push_back(of.at(std::string(part) + "_bytes").get<int64_t>());
+    EXPECT_EQ(of.at("bytes_per_parameter"), std::accumulate(all.begin(), all.end(), int64_t{0}));
+    return all;
+  };
+  using Bytes = std::vector<int64_t>;
+  EXPECT_EQ(bytes(row("")), (Bytes{4, 4, 0, 8}));
+  EXPECT_EQ(bytes(row(" --fp64")), (Bytes{8, 8, 0, 16}));
+  EXPECT_EQ(bytes(row(" --fp16 --optimizer sgd")), (Bytes{2, 4, 4, 4}));
+  const std::string low =
+      " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer --exp-avg-dtype bf16 "
+      "--exp-avg-sq-dtype bf16 --main-grads-dtype bf16";
+  EXPECT_EQ(bytes(row(low)), (Bytes{2, 2, 2, 4}));
+  EXPECT_EQ(bytes(row(low + " --main-params-dtype bf16")), (Bytes{2, 2, 0, 4}));
+  const Json laid_out =
+      row(" --bf16 --nproc-per-node 4 --pipeline-model-parallel-size 2 --global-batch-size 12 --deterministic-mode "
+          "--recompute-granularity selective --recompute-modules mlp core_attn --mock-data");
+  EXPECT_EQ(bytes(laid_out), (Bytes{2, 4, 4, 8}));
+  const Json expected = {{"tf32", false},
+                         {"deterministic", true},
+                         {"recompute", "selective: core_attn, mlp"},
+                         {"seq_length", 13},
+                         {"micro_batch_size", 3},
+                         {"global_batch_size", 12},
+                         {"tp", 1},
+                         {"pp", 2},
+                         {"dp", 2},
+                         {"cp", 1},
+                         {"gpus", 0},
+                         {"sequence_parallel", false},
+                         {"distributed_optimizer", false}};
+  for (const auto& [name, value] : expected.items()) EXPECT_EQ(laid_out.at(name), value) << name;
+  EXPECT_EQ(row("").at("recompute"), "none");
 }
 
 TEST(BenchCommand, StepTrainsOnTheSameTokensInEveryLayout) {
