@@ -85,13 +85,15 @@ item() { # NAME GPUS SECONDS COMMAND...
   case $code in
     0) echo "$name $commit" >>"$results/done"; echo "$name: passed in $((SECONDS - start)) s$note" ;;
     77) echo "$name: skipped itself, see $log" ;;
+    75) echo "$name: goes on when it is called again, see $log"; status=1 ;;
     124 | 137) echo "$name: NOT OVER after $seconds s, see $log"; status=1 ;;
     *) echo "$name: FAILED with status $code, see $log"; tail -n 15 "$log"; status=1 ;;
   esac
 }
 
 row() { # NAME GPUS SECONDS
-  item "row $1" "$2" "$3" benchmarks/gpu_table/"$1".sh --megatron "$megatron" --output "$results/gpu_table.jsonl"
+  item "row $1" "$2" "$3" benchmarks/gpu_table/"$1".sh --seconds $(($3 - 10)) --megatron "$megatron" \
+    --output "$results/gpu_table.jsonl"
 }
 
 tune() { # NAME GPUS FLAG...

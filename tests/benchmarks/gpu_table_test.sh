@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every case of benchmarks/gpu_table runs in small on the CPU, writes one row, and is not run again.
+# Every case of benchmarks/gpu_table runs in small on the CPU, writes one row, and is not run again. A row of another GPU or of
+# fewer steps does not stand for one that is asked for, and a call ends in time.
 #
 #   tests/benchmarks/gpu_table_test.sh MEGATRON
 set -euo pipefail
@@ -30,4 +31,56 @@ for key in tokens_per_second_per_rank loss clock_mhz watts commit seconds_to_fir
 done
 run_all /bin/true
 [ "$(wc -l <"$work/rows.jsonl")" -eq "$cases" ] || fail "cases were run again"
-echo "$cases cases"
+
+# Cases of another script, by a stand-in for the program that writes what was asked for, and is slow at $SLOW.
+mkdir "$work/bin"
+cat >"$work/bin/megatron" <<'END'
+#!/usr/bin/env bash
+steps=20 warm_up=10
+while [ $# -gt 0 ]; do
+  case $1 in
+    --name) name=$2 ;;
+    --json) json=$2 ;;
+    --commit) commit=$2 ;;
+    --steps) steps=$2 ;;
+    --warm-up) warm_up=$2 ;;
+  esac
+  shift
+done
+[ "$name" != "$SLOW" ] || sleep 99
+echo "{\"bench\":\"step\",\"name\":\"$name\",\"device\":\"$(nvidia-smi)\",\"commit\":\"$commit\",\"case\":\"step\",\"steps\":$steps,\"warm_up\":$warm_up,}" >>"$json"
+END
+# shellcheck disable=SC2016
+echo 'echo "$GPU"' >"$work/bin/nvidia-smi"
+chmod +x "$work/bin/"*
+cp "$table"/{rows,models}.sh "$work/bin/"
+cat >"$work/bin/row.sh" <<'END'
+source "$(dirname "$0")/rows.sh"
+run_case "one" --warm-up 10
+run_case "two" --steps 4
+finish
+END
+
+export SLOW=""
+# row GPU ROWS STATUS FLAG...: after the call the file has so many rows
+row() {
+  local gpu=$1 expected=$2 code=0
+  local expected_status=$3
+  shift 3
+  PATH=$work/bin:$PATH GPU=$gpu bash "$work/bin/row.sh" --megatron "$work/bin/megatron" --output "$work/resumed.jsonl" --commit c "$@" \
+    >"$work/log" 2>&1 || code=$?
+  [ "$(wc -l <"$work/resumed.jsonl")" -eq "$expected" ] || { cat "$work/resumed.jsonl"; fail "$* on $gpu: not $expected rows"; }
+  [ $code -eq "$expected_status" ] || { cat "$work/log"; fail "$* on $gpu: status $code, not $expected_status"; }
+}
+row "GPU A" 2 0 --steps 3
+row "GPU A" 2 0 --steps 3
+row "GPU A" 4 0
+row "GPU A" 6 0 --warm-up 1
+row "GPU B" 8 0
+row "GPU B" 8 0
+export SLOW=two
+row "GPU C" 9 75 --seconds 2
+row "GPU C" 9 1 --seconds 1
+SLOW=""
+row "GPU C" 10 0
+echo "$cases cases, 9 calls"
