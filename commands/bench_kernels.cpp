@@ -89,8 +89,7 @@ void bench_kernels(const BenchConfig& config, const PretrainConfig& model, int n
   const AgreedMatmulChoices products =
       matmul_choices_for(choice, model, matmul_choices_folders(own_program()), files, {});
   if (config.kind == BenchKind::kGemm && !products.text.empty()) report.line(products.text);
-  if (choice.kind == DeviceKind::kCuda) set_matmul_precision(bench.device(), model.precision);
-  use_matmul_choices_on(bench.device(), products.choices);
+  prepare_matmuls(bench.device(), model.precision, products.choices);
   const KernelKind kind = kernel_kind_of(config.kind);
   const MeasureOptions options = measure_options_of(config, facts.cache_bytes);
   PowerRecorder power(facts.meter.get());

@@ -246,8 +246,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
   std::optional<KernelCeiling> ceiling;
   if (config.ceiling) {
     BenchDevice bench(device.kind, num_threads, device.cuda_device);
-    if (device.kind == DeviceKind::kCuda) set_matmul_precision(bench.device(), model.precision);
-    use_matmul_choices_on(bench.device(), products.choices);
+    prepare_matmuls(bench.device(), model.precision, products.choices);
     ceiling = measure_ceiling(model, {KernelKind::kProduct, KernelKind::kAttention, KernelKind::kMemory}, bench,
                               measure_options_of(config, machine.facts.cache_bytes), shown);
   }

@@ -75,11 +75,6 @@ AgreedMatmulChoices matmul_choices_for(const DeviceChoice& device, const Pretrai
   return {};
 }
 
-void use_matmul_choices_on(Device& device, const kernels::MatmulChoices& choices) {
-  if (choices.choices.empty()) return;
-  if constexpr (kHasCuda) kernels::use_matmul_choices(device.cuda_stream(), choices);
-}
-
 std::string matmul_use_text(const Device& device) {
   kernels::MatmulUse use;
   if constexpr (kHasCuda) use = kernels::used_matmuls(device.cuda_stream());

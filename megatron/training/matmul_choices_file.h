@@ -42,9 +42,6 @@ AgreedMatmulChoices matmul_choices_for(const DeviceChoice& device, const Pretrai
                                        const std::vector<std::string>& folders, const FileSystem& files,
                                        const ProcessGroup& world);
 
-/// Products on `device` follow the choices from now on. @throw NotSupported if the library cannot run one of them
-void use_matmul_choices_on(Device& device, const kernels::MatmulChoices& choices);
-
 /// "matrix products: 14 of 16 shapes by measured algorithms", of those that have run on `device`.
 std::string matmul_use_text(const Device& device);
 

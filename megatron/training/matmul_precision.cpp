@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "megatron/kernels/cuda/matmul.h"
+#include "megatron/kernels/cuda/matmul_tuning.h"
 
 namespace megatron {
 
@@ -13,9 +14,12 @@ std::string tf32_obstacle_of(const CudaDeviceFacts& gpu) {
                      gpu.compute_capability / 10, gpu.compute_capability % 10);
 }
 
-void set_matmul_precision(Device& device, const PrecisionConfig& precision) {
-  if (!precision.takes_tf32()) return;
-  if constexpr (kHasCuda) kernels::use_tf32(device.cuda_stream());
+void prepare_matmuls(Device& device, const PrecisionConfig& precision, const kernels::MatmulChoices& choices) {
+  if (device.kind() != DeviceKind::kCuda) return;
+  if constexpr (kHasCuda) {
+    if (precision.takes_tf32()) kernels::use_tf32(device.cuda_stream());
+    if (!choices.choices.empty()) kernels::use_matmul_choices(device.cuda_stream(), choices);
+  }
 }
 
 }  // namespace megatron

@@ -147,8 +147,8 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
                            .capacity_bytes = rank_device.capacity_bytes,
                            .gpu_ranks = environment.gpu_ranks,
                            .connections = rank_device.connections,
+                           .matmul_choices = rank_device.products,
                            .groups = groups});
-  use_matmul_choices_on(trainer.device(), rank_device.products);
   Checkpointer checkpointer(environment.files, config,
                             {.on_info = [&](const std::string& line) { environment.progress.message(line); },
                              .on_warning = [&](const std::string& text) { environment.progress.warning(text); }});

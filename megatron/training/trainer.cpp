@@ -33,7 +33,7 @@ std::unique_ptr<Device> make_device(const Trainer::Options& options, const Preci
                                                                          .guard = options.guard,
                                                                          .cuda_device = options.cuda_device,
                                                                          .meta_of = options.meta_of});
-  if (is_cuda) set_matmul_precision(*device, precision);
+  prepare_matmuls(*device, precision, options.matmul_choices);
   if (is_cuda && options.gpu_ranks) {
     options.gpu_ranks->set_compute_stream(device->cuda_stream().stream);
     options.gpu_ranks->connect(options.connections);

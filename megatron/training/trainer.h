@@ -5,6 +5,7 @@
 
 #include "megatron/comm/gpu_ranks.h"
 #include "megatron/core/device_step_state.h"
+#include "megatron/kernels/cuda/matmul_choices.h"
 #include "megatron/training/config/pretrain_config.h"
 #include "megatron/training/train_step.h"
 
@@ -34,6 +35,7 @@ class Trainer {
     /// Of `groups` on a cuda device: told of its stream, and of what to connect before the first step (StepPlan).
     GpuRanks* gpu_ranks = nullptr;
     Connections connections = {};
+    kernels::MatmulChoices matmul_choices = {};                        // of products on a cuda device
     ProcessGroupCollection groups = ProcessGroupCollection::single();  // of the layout that `config` asks for
   };
   /// Builds this rank's part of the model with initial weights. `config` is resolved, its vocabulary size included.
