@@ -10,10 +10,13 @@ namespace megatron::kernels {
 
 /// The bits of an fp32 number. The weight is rounded to nearest, ties away from zero; the remainder is what the number
 /// has more than it, as a signed number of 16 bits. Source: Transformer Engine, FusedAdam with store_param_remainders.
+/// A NaN stays one, without its lower half: to round up would make CUDA's, 0x7FFFFFFF, a weight of -0.
 struct MainParamHalves {
   uint16_t weight, remainder;
 };
 constexpr MainParamHalves split_main_param(uint32_t bits) {
+  constexpr uint32_t kInfinity = 0x7F800000u, kQuiet = 0x0040u;
+  if ((bits & ~(1u << 31)) > kInfinity) return {static_cast<uint16_t>((bits >> 16) | kQuiet), 0};
   const uint32_t remainder = bits & 0xFFFFu;
   return {static_cast<uint16_t>((bits >> 16) + (remainder >> 15)), static_cast<uint16_t>(remainder)};
 }
