@@ -82,8 +82,7 @@ RankStore rank_store(const LaunchEnvironment& launch, const Variable& variable) 
   if (launch.launcher == Launcher::kTorchrun) return store_of_torchrun(variable);
   const std::string job = name_of_job(launch, variable), prefix = fmt::format("megatron/{}/", job);
   const auto host = variable("MASTER_ADDR"), port = variable("MASTER_PORT");
-  if (host && port) return {{*host, port_of(*port), prefix}};
-  return {{host_of_first(launch, variable), derived_port(job), prefix}};
+  return {{host ? *host : host_of_first(launch, variable), port ? port_of(*port) : derived_port(job), prefix}};
 }
 
 }  // namespace megatron

@@ -84,6 +84,15 @@ TEST(RankStore, OfMpirunOnSeveralHostsNeedsTheFirst) {
   EXPECT_EQ(store.address.port, 29500);
 }
 
+TEST(RankStore, IsWhereTheUserSaysInHostAndPortEachAlone) {
+  const RankStore port = store_of(Launcher::kOpenMpi, {{"PMIX_NAMESPACE", "7"}, {"MASTER_PORT", "29501"}});
+  EXPECT_EQ(port.address.host, "127.0.0.1");
+  EXPECT_EQ(port.address.port, 29501);
+  const RankStore host = store_of(Launcher::kOpenMpi, {{"PMIX_NAMESPACE", "7"}, {"MASTER_ADDR", "n7"}}, 2);
+  EXPECT_EQ(host.address.host, "n7");
+  EXPECT_EQ(host.address.port, store_of(Launcher::kOpenMpi, {{"PMIX_NAMESPACE", "7"}}).address.port);
+}
+
 TEST(RankStore, OfSrunIsOnTheFirstHostOfTheStep) {
   const RankStore store = store_of(Launcher::kSlurm,
                                    {{"SLURM_JOB_ID", "77"},

@@ -164,7 +164,10 @@ Listener::~Listener() { ::close(descriptor_); }
 bool Listener::accept(Socket& socket, milliseconds timeout) const {
   if (!wait_until(descriptor_, POLLIN, Clock::now() + timeout)) return false;
   const int descriptor = ::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC);
-  if (descriptor < 0) return false;
+  if (descriptor < 0) {  // too many files are open, say: whoever called is still in the queue, and poll returns at once
+    std::this_thread::sleep_for(timeout);
+    return false;
+  }
   send_at_once(descriptor);
   socket = Socket(descriptor, "a rank");
   return true;
