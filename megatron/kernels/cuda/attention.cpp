@@ -28,6 +28,33 @@ void check_operands(const Args& args) {
                       o.dtype);
 }
 
+void check_gradients(const AttentionBackwardArgs& args) {
+  const std::pair<const char*, std::pair<ConstView, ConstView>> pairs[] = {{"grad_o", {args.grad_o, args.o}},
+                                                                           {"grad_q", {args.grad_q, args.q}},
+                                                                           {"grad_k", {args.grad_k, args.k}},
+                                                                           {"grad_v", {args.grad_v, args.v}}};
+  for (const auto& [name, views] : pairs) {
+    const auto& [gradient, value] = views;
+    require<ShapeError>(gradient.shape == value.shape,
+                        "[attention_backward] {} {} is not of the shape of its value, {}.", name, gradient.shape,
+                        value.shape);
+    require<DtypeError>(gradient.dtype == value.dtype, "[attention_backward] {} is {}, its value {}.", name,
+                        gradient.dtype, value.dtype);
+  }
+}
+
+/// Spans, columns and heads are dimensions of the grid.
+template <class Args>
+void check_grid_of_own_kernels(const Args& args) {
+  constexpr int64_t kMost = 65535;
+  const int64_t b = args.q.shape[1], n = args.q.shape[2];
+  require<NotSupported>(
+      std::max({args.layout.num_spans, b, n}) <= kMost,
+      "[attention] {} sequences in {} columns with {} heads: own kernels take at most {} of each. Give "
+      "a smaller --micro-batch-size.",
+      args.layout.num_spans, b, n, kMost);
+}
+
 /// Calls on a stream, by what ran them.
 struct AttentionCalls final : LibraryHandles {
   int64_t by_cudnn = 0;
@@ -85,13 +112,16 @@ void attention_forward(const CudaStream& stream, const AttentionForwardArgs& arg
   check_operands(args);
   if constexpr (kHasCudnn)
     if (try_cudnn(stream, args, &cudnn_attention_forward)) return;
+  check_grid_of_own_kernels(args);
   tiled_attention_forward(stream, args);
 }
 
 void attention_backward(const CudaStream& stream, const AttentionBackwardArgs& args) {
   check_operands(args);
+  check_gradients(args);
   if constexpr (kHasCudnn)
     if (try_cudnn(stream, args, &cudnn_attention_backward)) return;
+  check_grid_of_own_kernels(args);
   tiled_attention_backward(stream, args);
 }
 

@@ -3,6 +3,7 @@
 #include <cudnn_frontend.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <map>
@@ -221,8 +222,8 @@ bool run(const CudaStream& stream, const Args& args, const Tensors& tensors, boo
               .d = args.q.shape[3],
               .dv = args.v.shape[3],
               .scale = static_cast<float>(options.scale),
-              .left = options.window_left,
-              .right = options.is_causal ? 0 : options.window_right,
+              .left = std::min(options.window_left, args.q.shape[0]),  // cuDNN takes an int
+              .right = options.is_causal ? 0 : std::min(options.window_right, args.q.shape[0]),
               .max_workspace_bytes = bytes - tables.total};
   const CudnnTablePlaces places(tables, args.workspace.data);
   const ConstView statistics{

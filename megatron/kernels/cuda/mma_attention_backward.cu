@@ -1,6 +1,7 @@
 // Gradients of attention (Dao 2023, arXiv:2307.08691, algorithm 2) in two kernels without atomic additions: one owns
 // tiles of queries, the other tiles of keys; both compute the probabilities again from q, k and the log-sum-exp.
 #include "megatron/kernels/cuda/attention_mma.cuh"
+#include "megatron/kernels/cuda/shared_memory.cuh"
 
 namespace megatron::kernels {
 namespace {
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2) mma_grad_kv_kernel(AttentionGr
 template <class Z, class Kernel>
 void launch_mma(const CudaStream& stream, const AttentionGradients& args, Kernel kernel, const dim3& grid) {
   constexpr int kBytes = sizeof(BackwardMemory<Z>);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  allow_shared_memory("attention_backward", kernel, kBytes);
   kernel<<<grid, kMmaThreads, kBytes, stream.stream>>>(args);
   check_launch("attention_backward");
 }

@@ -1,4 +1,5 @@
 #include "megatron/kernels/cuda/attention_mma.cuh"
+#include "megatron/kernels/cuda/shared_memory.cuh"
 
 namespace megatron::kernels {
 namespace {
@@ -138,7 +139,7 @@ void mma_attention_forward(const CudaStream& stream, const AttentionInputs& in, 
     const dim3 grid(static_cast<unsigned>((in.s + kOwnRows - 1) / kOwnRows), static_cast<unsigned>(in.n),
                     static_cast<unsigned>(in.layout.num_spans));
     constexpr int kBytes = sizeof(ForwardMemory<Z>);
-    cudaFuncSetAttribute(mma_forward_kernel<Z>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+    allow_shared_memory("attention_forward", mma_forward_kernel<Z>, kBytes);
     mma_forward_kernel<Z><<<grid, kMmaThreads, kBytes, stream.stream>>>(in, o, lse);
     check_launch("attention_forward");
   });

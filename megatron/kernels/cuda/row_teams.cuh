@@ -3,6 +3,7 @@
 #pragma once
 
 #include "megatron/kernels/cuda/reduce.cuh"
+#include "megatron/kernels/cuda/shared_memory.cuh"
 
 namespace megatron::kernels {
 
@@ -76,15 +77,6 @@ __device__ Pack values_of(RawPack raw) {
 /// Whether packs of the next row are read before those of this one are used up: as far as registers go.
 template <class X, int kPacks>
 inline constexpr bool kIsAhead = kIsWhole<X>&& kPacks <= 4;
-
-/// Lets a kernel have `bytes` of shared memory at the launch.
-template <class Kernel>
-void allow_shared_memory(const char* name, Kernel* kernel, int64_t bytes) {
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  require<DeviceError>(error == cudaSuccess, "[{}] {} bytes of shared memory: {}.", name, bytes,
-                       cudaGetErrorString(error));
-}
 
 /// Calls run(constant) with the number of packs as a compile-time constant.
 template <class Run>

@@ -4,6 +4,7 @@
 
 #include "megatron/kernels/cuda/attention_mma.cuh"
 #include "megatron/kernels/cuda/reduce.cuh"
+#include "megatron/kernels/cuda/shared_memory.cuh"
 #include "megatron/kernels/cuda/tiled_attention.h"
 
 namespace megatron::kernels {
@@ -172,13 +173,13 @@ void run(const CudaStream& stream, const AttentionGradients& args) {
   constexpr int kBytes = 4 * (4 * Z::kHeadFloats + Z::kScoreFloats);
   const dim3 threads(kSide, kSide);
   if (in.s > 0 && in.layout.num_spans > 0) {
-    cudaFuncSetAttribute(grad_q_kernel<Z>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+    allow_shared_memory("attention_backward", grad_q_kernel<Z>, kBytes);
     const dim3 grid(tiles(in.s), static_cast<unsigned>(in.n), static_cast<unsigned>(in.layout.num_spans));
     grad_q_kernel<Z><<<grid, threads, kBytes, stream.stream>>>(args);
     check_launch("attention_backward");
   }
   if (in.s_k == 0) return;
-  cudaFuncSetAttribute(grad_kv_kernel<Z>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  allow_shared_memory("attention_backward", grad_kv_kernel<Z>, kBytes);
   const dim3 grid(tiles(in.s_k), static_cast<unsigned>(in.n / in.heads_per_group), static_cast<unsigned>(in.b));
   grad_kv_kernel<Z><<<grid, threads, kBytes, stream.stream>>>(args);
   check_launch("attention_backward");

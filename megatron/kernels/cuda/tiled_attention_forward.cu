@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "megatron/kernels/cuda/attention_mma.cuh"
+#include "megatron/kernels/cuda/shared_memory.cuh"
 #include "megatron/kernels/cuda/tiled_attention.h"
 
 namespace megatron::kernels {
@@ -154,7 +155,7 @@ void tiled_attention_forward(const CudaStream& stream, const AttentionForwardArg
     const dim3 grid(static_cast<unsigned>((in.s + Z::kTile - 1) / Z::kTile), static_cast<unsigned>(in.n),
                     static_cast<unsigned>(args.layout.num_spans));
     constexpr int kBytes = 4 * (3 * Z::kHeadFloats + Z::kScoreFloats);
-    cudaFuncSetAttribute(attention_forward_kernel<Z>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+    allow_shared_memory("attention_forward", attention_forward_kernel<Z>, kBytes);
     attention_forward_kernel<Z><<<grid, dim3(kSide, kSide), kBytes, stream.stream>>>(in, Heads(args.o), lse);
     check_launch("attention_forward");
   });
