@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # How gpu_ranks.sh, which sources this, starts ranks with a GPU each, and its cases of launchers: under each of them ranks have the
-# same numbers. It has $program, $here, $folder, $work, $seconds_of_a_run, trains, same_numbers, disturb and ends.
+# same numbers. It has $program, $here, $folder, $work, $seconds_of_a_run, fail, trains, same_numbers, disturb and ends.
 # shellcheck disable=SC2154
 # shellcheck source=tests/testing/own_slurm.sh
 source "$here/own_slurm.sh"
@@ -103,3 +103,11 @@ case_kill_mpirun() {
 }
 case_kill_srun() { with_slurm kill_srun; }
 kill_srun() { disturb srun KILL && ends 143 10000 "task 1: Killed" "\[rank 0\] ended by SIGTERM after iteration [0-9]+"; }
+
+# Megatron-LM's scripts ask for one hardware queue, in which streams of a pipeline would wait for each other without an end.
+case_launch_one_queue() {
+  local run=("${launched[@]}" --pipeline-model-parallel-size 2)
+  trains own_pipeline under own 2 "${run[@]}" && CUDA_DEVICE_MAX_CONNECTIONS=1 trains one_queue under own 2 "${run[@]}" || return
+  grep -q "CUDA_DEVICE_MAX_CONNECTIONS=1 becomes 32" "$work/one_queue.log" || fail "nobody is told" || return
+  same_numbers 6 own_pipeline one_queue && echo "6 iterations, all digits of the queues that a step needs"
+}
