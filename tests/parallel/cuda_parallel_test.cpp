@@ -99,6 +99,9 @@ TEST_P(CudaParallel, ARankThatHangsIsNamedAfterTheTimeout) {
     EXPECT_EQ(outcome.status, static_cast<int>(ExitCode::kCommunication)) << what;
     EXPECT_THAT(outcome.output, HasSubstr(fmt::format("timed out after {} ms: rank {} never",
                                                       testing::kShortTimeout.count(), GetParam() - 1)));
+    if (std::string_view(what).find("graphs") != std::string_view::npos) {
+      EXPECT_THAT(outcome.output, HasSubstr("Its last launch of a CUDA graph was #1."));
+    }
     EXPECT_LT(outcome.after_now, limit_of_loss(sound, testing::kShortTimeout)) << what;
   }
 }

@@ -284,6 +284,8 @@ RankReport NcclHub::report() const {
   } else if (!result.blocked) {
     result.text = world_ ? describe_idle_rank(rank(), world_->recorder())
                          : fmt::format(" Rank {} has left or never joined.", rank());
+    if (const int64_t num_launches = graphs_.num_issued())  // which the recorder does not have
+      result.text += fmt::format(" Its last launch of a CUDA graph was #{}.", num_launches - 1);
   }
   return result;
 }
