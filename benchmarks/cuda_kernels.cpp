@@ -205,21 +205,81 @@ void bench_loss(Bench& bench) {
     for (int64_t v : {int64_t{151936}, kVocabulary, int64_t{50304}, int64_t{50257}}) bench_logits(bench, dtype, kS, v);
 }
 
-void bench_optimizer(Bench& bench) {
+/// What Adam holds of a parameter: all in fp32 beside the bf16 weight; the lower half of the main parameter; nothing.
+struct AdamForm {
+  const char* name;
+  DType states, parameter;
+  bool has_remainder, has_weight;
+};
+constexpr AdamForm kAdamForms[] = {{"18 bytes", kF32, kF32, false, true},
+                                   {"10 bytes", kBf16, kF32, true, true},
+                                   {"8 bytes", kBf16, kBf16, false, false}};
+constexpr int64_t kRanges = 300;  // as many as Llama-3-8B has parameters
+
+/// One range, and a table of many that are not equal.
+void bench_adam(Bench& bench, const AdamForm& form) {
   const CudaStream& s = bench.stream();
-  const int64_t n = kParameters;
-  const Buffer p(s, kF32, {n}), g(s, kF32, {n}), m(s, kF32, {n}), v(s, kF32, {n}), weight(s, kBf16, {n});
+  const int64_t n = kParameters / 2;
+  const Buffer p(s, form.parameter, {form.has_remainder ? 1 : n}), weight(s, kBf16, {form.has_weight ? n : 1});
+  const Buffer remainder(s, DType::kUInt8, {form.has_remainder ? n : 1, 2});
+  const Buffer g(s, form.states, {n}), m(s, form.states, {n}), v(s, form.states, {n});
   fill(s, {.y = v, .value = 1});
   Buffer state(s, DType::kUInt8, {static_cast<int64_t>(sizeof(StepState))});
   state.write(std::vector<StepState>{{.learning_rate = 1e-6}});
-  bench.bandwidth("adam fp32 states, bf16 weights", 30.0 * static_cast<double>(n), [&] {
-    adam(s, {.parameter = p,
+  const View whole = form.has_remainder ? View{} : View(p), low = form.has_remainder ? View(remainder) : View{};
+  const View rounded = form.has_weight ? View(weight) : View{};
+  const int64_t bytes = 3 * size_of(form.states) + 2 * size_of(form.states) +
+                        (form.has_remainder ? 2 * 2 + 2 * 2 : 2 * size_of(form.parameter) + (form.has_weight ? 2 : 0));
+  const auto name = [&](const char* how) { return fmt::format("adam {} {}", form.name, how); };
+  bench.bandwidth(name("one range"), static_cast<double>(bytes * n), [&] {
+    adam(s, {.parameter = whole,
+             .remainder = low,
              .gradient = g,
              .first_moment = m,
              .second_moment = v,
-             .model_weight = weight,
+             .model_weight = rounded,
              .state = state.data<StepState>()});
   });
+  std::vector<OptimizerRange> table;
+  int64_t num_chunks = 0;
+  for (int64_t i = 0, begin = 0; i < kRanges; ++i) {
+    const int64_t end = i + 1 < kRanges ? n * (i + 1) * (i + 2) / (kRanges * (kRanges + 1)) / 1024 * 1024 : n;
+    const auto at = [&](const View& x) -> void* {
+      const int64_t element = x.dtype == DType::kUInt8 ? 2 : size_of(x.dtype);
+      return x.defined() ? static_cast<char*>(x.data) + begin * element : nullptr;
+    };
+    table.push_back({.parameter = at(whole),
+                     .remainder = at(low),
+                     .gradient = at(g),
+                     .first_moment = at(m),
+                     .second_moment = at(v),
+                     .model_weight = at(rounded),
+                     .size = end - begin,
+                     .first_chunk = num_chunks});
+    num_chunks += num_range_chunks(end - begin);
+    begin = end;
+  }
+  Buffer ranges(s, DType::kUInt8, {static_cast<int64_t>(table.size() * sizeof(OptimizerRange))});
+  ranges.write(table);
+  bench.bandwidth(name("300 ranges"), static_cast<double>(bytes * n), [&] {
+    adam_ranges(s, {.ranges = {.table = ranges.data<OptimizerRange>(),
+                               .num_ranges = kRanges,
+                               .num_chunks = num_chunks,
+                               .dtypes = {.has_remainders = form.has_remainder,
+                                          .parameter = form.parameter,
+                                          .gradient = form.states,
+                                          .model_weight = kBf16,
+                                          .first_moment = form.states,
+                                          .second_moment = form.states}},
+                    .state = state.data<StepState>()});
+  });
+}
+
+void bench_optimizer(Bench& bench) {
+  const CudaStream& s = bench.stream();
+  for (const AdamForm& form : kAdamForms) bench_adam(bench, form);
+  const int64_t n = kParameters;
+  const Buffer g(s, kF32, {n}), weight(s, kBf16, {n});
   const Buffer workspace(s, DType::kUInt8, {gradient_statistics_workspace_bytes(n)}), results(s, DType::kUInt8, {64});
   auto* largest = results.data<double>();
   auto* limbs = reinterpret_cast<int64_t*>(results.data<double>() + 1);

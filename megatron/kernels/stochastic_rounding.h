@@ -41,13 +41,10 @@ constexpr ElementRun run_at(const ElementNumbers& numbers, int64_t i) {
     in_block -= outer * numbers.block;
   }
   int64_t end = numbers.block, shift = 0;
-  for (size_t k = ElementNumbers::kMostRuns; k-- > 0;) {
-    const bool is_after = numbers.runs[k].begin > in_block;
-    if (is_after && numbers.runs[k].begin < end) end = numbers.runs[k].begin;
-    if (!is_after) {
-      shift = numbers.runs[k].shift;
-      break;
-    }
+  for (const ElementNumbers::Run& run : numbers.runs) {  // without branches, so that a GPU loads all at once
+    const bool is_after = run.begin > in_block;
+    end = is_after && run.begin < end ? run.begin : end;
+    shift = is_after ? shift : run.shift;
   }
   return {outer * numbers.whole_block + in_block + shift, end - in_block};
 }

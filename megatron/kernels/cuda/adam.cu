@@ -7,17 +7,30 @@
 namespace megatron::kernels {
 namespace {
 
+template <bool kIsWhole>
+__device__ FlatOperand flat(const void* address, DType dtype) {
+  return kIsWhole ? FlatOperand(address, dtype, true) : FlatOperand(address, dtype);
+}
+
 /// The main parameters of a range in their own memory, or in two halves, which are the model weights too, or the bf16
-/// weights themselves.
+/// weights themselves; kIsWhole: they are aligned.
 struct WholeMain {
-  static __device__ FlatOperand of(const OptimizerRange& range) { return {range.parameter, DType::kFloat32}; }
+  template <bool kIsWhole>
+  static __device__ FlatOperand of(const OptimizerRange& range) {
+    return flat<kIsWhole>(range.parameter, DType::kFloat32);
+  }
 };
 struct RoundedMain {
-  static __device__ FlatOperand of(const OptimizerRange& range) { return {range.parameter, DType::kBFloat16}; }
+  template <bool kIsWhole>
+  static __device__ FlatOperand of(const OptimizerRange& range) {
+    return flat<kIsWhole>(range.parameter, DType::kBFloat16);
+  }
 };
 struct HalvedMain {
+  template <bool kIsWhole>
   static __device__ MainHalves of(const OptimizerRange& range) {
-    return {static_cast<uint16_t*>(range.model_weight), static_cast<uint16_t*>(range.remainder)};
+    auto *weights = static_cast<uint16_t*>(range.model_weight), *remainders = static_cast<uint16_t*>(range.remainder);
+    return kIsWhole ? MainHalves(weights, remainders, true) : MainHalves(weights, remainders);
   }
 };
 
@@ -28,35 +41,54 @@ struct Moments {
 /// What of a range is rounded stochastically: the second moment in any case but kNothing.
 enum class Rounds { kNothing, kSecondMoment, kParameter };
 
-/// Of one range, with the numbers of the step. Its rounding stays where it is: registers are for what is loaded.
+/// The smallest normal number: added to what a root is taken of, no number is so small that it needs instructions of
+/// its own; beside an epsilon of 1e-12 or more the 1e-19 that it adds are nothing.
+constexpr float kLeastNormal = 0x1p-126F;
+
+/// sqrt(x) and 1 / x to two units of the last place and for normal numbers, without the branches of exact ones. An
+/// update, which is a small part of the parameter, differs by less than its sum with it is rounded by.
+__device__ float root(float x) {
+  float y;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// Of one range, with the numbers of the step.
 template <class Parameter, Rounds kRounds>
 struct RangeStep {
   Parameter parameter;
   FlatOperand gradient, first_moment, second_moment, model_weight;
   Moments moments;
   float lr, penalty, decay, factor, unbias1, unbias2;
-  const StochasticRounding* rounding;
-  int64_t step;
+  ChunkDraws draws;
 
+  /// Products and sums are written out as the instructions that they are, so that whole packs and others have the same
+  /// bits.
+  __device__ void update(float& p, float g, float& m, float& v) const {
+    const float scaled = fmaf(g, factor, __fmul_rn(penalty, p));
+    m = fmaf(moments.rest1, scaled, __fmul_rn(moments.beta1, m));
+    v = fmaf(__fmul_rn(moments.rest2, scaled), scaled, __fmul_rn(moments.beta2, v));
+    const float norm = reciprocal(__fadd_rn(root(fmaf(v, unbias2, kLeastNormal)), moments.epsilon));
+    p = fmaf(-lr, fmaf(__fmul_rn(m, unbias1), norm, __fmul_rn(decay, p)), p);
+  }
   __device__ void operator()(int64_t begin, int n) const {
     const RawPack p_raw = load_raw(parameter, begin, n), g_raw = load_raw(gradient, begin, n);
     const RawPack m_raw = load_raw(first_moment, begin, n), v_raw = load_raw(second_moment, begin, n);
     Pack p = convert(p_raw), m = convert(m_raw), v = convert(v_raw);
     const Pack g = convert(g_raw);
 #pragma unroll
-    for (int e = 0; e < kPack; ++e) {
-      const float scaled = g.v[e] * factor + penalty * p.v[e];
-      m.v[e] = moments.beta1 * m.v[e] + moments.rest1 * scaled;
-      v.v[e] = moments.beta2 * v.v[e] + moments.rest2 * scaled * scaled;
-      const float update = m.v[e] * unbias1 / (sqrtf(v.v[e] * unbias2) + moments.epsilon) + decay * p.v[e];
-      p.v[e] -= lr * update;
-    }
+    for (int e = 0; e < kPack; ++e) update(p.v[e], g.v[e], m.v[e], v.v[e]);
     if constexpr (kRounds != Rounds::kNothing) {
-      const PackDraws draws = rounding_draws(*rounding, step, begin, n);
+      const PackDraws drawn = draws(begin, n);
 #pragma unroll
       for (int e = 0; e < kPack; ++e) {
-        if (second_moment.dtype == DType::kBFloat16) v.v[e] = rounded_to_bf16(v.v[e], moment_draw(draws.w[e]));
-        if (kRounds == Rounds::kParameter) p.v[e] = rounded_to_bf16(p.v[e], parameter_draw(draws.w[e]));
+        if (second_moment.dtype == DType::kBFloat16) v.v[e] = rounded_to_bf16(v.v[e], moment_draw(drawn.w[e]));
+        if (kRounds == Rounds::kParameter) p.v[e] = rounded_to_bf16(p.v[e], parameter_draw(drawn.w[e]));
       }
     }
     store(parameter, begin, n, p);
@@ -88,25 +120,45 @@ struct Step {
         learning_rate_multiplier(multiplier),
         state(args.state) {}
 
-  __device__ auto of(const OptimizerRange& range) const {
+  __device__ void operator()(const OptimizerRange& range, int64_t first, int64_t end) const {
+    if constexpr (kRounds != Rounds::kNothing)
+      if (is_whole(range, end - first)) return for_whole_packs(first, end, of<true>(range, first, end));
+    for_chunk_packs(first, end, of<false>(range, first, end));
+  }
+
+ private:
+  /// What nearly all chunks of the states that are rounded are, of which the instructions for other dtypes, alignments
+  /// and sizes are left out: those would take longer than the bytes.
+  __device__ bool is_whole(const OptimizerRange& range, int64_t size) const {
+    uintptr_t addresses = 0;
+    for (const void* data :
+         {static_cast<const void*>(range.parameter), static_cast<const void*>(range.remainder), range.gradient,
+          static_cast<const void*>(range.first_moment), static_cast<const void*>(range.second_moment),
+          static_cast<const void*>(range.model_weight)})
+      addresses |= reinterpret_cast<uintptr_t>(data);
+    return size % kPack == 0 && first_dtype == DType::kBFloat16 && second_dtype == DType::kBFloat16 &&
+           addresses % 16 == 0;
+  }
+  template <bool kIsWhole>
+  __device__ auto of(const OptimizerRange& range, int64_t first, int64_t end) const {
     const float wd = static_cast<float>(state->weight_decay * range.weight_decay_multiplier);
     const bool has_weight = std::is_same_v<Main, WholeMain>;  // else it is half of the parameter, or all of it
-    return RangeStep<decltype(Main::of(range)), kRounds>{
-        .parameter = Main::of(range),
-        .gradient = {range.gradient, gradient_dtype},
-        .first_moment = {range.first_moment, first_dtype},
-        .second_moment = {range.second_moment, second_dtype},
-        .model_weight = {has_weight ? range.model_weight : nullptr, weight_dtype},
+    auto parameter = Main::template of<kIsWhole>(range);
+    return RangeStep<decltype(parameter), kRounds>{
+        .parameter = parameter,
+        .gradient = flat<kIsWhole>(range.gradient, gradient_dtype),
+        .first_moment = flat<kIsWhole>(range.first_moment, kIsWhole ? DType::kBFloat16 : first_dtype),
+        .second_moment = flat<kIsWhole>(range.second_moment, kIsWhole ? DType::kBFloat16 : second_dtype),
+        .model_weight = flat<kIsWhole>(has_weight ? range.model_weight : nullptr, weight_dtype),
         .moments = moments,
         .lr = static_cast<float>((range.learning_rate ? *range.learning_rate : state->learning_rate) *
                                  learning_rate_multiplier),
         .penalty = is_decoupled ? 0 : wd,
         .decay = is_decoupled ? wd : 0,
         .factor = static_cast<float>(state->inverse_scale * state->clip_factor),
-        .unbias1 = static_cast<float>(1 / state->bias_correction1),
-        .unbias2 = static_cast<float>(1 / state->bias_correction2),
-        .rounding = &range.rounding,
-        .step = state->step};
+        .unbias1 = __frcp_rn(static_cast<float>(state->bias_correction1)),
+        .unbias2 = __frcp_rn(static_cast<float>(state->bias_correction2)),
+        .draws = ChunkDraws(range.rounding, state->step, first, end)};
   }
 };
 

@@ -14,6 +14,8 @@ struct MainHalves {
       : weights(weight),
         remainders(remainder),
         is_vectorised((reinterpret_cast<uintptr_t>(weights) | reinterpret_cast<uintptr_t>(remainders)) % 16 == 0) {}
+  __device__ MainHalves(uint16_t* weight, uint16_t* remainder, bool is_aligned)
+      : weights(weight), remainders(remainder), is_vectorised(is_aligned) {}
   MainHalves(const View& weight, const View& remainder)
       : MainHalves(static_cast<uint16_t*>(weight.data), static_cast<uint16_t*>(remainder.data)) {
     check_main_halves(weight, remainder);
@@ -40,7 +42,9 @@ __device__ inline RawPack load_raw(const MainHalves& x, int64_t begin, int n) {
   } else {
     auto* weights = reinterpret_cast<uint16_t*>(&halves.weights);
     auto* remainders = reinterpret_cast<uint16_t*>(&halves.remainders);
-    for (int e = 0; e < n; ++e) weights[e] = x.weights[begin + e], remainders[e] = x.remainders[begin + e];
+#pragma unroll
+    for (int e = 0; e < kPack; ++e)
+      if (e < n) weights[e] = x.weights[begin + e], remainders[e] = x.remainders[begin + e];
   }
   const uint2 a = joined_pair(halves.weights.x, halves.remainders.x);
   const uint2 b = joined_pair(halves.weights.y, halves.remainders.y);
@@ -49,20 +53,27 @@ __device__ inline RawPack load_raw(const MainHalves& x, int64_t begin, int n) {
   return {make_uint4(a.x, a.y, b.x, b.y), make_uint4(c.x, c.y, d.x, d.y), DType::kFloat32};
 }
 
+/// Two words of 16 bits in one.
+__device__ inline uint32_t words_of(uint16_t low, uint16_t high) { return low | static_cast<uint32_t>(high) << 16; }
+
 __device__ inline void store(const MainHalves& y, int64_t begin, int n, const Pack& pack) {
-  HalvesPack halves;
-  auto* weights = reinterpret_cast<uint16_t*>(&halves.weights);
-  auto* remainders = reinterpret_cast<uint16_t*>(&halves.remainders);
+  MainParamHalves halves[kPack];
 #pragma unroll
-  for (int e = 0; e < kPack; ++e) {
-    const MainParamHalves split = split_main_param(__float_as_uint(pack.v[e]));
-    weights[e] = split.weight, remainders[e] = split.remainder;
-  }
+  for (int e = 0; e < kPack; ++e) halves[e] = split_main_param(__float_as_uint(pack.v[e]));
   if (y.is_vectorised && n == kPack) {
-    *reinterpret_cast<uint4*>(y.weights + begin) = halves.weights;
-    *reinterpret_cast<uint4*>(y.remainders + begin) = halves.remainders;
+    uint32_t weights[kPack / 2], remainders[kPack / 2];
+#pragma unroll
+    for (int i = 0; i < kPack / 2; ++i) {
+      weights[i] = words_of(halves[2 * i].weight, halves[2 * i + 1].weight);
+      remainders[i] = words_of(halves[2 * i].remainder, halves[2 * i + 1].remainder);
+    }
+    *reinterpret_cast<uint4*>(y.weights + begin) = make_uint4(weights[0], weights[1], weights[2], weights[3]);
+    *reinterpret_cast<uint4*>(y.remainders + begin) =
+        make_uint4(remainders[0], remainders[1], remainders[2], remainders[3]);
   } else {
-    for (int e = 0; e < n; ++e) y.weights[begin + e] = weights[e], y.remainders[begin + e] = remainders[e];
+#pragma unroll
+    for (int e = 0; e < kPack; ++e)
+      if (e < n) y.weights[begin + e] = halves[e].weight, y.remainders[begin + e] = halves[e].remainder;
   }
 }
 

@@ -15,10 +15,10 @@ struct FlatOperand {
   bool is_vectorised;
   static constexpr int64_t step = 1;
 
+  __device__ FlatOperand(const void* address, DType type, bool is_aligned)
+      : data(const_cast<char*>(static_cast<const char*>(address))), dtype(type), is_vectorised(is_aligned) {}
   __device__ FlatOperand(const void* address, DType type)
-      : data(const_cast<char*>(static_cast<const char*>(address))),
-        dtype(type),
-        is_vectorised(reinterpret_cast<uintptr_t>(address) % 16 == 0) {}
+      : FlatOperand(address, type, reinterpret_cast<uintptr_t>(address) % 16 == 0) {}
   __device__ explicit operator bool() const { return data != nullptr; }
 };
 
@@ -27,15 +27,14 @@ struct RangeTable {
   const OptimizerRange* table;
   int64_t num_ranges;
 
-  /// The last range that begins at this chunk or before: empty ones begin where the next one does.
+  /// The last range that begins at this chunk or before: empty ones begin where the next one does. For whole warps.
   __device__ const OptimizerRange& range_of(int64_t chunk) const {
     int64_t low = 0, high = num_ranges;
-    while (high - low > 1) {
-      const int64_t middle = (low + high) / 2;
-      if (table[middle].first_chunk <= chunk)
-        low = middle;
-      else
-        high = middle;
+    while (high - low > 1) {  // the threads of a warp look at 32 places at once
+      const int64_t stride = (high - low + 31) / 32, place = low + static_cast<int64_t>(threadIdx.x % 32) * stride;
+      const bool begins = place < high && table[place].first_chunk <= chunk;
+      low += (__popc(__ballot_sync(~0u, begins)) - 1) * stride;
+      high = min(high, low + stride);
     }
     return table[low];
   }
@@ -45,16 +44,24 @@ struct SingleRange {
   __device__ const OptimizerRange& range_of(int64_t) const { return range; }
 };
 
-/// step.of(range)(begin, n) for each pack of each range: what is the same for a range is worked out once a chunk.
+/// body(begin, n) for the packs of elements [first, end) of a range that are this thread's.
+template <class Body>
+__device__ void for_chunk_packs(int64_t first, int64_t end, const Body& body) {
+  for (int64_t i = first + threadIdx.x * kPack; i < end; i += kBlockThreads * kPack) body(i, pack_size(end, i));
+}
+/// The same where there is no part of a pack.
+template <class Body>
+__device__ void for_whole_packs(int64_t first, int64_t end, const Body& body) {
+  for (int64_t i = first + threadIdx.x * kPack; i < end; i += kBlockThreads * kPack) body(i, kPack);
+}
+
+/// step(range, first, end) for each chunk of each range: what is the same for a range is worked out once a chunk.
 template <class Ranges, class Step>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 3)
     ranges_kernel(const __grid_constant__ Ranges ranges, const __grid_constant__ Step step) {
   const OptimizerRange& range = ranges.range_of(blockIdx.x);
   const int64_t first = (blockIdx.x - range.first_chunk) * kRangeChunk;
-  const int64_t end = min(first + kRangeChunk, range.size);
-  if (step.state->found_inf) return;
-  const auto of_range = step.of(range);
-  for (int64_t i = first + threadIdx.x * kPack; i < end; i += kBlockThreads * kPack) of_range(i, pack_size(end, i));
+  if (!step.state->found_inf) step(range, first, min(first + kRangeChunk, range.size));
 }
 
 template <class Ranges, class Step>

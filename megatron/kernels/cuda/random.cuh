@@ -23,6 +23,14 @@ __device__ inline int64_t position_of(const SequenceLayoutView& layout, int64_t 
 struct Draws {
   uint32_t w[4];
 };
+/// One instruction; of uint64_t{a} * b the compiler makes two.
+__device__ inline uint2 wide_product(uint32_t a, uint32_t b) {
+  uint2 halves;
+  asm("{ .reg .u64 p; mul.wide.u32 p, %2, %3; mov.b64 {%0, %1}, p; }"
+      : "=r"(halves.x), "=r"(halves.y)
+      : "r"(a), "r"(b));
+  return halves;
+}
 /// draw4() of core/random.h.
 __device__ inline Draws draw_four(uint64_t key, int64_t step, int64_t row, int64_t block) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
@@ -30,11 +38,11 @@ __device__ inline Draws draw_four(uint64_t key, int64_t step, int64_t row, int64
            d = static_cast<uint32_t>(step);
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53u} * a, p1 = uint64_t{0xCD9E8D57u} * c;
-    a = static_cast<uint32_t>(p1 >> 32) ^ b ^ k0;
-    c = static_cast<uint32_t>(p0 >> 32) ^ d ^ k1;
-    b = static_cast<uint32_t>(p1);
-    d = static_cast<uint32_t>(p0);
+    const uint2 p0 = wide_product(a, 0xD2511F53u), p1 = wide_product(c, 0xCD9E8D57u);
+    a = p1.y ^ b ^ k0;
+    c = p0.y ^ d ^ k1;
+    b = p1.x;
+    d = p0.x;
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }

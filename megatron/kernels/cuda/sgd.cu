@@ -39,6 +39,9 @@ struct Step {
         learning_rate_multiplier(multiplier),
         state(args.state) {}
 
+  __device__ void operator()(const OptimizerRange& range, int64_t first, int64_t end) const {
+    for_chunk_packs(first, end, of(range));
+  }
   __device__ RangeStep of(const OptimizerRange& range) const {
     return {.parameter = {range.parameter, DType::kFloat32},
             .gradient = {range.gradient, gradient_dtype},

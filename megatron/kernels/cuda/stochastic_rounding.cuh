@@ -15,36 +15,60 @@ __device__ inline Draws rounding_draws(const StochasticRounding& rounding, int64
   return draw_four(rounding.key.value, step, block >> 32, block);
 }
 
-/// Draws of elements [begin, begin + n); the others are not defined.
-__device__ inline PackDraws rounding_draws(const StochasticRounding& rounding, int64_t step, int64_t begin, int n) {
+/// The draws of eight elements, the first of which has this number, a multiple of four.
+__device__ inline PackDraws eight_draws(const StochasticRounding& rounding, int64_t step, int64_t number) {
   PackDraws pack;
-  const ElementRun run = run_at(rounding.numbers, begin);
-  if (run.length >= kPack && run.number % 4 == 0) {
-    const Draws a = rounding_draws(rounding, step, run.number / 4),
-                b = rounding_draws(rounding, step, run.number / 4 + 1);
+  const Draws a = rounding_draws(rounding, step, number / 4), b = rounding_draws(rounding, step, number / 4 + 1);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) pack.w[e] = a.w[e], pack.w[4 + e] = b.w[e];
-    return pack;
-  }
-  Draws four = {};
-  int64_t block = -1;
-#pragma unroll
-  for (int e = 0; e < kPack; ++e) {
-    if (e >= n) continue;
+  for (int e = 0; e < 4; ++e) pack.w[e] = a.w[e], pack.w[4 + e] = b.w[e];
+  return pack;
+}
+
+/// Draws of elements [begin, begin + n) whatever their numbers; the others are not defined. One after the other: packs
+/// at ends of runs shall not take registers from all others.
+__device__ inline PackDraws scattered_draws(const StochasticRounding& rounding, int64_t step, int64_t begin, int n) {
+  PackDraws pack = {};
+#pragma unroll 1
+  for (int e = 0; e < n; ++e) {
     const int64_t number = run_at(rounding.numbers, begin + e).number;
-    if (number / 4 != block) {
-      block = number / 4;
-      four = rounding_draws(rounding, step, block);
-    }
+    const Draws four = rounding_draws(rounding, step, number / 4);
     const int lane = static_cast<int>(number % 4);
-    pack.w[e] = lane == 0 ? four.w[0] : lane == 1 ? four.w[1] : lane == 2 ? four.w[2] : four.w[3];
+    const uint32_t draw = lane == 0 ? four.w[0] : lane == 1 ? four.w[1] : lane == 2 ? four.w[2] : four.w[3];
+#pragma unroll
+    for (int k = 0; k < kPack; ++k)
+      if (k == e) pack.w[k] = draw;
   }
   return pack;
 }
 
-/// One of the two neighbours in bf16, by 16 bits of a draw.
+/// Draws of the elements of a chunk. Numbers that follow each other are worked out once; else `rounding` stays where it
+/// is, and registers are for what is loaded.
+struct ChunkDraws {
+  const StochasticRounding* rounding;
+  RandomKey key;
+  int64_t step, shift;
+  bool is_run;
+
+  /// Of elements [first, end).
+  __device__ ChunkDraws(const StochasticRounding& of_range, int64_t step_number, int64_t first, int64_t end)
+      : rounding(&of_range), key(of_range.key), step(step_number) {
+    const ElementRun run = run_at(of_range.numbers, first);
+    shift = run.number - first;
+    is_run = run.length >= end - first;
+  }
+  /// Of a pack; those past its n elements are not defined.
+  __device__ PackDraws operator()(int64_t begin, int n) const {
+    ElementRun run{begin + shift, kPack};
+    if (!is_run) run = run_at(rounding->numbers, begin);
+    if (run.length >= n && run.number % 4 == 0) return eight_draws({key, {}}, step, run.number);
+    return scattered_draws(*rounding, step, begin, n);
+  }
+};
+
+/// One of the two neighbours in bf16, by 16 bits of a draw. What is not finite is left to the conversion.
 __device__ inline float rounded_to_bf16(float x, uint32_t draw) {
-  return __uint_as_float(round_to_bf16(__float_as_uint(x), draw));
+  if (!(fabsf(x) < INFINITY)) return x;
+  return __uint_as_float((__float_as_uint(x) + draw) & 0xFFFF0000u);
 }
 
 }  // namespace megatron::kernels

@@ -189,16 +189,20 @@ int64_t num_different(Twin& x) {
   return count;
 }
 
-/// Shards that are whole, that begin inside a block of draws, and that have two runs a row, whose ends packs cross.
+/// Shards that are whole, that begin inside a block of draws, and that have one or two runs a row, whose ends packs
+/// meet or cross.
 TEST_F(CudaOptimizer, RoundsWeightsAndSecondMomentsByTheDrawsOfTheCpu) {
-  const ElementNumbers parts[] = {
-      {}, {.first = 3}, {.first = 20, .block = 25, .whole_block = 100, .runs = {{{0, 5}, {16, 60}, {}, {}}}}};
+  const ElementNumbers parts[] = {{},
+                                  {.first = 3},
+                                  {.block = 2048, .whole_block = 8192, .runs = {{{0, 4096}, {}, {}, {}}}},
+                                  {.first = 20, .block = 25, .whole_block = 100, .runs = {{{0, 5}, {16, 60}, {}, {}}}}};
   for (const ElementNumbers& numbers : parts)
     for (bool halves : {false, true})
       for (int64_t n : {1, 2077, 65536})
         for (int64_t shift : {0, 1}) {
           SCOPED_TRACE(fmt::format("block {} halves {} n {} shift {}", numbers.block, halves, n, shift));
-          Twin p(DType::kBFloat16, {n}, random_values(n, 1), {0, shift}), g(DType::kBFloat16, {n}, random_values(n, 2));
+          Twin p(DType::kBFloat16, {n}, random_values(n, 1), {0, shift});
+          Twin g(halves ? DType::kFloat32 : DType::kBFloat16, {n}, random_values(n, 2));
           Twin m(DType::kBFloat16, {n}, random_values(n, 3), {0, shift});
           Twin v(DType::kBFloat16, {n}, squares(random_values(n, 4)), {0, shift});
           Twin remainder(DType::kUInt8, {n, 2}, std::vector<double>(static_cast<size_t>(2 * n), 7), {0, 2 * shift});
@@ -226,6 +230,60 @@ TEST_F(CudaOptimizer, RoundsWeightsAndSecondMomentsByTheDrawsOfTheCpu) {
             EXPECT_LE(num_different(p), most);
           }
         }
+}
+
+/// All packs of the tensor are whole and aligned, of the first range too; those of the others are not.
+TEST_F(CudaOptimizer, RangesOfARoundedTensorHaveTheBitsOfOneLaunch) {
+  const int64_t n = 2 * kRangeChunk, ends[] = {1000, kRangeChunk + 3, n};
+  TwinValues<StepState> state({step_state()});
+  for (bool halves : {false, true}) {
+    Twin weight(DType::kBFloat16, {n}, random_values(n, 1)), g(DType::kBFloat16, {n}, random_values(n, 2));
+    Twin m(DType::kBFloat16, {n}, random_values(n, 3)), v(DType::kBFloat16, {n}, squares(random_values(n, 4)));
+    Twin remainder(DType::kUInt8, {n, 2}, std::vector<double>(static_cast<size_t>(2 * n), 7));
+    const auto all_bytes = [&] {
+      testing::check_cuda(cudaDeviceSynchronize());
+      return std::vector{weight.bytes(), m.bytes(), v.bytes(), remainder.bytes()};
+    };
+    adam(stream_, {.parameter = halves ? View{} : weight.gpu(),
+                   .remainder = halves ? remainder.gpu() : View{},
+                   .gradient = g.gpu(),
+                   .first_moment = m.gpu(),
+                   .second_moment = v.gpu(),
+                   .model_weight = halves ? weight.gpu() : View{},
+                   .rounding = {.key = {42}},
+                   .state = state.gpu()});
+    const auto whole = all_bytes();
+    for (Twin* twin : {&weight, &m, &v, &remainder}) twin->reset_gpu();
+    std::vector<OptimizerRange> table;
+    int64_t begin = 0, num_chunks = 0;
+    for (int64_t end : ends) {
+      const auto at = [&](Twin& x) { return x.gpu().as<BFloat16>() + begin; };
+      table.push_back({.parameter = halves ? nullptr : at(weight),
+                       .remainder = halves ? static_cast<char*>(remainder.gpu().data) + 2 * begin : nullptr,
+                       .gradient = at(g),
+                       .first_moment = at(m),
+                       .second_moment = at(v),
+                       .model_weight = halves ? at(weight) : nullptr,
+                       .size = end - begin,
+                       .first_chunk = num_chunks,
+                       .rounding = {.key = {42}, .numbers = {.first = begin}}});
+      num_chunks += num_range_chunks(end - begin);
+      begin = end;
+    }
+    testing::DeviceBytes memory(static_cast<int64_t>(table.size() * sizeof(OptimizerRange)), 0);
+    memory.write(table.data());
+    adam_ranges(stream_, {.ranges = {.table = reinterpret_cast<const OptimizerRange*>(memory.data()),
+                                     .num_ranges = std::ssize(table),
+                                     .num_chunks = num_chunks,
+                                     .dtypes = {.has_remainders = halves,
+                                                .parameter = DType::kBFloat16,
+                                                .gradient = DType::kBFloat16,
+                                                .model_weight = DType::kBFloat16,
+                                                .first_moment = DType::kBFloat16,
+                                                .second_moment = DType::kBFloat16}},
+                          .state = state.gpu()});
+    EXPECT_EQ(all_bytes(), whole) << "halves " << halves;
+  }
 }
 
 TEST_F(CudaOptimizer, SgdAgreesWithTheCpu) {
