@@ -82,6 +82,7 @@ void CudaMemory::fill(std::byte* to, int value, int64_t bytes) {
 void CudaMemory::read(const std::byte* from, std::span<std::byte> to) {
   check_cuda(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_), "copy to the host");
   check_cuda(cudaStreamSynchronize(stream_), "the work on the GPU");
+  uploads_.start_over();
 }
 
 void CudaMemory::write(std::span<const std::byte> from, std::byte* to) { uploads_.upload(from, to); }

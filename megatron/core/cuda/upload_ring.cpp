@@ -23,9 +23,12 @@ UploadRing::~UploadRing() {
 
 void UploadRing::begin_next_part() {
   check_cuda(cudaEventRecord(read_[part_], stream_), "cudaEventRecord");
-  part_ = (part_ + 1) % kParts;
   used_ = 0;
-  check_cuda(cudaEventSynchronize(read_[part_]), "cudaEventSynchronize");  // one never recorded is over
+  if (++part_ == kParts) {
+    part_ = 0;
+    is_round_ = true;
+  }
+  if (is_round_) check_cuda(cudaEventSynchronize(read_[part_]), "cudaEventSynchronize");
 }
 
 void UploadRing::upload(std::span<const std::byte> from, std::byte* to) {

@@ -31,7 +31,7 @@ class CudaMemoryTest : public ::testing::Test {
 };
 
 TEST_F(CudaMemoryTest, WhatIsWrittenIsReadAlsoWhereUploadsOvertakeTheGpu) {
-  const int64_t n = (9 << 20) / 4 + 13;  // more than twice what is uploaded without a wait
+  const int64_t n = (70 << 20) / 4 + 13;  // more than twice what is uploaded without a wait
   const Tensor x = numbers(n, 5);
   Tensor y = test->context().empty("y", {n}, DType::kInt32);
   copy_on_device(test->device, x.data<int32_t>(), y.data<int32_t>(), x.bytes());
@@ -40,6 +40,16 @@ TEST_F(CudaMemoryTest, WhatIsWrittenIsReadAlsoWhereUploadsOvertakeTheGpu) {
   EXPECT_EQ(read_value(test->device, y.data<int32_t>()), 5);
   EXPECT_EQ(read_value(test->device, y.data<int32_t>() + 1), 0);
   EXPECT_EQ(read_value(test->device, y.data<int32_t>() + 2), 7);
+}
+
+/// A read in between says that all before it is done.
+TEST_F(CudaMemoryTest, WhatIsWrittenIsReadWhereTheHostHasWaitedInBetween) {
+  const int64_t n = (20 << 20) / 4 + 1;
+  for (int32_t round = 0; round < 4; ++round) {
+    const Tensor x = numbers(n, round), y = numbers(n, -round);
+    EXPECT_EQ(read_values<int32_t>(test->device, x), values(n, round));
+    EXPECT_EQ(read_values<int32_t>(test->device, y), values(n, -round));
+  }
 }
 
 TEST_F(CudaMemoryTest, AHostBufferMayBeReusedAtOnce) {
