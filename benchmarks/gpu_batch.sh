@@ -120,7 +120,8 @@ item "LM head" 1 120 "$tests/cuda_lm_head_loss_test"
 item "memory" 1 120 "$tests/cuda_memory_test"
 item "training" 1 300 "$tests/cuda_training_test"
 item "orders of summation" 1 60 "$tests/cuda_orders_test"
-item "host calls" 1 120 "$tests/host_calls_test"
+item "host calls" 1 240 "$tests/host_calls_test"
+item "memory in use" 2 180 "$tests/memory_use_test"
 memcheck kernels 200 cuda_kernels_test '-*Millions*:*ManyRows*:*InitialValues*:*LargeProducts*'
 memcheck ops 120 cuda_ops_test '*'
 for n in 2 4; do

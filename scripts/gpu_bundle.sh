@@ -38,7 +38,7 @@ mkdir -p "$bundle"/{bin,lib,tests/testing,benchmarks/results,scripts}
 strip -o "$bundle/bin/megatron.bin" "$build/bin/megatron"
 programs=("$build/bin/megatron")
 for test in cuda_kernels_test cuda_ops_test cuda_lm_head_loss_test cuda_memory_test cuda_training_test host_calls_test \
-  comm_nccl_conformance comm_nccl_failure_test failing_nccl_ranks cuda_parallel_test \
+  memory_use_test comm_nccl_conformance comm_nccl_failure_test failing_nccl_ranks cuda_parallel_test \
   cuda_parallel_ranks cuda_orders_test; do
   if [ ! -x "$build/tests/$test" ]; then
     echo "gpu_bundle: without $test, which is not built" >&2

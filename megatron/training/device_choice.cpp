@@ -3,6 +3,7 @@
 #include "megatron/core/cuda_devices.h"
 #include "megatron/kernels/cuda/attention.h"
 #include "megatron/kernels/cuda/this_gpu.h"
+#include "megatron/telemetry/gpu_process_memory.h"
 #include "megatron/training/matmul_precision.h"
 
 namespace megatron {
@@ -96,8 +97,10 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
   return {.kind = DeviceKind::kCuda,
           .cuda_device = needs.local_rank,
           .gpu = gpu.name,
+          .pci_bus_id = gpu.pci_bus_id,
           .memory_bytes = gpu.memory_bytes,
           .free_bytes = gpus.free_bytes,
+          .own_bytes = own_gpu_bytes(gpu.pci_bus_id),
           .text = text};
 }
 

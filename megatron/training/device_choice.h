@@ -27,7 +27,9 @@ struct DeviceChoice {
   DeviceKind kind = DeviceKind::kCpu;
   int cuda_device = 0;                       // number of the GPU
   std::string gpu;                           // its name
+  std::string pci_bus_id;                    // "0000:1b:00.0"
   int64_t memory_bytes = 0, free_bytes = 0;  // of the GPU, when this process had nothing but its context there
+  std::optional<int64_t> own_bytes;          // of this process then, where the driver tells
   /// For the banner: "device: cuda, NVIDIA H100 80GB HBM3, 79.2 GiB", with what runs attention, or why it is the CPU.
   std::string text;
 };

@@ -21,17 +21,21 @@ struct MemoryPlan {
 /// A GPU beside what the arena takes of it, in bytes.
 struct GpuMemory {
   int64_t total = 0;
-  int64_t in_use = 0;  // by the context of this process, and by others, before the first tensor
+  int64_t others = 0;     // the driver's, and of other processes, where the driver tells what is this one's; else 0
+  int64_t in_use = 0;     // before the first tensor: the context; with what others have, where nobody tells
+  int64_t libraries = 0;  // by NCCL and code of kernels, before the first step: library_bytes()
 };
 
-/// What the process will have taken after its first step: the plan, and beside it what it has already, the code of
-/// kernels that libraries load when they are first used, and NCCL's buffers.
+/// What neither was there before the first tensor nor belongs to the arena or to copies between GPUs.
+/// @param in_use  counted like before.in_use, before the first step, when ranks are connected. @param arena
+/// Arena::high_water_bytes()
+int64_t library_bytes(const MemoryPlan& plan, const GpuMemory& before, int64_t in_use, int64_t arena);
+
+/// What the process will have after the first step, counted like gpu.in_use: the plan, and beside it what was measured,
+/// and the code of kernels that the step is the first to use.
 int64_t planned_gpu_bytes(const MemoryPlan& plan, const GpuMemory& gpu);
 
-/// The table at start, a line each.
+/// The table before the first step, a line each.
 std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank);
-
-/// Of what is in use after the first step, and how far that is from the table.
-std::string memory_use_line(const MemoryPlan& plan, const GpuMemory& before, int64_t in_use);
 
 }  // namespace megatron

@@ -7,10 +7,12 @@
 #include "megatron/core/cuda_devices.h"
 #include "megatron/core/host_memory_limit.h"
 #include "megatron/kernels/cuda/attention.h"
+#include "megatron/telemetry/gpu_process_memory.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/evaluation_samples.h"
 #include "megatron/training/matmul_choices_file.h"
+#include "megatron/training/ranks_memory.h"
 #include "megatron/training/same_inputs.h"
 #include "megatron/training/same_settings.h"
 #include "megatron/training/step_plan.h"
@@ -66,6 +68,7 @@ struct RankDevice {
   kernels::MatmulChoices products;
   int64_t capacity_bytes = 0;  // this and the next: Trainer::Options
   Connections connections = {};
+  MemoryPlan memory = {};  // of a GPU
 };
 
 /// A CPU's ranks share its memory.
@@ -111,20 +114,41 @@ PretrainEnvironment with_transports(const PretrainEnvironment& environment, cons
   });
 }
 
-/// Says on a GPU what the first rank will hold there, and after the first step what it does hold, and where attention
-/// was not cuDNN's.
-PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, const MemoryPlan& plan,
-                                     const DeviceChoice& device) {
-  const int rank = environment.world ? environment.world->rank() : 0;
-  if (device.kind != DeviceKind::kCuda || rank > 0) return environment;
-  const GpuMemory gpu{.total = device.memory_bytes, .in_use = device.memory_bytes - device.free_bytes};
-  environment.progress.message(memory_table(plan, gpu, rank));
-  return with_first_step(environment, [&environment, plan, gpu](Trainer& trainer) {
+/// Of this process where the driver tells, else of all.
+int64_t gpu_bytes_in_use(const DeviceChoice& device) {
+  if (device.own_bytes)
+    if (const std::optional<int64_t> own = own_gpu_bytes(device.pci_bus_id)) return *own;
+  if constexpr (kHasCuda) return device.memory_bytes - free_cuda_bytes();
+  return 0;
+}
+
+/// What this process holds beside its arena, when the model is built and all ranks are connected.
+GpuMemory measured_memory(const PretrainEnvironment& environment, const RankDevice& device, Trainer& trainer) {
+  const DeviceChoice& choice = device.choice;
+  const int64_t in_use = choice.memory_bytes - choice.free_bytes;
+  GpuMemory gpu{.total = choice.memory_bytes, .in_use = choice.own_bytes.value_or(in_use)};
+  gpu.others = in_use - gpu.in_use;
+  { const GpuRanks::Step all_are_connected(environment.gpu_ranks); }
+  gpu.libraries =
+      library_bytes(device.memory, gpu, gpu_bytes_in_use(choice), trainer.device().arena.high_water_bytes());
+  return gpu;
+}
+
+/// Says on GPUs what the fullest one will hold, and after the first step what it does hold, and where attention was not
+/// cuDNN's.
+PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, const RankDevice& device,
+                                     const ProcessGroup& world, Trainer& trainer) {
+  const DeviceChoice& choice = device.choice;
+  if (choice.kind != DeviceKind::kCuda) return environment;
+  const GpuMemory gpu = measured_memory(environment, device, trainer);
+  environment.progress.message(fullest_memory_table(world, device.memory, gpu));
+  const int64_t planned = planned_gpu_bytes(device.memory, gpu);
+  return with_first_step(environment, [&environment, world, planned, &choice](Trainer& stepped) {
     if constexpr (kHasCuda) {
-      const std::string attention = kernels::own_attention_text(trainer.device().cuda_stream());
+      const std::string attention = kernels::own_attention_text(stepped.device().cuda_stream());
       if (!attention.empty()) environment.progress.message(attention);
-      environment.progress.message(memory_use_line(plan, gpu, gpu.total - free_cuda_bytes()));
     }
+    environment.progress.message(memory_use_text(world, planned, gpu_bytes_in_use(choice)));
   });
 }
 
@@ -159,7 +183,8 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
   require_evaluation_samples(config, data.datasets(), trainer.progress());
   milestone(environment, "after model, optimizer, and learning rate scheduler are built");
 
-  TrainingLoop loop(trainer, data, checkpointer, environment, world, timers);
+  const PretrainEnvironment told = with_memory_plan(environment, rank_device, groups.world, trainer);
+  TrainingLoop loop(trainer, data, checkpointer, told, world, timers);
   if (environment.on_start) environment.on_start();
   loop.print_setup({kLoadTimer, kModelTimer, kDataTimer});
   milestone(environment, "before the start of training step");
@@ -240,8 +265,9 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   prepare_outputs(config, environment.files, groups.world.rank() == 0);
   if (!environment.world && config.parallel.world_size > 1) return run_ranks(config, environment, data, timers);
   const StepPlan plan = plan_steps_on(device, environment, config);
-  run_rank(config, with_transports(with_memory_plan(environment, plan.memory, device), groups.world), data,
-           {device, std::move(products.choices), capacity_of(device, environment.ranks_of_host), plan.connections},
+  run_rank(config, with_transports(environment, groups.world), data,
+           {device, std::move(products.choices), capacity_of(device, environment.ranks_of_host), plan.connections,
+            plan.memory},
            groups, environment.world, timers);
 }
 
