@@ -36,7 +36,8 @@ std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank)
   for (int use = 0; use < kNumMemoryUses; ++use)
     text += line(name_of(static_cast<MemoryUse>(use)), static_cast<double>(plan.peaks[static_cast<size_t>(use)]));
   text += line("all of these at a time, at most", static_cast<double>(plan.peak));
-  text += line("arena, with gaps between blocks", static_cast<double>(plan.high_water));
+  text += line(plan.cuts_samples ? "arena, with gaps; cut samples take more" : "arena, with gaps between blocks",
+               static_cast<double>(plan.high_water));
   text += line("what it takes ahead of need, about", static_cast<double>(ahead_of_need(plan.high_water)));
   text += line(gpu.others > 0 ? "context of CUDA" : "in use at start: context of CUDA, and others",
                static_cast<double>(gpu.in_use));

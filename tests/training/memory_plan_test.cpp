@@ -57,6 +57,8 @@ TEST(MemoryPlan, CountsWhatRanksConnect) {
   EXPECT_EQ(alone.num_communicators, 0);
   EXPECT_GE(replicas.num_communicators, 2);
   EXPECT_EQ(replicas.copies, 0);
+  EXPECT_FALSE(alone.cuts_samples);
+  EXPECT_THAT(memory_table(plan(" --reset-attention-mask", 1), {}, 0), HasSubstr("cut samples take more"));
   const MemoryPlan both = plan(" --tensor-model-parallel-size 2", 4);
   EXPECT_GT(both.num_communicators, replicas.num_communicators);
   EXPECT_EQ(both.copies, 0);  // sums of whole tensors
