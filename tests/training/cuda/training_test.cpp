@@ -123,8 +123,10 @@ TEST_F(CudaTraining, SkipsStepsThatOverflow) {
   EXPECT_LT(trainer.optimizer().loss_scale(), 1e9);
 }
 
+/// At ten times this rate Adam makes of what is rounded in gradients near 0 so much that the CPU in fp32 departs from
+/// fp64 by 9e-6 in the third step, instead of by 9e-8.
 TEST_F(CudaTraining, TrainsWithTheDistributedOptimizerAndDocuments) {
-  const std::string words = llama_like("--reset-position-ids --reset-attention-mask --global-batch-size 2 ");
+  const std::string words = llama_like("--reset-position-ids --reset-attention-mask --global-batch-size 2 --lr 1e-3 ");
   const std::vector<MicroBatch<int64_t>> batches = {
       testing::sample_of({3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2}, {5, 11})};
   Trainer gpu(small_config(words + "--use-distributed-optimizer --log-num-zeros-in-grad"), kCuda);
