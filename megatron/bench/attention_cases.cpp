@@ -66,6 +66,7 @@ kernels::AttentionOptions options_of(const Context& ctx, const StepShapes& z, co
   if (z.model.softmax_type == SoftmaxType::kOffByOne) options.softmax = kernels::AttentionSoftmax::kOffByOne;
   if (z.model.softmax_type == SoftmaxType::kLearnable) options.softmax = kernels::AttentionSoftmax::kLearnable;
   options.dropout = z.model.attention_dropout;
+  options.is_dropout_of_cudnn = z.model.cudnn_attention_dropout;
   options.dropout_key = ctx.key;
   options.state = &ctx.step;
   options.is_deterministic = z.model.deterministic_mode;

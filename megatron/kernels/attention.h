@@ -26,6 +26,7 @@ struct AttentionOptions {
   RandomKey dropout_key;
   const StepState* state = nullptr;  // in device memory
   int64_t first_head = 0;            // global number of query head 0
+  bool is_dropout_of_cudnn = false;  // drops another set, which cuDNN draws in its own order; CUDA alone, or an error
   bool is_deterministic = true;      // gradients of two runs are equal to the bit; CUDA is faster without
 };
 

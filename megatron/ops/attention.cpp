@@ -19,6 +19,7 @@ kernels::AttentionOptions kernel_options(const Context& ctx, const AttentionOpti
           .dropout_key = options.dropout > 0 ? ctx.key.at(options.path) : RandomKey{},
           .state = &ctx.step,
           .first_head = options.first_head,
+          .is_dropout_of_cudnn = options.is_dropout_of_cudnn,
           .is_deterministic = options.is_deterministic};
 }
 

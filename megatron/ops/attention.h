@@ -15,7 +15,9 @@ struct AttentionOptions {
   int64_t window_left = -1, window_right = -1;  // keys that a query sees before and after its own; -1: no limit
   kernels::AttentionSoftmax softmax = kernels::AttentionSoftmax::kVanilla;
   double dropout = 0;
-  std::string_view path;          // names the dropout draw
+  std::string_view path;  // names the dropout draw
+  /// cuDNN draws the mask: it then depends on tensor parallelism and micro-batches. On a GPU alone.
+  bool is_dropout_of_cudnn = false;
   int64_t first_head = 0;         // global number of query head 0: the mask does not depend on tensor parallelism
   bool is_deterministic = false;  // gradients of two runs are equal to the bit, on CUDA too
   /// Query, key and value have one shape, and their gradients are the views of one tensor (qkv_views).

@@ -59,6 +59,11 @@ DeviceChoice on_cpu(const DeviceNeeds& needs, const std::string& reason) {
                         "--float32-matmul-precision high: TF32 is a GPU's, and this run computes on the CPU{}{}. Leave "
                         "it out.",
                         reason.empty() ? "" : ": ", reason);
+  require<NotSupported>(
+      !needs.drops_by_cudnn,
+      "--cudnn-attention-dropout: cuDNN computes on a GPU, and this run computes on the CPU{}{}. Leave "
+      "it out.",
+      reason.empty() ? "" : ": ", reason);
   return {.text = text_of_cpu(needs, reason)};
 }
 
@@ -70,7 +75,8 @@ DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads) {
           .dtype = config.transformer.params_dtype,
           .num_threads = num_threads,
           .records_graphs = config.cuda_graph.records(),
-          .takes_tf32 = config.precision.takes_tf32()};
+          .takes_tf32 = config.precision.takes_tf32(),
+          .drops_by_cudnn = config.transformer.cudnn_attention_dropout && config.transformer.attention_dropout > 0};
 }
 
 DeviceChoice choose_device(const DeviceNeeds& needs) {

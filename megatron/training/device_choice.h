@@ -20,6 +20,7 @@ struct DeviceNeeds {
   int num_threads = 1;
   bool records_graphs = false;  // --cuda-graph-impl, which a CPU cannot follow
   bool takes_tf32 = false;      // --float32-matmul-precision high, nor this
+  bool drops_by_cudnn = false;  // --cudnn-attention-dropout, nor this
 };
 DeviceNeeds device_needs_of(const PretrainConfig& config, int num_threads);
 

@@ -49,6 +49,7 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
   options_.scale = config.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(d)));
   options_.softmax = softmax_of(config.softmax_type);
   options_.dropout = config.attention_dropout;
+  options_.is_dropout_of_cudnn = config.cudnn_attention_dropout;
   options_.path = path_;
   options_.first_head = context.groups.tp.rank() * num_heads_;
   options_.is_deterministic = config.deterministic_mode;

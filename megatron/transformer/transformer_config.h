@@ -125,6 +125,7 @@ struct TransformerConfig {
   // Dropout and initialisation
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
+  bool cudnn_attention_dropout = false;     ///< cuDNN draws its mask, which depends on the layout; on GPUs alone
   double init_method_std = 0.02;            ///< linear_proj and linear_fc2 use std/sqrt(2*num_layers)
   double embedding_init_method_std = 0.02;  ///< word and position embeddings
   bool perform_initialization = true;

@@ -46,6 +46,11 @@ TEST(DeviceChoice, HasNoTf32OnTheCpu) {
   EXPECT_THAT(refusal_of({.num_ranks = 2, .takes_tf32 = true}), HasSubstr("--float32-matmul-precision high"));
 }
 
+TEST(DeviceChoice, HasNoDropoutOfCudnnOnTheCpu) {
+  EXPECT_THAT(refusal_of({.device = "cpu", .drops_by_cudnn = true}), HasSubstr("--cudnn-attention-dropout"));
+  EXPECT_THAT(refusal_of({.num_ranks = 2, .drops_by_cudnn = true}), HasSubstr("--cudnn-attention-dropout"));
+}
+
 TEST(DeviceChoice, HasNoTf32OnGpusBeforeAmpere) {
   EXPECT_EQ(tf32_obstacle_of({.name = "Tesla V100-SXM2-32GB", .compute_capability = 70}),
             "TF32 takes compute capability 8.0 (Ampere) or a later one, and Tesla V100-SXM2-32GB has 7.0");

@@ -118,6 +118,8 @@ void attention_backward_on(InstructionSet set, const CpuStream& stream, const At
 }
 
 void attention_backward(const CpuStream& stream, const AttentionBackwardArgs& args) {
+  require<NotSupported>(!args.options.is_dropout_of_cudnn || args.options.dropout == 0,
+                        "[attention] cuDNN's dropout is a GPU's: leave out --cudnn-attention-dropout.");
   attention_backward_on(widest_instruction_set(), stream, args);
 }
 

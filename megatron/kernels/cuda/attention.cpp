@@ -11,6 +11,7 @@
 namespace megatron::kernels {
 namespace {
 constexpr bool kHasCudnn = MEGATRON_HAS_CUDNN;  // without, cudnn_attention.cpp is not built and nothing may name it
+constexpr std::string_view kNoPlan = "cuDNN has no plan for it in the workspace";
 constexpr const char* kNotBuilt = "this program was built without cuDNN";
 
 template <class Args>
@@ -43,9 +44,24 @@ void check_gradients(const AttentionBackwardArgs& args) {
   }
 }
 
+/// A mask is that of both directions: where cuDNN runs but one, own kernels may not run the other.
+template <class Args>
+void refuse_dropout_of_cudnn(const Args& args) {
+  if (!args.options.is_dropout_of_cudnn || args.options.dropout == 0) return;
+  std::string reason(kNotBuilt);
+  if constexpr (kHasCudnn) {
+    const CudnnState state = cudnn_state();
+    reason = state.is_usable ? cudnn_refusal(args) : state.text;
+    if (reason.empty()) reason = kNoPlan;
+  }
+  throw NotSupported(
+      fmt::format("[attention] cuDNN does not run this attention: {}. Leave out --cudnn-attention-dropout.", reason));
+}
+
 /// Spans, columns and heads are dimensions of the grid.
 template <class Args>
-void check_grid_of_own_kernels(const Args& args) {
+void check_own_kernels_can(const Args& args) {
+  refuse_dropout_of_cudnn(args);
   constexpr int64_t kMost = 65535;
   const int64_t b = args.q.shape[1], n = args.q.shape[2];
   require<NotSupported>(
@@ -66,7 +82,7 @@ template <class Args>
 bool try_cudnn(const CudaStream& stream, const Args& args, bool (*run)(const CudaStream&, const Args&)) {
   if (!cudnn_state().is_usable) return false;
   std::string_view why_not = cudnn_refusal(args);
-  if (why_not.empty() && !run(stream, args)) why_not = "cuDNN has no plan for it in the workspace";
+  if (why_not.empty() && !run(stream, args)) why_not = kNoPlan;
   auto& calls = library_handles<AttentionCalls>(stream);
   ++(why_not.empty() ? calls.by_cudnn : calls.by_own_kernels[why_not]);
   return why_not.empty();
@@ -112,7 +128,7 @@ void attention_forward(const CudaStream& stream, const AttentionForwardArgs& arg
   check_operands(args);
   if constexpr (kHasCudnn)
     if (try_cudnn(stream, args, &cudnn_attention_forward)) return;
-  check_grid_of_own_kernels(args);
+  check_own_kernels_can(args);
   tiled_attention_forward(stream, args);
 }
 
@@ -121,7 +137,7 @@ void attention_backward(const CudaStream& stream, const AttentionBackwardArgs& a
   check_gradients(args);
   if constexpr (kHasCudnn)
     if (try_cudnn(stream, args, &cudnn_attention_backward)) return;
-  check_grid_of_own_kernels(args);
+  check_own_kernels_can(args);
   tiled_attention_backward(stream, args);
 }
 

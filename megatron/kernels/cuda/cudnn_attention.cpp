@@ -38,6 +38,7 @@ CudnnState load() {
 /// kCudnnOffsetTables.
 enum Uid : int64_t { kQ, kK, kV, kO, kGradO, kGradQ, kGradK, kGradV, kLse, kLengths, kFirstOffsets };
 static_assert(kLse + 1 == kCudnnOffsetTables);
+constexpr int64_t kSeed = kFirstOffsets + kCudnnOffsetTables, kSeedOffset = kSeed + 1;
 
 using Strides = std::array<int64_t, 3>;  // of columns, heads and rows
 
@@ -47,7 +48,7 @@ struct PlanKey {
   DType dtype;
   int64_t num_sequences, n, g, s, d, dv;
   std::array<Strides, kCudnnOffsetTables> strides;  // by Uid
-  float scale;
+  float scale, dropout;
   int64_t left, right;  // of the window; -1: none
   int64_t max_workspace_bytes;
   auto operator<=>(const PlanKey&) const = default;
@@ -110,6 +111,7 @@ class GraphBuilder {
   template <class Options>
   void set_mask(Options& options) const {
     options.set_attn_scale(key_.scale);
+    if (key_.dropout > 0) options.set_dropout(key_.dropout, number(kSeed), number(kSeedOffset));
     if (key_.is_packed) options.set_padding_mask(true).set_seq_len_q(lengths_).set_seq_len_kv(lengths_);
     if (key_.right < 0) return;
     options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
@@ -126,6 +128,13 @@ class GraphBuilder {
         .set_stride({strides[0], strides[1], strides[2], 1});
     if (key_.is_packed) tensor.set_ragged_offset(offsets_[i]);
     return tensor;
+  }
+  Tensor number(int64_t uid) const {
+    return graph_.tensor(fe::graph::Tensor_attributes()
+                             .set_uid(uid)
+                             .set_dim({1, 1, 1, 1})
+                             .set_stride({1, 1, 1, 1})
+                             .set_data_type(fe::DataType_t::INT64));
   }
   Tensor input(Uid uid, int64_t heads, int64_t width) const {
     fe::graph::Tensor_attributes tensor;
@@ -222,9 +231,10 @@ bool run(const CudaStream& stream, const Args& args, const Tensors& tensors, boo
               .d = args.q.shape[3],
               .dv = args.v.shape[3],
               .scale = static_cast<float>(options.scale),
+              .dropout = static_cast<float>(options.dropout),
               .left = std::min(options.window_left, args.q.shape[0]),  // cuDNN takes an int
               .right = options.is_causal ? 0 : std::min(options.window_right, args.q.shape[0]),
-              .max_workspace_bytes = bytes - tables.total};
+              .max_workspace_bytes = bytes - tables.total - cudnn_seed_bytes(options)};
   const CudnnTablePlaces places(tables, args.workspace.data);
   const ConstView statistics{
       places.statistics, DType::kFloat32, args.lse.shape, {1, args.q.shape[2], b * args.q.shape[2]}};
@@ -249,6 +259,12 @@ bool run(const CudaStream& stream, const Args& args, const Tensors& tensors, boo
     if (is_backward) statistics_to_cudnn(stream, args.lse, places.statistics);
   }
   char* workspace = static_cast<char*>(args.workspace.data) + tables.total;
+  if (options.dropout > 0) {
+    auto* seed = reinterpret_cast<int64_t*>(workspace);
+    write_cudnn_seed(stream, options, args.layout, seed);
+    data[kSeed] = seed, data[kSeedOffset] = seed + 1;
+    workspace += cudnn_seed_bytes(options);
+  }
   for (int64_t column = 0; column < (is_packed ? 1 : b); column += piece.num_columns)
     for (int64_t group = 0; group < g; group += piece.num_groups) {
       for (size_t i = 0; i < views.size(); ++i) {

@@ -28,7 +28,9 @@ std::string_view refusal_of_both(const Args& args, std::initializer_list<ConstVi
   const AttentionOptions& options = args.options;
   const int64_t s = args.q.shape[0], d = args.q.shape[3], dv = args.v.shape[3];
   if (args.q.dtype != DType::kBFloat16 && args.q.dtype != DType::kFloat16) return "it computes in bf16 and fp16 only";
-  if (options.dropout > 0) return "its dropout mask would depend on the layout (--attention-dropout 0 needs none)";
+  if (options.dropout > 0 && !options.is_dropout_of_cudnn)
+    return "its dropout mask would depend on the layout (--attention-dropout 0 needs none, --cudnn-attention-dropout "
+           "permits it)";
   if (options.softmax != AttentionSoftmax::kVanilla) return "the softmax has a sink";
   if (args.layout.form == SpanForm::kAny) return "query and key rows of the sequences differ";
   if (args.k.shape[0] != s) return "there are more keys than queries";
@@ -110,16 +112,18 @@ CudnnTables cudnn_tables(const ConstView& q, const SequenceLayoutView& layout) {
   return tables;
 }
 
+int64_t cudnn_seed_bytes(const AttentionOptions& options) { return options.dropout > 0 ? 256 : 0; }
+
 int64_t cudnn_workspace_bytes(const AttentionForwardArgs& args) {
   const CudnnTables tables = cudnn_tables(args.q, args.layout);
-  return tables.total == 0 ? kSlackBytes
-                           : tables.total + kSlackBytes + kSequenceBytes * cudnn_num_sequences(args.layout);
+  const int64_t bytes = kSlackBytes + cudnn_seed_bytes(args.options);
+  return tables.total == 0 ? bytes : bytes + tables.total + kSequenceBytes * cudnn_num_sequences(args.layout);
 }
 
 int64_t cudnn_workspace_bytes(const AttentionBackwardArgs& args) {
   const CudnnTables tables = cudnn_tables(args.q, args.layout);
   const CudnnPiece piece = cudnn_piece(args);
-  int64_t bytes = tables.total + kSlackBytes + accumulator_bytes(args, piece);
+  int64_t bytes = tables.total + cudnn_seed_bytes(args.options) + kSlackBytes + accumulator_bytes(args, piece);
   if (tables.total > 0) bytes += kSequenceBytes * cudnn_num_sequences(args.layout);
   if (args.options.is_deterministic) {
     const int64_t num_heads = piece.num_groups * (args.q.shape[2] / args.k.shape[2]);

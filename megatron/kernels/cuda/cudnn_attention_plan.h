@@ -38,6 +38,9 @@ struct CudnnTables {
 inline constexpr int kCudnnOffsetTables = 9;  // q, k, v, o, their gradients, log-sum-exp
 CudnnTables cudnn_tables(const ConstView& q, const SequenceLayoutView& layout);
 
+/// For the two numbers that cuDNN draws its dropout mask from, behind our tables: 0 without dropout.
+int64_t cudnn_seed_bytes(const AttentionOptions& options);
+
 /// An upper bound of what cuDNN's plan asks for, with our tables; plans that ask for more are not used. For cases that
 /// are not refused.
 int64_t cudnn_workspace_bytes(const AttentionForwardArgs& args);

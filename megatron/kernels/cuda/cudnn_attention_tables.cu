@@ -24,6 +24,11 @@ __global__ void tables_kernel(Tables tables) {
   if (i < tables.num_sequences) tables.places.lengths[i] = is_span ? span.query_length : 0;
 }
 
+__global__ void seed_kernel(RandomKey key, const StepState* state, int64_t* place) {
+  place[0] = static_cast<int64_t>(key.at(state->step).value);
+  place[1] = 0;
+}
+
 /// Thread = element of [s, b, n].
 template <bool kToCudnn>
 __global__ void statistics_kernel(Statistics lse, float* statistics, int64_t size, int64_t b, int64_t n) {
@@ -62,6 +67,14 @@ void write_cudnn_tables(const CudaStream& stream, const SequenceLayoutView& layo
   for (int i = 0; i < kCudnnOffsetTables; ++i) tables.strides[i] = strides[i];
   const int64_t blocks = (tables.num_sequences + kBlockThreads) / kBlockThreads;
   tables_kernel<<<static_cast<unsigned>(blocks), kBlockThreads, 0, stream.stream>>>(tables);
+  check_launch("attention");
+}
+
+void write_cudnn_seed(const CudaStream& stream, const AttentionOptions& options, const SequenceLayoutView& layout,
+                      int64_t* place) {
+  const int64_t first_row = layout.rows.first_sample * layout.rows.sequence_length + layout.rows.first_position;
+  seed_kernel<<<1, 1, 0, stream.stream>>>(options.dropout_key.at(options.first_head).at(first_row), options.state,
+                                          place);
   check_launch("attention");
 }
 

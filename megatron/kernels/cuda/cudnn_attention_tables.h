@@ -25,6 +25,11 @@ struct CudnnTableStrides {
 void write_cudnn_tables(const CudaStream& stream, const SequenceLayoutView& layout, const CudnnTablePlaces& places,
                         const CudnnTableStrides (&strides)[kCudnnOffsetTables]);
 
+/// The seed and the offset of a dropout mask that depends on options.dropout_key, the first head, the first row of the
+/// layout and the step, at `place`, in device memory.
+void write_cudnn_seed(const CudaStream& stream, const AttentionOptions& options, const SequenceLayoutView& layout,
+                      int64_t* place);
+
 /// Between lse [n, b, s] of any strides and cuDNN's [s, b, n].
 void statistics_to_cudnn(const CudaStream& stream, const ConstView& lse, float* statistics);
 void statistics_from_cudnn(const CudaStream& stream, const float* statistics, const View& lse);

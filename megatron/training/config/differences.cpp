@@ -72,6 +72,11 @@ constexpr auto kDifferences = std::to_array<Difference>({
      "needs neither, and runs on any device: collectives of the ordinary group in parts (--tp-comm-overlap-ag-splits, "
      "-rs-splits)",
      [](const PretrainConfig& c) { return c.parallel.tp_comm_overlap; }},
+    {"--attention-dropout", "the mask is that of the library and of the layout",
+     "the mask is the same on any layout and device, by our own kernels, unless --cudnn-attention-dropout is given: "
+     "then "
+     "it depends on tensor parallelism and on micro-batches",
+     [](const PretrainConfig& c) { return c.transformer.cudnn_attention_dropout; }},
     {"--use-precision-aware-optimizer", "needs --use-distributed-optimizer", "works without it too", never},
     {"--main-params-dtype bf16", "takes fp32 and fp16",
      "weights have no finer copy: each step rounds them up or down at random, right on average, so small updates are "
@@ -163,6 +168,8 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"mscale", "--position-embedding-type yarn", is_yarn},
     {"mscale_all_dim", "--position-embedding-type yarn", is_yarn},
     {"yarn_correction_range_round_to_int", "--position-embedding-type yarn", is_yarn},
+    {"cudnn_attention_dropout", "--attention-dropout above 0",
+     [](const PretrainConfig& c) { return c.transformer.attention_dropout > 0; }},
     {"window_attn_skip_freq", "--window-size",
      [](const PretrainConfig& c) { return c.transformer.window_size.has_value(); }},
     {"glu_linear_offset", "--swiglu or --quick-geglu", is_gated},

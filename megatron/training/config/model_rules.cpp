@@ -139,6 +139,9 @@ void resolve_precision(PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({"--float32-matmul-precision", "--fp16", "--bf16", "--fp64"},
                  "--float32-matmul-precision high is for fp32 training, and this is {}: leave it out",
                  config.transformer.params_dtype);
+  if (config.transformer.cudnn_attention_dropout && !precision.bf16 && !precision.fp16)
+    mistakes.add({"--cudnn-attention-dropout", "--bf16", "--fp16"},
+                 "--cudnn-attention-dropout needs --bf16 or --fp16: cuDNN's attention has no other dtypes");
   const OptimizerConfig& optimizer = config.optimizer;
   if (precision.fp16 && !optimizer.loss_scale && optimizer.initial_loss_scale < optimizer.min_loss_scale)
     mistakes.add({"--initial-loss-scale", "--min-loss-scale"},

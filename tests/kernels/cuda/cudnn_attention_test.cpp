@@ -254,6 +254,88 @@ TEST_F(CudnnAttention, CallsOfOwnKernelsAreToldWithTheReason) {
   testing::check_cuda(cudaDeviceSynchronize());
 }
 
+TEST_F(CudnnAttention, DropsTheSameProbabilitiesInBothDirections) {
+  constexpr int64_t s = 64;  // = d, so that v may be the identity, which shows what is left of the probabilities
+  constexpr double kRate = 0.25;
+  AttentionCase test(DType::kBFloat16, {s, s, 1, 1, 1, s, s});
+  test.options.dropout = kRate;
+  test.options.is_dropout_of_cudnn = true;
+  DeviceCase device(test, DType::kBFloat16, SpanForm::kUniform, 0);
+  std::vector<double> identity(s * s, 0);
+  for (size_t i = 0; i < s; ++i) identity[i * (s + 1)] = 1;
+  device.v = Twin(DType::kBFloat16, {s, 1, 1, s}, identity);
+  forward(device);
+  backward(device);
+
+  const testing::GuardedTensor q = device.q.from_gpu(), k = device.k.from_gpu(), grad_o = device.grad_o.from_gpu();
+  const testing::GuardedTensor kept = device.o.from_gpu();
+  const double scale = test.options.scale;
+  std::vector<double> o(s * s, 0), grad_q(s * s, 0), grad_k(s * s, 0), grad_v(s * s, 0);
+  int64_t num_dropped = 0;
+  for (int64_t i = 0; i < s; ++i) {
+    std::vector<double> p(s, 0), factor(s, 0);
+    double sum = 0, dot = 0;
+    for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t e = 0; e < s; ++e) p[j] += scale * q[i * s + e] * k[j * s + e];
+      sum += p[j] = std::exp(p[j]);
+    }
+    for (int64_t j = 0; j <= i; ++j) {
+      p[j] /= sum;
+      factor[j] = kept[i * s + j] == 0 ? 0 : 1 / (1 - kRate);
+      num_dropped += kept[i * s + j] == 0;
+      o[i * s + j] = p[j] * factor[j];
+      dot += o[i * s + j] * grad_o[i * s + j];
+    }
+    for (int64_t j = 0; j <= i; ++j) {
+      const double grad_score = scale * p[j] * (factor[j] * grad_o[i * s + j] - dot);
+      for (int64_t e = 0; e < s; ++e) {
+        grad_q[i * s + e] += grad_score * k[j * s + e];
+        grad_k[j * s + e] += grad_score * q[i * s + e];
+        grad_v[j * s + e] += o[i * s + j] * grad_o[i * s + e];
+      }
+    }
+  }
+  expect_close(device.o, o, DType::kBFloat16, "o");
+  expect_close(device.grad_q, grad_q, DType::kBFloat16, "grad_q");
+  expect_close(device.grad_k, grad_k, DType::kBFloat16, "grad_k");
+  expect_close(device.grad_v, grad_v, DType::kBFloat16, "grad_v");
+  const double num = s * (s + 1) / 2.0;
+  EXPECT_NEAR(static_cast<double>(num_dropped), kRate * num, 5 * std::sqrt(kRate * (1 - kRate) * num));
+}
+
+TEST_F(CudnnAttention, DropsOthersInAnotherStepAndOfOtherHeadsAndRows) {
+  const auto output = [&](int64_t step, int64_t first_head, int64_t first_sample) {
+    AttentionCase test(DType::kBFloat16, {64, 64, 1, 2, 2, 64, 64});
+    test.state.step = step;
+    test.options.dropout = 0.25;
+    test.options.is_dropout_of_cudnn = true;
+    test.options.first_head = first_head;
+    DeviceCase device(test, DType::kBFloat16, SpanForm::kUniform, 0);
+    AttentionForwardArgs args = device.forward_args();
+    args.layout.rows = {.first_sample = first_sample, .sequence_length = 64};
+    const Zeros workspace(DType::kUInt8, {cudnn_workspace_bytes(args)});
+    args.workspace = workspace;
+    attention_forward(stream_, args);
+    testing::check_cuda(cudaDeviceSynchronize());
+    return device.o.bytes();
+  };
+  const std::vector<char> first = output(3, 0, 5);
+  EXPECT_EQ(output(3, 0, 5), first);
+  EXPECT_NE(output(4, 0, 5), first);
+  EXPECT_NE(output(3, 2, 5), first);
+  EXPECT_NE(output(3, 0, 6), first);
+}
+
+TEST_F(CudnnAttention, RefusesItsDropoutWhereItDoesNotRun) {
+  AttentionCase test(DType::kBFloat16, {64, 64, 1, 2, 2, 64, 64});
+  test.options.dropout = 0.25;
+  test.options.is_dropout_of_cudnn = true;
+  test.options.softmax = AttentionSoftmax::kOffByOne;
+  DeviceCase device(test, DType::kBFloat16, SpanForm::kUniform, 0);
+  EXPECT_THROW(attention_forward(stream_, device.forward_args()), NotSupported);
+  EXPECT_THROW(attention_backward(stream_, device.backward_args()), NotSupported);
+}
+
 TEST_F(CudnnAttention, PlansOfTrainingShapesFitInTheBound) {
   constexpr DType kType = DType::kBFloat16;
   for (const AttentionSizes& z : {AttentionSizes{1024, 1024, 16, 12, 12, 64, 64},

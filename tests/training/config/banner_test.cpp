@@ -34,6 +34,7 @@ TEST(Banner, GivesEachArgumentApartToo) {
 TEST(Banner, NamesWhereThisRunDepartsFromMegatron) {
   EXPECT_THAT(notes_block(parse()), HasSubstr("every valid token of a step weighs equally"));
   EXPECT_THAT(notes_block(parse()), HasSubstr("without --eval-interval there is no evaluation"));
+  EXPECT_THAT(notes_block(parse({"--bf16", "--cudnn-attention-dropout"})), HasSubstr("depends on tensor parallelism"));
   const std::string notes = notes_block(parse({"--no-calculate-per-token-loss", "--eval-interval", "5"}));
   EXPECT_THAT(notes, HasSubstr("the gradient depends on the layout"));
   EXPECT_THAT(notes, Not(HasSubstr("--eval-interval")));

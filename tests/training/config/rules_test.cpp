@@ -32,6 +32,7 @@ TEST(Rules, RefuseContradictionsWithTheReason) {
        2},
       {{"--quick-geglu", "--squared-relu", "--no-bias-gelu-fusion"}, "2 activations are given"},
       {{"--qk-layernorm", "--qk-l2-norm"}, "exclude each other"},
+      {{"--cudnn-attention-dropout"}, "--cudnn-attention-dropout needs --bf16 or --fp16"},
       {{"--bf16", "--grad-reduce-in-bf16", "--accumulate-allreduce-grads-in-fp32"}, "exclude each other"},
       {{"--swiglu", "--hidden-size", "20"}, "leaves 0 at --hidden-size 20"},
       {{"--position-embedding-type", "yarn", "--rotary-percent", "0.45"}, "7 of 16 values of a head would rotate"},
