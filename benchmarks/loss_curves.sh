@@ -7,8 +7,7 @@
 # --megatron  the program; default build-cuda/bin/megatron.
 # --output    folder for DIR/losses.svg and the runs; default benchmarks/results/loss_curves.
 # --device    default cuda.
-# --gpus      how many to use; default those that nvidia-smi lists. Twice as many ranks share them: that shows their losses, and
-#             says nothing of speed.
+# --gpus      how many to use; default those that nvidia-smi lists.
 # --with-cpu  beside those on GPUs one rank on the CPU.
 # --steps     default 200.
 # --short     a smaller model.
@@ -48,52 +47,20 @@ flags=("${sizes[@]}" --group-query-attention --num-query-groups 2 --position-emb
   --micro-batch-size 4 --global-batch-size 16 --train-iters "$steps" --lr 2e-3 --lr-warmup-iters $((steps / 15)) --weight-decay 0.1
   --adam-beta2 0.95 --clip-grad 1.0 --eval-iters 0 --log-interval 1)
 
-train() { # DEVICE RANKS LOG: each rank has a GPU, or is a thread
-  "$megatron" pretrain_gpt --device "$1" --nproc-per-node "$2" "${flags[@]}" --log-jsonl "$3"
-}
-
-# CUDA's multi-process service lets programs compute on a GPU side by side; without it they take turns.
-serve_gpus() {
-  service=$(PATH=$PATH:/usr/local/nvidia/bin command -v nvidia-cuda-mps-control) || return 0
-  CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d) CUDA_MPS_LOG_DIRECTORY=$(mktemp -d)
-  export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
-  "$service" -d
-  trap 'echo quit | "$service"' EXIT
-}
-
-# NCCL refuses two ranks of a host that have one GPU, so as many ranks as there are GPUs are told to be a host of their own.
-# Ranks have the variables of mpirun.
-train_sharing_gpus() { # DEVICE RANKS LOG
-  local rank ranks=() status=0
-  serve_gpus
-  for ((rank = 0; rank < $2; ++rank)); do
-    OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=$2 OMPI_COMM_WORLD_LOCAL_RANK=$((rank % gpus)) \
-      OMPI_COMM_WORLD_LOCAL_SIZE=$gpus PMIX_NAMESPACE=$$ MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 9000)) \
-      NCCL_HOSTID=host_$((rank / gpus)) NCCL_SOCKET_IFNAME=lo \
-      "$megatron" pretrain_gpt --device "$1" "${flags[@]}" --log-jsonl "$3" &
-    ranks+=($!)
-  done
-  for rank in "${ranks[@]}"; do wait "$rank" || status=$?; done
-  return $status
-}
-
 runs=()
-run() { # NAME HOW DEVICE RANKS
+run() { # NAME DEVICE RANKS
   local name=$1 log=$output/${1// /_}.jsonl
   if ! grep -qs "\"iteration\":$steps,.*\"lm_loss\"" "$log"; then
     rm -f "$log"
     echo "$name"
-    ("$2" "$3" "$4" "$log") >"${log%.jsonl}.log" 2>&1 || { tail -n 5 "${log%.jsonl}.log"; exit 1; }
+    "$megatron" pretrain_gpt --device "$2" --nproc-per-node "$3" "${flags[@]}" --log-jsonl "$log" >"${log%.jsonl}.log" 2>&1 || { tail -n 5 "${log%.jsonl}.log"; exit 1; }
   fi
   runs+=("$name=$log")
 }
 
 for ranks in 1 2 4; do
-  if [ "$device" = cpu ] || [ "$ranks" -le "$gpus" ]; then
-    run "$ranks ranks" train "$device" $ranks
-  elif [ "$ranks" -eq $((2 * gpus)) ]; then
-    run "$ranks ranks on $gpus GPUs" train_sharing_gpus "$device" $ranks
-  fi
+  if [ "$device" = cuda ] && [ "$ranks" -gt "$gpus" ]; then continue; fi
+  run "$ranks ranks" "$device" $ranks
 done
-if $with_cpu; then run "the CPU" train cpu 1; fi
+if $with_cpu; then run "the CPU" cpu 1; fi
 "$megatron" plot_losses --output "$output/losses.svg" --title "$steps steps on $device" --runs "${runs[@]}"
