@@ -221,6 +221,7 @@ case_kill_full_queue_tensor() { kill_full_queue own 137 "rank 1 was ended by sig
 case_kill_full_queue_pipeline() { kill_full_queue variables_of_srun 7 "Rank 1 does not answer" --pipeline-model-parallel-size 2; }
 case_kill_full_queue_variables() { kill_full_queue variables_of_srun 7 "Rank 1 does not answer" "${tensor[@]}"; }
 graph=(--cuda-graph-impl full_iteration --cuda-graph-warmup-steps 1) # has all of the step: the host waits
+case_kill_graph_tensor() { kill_full_queue variables_of_srun 7 "Rank 1 does not answer" "${tensor[@]}" "${graph[@]}"; }
 case_kill_graph_sharded() { kill_full_queue variables_of_srun 7 "Rank 1 does not answer" "${sharded[@]}" "${graph[@]}"; }
 kill_full_queue() { # LAUNCHER STATUS TEXT FLAG...
   local launcher=$1 expected=$2 text=$3 iterations=2 pause=0.7

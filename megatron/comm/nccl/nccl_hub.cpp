@@ -205,11 +205,11 @@ void NcclHub::launch_graph(std::string_view site, const std::function<void()>& l
   const auto flight =
       std::make_shared<NcclFlight>(resources(), fmt::format("launch #{} of a CUDA graph \"{}\"", number, site),
                                    world_->timeout(), LanePlace{graphs_.name(), number, members});
-  flight->launch_graph(launch);
   {
     const std::lock_guard lock(mutex_);
-    graphs_.add(flight);
+    graphs_.add(flight);  // before the launch, in which the host may wait for room on the GPU, and so for other ranks
   }
+  flight->launch_graph(launch);
   launched(graphs_);
 }
 
