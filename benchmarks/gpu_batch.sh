@@ -103,15 +103,18 @@ tune() { # NAME GPUS FLAG...
     --name "$name" --attention-dropout 0 --hidden-dropout 0 "$@"
 }
 
-# compute-sanitizer's memcheck, of tests that it does not make too long.
-memcheck() { # NAME SECONDS TEST FILTER
-  local name=$1 seconds=$2 sanitizer
+# compute-sanitizer's memcheck, each test in one of the shards, so that none runs too long.
+memcheck() { # NAME SHARDS SECONDS TEST FILTER
+  local name=$1 shards=$2 seconds=$3 sanitizer shard
   sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
   if [ ! -x "$sanitizer" ]; then
     echo "memcheck of $name: skipped, compute-sanitizer is not here"
     return
   fi
-  item "memcheck of $name" 1 "$seconds" "$sanitizer" --tool memcheck --error-exitcode 1 "$tests/$3" --gtest_filter="$4"
+  for ((shard = 0; shard < shards; ++shard)); do
+    item "memcheck of $name, $((shard + 1)) of $shards" 1 "$seconds" env GTEST_TOTAL_SHARDS="$shards" GTEST_SHARD_INDEX=$shard \
+      "$sanitizer" --tool memcheck --error-exitcode 1 "$tests/$4" --gtest_filter="$5"
+  done
 }
 
 item "kernels" 1 300 "$tests/cuda_kernels_test"
@@ -122,8 +125,9 @@ item "training" 1 300 "$tests/cuda_training_test"
 item "orders of summation" 1 60 "$tests/cuda_orders_test"
 item "host calls" 1 240 "$tests/host_calls_test"
 item "memory in use" 2 180 "$tests/memory_use_test"
-memcheck kernels 200 cuda_kernels_test '-*Millions*:*ManyRows*:*InitialValues*:*LargeProducts*'
-memcheck ops 120 cuda_ops_test '*'
+memcheck kernels 4 120 cuda_kernels_test '-*Millions*:*ManyRows*:*InitialValues*:*LargeProducts*'
+memcheck ops 1 120 cuda_ops_test '*'
+memcheck "LM head" 1 120 cuda_lm_head_loss_test '*'
 for n in 2 4; do
   item "nccl conformance of $n" $n 180 "$tests/comm_nccl_conformance" $n
 done
