@@ -35,6 +35,7 @@ done
 [ -x "$megatron" ] || { echo "loss_curves: $megatron is missing: build it, or give --megatron" >&2; exit 2; }
 
 [ -n "$gpus" ] || gpus=$({ nvidia-smi --list-gpus 2>/dev/null || true; } | wc -l)
+[ "$device" = cpu ] || [ "$gpus" -gt 0 ] || { echo "loss_curves: no GPU answers: give --gpus N or --device cpu" >&2; exit 2; }
 
 data=$output/shakespeare
 mkdir -p "$output"
@@ -53,7 +54,8 @@ run() { # NAME DEVICE RANKS
   if ! grep -qs "\"iteration\":$steps,.*\"lm_loss\"" "$log"; then
     rm -f "$log"
     echo "$name"
-    "$megatron" pretrain_gpt --device "$2" --nproc-per-node "$3" "${flags[@]}" --log-jsonl "$log" >"${log%.jsonl}.log" 2>&1 || { tail -n 5 "${log%.jsonl}.log"; exit 1; }
+    "$megatron" pretrain_gpt --device "$2" --nproc-per-node "$3" "${flags[@]}" --log-jsonl "$log" \
+      >"${log%.jsonl}.log" 2>&1 || { tail -n 5 "${log%.jsonl}.log"; exit 1; }
   fi
   runs+=("$name=$log")
 }
