@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# What the scripts of this folder share; each of them is one row of the table of GPU goals and sources this file.
+# What the scripts of this folder share; each holds the cases of one model or layout, and sources this file.
 #
 #   benchmarks/gpu_table/ROW.sh [--megatron FILE] [--output FILE] [--commit ID] [--seconds N] [--dry-run] [FLAG...]
 #
@@ -32,7 +32,7 @@ done
 
 # The device as rows name it, where somebody can say it: a row from another one is no reason to leave a case out.
 gpu='[^"]*'
-if ! $is_dry && command -v nvidia-smi >/dev/null; then gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1); fi
+if ! $is_dry && gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null); then gpu=${gpus%%$'\n'*}; fi
 
 # The last value of a flag.
 value_of() { # FLAG DEFAULT WORD...
@@ -65,9 +65,9 @@ shrink() { # FLAG...
     --warm-up 1 --steps 1 --no-ceiling --num-threads 1)
 }
 
-# A case of the row. A case that fails is told, and the next one runs; the script then ends with 1. One that is cut off, and
-# had less than the whole time, is left for the next call.
-status=0 has_run=false is_cut=false
+# A case of the row. A case that fails is told, and the next one runs; the script then ends with 1. One that is not over in time,
+# and had less than the whole of it, is left for the next call. One that had the whole waits one call, in which the others run.
+status=0 has_run=false is_cut=false is_postponed=false
 run_case() { # NAME FLAG...
   local name=$1 device=cuda code=0
   shift
@@ -80,12 +80,21 @@ run_case() { # NAME FLAG...
   local steps warm_up left=$((seconds - SECONDS))
   steps=$(value_of --steps 20 "${flags[@]}" "${extra[@]}")
   warm_up=$(value_of --warm-up 10 "${flags[@]}" "${extra[@]}")
-  if grep -qs "\"name\":\"$name\",\"device\":\"$gpu\".*\"commit\":\"$commit\".*\"case\":\"step\".*\"steps\":$steps,\"warm_up\":$warm_up," "$output"; then
+  local row="\"name\":\"$name\",\"device\":\"$gpu\".*\"commit\":\"$commit\".*\"case\":\"step\""
+  if grep -qs "$row.*\"steps\":$steps,\"warm_up\":$warm_up," "$output"; then
     echo "$name: $output has it for $commit, $steps steps after $warm_up"
     return
   fi
   if $is_cut || [ "$left" -le 0 ]; then
     is_cut=true
+    return
+  fi
+  local mark="$name, $commit, $steps after $warm_up" marks=$output.not_over
+  if grep -qsxF "$mark" "$marks"; then
+    grep -vxF "$mark" "$marks" >"$marks.rest" || true
+    mv "$marks.rest" "$marks"
+    echo "$name: was not over in the call before, the next call tries it again"
+    is_postponed=true
     return
   fi
   echo "$name"
@@ -97,12 +106,13 @@ run_case() { # NAME FLAG...
   elif [ $code != 0 ]; then
     echo "$name: FAILED with status $code" >&2
     status=1
+    [ $code != 124 ] || echo "$mark" >>"$marks"
   fi
   has_run=true
 }
 
 finish() {
-  if $is_cut; then
+  if $is_cut || $is_postponed; then
     echo "after $SECONDS s: the next call goes on"
     [ $status != 0 ] || status=75
   fi

@@ -78,9 +78,20 @@ row "GPU A" 4 0
 row "GPU A" 6 0 --warm-up 1
 row "GPU B" 8 0
 row "GPU B" 8 0
+
+# A slow case is left for the next call, in which it has the whole time; the one behind it runs in the call after that.
+echo 'run_case "three"' | sed -i '/^run_case "two"/r /dev/stdin' "$work/bin/row.sh"
 export SLOW=two
-row "GPU C" 9 75 --seconds 2
-row "GPU C" 9 1 --seconds 1
+row "GPU C" 9 75 --seconds 3
+row "GPU C" 9 1 --seconds 3
+row "GPU C" 10 75 --seconds 9
+grep -q '"name":"three","device":"GPU C"' "$work/resumed.jsonl" || fail "the case behind a slow one did not run"
+row "GPU C" 10 1 --seconds 3
 SLOW=""
-row "GPU C" 10 0
-echo "$cases cases, 9 calls"
+row "GPU C" 10 75
+row "GPU C" 11 0
+
+# A driver that does not answer: rows of any GPU stand for the cases.
+printf 'echo "NVIDIA-SMI has failed"\nexit 9\n' >"$work/bin/nvidia-smi"
+row "no GPU" 11 0
+echo "$cases cases, 13 calls"
