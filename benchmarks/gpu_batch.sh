@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All that a GPU machine is to show, in order of importance: tests on one GPU, tests of ranks on two and four, the choice of
-# algorithms for matrix products, the rows of the table of GPU goals for as many GPUs as there are, the loss curves. What has
-# passed for this commit is not run again, so a batch that was cut off goes on where it was. Works in a bundle of
+# algorithms for matrix products, the rows of benchmarks/gpu_table for as many GPUs as there are, the loss curves. What has
+# passed for this commit is not run again, so a batch that was killed goes on where it was. Works in a bundle of
 # scripts/gpu_bundle.sh, and in a source tree with the tests built.
 #
 #   benchmarks/gpu_batch.sh [--build DIR] [--results DIR] [--gpus N] [--only NAME] [--list]
