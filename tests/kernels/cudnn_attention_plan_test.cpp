@@ -49,7 +49,11 @@ TEST(CudnnAttentionPlan, SaysWhyItRefuses) {
   using Args = AttentionBackwardArgs;
   const auto nothing = [](Args&) {};
   expect_refusal("it computes in bf16 and fp16 only", [](Args& args) { args.q.dtype = DType::kFloat32; });
-  expect_refusal("its dropout mask would depend on the layout", [](Args& args) { args.options.dropout = 0.1; });
+  expect_refusal(
+      "its dropout mask would depend on the layout (--attention-dropout 0 needs none, --cudnn-attention-dropout "
+      "permits "
+      "it)",
+      [](Args& args) { args.options.dropout = 0.1; });
   expect_refusal("the softmax has a sink", [](Args& args) { args.options.softmax = AttentionSoftmax::kOffByOne; });
   expect_refusal("query and key rows of the sequences differ", [](Args& args) { args.layout.form = SpanForm::kAny; });
   expect_refusal("there are more keys than queries", [](Args& args) { args.k.shape[0] = 5000; });
@@ -69,6 +73,31 @@ TEST(CudnnAttentionPlan, SaysWhyItRefuses) {
   });
   expect_refusal("deterministic gradients of so many keys take more than 1 GiB",
                  [](Args& args) { args.options.is_deterministic = true; }, {.s = 16384});
+}
+
+/// cuDNN counts heads and columns of a mask from 0 in each piece.
+TEST(CudnnAttentionPlan, RefusesDropoutInBothDirectionsWhereTheBackwardComesInPieces) {
+  const auto refusal_of = [](auto args, bool is_deterministic, SpanForm form) {
+    args.options.dropout = 0.1;
+    args.options.is_dropout_of_cudnn = true;
+    args.options.is_deterministic = is_deterministic;
+    args.layout.form = form;
+    return std::string(cudnn_refusal(args));
+  };
+  for (const Sizes& z :
+       {Sizes{1024, 64, 12, 12, 64, 64}, Sizes{4096, 2, 32, 8, 128, 128}, Sizes{8192, 1, 32, 8, 128, 128},
+        Sizes{1024, 32, 12, 12, 64, 64}, Sizes{131, 3, 5, 1, 256, 256}})
+    for (SpanForm form : {SpanForm::kUniform, SpanForm::kPacked}) {
+      AttentionBackwardArgs backward = backward_args(z, true);
+      backward.layout.form = form;
+      if (!cudnn_refusal(backward).empty()) continue;
+      const CudnnPiece piece = cudnn_piece(backward);
+      const bool is_whole = piece.num_groups == z.g && piece.num_columns == z.b;
+      EXPECT_EQ(refusal_of(backward, true, form).empty(), is_whole) << z.s << " " << z.b;
+      EXPECT_EQ(refusal_of(forward_args(z), true, form).empty(), is_whole) << z.s << " " << z.b;
+      EXPECT_EQ(refusal_of(forward_args(z), false, form), "");
+      EXPECT_EQ(refusal_of(backward, false, form), "");
+    }
 }
 
 TEST(CudnnAttentionPlan, BoundsTheWorkspacesThatCudnnHasAskedFor) {

@@ -22,6 +22,19 @@ bool has_aligned_heads(const ConstView& x) {
          reinterpret_cast<uintptr_t>(x.data) % kAlignedBytes == 0;
 }
 
+/// Of the gradients of all scores of `num_heads` heads: of one column, or of all sequences where they are packed.
+int64_t score_bytes(const ConstView& q, const SequenceLayoutView& layout, int64_t num_heads) {
+  const int64_t s = round_up(q.shape[0], 64);
+  const int64_t num = layout.form == SpanForm::kPacked ? cudnn_num_sequences(layout) : 1;
+  return 2 * num * num_heads * s * s;
+}
+
+/// Whether a deterministic backward takes more than one piece.
+bool comes_in_pieces(const ConstView& q, const SequenceLayoutView& layout) {
+  const int64_t num_columns = layout.form == SpanForm::kPacked ? 1 : q.shape[1];
+  return score_bytes(q, layout, q.shape[2]) * num_columns > kDeterministicScoreBytes;
+}
+
 /// What both directions must meet. `v` has the heads of o.
 template <class Args>
 std::string_view refusal_of_both(const Args& args, std::initializer_list<ConstView> heads) {
@@ -42,15 +55,11 @@ std::string_view refusal_of_both(const Args& args, std::initializer_list<ConstVi
     return "head sizes of packed sequences are not multiples of 16";
   const bool has_right = options.is_causal || options.window_right >= 0;
   if (options.window_left >= 0 && !has_right) return "the window is open to the right";
+  if (options.dropout > 0 && options.is_deterministic && comes_in_pieces(args.q, args.layout))
+    return "deterministic gradients come in pieces of 1 GiB of scores, each with the dropout mask of the first (a "
+           "smaller --micro-batch-size may be one piece)";
   if (!std::all_of(heads.begin(), heads.end(), has_aligned_heads)) return "heads do not begin at multiples of 16 bytes";
   return {};
-}
-
-/// Of the gradients of all scores of `num_heads` heads and one column.
-int64_t score_bytes(const AttentionBackwardArgs& args, int64_t num_heads) {
-  const int64_t s = round_up(args.q.shape[0], 64);
-  const int64_t num = args.layout.form == SpanForm::kPacked ? cudnn_num_sequences(args.layout) : 1;
-  return 2 * num * num_heads * s * s;
 }
 
 /// cuDNN sums gradients of q in fp32, unless it is deterministic; where query heads share a key head, gradients of k
@@ -78,7 +87,8 @@ std::string_view cudnn_refusal(const AttentionBackwardArgs& args) {
   const std::string_view refusal =
       refusal_of_both(args, {args.q, args.k, args.v, args.o, args.grad_o, args.grad_q, args.grad_k, args.grad_v});
   if (!refusal.empty()) return refusal;
-  if (args.options.is_deterministic && score_bytes(args, args.q.shape[2] / args.k.shape[2]) > kDeterministicScoreBytes)
+  if (args.options.is_deterministic &&
+      score_bytes(args.q, args.layout, args.q.shape[2] / args.k.shape[2]) > kDeterministicScoreBytes)
     return "deterministic gradients of so many keys take more than 1 GiB";
   return {};
 }
@@ -88,7 +98,7 @@ CudnnPiece cudnn_piece(const AttentionForwardArgs& args) { return {args.k.shape[
 CudnnPiece cudnn_piece(const AttentionBackwardArgs& args) {
   const int64_t g = args.k.shape[2], b = args.q.shape[1];
   if (!args.options.is_deterministic) return {g, b};
-  const int64_t bytes_of_group = score_bytes(args, args.q.shape[2] / g);
+  const int64_t bytes_of_group = score_bytes(args.q, args.layout, args.q.shape[2] / g);
   const bool is_packed = args.layout.form == SpanForm::kPacked;  // its columns are in one list of sequences
   CudnnPiece piece{g, is_packed ? b : std::clamp<int64_t>(kDeterministicScoreBytes / (bytes_of_group * g), 1, b)};
   const int64_t bytes_of_columns = bytes_of_group * (is_packed ? 1 : piece.num_columns);
@@ -127,7 +137,8 @@ int64_t cudnn_workspace_bytes(const AttentionBackwardArgs& args) {
   if (tables.total > 0) bytes += kSequenceBytes * cudnn_num_sequences(args.layout);
   if (args.options.is_deterministic) {
     const int64_t num_heads = piece.num_groups * (args.q.shape[2] / args.k.shape[2]);
-    bytes += score_bytes(args, num_heads) * (args.layout.form == SpanForm::kPacked ? 1 : piece.num_columns);
+    bytes +=
+        score_bytes(args.q, args.layout, num_heads) * (args.layout.form == SpanForm::kPacked ? 1 : piece.num_columns);
   }
   return bytes;
 }

@@ -74,8 +74,7 @@ constexpr auto kDifferences = std::to_array<Difference>({
      [](const PretrainConfig& c) { return c.parallel.tp_comm_overlap; }},
     {"--attention-dropout", "the mask is that of the library and of the layout",
      "the mask is the same on any layout and device, by our own kernels, unless --cudnn-attention-dropout is given: "
-     "then "
-     "it depends on tensor parallelism and on micro-batches",
+     "then it depends on tensor parallelism and on micro-batches",
      [](const PretrainConfig& c) { return c.transformer.cudnn_attention_dropout; }},
     {"--use-precision-aware-optimizer", "needs --use-distributed-optimizer", "works without it too", never},
     {"--main-params-dtype bf16", "takes fp32 and fp16",

@@ -69,10 +69,9 @@ void describe_initialisation(FieldTable& table, ModelConfig& model, TransformerC
       .at_least(0)
       .below(1);
   table.add("attention_dropout", net.attention_dropout, "rate on attention probabilities").at_least(0).below(1);
-  table.add(
-      "cudnn_attention_dropout", net.cudnn_attention_dropout,
-      "on a GPU, cuDNN drops attention probabilities, some 6 times as fast as the kernels that draw the same mask "
-      "on any layout (megatron.cpp only): the mask then depends on tensor parallelism and on micro-batches");
+  table.add("cudnn_attention_dropout", net.cudnn_attention_dropout,
+            "on a GPU, cuDNN drops attention probabilities, faster than the kernels that draw the same mask "
+            "on any layout (megatron.cpp only): the mask then depends on tensor parallelism and on micro-batches");
   table
       .add("init_method_std", net.init_method_std,
            "of normal initial weights; the last linear of attention and of feed-forward use it / sqrt(2 layers)")
