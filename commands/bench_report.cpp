@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "megatron/base/file_system.h"
 #include "megatron/bench/state_bytes.h"

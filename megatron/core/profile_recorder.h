@@ -19,6 +19,10 @@ struct TimeSpan {
   int64_t duration_ns() const { return end_ns - begin_ns; }
 };
 
+int64_t steady_clock_ns();
+/// Without a name in its note an op is called by its source file: "rms_norm" of ".../megatron/ops/rms_norm.cpp".
+std::string_view name_of_op(const OpNote& note, const std::source_location& where);
+
 struct OpRecord {
   std::string_view name;
   OpPlace place;

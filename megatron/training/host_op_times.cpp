@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <utility>
 
@@ -13,16 +12,6 @@ namespace megatron {
 namespace {
 
 constexpr size_t kMostKindsToTell = 6;
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-std::string_view stem(std::string_view path) {
-  path.remove_prefix(path.rfind('/') + 1);
-  return path.substr(0, path.rfind('.'));
-}
 
 double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
@@ -79,13 +68,13 @@ void HostOpClock::stop() {
 }
 
 void HostOpClock::begin_op(const OpPlace& place, const OpNote& note, const std::source_location& where) {
-  name_ = note.name.empty() ? stem(where.file_name()) : note.name;
+  name_ = name_of_op(note, where);
   pass_ = place.pass;
-  host_.begin_ns = now_ns();
+  host_.begin_ns = steady_clock_ns();
 }
 
 void HostOpClock::end_op() noexcept {
-  host_.end_ns = now_ns();
+  host_.end_ns = steady_clock_ns();
   if (is_in_step_) times_.add(name_, pass_, host_);
 }
 

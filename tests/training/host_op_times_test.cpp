@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "tests/training/small_trainer.h"
 
 namespace megatron {
@@ -68,6 +70,20 @@ TEST(HostOpClock, CountsTheOpsOfWholeSteps) {
   for (const HostOpCosts::Kind& kind : costs.kinds)
     if (kind.name.starts_with("linear")) linear += kind.num_ops;
   EXPECT_EQ(linear, 2 * 3 * (3 * 4 + 1));  // micro-batches, passes, layers
+}
+
+TEST(HostOpClock, MayOutliveTheDeviceThatItListenedTo) {
+  std::optional<HostOpClock> clock;
+  {
+    Trainer trainer(testing::small_config(testing::gpt2_like()), {.device = DeviceKind::kCpu});
+    clock.emplace(trainer.device());
+    {
+      const ProfiledRange range(trainer.device().profiler, {.name = "step"});
+      testing::train(trainer, 0, 1);
+    }
+    clock->stop();
+  }
+  EXPECT_GT(clock->times().median_step().num_ops, 0);
 }
 
 }  // namespace
