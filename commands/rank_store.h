@@ -11,13 +11,11 @@ struct RankStore {
   bool is_hosted_by_first = true;  // rank 0 is to serve it; else the launcher does
 };
 
-/// | launcher | store |
-/// |---|---|
-/// | torchrun, or our own processes | MASTER_ADDR:MASTER_PORT; its agent serves it where TORCHELASTIC_USE_AGENT_STORE
-/// is True | | mpirun, srun | MASTER_ADDR:MASTER_PORT where both are set (mpirun -x), else: | | mpirun on one host |
-/// 127.0.0.1, at a port that the job's name (PMIX_NAMESPACE) gives | | srun | the first host of the step, at a port
-/// that the numbers of job and step give | Such a port is from 15000 to 29999, below those that the system hands out.
-/// All keys begin with the job, and torchrun's count of restarts, so that no two meet in one store.
+/// Of torchrun and of our own processes: MASTER_ADDR:MASTER_PORT, which the agent serves where
+/// TORCHELASTIC_USE_AGENT_STORE is True. Of mpirun and srun: MASTER_ADDR if it is set (mpirun -x), else 127.0.0.1 where
+/// all ranks are on one host, else srun's first host of the step; MASTER_PORT if it is set, else a port that the name
+/// of the job gives (PMIX_NAMESPACE, or Slurm's numbers of job and step), from 15000 to 29999, below those that the
+/// system hands out. All keys begin with the job, and torchrun's count of restarts, so that no two meet in one store.
 /// @throw ConfigError if a variable is missing or no port, or hosts of mpirun have not been told of the first one
 RankStore rank_store(const LaunchEnvironment& launch, const Variable& variable);
 

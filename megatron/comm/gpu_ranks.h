@@ -47,10 +47,10 @@ class GpuRanks {
   /// @throw CommError, on all ranks, naming one with a change and those without
   virtual void begin_graph_step(std::string_view site, std::string_view change) = 0;
   /// Calls `launch`, which puts such a graph on the compute stream, on all ranks. Counts as one operation of them all,
-  /// with the world's timeout from when its turn has come; which of the operations in it waits is not known. Between
-  /// two launches, or at the end of the graph, all ranks of each group that moves rows by copies meet in an operation
-  /// of NCCL: the slots of a graph do not count on, and a rank that begins it again must find them used. Destroy the
-  /// graph before the groups.
+  /// with the world's timeout from when its turn has come, or from the call while that stands; which of the operations
+  /// in it waits is not known. Between two launches, or at the end of the graph, all ranks of each group that moves
+  /// rows by copies meet in an operation of NCCL: the slots of a graph do not count on, and a rank that begins it again
+  /// must find them used. Destroy the graph before the groups.
   virtual void launch_graph(std::string_view site, const std::function<void()>& launch) = 0;
 
   /// The time of a step. Of no ranks: nothing.

@@ -67,7 +67,7 @@ DistributedDataParallel::~DistributedDataParallel() {
   if (std::uncaught_exceptions() == 0) {
     try {
       finish_param_sync();
-    } catch (const CommError&) {
+    } catch (const Error&) {  // of this rank's GPU too: there is nobody here to tell
     }
   }
   for (Parameter* parameter : parameters_) {

@@ -209,7 +209,12 @@ void NcclHub::launch_graph(std::string_view site, const std::function<void()>& l
     const std::lock_guard lock(mutex_);
     graphs_.add(flight);  // before the launch, in which the host may wait for room on the GPU, and so for other ranks
   }
-  flight->launch_graph(launch);
+  try {
+    flight->launch_graph(launch);
+  } catch (const Error& error) {
+    fail(fmt::format("{} failed on rank {}: {}", flight->to_string(), rank(), error.what()));
+    throw_if_failed();
+  }
   launched(graphs_);
 }
 

@@ -13,7 +13,8 @@ namespace {
 
 /// A line each: text, then "blocked LANE INDEX MEMBERS...", then "issued LANE NUMBER".
 constexpr std::string_view kBlocked = "blocked", kIssued = "issued";
-constexpr std::string_view kInGraph = " Which of the operations in the graph waits a run without CUDA graphs tells.";
+constexpr std::string_view kInGraph =
+    " Which of the operations in the graph waits a run without --cuda-graph-impl tells.";
 
 BlockedOperation blocked_operation(const RankReport& report, const std::map<int, RankReport>& reports) {
   BlockedOperation result{report.text, {}, missing_ranks(*report.blocked, reports)};
@@ -93,7 +94,7 @@ std::string explain_change(std::string_view step, int rank, std::string_view cha
                            const std::vector<int>& without_change) {
   return fmt::format(
       "{} is one of rank {} alone: {}. It would run op by op, or record a CUDA graph, where {} may launch one. What a "
-      "graph follows from must change on all ranks in one step; run without CUDA graphs.",
+      "graph follows from must change on all ranks in one step; leave out --cuda-graph-impl.",
       step, rank, change, describe_ranks(without_change));
 }
 

@@ -76,7 +76,7 @@ TEST(RankReport, ALaunchThatAllHaveMadeSaysThatNoMoreIsKnown) {
           1, milliseconds(500),
           {{0, waiting(0, "launch #7", place, {{lane, 8}})}, {1, waiting(1, "launch #7", place, {{lane, 8}})}}),
       "launch #7 timed out after 500 ms although ranks 0, 1 have entered it; ranks 0, 1 waiting: the link between "
-      "them, or a GPU, hangs. Which of the operations in the graph waits a run without CUDA graphs tells.");
+      "them, or a GPU, hangs. Which of the operations in the graph waits a run without --cuda-graph-impl tells.");
 }
 
 TEST(RankReport, AChangeThatOthersDoNotHaveNamesAll) {
