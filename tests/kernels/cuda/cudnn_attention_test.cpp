@@ -256,51 +256,63 @@ TEST_F(CudnnAttention, CallsOfOwnKernelsAreToldWithTheReason) {
 
 TEST_F(CudnnAttention, DropsTheSameProbabilitiesInBothDirections) {
   constexpr int64_t s = 64;  // = d, so that v may be the identity, which shows what is left of the probabilities
+  constexpr int64_t b = 2, n = 4, g = 2;
   constexpr double kRate = 0.25;
-  AttentionCase test(DType::kBFloat16, {s, s, 1, 1, 1, s, s});
-  test.options.dropout = kRate;
-  test.options.is_dropout_of_cudnn = true;
-  DeviceCase device(test, DType::kBFloat16, SpanForm::kUniform, 0);
-  std::vector<double> identity(s * s, 0);
-  for (size_t i = 0; i < s; ++i) identity[i * (s + 1)] = 1;
-  device.v = Twin(DType::kBFloat16, {s, 1, 1, s}, identity);
-  forward(device);
-  backward(device);
+  for (const bool is_deterministic : {false, true}) {
+    AttentionCase test(DType::kBFloat16, {s, s, b, n, g, s, s});
+    test.options.dropout = kRate;
+    test.options.is_dropout_of_cudnn = true;
+    test.options.is_deterministic = is_deterministic;
+    DeviceCase device(test, DType::kBFloat16, SpanForm::kUniform, 0);
+    std::vector<double> identity(s * b * g * s, 0);
+    for (int64_t i = 0; i < s; ++i)
+      for (int64_t column_of_group = 0; column_of_group < b * g; ++column_of_group)
+        identity[static_cast<size_t>((i * b * g + column_of_group) * s + i)] = 1;
+    device.v = Twin(DType::kBFloat16, {s, b, g, s}, identity);
+    forward(device);
+    backward(device);
 
-  const testing::GuardedTensor q = device.q.from_gpu(), k = device.k.from_gpu(), grad_o = device.grad_o.from_gpu();
-  const testing::GuardedTensor kept = device.o.from_gpu();
-  const double scale = test.options.scale;
-  std::vector<double> o(s * s, 0), grad_q(s * s, 0), grad_k(s * s, 0), grad_v(s * s, 0);
-  int64_t num_dropped = 0;
-  for (int64_t i = 0; i < s; ++i) {
-    std::vector<double> p(s, 0), factor(s, 0);
-    double sum = 0, dot = 0;
-    for (int64_t j = 0; j <= i; ++j) {
-      for (int64_t e = 0; e < s; ++e) p[j] += scale * q[i * s + e] * k[j * s + e];
-      sum += p[j] = std::exp(p[j]);
-    }
-    for (int64_t j = 0; j <= i; ++j) {
-      p[j] /= sum;
-      factor[j] = kept[i * s + j] == 0 ? 0 : 1 / (1 - kRate);
-      num_dropped += kept[i * s + j] == 0;
-      o[i * s + j] = p[j] * factor[j];
-      dot += o[i * s + j] * grad_o[i * s + j];
-    }
-    for (int64_t j = 0; j <= i; ++j) {
-      const double grad_score = scale * p[j] * (factor[j] * grad_o[i * s + j] - dot);
-      for (int64_t e = 0; e < s; ++e) {
-        grad_q[i * s + e] += grad_score * k[j * s + e];
-        grad_k[j * s + e] += grad_score * q[i * s + e];
-        grad_v[j * s + e] += o[i * s + j] * grad_o[i * s + e];
+    const testing::GuardedTensor q = device.q.from_gpu(), k = device.k.from_gpu(), grad_o = device.grad_o.from_gpu();
+    const testing::GuardedTensor kept = device.o.from_gpu();
+    std::vector<double> o(s * b * n * s, 0), grad_q = o, grad_k(s * b * g * s, 0), grad_v = grad_k;
+    int64_t num_dropped = 0;
+    for (int64_t head = 0; head < b * n; ++head) {
+      const int64_t group = head / n * g + head % n / (n / g);
+      const auto of_query = [&](int64_t row, int64_t e) { return (row * b * n + head) * s + e; };
+      const auto of_key = [&](int64_t row, int64_t e) { return (row * b * g + group) * s + e; };
+      for (int64_t i = 0; i < s; ++i) {
+        std::vector<double> p(s, 0), factor(s, 0);
+        double sum = 0, dot = 0;
+        for (int64_t j = 0; j <= i; ++j) {
+          for (int64_t e = 0; e < s; ++e) p[j] += test.options.scale * q[of_query(i, e)] * k[of_key(j, e)];
+          sum += p[j] = std::exp(p[j]);
+        }
+        for (int64_t j = 0; j <= i; ++j) {
+          const int64_t at = of_query(i, j);
+          p[j] /= sum;
+          factor[j] = kept[at] == 0 ? 0 : 1 / (1 - kRate);
+          num_dropped += kept[at] == 0;
+          o[at] = p[j] * factor[j];
+          dot += o[at] * grad_o[at];
+        }
+        for (int64_t j = 0; j <= i; ++j) {
+          const int64_t at = of_query(i, j);
+          const double grad_score = test.options.scale * p[j] * (factor[j] * grad_o[at] - dot);
+          for (int64_t e = 0; e < s; ++e) {
+            grad_q[of_query(i, e)] += grad_score * k[of_key(j, e)];
+            grad_k[of_key(j, e)] += grad_score * q[of_query(i, e)];
+            grad_v[of_key(j, e)] += o[at] * grad_o[of_query(i, e)];
+          }
+        }
       }
     }
+    expect_close(device.o, o, DType::kBFloat16, "o");
+    expect_close(device.grad_q, grad_q, DType::kBFloat16, "grad_q");
+    expect_close(device.grad_k, grad_k, DType::kBFloat16, "grad_k");
+    expect_close(device.grad_v, grad_v, DType::kBFloat16, "grad_v");
+    const double num = b * n * s * (s + 1) / 2.0;
+    EXPECT_NEAR(static_cast<double>(num_dropped), kRate * num, 5 * std::sqrt(kRate * (1 - kRate) * num));
   }
-  expect_close(device.o, o, DType::kBFloat16, "o");
-  expect_close(device.grad_q, grad_q, DType::kBFloat16, "grad_q");
-  expect_close(device.grad_k, grad_k, DType::kBFloat16, "grad_k");
-  expect_close(device.grad_v, grad_v, DType::kBFloat16, "grad_v");
-  const double num = s * (s + 1) / 2.0;
-  EXPECT_NEAR(static_cast<double>(num_dropped), kRate * num, 5 * std::sqrt(kRate * (1 - kRate) * num));
 }
 
 TEST_F(CudnnAttention, DropsOthersInAnotherStepAndOfOtherHeadsAndRows) {
