@@ -49,15 +49,6 @@ RankPlaces RankPlaces::parse(const std::vector<std::string>& texts) {
   return RankPlaces(std::move(places));
 }
 
-RankPlaces RankPlaces::on_hosts_of(int num_ranks, int num_gpus) {
-  std::vector<RankPlace> places;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    const std::string host = fmt::format("host {}", rank / num_gpus);
-    places.push_back({host, host, std::to_string(rank % num_gpus), {}});
-  }
-  return RankPlaces(std::move(places));
-}
-
 bool RankPlaces::reach(int rank, int other) const {
   const RankPlace &a = places_.at(static_cast<size_t>(rank)), &b = places_.at(static_cast<size_t>(other));
   const auto fails_to_reach = [](const RankPlace& from, const RankPlace& to) {
@@ -79,9 +70,9 @@ void RankPlaces::require_a_gpu_each() const {
     require<ConfigError>(
         ranks.size() == 1,
         "Every rank needs a GPU of its own, and {} have the same one: {} of host {}. Local rank r takes GPU r of those "
-        "that its process sees, or the only one that it sees. torchrun, mpirun: leave CUDA_VISIBLE_DEVICES out, or "
-        "have "
-        "a script between launcher and program set it to $LOCAL_RANK or $OMPI_COMM_WORLD_LOCAL_RANK. srun: give "
+        "that its process sees, or the only one that it sees. torchrun, mpirun: leave CUDA_VISIBLE_DEVICES out, "
+        "or have a script between launcher and program set it to $LOCAL_RANK or $OMPI_COMM_WORLD_LOCAL_RANK. srun: "
+        "give "
         "--gpus-per-task 1, or --gpus-per-node as many as the tasks of a node. And start no more ranks on a host than "
         "it has GPUs (--nproc-per-node, --map-by ppr:N:node, --ntasks-per-node).",
         describe_ranks(ranks), gpu.second, places_[static_cast<size_t>(ranks[0])].host_name);

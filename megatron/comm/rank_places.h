@@ -31,8 +31,6 @@ class RankPlaces {
   explicit RankPlaces(std::vector<RankPlace> places) : places_(std::move(places)) {}
   /// @param texts  of each rank's place, by rank. @throw CommError as RankPlace::parse()
   static RankPlaces parse(const std::vector<std::string>& texts);
-  /// Of a job that has not been started: `num_gpus` ranks on each host, whose GPUs reach each other.
-  static RankPlaces on_hosts_of(int num_ranks, int num_gpus);
 
   /// Whether the GPUs of two ranks can copy to each other, as far as is known: two of a host that no process sees both
   /// of count as such.

@@ -57,17 +57,7 @@ TEST(RankPlaces, ReachWhatNoProcessKnowsToBeOutOfReach) {
   EXPECT_TRUE(places.reach({1, 3}));
 }
 
-TEST(RankPlaces, OfAJobThatIsNotStartedFillHosts) {
-  const RankPlaces places = RankPlaces::on_hosts_of(5, 2);
-  EXPECT_TRUE(places.reach(2, 3));
-  EXPECT_FALSE(places.reach(1, 2));
-  places.require_a_gpu_each();
-}
-
-TEST(RankPlaces, ThisHostIsAlwaysTheSame) {
-  EXPECT_THAT(host_identity(), Not(IsEmpty()));
-  EXPECT_EQ(host_identity(), host_identity());
-}
+TEST(RankPlaces, ThisHostHasAnIdentity) { EXPECT_THAT(host_identity(), Not(IsEmpty())); }
 
 }  // namespace
 }  // namespace megatron

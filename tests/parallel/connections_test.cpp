@@ -12,6 +12,7 @@
 #include "tests/parallel/gpu_layouts.h"
 #include "tests/parallel/layout_run.h"
 #include "tests/testing/noted_world.h"
+#include "tests/testing/rank_places.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
@@ -46,7 +47,7 @@ std::string describe(const Connections& connections) {
 }
 
 Connections planned_for(const PretrainConfig& config, int num_ranks, int rank) {
-  return plan_steps(config, rank, DeviceKind::kCpu, RankPlaces::on_hosts_of(num_ranks, num_ranks)).connections;
+  return plan_steps(config, rank, DeviceKind::kCpu, places_on_hosts_of(num_ranks, num_ranks)).connections;
 }
 
 TEST(StepPlan, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {

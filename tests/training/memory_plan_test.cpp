@@ -9,6 +9,7 @@
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/ranks_memory.h"
+#include "tests/testing/rank_places.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron {
@@ -27,7 +28,7 @@ void expect_plan(const PretrainConfig& config, World& world) {
   Trainer trainer(config, {.groups = ProcessGroupCollection::make(world, parallel_layout_of(config))});
   testing::train(trainer, 0, 3);
   trainer.evaluate(testing::batches_of(config, 3, trainer.groups().dp.rank()));
-  const MemoryPlan plan = plan_steps(config, world.rank(), DeviceKind::kCpu, RankPlaces::on_hosts_of(2, 2)).memory;
+  const MemoryPlan plan = plan_steps(config, world.rank(), DeviceKind::kCpu, testing::places_on_hosts_of(2, 2)).memory;
   const Arena& arena = trainer.device().arena;
   EXPECT_EQ(plan.peak, arena.total().peak);
   EXPECT_EQ(plan.high_water, arena.high_water_bytes());
@@ -50,7 +51,7 @@ TEST(MemoryPlan, IsWhatEveryRankOfTheRunHasAtMostToTheByte) {
 TEST(MemoryPlan, CountsWhatRanksConnect) {
   const auto plan = [](const std::string& words, int num_ranks, int gpus_of_host = 8) {
     return plan_steps(small_config(llama_like(" --num-layers 4 --global-batch-size 8" + words), num_ranks), 0,
-                      DeviceKind::kCpu, RankPlaces::on_hosts_of(num_ranks, gpus_of_host))
+                      DeviceKind::kCpu, testing::places_on_hosts_of(num_ranks, gpus_of_host))
         .memory;
   };
   const MemoryPlan alone = plan("", 1), replicas = plan("", 2);
