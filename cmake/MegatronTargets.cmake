@@ -42,12 +42,11 @@ endfunction()
 
 add_library(megatron_test_flags INTERFACE)
 target_include_directories(megatron_test_flags INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_definitions(megatron_test_flags INTERFACE MEGATRON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 # What is tested is in the libraries: the tests themselves need not be fast, and compile in three quarters of the time.
 target_compile_options(megatron_test_flags INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
 target_link_libraries(megatron_test_flags INTERFACE megatron_flags)
 if(MEGATRON_TESTS)
-  target_link_libraries(megatron_test_flags INTERFACE GTest::gtest GTest::gmock)
+  target_link_libraries(megatron_test_flags INTERFACE GTest::gtest GTest::gmock megatron_source_tree)
 endif()
 
 function(megatron_test_library name)

@@ -1,4 +1,5 @@
 #include "megatron/comm/parallel_layout.h"
+#include "tests/testing/source_tree.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,7 +53,7 @@ constexpr std::pair<const char*, GroupKind> kKinds[] = {{"dp_cp", GroupKind::kDp
                                                         {"dist_opt_instance", GroupKind::kIntraDistOpt}};
 
 TEST(ParallelLayout, AgreesWithTheReferenceOnAllLayouts) {
-  const json cases = json::parse(std::ifstream(MEGATRON_SOURCE_DIR "/tests/golden/parallelism/groups.json"))["layouts"];
+  const json cases = json::parse(std::ifstream(testing::golden_path("parallelism/groups.json")))["layouts"];
   int num_accepted = 0, num_refused = 0;
   for (const auto& c : cases) {
     const ParallelSizes sizes = sizes_of(c);

@@ -1,4 +1,5 @@
 #include "megatron/comm/rank_grid.h"
+#include "tests/testing/source_tree.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 json golden(const char* name) {
-  return json::parse(std::ifstream(std::string(MEGATRON_SOURCE_DIR "/tests/golden/parallelism/") + name));
+  return json::parse(std::ifstream(testing::golden_path("parallelism/" + std::string(name))));
 }
 
 TEST(RankGrid, FirstAxisVariesFastest) {

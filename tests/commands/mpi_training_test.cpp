@@ -17,6 +17,7 @@
 #include "commands/exit_code.h"
 #include "tests/testing/mpirun.h"
 #include "tests/testing/scratch_directory.h"
+#include "tests/testing/source_tree.h"
 #include "tests/testing/words.h"
 
 namespace megatron {
@@ -66,7 +67,7 @@ struct NamedLayouts {
 };
 NamedLayouts named_layouts() {
   NamedLayouts named;
-  std::ifstream file(std::string(MEGATRON_SOURCE_DIR) + "/tests/commands/named_layouts.txt");
+  std::ifstream file(testing::source_path("tests/commands/named_layouts.txt"));
   for (std::string text; std::getline(file, text);) {
     std::istringstream line(text);
     std::string kind;
@@ -267,7 +268,7 @@ TEST(MpiTraining, ASignalToMpirunSavesAndEndsAll) {
   const Words more = {
       "--train-iters",   "1000000", "--log-jsonl",           folder.file("log"), "--save", folder.file("ckpt"),
       "--save-interval", "1000000", "--exit-signal-handler", "--exit-signal",    "SIGUSR1"};
-  const std::string start = std::string(MEGATRON_SOURCE_DIR) + "/tests/testing/mpirun.sh 2 " + MEGATRON_PROGRAM +
+  const std::string start = testing::source_path("tests/testing/mpirun.sh 2 ") + MEGATRON_PROGRAM +
                             quoted(joined(named_layouts().training, more));
   const auto outcome = testing::run_shell("(" + start + " & job=$!; while kill -0 $job && [ ! -s " +
                                           folder.file("log") + " ]; do sleep 0.1; done; kill -USR1 $job; wait $job)");

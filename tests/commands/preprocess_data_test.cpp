@@ -9,6 +9,7 @@
 
 #include "commands/exit_code.h"
 #include "megatron/datasets/indexed_dataset.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
@@ -18,7 +19,7 @@ using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
 constexpr int kUsage = static_cast<int>(ExitCode::kUsage), kData = static_cast<int>(ExitCode::kData);
-const std::string kSource = MEGATRON_SOURCE_DIR;
+const std::string kSource = testing::source_path();
 const std::string kGolden = kSource + "/tests/golden/tokenizers/preprocess/";
 const std::string kGpt2 = kSource + "/tests/golden/tokenizers/gpt2/";
 const std::string kShakespeare = kSource + "/data/tinyshakespeare.txt";

@@ -13,6 +13,7 @@
 
 #include "tests/commands/bad_input.h"
 #include "tests/testing/scratch_directory.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron::testing {
 namespace {
@@ -36,7 +37,7 @@ std::vector<std::string> matches(const std::string& text, const std::string& pat
 
 /// The command in README.md that starts several ranks.
 Words command_of_readme() {
-  std::ifstream file(std::string(MEGATRON_SOURCE_DIR) + "/README.md");
+  std::ifstream file(source_path("README.md"));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const size_t at = text.find("build/bin/megatron pretrain_gpt --nproc-per-node");
   std::string command = text.substr(at, text.find("```", at) - at);

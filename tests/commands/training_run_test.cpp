@@ -15,6 +15,7 @@
 #include "megatron/base/file_system.h"
 #include "tests/commands/bad_input.h"
 #include "tests/testing/scratch_directory.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron::testing {
 namespace {
@@ -70,7 +71,7 @@ class Openings {
 
 TEST(TrainingRun, ReadsTheFilesOfItsTokenizerOnce) {
   const ScratchDirectory directory;
-  const std::string golden = MEGATRON_SOURCE_DIR "/tests/golden/tokenizers/gpt2/";
+  const std::string golden = golden_path("tokenizers/gpt2/");
   const std::string vocabulary = directory.file("vocab.json"), rules = directory.file("merges.txt");
   std::filesystem::copy_file(golden + "vocab.json", vocabulary);
   std::filesystem::copy_file(golden + "merges.txt", rules);

@@ -9,6 +9,7 @@
 #include "tests/datasets/golden.h"
 #include "tests/datasets/gpt_case.h"
 #include "tests/testing/scratch_directory.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
@@ -33,7 +34,7 @@ TEST(DatasetsReference, RandomDataSetsAreMegatrons) {
   if (!python) GTEST_SKIP() << "Set MEGATRON_REFERENCE_PYTHON to a Python that has megatron-core, torch and numpy.";
   const char* seed = std::getenv("MEGATRON_REFERENCE_SEED");
   const testing::ScratchDirectory reference, cache;
-  const std::string command = std::string(python) + " " MEGATRON_SOURCE_DIR "/tests/datasets/reference_compare.py " +
+  const std::string command = std::string(python) + " " + testing::source_path("tests/datasets/reference_compare.py ") +
                               reference.path() + " --seed " + (seed ? seed : "1");
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
 

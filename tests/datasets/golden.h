@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "megatron/base/md5.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron::testing {
 
-inline const std::string kGoldenData = MEGATRON_SOURCE_DIR "/tests/golden/data";
+inline const std::string kGoldenData = golden_path("data");
 
 /// A JSON file of tests/golden/data. It stays in memory, so that a loop may run over a part of it.
 const nlohmann::json& golden(const std::string& name);

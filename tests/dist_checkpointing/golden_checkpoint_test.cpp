@@ -21,11 +21,11 @@ using nlohmann::json;
 const PosixFileSystem kFiles;
 
 CheckpointReader open_case(const std::string& name, Verify verify) {
-  return CheckpointReader(kFiles, golden_path(name + "/saved/iter_0000002"), verify);
+  return CheckpointReader(kFiles, testing::golden_path("checkpoint/" + name + "/saved/iter_0000002"), verify);
 }
 
 SafetensorsFile open_safetensors(const std::string& name) {
-  return SafetensorsFile(kFiles.open_for_reading(golden_path(name)), name);
+  return SafetensorsFile(kFiles.open_for_reading(testing::golden_path("checkpoint/" + name)), name);
 }
 
 Shape shape_of(const json& sizes) {
@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Megatron, GoldenCase,
 
 TEST(PlainTorchCheckpoint, HoldsWhatTorchReads) {
   for (const std::string name : {"varied", "nested"}) {
-    const CheckpointReader reader(kFiles, golden_path("dcp/" + name), Verify::kChecksums);
+    const CheckpointReader reader(kFiles, testing::golden_path("checkpoint/dcp/" + name), Verify::kChecksums);
     const json description = read_golden_json("dcp/" + name + ".json");
     const SafetensorsFile expected = open_safetensors("dcp/" + name + ".safetensors");
     ASSERT_EQ(reader.metadata().tensors.size(), expected.tensors().size());
@@ -158,7 +158,8 @@ TEST(PlainTorchCheckpoint, HoldsWhatTorchReads) {
 }
 
 TEST(PlainTorchCheckpoint, MayHaveAFileForEachItem) {
-  const CheckpointReader reader(kFiles, golden_path("dcp/single_file_per_tensor"), Verify::kChecksums);
+  const CheckpointReader reader(kFiles, testing::golden_path("checkpoint/dcp/single_file_per_tensor"),
+                                Verify::kChecksums);
   const json description = read_golden_json("dcp/single_file_per_tensor.json");
   EXPECT_EQ(reader.metadata().tensors.size() + reader.metadata().objects.size(), description["keys"].size());
   for (const auto& [key, expected] : description["keys"].items()) {

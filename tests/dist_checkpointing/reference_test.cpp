@@ -12,6 +12,7 @@
 #include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/dist_checkpointing/safetensors.h"
 #include "tests/dist_checkpointing/random_boxes.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
@@ -137,7 +138,7 @@ TEST(Reference, TorchAndMegatronReadWhatWeWrite) {
   write_safetensors(*file, std::move(items), {});
   file->close();
   const std::string command = fmt::format("'{}' -W ignore '{}/tests/dist_checkpointing/read_with_torch.py' '{}' '{}'",
-                                          python, MEGATRON_SOURCE_DIR, directory.path(10), expected);
+                                          python, testing::source_path(), directory.path(10), expected);
   EXPECT_EQ(std::system(command.c_str()), 0) << command;
   files.remove(root);
 }

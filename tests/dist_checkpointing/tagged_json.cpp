@@ -7,6 +7,7 @@
 
 #include "megatron/dist_checkpointing/pickle_text.h"
 #include "megatron/dist_checkpointing/sha256.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
@@ -248,10 +249,9 @@ void Comparison::compare_named(const Object& object, const std::string& repr, co
 
 }  // namespace
 
-std::string golden_path(const std::string& name) {
-  return std::string(MEGATRON_SOURCE_DIR) + "/tests/golden/checkpoint/" + name;
+std::string read_golden(const std::string& name) {
+  return read_file(PosixFileSystem(), testing::golden_path("checkpoint/" + name));
 }
-std::string read_golden(const std::string& name) { return read_file(PosixFileSystem(), golden_path(name)); }
 json read_golden_json(const std::string& name) { return json::parse(read_golden(name)); }
 
 testing::AssertionResult same_bytes(std::string_view actual, std::string_view expected) {

@@ -11,7 +11,6 @@
 
 namespace megatron {
 
-std::string golden_path(const std::string& name);
 std::string read_golden(const std::string& name);
 nlohmann::json read_golden_json(const std::string& name);
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "tests/parallel/layout_checkpoint.h"
+#include "tests/testing/source_tree.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
@@ -21,7 +22,7 @@ TEST(Reference, MegatronsDistributedOptimizerLoadsOursInBf16AndFp32) {
       const ScratchDirectory directory;
       continue_to(gpt2_like(precision + "--micro-batch-size 1") + saving(directory), layout, 2);
       const std::string command = fmt::format("'{}' -W ignore '{}/tests/parallel/load_with_megatron.py' '{}'", python,
-                                              MEGATRON_SOURCE_DIR, directory.file("iter_0000002"));
+                                              source_path(), directory.file("iter_0000002"));
       EXPECT_EQ(std::system(command.c_str()), 0) << precision << layout.words;
     }
 }

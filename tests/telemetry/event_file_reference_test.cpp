@@ -8,6 +8,7 @@
 
 #include "megatron/telemetry/event_file_writer.h"
 #include "tests/testing/scratch_directory.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
@@ -35,7 +36,7 @@ TEST(EventFileReference, IsReadByTensorBoard) {
     writer.add_scalars(now, 2, std::vector<NamedValue>{{"lm loss", 2.25}, {"grad-norm", 0.25}});
   }
   const std::string command =
-      std::string(python) + " " + MEGATRON_SOURCE_DIR "/tests/telemetry/read_events.py " + scratch.path();
+      std::string(python) + " " + testing::source_path("tests/telemetry/read_events.py ") + scratch.path();
   EXPECT_EQ(output_of(command),
             "grad-norm 1 0.5\ngrad-norm 2 0.25\nlm loss 1 2.5\nlm loss 2 2.25\nlm loss vs samples 64 2.5\n"
             "num_layers/text_summary 0 12\n");

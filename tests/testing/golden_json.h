@@ -6,12 +6,13 @@
 #include <string>
 
 #include "megatron/base/error.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron::testing {
 
 /// The value of `key` in a file below tests/golden, such as ("training/flops.json", "cases").
 inline nlohmann::json golden_json(const std::string& path, const std::string& key) {
-  std::ifstream file(std::string(MEGATRON_SOURCE_DIR) + "/tests/golden/" + path);
+  std::ifstream file(golden_path(path));
   require<IoError>(file.good(), "tests/golden/{} cannot be read", path);
   return nlohmann::json::parse(file).at(key);
 }

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "tests/testing/source_tree.h"
+
 namespace megatron::testing {
 namespace {
 
@@ -15,7 +17,7 @@ std::vector<To> converted(const std::vector<std::byte>& bytes) {
 }  // namespace
 
 GoldenTensors::GoldenTensors(const std::string& path)
-    : file_(PosixFileSystem().open_for_reading(MEGATRON_SOURCE_DIR "/tests/golden/" + path), path) {}
+    : file_(PosixFileSystem().open_for_reading(golden_path(path)), path) {}
 
 std::vector<std::string> GoldenTensors::names() const {
   std::vector<std::string> names;

@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
-const std::string kFolder = MEGATRON_SOURCE_DIR "/tests/golden/tokenizers/gpt2/";
+const std::string kFolder = testing::golden_path("tokenizers/gpt2/");
 
 struct Case {
   bool decode_only;

@@ -9,11 +9,12 @@
 
 #include "megatron/base/error.h"
 #include "tests/testing/scratch_directory.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
 using ::testing::HasSubstr;
-const std::string kFolder = MEGATRON_SOURCE_DIR "/tests/golden/tokenizers/gpt2/";
+const std::string kFolder = testing::golden_path("tokenizers/gpt2/");
 const Gpt2BpeTokenizer::Options kFiles = {.vocab_file = kFolder + "vocab.json", .merge_file = kFolder + "merges.txt"};
 
 std::string written(const std::string& name, const std::string& content) {

@@ -10,12 +10,13 @@
 #include "megatron/tokenizers/null_tokenizer.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
 #include "tests/testing/scratch_directory.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
 using ::testing::HasSubstr;
 using Ids = std::vector<TokenId>;
-const std::string kGpt2Folder = MEGATRON_SOURCE_DIR "/tests/golden/tokenizers/gpt2/";
+const std::string kGpt2Folder = testing::golden_path("tokenizers/gpt2/");
 
 std::string written(const std::string& name, const std::string& content) {
   static const megatron::testing::ScratchDirectory directory;  // tests run side by side, each in a process of its own
@@ -65,7 +66,7 @@ TEST(CharTokenizer, TextAndJsonVocabulariesAreTheSame) {
 }
 
 TEST(CharTokenizer, TheVocabularyOfTinyShakespeareIsNanoGpts) {
-  std::ifstream file(MEGATRON_SOURCE_DIR "/data/tinyshakespeare.txt");
+  std::ifstream file(testing::source_path("data/tinyshakespeare.txt"));
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const std::vector<std::string> characters = distinct_characters(text);
   const CharTokenizer tokenizer(characters);

@@ -6,6 +6,7 @@
 
 #include "megatron/core/copy.h"
 #include "megatron/training/vocab.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron::testing {
 namespace {
@@ -60,7 +61,7 @@ PretrainConfig small_config(const std::string& line, int num_ranks) {
   return config;
 }
 
-std::string golden_checkpoints() { return std::string(MEGATRON_SOURCE_DIR) + "/tests/golden/checkpoint/"; }
+std::string golden_checkpoints() { return golden_path("checkpoint/"); }
 
 std::string golden_words(const std::string& folder) {
   std::string line =

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "megatron/training/profile_table.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
@@ -52,7 +53,7 @@ std::vector<std::string> op_names_of(const std::filesystem::path& source) {
 
 TEST(OpClass, OfEveryOpThatTheSourcesLaunchIsInTheTable) {
   int num_names = 0;
-  const std::filesystem::path root = std::string(MEGATRON_SOURCE_DIR) + "/megatron";
+  const std::filesystem::path root = testing::source_path("megatron");
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
     const bool is_of_a_step = entry.path().parent_path().filename() != "bench";  // benchmarks run in no training step
     if (entry.path().extension() != ".cpp" || !is_of_a_step) continue;

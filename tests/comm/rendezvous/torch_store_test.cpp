@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/comm/rendezvous/store_client.h"
 #include "megatron/comm/rendezvous/store_server.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
@@ -20,7 +21,7 @@ class Python {
  public:
   explicit Python(const std::string& arguments)
       : pipe_(popen(fmt::format("'{}' -W ignore '{}/tests/comm/rendezvous/torch_store.py' {}",
-                                std::getenv("MEGATRON_REFERENCE_PYTHON"), MEGATRON_SOURCE_DIR, arguments)
+                                std::getenv("MEGATRON_REFERENCE_PYTHON"), testing::source_path(), arguments)
                         .c_str(),
                     "r")) {}
   ~Python() { pclose(pipe_); }

@@ -11,12 +11,13 @@
 #include "megatron/training/config/differences.h"
 #include "megatron/training/config/fields.h"
 #include "tests/testing/guarded_tensor.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
 
 std::string page(const std::string& name) {
-  std::ifstream file(std::string(MEGATRON_SOURCE_DIR) + "/docs/" + name);
+  std::ifstream file(testing::source_path("docs/") + name);
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
