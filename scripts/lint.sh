@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Checks the form of the code: layers, links of documents, format, scripts, and clang-tidy on a few files.
 #
-#   scripts/lint.sh [--fix] [--tidy all|changed|none] [--build-dir DIR]
+#   scripts/lint.sh [--fix] [--tidy all|changed|none] [--since COMMIT] [--build-dir DIR]
 #
 # --fix      rewrites files to the format instead of reporting them.
-# --tidy     which .cpp files clang-tidy reads: those of the last commit and of the working tree (changed, the default),
-#            all (minutes), or none. It needs the compile commands of a configured build directory (default: build).
+# --tidy     which .cpp files clang-tidy reads: those that differ from the commit where this branch left its upstream, or from
+#            the commit before the last where it has not left it (changed, the default), all (minutes), or none. It needs the compile
+#            commands of a configured build directory (default: build).
+# --since    the commit that "changed" compares with instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -48,11 +50,19 @@ check_scripts() {
   shellcheck "${scripts[@]}"
 }
 
+changed_since() {
+  local base=$since
+  [ -n "$base" ] || base=$(git merge-base HEAD '@{upstream}' 2>/dev/null || true)
+  # A clone of what is already upstream has no branch of its own.
+  if [ -z "$base" ] || [ "$(git rev-parse "$base")" = "$(git rev-parse HEAD)" ]; then base=HEAD~1; fi
+  echo "$base"
+}
+
 tidy_files() {
   if [ "$tidy" = all ]; then
     git ls-files -- 'megatron/*.cpp' 'commands/*.cpp'
   else
-    git diff --name-only --diff-filter=d HEAD~1 -- 'megatron/*.cpp' 'commands/*.cpp' 2>/dev/null | head -n 8
+    git diff --name-only --diff-filter=d "$(changed_since)" -- 'megatron/*.cpp' 'commands/*.cpp' 2>/dev/null
   fi
 }
 
@@ -88,14 +98,15 @@ run() {
   fi
 }
 
-fix=false tidy=changed build_dir=build failures=0
+fix=false tidy=changed since="" build_dir=build failures=0
 while [ $# -gt 0 ]; do
   case $1 in
     --fix) fix=true ;;
     --tidy) tidy=${2:-}; shift ;;
+    --since) since=${2:-}; shift ;;
     --build-dir) build_dir=${2:-}; shift ;;
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-    *) fail "unknown argument '$1'. Known: --fix --tidy --build-dir" ;;
+    *) fail "unknown argument '$1'. Known: --fix --tidy --since --build-dir" ;;
   esac
   shift
 done
