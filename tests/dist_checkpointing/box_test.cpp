@@ -8,8 +8,8 @@
 namespace megatron {
 namespace {
 
-using testing::HasSubstr;
-using testing::Optional;
+using ::testing::HasSubstr;
+using ::testing::Optional;
 
 TEST(TilingProblem, AcceptsEveryWayOfCutting) {
   std::mt19937 random(1);

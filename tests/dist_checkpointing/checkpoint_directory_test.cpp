@@ -13,12 +13,12 @@
 namespace megatron {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::ThrowsMessage;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::ThrowsMessage;
 
-class CheckpointDirectoryTest : public testing::Test {
+class CheckpointDirectoryTest : public ::testing::Test {
  protected:
   void save(std::initializer_list<int64_t> iterations) {
     for (const int64_t iteration : iterations) save_small(files_, directory_, iteration, static_cast<int>(iteration));
@@ -91,7 +91,7 @@ TEST_F(CheckpointDirectoryTest, RefusesATrackerThatNamesNothingToLoad) {
   const auto expect_refusal = [&](const char* tracker, const char* problem, const char* fix) {
     set_tracker(tracker);
     EXPECT_THAT([&] { directory_.latest(); },
-                ThrowsMessage<CheckpointError>(testing::AllOf(HasSubstr(problem), HasSubstr(fix))))
+                ThrowsMessage<CheckpointError>(::testing::AllOf(HasSubstr(problem), HasSubstr(fix))))
         << tracker;
   };
   const char* fix = "Complete are: 10, 20. Choose one with --ckpt-step.";
@@ -135,7 +135,7 @@ TEST_F(CheckpointDirectoryTest, SetsAsideWhatIsNotCompleteBeforeItSavesThatItera
   for (const char* aside : {"save/iter_0000020.aside", "save/iter_0000020.aside2"}) {
     files_.remove("save/iter_0000020/metadata.json");
     EXPECT_THAT(directory_.begin(20),
-                ElementsAre(testing::AllOf(HasSubstr("save/iter_0000020 is not complete"), HasSubstr(aside))));
+                ElementsAre(::testing::AllOf(HasSubstr("save/iter_0000020 is not complete"), HasSubstr(aside))));
     save({20});
     EXPECT_TRUE(files_.exists(join_path(aside, "__0_0.distcp"))) << aside;
   }
@@ -165,7 +165,7 @@ TEST_F(CheckpointDirectoryTest, NamesTheOlderFormatOfMegatron) {
   files_.create_directories("save/iter_0000020/mp_rank_00");
   set_tracker("20");
   EXPECT_THAT([&] { directory_.latest(); },
-              ThrowsMessage<CheckpointError>(testing::AllOf(
+              ThrowsMessage<CheckpointError>(::testing::AllOf(
                   HasSubstr("names iteration 20, which is of Megatron's --ckpt-format torch"),
                   HasSubstr("convert it (--ckpt-convert-format torch_dist). Complete are: 10. Choose one with"))));
   EXPECT_THAT(
@@ -259,7 +259,7 @@ TEST_F(CheckpointDirectoryTest, RetentionKeepsWhatTheTrackerNames) {
 
 TEST(CheckpointDirectory, WorksOnARealFileSystemAndKeepsSymbolicLinks) {
   PosixFileSystem files;
-  const std::string root = testing::TempDir() + "checkpoint_directory_test_" + std::to_string(::getpid());
+  const std::string root = ::testing::TempDir() + "checkpoint_directory_test_" + std::to_string(::getpid());
   files.remove(root);
   CheckpointDirectory directory(files, root + "/save");
   save_small(files, directory, 10, 1);

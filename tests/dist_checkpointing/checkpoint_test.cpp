@@ -16,9 +16,9 @@
 namespace megatron {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 ConstView view_of(const std::vector<float>& values, const Shape& shape) {
   return {values.data(), DType::kFloat32, shape, shape.contiguous_strides()};
@@ -287,7 +287,7 @@ TEST(CheckpointReader, FindsDamageInEveryFile) {
   save_small(files, directory, 10, 1);
   const std::string path = directory.path(10);
   ASSERT_TRUE(holds_small(files, path, 1));
-  const auto is_error = [](const testing::AssertionResult& result) {
+  const auto is_error = [](const ::testing::AssertionResult& result) {
     return std::string_view(result.message()).starts_with("[");
   };
   for (const DirectoryEntry& entry : files.list(path)) {

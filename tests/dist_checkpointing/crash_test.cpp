@@ -66,7 +66,7 @@ void expect_next_save_succeeds(MemoryFileSystem& files, const std::string& where
         << where << " leaves " << entry.name;
 }
 
-class CrashTest : public testing::TestWithParam<Scenario> {};
+class CrashTest : public ::testing::TestWithParam<Scenario> {};
 
 TEST_P(CrashTest, LeavesAWholeCheckpointWhereverItHappens) {
   const auto [begin, end] = operations_of(GetParam());
@@ -96,7 +96,7 @@ TEST_P(CrashTest, AFailedOperationIsReportedAndTheNextAttemptSucceeds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Saves, CrashTest,
-                         testing::Values(Scenario{10, 20, false}, Scenario{10, 20, true}, Scenario{10, 10, false}),
+                         ::testing::Values(Scenario{10, 20, false}, Scenario{10, 20, true}, Scenario{10, 10, false}),
                          [](const auto& info) {
                            const Scenario& s = info.param;
                            return std::string(s.old_iteration == s.new_iteration ? "Again" : "Next") +

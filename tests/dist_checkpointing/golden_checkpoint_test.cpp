@@ -12,6 +12,7 @@
 #include "megatron/dist_checkpointing/safetensors.h"
 #include "tests/dist_checkpointing/memory_file_system.h"
 #include "tests/dist_checkpointing/tagged_json.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
@@ -42,7 +43,7 @@ void expect_chunks(const GlobalTensor& tensor, const json& expected) {
   }
 }
 
-class GoldenCase : public testing::TestWithParam<const char*> {};
+class GoldenCase : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenCase, IndexNamesTheChunksThatTorchSees) {
   const CheckpointReader reader = open_case(GetParam(), Verify::kNothing);
@@ -128,10 +129,10 @@ TEST_P(GoldenCase, IndexRoundTripsThroughOurOwnBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Megatron, GoldenCase,
-                         testing::Values("lm019/llama_1", "lm019/llama_plainopt", "lm019/gpt2_1", "lm019/moe_1",
-                                         "lm019/moemix_1", "lm019/mla_1", "lm019/llama_tp2", "lm019/llama_tp2pp2",
-                                         "lm019/gpt2_pp2", "lm019/moe_ep2", "lm019/llama_dp2", "lm019/llama_tp2dp2",
-                                         "core016/llama_1", "core016/llama_tp2pp2"),
+                         ::testing::Values("lm019/llama_1", "lm019/llama_plainopt", "lm019/gpt2_1", "lm019/moe_1",
+                                           "lm019/moemix_1", "lm019/mla_1", "lm019/llama_tp2", "lm019/llama_tp2pp2",
+                                           "lm019/gpt2_pp2", "lm019/moe_ep2", "lm019/llama_dp2", "lm019/llama_tp2dp2",
+                                           "core016/llama_1", "core016/llama_tp2pp2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '/', '_');

@@ -10,9 +10,9 @@
 namespace megatron {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 std::string hash_of(std::string_view text) { return sha256_hex(std::as_bytes(std::span(text))); }
 

@@ -13,8 +13,8 @@
 namespace megatron::pickle {
 namespace {
 
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 Pickle parse(std::string_view bytes) { return read_pickle(std::as_bytes(std::span(bytes)), "the test"); }
 
@@ -79,7 +79,7 @@ TEST(PickleReader, NamesThePlaceOfTheDamage) {
   };
   for (const auto& [bytes, message] : table)
     EXPECT_THAT([&] { parse(bytes); }, ThrowsMessage<CheckpointError>(HasSubstr(message)))
-        << testing::PrintToString(bytes);
+        << ::testing::PrintToString(bytes);
 }
 
 /// Whatever byte is wrong, the reader gives objects or an error and touches no memory outside.

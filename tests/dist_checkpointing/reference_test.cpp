@@ -125,7 +125,7 @@ TEST(Reference, TorchAndMegatronReadWhatWeWrite) {
   const char* python = std::getenv("MEGATRON_REFERENCE_PYTHON");
   if (python == nullptr) GTEST_SKIP() << "set MEGATRON_REFERENCE_PYTHON to a Python with torch and safetensors";
   PosixFileSystem files;
-  const std::string root = testing::TempDir() + "dist_checkpointing_reference_" + std::to_string(::getpid());
+  const std::string root = ::testing::TempDir() + "dist_checkpointing_reference_" + std::to_string(::getpid());
   files.remove(root);
   CheckpointDirectory directory(files, root);
   const std::vector<Whole> tensors = make_tensors();

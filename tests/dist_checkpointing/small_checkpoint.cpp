@@ -49,24 +49,24 @@ void save_small(FileSystem& files, CheckpointDirectory& directory, int64_t itera
   directory.commit(iteration, metadata, Integrity::kNone);
 }
 
-testing::AssertionResult holds_small(const FileSystem& files, const std::string& path, int seed) {
+::testing::AssertionResult holds_small(const FileSystem& files, const std::string& path, int seed) {
   try {
     const CheckpointReader reader(files, path, Verify::kChecksums);
-    if (const auto problems = reader.verify(); !problems.empty()) return testing::AssertionFailure() << problems[0];
+    if (const auto problems = reader.verify(); !problems.empty()) return ::testing::AssertionFailure() << problems[0];
     float weight[kRows * kColumns], norm[kColumns];
     reader.read_tensor(kWeight, kShape, {0, 0}, {weight, DType::kFloat32, kShape, kShape.contiguous_strides()});
     reader.read_tensor(kNorm, {kColumns}, {0}, {norm, DType::kFloat32, {kColumns}, {1}});
     for (int64_t i = 0; i < kRows * kColumns; ++i)
-      if (weight[i] != value(seed, i)) return testing::AssertionFailure() << "weight " << i << " is " << weight[i];
+      if (weight[i] != value(seed, i)) return ::testing::AssertionFailure() << "weight " << i << " is " << weight[i];
     for (int64_t i = 0; i < kColumns; ++i)
-      if (norm[i] != value(seed, i)) return testing::AssertionFailure() << "norm " << i << " is " << norm[i];
+      if (norm[i] != value(seed, i)) return ::testing::AssertionFailure() << "norm " << i << " is " << norm[i];
     const auto common = reader.read_common_state();
     if (common.state().at(common_state::kIteration).as_int() != seed)
-      return testing::AssertionFailure() << "other state";
+      return ::testing::AssertionFailure() << "other state";
   } catch (const Error& error) {
-    return testing::AssertionFailure() << error.what();
+    return ::testing::AssertionFailure() << error.what();
   }
-  return testing::AssertionSuccess();
+  return ::testing::AssertionSuccess();
 }
 
 }  // namespace megatron

@@ -14,6 +14,6 @@ namespace megatron {
 /// begin, two ranks' files, commit.
 void save_small(FileSystem& files, CheckpointDirectory& directory, int64_t iteration, int seed);
 /// Whether the checkpoint in a directory is the one of this seed, whole.
-testing::AssertionResult holds_small(const FileSystem& files, const std::string& path, int seed);
+::testing::AssertionResult holds_small(const FileSystem& files, const std::string& path, int seed);
 
 }  // namespace megatron

@@ -20,9 +20,9 @@ using pickle::Object;
 class Comparison {
  public:
   explicit Comparison(const TorchFile* file) : file_(file) {}
-  testing::AssertionResult result() const {
-    if (difference_.empty()) return testing::AssertionSuccess();
-    return testing::AssertionFailure() << difference_;
+  ::testing::AssertionResult result() const {
+    if (difference_.empty()) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << difference_;
   }
 
   void compare(const Object& object, const json& expected, const std::string& where);
@@ -254,14 +254,14 @@ std::string read_golden(const std::string& name) {
 }
 json read_golden_json(const std::string& name) { return json::parse(read_golden(name)); }
 
-testing::AssertionResult same_bytes(std::string_view actual, std::string_view expected) {
+::testing::AssertionResult same_bytes(std::string_view actual, std::string_view expected) {
   const auto difference = std::mismatch(actual.begin(), actual.end(), expected.begin(), expected.end());
-  if (actual == expected) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << fmt::format("{} and {} bytes differ from byte {} on", actual.size(),
-                                                    expected.size(), difference.first - actual.begin());
+  if (actual == expected) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << fmt::format("{} and {} bytes differ from byte {} on", actual.size(),
+                                                      expected.size(), difference.first - actual.begin());
 }
 
-testing::AssertionResult matches(const Object& object, const json& expected, const TorchFile* file) {
+::testing::AssertionResult matches(const Object& object, const json& expected, const TorchFile* file) {
   Comparison comparison(file);
   comparison.compare(object, expected, "");
   return comparison.result();

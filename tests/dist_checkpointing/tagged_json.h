@@ -15,9 +15,9 @@ std::string read_golden(const std::string& name);
 nlohmann::json read_golden_json(const std::string& name);
 
 /// Says where they differ instead of printing them.
-testing::AssertionResult same_bytes(std::string_view actual, std::string_view expected);
+::testing::AssertionResult same_bytes(std::string_view actual, std::string_view expected);
 
 /// `file` holds the tensors of the object; null where there are none.
-testing::AssertionResult matches(const pickle::Object& object, const nlohmann::json& expected, const TorchFile* file);
+::testing::AssertionResult matches(const pickle::Object& object, const nlohmann::json& expected, const TorchFile* file);
 
 }  // namespace megatron

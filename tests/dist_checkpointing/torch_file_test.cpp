@@ -13,8 +13,8 @@
 namespace megatron {
 namespace {
 
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 TorchFile open(std::string bytes) { return TorchFile(std::make_unique<MemoryFile>(std::move(bytes)), "test.pt"); }
 

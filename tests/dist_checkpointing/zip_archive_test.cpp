@@ -9,8 +9,8 @@
 namespace megatron {
 namespace {
 
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 std::string little_endian(uint64_t value, int num_bytes) {
   std::string bytes;
