@@ -176,8 +176,14 @@ class Builder {
       if (inserted) missing.push_back(&at->second), names.push_back(&at->first);
     }
     for_each_parallel(missing.size(), config_.num_dataset_builder_threads, [&](size_t i) {
-      *missing[i] = std::make_unique<IndexedDataset>(
+      auto data = std::make_unique<IndexedDataset>(
           *names[i], IndexedDatasetOptions{.access = config_.bin_access, .multimodal = false});
+      const TokenType type = data->token_type();
+      require<DataError>(type != TokenType::kFloat32 && type != TokenType::kFloat64,
+                         "{}.idx: tokens are {}, which a GPT cannot be trained on. The file is damaged or holds other "
+                         "data than text: copy it again or preprocess the text again.",
+                         *names[i], name_of(type));
+      *missing[i] = std::move(data);
     });
   }
 

@@ -115,11 +115,18 @@ void GptDataset::load_or_build_indices(const GptDatasetPart& part, const Message
   entry.write = config_.write_cache;
   cache_files_ = entry.directory.empty() ? "" : entry.path_of("*").string();
 
-  const auto build = [&] {
+  const auto sequence_lengths = [&] {
     std::vector<int32_t> lengths(static_cast<size_t>(request_.sequences.size()));
     for (size_t i = 0; i < lengths.size(); ++i) {
       lengths[i] = source_.sequence_length(request_.sequences.begin + static_cast<int64_t>(i));
     }
+    return lengths;
+  };
+  entry.check = [&](std::span<const NpyArray> cached) {
+    check_gpt_indices(request_, plan_, sequence_lengths(), cached[0], cached[1], cached[2]);
+  };
+  const auto build = [&] {
+    const std::vector<int32_t> lengths = sequence_lengths();
     NumpyRandomState random(config_.random_seed);
     std::vector<NpyArray> arrays;
     arrays.push_back(build_document_index(request_, plan_, random));
@@ -182,9 +189,6 @@ void GptDataset::read_tokens(int64_t index, std::vector<int64_t>& tokens, std::v
                      size());
   const int64_t row = shuffle_index_[index];
   if (row < 0 || row >= plan_.num_samples) reject_index(fmt::format("the shuffle index names sample {}", row));
-  // Blocks of a file that never reached the disk read as zeros, and sample 0 is in the data.
-  if ((index > 0 && shuffle_index_[index - 1] == row) || (index + 1 < size() && shuffle_index_[index + 1] == row))
-    reject_index(fmt::format("the shuffle index names sample {} twice", row));
   const int64_t first = sample_index_[2 * row], first_offset = sample_index_[2 * row + 1];
   const int64_t last = sample_index_[2 * row + 2], last_offset = sample_index_[2 * row + 3];
   if (first < 0 || last < first || last >= document_index_.num_elements()) {

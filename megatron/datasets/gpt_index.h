@@ -53,4 +53,11 @@ NpyArray build_sample_index(const GptIndexRequest& request, const EpochPlan& pla
 /// The order in which samples are given out: [plan.num_samples], uint32 (int64 from 2^32 - 2 samples on).
 NpyArray build_shuffle_index(const EpochPlan& plan, NumpyRandomState& random);
 
+/// Checks that indices are of the kind that the functions above build: the document index and the shuffle index are
+/// permutations of their epochs, and every sample starts where the one before it ends. So no damage of a single value
+/// goes unnoticed, and no change of the data's lengths. O(documents + samples), as building is.
+/// @throw DataError naming the first value that is wrong
+void check_gpt_indices(const GptIndexRequest& request, const EpochPlan& plan, std::span<const int32_t> lengths,
+                       const NpyArray& document_index, const NpyArray& sample_index, const NpyArray& shuffle_index);
+
 }  // namespace megatron

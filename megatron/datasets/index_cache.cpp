@@ -27,7 +27,10 @@ bool all_files_exist(const CacheEntry& entry) {
 }
 
 /// The arrays of the cache, or nothing (with a warning) if one is damaged or was made from other data.
-std::optional<std::vector<NpyArray>> load(const CacheEntry& entry, const MessageLog& log) {
+/// @param check  entry.check, or none for arrays that have just been written.
+std::optional<std::vector<NpyArray>> load(const CacheEntry& entry,
+                                          const std::function<void(std::span<const NpyArray>)>& check,
+                                          const MessageLog& log) {
   std::vector<NpyArray> arrays;
   try {
     for (const CachedArray& expected : entry.arrays) {
@@ -38,8 +41,9 @@ std::optional<std::vector<NpyArray>> load(const CacheEntry& entry, const Message
                          "{}: has shape ({}), but the data gives ({}): the data was preprocessed again since",
                          path.string(), joined(arrays.back().shape(), ", "), joined(expected.shape, ", "));
     }
+    if (check) check(arrays);
   } catch (const Error& error) {
-    log.warning(fmt::format("{}. The cached indices are built again.", error.what()));
+    log.warning(fmt::format("{}. The cached indices {} are built again.", error.what(), entry.path_of("*").string()));
     return std::nullopt;
   }
   return arrays;
@@ -68,13 +72,13 @@ std::vector<NpyArray> load_or_build(const CacheEntry& entry, const std::string& 
   const bool cached = !entry.directory.empty();
   if (cached && all_files_exist(entry)) {
     log.info(fmt::format("Load the {}", what));
-    if (auto arrays = load(entry, log)) return std::move(*arrays);
+    if (auto arrays = load(entry, entry.check, log)) return std::move(*arrays);
   }
   log.info(fmt::format("Build{} the {}", cached && entry.write ? " and save" : "", what));
   std::vector<NpyArray> built = build();
   if (!cached || !entry.write || !store(entry, built, log)) return built;
   // The mapped files share memory between ranks; the built arrays would be one more copy.
-  if (auto arrays = load(entry, {})) return std::move(*arrays);
+  if (auto arrays = load(entry, {}, {})) return std::move(*arrays);
   return built;
 }
 

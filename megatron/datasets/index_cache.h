@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct CacheEntry {
   std::string stem;
   std::string description;
   std::vector<CachedArray> arrays;
+  /// Looks into arrays of these shapes that were taken from the cache, in the order of `arrays`, and throws a DataError
+  /// if they cannot belong to the data.
+  std::function<void(std::span<const NpyArray>)> check;
   bool write = true;
 
   std::filesystem::path path_of(const std::string& name) const { return directory / (stem + "-" + name); }
@@ -33,7 +37,7 @@ struct CacheEntry {
 /// Gives the arrays of `entry`: mapped from the cache when all its files are there, else from `build`, written to the
 /// cache when `entry.write` says so. Files are written atomically, so ranks may do this at the same time.
 ///
-/// A cached array that is damaged or has another shape was made from other data: it is built again, with a warning. A
+/// Cached arrays that are damaged, have other shapes or do not pass `entry.check` are built again, with a warning. A
 /// cache that cannot be written costs a warning only; the indices are then held in memory.
 /// @param what  for messages, such as "GPTDataset train indices".
 /// @throw whatever `build` throws.

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <functional>
+#include <random>
 
 #include "megatron/base/error.h"
 #include "megatron/datasets/gpt_dataset.h"
@@ -76,6 +77,23 @@ const std::vector<Damage>& damages() {
        "document 1 starts at sequence 3, the next one before it at 2"},
       {"document before the first", [](Files& f) { put(f.idx, kDocuments + 8, int64_t{-1}); },
        "document 0 starts at sequence 0, the next one before it at -1"},
+      {"gap before a sequence",
+       [](Files& f) {
+         put(f.idx, kPointers + 8, int64_t{8});
+         f.bin += "xx";
+       },
+       "sequence 1 starts at byte 8 of"},
+      {"sequence that overlaps the one before it", [](Files& f) { put(f.idx, kPointers + 8, int64_t{4}); },
+       "but the one before it ends at byte 6 (tokens are uint16)"},
+      {"first sequence that is not at the start", [](Files& f) { put(f.idx, kPointers, int64_t{2}); },
+       "sequence 0 starts at byte 2 of"},
+      {"shorter length", [](Files& f) { put(f.idx, kLengths, int32_t{2}); }, "the one before it ends at byte 4"},
+      {"type of other tokens", [](Files& f) { f.idx[17] = 1; }, "ends at byte 3 (tokens are uint8)"},
+      {"shorter last length", [](Files& f) { put(f.idx, kLengths + 4, int32_t{0}); },
+       "its 2 sequences take 6 bytes (tokens are uint16), but"},
+      {"longer tokens", [](Files& f) { f.bin += "xx"; }, "data.bin has 10. One of the two files is damaged"},
+      {"bytes behind the index", [](Files& f) { f.idx += "xxx"; },
+       "has 85 bytes, but 2 sequences and 3 document indices take 82, or 84 with modes"},
       {"no tokens", [](Files& f) { f.bin.clear(); }, "sequence 0 takes bytes 0 to 6 of"},
       {"tokens cut by a byte", [](Files& f) { f.bin.pop_back(); }, "which has only 7"},
       {"other data's tokens", [](Files& f) { f.bin.resize(2); }, "copy both again or preprocess the data again"},
@@ -152,11 +170,54 @@ TEST_F(DamagedFiles, AnyLengthOfTheFilesIsHandled) {
   }
 }
 
-TEST_F(DamagedFiles, BytesBehindTheDataAreIgnoredAsInMegatron) {
-  write({good_.idx + std::string(5, '\0'), good_.bin + "xx"});
+TEST_F(DamagedFiles, ModesBehindAnIndexAreNoDamage) {
+  write({good_.idx + std::string(2, '\0'), good_.bin});  // one byte a sequence
   const IndexedDataset data(prefix_, {});
   EXPECT_EQ(data.sequence(0), (std::vector<int64_t>{1, 2, 3}));
   EXPECT_EQ(data.sequence(1), (std::vector<int64_t>{4}));
+}
+
+/// What a GPT is trained on: all sequences, in order.
+std::vector<std::vector<int64_t>> sequences_of(const IndexedDataset& data) {
+  std::vector<std::vector<int64_t>> sequences;
+  for (int64_t i = 0; i < data.num_sequences(); ++i) sequences.push_back(data.sequence(i));
+  return sequences;
+}
+
+TEST_F(DamagedFiles, NoFlippedBitOfAnIndexTrainsOnOtherTokens) {
+  std::mt19937 random(7);
+  const auto below = [&](size_t limit) { return std::uniform_int_distribution<size_t>(0, limit - 1)(random); };
+  for (const TokenType type : {TokenType::kUInt8, TokenType::kInt16, TokenType::kUInt16, TokenType::kInt32}) {
+    const std::string prefix = scratch_.file("random");
+    {
+      IndexedDatasetBuilder builder(prefix, {.token_type = type});
+      for (int document = 0; document < 40; ++document) {
+        for (size_t sequence = below(4); sequence > 0; --sequence) {
+          std::vector<int64_t> tokens(below(30));
+          for (int64_t& token : tokens) token = static_cast<int64_t>(below(100));
+          builder.add_item(tokens);
+        }
+        builder.end_document();
+      }
+      builder.finalize();
+    }
+    const std::string good = read_bytes(prefix + ".idx");
+    const auto expected = sequences_of(IndexedDataset(prefix, {}));
+    const size_t documents_at = kIndexHeaderBytes + 12 * expected.size();
+    for (int trial = 0; trial < 300; ++trial) {
+      const size_t bit = below(8 * good.size());
+      std::string bytes = good;
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+      write_bytes(prefix + ".idx", bytes);
+      try {
+        const IndexedDataset data(prefix, {});
+        // The start of a document may move between its neighbours, which no sample depends on.
+        EXPECT_GE(bit / 8, documents_at + 8) << "bit " << bit;
+        EXPECT_EQ(sequences_of(data), expected) << "bit " << bit;
+      } catch (const DataError&) {
+      }
+    }
+  }
 }
 
 TEST_F(DamagedFiles, ModesThatAreMissingAreAnError) {

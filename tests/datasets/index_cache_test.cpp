@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <random>
 #include <thread>
 
 #include "megatron/base/error.h"
 #include "megatron/datasets/blended_dataset.h"
 #include "megatron/datasets/dataset_builder.h"
 #include "megatron/datasets/gpt_dataset.h"
+#include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/datasets/mock_token_source.h"
 #include "tests/datasets/golden.h"
@@ -103,21 +106,72 @@ TEST_F(IndexCache, OfOtherDataUnderTheSameNameIsBuiltAgainWithAWarning) {
   EXPECT_EQ(other.document_index().num_elements(), 25);
 }
 
-TEST_F(IndexCache, ThatPointsOutsideOfTheDataIsAnErrorThatSaysWhatToDelete) {
+/// Flips a bit of the elements of an .npy file.
+std::string with_flipped_bit(std::string bytes, size_t bit) {
+  constexpr size_t kHeader = 128;
+  bytes[kHeader + bit / 8] = static_cast<char>(bytes[kHeader + bit / 8] ^ (1 << bit % 8));
+  return bytes;
+}
+
+TEST_F(IndexCache, WithAnyFlippedBitIsBuiltAgain) {
+  // Several epochs, of which the final one is shuffled apart; and one.
+  std::mt19937 random(7);
+  for (const int64_t num_sequences : {7, 30}) {
+    Messages ignored;
+    const GptDataset expected = build(ignored, config(), num_sequences);
+    for (const char* end : {"document_index.npy", "sample_index.npy", "shuffle_index.npy"}) {
+      const std::string good = read_bytes(file(end));
+      for (int trial = 0; trial < 50; ++trial) {
+        const size_t bit = random() % (8 * (good.size() - 128));
+        write_bytes(file(end), with_flipped_bit(good, bit));
+        Messages messages;
+        EXPECT_EQ(order(build(messages, config(), num_sequences)), order(expected)) << end << " bit " << bit;
+        EXPECT_EQ(messages.warnings.size(), 1u) << end << " bit " << bit;
+        EXPECT_EQ(read_bytes(file(end)), good);
+      }
+    }
+    std::filesystem::remove_all(scratch_.file("cache"));
+  }
+}
+
+TEST_F(IndexCache, OfOtherDataOfTheSameSizeIsBuiltAgain) {
+  const auto data_of = [&](const std::vector<size_t>& lengths) {
+    IndexedDatasetBuilder builder(scratch_.file("text"), {});
+    for (const size_t length : lengths) {
+      builder.add_item(std::vector<int64_t>(length, 7));
+      builder.end_document();
+    }
+    builder.finalize();
+    return IndexedDataset(scratch_.file("text"), {});
+  };
+  GptDatasetConfig short_samples = config();
+  short_samples.sequence_length = 10;
+  const auto sample_starts = [&](const IndexedDataset& data, Messages& messages) {
+    const GptDataset dataset(data, {.sequences = {0, 3}, .num_samples = 9}, short_samples, messages.log());
+    return order(dataset);
+  };
+  Messages first, second;
+  const std::vector<int64_t> before = sample_starts(data_of({30, 30, 40}), first);
+  EXPECT_NE(sample_starts(data_of({40, 30, 30}), second), before);
+  ASSERT_EQ(second.warnings.size(), 1u);
+  EXPECT_NE(second.warnings[0].find("but by the data at token"), std::string::npos) << second.warnings[0];
+}
+
+TEST_F(IndexCache, ThatIsOverwrittenDuringARunIsAnErrorThatSaysWhatToDelete) {
   Messages messages;
-  build(messages, config());
   for (const auto& [end, value] : {std::pair<const char*, int32_t>{"document_index.npy", 5000},
                                    {"document_index.npy", -1},
                                    {"sample_index.npy", 100000},
                                    {"sample_index.npy", -5},
                                    {"sample_index.npy", 0},
-                                   {"shuffle_index.npy", -1},
-                                   {"shuffle_index.npy", 0}}) {
-    std::string bytes = read_bytes(file(end));
-    const std::string good = bytes;
-    for (size_t at = 128; at < bytes.size(); at += 4) std::memcpy(bytes.data() + at, &value, 4);
-    write_bytes(file(end), bytes);
+                                   {"shuffle_index.npy", -1}}) {
     const GptDataset dataset = build(messages, config());
+    const std::string good = read_bytes(file(end));
+    {
+      std::fstream mapped(file(end), std::ios::binary | std::ios::in | std::ios::out);  // the same file, not a new one
+      mapped.seekp(128);
+      for (size_t at = 128; at < good.size(); at += 4) mapped.write(reinterpret_cast<const char*>(&value), 4);
+    }
     GptSample sample;
     try {
       dataset.read(0, sample);
