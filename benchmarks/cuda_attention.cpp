@@ -5,6 +5,7 @@
 
 #include "benchmarks/cuda_bench.h"
 #include "megatron/kernels/cuda/attention.h"
+#include "megatron/kernels/cuda/this_gpu.h"
 #include "megatron/kernels/cuda/tiled_attention.h"
 
 namespace megatron::kernels {
@@ -56,8 +57,10 @@ void bench_attention_shape(Bench& bench, const AttentionShape& z) {
   dropped_forward.options.state = dropped_backward.options.state = state.data<StepState>();
   bench.arithmetic(name("forward, dropout"), operations, [&] { attention_forward(s, dropped_forward); });
   bench.arithmetic(name("backward, dropout"), 2.5 * operations, [&] { attention_backward(s, dropped_backward); });
-  bench.arithmetic(name("forward, own"), operations, [&] { tiled_attention_forward(s, forward); });
-  bench.arithmetic(name("backward, own"), 2.5 * operations, [&] { tiled_attention_backward(s, backward); });
+  bench.arithmetic(name("forward, own"), operations,
+                   [&] { tiled_attention_forward(s, forward, block_shared_bytes()); });
+  bench.arithmetic(name("backward, own"), 2.5 * operations,
+                   [&] { tiled_attention_backward(s, backward, block_shared_bytes()); });
 }
 
 void bench_attention(Bench& bench) {

@@ -6,6 +6,7 @@
 #include "megatron/kernels/cuda/cudnn_attention.h"
 #include "megatron/kernels/cuda/cudnn_attention_plan.h"
 #include "megatron/kernels/cuda/library_handles.h"
+#include "megatron/kernels/cuda/this_gpu.h"
 #include "megatron/kernels/cuda/tiled_attention.h"
 
 namespace megatron::kernels {
@@ -129,7 +130,7 @@ void attention_forward(const CudaStream& stream, const AttentionForwardArgs& arg
   if constexpr (kHasCudnn)
     if (try_cudnn(stream, args, &cudnn_attention_forward)) return;
   check_own_kernels_can(args);
-  tiled_attention_forward(stream, args);
+  tiled_attention_forward(stream, args, block_shared_bytes());
 }
 
 void attention_backward(const CudaStream& stream, const AttentionBackwardArgs& args) {
@@ -138,7 +139,7 @@ void attention_backward(const CudaStream& stream, const AttentionBackwardArgs& a
   if constexpr (kHasCudnn)
     if (try_cudnn(stream, args, &cudnn_attention_backward)) return;
   check_own_kernels_can(args);
-  tiled_attention_backward(stream, args);
+  tiled_attention_backward(stream, args, block_shared_bytes());
 }
 
 }  // namespace megatron::kernels

@@ -243,6 +243,6 @@ void dispatch_mma(const AttentionInputs& in, F&& f) {
 /// For uses_tensor_cores(). Probabilities and the gradients of scores are rounded to the dtype before a product.
 void mma_attention_forward(const CudaStream& stream, const AttentionInputs& in, const Heads& o, const Statistics& lse);
 /// Gradients of q, k and v; dot is given.
-void mma_attention_backward(const CudaStream& stream, const AttentionGradients& args);
+void mma_attention_backward(const CudaStream& stream, const AttentionGradients& args, int64_t shared_bytes);
 
 }  // namespace megatron::kernels

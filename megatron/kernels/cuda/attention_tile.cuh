@@ -8,6 +8,7 @@
 #include "megatron/kernels/attention.h"
 #include "megatron/kernels/cuda/launch.cuh"
 #include "megatron/kernels/cuda/random.cuh"
+#include "megatron/kernels/cuda/tiled_attention.h"
 
 namespace megatron::kernels {
 
@@ -226,13 +227,22 @@ AttentionInputs attention_inputs(const ConstView& q, const ConstView& k, const C
 void clear_uncovered_rows(const CudaStream& stream, const SequenceLayoutView& layout, const View& x,
                           const Statistics& lse);
 
-/// Calls f.operator()<Z>() with the tile for heads of `width` elements.
+/// Calls f.operator()<Z>() with the tile for heads of `width` elements on a GPU whose blocks have `shared_bytes`.
 template <class F>
-void dispatch_tile(int64_t width, F&& f) {
+void dispatch_tile(int64_t width, int64_t shared_bytes, F&& f) {
+  const bool is_large = shared_bytes >= kLargeTileBytes;
   if (width <= 64) return f.template operator()<TileShape<64, 64>>();
-  if (width <= 128) return f.template operator()<TileShape<64, 128>>();
+  if (width <= 128)
+    return is_large ? f.template operator()<TileShape<64, 128>>() : f.template operator()<TileShape<32, 128>>();
   require<NotSupported>(width <= 256, "[attention] heads of {} elements on CUDA: at most 256.", width);
-  return f.template operator()<TileShape<32, 256>>();
+  return is_large ? f.template operator()<TileShape<32, 256>>() : f.template operator()<TileShape<16, 256>>();
+}
+
+/// Whether a kernel that takes `bytes` of shared memory for tile shape Z starts on every GPU that gets this shape.
+template <class Z>
+constexpr bool fits_shared_memory(int64_t bytes) {
+  const bool is_of_large_blocks = Z::kTile * Z::kWidth > 64 * 64;  // of dispatch_tile()
+  return bytes <= (is_of_large_blocks ? kLargeTileBytes : kSmallTileBytes);
 }
 
 }  // namespace megatron::kernels

@@ -183,6 +183,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2) mma_grad_kv_kernel(AttentionGr
 template <class Z, class Kernel>
 void launch_mma(const CudaStream& stream, const AttentionGradients& args, Kernel kernel, const dim3& grid) {
   constexpr int kBytes = sizeof(BackwardMemory<Z>);
+  static_assert(kBytes <= (Z::kWidth * Z::kOthers > 64 * 64 ? kLargeTileBytes : kSmallTileBytes));
   allow_shared_memory("attention_backward", kernel, kBytes);
   kernel<<<grid, kMmaThreads, kBytes, stream.stream>>>(args);
   check_launch("attention_backward");
@@ -190,16 +191,21 @@ void launch_mma(const CudaStream& stream, const AttentionGradients& args, Kernel
 
 }  // namespace
 
-void mma_attention_backward(const CudaStream& stream, const AttentionGradients& args) {
+void mma_attention_backward(const CudaStream& stream, const AttentionGradients& args, int64_t shared_bytes) {
   const AttentionInputs& in = args.in;
   const auto tiles = [](int64_t rows) { return static_cast<unsigned>((rows + kOwnRows - 1) / kOwnRows); };
   const auto n = static_cast<unsigned>(in.n), g = static_cast<unsigned>(in.n / in.heads_per_group);
   dispatch_mma(in, [&]<class T, int kWidth>() {
-    using OfQueries = MmaShape<T, kWidth, 64>;
-    using OfKeys = MmaShape<T, kWidth, kWidth == 64 ? 64 : 32>;  // it has two sums: registers are short
-    if (in.s > 0 && in.layout.num_spans > 0)
-      launch_mma<OfQueries>(stream, args, mma_grad_q_kernel<OfQueries>,
-                            dim3(tiles(in.s), n, static_cast<unsigned>(in.layout.num_spans)));
+    using Large = MmaShape<T, kWidth, 64>;
+    using Small = MmaShape<T, kWidth, kWidth == 64 ? 64 : 32>;
+    using OfKeys = Small;  // it has two sums: registers are short
+    if (in.s > 0 && in.layout.num_spans > 0) {
+      const dim3 grid(tiles(in.s), n, static_cast<unsigned>(in.layout.num_spans));
+      if (shared_bytes >= kLargeTileBytes)
+        launch_mma<Large>(stream, args, mma_grad_q_kernel<Large>, grid);
+      else
+        launch_mma<Small>(stream, args, mma_grad_q_kernel<Small>, grid);
+    }
     if (in.s_k > 0)
       launch_mma<OfKeys>(stream, args, mma_grad_kv_kernel<OfKeys>, dim3(tiles(in.s_k), g, static_cast<unsigned>(in.b)));
   });

@@ -139,6 +139,7 @@ void mma_attention_forward(const CudaStream& stream, const AttentionInputs& in, 
     const dim3 grid(static_cast<unsigned>((in.s + kOwnRows - 1) / kOwnRows), static_cast<unsigned>(in.n),
                     static_cast<unsigned>(in.layout.num_spans));
     constexpr int kBytes = sizeof(ForwardMemory<Z>);
+    static_assert(kBytes <= kSmallTileBytes);
     allow_shared_memory("attention_forward", mma_forward_kernel<Z>, kBytes);
     mma_forward_kernel<Z><<<grid, kMmaThreads, kBytes, stream.stream>>>(in, o, lse);
     check_launch("attention_forward");

@@ -171,6 +171,7 @@ void run(const CudaStream& stream, const AttentionGradients& args) {
   const AttentionInputs& in = args.in;
   const auto tiles = [](int64_t rows) { return static_cast<unsigned>((rows + Z::kTile - 1) / Z::kTile); };
   constexpr int kBytes = 4 * (4 * Z::kHeadFloats + Z::kScoreFloats);
+  static_assert(fits_shared_memory<Z>(kBytes));
   const dim3 threads(kSide, kSide);
   if (in.s > 0 && in.layout.num_spans > 0) {
     allow_shared_memory("attention_backward", grad_q_kernel<Z>, kBytes);
@@ -191,7 +192,7 @@ int64_t tiled_attention_workspace_bytes(const AttentionBackwardArgs& args) {
   return 4 * args.q.shape[0] * args.q.shape[1] * args.q.shape[2];
 }
 
-void tiled_attention_backward(const CudaStream& stream, const AttentionBackwardArgs& args) {
+void tiled_attention_backward(const CudaStream& stream, const AttentionBackwardArgs& args, int64_t shared_bytes) {
   const AttentionInputs in = attention_inputs(args.q, args.k, args.v, args.sink, args.layout, args.options);
   if (in.b == 0 || in.n == 0) return;
   require<InternalError>(
@@ -215,9 +216,9 @@ void tiled_attention_backward(const CudaStream& stream, const AttentionBackwardA
     check_launch("attention_backward");
   }
   if (uses_tensor_cores(in))
-    mma_attention_backward(stream, gradients);
+    mma_attention_backward(stream, gradients, shared_bytes);
   else
-    dispatch_tile(std::max(in.q.width, in.v.width), [&]<class Z>() { run<Z>(stream, gradients); });
+    dispatch_tile(std::max(in.q.width, in.v.width), shared_bytes, [&]<class Z>() { run<Z>(stream, gradients); });
   if (args.grad_sink.defined() && args.options.softmax == AttentionSoftmax::kLearnable) {
     grad_sink_kernel<<<static_cast<unsigned>(in.n), kMaxRowThreads, 0, stream.stream>>>(gradients,
                                                                                         Operand(args.grad_sink));

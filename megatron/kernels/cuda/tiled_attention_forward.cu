@@ -145,16 +145,17 @@ void clear_uncovered_rows(const CudaStream& stream, const SequenceLayoutView& la
   check_launch("attention");
 }
 
-void tiled_attention_forward(const CudaStream& stream, const AttentionForwardArgs& args) {
+void tiled_attention_forward(const CudaStream& stream, const AttentionForwardArgs& args, int64_t shared_bytes) {
   const AttentionInputs in = attention_inputs(args.q, args.k, args.v, args.sink, args.layout, args.options);
   const Statistics lse(args.lse);
   clear_uncovered_rows(stream, args.layout, args.o, lse);
   if (in.s == 0 || in.n == 0 || args.layout.num_spans == 0) return;
   if (uses_tensor_cores(in)) return mma_attention_forward(stream, in, Heads(args.o), lse);
-  dispatch_tile(std::max(in.q.width, in.v.width), [&]<class Z>() {
+  dispatch_tile(std::max(in.q.width, in.v.width), shared_bytes, [&]<class Z>() {
     const dim3 grid(static_cast<unsigned>((in.s + Z::kTile - 1) / Z::kTile), static_cast<unsigned>(in.n),
                     static_cast<unsigned>(args.layout.num_spans));
     constexpr int kBytes = 4 * (3 * Z::kHeadFloats + Z::kScoreFloats);
+    static_assert(fits_shared_memory<Z>(kBytes));
     allow_shared_memory("attention_forward", attention_forward_kernel<Z>, kBytes);
     attention_forward_kernel<Z><<<grid, dim3(kSide, kSide), kBytes, stream.stream>>>(in, Heads(args.o), lse);
     check_launch("attention_forward");

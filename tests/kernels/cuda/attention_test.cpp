@@ -1,5 +1,6 @@
 // Attention on CUDA against the CPU.
 #include "megatron/kernels/cuda/attention.h"
+#include "megatron/kernels/cuda/tiled_attention.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace megatron::kernels {
@@ -56,15 +57,15 @@ class CudaAttention : public testing::CudaTest {
     testing::Result output = within(o, z.s_k, 4);
     output.absolute += testing::tolerance(dtype);
     compare({output, within(lse, z.s_k + z.d, 4)}, [&](const auto& stream, auto on) {
-      attention_forward(stream, {.q = on(q),
-                                 .k = on(k),
-                                 .v = on(v),
-                                 .sink = on(sink),
-                                 .layout = layout(on),
-                                 .options = with_state(on),
-                                 .o = on(o),
-                                 .lse = on(lse),
-                                 .workspace = on(workspace)});
+      forward(stream, {.q = on(q),
+                       .k = on(k),
+                       .v = on(v),
+                       .sink = on(sink),
+                       .layout = layout(on),
+                       .options = with_state(on),
+                       .o = on(o),
+                       .lse = on(lse),
+                       .workspace = on(workspace)});
     });
     // dot(o, grad_o) carries the rounding of o; a gradient of a key sums over the queries of a group.
     const int64_t rows = z.s * (z.n / z.g);
@@ -77,21 +78,38 @@ class CudaAttention : public testing::CudaTest {
       results.back().absolute += rounding * std::sqrt(static_cast<double>(z.s * z.b));
     }
     compare(results, [&](const auto& stream, auto on) {
-      attention_backward(stream, {.q = on(q),
-                                  .k = on(k),
-                                  .v = on(v),
-                                  .sink = on(sink),
-                                  .o = on(o),
-                                  .lse = on(lse),
-                                  .grad_o = on(grad_o),
-                                  .layout = layout(on),
-                                  .options = with_state(on),
-                                  .grad_q = on(grad_q),
-                                  .grad_k = on(grad_k),
-                                  .grad_v = on(grad_v),
-                                  .grad_sink = on(grad_sink),
-                                  .workspace = on(workspace)});
+      backward(stream, {.q = on(q),
+                        .k = on(k),
+                        .v = on(v),
+                        .sink = on(sink),
+                        .o = on(o),
+                        .lse = on(lse),
+                        .grad_o = on(grad_o),
+                        .layout = layout(on),
+                        .options = with_state(on),
+                        .grad_q = on(grad_q),
+                        .grad_k = on(grad_k),
+                        .grad_v = on(grad_v),
+                        .grad_sink = on(grad_sink),
+                        .workspace = on(workspace)});
     });
+  }
+
+  /// Shared memory that built-in kernels are told a block has; 0: whichever kernels the dispatch of attention chooses.
+  int64_t shared_bytes_ = 0;
+
+ private:
+  template <class Stream>
+  void forward(const Stream& stream, const AttentionForwardArgs& args) const {
+    if constexpr (std::is_same_v<Stream, CudaStream>)
+      if (shared_bytes_ > 0) return tiled_attention_forward(stream, args, shared_bytes_);
+    attention_forward(stream, args);
+  }
+  template <class Stream>
+  void backward(const Stream& stream, const AttentionBackwardArgs& args) const {
+    if constexpr (std::is_same_v<Stream, CudaStream>)
+      if (shared_bytes_ > 0) return tiled_attention_backward(stream, args, shared_bytes_);
+    attention_backward(stream, args);
   }
 };
 
@@ -146,6 +164,19 @@ TEST_F(CudaAttention, SinksAgreeWithTheCpu) {
   for (AttentionSoftmax softmax : {AttentionSoftmax::kOffByOne, AttentionSoftmax::kLearnable})
     for (DType dtype : kCudaTypes)
       expect_agreement(dtype, z, uniform_spans(z), {.scale = 0.2, .window_left = 20, .softmax = softmax});
+}
+
+TEST_F(CudaAttention, TilesOfGpusWithLittleSharedMemoryAgreeWithTheCpu) {
+  for (const int64_t bytes : {kSmallTileBytes, kLargeTileBytes})
+    for (DType dtype : kCudaTypes)
+      for (const Sizes& z : {Sizes{70, 70, 2, 4, 2, 24, 16}, Sizes{130, 130, 1, 2, 1, 128, 128},
+                             Sizes{65, 65, 1, 2, 2, 192, 128}, Sizes{33, 33, 2, 1, 1, 256, 256}}) {
+        SCOPED_TRACE(fmt::format("{} bytes, {} s {} d {}", bytes, dtype, z.s, z.d));
+        shared_bytes_ = bytes;
+        const double scale = 1 / std::sqrt(static_cast<double>(z.d));
+        expect_agreement(dtype, z, uniform_spans(z), {.scale = scale});
+        expect_agreement(dtype, z, uniform_spans(z), {.scale = scale, .dropout = 0.2, .dropout_key = {5}});
+      }
 }
 
 TEST_F(CudaAttention, LargerHeadsAreRefused) {

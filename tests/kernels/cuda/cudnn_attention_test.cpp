@@ -3,6 +3,7 @@
 
 #include "megatron/kernels/cuda/attention.h"
 #include "megatron/kernels/cuda/cudnn_attention_plan.h"
+#include "megatron/kernels/cuda/this_gpu.h"
 #include "megatron/kernels/cuda/tiled_attention.h"
 #include "tests/kernels/attention_case.h"
 #include "tests/kernels/cuda/twin.h"
@@ -233,7 +234,7 @@ TEST_F(CudnnAttention, OwnKernelsRunTheBackwardOfItsForward) {
   AttentionBackwardArgs args = device.backward_args();
   Twin workspace(DType::kUInt8, {tiled_attention_workspace_bytes(args)});
   args.workspace = workspace.gpu();
-  tiled_attention_backward(stream_, args);
+  tiled_attention_backward(stream_, args, block_shared_bytes());
   expect_close(device.grad_q, reference.grad_q, DType::kBFloat16, "grad_q");
   expect_close(device.grad_k, reference.grad_k, DType::kBFloat16, "grad_k");
   expect_close(device.grad_v, reference.grad_v, DType::kBFloat16, "grad_v");
