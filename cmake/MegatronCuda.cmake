@@ -1,5 +1,71 @@
 # The CUDA language and toolkit, for all folders.
-set(CMAKE_CUDA_ARCHITECTURES 90a-real CACHE STRING "CUDA architectures")
+#
+#   MEGATRON_CUDA_ARCHITECTURES   compute capabilities to build for, as CMAKE_CUDA_ARCHITECTURES takes them, such as 90a-real or
+#                                 "80;90a-real". Default: that of the GPU at hand; where nvidia-smi lists none, ALL.
+#                                 ALL: machine code for each generation from Ampere (8.0) on that the toolkit knows, and PTX of
+#                                 8.0, from which the driver compiles for any later one. This takes six times as long.
+set(MEGATRON_CUDA_ARCHITECTURES "" CACHE STRING "CUDA architectures: such as 90a-real, or ALL; empty: the GPU at hand, else ALL")
+
+# Kernels use instructions of compute capability 8.0 and, for generations that have them, those of 9.0a.
+function(megatron_cuda_architecture capability result)
+  string(REPLACE "." "" number "${capability}")
+  if(number EQUAL 90)
+    set(number 90a)
+  endif()
+  set(${result} ${number}-real PARENT_SCOPE)
+endfunction()
+
+function(megatron_gpus_at_hand result)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE lines
+                  RESULT_VARIABLE status OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  set(found "")
+  if(status EQUAL 0)
+    string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${lines}")
+    foreach(capability IN LISTS capabilities)
+      if(capability VERSION_LESS 8.0)
+        message(STATUS "A GPU of compute capability ${capability} is left out: the kernels need 8.0 (Ampere) or later")
+      else()
+        megatron_cuda_architecture(${capability} architecture)
+        list(APPEND found ${architecture})
+      endif()
+    endforeach()
+    list(REMOVE_DUPLICATES found)
+  endif()
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
+
+# What this nvcc can compile for; machine code of 10.0 runs on 10.3 too, and of 12.0 on 12.1.
+function(megatron_all_architectures result)
+  if(CMAKE_CUDA_COMPILER)
+    set(nvcc ${CMAKE_CUDA_COMPILER})
+  elseif(DEFINED ENV{CUDACXX})
+    set(nvcc $ENV{CUDACXX})
+  else()
+    find_program(nvcc nvcc PATHS /usr/local/cuda/bin NO_CACHE)
+  endif()
+  execute_process(COMMAND ${nvcc} --list-gpu-code OUTPUT_VARIABLE known ERROR_QUIET)
+  set(all 80)
+  foreach(capability 8.6 8.9 9.0 10.0 12.0)
+    string(REPLACE "." "" number ${capability})
+    if(known MATCHES "sm_${number}[^0-9]")
+      megatron_cuda_architecture(${capability} architecture)
+      list(APPEND all ${architecture})
+    endif()
+  endforeach()
+  set(${result} "${all}" PARENT_SCOPE)
+endfunction()
+
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(architectures ${MEGATRON_CUDA_ARCHITECTURES})
+  if(NOT architectures)
+    megatron_gpus_at_hand(architectures)
+  endif()
+  if(NOT architectures OR architectures STREQUAL "ALL")
+    megatron_all_architectures(architectures)
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES ${architectures})
+endif()
+message(STATUS "CUDA kernels for ${CMAKE_CUDA_ARCHITECTURES}")
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 # CMake 3.25 does not know that nvcc 12 and later speak C++20.

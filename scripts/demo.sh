@@ -36,9 +36,9 @@ done
 
 # CUDA is built into a directory of its own.
 build=build device=cpu nvcc=""
-# The kernels are compiled for Hopper.
-has_hopper() { nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | grep -qx '9\.0'; }
-has_gpu() { ! $cpu && command -v nvidia-smi >/dev/null && has_hopper; }
+# The kernels need compute capability 8.0 (Ampere) or later.
+has_ampere() { nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | grep -qE '^([89]|[1-9][0-9])\.'; }
+has_gpu() { ! $cpu && command -v nvidia-smi >/dev/null && has_ampere; }
 is_bundle=false
 if [ -e BUILT_IN ] && [ -x bin/megatron ]; then
   is_bundle=true build=.

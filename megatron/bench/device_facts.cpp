@@ -34,6 +34,12 @@ constexpr auto kPeaks = std::to_array<Peak>({
     {"L40", 181.05, 90.5, "NVIDIA L40 data sheet"},
     {"L4", 121, 30.3, "NVIDIA L4 data sheet"},
     {"A10", 125, 31.2, "NVIDIA A10 data sheet"},
+    {"RTX 5090", 209.5, 104.8, "NVIDIA RTX Blackwell white paper"},
+    {"RTX 4090", 165.2, 82.6, "NVIDIA Ada white paper"},
+    {"RTX 6000 Ada", 364.2, 91.1, "NVIDIA Ada white paper"},
+    {"RTX 3090 Ti", 80, 40, "NVIDIA GA102 white paper"},
+    {"RTX 3090", 71, 35.6, "NVIDIA GA102 white paper"},
+    {"RTX A6000", 154.8, 38.7, "NVIDIA GA102 white paper"},
     {"V100", 125, 15.7, "NVIDIA V100 data sheet", false},
 });
 

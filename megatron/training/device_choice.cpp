@@ -9,6 +9,8 @@
 namespace megatron {
 namespace {
 
+constexpr int kLeastCapability = 80;  // Ampere: bf16 products on tensor cores, copies to shared memory by cp.async
+
 /// Why no GPU of this version can do it; empty if one can.
 std::string obstacle(const DeviceNeeds& needs) {
   if (needs.num_ranks > 1 && !needs.ranks_of_host)
@@ -26,10 +28,13 @@ std::string obstacle_of(const CudaDevices& gpus, const DeviceNeeds& needs) {
     return fmt::format("{} ranks of this host need a GPU each, and {} answer", num_ranks, gpus.devices.size());
   if constexpr (kHasCuda) {
     const CudaDeviceFacts& gpu = gpus.devices.at(static_cast<size_t>(needs.local_rank));
+    if (gpu.compute_capability < kLeastCapability)
+      return fmt::format("{} has compute capability {}.{}: the kernels need 8.0 (Ampere) or later", gpu.name,
+                         gpu.compute_capability / 10, gpu.compute_capability % 10);
     if (!kernels::has_code_for_this_gpu())
       return fmt::format(
-          "this build has no code for {} of compute capability {}.{}: it was configured for other "
-          "CMAKE_CUDA_ARCHITECTURES (90a, Hopper, unless told otherwise)",
+          "this build has no code for {} of compute capability {}.{}. Build it on this machine, or with "
+          "-DMEGATRON_CUDA_ARCHITECTURES=ALL for every generation",
           gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10);
   }
   return "";
