@@ -31,8 +31,12 @@ std::set<std::string> run_flags() {
 std::set<std::string> num_ranks_flags() {
   PretrainConfig config;
   FieldTable table = describe(config);
-  const std::vector<std::string>& flags = table.find("nproc_per_node")->flags;
-  return {flags.begin(), flags.end()};
+  std::set<std::string> flags;
+  for (const std::string_view name : {"nproc_per_node", "nnodes"}) {
+    const std::vector<std::string>& spellings = table.find(name)->flags;
+    flags.insert(spellings.begin(), spellings.end());
+  }
+  return flags;
 }
 
 }  // namespace megatron

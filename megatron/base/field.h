@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -110,13 +111,16 @@ struct Field {
   std::string name;                    ///< Megatron's argument name
   std::vector<std::string> flags;      ///< spellings; the first is the one shown. None: derived, not given
   std::vector<std::string> off_flags;  ///< switches: spellings that turn it off
+  std::vector<std::string> aliases;    ///< spellings of other versions and scripts: accepted, and named where given
   std::string help;                    ///< one sentence
   std::string unit;                    ///< "tokens", "samples" ...
   WordKind kind = WordKind::kText;
   bool is_list = false;
-  size_t min_words = 1;  ///< of a list
+  size_t min_words = 1;  ///< this and the next: of a list
+  std::optional<size_t> max_words;
   std::vector<std::string> choices;
   std::vector<std::string> later_choices;  ///< Megatron's choices that are refused because they are not here yet
+  std::map<std::string, std::string> choice_aliases;  ///< other names of choices, which may be later ones
   std::optional<double> least, most;
   bool least_excluded = false, most_excluded = false;
   std::string no_effect;                                  ///< why giving it changes nothing; empty: it has its effect
@@ -129,14 +133,19 @@ struct Field {
     return flags.clear(), off_flags = std::move(spellings), *this;
   }
   Field& also_turned_off_by(std::string spelling) { return off_flags.push_back(std::move(spelling)), *this; }
+  Field& also(std::vector<std::string> spellings) { return aliases = std::move(spellings), *this; }
   Field& one_of(std::vector<std::string> names) { return choices = std::move(names), *this; }
   Field& later(std::vector<std::string> names) { return later_choices = std::move(names), *this; }
+  Field& choice_also(std::string alias, std::string choice) {
+    return choice_aliases.emplace(std::move(alias), std::move(choice)), *this;
+  }
   Field& in(std::string unit_name) { return unit = std::move(unit_name), *this; }
   Field& at_least(double bound) { return least = bound, *this; }
   Field& above(double bound) { return least = bound, least_excluded = true, *this; }
   Field& at_most(double bound) { return most = bound, *this; }
   Field& below(double bound) { return most = bound, most_excluded = true, *this; }
   Field& may_be_empty() { return min_words = 0, *this; }
+  Field& exactly(size_t num_words) { return min_words = num_words, max_words = num_words, *this; }
   Field& without_effect(std::string reason) { return no_effect = std::move(reason), *this; }
   Field& read_by(std::function<FieldValue(std::string_view)> reader) { return read_word = std::move(reader), *this; }
 

@@ -33,12 +33,16 @@ std::string operand_of(const Field& field) {
                      : field.kind == WordKind::kInteger ? "N"
                      : field.kind == WordKind::kNumber  ? "X"
                                                         : "TEXT";
-  if (field.is_list) word += " ...";
+  if (field.is_list && field.max_words)
+    for (size_t i = 1; i < *field.max_words; ++i) word += " " + word.substr(0, word.find(' '));
+  else if (field.is_list)
+    word += " ...";
   return " " + word;
 }
 
 std::vector<std::string> spellings_of(const Field& field) {
   std::vector<std::string> spellings = field.flags;
+  std::copy(field.aliases.begin(), field.aliases.end(), std::back_inserter(spellings));
   std::copy(field.off_flags.begin(), field.off_flags.end(), std::back_inserter(spellings));
   return spellings;
 }

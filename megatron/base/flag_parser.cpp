@@ -24,6 +24,7 @@ Spellings spellings_of(FieldTable& table) {
   for (FieldGroup& group : table.groups())
     for (Field& field : group.fields) {
       for (const std::string& flag : field.flags) enter(flag, {&field, true});
+      for (const std::string& flag : field.aliases) enter(flag, {&field, true});
       for (const std::string& flag : field.off_flags) enter(flag, {&field, false});
     }
   return spellings;
@@ -71,13 +72,16 @@ void check_range(const Field& field, double value) {
   require<ConfigError>(!too_large, "must be {} {}", field.most_excluded ? "below" : "at most", field.most.value_or(0));
 }
 
-void check_choice(const Field& field, const std::string& word) {
-  if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), word) != field.choices.end())
-    return;
+/// @return the choice that `word` names
+const std::string& choice_of(const Field& field, const std::string& word) {
+  const auto alias = field.choice_aliases.find(word);
+  const std::string& choice = alias == field.choice_aliases.end() ? word : alias->second;
+  if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), choice) != field.choices.end())
+    return choice;
   const bool later =
-      std::find(field.later_choices.begin(), field.later_choices.end(), word) != field.later_choices.end();
-  require<ConfigError>(!later, "a choice of Megatron that megatron.cpp does not have yet; here are: {}",
-                       joined(field.choices, ", "));
+      std::find(field.later_choices.begin(), field.later_choices.end(), choice) != field.later_choices.end();
+  require<ConfigError>(!later, "{}a choice of Megatron that megatron.cpp does not have yet; here are: {}",
+                       choice == word ? "" : fmt::format("means {}, ", choice), joined(field.choices, ", "));
   const std::string near = nearest_name(word, field.choices);
   throw ConfigError(fmt::format("must be one of: {}{}", joined(field.choices, ", "),
                                 near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
@@ -99,9 +103,9 @@ FieldValue read_word(const Field& field, const std::string& word) {
     check_range(field, *number);
     return *number;
   }
-  check_choice(field, word);
+  const std::string& choice = choice_of(field, word);
   require<ConfigError>(!word.empty(), "must not be empty");
-  return word;
+  return choice;
 }
 
 template <class T>
@@ -161,7 +165,7 @@ class Parser {
     const auto known = spellings_.find(flag);
     if (known == spellings_.end()) return refuse(flag);
     Field& field = *known->second.field;
-    given_.insert(field.name);
+    given_[field.name] = flag;
     if (field.kind == WordKind::kSwitch)
       turn(field, known->second.turns_on, flag, values);
     else
@@ -190,10 +194,12 @@ class Parser {
   void read(Field& field, const std::string& flag, std::vector<std::string>& values) {
     const bool given_by_equals = !values.empty();
     while (!given_by_equals && next_ < words_.size() && !looks_like_flag(words_[next_]) &&
-           (field.is_list || values.empty()))
+           (field.is_list ? !field.max_words || values.size() < *field.max_words : values.empty()))
       values.push_back(words_[next_++]);
     if (values.size() < (field.is_list ? field.min_words : 1)) {
-      mistakes_.refuse_value(field.spelling(), fmt::format("{} needs a value", flag));
+      mistakes_.refuse_value(field.spelling(), field.is_list && field.min_words > 1
+                                                   ? fmt::format("{} needs {} values", flag, field.min_words)
+                                                   : fmt::format("{} needs a value", flag));
       return;
     }
     try {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,8 +15,8 @@ namespace megatron {
 /// Flags that are known and refused, each with the text that says why and what to do instead.
 using RefusedFlags = std::map<std::string, std::string, std::less<>>;
 
-/// Names of the fields that were given.
-using GivenFields = std::set<std::string, std::less<>>;
+/// Names of the fields that were given, each with the spelling of its flag that was used last.
+using GivenFields = std::map<std::string, std::string, std::less<>>;
 
 /// Sets the fields that `words` name. As argparse: `--flag value`, `--flag=value`, lists up to the next flag, the last
 /// of several wins, no abbreviations. Two differences: a number with minus and exponent (-1e-5) is a value, not a flag;

@@ -66,9 +66,20 @@ std::vector<std::string> split_at_white_space(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
 }
 
+/// Of one item that is pairs of a weight and a prefix, "0.3 a 0.7 b"; else nothing: a path may have spaces.
+std::vector<std::string> quoted_pairs(std::span<const std::string> items) {
+  if (items.size() != 1) return {};
+  std::vector<std::string> words = split_at_white_space(items[0]);
+  if (words.size() % 2 != 0) return {};
+  for (size_t i = 0; i < words.size(); i += 2)
+    if (!parse_python_float(words[i])) return {};
+  return words;
+}
+
 }  // namespace
 
 Blend parse_blend(std::span<const std::string> items) {
+  if (const std::vector<std::string> words = quoted_pairs(items); !words.empty()) return parse_blend(words);
   require<ConfigError>(!items.empty(),
                        "the list of data paths is empty. Give PREFIX... or WEIGHT PREFIX WEIGHT PREFIX ...");
   if (items.size() % 2 != 0) return unweighted(items);

@@ -17,7 +17,8 @@ struct Blend {
 };
 
 /// Reads the list of `--data-path`: `PREFIX...`, or `WEIGHT PREFIX WEIGHT PREFIX ...` when every first item of a pair
-/// is a number as Python's float() reads it. White space around items is ignored.
+/// is a number as Python's float() reads it; such pairs may also be one quoted item. White space around items is
+/// ignored.
 /// @throw ConfigError for an empty list, a list where only some pairs have a weight, or a weight that is not finite.
 Blend parse_blend(std::span<const std::string> items);
 

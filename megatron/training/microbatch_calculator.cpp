@@ -11,6 +11,7 @@
 namespace megatron {
 namespace {
 
+constexpr int64_t kMostIncrements = 1000;
 constexpr int64_t kLargestBatch = 2147483647;
 
 // "250B" is 2.5e11; the product is cut to a whole number.
@@ -61,6 +62,37 @@ std::vector<BatchSizeStep> parse_step_batch_size_schedule(std::string_view sched
   return steps;
 }
 
+/// The number of increments is a division of doubles, rounded down, as in Megatron; here it is looked at from the other
+/// side: the first sample with so many.
+std::vector<BatchSizeStep> ramp_steps(const BatchSizeRamp& ramp, int64_t global_batch_size) {
+  const auto [start, increment, samples] = ramp;
+  require<ConfigError>(start >= 1 && increment >= 1 && samples >= 1,
+                       "START {}, INCREMENT {} and SAMPLES {} must be at least 1", start, increment, samples);
+  require<ConfigError>(start < global_batch_size,
+                       "START {} must be below the global batch size {}, at which the ramp ends", start,
+                       global_batch_size);
+  const int64_t growth = global_batch_size - start, num_increments = growth / increment;
+  require<ConfigError>(growth % increment == 0,
+                       "from START {} to the global batch size {} it is {}, which does not divide by INCREMENT {}; "
+                       "START {} does",
+                       start, global_batch_size, growth, increment, start + growth % increment);
+  require<ConfigError>(num_increments <= kMostIncrements, "{} increments are more than {}: raise INCREMENT {}",
+                       num_increments, kMostIncrements, increment);
+  const double samples_of_increment = static_cast<double>(samples) / static_cast<double>(num_increments);
+  const auto has_increments = [&](int64_t consumed, int64_t wanted) {
+    return consumed > samples || static_cast<int64_t>(static_cast<double>(consumed) / samples_of_increment) >= wanted;
+  };
+  std::vector<BatchSizeStep> steps = {{0, start}};
+  for (int64_t i = 1; i <= num_increments; ++i) {
+    auto first = static_cast<int64_t>(samples_of_increment * static_cast<double>(i));
+    while (first > 0 && has_increments(first - 1, i)) --first;
+    while (!has_increments(first, i)) ++first;
+    if (steps.back().first_sample == first) steps.pop_back();  // more increments than samples
+    steps.push_back({first, start + i * increment});
+  }
+  return steps;
+}
+
 MicrobatchCalculator::MicrobatchCalculator(MicrobatchCalculatorConfig config) : config_(std::move(config)) {
   const int64_t pass = config_.micro_batch_size * config_.data_parallel_size;
   require<ConfigError>(config_.micro_batch_size >= 1 && config_.data_parallel_size >= 1,
@@ -80,9 +112,8 @@ MicrobatchCalculator::MicrobatchCalculator(MicrobatchCalculatorConfig config) : 
 }
 
 BatchSize MicrobatchCalculator::at(int64_t consumed_samples) const {
-  int64_t batch = config_.steps.front().global_batch_size;
-  for (const BatchSizeStep& step : config_.steps)
-    if (consumed_samples >= step.first_sample) batch = step.global_batch_size;
+  const auto next = std::ranges::upper_bound(config_.steps, consumed_samples, {}, &BatchSizeStep::first_sample);
+  const int64_t batch = (next == config_.steps.begin() ? next : next - 1)->global_batch_size;
   const int64_t pass = config_.micro_batch_size * config_.data_parallel_size;
   return {batch / pass, batch, batch / pass * pass};
 }
@@ -92,9 +123,11 @@ int64_t MicrobatchCalculator::num_iterations(int64_t train_samples) const {
   int64_t iterations = 0;
   int64_t consumed = 0;
   for (size_t i = 0; i < config_.steps.size() && consumed < train_samples; ++i) {
-    const int64_t end =
-        i + 1 < config_.steps.size() ? std::min(config_.steps[i + 1].first_sample, train_samples) : train_samples;
+    const bool is_last = i + 1 == config_.steps.size();
+    const int64_t end = is_last ? train_samples : std::min(config_.steps[i + 1].first_sample, train_samples);
     const int64_t batch = at(consumed).running_batch_size;
+    if (is_last && config_.drops_partial_batch)
+      return iterations + (end - consumed) / config_.steps.back().global_batch_size;
     const int64_t steps = end > consumed ? (end - consumed + batch - 1) / batch : 0;
     iterations += steps;
     consumed += steps * batch;

@@ -19,11 +19,23 @@ struct BatchSizeStep {
 /// @throw ConfigError for a bad entry, a first threshold other than 0, thresholds that do not increase.
 std::vector<BatchSizeStep> parse_step_batch_size_schedule(std::string_view schedule, int64_t seq_length);
 
+/// Megatron's linear ramp: steps begin with `start` samples, and grow by `increment` in equal parts of the first
+/// `samples` samples up to the global batch size.
+struct BatchSizeRamp {
+  int64_t start = 0, increment = 0, samples = 0;
+};
+
+/// The ramp, step by step, with `global_batch_size` from its end on.
+/// @throw ConfigError if a number is below 1, the start is not below the global batch size, whole increments do not
+/// lead from one to the other, or they are more than 1000.
+std::vector<BatchSizeStep> ramp_steps(const BatchSizeRamp& ramp, int64_t global_batch_size);
+
 struct MicrobatchCalculatorConfig {
   std::vector<BatchSizeStep> steps;  ///< one for a constant batch size
   int64_t micro_batch_size = 1;
   int64_t data_parallel_size = 1;
   bool decrease_batch_size_if_needed = false;  ///< round down to whole micro-batches on all ranks
+  bool drops_partial_batch = false;  ///< a run ends before samples that do not fill a batch of the last of `steps`
 };
 
 /// One step's batch.
@@ -42,7 +54,8 @@ class MicrobatchCalculator {
   explicit MicrobatchCalculator(MicrobatchCalculatorConfig config);
 
   BatchSize at(int64_t consumed_samples) const;
-  /// Whole steps until `train_samples` are consumed: a constant size drops the rest, a schedule runs until all are.
+  /// Whole steps until `train_samples` are consumed: a constant size and a ramp drop the rest, a schedule runs until
+  /// all are.
   int64_t num_iterations(int64_t train_samples) const;
 
  private:

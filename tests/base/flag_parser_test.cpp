@@ -9,6 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using Words = std::vector<std::string>;
 
 struct Settings {
@@ -17,6 +18,7 @@ struct Settings {
   std::string name = "none";
   std::string style = "plain";
   std::vector<int64_t> steps;
+  std::vector<int64_t> range;
   std::vector<std::string> paths;
   bool quick = false;
   bool safe = true;
@@ -34,10 +36,15 @@ Outcome parse(const Words& words) {
   Settings& settings = outcome.settings;
   FieldTable table;
   table.begin_group("Settings", "");
-  table.add("count", settings.count, "").at_least(1).at_most(10);
+  table.add("count", settings.count, "").also({"--number"}).at_least(1).at_most(10);
   table.add("rate", settings.rate, "").at_least(-1).below(1);
   table.add("name", settings.name, "");
-  table.add("style", settings.style, "").one_of({"plain", "striped"}).later({"dotted"});
+  table.add("style", settings.style, "")
+      .one_of({"plain", "striped"})
+      .later({"dotted"})
+      .choice_also("even", "plain")
+      .choice_also("dots", "dotted");
+  table.add("range", settings.range, "").exactly(2);
   table.add("steps", settings.steps, "");
   table.add("paths", settings.paths, "").may_be_empty();
   table.add("quick", settings.quick, "");
@@ -59,7 +66,23 @@ TEST(FlagParser, ReadsEveryKindOfValue) {
   EXPECT_THAT(outcome.settings.steps, ElementsAre(1, 2));
   EXPECT_THAT(outcome.settings.paths, ElementsAre("x", "y"));
   EXPECT_TRUE(outcome.settings.quick);
-  EXPECT_THAT(outcome.given, ElementsAre("count", "name", "paths", "quick", "rate", "steps"));
+  EXPECT_THAT(outcome.given, ElementsAre(Pair("count", "--count"), Pair("name", "--name"), Pair("paths", "--paths"),
+                                         Pair("quick", "--quick"), Pair("rate", "--rate"), Pair("steps", "--steps")));
+}
+
+TEST(FlagParser, TakesAliasesAndKeepsWhichSpellingWasGiven) {
+  const Outcome outcome = parse({"--number", "3", "--style", "even"});
+  EXPECT_THAT(outcome.mistakes, IsEmpty());
+  EXPECT_EQ(outcome.settings.count, 3);
+  EXPECT_EQ(outcome.settings.style, "plain");
+  EXPECT_EQ(outcome.given.at("count"), "--number");
+  EXPECT_THAT(parse({"--style", "dots"}).mistakes, ElementsAre(HasSubstr("--style dots: means dotted, a choice of")));
+}
+
+TEST(FlagParser, TakesAsManyWordsAsAListOfFixedLengthHas) {
+  EXPECT_THAT(parse({"--range", "3", "5"}).settings.range, ElementsAre(3, 5));
+  EXPECT_THAT(parse({"--range", "3"}).mistakes, ElementsAre(HasSubstr("--range needs 2 values")));
+  EXPECT_THAT(parse({"--range", "3", "5", "7"}).mistakes, ElementsAre(HasSubstr("'7' is one word too many")));
 }
 
 TEST(FlagParser, TakesTheLastOfSeveral) {

@@ -114,6 +114,14 @@ TEST(Blend, ParsesListsAsMegatronAndRefusesWhatIsNoWeight) {
   }
 }
 
+TEST(Blend, ReadsPairsInOneQuotedItem) {
+  const Blend blend = parse_blend(std::vector<std::string>{" 0.3 a\t0.7 b"});
+  EXPECT_EQ(blend.prefixes, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(blend.weights, (std::vector<double>{0.3, 0.7}));
+  for (const std::string path : {"my data", "my data set", "0.3 a b", "1"})
+    EXPECT_EQ(parse_blend(std::vector<std::string>{path}).prefixes, std::vector<std::string>{path});
+}
+
 TEST(Blend, ReadsListsFromFiles) {
   const ScratchDirectory scratch;
   write_bytes(scratch.file("args"), "0.3 a\n0.7\tb\n");

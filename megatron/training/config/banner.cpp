@@ -25,6 +25,18 @@ std::string as_given(const Field& field, const FieldValue& value) {
   return field.spelling() + " " + python_text(value);
 }
 
+// Spellings of other versions and scripts, with the flags that they stand for.
+std::vector<std::string> aliases_given(const PretrainConfig& config) {
+  PretrainConfig copy = config;
+  std::vector<std::string> texts;
+  describe(copy).for_each([&](const Field& field) {
+    const auto given = config.given.find(field.name);
+    if (given != config.given.end() && std::ranges::find(field.aliases, given->second) != field.aliases.end())
+      texts.push_back(fmt::format("{} is taken as {}", given->second, field.spelling()));
+  });
+  return texts;
+}
+
 // Where growing batches use up the learning rate's schedule, whose length counts the smallest batch, before the end.
 std::optional<std::string> early_end_of_decay(const PretrainConfig& config) {
   const TrainingConfig& training = config.training;
@@ -76,6 +88,7 @@ std::string notes_block(const PretrainConfig& config) {
   for (const Difference& difference : differences())
     if (difference.in_force(config)) note(fmt::format("{}: {}", difference.topic, difference.ours));
   for (const std::string& text : idle_settings(config)) note(text);
+  for (const std::string& text : aliases_given(config)) note(text);
   if (const auto text = early_end_of_decay(config)) note(*text);
   if (const auto text = skipped_beyond_the_end(config.training)) note(*text);
 

@@ -9,7 +9,8 @@ void describe_sources(FieldTable& table, DataConfig& data) {
                     "One source: --mock-data; or --data-path with the prefix of a .bin/.idx pair (several: weight and "
                     "prefix in turn) and --split; or one list per split. `megatron preprocess_data` makes the pairs.");
   table.add("mock_data", data.mock_data, "made-up sequences");
-  table.add("data_path", data.data_path, "prefixes, or weights and prefixes in turn").may_be_empty();
+  table.add("data_path", data.data_path, "prefixes, or weights and prefixes in turn, as words or as one quoted word")
+      .may_be_empty();
   table.add("split", data.split,
             "parts for training, validation and test, such as 969,30,1; none with --data-path: that");
   table.add("train_data_path", data.train_data_path, "as --data-path, for training only").may_be_empty();
@@ -52,7 +53,8 @@ void describe_tokenizer(FieldTable& table, TokenizerConfig& tokenizer) {
       .one_of({"GPT2BPETokenizer", "ByteLevelTokenizer", "CharTokenizer", "NullTokenizer"})
       .later({"BertWordPieceLowerCase", "BertWordPieceCase", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
               "HuggingFaceTokenizer", "Llama2Tokenizer", "TikTokenizer", "MultimodalTokenizer",
-              "NullMultimodalTokenizer", "SFTTokenizer"});
+              "NullMultimodalTokenizer", "SFTTokenizer"})
+      .choice_also("Llama3Tokenizer", "HuggingFaceTokenizer");
   table.add("tokenizer_model", tokenizer.tokenizer_model, "its file");
   table.add("vocab_file", tokenizer.vocab_file, "vocabulary");
   table.add("merge_file", tokenizer.merge_file, "merges of byte-pair encoding");

@@ -35,10 +35,16 @@ constexpr auto kDifferences = std::to_array<Difference>({
      [](const PretrainConfig&) { return true; }},
     {"gradients", "sums those of fp16 in fp16 unless --accumulate-allreduce-grads-in-fp32 is given",
      "gradients of fp16 are summed in fp32", [](const PretrainConfig& c) { return c.precision.fp16; }},
-    {"--rampup-batch-size", "accepts it and ignores it", "refused; --step-batch-size-schedule does the same and works",
-     never},
-    {"--num-query-groups", "ignores it without --group-query-attention",
-     "refused then, unless it is 1 or the number of heads", never},
+    {"--rampup-batch-size", "accepts it and ignores it since 0.17",
+     "ramps as Megatron-LM 0.16 did: a schedule in iterations counts --global-batch-size samples for each, so the "
+     "learning rate decays less far than the run is long",
+     [](const PretrainConfig& c) { return !c.training.rampup_batch_size.empty(); }},
+    {"--num-query-groups", "ignores it without --group-query-attention, and trains a key and value head for each head",
+     "means grouped-query attention, with or without --group-query-attention",
+     [](const PretrainConfig& c) {
+       return c.given.contains("num_query_groups") && !c.given.contains("group_query_attention") &&
+              c.transformer.num_query_groups != c.transformer.num_attention_heads;
+     }},
     {"--step-batch-size-schedule",
      "fails in the middle of the run at a batch that does not divide, or that is smaller than before",
      "refused at start", never},

@@ -60,13 +60,9 @@ void check_pipeline_schedule(const PretrainConfig& config, Mistakes& mistakes) {
     schedule.num_micro_batches = std::max(schedule.micro_batch_group_size.value_or(0), schedule.num_ranks);
     return check_schedule(schedule, mistakes);
   }
-  std::vector<BatchSizeStep> steps = {{0, training.global_batch_size.value()}};
   MicroBatchFlag flag{"--global-batch-size", training.micro_batch_size.value() * config.parallel.data_parallel_size};
-  if (training.step_batch_size_schedule) {
-    steps = parse_step_batch_size_schedule(*training.step_batch_size_schedule, *config.model.seq_length);
-    flag.name = "batches of";
-  }
-  for (const BatchSizeStep& step : steps) {
+  if (batch_size_flag(training) != flag.name) flag.name = "batches of";
+  for (const BatchSizeStep& step : batch_size_steps_of(config)) {
     schedule.num_micro_batches = static_cast<int>(batches->at(step.first_sample).num_microbatches);
     check_schedule(schedule, mistakes, flag);
   }

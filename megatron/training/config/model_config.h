@@ -15,7 +15,7 @@ struct ModelConfig {
   std::optional<int64_t> ffn_hidden_size;
   std::optional<int64_t> kv_channels;
   bool group_query_attention = false;
-  int64_t num_query_groups = 1;  ///< means nothing without group_query_attention
+  int64_t num_query_groups = 1;  ///< means nothing without group_query_attention, which its flag turns on
   std::optional<int64_t> seq_length;
   std::optional<int64_t> encoder_seq_length;  ///< old name of seq_length
   std::optional<int64_t> decoder_seq_length;

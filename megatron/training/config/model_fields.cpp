@@ -19,7 +19,7 @@ void describe_size(FieldTable& table, ModelConfig& model, TransformerConfig& net
       .at_least(1);
   table.add("kv_channels", model.kv_channels, "size of a head; none: h / heads").at_least(1);
   table.add("group_query_attention", model.group_query_attention, "let several query heads share a key and value head");
-  table.add("num_query_groups", model.num_query_groups, "key and value heads, with --group-query-attention")
+  table.add("num_query_groups", model.num_query_groups, "key and value heads; turns --group-query-attention on")
       .at_least(1);
   table.add("seq_length", model.seq_length, "tokens of a training sequence; required").at_least(1);
   table.add("encoder_seq_length", model.encoder_seq_length, "old name of --seq-length").at_least(1);

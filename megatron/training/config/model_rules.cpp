@@ -35,11 +35,6 @@ void resolve_heads(ModelConfig& model, TransformerConfig& net, Mistakes& mistake
                  "--num-attention-heads {} does not divide by --num-query-groups {}: each key and value head serves as "
                  "many query heads",
                  heads, model.num_query_groups);
-  if (!model.group_query_attention && model.num_query_groups != 1 && model.num_query_groups != heads)
-    mistakes.add({"--num-query-groups", "--group-query-attention"},
-                 "--num-query-groups {} has no effect without --group-query-attention; Megatron would train {} key and "
-                 "value heads without a word. Add --group-query-attention, or leave --num-query-groups out",
-                 model.num_query_groups, heads);
 }
 
 void check_positions_cover(const std::optional<int64_t>& length, std::string_view flag, const ModelConfig& model,

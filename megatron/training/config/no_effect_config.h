@@ -49,6 +49,13 @@ struct NoEffectConfig {
   bool use_pytorch_profiler = false;
   bool pytorch_profiler_collect_shapes = false;
   bool record_shapes = false;
+  bool standalone = false;
+  int64_t node_rank = 0;
+  std::optional<std::string> master_addr;
+  std::optional<int64_t> master_port;
+  std::optional<std::string> rdzv_backend;
+  std::optional<std::string> rdzv_endpoint;
+  std::optional<std::string> rdzv_id;
 };
 
 }  // namespace megatron

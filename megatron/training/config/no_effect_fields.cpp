@@ -13,6 +13,8 @@ constexpr const char* kBackend = "the means of exchange follows from the device 
 constexpr const char* kProfile = "--profile always writes a trace, and of the same format";
 constexpr const char* kShapes = "the trace of --profile always says the shapes";
 constexpr const char* kTikTokenizer = "TikTokenizer alone reads it, which is not here yet";
+constexpr const char* kMeeting =
+    "a flag of torchrun: ranks of one process need no address to meet, and those of a launcher have the launcher's";
 constexpr const char* kOldName = "old name of what is always so";
 
 void describe_computation(FieldTable& table, NoEffectConfig& none) {
@@ -97,6 +99,22 @@ void describe_running(FieldTable& table, NoEffectConfig& none) {
   table.add("record_shapes", none.record_shapes, "").without_effect(kShapes);
 }
 
+/// Scripts start `torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py`; what they give there may stay where it is.
+void describe_torchrun(FieldTable& table, NoEffectConfig& none) {
+  table.add("standalone", none.standalone, "").without_effect(kMeeting);
+  table.add("node_rank", none.node_rank, "").named({"--node-rank", "--node_rank"}).at_least(0).without_effect(kMeeting);
+  table.add("master_addr", none.master_addr, "").named({"--master-addr", "--master_addr"}).without_effect(kMeeting);
+  table.add("master_port", none.master_port, "")
+      .named({"--master-port", "--master_port"})
+      .at_least(0)
+      .without_effect(kMeeting);
+  table.add("rdzv_backend", none.rdzv_backend, "").named({"--rdzv-backend", "--rdzv_backend"}).without_effect(kMeeting);
+  table.add("rdzv_endpoint", none.rdzv_endpoint, "")
+      .named({"--rdzv-endpoint", "--rdzv_endpoint"})
+      .without_effect(kMeeting);
+  table.add("rdzv_id", none.rdzv_id, "").named({"--rdzv-id", "--rdzv_id"}).without_effect(kMeeting);
+}
+
 }  // namespace
 
 void describe_no_effect(FieldTable& table, PretrainConfig& config) {
@@ -105,6 +123,7 @@ void describe_no_effect(FieldTable& table, PretrainConfig& config) {
       "Scripts for Megatron may hold these; here they can change nothing. The start banner names those given.");
   describe_computation(table, config.no_effect);
   describe_running(table, config.no_effect);
+  describe_torchrun(table, config.no_effect);
 }
 
 }  // namespace megatron

@@ -85,6 +85,7 @@ void describe_pipeline(FieldTable& table, ParallelConfig& parallel) {
   table
       .add("num_virtual_stages_per_pipeline_rank", parallel.num_virtual_stages_per_pipeline_rank,
            "interleave: stages of a rank")
+      .also({"--virtual-pipeline-model-parallel-size"})
       .at_least(1)
       .at_most(kMostRanks);
   table

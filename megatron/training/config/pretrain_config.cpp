@@ -28,6 +28,7 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
   Mistakes mistakes;
   FieldTable table = describe(config);
   config.given = parse_flags(table, args, refused_flags(), mistakes);
+  if (config.given.contains("num_query_groups")) config.model.group_query_attention = true;
   if (config.checkpoint.use_checkpoint_args && config.checkpoint.load) {
     require(stored_arguments != nullptr,
             "--use-checkpoint-args: nothing was passed that reads a checkpoint's arguments");
@@ -38,6 +39,12 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
     mistakes.add({"--nproc-per-node"},
                  "--nproc-per-node {} starts ranks in this process, but a launcher has started {} ranks: leave it out",
                  own_ranks, world_size);
+  if (world_size == 1 && config.launch.nnodes.value_or(1) > 1)
+    mistakes.add({"--nnodes"},
+                 "--nnodes {}: one process starts the ranks of its own host alone. Start the same command on all hosts "
+                 "with mpirun, srun or (GPUs) torchrun, which say how many ranks there are, and leave --nnodes and "
+                 "--nproc-per-node out: docs/launching.md has the command lines",
+                 *config.launch.nnodes);
   resolve(config, own_ranks, mistakes);
   if (rules == RuleSet::kRunnable) check_runnable(config, mistakes);
   if (further) further(config, mistakes);

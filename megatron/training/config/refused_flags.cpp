@@ -211,12 +211,23 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--use-transformer-engine-op-fuser --yaml-cfg"},
 });
 
+// Spellings that other scripts use for flags above; where one of those becomes a Field, so does its alias
+// (Field::also).
+struct Alias {
+  std::string_view alias, flag;
+};
+constexpr auto kAliasesOfNotYet = std::to_array<Alias>({
+    {"--fp8", "--fp8-format"},
+    {"--fp8-hybrid", "--fp8-format"},
+    {"--cpu-optimizer", "--optimizer-cpu-offload"},
+    {"--cpu-optimizer-type", "--optimizer-cpu-offload"},
+});
+
 // What Megatron renamed, dropped, or accepts without doing it.
 constexpr auto kInstead = std::to_array<Refusal>({
     {"give --micro-batch-size, the sequences of one pass", "--batch-size"},
-    {"a flag of torchrun; --nproc-per-node alone starts the ranks of one machine, docs/launching.md has several",
-     "--master-addr --master-port --master_addr --master_port --max-restarts --max_restarts --nnodes --node-rank "
-     "--node_rank --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv_backend --rdzv_endpoint --rdzv_id --standalone"},
+    {"a flag of torchrun, which restarts ranks; start the command in a loop, or by torchrun (docs/launching.md)",
+     "--max-restarts --max_restarts"},
     {"give --lr-warmup-fraction or --lr-warmup-iters", "--warmup"},
     {"give --tensor-model-parallel-size", "--model-parallel-size"},
     {"give --recompute-activations", "--checkpoint-activations"},
@@ -231,8 +242,6 @@ constexpr auto kInstead = std::to_array<Refusal>({
     {"it is about the buffers of Transformer Engine, which are not needed here; leave it out, and give "
      "--tp-comm-overlap-ag-splits and --tp-comm-overlap-rs-splits",
      "--tp-comm-bootstrap-backend --tp-comm-overlap-cfg"},
-    {"Megatron accepts this flag and ignores it; give --step-batch-size-schedule, such as '0:16 250M:32'",
-     "--rampup-batch-size"},
 });
 
 template <class Visit>
@@ -252,6 +261,9 @@ RefusedFlags refused_flags() {
     for_each_flag(group.flags, [&](std::string_view flag) {
       refused.emplace(flag, fmt::format("a flag of Megatron that megatron.cpp does not have yet: {}", group.reason));
     });
+  for (const Alias& other : kAliasesOfNotYet)
+    refused.emplace(other.alias,
+                    fmt::format("Megatron's flag is {}, {}", other.flag, refused.find(other.flag)->second));
   for (const Refusal& old : kInstead)
     for_each_flag(old.flags, [&](std::string_view flag) { refused.emplace(flag, old.reason); });
   return refused;

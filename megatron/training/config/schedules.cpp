@@ -2,18 +2,28 @@
 
 namespace megatron {
 
+std::vector<BatchSizeStep> batch_size_steps_of(const PretrainConfig& config) {
+  const TrainingConfig& training = config.training;
+  if (training.step_batch_size_schedule)
+    return parse_step_batch_size_schedule(*training.step_batch_size_schedule, config.model.seq_length.value());
+  const int64_t global_batch_size = training.global_batch_size.value();
+  if (training.rampup_batch_size.empty()) return {{0, global_batch_size}};
+  const std::vector<int64_t>& ramp = training.rampup_batch_size;
+  return ramp_steps({.start = ramp.at(0), .increment = ramp.at(1), .samples = ramp.at(2)}, global_batch_size);
+}
+
+std::string_view batch_size_flag(const TrainingConfig& training) {
+  if (training.step_batch_size_schedule) return "--step-batch-size-schedule";
+  return training.rampup_batch_size.empty() ? "--global-batch-size" : "--rampup-batch-size";
+}
+
 MicrobatchCalculator microbatch_calculator_of(const PretrainConfig& config) {
   const TrainingConfig& training = config.training;
-  MicrobatchCalculatorConfig calculator{.steps = {},
-                                        .micro_batch_size = training.micro_batch_size.value(),
-                                        .data_parallel_size = config.parallel.data_parallel_size,
-                                        .decrease_batch_size_if_needed = training.decrease_batch_size_if_needed};
-  if (training.step_batch_size_schedule)
-    calculator.steps =
-        parse_step_batch_size_schedule(*training.step_batch_size_schedule, config.model.seq_length.value());
-  else
-    calculator.steps = {{0, training.global_batch_size.value()}};
-  return MicrobatchCalculator(std::move(calculator));
+  return MicrobatchCalculator({.steps = batch_size_steps_of(config),
+                               .micro_batch_size = training.micro_batch_size.value(),
+                               .data_parallel_size = config.parallel.data_parallel_size,
+                               .decrease_batch_size_if_needed = training.decrease_batch_size_if_needed,
+                               .drops_partial_batch = !training.rampup_batch_size.empty()});
 }
 
 MicrobatchCalculator eval_microbatch_calculator_of(const PretrainConfig& config) {

@@ -35,6 +35,7 @@ struct TrainingConfig {
   std::optional<int64_t> global_batch_size;  ///< none given: micro_batch_size * data_parallel_size
   bool decrease_batch_size_if_needed = false;
   std::optional<std::string> step_batch_size_schedule;  ///< "0:768 250B:1536", thresholds in tokens
+  std::vector<int64_t> rampup_batch_size;               ///< start, increment, samples; empty: no ramp
 
   std::optional<int64_t> train_iters;
   std::optional<int64_t> train_samples;
@@ -81,6 +82,7 @@ struct CudaGraphConfig {
 /// Where the program runs. All ours; Megatron leaves it to torchrun.
 struct LaunchConfig {
   std::optional<int64_t> nproc_per_node;      ///< ranks that this process starts; none: one, or what a launcher says
+  std::optional<int64_t> nnodes;              ///< hosts; above 1 only where a launcher has started the ranks
   std::optional<int64_t> num_threads;         ///< of each rank; none: cores / ranks
   std::optional<std::string> device;          ///< cpu, cuda; none: a GPU if one answers and can run this, else the CPU
   std::optional<std::string> matmul_choices;  ///< file of cuBLASLt's algorithms, or none; see matmul_choices_file.h

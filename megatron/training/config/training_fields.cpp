@@ -26,6 +26,14 @@ void describe_batches(FieldTable& table, TrainingConfig& training) {
   table.add(
       "step_batch_size_schedule", training.step_batch_size_schedule,
       "instead of --global-batch-size: TOKENS:BATCH entries, such as '0:768 250B:1536'; K, M, B, T are 1e3 to 1e12");
+  table
+      .add(
+          "rampup_batch_size", training.rampup_batch_size,
+          "START INCREMENT SAMPLES: begin with batches of START, and add INCREMENT in equal parts of the first SAMPLES "
+          "samples up to --global-batch-size")
+      .exactly(3)
+      .at_least(1)
+      .at_most(kMostSamples);
   table.add("train_iters", training.train_iters, "steps").at_least(1).at_most(kMostIterations);
   table.add("train_samples", training.train_samples, "sequences, instead of --train-iters")
       .at_least(1)
@@ -119,6 +127,10 @@ void describe_launch(FieldTable& table, LaunchConfig& launch) {
       .named({"--nproc-per-node", "--nproc_per_node"})
       .at_least(1)
       .at_most(kMostRanksHere);
+  table
+      .add("nnodes", launch.nnodes,
+           "hosts, as scripts give it to torchrun; above 1 only where a launcher has started the ranks")
+      .at_least(1);
   table.add("num_threads", launch.num_threads, "threads of a rank; none: cores / ranks")
       .at_least(1)
       .at_most(kMostThreads);

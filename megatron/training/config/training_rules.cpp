@@ -51,8 +51,7 @@ void check_batch_schedule(const PretrainConfig& config, Mistakes& mistakes) {
 bool check_batches(const PretrainConfig& config, Mistakes& mistakes) {
   const TrainingConfig& training = config.training;
   if (training.step_batch_size_schedule && !config.model.seq_length) return false;
-  const std::string_view flag =
-      training.step_batch_size_schedule ? "--step-batch-size-schedule" : "--global-batch-size";
+  const std::string_view flag = batch_size_flag(training);
   try {
     if (training.step_batch_size_schedule) check_batch_schedule(config, mistakes);
     microbatch_calculator_of(config);
@@ -107,6 +106,10 @@ void resolve_batches(PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({"--step-batch-size-schedule", "--global-batch-size"},
                  "--step-batch-size-schedule and --global-batch-size {} exclude each other: give one batch size",
                  *training.global_batch_size);
+  if (training.step_batch_size_schedule && !training.rampup_batch_size.empty())
+    mistakes.add({"--step-batch-size-schedule", "--rampup-batch-size"},
+                 "--step-batch-size-schedule and --rampup-batch-size exclude each other: give one way for batches to "
+                 "grow");
   if (!training.micro_batch_size) {
     mistakes.add({"--micro-batch-size"}, "--micro-batch-size is required");
     return;

@@ -5,6 +5,7 @@
 
 #include "megatron/core/random.h"
 #include "megatron/training/config/fields.h"
+#include "megatron/training/config/schedules.h"
 #include "tests/training/config/command_line.h"
 
 namespace megatron {
@@ -16,6 +17,7 @@ using testing::parse;
 using testing::refusal;
 using testing::with;
 using testing::Words;
+using testing::words_of;
 
 TEST(PretrainConfig, ReportsEveryMistakeAtOnceAndNothingElse) {
   const std::string text = refusal({"--hidden-size",
@@ -98,6 +100,55 @@ TEST(PretrainConfig, TakesOurOwnFlags) {
   EXPECT_EQ(config.logging.log_jsonl, "log.jsonl");
   EXPECT_EQ(config.parallel.data_parallel_size, 2);
   EXPECT_EQ(config.training.global_batch_size, 4);
+}
+
+TEST(PretrainConfig, GivesFlagsThatMegatronIgnoresTheirEffect) {
+  const PretrainConfig groups = parse({"--num-query-groups", "2"});
+  EXPECT_TRUE(groups.model.group_query_attention);
+  EXPECT_EQ(groups.transformer.num_query_groups, 2);
+  EXPECT_THAT(notes_block(groups), HasSubstr("--num-query-groups: means grouped-query attention"));
+  EXPECT_EQ(parse({"--num-query-groups", "1"}).transformer.num_query_groups, 1);
+  EXPECT_EQ(parse().transformer.num_query_groups, 4);
+  // What is stored is what Megatron did with it.
+  std::string stored = arguments_to_json(parse());
+  const std::string groups_text = "\"num_query_groups\": 1";
+  ASSERT_NE(stored.find(groups_text), std::string::npos);
+  stored.replace(stored.find(groups_text), groups_text.size(), "\"num_query_groups\": 2");
+  EXPECT_EQ(arguments_from_json(stored).transformer.num_query_groups, 4);
+
+  const PretrainConfig ramp = parse({"--rampup-batch-size", "4", "2", "100", "--global-batch-size", "16"});
+  EXPECT_EQ(microbatch_calculator_of(ramp).at(0).num_microbatches, 2);
+  EXPECT_EQ(microbatch_calculator_of(ramp).at(100).num_microbatches, 8);
+  EXPECT_EQ(param_scheduler_config_of(ramp).lr_decay_steps, 20 * 16);
+  EXPECT_THAT(notes_block(ramp), HasSubstr("--rampup-batch-size: ramps as Megatron-LM 0.16 did"));
+}
+
+TEST(PretrainConfig, TakesSpellingsOfOtherVersionsAndNamesThem) {
+  const PretrainConfig config = parse(
+      {"--num-layers", "8", "--pipeline-model-parallel-size", "2", "--virtual-pipeline-model-parallel-size", "2"}, 2);
+  EXPECT_EQ(config.parallel.virtual_pipeline_model_parallel_size, 2);
+  EXPECT_THAT(notes_block(config),
+              HasSubstr("--virtual-pipeline-model-parallel-size is taken as --num-virtual-stages-per-pipeline-rank"));
+  EXPECT_THAT(notes_block(parse()), Not(HasSubstr("is taken as")));
+}
+
+TEST(PretrainConfig, NamesMegatronsFlagForSpellingsOfWhatIsNotHereYet) {
+  EXPECT_THAT(
+      refusal(with({"--fp8", "hybrid"})),
+      HasSubstr("--fp8: Megatron's flag is --fp8-format, a flag of Megatron that megatron.cpp does not have yet"));
+  EXPECT_THAT(refusal(with({"--cpu-optimizer"})), HasSubstr("Megatron's flag is --optimizer-cpu-offload, a flag of"));
+  EXPECT_THAT(refusal(with({"--tokenizer-type", "Llama3Tokenizer"})),
+              HasSubstr("--tokenizer-type Llama3Tokenizer: means HuggingFaceTokenizer, a choice of Megatron that"));
+}
+
+TEST(PretrainConfig, TakesWhatScriptsGiveToTorchrun) {
+  const Words one_host = words_of(
+      "--nnodes 1 --node_rank 0 --master_addr localhost --master_port 6000 --rdzv_backend c10d"
+      " --rdzv-endpoint localhost:29500 --rdzv_id 7 --standalone");
+  EXPECT_THAT(notes_block(parse(one_host)),
+              HasSubstr("--master-addr localhost has no effect here: a flag of torchrun"));
+  EXPECT_THAT(refusal(with({"--nnodes", "4"})), HasSubstr("--nnodes 4: one process starts the ranks of its own host"));
+  EXPECT_EQ(refusal(with({"--nnodes", "4"}), 2), "") << "a launcher has started ranks";
 }
 
 TEST(PretrainConfig, ArgumentsSurviveJson) {
