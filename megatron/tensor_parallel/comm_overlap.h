@@ -26,8 +26,9 @@ struct TensorCommOverlap {
 using RowProduct = std::function<void(const Tensor& rows, Tensor result)>;
 
 /// result = product of the rows of all ranks, each row by itself. All parts are on their way before the first product,
-/// that of the own rows; those of the other ranks follow part by part. So where a product gives a row the same bits
-/// whatever rows are beside it, the result has the bits of one product.
+/// that of the own rows; those of the other ranks follow part by part. The result has the bits of one product where a
+/// matmul gives a row the same bits whatever rows are beside it. The built-in tiles, which multiply fp64, do; libraries
+/// do not promise it (kernels/cpu/README.md).
 /// @param x         [rows, ...], this rank's.
 /// @param result    [rows of all ranks, ...]
 /// @param gathered  null, or set to x of all ranks: in rank order, whatever the parts.

@@ -147,6 +147,41 @@ TEST(Matmul, OwnTilesAgreeWithTheFormulaOnEveryInstructionSet) {
       }
 }
 
+/// Rows [first, first + count) of a row-major view.
+template <class AnyView>
+AnyView rows_of(AnyView x, int64_t first, int64_t count) {
+  x.data = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(x.data))) +
+           first * x.strides[0] * size_of(x.dtype);
+  x.shape[0] = count;
+  return x;
+}
+
+TEST(Matmul, TilesGiveARowTheSameBitsWhateverRowsAreBesideIt) {
+  TestStream cpu;
+  for (int set = 0; set <= static_cast<int>(widest_instruction_set()); ++set)
+    for (const DType dtype : kFloatingTypes)
+      for (const bool transpose_b : {false, true}) {
+        const auto multiply = [&](const MatmulArgs& args) {
+          tiled_matmul(static_cast<InstructionSet>(set), cpu.stream, args);
+        };
+        const Product product{.dtype = dtype, .m = 101, .n = 70, .k = 600, .transpose_b = transpose_b};
+        ProductCase whole(product), in_parts(product);
+        whole.workspace = testing::workspace_of(tiled_matmul_workspace_bytes(cpu.stream, whole.args()));
+        MatmulArgs args = whole.args();
+        args.workspace = whole.workspace.view();
+        multiply(args);
+        args.c = in_parts.c.view();
+        const ConstView a = args.a;
+        const View c = args.c;
+        for (const auto& [first, count] : {std::pair{0, 37}, {37, 1}, {38, 63}}) {
+          args.a = rows_of(a, first, count);
+          args.c = rows_of(c, first, count);
+          multiply(args);
+        }
+        EXPECT_EQ(in_parts.c.values(), whole.c.values()) << describe(product) << " instruction set " << set;
+      }
+}
+
 TEST(Matmul, BoundedRowsLeaveTheRestOfTheOutputUntouched) {
   TestStream cpu;
   const int64_t capacity = 100;

@@ -163,25 +163,39 @@ TEST(ParallelLinear, InPartsRanksHaveThePartsOfOneRank) {
                                    4);
 }
 
-std::vector<double> bits_of(const Result& result) {
-  std::vector<double> all;
-  for (const Tensor* x : {&result.y, &result.dx, &result.dweight, &result.dbias})
-    if (x->defined())
-      for (const double value : values_of(*x)) all.push_back(value);
-  return all;
+/// fp64: bit for bit, for its matmuls are by the built-in tiles, which give a row the same bits whatever rows are
+/// beside it. Below, oneDNN may add up the terms of a row in another order if there are fewer rows.
+void expect_same_but_for_orders_of_summation(const Result& actual, const Result& expected, const Case& c) {
+  const int64_t length = std::max({c.in, c.out, c.s * kBatch});
+  for (const auto member : {&Result::y, &Result::dx, &Result::dweight, &Result::dbias}) {
+    if (!(expected.*member).defined()) continue;
+    const std::vector<double> a = values_of(actual.*member), b = values_of(expected.*member);
+    if (c.dtype == DType::kFloat64) {
+      EXPECT_EQ(a, b);
+      continue;
+    }
+    double largest = 0, error = 0;
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      largest = std::max(largest, std::abs(b[i]));
+      error = std::max(error, std::abs(a[i] - b[i]));
+    }
+    EXPECT_LE(error, tolerance(c.dtype, DType::kFloat32, length, largest, largest));
+  }
 }
 
-TEST(ParallelLinear, PartsChangeNoBit) {
+TEST(ParallelLinear, PartsChangeNoBitOfFp64AndBelowOnlyOrdersOfSummation) {
   for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16})
     for (const auto communication : {kGatherInput, kScatterOutput})
       for (const int64_t splits : {1, 2, 5}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", name_of(dtype), static_cast<int>(communication), splits));
         const Case plain{.communication = communication, .s = 52, .in = 192, .out = 96, .dtype = dtype};
         Case in_parts = plain;
         in_parts.overlap = {splits, splits, splits};
         run_ranks(4, [&](RankContext& rank) {
           TestDevice test(DeviceKind::kCpu, 1);
-          EXPECT_EQ(bits_of(run(test.context(), in_parts, rank.group)), bits_of(run(test.context(), plain, rank.group)))
-              << name_of(dtype) << " " << static_cast<int>(communication) << " " << splits;
+          expect_same_but_for_orders_of_summation(run(test.context(), in_parts, rank.group),
+                                                  run(test.context(), plain, rank.group), plain);
         });
       }
 }

@@ -49,7 +49,8 @@ void describe_tensor_overlap(FieldTable& table, ParallelConfig& parallel) {
   table.begin_group(
       "Overlap in tensor parallelism",
       "Under sequence parallelism the rows of a layer's input are gathered, and those of its output "
-      "scattered, while rows that are there are multiplied. On the CPU no bit of a result depends on it.");
+      "scattered, while rows that are there are multiplied. On the CPU no bit of an fp64 result depends on it; others "
+      "change by rounding, as oneDNN may add up the terms of a row in another order where there are fewer rows.");
   table.add("tp_comm_overlap", parallel.tp_comm_overlap,
             "multiply rows in parts that come and go meanwhile; needs --sequence-parallel");
   table.add("tp_comm_overlap_ag", parallel.tp_comm_overlap_ag, "gather rows before a product, not while it runs")
