@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the form of the code: layers, links of documents, format, scripts, and clang-tidy on a few files.
+# Checks the form of the code: layers, links of documents, labels of tests, format, scripts, and clang-tidy on a few files.
 #
 #   scripts/lint.sh [--fix] [--tidy all|changed|none] [--since COMMIT] [--build-dir DIR]
 #
@@ -33,6 +33,10 @@ sources() { git ls-files -z -- '*.cpp' '*.h' '*.cu' '*.cuh'; }
 check_layers() { python3 tools/check_layers.py && python3 tools/check_layers_test.py 2>&1 | tail -n 1; }
 
 check_links() { python3 tools/check_links.py && python3 tools/check_links_test.py 2>&1 | tail -n 1; }
+
+check_golden_labels() {
+  python3 tools/check_golden_labels.py && python3 tools/check_golden_labels_test.py 2>&1 | tail -n 1
+}
 
 check_format() {
   local tool
@@ -114,6 +118,7 @@ done
 
 run "layers and form" check_layers
 run "links" check_links
+run "golden labels" check_golden_labels
 run "format" check_format
 run "scripts" check_scripts
 [ "$tidy" = none ] || run "clang-tidy" check_tidy
