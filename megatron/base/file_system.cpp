@@ -14,11 +14,15 @@
 
 #include "megatron/base/error.h"
 
+#include "megatron/base/regular_file.h"
 namespace megatron {
 namespace {
 
 [[noreturn]] void throw_io_error(std::string_view action, const std::string& path, int error) {
-  throw IoError(fmt::format("[file system] cannot {} {}: {}", action, path, std::strerror(error)));
+[[noreturn]] void throw_io_error(std::string_view action, const std::string& path, std::string_view reason) {
+  throw IoError(fmt::format("[file system] cannot {} {}: {}", action, path, reason));
+}
+  throw_io_error(action, path, std::strerror(error));
 }
 
 /// Retries calls that a signal interrupted.
@@ -76,10 +80,12 @@ class PosixWritableFile final : public WritableFile {
 
 class PosixReadableFile final : public ReadableFile {
  public:
-  explicit PosixReadableFile(const std::string& path) : path_(path), descriptor_(path, O_RDONLY, "open") {
+  /// Never waits for another program, which the open of a FIFO does without O_NONBLOCK.
+  explicit PosixReadableFile(const std::string& path)
+      : path_(path), descriptor_(require_regular(path), O_RDONLY | O_NONBLOCK, "open") {
     struct stat status {};
     if (::fstat(descriptor_.number(), &status) != 0) throw_io_error("inspect", path, errno);
-    if (S_ISDIR(status.st_mode)) throw_io_error("open", path, EISDIR);
+    if (!S_ISREG(status.st_mode)) throw_io_error("open", path, "It is not a regular file");
     size_ = status.st_size;
   }
   int64_t size() const override { return size_; }
@@ -99,6 +105,11 @@ class PosixReadableFile final : public ReadableFile {
 
  private:
   std::string path_;
+  static const std::string& require_regular(const std::string& path) {
+    if (const std::string reason = reason_not_regular(path); !reason.empty()) throw_io_error("open", path, reason);
+    return path;
+  }
+
   Descriptor descriptor_;
   int64_t size_ = 0;
 };

@@ -66,6 +66,7 @@ class FileSystem {
 class PosixFileSystem final : public FileSystem {
  public:
   std::unique_ptr<WritableFile> open_for_writing(const std::string& path, WriteMode mode) override;
+  /// @throw IoError also for what is not a regular file; never waits for another program.
   std::unique_ptr<ReadableFile> open_for_reading(const std::string& path) const override;
   bool exists(const std::string& path) const override;
   std::vector<DirectoryEntry> list(const std::string& directory) const override;

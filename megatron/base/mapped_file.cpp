@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/regular_file.h"
 
 namespace megatron {
 namespace {
@@ -21,7 +22,9 @@ std::string system_text(int code) { return std::generic_category().message(code)
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path, FileAccess access) : path_(path), access_(access) {
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const std::string reason = reason_not_regular(path.string());
+  require<IoError>(reason.empty(), "{}: cannot be opened for reading: {}", path.string(), reason);
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO that has just come there: no waiting
   require<IoError>(descriptor_ >= 0, "{}: cannot be opened for reading: {}", path.string(), system_text(errno));
   try {
     struct stat status {};

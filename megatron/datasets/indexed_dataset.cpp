@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "megatron/base/error.h"
+#include "megatron/base/regular_file.h"
 
 namespace megatron {
 namespace {
@@ -32,6 +33,8 @@ std::string path_of_part(const std::string& prefix, const char* suffix) {
   const bool is_file = std::filesystem::is_regular_file(path, refusal);
   const bool is_absent = refusal == std::errc::no_such_file_or_directory || refusal == std::errc::not_a_directory;
   require<DataError>(!refusal || is_absent, "{}: {}. Give a path that this user may read.", path, refusal.message());
+  const std::string kind = is_file ? "" : reason_not_regular(path);
+  require<DataError>(kind.empty(), "{}: {}. Give the path of a data set's files without suffix.", path, kind);
   require<DataError>(is_file,
                      "{}: no such file. A data set is a pair of files PREFIX.idx and PREFIX.bin; the prefix \"{}\" was "
                      "given. Give the path without suffix, such as data/my_text_document.",

@@ -16,11 +16,20 @@ std::span<const std::byte> bytes_of(std::string_view content) { return std::as_b
 
 std::string checksum_line(const std::string& content) { return fmt::format("{:08x}\n", crc32(bytes_of(content), 0)); }
 
+std::string read_small_file(const FileSystem& files, const std::string& path) {
+  try {
+    return read_file(files, path);
+  } catch (const IoError& error) {
+    throw CheckpointError(
+        fmt::format("[checkpoint] {}: {}. Restore the file, or load another checkpoint.", path, error.what()));
+  }
+}
+
 /// Plain torch.distributed.checkpoint writes no such file.
 void require_backend(const FileSystem& files, const std::string& directory) {
   const std::string path = join_path(directory, kBackendFile);
   if (!files.exists(path)) return;
-  const auto backend = nlohmann::json::parse(read_file(files, path), nullptr, /*allow_exceptions=*/false);
+  const auto backend = nlohmann::json::parse(read_small_file(files, path), nullptr, /*allow_exceptions=*/false);
   require<CheckpointError>(backend.is_object(), "[checkpoint] {} is damaged: it is no JSON object. Restore it.", path);
   const bool known = backend.value("sharded_backend", nlohmann::json()) == kBackend &&
                      backend.value("sharded_backend_version", nlohmann::json(kBackendVersion)) == kBackendVersion;
@@ -57,10 +66,10 @@ CheckpointMetadata read_index(const FileSystem& files, const std::string& direct
                            "(--ckpt-step).",
                            path, directory);
   require_backend(files, directory);
-  const std::string index = read_file(files, path);
+  const std::string index = read_small_file(files, path);
   const std::string checksum_path = join_path(directory, kMetadataChecksumFile);
   if (files.exists(checksum_path))
-    require<CheckpointError>(read_file(files, checksum_path) == checksum_line(index),
+    require<CheckpointError>(read_small_file(files, checksum_path) == checksum_line(index),
                              "[checkpoint] {} does not have the checksum in {}. Restore it or load another checkpoint; "
                              "if another program rewrote it on purpose, delete {}.",
                              path, checksum_path, kMetadataChecksumFile);

@@ -2,15 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "megatron/base/error.h"
+#include "megatron/base/mapped_file.h"
 
 namespace megatron {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -103,6 +108,25 @@ TEST_F(PosixFileSystemTest, ErrorsNamePathAndReason) {
   EXPECT_THROW(files_.open_for_writing(path("none/file"), WriteMode::kTruncate), IoError);
   EXPECT_THROW(files_.sync_directory(path("none")), IoError);
   EXPECT_GT(files_.available_bytes(root_), 0);
+}
+
+TEST_F(PosixFileSystemTest, ReadingRefusesWhatIsNoRegularFileWithoutWaiting) {
+  const auto expect_refusal = [&](const std::string& name, const std::string& kind) {
+    EXPECT_THAT(
+        [&] { files_.open_for_reading(name); },
+        ThrowsMessage<IoError>("[file system] cannot open " + name + ": It is " + kind + ", not a regular file"));
+    EXPECT_THAT([&] { MappedFile(name, FileAccess::kPread); },
+                ThrowsMessage<IoError>(AllOf(HasSubstr(name), HasSubstr("It is " + kind))));
+  };
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);  // an open for reading would wait for a writer
+  expect_refusal(path("fifo"), "a FIFO (named pipe)");
+  expect_refusal("/dev/zero", "a character device");
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  path("s").copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  expect_refusal(path("s"), "a socket");
+  ::close(socket);
 }
 
 TEST(PosixFileSystem, ReportsAFullDevice) {

@@ -79,6 +79,17 @@ TEST(BadCheckpoints, AreRefusedByTraining) {
   });
 }
 
+/// The open of a FIFO waits until another program writes to it.
+TEST(BadCheckpoints, WithAFifoInPlaceOfAFileAreRefusedAtOnce) {
+  const Words kind = {"It is a FIFO (named pipe), not a regular file"};
+  for (const std::string& name : {kIndex, kFolder + ".metadata.crc32", kFormat, kTensors, kTracker}) {
+    const bool is_compared = name == kIndex || name == kTensors;  // of all ranks, before it is read
+    const Words texts = joined({"@/" + name}, kind);
+    expect_refusal({name, kPretrain, kLoad, is_compared ? ExitCode::kIo : kCheckpoint, texts, fifo(name)});
+    expect_refusal({name, kGenerate, {}, kCheckpoint, texts, fifo(name)});
+  }
+}
+
 /// Sets are built for the evaluations that the flags of this run count.
 TEST(BadCheckpoints, ThatTookMoreValidationSamplesThanThereAreStopTheRunBeforeItsFirstStep) {
   const Words many = words_of("--train-iters 4 --eval-iters 2 --eval-interval 1");

@@ -38,6 +38,15 @@ TEST(BadFiles, OfTokensAreRefusedByTrainingAndInspection) {
   }
 }
 
+/// The open of a FIFO waits until another program writes to it.
+TEST(BadFiles, ThatAreFifosAreRefusedAtOnce) {
+  const Words texts = {"It is a FIFO (named pipe), not a regular file"};
+  for (const std::string name : {"data.idx", "data.bin"})
+    for (const Command command : {Command::kData, kPretrain})
+      expect_refusal({name, command, {}, kData, joined(texts, {"@/" + name}), fifo(name)});
+  expect_refusal({"vocabulary", kPretrain, {}, kData, joined(texts, {"--vocab-file @/chars.txt"}), fifo("chars.txt")});
+}
+
 TEST(BadFiles, WithTokensOutsideTheVocabularyAreRefused) {
   expect_refusal({"all bits set",
                   kPretrain,

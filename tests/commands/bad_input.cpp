@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -223,6 +224,13 @@ std::function<void(const std::string&)> write(const std::string& name, const std
 
 std::function<void(const std::string&)> remove(const std::string& name) {
   return [=](const std::string& folder) { fs::remove_all(folder + "/" + name); };
+}
+
+std::function<void(const std::string&)> fifo(const std::string& name) {
+  return [=](const std::string& folder) {
+    fs::remove(folder + "/" + name);
+    ASSERT_EQ(::mkfifo((folder + "/" + name).c_str(), 0600), 0) << name;
+  };
 }
 
 std::function<void(const std::string&)> truncate(const std::string& name, int64_t bytes) {

@@ -47,6 +47,7 @@ std::string expect_success(const BadInput& input);
 
 /// Damage to the file FOLDER/`name`.
 std::function<void(const std::string&)> write(const std::string& name, const std::string& content);
+std::function<void(const std::string&)> fifo(const std::string& name);  // in its place
 std::function<void(const std::string&)> remove(const std::string& name);
 std::function<void(const std::string&)> truncate(const std::string& name, int64_t bytes);  // below 0: from the end
 std::function<void(const std::string&)> overwrite(const std::string& name, int64_t offset, const std::string& bytes);
