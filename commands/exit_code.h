@@ -17,7 +17,7 @@ enum class ExitCode : int {
   kFailure = 1,        // anything else: a loss that is not finite, a fault of the program or of the machine
   kUsage = 2,          // a flag, or a combination of flags, is wrong or not supported
   kData = 3,           // a data file or a tokenizer file is missing, damaged or does not fit
-  kCheckpoint = 4,     // a checkpoint is missing, damaged or does not fit
+  kCheckpoint = 4,     // a checkpoint is missing, damaged or does not fit, or another run has the folder of --save
   kOutOfMemory = 5,    // an arena is full, or the system refuses memory or threads; the remedies are in the text
   kIo = 6,             // the operating system refused a file operation: full or read-only disk, permissions
   kCommunication = 7,  // ranks did not come together: one was lost, came too late, or did something else

@@ -15,6 +15,7 @@
 #include "commands/rank_thread_failures.h"
 #include "commands/signal_watch.h"
 #include "commands/terminal.h"
+#include "megatron/base/process_identity.h"
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/training_data.h"
@@ -30,12 +31,6 @@ int number_of_signal(const std::string& name) {
   if (name == "SIGUSR1") return SIGUSR1;
   if (name == "SIGUSR2") return SIGUSR2;
   throw ConfigError(fmt::format("--exit-signal {}: choose SIGTERM, SIGINT, SIGUSR1 or SIGUSR2", name));
-}
-
-std::string host_name() {
-  char name[256] = "localhost";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 PretrainConfig read_config(const std::vector<std::string>& args, const LaunchEnvironment& launch,

@@ -10,18 +10,19 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <system_error>
 
 #include "megatron/base/error.h"
-
 #include "megatron/base/regular_file.h"
+
 namespace megatron {
 namespace {
 
-[[noreturn]] void throw_io_error(std::string_view action, const std::string& path, int error) {
 [[noreturn]] void throw_io_error(std::string_view action, const std::string& path, std::string_view reason) {
   throw IoError(fmt::format("[file system] cannot {} {}: {}", action, path, reason));
 }
+[[noreturn]] void throw_io_error(std::string_view action, const std::string& path, int error) {
   throw_io_error(action, path, std::strerror(error));
 }
 
@@ -104,15 +105,36 @@ class PosixReadableFile final : public ReadableFile {
   }
 
  private:
-  std::string path_;
   static const std::string& require_regular(const std::string& path) {
     if (const std::string reason = reason_not_regular(path); !reason.empty()) throw_io_error("open", path, reason);
     return path;
   }
 
+  std::string path_;
   Descriptor descriptor_;
   int64_t size_ = 0;
 };
+
+/// For the clean-up after an error, which is the one to report.
+void remove_quietly(FileSystem& files, const std::string& path) {
+  try {
+    files.remove(path);
+  } catch (const IoError&) {
+  }
+}
+
+enum class LinkResult { kDone, kExists, kNotSupported };
+
+/// Gives the file `from` a second name, if nothing has it.
+LinkResult link_to(const std::string& from, const std::string& to) {
+  if (::link(from.c_str(), to.c_str()) == 0) return LinkResult::kDone;
+  const int error = errno;
+  if (error == EPERM || error == EOPNOTSUPP || error == ENOSYS) return LinkResult::kNotSupported;
+  if (error != EEXIST) throw_io_error("create", to, error);
+  // NFS repeats a request whose answer was lost: the first one may have made the link.
+  struct stat status {};
+  return ::stat(from.c_str(), &status) == 0 && status.st_nlink == 2 ? LinkResult::kDone : LinkResult::kExists;
+}
 
 EntryType entry_type(mode_t mode) {
   if (S_ISREG(mode)) return EntryType::kFile;
@@ -133,6 +155,33 @@ std::unique_ptr<WritableFile> PosixFileSystem::open_for_writing(const std::strin
 
 std::unique_ptr<ReadableFile> PosixFileSystem::open_for_reading(const std::string& path) const {
   return std::make_unique<PosixReadableFile>(path);
+}
+
+bool PosixFileSystem::create_file(const std::string& path, std::string_view content) {
+  const auto write = [&](const std::string& name) {
+    PosixWritableFile file(name, O_WRONLY | O_CREAT | O_EXCL);
+    file.append(std::as_bytes(std::span(content)));
+    file.sync();
+    file.close();
+  };
+  std::random_device random;
+  const std::string temporary = fmt::format("{}.{:08x}{:08x}.tmp", path, random(), random());
+  bool is_created = false;
+  try {
+    write(temporary);
+    const LinkResult result = link_to(temporary, path);
+    is_created = result == LinkResult::kDone;
+    if (result == LinkResult::kNotSupported && !exists(path)) {
+      write(path);
+      is_created = true;
+    }
+  } catch (const IoError&) {
+    remove_quietly(*this, temporary);
+    throw;
+  }
+  remove(temporary);
+  sync_directory(parent_path(path));
+  return is_created;
 }
 
 bool PosixFileSystem::exists(const std::string& path) const {
@@ -226,18 +275,6 @@ std::string read_file(const FileSystem& files, const std::string& path) {
   file->read(0, std::as_writable_bytes(std::span(content)));
   return content;
 }
-
-namespace {
-
-/// For the clean-up after an error, which is the one to report.
-void remove_quietly(FileSystem& files, const std::string& path) {
-  try {
-    files.remove(path);
-  } catch (const IoError&) {
-  }
-}
-
-}  // namespace
 
 void replace_file(FileSystem& files, const std::string& path, std::string_view content) {
   const std::string temporary = path + ".tmp";

@@ -46,6 +46,10 @@ class FileSystem {
   virtual ~FileSystem();
   virtual std::unique_ptr<WritableFile> open_for_writing(const std::string& path, WriteMode mode) = 0;
   virtual std::unique_ptr<ReadableFile> open_for_reading(const std::string& path) const = 0;
+  /// Makes a file with this content, synced, unless something has that name: of several processes on any hosts that try
+  /// it, one succeeds. Nobody sees a part of the content where the file system has hard links.
+  /// @return false, and no change, if something has that name.
+  virtual bool create_file(const std::string& path, std::string_view content) = 0;
   /// Follows symbolic links.
   virtual bool exists(const std::string& path) const = 0;
   /// Sorted by name, without "." and "..". Does not follow symbolic links.
@@ -68,6 +72,7 @@ class PosixFileSystem final : public FileSystem {
   std::unique_ptr<WritableFile> open_for_writing(const std::string& path, WriteMode mode) override;
   /// @throw IoError also for what is not a regular file; never waits for another program.
   std::unique_ptr<ReadableFile> open_for_reading(const std::string& path) const override;
+  bool create_file(const std::string& path, std::string_view content) override;
   bool exists(const std::string& path) const override;
   std::vector<DirectoryEntry> list(const std::string& directory) const override;
   void create_directories(const std::string& path) override;

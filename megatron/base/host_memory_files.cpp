@@ -93,6 +93,17 @@ std::unique_ptr<ReadableFile> HostMemoryFiles::open_for_reading(const std::strin
   return std::make_unique<Reader>(found->second);
 }
 
+bool HostMemoryFiles::create_file(const std::string& path, std::string_view content) {
+  const std::lock_guard lock(mutex_);
+  require_directory_of(path);
+  if (is_directory(path)) return false;
+  const auto [entry, is_new] = files_.try_emplace(path);
+  if (!is_new) return false;
+  entry->second = std::make_shared<Content>();
+  entry->second->append(std::as_bytes(std::span(content)));
+  return true;
+}
+
 bool HostMemoryFiles::exists(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   return is_directory(path) || files_.contains(path);

@@ -18,6 +18,7 @@ class HostMemoryFiles final : public FileSystem {
  public:
   std::unique_ptr<WritableFile> open_for_writing(const std::string& path, WriteMode mode) override;
   std::unique_ptr<ReadableFile> open_for_reading(const std::string& path) const override;
+  bool create_file(const std::string& path, std::string_view content) override;
   bool exists(const std::string& path) const override;
   std::vector<DirectoryEntry> list(const std::string& directory) const override;
   void create_directories(const std::string& path) override;

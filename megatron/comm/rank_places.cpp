@@ -1,16 +1,14 @@
 #include "megatron/comm/rank_places.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/process_identity.h"
 #include "megatron/base/word_list.h"
 #include "megatron/comm/operation.h"
 
@@ -31,15 +29,9 @@ RankPlace RankPlace::parse(std::string_view text) {
   return place;
 }
 
-std::string own_host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
 std::string host_identity() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  return std::getline(file, id) && !id.empty() ? id : own_host_name();
+  const std::string id = boot_id();
+  return id.empty() ? host_name() : id;
 }
 
 RankPlaces RankPlaces::parse(const std::vector<std::string>& texts) {

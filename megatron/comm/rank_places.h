@@ -21,7 +21,6 @@ struct RankPlace {
 
 /// The same for processes that one kernel runs; the name of the host where that cannot be told.
 std::string host_identity();
-std::string own_host_name();
 
 /// Of all ranks of a job.
 class RankPlaces {

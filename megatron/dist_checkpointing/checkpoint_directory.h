@@ -28,7 +28,8 @@ struct Retention {
 ///   1. rank 0: begin() makes iter_0000010.saving/; all ranks write and sync their files there;
 ///   2. rank 0: commit() writes and syncs the index, renames the directory, syncs the parent, replaces the tracker.
 /// latest() trusts the tracker only if it names a complete checkpoint.
-/// Only one rank calls the members that are not const, and those that list; staging_path() is the same on all.
+/// Only one rank calls the members that are not const, and those that list; staging_path() is the same on all. Its run
+/// holds the folder's SaveLock, so that what is left unfinished there is of runs that are over.
 class CheckpointDirectory {
  public:
   /// @param files  must outlive the object. @param root  may end in '/'.

@@ -1,11 +1,13 @@
 #include "megatron/training/pretrain.h"
 
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "megatron/comm/texts.h"
 #include "megatron/core/cuda_devices.h"
 #include "megatron/core/host_memory_limit.h"
+#include "megatron/dist_checkpointing/save_lock.h"
 #include "megatron/kernels/cuda/attention.h"
 #include "megatron/telemetry/gpu_process_memory.h"
 #include "megatron/telemetry/run_messages.h"
@@ -36,19 +38,23 @@ void require_no_directory(FileSystem& files, const std::string& path) {
   throw IoError("it is a directory");
 }
 
-/// Makes the directories of what this process writes, so that what cannot be written fails before the first step. All
-/// write their parts of a checkpoint, rank 0 alone writes logs.
+/// Makes the directories of a path, so that what cannot be written fails before the first step.
+void prepare_output(FileSystem& files, std::string_view flag, const std::optional<std::string>& path, bool is_file) {
+  if (!path) return;
+  try {
+    const std::string directory = is_file ? parent_path(*path) : *path;
+    create_durable_directories(files, directory);
+    files.list(directory);  // a file of that name is no directory
+    if (is_file) require_no_directory(files, *path);
+  } catch (const IoError& error) {
+    throw IoError(fmt::format("{} {} cannot be written: {}. Give a path that can be.", flag, *path, error.what()));
+  }
+}
+
+/// All ranks write their parts of a checkpoint, rank 0 alone writes logs.
 void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool writes_logs) {
   const auto prepare = [&](std::string_view flag, const std::optional<std::string>& path, bool is_file) {
-    if (!path) return;
-    try {
-      const std::string directory = is_file ? parent_path(*path) : *path;
-      create_durable_directories(files, directory);
-      files.list(directory);  // a file of that name is no directory
-      if (is_file) require_no_directory(files, *path);
-    } catch (const IoError& error) {
-      throw IoError(fmt::format("{} {} cannot be written: {}. Give a path that can be.", flag, *path, error.what()));
-    }
+    prepare_output(files, flag, path, is_file);
   };
   prepare("--save", config.checkpoint.save, false);
   if (!writes_logs) return;
@@ -56,6 +62,22 @@ void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool write
   prepare("--log-jsonl", config.logging.log_jsonl, true);
   prepare("--log-loss-curve", config.logging.log_loss_curve, true);
   if (config.profiling.profile) prepare("--profile-trace", config.profiling.profile_trace, true);
+}
+
+/// Rank 0 takes the folder of --save before any rank writes there. @return null where nothing is to be held
+std::unique_ptr<SaveLock> lock_save_folder(const PretrainConfig& config, const PretrainEnvironment& environment,
+                                           const ProcessGroup& world) {
+  const std::optional<std::string>& folder = config.checkpoint.save;
+  if (!folder || config.validation.skip_train) return nullptr;
+  std::unique_ptr<SaveLock> lock;
+  if (world.rank() == 0) {
+    prepare_output(environment.files, "--save", folder, false);
+    lock = std::make_unique<SaveLock>(environment.files, *folder,
+                                      SaveLock::Options{.takes_over = config.checkpoint.take_over_save_lock});
+    if (!lock->note().empty()) environment.progress.message(lock->note());
+  }
+  world.barrier({.site = "lock of --save"}).wait();
+  return lock;
 }
 
 constexpr std::string_view kDataTimer = "train/valid/test-data-iterators-setup";
@@ -233,7 +255,8 @@ TrainingData build_data(const PretrainEnvironment& environment, const ProcessGro
 
 }  // namespace
 
-void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainEnvironment& environment) {
+void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainEnvironment& outside) {
+  PretrainEnvironment environment = outside;
   set_vocab_size(config, tokenizer.vocab_size());
   require_runnable(config);
   if (environment.world) require_same_settings(config, environment.files, *environment.world);
@@ -248,6 +271,8 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   const ProcessGroupCollection groups =
       environment.world ? ProcessGroupCollection::make(*environment.world, parallel_layout_of(config))
                         : ProcessGroupCollection::single();
+  const std::unique_ptr<SaveLock> save_lock = lock_save_folder(config, environment, groups.world);
+  environment.save_lock = save_lock.get();
   AgreedMatmulChoices products =
       matmul_choices_for(device, config, environment.matmul_choices_folders, environment.files, groups.world);
   if (environment.on_matmul_choices) environment.on_matmul_choices(products);

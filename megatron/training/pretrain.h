@@ -16,6 +16,7 @@
 namespace megatron {
 
 class GpuRanks;
+class SaveLock;
 class Tokenizer;
 class Trainer;
 class World;
@@ -51,12 +52,15 @@ struct PretrainEnvironment {
   /// Where ranks have a GPU each: which, and the ranks that its trainer tells of it. None: chosen here.
   std::optional<DeviceChoice> device = {};
   GpuRanks* gpu_ranks = nullptr;
+  /// Set by pretrain() where this process's rank saves; checked before each save.
+  SaveLock* save_lock = nullptr;
 };
 
 /// Trains, evaluates and saves as `config` says, on as many ranks as it says: threads of this process, which
 /// share the data sets, or environment.world, where rank 0 builds the index caches before the others read them. Returns
 /// when training is over or an exit condition holds. Ranks of a world need the same `config`: require_same_settings().
 /// @param tokenizer  of the flags: tokenizer_of().
+/// With --save it holds the folder's SaveLock from before the first file that it writes to its return.
 /// @throw Error of any kind for bad data, checkpoints and losses that are not finite; RankFailure with this as its
 /// cause where there are several ranks.
 void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainEnvironment& environment);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "megatron/comm/world.h"
+#include "megatron/dist_checkpointing/save_lock.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/schedules.h"
 
@@ -194,6 +195,7 @@ void TrainingLoop::evaluate_at_the_end() {
 }
 
 void TrainingLoop::save() {
+  if (environment_.save_lock) environment_.save_lock->require_held();
   const auto pause = reporter_.pause_interval();
   const ProfiledRange saving = range("save checkpoint");
   const std::vector<int64_t> removed =

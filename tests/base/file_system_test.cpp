@@ -110,6 +110,16 @@ TEST_F(PosixFileSystemTest, ErrorsNamePathAndReason) {
   EXPECT_GT(files_.available_bytes(root_), 0);
 }
 
+TEST_F(PosixFileSystemTest, MakesAFileOnce) {
+  EXPECT_TRUE(files_.create_file(path("lock"), "first"));
+  EXPECT_FALSE(files_.create_file(path("lock"), "second"));
+  EXPECT_EQ(read_file(files_, path("lock")), "first");
+  files_.create_directories(path("folder"));
+  EXPECT_FALSE(files_.create_file(path("folder"), "third"));
+  EXPECT_THROW(files_.create_file(path("none/lock"), "fourth"), IoError);
+  EXPECT_EQ(files_.list(root_).size(), 2) << "nothing temporary is left";
+}
+
 TEST_F(PosixFileSystemTest, ReadingRefusesWhatIsNoRegularFileWithoutWaiting) {
   const auto expect_refusal = [&](const std::string& name, const std::string& kind) {
     EXPECT_THAT(

@@ -13,6 +13,16 @@
 namespace megatron {
 namespace {
 
+TEST(HostMemoryFiles, MakesAFileOnce) {
+  HostMemoryFiles files;
+  files.create_directories("folder");
+  EXPECT_TRUE(files.create_file("folder/lock", "first"));
+  EXPECT_FALSE(files.create_file("folder/lock", "second"));
+  EXPECT_FALSE(files.create_file("folder", "third"));
+  EXPECT_EQ(read_file(files, "folder/lock"), "first");
+  EXPECT_THROW(files.create_file("none/lock", "fourth"), IoError);
+}
+
 void write(FileSystem& files, const std::string& path, std::string_view content, WriteMode mode) {
   const auto file = files.open_for_writing(path, mode);
   file->append(std::as_bytes(std::span(content)));

@@ -104,6 +104,16 @@ std::unique_ptr<ReadableFile> MemoryFileSystem::open_for_reading(const std::stri
   return std::make_unique<MemoryFile>(node->content);
 }
 
+bool MemoryFileSystem::create_file(const std::string& path, std::string_view content) {
+  const std::lock_guard lock(mutex_);
+  count_or_throw();
+  const auto [entry, is_new] = require_directory(directory_of(path))->entries.try_emplace(name_of(path));
+  if (!is_new) return false;
+  entry->second = std::make_shared<Node>();
+  entry->second->content = entry->second->synced_content = content;
+  return true;
+}
+
 bool MemoryFileSystem::exists(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   return find(path) != nullptr;

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "megatron/base/process_identity.h"
 #include "megatron/comm/nccl/cuda_check.h"
 
 namespace megatron {
@@ -19,7 +20,7 @@ std::string bus_address(int device) {
 }  // namespace
 
 RankPlace gpu_place(int device) {
-  RankPlace place{host_identity(), own_host_name(), bus_address(device), {}};
+  RankPlace place{host_identity(), host_name(), bus_address(device), {}};
   int count = 0;
   check_cuda_call(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   for (int other = 0; other < count; ++other) {

@@ -12,6 +12,7 @@ struct CheckpointConfig {
   std::optional<int64_t> save_interval;
   std::optional<int64_t> save_retain_interval;
   bool no_save_optim = false;
+  bool take_over_save_lock = false;
   std::optional<std::string> load;  ///< directory
   std::optional<std::string> pretrained_checkpoint;
   std::optional<int64_t> ckpt_step;

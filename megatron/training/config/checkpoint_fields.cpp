@@ -17,6 +17,10 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
            "keep only checkpoints of steps divisible by it, and the last; a multiple of --save-interval")
       .at_least(1);
   table.add("no_save_optim", checkpoint.no_save_optim, "write no optimizer state");
+  table.add(
+      "take_over_save_lock", checkpoint.take_over_save_lock,
+      "write to the folder of --save although a run on another host, in another container or before the last boot "
+      "has left its lock there; that run must have ended");
   table.add("load", checkpoint.load, "folder to read from");
   table.add("pretrained_checkpoint", checkpoint.pretrained_checkpoint, "folder to start from if --load holds none");
   table.add("ckpt_step", checkpoint.ckpt_step, "which step to load; none: the last").at_least(0);
