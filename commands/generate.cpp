@@ -34,7 +34,7 @@ struct GenerateConfig {
   bool greedy = false, ignore_eod = false;
   std::optional<int64_t> num_threads;
   std::optional<std::string> device;
-  std::optional<std::string> vocab_file, merge_file;  // where the files have moved since training
+  std::optional<std::string> vocab_file, merge_file;  // of a checkpoint that carries none
 };
 
 FieldTable describe(GenerateConfig& config, bool& help) {
@@ -42,8 +42,8 @@ FieldTable describe(GenerateConfig& config, bool& help) {
   table.begin_group("Model", "");
   table.add("load", config.checkpoint.load, "directory of checkpoints");
   table.add("ckpt_step", config.checkpoint.ckpt_step, "iteration to load; none: the newest").at_least(0);
-  table.add("vocab_file", config.vocab_file, "vocabulary, where it is not where it was in training");
-  table.add("merge_file", config.merge_file, "merge rules, where they are not where they were in training");
+  table.add("vocab_file", config.vocab_file, "vocabulary of the training; none: as the checkpoint has it");
+  table.add("merge_file", config.merge_file, "merge rules of the training; none: as the checkpoint has them");
   table.add("num_threads", config.num_threads, "threads; none: one per core").at_least(1).at_most(1024);
   table.add("device", config.device, "what computes; none: a GPU where one answers, else the CPU")
       .one_of({"cpu", "cuda"});
@@ -86,11 +86,23 @@ bool parse(const std::vector<std::string>& args, GenerateConfig& config) {
 }
 
 /// The configuration of the run that wrote the checkpoint, for one rank without training state.
-PretrainConfig trained_config(FileSystem& files, const GenerateConfig& generate) {
-  PretrainConfig config = arguments_from_json(Checkpointer::stored_arguments(files, generate.checkpoint));
+PretrainConfig trained_config(FileSystem& files, const GenerateConfig& generate, const std::string& arguments) {
+  PretrainConfig config = arguments_from_json(arguments);
+  take_stored_files(files, Checkpointer::stored_path(files, generate.checkpoint), config.tokenizer);
   if (generate.vocab_file) config.tokenizer.vocab_file = generate.vocab_file;
   if (generate.merge_file) config.tokenizer.merge_file = generate.merge_file;
   return config;
+}
+
+void require_trained_tokenizer(FileSystem& files, const GenerateConfig& generate, const std::string& arguments,
+                               const PretrainConfig& config, const Tokenizer& tokenizer) {
+  const std::string checkpoint = Checkpointer::stored_path(files, generate.checkpoint);
+  const auto other = other_tokenizer(files, checkpoint, arguments,
+                                     tokenizer_record(config.tokenizer.tokenizer_type, tokenizer), config);
+  require<CheckpointError>(!other.has_value(),
+                           "[checkpoint] {} {}. Leave --vocab-file and --merge-file out, or give the files of the "
+                           "training.",
+                           checkpoint, other.value_or(""));
 }
 
 /// Where a text may be cut: in front of a UTF-8 character that is not complete.
@@ -107,9 +119,11 @@ size_t complete_length(std::string_view text) {
 
 void run(const GenerateConfig& generate, const LayerSpec& layer_spec, std::ostream& out, std::ostream& err) {
   PosixFileSystem files;
-  PretrainConfig config = trained_config(files, generate);
+  const std::string arguments = Checkpointer::stored_arguments(files, generate.checkpoint);
+  PretrainConfig config = trained_config(files, generate, arguments);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
   set_vocab_size(config, tokenizer->vocab_size());
+  require_trained_tokenizer(files, generate, arguments, config, *tokenizer);
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   const auto num_threads = static_cast<int>(generate.num_threads.value_or(cores));
   const DeviceChoice choice =

@@ -10,6 +10,19 @@
 
 namespace megatron {
 namespace {
+/// RFC 8259, section 7: quotes, backslashes and control characters are escaped.
+std::string json_string(std::string_view text) {
+  std::string json = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') json += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      json += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else
+      json += c;
+  }
+  return json + "\"";
+}
+
 void read_tokens(const std::string& path, BpeVocabulary& vocabulary) {
   const std::string json = read_tokenizer_file("--vocab-file", path);
   simdjson::dom::parser parser;
@@ -59,9 +72,11 @@ void add_rule(std::string_view line, const std::string& where, BpeVocabulary& vo
   const std::string left(line.substr(0, space)), right(line.substr(space + 1));
   require<DataError>(vocabulary.merges.add(id_of(left), id_of(right), id_of(left + right)),
                      "{}: the rule '{}' is there twice", where, line);
+  vocabulary.merge_lines += fmt::format("{}\n", line);
 }
 
 void read_merges(const std::string& path, BpeVocabulary& vocabulary) {
+  vocabulary.merge_lines = "#version: 0.2\n";
   const std::string text = read_tokenizer_file("--merge-file", path);
   int64_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
@@ -81,6 +96,13 @@ BpeVocabulary read_bpe_vocabulary(const std::string& vocab_file, const std::stri
   order_tokens(vocab_file, vocabulary);
   read_merges(merge_file, vocabulary);
   return vocabulary;
+}
+
+std::string vocab_json_of(const BpeVocabulary& vocabulary) {
+  std::string json = "{";
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id)
+    json += fmt::format("{}{}: {}", id == 0 ? "" : ", ", json_string(vocabulary.tokens[id]), id);
+  return json + "}";
 }
 
 }  // namespace megatron

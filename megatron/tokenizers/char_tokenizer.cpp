@@ -95,6 +95,8 @@ TokenizerIdentity CharTokenizer::identity() const {
   return {{"class", "CharTokenizer"}, {"tokenizer_path", std::nullopt}, {"characters", joined(characters_, "")}};
 }
 
+std::vector<TokenizerFile> CharTokenizer::files() const { return {{"characters.txt", joined(characters_, "")}}; }
+
 std::vector<std::string> distinct_characters(std::string_view valid) {
   std::set<std::string_view> characters;  // UTF-8 sorts as its code points do
   for (size_t offset = 0; offset < valid.size(); offset += utf8_length(valid[offset]))

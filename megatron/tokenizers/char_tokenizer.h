@@ -26,6 +26,7 @@ class CharTokenizer final : public Tokenizer {
   std::optional<TokenId> eod() const override { return std::nullopt; }
   /// The characters are part of it, so that another vocabulary in the same file is another tokenizer.
   TokenizerIdentity identity() const override;
+  std::vector<TokenizerFile> files() const override;
 
   /// @throw DataError naming the character if the vocabulary has it not.
   TokenId id_of(char32_t code_point) const;

@@ -54,6 +54,8 @@ class Gpt2BpeEncoder final : public TextEncoder {
 Gpt2BpeTokenizer::Gpt2BpeTokenizer(const Options& options) : options_(options), pattern_(kPattern) {
   BpeVocabulary vocabulary = read_bpe_vocabulary(options.vocab_file, options.merge_file);
   merges_ = std::move(vocabulary.merges);
+  vocab_json_ = vocab_json_of(vocabulary);
+  merge_lines_ = std::move(vocabulary.merge_lines);
   for (const std::string& token : vocabulary.tokens) bytes_.push_back(decoded_bytes(token));
   const std::array<std::string, 256> alphabet = byte_alphabet();
   for (size_t byte = 0; byte < 256; ++byte) {

@@ -33,6 +33,9 @@ class Gpt2BpeTokenizer final : public Tokenizer {
   int64_t vocab_size() const override { return static_cast<int64_t>(bytes_.size()); }
   std::optional<TokenId> eod() const override { return eod_; }
   TokenizerIdentity identity() const override;
+  std::vector<TokenizerFile> files() const override {
+    return {{"vocab.json", vocab_json_}, {"merges.txt", merge_lines_}};
+  }
 
  private:
   friend class Gpt2BpeEncoder;
@@ -45,6 +48,7 @@ class Gpt2BpeTokenizer final : public Tokenizer {
   std::array<TokenId, 256> byte_ids_;
   std::vector<std::string> bytes_;  // of each token
   TokenId eod_;
+  std::string vocab_json_, merge_lines_;  // of files()
 };
 
 }  // namespace megatron

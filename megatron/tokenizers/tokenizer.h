@@ -17,6 +17,11 @@ using TokenId = int32_t;
 /// What tells a tokenizer from any other: names and values in a fixed order; nullopt stands for Python's None.
 using TokenizerIdentity = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
+/// A file that a tokenizer can be made from again, under the name that Megatron gives it in a checkpoint.
+struct TokenizerFile {
+  std::string name, content;
+};
+
 /// Encodes texts for one thread: owns the scratch memory and the caches that make a long run quick.
 /// Refers to its tokenizer, which must outlive it.
 class TextEncoder {
@@ -54,6 +59,9 @@ class Tokenizer {
   /// What the names of dataset caches are hashed from. Equal to Megatron 0.20's `unique_identifiers` where the type is
   /// Megatron's, so that its caches are found.
   virtual TokenizerIdentity identity() const = 0;
+  /// Files from which make_tokenizer(), with the other flags as they were, makes the same tokenizer; none if it needs
+  /// none. The same vocabulary gives the same bytes, whatever form the files had that it was read from.
+  virtual std::vector<TokenizerFile> files() const { return {}; }
 
  protected:
   /// @throw DataError naming the id unless it is in [0, vocab_size).

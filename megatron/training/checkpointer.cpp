@@ -254,11 +254,16 @@ void require_own_iteration(const CheckpointDirectory::Found& found, const pickle
                            found.path, stored->as_int(), stored->as_int());
 }
 
-CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config) {
+CheckpointDirectory::Found find_existing(FileSystem& files, const CheckpointConfig& config) {
   require<CheckpointError>(config.load.has_value(), "[checkpoint] --load is missing: the directory of checkpoints.");
   const CheckpointDirectory::Found found = find(files, "--load", *config.load, config.ckpt_step, {});
   require<CheckpointError>(!found.path.empty(), "[checkpoint] --load {}: no checkpoint is there. Correct the path.",
                            *config.load);
+  return found;
+}
+
+CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config) {
+  const CheckpointDirectory::Found found = find_existing(files, config);
   CheckpointReader reader(files, found.path, Verify::kChecksums);
   require_own_iteration(found, reader.read_common_state().state());
   return reader;
@@ -266,8 +271,9 @@ CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config
 
 }  // namespace
 
-Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log)
-    : files_(files), config_(config), log_(std::move(log)) {}
+Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log,
+                           std::optional<TokenizerRecord> tokenizer)
+    : files_(files), config_(config), log_(std::move(log)), tokenizer_(std::move(tokenizer)) {}
 
 std::vector<int64_t> Checkpointer::save(Trainer& trainer) {
   const int64_t iteration = trainer.progress().iteration;
@@ -285,6 +291,8 @@ std::vector<int64_t> Checkpointer::save(Trainer& trainer) {
   const CheckpointMetadata metadata = merged_on_first(groups.world, share.writer().write(1));
   const Retention retention{.retain_interval = config_.checkpoint.save_retain_interval.value_or(0)};
   if (is_first) {
+    if (tokenizer_)
+      save_tokenizer(files_, directory.staging_path(iteration), *tokenizer_, config_.checkpoint.save_tokenizer_assets);
     directory.mark_for_removal(retention);
     directory.commit(iteration, metadata, Integrity::kNone);
   }
@@ -332,6 +340,8 @@ bool Checkpointer::load(Trainer& trainer) {
   require_own_iteration(found, common.state());
   const bool takes_state = !is_finetune && found.iteration.has_value();
   if (!is_finetune) require_same_model(common.state(), trainer.model().config());
+  if (!is_finetune)
+    require_same_tokenizer(files_, found.path, arguments_json_of(common.state()), tokenizer_, config_, log_);
   const std::vector<std::string> others = other_meanings(config_, arguments_json_of(common.state()));
   if (!others.empty())
     log_.warning(fmt::format("the checkpoint is of another model: {}. --use-checkpoint-args takes what is there",
@@ -376,6 +386,10 @@ bool Checkpointer::takes_optimizer(const pickle::Object& state) const {
 
 std::string Checkpointer::stored_arguments(FileSystem& files, const CheckpointConfig& config) {
   return arguments_json_of(open_existing(files, config).read_common_state().state());
+}
+
+std::string Checkpointer::stored_path(FileSystem& files, const CheckpointConfig& config) {
+  return find_existing(files, config).path;
 }
 
 void Checkpointer::load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model) {

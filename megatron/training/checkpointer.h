@@ -8,6 +8,7 @@
 #include "megatron/base/file_system.h"
 #include "megatron/base/message_log.h"
 #include "megatron/dist_checkpointing/pickle_object.h"
+#include "megatron/training/checkpoint_tokenizer.h"
 #include "megatron/training/trainer.h"
 
 namespace megatron {
@@ -18,7 +19,9 @@ namespace megatron {
 class Checkpointer {
  public:
   /// @param files  must outlive the checkpointer. @param log  receives one line per save, load or warning.
-  Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log);
+  /// @param tokenizer  of the run, which checkpoints then carry; nothing: it is compared by type and size alone.
+  Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log,
+               std::optional<TokenizerRecord> tokenizer = std::nullopt);
 
   /// Writes <save>/iter_<iteration>, removes what --save-retain-interval says, moves the tracker.
   /// @return on rank 0 the iterations of the checkpoints that were removed
@@ -26,12 +29,15 @@ class Checkpointer {
   /// Loads --load, or --pretrained-checkpoint where that is empty, into the trainer, with what --finetune and the
   /// --no-load flags leave out.
   /// @return whether a checkpoint was there: without --pretrained-checkpoint a new or empty --load is a first start.
-  /// @throw CheckpointError if it is damaged or does not fit, or its folder holds something else that would be
+  /// @throw CheckpointError if it is damaged, does not fit or was trained with another tokenizer, or its folder holds
+  /// something else that would be
   ///        overwritten (CheckpointDirectory::latest); with --exit-on-missing-checkpoint also if there is none.
   bool load(Trainer& trainer);
   /// The arguments stored in the checkpoint that `config` names, as JSON: for --use-checkpoint-args.
   static std::string stored_arguments(FileSystem& files, const CheckpointConfig& config);
 
+  /// The folder of the checkpoint that `config` names.
+  static std::string stored_path(FileSystem& files, const CheckpointConfig& config);
   /// Loads the weights alone of the newest complete checkpoint below --load, or of iteration --ckpt-step.
   static void load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model);
 
@@ -44,6 +50,7 @@ class Checkpointer {
   FileSystem& files_;
   PretrainConfig config_;
   MessageLog log_;
+  std::optional<TokenizerRecord> tokenizer_;
   std::optional<int64_t> last_saved_iteration_;
 };
 

@@ -197,7 +197,8 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
                            .groups = groups});
   Checkpointer checkpointer(environment.files, config,
                             {.on_info = [&](const std::string& line) { environment.progress.message(line); },
-                             .on_warning = [&](const std::string& text) { environment.progress.warning(text); }});
+                             .on_warning = [&](const std::string& text) { environment.progress.warning(text); }},
+                            data.tokenizer());
   timers.wait_before_reading([&] { trainer.device().synchronize(); });
   const bool loads = config.checkpoint.load || config.checkpoint.pretrained_checkpoint;
   timed(loads ? &timers : nullptr, kLoadTimer, 0, [&] { checkpointer.load(trainer); });

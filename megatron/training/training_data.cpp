@@ -159,6 +159,7 @@ std::span<const MicroBatch<int64_t>> BatchReader::read_at_most(int64_t num_micro
 
 TrainingData::TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const MessageLog& log)
     : config_(config),
+      tokenizer_(tokenizer_record(config.tokenizer.tokenizer_type, tokenizer)),
       datasets_(
           build_gpt_datasets(dataset_config_of(config, tokenizer), sources_of(config), sample_counts_of(config), log)) {
   const ValidationConfig& validation = config.validation;

@@ -10,6 +10,7 @@
 #include "megatron/datasets/data_loader.h"
 #include "megatron/datasets/dataset_builder.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/training/checkpoint_tokenizer.h"
 #include "megatron/training/config/pretrain_config.h"
 
 namespace megatron {
@@ -48,6 +49,7 @@ class TrainingData {
   TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const MessageLog& log);
 
   const GptDatasets& datasets() const { return datasets_; }
+  const TokenizerRecord& tokenizer() const { return tokenizer_; }
   // Readers of one data-parallel rank; each is used by one thread.
   /// Continues behind `consumed_samples`. @throw DataError if the split has no data.
   std::unique_ptr<BatchReader> train_reader(int64_t dp_rank, int64_t consumed_samples) const;
@@ -63,6 +65,7 @@ class TrainingData {
   std::unique_ptr<Sampler> sampler(int64_t num_samples, int64_t consumed, const DataParallelSlice& slice) const;
 
   PretrainConfig config_;
+  TokenizerRecord tokenizer_;
   GptDatasets datasets_;
 };
 

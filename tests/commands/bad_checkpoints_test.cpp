@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/commands/bad_input.h"
 
 namespace megatron::testing {
@@ -77,6 +79,52 @@ TEST(BadCheckpoints, AreRefusedByTraining) {
        {"no checkpoint is there"},
        remove("ckpt")},
   });
+}
+
+TEST(BadCheckpoints, ThatWereTrainedWithAnotherTokenizerAreRefusedUnlessTheFlagsAllowIt) {
+  const Words ways_out = {"@/ckpt/iter_0000002 was trained with another", "--finetune", "--allow-other-tokenizer"};
+  const Words bytes = load_with({"--tokenizer-type", "ByteLevelTokenizer"});
+  const Words numbers = load_with(words_of("--tokenizer-type NullTokenizer --vocab-size 999"));
+  const auto other_order = write("chars.txt", "hgfedcba \n");
+  const Words there = {"CharTokenizer of 10 tokens there"};
+  expect_refusals({
+      {"bytes",
+       kPretrain,
+       bytes,
+       kCheckpoint,
+       joined(ways_out, joined(there, {"ByteLevelTokenizer of 257"})),
+       {},
+       {"--vocab-file"}},
+      {"numbers",
+       kPretrain,
+       numbers,
+       kCheckpoint,
+       joined(ways_out, joined(there, {"of 999 tokens here"})),
+       {},
+       {"--vocab-file"}},
+      {"order", kPretrain, kLoad, kCheckpoint, joined(ways_out, {"vocabulary of CharTokenizer of 10 tokens"}),
+       other_order},
+      {"generation", kGenerate, {}, kCheckpoint, {"another vocabulary", "Leave --vocab-file"}, other_order},
+  });
+  const Words longer = {"--train-iters", "3", "--override-opt_param-scheduler"};
+  EXPECT_THAT(expect_success({"allowed",
+                              kPretrain,
+                              joined(load_with({"--allow-other-tokenizer"}), longer),
+                              ExitCode::kSuccess,
+                              {},
+                              other_order}),
+              HasSubstr("was trained with another vocabulary"));
+  expect_success({"finetuning", kPretrain, load_with({"--finetune"}), ExitCode::kSuccess, {}, other_order});
+}
+
+TEST(BadCheckpoints, GenerationNeedsNoFilesOfTheTraining) {
+  const auto move = [](const std::string& folder) {
+    std::filesystem::remove(folder + "/chars.txt");
+    std::filesystem::rename(folder + "/ckpt", folder + "/moved");
+  };
+  EXPECT_THAT(
+      expect_success({"moved", kGenerate, {"--load", "@/moved"}, ExitCode::kSuccess, {}, move, {"--vocab-file"}}),
+      HasSubstr("abc"));
 }
 
 /// The open of a FIFO waits until another program writes to it.

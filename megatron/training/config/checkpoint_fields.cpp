@@ -21,6 +21,8 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
       "take_over_save_lock", checkpoint.take_over_save_lock,
       "write to the folder of --save although a run on another host, in another container or before the last boot "
       "has left its lock there; that run must have ended");
+  table.add_on("save_tokenizer_assets", checkpoint.save_tokenizer_assets,
+               "do not put the tokenizer's files into checkpoints");
   table.add("load", checkpoint.load, "folder to read from");
   table.add("pretrained_checkpoint", checkpoint.pretrained_checkpoint, "folder to start from if --load holds none");
   table.add("ckpt_step", checkpoint.ckpt_step, "which step to load; none: the last").at_least(0);
@@ -30,6 +32,8 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
       .at_least(0);
   table.add("no_load_optim", checkpoint.no_load_optim, "read no optimizer state");
   table.add("finetune", checkpoint.finetune, "read weights only and start at step 0");
+  table.add("allow_other_tokenizer", checkpoint.allow_other_tokenizer,
+            "resume although the checkpoint was trained with another tokenizer or vocabulary");
   table.add("use_checkpoint_args", checkpoint.use_checkpoint_args,
             "take the model's size and kind from the checkpoint");
   table.add("exit_on_missing_checkpoint", checkpoint.exit_on_missing_checkpoint, "fail if --load holds no checkpoint");

@@ -171,7 +171,7 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--disable-stream-ckpt-dequant --disable-use-tokenizer-model-from-checkpoint-args "
      "--dist-ckpt-optim-fully-reshardable --dist-ckpt-save-pre-mcore-014 --dist-ckpt-strictness "
      "--dist-ckpt-workers --distrib-optim-fully-reshardable-mem-efficient --load-main-params-from-ckpt "
-     "--no-ckpt-fully-parallel-save --no-ckpt-load-validate-sharding-integrity --no-save-tokenizer-assets "
+     "--no-ckpt-fully-parallel-save --no-ckpt-load-validate-sharding-integrity "
      "--no-stream-ckpt-dequant --no-use-tokenizer-model-from-checkpoint-args --non-persistent-ckpt-type "
      "--non-persistent-global-ckpt-dir --non-persistent-local-ckpt-algo --non-persistent-local-ckpt-dir "
      "--non-persistent-save-interval --replication --replication-factor --replication-jump "
