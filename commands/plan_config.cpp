@@ -36,6 +36,7 @@ zb-v         two virtual stages of each rank in a V, B and W apart: no gaps if F
 )";
 
 constexpr double kMostDrawn = 100000;  // actions; beyond it nobody sees them
+constexpr double kLongestTime = 1e9;   // so that sums and ratios of times stay finite
 
 void describe_schedule(FieldTable& table, PlanConfig& config) {
   table.begin_group("Schedule", "Flags of training have the meaning that they have there.");
@@ -67,10 +68,10 @@ void describe_times(FieldTable& table, PlanConfig& config) {
   table.begin_group("Times",
                     "Of one micro-batch on all layers of a rank, in any unit; virtual stages share them. With "
                     "--num-layers each stage takes its share of layers.");
-  table.add("forward_time", config.forward_time, "F").above(0);
-  table.add("backward_time", config.backward_time, "B: gradient of the inputs").above(0);
-  table.add("weight_time", config.weight_time, "W: gradient of the weights").above(0);
-  table.add("send_time", config.send_time, "from one rank to the next").at_least(0);
+  table.add("forward_time", config.forward_time, "F").above(0).at_most(kLongestTime);
+  table.add("backward_time", config.backward_time, "B: gradient of the inputs").above(0).at_most(kLongestTime);
+  table.add("weight_time", config.weight_time, "W: gradient of the weights").above(0).at_most(kLongestTime);
+  table.add("send_time", config.send_time, "from one rank to the next").at_least(0).at_most(kLongestTime);
   table
       .add("kept_for_weight", config.kept_for_weight,
            "part of the activations that stays from B to W; 1: all, as the peaks are usually counted")
@@ -93,10 +94,14 @@ void describe_layers(FieldTable& table, PlanConfig& config) {
             "the stages as text: Et*3|(tt|)*4ttL");
   table.add("balance_layers", config.balance_layers,
             "any number of layers: the slowest rank is as fast as can be, given the costs below");
-  table.add("embedding_cost", config.embedding_cost, "time of the embedding").in("layers").at_least(0);
+  table.add("embedding_cost", config.embedding_cost, "time of the embedding")
+      .in("layers")
+      .at_least(0)
+      .at_most(kLongestTime);
   table.add("loss_cost", config.loss_cost, "time of output layer and loss; none: from the sizes below")
       .in("layers")
-      .at_least(0);
+      .at_least(0)
+      .at_most(kLongestTime);
   table.add("hidden_size", config.hidden_size, "to count the operations of the loss in those of a layer").at_least(1);
   table.add("seq_length", config.seq_length, "needed with --hidden-size").in("tokens").at_least(1);
   table.add("vocab_size", config.vocab_size, "needed with --hidden-size").in("tokens").at_least(1);

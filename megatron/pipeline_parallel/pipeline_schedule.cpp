@@ -58,6 +58,10 @@ void check_groups(const ScheduleOptions& options, Mistakes& mistakes, const Micr
   if (group_size(options) < p)
     mistakes.add({kGroup, kRanks}, "{} {} is below {} {}: a chunk would wait for the chunk before it. Give {} {}",
                  kGroup, group_size(options), kRanks, p, kGroup, p);
+  if (options.micro_batch_group_size && group > m && m >= p)
+    mistakes.add({kGroup, "--global-batch-size"},
+                 "{} {} is above the {} micro-batches of a step: there is no such group. Give {} to {}, or {} {}",
+                 kGroup, group, m, p, m, micro_batch.name, group * micro_batch.value);
   if (!fills_pipeline(m, group, p))
     mistakes.add({kGroup, kRanks, "--global-batch-size"},
                  "{} micro-batches in groups of {} leave {} over, fewer than {} {}: the last group could not fill the "

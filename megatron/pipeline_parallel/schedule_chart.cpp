@@ -56,6 +56,8 @@ std::string line_of(const RankTimeline& rank, const ScheduleChart& chart, double
 
 }  // namespace
 
+constexpr double kMostCharacters = 1e7;  // of a text; beyond it nobody reads it
+
 std::string text_of(const Simulation& simulation, const ScheduleChart& chart, int max_columns) {
   require<ConfigError>(max_columns >= 40, "[text_of] {} columns: give at least 40.", max_columns);
   const Extent extent = extent_of(simulation, chart);
@@ -63,7 +65,12 @@ std::string text_of(const Simulation& simulation, const ScheduleChart& chart, in
   // The shortest action has room for its name, unless others would become endless.
   const double cell = static_cast<double>(extent.longest_label) + 1;
   const double columns_per_time = std::min(cell / extent.shortest, 8 * cell / extent.longest);
-  const auto width = static_cast<size_t>(std::ceil(simulation.makespan * columns_per_time));
+  const double columns = std::ceil(simulation.makespan * columns_per_time);
+  if (!(columns * static_cast<double>(simulation.ranks.size()) <= kMostCharacters))
+    return fmt::format(
+        "(not drawn: actions take {:.3g} to {:.3g} of a step of {:.3g}, too little to be seen in a text)\n",
+        extent.shortest, extent.longest, simulation.makespan);
+  const auto width = static_cast<size_t>(columns);
   const std::string last_name = fmt::format("rank {} ", simulation.ranks.size() - 1);
   // Bands hold whole actions where all take equal time.
   const size_t room = static_cast<size_t>(max_columns) - last_name.size();

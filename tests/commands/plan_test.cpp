@@ -194,6 +194,37 @@ TEST(PlanCommand, RefusesWhatCannotBe) {
           "--balance-layers says which layers each stage has: leave out --account-for-loss-in-pipeline-split");
 }
 
+TEST(PlanCommand, RejectsGroupsAboveTheMicroBatchesAsMegatronDoes) {
+  const std::vector<std::string> words = {"--pipeline-model-parallel-size", "2",
+                                          "--num-virtual-stages-per-pipeline-rank", "2",
+                                          "--microbatch-group-size-per-virtual-pipeline-stage"};
+  const auto with = [&](const std::string& group, const std::string& micro_batches) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {group, "--num-micro-batches", micro_batches});
+    return show(all);
+  };
+  EXPECT_EQ(with("8", "8").status, 0);
+  const Outcome o = with("9", "8");
+  EXPECT_EQ(o.status, static_cast<int>(ExitCode::kUsage));
+  EXPECT_THAT(o.err, HasSubstr("--microbatch-group-size-per-virtual-pipeline-stage 9 is above the 8 micro-batches of a "
+                               "step: there is no such group. Give 2 to 8, or"));
+}
+
+TEST(PlanCommand, StaysSmallAndFiniteWhateverTheTimes) {
+  const Outcome slow = show({"--pipeline-model-parallel-size", "4", "--send-time", "1000000"});
+  EXPECT_EQ(slow.status, 0) << slow.err;
+  EXPECT_LT(slow.out.size(), 10'000u);
+  EXPECT_THAT(slow.out, HasSubstr("(not drawn: actions take 1 to 2 of a step of"));
+  const Outcome small = show({"--pipeline-model-parallel-size", "4", "--forward-time", "5e-324", "--backward-time",
+                              "5e-324", "--weight-time", "5e-324"});
+  EXPECT_EQ(small.status, 0) << small.err;
+  for (const char* flag : {"--forward-time", "--backward-time", "--weight-time", "--send-time"}) {
+    const Outcome o = show({"--pipeline-model-parallel-size", "4", flag, "1e308"});
+    EXPECT_EQ(o.status, static_cast<int>(ExitCode::kUsage));
+    EXPECT_THAT(o.err, HasSubstr(std::string(flag) + " 1e308: must be at most"));
+  }
+}
+
 TEST(PlanCommand, ALayoutSaysHowManyVirtualStagesThereAre) {
   const std::vector<std::string> words = {"--pipeline-model-parallel-size",   "2",        "--num-layers", "4",
                                           "--pipeline-model-parallel-layout", "Et|t|t|tL"};
