@@ -2,11 +2,13 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 
 #include "megatron/base/error.h"
 
@@ -55,10 +57,27 @@ Blend unweighted(std::span<const std::string> items) {
   return blend;
 }
 
+constexpr uintmax_t kMostListBytes = 64 << 20;
+
+/// Looks at the kind of the file before it is opened: opening a FIFO waits for its other end.
 std::string read_text(const std::string& path) {
+  std::error_code refusal;
+  const std::filesystem::file_status status = std::filesystem::status(path, refusal);
+  require<DataError>(std::filesystem::exists(status), "{}: cannot be opened for reading: {}. Give the path of a file.",
+                     path, refusal ? refusal.message() : "no such file");
+  require<DataError>(std::filesystem::is_regular_file(status),
+                     "{}: is not a regular file. Write the list of data paths into a file and give its path.", path);
+  const uintmax_t size = std::filesystem::file_size(path, refusal);
+  require<DataError>(
+      !refusal && size <= kMostListBytes,
+      "{}: has {} bytes, and a list of data paths has at most {}. Give the file of the list, not of data.", path, size,
+      kMostListBytes);
+  std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);
-  require<DataError>(file.is_open(), "{}: cannot be opened for reading. Give the path of an existing file.", path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  file.read(text.data(), static_cast<std::streamsize>(size));
+  require<DataError>(file.is_open() && static_cast<uintmax_t>(file.gcount()) == size,
+                     "{}: cannot be read. Give the path of a file that this user may read.", path);
+  return text;
 }
 
 std::vector<std::string> split_at_white_space(const std::string& text) {

@@ -1,5 +1,8 @@
 // Splits, blend lists and blending orders against tests/golden/data/blend.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
 
 #include <algorithm>
 
@@ -133,6 +136,26 @@ TEST(Blend, ReadsListsFromFiles) {
   EXPECT_EQ(blends[0]->weights, (std::vector<double>{1, 3}));
   EXPECT_EQ(blends[1]->prefixes, (std::vector<std::string>{"c", "d"}));
   EXPECT_FALSE(blends[2].has_value());
+}
+
+TEST(Blend, ListsThatAreNoRegularFilesOrHugeAreRejectedWithoutAWait) {
+  const ScratchDirectory scratch;
+  ASSERT_EQ(::mkfifo(scratch.file("fifo").c_str(), 0600), 0);
+  write_bytes(scratch.file("huge"), "a");
+  std::filesystem::resize_file(scratch.file("huge"), uint64_t{1} << 40);  // takes no room on the disk
+  const auto message_of = [](const std::string& path) -> std::string {
+    try {
+      read_data_args_file(path);
+      return "was read";
+    } catch (const DataError& error) {
+      return error.what();
+    }
+  };
+  for (const std::string& path : {std::string("/"), std::string("/dev/zero"), scratch.file("fifo")})
+    EXPECT_NE(message_of(path).find(path + ": is not a regular file"), std::string::npos) << message_of(path);
+  EXPECT_NE(message_of(scratch.file("huge")).find("has 1099511627776 bytes"), std::string::npos);
+  EXPECT_NE(message_of(scratch.file("missing")).find("No such file"), std::string::npos)
+      << message_of(scratch.file("missing"));
 }
 
 TEST(Split, TakesNeitherNanNorInf) {
