@@ -47,6 +47,15 @@ struct Run {
   LossCurve curve;
 };
 
+Run read_run(const std::string& name, const std::string& path, const FileSystem& files) {
+  const std::string json_lines = read_file(files, path);
+  try {
+    return {name, parse_loss_curve(json_lines)};
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("--runs {}={}: {} Give a file that --log-jsonl wrote.", name, path, error.what()));
+  }
+}
+
 std::vector<Run> read_runs(const PlotConfig& config, const FileSystem& files) {
   std::vector<Run> runs;
   Mistakes mistakes;
@@ -57,7 +66,7 @@ std::vector<Run> read_runs(const PlotConfig& config, const FileSystem& files) {
     if (equals == std::string::npos || equals == 0)
       mistakes.add({"--runs"}, "--runs {}: write NAME=FILE", text);
     else
-      runs.push_back({text.substr(0, equals), parse_loss_curve(read_file(files, text.substr(equals + 1)))});
+      runs.push_back(read_run(text.substr(0, equals), text.substr(equals + 1), files));
   }
   mistakes.throw_if_any("the flags are wrong");
   return runs;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <vector>
 
@@ -40,18 +41,18 @@ struct LineSums {
 };
 
 /// Each value becomes the height of the straight line through its neighbours, a sixtieth of the points to either side:
-/// unlike a moving average this follows a slope without delay. Values that are not finite stay and do not enter.
+/// unlike a moving average this follows a slope without delay. Values that cannot be shown stay and do not enter.
 std::vector<ChartPoint> smoothed(std::vector<ChartPoint> points) {
   const std::size_t count = points.size();
   std::vector<LineSums> before(count + 1);  // before[i]: sums over the points [0, i)
   for (std::size_t i = 0; i < count; ++i) {
     const double x = static_cast<double>(i);
     const double y = points[i].y;
-    before[i + 1] = before[i] + (std::isfinite(y) ? LineSums{1, x, y, x * x, x * y} : LineSums{});
+    before[i + 1] = before[i] + (can_be_shown(y) ? LineSums{1, x, y, x * x, x * y} : LineSums{});
   }
   const std::size_t reach = std::max<std::size_t>(2, count / 60);
   for (std::size_t i = 0; i < count; ++i) {
-    if (!std::isfinite(points[i].y)) continue;
+    if (!can_be_shown(points[i].y)) continue;
     const LineSums window = before[std::min(count, i + reach + 1)] - before[i - std::min(i, reach)];
     points[i].y = window.height(static_cast<double>(i));
   }
@@ -65,9 +66,14 @@ std::string best_text(const std::map<std::int64_t, double>& validation) {
   return fmt::format("best validation loss {:.4f} at iteration {}", best->second, best->first);
 }
 
-/// The number, or NaN for the null that stands for it in JSON.
-double number_or_nan(const nlohmann::json& value) {
-  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+/// The loss `name` of a line: NaN for the null that stands for it in JSON, nothing if the line does not have it.
+std::optional<double> loss_of(const nlohmann::json& line, const char* name, std::int64_t line_number) {
+  if (!line.contains(name)) return std::nullopt;
+  const nlohmann::json& value = line[name];
+  if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  require<DataError>(value.is_number(), "Line {}: \"{}\" is {}, which is not a number.", line_number, name,
+                     value.dump());
+  return value.get<double>();
 }
 
 }  // namespace
@@ -98,10 +104,12 @@ LossCurve parse_loss_curve(const std::string& json_lines) {
                          line_number, line);
       break;
     }
+    require<DataError>(object["iteration"].is_number_integer(),
+                       "Line {}: \"iteration\" is {}, which is not an integer.", line_number,
+                       object["iteration"].dump());
     const auto iteration = object["iteration"].get<std::int64_t>();
-    if (object.contains("lm_loss")) curve.add_training(iteration, number_or_nan(object["lm_loss"]));
-    if (object.contains("validation_lm_loss"))
-      curve.add_validation(iteration, number_or_nan(object["validation_lm_loss"]));
+    if (const auto loss = loss_of(object, "lm_loss", line_number)) curve.add_training(iteration, *loss);
+    if (const auto loss = loss_of(object, "validation_lm_loss", line_number)) curve.add_validation(iteration, *loss);
   }
   return curve;
 }

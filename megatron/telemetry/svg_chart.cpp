@@ -56,7 +56,7 @@ std::string escaped(std::string_view text) {
 }
 
 bool shown_on(AxisScale scale, double value) {
-  return std::isfinite(value) && (scale == AxisScale::kLinear || value > 0);
+  return can_be_shown(value) && (scale == AxisScale::kLinear || value > 0);
 }
 
 /// The axes around all points, and where a point lies in the picture.

@@ -1,6 +1,7 @@
 // Line charts as SVG text: readable at the width of a README, in light and dark surroundings, without any script.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,10 @@ enum class SeriesStyle {
   kMarkers,  // a line with a dot at each point, for few points
 };
 
-/// One curve. Points whose x or y is not finite, or not above zero on a logarithmic axis, are gaps.
+/// Whether a value has a place on an axis: it is finite, and differences and sums of such values are finite too.
+inline bool can_be_shown(double value) { return std::abs(value) <= 1e100; }
+
+/// One curve. Points whose x or y cannot be shown, or is not above zero on a logarithmic axis, are gaps.
 struct ChartSeries {
   std::string name;
   std::vector<ChartPoint> points;  // x ascending

@@ -46,6 +46,37 @@ TEST(LossCurve, RefusesDamageWithinTheMetrics) {
   EXPECT_THROW(parse_loss_curve("{\"iteration\":1}\ngarbage\n{\"iteration\":2}\n"), DataError);
 }
 
+TEST(LossCurve, RejectsValuesThatAreNoNumbersWithTheirLine) {
+  const auto message_of = [](const std::string& lines) -> std::string {
+    try {
+      parse_loss_curve(lines);
+      return "was read";
+    } catch (const DataError& error) {
+      return error.what();
+    }
+  };
+  const std::string first = "{\"iteration\":1,\"lm_loss\":4.0}\n";
+  EXPECT_EQ(message_of(first + "{\"iteration\":2,\"lm_loss\":\"abc\"}\n"),
+            "Line 2: \"lm_loss\" is \"abc\", which is not a number.");
+  EXPECT_EQ(message_of(first + "{\"iteration\":\"x\",\"lm_loss\":1}\n"),
+            "Line 2: \"iteration\" is \"x\", which is not an integer.");
+  EXPECT_EQ(message_of("{\"iteration\":1,\"validation_lm_loss\":[]}\n"),
+            "Line 1: \"validation_lm_loss\" is [], which is not a number.");
+}
+
+TEST(LossCurve, LeavesOutLossesThatAreTooLargeForAPicture) {
+  for (const int num_points : {4, 300}) {  // some are smoothed, others not
+    LossCurve curve, without;
+    for (int i = 1; i <= num_points; ++i) {
+      curve.add_training(i, i == 2 ? 1e308 : i == 3 ? -1e308 : 4.0 / i);
+      without.add_training(i, i == 2 || i == 3 ? std::nan("") : 4.0 / i);
+    }
+    const std::string svg = curve.svg("demo", AxisScale::kLinear);
+    EXPECT_EQ(xml_mistake(svg), "");
+    EXPECT_EQ(svg, without.svg("demo", AxisScale::kLinear));
+  }
+}
+
 TEST(LossCurve, SmoothingFollowsASlopeWithoutDelay) {
   LossCurve curve;
   for (int i = 1; i <= 300; ++i) curve.add_training(i, 10.0 - 0.01 * i);
