@@ -143,8 +143,14 @@ void run(const GenerateConfig& generate, const LayerSpec& layer_spec, std::ostre
   if (!generate.ignore_eod) options.stop_token = tokenizer->eod();
   std::string pending = generate.prompt;  // then also the bytes of a character that is not complete
   const std::vector<TokenId> prompt = tokenizer->encode(generate.prompt);
+  std::vector<TokenId> ids = prompt;
+  size_t num_decoded = tokenizer->decode(ids).size();
   const std::vector<TokenId> added = Generator(ctx, model).generate(prompt, options, [&](TokenId id) {
-    pending += tokenizer->decode({&id, 1});
+    // A token's text may depend on what stands before it, such as the space between two numbers.
+    ids.push_back(id);
+    const std::string text = tokenizer->decode(ids);
+    pending += text.substr(num_decoded);
+    num_decoded = text.size();
     const size_t length = complete_length(pending);
     out << pending.substr(0, length) << std::flush;
     pending.erase(0, length);

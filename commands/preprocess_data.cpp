@@ -13,6 +13,7 @@
 #include <optional>
 #include <ostream>
 #include <span>
+#include <system_error>
 #include <thread>
 
 #include "commands/exit_code.h"
@@ -65,6 +66,7 @@ void make_char_vocab(const std::vector<std::string>& files, const std::string& p
 class ProgressLines {
  public:
   ProgressLines(int64_t interval, std::ostream& err) : interval_(interval), err_(err) {}
+  int64_t input_bytes() const { return input_bytes_; }
   void add_document(int64_t input_bytes) {
     input_bytes_ += input_bytes;
     if (++num_documents_ % interval_ != 0) return;
@@ -141,10 +143,8 @@ std::vector<Part> parts_of(const PreprocessDataConfig& config) {
 }
 
 /// @param signal  whose number ends the work once it is not 0.
-void preprocess(const PreprocessDataConfig& config, const std::atomic<int>& signal, std::ostream& out,
-                std::ostream& err) {
-  const std::vector<std::string> files = input_files(config);
-  if (config.make_char_vocab) make_char_vocab(files, config.tokenizer.vocab_file);
+void preprocess(const PreprocessDataConfig& config, const std::vector<std::string>& files,
+                const std::atomic<int>& signal, std::ostream& out, std::ostream& err) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(config.tokenizer);
   require<ConfigError>(!config.append_eod || tokenizer->eod(), "--append-eod: {} has no end of document",
                        config.tokenizer.type);
@@ -172,7 +172,23 @@ void preprocess(const PreprocessDataConfig& config, const std::atomic<int>& sign
       });
     }
   }
+  require<DataError>(progress.input_bytes() > 0, "--input {}: there are no documents in {}. Give files with text.",
+                     joined(config.input, " "), files.size() == 1 ? "the file" : "the files");
   for (const auto& output : outputs) output->finalize(out);
+}
+
+/// Removes the vocabulary that --make-char-vocab wrote if the rest fails: the flag does not overwrite one.
+void preprocess_or_remove(const PreprocessDataConfig& config, const std::atomic<int>& signal, std::ostream& out,
+                          std::ostream& err) {
+  const std::vector<std::string> files = input_files(config);
+  if (config.make_char_vocab) make_char_vocab(files, config.tokenizer.vocab_file);
+  try {
+    preprocess(config, files, signal, out, err);
+  } catch (...) {
+    std::error_code ignored;
+    if (config.make_char_vocab) std::filesystem::remove(config.tokenizer.vocab_file, ignored);
+    throw;
+  }
 }
 }  // namespace
 
@@ -185,7 +201,7 @@ int preprocess_data_command(const std::vector<std::string>& args, std::ostream& 
       return;
     }
     watch.emplace({SIGINT, SIGTERM});  // begins before there are other threads
-    preprocess(config, watch->received(), out, err);
+    preprocess_or_remove(config, watch->received(), out, err);
   });
   const int signal = watch ? watch->received().load() : 0;
   watch.reset();

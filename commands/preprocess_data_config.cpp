@@ -104,6 +104,9 @@ void check(const PreprocessDataConfig& config, FieldTable& table, const GivenFie
                  "--text-split cuts files, so that it needs --text-documents file");
   if (config.make_char_vocab && config.tokenizer.type != "CharTokenizer")
     mistakes.add({"--make-char-vocab", "--tokenizer-type"}, "--make-char-vocab needs --tokenizer-type CharTokenizer");
+  if (config.append_eod && config.tokenizer.type == "CharTokenizer")
+    mistakes.add({"--append-eod", "--tokenizer-type"},
+                 "--append-eod: CharTokenizer has no end-of-document token; leave out --append-eod");
   if (config.make_char_vocab && config.tokenizer.vocab_file.empty())
     mistakes.add({"--make-char-vocab", "--vocab-file"}, "--make-char-vocab needs --vocab-file, the file to write");
   if (config.make_char_vocab && config.tokenizer.vocab_file.ends_with(".json"))

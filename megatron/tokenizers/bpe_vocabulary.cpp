@@ -28,8 +28,10 @@ void read_tokens(const std::string& path, BpeVocabulary& vocabulary) {
   simdjson::dom::parser parser;
   simdjson::dom::object object;
   const simdjson::error_code error = parser.parse(json).get(object);
-  require<DataError>(!error, "the vocabulary {} is not a JSON object of token ids: {}", path,
-                     simdjson::error_message(error));
+  require<DataError>(!error, "--vocab-file {} is not a JSON object of token ids. {}", path,
+                     json.starts_with("#version")
+                         ? "It holds merge rules: --vocab-file and --merge-file seem to be swapped."
+                         : "Give the vocab.json of GPT-2's tokenizer, and its merges.txt with --merge-file.");
   for (const auto& [token, value] : object) {
     int64_t id = 0;
     require<DataError>(!value.get(id), "the vocabulary {}: the id of '{}' is not an integer", path, token);
@@ -78,6 +80,10 @@ void add_rule(std::string_view line, const std::string& where, BpeVocabulary& vo
 void read_merges(const std::string& path, BpeVocabulary& vocabulary) {
   vocabulary.merge_lines = "#version: 0.2\n";
   const std::string text = read_tokenizer_file("--merge-file", path);
+  require<DataError>(!text.starts_with('{'),
+                     "--merge-file {} is a JSON object, not merge rules. Give the merges.txt of GPT-2's tokenizer, and "
+                     "its vocab.json with --vocab-file.",
+                     path);
   int64_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());

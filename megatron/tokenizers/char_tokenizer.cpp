@@ -12,6 +12,9 @@
 
 namespace megatron {
 namespace {
+constexpr std::string_view kHowToMakeOne =
+    "The flag --make-char-vocab of preprocess_data writes the vocabulary of a text to --vocab-file.";
+
 class CharEncoder final : public TextEncoder {
  public:
   explicit CharEncoder(const CharTokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -30,8 +33,11 @@ std::vector<std::string> parse_json_list(const std::string& json, const std::str
   simdjson::dom::parser parser;
   simdjson::dom::array list;
   const simdjson::error_code error = parser.parse(json).get(list);
-  require<DataError>(!error, "the vocabulary {} is not a JSON array of characters: {}", path,
-                     simdjson::error_message(error));
+  require<DataError>(
+      !error,
+      "the vocabulary {} is not a JSON array of characters such as [\"a\", \"b\"]. Correct it, or give a "
+      "file of plain characters that is not named *.json.",
+      path);
   std::vector<std::string> characters;
   for (const simdjson::dom::element element : list) {
     std::string_view character;
@@ -50,7 +56,7 @@ std::vector<std::string> split_characters(std::string_view valid) {
 }  // namespace
 
 CharTokenizer::CharTokenizer(std::vector<std::string> characters) : characters_(std::move(characters)) {
-  require<DataError>(!characters_.empty(), "CharTokenizer: the vocabulary is empty");
+  require<DataError>(!characters_.empty(), "CharTokenizer: the vocabulary is empty. {}", kHowToMakeOne);
   ascii_ids_.fill(kAbsent);
   for (size_t id = 0; id < characters_.size(); ++id) {
     const std::string& character = characters_[id];
@@ -65,7 +71,7 @@ CharTokenizer::CharTokenizer(std::vector<std::string> characters) : characters_(
 }
 
 CharTokenizer CharTokenizer::from_file(const std::string& path) {
-  const std::string content = read_tokenizer_file("--vocab-file", path);
+  const std::string content = read_tokenizer_file("--vocab-file", path, kHowToMakeOne);
   if (path.ends_with(".json")) return CharTokenizer(parse_json_list(content, path));
   require<DataError>(!find_invalid_utf8(content), "the vocabulary {} is not UTF-8", path);
   return CharTokenizer(split_characters(content));
@@ -77,8 +83,8 @@ TokenId CharTokenizer::id_of(char32_t code_point) const {
   if (code_point < ascii_ids_.size() && ascii_ids_[code_point] != kAbsent) return ascii_ids_[code_point];
   const auto place = ids_.find(code_point);
   if (place == ids_.end())
-    throw DataError(fmt::format("CharTokenizer: U+{:04X} is not among the {} characters of the vocabulary",
-                                static_cast<uint32_t>(code_point), characters_.size()));
+    throw DataError(fmt::format("CharTokenizer: U+{:04X} is not among the {} characters of the vocabulary. {}",
+                                static_cast<uint32_t>(code_point), characters_.size(), kHowToMakeOne));
   return place->second;
 }
 

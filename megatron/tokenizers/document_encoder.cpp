@@ -25,6 +25,12 @@ std::string shown(std::string_view text) {
   return text.size() > kShownBytes ? start + "..." : start;
 }
 
+/// Whether a line that is not a JSON object may be one of a plain text.
+bool looks_like_text(const std::string& file, std::string_view line) {
+  const size_t first = line.find_first_not_of(" \t\r\n");
+  return first == std::string_view::npos ? file.ends_with(".txt") : line[first] != '{';
+}
+
 /// What Python's json.loads refuses.
 void require_json_object(std::string_view json) {
   require<DataError>(json.find_first_not_of(" \t\r\n") != std::string_view::npos,
@@ -136,7 +142,9 @@ EncodedBatch DocumentEncoder::encode(const RawBatch& batch) {
     try {
       encode_document(batch, document, result);
     } catch (const DataError& error) {
-      throw DataError(fmt::format("{} line {}: {}", batch.file, document.line, error.what()));
+      const bool is_text = json_ && looks_like_text(batch.file, batch.text_of(document));
+      throw DataError(fmt::format("{} line {}: {}{}", batch.file, document.line, error.what(),
+                                  is_text ? ". If the file is plain text, give --input-format text" : ""));
     }
     result.input_bytes.push_back(document.input_bytes);
   }

@@ -5,12 +5,16 @@
 
 namespace megatron {
 
-std::string read_tokenizer_file(std::string_view flag, const std::string& path) {
+std::string read_tokenizer_file(std::string_view flag, const std::string& path, std::string_view advice) {
   try {
     return read_file(PosixFileSystem(), path);
   } catch (const IoError& error) {
-    throw DataError(fmt::format("{} {}: {}. Give the file that belongs to the tokenizer.", flag, path, error.what()));
+    throw DataError(fmt::format("{} {}: {}. {}", flag, path, error.what(), advice));
   }
+}
+
+std::string read_tokenizer_file(std::string_view flag, const std::string& path) {
+  return read_tokenizer_file(flag, path, "Give the file that belongs to the tokenizer.");
 }
 
 }  // namespace megatron

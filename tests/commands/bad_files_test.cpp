@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/commands/bad_input.h"
 
 namespace megatron::testing {
@@ -10,6 +12,16 @@ namespace {
 constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPreprocessData,
                   kGenerate = Command::kGenerate, kInspect = Command::kData;
 constexpr ExitCode kData = ExitCode::kData;
+
+/// Moves the second sequence by a token: 40 sequences, of which 34 bytes and their lengths come first.
+const auto overwrite_pointer = [](const std::string& folder) {
+  std::fstream index(folder + "/data.idx", std::ios::binary | std::ios::in | std::ios::out);
+  constexpr int kSecondPointer = 34 + 40 * 4 + 8;
+  index.seekg(kSecondPointer);
+  const int low_byte = index.get();
+  index.seekp(kSecondPointer);
+  index.put(static_cast<char>(low_byte + 2));
+};
 
 TEST(BadFiles, OfTokensAreRefusedByTrainingAndInspection) {
   for (const Command command : {kPretrain, kInspect}) {
@@ -33,6 +45,16 @@ TEST(BadFiles, OfTokensAreRefusedByTrainingAndInspection) {
         {"100 bytes", command, {}, kData, {"100 bytes", "copy it again"}, truncate("data.idx", 100)},
         {"last byte", command, {}, kData, {"damaged or cut off"}, truncate("data.idx", -1)},
         {"empty tokens", command, {}, kData, {"has only 0", "copy both again"}, truncate("data.bin", 0)},
+        {"longer tokens",
+         command,
+         {},
+         kData,
+         {"data.bin has", "copy both again"},
+         [](const std::string& folder) {
+           std::ofstream(folder + "/data.bin", std::ios::app | std::ios::binary) << "xx";
+         }},
+        {"other type", command, {}, kData, {"tokens are uint8", "damaged"}, overwrite("data.idx", 17, "\1")},
+        {"pointer of other tokens", command, {}, kData, {"follow each other without gaps"}, overwrite_pointer},
         {"last token", command, {}, kData, {"data.bin", "copy both again"}, truncate("data.bin", -2)},
     });
   }
@@ -115,7 +137,7 @@ TEST(BadFiles, OfJsonLinesAreRefusedWithTheLine) {
        write("in.gz", std::string("\x1F\x8B\x08\0\0\0\0\0\0\3\xCB\xCF\x4B\xE5", 14))},
       {"no file", kPreprocess, {"--input", "@/none"}, kData, {"--input @/none: there is no such file"}},
       {"folder", kPreprocess, {"--input", "@/ckpt"}, ExitCode::kIo, {"it is a directory"}},
-      {"text", kPreprocess, {}, kData, {"@/text.txt line 1: not a JSON object"}},
+      {"text", kPreprocess, {}, kData, {"@/text.txt line 1: not a JSON object", "give --input-format text"}},
   });
 }
 
@@ -128,11 +150,12 @@ TEST(BadFiles, OfTokenizersAreRefused) {
   };
   const Words merges = {"--merge-file", "@/m"};
   expect_refusals({
-      preprocess("missing", "CharTokenizer", {}, {"--vocab-file @/v", "No such file"}, {}),
+      preprocess("missing", "CharTokenizer", {}, {"--vocab-file @/v", "No such file", "--make-char-vocab"}, {}),
       preprocess("empty", "CharTokenizer", {}, {"vocabulary is empty"}, write("v", "")),
       preprocess("no UTF-8", "CharTokenizer", {}, {"@/v is not UTF-8"}, write("v", "a\xff")),
       preprocess("twice", "CharTokenizer", {}, {"entries 0 and 2", "U+0061"}, write("v", "aba")),
-      preprocess("too few", "CharTokenizer", {}, {"@/text.txt line 1", "not among the 2"}, write("v", "ab")),
+      preprocess("too few", "CharTokenizer", {}, {"@/text.txt line 1", "not among the 2", "--make-char-vocab"},
+                 write("v", "ab")),
       preprocess("no JSON", "GPT2BPETokenizer", merges, {"@/v is not a JSON object"}, write("v", "abc")),
       preprocess("no merges", "GPT2BPETokenizer", merges, {"--merge-file @/m", "No such file"},
                  write("v", "{\"a\":0}")),

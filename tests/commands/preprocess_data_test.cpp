@@ -182,7 +182,39 @@ TEST_F(PreprocessData, ACharacterVocabularyCanBeMadeFromTheInput) {
   EXPECT_EQ(content_of(folder_ + "out_text_document.bin"), before);
   const Result result = run({kShakespeare}, chars, {"--append-eod"});
   EXPECT_EQ(result.status, kUsage);
-  EXPECT_THAT(result.err, HasSubstr("CharTokenizer has no end of document"));
+  EXPECT_THAT(result.err, HasSubstr("CharTokenizer has no end-of-document token; leave out --append-eod"));
+}
+
+TEST_F(PreprocessData, AVocabularyIsNotLeftBehindByARunThatFails) {
+  const std::string vocab = folder_ + "chars.txt", text = write("text.txt", "abc");
+  const Words chars = {"--tokenizer-type", "CharTokenizer", "--vocab-file",     vocab,
+                       "--input-format",   "text",          "--make-char-vocab"};
+  EXPECT_EQ(run({text}, chars, {"--append-eod"}).status, kUsage);
+  EXPECT_THAT(names(), ElementsAre("text.txt"));
+  EXPECT_EQ(run({text}, chars, {"--vocab-size", "7"}).status, kUsage);
+  EXPECT_THAT(names(), ElementsAre("text.txt"));
+  EXPECT_EQ(run({text}, chars).status, 0);
+  EXPECT_EQ(content_of(vocab), "abc");
+}
+
+TEST_F(PreprocessData, AnEmptyInputIsAnError) {
+  const std::string empty = write("empty.jsonl", ""), text = write("empty.txt", "");
+  const Words as_text = {"--input-format", "text", "--tokenizer-type", "ByteLevelTokenizer"};
+  for (const Result& result : {run({empty}, kNumbers), run({empty, empty}, kNumbers), run({text}, as_text)}) {
+    EXPECT_EQ(result.status, kData);
+    EXPECT_THAT(result.err, HasSubstr("there are no documents in the file"));
+  }
+  EXPECT_THAT(names(), ElementsAre("empty.jsonl", "empty.txt"));
+  const std::string good = write("good.jsonl", "{\"text\": \"1\"}\n");
+  EXPECT_EQ(run({empty, good}, kNumbers).status, 0);
+}
+
+TEST_F(PreprocessData, APlainTextThatIsReadAsJsonLinesNamesTheFlag) {
+  const std::string hint = "If the file is plain text, give --input-format text";
+  EXPECT_THAT(run({write("a.txt", "To be\n")}, kBytes).err, HasSubstr(hint));
+  EXPECT_THAT(run({write("b.txt", "\nTo be\n")}, kBytes).err, HasSubstr(hint));
+  EXPECT_THAT(run({write("c.jsonl", "{\"text\": 1\n")}, kBytes).err, ::testing::Not(HasSubstr(hint)));
+  EXPECT_THAT(run({write("d.jsonl", "\n")}, kBytes).err, ::testing::Not(HasSubstr(hint)));
 }
 
 TEST_F(PreprocessData, ABadLineLeavesNothingBehindAndOldFilesAlone) {

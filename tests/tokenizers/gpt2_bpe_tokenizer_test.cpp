@@ -101,6 +101,14 @@ TEST(Gpt2BpeTokenizer, IdentityIsMegatrons) {
   EXPECT_EQ(Gpt2BpeTokenizer(kFiles).identity()[2].second, "[]");
 }
 
+TEST(Gpt2BpeTokenizer, SwappedFilesAreNamedByTheirFlags) {
+  const std::string swapped = error_of<DataError>({.vocab_file = kFiles.merge_file, .merge_file = kFiles.vocab_file});
+  EXPECT_THAT(swapped, HasSubstr("--vocab-file " + kFiles.merge_file + " is not a JSON object of token ids"));
+  EXPECT_THAT(swapped, HasSubstr("--vocab-file and --merge-file seem to be swapped"));
+  const std::string twice = error_of<DataError>({.vocab_file = kFiles.vocab_file, .merge_file = kFiles.vocab_file});
+  EXPECT_THAT(twice, HasSubstr("--merge-file " + kFiles.vocab_file + " is a JSON object, not merge rules"));
+}
+
 TEST(Gpt2BpeTokenizer, DamagedFilesAreNamedWithThePlace) {
   const auto with_vocab = [](const std::string& content) {
     return error_of<DataError>({.vocab_file = written("vocab.json", content), .merge_file = kFiles.merge_file});
