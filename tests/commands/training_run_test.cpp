@@ -47,6 +47,28 @@ TEST(TrainingRun, TimeOfAnIterationLeavesEvaluationsAndCheckpointsOut) {
   EXPECT_LT(iterations[2], evaluations[evaluations.size() / 2] / 4) << "an evaluation is 400 batches, a step one";
 }
 
+TEST(TrainingRun, EvaluationAloneNeedsNeitherLengthNorRate) {
+  for (const Words& load : {Words{}, Words{"--load", "@/ckpt"}}) {
+    BadInput input{"evaluation", kPretrain, {"--skip-train"}};
+    input.words.insert(input.words.end(), load.begin(), load.end());
+    input.without = {"--lr", "--train-iters"};
+    EXPECT_THAT(expect_success(input), HasSubstr("lm loss value"));
+  }
+}
+
+TEST(TrainingRun, GeneratesNumbersWithSpacesBetweenThem) {
+  const ScratchDirectory scratch;
+  const Outcome trained = run(
+      kPretrain, words_of("--num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 16 --train-iters 1"
+                          " --max-position-embeddings 16 --micro-batch-size 2 --lr 1e-3 --mock-data --num-threads 1"
+                          " --tokenizer-type NullTokenizer --vocab-size 50 --save-interval 1 --eval-iters 0 --save " +
+                          scratch.path()));
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  const Outcome text = run(Command::kGenerate, {"--load", scratch.path(), "--prompt", "1 2 3", "--num-tokens", "4",
+                                                "--num-threads", "1", "--ignore-eod"});
+  EXPECT_TRUE(std::regex_match(text.out, std::regex("1 2 3( [0-9]+){4}\n"))) << text.out << text.err;
+}
+
 /// How often a file is opened.
 class Openings {
  public:

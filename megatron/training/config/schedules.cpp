@@ -33,7 +33,23 @@ MicrobatchCalculator eval_microbatch_calculator_of(const PretrainConfig& config)
                                .decrease_batch_size_if_needed = false});
 }
 
+namespace {
+
+/// Of a run that takes no step: it needs neither a learning rate nor a length.
+ParamSchedulerConfig schedule_without_steps(const PretrainConfig& config) {
+  ParamSchedulerConfig schedule;
+  schedule.max_lr = schedule.init_lr = schedule.min_lr = config.optimizer.lr.value_or(config.optimizer.min_lr);
+  schedule.lr_decay_steps = schedule.wd_incr_steps = 1;
+  schedule.start_wd = schedule.end_wd = config.optimizer.weight_decay;
+  schedule.override_opt_param_scheduler = true;
+  return schedule;
+}
+
+}  // namespace
+
 ParamSchedulerConfig param_scheduler_config_of(const PretrainConfig& config) {
+  const bool has_length = config.training.train_iters || config.training.train_samples;
+  if (config.validation.skip_train && !(config.optimizer.lr && has_length)) return schedule_without_steps(config);
   const SchedulerConfig& given = config.scheduler;
   const TrainingConfig& training = config.training;
   const bool in_samples = training.train_samples.has_value();
