@@ -9,7 +9,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
-#include "megatron/dist_checkpointing/integrity.h"
 
 namespace megatron {
 namespace {
@@ -128,11 +127,12 @@ std::vector<std::string> CheckpointDirectory::begin(int64_t iteration) {
   return removed;
 }
 
-void CheckpointDirectory::commit(int64_t iteration, const CheckpointMetadata& metadata, Integrity integrity) {
+void CheckpointDirectory::commit(int64_t iteration, const CheckpointMetadata& metadata, Integrity integrity,
+                                 const FileHashes& hashes) {
   require(in_progress_.contains(iteration), "[checkpoint] commit of iteration {} without begin", iteration);
   metadata.require_complete();
   write_index(files_, staging_path(iteration), metadata);
-  if (integrity == Integrity::kSha256) write_integrity(files_, staging_path(iteration));
+  if (integrity == Integrity::kSha256) write_integrity(files_, staging_path(iteration), hashes);
   const std::string name = name_of(iteration), replaced = name_of(iteration, kReplaced);
   const bool replaces = files_.exists(full_path(name));
   if (replaces) {

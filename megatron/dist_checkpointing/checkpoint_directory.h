@@ -9,16 +9,17 @@
 
 #include "megatron/base/file_system.h"
 #include "megatron/dist_checkpointing/checkpoint_metadata.h"
+#include "megatron/dist_checkpointing/integrity.h"
 
 namespace megatron {
-
-/// Whether a checkpoint gets hashes of its files (--verify-integrity), for which all of it is read back.
-enum class Integrity { kNone, kSha256 };
 
 /// Which checkpoints go after a new one was saved. The newest, and the one that the tracker names, always stay.
 struct Retention {
   /// --save-retain-interval: the checkpoint before the newest goes unless its iteration is a multiple. 0: off.
   int64_t retain_interval = 0;
+
+  /// For checkpoints that are not persistent: no iteration is a multiple.
+  static Retention newest_alone() { return {.retain_interval = INT64_MAX}; }
 };
 
 /// A tree as Megatron has it: iter_0000010/ and so on, and latest_checkpointed_iteration.txt, the tracker.
@@ -45,9 +46,11 @@ class CheckpointDirectory {
   std::vector<std::string> begin(int64_t iteration);
   /// Turns the staging directory into a checkpoint. What else the caller has put there (tokenizer files) becomes part
   /// of it and must be synced. One of the same iteration is replaced.
-  /// @param metadata  what all ranks have stored, merged.
+  /// @param metadata  what all ranks have stored, merged. @param hashes  of files whose hash is known already; others
+  /// are read back for it.
   /// @throw CheckpointError unless the ranks have stored every tensor whole; nothing has changed then.
-  void commit(int64_t iteration, const CheckpointMetadata& metadata, Integrity integrity);
+  void commit(int64_t iteration, const CheckpointMetadata& metadata, Integrity integrity,
+              const FileHashes& hashes = {});
   /// @throw CheckpointError, with both numbers, unless this much can still be written.
   void require_space(int64_t bytes) const;
 

@@ -7,22 +7,37 @@
 #include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
+#include "megatron/dist_checkpointing/sha256.h"
 
 namespace megatron {
 namespace {
 
 constexpr int64_t kItemOverheadBytes = 2048;  // of zip records and pickle around a tensor: 1.5 KiB and its name
 
+/// Hashes what is written, so that nothing has to be read back.
+class HashedFile final : public WritableFile {
+ public:
+  HashedFile(std::unique_ptr<WritableFile> file, bool hashes) : file_(std::move(file)), hashes_(hashes) {}
+  void append(std::span<const std::byte> bytes) override {
+    if (hashes_) hash_.add(bytes);
+    file_->append(bytes);
+  }
+  void sync() override { file_->sync(); }
+  void close() override { file_->close(); }
+  std::string hex() { return hashes_ ? hash_.hex() : ""; }
+
+ private:
+  std::unique_ptr<WritableFile> file_;
+  bool hashes_;
+  Sha256 hash_;
+};
+
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(FileSystem& files, std::string directory, int rank)
-    : files_(files), directory_(std::move(directory)), rank_(rank) {}
+CheckpointWriter::CheckpointWriter(FileSystem& files, std::string directory, int rank, Integrity integrity)
+    : files_(files), directory_(std::move(directory)), rank_(rank), integrity_(integrity) {}
 
-int64_t CheckpointWriter::Item::payload_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& storage : object.storages()) bytes += storage->bytes();
-  return bytes;
-}
+int64_t CheckpointWriter::Item::payload_bytes() const { return object.payload_bytes(); }
 
 void CheckpointWriter::add_tensor(std::string key, const Shape& global_shape, const Shape& offsets,
                                   const ConstView& chunk) {
@@ -57,6 +72,24 @@ int64_t CheckpointWriter::estimated_bytes() const {
   return bytes;
 }
 
+int64_t CheckpointWriter::tensor_bytes() const {
+  int64_t bytes = 0;
+  for (const Item& item : items_)
+    if (item.is_tensor) bytes += item.payload_bytes();
+  return bytes;
+}
+
+void CheckpointWriter::stage(std::span<std::byte> buffer, const std::stop_token& stop) {
+  require(std::ssize(buffer) >= tensor_bytes(), "[checkpoint] {} bytes of tensors do not fit into a buffer of {}",
+          tensor_bytes(), buffer.size());
+  for (Item& item : items_) {
+    if (!item.is_tensor) continue;
+    const auto part = buffer.first(static_cast<size_t>(item.payload_bytes()));
+    item.object.stage(part, stop);
+    buffer = buffer.subspan(part.size());
+  }
+}
+
 CheckpointWriter::Plan CheckpointWriter::plan(int num_files) {
   std::vector<Item*> objects, tensors;
   for (Item& item : items_) (item.is_tensor ? tensors : objects).push_back(&item);
@@ -74,41 +107,51 @@ CheckpointWriter::Plan CheckpointWriter::plan(int num_files) {
   return files;
 }
 
-void CheckpointWriter::write_file(int index, const std::vector<Item*>& items) const {
+std::string CheckpointWriter::write_file(int index, const std::vector<Item*>& items) const {
   const std::string name = data_file_name(rank_, index);
-  const auto file = files_.open_for_writing(join_path(directory_, name), WriteMode::kTruncate);
+  HashedFile file(files_.open_for_writing(join_path(directory_, name), WriteMode::kTruncate),
+                  integrity_ == Integrity::kSha256);
   int64_t offset = 0;
   for (Item* item : items) {
-    const int64_t bytes = write_torch_file(*file, item->object, "archive");
+    const int64_t bytes = write_torch_file(file, item->object, "archive");
     item->stored = {name, offset, bytes};
     offset += bytes;
   }
-  file->sync();
-  file->close();
+  file.sync();
+  file.close();
+  return file.hex();
 }
 
-CheckpointMetadata CheckpointWriter::write(int num_files) {
+CheckpointMetadata CheckpointWriter::write(int num_files, WriteThreads threads) {
   require<ConfigError>(num_files >= 1, "[checkpoint] {} files a rank; at least one is needed", num_files);
   const Plan files = plan(num_files);
   std::vector<std::exception_ptr> failures(files.size());
+  std::vector<std::string> hashes(files.size());
   const auto write_one = [&](size_t index) {
     try {
-      write_file(static_cast<int>(index), files[index]);
+      hashes[index] = write_file(static_cast<int>(index), files[index]);
     } catch (...) {
       failures[index] = std::current_exception();
     }
   };
-  std::vector<std::thread> threads;
-  for (size_t index = 1; index < files.size(); ++index)
-    threads.emplace_back([&, index] {
+  std::vector<std::thread> others;
+  for (size_t index = 1; index < files.size(); ++index) {
+    if (threads == WriteThreads::kCallerAlone) {
+      write_one(index);
+      continue;
+    }
+    others.emplace_back([&, index] {
       set_thread_name(fmt::format("checkpoint {}", rank_));
       write_one(index);
     });
+  }
   if (!files.empty()) write_one(0);
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : others) thread.join();
   for (const auto& failure : failures)
     if (failure) std::rethrow_exception(failure);
   if (!files.empty()) files_.sync_directory(directory_);
+  for (size_t index = 0; index < files.size(); ++index)
+    if (integrity_ == Integrity::kSha256) hashes_[data_file_name(rank_, static_cast<int>(index))] = hashes[index];
 
   CheckpointMetadata stored;
   for (const Item& item : items_) {

@@ -3,15 +3,22 @@
 
 #include <deque>
 #include <memory>
+#include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "megatron/base/file_system.h"
 #include "megatron/core/view.h"
 #include "megatron/dist_checkpointing/checkpoint_metadata.h"
+#include "megatron/dist_checkpointing/integrity.h"
 #include "megatron/dist_checkpointing/torch_file.h"
 
 namespace megatron {
+
+/// Whether files are written one after the other by the calling thread, which alone may read device memory, or each by
+/// a thread of its own.
+enum class WriteThreads { kCallerAlone, kOnePerFile };
 
 /// Collects what a rank stores, then writes it to files __RANK_0.distcp, __RANK_1.distcp and so on. Of the ranks that
 /// hold the same shard exactly one adds it. Every rank writes; the index is made from what all of them return:
@@ -22,7 +29,7 @@ namespace megatron {
 class CheckpointWriter {
  public:
   /// @param files  must outlive the writer. @param directory  exists.
-  CheckpointWriter(FileSystem& files, std::string directory, int rank);
+  CheckpointWriter(FileSystem& files, std::string directory, int rank, Integrity integrity = Integrity::kNone);
 
   /// A part of a tensor in host memory (any strides), which stays as it is until write() returns. An empty part of a
   /// tensor that is not empty is not stored.
@@ -36,11 +43,20 @@ class CheckpointWriter {
 
   /// Bytes that write() will need, within a few KiB for each item.
   int64_t estimated_bytes() const;
-  /// Writes and syncs the files and the directory's entries for them; no file where nothing was added. With several
-  /// files each has a thread; tensors are spread by size. One file has objects first, then tensors, in the order in
-  /// which they were added.
+  /// Bytes of all tensors: what stage() needs.
+  int64_t tensor_bytes() const;
+  /// Copies all tensors to host memory; what they came from may change then, and write() may be called on another
+  /// thread.
+  /// @param buffer  at least tensor_bytes(), which stay as they are until write() returns. @param stop  makes write()
+  /// throw in the middle of a file.
+  void stage(std::span<std::byte> buffer, const std::stop_token& stop);
+  /// Writes and syncs the files and the directory's entries for them; no file where nothing was added. Tensors are
+  /// spread over several files by size. One file has objects first, then tensors, in the order in which they were
+  /// added.
   /// @throw IoError of the file system. What was written then has no meaning.
-  CheckpointMetadata write(int num_files);
+  CheckpointMetadata write(int num_files, WriteThreads threads = WriteThreads::kOnePerFile);
+  /// Of the files that write() has written, with Integrity::kSha256.
+  const FileHashes& hashes() const { return hashes_; }
 
  private:
   struct Item {
@@ -55,12 +71,15 @@ class CheckpointWriter {
   };
   using Plan = std::vector<std::vector<Item*>>;  // the items of each file
   Plan plan(int num_files);
-  void write_file(int index, const std::vector<Item*>& items) const;
+  /// @return its hash; empty without Integrity::kSha256.
+  std::string write_file(int index, const std::vector<Item*>& items) const;
 
   FileSystem& files_;
   std::string directory_;
   int rank_;
+  Integrity integrity_;
   std::deque<Item> items_;
+  FileHashes hashes_;
 };
 
 }  // namespace megatron

@@ -27,11 +27,12 @@ std::string hash_file(const FileSystem& files, const std::string& path) {
 
 }  // namespace
 
-void write_integrity(FileSystem& files, const std::string& directory) {
+void write_integrity(FileSystem& files, const std::string& directory, const FileHashes& known) {
   nlohmann::ordered_json hashes = nlohmann::ordered_json::object();
   for (const DirectoryEntry& entry : files.list(directory))
     if (entry.type == EntryType::kFile && entry.name != kIntegrityFile)
-      hashes[entry.name] = hash_file(files, join_path(directory, entry.name));
+      hashes[entry.name] =
+          known.contains(entry.name) ? known.at(entry.name) : hash_file(files, join_path(directory, entry.name));
   const nlohmann::ordered_json manifest = {{"algorithm", kAlgorithm}, {"files", hashes}};
   write_synced(files, join_path(directory, kIntegrityFile), manifest.dump());
   files.sync_directory(directory);

@@ -1,6 +1,7 @@
 // `integrity.json` of --verify-integrity: SHA-256 of the files of a checkpoint directory.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,15 @@ namespace megatron {
 
 inline constexpr const char* kIntegrityFile = "integrity.json";
 
-/// Reads all files of the directory itself (not of directories in it) and writes and syncs their hashes.
-void write_integrity(FileSystem& files, const std::string& directory);
+/// Whether a checkpoint gets hashes of its files.
+enum class Integrity { kNone, kSha256 };
+
+/// SHA-256 in hexadecimal, by the names of files in a directory.
+using FileHashes = std::map<std::string, std::string>;
+
+/// Writes and syncs the hashes of all files of the directory itself (not of directories in it).
+/// @param known  taken as they are; other files are read.
+void write_integrity(FileSystem& files, const std::string& directory, const FileHashes& known);
 
 /// @return what differs from the hashes, one line each; nothing if all is well.
 /// @throw CheckpointError if there are no hashes, or they cannot be read.

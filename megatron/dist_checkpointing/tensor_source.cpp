@@ -1,7 +1,9 @@
 #include "megatron/dist_checkpointing/tensor_source.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "megatron/base/error.h"
 #include "megatron/dist_checkpointing/box.h"
 
 namespace megatron {
@@ -34,13 +36,36 @@ class ViewSource final : public TensorSource {
   std::vector<std::byte> gathered_;  // only for strided memory
 };
 
+class StagedSource final : public TensorSource {
+ public:
+  StagedSource(std::span<const std::byte> host, std::stop_token stop) : host_(host), stop_(std::move(stop)) {}
+  int64_t bytes() const override { return static_cast<int64_t>(host_.size()); }
+  std::span<const std::byte> read(int64_t begin, int64_t count) override {
+    require<Error>(!stop_.stop_requested(), "[checkpoint] the save was given up before its files were written");
+    return host_.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  }
+
+ private:
+  std::span<const std::byte> host_;
+  std::stop_token stop_;
+};
+
 }  // namespace
 
 TensorSource::~TensorSource() = default;
 
+void TensorSource::copy_to(std::span<std::byte> out) {
+  constexpr int64_t kPieceBytes = 4 << 20;
+  for (int64_t begin = 0; begin < bytes(); begin += kPieceBytes)
+    std::ranges::copy(read(begin, std::min(kPieceBytes, bytes() - begin)), out.begin() + begin);
+}
+
 std::unique_ptr<TensorSource> make_view_source(const ConstView& host) { return std::make_unique<ViewSource>(host); }
 std::unique_ptr<TensorSource> make_owned_source(std::vector<std::byte> bytes) {
   return std::make_unique<OwnedSource>(std::move(bytes));
+}
+std::unique_ptr<TensorSource> make_staged_source(std::span<const std::byte> host, std::stop_token stop) {
+  return std::make_unique<StagedSource>(host, std::move(stop));
 }
 
 std::vector<std::byte> gather(const ConstView& host) {

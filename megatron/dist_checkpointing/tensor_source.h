@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "megatron/core/view.h"
@@ -20,12 +21,16 @@ class TensorSource {
   virtual int64_t bytes() const = 0;
   /// Bytes [begin, begin + count), valid until the next call.
   virtual std::span<const std::byte> read(int64_t begin, int64_t count) = 0;
+  /// All of it at once, into `out`, which has bytes(). Instead of read().
+  virtual void copy_to(std::span<std::byte> out);
 };
 
 /// Host memory that the caller keeps until the file is written; any strides.
 std::unique_ptr<TensorSource> make_view_source(const ConstView& host);
 /// Bytes of its own.
 std::unique_ptr<TensorSource> make_owned_source(std::vector<std::byte> bytes);
+/// Host memory that another thread may be writing to a file. @throw Error from read() once a stop is requested.
+std::unique_ptr<TensorSource> make_staged_source(std::span<const std::byte> host, std::stop_token stop);
 
 /// A tensor in host memory as contiguous bytes.
 std::vector<std::byte> gather(const ConstView& host);

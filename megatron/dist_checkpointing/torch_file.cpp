@@ -148,6 +148,21 @@ pickle::Object& TorchObject::shared(std::string_view module, std::string_view na
   return *object;
 }
 
+int64_t TorchObject::payload_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& storage : storages_) bytes += storage->bytes();
+  return bytes;
+}
+
+void TorchObject::stage(std::span<std::byte> buffer, const std::stop_token& stop) {
+  for (auto& storage : storages_) {
+    const auto part = buffer.first(static_cast<size_t>(storage->bytes()));
+    storage->copy_to(part);
+    storage = make_staged_source(part, stop);
+    buffer = buffer.subspan(part.size());
+  }
+}
+
 int64_t write_torch_file(WritableFile& file, const TorchObject& object, std::string_view folder) {
   ZipWriter zip(file);
   const auto named = [&](std::string_view record) { return fmt::format("{}/{}", folder, record); };

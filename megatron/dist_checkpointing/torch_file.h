@@ -67,6 +67,12 @@ class TorchObject {
   /// A storage for tensors that the graph already describes; they are numbered in the order in which they are added.
   void add_storage(std::unique_ptr<TensorSource> source) { storages_.push_back(std::move(source)); }
   const std::vector<std::unique_ptr<TensorSource>>& storages() const { return storages_; }
+  /// Bytes of all storages.
+  int64_t payload_bytes() const;
+  /// Copies all storages to host memory, one after the other, from where they are written from then on.
+  /// @param buffer  payload_bytes(), which stay as they are until the object is written. @param stop  makes writing
+  /// throw.
+  void stage(std::span<std::byte> buffer, const std::stop_token& stop);
 
  private:
   pickle::Object& shared(std::string_view module, std::string_view name);

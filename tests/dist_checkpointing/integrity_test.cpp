@@ -42,7 +42,7 @@ TEST(Integrity, NamesEveryChangedOrMissingFile) {
   replace_file(files, "c/b", "two");
   EXPECT_THAT([&] { verify_integrity(files, "c"); },
               ThrowsMessage<CheckpointError>(HasSubstr("c/integrity.json does not")));
-  write_integrity(files, "c");
+  write_integrity(files, "c", {});
   EXPECT_EQ(read_file(files, "c/integrity.json"),
             R"({"algorithm":"sha256","files":{"a":")" + hash_of("one") + R"(","b":")" + hash_of("two") + R"("}})");
   EXPECT_THAT(verify_integrity(files, "c"), ElementsAre());
