@@ -41,14 +41,26 @@ ProgressLog::ProgressLog(FileSystem& files, std::string_view directory, std::str
 void ProgressLog::job_started(WallTime now) { append(now, "Starting job"); }
 
 void ProgressLog::checkpoint_saved(WallTime now, const CheckpointProgress& progress) {
+  append_save(now, "Saved checkpoint", progress);
+}
+
+void ProgressLog::async_save_started(WallTime now, const CheckpointProgress& progress) {
+  append_save(now, "Saving async checkpoint", progress);
+}
+
+void ProgressLog::async_save_finished(WallTime now, std::int64_t iteration) {
+  append(now, fmt::format("Saved async checkpoint\tIteration: {}", iteration));
+}
+
+void ProgressLog::append_save(WallTime now, std::string_view heading, const CheckpointProgress& progress) {
   const double job = throughput(progress.flops - progress.flops_at_job_start, progress.job_seconds, world_size_);
   double cumulative = job;
   const std::string text = files_.exists(path_) ? read_file(files_, path_) : "";
   if (const auto start = find_job_start(text, world_size_))
     cumulative = throughput(progress.flops - start->flops, unix_seconds(now) - unix_seconds(start->time), world_size_);
-  append(now, fmt::format("Saved checkpoint\tIteration: {}\tJob throughput: {:.1f} TFLOP/s/GPU\tCumulative throughput: "
+  append(now, fmt::format("{}\tIteration: {}\tJob throughput: {:.1f} TFLOP/s/GPU\tCumulative throughput: "
                           "{:.1f} TFLOP/s/GPU\tFloating-point operations: {:.2e}\tTokens (in billions): {:.2f}",
-                          progress.iteration, job, cumulative, progress.flops, progress.tokens / 1e9));
+                          heading, progress.iteration, job, cumulative, progress.flops, progress.tokens / 1e9));
 }
 
 void ProgressLog::checkpoint_deleted(WallTime now, std::int64_t iteration) {

@@ -30,10 +30,14 @@ class ProgressLog {
   void job_started(WallTime now);
   /// A checkpoint that is complete on disk.
   void checkpoint_saved(WallTime now, const CheckpointProgress& progress);
+  /// One that is being written in the background, and that it is complete.
+  void async_save_started(WallTime now, const CheckpointProgress& progress);
+  void async_save_finished(WallTime now, std::int64_t iteration);
   void checkpoint_deleted(WallTime now, std::int64_t iteration);
 
  private:
   void append(WallTime now, std::string_view message);
+  void append_save(WallTime now, std::string_view heading, const CheckpointProgress& progress);
 
   FileSystem& files_;
   std::string path_;

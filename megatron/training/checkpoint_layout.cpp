@@ -89,10 +89,10 @@ CheckpointPlacement placement_of(const Parameter& parameter, const ElementRange&
   return placement;
 }
 
-bool ReplicaDealer::takes(int64_t bytes) {
+int ReplicaDealer::owner_of(int64_t bytes) {
   const auto least = std::ranges::min_element(bytes_);
   *least += bytes;
-  return static_cast<size_t>(least - bytes_.begin()) == rank_;
+  return static_cast<int>(least - bytes_.begin());
 }
 
 }  // namespace megatron

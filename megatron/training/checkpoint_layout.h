@@ -36,13 +36,16 @@ CheckpointPlacement placement_of(const Parameter& parameter, const ElementRange&
 /// them ask for the same items in the same order.
 class ReplicaDealer {
  public:
-  explicit ReplicaDealer(const ProcessGroup& replicas)
-      : rank_(static_cast<size_t>(replicas.rank())), bytes_(static_cast<size_t>(replicas.size())) {}
-  /// Whether this rank stores it.
-  bool takes(int64_t bytes);
+  /// @param deals  false: the first rank takes all (--no-ckpt-fully-parallel-save).
+  ReplicaDealer(const ProcessGroup& replicas, bool deals)
+      : rank_(replicas.rank()), bytes_(deals ? static_cast<size_t>(replicas.size()) : 1) {}
+  /// The rank that takes the next item.
+  int owner_of(int64_t bytes);
+  /// Whether this rank takes the next item.
+  bool takes(int64_t bytes) { return owner_of(bytes) == rank_; }
 
  private:
-  size_t rank_;
+  int rank_;
   std::vector<int64_t> bytes_;  // of each rank
 };
 

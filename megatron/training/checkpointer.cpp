@@ -8,19 +8,18 @@
 #include "megatron/base/file_fingerprint.h"
 #include "megatron/base/word_list.h"
 #include "megatron/comm/texts.h"
-#include "megatron/core/copy.h"
 #include "megatron/dist_checkpointing/checkpoint_directory.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
+#include "megatron/dist_checkpointing/integrity.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
-#include "megatron/dist_checkpointing/metadata_pickle.h"
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/elementwise.h"
 #include "megatron/training/checkpoint_layout.h"
+#include "megatron/training/checkpoint_load.h"
 #include "megatron/training/common_state.h"
 #include "megatron/training/config/arguments_json.h"
 #include "megatron/training/device_tensor_source.h"
+#include "megatron/training/non_persistent.h"
 #include "megatron/training/save_folder.h"
 
 namespace megatron {
@@ -58,10 +57,11 @@ std::vector<NamedState> named_states(const Context& ctx, Optimizer& optimizer, c
 /// One rank's share of a checkpoint.
 class ShareWriter {
  public:
-  ShareWriter(FileSystem& files, std::string directory, const Context& ctx, const ProcessGroupCollection& groups)
+  /// @param deals  whether data-parallel ranks share what all of them hold alike, rather than leave it to the first.
+  ShareWriter(CheckpointWriter& writer, const Context& ctx, const ProcessGroupCollection& groups, bool deals)
       : ctx_(ctx),
-        writer_(files, std::move(directory), groups.world.rank()),
-        dealer_(groups.dp_cp),
+        writer_(writer),
+        dealer_(groups.dp_cp, deals),
         is_first_instance_(groups.inter_dist_opt.rank() == 0) {}
 
   /// What all data-parallel ranks hold alike.
@@ -85,7 +85,7 @@ class ShareWriter {
   }
 
   Context ctx_;
-  CheckpointWriter writer_;
+  CheckpointWriter& writer_;
   ReplicaDealer dealer_;
   bool is_first_instance_;
 };
@@ -124,73 +124,18 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
   }
 }
 
-int64_t sum_of_ranks(const ProcessGroup& world, int64_t value) {
-  world.all_reduce({&value, DType::kInt64, {1}, {1}}, ReduceOp::kSum, {.site = "checkpoint size"}).wait();
-  return value;
-}
-
-/// What all ranks have stored, on rank 0; nothing elsewhere.
-CheckpointMetadata merged_on_first(const ProcessGroup& world, const CheckpointMetadata& own) {
-  const std::string text = world.rank() == 0 ? "" : write_metadata(own);
-  auto bytes = static_cast<int64_t>(text.size());
-  std::vector<int64_t> sizes(static_cast<size_t>(world.size()));
-  world
-      .all_gather({&bytes, DType::kInt64, {1}, {1}},
-                  {sizes.data(), DType::kInt64, {static_cast<int64_t>(world.size())}, {1}},
-                  {.site = "checkpoint index size"})
-      .wait();
-  if (world.rank() > 0) {
-    world.send({text.data(), DType::kUInt8, {bytes}, {1}}, 0, 0, {.site = "checkpoint index"}).wait();
-    return {};
-  }
-  CheckpointMetadata merged = own;
-  for (int rank = 1; rank < world.size(); ++rank) {
-    std::vector<std::byte> received(static_cast<size_t>(sizes[static_cast<size_t>(rank)]));
-    world
-        .recv({received.data(), DType::kUInt8, {static_cast<int64_t>(received.size())}, {1}}, rank, 0,
-              {.site = "checkpoint index"})
-        .wait();
-    merged.merge(parse_metadata(received, fmt::format("index of rank {}", rank)));
-  }
-  return merged;
-}
-
-void read_as_stored(const CheckpointReader& reader, const CheckpointPlacement& placement, const std::string& key,
-                    const Context& ctx, Tensor& tensor) {
-  std::vector<std::byte> host(static_cast<size_t>(tensor.bytes()));
-  for (const CheckpointChunk& chunk : placement.chunks) {
-    const View destination{host.data() + chunk.first * size_of(tensor.dtype()), tensor.dtype(), chunk.sizes,
-                           chunk.strides};
-    if (placement.is_padded)
-      reader.read_resized_tensor(key, chunk.offsets, destination);
-    else
-      reader.read_tensor(key, placement.global_shape, chunk.offsets, destination);
-  }
-  copy_from_host(ctx.device, host, tensor.view().data);
-}
-
-/// Converts where the run has another precision than the checkpoint.
-void read(const CheckpointReader& reader, const CheckpointPlacement& placement, const std::string& key,
-          const Context& ctx, Tensor& tensor) {
-  const auto stored = reader.metadata().tensors.find(key);
-  const DType dtype = stored == reader.metadata().tensors.end()
-                          ? tensor.dtype()
-                          : info(stored->second.type).dtype.value_or(tensor.dtype());
-  if (dtype == tensor.dtype()) return read_as_stored(reader, placement, key, ctx, tensor);
-  Tensor staged = ctx.empty("checkpoint.staged", tensor.shape(), dtype, MemoryUse::kWorkspace);
-  read_as_stored(reader, placement, key, ctx, staged);
-  launch(ctx, {.name = "copy"},
-         [&](auto& stream) { kernels::copy(stream, {.x = std::as_const(staged).view(), .y = tensor.view()}); });
-}
-
-void read_model(const CheckpointReader& reader, const Context& ctx, GptModel& model) {
+LoadRequests requests_of_model(GptModel& model) {
+  LoadRequests requests;
   for (Parameter* parameter : model.parameters()) {
-    const CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers, {});
-    read(reader, placement, placement.key, ctx, parameter->value());
+    CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers, {});
+    std::string key = placement.key;
+    requests.push_back({std::move(key), std::move(placement), [parameter] { return parameter->value(); }, {}});
   }
+  return requests;
 }
 
-void read_optimizer(const CheckpointReader& reader, Trainer& trainer) {
+LoadRequests requests_of_optimizer(const CheckpointReader& reader, Trainer& trainer) {
+  LoadRequests requests;
   Optimizer& optimizer = trainer.optimizer();
   for (const OptimizerState& state : optimizer.states()) {
     const CheckpointPlacement placement =
@@ -199,15 +144,18 @@ void read_optimizer(const CheckpointReader& reader, Trainer& trainer) {
       std::string key = optimizer_state_key(named.name, placement.key);
       if (named.name == optimizer_state::kMaster && !reader.has_tensor(key))  // of a distributed optimizer
         key = optimizer_state_key(optimizer_state::kDistributedMaster, placement.key);
-      require<CheckpointError>(reader.has_tensor(key),
-                               "[checkpoint] there is no {}: the optimizer's state was saved with another --optimizer "
-                               "or precision. Give the same ones, or take the weights alone with --no-load-optim.",
-                               key);
-      Tensor tensor = named.tensor();
-      read(reader, placement, key, trainer.context(), tensor);
-      if (named.put_back) named.put_back(tensor);
+      requests.push_back({std::move(key), placement, named.tensor, named.put_back});
     }
   }
+  return requests;
+}
+
+void require_optimizer_state(const CheckpointReader& reader, const LoadRequests& requests) {
+  for (const LoadRequest& request : requests)
+    require<CheckpointError>(reader.has_tensor(request.key),
+                             "[checkpoint] there is no {}: the optimizer's state was saved with another --optimizer "
+                             "or precision. Give the same ones, or take the weights alone with --no-load-optim.",
+                             request.key);
 }
 
 /// What is to be loaded from the directory of `flag`; no path if it is empty.
@@ -245,6 +193,15 @@ void require_same_on_all_ranks(const ProcessGroup& world, const FileSystem& file
                            describe_values(all));
 }
 
+/// Before anything is read, so that no changed file gets so far as to be parsed.
+void require_integrity(const FileSystem& files, const std::string& path) {
+  const std::vector<std::string> problems = verify_integrity(files, path);
+  require<CheckpointError>(problems.empty(),
+                           "[checkpoint] --verify-integrity: {}. Restore the files, or load another iteration "
+                           "(--ckpt-step).",
+                           joined(problems, "; "));
+}
+
 /// A folder that was renamed by hand would continue another iteration than the one that was asked for.
 void require_own_iteration(const CheckpointDirectory::Found& found, const pickle::Object& state) {
   const pickle::Object* stored = state.find(common_state::kIteration);
@@ -273,37 +230,47 @@ CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config
 
 Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log,
                            std::optional<TokenizerRecord> tokenizer)
-    : files_(files), config_(config), log_(std::move(log)), tokenizer_(std::move(tokenizer)) {}
+    : files_(files),
+      config_(config),
+      log_(std::move(log)),
+      tokenizer_(std::move(tokenizer)),
+      saver_(files_, config_.checkpoint, log_) {}
 
-std::vector<int64_t> Checkpointer::save(Trainer& trainer) {
+CheckpointSaver::Fill Checkpointer::share_of(Trainer& trainer) const {
+  return [this, &trainer](CheckpointWriter& writer) {
+    ShareWriter share(writer, trainer.context(), trainer.groups(), config_.checkpoint.ckpt_fully_parallel_save);
+    add_state(share, trainer, !config_.checkpoint.no_save_optim);
+  };
+}
+
+SaveTarget Checkpointer::target_of(const std::string& root, const Retention& retention) {
+  return {.root = root, .retention = retention, .add_files = [this](const std::string& directory) {
+            if (tokenizer_) save_tokenizer(files_, directory, *tokenizer_, config_.checkpoint.save_tokenizer_assets);
+          }};
+}
+
+std::vector<SavedCheckpoint> Checkpointer::save(Trainer& trainer) {
   const int64_t iteration = trainer.progress().iteration;
-  const ProcessGroupCollection& groups = trainer.groups();
-  const bool is_first = groups.world.rank() == 0;
-  const std::string& root = config_.checkpoint.save.value();
-  CheckpointDirectory directory(files_, root);
-  if (is_first)
-    for (const std::string& line : directory.begin(iteration)) log_.info(line);
-  groups.world.barrier({.site = "checkpoint directory"}).wait();
-  ShareWriter share(files_, directory.staging_path(iteration), trainer.context(), groups);
-  add_state(share, trainer, !config_.checkpoint.no_save_optim);
-  const int64_t bytes = sum_of_ranks(groups.world, share.writer().estimated_bytes());
-  if (is_first) directory.require_space(bytes);
-  const CheckpointMetadata metadata = merged_on_first(groups.world, share.writer().write(1));
-  const Retention retention{.retain_interval = config_.checkpoint.save_retain_interval.value_or(0)};
-  if (is_first) {
-    if (tokenizer_)
-      save_tokenizer(files_, directory.staging_path(iteration), *tokenizer_, config_.checkpoint.save_tokenizer_assets);
-    directory.mark_for_removal(retention);
-    directory.commit(iteration, metadata, Integrity::kNone);
-  }
-  groups.world.barrier({.site = "checkpoint commit"}).wait();
+  auto committed = saver_.save(iteration,
+                               target_of(config_.checkpoint.save.value(),
+                                         {.retain_interval = config_.checkpoint.save_retain_interval.value_or(0)}),
+                               trainer.groups().world, trainer.device(), share_of(trainer));
   last_saved_iteration_ = iteration;
-  log_.info(fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", iteration, root));
-  if (!is_first) return {};
-  std::vector<int64_t> removed = directory.prune(retention);
-  for (const int64_t other : removed)
-    log_.info(fmt::format("  successfully deleted checkpoint from iteration {:7d} at {}", other, root));
-  return removed;
+  return committed;
+}
+
+std::vector<SavedCheckpoint> Checkpointer::save_non_persistent(Trainer& trainer) {
+  const std::string folder = non_persistent_folder(config_.checkpoint, config_.checkpoint.save.value());
+  return saver_.save(trainer.progress().iteration, target_of(folder, Retention::newest_alone()), trainer.groups().world,
+                     trainer.device(), share_of(trainer));
+}
+
+std::optional<SavedCheckpoint> Checkpointer::finish_save(const ProcessGroup& world, Wait wait) {
+  return saver_.finish(world, wait);
+}
+
+void Checkpointer::reserve_staging(Trainer& trainer, int64_t available) {
+  saver_.reserve_staging(trainer.device(), share_of(trainer), available);
 }
 
 bool Checkpointer::load(Trainer& trainer) {
@@ -314,6 +281,7 @@ bool Checkpointer::load(Trainer& trainer) {
   bool is_finetune = config.finetune;
   CheckpointDirectory::Found found;
   if (config.load) found = find(files_, "--load", *config.load, config.ckpt_step, log_);
+  if (config.load && !config.ckpt_step) found = newer_non_persistent(files_, config, std::move(found), log_);
   if (found.path.empty() && config.pretrained_checkpoint) {
     const std::string& pretrained = *config.pretrained_checkpoint;
     found = find(files_, "--pretrained-checkpoint", pretrained, config.ckpt_step, log_);
@@ -323,6 +291,8 @@ bool Checkpointer::load(Trainer& trainer) {
                              pretrained);
     is_finetune = true;
   }
+  if (config.verify_integrity && !found.path.empty() && trainer.groups().world.rank() == 0)
+    require_integrity(files_, found.path);
   require_same_on_all_ranks(trainer.groups().world, files_, found);
   if (found.path.empty()) {
     const char* must_exist = config.exit_on_missing_checkpoint ? "--exit-on-missing-checkpoint"
@@ -346,18 +316,40 @@ bool Checkpointer::load(Trainer& trainer) {
   if (!others.empty())
     log_.warning(fmt::format("the checkpoint is of another model: {}. --use-checkpoint-args takes what is there",
                              joined(others, "; ")));
-  read_model(reader, trainer.context(), trainer.model());
+  const bool with_optimizer = takes_state && takes_optimizer(common.state());
+  read_tensors(reader, with_optimizer, trainer);
   if (takes_state) take_progress(common.state(), trainer);
-  if (takes_state && takes_optimizer(common.state())) {
-    load_optimizer_state(common, trainer);
-    read_optimizer(reader, trainer);
-    trainer.optimizer().copy_main_to_model_params(trainer.context());
-  } else {
-    trainer.optimizer().reload_main_params(trainer.context());
-  }
+  if (with_optimizer) load_optimizer_state(common, trainer);
   log_.info(fmt::format("  successfully loaded checkpoint from {} at iteration {}", found.path,
                         trainer.progress().iteration));
   return true;
+}
+
+void Checkpointer::read_tensors(const CheckpointReader& reader, bool with_optimizer, Trainer& trainer) const {
+  const StrictHandling handling = config_.checkpoint.dist_ckpt_strictness;
+  LoadRequests weights = requests_of_model(trainer.model()), states;
+  if (with_optimizer) states = requests_of_optimizer(reader, trainer);
+  const ProcessGroup& world = trainer.groups().world;
+  require_matching_keys(reader, {weights, states}, handling, world, world.rank() == 0 ? log_ : MessageLog{});
+  if (leaves_out_unexpected(handling)) {
+    leave_out_unexpected(reader, weights);
+    leave_out_unexpected(reader, states);
+  }
+  require_optimizer_state(reader, states);
+  const Context& ctx = trainer.context();
+  const ProcessGroup& replicas = trainer.groups().dp_cp;
+  const bool shares = config_.checkpoint.ckpt_fully_parallel_load && replicas.size() > 1;
+  if (shares)
+    read_shared(reader, weights, ctx, replicas);
+  else
+    read(reader, weights, ctx);
+  trainer.optimizer().reload_main_params(ctx);  // those that the checkpoint does not hold
+  if (!with_optimizer) return;
+  if (shares && !trainer.optimizer().config().use_distributed_optimizer)
+    read_shared(reader, states, ctx, replicas);
+  else
+    read(reader, states, ctx);
+  trainer.optimizer().copy_main_to_model_params(ctx);
 }
 
 void Checkpointer::take_progress(const pickle::Object& state, Trainer& trainer) const {
@@ -393,7 +385,7 @@ std::string Checkpointer::stored_path(FileSystem& files, const CheckpointConfig&
 }
 
 void Checkpointer::load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model) {
-  read_model(open_existing(files, config), ctx, model);
+  read(open_existing(files, config), requests_of_model(model), ctx);
 }
 
 }  // namespace megatron

@@ -7,7 +7,9 @@
 
 #include "megatron/base/file_system.h"
 #include "megatron/base/message_log.h"
+#include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/pickle_object.h"
+#include "megatron/training/checkpoint_saver.h"
 #include "megatron/training/checkpoint_tokenizer.h"
 #include "megatron/training/trainer.h"
 
@@ -23,10 +25,20 @@ class Checkpointer {
   Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log,
                std::optional<TokenizerRecord> tokenizer = std::nullopt);
 
-  /// Writes <save>/iter_<iteration>, removes what --save-retain-interval says, moves the tracker.
-  /// @return on rank 0 the iterations of the checkpoints that were removed
-  std::vector<int64_t> save(Trainer& trainer);
-  /// Loads --load, or --pretrained-checkpoint where that is empty, into the trainer, with what --finetune and the
+  /// Writes <save>/iter_<iteration>, removes what --save-retain-interval says, moves the tracker. With --async-save
+  /// that is left to finish_save(), and the trainer, which must outlive the checkpointer, may go on at once.
+  /// @return the checkpoints that this call has committed, an earlier asynchronous one among them.
+  std::vector<SavedCheckpoint> save(Trainer& trainer);
+  /// The same in the folder of --non-persistent-ckpt-type global, where the newest alone stays.
+  std::vector<SavedCheckpoint> save_non_persistent(Trainer& trainer);
+  /// See CheckpointSaver::finish. Call it between iterations, and with Wait::kYes at the end.
+  std::optional<SavedCheckpoint> finish_save(const ProcessGroup& world, Wait wait);
+  bool has_pending_save() const { return saver_.has_pending(); }
+  /// Takes the host memory that --async-save needs, before the first step.
+  /// @param available  host_memory_for_arenas() of this rank. @throw OutOfMemory
+  void reserve_staging(Trainer& trainer, int64_t available);
+  /// Loads --load, or a newer one that is not persistent, or --pretrained-checkpoint where that is empty, into the
+  /// trainer, with what --finetune and the
   /// --no-load flags leave out.
   /// @return whether a checkpoint was there: without --pretrained-checkpoint a new or empty --load is a first start.
   /// @throw CheckpointError if it is damaged, does not fit or was trained with another tokenizer, or its folder holds
@@ -41,9 +53,13 @@ class Checkpointer {
   /// Loads the weights alone of the newest complete checkpoint below --load, or of iteration --ckpt-step.
   static void load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model);
 
+  /// The iteration that save() was last called at; save_non_persistent() does not count.
   std::optional<int64_t> last_saved_iteration() const { return last_saved_iteration_; }
 
  private:
+  SaveTarget target_of(const std::string& root, const Retention& retention);
+  CheckpointSaver::Fill share_of(Trainer& trainer) const;
+  void read_tensors(const CheckpointReader& reader, bool with_optimizer, Trainer& trainer) const;
   void take_progress(const pickle::Object& state, Trainer& trainer) const;
   bool takes_optimizer(const pickle::Object& state) const;
 
@@ -51,6 +67,7 @@ class Checkpointer {
   PretrainConfig config_;
   MessageLog log_;
   std::optional<TokenizerRecord> tokenizer_;
+  CheckpointSaver saver_;
   std::optional<int64_t> last_saved_iteration_;
 };
 

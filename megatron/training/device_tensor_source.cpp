@@ -22,6 +22,12 @@ class DeviceSource final : public TensorSource {
     if (begin + count == bytes()) tensor_ = Tensor();
     return piece_;
   }
+  /// Without the piece in between.
+  void copy_to(std::span<std::byte> out) override {
+    open();
+    copy_to_host(ctx_.device, part_.data, out);
+    tensor_ = Tensor();
+  }
 
  private:
   void open() {

@@ -22,6 +22,11 @@ bool IterationPlan::saves_after(int64_t iteration) const {
   return config_.checkpoint.save && is_due(iteration, config_.checkpoint.save_interval);
 }
 
+bool IterationPlan::saves_non_persistent_after(int64_t iteration) const {
+  return config_.checkpoint.save && is_due(iteration, config_.checkpoint.non_persistent_save_interval) &&
+         !saves_after(iteration);
+}
+
 bool IterationPlan::exits_after(int64_t iteration) const { return is_due(iteration, config_.training.exit_interval); }
 
 int64_t IterationPlan::num_evaluations_left(int64_t iteration) const {

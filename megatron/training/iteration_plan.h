@@ -17,6 +17,8 @@ class IterationPlan {
   bool skips(int64_t iteration) const;
   bool validates_after(int64_t iteration) const;
   bool saves_after(int64_t iteration) const;
+  /// By --non-persistent-save-interval, where no persistent checkpoint is due.
+  bool saves_non_persistent_after(int64_t iteration) const;
   bool exits_after(int64_t iteration) const;
 
   /// Evaluations on the validation sets that a run which stands at `iteration` has before it, that at its end included.

@@ -91,6 +91,7 @@ struct RankDevice {
   int64_t capacity_bytes = 0;  // this and the next: Trainer::Options
   Connections connections = {};
   MemoryPlan memory = {};  // of a GPU
+  int64_t ranks_of_host = 1;
 };
 
 /// A CPU's ranks share its memory.
@@ -203,6 +204,8 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
   const bool loads = config.checkpoint.load || config.checkpoint.pretrained_checkpoint;
   timed(loads ? &timers : nullptr, kLoadTimer, 0, [&] { checkpointer.load(trainer); });
   timers.stop(kModelTimer, 0);
+  if (config.checkpoint.async_save && config.checkpoint.save && !config.validation.skip_train)
+    checkpointer.reserve_staging(trainer, host_memory_for_arenas(rank_device.ranks_of_host));
   require_evaluation_samples(config, data.datasets(), trainer.progress());
   milestone(environment, "after model, optimizer, and learning rate scheduler are built");
 
@@ -224,7 +227,10 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
                const Timers& timers) {
   const ParallelLayout layout = parallel_layout_of(config);
   ThreadWorld ranks(layout.sizes().world_size, config.parallel.timeout());
-  const RankDevice device{.choice = {}, .products = {}, .capacity_bytes = capacity_of({}, layout.sizes().world_size)};
+  const RankDevice device{.choice = {},
+                          .products = {},
+                          .capacity_bytes = capacity_of({}, layout.sizes().world_size),
+                          .ranks_of_host = layout.sizes().world_size};
   const auto run = [&](World& world) {
     const ProcessGroupCollection groups = ProcessGroupCollection::make(world, layout);
     if (world.rank() == 0) return run_rank(config, environment, data, device, groups, &world, timers);
@@ -293,7 +299,7 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   const StepPlan plan = plan_steps_on(device, environment, config);
   run_rank(config, with_transports(environment, groups.world), data,
            {device, std::move(products.choices), capacity_of(device, environment.ranks_of_host), plan.connections,
-            plan.memory},
+            plan.memory, environment.ranks_of_host},
            groups, environment.world, timers);
 }
 

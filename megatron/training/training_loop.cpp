@@ -56,6 +56,7 @@ bool TrainingLoop::train() {
   environment_.progress.begin({.title = "training", .unit = "it", .total = train_iters, .start = start});
   bool goes_on = true;
   while (goes_on && trainer_.progress().iteration < train_iters) {
+    finish_save(Wait::kNo);
     if (trainer_.progress().iteration == start + 1) set_timeout_after_init();
     profile_.begin_step();
     if (!train_iteration()) continue;
@@ -67,7 +68,8 @@ bool TrainingLoop::train() {
   profile_.finish();
   environment_.progress.end();
   if (goes_on && config_.checkpoint.save && checkpointer_.last_saved_iteration() != trainer_.progress().iteration)
-    save();
+    save(true);
+  finish_save(Wait::kYes);
   return goes_on;
 }
 
@@ -123,7 +125,7 @@ void TrainingLoop::change_batch_size(const BatchSize& batch) {
   if (!has_changed) return;
   reporter_.message(
       fmt::format("global batch size is now {} ({} micro-batches)", batch.running_batch_size, batch.num_microbatches));
-  if (config_.checkpoint.save) save();
+  if (config_.checkpoint.save) save(true);
 }
 
 int64_t TrainingLoop::num_batches_of(const Dataset& dataset, const BatchSize& batch) const {
@@ -194,26 +196,50 @@ void TrainingLoop::evaluate_at_the_end() {
   if (const auto line = exit_line(exit_signs())) reporter_.message(*line);
 }
 
-void TrainingLoop::save() {
+void TrainingLoop::save(bool is_persistent) {
   if (environment_.save_lock) environment_.save_lock->require_held();
   const auto pause = reporter_.pause_interval();
   const ProfiledRange saving = range("save checkpoint");
-  const std::vector<int64_t> removed =
-      timed(&timers_, "save-checkpoint", 0, [&] { return checkpointer_.save(trainer_); });
+  const std::vector<SavedCheckpoint> committed = timed(&timers_, "save-checkpoint", 0, [&] {
+    return is_persistent ? checkpointer_.save(trainer_) : checkpointer_.save_non_persistent(trainer_);
+  });
   reporter_.print_timers(trainer_, std::array<std::string_view, 1>{"save-checkpoint"});
-  log_progress(removed);
+  for (const SavedCheckpoint& saved : committed) log_saved(saved);
+  if (config_.checkpoint.async_save)
+    log_progress([&](ProgressLog& log) { log.async_save_started(now(), checkpoint_progress()); });
 }
 
-void TrainingLoop::log_progress(std::span<const int64_t> removed_checkpoints) try {
-  if (!progress_log_) return;
-  for (const int64_t iteration : removed_checkpoints) progress_log_->checkpoint_deleted(now(), iteration);
+void TrainingLoop::finish_save(Wait wait) {
+  if (!checkpointer_.has_pending_save()) return;
+  if (environment_.save_lock) environment_.save_lock->require_held();
+  const auto pause = reporter_.pause_interval();
+  const ProfiledRange finishing = range("finish checkpoint");
+  if (const auto saved = checkpointer_.finish_save(trainer_.groups().world, wait)) log_saved(*saved);
+}
+
+void TrainingLoop::log_saved(const SavedCheckpoint& saved) {
+  log_progress([&](ProgressLog& log) {
+    for (const int64_t iteration : saved.removed) log.checkpoint_deleted(now(), iteration);
+    if (config_.checkpoint.async_save)
+      log.async_save_finished(now(), saved.iteration);
+    else
+      log.checkpoint_saved(now(), checkpoint_progress());
+  });
+}
+
+CheckpointProgress TrainingLoop::checkpoint_progress() const {
   const TrainingProgress& progress = trainer_.progress();
-  progress_log_->checkpoint_saved(
-      now(), {.iteration = progress.iteration,
-              .flops = progress.num_floating_point_operations,
-              .flops_at_job_start = operations_at_start_,
-              .job_seconds = 60 * minutes_since_start(),
-              .tokens = static_cast<double>(progress.consumed_train_samples * config_.model.seq_length.value())});
+  return {.iteration = progress.iteration,
+          .flops = progress.num_floating_point_operations,
+          .flops_at_job_start = operations_at_start_,
+          .job_seconds = 60 * minutes_since_start(),
+          .tokens = static_cast<double>(progress.consumed_train_samples * config_.model.seq_length.value())};
+}
+
+/// The file must never stop a run.
+template <class Append>
+void TrainingLoop::log_progress(Append append) try {
+  if (progress_log_) append(*progress_log_);
 } catch (const IoError& error) {
   progress_log_.reset();
   reporter_.warn_of_given_up("--log-progress", error);
@@ -224,9 +250,10 @@ bool TrainingLoop::exits_after_iteration() {
   const ExitSigns signs = exit_signs();
   bool is_saved = false;
   const auto save_once = [&] {
-    if (config_.checkpoint.save && !std::exchange(is_saved, true)) save();
+    if (config_.checkpoint.save && !std::exchange(is_saved, true)) save(true);
   };
   if (plan_.saves_after(iteration)) save_once();
+  if (plan_.saves_non_persistent_after(iteration)) save(false);
   if (const auto line = exit_line(signs)) {
     save_once();
     reporter_.message(*line);

@@ -47,8 +47,13 @@ class TrainingLoop {
   std::optional<LossSum> evaluate(BatchReader& reader, const Dataset& dataset);
   std::optional<LossSum> timed_evaluate(BatchReader& reader, const Dataset& dataset);
   int64_t num_batches_of(const Dataset& dataset, const BatchSize& batch) const;
-  void save();
-  void log_progress(std::span<const int64_t> removed_checkpoints);
+  void save(bool is_persistent);
+  /// Commits what an asynchronous save has written, once all ranks have; with Wait::kYes waits until it has.
+  void finish_save(Wait wait);
+  void log_saved(const SavedCheckpoint& saved);
+  template <class Append>
+  void log_progress(Append append);
+  CheckpointProgress checkpoint_progress() const;
   bool exits_after_iteration();
   /// What all ranks have seen of the conditions to exit, so that all do the same.
   struct ExitSigns {

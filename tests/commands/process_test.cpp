@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
+#include <random>
 #include <regex>
 #include <thread>
 
@@ -86,6 +89,53 @@ TEST(Process, ResumesAfterAKillWithTheLinesOfAWholeRun) {
     for (const auto& [iteration, line] : second) EXPECT_EQ(line, whole.at(iteration)) << iteration;
     for (const auto& [iteration, line] : steps_of(killed.out)) EXPECT_EQ(line, whole.at(iteration)) << iteration;
   }
+}
+
+/// Iterations that the output says are saved.
+std::vector<int64_t> saved_in(const std::string& out) {
+  const std::regex line(R"(successfully saved checkpoint from iteration +([0-9]+) to )");
+  std::vector<int64_t> saved;
+  for (std::sregex_iterator match(out.begin(), out.end(), line), end; match != end; ++match)
+    saved.push_back(std::stoll(match->str(1)));
+  return saved;
+}
+
+// MEGATRON_NUM_KILLS in the environment sets how many.
+TEST(Process, AKillWithinAnAsynchronousSaveLeavesTheNewestCompleteCheckpoint) {
+  constexpr int64_t kNumSteps = 60;
+  const char* given = std::getenv("MEGATRON_NUM_KILLS");
+  const int num_kills = given ? std::stoi(given) : 10;
+  const Words model = words_of("--hidden-size 64 --ffn-hidden-size 256 --bf16 --exit-interval 60");
+  const auto whole = steps_of(pretrain(model).out);
+  ASSERT_EQ(whole.size(), kNumSteps);
+  std::mt19937 random(7);
+  const auto draw = [&](int64_t most) { return std::uniform_int_distribution<int64_t>(0, most)(random); };
+  int num_interrupted = 0;
+  auto folder = std::make_unique<ScratchDirectory>();
+  for (int64_t kill = 0, stored = 0; kill < num_kills; ++kill) {
+    if (stored > kNumSteps - 10) {
+      folder = std::make_unique<ScratchDirectory>();
+      stored = 0;
+    }
+    const Words saving = {"--save",       folder->path(),           "--load", folder->path(), "--save-interval", "1",
+                          "--async-save", "--save-retain-interval", "20"};
+    const std::string number = std::to_string(std::min(stored + 1 + draw(4), kNumSteps));
+    const std::string cue = "iteration " + std::string(8 - number.size(), ' ') + number + "/";
+    const Ended killed = pretrain(joined(model, saving), cue, SIGKILL,
+                                  [&](pid_t) { std::this_thread::sleep_for(std::chrono::microseconds(draw(20000))); });
+    for (const auto& [iteration, line] : steps_of(killed.out)) {
+      EXPECT_GT(iteration, stored) << killed.out;
+      EXPECT_EQ(line, whole.at(iteration)) << "iteration " << iteration << " of kill " << kill;
+    }
+    ASSERT_FALSE(steps_of(killed.out).empty()) << killed.out;
+    const int64_t begin = steps_of(killed.out).begin()->first - 1;
+    EXPECT_GE(begin, stored) << "kill " << kill << " continues behind every checkpoint that was reported";
+    stored = begin;
+    for (const int64_t iteration : saved_in(killed.out)) stored = std::max(stored, iteration);
+    for (const auto& entry : std::filesystem::directory_iterator(folder->path()))
+      num_interrupted += entry.path().extension() == ".saving";
+  }
+  EXPECT_GT(num_interrupted, num_kills / 10) << "kills were within saves";
 }
 
 TEST(Process, SaysWhichVersionItIs) {

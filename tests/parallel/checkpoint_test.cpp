@@ -194,6 +194,26 @@ TEST(ParallelCheckpoint, EveryRankWritesItsShare) {
   EXPECT_LT(most, 2 * least) << "replicas share the work";
 }
 
+TEST(ParallelCheckpoint, WithoutFullyParallelSaveTheFirstReplicaWritesAll) {
+  const ScratchDirectory shared, single;
+  const std::string words = gpt2_like(kSize);
+  continue_to(words + saving(shared), {"", 3}, 1);
+  continue_to(words + saving(single), {" --no-ckpt-fully-parallel-save", 3}, 1);
+  EXPECT_TRUE(std::filesystem::exists(shared.file("iter_0000001/__2_0.distcp")));
+  EXPECT_FALSE(std::filesystem::exists(single.file("iter_0000001/__1_0.distcp")));
+  EXPECT_FALSE(std::filesystem::exists(single.file("iter_0000001/__2_0.distcp")));
+  EXPECT_EQ(state_of(words + loading(single)), state_of(words + loading(shared)));
+}
+
+TEST(ParallelCheckpoint, TensorsOfAllStagesTogetherAreCompared) {
+  const ScratchDirectory directory;
+  const std::string words = gpt2_like(kSize), strict = " --dist-ckpt-strictness raise_all";
+  continue_to(words + saving(directory), {" --pipeline-model-parallel-size 2", 2}, 1);
+  const ScratchDirectory other;
+  continue_to(words + loading(directory) + saving(other) + strict, {" --pipeline-model-parallel-size 2", 4}, 1);
+  EXPECT_EQ(state_of(words + loading(other)), state_of(words + loading(directory)));
+}
+
 TEST(ParallelCheckpoint, AFailureOfOneRankLeavesTheLastCheckpoint) {
   const ScratchDirectory directory;
   const std::string words = gpt2_like(kSize);

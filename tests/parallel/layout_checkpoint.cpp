@@ -22,6 +22,7 @@ std::vector<double> continue_to(const std::string& words, const Layout& layout, 
     require<Error>(checkpointer.load(trainer) == trainer.config().checkpoint.load.has_value(), "nothing was loaded");
     const std::vector<double> own = train(trainer, trainer.progress().iteration, iteration);
     if (trainer.config().checkpoint.save) checkpointer.save(trainer);
+    checkpointer.finish_save(trainer.groups().world, Wait::kYes);
     if (trainer.groups().world.rank() == 0) losses = own;
   });
   return losses;

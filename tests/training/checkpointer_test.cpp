@@ -6,9 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/testing/scratch_directory.h"
 #include "tests/testing/test_device.h"
-#include "tests/training/small_trainer.h"
+#include "tests/training/checkpoint_session.h"
 
 namespace megatron {
 namespace {
@@ -17,50 +16,15 @@ using ::testing::ElementsAre;
 using testing::gpt2_like;
 using ::testing::HasSubstr;
 using testing::llama_like;
+using testing::loading;
 using testing::optimizer_state_of;
+using testing::refusal_of;
+using testing::saving;
 using testing::ScratchDirectory;
+using testing::Session;
 using testing::small_config;
 using testing::train;
 using testing::weights_of;
-
-/// A trainer with its checkpointer, as a run of its own.
-struct Session {
-  explicit Session(const std::string& words) : Session(small_config(words)) {}
-  explicit Session(const PretrainConfig& config)
-      : trainer(config, {}),
-        checkpointer(files, config,
-                     {.on_info = [this](const std::string& line) { messages.push_back(line); },
-                      .on_warning = [this](const std::string& text) { warnings.push_back(text); }}) {}
-
-  /// Trains to this iteration on from where it stands.
-  std::vector<double> train_to(int64_t iteration) { return train(trainer, trainer.progress().iteration, iteration); }
-  void save_at(int64_t iteration) {
-    train_to(iteration);
-    checkpointer.save(trainer);
-  }
-
-  PosixFileSystem files;
-  std::vector<std::string> messages, warnings;
-  Trainer trainer;
-  Checkpointer checkpointer;
-};
-
-/// What --save and --load of a directory are.
-std::string saving(const ScratchDirectory& directory, const std::string& more = {}) {
-  return " --save " + directory.path() + " --save-interval 1 " + more;
-}
-std::string loading(const ScratchDirectory& directory, const std::string& more = {}) {
-  return " --load " + directory.path() + " " + more;
-}
-
-std::string refusal_of(Session& run) {
-  try {
-    run.checkpointer.load(run.trainer);
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(Checkpointer, ResumesBitForBit) {
   const std::vector<std::string> cases = {

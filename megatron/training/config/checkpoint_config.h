@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "megatron/dist_checkpointing/strict_handling.h"
+
 namespace megatron {
 
 struct CheckpointConfig {
@@ -24,6 +26,30 @@ struct CheckpointConfig {
   bool use_checkpoint_args = false;
   bool exit_on_missing_checkpoint = false;
   std::string ckpt_format = "torch_dist";
+  bool async_save = false;
+  int64_t async_ckpt_cpu_priority = 10;  ///< niceness of the thread that writes
+  int64_t async_ckpt_io_priority = 3;    ///< its I/O class
+  int64_t dist_ckpt_workers = 1;         ///< files of each rank
+  bool verify_integrity = false;
+  std::optional<int64_t> non_persistent_save_interval;
+  std::optional<std::string> non_persistent_ckpt_type;
+  std::optional<std::string> non_persistent_global_ckpt_dir;
+  bool ckpt_fully_parallel_save = true;
+  bool ckpt_fully_parallel_load = false;
+  StrictHandling dist_ckpt_strictness = StrictHandling::kAssumeOkUnexpected;
+
+  // Without effect; checkpoint_fields.cpp has the reasons.
+  bool use_persistent_ckpt_worker = false;
+  std::string async_strategy = "nvrx";
+  bool async_ckpt_use_cpu_shm = false;
+  bool auto_detect_ckpt_format = false;
+  bool ckpt_assume_constant_structure = false;
+  std::string ckpt_fully_parallel_save_process_group = "dp";
+  std::string ckpt_fully_parallel_load_process_group = "dp";
+  std::string ckpt_fully_parallel_load_exchange_algo = "broadcast";
+  bool ckpt_drop_redundant_extra_state = false;
+  bool ckpt_load_validate_sharding_integrity = true;
+  bool dist_ckpt_save_pre_mcore_014 = false;
 };
 
 }  // namespace megatron

@@ -2,6 +2,41 @@
 #include "megatron/training/config/fields.h"
 
 namespace megatron {
+namespace {
+
+constexpr double kMostWorkers = 1024;
+constexpr const char* kThread = "a thread of each rank writes; it needs no worker process and no shared memory";
+constexpr const char* kNoPlan =
+    "each rank derives its plan from the layout alone, so there is no gathered plan to keep";
+constexpr const char* kReplicas = "without experts both are the data-parallel group";
+
+/// Flags of Megatron's that can change nothing.
+void describe_idle(FieldTable& table, CheckpointConfig& checkpoint) {
+  table.add("use_persistent_ckpt_worker", checkpoint.use_persistent_ckpt_worker, "").without_effect(kThread);
+  table.add("async_strategy", checkpoint.async_strategy, "").one_of({"nvrx", "mcore"}).without_effect(kThread);
+  table.add("async_ckpt_use_cpu_shm", checkpoint.async_ckpt_use_cpu_shm, "").without_effect(kThread);
+  table.add("auto_detect_ckpt_format", checkpoint.auto_detect_ckpt_format, "")
+      .without_effect("the form of a checkpoint is always recognised by its files");
+  table.add("ckpt_assume_constant_structure", checkpoint.ckpt_assume_constant_structure, "").without_effect(kNoPlan);
+  table.add("ckpt_fully_parallel_save_process_group", checkpoint.ckpt_fully_parallel_save_process_group, "")
+      .one_of({"dp", "ep_dp"})
+      .without_effect(kReplicas);
+  table.add("ckpt_fully_parallel_load_process_group", checkpoint.ckpt_fully_parallel_load_process_group, "")
+      .one_of({"dp", "ep_dp"})
+      .without_effect(kReplicas);
+  table.add("ckpt_fully_parallel_load_exchange_algo", checkpoint.ckpt_fully_parallel_load_exchange_algo, "")
+      .one_of({"broadcast", "gather_rounds", "gather_object"})
+      .without_effect("what --ckpt-fully-parallel-load has read is always broadcast");
+  table.add("ckpt_drop_redundant_extra_state", checkpoint.ckpt_drop_redundant_extra_state, "")
+      .without_effect("there is no delayed scaling, so no extra state with data in it");
+  table.add("ckpt_load_validate_sharding_integrity", checkpoint.ckpt_load_validate_sharding_integrity, "")
+      .turned_off_by({"--no-ckpt-load-validate-sharding-integrity", "--disable-ckpt-load-validate-sharding-integrity"})
+      .without_effect("the check looks at the index alone, which is read anyway, so it always takes place");
+  table.add("dist_ckpt_save_pre_mcore_014", checkpoint.dist_ckpt_save_pre_mcore_014, "")
+      .without_effect("Megatron accepts it without effect too");
+}
+
+}  // namespace
 
 void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
   CheckpointConfig& checkpoint = config.checkpoint;
@@ -12,6 +47,17 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
   table.add("save_interval", checkpoint.save_interval, "steps between checkpoints")
       .named({"--save-interval", "--persistent-save-interval"})
       .at_least(1);
+  table
+      .add("non_persistent_save_interval", checkpoint.non_persistent_save_interval,
+           "steps between checkpoints of which the newest alone is kept; needs --non-persistent-ckpt-type")
+      .at_least(1);
+  table
+      .add("non_persistent_ckpt_type", checkpoint.non_persistent_ckpt_type,
+           "global: they are like the others, in a folder of their own; a newer one there is what --load takes")
+      .one_of({"global"})
+      .later({"local", "in_memory"});
+  table.add("non_persistent_global_ckpt_dir", checkpoint.non_persistent_global_ckpt_dir,
+            "that folder; none: non_persistent in those of --save and --load");
   table
       .add("save_retain_interval", checkpoint.save_retain_interval,
            "keep only checkpoints of steps divisible by it, and the last; a multiple of --save-interval")
@@ -40,6 +86,38 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
   table.add("ckpt_format", checkpoint.ckpt_format, "form on disk")
       .one_of({"torch_dist"})
       .later({"torch", "torch_dcp", "fsdp_dtensor"});
+  table.add("async_save", checkpoint.async_save,
+            "copy what a rank stores to host memory, which must have room for it, and write it while training goes on; "
+            "at most one save is pending");
+  table
+      .add("async_ckpt_cpu_priority", checkpoint.async_ckpt_cpu_priority,
+           "niceness of the threads that write for --async-save")
+      .at_least(-20)
+      .at_most(19);
+  table
+      .add("async_ckpt_io_priority", checkpoint.async_ckpt_io_priority,
+           "their I/O class. 0: none; 1: real time; 2: best effort; 3: idle")
+      .at_least(0)
+      .at_most(3);
+  table
+      .add("dist_ckpt_workers", checkpoint.dist_ckpt_workers,
+           "files that each rank writes; with --async-save by as many threads")
+      .at_least(1)
+      .at_most(kMostWorkers);
+  table.add("verify_integrity", checkpoint.verify_integrity,
+            "on saving store SHA-256 hashes of all files (integrity.json), on loading compare them first");
+  table
+      .add_on("ckpt_fully_parallel_save", checkpoint.ckpt_fully_parallel_save,
+              "the first of the data-parallel ranks alone writes what all of them hold alike")
+      .turned_off_by({"--no-ckpt-fully-parallel-save"});
+  table.add("ckpt_fully_parallel_load", checkpoint.ckpt_fully_parallel_load,
+            "read what all data-parallel ranks hold alike once, each rank a part, and broadcast it among them");
+  table.add("dist_ckpt_strictness", checkpoint.dist_ckpt_strictness,
+            "what to do where the tensors of the checkpoint are not those of the run. A tensor is unexpected if the "
+            "run has it and the checkpoint does not, missing if it is the other way round. assume_ok_unexpected: the "
+            "first unexpected one is an error. log_*: warn, and leave unexpected ones at their initial values. "
+            "raise_*: an error that lists them. *_all: missing ones too. return_*: as log_*. ignore_all: no warning");
+  describe_idle(table, checkpoint);
 }
 
 }  // namespace megatron

@@ -90,6 +90,9 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"--use-distributed-optimizer --save", "stores buckets, which fit the same tensor and pipeline sizes alone",
      "stores the optimizer's state as whole tensors: any layout loads it",
      [](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer && saves(c); }},
+    {"--async-save", "saves synchronously without --use-persistent-ckpt-worker, with a warning",
+     "needs no other flag: a thread of each rank writes",
+     [](const PretrainConfig& c) { return saves(c) && c.checkpoint.async_save; }},
     {"--no-overlap-p2p-communication, --no-align-param-gather", "move exchanges of virtual stages in time",
      "refused where there are virtual stages: sends always overlap with work, and all stages gather weights right "
      "after the step",
@@ -153,6 +156,7 @@ bool outlasts_graph_warm_up(const PretrainConfig& c) {
   const int64_t num_steps = c.validation.skip_train ? 0 : c.training.train_iters.value_or(0);
   return !c.cuda_graph.records() || num_steps > c.cuda_graph.warmup_steps;
 }
+bool saves_in_background(const PretrainConfig& c) { return saves(c) && c.checkpoint.async_save; }
 bool has_stages(const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; }
 bool has_replicas(const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }
 bool has_buckets(const PretrainConfig& c) { return has_replicas(c) && c.parallel.overlap_grad_reduce; }
@@ -208,6 +212,19 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"save_retain_interval", "--save", saves},
     {"no_save_optim", "--save", saves},
     {"no_load_optim", "--load", loads},
+    {"dist_ckpt_strictness", "--load", loads},
+    {"async_save", "--save", saves},
+    {"async_ckpt_cpu_priority", "--async-save", saves_in_background},
+    {"async_ckpt_io_priority", "--async-save", saves_in_background},
+    {"dist_ckpt_workers", "--save", saves},
+    {"non_persistent_save_interval", "--save", saves},
+    {"non_persistent_global_ckpt_dir", "--non-persistent-ckpt-type",
+     [](const PretrainConfig& c) { return c.checkpoint.non_persistent_ckpt_type.has_value(); }},
+    {"ckpt_fully_parallel_load", "--load and more than one data-parallel rank",
+     [](const PretrainConfig& c) { return loads(c) && has_replicas(c); }},
+    {"verify_integrity", "--save or --load", [](const PretrainConfig& c) { return saves(c) || loads(c); }},
+    {"ckpt_fully_parallel_save", "--save and more than one data-parallel rank",
+     [](const PretrainConfig& c) { return saves(c) && has_replicas(c); }},
     {"finetune", "--load", loads},
     {"override_ckpt_iteration", "--load", loads},
     {"override_opt_param_scheduler", "--load", loads},

@@ -52,6 +52,10 @@ void resolve_checkpoint(PretrainConfig& config, Mistakes& mistakes) {
   CheckpointConfig& checkpoint = config.checkpoint;
   if (checkpoint.save && !checkpoint.save_interval)
     mistakes.add({"--save", "--save-interval"}, "--save needs --save-interval: steps between checkpoints");
+  if (checkpoint.non_persistent_save_interval && !checkpoint.non_persistent_ckpt_type)
+    mistakes.add({"--non-persistent-save-interval", "--non-persistent-ckpt-type"},
+                 "--non-persistent-save-interval {} needs --non-persistent-ckpt-type global",
+                 *checkpoint.non_persistent_save_interval);
   if (checkpoint.save_retain_interval && checkpoint.save_interval &&
       *checkpoint.save_retain_interval % *checkpoint.save_interval != 0)
     mistakes.add(

@@ -44,7 +44,7 @@ struct NoEffectConfig {
   bool use_mcore_models = false;
   bool use_dist_ckpt = false;
   std::optional<std::string> dist_ckpt_format;
-  bool ckpt_fully_parallel_save = false;
+  bool ckpt_fully_parallel_save_deprecated = false;
   bool enable_one_logger = true;
   bool use_pytorch_profiler = false;
   bool pytorch_profiler_collect_shapes = false;

@@ -90,7 +90,9 @@ void describe_running(FieldTable& table, NoEffectConfig& none) {
   table.add("use_mcore_models", none.use_mcore_models, "").without_effect(kOldName);
   table.add("use_dist_ckpt", none.use_dist_ckpt, "").without_effect(kOldName);
   table.add("dist_ckpt_format", none.dist_ckpt_format, "").without_effect("old name; --ckpt-format says it");
-  table.add("ckpt_fully_parallel_save", none.ckpt_fully_parallel_save, "").without_effect(kOldName);
+  table.add("ckpt_fully_parallel_save_deprecated", none.ckpt_fully_parallel_save_deprecated, "")
+      .named({"--ckpt-fully-parallel-save"})
+      .without_effect(kOldName);
   table.add("enable_one_logger", none.enable_one_logger, "")
       .turned_off_by({"--no-one-logger"})
       .without_effect("nothing is sent anywhere");

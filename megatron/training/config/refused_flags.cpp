@@ -163,20 +163,14 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--mup-attn-scale-power --mup-base-head-dim --mup-base-hidden-size --mup-embedding-mult --mup-output-mult "
      "--mup-width-mult --use-mup"},
     {"this option of checkpoints",
-     "--async-ckpt-cpu-priority --async-ckpt-io-priority --async-ckpt-use-cpu-shm --async-save --async-strategy "
-     "--auto-detect-ckpt-format --ckpt-assume-constant-structure --ckpt-convert-format --ckpt-convert-save "
-     "--ckpt-convert-update-legacy-dist-opt-format --ckpt-drop-redundant-extra-state --ckpt-fully-parallel-load "
-     "--ckpt-fully-parallel-load-exchange-algo --ckpt-fully-parallel-load-process-group "
-     "--ckpt-fully-parallel-save-process-group --disable-ckpt-load-validate-sharding-integrity "
+     "--ckpt-convert-format --ckpt-convert-save --ckpt-convert-update-legacy-dist-opt-format "
      "--disable-stream-ckpt-dequant --disable-use-tokenizer-model-from-checkpoint-args "
-     "--dist-ckpt-optim-fully-reshardable --dist-ckpt-save-pre-mcore-014 --dist-ckpt-strictness "
-     "--dist-ckpt-workers --distrib-optim-fully-reshardable-mem-efficient --load-main-params-from-ckpt "
-     "--no-ckpt-fully-parallel-save --no-ckpt-load-validate-sharding-integrity "
-     "--no-stream-ckpt-dequant --no-use-tokenizer-model-from-checkpoint-args --non-persistent-ckpt-type "
-     "--non-persistent-global-ckpt-dir --non-persistent-local-ckpt-algo --non-persistent-local-ckpt-dir "
-     "--non-persistent-save-interval --replication --replication-factor --replication-jump "
+     "--dist-ckpt-optim-fully-reshardable --distrib-optim-fully-reshardable-mem-efficient "
+     "--load-main-params-from-ckpt --no-stream-ckpt-dequant --no-use-tokenizer-model-from-checkpoint-args "
+     "--non-persistent-local-ckpt-algo --non-persistent-local-ckpt-dir --replication --replication-factor "
+     "--replication-jump "
      "--save-activations-interval --save-dgrads-interval --save-params-interval --save-wgrads-interval "
-     "--use-mp-args-from-checkpoint-args --use-persistent-ckpt-worker --verify-integrity"},
+     "--use-mp-args-from-checkpoint-args"},
     {"this option of data",
      "--dataloader-defer-npy-index-mmap --dataloader-fast-cache-load --dataloader-inter-document-masking "
      "--disable-msc --enable-msc --fim-data --fim-eod-token --fim-fragment-rate --fim-middle-token --fim-no-prefix "
