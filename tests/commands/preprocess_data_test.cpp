@@ -20,8 +20,8 @@ using Words = std::vector<std::string>;
 
 constexpr int kUsage = static_cast<int>(ExitCode::kUsage), kData = static_cast<int>(ExitCode::kData);
 const std::string kSource = testing::source_path();
-const std::string kGolden = kSource + "/tests/golden/tokenizers/preprocess/";
-const std::string kGpt2 = kSource + "/tests/golden/tokenizers/gpt2/";
+const std::string kGolden = testing::golden_path("tokenizers/preprocess/");
+const std::string kGpt2 = testing::golden_path("tokenizers/gpt2/");
 const std::string kShakespeare = kSource + "/data/tinyshakespeare.txt";
 const Words kBytes = {"--tokenizer-type", "ByteLevelTokenizer"};
 const Words kNumbers = {"--tokenizer-type", "NullTokenizer", "--vocab-size", "1000"};

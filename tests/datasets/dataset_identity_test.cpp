@@ -45,15 +45,17 @@ TEST(DatasetIdentity, DescribesAndNamesGptDataSetsAsMegatron) {
 TEST(DatasetIdentity, DescribesAndNamesBlendsAsMegatron) {
   for (const json& expected : golden("identity/0.20.0.json")["blend"]) {
     BlendIdentity identity;
-    for (const char* path : {"p", "q"}) {
+    const json description = json::parse(expected["description"].get<std::string>());
+    for (const json& described : description["datasets"]) {
       GptDatasetIdentity member;
-      member.dataset_path = path;
-      member.num_samples = 10;
-      member.random_seed = 1;
-      member.sequence_length = 8;
-      member.split = "9,1,0";
-      member.split_matrix = parse_split("9,1,0");
-      member.tokenizer = make_tokenizer({.type = "NullTokenizer", .vocab_size = 1000})->identity();
+      member.dataset_path = described["dataset_path"].get<std::string>();
+      member.num_samples = described["num_samples"].get<int64_t>();
+      member.random_seed = described["random_seed"].get<int64_t>();
+      member.sequence_length = described["sequence_length"].get<int64_t>();
+      member.split = described["split"].get<std::string>();
+      member.split_matrix = parse_split(*member.split);
+      const int64_t vocab_size = std::stoll(described["tokenizer"]["vocab_size"].get<std::string>());
+      member.tokenizer = make_tokenizer({.type = "NullTokenizer", .vocab_size = vocab_size})->identity();
       identity.datasets.push_back(member);
     }
     if (expected["size"].is_null()) {

@@ -111,6 +111,8 @@ bool flag(const json& config, const char* name, bool otherwise) {
 
 }  // namespace
 
+int64_t vocab_size_of(const json& expected) { return expected["eod"].get<int64_t>() + 1; }
+
 TokenizerFacts null_tokenizer(int64_t vocab_size) {
   TokenizerFacts facts;
   facts.vocab_size = vocab_size;

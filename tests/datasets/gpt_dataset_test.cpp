@@ -21,13 +21,11 @@ using testing::is_error;
 using testing::kGoldenData;
 using testing::list;
 
-constexpr int64_t kVocabSize = 509;
-
 class GptDatasetGolden : public ::testing::Test {
  protected:
   /// Reads a case's config; its indices are cached in a directory of the test.
   GptDatasetConfig config_of(const json& expected) const {
-    GptDatasetConfig config = testing::read_config(expected["config"], kVocabSize);
+    GptDatasetConfig config = testing::read_config(expected["config"], testing::vocab_size_of(expected));
     config.path_to_cache = scratch_.path();
     return config;
   }
@@ -49,7 +47,7 @@ TEST_F(GptDatasetGolden, EveryCaseHasMegatronsIndicesAndSamples) {
     }
     ++num_cases;
   }
-  EXPECT_EQ(num_cases, 68);
+  EXPECT_GT(num_cases, 0);
 }
 
 TEST_F(GptDatasetGolden, DocumentsAreCutWhereMegatronsCuSeqlensAre) {
@@ -68,7 +66,7 @@ TEST_F(GptDatasetGolden, PaddingTokensActAsInMegatron) {
     GptDatasetConfig config = config_of(expected);
     TokenizerFacts& tokenizer = config.tokenizer;
     tokenizer.special_tokens = {tokenizer.eod};
-    tokenizer.identity = {{"vocab_size", "509"}, {"eod", "508"}};
+    tokenizer.identity = {{"vocab_size", std::to_string(tokenizer.vocab_size)}, {"eod", std::to_string(tokenizer.eod)}};
     if (expected["pad"].is_number()) tokenizer.pad = expected["pad"].get<int64_t>();
     if (expected["pad"] != "absent") {
       tokenizer.identity.emplace_back("pad", expected["pad"].is_null() ? "None" : std::to_string(*tokenizer.pad));
@@ -88,7 +86,8 @@ TEST_F(GptDatasetGolden, ALossMaskHoldsNoMarksOfTheSampleBefore) {
   GptDatasetConfig config;
   config.sequence_length = 14;
   config.random_seed = 21;
-  config.tokenizer = {.vocab_size = kVocabSize, .eod = kVocabSize - 1, .pad = expected["pad"].get<int64_t>()};
+  const int64_t vocab_size = testing::vocab_size_of(golden("gpt/pad.json")["pad_absent"]);
+  config.tokenizer = {.vocab_size = vocab_size, .eod = vocab_size - 1, .pad = expected["pad"].get<int64_t>()};
   config.path_to_cache = scratch_.path();
   const GptDatasets datasets =
       build_gpt_datasets(config, {.blend = Blend{{"indexed/gpt_a"}, std::nullopt}, .split = "1,0,0"},
@@ -105,17 +104,19 @@ TEST_F(GptDatasetGolden, ASplitWithoutTokensIsAnErrorThatNamesIt) {
   GptDatasetConfig config;
   config.sequence_length = 8;
   config.random_seed = 1;
-  config.tokenizer = testing::null_tokenizer(kVocabSize);
+  config.tokenizer = testing::null_tokenizer(testing::vocab_size_of(golden("gpt/pad.json")["pad_absent"]));
   config.path_to_cache = scratch_.path();
   const GptDataSources sources = {.blend = Blend{{"indexed/gpt_a"}, std::nullopt}, .split = "969, 30, 1"};
   try {
     build_gpt_datasets(config, sources, {9, 2, 1}, {});
     FAIL() << "Megatron never returns here";
   } catch (const DataError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "indexed/gpt_a: the test split has 0 of 41 sequences and no tokens, but 1 samples of it are needed. Give "
-        "the split a larger share with --split, add data, or ask for no samples (--eval-iters 0).");
+    const auto num_sequences = golden("indexed/gpt.json")["gpt_a"]["sequence_count"].get<int64_t>();
+    EXPECT_EQ(error.what(),
+              fmt::format("indexed/gpt_a: the test split has 0 of {} sequences and no tokens, but 1 samples of it are "
+                          "needed. Give the split a larger share with --split, add data, or ask for no samples "
+                          "(--eval-iters 0).",
+                          num_sequences));
   }
   EXPECT_EQ(build_gpt_datasets(config, sources, {9, 2, 0}, {}).test->size(), 0);
 }
@@ -132,15 +133,18 @@ TEST_F(GptDatasetGolden, MockDataIsMegatrons) {
     source.read(std::stoll(sequence), 0, read);
     EXPECT_EQ(read, list<int64_t>(tokens));
   }
-  for (const char* name : {"mock_64", "mock_129"}) {
+  int num_cases = 0;
+  for (const auto& [name, expected] : mock.items()) {
+    if (!name.starts_with("mock_")) continue;
     SCOPED_TRACE(name);
-    const json& expected = mock[name];
+    ++num_cases;
     GptDatasetConfig config;
     config.sequence_length = expected["sequence_length"].get<int64_t>();
     config.random_seed = expected["random_seed"].get<int64_t>();
     config.tokenizer = tokenizer;
     testing::expect_equal_case(expected, config);
   }
+  EXPECT_GT(num_cases, 0);
 }
 
 /// Sequences given in the test.

@@ -84,8 +84,9 @@ TEST(PickleReader, NamesThePlaceOfTheDamage) {
 
 /// Whatever byte is wrong, the reader gives objects or an error and touches no memory outside.
 TEST(PickleReader, SurvivesEveryTruncationAndManyFlips) {
-  for (const char* name : {"torch_save/plain_0.pickle", "torch_save/plain_2.pickle", "torch_save/plain_5.pickle",
-                           "lm019/llama_tp2/saved/iter_0000002/.metadata"}) {
+  for (const std::string& name :
+       {std::string("torch_save/plain_0.pickle"), std::string("torch_save/plain_2.pickle"),
+        std::string("torch_save/plain_5.pickle"), saved_folder("lm019/llama_tp2") + ".metadata"}) {
     const std::string bytes = read_golden(name);
     for (size_t length = 0; length < bytes.size(); ++length)
       EXPECT_THROW(parse(std::string_view(bytes).substr(0, length)), CheckpointError) << name << " cut at " << length;
@@ -101,11 +102,11 @@ TEST(PickleReader, SurvivesEveryTruncationAndManyFlips) {
 }
 
 TEST(PickleWriter, GivesPythonsBytes) {
-  for (const auto& [name, protocol] :
-       {std::pair("torch_save/plain_4.pickle", Protocol::kFour),
-        std::pair("lm019/llama_tp2/saved/iter_0000002/.metadata", Protocol::kFour),
-        std::pair("lm019/moe_ep2/saved/iter_0000002/.metadata", Protocol::kFour),
-        std::pair("dcp/nested/.metadata", Protocol::kFour), std::pair("torch_save/plain_2.pickle", Protocol::kTwo)}) {
+  for (const auto& [name, protocol] : {std::pair<std::string, Protocol>("torch_save/plain_4.pickle", Protocol::kFour),
+                                       {saved_folder("lm019/llama_tp2") + ".metadata", Protocol::kFour},
+                                       {saved_folder("lm019/moe_ep2") + ".metadata", Protocol::kFour},
+                                       {"dcp/nested/.metadata", Protocol::kFour},
+                                       {"torch_save/plain_2.pickle", Protocol::kTwo}}) {
     const std::string bytes = read_golden(name);
     EXPECT_TRUE(same_bytes(write_pickle(*parse(bytes).root, protocol), bytes)) << name;
   }

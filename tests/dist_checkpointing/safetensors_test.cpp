@@ -79,16 +79,19 @@ TEST(Safetensors, WritesTheLibrarysBytes) {
 TEST(Safetensors, ReadsAPartOfATensor) {
   const SafetensorsFile file = open(read_golden("expected/lm019_llama_1.safetensors"));
   const auto& tensor = file.tensor("decoder.layers.mlp.linear_fc2.weight");
-  ASSERT_EQ(tensor.shape, (Shape{2, 24, 40}));
+  const int64_t num_rows = tensor.shape[1], num_columns = tensor.shape[2];
+  ASSERT_GE(num_rows, 23);
+  ASSERT_GE(num_columns, 17);
   const auto whole = file.read("decoder.layers.mlp.linear_fc2.weight");
   const Box box{{1, 3, 10}, {1, 20, 7}};
   std::vector<std::byte> part(static_cast<size_t>(box.sizes.num_elements() * size_of(tensor.type)));
   file.read_box("decoder.layers.mlp.linear_fc2.weight", box, part.data(), box.sizes.contiguous_strides());
   for (int64_t row = 0; row < 20; ++row) {
-    const auto* from = whole.data() + ((24 + 3 + row) * 40 + 10) * 2;
+    const auto* from = whole.data() + ((num_rows + 3 + row) * num_columns + 10) * 2;
     EXPECT_TRUE(std::equal(from, from + 14, part.data() + row * 14)) << row;
   }
-  EXPECT_THROW(file.read_box("decoder.layers.mlp.linear_fc2.weight", {{0, 0, 35}, {1, 1, 6}}, part.data(), {6, 6, 1}),
+  EXPECT_THROW(file.read_box("decoder.layers.mlp.linear_fc2.weight", {{0, 0, num_columns - 5}, {1, 1, 6}}, part.data(),
+                             {6, 6, 1}),
                ShapeError);
 }
 

@@ -253,6 +253,10 @@ std::string read_golden(const std::string& name) {
   return read_file(PosixFileSystem(), testing::golden_path("checkpoint/" + name));
 }
 json read_golden_json(const std::string& name) { return json::parse(read_golden(name)); }
+std::string saved_folder(const std::string& name) {
+  return fmt::format("{}/saved/iter_{:07}/", name,
+                     std::stoll(read_golden(name + "/saved/latest_checkpointed_iteration.txt")));
+}
 
 ::testing::AssertionResult same_bytes(std::string_view actual, std::string_view expected) {
   const auto difference = std::mismatch(actual.begin(), actual.end(), expected.begin(), expected.end());

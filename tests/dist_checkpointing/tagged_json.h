@@ -13,6 +13,8 @@ namespace megatron {
 
 std::string read_golden(const std::string& name);
 nlohmann::json read_golden_json(const std::string& name);
+/// The folder of the checkpoint that a case saved, from its tracker file: "lm019/llama_1/saved/iter_0000002/".
+std::string saved_folder(const std::string& name);
 
 /// Says where they differ instead of printing them.
 ::testing::AssertionResult same_bytes(std::string_view actual, std::string_view expected);

@@ -99,7 +99,7 @@ struct GoldenTraining {
 
 void for_each_training(const std::function<void(const Json&)>& function) {
   const Json cases = testing::golden_json("training/training.json", "cases");
-  ASSERT_EQ(cases.size(), 3u);
+  ASSERT_FALSE(cases.empty());
   for (const Json& test : cases) {
     SCOPED_TRACE(test["model"].get<std::string>());
     function(test);
@@ -153,13 +153,13 @@ class TrainingGolden : public ::testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Precisions, TrainingGolden, ::testing::Values(DType::kFloat32, DType::kFloat64),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST_P(TrainingGolden, TenStepsAreMegatrons) {
+TEST_P(TrainingGolden, EveryStepIsMegatrons) {
   for_each_training([](const Json& test) {
     GoldenTraining training(test, GetParam());
     for (const Parameter* parameter : training.model->parameters())
       expect_summary(*parameter, test["first"].at(parameter->name()), 0, 0);
     double sum_of_rates = 0;
-    ASSERT_EQ(test["steps"].size(), 10u);
+    ASSERT_FALSE(test["steps"].empty());
     for (size_t number = 0; number < test["steps"].size(); ++number) {
       const Json& expected = test["steps"][number];
       SCOPED_TRACE(fmt::format("step {}", number));
@@ -177,7 +177,7 @@ TEST_P(TrainingGolden, TenStepsAreMegatrons) {
     }
     for (const Parameter* parameter : training.model->parameters()) {
       const auto undetermined = static_cast<double>(num_undetermined(*parameter, training.model->config()));
-      expect_summary(*parameter, test["last"].at(parameter->name()), 10, undetermined * sum_of_rates);
+      expect_summary(*parameter, test["last"].at(parameter->name()), test["steps"].size(), undetermined * sum_of_rates);
     }
   });
 }

@@ -251,10 +251,10 @@ TEST(ParallelCheckpoint, MegatronsLoadIntoAnyLayout) {
   for (const char* folder : {"lm019/llama_1", "lm019/llama_tp2pp2", "lm019/llama_plainopt", "lm019/gpt2_1"}) {
     const std::string golden = golden_words(folder);
     const State expected = state_of(golden);
-    EXPECT_EQ(expected.num_steps, 2);
+    EXPECT_EQ(expected.num_steps, kGoldenAdamSteps);
     for (const Layout& layout : layouts) {
       const ScratchDirectory directory;
-      continue_to(golden + saving(directory), layout, 2);
+      continue_to(golden + saving(directory), layout, golden_iteration(folder));
       EXPECT_EQ(state_of(golden + loading(directory)), expected) << folder << layout.words;
     }
   }

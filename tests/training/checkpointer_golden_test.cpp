@@ -6,6 +6,7 @@
 
 #include "megatron/dist_checkpointing/safetensors.h"
 #include "megatron/training/checkpointer.h"
+#include "tests/testing/golden_json.h"
 #include "tests/testing/test_device.h"
 #include "tests/training/small_trainer.h"
 
@@ -40,20 +41,17 @@ std::pair<std::string, int64_t> stored_key(std::string name) {
 }
 
 struct Golden {
-  const char *folder, *expected;
+  const char* folder;
   const char* master;  // state with the fp32 weights; null: no optimizer state is stored, or it is not loaded
 };
 void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.folder; }
 
 class GoldenCheckpoint : public ::testing::TestWithParam<Golden> {};
 INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenCheckpoint,
-                         ::testing::Values(Golden{"lm019/llama_1", "lm019_llama_1", "param"},
-                                           Golden{"lm019/llama_tp2pp2", "lm019_llama_1", "param"},
-                                           Golden{"lm019/llama_plainopt", "lm019_llama_plainopt", "fp32_param"},
-                                           Golden{"lm019/llama_tp2", "lm019_llama_tp2", nullptr},
-                                           Golden{"lm019/gpt2_1", "lm019_gpt2_1", "param"},
-                                           Golden{"lm019/gpt2_pp2", "lm019_gpt2_pp2", nullptr},
-                                           Golden{"core016/llama_1", "lm019_llama_plainopt", nullptr}),
+                         ::testing::Values(Golden{"lm019/llama_1", "param"}, Golden{"lm019/llama_tp2pp2", "param"},
+                                           Golden{"lm019/llama_plainopt", "fp32_param"},
+                                           Golden{"lm019/llama_tp2", nullptr}, Golden{"lm019/gpt2_1", "param"},
+                                           Golden{"lm019/gpt2_pp2", nullptr}, Golden{"core016/llama_1", nullptr}),
                          [](const auto& info) {
                            std::string name = info.param.folder;
                            std::replace(name.begin(), name.end(), '/', '_');
@@ -68,7 +66,8 @@ TEST_P(GoldenCheckpoint, GoesOnHere) {
   Checkpointer checkpointer(files, config, {});
   ASSERT_TRUE(checkpointer.load(trainer));
 
-  const std::string path = kGolden + "expected/" + golden.expected + ".safetensors";
+  const std::string description = fmt::format("checkpoint/{}/case.json", golden.folder);
+  const std::string path = kGolden + "expected/" + testing::golden_json(description, "expected").get<std::string>();
   const SafetensorsFile expected(files.open_for_reading(path), path);
   for (const OptimizerState& state : trainer.optimizer().states()) {
     SCOPED_TRACE(state.parameter->name());
@@ -80,11 +79,13 @@ TEST_P(GoldenCheckpoint, GoesOnHere) {
     EXPECT_EQ(testing::values_of(state.exp_avg), values("optimizer.state.exp_avg."));
     EXPECT_EQ(testing::values_of(state.exp_avg_sq), values("optimizer.state.exp_avg_sq."));
   }
-  EXPECT_EQ(trainer.progress().iteration, 2);
-  EXPECT_EQ(trainer.progress().consumed_train_samples, 8);
-  EXPECT_EQ(trainer.optimizer().num_steps(), golden.master ? 2 : 0);
-  EXPECT_EQ(trainer.scheduler().num_steps(), golden.master ? 8 : 0);
-  for (double loss : testing::train(trainer, 2, 4)) EXPECT_TRUE(std::isfinite(loss));
+  const int64_t iteration = testing::golden_iteration(golden.folder);
+  const int64_t num_samples = iteration * config.training.global_batch_size.value();
+  EXPECT_EQ(trainer.progress().iteration, iteration);
+  EXPECT_EQ(trainer.progress().consumed_train_samples, num_samples);
+  EXPECT_EQ(trainer.optimizer().num_steps(), golden.master ? testing::kGoldenAdamSteps : 0);
+  EXPECT_EQ(trainer.scheduler().num_steps(), golden.master ? num_samples : 0);
+  for (double loss : testing::train(trainer, iteration, iteration + 2)) EXPECT_TRUE(std::isfinite(loss));
 }
 
 TEST(GoldenCheckpoint, OfLayoutBoundOptimizerStateIsRefusedWithTheRemedy) {

@@ -6,6 +6,7 @@
 
 #include "megatron/core/copy.h"
 #include "megatron/training/vocab.h"
+#include "tests/testing/golden_json.h"
 #include "tests/testing/source_tree.h"
 
 namespace megatron::testing {
@@ -64,18 +65,27 @@ PretrainConfig small_config(const std::string& line, int num_ranks) {
 std::string golden_checkpoints() { return golden_path("checkpoint/"); }
 
 std::string golden_words(const std::string& folder) {
-  std::string line =
-      "--num-layers 2 --hidden-size 24 --num-attention-heads 4 --seq-length 37 --max-position-embeddings 37 "
-      "--micro-batch-size 1 --global-batch-size 4 --train-iters 50 --lr 0.01 --min-lr 0.001 --lr-decay-style cosine "
-      "--lr-warmup-iters 1 --weight-decay 0.1 --bf16 --vocab-size 101 --padded-vocab-size 104 "
-      "--tokenizer-type NullTokenizer --mock-data --load ";
-  line += golden_checkpoints() + folder + "/saved";
+  const std::string file = "checkpoint/" + folder + "/case.json";
+  const nlohmann::json sizes = golden_json(file, "sizes");
+  const auto size = [&](const char* key) { return sizes.at(key).get<int64_t>(); };
+  std::string line = fmt::format(
+      "--num-layers {} --hidden-size {} --num-attention-heads {} --kv-channels {} --seq-length {} "
+      "--max-position-embeddings {} --vocab-size {} --padded-vocab-size {} --micro-batch-size 1 --global-batch-size 4 "
+      "--train-iters 50 --lr 0.01 --min-lr 0.001 --lr-decay-style cosine --lr-warmup-iters 1 --weight-decay 0.1 --bf16 "
+      "--tokenizer-type NullTokenizer --mock-data --load {}{}/saved",
+      size("layers"), size("h"), size("nh"), size("d"), size("seq"), size("seq"), size("vocab"),
+      golden_json(file, "padded_vocab").get<int64_t>(), golden_checkpoints(), folder);
   if (folder.find("llama") != std::string::npos)
-    line +=
+    line += fmt::format(
         " --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu "
-        "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups 2 --ffn-hidden-size 40";
+        "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups {} --ffn-hidden-size {}",
+        size("ng"), size("f"));
   if (folder.starts_with("core016")) line += " --no-load-optim";  // its schedule holds three of the ten entries
   return line;
+}
+
+int64_t golden_iteration(const std::string& folder) {
+  return golden_json("checkpoint/" + folder + "/case.json", "iteration").get<int64_t>();
 }
 
 std::vector<MicroBatch<int64_t>> batches_of(const PretrainConfig& config, int64_t step, int64_t dp_rank,

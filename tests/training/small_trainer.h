@@ -18,11 +18,14 @@ std::string llama_like(const std::string& extra = "");
 /// A command line, words separated by spaces, parsed, with a vocabulary of 61. A later word wins over an earlier one.
 PretrainConfig small_config(const std::string& line, int num_ranks = 1);
 
-/// Where checkpoints of Megatron-LM core_v0.19.1 and Megatron Core 0.16.1 are: 2 layers, h = 24, 4 heads of 6 (llama:
-/// in 2 groups), bf16, 101 tokens in 104 rows.
+/// Where checkpoints of Megatron-LM core_v0.19.1 and Megatron Core 0.16.1 are, in bf16. Each has a case.json.
 std::string golden_checkpoints();
-/// A command line that loads one of them, such as "lm019/llama_tp2".
+/// A command line that loads one of them, such as "lm019/llama_tp2", with its sizes and 4 samples a step.
 std::string golden_words(const std::string& folder);
+/// The iteration that it was saved at.
+int64_t golden_iteration(const std::string& folder);
+/// Adam's steps before that, whatever the iteration: make_megatron.py takes two.
+inline constexpr int64_t kGoldenAdamSteps = 2;
 
 /// A data-parallel rank's share of the global batch of a step, cut into micro-batches as the config says. A sample
 /// depends on its number and the vocabulary alone: an arithmetic sequence that begins with any token, which a model can

@@ -19,8 +19,6 @@ namespace {
 using Json = nlohmann::json;
 using testing::GoldenTensors;
 
-constexpr size_t kNumModels = 16;
-
 /// A golden model with its weights, batch and gradient buffer.
 struct Golden {
   Golden(const Json& description, DType dtype, int64_t num_padding_rows = 0)
@@ -106,7 +104,7 @@ std::vector<double> gradient_of(Parameter& parameter) { return testing::values_o
 
 void for_each_model(const std::function<void(const Json&)>& function) {
   const Json cases = testing::golden_json("training/models.json", "cases");
-  ASSERT_EQ(cases.size(), kNumModels);
+  ASSERT_FALSE(cases.empty());
   for (const Json& test : cases) {
     SCOPED_TRACE(test["name"].get<std::string>());
     function(test);

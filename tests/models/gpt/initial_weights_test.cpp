@@ -35,7 +35,7 @@ void for_each_dense_model(const std::function<void(const Json&, const GptModel&,
     model.initialize(ctx);
     function(test, model, ctx);
   }
-  EXPECT_EQ(num_models, 6);
+  EXPECT_GT(num_models, 0);
 }
 
 struct Moments {

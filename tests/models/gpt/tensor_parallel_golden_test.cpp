@@ -33,7 +33,7 @@ std::map<std::string, std::vector<double>> tensors_below(const GoldenTensors& fi
 
 void for_each_step(const std::function<void(const Json&)>& function) {
   const Json steps = golden_collective_steps();
-  ASSERT_EQ(steps.size(), 16U);
+  ASSERT_FALSE(steps.empty());
   for (const Json& step : steps) {
     SCOPED_TRACE(fmt::format("model {} tp {} sp {}", step["model"].dump(), step["tp"].dump(), step["sp"].dump()));
     function(step);
