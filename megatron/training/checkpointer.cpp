@@ -19,40 +19,13 @@
 #include "megatron/training/common_state.h"
 #include "megatron/training/config/arguments_json.h"
 #include "megatron/training/device_tensor_source.h"
+#include "megatron/training/load_requests.h"
 #include "megatron/training/non_persistent.h"
+#include "megatron/training/optimizer_tensors.h"
 #include "megatron/training/save_folder.h"
 
 namespace megatron {
 namespace {
-
-/// A tensor of the optimizer with its name in Megatron's files.
-struct NamedState {
-  const char* name;
-  DType dtype;
-  std::function<Tensor()> tensor;               // what is stored
-  std::function<void(const Tensor&)> put_back;  // takes it again where tensor() is a copy; else empty
-};
-NamedState as_it_is(const char* name, const Tensor& tensor) {
-  return {name, tensor.dtype(), [tensor] { return tensor; }, {}};
-}
-
-/// @param state  one of the optimizer's.
-std::vector<NamedState> named_states(const Context& ctx, Optimizer& optimizer, const OptimizerState& state) {
-  std::vector<NamedState> named;
-  const auto add = [&](const char* name, const Tensor& tensor) {
-    if (tensor.defined()) named.push_back(as_it_is(name, tensor));
-  };
-  if (state.remainder.defined())
-    named.push_back({optimizer_state::kMaster, DType::kFloat32,
-                     [ctx, &optimizer, state] { return optimizer.main_params(ctx, state); },
-                     [ctx, &optimizer, state](const Tensor& x) { optimizer.set_main_params(ctx, state, x); }});
-  else if (!state.steps_weights())
-    add(optimizer_state::kMaster, state.main);
-  const bool is_adam = optimizer.config().optimizer == OptimizerType::kAdam;
-  add(is_adam ? optimizer_state::kFirstMoment : optimizer_state::kMomentum, state.exp_avg);
-  add(optimizer_state::kSecondMoment, state.exp_avg_sq);
-  return named;
-}
 
 /// One rank's share of a checkpoint.
 class ShareWriter {
@@ -65,13 +38,13 @@ class ShareWriter {
         is_first_instance_(groups.inter_dist_opt.rank() == 0) {}
 
   /// What all data-parallel ranks hold alike.
-  void add_replicated(const CheckpointPlacement& placement, const std::string& key, const NamedState& value) {
+  void add_replicated(const CheckpointPlacement& placement, const std::string& key, const OptimizerTensor& value) {
     for (const CheckpointChunk& chunk : placement.chunks)
       if (!chunk.is_copy && dealer_.takes(chunk.sizes.num_elements() * size_of(value.dtype)))
         add(placement, key, chunk, value);
   }
   /// What this rank alone holds of its optimizer instance.
-  void add_sharded(const CheckpointPlacement& placement, const std::string& key, const NamedState& value) {
+  void add_sharded(const CheckpointPlacement& placement, const std::string& key, const OptimizerTensor& value) {
     for (const CheckpointChunk& chunk : placement.chunks)
       if (!chunk.is_copy && is_first_instance_) add(placement, key, chunk, value);
   }
@@ -79,7 +52,7 @@ class ShareWriter {
 
  private:
   void add(const CheckpointPlacement& placement, const std::string& key, const CheckpointChunk& chunk,
-           const NamedState& value) {
+           const OptimizerTensor& value) {
     writer_.add_tensor(key, element_type_of(value.dtype), placement.global_shape, {chunk.offsets, chunk.sizes},
                        make_device_source(ctx_, value.tensor, value.dtype, chunk));
   }
@@ -96,7 +69,7 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
     share.writer().add_object(std::string(kCommonStateKey), make_common_state(trainer, with_optimizer));
   for (const Parameter* parameter : trainer.model().parameters()) {
     const CheckpointPlacement placement = placement_of(*parameter, num_layers, trainer.groups());
-    share.add_replicated(placement, placement.key, as_it_is("", parameter->value()));
+    share.add_replicated(placement, placement.key, stored_as_is("", parameter->value()));
   }
   if (!with_optimizer) return;
   Optimizer& optimizer = trainer.optimizer();
@@ -104,7 +77,7 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
     const CheckpointPlacement placement =
         placement_of(*state.parameter, {state.begin, state.end}, num_layers, trainer.groups());
     const bool shards = optimizer.config().use_distributed_optimizer;
-    std::vector<NamedState> all = named_states(trainer.context(), optimizer, state);
+    std::vector<OptimizerTensor> all = optimizer_tensors(trainer.context(), optimizer, state);
     // Where the weights themselves are stepped a run reads no more than them. But Megatron Core's DistributedOptimizer
     // stores them again, and runs that keep fp32 main parameters look for such.
     if (state.rounds_weights() || (shards && state.steps_weights())) {
@@ -114,7 +87,7 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
                      [ctx = trainer.context(), &optimizer, state] { return optimizer.main_params(ctx, state); },
                      {}});
     }
-    for (const NamedState& named : all)
+    for (const OptimizerTensor& named : all)
       if (!shards)
         share.add_replicated(placement, optimizer_state_key(named.name, placement.key), named);
       else if (named.name == optimizer_state::kMaster)
@@ -122,40 +95,6 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
       else
         share.add_sharded(placement, optimizer_state_key(named.name, placement.key), named);
   }
-}
-
-LoadRequests requests_of_model(GptModel& model) {
-  LoadRequests requests;
-  for (Parameter* parameter : model.parameters()) {
-    CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers, {});
-    std::string key = placement.key;
-    requests.push_back({std::move(key), std::move(placement), [parameter] { return parameter->value(); }, {}});
-  }
-  return requests;
-}
-
-LoadRequests requests_of_optimizer(const CheckpointReader& reader, Trainer& trainer) {
-  LoadRequests requests;
-  Optimizer& optimizer = trainer.optimizer();
-  for (const OptimizerState& state : optimizer.states()) {
-    const CheckpointPlacement placement =
-        placement_of(*state.parameter, {state.begin, state.end}, trainer.model().config().num_layers, {});
-    for (const NamedState& named : named_states(trainer.context(), optimizer, state)) {
-      std::string key = optimizer_state_key(named.name, placement.key);
-      if (named.name == optimizer_state::kMaster && !reader.has_tensor(key))  // of a distributed optimizer
-        key = optimizer_state_key(optimizer_state::kDistributedMaster, placement.key);
-      requests.push_back({std::move(key), placement, named.tensor, named.put_back});
-    }
-  }
-  return requests;
-}
-
-void require_optimizer_state(const CheckpointReader& reader, const LoadRequests& requests) {
-  for (const LoadRequest& request : requests)
-    require<CheckpointError>(reader.has_tensor(request.key),
-                             "[checkpoint] there is no {}: the optimizer's state was saved with another --optimizer "
-                             "or precision. Give the same ones, or take the weights alone with --no-load-optim.",
-                             request.key);
 }
 
 /// What is to be loaded from the directory of `flag`; no path if it is empty.
@@ -327,8 +266,14 @@ bool Checkpointer::load(Trainer& trainer) {
 
 void Checkpointer::read_tensors(const CheckpointReader& reader, bool with_optimizer, Trainer& trainer) const {
   const StrictHandling handling = config_.checkpoint.dist_ckpt_strictness;
-  LoadRequests weights = requests_of_model(trainer.model()), states;
-  if (with_optimizer) states = requests_of_optimizer(reader, trainer);
+  const bool takes_main_params = with_optimizer || config_.checkpoint.load_main_params_from_ckpt;
+  LoadRequests weights =
+      requests_of_model(reader, trainer.model(), takes_main_params ? WeightSource::kMainParams : WeightSource::kModel);
+  LoadRequests states;
+  if (with_optimizer)
+    states = requests_of_optimizer(reader, trainer);
+  else if (takes_main_params)
+    states = requests_of_main_params(reader, trainer);
   const ProcessGroup& world = trainer.groups().world;
   require_matching_keys(reader, {weights, states}, handling, world, world.rank() == 0 ? log_ : MessageLog{});
   if (leaves_out_unexpected(handling)) {
@@ -344,7 +289,7 @@ void Checkpointer::read_tensors(const CheckpointReader& reader, bool with_optimi
   else
     read(reader, weights, ctx);
   trainer.optimizer().reload_main_params(ctx);  // those that the checkpoint does not hold
-  if (!with_optimizer) return;
+  if (!takes_main_params) return;
   if (shares && !trainer.optimizer().config().use_distributed_optimizer)
     read_shared(reader, states, ctx, replicas);
   else
@@ -385,7 +330,8 @@ std::string Checkpointer::stored_path(FileSystem& files, const CheckpointConfig&
 }
 
 void Checkpointer::load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model) {
-  read(open_existing(files, config), requests_of_model(model), ctx);
+  const CheckpointReader reader = open_existing(files, config);
+  read(reader, requests_of_model(reader, model, WeightSource::kModel), ctx);
 }
 
 }  // namespace megatron

@@ -21,6 +21,7 @@ struct CheckpointConfig {
   std::optional<int64_t> ckpt_step;
   std::optional<int64_t> override_ckpt_iteration;
   bool no_load_optim = false;
+  bool load_main_params_from_ckpt = false;
   bool finetune = false;
   bool allow_other_tokenizer = false;
   bool use_checkpoint_args = false;

@@ -77,6 +77,8 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
            "count on from this step instead of the stored one")
       .at_least(0);
   table.add("no_load_optim", checkpoint.no_load_optim, "read no optimizer state");
+  table.add("load_main_params_from_ckpt", checkpoint.load_main_params_from_ckpt,
+            "with --no-load-optim: start main parameters from the highest precision that the checkpoint has");
   table.add("finetune", checkpoint.finetune, "read weights only and start at step 0");
   table.add("allow_other_tokenizer", checkpoint.allow_other_tokenizer,
             "resume although the checkpoint was trained with another tokenizer or vocabulary");

@@ -75,6 +75,9 @@ void resolve_checkpoint(PretrainConfig& config, Mistakes& mistakes) {
                  "--ckpt-step needs --load or --pretrained-checkpoint");
   needs_load(checkpoint.exit_on_missing_checkpoint, "--exit-on-missing-checkpoint");
   if (config.validation.skip_train) checkpoint.no_load_optim = true;
+  if (checkpoint.load_main_params_from_ckpt && !checkpoint.no_load_optim)
+    mistakes.add({"--load-main-params-from-ckpt", "--no-load-optim"},
+                 "--load-main-params-from-ckpt needs --no-load-optim: the optimizer's state holds the main parameters");
 }
 
 void resolve_logging(PretrainConfig& config, Mistakes& mistakes) {

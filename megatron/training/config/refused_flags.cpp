@@ -166,7 +166,7 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--ckpt-convert-format --ckpt-convert-save --ckpt-convert-update-legacy-dist-opt-format "
      "--disable-stream-ckpt-dequant --disable-use-tokenizer-model-from-checkpoint-args "
      "--dist-ckpt-optim-fully-reshardable --distrib-optim-fully-reshardable-mem-efficient "
-     "--load-main-params-from-ckpt --no-stream-ckpt-dequant --no-use-tokenizer-model-from-checkpoint-args "
+     "--no-stream-ckpt-dequant --no-use-tokenizer-model-from-checkpoint-args "
      "--non-persistent-local-ckpt-algo --non-persistent-local-ckpt-dir --replication --replication-factor "
      "--replication-jump "
      "--save-activations-interval --save-dgrads-interval --save-params-interval --save-wgrads-interval "

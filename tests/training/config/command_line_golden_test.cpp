@@ -154,6 +154,7 @@ const std::map<std::string, std::string> kRuleTexts{
     {"selective recompute takes no method", "go with --recompute-granularity full only"},
     {"override of the iteration excludes finetune", "--finetune exclude each other"},
     {"tensor-parallel overlap needs sequence parallelism", "--tp-comm-overlap needs --sequence-parallel and"},
+    {"main parameters from a checkpoint need no-load-optim", "--load-main-params-from-ckpt needs --no-load-optim"},
     {"one data source at most", "2 data sources are given"},
     {"step schedule and global batch exclude each other", "exclude each other: give one batch size"},
     {"first threshold must be 0", "the first threshold must be 0"},
