@@ -4,6 +4,14 @@
 
 namespace megatron {
 
+std::string rng_state_key(int pp_rank, int pp_size, int tp_rank, int tp_size) {
+  return fmt::format("rng_state/shard_{}.{}_{}.{}", pp_rank, tp_rank, pp_size, tp_size);
+}
+
+std::string extra_state_key(std::string_view module, int64_t shard, int64_t num_shards) {
+  return fmt::format("{}._extra_state/shard_{}_{}", module, shard, num_shards);
+}
+
 std::string stacked_layer_key(std::string_view name) { return fmt::format("decoder.layers.{}", name); }
 
 std::string optimizer_state_key(std::string_view state, std::string_view parameter_key) {

@@ -26,9 +26,14 @@ inline constexpr const char* kOptimizer = "optimizer";  // absent without optimi
 inline constexpr const char* kScheduler = "opt_param_scheduler";
 inline constexpr const char* kFlops = "num_floating_point_operations_so_far";  // float
 inline constexpr const char* kContentMetadata = "content_metadata";
-// Within the optimizer's entry: {"optimizer": {"param_groups": [...]}, "param_state_sharding_type": ...}; with several
-// chained optimizers a dict of these by number (dense 0, experts 1).
+// Within the optimizer's entry, by Megatron's class:
+//   DistributedOptimizer  {"optimizer": {"param_groups": [...]}, "param_state_sharding_type": ...}
+//   Float16Optimizer      {"optimizer": {"state": {...}, "param_groups": [...]}}
+//   FP32Optimizer         {"state": {...}, "param_groups": [...]}
+// With several chained optimizers a dict of these by number (dense 0, experts 1).
 inline constexpr const char* kParamGroups = "param_groups";
+inline constexpr const char* kState = "state";
+inline constexpr const char* kCommonStep = "common_step";  // within the state: one for all parameters
 inline constexpr const char* kGradScaler = "grad_scaler";
 inline constexpr const char* kShardingType = "param_state_sharding_type";
 // Within the content metadata.
@@ -39,6 +44,25 @@ inline constexpr const char* kAvoidPrefix = "chained_optim_avoid_prefix";
 /// Optimizer state as whole tensors, which any layout reads.
 inline constexpr const char* kFullyReshardable = "fully_reshardable";
 }  // namespace common_state
+
+/// "rng_state/shard_0.1_2.4": what the ranks of one pipeline and one tensor rank restore, as a list of dicts with the
+/// entries below; one dict unless data-parallel ranks began with different random numbers.
+std::string rng_state_key(int pp_rank, int pp_size, int tp_rank, int tp_size);
+
+namespace rng_state {
+inline constexpr const char* kPython = "random_rng_state";
+inline constexpr const char* kNumpy = "np_rng_state";
+inline constexpr const char* kTorch = "torch_rng_state";
+inline constexpr const char* kCuda = "cuda_rng_state";
+inline constexpr const char* kTracker = "rng_tracker_states";  // CUDA generators by name
+inline constexpr const char* kDataParallel = "data-parallel-rng";
+inline constexpr const char* kModelParallel = "model-parallel-rng";
+inline constexpr const char* kExpertParallel = "expert-parallel-rng";
+}  // namespace rng_state
+
+/// "decoder.layers.mlp.linear_fc1._extra_state/shard_3_32": what Transformer Engine keeps of a module for fp8, None
+/// without fp8. @param shard  the layer among `num_shards` layers; 0 of 1 outside of layers.
+std::string extra_state_key(std::string_view module, int64_t shard, int64_t num_shards);
 
 /// Tensor of a layer in a homogeneous model: its global tensor has a leading axis over layers.
 std::string stacked_layer_key(std::string_view name);

@@ -16,6 +16,7 @@
 #include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/training/checkpoint_layout.h"
 #include "megatron/training/checkpoint_load.h"
+#include "megatron/training/checkpoint_objects.h"
 #include "megatron/training/common_state.h"
 #include "megatron/training/config/arguments_json.h"
 #include "megatron/training/device_tensor_source.h"
@@ -71,6 +72,7 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
     const CheckpointPlacement placement = placement_of(*parameter, num_layers, trainer.groups());
     share.add_replicated(placement, placement.key, stored_as_is("", parameter->value()));
   }
+  add_extra_states(share.writer(), trainer);
   if (!with_optimizer) return;
   Optimizer& optimizer = trainer.optimizer();
   for (const OptimizerState& state : optimizer.states()) {
@@ -179,6 +181,7 @@ CheckpointSaver::Fill Checkpointer::share_of(Trainer& trainer) const {
   return [this, &trainer](CheckpointWriter& writer) {
     ShareWriter share(writer, trainer.context(), trainer.groups(), config_.checkpoint.ckpt_fully_parallel_save);
     add_state(share, trainer, !config_.checkpoint.no_save_optim);
+    if (!config_.checkpoint.no_save_rng) add_rng_state(writer, trainer);
   };
 }
 

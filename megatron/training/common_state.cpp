@@ -95,11 +95,12 @@ Object& make_group(Graph& graph, Trainer& trainer, const ParamGroupSchedule& sch
   if (config.optimizer == OptimizerType::kAdam) {
     graph.set(dict, "betas", graph.tuple({&graph.real(config.adam_beta1), &graph.real(config.adam_beta2)}));
     graph.set(dict, "eps", graph.real(config.adam_eps));
-    graph.set(dict, "decoupled_weight_decay", graph.boolean(true));
+    graph.set(dict, "bias_correction", graph.boolean(true));         // read by the fused Adam
+    graph.set(dict, "decoupled_weight_decay", graph.boolean(true));  // read by torch's AdamW
   } else {
     graph.set(dict, "momentum", graph.real(config.sgd_momentum));
   }
-  graph.set(dict, "step", graph.real(static_cast<double>(trainer.optimizer().num_steps())));
+  graph.set(dict, "step", graph.integer(trainer.optimizer().num_steps()));
   return dict;
 }
 
@@ -116,27 +117,39 @@ Object& make_scaler(TorchObject& object, const GradScaler& scaler) {
   return dict;
 }
 
-/// As Megatron's optimizer stores it: with whole state on each rank, or the distributed one in its form that any layout
-/// loads.
-Object& make_optimizer(TorchObject& object, Trainer& trainer) {
+/// What Megatron's optimizers keep for all parameters together, and where its fused Adam has the number of steps: in
+/// each group. torch's AdamW, which Megatron takes without Transformer Engine and Apex, wants it for each parameter.
+Object& make_inner_optimizer(TorchObject& object, Trainer& trainer) {
   Graph& graph = object.graph;
   std::vector<Object*> groups;
   for (const ParamGroupSchedule& schedule : schedules_of_model(trainer.optimizer().config()))
     groups.push_back(&make_group(graph, trainer, schedule));
-  const bool is_distributed = trainer.config().optimizer.use_distributed_optimizer;
   Object& inner = graph.dict();
-  if (!is_distributed) {
-    const auto num_steps = static_cast<float>(trainer.optimizer().num_steps());
+  if (!trainer.config().optimizer.use_distributed_optimizer) {
     Object& state = graph.dict();
-    graph.set(state, "common_step", object.add_tensor(ConstView{&num_steps, DType::kFloat32, {}, {}}));
-    graph.set(inner, "state", state);
+    if (trainer.config().no_effect.transformer_impl == "local") {
+      const auto num_steps = static_cast<float>(trainer.optimizer().num_steps());
+      graph.set(state, common_state::kCommonStep, object.add_tensor(ConstView{&num_steps, DType::kFloat32, {}, {}}));
+    }
+    graph.set(inner, common_state::kState, state);
   }
   graph.set(inner, common_state::kParamGroups, graph.list(std::move(groups)));
+  return inner;
+}
+
+/// As Megatron's optimizers store it: DistributedOptimizer in its form that any layout loads,
+/// Float16OptimizerWithFloat16Params, or FP32Optimizer, which has no dict around the inner one.
+Object& make_optimizer(TorchObject& object, Trainer& trainer) {
+  Graph& graph = object.graph;
+  Object& inner = make_inner_optimizer(object, trainer);
+  const OptimizerConfig& config = trainer.config().optimizer;
+  if (!config.use_distributed_optimizer && size_of(config.params_dtype) > size_of(DType::kBFloat16)) return inner;
   Object& outer = graph.dict();
   graph.set(outer, common_state::kOptimizer, inner);
   if (const GradScaler* scaler = trainer.optimizer().scaler())
     graph.set(outer, common_state::kGradScaler, make_scaler(object, *scaler));
-  if (is_distributed) graph.set(outer, common_state::kShardingType, graph.text(common_state::kFullyReshardable));
+  if (config.use_distributed_optimizer)
+    graph.set(outer, common_state::kShardingType, graph.text(common_state::kFullyReshardable));
   return outer;
 }
 
@@ -188,8 +201,8 @@ double number_of(const TorchFile& file, const Object& object) {
 std::optional<int64_t> stored_num_steps(const TorchFile& file, const Object& optimizer) {
   for (const Object* group : optimizer.at(common_state::kParamGroups).items())
     if (const Object* step = group->find("step")) return static_cast<int64_t>(number_of(file, *step));
-  const Object* state = optimizer.find("state");
-  const Object* step = state ? state->find("common_step") : nullptr;
+  const Object* state = optimizer.find(common_state::kState);
+  const Object* step = state ? state->find(common_state::kCommonStep) : nullptr;
   if (!step) return std::nullopt;
   return static_cast<int64_t>(number_of(file, *step));
 }
@@ -211,7 +224,8 @@ TorchObject make_common_state(Trainer& trainer, bool with_optimizer) {
   Object& content = graph.dict();
   if (trainer.config().optimizer.use_distributed_optimizer) {
     graph.set(content, common_state::kOptimizerSharding, graph.text(common_state::kFullyReshardable));
-    graph.set(content, common_state::kMemoryEfficient, graph.boolean(false));
+    graph.set(content, common_state::kMemoryEfficient,
+              graph.boolean(trainer.config().checkpoint.distrib_optim_fully_reshardable_mem_efficient));
   }
   graph.set(content, common_state::kSingletonShards, graph.boolean(false));
   graph.set(content, common_state::kAvoidPrefix, graph.boolean(true));
@@ -257,7 +271,8 @@ void load_optimizer_state(const CheckpointReader::CommonState& common, Trainer& 
                            "alone with --no-load-optim.",
                            common.file.source(), sharding ? sharding->as_string() : "");
   trainer.scheduler().load(param_scheduler_state_of(scheduler_entries(state.at(common_state::kScheduler))));
-  const std::optional<int64_t> num_steps = stored_num_steps(common.file, outer.at(common_state::kOptimizer));
+  const Object* inner = outer.find(common_state::kOptimizer);  // none in the form of FP32Optimizer
+  const std::optional<int64_t> num_steps = stored_num_steps(common.file, inner ? *inner : outer);
   require<CheckpointError>(num_steps || trainer.optimizer().config().optimizer != OptimizerType::kAdam,
                            "[checkpoint] {}: Adam's number of steps is not stored. Was another optimizer saved?",
                            common.file.source());

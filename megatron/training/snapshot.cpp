@@ -13,6 +13,7 @@ PretrainConfig config_of(const Trainer& trainer) {
   PretrainConfig config = trainer.config();
   config.checkpoint = {};
   config.checkpoint.save = config.checkpoint.load = kRoot;
+  config.checkpoint.no_save_rng = true;
   return config;
 }
 

@@ -260,5 +260,28 @@ TEST(ParallelCheckpoint, MegatronsLoadIntoAnyLayout) {
   }
 }
 
+/// One state of generators for each tensor and pipeline rank, one extra state for each module, whatever the replicas.
+TEST(ParallelCheckpoint, EveryLayoutStoresTheObjectsThatMegatronAsksFor) {
+  const auto objects_in = [](const std::string& path) {
+    const PosixFileSystem files;
+    const CheckpointReader reader(files, path, Verify::kChecksums);
+    std::vector<std::string> keys;
+    for (const auto& [key, item] : reader.metadata().objects) keys.push_back(key);
+    return keys;
+  };
+  const std::string folder = "lm019/llama_tp2pp2";
+  const int64_t iteration = golden_iteration(folder);
+  const std::string name = fmt::format("iter_{:07d}", iteration);
+  std::vector<std::string> expected = objects_in(golden_checkpoints() + folder + "/saved/" + name);
+  expected.emplace_back("decoder.final_layernorm._extra_state/shard_0_1");
+  const ScratchDirectory directory, lean;
+  const Layout layout{" --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2", 8};
+  continue_to(golden_words(folder) + saving(directory), layout, iteration);
+  EXPECT_THAT(objects_in(directory.file(name)), ::testing::UnorderedElementsAreArray(expected));
+  continue_to(golden_words(folder) + " --no-save-rng" + saving(lean), layout, iteration);
+  std::erase_if(expected, [](const std::string& key) { return key.starts_with("rng_state/"); });
+  EXPECT_THAT(objects_in(lean.file(name)), ::testing::UnorderedElementsAreArray(expected));
+}
+
 }  // namespace
 }  // namespace megatron::testing

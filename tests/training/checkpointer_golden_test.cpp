@@ -3,10 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <set>
 
+#include "megatron/dist_checkpointing/checkpoint_reader.h"
+#include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/dist_checkpointing/safetensors.h"
 #include "megatron/training/checkpointer.h"
 #include "tests/testing/golden_json.h"
+#include "tests/testing/scratch_directory.h"
+#include "tests/testing/source_tree.h"
 #include "tests/testing/test_device.h"
 #include "tests/training/small_trainer.h"
 
@@ -100,6 +106,148 @@ TEST(GoldenCheckpoint, OfLayoutBoundOptimizerStateIsRefusedWithTheRemedy) {
   }
   config.checkpoint.no_load_optim = true;
   EXPECT_TRUE(Checkpointer(files, config, {}).load(trainer));
+}
+
+std::set<std::string> keys_of(const pickle::Object& dict) {
+  std::set<std::string> keys;
+  for (const pickle::Entry& entry : dict.entries()) keys.insert(entry.key->as_string());
+  return keys;
+}
+
+/// A golden checkpoint and one that a run has written that loaded it.
+struct SavedAgain {
+  SavedAgain(const std::string& folder, const std::string& words) {
+    const PretrainConfig config =
+        testing::small_config(testing::golden_words(folder) + words + " --save-interval 1 --save " + directory.path());
+    Trainer trainer(config, {});
+    Checkpointer checkpointer(files, config, {});
+    EXPECT_TRUE(checkpointer.load(trainer));
+    checkpointer.save(trainer);
+    const std::string name = fmt::format("iter_{:07d}", testing::golden_iteration(folder));
+    golden.emplace(files, kGolden + folder + "/saved/" + name, Verify::kChecksums);
+    own.emplace(files, directory.file(name), Verify::kChecksums);
+  }
+  PosixFileSystem files;
+  testing::ScratchDirectory directory;
+  std::optional<CheckpointReader> golden, own;
+};
+
+constexpr const char* kFullyReshardable = " --use-distributed-optimizer --dist-ckpt-optim-fully-reshardable";
+
+TEST(GoldenCheckpoint, SavedAgainHasTheTensorsAndObjectsOfMegatron) {
+  for (const auto& [folder, words] : {std::pair{"lm019/llama_1", kFullyReshardable},
+                                      {"lm019/llama_plainopt", ""},
+                                      {"lm019/gpt2_1", kFullyReshardable}}) {
+    SCOPED_TRACE(folder);
+    const SavedAgain saved(folder, words);
+    const CheckpointMetadata &golden = saved.golden->metadata(), &own = saved.own->metadata();
+    std::set<std::string> golden_objects, objects;
+    for (const auto& [key, item] : golden.objects) golden_objects.insert(key);
+    for (const auto& [key, item] : own.objects) objects.insert(key);
+    golden_objects.insert("decoder.final_layernorm._extra_state/shard_0_1");  // of models with Transformer Engine
+    EXPECT_EQ(objects, golden_objects);
+    ASSERT_EQ(own.tensors.size(), golden.tensors.size());
+    for (const auto& [key, tensor] : golden.tensors) {
+      ASSERT_TRUE(own.tensors.contains(key)) << key;
+      EXPECT_EQ(own.tensors.at(key).shape, tensor.shape) << key;
+      EXPECT_EQ(own.tensors.at(key).type, tensor.type) << key;
+      EXPECT_EQ(saved.own->read_whole_tensor(key), saved.golden->read_whole_tensor(key)) << key;
+    }
+    const TorchFile own_rng = saved.own->read_object(rng_state_key(0, 1, 0, 1)),
+                    golden_rng = saved.golden->read_object(rng_state_key(0, 1, 0, 1));
+    const pickle::Object &own_state = *own_rng.root().items()[0]->items()[0],
+                         &golden_state = *golden_rng.root().items()[0]->items()[0];
+    EXPECT_EQ(keys_of(own_state), keys_of(golden_state));
+    EXPECT_EQ(keys_of(own_state.at(rng_state::kTracker)), keys_of(golden_state.at(rng_state::kTracker)));
+  }
+}
+
+TEST(GoldenCheckpoint, SavedAgainHasTheFormOfMegatronsOptimizer) {
+  for (const auto& [folder, words] :
+       {std::pair{"lm019/llama_1", kFullyReshardable}, {"lm019/llama_plainopt", " --transformer-impl local"}}) {
+    SCOPED_TRACE(folder);
+    const SavedAgain saved(folder, words);
+    const CheckpointReader::CommonState own = saved.own->read_common_state(),
+                                        golden = saved.golden->read_common_state();
+    EXPECT_EQ(keys_of(own.state()), keys_of(golden.state()));
+    const pickle::Object &own_content = own.state().at(common_state::kContentMetadata),
+                         &golden_content = golden.state().at(common_state::kContentMetadata);
+    EXPECT_EQ(keys_of(own_content), keys_of(golden_content));
+    for (const char* name :
+         {common_state::kMemoryEfficient, common_state::kSingletonShards, common_state::kAvoidPrefix})
+      if (const pickle::Object* expected = golden_content.find(name)) {
+        EXPECT_EQ(own_content.at(name).as_bool(), expected->as_bool()) << name;
+      }
+    if (const pickle::Object* expected = golden_content.find(common_state::kOptimizerSharding)) {
+      EXPECT_EQ(own_content.at(common_state::kOptimizerSharding).as_string(), expected->as_string());
+    }
+    const pickle::Object &own_outer = own.state().at(common_state::kOptimizer),
+                         &golden_outer = golden.state().at(common_state::kOptimizer);
+    EXPECT_EQ(keys_of(own_outer), keys_of(golden_outer));
+    const pickle::Object &own_inner = own_outer.at(common_state::kOptimizer),
+                         &golden_inner = golden_outer.at(common_state::kOptimizer);
+    EXPECT_EQ(keys_of(own_inner), keys_of(golden_inner));
+    if (const pickle::Object* expected = golden_inner.find(common_state::kState)) {
+      EXPECT_EQ(keys_of(own_inner.at(common_state::kState)), keys_of(*expected));
+    }
+    const auto own_groups = own_inner.at(common_state::kParamGroups).items(),
+               golden_groups = golden_inner.at(common_state::kParamGroups).items();
+    ASSERT_EQ(own_groups.size(), golden_groups.size());
+    for (size_t i = 0; i < own_groups.size(); ++i)
+      for (const char* name : {"wd_mult", "lr_mult", "max_lr", "min_lr", "lr", "eps", "weight_decay"})
+        EXPECT_EQ(own_groups[i]->at(name).as_float(), golden_groups[i]->at(name).as_float()) << name;
+  }
+}
+
+/// An int of each group, and nothing for each parameter.
+TEST(GoldenCheckpoint, SavedAgainHasTheStepsWhereAFusedAdamReadsThem) {
+  for (const auto& [folder, words] : {std::pair{"lm019/llama_1", kFullyReshardable}, {"lm019/llama_plainopt", ""}}) {
+    SCOPED_TRACE(folder);
+    const SavedAgain saved(folder, words);
+    const CheckpointReader::CommonState own = saved.own->read_common_state();
+    const pickle::Object& inner = own.state().at(common_state::kOptimizer).at(common_state::kOptimizer);
+    for (const pickle::Object* group : inner.at(common_state::kParamGroups).items()) {
+      ASSERT_EQ(group->at("step").kind(), pickle::Kind::kInt);
+      EXPECT_EQ(group->at("step").as_int(), testing::kGoldenAdamSteps);
+      EXPECT_TRUE(group->at("bias_correction").as_bool());
+    }
+    if (const pickle::Object* state = inner.find(common_state::kState)) {
+      EXPECT_TRUE(state->entries().empty());
+    }
+  }
+}
+
+/// Before FP32Optimizer's own form, checkpoints of fp32 had that of mixed precision, with the steps as a real number.
+/// This one has 16 rows of vocabulary, those that follow are zero here.
+TEST(OlderCheckpoint, OfFp32GoesOn) {
+  const std::string words =
+      "--num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 8 --max-position-embeddings 8 "
+      "--micro-batch-size 1 --global-batch-size 2 --train-iters 2 --lr 1e-3 --lr-decay-style constant --vocab-size 61 "
+      "--make-vocab-size-divisible-by 16 --tokenizer-type NullTokenizer --mock-data --load " +
+      testing::source_path("tests/golden/checkpoint/ours/fp32_nested_optimizer");
+  for (const char* more : {"", " --use-distributed-optimizer", " --bf16"}) {
+    PosixFileSystem files;
+    const PretrainConfig config = testing::small_config(words + more);
+    Trainer trainer(config, {});
+    ASSERT_TRUE(Checkpointer(files, config, {}).load(trainer)) << more;
+    EXPECT_EQ(trainer.optimizer().num_steps(), 2) << more;
+    EXPECT_EQ(trainer.progress().iteration, 2) << more;
+    for (double loss : testing::train(trainer, 2, 4)) EXPECT_TRUE(std::isfinite(loss)) << more;
+  }
+}
+
+TEST(Checkpointer, StoresTheFormOfMegatronsFp32Optimizer) {
+  PosixFileSystem files;
+  const testing::ScratchDirectory directory;
+  const PretrainConfig config =
+      testing::small_config(testing::gpt2_like("--save-interval 1 --save " + directory.path()));
+  Trainer trainer(config, {});
+  testing::train(trainer, 0, 1);
+  Checkpointer(files, config, {}).save(trainer);
+  const CheckpointReader reader(files, directory.file("iter_0000001"), Verify::kChecksums);
+  const CheckpointReader::CommonState common = reader.read_common_state();
+  EXPECT_EQ(keys_of(common.state().at(common_state::kOptimizer)),
+            (std::set<std::string>{common_state::kState, common_state::kParamGroups}));
 }
 
 }  // namespace

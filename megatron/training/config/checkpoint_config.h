@@ -14,6 +14,9 @@ struct CheckpointConfig {
   std::optional<int64_t> save_interval;
   std::optional<int64_t> save_retain_interval;
   bool no_save_optim = false;
+  bool no_save_rng = false;
+  bool dist_ckpt_optim_fully_reshardable = false;
+  bool distrib_optim_fully_reshardable_mem_efficient = false;
   bool save_tokenizer_assets = true;
   bool take_over_save_lock = false;
   std::optional<std::string> load;  ///< directory

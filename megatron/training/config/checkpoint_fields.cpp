@@ -63,6 +63,12 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
            "keep only checkpoints of steps divisible by it, and the last; a multiple of --save-interval")
       .at_least(1);
   table.add("no_save_optim", checkpoint.no_save_optim, "write no optimizer state");
+  table.add("no_save_rng", checkpoint.no_save_rng, "write no states of generators, which Megatron-LM alone reads");
+  table.add("dist_ckpt_optim_fully_reshardable", checkpoint.dist_ckpt_optim_fully_reshardable,
+            "with --use-distributed-optimizer: write the optimizer's state as whole tensors, which any layout loads; "
+            "always so here");
+  table.add("distrib_optim_fully_reshardable_mem_efficient", checkpoint.distrib_optim_fully_reshardable_mem_efficient,
+            "let Megatron-LM gather that state on one rank when it saves again; nothing is gathered here");
   table.add(
       "take_over_save_lock", checkpoint.take_over_save_lock,
       "write to the folder of --save although a run on another host, in another container or before the last boot "

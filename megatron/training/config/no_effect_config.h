@@ -27,7 +27,6 @@ struct NoEffectConfig {
   bool disable_bf16_reduced_precision_matmul = false;
   bool use_cpu_initialization = false;
   bool te_rng_tracker = false;
-  bool no_save_rng = false;
   bool no_load_rng = false;
   bool create_attention_mask_in_dataloader = true;
   std::string distributed_backend = "nccl";

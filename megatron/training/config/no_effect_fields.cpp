@@ -52,12 +52,13 @@ void describe_computation(FieldTable& table, NoEffectConfig& none) {
   table.add("transformer_impl", none.transformer_impl, "")
       .one_of({"local", "transformer_engine"})
       .later({"inference_optimized"})
-      .without_effect(kOneKernel);
+      .without_effect(
+          "there is one implementation per device, chosen when the program starts; with local, checkpoints "
+          "hold Adam's steps as torch's AdamW reads them");
   table.add("disable_bf16_reduced_precision_matmul", none.disable_bf16_reduced_precision_matmul, "")
       .without_effect("products of bf16 are always summed in fp32");
   table.add("use_cpu_initialization", none.use_cpu_initialization, "").without_effect(kStateless);
   table.add("te_rng_tracker", none.te_rng_tracker, "").without_effect(kStateless);
-  table.add("no_save_rng", none.no_save_rng, "").without_effect(kStateless);
   table.add("no_load_rng", none.no_load_rng, "").without_effect(kStateless);
   table.add("create_attention_mask_in_dataloader", none.create_attention_mask_in_dataloader, "")
       .turned_off_by({"--no-create-attention-mask-in-dataloader"})

@@ -165,7 +165,6 @@ constexpr auto kNotYet = std::to_array<Refusal>({
     {"this option of checkpoints",
      "--ckpt-convert-format --ckpt-convert-save --ckpt-convert-update-legacy-dist-opt-format "
      "--disable-stream-ckpt-dequant --disable-use-tokenizer-model-from-checkpoint-args "
-     "--dist-ckpt-optim-fully-reshardable --distrib-optim-fully-reshardable-mem-efficient "
      "--no-stream-ckpt-dequant --no-use-tokenizer-model-from-checkpoint-args "
      "--non-persistent-local-ckpt-algo --non-persistent-local-ckpt-dir --replication --replication-factor "
      "--replication-jump "

@@ -1,0 +1,20 @@
+// What Megatron asks of a checkpoint beside tensors and the common state, and what nothing here reads.
+#pragma once
+
+#include "megatron/dist_checkpointing/checkpoint_writer.h"
+#include "megatron/training/trainer.h"
+
+namespace megatron {
+
+/// Adds the states of the generators that Megatron restores when it resumes: those of its own start with this seed,
+/// with CUDA generators moved on, so that no iteration draws the numbers of another. Random numbers here depend on seed
+/// and names alone (docs/differences.md) and have no state.
+/// One data-parallel rank of each tensor and pipeline rank stores it; all ranks call it.
+void add_rng_state(CheckpointWriter& writer, Trainer& trainer);
+
+/// Adds an empty extra state for each module that is one of Transformer Engine in a Megatron model with it: the linears
+/// and norms of the decoder.
+/// One rank stores those of a pipeline stage; all ranks call it.
+void add_extra_states(CheckpointWriter& writer, Trainer& trainer);
+
+}  // namespace megatron
