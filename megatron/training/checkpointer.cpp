@@ -14,6 +14,7 @@
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
 #include "megatron/dist_checkpointing/integrity.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
+#include "megatron/training/bucketed_state.h"
 #include "megatron/training/checkpoint_layout.h"
 #include "megatron/training/checkpoint_load.h"
 #include "megatron/training/checkpoint_objects.h"
@@ -261,7 +262,7 @@ bool Checkpointer::load(Trainer& trainer) {
   const bool with_optimizer = takes_state && takes_optimizer(common.state());
   read_tensors(reader, with_optimizer, trainer);
   if (takes_state) take_progress(common.state(), trainer);
-  if (with_optimizer) load_optimizer_state(common, trainer);
+  if (with_optimizer) load_optimizer_state(reader, common, trainer);
   log_.info(fmt::format("  successfully loaded checkpoint from {} at iteration {}", found.path,
                         trainer.progress().iteration));
   return true;
@@ -291,6 +292,7 @@ void Checkpointer::read_tensors(const CheckpointReader& reader, bool with_optimi
     read_shared(reader, weights, ctx, replicas);
   else
     read(reader, weights, ctx);
+  if (with_optimizer && BucketedState::is_in(reader)) BucketedState(reader, trainer).require_fits_weights(trainer);
   trainer.optimizer().reload_main_params(ctx);  // those that the checkpoint does not hold
   if (!takes_main_params) return;
   if (shares && !trainer.optimizer().config().use_distributed_optimizer)

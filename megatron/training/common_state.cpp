@@ -5,6 +5,7 @@
 
 #include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/optimizer/param_scheduler_entries.h"
+#include "megatron/training/bucketed_state.h"
 
 namespace megatron {
 namespace {
@@ -261,26 +262,34 @@ void load_progress(const Object& state, Trainer& trainer) {
     progress.num_floating_point_operations = operations->as_float();
 }
 
-void load_optimizer_state(const CheckpointReader::CommonState& common, Trainer& trainer) {
+void load_optimizer_state(const CheckpointReader& reader, const CheckpointReader::CommonState& common,
+                          Trainer& trainer) {
   const Object& state = common.state();
   const Object& outer = state.at(common_state::kOptimizer);
   const Object* sharding = outer.find(common_state::kShardingType);
-  require<CheckpointError>(!sharding || sharding->as_string() == common_state::kFullyReshardable,
-                           "[checkpoint] {}: the optimizer's state is stored as '{}', which fits the ranks alone that "
-                           "saved it. Save it with Megatron's --dist-ckpt-optim-fully-reshardable, or load the weights "
-                           "alone with --no-load-optim.",
-                           common.file.source(), sharding ? sharding->as_string() : "");
+  const bool is_bucketed = BucketedState::is_in(reader);
+  require<CheckpointError>(
+      !sharding || is_bucketed || sharding->as_string() == common_state::kFullyReshardable,
+      "[checkpoint] {}: the optimizer's state is stored as '{}', which is unsupported. Save it with "
+      "Megatron's --dist-ckpt-optim-fully-reshardable, or load the weights alone with "
+      "--no-load-optim.",
+      common.file.source(), sharding ? sharding->as_string() : "");
   trainer.scheduler().load(param_scheduler_state_of(scheduler_entries(state.at(common_state::kScheduler))));
-  const Object* inner = outer.find(common_state::kOptimizer);  // none in the form of FP32Optimizer
-  const std::optional<int64_t> num_steps = stored_num_steps(common.file, inner ? *inner : outer);
+  std::optional<TorchFile> file, scaler_file;  // of objects of their own
+  const std::string scaler_key = BucketedState::object_key(common_state::kGradScaler);
+  if (is_bucketed) file.emplace(reader.read_object(BucketedState::object_key(common_state::kOptimizer)));
+  if (is_bucketed && reader.has_object(scaler_key)) scaler_file.emplace(reader.read_object(scaler_key));
+  const Object* inner = file ? file->root().items()[0] : outer.find(common_state::kOptimizer);
+  const std::optional<int64_t> num_steps =  // FP32Optimizer has no dict around the inner one
+      stored_num_steps(file ? *file : common.file, inner ? *inner : outer);
   require<CheckpointError>(num_steps || trainer.optimizer().config().optimizer != OptimizerType::kAdam,
                            "[checkpoint] {}: Adam's number of steps is not stored. Was another optimizer saved?",
                            common.file.source());
   trainer.optimizer().set_num_steps(num_steps.value_or(0));
   auto* scaler = dynamic_cast<DynamicGradScaler*>(trainer.optimizer().scaler());
-  const Object* stored = outer.find(common_state::kGradScaler);
+  const Object* stored = scaler_file ? scaler_file->root().items()[0] : outer.find(common_state::kGradScaler);
   if (scaler && stored && stored->find("growth_tracker"))
-    scaler->load({.scale = static_cast<float>(number_of(common.file, stored->at("scale"))),
+    scaler->load({.scale = static_cast<float>(number_of(scaler_file ? *scaler_file : common.file, stored->at("scale"))),
                   .growth_tracker = stored->at("growth_tracker").as_int(),
                   .hysteresis_tracker = stored->at("hysteresis_tracker").as_int()});
 }

@@ -16,7 +16,8 @@ void require_same_model(const pickle::Object& state, const TransformerConfig& co
 /// Takes progress over from a common state.
 void load_progress(const pickle::Object& state, Trainer& trainer);
 /// Takes the schedule, the step counter and the loss scale over. @throw CheckpointError if one of them is not there.
-void load_optimizer_state(const CheckpointReader::CommonState& common, Trainer& trainer);
+void load_optimizer_state(const CheckpointReader& reader, const CheckpointReader::CommonState& common,
+                          Trainer& trainer);
 /// The arguments of a common state as JSON text; those that are not plain values are left out.
 std::string arguments_json_of(const pickle::Object& state);
 

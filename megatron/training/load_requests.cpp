@@ -1,6 +1,7 @@
 #include "megatron/training/load_requests.h"
 
 #include "megatron/dist_checkpointing/megatron_names.h"
+#include "megatron/training/bucketed_state.h"
 #include "megatron/training/checkpoint_layout.h"
 #include "megatron/training/optimizer_tensors.h"
 
@@ -30,6 +31,20 @@ CheckpointPlacement placement_in(Trainer& trainer, const OptimizerState& state) 
   return placement_of(*state.parameter, {state.begin, state.end}, trainer.model().config().num_layers, {});
 }
 
+LoadRequests requests_of_buckets(const CheckpointReader& reader, Trainer& trainer) {
+  const BucketedState buckets(reader, trainer);
+  LoadRequests requests;
+  for (const OptimizerState& state : trainer.optimizer().states())
+    for (const OptimizerTensor& named : optimizer_tensors(trainer.context(), trainer.optimizer(), state)) {
+      const bool is_main = named.name == optimizer_state::kMaster;
+      CheckpointPlacement placement =
+          buckets.placement_of(state, is_main ? optimizer_state::kDistributedMaster : named.name);
+      std::string key = placement.key;
+      requests.push_back({std::move(key), std::move(placement), named.tensor, named.put_back});
+    }
+  return requests;
+}
+
 }  // namespace
 
 LoadRequests requests_of_model(const CheckpointReader& reader, GptModel& model, WeightSource source) {
@@ -45,6 +60,7 @@ LoadRequests requests_of_model(const CheckpointReader& reader, GptModel& model, 
 }
 
 LoadRequests requests_of_optimizer(const CheckpointReader& reader, Trainer& trainer) {
+  if (BucketedState::is_in(reader)) return requests_of_buckets(reader, trainer);
   LoadRequests requests;
   for (const OptimizerState& state : trainer.optimizer().states()) {
     const CheckpointPlacement placement = placement_in(trainer, state);

@@ -260,6 +260,22 @@ TEST(ParallelCheckpoint, MegatronsLoadIntoAnyLayout) {
   }
 }
 
+/// Runs of Megatron with one set of values: its default form of the distributed optimizer's state, and whole tensors.
+TEST(ParallelCheckpoint, BucketsOfMegatronsDistributedOptimizerAreItsWholeTensors) {
+  const State expected = state_of(golden_words("lm019/llama_1"));
+  const std::string buckets = golden_words("lm019/llama_dp2");
+  EXPECT_EQ(state_of(buckets), expected);
+  const std::string two = golden_words("lm019/llama_tp2dp2"), tensor = " --tensor-model-parallel-size 2";
+  for (const auto& [golden, layout] : {std::pair{buckets, Layout{" --use-distributed-optimizer", 2}},
+                                       {buckets, Layout{" --use-distributed-optimizer --ddp-num-buckets 3", 4}},
+                                       {two, Layout{tensor, 2}},
+                                       {two, Layout{tensor + " --use-distributed-optimizer", 4}}}) {
+    const ScratchDirectory directory;
+    continue_to(golden + saving(directory), layout, golden_iteration("lm019/llama_dp2"));
+    EXPECT_EQ(state_of(golden + loading(directory)), expected) << layout.words;
+  }
+}
+
 /// One state of generators for each tensor and pipeline rank, one extra state for each module, whatever the replicas.
 TEST(ParallelCheckpoint, EveryLayoutStoresTheObjectsThatMegatronAsksFor) {
   const auto objects_in = [](const std::string& path) {

@@ -94,18 +94,28 @@ TEST_P(GoldenCheckpoint, GoesOnHere) {
   for (double loss : testing::train(trainer, iteration, iteration + 2)) EXPECT_TRUE(std::isfinite(loss));
 }
 
-TEST(GoldenCheckpoint, OfLayoutBoundOptimizerStateIsRefusedWithTheRemedy) {
+TEST(GoldenCheckpoint, OfBucketsOfOtherTensorParallelRanksIsRefusedWithTheRemedy) {
   PosixFileSystem files;
-  PretrainConfig config = testing::small_config(testing::golden_words("lm019/llama_dp2"));
+  PretrainConfig config = testing::small_config(testing::golden_words("lm019/llama_tp2dp2"));
   Trainer trainer(config, {});
   try {
     Checkpointer(files, config, {}).load(trainer);
-    FAIL() << "the buckets of a distributed optimizer were read";
+    FAIL() << "buckets of two ranks were read by one";
   } catch (const CheckpointError& error) {
+    EXPECT_NE(std::string(error.what()).find("2 tensor- and 1 pipeline-parallel"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("--no-load-optim"), std::string::npos) << error.what();
   }
   config.checkpoint.no_load_optim = true;
   EXPECT_TRUE(Checkpointer(files, config, {}).load(trainer));
+}
+
+TEST(GoldenCheckpoint, OfBucketsInAnotherPrecisionIsRefused) {
+  PosixFileSystem files;
+  std::string words = testing::golden_words("lm019/llama_dp2");
+  words.erase(words.find("--bf16 "), std::string_view("--bf16 ").size());
+  const PretrainConfig config = testing::small_config(words);
+  Trainer trainer(config, {});
+  EXPECT_THROW(Checkpointer(files, config, {}).load(trainer), CheckpointError);
 }
 
 std::set<std::string> keys_of(const pickle::Object& dict) {
@@ -223,7 +233,7 @@ TEST(OlderCheckpoint, OfFp32GoesOn) {
   const std::string words =
       "--num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 8 --max-position-embeddings 8 "
       "--micro-batch-size 1 --global-batch-size 2 --train-iters 2 --lr 1e-3 --lr-decay-style constant --vocab-size 61 "
-      "--make-vocab-size-divisible-by 16 --tokenizer-type NullTokenizer --mock-data --load " +
+      "--make-vocab-size-divisible-by 16 --tokenizer-type NullTokenizer --mock-data --allow-other-tokenizer --load " +
       testing::source_path("tests/golden/checkpoint/ours/fp32_nested_optimizer");
   for (const char* more : {"", " --use-distributed-optimizer", " --bf16"}) {
     PosixFileSystem files;
