@@ -73,6 +73,16 @@ Progress::~Progress() = default;
 
 void Progress::warning(std::string_view text) { message(fmt::format("WARNING: {}", text)); }
 
+void LeveledProgress::info(std::string_view line) {
+  constexpr std::int64_t kInfo = 20;
+  if (level_ <= kInfo) shown_.info(line);
+}
+
+void LeveledProgress::warning(std::string_view text) {
+  constexpr std::int64_t kWarning = 30;
+  if (level_ <= kWarning) shown_.warning(text);
+}
+
 ProgressBar::ProgressBar(ProgressBarOptions options, Write write, Now now)
     : options_(options), write_(std::move(write)), now_(std::move(now)) {}
 

@@ -29,8 +29,26 @@ class Progress {
   virtual void end() = 0;
   /// Prints a line that stays, above the bar. No line end is needed.
   virtual void message(std::string_view line) = 0;
+  /// A message that --logging-level may leave out.
+  virtual void info(std::string_view line) { message(line); }
   /// What is not as it was probably meant: a message that begins with "WARNING: ".
   virtual void warning(std::string_view text);
+};
+
+/// Passes on what is at least of a level of Python's logging module: information has 20, warnings have 30.
+class LeveledProgress final : public Progress {
+ public:
+  LeveledProgress(Progress& shown, std::int64_t level) : shown_(shown), level_(level) {}
+  void begin(const ProgressTask& task) override { shown_.begin(task); }
+  void update(std::int64_t done, std::string_view note) override { shown_.update(done, note); }
+  void end() override { shown_.end(); }
+  void message(std::string_view line) override { shown_.message(line); }
+  void info(std::string_view line) override;
+  void warning(std::string_view text) override;
+
+ private:
+  Progress& shown_;
+  std::int64_t level_;
 };
 
 /// For those who do not want to see anything, messages included.
