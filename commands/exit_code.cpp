@@ -5,8 +5,24 @@
 #include <ostream>
 
 #include "megatron/comm/rank_failure.h"
+#include "megatron/training/rejected_result.h"
 
 namespace megatron {
+namespace {
+
+ExitCode exit_code_of(RejectedResult::Verdict verdict) {
+  switch (verdict) {
+    case RejectedResult::Verdict::kRestartToTellApart:
+      return ExitCode::kResumeToDisambiguate;
+    case RejectedResult::Verdict::kFailed:
+      return ExitCode::kFailedOnResultValidation;
+    case RejectedResult::Verdict::kStop:
+      break;
+  }
+  return ExitCode::kFailure;
+}
+
+}  // namespace
 
 ExitCode exit_code_of(const std::exception& error) {
   if (const auto* failure = dynamic_cast<const RankFailure*>(&error)) {
@@ -18,6 +34,7 @@ ExitCode exit_code_of(const std::exception& error) {
       return ExitCode::kFailure;
     }
   }
+  if (const auto* rejected = dynamic_cast<const RejectedResult*>(&error)) return exit_code_of(rejected->verdict);
   if (dynamic_cast<const ConfigError*>(&error) || dynamic_cast<const NotSupported*>(&error)) return ExitCode::kUsage;
   if (dynamic_cast<const DataError*>(&error)) return ExitCode::kData;
   if (dynamic_cast<const CheckpointError*>(&error)) return ExitCode::kCheckpoint;

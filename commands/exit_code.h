@@ -21,6 +21,8 @@ enum class ExitCode : int {
   kOutOfMemory = 5,    // an arena is full, or the system refuses memory or threads; the remedies are in the text
   kIo = 6,             // the operating system refused a file operation: full or read-only disk, permissions
   kCommunication = 7,  // ranks did not come together: one was lost, came too late, or did something else
+  kResumeToDisambiguate = 16,      // a rejected step was the same twice: start again, on another host (--rerun-mode)
+  kFailedOnResultValidation = 17,  // why a step was rejected is told apart: the text says where the fault is
 };
 
 /// That of a failed rank is that of its cause.

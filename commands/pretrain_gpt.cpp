@@ -14,9 +14,11 @@
 #include "commands/matmul_choices_folders.h"
 #include "commands/rank_thread_failures.h"
 #include "commands/signal_watch.h"
+#include "commands/straggler_controller.h"
 #include "commands/terminal.h"
 #include "megatron/base/process_identity.h"
 #include "megatron/training/checkpointer.h"
+#include "megatron/training/config/fields.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/training_data.h"
 
@@ -56,6 +58,8 @@ class CountedProgress final : public Progress {
   }
   void end() override { shown_.end(); }
   void message(std::string_view line) override { shown_.message(line); }
+  void info(std::string_view line) override { shown_.info(line); }
+  void warning(std::string_view text) override { shown_.warning(text); }
 
  private:
   Progress& shown_;
@@ -69,13 +73,35 @@ struct Exchange {
   std::atomic<bool>& has_started;  // from then on a received signal ends the training as Megatron's does
 };
 
+int64_t logging_level_of(const PretrainConfig& config) {
+  constexpr int64_t kInfo = 20;
+  if (config.logging.logging_level) return *config.logging.logging_level;
+  const std::optional<std::string> text = process_environment()("MEGATRON_LOGGING_LEVEL");
+  return text ? read_logging_level(*text) : kInfo;
+}
+
+/// Training goes on without a port that another has.
+void start_straggler_controller(const FaultConfig& faults, Progress& progress,
+                                std::optional<StragglerController>& controller) try {
+  if (faults.log_straggler) controller.emplace(static_cast<int>(faults.straggler_ctrlr_port));
+} catch (const CommError& error) {
+  progress.warning(
+      fmt::format("--straggler-ctrlr-port {}: {} The report of stragglers cannot be switched; give "
+                  "another port.",
+                  faults.straggler_ctrlr_port, error.what()));
+}
+
 void train(const PretrainConfig& config, const Tokenizer& tokenizer, const CommandRanks& ranks, const OwnRank& own,
            const Exchange& exchange, std::ostream& out, std::ostream& err) {
   World* world = own.world;
   PosixFileSystem files;
   ProgressBar bar(bar_options(out, world != nullptr), [&](std::string_view text) { out << text << std::flush; });
   SilentProgress silent;
-  CountedProgress progress(world && world->rank() > 0 ? static_cast<Progress&>(silent) : bar, exchange.num_done);
+  const bool is_first = !world || world->rank() == 0;
+  LeveledProgress leveled(bar, logging_level_of(config));
+  CountedProgress progress(is_first ? static_cast<Progress&>(leveled) : silent, exchange.num_done);
+  std::optional<StragglerController> stragglers;
+  if (is_first) start_straggler_controller(config.faults, progress, stragglers);
   pretrain(config, tokenizer,
            {.files = files,
             .progress = progress,
@@ -89,6 +115,7 @@ void train(const PretrainConfig& config, const Tokenizer& tokenizer, const Comma
             .ranks_of_host = ranks.launch.local_size,
             .rank_hooks = report_and_end(kName, err),
             .on_start = [&] { exchange.has_started = true; },
+            .straggler_switch = stragglers ? &stragglers->num_requests() : nullptr,
             .matmul_choices_folders = matmul_choices_folders(own_program()),
             .device = ranks.device,
             .gpu_ranks = own.gpu_ranks});

@@ -17,6 +17,7 @@ std::set<std::string> run_flags() {
   FieldTable all = describe(config), whole;
   describe_logging(whole, config);
   describe_profiling(whole, config);
+  describe_faults(whole, config);
   describe_checkpoint(whole, config);
   std::set<std::string> flags;
   const auto add = [&](const Field& field) {

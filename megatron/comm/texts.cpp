@@ -49,6 +49,15 @@ std::vector<std::string> gather_texts(const ProcessGroup& group, const std::stri
   return texts;
 }
 
+std::vector<double> gather_numbers(const ProcessGroup& group, double number, std::string_view site) {
+  std::vector<double> all(static_cast<size_t>(group.size()));
+  group
+      .all_gather({&number, DType::kFloat64, {1}, {1}}, {all.data(), DType::kFloat64, {std::ssize(all)}, {1}},
+                  {.site = site})
+      .wait();
+  return all;
+}
+
 std::string describe_values(const std::vector<std::string>& values) {
   std::vector<std::string> different;
   std::map<std::string, std::vector<int>> owners;

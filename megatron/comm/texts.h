@@ -1,4 +1,4 @@
-// Texts that ranks tell each other.
+// Texts and numbers that ranks tell each other.
 #pragma once
 
 #include <string>
@@ -14,6 +14,9 @@ std::string broadcast_text(const ProcessGroup& group, std::string text, int root
 
 /// The texts of all ranks, on every rank, in group rank order.
 std::vector<std::string> gather_texts(const ProcessGroup& group, const std::string& text, std::string_view site);
+
+/// A number of each rank, on every rank, in group rank order.
+std::vector<double> gather_numbers(const ProcessGroup& group, double number, std::string_view site);
 
 /// What ranks have, values[rank] as "1234 on rank 0, 77 on ranks 1, 2".
 std::string describe_values(const std::vector<std::string>& values);

@@ -35,6 +35,8 @@ class Timers {
   void start(std::string_view name, int level);
   /// @throw InternalError if the timer is recorded at this level but does not run.
   void stop(std::string_view name, int level);
+  /// From the next start on; no timer of the levels between may run.
+  void set_log_level(int log_level) { log_level_ = log_level; }
   /// Whether timers of this level record anything.
   bool records(int level) const { return level <= log_level_; }
 

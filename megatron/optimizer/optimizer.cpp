@@ -237,14 +237,21 @@ void Optimizer::begin_step(const Context& ctx, const ParamScheduler& scheduler, 
   write_values(ctx.device, std::span<const double>(rates), learning_rates_);
 }
 
+void Optimizer::find_norms(const Context& ctx, bool count_zeros) {
+  norm_.find_largest(ctx, counted_grads_);
+  norm_.add_squares(ctx, counted_grads_, count_zeros);
+  norm_.finish(ctx, std::max(config_.clip_grad, 0.0), skips_nonfinite());
+}
+
+void Optimizer::add_norms(const Context& ctx, Readback& readback, std::span<double> norms) {
+  find_norms(ctx, false);
+  readback.add(norm_.norms(), norms);
+}
+
 /// Where an infinity is found kernels leave everything as it is; the host learns of it afterwards.
 StepResult Optimizer::step(const Context& ctx, Readback& readback, Timers* timers) {
   ddp_.finish_param_sync();
-  timed(timers, "optimizer-clip-main-grad", kTimerLevel, [&] {
-    norm_.find_largest(ctx, counted_grads_);
-    norm_.add_squares(ctx, counted_grads_, config_.log_num_zeros_in_grad);
-    norm_.finish(ctx, std::max(config_.clip_grad, 0.0), scaler_ != nullptr);
-  });
+  timed(timers, "optimizer-clip-main-grad", kTimerLevel, [&] { find_norms(ctx, config_.log_num_zeros_in_grad); });
   timed(timers, "optimizer-inner-step", kTimerLevel, [&] { update(ctx); });
   const bool waits_for_weights = config_.use_distributed_optimizer && !config_.overlap_param_gather;
   timed(waits_for_weights ? timers : nullptr, "params-all-gather", kTimerLevel, [&] { gather_params(); });
@@ -254,10 +261,9 @@ StepResult Optimizer::step(const Context& ctx, Readback& readback, Timers* timer
   readback.add(norm_.num_zeros(), std::span(&num_zeros, 1));
   readback.wait(ctx);
   const auto [largest, norm] = norms;
-  if (scaler_) {
-    scaler_->update(!std::isfinite(largest));
-    if (!std::isfinite(largest)) return {.success = false};
-  }
+  const bool is_finite = std::isfinite(largest);
+  if (scaler_) scaler_->update(!is_finite);
+  if (!is_finite && skips_nonfinite()) return {.success = false, .grad_norm = scaler_ ? 0 : largest};
   ++num_steps_;
   StepResult result{.grad_norm = norm};
   if (config_.log_num_zeros_in_grad && !ctx.device.is_meta()) result.num_zeros = num_zeros;

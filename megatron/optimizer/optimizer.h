@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "megatron/core/readback.h"
@@ -41,8 +42,8 @@ struct OptimizerState : FlatRange {
 };
 
 struct StepResult {
-  bool success = true;               // false: infinite gradients under a loss scale; nothing was changed
-  double grad_norm = 0;              // before clipping, without loss scale
+  bool success = true;   // false: gradients are not finite, and nothing was changed
+  double grad_norm = 0;  // before clipping, without loss scale; of gradients that are not finite, not finite
   std::optional<int64_t> num_zeros;  // --log-num-zeros-in-grad
 };
 
@@ -57,6 +58,9 @@ class Optimizer {
   /// Before the first forward of a step: puts the rates of `scheduler` on the device, and into `state` what kernels are
   /// to know of the step (the caller puts it there, architecture D3).
   void begin_step(const Context& ctx, const ParamScheduler& scheduler, StepState& state);
+  /// After DistributedDataParallel::finish_grad_sync(): adds to `readback` what step() would give as the norm, without
+  /// a step. @param norms  largest absolute value and norm; live until the readback's wait
+  void add_norms(const Context& ctx, Readback& readback, std::span<double> norms);
   /// After DistributedDataParallel::finish_grad_sync(): steps all parameters and gathers the weights. The counter of
   /// the scheduler is left to the caller, who advances it on success.
   /// @param readback  what else the host wants of this step: all arrives with the one wait in here.
@@ -99,6 +103,8 @@ class Optimizer {
   void make_tables(const Context& ctx);
   void gather_params();
   void update(const Context& ctx);
+  bool skips_nonfinite() const { return scaler_ || config_.skips_nonfinite_gradients; }
+  void find_norms(const Context& ctx, bool count_zeros);
 
   OptimizerConfig config_;
   DistributedDataParallel& ddp_;

@@ -65,6 +65,9 @@ struct OptimizerConfig {
   double loss_scale_window = 1000;  ///< good steps before the scale doubles
   int64_t hysteresis = 2;           ///< bad steps before the scale halves
 
+  /// Gradients that are not finite change nothing, as they do under a loss scale. Resolved from
+  /// --no-check-for-nan-in-loss-and-grad.
+  bool skips_nonfinite_gradients = false;
   bool log_num_zeros_in_grad = false;
   bool use_distributed_optimizer = false;
   bool overlap_param_gather = false;

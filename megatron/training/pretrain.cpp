@@ -15,6 +15,7 @@
 #include "megatron/training/evaluation_samples.h"
 #include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/ranks_memory.h"
+#include "megatron/training/rejected_steps.h"
 #include "megatron/training/same_inputs.h"
 #include "megatron/training/same_settings.h"
 #include "megatron/training/step_plan.h"
@@ -59,7 +60,9 @@ void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool write
   prepare("--save", config.checkpoint.save, false);
   if (!writes_logs) return;
   prepare("--tensorboard-dir", config.logging.tensorboard_dir, false);
+  if (config.logging.wandb_project) prepare("--wandb-save-dir", config.logging.wandb_save_dir, false);
   prepare("--log-jsonl", config.logging.log_jsonl, true);
+  prepare("--result-rejected-tracker-filename", config.faults.result_rejected_tracker_filename, true);
   prepare("--log-loss-curve", config.logging.log_loss_curve, true);
   if (config.profiling.profile) prepare("--profile-trace", config.profiling.profile_trace, true);
 }
@@ -114,7 +117,7 @@ PretrainEnvironment with_first_step(const PretrainEnvironment& environment, std:
 PretrainEnvironment with_matmul_use(const PretrainEnvironment& environment, const kernels::MatmulChoices& choices) {
   if (choices.choices.empty()) return environment;
   return with_first_step(environment,
-                         [&](Trainer& trainer) { environment.progress.message(matmul_use_text(trainer.device())); });
+                         [&](Trainer& trainer) { environment.progress.info(matmul_use_text(trainer.device())); });
 }
 
 /// Of this process's rank; of steps on a CPU nothing has to be known before.
@@ -132,7 +135,7 @@ PretrainEnvironment with_transports(const PretrainEnvironment& environment, cons
   return with_first_step(environment, [&environment, world](Trainer&) {
     const std::string text = describe_lines(gather_texts(world, environment.gpu_ranks->transports(), "transports"));
     if (text.empty() || world.rank() > 0) return;
-    environment.progress.message(text);
+    environment.progress.info(text);
     if (environment.on_transports) environment.on_transports(text);
   });
 }
@@ -164,14 +167,14 @@ PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, con
   const DeviceChoice& choice = device.choice;
   if (choice.kind != DeviceKind::kCuda) return environment;
   const GpuMemory gpu = measured_memory(environment, device, trainer);
-  environment.progress.message(fullest_memory_table(world, device.memory, gpu));
+  environment.progress.info(fullest_memory_table(world, device.memory, gpu));
   const int64_t planned = planned_gpu_bytes(device.memory, gpu);
   return with_first_step(environment, [&environment, world, planned, &choice](Trainer& stepped) {
     if constexpr (kHasCuda) {
       const std::string attention = kernels::own_attention_text(stepped.device().cuda_stream());
-      if (!attention.empty()) environment.progress.message(attention);
+      if (!attention.empty()) environment.progress.info(attention);
     }
-    environment.progress.message(memory_use_text(world, planned, gpu_bytes_in_use(choice)));
+    environment.progress.info(memory_use_text(world, planned, gpu_bytes_in_use(choice)));
   });
 }
 
@@ -197,7 +200,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
                            .matmul_choices = rank_device.products,
                            .groups = groups});
   Checkpointer checkpointer(environment.files, config,
-                            {.on_info = [&](const std::string& line) { environment.progress.message(line); },
+                            {.on_info = [&](const std::string& line) { environment.progress.info(line); },
                              .on_warning = [&](const std::string& text) { environment.progress.warning(text); }},
                             data.tokenizer());
   timers.wait_before_reading([&] { trainer.device().synchronize(); });
@@ -249,6 +252,16 @@ void run_ranks(const PretrainConfig& config, const PretrainEnvironment& environm
   run_rank_threads(ranks, run, environment.rank_hooks);
 }
 
+/// The iterations that runs before have rejected are skipped. All ranks take what rank 0 reads.
+void skip_rejected_iterations(PretrainConfig& config, FileSystem& files, const ProcessGroup& world) {
+  const auto& path = config.faults.result_rejected_tracker_filename;
+  if (!path) return;
+  const bool reads = world.rank() == 0 && files.exists(*path);
+  const std::string text = broadcast_text(world, reads ? read_file(files, *path) : "", 0, "rejected iterations");
+  for (const int64_t iteration : parse_rejected_iterations(text, *path))
+    config.training.iterations_to_skip.push_back(iteration);
+}
+
 /// Calls `build` on rank 0 before the others, so that they find the caches that it writes.
 TrainingData build_data(const PretrainEnvironment& environment, const ProcessGroup& world,
                         const std::function<TrainingData()>& build) {
@@ -270,8 +283,8 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   const DeviceChoice device =
       environment.device ? *environment.device : choose_device(device_needs_of(config, environment.num_threads));
   environment.progress.message(arguments_block(config));
-  if (const std::string notes = notes_block(config); !notes.empty()) environment.progress.message(notes);
-  environment.progress.message(device.text);
+  if (const std::string notes = notes_block(config); !notes.empty()) environment.progress.info(notes);
+  environment.progress.info(device.text);
 
   const MessageLog log{.on_info = {},
                        .on_warning = [&](const std::string& text) { environment.progress.warning(text); }};
@@ -280,10 +293,11 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
                         : ProcessGroupCollection::single();
   const std::unique_ptr<SaveLock> save_lock = lock_save_folder(config, environment, groups.world);
   environment.save_lock = save_lock.get();
+  skip_rejected_iterations(config, environment.files, groups.world);
   AgreedMatmulChoices products =
       matmul_choices_for(device, config, environment.matmul_choices_folders, environment.files, groups.world);
   if (environment.on_matmul_choices) environment.on_matmul_choices(products);
-  if (!products.text.empty()) environment.progress.message(products.text);
+  if (!products.text.empty()) environment.progress.info(products.text);
   Timers timers(static_cast<int>(config.logging.timing_log_level));
   const TrainingData data = timed(&timers, kDataTimer, 0, [&] {
     return build_data(environment, groups.world, [&] { return TrainingData(config, tokenizer, log); });

@@ -47,6 +47,8 @@ struct PretrainEnvironment {
   std::function<void()> on_start = {};
   /// Called after each training step and what it prints, on every process's first rank; for measurements. May be empty.
   std::function<void(Trainer&, const TrainStepResult&)> on_step = {};
+  /// How often --straggler-ctrlr-port was asked to switch the report of stragglers, on the first rank. May be null.
+  const std::atomic<int64_t>* straggler_switch = nullptr;
   /// Where files of matrix product algorithms may be: see MatmulChoicesQuery.
   std::vector<std::string> matmul_choices_folders = {};
   /// Where ranks have a GPU each: which, and the ranks that its trainer tells of it. None: chosen here.

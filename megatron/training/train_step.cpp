@@ -1,6 +1,8 @@
 #include "megatron/training/train_step.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <list>
 #include <memory>
 
@@ -151,22 +153,49 @@ Tensor TrainStep::sum_of_losses(const PendingLosses& losses) {
   return sum;
 }
 
-TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration,
-                               Timers* timers) {
-  const GpuRanks::Step step(gpu_ranks_);
-  const Tensor num_tokens = write_step_state(scheduler, iteration, num_valid_tokens_of(batches));
-  const PendingLosses losses =
+TrainStep::Computed TrainStep::compute(const MicroBatches& batches, int64_t iteration, Timers* timers) {
+  PendingLosses own =
       timed(timers, "forward-backward", kTimerLevel, [&] { return forward_backward(batches, iteration, timers); });
-  const Tensor loss = sum_of_losses(losses);
+  Tensor loss = sum_of_losses(own);
+  return {.own = std::move(own), .loss = std::move(loss)};
+}
+
+StepValues TrainStep::values_of(Computed& computed, const Tensor& num_tokens) {
+  LossSum loss;
+  std::array<double, 2> norms{};
+  Readback readback;
+  readback.add(computed.loss, std::span(&loss.sum, 1));
+  readback.add(num_tokens, std::span(&loss.num_tokens, 1));
+  readback.add(computed.own.on_device, std::span(computed.own.values));
+  optimizer_.add_norms(ctx_, readback, norms);
+  readback.wait(ctx_);
+  const auto [largest, norm] = norms;
+  return {.loss = loss.mean(), .grad_norm = std::isfinite(largest) ? norm : largest, .own_loss = computed.own.sum()};
+}
+
+/// A step that is computed again has the same state: its number, which is part of every dropout counter, and weights.
+TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration,
+                               Timers* timers, const StepExamination* examination) {
+  const GpuRanks::Step step(gpu_ranks_);
+  Tensor num_tokens = write_step_state(scheduler, iteration, num_valid_tokens_of(batches));
+  Computed computed = compute(batches, iteration, timers);
+  const auto examine = [&] {
+    while (examination->wants_again(values_of(computed, num_tokens))) {
+      num_tokens = write_step_state(scheduler, iteration, num_valid_tokens_of(batches));
+      computed = compute(batches, iteration, timers);
+    }
+  };
+  if (examination && examination->before_update) examine();
   Readback readback;
   TrainStepResult result;
-  readback.add(loss, std::span(&result.loss.sum, 1));
+  readback.add(computed.loss, std::span(&result.loss.sum, 1));
   readback.add(num_tokens, std::span(&result.loss.num_tokens, 1));
   result.optimizer = timed(timers, "optimizer", kTimerLevel, [&] {
     const ProfiledRange range(ctx_.device.profiler, {.name = "optimizer"});
     return optimizer_.step(ctx_, readback, timers);
   });
   step.check_what_was_read();
+  if (examination && !examination->before_update && !std::isfinite(result.optimizer.grad_norm)) examine();
   return result;
 }
 

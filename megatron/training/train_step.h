@@ -1,6 +1,7 @@
 // One optimizer step, and evaluation, over micro-batches of the loader.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "megatron/training/forward_backward_graph.h"
 #include "megatron/training/loss_sum.h"
 #include "megatron/training/micro_batches.h"
+#include "megatron/training/rerun_state_machine.h"
 
 namespace megatron {
 
@@ -22,6 +24,12 @@ struct TrainStepOptions {
   bool has_positions = false;                      // see BatchUploadOptions
   ScheduleOptions schedule;                        // for any number of micro-batches
   std::optional<int64_t> num_graph_warm_up_steps;  // see ForwardBackwardGraph
+};
+
+/// Looks at what a step has computed, with the reasons why it may be computed again. See RerunStateMachine.
+struct StepExamination {
+  bool before_update = false;  // always; else only where the optimizer found that it cannot step
+  std::function<bool(const StepValues&)> wants_again;
 };
 
 struct TrainStepResult {
@@ -39,7 +47,9 @@ class TrainStep {
   /// @param batches  of this data-parallel rank. @param iteration  from 0: part of every dropout counter.
   /// @param timers   level 1: forward-backward and, in it, all-grads-sync, non-tensor-parallel-grads-all-reduce,
   ///                 embedding-grads-all-reduce; optimizer. May be null. See also Optimizer::step and ExecutorOptions.
-  TrainStepResult run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration, Timers* timers);
+  /// @param examination  throws to end the step before it changes the model. May be null.
+  TrainStepResult run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration, Timers* timers,
+                      const StepExamination* examination = nullptr);
   /// Losses without gradients; dropout is off. Waits for the device once. @return of this rank alone: see
   /// sum_of_all_ranks.
   LossSum evaluate(MicroBatches batches);
@@ -68,6 +78,14 @@ class TrainStep {
   Uploaded upload_all(const MicroBatches& batches, bool forward_only);
   PendingLosses forward_backward(const MicroBatches& batches, int64_t iteration, Timers* timers);
   void execute(Uploaded& uploaded, bool forward_only, Timers* timers);
+  /// Losses of a forward and backward pass, of this rank's micro-batches and of all ranks together.
+  struct Computed {
+    PendingLosses own;
+    Tensor loss;
+  };
+  Computed compute(const MicroBatches& batches, int64_t iteration, Timers* timers);
+  /// Waits for the device.
+  StepValues values_of(Computed& computed, const Tensor& num_tokens);
   /// The sum of losses over all ranks, as sum_of_all_ranks has it, in device memory.
   Tensor sum_of_losses(const PendingLosses& losses);
 

@@ -72,8 +72,8 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
   optimizer_.reload_main_params(ctx_);
 }
 
-TrainStepResult Trainer::train_step(const MicroBatches& batches, Timers* timers) {
-  TrainStepResult result = step_.run(batches, scheduler_, progress_.iteration, timers);
+TrainStepResult Trainer::train_step(const MicroBatches& batches, Timers* timers, const StepExamination* examination) {
+  TrainStepResult result = step_.run(batches, scheduler_, progress_.iteration, timers, examination);
   int64_t num_samples = 0;
   for (size_t m = 0; m < batches.size(); ++m) num_samples += batches[m].num_samples * groups_.dp.size();
   if (result.optimizer.success) scheduler_.step(num_samples);

@@ -44,7 +44,9 @@ class Trainer {
 
   /// One step over this data-parallel rank's micro-batches of a global batch. Progress and schedule move on; the
   /// schedule only if the step was not skipped. @param timers  see TrainStep::run.
-  TrainStepResult train_step(const MicroBatches& batches, Timers* timers = nullptr);
+  /// @param examination  see there; where it throws the trainer is as it was.
+  TrainStepResult train_step(const MicroBatches& batches, Timers* timers = nullptr,
+                             const StepExamination* examination = nullptr);
   /// @return the loss on this rank alone: see sum_of_all_ranks.
   LossSum evaluate(const MicroBatches& batches) { return step_.evaluate(batches); }
   /// Waits for what ranks exchange of their weights. On all ranks, before some do what others do not: where a gather is

@@ -1,13 +1,19 @@
 #include "megatron/training/training_loop.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
 
+#include "megatron/base/word_list.h"
+#include "megatron/comm/texts.h"
 #include "megatron/comm/world.h"
 #include "megatron/dist_checkpointing/save_lock.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/schedules.h"
+#include "megatron/training/rejected_result.h"
+#include "megatron/training/rejected_steps.h"
+#include "megatron/training/weight_hash.h"
 
 namespace megatron {
 namespace {
@@ -29,14 +35,16 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
       reporter_(config_,
                 {.files = environment.files,
                  .progress = environment.progress,
+                 .straggler_switch = environment.straggler_switch,
                  .is_writer = trainer.groups().world.rank() == 0,
                  .host = environment.host,
                  .process_id = environment.process_id},
                 timers_),
       profile_(trainer, environment.files,
-               {.on_info = [this](const std::string& line) { reporter_.message(line); },
+               {.on_info = [this](const std::string& line) { reporter_.info(line); },
                 .on_warning = [this](const std::string& text) { reporter_.warning(text); }}),
       batch_sizes_(microbatch_calculator_of(config_)),
+      reruns_(rerun_options()),
       operations_at_start_(trainer.progress().num_floating_point_operations) {
   if (!config_.logging.log_progress || !config_.checkpoint.save || trainer.groups().world.rank() > 0) return;
   progress_log_.emplace(environment.files, *config_.checkpoint.save, environment.job_id,
@@ -45,7 +53,7 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
 }
 
 void TrainingLoop::print_setup(std::initializer_list<std::string_view> timers) {
-  reporter_.message("done with setup ...");
+  reporter_.info("done with setup ...");
   reporter_.print_timers(trainer_, std::span(timers.begin(), timers.size()));
 }
 
@@ -55,6 +63,7 @@ bool TrainingLoop::train() {
   train_reader_ = data_.train_reader(trainer_.groups().dp.rank(), trainer_.progress().consumed_train_samples);
   environment_.progress.begin({.title = "training", .unit = "it", .total = train_iters, .start = start});
   bool goes_on = true;
+  if (config_.faults.check_weight_hash_across_dp_replicas_interval) check_replicas();
   while (goes_on && trainer_.progress().iteration < train_iters) {
     finish_save(Wait::kNo);
     if (trainer_.progress().iteration == start + 1) set_timeout_after_init();
@@ -62,6 +71,10 @@ bool TrainingLoop::train() {
     if (!train_iteration()) continue;
     const int64_t iteration = trainer_.progress().iteration;
     if (plan_.validates_after(iteration)) validate(fmt::format("iteration {}", iteration));
+    const auto& hash_interval = config_.faults.check_weight_hash_across_dp_replicas_interval;
+    if (hash_interval && iteration % *hash_interval == 0) check_replicas();
+    if (const std::string text = reruns_.statistics(); !text.empty() && iteration % config_.logging.log_interval == 0)
+      reporter_.info(text);
     goes_on = !exits_after_iteration();
     profile_.end_step();
   }
@@ -93,10 +106,10 @@ bool TrainingLoop::train_iteration() {
     const ProfiledRange reading = range("read batch");
     return train_reader_->read(batch.num_microbatches);
   });
-  const TrainStepResult result = trainer_.train_step(batches, &timers_);
+  const TrainStepResult result = train_step(batches);
   if (trainer_.graph().num_launches() == 1 && !std::exchange(has_told_of_graph_, true))
-    reporter_.message(fmt::format("from iteration {} on, forward and backward are one CUDA graph of {} nodes",
-                                  trainer_.progress().iteration, trainer_.graph().num_nodes()));
+    reporter_.info(fmt::format("from iteration {} on, forward and backward are one CUDA graph of {} nodes",
+                               trainer_.progress().iteration, trainer_.graph().num_nodes()));
   const bool is_finite = std::isfinite(result.loss.sum) && std::isfinite(result.optimizer.grad_norm);
   require<Error>(is_finite || !config_.training.check_for_nan_in_loss_and_grad || !result.optimizer.success,
                  "[training] iteration {}: loss {}, gradient norm {}. The last checkpoint is from before this step. "
@@ -109,6 +122,59 @@ bool TrainingLoop::train_iteration() {
   return true;
 }
 
+RerunStateMachine::Options TrainingLoop::rerun_options() {
+  const ProcessGroup& world = trainer_.groups().world;
+  const auto& load = config_.checkpoint.load;
+  const std::string path = load ? rejected_step_path(*load) : "";
+  const bool reads = load && world.rank() == 0 && environment_.files.exists(path);
+  const std::string left = broadcast_text(world, reads ? read_file(environment_.files, path) : "", 0, "rejected step");
+  const std::string gpu = environment_.device ? environment_.device->pci_bus_id : "";
+  const std::string own_place = gpu.empty() ? environment_.host : environment_.host + " " + gpu;
+  std::vector<std::string> places = gather_texts(world, own_place, "places of ranks");
+  std::ranges::sort(places);
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  return {.faults = config_.faults,
+          .check_for_nan = config_.training.check_for_nan_in_loss_and_grad,
+          .seed = config_.training.seed,
+          .places = joined(places, ", "),
+          .rejected = parse_rejected_step(left, path),
+          .can_restart = config_.checkpoint.save.has_value(),
+          .log = {.on_info = {}, .on_warning = [this](const std::string& text) { reporter_.warning(text); }},
+          .gather = [&world](double own) { return gather_numbers(world, own, "rejected result"); },
+          .on_rejected =
+              [this](int64_t iteration) {
+                const auto& tracker = config_.faults.result_rejected_tracker_filename;
+                if (tracker && trainer_.groups().world.rank() == 0)
+                  append_rejected_iteration(environment_.files, *tracker, iteration);
+              }};
+}
+
+/// A result that was the same twice leaves a checkpoint of what was before it, from which another host computes it.
+TrainStepResult TrainingLoop::train_step(std::span<const MicroBatch<int64_t>> batches) try {
+  reruns_.begin_step(trainer_.progress().iteration + 1);
+  const StepExamination examination{
+      .before_update = reruns_.looks_before_update(),
+      .wants_again = [&](const StepValues& values) { return reruns_.wants_again(values); }};
+  return trainer_.train_step(batches, &timers_, &examination);
+} catch (const RejectedResult& rejected) {
+  if (rejected.verdict == RejectedResult::Verdict::kRestartToTellApart && config_.checkpoint.save)
+    leave_rejected_step();
+  throw;
+}
+
+void TrainingLoop::leave_rejected_step() {
+  if (checkpointer_.last_saved_iteration() != trainer_.progress().iteration) save(true);
+  finish_save(Wait::kYes);
+  if (trainer_.groups().world.rank() == 0)
+    write_rejected_step(environment_.files, rejected_step_path(*config_.checkpoint.save), reruns_.rejected().value());
+}
+
+void TrainingLoop::check_replicas() {
+  const auto pause = reporter_.pause_interval();
+  require_equal_replicas(trainer_);
+  reporter_.info(fmt::format(">>> Weight hashes match after {} iterations...", trainer_.progress().iteration));
+}
+
 /// Takes a batch and drops it; the schedule stands still.
 void TrainingLoop::skip_iteration(const BatchSize& batch) {
   train_reader_->read(batch.num_microbatches);
@@ -116,6 +182,9 @@ void TrainingLoop::skip_iteration(const BatchSize& batch) {
   ++progress.iteration;
   progress.consumed_train_samples += batch.running_batch_size;
   progress.skipped_train_samples += batch.running_batch_size;
+  const auto& load = config_.checkpoint.load;
+  if (load && trainer_.groups().world.rank() == 0 && reruns_.has_rejected(progress.iteration))
+    environment_.files.remove(rejected_step_path(*load));
 }
 
 /// A batch size that changes between steps is a place to come back to.
@@ -123,7 +192,7 @@ void TrainingLoop::change_batch_size(const BatchSize& batch) {
   const bool has_changed = num_micro_batches_ && *num_micro_batches_ != batch.num_microbatches;
   num_micro_batches_ = batch.num_microbatches;
   if (!has_changed) return;
-  reporter_.message(
+  reporter_.info(
       fmt::format("global batch size is now {} ({} micro-batches)", batch.running_batch_size, batch.num_microbatches));
   if (config_.checkpoint.save) save(true);
 }

@@ -14,6 +14,7 @@
 #include "megatron/training/iteration_plan.h"
 #include "megatron/training/microbatch_calculator.h"
 #include "megatron/training/pretrain.h"
+#include "megatron/training/rerun_state_machine.h"
 #include "megatron/training/training_data.h"
 #include "megatron/training/training_profile.h"
 #include "megatron/training/training_reporter.h"
@@ -39,6 +40,10 @@ class TrainingLoop {
  private:
   using Clock = std::chrono::steady_clock;
   void set_timeout_after_init();
+  RerunStateMachine::Options rerun_options();
+  TrainStepResult train_step(std::span<const MicroBatch<int64_t>> batches);
+  void leave_rejected_step();
+  void check_replicas();
   bool train_iteration();  // whether it was not one to skip
   void skip_iteration(const BatchSize& batch);
   void change_batch_size(const BatchSize& batch);
@@ -80,6 +85,7 @@ class TrainingLoop {
   TrainingProfile profile_;
   std::optional<ProgressLog> progress_log_;
   MicrobatchCalculator batch_sizes_;
+  RerunStateMachine reruns_;
   std::unique_ptr<BatchReader> train_reader_;
   Clock::time_point start_ = Clock::now();
   double operations_at_start_ = 0;

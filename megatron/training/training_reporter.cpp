@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "megatron/telemetry/straggler_report.h"
 #include "megatron/telemetry/timers_report.h"
 #include "megatron/telemetry/training_tags.h"
 #include "megatron/training/config/schedules.h"
@@ -34,6 +35,32 @@ constexpr auto kStepTimers = std::to_array<std::string_view>({
     "optimizer",
 });
 
+constexpr size_t kFirstInnerTimer = 1, kNumInnerTimers = 7;  // of level 2; the others are of level 1
+
+/// --log-straggler has more measured than --timing-log-level prints. A timer of 0 is not printed.
+void leave_out_above(int64_t level, std::vector<std::vector<double>>& seconds) {
+  for (std::vector<double>& of_rank : seconds)
+    for (size_t i = 0; i < of_rank.size(); ++i)
+      if (level < (i - kFirstInnerTimer < kNumInnerTimers ? 2 : 1)) of_rank[i] = 0;
+}
+
+/// @param seconds  of kStepTimers
+RankWork work_of(std::span<const double> seconds) {
+  const auto sum_of = [&](std::initializer_list<std::string_view> names) {
+    double sum = 0;
+    for (const std::string_view name : names)
+      sum += seconds[static_cast<size_t>(std::ranges::find(kStepTimers, name) - kStepTimers.begin())];
+    return sum;
+  };
+  return {.forward = sum_of({"forward-compute"}),
+          .backward = sum_of({"backward-compute"}),
+          .optimizer = sum_of({"optimizer-clip-main-grad", "optimizer-inner-step"}),
+          .data = sum_of({"batch-generator"}),
+          .waiting = sum_of({"forward-recv", "forward-send", "backward-recv", "backward-send",
+                             "non-tensor-parallel-grads-all-reduce", "embedding-grads-all-reduce", "all-grads-sync",
+                             "params-all-gather"})};
+}
+
 WallTime now() { return std::chrono::system_clock::now(); }
 
 std::vector<NamedValue> losses_of(const LossSum& loss) { return {{"lm loss", loss.mean()}}; }
@@ -63,6 +90,8 @@ DeviceMemoryUse memory_of(Trainer& trainer) {
 
 TrainingReporter::TrainingReporter(const PretrainConfig& config, const ReporterOutputs& outputs, Timers& timers)
     : config_(config), outputs_(outputs), timers_(timers) {
+  measures_stragglers_ = config.faults.log_straggler && !config.faults.disable_straggler_on_startup;
+  if (measures_stragglers_) timers_.set_log_level(2);
   const LoggingConfig& logging = config.logging;
   if (!outputs.is_writer) {
     timers_.start(kIntervalTimer, 0);
@@ -72,6 +101,19 @@ TrainingReporter::TrainingReporter(const PretrainConfig& config, const ReporterO
     loss_curve_ = parse_loss_curve(read_file(outputs_.files, *logging.log_jsonl));
   draws_loss_curve_ = logging.log_loss_curve.has_value();
   if (logging.log_jsonl) jsonl_.emplace(outputs_.files, *logging.log_jsonl);
+  if (logging.wandb_project) {
+    wandb_.emplace(outputs_.files,
+                   WandbRunOptions{.directory = logging.wandb_save_dir.value(),
+                                   .project = *logging.wandb_project,
+                                   .name = logging.wandb_exp_name.value_or(""),
+                                   .entity = logging.wandb_entity.value_or(""),
+                                   .host = outputs_.host,
+                                   .process_id = outputs_.process_id,
+                                   .start = now()},
+                   arguments_texts(config));
+    info(fmt::format("an offline run of Weights & Biases is in {0}; 'wandb sync {0}' uploads it",
+                     parent_path(wandb_->path())));
+  }
   if (logging.tensorboard_dir) {
     events_.emplace(outputs_.files, *logging.tensorboard_dir,
                     EventFileIdentity{.host = outputs_.host, .process_id = outputs_.process_id}, now());
@@ -87,7 +129,8 @@ void TrainingReporter::step(Trainer& trainer, const TrainStepResult& result, int
   result.optimizer.success ? averages_.add(losses) : averages_.add_skipped(losses);
   const int64_t iteration = trainer.progress().iteration;
   if (outputs_.is_writer && config_.logging.log_loss_curve) loss_curve_.add_training(iteration, losses.front().value);
-  if (config_.logging.tensorboard_dir && iteration % config_.logging.tensorboard_log_interval == 0)
+  const bool has_curves = config_.logging.tensorboard_dir || config_.logging.wandb_project;
+  if (has_curves && iteration % config_.logging.tensorboard_log_interval == 0)
     write_step_tags(trainer, result, global_batch_size);
   // Megatron prints after the first iteration too, without starting the interval anew.
   if (iteration % config_.logging.log_interval == 0 || is_first_step_)
@@ -134,10 +177,7 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
   message(training_log_line(values));
   write_line(training_fields(values));
   if (values.kernel_ceiling_percent) {
-    write_events([&](EventFileWriter& events) {
-      write_tags(events, now(), progress.iteration, progress.consumed_train_samples,
-                 kernel_ceiling_tags(*values.kernel_ceiling_percent));
-    });
+    write_curves(progress, kernel_ceiling_tags(*values.kernel_ceiling_percent));
   }
   draw_loss_curve();
   print_memory(trainer);
@@ -153,7 +193,7 @@ void TrainingReporter::print_memory(Trainer& trainer) {
   if (num_memory_reports_ >= 2 && !(interval && iteration % *interval == 0)) return;
   if (++num_memory_reports_ <= 2) {
     const BatchSize batch = microbatch_calculator_of(config_).at(trainer.progress().consumed_train_samples);
-    message(theoretical_memory_report(memory_sizes_of(config_), batch.num_microbatches));
+    info(theoretical_memory_report(memory_sizes_of(config_), batch.num_microbatches));
   }
   const DeviceMemoryUse own = memory_of(trainer);
   const auto dp_rank = static_cast<double>(trainer.groups().dp_cp.rank());
@@ -163,26 +203,28 @@ void TrainingReporter::print_memory(Trainer& trainer) {
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank][0] > 0) continue;  // a data-parallel replica needs as much
     const auto reserved = static_cast<int64_t>(all[rank][3]);
-    message(memory_line(static_cast<int>(rank), iteration,
-                        {.allocated_bytes = static_cast<int64_t>(all[rank][1]),
-                         .max_allocated_bytes = static_cast<int64_t>(all[rank][2]),
-                         .reserved_bytes = reserved,
-                         .max_reserved_bytes = reserved}));
+    info(memory_line(static_cast<int>(rank), iteration,
+                     {.allocated_bytes = static_cast<int64_t>(all[rank][1]),
+                      .max_allocated_bytes = static_cast<int64_t>(all[rank][2]),
+                      .reserved_bytes = reserved,
+                      .max_reserved_bytes = reserved}));
   }
-  if (num_memory_reports_ == 1) message(trainer.device().arena.table());
+  if (num_memory_reports_ == 1) info(trainer.device().arena.table());
 }
 
 void TrainingReporter::print_timers(Trainer& trainer, std::span<const std::string_view> names) {
   const auto seconds = gathered(trainer.groups().world, timers_.take_seconds(names));
   const TimingOption option = parse_timing_option(config_.logging.timing_log_option);
-  if (const auto report = timers_report(option, names, seconds, 1)) message(*report);
+  if (const auto report = timers_report(option, names, seconds, 1)) info(*report);
 }
 
 void TrainingReporter::print_step_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops) {
-  const auto seconds = gathered(trainer.groups().world, timers_.take_seconds(kStepTimers));
+  auto seconds = gathered(trainer.groups().world, timers_.take_seconds(kStepTimers));
   const auto num_iterations = static_cast<double>(config_.logging.log_interval);
+  if (config_.faults.log_straggler) report_stragglers(trainer, seconds);
+  leave_out_above(config_.logging.timing_log_level, seconds);
   const TimingOption option = parse_timing_option(config_.logging.timing_log_option);
-  if (const auto report = timers_report(option, kStepTimers, seconds, num_iterations)) message(*report);
+  if (const auto report = timers_report(option, kStepTimers, seconds, num_iterations)) info(*report);
   if (!config_.logging.log_timers_to_tensorboard) return;
   std::vector<NamedValue> timers;
   for (size_t i = 0; i < kStepTimers.size(); ++i) {
@@ -190,10 +232,26 @@ void TrainingReporter::print_step_timers(Trainer& trainer, double seconds_per_it
     for (const auto& of_rank : seconds) longest = std::max(longest, of_rank[i]);
     if (longest > 0) timers.push_back({std::string(kStepTimers[i]), longest / num_iterations});
   }
-  write_events([&](EventFileWriter& events) {
-    write_tags(events, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
-               interval_tags(seconds_per_iteration, tflops, timers));
-  });
+  write_curves(trainer.progress(), interval_tags(seconds_per_iteration, tflops, timers));
+}
+
+/// What the controller has asked for holds from the next interval on.
+void TrainingReporter::report_stragglers(Trainer& trainer, const std::vector<std::vector<double>>& seconds) {
+  if (measures_stragglers_) {
+    const auto num_iterations = static_cast<double>(config_.logging.log_interval);
+    std::vector<RankWork> ranks;
+    for (const std::vector<double>& of_rank : seconds) ranks.push_back(work_of(of_rank) / num_iterations);
+    const double operations = theoretical_flops(flops_sizes_of(config_.transformer),
+                                                *config_.training.global_batch_size, config_.model.seq_length.value());
+    info(straggler_report({.time = now(),
+                           .forward_operations = operations / 3 / static_cast<double>(ranks.size()),
+                           .num_listed = static_cast<size_t>(config_.faults.straggler_minmax_count)},
+                          ranks));
+  }
+  const int64_t own = outputs_.straggler_switch ? outputs_.straggler_switch->load() : 0;
+  const auto num_switches = static_cast<int64_t>(gathered(trainer.groups().world, {static_cast<double>(own)})[0][0]);
+  measures_stragglers_ = config_.faults.disable_straggler_on_startup == (num_switches % 2 != 0);
+  timers_.set_log_level(static_cast<int>(measures_stragglers_ ? 2 : config_.logging.timing_log_level));
 }
 
 void TrainingReporter::write_line(std::span<const JsonField> fields) try {
@@ -208,6 +266,20 @@ void TrainingReporter::write_events(const std::function<void(EventFileWriter&)>&
 } catch (const IoError& error) {
   events_.reset();
   give_up("--tensorboard-dir", error);
+}
+
+void TrainingReporter::write_curves(const TrainingProgress& progress, const TaggedScalars& tags) {
+  write_events([&](EventFileWriter& events) {
+    write_tags(events, now(), progress.iteration, progress.consumed_train_samples, tags);
+  });
+  try {
+    std::vector<NamedValue> values = tags.by_iteration;
+    values.push_back({"samples vs steps", static_cast<double>(progress.consumed_train_samples)});
+    if (wandb_) wandb_->log(now(), progress.iteration, values);
+  } catch (const IoError& error) {
+    wandb_.reset();
+    give_up("--wandb-project", error);
+  }
 }
 
 void TrainingReporter::draw_loss_curve() try {
@@ -247,10 +319,7 @@ void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& 
     scalars.memory = memory_of(trainer);
     scalars.num_allocations = trainer.device().arena.num_live_blocks();
   }
-  write_events([&](EventFileWriter& events) {
-    write_tags(events, now(), trainer.progress().iteration, trainer.progress().consumed_train_samples,
-               iteration_tags(scalars));
-  });
+  write_curves(trainer.progress(), iteration_tags(scalars));
 }
 
 void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std::string_view prefix,
@@ -262,10 +331,7 @@ void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std
   write_line(evaluation_fields(progress.iteration, fmt::format("validation{}", suffix), losses));
   if (suffix.empty()) loss_curve_.add_validation(progress.iteration, losses.front().value);
   draw_loss_curve();
-  write_events([&](EventFileWriter& events) {
-    write_tags(events, now(), progress.iteration, progress.consumed_train_samples,
-               validation_tags(losses, suffix, config_.logging.log_validation_ppl_to_tensorboard));
-  });
+  write_curves(progress, validation_tags(losses, suffix, config_.logging.log_validation_ppl_to_tensorboard));
 }
 
 void TrainingReporter::test(Trainer& trainer, std::string_view prefix, const LossSum& loss) {

@@ -1,6 +1,8 @@
-// Everything that a run says about its numbers: the log line, JSON lines, TensorBoard, the loss curve.
+// Everything that a run says about its numbers: the log line, JSON lines, TensorBoard, Weights & Biases, the loss
+// curve.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,6 +15,8 @@
 #include "megatron/telemetry/loss_averages.h"
 #include "megatron/telemetry/loss_curve.h"
 #include "megatron/telemetry/progress.h"
+#include "megatron/telemetry/training_tags.h"
+#include "megatron/telemetry/wandb_run.h"
 #include "megatron/training/trainer.h"
 
 namespace megatron {
@@ -20,7 +24,8 @@ namespace megatron {
 /// Outside world of a reporter; members must outlive it.
 struct ReporterOutputs {
   FileSystem& files;
-  Progress& progress;     // log lines go through message(), so that they stay above a bar
+  Progress& progress;  // log lines go through message(), so that they stay above a bar
+  const std::atomic<int64_t>* straggler_switch = nullptr;  // see PretrainEnvironment
   bool is_writer = true;  // one rank prints and writes files; the others take part in what it gathers
   std::string host;       // for names of event files
   int64_t process_id = 0;
@@ -47,6 +52,10 @@ class TrainingReporter {
   void message(std::string_view line) {
     if (outputs_.is_writer) outputs_.progress.message(line);
   }
+  /// A message that --logging-level may leave out.
+  void info(std::string_view line) {
+    if (outputs_.is_writer) outputs_.progress.info(line);
+  }
   void warning(std::string_view text) {
     if (outputs_.is_writer) outputs_.progress.warning(text);
   }
@@ -57,9 +66,11 @@ class TrainingReporter {
   void print_interval(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
   std::optional<double> params_norm(Trainer& trainer) const;
   void print_memory(Trainer& trainer);
+  void report_stragglers(Trainer& trainer, const std::vector<std::vector<double>>& seconds);
   void print_step_timers(Trainer& trainer, double seconds_per_iteration, std::optional<double> tflops);
   void write_line(std::span<const JsonField> fields);
   void write_events(const std::function<void(EventFileWriter&)>& write);
+  void write_curves(const TrainingProgress& progress, const TaggedScalars& tags);
   void draw_loss_curve();
   void give_up(std::string_view flag, const IoError& error);
   void write_step_tags(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
@@ -71,10 +82,12 @@ class TrainingReporter {
   LossCurve loss_curve_;
   std::optional<JsonlWriter> jsonl_;
   std::optional<EventFileWriter> events_;
+  std::optional<WandbRun> wandb_;
   int num_memory_reports_ = 0;
   double unprinted_seconds_ = 0;  // of the first step, whose line does not end an interval
   bool is_first_step_ = true;
   bool draws_loss_curve_ = false;
+  bool measures_stragglers_ = false;
 };
 
 }  // namespace megatron

@@ -111,7 +111,8 @@ TEST(BadOutputs, ACacheThatCannotBeWrittenIsDoneWithout) {
 }
 
 TEST(BadOutputs, ALossThatIsNotFiniteEndsTraining) {
-  expect_refusal({"diverges", kPretrain, {"--lr", "1e30"}, ExitCode::kFailure, {"iteration 2", "nan", "Lower --lr"}});
+  expect_refusal(
+      {"diverges", kPretrain, {"--lr", "1e30"}, ExitCode::kResumeToDisambiguate, {"iteration 2", "nan", "lower --lr"}});
 }
 
 }  // namespace

@@ -139,7 +139,8 @@ TEST(Ranks, ThatAllFailEndWithTheErrorOfOne) {
     expect_refusal(input);
   };
   expect_rank({"data", kPretrain, {}, ExitCode::kData, {"65535"}, overwrite("data.bin", 0, std::string(4000, '\xff'))});
-  expect_rank({"diverges", kPretrain, {"--lr", "1e30"}, ExitCode::kFailure, {"iteration 2", "Lower --lr"}});
+  expect_rank(
+      {"diverges", kPretrain, {"--lr", "1e30"}, ExitCode::kResumeToDisambiguate, {"iteration 2", "lower --lr"}});
   expect_rank(
       {"checkpoint", kPretrain, {"--load", "@/ckpt", "--num-layers", "2"}, ExitCode::kCheckpoint, {"--num-layers"}});
 }

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <utility>
+#include <vector>
 
 #include "megatron/base/word_list.h"
 #include "megatron/training/config/differences.h"
@@ -19,10 +21,31 @@ std::string lower(std::string text) {
   return text;
 }
 
-// The spelling that a switch was given in, else the flag with its value.
+// A switch's spelling, else the flag with its value.
 std::string as_given(const Field& field, const FieldValue& value) {
   if (const auto* on = std::get_if<bool>(&value)) return *on ? field.flags.front() : field.off_flags.front();
   return field.spelling() + " " + python_text(value);
+}
+
+// Those that share a reason in one sentence.
+std::vector<std::string> flags_without_effect(const PretrainConfig& config) {
+  PretrainConfig given = config;
+  PretrainConfig defaults;
+  FieldTable default_table = describe(defaults);
+  std::vector<std::pair<std::string, std::vector<std::string>>> flags_by_reason;
+  describe(given).for_each([&](const Field& field) {
+    if (field.no_effect.empty()) return;
+    const FieldValue value = field.get();
+    if (value == default_table.find(field.name)->get()) return;
+    auto found = std::ranges::find(flags_by_reason, field.no_effect, [](const auto& entry) { return entry.first; });
+    if (found == flags_by_reason.end()) found = flags_by_reason.insert(found, {field.no_effect, {}});
+    found->second.push_back(as_given(field, value));
+  });
+  std::vector<std::string> texts;
+  for (const auto& [reason, flags] : flags_by_reason)
+    texts.push_back(
+        fmt::format("{} {} no effect here: {}", joined(flags, ", "), flags.size() > 1 ? "have" : "has", reason));
+  return texts;
 }
 
 // Spellings of other versions and scripts, with the flags that they stand for.
@@ -92,15 +115,7 @@ std::string notes_block(const PretrainConfig& config) {
   if (const auto text = early_end_of_decay(config)) note(*text);
   if (const auto text = skipped_beyond_the_end(config.training)) note(*text);
 
-  PretrainConfig given = config;
-  PretrainConfig defaults;
-  FieldTable default_table = describe(defaults);
-  describe(given).for_each([&](const Field& field) {
-    if (field.no_effect.empty()) return;
-    const FieldValue value = field.get();
-    if (value != default_table.find(field.name)->get())
-      note(fmt::format("{} has no effect here: {}", as_given(field, value), field.no_effect));
-  });
+  for (const std::string& text : flags_without_effect(config)) note(text);
   return notes.empty() ? notes : "Where this run departs from Megatron-LM, and flags without effect:\n" + notes;
 }
 

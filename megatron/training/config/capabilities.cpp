@@ -36,6 +36,8 @@ constexpr auto kLimits = std::to_array<Limit>({
     {[](const PretrainConfig& c) { return c.cuda_graph.records() && c.logging.timing_log_level > 1; },
      "--cuda-graph-impl with --timing-log-level 2: nothing inside of a graph has a time of its own. Give "
      "--timing-log-level 1"},
+    {[](const PretrainConfig& c) { return c.cuda_graph.records() && c.faults.log_straggler; },
+     "--cuda-graph-impl with --log-straggler: nothing inside of a graph has a time of its own. Leave out one"},
     {[](const PretrainConfig& c) { return c.precision.fp16_lm_cross_entropy; }, "--fp16-lm-cross-entropy"},
     {[](const PretrainConfig& c) { return has_virtual_stages(c) && !c.parallel.overlap_p2p_comm; },
      "--no-overlap-p2p-communication with virtual stages: sends always overlap with work. Leave out "

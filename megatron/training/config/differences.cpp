@@ -8,6 +8,7 @@ namespace megatron {
 namespace {
 
 bool never(const PretrainConfig&) { return false; }
+bool logs_stragglers(const PretrainConfig& c) { return c.faults.log_straggler; }
 bool is_interleaved(const PretrainConfig& c) { return c.parallel.virtual_pipeline_model_parallel_size.has_value(); }
 bool saves(const PretrainConfig& c) { return c.checkpoint.save.has_value(); }
 bool is_cyclic(const PretrainConfig& c) { return c.data.dataloader_type == "cyclic"; }
@@ -118,6 +119,15 @@ constexpr auto kDifferences = std::to_array<Difference>({
      "default "
      "loader; a checkpoint that goes on with others is loaded with a warning",
      is_cyclic},
+    {"--rerun-mode", "looks at each rank's losses and buckets, not in the first step; report_stats fails at the start",
+     "looks at the loss and the gradient norm of all ranks, from the first step on; rejected_step.json beside the "
+     "checkpoints says what the next run is to compare",
+     never},
+    {"--log-straggler", "times forward passes alone, and reads power, temperature and clock of GPUs",
+     "times computing, data and waits, and names the slowest rank and what it spends its time on", logs_stragglers},
+    {"--wandb-project", "needs the client of Weights & Biases, which sends what it gets, and the network",
+     "writes the client's offline form; 'wandb sync FOLDER' uploads it",
+     [](const PretrainConfig& c) { return c.logging.wandb_project.has_value(); }},
     {"--profile", "switches a tool on and off (nsys, PyTorch's profiler), which must be there",
      "needs no tool: writes one trace of all ranks to the file of --profile-trace and prints the time by class of op",
      [](const PretrainConfig& c) { return c.profiling.profile; }},
@@ -143,6 +153,9 @@ bool rotates(const PretrainConfig& c) {
 bool is_yarn(const PretrainConfig& c) { return c.transformer.position_embedding_type == PositionEmbeddingType::kYarn; }
 bool is_rope(const PretrainConfig& c) { return c.transformer.position_embedding_type == PositionEmbeddingType::kRope; }
 bool is_gated(const PretrainConfig& c) { return c.transformer.gated_linear_unit; }
+bool recomputes_layers(const PretrainConfig& c) {
+  return c.transformer.recompute_granularity == RecomputeGranularity::kFull;
+}
 bool is_adam(const PretrainConfig& c) { return c.optimizer.optimizer == OptimizerType::kAdam; }
 bool scales_loss(const PretrainConfig& c) { return c.precision.fp16; }
 bool scales_dynamically(const PretrainConfig& c) { return c.precision.fp16 && !c.optimizer.loss_scale; }
@@ -150,6 +163,7 @@ bool warms_up(const PretrainConfig& c) {
   return c.scheduler.lr_warmup_iters > 0 || c.scheduler.lr_warmup_samples > 0 || c.scheduler.lr_warmup_fraction;
 }
 bool is_wsd(const PretrainConfig& c) { return c.scheduler.lr_decay_style == LrDecayStyle::kWsd; }
+bool logs_to_wandb(const PretrainConfig& c) { return c.logging.wandb_project.has_value(); }
 bool has_tensorboard(const PretrainConfig& c) { return c.logging.tensorboard_dir.has_value(); }
 bool loads(const PretrainConfig& c) {
   return c.checkpoint.load.has_value() || c.checkpoint.pretrained_checkpoint.has_value();
@@ -190,6 +204,8 @@ constexpr auto kDependents = std::to_array<Dependent>({
      [](const PretrainConfig& c) { return c.transformer.window_size.has_value(); }},
     {"glu_linear_offset", "--swiglu or --quick-geglu", is_gated},
     {"activation_func_clamp_value", "--swiglu or --quick-geglu", is_gated},
+    {"recompute_method", "--recompute-granularity full", recomputes_layers},
+    {"recompute_num_layers", "--recompute-granularity full", recomputes_layers},
     {"adam_beta1", "--optimizer adam", is_adam},
     {"adam_beta2", "--optimizer adam", is_adam},
     {"adam_eps", "--optimizer adam", is_adam},
@@ -248,12 +264,22 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"profile_trace", "--profile", profiles},
     {"profile_ranks", "--profile or --nvtx-ranges",
      [](const PretrainConfig& c) { return c.profiling.profile || c.profiling.nvtx_ranges; }},
-    {"tensorboard_log_interval", "--tensorboard-dir", has_tensorboard},
+    {"disable_straggler_on_startup", "--log-straggler", logs_stragglers},
+    {"straggler_ctrlr_port", "--log-straggler", logs_stragglers},
+    {"straggler_minmax_count", "--log-straggler", logs_stragglers},
+    {"error_injection_type", "--error-injection-rate",
+     [](const PretrainConfig& c) { return c.faults.error_injection_rate > 0; }},
+    {"check_weight_hash_across_dp_replicas_interval", "more than one data-parallel rank", has_replicas},
+    {"tensorboard_log_interval", "--tensorboard-dir or --wandb-project",
+     [](const PretrainConfig& c) { return has_tensorboard(c) || logs_to_wandb(c); }},
     {"log_timers_to_tensorboard", "--tensorboard-dir", has_tensorboard},
     {"log_loss_scale_to_tensorboard", "--tensorboard-dir", has_tensorboard},
     {"log_validation_ppl_to_tensorboard", "--tensorboard-dir", has_tensorboard},
     {"log_memory_to_tensorboard", "--tensorboard-dir", has_tensorboard},
     {"log_world_size_to_tensorboard", "--tensorboard-dir", has_tensorboard},
+    {"wandb_exp_name", "--wandb-project", logs_to_wandb},
+    {"wandb_save_dir", "--wandb-project", logs_to_wandb},
+    {"wandb_entity", "--wandb-project", logs_to_wandb},
     {"data_sharding", "--dataloader-type cyclic", is_cyclic},
     {"cp_comm_type", "--context-parallel-size above 1",
      [](const PretrainConfig& c) { return c.parallel.context_parallel_size > 1; }},

@@ -11,6 +11,7 @@ FieldTable describe(PretrainConfig& config) {
   describe_checkpoint(table, config);
   describe_logging(table, config);
   describe_profiling(table, config);
+  describe_faults(table, config);
   describe_parallel(table, config);
   describe_no_effect(table, config);
   return table;

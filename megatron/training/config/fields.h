@@ -19,6 +19,9 @@ constexpr double kLargestScale = 0x1p127;    // a power of 2 in float32
 /// Bound to `config`, which must outlive the table.
 FieldTable describe(PretrainConfig& config);
 
+/// A level of Python's logging module, by its number or its name. @throw ConfigError
+int64_t read_logging_level(std::string_view text);
+
 // The parts of describe(), one file each.
 void describe_model(FieldTable& table, PretrainConfig& config);
 void describe_attention(FieldTable& table, PretrainConfig& config);
@@ -28,6 +31,7 @@ void describe_parallel(FieldTable& table, PretrainConfig& config);
 void describe_data(FieldTable& table, PretrainConfig& config);
 void describe_checkpoint(FieldTable& table, PretrainConfig& config);
 void describe_logging(FieldTable& table, PretrainConfig& config);
+void describe_faults(FieldTable& table, PretrainConfig& config);
 void describe_profiling(FieldTable& table, PretrainConfig& config);
 void describe_no_effect(FieldTable& table, PretrainConfig& config);
 

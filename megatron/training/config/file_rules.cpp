@@ -81,7 +81,14 @@ void resolve_checkpoint(PretrainConfig& config, Mistakes& mistakes) {
 }
 
 void resolve_logging(PretrainConfig& config, Mistakes& mistakes) {
-  const LoggingConfig& logging = config.logging;
+  LoggingConfig& logging = config.logging;
+  if (logging.wandb_project && !logging.wandb_exp_name)
+    mistakes.add({"--wandb-project", "--wandb-exp-name"}, "--wandb-project needs --wandb-exp-name, the run's name");
+  if (logging.wandb_project && !logging.wandb_save_dir && !config.checkpoint.save)
+    mistakes.add({"--wandb-project", "--wandb-save-dir", "--save"},
+                 "--wandb-project needs --wandb-save-dir, or --save, in whose folder wandb the run is written");
+  if (logging.wandb_project && !logging.wandb_save_dir && config.checkpoint.save)
+    logging.wandb_save_dir = *config.checkpoint.save + "/wandb";
   if (logging.log_memory_interval && *logging.log_memory_interval % logging.log_interval != 0)
     mistakes.add({"--log-memory-interval", "--log-interval"},
                  "--log-memory-interval {} is not a multiple of --log-interval {}", *logging.log_memory_interval,

@@ -15,6 +15,7 @@ struct LoggingConfig {
   bool log_params_norm = false;
   std::optional<std::string> log_jsonl;       ///< ours: one JSON object per logged step, appended
   std::optional<std::string> log_loss_curve;  ///< ours: SVG picture of the losses, drawn anew with each line
+  std::optional<int64_t> logging_level;       ///< Python's: 10 debug, 20 information, 30 warnings, 40 errors, 50
   int64_t timing_log_level = 0;
   std::string timing_log_option = "minmax";
   std::optional<std::string> tensorboard_dir;
@@ -25,6 +26,10 @@ struct LoggingConfig {
   bool log_memory_to_tensorboard = false;
   bool log_world_size_to_tensorboard = false;
   std::optional<int64_t> log_memory_interval;
+  std::optional<std::string> wandb_project;  ///< this and the next three: of Weights & Biases
+  std::optional<std::string> wandb_exp_name;
+  std::optional<std::string> wandb_save_dir;
+  std::optional<std::string> wandb_entity;
 };
 
 }  // namespace megatron

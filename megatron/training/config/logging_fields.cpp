@@ -1,7 +1,39 @@
 // Log lines, TensorBoard, timers.
 #include "megatron/training/config/fields.h"
 
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
 namespace megatron {
+
+int64_t read_logging_level(std::string_view word) {
+  constexpr auto kNames = std::to_array<std::pair<std::string_view, int64_t>>(
+      {{"notset", 0}, {"debug", 10}, {"info", 20}, {"warning", 30}, {"error", 40}, {"critical", 50}});
+  std::string name(word);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const auto& [known, level] : kNames)
+    if (name == known) return level;
+  int64_t level = -1;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), level);
+  require<ConfigError>(error == std::errc{} && end == word.data() + word.size() && level >= 0 && level <= 50,
+                       "must be from 0 to 50, or one of: debug, info, warning, error, critical");
+  return level;
+}
+
+namespace {
+
+void describe_wandb(FieldTable& table, LoggingConfig& logging) {
+  table.add(
+      "wandb_project", logging.wandb_project,
+      "write an offline run of Weights & Biases for this project, with the values of TensorBoard; nothing is sent: "
+      "'wandb sync FOLDER' uploads it");
+  table.add("wandb_exp_name", logging.wandb_exp_name, "its name, which --wandb-project needs");
+  table.add("wandb_save_dir", logging.wandb_save_dir, "folder of its folder; none: wandb in the folder of --save");
+  table.add("wandb_entity", logging.wandb_entity, "user or team that it belongs to");
+}
+
+}  // namespace
 
 void describe_logging(FieldTable& table, PretrainConfig& config) {
   LoggingConfig& logging = config.logging;
@@ -42,6 +74,13 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
       .add("log_memory_interval", logging.log_memory_interval,
            "steps between memory lines; a multiple of --log-interval")
       .at_least(1);
+  table
+      .add("logging_level", logging.logging_level,
+           "least level of messages that are printed: above 20 (info) no notes, times and checkpoints, above 30 "
+           "(warning) no warnings either; iterations, evaluations and what ends the run are always printed. None: the "
+           "environment variable MEGATRON_LOGGING_LEVEL, or 20")
+      .read_by([](std::string_view word) -> FieldValue { return read_logging_level(word); });
+  describe_wandb(table, logging);
 }
 
 }  // namespace megatron

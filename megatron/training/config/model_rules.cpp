@@ -144,6 +144,7 @@ void resolve_precision(PretrainConfig& config, Mistakes& mistakes) {
                  optimizer.initial_loss_scale, optimizer.min_loss_scale);
   // NaN gradients are what moves a dynamic loss scale.
   if (precision.fp16 && !config.optimizer.loss_scale) config.training.check_for_nan_in_loss_and_grad = false;
+  config.optimizer.skips_nonfinite_gradients = config.training.check_for_nan_in_loss_and_grad;
 }
 
 void resolve_sizes(PretrainConfig& config, Mistakes& mistakes) {
@@ -198,7 +199,7 @@ void resolve_recompute(PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({"--recompute-granularity", "--recompute-method", "--recompute-num-layers"},
                  "--recompute-granularity full needs --recompute-method and --recompute-num-layers; uniform and 1 save "
                  "the most memory");
-  if (!whole_layers && (method_given || net.recompute_num_layers != 0))
+  if (net.recompute_granularity == RecomputeGranularity::kSelective && (method_given || net.recompute_num_layers != 0))
     mistakes.add(
         {"--recompute-granularity", "--recompute-method", "--recompute-num-layers"},
         "--recompute-method and --recompute-num-layers go with --recompute-granularity full only{}",

@@ -48,6 +48,14 @@ struct NoEffectConfig {
   bool use_pytorch_profiler = false;
   bool pytorch_profiler_collect_shapes = false;
   bool record_shapes = false;
+  bool overlap_p2p_comm_warmup_flush = false;
+  bool defer_embedding_wgrad_compute = false;
+  int64_t wgrad_deferral_limit = 0;
+  bool test_mode = false;
+  bool enable_ft_package = false;
+  bool calc_ft_timeouts = false;
+  int64_t ft_num_warmup_iters = 5;
+  std::optional<int64_t> train_sync_interval;
   bool standalone = false;
   int64_t node_rank = 0;
   std::optional<std::string> master_addr;

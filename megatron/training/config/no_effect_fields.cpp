@@ -13,6 +13,12 @@ constexpr const char* kBackend = "the means of exchange follows from the device 
 constexpr const char* kProfile = "--profile always writes a trace, and of the same format";
 constexpr const char* kShapes = "the trace of --profile always says the shapes";
 constexpr const char* kTikTokenizer = "TikTokenizer alone reads it, which is not here yet";
+constexpr const char* kWeightGradients =
+    "the gradient of the output layer's weight has the same value whenever it is computed; --pipeline-schedule zb-h1 "
+    "and zb-v fill the bubble with the weight gradients of all layers";
+constexpr const char* kRankMonitor =
+    "ranks are not restarted by a monitor (nvidia-resiliency-ext); one that hangs is found by "
+    "--distributed-timeout-minutes, and a job that ends is to be started again by the scheduler";
 constexpr const char* kMeeting =
     "a flag of torchrun: ranks of one process need no address to meet, and those of a launcher have the launcher's";
 constexpr const char* kOldName = "old name of what is always so";
@@ -102,6 +108,24 @@ void describe_running(FieldTable& table, NoEffectConfig& none) {
   table.add("record_shapes", none.record_shapes, "").without_effect(kShapes);
 }
 
+void describe_pipeline_order(FieldTable& table, NoEffectConfig& none) {
+  table.add("overlap_p2p_comm_warmup_flush", none.overlap_p2p_comm_warmup_flush, "")
+      .named({"--overlap-p2p-communication-warmup-flush"})
+      .without_effect("sends of warm-up and flush overlap with work as all others do");
+  table.add("defer_embedding_wgrad_compute", none.defer_embedding_wgrad_compute, "").without_effect(kWeightGradients);
+  table.add("wgrad_deferral_limit", none.wgrad_deferral_limit, "").at_least(0).without_effect(kWeightGradients);
+}
+
+void describe_fault_tolerance(FieldTable& table, NoEffectConfig& none) {
+  table.add("enable_ft_package", none.enable_ft_package, "").without_effect(kRankMonitor);
+  table.add("calc_ft_timeouts", none.calc_ft_timeouts, "").without_effect(kRankMonitor);
+  table.add("ft_num_warmup_iters", none.ft_num_warmup_iters, "").at_least(0).without_effect(kRankMonitor);
+  table.add("test_mode", none.test_mode, "").without_effect("it turns on tests inside of Megatron's own layers");
+  table.add("train_sync_interval", none.train_sync_interval, "")
+      .at_least(1)
+      .without_effect("the host waits for the device at the end of every step");
+}
+
 /// Scripts start `torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py`; what they give there may stay where it is.
 void describe_torchrun(FieldTable& table, NoEffectConfig& none) {
   table.add("standalone", none.standalone, "").without_effect(kMeeting);
@@ -126,6 +150,8 @@ void describe_no_effect(FieldTable& table, PretrainConfig& config) {
       "Scripts for Megatron may hold these; here they can change nothing. The start banner names those given.");
   describe_computation(table, config.no_effect);
   describe_running(table, config.no_effect);
+  describe_pipeline_order(table, config.no_effect);
+  describe_fault_tolerance(table, config.no_effect);
   describe_torchrun(table, config.no_effect);
 }
 

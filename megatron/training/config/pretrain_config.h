@@ -13,6 +13,7 @@
 #include "megatron/optimizer/optimizer_config.h"
 #include "megatron/training/config/checkpoint_config.h"
 #include "megatron/training/config/data_config.h"
+#include "megatron/training/config/fault_config.h"
 #include "megatron/training/config/logging_config.h"
 #include "megatron/training/config/model_config.h"
 #include "megatron/training/config/no_effect_config.h"
@@ -40,6 +41,7 @@ struct PretrainConfig {
   CheckpointConfig checkpoint;
   LoggingConfig logging;
   ProfilingConfig profiling;
+  FaultConfig faults;
   LaunchConfig launch;
   NoEffectConfig no_effect;
   LayerSpec layer_spec = gpt_layer_spec();  ///< of a program that brings layers of its own (docs/add_a_model.md)

@@ -32,13 +32,12 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--rl-training-cuda-graphs --rl-use-sequence-packing --rl-verify-model-weights-swap"},
     {"this kind of logging and profiling",
      "--app-tag-run-name --app-tag-run-version --config-logger-dir --inference-wandb-logging "
-     "--log-device-memory-used --log-energy --log-max-attention-logit --logging-level --logits-load-decode-threads "
+     "--log-device-memory-used --log-energy --log-max-attention-logit --logits-load-decode-threads "
      "--logits-load-dir --logits-load-ignore-errors --logits-load-kd-loss-alpha --logits-load-msc-prefetch-depth "
      "--logits-load-prefetch-factor --logits-save-dir --logits-save-dtype --logits-save-top-k --logits-save-top-p "
      "--logits-save-top-p-min-k --memory-snapshot-path --no-barrier-with-level-1-timing "
      "--no-inference-wandb-logging --one-logger-async --one-logger-project --one-logger-run-name "
-     "--pytorch-profiler-collect-callstack --pytorch-profiler-collect-chakra --record-memory-history "
-     "--wandb-entity --wandb-exp-name --wandb-project --wandb-save-dir"},
+     "--pytorch-profiler-collect-callstack --pytorch-profiler-collect-chakra --record-memory-history"},
     {"mixtures of experts; here every layer is dense",
      "--delay-wgrad-compute --ep-overlap-early-attn-memory-release --expert-tensor-parallel-num-weight-shards "
      "--high-priority-a2a-comm-stream --moe-apply-probs-on-input --moe-aux-loss-coeff --moe-deepep-num-sms "
@@ -136,7 +135,7 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--external-cuda-graph --optimizer-cuda-graph"},
     {"tuning of communication",
      "--ddp-param-name-patterns-for-fp32-local-accumulation "
-     "--ddp-reduce-scatter-with-fp32-accumulation --defer-embedding-wgrad-compute "
+     "--ddp-reduce-scatter-with-fp32-accumulation "
      "--disable-clone-scatter-output-in-embedding --disable-flight-recorder-dump-on-timeout "
      "--disable-flight-recorder-extra-dump-on-exec --disable-flight-recorder-include-only-active "
      "--distribute-saved-activations --fake-process-group "
@@ -145,10 +144,10 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--lazy-mpu-init --max-seqlen-per-dp-cp-rank --nccl-communicator-config-path "
      "--no-clone-scatter-output-in-embedding --no-flight-recorder-dump-on-timeout "
      "--no-flight-recorder-extra-dump-on-exec --no-flight-recorder-include-only-active "
-     "--no-use-layer-wise-param-layout --overlap-p2p-communication-warmup-flush "
+     "--no-use-layer-wise-param-layout "
      "--overlap-param-gather-with-optimizer-step --pipeline-model-parallel-comm-backend "
      "--sharp-enabled-group --tensor-parallel-num-weight-shards "
-     "--use-ring-exchange-p2p --use-sharp --wgrad-deferral-limit"},
+     "--use-ring-exchange-p2p --use-sharp"},
     {"offloading to the host",
      "--activation-offload-fraction --cpu-offloading-num-layers --cpu-offloading-retain-pinned-cpu-buffers "
      "--delta-offload-bytes-across-pp-ranks --fine-grained-activation-offloading "
@@ -175,7 +174,7 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--disable-msc --enable-msc --fim-data --fim-eod-token --fim-fragment-rate --fim-middle-token --fim-no-prefix "
      "--fim-pad-token --fim-prefix-token --fim-rate --fim-split-sample --fim-spm-rate --fim-suffix-token "
      "--object-storage-cache-path --per-dataset-sequences-path --phase-transition-iterations --sample-rate --sft "
-     "--sft-tokenizer-prompt-format --test-mode"},
+     "--sft-tokenizer-prompt-format"},
     {"this option of tokenizers",
      "--chat-template --disable-tokenizer-sentencepiece-ignore-extra-whitespaces "
      "--no-tokenizer-sentencepiece-ignore-extra-whitespaces "
@@ -183,19 +182,16 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--tokenizer-metadata --tokenizer-sentencepiece-legacy --tokenizer-special-tokens --trust-remote-code "
      "--use-gigatoken --vocab-extra-ids"},
     {"fault tolerance and checks across ranks",
-     "--adlr-autoresume --adlr-autoresume-interval --calc-ft-timeouts --check-for-large-grads "
-     "--check-for-spiky-loss --check-weight-hash-across-dp-replicas-interval --disable-straggler-on-startup "
-     "--enable-ft-package --error-injection-rate --error-injection-type --exit-signal-handler-for-dataloader "
+     "--adlr-autoresume --adlr-autoresume-interval --exit-signal-handler-for-dataloader "
      "--exit-signal-handler-for-training --fault-injector-delay-start-iteration --fault-injector-fault-delay "
      "--fault-injector-fault-probabilities --fault-injector-fault-types --fault-injector-mtti-seconds "
      "--fault-injector-num-ranks --fault-injector-offset-seconds --fault-injector-ranks --fault-injector-seed "
-     "--ft-num-warmup-iters --gpu-sniff-test-interval --inprocess-active-world-size --inprocess-barrier-timeout "
+     "--gpu-sniff-test-interval --inprocess-active-world-size --inprocess-barrier-timeout "
      "--inprocess-completion-timeout --inprocess-empty-cuda-cache --inprocess-granularity --inprocess-hard-timeout "
      "--inprocess-heartbeat-interval --inprocess-heartbeat-timeout --inprocess-last-call-wait "
      "--inprocess-max-iterations --inprocess-monitor-process-interval --inprocess-monitor-thread-interval "
      "--inprocess-progress-watchdog-interval --inprocess-restart --inprocess-soft-timeout "
-     "--inprocess-termination-grace-time --log-straggler --rerun-mode --result-rejected-tracker-filename "
-     "--run-workload-inspector-server --straggler-ctrlr-port --straggler-minmax-count --train-sync-interval"},
+     "--inprocess-termination-grace-time --run-workload-inspector-server"},
     {"this option of models and kernels",
      "--attention-output-gate --batch-invariant-mode --data-parallel-random-init --enable-experimental "
      "--flash-attention-version --fused-residual-rmsnorm --init-method-xavier-uniform "

@@ -146,7 +146,7 @@ TEST(PretrainConfig, TakesWhatScriptsGiveToTorchrun) {
       "--nnodes 1 --node_rank 0 --master_addr localhost --master_port 6000 --rdzv_backend c10d"
       " --rdzv-endpoint localhost:29500 --rdzv_id 7 --standalone");
   EXPECT_THAT(notes_block(parse(one_host)),
-              HasSubstr("--master-addr localhost has no effect here: a flag of torchrun"));
+              HasSubstr("--master-addr localhost, --master-port 6000, --rdzv-backend c10d"));
   EXPECT_THAT(refusal(with({"--nnodes", "4"})), HasSubstr("--nnodes 4: one process starts the ranks of its own host"));
   EXPECT_EQ(refusal(with({"--nnodes", "4"}), 2), "") << "a launcher has started ranks";
 }

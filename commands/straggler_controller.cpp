@@ -1,0 +1,38 @@
+#include "commands/straggler_controller.h"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kPause = 200ms;     // before the end is looked for
+constexpr auto kPatience = 500ms;  // with one who asks
+constexpr std::string_view kAnswer =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    "The next report of stragglers switches them on or off.\n";
+
+}  // namespace
+
+StragglerController::StragglerController(int port)
+    : listener_(port), thread_([this](const std::stop_token& stop) { serve(stop); }) {}
+
+void StragglerController::serve(const std::stop_token& stop) {
+  while (!stop.stop_requested()) try {
+      Socket asking;
+      if (!listener_.accept(asking, kPause)) continue;
+      std::array<std::byte, 4> method{};
+      asking.receive(method, kPatience);
+      ++num_requests_;
+      asking.send(std::as_bytes(std::span(kAnswer)), kPatience);
+    } catch (const CommError&) {  // of one connection: somebody who looked at the port, and went
+    }
+}
+
+}  // namespace megatron

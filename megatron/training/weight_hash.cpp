@@ -1,0 +1,65 @@
+#include "megatron/training/weight_hash.h"
+
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatron/base/md5.h"
+#include "megatron/base/word_list.h"
+#include "megatron/comm/texts.h"
+#include "megatron/core/copy.h"
+
+namespace megatron {
+namespace {
+
+std::string hash_of(Device& device, const Tensor& weight) {
+  std::vector<std::byte> bytes(static_cast<size_t>(weight.bytes()));
+  copy_to_host(device, weight.view().data, bytes);
+  return md5_hex(bytes);
+}
+
+/// This rank's number, then a line for each of its parameters: its name and the hash of its bytes.
+std::string hashes_of(Trainer& trainer) {
+  std::string text = std::to_string(trainer.groups().world.rank()) + "\n";
+  for (const auto& stage : trainer.model().stages())
+    for (const Parameter* parameter : stage->parameters())
+      text += parameter->name() + " " + hash_of(trainer.device(), std::as_const(*parameter).value()) + "\n";
+  return text;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace
+
+void require_equal_replicas(Trainer& trainer) {
+  trainer.finish_param_sync();
+  const ProcessGroup& replicas = trainer.groups().dp_cp;
+  std::vector<std::vector<std::string>> hashes;
+  for (const std::string& text : gather_texts(replicas, hashes_of(trainer), "hashes of weights"))
+    hashes.push_back(lines_of(text));
+  size_t num_different = 0;
+  std::string first, ranks;
+  for (size_t p = 1; p < hashes[0].size(); ++p) {
+    std::vector<std::string> others;
+    for (size_t replica = 1; replica < hashes.size(); ++replica)
+      if (hashes[replica].at(p) != hashes[0][p]) others.push_back(hashes[replica][0]);
+    if (others.empty() || ++num_different > 1) continue;
+    first = hashes[0][p].substr(0, hashes[0][p].find(' '));
+    ranks = joined(others, ", ");
+  }
+  require<Error>(num_different == 0,
+                 "[weight hash] after iteration {}: {} on rank{} {} is not that of rank {}{}. Replicas step the same "
+                 "gradients and stay equal bit for bit, so memory or hardware of one of these ranks is at fault. Start "
+                 "again from the last checkpoint without it.",
+                 trainer.progress().iteration, first, ranks.find(',') == std::string::npos ? "" : "s", ranks,
+                 hashes[0][0], num_different > 1 ? fmt::format(", nor are {} more parameters", num_different - 1) : "");
+}
+
+}  // namespace megatron
