@@ -29,13 +29,17 @@ bool is_token(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-/// Nothing if no file has that name.
+/// Nothing if no file has that name. Other processes make and remove such files all the time: one that was removed
+/// before it was opened, and is there again when its error is looked at, is read again.
 std::optional<std::string> content_if_any(const FileSystem& files, const std::string& path) {
-  try {
-    return read_file(files, path);
-  } catch (const IoError&) {
-    if (files.exists(path)) throw;
-    return std::nullopt;
+  constexpr int kMostAttempts = 100;
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return read_file(files, path);
+    } catch (const IoError&) {
+      if (!files.exists(path)) return std::nullopt;
+      if (attempt == kMostAttempts) throw;
+    }
   }
 }
 
