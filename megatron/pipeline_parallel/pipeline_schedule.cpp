@@ -60,8 +60,8 @@ void check_groups(const ScheduleOptions& options, Mistakes& mistakes, const Micr
                  kGroup, group_size(options), kRanks, p, kGroup, p);
   if (options.micro_batch_group_size && group > m && m >= p)
     mistakes.add({kGroup, "--global-batch-size"},
-                 "{} {} is above the {} micro-batches of a step: there is no such group. Give {} to {}, or {} {}",
-                 kGroup, group, m, p, m, micro_batch.name, group * micro_batch.value);
+                 "{} {} is above the {} micro-batches of a step: there is no such group. Give {} {}, or give {} {}",
+                 kGroup, group, m, micro_batch.name, group * micro_batch.value, kGroup, m);
   if (!fills_pipeline(m, group, p))
     mistakes.add({kGroup, kRanks, "--global-batch-size"},
                  "{} micro-batches in groups of {} leave {} over, fewer than {} {}: the last group could not fill the "

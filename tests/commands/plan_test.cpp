@@ -207,7 +207,8 @@ TEST(PlanCommand, RejectsGroupsAboveTheMicroBatchesAsMegatronDoes) {
   const Outcome o = with("9", "8");
   EXPECT_EQ(o.status, static_cast<int>(ExitCode::kUsage));
   EXPECT_THAT(o.err, HasSubstr("--microbatch-group-size-per-virtual-pipeline-stage 9 is above the 8 micro-batches of a "
-                               "step: there is no such group. Give 2 to 8, or"));
+                               "step: there is no such group. Give --num-micro-batches 9, or give "
+                               "--microbatch-group-size-per-virtual-pipeline-stage 8"));
 }
 
 TEST(PlanCommand, StaysSmallAndFiniteWhateverTheTimes) {
