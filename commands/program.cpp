@@ -19,6 +19,7 @@
 #include "commands/build_commit.h"
 #include "commands/data.h"
 #include "commands/exit_code.h"
+#include "commands/file_signals.h"
 #include "commands/generate.h"
 #include "commands/launch_environment.h"
 #include "commands/plan.h"
@@ -122,6 +123,7 @@ void restart_with_short_spinning(char** argv) {
 
 int run_program(int argc, char** argv, const LayerSpec& layer_spec) {
   restart_with_short_spinning(argv);
+  handle_file_signals();
   const Words words(argv + 1, argv + argc);
   const std::vector<Command> commands = commands_with(layer_spec);
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {

@@ -45,6 +45,7 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
       size_bytes_(std::exchange(other.size_bytes_, 0)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       mapped_(std::exchange(other.mapped_, nullptr)),
+      range_(std::move(other.range_)),
       access_(other.access_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
@@ -54,6 +55,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   size_bytes_ = std::exchange(other.size_bytes_, 0);
   descriptor_ = std::exchange(other.descriptor_, -1);
   mapped_ = std::exchange(other.mapped_, nullptr);
+  range_ = std::move(other.range_);
   access_ = other.access_;
   return *this;
 }
@@ -64,11 +66,13 @@ void MappedFile::map() {
     require<IoError>(address != MAP_FAILED, "{}: {} bytes cannot be mapped: {}", path_.string(), size_bytes_,
                      system_text(errno));
     mapped_ = static_cast<const std::byte*>(address);
+    range_ = MappedRange(mapped_, size_bytes_, path_);
   }
   ::close(std::exchange(descriptor_, -1));
 }
 
 void MappedFile::close() noexcept {
+  range_ = MappedRange();
   if (mapped_ != nullptr) ::munmap(const_cast<std::byte*>(mapped_), size_bytes_);
   if (descriptor_ >= 0) ::close(descriptor_);
   mapped_ = nullptr;

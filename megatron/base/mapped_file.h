@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <span>
 
+#include "megatron/base/mapped_ranges.h"
+
 namespace megatron {
 
 /// How the bytes of a file are reached: a shared read-only map, or one pread per access (network file systems that map
@@ -13,7 +15,8 @@ namespace megatron {
 enum class FileAccess { kMap, kPread };
 
 /// A regular file opened for reading at any offset. Every access is checked against the size at opening, so a short
-/// file gives an exception and never a bus error. The file must not shrink while it is open. Thread-safe once made.
+/// file gives an exception and never a bus error. A mapped file that shrinks while it is open gives SIGBUS at the next
+/// read; file_mapped_at() then names it. Thread-safe once made.
 class MappedFile {
  public:
   /// @throw IoError if the file cannot be opened, is not a regular file, or cannot be mapped. An empty file is valid.
@@ -43,6 +46,7 @@ class MappedFile {
   uint64_t size_bytes_ = 0;
   int descriptor_ = -1;                // open in kPread only
   const std::byte* mapped_ = nullptr;  // null in kPread and for an empty file
+  MappedRange range_;                  // of mapped_
   FileAccess access_ = FileAccess::kMap;
 };
 

@@ -276,6 +276,45 @@ TEST(Process, EndsWithTheMemoryTableBelowALimitOfTheSystem) {
   }
 }
 
+TEST(Process, NamesAFileThatIsCutOffDuringTraining) {
+  const ScratchDirectory scratch;
+  std::ofstream(scratch.file("text.txt")) << std::string(1 << 20, 'a');
+  Program preprocessing(words_of(MEGATRON_PROGRAM
+                                 " preprocess_data --input-format text --tokenizer-type ByteLevelTokenizer --input " +
+                                 scratch.file("text.txt") + " --output-prefix " + scratch.file("data")));
+  ASSERT_EQ(preprocessing.wait_status(), 0) << preprocessing.output();
+  const std::string prefix = scratch.file("data_text_document");
+  Program training(words_of(MEGATRON_PROGRAM
+                            " pretrain_gpt --num-layers 2 --hidden-size 16 --num-attention-heads 2 --seq-length 16"
+                            " --max-position-embeddings 16 --micro-batch-size 2 --train-iters 30000 --lr 1e-2"
+                            " --tokenizer-type ByteLevelTokenizer --num-threads 1 --log-interval 1 --split 1,0,0"
+                            " --eval-iters 0 --device cpu --data-path " +
+                            prefix));
+  ASSERT_TRUE(training.read_until("iteration        3/")) << training.output();
+  std::filesystem::resize_file(prefix + ".bin", 0);
+  const int status = training.wait_status();
+  EXPECT_TRUE(WIFEXITED(status)) << training.output();
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+  EXPECT_THAT(training.output(), HasSubstr(prefix + ".bin became shorter while it was read, or its disk failed."));
+}
+
+TEST(Process, NamesTheFileThatALimitOfFileSizesRefuses) {
+  const ScratchDirectory scratch;
+  const Words words = words_of(
+      "pretrain_gpt --num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 16 --max-position-embeddings "
+      "16"
+      " --micro-batch-size 1 --train-iters 1 --lr 1e-2 --mock-data --tokenizer-type NullTokenizer --vocab-size 50"
+      " --eval-iters 0 --num-threads 1 --device cpu --save-interval 1 --save " +
+      scratch.path());
+  Program training(
+      joined(words_of("/bin/sh -c"), joined({R"(ulimit -f 16; exec "$0" "$@")", MEGATRON_PROGRAM}, words)));
+  const int status = training.wait_status();
+  EXPECT_TRUE(WIFEXITED(status)) << training.output();
+  EXPECT_EQ(WEXITSTATUS(status), 6);
+  EXPECT_THAT(training.output(), HasSubstr(scratch.path()));
+  EXPECT_THAT(training.output(), HasSubstr("File too large"));
+}
+
 TEST(Process, DiesOfASignalThatItWasNotToldToHandle) {
   const Ended ended = pretrain({}, "iteration        3/", SIGTERM);
   EXPECT_TRUE(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGTERM);
