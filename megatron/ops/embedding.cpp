@@ -49,15 +49,40 @@ void embedding_wgrad(const Context& ctx, const Tensor& dy, const kernels::Embedd
   });
 }
 
-Tensor embedding(Context& ctx, const Tensor& ids, Parameter& word, int64_t first_id, Parameter* position,
-                 const SequenceLayout& layout) {
+void check_embedding(const Tensor& ids, int64_t h, const Parameter* position, const SequenceLayout& layout) {
   require<ShapeError>(ids.shape() == Shape{layout.s(), layout.b()},
                       "[embedding] ids of shape {} for {} rows in {} columns.", ids.shape(), layout.s(), layout.b());
-  const int64_t h = word.shape()[1];
   require<ShapeError>(!position || (position->shape()[1] == h && layout.num_positions() <= position->shape()[0]),
                       "[embedding] {} has shape {}; {} positions of {} elements are needed.",
                       position ? position->name() : "", position ? position->shape() : Shape(), layout.num_positions(),
                       h);
+}
+
+void check_ids_on_cpu(const Context& ctx, const Tensor& ids, int64_t num_ids) {
+  if (ctx.device.is_meta() || ctx.device.backend() != DeviceKind::kCpu) return;
+  const ArenaAccess access(ctx.device.arena);
+  const ConstView view = ids.view();
+  const auto check = [&]<class Id>(const Id* data) {
+    for (int64_t s = 0; s < view.shape[0]; ++s)
+      for (int64_t b = 0; b < view.shape[1]; ++b) {
+        const int64_t id = data[s * view.strides[0] + b * view.strides[1]];
+        if (id >= 0 && id < num_ids) continue;
+        throw DataError(fmt::format(
+            "[embedding] the token id {} at position {} of sample {} of a micro-batch is not in the vocabulary of {} "
+            "tokens. Encode the text with the tokenizer of the model.",
+            id, s, b, num_ids));
+      }
+  };
+  if (ids.dtype() == DType::kInt32)
+    check(view.as<int32_t>());
+  else
+    check(view.as<int64_t>());
+}
+
+Tensor embedding(Context& ctx, const Tensor& ids, Parameter& word, int64_t first_id, Parameter* position,
+                 const SequenceLayout& layout) {
+  const int64_t h = word.shape()[1];
+  check_embedding(ids, h, position, layout);
   Tensor y = ctx.empty("embedding.y", {ids.size(0), ids.size(1), h}, word.dtype());
   embedding_forward(ctx, {.ids = ids.view(), .layout = layout.view(), .first_id = first_id}, word, y, false);
   if (position) embedding_forward(ctx, {.ids = {}, .layout = layout.view(), .first_id = 0}, *position, y, true);

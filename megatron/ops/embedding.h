@@ -15,6 +15,13 @@ namespace megatron {
 Tensor embedding(Context& ctx, const Tensor& ids, Parameter& word, int64_t first_id, Parameter* position,
                  const SequenceLayout& layout);
 
+/// What every lookup of tokens requires of its operands. @param h  elements of a row of the table.
+/// @throw ShapeError unless the ids are those of the layout and `position`, if any, has a row for each position
+void check_embedding(const Tensor& ids, int64_t h, const Parameter* position, const SequenceLayout& layout);
+/// On the CPU, where ids can be read without a wait; elsewhere a lookup takes an id outside of the table for zeros.
+/// @throw DataError naming an id that is not in [0, num_ids)
+void check_ids_on_cpu(const Context& ctx, const Tensor& ids, int64_t num_ids);
+
 // The two halves of a table, for nodes that put communication between them (tensor_parallel).
 
 /// y = table[index], or y += with `accumulate`.

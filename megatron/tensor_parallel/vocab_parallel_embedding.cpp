@@ -38,7 +38,7 @@ struct VocabParallelEmbeddingNode final : Node {
 
 VocabParallelEmbedding::VocabParallelEmbedding(const Context& ctx, const VocabParallelEmbeddingOptions& options,
                                                const ProcessGroup& group)
-    : group_(group), sequence_parallel_(options.sequence_parallel) {
+    : group_(group), sequence_parallel_(options.sequence_parallel), vocab_size_(options.vocab_size) {
   ShardSpec shard = ShardSpec::whole({options.padded_vocab_size, options.hidden_size});
   shard.unpadded_rows = options.vocab_size;
   shard.cut = ShardCut{.sections = {{options.padded_vocab_size, false}}};
@@ -55,10 +55,9 @@ VocabParallelEmbedding::VocabParallelEmbedding(const Context& ctx, const VocabPa
 
 Tensor VocabParallelEmbedding::forward(Context& ctx, const Tensor& ids, Parameter* position,
                                        const SequenceLayout& layout) const {
+  check_ids_on_cpu(ctx, ids, vocab_size_);
   if (group_.size() == 1) return embedding(ctx, ids, *weight_, 0, position, layout);
-  require<ShapeError>(ids.shape() == Shape{layout.s(), layout.b()},
-                      "[VocabParallelEmbedding] ids of shape {} for {} rows in {} columns.", ids.shape(), layout.s(),
-                      layout.b());
+  check_embedding(ids, weight_->shape()[1], position, layout);
   const SequenceLayoutView rows = sequence_rows(layout, group_, sequence_parallel_);
   const int64_t first_id = group_.rank() * weight_->shape()[0];
   Tensor y = ctx.empty("embedding.y", {layout.s(), layout.b(), weight_->shape()[1]}, weight_->dtype());

@@ -29,6 +29,8 @@ class VocabParallelEmbedding : public Module {
   /// @param ids       [s, b] int32 or int64, any strides; read and kept.
   /// @param position  learned positions [max positions, h], whole on every rank, added after the sum; may be null. Its
   ///                  gradient is that of all rows on every rank, so it needs no sum over the ranks.
+  /// @throw ShapeError if there are more positions than rows of `position`; on the CPU, DataError for an id that is not
+  ///                  in the vocabulary. On a GPU such an id gives zeros: the data sets check their tokens on the host.
   /// @return          [s, b, h] ([s/tp, b, h] under sequence parallelism), dtype of the table.
   Tensor forward(Context& ctx, const Tensor& ids, Parameter* position, const SequenceLayout& layout) const;
   Parameter& weight() const { return *weight_; }
@@ -36,6 +38,7 @@ class VocabParallelEmbedding : public Module {
  private:
   ProcessGroup group_;
   bool sequence_parallel_;
+  int64_t vocab_size_;
   std::unique_ptr<Parameter> weight_;
 };
 

@@ -137,6 +137,8 @@ struct TransformerConfig {
   int64_t recompute_num_layers = 0;  ///< full recompute: layers of a unit (uniform) or layers recomputed (block)
   std::vector<RecomputeModule> recompute_modules;  ///< selective recompute
 
+  /// @throw ConfigError listing every value that no model can be built with. Constructors of models call it.
+  void validate() const;
   /// Whether layer `layer_number` (from 1) ignores window_size.
   bool sees_whole_sequence(int64_t layer_number) const;
   /// Whether selective recompute is on and covers `module`.

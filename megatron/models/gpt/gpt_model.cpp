@@ -6,11 +6,20 @@
 
 namespace megatron {
 
+namespace {
+
+const TransformerConfig& validated(const TransformerConfig& config) {
+  config.validate();
+  return config;
+}
+
+}  // namespace
+
 GptModel::GptModel(const ModuleContext& context, const LayerSpec& layer_spec)
     : GptModel(context, PipelineLayout({}, {context.config.num_layers}), layer_spec) {}
 
 GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout, const LayerSpec& layer_spec)
-    : config_(context.config),
+    : config_(validated(context.config)),
       tensor_group_(context.groups.tp),
       sequence_parallel_(context.sequence_parallel),
       rope_(make_rope_table(context.ctx, context.config, context.config.max_sequence_length)) {

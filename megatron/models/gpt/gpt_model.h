@@ -15,7 +15,7 @@ namespace megatron {
 /// Example: examples/simple_train_loop.cpp.
 class GptModel : public Module {
  public:
-  /// The whole model on one pipeline rank.
+  /// The whole model on one pipeline rank. @throw as TransformerConfig::validate.
   explicit GptModel(const ModuleContext& context, const LayerSpec& layer_spec = gpt_layer_spec());
   /// The stages of this rank of context.groups.pp. @throw ConfigError if the layout is for another model or number of
   /// ranks.

@@ -150,6 +150,29 @@ TEST(GptModel, RegistersMegatronsParametersInItsOrder) {
   });
 }
 
+TEST(GptModel, RejectsValuesThatNoModelHasAllAtOnce) {
+  testing::TestDevice test(DeviceKind::kMeta, 1);
+  TransformerConfig config;  // without any size
+  config.num_layers = 1;
+  config.hidden_size = 8;
+  config.num_attention_heads = 3;
+  config.num_query_groups = 2;
+  config.kv_channels = 4;
+  config.vocab_size = 50;
+  config.padded_vocab_size = 40;
+  config.max_sequence_length = 16;
+  config.hidden_dropout = 1.5;
+  const ProcessGroupCollection groups = ProcessGroupCollection::single();
+  try {
+    const GptModel model({.ctx = test.context(), .config = config, .groups = groups, .path = ""});
+    ADD_FAILURE() << "was built";
+  } catch (const ConfigError& error) {
+    for (const char* text : {"ffn_hidden_size is 0; it must be above 0", "num_attention_heads 3 does not divide by",
+                             "padded_vocab_size 40 is below vocab_size 50", "hidden_dropout is 1.5"})
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+  }
+}
+
 TEST(GptModel, SegmentsGiveTheSameBitsAsTheWholeModel) {
   for_each_model([](const Json& test) {
     Golden whole(test, DType::kFloat32), cut(test, DType::kFloat32);

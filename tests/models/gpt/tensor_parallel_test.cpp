@@ -237,5 +237,34 @@ TEST(TensorParallelGpt, RefusesHeadsAndPositionsThatDoNotDivide) {
   EXPECT_ANY_THROW(run_step({.config = llama_style(4, 2), .num_ranks = 4, .sequence_parallel = true, .s = 10}, {}));
 }
 
+/// What a step throws on any number of ranks.
+void expect_rejection(const TensorParallelCase& c, const std::string& text) {
+  for (const int num_ranks : {1, 2}) {
+    TensorParallelCase of_ranks = c;
+    of_ranks.num_ranks = num_ranks;
+    try {
+      run_step(of_ranks, {});
+      ADD_FAILURE() << num_ranks << " ranks: was trained";
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(TensorParallelGpt, RejectsPositionsBeyondTheTableOnAnyNumberOfRanks) {
+  TransformerConfig config = gpt2_style(4);
+  config.max_sequence_length = 32;
+  expect_rejection({.config = config, .s = 48}, "48 positions of 12 elements are needed");
+}
+
+TEST(TensorParallelGpt, RejectsTokensBeyondTheVocabularyOnAnyNumberOfRanks) {
+  for (const int64_t id : {37, 59, 60, -1}) {  // rows that pad the table, behind it, before it
+    std::vector<int64_t> tokens(24, 1);
+    tokens[14] = id;
+    expect_rejection({.config = gpt2_style(4), .s = 12, .tokens = tokens, .labels = std::vector<int64_t>(24, 1)},
+                     fmt::format("the token id {} at position 2 of sample 1", id));
+  }
+}
+
 }  // namespace
 }  // namespace megatron::testing
