@@ -87,8 +87,8 @@ int main() {
     for (int m = 0; m < kMicroBatches; ++m)
       batches.push_back(make_batch(ctx, (iteration * kMicroBatches + m) * kBatch));
     step.step = iteration;
-    step.loss_seed = 1.0 / (kMicroBatches * kBatch * kSequence);  // 1 / tokens of the global batch
-    optimizer.begin_step(ctx, scheduler, step);
+    const double loss_seed = 1.0 / (kMicroBatches * kBatch * kSequence);  // 1 / tokens of the global batch
+    optimizer.begin_step(ctx, scheduler, loss_seed, step);
 
     loss = 0;
     ddp.begin_step();

@@ -225,7 +225,9 @@ void Optimizer::copy_main_to_model_params(const Context& ctx) {
   gather_params();
 }
 
-void Optimizer::begin_step(const Context& ctx, const ParamScheduler& scheduler, StepState& state) {
+void Optimizer::begin_step(const Context& ctx, const ParamScheduler& scheduler, double loss_seed, StepState& state) {
+  is_in_step_ = true;
+  state.loss_seed = loss_seed;
   const auto t = static_cast<double>(num_steps_ + 1);
   state.inverse_scale = scaler_ ? scaler_->inverse_scale() : 1.0;
   state.weight_decay = scheduler.weight_decay();
@@ -250,6 +252,9 @@ void Optimizer::add_norms(const Context& ctx, Readback& readback, std::span<doub
 
 /// Where an infinity is found kernels leave everything as it is; the host learns of it afterwards.
 StepResult Optimizer::step(const Context& ctx, Readback& readback, Timers* timers) {
+  require(std::exchange(is_in_step_, false),
+          "[Optimizer] step without a begin_step before it: learning rates and bias corrections would be those of "
+          "another step. A step is begin_step, forward and backward, step.");
   ddp_.finish_param_sync();
   timed(timers, "optimizer-clip-main-grad", kTimerLevel, [&] { find_norms(ctx, config_.log_num_zeros_in_grad); });
   timed(timers, "optimizer-inner-step", kTimerLevel, [&] { update(ctx); });

@@ -57,7 +57,9 @@ class Optimizer {
 
   /// Before the first forward of a step: puts the rates of `scheduler` on the device, and into `state` what kernels are
   /// to know of the step (the caller puts it there, architecture D3).
-  void begin_step(const Context& ctx, const ParamScheduler& scheduler, StepState& state);
+  /// @param loss_seed  gradient that enters the loss: loss_scale() / number of valid tokens of the global batch, unless
+  ///                   the losses are divided by that number themselves.
+  void begin_step(const Context& ctx, const ParamScheduler& scheduler, double loss_seed, StepState& state);
   /// After DistributedDataParallel::finish_grad_sync(): adds to `readback` what step() would give as the norm, without
   /// a step. @param norms  largest absolute value and norm; live until the readback's wait
   void add_norms(const Context& ctx, Readback& readback, std::span<double> norms);
@@ -67,6 +69,7 @@ class Optimizer {
   /// @param timers    level 1: optimizer-clip-main-grad (norm, search for infinities, zeros: one pass),
   ///                  optimizer-inner-step (which scales, clips and rounds to the weights), params-all-gather. May be
   ///                  null.
+  /// @throw InternalError without a begin_step before it.
   StepResult step(const Context& ctx, Readback& readback, Timers* timers = nullptr);
   /// L2 norm of all weights of the model (main parameters where they are kept whole).
   double params_norm(const Context& ctx);
@@ -116,6 +119,7 @@ class Optimizer {
   std::vector<Tensor> counted_grads_, counted_mains_;  // flat parts that norms of this rank count
   GlobalNorm norm_;
   int64_t num_steps_ = 0;
+  bool is_in_step_ = false;  // from begin_step to step
 };
 
 }  // namespace megatron

@@ -124,8 +124,8 @@ const Schedule& TrainStep::schedule_of(size_t num_micro_batches, bool forward_on
 /// All that kernels are to know of the step, before its first kernel. The number of tokens stays on the device: the
 /// host waits for no other rank.
 Tensor TrainStep::write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t own_tokens) {
-  StepState state{.step = iteration, .loss_seed = optimizer_.loss_scale()};
-  optimizer_.begin_step(ctx_, scheduler, state);
+  StepState state{.step = iteration};
+  optimizer_.begin_step(ctx_, scheduler, optimizer_.loss_scale(), state);
   write_value(ctx_.device, state, &ctx_.step);
   Tensor num_tokens = ctx_.empty("valid tokens", {1}, DType::kInt64, MemoryUse::kData);
   write_values(ctx_.device, std::span<const int64_t>(&own_tokens, 1), num_tokens);

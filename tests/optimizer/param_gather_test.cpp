@@ -65,7 +65,7 @@ Outcome run_step(bool overlaps, std::chrono::milliseconds patience) {
     ParamSchedulerConfig rates;
     rates.max_lr = 1e-2;
     rates.lr_decay_steps = 10;
-    optimizer.begin_step(ctx, ParamScheduler(rates), ctx.step);
+    optimizer.begin_step(ctx, ParamScheduler(rates), 1.0, ctx.step);
     ddp.begin_step();
     for (Parameter* parameter : parameters) {
       parameter->grad_target(ctx);
@@ -91,6 +91,22 @@ Outcome run_step(bool overlaps, std::chrono::milliseconds patience) {
     if (rank.rank == 0) outcome.at_the_end = read();
   });
   return outcome;
+}
+
+TEST(Optimizer, AStepThatWasNotBegunIsAnError) {
+  testing::TestDevice test(DeviceKind::kCpu, 1);
+  const Context ctx = test.context();
+  const ProcessGroupCollection groups = ProcessGroupCollection::single();
+  DistributedDataParallel ddp(ctx, {std::vector<Parameter*>()}, groups, {});
+  Optimizer optimizer(ctx, {}, ddp);
+  Readback readback;
+  EXPECT_THROW(optimizer.step(ctx, readback), InternalError);
+  ParamSchedulerConfig rates;
+  rates.lr_decay_steps = 10;
+  optimizer.begin_step(ctx, ParamScheduler(rates), 0.25, ctx.step);
+  EXPECT_EQ(ctx.step.loss_seed, 0.25);
+  EXPECT_TRUE(optimizer.step(ctx, readback).success);
+  EXPECT_THROW(optimizer.step(ctx, readback), InternalError);
 }
 
 TEST(ParamGather, IsWaitedForAtTheFirstReadAndNotBefore) {

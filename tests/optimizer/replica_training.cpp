@@ -49,13 +49,17 @@ void record_states(const Optimizer& optimizer, ReplicaOutcome& out) {
   }
 }
 
+/// 1 / tokens that the loss of a replica's micro-batches is averaged over.
+double loss_weight(const ReplicaTraining& training) {
+  const int num_own = training.num_micro_batches / training.replicas;
+  return 1 / (kTokensOfMicroBatch * (training.ddp.calculate_per_token_loss ? training.num_micro_batches : num_own));
+}
+
 /// One step over the micro-batches of this replica; the loss is this rank's part of that of the global batch.
 double run_step(const ReplicaTraining& training, int rank, const Context& ctx, const ToyModel& model,
-                const std::vector<ToyBatch>& batches, double scale) {
+                const std::vector<ToyBatch>& batches) {
   const int num_own = training.num_micro_batches / training.replicas;
-  const double weight =
-      1 / (kTokensOfMicroBatch * (training.ddp.calculate_per_token_loss ? training.num_micro_batches : num_own));
-  ctx.step.loss_seed = scale * weight;
+  const double weight = loss_weight(training);
   std::vector<ToyBatch> own;
   for (int m = 0; m < num_own; ++m) own.push_back(batches[static_cast<size_t>(m * training.replicas + rank)]);
   const ExecutorOptions options{.chunks = {model.segments(own)}};
@@ -91,9 +95,9 @@ ReplicaOutcome train_replica(const ReplicaTraining& training, World& world, Devi
     const int64_t first = world.recorder().num_operations();
     for (int step = 0; step < training.num_steps; ++step) {
       ctx.step.step = step;
-      optimizer.begin_step(ctx, scheduler, ctx.step);
+      optimizer.begin_step(ctx, scheduler, optimizer.loss_scale() * loss_weight(training), ctx.step);
       ddp.begin_step();
-      out.losses.push_back(run_step(training, world.rank(), ctx, model, batches, optimizer.loss_scale()));
+      out.losses.push_back(run_step(training, world.rank(), ctx, model, batches));
       if (step == training.overflow_step && world.rank() == training.overflow_rank) overflow(ctx, model);
       ddp.finish_grad_sync();
       Readback readback;
