@@ -177,7 +177,8 @@ TEST(BadCheckpoints, AreRefusedByGeneration) {
 
 // Tensors are short and stand between headers, so that a run of bytes is changed.
 TEST(BadCheckpoints, WithChangedBytesAreRefused) {
-  for (const int64_t offset : {500, 5000, 30'000, 60'000, 90'000})
+  // The states of generators, from about byte 22,000 to 37,000, are read by Megatron alone.
+  for (const int64_t offset : {500, 5000, 45'000, 60'000, 90'000})
     expect_refusal({"bytes at " + std::to_string(offset),
                     kPretrain,
                     kLoad,

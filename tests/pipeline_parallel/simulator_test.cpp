@@ -61,7 +61,7 @@ TEST(Simulator, InterleavingDividesTheBubbleByTheChunks) {
         for (int group : {p, p + 1, 2 * p})
           for (int m : {p, 2 * p, 3 * p + 1, 4 * p}) {
             const int left_over = m % group;
-            if (left_over > 0 && left_over < p) continue;
+            if (group > m || (left_over > 0 && left_over < p)) continue;
             const Simulation s = run({.kind = ScheduleKind::kInterleaved,
                                       .num_ranks = p,
                                       .num_chunks = v,
