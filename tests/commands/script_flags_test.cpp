@@ -90,6 +90,12 @@ INSTANTIATE_TEST_SUITE_P(
             " --ft-num-warmup-iters 5 --no-save-optim --no-save-rng --train-sync-interval 10 "
             "--log-world-size-to-tensorboard"
             " --tensorboard-dir @/tb --tensorboard-queue-size 5"},
+        Script{"asynchronous checkpoints",
+               "--micro-batch-size 1 --global-batch-size 4 --nproc-per-node 2 --use-distributed-optimizer --bf16"
+               " --save @/c --load @/c --save-interval 1 --ckpt-format torch_dist --async-save"
+               " --use-persistent-ckpt-worker --dist-ckpt-strictness log_all --dist-ckpt-optim-fully-reshardable"
+               " --ckpt-fully-parallel-load --ckpt-assume-constant-structure --auto-detect-ckpt-format"
+               " --verify-integrity --logging-level 20 --rerun-mode disabled --exit-interval 10"},
         Script{"fp16",
                "--micro-batch-size 1 --global-batch-size 4 --fp16 --loss-scale-window 100 --hysteresis 2"
                " --initial-loss-scale 4096 --apply-query-key-layer-scaling --pipeline-model-parallel-size 2"
