@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "megatron/base/thread_name.h"
+#include "megatron/base/thread_start.h"
 
 namespace megatron {
 
@@ -11,7 +12,7 @@ SignalWatch::SignalWatch(std::initializer_list<int> numbers, std::function<void(
   sigemptyset(&watched_);
   for (const int number : numbers) sigaddset(&watched_, number);
   pthread_sigmask(SIG_BLOCK, &watched_, &mask_before_);
-  thread_ = std::jthread([this](const std::stop_token& stop) {
+  thread_ = start_thread("to watch signals", [this](const std::stop_token& stop) {
     set_thread_name("signals");
     for (int arrived = 0; sigwait(&watched_, &arrived) == 0 && !stop.stop_requested();) {
       received_.store(arrived);

@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
+#include "megatron/base/thread_start.h"
 
 namespace megatron {
 
@@ -14,7 +15,7 @@ DataLoader<Id>::DataLoader(const Dataset& dataset, std::unique_ptr<Sampler> samp
       prefetch_depth_(static_cast<size_t>(prefetch_depth)),
       consumed_samples_(sampler_->consumed_samples()) {
   require<ConfigError>(prefetch_depth >= 0, "a prefetch depth of {} batches is not possible", prefetch_depth);
-  if (prefetch_depth > 0) thread_ = std::thread([this] { prefetch(); });
+  if (prefetch_depth > 0) thread_ = start_thread<std::thread>("to read training data ahead", [this] { prefetch(); });
 }
 
 template <class Id>

@@ -14,6 +14,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
+#include "megatron/base/thread_start.h"
 #include "megatron/base/word_list.h"
 #include "megatron/datasets/blended_dataset.h"
 #include "megatron/datasets/gpt_dataset.h"
@@ -41,10 +42,10 @@ void for_each_parallel(size_t count, int num_threads, const std::function<void(s
   };
   std::vector<std::jthread> threads;
   for (size_t t = 1; t < std::min(count, static_cast<size_t>(std::max(num_threads, 1))); ++t)
-    threads.emplace_back([&] {
+    threads.push_back(start_thread("to build data sets", [&] {
       set_worker_thread_name("dataset");
       work();
-    });
+    }));
   work();
   threads.clear();
   for (const std::exception_ptr& error : errors) {

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
+#include "megatron/base/thread_start.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
 #include "megatron/dist_checkpointing/sha256.h"
 
@@ -134,19 +135,19 @@ CheckpointMetadata CheckpointWriter::write(int num_files, WriteThreads threads) 
       failures[index] = std::current_exception();
     }
   };
-  std::vector<std::thread> others;
+  std::vector<std::jthread> others;
   for (size_t index = 1; index < files.size(); ++index) {
     if (threads == WriteThreads::kCallerAlone) {
       write_one(index);
       continue;
     }
-    others.emplace_back([&, index] {
+    others.push_back(start_thread("to write a file of a checkpoint", [&, index] {
       set_thread_name(fmt::format("checkpoint {}", rank_));
       write_one(index);
-    });
+    }));
   }
   if (!files.empty()) write_one(0);
-  for (std::thread& thread : others) thread.join();
+  others.clear();
   for (const auto& failure : failures)
     if (failure) std::rethrow_exception(failure);
   if (!files.empty()) files_.sync_directory(directory_);

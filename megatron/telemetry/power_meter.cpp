@@ -3,6 +3,8 @@
 #include <chrono>
 #include <numeric>
 
+#include "megatron/base/thread_start.h"
+
 namespace megatron {
 namespace {
 
@@ -39,7 +41,7 @@ void PowerRecorder::start() {
   started_ = now_seconds();
   if (!meter_) return;
   joules_at_start_ = meter_->joules();
-  thread_ = std::thread([this] {
+  thread_ = start_thread<std::thread>("to read the power meter", [this] {
     for (; !stops_; std::this_thread::sleep_for(kInterval)) sample();
   });
 }

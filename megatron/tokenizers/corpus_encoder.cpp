@@ -9,6 +9,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
+#include "megatron/base/thread_start.h"
 
 namespace megatron {
 namespace {
@@ -17,8 +18,9 @@ class Workers {
  public:
   Workers(const Tokenizer& tokenizer, const DocumentEncoding& encoding, int64_t num_workers) {
     for (int64_t i = 0; i < num_workers; ++i)
-      threads_.emplace_back([this, encoder = std::make_unique<DocumentEncoder>(tokenizer, encoding)](
-                                const std::stop_token& stop) { run(stop, *encoder); });
+      threads_.push_back(
+          start_thread("to tokenize", [this, encoder = std::make_unique<DocumentEncoder>(tokenizer, encoding)](
+                                          const std::stop_token& stop) { run(stop, *encoder); }));
   }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;

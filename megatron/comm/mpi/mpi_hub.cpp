@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
+#include "megatron/base/thread_start.h"
 #include "megatron/comm/longest_timeout.h"
 
 namespace megatron {
@@ -45,15 +46,15 @@ class Pause {
 class Deadline {
  public:
   Deadline(milliseconds timeout, std::string thread_name, std::function<void()> on_hang)
-      : thread_(
-            [timeout, thread_name = std::move(thread_name), on_hang = std::move(on_hang)](const std::stop_token& stop) {
-              set_thread_name(thread_name);
-              std::mutex mutex;
-              std::unique_lock lock(mutex);
-              std::condition_variable_any never;
-              never.wait_for(lock, stop, std::min(timeout, kLongestTimeout), [] { return false; });
-              if (!stop.stop_requested()) on_hang();
-            }) {}
+      : thread_(start_thread("to end a rank that hangs", [timeout, thread_name = std::move(thread_name),
+                                                          on_hang = std::move(on_hang)](const std::stop_token& stop) {
+          set_thread_name(thread_name);
+          std::mutex mutex;
+          std::unique_lock lock(mutex);
+          std::condition_variable_any never;
+          never.wait_for(lock, stop, std::min(timeout, kLongestTimeout), [] { return false; });
+          if (!stop.stop_requested()) on_hang();
+        })) {}
 
  private:
   std::jthread thread_;
@@ -62,7 +63,9 @@ class Deadline {
 }  // namespace
 
 MpiHub::MpiHub(MpiTransport& transport)
-    : transport_(transport), control_(transport), service_([this](const std::stop_token& stop) { serve(stop); }) {}
+    : transport_(transport),
+      control_(transport),
+      service_(start_thread("for messages of other ranks", [this](const std::stop_token& stop) { serve(stop); })) {}
 
 MpiHub::~MpiHub() = default;
 

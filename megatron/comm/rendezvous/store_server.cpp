@@ -5,6 +5,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
+#include "megatron/base/thread_start.h"
 #include "megatron/comm/rendezvous/store_protocol.h"
 
 namespace megatron {
@@ -36,7 +37,8 @@ std::vector<std::string> receive_keys(const Socket& socket) {
 }  // namespace
 
 StoreServer::StoreServer(int port)
-    : listener_(port), acceptor_([this](const std::stop_token& stop) { accept(stop); }) {}
+    : listener_(port),
+      acceptor_(start_thread("for ranks that meet", [this](const std::stop_token& stop) { accept(stop); })) {}
 
 StoreServer::~StoreServer() {
   const auto deadline = Clock::now() + kLongestFarewell;
