@@ -103,8 +103,12 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
   const CudaDeviceFacts& gpu = gpus.devices.at(static_cast<size_t>(needs.local_rank));
   const std::string tf32_obstacle = needs.takes_tf32 ? tf32_obstacle_of(gpu) : "";
   require<NotSupported>(tf32_obstacle.empty(), "--float32-matmul-precision high: {}. Leave it out.", tf32_obstacle);
-  std::string text = text_of(gpus, needs);
-  if constexpr (kHasCuda) text += "; attention: " + kernels::attention_library();
+  std::string text = text_of(gpus, needs), warning;
+  if constexpr (kHasCuda) {
+    const std::string library = kernels::attention_library();
+    text += "; attention: " + library;
+    warning = attention_warning(library, gpu.driver_version);
+  }
   return {.kind = DeviceKind::kCuda,
           .cuda_device = needs.local_rank,
           .gpu = gpu.name,
@@ -112,7 +116,21 @@ DeviceChoice choose_device(const DeviceNeeds& needs) {
           .memory_bytes = gpu.memory_bytes,
           .free_bytes = gpus.free_bytes,
           .own_bytes = own_gpu_bytes(gpu.pci_bus_id),
-          .text = text};
+          .text = text,
+          .warning = warning};
+}
+
+std::string attention_warning(std::string_view library, int driver_version) {
+  if (library.starts_with("cuDNN")) return "";
+  const bool is_built = library.find("built without") == std::string_view::npos;
+  const int major = driver_version / 1000;
+  const std::string fix =
+      is_built ? fmt::format(
+                     "Install cuDNN 9.18 or newer, by 'pip install \"nvidia-cudnn-cu{}>=9.18\"' with the folder "
+                     "of its libcudnn.so.9 in LD_LIBRARY_PATH, or by NVIDIA's package libcudnn9-cuda-{}.",
+                     major, major)
+               : std::string("Run 'scripts/install_dependencies.sh build cuda' and build again.");
+  return fmt::format("attention runs on {}: that can cost a third of the speed of a small model. {}", library, fix);
 }
 
 }  // namespace megatron

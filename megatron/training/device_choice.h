@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "megatron/core/device.h"
 #include "megatron/training/config/pretrain_config.h"
@@ -33,9 +34,14 @@ struct DeviceChoice {
   std::optional<int64_t> own_bytes;          // of this process then, where the driver tells
   /// For the banner: "device: cuda, NVIDIA H100 80GB HBM3, 79.2 GiB", with what runs attention, or why it is the CPU.
   std::string text;
+  std::string warning;  // what makes the GPU slower than it need be, and what mends it; empty if nothing does
 };
 /// @throw NotSupported for a GPU that is asked for and cannot do the rest, or not in this build, and for a CPU that
 /// cannot; DeviceError where no GPU answers.
 DeviceChoice choose_device(const DeviceNeeds& needs);
+
+/// That attention runs on the built-in kernels, what that costs, and which package mends it; empty where cuDNN runs it.
+/// @param library  kernels::attention_library(). @param driver_version  of CUDA, as CudaDeviceFacts has it: 13000
+std::string attention_warning(std::string_view library, int driver_version);
 
 }  // namespace megatron

@@ -75,10 +75,18 @@ AgreedMatmulChoices matmul_choices_for(const DeviceChoice& device, const Pretrai
   return {};
 }
 
+std::string matmul_use_text(const kernels::MatmulUse& use) {
+  std::string text =
+      fmt::format("matrix products: {} of {} shapes by measured algorithms", use.num_chosen, use.products.size());
+  if (use.num_chosen < std::ssize(use.products))
+    text += "; 'megatron bench gemm --tune' with the flags of this run measures the others";
+  return text;
+}
+
 std::string matmul_use_text(const Device& device) {
   kernels::MatmulUse use;
   if constexpr (kHasCuda) use = kernels::used_matmuls(device.cuda_stream());
-  return fmt::format("matrix products: {} of {} shapes by measured algorithms", use.num_chosen, use.products.size());
+  return matmul_use_text(use);
 }
 
 }  // namespace megatron

@@ -42,7 +42,9 @@ AgreedMatmulChoices matmul_choices_for(const DeviceChoice& device, const Pretrai
                                        const std::vector<std::string>& folders, const FileSystem& files,
                                        const ProcessGroup& world);
 
-/// "matrix products: 14 of 16 shapes by measured algorithms", of those that have run on `device`.
+/// "matrix products: 14 of 16 shapes by measured algorithms", and how to measure the others.
+std::string matmul_use_text(const kernels::MatmulUse& use);
+/// The same of the matmuls that have run on `device`.
 std::string matmul_use_text(const Device& device);
 
 }  // namespace megatron

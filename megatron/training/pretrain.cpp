@@ -285,6 +285,7 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   environment.progress.message(arguments_block(config));
   if (const std::string notes = notes_block(config); !notes.empty()) environment.progress.info(notes);
   environment.progress.info(device.text);
+  if (!device.warning.empty()) environment.progress.warning(device.warning);
 
   const MessageLog log{.on_info = {},
                        .on_warning = [&](const std::string& text) { environment.progress.warning(text); }};

@@ -57,6 +57,17 @@ TEST(DeviceChoice, HasNoTf32OnGpusBeforeAmpere) {
   for (const int capability : {80, 89, 90, 100}) EXPECT_EQ(tf32_obstacle_of({.compute_capability = capability}), "");
 }
 
+TEST(DeviceChoice, WarnsOfAttentionWithoutCudnnAndNamesThePackage) {
+  const std::string warning = attention_warning("own kernels: cuDNN 9.10.2 is older than 9.18", 13000);
+  for (const char* part : {"cuDNN 9.10.2 is older than 9.18", "a third", "nvidia-cudnn-cu13>=9.18", "LD_LIBRARY_PATH"})
+    EXPECT_THAT(warning, HasSubstr(part));
+  EXPECT_THAT(attention_warning("own kernels: libcudnn.so.9 cannot be loaded: no such file", 12080),
+              HasSubstr("libcudnn9-cuda-12"));
+  EXPECT_EQ(attention_warning("cuDNN 9.19.0", 13000), "");
+  EXPECT_THAT(attention_warning("own kernels: this program was built without cuDNN", 13000), HasSubstr("build again"));
+  EXPECT_EQ(choose_device({.device = "cpu"}).warning, "");
+}
+
 TEST(DeviceChoice, RanksThatNcclCanJoinNeedAGpuEach) {
   const auto num_gpus = static_cast<int>(find_cuda_devices().devices.size());
   const DeviceNeeds needs{.device = "cuda", .num_ranks = num_gpus + 1, .ranks_of_host = num_gpus + 1};

@@ -120,6 +120,15 @@ TEST_F(MatmulChoicesFile, IsNotForTf32) {
   }
 }
 
+TEST(MatmulUse, NamesTheCommandThatMeasuresShapesWithoutAlgorithms) {
+  const std::vector<kernels::MatmulKey> products(20);
+  const std::string hint = "'megatron bench gemm --tune'";
+  EXPECT_THAT(matmul_use_text({.products = products, .num_chosen = 0}), AllOf(HasSubstr("0 of 20"), HasSubstr(hint)));
+  EXPECT_THAT(matmul_use_text({.products = products, .num_chosen = 19}), HasSubstr(hint));
+  EXPECT_EQ(matmul_use_text({.products = products, .num_chosen = 20}),
+            "matrix products: 20 of 20 shapes by measured algorithms");
+}
+
 TEST_F(MatmulChoicesFile, IsRefusedOnTheCpu) {
   const DeviceChoice cpu;
   PretrainConfig config;
