@@ -8,12 +8,14 @@
 #include <utility>
 
 #include "commands/bench_report.h"
+#include "commands/cache_folder.h"
 #include "commands/command_ranks.h"
 #include "commands/exit_code.h"
 #include "commands/matmul_choices_folders.h"
 #include "commands/random_corpus.h"
 #include "commands/rank_thread_failures.h"
 #include "commands/terminal.h"
+#include "megatron/bench/device_speed.h"
 #include "megatron/bench/kernel_ceiling.h"
 #include "megatron/bench/step_rates.h"
 #include "megatron/kernels/cuda/attention.h"
@@ -190,6 +192,19 @@ void report_step(const BenchConfig& config, const PretrainConfig& model, const M
   report.row("step", std::move(fields));
 }
 
+/// Training runs of this model then hold their speed against it. A cache that cannot be written is left out.
+void keep_for_training(const PretrainConfig& model, const Machine& machine, const kernels::MatmulChoices& products,
+                       const KernelCeiling& ceiling, FileSystem& files) try {
+  keep_device_speed({.config = model,
+                     .device = machine.ranks.device,
+                     .num_threads = machine.ranks.num_threads,
+                     .products = products,
+                     .build = build_of_kernels(process_environment()),
+                     .cache_folder = cache_folder(process_environment())},
+                    ceiling, files);
+} catch (const IoError&) {
+}
+
 /// For ranks that this process starts.
 std::vector<std::string> launch_time_words(WallClock::time_point start) {
   return {"--launch-time", fmt::format("{}", Seconds(start.time_since_epoch()).count())};
@@ -248,6 +263,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
     prepare_matmuls(bench.device(), model.precision, products.choices);
     ceiling = measure_ceiling(model, {KernelKind::kProduct, KernelKind::kAttention, KernelKind::kMemory}, bench,
                               measure_options_of(config, machine.facts.cache_bytes), shown);
+    keep_for_training(model, machine, products.choices, *ceiling, files);
   }
   report_step(config, model, machine, steps, ceiling, *report);
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "commands/cache_folder.h"
 #include "commands/command_ranks.h"
 #include "commands/exit_code.h"
 #include "commands/launch_environment.h"
@@ -17,8 +18,11 @@
 #include "commands/straggler_controller.h"
 #include "commands/terminal.h"
 #include "megatron/base/process_identity.h"
+#include "megatron/bench/device_speed.h"
+#include "megatron/core/host_memory_limit.h"
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/config/fields.h"
+#include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/training_data.h"
 
@@ -91,6 +95,23 @@ void start_straggler_controller(const FaultConfig& faults, Progress& progress,
                   faults.straggler_ctrlr_port, error.what()));
 }
 
+/// What the speed of training is held against; nothing for a model with layers of its own, whose kernels nobody knows.
+std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> speed_measurement(
+    const PretrainConfig& config, const CommandRanks& ranks, FileSystem& files) {
+  if (config.layer_spec.target_type() != gpt_layer_spec().target_type()) return {};
+  return [&ranks, &files](const PretrainConfig& resolved, const AgreedMatmulChoices& products) {
+    const bool is_cpu = ranks.device.kind == DeviceKind::kCpu;
+    return device_speed({.config = resolved,
+                         .device = ranks.device,
+                         .num_threads = ranks.num_threads,
+                         .capacity_bytes = is_cpu ? host_memory_for_arenas(ranks.launch.local_size) : 0,
+                         .products = products.choices,
+                         .build = build_of_kernels(process_environment()),
+                         .cache_folder = cache_folder(process_environment())},
+                        files);
+  };
+}
+
 void train(const PretrainConfig& config, const Tokenizer& tokenizer, const CommandRanks& ranks, const OwnRank& own,
            const Exchange& exchange, std::ostream& out, std::ostream& err) {
   World* world = own.world;
@@ -116,6 +137,7 @@ void train(const PretrainConfig& config, const Tokenizer& tokenizer, const Comma
             .rank_hooks = report_and_end(kName, err),
             .on_start = [&] { exchange.has_started = true; },
             .straggler_switch = stragglers ? &stragglers->num_requests() : nullptr,
+            .measure_speed = speed_measurement(config, ranks, files),
             .matmul_choices_folders = matmul_choices_folders(own_program()),
             .device = ranks.device,
             .gpu_ranks = own.gpu_ranks});

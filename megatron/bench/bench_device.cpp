@@ -15,8 +15,8 @@ constexpr int64_t kPeriod = int64_t{1} << 20;
 
 }  // namespace
 
-BenchDevice::BenchDevice(DeviceKind kind, int num_threads, int cuda_device)
-    : device_(kind, {.num_threads = num_threads, .cuda_device = cuda_device}),
+BenchDevice::BenchDevice(DeviceKind kind, int num_threads, int cuda_device, int64_t capacity_bytes)
+    : device_(kind, {.num_threads = num_threads, .capacity_bytes = capacity_bytes, .cuda_device = cuda_device}),
       state_(device_),
       ctx_{.device = device_, .step = state_.get(), .key = RandomKey::from_seed(1)} {
   write_value(device_, StepState{.learning_rate = kBenchLearningRate}, &ctx_.step);

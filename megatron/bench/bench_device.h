@@ -15,8 +15,8 @@ inline constexpr double kBenchLearningRate = 1e-3;
 /// What kernels outside of a trainer need: a device with a step state whose learning rate is small.
 class BenchDevice {
  public:
-  /// @param cuda_device  number of the GPU
-  BenchDevice(DeviceKind kind, int num_threads, int cuda_device = 0);
+  /// @param cuda_device  number of the GPU. @param capacity_bytes  of its memory at most; 0: all
+  BenchDevice(DeviceKind kind, int num_threads, int cuda_device = 0, int64_t capacity_bytes = 0);
 
   Device& device() { return device_; }
   const Context& context() const { return ctx_; }

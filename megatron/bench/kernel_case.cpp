@@ -11,7 +11,6 @@
 namespace megatron {
 namespace {
 
-constexpr int64_t kFewestRepeats = 3;
 constexpr int64_t kSmallestCopy = int64_t{1} << 24;  // bytes
 
 /// Of sorted numbers, between neighbours.
@@ -50,7 +49,7 @@ Timing measure(BenchDevice& bench, const KernelCase& kernel, const MeasureOption
   const auto run = [&](int64_t) { calls[static_cast<size_t>(next++ % std::ssize(calls))](); };
   const std::vector<double> warm_up = seconds_of_calls(bench.device(), std::max<int64_t>(1, options.warm_ups), run);
   const double affordable = options.seconds / std::max(1e-9, *std::ranges::min_element(warm_up));
-  const auto fewest = std::min(kFewestRepeats, options.repeats);
+  const auto fewest = std::min(options.fewest_repeats, options.repeats);
   const auto repeats =
       static_cast<int64_t>(std::clamp(affordable, static_cast<double>(fewest), static_cast<double>(options.repeats)));
   return timing_of(seconds_of_calls(bench.device(), repeats, run));

@@ -58,7 +58,8 @@ Timing timing_of(std::vector<double> seconds);
 struct MeasureOptions {
   int64_t warm_ups = 2;
   int64_t repeats = 20;        // at most
-  double seconds = 0.5;        // that repeats of one case may take; at least 3 are timed
+  int64_t fewest_repeats = 3;  // are timed, however long they take
+  double seconds = 0.5;        // that repeats of one case may take
   int64_t rotation_bytes = 0;  // operands change from call to call until this much memory is in use
 };
 

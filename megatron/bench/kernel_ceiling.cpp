@@ -1,6 +1,9 @@
 #include "megatron/bench/kernel_ceiling.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include "megatron/bench/step_kernels.h"
@@ -56,10 +59,15 @@ double share_of_bandwidth(const MeasuredKernel& kernel, double copy_bandwidth) {
 }
 
 KernelCeiling measure_cases(const std::vector<KernelCase>& cases, BenchDevice& bench, const MeasureOptions& options,
-                            Progress& progress) {
+                            Progress& progress, double all_seconds) {
+  const auto begin = std::chrono::steady_clock::now();
   KernelCeiling ceiling;
   progress.begin({.title = "measuring kernels", .total = std::ssize(cases)});
   for (const KernelCase& kernel : cases) {
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > all_seconds) {
+      ceiling.is_complete = false;
+      break;
+    }
     progress.update(std::ssize(ceiling.kernels), kernel.name);
     ceiling.kernels.push_back({kernel, measure(bench, kernel, options)});
     if (kernel.kind == KernelKind::kProduct)
@@ -67,13 +75,13 @@ KernelCeiling measure_cases(const std::vector<KernelCase>& cases, BenchDevice& b
     if (kernel.kind == KernelKind::kMemory && ceiling.copy_bandwidth == 0)
       ceiling.copy_bandwidth = measure_copy_bandwidth(bench, options);
   }
-  progress.update(std::ssize(cases), "");
+  progress.update(std::ssize(ceiling.kernels), "");
   progress.end();
   return ceiling;
 }
 
 KernelCeiling measure_ceiling(const PretrainConfig& config, const std::set<KernelKind>& kinds, BenchDevice& bench,
-                              const MeasureOptions& options, Progress& progress) {
+                              const MeasureOptions& options, Progress& progress, double all_seconds) {
   std::vector<std::vector<KernelCase>> stages;
   std::vector<KernelCase> distinct;  // ranks differ in which kernels they run, and how often
   for (int rank = 0; rank < config.parallel.pipeline_model_parallel_size; ++rank) {
@@ -81,7 +89,11 @@ KernelCeiling measure_ceiling(const PretrainConfig& config, const std::set<Kerne
     for (const KernelCase& kernel : stages.back())
       if (std::ranges::find(distinct, kernel.name, &KernelCase::name) == distinct.end()) distinct.push_back(kernel);
   }
-  const KernelCeiling measured = measure_cases(distinct, bench, options, progress);
+  KernelCeiling measured = measure_cases(distinct, bench, options, progress, all_seconds);
+  if (kinds.contains(KernelKind::kProduct))
+    measured.best_product_rate =
+        std::max(measured.best_product_rate, square_rate(config.transformer.params_dtype, bench, options));
+  if (!measured.is_complete) return measured;
   std::map<std::string, const MeasuredKernel*> by_name;
   for (const MeasuredKernel& kernel : measured.kernels) by_name[kernel.kernel.name] = &kernel;
   KernelCeiling busiest;
@@ -95,10 +107,17 @@ KernelCeiling measure_ceiling(const PretrainConfig& config, const std::set<Kerne
     }
     if (busiest.kernels.empty() || ceiling.seconds() > busiest.seconds()) busiest = std::move(ceiling);
   }
-  if (kinds.contains(KernelKind::kProduct))
-    busiest.best_product_rate =
-        std::max(busiest.best_product_rate, square_rate(config.transformer.params_dtype, bench, options));
   return busiest;
+}
+
+std::string description_of_cases(const PretrainConfig& config) {
+  std::string text;
+  for (int rank = 0; rank < config.parallel.pipeline_model_parallel_size; ++rank)
+    for (const KernelCase& kernel :
+         cases_of_stage(config, {KernelKind::kProduct, KernelKind::kAttention, KernelKind::kMemory}, rank))
+      text +=
+          fmt::format("{}: {} x {} operations, {} bytes\n", kernel.name, kernel.calls, kernel.operations, kernel.bytes);
+  return text;
 }
 
 }  // namespace megatron

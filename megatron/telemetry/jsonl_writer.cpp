@@ -17,6 +17,12 @@ std::string identifier(std::string name) {
   return name;
 }
 
+std::vector<JsonField> head_of_line(std::string_view event, WallTime time, std::int64_t iteration,
+                                    std::string_view set) {
+  return {
+      {"event", std::string(event)}, {"time", unix_seconds(time)}, {"iteration", iteration}, {"set", std::string(set)}};
+}
+
 }  // namespace
 
 std::string json_object_line(std::span<const JsonField> fields) {
@@ -33,14 +39,11 @@ void JsonlWriter::write(std::span<const JsonField> fields) {
 }
 
 std::vector<JsonField> training_fields(const TrainingLogValues& v) {
-  std::vector<JsonField> fields{
-      {"time", unix_seconds(v.time)},
-      {"iteration", v.iteration},
-      {"consumed_samples", v.consumed_samples},
-      {"skipped_samples", v.skipped_samples},
-      {"elapsed_ms_per_iteration", v.elapsed_ms_per_iteration},
-      {"global_batch_size", v.global_batch_size},
-  };
+  std::vector<JsonField> fields = head_of_line("training", v.time, v.iteration, "train");
+  fields.insert(fields.end(), {{"consumed_samples", v.consumed_samples},
+                               {"skipped_samples", v.skipped_samples},
+                               {"elapsed_ms_per_iteration", v.elapsed_ms_per_iteration},
+                               {"global_batch_size", v.global_batch_size}});
   for (const NamedValue& loss : v.losses) fields.push_back({identifier(loss.name), loss.value});
   const auto add = [&fields](const char* name, const std::optional<double>& value) {
     if (value) fields.push_back({name, *value});
@@ -50,7 +53,9 @@ std::vector<JsonField> training_fields(const TrainingLogValues& v) {
   add("grad_norm", v.grad_norm);
   add("num_zeros", v.num_zeros);
   add("params_norm", v.params_norm);
+  add("tokens_per_second", v.tokens_per_second);
   add("tflops_per_gpu", v.tflops_per_gpu);
+  add("mfu_percent", v.mfu_percent);
   add("kernel_ceiling_percent", v.kernel_ceiling_percent);
   add("energy_joules_per_gpu", v.energy_joules_per_gpu);
   add("power_watts_per_gpu", v.power_watts_per_gpu);
@@ -59,9 +64,9 @@ std::vector<JsonField> training_fields(const TrainingLogValues& v) {
   return fields;
 }
 
-std::vector<JsonField> evaluation_fields(std::int64_t iteration, std::string_view set,
+std::vector<JsonField> evaluation_fields(WallTime time, std::int64_t iteration, std::string_view set,
                                          std::span<const NamedValue> losses) {
-  std::vector<JsonField> fields{{"iteration", iteration}};
+  std::vector<JsonField> fields = head_of_line("evaluation", time, iteration, set);
   for (const NamedValue& loss : losses)
     fields.push_back({identifier(fmt::format("{}_{}", set, loss.name)), loss.value});
   return fields;

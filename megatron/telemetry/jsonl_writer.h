@@ -38,14 +38,16 @@ class JsonlWriter {
   std::unique_ptr<WritableFile> file_;
 };
 
-/// The fields of a training log line: "time" (unix seconds), "iteration", "consumed_samples",
-/// "elapsed_ms_per_iteration",
-/// ..., the losses with blanks as underscores ("lm_loss"). Absent values are left out; a NaN loss stays, as null.
+/// Every line begins with "event" ("training" or "evaluation"), "time" (unix seconds), "iteration" and "set" ("train",
+/// "validation", "validation-name" or "test").
+///
+/// The fields of a training log line: those, "consumed_samples", "elapsed_ms_per_iteration", ..., the losses with
+/// blanks as underscores ("lm_loss"). Absent values are left out; a NaN loss stays, as null.
 std::vector<JsonField> training_fields(const TrainingLogValues& values);
 
-/// "iteration", then each loss behind the name of what it was evaluated on: "validation_lm_loss".
-/// @param set  "validation", "validation-name" or "test"; a dash becomes an underscore.
-std::vector<JsonField> evaluation_fields(std::int64_t iteration, std::string_view set,
+/// Those, then each loss behind the name of what it was evaluated on: "validation_lm_loss".
+/// @param set  as above; in the names of losses a dash becomes an underscore.
+std::vector<JsonField> evaluation_fields(WallTime time, std::int64_t iteration, std::string_view set,
                                          std::span<const NamedValue> losses);
 
 }  // namespace megatron

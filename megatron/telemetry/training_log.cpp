@@ -19,7 +19,6 @@ std::string training_log_line(const TrainingLogValues& v) {
   if (v.skipped_samples > 0) add(" skipped samples: {:12d} |", v.skipped_samples);
   add(" elapsed time per iteration (ms): {:.1f} |", v.elapsed_ms_per_iteration);
   if (v.tflops_per_gpu) add(" throughput per GPU (TFLOP/s/GPU): {:.1f} |", *v.tflops_per_gpu);
-  if (v.kernel_ceiling_percent) add(" percent of kernel ceiling: {:.1f} |", *v.kernel_ceiling_percent);
   if (v.energy_joules_per_gpu) add(" energy per GPU (J/iter/GPU): {:.1f} |", *v.energy_joules_per_gpu);
   if (v.power_watts_per_gpu) add(" power per GPU (W/GPU): {:.1f} |", *v.power_watts_per_gpu);
   if (v.learning_rate) add(" learning rate: {:.6E} |", *v.learning_rate);
@@ -32,6 +31,9 @@ std::string training_log_line(const TrainingLogValues& v) {
   if (v.params_norm) add(" params norm: {:.3f} |", *v.params_norm);
   add(" number of skipped iterations: {:3d} |", v.skipped_iterations);
   add(" number of nan iterations: {:3d} |", v.nan_iterations);
+  if (v.tokens_per_second) add(" tokens per second: {:.1f} |", *v.tokens_per_second);
+  if (v.mfu_percent) add(" MFU (%): {:.1f} |", *v.mfu_percent);
+  if (v.kernel_ceiling_percent) add(" percent of kernel ceiling: {:.1f} |", *v.kernel_ceiling_percent);
   return line;
 }
 

@@ -29,7 +29,9 @@ struct TrainingLogValues {
   std::int64_t skipped_samples = 0;  // left out when zero
   double elapsed_ms_per_iteration = 0.0;
   std::optional<double> tflops_per_gpu;          // --log-throughput
-  std::optional<double> kernel_ceiling_percent;  // ours: --kernel-ceiling
+  std::optional<double> tokens_per_second;       // ours, of all ranks together, as the next two
+  std::optional<double> mfu_percent;             // ours: of the device's peak
+  std::optional<double> kernel_ceiling_percent;  // ours: of what the kernels of a step reach alone
   std::optional<double> energy_joules_per_gpu;   // per iteration; --log-energy
   std::optional<double> power_watts_per_gpu;     // --log-energy
   std::optional<double> learning_rate;           // largest over the model-parallel ranks, default parameter group
@@ -43,7 +45,8 @@ struct TrainingLogValues {
   std::int64_t nan_iterations = 0;
 };
 
-/// One line without a line end. A loss that is not above zero, NaN included, is left out, as Megatron does.
+/// One line without a line end, ours behind Megatron's last piece. A loss that is not above zero, NaN included, is left
+/// out, as Megatron does.
 std::string training_log_line(const TrainingLogValues& values);
 
 /// Three lines, the last without a line end: dashes, the values with their perplexity exp(min(loss, 20)), dashes.

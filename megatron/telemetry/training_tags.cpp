@@ -53,9 +53,11 @@ TaggedScalars interval_tags(double seconds_per_iteration, std::optional<double> 
   return tags;
 }
 
-TaggedScalars kernel_ceiling_tags(double percent) {
+TaggedScalars speed_tags(const TrainingLogValues& values) {
   TaggedScalars tags;
-  add(tags, "kernel-ceiling-percent", percent);
+  if (values.tokens_per_second) add(tags, "tokens-per-second", *values.tokens_per_second);
+  if (values.mfu_percent) add(tags, "mfu-percent", *values.mfu_percent);
+  if (values.kernel_ceiling_percent) add(tags, "kernel-ceiling-percent", *values.kernel_ceiling_percent);
   return tags;
 }
 

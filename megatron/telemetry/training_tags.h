@@ -45,8 +45,9 @@ TaggedScalars iteration_tags(const IterationScalars& scalars);
 TaggedScalars interval_tags(double seconds_per_iteration, std::optional<double> tflops_per_gpu,
                             std::span<const NamedValue> timers);
 
-/// Every --log-interval iterations with --kernel-ceiling. The tag is ours: Megatron-LM has none.
-TaggedScalars kernel_ceiling_tags(double percent);
+/// Every --log-interval iterations: tokens per second, MFU and percent of the kernel ceiling, those that are known.
+/// Megatron-LM has no such tags.
+TaggedScalars speed_tags(const TrainingLogValues& values);
 
 /// After a validation.
 /// @param suffix           "" or "-name" of one of several validation sets.

@@ -262,6 +262,16 @@ void skip_rejected_iterations(PretrainConfig& config, FileSystem& files, const P
     config.training.iterations_to_skip.push_back(iteration);
 }
 
+/// `environment` with the speed of the first rank's device, measured now.
+PretrainEnvironment with_speed(const PretrainEnvironment& environment, const PretrainConfig& config,
+                               const AgreedMatmulChoices& products, const ProcessGroup& world) {
+  PretrainEnvironment measured = environment;
+  if (!environment.measure_speed || !config.logging.measure_speed || world.rank() > 0) return measured;
+  measured.speed = environment.measure_speed(config, products);
+  if (!measured.speed.text.empty()) environment.progress.info(measured.speed.text);
+  return measured;
+}
+
 /// Calls `build` on rank 0 before the others, so that they find the caches that it writes.
 TrainingData build_data(const PretrainEnvironment& environment, const ProcessGroup& world,
                         const std::function<TrainingData()>& build) {
@@ -299,6 +309,7 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
       matmul_choices_for(device, config, environment.matmul_choices_folders, environment.files, groups.world);
   if (environment.on_matmul_choices) environment.on_matmul_choices(products);
   if (!products.text.empty()) environment.progress.info(products.text);
+  const PretrainEnvironment measured = with_speed(environment, config, products, groups.world);
   Timers timers(static_cast<int>(config.logging.timing_log_level));
   const TrainingData data = timed(&timers, kDataTimer, 0, [&] {
     return build_data(environment, groups.world, [&] { return TrainingData(config, tokenizer, log); });
@@ -310,9 +321,9 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
                     "--valid-data-path or a larger part of --split, or leave --eval-interval out.",
                     *config.validation.eval_interval));
   prepare_outputs(config, environment.files, groups.world.rank() == 0);
-  if (!environment.world && config.parallel.world_size > 1) return run_ranks(config, environment, data, timers);
+  if (!environment.world && config.parallel.world_size > 1) return run_ranks(config, measured, data, timers);
   const StepPlan plan = plan_steps_on(device, environment, config);
-  run_rank(config, with_transports(environment, groups.world), data,
+  run_rank(config, with_transports(measured, groups.world), data,
            {device, std::move(products.choices), capacity_of(device, environment.ranks_of_host), plan.connections,
             plan.memory, environment.ranks_of_host},
            groups, environment.world, timers);

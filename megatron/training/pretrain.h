@@ -12,6 +12,7 @@
 #include "megatron/telemetry/progress.h"
 #include "megatron/training/config/pretrain_config.h"
 #include "megatron/training/device_choice.h"
+#include "megatron/training/training_speed.h"
 
 namespace megatron {
 
@@ -49,6 +50,10 @@ struct PretrainEnvironment {
   std::function<void(Trainer&, const TrainStepResult&)> on_step = {};
   /// How often --straggler-ctrlr-port was asked to switch the report of stragglers, on the first rank. May be null.
   const std::atomic<int64_t>* straggler_switch = nullptr;
+  /// Called once on the first rank before the data sets are built, with the resolved configuration and what all ranks
+  /// have agreed on for their matmuls: what its device can do. Empty: `speed` as given.
+  std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> measure_speed = {};
+  DeviceSpeed speed = {};  // that the speed of training is held against
   /// Where files of matrix product algorithms may be: see MatmulChoicesQuery.
   std::vector<std::string> matmul_choices_folders = {};
   /// Where ranks have a GPU each: which, and the ranks that its trainer tells of it. None: chosen here.

@@ -38,11 +38,13 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
                  .straggler_switch = environment.straggler_switch,
                  .is_writer = trainer.groups().world.rank() == 0,
                  .host = environment.host,
-                 .process_id = environment.process_id},
+                 .process_id = environment.process_id,
+                 .speed = environment.speed},
                 timers_),
       profile_(trainer, environment.files,
                {.on_info = [this](const std::string& line) { reporter_.info(line); },
                 .on_warning = [this](const std::string& text) { reporter_.warning(text); }}),
+      recent_speed_(config_, environment.speed),
       batch_sizes_(microbatch_calculator_of(config_)),
       reruns_(rerun_options()),
       operations_at_start_(trainer.progress().num_floating_point_operations) {
@@ -102,11 +104,13 @@ bool TrainingLoop::train_iteration() {
     skip_iteration(batch);
     return false;
   }
+  const Clock::time_point begin = Clock::now();
   const std::span<const MicroBatch<int64_t>> batches = timed(&timers_, "batch-generator", 2, [&] {
     const ProfiledRange reading = range("read batch");
     return train_reader_->read(batch.num_microbatches);
   });
   const TrainStepResult result = train_step(batches);
+  recent_speed_.add(batch.running_batch_size, std::chrono::duration<double>(Clock::now() - begin).count());
   if (trainer_.graph().num_launches() == 1 && !std::exchange(has_told_of_graph_, true))
     reporter_.info(fmt::format("from iteration {} on, forward and backward are one CUDA graph of {} nodes",
                                trainer_.progress().iteration, trainer_.graph().num_nodes()));
@@ -118,7 +122,9 @@ bool TrainingLoop::train_iteration() {
                  trainer_.progress().consumed_train_samples);
   reporter_.step(trainer_, result, batch.running_batch_size);
   if (environment_.on_step) environment_.on_step(trainer_, result);
-  environment_.progress.update(trainer_.progress().iteration, fmt::format("lm loss {:.3f}", result.loss.mean()));
+  const std::string speed = recent_speed_.text();
+  environment_.progress.update(trainer_.progress().iteration,
+                               fmt::format("lm loss {:.3f}{}{}", result.loss.mean(), speed.empty() ? "" : ", ", speed));
   return true;
 }
 

@@ -84,6 +84,7 @@ class TrainingLoop {
   TrainingReporter reporter_;
   TrainingProfile profile_;
   std::optional<ProgressLog> progress_log_;
+  RecentSpeed recent_speed_;
   MicrobatchCalculator batch_sizes_;
   RerunStateMachine reruns_;
   std::unique_ptr<BatchReader> train_reader_;

@@ -86,6 +86,13 @@ DeviceMemoryUse memory_of(Trainer& trainer) {
           .max_reserved_bytes = arena.high_water_bytes()};
 }
 
+void set_speed(TrainingLogValues& values, const TrainingSpeed& speed) {
+  values.tokens_per_second = speed.tokens_per_second;
+  values.tflops_per_gpu = speed.tflops_per_gpu;
+  values.mfu_percent = speed.mfu_percent;
+  values.kernel_ceiling_percent = speed.kernel_ceiling_percent;
+}
+
 }  // namespace
 
 TrainingReporter::TrainingReporter(const PretrainConfig& config, const ReporterOutputs& outputs, Timers& timers)
@@ -164,26 +171,27 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
                            .loss_scale = trainer.optimizer().loss_scale(),
                            .skipped_iterations = averages_.skipped_iterations(),
                            .nan_iterations = averages_.nan_iterations()};
-  const double tflops =
-      theoretical_flops(flops_sizes_of(config_.transformer), global_batch_size, config_.model.seq_length.value()) /
-      (seconds_per_iteration * 1e12 * static_cast<double>(config_.parallel.world_size));
-  if (config_.logging.log_throughput) values.tflops_per_gpu = tflops;
-  if (const auto& ceiling = config_.logging.kernel_ceiling) values.kernel_ceiling_percent = 100 * tflops / *ceiling;
+  const TrainingSpeed speed = training_speed(config_, outputs_.speed, global_batch_size, seconds_per_iteration);
   if (result.optimizer.success) {
     values.grad_norm = result.optimizer.grad_norm;
     if (result.optimizer.num_zeros) values.num_zeros = static_cast<double>(*result.optimizer.num_zeros);
   }
   values.params_norm = params_norm(trainer);
-  message(training_log_line(values));
-  write_line(training_fields(values));
-  if (values.kernel_ceiling_percent) {
-    write_curves(progress, kernel_ceiling_tags(*values.kernel_ceiling_percent));
+  if (config_.logging.log_throughput) {
+    set_speed(values, speed);
+  } else if (config_.logging.kernel_ceiling) {
+    values.kernel_ceiling_percent = speed.kernel_ceiling_percent;
   }
+  message(training_log_line(values));
+  set_speed(values, speed);
+  write_line(training_fields(values));
+  write_curves(progress, speed_tags(values));
   draw_loss_curve();
   print_memory(trainer);
   if (!is_due) return;
   averages_.reset();
-  print_step_timers(trainer, seconds_per_iteration, values.tflops_per_gpu);
+  print_step_timers(trainer, seconds_per_iteration,
+                    config_.logging.log_throughput ? values.tflops_per_gpu : std::nullopt);
 }
 
 /// After the first two lines, and then every --log-memory-interval.
@@ -328,7 +336,7 @@ void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std
   if (!outputs_.is_writer) return;
   message(validation_log_block(suffix, prefix, losses));
   const TrainingProgress& progress = trainer.progress();
-  write_line(evaluation_fields(progress.iteration, fmt::format("validation{}", suffix), losses));
+  write_line(evaluation_fields(now(), progress.iteration, fmt::format("validation{}", suffix), losses));
   if (suffix.empty()) loss_curve_.add_validation(progress.iteration, losses.front().value);
   draw_loss_curve();
   write_curves(progress, validation_tags(losses, suffix, config_.logging.log_validation_ppl_to_tensorboard));
@@ -337,7 +345,7 @@ void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std
 void TrainingReporter::test(Trainer& trainer, std::string_view prefix, const LossSum& loss) {
   const std::vector<NamedValue> losses = losses_of(loss);
   message(validation_log_block("", prefix, losses));
-  write_line(evaluation_fields(trainer.progress().iteration, "test", losses));
+  write_line(evaluation_fields(now(), trainer.progress().iteration, "test", losses));
 }
 
 }  // namespace megatron

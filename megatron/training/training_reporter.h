@@ -18,6 +18,7 @@
 #include "megatron/telemetry/training_tags.h"
 #include "megatron/telemetry/wandb_run.h"
 #include "megatron/training/trainer.h"
+#include "megatron/training/training_speed.h"
 
 namespace megatron {
 
@@ -29,6 +30,7 @@ struct ReporterOutputs {
   bool is_writer = true;  // one rank prints and writes files; the others take part in what it gathers
   std::string host;       // for names of event files
   int64_t process_id = 0;
+  DeviceSpeed speed = {};  // that steps are held against
 };
 
 /// Fed once a step by every rank; prints as Megatron does. A file that cannot be written any more, as on a full disk,

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <span>
@@ -119,7 +121,8 @@ TEST(TrainingRun, HoldsTheLineAgainstTheKernelCeilingIfOneIsGiven) {
   for (size_t i = 0; i < times.size(); ++i)
     EXPECT_NEAR(percents[i] * times[i] / (percents[0] * times[0]), 1,
                 kRounding / times[i] + kRounding / times[0] + 1e-3);
-  EXPECT_THAT(expect_success({.name = "none", .command = kPretrain, .words = {}}), Not(HasSubstr("kernel ceiling")));
+  EXPECT_THAT(expect_success({.name = "none", .command = kPretrain, .words = {}}),
+              Not(HasSubstr("percent of kernel ceiling")));
 }
 
 TEST(TrainingRun, TimesThePhasesOfAStepApart) {
@@ -261,6 +264,69 @@ TEST(TrainingRun, ValidationSetsHaveNamesAllOrNone) {
       expect_success({.name = "two names", .command = kPretrain, .words = two, .without = {"--data-path", "--split"}});
   EXPECT_THAT(out, HasSubstr(" validation-a loss at iteration 1 "));
   EXPECT_THAT(out, HasSubstr(" validation-b loss at iteration 1 "));
+}
+
+/// An object's keys, each once; what is not JSON fails.
+std::set<std::string> strict_keys(const std::string& line) {
+  std::set<std::string> keys;
+  const auto note = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
+    if (event == nlohmann::json::parse_event_t::key) {
+      EXPECT_EQ(depth, 1) << line;
+      EXPECT_TRUE(keys.insert(parsed.get<std::string>()).second) << parsed << " twice in " << line;
+    }
+    return true;
+  };
+  const nlohmann::json object = nlohmann::json::parse(line, note, false);
+  EXPECT_TRUE(object.is_object()) << line;
+  return keys;
+}
+
+TEST(TrainingRun, EveryJsonLineSaysWhatItIsOfAndHasNoKeyTwice) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch.file("log.jsonl");
+  expect_success({.name = "JSON lines",
+                  .command = kPretrain,
+                  .words = {"--train-iters", "4", "--log-interval", "1", "--eval-interval", "2", "--eval-iters", "1",
+                            "--log-num-zeros-in-grad", "--log-params-norm", "--log-throughput", "--log-jsonl", path}});
+  PosixFileSystem files;
+  std::istringstream lines(read_file(files, path));
+  std::multiset<std::string> sets;
+  for (std::string line; std::getline(lines, line);) {
+    const std::set<std::string> keys = strict_keys(line);
+    for (const char* key : {"event", "time", "iteration", "set"})
+      EXPECT_TRUE(keys.contains(key)) << key << ": " << line;
+    const nlohmann::json object = nlohmann::json::parse(line);
+    sets.insert(object["set"].get<std::string>());
+    if (object["event"] == "evaluation") continue;
+    EXPECT_EQ(object["event"], "training");
+    for (const char* key : {"tokens_per_second", "tflops_per_gpu", "mfu_percent", "kernel_ceiling_percent"})
+      EXPECT_TRUE(keys.contains(key)) << key << ": " << line;
+  }
+  EXPECT_EQ(sets.count("train"), 4u);
+  EXPECT_EQ(sets.count("validation"), 3u) << "after iterations 2 and 4, and at the end";
+  EXPECT_EQ(sets.count("test"), 1u);
+}
+
+TEST(TrainingRun, ShowsTokensPerSecondMfuAndTheKernelCeilingWithoutANumberToFill) {
+  const ScratchDirectory scratch;
+  const BadInput run{.name = "speed",
+                     .command = kPretrain,
+                     .words = {"--train-iters", "3", "--log-interval", "1", "--eval-iters", "0", "--log-throughput"}};
+  const char* before = ::getenv("XDG_CACHE_HOME");
+  const std::string kept = before ? before : "";
+  ::setenv("XDG_CACHE_HOME", scratch.path().c_str(), 1);
+  const std::string first = expect_success(run), second = expect_success(run);
+  ::setenv("XDG_CACHE_HOME", "/proc/none", 1);
+  const std::string without_cache = expect_success(run);
+  before ? ::setenv("XDG_CACHE_HOME", kept.c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
+  const std::string line = R"(number of nan iterations: +0 \| tokens per second: ([0-9.]+) \| MFU \(%\): [0-9.]+ \| )"
+                           R"(percent of kernel ceiling: [0-9.]+ \|\n)";
+  for (const std::string& out : {first, second, without_cache}) EXPECT_EQ(numbers(out, line).size(), 3u) << out;
+  EXPECT_THAT(first, HasSubstr("and kept in " + scratch.path() + "/megatron/"));
+  EXPECT_THAT(second, HasSubstr("; from " + scratch.path() + "/megatron/"));
+  EXPECT_THAT(without_cache, HasSubstr("not kept"));
+  EXPECT_EQ(numbers(first, "lm loss: ([0-9.E+-]+)"), numbers(without_cache, "lm loss: ([0-9.E+-]+)"));
+  EXPECT_THAT(first, ::testing::ContainsRegex("lm loss [0-9.]+, [0-9.kMG]+ tokens/s, MFU [0-9.]+ %, [0-9.]+ % of"));
 }
 
 }  // namespace

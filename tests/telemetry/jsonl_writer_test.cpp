@@ -98,18 +98,21 @@ TEST(TrainingFields, HaveUnderscoresAndLeaveOutWhatIsAbsent) {
   v.losses = {{"lm loss", 2.5}};
   v.grad_norm = 0.5;
   EXPECT_EQ(json_object_line(training_fields(v)),
-            "{\"time\":1.5,\"iteration\":3,\"consumed_samples\":24,\"skipped_samples\":0,"
+            "{\"event\":\"training\",\"time\":1.5,\"iteration\":3,\"set\":\"train\",\"consumed_samples\":24,\"skipped_"
+            "samples\":0,"
             "\"elapsed_ms_per_iteration\":12.5,\"global_batch_size\":8,\"lm_loss\":2.5,\"loss_scale\":1.0,"
             "\"grad_norm\":0.5,\"skipped_iterations\":0,\"nan_iterations\":0}\n");
 }
 
 TEST(EvaluationFields, AreNamedAfterTheSetAndTheLoss) {
   const std::vector<NamedValue> losses{{"lm loss", 2.0}};
-  EXPECT_EQ(json_object_line(evaluation_fields(100, "validation", losses)),
-            "{\"iteration\":100,\"validation_lm_loss\":2.0}\n");
-  EXPECT_EQ(json_object_line(evaluation_fields(100, "validation-wiki", losses)),
-            "{\"iteration\":100,\"validation_wiki_lm_loss\":2.0}\n");
-  EXPECT_EQ(json_object_line(evaluation_fields(100, "test", losses)), "{\"iteration\":100,\"test_lm_loss\":2.0}\n");
+  const WallTime time(std::chrono::milliseconds(1500));
+  const std::string head = "{\"event\":\"evaluation\",\"time\":1.5,\"iteration\":100,\"set\":";
+  EXPECT_EQ(json_object_line(evaluation_fields(time, 100, "validation", losses)),
+            head + "\"validation\",\"validation_lm_loss\":2.0}\n");
+  EXPECT_EQ(json_object_line(evaluation_fields(time, 100, "validation-wiki", losses)),
+            head + "\"validation-wiki\",\"validation_wiki_lm_loss\":2.0}\n");
+  EXPECT_EQ(json_object_line(evaluation_fields(time, 100, "test", losses)), head + "\"test\",\"test_lm_loss\":2.0}\n");
 }
 
 }  // namespace

@@ -56,12 +56,15 @@ TEST(TrainingLogLine, HasAllOptionalPiecesInMegatronsOrder) {
             " number of nan iterations:   1 |");
 }
 
-TEST(TrainingLogLine, HasThePercentOfTheKernelCeilingBehindTheThroughput) {
+TEST(TrainingLogLine, HasWhatMegatronLacksBehindAllOfMegatrons) {
   TrainingLogValues v = sample();
   v.tflops_per_gpu = 412.34;
+  const std::string of_megatron = training_log_line(v);
+  v.tokens_per_second = 12345.67;
+  v.mfu_percent = 41.66;
   v.kernel_ceiling_percent = 86.06;
-  EXPECT_THAT(training_log_line(v), ::testing::HasSubstr(" throughput per GPU (TFLOP/s/GPU): 412.3 |"
-                                                         " percent of kernel ceiling: 86.1 | learning rate"));
+  EXPECT_EQ(training_log_line(v),
+            of_megatron + " tokens per second: 12345.7 | MFU (%): 41.7 | percent of kernel ceiling: 86.1 |");
 }
 
 TEST(TrainingLogLine, LeavesOutAbsentValuesAndLossesNotAboveZero) {

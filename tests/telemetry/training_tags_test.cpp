@@ -64,9 +64,15 @@ TEST(IntervalTags, EndTimersInTime) {
             (Values{{"iteration-time", 0.5}, {"throughput", 100.0}, {"optimizer-time", 0.01}}));
 }
 
-TEST(KernelCeilingTags, AreOneTagThatMegatronHasNot) {
-  EXPECT_EQ(kernel_ceiling_tags(87.5).by_iteration, (Values{{"kernel-ceiling-percent", 87.5}}));
-  EXPECT_TRUE(kernel_ceiling_tags(87.5).by_samples.empty());
+TEST(SpeedTags, AreThoseThatAreKnown) {
+  TrainingLogValues values;
+  values.tokens_per_second = 12300;
+  EXPECT_EQ(speed_tags(values).by_iteration, (Values{{"tokens-per-second", 12300}}));
+  values.mfu_percent = 41.5;
+  values.kernel_ceiling_percent = 87.5;
+  EXPECT_EQ(speed_tags(values).by_iteration,
+            (Values{{"tokens-per-second", 12300}, {"mfu-percent", 41.5}, {"kernel-ceiling-percent", 87.5}}));
+  EXPECT_TRUE(speed_tags(values).by_samples.empty());
 }
 
 TEST(ValidationTags, NameTheSetAndAddPerplexityOnRequest) {

@@ -11,6 +11,7 @@ struct LoggingConfig {
   int64_t log_interval = 100;
   bool log_throughput = false;
   std::optional<double> kernel_ceiling;  ///< ours: TFLOP/s of a rank that the log line is held against
+  bool measure_speed = true;             ///< ours: what MFU and percent of the kernel ceiling are held against
   bool log_progress = false;
   bool log_params_norm = false;
   std::optional<std::string> log_jsonl;       ///< ours: one JSON object per logged step, appended

@@ -40,13 +40,17 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
   table.begin_group("Logging",
                     "The console line is Megatron's. --log-jsonl FILE writes the same numbers for programs.");
   table.add("log_interval", logging.log_interval, "steps between lines").at_least(1);
-  table.add("log_throughput", logging.log_throughput, "add TFLOP/s of a rank to the line");
+  table.add("log_throughput", logging.log_throughput,
+            "add TFLOP/s of a rank to the line, and at its end tokens/s of all ranks, MFU and percent of the kernel "
+            "ceiling, which the progress bar, TensorBoard and --log-jsonl show anyway");
   table
       .add("kernel_ceiling", logging.kernel_ceiling,
-           "add to the line, to TensorBoard and to --log-jsonl how much of this a rank reaches, in percent, by "
-           "--log-throughput's count; 'megatron bench step' measures it for a model and layout (megatron.cpp only)")
+           "kernel ceiling of a rank by --log-throughput's count, instead of the measured one (megatron.cpp only)")
       .above(0)
       .in("TFLOP/s");
+  table.add_on("measure_speed", logging.measure_speed,
+               "do not measure how fast the kernels of a step are alone, for MFU and percent of the kernel ceiling; "
+               "that takes up to a few seconds of the first start of a model on a machine (megatron.cpp only)");
   table.add("log_progress", logging.log_progress, "append to progress.txt in the folder of --save");
   table.add("log_params_norm", logging.log_params_norm, "add the L2 norm of all weights to the line");
   table.add("log_jsonl", logging.log_jsonl, "file for one JSON object per line (megatron.cpp only)");

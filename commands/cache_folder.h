@@ -1,0 +1,17 @@
+// Where the program keeps what it can make again.
+#pragma once
+
+#include <string>
+
+#include "commands/launch_environment.h"
+
+namespace megatron {
+
+/// $XDG_CACHE_HOME/megatron, or $HOME/.cache/megatron; empty where neither is an absolute path. Not made here.
+/// Source: XDG Base Directory Specification 0.8.
+std::string cache_folder(const Variable& variable);
+
+/// What tells kernels of two builds and settings of this program apart, for caches of what they measure.
+std::string build_of_kernels(const Variable& variable);
+
+}  // namespace megatron

@@ -1,0 +1,35 @@
+// What the speed of training is held against, measured once for a machine, a model and a build, and kept in a file.
+#pragma once
+
+#include <string>
+
+#include "megatron/base/file_system.h"
+#include "megatron/bench/kernel_ceiling.h"
+#include "megatron/kernels/cuda/matmul_choices.h"
+#include "megatron/training/device_choice.h"
+#include "megatron/training/training_speed.h"
+
+namespace megatron {
+
+struct SpeedQuery {
+  const PretrainConfig& config;  // resolved, its vocabulary included
+  const DeviceChoice& device;
+  int num_threads = 1;
+  int64_t capacity_bytes = 0;  // that operands may take; 0: all memory of the device
+  const kernels::MatmulChoices& products;
+  std::string build;         // of this program: another one's kernels are measured anew
+  std::string cache_folder;  // empty: nothing is kept
+  double most_seconds = 10;  // no kernel is measured after them; the ceiling then stays unknown
+};
+
+/// From the file of the same model, layout, device, threads and build in the cache folder; else the kernels of a step
+/// are measured, briefly and with operands in caches, and kept there. A cache that cannot be read or written costs the
+/// time to measure again, no more; so does a machine on which the kernels cannot be measured, where both stay unknown.
+/// The peak of a GPU is that of its data sheet, where it is known; of a CPU it is the rate of the fastest matmul.
+DeviceSpeed device_speed(const SpeedQuery& query, FileSystem& files);
+
+/// Keeps what 'megatron bench step' has measured with more care.
+/// @throw IoError
+void keep_device_speed(const SpeedQuery& query, const KernelCeiling& ceiling, FileSystem& files);
+
+}  // namespace megatron
