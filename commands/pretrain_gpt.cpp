@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <iostream>
+#include <iterator>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "commands/cache_folder.h"
@@ -25,6 +28,7 @@
 #include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/training_data.h"
+#include "megatron/training/vocab.h"
 
 namespace megatron {
 namespace {
@@ -112,6 +116,23 @@ std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> sp
   };
 }
 
+/// The command line of this run with more flags.
+ConfigWithFlags command_with_flags(const CommandRanks& ranks, const Tokenizer& tokenizer, const LayerSpec& layer_spec) {
+  return [&](const std::string& flags) -> std::optional<PretrainConfig> {
+    std::vector<std::string> words(ranks.words.begin() + 1, ranks.words.end());
+    std::istringstream more(flags);
+    std::copy(std::istream_iterator<std::string>(more), {}, std::back_inserter(words));
+    try {
+      PretrainConfig config = read_config(words, ranks.launch, {});
+      set_vocab_size(config, tokenizer.vocab_size());
+      config.layer_spec = layer_spec;
+      return config;
+    } catch (const Error&) {  // what the flags contradict
+      return std::nullopt;
+    }
+  };
+}
+
 void train(const PretrainConfig& config, const Tokenizer& tokenizer, const CommandRanks& ranks, const OwnRank& own,
            const Exchange& exchange, std::ostream& out, std::ostream& err) {
   World* world = own.world;
@@ -138,6 +159,7 @@ void train(const PretrainConfig& config, const Tokenizer& tokenizer, const Comma
             .on_start = [&] { exchange.has_started = true; },
             .straggler_switch = stragglers ? &stragglers->num_requests() : nullptr,
             .measure_speed = speed_measurement(config, ranks, files),
+            .with_flags = command_with_flags(ranks, tokenizer, config.layer_spec),
             .matmul_choices_folders = matmul_choices_folders(own_program()),
             .device = ranks.device,
             .gpu_ranks = own.gpu_ranks});

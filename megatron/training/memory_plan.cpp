@@ -28,7 +28,11 @@ int64_t library_bytes(const MemoryPlan& plan, const GpuMemory& before, int64_t i
 }
 
 int64_t planned_gpu_bytes(const MemoryPlan& plan, const GpuMemory& gpu) {
-  return plan.high_water + ahead_of_need(plan.high_water) + gpu.in_use + gpu.libraries + plan.copies + kCodeBytes;
+  return least_gpu_bytes(plan, gpu) + ahead_of_need(plan.high_water) + kCodeBytes;
+}
+
+int64_t least_gpu_bytes(const MemoryPlan& plan, const GpuMemory& gpu) {
+  return plan.high_water + gpu.in_use + gpu.libraries + plan.copies;
 }
 
 std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank) {

@@ -36,6 +36,9 @@ int64_t library_bytes(const MemoryPlan& plan, const GpuMemory& before, int64_t i
 /// and the code of kernels that the step is the first to use.
 int64_t planned_gpu_bytes(const MemoryPlan& plan, const GpuMemory& gpu);
 
+/// The part of it that is certain: without what is taken ahead of need and the code of the first step.
+int64_t least_gpu_bytes(const MemoryPlan& plan, const GpuMemory& gpu);
+
 /// The table before the first step, a line each.
 std::string memory_table(const MemoryPlan& plan, const GpuMemory& gpu, int rank);
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "megatron/base/thread_start.h"
 #include "megatron/comm/texts.h"
 #include "megatron/core/cuda_devices.h"
 #include "megatron/core/host_memory_limit.h"
@@ -13,6 +14,8 @@
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/evaluation_samples.h"
+#include "megatron/training/gpu_memory_check.h"
+#include "megatron/training/host_tables.h"
 #include "megatron/training/matmul_choices_file.h"
 #include "megatron/training/ranks_memory.h"
 #include "megatron/training/rejected_steps.h"
@@ -148,12 +151,32 @@ int64_t gpu_bytes_in_use(const DeviceChoice& device) {
   return 0;
 }
 
-/// What this process holds beside its arena, when the model is built and all ranks are connected.
-GpuMemory measured_memory(const PretrainEnvironment& environment, const RankDevice& device, Trainer& trainer) {
-  const DeviceChoice& choice = device.choice;
+/// What was in use of the GPU before this process had anything but its context there.
+GpuMemory memory_at_start(const DeviceChoice& choice) {
   const int64_t in_use = choice.memory_bytes - choice.free_bytes;
   GpuMemory gpu{.total = choice.memory_bytes, .in_use = choice.own_bytes.value_or(in_use)};
   gpu.others = in_use - gpu.in_use;
+  return gpu;
+}
+
+/// On all ranks of a run on GPUs. @param gpu  of this rank, with what is known of it so far
+void require_plan_fits_on(const DeviceChoice& device, const PretrainEnvironment& environment,
+                          const PretrainConfig& config, const MemoryPlan& plan, const GpuMemory& gpu,
+                          const ProcessGroup& world) {
+  if (device.kind != DeviceKind::kCuda) return;
+  require_plan_fits(world,
+                    {.config = config,
+                     .memory = plan,
+                     .backend = device.kind,
+                     .places = environment.gpu_ranks ? environment.gpu_ranks->places() : RankPlaces(),
+                     .with_flags = environment.with_flags},
+                    gpu);
+}
+
+/// What this process holds beside its arena, when the model is built and all ranks are connected.
+GpuMemory measured_memory(const PretrainEnvironment& environment, const RankDevice& device, Trainer& trainer) {
+  const DeviceChoice& choice = device.choice;
+  GpuMemory gpu = memory_at_start(choice);
   { const GpuRanks::Step all_are_connected(environment.gpu_ranks); }
   gpu.libraries =
       library_bytes(device.memory, gpu, gpu_bytes_in_use(choice), trainer.device().arena.high_water_bytes());
@@ -167,6 +190,7 @@ PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, con
   const DeviceChoice& choice = device.choice;
   if (choice.kind != DeviceKind::kCuda) return environment;
   const GpuMemory gpu = measured_memory(environment, device, trainer);
+  require_plan_fits_on(choice, environment, trainer.config(), device.memory, gpu, world);
   environment.progress.info(fullest_memory_table(world, device.memory, gpu));
   const int64_t planned = planned_gpu_bytes(device.memory, gpu);
   return with_first_step(environment, [&environment, world, planned, &choice](Trainer& stepped) {
@@ -178,9 +202,14 @@ PretrainEnvironment with_memory_plan(const PretrainEnvironment& environment, con
   });
 }
 
-/// An arena knows what it holds already; what the run would hold in all follows from its sizes.
-OutOfMemory with_estimate(const OutOfMemory& error, const PretrainConfig& config) {
-  return OutOfMemory(fmt::format("{}\n{}", error.what(), memory_estimate(config)));
+/// An arena knows what it holds already; what the run would hold in all follows from its sizes, on a GPU from its plan.
+OutOfMemory with_estimate(const OutOfMemory& error, const PretrainConfig& config, const RankDevice& device) {
+  constexpr double kMebibyte = 1 << 20;
+  if (device.choice.kind != DeviceKind::kCuda)
+    return OutOfMemory(fmt::format("{}\n{}", error.what(), memory_estimate(config)));
+  const int64_t planned = planned_gpu_bytes(device.memory, memory_at_start(device.choice));
+  return OutOfMemory(fmt::format("{}\nIn all a rank needs about {:.0f} MiB of its GPU, by the plan of its steps.",
+                                 error.what(), static_cast<double>(planned) / kMebibyte));
 }
 
 /// What every rank does. Ranks other than 0 are silent. @param world  of `groups`; null if they belong to none. @param
@@ -221,8 +250,12 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
   milestone(environment, "after training is done");
   if (!is_complete || !config.validation.evaluates()) return;
   loop.evaluate_at_the_end();
+} catch (const PlanDoesNotFit&) {
+  throw;
+} catch (const ThreadRefusal&) {
+  throw;
 } catch (const OutOfMemory& error) {
-  throw with_estimate(error, config);
+  throw with_estimate(error, config, rank_device);
 }
 
 /// Ranks as threads of this process.
@@ -289,13 +322,17 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   PretrainEnvironment environment = outside;
   set_vocab_size(config, tokenizer.vocab_size());
   require_runnable(config);
-  if (environment.world) require_same_settings(config, environment.files, *environment.world);
   const DeviceChoice device =
       environment.device ? *environment.device : choose_device(device_needs_of(config, environment.num_threads));
+  require_host_tables_fit(host_tables(config, device.kind == DeviceKind::kCpu),
+                          environment.world ? environment.ranks_of_host : config.parallel.world_size,
+                          host_memory_for_arenas());
   environment.progress.message(arguments_block(config));
   if (const std::string notes = notes_block(config); !notes.empty()) environment.progress.info(notes);
   environment.progress.info(device.text);
   if (!device.warning.empty()) environment.progress.warning(device.warning);
+  // The first thing that ranks do together: on GPUs they connect for it, which takes seconds.
+  if (environment.world) require_same_settings(config, environment.files, *environment.world);
 
   const MessageLog log{.on_info = {},
                        .on_warning = [&](const std::string& text) { environment.progress.warning(text); }};
@@ -323,6 +360,7 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   prepare_outputs(config, environment.files, groups.world.rank() == 0);
   if (!environment.world && config.parallel.world_size > 1) return run_ranks(config, measured, data, timers);
   const StepPlan plan = plan_steps_on(device, environment, config);
+  require_plan_fits_on(device, environment, config, plan.memory, memory_at_start(device), groups.world);
   run_rank(config, with_transports(measured, groups.world), data,
            {device, std::move(products.choices), capacity_of(device, environment.ranks_of_host), plan.connections,
             plan.memory, environment.ranks_of_host},

@@ -12,6 +12,7 @@
 #include "megatron/telemetry/progress.h"
 #include "megatron/training/config/pretrain_config.h"
 #include "megatron/training/device_choice.h"
+#include "megatron/training/memory_advice.h"
 #include "megatron/training/training_speed.h"
 
 namespace megatron {
@@ -54,6 +55,9 @@ struct PretrainEnvironment {
   /// have agreed on for their matmuls: what its device can do. Empty: `speed` as given.
   std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> measure_speed = {};
   DeviceSpeed speed = {};  // that the speed of training is held against
+  /// The run's command line with more flags, for what the memory of a GPU would take with them. Empty: that is not
+  /// said.
+  ConfigWithFlags with_flags = {};
   /// Where files of matrix product algorithms may be: see MatmulChoicesQuery.
   std::vector<std::string> matmul_choices_folders = {};
   /// Where ranks have a GPU each: which, and the ranks that its trainer tells of it. None: chosen here.

@@ -50,6 +50,17 @@ double output_layer_bytes(const MemorySizes& sizes) {
   return rows(sizes) * kPrecisionBytes * (h + v / static_cast<double>(sizes.tensor_size));
 }
 
+/// The table of learned or rotary positions, which Megatron does not count.
+double position_bytes(const PretrainConfig& config, double bytes_of_parameter) {
+  const TransformerConfig& model = config.transformer;
+  const auto positions = static_cast<double>(model.max_sequence_length);
+  if (model.position_embedding_type == PositionEmbeddingType::kNone) return 0;
+  if (model.position_embedding_type == PositionEmbeddingType::kLearnedAbsolute)
+    return positions * static_cast<double>(model.hidden_size) * bytes_of_parameter;
+  return positions * static_cast<double>(model.kv_channels) * model.rotary_percent *
+         static_cast<double>(size_of(model.params_dtype));
+}
+
 }  // namespace
 
 MemorySizes memory_sizes_of(const PretrainConfig& config) {
@@ -136,13 +147,19 @@ double theoretical_activation_bytes(const MemorySizes& sizes, int64_t num_microb
 std::string memory_estimate(const PretrainConfig& config) {
   const MemorySizes sizes = memory_sizes_of(config);
   const ParameterBytes bytes = parameter_bytes_of(config);
-  const double state = theoretical_weight_and_optimizer_bytes(sizes, bytes) / kMegabyte;
+  const double positions = position_bytes(config, bytes_of_a_parameter(sizes, bytes)) / kMegabyte;
+  const double state = theoretical_weight_and_optimizer_bytes(sizes, bytes) / kMegabyte + positions;
   const double activations =
       theoretical_activation_bytes(sizes, microbatch_calculator_of(config).at(0).num_microbatches) / kMegabyte;
-  return fmt::format(
+  std::string text = fmt::format(
       "In all a rank needs about {:.0f} MiB: {:.0f} of weights, gradients and optimizer, {:.4g} bytes a parameter, and "
       "{:.0f} of activations, by Megatron's estimate for mixed precision.",
       state + activations, state, bytes_of_a_parameter(sizes, bytes), activations);
+  constexpr double kPartThatCounts = 0.1;
+  if (positions > kPartThatCounts * (state + activations))
+    text += fmt::format(" The table of --max-position-embeddings {} has {:.0f} MiB of them.",
+                        config.transformer.max_sequence_length, positions);
+  return text;
 }
 
 std::string theoretical_memory_report(const MemorySizes& sizes, int64_t num_microbatches) {

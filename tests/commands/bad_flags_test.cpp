@@ -53,6 +53,20 @@ TEST(BadFlags, OfTrainingThatAreNotThereYet) {
   });
 }
 
+/// Before anything is allocated in proportion.
+TEST(BadFlags, ThatAskForLargerTablesThanTheHostHas) {
+  constexpr ExitCode kMemory = ExitCode::kOutOfMemory;
+  expect_refusals({
+      {"layers", kPretrain, {"--num-layers", "100000000"}, kMemory, {"Give a smaller --num-layers"}},
+      {"batch", kPretrain, {"--global-batch-size", "2147483640"}, kMemory, {"Give a smaller --global-batch-size"}},
+      {"positions",
+       kPretrain,
+       {"--max-position-embeddings", "2147483647"},
+       kMemory,
+       {"Give a smaller --max-position-embeddings"}},
+  });
+}
+
 TEST(BadFlags, OfTrainingThatAreMissing) {
   expect_refusals({
       without({"--num-layers"}, {"--num-layers is required"}),

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/training/host_tables.h"
 #include "tests/training/config/command_line.h"
 
 namespace megatron {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -97,6 +99,33 @@ TEST(TheoreticalMemory, EstimatesARunByItsOwnDTypes) {
   EXPECT_THAT(estimate(low), HasSubstr(": 385 of weights, gradients and optimizer, 8 bytes a parameter"));
   EXPECT_THAT(estimate(low + "--use-distributed-optimizer"),
               HasSubstr(": 241 of weights, gradients and optimizer, 5 bytes a parameter"));
+}
+
+TEST(TheoreticalMemory, EstimatesTheTableOfPositionsAndNamesItsFlag) {
+  PretrainConfig config = testing::parse(testing::words_of("--max-position-embeddings 2147483647"));
+  config.transformer.padded_vocab_size = 128;
+  EXPECT_THAT(memory_estimate(config), HasSubstr("The table of --max-position-embeddings 2147483647 has"));
+}
+
+TEST(HostTables, ThatDoNotFitAreRefusedWithTheirFlagAlone) {
+  const auto refusal = [](const std::string& words, int64_t ranks_here = 1) -> std::string {
+    PretrainConfig config = testing::parse(testing::words_of(words));
+    config.transformer.padded_vocab_size = 128;
+    try {
+      require_host_tables_fit(host_tables(config, true), ranks_here, int64_t{16} << 30);
+    } catch (const OutOfMemory& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(""), "");
+  EXPECT_THAT(refusal("--global-batch-size 2147483640"), EndsWith("Give a smaller --global-batch-size."));
+  EXPECT_THAT(refusal("--num-layers 100000000"), EndsWith("Give a smaller --num-layers."));
+  EXPECT_THAT(refusal("--max-position-embeddings 2147483647"), EndsWith("Give a smaller --max-position-embeddings."));
+  EXPECT_THAT(refusal("--max-position-embeddings 2147483647 --position-embedding-type rope"),
+              EndsWith("Give a smaller --max-position-embeddings."));
+  EXPECT_EQ(refusal("--num-layers 400000"), "");
+  EXPECT_THAT(refusal("--num-layers 400000", 8), HasSubstr("on 8 ranks")) << "which share the host";
 }
 
 TEST(TheoreticalMemory, ActivationsWithoutSequenceParallelism) {
