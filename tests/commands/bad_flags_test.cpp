@@ -57,11 +57,15 @@ TEST(BadFlags, OfTrainingThatAreNotThereYet) {
 TEST(BadFlags, ThatAskForLargerTablesThanTheHostHas) {
   constexpr ExitCode kMemory = ExitCode::kOutOfMemory;
   expect_refusals({
-      {"layers", kPretrain, {"--num-layers", "100000000"}, kMemory, {"Give a smaller --num-layers"}},
-      {"batch", kPretrain, {"--global-batch-size", "2147483640"}, kMemory, {"Give a smaller --global-batch-size"}},
+      {"layers", kPretrain, {"--device", "cpu", "--num-layers", "100000000"}, kMemory, {"Give a smaller --num-layers"}},
+      {"batch",
+       kPretrain,
+       {"--device", "cpu", "--global-batch-size", "2147483640"},
+       kMemory,
+       {"Give a smaller --global-batch-size"}},
       {"positions",
        kPretrain,
-       {"--max-position-embeddings", "2147483647"},
+       {"--device", "cpu", "--max-position-embeddings", "2147483647"},
        kMemory,
        {"Give a smaller --max-position-embeddings"}},
   });

@@ -311,7 +311,8 @@ TEST(TrainingRun, ShowsTokensPerSecondMfuAndTheKernelCeilingWithoutANumberToFill
   const ScratchDirectory scratch;
   const BadInput run{.name = "speed",
                      .command = kPretrain,
-                     .words = {"--train-iters", "3", "--log-interval", "1", "--eval-iters", "0", "--log-throughput"}};
+                     .words = {"--device", "cpu", "--train-iters", "3", "--log-interval", "1", "--eval-iters", "0",
+                               "--log-throughput"}};
   const char* before = ::getenv("XDG_CACHE_HOME");
   const std::string kept = before ? before : "";
   ::setenv("XDG_CACHE_HOME", scratch.path().c_str(), 1);
