@@ -13,24 +13,29 @@ std::string explain_timeout(const BlockedOperation& blocked, std::chrono::millis
                             const std::function<std::string(int rank)>& describe_rank) {
   std::string text = fmt::format("{} timed out after {} ms: {} never entered it; {} waiting.", blocked.text,
                                  timeout.count(), describe_ranks(blocked.missing), describe_ranks(blocked.waiting));
-  // Follow the chain: a rank that is missing here may be waiting for a third one elsewhere.
+  // Follow the chain: a rank that is missing here may be waiting for a third one elsewhere. Of many ranks the first
+  // few say what there is to say.
+  constexpr size_t kMostExplained = 8;
   std::deque<int> to_explain(blocked.missing.begin(), blocked.missing.end());
   std::set<int> explained;
   bool has_culprit = false;
   for (; !to_explain.empty(); to_explain.pop_front()) {
     const int rank = to_explain.front();
     if (!explained.insert(rank).second) continue;
+    const bool is_told = explained.size() <= kMostExplained;
     const auto own = std::find_if(all.begin(), all.end(), [&](const BlockedOperation& other) {
       return std::find(other.waiting.begin(), other.waiting.end(), rank) != other.waiting.end();
     });
     if (own == all.end()) {
       has_culprit = true;
-      text += describe_rank(rank);
+      if (is_told) text += describe_rank(rank);
       continue;
     }
-    text += fmt::format(" Rank {} waits in {} for {}.", rank, own->text, describe_ranks(own->missing));
+    if (is_told) text += fmt::format(" Rank {} waits in {} for {}.", rank, own->text, describe_ranks(own->missing));
     to_explain.insert(to_explain.end(), own->missing.begin(), own->missing.end());
   }
+  if (explained.size() > kMostExplained)
+    text += fmt::format(" {} more ranks are not described.", explained.size() - kMostExplained);
   if (!has_culprit) text += " These ranks wait for each other: they issue operations in different orders.";
   return text;
 }

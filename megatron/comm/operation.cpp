@@ -5,6 +5,21 @@
 #include "megatron/base/word_list.h"
 
 namespace megatron {
+namespace {
+
+// "3", "13-127": runs of numbers that follow each other.
+std::vector<std::string> ranges_of(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::vector<std::string> ranges;
+  for (size_t first = 0, end = 0; first < ranks.size(); first = end) {
+    for (end = first + 1; end < ranks.size() && ranks[end] == ranks[end - 1] + 1;) ++end;
+    ranges.push_back(end == first + 1 ? fmt::format("{}", ranks[first])
+                                      : fmt::format("{}-{}", ranks[first], ranks[end - 1]));
+  }
+  return ranges;
+}
+
+}  // namespace
 
 std::string_view name_of(CommOp op) {
   switch (op) {
@@ -48,7 +63,13 @@ std::string describe(CommOp op, int64_t sequence, std::string_view site, std::st
 }
 
 std::string describe_ranks(const std::vector<int>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", joined(ranks, ", "));
+  constexpr size_t kMostNamed = 8;
+  if (ranks.size() <= kMostNamed)
+    return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", joined(ranks, ", "));
+  std::vector<std::string> ranges = ranges_of(ranks);
+  const bool are_too_many = ranges.size() > kMostNamed;
+  if (are_too_many) ranges.resize(kMostNamed);
+  return fmt::format("{} ranks ({}{})", ranks.size(), joined(ranges, ", "), are_too_many ? ", ..." : "");
 }
 
 }  // namespace megatron

@@ -73,7 +73,7 @@ struct OperationInfo {
 
 /// `all_reduce #12 "grad bucket 7" of tp`, as all messages name an operation.
 std::string describe(CommOp op, int64_t sequence, std::string_view site, std::string_view group);
-/// "rank 3", "ranks 0, 1, 2".
+/// "rank 3", "ranks 0, 1, 2"; more than 8 as ranges: "115 ranks (0-12, 26-127)", of which at most 8 are named.
 std::string describe_ranks(const std::vector<int>& ranks);
 
 }  // namespace megatron

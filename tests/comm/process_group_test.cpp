@@ -178,5 +178,17 @@ TEST(World, SetsTheTimeoutOfAllItsGroups) {
   EXPECT_EQ(after.timeout(), std::chrono::seconds(1));
 }
 
+TEST(DescribeRanks, BoundsTheTextForAnyNumberOfRanks) {
+  EXPECT_EQ(describe_ranks({3}), "rank 3");
+  EXPECT_EQ(describe_ranks({0, 1, 2}), "ranks 0, 1, 2");
+  std::vector<int> many, odd;
+  for (int rank = 13; rank < 128; ++rank) many.push_back(rank);
+  EXPECT_EQ(describe_ranks(many), "115 ranks (13-127)");
+  many.insert(many.begin(), 2);
+  EXPECT_EQ(describe_ranks(many), "116 ranks (2, 13-127)");
+  for (int rank = 1; rank < 1000; rank += 2) odd.push_back(rank);
+  EXPECT_EQ(describe_ranks(odd), "500 ranks (1, 3, 5, 7, 9, 11, 13, 15, ...)");
+}
+
 }  // namespace
 }  // namespace megatron

@@ -86,5 +86,13 @@ TEST(RankReport, AChangeThatOthersDoNotHaveNamesAll) {
                        HasSubstr("ranks 0, 2 may launch one")));
 }
 
+TEST(ExplainTimeout, DescribesTheFirstFewOfManyRanks) {
+  BlockedOperation blocked{"barrier #0 of world", {0}, {}};
+  for (int rank = 1; rank < 128; ++rank) blocked.missing.push_back(rank);
+  EXPECT_EQ(explain_timeout(blocked, milliseconds(500), {blocked}, [](int rank) { return fmt::format(" {}.", rank); }),
+            "barrier #0 of world timed out after 500 ms: 127 ranks (1-127) never entered it; rank 0 waiting. 1. 2. 3. "
+            "4. 5. 6. 7. 8. 119 more ranks are not described.");
+}
+
 }  // namespace
 }  // namespace megatron
