@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <climits>
+#include <string_view>
 
 #include "megatron/base/error.h"
 
@@ -12,6 +13,9 @@ namespace megatron {
 namespace {
 
 constexpr const char* kLibrary = "libnccl.so.2";
+constexpr std::string_view kRemedy =
+    "Install NCCL 2.27 or newer: apt-get install libnccl2, or pip install 'nvidia-nccl-cu13>=2.27' (nvidia-nccl-cu12 "
+    "for CUDA 12) and put nvidia/nccl/lib of its site-packages in front of LD_LIBRARY_PATH. --device cpu needs none.";
 constexpr int kSuccess = 0, kInProgress = 7;  // ncclResult_t
 constexpr int kUint8 = 1;                     // ncclDataType_t
 
@@ -64,7 +68,7 @@ int reduction_of(ReduceOp reduce) {
 template <class Symbol>
 void find(void* library, const char* name, Symbol*& symbol) {
   symbol = reinterpret_cast<Symbol*>(dlsym(library, name));
-  require<NotSupported>(symbol != nullptr, "{} has no {}: it is too old. Install NCCL 2.27 or newer.", kLibrary, name);
+  require<NotSupported>(symbol != nullptr, "{} has no {}: it is too old. {}", kLibrary, name, kRemedy);
 }
 
 }  // namespace
@@ -73,15 +77,11 @@ NcclLibrary::NcclLibrary() {
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (!library)
     throw NotSupported(
-        fmt::format("Several GPUs talk through NCCL, and {} cannot be loaded: {}. Install NCCL 2.27 or "
-                    "newer (apt-get install libnccl2, or pip install nvidia-nccl-cu13 and put its lib "
-                    "folder into LD_LIBRARY_PATH).",
-                    kLibrary, dlerror()));
+        fmt::format("Several GPUs talk through NCCL, and {} cannot be loaded: {}. {}", kLibrary, dlerror(), kRemedy));
   find(library, "ncclGetVersion", call_.get_version);
   check("ncclGetVersion", call_.get_version(&version_));
-  require<NotSupported>(version_ >= kOldest,
-                        "{} is NCCL {}.{}, and 2.27 is the oldest that will do. Install a newer one.", kLibrary,
-                        version_ / 10000, version_ / 100 % 100);
+  require<NotSupported>(version_ >= kOldest, "{} is NCCL {}.{}, and 2.27 is the oldest that will do. {}", kLibrary,
+                        version_ / 10000, version_ / 100 % 100, kRemedy);
   find(library, "ncclGetErrorString", call_.get_error_string);
   find(library, "ncclGetLastError", call_.get_last_error);
   find(library, "ncclGetUniqueId", call_.get_unique_id);

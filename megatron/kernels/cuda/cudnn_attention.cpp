@@ -25,12 +25,22 @@ namespace {
 constexpr const char* kLibrary = "libcudnn.so.9";
 constexpr size_t kOldestVersion = 91800;  // earlier ones need workarounds or have known faults
 
+constexpr int kCudaMajor = CUDART_VERSION / 1000;
+
+/// What makes cuDNN usable, with the package that brings it.
+std::string remedy() {
+  return fmt::format(
+      "For faster attention install cuDNN 9.18 or newer: pip install 'nvidia-cudnn-cu{0}>=9.18' and put "
+      "nvidia/cudnn/lib of its site-packages in front of LD_LIBRARY_PATH, or apt-get install libcudnn9-cuda-{0}",
+      kCudaMajor);
+}
+
 CudnnState load() {
   fe::cudnn_dlhandle = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (!fe::cudnn_dlhandle) return {false, fmt::format("{} cannot be loaded: {}", kLibrary, dlerror())};
+  if (!fe::cudnn_dlhandle) return {false, fmt::format("{} cannot be loaded: {}. {}", kLibrary, dlerror(), remedy())};
   const size_t version = fe::detail::get_backend_version();
   const std::string name = fmt::format("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-  if (version < kOldestVersion) return {false, fmt::format("{} is older than 9.18", name)};
+  if (version < kOldestVersion) return {false, fmt::format("{} is older than 9.18. {}", name, remedy())};
   return {true, name};
 }
 

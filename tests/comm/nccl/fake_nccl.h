@@ -12,6 +12,7 @@ namespace megatron::testing {
 struct FakeNccl {
   static constexpr int kForEver = -1;
   std::atomic<int> looks = 0;
+  std::atomic<int> version = 22809;
   std::atomic<int> result = 0;  // of what was in progress: 0, or 2, "a failure"
 
   void called(const std::string& name) {

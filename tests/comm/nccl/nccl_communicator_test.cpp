@@ -51,6 +51,18 @@ std::string error_of(F&& f) {
   return "";
 }
 
+TEST(NcclLibrary, ThatIsTooOldIsRefusedWithThePackageThatMendsIt) {
+  fake_nccl().version = 22603;
+  try {
+    NcclLibrary library;
+    ADD_FAILURE() << "NCCL 2.26 was taken";
+  } catch (const NotSupported& error) {
+    EXPECT_THAT(error.what(), HasSubstr("is NCCL 2.26, and 2.27 is the oldest that will do"));
+    EXPECT_THAT(error.what(), HasSubstr("pip install 'nvidia-nccl-cu13>=2.27'"));
+  }
+  fake_nccl().version = 22809;
+}
+
 TEST_F(Communicator, LivesFromTheMeetingToTheEndOfAllRanks) {
   fake_nccl().looks = 5;
   auto communicator = make();
