@@ -1,5 +1,7 @@
 #include "megatron/autograd/recompute.h"
 
+#include <utility>
+
 namespace megatron {
 namespace {
 
@@ -78,6 +80,13 @@ Payload recompute(Context& ctx, const Payload& in, const PayloadFunction& functi
   for (NamedTensor& item : out) outputs.push_back(&item.tensor);
   ctx.tape->record(std::move(node), slots, outputs);
   return out;
+}
+
+void recompute_when_saved(Context& ctx, const Tensor& value, const Tensor& input,
+                          std::function<Tensor(Context&, const Tensor&)> function) {
+  if (!ctx.tape) return;
+  ctx.tape->set_rematerialization(value.slot, [saved = SavedTensor(ctx, input), function = std::move(function)](
+                                                  Context& c) { return function(c, saved.get(c)); });
 }
 
 }  // namespace megatron

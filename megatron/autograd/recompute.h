@@ -15,4 +15,10 @@ using PayloadFunction = std::function<Payload(Context&, const Payload&)>;
 /// recorded: their gradient would be lost, so it is an error.
 Payload recompute(Context& ctx, const Payload& in, const PayloadFunction& function);
 
+/// Lets the op that saves `value` for backward save `input` instead, and compute `value` = function(`input`) again
+/// where it needs it (Megatron Core: CheckpointWithoutOutput). The memory of `value` is free once its consumers have
+/// run. For a cheap function whose output a single op saves; `function` reads its input and parameters alone.
+void recompute_when_saved(Context& ctx, const Tensor& value, const Tensor& input,
+                          std::function<Tensor(Context&, const Tensor&)> function);
+
 }  // namespace megatron

@@ -1,11 +1,18 @@
 #include "megatron/autograd/saved_tensor.h"
 
+#include "megatron/autograd/tape.h"
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {
 
-SavedTensor::SavedTensor(const Context& ctx, const Tensor& value, SavePolicy policy) : value_(value.detach()) {
+SavedTensor::SavedTensor(const Context& ctx, const Tensor& value, SavePolicy policy) {
+  if (ctx.tape && value.defined()) again_ = ctx.tape->take_rematerialization(value.slot);
+  if (again_) {
+    shape_ = value.shape();
+    return;
+  }
+  value_ = value.detach();
   if (policy == SavePolicy::kKeep || !value.defined()) return;
   host_ = Tensor(Storage(ctx.device.pinned, "saved.host", value.bytes(), MemoryUse::kActivations), value.dtype(),
                  value.shape(), value.count());
@@ -15,6 +22,14 @@ SavedTensor::SavedTensor(const Context& ctx, const Tensor& value, SavePolicy pol
 }
 
 Tensor SavedTensor::get(const Context& ctx) const {
+  if (again_) {
+    Context second = ctx;
+    second.tape = nullptr;
+    second.uses = nullptr;
+    second.mode = GradMode::kOff;
+    second.place.pass = Pass::kRecompute;
+    return again_(second).reshape(shape_);
+  }
   if (!host_.defined()) return value_;
   Tensor fetched = ctx.empty_like("saved.fetched", host_);
   launch(ctx, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = host_.view(), .y = fetched.view()}); });

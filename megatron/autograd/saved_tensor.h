@@ -1,22 +1,33 @@
 // The one way for a node to hold a value until backward.
 #pragma once
 
+#include <functional>
+
 #include "megatron/core/context.h"
 
 namespace megatron {
 
-/// Keeps a value on the device, or moves it to the pinned pool and fetches it back (SavePolicy).
+/// Computes a value a second time, with the same bits.
+using Rematerialization = std::function<Tensor(Context&)>;
+
+/// Keeps a value on the device, or moves it to the pinned pool and fetches it back (SavePolicy). A value that the tape
+/// knows how to compute again (recompute_when_saved()) is not kept: get() computes it.
 class SavedTensor {
  public:
   SavedTensor() = default;
   SavedTensor(const Context& ctx, const Tensor& value) : SavedTensor(ctx, value, ctx.save) {}
   SavedTensor(const Context& ctx, const Tensor& value, SavePolicy policy);
-  bool defined() const { return value_.defined() || host_.defined(); }
+  bool defined() const { return value_.defined() || host_.defined() || again_; }
   Tensor get(const Context& ctx) const;
-  void drop() { value_ = host_ = {}; }
+  void drop() {
+    value_ = host_ = {};
+    again_ = nullptr;
+  }
 
  private:
   Tensor value_, host_;
+  Rematerialization again_;
+  Shape shape_;  // of what again_ gives
 };
 
 }  // namespace megatron

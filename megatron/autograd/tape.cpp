@@ -35,6 +35,19 @@ void Tape::record(std::unique_ptr<Node> node, std::span<const TapeSlot> in, std:
   records_.push_back(std::move(r));
 }
 
+void Tape::set_rematerialization(TapeSlot value, Rematerialization again) {
+  if (const int32_t index = index_of(value); index >= 0) rematerializations_[index] = std::move(again);
+}
+
+Rematerialization Tape::take_rematerialization(TapeSlot value) {
+  if (value.index < 0 || value.tape != id_) return {};
+  const auto found = rematerializations_.find(value.index);
+  if (found == rematerializations_.end()) return {};
+  Rematerialization again = std::move(found->second);
+  rematerializations_.erase(found);
+  return again;
+}
+
 void Tape::seed(const Context& ctx, TapeSlot root, Tensor grad) {
   if (index_of(root) >= 0) accumulate(ctx, root.index, std::move(grad));
 }

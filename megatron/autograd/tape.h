@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "megatron/autograd/node.h"
+#include "megatron/autograd/saved_tensor.h"
 
 namespace megatron {
 
@@ -40,6 +41,11 @@ class Tape {
   /// The next records belong to a new segment that begins with `input`.
   void mark_segment(const Payload& input);
   void record(std::unique_ptr<Node> node, std::span<const TapeSlot> in, std::span<Tensor* const> out);
+
+  /// The next SavedTensor of the recorded value keeps `again` instead of it.
+  void set_rematerialization(TapeSlot value, Rematerialization again);
+  /// Empty if there is none.
+  Rematerialization take_rematerialization(TapeSlot value);
 
   /// Gives a root its gradient; several roots, or several gradients of one, add up.
   void seed(const Context& ctx, TapeSlot root, Tensor grad);
@@ -88,6 +94,7 @@ class Tape {
   std::vector<Deferred> weight_queue_;
   std::map<int32_t, Tensor> grads_;  // live gradients only: a handful at any time
   std::set<int32_t> leaves_;
+  std::map<int32_t, Rematerialization> rematerializations_;  // that no SavedTensor has taken yet
 };
 
 /// First part of `record`: counts the uses. True if the op must be recorded.

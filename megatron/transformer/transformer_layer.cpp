@@ -39,11 +39,10 @@ Tensor TransformerLayer::residual_block(Context& ctx, const Tensor& hidden, cons
 }
 
 Tensor TransformerLayer::normalized(Context& ctx, const Norm& norm, const Tensor& hidden) const {
-  if (!recomputes_norms_) return norm.forward(ctx, hidden);
-  const auto function = [&norm](Context& c, const Payload& in) {
-    return Payload{{"normed", norm.forward(c, at(in, "hidden"))}};
-  };
-  return at(recompute(ctx, {{"hidden", hidden}}, function), "normed");
+  Tensor normed = norm.forward(ctx, hidden);
+  if (recomputes_norms_)
+    recompute_when_saved(ctx, normed, hidden, [&norm](Context& c, const Tensor& x) { return norm.forward(c, x); });
+  return normed;
 }
 
 BlockOutput TransformerLayer::feed_forward(Context& ctx, const Tensor& x) const {

@@ -122,5 +122,39 @@ TEST(Recompute, IsThePlainFunctionInEvaluation) {
   EXPECT_TRUE(chain.tape.is_done());
 }
 
+/// Two layers, of which the second saves the output of the first.
+Payload two_layers(LinearChain& chain, Context& ctx, const Payload& in, bool again) {
+  const Tensor& x = at(in, "x");
+  const Tensor h = chain.layer(ctx, x, 0);
+  if (again)
+    recompute_when_saved(ctx, h, x, [&chain](Context& c, const Tensor& input) { return chain.layer(c, input, 0); });
+  return {{"y", chain.layer(ctx, h, 1)}};
+}
+
+TEST(RecomputeWhenSaved, ChangesNoBit) {
+  const auto function = [](bool again) {
+    return [again](LinearChain& chain, Context& ctx, const Payload& in) { return two_layers(chain, ctx, in, again); };
+  };
+  const Gradients plain = run(2, Phase::kBW, function(false));
+  for (const Phase phase : {Phase::kB, Phase::kBW}) {
+    EXPECT_EQ(plain, run(2, phase, function(true)));
+    EXPECT_EQ(plain, run(2, phase, [&](LinearChain& chain, Context& ctx, const Payload& in) {
+                return recomputed(chain, ctx, in, function(true));
+              }));
+  }
+}
+
+TEST(RecomputeWhenSaved, FreesTheValueUntilBackward) {
+  const auto live_bytes = [](bool again) {
+    LinearChain chain(2);
+    const Tensor x = chain.watched("x");
+    const Payload out = two_layers(chain, chain.ctx, {{"x", x}}, again);
+    return chain.ctx.device.arena.total().live;
+  };
+  LinearChain chain(2);
+  const int64_t bytes = chain.layer(chain.ctx, chain.watched("x"), 0).bytes();
+  EXPECT_LE(live_bytes(true), live_bytes(false) - bytes);
+}
+
 }  // namespace
 }  // namespace megatron::testing

@@ -96,8 +96,8 @@ void describe_recompute(FieldTable& table, ModelConfig& model, TransformerConfig
       .at_least(1);
   table
       .add("recompute_modules", net.recompute_modules,
-           "selective: which parts; none: core_attn. layernorm alone saves almost nothing: "
-           "the linear behind it keeps its input")
+           "selective: which parts; none: core_attn. layernorm drops the output of each layer's two norms, which the "
+           "linear behind it then computes again from the norm's input")
       .later({"moe_act", "mla_up_proj", "moe", "shared_experts", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"});
 }
 
