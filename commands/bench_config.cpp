@@ -12,6 +12,7 @@
 #include "megatron/base/flag_parser.h"
 #include "megatron/bench/device_facts.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
+#include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/training_data.h"
 #include "megatron/training/vocab.h"
 
@@ -261,7 +262,7 @@ BenchConfig parse_bench(const std::vector<std::string>& args, int world_size) {
   const SplitWords words = split({args.begin() + 1, args.end()});
   FieldTable table = describe(config);
   Mistakes mistakes;
-  const GivenFields given = parse_flags(table, words.own, {}, mistakes);
+  const GivenFields given = parse_flags(table, words.own, {.synonyms = flag_synonyms()}, mistakes);
   if (config.help) return config;
   config.model_words = words.model;
   check_kind(config, given, mistakes);

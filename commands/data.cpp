@@ -24,6 +24,7 @@
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
 #include "megatron/training/config/fields.h"
+#include "megatron/training/config/flag_synonyms.h"
 
 namespace megatron {
 namespace {
@@ -100,7 +101,7 @@ bool parse(const std::vector<std::string>& args, InspectConfig& config) {
   bool help = false;
   FieldTable table = describe(config, help);
   Mistakes mistakes;
-  const GivenFields given = parse_flags(table, args, {}, mistakes);
+  const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
   if (help) return true;
   if (config.data_path.empty()) mistakes.add({"--data-path"}, "--data-path is missing: the data to look at");
   for (const std::string_view name : {"sample", "num_samples", "seed"}) {

@@ -10,6 +10,7 @@
 #include "megatron/core/device_step_state.h"
 #include "megatron/inference/generator.h"
 #include "megatron/training/checkpointer.h"
+#include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/device_choice.h"
 #include "megatron/training/training_data.h"
 #include "megatron/training/vocab.h"
@@ -66,7 +67,7 @@ bool parse(const std::vector<std::string>& args, GenerateConfig& config) {
   bool help = false;
   FieldTable table = describe(config, help);
   Mistakes mistakes;
-  const GivenFields given = parse_flags(table, args, {}, mistakes);
+  const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
   if (help) return true;
   if (!config.checkpoint.load) mistakes.add({"--load"}, "--load is missing: the directory of the checkpoints");
   if (config.prompt.empty()) mistakes.add({"--prompt"}, "--prompt is missing: the text to continue");

@@ -9,6 +9,7 @@
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/word_list.h"
 #include "megatron/pipeline_parallel/layout_string.h"
+#include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/theoretical_flops.h"
 
 namespace megatron {
@@ -253,7 +254,7 @@ PlanConfig parse_plan(const std::vector<std::string>& args) {
   PlanConfig config;
   FieldTable table = describe(config);
   Mistakes mistakes;
-  const GivenFields given = parse_flags(table, args, {}, mistakes);
+  const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
   if (config.help) return config;
   if (!config.show_schedule)
     mistakes.add({"--show-schedule"}, "--show-schedule is missing: plan shows nothing else yet");

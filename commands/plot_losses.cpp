@@ -11,6 +11,7 @@
 #include "megatron/base/mistakes.h"
 #include "megatron/telemetry/loss_curve.h"
 #include "megatron/telemetry/svg_chart.h"
+#include "megatron/training/config/flag_synonyms.h"
 
 namespace megatron {
 namespace {
@@ -106,7 +107,7 @@ int plot_losses_command(const std::vector<std::string>& args, std::ostream& out,
     PlotConfig config;
     FieldTable table = describe(config);
     Mistakes mistakes;
-    parse_flags(table, args, {}, mistakes);
+    parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
     mistakes.throw_if_any("the flags are wrong");
     if (config.help)
       out << kUsage << help_of(table);

@@ -8,6 +8,7 @@
 #include "megatron/base/flag_help.h"
 #include "megatron/base/mistakes.h"
 #include "megatron/base/word_list.h"
+#include "megatron/training/config/flag_synonyms.h"
 
 namespace megatron {
 namespace {
@@ -165,7 +166,8 @@ bool parse_preprocess_data_flags(const std::vector<std::string>& args, Preproces
   bool help = false;
   FieldTable table = describe(config, help);
   Mistakes mistakes;
-  const GivenFields given = parse_flags(table, args, refused_preprocess_data_flags(), mistakes);
+  const GivenFields given =
+      parse_flags(table, args, {.refused = refused_preprocess_data_flags(), .synonyms = flag_synonyms()}, mistakes);
   if (help) return true;
   check(config, table, given, mistakes);
   mistakes.throw_if_any("the flags are wrong");

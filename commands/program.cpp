@@ -1,11 +1,14 @@
 #include "commands/program.h"
 
+#include <fmt/core.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -27,6 +30,8 @@
 #include "commands/preprocess_data.h"
 #include "commands/pretrain_gpt.h"
 #include "commands/verify.h"
+#include "megatron/base/flag_synonym.h"
+#include "megatron/base/nearest_name.h"
 
 namespace megatron {
 namespace {
@@ -65,6 +70,28 @@ void print_usage(const std::vector<Command>& commands, std::ostream& out) {
     out << "  " << command.name << std::string(18 - command.name.size(), ' ') << command.help << '\n';
   out << "\n'megatron COMMAND --help' describes the flags of a command,\n'megatron --version' says which program this "
          "is.\n";
+}
+
+constexpr auto kCommandSynonyms = std::to_array<FlagSynonym>({
+    {"train training pretrain pretrain-gpt gpt", "pretrain_gpt"},
+    {"preprocess tokenize prepare prepare-data", "preprocess_data"},
+    {"inference infer sample text-generation complete", "generate"},
+    {"inspect dataset datasets", "data"},
+    {"schedule schedules simulate memory", "plan"},
+    {"plot chart", "plot_losses"},
+    {"benchmark profile tune gemm", "bench"},
+    {"compare check test", "verify"},
+});
+
+/// Scripts of Megatron-LM are named as files, such as tools/preprocess_data.py. @return the command's name, or nothing
+std::string nearest_command(const std::vector<Command>& commands, const std::string& word) {
+  const std::string stem = std::filesystem::path(word).stem();
+  if (const FlagSynonym* synonym = find_synonym(stem, kCommandSynonyms)) return std::string(synonym->flags);
+  std::string name = stem;
+  std::replace(name.begin(), name.end(), '-', '_');
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.emplace_back(command.name);
+  return nearest_name(name, names);
 }
 
 /// So that mpirun does not start the same work several times.
@@ -140,7 +167,9 @@ int run_program(int argc, char** argv, const LayerSpec& layer_spec) {
       if (refused != 0) return refused;
       return status_with_output(command.run({words.begin() + 1, words.end()}, std::cout, std::cerr));
     }
-  std::cerr << "megatron: there is no command '" << words[0] << "'.\n\n";
+  const std::string near = nearest_command(commands, words[0]);
+  std::cerr << "megatron: there is no command '" << words[0] << "'"
+            << (near.empty() ? "." : fmt::format("; did you mean 'megatron {}'?", near)) << "\n\n";
   print_usage(commands, std::cerr);
   return static_cast<int>(ExitCode::kUsage);
 }

@@ -15,6 +15,7 @@
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/word_list.h"
 #include "megatron/training/config/fields.h"
+#include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/config/layouts.h"
 
 namespace megatron {
@@ -188,7 +189,7 @@ VerifyConfig parse_verify(const std::vector<std::string>& args) {
   SplitWords words = split({args.begin() + 1, args.end()});
   FieldTable table = describe(config);
   Mistakes mistakes;
-  const GivenFields given = parse_flags(table, words.own, {}, mistakes);
+  const GivenFields given = parse_flags(table, words.own, {.synonyms = flag_synonyms()}, mistakes);
   if (config.help) return config;
   for (const std::string& text : config.layouts) parse_rank_layout(text, mistakes);
   check_model_words(words.model, mistakes);

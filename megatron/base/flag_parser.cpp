@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "megatron/base/nearest_name.h"
 #include "megatron/base/word_list.h"
 
 namespace megatron {
@@ -60,8 +61,11 @@ bool is_whole(std::string_view word) {
   return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+/// No flag begins with a digit: -1e-5 and -1,0 are values.
 bool looks_like_flag(std::string_view word) {
-  return word.size() > 1 && word.front() == '-' && !number_of<double>(word) && word.find(' ') == std::string_view::npos;
+  const bool begins_as_number =
+      word.size() > 1 && std::string_view("0123456789.").find(word[1]) != std::string_view::npos;
+  return word.size() > 1 && word.front() == '-' && !begins_as_number && word.find(' ') == std::string_view::npos;
 }
 
 void check_range(const Field& field, double value) {
@@ -128,21 +132,51 @@ void set_words(Field& field, std::span<const std::string> words) {
     field.set(elements<std::string>(values));
 }
 
-// The known flag that an unknown one was most likely meant to be; empty if none is near.
-std::string nearest_flag(std::string_view flag, const Spellings& spellings, const RefusedFlags& refused) {
+// The same switch with another word for on or off: --disable-x for --no-x; empty if there is none.
+std::string other_switch(std::string_view flag, const Spellings& spellings) {
+  constexpr std::string_view kPrefixes[] = {"--no-", "--disable-", "--enable-", "--use-", "--"};
+  for (const std::string_view own : kPrefixes) {
+    if (!flag.starts_with(own) || own == "--") continue;
+    const bool is_off = own == "--no-" || own == "--disable-";
+    for (const std::string_view other : kPrefixes) {
+      const std::string name = std::string(other) + std::string(flag.substr(own.size()));
+      if (is_off == (other == "--no-" || other == "--disable-") && spellings.contains(name)) return name;
+    }
+  }
+  return {};
+}
+
+struct Suggestion {
+  std::vector<std::string> flags;
+  std::string_view remark;
+};
+
+// The known flags that an unknown one was most likely meant to be.
+Suggestion suggestion_for(std::string_view flag, const Spellings& spellings, std::span<const FlagSynonym> synonyms) {
+  Suggestion suggestion;
+  if (const FlagSynonym* synonym = find_synonym(flag, synonyms)) {
+    suggestion.remark = synonym->remark;
+    for (const std::string_view known : words_in(synonym->flags))
+      if (spellings.contains(known)) suggestion.flags.emplace_back(known);
+    if (!suggestion.flags.empty() || synonym->flags.empty()) return suggestion;
+  }
+  if (std::string other = other_switch(flag, spellings); !other.empty()) return {{std::move(other)}, {}};
   std::vector<std::string> names;
   for (const auto& [name, spelling] : spellings) names.push_back(name);
-  std::string near = nearest_name(flag, names);
-  if (!near.empty()) return near;
-  names.clear();
-  for (const auto& [name, text] : refused) names.push_back(name);
-  return nearest_name(flag, names);
+  if (std::string near = nearest_name(flag, names); !near.empty()) return {{std::move(near)}, {}};
+  return {};
+}
+
+std::string text_of(const Suggestion& suggestion) {
+  const std::string remark = suggestion.remark.empty() ? "" : fmt::format(" ({})", suggestion.remark);
+  if (!suggestion.flags.empty()) return fmt::format("; did you mean {}?{}", joined(suggestion.flags, " or "), remark);
+  return remark.empty() ? " (--help lists all)" : remark;
 }
 
 class Parser {
  public:
-  Parser(FieldTable& table, std::span<const std::string> words, const RefusedFlags& refused, Mistakes& mistakes)
-      : spellings_(spellings_of(table)), words_(words), refused_(refused), mistakes_(mistakes) {}
+  Parser(FieldTable& table, std::span<const std::string> words, const ForeignFlags& foreign, Mistakes& mistakes)
+      : spellings_(spellings_of(table)), words_(words), foreign_(foreign), mistakes_(mistakes) {}
 
   GivenFields run() {
     while (next_ < words_.size()) take(words_[next_++]);
@@ -173,14 +207,12 @@ class Parser {
   }
 
   void refuse(const std::string& flag) {
-    if (const auto reason = refused_.find(flag); reason != refused_.end()) {
+    if (const auto reason = foreign_.refused.find(flag); reason != foreign_.refused.end()) {
       mistakes_.refuse_value(flag, fmt::format("{}: {}", flag, reason->second));
     } else {
-      const std::string near = nearest_flag(flag, spellings_, refused_);
-      mistakes_.refuse_value(
-          flag, fmt::format("{}: there is no such flag{}", flag,
-                            near.empty() ? " (--help lists all)" : fmt::format("; did you mean {}?", near)));
-      mistakes_.doubt(near);
+      const Suggestion suggestion = suggestion_for(flag, spellings_, foreign_.synonyms);
+      mistakes_.refuse_value(flag, fmt::format("{}: there is no such flag{}", flag, text_of(suggestion)));
+      for (const std::string& meant : suggestion.flags) mistakes_.doubt(meant);
     }
     while (next_ < words_.size() && !looks_like_flag(words_[next_])) ++next_;
   }
@@ -213,45 +245,18 @@ class Parser {
 
   Spellings spellings_;
   std::span<const std::string> words_;
-  const RefusedFlags& refused_;
+  const ForeignFlags& foreign_;
   Mistakes& mistakes_;
   GivenFields given_;
   size_t next_ = 0;
   std::string last_flag_;
 };
 
-// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b` (optimal string alignment).
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> rows(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) rows[i][0] = i;
-  for (size_t j = 0; j <= b.size(); ++j) rows[0][j] = j;
-  for (size_t i = 1; i <= a.size(); ++i)
-    for (size_t j = 1; j <= b.size(); ++j) {
-      rows[i][j] = std::min({rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        rows[i][j] = std::min(rows[i][j], rows[i - 2][j - 2] + 1);
-    }
-  return rows[a.size()][b.size()];
-}
-
 }  // namespace
 
-GivenFields parse_flags(FieldTable& table, std::span<const std::string> words, const RefusedFlags& refused,
+GivenFields parse_flags(FieldTable& table, std::span<const std::string> words, const ForeignFlags& foreign,
                         Mistakes& mistakes) {
-  return Parser(table, words, refused, mistakes).run();
-}
-
-std::string nearest_name(std::string_view word, std::span<const std::string> names) {
-  const std::string* nearest = nullptr;
-  size_t least = word.size() / 3 + 1;
-  const std::string* only_start = nullptr;
-  size_t num_starts = 0;
-  for (const std::string& name : names) {
-    if (const size_t distance = edit_distance(word, name); distance < least) least = distance, nearest = &name;
-    if (name.starts_with(word)) only_start = &name, ++num_starts;
-  }
-  if (nearest == nullptr && num_starts == 1) nearest = only_start;
-  return nearest == nullptr ? std::string() : *nearest;
+  return Parser(table, words, foreign, mistakes).run();
 }
 
 }  // namespace megatron

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace megatron {
 namespace {
 
@@ -31,6 +33,11 @@ struct Outcome {
   GivenFields given;
 };
 
+constexpr auto kSynonyms = std::to_array<FlagSynonym>({{"speed velocity", "--rate"},
+                                                       {"where", "--paths --name --elsewhere", "files, or a label"},
+                                                       {"depth", "--elsewhere"},
+                                                       {"colour", "", "there are no colours"}});
+
 Outcome parse(const Words& words) {
   Outcome outcome;
   Settings& settings = outcome.settings;
@@ -51,7 +58,7 @@ Outcome parse(const Words& words) {
   table.add_on("safe", settings.safe, "");
   table.add("both", settings.both, "").also_turned_off_by("--no-both");
   Mistakes mistakes;
-  outcome.given = parse_flags(table, words, {{"--old", "give --count"}}, mistakes);
+  outcome.given = parse_flags(table, words, {.refused = {{"--old", "give --count"}}, .synonyms = kSynonyms}, mistakes);
   outcome.mistakes = mistakes.texts();
   return outcome;
 }
@@ -101,6 +108,7 @@ TEST(FlagParser, TakesNegativeNumbersAsValues) {
   EXPECT_EQ(parse({"--rate", "-0.5"}).settings.rate, -0.5);
   EXPECT_EQ(parse({"--rate", "-1e-5"}).settings.rate, -1e-5);
   EXPECT_THAT(parse({"--count", "-1"}).mistakes, ElementsAre("--count -1: must be at least 1"));
+  EXPECT_EQ(parse({"--name", "-1,0"}).settings.name, "-1,0");
 }
 
 TEST(FlagParser, TurnsSwitchesOnAndOff) {
@@ -142,6 +150,27 @@ TEST(FlagParser, NamesTheNearestChoiceAndFlag) {
   EXPECT_THAT(parse({"--old", "3", "4"}).mistakes, ElementsAre("--old: give --count"));
 }
 
+TEST(FlagParser, SuggestsTheFlagsOfWhatOtherProgramsCallASetting) {
+  EXPECT_THAT(parse({"--Velocity", "3"}).mistakes,
+              ElementsAre("--Velocity: there is no such flag; did you mean --rate?"));
+  EXPECT_THAT(parse({"-speed=3"}).mistakes, ElementsAre("-speed: there is no such flag; did you mean --rate?"));
+  EXPECT_THAT(parse({"--where", "x"}).mistakes,
+              ElementsAre("--where: there is no such flag; did you mean --paths or --name? (files, or a label)"));
+  EXPECT_THAT(parse({"--depth", "3"}).mistakes, ElementsAre("--depth: there is no such flag (--help lists all)"));
+  EXPECT_THAT(parse({"--colour", "3"}).mistakes, ElementsAre("--colour: there is no such flag (there are no colours)"));
+}
+
+TEST(FlagParser, SuggestsAnotherWordForOnOrOff) {
+  EXPECT_THAT(parse({"--disable-both"}).mistakes,
+              ElementsAre("--disable-both: there is no such flag; did you mean --no-both?"));
+  EXPECT_THAT(parse({"--enable-quick"}).mistakes,
+              ElementsAre("--enable-quick: there is no such flag; did you mean --quick?"));
+}
+
+TEST(FlagParser, NeverSuggestsARejectedFlag) {
+  EXPECT_THAT(parse({"--olds", "3"}).mistakes, ElementsAre("--olds: there is no such flag (--help lists all)"));
+}
+
 TEST(FlagParser, GoesOnBehindAMistake) {
   const Outcome outcome = parse({"--cuont", "3", "--rate", "x", "--old", "1", "--name", "b"});
   EXPECT_EQ(outcome.mistakes.size(), 3u);
@@ -156,13 +185,6 @@ TEST(FlagParser, RefusesAFlagThatIsDescribedTwice) {
   table.add("other", b, "").named({"--same"});
   Mistakes mistakes;
   EXPECT_THROW(parse_flags(table, {}, {}, mistakes), InternalError);
-}
-
-TEST(NearestName, CountsSwapsOfNeighboursAsOneEdit) {
-  const Words names{"--hidden-size", "--hidden-dropout"};
-  EXPECT_EQ(nearest_name("--hiddne-size", names), "--hidden-size");
-  EXPECT_EQ(nearest_name("--vocabulary", names), "");
-  EXPECT_EQ(nearest_name("", names), "");
 }
 
 }  // namespace

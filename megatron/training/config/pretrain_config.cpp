@@ -6,6 +6,7 @@
 #include "megatron/base/flag_parser.h"
 #include "megatron/training/config/arguments_json.h"
 #include "megatron/training/config/fields.h"
+#include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/refused_flags.h"
 #include "megatron/training/config/rules.h"
@@ -27,7 +28,7 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
   PretrainConfig config;
   Mistakes mistakes;
   FieldTable table = describe(config);
-  config.given = parse_flags(table, args, refused_flags(), mistakes);
+  config.given = parse_flags(table, args, {.refused = refused_flags(), .synonyms = flag_synonyms()}, mistakes);
   if (config.given.contains("num_query_groups")) config.model.group_query_attention = true;
   if (config.checkpoint.use_checkpoint_args && config.checkpoint.load) {
     require(stored_arguments != nullptr,

@@ -214,7 +214,7 @@ constexpr auto kAliasesOfNotYet = std::to_array<Alias>({
 
 // What Megatron renamed, dropped, or accepts without doing it.
 constexpr auto kInstead = std::to_array<Refusal>({
-    {"give --micro-batch-size, the sequences of one pass", "--batch-size"},
+    {"give --micro-batch-size, the sequences of one pass, and --global-batch-size, those of a step", "--batch-size"},
     {"a flag of torchrun, which restarts ranks; start the command in a loop, or by torchrun (docs/launching.md)",
      "--max-restarts --max_restarts"},
     {"give --lr-warmup-fraction or --lr-warmup-iters", "--warmup"},
@@ -233,28 +233,18 @@ constexpr auto kInstead = std::to_array<Refusal>({
      "--tp-comm-bootstrap-backend --tp-comm-overlap-cfg"},
 });
 
-template <class Visit>
-void for_each_flag(std::string_view flags, Visit visit) {
-  while (!flags.empty()) {
-    const size_t end = std::min(flags.find(' '), flags.size());
-    visit(flags.substr(0, end));
-    flags.remove_prefix(std::min(end + 1, flags.size()));
-  }
-}
-
 }  // namespace
 
 RefusedFlags refused_flags() {
   RefusedFlags refused;
   for (const Refusal& group : kNotYet)
-    for_each_flag(group.flags, [&](std::string_view flag) {
+    for (const std::string_view flag : words_in(group.flags))
       refused.emplace(flag, fmt::format("a flag of Megatron that megatron.cpp does not have yet: {}", group.reason));
-    });
   for (const Alias& other : kAliasesOfNotYet)
     refused.emplace(other.alias,
                     fmt::format("Megatron's flag is {}, {}", other.flag, refused.find(other.flag)->second));
   for (const Refusal& old : kInstead)
-    for_each_flag(old.flags, [&](std::string_view flag) { refused.emplace(flag, old.reason); });
+    for (const std::string_view flag : words_in(old.flags)) refused.emplace(flag, old.reason);
   return refused;
 }
 

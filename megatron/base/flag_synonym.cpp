@@ -1,0 +1,40 @@
+#include "megatron/base/flag_synonym.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+namespace megatron {
+namespace {
+
+std::string plain_name(std::string_view flag) {
+  std::string name;
+  for (const char c : flag) {
+    const bool is_leading_dash = name.empty() && c == '-';
+    if (!is_leading_dash) name += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+}  // namespace
+
+const FlagSynonym* find_synonym(std::string_view flag, std::span<const FlagSynonym> synonyms) {
+  const std::string name = plain_name(flag);
+  for (const FlagSynonym& synonym : synonyms) {
+    const std::vector<std::string_view> names = words_in(synonym.names);
+    if (std::find(names.begin(), names.end(), name) != names.end()) return &synonym;
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> words_in(std::string_view text) {
+  std::vector<std::string_view> words;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    if (end > 0) words.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
+
+}  // namespace megatron
