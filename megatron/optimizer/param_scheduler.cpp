@@ -100,8 +100,11 @@ std::vector<std::string> mistakes_of(const ParamSchedulerConfig& c, const Schedu
   rule(!wsd || (c.wsd_decay_steps && *c.wsd_decay_steps > 0),
        "--lr-decay-style WSD needs the length of its decay: --lr-wsd-decay-iters, or --lr-wsd-decay-samples with "
        "--train-samples");
-  rule(c.start_wd >= 0, "weight decay {} is negative; give 0 or more", c.start_wd);
-  rule(c.end_wd >= c.start_wd, "weight decay ends at {}, below its start {}; it can grow only", c.end_wd, c.start_wd);
+  rule(c.start_wd >= 0, "weight decay {} ({}) is negative; give 0 or more", c.start_wd,
+       grows ? "--start-weight-decay" : "--weight-decay");
+  rule(c.end_wd >= c.start_wd,
+       "weight decay ends at {} (--end-weight-decay), below its start {} (--start-weight-decay); it can grow only",
+       c.end_wd, c.start_wd);
   rule(grows || c.start_wd == c.end_wd,
        "constant weight decay cannot go from {} to {}; --weight-decay-incr-style linear or cosine can", c.start_wd,
        c.end_wd);

@@ -90,6 +90,15 @@ void check_ways(LayerSplit& split, Mistakes& mistakes) {
   }
 }
 
+/// The stages that share the rest, and the flags that their number comes from.
+std::string describe_shares(const LayerSplit& split, int64_t shares) {
+  const int num_ranks = split.placement.num_ranks(), num_chunks = split.placement.num_chunks();
+  const bool of_all_ranks = !split.first_rank_layers && !split.last_rank_layers;
+  const std::string chunks = num_chunks == 1 ? "" : fmt::format(" * {} virtual stages of a rank", num_chunks);
+  return fmt::format("{} {}stage{} (--pipeline-model-parallel-size {}{}{})", shares, num_chunks == 1 ? "" : "virtual ",
+                     shares == 1 ? "" : "s", num_ranks, chunks, of_all_ranks ? "" : ", less those");
+}
+
 void check_rest(const LayerSplit& split, Mistakes& mistakes) {
   const auto [rest, shares] = rest_of(split);
   const int64_t wanted = shares == 0 ? 0 : std::max((rest + shares / 2) / shares, int64_t{1}) * shares;
@@ -112,9 +121,9 @@ void check_rest(const LayerSplit& split, Mistakes& mistakes) {
         split.num_layers, shares, kFirst, split.first_rank_layers.value_or(0), kLast,
         split.last_rank_layers.value_or(0), advice);
   else
-    mistakes.add({"--num-layers"}, "{} layers ({}--num-layers {}{}) do not divide by {} virtual stages: {}", rest,
+    mistakes.add({"--num-layers"}, "{} layers ({}--num-layers {}{}) do not divide by {}: {}", rest,
                  accounted ? "embedding and loss if they count, and " : "", split.num_layers,
-                 given ? ", less the first and last rank's" : "", shares, advice);
+                 given ? ", less the first and last rank's" : "", describe_shares(split, shares), advice);
 }
 
 /// `num_layers` over `num_shares`: later ones take one more.

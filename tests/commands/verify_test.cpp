@@ -187,8 +187,9 @@ TEST(VerifyCommand, ReportsEveryLayoutThatDoesNotFitTheModel) {
 TEST(VerifyCommand, SpeaksOfLayoutsInTheirWords) {
   const auto refusal = [](const std::string& layout) { return run({"layouts", "--layout", layout}).err; };
   EXPECT_THAT(refusal("tp=3"), HasSubstr("--num-attention-heads 4 does not divide by tp=3"));
-  EXPECT_THAT(refusal("pp=2 vpp=3"), ::testing::EndsWith("do not divide by 6 virtual stages: choose pp and vpp whose "
-                                                         "product divides the layers\n"));
+  EXPECT_THAT(refusal("pp=2 vpp=3"),
+              ::testing::EndsWith("do not divide by 6 virtual stages (pp=2 * 3 virtual stages of a "
+                                  "rank): choose pp and vpp whose product divides the layers\n"));
   EXPECT_THAT(refusal("pp=2 vpp=4 schedule=zb-v"),
               HasSubstr("vpp asks for 4 virtual stages of a rank, but the schedule zb-v has two virtual stages on each "
                         "rank: leave out vpp"));

@@ -181,6 +181,12 @@ void take_stored_arguments(FieldTable& table, const std::string& text) {
   }
 }
 
+std::vector<std::string_view> stored_argument_names() {
+  std::vector<std::string_view> names(kTakenAlways.begin(), kTakenAlways.end());
+  names.insert(names.end(), kTakenIfAbsent.begin(), kTakenIfAbsent.end());
+  return names;
+}
+
 std::vector<std::string> other_meanings(const PretrainConfig& config, const std::string& text) {
   PretrainConfig stored, own = config;
   try {

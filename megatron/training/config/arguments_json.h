@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "megatron/base/field.h"
@@ -14,6 +15,9 @@ namespace megatron {
 /// @param text  the stored arguments as a JSON object under Megatron's names; others are left out.
 /// @throw ConfigError if it is no JSON object or a value does not fit.
 void take_stored_arguments(FieldTable& table, const std::string& text);
+
+/// Names of the arguments that take_stored_arguments() may set.
+std::vector<std::string_view> stored_argument_names();
 
 /// Arguments that say what the weights mean and that `config` has otherwise, such as "normalization is LayerNorm there
 /// and RMSNorm here". Empty for stored arguments that make no model here: its tensors say more then.

@@ -14,6 +14,20 @@
 namespace megatron {
 namespace {
 
+/// A checkpoint that cannot be read is one mistake among others; settings that it would have given are none.
+void take_arguments_of_checkpoint(FieldTable& table, const CheckpointConfig& checkpoint,
+                                  const StoredArguments& stored_arguments, Mistakes& mistakes) {
+  bool is_read = false;
+  mistakes.attempt({"--load"}, [&] {
+    take_stored_arguments(table, stored_arguments(checkpoint));
+    is_read = true;
+  });
+  if (is_read) return;
+  for (const std::string_view name : stored_argument_names())
+    if (const Field* field = table.find(name); field != nullptr && field->given_by_flag())
+      mistakes.doubt(field->spelling());
+}
+
 /// What cannot run yet is told beside what is wrong, so that one attempt shows all; alone it is no mistake.
 void check_runnable(const PretrainConfig& config, Mistakes& mistakes) {
   check_pipeline_schedule(config, mistakes);
@@ -33,7 +47,7 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
   if (config.checkpoint.use_checkpoint_args && config.checkpoint.load) {
     require(stored_arguments != nullptr,
             "--use-checkpoint-args: nothing was passed that reads a checkpoint's arguments");
-    take_stored_arguments(table, stored_arguments(config.checkpoint));
+    take_arguments_of_checkpoint(table, config.checkpoint, stored_arguments, mistakes);
   }
   const int64_t own_ranks = config.launch.nproc_per_node.value_or(world_size);
   if (world_size > 1 && own_ranks != world_size)

@@ -120,7 +120,7 @@ const std::map<std::string, std::string> kRuleTexts{
     {"evaluation batch must divide by evaluation micro batch times data parallel size", "--eval-global-batch-size 3"},
     {"world size must divide by the product of the model-parallel sizes", "not divide by tensor"},
     {"sequence must divide by twice the context-parallel size", "does not divide by 2 * --context-parallel-size"},
-    {"layers must divide by pipeline stages", "do not divide by 3 virtual stages"},
+    {"layers must divide by pipeline stages", "do not divide by 3 stages (--pipeline-model-parallel-size 3)"},
     {"layers of a stage must divide by layers of a virtual stage", "--num-layers-per-virtual-pipeline-stage 3"},
     {"one way to name virtual stages", "say the same twice"},
     {"interleaving without overlap needs more than 2 stages", "need --pipeline-model-parallel-size 3 or more"},
@@ -171,7 +171,7 @@ const std::map<std::string, std::string> kRuleTexts{
     {"initial warm-up rate above the maximum", "warm-up starts at 0.002"},
     {"a value that starts with a minus and has an exponent reads as a flag", "the lowest learning rate -1e-05"},
     {"negative minimum rate", "(--min-lr) is negative"},
-    {"negative weight decay", "weight decay -0.1 is negative"},
+    {"negative weight decay", "weight decay -0.1 (--weight-decay) is negative"},
     {"end of weight decay below its start", "below its start 0.2"},
 };
 // Refused by Megatron because of one kind of GPU; nothing here depends on it.

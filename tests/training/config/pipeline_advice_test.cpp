@@ -134,7 +134,9 @@ TEST(PipelineAdvice, IsForTheStagesThatTheScheduleHas) {
   const std::string text = refusal_of({two_ranks, 2});
   EXPECT_THAT(text, HasSubstr("the schedule zb-v has two virtual stages on each rank: leave out "
                               "--num-virtual-stages-per-pipeline-rank"));
-  EXPECT_THAT(text, HasSubstr("7 layers (--num-layers 7) do not divide by 4 virtual stages: give --num-layers 8, or"));
+  EXPECT_THAT(text, HasSubstr("7 layers (--num-layers 7) do not divide by 4 virtual stages "
+                              "(--pipeline-model-parallel-size 2 * 2 virtual stages of a rank): give --num-layers 8, "
+                              "or"));
   EXPECT_THAT(refusal_of({words, 1}), HasSubstr("the schedule zb-v has two virtual stages on each rank"))
       << "with one rank too";
 }
@@ -147,7 +149,8 @@ TEST(PipelineAdvice, HasNoStagesWithoutLayersAndNoEndlessLayouts) {
   EXPECT_THAT(refused("2", "4"), HasSubstr("give --pipeline-model-parallel-layout 'Et|t|t|tL'"));
   EXPECT_THAT(refused("2", "1000000"), HasSubstr("give --pipeline-model-parallel-layout 'Et|t|t|tL'"));
   const std::string most = refused("1000000", "1000000");
-  EXPECT_THAT(most, HasSubstr("4 layers (--num-layers 4) do not divide by 1000000000000 virtual stages: choose"));
+  EXPECT_THAT(most, HasSubstr("4 layers (--num-layers 4) do not divide by 1000000000000 virtual stages "
+                              "(--pipeline-model-parallel-size 1000000 * 1000000 virtual stages of a rank): choose"));
   EXPECT_LT(most.size(), 1000);
 }
 
