@@ -77,9 +77,8 @@ FieldTable describe(InspectConfig& config, bool& help) {
   table.add("seed", config.seed, "of the order of samples").at_least(0).at_most(kLargestSeed);
   table.add("sample", config.sample, "show this sample; needs --seq-length").at_least(0);
   table.add("index_split", config.index_split, "the split that --sample is taken from");
-  table
-      .add("num_samples", config.num_samples,
-           "samples that training asks the split for, which decides the order; none: one pass over the data")
+  table.add("num_samples", config.num_samples, "samples that training asks the split for, which decides the order")
+      .by_default("one pass over the data")
       .at_least(1);
   table.add("reset_position_ids", config.reset_position_ids, "count positions from 0 in each document");
   table.add("reset_attention_mask", config.reset_attention_mask, "documents do not see each other");

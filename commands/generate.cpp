@@ -42,11 +42,12 @@ FieldTable describe(GenerateConfig& config, bool& help) {
   FieldTable table;
   table.begin_group("Model", "");
   table.add("load", config.checkpoint.load, "directory of checkpoints");
-  table.add("ckpt_step", config.checkpoint.ckpt_step, "iteration to load; none: the newest").at_least(0);
-  table.add("vocab_file", config.vocab_file, "vocabulary of the training; none: as the checkpoint has it");
-  table.add("merge_file", config.merge_file, "merge rules of the training; none: as the checkpoint has them");
-  table.add("num_threads", config.num_threads, "threads; none: one per core").at_least(1).at_most(1024);
-  table.add("device", config.device, "what computes; none: a GPU where one answers, else the CPU")
+  table.add("ckpt_step", config.checkpoint.ckpt_step, "iteration to load").by_default("the newest").at_least(0);
+  table.add("vocab_file", config.vocab_file, "vocabulary of the training").by_default("as the checkpoint has it");
+  table.add("merge_file", config.merge_file, "merge rules of the training").by_default("as the checkpoint has them");
+  table.add("num_threads", config.num_threads, "threads").by_default("one per core").at_least(1).at_most(1024);
+  table.add("device", config.device, "what computes")
+      .by_default("a GPU where one answers, else the CPU")
       .one_of({"cpu", "cuda"});
   table.begin_group("Text", "");
   table.add("prompt", config.prompt, "text to continue");

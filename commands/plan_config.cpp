@@ -42,22 +42,26 @@ constexpr double kLongestTime = 1e9;   // so that sums and ratios of times stay 
 void describe_schedule(FieldTable& table, PlanConfig& config) {
   table.begin_group("Schedule", "Flags of training have the meaning that they have there.");
   table.add("show_schedule", config.show_schedule, "draw the pipeline schedule");
-  table.add("schedule", config.schedule, "its name; none: interleaved with virtual stages, else 1f1b")
+  table.add("schedule", config.schedule, "its name")
+      .by_default("interleaved with virtual stages, else 1f1b")
       .named({"--schedule", "--pipeline-schedule"});
   table.add("pipeline_model_parallel_size", config.pipeline_model_parallel_size, "pipeline ranks")
       .at_least(1)
       .at_most(1024);
   table
       .add("num_virtual_stages_per_pipeline_rank", config.num_virtual_stages_per_pipeline_rank,
-           "virtual stages of a rank; none: 2 for interleaved and zb-v, else 1")
+           "virtual stages of a rank")
+      .by_default("2 for interleaved and zb-v, else 1")
       .at_least(1)
       .at_most(1024);
   table
       .add("microbatch_group_size_per_vp_stage", config.microbatch_group_size_per_vp_stage,
-           "interleaved: micro-batches in a row on one virtual stage; none: the number of ranks")
+           "interleaved: micro-batches in a row on one virtual stage")
+      .by_default("the number of ranks")
       .named({"--microbatch-group-size-per-virtual-pipeline-stage"})
       .at_least(1);
-  table.add("num_micro_batches", config.num_micro_batches, "of a step; none: twice the number of ranks")
+  table.add("num_micro_batches", config.num_micro_batches, "of a step")
+      .by_default("twice the number of ranks")
       .at_least(1)
       .at_most(kMostDrawn);
   table.add("split_weight_gradient", config.split_weight_gradient,
@@ -99,16 +103,21 @@ void describe_layers(FieldTable& table, PlanConfig& config) {
       .in("layers")
       .at_least(0)
       .at_most(kLongestTime);
-  table.add("loss_cost", config.loss_cost, "time of output layer and loss; none: from the sizes below")
+  table.add("loss_cost", config.loss_cost, "time of output layer and loss")
+      .by_default("from the sizes below")
       .in("layers")
       .at_least(0)
       .at_most(kLongestTime);
   table.add("hidden_size", config.hidden_size, "to count the operations of the loss in those of a layer").at_least(1);
   table.add("seq_length", config.seq_length, "needed with --hidden-size").in("tokens").at_least(1);
   table.add("vocab_size", config.vocab_size, "needed with --hidden-size").in("tokens").at_least(1);
-  table.add("ffn_hidden_size", config.ffn_hidden_size, "none: 4 times --hidden-size").at_least(1);
+  table.add("ffn_hidden_size", config.ffn_hidden_size, "width of the feed-forward")
+      .by_default("4 * --hidden-size")
+      .at_least(1);
   table.add("num_attention_heads", config.num_attention_heads, "needed with --num-query-groups").at_least(1);
-  table.add("num_query_groups", config.num_query_groups, "heads of keys and values; none: all heads").at_least(1);
+  table.add("num_query_groups", config.num_query_groups, "heads of keys and values")
+      .by_default("all heads")
+      .at_least(1);
   table.add("swiglu", config.swiglu, "the feed-forward has three matrices");
 }
 

@@ -37,7 +37,7 @@ void describe_input(FieldTable& table, PreprocessDataConfig& config) {
             "keys whose values, a string or a list of strings, are encoded; each gives its own pair of files");
   table.add("output_prefix", config.output_prefix, "path of the output without _KEY_document and suffix");
   table.add("append_eod", config.append_eod, "end each document that is not empty with the end-of-document token");
-  table.add("workers", config.workers, "threads that tokenize; none: one per core").at_least(1).at_most(1024);
+  table.add("workers", config.workers, "threads that tokenize").by_default("one per core").at_least(1).at_most(1024);
   table.add("log_interval", config.log_interval, "documents between two lines of progress").at_least(1);
   table
       .add("partitions", config.partitions,
@@ -78,7 +78,8 @@ void describe_tokenizer(FieldTable& table, TokenizerOptions& tokenizer) {
       .at_least(1);
   table.add("tokenizer_special_tokens", tokenizer.special_tokens,
             "strings that GPT2BPETokenizer recognises in the text besides <|endoftext|>");
-  table.add("null_tokenizer_eod_id", tokenizer.null_eod, "end of document of NullTokenizer; none: the last token")
+  table.add("null_tokenizer_eod_id", tokenizer.null_eod, "end of document of NullTokenizer")
+      .by_default("the last token")
       .at_least(0);
   table.add("null_tokenizer_pad_id", tokenizer.null_pad, "padding of NullTokenizer");
 }

@@ -187,7 +187,7 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
   std::optional<SignalWatch> watch;  // begins before there are other threads
   const int status = run_command(kName, err, [&] {
     if (asks_for_help(args)) {
-      out << help_text();
+      show_text(help_text(args), out);
       return;
     }
     const LaunchEnvironment launch = launch_environment(process_environment());

@@ -123,6 +123,8 @@ struct Field {
   std::map<std::string, std::string> choice_aliases;  ///< other names of choices, which may be later ones
   std::optional<double> least, most;
   bool least_excluded = false, most_excluded = false;
+  std::string default_text;                               ///< what a value that is not given follows from
+  std::string limit;                                      ///< what of it is supported so far; empty: all
   std::string no_effect;                                  ///< why giving it changes nothing; empty: it has its effect
   std::function<FieldValue(std::string_view)> read_word;  ///< replaces the reading by `kind`; throws ConfigError
   std::function<FieldValue()> get;
@@ -144,6 +146,8 @@ struct Field {
   Field& above(double bound) { return least = bound, least_excluded = true, *this; }
   Field& at_most(double bound) { return most = bound, *this; }
   Field& below(double bound) { return most = bound, most_excluded = true, *this; }
+  Field& by_default(std::string text) { return default_text = std::move(text), *this; }
+  Field& limited_to(std::string text) { return limit = std::move(text), *this; }
   Field& may_be_empty() { return min_words = 0, *this; }
   Field& exactly(size_t num_words) { return min_words = num_words, max_words = num_words, *this; }
   Field& without_effect(std::string reason) { return no_effect = std::move(reason), *this; }

@@ -1,6 +1,7 @@
 #include "megatron/base/flag_help.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 
 #include "megatron/base/word_list.h"
@@ -50,14 +51,43 @@ std::vector<std::string> spellings_of(const Field& field) {
 // Empty for switches and for what is not set.
 std::string default_of(const Field& field) {
   const std::string value = python_text(field.get());
-  return field.kind == WordKind::kSwitch || value == "None" || value == "[]" ? std::string() : value;
+  const bool is_set = field.kind != WordKind::kSwitch && value != "None" && value != "[]";
+  return is_set ? value : field.default_text;
 }
 
 std::string meaning_of(const Field& field) {
   std::string meaning = field.help;
   if (!field.unit.empty()) meaning += fmt::format(", in {}", field.unit);
+  if (!field.limit.empty()) meaning += fmt::format("; {}", field.limit);
   if (!field.no_effect.empty()) meaning += fmt::format("{}no effect: {}", meaning.empty() ? "" : "; ", field.no_effect);
   return meaning;
+}
+
+std::string entry_of(const Field& field) {
+  const std::string value = default_of(field);
+  const std::string meaning = meaning_of(field) + (value.empty() ? "" : fmt::format(" (default: {})", value));
+  return wrapped(fmt::format("{}{}", joined(spellings_of(field), ", "), operand_of(field)), 2) + wrapped(meaning, 6);
+}
+
+std::string default_of_switch(const Field& field) {
+  const FieldValue value = field.get();
+  const bool* is_on = std::get_if<bool>(&value);
+  return is_on == nullptr ? field.default_text : *is_on ? "on" : "off";
+}
+
+// "at least 1, at most 4096"; empty where any value is right.
+std::string range_of(const Field& field) {
+  std::vector<std::string> bounds;
+  if (field.least) bounds.push_back(fmt::format("{} {}", field.least_excluded ? "above" : "at least", *field.least));
+  if (field.most) bounds.push_back(fmt::format("{} {}", field.most_excluded ? "below" : "at most", *field.most));
+  return joined(bounds, ", ");
+}
+
+std::string lower(std::string_view text) {
+  std::string low(text);
+  std::transform(low.begin(), low.end(), low.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return low;
 }
 
 // A bar would end the cell of a table.
@@ -73,14 +103,39 @@ std::string help_of(const FieldTable& table) {
   std::string out;
   for (const FieldGroup& group : table.groups()) {
     out += group.title + "\n" + (group.text.empty() ? "" : wrapped(group.text, 2) + "\n");
+    for (const Field& field : group.fields)
+      if (field.given_by_flag()) out += entry_of(field);
+    out += "\n";
+  }
+  return out;
+}
+
+std::string help_of(const Field& field) {
+  std::string out = joined(spellings_of(field), ", ") + operand_of(field) + "\n" + wrapped(meaning_of(field), 2);
+  const auto line = [&](std::string_view name, const std::string& text) {
+    if (!text.empty()) out += wrapped(fmt::format("{}: {}", name, text), 2);
+  };
+  line("default", field.kind == WordKind::kSwitch ? default_of_switch(field) : default_of(field));
+  line("range", range_of(field));
+  line("choices", joined(field.choices, ", "));
+  line("choices of Megatron that are not supported yet", joined(field.later_choices, ", "));
+  return out;
+}
+
+std::string help_about(const FieldTable& table, std::string_view word) {
+  const std::string wanted = lower(word);
+  std::string out;
+  for (const FieldGroup& group : table.groups()) {
+    std::string entries;
     for (const Field& field : group.fields) {
       if (!field.given_by_flag()) continue;
-      const std::string value = default_of(field);
-      const std::string meaning = meaning_of(field) + (value.empty() ? "" : fmt::format(" (default: {})", value));
-      out +=
-          wrapped(fmt::format("{}{}", joined(spellings_of(field), ", "), operand_of(field)), 2) + wrapped(meaning, 6);
+      const std::string entry = entry_of(field);
+      std::string text = lower(entry);
+      std::replace(text.begin(), text.end(), '\n', ' ');
+      while (text.find("  ") != std::string::npos) text.erase(text.find("  "), 1);  // of lines that are wrapped
+      if (text.find(wanted) != std::string::npos) entries += entry;
     }
-    out += "\n";
+    if (!entries.empty()) out += group.title + "\n" + entries + "\n";
   }
   return out;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "megatron/base/field.h"
 
@@ -11,7 +12,14 @@ namespace megatron {
 /// The table must be bound to an object that holds the defaults.
 std::string help_of(const FieldTable& table);
 
-/// The same as Markdown: a heading and a table per group.
+/// All that is known of one flag: its spellings, meaning, default, range, choices and limits.
+std::string help_of(const Field& field);
+
+/// help_of() of the flags whose spelling, meaning, default or choices contain `word`, in their groups; empty if there
+/// is none. Capital letters do not matter.
+std::string help_about(const FieldTable& table, std::string_view word);
+
+/// The whole table as Markdown: a heading and a table per group.
 std::string markdown_of(const FieldTable& table);
 
 }  // namespace megatron

@@ -33,6 +33,32 @@ TEST(FlagHelp, ShowsFlagsChoicesUnitsDefaultsAndReasons) {
             "      no effect: nothing hangs on it\n\n");
 }
 
+TEST(FlagHelp, ShowsWhatADefaultFollowsFromAndWhatIsNotSupportedYet) {
+  std::optional<int64_t> width, ranks = 1;
+  FieldTable table;
+  table.begin_group("Group", "");
+  table.add("width", width, "of a layer").by_default("4 * --size").at_least(1).at_most(9);
+  table.add("ranks", ranks, "that share a sequence").limited_to("1 only, so far");
+  EXPECT_EQ(help_of(table),
+            "Group\n"
+            "  --width N\n      of a layer (default: 4 * --size)\n"
+            "  --ranks N\n      that share a sequence; 1 only, so far (default: 1)\n\n");
+  EXPECT_EQ(help_of(*table.find("width")),
+            "--width N\n  of a layer\n  default: 4 * --size\n  range: at least 1, at most 9\n");
+}
+
+TEST(FlagHelp, FindsFlagsByAWordOfTheirText) {
+  int64_t minutes = 10;
+  bool quick = false;
+  FieldTable table;
+  table.begin_group("Time", "Long text.");
+  table.add("limit", minutes, "time before it stops").in("minutes");
+  table.add("quick", quick, "hurry");
+  EXPECT_EQ(help_about(table, "STOPS, in min"),
+            "Time\n  --limit N\n      time before it stops, in minutes (default: 10)\n\n");
+  EXPECT_EQ(help_about(table, "long"), "");
+}
+
 TEST(FlagHelp, LeavesNoEmptyLinesForAGroupWithoutText) {
   int64_t minutes = 10;
   FieldTable table;

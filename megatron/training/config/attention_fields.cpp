@@ -103,18 +103,23 @@ void describe_positions(FieldTable& table, ModelConfig& model, TransformerConfig
               "layers without rotation: N, every N-th layer; or a list with 1 for each of them");
   table
       .add("yarn_original_max_position_embeddings", model.yarn_original_max_position_embeddings,
-           "yarn: sequence length before the extension; none: 4096")
+           "yarn: sequence length before the extension")
+      .by_default("4096")
       .at_least(1);
   table.add("rotary_scaling_factor", net.yarn_rotary_scaling_factor, "yarn: how many times longer sequences get")
       .above(0);
-  table.add("yarn_beta_fast", model.yarn_beta_fast, "yarn: rotations above which a frequency stays; none: 32").above(0);
-  table.add("yarn_beta_slow", model.yarn_beta_slow, "yarn: rotations below which a frequency is divided; none: 1")
+  table.add("yarn_beta_fast", model.yarn_beta_fast, "yarn: rotations above which a frequency stays")
+      .by_default("32")
+      .above(0);
+  table.add("yarn_beta_slow", model.yarn_beta_slow, "yarn: rotations below which a frequency is divided")
+      .by_default("1")
       .above(0);
   table.add("mscale", net.yarn_mscale, "yarn: strength of the scores' growth").at_least(0);
   table.add("mscale_all_dim", net.yarn_mscale_all_dim, "yarn: the part of it that is taken back").at_least(0);
   table
       .add("yarn_correction_range_round_to_int", model.yarn_correction_range_round_to_int,
-           "yarn: round the border dimensions; none: yes")
+           "yarn: round the border dimensions")
+      .by_default("yes")
       .also_turned_off_by("--no-yarn-correction-range-round-to-int");
 }
 

@@ -56,8 +56,8 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
            "global: they are like the others, in a folder of their own; a newer one there is what --load takes")
       .one_of({"global"})
       .later({"local", "in_memory"});
-  table.add("non_persistent_global_ckpt_dir", checkpoint.non_persistent_global_ckpt_dir,
-            "that folder; none: non_persistent in those of --save and --load");
+  table.add("non_persistent_global_ckpt_dir", checkpoint.non_persistent_global_ckpt_dir, "that folder")
+      .by_default("non_persistent in those of --save and --load");
   table
       .add("save_retain_interval", checkpoint.save_retain_interval,
            "keep only checkpoints of steps divisible by it, and the last; a multiple of --save-interval")
@@ -77,7 +77,7 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
                "do not put the tokenizer's files into checkpoints");
   table.add("load", checkpoint.load, "folder to read from");
   table.add("pretrained_checkpoint", checkpoint.pretrained_checkpoint, "folder to start from if --load holds none");
-  table.add("ckpt_step", checkpoint.ckpt_step, "which step to load; none: the last").at_least(0);
+  table.add("ckpt_step", checkpoint.ckpt_step, "which step to load").by_default("the last").at_least(0);
   table
       .add("override_ckpt_iteration", checkpoint.override_ckpt_iteration,
            "count on from this step instead of the stored one")

@@ -11,19 +11,18 @@ void describe_sources(FieldTable& table, DataConfig& data) {
   table.add("mock_data", data.mock_data, "made-up sequences");
   table.add("data_path", data.data_path, "prefixes, or weights and prefixes in turn, as words or as one quoted word")
       .may_be_empty();
-  table.add("split", data.split,
-            "parts for training, validation and test, such as 969,30,1; none with --data-path: that");
+  table.add("split", data.split, "parts for training, validation and test, such as 969,30,1")
+      .by_default("969,30,1 with --data-path");
   table.add("train_data_path", data.train_data_path, "as --data-path, for training only").may_be_empty();
   table.add("valid_data_path", data.valid_data_path, "as --data-path, for validation only").may_be_empty();
   table.add("test_data_path", data.test_data_path, "as --data-path, for the test only").may_be_empty();
   table.add("data_args_path", data.data_args_path, "file with the words of --data-path; needs --split");
   table.add("per_split_data_args_path", data.per_split_data_args_path, "JSON file with the keys train, valid and test");
-  table.add("data_cache_path", data.data_cache_path, "folder of the shuffles; none: beside the data");
+  table.add("data_cache_path", data.data_cache_path, "folder of the shuffles").by_default("beside the data");
   table.add("mmap_bin_files", data.mmap_bin_files, "read .bin files instead of mapping them")
       .turned_off_by({"--no-mmap-bin-files"});
-  table
-      .add("dataloader_type", data.dataloader_type,
-           "single: one pass in stored order; cyclic: shuffled epochs; none: single")
+  table.add("dataloader_type", data.dataloader_type, "single: one pass in stored order; cyclic: shuffled epochs")
+      .by_default("single")
       .one_of({"single", "cyclic"})
       .later({"external"});
   table.add("data_sharding", data.data_sharding, "cyclic: shuffle over all ranks instead of within each")
@@ -58,16 +57,19 @@ void describe_tokenizer(FieldTable& table, TokenizerConfig& tokenizer) {
   table.add("tokenizer_model", tokenizer.tokenizer_model, "its file");
   table.add("vocab_file", tokenizer.vocab_file, "vocabulary");
   table.add("merge_file", tokenizer.merge_file, "merges of byte-pair encoding");
-  table.add("vocab_size", tokenizer.vocab_size, "entries before padding; none: what the tokenizer has").at_least(1);
-  table.add("padded_vocab_size", tokenizer.padded_vocab_size, "rows of the embedding; none: padded as the next two say")
+  table.add("vocab_size", tokenizer.vocab_size, "entries before padding")
+      .by_default("the entries of the tokenizer")
+      .at_least(1);
+  table.add("padded_vocab_size", tokenizer.padded_vocab_size, "rows of the embedding")
+      .by_default("--vocab-size, padded as the next two flags say")
       .at_least(1);
   table.add_on("pad_vocab_size", tokenizer.pad_vocab_size, "do not pad the vocabulary");
   table
       .add("make_vocab_size_divisible_by", tokenizer.make_vocab_size_divisible_by,
            "pad the vocabulary to a multiple of this * --tensor-model-parallel-size")
       .at_least(1);
-  table
-      .add("null_tokenizer_eod_id", tokenizer.null_tokenizer_eod_id, "end token of NullTokenizer; none: the last entry")
+  table.add("null_tokenizer_eod_id", tokenizer.null_tokenizer_eod_id, "end token of NullTokenizer")
+      .by_default("the last entry")
       .at_least(0);
   table.add("null_tokenizer_pad_id", tokenizer.null_tokenizer_pad_id, "pad token of NullTokenizer");
 }

@@ -13,11 +13,12 @@ void describe_size(FieldTable& table, ModelConfig& model, TransformerConfig& net
   table.add("encoder_num_layers", model.encoder_num_layers, "old name of --num-layers").at_least(1);
   table.add("hidden_size", model.hidden_size, "width h of the residual stream; required").at_least(1);
   table.add("num_attention_heads", model.num_attention_heads, "query heads; required").at_least(1);
-  table
-      .add("ffn_hidden_size", model.ffn_hidden_size,
-           "width of the feed-forward; none: 4h, with --swiglu 8h/3 rounded down to 64")
+  table.add("ffn_hidden_size", model.ffn_hidden_size, "width of the feed-forward")
+      .by_default("4 * --hidden-size; with --swiglu 8/3 * --hidden-size, rounded down to a multiple of 64")
       .at_least(1);
-  table.add("kv_channels", model.kv_channels, "size of a head; none: h / heads").at_least(1);
+  table.add("kv_channels", model.kv_channels, "size of a head")
+      .by_default("--hidden-size / --num-attention-heads")
+      .at_least(1);
   table.add("group_query_attention", model.group_query_attention, "let several query heads share a key and value head");
   table.add("num_query_groups", model.num_query_groups, "key and value heads; turns --group-query-attention on")
       .at_least(1);
@@ -76,7 +77,8 @@ void describe_initialisation(FieldTable& table, ModelConfig& model, TransformerC
       .add("init_method_std", net.init_method_std,
            "of normal initial weights; the last linear of attention and of feed-forward use it / sqrt(2 layers)")
       .at_least(0);
-  table.add("embedding_init_method_std", model.embedding_init_method_std, "of embeddings; none: --init-method-std")
+  table.add("embedding_init_method_std", model.embedding_init_method_std, "of embeddings")
+      .by_default("--init-method-std")
       .at_least(0);
   table.add("perform_initialization", net.perform_initialization, "leave weights at zero; for loading")
       .turned_off_by({"--no-initialization"});
@@ -96,8 +98,9 @@ void describe_recompute(FieldTable& table, ModelConfig& model, TransformerConfig
       .at_least(1);
   table
       .add("recompute_modules", net.recompute_modules,
-           "selective: which parts; none: core_attn. layernorm drops the output of each layer's two norms, which the "
+           "selective: which parts. layernorm drops the output of each layer's two norms, which the "
            "linear behind it then computes again from the norm's input")
+      .by_default("core_attn")
       .later({"moe_act", "mla_up_proj", "moe", "shared_experts", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"});
 }
 

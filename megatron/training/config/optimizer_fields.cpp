@@ -11,11 +11,11 @@ void describe_step(FieldTable& table, OptimizerConfig& optimizer) {
       .later({"muon", "dist_muon", "lion", "soap", "adaptive_muon"});
   table.add("lr", optimizer.lr, "highest learning rate; required for training").at_least(0);
   table.add("min_lr", optimizer.min_lr, "lowest learning rate");
-  table.add("decoupled_lr", optimizer.decoupled_lr, "highest learning rate of embedding and output weights; none: --lr")
+  table.add("decoupled_lr", optimizer.decoupled_lr, "highest learning rate of embedding and output weights")
+      .by_default("--lr")
       .at_least(0);
-  table
-      .add("decoupled_min_lr", optimizer.decoupled_min_lr,
-           "lowest learning rate of embedding and output weights; none: --min-lr")
+  table.add("decoupled_min_lr", optimizer.decoupled_min_lr, "lowest learning rate of embedding and output weights")
+      .by_default("--min-lr")
       .at_least(0);
   table.add("weight_decay", optimizer.weight_decay, "per unit of learning rate");
   table.add("apply_wd_to_qk_layernorm", optimizer.apply_wd_to_qk_layernorm, "decay the weights of --qk-layernorm too");
@@ -54,7 +54,7 @@ void describe_loss_scale(FieldTable& table, OptimizerConfig& optimizer) {
   table.begin_group("Loss scaling",
                     "For --fp16: the loss is multiplied before the backward pass so that small gradients survive. A "
                     "step with infinite gradients is skipped.");
-  table.add("loss_scale", optimizer.loss_scale, "constant scale; none: dynamic").above(0).at_most(kLargestScale);
+  table.add("loss_scale", optimizer.loss_scale, "constant scale").by_default("dynamic").above(0).at_most(kLargestScale);
   table.add("initial_loss_scale", optimizer.initial_loss_scale, "first dynamic scale").above(0).at_most(kLargestScale);
   table.add("min_loss_scale", optimizer.min_loss_scale, "lowest dynamic scale").above(0).at_most(kLargestScale);
   table.add("loss_scale_window", optimizer.loss_scale_window, "good steps before the scale doubles").at_least(1);
@@ -67,9 +67,11 @@ void describe_schedule(FieldTable& table, SchedulerConfig& scheduler) {
       "Warm-up from --lr-warmup-init to --lr, then decay to --min-lr. Lengths in steps with --train-iters, in samples "
       "with --train-samples: --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine --lr-warmup-iters 100");
   table.add("lr_decay_style", scheduler.lr_decay_style, "shape of the decay");
-  table.add("lr_decay_iters", scheduler.lr_decay_iters, "step at which the decay ends; none: --train-iters")
+  table.add("lr_decay_iters", scheduler.lr_decay_iters, "step at which the decay ends")
+      .by_default("--train-iters")
       .at_least(1);
-  table.add("lr_decay_samples", scheduler.lr_decay_samples, "sample at which the decay ends; none: --train-samples")
+  table.add("lr_decay_samples", scheduler.lr_decay_samples, "sample at which the decay ends")
+      .by_default("--train-samples")
       .at_least(1)
       .at_most(kMostSamples);
   table.add("lr_wsd_decay_style", scheduler.lr_wsd_decay_style, "shape of the decay at the end of WSD");

@@ -17,14 +17,16 @@ void describe_sizes(FieldTable& table, ParallelConfig& parallel) {
       .at_least(1)
       .at_most(kMostRanks);
   table.add("context_parallel_size", parallel.context_parallel_size, "ranks that share a sequence")
+      .limited_to("1 only, so far")
       .at_least(1)
       .at_most(kMostRanks);
   table.add("expert_model_parallel_size", parallel.expert_model_parallel_size, "ranks that share the experts")
+      .limited_to("1 only, so far")
       .at_least(1)
       .at_most(kMostRanks);
   table
-      .add("expert_tensor_parallel_size", parallel.expert_tensor_parallel_size,
-           "ranks that share an expert's matrices; none: --tensor-model-parallel-size")
+      .add("expert_tensor_parallel_size", parallel.expert_tensor_parallel_size, "ranks that share an expert's matrices")
+      .by_default("--tensor-model-parallel-size")
       .at_least(1)
       .at_most(kMostRanks);
   table.add("sequence_parallel", parallel.sequence_parallel, "tensor-parallel ranks share norms and dropouts too");
@@ -38,7 +40,8 @@ void describe_sizes(FieldTable& table, ParallelConfig& parallel) {
       .at_least(1);
   table
       .add("distributed_timeout_seconds_after_init", parallel.distributed_timeout_seconds_after_init,
-           "the same from the end of the first iteration on; none: no change")
+           "the same from the end of the first iteration on")
+      .by_default("--distributed-timeout-minutes")
       .in("seconds")
       .at_least(1);
   table.add_derived("world_size", parallel.world_size, "ranks");
@@ -75,10 +78,11 @@ void describe_tensor_overlap(FieldTable& table, ParallelConfig& parallel) {
 
 void describe_pipeline(FieldTable& table, ParallelConfig& parallel) {
   table.begin_group("Pipeline", "Interleaving gives each rank several virtual stages, which shortens the bubble.");
-  table.add(
-      "pipeline_schedule", parallel.pipeline_schedule,
-      "megatron.cpp only: order of work on the stages; none: 1f1b, with virtual stages interleaved. interleaved and "
-      "zb-v have two virtual stages unless others are given; zb-h1 and zb-v fill the bubble with weight gradients");
+  table
+      .add("pipeline_schedule", parallel.pipeline_schedule,
+           "megatron.cpp only: order of work on the stages. interleaved and "
+           "zb-v have two virtual stages unless others are given; zb-h1 and zb-v fill the bubble with weight gradients")
+      .by_default("1f1b, with virtual stages interleaved");
   table
       .add("num_layers_per_virtual_pipeline_stage", parallel.num_layers_per_virtual_pipeline_stage,
            "interleave: layers of a stage")
@@ -104,7 +108,8 @@ void describe_pipeline(FieldTable& table, ParallelConfig& parallel) {
       "the loss, *2 repeats, as (tt|)*3 does");
   table
       .add("microbatch_group_size_per_vp_stage", parallel.microbatch_group_size_per_vp_stage,
-           "micro-batches in a row on one virtual stage; none: the number of stages")
+           "micro-batches in a row on one virtual stage")
+      .by_default("the number of stages")
       .named({"--microbatch-group-size-per-virtual-pipeline-stage"})
       .at_least(1);
   table

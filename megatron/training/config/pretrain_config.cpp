@@ -1,8 +1,5 @@
 #include "megatron/training/config/pretrain_config.h"
 
-#include <algorithm>
-
-#include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/training/config/arguments_json.h"
 #include "megatron/training/config/fields.h"
@@ -65,20 +62,6 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
   if (further) further(config, mistakes);
   mistakes.throw_if_any("the flags are wrong");
   return config;
-}
-
-bool asks_for_help(const std::vector<std::string>& args) {
-  return std::any_of(args.begin(), args.end(), [](const auto& word) { return word == "-h" || word == "--help"; });
-}
-
-std::string help_text() {
-  PretrainConfig defaults;
-  return "usage: megatron pretrain_gpt FLAGS\n\n"
-         "Trains a GPT model. Flags, defaults and rules are Megatron-LM's. A first run, on made-up data:\n\n"
-         "  megatron pretrain_gpt --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 \\\n"
-         "    --max-position-embeddings 64 --micro-batch-size 4 --train-iters 20 --lr 1e-3 --log-interval 1 \\\n"
-         "    --mock-data --tokenizer-type NullTokenizer --vocab-size 256\n\n" +
-         help_of(describe(defaults));
 }
 
 }  // namespace megatron

@@ -17,9 +17,8 @@ void describe_batches(FieldTable& table, TrainingConfig& training) {
       "steps or in samples: --micro-batch-size 4 --global-batch-size 32 --train-iters 1000");
   table.add("micro_batch_size", training.micro_batch_size, "sequences of one forward and backward pass; required")
       .at_least(1);
-  table
-      .add("global_batch_size", training.global_batch_size,
-           "sequences of a step; none: one micro-batch per data-parallel rank")
+  table.add("global_batch_size", training.global_batch_size, "sequences of a step")
+      .by_default("one micro-batch per data-parallel rank")
       .at_least(1);
   table.add("decrease_batch_size_if_needed", training.decrease_batch_size_if_needed,
             "round a global batch down to whole micro-batches on all ranks");
@@ -72,7 +71,8 @@ void describe_precision(FieldTable& table, PrecisionConfig& precision) {
   table.add("accumulate_allreduce_grads_in_fp32", precision.accumulate_allreduce_grads_in_fp32,
             "sum gradients in fp32; --bf16 turns it on unless --grad-reduce-in-bf16 is given");
   table.add("grad_reduce_in_bf16", precision.grad_reduce_in_bf16, "sum and exchange gradients in bfloat16");
-  table.add("fp16_lm_cross_entropy", precision.fp16_lm_cross_entropy, "logits and loss in float16; needs --fp16");
+  table.add("fp16_lm_cross_entropy", precision.fp16_lm_cross_entropy, "logits and loss in float16; needs --fp16")
+      .limited_to("not supported yet");
   table.add("float32_matmul_precision", precision.float32_matmul_precision,
             "of fp32 training on a GPU (megatron.cpp only, named as PyTorch's function): high multiplies in TF32, with "
             "10 bits of mantissa and some 7 times the rate of highest; sums, norms, softmax and weights stay fp32");
@@ -83,14 +83,15 @@ void describe_validation(FieldTable& table, ValidationConfig& validation) {
                     "With --eval-interval 100, the loss of --eval-iters validation batches every 100 steps; with "
                     "--eval-iters above 0 also after the last step, on validation and test data.");
   table.add("eval_iters", validation.eval_iters, "batches of an evaluation").at_least(0).at_most(kMostIterations);
-  table.add("eval_interval", validation.eval_interval, "steps between evaluations; none: not during training")
+  table.add("eval_interval", validation.eval_interval, "steps between evaluations")
+      .by_default("not during training")
       .at_least(1);
   table.add("start_eval_at_iter", validation.start_eval_at_iter, "no evaluation before this step").at_least(0);
-  table
-      .add("eval_global_batch_size", validation.eval_global_batch_size,
-           "sequences of an evaluation batch; none: as in training")
+  table.add("eval_global_batch_size", validation.eval_global_batch_size, "sequences of an evaluation batch")
+      .by_default("as in training")
       .at_least(1);
-  table.add("eval_micro_batch_size", validation.eval_micro_batch_size, "sequences of a pass; none: as in training")
+  table.add("eval_micro_batch_size", validation.eval_micro_batch_size, "sequences of a pass")
+      .by_default("as in training")
       .at_least(1);
   table.add("full_validation", validation.full_validation, "evaluate on the whole validation set");
   table.add("multiple_validation_sets", validation.multiple_validation_sets, "report each validation set apart");
@@ -123,7 +124,8 @@ void describe_launch(FieldTable& table, LaunchConfig& launch) {
                     "megatron.cpp only. mpirun and srun start ranks as processes; then leave --nproc-per-node out.");
   table
       .add("nproc_per_node", launch.nproc_per_node,
-           "ranks to start here: threads of this process, or a process for each GPU; none: one")
+           "ranks to start here: threads of this process, or a process for each GPU")
+      .by_default("one")
       .named({"--nproc-per-node", "--nproc_per_node"})
       .at_least(1)
       .at_most(kMostRanksHere);
@@ -131,14 +133,18 @@ void describe_launch(FieldTable& table, LaunchConfig& launch) {
       .add("nnodes", launch.nnodes,
            "hosts, as scripts give it to torchrun; above 1 only where a launcher has started the ranks")
       .at_least(1);
-  table.add("num_threads", launch.num_threads, "threads of a rank; none: cores / ranks")
+  table.add("num_threads", launch.num_threads, "threads of a rank")
+      .by_default("cores / ranks of this machine")
       .at_least(1)
       .at_most(kMostThreads);
-  table.add("device", launch.device, "what computes; none: a GPU where one answers and can run this, else the CPU")
+  table.add("device", launch.device, "what computes")
+      .by_default("a GPU where one answers and can run this, else the CPU")
       .one_of({"cpu", "cuda"});
-  table.add("matmul_choices", launch.matmul_choices,
-            "file of algorithms for matrix products on the GPU that 'megatron bench gemm --tune' has measured; 'none': "
-            "the library's own choice; default: benchmarks/tuned/GPU.json near the program, where it is");
+  table
+      .add("matmul_choices", launch.matmul_choices,
+           "file of algorithms for matrix products on the GPU that 'megatron bench gemm --tune' has measured; 'none': "
+           "the library's own choice")
+      .by_default("benchmarks/tuned/GPU.json near the program, where it is");
 }
 
 }  // namespace

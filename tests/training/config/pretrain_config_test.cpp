@@ -224,6 +224,31 @@ TEST(PretrainConfig, TakesTheModelFromTheCheckpoint) {
   EXPECT_EQ(config.optimizer.lr, 1e-3) << "what is not about the model stays";
 }
 
+TEST(PretrainConfig, ReportsACheckpointThatCannotBeReadAmongOtherMistakes) {
+  const auto no_checkpoint = [](const CheckpointConfig&) -> std::string { throw CheckpointError("run is missing"); };
+  const auto text_of = [&](const Words& words) -> std::string {
+    try {
+      parse_pretrain_gpt(words, 1, no_checkpoint, RuleSet::kMegatron);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return {};
+  };
+  const Words words = {"--use-checkpoint-args", "--load", "run",         "--micro-batch-size", "2",
+                       "--train-iters",         "20",     "--mock-data", "--vocab-size",       "100"};
+  const std::string text = text_of(words);
+  EXPECT_THAT(text, HasSubstr("2 mistakes"));
+  EXPECT_THAT(text, HasSubstr("is missing"));
+  EXPECT_THAT(text, HasSubstr("--lr is required"));
+  Words rest_is_right = words;
+  rest_is_right.insert(rest_is_right.end(), {"--lr", "1e-3"});
+  EXPECT_THROW(parse_pretrain_gpt(rest_is_right, 1, no_checkpoint, RuleSet::kMegatron), CheckpointError);
+}
+
+TEST(PretrainConfig, TakesAWindowThatBeginsWithMinus) {
+  EXPECT_EQ(parse({"--window-size", "-1,0"}).transformer.window_size, (std::pair<int64_t, int64_t>{-1, 0}));
+}
+
 TEST(PretrainConfig, TellsAtOnceWhatIsWrongWithFlagsScheduleAndThisVersion) {
   const std::string text =
       refusal(with({"--pipeline-model-parallel-size", "2", "--pipeline-schedule", "zb-v",
@@ -283,36 +308,6 @@ TEST(PretrainConfig, RefusesGraphsOfStepsThatDifferOrThatAreWatchedFromInside) {
   EXPECT_THAT(refusal_of({"--reset-position-ids"}, 1), HasSubstr("as many documents"));
   EXPECT_THAT(refusal_of({"--timing-log-level", "2"}, 1), HasSubstr("--timing-log-level 1"));
   EXPECT_THAT(refusal_of({"--nvtx-ranges"}, 1), HasSubstr("--profile"));
-}
-
-TEST(PretrainConfig, HelpNamesEveryFlagWithAText) {
-  const std::string help = help_text();
-  PretrainConfig config;
-  describe(config).for_each([&](const Field& field) {
-    for (const std::string& flag : field.flags) EXPECT_THAT(help, HasSubstr(flag));
-    for (const std::string& flag : field.off_flags) EXPECT_THAT(help, HasSubstr(flag));
-    EXPECT_FALSE(field.help.empty() && field.no_effect.empty()) << field.name;
-  });
-  EXPECT_TRUE(asks_for_help({"--num-layers", "2", "--help"}));
-  EXPECT_TRUE(asks_for_help({"-h"}));
-  EXPECT_FALSE(asks_for_help({"--num-layers", "2"}));
-}
-
-TEST(PretrainConfig, TheExampleOfTheHelpIsValid) {
-  const std::string help = help_text();
-  const size_t begin = help.find("--num-layers 2");
-  const size_t end = help.find("\n\n", begin);
-  Words words;
-  std::string word;
-  for (char c : help.substr(begin, end - begin) + " ") {
-    if (c != ' ' && c != '\n' && c != '\\') {
-      word += c;
-    } else if (!word.empty()) {
-      words.push_back(word);
-      word.clear();
-    }
-  }
-  EXPECT_EQ(refusal(words), "");
 }
 
 // Any words at all: either a configuration that can be written and read back, or a ConfigError.
