@@ -97,11 +97,19 @@ std::map<std::string, std::string> arguments_texts(const PretrainConfig& config)
 
 std::string arguments_block(const PretrainConfig& config) {
   std::vector<std::string> lines;
+  const std::map<std::string, std::string> defaults = arguments_texts({});
+  size_t num_defaults = 0;
   for (const auto& [name, value] : arguments_texts(config)) {
+    if (!config.logging.print_config && !config.given.contains(name) && value == defaults.at(name)) {
+      ++num_defaults;
+      continue;
+    }
     const size_t dots = kNameWidth - std::min(kNameWidth, name.size());
     lines.push_back(fmt::format("  {} {} {}", name, std::string(dots, '.'), value));
   }
   std::sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return lower(a) < lower(b); });
+  if (num_defaults > 0)
+    lines.push_back(fmt::format("  {} other arguments have their defaults; --print-config prints all", num_defaults));
   return fmt::format("{0:-<24} arguments {0:-<24}\n{1}\n{0:-<20} end of arguments {0:-<21}\n", "", joined(lines, "\n"));
 }
 

@@ -24,7 +24,9 @@ constexpr auto kDifferences = std::to_array<Difference>({
      [](const PretrainConfig& c) { return !c.training.calculate_per_token_loss; }},
     {"evaluation", "fails while it builds datasets if --eval-interval is not given",
      "without --eval-interval there is no evaluation during training",
-     [](const PretrainConfig& c) { return !c.validation.eval_interval && !c.validation.skip_train; }},
+     [](const PretrainConfig& c) {
+       return !c.validation.eval_interval && !c.validation.skip_train && c.validation.evaluates();
+     }},
     {"padding rows of the vocabulary",
      "they take part in the softmax: the loss depends on how many there are, and so on the tensor-parallel size",
      "they take no part in the softmax, as in Hugging Face's models without them: the loss is that of every layout, "
@@ -36,6 +38,23 @@ constexpr auto kDifferences = std::to_array<Difference>({
      [](const PretrainConfig&) { return true; }},
     {"gradients", "sums those of fp16 in fp16 unless --accumulate-allreduce-grads-in-fp32 is given",
      "gradients of fp16 are summed in fp32", [](const PretrainConfig& c) { return c.precision.fp16; }},
+    {"--accumulate-allreduce-grads-in-fp32", "sums gradients of fp16 in fp32, which it sums in fp16 otherwise",
+     "has no effect: gradients are summed in fp32 anyway, except with --grad-reduce-in-bf16 and --main-grads-dtype "
+     "bf16, which exclude it",
+     [](const PretrainConfig& c) { return c.given.contains("accumulate_allreduce_grads_in_fp32"); }},
+    {"--window-size A,B",
+     "--transformer-impl local lets a query see B later positions, and with -1 not its own; Transformer Engine takes 0 "
+     "for B",
+     "B has no effect: attention is causal, so a query sees its own position and none after it",
+     [](const PretrainConfig& c) { return c.transformer.window_size && c.transformer.window_size->second != 0; }},
+    {"--qk-layernorm --qk-l2-norm", "takes --qk-l2-norm alone", "refused: one norm at a time", never},
+    {"--decoder-first-pipeline-num-layers --decoder-last-pipeline-num-layers with one stage",
+     "accepts some numbers, such as 2 and 1 of 4 layers, and builds the first's alone",
+     "refused: they name two ranks, but there is one", never},
+    {"--num-workers", "processes that read batches ahead",
+     "has no effect: one thread reads two batches ahead, and no result depends on it", never},
+    {"--vocab-file, --merge-file, --tokenizer-model, --null-tokenizer-eod-id, --null-tokenizer-pad-id",
+     "ignores those that the tokenizer type does not read", "the same, and the banner names them", never},
     {"--rampup-batch-size", "accepts it and ignores it since 0.17",
      "ramps as Megatron-LM 0.16 did: a schedule in iterations counts --global-batch-size samples for each, so the "
      "learning rate decays less far than the run is long",
@@ -63,7 +82,7 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"an empty text such as --save \"\"", "accepts it", "refused", never},
     {"--device", "trains on GPUs alone",
      "cpu or cuda; without it a GPU where one answers and can run this, else the CPU: the banner says which",
-     [](const PretrainConfig& c) { return c.launch.device.has_value(); }},
+     [](const PretrainConfig& c) { return !c.launch.device; }},
     {"CUDA_DEVICE_MAX_CONNECTIONS", "must be 1 on some devices",
      "no environment variable is needed; ranks on GPUs raise a value below the number of their streams to 32", never},
     {"batch-size, learning-rate and other mistakes", "stops at the first",
@@ -82,7 +101,9 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"--attention-dropout", "the mask is that of the library and of the layout",
      "the mask is the same on any layout and device, by our own kernels, unless --cudnn-attention-dropout is given: "
      "then it depends on tensor parallelism and on micro-batches",
-     [](const PretrainConfig& c) { return c.transformer.cudnn_attention_dropout; }},
+     [](const PretrainConfig& c) {
+       return c.transformer.cudnn_attention_dropout && c.transformer.attention_dropout > 0;
+     }},
     {"--use-precision-aware-optimizer", "needs --use-distributed-optimizer", "works without it too", never},
     {"--main-params-dtype bf16", "takes fp32 and fp16",
      "weights have no finer copy: each step rounds them up or down at random, right on average, so small updates are "
@@ -90,7 +111,9 @@ constexpr auto kDifferences = std::to_array<Difference>({
      [](const PretrainConfig& c) { return c.optimizer.main_params_dtype == MainParamsDType::kBFloat16; }},
     {"--use-distributed-optimizer --save", "stores buckets, which fit the same tensor and pipeline sizes alone",
      "stores the optimizer's state as whole tensors: any layout loads it, as with --dist-ckpt-optim-fully-reshardable",
-     [](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer && saves(c); }},
+     [](const PretrainConfig& c) {
+       return c.optimizer.use_distributed_optimizer && saves(c) && !c.checkpoint.no_save_optim;
+     }},
     {"--async-save", "saves synchronously without --use-persistent-ckpt-worker, with a warning",
      "needs no other flag: a thread of each rank writes",
      [](const PretrainConfig& c) { return saves(c) && c.checkpoint.async_save; }},
@@ -108,7 +131,8 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"--overlap-grad-reduce", "starts sums of interleaved stages at the same moment, unless --no-align-grad-reduce",
      "a sum starts when its gradients are complete, on each stage, as with --no-align-grad-reduce",
      [](const PretrainConfig& c) {
-       return c.parallel.overlap_grad_reduce && c.parallel.align_grad_reduce && is_interleaved(c);
+       return c.parallel.overlap_grad_reduce && c.parallel.align_grad_reduce && is_interleaved(c) &&
+              c.parallel.data_parallel_size > 1;
      }},
     {"loading the learning-rate schedule", "stops at the first value that differs, with some already taken over",
      "lists all that differ and changes nothing", never},
@@ -180,6 +204,8 @@ bool outlasts_graph_warm_up(const PretrainConfig& c) {
 bool saves_in_background(const PretrainConfig& c) { return saves(c) && c.checkpoint.async_save; }
 bool has_stages(const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; }
 bool has_replicas(const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }
+bool has_bpe_tokenizer(const PretrainConfig& c) { return c.tokenizer.tokenizer_type == "GPT2BPETokenizer"; }
+bool has_null_tokenizer(const PretrainConfig& c) { return c.tokenizer.tokenizer_type == "NullTokenizer"; }
 bool has_buckets(const PretrainConfig& c) { return has_replicas(c) && c.parallel.overlap_grad_reduce; }
 
 constexpr auto kDependents = std::to_array<Dependent>({
@@ -281,6 +307,12 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"wandb_save_dir", "--wandb-project", logs_to_wandb},
     {"wandb_entity", "--wandb-project", logs_to_wandb},
     {"data_sharding", "--dataloader-type cyclic", is_cyclic},
+    {"vocab_file", "--tokenizer-type GPT2BPETokenizer or CharTokenizer",
+     [](const PretrainConfig& c) { return has_bpe_tokenizer(c) || c.tokenizer.tokenizer_type == "CharTokenizer"; }},
+    {"merge_file", "--tokenizer-type GPT2BPETokenizer", has_bpe_tokenizer},
+    {"tokenizer_model", "a tokenizer type that reads it", never},
+    {"null_tokenizer_eod_id", "--tokenizer-type NullTokenizer", has_null_tokenizer},
+    {"null_tokenizer_pad_id", "--tokenizer-type NullTokenizer", has_null_tokenizer},
     {"cp_comm_type", "--context-parallel-size above 1",
      [](const PretrainConfig& c) { return c.parallel.context_parallel_size > 1; }},
     {"account_for_embedding_in_pipeline_split", "--pipeline-model-parallel-size above 1", has_stages},

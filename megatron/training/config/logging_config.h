@@ -8,6 +8,7 @@
 namespace megatron {
 
 struct LoggingConfig {
+  bool print_config = false;  ///< ours: all arguments at the start
   int64_t log_interval = 100;
   bool log_throughput = false;
   std::optional<double> kernel_ceiling;  ///< ours: TFLOP/s of a rank that the log line is held against

@@ -29,7 +29,8 @@ void describe_wandb(FieldTable& table, LoggingConfig& logging) {
       "write an offline run of Weights & Biases for this project, with the values of TensorBoard; nothing is sent: "
       "'wandb sync FOLDER' uploads it");
   table.add("wandb_exp_name", logging.wandb_exp_name, "its name, which --wandb-project needs");
-  table.add("wandb_save_dir", logging.wandb_save_dir, "folder of its folder; none: wandb in the folder of --save");
+  table.add("wandb_save_dir", logging.wandb_save_dir, "folder of its folder")
+      .by_default("wandb in the folder of --save");
   table.add("wandb_entity", logging.wandb_entity, "user or team that it belongs to");
 }
 
@@ -39,6 +40,8 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
   LoggingConfig& logging = config.logging;
   table.begin_group("Logging",
                     "The console line is Megatron's. --log-jsonl FILE writes the same numbers for programs.");
+  table.add("print_config", logging.print_config,
+            "print all arguments at the start, not only those that differ from their defaults (megatron.cpp only)");
   table.add("log_interval", logging.log_interval, "steps between lines").at_least(1);
   table.add("log_throughput", logging.log_throughput,
             "add TFLOP/s of a rank to the line, and at its end tokens/s of all ranks, MFU and percent of the kernel "

@@ -79,7 +79,7 @@ void describe_running(FieldTable& table, NoEffectConfig& none) {
   table.add("local_rank", none.local_rank, "").without_effect("the rank comes from the launcher's environment");
   table.add("num_workers", none.num_workers, "")
       .at_least(0)
-      .without_effect("a batch is read from memory when it is needed; there are no loader processes");
+      .without_effect("one thread reads two batches ahead; there are no loader processes");
   table.add("tensorboard_queue_size", none.tensorboard_queue_size, "")
       .at_least(1)
       .without_effect("every event is written at once");

@@ -75,7 +75,7 @@ bool asks_for_help(const std::vector<std::string>& args);
 std::string help_text(const std::vector<std::string>& args);
 /// All arguments by name, as Python writes their values.
 std::map<std::string, std::string> arguments_texts(const PretrainConfig& config);
-/// Megatron's start banner: one line per argument, sorted.
+/// Megatron's start banner: one line per argument, sorted; without --print-config those that differ from the defaults.
 std::string arguments_block(const PretrainConfig& config);
 /// Where this run departs from what Megatron would do, and which given flags have no effect; empty if nowhere.
 std::string notes_block(const PretrainConfig& config);

@@ -13,8 +13,17 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::parse;
 
+TEST(Banner, ShowsWhatDiffersFromTheDefaults) {
+  const std::string block = arguments_block(parse({"--seed", "1234"}));
+  EXPECT_THAT(block, HasSubstr("\n  lr .............................................. 0.001\n"));
+  EXPECT_THAT(block, HasSubstr("\n  ffn_hidden_size ................................. 256\n"));
+  EXPECT_THAT(block, HasSubstr("\n  seed ............................................ 1234\n")) << "given, if equal";
+  EXPECT_THAT(block, Not(HasSubstr("adam_eps")));
+  EXPECT_THAT(block, HasSubstr("other arguments have their defaults; --print-config prints all\n"));
+}
+
 TEST(Banner, HasMegatronsFormat) {
-  const std::string block = arguments_block(parse());
+  const std::string block = arguments_block(parse({"--print-config"}));
   EXPECT_TRUE(block.starts_with("------------------------ arguments ------------------------\n"));
   EXPECT_TRUE(block.ends_with("\n-------------------- end of arguments ---------------------\n"));
   EXPECT_THAT(block, HasSubstr("\n  lr .............................................. 0.001\n"));
@@ -35,6 +44,13 @@ TEST(Banner, NamesWhereThisRunDepartsFromMegatron) {
   EXPECT_THAT(notes_block(parse()), HasSubstr("every valid token of a step weighs equally"));
   EXPECT_THAT(notes_block(parse()), HasSubstr("without --eval-interval there is no evaluation"));
   EXPECT_THAT(notes_block(parse({"--bf16", "--cudnn-attention-dropout"})), HasSubstr("depends on tensor parallelism"));
+  EXPECT_THAT(notes_block(parse({"--eval-iters", "0"})), Not(HasSubstr("evaluation")));
+  EXPECT_THAT(notes_block(parse()), HasSubstr("--device: cpu or cuda"));
+  EXPECT_THAT(notes_block(parse({"--device", "cpu"})), Not(HasSubstr("--device")));
+  EXPECT_THAT(notes_block(parse({"--accumulate-allreduce-grads-in-fp32"})), HasSubstr("grads-in-fp32: has no effect"));
+  EXPECT_THAT(notes_block(parse({"--bf16"})), Not(HasSubstr("--accumulate-allreduce-grads-in-fp32")));
+  EXPECT_THAT(notes_block(parse({"--window-size", "8,-1"})), HasSubstr("B has no effect: attention is causal"));
+  EXPECT_THAT(notes_block(parse({"--window-size", "8,0"})), Not(HasSubstr("--window-size")));
   const std::string notes = notes_block(parse({"--no-calculate-per-token-loss", "--eval-interval", "5"}));
   EXPECT_THAT(notes, HasSubstr("the gradient depends on the layout"));
   EXPECT_THAT(notes, Not(HasSubstr("--eval-interval")));
@@ -62,6 +78,15 @@ TEST(Banner, NamesSettingsThatNeedAnotherOne) {
                         "--rotary-percent has no effect without --position-embedding-type rope or yarn",
                         "--hysteresis has no effect without --fp16 with a dynamic loss scale"));
   EXPECT_THAT(idle_settings(parse()), ::testing::IsEmpty());
+}
+
+TEST(Banner, NamesTokenizerFlagsThatTheTypeDoesNotRead) {
+  EXPECT_THAT(idle_settings(parse({"--vocab-file", "v", "--merge-file", "m", "--tokenizer-model", "t"})),
+              ::testing::UnorderedElementsAre(
+                  "--vocab-file has no effect without --tokenizer-type GPT2BPETokenizer or CharTokenizer",
+                  "--merge-file has no effect without --tokenizer-type GPT2BPETokenizer",
+                  "--tokenizer-model has no effect without a tokenizer type that reads it"));
+  EXPECT_THAT(idle_settings(parse({"--null-tokenizer-eod-id", "3"})), ::testing::IsEmpty());
 }
 
 TEST(Banner, NamesGivenFlagsThatOneRankOrThisRunHasNoUseFor) {
