@@ -14,6 +14,7 @@
 #include "commands/cache_folder.h"
 #include "commands/command_ranks.h"
 #include "commands/exit_code.h"
+#include "commands/interruption.h"
 #include "commands/launch_environment.h"
 #include "commands/matmul_choices_folders.h"
 #include "commands/rank_thread_failures.h"
@@ -26,6 +27,7 @@
 #include "megatron/training/checkpointer.h"
 #include "megatron/training/config/fields.h"
 #include "megatron/training/matmul_choices_file.h"
+#include "megatron/training/output_paths.h"
 #include "megatron/training/pretrain.h"
 #include "megatron/training/training_data.h"
 #include "megatron/training/vocab.h"
@@ -176,6 +178,23 @@ void watch_exit_signal(const std::string& name, const std::atomic<bool>& has_sta
   });
 }
 
+/// Whether Ctrl-C reaches this process; it does not under nohup or in the background of a script.
+bool hears_interrupts() {
+  struct sigaction action {};
+  return sigaction(SIGINT, nullptr, &action) == 0 && action.sa_handler != SIG_IGN;
+}
+
+/// At Ctrl-C, says what is done and what is saved.
+void watch_interrupt(const CheckpointConfig& checkpoint, const std::atomic<int64_t>& num_done, std::ostream& err,
+                     std::optional<SignalWatch>& watch) {
+  if (!hears_interrupts()) return;
+  watch.emplace({SIGINT}, [checkpoint, &num_done, &err] {
+    PosixFileSystem files;
+    print_error(kName, interruption_text(files, checkpoint, num_done), err);
+    die_of_watched(SIGINT);
+  });
+}
+
 }  // namespace
 
 int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
@@ -184,7 +203,8 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<CommandRanks> ranks;
   std::atomic<bool> has_started{false};
-  std::optional<SignalWatch> watch;  // begins before there are other threads
+  std::atomic<int64_t> num_done{-1};
+  std::optional<SignalWatch> watch, interrupt;  // begin before there are other threads
   const int status = run_command(kName, err, [&] {
     if (asks_for_help(args)) {
       show_text(help_text(args), out);
@@ -199,21 +219,23 @@ int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out
         if (training.exit_signal_handler)
           mistakes.attempt({"--exit-signal"},
                            [&] { watch_exit_signal(training.exit_signal, has_started, err, watch); });
+        const bool is_told = launch.rank == 0 && !(training.exit_signal_handler && training.exit_signal == "SIGINT");
+        if (is_told) watch_interrupt(parsed.checkpoint, num_done, err, interrupt);
         mistakes.attempt({"--device"}, [&] { ranks = command_ranks(parsed, launch, words); });
+        check_output_folders(parsed, PosixFileSystem(), launch.rank == 0, mistakes);
         tokenizer = check_data_and_tokenizer(parsed, mistakes);
       });
       config->layer_spec = layer_spec;
     });
   });
   if (!config) return status;
-  if (ranks->are_to_be_started()) watch.reset();  // they have theirs
+  if (ranks->are_to_be_started()) {  // they have theirs
+    interrupt.reset();               // in the reverse order of their begin
+    watch.reset();
+  }
   const std::atomic<int> none{0};
   const std::atomic<int>& signal = watch ? watch->received() : none;
-  std::atomic<int64_t> num_done{-1};
-  if (!watch || config->training.exit_signal != "SIGTERM")
-    ranks->place = [&] {
-      return num_done < 0 ? "before the first iteration" : fmt::format("after iteration {}", num_done.load());
-    };
+  if (!watch || config->training.exit_signal != "SIGTERM") ranks->place = [&] { return progress_text(num_done); };
   return run_on_ranks(*ranks, err, [&](const OwnRank& own) {
     train(*config, *tokenizer, *ranks, own, {signal, num_done, has_started}, out, err);
   });

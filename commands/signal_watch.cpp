@@ -11,7 +11,9 @@ SignalWatch::SignalWatch(std::initializer_list<int> numbers, std::function<void(
     : first_number_(*numbers.begin()), on_arrival_(std::move(on_arrival)) {
   sigemptyset(&watched_);
   for (const int number : numbers) sigaddset(&watched_, number);
-  pthread_sigmask(SIG_BLOCK, &watched_, &mask_before_);
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &mask_before_);  // its thread must not take signals that others watch
   thread_ = start_thread("to watch signals", [this](const std::stop_token& stop) {
     set_thread_name("signals");
     for (int arrived = 0; sigwait(&watched_, &arrived) == 0 && !stop.stop_requested();) {
@@ -19,6 +21,9 @@ SignalWatch::SignalWatch(std::initializer_list<int> numbers, std::function<void(
       if (on_arrival_) on_arrival_();
     }
   });
+  sigset_t own = mask_before_;
+  for (const int number : numbers) sigaddset(&own, number);
+  pthread_sigmask(SIG_SETMASK, &own, nullptr);
 }
 
 SignalWatch::~SignalWatch() {

@@ -17,6 +17,8 @@
 #include "megatron/training/gpu_memory_check.h"
 #include "megatron/training/host_tables.h"
 #include "megatron/training/matmul_choices_file.h"
+#include "megatron/training/output_paths.h"
+#include "megatron/training/parameter_count.h"
 #include "megatron/training/ranks_memory.h"
 #include "megatron/training/rejected_steps.h"
 #include "megatron/training/same_inputs.h"
@@ -33,43 +35,6 @@ void milestone(const PretrainEnvironment& environment, std::string_view what) {
   environment.progress.message(milestone_line(what, std::chrono::system_clock::now()));
 }
 
-void require_no_directory(FileSystem& files, const std::string& path) {
-  try {
-    files.list(path);
-  } catch (const IoError&) {
-    return;
-  }
-  throw IoError("it is a directory");
-}
-
-/// Makes the directories of a path, so that what cannot be written fails before the first step.
-void prepare_output(FileSystem& files, std::string_view flag, const std::optional<std::string>& path, bool is_file) {
-  if (!path) return;
-  try {
-    const std::string directory = is_file ? parent_path(*path) : *path;
-    create_durable_directories(files, directory);
-    files.list(directory);  // a file of that name is no directory
-    if (is_file) require_no_directory(files, *path);
-  } catch (const IoError& error) {
-    throw IoError(fmt::format("{} {} cannot be written: {}. Give a path that can be.", flag, *path, error.what()));
-  }
-}
-
-/// All ranks write their parts of a checkpoint, rank 0 alone writes logs.
-void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool writes_logs) {
-  const auto prepare = [&](std::string_view flag, const std::optional<std::string>& path, bool is_file) {
-    prepare_output(files, flag, path, is_file);
-  };
-  prepare("--save", config.checkpoint.save, false);
-  if (!writes_logs) return;
-  prepare("--tensorboard-dir", config.logging.tensorboard_dir, false);
-  if (config.logging.wandb_project) prepare("--wandb-save-dir", config.logging.wandb_save_dir, false);
-  prepare("--log-jsonl", config.logging.log_jsonl, true);
-  prepare("--result-rejected-tracker-filename", config.faults.result_rejected_tracker_filename, true);
-  prepare("--log-loss-curve", config.logging.log_loss_curve, true);
-  if (config.profiling.profile) prepare("--profile-trace", config.profiling.profile_trace, true);
-}
-
 /// Rank 0 takes the folder of --save before any rank writes there. @return null where nothing is to be held
 std::unique_ptr<SaveLock> lock_save_folder(const PretrainConfig& config, const PretrainEnvironment& environment,
                                            const ProcessGroup& world) {
@@ -77,7 +42,7 @@ std::unique_ptr<SaveLock> lock_save_folder(const PretrainConfig& config, const P
   if (!folder || config.validation.skip_train) return nullptr;
   std::unique_ptr<SaveLock> lock;
   if (world.rank() == 0) {
-    prepare_output(environment.files, "--save", folder, false);
+    prepare_save_folder(config, environment.files);
     lock = std::make_unique<SaveLock>(environment.files, *folder,
                                       SaveLock::Options{.takes_over = config.checkpoint.take_over_save_lock});
     if (!lock->note().empty()) environment.progress.message(lock->note());
@@ -228,6 +193,8 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
                            .connections = rank_device.connections,
                            .matmul_choices = rank_device.products,
                            .groups = groups});
+  const ParameterCount count = count_parameters(trainer.model(), groups);
+  environment.progress.message(parameter_count_text(count, groups));
   Checkpointer checkpointer(environment.files, config,
                             {.on_info = [&](const std::string& line) { environment.progress.info(line); },
                              .on_warning = [&](const std::string& text) { environment.progress.warning(text); }},

@@ -20,6 +20,18 @@ namespace {
 
 WallTime now() { return std::chrono::system_clock::now(); }
 
+/// @param iteration  that of the checkpoint
+std::string nothing_to_train_text(const TrainingConfig& training, int64_t iteration) {
+  const std::string length = training.train_samples ? fmt::format("--train-samples {}", *training.train_samples)
+                                                    : fmt::format("--train-iters {}", *training.train_iters);
+  return fmt::format(
+      "There is nothing left to train: the checkpoint is of iteration {}, and with {} the run ends at iteration {}. To "
+      "go on, give a larger {}, and either --override-opt_param-scheduler, for the learning-rate schedule of the "
+      "flags, "
+      "or --use-checkpoint-opt_param-scheduler, for that of the checkpoint.",
+      iteration, length, *training.train_iters, training.train_samples ? "--train-samples" : "--train-iters");
+}
+
 }  // namespace
 
 TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpointer& checkpointer,
@@ -61,7 +73,10 @@ void TrainingLoop::print_setup(std::initializer_list<std::string_view> timers) {
 
 bool TrainingLoop::train() {
   const int64_t train_iters = config_.training.train_iters.value(), start = trainer_.progress().iteration;
-  if (start >= train_iters) return true;
+  if (start >= train_iters) {
+    environment_.progress.message(nothing_to_train_text(config_.training, start));
+    return true;
+  }
   train_reader_ = data_.train_reader(trainer_.groups().dp.rank(), trainer_.progress().consumed_train_samples);
   environment_.progress.begin({.title = "training", .unit = "it", .total = train_iters, .start = start});
   bool goes_on = true;

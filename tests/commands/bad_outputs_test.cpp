@@ -54,6 +54,22 @@ TEST(BadOutputs, OfTrainingAreRefusedBeforeTheFirstStep) {
   });
 }
 
+TEST(BadOutputs, NoFolderIsMadeBelowOneThatDoesNotExist) {
+  const auto refused = [](const std::string& flag, const std::string& path) {
+    return BadInput{
+        flag, kPretrain, {flag, path, "--save-interval", "1"}, kIo, {flag + " " + path, "does not exist. Create it"}};
+  };
+  expect_refusals({refused("--save", "@/a/b"), refused("--tensorboard-dir", "@/a/b"), refused("--log-jsonl", "@/a/b"),
+                   refused("--log-jsonl", "/nonexistent/x"), refused("--log-loss-curve", "@/a/b"),
+                   refused("--data-cache-path", "@/a/b")});
+}
+
+TEST(BadOutputs, MayStandInTheFolderOfCheckpoints) {
+  expect_success({"all in one folder", kPretrain,
+                  words_of("--save @/cache/run --save-interval 1 --log-jsonl @/cache/run/log --tensorboard-dir"
+                           " @/cache/run/tensorboard")});
+}
+
 TEST(BadOutputs, LogsThatFillTheDiskAreGivenUpWithAWarning) {
   BadInput input{"disk full", kPretrain,
                  words_of("--train-iters 400 --log-interval 1 --log-jsonl @/cache/log --tensorboard-dir @/cache/tb"

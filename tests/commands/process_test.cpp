@@ -1,8 +1,10 @@
 // The program as a process of its own: killed and resumed, asked to stop.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -318,6 +320,63 @@ TEST(Process, NamesTheFileThatALimitOfFileSizesRefuses) {
 TEST(Process, DiesOfASignalThatItWasNotToldToHandle) {
   const Ended ended = pretrain({}, "iteration        3/", SIGTERM);
   EXPECT_TRUE(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGTERM);
+}
+
+TEST(Process, SaysAtCtrlCWhatIsDoneAndWhatIsSaved) {
+  const ScratchDirectory saves;
+  const Ended ended = pretrain({"--save", saves.path(), "--save-interval", "2"}, "iteration        5/", SIGINT);
+  EXPECT_TRUE(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGINT);
+  EXPECT_TRUE(std::regex_search(ended.out, std::regex(R"(ended by Ctrl-C \(SIGINT\) after iteration [0-9]+\.)")))
+      << ended.out;
+  EXPECT_TRUE(
+      std::regex_search(ended.out, std::regex(R"(newest checkpoint in [^ ]+ is that of iteration [0-9]+; '--load)")))
+      << ended.out;
+  const Ended unsaved = pretrain({}, "iteration        3/", SIGINT);
+  EXPECT_THAT(unsaved.out, HasSubstr("Nothing was saved: '--save FOLDER --save-interval N' keeps checkpoints"));
+}
+
+TEST(Process, SuggestsTheCommandThatAScriptOfMegatronIsNamedAs) {
+  const auto output = [](const std::string& command) {
+    Program program({MEGATRON_PROGRAM, command});
+    program.wait_status();
+    return program.output();
+  };
+  EXPECT_THAT(output("pretrain_gpt.py"), HasSubstr("did you mean 'megatron pretrain_gpt'?"));
+  EXPECT_THAT(output("pretrain-gpt"), HasSubstr("did you mean 'megatron pretrain_gpt'?"));
+  EXPECT_THAT(output("tools/preprocess_data.py"), HasSubstr("did you mean 'megatron preprocess_data'?"));
+  EXPECT_THAT(output("train"), HasSubstr("did you mean 'megatron pretrain_gpt'?"));
+  EXPECT_THAT(output("xyzzy"), Not(HasSubstr("did you mean")));
+}
+
+/// What `megatron pretrain_gpt --help` shows on a terminal. @param pager  value of $PAGER
+std::string help_on_a_terminal(const char* pager) {
+  int terminal = 0;
+  const pid_t process = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (process == 0) {
+    ::setenv("PAGER", pager, 1);
+    ::execl(MEGATRON_PROGRAM, MEGATRON_PROGRAM, "pretrain_gpt", "--help", nullptr);
+    ::_exit(127);
+  }
+  std::string shown;
+  std::array<char, 4096> bytes{};
+  for (ssize_t size = 0; (size = ::read(terminal, bytes.data(), bytes.size())) > 0;)
+    shown.append(bytes.data(), static_cast<size_t>(size));
+  ::close(terminal);
+  int status = 0;
+  ::waitpid(process, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  return shown;
+}
+
+TEST(Process, HelpGoesThroughAPagerOnATerminalOnly) {
+  EXPECT_THAT(help_on_a_terminal("tr a-z A-Z"), HasSubstr("USAGE: MEGATRON PRETRAIN_GPT"));
+  EXPECT_THAT(help_on_a_terminal("no-such-pager"), HasSubstr("usage: megatron pretrain_gpt"));
+  EXPECT_THAT(help_on_a_terminal(""), HasSubstr("usage: megatron pretrain_gpt"));
+  ::setenv("PAGER", "tr a-z A-Z", 1);
+  Program piped({MEGATRON_PROGRAM, "pretrain_gpt", "--help"});
+  piped.wait_status();
+  ::unsetenv("PAGER");
+  EXPECT_THAT(piped.output(), HasSubstr("usage: megatron pretrain_gpt"));
 }
 
 }  // namespace

@@ -222,6 +222,29 @@ TEST(TrainingRun, EstimatesMemoryAfterTheFirstTwoLines) {
   EXPECT_EQ(numbers(out, R"(Theoretical memory footprints: weight and optimizer=([0-9.]+) MB)").size(), 2);
 }
 
+TEST(TrainingRun, CountsParametersBeforeTheFirstIterationAlikeOnEveryLayout) {
+  const auto total = [](const Words& words) {
+    const std::string out = expect_success({.name = "layout", .command = kPretrain, .words = words});
+    const size_t found = out.find("number of parameters of the whole model: ");
+    EXPECT_LT(found, out.find(" iteration        1/"));
+    return out.substr(found, out.find('\n', found) - found);
+  };
+  const std::string layers = "--num-layers 2 --make-vocab-size-divisible-by 64 ";
+  const std::string one_rank = total(words_of(layers));
+  EXPECT_EQ(one_rank, total(words_of(layers + "--nproc-per-node 2 --pipeline-model-parallel-size 2")));
+  // 64 rows of the vocabulary and 16 positions of 8 values; in a layer 8 * 8 * (4 + 8) weights, 13 * 8 biases and
+  // norms.
+  EXPECT_EQ(one_rank, fmt::format("number of parameters of the whole model: {}", 80 * 8 + 2 * (768 + 104) + 16));
+}
+
+TEST(TrainingRun, SaysWhatToDoWhereNothingIsLeftToTrain) {
+  const std::string out =
+      expect_success({.name = "finished", .command = kPretrain, .words = {"--load", "@/ckpt", "--train-iters", "2"}});
+  EXPECT_THAT(out,
+              HasSubstr("nothing left to train: the checkpoint is of iteration 2, and with --train-iters 2 the run "
+                        "ends at iteration 2. To go on, give a larger --train-iters"));
+}
+
 TEST(TrainingRun, SaysThatThereIsNothingToValidateWith) {
   EXPECT_THAT(expect_success({.name = "no validation data",
                               .command = kPretrain,
