@@ -119,16 +119,17 @@ TEST(Pretrain, GoesOnWithTheNextSamplesInAnyOtherLayout) {
   }
 }
 
-TEST(Pretrain, OnlyTheRankThatWritesLogsMakesTheirFolders) {
+TEST(Pretrain, OnlyTheRankThatWritesLogsMakesFilesAndFoldersForThem) {
   const ScratchDirectory directory;
   ThreadWorld ranks(2, std::chrono::minutes(1));
   const std::atomic<int> signal = 0;
   run_rank_threads(ranks, [&](World& world) {  // as processes of a launcher: each has files of its own
     const std::string own = directory.file(fmt::format("host{}", world.rank()));
     PosixFileSystem files;
+    files.create_directories(own);
     Listener listener;
     const PretrainConfig config = small_config(gpt2_like("--train-iters 1 --eval-iters 0 --log-jsonl " + own +
-                                                         "/logs/run.jsonl "
+                                                         "/run.jsonl "
                                                          "--tensorboard-dir " +
                                                          own + "/events --micro-batch-size 1"),
                                                2);
@@ -141,7 +142,7 @@ TEST(Pretrain, OnlyTheRankThatWritesLogsMakesTheirFolders) {
               .world = &world});
   });
   PosixFileSystem files;
-  for (const char* name : {"/logs", "/events"}) {
+  for (const char* name : {"/run.jsonl", "/events"}) {
     EXPECT_TRUE(files.exists(directory.file("host0") + name)) << name;
     EXPECT_FALSE(files.exists(directory.file("host1") + name)) << name;
   }
@@ -205,12 +206,12 @@ TEST(Pretrain, AProfileHasThePhasesOfTheStepsAndWhatComesBetweenThem) {
   run(gpt2_like(
           "--pipeline-model-parallel-size 2 --num-layers 4 --micro-batch-size 1 --train-iters 3 --eval-interval 2 "
           "--eval-iters 1 --profile --profile-step-start 1 --profile-step-end 3 --save-interval 2 --save " +
-          directory.file("checkpoint") + " --profile-trace " + directory.file("traces/run.json")),
+          directory.file("checkpoint") + " --profile-trace " + directory.file("run.json")),
       2, listener, signal);
   EXPECT_THAT(listener.lines, HasSubstr("profile of steps 2 to 3: "));
   EXPECT_THAT(listener.lines, HasSubstr("\nmatrix products "));
   PosixFileSystem files;
-  const ProfiledRun trace = read_trace(read_file(files, directory.file("traces/run.json")));
+  const ProfiledRun trace = read_trace(read_file(files, directory.file("run.json")));
   for (int rank = 0; rank < 2; ++rank) {
     std::vector<std::string> top;
     int64_t end = 0;
@@ -221,7 +222,7 @@ TEST(Pretrain, AProfileHasThePhasesOfTheStepsAndWhatComesBetweenThem) {
     }
     EXPECT_THAT(top, ::testing::ElementsAre("step 2", "evaluate", "save checkpoint", "step 3")) << rank;
   }
-  EXPECT_THAT(read_file(files, directory.file("traces/run.json.svg")), HasSubstr("Step 3 as it ran"));
+  EXPECT_THAT(read_file(files, directory.file("run.json.svg")), HasSubstr("Step 3 as it ran"));
 }
 
 TEST(Pretrain, AFailureBetweenStepsEndsAllRanksAndNamesTheFirst) {
