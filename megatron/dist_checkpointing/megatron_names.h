@@ -69,11 +69,11 @@ std::string stacked_layer_key(std::string_view name);
 
 /// What an optimizer keeps for each parameter, in float32.
 namespace optimizer_state {
-inline constexpr const char* kDistributedMaster = "param";  // the parameter, of a distributed optimizer
-inline constexpr const char* kMaster = "fp32_param";        // the parameter, of an optimizer whole on each rank
-inline constexpr const char* kFirstMoment = "exp_avg";
-inline constexpr const char* kSecondMoment = "exp_avg_sq";
-inline constexpr const char* kMomentum = "momentum_buffer";
+inline constexpr std::string_view kDistributedMaster = "param";  // the parameter, of a distributed optimizer
+inline constexpr std::string_view kMaster = "fp32_param";        // the parameter, of an optimizer whole on each rank
+inline constexpr std::string_view kFirstMoment = "exp_avg";
+inline constexpr std::string_view kSecondMoment = "exp_avg_sq";
+inline constexpr std::string_view kMomentum = "momentum_buffer";
 }  // namespace optimizer_state
 
 /// "optimizer.state.exp_avg.decoder.final_layernorm.weight", with the shape and the chunks of the parameter's tensor.

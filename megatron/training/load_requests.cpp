@@ -21,7 +21,7 @@ bool is_finer(const std::optional<DType>& dtype, const std::optional<DType>& oth
 /// The key of a parameter's main parameters: those of a plain or of a distributed optimizer, or the model's tensor
 /// where the run that saved it stepped the weights themselves. None if the checkpoint has neither.
 std::optional<std::string> main_params_key(const CheckpointReader& reader, const std::string& parameter_key) {
-  for (const char* name : {optimizer_state::kMaster, optimizer_state::kDistributedMaster})
+  for (std::string_view name : {optimizer_state::kMaster, optimizer_state::kDistributedMaster})
     if (std::string key = optimizer_state_key(name, parameter_key); reader.has_tensor(key)) return key;
   if (is_finer(stored_dtype(reader, parameter_key), DType::kBFloat16)) return parameter_key;
   return std::nullopt;

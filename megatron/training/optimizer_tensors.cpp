@@ -4,13 +4,13 @@
 
 namespace megatron {
 
-OptimizerTensor stored_as_is(const char* name, const Tensor& tensor) {
+OptimizerTensor stored_as_is(std::string_view name, const Tensor& tensor) {
   return {name, tensor.dtype(), [tensor] { return tensor; }, {}};
 }
 
 std::vector<OptimizerTensor> optimizer_tensors(const Context& ctx, Optimizer& optimizer, const OptimizerState& state) {
   std::vector<OptimizerTensor> named;
-  const auto add = [&](const char* name, const Tensor& tensor) {
+  const auto add = [&](std::string_view name, const Tensor& tensor) {
     if (tensor.defined()) named.push_back(stored_as_is(name, tensor));
   };
   if (state.remainder.defined())

@@ -220,7 +220,7 @@ TEST(MegatronNames, AreTheKeysOfRealCheckpoints) {
   };
   const std::string norm = stacked_layer_key("self_attention.linear_qkv.layer_norm_weight");
   EXPECT_TRUE(has("lm019/llama_1", norm));
-  for (const char* state :
+  for (const std::string_view state :
        {optimizer_state::kDistributedMaster, optimizer_state::kFirstMoment, optimizer_state::kSecondMoment})
     EXPECT_TRUE(has("lm019/llama_1", optimizer_state_key(state, norm))) << state;
   EXPECT_TRUE(has("lm019/llama_plainopt", optimizer_state_key(optimizer_state::kMaster, "output_layer.weight")));

@@ -41,7 +41,7 @@ std::vector<Whole> make_tensors() {
   const Shape weight{2, 12, 10};
   add("decoder.layers.mlp.linear_fc1.weight", ElementType::kBFloat16, weight,
       random_tiling(Box::whole(weight), 9, random));
-  for (const char* state : {optimizer_state::kDistributedMaster, optimizer_state::kFirstMoment})
+  for (std::string_view state : {optimizer_state::kDistributedMaster, optimizer_state::kFirstMoment})
     add(optimizer_state_key(state, "decoder.layers.mlp.linear_fc1.weight"), ElementType::kFloat32, weight,
         boxes_of_flat_range(Box::whole(weight), 0, 77));
   for (size_t i = 1; i < tensors.size(); ++i)
