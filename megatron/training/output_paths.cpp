@@ -25,18 +25,21 @@ std::vector<Output> outputs_of(const PretrainConfig& config, bool writes_logs) {
   return outputs;
 }
 
-void require_folder(const Output& output, const FileSystem& files) {
-  if (!output.path) return;
-  const std::string folder = parent_path(*output.path);
-  require<IoError>(folder == "." || files.exists(folder),
-                   "{} {} cannot be written: the folder {} does not exist. Create it, or give a path that can be.",
-                   output.flag, *output.path, folder);
+/// The first folder that is missing above `path`.
+std::optional<std::string> topmost_missing_folder(const FileSystem& files, const std::string& path) {
+  std::optional<std::string> missing;
+  for (std::string folder = parent_path(path); folder != "." && !files.exists(folder); folder = parent_path(folder))
+    missing = folder;
+  return missing;
 }
 
-/// Directly in the folder of --save, which is made before.
-bool is_in_save_folder(const Output& output, const PretrainConfig& config) {
-  const std::optional<std::string>& save = config.checkpoint.save;
-  return save && output.path && parent_path(*output.path) == parent_path(join_path(*save, "file"));
+void require_folder(const Output& output, const FileSystem& files) {
+  if (!output.path) return;
+  const std::optional<std::string> missing = topmost_missing_folder(files, *output.path);
+  require<IoError>(!missing || parent_path(*missing) != "/",
+                   "{} {} cannot be written: {} does not exist, and no folder is made directly below /, for such a "
+                   "path is mistyped or its disk is not mounted. Create it, or give another path.",
+                   output.flag, *output.path, *missing);
 }
 
 void require_no_directory(const FileSystem& files, const std::string& path) {
@@ -53,7 +56,7 @@ void prepare(const Output& output, FileSystem& files) {
   require_folder(output, files);
   const std::string& path = *output.path;
   try {
-    if (!output.is_file) create_durable_directories(files, path);
+    create_durable_directories(files, output.is_file ? parent_path(path) : path);
     files.list(output.is_file ? parent_path(path) : path);  // a file of that name is no directory
     if (output.is_file) require_no_directory(files, path);
   } catch (const IoError& error) {
@@ -66,7 +69,7 @@ void prepare(const Output& output, FileSystem& files) {
 
 void check_output_folders(const PretrainConfig& config, const FileSystem& files, bool writes_logs, Mistakes& mistakes) {
   for (const Output& output : outputs_of(config, writes_logs))
-    if (!is_in_save_folder(output, config)) mistakes.attempt({output.flag}, [&] { require_folder(output, files); });
+    mistakes.attempt({output.flag}, [&] { require_folder(output, files); });
   mistakes.attempt({"--data-cache-path"}, [&] {
     require_folder({"--data-cache-path", config.data.data_cache_path, false}, files);
   });

@@ -7,15 +7,14 @@
 
 namespace megatron {
 
-/// Of each output path the last name alone is created: the folder that it stands in must exist, so that a mistyped path
-/// or a disk that is not mounted is an error instead of a new tree. The folder of --save is made first, and may hold
-/// the others. All ranks write their parts of a checkpoint.
+/// Missing folders of an output path are made, as Megatron-LM makes them, except directly below the root of the file
+/// system: /dta/run is a mistyped path or a disk that is not mounted. All ranks write their parts of a checkpoint.
 /// @param writes_logs  of rank 0
 void check_output_folders(const PretrainConfig& config, const FileSystem& files, bool writes_logs, Mistakes& mistakes);
 
 /// Makes the folder of --save alone, if there is to be one. @throw IoError that names the flag
 void prepare_save_folder(const PretrainConfig& config, FileSystem& files);
-/// Makes the folders of --save and --tensorboard-dir, so that what cannot be written fails before the first step.
+/// Makes the folders that the outputs stand in, --save and --tensorboard-dir, so that what cannot be written fails before the first step.
 /// @throw IoError that names the flag
 void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool writes_logs);
 

@@ -88,7 +88,7 @@ void make_materials(const std::string& folder) {
   train.insert(train.end(), {"--save", "@/ckpt", "--save-interval", "2"});
   make(Command::kPretrainGpt, train);
   fs::remove_all(folder + "/cache");
-  fs::create_directory(folder + "/cache");  // for outputs of cases: only the last folder of a path is made
+  fs::create_directory(folder + "/cache");
 }
 
 /// Made once, copied for each case.

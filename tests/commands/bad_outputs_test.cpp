@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "tests/commands/bad_input.h"
@@ -54,20 +55,23 @@ TEST(BadOutputs, OfTrainingAreRefusedBeforeTheFirstStep) {
   });
 }
 
-TEST(BadOutputs, NoFolderIsMadeBelowOneThatDoesNotExist) {
-  const auto refused = [](const std::string& flag, const std::string& path) {
-    return BadInput{
-        flag, kPretrain, {flag, path, "--save-interval", "1"}, kIo, {flag + " " + path, "does not exist. Create it"}};
+TEST(BadOutputs, NoFolderIsMadeDirectlyBelowTheRoot) {
+  const auto refused = [](const std::string& flag) {
+    return BadInput{flag,
+                    kPretrain,
+                    {flag, "/nonexistent/a/b", "--save-interval", "1"},
+                    kIo,
+                    {flag + " /nonexistent/a/b", "/nonexistent does not exist"}};
   };
-  expect_refusals({refused("--save", "@/a/b"), refused("--tensorboard-dir", "@/a/b"), refused("--log-jsonl", "@/a/b"),
-                   refused("--log-jsonl", "/nonexistent/x"), refused("--log-loss-curve", "@/a/b"),
-                   refused("--data-cache-path", "@/a/b")});
+  expect_refusals({refused("--save"), refused("--tensorboard-dir"), refused("--log-jsonl"), refused("--log-loss-curve"),
+                   refused("--data-cache-path")});
+  EXPECT_FALSE(std::filesystem::exists("/nonexistent"));
 }
 
-TEST(BadOutputs, MayStandInTheFolderOfCheckpoints) {
-  expect_success({"all in one folder", kPretrain,
-                  words_of("--save @/cache/run --save-interval 1 --log-jsonl @/cache/run/log --tensorboard-dir"
-                           " @/cache/run/tensorboard")});
+TEST(BadOutputs, StandInFoldersThatAreMadeForThem) {
+  expect_success({"folders that do not exist", kPretrain,
+                  words_of("--save @/cache/a/b --save-interval 1 --log-jsonl @/cache/c/log --tensorboard-dir @/cache/d/board"
+                           " --log-loss-curve @/cache/e/loss.svg")});
 }
 
 TEST(BadOutputs, LogsThatFillTheDiskAreGivenUpWithAWarning) {
