@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "benchmarks/cuda_bench.h"
-#include "megatron/kernels/cuda/attention.h"
+#include "megatron/kernels/cuda/attention/attention.h"
+#include "megatron/kernels/cuda/attention/tiled_attention.h"
 #include "megatron/kernels/cuda/this_gpu.h"
-#include "megatron/kernels/cuda/tiled_attention.h"
 
 namespace megatron::kernels {
 namespace {

@@ -13,7 +13,7 @@
 #include "megatron/kernels/cuda/gather_rows.h"
 #include "megatron/kernels/cuda/gradient_statistics.h"
 #include "megatron/kernels/cuda/layer_norm.h"
-#include "megatron/kernels/cuda/matmul.h"
+#include "megatron/kernels/cuda/matmul/matmul.h"
 #include "megatron/kernels/cuda/rms_norm.h"
 #include "megatron/kernels/cuda/rope.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "commands/launch_environment.h"
+#include "commands/launch/launch_environment.h"
 
 namespace megatron {
 

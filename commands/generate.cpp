@@ -9,9 +9,9 @@
 #include "megatron/base/flag_parser.h"
 #include "megatron/core/device_step_state.h"
 #include "megatron/inference/generator.h"
-#include "megatron/training/checkpointer.h"
+#include "megatron/training/checkpoint/checkpointer.h"
 #include "megatron/training/config/flag_synonyms.h"
-#include "megatron/training/device_choice.h"
+#include "megatron/training/startup/device_choice.h"
 #include "megatron/training/training_data.h"
 #include "megatron/training/vocab.h"
 

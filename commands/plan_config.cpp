@@ -10,7 +10,7 @@
 #include "megatron/base/word_list.h"
 #include "megatron/pipeline_parallel/layout_string.h"
 #include "megatron/training/config/flag_synonyms.h"
-#include "megatron/training/theoretical_flops.h"
+#include "megatron/training/planning/theoretical_flops.h"
 
 namespace megatron {
 namespace {

@@ -18,13 +18,13 @@
 #include <thread>
 #include <vector>
 
-#include "commands/bench.h"
+#include "commands/bench/bench.h"
 #include "commands/build_commit.h"
 #include "commands/data.h"
 #include "commands/exit_code.h"
 #include "commands/file_signals.h"
 #include "commands/generate.h"
-#include "commands/launch_environment.h"
+#include "commands/launch/launch_environment.h"
 #include "commands/plan.h"
 #include "commands/plot_losses.h"
 #include "commands/preprocess_data.h"

@@ -12,7 +12,7 @@
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/word_list.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
-#include "megatron/training/covering_set.h"
+#include "megatron/training/verify/covering_set.h"
 
 namespace megatron {
 namespace {

@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "commands/exit_code.h"
-#include "commands/rank_thread_failures.h"
+#include "commands/launch/rank_thread_failures.h"
 #include "commands/terminal.h"
 #include "commands/verify_config.h"
 #include "megatron/telemetry/progress.h"

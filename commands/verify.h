@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "megatron/models/gpt/gpt_layer_spec.h"
-#include "megatron/training/verify_layouts.h"
+#include "megatron/training/verify/verify_layouts.h"
 
 namespace megatron {
 

@@ -4,7 +4,7 @@
 #include "megatron/bench/step_kernels.h"
 #include "megatron/core/sequence_layout.h"
 #include "megatron/kernels/attention.h"
-#include "megatron/kernels/cuda/attention.h"
+#include "megatron/kernels/cuda/attention/attention.h"
 #include "megatron/ops/rows.h"
 #include "megatron/ops/split_qkv.h"
 

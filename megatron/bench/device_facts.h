@@ -9,7 +9,7 @@
 
 #include "megatron/core/dtype.h"
 #include "megatron/telemetry/power_meter.h"
-#include "megatron/training/device_choice.h"
+#include "megatron/training/startup/device_choice.h"
 
 namespace megatron {
 

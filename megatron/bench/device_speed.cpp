@@ -10,7 +10,7 @@
 #include "megatron/bench/device_facts.h"
 #include "megatron/bench/step_rates.h"
 #include "megatron/training/config/schedules.h"
-#include "megatron/training/matmul_precision.h"
+#include "megatron/training/startup/matmul_precision.h"
 
 namespace megatron {
 namespace {

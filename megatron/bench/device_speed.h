@@ -5,8 +5,8 @@
 
 #include "megatron/base/file_system.h"
 #include "megatron/bench/kernel_ceiling.h"
-#include "megatron/kernels/cuda/matmul_choices.h"
-#include "megatron/training/device_choice.h"
+#include "megatron/kernels/cuda/matmul/matmul_choices.h"
+#include "megatron/training/startup/device_choice.h"
 #include "megatron/training/training_speed.h"
 
 namespace megatron {

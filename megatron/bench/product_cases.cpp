@@ -1,5 +1,5 @@
 #include "megatron/bench/step_kernels.h"
-#include "megatron/kernels/cuda/matmul.h"
+#include "megatron/kernels/cuda/matmul/matmul.h"
 #include "megatron/kernels/matmul.h"
 #include "megatron/tensor_parallel/lm_head_loss.h"
 

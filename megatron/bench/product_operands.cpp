@@ -1,7 +1,7 @@
 #include "megatron/bench/product_operands.h"
 
 #include "megatron/bench/bench_device.h"
-#include "megatron/kernels/cuda/matmul.h"
+#include "megatron/kernels/cuda/matmul/matmul.h"
 
 namespace megatron {
 namespace {

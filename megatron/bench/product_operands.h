@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "megatron/core/context.h"
-#include "megatron/kernels/cuda/matmul_choices.h"
+#include "megatron/kernels/cuda/matmul/matmul_choices.h"
 #include "megatron/kernels/matmul.h"
 
 namespace megatron {

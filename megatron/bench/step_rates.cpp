@@ -2,7 +2,7 @@
 
 #include "megatron/bench/step_shapes.h"
 #include "megatron/training/config/schedules.h"
-#include "megatron/training/theoretical_flops.h"
+#include "megatron/training/planning/theoretical_flops.h"
 
 namespace megatron {
 

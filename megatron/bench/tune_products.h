@@ -6,8 +6,8 @@
 
 #include "megatron/bench/bench_device.h"
 #include "megatron/bench/step_kernels.h"
-#include "megatron/kernels/cuda/matmul_choices.h"
-#include "megatron/kernels/cuda/matmul_tuning.h"
+#include "megatron/kernels/cuda/matmul/matmul_choices.h"
+#include "megatron/kernels/cuda/matmul/matmul_tuning.h"
 #include "megatron/telemetry/progress.h"
 
 namespace megatron {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
-#include "megatron/dist_checkpointing/pickle_reader.h"
-#include "megatron/dist_checkpointing/pickle_writer.h"
+#include "megatron/dist_checkpointing/pickle/pickle_reader.h"
+#include "megatron/dist_checkpointing/pickle/pickle_writer.h"
 #include "megatron/dist_checkpointing/torch_tensor.h"
 
 namespace megatron {

@@ -8,7 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/dist_checkpointing/box.h"
 #include "megatron/dist_checkpointing/payload_stream.h"
-#include "megatron/dist_checkpointing/pickle_writer.h"
+#include "megatron/dist_checkpointing/pickle/pickle_writer.h"
 
 namespace megatron {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "megatron/base/file_system.h"
 #include "megatron/dist_checkpointing/box.h"
-#include "megatron/dist_checkpointing/pickle_reader.h"
+#include "megatron/dist_checkpointing/pickle/pickle_reader.h"
 #include "megatron/dist_checkpointing/tensor_source.h"
 #include "megatron/dist_checkpointing/torch_tensor.h"
 #include "megatron/dist_checkpointing/zip_archive.h"

@@ -6,7 +6,7 @@
 
 #include "megatron/core/shape.h"
 #include "megatron/dist_checkpointing/element_type.h"
-#include "megatron/dist_checkpointing/pickle_object.h"
+#include "megatron/dist_checkpointing/pickle/pickle_object.h"
 
 namespace megatron {
 

@@ -1,6 +1,6 @@
 #include "megatron/ops/attention.h"
 
-#include "megatron/kernels/cuda/attention.h"
+#include "megatron/kernels/cuda/attention/attention.h"
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/rows.h"

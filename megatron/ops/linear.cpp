@@ -2,7 +2,7 @@
 
 #include "megatron/kernels/column_sum.h"
 #include "megatron/kernels/cuda/column_sum.h"
-#include "megatron/kernels/cuda/matmul.h"
+#include "megatron/kernels/cuda/matmul/matmul.h"
 #include "megatron/kernels/matmul.h"
 #include "megatron/ops/rows.h"
 

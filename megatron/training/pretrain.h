@@ -1,71 +1,11 @@
 // The whole of `megatron pretrain_gpt` behind the command line: set-up, training loop, validation, checkpoints.
 #pragma once
 
-#include <atomic>
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "megatron/base/file_system.h"
-#include "megatron/comm/threads/rank_threads.h"
-#include "megatron/telemetry/progress.h"
-#include "megatron/training/config/pretrain_config.h"
-#include "megatron/training/device_choice.h"
-#include "megatron/training/memory_advice.h"
-#include "megatron/training/training_speed.h"
+#include "megatron/training/pretrain_environment.h"
 
 namespace megatron {
 
-class GpuRanks;
-class SaveLock;
 class Tokenizer;
-class Trainer;
-class World;
-struct AgreedMatmulChoices;
-struct TrainStepResult;
-
-/// What a run needs of the outside world; members must outlive it.
-struct PretrainEnvironment {
-  FileSystem& files;
-  Progress& progress;              // everything that is printed goes through message()
-  const std::atomic<int>& signal;  // number of a received signal, 0 if none (--exit-signal-handler)
-  std::string signal_name;
-  std::string host;
-  int64_t process_id = 0;
-  std::string job_id;   // of the cluster's scheduler
-  int num_threads = 1;  // of each rank
-  bool guard = false;   // see Device::Options
-  /// This process's rank among those that a launcher started; null: all ranks are threads of this process.
-  World* world = nullptr;
-  int ranks_of_host = 1;       // that a launcher started on this host: they share its memory
-  RankThreadHooks rank_hooks;  // where ranks are threads
-  /// Called once with what all ranks have agreed on for their matrix products. May be empty.
-  std::function<void(const AgreedMatmulChoices&)> on_matmul_choices = {};
-  /// Called once on the first rank, after the first step of ranks with a GPU each, with what is said then of how rows
-  /// and messages go (GpuRanks::transports()). May be empty.
-  std::function<void(const std::string&)> on_transports = {};
-  /// Called once by every process's first rank when set-up is over: from then on `signal` is looked at. May be empty.
-  std::function<void()> on_start = {};
-  /// Called after each training step and what it prints, on every process's first rank; for measurements. May be empty.
-  std::function<void(Trainer&, const TrainStepResult&)> on_step = {};
-  /// How often --straggler-ctrlr-port was asked to switch the report of stragglers, on the first rank. May be null.
-  const std::atomic<int64_t>* straggler_switch = nullptr;
-  /// Called once on the first rank before the data sets are built, with the resolved configuration and what all ranks
-  /// have agreed on for their matmuls: what its device can do. Empty: `speed` as given.
-  std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> measure_speed = {};
-  DeviceSpeed speed = {};  // that the speed of training is held against
-  /// The run's command line with more flags, for what the memory of a GPU would take with them. Empty: that is not
-  /// said.
-  ConfigWithFlags with_flags = {};
-  /// Where files of matrix product algorithms may be: see MatmulChoicesQuery.
-  std::vector<std::string> matmul_choices_folders = {};
-  /// Where ranks have a GPU each: which, and the ranks that its trainer tells of it. None: chosen here.
-  std::optional<DeviceChoice> device = {};
-  GpuRanks* gpu_ranks = nullptr;
-  /// Set by pretrain() where this process's rank saves; checked before each save.
-  SaveLock* save_lock = nullptr;
-};
 
 /// Trains, evaluates and saves as `config` says, on as many ranks as it says: threads of this process, which
 /// share the data sets, or environment.world, where rank 0 builds the index caches before the others read them. Returns

@@ -3,8 +3,8 @@
 #include "megatron/core/copy.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
-#include "megatron/training/matmul_precision.h"
-#include "megatron/training/theoretical_flops.h"
+#include "megatron/training/planning/theoretical_flops.h"
+#include "megatron/training/startup/matmul_precision.h"
 
 namespace megatron {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "megatron/comm/gpu_ranks.h"
 #include "megatron/core/device_step_state.h"
-#include "megatron/kernels/cuda/matmul_choices.h"
+#include "megatron/kernels/cuda/matmul/matmul_choices.h"
 #include "megatron/training/config/pretrain_config.h"
 #include "megatron/training/train_step.h"
 

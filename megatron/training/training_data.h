@@ -10,7 +10,7 @@
 #include "megatron/datasets/data_loader.h"
 #include "megatron/datasets/dataset_builder.h"
 #include "megatron/tokenizers/tokenizer.h"
-#include "megatron/training/checkpoint_tokenizer.h"
+#include "megatron/training/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/training/config/pretrain_config.h"
 
 namespace megatron {

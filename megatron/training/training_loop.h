@@ -10,13 +10,13 @@
 #include <string_view>
 
 #include "megatron/telemetry/progress_log.h"
-#include "megatron/training/checkpointer.h"
+#include "megatron/training/checkpoint/checkpointer.h"
 #include "megatron/training/iteration_plan.h"
 #include "megatron/training/microbatch_calculator.h"
-#include "megatron/training/pretrain.h"
+#include "megatron/training/pretrain_environment.h"
+#include "megatron/training/profile/training_profile.h"
 #include "megatron/training/rerun_state_machine.h"
 #include "megatron/training/training_data.h"
-#include "megatron/training/training_profile.h"
 #include "megatron/training/training_reporter.h"
 
 namespace megatron {

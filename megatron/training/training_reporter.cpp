@@ -8,8 +8,8 @@
 #include "megatron/telemetry/timers_report.h"
 #include "megatron/telemetry/training_tags.h"
 #include "megatron/training/config/schedules.h"
-#include "megatron/training/theoretical_flops.h"
-#include "megatron/training/theoretical_memory.h"
+#include "megatron/training/planning/theoretical_flops.h"
+#include "megatron/training/planning/theoretical_memory.h"
 
 namespace megatron {
 namespace {

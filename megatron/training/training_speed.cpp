@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include "megatron/telemetry/progress.h"
-#include "megatron/training/theoretical_flops.h"
+#include "megatron/training/planning/theoretical_flops.h"
 
 namespace megatron {
 namespace {

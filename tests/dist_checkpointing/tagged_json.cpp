@@ -5,7 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "megatron/dist_checkpointing/pickle_text.h"
+#include "megatron/dist_checkpointing/pickle/pickle_text.h"
 #include "megatron/dist_checkpointing/sha256.h"
 #include "tests/testing/source_tree.h"
 

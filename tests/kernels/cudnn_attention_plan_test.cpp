@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/cudnn_attention_plan.h"
+#include "megatron/kernels/cuda/attention/cudnn_attention_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/matmul_choices.h"
+#include "megatron/kernels/cuda/matmul/matmul_choices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

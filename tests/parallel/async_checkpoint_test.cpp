@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "megatron/comm/threads/rank_threads.h"
-#include "megatron/training/checkpointer.h"
+#include "megatron/training/checkpoint/checkpointer.h"
 #include "tests/parallel/layout_checkpoint.h"
 #include "tests/parallel/layout_run.h"
 #include "tests/testing/forwarding_file_system.h"

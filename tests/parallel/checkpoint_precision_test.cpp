@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "megatron/training/checkpointer.h"
+#include "megatron/training/checkpoint/checkpointer.h"
 #include "tests/parallel/layout_checkpoint.h"
 #include "tests/testing/test_device.h"
 #include "tests/training/small_trainer.h"

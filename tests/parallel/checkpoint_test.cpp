@@ -9,7 +9,7 @@
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/element_type.h"
-#include "megatron/training/checkpointer.h"
+#include "megatron/training/checkpoint/checkpointer.h"
 #include "tests/parallel/layout_checkpoint.h"
 #include "tests/parallel/layout_run.h"
 #include "tests/testing/scratch_directory.h"

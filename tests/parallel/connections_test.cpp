@@ -7,8 +7,8 @@
 
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/config/layouts.h"
-#include "megatron/training/num_streams.h"
-#include "megatron/training/step_plan.h"
+#include "megatron/training/planning/num_streams.h"
+#include "megatron/training/planning/step_plan.h"
 #include "tests/parallel/gpu_layouts.h"
 #include "tests/parallel/layout_run.h"
 #include "tests/testing/noted_world.h"

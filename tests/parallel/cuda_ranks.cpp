@@ -12,9 +12,9 @@
 
 #include "commands/exit_code.h"
 #include "megatron/comm/rank_failure.h"
-#include "megatron/training/checkpointer.h"
+#include "megatron/training/checkpoint/checkpointer.h"
 #include "megatron/training/config/layouts.h"
-#include "megatron/training/step_plan.h"
+#include "megatron/training/planning/step_plan.h"
 #include "tests/comm/nccl/nccl_ranks.h"
 #include "tests/parallel/cuda_failures.h"
 #include "tests/parallel/gpu_layouts.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "megatron/training/checkpointer.h"
+#include "megatron/training/checkpoint/checkpointer.h"
 #include "tests/parallel/layout_run.h"
 #include "tests/training/small_trainer.h"
 

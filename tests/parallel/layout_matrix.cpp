@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "megatron/training/covering_set.h"
+#include "megatron/training/verify/covering_set.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {

@@ -17,7 +17,7 @@
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/training/training_data.h"
 #include "tests/testing/scratch_directory.h"
-#include "tests/training/profiled_run.h"
+#include "tests/training/profile/profiled_run.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {

@@ -6,7 +6,7 @@
 
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
 #include "tests/parallel/layout_run.h"
-#include "tests/training/profiled_run.h"
+#include "tests/training/profile/profiled_run.h"
 
 namespace megatron::testing {
 namespace {

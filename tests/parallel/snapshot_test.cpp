@@ -1,5 +1,5 @@
 // A trainer that is taken to the host's memory and built anew on another grid while the process lives.
-#include "megatron/training/snapshot.h"
+#include "megatron/training/checkpoint/snapshot.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "megatron/comm/threads/rank_threads.h"
-#include "megatron/training/checkpointer.h"
+#include "megatron/training/checkpoint/checkpointer.h"
 #include "tests/parallel/layout_run.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/training/small_trainer.h"

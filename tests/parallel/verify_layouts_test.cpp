@@ -1,5 +1,5 @@
 // The verifier finds faults, names the right tensor, and finds none where there is none.
-#include "megatron/training/verify_layouts.h"
+#include "megatron/training/verify/verify_layouts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "megatron/training/snapshot.h"
+#include "megatron/training/checkpoint/snapshot.h"
 #include "tests/testing/tolerance.h"
 #include "tests/training/small_trainer.h"
 

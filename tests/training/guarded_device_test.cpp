@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "megatron/inference/generator.h"
-#include "megatron/training/checkpointer.h"
+#include "megatron/training/checkpoint/checkpointer.h"
+#include "megatron/training/checkpoint/snapshot.h"
 #include "megatron/training/pretrain.h"
-#include "megatron/training/snapshot.h"
 #include "megatron/training/training_data.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/training/small_trainer.h"

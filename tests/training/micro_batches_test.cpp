@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "megatron/training/blank_batch.h"
 #include "megatron/training/loss_sum.h"
+#include "megatron/training/planning/blank_batch.h"
 
 namespace megatron {
 namespace {

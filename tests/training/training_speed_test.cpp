@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "megatron/training/theoretical_flops.h"
+#include "megatron/training/planning/theoretical_flops.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron {

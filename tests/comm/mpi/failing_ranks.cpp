@@ -8,8 +8,8 @@
 #include <numeric>
 #include <thread>
 
-#include "commands/job.h"
-#include "commands/launch_environment.h"
+#include "commands/launch/job.h"
+#include "commands/launch/launch_environment.h"
 #include "megatron/base/error.h"
 #include "tests/comm/buffers.h"
 

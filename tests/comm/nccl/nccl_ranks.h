@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "commands/hardware_queues.h"
-#include "commands/launch_environment.h"
-#include "commands/nccl_variables.h"
-#include "commands/process_starter.h"
+#include "commands/launch/hardware_queues.h"
+#include "commands/launch/launch_environment.h"
+#include "commands/launch/nccl_variables.h"
+#include "commands/launch/process_starter.h"
 #include "megatron/comm/nccl/copied_groups.h"
 #include "megatron/comm/nccl/nccl_world.h"
 #include "megatron/comm/rendezvous/store_server.h"

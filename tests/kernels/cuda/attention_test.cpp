@@ -1,6 +1,6 @@
 // Attention on CUDA against the CPU.
-#include "megatron/kernels/cuda/attention.h"
-#include "megatron/kernels/cuda/tiled_attention.h"
+#include "megatron/kernels/cuda/attention/attention.h"
+#include "megatron/kernels/cuda/attention/tiled_attention.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace megatron::kernels {

@@ -1,10 +1,10 @@
 // cuDNN's attention against the formulas in double. Skipped where there is no GPU or no cuDNN.
-#include "megatron/kernels/cuda/cudnn_attention.h"
+#include "megatron/kernels/cuda/attention/cudnn_attention.h"
 
-#include "megatron/kernels/cuda/attention.h"
-#include "megatron/kernels/cuda/cudnn_attention_plan.h"
+#include "megatron/kernels/cuda/attention/attention.h"
+#include "megatron/kernels/cuda/attention/cudnn_attention_plan.h"
+#include "megatron/kernels/cuda/attention/tiled_attention.h"
 #include "megatron/kernels/cuda/this_gpu.h"
-#include "megatron/kernels/cuda/tiled_attention.h"
 #include "tests/kernels/attention_case.h"
 #include "tests/kernels/cuda/twin.h"
 

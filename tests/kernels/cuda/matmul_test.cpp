@@ -1,7 +1,7 @@
 // Matrix products on CUDA against the CPU.
 #include <limits>
 
-#include "megatron/kernels/cuda/matmul.h"
+#include "megatron/kernels/cuda/matmul/matmul.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace megatron::kernels {

@@ -1,7 +1,7 @@
 // Tuned products are the products, and a file of choices brings back the same algorithms.
-#include "megatron/kernels/cuda/matmul_tuning.h"
+#include "megatron/kernels/cuda/matmul/matmul_tuning.h"
 
-#include "megatron/kernels/cuda/matmul.h"
+#include "megatron/kernels/cuda/matmul/matmul.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace megatron::kernels {

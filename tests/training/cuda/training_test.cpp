@@ -5,7 +5,7 @@
 
 #include "megatron/core/cuda_devices.h"
 #include "megatron/inference/generator.h"
-#include "megatron/training/checkpointer.h"
+#include "megatron/training/checkpoint/checkpointer.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/testing/tolerance.h"
 #include "tests/training/small_trainer.h"

@@ -1,0 +1,288 @@
+#include "commands/bench/bench_config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <sstream>
+
+#include "commands/build_commit.h"
+#include "commands/exit_code.h"
+#include "commands/run_flags.h"
+#include "megatron/base/flag_help.h"
+#include "megatron/base/flag_parser.h"
+#include "megatron/bench/device_facts.h"
+#include "megatron/tokenizers/tokenizer_factory.h"
+#include "megatron/training/config/flag_synonyms.h"
+#include "megatron/training/training_data.h"
+#include "megatron/training/vocab.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kUsage =
+    R"(usage: megatron bench WHAT [flags] [flags of pretrain_gpt]
+
+Measures how fast this machine could train a model, and how near a training step comes to it.
+
+  gemm       the products of the linear layers alone: forward, gradient of the input, gradient of the weight into fp32
+  attention  attention alone, forward and backward
+  ops        what memory bounds: norms, activations, positions, residuals, embedding, loss, optimizer. For each the
+             share of the bandwidth of a copy that it reaches, if it moves each operand once; on a GPU beside the same
+             op of Transformer Engine's C library, where that is there
+  comm       all-reduce, all-gather, reduce-scatter and a message between ranks, by size
+  step       whole training steps on random tokens: tokens/s, TFLOP/s, share of the peak, joules; and percent of the
+             kernel ceiling: the time of all the kernels above at their best / the time of a step
+
+  megatron bench gemm                                                        GPT-2 124M, one sequence of 1024 tokens
+  megatron bench gemm --shapes 4096,4096,11008 512,768,3072 --bf16           products [m, k] x [n, k]^T
+  megatron bench step --num-layers 6 --hidden-size 384 --num-attention-heads 6 --seq-length 256 --micro-batch-size 8
+  megatron bench step --bf16 --tensor-model-parallel-size 2 --nproc-per-node 2 --json results.jsonl
+  megatron bench comm --nproc-per-node 4                                     mpirun -n 4 megatron bench comm
+
+Nothing else should run meanwhile. A kernel alone is timed with operands that take turns in more memory than the caches
+hold. TFLOP/s are counted in two ways: as Megatron's log line does (6 operations per weight of a matrix and token,
+attention over the causal half), and as 6 N + attention (N all parameters, attention over the whole square).
+
+Any flag of pretrain_gpt describes model, batch, precision and layout ('megatron pretrain_gpt --help'); what is not given:
+)";
+
+constexpr std::string_view kDefaults =
+    R"(  GPT-2 124M, if nothing is said about the size of the model: --num-layers 12 --hidden-size 768
+  --num-attention-heads 12 --seq-length 1024; a vocabulary of 50257; --micro-batch-size 1; --lr 1e-4;
+  --max-position-embeddings as --seq-length; step: random tokens from a file that is made for it.
+Nothing is evaluated or saved; flags about that are refused.
+)";
+
+FieldTable describe(BenchConfig& config) {
+  FieldTable table;
+  table.begin_group("Measurement", "Flags of this command.");
+  table.add("json", config.json, "append the results to this file, one JSON object a line");
+  table.add("name", config.name, "what the results call the case");
+  table.add("commit", config.commit, "what the results say was measured; default: what this program was built from");
+  table.add("repeats", config.repeats, "calls of each kernel, or of each operation of comm, at most").at_least(1);
+  table.add("seconds", config.seconds, "that the calls of one kernel may take; three are made anyway").above(0);
+  table.add("warm_cache", config.warm_cache, "let kernels find their operands in the caches");
+  table.begin_group("gemm", "");
+  table.add("shapes", config.shapes, "products instead of a model's: M,N,K of [M, K] x [N, K]^T");
+  table.add("tune", config.tune,
+            "on a GPU: measure the library's algorithms for each product of a training step, or of --shapes, under "
+            "sustained load (--seconds each, three times by turns), and keep the fastest in the file of "
+            "--matmul-choices, or benchmarks/tuned/GPU.json, where training finds them");
+  table.begin_group("ops", "");
+  table.add(
+      "transformer_engine", config.transformer_engine,
+      "on a GPU: libtransformer_engine.so, whose ops are measured too, on the same inputs, and compared; default: "
+      "where the loader finds it (LD_LIBRARY_PATH)");
+  table.begin_group("comm", "");
+  table.add("sizes", config.sizes, "bytes of the whole buffer; default 1 KiB to 64 MiB").at_least(1).in("bytes");
+  table.begin_group("step", "");
+  table.add("warm_up", config.warm_up, "steps before those that count").at_least(1).in("steps");
+  table.add("steps", config.steps, "steps of which the median counts").at_least(1).in("steps");
+  table
+      .add(
+          "launch_time", config.launch_time,
+          "when the command was given, for the time from there to the end of the first step ($(date +%s.%N)); default: "
+          "when this program began")
+      .above(0)
+      .in("seconds since 1970");
+  table.add_on("ceiling", config.ceiling, "do not measure the kernels too");
+  table.add("help", config.help, "show this text");
+  return table;
+}
+
+std::string flag_in(const std::string& word) { return word.substr(0, word.find('=')); }
+
+bool has_flag(const std::vector<std::string>& words, std::initializer_list<std::string_view> flags) {
+  return std::ranges::any_of(words, [&](const std::string& word) {
+    return std::ranges::find(flags, std::string_view(flag_in(word))) != flags.end();
+  });
+}
+
+std::string value_of(const std::vector<std::string>& words, std::string_view flag) {
+  for (size_t i = words.size(); i-- > 0;) {
+    if (flag_in(words[i]) != flag) continue;
+    if (words[i].size() > flag.size()) return words[i].substr(flag.size() + 1);
+    return i + 1 < words.size() ? words[i + 1] : "";
+  }
+  return "";
+}
+
+struct SplitWords {
+  std::vector<std::string> own, model;
+};
+SplitWords split(const std::vector<std::string>& args) {
+  BenchConfig config;
+  FieldTable table = describe(config);
+  std::set<std::string> own;
+  table.for_each([&](const Field& field) {
+    own.insert(field.flags.begin(), field.flags.end());
+    own.insert(field.off_flags.begin(), field.off_flags.end());
+  });
+  SplitWords words;
+  bool is_own = false;
+  for (const std::string& arg : args) {
+    const std::string word = arg == "-h" ? "--help" : arg;
+    if (word.starts_with("--")) is_own = own.contains(flag_in(word));
+    (is_own ? words.own : words.model).push_back(word);
+  }
+  return words;
+}
+
+/// Flags of other kinds of measurement than this one.
+void check_kind(const BenchConfig& config, const GivenFields& given, Mistakes& mistakes) {
+  const auto only = [&](BenchKind kind, std::initializer_list<std::string_view> names) {
+    for (const std::string_view name : names) {
+      std::string flag = fmt::format("--{}{}", name == "ceiling" ? "no-" : "", name);
+      std::ranges::replace(flag, '_', '-');
+      if (config.kind != kind && given.contains(name))
+        mistakes.add({flag}, "{} belongs to 'bench {}', this is 'bench {}'", flag, name_of(kind), name_of(config.kind));
+    }
+  };
+  only(BenchKind::kGemm, {"shapes", "tune"});
+  only(BenchKind::kOps, {"transformer_engine"});
+  only(BenchKind::kComm, {"sizes"});
+  only(BenchKind::kStep, {"warm_up", "steps", "launch_time", "ceiling"});
+}
+
+void check_model_words(const std::vector<std::string>& words, Mistakes& mistakes) {
+  const std::set<std::string> of_runs = run_flags();
+  for (const std::string& word : words) {
+    const std::string flag = flag_in(word);
+    if (of_runs.contains(flag))
+      mistakes.add({flag}, "{}: bench trains a few steps, and logs, evaluates and saves nothing. Leave it out", flag);
+  }
+  if (has_flag(words, {"--train-iters", "--train-samples"}))
+    mistakes.add({"--train-iters"},
+                 "--train-iters, --train-samples: bench step trains --warm-up and --steps. Give those");
+}
+
+std::optional<LinearShape> parse_shape(const std::string& text) {
+  LinearShape shape{.name = text};
+  const char *at = text.data(), *end = at + text.size();
+  for (int64_t* size : {&shape.m, &shape.n, &shape.k}) {
+    const auto [next, error] = std::from_chars(at, end, *size);
+    if (error != std::errc() || *size < 1 || *size > static_cast<int64_t>(kLargestCount)) return std::nullopt;
+    const bool is_last = size == &shape.k;
+    if (is_last ? next != end : next == end || *next != ',') return std::nullopt;
+    at = next + 1;
+  }
+  return shape;
+}
+
+}  // namespace
+
+std::string_view name_of(BenchKind kind) {
+  for (const auto& [named, name] : names_of_enum(kind))
+    if (named == kind) return name;
+  return "";
+}
+
+bool names_data(const std::vector<std::string>& words) {
+  return has_flag(
+      words, {"--mock-data", "--data-path", "--train-data-path", "--data-args-path", "--per-split-data-args-path"});
+}
+
+std::vector<std::string> words_of(const BenchConfig& config) {
+  const std::vector<std::string>& given = config.model_words;
+  std::vector<std::string> words;
+  const auto add = [&](std::initializer_list<std::string_view> unless, std::initializer_list<const char*> more) {
+    if (!has_flag(given, unless)) words.insert(words.end(), more.begin(), more.end());
+  };
+  const bool needs_no_model = config.kind == BenchKind::kComm || !config.shapes.empty();
+  const bool has_model = has_flag(given, {"--num-layers", "--hidden-size", "--num-attention-heads"});
+  if (needs_no_model)
+    words = {"--num-layers", "1", "--hidden-size", "64", "--num-attention-heads", "1", "--seq-length", "64"};
+  else if (!has_model)
+    words = {"--num-layers", "12", "--hidden-size", "768", "--num-attention-heads", "12"};
+  if (!needs_no_model && !has_model) add({"--seq-length"}, {"--seq-length", "1024"});
+  std::vector<std::string> all = words;
+  all.insert(all.end(), given.begin(), given.end());
+  if (const std::string s = value_of(all, "--seq-length"); !s.empty())
+    add({"--max-position-embeddings"}, {"--max-position-embeddings", s.c_str()});
+  const std::string steps = std::to_string(config.tune ? 1 : config.warm_up + config.steps);
+  add({}, {"--train-iters", steps.c_str(), "--eval-iters", "0"});
+  add({"--lr"}, {"--lr", "1e-4"});
+  add({"--micro-batch-size"}, {"--micro-batch-size", "1"});
+  add({"--tokenizer-type", "--vocab-file", "--tokenizer-model"}, {"--tokenizer-type", "NullTokenizer"});
+  if (!has_flag(given, {"--tokenizer-type", "--vocab-file", "--tokenizer-model"}))
+    add({"--vocab-size"}, {"--vocab-size", "50256"});
+  if (!names_data(given)) words.emplace_back("--mock-data");
+  words.insert(words.end(), given.begin(), given.end());
+  return words;
+}
+
+PretrainConfig pretrain_config_of(const BenchConfig& config, int world_size) {
+  PretrainConfig result = parse_pretrain_gpt(words_of(config), world_size);
+  set_vocab_size(result, tokenizer_of(result.tokenizer)->vocab_size());
+  return result;
+}
+
+std::vector<LinearShape> linear_shapes_of(const BenchConfig& config) {
+  std::vector<LinearShape> shapes;
+  Mistakes mistakes;
+  for (const std::string& text : config.shapes) {
+    if (const auto shape = parse_shape(text))
+      shapes.push_back(*shape);
+    else
+      mistakes.add({"--shapes"}, "--shapes {}: a product is three positive whole numbers M,N,K, such as 512,768,3072",
+                   text);
+  }
+  mistakes.throw_if_any("the flags are wrong");
+  return shapes;
+}
+
+std::vector<int64_t> message_bytes_of(const BenchConfig& config) {
+  if (!config.sizes.empty()) return config.sizes;
+  std::vector<int64_t> sizes;
+  for (int64_t bytes = 1024; bytes <= int64_t{64} << 20; bytes *= 4) sizes.push_back(bytes);
+  return sizes;
+}
+
+MeasureOptions measure_options_of(const BenchConfig& config, int64_t cache_bytes) {
+  return {.repeats = config.repeats,
+          .seconds = config.seconds,
+          .rotation_bytes = config.warm_cache ? 0 : rotation_bytes_for(cache_bytes)};
+}
+
+BenchConfig parse_bench(const std::vector<std::string>& args, int world_size) {
+  BenchConfig config;
+  config.commit = build_commit();
+  if (args.empty() || args[0] == "--help" || args[0] == "-h") {
+    config.help = !args.empty();
+    require<ConfigError>(config.help,
+                         "what? 'megatron bench step' measures training steps; also gemm, attention, ops, comm.");
+    return config;
+  }
+  const auto kinds = names_of_enum(BenchKind{});
+  const auto* found =
+      std::ranges::find(kinds, std::string_view(args[0]), &std::pair<BenchKind, std::string_view>::second);
+  require<ConfigError>(found != kinds.end(), "'{}' cannot be measured; gemm, attention, ops, comm and step can.",
+                       args[0]);
+  config.kind = found->first;
+  const SplitWords words = split({args.begin() + 1, args.end()});
+  FieldTable table = describe(config);
+  Mistakes mistakes;
+  const GivenFields given = parse_flags(table, words.own, {.synonyms = flag_synonyms()}, mistakes);
+  if (config.help) return config;
+  config.model_words = words.model;
+  check_kind(config, given, mistakes);
+  check_model_words(words.model, mistakes);
+  const auto collect = [&](auto&& check) {
+    try {
+      check();
+    } catch (const Error& error) {
+      mistakes.add({}, "{}", reason_of(error));
+    }
+  };
+  if (config.kind == BenchKind::kGemm) collect([&] { linear_shapes_of(config); });
+  collect([&] { pretrain_config_of(config, world_size); });
+  mistakes.throw_if_any("the flags are wrong");
+  return config;
+}
+
+std::string bench_help() {
+  BenchConfig config;
+  return std::string(kUsage) + std::string(kDefaults) + "\n" + help_of(describe(config));
+}
+
+}  // namespace megatron

@@ -1,0 +1,47 @@
+// On which ranks a command works: threads of this process, processes of a launcher, or processes with a GPU each.
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commands/launch/job.h"
+#include "commands/launch/launch_environment.h"
+#include "megatron/comm/gpu_ranks.h"
+#include "megatron/comm/world.h"
+#include "megatron/training/startup/device_choice.h"
+
+namespace megatron {
+
+/// What is known of the ranks before they meet.
+struct CommandRanks {
+  LaunchEnvironment launch;
+  std::vector<std::string> words;  // the command and its arguments
+  std::chrono::milliseconds timeout{0};
+  int num_ranks = 1, num_threads = 1;  // threads of a rank
+  DeviceChoice device;                 // of this rank; of the first, where this process starts them
+  std::function<std::string()> place;  // see JobOptions
+
+  bool have_gpus() const { return num_ranks > 1 && device.kind == DeviceKind::kCuda; }
+  /// Whether this process only starts the ranks, as processes of their own, and waits for them.
+  bool are_to_be_started() const { return have_gpus() && launch.size == 1; }
+};
+
+/// Ranks have a GPU each where GPUs answer and nothing of `config` speaks against it. @param words see CommandRanks
+/// @throw ConfigError if the ranks that were started cannot talk to each other; as choose_device
+CommandRanks command_ranks(const PretrainConfig& config, const LaunchEnvironment& launch,
+                           std::vector<std::string> words);
+
+/// This process among the ranks.
+struct OwnRank {
+  World* world = nullptr;         // null: all ranks are threads of this process
+  GpuRanks* gpu_ranks = nullptr;  // see PretrainEnvironment; null where ranks have no GPU each
+};
+
+/// Runs the command on this process's rank, or on all that it has, like run_command(). When a rank fails, all say so on
+/// `err` and end. @return the exit status
+int run_on_ranks(const CommandRanks& ranks, std::ostream& err, const std::function<void(const OwnRank&)>& body);
+
+}  // namespace megatron

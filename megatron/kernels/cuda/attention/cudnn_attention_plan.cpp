@@ -1,0 +1,146 @@
+#include "megatron/kernels/cuda/attention/cudnn_attention_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <initializer_list>
+
+namespace megatron::kernels {
+namespace {
+
+/// TMA copies 16 bytes from addresses and over strides that are multiples of 16 bytes.
+constexpr int64_t kAlignedBytes = 16, kAlignedElements = 8;
+constexpr int64_t kLargestHead = 256;
+/// Of cuDNN's own tables, whatever the shape, and per sequence: more than any plan asks for
+/// (tests/kernels/cuda/cudnn_attention_test.cpp).
+constexpr int64_t kSlackBytes = int64_t{1} << 20, kSequenceBytes = 1024;
+
+int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
+
+bool has_aligned_heads(const ConstView& x) {
+  return (x.shape[3] == 1 || x.strides[3] == 1) && x.strides[0] % kAlignedElements == 0 &&
+         x.strides[1] % kAlignedElements == 0 && x.strides[2] % kAlignedElements == 0 &&
+         reinterpret_cast<uintptr_t>(x.data) % kAlignedBytes == 0;
+}
+
+/// Of the gradients of all scores of `num_heads` heads: of one column, or of all sequences where they are packed.
+int64_t score_bytes(const ConstView& q, const SequenceLayoutView& layout, int64_t num_heads) {
+  const int64_t s = round_up(q.shape[0], 64);
+  const int64_t num = layout.form == SpanForm::kPacked ? cudnn_num_sequences(layout) : 1;
+  return 2 * num * num_heads * s * s;
+}
+
+/// Whether a deterministic backward takes more than one piece.
+bool comes_in_pieces(const ConstView& q, const SequenceLayoutView& layout) {
+  const int64_t num_columns = layout.form == SpanForm::kPacked ? 1 : q.shape[1];
+  return score_bytes(q, layout, q.shape[2]) * num_columns > kDeterministicScoreBytes;
+}
+
+/// What both directions must meet. `v` has the heads of o.
+template <class Args>
+std::string_view refusal_of_both(const Args& args, std::initializer_list<ConstView> heads) {
+  const AttentionOptions& options = args.options;
+  const int64_t s = args.q.shape[0], d = args.q.shape[3], dv = args.v.shape[3];
+  if (args.q.dtype != DType::kBFloat16 && args.q.dtype != DType::kFloat16) return "it computes in bf16 and fp16 only";
+  if (options.dropout > 0 && !options.is_dropout_of_cudnn)
+    return "its dropout mask would depend on the layout (--attention-dropout 0 needs none, --cudnn-attention-dropout "
+           "permits it)";
+  if (options.softmax != AttentionSoftmax::kVanilla) return "the softmax has a sink";
+  if (args.layout.form == SpanForm::kAny) return "query and key rows of the sequences differ";
+  if (args.k.shape[0] != s) return "there are more keys than queries";
+  if (s < 2 || args.q.shape[1] == 0 || args.q.shape[2] == 0 || args.layout.num_spans == 0)
+    return "there is one query, or none";
+  if (d % 8 != 0 || dv % 8 != 0) return "head sizes are not multiples of 8";
+  if (d > kLargestHead || dv > kLargestHead) return "heads are larger than 256";
+  if (args.layout.form == SpanForm::kPacked && (d % 16 != 0 || dv % 16 != 0))
+    return "head sizes of packed sequences are not multiples of 16";
+  const bool has_right = options.is_causal || options.window_right >= 0;
+  if (options.window_left >= 0 && !has_right) return "the window is open to the right";
+  if (options.dropout > 0 && options.is_deterministic && comes_in_pieces(args.q, args.layout))
+    return "deterministic gradients come in pieces of 1 GiB of scores, each with the dropout mask of the first (a "
+           "smaller --micro-batch-size may be one piece)";
+  if (!std::all_of(heads.begin(), heads.end(), has_aligned_heads)) return "heads do not begin at multiples of 16 bytes";
+  return {};
+}
+
+/// cuDNN sums gradients of q in fp32, unless it is deterministic; where query heads share a key head, gradients of k
+/// and v of each query head are stored; dot(o, grad_o) is fp32.
+int64_t accumulator_bytes(const AttentionBackwardArgs& args, const CudnnPiece& piece) {
+  const int64_t heads_per_group = args.q.shape[2] / args.k.shape[2];
+  const int64_t n = piece.num_groups * heads_per_group, d = args.q.shape[3], dv = args.v.shape[3];
+  if (args.layout.form == SpanForm::kPacked) {  // in the strides of the gradients
+    const int64_t s = args.q.shape[0];
+    return 4 * s *
+           (args.grad_q.strides[0] + args.q.shape[1] * args.q.shape[2] +
+            (heads_per_group > 1 ? heads_per_group * (args.grad_k.strides[0] + args.grad_v.strides[0]) : 0));
+  }
+  const int64_t rows = round_up(args.q.shape[0], 128) * piece.num_columns * n;
+  return rows * (4 * d + 4 + (heads_per_group > 1 ? 2 * (d + dv) : 0));
+}
+
+}  // namespace
+
+std::string_view cudnn_refusal(const AttentionForwardArgs& args) {
+  return refusal_of_both(args, {args.q, args.k, args.v, args.o});
+}
+
+std::string_view cudnn_refusal(const AttentionBackwardArgs& args) {
+  const std::string_view refusal =
+      refusal_of_both(args, {args.q, args.k, args.v, args.o, args.grad_o, args.grad_q, args.grad_k, args.grad_v});
+  if (!refusal.empty()) return refusal;
+  if (args.options.is_deterministic &&
+      score_bytes(args.q, args.layout, args.q.shape[2] / args.k.shape[2]) > kDeterministicScoreBytes)
+    return "deterministic gradients of so many keys take more than 1 GiB";
+  return {};
+}
+
+CudnnPiece cudnn_piece(const AttentionForwardArgs& args) { return {args.k.shape[2], args.q.shape[1]}; }
+
+CudnnPiece cudnn_piece(const AttentionBackwardArgs& args) {
+  const int64_t g = args.k.shape[2], b = args.q.shape[1];
+  if (!args.options.is_deterministic) return {g, b};
+  const int64_t bytes_of_group = score_bytes(args.q, args.layout, args.q.shape[2] / g);
+  const bool is_packed = args.layout.form == SpanForm::kPacked;  // its columns are in one list of sequences
+  CudnnPiece piece{g, is_packed ? b : std::clamp<int64_t>(kDeterministicScoreBytes / (bytes_of_group * g), 1, b)};
+  const int64_t bytes_of_columns = bytes_of_group * (is_packed ? 1 : piece.num_columns);
+  while (g % piece.num_groups != 0 || bytes_of_columns * piece.num_groups > kDeterministicScoreBytes)
+    --piece.num_groups;
+  while (b % piece.num_columns != 0) --piece.num_columns;
+  return piece;
+}
+
+int64_t cudnn_num_sequences(const SequenceLayoutView& layout) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(layout.num_spans)));
+}
+
+CudnnTables cudnn_tables(const ConstView& q, const SequenceLayoutView& layout) {
+  if (layout.form != SpanForm::kPacked) return {};
+  const int64_t num = cudnn_num_sequences(layout);
+  CudnnTables tables{.offset_bytes = round_up(8 * (num + 1), 256),
+                     .length_bytes = round_up(4 * num, 256),
+                     .statistics_bytes = round_up(4 * q.shape[0] * q.shape[1] * q.shape[2], 256)};
+  tables.total = kCudnnOffsetTables * tables.offset_bytes + tables.length_bytes + tables.statistics_bytes;
+  return tables;
+}
+
+int64_t cudnn_seed_bytes(const AttentionOptions& options) { return options.dropout > 0 ? 256 : 0; }
+
+int64_t cudnn_workspace_bytes(const AttentionForwardArgs& args) {
+  const CudnnTables tables = cudnn_tables(args.q, args.layout);
+  const int64_t bytes = kSlackBytes + cudnn_seed_bytes(args.options);
+  return tables.total == 0 ? bytes : bytes + tables.total + kSequenceBytes * cudnn_num_sequences(args.layout);
+}
+
+int64_t cudnn_workspace_bytes(const AttentionBackwardArgs& args) {
+  const CudnnTables tables = cudnn_tables(args.q, args.layout);
+  const CudnnPiece piece = cudnn_piece(args);
+  int64_t bytes = tables.total + cudnn_seed_bytes(args.options) + kSlackBytes + accumulator_bytes(args, piece);
+  if (tables.total > 0) bytes += kSequenceBytes * cudnn_num_sequences(args.layout);
+  if (args.options.is_deterministic) {
+    const int64_t num_heads = piece.num_groups * (args.q.shape[2] / args.k.shape[2]);
+    bytes +=
+        score_bytes(args.q, args.layout, num_heads) * (args.layout.form == SpanForm::kPacked ? 1 : piece.num_columns);
+  }
+  return bytes;
+}
+
+}  // namespace megatron::kernels

@@ -1,0 +1,113 @@
+#include "megatron/training/checkpoint/checkpoint_load.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "megatron/comm/texts.h"
+#include "megatron/core/copy.h"
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/elementwise.h"
+
+namespace megatron {
+namespace {
+
+constexpr int64_t kBroadcastBytes = 1 << 30;  // at once
+
+/// A tensor in host memory, of the dtype that it is stored with.
+struct HostTensor {
+  DType dtype = DType::kFloat32;
+  std::vector<std::byte> bytes;
+};
+
+HostTensor host_tensor_for(const CheckpointReader& reader, const std::string& key, const Tensor& tensor) {
+  const auto stored = reader.metadata().tensors.find(key);
+  const DType dtype = stored == reader.metadata().tensors.end()
+                          ? tensor.dtype()
+                          : info(stored->second.type).dtype.value_or(tensor.dtype());
+  return {dtype, std::vector<std::byte>(static_cast<size_t>(tensor.num_elements() * size_of(dtype)))};
+}
+
+void read_from_files(const CheckpointReader& reader, const LoadRequest& request, HostTensor& host) {
+  const CheckpointPlacement& placement = request.placement;
+  for (const CheckpointChunk& chunk : placement.chunks) {
+    const View destination{host.bytes.data() + chunk.first * size_of(host.dtype), host.dtype, chunk.sizes,
+                           chunk.strides};
+    if (placement.is_padded)
+      reader.read_resized_tensor(request.key, chunk.offsets, destination);
+    else
+      reader.read_tensor(request.key, placement.global_shape, chunk.offsets, destination);
+  }
+}
+
+/// Converts where the run has another precision than the checkpoint.
+void put(const HostTensor& host, const Context& ctx, const LoadRequest& request, Tensor& tensor) {
+  if (host.dtype == tensor.dtype()) {
+    copy_from_host(ctx.device, host.bytes, tensor.view().data);
+  } else {
+    Tensor staged = ctx.empty("checkpoint.staged", tensor.shape(), host.dtype, MemoryUse::kWorkspace);
+    copy_from_host(ctx.device, host.bytes, staged.view().data);
+    launch(ctx, {.name = "copy"},
+           [&](auto& stream) { kernels::copy(stream, {.x = std::as_const(staged).view(), .y = tensor.view()}); });
+  }
+  if (request.put_back) request.put_back(tensor);
+}
+
+void broadcast(const ProcessGroup& replicas, std::span<std::byte> bytes, int owner) {
+  for (size_t begin = 0; begin < bytes.size(); begin += kBroadcastBytes) {
+    const auto piece = bytes.subspan(begin, std::min<size_t>(kBroadcastBytes, bytes.size() - begin));
+    replicas.broadcast({piece.data(), DType::kUInt8, {std::ssize(piece)}, {1}}, owner, {.site = "checkpoint tensor"})
+        .wait();
+  }
+}
+
+}  // namespace
+
+void require_matching_keys(const CheckpointReader& reader, std::initializer_list<std::span<const LoadRequest>> lists,
+                           StrictHandling handling, const ProcessGroup& world, const MessageLog& log) {
+  if (handling == StrictHandling::kAssumeOkUnexpected || handling == StrictHandling::kIgnoreAll) return;
+  std::string own;
+  for (const auto& list : lists)
+    for (const LoadRequest& request : list) own += request.key + "\n";
+  std::set<std::string> requested;
+  for (const std::string& keys : gather_texts(world, own, "requested tensors")) {
+    std::istringstream lines(keys);
+    for (std::string key; std::getline(lines, key);) requested.insert(key);
+  }
+  report_mismatch(handling, compare_keys(reader.metadata(), requested), reader.directory(), log);
+}
+
+void leave_out_unexpected(const CheckpointReader& reader, LoadRequests& requests) {
+  std::erase_if(requests, [&](const LoadRequest& request) { return !reader.has_tensor(request.key); });
+}
+
+void read(const CheckpointReader& reader, std::span<const LoadRequest> requests, const Context& ctx) {
+  for (const LoadRequest& request : requests) {
+    Tensor tensor = request.tensor();
+    HostTensor host = host_tensor_for(reader, request.key, tensor);
+    read_from_files(reader, request, host);
+    put(host, ctx, request, tensor);
+  }
+}
+
+void read_shared(const CheckpointReader& reader, std::span<const LoadRequest> requests, const Context& ctx,
+                 const ProcessGroup& replicas) {
+  ReplicaDealer dealer(replicas, true);
+  std::vector<int> owners;
+  std::vector<HostTensor> own(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    HostTensor host = host_tensor_for(reader, requests[i].key, requests[i].tensor());
+    owners.push_back(dealer.owner_of(std::ssize(host.bytes)));
+    if (owners[i] != replicas.rank()) continue;
+    read_from_files(reader, requests[i], host);
+    own[i] = std::move(host);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Tensor tensor = requests[i].tensor();
+    HostTensor host =
+        owners[i] == replicas.rank() ? std::move(own[i]) : host_tensor_for(reader, requests[i].key, tensor);
+    broadcast(replicas, host.bytes, owners[i]);
+    put(host, ctx, requests[i], tensor);
+  }
+}
+
+}  // namespace megatron

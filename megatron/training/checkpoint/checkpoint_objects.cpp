@@ -1,0 +1,77 @@
+#include "megatron/training/checkpoint/checkpoint_objects.h"
+
+#include <set>
+
+#include "megatron/dist_checkpointing/generator_states.h"
+#include "megatron/dist_checkpointing/megatron_names.h"
+#include "megatron/training/checkpoint/checkpoint_layout.h"
+
+namespace megatron {
+namespace {
+
+using pickle::Graph;
+using pickle::Object;
+
+// Megatron's seeds: training/initialize.py, core/tensor_parallel/random.py.
+constexpr uint64_t kSeedsPerStage = 100;
+constexpr uint64_t kModelParallelSeed = 2718, kExpertParallelSeed = 1024;
+/// A power of two above what the kernels of an iteration draw, so that iterations have ranges of their own.
+constexpr int kBitsPerIteration = 32;
+
+Object& make_rng_state(TorchObject& object, uint64_t seed, uint64_t tp_rank, uint64_t iteration) {
+  Graph& graph = object.graph;
+  const auto word = static_cast<uint32_t>(seed);
+  const auto cuda = [&](uint64_t own_seed) -> Object& {
+    return torch_cuda_generator_state(object, own_seed, iteration << kBitsPerIteration);
+  };
+  Object& tracker = graph.dict();
+  graph.set(tracker, rng_state::kDataParallel, cuda(seed));
+  graph.set(tracker, rng_state::kModelParallel, cuda(seed + kModelParallelSeed + tp_rank));
+  graph.set(tracker, rng_state::kExpertParallel, cuda(seed + kExpertParallelSeed + tp_rank));
+  Object& state = graph.dict();
+  graph.set(state, rng_state::kPython, python_generator_state(graph, word));
+  graph.set(state, rng_state::kNumpy, numpy_generator_state(graph, word));
+  graph.set(state, rng_state::kTorch, torch_cpu_generator_state(object, seed));
+  graph.set(state, rng_state::kCuda, cuda(seed));
+  graph.set(state, rng_state::kTracker, tracker);
+  return graph.list({&state});
+}
+
+/// "decoder.layers.mlp.linear_fc1" of the key of its weight.
+std::string module_of(const std::string& key) { return key.substr(0, key.rfind('.')); }
+
+}  // namespace
+
+void add_rng_state(CheckpointWriter& writer, Trainer& trainer) {
+  const ProcessGroupCollection& groups = trainer.groups();
+  if (groups.dp_cp.rank() != 0) return;
+  const auto stage = static_cast<uint64_t>(groups.pp.rank()), tp_rank = static_cast<uint64_t>(groups.tp.rank());
+  const uint64_t seed = static_cast<uint64_t>(trainer.config().training.seed) + kSeedsPerStage * stage;
+  TorchObject object;
+  object.root =
+      &object.graph.list({&make_rng_state(object, seed, tp_rank, static_cast<uint64_t>(trainer.progress().iteration))});
+  writer.add_object(rng_state_key(groups.pp.rank(), groups.pp.size(), groups.tp.rank(), groups.tp.size()),
+                    std::move(object));
+}
+
+void add_extra_states(CheckpointWriter& writer, Trainer& trainer) {
+  const ProcessGroupCollection& groups = trainer.groups();
+  if (groups.dp_cp.rank() != 0 || groups.tp.rank() != 0) return;
+  const int64_t num_layers = trainer.model().config().num_layers;
+  std::set<std::string> keys;
+  for (const Parameter* parameter : trainer.model().parameters()) {
+    const std::string& name = parameter->name();
+    if (!name.starts_with("decoder.")) continue;  // Megatron's own: embedding and output layer
+    const CheckpointPlacement placement = placement_of(*parameter, num_layers, groups);
+    const bool is_in_layer = name.starts_with("decoder.layers.");
+    const int64_t shard = is_in_layer ? placement.chunks.front().offsets[0] : 0;
+    keys.insert(extra_state_key(module_of(placement.key), shard, is_in_layer ? num_layers : 1));
+  }
+  for (const std::string& key : keys) {
+    TorchObject object;
+    object.root = &object.graph.list({&object.graph.none()});
+    writer.add_object(key, std::move(object));
+  }
+}
+
+}  // namespace megatron

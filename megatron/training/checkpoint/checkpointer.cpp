@@ -1,0 +1,342 @@
+#include "megatron/training/checkpoint/checkpointer.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "megatron/base/file_fingerprint.h"
+#include "megatron/base/word_list.h"
+#include "megatron/comm/texts.h"
+#include "megatron/dist_checkpointing/checkpoint_directory.h"
+#include "megatron/dist_checkpointing/checkpoint_files.h"
+#include "megatron/dist_checkpointing/checkpoint_reader.h"
+#include "megatron/dist_checkpointing/checkpoint_writer.h"
+#include "megatron/dist_checkpointing/integrity.h"
+#include "megatron/dist_checkpointing/megatron_names.h"
+#include "megatron/training/checkpoint/bucketed_state.h"
+#include "megatron/training/checkpoint/checkpoint_layout.h"
+#include "megatron/training/checkpoint/checkpoint_load.h"
+#include "megatron/training/checkpoint/checkpoint_objects.h"
+#include "megatron/training/checkpoint/common_state.h"
+#include "megatron/training/checkpoint/device_tensor_source.h"
+#include "megatron/training/checkpoint/load_requests.h"
+#include "megatron/training/checkpoint/non_persistent.h"
+#include "megatron/training/checkpoint/optimizer_tensors.h"
+#include "megatron/training/checkpoint/save_folder.h"
+#include "megatron/training/config/arguments_json.h"
+
+namespace megatron {
+namespace {
+
+/// One rank's share of a checkpoint.
+class ShareWriter {
+ public:
+  /// @param deals  whether data-parallel ranks share what all of them hold alike, rather than leave it to the first.
+  ShareWriter(CheckpointWriter& writer, const Context& ctx, const ProcessGroupCollection& groups, bool deals)
+      : ctx_(ctx),
+        writer_(writer),
+        dealer_(groups.dp_cp, deals),
+        is_first_instance_(groups.inter_dist_opt.rank() == 0) {}
+
+  /// What all data-parallel ranks hold alike.
+  void add_replicated(const CheckpointPlacement& placement, const std::string& key, const OptimizerTensor& value) {
+    for (const CheckpointChunk& chunk : placement.chunks)
+      if (!chunk.is_copy && dealer_.takes(chunk.sizes.num_elements() * size_of(value.dtype)))
+        add(placement, key, chunk, value);
+  }
+  /// What this rank alone holds of its optimizer instance.
+  void add_sharded(const CheckpointPlacement& placement, const std::string& key, const OptimizerTensor& value) {
+    for (const CheckpointChunk& chunk : placement.chunks)
+      if (!chunk.is_copy && is_first_instance_) add(placement, key, chunk, value);
+  }
+  CheckpointWriter& writer() { return writer_; }
+
+ private:
+  void add(const CheckpointPlacement& placement, const std::string& key, const CheckpointChunk& chunk,
+           const OptimizerTensor& value) {
+    writer_.add_tensor(key, element_type_of(value.dtype), placement.global_shape, {chunk.offsets, chunk.sizes},
+                       make_device_source(ctx_, value.tensor, value.dtype, chunk));
+  }
+
+  Context ctx_;
+  CheckpointWriter& writer_;
+  ReplicaDealer dealer_;
+  bool is_first_instance_;
+};
+
+void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
+  const int64_t num_layers = trainer.model().config().num_layers;
+  if (trainer.groups().world.rank() == 0)
+    share.writer().add_object(std::string(kCommonStateKey), make_common_state(trainer, with_optimizer));
+  for (const Parameter* parameter : trainer.model().parameters()) {
+    const CheckpointPlacement placement = placement_of(*parameter, num_layers, trainer.groups());
+    share.add_replicated(placement, placement.key, stored_as_is("", parameter->value()));
+  }
+  add_extra_states(share.writer(), trainer);
+  if (!with_optimizer) return;
+  Optimizer& optimizer = trainer.optimizer();
+  for (const OptimizerState& state : optimizer.states()) {
+    const CheckpointPlacement placement =
+        placement_of(*state.parameter, {state.begin, state.end}, num_layers, trainer.groups());
+    const bool shards = optimizer.config().use_distributed_optimizer;
+    std::vector<OptimizerTensor> all = optimizer_tensors(trainer.context(), optimizer, state);
+    // Where the weights themselves are stepped a run reads no more than them. But Megatron Core's DistributedOptimizer
+    // stores them again, and runs that keep fp32 main parameters look for such.
+    if (state.rounds_weights() || (shards && state.steps_weights())) {
+      const DType dtype = state.rounds_weights() ? DType::kFloat32 : state.main.dtype();
+      all.push_back({optimizer_state::kMaster,
+                     dtype,
+                     [ctx = trainer.context(), &optimizer, state] { return optimizer.main_params(ctx, state); },
+                     {}});
+    }
+    for (const OptimizerTensor& named : all)
+      if (!shards)
+        share.add_replicated(placement, optimizer_state_key(named.name, placement.key), named);
+      else if (named.name == optimizer_state::kMaster)
+        share.add_sharded(placement, optimizer_state_key(optimizer_state::kDistributedMaster, placement.key), named);
+      else
+        share.add_sharded(placement, optimizer_state_key(named.name, placement.key), named);
+  }
+}
+
+/// What is to be loaded from the directory of `flag`; no path if it is empty.
+CheckpointDirectory::Found find(FileSystem& files, std::string_view flag, const std::string& directory,
+                                const std::optional<int64_t>& step, const MessageLog& log) {
+  try {
+    const CheckpointDirectory checkpoints(files, directory);
+    if (checkpoints.is_empty()) return {};
+    if (step) return checkpoints.find(*step);
+    const CheckpointDirectory::Latest latest = checkpoints.latest();
+    for (const std::string& warning : latest.warnings) log.warning(warning);
+    return latest.found.value_or(CheckpointDirectory::Found{});
+  } catch (const IoError& error) {
+    throw CheckpointError(fmt::format("[checkpoint] {} {} cannot be read: {}. Give a folder that --save has written.",
+                                      flag, directory, error.what()));
+  }
+}
+
+/// What tells one checkpoint from another: its index, and the weights in the first file of data.
+std::string describe_content(const FileSystem& files, const CheckpointDirectory::Found& found) {
+  if (found.path.empty()) return "none";
+  return fmt::format("{} (index of {}, first weights of {})",
+                     found.iteration ? fmt::format("iteration {}", *found.iteration) : "a release",
+                     file_fingerprint(files, join_path(found.path, kMetadataFile)),
+                     file_fingerprint(files, join_path(found.path, data_file_name(0, 0))));
+}
+
+/// Each rank looks for itself, so a --load that is not the same on all hosts would train a mixture of states.
+void require_same_on_all_ranks(const ProcessGroup& world, const FileSystem& files,
+                               const CheckpointDirectory::Found& found) {
+  const std::vector<std::string> all = gather_texts(world, describe_content(files, found), "checkpoint found");
+  require<CheckpointError>(std::ranges::count(all, all.front()) == std::ssize(all),
+                           "[checkpoint] ranks find different checkpoints: {}. Give all of them one --load on a file "
+                           "system that every host sees.",
+                           describe_values(all));
+}
+
+/// Before anything is read, so that no changed file gets so far as to be parsed.
+void require_integrity(const FileSystem& files, const std::string& path) {
+  const std::vector<std::string> problems = verify_integrity(files, path);
+  require<CheckpointError>(problems.empty(),
+                           "[checkpoint] --verify-integrity: {}. Restore the files, or load another iteration "
+                           "(--ckpt-step).",
+                           joined(problems, "; "));
+}
+
+/// A folder that was renamed by hand would continue another iteration than the one that was asked for.
+void require_own_iteration(const CheckpointDirectory::Found& found, const pickle::Object& state) {
+  const pickle::Object* stored = state.find(common_state::kIteration);
+  if (!stored || !found.iteration) return;
+  require<CheckpointError>(stored->as_int() == *found.iteration,
+                           "[checkpoint] {} holds iteration {}. Rename the folder, and choose it with --ckpt-step {}.",
+                           found.path, stored->as_int(), stored->as_int());
+}
+
+CheckpointDirectory::Found find_existing(FileSystem& files, const CheckpointConfig& config) {
+  require<CheckpointError>(config.load.has_value(), "[checkpoint] --load is missing: the directory of checkpoints.");
+  const CheckpointDirectory::Found found = find(files, "--load", *config.load, config.ckpt_step, {});
+  require<CheckpointError>(!found.path.empty(), "[checkpoint] --load {}: no checkpoint is there. Correct the path.",
+                           *config.load);
+  return found;
+}
+
+CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config) {
+  const CheckpointDirectory::Found found = find_existing(files, config);
+  CheckpointReader reader(files, found.path, Verify::kChecksums);
+  require_own_iteration(found, reader.read_common_state().state());
+  return reader;
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log,
+                           std::optional<TokenizerRecord> tokenizer)
+    : files_(files),
+      config_(config),
+      log_(std::move(log)),
+      tokenizer_(std::move(tokenizer)),
+      saver_(files_, config_.checkpoint, log_) {}
+
+CheckpointSaver::Fill Checkpointer::share_of(Trainer& trainer) const {
+  return [this, &trainer](CheckpointWriter& writer) {
+    ShareWriter share(writer, trainer.context(), trainer.groups(), config_.checkpoint.ckpt_fully_parallel_save);
+    add_state(share, trainer, !config_.checkpoint.no_save_optim);
+    if (!config_.checkpoint.no_save_rng) add_rng_state(writer, trainer);
+  };
+}
+
+SaveTarget Checkpointer::target_of(const std::string& root, const Retention& retention) {
+  return {.root = root, .retention = retention, .add_files = [this](const std::string& directory) {
+            if (tokenizer_) save_tokenizer(files_, directory, *tokenizer_, config_.checkpoint.save_tokenizer_assets);
+          }};
+}
+
+std::vector<SavedCheckpoint> Checkpointer::save(Trainer& trainer) {
+  const int64_t iteration = trainer.progress().iteration;
+  auto committed = saver_.save(iteration,
+                               target_of(config_.checkpoint.save.value(),
+                                         {.retain_interval = config_.checkpoint.save_retain_interval.value_or(0)}),
+                               trainer.groups().world, trainer.device(), share_of(trainer));
+  last_saved_iteration_ = iteration;
+  return committed;
+}
+
+std::vector<SavedCheckpoint> Checkpointer::save_non_persistent(Trainer& trainer) {
+  const std::string folder = non_persistent_folder(config_.checkpoint, config_.checkpoint.save.value());
+  return saver_.save(trainer.progress().iteration, target_of(folder, Retention::newest_alone()), trainer.groups().world,
+                     trainer.device(), share_of(trainer));
+}
+
+std::optional<SavedCheckpoint> Checkpointer::finish_save(const ProcessGroup& world, Wait wait) {
+  return saver_.finish(world, wait);
+}
+
+void Checkpointer::reserve_staging(Trainer& trainer, int64_t available) {
+  saver_.reserve_staging(trainer.device(), share_of(trainer), available);
+}
+
+bool Checkpointer::load(Trainer& trainer) {
+  const CheckpointConfig& config = config_.checkpoint;
+  if (trainer.groups().world.rank() == 0)
+    if (const auto warning = warning_of_another_run(files_, config)) log_.warning(*warning);
+  if (!config.load && !config.pretrained_checkpoint) return false;
+  bool is_finetune = config.finetune;
+  CheckpointDirectory::Found found;
+  if (config.load) found = find(files_, "--load", *config.load, config.ckpt_step, log_);
+  if (config.load && !config.ckpt_step) found = newer_non_persistent(files_, config, std::move(found), log_);
+  if (found.path.empty() && config.pretrained_checkpoint) {
+    const std::string& pretrained = *config.pretrained_checkpoint;
+    found = find(files_, "--pretrained-checkpoint", pretrained, config.ckpt_step, log_);
+    require<CheckpointError>(!found.path.empty(),
+                             "[checkpoint] --pretrained-checkpoint {}: no checkpoint is there. Correct the path, or "
+                             "leave the flag out to start from initial weights.",
+                             pretrained);
+    is_finetune = true;
+  }
+  if (config.verify_integrity && !found.path.empty() && trainer.groups().world.rank() == 0)
+    require_integrity(files_, found.path);
+  require_same_on_all_ranks(trainer.groups().world, files_, found);
+  if (found.path.empty()) {
+    const char* must_exist = config.exit_on_missing_checkpoint ? "--exit-on-missing-checkpoint"
+                             : config.ckpt_step                ? "--ckpt-step"
+                                                               : nullptr;
+    require<CheckpointError>(!must_exist,
+                             "[checkpoint] --load {}: no checkpoint is there. Correct the path, or leave {} out to "
+                             "start from initial weights.",
+                             *config.load, must_exist);
+    log_.warning(fmt::format("--load {}: no checkpoint is there; training starts from initial weights", *config.load));
+    return false;
+  }
+  const CheckpointReader reader(files_, found.path, Verify::kChecksums);
+  const CheckpointReader::CommonState common = reader.read_common_state();
+  require_own_iteration(found, common.state());
+  const bool takes_state = !is_finetune && found.iteration.has_value();
+  if (!is_finetune) require_same_model(common.state(), trainer.model().config());
+  if (!is_finetune)
+    require_same_tokenizer(files_, found.path, arguments_json_of(common.state()), tokenizer_, config_, log_);
+  const std::vector<std::string> others = other_meanings(config_, arguments_json_of(common.state()));
+  if (!others.empty())
+    log_.warning(fmt::format("the checkpoint is of another model: {}. --use-checkpoint-args takes what is there",
+                             joined(others, "; ")));
+  const bool with_optimizer = takes_state && takes_optimizer(common.state());
+  read_tensors(reader, with_optimizer, trainer);
+  if (takes_state) take_progress(common.state(), trainer);
+  if (with_optimizer) load_optimizer_state(reader, common, trainer);
+  log_.info(fmt::format("  successfully loaded checkpoint from {} at iteration {}", found.path,
+                        trainer.progress().iteration));
+  return true;
+}
+
+void Checkpointer::read_tensors(const CheckpointReader& reader, bool with_optimizer, Trainer& trainer) const {
+  const StrictHandling handling = config_.checkpoint.dist_ckpt_strictness;
+  const bool takes_main_params = with_optimizer || config_.checkpoint.load_main_params_from_ckpt;
+  LoadRequests weights =
+      requests_of_model(reader, trainer.model(), takes_main_params ? WeightSource::kMainParams : WeightSource::kModel);
+  LoadRequests states;
+  if (with_optimizer)
+    states = requests_of_optimizer(reader, trainer);
+  else if (takes_main_params)
+    states = requests_of_main_params(reader, trainer);
+  const ProcessGroup& world = trainer.groups().world;
+  require_matching_keys(reader, {weights, states}, handling, world, world.rank() == 0 ? log_ : MessageLog{});
+  if (leaves_out_unexpected(handling)) {
+    leave_out_unexpected(reader, weights);
+    leave_out_unexpected(reader, states);
+  }
+  require_optimizer_state(reader, states);
+  const Context& ctx = trainer.context();
+  const ProcessGroup& replicas = trainer.groups().dp_cp;
+  const bool shares = config_.checkpoint.ckpt_fully_parallel_load && replicas.size() > 1;
+  if (shares)
+    read_shared(reader, weights, ctx, replicas);
+  else
+    read(reader, weights, ctx);
+  if (with_optimizer && BucketedState::is_in(reader)) BucketedState(reader, trainer).require_fits_weights(trainer);
+  trainer.optimizer().reload_main_params(ctx);  // those that the checkpoint does not hold
+  if (!takes_main_params) return;
+  if (shares && !trainer.optimizer().config().use_distributed_optimizer)
+    read_shared(reader, states, ctx, replicas);
+  else
+    read(reader, states, ctx);
+  trainer.optimizer().copy_main_to_model_params(ctx);
+}
+
+void Checkpointer::take_progress(const pickle::Object& state, Trainer& trainer) const {
+  load_progress(state, trainer);
+  if (const auto others = other_sample_order(config_, arguments_json_of(state)); !others.empty())
+    log_.warning(
+        fmt::format("the checkpoint's run took its samples in another order (--dataloader-type cyclic): {}. "
+                    "Some samples of this pass come again, others not at all. Go on with the values there to go "
+                    "through all of them once",
+                    joined(others, "; ")));
+  if (!config_.checkpoint.override_ckpt_iteration) return;
+  TrainingProgress& progress = trainer.progress();
+  progress.iteration = *config_.checkpoint.override_ckpt_iteration;
+  progress.consumed_train_samples = progress.iteration * config_.training.global_batch_size.value();
+  progress.skipped_train_samples = 0;
+}
+
+bool Checkpointer::takes_optimizer(const pickle::Object& state) const {
+  if (config_.checkpoint.no_load_optim) return false;
+  if (state.find(common_state::kOptimizer)) return true;
+  log_.warning(
+      "the checkpoint holds no optimizer state (--no-save-optim): the optimizer and its schedule start from "
+      "the beginning");
+  return false;
+}
+
+std::string Checkpointer::stored_arguments(FileSystem& files, const CheckpointConfig& config) {
+  return arguments_json_of(open_existing(files, config).read_common_state().state());
+}
+
+std::string Checkpointer::stored_path(FileSystem& files, const CheckpointConfig& config) {
+  return find_existing(files, config).path;
+}
+
+void Checkpointer::load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model) {
+  const CheckpointReader reader = open_existing(files, config);
+  read(reader, requests_of_model(reader, model, WeightSource::kModel), ctx);
+}
+
+}  // namespace megatron

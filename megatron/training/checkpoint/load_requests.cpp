@@ -1,0 +1,97 @@
+#include "megatron/training/checkpoint/load_requests.h"
+
+#include "megatron/dist_checkpointing/megatron_names.h"
+#include "megatron/training/checkpoint/bucketed_state.h"
+#include "megatron/training/checkpoint/checkpoint_layout.h"
+#include "megatron/training/checkpoint/optimizer_tensors.h"
+
+namespace megatron {
+namespace {
+
+std::optional<DType> stored_dtype(const CheckpointReader& reader, const std::string& key) {
+  const auto stored = reader.metadata().tensors.find(key);
+  if (stored == reader.metadata().tensors.end()) return std::nullopt;
+  return info(stored->second.type).dtype;
+}
+
+bool is_finer(const std::optional<DType>& dtype, const std::optional<DType>& other) {
+  return dtype && other && size_of(*dtype) > size_of(*other);
+}
+
+/// The key of a parameter's main parameters: those of a plain or of a distributed optimizer, or the model's tensor
+/// where the run that saved it stepped the weights themselves. None if the checkpoint has neither.
+std::optional<std::string> main_params_key(const CheckpointReader& reader, const std::string& parameter_key) {
+  for (std::string_view name : {optimizer_state::kMaster, optimizer_state::kDistributedMaster})
+    if (std::string key = optimizer_state_key(name, parameter_key); reader.has_tensor(key)) return key;
+  if (is_finer(stored_dtype(reader, parameter_key), DType::kBFloat16)) return parameter_key;
+  return std::nullopt;
+}
+
+CheckpointPlacement placement_in(Trainer& trainer, const OptimizerState& state) {
+  return placement_of(*state.parameter, {state.begin, state.end}, trainer.model().config().num_layers, {});
+}
+
+LoadRequests requests_of_buckets(const CheckpointReader& reader, Trainer& trainer) {
+  const BucketedState buckets(reader, trainer);
+  LoadRequests requests;
+  for (const OptimizerState& state : trainer.optimizer().states())
+    for (const OptimizerTensor& named : optimizer_tensors(trainer.context(), trainer.optimizer(), state)) {
+      const bool is_main = named.name == optimizer_state::kMaster;
+      CheckpointPlacement placement =
+          buckets.placement_of(state, is_main ? optimizer_state::kDistributedMaster : named.name);
+      std::string key = placement.key;
+      requests.push_back({std::move(key), std::move(placement), named.tensor, named.put_back});
+    }
+  return requests;
+}
+
+}  // namespace
+
+LoadRequests requests_of_model(const CheckpointReader& reader, GptModel& model, WeightSource source) {
+  LoadRequests requests;
+  for (Parameter* parameter : model.parameters()) {
+    CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers, {});
+    std::string key = placement.key;
+    if (source == WeightSource::kMainParams && is_finer(parameter->dtype(), stored_dtype(reader, key)))
+      key = main_params_key(reader, key).value_or(key);
+    requests.push_back({std::move(key), std::move(placement), [parameter] { return parameter->value(); }, {}});
+  }
+  return requests;
+}
+
+LoadRequests requests_of_optimizer(const CheckpointReader& reader, Trainer& trainer) {
+  if (BucketedState::is_in(reader)) return requests_of_buckets(reader, trainer);
+  LoadRequests requests;
+  for (const OptimizerState& state : trainer.optimizer().states()) {
+    const CheckpointPlacement placement = placement_in(trainer, state);
+    for (const OptimizerTensor& named : optimizer_tensors(trainer.context(), trainer.optimizer(), state)) {
+      const bool is_main = named.name == optimizer_state::kMaster;
+      const std::string own = optimizer_state_key(named.name, placement.key);
+      std::string key = is_main ? main_params_key(reader, placement.key).value_or(own) : own;
+      requests.push_back({std::move(key), placement, named.tensor, named.put_back});
+    }
+  }
+  return requests;
+}
+
+LoadRequests requests_of_main_params(const CheckpointReader& reader, Trainer& trainer) {
+  LoadRequests requests;
+  for (const OptimizerState& state : trainer.optimizer().states()) {
+    const CheckpointPlacement placement = placement_in(trainer, state);
+    for (const OptimizerTensor& named : optimizer_tensors(trainer.context(), trainer.optimizer(), state))
+      if (named.name == optimizer_state::kMaster)
+        requests.push_back(
+            {main_params_key(reader, placement.key).value_or(placement.key), placement, named.tensor, named.put_back});
+  }
+  return requests;
+}
+
+void require_optimizer_state(const CheckpointReader& reader, const LoadRequests& requests) {
+  for (const LoadRequest& request : requests)
+    require<CheckpointError>(reader.has_tensor(request.key),
+                             "[checkpoint] there is no {}: the optimizer's state was saved with another --optimizer "
+                             "or precision. Give the same ones, or take the weights alone with --no-load-optim.",
+                             request.key);
+}
+
+}  // namespace megatron

@@ -1,0 +1,51 @@
+#include "megatron/training/planning/num_streams.h"
+
+#include <algorithm>
+
+#include "megatron/comm/nccl/copied_groups.h"
+#include "megatron/training/config/layouts.h"
+
+namespace megatron {
+namespace {
+
+constexpr int64_t kOfKernels = 1;
+
+/// Forward and backward, with the rank that has the stage before, and with the one that has the next.
+int64_t num_channels(const StagePlacement& stages, int rank) {
+  int64_t number = 0;
+  for (int chunk = 0; chunk < stages.num_chunks(); ++chunk) {
+    const StagePlace own{rank, chunk};
+    if (!stages.is_first(own) && stages.previous(own).rank != rank) number += 2;
+    if (!stages.is_last(own) && stages.next(own).rank != rank) number += 2;
+  }
+  return number;
+}
+
+}  // namespace
+
+int64_t num_streams_of(const Connections& connections) {
+  const auto copies_rows = [](const auto& item) {
+    const auto& [used, bytes] = item;
+    return used.tag < 0 && bytes > 0 && CopiedGroups::contains(used.group);
+  };
+  return kOfKernels + static_cast<int64_t>(connections.size()) + std::ranges::count_if(connections, copies_rows);
+}
+
+int64_t most_streams_of(const PretrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const bool has_tensor = parallel.tensor_model_parallel_size > 1,
+             has_stages = parallel.pipeline_model_parallel_size > 1;
+  int64_t number = kOfKernels + 1;                                 // the world
+  if (parallel.data_parallel_size > 1) number += 3;                // dp, intra_dp_cp, intra_dist_opt
+  if (parallel.num_distributed_optimizer_instances > 1) ++number;  // inter_dist_opt
+  if (has_tensor || has_stages) ++number;                          // mp
+  if (has_tensor) number += 2;                                     // tp and its copies
+  if (!has_stages) return number;
+  number += 2;  // pp, embd
+  const StagePlacement stages = placement_of(schedule_options_of(config));
+  int64_t channels = 0;
+  for (int rank = 0; rank < stages.num_ranks(); ++rank) channels = std::max(channels, num_channels(stages, rank));
+  return number + channels;
+}
+
+}  // namespace megatron

@@ -1,0 +1,26 @@
+#include "megatron/training/planning/parameter_count.h"
+
+#include <fmt/core.h>
+
+namespace megatron {
+
+ParameterCount count_parameters(const GptModel& model, const ProcessGroupCollection& groups) {
+  ParameterCount count;
+  for (const Parameter* parameter : model.parameters()) {
+    count.own += parameter->shape().num_elements();
+    const bool is_copy = parameter == model.tied_across_ranks() && groups.pp.rank() > 0;
+    if (!is_copy) count.total += parameter->options().shard.global_shape.num_elements();
+  }
+  groups.pp.all_reduce({&count.total, DType::kInt64, {1}, {1}}, ReduceOp::kSum, {.site = "number of parameters"})
+      .wait();
+  return count;
+}
+
+std::string parameter_count_text(const ParameterCount& count, const ProcessGroupCollection& groups) {
+  return fmt::format(
+      " > number of parameters on (tensor, pipeline) model parallel rank ({}, {}): {}\n"
+      "number of parameters of the whole model: {}",
+      groups.tp.rank(), groups.pp.rank(), count.own, count.total);
+}
+
+}  // namespace megatron

@@ -1,0 +1,191 @@
+#include "megatron/training/planning/theoretical_memory.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "megatron/optimizer/main_params.h"
+#include "megatron/telemetry/run_messages.h"
+#include "megatron/training/config/layouts.h"
+#include "megatron/training/config/pretrain_config.h"
+#include "megatron/training/config/schedules.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kBillion = 1e9;
+constexpr double kMegabyte = 1 << 20;
+
+constexpr double kPrecisionBytes = 2;
+constexpr double kTokenBytes = 8;
+constexpr double kLossBytes = 4;                 // of the output layer's input and logits
+constexpr double kOverheadOfTemporaries = 1.05;  // only in the estimate without sequence parallelism
+
+bool has_table_2(const MemorySizes& sizes) { return sizes.sequence_parallel && sizes.selective_recompute; }
+
+double rows(const MemorySizes& sizes) { return static_cast<double>(sizes.seq_length * sizes.micro_batch_size); }
+
+/// How much more the interleaved schedule keeps in flight.
+double interleaved_penalty(const MemorySizes& sizes) {
+  const auto p = static_cast<double>(sizes.pipeline_size);
+  return 1 + (p - 1) / (p * static_cast<double>(sizes.virtual_pipeline_size.value_or(1)));
+}
+
+/// Part of a stack of all layers that a first stage's schedule holds: p micro-batches of 1/p of the layers each.
+double in_flight_factor(const MemorySizes& sizes, int64_t num_microbatches) {
+  if (sizes.virtual_pipeline_size) return interleaved_penalty(sizes);
+  return std::min(1.0, static_cast<double>(num_microbatches) / static_cast<double>(sizes.pipeline_size));
+}
+
+double bytes_of_a_parameter(const MemorySizes& sizes, const ParameterBytes& bytes) {
+  const double num_shards = sizes.use_distributed_optimizer ? static_cast<double>(sizes.data_size) : 1;
+  return static_cast<double>(bytes.weight_and_gradient) + static_cast<double>(bytes.optimizer) / num_shards;
+}
+
+/// What the last stage adds where it is the first one too.
+double output_layer_bytes(const MemorySizes& sizes) {
+  const auto h = static_cast<double>(sizes.hidden_size), v = static_cast<double>(sizes.padded_vocab_size);
+  if (has_table_2(sizes)) return rows(sizes) * kLossBytes * (h + v);
+  return rows(sizes) * kPrecisionBytes * (h + v / static_cast<double>(sizes.tensor_size));
+}
+
+/// The table of learned or rotary positions, which Megatron does not count.
+double position_bytes(const PretrainConfig& config, double bytes_of_parameter) {
+  const TransformerConfig& model = config.transformer;
+  const auto positions = static_cast<double>(model.max_sequence_length);
+  if (model.position_embedding_type == PositionEmbeddingType::kNone) return 0;
+  if (model.position_embedding_type == PositionEmbeddingType::kLearnedAbsolute)
+    return positions * static_cast<double>(model.hidden_size) * bytes_of_parameter;
+  return positions * static_cast<double>(model.kv_channels) * model.rotary_percent *
+         static_cast<double>(size_of(model.params_dtype));
+}
+
+}  // namespace
+
+MemorySizes memory_sizes_of(const PretrainConfig& config) {
+  const TransformerConfig& net = config.transformer;
+  const ParallelConfig& parallel = config.parallel;
+  return {.num_layers = net.num_layers,
+          .hidden_size = net.hidden_size,
+          .num_attention_heads = net.num_attention_heads,
+          .num_query_groups = net.num_query_groups,
+          .kv_channels = net.kv_channels,
+          .ffn_hidden_size = net.ffn_hidden_size,
+          .padded_vocab_size = net.padded_vocab_size,
+          .seq_length = config.model.seq_length.value(),
+          .micro_batch_size = config.training.micro_batch_size.value(),
+          .swiglu = net.gated_linear_unit && net.activation_func == ActivationFunc::kSilu,
+          .rms_norm = net.normalization == Normalization::kRMSNorm,
+          .untied_output = !net.share_embeddings_and_output_weights,
+          .sequence_parallel = parallel.sequence_parallel,
+          .selective_recompute = net.recompute_granularity == RecomputeGranularity::kSelective,
+          .use_distributed_optimizer = config.optimizer.use_distributed_optimizer,
+          .tensor_size = parallel.tensor_model_parallel_size,
+          .pipeline_size = parallel.pipeline_model_parallel_size,
+          .virtual_pipeline_size = parallel.virtual_pipeline_model_parallel_size,
+          .data_size = parallel.data_parallel_size};
+}
+
+TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
+  const auto h = static_cast<double>(sizes.hidden_size);
+  const auto query = static_cast<double>(sizes.kv_channels * sizes.num_attention_heads);
+  const auto key = static_cast<double>(sizes.kv_channels * sizes.num_query_groups);
+  const double norm = (sizes.rms_norm ? 1 : 2) * h;
+  const double feed_forward = (sizes.swiglu ? 3 : 2) * h * static_cast<double>(sizes.ffn_hidden_size);
+  const double layer = 2 * h * (query + key) + feed_forward + 2 * norm;
+  const double embedding = h * static_cast<double>(sizes.padded_vocab_size);
+  const auto p = static_cast<double>(sizes.pipeline_size), t = static_cast<double>(sizes.tensor_size);
+
+  TheoreticalParameters parameters;
+  parameters.transformer_block = layer * static_cast<double>(sizes.num_layers) + norm;
+  parameters.embedding_layers = (sizes.untied_output ? 2 : 1) * embedding;
+  const bool holds_output_too = sizes.untied_output && sizes.pipeline_size == 1;
+  parameters.other_shards = parameters.transformer_block / (p * t);
+  parameters.most_loaded_shard = parameters.other_shards + (holds_output_too ? 2 : 1) * embedding / t;
+  return parameters;
+}
+
+ParameterBytes parameter_bytes_of(const PretrainConfig& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  const DType weight = config.transformer.params_dtype;
+  const bool is_double = weight == DType::kFloat64;
+  const bool sums_in_fp32 = !is_double && data_parallel_config_of(config).grad_reduce_in_fp32;
+  ParameterBytes bytes{.weight_and_gradient = size_of(weight) + size_of(sums_in_fp32 ? DType::kFloat32 : weight),
+                       .optimizer = 0};
+  const MainParams main = main_params_of(weight, optimizer);
+  if (main == MainParams::kCopy) bytes.optimizer += size_of(DType::kFloat32);
+  if (main == MainParams::kRemainder) bytes.optimizer += size_of(DType::kFloat32) - size_of(weight);
+  const auto moment_bytes = [&](StateDType dtype) { return size_of(is_double ? weight : dtype_of(dtype)); };
+  const bool is_adam = optimizer.optimizer == OptimizerType::kAdam;
+  if (is_adam || optimizer.sgd_momentum != 0) bytes.optimizer += moment_bytes(optimizer.exp_avg_dtype);
+  if (is_adam) bytes.optimizer += moment_bytes(optimizer.exp_avg_sq_dtype);
+  return bytes;
+}
+
+double theoretical_weight_and_optimizer_bytes(const MemorySizes& sizes, const ParameterBytes& bytes) {
+  return theoretical_parameters(sizes).most_loaded_shard * bytes_of_a_parameter(sizes, bytes);
+}
+
+double theoretical_layer_activation_bytes(const MemorySizes& sizes) {
+  const auto h = static_cast<double>(sizes.hidden_size), t = static_cast<double>(sizes.tensor_size);
+  if (has_table_2(sizes)) return rows(sizes) * (18 * h + 4 * static_cast<double>(sizes.ffn_hidden_size)) / t;
+  return rows(sizes) * h * (10 + 24 / t);
+}
+
+double theoretical_activation_bytes(const MemorySizes& sizes, int64_t num_microbatches) {
+  const auto t = static_cast<double>(sizes.tensor_size), p = static_cast<double>(sizes.pipeline_size);
+  // Table 2 splits all of it over the tensor-parallel ranks, the embedding's input and dropout mask too.
+  const double embedding_split = has_table_2(sizes) ? t : 1;
+  const double embedding = rows(sizes) * (kTokenBytes + static_cast<double>(sizes.hidden_size)) * p / embedding_split;
+  double bytes = theoretical_layer_activation_bytes(sizes) * static_cast<double>(sizes.num_layers) + embedding;
+  bytes *= in_flight_factor(sizes, num_microbatches);
+  if (sizes.pipeline_size == 1) bytes += output_layer_bytes(sizes) / embedding_split;
+  return has_table_2(sizes) ? bytes : bytes * kOverheadOfTemporaries;
+}
+
+std::string memory_estimate(const PretrainConfig& config) {
+  const MemorySizes sizes = memory_sizes_of(config);
+  const ParameterBytes bytes = parameter_bytes_of(config);
+  const double positions = position_bytes(config, bytes_of_a_parameter(sizes, bytes)) / kMegabyte;
+  const double state = theoretical_weight_and_optimizer_bytes(sizes, bytes) / kMegabyte + positions;
+  const double activations =
+      theoretical_activation_bytes(sizes, microbatch_calculator_of(config).at(0).num_microbatches) / kMegabyte;
+  std::string text = fmt::format(
+      "In all a rank needs about {:.0f} MiB: {:.0f} of weights, gradients and optimizer, {:.4g} bytes a parameter, and "
+      "{:.0f} of activations, by Megatron's estimate for mixed precision.",
+      state + activations, state, bytes_of_a_parameter(sizes, bytes), activations);
+  constexpr double kPartThatCounts = 0.1;
+  if (positions > kPartThatCounts * (state + activations))
+    text += fmt::format(" The table of --max-position-embeddings {} has {:.0f} MiB of them.",
+                        config.transformer.max_sequence_length, positions);
+  return text;
+}
+
+std::string theoretical_memory_report(const MemorySizes& sizes, int64_t num_microbatches) {
+  const TheoreticalParameters parameters = theoretical_parameters(sizes);
+  std::string text = fmt::format(
+      "Number of parameters in transformer block in billions: {: .2f}\n"
+      "Number of parameters in embedding layers in billions: {:.2f}\n"
+      "Total number of parameters in billions: {:.2f}\n"
+      "Number of parameters in most loaded shard in billions: {:.4f}\n",
+      parameters.transformer_block / kBillion, parameters.embedding_layers / kBillion, parameters.total() / kBillion,
+      parameters.most_loaded_shard / kBillion);
+  if (sizes.pipeline_size > 1)
+    text +=
+        fmt::format("Number of parameters in other shards in billions: {:.4f}\n", parameters.other_shards / kBillion);
+  text += fmt::format("Activation memory footprint per transformer layer{}: {:.1f} MB\n",
+                      has_table_2(sizes) ? "" : " (precise, without SP)",
+                      theoretical_layer_activation_bytes(sizes) / kMegabyte);
+  if (sizes.virtual_pipeline_size) {
+    const double penalty = interleaved_penalty(sizes);
+    text += fmt::format("Memory penalty from interleaved schedule: {:.2f}\nNumber of in-flight microbatches: {:.0f}\n",
+                        penalty, std::ceil(penalty * static_cast<double>(sizes.pipeline_size)));
+  } else if (sizes.pipeline_size > 1) {
+    text += fmt::format("Number of in-flight microbatches: {}\n", std::min(num_microbatches, sizes.pipeline_size));
+  }
+  return text + theoretical_memory_line(theoretical_weight_and_optimizer_bytes(sizes),
+                                        theoretical_activation_bytes(sizes, num_microbatches));
+}
+
+}  // namespace megatron
