@@ -69,9 +69,10 @@ TEST(BadOutputs, NoFolderIsMadeDirectlyBelowTheRoot) {
 }
 
 TEST(BadOutputs, StandInFoldersThatAreMadeForThem) {
-  expect_success({"folders that do not exist", kPretrain,
-                  words_of("--save @/cache/a/b --save-interval 1 --log-jsonl @/cache/c/log --tensorboard-dir @/cache/d/board"
-                           " --log-loss-curve @/cache/e/loss.svg")});
+  expect_success(
+      {"folders that do not exist", kPretrain,
+       words_of("--save @/cache/a/b --save-interval 1 --log-jsonl @/cache/c/log --tensorboard-dir @/cache/d/board"
+                " --log-loss-curve @/cache/e/loss.svg")});
 }
 
 TEST(BadOutputs, LogsThatFillTheDiskAreGivenUpWithAWarning) {
