@@ -56,8 +56,7 @@ constexpr auto kDifferences = std::to_array<Difference>({
     {"--vocab-file, --merge-file, --tokenizer-model, --null-tokenizer-eod-id, --null-tokenizer-pad-id",
      "ignores those that the tokenizer type does not read", "the same, and the banner names them", never},
     {"output folders such as --save and --tensorboard-dir", "makes all missing folders of a path",
-     "the same, but makes no folder directly below /: such a path is mistyped or its disk is not mounted",
-     never},
+     "the same, but makes no folder directly below /: such a path is mistyped or its disk is not mounted", never},
     {"--rampup-batch-size", "accepts it and ignores it since 0.17",
      "ramps as Megatron-LM 0.16 did: a schedule in iterations counts --global-batch-size samples for each, so the "
      "learning rate decays less far than the run is long",
