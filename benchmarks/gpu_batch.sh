@@ -133,7 +133,7 @@ for n in 2 4; do
 done
 item "nccl failures" 2 240 "$tests/comm_nccl_failure_test"
 item "parallel training" 2 600 "$tests/cuda_parallel_test"
-item "ranks as users start them" 2 800 env GPU_RANKS_LOGS="$results/gpu_ranks" tests/testing/gpu_ranks.sh "$megatron"
+item "ranks as users start them" 2 800 env GPU_RANKS_LOGS="$results/gpu_ranks" tests/system/gpu_ranks.sh "$megatron"
 item "demo" 1 120 scripts/demo.sh --no-install
 for n in 2 4; do
   item "bench comm on $n" $n 120 "$megatron" bench comm --nproc-per-node $n --device cuda --bf16 --json "$results/comm.jsonl" \

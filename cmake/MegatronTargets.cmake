@@ -83,7 +83,7 @@ function(megatron_mpi_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} megatron_test_flags)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/testing/mpirun.sh ${ARG_RANKS} $<TARGET_FILE:${name}>)
+  add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/system/mpirun.sh ${ARG_RANKS} $<TARGET_FILE:${name}>)
   set_tests_properties(${name} PROPERTIES LABELS mpi SKIP_RETURN_CODE 77 TIMEOUT 600
                                                 PROCESSORS ${ARG_RANKS})
   if(NOT TARGET tests_mpi)

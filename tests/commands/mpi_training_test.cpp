@@ -268,7 +268,7 @@ TEST(MpiTraining, ASignalToMpirunSavesAndEndsAll) {
   const Words more = {
       "--train-iters",   "1000000", "--log-jsonl",           folder.file("log"), "--save", folder.file("ckpt"),
       "--save-interval", "1000000", "--exit-signal-handler", "--exit-signal",    "SIGUSR1"};
-  const std::string start = testing::source_path("tests/testing/mpirun.sh 2 ") + MEGATRON_PROGRAM +
+  const std::string start = testing::source_path("tests/system/mpirun.sh 2 ") + MEGATRON_PROGRAM +
                             quoted(joined(named_layouts().training, more));
   const auto outcome = testing::run_shell("(" + start + " & job=$!; while kill -0 $job && [ ! -s " +
                                           folder.file("log") + " ]; do sleep 0.1; done; kill -USR1 $job; wait $job)");

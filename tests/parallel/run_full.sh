@@ -85,7 +85,7 @@ store() {
 }
 
 status=0 two_hosts_date=$(date -u '+%F %H:%M')
-tests/testing/two_hosts.sh "$build_dir/bin/megatron" 2>&1 | tee "$build_dir/two_hosts.log" || status=$?
+tests/system/two_hosts.sh "$build_dir/bin/megatron" 2>&1 | tee "$build_dir/two_hosts.log" || status=$?
 [ "$status" != 77 ] || status=0 # NOT RUN: the stored line says why
 trap store EXIT
 export OMP_WAIT_POLICY=passive

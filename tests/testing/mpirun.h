@@ -54,7 +54,7 @@ inline MpiOutcome run_shell(const std::string& command) {
 
 /// Runs `words` as `num_ranks` processes. Nothing where Open MPI's mpirun is not installed: then the test is skipped.
 inline std::optional<MpiOutcome> run_under_mpi(int num_ranks, const std::vector<std::string>& words) {
-  std::string command = source_path("tests/testing/mpirun.sh ") + std::to_string(num_ranks);
+  std::string command = source_path("tests/system/mpirun.sh ") + std::to_string(num_ranks);
   for (const std::string& word : words) command += " '" + word + "'";
   const MpiOutcome outcome = run_shell(command);
   return outcome.status == 77 ? std::nullopt : std::optional(outcome);

@@ -3,7 +3,7 @@
 # are lost, or that were given something else, are named, and end all in time with the exit statuses of docs/launching.md.
 # Afterwards no process of theirs is left, and no memory of a GPU is held. A line for each case.
 #
-#   tests/testing/gpu_ranks.sh [PROGRAM [CASE...]]      PROGRAM: default build-cuda/bin/megatron; CASE: default all
+#   tests/system/gpu_ranks.sh [PROGRAM [CASE...]]      PROGRAM: default build-cuda/bin/megatron; CASE: default all
 #
 # Needs two GPUs; else it prints NOT RUN with the reason and exits with 77, which ctest counts as skipped. Launchers that are
 # not installed are said to be NOT RUN. GPU_RANKS_LOGS=DIR keeps the logs. GPU_RANKS_AT_ONCE=N runs so many cases at once (default 1:
@@ -20,7 +20,7 @@ folder=${GPU_RANKS_LOGS:-$(mktemp -d)}
 device=${GPU_RANKS_DEVICE:-cuda}
 if [ "$device" = cpu ]; then width=64 length=64; else width=256 length=128; fi
 readonly seconds_of_a_run=60
-# shellcheck source=tests/testing/gpu_launchers.sh
+# shellcheck source=tests/system/gpu_launchers.sh
 source "$here/gpu_launchers.sh"
 
 not_run() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a program on ranks that are processes, as ctest does for tests labelled mpi.
 #
-#   tests/testing/mpirun.sh NUM_RANKS PROGRAM [ARGUMENT...]
+#   tests/system/mpirun.sh NUM_RANKS PROGRAM [ARGUMENT...]
 #
 # Where Open MPI's mpirun is not installed it says so and exits with 77, which ctest counts as skipped.
 set -euo pipefail

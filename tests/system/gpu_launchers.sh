@@ -2,7 +2,7 @@
 # How gpu_ranks.sh, which sources this, starts ranks with a GPU each, and its cases of launchers: under each of them ranks have the
 # same numbers. It has $program, $here, $folder, $work, $seconds_of_a_run, fail, trains, same_numbers, disturb and ends.
 # shellcheck disable=SC2154
-# shellcheck source=tests/testing/own_slurm.sh
+# shellcheck source=tests/system/own_slurm.sh
 source "$here/own_slurm.sh"
 torchrun=()
 if command -v torchrun >/dev/null; then

@@ -3,7 +3,7 @@
 # that all bytes go over TCP; the losses and gradient norms must be those of ranks as threads, digit by digit. The
 # layouts are those of tests/commands/named_layouts.txt that have a line two_hosts.
 #
-#   tests/testing/two_hosts.sh PROGRAM      PROGRAM: the megatron to run, default build/bin/megatron
+#   tests/system/two_hosts.sh PROGRAM      PROGRAM: the megatron to run, default build/bin/megatron
 #
 # Needs root, ip netns and Open MPI's mpirun; else it prints NOT RUN with the reason and exits with 77, which ctest counts
 # as skipped.

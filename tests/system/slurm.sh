@@ -3,7 +3,7 @@
 # own. The losses and gradient norms must be those of ranks as threads, digit by digit. The layouts are those of
 # tests/commands/named_layouts.txt that have a line two_hosts. Then ranks without PMIx, and ranks that are lost.
 #
-#   tests/testing/slurm.sh PROGRAM      PROGRAM: the megatron to run, default build/bin/megatron
+#   tests/system/slurm.sh PROGRAM      PROGRAM: the megatron to run, default build/bin/megatron
 #
 # Needs root, Slurm with PMIx (apt-get install slurmctld slurmd slurm-client) and Open MPI's library; else it prints NOT RUN
 # with the reason and exits with 77, which ctest counts as skipped.
@@ -14,7 +14,7 @@ here=$(dirname "$(realpath "$0")")
 named_layouts=$here/../commands/named_layouts.txt
 nodes=(node-a node-b)
 folder=""
-# shellcheck source=tests/testing/own_slurm.sh
+# shellcheck source=tests/system/own_slurm.sh
 source "$here/own_slurm.sh"
 
 not_run() {
