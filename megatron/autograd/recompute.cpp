@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "megatron/autograd/recompute_run.h"
+
 namespace megatron {
 namespace {
 
@@ -14,10 +16,13 @@ struct RecomputeNode final : Node {
     ctx.mode = GradMode::kReplay;
     ctx.save = SavePolicy::kKeep;
     ctx.key = key;
-    ctx.uses = nullptr;
+    RecomputeRun second{.is_second = true, .kept = std::move(kept)};
+    ctx.run = &second;
     ctx.place.pass = Pass::kRecompute;
     std::vector<TapeSlot> watched, roots;
     replay(b, ctx, inner, watched, roots);
+    second.require_all_taken();
+    ctx.run = nullptr;
     require(roots.size() == grad_out.size(), "[recompute] the function gave {} tensors, and {} the second time.",
             grad_out.size(), roots.size());
     for (size_t i = 0; i < roots.size(); ++i)
@@ -48,28 +53,30 @@ struct RecomputeNode final : Node {
   RandomKey key;  // of the first run: backward has that of the schedule
   std::vector<std::string> names;
   std::vector<SavedTensor> saved;
+  std::vector<SavedTensor> kept;  // values of compute_once() in the first run
 };
 
 }  // namespace
 
 Payload recompute(Context& ctx, const Payload& in, const PayloadFunction& function) {
   if (ctx.mode == GradMode::kOff) return function(ctx, in);
-  std::vector<Parameter*> used;
+  RecomputeRun run{.outer = ctx.run, .keeps_values = ctx.tape != nullptr};
   Context first = ctx;
   first.tape = nullptr;
-  first.uses = &used;
+  first.run = &run;
   if (ctx.mode == GradMode::kRecord) first.mode = GradMode::kCountUses;
   Payload plain_input = in;  // nothing is recorded in the first run, so no slot may enter it
   for (NamedTensor& item : plain_input) item.tensor.slot = {};
   Payload out = function(first, plain_input);
-  if (ctx.uses) ctx.uses->insert(ctx.uses->end(), used.begin(), used.end());
+  if (ctx.run) ctx.run->uses.insert(ctx.run->uses.end(), run.uses.begin(), run.uses.end());
   if (!ctx.tape) return out;
 
   auto node = std::make_unique<RecomputeNode>();
   node->function = function;
   node->key = ctx.key;
   node->module = ctx.place.module;
-  node->uses.in_b = std::move(used);  // already counted
+  node->uses.in_b = std::move(run.uses);  // already counted
+  node->kept = std::move(run.kept);
   std::vector<TapeSlot> slots;
   for (const NamedTensor& item : in) {
     node->names.push_back(item.name);

@@ -25,8 +25,8 @@ Tensor SavedTensor::get(const Context& ctx) const {
   if (again_) {
     Context second = ctx;
     second.tape = nullptr;
-    second.uses = nullptr;
-    second.mode = GradMode::kOff;
+    second.run = nullptr;
+    second.mode = GradMode::kReplay;
     second.place.pass = Pass::kRecompute;
     return again_(second).reshape(shape_);
   }

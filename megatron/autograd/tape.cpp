@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "megatron/autograd/recompute_run.h"
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
@@ -155,7 +156,7 @@ bool count_uses(Context& ctx, Uses& uses, std::initializer_list<TapeSlot> in) {
     std::erase_if(*list, [](const Parameter* p) { return !p || !p->is_trainable(); });
     for (Parameter* p : *list) {
       if (ctx.mode == GradMode::kRecord || ctx.mode == GradMode::kCountUses) p->add_use();
-      if (ctx.uses) ctx.uses->push_back(p);
+      if (ctx.run) ctx.run->uses.push_back(p);
     }
   }
   const bool depends = std::any_of(in.begin(), in.end(), [](TapeSlot slot) { return slot.is_recorded(); });

@@ -4,7 +4,6 @@
 #include <source_location>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "megatron/core/device.h"
 #include "megatron/core/profiler.h"
@@ -15,7 +14,7 @@
 namespace megatron {
 
 class Tape;
-class Parameter;
+struct RecomputeRun;
 
 /// kOff: nothing is recorded or counted (evaluation). kRecord: forward of a training step. kCountUses: the first run of
 /// a recomputed function, where nothing is recorded and uses of parameters are counted. kReplay: its second run,
@@ -31,10 +30,13 @@ struct Context {
   Tape* tape = nullptr;
   GradMode mode = GradMode::kOff;
   SavePolicy save = SavePolicy::kKeep;
-  std::vector<Parameter*>* uses = nullptr;  // set inside recompute: lists the uses, for the case of a dead branch
-  OpPlace place;                            // for profiles alone
+  RecomputeRun* run = nullptr;  // set inside recompute()
+  OpPlace place;                // for profiles alone
 
   bool is_training() const { return mode != GradMode::kOff; }
+  /// False where recompute runs a function for the second time: counters and other effects of the first run must not
+  /// happen again. Values that must be the same in both runs: compute_once() in autograd/recompute_run.h.
+  bool is_first_run() const { return mode != GradMode::kReplay; }
   Tensor empty(std::string_view name, const Shape& shape, DType dtype, MemoryUse use = MemoryUse::kActivations) const {
     return Tensor(Storage(device.arena, name, shape.num_elements() * size_of(dtype), use), dtype, shape);
   }
