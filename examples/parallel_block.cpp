@@ -35,6 +35,10 @@ class ParallelBlock : public DecoderLayer {
                             {.rate = hidden_dropout_, .path = mlp, .rows = inputs.rows});
   }
 
+  std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const override {
+    return self_attention_->make_state(ctx, sizes);
+  }
+
  private:
   double hidden_dropout_;
   std::string path_;

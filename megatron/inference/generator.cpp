@@ -7,12 +7,12 @@
 namespace megatron {
 
 std::vector<double> Generator::last_logits(const std::vector<TokenId>& tokens, int64_t first_position,
-                                           std::vector<KeyValueCache>& caches) {
+                                           const LayerStates& states) {
   const auto s = static_cast<int64_t>(tokens.size());
   Tensor ids = ctx_.empty("generate.tokens", {s, 1}, DType::kInt32, MemoryUse::kData);
   write_values(ctx_.device, std::span<const TokenId>(tokens), ids);
   const SequenceLayout layout = SequenceLayout::uniform(ctx_, {.s = s, .b = 1, .first_position = first_position});
-  const Tensor logits = model_.logits(ctx_, ids, layout, &caches);
+  const Tensor logits = model_.logits(ctx_, ids, layout, &states);
   const Tensor last = logits.slice(0, s - 1, 1);
   std::vector<double> row(static_cast<size_t>(model_.config().vocab_size));  // without the padding's columns
   dispatch_floating(logits.dtype(), [&]<class T>() {
@@ -35,11 +35,11 @@ std::vector<TokenId> Generator::generate(const std::vector<TokenId>& prompt, con
                        "[generate] token {} is not in the model's vocabulary of {}. The tokenizer is not the model's.",
                        id, model_.config().vocab_size);
   const int64_t num_new = std::min(options.max_new_tokens, max_length - prompt_length);
-  std::vector<KeyValueCache> caches = model_.make_caches(ctx_, prompt_length + num_new, 1);
+  const LayerStates states = model_.make_states(ctx_, {.max_rows = prompt_length + num_new, .b = 1});
   const RandomKey key = RandomKey::from_seed(options.seed).at("generate");
   std::vector<TokenId> generated, input = prompt;
   for (int64_t position = 0; std::ssize(generated) < num_new;) {
-    const std::vector<double> logits = last_logits(input, position, caches);
+    const std::vector<double> logits = last_logits(input, position, states);
     position += std::ssize(input);
     const auto token = static_cast<TokenId>(sample_token(logits, options.sampling, key, position));
     if (token == options.stop_token) break;

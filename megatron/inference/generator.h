@@ -1,4 +1,4 @@
-// Continues a text token by token, with a key-value cache.
+// Continues a text token by token. Layers keep what they need of the tokens before (transformer/layer_state.h).
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ class Generator {
  private:
   /// Logits of the last of `tokens`, which stand at `first_position` and after.
   std::vector<double> last_logits(const std::vector<TokenId>& tokens, int64_t first_position,
-                                  std::vector<KeyValueCache>& caches);
+                                  const LayerStates& states);
 
   Context ctx_;
   const GptModel& model_;

@@ -3,11 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "megatron/autograd/module.h"
+#include "megatron/autograd/tape.h"
 #include "megatron/core/sequence_layout.h"
 #include "megatron/ops/rope.h"
-#include "megatron/transformer/key_value_cache.h"
+#include "megatron/transformer/layer_state.h"
 #include "megatron/transformer/module_context.h"
 
 namespace megatron {
@@ -17,7 +20,16 @@ struct LayerInputs {
   const SequenceLayout& layout;     // of whole sequences
   RowMap rows;                      // of the residual stream on this rank (tensor_parallel/sequence_rows.h)
   const RopeTable* rope = nullptr;  // null: no rotary positions
-  KeyValueCache* cache = nullptr;   // of the layer that is called; null in training
+  LayerState* state = nullptr;      // of the layer that is called; null in training
+};
+
+/// A part of a layer that a schedule can run on its own: attention and feed-forward, or dispatch, experts and combine.
+/// It takes the tensors that the part before it gives. The first part takes {"hidden"}, and so does the last one give
+/// it.
+struct LayerPart {
+  std::string name;                    // within the layer
+  std::vector<Parameter*> parameters;  // all that it may use
+  std::function<Payload(Context&, const Payload&, const LayerInputs&)> forward;
 };
 
 /// One layer. What it keeps for backward is on the tape, so that it can run again for another micro-batch.
@@ -26,6 +38,14 @@ class DecoderLayer : public Module {
   /// @param hidden [s, b, h] ([s/tp, b, h] under sequence parallelism), in fp32 with an fp32 residual stream.
   /// @return the same shape and dtype.
   virtual Tensor forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const = 0;
+
+  /// The same computation in pieces, in order; they refer to the layer. By default the layer is one part; a layer
+  /// without any leaves the hidden states as they are.
+  virtual std::vector<LayerPart> parts() const;
+
+  /// What this layer keeps between the tokens of a generation, empty at first; null if it keeps nothing. forward() gets
+  /// it in LayerInputs::state.
+  virtual std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const = 0;
 };
 
 /// Makes layer `layer_number` (from 1, global) under the name context.path. Megatron Core:

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "megatron/core/context.h"
+#include "megatron/transformer/layer_state.h"
 
 namespace megatron {
 
-/// Of one layer. Grows by the rows of each forward; never recorded.
-class KeyValueCache {
+/// Of one attention. Grows by the rows of each forward; never recorded.
+class KeyValueCache : public LayerState {
  public:
   /// @param shape [max rows, b, g, d] of this rank's heads.
   KeyValueCache(const Context& ctx, const Shape& shape, DType dtype);

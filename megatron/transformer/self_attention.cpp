@@ -30,7 +30,9 @@ ShardCut qkv_rows(const TransformerConfig& config) {
 }  // namespace
 
 SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
-    : qk_l2_norm_(context.config.qk_l2_norm),
+    : head_size_(context.config.kv_channels),
+      dtype_(context.config.params_dtype),
+      qk_l2_norm_(context.config.qk_l2_norm),
       uses_rope_(!context.config.skips_rope(layer_number)),
       recomputes_core_(context.config.recomputes(RecomputeModule::kCoreAttn)),
       epsilon_(context.config.layernorm_epsilon),
@@ -43,7 +45,7 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
       "Change --num-attention-heads or --tensor-model-parallel-size.",
       config.num_attention_heads, num_ranks);
   num_heads_ = config.num_attention_heads / num_ranks;
-  num_groups_ = num_local_groups(config, context.groups.tp);
+  num_groups_ = std::max<int64_t>(1, config.num_query_groups / num_ranks);  // neighbours may share one
   // Megatron's query-key layer scaling divides scores by the layer number and multiplies back inside the softmax; it
   // keeps fp16 scores finite. Scores are fp32 here, so it has nothing to do.
   options_.scale = config.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(d)));
@@ -89,8 +91,8 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
   register_module(k_layernorm_, std::make_unique<Norm>(context.at("k_layernorm"), d, NormPlace::kAttentionHeads));
 }
 
-int64_t SelfAttention::num_local_groups(const TransformerConfig& config, const ProcessGroup& tp) {
-  return std::max<int64_t>(1, config.num_query_groups / tp.size());
+std::unique_ptr<KeyValueCache> SelfAttention::make_state(const Context& ctx, const LayerStateSizes& sizes) const {
+  return std::make_unique<KeyValueCache>(ctx, Shape{sizes.max_rows, sizes.b, num_groups_, head_size_}, dtype_);
 }
 
 Tensor SelfAttention::normalized(Context& ctx, const Tensor& heads, const Norm* norm) const {
@@ -116,10 +118,10 @@ QueryKeyValue SelfAttention::heads_of(Context& ctx, const Tensor& mixed, const L
 BlockOutput SelfAttention::forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
   // Copies where something stands between the projection and attention: views would keep all of it alive for them.
   const bool are_direct =
-      num_heads_ == num_groups_ && !q_layernorm_ && !qk_l2_norm_ && !(inputs.rope && uses_rope_) && !inputs.cache;
+      num_heads_ == num_groups_ && !q_layernorm_ && !qk_l2_norm_ && !(inputs.rope && uses_rope_) && !inputs.state;
   QueryKeyValue heads = heads_of(ctx, linear_qkv_->forward(ctx, x), inputs, are_direct);
-  if (inputs.cache) {
-    KeyValueCache::Filled filled = inputs.cache->append(ctx, heads.key, heads.value);
+  if (inputs.state) {
+    KeyValueCache::Filled filled = state_as<KeyValueCache>(*inputs.state).append(ctx, heads.key, heads.value);
     heads.key = std::move(filled.key);
     heads.value = std::move(filled.value);
   }

@@ -7,6 +7,7 @@
 #include "megatron/ops/split_qkv.h"
 #include "megatron/tensor_parallel/layers.h"
 #include "megatron/transformer/decoder_layer.h"
+#include "megatron/transformer/key_value_cache.h"
 #include "megatron/transformer/mlp.h"
 #include "megatron/transformer/norm.h"
 
@@ -19,8 +20,8 @@ class SelfAttention : public Module {
   /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism)
   BlockOutput forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
 
-  /// Key and value heads of a tensor-parallel rank: with fewer groups than ranks, neighbours share one.
-  static int64_t num_local_groups(const TransformerConfig& config, const ProcessGroup& tp);
+  /// Room for the keys and values of this rank's heads. forward() appends to it where LayerInputs::state is given.
+  std::unique_ptr<KeyValueCache> make_state(const Context& ctx, const LayerStateSizes& sizes) const;
 
  private:
   Tensor normalized(Context& ctx, const Tensor& heads, const Norm* norm) const;
@@ -28,7 +29,8 @@ class SelfAttention : public Module {
   QueryKeyValue heads_of(Context& ctx, const Tensor& mixed, const LayerInputs& inputs, bool are_direct) const;
   Tensor core_attention(Context& ctx, const QueryKeyValue& x, const LayerInputs& inputs, bool packs_gradients) const;
 
-  int64_t num_heads_, num_groups_;  // of this rank
+  int64_t num_heads_, num_groups_, head_size_;  // of this rank
+  DType dtype_;
   bool qk_l2_norm_, uses_rope_, recomputes_core_;
   double epsilon_;
   std::string path_;

@@ -20,13 +20,34 @@ TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_n
 }
 
 Tensor TransformerLayer::forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
-  const Tensor x = residual_block(
+  return feed_forward_block(ctx, attention_block(ctx, hidden, inputs), inputs);
+}
+
+std::vector<LayerPart> TransformerLayer::parts() const {
+  using Forward = Tensor (TransformerLayer::*)(Context&, const Tensor&, const LayerInputs&) const;
+  const auto part = [this](const char* name, const Module& norm, const Module& block, Forward forward) {
+    LayerPart result{.name = name, .parameters = norm.parameters(), .forward = {}};
+    for (Parameter* parameter : block.parameters()) result.parameters.push_back(parameter);
+    result.forward = [this, forward](Context& ctx, const Payload& in, const LayerInputs& inputs) {
+      return Payload{{"hidden", (this->*forward)(ctx, at(in, "hidden"), inputs)}};
+    };
+    return result;
+  };
+  return {part("self_attention", *input_layernorm_, *self_attention_, &TransformerLayer::attention_block),
+          part("mlp", *pre_mlp_layernorm_, *mlp_, &TransformerLayer::feed_forward_block)};
+}
+
+Tensor TransformerLayer::attention_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
+  return residual_block(
       ctx, hidden, *input_layernorm_,
       [&](Context& c, const Tensor& normed) { return self_attention_->forward(c, normed, inputs); }, attention_path_,
       inputs);
+}
+
+Tensor TransformerLayer::feed_forward_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
   return residual_block(
-      ctx, x, *pre_mlp_layernorm_, [&](Context& c, const Tensor& normed) { return feed_forward(c, normed); }, mlp_path_,
-      inputs);
+      ctx, hidden, *pre_mlp_layernorm_, [&](Context& c, const Tensor& normed) { return feed_forward(c, normed); },
+      mlp_path_, inputs);
 }
 
 Tensor TransformerLayer::residual_block(Context& ctx, const Tensor& hidden, const Norm& norm, const Block& block,

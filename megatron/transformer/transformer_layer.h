@@ -15,8 +15,15 @@ class TransformerLayer : public DecoderLayer {
   /// @param layer_number from 1, global.
   TransformerLayer(const ModuleContext& context, int64_t layer_number);
   Tensor forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const override;
+  /// "self_attention" and "mlp", each with its norm and its residual connection.
+  std::vector<LayerPart> parts() const override;
+  std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const override {
+    return self_attention_->make_state(ctx, sizes);
+  }
 
  private:
+  Tensor attention_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const;
+  Tensor feed_forward_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const;
   using Block = std::function<BlockOutput(Context&, const Tensor& normed)>;
   /// residual + dropout(block(norm(hidden)) + bias).
   Tensor residual_block(Context& ctx, const Tensor& hidden, const Norm& norm, const Block& block, std::string_view path,

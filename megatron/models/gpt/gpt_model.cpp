@@ -2,7 +2,6 @@
 
 #include "megatron/ops/masked_sum.h"
 #include "megatron/transformer/rotary_embedding.h"
-#include "megatron/transformer/self_attention.h"
 
 namespace megatron {
 
@@ -74,16 +73,13 @@ Tensor GptModel::loss(Context& ctx, const GptMicroBatch& batch) const {
 }
 
 Tensor GptModel::logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,
-                        std::vector<KeyValueCache>* caches) const {
+                        const LayerStates* states) const {
   const Tensor embedded = whole().embed(ctx, tokens, layout);
-  return whole().head_logits(ctx, whole().decode(ctx, embedded, layout, caches ? caches->data() : nullptr));
+  return whole().head_logits(ctx, whole().decode(ctx, embedded, layout, states));
 }
 
-std::vector<KeyValueCache> GptModel::make_caches(const Context& ctx, int64_t max_rows, int64_t b) const {
-  std::vector<KeyValueCache> caches;
-  const Shape shape = {max_rows, b, SelfAttention::num_local_groups(config_, tensor_group_), config_.kv_channels};
-  for (int64_t i = 0; i < config_.num_layers; ++i) caches.emplace_back(ctx, shape, config_.params_dtype);
-  return caches;
+LayerStates GptModel::make_states(const Context& ctx, const LayerStateSizes& sizes) const {
+  return whole().make_states(ctx, sizes);
 }
 
 }  // namespace megatron

@@ -39,11 +39,11 @@ class GptModel : public Module {
   Tensor loss(Context& ctx, const GptMicroBatch& batch) const;
   /// Loss of every token [s, b], fp32.
   Tensor token_losses(Context& ctx, const GptMicroBatch& batch) const;
-  /// Logits [s, b, padded vocabulary] for generation and tests, whole on every rank. @param caches one a layer, or
-  /// none.
-  Tensor logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,
-                std::vector<KeyValueCache>* caches) const;
-  std::vector<KeyValueCache> make_caches(const Context& ctx, int64_t max_rows, int64_t b) const;
+  /// Logits [s, b, padded vocabulary] for generation and tests, whole on every rank. @param states  of make_states(),
+  /// or null: the tokens are whole sequences.
+  Tensor logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout, const LayerStates* states) const;
+  /// What the layers keep between the tokens of a generation.
+  LayerStates make_states(const Context& ctx, const LayerStateSizes& sizes) const;
 
   const TransformerConfig& config() const { return config_; }
 

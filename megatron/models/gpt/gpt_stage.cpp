@@ -56,17 +56,22 @@ LayerInputs GptStage::inputs_of(const SequenceLayout& layout) const {
   return {.layout = layout,
           .rows = sequence_rows(layout, tensor_group_, sequence_parallel_).rows,
           .rope = rope_,
-          .cache = nullptr};
+          .state = nullptr};
 }
 
-Tensor GptStage::decode(Context& ctx, Tensor hidden, const SequenceLayout& layout, KeyValueCache* caches) const {
+Tensor GptStage::decode(Context& ctx, Tensor hidden, const SequenceLayout& layout, const LayerStates* states) const {
   LayerInputs inputs = inputs_of(layout);
-  inputs.cache = caches;
-  for (const auto& layer : layers_) {
-    hidden = layer->forward(ctx, hidden, inputs);
-    if (caches) ++inputs.cache;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (states) inputs.state = (*states)[i].get();
+    hidden = layers_[i]->forward(ctx, hidden, inputs);
   }
   return hidden;
+}
+
+LayerStates GptStage::make_states(const Context& ctx, const LayerStateSizes& sizes) const {
+  LayerStates states;
+  for (const auto& layer : layers_) states.push_back(layer->make_state(ctx, sizes));
+  return states;
 }
 
 Tensor GptStage::decode_range(Context& ctx, Tensor hidden, size_t first, size_t end,
@@ -113,20 +118,36 @@ void GptStage::append_layers(const GptMicroBatches& batches, Chunk& chunk) const
   const bool is_uniform = is_full && config_.recompute_method == RecomputeMethod::kUniform;
   const auto unit = static_cast<size_t>(is_uniform ? config_.recompute_num_layers : 1);
   for (size_t first = 0; first < layers_.size(); first += unit) {
-    const size_t end = std::min(first + unit, layers_.size());
-    const int64_t offset = stage_.first_layer;
-    Segment segment{.name = fmt::format("layers {}..{}", offset + static_cast<int64_t>(first),
-                                        offset + static_cast<int64_t>(end) - 1),
-                    .parameters = {},
-                    .forward = {}};
-    for (size_t i = first; i < end; ++i)
-      for (Parameter* parameter : layers_[i]->parameters()) segment.parameters.push_back(parameter);
-    segment.forward = [this, batches, first, end](Context& ctx, const Payload& in, int m) {
-      return Payload{{"hidden", decode_range(ctx, at(in, "hidden"), first, end, batches(m).layout)}};
-    };
-    segment.recompute = is_uniform || (is_full && static_cast<int64_t>(first) < config_.recompute_num_layers);
-    chunk.push_back(std::move(segment));
+    if (is_uniform || (is_full && static_cast<int64_t>(first) < config_.recompute_num_layers))
+      chunk.push_back(recomputed_segment(batches, first, std::min(first + unit, layers_.size())));
+    else
+      append_parts(batches, first, chunk);
   }
+}
+
+void GptStage::append_parts(const GptMicroBatches& batches, size_t layer, Chunk& chunk) const {
+  for (LayerPart& part : layers_[layer]->parts())
+    chunk.push_back(
+        {.name = fmt::format("layer {} {}", stage_.first_layer + static_cast<int64_t>(layer), part.name),
+         .parameters = std::move(part.parameters),
+         .forward = [this, batches, forward = std::move(part.forward)](Context& ctx, const Payload& in, int m) {
+           return forward(ctx, in, inputs_of(batches(m).layout));
+         }});
+}
+
+Segment GptStage::recomputed_segment(const GptMicroBatches& batches, size_t first, size_t end) const {
+  const int64_t offset = stage_.first_layer;
+  Segment segment{.name = fmt::format("layers {}..{}", offset + static_cast<int64_t>(first),
+                                      offset + static_cast<int64_t>(end) - 1),
+                  .parameters = {},
+                  .forward =
+                      [this, batches, first, end](Context& ctx, const Payload& in, int m) {
+                        return Payload{{"hidden", decode_range(ctx, at(in, "hidden"), first, end, batches(m).layout)}};
+                      },
+                  .recompute = true};
+  for (size_t i = first; i < end; ++i)
+    for (Parameter* parameter : layers_[i]->parameters()) segment.parameters.push_back(parameter);
+  return segment;
 }
 
 Segment GptStage::head_segment(const GptMicroBatches& batches) const {

@@ -41,15 +41,16 @@ class GptStage : public Module {
   // Hidden states are [s, b, h] ([s/tp, b, h] under sequence parallelism).
   /// Of the first stage.
   Tensor embed(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const;
-  /// Through the stage's layers. @param caches  one a layer, or null.
-  Tensor decode(Context& ctx, Tensor hidden, const SequenceLayout& layout, KeyValueCache* caches) const;
+  /// Through the stage's layers. @param states  one a layer, or null.
+  Tensor decode(Context& ctx, Tensor hidden, const SequenceLayout& layout, const LayerStates* states) const;
+  LayerStates make_states(const Context& ctx, const LayerStateSizes& sizes) const;
   /// Of the last stage: losses [s, b] of every token, or logits [s, b, padded vocabulary], whole on every tensor rank.
   Tensor head_losses(Context& ctx, const Tensor& hidden, const Tensor& labels) const;
   Tensor head_logits(Context& ctx, const Tensor& hidden) const;
 
-  /// The stage as a chunk of a schedule: embedding, layers (one segment each, or one a recompute unit), head. What
-  /// crosses its borders is {"hidden"}; the last stage gives {"loss"}. `batches` is called by forward, and again by
-  /// recompute.
+  /// The stage as a chunk of a schedule: embedding, layers (a segment for each of their parts, or for a recompute
+  /// unit), head. What crosses its borders is {"hidden"}; the last stage gives {"loss"}. `batches` is called by
+  /// forward, and again by recompute.
   Chunk segments(const GptMicroBatches& batches) const;
 
   const StageLayers& layers() const { return stage_; }
@@ -62,6 +63,8 @@ class GptStage : public Module {
   LayerInputs inputs_of(const SequenceLayout& layout) const;
   Tensor decode_range(Context& ctx, Tensor hidden, size_t first, size_t end, const SequenceLayout& layout) const;
   void append_layers(const GptMicroBatches& batches, Chunk& chunk) const;
+  void append_parts(const GptMicroBatches& batches, size_t layer, Chunk& chunk) const;
+  Segment recomputed_segment(const GptMicroBatches& batches, size_t first, size_t end) const;
   Segment head_segment(const GptMicroBatches& batches) const;
   Parameter& output_weight() const { return tied_ ? *tied_ : *output_weight_; }
 

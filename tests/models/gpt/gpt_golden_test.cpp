@@ -214,13 +214,13 @@ TEST(GptModel, CachedGenerationGivesTheLogitsOfTheWholeSequence) {
     const int64_t s = golden.batch.layout.s(), b = golden.batch.layout.b(), first = s / 2;
     const std::vector<double> expected =
         testing::values_of(golden.model->logits(golden.ctx, golden.batch.tokens, golden.batch.layout, nullptr));
-    std::vector<KeyValueCache> caches = golden.model->make_caches(golden.ctx, s, b);
+    const LayerStates states = golden.model->make_states(golden.ctx, {.max_rows = s, .b = b});
     std::vector<double> actual;
     for (int64_t begin = 0; begin < s; begin += begin == 0 ? first : 1) {  // a prompt, then one token after the other
       const int64_t length = begin == 0 ? first : 1;
       const auto layout = SequenceLayout::uniform(golden.ctx, {.s = length, .b = b, .first_position = begin});
       const Tensor tokens = golden.batch.tokens.slice(0, begin, length);
-      const std::vector<double> logits = testing::values_of(golden.model->logits(golden.ctx, tokens, layout, &caches));
+      const std::vector<double> logits = testing::values_of(golden.model->logits(golden.ctx, tokens, layout, &states));
       actual.insert(actual.end(), logits.begin(), logits.end());
     }
     ASSERT_EQ(actual.size(), expected.size());

@@ -85,11 +85,11 @@ class Rank {
   std::vector<double> logits(std::optional<int64_t> num_prompt) {
     const Tensor& tokens = batches_[0].tokens;
     if (!num_prompt) return values_of(model_->logits(ctx_, tokens, batches_[0].layout, nullptr));
-    std::vector<KeyValueCache> caches = model_->make_caches(ctx_, c_.s, c_.b);
+    const LayerStates states = model_->make_states(ctx_, {.max_rows = c_.s, .b = c_.b});
     std::vector<double> result;
     for (int64_t begin = 0, length = *num_prompt; begin < c_.s; begin += length, length = 1) {
       const auto layout = SequenceLayout::uniform(ctx_, {.s = length, .b = c_.b, .first_position = begin});
-      const auto part = values_of(model_->logits(ctx_, tokens.slice(0, begin, length), layout, &caches));
+      const auto part = values_of(model_->logits(ctx_, tokens.slice(0, begin, length), layout, &states));
       result.insert(result.end(), part.begin(), part.end());
     }
     return result;
