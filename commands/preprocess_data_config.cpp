@@ -68,16 +68,21 @@ void describe_tokenizer(FieldTable& table, TokenizerOptions& tokenizer) {
   table.begin_group("Tokenizer",
                     "GPT2BPETokenizer needs --vocab-file and --merge-file; NullTokenizer, for text that is numbers, "
                     "--vocab-size; CharTokenizer --vocab-file, the characters one after the other or, named *.json, a "
-                    "list of them; ByteLevelTokenizer, whose tokens are bytes, nothing. Vocabularies below 65500 "
-                    "tokens are stored as uint16, others as int32.");
+                    "list of them; ByteLevelTokenizer, whose tokens are bytes, nothing; HuggingFaceTokenizer, also "
+                    "named Llama3Tokenizer, --tokenizer-model: a tokenizer.json or its folder, whose other files name "
+                    "the end of document. Vocabularies below 65500 tokens are stored as uint16, others as int32.");
   table.add("tokenizer_type", tokenizer.type, fmt::format("one of {}", joined(tokenizer_types(), ", ")));
   table.add("vocab_file", tokenizer.vocab_file, "vocabulary");
   table.add("merge_file", tokenizer.merge_file, "merge rules of byte-pair encoding");
-  table.add("tokenizer_model", tokenizer.model, "file of a tokenizer type that is one file");
+  table.add("tokenizer_model", tokenizer.model, "file or folder of a tokenizer type that has one");
   table.add("vocab_size", tokenizer.vocab_size, "number of tokens; other types than NullTokenizer know it and compare")
       .at_least(1);
   table.add("tokenizer_special_tokens", tokenizer.special_tokens,
-            "strings that GPT2BPETokenizer recognises in the text besides <|endoftext|>");
+            "strings that GPT2BPETokenizer and HuggingFaceTokenizer recognise in the text besides their own");
+  table
+      .add("tokenizer_hf_include_special_tokens", tokenizer.hf_include_special_tokens,
+           "HuggingFaceTokenizer: do not add what its post-processor puts around each text, such as BOS")
+      .turned_off_by({"--tokenizer-hf-no-include-special-tokens"});
   table.add("null_tokenizer_eod_id", tokenizer.null_eod, "end of document of NullTokenizer")
       .by_default("the last token")
       .at_least(0);
@@ -151,9 +156,8 @@ RefusedFlags refused_preprocess_data_flags() {
           {"--tokenizer-sentencepiece-legacy", type},
           {"--no-tokenizer-sentencepiece-ignore-extra-whitespaces", type},
           {"--disable-tokenizer-sentencepiece-ignore-extra-whitespaces", type},
-          {"--tokenizer-hf-no-use-fast", type},
-          {"--tokenizer-hf-no-include-special-tokens", type},
-          {"--trust-remote-code", type},
+          {"--tokenizer-hf-no-use-fast", "tokenizer.json is read by native code; leave the flag out"},
+          {"--trust-remote-code", "no Python code is run, local or remote; leave the flag out"},
           {"--chat-template", type},
           {"--use-gigatoken", "this tokenizer is always native and parallel; leave the flag out"},
           {"--vocab-extra-ids", "Megatron parses it without any effect; use --tokenizer-special-tokens"},

@@ -23,6 +23,7 @@ build libsimdjson-dev     -               reads large JSON files and JSON lines
 build libdnnl-dev         -               oneDNN: matrix products on the CPU
 build ocl-icd-opencl-dev  -               named by oneDNN's CMake package, which otherwise is not found
 build libpcre2-dev        -               regular expressions of tokenizers
+build libutf8proc-dev     -               normal forms and classes of Unicode characters for tokenizers
 build zlib1g-dev          -               reads .gz input
 tests libgtest-dev        -               unit tests
 tests libgmock-dev        -               unit tests

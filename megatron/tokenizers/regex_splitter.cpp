@@ -8,6 +8,7 @@
 #include <string>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
@@ -47,6 +48,12 @@ RegexPattern::RegexPattern(std::string_view pattern) {
   pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // where the system forbids it, matching is interpreted
 }
 
+bool RegexPattern::matches_empty() const {
+  uint32_t result = 1;
+  pcre2_pattern_info(code_.get(), PCRE2_INFO_MATCHEMPTY, &result);
+  return result != 0;
+}
+
 void RegexPattern::Free::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
 
 RegexSplitter::RegexSplitter(const RegexPattern& pattern)
@@ -60,15 +67,20 @@ RegexSplitter::RegexSplitter(const RegexPattern& pattern)
   pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
 }
 
-RegexSplitter::Range RegexSplitter::find(std::string_view valid, size_t begin) {
-  const int count = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(valid.data()), valid.size(), begin,
-                                PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data_.get(), context_.get());
-  if (count == PCRE2_ERROR_NOMATCH) return {valid.size(), valid.size()};
+RegexSplitter::Range RegexSplitter::find(std::string_view valid, size_t begin, bool empty) {
+  const uint32_t options = PCRE2_NO_UTF_CHECK | (empty ? 0 : PCRE2_NOTEMPTY);
+  const int count = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(valid.data()), valid.size(), begin, options,
+                                data_.get(), context_.get());
+  if (count == PCRE2_ERROR_NOMATCH) return empty ? kNoMatch : Range{valid.size(), valid.size()};
   if (count < 0)
     throw DataError(
         fmt::format("the text from offset {} on defeats the pattern of the tokenizer: {}", begin, message_of(count)));
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data_.get());
   return {range[0], range[1]};
+}
+
+size_t RegexSplitter::next_character(std::string_view valid, size_t offset) {
+  return offset < valid.size() ? offset + utf8_length(valid[offset]) : offset + 1;
 }
 
 void RegexSplitter::Free::operator()(pcre2_real_match_data_8* data) const { pcre2_match_data_free(data); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -20,6 +21,8 @@ class RegexPattern {
  public:
   /// @throw ConfigError with the place of the mistake.
   explicit RegexPattern(std::string_view pattern);
+  /// Whether it may match the empty text.
+  bool matches_empty() const;
 
  private:
   friend class RegexSplitter;
@@ -39,19 +42,40 @@ class RegexSplitter {
   template <class F>
   void for_each_piece(std::string_view valid, F&& f) {
     for (size_t begin = 0; begin < valid.size();) {
-      const Range match = find(valid, begin);
+      const Range match = find(valid, begin, false);
       if (match.begin > begin) f(valid.substr(begin, match.begin - begin));
       if (match.end > match.begin) f(valid.substr(match.begin, match.end - match.begin));
       begin = match.end;
     }
   }
 
- private:
+  /// Part of a text, in bytes.
   struct Range {
     size_t begin, end;
+    bool operator==(const Range&) const = default;
   };
-  /// First match that is not empty at or after `begin`; [size, size) if there is none.
-  Range find(std::string_view valid, size_t begin);
+  /// Calls `f(range)` for each match, in order. An empty match counts unless it touches the match before it.
+  template <class F>
+  void for_each_match(std::string_view valid, F&& f) {
+    std::optional<size_t> last_end;
+    for (size_t begin = 0; begin <= valid.size();) {
+      const Range match = find(valid, begin, true);
+      if (match == kNoMatch) return;
+      if (match.begin == match.end && last_end == match.end) {
+        begin = next_character(valid, match.end);
+        continue;
+      }
+      f(match);
+      last_end = begin = match.end;
+    }
+  }
+
+ private:
+  static constexpr Range kNoMatch = {SIZE_MAX, SIZE_MAX};
+  /// First match at or after `begin`. Without `empty` one that is not empty, or [size, size) if there is none; with it
+  /// any, or kNoMatch.
+  Range find(std::string_view valid, size_t begin, bool empty);
+  static size_t next_character(std::string_view valid, size_t offset);
 
   struct Free {
     void operator()(pcre2_real_match_data_8* data) const;

@@ -10,6 +10,7 @@
 #include "megatron/tokenizers/byte_level_tokenizer.h"
 #include "megatron/tokenizers/char_tokenizer.h"
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
+#include "megatron/tokenizers/hugging_face_tokenizer.h"
 #include "megatron/tokenizers/null_tokenizer.h"
 
 namespace megatron {
@@ -27,7 +28,8 @@ std::vector<Flag> flags_of(const TokenizerOptions& options) {
           {"--vocab-size", options.vocab_size.has_value()},
           {"--tokenizer-special-tokens", !options.special_tokens.empty()},
           {"--null-tokenizer-eod-id", options.null_eod.has_value()},
-          {"--null-tokenizer-pad-id", options.null_pad != -1}};
+          {"--null-tokenizer-pad-id", options.null_pad != -1},
+          {"--tokenizer-hf-no-include-special-tokens", !options.hf_include_special_tokens}};
 }
 
 /// A type: the flags that it cannot do without, those that it may have, and how it is made.
@@ -37,7 +39,14 @@ struct Type {
   std::unique_ptr<Tokenizer> (*make)(const TokenizerOptions&);
 };
 
+std::unique_ptr<Tokenizer> make_hugging_face(const TokenizerOptions& c) {
+  return std::make_unique<HuggingFaceTokenizer>(HuggingFaceTokenizer::Options{
+      .path = c.model, .include_special_tokens = c.hf_include_special_tokens, .special_tokens = c.special_tokens});
+}
+
 std::vector<Type> types() {
+  const std::vector<std::string_view> hugging_face_flags = {"--vocab-size", "--tokenizer-special-tokens",
+                                                            "--tokenizer-hf-no-include-special-tokens"};
   return {
       {"GPT2BPETokenizer",
        {"--vocab-file", "--merge-file"},
@@ -53,6 +62,8 @@ std::vector<Type> types() {
          return std::make_unique<NullTokenizer>(
              NullTokenizer::Options{.vocab_size = c.vocab_size.value(), .eod = c.null_eod, .pad = c.null_pad});
        }},
+      {"HuggingFaceTokenizer", {"--tokenizer-model"}, hugging_face_flags, make_hugging_face},
+      {"Llama3Tokenizer", {"--tokenizer-model"}, hugging_face_flags, make_hugging_face},
       {"ByteLevelTokenizer",
        {},
        {"--vocab-size"},
@@ -65,10 +76,10 @@ std::vector<Type> types() {
        }}};
 }
 
-constexpr std::array<std::string_view, 10> kTypesOfMegatron = {
-    "BertWordPieceLowerCase",  "BertWordPieceCase", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
-    "HuggingFaceTokenizer",    "Llama2Tokenizer",   "TikTokenizer",           "MultimodalTokenizer",
-    "NullMultimodalTokenizer", "SFTTokenizer"};
+constexpr std::array<std::string_view, 9> kTypesOfMegatron = {
+    "BertWordPieceLowerCase",    "BertWordPieceCase",       "SentencePieceTokenizer",
+    "GPTSentencePieceTokenizer", "Llama2Tokenizer",         "TikTokenizer",
+    "MultimodalTokenizer",       "NullMultimodalTokenizer", "SFTTokenizer"};
 
 [[noreturn]] void refuse_type(const std::string& type) {
   const std::string known = joined(tokenizer_types(), ", ");

@@ -15,6 +15,7 @@ struct TokenizerOptions {
   std::vector<std::string> special_tokens = {};  ///< --tokenizer-special-tokens
   std::optional<int64_t> null_eod = {};          ///< --null-tokenizer-eod-id
   int64_t null_pad = -1;                         ///< --null-tokenizer-pad-id
+  bool hf_include_special_tokens = true;         ///< --tokenizer-hf-no-include-special-tokens turns it off
 };
 
 /// Names of `--tokenizer-type` that `make_tokenizer` knows.

@@ -249,9 +249,9 @@ TEST_F(PreprocessData, AllMistakesOfTheFlagsAreReportedAtOnce) {
 }
 
 TEST_F(PreprocessData, TokenizersThatDoNotExistAreRefused) {
-  const Result result = run({kShakespeare}, {"--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "gpt2"});
+  const Result result = run({kShakespeare}, {"--tokenizer-type", "MultimodalTokenizer", "--tokenizer-model", "gpt2"});
   EXPECT_EQ(result.status, kUsage);
-  EXPECT_THAT(result.err, HasSubstr("HuggingFaceTokenizer does not exist in this version"));
+  EXPECT_THAT(result.err, HasSubstr("MultimodalTokenizer does not exist in this version"));
 }
 
 TEST(PreprocessDataHelp, NamesEveryFlagAndShowsExamples) {

@@ -134,14 +134,16 @@ TEST(MakeTokenizer, MakesEachTypeThatItNames) {
       config.vocab_file = kGpt2Folder + "vocab.json", config.merge_file = kGpt2Folder + "merges.txt";
     if (type == "CharTokenizer") config.vocab_file = chars;
     if (type == "NullTokenizer") config.vocab_size = 10;
+    if (type == "HuggingFaceTokenizer" || type == "Llama3Tokenizer")
+      config.model = testing::golden_path("tokenizers/hf/llama3.json");
     EXPECT_GT(make_tokenizer(config)->vocab_size(), 0) << type;
   }
 }
 
 TEST(MakeTokenizer, TypesThatDoNotExistAreRefusedByNamingThoseThatDo) {
   const std::string later =
-      error_of<NotSupported>([] { make_tokenizer({.type = "HuggingFaceTokenizer", .model = "x"}); });
-  EXPECT_THAT(later, HasSubstr("HuggingFaceTokenizer"));
+      error_of<NotSupported>([] { make_tokenizer({.type = "MultimodalTokenizer", .model = "x"}); });
+  EXPECT_THAT(later, HasSubstr("MultimodalTokenizer"));
   for (const std::string& type : tokenizer_types()) EXPECT_THAT(later, HasSubstr(type));
   EXPECT_THAT(error_of<ConfigError>([] { make_tokenizer({.type = "gpt2"}); }), HasSubstr("gpt2 is unknown"));
   EXPECT_THAT(error_of<ConfigError>([] { make_tokenizer({.type = ""}); }), HasSubstr("--tokenizer-type is missing"));

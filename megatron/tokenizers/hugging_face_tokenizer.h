@@ -1,0 +1,52 @@
+// Tokenizers in Hugging Face's format.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megatron/tokenizers/tokenizer.h"
+
+namespace megatron {
+
+namespace hugging_face {
+class TokenizerJson;
+}
+
+/// `--tokenizer-type HuggingFaceTokenizer --tokenizer-model PATH`, also under the name Llama3Tokenizer: a folder with a
+/// tokenizer.json, or the file itself. tokenizer_config.json and special_tokens_map.json beside it name the tokens that
+/// end a document and pad. Ids and text are those of Hugging Face's tokenizers 0.23; what the files hold that is
+/// unknown here is an error, never ignored.
+class HuggingFaceTokenizer final : public Tokenizer {
+ public:
+  struct Options {
+    std::string path;
+    /// Whether encoding adds the tokens of the post-processor, such as BOS, as Megatron does by default.
+    bool include_special_tokens = true;
+    /// Recognised in the text besides those of the file. Those that it has not get the ids that follow.
+    std::vector<std::string> special_tokens = {};
+  };
+  /// @throw DataError if a file is missing or damaged or the files contradict each other; NotSupported naming what
+  ///        they hold that is unknown.
+  explicit HuggingFaceTokenizer(const Options& options);
+  ~HuggingFaceTokenizer() override;
+
+  std::unique_ptr<TextEncoder> make_encoder() const override;
+  std::string decode(std::span<const TokenId> ids) const override;
+  int64_t vocab_size() const override;
+  std::optional<TokenId> eod() const override { return eod_; }
+  std::optional<TokenId> pad() const override { return pad_; }
+  TokenizerIdentity identity() const override;
+  std::vector<TokenizerFile> files() const override { return files_; }
+
+ private:
+  friend class HuggingFaceEncoder;
+  void read_roles(const std::string& folder);
+
+  Options options_;
+  std::vector<TokenizerFile> files_;
+  std::unique_ptr<hugging_face::TokenizerJson> json_;
+  std::optional<TokenId> eod_, pad_;
+};
+
+}  // namespace megatron
