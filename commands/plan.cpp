@@ -84,7 +84,7 @@ void print_others(const PlanConfig& config, const Plan& plan, std::ostream& out)
     ScheduleOptions options = plan.schedule;
     options.kind = kind;
     const bool is_interleaved = kind == ScheduleKind::kInterleaved;
-    options.num_chunks = chunks_of(kind).value_or(std::max(plan.schedule.num_chunks, 2));
+    options.num_chunks = traits_of(kind).num_chunks.value_or(std::max(plan.schedule.num_chunks, 2));
     if (!is_interleaved) options.micro_batch_group_size.reset();
     Mistakes mistakes;
     check_schedule(options, mistakes);

@@ -28,13 +28,13 @@ inputs (B) and of weights (W) of each micro-batch run, how long ranks are idle, 
 
 The last one shares the layers so that the slowest rank is as fast as can be, and prints the flag that makes pretrain_gpt train that way.
 
-gpipe        all forwards, then all backwards: keeps every micro-batch
-1f1b         one forward, one backward: the bubble of gpipe, but rank r keeps P - r micro-batches
-interleaved  1f1b over several virtual stages of each rank: the bubble divided by them, for more messages
-zb-h1        1f1b with B and W apart: W fills two thirds of the bubble, with the memory of rank 0 on every rank
-zb-v         two virtual stages of each rank in a V, B and W apart: no gaps if F, B and W take equal time
-
 )";
+
+std::string describe_schedules() {
+  std::string lines;
+  for (const ScheduleTraits& traits : kSchedules) lines += fmt::format("{:<12} {}\n", traits.name, traits.summary);
+  return lines + "\n";
+}
 
 constexpr double kMostDrawn = 100000;  // actions; beyond it nobody sees them
 constexpr double kLongestTime = 1e9;   // so that sums and ratios of times stay finite
@@ -51,7 +51,7 @@ void describe_schedule(FieldTable& table, PlanConfig& config) {
   table
       .add("num_virtual_stages_per_pipeline_rank", config.num_virtual_stages_per_pipeline_rank,
            "virtual stages of a rank")
-      .by_default("2 for interleaved and zb-v, else 1")
+      .by_default("2 for interleaved and schedules in a V, else 1")
       .at_least(1)
       .at_most(1024);
   table
@@ -210,7 +210,7 @@ ScheduleOptions schedule_of(const PlanConfig& config) {
   options.kind = config.schedule.value_or(chunks > 1 ? ScheduleKind::kInterleaved : ScheduleKind::kOneFOneB);
   options.num_ranks = small(config.pipeline_model_parallel_size);
   const int by_default = config.pipeline_model_parallel_layout ? chunks : 2;  // of interleaved
-  options.num_chunks = given ? chunks : chunks_of(options.kind).value_or(by_default);
+  options.num_chunks = given ? chunks : traits_of(options.kind).num_chunks.value_or(by_default);
   options.num_micro_batches = small(config.num_micro_batches.value_or(2 * config.pipeline_model_parallel_size));
   if (config.microbatch_group_size_per_vp_stage)
     options.micro_batch_group_size = small(*config.microbatch_group_size_per_vp_stage);
@@ -222,7 +222,7 @@ ScheduleOptions schedule_of(const PlanConfig& config) {
 /// @param schedule whose number of chunks may be wrong: then the advice is for the right one
 std::optional<PipelineLayout> layout_of(const PlanConfig& config, ScheduleOptions schedule, Mistakes& mistakes) {
   if (!config.num_layers) return std::nullopt;
-  schedule.num_chunks = chunks_of(schedule.kind).value_or(schedule.num_chunks);
+  schedule.num_chunks = traits_of(schedule.kind).num_chunks.value_or(schedule.num_chunks);
   const StagePlacement placement = placement_of(schedule);
   if (config.balance_layers) return balanced_layout(*config.num_layers, placement, layer_costs(config));
   if (!config.pipeline_model_parallel_layout)
@@ -246,7 +246,7 @@ std::optional<PipelineLayout> layout_of(const PlanConfig& config, ScheduleOption
         fmt::format("--pipeline-model-parallel-layout has {} virtual stages for each rank, the schedule {}",
                     layout->placement().num_chunks(), placement.num_chunks()));
   if (reasons.empty()) return layout;
-  const bool is_open = !chunks_of(schedule.kind);
+  const bool is_open = !traits_of(schedule.kind).num_chunks;
   if (layout && is_open) {
     mistakes.add({"--pipeline-model-parallel-layout"}, "{}: leave out --num-virtual-stages-per-pipeline-rank",
                  reasons.front());
@@ -315,7 +315,7 @@ Plan plan_of(const PlanConfig& config) {
 
 std::string plan_help() {
   PlanConfig config;
-  return std::string(kIntroduction) + help_of(describe(config));
+  return std::string(kIntroduction) + describe_schedules() + help_of(describe(config));
 }
 
 }  // namespace megatron

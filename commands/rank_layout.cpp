@@ -95,7 +95,11 @@ bool check_effect(const std::string& text, const RankLayout& layout, Mistakes& m
 /// How a pipeline of `pp` ranks can work.
 std::vector<std::pair<std::string, int64_t>> schedules_of(int64_t pp) {
   if (pp == 1) return {{"", 1}};
-  return {{"", 1}, {"", 2}, {"gpipe", 1}, {"zb-h1", 1}, {"zb-v", 1}};
+  std::vector<std::pair<std::string, int64_t>> schedules = {{"", 1}, {"", 2}};  // 1f1b and interleaved
+  for (const ScheduleTraits& traits : kSchedules)
+    if (traits.kind != ScheduleKind::kOneFOneB && traits.kind != ScheduleKind::kInterleaved)
+      schedules.emplace_back(traits.name, 1);
+  return schedules;
 }
 
 /// The schedule and its virtual stages are one factor.

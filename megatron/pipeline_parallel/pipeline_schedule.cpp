@@ -71,25 +71,19 @@ void check_groups(const ScheduleOptions& options, Mistakes& mistakes, const Micr
 
 }  // namespace
 
-std::string_view name_of(ScheduleKind kind) {
-  for (const auto& [enumerator, name] : names_of_enum(kind))
-    if (enumerator == kind) return name;
-  return {};
+const ScheduleTraits& traits_of(ScheduleKind kind) {
+  return *std::ranges::find(kSchedules, kind, &ScheduleTraits::kind);
 }
 
-std::optional<int> chunks_of(ScheduleKind kind) {
-  if (kind == ScheduleKind::kInterleaved) return std::nullopt;
-  return kind == ScheduleKind::kZbV ? 2 : 1;
-}
+std::string_view name_of(ScheduleKind kind) { return traits_of(kind).name; }
 
 std::string describe_chunks(ScheduleKind kind) {
   return fmt::format("the schedule {} has {} on each rank", name_of(kind),
-                     chunks_of(kind) == 1 ? "one stage" : "two virtual stages");
+                     traits_of(kind).num_chunks == 1 ? "one stage" : "two virtual stages");
 }
 
 StagePlacement placement_of(const ScheduleOptions& options) {
-  return {options.num_ranks, options.num_chunks,
-          options.kind == ScheduleKind::kZbV ? StageOrder::kV : StageOrder::kLoop};
+  return {options.num_ranks, options.num_chunks, traits_of(options.kind).stage_order};
 }
 
 void check_schedule(const ScheduleOptions& options, Mistakes& mistakes, const MicroBatchFlag& micro_batch) {
@@ -98,7 +92,7 @@ void check_schedule(const ScheduleOptions& options, Mistakes& mistakes, const Mi
   if (options.num_micro_batches < 1)
     mistakes.add({"--global-batch-size"}, "{} micro-batches: a step has at least one", options.num_micro_batches);
   const bool is_interleaved = options.kind == ScheduleKind::kInterleaved;
-  const std::optional<int> wanted = chunks_of(options.kind);
+  const std::optional<int> wanted = traits_of(options.kind).num_chunks;
   if (wanted && options.num_chunks >= 1 && options.num_chunks != *wanted)
     mistakes.add({kChunks}, "{} {}: {}. Leave out {}", kChunks, options.num_chunks, describe_chunks(options.kind),
                  kChunks);

@@ -15,32 +15,52 @@
 namespace megatron {
 
 enum class ScheduleKind { kGPipe, kOneFOneB, kInterleaved, kZbH1, kZbV };
-constexpr std::array<std::pair<ScheduleKind, std::string_view>, 5> names_of_enum(ScheduleKind) {
-  return {{{ScheduleKind::kGPipe, "gpipe"},
-           {ScheduleKind::kOneFOneB, "1f1b"},
-           {ScheduleKind::kInterleaved, "interleaved"},
-           {ScheduleKind::kZbH1, "zb-h1"},
-           {ScheduleKind::kZbV, "zb-v"}}};
+
+/// All that is known of a schedule beside its order of actions.
+struct ScheduleTraits {
+  ScheduleKind kind;
+  std::string_view name;
+  std::optional<int> num_chunks;  // virtual stages of a rank; none: any number
+  StageOrder stage_order;
+  bool splits_weight_gradient;  // always: it places weight gradients itself, in the bubble
+  std::string_view summary;     // a line of help
+};
+constexpr std::array<ScheduleTraits, 5> kSchedules = {{
+    {ScheduleKind::kGPipe, "gpipe", 1, StageOrder::kLoop, false,
+     "all forwards, then all backwards: keeps every micro-batch"},
+    {ScheduleKind::kOneFOneB, "1f1b", 1, StageOrder::kLoop, false,
+     "one forward, one backward: the bubble of gpipe, but rank r keeps P - r micro-batches"},
+    {ScheduleKind::kInterleaved, "interleaved", std::nullopt, StageOrder::kLoop, false,
+     "1f1b over several virtual stages of each rank: the bubble divided by them, for more messages"},
+    {ScheduleKind::kZbH1, "zb-h1", 1, StageOrder::kLoop, true,
+     "1f1b with B and W apart: W fills two thirds of the bubble, with the memory of rank 0 on every rank"},
+    {ScheduleKind::kZbV, "zb-v", 2, StageOrder::kV, true,
+     "two virtual stages of each rank in a V, B and W apart: no gaps if F, B and W take equal time"},
+}};
+const ScheduleTraits& traits_of(ScheduleKind kind);
+
+constexpr auto names_of_enum(ScheduleKind) {
+  std::array<std::pair<ScheduleKind, std::string_view>, kSchedules.size()> names;
+  for (size_t i = 0; i < names.size(); ++i) names[i] = {kSchedules[i].kind, kSchedules[i].name};
+  return names;
 }
 std::string_view name_of(ScheduleKind kind);
-/// Virtual stages of a rank, where the schedule has the same number always: 2 of ZB-V, 1 of others but interleaved.
-std::optional<int> chunks_of(ScheduleKind kind);
 /// "the schedule zb-v has two virtual stages on each rank": of one whose number is always the same.
 std::string describe_chunks(ScheduleKind kind);
 
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::kOneFOneB;
   int num_ranks = 1;
-  int num_chunks = 1;  ///< virtual stages of a rank: see chunks_of
+  int num_chunks = 1;  ///< virtual stages of a rank: see ScheduleTraits
   int num_micro_batches = 1;
   /// Interleaved: micro-batches in a row on one chunk; none: num_ranks, which is depth first.
   std::optional<int> micro_batch_group_size;
-  /// The zero-bubble schedules always split.
+  /// Of schedules that do not always split.
   WeightGradient weight_gradient = WeightGradient::kFused;
   bool forward_only = false;  ///< evaluation: the forwards in their order
 };
 
-/// Where the schedule has the virtual stages: a V for ZB-V, else Megatron's loop.
+/// Where the schedule has the virtual stages: a V or Megatron's loop.
 StagePlacement placement_of(const ScheduleOptions& options);
 
 /// The flag that sets the micro-batches of a step, and its value for one.

@@ -129,7 +129,7 @@ TEST(Simulator, EverySizeOfEveryScheduleRuns) {
     for (int p = 1; p <= 6; ++p)
       for (int m = 1; m <= 3 * p + 2; ++m)
         for (int v : kind == ScheduleKind::kInterleaved ? std::vector{1, 2, 3}
-                                                        : std::vector{kind == ScheduleKind::kZbV ? 2 : 1})
+                                                        : std::vector{traits_of(kind).num_chunks.value()})
           for (const bool forward_only : {false, true}) {
             if (kind == ScheduleKind::kInterleaved && m % p != 0) continue;
             const ScheduleOptions options{

@@ -14,8 +14,8 @@ constexpr const char* kProfile = "--profile always writes a trace, and of the sa
 constexpr const char* kShapes = "the trace of --profile always says the shapes";
 constexpr const char* kTikTokenizer = "TikTokenizer alone reads it, which is not here yet";
 constexpr const char* kWeightGradients =
-    "the gradient of the output layer's weight has the same value whenever it is computed; --pipeline-schedule zb-h1 "
-    "and zb-v fill the bubble with the weight gradients of all layers";
+    "the gradient of the output layer's weight has the same value whenever it is computed; zero-bubble schedules "
+    "(--pipeline-schedule) fill the bubble with the weight gradients of all layers";
 constexpr const char* kRankMonitor =
     "ranks are not restarted by a monitor (nvidia-resiliency-ext); one that hangs is found by "
     "--distributed-timeout-minutes, and a job that ends is to be started again by the scheduler";

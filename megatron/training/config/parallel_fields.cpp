@@ -80,8 +80,8 @@ void describe_pipeline(FieldTable& table, ParallelConfig& parallel) {
   table.begin_group("Pipeline", "Interleaving gives each rank several virtual stages, which shortens the bubble.");
   table
       .add("pipeline_schedule", parallel.pipeline_schedule,
-           "megatron.cpp only: order of work on the stages. interleaved and "
-           "zb-v have two virtual stages unless others are given; zb-h1 and zb-v fill the bubble with weight gradients")
+           "megatron.cpp only: order of work on the stages; 'megatron plan --show-schedule --help' describes each. "
+           "interleaved has two virtual stages unless others are given")
       .by_default("1f1b, with virtual stages interleaved");
   table
       .add("num_layers_per_virtual_pipeline_stage", parallel.num_layers_per_virtual_pipeline_stage,

@@ -52,7 +52,7 @@ void check_delayed_weight_gradients(const PretrainConfig& config, Mistakes& mist
                  "with what they read, for the end of the backward. Leave out one, or recompute selected modules",
                  kDelay);
   const std::optional<ScheduleKind>& kind = parallel.pipeline_schedule;
-  if (parallel.pipeline_model_parallel_size > 1 && (kind == ScheduleKind::kZbH1 || kind == ScheduleKind::kZbV))
+  if (parallel.pipeline_model_parallel_size > 1 && kind && traits_of(*kind).splits_weight_gradient)
     mistakes.add({kDelay, "--pipeline-schedule"},
                  "{} and --pipeline-schedule {} exclude each other: that schedule places weight gradients itself, in "
                  "the bubble. Leave out one",

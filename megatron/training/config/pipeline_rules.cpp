@@ -35,13 +35,13 @@ LayerSplit split_of(const PretrainConfig& config, int64_t num_layers, int64_t nu
 }
 
 int64_t chunks_without_flags(const ParallelConfig& parallel) {
-  return parallel.pipeline_schedule ? chunks_of(*parallel.pipeline_schedule).value_or(2) : 1;
+  return parallel.pipeline_schedule ? traits_of(*parallel.pipeline_schedule).num_chunks.value_or(2) : 1;
 }
 
 /// What the schedule demands, if it demands a number.
 std::optional<int64_t> chunks_of_schedule(const ParallelConfig& parallel) {
   if (!parallel.pipeline_schedule) return std::nullopt;
-  return chunks_of(*parallel.pipeline_schedule);
+  return traits_of(*parallel.pipeline_schedule).num_chunks;
 }
 
 /// Virtual stages of a rank.

@@ -6,6 +6,7 @@
 #include <random>
 #include <regex>
 
+#include "megatron/pipeline_parallel/pipeline_schedule.h"
 #include "tests/training/config/command_line.h"
 
 namespace megatron {
@@ -43,9 +44,9 @@ Line random_line(std::mt19937& random) {
   const auto sometimes = [&](int one_in, const Words& words) {
     if (pick(1, one_in) == 1) line.words.insert(line.words.end(), words.begin(), words.end());
   };
-  const std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
   const std::vector<std::string> layouts = {"Ett|ttL", "Et|t|t|tL", "E|tttt|L", "Ettx|L", "tE|tL", "Et*4L", "(Et|)*2L"};
-  sometimes(2, {"--pipeline-schedule", schedules[static_cast<size_t>(pick(0, 4))]});
+  sometimes(2, {"--pipeline-schedule",
+                std::string(kSchedules[static_cast<size_t>(pick(0, int{kSchedules.size()} - 1))].name)});
   sometimes(3, {"--num-virtual-stages-per-pipeline-rank", number(1, 4)});
   sometimes(4, {"--num-layers-per-virtual-pipeline-stage", number(1, 3)});
   sometimes(3, {"--decoder-first-pipeline-num-layers", number(1, 5)});
