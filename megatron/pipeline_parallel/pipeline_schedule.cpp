@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatron/pipeline_parallel/communication.h"
+#include "megatron/pipeline_parallel/schedules/dual_pipe_v.h"
 #include "megatron/pipeline_parallel/schedules/gpipe.h"
 #include "megatron/pipeline_parallel/schedules/interleaved.h"
 #include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
@@ -35,6 +36,8 @@ Schedule order_of(const ScheduleOptions& options, int rank) {
       return zb_h1(rank, p, m);
     case ScheduleKind::kZbV:
       return zb_v(rank, p, m);
+    case ScheduleKind::kDualPipeV:
+      return dual_pipe_v(rank, p, m);
   }
   return {};
 }

@@ -14,7 +14,7 @@
 
 namespace megatron {
 
-enum class ScheduleKind { kGPipe, kOneFOneB, kInterleaved, kZbH1, kZbV };
+enum class ScheduleKind { kGPipe, kOneFOneB, kInterleaved, kZbH1, kZbV, kDualPipeV };
 
 /// All that is known of a schedule beside its order of actions.
 struct ScheduleTraits {
@@ -25,7 +25,7 @@ struct ScheduleTraits {
   bool splits_weight_gradient;  // always: it places weight gradients itself, in the bubble
   std::string_view summary;     // a line of help
 };
-constexpr std::array<ScheduleTraits, 5> kSchedules = {{
+constexpr std::array<ScheduleTraits, 6> kSchedules = {{
     {ScheduleKind::kGPipe, "gpipe", 1, StageOrder::kLoop, false,
      "all forwards, then all backwards: keeps every micro-batch"},
     {ScheduleKind::kOneFOneB, "1f1b", 1, StageOrder::kLoop, false,
@@ -36,6 +36,8 @@ constexpr std::array<ScheduleTraits, 5> kSchedules = {{
      "1f1b with B and W apart: W fills two thirds of the bubble, with the memory of rank 0 on every rank"},
     {ScheduleKind::kZbV, "zb-v", 2, StageOrder::kV, true,
      "two virtual stages of each rank in a V, B and W apart: no gaps if F, B and W take equal time"},
+    {ScheduleKind::kDualPipeV, "dualpipe-v", 2, StageOrder::kV, true,
+     "zb-v with each forward beside a backward of the other stage: DeepSeek's order, for overlap of communication"},
 }};
 const ScheduleTraits& traits_of(ScheduleKind kind);
 

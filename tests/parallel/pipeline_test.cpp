@@ -120,7 +120,8 @@ std::map<std::string, std::vector<double>> gradients_by_name(const std::string& 
 
 const std::string kTwoStages =
     " --num-layers 4 --global-batch-size 6 --micro-batch-size 1 --clip-grad 0 --pipeline-model-parallel-size 2";
-const std::vector<std::string> kZeroBubble = {" --pipeline-schedule zb-h1", " --pipeline-schedule zb-v"};
+const std::vector<std::string> kZeroBubble = {" --pipeline-schedule zb-h1", " --pipeline-schedule zb-v",
+                                              " --pipeline-schedule dualpipe-v"};
 
 TEST(Pipeline, UntiedZeroBubbleGradientsAreThoseOf1F1BBitForBit) {
   for (const std::string precision : {"", " --bf16", " --fp64"}) {

@@ -114,7 +114,8 @@ std::vector<ScheduleOptions> all_schedules() {
   for (const auto& [p, m] : {std::pair{2, 5}, {3, 2}, {4, 9}})
     all.push_back({.kind = ScheduleKind::kZbH1, .num_ranks = p, .num_micro_batches = m});
   for (const auto& [p, m] : {std::pair{1, 3}, {2, 2}, {2, 5}, {3, 7}, {4, 3}})
-    all.push_back({.kind = ScheduleKind::kZbV, .num_ranks = p, .num_chunks = 2, .num_micro_batches = m});
+    for (const auto kind : {ScheduleKind::kZbV, ScheduleKind::kDualPipeV})
+      all.push_back({.kind = kind, .num_ranks = p, .num_chunks = 2, .num_micro_batches = m});
   return all;
 }
 

@@ -124,6 +124,19 @@ TEST(Simulator, ZbVHasNoGapAndKeepsAsMuchAsOneFOneB) {
     }
 }
 
+TEST(Simulator, DualPipeVHasTheBubbleAndThePeakOfItsOrder) {
+  for (const ActionCosts& costs : {ActionCosts{}, kUneven})
+    for (int p : {1, 2, 3, 4, 6, 8})
+      for (int m : {2 * p, 2 * p + 1, 2 * p + 3, 5 * p}) {
+        const Simulation s =
+            run({.kind = ScheduleKind::kDualPipeV, .num_ranks = p, .num_chunks = 2, .num_micro_batches = m}, costs);
+        for (int r = 0; r < p; ++r) {
+          EXPECT_NEAR(s.bubble(r), (p - 1) * (costs.forward + costs.backward - costs.weight), 1e-9) << p << " " << m;
+          EXPECT_LE(s.ranks[static_cast<size_t>(r)].peak_activations, 2 * p + 1) << p << " " << m << " rank " << r;
+        }
+      }
+}
+
 TEST(Simulator, EverySizeOfEveryScheduleRuns) {
   for (const auto& [kind, name] : names_of_enum(ScheduleKind{}))
     for (int p = 1; p <= 6; ++p)
