@@ -13,6 +13,10 @@ constexpr int kTimerLevel = 2;  // of --timing-log-level
 
 }  // namespace
 
+BorderPayload same_on_all_borders(std::vector<PayloadSpec> payload) {
+  return [payload = std::move(payload)](int, int) { return payload; };
+}
+
 Executor::Executor(const Context& ctx, const ExecutorOptions& options)
     : ctx_(ctx),
       options_(options),
@@ -161,18 +165,24 @@ void Executor::forward_segments(const Action& a, Run& run) {
 }
 
 void Executor::end_forward(const Action& a, Run& run) {
-  for (const NamedTensor& item : run.now) run.output_slots.push_back(item.tensor.slot);
-  if (!is_last_stage(a.chunk)) return;
+  if (!is_last_stage(a.chunk)) {
+    for (const NamedTensor& item : run.now) run.output_slots.push_back(item.tensor.slot);
+    return;
+  }
+  if (run.tape)
+    for (const std::string& loss : options_.losses) run.output_slots.push_back(at(run.now, loss).slot);
   if (on_output) on_output(run.now, a.micro_batch);
   run.now.clear();
 }
 
 void Executor::seed_outputs(const Action& a, Run& run) {
   if (is_last_stage(a.chunk)) {
-    Tensor seed = ctx_.empty("loss.gradient", {1}, DType::kFloat64);
     const ConstView value{&ctx_.step.loss_seed, DType::kFloat64, {1}, {1}};
-    launch(ctx_, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = value, .y = seed.view()}); });
-    run.tape->seed(ctx_, run.output_slots.at(0), std::move(seed));
+    for (const TapeSlot loss : run.output_slots) {
+      Tensor seed = ctx_.empty("loss.gradient", {1}, DType::kFloat64);
+      launch(ctx_, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = value, .y = seed.view()}); });
+      run.tape->seed(ctx_, loss, std::move(seed));
+    }
     return;
   }
   const StagePlace from = maker(a.chunk, Direction::kBackward);
@@ -211,8 +221,8 @@ void Executor::end_backward(const Action& a, Run& run) {
 }
 
 /// A gradient may come in another shape of as many elements (Tape::accumulate), or not at all.
-void Executor::require_border(const Payload& payload, Direction direction, const Action& a) const {
-  const std::vector<PayloadSpec>& border = options_.border_payload;
+void Executor::require_border(const Payload& payload, const std::vector<PayloadSpec>& border, Direction direction,
+                              const Action& a) {
   const auto fits = [&](const NamedTensor& item, const PayloadSpec& spec) {
     const Tensor& x = item.tensor;
     if (direction == Direction::kBackward && !x.defined()) return item.name == spec.name;
@@ -231,21 +241,21 @@ void Executor::require_border(const Payload& payload, Direction direction, const
 /// Sends do not wait for their receiver, else two neighbours that both send first would wait for each other. They wait
 /// for the payload before on the same border, so that it can go: simulate() knows that.
 void Executor::send(Payload payload, Direction direction, const Action& a) {
-  require_border(payload, direction, a);
+  const std::vector<PayloadSpec> border = direction == Direction::kForward ? payload_behind(a) : payload_before(a);
+  require_border(payload, border, direction, a);
   const Channel to = channel(a.chunk, direction, taker(a.chunk, direction));
   std::deque<Works>& sent = sent_[to];
   while (sent.size() >= kMessagesUnderWay) finish_first(sent);
   sent.emplace_back();
-  for (size_t i = 0; i < options_.border_payload.size(); ++i) {
+  for (size_t i = 0; i < border.size(); ++i) {
     Tensor& tensor = payload[i].tensor;
     if (!tensor.defined()) {  // a payload tensor that no gradient reached; the other side waits for one
-      tensor = ctx_.empty(options_.border_payload[i].name, options_.border_payload[i].shape,
-                          options_.border_payload[i].dtype);
+      tensor = ctx_.empty(border[i].name, border[i].shape, border[i].dtype);
       launch(ctx_, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = tensor.view(), .value = 0}); });
     }
     sent.back().push_back(options_.pipeline_group->send(
         std::as_const(tensor).view(), to.peer, to.tag,
-        {.site = options_.border_payload[i].name, .keep_alive = KeepAlive::of(tensor.storage())}));
+        {.site = border[i].name, .keep_alive = KeepAlive::of(tensor.storage())}));
   }
 }
 
@@ -262,7 +272,7 @@ void Executor::finish_all_sends() {
 Executor::Receiving Executor::receive(Direction direction, const Action& a) {
   const Channel from = channel(a.chunk, direction, maker(a.chunk, direction));
   Receiving receiving;
-  for (const PayloadSpec& spec : options_.border_payload) {
+  for (const PayloadSpec& spec : direction == Direction::kForward ? payload_before(a) : payload_behind(a)) {
     Tensor tensor = ctx_.empty(spec.name, spec.shape, spec.dtype, MemoryUse::kCommunication);
     receiving.works.push_back(options_.pipeline_group->recv(tensor.view(), from.peer, from.tag, {.site = spec.name}));
     receiving.payload.push_back({spec.name, std::move(tensor)});

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,10 +17,17 @@
 
 namespace megatron {
 
+/// What virtual stage `stage` sends forward to the next one, and gets gradients of: the same on both sides.
+using BorderPayload = std::function<std::vector<PayloadSpec>(int stage, int micro_batch)>;
+/// For models whose stages all send the same.
+BorderPayload same_on_all_borders(std::vector<PayloadSpec> payload);
+
 /// What the executor is given beside the schedule.
 struct ExecutorOptions {
-  std::vector<Chunk> chunks;                     // of this rank, in order of virtual stages; as many on every rank
-  std::vector<PayloadSpec> border_payload;       // what crosses virtual stages
+  std::vector<Chunk> chunks;  // of this rank, in order of virtual stages; as many on every rank
+  BorderPayload border_payload;
+  /// Tensors of the last stage's payload, scalars in fp64. Gradients are those of their sum.
+  std::vector<std::string> losses = {"loss"};
   const ProcessGroup* pipeline_group = nullptr;  // null: one rank
   StageOrder stage_order = StageOrder::kLoop;    // the schedule's
   /// Level 2: forward-compute, backward-compute (W too), and what sends and receives make this rank wait:
@@ -34,10 +42,9 @@ class Executor {
   /// `options` must outlive the executor.
   Executor(const Context& ctx, const ExecutorOptions& options);
 
-  /// Forward and backward. The last virtual stage must give a payload whose first tensor is the scalar loss: its
-  /// gradient is StepState::loss_seed.
+  /// Forward and backward. The gradient of every loss in the last virtual stage's payload is StepState::loss_seed.
   /// @throw InternalError if an action does not go on where the one before it ended, the schedule leaves tapes
-  /// unfinished, or a chunk's output is not what the border names.
+  /// unfinished, or a chunk's output is not what the border or the losses name.
   void run(const Schedule& schedule);
   /// F actions only, without tapes: evaluation.
   void run_forward_only(const Schedule& schedule);
@@ -98,7 +105,14 @@ class Executor {
   void end_backward(const Action& a, Run& run);
   Payload take_input(const Action& a, Run& run);
   void send(Payload payload, Direction direction, const Action& a);
-  void require_border(const Payload& payload, Direction direction, const Action& a) const;
+  /// What crosses the border behind or before the chunk of `a`.
+  std::vector<PayloadSpec> payload_behind(const Action& a) const { return border_of(a, 0); }
+  std::vector<PayloadSpec> payload_before(const Action& a) const { return border_of(a, -1); }
+  std::vector<PayloadSpec> border_of(const Action& a, int offset) const {
+    return options_.border_payload(placement_.stage_of(place(a.chunk)) + offset, a.micro_batch);
+  }
+  static void require_border(const Payload& payload, const std::vector<PayloadSpec>& border, Direction direction,
+                             const Action& a);
   static void finish_first(std::deque<Works>& sent);
   void finish_all_sends();
   Receiving receive(Direction direction, const Action& a);

@@ -69,7 +69,8 @@ void TrainStep::execute(Uploaded& uploaded, bool forward_only, Timers* timers) {
   launch(ctx_, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = losses.view(), .value = 0}); });
   const auto micro_batch = [&](int m) -> const GptMicroBatch& { return uploaded.batches.at(static_cast<size_t>(m)); };
   const ExecutorOptions options{.chunks = model_.chunks(micro_batch),
-                                .border_payload = model_.border_payload(uploaded.sequence_length, uploaded.num_samples),
+                                .border_payload = same_on_all_borders(
+                                    model_.border_payload(uploaded.sequence_length, uploaded.num_samples)),
                                 .pipeline_group = &groups_.pp,
                                 .stage_order = placement_of(options_.schedule).order(),
                                 .timers = timers};

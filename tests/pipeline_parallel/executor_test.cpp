@@ -71,7 +71,8 @@ Outcome train(const TrainSetup& setup) {
     const int rank = setup.pipeline_group.rank(), num_ranks = setup.pipeline_group.size();
     const ExecutorOptions options{
         .chunks = {chunk_of(model.segments(batches), rank, num_ranks)},
-        .border_payload = {{"hidden", border, setup.model.dtype}, {"normed", border, setup.model.dtype}},
+        .border_payload =
+            same_on_all_borders({{"hidden", border, setup.model.dtype}, {"normed", border, setup.model.dtype}}),
         .pipeline_group = &setup.pipeline_group};
     for (int step = 0; step < setup.num_steps; ++step) {
       out.num_ready.clear();

@@ -27,8 +27,9 @@ Outcome run_rank(DeviceKind device, const World& world, const ProcessGroup& grou
   ParamAndGradBuffer buffer(ctx, model.parameters(), DType::kFloat64);
   const std::vector<ToyBatch> batches = toy_batches(ctx, schedule.num_micro_batches);
   test.step.loss_seed = 1.0 / (5 * schedule.num_micro_batches);
-  ExecutorOptions options{
-      .border_payload = {DeepModel::border()}, .pipeline_group = &group, .stage_order = layout.placement().order()};
+  ExecutorOptions options{.border_payload = same_on_all_borders({DeepModel::border()}),
+                          .pipeline_group = &group,
+                          .stage_order = layout.placement().order()};
   for (int c = 0; c < layout.placement().num_chunks(); ++c)
     options.chunks.push_back(model.stage(layout.at({.rank = group.rank(), .chunk = c}), batches));
   buffer.begin_step();
