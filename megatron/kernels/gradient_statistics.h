@@ -72,6 +72,8 @@ struct ClipFactorArgs {
   double* norm = nullptr;
   StepState* state = nullptr;   // optional
   bool finds_overflow = false;  // state->found_inf = 1 where `largest` is not finite
+  /// Optional: StepState::overflow of all ranks. state->found_inf = 1 where it is not 0.
+  const int64_t* extent_overflow = nullptr;
 };
 void clip_factor(const CpuStream& stream, const ClipFactorArgs& args);
 

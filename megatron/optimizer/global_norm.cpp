@@ -92,20 +92,24 @@ std::vector<Tensor> merged_grads(const std::vector<FlatRange>& ranges, const Dis
 
 GlobalNorm::GlobalNorm(const Context& ctx, const ProcessGroup& group)
     : group_(group),
-      norm_(ctx.empty("global_norm", {2}, DType::kFloat64, MemoryUse::kOptimizer)),
+      results_(ctx.empty("global_norm", {3}, DType::kFloat64, MemoryUse::kOptimizer)),
       sums_(ctx.empty("global_norm.sums", {4}, DType::kInt64, MemoryUse::kOptimizer)),
       guess_(ctx.empty("global_norm.guess", {1}, DType::kFloat64, MemoryUse::kOptimizer)) {
-  launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = norm_.view(), .value = 0}); });
+  launch(ctx, [&](auto& stream) { kernels::fill(stream, {.y = results_.view(), .value = 0}); });
 }
 
 /// Numbers without a sign are in the order of their bits, NaN above infinity: as integers NaN wins everywhere, which a
-/// maximum of numbers does not promise (NCCL passes over NaN).
-void GlobalNorm::find_largest(const Context& ctx, const std::vector<Tensor>& parts) {
-  double* largest = norm_.data<double>();
+/// maximum of numbers does not promise (NCCL passes over NaN). So the flag of overflows goes along: it is copied into
+/// the low half of an int64.
+void GlobalNorm::find_largest(const Context& ctx, const std::vector<Tensor>& parts, const int32_t* overflow) {
+  double* largest = result(kLargest);
+  View flag = results_.slice(0, kOverflow, 1).view();
+  flag.dtype = DType::kInt32;
   launch(ctx, [&](auto& stream) {
-    kernels::copy(stream, {.x = norm_.slice(0, 0, 1).view(), .y = guess_.view()});
-    kernels::fill(stream, {.y = norm_.view(), .value = 0});
+    kernels::copy(stream, {.x = results_.slice(0, kLargest, 1).view(), .y = guess_.view()});
+    kernels::fill(stream, {.y = results_.view(), .value = 0});
     kernels::fill(stream, {.y = sums_.view(), .value = 0});
+    if (overflow) kernels::copy(stream, {.x = {overflow, DType::kInt32, {1}, {1}}, .y = flag});
   });
   for (const Tensor& part : parts) {
     Tensor workspace =
@@ -119,7 +123,7 @@ void GlobalNorm::find_largest(const Context& ctx, const std::vector<Tensor>& par
                                          .limbs = sums_.data<int64_t>()});
     });
   }
-  View bits = norm_.slice(0, 0, 1).view();
+  View bits = results_.slice(0, kOverflow, 2).view();
   bits.dtype = DType::kInt64;
   group_.all_reduce(bits, ReduceOp::kMax, {.site = "largest gradient"}).wait();
 }
@@ -147,8 +151,7 @@ void GlobalNorm::add_squares(const Context& ctx, const std::vector<Tensor>& part
 }
 
 kernels::ClipFactorArgs GlobalNorm::norm_args() {
-  double* norm = norm_.data<double>();
-  return {.largest = largest(), .limbs = sums_.data<int64_t>(), .max_norm = 0, .norm = norm ? norm + 1 : nullptr};
+  return {.largest = largest(), .limbs = sums_.data<int64_t>(), .max_norm = 0, .norm = result(kNorm)};
 }
 
 void GlobalNorm::finish(const Context& ctx) {
@@ -160,6 +163,7 @@ void GlobalNorm::finish(const Context& ctx, double max_norm, bool finds_overflow
   args.max_norm = max_norm;
   args.state = &ctx.step;
   args.finds_overflow = finds_overflow;
+  args.extent_overflow = reinterpret_cast<const int64_t*>(result(kOverflow));
   launch(ctx, [&](auto& stream) { kernels::clip_factor(stream, args); });
 }
 

@@ -27,26 +27,40 @@ class GlobalNorm {
   GlobalNorm(const Context& ctx, const ProcessGroup& group);
 
   /// First half: the largest absolute value of `parts`, flat contiguous tensors; infinite or NaN if an element is.
-  void find_largest(const Context& ctx, const std::vector<Tensor>& parts);
+  void find_largest(const Context& ctx, const std::vector<Tensor>& parts) { find_largest(ctx, parts, nullptr); }
+  /// The same for gradients. The step state's overflow travels with it: all ranks learn that one had one.
+  void find_largest_and_overflow(const Context& ctx, const std::vector<Tensor>& parts) {
+    find_largest(ctx, parts, &ctx.step.overflow);
+  }
   /// Second half: the sum of squares, and the zeros if asked for.
   void add_squares(const Context& ctx, const std::vector<Tensor>& parts, bool count_zeros);
   /// Third: the norm as it is.
   void finish(const Context& ctx);
   /// Third: the norm, times the step state's inverse_scale, and its clip_factor for this largest norm (0: no clipping);
-  /// with `finds_overflow` also its found_inf.
+  /// also its found_inf, where a rank's step state had an overflow, and with `finds_overflow` where an element is not
+  /// finite.
   void finish(const Context& ctx, double max_norm, bool finds_overflow);
 
   /// What the host asks for, in device memory.
-  const Tensor& norms() const { return norm_; }  // [2] fp64: largest absolute value, norm
+  Tensor norms() const { return results_.slice(0, kLargest, 2); }  // [2] fp64: largest absolute value, norm
+  Tensor overflow() const { return results_.slice(0, kOverflow, 1); }  // [1]: the bits of an int64, not 0: there was one
   Tensor num_zeros() const { return sums_.slice(0, kZeros, 1); }
 
  private:
   static constexpr int kZeros = 3;  // place in sums_, behind the limbs
-  const double* largest() const { return norm_.data<double>(); }
+  static constexpr int kOverflow = 0, kLargest = 1, kNorm = 2;  // places in results_
+
+  void find_largest(const Context& ctx, const std::vector<Tensor>& parts, const int32_t* overflow);
+  double* result(int place) { return at_place(results_.data<double>(), place); }
+  const double* largest() const { return at_place(results_.data<double>(), kLargest); }
+  template <class T>
+  static T* at_place(T* first, int place) {
+    return first ? first + place : nullptr;  // none on the meta device
+  }
   kernels::ClipFactorArgs norm_args();
 
   ProcessGroup group_;
-  Tensor norm_;
+  Tensor results_;  // [3]: overflow as int64; largest absolute value and norm as fp64
   Tensor sums_;   // [4] int64: limbs of the sum of squares, number of zeros
   Tensor guess_;  // [1] fp64: the largest of the step before, 0 before the first
 };

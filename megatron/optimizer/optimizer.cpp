@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <span>
@@ -233,14 +234,14 @@ void Optimizer::begin_step(const Context& ctx, const ParamScheduler& scheduler, 
   state.weight_decay = scheduler.weight_decay();
   state.bias_correction1 = 1 - std::pow(config_.adam_beta1, t);
   state.bias_correction2 = 1 - std::pow(config_.adam_beta2, t);
-  state.found_inf = 0;
+  state.found_inf = state.overflow = 0;
   std::vector<double> rates;
   for (const ParamGroup& group : groups_) rates.push_back(scheduler.lr(group.schedule));
   write_values(ctx.device, std::span<const double>(rates), learning_rates_);
 }
 
 void Optimizer::find_norms(const Context& ctx, bool count_zeros) {
-  norm_.find_largest(ctx, counted_grads_);
+  norm_.find_largest_and_overflow(ctx, counted_grads_);
   norm_.add_squares(ctx, counted_grads_, count_zeros);
   norm_.finish(ctx, std::max(config_.clip_grad, 0.0), skips_nonfinite());
 }
@@ -261,11 +262,14 @@ StepResult Optimizer::step(const Context& ctx, Readback& readback, Timers* timer
   const bool waits_for_weights = config_.use_distributed_optimizer && !config_.overlap_param_gather;
   timed(waits_for_weights ? timers : nullptr, "params-all-gather", kTimerLevel, [&] { gather_params(); });
   std::array<double, 2> norms{};
+  double overflow = 0;
   int64_t num_zeros = 0;
   readback.add(norm_.norms(), std::span<double>(norms));
+  readback.add(norm_.overflow(), std::span(&overflow, 1));
   readback.add(norm_.num_zeros(), std::span(&num_zeros, 1));
   readback.wait(ctx);
   const auto [largest, norm] = norms;
+  if (std::bit_cast<int64_t>(overflow) != 0) return {.success = false, .overflow = true, .grad_norm = norm};
   const bool is_finite = std::isfinite(largest);
   if (scaler_) scaler_->update(!is_finite);
   if (!is_finite && skips_nonfinite()) return {.success = false, .grad_norm = scaler_ ? 0 : largest};

@@ -129,6 +129,10 @@ bool TrainingLoop::train_iteration() {
   if (trainer_.graph().num_launches() == 1 && !std::exchange(has_told_of_graph_, true))
     reporter_.info(fmt::format("from iteration {} on, forward and backward are one CUDA graph of {} nodes",
                                trainer_.progress().iteration, trainer_.graph().num_nodes()));
+  require<InternalError>(!result.optimizer.overflow,
+                         "[training] iteration {}: more rows than the capacity of a tensor that is bounded on the "
+                         "device, so gradients lack some. The weights are those of before this step.",
+                         trainer_.progress().iteration);
   const bool is_finite = std::isfinite(result.loss.sum) && std::isfinite(result.optimizer.grad_norm);
   require<Error>(is_finite || !config_.training.check_for_nan_in_loss_and_grad || !result.optimizer.success,
                  "[training] iteration {}: loss {}, gradient norm {}. The last checkpoint is from before this step. "

@@ -182,6 +182,16 @@ TEST(GradientStatistics, OverflowIsFoundWhereItIsAskedFor) {
           {.largest = &largest, .limbs = limbs.data(), .norm = &norm, .state = &state, .finds_overflow = asked});
       EXPECT_EQ(state.found_inf, asked && !std::isfinite(largest) ? 1 : 0);
     }
+  for (const int64_t overflow : {0, 1}) {
+    StepState state;
+    double norm = 0, largest = 1;
+    clip_factor(kOneThread, {.largest = &largest,
+                             .limbs = limbs.data(),
+                             .norm = &norm,
+                             .state = &state,
+                             .extent_overflow = &overflow});
+    EXPECT_EQ(state.found_inf, overflow);
+  }
 }
 
 }  // namespace

@@ -212,6 +212,29 @@ TEST(DistributedOptimizer, OverflowOnOneRankSkipsTheStepOnAll) {
   }
 }
 
+TEST(DistributedOptimizer, AnExtentThatOverflowsOnOneRankSkipsTheStepOnAllAndKeepsTheLossScale) {
+  for (const DType dtype : {DType::kFloat16, DType::kFloat64}) {
+    ReplicaTraining training{.replicas = 3, .num_steps = 1, .dtype = dtype, .extent_overflows = true};
+    training.optimizer.initial_loss_scale = 128;
+    training.optimizer.hysteresis = 1;
+    training.ddp = sharded(100);
+    const std::vector<ReplicaOutcome> before = train_replicas(training);
+    training.num_steps = 2;
+    training.overflow_rank = training.overflow_step = 1;
+    for (const ReplicaOutcome& rank : train_replicas(training)) {
+      EXPECT_TRUE(rank.results[0].success);
+      EXPECT_FALSE(rank.results[0].overflow);
+      EXPECT_FALSE(rank.results[1].success);
+      EXPECT_TRUE(rank.results[1].overflow);
+      EXPECT_TRUE(std::isfinite(rank.results[1].grad_norm));
+      EXPECT_EQ(rank.loss_scale, before[0].loss_scale) << "gradients were finite";
+      EXPECT_TRUE(rank.weights == before[0].weights) << "a skipped step changes nothing";
+    }
+    training.num_steps = 3;
+    for (const ReplicaOutcome& rank : train_replicas(training)) EXPECT_TRUE(rank.results[2].success);
+  }
+}
+
 TEST(DistributedOptimizer, MetaRunHasTheLogAndTheMessagesOfTheRealRun) {
   for (const bool distributed : {false, true}) {
     ReplicaTraining training{.replicas = 3, .dtype = DType::kBFloat16, .optimizer = clipping()};

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 
+#include "megatron/core/copy.h"
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/ops/move_rows.h"
 #include "megatron/pipeline_parallel/executor.h"
 #include "megatron/pipeline_parallel/schedules/one_f_one_b.h"
 #include "tests/testing/rank_threads.h"
@@ -47,6 +50,15 @@ void record_states(const Optimizer& optimizer, ReplicaOutcome& out) {
     record("exp_avg_sq", state.exp_avg_sq);
     out.state_elements += state.end - state.begin;
   }
+}
+
+/// Gathers three rows into a tensor that has room for two.
+void overflow_extent(const Context& ctx) {
+  IndexList index{ctx.empty("rows", {2}, DType::kInt32), Storage(ctx.device.arena, "count", 4, MemoryUse::kActivations)};
+  write_values<int32_t>(ctx.device, std::array{0, 0}, index.rows);
+  write_value(ctx.device, int32_t{3}, reinterpret_cast<int32_t*>(index.count.data()));
+  Context forward = ctx;
+  gather_rows(forward, ctx.empty("x", {4, 2}, DType::kFloat32), index);
 }
 
 /// 1 / tokens that the loss of a replica's micro-batches is averaged over.
@@ -94,11 +106,16 @@ ReplicaOutcome train_replica(const ReplicaTraining& training, World& world, Devi
     const std::vector<ToyBatch> batches = toy_batches(ctx, training.num_micro_batches);
     const int64_t first = world.recorder().num_operations();
     for (int step = 0; step < training.num_steps; ++step) {
-      ctx.step.step = step;
+      ctx.step = {.step = step};
       optimizer.begin_step(ctx, scheduler, optimizer.loss_scale() * loss_weight(training), ctx.step);
       ddp.begin_step();
       out.losses.push_back(run_step(training, world.rank(), ctx, model, batches));
-      if (step == training.overflow_step && world.rank() == training.overflow_rank) overflow(ctx, model);
+      if (step == training.overflow_step && world.rank() == training.overflow_rank) {
+        if (training.extent_overflows)
+          overflow_extent(ctx);
+        else
+          overflow(ctx, model);
+      }
       ddp.finish_grad_sync();
       Readback readback;
       out.results.push_back(optimizer.step(ctx, readback));

@@ -127,6 +127,7 @@ void clip_factor(const CpuStream&, const ClipFactorArgs& args) {
   *args.norm = norm;
   if (!args.state) return;
   if (args.finds_overflow && !std::isfinite(largest)) args.state->found_inf = 1;
+  if (args.extent_overflow && *args.extent_overflow != 0) args.state->found_inf = 1;
   args.state->clip_factor = args.max_norm > 0 ? std::min(1.0, args.max_norm / (norm + 1e-6)) : 1;
 }
 

@@ -214,6 +214,7 @@ __global__ void clip_factor_kernel(ClipFactorArgs args) {
   *args.norm = norm;
   if (!args.state) return;
   if (args.finds_overflow && !isfinite(largest)) args.state->found_inf = 1;
+  if (args.extent_overflow && *args.extent_overflow != 0) args.state->found_inf = 1;
   const double factor = args.max_norm / (norm + 1e-6);
   args.state->clip_factor = args.max_norm > 0 ? (factor < 1.0 ? factor : 1.0) : 1;
 }
