@@ -9,6 +9,7 @@
 #include "megatron/base/flag_parser.h"
 #include "megatron/core/device_step_state.h"
 #include "megatron/inference/generator.h"
+#include "megatron/models/gpt/gpt_model.h"
 #include "megatron/training/checkpoint/checkpointer.h"
 #include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/startup/device_choice.h"

@@ -39,24 +39,23 @@ TransformerConfig small_llama() {
 }
 
 /// Sequences that count upwards in steps of 1 to 4: the next token follows from the two before.
-GptMicroBatch make_batch(const Context& ctx, int64_t first_sample) {
-  const auto integers = [&](const char* name) {
-    return ctx.empty(name, {kSequence, kBatch}, DType::kInt64, MemoryUse::kData);
+Batch make_batch(const Context& ctx, int64_t first_sample) {
+  const auto empty = [&](const char* name, DType dtype) {
+    return ctx.empty(name, {kSequence, kBatch}, dtype, MemoryUse::kData);
   };
-  GptMicroBatch batch{
-      .tokens = integers("tokens"),
-      .labels = integers("labels"),
-      .loss_mask = ctx.empty("mask", {kSequence, kBatch}, DType::kFloat32, MemoryUse::kData),
-      .layout = SequenceLayout::uniform(ctx, {.s = kSequence, .b = kBatch, .first_sample = first_sample})};
+  Tensor tokens = empty("tokens", DType::kInt64), labels = empty("labels", DType::kInt64);
+  Tensor loss_mask = empty("loss_mask", DType::kFloat32);
   for (int64_t i = 0; i < kSequence * kBatch; ++i) {
     const int64_t row = i / kBatch, sample = first_sample + i % kBatch;
     const auto start = static_cast<int64_t>(uniform(ctx.key.at("start"), sample) * kVocabulary);
     const auto stride = 1 + static_cast<int64_t>(uniform(ctx.key.at("stride"), sample) * 4);
-    batch.tokens.data<int64_t>()[i] = (start + row * stride) % kVocabulary;
-    batch.labels.data<int64_t>()[i] = (start + (row + 1) * stride) % kVocabulary;
-    batch.loss_mask.data<float>()[i] = 1;
+    tokens.data<int64_t>()[i] = (start + row * stride) % kVocabulary;
+    labels.data<int64_t>()[i] = (start + (row + 1) * stride) % kVocabulary;
+    loss_mask.data<float>()[i] = 1;
   }
-  return batch;
+  const SequenceLayout::Options rows{.s = kSequence, .b = kBatch, .first_sample = first_sample};
+  return {.tensors = {{"tokens", tokens}, {"labels", labels}, {"loss_mask", loss_mask}},
+          .layouts = {{"tokens", SequenceLayout::uniform(ctx, rows)}}};
 }
 
 }  // namespace
@@ -83,7 +82,7 @@ int main() {
 
   double first_loss = 0, loss = 0;
   for (int iteration = 0; iteration < kSteps; ++iteration) {
-    std::vector<GptMicroBatch> batches;
+    std::vector<Batch> batches;
     for (int m = 0; m < kMicroBatches; ++m)
       batches.push_back(make_batch(ctx, (iteration * kMicroBatches + m) * kBatch));
     step.step = iteration;
@@ -93,10 +92,11 @@ int main() {
     loss = 0;
     ddp.begin_step();
     const ExecutorOptions options{
-        .chunks = model.chunks([&](int m) -> const GptMicroBatch& { return batches[static_cast<size_t>(m)]; })};
+        .chunks = model.chunks([&](int m) -> const Batch& { return batches[static_cast<size_t>(m)]; }),
+        .losses = model.losses()};
     Executor executor(ctx, options);
     executor.on_output = [&](const Payload& output, int) {
-      loss += *at(output, "loss").data<double>() * step.loss_seed;
+      loss += *at(output, "lm loss").data<double>() * step.loss_seed;
     };
     executor.run(one_f_one_b(0, 1, kMicroBatches, WeightGradient::kFused));
     ddp.finish_grad_sync();

@@ -20,6 +20,20 @@ void append_ids(std::span<const int64_t> ids, std::vector<Id>& out) {
 
 }  // namespace
 
+HostBatch host_batch_of(const MicroBatch<int64_t>& batch) {
+  return {.num_samples = batch.num_samples,
+          .sequence_length = batch.sequence_length,
+          .num_valid_tokens = batch.num_valid_tokens,
+          .tensors = {{"tokens", std::span(batch.tokens)},
+                      {"labels", std::span(batch.labels)},
+                      {"loss_mask", std::span(batch.loss_mask)}},
+          .sequences = {{.name = "tokens",
+                         .length = batch.sequence_length,
+                         .cuts = batch.cuts,
+                         .cut_ends = batch.cut_ends,
+                         .position_ids = batch.position_ids}}};
+}
+
 template <class Id>
 void assemble(const Dataset& dataset, std::span<const int64_t> sample_indices, MicroBatch<Id>& batch) {
   batch.num_samples = static_cast<int64_t>(sample_indices.size());

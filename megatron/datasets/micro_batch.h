@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "megatron/datasets/dataset.h"
+#include "megatron/datasets/host_batch.h"
 
 namespace megatron {
 
@@ -33,6 +34,9 @@ struct MicroBatch {
     return std::span(cuts).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
   }
 };
+
+/// The tensors "tokens", "labels" and "loss_mask", and the sequences "tokens".
+HostBatch host_batch_of(const MicroBatch<int64_t>& batch);
 
 /// Overwrites `batch` (keeping its memory) with the given samples; consumed_samples is left to the caller.
 /// @throw DataError if samples differ in length or an id does not fit `Id`, and what Dataset::read throws.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "megatron/inference/sampling.h"
-#include "megatron/models/gpt/gpt_model.h"
+#include "megatron/models/model.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
@@ -21,7 +21,7 @@ struct GenerateOptions {
 /// Refers to the model. A sequence ends at the model's --max-position-embeddings.
 class Generator {
  public:
-  Generator(const Context& ctx, const GptModel& model) : ctx_(ctx), model_(model) {}
+  Generator(const Context& ctx, const Model& model) : ctx_(ctx), model_(model) {}
 
   /// @param prompt    at least one token.
   /// @param on_token  called with each new token as soon as it is known; may be empty.
@@ -35,7 +35,7 @@ class Generator {
                                   const LayerStates& states);
 
   Context ctx_;
-  const GptModel& model_;
+  const Model& model_;
 };
 
 }  // namespace megatron

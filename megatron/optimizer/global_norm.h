@@ -43,11 +43,13 @@ class GlobalNorm {
 
   /// What the host asks for, in device memory.
   Tensor norms() const { return results_.slice(0, kLargest, 2); }  // [2] fp64: largest absolute value, norm
-  Tensor overflow() const { return results_.slice(0, kOverflow, 1); }  // [1]: the bits of an int64, not 0: there was one
+  Tensor overflow() const {
+    return results_.slice(0, kOverflow, 1);
+  }  // [1]: the bits of an int64, not 0: there was one
   Tensor num_zeros() const { return sums_.slice(0, kZeros, 1); }
 
  private:
-  static constexpr int kZeros = 3;  // place in sums_, behind the limbs
+  static constexpr int kZeros = 3;                              // place in sums_, behind the limbs
   static constexpr int kOverflow = 0, kLargest = 1, kNorm = 2;  // places in results_
 
   void find_largest(const Context& ctx, const std::vector<Tensor>& parts, const int32_t* overflow);
@@ -61,8 +63,8 @@ class GlobalNorm {
 
   ProcessGroup group_;
   Tensor results_;  // [3]: overflow as int64; largest absolute value and norm as fp64
-  Tensor sums_;   // [4] int64: limbs of the sum of squares, number of zeros
-  Tensor guess_;  // [1] fp64: the largest of the step before, 0 before the first
+  Tensor sums_;     // [4] int64: limbs of the sum of squares, number of zeros
+  Tensor guess_;    // [1] fp64: the largest of the step before, 0 before the first
 };
 
 }  // namespace megatron

@@ -42,9 +42,9 @@ struct OptimizerState : FlatRange {
 };
 
 struct StepResult {
-  bool success = true;   // false: gradients are not finite or there was an overflow, and nothing was changed
+  bool success = true;    // false: gradients are not finite or there was an overflow, and nothing was changed
   bool overflow = false;  // on any rank a bounded extent was too small (StepState::overflow): its rows are missing
-  double grad_norm = 0;  // before clipping, without loss scale; of gradients that are not finite, not finite
+  double grad_norm = 0;   // before clipping, without loss scale; of gradients that are not finite, not finite
   std::optional<int64_t> num_zeros;  // --log-num-zeros-in-grad
 };
 

@@ -253,9 +253,9 @@ void Executor::send(Payload payload, Direction direction, const Action& a) {
       tensor = ctx_.empty(border[i].name, border[i].shape, border[i].dtype);
       launch(ctx_, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = tensor.view(), .value = 0}); });
     }
-    sent.back().push_back(options_.pipeline_group->send(
-        std::as_const(tensor).view(), to.peer, to.tag,
-        {.site = border[i].name, .keep_alive = KeepAlive::of(tensor.storage())}));
+    sent.back().push_back(
+        options_.pipeline_group->send(std::as_const(tensor).view(), to.peer, to.tag,
+                                      {.site = border[i].name, .keep_alive = KeepAlive::of(tensor.storage())}));
   }
 }
 

@@ -7,40 +7,51 @@ namespace {
 
 /// [b, s] on the host as [s, b] on the device, without a transposing copy.
 template <class T>
-Tensor upload_rows(const Context& ctx, std::string_view name, const std::vector<T>& rows, int64_t b, int64_t s) {
-  Tensor x = ctx.empty(name, {b, s}, dtype_of<T>(), MemoryUse::kData);
-  write_values(ctx.device, std::span<const T>(rows), x);
+Tensor upload_rows(const Context& ctx, std::string_view name, std::span<const T> rows, int64_t b) {
+  Tensor x = ctx.empty(name, {b, std::ssize(rows) / b}, dtype_of<T>(), MemoryUse::kData);
+  write_values(ctx.device, rows, x);
   return x.transpose(0, 1);
 }
 
-std::vector<int32_t> positions_of(const MicroBatch<int64_t>& batch) {
-  const int64_t b = batch.num_samples, s = batch.sequence_length;
+std::vector<int32_t> positions_of(const HostSequences& sequences, int64_t b) {
+  const int64_t s = sequences.length;
   std::vector<int32_t> positions(static_cast<size_t>(b * s));
   for (int64_t sample = 0; sample < b; ++sample)
     for (int64_t row = 0; row < s; ++row)
       positions[static_cast<size_t>(row * b + sample)] =
-          static_cast<int32_t>(batch.position_ids[static_cast<size_t>(sample * s + row)]);
+          static_cast<int32_t>(sequences.position_ids[static_cast<size_t>(sample * s + row)]);
   return positions;
+}
+
+SequenceLayout upload_layout(const Context& ctx, const HostSequences& sequences, int64_t b,
+                             const BatchUploadOptions& options) {
+  std::vector<std::vector<int32_t>> cuts;
+  for (int64_t sample = 0; sample < b; ++sample) {
+    const auto of_sample = sequences.cuts_of(sample);
+    cuts.emplace_back(of_sample.begin(), of_sample.end());
+  }
+  const int64_t s = sequences.length;
+  return SequenceLayout::cut_at(ctx, {.s = s, .b = b, .first_sample = options.first_sample, .sequence_length = s}, cuts,
+                                options.has_positions ? positions_of(sequences, b) : std::vector<int32_t>{});
 }
 
 }  // namespace
 
-GptMicroBatch upload(const Context& ctx, const MicroBatch<int64_t>& batch, const BatchUploadOptions& options) {
-  const int64_t b = batch.num_samples, s = batch.sequence_length;
-  std::vector<std::vector<int32_t>> cuts;
-  for (int64_t sample = 0; sample < b; ++sample) {
-    const auto of_sample = batch.document_cuts(sample);
-    cuts.emplace_back(of_sample.begin(), of_sample.end());
-  }
+Batch upload(const Context& ctx, const HostBatch& batch, const BatchUploadOptions& options) {
+  Batch uploaded;
   Tensor loss_weight = ctx.empty("batch.loss_weight", {1}, DType::kFloat64, MemoryUse::kData);
   write_values(ctx.device, std::span(&options.loss_weight, 1), loss_weight);
-  const SequenceLayout::Options layout{.s = s, .b = b, .first_sample = options.first_sample, .sequence_length = s};
-  return {.tokens = upload_rows(ctx, "batch.tokens", batch.tokens, b, s),
-          .labels = upload_rows(ctx, "batch.labels", batch.labels, b, s),
-          .loss_mask = upload_rows(ctx, "batch.loss_mask", batch.loss_mask, b, s),
-          .layout = SequenceLayout::cut_at(ctx, layout, cuts,
-                                           options.has_positions ? positions_of(batch) : std::vector<int32_t>{}),
-          .loss_weight = std::move(loss_weight)};
+  for (const HostTensor& tensor : batch.tensors) {
+    const std::string place = fmt::format("batch.{}", tensor.name);
+    uploaded.tensors.push_back(
+        {std::string(tensor.name),
+         std::visit([&](auto values) { return upload_rows(ctx, place, values, batch.num_samples); }, tensor.values)});
+  }
+  uploaded.tensors.push_back({"loss_weight", std::move(loss_weight)});
+  for (const HostSequences& sequences : batch.sequences)
+    uploaded.layouts.push_back(
+        {std::string(sequences.name), upload_layout(ctx, sequences, batch.num_samples, options)});
+  return uploaded;
 }
 
 }  // namespace megatron

@@ -1,18 +1,19 @@
-// Micro-batches of the loader as tensors of the model.
+// Micro-batches of a data set as tensors of a model.
 #pragma once
 
-#include "megatron/datasets/micro_batch.h"
-#include "megatron/models/gpt/gpt_model.h"
+#include "megatron/datasets/host_batch.h"
+#include "megatron/models/batch.h"
 
 namespace megatron {
 
 struct BatchUploadOptions {
   int64_t first_sample = 0;    // number of the first sample in the global batch
-  double loss_weight = 1;      // see GptMicroBatch
+  double loss_weight = 1;      // becomes the tensor "loss_weight", [1] float64
   bool has_positions = false;  // position ids restart (--reset-position-ids): else a row's number is its position
 };
 
-/// Copies a micro-batch [b, s] to the device. Document cuts become spans of the layout.
-GptMicroBatch upload(const Context& ctx, const MicroBatch<int64_t>& batch, const BatchUploadOptions& options);
+/// Copies a micro-batch to the device: each tensor [b, s] as [s, b], and the sequences as layouts, document cuts as
+/// spans of them.
+Batch upload(const Context& ctx, const HostBatch& batch, const BatchUploadOptions& options);
 
 }  // namespace megatron

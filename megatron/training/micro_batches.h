@@ -2,33 +2,37 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
-#include <span>
+#include <iterator>
+#include <ranges>
 
-#include "megatron/datasets/micro_batch.h"
+#include "megatron/datasets/host_batch.h"
 
 namespace megatron {
 
-/// A view: the batches belong to others, and outlive it.
+/// The micro-batch of a data set: host_batch_of() describes it.
+template <class T>
+concept DatasetBatch = requires(const T& batch) {
+  { host_batch_of(batch) } -> std::same_as<HostBatch>;
+};
+
+/// A view of micro-batches of any data set: they belong to others, and outlive it.
 class MicroBatches {
  public:
-  using Batch = MicroBatch<int64_t>;
-
   /// Those of a vector or a span, in their order.
-  template <std::convertible_to<std::span<const Batch>> Batches>
-  MicroBatches(const Batches& batches) : MicroBatches(std::span<const Batch>(batches)) {}
-  explicit MicroBatches(std::span<const Batch> batches) : first_(batches.data()), size_(batches.size()) {}
+  template <std::ranges::contiguous_range Range>
+  requires DatasetBatch<std::ranges::range_value_t<Range>> MicroBatches(const Range& batches)
+      : MicroBatches(std::data(batches), std::size(batches), sizeof(std::ranges::range_value_t<Range>)) {}
   /// One batch `number` times.
+  template <DatasetBatch Batch>
   static MicroBatches repeated(const Batch& batch, int64_t number) {
-    MicroBatches batches(std::span(&batch, 1));
-    batches.size_ = static_cast<size_t>(number);
-    batches.stride_ = 0;
-    return batches;
+    return MicroBatches(&batch, static_cast<size_t>(number), 0);
   }
 
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  const Batch& operator[](size_t m) const { return first_[m * stride_]; }
+  HostBatch operator[](size_t m) const { return describe_(first_ + m * stride_bytes_); }
   MicroBatches first(size_t number) const {
     MicroBatches batches = *this;
     batches.size_ = number;
@@ -36,13 +40,21 @@ class MicroBatches {
   }
   MicroBatches after(size_t number) const {
     MicroBatches batches = first(size_ - number);
-    batches.first_ += number * stride_;
+    batches.first_ += number * stride_bytes_;
     return batches;
   }
 
  private:
-  const Batch* first_;
-  size_t size_, stride_ = 1;
+  template <class Batch>
+  MicroBatches(const Batch* first, size_t size, size_t stride_bytes)
+      : first_(reinterpret_cast<const std::byte*>(first)),
+        size_(size),
+        stride_bytes_(stride_bytes),
+        describe_([](const std::byte* batch) { return host_batch_of(*reinterpret_cast<const Batch*>(batch)); }) {}
+
+  const std::byte* first_;
+  size_t size_, stride_bytes_;
+  HostBatch (*describe_)(const std::byte* batch);
 };
 
 }  // namespace megatron

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <list>
 #include <memory>
 
@@ -22,10 +23,11 @@ constexpr int kTimerLevel = 1;  // of --timing-log-level
 
 }  // namespace
 
-TrainStep::TrainStep(const Context& ctx, const GptModel& model, DistributedDataParallel& ddp, Optimizer& optimizer,
+TrainStep::TrainStep(const Context& ctx, const Model& model, DistributedDataParallel& ddp, Optimizer& optimizer,
                      GpuRanks* gpu_ranks, const TrainStepOptions& options)
     : ctx_(ctx),
       model_(model),
+      losses_(model.losses()),
       ddp_(ddp),
       groups_(ddp.groups()),
       optimizer_(optimizer),
@@ -33,33 +35,35 @@ TrainStep::TrainStep(const Context& ctx, const GptModel& model, DistributedDataP
       options_(options),
       graph_(ctx.device, gpu_ranks, options.num_graph_warm_up_steps) {}
 
-double TrainStep::loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const {
+double TrainStep::loss_weight(const HostBatch& batch, size_t num_batches) const {
   if (options_.calculate_per_token_loss) return 1;
   return 1 / (static_cast<double>(std::max<int64_t>(batch.num_valid_tokens, 1)) * static_cast<double>(num_batches));
 }
 
 double TrainStep::PendingLosses::sum() const {
   double sum = 0;
-  for (size_t m = 0; m < values.size(); ++m) sum += values[m] / weights[m];
+  for (size_t i = 0; i < values.size(); ++i) sum += values[i] / weights[i % weights.size()];
   return sum;
 }
 
-TrainStep::Uploaded TrainStep::upload_all(const MicroBatches& batches, bool forward_only) {
-  Uploaded uploaded{.sequence_length = batches[0].sequence_length, .num_samples = batches[0].num_samples};
+TrainStep::Uploaded TrainStep::upload_all(const MicroBatches& batches, bool forward_only, const StepMetrics& metrics) {
+  Uploaded uploaded;
   PendingLosses& losses = uploaded.losses;
   // Micro-batch m of all ranks together lies before micro-batch m + 1 in the global batch, in the order of the ranks.
   int64_t first_of_all = 0;
   for (size_t m = 0; m < batches.size(); ++m) {
-    const MicroBatch<int64_t>& batch = batches[m];
+    const HostBatch batch = batches[m];
     const int64_t first_sample = first_of_all + groups_.dp.rank() * batch.num_samples;
     losses.weights.push_back(forward_only ? 1 : loss_weight(batch, batches.size()));
-    uploaded.batches.push_back(upload(
+    Batch& added = uploaded.batches.emplace_back(upload(
         ctx_, batch,
         {.first_sample = first_sample, .loss_weight = losses.weights.back(), .has_positions = options_.has_positions}));
+    for (const MetricSpec& spec : model_.metrics())
+      added.tensors.push_back({spec.name, metrics.accumulator(spec.name)});
     first_of_all += groups_.dp.size() * batch.num_samples;
   }
-  losses.values.resize(batches.size());
-  losses.on_device = ctx_.empty("losses", {std::ssize(batches)}, DType::kFloat64, MemoryUse::kData);
+  losses.values.resize(losses_.size() * batches.size());
+  losses.on_device = ctx_.empty("losses", {std::ssize(losses.values)}, DType::kFloat64, MemoryUse::kData);
   return uploaded;
 }
 
@@ -67,18 +71,21 @@ void TrainStep::execute(Uploaded& uploaded, bool forward_only, Timers* timers) {
   Tensor& losses = uploaded.losses.on_device;
   // A rank that is not the last of the pipeline computes none.
   launch(ctx_, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = losses.view(), .value = 0}); });
-  const auto micro_batch = [&](int m) -> const GptMicroBatch& { return uploaded.batches.at(static_cast<size_t>(m)); };
-  const ExecutorOptions options{.chunks = model_.chunks(micro_batch),
-                                .border_payload = same_on_all_borders(
-                                    model_.border_payload(uploaded.sequence_length, uploaded.num_samples)),
-                                .pipeline_group = &groups_.pp,
-                                .stage_order = placement_of(options_.schedule).order(),
-                                .timers = timers};
+  const auto micro_batch = [&](int m) -> const Batch& { return uploaded.batches.at(static_cast<size_t>(m)); };
+  const ExecutorOptions options{
+      .chunks = model_.chunks(micro_batch),
+      .border_payload = [&](int stage, int m) { return model_.border_payload(stage, micro_batch(m)); },
+      .losses = losses_,
+      .pipeline_group = &groups_.pp,
+      .stage_order = placement_of(options_.schedule).order(),
+      .timers = timers};
   Executor executor(ctx_, options);
   executor.on_output = [&](const Payload& output, int m) {
-    Tensor place = losses.slice(0, m, 1);
-    launch(ctx_, {.name = "copy"},
-           [&](auto& stream) { kernels::copy(stream, {.x = at(output, "loss").view(), .y = place.view()}); });
+    for (size_t i = 0; i < losses_.size(); ++i) {
+      Tensor place = losses.slice(0, static_cast<int64_t>(i * uploaded.batches.size()) + m, 1);
+      launch(ctx_, {.name = "copy"},
+             [&](auto& stream) { kernels::copy(stream, {.x = at(output, losses_[i]).view(), .y = place.view()}); });
+    }
   };
   const Schedule& schedule = schedule_of(uploaded.batches.size(), forward_only);
   if (forward_only)
@@ -88,11 +95,12 @@ void TrainStep::execute(Uploaded& uploaded, bool forward_only, Timers* timers) {
 }
 
 /// With what gradients need beside the data-parallel sum. In a graph nothing has a time of its own.
-TrainStep::PendingLosses TrainStep::forward_backward(const MicroBatches& batches, int64_t iteration, Timers* timers) {
-  Uploaded uploaded = upload_all(batches, false);
+TrainStep::PendingLosses TrainStep::forward_backward(const MicroBatches& batches, int64_t iteration,
+                                                     const StepMetrics& metrics, Timers* timers) {
+  Uploaded uploaded = upload_all(batches, false, metrics);
   std::vector<const Tensor*> inputs{&uploaded.losses.on_device};
-  for (const GptMicroBatch& batch : uploaded.batches)
-    inputs.insert(inputs.end(), {&batch.tokens, &batch.labels, &batch.loss_mask, &batch.loss_weight});
+  for (const Batch& batch : uploaded.batches)
+    for (const NamedTensor& item : batch.tensors) inputs.push_back(&item.tensor);
   Timers* inner = graph_.is_on() ? nullptr : timers;
   if (graph_.is_on()) ddp_.settle_param_sync();
   graph_.run(fmt::format("forward-backward of iteration {}", iteration + 1), inputs, [&] {
@@ -105,7 +113,7 @@ TrainStep::PendingLosses TrainStep::forward_backward(const MicroBatches& batches
     timed(inner, "non-tensor-parallel-grads-all-reduce", kTimerLevel,
           [&] { all_reduce_tensor_parallel_grads(ctx_, ddp_.parameters(), groups_.tp); });
     timed(inner, "embedding-grads-all-reduce", kTimerLevel, [&] {
-      if (Parameter* tied = model_.tied_across_ranks()) all_reduce_tied_grad(*tied, *groups_.embd);
+      for (Parameter* tied : model_.ties()) all_reduce_tied_grad(*tied, *groups_.embd);
     });
   });
   return std::move(uploaded.losses);
@@ -124,77 +132,91 @@ const Schedule& TrainStep::schedule_of(size_t num_micro_batches, bool forward_on
 
 /// All that kernels are to know of the step, before its first kernel. The number of tokens stays on the device: the
 /// host waits for no other rank.
-Tensor TrainStep::write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t own_tokens) {
+void TrainStep::write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t own_tokens,
+                                 StepMetrics& metrics) {
   StepState state{.step = iteration};
   optimizer_.begin_step(ctx_, scheduler, optimizer_.loss_scale(), state);
   write_value(ctx_.device, state, &ctx_.step);
-  Tensor num_tokens = ctx_.empty("valid tokens", {1}, DType::kInt64, MemoryUse::kData);
+  Tensor num_tokens = metrics.accumulator(kNumValidTokens);
   write_values(ctx_.device, std::span<const int64_t>(&own_tokens, 1), num_tokens);
-  groups_.dp_cp.all_reduce(num_tokens.view(), ReduceOp::kSum, {.site = "valid tokens"}).wait();
+  metrics.reduce_block_of(kNumValidTokens);
   if (options_.calculate_per_token_loss)
     launch(ctx_, {.name = "loss_seed"}, [&](auto& stream) {
       kernels::loss_seed(stream, {.num_tokens = std::as_const(num_tokens).data<int64_t>(),
                                   .loss_scale = optimizer_.loss_scale(),
                                   .state = &ctx_.step});
     });
-  return num_tokens;
 }
 
-Tensor TrainStep::sum_of_losses(const PendingLosses& losses) {
-  Tensor sum = ctx_.empty("loss", {1}, DType::kFloat64, MemoryUse::kData);
+/// Losses come from the last stage; other stages have zeros. The valid tokens have a block of their own, as the step
+/// needs them before its forward.
+std::vector<MetricSpec> TrainStep::metric_specs() const {
+  std::vector<MetricSpec> specs{
+      {.name = std::string(kNumValidTokens), .dtype = DType::kInt64, .groups = {groups_.dp_cp}}};
+  for (const std::string& loss : losses_) specs.push_back({.name = loss, .groups = {groups_.pp, groups_.dp_cp}});
+  std::ranges::copy(model_.metrics(), std::back_inserter(specs));
+  return specs;
+}
+
+void TrainStep::add_up_losses(const PendingLosses& losses, const StepMetrics& metrics) const {
+  const size_t num_batches = losses.weights.size();
   launch(ctx_, {.name = "loss_sum"}, [&](auto& stream) {
-    kernels::fill(stream, {.y = sum.view(), .value = 0});
-    for (size_t m = 0; m < losses.weights.size(); ++m)
-      kernels::accumulate(stream, {.x = losses.on_device.slice(0, static_cast<int64_t>(m), 1).view(),
-                                   .y = sum.view(),
-                                   .factor = 1 / losses.weights[m]});
+    for (size_t i = 0; i < losses.values.size(); ++i)
+      kernels::accumulate(stream, {.x = losses.on_device.slice(0, static_cast<int64_t>(i), 1).view(),
+                                   .y = metrics.accumulator(losses_[i / num_batches]).view(),
+                                   .factor = 1 / losses.weights[i % num_batches]});
   });
-  groups_.pp.all_reduce(sum.view(), ReduceOp::kSum, {.site = "loss of the last stage"}).wait();
-  groups_.dp_cp.all_reduce(sum.view(), ReduceOp::kSum, {.site = "loss"}).wait();
-  return sum;
 }
 
-TrainStep::Computed TrainStep::compute(const MicroBatches& batches, int64_t iteration, Timers* timers) {
-  PendingLosses own =
-      timed(timers, "forward-backward", kTimerLevel, [&] { return forward_backward(batches, iteration, timers); });
-  Tensor loss = sum_of_losses(own);
-  return {.own = std::move(own), .loss = std::move(loss)};
+TrainStep::Computed TrainStep::compute(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration,
+                                       Timers* timers) {
+  StepMetrics metrics(ctx_, metric_specs());
+  write_step_state(scheduler, iteration, num_valid_tokens_of(batches), metrics);
+  PendingLosses own = timed(timers, "forward-backward", kTimerLevel,
+                            [&] { return forward_backward(batches, iteration, metrics, timers); });
+  add_up_losses(own, metrics);
+  metrics.reduce();
+  return {.metrics = std::move(metrics), .own = std::move(own)};
 }
 
-StepValues TrainStep::values_of(Computed& computed, const Tensor& num_tokens) {
-  LossSum loss;
+LossSum TrainStep::loss_of(const std::vector<StepMetric>& metrics) const {
+  LossSum loss{.sum = value_of(metrics, losses_[0]),
+               .num_tokens = static_cast<int64_t>(value_of(metrics, kNumValidTokens))};
+  for (size_t i = 1; i < losses_.size(); ++i) loss.sum += value_of(metrics, losses_[i]);
+  return loss;
+}
+
+StepValues TrainStep::values_of(Computed& computed) {
   std::array<double, 2> norms{};
   Readback readback;
-  readback.add(computed.loss, std::span(&loss.sum, 1));
-  readback.add(num_tokens, std::span(&loss.num_tokens, 1));
+  computed.metrics.add_to(readback);
   readback.add(computed.own.on_device, std::span(computed.own.values));
   optimizer_.add_norms(ctx_, readback, norms);
   readback.wait(ctx_);
   const auto [largest, norm] = norms;
-  return {.loss = loss.mean(), .grad_norm = std::isfinite(largest) ? norm : largest, .own_loss = computed.own.sum()};
+  return {.loss = loss_of(computed.metrics.values()).mean(),
+          .grad_norm = std::isfinite(largest) ? norm : largest,
+          .own_loss = computed.own.sum()};
 }
 
 /// A step that is computed again has the same state: its number, which is part of every dropout counter, and weights.
 TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration,
                                Timers* timers, const StepExamination* examination) {
   const GpuRanks::Step step(gpu_ranks_);
-  Tensor num_tokens = write_step_state(scheduler, iteration, num_valid_tokens_of(batches));
-  Computed computed = compute(batches, iteration, timers);
+  Computed computed = compute(batches, scheduler, iteration, timers);
   const auto examine = [&] {
-    while (examination->wants_again(values_of(computed, num_tokens))) {
-      num_tokens = write_step_state(scheduler, iteration, num_valid_tokens_of(batches));
-      computed = compute(batches, iteration, timers);
-    }
+    while (examination->wants_again(values_of(computed))) computed = compute(batches, scheduler, iteration, timers);
   };
   if (examination && examination->before_update) examine();
   Readback readback;
   TrainStepResult result;
-  readback.add(computed.loss, std::span(&result.loss.sum, 1));
-  readback.add(num_tokens, std::span(&result.loss.num_tokens, 1));
+  computed.metrics.add_to(readback);
   result.optimizer = timed(timers, "optimizer", kTimerLevel, [&] {
     const ProfiledRange range(ctx_.device.profiler, {.name = "optimizer"});
     return optimizer_.step(ctx_, readback, timers);
   });
+  result.metrics = computed.metrics.values();
+  result.loss = loss_of(result.metrics);
   step.check_what_was_read();
   if (examination && !examination->before_update && !std::isfinite(result.optimizer.grad_norm)) examine();
   return result;
@@ -205,11 +227,12 @@ LossSum TrainStep::evaluate(MicroBatches batches) {
   const GpuRanks::Step step(gpu_ranks_);
   LossSum total{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
   Readback readback;
+  const StepMetrics metrics(ctx_, model_.metrics());  // which segments add to, and nobody reads
   std::list<PendingLosses> parts;
   while (!batches.empty()) {
     size_t num_equal = 1;
     while (num_equal < batches.size() && batches[num_equal].num_samples == batches[0].num_samples) ++num_equal;
-    Uploaded uploaded = upload_all(batches.first(num_equal), true);
+    Uploaded uploaded = upload_all(batches.first(num_equal), true, metrics);
     execute(uploaded, true, nullptr);
     PendingLosses& part = parts.emplace_back(std::move(uploaded.losses));
     readback.add(part.on_device, std::span(part.values));

@@ -3,17 +3,19 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "megatron/comm/gpu_ranks.h"
-#include "megatron/models/gpt/gpt_model.h"
+#include "megatron/models/model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
 #include "megatron/training/forward_backward_graph.h"
 #include "megatron/training/loss_sum.h"
 #include "megatron/training/micro_batches.h"
 #include "megatron/training/rerun_state_machine.h"
+#include "megatron/training/step_metrics.h"
 
 namespace megatron {
 
@@ -32,8 +34,12 @@ struct StepExamination {
   std::function<bool(const StepValues&)> wants_again;
 };
 
+inline constexpr std::string_view kNumValidTokens = "valid tokens";
+
 struct TrainStepResult {
-  LossSum loss;  // of the global batch
+  LossSum loss;  // of the global batch: the sum of the model's losses
+  /// Sums of Model::losses(), Model::metrics() and kNumValidTokens, of all ranks together.
+  std::vector<StepMetric> metrics;
   StepResult optimizer;
 };
 
@@ -41,7 +47,7 @@ struct TrainStepResult {
 /// optimizer. All ranks call the same. Refers to what it is given.
 class TrainStep {
  public:
-  TrainStep(const Context& ctx, const GptModel& model, DistributedDataParallel& ddp, Optimizer& optimizer,
+  TrainStep(const Context& ctx, const Model& model, DistributedDataParallel& ddp, Optimizer& optimizer,
             GpuRanks* gpu_ranks, const TrainStepOptions& options);
 
   /// @param batches  of this data-parallel rank. @param iteration  from 0: part of every dropout counter.
@@ -58,39 +64,43 @@ class TrainStep {
 
  private:
   /// Which part of the loss a micro-batch weighs, before the seed gradient.
-  double loss_weight(const MicroBatch<int64_t>& batch, size_t num_batches) const;
+  double loss_weight(const HostBatch& batch, size_t num_batches) const;
   const Schedule& schedule_of(size_t num_micro_batches, bool forward_only);
-  /// @return the valid tokens of all data-parallel ranks, int64 in device memory.
-  Tensor write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t own_tokens);
+  /// What kernels read of the step, and the valid tokens of all data-parallel ranks.
+  void write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t own_tokens, StepMetrics& metrics);
+  std::vector<MetricSpec> metric_specs() const;
   /// Losses of micro-batches that are on their way to the host.
   struct PendingLosses {
-    Tensor on_device;             // [micro-batches] fp64
+    Tensor on_device;             // [losses of the model * micro-batches] fp64, one loss after the other
     std::vector<double> values;   // here, after the wait
-    std::vector<double> weights;  // see GptMicroBatch
+    std::vector<double> weights;  // see BatchUploadOptions
     double sum() const;
   };
   /// Micro-batches in device memory, and where their losses go.
   struct Uploaded {
-    std::vector<GptMicroBatch> batches;
-    int64_t sequence_length = 0, num_samples = 0;  // of each
+    std::vector<Batch> batches;
     PendingLosses losses;
   };
-  Uploaded upload_all(const MicroBatches& batches, bool forward_only);
-  PendingLosses forward_backward(const MicroBatches& batches, int64_t iteration, Timers* timers);
+  /// With the accumulators of the model's own metrics.
+  Uploaded upload_all(const MicroBatches& batches, bool forward_only, const StepMetrics& metrics);
+  PendingLosses forward_backward(const MicroBatches& batches, int64_t iteration, const StepMetrics& metrics,
+                                 Timers* timers);
   void execute(Uploaded& uploaded, bool forward_only, Timers* timers);
   /// Losses of a forward and backward pass, of this rank's micro-batches and of all ranks together.
   struct Computed {
+    StepMetrics metrics;
     PendingLosses own;
-    Tensor loss;
   };
-  Computed compute(const MicroBatches& batches, int64_t iteration, Timers* timers);
+  Computed compute(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration, Timers* timers);
   /// Waits for the device.
-  StepValues values_of(Computed& computed, const Tensor& num_tokens);
-  /// The sum of losses over all ranks, as sum_of_all_ranks has it, in device memory.
-  Tensor sum_of_losses(const PendingLosses& losses);
+  StepValues values_of(Computed& computed);
+  LossSum loss_of(const std::vector<StepMetric>& metrics) const;
+  /// Sums of losses over all ranks, as sum_of_all_ranks has them, in device memory.
+  void add_up_losses(const PendingLosses& losses, const StepMetrics& metrics) const;
 
   Context ctx_;
-  const GptModel& model_;
+  const Model& model_;
+  std::vector<std::string> losses_;  // of the model
   DistributedDataParallel& ddp_;
   const ProcessGroupCollection& groups_;
   Optimizer& optimizer_;

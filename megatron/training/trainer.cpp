@@ -1,6 +1,7 @@
 #include "megatron/training/trainer.h"
 
 #include "megatron/core/copy.h"
+#include "megatron/models/gpt/gpt_model.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
 #include "megatron/training/planning/theoretical_flops.h"
@@ -8,12 +9,6 @@
 
 namespace megatron {
 namespace {
-
-std::vector<std::vector<Parameter*>> parameters_of_stages(const GptModel& model) {
-  std::vector<std::vector<Parameter*>> all;
-  for (const auto& stage : model.stages()) all.push_back(stage->parameters());
-  return all;
-}
 
 std::optional<int64_t> graph_warm_up_steps_of(const PretrainConfig& config) {
   if (!config.cuda_graph.records()) return std::nullopt;
@@ -51,24 +46,24 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
       ctx_{.device = *device_,
            .step = step_state_.get(),
            .key = RandomKey::from_seed(static_cast<uint64_t>(config.training.seed))},
-      model_({.ctx = ctx_,
-              .config = config_.transformer,
-              .groups = groups_,
-              .path = "",
-              .sequence_parallel = config_.parallel.sequence_parallel,
-              .overlap = tensor_comm_overlap_of(config_)},
-             pipeline_layout_of(config_), config_.layer_spec),
-      ddp_(ctx_, parameters_of_stages(model_), groups_, data_parallel_config_of(config_)),
+      model_(std::make_unique<GptModel>(ModuleContext{.ctx = ctx_,
+                                                      .config = config_.transformer,
+                                                      .groups = groups_,
+                                                      .path = "",
+                                                      .sequence_parallel = config_.parallel.sequence_parallel,
+                                                      .overlap = tensor_comm_overlap_of(config_)},
+                                        pipeline_layout_of(config_), config_.layer_spec)),
+      ddp_(ctx_, model_->stage_parameters(), groups_, data_parallel_config_of(config_)),
       optimizer_(ctx_, config_.optimizer, ddp_),
       scheduler_(param_scheduler_config_of(config_)),
-      step_(ctx_, model_, ddp_, optimizer_, options.device == DeviceKind::kCuda ? options.gpu_ranks : nullptr,
+      step_(ctx_, *model_, ddp_, optimizer_, options.device == DeviceKind::kCuda ? options.gpu_ranks : nullptr,
             {.calculate_per_token_loss = config_.training.calculate_per_token_loss,
              .has_positions = config_.data.reset_position_ids,
              .schedule = schedule_options_of(config_),
              .num_graph_warm_up_steps = graph_warm_up_steps_of(config_)}) {
   write_value(*device_, StepState{}, &ctx_.step);
   if (!config_.transformer.perform_initialization) return;
-  model_.initialize(ctx_);
+  model_->initialize(ctx_);
   optimizer_.reload_main_params(ctx_);
 }
 

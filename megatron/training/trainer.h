@@ -61,7 +61,7 @@ class Trainer {
   const PretrainConfig& config() const { return config_; }
   const ProcessGroupCollection& groups() const { return groups_; }
   const ForwardBackwardGraph& graph() const { return step_.graph(); }
-  GptModel& model() { return model_; }
+  Model& model() { return *model_; }
   Optimizer& optimizer() { return optimizer_; }
   ParamScheduler& scheduler() { return scheduler_; }
   TrainingProgress& progress() { return progress_; }
@@ -72,7 +72,7 @@ class Trainer {
   std::unique_ptr<Device> device_;
   DeviceStepState step_state_;
   Context ctx_;
-  GptModel model_;
+  std::unique_ptr<Model> model_;
   DistributedDataParallel ddp_;
   Optimizer optimizer_;
   ParamScheduler scheduler_;

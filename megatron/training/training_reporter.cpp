@@ -63,7 +63,18 @@ RankWork work_of(std::span<const double> seconds) {
 
 WallTime now() { return std::chrono::system_clock::now(); }
 
-std::vector<NamedValue> losses_of(const LossSum& loss) { return {{"lm loss", loss.mean()}}; }
+std::vector<NamedValue> losses_of(Trainer& trainer, const TrainStepResult& result) {
+  std::vector<NamedValue> losses;
+  for (const std::string& name : trainer.model().losses())
+    losses.push_back({name, LossSum{value_of(result.metrics, name), result.loss.num_tokens}.mean()});
+  return losses;
+}
+
+/// An evaluation adds several losses up.
+std::vector<NamedValue> evaluated_losses(Trainer& trainer, const LossSum& loss) {
+  const std::vector<std::string> names = trainer.model().losses();
+  return {{names.size() == 1 ? names[0] : "loss", loss.mean()}};
+}
 
 /// [rank][value]: what every rank of the world gives, as many on each.
 std::vector<std::vector<double>> gathered(const ProcessGroup& world, const std::vector<double>& own) {
@@ -132,7 +143,7 @@ TrainingReporter::TrainingReporter(const PretrainConfig& config, const ReporterO
 }
 
 void TrainingReporter::step(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size) {
-  const std::vector<NamedValue> losses = losses_of(result.loss);
+  const std::vector<NamedValue> losses = losses_of(trainer, result);
   result.optimizer.success ? averages_.add(losses) : averages_.add_skipped(losses);
   const int64_t iteration = trainer.progress().iteration;
   if (outputs_.is_writer && config_.logging.log_loss_curve) loss_curve_.add_training(iteration, losses.front().value);
@@ -314,7 +325,7 @@ void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& 
   const LoggingConfig& logging = config_.logging;
   IterationScalars scalars{.learning_rate = trainer.scheduler().lr(),
                            .batch_size = global_batch_size,
-                           .losses = losses_of(result.loss),
+                           .losses = losses_of(trainer, result),
                            .skipped_samples = trainer.progress().skipped_train_samples};
   if (logging.log_loss_scale_to_tensorboard) scalars.loss_scale = trainer.optimizer().loss_scale();
   if (logging.log_world_size_to_tensorboard) scalars.world_size = config_.parallel.world_size;
@@ -332,7 +343,7 @@ void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& 
 
 void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std::string_view prefix,
                                   const LossSum& loss) {
-  const std::vector<NamedValue> losses = losses_of(loss);
+  const std::vector<NamedValue> losses = evaluated_losses(trainer, loss);
   if (!outputs_.is_writer) return;
   message(validation_log_block(suffix, prefix, losses));
   const TrainingProgress& progress = trainer.progress();
@@ -343,7 +354,7 @@ void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std
 }
 
 void TrainingReporter::test(Trainer& trainer, std::string_view prefix, const LossSum& loss) {
-  const std::vector<NamedValue> losses = losses_of(loss);
+  const std::vector<NamedValue> losses = evaluated_losses(trainer, loss);
   message(validation_log_block("", prefix, losses));
   write_line(evaluation_fields(now(), trainer.progress().iteration, "test", losses));
 }

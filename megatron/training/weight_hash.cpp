@@ -23,8 +23,8 @@ std::string hash_of(Device& device, const Tensor& weight) {
 /// This rank's number, then a line for each of its parameters: its name and the hash of its bytes.
 std::string hashes_of(Trainer& trainer) {
   std::string text = std::to_string(trainer.groups().world.rank()) + "\n";
-  for (const auto& stage : trainer.model().stages())
-    for (const Parameter* parameter : stage->parameters())
+  for (const std::vector<Parameter*>& stage : trainer.model().stage_parameters())
+    for (const Parameter* parameter : stage)
       text += parameter->name() + " " + hash_of(trainer.device(), std::as_const(*parameter).value()) + "\n";
   return text;
 }

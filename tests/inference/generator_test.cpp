@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "megatron/models/gpt/gpt_model.h"
 #include "tests/testing/test_device.h"
 #include "tests/testing/tolerance.h"
 

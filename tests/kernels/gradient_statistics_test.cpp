@@ -185,11 +185,9 @@ TEST(GradientStatistics, OverflowIsFoundWhereItIsAskedFor) {
   for (const int64_t overflow : {0, 1}) {
     StepState state;
     double norm = 0, largest = 1;
-    clip_factor(kOneThread, {.largest = &largest,
-                             .limbs = limbs.data(),
-                             .norm = &norm,
-                             .state = &state,
-                             .extent_overflow = &overflow});
+    clip_factor(
+        kOneThread,
+        {.largest = &largest, .limbs = limbs.data(), .norm = &norm, .state = &state, .extent_overflow = &overflow});
     EXPECT_EQ(state.found_inf, overflow);
   }
 }

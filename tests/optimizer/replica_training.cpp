@@ -54,7 +54,8 @@ void record_states(const Optimizer& optimizer, ReplicaOutcome& out) {
 
 /// Gathers three rows into a tensor that has room for two.
 void overflow_extent(const Context& ctx) {
-  IndexList index{ctx.empty("rows", {2}, DType::kInt32), Storage(ctx.device.arena, "count", 4, MemoryUse::kActivations)};
+  IndexList index{ctx.empty("rows", {2}, DType::kInt32),
+                  Storage(ctx.device.arena, "count", 4, MemoryUse::kActivations)};
   write_values<int32_t>(ctx.device, std::array{0, 0}, index.rows);
   write_value(ctx.device, int32_t{3}, reinterpret_cast<int32_t*>(index.count.data()));
   Context forward = ctx;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "megatron/datasets/micro_batch.h"
 #include "megatron/training/train_step.h"
 #include "tests/models/gpt/golden_case.h"
 #include "tests/testing/golden_json.h"

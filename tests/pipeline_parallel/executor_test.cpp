@@ -69,11 +69,10 @@ Outcome train(const TrainSetup& setup) {
     test.step.loss_seed = 1.0 / (5 * setup.num_micro_batches);
     const Shape border = {ToyModel::kSequence, 1, ToyModel::kHidden};
     const int rank = setup.pipeline_group.rank(), num_ranks = setup.pipeline_group.size();
-    const ExecutorOptions options{
-        .chunks = {chunk_of(model.segments(batches), rank, num_ranks)},
-        .border_payload =
-            same_on_all_borders({{"hidden", border, setup.model.dtype}, {"normed", border, setup.model.dtype}}),
-        .pipeline_group = &setup.pipeline_group};
+    const ExecutorOptions options{.chunks = {chunk_of(model.segments(batches), rank, num_ranks)},
+                                  .border_payload = same_on_all_borders(
+                                      {{"hidden", border, setup.model.dtype}, {"normed", border, setup.model.dtype}}),
+                                  .pipeline_group = &setup.pipeline_group};
     for (int step = 0; step < setup.num_steps; ++step) {
       out.num_ready.clear();
       out.loss = 0;

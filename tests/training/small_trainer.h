@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/datasets/micro_batch.h"
 #include "megatron/training/trainer.h"
 
 namespace megatron::testing {

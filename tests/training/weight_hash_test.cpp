@@ -21,7 +21,7 @@ std::string found_on_rank(int faulty) {
       const PretrainConfig config = testing::small_config(testing::gpt2_like("--tensor-model-parallel-size 2"), 4);
       Trainer trainer(config, {.groups = ProcessGroupCollection::make(rank.world, parallel_layout_of(config))});
       if (rank.rank == faulty) {
-        Parameter& parameter = *trainer.model().stages().front()->parameters().at(2);
+        Parameter& parameter = *trainer.model().stage_parameters().front().at(2);
         parameter.value().data<float>()[3] *= -1;
       }
       require_equal_replicas(trainer);

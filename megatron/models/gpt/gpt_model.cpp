@@ -41,17 +41,24 @@ GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout, c
   tied_across_ranks_ = rank == last.rank ? stages_.back()->own_output_weight() : tied;
 }
 
-void GptModel::initialize(const Context& ctx) {
-  for (Parameter* parameter : parameters()) parameter->initialize(ctx);
+std::vector<std::vector<Parameter*>> GptModel::stage_parameters() const {
+  std::vector<std::vector<Parameter*>> all;
+  for (const auto& stage : stages_) all.push_back(stage->parameters());
+  return all;
 }
 
-std::vector<Chunk> GptModel::chunks(const GptMicroBatches& batches) const {
+std::vector<Parameter*> GptModel::ties() const {
+  return tied_across_ranks_ ? std::vector{tied_across_ranks_} : std::vector<Parameter*>{};
+}
+
+std::vector<Chunk> GptModel::chunks(const Batches& batches) const {
   std::vector<Chunk> chunks;
   for (const auto& stage : stages_) chunks.push_back(stage->segments(batches));
   return chunks;
 }
 
-std::vector<PayloadSpec> GptModel::border_payload(int64_t s, int64_t b) const {
+std::vector<PayloadSpec> GptModel::border_payload(int, const Batch& batch) const {
+  const int64_t s = batch.layout(gpt_batch::kTokens).s(), b = batch.layout(gpt_batch::kTokens).b();
   const DType dtype = config_.fp32_residual_connection ? DType::kFloat32 : config_.params_dtype;
   const int64_t rows = sequence_parallel_ ? s / tensor_group_.size() : s;
   return {{.name = "hidden", .shape = {rows, b, config_.hidden_size}, .dtype = dtype}};
@@ -63,13 +70,15 @@ const GptStage& GptModel::whole() const {
   return *stages_[0];
 }
 
-Tensor GptModel::token_losses(Context& ctx, const GptMicroBatch& batch) const {
-  const Tensor embedded = whole().embed(ctx, batch.tokens, batch.layout);
-  return whole().head_losses(ctx, whole().decode(ctx, embedded, batch.layout, nullptr), batch.labels);
+Tensor GptModel::token_losses(Context& ctx, const Batch& batch) const {
+  const SequenceLayout& layout = batch.layout(gpt_batch::kTokens);
+  const Tensor embedded = whole().embed(ctx, batch.tensor(gpt_batch::kTokens), layout);
+  return whole().head_losses(ctx, whole().decode(ctx, embedded, layout, nullptr), batch.tensor(gpt_batch::kLabels));
 }
 
-Tensor GptModel::loss(Context& ctx, const GptMicroBatch& batch) const {
-  return masked_sum(ctx, token_losses(ctx, batch), batch.loss_mask, batch.loss_weight);
+Tensor GptModel::loss(Context& ctx, const Batch& batch) const {
+  return masked_sum(ctx, token_losses(ctx, batch), batch.tensor(gpt_batch::kLossMask),
+                    batch.optional_tensor(gpt_batch::kLossWeight));
 }
 
 Tensor GptModel::logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,

@@ -7,13 +7,12 @@
 
 #include "megatron/models/gpt/gpt_layer_spec.h"
 #include "megatron/models/gpt/gpt_stage.h"
+#include "megatron/models/model.h"
 
 namespace megatron {
 
-/// What one rank has of the model: its virtual pipeline stages, in order. Initial weights do not depend on the layout.
-/// All tensor-parallel ranks give the same losses and logits.
-/// Example: examples/simple_train_loop.cpp.
-class GptModel : public Module {
+/// A decoder over tokens. Example: examples/simple_train_loop.cpp.
+class GptModel : public Model {
  public:
   /// The whole model on one pipeline rank. @throw as TransformerConfig::validate.
   explicit GptModel(const ModuleContext& context, const LayerSpec& layer_spec = gpt_layer_spec());
@@ -21,31 +20,25 @@ class GptModel : public Module {
   /// ranks.
   GptModel(const ModuleContext& context, const PipelineLayout& layout, const LayerSpec& layer_spec = gpt_layer_spec());
 
-  /// Writes the initial weights: functions of (seed, name, element).
-  void initialize(const Context& ctx);
+  const TransformerConfig& config() const override { return config_; }
+  std::vector<std::vector<Parameter*>> stage_parameters() const override;
+  /// The embedding that another pipeline rank has a copy of, or that copy.
+  std::vector<Parameter*> ties() const override;
 
-  /// The stages as chunks of a schedule. What crosses a border is border_payload(); the last stage gives {"loss"}, the
-  /// sum over the tokens of a micro-batch of mask * loss * loss_weight, [1] float64.
-  std::vector<Chunk> chunks(const GptMicroBatches& batches) const;
-  /// Hidden states of micro-batches [s, b], of this rank's rows under sequence parallelism.
-  std::vector<PayloadSpec> border_payload(int64_t s, int64_t b) const;
-  const std::vector<std::unique_ptr<GptStage>>& stages() const { return stages_; }
-  /// The embedding that another pipeline rank has a copy of, or that copy: the gradient is the sum of both. Null if
-  /// there is none on this rank.
-  Parameter* tied_across_ranks() const { return tied_across_ranks_; }
+  std::vector<std::string> losses() const override { return {std::string(GptStage::kLoss)}; }
+  /// @param batches  of the tensors and the layout that gpt_batch names.
+  std::vector<Chunk> chunks(const Batches& batches) const override;
+  /// Hidden states, of this rank's rows under sequence parallelism.
+  std::vector<PayloadSpec> border_payload(int stage, const Batch& batch) const override;
 
   // Of a model that is whole on this rank; else they throw InternalError.
   /// Sum over the tokens of a micro-batch of mask * loss * loss_weight, [1] float64.
-  Tensor loss(Context& ctx, const GptMicroBatch& batch) const;
+  Tensor loss(Context& ctx, const Batch& batch) const;
   /// Loss of every token [s, b], fp32.
-  Tensor token_losses(Context& ctx, const GptMicroBatch& batch) const;
-  /// Logits [s, b, padded vocabulary] for generation and tests, whole on every rank. @param states  of make_states(),
-  /// or null: the tokens are whole sequences.
-  Tensor logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout, const LayerStates* states) const;
-  /// What the layers keep between the tokens of a generation.
-  LayerStates make_states(const Context& ctx, const LayerStateSizes& sizes) const;
-
-  const TransformerConfig& config() const { return config_; }
+  Tensor token_losses(Context& ctx, const Batch& batch) const;
+  Tensor logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,
+                const LayerStates* states) const override;
+  LayerStates make_states(const Context& ctx, const LayerStateSizes& sizes) const override;
 
  private:
   const GptStage& whole() const;
@@ -55,7 +48,7 @@ class GptModel : public Module {
   bool sequence_parallel_;
   std::optional<RopeTable> rope_;
   std::vector<std::unique_ptr<GptStage>> stages_;
-  Parameter* tied_across_ranks_ = nullptr;
+  Parameter* tied_across_ranks_ = nullptr;  // null if this rank has none
 };
 
 }  // namespace megatron

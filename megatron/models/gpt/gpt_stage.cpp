@@ -96,15 +96,16 @@ Tensor GptStage::head_logits(Context& ctx, const Tensor& hidden) const {
   return gather_from_tensor_model_parallel_region(ctx, part, tensor_group_);
 }
 
-Chunk GptStage::segments(const GptMicroBatches& batches) const {
+Chunk GptStage::segments(const Batches& batches) const {
   Chunk chunk;
   if (embedding_)
-    chunk.push_back({.name = "embedding",
-                     .parameters = embedding_->parameters(),
-                     .forward = [this, batches](Context& ctx, const Payload&, int m) {
-                       const GptMicroBatch& batch = batches(m);
-                       return Payload{{"hidden", embed(ctx, batch.tokens, batch.layout)}};
-                     }});
+    chunk.push_back(
+        {.name = "embedding",
+         .parameters = embedding_->parameters(),
+         .forward = [this, batches](Context& ctx, const Payload&, int m) {
+           const Batch& batch = batches(m);
+           return Payload{{"hidden", embed(ctx, batch.tensor(gpt_batch::kTokens), batch.layout(gpt_batch::kTokens))}};
+         }});
   append_layers(batches, chunk);
   if (stage_.has_head) chunk.push_back(head_segment(batches));
   if (chunk.empty())  // a stage without layers hands on what it gets
@@ -113,7 +114,7 @@ Chunk GptStage::segments(const GptMicroBatches& batches) const {
   return chunk;
 }
 
-void GptStage::append_layers(const GptMicroBatches& batches, Chunk& chunk) const {
+void GptStage::append_layers(const Batches& batches, Chunk& chunk) const {
   const bool is_full = config_.recompute_granularity == RecomputeGranularity::kFull;
   const bool is_uniform = is_full && config_.recompute_method == RecomputeMethod::kUniform;
   const auto unit = static_cast<size_t>(is_uniform ? config_.recompute_num_layers : 1);
@@ -125,24 +126,25 @@ void GptStage::append_layers(const GptMicroBatches& batches, Chunk& chunk) const
   }
 }
 
-void GptStage::append_parts(const GptMicroBatches& batches, size_t layer, Chunk& chunk) const {
+void GptStage::append_parts(const Batches& batches, size_t layer, Chunk& chunk) const {
   for (LayerPart& part : layers_[layer]->parts())
     chunk.push_back(
         {.name = fmt::format("layer {} {}", stage_.first_layer + static_cast<int64_t>(layer), part.name),
          .parameters = std::move(part.parameters),
          .forward = [this, batches, forward = std::move(part.forward)](Context& ctx, const Payload& in, int m) {
-           return forward(ctx, in, inputs_of(batches(m).layout));
+           return forward(ctx, in, inputs_of(batches(m).layout(gpt_batch::kTokens)));
          }});
 }
 
-Segment GptStage::recomputed_segment(const GptMicroBatches& batches, size_t first, size_t end) const {
+Segment GptStage::recomputed_segment(const Batches& batches, size_t first, size_t end) const {
   const int64_t offset = stage_.first_layer;
   Segment segment{.name = fmt::format("layers {}..{}", offset + static_cast<int64_t>(first),
                                       offset + static_cast<int64_t>(end) - 1),
                   .parameters = {},
                   .forward =
                       [this, batches, first, end](Context& ctx, const Payload& in, int m) {
-                        return Payload{{"hidden", decode_range(ctx, at(in, "hidden"), first, end, batches(m).layout)}};
+                        const SequenceLayout& layout = batches(m).layout(gpt_batch::kTokens);
+                        return Payload{{"hidden", decode_range(ctx, at(in, "hidden"), first, end, layout)}};
                       },
                   .recompute = true};
   for (size_t i = first; i < end; ++i)
@@ -150,13 +152,14 @@ Segment GptStage::recomputed_segment(const GptMicroBatches& batches, size_t firs
   return segment;
 }
 
-Segment GptStage::head_segment(const GptMicroBatches& batches) const {
+Segment GptStage::head_segment(const Batches& batches) const {
   Segment head{.name = "head", .parameters = final_layernorm_->parameters(), .forward = {}};
   head.parameters.push_back(&output_weight());
   head.forward = [this, batches](Context& ctx, const Payload& in, int m) {
-    const GptMicroBatch& batch = batches(m);
-    const Tensor losses = head_losses(ctx, at(in, "hidden"), batch.labels);
-    return Payload{{"loss", masked_sum(ctx, losses, batch.loss_mask, batch.loss_weight)}};
+    const Batch& batch = batches(m);
+    const Tensor losses = head_losses(ctx, at(in, "hidden"), batch.tensor(gpt_batch::kLabels));
+    return Payload{{std::string(kLoss), masked_sum(ctx, losses, batch.tensor(gpt_batch::kLossMask),
+                                                   batch.optional_tensor(gpt_batch::kLossWeight))}};
   };
   return head;
 }

@@ -2,12 +2,13 @@
 // post_process, one object for each virtual stage.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "megatron/autograd/segment.h"
+#include "megatron/models/batch.h"
 #include "megatron/models/gpt/gpt_embedding.h"
 #include "megatron/pipeline_parallel/pipeline_layout.h"
 #include "megatron/tensor_parallel/lm_head_loss.h"
@@ -16,20 +17,21 @@
 
 namespace megatron {
 
-/// The data of one micro-batch. It must stay where it is until its backward has ended.
-struct GptMicroBatch {
-  Tensor tokens, labels;  // [s, b] int64 or int32, any strides
-  Tensor loss_mask;       // [s, b] floating
-  SequenceLayout layout;
-  Tensor loss_weight;  // [1] float64: 1 (or undefined) for the sum over tokens, 1 / (tokens * micro-batches) for the
-                       // mean of means
-};
-using GptMicroBatches = std::function<const GptMicroBatch&(int micro_batch)>;
+/// What a GPT takes from a Batch.
+namespace gpt_batch {
+inline constexpr std::string_view kTokens = "tokens";           // [s, b] int64 or int32, any strides; also the layout
+inline constexpr std::string_view kLabels = "labels";           // [s, b], as the tokens
+inline constexpr std::string_view kLossMask = "loss_mask";      // [s, b] floating
+inline constexpr std::string_view kLossWeight = "loss_weight";  // [1] float64: 1 (or none) for the sum over tokens,
+                                                                // 1 / (tokens * micro-batches) for the mean of means
+}  // namespace gpt_batch
 
 /// Embedding, a run of layers, final norm and output layer: those of them that are the stage's. Parameters have their
 /// names in the whole model.
 class GptStage : public Module {
  public:
+  static constexpr std::string_view kLoss = "lm loss";  // Megatron's name in the log
+
   /// @param layer_spec  makes the layers.
   /// @param rope  of the model; null without rotary positions.
   /// @param tied  the embedding's weight if the stage's output layer shares it and it is on this rank; else null: then
@@ -49,9 +51,9 @@ class GptStage : public Module {
   Tensor head_logits(Context& ctx, const Tensor& hidden) const;
 
   /// The stage as a chunk of a schedule: embedding, layers (a segment for each of their parts, or for a recompute
-  /// unit), head. What crosses its borders is {"hidden"}; the last stage gives {"loss"}. `batches` is called by
+  /// unit), head. What crosses its borders is {"hidden"}; the last stage gives {kLoss}. `batches` is called by
   /// forward, and again by recompute.
-  Chunk segments(const GptMicroBatches& batches) const;
+  Chunk segments(const Batches& batches) const;
 
   const StageLayers& layers() const { return stage_; }
   /// Null where the stage has none of its own.
@@ -62,10 +64,10 @@ class GptStage : public Module {
   void register_output_weight(const ModuleContext& context);
   LayerInputs inputs_of(const SequenceLayout& layout) const;
   Tensor decode_range(Context& ctx, Tensor hidden, size_t first, size_t end, const SequenceLayout& layout) const;
-  void append_layers(const GptMicroBatches& batches, Chunk& chunk) const;
-  void append_parts(const GptMicroBatches& batches, size_t layer, Chunk& chunk) const;
-  Segment recomputed_segment(const GptMicroBatches& batches, size_t first, size_t end) const;
-  Segment head_segment(const GptMicroBatches& batches) const;
+  void append_layers(const Batches& batches, Chunk& chunk) const;
+  void append_parts(const Batches& batches, size_t layer, Chunk& chunk) const;
+  Segment recomputed_segment(const Batches& batches, size_t first, size_t end) const;
+  Segment head_segment(const Batches& batches) const;
   Parameter& output_weight() const { return tied_ ? *tied_ : *output_weight_; }
 
   TransformerConfig config_;

@@ -334,7 +334,7 @@ std::string Checkpointer::stored_path(FileSystem& files, const CheckpointConfig&
   return find_existing(files, config).path;
 }
 
-void Checkpointer::load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model) {
+void Checkpointer::load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, Model& model) {
   const CheckpointReader reader = open_existing(files, config);
   read(reader, requests_of_model(reader, model, WeightSource::kModel), ctx);
 }

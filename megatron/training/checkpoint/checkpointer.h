@@ -51,7 +51,7 @@ class Checkpointer {
   /// The folder of the checkpoint that `config` names.
   static std::string stored_path(FileSystem& files, const CheckpointConfig& config);
   /// Loads the weights alone of the newest complete checkpoint below --load, or of iteration --ckpt-step.
-  static void load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, GptModel& model);
+  static void load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, Model& model);
 
   /// The iteration that save() was last called at; save_non_persistent() does not count.
   std::optional<int64_t> last_saved_iteration() const { return last_saved_iteration_; }

@@ -47,7 +47,7 @@ LoadRequests requests_of_buckets(const CheckpointReader& reader, Trainer& traine
 
 }  // namespace
 
-LoadRequests requests_of_model(const CheckpointReader& reader, GptModel& model, WeightSource source) {
+LoadRequests requests_of_model(const CheckpointReader& reader, Model& model, WeightSource source) {
   LoadRequests requests;
   for (Parameter* parameter : model.parameters()) {
     CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers, {});

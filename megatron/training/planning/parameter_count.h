@@ -5,7 +5,7 @@
 #include <string>
 
 #include "megatron/comm/process_group_collection.h"
-#include "megatron/models/gpt/gpt_model.h"
+#include "megatron/models/model.h"
 
 namespace megatron {
 
@@ -16,7 +16,7 @@ struct ParameterCount {
 };
 
 /// All ranks of a pipeline take part.
-ParameterCount count_parameters(const GptModel& model, const ProcessGroupCollection& groups);
+ParameterCount count_parameters(const Model& model, const ProcessGroupCollection& groups);
 
 /// The line of Megatron-LM about this rank, and one about the whole model.
 std::string parameter_count_text(const ParameterCount& count, const ProcessGroupCollection& groups);

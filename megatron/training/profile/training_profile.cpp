@@ -148,7 +148,7 @@ std::string TrainingProfile::draw_schedule(std::span<const RankTrace> ranks) {
                svg_of(schedule, {.title = fmt::format("Step {} as it ran", first_step_ + num_steps_ - 1),
                                  .subtitle = fmt::format("{:.1f} ms from the first forward to the last backward",
                                                          schedule.makespan),
-                                 .num_chunks = static_cast<int>(trainer_.model().stages().size())}));
+                                 .num_chunks = static_cast<int>(trainer_.model().stage_parameters().size())}));
   return fmt::format("pipeline schedule of the last of them, drawn: {}\n", path);
 }
 

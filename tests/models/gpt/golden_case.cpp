@@ -156,15 +156,15 @@ void store(const std::vector<double>& values, Tensor& x) {
   });
 }
 
-GptMicroBatch micro_batch_of(const Context& ctx, const Shape& batch, const std::vector<int64_t>& tokens,
-                             const std::vector<int64_t>& labels, const std::vector<double>& loss_mask) {
-  return {.tokens = upload<int64_t>(ctx, batch, tokens),
-          .labels = upload<int64_t>(ctx, batch, labels),
-          .loss_mask = upload<float>(ctx, batch, loss_mask),
-          .layout = SequenceLayout::uniform(ctx, {.s = batch[1], .b = batch[0]})};
+Batch micro_batch_of(const Context& ctx, const Shape& batch, const std::vector<int64_t>& tokens,
+                     const std::vector<int64_t>& labels, const std::vector<double>& loss_mask) {
+  return {.tensors = {{"tokens", upload<int64_t>(ctx, batch, tokens)},
+                      {"labels", upload<int64_t>(ctx, batch, labels)},
+                      {"loss_mask", upload<float>(ctx, batch, loss_mask)}},
+          .layouts = {{"tokens", SequenceLayout::uniform(ctx, {.s = batch[1], .b = batch[0]})}}};
 }
 
-GptMicroBatch golden_batch(const Context& ctx, const GoldenTensors& tensors) {
+Batch golden_batch(const Context& ctx, const GoldenTensors& tensors) {
   return micro_batch_of(ctx, tensors.shape("tokens"), tensors.integers("tokens"), tensors.integers("labels"),
                         tensors.values("loss_mask"));
 }

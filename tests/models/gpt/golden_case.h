@@ -23,10 +23,10 @@ nlohmann::json golden_model(const std::string& name);
 void store(const std::vector<double>& values, Tensor& x);
 
 /// A batch [b, s] as the model takes it: [s, b], uniform layout.
-GptMicroBatch micro_batch_of(const Context& ctx, const Shape& batch, const std::vector<int64_t>& tokens,
-                             const std::vector<int64_t>& labels, const std::vector<double>& loss_mask);
+Batch micro_batch_of(const Context& ctx, const Shape& batch, const std::vector<int64_t>& tokens,
+                     const std::vector<int64_t>& labels, const std::vector<double>& loss_mask);
 /// The batch of a file of models.json.
-GptMicroBatch golden_batch(const Context& ctx, const GoldenTensors& tensors);
+Batch golden_batch(const Context& ctx, const GoldenTensors& tensors);
 
 /// Length of all sums that a value passes on its way through the model, one after the other: what rounding errors of
 /// logits grow with. @param s rows.

@@ -55,9 +55,9 @@ struct Golden {
     return *loss.data<double>() / num_tokens;
   }
 
-  int64_t length_there() const { return testing::length_there(config, batch.layout.s()); }
+  int64_t length_there() const { return testing::length_there(config, batch.layout("tokens").s()); }
   int64_t length_there_and_back() const {
-    return testing::length_there_and_back(config, batch.layout.s(), batch.layout.b());
+    return testing::length_there_and_back(config, batch.layout("tokens").s(), batch.layout("tokens").b());
   }
 
   testing::TestDevice device{DeviceKind::kCpu, 1};
@@ -68,7 +68,7 @@ struct Golden {
   GoldenTensors tensors;
   std::unique_ptr<GptModel> model;
   std::unique_ptr<ParamAndGradBuffer> buffer;
-  GptMicroBatch batch;
+  Batch batch;
   double num_tokens = 0;
 };
 
@@ -118,7 +118,8 @@ INSTANTIATE_TEST_SUITE_P(Precisions, GptGolden, ::testing::Values(DType::kFloat3
 TEST_P(GptGolden, LogitsAndTokenLossesAreMegatrons) {
   for_each_model([](const Json& test) {
     Golden golden(test, GetParam());
-    expect_near(batch_first(golden.model->logits(golden.ctx, golden.batch.tokens, golden.batch.layout, nullptr)),
+    expect_near(batch_first(golden.model->logits(golden.ctx, golden.batch.tensor("tokens"),
+                                                 golden.batch.layout("tokens"), nullptr)),
                 golden.tensors.values("logits"), golden.length_there(), "logits");
     const int64_t length = golden.length_there() + golden.config.vocab_size;
     expect_near(batch_first(golden.model->token_losses(golden.ctx, golden.batch)), golden.tensors.values("losses"),
@@ -177,11 +178,11 @@ TEST(GptModel, SegmentsGiveTheSameBitsAsTheWholeModel) {
   for_each_model([](const Json& test) {
     Golden whole(test, DType::kFloat32), cut(test, DType::kFloat32);
     const double loss = whole.run();
-    const auto batch = [&](int) -> const GptMicroBatch& { return cut.batch; };
-    const ExecutorOptions options{.chunks = cut.model->chunks(batch)};
+    const auto batch = [&](int) -> const Batch& { return cut.batch; };
+    const ExecutorOptions options{.chunks = cut.model->chunks(batch), .losses = cut.model->losses()};
     Executor executor(cut.ctx, options);
     executor.on_output = [&](const Payload& output, int) {
-      EXPECT_EQ(*at(output, "loss").data<double>() / cut.num_tokens, loss);
+      EXPECT_EQ(*at(output, "lm loss").data<double>() / cut.num_tokens, loss);
     };
     cut.buffer->begin_step();
     executor.run(one_f_one_b(0, 1, 1, WeightGradient::kFused));
@@ -211,15 +212,15 @@ TEST(GptModel, RowsThatPadTheVocabularyTakeNoPart) {
 TEST(GptModel, CachedGenerationGivesTheLogitsOfTheWholeSequence) {
   for_each_model([](const Json& test) {
     Golden golden(test, DType::kFloat64);
-    const int64_t s = golden.batch.layout.s(), b = golden.batch.layout.b(), first = s / 2;
-    const std::vector<double> expected =
-        testing::values_of(golden.model->logits(golden.ctx, golden.batch.tokens, golden.batch.layout, nullptr));
+    const int64_t s = golden.batch.layout("tokens").s(), b = golden.batch.layout("tokens").b(), first = s / 2;
+    const std::vector<double> expected = testing::values_of(
+        golden.model->logits(golden.ctx, golden.batch.tensor("tokens"), golden.batch.layout("tokens"), nullptr));
     const LayerStates states = golden.model->make_states(golden.ctx, {.max_rows = s, .b = b});
     std::vector<double> actual;
     for (int64_t begin = 0; begin < s; begin += begin == 0 ? first : 1) {  // a prompt, then one token after the other
       const int64_t length = begin == 0 ? first : 1;
       const auto layout = SequenceLayout::uniform(golden.ctx, {.s = length, .b = b, .first_position = begin});
-      const Tensor tokens = golden.batch.tokens.slice(0, begin, length);
+      const Tensor tokens = golden.batch.tensor("tokens").slice(0, begin, length);
       const std::vector<double> logits = testing::values_of(golden.model->logits(golden.ctx, tokens, layout, &states));
       actual.insert(actual.end(), logits.begin(), logits.end());
     }

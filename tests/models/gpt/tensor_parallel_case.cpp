@@ -68,12 +68,12 @@ class Rank {
   }
 
   void run() {
-    const auto batch = [this](int m) -> const GptMicroBatch& { return batches_[static_cast<size_t>(m)]; };
-    const ExecutorOptions options{.chunks = model_->chunks(batch)};
+    const auto batch = [this](int m) -> const Batch& { return batches_[static_cast<size_t>(m)]; };
+    const ExecutorOptions options{.chunks = model_->chunks(batch), .losses = model_->losses()};
     buffer_->begin_step();
     Executor executor(ctx_, options);
     executor.on_output = [&](const Payload& output, int) {
-      launch(ctx_, [&](auto&) { loss += *at(output, "loss").data<double>() * test_.step.loss_seed; });
+      launch(ctx_, [&](auto&) { loss += *at(output, "lm loss").data<double>() * test_.step.loss_seed; });
       if (on_forward_end) on_forward_end();
     };
     executor.run(one_f_one_b(0, 1, c_.num_micro_batches, c_.weight_gradient));
@@ -83,8 +83,8 @@ class Rank {
   }
 
   std::vector<double> logits(std::optional<int64_t> num_prompt) {
-    const Tensor& tokens = batches_[0].tokens;
-    if (!num_prompt) return values_of(model_->logits(ctx_, tokens, batches_[0].layout, nullptr));
+    const Tensor& tokens = batches_[0].tensor("tokens");
+    if (!num_prompt) return values_of(model_->logits(ctx_, tokens, batches_[0].layout("tokens"), nullptr));
     const LayerStates states = model_->make_states(ctx_, {.max_rows = c_.s, .b = c_.b});
     std::vector<double> result;
     for (int64_t begin = 0, length = *num_prompt; begin < c_.s; begin += length, length = 1) {
@@ -108,7 +108,7 @@ class Rank {
   Context ctx_;
   std::unique_ptr<GptModel> model_;
   std::unique_ptr<ParamAndGradBuffer> buffer_;
-  std::vector<GptMicroBatch> batches_;
+  std::vector<Batch> batches_;
 };
 
 void run_rank(const TensorParallelCase& c, RankContext& context, const WholeTensors& weights, std::mutex& mutex,
@@ -160,15 +160,14 @@ SequenceLayout layout_of(const Context& ctx, const TensorParallelCase& c, int mi
 
 }  // namespace
 
-GptMicroBatch step_batch(const Context& ctx, const TensorParallelCase& c, int micro_batch) {
+Batch step_batch(const Context& ctx, const TensorParallelCase& c, int micro_batch) {
   if (!c.tokens.empty()) {
     const std::vector<double> mask(c.tokens.size(), 1);
     return micro_batch_of(ctx, {c.b, c.s}, c.tokens, c.labels, mask);
   }
-  GptMicroBatch batch{.tokens = ctx.empty("tokens", {c.s, c.b}, DType::kInt64, MemoryUse::kData),
-                      .labels = ctx.empty("labels", {c.s, c.b}, DType::kInt64, MemoryUse::kData),
-                      .loss_mask = ctx.empty("mask", {c.s, c.b}, DType::kFloat32, MemoryUse::kData),
-                      .layout = layout_of(ctx, c, micro_batch)};
+  Tensor tokens = ctx.empty("tokens", {c.s, c.b}, DType::kInt64, MemoryUse::kData);
+  Tensor labels = ctx.empty("labels", {c.s, c.b}, DType::kInt64, MemoryUse::kData);
+  Tensor loss_mask = ctx.empty("mask", {c.s, c.b}, DType::kFloat32, MemoryUse::kData);
   launch(ctx, [&](auto&) {
     for (int64_t i = 0; i < c.s * c.b; ++i) {
       const int64_t token = micro_batch * c.s * c.b + i;
@@ -176,12 +175,13 @@ GptMicroBatch step_batch(const Context& ctx, const TensorParallelCase& c, int mi
         return static_cast<int64_t>(uniform(ctx.key.at("batch").at(what), token) *
                                     static_cast<double>(c.config.vocab_size));
       };
-      batch.tokens.data<int64_t>()[i] = draw("tokens");
-      batch.labels.data<int64_t>()[i] = draw("labels");
-      batch.loss_mask.data<float>()[i] = token % 5 == 4 ? 0.0F : 1.0F;
+      tokens.data<int64_t>()[i] = draw("tokens");
+      labels.data<int64_t>()[i] = draw("labels");
+      loss_mask.data<float>()[i] = token % 5 == 4 ? 0.0F : 1.0F;
     }
   });
-  return batch;
+  return {.tensors = {{"tokens", tokens}, {"labels", labels}, {"loss_mask", loss_mask}},
+          .layouts = {{"tokens", layout_of(ctx, c, micro_batch)}}};
 }
 
 StepResult run_step(const TensorParallelCase& c, const std::map<std::string, std::vector<double>>& whole_weights) {

@@ -51,6 +51,6 @@ std::vector<Arena::Event> meta_events(TensorParallelCase c, int rank);
 std::vector<std::vector<double>> run_logits(const TensorParallelCase& c, std::optional<int64_t> num_prompt);
 
 /// A batch of the step: every fifth token is masked.
-GptMicroBatch step_batch(const Context& ctx, const TensorParallelCase& c, int micro_batch);
+Batch step_batch(const Context& ctx, const TensorParallelCase& c, int micro_batch);
 
 }  // namespace megatron::testing

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "megatron/models/gpt/gpt_model.h"
 #include "tests/testing/test_device.h"
 #include "tests/training/checkpoint/checkpoint_session.h"
 

@@ -1,0 +1,49 @@
+// What training, checkpoints, generation and verification know of a model.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "megatron/autograd/module.h"
+#include "megatron/autograd/segment.h"
+#include "megatron/models/batch.h"
+#include "megatron/models/metric_spec.h"
+#include "megatron/transformer/layer_state.h"
+#include "megatron/transformer/transformer_config.h"
+
+namespace megatron {
+
+/// One rank's virtual pipeline stages of a model, in order. Initial weights do not depend on the layout, and all
+/// tensor-parallel ranks give the same losses and logits.
+class Model : public Module {
+ public:
+  virtual const TransformerConfig& config() const = 0;
+
+  /// Writes the initial weights: functions of (seed, name, element).
+  void initialize(const Context& ctx);
+  /// Parameters of each of this rank's stages.
+  virtual std::vector<std::vector<Parameter*>> stage_parameters() const = 0;
+  /// Parameters of this rank that another pipeline rank has copies of. Their gradient is the sum over all copies.
+  virtual std::vector<Parameter*> ties() const { return {}; }
+
+  /// The stages as chunks of a schedule. The last stage of the model gives the tensors that losses() names.
+  virtual std::vector<Chunk> chunks(const Batches& batches) const = 0;
+  /// What virtual stage `stage` sends to the next one for a micro-batch.
+  virtual std::vector<PayloadSpec> border_payload(int stage, const Batch& batch) const = 0;
+  /// Each is [1] float64: for a micro-batch the sum over its tokens of mask * loss * loss_weight (the batch's tensor of
+  /// this name). Training follows the gradient of their
+  /// sum, and the log has them by these names.
+  virtual std::vector<std::string> losses() const = 0;
+  /// What segments count beside the losses. The accumulator is a tensor of this name in every batch, to which they add.
+  virtual std::vector<MetricSpec> metrics() const { return {}; }
+
+  // Of a model that generates and that is whole on this rank; others throw NotSupported or InternalError.
+  /// Logits [s, b, padded vocabulary], whole on every tensor-parallel rank. @param states  of make_states(), or null:
+  /// the tokens are whole sequences.
+  virtual Tensor logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,
+                        const LayerStates* states) const;
+  /// What the layers keep between the tokens of a generation.
+  virtual LayerStates make_states(const Context& ctx, const LayerStateSizes& sizes) const;
+};
+
+}  // namespace megatron
