@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "megatron/base/error.h"
+#include "megatron/comm/texts.h"
 #include "megatron/telemetry/line_file.h"
 
 namespace megatron {
@@ -45,6 +46,30 @@ std::optional<RejectedStep> parse_rejected_step(const std::string& text, const s
                     "telling apart why the run before stopped.",
                     path, error.what()));
   }
+}
+
+EarlierRejectedStep::EarlierRejectedStep(FileSystem& files, const std::string* load, const ProcessGroup& world)
+    : files_(files), path_(load ? rejected_step_path(*load) : ""), removes_(world.rank() == 0) {
+  const bool reads = load && world.rank() == 0 && files.exists(path_);
+  step_ = parse_rejected_step(broadcast_text(world, reads ? read_file(files, path_) : "", 0, "rejected step"), path_);
+}
+
+std::optional<RejectedStep> EarlierRejectedStep::at_start(int64_t iteration) const {
+  return step_ && step_->iteration == iteration ? step_ : std::nullopt;
+}
+
+std::string EarlierRejectedStep::note_at_start(int64_t iteration) const {
+  if (!step_ || step_->iteration <= iteration) return {};
+  return fmt::format(
+      "{} is of iteration {}, which this run reaches from another state, as it begins with iteration "
+      "{}: the results are not compared",
+      path_, step_->iteration, iteration);
+}
+
+void EarlierRejectedStep::pass(int64_t iteration) {
+  if (!step_ || step_->iteration > iteration) return;
+  step_.reset();
+  if (removes_) files_.remove(path_);
 }
 
 std::vector<int64_t> parse_rejected_iterations(const std::string& text, const std::string& path) {

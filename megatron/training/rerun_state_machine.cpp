@@ -185,9 +185,12 @@ void RerunStateMachine::judge_restart(const StepValues& values) {
   if (before.places == options_.places) {
     rejected_ = before;
     throw RejectedResult(
-        fmt::format("[training] iteration {}: the run before has rejected {}, and this one is on the same hosts and "
-                    "devices ({}), which cannot tell whether these are at fault. Start again on others.",
-                    iteration_, text_of({.loss = before.loss, .grad_norm = before.grad_norm}), before.places),
+        fmt::format(
+            "[training] iteration {}: the run before has rejected {}, and this one is on the same hosts and "
+            "devices ({}), which cannot tell whether these are at fault. Start again on others, or remove {} to "
+            "compute the step here as if nothing had been rejected.",
+            iteration_, text_of({.loss = before.loss, .grad_norm = before.grad_norm}), before.places,
+            options_.rejected_path),
         Verdict::kRestartToTellApart);
   }
   first_ = StepValues{.loss = before.loss, .grad_norm = before.grad_norm};
@@ -198,7 +201,7 @@ void RerunStateMachine::judge_restart(const StepValues& values) {
                   is_right ? "The result is right: the cause is the model, the data or the learning rate. Lower --lr, "
                              "look at the data, or skip it with --iterations-to-skip."
                            : fmt::format("That is possibly a lasting fault of the hardware there ({}): leave these "
-                                         "hosts out.",
+                                         "hosts out, and start again here.",
                                          before.places)),
       Verdict::kFailed);
 }

@@ -40,6 +40,7 @@ class RerunStateMachine {
     int64_t seed = 0;                      // of injected errors
     std::string places;                    // of this run: see RejectedStep
     std::optional<RejectedStep> rejected;  // by the run before
+    std::string rejected_path;             // the file that holds it
     bool can_restart = false;              // there is a checkpoint to restart from
     MessageLog log;
     std::function<std::vector<double>(double)> gather;  // a number of every rank, on every rank

@@ -58,6 +58,8 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
                 .on_warning = [this](const std::string& text) { reporter_.warning(text); }}),
       recent_speed_(config_, environment.speed),
       batch_sizes_(microbatch_calculator_of(config_)),
+      earlier_rejected_step_(environment.files, config_.checkpoint.load ? &*config_.checkpoint.load : nullptr,
+                             trainer.groups().world),
       reruns_(rerun_options()),
       operations_at_start_(trainer.progress().num_floating_point_operations) {
   if (!config_.logging.log_progress || !config_.checkpoint.save || trainer.groups().world.rank() > 0) return;
@@ -139,6 +141,7 @@ bool TrainingLoop::train_iteration() {
                  "Lower --lr, look at the data around sample {}, or go on with --no-check-for-nan-in-loss-and-grad.",
                  trainer_.progress().iteration, result.loss.mean(), result.optimizer.grad_norm,
                  trainer_.progress().consumed_train_samples);
+  earlier_rejected_step_.pass(trainer_.progress().iteration);
   reporter_.step(trainer_, result, batch.running_batch_size);
   if (environment_.on_step) environment_.on_step(trainer_, result);
   const std::string speed = recent_speed_.text();
@@ -149,10 +152,11 @@ bool TrainingLoop::train_iteration() {
 
 RerunStateMachine::Options TrainingLoop::rerun_options() {
   const ProcessGroup& world = trainer_.groups().world;
-  const auto& load = config_.checkpoint.load;
-  const std::string path = load ? rejected_step_path(*load) : "";
-  const bool reads = load && world.rank() == 0 && environment_.files.exists(path);
-  const std::string left = broadcast_text(world, reads ? read_file(environment_.files, path) : "", 0, "rejected step");
+  const int64_t iteration = trainer_.progress().iteration + 1;
+  const bool compares = config_.faults.rerun_mode != RerunMode::kDisabled;
+  earlier_rejected_step_.pass(iteration - 1);
+  if (const std::string note = earlier_rejected_step_.note_at_start(iteration); compares && !note.empty())
+    reporter_.warning(note);
   const std::string gpu = environment_.device ? environment_.device->pci_bus_id : "";
   const std::string own_place = gpu.empty() ? environment_.host : environment_.host + " " + gpu;
   std::vector<std::string> places = gather_texts(world, own_place, "places of ranks");
@@ -162,7 +166,8 @@ RerunStateMachine::Options TrainingLoop::rerun_options() {
           .check_for_nan = config_.training.check_for_nan_in_loss_and_grad,
           .seed = config_.training.seed,
           .places = joined(places, ", "),
-          .rejected = parse_rejected_step(left, path),
+          .rejected = compares ? earlier_rejected_step_.at_start(iteration) : std::nullopt,
+          .rejected_path = earlier_rejected_step_.path(),
           .can_restart = config_.checkpoint.save.has_value(),
           .log = {.on_info = {}, .on_warning = [this](const std::string& text) { reporter_.warning(text); }},
           .gather = [&world](double own) { return gather_numbers(world, own, "rejected result"); },
@@ -184,6 +189,9 @@ TrainStepResult TrainingLoop::train_step(std::span<const MicroBatch<int64_t>> ba
 } catch (const RejectedResult& rejected) {
   if (rejected.verdict == RejectedResult::Verdict::kRestartToTellApart && config_.checkpoint.save)
     leave_rejected_step();
+  const int64_t iteration = trainer_.progress().iteration + 1;
+  if (rejected.verdict == RejectedResult::Verdict::kFailed && reruns_.has_rejected(iteration))
+    earlier_rejected_step_.pass(iteration);
   throw;
 }
 
@@ -207,9 +215,7 @@ void TrainingLoop::skip_iteration(const BatchSize& batch) {
   ++progress.iteration;
   progress.consumed_train_samples += batch.running_batch_size;
   progress.skipped_train_samples += batch.running_batch_size;
-  const auto& load = config_.checkpoint.load;
-  if (load && trainer_.groups().world.rank() == 0 && reruns_.has_rejected(progress.iteration))
-    environment_.files.remove(rejected_step_path(*load));
+  earlier_rejected_step_.pass(progress.iteration);
 }
 
 /// A batch size that changes between steps is a place to come back to.

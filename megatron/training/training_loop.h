@@ -15,6 +15,7 @@
 #include "megatron/training/microbatch_calculator.h"
 #include "megatron/training/pretrain_environment.h"
 #include "megatron/training/profile/training_profile.h"
+#include "megatron/training/rejected_steps.h"
 #include "megatron/training/rerun_state_machine.h"
 #include "megatron/training/training_data.h"
 #include "megatron/training/training_reporter.h"
@@ -86,6 +87,7 @@ class TrainingLoop {
   std::optional<ProgressLog> progress_log_;
   RecentSpeed recent_speed_;
   MicrobatchCalculator batch_sizes_;
+  EarlierRejectedStep earlier_rejected_step_;
   RerunStateMachine reruns_;
   std::unique_ptr<BatchReader> train_reader_;
   Clock::time_point start_ = Clock::now();

@@ -71,9 +71,12 @@ TEST(RejectedStep, OfALastingErrorLeavesACheckpointFromWhichAnotherHostTellsWhy)
     const Outcome elsewhere = run(kPretrain, small_run(flags + " --bf16"));
     EXPECT_EQ(elsewhere.status, 17) << elsewhere.err;
     EXPECT_THAT(elsewhere.err, HasSubstr(verdict));
+    EXPECT_FALSE(files.exists(step)) << "it is told apart";
+    const std::string load = "--bf16 --save-interval 100 --load " + scratch.file("c");
+    EXPECT_EQ(run(kPretrain, small_run(load)).status, 0) << "the next run goes on";
 
-    const Outcome skipping = run(kPretrain, small_run("--bf16 --save-interval 100 --load " + scratch.file("c") +
-                                                      " --result-rejected-tracker-filename " + tracker));
+    replace_file(files, step, left);
+    const Outcome skipping = run(kPretrain, small_run(load + " --result-rejected-tracker-filename " + tracker));
     EXPECT_EQ(skipping.status, 0) << skipping.err;
     EXPECT_THAT(skipping.out, HasSubstr("skipped samples:            1"));
     EXPECT_FALSE(files.exists(step)) << "the step is left out for good";
@@ -90,6 +93,25 @@ TEST(RejectedStep, OfALossThatIsNotFiniteChangesNoWeight) {
   const Outcome disabled = run(kPretrain, small_run("--lr 1e30 --rerun-mode disabled"));
   EXPECT_EQ(disabled.status, 1) << disabled.err;
   EXPECT_THAT(disabled.err, HasSubstr("--no-check-for-nan-in-loss-and-grad"));
+}
+
+TEST(RejectedStep, OfAnotherStateOrOfNoInterestIsNotCompared) {
+  PosixFileSystem files;
+  const ScratchDirectory scratch;
+  const std::string save = " --save-interval 100 --save " + scratch.file("c"), load = " --load " + scratch.file("c");
+  ASSERT_EQ(run(kPretrain, small_run("--error-injection-rate 1 --error-injection-type persistent_error" + save)).status,
+            16);
+  const std::string step = scratch.file("c/rejected_step.json"), left = text_of(step);
+  const Outcome same_host = run(kPretrain, small_run(load));
+  EXPECT_EQ(same_host.status, 16);
+  EXPECT_THAT(same_host.err, HasSubstr("remove " + step));
+  const Outcome other_state = run(kPretrain, small_run("--finetune" + load));
+  EXPECT_EQ(other_state.status, 0) << other_state.err;
+  EXPECT_THAT(other_state.out, HasSubstr("which this run reaches from another state"));
+  replace_file(files, step, left);
+  const Outcome disabled = run(kPretrain, small_run("--rerun-mode disabled" + load));
+  EXPECT_EQ(disabled.status, 0) << disabled.err;
+  EXPECT_FALSE(files.exists(step)) << "the step is taken";
 }
 
 TEST(RejectedStep, ThatIsComputedAgainHasTheSameBits) {
