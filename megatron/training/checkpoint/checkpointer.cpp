@@ -73,7 +73,6 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
     const CheckpointPlacement placement = placement_of(*parameter, num_layers, trainer.groups());
     share.add_replicated(placement, placement.key, stored_as_is("", parameter->value()));
   }
-  add_extra_states(share.writer(), trainer);
   if (!with_optimizer) return;
   Optimizer& optimizer = trainer.optimizer();
   for (const OptimizerState& state : optimizer.states()) {
@@ -182,6 +181,7 @@ CheckpointSaver::Fill Checkpointer::share_of(Trainer& trainer) const {
   return [this, &trainer](CheckpointWriter& writer) {
     ShareWriter share(writer, trainer.context(), trainer.groups(), config_.checkpoint.ckpt_fully_parallel_save);
     add_state(share, trainer, !config_.checkpoint.no_save_optim);
+    if (!config_.checkpoint.ckpt_drop_redundant_extra_state) add_extra_states(writer, trainer);
     if (!config_.checkpoint.no_save_rng) add_rng_state(writer, trainer);
   };
 }

@@ -27,8 +27,6 @@ void describe_idle(FieldTable& table, CheckpointConfig& checkpoint) {
   table.add("ckpt_fully_parallel_load_exchange_algo", checkpoint.ckpt_fully_parallel_load_exchange_algo, "")
       .one_of({"broadcast", "gather_rounds", "gather_object"})
       .without_effect("what --ckpt-fully-parallel-load has read is always broadcast");
-  table.add("ckpt_drop_redundant_extra_state", checkpoint.ckpt_drop_redundant_extra_state, "")
-      .without_effect("there is no delayed scaling, so no extra state with data in it");
   table.add("ckpt_load_validate_sharding_integrity", checkpoint.ckpt_load_validate_sharding_integrity, "")
       .turned_off_by({"--no-ckpt-load-validate-sharding-integrity", "--disable-ckpt-load-validate-sharding-integrity"})
       .without_effect("the check looks at the index alone, which is read anyway, so it always takes place");
@@ -64,6 +62,9 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
       .at_least(1);
   table.add("no_save_optim", checkpoint.no_save_optim, "write no optimizer state");
   table.add("no_save_rng", checkpoint.no_save_rng, "write no states of generators, which Megatron-LM alone reads");
+  table.add("ckpt_drop_redundant_extra_state", checkpoint.ckpt_drop_redundant_extra_state,
+            "write no empty extra states of modules, which Megatron-LM with Transformer Engine asks for unless it is "
+            "given this flag too");
   table.add("dist_ckpt_optim_fully_reshardable", checkpoint.dist_ckpt_optim_fully_reshardable,
             "with --use-distributed-optimizer: write the optimizer's state as whole tensors, which any layout loads; "
             "always so here");

@@ -263,6 +263,7 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"save_retain_interval", "--save", saves},
     {"no_save_optim", "--save", saves},
     {"no_save_rng", "--save", saves},
+    {"ckpt_drop_redundant_extra_state", "--save", saves},
     {"dist_ckpt_optim_fully_reshardable", "--use-distributed-optimizer and --save",
      [](const PretrainConfig& c) { return c.optimizer.use_distributed_optimizer && saves(c); }},
     {"distrib_optim_fully_reshardable_mem_efficient", "--dist-ckpt-optim-fully-reshardable and --save",

@@ -16,9 +16,8 @@ TEST(CheckpointFlags, ThatChangeNothingAreAcceptedWithAReason) {
        {"--use-persistent-ckpt-worker", "--async-strategy mcore", "--async-ckpt-use-cpu-shm",
         "--auto-detect-ckpt-format", "--ckpt-assume-constant-structure", "--ckpt-fully-parallel-save",
         "--ckpt-fully-parallel-save-process-group ep_dp", "--ckpt-fully-parallel-load-process-group ep_dp",
-        "--ckpt-fully-parallel-load-exchange-algo gather_rounds", "--ckpt-drop-redundant-extra-state",
-        "--no-ckpt-load-validate-sharding-integrity", "--disable-ckpt-load-validate-sharding-integrity",
-        "--dist-ckpt-save-pre-mcore-014", "--use-dist-ckpt"}) {
+        "--ckpt-fully-parallel-load-exchange-algo gather_rounds", "--no-ckpt-load-validate-sharding-integrity",
+        "--disable-ckpt-load-validate-sharding-integrity", "--dist-ckpt-save-pre-mcore-014", "--use-dist-ckpt"}) {
     const std::string notes = notes_block(parse(words_of(words)));
     const std::string flag = words_of(words).front();
     // Of two spellings the notes name the first.
