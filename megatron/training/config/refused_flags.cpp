@@ -161,14 +161,18 @@ constexpr auto kNotYet = std::to_array<Refusal>({
     {"muP scaling",
      "--mup-attn-scale-power --mup-base-head-dim --mup-base-hidden-size --mup-embedding-mult --mup-output-mult "
      "--mup-width-mult --use-mup"},
+    {"conversion of checkpoints from and to other forms than torch_dist, the only one here; Megatron-LM converts them",
+     "--ckpt-convert-format --ckpt-convert-save --ckpt-convert-update-legacy-dist-opt-format"},
+    {"checkpoints on the disk of each node; --non-persistent-ckpt-type global keeps them in one folder",
+     "--non-persistent-local-ckpt-algo --non-persistent-local-ckpt-dir --replication --replication-factor "
+     "--replication-jump"},
+    {"parallel sizes from a checkpoint; every layout loads every checkpoint, so give the sizes that this run is to "
+     "have",
+     "--use-mp-args-from-checkpoint-args"},
     {"this option of checkpoints",
-     "--ckpt-convert-format --ckpt-convert-save --ckpt-convert-update-legacy-dist-opt-format "
      "--disable-stream-ckpt-dequant --disable-use-tokenizer-model-from-checkpoint-args "
      "--no-stream-ckpt-dequant --no-use-tokenizer-model-from-checkpoint-args "
-     "--non-persistent-local-ckpt-algo --non-persistent-local-ckpt-dir --replication --replication-factor "
-     "--replication-jump "
-     "--save-activations-interval --save-dgrads-interval --save-params-interval --save-wgrads-interval "
-     "--use-mp-args-from-checkpoint-args"},
+     "--save-activations-interval --save-dgrads-interval --save-params-interval --save-wgrads-interval"},
     {"this option of data",
      "--dataloader-defer-npy-index-mmap --dataloader-fast-cache-load --dataloader-inter-document-masking "
      "--disable-msc --enable-msc --fim-data --fim-eod-token --fim-fragment-rate --fim-middle-token --fim-no-prefix "
