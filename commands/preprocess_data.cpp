@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -190,9 +191,18 @@ void preprocess_or_remove(const PreprocessDataConfig& config, const std::atomic<
     throw;
   }
 }
+
+/// The work ends between two batches. It may never come there: another program may write nothing into a pipe that is
+/// read. Its temporary files then stay until the next run.
+void die_unless_ended(int signal, const std::shared_future<void>& ended) {
+  constexpr auto kPatience = std::chrono::seconds(2);
+  if (ended.wait_for(kPatience) == std::future_status::timeout) die_of_watched(signal);
+}
+
 }  // namespace
 
 int preprocess_data_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  std::promise<void> end;
   std::optional<SignalWatch> watch;
   const int status = run_command("preprocess_data", err, [&] {
     PreprocessDataConfig config;
@@ -200,9 +210,11 @@ int preprocess_data_command(const std::vector<std::string>& args, std::ostream& 
       out << preprocess_data_help();
       return;
     }
-    watch.emplace({SIGINT, SIGTERM});  // begins before there are other threads
+    watch.emplace({SIGINT, SIGTERM},  // begins before there are other threads
+                  [ended = end.get_future().share()](int signal) { die_unless_ended(signal, ended); });
     preprocess_or_remove(config, watch->received(), out, err);
   });
+  end.set_value();
   const int signal = watch ? watch->received().load() : 0;
   watch.reset();
   if (signal != 0 && status != 0) std::raise(signal);  // ends as the caller expects of this signal

@@ -170,8 +170,7 @@ void train(const PretrainConfig& config, const Tokenizer& tokenizer, const Comma
 /// Hears --exit-signal. Before training has started there is nothing to save: it ends the process at once.
 void watch_exit_signal(const std::string& name, const std::atomic<bool>& has_started, std::ostream& err,
                        std::optional<SignalWatch>& watch) {
-  const int number = number_of_signal(name);
-  watch.emplace({number}, [name, number, &has_started, &err] {
+  watch.emplace({number_of_signal(name)}, [name, &has_started, &err](int number) {
     if (has_started) return;
     print_error(kName, fmt::format("ended by {} before the first iteration: there was nothing to save.", name), err);
     die_of_watched(number);
@@ -188,10 +187,10 @@ bool hears_interrupts() {
 void watch_interrupt(const CheckpointConfig& checkpoint, const std::atomic<int64_t>& num_done, std::ostream& err,
                      std::optional<SignalWatch>& watch) {
   if (!hears_interrupts()) return;
-  watch.emplace({SIGINT}, [checkpoint, &num_done, &err] {
+  watch.emplace({SIGINT}, [checkpoint, &num_done, &err](int number) {
     PosixFileSystem files;
     print_error(kName, interruption_text(files, checkpoint, num_done), err);
-    die_of_watched(SIGINT);
+    die_of_watched(number);
   });
 }
 

@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-SignalWatch::SignalWatch(std::initializer_list<int> numbers, std::function<void()> on_arrival)
+SignalWatch::SignalWatch(std::initializer_list<int> numbers, std::function<void(int)> on_arrival)
     : first_number_(*numbers.begin()), on_arrival_(std::move(on_arrival)) {
   sigemptyset(&watched_);
   for (const int number : numbers) sigaddset(&watched_, number);
@@ -18,7 +18,7 @@ SignalWatch::SignalWatch(std::initializer_list<int> numbers, std::function<void(
     set_thread_name("signals");
     for (int arrived = 0; sigwait(&watched_, &arrived) == 0 && !stop.stop_requested();) {
       received_.store(arrived);
-      if (on_arrival_) on_arrival_();
+      if (on_arrival_) on_arrival_(arrived);
     }
   });
   sigset_t own = mask_before_;

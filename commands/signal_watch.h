@@ -16,7 +16,7 @@ class SignalWatch {
  public:
   /// @param numbers SIGTERM, SIGINT, ...; of the thread that has started no other yet
   /// @param on_arrival  called by the thread that waits; may be empty
-  explicit SignalWatch(std::initializer_list<int> numbers, std::function<void()> on_arrival = {});
+  explicit SignalWatch(std::initializer_list<int> numbers, std::function<void(int number)> on_arrival = {});
   /// What has arrived until then is not left to end the process.
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
@@ -27,7 +27,7 @@ class SignalWatch {
 
  private:
   int first_number_;
-  std::function<void()> on_arrival_;
+  std::function<void(int)> on_arrival_;
   sigset_t watched_{}, mask_before_{};
   std::atomic<int> received_{0};
   std::jthread thread_;

@@ -42,14 +42,14 @@ void run_before_meeting(const LaunchEnvironment& launch, const std::function<voi
 void watch_end(const LaunchEnvironment& launch, const JobOptions& options, const std::atomic<bool>& has_met,
                std::ostream& err, std::optional<SignalWatch>& watch) {
   if (!options.place) return;
-  watch.emplace({SIGTERM}, [&] {
+  watch.emplace({SIGTERM}, [&](int number) {
     if (has_met)
       print_error(options.command,
                   fmt::format("[rank {}] ended by SIGTERM {}: the job was cancelled, or the launcher ends it because "
                               "another rank died.",
                               launch.rank, options.place()),
                   err);
-    die_of_watched(SIGTERM);
+    die_of_watched(number);
   });
 }
 

@@ -1,7 +1,9 @@
 // The program as a process of its own: killed and resumed, asked to stop.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -255,6 +257,21 @@ TEST(Process, PreprocessingLeavesNothingBehindOnASignalAndRemovesWhatAKilledOneL
   EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl", StartsWith("out_text_document.bin.tmp.")));
   EXPECT_EQ(run(0, "1"), 0);
   EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl", "out_text_document.bin", "out_text_document.idx"));
+}
+
+TEST(Process, PreprocessingEndsOnASignalWhileItWaitsForAPipe) {
+  const ScratchDirectory scratch;
+  const std::string pipe = scratch.file("in");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  Program program(joined({MEGATRON_PROGRAM, "preprocess_data", "--input", pipe, "--output-prefix", scratch.file("out")},
+                         words_of("--tokenizer-type NullTokenizer --vocab-size 9")));
+  int writer = -1;
+  for (int i = 0; i < 2000 && (writer = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK)) < 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_GE(writer, 0);
+  ::kill(program.process(), SIGTERM);
+  const int status = program.wait_status();
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
 }
 
 /// A limit of addresses is one that a test may set; those of cgroups have their files' tests in core.
