@@ -20,15 +20,27 @@ constexpr double kBytesOfToken = 3 * sizeof(int64_t) + sizeof(float);
 
 double product(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
 
+struct Factor {
+  std::string_view flag;
+  int64_t count;
+};
+
+/// Of a table with a row for each of several things: the flag that makes it large.
+std::string flag_of_largest(std::initializer_list<Factor> factors) {
+  return std::string(std::ranges::max(factors, {}, &Factor::count).flag);
+}
+
 HostTable positions_of(const PretrainConfig& config) {
   const TransformerConfig& model = config.transformer;
   HostTable table{.what = "the table of positions", .flag = "--max-position-embeddings"};
-  if (model.position_embedding_type == PositionEmbeddingType::kLearnedAbsolute)
+  if (model.position_embedding_type == PositionEmbeddingType::kLearnedAbsolute) {
+    table.flag = flag_of_largest({{table.flag, model.max_sequence_length}, {"--hidden-size", model.hidden_size}});
     table.bytes = product(model.max_sequence_length, model.hidden_size) *
                   static_cast<double>(parameter_bytes_of(config).weight_and_gradient);
-  else if (model.position_embedding_type != PositionEmbeddingType::kNone)
+  } else if (model.position_embedding_type != PositionEmbeddingType::kNone) {
     table.bytes = product(model.max_sequence_length, model.kv_channels) * model.rotary_percent *
                   static_cast<double>(size_of(model.params_dtype));
+  }
   return table;
 }
 
@@ -36,6 +48,7 @@ HostTable positions_of(const PretrainConfig& config) {
 
 std::vector<HostTable> host_tables(const PretrainConfig& config, bool is_on_cpu) {
   const int64_t micro_batch_size = config.training.micro_batch_size.value(),
+                seq_length = config.model.seq_length.value(),
                 global_batch_size = config.training.global_batch_size.value(),
                 num_microbatches = global_batch_size / (micro_batch_size * config.parallel.data_parallel_size);
   std::vector<HostTable> tables = {
@@ -44,9 +57,11 @@ std::vector<HostTable> host_tables(const PretrainConfig& config, bool is_on_cpu)
        .bytes = static_cast<double>(config.transformer.num_layers) /
                 static_cast<double>(config.parallel.pipeline_model_parallel_size) * kBytesOfLayer},
       {.what = fmt::format("{} micro-batches of a step", num_microbatches),
-       .flag = "--global-batch-size",
+       .flag = flag_of_largest({{"--global-batch-size", num_microbatches},
+                                {"--micro-batch-size", micro_batch_size},
+                                {"--seq-length", seq_length}}),
        .bytes = static_cast<double>(num_microbatches) *
-                (kBytesOfMicroBatch + product(micro_batch_size, config.model.seq_length.value()) * kBytesOfToken)}};
+                (kBytesOfMicroBatch + product(micro_batch_size, seq_length) * kBytesOfToken)}};
   if (is_on_cpu) tables.push_back(positions_of(config));
   return tables;
 }

@@ -124,6 +124,9 @@ TEST(HostTables, ThatDoNotFitAreRefusedWithTheirFlagAlone) {
   EXPECT_THAT(refusal("--max-position-embeddings 2147483647"), EndsWith("Give a smaller --max-position-embeddings."));
   EXPECT_THAT(refusal("--max-position-embeddings 2147483647 --position-embedding-type rope"),
               EndsWith("Give a smaller --max-position-embeddings."));
+  EXPECT_THAT(refusal("--hidden-size 2147483640"), EndsWith("Give a smaller --hidden-size."));
+  EXPECT_THAT(refusal("--seq-length 2147483647 --max-position-embeddings 2147483647 --position-embedding-type none"),
+              EndsWith("Give a smaller --seq-length."));
   EXPECT_EQ(refusal("--num-layers 400000"), "");
   EXPECT_THAT(refusal("--num-layers 400000", 8), HasSubstr("on 8 ranks")) << "which share the host";
 }
