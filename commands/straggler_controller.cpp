@@ -7,6 +7,8 @@
 #include <string_view>
 
 #include "megatron/base/error.h"
+#include "megatron/base/thread_name.h"
+#include "megatron/base/thread_start.h"
 
 namespace megatron {
 namespace {
@@ -21,7 +23,10 @@ constexpr std::string_view kAnswer =
 }  // namespace
 
 StragglerController::StragglerController(int port)
-    : listener_(port), thread_([this](const std::stop_token& stop) { serve(stop); }) {}
+    : listener_(port), thread_(start_thread("to answer at --straggler-ctrlr-port", [this](const std::stop_token& stop) {
+        set_thread_name("stragglers");
+        serve(stop);
+      })) {}
 
 void StragglerController::serve(const std::stop_token& stop) {
   while (!stop.stop_requested()) try {

@@ -2,13 +2,16 @@
 
 #include "megatron/base/thread_name.h"
 #include "megatron/base/thread_priority.h"
+#include "megatron/base/thread_start.h"
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
 
 namespace megatron {
 
 BackgroundWrite::BackgroundWrite(CheckpointWriter& writer, int num_files, const BackgroundPriority& priority,
                                  std::stop_source stop)
-    : stop_(std::move(stop)), thread_([this, &writer, num_files, priority] { run(writer, num_files, priority); }) {}
+    : stop_(std::move(stop)),
+      thread_(start_thread<std::thread>("to write a checkpoint while training goes on (--async-save)",
+                                        [this, &writer, num_files, priority] { run(writer, num_files, priority); })) {}
 
 BackgroundWrite::~BackgroundWrite() {
   stop_.request_stop();
