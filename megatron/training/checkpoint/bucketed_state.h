@@ -12,6 +12,9 @@
 
 namespace megatron {
 
+/// Whether a weight can be this main parameter, rounded to the weight's dtype in any way.
+bool is_rounded(double weight, double main_param, DType dtype);
+
 /// Finds the parameters of this rank in the buckets of the rank of Megatron that had the same ones.
 /// Parameters lie in reverse order of their registration in Megatron's model, which depends on --transformer-impl, each
 /// at a multiple of 64 elements of its bucket.

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "megatron/models/gpt/gpt_model.h"
+#include "megatron/training/checkpoint/bucketed_state.h"
 #include "tests/testing/test_device.h"
 #include "tests/training/checkpoint/checkpoint_session.h"
 
@@ -63,6 +64,17 @@ TEST(Checkpointer, ResumesBitForBit) {
     EXPECT_EQ(actual.consumed_train_samples, expected.consumed_train_samples);
     EXPECT_EQ(actual.num_floating_point_operations, expected.num_floating_point_operations);
   }
+}
+
+/// In fp16 a weight below 6.1e-5 differs from its main parameter by more than epsilon times its value.
+TEST(Checkpointer, KnowsAWeightFromItsMainParameterAtAnySize) {
+  for (const double value : {1.0, 1e-3, 1.04e-6, 3e-8, 0.0, -1.04e-6}) {
+    EXPECT_TRUE(is_rounded(static_cast<double>(Float16(value)), value, DType::kFloat16)) << value;
+    EXPECT_TRUE(is_rounded(static_cast<double>(BFloat16(value)), value, DType::kBFloat16)) << value;
+  }
+  EXPECT_FALSE(is_rounded(1.2e-6, 1e-6, DType::kFloat16));
+  EXPECT_FALSE(is_rounded(1.01e-6, 1e-6, DType::kBFloat16));
+  EXPECT_FALSE(is_rounded(0, 1e-30, DType::kFloat32));
 }
 
 TEST(Checkpointer, HoldsWholeMainParamsHoweverTheRunKeepsThem) {
