@@ -17,6 +17,10 @@ install(TARGETS megatron_all megatron_commands megatron_rank_failures ${librarie
 install(EXPORT megatron-targets NAMESPACE megatron:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/megatron ${PROJECT_SOURCE_DIR}/commands DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
+set(megatron_has_sentencepiece OFF)
+if(sentencepiece_FOUND)
+  set(megatron_has_sentencepiece ON)
+endif()
 # The installed package finds the same third-party packages, by the same file, as this build did.
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/megatron-config.cmake.in
                               ${CMAKE_CURRENT_BINARY_DIR}/megatron-config.cmake INSTALL_DESTINATION ${package_dir})

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "commands/exit_code.h"
+#include "commands/tokenizer_flags.h"
 #include "megatron/base/error.h"
 #include "megatron/base/field.h"
 #include "megatron/base/flag_help.h"
@@ -83,13 +84,8 @@ FieldTable describe(InspectConfig& config, bool& help) {
   table.add("reset_position_ids", config.reset_position_ids, "count positions from 0 in each document");
   table.add("reset_attention_mask", config.reset_attention_mask, "documents do not see each other");
   table.add("eod_mask_loss", config.eod_mask_loss, "do not train positions whose input is an end of document");
-  table.begin_group("Tokenizer",
-                    "For the text of --document and --sample, and to check their tokens against the vocabulary.");
-  table.add("tokenizer_type", config.tokenizer.type, fmt::format("one of {}", joined(tokenizer_types(), ", ")));
-  table.add("vocab_file", config.tokenizer.vocab_file, "vocabulary");
-  table.add("merge_file", config.tokenizer.merge_file, "merge rules of byte-pair encoding");
-  table.add("tokenizer_model", config.tokenizer.model, "file of a tokenizer type that is one file");
-  table.add("vocab_size", config.tokenizer.vocab_size, "number of tokens of NullTokenizer").at_least(1);
+  // For the text of --document and --sample, and to check their tokens against the vocabulary.
+  describe_tokenizer_flags(table, config.tokenizer);
   table.begin_group("Help", "");
   table.add("help", help, "show this text");
   return table;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "commands/tokenizer_flags.h"
 #include "megatron/base/flag_help.h"
 #include "megatron/base/mistakes.h"
 #include "megatron/base/word_list.h"
@@ -64,31 +65,6 @@ void describe_text(FieldTable& table, PreprocessDataConfig& config) {
             "--vocab-file, which must not exist");
 }
 
-void describe_tokenizer(FieldTable& table, TokenizerOptions& tokenizer) {
-  table.begin_group("Tokenizer",
-                    "GPT2BPETokenizer needs --vocab-file and --merge-file; NullTokenizer, for text that is numbers, "
-                    "--vocab-size; CharTokenizer --vocab-file, the characters one after the other or, named *.json, a "
-                    "list of them; ByteLevelTokenizer, whose tokens are bytes, nothing; HuggingFaceTokenizer, also "
-                    "named Llama3Tokenizer, --tokenizer-model: a tokenizer.json or its folder, whose other files name "
-                    "the end of document. Vocabularies below 65500 tokens are stored as uint16, others as int32.");
-  table.add("tokenizer_type", tokenizer.type, fmt::format("one of {}", joined(tokenizer_types(), ", ")));
-  table.add("vocab_file", tokenizer.vocab_file, "vocabulary");
-  table.add("merge_file", tokenizer.merge_file, "merge rules of byte-pair encoding");
-  table.add("tokenizer_model", tokenizer.model, "file or folder of a tokenizer type that has one");
-  table.add("vocab_size", tokenizer.vocab_size, "number of tokens; other types than NullTokenizer know it and compare")
-      .at_least(1);
-  table.add("tokenizer_special_tokens", tokenizer.special_tokens,
-            "strings that GPT2BPETokenizer and HuggingFaceTokenizer recognise in the text besides their own");
-  table
-      .add("tokenizer_hf_include_special_tokens", tokenizer.hf_include_special_tokens,
-           "HuggingFaceTokenizer: do not add what its post-processor puts around each text, such as BOS")
-      .turned_off_by({"--tokenizer-hf-no-include-special-tokens"});
-  table.add("null_tokenizer_eod_id", tokenizer.null_eod, "end of document of NullTokenizer")
-      .by_default("the last token")
-      .at_least(0);
-  table.add("null_tokenizer_pad_id", tokenizer.null_pad, "padding of NullTokenizer");
-}
-
 void check(const PreprocessDataConfig& config, FieldTable& table, const GivenFields& given, Mistakes& mistakes) {
   if (config.input.empty()) mistakes.add({"--input"}, "--input is missing: the files to read");
   if (config.output_prefix.empty()) mistakes.add({"--output-prefix"}, "--output-prefix is missing: where to write");
@@ -132,7 +108,7 @@ FieldTable describe(PreprocessDataConfig& config, bool& help) {
   FieldTable table;
   describe_input(table, config);
   describe_text(table, config);
-  describe_tokenizer(table, config.tokenizer);
+  describe_tokenizer_flags(table, config.tokenizer);
   table.begin_group("Help", "Flags of Megatron that are not above are refused with the reason.");
   table.add("help", help, "show this text");
   return table;
@@ -142,29 +118,19 @@ RefusedFlags refused_preprocess_data_flags() {
   const std::string sentences = "sentences are not split in this version; split them first and give a list of strings";
   const std::string benchmark =
       "there is no benchmark mode; --workers defaults to one per core, and the progress lines show the speed";
-  const std::string type = "belongs to a tokenizer type that does not exist in this version";
   const std::string padding = "padding of the vocabulary is a matter of training; the files do not depend on it";
-  return {{"--split-sentences", sentences},
-          {"--keep-newlines", sentences},
-          {"--lang", sentences},
-          {"--find-optimal-num-workers", benchmark},
-          {"--workers-to-check", benchmark},
-          {"--max-documents", benchmark},
-          {"--tokenizer-metadata", type},
-          {"--tiktoken-pattern", type},
-          {"--tiktoken-num-special-tokens", type},
-          {"--tokenizer-sentencepiece-legacy", type},
-          {"--no-tokenizer-sentencepiece-ignore-extra-whitespaces", type},
-          {"--disable-tokenizer-sentencepiece-ignore-extra-whitespaces", type},
-          {"--tokenizer-hf-no-use-fast", "tokenizer.json is read by native code; leave the flag out"},
-          {"--trust-remote-code", "no Python code is run, local or remote; leave the flag out"},
-          {"--chat-template", type},
-          {"--use-gigatoken", "this tokenizer is always native and parallel; leave the flag out"},
-          {"--vocab-extra-ids", "Megatron parses it without any effect; use --tokenizer-special-tokens"},
-          {"--padded-vocab-size", padding},
-          {"--no-pad-vocab-size", padding},
-          {"--disable-pad-vocab-size", padding},
-          {"--make-vocab-size-divisible-by", padding}};
+  RefusedFlags refused = refused_tokenizer_flags();
+  refused.insert({{"--split-sentences", sentences},
+                  {"--keep-newlines", sentences},
+                  {"--lang", sentences},
+                  {"--find-optimal-num-workers", benchmark},
+                  {"--workers-to-check", benchmark},
+                  {"--max-documents", benchmark},
+                  {"--padded-vocab-size", padding},
+                  {"--no-pad-vocab-size", padding},
+                  {"--disable-pad-vocab-size", padding},
+                  {"--make-vocab-size-divisible-by", padding}});
+  return refused;
 }
 
 bool parse_preprocess_data_flags(const std::vector<std::string>& args, PreprocessDataConfig& config) {

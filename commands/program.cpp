@@ -29,6 +29,7 @@
 #include "commands/plot_losses.h"
 #include "commands/preprocess_data.h"
 #include "commands/pretrain_gpt.h"
+#include "commands/tokenize.h"
 #include "commands/verify.h"
 #include "megatron/base/flag_synonym.h"
 #include "megatron/base/nearest_name.h"
@@ -55,6 +56,7 @@ std::vector<Command> commands_with(const LayerSpec& layer_spec) {
   return {
       {"pretrain_gpt", with_layers(pretrain_gpt_command), "train a GPT with Megatron's flags", true},
       {"preprocess_data", preprocess_data_command, "turn text into .bin and .idx files"},
+      {"tokenize", tokenize_command, "print the token ids of a text, or the text of ids"},
       {"generate", with_layers(generate_command), "continue a text with a trained model"},
       {"data", data_command, "look into data sets"},
       {"plan", plan_command, "draw pipeline schedules, with their bubble and memory"},
@@ -74,7 +76,8 @@ void print_usage(const std::vector<Command>& commands, std::ostream& out) {
 
 constexpr auto kCommandSynonyms = std::to_array<FlagSynonym>({
     {"train training pretrain pretrain-gpt gpt", "pretrain_gpt"},
-    {"preprocess tokenize prepare prepare-data", "preprocess_data"},
+    {"encode decode tokenizer detokenize", "tokenize"},
+    {"preprocess prepare prepare-data", "preprocess_data"},
     {"inference infer sample text-generation complete", "generate"},
     {"inspect dataset datasets", "data"},
     {"schedule schedules simulate memory", "plan"},

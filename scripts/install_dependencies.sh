@@ -24,6 +24,7 @@ build libdnnl-dev         -               oneDNN: matrix products on the CPU
 build ocl-icd-opencl-dev  -               named by oneDNN's CMake package, which otherwise is not found
 build libpcre2-dev        -               regular expressions of tokenizers
 build libutf8proc-dev     -               normal forms and classes of Unicode characters for tokenizers
+build libsentencepiece-dev -              SentencePiece models, also Llama 2's
 build zlib1g-dev          -               reads .gz input
 tests libgtest-dev        -               unit tests
 tests libgmock-dev        -               unit tests

@@ -6,23 +6,11 @@
 #include <limits>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/json_string.h"
 #include "megatron/tokenizers/tokenizer_file.h"
 
 namespace megatron {
 namespace {
-/// RFC 8259, section 7: quotes, backslashes and control characters are escaped.
-std::string json_string(std::string_view text) {
-  std::string json = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') json += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      json += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      json += c;
-  }
-  return json + "\"";
-}
-
 void read_tokens(const std::string& path, BpeVocabulary& vocabulary) {
   const std::string json = read_tokenizer_file("--vocab-file", path);
   simdjson::dom::parser parser;

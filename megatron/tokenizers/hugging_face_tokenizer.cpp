@@ -1,11 +1,10 @@
 #include "megatron/tokenizers/hugging_face_tokenizer.h"
 
-#include <array>
 #include <filesystem>
 
 #include "megatron/base/error.h"
 #include "megatron/base/field.h"
-#include "megatron/tokenizers/hugging_face/tokenizer_json.h"
+#include "megatron/tokenizers/hugging_face/framed_encoder.h"
 #include "megatron/tokenizers/tokenizer_file.h"
 
 namespace megatron {
@@ -81,24 +80,6 @@ void require_same_frame(SpecialTokenNames& names, const hugging_face::SpecialTok
 }
 }  // namespace
 
-class HuggingFaceEncoder final : public TextEncoder {
- public:
-  explicit HuggingFaceEncoder(const HuggingFaceTokenizer& tokenizer)
-      : pipeline_(*tokenizer.json_),
-        frame_(tokenizer.options_.include_special_tokens ? tokenizer.json_->frame()
-                                                         : hugging_face::SpecialTokenFrame{}) {}
-
-  void append(std::string_view text, std::vector<TokenId>& ids) override {
-    ids.insert(ids.end(), frame_.prefix.begin(), frame_.prefix.end());
-    pipeline_.append(text, ids);
-    ids.insert(ids.end(), frame_.suffix.begin(), frame_.suffix.end());
-  }
-
- private:
-  hugging_face::TextPipeline pipeline_;
-  hugging_face::SpecialTokenFrame frame_;
-};
-
 HuggingFaceTokenizer::HuggingFaceTokenizer(const Options& options) : options_(options) {
   const std::filesystem::path path = json_path(options.path);
   files_.push_back({kTokenizerFile, read_tokenizer_file("--tokenizer-model", path.string())});
@@ -107,6 +88,16 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const Options& options) : options_(op
 }
 
 HuggingFaceTokenizer::~HuggingFaceTokenizer() = default;
+
+std::vector<std::string> HuggingFaceTokenizer::paths(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) return {path};
+  std::vector<std::string> result;
+  for (const char* name : {kTokenizerFile, kConfigFile, kMapFile}) {
+    const std::filesystem::path file = std::filesystem::path(path) / name;
+    if (std::filesystem::exists(file)) result.push_back(file.string());
+  }
+  return result;
+}
 
 void HuggingFaceTokenizer::read_roles(const std::string& folder) {
   std::optional<std::string> eos, sep, pad;
@@ -133,7 +124,7 @@ void HuggingFaceTokenizer::read_roles(const std::string& folder) {
 }
 
 std::unique_ptr<TextEncoder> HuggingFaceTokenizer::make_encoder() const {
-  return std::make_unique<HuggingFaceEncoder>(*this);
+  return std::make_unique<hugging_face::FramedEncoder>(*json_, options_.include_special_tokens);
 }
 
 std::string HuggingFaceTokenizer::decode(std::span<const TokenId> ids) const {

@@ -31,6 +31,9 @@ class HuggingFaceTokenizer final : public Tokenizer {
   explicit HuggingFaceTokenizer(const Options& options);
   ~HuggingFaceTokenizer() override;
 
+  /// The files that `path` stands for: itself, or those in a folder that are there.
+  static std::vector<std::string> paths(const std::string& path);
+
   std::unique_ptr<TextEncoder> make_encoder() const override;
   std::string decode(std::span<const TokenId> ids) const override;
   int64_t vocab_size() const override;
@@ -40,7 +43,6 @@ class HuggingFaceTokenizer final : public Tokenizer {
   std::vector<TokenizerFile> files() const override { return files_; }
 
  private:
-  friend class HuggingFaceEncoder;
   void read_roles(const std::string& folder);
 
   Options options_;

@@ -7,11 +7,14 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
+#include "megatron/tokenizers/bert_word_piece_tokenizer.h"
 #include "megatron/tokenizers/byte_level_tokenizer.h"
 #include "megatron/tokenizers/char_tokenizer.h"
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
 #include "megatron/tokenizers/hugging_face_tokenizer.h"
 #include "megatron/tokenizers/null_tokenizer.h"
+#include "megatron/tokenizers/sentence_piece_tokenizer.h"
+#include "megatron/tokenizers/tiktoken_tokenizer.h"
 
 namespace megatron {
 namespace {
@@ -29,7 +32,11 @@ std::vector<Flag> flags_of(const TokenizerOptions& options) {
           {"--tokenizer-special-tokens", !options.special_tokens.empty()},
           {"--null-tokenizer-eod-id", options.null_eod.has_value()},
           {"--null-tokenizer-pad-id", options.null_pad != -1},
-          {"--tokenizer-hf-no-include-special-tokens", !options.hf_include_special_tokens}};
+          {"--tokenizer-hf-no-include-special-tokens", options.hf_no_include_special_tokens},
+          {"--tiktoken-pattern", options.tiktoken_pattern.has_value()},
+          {"--tiktoken-num-special-tokens", options.tiktoken_num_special_tokens.has_value()},
+          {"--tokenizer-sentencepiece-legacy", options.sentencepiece_legacy},
+          {"--no-tokenizer-sentencepiece-ignore-extra-whitespaces", !options.sentencepiece_ignore_extra_whitespaces}};
 }
 
 /// A type: the flags that it cannot do without, those that it may have, and how it is made.
@@ -41,10 +48,38 @@ struct Type {
 
 std::unique_ptr<Tokenizer> make_hugging_face(const TokenizerOptions& c) {
   return std::make_unique<HuggingFaceTokenizer>(HuggingFaceTokenizer::Options{
-      .path = c.model, .include_special_tokens = c.hf_include_special_tokens, .special_tokens = c.special_tokens});
+      .path = c.model, .include_special_tokens = !c.hf_no_include_special_tokens, .special_tokens = c.special_tokens});
+}
+
+std::unique_ptr<Tokenizer> make_bert(const TokenizerOptions& c) {
+  return std::make_unique<BertWordPieceTokenizer>(
+      BertWordPieceTokenizer::Options{.vocab_file = c.vocab_file,
+                                      .lower_case = c.type == "BertWordPieceLowerCase",
+                                      .include_special_tokens = !c.hf_no_include_special_tokens,
+                                      .special_tokens = c.special_tokens});
+}
+
+std::unique_ptr<Tokenizer> make_sentence_piece(const TokenizerOptions& c) {
+  return std::make_unique<SentencePieceTokenizer>(
+      SentencePieceTokenizer::Options{.path = c.model,
+                                      .special_tokens = c.special_tokens,
+                                      .legacy = c.sentencepiece_legacy,
+                                      .ignore_extra_whitespaces = c.sentencepiece_ignore_extra_whitespaces});
+}
+
+std::unique_ptr<Tokenizer> make_tiktoken(const TokenizerOptions& c) {
+  return std::make_unique<TiktokenTokenizer>(TiktokenTokenizer::Options{
+      .path = c.model,
+      .pattern = c.tiktoken_pattern,
+      .vocab_size = c.vocab_size,
+      .num_special_tokens = c.tiktoken_num_special_tokens.value_or(TiktokenTokenizer::kDefaultNumSpecialTokens),
+      .special_tokens = c.special_tokens});
 }
 
 std::vector<Type> types() {
+  const std::vector<std::string_view> sentence_piece_flags = {"--vocab-size", "--tokenizer-special-tokens",
+                                                              "--tokenizer-sentencepiece-legacy",
+                                                              "--no-tokenizer-sentencepiece-ignore-extra-whitespaces"};
   const std::vector<std::string_view> hugging_face_flags = {"--vocab-size", "--tokenizer-special-tokens",
                                                             "--tokenizer-hf-no-include-special-tokens"};
   return {
@@ -64,6 +99,15 @@ std::vector<Type> types() {
        }},
       {"HuggingFaceTokenizer", {"--tokenizer-model"}, hugging_face_flags, make_hugging_face},
       {"Llama3Tokenizer", {"--tokenizer-model"}, hugging_face_flags, make_hugging_face},
+      {"SentencePieceTokenizer", {"--tokenizer-model"}, sentence_piece_flags, make_sentence_piece},
+      {"GPTSentencePieceTokenizer", {"--tokenizer-model"}, sentence_piece_flags, make_sentence_piece},
+      {"Llama2Tokenizer", {"--tokenizer-model"}, sentence_piece_flags, make_sentence_piece},
+      {"TikTokenizer",
+       {"--tokenizer-model"},
+       {"--vocab-size", "--tokenizer-special-tokens", "--tiktoken-pattern", "--tiktoken-num-special-tokens"},
+       make_tiktoken},
+      {"BertWordPieceLowerCase", {"--vocab-file"}, hugging_face_flags, make_bert},
+      {"BertWordPieceCase", {"--vocab-file"}, hugging_face_flags, make_bert},
       {"ByteLevelTokenizer",
        {},
        {"--vocab-size"},
@@ -76,24 +120,30 @@ std::vector<Type> types() {
        }}};
 }
 
-constexpr std::array<std::string_view, 9> kTypesOfMegatron = {
-    "BertWordPieceLowerCase",    "BertWordPieceCase",       "SentencePieceTokenizer",
-    "GPTSentencePieceTokenizer", "Llama2Tokenizer",         "TikTokenizer",
-    "MultimodalTokenizer",       "NullMultimodalTokenizer", "SFTTokenizer"};
+/// A type of Megatron's that does not exist here, and why.
+struct RefusedType {
+  std::string_view name, reason;
+};
+constexpr std::array<RefusedType, 3> kRefusedTypes = {{{"MultimodalTokenizer", "there are no multimodal models"},
+                                                       {"NullMultimodalTokenizer", "there are no multimodal models"},
+                                                       {"SFTTokenizer", "there are no data sets of conversations"}}};
 
 [[noreturn]] void refuse_type(const std::string& type) {
   const std::string known = joined(tokenizer_types(), ", ");
   if (type.empty()) throw ConfigError(fmt::format("--tokenizer-type is missing. Choose one of: {}", known));
-  if (std::ranges::find(kTypesOfMegatron, type) != kTypesOfMegatron.end())
-    throw NotSupported(fmt::format("--tokenizer-type {} does not exist in this version. It has: {}", type, known));
+  const auto refused = std::ranges::find(kRefusedTypes, type, &RefusedType::name);
+  if (refused != kRefusedTypes.end())
+    throw NotSupported(fmt::format("--tokenizer-type {} does not exist in this version: {}. It has: {}", type,
+                                   refused->reason, known));
   throw ConfigError(fmt::format("--tokenizer-type {} is unknown. Choose one of: {}", type, known));
+}
+
+bool holds(const std::vector<std::string_view>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
 }
 
 /// Throws one error that lists all flags which are missing or have no meaning for the type.
 void require_flags(const Type& type, const TokenizerOptions& options) {
-  const auto holds = [](const std::vector<std::string_view>& names, std::string_view name) {
-    return std::ranges::find(names, name) != names.end();
-  };
   std::vector<std::string> mistakes;
   for (const Flag& flag : flags_of(options)) {
     if (holds(type.needed, flag.name)) {
@@ -111,6 +161,14 @@ std::vector<std::string> tokenizer_types() {
   for (const Type& type : types()) names.emplace_back(type.name);
   return names;
 }
+
+bool tokenizer_reads(std::string_view type, std::string_view flag) {
+  const std::vector<Type> known = types();
+  const auto place = std::ranges::find(known, type, &Type::name);
+  return place != known.end() && (holds(place->needed, flag) || holds(place->allowed, flag));
+}
+
+std::vector<std::string> tokenizer_model_files(const std::string& path) { return HuggingFaceTokenizer::paths(path); }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options) {
   const std::vector<Type> known = types();

@@ -8,6 +8,7 @@
 #include "megatron/tokenizers/byte_level_tokenizer.h"
 #include "megatron/tokenizers/char_tokenizer.h"
 #include "megatron/tokenizers/null_tokenizer.h"
+#include "megatron/tokenizers/sentence_piece_tokenizer.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/testing/source_tree.h"
@@ -136,6 +137,13 @@ TEST(MakeTokenizer, MakesEachTypeThatItNames) {
     if (type == "NullTokenizer") config.vocab_size = 10;
     if (type == "HuggingFaceTokenizer" || type == "Llama3Tokenizer")
       config.model = testing::golden_path("tokenizers/hf/llama3.json");
+    if (type.starts_with("BertWordPiece")) config.vocab_file = written("bert.txt", "[UNK]\n[CLS]\n[SEP]\n");
+    if (type == "TikTokenizer")
+      config.model = testing::golden_path("tokenizers/tiktoken/megatron.json"), config.vocab_size = 1700;
+    if (tokenizer_reads(type, "--tokenizer-sentencepiece-legacy")) {
+      if (!has_sentence_piece()) continue;
+      config.model = testing::golden_path("tokenizers/sentencepiece/bpe.model");
+    }
     EXPECT_GT(make_tokenizer(config)->vocab_size(), 0) << type;
   }
 }

@@ -1,0 +1,185 @@
+#include "commands/tokenize.h"
+
+#include <charconv>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <span>
+
+#include "commands/exit_code.h"
+#include "commands/tokenizer_flags.h"
+#include "megatron/base/flag_help.h"
+#include "megatron/base/mistakes.h"
+#include "megatron/base/word_list.h"
+#include "megatron/tokenizers/document_source.h"
+#include "megatron/tokenizers/json_string.h"
+#include "megatron/training/config/flag_synonyms.h"
+
+namespace megatron {
+namespace {
+using Json = nlohmann::json;
+
+constexpr std::string_view kIntroduction =
+    R"(usage: megatron tokenize --tokenizer-type TYPE [--text TEXT | --input FILE...] [flags]
+
+Prints the token ids of a text, or of each line of the input, one line for each. The tokenizer flags are
+those of preprocess_data and pretrain_gpt.
+
+  megatron tokenize --tokenizer-type HuggingFaceTokenizer --tokenizer-model tokenizer.json --text "Hello"
+  megatron tokenize --tokenizer-type ByteLevelTokenizer --input corpus.jsonl --json
+  echo 72 105 | megatron tokenize --tokenizer-type ByteLevelTokenizer --decode
+
+)";
+constexpr const char* kStandardInput = "/dev/stdin";
+
+struct TokenizeConfig {
+  std::vector<std::string> input;
+  std::optional<std::string> text, input_format;
+  std::string json_key = "text";
+  bool decode = false, json = false, help = false;
+  TokenizerOptions tokenizer;
+};
+
+FieldTable describe(TokenizeConfig& config) {
+  FieldTable table;
+  table.begin_group("Input and output", "");
+  table.add("text", config.text, "one text, or with --decode its ids").may_be_empty();
+  table.add("input", config.input, "files, whose lines are taken one by one; *.gz is unpacked")
+      .by_default("standard input");
+  table.add("input_format", config.input_format, "text: a line is a text; jsonl: it is a JSON object")
+      .by_default("jsonl for files named *.jsonl and *.jsonl.gz, else text")
+      .one_of({"text", "jsonl"});
+  table.add("json_key", config.json_key, "key of the text in a JSON object");
+  table.add("decode", config.decode,
+            "the other way: a line is ids with spaces between them, or a JSON object whose key ids has a list");
+  table.add("json", config.json, R"(print {"ids": [...], "decoded": "..."} for each line)");
+  describe_tokenizer_flags(table, config.tokenizer);
+  table.begin_group("Help", "");
+  table.add("help", config.help, "show this text");
+  return table;
+}
+
+void check(const TokenizeConfig& config, const GivenFields& given, Mistakes& mistakes) {
+  if (config.tokenizer.type.empty())
+    mistakes.add({"--tokenizer-type"}, "--tokenizer-type is missing: one of {}", joined(tokenizer_types(), ", "));
+  if (config.text && !config.input.empty()) mistakes.add({"--text", "--input"}, "--text and --input: give one of them");
+  if (config.text && config.input_format)
+    mistakes.add({"--text", "--input-format"}, "--input-format is for --input; --text is the text itself");
+  if (given.contains("json_key") && config.decode)
+    mistakes.add({"--json-key", "--decode"}, "--json-key: --decode reads the key ids");
+}
+
+std::vector<TokenId> ids_of_words(std::string_view text) {
+  std::vector<TokenId> ids;
+  for (size_t begin = 0; (begin = text.find_first_not_of(" \t\r", begin)) != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(" \t\r", begin), text.size());
+    const std::string_view word = text.substr(begin, end - begin);
+    TokenId id = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    require<DataError>(error == std::errc() && stop == word.data() + word.size(),
+                       "'{}' is not a token id, which is an integer", word);
+    ids.push_back(id);
+    begin = end;
+  }
+  return ids;
+}
+
+/// The value of a key in a line of JSON.
+Json json_value(std::string_view line, const std::string& key) {
+  const Json json = Json::parse(line, nullptr, false);
+  require<DataError>(json.is_object(), "the line is not a JSON object");
+  require<DataError>(json.contains(key), "the object has no key '{}'", key);
+  return json[key];
+}
+
+std::vector<TokenId> ids_of_json(std::string_view line) {
+  std::vector<TokenId> ids;
+  const Json value = json_value(line, "ids");
+  require<DataError>(value.is_array(), "the value of 'ids' is not a list");
+  for (const Json& id : value) {
+    const bool fits = id.is_number_integer() && id >= std::numeric_limits<TokenId>::min() &&
+                      id <= std::numeric_limits<TokenId>::max();
+    require<DataError>(fits, "{} is not a token id, which is an integer", id.dump());
+    ids.push_back(id.get<TokenId>());
+  }
+  return ids;
+}
+
+std::string text_of_json(std::string_view line, const std::string& key) {
+  const Json value = json_value(line, key);
+  require<DataError>(value.is_string(), "the value of '{}' is not a string", key);
+  return value.get<std::string>();
+}
+
+/// Turns lines into lines.
+class LineTokenizer {
+ public:
+  LineTokenizer(const TokenizeConfig& config, const Tokenizer& tokenizer, std::ostream& out)
+      : config_(config), tokenizer_(tokenizer), encoder_(tokenizer.make_encoder()), out_(out) {}
+
+  void take(std::string_view line, bool is_json) {
+    if (config_.decode) {
+      const std::vector<TokenId> ids = is_json ? ids_of_json(line) : ids_of_words(line);
+      const std::string text = tokenizer_.decode(ids);
+      return print(ids, text, text);
+    }
+    std::vector<TokenId> ids;
+    encoder_->append(is_json ? text_of_json(line, config_.json_key) : line, ids);
+    print(ids, joined(ids, " "), config_.json ? tokenizer_.decode(ids) : "");
+  }
+
+ private:
+  void print(std::span<const TokenId> ids, const std::string& plain, const std::string& decoded) {
+    if (config_.json)
+      out_ << "{\"ids\": [" << joined(ids, ", ") << "], \"decoded\": " << json_string(decoded) << "}\n";
+    else
+      out_ << plain << '\n';
+  }
+
+  const TokenizeConfig& config_;
+  const Tokenizer& tokenizer_;
+  std::unique_ptr<TextEncoder> encoder_;
+  std::ostream& out_;
+};
+
+void tokenize(const TokenizeConfig& config, std::ostream& out) {
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(config.tokenizer);
+  LineTokenizer lines(config, *tokenizer, out);
+  if (config.text) return lines.take(*config.text, false);
+  for (const std::string& file : config.input)
+    require<DataError>(std::filesystem::exists(file), "--input {}: there is no such file", file);
+  DocumentSource source({.files = config.input.empty() ? std::vector<std::string>{kStandardInput} : config.input});
+  while (const std::optional<RawBatch> batch = source.next()) {
+    const bool is_json = config.input_format ? *config.input_format == "jsonl"
+                                             : batch->file.ends_with(".jsonl") || batch->file.ends_with(".jsonl.gz");
+    for (const RawBatch::Document& document : batch->documents) {
+      try {
+        lines.take(batch->text_of(document), is_json);
+      } catch (const DataError& error) {
+        throw DataError(fmt::format("{}:{}: {}", batch->file, document.line, error.what()));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int tokenize_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  return run_command("tokenize", err, [&] {
+    TokenizeConfig config;
+    FieldTable table = describe(config);
+    Mistakes mistakes;
+    const GivenFields given =
+        parse_flags(table, args, {.refused = refused_tokenizer_flags(), .synonyms = flag_synonyms()}, mistakes);
+    if (config.help) {
+      out << kIntroduction << help_of(table);
+      return;
+    }
+    check(config, given, mistakes);
+    mistakes.throw_if_any("the flags are wrong");
+    tokenize(config, out);
+  });
+}
+
+}  // namespace megatron

@@ -1,0 +1,58 @@
+#include "commands/tokenizer_flags.h"
+
+#include "megatron/base/word_list.h"
+
+namespace megatron {
+
+void describe_tokenizer_flags(FieldTable& table, TokenizerOptions& tokenizer) {
+  table.begin_group(
+      "Tokenizer",
+      "GPT2BPETokenizer needs --vocab-file and --merge-file; HuggingFaceTokenizer, also named Llama3Tokenizer, "
+      "--tokenizer-model: a tokenizer.json or its folder, whose other files name the end of document; "
+      "SentencePieceTokenizer, also named GPTSentencePieceTokenizer and Llama2Tokenizer, --tokenizer-model: a .model "
+      "file; TikTokenizer --tokenizer-model: Megatron's JSON list or a .tiktoken file; BertWordPieceLowerCase and "
+      "BertWordPieceCase --vocab-file: vocab.txt; NullTokenizer, for text that is numbers, --vocab-size; CharTokenizer "
+      "--vocab-file, the characters one after the other or, named *.json, a list of them; ByteLevelTokenizer, whose "
+      "tokens are bytes, nothing. Vocabularies below 65500 tokens are stored as uint16, others as int32.");
+  table.add("tokenizer_type", tokenizer.type, fmt::format("one of {}", joined(tokenizer_types(), ", ")));
+  table.add("vocab_file", tokenizer.vocab_file, "vocabulary");
+  table.add("merge_file", tokenizer.merge_file, "merge rules of byte-pair encoding");
+  table.add("tokenizer_model", tokenizer.model, "file or folder of a tokenizer type that has one");
+  table
+      .add("vocab_size", tokenizer.vocab_size,
+           "number of tokens; other types than NullTokenizer and TikTokenizer know it and compare")
+      .at_least(1);
+  table.add("tokenizer_special_tokens", tokenizer.special_tokens,
+            "strings that are recognised in the text besides those of the tokenizer");
+  table.add("tokenizer_hf_no_include_special_tokens", tokenizer.hf_no_include_special_tokens,
+            "HuggingFaceTokenizer and BERT: do not add what the post-processor puts around each text, such as BOS");
+  table
+      .add("tiktoken_pattern", tokenizer.tiktoken_pattern,
+           "how TikTokenizer cuts text: Megatron's v1 or v2, or that of a .tiktoken file")
+      .by_default("v2 with Megatron's JSON list")
+      .one_of({"v1", "v2", "r50k", "cl100k", "o200k", "llama3"});
+  table
+      .add("tiktoken_num_special_tokens", tokenizer.tiktoken_num_special_tokens,
+           "special tokens in front of the others of Megatron's JSON list")
+      .by_default("1000")
+      .at_least(0);
+  table.add("tokenizer_sentencepiece_legacy", tokenizer.sentencepiece_legacy,
+            "SentencePiece: allow --tokenizer-special-tokens");
+  table.add_on("tokenizer_sentencepiece_ignore_extra_whitespaces", tokenizer.sentencepiece_ignore_extra_whitespaces,
+               "SentencePiece: keep repeated, leading and trailing spaces that the model drops");
+  table.add("null_tokenizer_eod_id", tokenizer.null_eod, "end of document of NullTokenizer")
+      .by_default("the last token")
+      .at_least(0);
+  table.add("null_tokenizer_pad_id", tokenizer.null_pad, "padding of NullTokenizer");
+}
+
+RefusedFlags refused_tokenizer_flags() {
+  return {{"--tokenizer-metadata", "the type and its flags say all; leave the flag out"},
+          {"--chat-template", "no command here renders conversations"},
+          {"--tokenizer-hf-no-use-fast", "tokenizer.json is read by native code; leave the flag out"},
+          {"--trust-remote-code", "no Python code is run, local or remote; leave the flag out"},
+          {"--use-gigatoken", "this tokenizer is always native and parallel; leave the flag out"},
+          {"--vocab-extra-ids", "Megatron parses it without any effect; use --tokenizer-special-tokens"}};
+}
+
+}  // namespace megatron

@@ -1,0 +1,103 @@
+#include "commands/tokenize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "commands/exit_code.h"
+#include "tests/testing/scratch_directory.h"
+#include "tests/testing/source_tree.h"
+
+namespace megatron {
+namespace {
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+constexpr int kUsage = static_cast<int>(ExitCode::kUsage), kData = static_cast<int>(ExitCode::kData);
+
+class Tokenize : public ::testing::Test {
+ protected:
+  int run(Words words, const std::string& type = "ByteLevelTokenizer") {
+    words.insert(words.end(), {"--tokenizer-type", type});
+    std::ostringstream out, err;
+    const int status = tokenize_command(words, out, err);
+    out_ = out.str(), err_ = err.str();
+    return status;
+  }
+  std::string written(const std::string& name, const std::string& content) {
+    std::ofstream(scratch_.file(name), std::ios::binary) << content;
+    return scratch_.file(name);
+  }
+
+  const testing::ScratchDirectory scratch_;
+  std::string out_, err_;
+};
+
+TEST_F(Tokenize, PrintsTheIdsOfATextAndTheTextOfIds) {
+  EXPECT_EQ(run({"--text", "Hi"}), 0) << err_;
+  EXPECT_EQ(out_, "72 105\n");
+  EXPECT_EQ(run({"--text", "72 105", "--decode"}), 0) << err_;
+  EXPECT_EQ(out_, "Hi\n");
+  EXPECT_EQ(run({"--text", "\"\n", "--json"}), 0) << err_;
+  EXPECT_EQ(out_, "{\"ids\": [34, 10], \"decoded\": \"\\\"\\u000a\"}\n");
+}
+
+TEST_F(Tokenize, TakesTheLinesOfFilesAsTextOrJsonByTheirName) {
+  const std::string text = written("a.txt", "{}\n\nab\n"), lines = written("b.jsonl", "{\"text\": \"\\u0061\\n\"}\n");
+  EXPECT_EQ(run({"--input", text, lines}), 0) << err_;
+  EXPECT_EQ(out_, "123 125\n\n97 98\n97 10\n");
+  EXPECT_EQ(run({"--input", written("c.txt", "{\"x\": \"b\"}"), "--input-format", "jsonl", "--json-key", "x"}), 0)
+      << err_;
+  EXPECT_EQ(out_, "98\n");
+}
+
+TEST_F(Tokenize, DecodesWhatItPrinted) {
+  const std::string text = "caf\u00e9  \u65e5\u672c\t<|eot_id|>!";
+  const Words llama = {"--tokenizer-model", testing::golden_path("tokenizers/hf/llama3.json"),
+                       "--tokenizer-hf-no-include-special-tokens"};
+  Words words = llama;
+  words.insert(words.end(), {"--json", "--text", text});
+  EXPECT_EQ(run(words, "HuggingFaceTokenizer"), 0) << err_;
+  words = llama;
+  words.insert(words.end(), {"--decode", "--input", written("ids.jsonl", out_)});
+  EXPECT_EQ(run(words, "HuggingFaceTokenizer"), 0) << err_;
+  EXPECT_EQ(out_, text + "\n");
+}
+
+TEST_F(Tokenize, NamesFileAndLineOfBadInput) {
+  const auto error = [&](const std::string& name, const std::string& content, Words words = {}) {
+    words.insert(words.end(), {"--input", written(name, content)});
+    EXPECT_EQ(run(words), kData);
+    return err_;
+  };
+  EXPECT_THAT(error("a.jsonl", "{\"text\": \"a\"}\n{\"txt\": 1}\n"),
+              HasSubstr("a.jsonl:2: the object has no key 'text'"));
+  EXPECT_THAT(error("a.jsonl", "{\"text\": 1}\n"), HasSubstr("a.jsonl:1: the value of 'text' is not a string"));
+  EXPECT_THAT(error("a.jsonl", "x\n"), HasSubstr("a.jsonl:1: the line is not a JSON object"));
+  EXPECT_THAT(error("a.txt", "1\n2 x\n", {"--decode"}), HasSubstr("a.txt:2: 'x' is not a token id"));
+  EXPECT_THAT(error("a.txt", "999\n", {"--decode"}), HasSubstr("a.txt:1: token id 999 is outside"));
+  EXPECT_THAT(error("a.jsonl", "{\"ids\": [1.5]}\n", {"--decode"}), HasSubstr("a.jsonl:1: 1.5 is not a token id"));
+  EXPECT_EQ(run({"--input", "/nowhere"}), kData);
+}
+
+TEST_F(Tokenize, ReportsAllWrongFlagsAtOnce) {
+  EXPECT_EQ(run({"--text", "a", "--input", "b", "--trust-remote-code", "--decode", "--json-key", "k"}), kUsage);
+  for (const char* text :
+       {"--text and --input: give one", "--trust-remote-code: no Python code", "--json-key: --decode"})
+    EXPECT_THAT(err_, HasSubstr(text));
+  std::ostringstream out, err;
+  EXPECT_EQ(tokenize_command({"--text", "a"}, out, err), kUsage);
+  EXPECT_THAT(err.str(), HasSubstr("--tokenizer-type is missing: one of GPT2BPETokenizer"));
+}
+
+TEST_F(Tokenize, HelpNamesFlagsAndShowsExamples) {
+  EXPECT_EQ(run({"--help"}), 0);
+  for (const char* text :
+       {"usage: megatron tokenize", "--decode", "--tokenizer-model", "--tiktoken-pattern", "echo 72"})
+    EXPECT_THAT(out_, HasSubstr(text));
+}
+
+}  // namespace
+}  // namespace megatron
