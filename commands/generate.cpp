@@ -36,7 +36,7 @@ struct GenerateConfig {
   bool greedy = false, ignore_eod = false;
   std::optional<int64_t> num_threads;
   std::optional<std::string> device;
-  std::optional<std::string> vocab_file, merge_file;  // of a checkpoint that carries none
+  std::optional<std::string> vocab_file, merge_file, tokenizer_model;  // of a checkpoint that carries none
 };
 
 FieldTable describe(GenerateConfig& config, bool& help) {
@@ -46,6 +46,8 @@ FieldTable describe(GenerateConfig& config, bool& help) {
   table.add("ckpt_step", config.checkpoint.ckpt_step, "iteration to load").by_default("the newest").at_least(0);
   table.add("vocab_file", config.vocab_file, "vocabulary of the training").by_default("as the checkpoint has it");
   table.add("merge_file", config.merge_file, "merge rules of the training").by_default("as the checkpoint has them");
+  table.add("tokenizer_model", config.tokenizer_model, "tokenizer's file or folder of the training")
+      .by_default("as the checkpoint has it");
   table.add("num_threads", config.num_threads, "threads").by_default("one per core").at_least(1).at_most(1024);
   table.add("device", config.device, "what computes")
       .by_default("a GPU where one answers, else the CPU")
@@ -94,6 +96,7 @@ PretrainConfig trained_config(FileSystem& files, const GenerateConfig& generate,
   take_stored_files(files, Checkpointer::stored_path(files, generate.checkpoint), config.tokenizer);
   if (generate.vocab_file) config.tokenizer.vocab_file = generate.vocab_file;
   if (generate.merge_file) config.tokenizer.merge_file = generate.merge_file;
+  if (generate.tokenizer_model) config.tokenizer.tokenizer_model = generate.tokenizer_model;
   return config;
 }
 
@@ -102,10 +105,11 @@ void require_trained_tokenizer(FileSystem& files, const GenerateConfig& generate
   const std::string checkpoint = Checkpointer::stored_path(files, generate.checkpoint);
   const auto other = other_tokenizer(files, checkpoint, arguments,
                                      tokenizer_record(config.tokenizer.tokenizer_type, tokenizer), config);
-  require<CheckpointError>(!other.has_value(),
-                           "[checkpoint] {} {}. Leave --vocab-file and --merge-file out, or give the files of the "
-                           "training.",
-                           checkpoint, other.value_or(""));
+  require<CheckpointError>(
+      !other.has_value(),
+      "[checkpoint] {} {}. Leave --vocab-file, --merge-file and --tokenizer-model out, or give the "
+      "files of the training.",
+      checkpoint, other.value_or(""));
 }
 
 /// Where a text may be cut: in front of a UTF-8 character that is not complete.

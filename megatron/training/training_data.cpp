@@ -91,7 +91,8 @@ void check_tokenizer_files(const TokenizerConfig& tokenizer, Mistakes& mistakes)
   };
   check("--vocab-file", tokenizer.vocab_file);
   check("--merge-file", tokenizer.merge_file);
-  check("--tokenizer-model", tokenizer.tokenizer_model);
+  if (tokenizer.tokenizer_model)
+    for (const std::string& path : tokenizer_model_files(*tokenizer.tokenizer_model)) check("--tokenizer-model", path);
 }
 
 /// Making it stops at the first file that cannot be read; then all that cannot are told.
@@ -134,8 +135,8 @@ std::unique_ptr<Tokenizer> check_data_and_tokenizer(PretrainConfig config, Mista
 
 std::vector<std::string> input_files_of(const PretrainConfig& config) {
   std::vector<std::string> paths;
-  for (const std::optional<std::string>* file :
-       {&config.tokenizer.tokenizer_model, &config.tokenizer.vocab_file, &config.tokenizer.merge_file})
+  if (config.tokenizer.tokenizer_model) paths = tokenizer_model_files(*config.tokenizer.tokenizer_model);
+  for (const std::optional<std::string>* file : {&config.tokenizer.vocab_file, &config.tokenizer.merge_file})
     if (*file) paths.push_back(**file);
   for (const std::string& prefix : prefixes_of(sources_of(config)))
     for (const char* extension : {".idx", ".bin"}) paths.push_back(prefix + extension);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -69,6 +70,26 @@ TEST(TrainingRun, GeneratesNumbersWithSpacesBetweenThem) {
   const Outcome text = run(Command::kGenerate, {"--load", scratch.path(), "--prompt", "1 2 3", "--num-tokens", "4",
                                                 "--num-threads", "1", "--ignore-eod"});
   EXPECT_TRUE(std::regex_match(text.out, std::regex("1 2 3( [0-9]+){4}\n"))) << text.out << text.err;
+}
+
+TEST(TrainingRun, GeneratesByTheTokenizerJsonThatTheCheckpointCarries) {
+  const ScratchDirectory scratch;
+  const std::string model = scratch.file("model");
+  std::filesystem::create_directory(model);
+  std::filesystem::copy_file(golden_path("tokenizers/hf/llama3.json"), model + "/tokenizer.json");
+  std::ofstream(model + "/tokenizer_config.json") << R"({"eos_token": "<|end_of_text|>"})";
+  const Outcome trained =
+      run(kPretrain, words_of("--num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 16 --train-iters 1"
+                              " --max-position-embeddings 64 --micro-batch-size 2 --lr 1e-3 --mock-data --num-threads 1"
+                              " --tokenizer-type Llama3Tokenizer --tiktoken-pattern v2 --save-interval 1 --eval-iters 0"
+                              " --tokenizer-model " +
+                              model + " --save " + scratch.path()));
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  std::filesystem::remove_all(model);
+  const Outcome text = run(Command::kGenerate, {"--load", scratch.path(), "--prompt", "the", "--num-tokens", "4",
+                                                "--num-threads", "1", "--ignore-eod"});
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_TRUE(text.out.starts_with("the")) << text.out;
 }
 
 /// How often a file is opened.

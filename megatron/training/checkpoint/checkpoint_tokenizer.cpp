@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
 #include "megatron/dist_checkpointing/sha256.h"
+#include "megatron/tokenizers/tokenizer_factory.h"
 #include "megatron/training/vocab.h"
 
 namespace megatron {
@@ -142,6 +143,15 @@ void take_stored_files(const FileSystem& files, const std::string& checkpoint, T
   if (config.tokenizer_type == "GPT2BPETokenizer") {
     take("vocab.json", config.vocab_file);
     take("merges.txt", config.merge_file);
+  }
+  if (config.tokenizer_type.starts_with("BertWordPiece")) take("vocab.txt", config.vocab_file);
+  if (tokenizer_reads(config.tokenizer_type, "--tokenizer-sentencepiece-legacy"))
+    take("tokenizer.model", config.tokenizer_model);
+  if (config.tokenizer_type == "HuggingFaceTokenizer") {
+    take("tokenizer.json", config.tokenizer_model);
+    // The files beside it name special tokens.
+    if (config.tokenizer_model == join_path(join_path(checkpoint, kFolder), "tokenizer.json"))
+      config.tokenizer_model = join_path(checkpoint, kFolder);
   }
 }
 

@@ -45,16 +45,19 @@ void describe_documents(FieldTable& table, DataConfig& data) {
 }
 
 void describe_tokenizer(FieldTable& table, TokenizerConfig& tokenizer) {
-  table.begin_group("Tokenizer",
-                    "GPT2BPETokenizer needs --vocab-file and --merge-file; CharTokenizer --vocab-file; NullTokenizer "
-                    "(text that is numbers) --vocab-size; ByteLevelTokenizer nothing.");
+  table.begin_group(
+      "Tokenizer",
+      "GPT2BPETokenizer needs --vocab-file and --merge-file; CharTokenizer and the BERT types --vocab-file; "
+      "HuggingFaceTokenizer and the SentencePiece types --tokenizer-model; NullTokenizer "
+      "(text that is numbers) --vocab-size; ByteLevelTokenizer nothing.");
   table.add("tokenizer_type", tokenizer.tokenizer_type, "which one")
-      .one_of({"GPT2BPETokenizer", "ByteLevelTokenizer", "CharTokenizer", "NullTokenizer"})
-      .later({"BertWordPieceLowerCase", "BertWordPieceCase", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
-              "HuggingFaceTokenizer", "Llama2Tokenizer", "TikTokenizer", "MultimodalTokenizer",
-              "NullMultimodalTokenizer", "SFTTokenizer"})
+      .one_of({"GPT2BPETokenizer", "HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
+               "Llama2Tokenizer", "BertWordPieceLowerCase", "BertWordPieceCase", "ByteLevelTokenizer", "CharTokenizer",
+               "NullTokenizer"})
+      .later({"TikTokenizer", "MultimodalTokenizer", "NullMultimodalTokenizer", "SFTTokenizer"})
       .choice_also("Llama3Tokenizer", "HuggingFaceTokenizer");
-  table.add("tokenizer_model", tokenizer.tokenizer_model, "its file");
+  table.add("tokenizer_model", tokenizer.tokenizer_model,
+            "its file, or for HuggingFaceTokenizer also the folder of a tokenizer.json");
   table.add("vocab_file", tokenizer.vocab_file, "vocabulary");
   table.add("merge_file", tokenizer.merge_file, "merges of byte-pair encoding");
   table.add("vocab_size", tokenizer.vocab_size, "entries before padding")

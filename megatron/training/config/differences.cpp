@@ -207,6 +207,16 @@ bool saves_in_background(const PretrainConfig& c) { return saves(c) && c.checkpo
 bool has_stages(const PretrainConfig& c) { return c.parallel.pipeline_model_parallel_size > 1; }
 bool has_replicas(const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }
 bool has_bpe_tokenizer(const PretrainConfig& c) { return c.tokenizer.tokenizer_type == "GPT2BPETokenizer"; }
+bool has_tokenizer_json(const PretrainConfig& c) { return c.tokenizer.tokenizer_type == "HuggingFaceTokenizer"; }
+bool has_bert_tokenizer(const PretrainConfig& c) { return c.tokenizer.tokenizer_type.starts_with("BertWordPiece"); }
+bool has_sentence_piece_tokenizer(const PretrainConfig& c) {
+  const std::string& type = c.tokenizer.tokenizer_type;
+  return type == "SentencePieceTokenizer" || type == "GPTSentencePieceTokenizer" || type == "Llama2Tokenizer";
+}
+bool reads_vocab_file(const PretrainConfig& c) {
+  return has_bpe_tokenizer(c) || has_bert_tokenizer(c) || c.tokenizer.tokenizer_type == "CharTokenizer";
+}
+bool reads_tokenizer_model(const PretrainConfig& c) { return has_tokenizer_json(c) || has_sentence_piece_tokenizer(c); }
 bool has_null_tokenizer(const PretrainConfig& c) { return c.tokenizer.tokenizer_type == "NullTokenizer"; }
 bool has_buckets(const PretrainConfig& c) { return has_replicas(c) && c.parallel.overlap_grad_reduce; }
 
@@ -310,10 +320,9 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"wandb_save_dir", "--wandb-project", logs_to_wandb},
     {"wandb_entity", "--wandb-project", logs_to_wandb},
     {"data_sharding", "--dataloader-type cyclic", is_cyclic},
-    {"vocab_file", "--tokenizer-type GPT2BPETokenizer or CharTokenizer",
-     [](const PretrainConfig& c) { return has_bpe_tokenizer(c) || c.tokenizer.tokenizer_type == "CharTokenizer"; }},
+    {"vocab_file", "--tokenizer-type GPT2BPETokenizer, CharTokenizer or one of BERT", reads_vocab_file},
     {"merge_file", "--tokenizer-type GPT2BPETokenizer", has_bpe_tokenizer},
-    {"tokenizer_model", "a tokenizer type that reads it", never},
+    {"tokenizer_model", "a tokenizer type that reads it", reads_tokenizer_model},
     {"null_tokenizer_eod_id", "--tokenizer-type NullTokenizer", has_null_tokenizer},
     {"null_tokenizer_pad_id", "--tokenizer-type NullTokenizer", has_null_tokenizer},
     {"cp_comm_type", "--context-parallel-size above 1",

@@ -34,6 +34,11 @@ void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
   need("GPT2BPETokenizer", tokenizer.merge_file.has_value(), "--merge-file");
   need("CharTokenizer", tokenizer.vocab_file.has_value(), "--vocab-file");
   need("NullTokenizer", tokenizer.vocab_size.has_value(), "--vocab-size");
+  for (const char* name : {"BertWordPieceLowerCase", "BertWordPieceCase"})
+    need(name, tokenizer.vocab_file.has_value(), "--vocab-file");
+  for (const char* name :
+       {"HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"})
+    need(name, tokenizer.tokenizer_model.has_value(), "--tokenizer-model");
   if (tokenizer.null_tokenizer_eod_id && tokenizer.vocab_size &&
       *tokenizer.null_tokenizer_eod_id >= *tokenizer.vocab_size)
     mistakes.add({"--null-tokenizer-eod-id", "--vocab-size"}, "--null-tokenizer-eod-id {} is not below --vocab-size {}",

@@ -10,6 +10,7 @@
 #include "megatron/tokenizers/byte_level_tokenizer.h"
 #include "megatron/tokenizers/char_tokenizer.h"
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
+#include "megatron/tokenizers/sentence_piece_tokenizer.h"
 #include "megatron/training/training_data.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/testing/source_tree.h"
@@ -110,6 +111,32 @@ TEST_F(CheckpointTokenizer, IsMadeAgainFromTheFilesInTheCheckpoint) {
   EXPECT_EQ(again->encode(text), trained->encode(text));
   EXPECT_EQ(again->vocab_size(), trained->vocab_size());
   EXPECT_EQ(difference(tokenizer_record(config.tokenizer_type, *again)), "");
+}
+
+TEST_F(CheckpointTokenizer, OfEachTypeWithAModelFileIsMadeAgainFromTheCheckpoint) {
+  const std::string hugging_face = scratch_.file("model");
+  std::filesystem::create_directory(hugging_face);
+  std::filesystem::copy_file(testing::golden_path("tokenizers/hf/llama3.json"), hugging_face + "/tokenizer.json");
+  std::ofstream(hugging_face + "/tokenizer_config.json") << R"({"eos_token": "<|end_of_text|>"})";
+  const std::string vocab = scratch_.file("vocab.txt");
+  std::ofstream(vocab) << "[UNK]\n[CLS]\n[SEP]\nhello\n";
+  std::vector<TokenizerConfig> configs = {{.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = hugging_face},
+                                          {.tokenizer_type = "BertWordPieceCase", .vocab_file = vocab}};
+  if (has_sentence_piece())
+    configs.push_back({.tokenizer_type = "Llama2Tokenizer",
+                       .tokenizer_model = testing::golden_path("tokenizers/sentencepiece/bpe.model")});
+  for (TokenizerConfig& config : configs) {
+    SCOPED_TRACE(config.tokenizer_type);
+    std::filesystem::remove_all(scratch_.file("tokenizer"));
+    const auto trained = tokenizer_of(config);
+    save(tokenizer_record(config.tokenizer_type, *trained));
+    (config.vocab_file ? config.vocab_file : config.tokenizer_model) = "gone";
+    take_stored_files(files_, scratch_.path(), config);
+    const auto again = tokenizer_of(config);
+    EXPECT_EQ(again->encode("hello  world"), trained->encode("hello  world"));
+    EXPECT_EQ(again->eod(), trained->eod());
+    EXPECT_EQ(difference(tokenizer_record(config.tokenizer_type, *again)), "");
+  }
 }
 
 TEST_F(CheckpointTokenizer, LeavesItsFilesOutOnRequest) {

@@ -83,7 +83,7 @@ TEST(Banner, NamesSettingsThatNeedAnotherOne) {
 TEST(Banner, NamesTokenizerFlagsThatTheTypeDoesNotRead) {
   EXPECT_THAT(idle_settings(parse({"--vocab-file", "v", "--merge-file", "m", "--tokenizer-model", "t"})),
               ::testing::UnorderedElementsAre(
-                  "--vocab-file has no effect without --tokenizer-type GPT2BPETokenizer or CharTokenizer",
+                  "--vocab-file has no effect without --tokenizer-type GPT2BPETokenizer, CharTokenizer or one of BERT",
                   "--merge-file has no effect without --tokenizer-type GPT2BPETokenizer",
                   "--tokenizer-model has no effect without a tokenizer type that reads it"));
   EXPECT_THAT(idle_settings(parse({"--null-tokenizer-eod-id", "3"})), ::testing::IsEmpty());

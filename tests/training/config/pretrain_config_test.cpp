@@ -137,8 +137,6 @@ TEST(PretrainConfig, NamesMegatronsFlagForSpellingsOfWhatIsNotHereYet) {
       refusal(with({"--fp8", "hybrid"})),
       HasSubstr("--fp8: Megatron's flag is --fp8-format, a flag of Megatron that megatron.cpp does not have yet"));
   EXPECT_THAT(refusal(with({"--cpu-optimizer"})), HasSubstr("Megatron's flag is --optimizer-cpu-offload, a flag of"));
-  EXPECT_THAT(refusal(with({"--tokenizer-type", "Llama3Tokenizer"})),
-              HasSubstr("--tokenizer-type Llama3Tokenizer: means HuggingFaceTokenizer, a choice of Megatron that"));
 }
 
 TEST(PretrainConfig, TakesWhatScriptsGiveToTorchrun) {
