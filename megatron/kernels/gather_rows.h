@@ -38,7 +38,7 @@ constexpr int64_t scatter_add_rows_workspace_bytes(int64_t m) { return 16 * m; }
 struct CombineRowsForwardArgs {
   ConstView x;        // [m, h]
   ConstView slots;    // [t, k] int32; each row of x at most once
-  ConstView weights;  // [t, k] floating, contiguous
+  ConstView weights;  // [t, k] floating, contiguous; optional: 1
   View y;             // [t, h]
 };
 void combine_rows_forward(const CpuStream& stream, const CombineRowsForwardArgs& args);

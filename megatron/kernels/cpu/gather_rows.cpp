@@ -49,7 +49,7 @@ void combine(const CpuStream& stream, const CombineRowsForwardArgs& args) {
     for (int64_t choice = row * k; choice < (row + 1) * k; ++choice) {
       if (slots[choice] < 0) continue;
       const C* in = x.read(slots[choice], begin, n, x_buffer);
-      const C weight = static_cast<C>(weights[choice]);
+      const C weight = weights ? static_cast<C>(weights[choice]) : C(1);
       simd_for(n, [=](int64_t i) { out[i] += weight * in[i]; });
     }
     y.store(row, begin, n, out);

@@ -37,7 +37,7 @@ struct Combine {
       const int64_t slot = slots[choice];
       if (slot < 0) continue;
       const Pack in = load(x, slot, begin, n);
-      const float weight = static_cast<float>(weights[choice]);
+      const float weight = weights ? static_cast<float>(weights[choice]) : 1;
 #pragma unroll
       for (int e = 0; e < kPack; ++e) out.v[e] += weight * in.v[e];
     }
