@@ -1,0 +1,332 @@
+#include "megatron/ops/router.h"
+
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/elementwise.h"
+#include "megatron/ops/linear.h"
+#include "megatron/ops/rows.h"
+
+namespace megatron {
+namespace {
+
+/// x in another dtype, unknown to the tape.
+Tensor converted(const Context& ctx, const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x.detach();
+  Tensor y = ctx.empty("router_logits.converted", x.shape(), dtype);
+  launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = x.view(), .y = y.view()}); });
+  return y;
+}
+Tensor converted(const Context& ctx, ConstView x, DType dtype) {
+  Tensor y = ctx.empty("router_logits.converted_weight", x.shape, dtype);
+  launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = x, .y = y.view()}); });
+  return y;
+}
+
+struct RouterLogitsNode final : Node {
+  RouterLogitsNode(Parameter& weight, Parameter* bias) : weight(weight), bias(bias) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    if (b.wanted(0)) {
+      const Tensor w = converted(b.ctx, weight.acquire(b.ctx).view(), grad_out[0].dtype());
+      grad_in[0] = converted(b.ctx, linear_dgrad(b.ctx, grad_out[0], w.view()), x_dtype);
+    }
+    if (!uses.in_w.empty()) saved_dy = SavedTensor(b.ctx, grad_out[0], SavePolicy::kKeep);
+  }
+  void backward_weight(BackwardContext& b) override {
+    const DType dtype = weight.main_grad().dtype();
+    linear_wgrad(b.ctx, converted(b.ctx, saved_dy.get(b.ctx), dtype), converted(b.ctx, saved_x.get(b.ctx), dtype),
+                 weight, bias);
+    saved_dy.drop();
+    saved_x.drop();
+  }
+  Parameter& weight;
+  Parameter* bias;
+  DType x_dtype = DType::kFloat32;
+  SavedTensor saved_x, saved_dy;
+};
+
+struct RouterTopkNode final : Node {
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    const Tensor logits = saved_logits.get(b.ctx), map = saved_map.get(b.ctx);
+    Tensor dlogits = b.ctx.empty_like("router_topk.dlogits", logits);
+    launch(b.ctx, [&](auto& stream) {
+      kernels::router_topk_backward(stream, {.logits = logits.view(),
+                                             .map = map.view(),
+                                             .dprobs = grad_out[0].view(),
+                                             .dlogits = dlogits.view(),
+                                             .options = options});
+    });
+    grad_in[0] = std::move(dlogits);
+    saved_logits.drop();
+    saved_map.drop();
+  }
+  kernels::RouterTopkOptions options;
+  SavedTensor saved_logits, saved_map;
+};
+
+/// Kept probabilities keep their gradient, dropped ones have none: multiplication by the map.
+struct DropTokensNode final : Node {
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    const Tensor map = saved_map.get(b.ctx);
+    Tensor dprobs = b.ctx.empty_like("drop_tokens.dprobs", grad_out[0]);
+    launch(b.ctx, [&](auto& stream) {
+      kernels::mask_probs(stream, {.probs = grad_out[0].view(), .map = map.view(), .out_probs = dprobs.view()});
+    });
+    grad_in[0] = std::move(dprobs);
+    saved_map.drop();
+  }
+  SavedTensor saved_map;
+};
+
+struct BalanceLossNode final : Node {
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    const Tensor logits = saved_logits.get(b.ctx), counts = saved_counts.get(b.ctx);
+    Tensor dlogits = b.ctx.empty_like("balance_loss.dlogits", logits);
+    launch(b.ctx, [&](auto& stream) {
+      kernels::balance_loss_backward(stream, {.logits = logits.view(),
+                                              .counts = counts.view(),
+                                              .dlogits_out = grad_out[0].view(),
+                                              .scale = scale.view(),
+                                              .dlogits = dlogits.view(),
+                                              .score = score,
+                                              .factor = factor});
+    });
+    grad_in[0] = std::move(dlogits);
+    saved_logits.drop();
+    saved_counts.drop();
+  }
+  Tensor scale;
+  kernels::RouterScore score = kernels::RouterScore::kSoftmax;
+  double factor = 1;
+  SavedTensor saved_logits, saved_counts;
+};
+
+struct ZLossNode final : Node {
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    const Tensor logits = saved_logits.get(b.ctx);
+    Tensor dlogits = b.ctx.empty_like("z_loss.dlogits", logits);
+    launch(b.ctx, [&](auto& stream) {
+      kernels::z_loss_backward(stream, {.logits = logits.view(),
+                                        .dlogits_out = grad_out[0].view(),
+                                        .scale = scale.view(),
+                                        .dlogits = dlogits.view(),
+                                        .factor = factor});
+    });
+    grad_in[0] = std::move(dlogits);
+    saved_logits.drop();
+  }
+  Tensor scale;
+  double factor = 1;
+  SavedTensor saved_logits;
+};
+
+/// The gradient as it comes.
+struct PassNode final : Node {
+  void backward_input(BackwardContext&, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    grad_in[0] = grad_out[0];
+  }
+};
+
+void require_logits(std::string_view op, const Tensor& logits) {
+  require<ShapeError>(logits.shape().rank() == 2 && logits.is_contiguous(),
+                      "[{}] logits are a contiguous [tokens, experts], got shape {}.", op, logits.shape());
+  require<DtypeError>(logits.dtype() == DType::kFloat32 || logits.dtype() == DType::kFloat64,
+                      "[{}] logits are float32 or float64, got {}. Make them with router_logits.", op, logits.dtype());
+}
+
+void require_options(const kernels::RouterTopkOptions& options, int64_t num_experts) {
+  require<ConfigError>(options.topk >= 1 && options.topk <= num_experts,
+                       "[router_topk] topk {} is not between 1 and the {} experts.", options.topk, num_experts);
+  if (options.num_groups == 0) return;
+  const int64_t groups = options.num_groups, best = options.group_topk;
+  require<ConfigError>(groups <= kernels::RouterTopkOptions::kMostGroups && num_experts % groups == 0,
+                       "[router_topk] {} experts do not divide into {} groups, of which there may be {}.", num_experts,
+                       groups, kernels::RouterTopkOptions::kMostGroups);
+  require<ConfigError>(
+      best >= 1 && best <= groups && best <= options.topk && options.topk * groups <= best * num_experts,
+      "[router_topk] topk {} experts cannot come from {} of {} groups of {} experts: group_topk must be "
+      "between 1 and topk, and its groups must have topk experts.",
+      options.topk, best, groups, num_experts / groups);
+}
+
+/// The logits again, as a value of its own on the tape.
+Tensor same_values(const Tensor& logits) { return logits.detach(); }
+
+}  // namespace
+
+Tensor router_logits(Context& ctx, const Tensor& x, Parameter& weight, Parameter* bias, DType dtype) {
+  const int64_t num_experts = weight.shape()[0];
+  if (x.dtype() == dtype) return linear(ctx, x.reshape({num_rows(x), x.size(-1)}), weight, bias);
+  Tensor logits;
+  const Tensor rows = x.reshape({num_rows(x), x.size(-1)});
+  {
+    const WeightLease weight_lease = weight.acquire(ctx);
+    const OptionalLease bias_lease(ctx, bias);
+    const Tensor w = converted(ctx, weight_lease.view(), dtype);
+    const Tensor b = bias ? converted(ctx, bias_lease.view(), dtype) : Tensor();
+    logits = linear_forward(ctx, converted(ctx, rows, dtype), w.view(), bias ? b.view() : ConstView{});
+  }
+  require<InternalError>(logits.size(1) == num_experts, "[router_logits] {} experts, {} logits", num_experts,
+                         logits.size(1));
+  record(ctx, {.in_b = {}, .in_w = {&weight, bias}}, {x.slot}, {&logits}, [&] {
+    auto node = std::make_unique<RouterLogitsNode>(weight, bias);
+    node->x_dtype = x.dtype();
+    if (weight.is_trainable()) node->saved_x = SavedTensor(ctx, rows);
+    return node;
+  });
+  return logits;
+}
+
+Routing router_topk(Context& ctx, const Tensor& logits, const Tensor& selection, const Tensor& expert_bias,
+                    const kernels::RouterTopkOptions& options) {
+  require_logits("router_topk", logits);
+  require_options(options, logits.size(1));
+  Routing routing{ctx.empty("router_topk.probs", logits.shape(), logits.dtype()),
+                  ctx.empty("router_topk.map", logits.shape(), DType::kUInt8)};
+  launch(ctx, [&](auto& stream) {
+    kernels::router_topk_forward(stream, {.logits = logits.view(),
+                                          .selection = selection.view(),
+                                          .expert_bias = expert_bias.view(),
+                                          .probs = routing.probs.view(),
+                                          .map = routing.map.view(),
+                                          .options = options});
+  });
+  record(ctx, {}, {logits.slot}, {&routing.probs}, [&] {
+    auto node = std::make_unique<RouterTopkNode>();
+    node->options = options;
+    node->saved_logits = SavedTensor(ctx, logits);
+    node->saved_map = SavedTensor(ctx, routing.map);
+    return node;
+  });
+  return routing;
+}
+
+Tensor sinkhorn_values(const Context& ctx, const Tensor& logits) {
+  require_logits("sinkhorn_values", logits);
+  Tensor values = ctx.empty("sinkhorn.values", logits.shape(), logits.dtype());
+  Tensor workspace =
+      ctx.workspace("sinkhorn.workspace", kernels::sinkhorn_workspace_bytes(logits.size(0), logits.size(1)));
+  launch(ctx, [&](auto& stream) {
+    kernels::sinkhorn(stream, {.logits = logits.view(), .values = values.view(), .workspace = workspace.view()});
+  });
+  return values;
+}
+
+Routing drop_tokens(Context& ctx, const Routing& routing, const TokenDropOptions& options) {
+  const Shape& shape = routing.map.shape();
+  Routing kept{ctx.empty("drop_tokens.probs", shape, routing.probs.dtype()),
+               ctx.empty("drop_tokens.map", shape, DType::kUInt8)};
+  Tensor workspace = ctx.workspace("drop_tokens.workspace", kernels::drop_tokens_workspace_bytes(shape[0], shape[1]));
+  launch(ctx, [&](auto& stream) {
+    kernels::drop_tokens(stream, {.probs = routing.probs.view(),
+                                  .map = routing.map.view(),
+                                  .out_probs = kept.probs.view(),
+                                  .out_map = kept.map.view(),
+                                  .workspace = workspace.view(),
+                                  .capacity = options.capacity,
+                                  .policy = options.policy,
+                                  .pad = options.pad});
+  });
+  record(ctx, {}, {routing.probs.slot}, {&kept.probs}, [&] {
+    auto node = std::make_unique<DropTokensNode>();
+    node->saved_map = SavedTensor(ctx, kept.map);
+    return node;
+  });
+  return kept;
+}
+
+Tensor pad_routing_map(const Context& ctx, const Tensor& map, int64_t multiple) {
+  Tensor padded = ctx.empty("pad_routing_map.map", map.shape(), DType::kUInt8);
+  launch(ctx, [&](auto& stream) {
+    kernels::pad_routing_map(stream, {.map = map.view(), .out_map = padded.view(), .multiple = multiple});
+  });
+  return padded;
+}
+
+Tensor topk_map(const Context& ctx, const Tensor& logits, int64_t topk) {
+  require_logits("topk_map", logits);
+  require_options({.topk = topk}, logits.size(1));
+  Tensor map = ctx.empty("topk_map.map", logits.shape(), DType::kUInt8);
+  launch(ctx, [&](auto& stream) { kernels::topk_map(stream, {.x = logits.view(), .map = map.view(), .topk = topk}); });
+  return map;
+}
+
+void count_tokens(const Context& ctx, const Tensor& map, Tensor& counts, bool accumulate) {
+  require<ShapeError>(counts.shape().rank() == 2 && counts.size(1) == map.size(1),
+                      "[count_tokens] counts of shape {} are not [sequences, {} experts].", counts.shape(),
+                      map.size(1));
+  launch(ctx, [&](auto& stream) {
+    kernels::count_tokens(stream, {.map = map.view(), .counts = counts.view(), .accumulate = accumulate});
+  });
+}
+
+void update_expert_bias(const Context& ctx, const Tensor& counts, Tensor& expert_bias, double rate) {
+  require<ShapeError>(counts.num_elements() == expert_bias.num_elements(),
+                      "[update_expert_bias] counts of shape {} for a bias of shape {}.", counts.shape(),
+                      expert_bias.shape());
+  const Tensor row = counts.reshape(expert_bias.shape());
+  launch(ctx, [&](auto& stream) {
+    kernels::update_expert_bias(stream, {.counts = row.view(), .expert_bias = expert_bias.view(), .rate = rate});
+  });
+}
+
+LogitsAndLoss attach_balance_loss(Context& ctx, const Tensor& logits, const Tensor& counts, const Tensor& scale,
+                                  kernels::RouterScore score, double factor) {
+  require_logits("attach_balance_loss", logits);
+  LogitsAndLoss result{same_values(logits), ctx.empty("balance_loss", {1}, DType::kFloat64)};
+  {
+    Tensor rows = ctx.empty("balance_loss.rows", {logits.size(0)}, DType::kFloat64, MemoryUse::kWorkspace);
+    launch(ctx, [&](auto& stream) {
+      kernels::balance_loss_forward(stream, {.logits = logits.view(),
+                                             .counts = counts.view(),
+                                             .row_losses = rows.view(),
+                                             .loss = result.loss.view(),
+                                             .score = score,
+                                             .factor = factor});
+    });
+  }
+  record(ctx, {}, {logits.slot}, {&result.logits}, [&] {
+    auto node = std::make_unique<BalanceLossNode>();
+    node->scale = scale;
+    node->score = score;
+    node->factor = factor;
+    node->saved_logits = SavedTensor(ctx, logits);
+    node->saved_counts = SavedTensor(ctx, counts);
+    return node;
+  });
+  return result;
+}
+
+LogitsAndLoss attach_z_loss(Context& ctx, const Tensor& logits, const Tensor& scale, double factor) {
+  require_logits("attach_z_loss", logits);
+  LogitsAndLoss result{same_values(logits), ctx.empty("z_loss", {1}, DType::kFloat64)};
+  {
+    Tensor rows = ctx.empty("z_loss.rows", {logits.size(0)}, DType::kFloat64, MemoryUse::kWorkspace);
+    launch(ctx, [&](auto& stream) {
+      kernels::z_loss_forward(
+          stream, {.logits = logits.view(), .row_losses = rows.view(), .loss = result.loss.view(), .factor = factor});
+    });
+  }
+  record(ctx, {}, {logits.slot}, {&result.logits}, [&] {
+    auto node = std::make_unique<ZLossNode>();
+    node->scale = scale;
+    node->factor = factor;
+    node->saved_logits = SavedTensor(ctx, logits);
+    return node;
+  });
+  return result;
+}
+
+Tensor force_routing(Context& ctx, const Tensor& logits, std::string_view path, double bias_std) {
+  require_logits("force_routing", logits);
+  Tensor forced = ctx.empty("force_routing.logits", logits.shape(), logits.dtype());
+  launch(ctx, [&](auto& stream) {
+    kernels::fill_forced_logits(stream, {.logits = forced.view(),
+                                         .key = ctx.key.at(path).at("forced_logits"),
+                                         .bias_key = ctx.key.at(path).at("forced_bias"),
+                                         .state = &ctx.step,
+                                         .bias_std = bias_std});
+  });
+  record(ctx, {}, {logits.slot}, {&forced}, [] { return std::make_unique<PassNode>(); });
+  return forced;
+}
+
+}  // namespace megatron
