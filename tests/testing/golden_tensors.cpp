@@ -27,6 +27,7 @@ std::vector<std::string> GoldenTensors::names() const {
 
 std::vector<double> GoldenTensors::values(const std::string& name) const {
   if (file_.tensor(name).type == ElementType::kFloat32) return converted<double, float>(file_.read(name));
+  if (file_.tensor(name).type == ElementType::kFloat64) return converted<double, double>(file_.read(name));
   const std::vector<int64_t> whole = integers(name);
   return std::vector<double>(whole.begin(), whole.end());
 }

@@ -1,0 +1,44 @@
+#include "megatron/transformer/moe/grouped_mlp.h"
+
+#include "megatron/ops/grouped_linear.h"
+#include "megatron/transformer/mlp.h"
+
+namespace megatron {
+
+GroupedMlp::GroupedMlp(const ModuleContext& context, const MoeConfig& moe)
+    : apply_probs_on_input_(moe.apply_probs_on_input) {
+  const TransformerConfig& config = context.config;
+  require<NotSupported>(context.groups.tp.size() == 1,
+                        "[GroupedMlp] experts on {} tensor-parallel ranks are not supported. Choose one.",
+                        context.groups.tp.size());
+  activation_ = {.kind = kernel_of(config.activation_func), .is_gated = config.gated_linear_unit, .gate = {}};
+  activation_.gate.linear_offset = config.glu_linear_offset;
+  if (config.activation_func_clamp_value) activation_.gate.clamp = *config.activation_func_clamp_value;
+  const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, const Shape& shape, double std) {
+    register_parameter(slot, context.ctx,
+                       {.name = context.path + ".experts." + std::string(name),
+                        .shard = ShardSpec::whole(shape),
+                        .dtype = config.params_dtype,
+                        .init_std = std});
+  };
+  const int64_t e = moe.num_experts, h = config.hidden_size, f = moe.ffn_hidden_size;
+  const int64_t rows = config.gated_linear_unit ? 2 * f : f;
+  add(fc1_weight_, "linear_fc1.weight", {e, rows, h}, config.init_method_std);
+  if (config.add_bias_linear) add(fc1_bias_, "linear_fc1.bias", {e, rows}, 0);
+  add(fc2_weight_, "linear_fc2.weight", {e, h, f}, context.output_init_std());
+  if (config.add_bias_linear) add(fc2_bias_, "linear_fc2.bias", {e, h}, 0);
+}
+
+Tensor GroupedMlp::forward(Context& ctx, const Tensor& rows, const RowGroups& groups, const Tensor& probs) const {
+  const Tensor x = apply_probs_on_input_ ? scale_rows(ctx, rows, probs) : rows;
+  Tensor up = grouped_linear(ctx, x, groups, *fc1_weight_);
+  if (fc1_bias_) up = grouped_bias(ctx, up, groups, *fc1_bias_, {});
+  const Tensor active = !apply_probs_on_input_ ? weighted_activation(ctx, up, probs, activation_)
+                        : activation_.is_gated ? gated_activation(ctx, up, nullptr, activation_.kind, activation_.gate)
+                                               : activation(ctx, up, nullptr, activation_.kind);
+  const Tensor down = grouped_linear(ctx, active, groups, *fc2_weight_);
+  if (!fc2_bias_) return down;
+  return grouped_bias(ctx, down, groups, *fc2_bias_, apply_probs_on_input_ ? Tensor() : probs);
+}
+
+}  // namespace megatron

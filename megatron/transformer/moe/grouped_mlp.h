@@ -1,0 +1,31 @@
+// The experts of a rank, all of them in one matrix product after the other. Megatron Core:
+// core/transformer/moe/experts.py, TEGroupedMLP.
+#pragma once
+
+#include <memory>
+
+#include "megatron/autograd/module.h"
+#include "megatron/core/row_groups.h"
+#include "megatron/ops/weighted_rows.h"
+#include "megatron/transformer/module_context.h"
+#include "megatron/transformer/moe/moe_config.h"
+
+namespace megatron {
+
+/// fc1, activation, fc2 of each expert. The weights of all experts are one parameter [experts, out, in], as Megatron's
+/// checkpoints have them: "experts.experts.linear_fc1.weight".
+class GroupedMlp : public Module {
+ public:
+  /// @throw NotSupported for several tensor-parallel ranks.
+  GroupedMlp(const ModuleContext& context, const MoeConfig& config);
+  /// @param rows [capacity, h], sorted by expert. @param probs [capacity]: the activation, and the bias of fc2, count
+  /// with it (with apply_probs_on_input the input does). @return [capacity, h].
+  Tensor forward(Context& ctx, const Tensor& rows, const RowGroups& groups, const Tensor& probs) const;
+
+ private:
+  ActivationChoice activation_;
+  bool apply_probs_on_input_;
+  std::unique_ptr<Parameter> fc1_weight_, fc1_bias_, fc2_weight_, fc2_bias_;
+};
+
+}  // namespace megatron

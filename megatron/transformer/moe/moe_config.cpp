@@ -1,0 +1,49 @@
+#include "megatron/transformer/moe/moe_config.h"
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
+
+namespace megatron {
+
+bool MoeConfig::balances_by(LoadBalancingType type) const {
+  return std::any_of(load_balancing.begin(), load_balancing.end(),
+                     [type](const LoadBalancing& balancing) { return balancing.type == type; });
+}
+
+void MoeConfig::validate() const {
+  std::vector<std::string> mistakes;
+  const auto rule = [&]<class... Args>(bool kept, fmt::format_string<Args...> text, Args&&... args) {
+    if (!kept) mistakes.push_back(fmt::format(text, std::forward<Args>(args)...));
+  };
+  const int64_t groups = topk.num_groups, best = topk.group_topk;
+  rule(num_experts > 0, "num_experts is {}; it must be above 0", num_experts);
+  rule(ffn_hidden_size > 0, "ffn_hidden_size is {}; it must be above 0", ffn_hidden_size);
+  rule(topk.topk >= 1 && topk.topk <= num_experts, "topk {} is not between 1 and the {} experts", topk.topk,
+       num_experts);
+  rule(topk.topk != 1 || topk.score != kernels::RouterScore::kSoftmax || topk.pre_softmax,
+       "topk 1 with softmax over the chosen expert gives probability 1 and no gradient: set pre_softmax");
+  rule(groups == 0 || (groups > 0 && groups <= kernels::RouterTopkOptions::kMostGroups && num_experts % groups == 0),
+       "{} experts do not divide into {} groups (at most {})", num_experts, groups,
+       kernels::RouterTopkOptions::kMostGroups);
+  rule(groups == 0 || (best >= 1 && best <= groups && best <= topk.topk && topk.topk * groups <= best * num_experts),
+       "topk {} experts cannot come from {} of {} groups of {} experts", topk.topk, best, groups,
+       groups > 0 ? num_experts / groups : 0);
+  rule(!enable_expert_bias || topk.score != kernels::RouterScore::kSoftmax,
+       "expert_bias needs sigmoid or sqrt-softplus scores");
+  rule(!balances_by(LoadBalancingType::kSinkhorn) || (load_balancing.size() == 1 && !expert_capacity_factor),
+       "sinkhorn goes neither with an auxiliary loss nor with a capacity");
+  rule(router_dtype == DType::kFloat32 || router_dtype == DType::kFloat64,
+       "router_dtype is {}; it must be float32 or float64", name_of(router_dtype));
+  rule(!expert_capacity_factor || *expert_capacity_factor > 0, "expert_capacity_factor is {}; it must be above 0",
+       expert_capacity_factor.value_or(0));
+  rule(expert_capacity_factor || !pad_expert_input_to_capacity,
+       "pad_expert_input_to_capacity needs expert_capacity_factor");
+  rule(!apply_probs_on_input || topk.topk == 1, "apply_probs_on_input needs topk 1, not {}", topk.topk);
+  rule(shared_expert_intermediate_size > 0 || !shared_expert_gate,
+       "shared_expert_gate needs shared_expert_intermediate_size");
+  require<ConfigError>(mistakes.empty(), "[MoeConfig] no layer has these values:\n  - {}", joined(mistakes, "\n  - "));
+}
+
+}  // namespace megatron

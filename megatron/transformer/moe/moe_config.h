@@ -1,0 +1,45 @@
+// A mixture of experts, resolved. Names are Megatron Core's TransformerConfig's without "moe_" and "moe_router_".
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "megatron/core/dtype.h"
+#include "megatron/kernels/expert_capacity.h"
+#include "megatron/kernels/router.h"
+
+namespace megatron {
+
+/// How tokens are spread over the experts. The first three add a loss: of all tokens of a micro-batch, of each
+/// sequence, or with the counts of all micro-batches of a step so far. kSinkhorn balances the choice itself.
+enum class LoadBalancingType { kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss, kSinkhorn };
+
+struct LoadBalancing {
+  LoadBalancingType type = LoadBalancingType::kAuxLoss;
+  double aux_loss_coeff = 0;  ///< not for kSinkhorn
+};
+
+struct MoeConfig {
+  int64_t num_experts = 0;
+  int64_t ffn_hidden_size = 0;                  ///< f of one expert
+  int64_t shared_expert_intermediate_size = 0;  ///< f of all shared experts together; 0: there are none
+  bool shared_expert_gate = false;              ///< their output times sigmoid(x w)
+  kernels::RouterTopkOptions topk;              ///< which experts, and with which probability
+  std::vector<LoadBalancing> load_balancing;    ///< empty: none
+  std::optional<double> z_loss_coeff;
+  bool enable_expert_bias = false;  ///< with sigmoid and sqrt-softplus scores
+  double bias_update_rate = 1e-3;
+  DType router_dtype = DType::kFloat32;          ///< of logits and probabilities, at least that of the activations
+  std::optional<double> expert_capacity_factor;  ///< none: no token is dropped
+  kernels::TokenDropPolicy token_drop_policy = kernels::TokenDropPolicy::kProbs;
+  bool pad_expert_input_to_capacity = false;
+  bool apply_probs_on_input = false;             ///< with topk 1: not on the activation
+  std::optional<double> force_routing_bias_std;  ///< random logits for benchmarks; 0: balanced
+  bool calculate_per_token_loss = false;         ///< losses are sums over tokens, divided by their number later
+
+  bool balances_by(LoadBalancingType type) const;
+  /// @throw ConfigError listing every value that no layer can be built with.
+  void validate() const;
+};
+
+}  // namespace megatron

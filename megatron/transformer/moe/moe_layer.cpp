@@ -1,0 +1,36 @@
+#include "megatron/transformer/moe/moe_layer.h"
+
+#include "megatron/ops/add.h"
+
+namespace megatron {
+
+MoeLayer::MoeLayer(const ModuleContext& context, const MoeConfig& config) : config_(config) {
+  register_module(router_, std::make_unique<TopKRouter>(context.at("router"), config));
+  register_module(experts_, std::make_unique<GroupedMlp>(context.at("experts"), config));
+  if (config.shared_expert_intermediate_size > 0)
+    register_module(shared_experts_, std::make_unique<SharedExperts>(context.at("shared_experts"), config));
+}
+
+/// Without a capacity, and with padding to it, the number of rows is known.
+PermutationOptions MoeLayer::permutation_options(int64_t num_tokens) const {
+  const int64_t topk = config_.topk.topk, e = config_.num_experts;
+  if (!config_.expert_capacity_factor) return {.capacity = num_tokens * topk, .max_experts_per_token = topk};
+  const int64_t of_expert =
+      std::min(num_tokens, kernels::expert_capacity(num_tokens, topk, e, *config_.expert_capacity_factor));
+  if (config_.pad_expert_input_to_capacity) return {.capacity = of_expert * e, .max_experts_per_token = e};
+  return {.capacity = std::min(num_tokens * topk, of_expert * e), .max_experts_per_token = topk, .is_exact = false};
+}
+
+MoeOutput MoeLayer::forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const {
+  const int64_t h = x.size(-1), num_tokens = x.num_elements() / h;
+  RouterOutput routed = router_->forward(ctx, x, loss_scale);
+  const Permutation permutation = sort_by_expert(ctx, routed.routing.map, permutation_options(num_tokens));
+  const Tensor probs = permute_probs(ctx, routed.routing.probs, permutation);
+  const Tensor rows = permute(ctx, x.reshape({num_tokens, h}), permutation);
+  const Tensor done = experts_->forward(ctx, rows, permutation.groups, probs);
+  Tensor output = unpermute(ctx, done, permutation).reshape(x.shape());
+  if (shared_experts_) output = add(ctx, output, shared_experts_->forward(ctx, x));
+  return {output, std::move(routed.losses)};
+}
+
+}  // namespace megatron

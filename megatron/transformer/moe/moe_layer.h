@@ -1,0 +1,36 @@
+// The feed-forward part of a layer as a mixture of experts. Megatron Core: core/transformer/moe/moe_layer.py.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "megatron/ops/permute.h"
+#include "megatron/transformer/moe/grouped_mlp.h"
+#include "megatron/transformer/moe/shared_experts.h"
+#include "megatron/transformer/moe/topk_router.h"
+
+namespace megatron {
+
+struct MoeOutput {
+  Tensor output;  // [s, b, h]
+  std::vector<AuxiliaryLoss> losses;
+};
+
+/// Router, experts of all tokens that go to them, and shared experts. All experts lie on this rank.
+class MoeLayer : public Module {
+ public:
+  MoeLayer(const ModuleContext& context, const MoeConfig& config);
+  /// @param x [s, b, h]. @param loss_scale [1] float64, the gradient of every auxiliary loss; undefined: 1.
+  MoeOutput forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const;
+  TopKRouter& router() { return *router_; }
+
+ private:
+  PermutationOptions permutation_options(int64_t num_tokens) const;
+
+  MoeConfig config_;
+  std::unique_ptr<TopKRouter> router_;
+  std::unique_ptr<GroupedMlp> experts_;
+  std::unique_ptr<SharedExperts> shared_experts_;
+};
+
+}  // namespace megatron

@@ -1,0 +1,37 @@
+#include "megatron/transformer/moe/shared_experts.h"
+
+#include "megatron/ops/linear.h"
+#include "megatron/ops/weighted_rows.h"
+
+namespace megatron {
+
+SharedExperts::SharedExperts(const ModuleContext& context, const MoeConfig& moe) {
+  require<ConfigError>(!context.config.add_bias_linear,
+                       "[SharedExperts] shared experts have no biases. Set add_bias_linear to false "
+                       "(--disable-bias-linear).");
+  TransformerConfig config = context.config;
+  config.ffn_hidden_size = moe.shared_expert_intermediate_size;
+  if (moe.shared_expert_gate)
+    register_parameter(gate_weight_, context.ctx,
+                       {.name = context.path + ".gate_weight",
+                        .shard = ShardSpec::whole({1, config.hidden_size}),
+                        .dtype = config.params_dtype,
+                        .init_std = config.init_method_std});
+  register_module(mlp_, std::make_unique<Mlp>(ModuleContext{.ctx = context.ctx,
+                                                            .config = config,
+                                                            .groups = context.groups,
+                                                            .path = context.path,
+                                                            .sequence_parallel = context.sequence_parallel,
+                                                            .overlap = context.overlap}));
+}
+
+Tensor SharedExperts::forward(Context& ctx, const Tensor& x) const {
+  const Tensor y = mlp_->forward(ctx, x).output;
+  if (!gate_weight_) return y;
+  const int64_t h = x.size(-1), num_tokens = x.num_elements() / h;
+  const Tensor logits = linear(ctx, x.reshape({num_tokens, h}), *gate_weight_, nullptr);
+  const Tensor gate = activation(ctx, logits, nullptr, kernels::Activation::kSigmoid);
+  return scale_rows(ctx, y.reshape({num_tokens, h}), gate.reshape({num_tokens})).reshape(x.shape());
+}
+
+}  // namespace megatron

@@ -1,0 +1,147 @@
+#include "megatron/transformer/moe/topk_router.h"
+
+#include "megatron/autograd/recompute_run.h"
+#include "megatron/core/copy.h"
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/elementwise.h"
+
+namespace megatron {
+namespace {
+
+std::string_view loss_name_of(LoadBalancingType type) {
+  switch (type) {
+    case LoadBalancingType::kAuxLoss:
+      return "load_balancing_loss";
+    case LoadBalancingType::kSeqAuxLoss:
+      return "seq_load_balancing_loss";
+    case LoadBalancingType::kGlobalAuxLoss:
+      return "global_load_balancing_loss";
+    case LoadBalancingType::kSinkhorn:
+      break;
+  }
+  throw InternalError("[TopKRouter] sinkhorn has no loss");
+}
+
+/// In device memory for the length of the training, 0 at first.
+Tensor persistent_zeros(const Context& ctx, std::string_view name, const Shape& shape) {
+  Tensor x = ctx.empty(name, shape, DType::kFloat32, MemoryUse::kOptimizer);
+  fill_zero(ctx.device, x.data<float>(), x.bytes());
+  return x;
+}
+
+/// The loss without its coefficient and weight, for the log.
+AuxiliaryLoss logged(const Context& ctx, std::string_view name, const Tensor& loss, double factor) {
+  AuxiliaryLoss result{name, ctx.empty("auxiliary_loss", {1}, DType::kFloat64)};
+  launch(ctx, [&](auto& stream) {
+    kernels::scale(stream, {.x = loss.view(), .y = result.value.view(), .factor = 1 / factor});
+  });
+  return result;
+}
+
+}  // namespace
+
+TopKRouter::TopKRouter(const ModuleContext& context, const MoeConfig& config) : config_(config), path_(context.path) {
+  config_.validate();
+  const int64_t e = config_.num_experts, h = context.config.hidden_size;
+  const auto options = [&](std::string_view name, const Shape& shape, double init_std) {
+    return ParameterOptions{.name = path_ + "." + std::string(name),
+                            .shard = ShardSpec::whole(shape),
+                            .dtype = context.config.params_dtype,
+                            .init_std = init_std};
+  };
+  register_parameter(weight_, context.ctx, options("weight", {e, h}, context.config.init_method_std));
+  if (context.config.add_bias_linear) register_parameter(bias_, context.ctx, options("bias", {e}, 0));
+  if (config_.enable_expert_bias) {
+    expert_bias_ = persistent_zeros(context.ctx, "router.expert_bias", {e});
+    tokens_per_expert_ = persistent_zeros(context.ctx, "router.tokens_per_expert", {1, e});
+  }
+  if (config_.balances_by(LoadBalancingType::kGlobalAuxLoss))
+    global_counts_ = persistent_zeros(context.ctx, "router.global_tokens_per_expert", {1, e});
+}
+
+RouterOutput TopKRouter::forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const {
+  RouterOutput output;
+  const DType dtype = x.dtype() == DType::kFloat64 ? x.dtype() : config_.router_dtype;
+  Tensor logits = router_logits(ctx, x, *weight_, bias_.get(), dtype);
+  const int64_t num_tokens = logits.size(0);
+  if (config_.force_routing_bias_std) logits = force_routing(ctx, logits, path_, *config_.force_routing_bias_std);
+  const auto add_loss = [&](std::string_view name, const LogitsAndLoss& attached, double factor) {
+    logits = attached.logits;
+    output.losses.push_back(logged(ctx, name, attached.loss, factor));
+  };
+  if (ctx.is_training() && config_.z_loss_coeff) {
+    const double coeff = *config_.z_loss_coeff * loss_weight(num_tokens);
+    add_loss("z_loss", attach_z_loss(ctx, logits, loss_scale, coeff / static_cast<double>(num_tokens)), coeff);
+  }
+  for (const LoadBalancing& balancing : config_.load_balancing)
+    if (ctx.is_training() && balancing.type != LoadBalancingType::kSinkhorn && balancing.aux_loss_coeff != 0)
+      add_loss(loss_name_of(balancing.type), attach_balancing(ctx, logits, x.size(-2), balancing, loss_scale),
+               balancing.aux_loss_coeff * loss_weight(num_tokens));
+  output.routing = choose(ctx, logits);
+  if (config_.enable_expert_bias && ctx.is_training() && ctx.is_first_run()) {
+    Tensor counts = tokens_per_expert_;
+    count_tokens(ctx, output.routing.map, counts, true);
+  }
+  return output;
+}
+
+void TopKRouter::begin_step(const Context& ctx) {
+  if (global_counts_.defined()) fill_zero(ctx.device, global_counts_.data<float>(), global_counts_.bytes());
+}
+
+void TopKRouter::update_expert_bias(const Context& ctx) {
+  if (!config_.enable_expert_bias) return;
+  megatron::update_expert_bias(ctx, tokens_per_expert_, expert_bias_, config_.bias_update_rate);
+  fill_zero(ctx.device, tokens_per_expert_.data<float>(), tokens_per_expert_.bytes());
+}
+
+double TopKRouter::loss_weight(int64_t num_tokens) const {
+  return config_.calculate_per_token_loss ? static_cast<double>(num_tokens) : 1;
+}
+
+LogitsAndLoss TopKRouter::attach_balancing(Context& ctx, const Tensor& logits, int64_t b,
+                                           const LoadBalancing& balancing, const Tensor& loss_scale) const {
+  const int64_t num_tokens = logits.size(0);
+  const double factor = balancing.aux_loss_coeff * loss_weight(num_tokens) * static_cast<double>(config_.num_experts) /
+                        static_cast<double>(num_tokens);
+  return attach_balance_loss(ctx, logits, counts_of(ctx, logits, b, balancing.type), loss_scale, config_.topk.score,
+                             factor);
+}
+
+/// The tokens that would go to each expert by the plain scores, whatever bias, groups and capacity say.
+Tensor TopKRouter::counts_of(Context& ctx, const Tensor& logits, int64_t b, LoadBalancingType type) const {
+  return compute_once(ctx, [&] {
+    const int64_t num_sequences = type == LoadBalancingType::kSeqAuxLoss ? b : 1;
+    const Tensor map = topk_map(ctx, logits, config_.topk.topk);
+    Tensor counts = ctx.empty("router.counts", {num_sequences, logits.size(1)}, DType::kFloat32);
+    if (type != LoadBalancingType::kGlobalAuxLoss) {
+      count_tokens(ctx, map, counts, false);
+      return counts;
+    }
+    Tensor total = global_counts_;
+    count_tokens(ctx, map, total, true);
+    // Backward reads what was counted until now, not what later micro-batches add.
+    launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = total.view(), .y = counts.view()}); });
+    return counts;
+  });
+}
+
+Routing TopKRouter::choose(Context& ctx, const Tensor& logits) const {
+  kernels::RouterTopkOptions options = config_.topk;
+  Tensor selection;
+  if (config_.balances_by(LoadBalancingType::kSinkhorn)) {
+    options = {.topk = options.topk,
+               .score = options.topk == 1 ? kernels::RouterScore::kSigmoid : kernels::RouterScore::kSoftmax,
+               .pre_softmax = true};
+    if (ctx.is_training()) selection = sinkhorn_values(ctx, logits);
+  }
+  const Routing routing = router_topk(ctx, logits, selection, expert_bias_, options);
+  if (!config_.expert_capacity_factor) return routing;
+  const int64_t capacity =
+      kernels::expert_capacity(logits.size(0), options.topk, logits.size(1), *config_.expert_capacity_factor);
+  return drop_tokens(
+      ctx, routing,
+      {.capacity = capacity, .policy = config_.token_drop_policy, .pad = config_.pad_expert_input_to_capacity});
+}
+
+}  // namespace megatron

@@ -1,0 +1,61 @@
+// Chooses the experts of each token. Megatron Core: core/transformer/moe/router.py.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/autograd/module.h"
+#include "megatron/ops/router.h"
+#include "megatron/transformer/module_context.h"
+#include "megatron/transformer/moe/moe_config.h"
+
+namespace megatron {
+
+/// One of the losses that a router adds to the training loss, for the log.
+struct AuxiliaryLoss {
+  std::string_view name;  // Megatron's: "load_balancing_loss", "z_loss", ...
+  Tensor value;           // [1] float64, without the coefficient
+};
+
+struct RouterOutput {
+  Routing routing;
+  std::vector<AuxiliaryLoss> losses;  // empty in evaluation
+};
+
+/// Logits, auxiliary losses, top-k, and dropping. What it counts in a step lies in device memory: the loads behind the
+/// expert bias and the global loss. Not thread-safe.
+class TopKRouter : public Module {
+ public:
+  TopKRouter(const ModuleContext& context, const MoeConfig& config);
+
+  /// @param x [s, b, h]; tokens are s b, so that each of the b columns is a sequence.
+  /// @param loss_scale [1] float64, the gradient of every auxiliary loss; undefined: 1.
+  RouterOutput forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const;
+
+  /// A new step: the global loss counts anew.
+  void begin_step(const Context& ctx);
+  /// The end of a step: moves the expert bias by the loads of the step, which are then 0.
+  void update_expert_bias(const Context& ctx);
+
+  /// [e] float32, "router.expert_bias" of checkpoints; undefined without enable_expert_bias.
+  Tensor& expert_bias() { return expert_bias_; }
+  /// [1, e] float32: the loads of the step so far; undefined without enable_expert_bias.
+  const Tensor& tokens_per_expert() const { return tokens_per_expert_; }
+
+ private:
+  LogitsAndLoss attach_balancing(Context& ctx, const Tensor& logits, int64_t b, const LoadBalancing& balancing,
+                                 const Tensor& loss_scale) const;
+  Tensor counts_of(Context& ctx, const Tensor& logits, int64_t b, LoadBalancingType type) const;
+  Routing choose(Context& ctx, const Tensor& logits) const;
+  /// What the losses are multiplied by where they are divided by the number of tokens later.
+  double loss_weight(int64_t num_tokens) const;
+
+  MoeConfig config_;
+  std::string path_;
+  std::unique_ptr<Parameter> weight_, bias_;
+  Tensor expert_bias_, tokens_per_expert_, global_counts_;
+};
+
+}  // namespace megatron
