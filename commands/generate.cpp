@@ -9,7 +9,6 @@
 #include "megatron/base/flag_parser.h"
 #include "megatron/core/device_step_state.h"
 #include "megatron/inference/generator.h"
-#include "megatron/models/gpt/gpt_model.h"
 #include "megatron/training/checkpoint/checkpointer.h"
 #include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/startup/device_choice.h"
@@ -124,7 +123,7 @@ size_t complete_length(std::string_view text) {
   return text.size();
 }
 
-void run(const GenerateConfig& generate, const LayerSpec& layer_spec, std::ostream& out, std::ostream& err) {
+void run(const GenerateConfig& generate, const ModelFamily& family, std::ostream& out, std::ostream& err) {
   PosixFileSystem files;
   const std::string arguments = Checkpointer::stored_arguments(files, generate.checkpoint);
   PretrainConfig config = trained_config(files, generate, arguments);
@@ -139,8 +138,10 @@ void run(const GenerateConfig& generate, const LayerSpec& layer_spec, std::ostre
   DeviceStepState step(device);
   const Context ctx{.device = device, .step = step.get(), .key = {}};
   const ProcessGroupCollection groups = ProcessGroupCollection::single();
-  GptModel model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""}, layer_spec);
-  Checkpointer::load_model(files, generate.checkpoint, ctx, model);
+  const std::unique_ptr<Model> model =
+      family.make_model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""},
+                        PipelineLayout({}, {config.transformer.num_layers}));
+  Checkpointer::load_model(files, generate.checkpoint, ctx, *model);
 
   GenerateOptions options{.max_new_tokens = generate.num_tokens,
                           .sampling = {.temperature = generate.greedy ? 0 : generate.temperature,
@@ -152,7 +153,7 @@ void run(const GenerateConfig& generate, const LayerSpec& layer_spec, std::ostre
   const std::vector<TokenId> prompt = tokenizer->encode(generate.prompt);
   std::vector<TokenId> ids = prompt;
   size_t num_decoded = tokenizer->decode(ids).size();
-  const std::vector<TokenId> added = Generator(ctx, model).generate(prompt, options, [&](TokenId id) {
+  const std::vector<TokenId> added = Generator(ctx, *model).generate(prompt, options, [&](TokenId id) {
     // A token's text may depend on what stands before it, such as the space between two numbers.
     ids.push_back(id);
     const std::string text = tokenizer->decode(ids);
@@ -172,10 +173,10 @@ void run(const GenerateConfig& generate, const LayerSpec& layer_spec, std::ostre
 }  // namespace
 
 int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
-                     const LayerSpec& layer_spec) {
+                     const ModelFamily& family) {
   return run_command("generate", err, [&] {
     GenerateConfig config;
-    if (!parse(args, config)) return run(config, layer_spec, out, err);
+    if (!parse(args, config)) return run(config, family, out, err);
     bool help = false;
     GenerateConfig defaults;
     out << kIntroduction << help_of(describe(defaults, help));

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "megatron/models/gpt/gpt_layer_spec.h"
+#include "megatron/models/gpt/gpt_family.h"
 
 namespace megatron {
 
 /// @param args  the words after "megatron generate". @param out the prompt and its continuation, as it is made.
 /// @return an ExitCode.
 int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
-                     const LayerSpec& layer_spec = gpt_layer_spec());
+                     const ModelFamily& family = gpt_family());
 
 }  // namespace megatron

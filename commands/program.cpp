@@ -28,7 +28,7 @@
 #include "commands/plan.h"
 #include "commands/plot_losses.h"
 #include "commands/preprocess_data.h"
-#include "commands/pretrain_gpt.h"
+#include "commands/pretrain.h"
 #include "commands/tokenize.h"
 #include "commands/verify.h"
 #include "megatron/base/flag_synonym.h"
@@ -40,30 +40,38 @@ namespace {
 using Words = std::vector<std::string>;
 
 struct Command {
-  std::string_view name;
+  std::string name;
   std::function<int(const Words& args, std::ostream& out, std::ostream& err)> run;
-  std::string_view help;
+  std::string help;
   bool runs_on_ranks = false;  // that a launcher has started
 };
 
-/// Commands that build a model build its layers by `layer_spec`.
-std::vector<Command> commands_with(const LayerSpec& layer_spec) {
-  const auto with_layers = [&](auto command) {
-    return [&layer_spec, command](const Words& args, std::ostream& out, std::ostream& err) {
-      return command(args, out, err, layer_spec);
+/// @param families  must outlive the commands.
+std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
+  std::vector<Command> commands;
+  for (const ModelFamily& family : families)
+    commands.push_back({"pretrain_" + family.name,
+                        [&family](const Words& args, std::ostream& out, std::ostream& err) {
+                          return pretrain_command(family, args, out, err);
+                        },
+                        fmt::format("train {} with Megatron's flags", family.description), true});
+  const auto with_family = [&](auto command) {
+    return [&family = families.front(), command](const Words& args, std::ostream& out, std::ostream& err) {
+      return command(args, out, err, family);
     };
   };
-  return {
-      {"pretrain_gpt", with_layers(pretrain_gpt_command), "train a GPT with Megatron's flags", true},
+  const std::vector<Command> others = {
       {"preprocess_data", preprocess_data_command, "turn text into .bin and .idx files"},
       {"tokenize", tokenize_command, "print the token ids of a text, or the text of ids"},
-      {"generate", with_layers(generate_command), "continue a text with a trained model"},
+      {"generate", with_family(generate_command), "continue a text with a trained model"},
       {"data", data_command, "look into data sets"},
       {"plan", plan_command, "draw pipeline schedules, with their bubble and memory"},
       {"plot_losses", plot_losses_command, "draw the loss curves of several runs on one picture"},
       {"bench", bench_command, "measure the machine's kernels, and training steps against them", true},
-      {"verify", with_layers(verify_command), "compare layouts of ranks with one rank, tensor by tensor"},
+      {"verify", with_family(verify_command), "compare layouts of ranks with one rank, tensor by tensor"},
   };
+  commands.insert(commands.end(), others.begin(), others.end());
+  return commands;
 }
 
 void print_usage(const std::vector<Command>& commands, std::ostream& out) {
@@ -151,11 +159,11 @@ void restart_with_short_spinning(char** argv) {
 
 }  // namespace
 
-int run_program(int argc, char** argv, const LayerSpec& layer_spec) {
+int run_program(int argc, char** argv, const std::vector<ModelFamily>& families) {
   restart_with_short_spinning(argv);
   handle_file_signals();
   const Words words(argv + 1, argv + argc);
-  const std::vector<Command> commands = commands_with(layer_spec);
+  const std::vector<Command> commands = commands_for(families);
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     print_usage(commands, words.empty() ? std::cerr : std::cout);
     return static_cast<int>(words.empty() ? ExitCode::kUsage : ExitCode::kSuccess);

@@ -1,14 +1,16 @@
-// megatron COMMAND FLAGS, as a function: programs with layers of their own have the same commands.
+// megatron COMMAND FLAGS, as a function: programs with models of their own have the same commands.
 #pragma once
 
-#include "megatron/models/gpt/gpt_layer_spec.h"
+#include <vector>
+
+#include "megatron/models/gpt/gpt_family.h"
 
 namespace megatron {
 
 /// @param argc, argv  of main(): nothing else may have run before.
-/// @param layer_spec  makes the layers of the models that the commands train, load and verify.
+/// @param families  each has its pretrain_NAME. The other commands load and verify models of the first.
 /// @return the exit status of the process.
 /// Example: examples/parallel_block.cpp.
-int run_program(int argc, char** argv, const LayerSpec& layer_spec = gpt_layer_spec());
+int run_program(int argc, char** argv, const std::vector<ModelFamily>& families = {gpt_family()});
 
 }  // namespace megatron

@@ -106,14 +106,14 @@ void print_departures(const LayoutReport& report, int64_t num_steps, Progress& p
     progress.message(fmt::format("    and {} more in this step", report.departures.size() - kMostDepartures));
 }
 
-void verify_layouts(const VerifyConfig& config, const LayerSpec& layer_spec, const VerifyHooks& hooks,
+void verify_layouts(const VerifyConfig& config, const ModelFamily& family, const VerifyHooks& hooks,
                     std::ostream& out) {
   ProgressBar progress(bar_options(out, false), [&](std::string_view text) { out << text << std::flush; });
   VerifyPlan plan = plan_of(config);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(plan.one_rank.tokenizer);
   const auto complete = [&](PretrainConfig& layout) {
     set_vocab_size(layout, tokenizer->vocab_size());
-    layout.layer_spec = layer_spec;
+    layout.family = family;
   };
   complete(plan.one_rank);
   for (VerifyPlan::Item& item : plan.layouts) complete(item.config);
@@ -153,20 +153,20 @@ VerifyHooks hooks_with_end(std::string_view command, VerifyHooks hooks, std::ost
 }  // namespace
 
 int verify_command_with(const VerifyHooks& hooks, const std::vector<std::string>& args, std::ostream& out,
-                        std::ostream& err, const LayerSpec& layer_spec) {
+                        std::ostream& err, const ModelFamily& family) {
   constexpr std::string_view kName = "verify";
   return run_command(kName, err, [&] {
     const VerifyConfig config = parse_verify(args);
     if (config.help)
       out << verify_help();
     else
-      verify_layouts(config, layer_spec, hooks_with_end(kName, hooks, err), out);
+      verify_layouts(config, family, hooks_with_end(kName, hooks, err), out);
   });
 }
 
 int verify_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
-                   const LayerSpec& layer_spec) {
-  return verify_command_with({}, args, out, err, layer_spec);
+                   const ModelFamily& family) {
+  return verify_command_with({}, args, out, err, family);
 }
 
 }  // namespace megatron

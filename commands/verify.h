@@ -5,17 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "megatron/models/gpt/gpt_layer_spec.h"
+#include "megatron/models/gpt/gpt_family.h"
 #include "megatron/training/verify/verify_layouts.h"
 
 namespace megatron {
 
 /// @param args  words after the command's name. @return exit status
 int verify_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
-                   const LayerSpec& layer_spec = gpt_layer_spec());
+                   const ModelFamily& family = gpt_family());
 
 /// The same with faults, for tests.
 int verify_command_with(const VerifyHooks& hooks, const std::vector<std::string>& args, std::ostream& out,
-                        std::ostream& err, const LayerSpec& layer_spec = gpt_layer_spec());
+                        std::ostream& err, const ModelFamily& family = gpt_family());
 
 }  // namespace megatron

@@ -50,7 +50,8 @@ class ParallelBlock : public DecoderLayer {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_program(argc, argv, [](const ModuleContext& context, int64_t layer_number) {
+  const LayerSpec layers = [](const ModuleContext& context, int64_t layer_number) {
     return std::make_unique<ParallelBlock>(context, layer_number);
-  });
+  };
+  return run_program(argc, argv, {gpt_family(layers)});
 }

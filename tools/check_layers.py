@@ -26,7 +26,7 @@ LAYERS = {
     "tensor_parallel": ["ops", "comm"],
     "transformer": ["tensor_parallel"],
     "pipeline_parallel": ["autograd", "comm"],
-    "models": ["transformer", "pipeline_parallel"],
+    "models": ["transformer", "pipeline_parallel", "datasets"],
     "distributed": ["autograd", "comm"],
     "optimizer": ["distributed"],
     "dist_checkpointing": ["autograd", "comm"],

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -40,5 +41,24 @@ struct HostBatch {
   std::vector<HostTensor> tensors;
   std::vector<HostSequences> sequences;
 };
+
+/// A micro-batch that owns its values, of any tensors.
+struct OwnedBatch {
+  struct Values {
+    std::string name;
+    std::variant<std::vector<int64_t>, std::vector<int32_t>, std::vector<float>> values;
+  };
+  /// See HostSequences.
+  struct Sequences {
+    std::string name;
+    int64_t length = 0;
+    std::vector<int32_t> cuts;
+    std::vector<int64_t> cut_ends, position_ids;
+  };
+  int64_t num_samples = 0, sequence_length = 0, num_valid_tokens = 0;
+  std::vector<Values> tensors;
+  std::vector<Sequences> sequences;
+};
+HostBatch host_batch_of(const OwnedBatch& batch);
 
 }  // namespace megatron

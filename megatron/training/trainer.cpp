@@ -1,7 +1,6 @@
 #include "megatron/training/trainer.h"
 
 #include "megatron/core/copy.h"
-#include "megatron/models/gpt/gpt_model.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
 #include "megatron/training/planning/theoretical_flops.h"
@@ -46,13 +45,13 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
       ctx_{.device = *device_,
            .step = step_state_.get(),
            .key = RandomKey::from_seed(static_cast<uint64_t>(config.training.seed))},
-      model_(std::make_unique<GptModel>(ModuleContext{.ctx = ctx_,
-                                                      .config = config_.transformer,
-                                                      .groups = groups_,
-                                                      .path = "",
-                                                      .sequence_parallel = config_.parallel.sequence_parallel,
-                                                      .overlap = tensor_comm_overlap_of(config_)},
-                                        pipeline_layout_of(config_), config_.layer_spec)),
+      model_(config_.family.make_model({.ctx = ctx_,
+                                        .config = config_.transformer,
+                                        .groups = groups_,
+                                        .path = "",
+                                        .sequence_parallel = config_.parallel.sequence_parallel,
+                                        .overlap = tensor_comm_overlap_of(config_)},
+                                       pipeline_layout_of(config_))),
       ddp_(ctx_, model_->stage_parameters(), groups_, data_parallel_config_of(config_)),
       optimizer_(ctx_, config_.optimizer, ddp_),
       scheduler_(param_scheduler_config_of(config_)),

@@ -15,7 +15,8 @@
 #include "commands/data.h"
 #include "commands/generate.h"
 #include "commands/preprocess_data.h"
-#include "commands/pretrain_gpt.h"
+#include "commands/pretrain.h"
+#include "megatron/models/gpt/gpt_family.h"
 #include "tests/testing/scratch_directory.h"
 
 namespace megatron::testing {
@@ -175,7 +176,7 @@ Outcome run(Command command, const Words& words) {
   const auto call = [&] {
     switch (command) {
       case Command::kPretrainGpt:
-        return pretrain_gpt_command(words, out, err);
+        return pretrain_command(gpt_family(), words, out, err);
       case Command::kPreprocessData:
         return preprocess_data_command(words, out, err);
       case Command::kGenerate:

@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "megatron/datasets/micro_batch.h"
+#include "megatron/models/gpt/gpt_family.h"
 #include "megatron/training/loss_sum.h"
-#include "megatron/training/planning/blank_batch.h"
 
 namespace megatron {
 namespace {
@@ -29,11 +30,12 @@ TEST(MicroBatches, OfAVectorAreItsElementsInOrderAndPartsOfThem) {
 }
 
 TEST(MicroBatches, RepeatedAreOneBatchThatNobodyCopies) {
-  const MicroBatch<int64_t> batch = blank_batch(3, 7);
+  const OwnedBatch batch = gpt_family().blank_batch(3, 7);
+  const int64_t* tokens = std::get<std::vector<int64_t>>(batch.tensors.at(0).values).data();
   const MicroBatches batches = MicroBatches::repeated(batch, 1000);
   ASSERT_EQ(batches.size(), 1000);
-  for (size_t m = 0; m < batches.size(); ++m) EXPECT_EQ(tokens_of(batches[m]), batch.tokens.data());
-  EXPECT_EQ(tokens_of(batches.after(997)[2]), batch.tokens.data());
+  for (size_t m = 0; m < batches.size(); ++m) EXPECT_EQ(tokens_of(batches[m]), tokens);
+  EXPECT_EQ(tokens_of(batches.after(997)[2]), tokens);
   EXPECT_EQ(num_valid_tokens_of(batches.after(997)), 3 * 21);
 }
 

@@ -9,7 +9,7 @@
 
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/mistakes.h"
-#include "megatron/models/gpt/gpt_layer_spec.h"
+#include "megatron/models/gpt/gpt_family.h"
 #include "megatron/optimizer/optimizer_config.h"
 #include "megatron/training/config/checkpoint_config.h"
 #include "megatron/training/config/data_config.h"
@@ -44,8 +44,8 @@ struct PretrainConfig {
   FaultConfig faults;
   LaunchConfig launch;
   NoEffectConfig no_effect;
-  LayerSpec layer_spec = gpt_layer_spec();  ///< of a program that brings layers of its own (docs/add_a_model.md)
-  GivenFields given;                        ///< names of what the command line has set
+  ModelFamily family = gpt_family();  ///< or one that a program brings (docs/add_a_model.md)
+  GivenFields given;                  ///< names of what the command line has set
 };
 
 /// Gives the arguments (JSON text) stored in the checkpoint that --load names; asked only with --use-checkpoint-args.

@@ -1,4 +1,4 @@
-#include "commands/pretrain_gpt.h"
+#include "commands/pretrain.h"
 
 #include <unistd.h>
 
@@ -35,7 +35,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kName = "pretrain_gpt";
+std::string command_of(const ModelFamily& family) { return "pretrain_" + family.name; }
 
 int number_of_signal(const std::string& name) {
   if (name == "SIGTERM") return SIGTERM;
@@ -101,10 +101,10 @@ void start_straggler_controller(const FaultConfig& faults, Progress& progress,
                   faults.straggler_ctrlr_port, error.what()));
 }
 
-/// What the speed of training is held against; nothing for a model with layers of its own, whose kernels nobody knows.
+/// What the speed of training is held against; nothing for a model whose kernels nobody knows.
 std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> speed_measurement(
     const PretrainConfig& config, const CommandRanks& ranks, FileSystem& files) {
-  if (config.layer_spec.target_type() != gpt_layer_spec().target_type()) return {};
+  if (!config.family.has_measured_layers) return {};
   return [&ranks, &files](const PretrainConfig& resolved, const AgreedMatmulChoices& products) {
     const bool is_cpu = ranks.device.kind == DeviceKind::kCpu;
     return device_speed({.config = resolved,
@@ -119,7 +119,7 @@ std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> sp
 }
 
 /// The command line of this run with more flags.
-ConfigWithFlags command_with_flags(const CommandRanks& ranks, const Tokenizer& tokenizer, const LayerSpec& layer_spec) {
+ConfigWithFlags command_with_flags(const CommandRanks& ranks, const Tokenizer& tokenizer, const ModelFamily& family) {
   return [&](const std::string& flags) -> std::optional<PretrainConfig> {
     std::vector<std::string> words(ranks.words.begin() + 1, ranks.words.end());
     std::istringstream more(flags);
@@ -127,7 +127,7 @@ ConfigWithFlags command_with_flags(const CommandRanks& ranks, const Tokenizer& t
     try {
       PretrainConfig config = read_config(words, ranks.launch, {});
       set_vocab_size(config, tokenizer.vocab_size());
-      config.layer_spec = layer_spec;
+      config.family = family;
       return config;
     } catch (const Error&) {  // what the flags contradict
       return std::nullopt;
@@ -157,22 +157,22 @@ void train(const PretrainConfig& config, const Tokenizer& tokenizer, const Comma
             .num_threads = ranks.num_threads,
             .world = world,
             .ranks_of_host = ranks.launch.local_size,
-            .rank_hooks = report_and_end(kName, err),
+            .rank_hooks = report_and_end(command_of(config.family), err),
             .on_start = [&] { exchange.has_started = true; },
             .straggler_switch = stragglers ? &stragglers->num_requests() : nullptr,
             .measure_speed = speed_measurement(config, ranks, files),
-            .with_flags = command_with_flags(ranks, tokenizer, config.layer_spec),
+            .with_flags = command_with_flags(ranks, tokenizer, config.family),
             .matmul_choices_folders = matmul_choices_folders(own_program()),
             .device = ranks.device,
             .gpu_ranks = own.gpu_ranks});
 }
 
 /// Hears --exit-signal. Before training has started there is nothing to save: it ends the process at once.
-void watch_exit_signal(const std::string& name, const std::atomic<bool>& has_started, std::ostream& err,
-                       std::optional<SignalWatch>& watch) {
-  watch.emplace({number_of_signal(name)}, [name, &has_started, &err](int number) {
+void watch_exit_signal(const std::string& command, const std::string& name, const std::atomic<bool>& has_started,
+                       std::ostream& err, std::optional<SignalWatch>& watch) {
+  watch.emplace({number_of_signal(name)}, [command, name, &has_started, &err](int number) {
     if (has_started) return;
-    print_error(kName, fmt::format("ended by {} before the first iteration: there was nothing to save.", name), err);
+    print_error(command, fmt::format("ended by {} before the first iteration: there was nothing to save.", name), err);
     die_of_watched(number);
   });
 }
@@ -184,47 +184,48 @@ bool hears_interrupts() {
 }
 
 /// At Ctrl-C, says what is done and what is saved.
-void watch_interrupt(const CheckpointConfig& checkpoint, const std::atomic<int64_t>& num_done, std::ostream& err,
-                     std::optional<SignalWatch>& watch) {
+void watch_interrupt(const std::string& command, const CheckpointConfig& checkpoint,
+                     const std::atomic<int64_t>& num_done, std::ostream& err, std::optional<SignalWatch>& watch) {
   if (!hears_interrupts()) return;
-  watch.emplace({SIGINT}, [checkpoint, &num_done, &err](int number) {
+  watch.emplace({SIGINT}, [command, checkpoint, &num_done, &err](int number) {
     PosixFileSystem files;
-    print_error(kName, interruption_text(files, checkpoint, num_done), err);
+    print_error(command, interruption_text(files, checkpoint, num_done), err);
     die_of_watched(number);
   });
 }
 
 }  // namespace
 
-int pretrain_gpt_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
-                         const LayerSpec& layer_spec) {
+int pretrain_command(const ModelFamily& family, const std::vector<std::string>& args, std::ostream& out,
+                     std::ostream& err) {
+  const std::string command = command_of(family);
   std::optional<PretrainConfig> config;
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<CommandRanks> ranks;
   std::atomic<bool> has_started{false};
   std::atomic<int64_t> num_done{-1};
   std::optional<SignalWatch> watch, interrupt;  // begin before there are other threads
-  const int status = run_command(kName, err, [&] {
+  const int status = run_command(command, err, [&] {
     if (asks_for_help(args)) {
       show_text(help_text(args), out);
       return;
     }
     const LaunchEnvironment launch = launch_environment(process_environment());
     run_before_meeting(launch, [&] {
-      std::vector<std::string> words = {std::string(kName)};
+      std::vector<std::string> words = {command};
       words.insert(words.end(), args.begin(), args.end());
       config = read_config(args, launch, [&](const PretrainConfig& parsed, Mistakes& mistakes) {
         const TrainingConfig& training = parsed.training;
         if (training.exit_signal_handler)
           mistakes.attempt({"--exit-signal"},
-                           [&] { watch_exit_signal(training.exit_signal, has_started, err, watch); });
+                           [&] { watch_exit_signal(command, training.exit_signal, has_started, err, watch); });
         const bool is_told = launch.rank == 0 && !(training.exit_signal_handler && training.exit_signal == "SIGINT");
-        if (is_told) watch_interrupt(parsed.checkpoint, num_done, err, interrupt);
+        if (is_told) watch_interrupt(command, parsed.checkpoint, num_done, err, interrupt);
         mistakes.attempt({"--device"}, [&] { ranks = command_ranks(parsed, launch, words); });
         check_output_folders(parsed, PosixFileSystem(), launch.rank == 0, mistakes);
         tokenizer = check_data_and_tokenizer(parsed, mistakes);
       });
-      config->layer_spec = layer_spec;
+      config->family = family;
     });
   });
   if (!config) return status;
