@@ -92,6 +92,7 @@ std::vector<SaveLock::Holder> SaveLock::holders() const {
 
 SaveLock::SaveLock(FileSystem& files, const std::string& directory, const Options& options)
     : files_(files),
+      folder_(fmt::format("{} {}", options.flag, directory)),
       directory_(directory),
       path_(join_path(directory, kLockFile)),
       own_{.process = options.process, .since = time_text(), .token = unique_token()} {
@@ -107,9 +108,9 @@ void SaveLock::require_succession(const Holder& holder, bool takes_over) const {
   const ProcessState state = state_of(holder.process);
   if (state == ProcessState::kEnded || (state == ProcessState::kUnknown && takes_over)) return;
   const std::string heading = fmt::format(
-      "[checkpoint] --save {} is in use by another run: {} ({}). Two runs in one folder would destroy each other's "
+      "[checkpoint] {} is in use by another run: {} ({}). Two runs in one folder would destroy each other's "
       "checkpoints.",
-      directory_, describe(holder), path_);
+      folder_, describe(holder), path_);
   if (state == ProcessState::kRuns)
     throw CheckpointError(heading + " Wait until it has ended, or give this run another folder.");
   throw CheckpointError(
@@ -133,7 +134,7 @@ bool SaveLock::succeed(const Holder& holder) {
   for (const Holder& former : chain)
     if (former.token != own_.token) files_.remove(successor_path(former.token));
   note_ =
-      fmt::format("--save {}: took the place of {}, which {}", directory_, describe(holder),
+      fmt::format("{}: took the place of {}, which {}", folder_, describe(holder),
                   state_of(holder.process) == ProcessState::kEnded ? "has ended without removing its lock"
                                                                    : "has ended according to --take-over-save-lock");
   return true;
@@ -153,9 +154,9 @@ void SaveLock::require_held() {
   }
   if (!chain.empty() && chain.back().token == own_.token) return;
   throw CheckpointError(
-      fmt::format("[checkpoint] --save {} was taken over from this run: {}. Two runs in one folder would destroy each "
+      fmt::format("[checkpoint] {} was taken over from this run: {}. Two runs in one folder would destroy each "
                   "other's checkpoints, so this one ends without saving. To go on with it, end the other one.",
-                  directory_, chain.empty() ? "it was locked by a run that has ended since" : describe(chain.back())));
+                  folder_, chain.empty() ? "it was locked by a run that has ended since" : describe(chain.back())));
 }
 
 SaveLock::~SaveLock() {

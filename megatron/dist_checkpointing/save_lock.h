@@ -23,6 +23,7 @@ namespace megatron {
 class SaveLock {
  public:
   struct Options {
+    std::string flag = "--save";              ///< that names the folder
     bool takes_over = false;                  ///< --take-over-save-lock
     ProcessIdentity process = own_process();  ///< in whose name
   };
@@ -56,6 +57,7 @@ class SaveLock {
   bool is_held() const;
 
   FileSystem& files_;
+  std::string folder_;  // with its flag, for messages
   std::string directory_, path_;
   Holder own_;
   std::string note_;

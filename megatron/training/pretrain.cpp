@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "megatron/base/thread_start.h"
 #include "megatron/comm/texts.h"
@@ -12,6 +13,7 @@
 #include "megatron/kernels/cuda/attention/attention.h"
 #include "megatron/telemetry/gpu_process_memory.h"
 #include "megatron/telemetry/run_messages.h"
+#include "megatron/training/checkpoint/save_folder.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/planning/gpu_memory_check.h"
 #include "megatron/training/planning/host_tables.h"
@@ -35,20 +37,23 @@ void milestone(const PretrainEnvironment& environment, std::string_view what) {
   environment.progress.message(milestone_line(what, std::chrono::system_clock::now()));
 }
 
-/// Rank 0 takes the folder of --save before any rank writes there. @return null where nothing is to be held
-std::unique_ptr<SaveLock> lock_save_folder(const PretrainConfig& config, const PretrainEnvironment& environment,
-                                           const ProcessGroup& world) {
-  const std::optional<std::string>& folder = config.checkpoint.save;
-  if (!folder || config.validation.skip_train) return nullptr;
-  std::unique_ptr<SaveLock> lock;
+/// Rank 0 takes the folders of checkpoints before any rank writes there. @return none on other ranks
+std::vector<std::unique_ptr<SaveLock>> lock_checkpoint_folders(const PretrainConfig& config,
+                                                               const PretrainEnvironment& environment,
+                                                               const ProcessGroup& world) {
+  std::vector<std::unique_ptr<SaveLock>> locks;
+  if (!config.checkpoint.save || config.validation.skip_train) return locks;
   if (world.rank() == 0) {
-    prepare_save_folder(config, environment.files);
-    lock = std::make_unique<SaveLock>(environment.files, *folder,
-                                      SaveLock::Options{.takes_over = config.checkpoint.take_over_save_lock});
-    if (!lock->note().empty()) environment.progress.message(lock->note());
+    prepare_checkpoint_folders(config, environment.files);
+    for (const CheckpointFolder& folder : checkpoint_folders_of(config.checkpoint)) {
+      locks.push_back(std::make_unique<SaveLock>(
+          environment.files, folder.path,
+          SaveLock::Options{.flag = std::string(folder.flag), .takes_over = config.checkpoint.take_over_save_lock}));
+      if (const std::string& note = locks.back()->note(); !note.empty()) environment.progress.message(note);
+    }
   }
   world.barrier({.site = "lock of --save"}).wait();
-  return lock;
+  return locks;
 }
 
 constexpr std::string_view kDataTimer = "train/valid/test-data-iterators-setup";
@@ -306,8 +311,8 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   const ProcessGroupCollection groups =
       environment.world ? ProcessGroupCollection::make(*environment.world, parallel_layout_of(config))
                         : ProcessGroupCollection::single();
-  const std::unique_ptr<SaveLock> save_lock = lock_save_folder(config, environment, groups.world);
-  environment.save_lock = save_lock.get();
+  const auto save_locks = lock_checkpoint_folders(config, environment, groups.world);
+  environment.save_locks = save_locks;
   skip_rejected_iterations(config, environment.files, groups.world);
   AgreedMatmulChoices products =
       matmul_choices_for(device, config, environment.matmul_choices_folders, environment.files, groups.world);

@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,8 +64,8 @@ struct PretrainEnvironment {
   /// Where ranks have a GPU each: which, and the ranks that its trainer tells of it. None: chosen here.
   std::optional<DeviceChoice> device = {};
   GpuRanks* gpu_ranks = nullptr;
-  /// Set by pretrain() where this process's rank saves; checked before each save.
-  SaveLock* save_lock = nullptr;
+  /// Of the folders of checkpoints that the run writes to, set by pretrain() on rank 0; checked before each save.
+  std::span<const std::unique_ptr<SaveLock>> save_locks = {};
 };
 
 }  // namespace megatron

@@ -297,7 +297,7 @@ void TrainingLoop::evaluate_at_the_end() {
 }
 
 void TrainingLoop::save(bool is_persistent) {
-  if (environment_.save_lock) environment_.save_lock->require_held();
+  for (const std::unique_ptr<SaveLock>& lock : environment_.save_locks) lock->require_held();
   const auto pause = reporter_.pause_interval();
   const ProfiledRange saving = range("save checkpoint");
   const std::vector<SavedCheckpoint> committed = timed(&timers_, "save-checkpoint", 0, [&] {
@@ -311,7 +311,7 @@ void TrainingLoop::save(bool is_persistent) {
 
 void TrainingLoop::finish_save(Wait wait) {
   if (!checkpointer_.has_pending_save()) return;
-  if (environment_.save_lock) environment_.save_lock->require_held();
+  for (const std::unique_ptr<SaveLock>& lock : environment_.save_locks) lock->require_held();
   const auto pause = reporter_.pause_interval();
   const ProfiledRange finishing = range("finish checkpoint");
   if (const auto saved = checkpointer_.finish_save(trainer_.groups().world, wait)) log_saved(*saved);

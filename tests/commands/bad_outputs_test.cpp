@@ -56,15 +56,17 @@ TEST(BadOutputs, OfTrainingAreRefusedBeforeTheFirstStep) {
 }
 
 TEST(BadOutputs, NoFolderIsMadeDirectlyBelowTheRoot) {
-  const auto refused = [](const std::string& flag) {
+  const auto refused = [](const std::string& flag, const std::string& more = "") {
     return BadInput{flag,
                     kPretrain,
-                    {flag, "/nonexistent/a/b", "--save-interval", "1"},
+                    joined({flag, "/nonexistent/a/b", "--save-interval", "1"}, words_of(more)),
                     kIo,
                     {flag + " /nonexistent/a/b", "/nonexistent does not exist"}};
   };
   expect_refusals({refused("--save"), refused("--tensorboard-dir"), refused("--log-jsonl"), refused("--log-loss-curve"),
-                   refused("--data-cache-path")});
+                   refused("--data-cache-path"),
+                   refused("--non-persistent-global-ckpt-dir",
+                           "--save none --non-persistent-ckpt-type global --non-persistent-save-interval 1")});
   EXPECT_FALSE(std::filesystem::exists("/nonexistent"));
 }
 

@@ -118,6 +118,29 @@ TEST(TwoRunsInOneFolder, AllRanksOfAJobEndBeforeTheyWriteWhereAnotherRunHasTheFo
   EXPECT_EQ(files.list(scratch.path()).size(), 1) << "the lock alone";
 }
 
+TEST(TwoRunsInOneFolder, AFolderOfItsOwnForCheckpointsThatAreNotPersistentIsHeldToo) {
+  const ScratchDirectory scratch;
+  PosixFileSystem files;
+  const std::string folder = scratch.file("others");
+  files.create_directories(folder);
+  const Words words = joined(endless_run(scratch.file("save")),
+                             {"--non-persistent-ckpt-type", "global", "--non-persistent-save-interval", "7",
+                              "--non-persistent-global-ckpt-dir", folder});
+  {
+    const SaveLock held(files, folder, {});
+    Program refused(words);
+    EXPECT_EQ(WEXITSTATUS(refused.wait_status()), static_cast<int>(ExitCode::kCheckpoint));
+    EXPECT_THAT(refused.output(),
+                HasSubstr("--non-persistent-global-ckpt-dir " + folder + " is in use by another run: process "));
+    EXPECT_FALSE(files.exists(scratch.file("save/.save_lock")));
+  }
+  Program training(words);
+  ASSERT_TRUE(training.read_until("iteration      14 to " + folder));
+  ::kill(training.process(), SIGTERM);
+  EXPECT_EQ(training.wait_status(), 0);
+  EXPECT_FALSE(files.exists(folder + "/.save_lock"));
+}
+
 TEST(TwoRunsInOneFolder, OneThatOnlyEvaluatesNeedsNoLock) {
   const ScratchDirectory scratch;
   Program training(endless_run(scratch.path()));

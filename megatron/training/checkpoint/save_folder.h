@@ -1,13 +1,25 @@
-// What the folder of --save holds before a run writes to it.
+// The folders that a run writes checkpoints to, and what --save holds before.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "megatron/base/file_system.h"
 #include "megatron/training/config/checkpoint_config.h"
 
 namespace megatron {
+
+/// A folder that a run writes checkpoints to, as its flag gives it.
+struct CheckpointFolder {
+  std::string_view flag;
+  std::string path;
+};
+
+/// --save, and where the flags give a folder for checkpoints that are not persistent, that one: by default these lie
+/// in that of --save.
+std::vector<CheckpointFolder> checkpoint_folders_of(const CheckpointConfig& config);
 
 /// What is to be said of a --save that has checkpoints of a run which this one does not go on with by --load.
 std::optional<std::string> warning_of_another_run(FileSystem& files, const CheckpointConfig& config);

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "megatron/training/checkpoint/save_folder.h"
+
 namespace megatron {
 namespace {
 
@@ -14,7 +16,9 @@ struct Output {
 };
 
 std::vector<Output> outputs_of(const PretrainConfig& config, bool writes_logs) {
-  std::vector<Output> outputs = {{"--save", config.checkpoint.save, false}};
+  std::vector<Output> outputs;
+  for (const CheckpointFolder& folder : checkpoint_folders_of(config.checkpoint))
+    outputs.push_back({folder.flag, folder.path, false});
   if (!writes_logs) return outputs;
   outputs.push_back({"--tensorboard-dir", config.logging.tensorboard_dir, false});
   if (config.logging.wandb_project) outputs.push_back({"--wandb-save-dir", config.logging.wandb_save_dir, false});
@@ -75,8 +79,8 @@ void check_output_folders(const PretrainConfig& config, const FileSystem& files,
   });
 }
 
-void prepare_save_folder(const PretrainConfig& config, FileSystem& files) {
-  prepare(outputs_of(config, false).front(), files);
+void prepare_checkpoint_folders(const PretrainConfig& config, FileSystem& files) {
+  for (const Output& output : outputs_of(config, false)) prepare(output, files);
 }
 
 void prepare_outputs(const PretrainConfig& config, FileSystem& files, bool writes_logs) {

@@ -12,8 +12,8 @@ namespace megatron {
 /// @param writes_logs  of rank 0
 void check_output_folders(const PretrainConfig& config, const FileSystem& files, bool writes_logs, Mistakes& mistakes);
 
-/// Makes the folder of --save alone, if there is to be one. @throw IoError that names the flag
-void prepare_save_folder(const PretrainConfig& config, FileSystem& files);
+/// Makes the folders of checkpoints alone. @throw IoError that names the flag
+void prepare_checkpoint_folders(const PretrainConfig& config, FileSystem& files);
 /// Makes the folders that the outputs stand in, --save and --tensorboard-dir, so that what cannot be written fails
 /// before the first step.
 /// @throw IoError that names the flag
