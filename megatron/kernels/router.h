@@ -134,6 +134,30 @@ struct ExpertBiasUpdateArgs {
 void update_expert_bias(const CpuStream& stream, const ExpertBiasUpdateArgs& args);
 void update_expert_bias(const CudaStream& stream, const ExpertBiasUpdateArgs& args);
 
+/// Quantile balancing (Megatron Core's dual coordinate descent): values = logits - beta, by which experts are chosen.
+/// Where `sums` is given, sums[i] += the beta that would give expert i its t topk / e tokens, and sums[e] += 1: the
+/// (t topk / e + 1)-th largest of logits[t, i] - (the (topk + 1)-th largest of values[t]) over the tokens t.
+struct QuantileBalanceArgs {
+  ConstView logits;  // [t, e]
+  ConstView beta;    // [e] float32
+  View values;       // [t, e]
+  View sums;         // [e + 1] float32; optional
+  View workspace;    // uint8 [quantile_workspace_bytes]
+  int64_t topk = 1;  // below e
+};
+void quantile_balance(const CpuStream& stream, const QuantileBalanceArgs& args);
+void quantile_balance(const CudaStream& stream, const QuantileBalanceArgs& args);
+constexpr int64_t quantile_workspace_bytes(int64_t t, int64_t e) { return 8 * t * (e + 1); }
+
+/// beta = ema * beta + (1 - ema) * sums / sums[e], less its mean.
+struct QuantileBetaUpdateArgs {
+  ConstView sums;  // [e + 1] float32
+  View beta;       // [e] float32
+  double ema = 0.9;
+};
+void update_quantile_beta(const CpuStream& stream, const QuantileBetaUpdateArgs& args);
+void update_quantile_beta(const CudaStream& stream, const QuantileBetaUpdateArgs& args);
+
 /// logits = normal number of (key, step, token, expert) + bias_std * normal number of (bias_key, expert): forced
 /// routing for benchmarks, balanced with bias_std 0.
 struct ForcedLogitsArgs {

@@ -234,6 +234,26 @@ constexpr double sinkhorn_column_factor(const C* cost, const double* row_factors
   return 1 / (static_cast<double>(num_experts) * (sum + kSinkhornEpsilon));
 }
 
+/// The (topk + 1)-th largest value of a token: what an expert must beat to get it.
+template <class C>
+constexpr C admission_threshold(const C* values, int64_t num_experts, int64_t topk) {
+  RankedChoice<C> choice;
+  for (int64_t i = 0; i <= topk; ++i)
+    choice = next_choice<C>(
+        choice, 0, num_experts, [values](int64_t expert) { return values[expert]; }, AllowAll{});
+  return choice.value;
+}
+/// The new beta of an expert before its mean is taken off.
+constexpr double moved_beta(const float* sums, const float* beta, int64_t expert, int64_t num_experts, double ema) {
+  const double count = sums[num_experts] > 0 ? static_cast<double>(sums[num_experts]) : 1;
+  return ema * static_cast<double>(beta[expert]) + (1 - ema) * static_cast<double>(sums[expert]) / count;
+}
+constexpr double mean_moved_beta(const float* sums, const float* beta, int64_t num_experts, double ema) {
+  double sum = 0;
+  for (int64_t i = 0; i < num_experts; ++i) sum += moved_beta(sums, beta, i, num_experts, ema);
+  return sum / static_cast<double>(num_experts);
+}
+
 constexpr double mean_count(const float* counts, int64_t num_experts) {
   return sum_of_counts(counts, num_experts) / static_cast<double>(num_experts);
 }

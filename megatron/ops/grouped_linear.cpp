@@ -103,7 +103,8 @@ Tensor grouped_linear(Context& ctx, const Tensor& x, const RowGroups& groups, Pa
 
 Tensor grouped_bias(Context& ctx, const Tensor& x, const RowGroups& groups, Parameter& bias, const Tensor& weights) {
   groups.require_rows("grouped_bias", x);
-  require<ShapeError>(bias.shape() == Shape{groups.num_groups(), x.size(1)},
+  require<ShapeError>(bias.shape() == Shape{groups.num_groups(), x.size(1)} ||
+                          (groups.num_groups() == 1 && bias.shape() == Shape{x.size(1)}),
                       "[grouped_bias] {} has shape {}; {} groups of rows of {} elements need [groups, columns].",
                       bias.name(), bias.shape(), groups.num_groups(), x.size(1));
   Tensor y = ctx.empty_like("grouped_bias.y", x);

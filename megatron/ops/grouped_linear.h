@@ -13,7 +13,7 @@ namespace megatron {
 Tensor grouped_linear(Context& ctx, const Tensor& x, const RowGroups& groups, Parameter& weight);
 
 /// y[r] = x[r] + weights[r] * bias[g] for the rows r of group g.
-/// @param bias     [groups, n]; its gradient falls out of B.
+/// @param bias     [groups, n], or [n] for one group; its gradient falls out of B.
 /// @param weights  [capacity]; undefined: 1.
 Tensor grouped_bias(Context& ctx, const Tensor& x, const RowGroups& groups, Parameter& bias, const Tensor& weights);
 

@@ -147,9 +147,6 @@ void require_options(const kernels::RouterTopkOptions& options, int64_t num_expe
       options.topk, best, groups, num_experts / groups);
 }
 
-/// The logits again, as a value of its own on the tape.
-Tensor same_values(const Tensor& logits) { return logits.detach(); }
-
 }  // namespace
 
 Tensor router_logits(Context& ctx, const Tensor& x, Parameter& weight, Parameter* bias, DType dtype) {
@@ -269,9 +266,10 @@ void update_expert_bias(const Context& ctx, const Tensor& counts, Tensor& expert
 }
 
 LogitsAndLoss attach_balance_loss(Context& ctx, const Tensor& logits, const Tensor& counts, const Tensor& scale,
-                                  kernels::RouterScore score, double factor) {
+                                  kernels::RouterScore score, double coeff) {
   require_logits("attach_balance_loss", logits);
-  LogitsAndLoss result{same_values(logits), ctx.empty("balance_loss", {1}, DType::kFloat64)};
+  const double factor = static_cast<double>(logits.size(1)) / static_cast<double>(logits.size(0));
+  LogitsAndLoss result{logits.detach(), ctx.empty("balance_loss", {1}, DType::kFloat64)};
   {
     Tensor rows = ctx.empty("balance_loss.rows", {logits.size(0)}, DType::kFloat64, MemoryUse::kWorkspace);
     launch(ctx, [&](auto& stream) {
@@ -287,7 +285,7 @@ LogitsAndLoss attach_balance_loss(Context& ctx, const Tensor& logits, const Tens
     auto node = std::make_unique<BalanceLossNode>();
     node->scale = scale;
     node->score = score;
-    node->factor = factor;
+    node->factor = coeff * factor;
     node->saved_logits = SavedTensor(ctx, logits);
     node->saved_counts = SavedTensor(ctx, counts);
     return node;
@@ -295,9 +293,10 @@ LogitsAndLoss attach_balance_loss(Context& ctx, const Tensor& logits, const Tens
   return result;
 }
 
-LogitsAndLoss attach_z_loss(Context& ctx, const Tensor& logits, const Tensor& scale, double factor) {
+LogitsAndLoss attach_z_loss(Context& ctx, const Tensor& logits, const Tensor& scale, double coeff) {
   require_logits("attach_z_loss", logits);
-  LogitsAndLoss result{same_values(logits), ctx.empty("z_loss", {1}, DType::kFloat64)};
+  const double factor = 1 / static_cast<double>(logits.size(0));
+  LogitsAndLoss result{logits.detach(), ctx.empty("z_loss", {1}, DType::kFloat64)};
   {
     Tensor rows = ctx.empty("z_loss.rows", {logits.size(0)}, DType::kFloat64, MemoryUse::kWorkspace);
     launch(ctx, [&](auto& stream) {
@@ -308,11 +307,36 @@ LogitsAndLoss attach_z_loss(Context& ctx, const Tensor& logits, const Tensor& sc
   record(ctx, {}, {logits.slot}, {&result.logits}, [&] {
     auto node = std::make_unique<ZLossNode>();
     node->scale = scale;
-    node->factor = factor;
+    node->factor = coeff * factor;
     node->saved_logits = SavedTensor(ctx, logits);
     return node;
   });
   return result;
+}
+
+Tensor quantile_values(const Context& ctx, const Tensor& logits, const Tensor& beta, Tensor sums, int64_t topk) {
+  require_logits("quantile_values", logits);
+  require<ConfigError>(topk >= 1 && topk < logits.size(1),
+                       "[quantile_values] topk {} must be below the {} experts: the next one sets the threshold.", topk,
+                       logits.size(1));
+  Tensor values = ctx.empty("quantile.values", logits.shape(), logits.dtype());
+  Tensor workspace =
+      ctx.workspace("quantile.workspace", kernels::quantile_workspace_bytes(logits.size(0), logits.size(1)));
+  launch(ctx, [&](auto& stream) {
+    kernels::quantile_balance(stream, {.logits = logits.view(),
+                                       .beta = beta.view(),
+                                       .values = values.view(),
+                                       .sums = sums.view(),
+                                       .workspace = workspace.view(),
+                                       .topk = topk});
+  });
+  return values;
+}
+
+void update_quantile_beta(const Context& ctx, const Tensor& sums, Tensor& beta, double ema) {
+  launch(ctx, [&](auto& stream) {
+    kernels::update_quantile_beta(stream, {.sums = sums.view(), .beta = beta.view(), .ema = ema});
+  });
 }
 
 Tensor force_routing(Context& ctx, const Tensor& logits, std::string_view path, double bias_std) {

@@ -44,18 +44,25 @@ void count_tokens(const Context& ctx, const Tensor& map, Tensor& counts, bool ac
 /// One step of the rule that keeps experts balanced without a loss.
 void update_expert_bias(const Context& ctx, const Tensor& counts, Tensor& expert_bias, double rate);
 
-/// The same logits, with a loss attached: its gradient is added to theirs on the way back.
+/// The same logits, with a loss attached: `coeff` times its gradient is added to theirs on the way back.
 struct LogitsAndLoss {
   Tensor logits;
-  Tensor loss;  // [1] float64
+  Tensor loss;  // [1] float64, without the coefficient
 };
-/// Load balancing: factor * sum over t and i of p[t, i] times the share of expert i in the counted tokens of sequence
-/// t mod n (kernels::BalanceLossForwardArgs). @param counts [n, e] float32. @param scale [1] float64, the gradient of
-/// the loss; undefined: 1.
+/// Load balancing: e / t times the sum over t and i of p[t, i] times the share of expert i in the counted tokens of
+/// sequence t mod n (kernels::BalanceLossForwardArgs); 1 if all experts are alike.
+/// @param counts [n, e] float32. @param scale [1] float64, the gradient of coeff * loss; undefined: 1.
 LogitsAndLoss attach_balance_loss(Context& ctx, const Tensor& logits, const Tensor& counts, const Tensor& scale,
-                                  kernels::RouterScore score, double factor);
-/// factor * sum over t of log(sum(exp(logits[t])))^2.
-LogitsAndLoss attach_z_loss(Context& ctx, const Tensor& logits, const Tensor& scale, double factor);
+                                  kernels::RouterScore score, double coeff);
+/// The mean over t of log(sum(exp(logits[t])))^2.
+LogitsAndLoss attach_z_loss(Context& ctx, const Tensor& logits, const Tensor& scale, double coeff);
+
+/// The values by which quantile balancing chooses: logits - beta. They have no gradient.
+/// @param sums [e + 1] float32: where the new betas of a step and the number of them are added up; undefined in
+/// evaluation. @param topk below e.
+Tensor quantile_values(const Context& ctx, const Tensor& logits, const Tensor& beta, Tensor sums, int64_t topk);
+/// The end of a step: beta moves towards the mean of the sums.
+void update_quantile_beta(const Context& ctx, const Tensor& sums, Tensor& beta, double ema);
 
 /// Random logits of the same shape for benchmarks, whose gradient is passed on to `logits`. @param path names the
 /// random numbers. @param bias_std of a bias for each expert, the same in each step; 0: balanced.

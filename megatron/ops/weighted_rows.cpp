@@ -2,6 +2,7 @@
 
 #include "megatron/kernels/cuda/activation.h"
 #include "megatron/kernels/row_weights.h"
+#include "megatron/ops/activation.h"
 
 namespace megatron {
 namespace {
@@ -118,6 +119,9 @@ Tensor scale_rows(Context& ctx, const Tensor& x, const Tensor& weights) {
 }
 
 Tensor weighted_activation(Context& ctx, const Tensor& x, const Tensor& weights, const ActivationChoice& choice) {
+  if (!weights.defined())
+    return choice.is_gated ? gated_activation(ctx, x, nullptr, choice.kind, choice.gate)
+                           : activation(ctx, x, nullptr, choice.kind);
   require_weights("weighted_activation", x, weights);
   require<ShapeError>(!choice.is_gated || x.size(1) % 2 == 0,
                       "[weighted_activation] gate and up are the halves of a row: {} elements are odd.", x.size(1));

@@ -16,7 +16,8 @@ struct ActivationChoice {
   kernels::GateOptions gate;
 };
 /// y[r] = weights[r] * act(x[r]), or weights[r] * act(gate) * (up + offset). Only x and the weights are saved: backward
-/// computes the activation again. @param x [m, f] or [m, 2f]. @param weights [m], floating. @return [m, f].
+/// computes the activation again. @param x [m, f] or [m, 2f]. @param weights [m], floating; undefined: 1. @return
+/// [m, f].
 Tensor weighted_activation(Context& ctx, const Tensor& x, const Tensor& weights, const ActivationChoice& choice);
 
 }  // namespace megatron

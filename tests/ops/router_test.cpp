@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "megatron/ops/add.h"
 #include "tests/testing/op_case.h"
@@ -137,6 +140,8 @@ TEST(DropTokens, PassesAllChecksWithEachPolicyAndPadding) {
                .dtypes = {DType::kFloat32}});
 }
 
+constexpr double kCoeff = 0.3;
+
 /// Gradient that `attach` adds to the logits, against central differences of its loss times the scale.
 template <class Attach>
 void expect_gradient_of_loss(const Shape& shape, double scale_value, const Attach& attach) {
@@ -167,7 +172,7 @@ void expect_gradient_of_loss(const Shape& shape, double scale_value, const Attac
       losses[side] = *attach(off, logits.detach(), scale).loss.template data<double>();
     }
     *element = value;
-    const double difference = scale_value * (losses[0] - losses[1]) / (2 * kDifferenceStep);
+    const double difference = scale_value * kCoeff * (losses[0] - losses[1]) / (2 * kDifferenceStep);
     EXPECT_NEAR(gradient[i] - passed[i], difference, kGradientTolerance);
   }
 }
@@ -180,13 +185,13 @@ TEST(BalanceLoss, AddsItsGradientToThatOfTheLogitsForEachScoreAndSequence) {
         std::vector<float> values;  // fixed: tokens are counted, not differentiated
         for (int i = 0; i < num_sequences * 5; ++i) values.push_back(static_cast<float>(i % 4));
         write_values<float>(ctx.device, values, counts);
-        return attach_balance_loss(ctx, logits, counts, scale, score, 0.3);
+        return attach_balance_loss(ctx, logits, counts, scale, score, kCoeff);
       });
 }
 
 TEST(ZLoss, AddsItsGradientToThatOfTheLogits) {
   expect_gradient_of_loss({6, 5}, 0.5, [](Context& ctx, const Tensor& logits, const Tensor& scale) {
-    return attach_z_loss(ctx, logits, scale, 0.3);
+    return attach_z_loss(ctx, logits, scale, kCoeff);
   });
 }
 
@@ -201,6 +206,44 @@ TEST(CountTokens, CountsEachSequenceAndAccumulates) {
   count_tokens(ctx, map, total, false);
   count_tokens(ctx, map, total, true);
   EXPECT_EQ(values_of(total), (std::vector<double>{6, 6, 4}));
+}
+
+TEST(QuantileBalancing, AddsTheQuantilesThatWouldBalanceEachExpertAndMovesBetaTowardsTheirMean) {
+  TestDevice test;
+  Context ctx = test.context();
+  constexpr int64_t kTokens = 11, kExperts = 4, kTopk = 2;
+  Tensor logits = ctx.empty("logits", {kTokens, kExperts}, DType::kFloat64);
+  fill_uniform(ctx, logits, "logits");
+  Tensor beta = ctx.empty("beta", {kExperts}, DType::kFloat32),
+         sums = ctx.empty("sums", {kExperts + 1}, DType::kFloat32);
+  write_values<float>(ctx.device, std::array{0.5F, -0.25F, 0.0F, -0.25F}, beta);
+  write_values<float>(ctx.device, std::array{0.0F, 0.0F, 0.0F, 0.0F, 0.0F}, sums);
+  const std::vector<double> z = values_of(logits), old_beta = values_of(beta);
+  std::vector<double> values, quantiles;
+  std::vector<std::vector<double>> margins(kExperts);
+  for (int64_t t = 0; t < kTokens; ++t) {
+    std::vector<double> row;
+    for (int64_t i = 0; i < kExperts; ++i) row.push_back(z[t * kExperts + i] - old_beta[i]);
+    values.insert(values.end(), row.begin(), row.end());
+    std::sort(row.begin(), row.end(), std::greater<>());
+    for (int64_t i = 0; i < kExperts; ++i) margins[i].push_back(z[t * kExperts + i] - row[kTopk]);
+  }
+  for (std::vector<double>& margin : margins) {
+    std::sort(margin.begin(), margin.end(), std::greater<>());
+    quantiles.push_back(margin[kTokens * kTopk / kExperts]);
+  }
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch)
+    EXPECT_EQ(values_of(quantile_values(ctx, logits, beta, sums, kTopk)), values);
+  EXPECT_EQ(values_of(quantile_values(ctx, logits, beta, {}, kTopk)), values);
+  const double mean = std::accumulate(quantiles.begin(), quantiles.end(), 0.0) / kExperts;
+  update_quantile_beta(ctx, sums, beta, 0.75);
+  const std::vector<double> new_beta = values_of(beta), added = values_of(sums);
+  EXPECT_EQ(added.back(), 2);
+  for (size_t i = 0; i < kExperts; ++i) {
+    EXPECT_NEAR(added[i], 2 * quantiles[i], tolerance(DType::kFloat32, 2));
+    EXPECT_NEAR(new_beta[i], 0.75 * old_beta[i] + 0.25 * (quantiles[i] - mean), tolerance(DType::kFloat32, 4))
+        << "the old betas have mean 0";
+  }
 }
 
 TEST(ForceRouting, DrawsNewBalancedLogitsEachStepAndPassesTheGradientOn) {

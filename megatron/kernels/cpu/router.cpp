@@ -1,5 +1,8 @@
 #include "megatron/kernels/router.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "megatron/core/box_muller.h"
 #include "megatron/kernels/cpu/convert.h"
 #include "megatron/kernels/cpu/parallel.h"
@@ -152,6 +155,41 @@ void update_expert_bias(const CpuStream&, const ExpertBiasUpdateArgs& args) {
   auto* bias = args.expert_bias.as<float>();
   const double mean = mean_count(counts, e);
   for (int64_t i = 0; i < e; ++i) bias[i] += bias_step(counts[i], mean, args.rate);
+}
+
+void quantile_balance(const CpuStream& stream, const QuantileBalanceArgs& args) {
+  const int64_t t = args.logits.shape[0], e = args.logits.shape[1];
+  const auto* beta = args.beta.as<float>();
+  dispatch_compute(args.logits.dtype, [&]<class C>() {
+    auto* thresholds = reinterpret_cast<C*>(t > 0 ? args.workspace.as<uint8_t>() : nullptr);
+    C* margins = thresholds + t;  // [e, t]
+    for_each_token(stream, args.logits, [&](int64_t token) {
+      const C* z = row_of<C>(args.logits, token);
+      C* values = row_of<C>(args.values, token);
+      for (int64_t i = 0; i < e; ++i) values[i] = z[i] - static_cast<C>(beta[i]);
+      thresholds[token] = admission_threshold(values, e, args.topk);
+      for (int64_t i = 0; i < e; ++i) margins[i * t + token] = z[i] - thresholds[token];
+    });
+    if (!args.sums.defined() || t == 0) return;
+    auto* sums = args.sums.as<float>();
+    const int64_t rank = t * args.topk / e;
+    parallel_for(stream, e, 16 * t, [&](int64_t i, int64_t end) {
+      for (; i < end; ++i) {
+        C* mine = margins + i * t;
+        std::nth_element(mine, mine + rank, mine + t, std::greater<>());
+        sums[i] += static_cast<float>(mine[rank]);
+      }
+    });
+    sums[e] += 1;
+  });
+}
+
+void update_quantile_beta(const CpuStream&, const QuantileBetaUpdateArgs& args) {
+  const int64_t e = args.beta.shape[0];
+  const auto* sums = args.sums.as<float>();
+  auto* beta = args.beta.as<float>();
+  const double mean = mean_moved_beta(sums, beta, e, args.ema);
+  for (int64_t i = 0; i < e; ++i) beta[i] = static_cast<float>(moved_beta(sums, beta, i, e, args.ema) - mean);
 }
 
 void fill_forced_logits(const CpuStream& stream, const ForcedLogitsArgs& args) {

@@ -175,6 +175,50 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int64_t i = threadIdx.x; i < e; i += kBlockThreads) bias[i] += bias_step(counts[i], mean, rate);
 }
 
+struct QuantileThresholds {
+  const float *logits, *beta;
+  float *values, *thresholds;
+  int64_t e, topk;
+  __device__ void operator()(int64_t t) const {
+    for (int64_t i = 0; i < e; ++i) values[t * e + i] = logits[t * e + i] - beta[i];
+    thresholds[t] = admission_threshold<float>(values + t * e, e, topk);
+  }
+};
+
+/// Bits that increase with the number.
+__device__ uint32_t ordered_bits(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return bits >> 31 != 0 ? ~bits : bits | uint32_t{1} << 31;
+}
+__device__ float number_of(uint32_t ordered) {
+  return __uint_as_float(ordered >> 31 != 0 ? ordered & 0x7FFFFFFFu : ~ordered);
+}
+
+/// A block for each expert finds the (rank + 1)-th largest margin bit by bit.
+__global__ void __launch_bounds__(kSumThreads)
+    quantile_kernel(const float* logits, const float* thresholds, int64_t num_tokens, int64_t e, int64_t rank,
+                    float* sums) {
+  const int64_t expert = blockIdx.x;
+  uint32_t found = 0;
+  for (uint32_t bit = uint32_t{1} << 31; bit != 0; bit >>= 1) {
+    int64_t count = 0;
+    for (int64_t t = threadIdx.x; t < num_tokens; t += kSumThreads)
+      count += ordered_bits(logits[t * e + expert] - thresholds[t]) >= (found | bit);
+    if (reduce_row(count, Plus()) > rank) found |= bit;
+  }
+  if (threadIdx.x != 0) return;
+  sums[expert] += number_of(found);
+  if (expert == 0) sums[e] += 1;
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    quantile_beta_kernel(const float* sums, int64_t e, double ema, float* beta) {
+  const double mean = mean_moved_beta(sums, beta, e, ema);
+  __syncthreads();  // all have read the old ones
+  for (int64_t i = threadIdx.x; i < e; i += kBlockThreads)
+    beta[i] = static_cast<float>(moved_beta(sums, beta, i, e, ema) - mean);
+}
+
 __device__ double first_normal(uint32_t radius_draw, uint32_t angle_draw) {
   return sqrt(-2 * series_log((radius_draw + 0.5) * 0x1p-32)) * turn(angle_draw).cosine;
 }
@@ -264,6 +308,25 @@ void update_expert_bias(const CudaStream& stream, const ExpertBiasUpdateArgs& ar
   expert_bias_kernel<<<1, kBlockThreads, 0, stream.stream>>>(floats(args.counts), args.counts.shape[0], args.rate,
                                                              floats(args.expert_bias));
   check_launch("update_expert_bias");
+}
+
+void quantile_balance(const CudaStream& stream, const QuantileBalanceArgs& args) {
+  const int64_t t = args.logits.shape[0], e = args.logits.shape[1];
+  if (t == 0) return;
+  auto* thresholds = static_cast<float*>(args.workspace.data);
+  for_each_token(
+      stream, "quantile_thresholds", t,
+      QuantileThresholds{floats(args.logits), floats(args.beta), floats(args.values), thresholds, e, args.topk});
+  if (!args.sums.defined()) return;
+  quantile_kernel<<<static_cast<unsigned>(e), kSumThreads, 0, stream.stream>>>(floats(args.logits), thresholds, t, e,
+                                                                               t * args.topk / e, floats(args.sums));
+  check_launch("quantile_balance");
+}
+
+void update_quantile_beta(const CudaStream& stream, const QuantileBetaUpdateArgs& args) {
+  quantile_beta_kernel<<<1, kBlockThreads, 0, stream.stream>>>(floats(args.sums), args.beta.shape[0], args.ema,
+                                                               floats(args.beta));
+  check_launch("update_quantile_beta");
 }
 
 void fill_forced_logits(const CudaStream& stream, const ForcedLogitsArgs& args) {

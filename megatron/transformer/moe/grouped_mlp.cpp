@@ -5,15 +5,20 @@
 
 namespace megatron {
 
-GroupedMlp::GroupedMlp(const ModuleContext& context, const MoeConfig& moe)
-    : apply_probs_on_input_(moe.apply_probs_on_input) {
+ActivationChoice expert_activation(const ModuleContext& context) {
   const TransformerConfig& config = context.config;
   require<NotSupported>(context.groups.tp.size() == 1,
                         "[GroupedMlp] experts on {} tensor-parallel ranks are not supported. Choose one.",
                         context.groups.tp.size());
-  activation_ = {.kind = kernel_of(config.activation_func), .is_gated = config.gated_linear_unit, .gate = {}};
-  activation_.gate.linear_offset = config.glu_linear_offset;
-  if (config.activation_func_clamp_value) activation_.gate.clamp = *config.activation_func_clamp_value;
+  ActivationChoice choice{.kind = kernel_of(config.activation_func), .is_gated = config.gated_linear_unit, .gate = {}};
+  choice.gate.linear_offset = config.glu_linear_offset;
+  if (config.activation_func_clamp_value) choice.gate.clamp = *config.activation_func_clamp_value;
+  return choice;
+}
+
+GroupedMlp::GroupedMlp(const ModuleContext& context, const MoeConfig& moe)
+    : activation_(expert_activation(context)), apply_probs_on_input_(moe.apply_probs_on_input) {
+  const TransformerConfig& config = context.config;
   const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, const Shape& shape, double std) {
     register_parameter(slot, context.ctx,
                        {.name = context.path + ".experts." + std::string(name),
@@ -31,14 +36,13 @@ GroupedMlp::GroupedMlp(const ModuleContext& context, const MoeConfig& moe)
 
 Tensor GroupedMlp::forward(Context& ctx, const Tensor& rows, const RowGroups& groups, const Tensor& probs) const {
   const Tensor x = apply_probs_on_input_ ? scale_rows(ctx, rows, probs) : rows;
+  const Tensor weights = apply_probs_on_input_ ? Tensor() : probs;
   Tensor up = grouped_linear(ctx, x, groups, *fc1_weight_);
   if (fc1_bias_) up = grouped_bias(ctx, up, groups, *fc1_bias_, {});
-  const Tensor active = !apply_probs_on_input_ ? weighted_activation(ctx, up, probs, activation_)
-                        : activation_.is_gated ? gated_activation(ctx, up, nullptr, activation_.kind, activation_.gate)
-                                               : activation(ctx, up, nullptr, activation_.kind);
+  const Tensor active = weighted_activation(ctx, up, weights, activation_);
   const Tensor down = grouped_linear(ctx, active, groups, *fc2_weight_);
   if (!fc2_bias_) return down;
-  return grouped_bias(ctx, down, groups, *fc2_bias_, apply_probs_on_input_ ? Tensor() : probs);
+  return grouped_bias(ctx, down, groups, *fc2_bias_, weights);
 }
 
 }  // namespace megatron

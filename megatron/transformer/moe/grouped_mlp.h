@@ -12,6 +12,9 @@
 
 namespace megatron {
 
+/// The activation of experts. @throw NotSupported for several tensor-parallel ranks.
+ActivationChoice expert_activation(const ModuleContext& context);
+
 /// fc1, activation, fc2 of each expert. The weights of all experts are one parameter [experts, out, in], as Megatron's
 /// checkpoints have them: "experts.experts.linear_fc1.weight".
 class GroupedMlp : public Module {

@@ -32,6 +32,12 @@ void MoeConfig::validate() const {
        groups > 0 ? num_experts / groups : 0);
   rule(!enable_expert_bias || topk.score != kernels::RouterScore::kSoftmax,
        "expert_bias needs sigmoid or sqrt-softplus scores");
+  rule(!balances_by(LoadBalancingType::kQuantileBalancing) ||
+           (load_balancing.size() == 1 && groups == 0 && topk.topk < num_experts),
+       "quantile balancing goes neither with an auxiliary loss nor with groups, and needs topk below num_experts");
+  rule(pad_expert_input_to_multiple >= 0 && (pad_expert_input_to_multiple == 0 || !expert_capacity_factor),
+       "pad_expert_input_to_multiple is {}; it must be 0 with a capacity, and not negative",
+       pad_expert_input_to_multiple);
   rule(!balances_by(LoadBalancingType::kSinkhorn) || (load_balancing.size() == 1 && !expert_capacity_factor),
        "sinkhorn goes neither with an auxiliary loss nor with a capacity");
   rule(router_dtype == DType::kFloat32 || router_dtype == DType::kFloat64,

@@ -11,12 +11,12 @@
 namespace megatron {
 
 /// How tokens are spread over the experts. The first three add a loss: of all tokens of a micro-batch, of each
-/// sequence, or with the counts of all micro-batches of a step so far. kSinkhorn balances the choice itself.
-enum class LoadBalancingType { kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss, kSinkhorn };
+/// sequence, or with the counts of all micro-batches of a step so far. The others balance the choice itself.
+enum class LoadBalancingType { kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss, kSinkhorn, kQuantileBalancing };
 
 struct LoadBalancing {
   LoadBalancingType type = LoadBalancingType::kAuxLoss;
-  double aux_loss_coeff = 0;  ///< not for kSinkhorn
+  double aux_loss_coeff = 0;  ///< of a loss
 };
 
 struct MoeConfig {
@@ -29,10 +29,13 @@ struct MoeConfig {
   std::optional<double> z_loss_coeff;
   bool enable_expert_bias = false;  ///< with sigmoid and sqrt-softplus scores
   double bias_update_rate = 1e-3;
+  double quantile_balancing_ema = 0.9;           ///< how much of its bias remains in a step
   DType router_dtype = DType::kFloat32;          ///< of logits and probabilities, at least that of the activations
   std::optional<double> expert_capacity_factor;  ///< none: no token is dropped
   kernels::TokenDropPolicy token_drop_policy = kernels::TokenDropPolicy::kProbs;
   bool pad_expert_input_to_capacity = false;
+  int64_t pad_expert_input_to_multiple = 0;      ///< rows of an expert, for quantised matmuls; 0: as they come
+  bool grouped_gemm = true;                      ///< false: one expert after the other, the reference
   bool apply_probs_on_input = false;             ///< with topk 1: not on the activation
   std::optional<double> force_routing_bias_std;  ///< random logits for benchmarks; 0: balanced
   bool calculate_per_token_loss = false;         ///< losses are sums over tokens, divided by their number later

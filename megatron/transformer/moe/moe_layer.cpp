@@ -6,7 +6,10 @@ namespace megatron {
 
 MoeLayer::MoeLayer(const ModuleContext& context, const MoeConfig& config) : config_(config) {
   register_module(router_, std::make_unique<TopKRouter>(context.at("router"), config));
-  register_module(experts_, std::make_unique<GroupedMlp>(context.at("experts"), config));
+  if (config.grouped_gemm)
+    register_module(experts_, std::make_unique<GroupedMlp>(context.at("experts"), config));
+  else
+    register_module(sequential_experts_, std::make_unique<SequentialMlp>(context.at("experts"), config));
   if (config.shared_expert_intermediate_size > 0)
     register_module(shared_experts_, std::make_unique<SharedExperts>(context.at("shared_experts"), config));
 }
@@ -14,6 +17,10 @@ MoeLayer::MoeLayer(const ModuleContext& context, const MoeConfig& config) : conf
 /// Without a capacity, and with padding to it, the number of rows is known.
 PermutationOptions MoeLayer::permutation_options(int64_t num_tokens) const {
   const int64_t topk = config_.topk.topk, e = config_.num_experts;
+  if (const int64_t multiple = config_.pad_expert_input_to_multiple; multiple > 0)
+    return {.capacity = std::min(num_tokens * topk + e * (multiple - 1), num_tokens * e),
+            .max_experts_per_token = e,
+            .is_exact = false};
   if (!config_.expert_capacity_factor) return {.capacity = num_tokens * topk, .max_experts_per_token = topk};
   const int64_t of_expert =
       std::min(num_tokens, kernels::expert_capacity(num_tokens, topk, e, *config_.expert_capacity_factor));
@@ -21,14 +28,18 @@ PermutationOptions MoeLayer::permutation_options(int64_t num_tokens) const {
   return {.capacity = std::min(num_tokens * topk, of_expert * e), .max_experts_per_token = topk, .is_exact = false};
 }
 
+Tensor MoeLayer::routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const {
+  if (sequential_experts_) return sequential_experts_->forward(ctx, tokens, routing);
+  const Permutation permutation = sort_by_expert(ctx, routing.map, permutation_options(tokens.size(0)));
+  const Tensor probs = permute_probs(ctx, routing.probs, permutation);
+  const Tensor rows = permute(ctx, tokens, permutation);
+  return unpermute(ctx, experts_->forward(ctx, rows, permutation.groups, probs), permutation);
+}
+
 MoeOutput MoeLayer::forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const {
-  const int64_t h = x.size(-1), num_tokens = x.num_elements() / h;
   RouterOutput routed = router_->forward(ctx, x, loss_scale);
-  const Permutation permutation = sort_by_expert(ctx, routed.routing.map, permutation_options(num_tokens));
-  const Tensor probs = permute_probs(ctx, routed.routing.probs, permutation);
-  const Tensor rows = permute(ctx, x.reshape({num_tokens, h}), permutation);
-  const Tensor done = experts_->forward(ctx, rows, permutation.groups, probs);
-  Tensor output = unpermute(ctx, done, permutation).reshape(x.shape());
+  const int64_t h = x.size(-1);
+  Tensor output = routed_output(ctx, x.reshape({x.num_elements() / h, h}), routed.routing).reshape(x.shape());
   if (shared_experts_) output = add(ctx, output, shared_experts_->forward(ctx, x));
   return {output, std::move(routed.losses)};
 }

@@ -6,6 +6,7 @@
 
 #include "megatron/ops/permute.h"
 #include "megatron/transformer/moe/grouped_mlp.h"
+#include "megatron/transformer/moe/sequential_mlp.h"
 #include "megatron/transformer/moe/shared_experts.h"
 #include "megatron/transformer/moe/topk_router.h"
 
@@ -26,10 +27,13 @@ class MoeLayer : public Module {
 
  private:
   PermutationOptions permutation_options(int64_t num_tokens) const;
+  /// @param tokens [t, h]
+  Tensor routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const;
 
   MoeConfig config_;
   std::unique_ptr<TopKRouter> router_;
-  std::unique_ptr<GroupedMlp> experts_;
+  std::unique_ptr<GroupedMlp> experts_;  // one of both
+  std::unique_ptr<SequentialMlp> sequential_experts_;
   std::unique_ptr<SharedExperts> shared_experts_;
 };
 

@@ -8,6 +8,7 @@
 namespace megatron {
 namespace {
 
+/// Empty for what balances without a loss.
 std::string_view loss_name_of(LoadBalancingType type) {
   switch (type) {
     case LoadBalancingType::kAuxLoss:
@@ -17,9 +18,10 @@ std::string_view loss_name_of(LoadBalancingType type) {
     case LoadBalancingType::kGlobalAuxLoss:
       return "global_load_balancing_loss";
     case LoadBalancingType::kSinkhorn:
+    case LoadBalancingType::kQuantileBalancing:
       break;
   }
-  throw InternalError("[TopKRouter] sinkhorn has no loss");
+  return {};
 }
 
 /// In device memory for the length of the training, 0 at first.
@@ -27,15 +29,6 @@ Tensor persistent_zeros(const Context& ctx, std::string_view name, const Shape& 
   Tensor x = ctx.empty(name, shape, DType::kFloat32, MemoryUse::kOptimizer);
   fill_zero(ctx.device, x.data<float>(), x.bytes());
   return x;
-}
-
-/// The loss without its coefficient and weight, for the log.
-AuxiliaryLoss logged(const Context& ctx, std::string_view name, const Tensor& loss, double factor) {
-  AuxiliaryLoss result{name, ctx.empty("auxiliary_loss", {1}, DType::kFloat64)};
-  launch(ctx, [&](auto& stream) {
-    kernels::scale(stream, {.x = loss.view(), .y = result.value.view(), .factor = 1 / factor});
-  });
-  return result;
 }
 
 }  // namespace
@@ -57,6 +50,10 @@ TopKRouter::TopKRouter(const ModuleContext& context, const MoeConfig& config) : 
   }
   if (config_.balances_by(LoadBalancingType::kGlobalAuxLoss))
     global_counts_ = persistent_zeros(context.ctx, "router.global_tokens_per_expert", {1, e});
+  if (config_.balances_by(LoadBalancingType::kQuantileBalancing)) {
+    quantile_beta_ = persistent_zeros(context.ctx, "router.qb_beta", {e});
+    quantile_sums_ = persistent_zeros(context.ctx, "router.qb_beta_accum", {e + 1});
+  }
 }
 
 RouterOutput TopKRouter::forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const {
@@ -65,23 +62,24 @@ RouterOutput TopKRouter::forward(Context& ctx, const Tensor& x, const Tensor& lo
   Tensor logits = router_logits(ctx, x, *weight_, bias_.get(), dtype);
   const int64_t num_tokens = logits.size(0);
   if (config_.force_routing_bias_std) logits = force_routing(ctx, logits, path_, *config_.force_routing_bias_std);
-  const auto add_loss = [&](std::string_view name, const LogitsAndLoss& attached, double factor) {
+  const auto add_loss = [&](std::string_view name, const LogitsAndLoss& attached) {
     logits = attached.logits;
-    output.losses.push_back(logged(ctx, name, attached.loss, factor));
+    output.losses.push_back({name, attached.loss});
   };
-  if (ctx.is_training() && config_.z_loss_coeff) {
-    const double coeff = *config_.z_loss_coeff * loss_weight(num_tokens);
-    add_loss("z_loss", attach_z_loss(ctx, logits, loss_scale, coeff / static_cast<double>(num_tokens)), coeff);
-  }
+  if (ctx.is_training() && config_.z_loss_coeff)
+    add_loss("z_loss", attach_z_loss(ctx, logits, loss_scale, *config_.z_loss_coeff * loss_weight(num_tokens)));
   for (const LoadBalancing& balancing : config_.load_balancing)
-    if (ctx.is_training() && balancing.type != LoadBalancingType::kSinkhorn && balancing.aux_loss_coeff != 0)
-      add_loss(loss_name_of(balancing.type), attach_balancing(ctx, logits, x.size(-2), balancing, loss_scale),
-               balancing.aux_loss_coeff * loss_weight(num_tokens));
+    if (const std::string_view name = loss_name_of(balancing.type);
+        ctx.is_training() && !name.empty() && balancing.aux_loss_coeff != 0)
+      add_loss(name, attach_balance_loss(ctx, logits, counts_of(ctx, logits, x.size(-2), balancing.type), loss_scale,
+                                         config_.topk.score, balancing.aux_loss_coeff * loss_weight(num_tokens)));
   output.routing = choose(ctx, logits);
   if (config_.enable_expert_bias && ctx.is_training() && ctx.is_first_run()) {
     Tensor counts = tokens_per_expert_;
     count_tokens(ctx, output.routing.map, counts, true);
   }
+  if (config_.pad_expert_input_to_multiple > 0)
+    output.routing.map = pad_routing_map(ctx, output.routing.map, config_.pad_expert_input_to_multiple);
   return output;
 }
 
@@ -89,23 +87,19 @@ void TopKRouter::begin_step(const Context& ctx) {
   if (global_counts_.defined()) fill_zero(ctx.device, global_counts_.data<float>(), global_counts_.bytes());
 }
 
-void TopKRouter::update_expert_bias(const Context& ctx) {
-  if (!config_.enable_expert_bias) return;
-  megatron::update_expert_bias(ctx, tokens_per_expert_, expert_bias_, config_.bias_update_rate);
-  fill_zero(ctx.device, tokens_per_expert_.data<float>(), tokens_per_expert_.bytes());
+void TopKRouter::finish_step(const Context& ctx) {
+  if (config_.enable_expert_bias) {
+    update_expert_bias(ctx, tokens_per_expert_, expert_bias_, config_.bias_update_rate);
+    fill_zero(ctx.device, tokens_per_expert_.data<float>(), tokens_per_expert_.bytes());
+  }
+  if (quantile_beta_.defined()) {
+    update_quantile_beta(ctx, quantile_sums_, quantile_beta_, config_.quantile_balancing_ema);
+    fill_zero(ctx.device, quantile_sums_.data<float>(), quantile_sums_.bytes());
+  }
 }
 
 double TopKRouter::loss_weight(int64_t num_tokens) const {
   return config_.calculate_per_token_loss ? static_cast<double>(num_tokens) : 1;
-}
-
-LogitsAndLoss TopKRouter::attach_balancing(Context& ctx, const Tensor& logits, int64_t b,
-                                           const LoadBalancing& balancing, const Tensor& loss_scale) const {
-  const int64_t num_tokens = logits.size(0);
-  const double factor = balancing.aux_loss_coeff * loss_weight(num_tokens) * static_cast<double>(config_.num_experts) /
-                        static_cast<double>(num_tokens);
-  return attach_balance_loss(ctx, logits, counts_of(ctx, logits, b, balancing.type), loss_scale, config_.topk.score,
-                             factor);
 }
 
 /// The tokens that would go to each expert by the plain scores, whatever bias, groups and capacity say.
@@ -126,16 +120,20 @@ Tensor TopKRouter::counts_of(Context& ctx, const Tensor& logits, int64_t b, Load
   });
 }
 
+Tensor TopKRouter::selection_of(const Context& ctx, const Tensor& logits) const {
+  if (config_.balances_by(LoadBalancingType::kSinkhorn) && ctx.is_training()) return sinkhorn_values(ctx, logits);
+  if (!config_.balances_by(LoadBalancingType::kQuantileBalancing)) return {};
+  const bool counts = ctx.is_training() && ctx.is_first_run();
+  return quantile_values(ctx, logits, quantile_beta_, counts ? quantile_sums_ : Tensor(), config_.topk.topk);
+}
+
 Routing TopKRouter::choose(Context& ctx, const Tensor& logits) const {
   kernels::RouterTopkOptions options = config_.topk;
-  Tensor selection;
-  if (config_.balances_by(LoadBalancingType::kSinkhorn)) {
+  if (config_.balances_by(LoadBalancingType::kSinkhorn))
     options = {.topk = options.topk,
                .score = options.topk == 1 ? kernels::RouterScore::kSigmoid : kernels::RouterScore::kSoftmax,
                .pre_softmax = true};
-    if (ctx.is_training()) selection = sinkhorn_values(ctx, logits);
-  }
-  const Routing routing = router_topk(ctx, logits, selection, expert_bias_, options);
+  const Routing routing = router_topk(ctx, logits, selection_of(ctx, logits), expert_bias_, options);
   if (!config_.expert_capacity_factor) return routing;
   const int64_t capacity =
       kernels::expert_capacity(logits.size(0), options.topk, logits.size(1), *config_.expert_capacity_factor);

@@ -36,26 +36,28 @@ class TopKRouter : public Module {
 
   /// A new step: the global loss counts anew.
   void begin_step(const Context& ctx);
-  /// The end of a step: moves the expert bias by the loads of the step, which are then 0.
-  void update_expert_bias(const Context& ctx);
+  /// The end of a step: moves the expert bias by the loads of the step, or beta by its quantiles, which are then 0.
+  void finish_step(const Context& ctx);
 
   /// [e] float32, "router.expert_bias" of checkpoints; undefined without enable_expert_bias.
   Tensor& expert_bias() { return expert_bias_; }
+  /// [e] float32, "router.qb_beta" of checkpoints; undefined without quantile balancing.
+  Tensor& quantile_beta() { return quantile_beta_; }
   /// [1, e] float32: the loads of the step so far; undefined without enable_expert_bias.
   const Tensor& tokens_per_expert() const { return tokens_per_expert_; }
 
  private:
-  LogitsAndLoss attach_balancing(Context& ctx, const Tensor& logits, int64_t b, const LoadBalancing& balancing,
-                                 const Tensor& loss_scale) const;
   Tensor counts_of(Context& ctx, const Tensor& logits, int64_t b, LoadBalancingType type) const;
   Routing choose(Context& ctx, const Tensor& logits) const;
+  /// Values to choose by in place of the scores; undefined: the scores.
+  Tensor selection_of(const Context& ctx, const Tensor& logits) const;
   /// What the losses are multiplied by where they are divided by the number of tokens later.
   double loss_weight(int64_t num_tokens) const;
 
   MoeConfig config_;
   std::string path_;
   std::unique_ptr<Parameter> weight_, bias_;
-  Tensor expert_bias_, tokens_per_expert_, global_counts_;
+  Tensor expert_bias_, tokens_per_expert_, global_counts_, quantile_beta_, quantile_sums_;
 };
 
 }  // namespace megatron

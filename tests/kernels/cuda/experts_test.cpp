@@ -107,8 +107,21 @@ TEST_F(CudaExperts, BalancingWithoutALossAgreesWithTheCpu) {
     sinkhorn(stream, {.logits = on(logits), .values = on(values), .workspace = on(workspace)});
   });
   Twin counts(DType::kFloat32, {e}, {3, 9, 6, 6, 5, 7}), bias(DType::kFloat32, {e}, random_values(e, 2));
+  Twin counts_with_number(DType::kFloat32, {e + 1}, {3, 9, 6, 6, 5, 7, 4});
   compare({exactly(bias)}, [&](const auto& stream, auto on) {
     update_expert_bias(stream, {.counts = on(counts), .expert_bias = on(bias), .rate = 0.01});
+  });
+  Twin sums(DType::kFloat32, {e + 1}, {0, 0, 0, 0, 0, 0, 0}), margins(DType::kUInt8, {quantile_workspace_bytes(t, e)});
+  compare({exactly(values), exactly(sums)}, [&](const auto& stream, auto on) {
+    quantile_balance(stream, {.logits = on(logits),
+                              .beta = on(bias),
+                              .values = on(values),
+                              .sums = on(sums),
+                              .workspace = on(margins),
+                              .topk = 2});
+  });
+  compare({within(bias, e)}, [&](const auto& stream, auto on) {
+    update_quantile_beta(stream, {.sums = on(counts_with_number), .beta = on(bias), .ema = 0.5});
   });
   TwinValues<StepState> state({StepState{.step = 3}});
   compare({within(values, 1, 8)}, [&](const auto& stream, auto on) {

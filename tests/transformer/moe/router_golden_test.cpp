@@ -135,7 +135,7 @@ TEST_P(RouterGolden, ProbabilitiesMapsLossesAndGradientsAreMegatrons) {
     for (int call = 0; call < test["calls"].get<int>(); ++call) compare_call(golden, std::to_string(call));
     if (!golden.moe.enable_expert_bias) continue;
     EXPECT_EQ(values_of(golden.router->tokens_per_expert()), tensors.values(golden.name + "/tokens_per_expert"));
-    golden.router->update_expert_bias(golden.ctx);
+    golden.router->finish_step(golden.ctx);
     expect_near(values_of(golden.router->expert_bias()), tensors.values(golden.name + "/expert_bias_after"), 1, "bias");
     EXPECT_EQ(largest(values_of(golden.router->tokens_per_expert())), 0);
   }

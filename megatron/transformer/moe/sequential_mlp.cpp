@@ -1,0 +1,75 @@
+#include "megatron/transformer/moe/sequential_mlp.h"
+
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/elementwise.h"
+#include "megatron/ops/add.h"
+#include "megatron/ops/grouped_linear.h"
+#include "megatron/ops/linear.h"
+#include "megatron/ops/permute.h"
+#include "megatron/transformer/moe/grouped_mlp.h"
+
+namespace megatron {
+namespace {
+
+/// The map of one expert alone.
+Tensor map_of(const Context& ctx, const Tensor& map, int64_t expert) {
+  Tensor alone = ctx.empty("sequential_mlp.map", map.shape(), DType::kUInt8);
+  const Tensor from = map.slice(1, expert, 1);
+  Tensor to = alone.slice(1, expert, 1);
+  launch(ctx, [&](auto& stream) {
+    kernels::fill(stream, {.y = alone.view()});
+    kernels::copy(stream, {.x = from.view(), .y = to.view()});
+  });
+  return alone;
+}
+
+}  // namespace
+
+SequentialMlp::SequentialMlp(const ModuleContext& context, const MoeConfig& moe)
+    : activation_(expert_activation(context)), apply_probs_on_input_(moe.apply_probs_on_input) {
+  const TransformerConfig& config = context.config;
+  const int64_t h = config.hidden_size, f = moe.ffn_hidden_size, rows = activation_.is_gated ? 2 * f : f;
+  experts_.resize(static_cast<size_t>(moe.num_experts));
+  for (size_t i = 0; i < experts_.size(); ++i) {
+    const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, const Shape& shape, double std) {
+      register_parameter(slot, context.ctx,
+                         {.name = fmt::format("{}.local_experts.{}.{}", context.path, i, name),
+                          .shard = ShardSpec::whole(shape),
+                          .dtype = config.params_dtype,
+                          .init_std = std});
+    };
+    add(experts_[i].fc1_weight, "linear_fc1.weight", {rows, h}, config.init_method_std);
+    if (config.add_bias_linear) add(experts_[i].fc1_bias, "linear_fc1.bias", {rows}, 0);
+    add(experts_[i].fc2_weight, "linear_fc2.weight", {h, f}, context.output_init_std());
+    if (config.add_bias_linear) add(experts_[i].fc2_bias, "linear_fc2.bias", {h}, 0);
+  }
+}
+
+Tensor SequentialMlp::forward(Context& ctx, const Tensor& x, const Routing& routing) const {
+  Tensor sum = expert_forward(ctx, x, routing, 0);
+  for (int64_t i = 1; i < std::ssize(experts_); ++i) sum = add(ctx, sum, expert_forward(ctx, x, routing, i));
+  return sum;
+}
+
+Tensor SequentialMlp::expert_forward(Context& ctx, const Tensor& x, const Routing& routing, int64_t index) const {
+  const Expert& expert = experts_[static_cast<size_t>(index)];
+  const Permutation permutation = sort_by_expert(
+      ctx, map_of(ctx, routing.map, index), {.capacity = x.size(0), .max_experts_per_token = 1, .is_exact = false});
+  const Tensor probs = permute_probs(ctx, routing.probs, permutation);
+  Tensor rows = permute(ctx, x, permutation);
+  if (apply_probs_on_input_) rows = scale_rows(ctx, rows, probs);
+  const Tensor weights = apply_probs_on_input_ ? Tensor() : probs;
+  const Tensor up = linear(ctx, rows, *expert.fc1_weight, expert.fc1_bias.get());
+  const Tensor active = weighted_activation(ctx, up, weights, activation_);
+  Tensor down = linear(ctx, active, *expert.fc2_weight, nullptr);
+  if (expert.fc2_bias) {
+    // The offsets of this expert's rows: from 0 to their number.
+    const RowGroups own{.offsets = permutation.groups.offsets.slice(0, index, 2),
+                        .capacity = permutation.groups.capacity,
+                        .count = permutation.groups.count};
+    down = grouped_bias(ctx, down, own, *expert.fc2_bias, weights);
+  }
+  return unpermute(ctx, down, permutation);
+}
+
+}  // namespace megatron

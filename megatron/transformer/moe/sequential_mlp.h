@@ -1,0 +1,36 @@
+// The experts one after the other: the reference for GroupedMlp. Megatron Core: core/transformer/moe/experts.py,
+// SequentialMLP.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "megatron/autograd/module.h"
+#include "megatron/ops/router.h"
+#include "megatron/ops/weighted_rows.h"
+#include "megatron/transformer/module_context.h"
+#include "megatron/transformer/moe/moe_config.h"
+
+namespace megatron {
+
+/// Each expert takes its own tokens through linear layers of its own, "experts.local_experts.0.linear_fc1.weight"; the
+/// results are added. Memory is planned as if every token went to every expert.
+class SequentialMlp : public Module {
+ public:
+  /// @throw NotSupported for several tensor-parallel ranks.
+  SequentialMlp(const ModuleContext& context, const MoeConfig& config);
+  /// @param x [t, h]. @return [t, h], what all experts give.
+  Tensor forward(Context& ctx, const Tensor& x, const Routing& routing) const;
+
+ private:
+  struct Expert {
+    std::unique_ptr<Parameter> fc1_weight, fc1_bias, fc2_weight, fc2_bias;
+  };
+  Tensor expert_forward(Context& ctx, const Tensor& x, const Routing& routing, int64_t index) const;
+
+  ActivationChoice activation_;
+  bool apply_probs_on_input_;
+  std::vector<Expert> experts_;
+};
+
+}  // namespace megatron
