@@ -22,14 +22,28 @@ struct Variant {
   std::function<void(MoeConfig&, TransformerConfig&)> change;
 };
 
-/// 6 experts of width 5 for 14 tokens of 8 features, top 2.
+struct LayerSetup {
+  DeviceKind device = DeviceKind::kCpu;
+  int num_threads = 1;
+  int64_t s = 7;
+  DType dtype = DType::kFloat64;
+  bool guard = false;
+};
+
+/// 6 experts of width 5 for two sequences of 7 tokens with 8 features, top 2.
 struct Layer {
-  explicit Layer(const std::function<void(MoeConfig&, TransformerConfig&)>& change) {
+  explicit Layer(const std::function<void(MoeConfig&, TransformerConfig&)>& change, const LayerSetup& setup = {})
+      : setup(setup),
+        device(setup.device, {.num_threads = setup.num_threads,
+                              .capacity_bytes = int64_t{1} << 28,
+                              .poison = true,
+                              .record_events = true,
+                              .guard = setup.guard}) {
     config.num_layers = 1;
     config.hidden_size = 8;
     config.ffn_hidden_size = 5;
     config.add_bias_linear = false;
-    config.params_dtype = DType::kFloat64;
+    config.params_dtype = setup.dtype;
     moe.num_experts = 6;
     moe.ffn_hidden_size = 5;
     change(moe, config);
@@ -38,7 +52,8 @@ struct Layer {
     for (Parameter* parameter : layer->parameters()) {
       // Experts have the same values whether they are stacked or not.
       fill(*parameter);
-      parameter->set_main_grad(ctx.empty("main_grad", parameter->shape(), DType::kFloat64, MemoryUse::kGradients));
+      const DType gradient = setup.dtype == DType::kFloat64 ? setup.dtype : DType::kFloat32;
+      parameter->set_main_grad(ctx.empty("main_grad", parameter->shape(), gradient, MemoryUse::kGradients));
       parameter->begin_step();
     }
   }
@@ -51,8 +66,16 @@ struct Layer {
       first = std::stoll(name.substr(place + local.size())) * parameter.value().num_elements();
       name = name.substr(0, place) + ".experts.experts" + name.substr(name.find('.', place + local.size()));
     }
-    for (int64_t i = 0; i < parameter.value().num_elements(); ++i)
-      parameter.value().data<double>()[i] = 2 * uniform(ctx.key.at(name), first + i) - 1;
+    fill(parameter.value(), name, first);
+  }
+  /// Numbers of 8 bits, the same in every dtype.
+  void fill(Tensor& x, const std::string& name, int64_t first = 0) const {
+    dispatch_floating(x.dtype(), [&]<class T>() {
+      std::vector<T> values;
+      for (int64_t i = 0; i < x.num_elements(); ++i)
+        values.push_back(static_cast<T>(static_cast<float>(BFloat16(2 * uniform(ctx.key.at(name), first + i) - 1))));
+      write_values<T>(ctx.device, values, x);
+    });
   }
 
   /// Forward and backward; the gradients of the weights of one kind one after the other.
@@ -61,8 +84,8 @@ struct Layer {
     Context training = ctx;
     training.tape = &tape;
     training.mode = GradMode::kRecord;
-    Tensor x = ctx.empty("x", {7, 2, 8}, DType::kFloat64);
-    fill_uniform(ctx, x, "x");
+    Tensor x = ctx.empty("x", {setup.s, 2, 8}, setup.dtype);
+    fill(x, "x");
     tape.watch(x);
     Tensor y;
     if (with_recompute) {
@@ -74,26 +97,28 @@ struct Layer {
     } else {
       y = layer->forward(training, x, {}).output;
     }
-    output = values_of(y);
-    Tensor seed = ctx.empty("seed", y.shape(), DType::kFloat64);
-    fill_uniform(ctx, seed, "seed");
+    output = values_of(ctx.device, y);
+    Tensor seed = ctx.empty("seed", y.shape(), setup.dtype);
+    fill(seed, "seed");
     tape.seed(training, y.slot, std::move(seed));
     tape.backward(training, Phase::kBW, 0);
-    gradients = {values_of(tape.take_gradient(x.slot))};
+    gradients = {values_of(ctx.device, tape.take_gradient(x.slot))};
     std::map<std::string, std::vector<double>> by_kind;
     for (Parameter* parameter : layer->parameters()) {
       parameter->finish(ctx);
       std::string kind = parameter->name();
       if (const size_t place = kind.find(".linear_"); place != std::string::npos && kind.find("shared") == kind.npos)
         kind = kind.substr(place);
-      const std::vector<double> values = values_of(parameter->main_grad());
+      const std::vector<double> values = values_of(ctx.device, parameter->main_grad());
       by_kind[kind].insert(by_kind[kind].end(), values.begin(), values.end());
     }
     for (auto& [kind, values] : by_kind) gradients.push_back(values);
   }
 
-  TestDevice device{DeviceKind::kCpu, 1};
-  Context ctx = device.context();
+  LayerSetup setup;
+  Device device;
+  StepState step{.step = 7};
+  Context ctx{.device = device, .step = step, .key = RandomKey::from_seed(1234)};
   TransformerConfig config;
   MoeConfig moe;
   std::unique_ptr<MoeLayer> layer;
@@ -132,6 +157,13 @@ const Variant kVariants[] = {
      }},
     {"forced routing", [](MoeConfig& m, TransformerConfig&) { m.force_routing_bias_std = 0.5; }}};
 
+/// With all that a router counts.
+void add_counters(MoeConfig& moe) {
+  if (moe.topk.pre_softmax) return;  // the expert bias goes with sigmoid scores
+  moe.topk.score = kernels::RouterScore::kSigmoid;
+  moe.enable_expert_bias = true;
+}
+
 TEST(MoeLayer, GroupedExpertsEqualSequentialOnes) {
   for (const Variant& variant : kVariants) {
     SCOPED_TRACE(variant.name);
@@ -158,9 +190,7 @@ TEST(MoeLayer, RecomputedGivesTheSameBitsAndCountsOnce) {
     SCOPED_TRACE(variant.name);
     const auto with_counters = [&](MoeConfig& moe, TransformerConfig& config) {
       variant.change(moe, config);
-      if (moe.topk.pre_softmax) return;  // the expert bias goes with sigmoid scores
-      moe.topk.score = kernels::RouterScore::kSigmoid;
-      moe.enable_expert_bias = true;
+      add_counters(moe);
     };
     Layer plain(with_counters), recomputed(with_counters);
     plain.run();
@@ -177,6 +207,82 @@ TEST(MoeLayer, RecomputedGivesTheSameBitsAndCountsOnce) {
       EXPECT_EQ(values_of(plain.layer->router().quantile_beta()),
                 values_of(recomputed.layer->router().quantile_beta()));
     }
+  }
+}
+
+TEST(MoeLayer, PlansOnMetaWhatARealRunAllocates) {
+  for (const Variant& variant : kVariants)
+    for (const bool grouped : {false, true})
+      for (const bool recomputes : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", variant.name, grouped, recomputes));
+        const auto change = [&](MoeConfig& moe, TransformerConfig& config) {
+          variant.change(moe, config);
+          add_counters(moe);
+          moe.grouped_gemm = grouped;
+        };
+        Layer real(change), meta(change, {.device = DeviceKind::kMeta});
+        for (Layer* layer : {&real, &meta}) {
+          layer->layer->router().begin_step(layer->ctx);
+          layer->run(recomputes);
+          layer->layer->router().finish_step(layer->ctx);
+        }
+        EXPECT_EQ(real.device.arena.events(), meta.device.arena.events());
+        EXPECT_EQ(real.device.arena.high_water_bytes(), meta.device.arena.high_water_bytes());
+        EXPECT_EQ(real.device.num_operations, meta.device.num_operations);
+      }
+}
+
+TEST(MoeLayer, GivesTheSameBitsOnAnyNumberOfThreads) {
+  for (const Variant& variant : kVariants) {
+    SCOPED_TRACE(variant.name);
+    const auto change = [&](MoeConfig& moe, TransformerConfig& config) {
+      variant.change(moe, config);
+      add_counters(moe);
+    };
+    Layer one(change, {.s = 900}), three(change, {.num_threads = 3, .s = 900});
+    one.run();
+    three.run();
+    EXPECT_EQ(one.output, three.output);
+    EXPECT_EQ(one.gradients, three.gradients);
+  }
+}
+
+TEST(MoeLayer, TouchesDeviceMemoryInKernelsAlone) {
+  for (const Variant& variant : kVariants)
+    for (const bool grouped : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} {}", variant.name, grouped));
+      const auto change = [&](MoeConfig& moe, TransformerConfig& config) {
+        variant.change(moe, config);
+        add_counters(moe);
+        moe.grouped_gemm = grouped;
+      };
+      Layer guarded(change, {.guard = true}), plain(change);
+      for (Layer* layer : {&guarded, &plain}) {
+        layer->layer->router().begin_step(layer->ctx);
+        layer->run();
+        layer->layer->router().finish_step(layer->ctx);
+      }
+      EXPECT_EQ(guarded.output, plain.output);
+      EXPECT_EQ(guarded.gradients, plain.gradients);
+    }
+}
+
+TEST(MoeLayer, InBf16WithAnFp32RouterGivesTheResultsOfFp64) {
+  for (const Variant& variant : kVariants) {
+    SCOPED_TRACE(variant.name);
+    Layer exact(variant.change), rough(variant.change, {.dtype = DType::kBFloat16});
+    exact.run();
+    rough.run();
+    const auto near = [](const std::vector<double>& a, const std::vector<double>& b, const std::string& what) {
+      ASSERT_EQ(a.size(), b.size()) << what;
+      double scale = 1;
+      for (const double value : b) scale = std::max(scale, std::abs(value));
+      for (size_t i = 0; i < a.size(); ++i)  // through four matrices and back
+        ASSERT_NEAR(a[i], b[i], tolerance(DType::kBFloat16, 4, scale)) << what << ", element " << i;
+    };
+    near(rough.output, exact.output, "output");
+    for (size_t k = 0; k < exact.gradients.size(); ++k)
+      near(rough.gradients[k], exact.gradients[k], fmt::format("gradient {}", k));
   }
 }
 
