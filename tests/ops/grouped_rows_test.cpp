@@ -4,6 +4,7 @@
 #include "megatron/ops/add.h"
 #include "megatron/ops/grouped_linear.h"
 #include "megatron/ops/permute.h"
+#include "megatron/ops/router.h"
 #include "megatron/ops/weighted_rows.h"
 #include "tests/testing/op_case.h"
 
@@ -158,6 +159,29 @@ TEST(GroupedLinear, ManyRowsOfUnequalGroupsPassAllChecks) {
              },
          .reduction_length = 46,
          .magnitude = 2});
+}
+
+/// Tokens to the experts that their logits choose, and back, as a layer does.
+TEST(RoutedExperts, PassAllChecksWithAndWithoutACapacity) {
+  for (const bool has_capacity : {false, true})
+    check({.name = fmt::format("routed experts, capacity {}", has_capacity),
+           .inputs = {{6, 4}, {6, 5}},
+           .parameters = {{.shape = {5, 6, 4}}, {.shape = {5, 4, 3}}},
+           .forward =
+               [=](Context& ctx, OpOperands& o) {
+                 Routing routing = router_topk(ctx, as_probs(ctx, o.inputs[1]), {}, {}, {.topk = 2});
+                 if (has_capacity) routing = drop_tokens(ctx, routing, {.capacity = 2});
+                 const Permutation p = sort_by_expert(
+                     ctx, routing.map,
+                     {.capacity = has_capacity ? 10 : 12, .max_experts_per_token = 2, .is_exact = !has_capacity});
+                 const Tensor up = grouped_linear(ctx, permute(ctx, o.inputs[0], p), p.groups, *o.parameters[0]);
+                 const ActivationChoice swiglu{.kind = kernels::Activation::kSilu, .is_gated = true, .gate = {}};
+                 const Tensor active = weighted_activation(ctx, up, permute_probs(ctx, routing.probs, p), swiglu);
+                 return std::vector{unpermute(ctx, grouped_linear(ctx, active, p.groups, *o.parameters[1]), p)};
+               },
+           .reduction_length = 40,
+           .magnitude = 4,
+           .dtypes = {DType::kFloat32}});  // rounding of lower precisions changes the choice
 }
 
 TEST(GroupedLinear, RejectsRowsOfAnotherRouting) {
