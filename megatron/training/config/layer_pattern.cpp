@@ -9,6 +9,7 @@ namespace megatron {
 namespace {
 
 constexpr size_t kMostEntries = 100'000;
+constexpr int64_t kLargestNumber = 1'000'000'000;
 
 // An integer, or a list of integers.
 struct Operand {
@@ -18,6 +19,7 @@ struct Operand {
 };
 
 // sum := product ('+' product)*;  product := atom ('*' atom)*;  atom := number | '[' [sum (',' sum)*] ']' | '(' sum ')'
+// Lists are joined by '+' and repeated by '*'; numbers are added and multiplied.
 class ExpressionReader {
  public:
   explicit ExpressionReader(std::string_view text) : text_(text) {}
@@ -36,6 +38,11 @@ class ExpressionReader {
   void skip_spaces() {
     while (next_ < text_.size() && text_[next_] == ' ') ++next_;
   }
+  void enter() { require<ConfigError>(++depth_ <= 100, "brackets are nested too deeply"); }
+  static int64_t bounded(int64_t number) {
+    require<ConfigError>(number <= kLargestNumber, "{} is too large; numbers reach up to {}", number, kLargestNumber);
+    return number;
+  }
   bool take(char wanted) {
     skip_spaces();
     if (next_ == text_.size() || text_[next_] != wanted) return false;
@@ -47,7 +54,8 @@ class ExpressionReader {
     Operand left = product();
     while (take('+')) {
       const Operand right = product();
-      if (!left.is_list || !right.is_list) fail();
+      if (left.is_list != right.is_list) fail();
+      left.number = bounded(left.number + right.number);
       require<ConfigError>(left.list.size() + right.list.size() <= kMostEntries, "the list is too long");
       left.list.insert(left.list.end(), right.list.begin(), right.list.end());
     }
@@ -58,9 +66,11 @@ class ExpressionReader {
     while (take('*')) {
       Operand right = atom();
       if (right.is_list) std::swap(left, right);
-      if (!left.is_list || right.is_list) fail();
+      if (right.is_list) fail();
+      left.number = bounded(left.number * right.number);
+      if (left.list.empty()) continue;
       const auto times = static_cast<size_t>(right.number);
-      require<ConfigError>(left.list.empty() || times <= kMostEntries / left.list.size(), "the list is too long");
+      require<ConfigError>(times <= kMostEntries / left.list.size(), "the list is too long");
       const std::vector<int64_t> once = std::move(left.list);
       left.list.clear();
       for (size_t i = 0; i < times; ++i) left.list.insert(left.list.end(), once.begin(), once.end());
@@ -69,20 +79,29 @@ class ExpressionReader {
   }
   Operand atom() {
     if (take('(')) {
-      require<ConfigError>(++depth_ <= 100, "brackets are nested too deeply");
+      enter();
       Operand inside = sum();
       if (!take(')')) fail();
       --depth_;
       return inside;
     }
-    if (take('[')) return list_behind_bracket();
+    if (take('[')) {
+      enter();
+      Operand list = list_behind_bracket();
+      --depth_;
+      return list;
+    }
     return number();
   }
   Operand list_behind_bracket() {
     Operand value{.is_list = true};
     if (take(']')) return value;
-    do value.list.push_back(number().number);
-    while (take(','));
+    do {
+      const Operand entry = sum();
+      if (entry.is_list) fail();
+      value.list.push_back(entry.number);
+      require<ConfigError>(value.list.size() <= kMostEntries, "the list is too long");
+    } while (take(','));
     if (!take(']')) fail();
     return value;
   }
@@ -93,6 +112,7 @@ class ExpressionReader {
     const auto [end, error] = std::from_chars(text_.data() + next_, text_.data() + text_.size(), value.number);
     if (error != std::errc{}) fail();
     next_ = static_cast<size_t>(end - text_.data());
+    bounded(value.number);
     return value;
   }
 
