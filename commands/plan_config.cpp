@@ -11,6 +11,7 @@
 #include "megatron/pipeline_parallel/layout_string.h"
 #include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/planning/theoretical_flops.h"
+#include "megatron/transformer/transformer_config.h"
 
 namespace megatron {
 namespace {
@@ -147,16 +148,17 @@ void check_sizes(const PlanConfig& config, const GivenFields& given, FieldTable&
 LayerCosts layer_costs(const PlanConfig& config) {
   LayerCosts costs{.embedding = config.embedding_cost, .layer = 1, .head = config.loss_cost.value_or(0)};
   if (!config.hidden_size) return costs;
-  FlopsSizes sizes;
-  sizes.hidden_size = *config.hidden_size;
-  sizes.num_attention_heads = config.num_attention_heads.value_or(1);
-  sizes.num_query_groups = config.num_query_groups.value_or(sizes.num_attention_heads);
-  sizes.kv_channels = sizes.hidden_size / sizes.num_attention_heads;
-  sizes.ffn_hidden_size = config.ffn_hidden_size.value_or(4 * sizes.hidden_size);
-  sizes.padded_vocab_size = config.vocab_size.value_or(0);
-  sizes.num_dense_layers = 1;
-  sizes.swiglu = config.swiglu;
-  costs.head = layer_costs_of(sizes, config.seq_length.value_or(1)).head;
+  TransformerConfig model;
+  model.num_layers = 1;
+  model.hidden_size = *config.hidden_size;
+  model.num_attention_heads = config.num_attention_heads.value_or(1);
+  model.num_query_groups = config.num_query_groups.value_or(model.num_attention_heads);
+  model.kv_channels = model.hidden_size / model.num_attention_heads;
+  model.ffn_hidden_size = config.ffn_hidden_size.value_or(4 * model.hidden_size);
+  model.padded_vocab_size = config.vocab_size.value_or(0);
+  if (config.swiglu) model.activation_func = ActivationFunc::kSilu;
+  model.gated_linear_unit = config.swiglu;
+  costs.head = layer_costs_of(model, config.seq_length.value_or(1)).head;
   return costs;
 }
 

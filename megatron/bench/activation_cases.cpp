@@ -120,7 +120,7 @@ std::string note(const StepShapes& z, kernels::Activation kind, bool is_backward
 }  // namespace
 
 void add_activation_cases(const StepShapes& z, const StageParts& stage, std::vector<KernelCase>& cases) {
-  const auto layers = static_cast<double>(stage.num_layers * z.num_microbatches);
+  const auto calls = static_cast<double>(stage.num_feed_forward * z.num_microbatches);
   const kernels::Activation kind = kernel_of(z.model.activation_func);
   const double half = static_cast<double>(z.t * z.f * size_of(z.model.params_dtype));
   const bool is_gated = z.model.gated_linear_unit;
@@ -128,7 +128,7 @@ void add_activation_cases(const StepShapes& z, const StageParts& stage, std::vec
   const int forward_halves = is_gated ? 3 : 2, backward_halves = is_gated ? 5 : 3;
   for (const bool is_backward : {false, true})
     add_memory_case({.name = name + (is_backward ? " backward" : " forward"),
-                     .calls = layers,
+                     .calls = calls,
                      .bytes = (is_backward ? backward_halves : forward_halves) * half,
                      .prepare =
                          [=](const Context& ctx) {

@@ -7,24 +7,30 @@
 #include "megatron/kernels/cuda/attention/attention.h"
 #include "megatron/ops/rows.h"
 #include "megatron/ops/split_qkv.h"
+#include "megatron/transformer/layer_plan.h"
 
 namespace megatron {
 namespace {
 
-/// Layers of a model that see as much of the sequence.
-struct LayerKind {
+/// Layers with attention that see as much of the sequence.
+struct AttentionKind {
   std::string name;
   int64_t window_left = -1, window_right = -1;
-  double share = 1;  // of all layers
+  double share = 1;  // of all layers with attention
 };
 
 /// One kind, or two where a window skips layers. A stage is taken to have its share of both.
-std::vector<LayerKind> layer_kinds(const TransformerConfig& model) {
+std::vector<AttentionKind> attention_kinds(const TransformerConfig& model) {
   if (!model.window_size) return {{.name = "attention"}};
-  int64_t num_whole = 0;
-  for (int64_t layer = 1; layer <= model.num_layers; ++layer) num_whole += model.sees_whole_sequence(layer);
-  const double whole = static_cast<double>(num_whole) / static_cast<double>(model.num_layers);
-  std::vector<LayerKind> kinds;
+  int64_t num_whole = 0, num_attention = 0;
+  for (int64_t layer = 1; layer <= model.num_layers; ++layer) {
+    if (layer_kind(model, layer).mixer != Mixer::kSelfAttention) continue;
+    ++num_attention;
+    num_whole += model.sees_whole_sequence(layer);
+  }
+  if (num_attention == 0) return {};
+  const double whole = static_cast<double>(num_whole) / static_cast<double>(num_attention);
+  std::vector<AttentionKind> kinds;
   if (whole > 0) kinds.push_back({.name = "attention", .share = whole});
   if (whole < 1)
     kinds.push_back({.name = "attention in a window",
@@ -58,7 +64,7 @@ struct Operands {
   Tensor o, lse, sink;
 };
 
-kernels::AttentionOptions options_of(const Context& ctx, const StepShapes& z, const LayerKind& layers) {
+kernels::AttentionOptions options_of(const Context& ctx, const StepShapes& z, const AttentionKind& layers) {
   kernels::AttentionOptions options;
   options.scale = z.model.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(z.d)));
   options.window_left = layers.window_left;
@@ -73,7 +79,7 @@ kernels::AttentionOptions options_of(const Context& ctx, const StepShapes& z, co
   return options;
 }
 
-kernels::AttentionForwardArgs forward_args(const Context& ctx, const StepShapes& z, const LayerKind& layers,
+kernels::AttentionForwardArgs forward_args(const Context& ctx, const StepShapes& z, const AttentionKind& layers,
                                            Operands& x) {
   kernels::AttentionForwardArgs args{.q = std::as_const(x.heads.query).view(),
                                      .k = std::as_const(x.heads.key).view(),
@@ -98,7 +104,7 @@ KernelCall forward_call(const Context& ctx, kernels::AttentionForwardArgs args, 
 }
 
 /// With the results of a forward that it runs.
-KernelCall backward_call(const Context& ctx, const StepShapes& z, const LayerKind& layers) {
+KernelCall backward_call(const Context& ctx, const StepShapes& z, const AttentionKind& layers) {
   Operands x(ctx, z);
   const kernels::AttentionForwardArgs forward = forward_args(ctx, z, layers, x);
   forward_call(ctx, forward, x)();
@@ -140,8 +146,8 @@ std::vector<KernelCase> attention_cases(const StepShapes& z, const StageParts& s
   std::vector<KernelCase> cases;
   const double element = static_cast<double>(size_of(z.model.params_dtype));
   const double q = static_cast<double>(z.t * z.n * z.d) * element, k = static_cast<double>(z.t * z.g * z.d) * element;
-  for (const LayerKind& layers : layer_kinds(z.model)) {
-    const double calls = layers.share * static_cast<double>(stage.num_layers * z.num_microbatches);
+  for (const AttentionKind& layers : attention_kinds(z.model)) {
+    const double calls = layers.share * static_cast<double>(stage.num_attention * z.num_microbatches);
     if (calls == 0) continue;
     const double per_product = 2 * pairs(z, layers.window_left) * static_cast<double>(z.n * z.d);
     KernelCase forward{.name = layers.name + " forward", .kind = KernelKind::kAttention, .calls = calls};

@@ -187,14 +187,15 @@ void add_norm(const NormShape& z, double calls, std::vector<KernelCase>& cases) 
 }  // namespace
 
 void add_norm_cases(const StepShapes& z, const StageParts& stage, std::vector<KernelCase>& cases) {
-  const auto layers = static_cast<double>(stage.num_layers * z.num_microbatches);
+  const auto attention = static_cast<double>(stage.num_attention * z.num_microbatches);
+  const auto blocks = static_cast<double>(stage.num_residual_blocks() * z.num_microbatches);
   const DType dtype = z.model.params_dtype, hidden = z.hidden_dtype();
   const bool is_layer_norm = z.model.normalization == Normalization::kLayerNorm;
   NormShape norm{.name = is_layer_norm ? "layer norm" : "rms norm", .rows = z.rows, .size = z.h};
   norm.is_layer_norm = is_layer_norm;
   norm.dtype = hidden, norm.y_dtype = dtype, norm.gradient_dtype = z.gradient_dtype;
   norm.has_residual = true;
-  add_norm(norm, 2 * layers, cases);
+  add_norm(norm, blocks, cases);
   norm.name = "final norm";
   norm.has_residual = false;
   add_norm(norm, stage.has_head ? static_cast<double>(z.num_microbatches) : 0, cases);
@@ -203,9 +204,9 @@ void add_norm_cases(const StepShapes& z, const StageParts& stage, std::vector<Ke
   norm.is_layer_norm = is_layer_norm && z.model.qk_layernorm;
   norm.dtype = dtype;
   norm.name = "query norm", norm.rows = z.t * z.n;
-  add_norm(norm, layers, cases);
+  add_norm(norm, attention, cases);
   norm.name = "key norm", norm.rows = z.t * z.g;
-  add_norm(norm, layers, cases);
+  add_norm(norm, attention, cases);
 }
 
 }  // namespace megatron

@@ -10,6 +10,7 @@
 #include "megatron/kernels/cuda/rope.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/rope.h"
+#include "megatron/transformer/layer_plan.h"
 #include "megatron/transformer/rotary_embedding.h"
 
 namespace megatron {
@@ -154,12 +155,16 @@ PeerCall split_rotate_peer(const Context& ctx, const TransformerEngine& engine, 
   return call;
 }
 
-/// The part of all layers that rotates.
+/// The part of all layers with attention that rotates.
 double rotating_part(const StepShapes& z) {
   if (!z.has_rotation()) return 0;
-  int64_t count = 0;
-  for (int64_t layer = 1; layer <= z.model.num_layers; ++layer) count += !z.model.skips_rope(layer);
-  return static_cast<double>(count) / static_cast<double>(z.model.num_layers);
+  int64_t num_rotating = 0, num_attention = 0;
+  for (int64_t layer = 1; layer <= z.model.num_layers; ++layer) {
+    if (layer_kind(z.model, layer).mixer != Mixer::kSelfAttention) continue;
+    ++num_attention;
+    num_rotating += !z.model.skips_rope(layer);
+  }
+  return num_attention == 0 ? 0 : static_cast<double>(num_rotating) / static_cast<double>(num_attention);
 }
 
 }  // namespace
@@ -167,7 +172,7 @@ double rotating_part(const StepShapes& z) {
 /// As SelfAttention::forward chooses: copies where norms stand between the projection and attention or where groups
 /// share keys, a rotation on the way out with the values copied, else views.
 void add_position_cases(const StepShapes& z, const StageParts& stage, std::vector<KernelCase>& cases) {
-  const auto layers = static_cast<double>(stage.num_layers * z.num_microbatches);
+  const auto layers = static_cast<double>(stage.num_attention * z.num_microbatches);
   const double element = static_cast<double>(size_of(z.model.params_dtype));
   const double rotating = layers * rotating_part(z);
   const bool has_norms = z.has_norms_of_heads();

@@ -65,14 +65,14 @@ std::vector<KernelCase> product_cases(const StepShapes& z, const StageParts& sta
     }
   };
   const bool accumulates = z.num_microbatches > 1, bias = z.model.add_bias_linear;
-  const auto layer = [&](const char* name, int64_t n, int64_t k, bool has_bias) {
+  const auto layer = [&](int64_t calls, const char* name, int64_t n, int64_t k, bool has_bias) {
     add({.name = name, .m = z.t, .n = n, .k = k, .has_bias = has_bias, .accumulates = accumulates},
-        static_cast<double>(stage.num_layers));
+        static_cast<double>(calls));
   };
-  layer("qkv", z.qkv_columns(), z.h, bias || z.model.add_qkv_bias);
-  layer("proj", z.h, z.n * z.d, false);       // its bias is added with the residual
-  layer("fc1", z.fc1_columns(), z.h, false);  // the activation adds it
-  layer("fc2", z.h, z.f, false);
+  layer(stage.num_attention, "qkv", z.qkv_columns(), z.h, bias || z.model.add_qkv_bias);
+  layer(stage.num_attention, "proj", z.h, z.n * z.d, false);          // its bias is added with the residual
+  layer(stage.num_feed_forward, "fc1", z.fc1_columns(), z.h, false);  // the activation adds it
+  layer(stage.num_feed_forward, "fc2", z.h, z.f, false);
   const LmHeadChunks chunks(z.s, z.b, z.v);
   add({.name = "output", .m = chunks.length * z.b, .n = z.v, .k = z.h, .accumulates = accumulates || chunks.num > 1},
       stage.has_head ? static_cast<double>(z.s) / static_cast<double>(chunks.length) : 0);

@@ -65,18 +65,19 @@ KernelCall bias_gradient(const Context& ctx, const StepShapes& z, int64_t column
 }  // namespace
 
 void add_residual_cases(const StepShapes& z, const StageParts& stage, std::vector<KernelCase>& cases) {
-  const auto layers = static_cast<double>(stage.num_layers * z.num_microbatches);
+  const auto attention = static_cast<double>(stage.num_attention * z.num_microbatches);
+  const auto blocks = static_cast<double>(stage.num_residual_blocks() * z.num_microbatches);
   const auto elements = static_cast<double>(z.rows * z.h);
   const auto x = elements * static_cast<double>(size_of(z.model.params_dtype));
   const auto hidden = elements * static_cast<double>(size_of(z.hidden_dtype()));
   const bool has_bias = z.model.add_bias_linear, drops = z.model.hidden_dropout > 0;
   add_memory_case({.name = "bias, dropout, add forward",
-                   .calls = 2 * layers,
+                   .calls = blocks,
                    .bytes = x + 2 * hidden,
                    .prepare = [=](const Context& ctx) { return add_forward(ctx, z, has_bias, true); }},
                   cases);
   add_memory_case({.name = "bias, dropout, add backward",
-                   .calls = has_bias || writes_gradient(z) ? 2 * layers : 0,
+                   .calls = has_bias || writes_gradient(z) ? blocks : 0,
                    .bytes = (writes_gradient(z) ? x : 0) + hidden,
                    .prepare = [=](const Context& ctx) { return add_backward(ctx, z, has_bias); }},
                   cases);
@@ -92,7 +93,7 @@ void add_residual_cases(const StepShapes& z, const StageParts& stage, std::vecto
                    .prepare = [=](const Context& ctx) { return add_backward(ctx, z, false); }},
                   cases);
   add_memory_case({.name = "qkv bias gradient",
-                   .calls = has_bias || z.model.add_qkv_bias ? layers : 0,
+                   .calls = has_bias || z.model.add_qkv_bias ? attention : 0,
                    .bytes = static_cast<double>(z.t * z.qkv_columns() * size_of(z.model.params_dtype)),
                    .prepare = [=](const Context& ctx) { return bias_gradient(ctx, z, z.qkv_columns()); }},
                   cases);

@@ -4,6 +4,7 @@
 
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
+#include "megatron/transformer/layer_plan.h"
 
 namespace megatron {
 namespace {
@@ -12,14 +13,24 @@ int64_t norm_parameters(const TransformerConfig& model, int64_t size) {
   return model.normalization == Normalization::kLayerNorm ? 2 * size : size;
 }
 
-int64_t layer_parameters(const StepShapes& z) {
+int64_t attention_parameters(const StepShapes& z) {
   const bool has_bias = z.model.add_bias_linear;
-  int64_t count = 2 * norm_parameters(z.model, z.h);
-  count += z.qkv_columns() * (z.h + (has_bias || z.model.add_qkv_bias));
-  count += z.n * z.d * z.h + z.fc1_columns() * (z.h + has_bias) + z.f * z.h + 2 * z.h * has_bias;
+  int64_t count = norm_parameters(z.model, z.h) + z.qkv_columns() * (z.h + (has_bias || z.model.add_qkv_bias)) +
+                  z.n * z.d * z.h + z.h * has_bias;
   if (z.model.qk_layernorm) count += 2 * norm_parameters(z.model, z.d);
   if (z.model.softmax_type == SoftmaxType::kLearnable) count += z.n;
   return count;
+}
+
+int64_t feed_forward_parameters(const StepShapes& z) {
+  const bool has_bias = z.model.add_bias_linear;
+  return norm_parameters(z.model, z.h) + z.fc1_columns() * (z.h + has_bias) + z.f * z.h + z.h * has_bias;
+}
+
+void add_layers(const LayerPlan& plan, StageParts& parts) {
+  for (const LayerPlan::Run& run : plan.runs()) require_can_build(run.kind);
+  parts.num_attention += plan.count(Mixer::kSelfAttention);
+  parts.num_feed_forward += plan.count(FeedForward::kDense);
 }
 
 }  // namespace
@@ -49,10 +60,11 @@ StepShapes step_shapes_of(const PretrainConfig& config) {
 
 StageParts stage_parts_of(const PretrainConfig& config, int rank) {
   const PipelineLayout layout = pipeline_layout_of(config);
+  const LayerPlan plan(config.transformer);
   StageParts parts;
   for (int chunk = 0; chunk < layout.placement().num_chunks(); ++chunk) {
     const StageLayers& stage = layout.at({.rank = rank, .chunk = chunk});
-    parts.num_layers += stage.num_layers;
+    add_layers(plan.part(stage.first_layer, stage.num_layers), parts);
     parts.has_embedding |= stage.has_embedding;
     parts.has_head |= stage.has_head;
   }
@@ -60,7 +72,7 @@ StageParts stage_parts_of(const PretrainConfig& config, int rank) {
 }
 
 int64_t num_parameters(const StepShapes& z, const StageParts& stage) {
-  int64_t count = stage.num_layers * layer_parameters(z);
+  int64_t count = stage.num_attention * attention_parameters(z) + stage.num_feed_forward * feed_forward_parameters(z);
   if (stage.has_embedding) {
     count += z.v * z.h;
     if (z.model.position_embedding_type == PositionEmbeddingType::kLearnedAbsolute)
@@ -83,7 +95,8 @@ int64_t num_optimized_parameters(const PretrainConfig& config, const StepShapes&
 int64_t num_model_parameters(const PretrainConfig& config) {
   PretrainConfig whole = config;
   whole.parallel.tensor_model_parallel_size = 1;
-  const StageParts all{.num_layers = config.transformer.num_layers, .has_embedding = true, .has_head = true};
+  StageParts all{.has_embedding = true, .has_head = true};
+  add_layers(LayerPlan(config.transformer), all);
   return num_parameters(step_shapes_of(whole), all);
 }
 

@@ -38,10 +38,12 @@ StepShapes step_shapes_of(const PretrainConfig& config);
 
 /// What a pipeline rank has of the model: its virtual stages together.
 struct StageParts {
-  int64_t num_layers = 0;
+  int64_t num_attention = 0, num_feed_forward = 0;  // layers that have them
   bool has_embedding = false, has_head = false;
+
+  int64_t num_residual_blocks() const { return num_attention + num_feed_forward; }
 };
-/// @param rank  of the pipeline
+/// @param rank  of the pipeline. @throw NotSupported for kinds of layers that cannot be built.
 StageParts stage_parts_of(const PretrainConfig& config, int rank);
 
 /// Parameters of a rank of such a stage, and those that its optimizer updates: a part of them with the distributed

@@ -74,7 +74,7 @@ TrainStepResult Trainer::train_step(const MicroBatches& batches, Timers* timers,
   ++progress_.iteration;
   progress_.consumed_train_samples += num_samples;
   progress_.num_floating_point_operations +=
-      theoretical_flops(flops_sizes_of(config_.transformer), num_samples, batches[0].sequence_length);
+      theoretical_flops(config_.transformer, num_samples, batches[0].sequence_length);
   return result;
 }
 

@@ -260,8 +260,8 @@ void TrainingReporter::report_stragglers(Trainer& trainer, const std::vector<std
     const auto num_iterations = static_cast<double>(config_.logging.log_interval);
     std::vector<RankWork> ranks;
     for (const std::vector<double>& of_rank : seconds) ranks.push_back(work_of(of_rank) / num_iterations);
-    const double operations = theoretical_flops(flops_sizes_of(config_.transformer),
-                                                *config_.training.global_batch_size, config_.model.seq_length.value());
+    const double operations =
+        theoretical_flops(config_.transformer, *config_.training.global_batch_size, config_.model.seq_length.value());
     info(straggler_report({.time = now(),
                            .forward_operations = operations / 3 / static_cast<double>(ranks.size()),
                            .num_listed = static_cast<size_t>(config_.faults.straggler_minmax_count)},

@@ -16,7 +16,7 @@ constexpr size_t kNumRecentSteps = 16;
 TrainingSpeed training_speed(const PretrainConfig& config, const DeviceSpeed& best, int64_t num_samples,
                              double seconds) {
   const int64_t s = config.model.seq_length.value();
-  const double flops = theoretical_flops(flops_sizes_of(config.transformer), num_samples, s) /
+  const double flops = theoretical_flops(config.transformer, num_samples, s) /
                        (seconds * static_cast<double>(config.parallel.world_size));
   TrainingSpeed speed{.tokens_per_second = static_cast<double>(num_samples * s) / seconds,
                       .tflops_per_gpu = flops / kTera};

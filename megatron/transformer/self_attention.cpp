@@ -44,6 +44,9 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
       "[SelfAttention] {} heads are not divisible by {} tensor-parallel ranks: each owns an equal part. "
       "Change --num-attention-heads or --tensor-model-parallel-size.",
       config.num_attention_heads, num_ranks);
+  require<NotSupported>(!config.attention_output_gate,
+                        "[SelfAttention] this version has no gate on the output of attention. Leave out "
+                        "attention_output_gate.");
   num_heads_ = config.num_attention_heads / num_ranks;
   num_groups_ = std::max<int64_t>(1, config.num_query_groups / num_ranks);  // neighbours may share one
   // Megatron's query-key layer scaling divides scores by the layer number and multiplies back inside the softmax; it

@@ -18,42 +18,52 @@ bool marks(const LayerPattern& pattern, int64_t layer_number) {
 }  // namespace
 
 void TransformerConfig::validate() const {
-  std::vector<std::string> mistakes;
-  const auto rule = [&]<class... Args>(bool kept, fmt::format_string<Args...> text, Args&&... args) {
-    if (!kept) mistakes.push_back(fmt::format(text, std::forward<Args>(args)...));
-  };
-  const auto positive = [&](std::string_view name, auto value) {
-    rule(value > 0, "{} is {}; it must be above 0", name, value);
-  };
-  const auto share = [&](std::string_view name, double value) {
-    rule(value >= 0 && value <= 1, "{} is {}; it must be within 0 and 1", name, value);
-  };
+  ConfigRules rules;
   const auto of_every_layer = [&](std::string_view name, const LayerPattern& pattern) {
-    rule(pattern.interval >= 0 && (pattern.per_layer.empty() || std::ssize(pattern.per_layer) == num_layers),
-         "{} has interval {} and {} entries for {} layers", name, pattern.interval, pattern.per_layer.size(),
-         num_layers);
+    rules.rule(pattern.interval >= 0 && (pattern.per_layer.empty() || std::ssize(pattern.per_layer) == num_layers),
+               "{} has interval {} and {} entries for {} layers", name, pattern.interval, pattern.per_layer.size(),
+               num_layers);
   };
-  positive("num_layers", num_layers);
-  positive("hidden_size", hidden_size);
-  positive("ffn_hidden_size", ffn_hidden_size);
-  positive("num_attention_heads", num_attention_heads);
-  positive("num_query_groups", num_query_groups);
-  positive("kv_channels", kv_channels);
-  positive("vocab_size", vocab_size);
-  positive("max_sequence_length", max_sequence_length);
-  positive("layernorm_epsilon", layernorm_epsilon);
-  rule(num_query_groups <= 0 || num_attention_heads % num_query_groups == 0,
-       "num_attention_heads {} does not divide by num_query_groups {}", num_attention_heads, num_query_groups);
-  rule(padded_vocab_size >= vocab_size, "padded_vocab_size {} is below vocab_size {}", padded_vocab_size, vocab_size);
-  share("hidden_dropout", hidden_dropout);
-  share("attention_dropout", attention_dropout);
-  share("rotary_percent", rotary_percent);
+  rules.positive("num_layers", num_layers);
+  rules.positive("hidden_size", hidden_size);
+  rules.positive("ffn_hidden_size", ffn_hidden_size);
+  rules.positive("num_attention_heads", num_attention_heads);
+  rules.positive("num_query_groups", num_query_groups);
+  rules.positive("kv_channels", kv_channels);
+  rules.positive("vocab_size", vocab_size);
+  rules.positive("max_sequence_length", max_sequence_length);
+  rules.positive("layernorm_epsilon", layernorm_epsilon);
+  rules.rule(num_query_groups <= 0 || num_attention_heads % num_query_groups == 0,
+             "num_attention_heads {} does not divide by num_query_groups {}", num_attention_heads, num_query_groups);
+  rules.rule(padded_vocab_size >= vocab_size, "padded_vocab_size {} is below vocab_size {}", padded_vocab_size,
+             vocab_size);
+  rules.share("hidden_dropout", hidden_dropout);
+  rules.share("attention_dropout", attention_dropout);
+  rules.share("rotary_percent", rotary_percent);
   of_every_layer("window_attn_skip_freq", window_attn_skip_freq);
   of_every_layer("no_rope_freq", no_rope_freq);
-  rule(recompute_granularity != RecomputeGranularity::kFull || recompute_num_layers > 0,
-       "recompute_num_layers is {}; full recompute needs at least 1", recompute_num_layers);
-  require<ConfigError>(mistakes.empty(), "[TransformerConfig] no model has these values:\n  - {}",
-                       joined(mistakes, "\n  - "));
+  rules.rule(recompute_granularity != RecomputeGranularity::kFull || recompute_num_layers > 0,
+             "recompute_num_layers is {}; full recompute needs at least 1", recompute_num_layers);
+  if (moe) {
+    moe->validate(rules);
+    rules.rule(moe->layer_freq.interval > 0 || std::ssize(moe->layer_freq.per_layer) == num_layers,
+               "moe.layer_freq has interval {} and {} entries for {} layers", moe->layer_freq.interval,
+               moe->layer_freq.per_layer.size(), num_layers);
+  }
+  if (mla) mla->validate(rules);
+  ssm.validate(rules);
+  mtp.validate(rules);
+  rules.rule(layer_kinds.empty() || std::ssize(layer_kinds) == num_layers, "layer_kinds has {} entries for {} layers",
+             layer_kinds.size(), num_layers);
+  const auto has = [&](auto LayerKind::*part, auto value) {
+    return std::ranges::any_of(layer_kinds, [=](const LayerKind& kind) { return kind.*part == value; });
+  };
+  rules.rule(moe || !has(&LayerKind::feed_forward, FeedForward::kExperts),
+             "layer_kinds has experts, and moe is not set");
+  rules.rule(mla || !has(&LayerKind::mixer, Mixer::kLatentAttention),
+             "layer_kinds has latent attention, and mla is not set");
+  require<ConfigError>(rules.mistakes().empty(), "[TransformerConfig] no model has these values:\n  - {}",
+                       joined(rules.mistakes(), "\n  - "));
 }
 
 bool TransformerConfig::sees_whole_sequence(int64_t layer_number) const {

@@ -9,6 +9,12 @@
 #include <vector>
 
 #include "megatron/core/dtype.h"
+#include "megatron/transformer/layer_kind.h"
+#include "megatron/transformer/layer_pattern.h"
+#include "megatron/transformer/mla_config.h"
+#include "megatron/transformer/moe/moe_config.h"
+#include "megatron/transformer/mtp_config.h"
+#include "megatron/transformer/ssm_config.h"
 
 namespace megatron {
 
@@ -55,15 +61,6 @@ constexpr auto names_of_enum(RecomputeModule) {
                                                                       {RecomputeModule::kMlp, "mlp"}});
 }
 
-/// An option of some layers: an interval N, or one 0/1 entry per layer. Layer numbers count from 1.
-struct LayerPattern {
-  int64_t interval = 0;            ///< 0: given by `per_layer`, or not given at all
-  std::vector<int64_t> per_layer;  ///< [num_layers] of 0 and 1
-
-  bool given() const { return interval != 0 || !per_layer.empty(); }
-  bool operator==(const LayerPattern&) const = default;
-};
-
 /// A GPT model. Built by training/config from flags, or filled in by hand.
 /// `s` sequence, `h` hidden, `n` heads, `d` head size, `f` feed-forward width, `v` vocabulary.
 struct TransformerConfig {
@@ -78,6 +75,13 @@ struct TransformerConfig {
   int64_t padded_vocab_size = 0;    ///< rows of the embedding and output weights
   int64_t max_sequence_length = 0;  ///< s, and rows of learned positions (--max-position-embeddings)
   bool share_embeddings_and_output_weights = true;
+
+  // Kinds of layers (LayerPlan)
+  std::optional<MoeConfig> moe;  ///< experts instead of the dense feed-forward, in the layers that it names
+  std::optional<MlaConfig> mla;  ///< latent attention instead of self attention
+  SsmConfig ssm;                 ///< of layers with a state space
+  MtpConfig mtp;
+  std::vector<LayerKind> layer_kinds;  ///< [num_layers] of a hybrid model; empty: `moe` and `mla` say it
 
   // Norms, biases, residual
   Normalization normalization = Normalization::kLayerNorm;
@@ -94,8 +98,9 @@ struct TransformerConfig {
   SoftmaxType softmax_type = SoftmaxType::kVanilla;
   /// Positions before and after its own that a query sees; -1 is no limit. None: all before, none after.
   std::optional<std::pair<int64_t, int64_t>> window_size;
-  LayerPattern
-      window_attn_skip_freq;  ///< interval N: layers divisible by N see everything; list: entry 0 sees everything
+  /// Interval N: layers divisible by N, counted from 1, see everything; list: entry 0 sees everything.
+  LayerPattern window_attn_skip_freq;
+  bool attention_output_gate = false;  ///< a gate of the projection's size on the output of attention
 
   bool deterministic_mode = false;  ///< gradients of two runs are equal to the bit, on CUDA too
 
@@ -113,7 +118,8 @@ struct TransformerConfig {
   std::optional<double> rotary_seq_len_interpolation_factor;  ///< positions are divided by it
   bool use_rope_scaling = false;                              ///< Llama 3.1's scaling of low frequencies
   double rope_scaling_factor = 8.0;
-  LayerPattern no_rope_freq;  ///< interval N: layers divisible by N do not rotate; list: entry 1 does not rotate
+  /// Interval N: layers divisible by N, counted from 1, do not rotate; list: entry 1 does not rotate.
+  LayerPattern no_rope_freq;
   double yarn_rotary_scaling_factor = 1.0;
   int64_t yarn_original_max_position_embeddings = 4096;
   double yarn_beta_fast = 32.0;

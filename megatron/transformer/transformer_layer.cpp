@@ -2,6 +2,7 @@
 
 #include "megatron/autograd/recompute.h"
 #include "megatron/ops/bias_dropout_add.h"
+#include "megatron/transformer/layer_plan.h"
 
 namespace megatron {
 
@@ -11,16 +12,22 @@ TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_n
       recomputes_mlp_(context.config.recomputes(RecomputeModule::kMlp)),
       attention_path_(context.path + ".self_attention.dropout"),
       mlp_path_(context.path + ".mlp.dropout") {
+  const LayerKind kind = layer_kind(context.config, layer_number);
+  require_can_build(kind);
   const int64_t h = context.config.hidden_size;
   constexpr NormPlace kStream = NormPlace::kResidualStream;
-  register_module(input_layernorm_, std::make_unique<Norm>(context.at("input_layernorm"), h, kStream));
-  register_module(self_attention_, std::make_unique<SelfAttention>(context.at("self_attention"), layer_number));
+  if (kind.mixer == Mixer::kSelfAttention) {
+    register_module(input_layernorm_, std::make_unique<Norm>(context.at("input_layernorm"), h, kStream));
+    register_module(self_attention_, std::make_unique<SelfAttention>(context.at("self_attention"), layer_number));
+  }
+  if (kind.feed_forward == FeedForward::kNone) return;
   register_module(pre_mlp_layernorm_, std::make_unique<Norm>(context.at("pre_mlp_layernorm"), h, kStream));
   register_module(mlp_, std::make_unique<Mlp>(context.at("mlp")));
 }
 
 Tensor TransformerLayer::forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
-  return feed_forward_block(ctx, attention_block(ctx, hidden, inputs), inputs);
+  const Tensor x = self_attention_ ? attention_block(ctx, hidden, inputs) : hidden;
+  return mlp_ ? feed_forward_block(ctx, x, inputs) : x;
 }
 
 std::vector<LayerPart> TransformerLayer::parts() const {
@@ -33,8 +40,15 @@ std::vector<LayerPart> TransformerLayer::parts() const {
     };
     return result;
   };
-  return {part("self_attention", *input_layernorm_, *self_attention_, &TransformerLayer::attention_block),
-          part("mlp", *pre_mlp_layernorm_, *mlp_, &TransformerLayer::feed_forward_block)};
+  std::vector<LayerPart> parts;
+  if (self_attention_)
+    parts.push_back(part("self_attention", *input_layernorm_, *self_attention_, &TransformerLayer::attention_block));
+  if (mlp_) parts.push_back(part("mlp", *pre_mlp_layernorm_, *mlp_, &TransformerLayer::feed_forward_block));
+  return parts;
+}
+
+std::unique_ptr<LayerState> TransformerLayer::make_state(const Context& ctx, const LayerStateSizes& sizes) const {
+  return self_attention_ ? self_attention_->make_state(ctx, sizes) : nullptr;
 }
 
 Tensor TransformerLayer::attention_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {

@@ -8,18 +8,16 @@
 
 namespace megatron {
 
-/// Pre-norm by default: x + attention(norm(x)), then x + mlp(norm(x)), each with dropout before the sum.
-/// Megatron Core: core/transformer/transformer_layer.py.
+/// Pre-norm: x + attention(norm(x)), then x + mlp(norm(x)), each with dropout before the sum; one of them or both, as
+/// the plan of the layers says. Megatron Core: core/transformer/transformer_layer.py.
 class TransformerLayer : public DecoderLayer {
  public:
-  /// @param layer_number from 1, global.
+  /// @param layer_number from 1, global. @throw NotSupported for a kind of layer that this version cannot build.
   TransformerLayer(const ModuleContext& context, int64_t layer_number);
   Tensor forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const override;
-  /// "self_attention" and "mlp", each with its norm and its residual connection.
+  /// "self_attention" and "mlp", those that are there, each with its norm and its residual connection.
   std::vector<LayerPart> parts() const override;
-  std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const override {
-    return self_attention_->make_state(ctx, sizes);
-  }
+  std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const override;
 
  private:
   Tensor attention_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const;
@@ -34,9 +32,9 @@ class TransformerLayer : public DecoderLayer {
   double hidden_dropout_;
   bool recomputes_norms_, recomputes_mlp_;
   std::string attention_path_, mlp_path_;
-  std::unique_ptr<Norm> input_layernorm_;
+  std::unique_ptr<Norm> input_layernorm_;  // null without attention, as the next
   std::unique_ptr<SelfAttention> self_attention_;
-  std::unique_ptr<Norm> pre_mlp_layernorm_;
+  std::unique_ptr<Norm> pre_mlp_layernorm_;  // null without feed-forward, as the next
   std::unique_ptr<Mlp> mlp_;
 };
 

@@ -42,9 +42,7 @@ double operations_of(const std::vector<KernelCase>& cases) {
 }
 
 /// On each pipeline rank.
-void expect_counts(const std::string& words, int num_ranks = 1) {
-  SCOPED_TRACE(words);
-  const PretrainConfig config = small_config(words, num_ranks);
+void expect_counts(const PretrainConfig& config, int num_ranks = 1) {
   const StepShapes shapes = step_shapes_of(config);
   const int pipeline = static_cast<int>(config.parallel.pipeline_model_parallel_size);
   for (int rank = 0; rank < pipeline; ++rank) {
@@ -57,6 +55,11 @@ void expect_counts(const std::string& words, int num_ranks = 1) {
   }
 }
 
+void expect_counts(const std::string& words, int num_ranks = 1) {
+  SCOPED_TRACE(words);
+  expect_counts(small_config(words, num_ranks), num_ranks);
+}
+
 TEST(StepKernels, HaveTheOperationsAndParametersOfATrainingStep) {
   for (const std::string& model : {gpt2_like(), llama_like()}) {
     expect_counts(model);
@@ -65,6 +68,22 @@ TEST(StepKernels, HaveTheOperationsAndParametersOfATrainingStep) {
     expect_counts(model + " --tensor-model-parallel-size 4 --sequence-parallel", 4);
     expect_counts(model + " --pipeline-model-parallel-size 3 --micro-batch-size 1", 3);
     expect_counts(model + " --tensor-model-parallel-size 2 --micro-batch-size 1 --use-distributed-optimizer", 4);
+  }
+}
+
+TEST(StepKernels, KnowTheKindsOfLayers) {
+  const std::string model = llama_like("--micro-batch-size 1 --window-size 5,0 --window-attn-skip-freq 2");
+  for (const int num_ranks : {1, 3}) {
+    PretrainConfig config =
+        small_config(fmt::format("{} --pipeline-model-parallel-size {}", model, num_ranks), num_ranks);
+    config.transformer.layer_kinds = {{Mixer::kSelfAttention, FeedForward::kNone},
+                                      {Mixer::kNone, FeedForward::kDense},
+                                      {Mixer::kNone, FeedForward::kNone}};
+    expect_counts(config, num_ranks);
+    EXPECT_EQ(stage_parts_of(config, 0).num_attention, 1);
+    EXPECT_EQ(stage_parts_of(config, 0).num_feed_forward, num_ranks == 1 ? 1 : 0);
+    config.transformer.layer_kinds[1].mixer = Mixer::kStateSpace;
+    EXPECT_THROW(stage_parts_of(config, num_ranks / 2), NotSupported);
   }
 }
 
@@ -153,8 +172,8 @@ TEST(StepKernels, BytesAreThoseOfTheOperands) {
   EXPECT_EQ(find(gpt2, "fc1 wgrad").bytes, 2 * (kT * kH + kT * 4 * kH) + 2 * 4 * 4 * kH * kH);
   // fp32 weights, gradient, two moments; all but the gradient are written, and so is the bf16 weight.
   const StepShapes shapes = step_shapes_of(small_config(gpt2_like("--bf16")));
-  const auto n =
-      static_cast<double>(num_parameters(shapes, {.num_layers = 3, .has_embedding = true, .has_head = true}));
+  const auto n = static_cast<double>(
+      num_parameters(shapes, {.num_attention = 3, .num_feed_forward = 3, .has_embedding = true, .has_head = true}));
   EXPECT_EQ(find(gpt2, "Adam").bytes, n * (7 * 4 + 2));
   EXPECT_EQ(find(gpt2, "gradient norm").bytes, n * 4);
   const std::vector<KernelCase> low =

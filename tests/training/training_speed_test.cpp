@@ -12,7 +12,7 @@ using testing::gpt2_like;
 using testing::small_config;
 
 double flops_of(const PretrainConfig& config, int64_t num_samples) {
-  return theoretical_flops(flops_sizes_of(config.transformer), num_samples, 16);
+  return theoretical_flops(config.transformer, num_samples, 16);
 }
 
 TEST(TrainingSpeed, CountsTokensOfAllRanksAndOperationsOfOne) {

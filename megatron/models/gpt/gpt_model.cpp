@@ -9,6 +9,10 @@ namespace {
 
 const TransformerConfig& validated(const TransformerConfig& config) {
   config.validate();
+  require<NotSupported>(config.mtp.num_layers == 0,
+                        "[GptModel] this version has no layers for multi-token prediction, and mtp.num_layers is {}. "
+                        "Give 0.",
+                        config.mtp.num_layers);
   return config;
 }
 

@@ -1,5 +1,7 @@
 #include "megatron/training/planning/theoretical_flops.h"
 
+#include "megatron/base/error.h"
+#include "megatron/transformer/layer_plan.h"
 #include "megatron/transformer/transformer_config.h"
 
 namespace megatron {
@@ -8,89 +10,122 @@ namespace {
 constexpr double kForwardAndBackward = 3.0;
 constexpr double kPerMultiplyAdd = 2.0;
 
-// Multiply-adds per token of all feed-forwards.
-double feed_forward_products(const FlopsSizes& sizes) {
-  const auto h = static_cast<double>(sizes.hidden_size);
-  const double matrices = sizes.swiglu ? 3 : 2;
-  const double dense = static_cast<double>(sizes.ffn_hidden_size) * matrices;
-  double routed = static_cast<double>(sizes.moe_ffn_hidden_size * sizes.moe_router_topk) * matrices;
-  if (sizes.moe_latent_size) {
-    const auto latent = static_cast<double>(*sizes.moe_latent_size);
-    routed = routed * latent / h + 2 * latent;
-  }
-  const double shared = static_cast<double>(sizes.moe_shared_expert_intermediate_size) * matrices;
-  return h * (dense * static_cast<double>(sizes.num_dense_layers) +
-              (routed + shared) * static_cast<double>(sizes.num_moe_layers));
-}
-
-struct AttentionProducts {
-  double per_token;   // projections
-  double per_square;  // scores and values: per squared length, causal half
+/// Multiply-adds of the forward of some layers.
+struct Products {
+  double per_token = 0;
+  double per_square = 0;  // per squared length of a sequence: scores and values, causal half
 };
 
-AttentionProducts latent_attention_products(const FlopsSizes& sizes, const LatentAttentionSizes& latent) {
-  const auto h = static_cast<double>(sizes.hidden_size);
-  const auto heads = static_cast<double>(sizes.num_attention_heads);
-  const auto qk = static_cast<double>(latent.qk_head_dim);
-  const auto pe = static_cast<double>(latent.qk_pos_emb_head_dim);
-  const auto v = static_cast<double>(latent.v_head_dim);
-  const auto kv_rank = static_cast<double>(latent.kv_lora_rank);
-  double query = h * heads * (qk + pe);
-  if (latent.q_lora_rank) query = static_cast<double>(*latent.q_lora_rank) * (h + heads * (qk + pe) + 1);
-  const double key_value = kv_rank * (h + heads * (qk + v) + 1) + h * pe;
-  return {query + key_value + heads * v * h, heads * (qk + pe) / 2 + heads * v / 2};
+double as_double(int64_t value) { return static_cast<double>(value); }
+
+/// Of a feed-forward.
+double matrices(const TransformerConfig& config) {
+  return config.gated_linear_unit && config.activation_func == ActivationFunc::kSilu ? 3 : 2;
 }
 
-AttentionProducts attention_products(const FlopsSizes& sizes) {
-  if (sizes.latent_attention) return latent_attention_products(sizes, *sizes.latent_attention);
-  const auto h = static_cast<double>(sizes.hidden_size);
-  const auto query = static_cast<double>(sizes.kv_channels * sizes.num_attention_heads);
-  const auto key = static_cast<double>(sizes.kv_channels * sizes.num_query_groups);
-  const double gate = sizes.attention_output_gate ? query : 0;
-  return {h * (query + 2 * key + gate) + query * h, query};
+Products dense_products(const TransformerConfig& config) {
+  return {.per_token = as_double(config.hidden_size) * as_double(config.ffn_hidden_size) * matrices(config)};
+}
+
+Products expert_products(const TransformerConfig& config, const MoeConfig& moe) {
+  const double h = as_double(config.hidden_size);
+  double routed = as_double(moe.ffn_hidden_size * moe.topk.topk) * matrices(config);
+  if (moe.latent_size) routed = routed * as_double(*moe.latent_size) / h + 2 * as_double(*moe.latent_size);
+  return {.per_token = h * (routed + as_double(moe.shared_expert_intermediate_size) * matrices(config))};
+}
+
+Products self_attention_products(const TransformerConfig& config) {
+  const double h = as_double(config.hidden_size);
+  const double query = as_double(config.kv_channels * config.num_attention_heads);
+  const double key = as_double(config.kv_channels * config.num_query_groups);
+  const double gate = config.attention_output_gate ? query : 0;
+  return {.per_token = h * (query + 2 * key + gate) + query * h, .per_square = query};
+}
+
+Products latent_attention_products(const TransformerConfig& config, const MlaConfig& mla) {
+  const double h = as_double(config.hidden_size), heads = as_double(config.num_attention_heads);
+  const double qk = as_double(mla.qk_head_dim), pe = as_double(mla.qk_pos_emb_head_dim);
+  const double v = as_double(mla.v_head_dim), kv_rank = as_double(mla.kv_lora_rank);
+  double query = h * heads * (qk + pe);
+  if (mla.q_lora_rank) query = as_double(*mla.q_lora_rank) * (h + heads * (qk + pe) + 1);
+  const double key_value = kv_rank * (h + heads * (qk + v) + 1) + h * pe;
+  return {.per_token = query + key_value + heads * v * h, .per_square = heads * (qk + pe) / 2 + heads * v / 2};
+}
+
+/// Input projection, recurrence (7 operations for each value and state) and output projection.
+Products state_space_products(const TransformerConfig& config, const SsmConfig& ssm) {
+  const double h = as_double(config.hidden_size), inner = as_double(SsmConfig::inner_size(config.hidden_size));
+  const double state = as_double(ssm.state_dim);
+  const double projected = 2 * inner + 2 * as_double(ssm.num_groups) * state + as_double(ssm.heads(config.hidden_size));
+  return {.per_token = h * projected + 7 * inner * state / kPerMultiplyAdd + inner * h};
+}
+
+Products mixer_products(const TransformerConfig& config, Mixer mixer) {
+  switch (mixer) {
+    case Mixer::kSelfAttention:
+      return self_attention_products(config);
+    case Mixer::kLatentAttention:
+      return latent_attention_products(config, config.mla.value());
+    case Mixer::kStateSpace:
+      return state_space_products(config, config.ssm);
+    case Mixer::kLinearAttention:
+      throw NotSupported("[theoretical_flops] the operations of linear attention are not counted yet.");
+    case Mixer::kNone:
+      return {};
+  }
+  throw InternalError("[theoretical_flops] unknown mixer");
+}
+
+Products feed_forward_products(const TransformerConfig& config, FeedForward feed_forward) {
+  switch (feed_forward) {
+    case FeedForward::kDense:
+      return dense_products(config);
+    case FeedForward::kExperts:
+      return expert_products(config, config.moe.value());
+    case FeedForward::kNone:
+      return {};
+  }
+  throw InternalError("[theoretical_flops] unknown feed-forward");
+}
+
+/// Of all layers, those of multi-token prediction included.
+Products layer_products(const TransformerConfig& config) {
+  const LayerPlan plan(config);
+  Products sum;
+  const auto add = [&](const LayerKind& kind, int64_t num_layers) {
+    const Products mixer = mixer_products(config, kind.mixer);
+    const double per_token = mixer.per_token + feed_forward_products(config, kind.feed_forward).per_token;
+    sum.per_token += per_token * as_double(num_layers);
+    sum.per_square += mixer.per_square * as_double(num_layers);
+  };
+  for (const LayerPlan::Run& run : plan.runs()) add(run.kind, run.num_layers);
+  if (config.mtp.num_layers > 0) add(plan.at(plan.num_layers()), config.mtp.num_layers);
+  return sum;
 }
 
 }  // namespace
 
-FlopsSizes flops_sizes_of(const TransformerConfig& config) {
-  FlopsSizes sizes;
-  sizes.hidden_size = config.hidden_size;
-  sizes.num_attention_heads = config.num_attention_heads;
-  sizes.num_query_groups = config.num_query_groups;
-  sizes.kv_channels = config.kv_channels;
-  sizes.ffn_hidden_size = config.ffn_hidden_size;
-  sizes.padded_vocab_size = config.padded_vocab_size;
-  sizes.num_dense_layers = config.num_layers;
-  sizes.swiglu = config.gated_linear_unit && config.activation_func == ActivationFunc::kSilu;
-  return sizes;
-}
-
-double theoretical_flops(const FlopsSizes& sizes, double num_tokens, double sum_squared_lengths) {
-  const auto h = static_cast<double>(sizes.hidden_size);
-  const auto mtp = static_cast<double>(sizes.mtp_num_layers);
-  const auto layers = static_cast<double>(sizes.num_dense_layers + sizes.num_moe_layers);
-  const AttentionProducts attention = attention_products(sizes);
+double theoretical_flops(const TransformerConfig& config, double num_tokens, double sum_squared_lengths) {
+  const double h = as_double(config.hidden_size), mtp = as_double(config.mtp.num_layers);
+  const Products layers = layer_products(config);
   const double mtp_projections = mtp * (3 * h + 2 * h * h);
-  const double logits = h * static_cast<double>(sizes.padded_vocab_size) * (mtp + 1);
-  const double per_token = feed_forward_products(sizes) + attention.per_token * layers + mtp_projections + logits;
+  const double logits = h * as_double(config.padded_vocab_size) * (mtp + 1);
   return kForwardAndBackward * kPerMultiplyAdd *
-         (num_tokens * per_token + sum_squared_lengths * attention.per_square * layers);
+         (num_tokens * (layers.per_token + mtp_projections + logits) + sum_squared_lengths * layers.per_square);
 }
 
-double theoretical_flops(const FlopsSizes& sizes, int64_t batch_size, int64_t seq_length) {
-  const auto batch = static_cast<double>(batch_size);
-  const auto s = static_cast<double>(seq_length);
-  return theoretical_flops(sizes, batch * s, batch * s * s);
+double theoretical_flops(const TransformerConfig& config, int64_t batch_size, int64_t seq_length) {
+  const double batch = as_double(batch_size), s = as_double(seq_length);
+  return theoretical_flops(config, batch * s, batch * s * s);
 }
 
-LayerCosts layer_costs_of(const FlopsSizes& sizes, int64_t seq_length) {
-  FlopsSizes without_head = sizes;
+LayerCosts layer_costs_of(const TransformerConfig& config, int64_t seq_length) {
+  TransformerConfig without_head = config;
   without_head.padded_vocab_size = 0;
-  const auto num_layers = static_cast<double>(sizes.num_dense_layers + sizes.num_moe_layers);
   const double layers = theoretical_flops(without_head, 1, seq_length);
   if (layers <= 0) return {};
-  const double head = theoretical_flops(sizes, 1, seq_length) - layers;
-  return {.embedding = 0, .layer = 1, .head = head / (layers / num_layers)};
+  const double head = theoretical_flops(config, 1, seq_length) - layers;
+  return {.embedding = 0, .layer = 1, .head = head / (layers / as_double(config.num_layers + config.mtp.num_layers))};
 }
 
 }  // namespace megatron

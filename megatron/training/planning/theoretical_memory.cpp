@@ -10,6 +10,7 @@
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/pretrain_config.h"
 #include "megatron/training/config/schedules.h"
+#include "megatron/transformer/layer_plan.h"
 
 namespace megatron {
 namespace {
@@ -22,7 +23,16 @@ constexpr double kTokenBytes = 8;
 constexpr double kLossBytes = 4;                 // of the output layer's input and logits
 constexpr double kOverheadOfTemporaries = 1.05;  // only in the estimate without sequence parallelism
 
-bool has_table_2(const MemorySizes& sizes) { return sizes.sequence_parallel && sizes.selective_recompute; }
+bool has_table_2(const MemorySizes& sizes) {
+  return sizes.sequence_parallel && sizes.model.recompute_granularity == RecomputeGranularity::kSelective;
+}
+
+/// Of layers that can be built: attention and dense feed-forward are all that they have.
+LayerPlan plan_of(const MemorySizes& sizes) {
+  LayerPlan plan(sizes.model);
+  for (const LayerPlan::Run& run : plan.runs()) require_can_build(run.kind);
+  return plan;
+}
 
 double rows(const MemorySizes& sizes) { return static_cast<double>(sizes.seq_length * sizes.micro_batch_size); }
 
@@ -45,7 +55,7 @@ double bytes_of_a_parameter(const MemorySizes& sizes, const ParameterBytes& byte
 
 /// What the last stage adds where it is the first one too.
 double output_layer_bytes(const MemorySizes& sizes) {
-  const auto h = static_cast<double>(sizes.hidden_size), v = static_cast<double>(sizes.padded_vocab_size);
+  const auto h = static_cast<double>(sizes.model.hidden_size), v = static_cast<double>(sizes.model.padded_vocab_size);
   if (has_table_2(sizes)) return rows(sizes) * kLossBytes * (h + v);
   return rows(sizes) * kPrecisionBytes * (h + v / static_cast<double>(sizes.tensor_size));
 }
@@ -64,22 +74,11 @@ double position_bytes(const PretrainConfig& config, double bytes_of_parameter) {
 }  // namespace
 
 MemorySizes memory_sizes_of(const PretrainConfig& config) {
-  const TransformerConfig& net = config.transformer;
   const ParallelConfig& parallel = config.parallel;
-  return {.num_layers = net.num_layers,
-          .hidden_size = net.hidden_size,
-          .num_attention_heads = net.num_attention_heads,
-          .num_query_groups = net.num_query_groups,
-          .kv_channels = net.kv_channels,
-          .ffn_hidden_size = net.ffn_hidden_size,
-          .padded_vocab_size = net.padded_vocab_size,
+  return {.model = config.transformer,
           .seq_length = config.model.seq_length.value(),
           .micro_batch_size = config.training.micro_batch_size.value(),
-          .swiglu = net.gated_linear_unit && net.activation_func == ActivationFunc::kSilu,
-          .rms_norm = net.normalization == Normalization::kRMSNorm,
-          .untied_output = !net.share_embeddings_and_output_weights,
           .sequence_parallel = parallel.sequence_parallel,
-          .selective_recompute = net.recompute_granularity == RecomputeGranularity::kSelective,
           .use_distributed_optimizer = config.optimizer.use_distributed_optimizer,
           .tensor_size = parallel.tensor_model_parallel_size,
           .pipeline_size = parallel.pipeline_model_parallel_size,
@@ -88,19 +87,25 @@ MemorySizes memory_sizes_of(const PretrainConfig& config) {
 }
 
 TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
-  const auto h = static_cast<double>(sizes.hidden_size);
-  const auto query = static_cast<double>(sizes.kv_channels * sizes.num_attention_heads);
-  const auto key = static_cast<double>(sizes.kv_channels * sizes.num_query_groups);
-  const double norm = (sizes.rms_norm ? 1 : 2) * h;
-  const double feed_forward = (sizes.swiglu ? 3 : 2) * h * static_cast<double>(sizes.ffn_hidden_size);
-  const double layer = 2 * h * (query + key) + feed_forward + 2 * norm;
-  const double embedding = h * static_cast<double>(sizes.padded_vocab_size);
+  const TransformerConfig& model = sizes.model;
+  const LayerPlan plan = plan_of(sizes);
+  const auto h = static_cast<double>(model.hidden_size);
+  const auto query = static_cast<double>(model.kv_channels * model.num_attention_heads);
+  const auto key = static_cast<double>(model.kv_channels * model.num_query_groups);
+  const bool is_swiglu = model.gated_linear_unit && model.activation_func == ActivationFunc::kSilu;
+  const double norm = (model.normalization == Normalization::kRMSNorm ? 1 : 2) * h;
+  const double attention = 2 * h * (query + key);
+  const double feed_forward = (is_swiglu ? 3 : 2) * h * static_cast<double>(model.ffn_hidden_size);
+  const double embedding = h * static_cast<double>(model.padded_vocab_size);
+  const bool is_untied = !model.share_embeddings_and_output_weights;
   const auto p = static_cast<double>(sizes.pipeline_size), t = static_cast<double>(sizes.tensor_size);
 
   TheoreticalParameters parameters;
-  parameters.transformer_block = layer * static_cast<double>(sizes.num_layers) + norm;
-  parameters.embedding_layers = (sizes.untied_output ? 2 : 1) * embedding;
-  const bool holds_output_too = sizes.untied_output && sizes.pipeline_size == 1;
+  parameters.transformer_block = attention * static_cast<double>(plan.count(Mixer::kSelfAttention)) +
+                                 feed_forward * static_cast<double>(plan.count(FeedForward::kDense)) +
+                                 norm * static_cast<double>(plan.num_residual_blocks() + 1);
+  parameters.embedding_layers = (is_untied ? 2 : 1) * embedding;
+  const bool holds_output_too = is_untied && sizes.pipeline_size == 1;
   parameters.other_shards = parameters.transformer_block / (p * t);
   parameters.most_loaded_shard = parameters.other_shards + (holds_output_too ? 2 : 1) * embedding / t;
   return parameters;
@@ -127,18 +132,26 @@ double theoretical_weight_and_optimizer_bytes(const MemorySizes& sizes, const Pa
   return theoretical_parameters(sizes).most_loaded_shard * bytes_of_a_parameter(sizes, bytes);
 }
 
-double theoretical_layer_activation_bytes(const MemorySizes& sizes) {
-  const auto h = static_cast<double>(sizes.hidden_size), t = static_cast<double>(sizes.tensor_size);
-  if (has_table_2(sizes)) return rows(sizes) * (18 * h + 4 * static_cast<double>(sizes.ffn_hidden_size)) / t;
-  return rows(sizes) * h * (10 + 24 / t);
+double theoretical_layer_activation_bytes(const MemorySizes& sizes, const LayerKind& kind) {
+  const auto h = static_cast<double>(sizes.model.hidden_size), t = static_cast<double>(sizes.tensor_size);
+  const double attention = kind.mixer != Mixer::kNone, feed_forward = kind.feed_forward != FeedForward::kNone;
+  if (has_table_2(sizes)) {
+    const auto f = static_cast<double>(sizes.model.ffn_hidden_size);
+    return rows(sizes) * ((13 * attention + 5 * feed_forward) * h + 4 * feed_forward * f) / t;
+  }
+  return rows(sizes) * h * (5 * (attention + feed_forward) + (8 * attention + 16 * feed_forward) / t);
 }
 
 double theoretical_activation_bytes(const MemorySizes& sizes, int64_t num_microbatches) {
+  const auto h = static_cast<double>(sizes.model.hidden_size);
   const auto t = static_cast<double>(sizes.tensor_size), p = static_cast<double>(sizes.pipeline_size);
   // Table 2 splits all of it over the tensor-parallel ranks, the embedding's input and dropout mask too.
   const double embedding_split = has_table_2(sizes) ? t : 1;
-  const double embedding = rows(sizes) * (kTokenBytes + static_cast<double>(sizes.hidden_size)) * p / embedding_split;
-  double bytes = theoretical_layer_activation_bytes(sizes) * static_cast<double>(sizes.num_layers) + embedding;
+  const LayerPlan plan = plan_of(sizes);
+  double bytes = 0;
+  for (const LayerPlan::Run& run : plan.runs())
+    bytes += theoretical_layer_activation_bytes(sizes, run.kind) * static_cast<double>(run.num_layers);
+  bytes += rows(sizes) * (kTokenBytes + h) * p / embedding_split;
   bytes *= in_flight_factor(sizes, num_microbatches);
   if (sizes.pipeline_size == 1) bytes += output_layer_bytes(sizes) / embedding_split;
   return has_table_2(sizes) ? bytes : bytes * kOverheadOfTemporaries;
@@ -174,9 +187,12 @@ std::string theoretical_memory_report(const MemorySizes& sizes, int64_t num_micr
   if (sizes.pipeline_size > 1)
     text +=
         fmt::format("Number of parameters in other shards in billions: {:.4f}\n", parameters.other_shards / kBillion);
+  const LayerPlan plan = plan_of(sizes);
+  double largest_layer = 0;
+  for (const LayerPlan::Run& run : plan.runs())
+    largest_layer = std::max(largest_layer, theoretical_layer_activation_bytes(sizes, run.kind));
   text += fmt::format("Activation memory footprint per transformer layer{}: {:.1f} MB\n",
-                      has_table_2(sizes) ? "" : " (precise, without SP)",
-                      theoretical_layer_activation_bytes(sizes) / kMegabyte);
+                      has_table_2(sizes) ? "" : " (precise, without SP)", largest_layer / kMegabyte);
   if (sizes.virtual_pipeline_size) {
     const double penalty = interleaved_penalty(sizes);
     text += fmt::format("Memory penalty from interleaved schedule: {:.2f}\nNumber of in-flight microbatches: {:.0f}\n",

@@ -5,26 +5,18 @@
 #include <optional>
 #include <string>
 
+#include "megatron/transformer/transformer_config.h"
+
 namespace megatron {
 
 struct PretrainConfig;
 
-/// What memory is estimated from. Defaults: a dense model on one rank.
+/// What memory is estimated from. Defaults: one rank.
 struct MemorySizes {
-  int64_t num_layers = 0;
-  int64_t hidden_size = 0;
-  int64_t num_attention_heads = 0;
-  int64_t num_query_groups = 0;
-  int64_t kv_channels = 0;
-  int64_t ffn_hidden_size = 0;
-  int64_t padded_vocab_size = 0;
+  TransformerConfig model;  ///< of kinds of layers that can be built, else the functions below throw NotSupported
   int64_t seq_length = 0;
   int64_t micro_batch_size = 0;
-  bool swiglu = false;
-  bool rms_norm = false;
-  bool untied_output = false;  ///< --untie-embeddings-and-output-weights
   bool sequence_parallel = false;
-  bool selective_recompute = false;
   bool use_distributed_optimizer = false;
   int64_t tensor_size = 1;
   int64_t pipeline_size = 1;
@@ -58,8 +50,9 @@ ParameterBytes parameter_bytes_of(const PretrainConfig& config);
 double theoretical_weight_and_optimizer_bytes(const MemorySizes& sizes, const ParameterBytes& bytes = {});
 
 /// Bytes of a layer's activations for a micro-batch, two bytes a value: Table 2 of arXiv:2205.05198 with sequence
-/// parallelism and selective recompute, otherwise its tensor-parallel row without the attention square.
-double theoretical_layer_activation_bytes(const MemorySizes& sizes);
+/// parallelism and selective recompute, otherwise its tensor-parallel row without the attention square. A layer without
+/// attention or without feed-forward has its share of them.
+double theoretical_layer_activation_bytes(const MemorySizes& sizes, const LayerKind& kind);
 
 /// Bytes of activations on a rank of the first stage, with the micro-batches that the schedule keeps in flight.
 /// @param num_microbatches  of a step

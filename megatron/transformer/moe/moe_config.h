@@ -7,6 +7,8 @@
 #include "megatron/core/dtype.h"
 #include "megatron/kernels/expert_capacity.h"
 #include "megatron/kernels/router.h"
+#include "megatron/transformer/config_rules.h"
+#include "megatron/transformer/layer_pattern.h"
 
 namespace megatron {
 
@@ -21,8 +23,11 @@ struct LoadBalancing {
 
 struct MoeConfig {
   int64_t num_experts = 0;
+  /// Interval N: layer i, from 0, has experts if N divides i; list: entry 1 has experts. Others are dense.
+  LayerPattern layer_freq{.interval = 1, .per_layer = {}};
   int64_t ffn_hidden_size = 0;                  ///< f of one expert
   int64_t shared_expert_intermediate_size = 0;  ///< f of all shared experts together; 0: there are none
+  std::optional<int64_t> latent_size = {};      ///< routed experts work on hidden states of this size
   bool shared_expert_gate = false;              ///< their output times sigmoid(x w)
   kernels::RouterTopkOptions topk;              ///< which experts, and with which probability
   std::vector<LoadBalancing> load_balancing;    ///< empty: none
@@ -41,8 +46,12 @@ struct MoeConfig {
   bool calculate_per_token_loss = false;         ///< losses are sums over tokens, divided by their number later
 
   bool balances_by(LoadBalancingType type) const;
+  /// @param layer_number from 1
+  bool has_experts(int64_t layer_number) const;
   /// @throw ConfigError listing every value that no layer can be built with.
   void validate() const;
+  /// The same as rules of the whole network.
+  void validate(ConfigRules& rules) const;
 };
 
 }  // namespace megatron

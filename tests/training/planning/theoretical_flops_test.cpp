@@ -46,38 +46,30 @@ class Extras {
   std::map<std::string, std::string> values_;
 };
 
-void add_experts(FlopsSizes& sizes, const Extras& extras, int64_t num_layers) {
-  std::vector<int64_t> is_moe(static_cast<size_t>(num_layers), 1);
-  if (extras.has("--moe-layer-freq")) {
-    const LayerPattern pattern = parse_layer_pattern(extras.text("--moe-layer-freq"));
-    for (int64_t layer = 0; layer < num_layers; ++layer)
-      is_moe[static_cast<size_t>(layer)] =
-          pattern.interval > 0 ? layer % pattern.interval == 0 : pattern.per_layer[static_cast<size_t>(layer)];
+/// The network of a run with the features that have no flags yet.
+TransformerConfig network_of(const PretrainConfig& config, const Extras& extras) {
+  TransformerConfig network = config.transformer;
+  network.attention_output_gate = extras.has("--attention-output-gate");
+  network.mtp.num_layers = extras.number("--mtp-num-layers", 0);
+  if (extras.has("--num-experts")) {
+    MoeConfig& moe = network.moe.emplace();
+    moe.num_experts = extras.number("--num-experts", 0);
+    moe.ffn_hidden_size = extras.number("--moe-ffn-hidden-size", network.ffn_hidden_size);
+    moe.topk.topk = extras.number("--moe-router-topk", moe.topk.topk);
+    moe.shared_expert_intermediate_size = extras.number("--moe-shared-expert-intermediate-size", 0);
+    if (extras.has("--moe-latent-size")) moe.latent_size = extras.number("--moe-latent-size", 0);
+    if (extras.has("--moe-layer-freq")) moe.layer_freq = parse_layer_pattern(extras.text("--moe-layer-freq"));
   }
-  is_moe.insert(is_moe.end(), static_cast<size_t>(sizes.mtp_num_layers), is_moe.back());
-  sizes.num_dense_layers = sizes.num_moe_layers = 0;
-  for (int64_t moe : is_moe) ++(moe != 0 ? sizes.num_moe_layers : sizes.num_dense_layers);
-  sizes.moe_ffn_hidden_size = extras.number("--moe-ffn-hidden-size", sizes.ffn_hidden_size);
-  sizes.moe_router_topk = extras.number("--moe-router-topk", 2);
-  sizes.moe_shared_expert_intermediate_size = extras.number("--moe-shared-expert-intermediate-size", 0);
-  if (extras.has("--moe-latent-size")) sizes.moe_latent_size = extras.number("--moe-latent-size", 0);
-}
-
-FlopsSizes sizes_of(const PretrainConfig& config, const Extras& extras) {
-  FlopsSizes sizes = flops_sizes_of(config.transformer);
-  sizes.attention_output_gate = extras.has("--attention-output-gate");
-  sizes.mtp_num_layers = extras.number("--mtp-num-layers", 0);
-  sizes.num_dense_layers += sizes.mtp_num_layers;
-  if (extras.has("--num-experts")) add_experts(sizes, extras, config.transformer.num_layers);
   if (extras.has("--multi-latent-attention")) {
-    sizes.latent_attention = LatentAttentionSizes{.q_lora_rank = {},
-                                                  .kv_lora_rank = extras.number("--kv-lora-rank", 32),
-                                                  .qk_head_dim = extras.number("--qk-head-dim", 128),
-                                                  .qk_pos_emb_head_dim = extras.number("--qk-pos-emb-head-dim", 64),
-                                                  .v_head_dim = extras.number("--v-head-dim", 128)};
-    if (extras.has("--q-lora-rank")) sizes.latent_attention->q_lora_rank = extras.number("--q-lora-rank", 0);
+    MlaConfig& mla = network.mla.emplace();
+    mla.kv_lora_rank = extras.number("--kv-lora-rank", mla.kv_lora_rank);
+    mla.qk_head_dim = extras.number("--qk-head-dim", mla.qk_head_dim);
+    mla.qk_pos_emb_head_dim = extras.number("--qk-pos-emb-head-dim", mla.qk_pos_emb_head_dim);
+    mla.v_head_dim = extras.number("--v-head-dim", mla.v_head_dim);
+    if (extras.has("--q-lora-rank")) mla.q_lora_rank = extras.number("--q-lora-rank", 0);
   }
-  return sizes;
+  network.validate();
+  return network;
 }
 
 TEST(TheoreticalFlops, AreMegatronsForEveryKindOfModel) {
@@ -88,50 +80,70 @@ TEST(TheoreticalFlops, AreMegatronsForEveryKindOfModel) {
     const Extras extras(words);
     const PretrainConfig config = parse_pretrain_gpt(words, test["world"]);
     EXPECT_EQ(config.transformer.padded_vocab_size, test["padded_vocab_size"].get<int64_t>());
-    const FlopsSizes sizes = sizes_of(config, extras);
-    EXPECT_DOUBLE_EQ(theoretical_flops(sizes, test["batch_size"].get<int64_t>(), config.model.seq_length.value()),
+    const TransformerConfig network = network_of(config, extras);
+    EXPECT_DOUBLE_EQ(theoretical_flops(network, test["batch_size"].get<int64_t>(), config.model.seq_length.value()),
                      test["flops"].get<double>());
     ++counted;
     if (!test.contains("packed")) continue;
     double tokens = 0, squares = 0;
     for (double length : test["packed"]) tokens += length, squares += length * length;
-    EXPECT_DOUBLE_EQ(theoretical_flops(sizes, tokens, squares), test["flops_packed"].get<double>());
+    EXPECT_DOUBLE_EQ(theoretical_flops(network, tokens, squares), test["flops_packed"].get<double>());
   }
   EXPECT_GT(counted, 0);
 }
 
+TransformerConfig sizes_of(int64_t num_layers, int64_t hidden_size, int64_t num_heads, int64_t ffn_hidden_size) {
+  TransformerConfig sizes;
+  sizes.num_layers = num_layers;
+  sizes.hidden_size = hidden_size;
+  sizes.num_attention_heads = sizes.num_query_groups = num_heads;
+  sizes.kv_channels = hidden_size / num_heads;
+  sizes.ffn_hidden_size = ffn_hidden_size;
+  return sizes;
+}
+
 // 6 * parameters per token, the rule of thumb, for sizes at which attention scores and embeddings hardly count.
 TEST(TheoreticalFlops, AreAboutSixOperationsPerParameterAndToken) {
-  const FlopsSizes sizes{.hidden_size = 4096,
-                         .num_attention_heads = 32,
-                         .num_query_groups = 32,
-                         .kv_channels = 128,
-                         .ffn_hidden_size = 16384,
-                         .padded_vocab_size = 128,
-                         .num_dense_layers = 32};
+  TransformerConfig sizes = sizes_of(32, 4096, 32, 16384);
+  sizes.padded_vocab_size = 128;
   const double parameters = 32.0 * 12 * 4096 * 4096;
   EXPECT_NEAR(theoretical_flops(sizes, int64_t{1}, int64_t{128}) / (6 * 128 * parameters), 1.0, 0.01);
 }
 
 TEST(TheoreticalFlops, LayersAndHeadOfTheCostModelAddUpToAllOperations) {
-  FlopsSizes sizes;
-  sizes.hidden_size = 48;
-  sizes.num_attention_heads = 6;
+  TransformerConfig sizes = sizes_of(5, 48, 6, 131);
   sizes.num_query_groups = 2;
-  sizes.kv_channels = 8;
-  sizes.ffn_hidden_size = 131;
-  sizes.swiglu = true;
-  sizes.num_dense_layers = 5;
+  sizes.gated_linear_unit = true;
+  sizes.activation_func = ActivationFunc::kSilu;
   sizes.padded_vocab_size = 640;
   const LayerCosts costs = layer_costs_of(sizes, 100);
-  FlopsSizes more = sizes;
-  ++more.num_dense_layers;
-  const auto flops = [](const FlopsSizes& all) { return theoretical_flops(all, int64_t{1}, int64_t{100}); };
+  TransformerConfig more = sizes;
+  ++more.num_layers;
+  const auto flops = [](const TransformerConfig& all) { return theoretical_flops(all, int64_t{1}, int64_t{100}); };
   const double layer = flops(more) - flops(sizes);
   EXPECT_NEAR(flops(sizes) / layer, 5 * costs.layer + costs.head, 1e-9);
   EXPECT_NEAR(costs.head * layer, 3 * 2.0 * 100 * 48 * 640, 1e-3);
   EXPECT_EQ(costs.embedding, 0);
   EXPECT_EQ(layer_costs_of({}, 100).head, 0);
+}
+
+/// Megatron's formula of a hybrid model, by hand: three times the forward of
+///   state space  2 T h (2 d + 2 g N + heads) + 7 T d N + 2 T d h with d = 2 h,
+///   attention    4 T h p (h + h g / n) + 2 S h p with p = d_head n / h,
+///   feed-forward 4 T h f.
+TEST(TheoreticalFlops, OfAHybridModelAreTheSumOfItsLayers) {
+  constexpr double kTokens = 3 * 100, kSquares = 3 * 100 * 100, kH = 48, kF = 131, kInner = 2 * kH, kState = 16;
+  TransformerConfig sizes = sizes_of(3, 48, 6, 131);
+  sizes.ssm = {.state_dim = 16, .head_dim = 8, .num_groups = 2, .num_heads = {}};
+  sizes.layer_kinds = {{Mixer::kStateSpace, FeedForward::kNone},
+                       {Mixer::kSelfAttention, FeedForward::kNone},
+                       {Mixer::kNone, FeedForward::kDense}};
+  const double state_space = 2 * kTokens * kH * (2 * kInner + 2 * 2 * kState + kInner / 8) +
+                             7 * kTokens * kInner * kState + 2 * kTokens * kInner * kH;
+  const double attention = 4 * kTokens * kH * 2 * kH + 2 * kSquares * kH, feed_forward = 4 * kTokens * kH * kF;
+  EXPECT_DOUBLE_EQ(theoretical_flops(sizes, int64_t{3}, int64_t{100}), 3 * (state_space + attention + feed_forward));
+  sizes.layer_kinds[0].mixer = Mixer::kLinearAttention;
+  EXPECT_THROW(theoretical_flops(sizes, int64_t{3}, int64_t{100}), NotSupported);
 }
 
 }  // namespace

@@ -18,15 +18,15 @@ constexpr double kMegabyte = 1 << 20;
 
 // h 8, n 2, g 1, d 4, f 12, v 20, 3 layers, s 5, b 2.
 MemorySizes small() {
-  return {.num_layers = 3,
-          .hidden_size = 8,
-          .num_attention_heads = 2,
-          .num_query_groups = 1,
-          .kv_channels = 4,
-          .ffn_hidden_size = 12,
-          .padded_vocab_size = 20,
-          .seq_length = 5,
-          .micro_batch_size = 2};
+  MemorySizes sizes{.seq_length = 5, .micro_batch_size = 2};
+  sizes.model.num_layers = 3;
+  sizes.model.hidden_size = 8;
+  sizes.model.num_attention_heads = 2;
+  sizes.model.num_query_groups = 1;
+  sizes.model.kv_channels = 4;
+  sizes.model.ffn_hidden_size = 12;
+  sizes.model.padded_vocab_size = 20;
+  return sizes;
 }
 
 TEST(TheoreticalMemory, CountsParametersOfADenseModel) {
@@ -38,7 +38,10 @@ TEST(TheoreticalMemory, CountsParametersOfADenseModel) {
   EXPECT_EQ(parameters.total(), 1424);
 
   MemorySizes llama = small();
-  llama.swiglu = llama.rms_norm = llama.untied_output = true;
+  llama.model.gated_linear_unit = true;
+  llama.model.activation_func = ActivationFunc::kSilu;
+  llama.model.normalization = Normalization::kRMSNorm;
+  llama.model.share_embeddings_and_output_weights = false;
   parameters = theoretical_parameters(llama);
   EXPECT_EQ(parameters.transformer_block, 3 * (128 + 64 + 288 + 16) + 8);
   EXPECT_EQ(parameters.embedding_layers, 320);
@@ -47,7 +50,7 @@ TEST(TheoreticalMemory, CountsParametersOfADenseModel) {
 
 TEST(TheoreticalMemory, TheFirstStageHasTheEmbeddingAndTensorRanksAShare) {
   MemorySizes sizes = small();
-  sizes.untied_output = true;
+  sizes.model.share_embeddings_and_output_weights = false;
   sizes.tensor_size = 2;
   sizes.pipeline_size = 4;
   const TheoreticalParameters parameters = theoretical_parameters(sizes);
@@ -143,10 +146,29 @@ TEST(TheoreticalMemory, ActivationsWithSequenceParallelismAndSelectiveRecompute)
   MemorySizes sizes = small();
   sizes.sequence_parallel = true;
   sizes.tensor_size = 2;
-  EXPECT_DOUBLE_EQ(theoretical_layer_activation_bytes(sizes), 10 * 8 * 22) << "not without recompute";
-  sizes.selective_recompute = true;  // 10*(18*8 + 4*12) a layer, output 10*4*28
-  EXPECT_DOUBLE_EQ(theoretical_layer_activation_bytes(sizes), 1920.0 / 2);
+  EXPECT_DOUBLE_EQ(theoretical_layer_activation_bytes(sizes, {}), 10 * 8 * 22) << "not without recompute";
+  sizes.model.recompute_granularity = RecomputeGranularity::kSelective;  // 10*(18*8 + 4*12) a layer, output 10*4*28
+  EXPECT_DOUBLE_EQ(theoretical_layer_activation_bytes(sizes, {}), 1920.0 / 2);
   EXPECT_DOUBLE_EQ(theoretical_activation_bytes(sizes, 1), (3 * 1920 + 160 + 1120) / 2.0);
+}
+
+TEST(TheoreticalMemory, HalvesOfLayersAddUpToWholeOnes) {
+  const MemorySizes whole = small();
+  MemorySizes halves = small();
+  halves.model.num_layers = 6;
+  for (int i = 0; i < 3; ++i) {
+    halves.model.layer_kinds.push_back({Mixer::kSelfAttention, FeedForward::kNone});
+    halves.model.layer_kinds.push_back({Mixer::kNone, FeedForward::kDense});
+  }
+  EXPECT_EQ(theoretical_parameters(halves).total(), theoretical_parameters(whole).total());
+  EXPECT_DOUBLE_EQ(theoretical_activation_bytes(halves, 1), theoretical_activation_bytes(whole, 1));
+  halves.sequence_parallel = true;
+  halves.model.recompute_granularity = RecomputeGranularity::kSelective;
+  EXPECT_DOUBLE_EQ(theoretical_layer_activation_bytes(halves, halves.model.layer_kinds[0]) +
+                       theoretical_layer_activation_bytes(halves, halves.model.layer_kinds[1]),
+                   theoretical_layer_activation_bytes(halves, {}));
+  halves.model.layer_kinds[2] = {Mixer::kStateSpace, FeedForward::kNone};
+  EXPECT_THROW(theoretical_parameters(halves), NotSupported);
 }
 
 TEST(TheoreticalMemory, APipelineHoldsAsManyMicroBatchesAsItHasStages) {

@@ -143,8 +143,8 @@ TEST(TrainerPlan, CountsOnlyThePairsWithinDocumentsAndWindows) {
 /// s^2 / 2 pairs. Exact are s (s + 1) / 2 pairs, and one product more, since scores are not kept.
 TEST(TrainerPlan, DiffersFromTheTheoreticalCountByTheDiagonalAndTheScoresMadeAgain) {
   for (const std::string& words : {gpt2_like(), llama_like()}) {
-    const FlopsSizes sizes = flops_sizes_of(small_config(words).transformer);
-    const auto theoretical = static_cast<int64_t>(theoretical_flops(sizes, kBatch, kSequence));
+    const TransformerConfig network = small_config(words).transformer;
+    const auto theoretical = static_cast<int64_t>(theoretical_flops(network, kBatch, kSequence));
     const int64_t products = 7 * kCausalPairs - 6 * kBatch * kSequence * kSequence / 2;
     EXPECT_EQ(planned_operations(words), theoretical + 2 * kNumLayers * products * kHidden);
   }
