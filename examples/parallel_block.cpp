@@ -1,5 +1,6 @@
 // A model of one's own in one file: GPT-J's layers, in which attention and feed-forward read the same norm and stand
-// beside each other (Wang and Komatsuzaki, 2021), with every command of megatron:
+// beside each other (Wang and Komatsuzaki, 2021), with a feed-forward that GeLU gates (GEGLU; Shazeer, 2020,
+// arXiv:2002.05202), which no flag asks for. It has every command of megatron:
 //   parallel_block pretrain_gpt FLAGS, parallel_block generate FLAGS, parallel_block verify layouts FLAGS
 // Tensor, sequence, pipeline and data parallelism, recompute, checkpoints and precisions come with the parts.
 #include "commands/program.h"
@@ -12,7 +13,7 @@ using namespace megatron;
 
 namespace {
 
-/// x + attention(norm(x)) + mlp(norm(x)).
+/// x + attention(norm(x)) + mlp(norm(x)), where mlp(x) = (gelu(x * gate) * (x * up)) * down.
 class ParallelBlock : public DecoderLayer {
  public:
   ParallelBlock(const ModuleContext& context, int64_t layer_number)
@@ -20,7 +21,10 @@ class ParallelBlock : public DecoderLayer {
     register_module(input_layernorm_, std::make_unique<Norm>(context.at("input_layernorm"), context.config.hidden_size,
                                                              NormPlace::kResidualStream));
     register_module(self_attention_, std::make_unique<SelfAttention>(context.at("self_attention"), layer_number));
-    register_module(mlp_, std::make_unique<Mlp>(context.at("mlp")));
+    register_module(
+        mlp_, std::make_unique<Mlp>(context.at("mlp"), MlpOptions{.ffn_hidden_size = context.config.ffn_hidden_size,
+                                                                  .gated_linear_unit = true,
+                                                                  .activation_func = ActivationFunc::kGelu}));
   }
 
   Tensor forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const override {

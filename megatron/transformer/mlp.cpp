@@ -19,11 +19,16 @@ kernels::Activation kernel_of(ActivationFunc function) {
 }
 
 Mlp::Mlp(const ModuleContext& context)
-    : is_gated_(context.config.gated_linear_unit), activation_(kernel_of(context.config.activation_func)) {
+    : Mlp(context, {.ffn_hidden_size = context.config.ffn_hidden_size,
+                    .gated_linear_unit = context.config.gated_linear_unit,
+                    .activation_func = context.config.activation_func}) {}
+
+Mlp::Mlp(const ModuleContext& context, const MlpOptions& mlp)
+    : is_gated_(mlp.gated_linear_unit), activation_(kernel_of(mlp.activation_func)) {
   const TransformerConfig& config = context.config;
   gate_.linear_offset = config.glu_linear_offset;
   if (config.activation_func_clamp_value) gate_.clamp = *config.activation_func_clamp_value;
-  const int64_t f = config.ffn_hidden_size;
+  const int64_t f = mlp.ffn_hidden_size;
   ShardCut rows{.sections = {{f, false}}};
   if (is_gated_) rows.sections.push_back({f, false});  // gate and up are cut each on its own
   ParallelLinearOptions options{.name = context.path + ".linear_fc1",

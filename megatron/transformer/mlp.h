@@ -19,10 +19,19 @@ struct BlockOutput {
 /// What the kernels call it.
 kernels::Activation kernel_of(ActivationFunc function);
 
+/// A feed-forward; the defaults of a model are those of its config.
+struct MlpOptions {
+  int64_t ffn_hidden_size = 0;
+  bool gated_linear_unit = false;
+  ActivationFunc activation_func = ActivationFunc::kGelu;
+};
+
 /// fc1, activation (gated or not), fc2.
 class Mlp : public Module {
  public:
+  /// As the config of the model says.
   explicit Mlp(const ModuleContext& context);
+  Mlp(const ModuleContext& context, const MlpOptions& options);
   /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism)
   BlockOutput forward(Context& ctx, const Tensor& x) const;
   Parameter* output_bias() const { return linear_fc2_->bias(); }

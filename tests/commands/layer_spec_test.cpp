@@ -62,6 +62,18 @@ TEST(LayerSpec, OfAProgramTrainsOnEveryLayoutAsOnOneRank) {
   EXPECT_NE(losses_of(MEGATRON_PROGRAM, ""), one_rank);
 }
 
+// 96 + 16 rows of embeddings and a final norm; in each of 4 layers one norm, attention with biases, and a feed-forward
+// whose first matrix has a gate and as many rows again.
+TEST(LayerSpec, OfAProgramHasAGatedFeedForwardWhateverTheFlagsSay) {
+  constexpr int64_t kH = 24, kF = 96, kAttention = 4 * kH * kH + 4 * kH,
+                    kFeedForward = 2 * kF * (kH + 1) + kH * (kF + 1);
+  constexpr int64_t kParameters = (96 + 16) * kH + 2 * kH + 4 * (2 * kH + kAttention + kFeedForward);
+  const Ended ended = run(PARALLEL_BLOCK, kTrain);
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  EXPECT_THAT(ended.output,
+              HasSubstr("number of parameters of the whole model: " + std::to_string(kParameters) + "\n"));
+}
+
 TEST(LayerSpec, OfAProgramIsThatOfItsCheckpoints) {
   const ScratchDirectory scratch;
   ASSERT_EQ(run(PARALLEL_BLOCK, kTrain, {"--save", scratch.path(), "--save-interval", "5"}).status, 0);
