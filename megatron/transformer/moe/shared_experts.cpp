@@ -9,20 +9,17 @@ SharedExperts::SharedExperts(const ModuleContext& context, const MoeConfig& moe)
   require<ConfigError>(!context.config.add_bias_linear,
                        "[SharedExperts] shared experts have no biases. Set add_bias_linear to false "
                        "(--disable-bias-linear).");
-  TransformerConfig config = context.config;
-  config.ffn_hidden_size = moe.shared_expert_intermediate_size;
+  const TransformerConfig& config = context.config;
   if (moe.shared_expert_gate)
     register_parameter(gate_weight_, context.ctx,
                        {.name = context.path + ".gate_weight",
                         .shard = ShardSpec::whole({1, config.hidden_size}),
                         .dtype = config.params_dtype,
                         .init_std = config.init_method_std});
-  register_module(mlp_, std::make_unique<Mlp>(ModuleContext{.ctx = context.ctx,
-                                                            .config = config,
-                                                            .groups = context.groups,
-                                                            .path = context.path,
-                                                            .sequence_parallel = context.sequence_parallel,
-                                                            .overlap = context.overlap}));
+  const MlpOptions options{.ffn_hidden_size = moe.shared_expert_intermediate_size,
+                           .gated_linear_unit = config.gated_linear_unit,
+                           .activation_func = config.activation_func};
+  register_module(mlp_, std::make_unique<Mlp>(context, options));
 }
 
 Tensor SharedExperts::forward(Context& ctx, const Tensor& x) const {
