@@ -116,13 +116,26 @@ const Dataset& present(const Dataset* dataset, std::string_view split) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config) {
-  return make_tokenizer({.type = config.tokenizer_type,
-                         .vocab_file = config.vocab_file.value_or(""),
-                         .merge_file = config.merge_file.value_or(""),
-                         .model = config.tokenizer_model.value_or(""),
-                         .vocab_size = config.vocab_size,
-                         .null_eod = config.null_tokenizer_eod_id,
-                         .null_pad = config.null_tokenizer_pad_id});
+  TokenizerOptions options{.type = config.tokenizer_type,
+                           .vocab_file = config.vocab_file.value_or(""),
+                           .merge_file = config.merge_file.value_or(""),
+                           .model = config.tokenizer_model.value_or(""),
+                           .vocab_size = config.vocab_size,
+                           .special_tokens = config.tokenizer_special_tokens.value_or(std::vector<std::string>{}),
+                           .null_eod = config.null_tokenizer_eod_id,
+                           .null_pad = config.null_tokenizer_pad_id};
+  // Scripts for Megatron give these with every tokenizer; the banner names those without effect.
+  if (tokenizer_reads(config.tokenizer_type, "--tokenizer-hf-no-include-special-tokens"))
+    options.hf_no_include_special_tokens = config.tokenizer_hf_no_include_special_tokens;
+  if (tokenizer_reads(config.tokenizer_type, "--tiktoken-pattern")) {
+    options.tiktoken_pattern = config.tiktoken_pattern;
+    options.tiktoken_num_special_tokens = config.tiktoken_num_special_tokens;
+  }
+  if (tokenizer_reads(config.tokenizer_type, "--tokenizer-sentencepiece-legacy")) {
+    options.sentencepiece_legacy = config.tokenizer_sentencepiece_legacy;
+    options.sentencepiece_ignore_extra_whitespaces = config.tokenizer_sentencepiece_ignore_extra_whitespaces;
+  }
+  return make_tokenizer(options);
 }
 
 std::unique_ptr<Tokenizer> check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes) {

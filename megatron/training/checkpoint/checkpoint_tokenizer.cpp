@@ -145,6 +145,10 @@ void take_stored_files(const FileSystem& files, const std::string& checkpoint, T
     take("merges.txt", config.merge_file);
   }
   if (config.tokenizer_type.starts_with("BertWordPiece")) take("vocab.txt", config.vocab_file);
+  if (config.tokenizer_type == "TikTokenizer") {
+    take("tokenizer.json", config.tokenizer_model);
+    take("tokenizer.tiktoken", config.tokenizer_model);
+  }
   if (tokenizer_reads(config.tokenizer_type, "--tokenizer-sentencepiece-legacy"))
     take("tokenizer.model", config.tokenizer_model);
   if (config.tokenizer_type == "HuggingFaceTokenizer") {

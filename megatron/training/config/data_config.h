@@ -40,6 +40,12 @@ struct TokenizerConfig {
   int64_t make_vocab_size_divisible_by = 128;
   std::optional<int64_t> null_tokenizer_eod_id;
   int64_t null_tokenizer_pad_id = -1;
+  std::optional<std::vector<std::string>> tokenizer_special_tokens;
+  bool tokenizer_hf_no_include_special_tokens = false;
+  std::optional<std::string> tiktoken_pattern;
+  int64_t tiktoken_num_special_tokens = 1000;
+  bool tokenizer_sentencepiece_legacy = false;
+  bool tokenizer_sentencepiece_ignore_extra_whitespaces = true;
 };
 
 }  // namespace megatron

@@ -48,13 +48,13 @@ void describe_tokenizer(FieldTable& table, TokenizerConfig& tokenizer) {
   table.begin_group(
       "Tokenizer",
       "GPT2BPETokenizer needs --vocab-file and --merge-file; CharTokenizer and the BERT types --vocab-file; "
-      "HuggingFaceTokenizer and the SentencePiece types --tokenizer-model; NullTokenizer "
+      "HuggingFaceTokenizer, the SentencePiece types and TikTokenizer --tokenizer-model; NullTokenizer "
       "(text that is numbers) --vocab-size; ByteLevelTokenizer nothing.");
   table.add("tokenizer_type", tokenizer.tokenizer_type, "which one")
       .one_of({"GPT2BPETokenizer", "HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
-               "Llama2Tokenizer", "BertWordPieceLowerCase", "BertWordPieceCase", "ByteLevelTokenizer", "CharTokenizer",
-               "NullTokenizer"})
-      .later({"TikTokenizer", "MultimodalTokenizer", "NullMultimodalTokenizer", "SFTTokenizer"})
+               "Llama2Tokenizer", "TikTokenizer", "BertWordPieceLowerCase", "BertWordPieceCase", "ByteLevelTokenizer",
+               "CharTokenizer", "NullTokenizer"})
+      .later({"MultimodalTokenizer", "NullMultimodalTokenizer", "SFTTokenizer"})
       .choice_also("Llama3Tokenizer", "HuggingFaceTokenizer");
   table.add("tokenizer_model", tokenizer.tokenizer_model,
             "its file, or for HuggingFaceTokenizer also the folder of a tokenizer.json");
@@ -75,6 +75,24 @@ void describe_tokenizer(FieldTable& table, TokenizerConfig& tokenizer) {
       .by_default("the last entry")
       .at_least(0);
   table.add("null_tokenizer_pad_id", tokenizer.null_tokenizer_pad_id, "pad token of NullTokenizer");
+  table.add("tokenizer_special_tokens", tokenizer.tokenizer_special_tokens,
+            "strings that are recognised in text besides those of the tokenizer");
+  table.add("tokenizer_hf_no_include_special_tokens", tokenizer.tokenizer_hf_no_include_special_tokens,
+            "HuggingFaceTokenizer and BERT: do not add tokens around a text");
+  table
+      .add("tiktoken_pattern", tokenizer.tiktoken_pattern,
+           "how TikTokenizer cuts text: Megatron's v1 or v2, or that of a .tiktoken file")
+      .by_default("v2 with Megatron's JSON list")
+      .one_of({"v1", "v2", "r50k", "cl100k", "o200k", "llama3"});
+  table
+      .add("tiktoken_num_special_tokens", tokenizer.tiktoken_num_special_tokens,
+           "special tokens in front of the others of Megatron's JSON list")
+      .at_least(0);
+  table.add("tokenizer_sentencepiece_legacy", tokenizer.tokenizer_sentencepiece_legacy,
+            "SentencePiece: allow --tokenizer-special-tokens");
+  table.add_on("tokenizer_sentencepiece_ignore_extra_whitespaces",
+               tokenizer.tokenizer_sentencepiece_ignore_extra_whitespaces,
+               "SentencePiece: keep repeated, leading and trailing spaces that the model drops");
 }
 
 }  // namespace

@@ -208,6 +208,7 @@ bool has_stages(const PretrainConfig& c) { return c.parallel.pipeline_model_para
 bool has_replicas(const PretrainConfig& c) { return c.parallel.data_parallel_size > 1; }
 bool has_bpe_tokenizer(const PretrainConfig& c) { return c.tokenizer.tokenizer_type == "GPT2BPETokenizer"; }
 bool has_tokenizer_json(const PretrainConfig& c) { return c.tokenizer.tokenizer_type == "HuggingFaceTokenizer"; }
+bool has_tiktoken(const PretrainConfig& c) { return c.tokenizer.tokenizer_type == "TikTokenizer"; }
 bool has_bert_tokenizer(const PretrainConfig& c) { return c.tokenizer.tokenizer_type.starts_with("BertWordPiece"); }
 bool has_sentence_piece_tokenizer(const PretrainConfig& c) {
   const std::string& type = c.tokenizer.tokenizer_type;
@@ -216,7 +217,9 @@ bool has_sentence_piece_tokenizer(const PretrainConfig& c) {
 bool reads_vocab_file(const PretrainConfig& c) {
   return has_bpe_tokenizer(c) || has_bert_tokenizer(c) || c.tokenizer.tokenizer_type == "CharTokenizer";
 }
-bool reads_tokenizer_model(const PretrainConfig& c) { return has_tokenizer_json(c) || has_sentence_piece_tokenizer(c); }
+bool reads_tokenizer_model(const PretrainConfig& c) {
+  return has_tokenizer_json(c) || has_tiktoken(c) || has_sentence_piece_tokenizer(c);
+}
 bool has_null_tokenizer(const PretrainConfig& c) { return c.tokenizer.tokenizer_type == "NullTokenizer"; }
 bool has_buckets(const PretrainConfig& c) { return has_replicas(c) && c.parallel.overlap_grad_reduce; }
 
@@ -323,6 +326,13 @@ constexpr auto kDependents = std::to_array<Dependent>({
     {"vocab_file", "--tokenizer-type GPT2BPETokenizer, CharTokenizer or one of BERT", reads_vocab_file},
     {"merge_file", "--tokenizer-type GPT2BPETokenizer", has_bpe_tokenizer},
     {"tokenizer_model", "a tokenizer type that reads it", reads_tokenizer_model},
+    {"tiktoken_pattern", "--tokenizer-type TikTokenizer", has_tiktoken},
+    {"tiktoken_num_special_tokens", "--tokenizer-type TikTokenizer", has_tiktoken},
+    {"tokenizer_hf_no_include_special_tokens", "--tokenizer-type HuggingFaceTokenizer or one of BERT",
+     [](const PretrainConfig& c) { return has_tokenizer_json(c) || has_bert_tokenizer(c); }},
+    {"tokenizer_sentencepiece_legacy", "a --tokenizer-type of SentencePiece", has_sentence_piece_tokenizer},
+    {"tokenizer_sentencepiece_ignore_extra_whitespaces", "a --tokenizer-type of SentencePiece",
+     has_sentence_piece_tokenizer},
     {"null_tokenizer_eod_id", "--tokenizer-type NullTokenizer", has_null_tokenizer},
     {"null_tokenizer_pad_id", "--tokenizer-type NullTokenizer", has_null_tokenizer},
     {"cp_comm_type", "--context-parallel-size above 1",

@@ -36,8 +36,8 @@ void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
   need("NullTokenizer", tokenizer.vocab_size.has_value(), "--vocab-size");
   for (const char* name : {"BertWordPieceLowerCase", "BertWordPieceCase"})
     need(name, tokenizer.vocab_file.has_value(), "--vocab-file");
-  for (const char* name :
-       {"HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"})
+  for (const char* name : {"HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
+                           "Llama2Tokenizer", "TikTokenizer"})
     need(name, tokenizer.tokenizer_model.has_value(), "--tokenizer-model");
   if (tokenizer.null_tokenizer_eod_id && tokenizer.vocab_size &&
       *tokenizer.null_tokenizer_eod_id >= *tokenizer.vocab_size)

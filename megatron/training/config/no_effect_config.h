@@ -34,8 +34,10 @@ struct NoEffectConfig {
   int64_t local_rank = 0;
   int64_t num_workers = 2;
   int64_t tensorboard_queue_size = 1000;
-  std::optional<std::string> tiktoken_pattern;
-  int64_t tiktoken_num_special_tokens = 1000;
+  bool tokenizer_hf_no_use_fast = false;
+  bool trust_remote_code = false;
+  bool use_gigatoken = false;
+  int64_t vocab_extra_ids = 0;
   bool manual_gc = false;
   int64_t manual_gc_interval = 0;
   bool manual_gc_eval = true;

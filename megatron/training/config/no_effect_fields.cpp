@@ -12,7 +12,7 @@ constexpr const char* kStateless = "random numbers depend on seed, name and inde
 constexpr const char* kBackend = "the means of exchange follows from the device and the launcher";
 constexpr const char* kProfile = "--profile always writes a trace, and of the same format";
 constexpr const char* kShapes = "the trace of --profile always says the shapes";
-constexpr const char* kTikTokenizer = "TikTokenizer alone reads it, which is not here yet";
+constexpr const char* kNativeTokenizers = "tokenizers are native code";
 constexpr const char* kWeightGradients =
     "the gradient of the output layer's weight has the same value whenever it is computed; zero-bubble schedules "
     "(--pipeline-schedule) fill the bubble with the weight gradients of all layers";
@@ -83,10 +83,10 @@ void describe_running(FieldTable& table, NoEffectConfig& none) {
   table.add("tensorboard_queue_size", none.tensorboard_queue_size, "")
       .at_least(1)
       .without_effect("every event is written at once");
-  table.add("tiktoken_pattern", none.tiktoken_pattern, "").one_of({"v1", "v2"}).without_effect(kTikTokenizer);
-  table.add("tiktoken_num_special_tokens", none.tiktoken_num_special_tokens, "")
-      .at_least(0)
-      .without_effect(kTikTokenizer);
+  table.add("tokenizer_hf_no_use_fast", none.tokenizer_hf_no_use_fast, "").without_effect(kNativeTokenizers);
+  table.add("trust_remote_code", none.trust_remote_code, "").without_effect("no Python code is run");
+  table.add("use_gigatoken", none.use_gigatoken, "").without_effect(kNativeTokenizers);
+  table.add("vocab_extra_ids", none.vocab_extra_ids, "").at_least(0).without_effect("Megatron 0.20 reads it nowhere");
   table.add("manual_gc", none.manual_gc, "").without_effect(kNoCollector);
   table.add("manual_gc_interval", none.manual_gc_interval, "").at_least(0).without_effect(kNoCollector);
   table.add_on("manual_gc_eval", none.manual_gc_eval, "").without_effect(kNoCollector);

@@ -179,12 +179,7 @@ constexpr auto kNotYet = std::to_array<Refusal>({
      "--fim-pad-token --fim-prefix-token --fim-rate --fim-split-sample --fim-spm-rate --fim-suffix-token "
      "--object-storage-cache-path --per-dataset-sequences-path --phase-transition-iterations --sample-rate --sft "
      "--sft-tokenizer-prompt-format"},
-    {"this option of tokenizers",
-     "--chat-template --disable-tokenizer-sentencepiece-ignore-extra-whitespaces "
-     "--no-tokenizer-sentencepiece-ignore-extra-whitespaces "
-     "--tiktoken-special-tokens --tokenizer-hf-no-include-special-tokens --tokenizer-hf-no-use-fast "
-     "--tokenizer-metadata --tokenizer-sentencepiece-legacy --tokenizer-special-tokens --trust-remote-code "
-     "--use-gigatoken --vocab-extra-ids"},
+    {"this option of tokenizers", "--chat-template --tiktoken-special-tokens --tokenizer-metadata"},
     {"fault tolerance and checks across ranks",
      "--adlr-autoresume --adlr-autoresume-interval --exit-signal-handler-for-dataloader "
      "--exit-signal-handler-for-training --fault-injector-delay-start-iteration --fault-injector-fault-delay "

@@ -120,8 +120,16 @@ TEST_F(CheckpointTokenizer, OfEachTypeWithAModelFileIsMadeAgainFromTheCheckpoint
   std::ofstream(hugging_face + "/tokenizer_config.json") << R"({"eos_token": "<|end_of_text|>"})";
   const std::string vocab = scratch_.file("vocab.txt");
   std::ofstream(vocab) << "[UNK]\n[CLS]\n[SEP]\nhello\n";
-  std::vector<TokenizerConfig> configs = {{.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = hugging_face},
-                                          {.tokenizer_type = "BertWordPieceCase", .vocab_file = vocab}};
+  std::vector<TokenizerConfig> configs = {
+      {.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = hugging_face},
+      {.tokenizer_type = "BertWordPieceCase", .vocab_file = vocab},
+      {.tokenizer_type = "TikTokenizer",
+       .tokenizer_model = testing::golden_path("tokenizers/tiktoken/megatron.json"),
+       .vocab_size = 1700},
+      {.tokenizer_type = "TikTokenizer",
+       .tokenizer_model = testing::golden_path("tokenizers/tiktoken/o200k.tiktoken"),
+       .tokenizer_special_tokens = {{"<|endoftext|>"}},
+       .tiktoken_pattern = "o200k"}};
   if (has_sentence_piece())
     configs.push_back({.tokenizer_type = "Llama2Tokenizer",
                        .tokenizer_model = testing::golden_path("tokenizers/sentencepiece/bpe.model")});

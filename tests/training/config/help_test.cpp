@@ -42,7 +42,7 @@ TEST(Help, OfAFlagTellsAllAboutIt) {
   EXPECT_EQ(help, help_text({"--help", "--ffn-hidden-size"}));
   EXPECT_EQ(help, help_text({"--help=ffn-hidden-size"}));
   EXPECT_THAT(help_text({"--help=nproc-per-node"}), HasSubstr("--nproc-per-node, --nproc_per_node N"));
-  EXPECT_THAT(help_text({"--help=tokenizer-type"}), HasSubstr("not supported yet: TikTokenizer"));
+  EXPECT_THAT(help_text({"--help=tokenizer-type"}), HasSubstr("not supported yet: MultimodalTokenizer"));
   EXPECT_THAT(help_text({"--help=context-parallel-size"}), HasSubstr("share a sequence; 1 only, so far"));
   EXPECT_THAT(help_text({"--help=lr"}), HasSubstr("difference from Megatron-LM (--lr):"));
   EXPECT_THAT(help_text({"--help=lr"}), Not(HasSubstr("--lr-decay-style")));

@@ -101,6 +101,7 @@ TEST(Rules, RefuseContradictionsWithTheReason) {
       {{"--tokenizer-type", "SFTTokenizer"}, "does not have yet"},
       {{"--tokenizer-type", "Llama3Tokenizer"}, "HuggingFaceTokenizer needs --tokenizer-model"},
       {{"--tokenizer-type", "BertWordPieceCase"}, "needs --vocab-file"},
+      {{"--tokenizer-type", "TikTokenizer"}, "needs --tokenizer-model"},
       {{"--optimizer", "muon"}, "does not have yet"},
       {{"--hidden-dropout", "1"}, "must be below 1"},
       {{"--log-interval", "0"}, "must be at least 1"},
