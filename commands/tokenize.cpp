@@ -7,6 +7,7 @@
 #include <ostream>
 #include <span>
 
+#include "commands/chat_lines.h"
 #include "commands/exit_code.h"
 #include "commands/tokenizer_flags.h"
 #include "megatron/base/flag_help.h"
@@ -29,6 +30,7 @@ those of preprocess_data and pretrain_gpt.
   megatron tokenize --tokenizer-type HuggingFaceTokenizer --tokenizer-model tokenizer.json --text "Hello"
   megatron tokenize --tokenizer-type ByteLevelTokenizer --input corpus.jsonl --json
   echo 72 105 | megatron tokenize --tokenizer-type ByteLevelTokenizer --decode
+  megatron tokenize --tokenizer-type HuggingFaceTokenizer --tokenizer-model llama3/ --chat --input chats.jsonl
 
 )";
 constexpr const char* kStandardInput = "/dev/stdin";
@@ -37,7 +39,8 @@ struct TokenizeConfig {
   std::vector<std::string> input;
   std::optional<std::string> text, input_format;
   std::string json_key = "text";
-  bool decode = false, json = false, help = false;
+  bool decode = false, json = false, chat = false, add_generation_prompt = false, help = false;
+  std::optional<std::string> chat_template;
   TokenizerOptions tokenizer;
 };
 
@@ -54,6 +57,14 @@ FieldTable describe(TokenizeConfig& config) {
   table.add("decode", config.decode,
             "the other way: a line is ids with spaces between them, or a JSON object whose key ids has a list");
   table.add("json", config.json, R"(print {"ids": [...], "decoded": "..."} for each line)");
+  table.begin_group("Conversations", "");
+  table.add(
+      "chat", config.chat,
+      R"(a line is {"messages": [{"role": ..., "content": ...}, ...]}, which a chat template makes a text; no other )"
+      "special tokens are put around it");
+  table.add("chat_template", config.chat_template, "the template in Jinja, or its file")
+      .by_default("that of the tokenizer's folder");
+  table.add("add_generation_prompt", config.add_generation_prompt, "end with the start of the answer");
   describe_tokenizer_flags(table, config.tokenizer);
   table.begin_group("Help", "");
   table.add("help", config.help, "show this text");
@@ -66,6 +77,9 @@ void check(const TokenizeConfig& config, const GivenFields& given, Mistakes& mis
   if (config.text && !config.input.empty()) mistakes.add({"--text", "--input"}, "--text and --input: give one of them");
   if (config.text && config.input_format)
     mistakes.add({"--text", "--input-format"}, "--input-format is for --input; --text is the text itself");
+  if (config.chat && config.decode) mistakes.add({"--chat", "--decode"}, "--chat and --decode: give one of them");
+  for (const std::string_view name : {"chat_template", "add_generation_prompt"})
+    if (!config.chat && given.contains(name)) mistakes.add({"--chat"}, "{} needs --chat", name);
   if (given.contains("json_key") && config.decode)
     mistakes.add({"--json-key", "--decode"}, "--json-key: --decode reads the key ids");
 }
@@ -116,7 +130,9 @@ std::string text_of_json(std::string_view line, const std::string& key) {
 class LineTokenizer {
  public:
   LineTokenizer(const TokenizeConfig& config, const Tokenizer& tokenizer, std::ostream& out)
-      : config_(config), tokenizer_(tokenizer), encoder_(tokenizer.make_encoder()), out_(out) {}
+      : config_(config), tokenizer_(tokenizer), encoder_(tokenizer.make_encoder()), out_(out) {
+    if (config.chat) chat_.emplace(config.tokenizer, config.chat_template, config.add_generation_prompt);
+  }
 
   void take(std::string_view line, bool is_json) {
     if (config_.decode) {
@@ -125,7 +141,10 @@ class LineTokenizer {
       return print(ids, text, text);
     }
     std::vector<TokenId> ids;
-    encoder_->append(is_json ? text_of_json(line, config_.json_key) : line, ids);
+    if (chat_)
+      encoder_->append(chat_->text_of(line), ids);
+    else
+      encoder_->append(is_json ? text_of_json(line, config_.json_key) : line, ids);
     print(ids, joined(ids, " "), config_.json ? tokenizer_.decode(ids) : "");
   }
 
@@ -140,11 +159,15 @@ class LineTokenizer {
   const TokenizeConfig& config_;
   const Tokenizer& tokenizer_;
   std::unique_ptr<TextEncoder> encoder_;
+  std::optional<ChatLines> chat_;
   std::ostream& out_;
 };
 
 void tokenize(const TokenizeConfig& config, std::ostream& out) {
-  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(config.tokenizer);
+  TokenizerOptions options = config.tokenizer;
+  if (config.chat && tokenizer_reads(options.type, "--tokenizer-hf-no-include-special-tokens"))
+    options.hf_no_include_special_tokens = true;  // the template has them
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(options);
   LineTokenizer lines(config, *tokenizer, out);
   if (config.text) return lines.take(*config.text, false);
   for (const std::string& file : config.input)
@@ -170,8 +193,9 @@ int tokenize_command(const std::vector<std::string>& args, std::ostream& out, st
     TokenizeConfig config;
     FieldTable table = describe(config);
     Mistakes mistakes;
-    const GivenFields given =
-        parse_flags(table, args, {.refused = refused_tokenizer_flags(), .synonyms = flag_synonyms()}, mistakes);
+    RefusedFlags refused = refused_tokenizer_flags();
+    refused.erase("--chat-template");
+    const GivenFields given = parse_flags(table, args, {.refused = refused, .synonyms = flag_synonyms()}, mistakes);
     if (config.help) {
       out << kIntroduction << help_of(table);
       return;

@@ -48,7 +48,7 @@ void describe_tokenizer_flags(FieldTable& table, TokenizerOptions& tokenizer) {
 
 RefusedFlags refused_tokenizer_flags() {
   return {{"--tokenizer-metadata", "the type and its flags say all; leave the flag out"},
-          {"--chat-template", "no command here renders conversations"},
+          {"--chat-template", "megatron tokenize --chat alone renders conversations"},
           {"--tokenizer-hf-no-use-fast", "tokenizer.json is read by native code; leave the flag out"},
           {"--trust-remote-code", "no Python code is run, local or remote; leave the flag out"},
           {"--use-gigatoken", "this tokenizer is always native and parallel; leave the flag out"},

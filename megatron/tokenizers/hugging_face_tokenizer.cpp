@@ -12,6 +12,7 @@ namespace {
 constexpr const char* kTokenizerFile = "tokenizer.json";
 constexpr const char* kConfigFile = "tokenizer_config.json";
 constexpr const char* kMapFile = "special_tokens_map.json";
+constexpr const char* kChatTemplateFile = "chat_template.jinja";
 
 std::filesystem::path json_path(const std::string& path) {
   const std::filesystem::path given(path);
@@ -92,7 +93,7 @@ HuggingFaceTokenizer::~HuggingFaceTokenizer() = default;
 std::vector<std::string> HuggingFaceTokenizer::paths(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return {path};
   std::vector<std::string> result;
-  for (const char* name : {kTokenizerFile, kConfigFile, kMapFile}) {
+  for (const char* name : {kTokenizerFile, kConfigFile, kMapFile, kChatTemplateFile}) {
     const std::filesystem::path file = std::filesystem::path(path) / name;
     if (std::filesystem::exists(file)) result.push_back(file.string());
   }
@@ -112,6 +113,9 @@ void HuggingFaceTokenizer::read_roles(const std::string& folder) {
     names.require_added_tokens(*json_);
     require_same_frame(names, json_->frame());
   }
+  const std::filesystem::path chat_template = std::filesystem::path(folder) / kChatTemplateFile;
+  if (std::filesystem::exists(chat_template))
+    files_.push_back({kChatTemplateFile, read_tokenizer_file("--tokenizer-model", chat_template.string())});
   const auto id_of = [&](const std::optional<std::string>& token) -> std::optional<TokenId> {
     if (!token) return std::nullopt;
     const auto id = json_->id_of(*token);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -64,6 +65,25 @@ TEST_F(Tokenize, DecodesWhatItPrinted) {
   words.insert(words.end(), {"--decode", "--input", written("ids.jsonl", out_)});
   EXPECT_EQ(run(words, "HuggingFaceTokenizer"), 0) << err_;
   EXPECT_EQ(out_, text + "\n");
+}
+
+TEST_F(Tokenize, RendersConversationsByTheTemplateOfTheTokenizersFolder) {
+  std::filesystem::copy_file(testing::golden_path("tokenizers/hf/llama3.json"), scratch_.file("tokenizer.json"));
+  written(
+      "tokenizer_config.json",
+      R"({"bos_token": "<|begin_of_text|>", "chat_template": "{{ bos_token }}{% for m in messages %}{{ m.content }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}!{% endif %}"})");
+  const std::string chats = written("chats.jsonl", R"({"messages": [{"role": "user", "content": "hi"}]})");
+  Words words = {"--tokenizer-model", scratch_.path(), "--chat", "--input", chats, "--json"};
+  EXPECT_EQ(run(words, "HuggingFaceTokenizer"), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr(R"("decoded": "<|begin_of_text|>hi<|eot_id|>"})")) << "one BOS alone";
+  words.push_back("--add-generation-prompt");
+  EXPECT_EQ(run(words, "HuggingFaceTokenizer"), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("<|eot_id|>!"));
+  EXPECT_EQ(run({"--chat", "--chat-template", "{{ messages[0].content }}", "--input", chats}), 0) << err_;
+  EXPECT_EQ(out_, "104 105\n");
+  EXPECT_EQ(run({"--chat", "--input", chats}), kUsage) << "bytes have no template";
+  EXPECT_EQ(run({"--chat", "--chat-template", "{{ 1 }}", "--input", written("bad.jsonl", "{}\n")}), kData);
+  EXPECT_THAT(err_, HasSubstr("bad.jsonl:1: the line is not a JSON object whose key messages has a list"));
 }
 
 TEST_F(Tokenize, NamesFileAndLineOfBadInput) {

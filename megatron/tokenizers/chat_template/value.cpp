@@ -1,0 +1,218 @@
+#include "megatron/tokenizers/chat_template/value.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+#include "megatron/base/field.h"
+
+namespace megatron::chat_template {
+namespace {
+
+std::string number_text(double value) { return python_text(FieldValue(value)); }
+
+/// Python's repr() of a string: single quotes unless it holds them and no double ones.
+std::string repr_of(const std::string& text) {
+  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  std::string result(1, quote);
+  for (const char c : text) {
+    if (c == quote || c == '\\') result += '\\';
+    if (c == '\n')
+      result += "\\n";
+    else if (c == '\r')
+      result += "\\r";
+    else if (c == '\t')
+      result += "\\t";
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
+      result += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
+    else
+      result += c;
+  }
+  return result + quote;
+}
+
+std::string repr_of(const Value& value) {
+  if (value.is_string()) return repr_of(value.string());
+  std::string result, separator;
+  if (value.is_list()) {
+    for (const Value& item : value.list()) result += std::exchange(separator, ", ") + repr_of(item);
+    return "[" + result + "]";
+  }
+  if (value.is_dict()) {
+    for (const auto& [key, item] : value.dict())
+      result += std::exchange(separator, ", ") + repr_of(key) + ": " + repr_of(item);
+    return "{" + result + "}";
+  }
+  return text_of(value);
+}
+
+std::string json_string_of(const std::string& text) {
+  std::string json = "\"";
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        json += "\\\"";
+        break;
+      case '\\':
+        json += "\\\\";
+        break;
+      case '\b':
+        json += "\\b";
+        break;
+      case '\f':
+        json += "\\f";
+        break;
+      case '\n':
+        json += "\\n";
+        break;
+      case '\r':
+        json += "\\r";
+        break;
+      case '\t':
+        json += "\\t";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20)
+          json += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+        else
+          json += c;
+    }
+  }
+  return json + "\"";
+}
+
+void append_json(const Value& value, int64_t indent, int64_t level, std::string& json) {
+  const auto break_line = [&](int64_t at) {
+    if (indent >= 0) json += "\n" + std::string(static_cast<size_t>(indent * at), ' ');
+  };
+  const auto append_items = [&](const auto& items, char open, char close, auto&& append_item) {
+    json += open;
+    bool is_first = true;
+    for (const auto& item : items) {
+      if (!is_first) json += indent >= 0 ? "," : ", ";
+      is_first = false;
+      break_line(level + 1);
+      append_item(item);
+    }
+    if (!is_first) break_line(level);
+    json += close;
+  };
+  if (value.is_list())
+    append_items(value.list(), '[', ']', [&](const Value& item) { append_json(item, indent, level + 1, json); });
+  else if (value.is_dict())
+    append_items(value.dict(), '{', '}', [&](const auto& item) {
+      json += json_string_of(item.first) + ": ";
+      append_json(item.second, indent, level + 1, json);
+    });
+  else if (value.is_string())
+    json += json_string_of(value.string());
+  else if (value.is<bool>())
+    json += value.integer() != 0 ? "true" : "false";
+  else if (value.is_none())
+    json += "null";
+  else if (value.is_number())
+    json += text_of(value);
+  else
+    throw DataError(fmt::format("tojson: {} has no JSON", value.kind()));
+}
+
+Value from_json(simdjson::dom::element json) {
+  using Type = simdjson::dom::element_type;
+  switch (json.type()) {
+    case Type::ARRAY: {
+      List list;
+      for (const auto& item : json.get_array()) list.push_back(from_json(item));
+      return list;
+    }
+    case Type::OBJECT: {
+      Dict dict;
+      for (const auto& [key, item] : json.get_object()) dict.emplace_back(key, from_json(item));
+      return dict;
+    }
+    case Type::STRING:
+      return std::string(json.get_string().value());
+    case Type::INT64:
+      return json.get_int64().value();
+    case Type::BOOL:
+      return json.get_bool().value();
+    case Type::NULL_VALUE:
+      return Value::None{};
+    case Type::UINT64:
+      throw NotSupported("an integer of JSON has more than 63 bits");
+    default:
+      return json.get_double().value();
+  }
+}
+}  // namespace
+
+bool Value::is_true() const {
+  if (is_undefined() || is_none()) return false;
+  if (is_string()) return !string().empty();
+  if (is_list()) return !list().empty();
+  if (is_dict()) return !dict().empty();
+  return !is_number() || number() != 0;
+}
+
+const Value* Value::find(std::string_view key) const {
+  const Dict& entries = dict();
+  const auto place = std::ranges::find(entries, key, &std::pair<std::string, Value>::first);
+  return place == entries.end() ? nullptr : &place->second;
+}
+
+std::string_view Value::kind() const {
+  if (is_undefined()) return "an undefined value";
+  if (is_none()) return "None";
+  if (is_string()) return "a string";
+  if (is_list()) return "a list";
+  if (is_dict()) return "a dict";
+  return is_number() ? "a number" : "a function";
+}
+
+bool equal(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) return a.number() == b.number();
+  if (a.is_string() && b.is_string()) return a.string() == b.string();
+  if (a.is_list() && b.is_list()) return std::ranges::equal(a.list(), b.list(), equal);
+  if (a.is_dict() && b.is_dict()) {
+    if (a.dict().size() != b.dict().size()) return false;
+    return std::ranges::all_of(a.dict(), [&](const auto& entry) {
+      const Value* other = b.find(entry.first);
+      return other != nullptr && equal(entry.second, *other);
+    });
+  }
+  return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
+}
+
+bool less(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) return a.number() < b.number();
+  if (a.is_string() && b.is_string()) return a.string() < b.string();
+  if (a.is_list() && b.is_list()) return std::ranges::lexicographical_compare(a.list(), b.list(), less);
+  throw DataError(fmt::format("{} and {} have no order", a.kind(), b.kind()));
+}
+
+std::string text_of(const Value& value) {
+  if (value.is_undefined()) return "";
+  if (value.is_none()) return "None";
+  if (value.is_string()) return value.string();
+  if (value.is<bool>()) return value.integer() != 0 ? "True" : "False";
+  if (value.is<int64_t>()) return fmt::format("{}", value.integer());
+  if (value.is<double>()) return number_text(value.number());
+  if (value.is_list() || value.is_dict()) return repr_of(value);
+  throw NotSupported("a function cannot be printed");
+}
+
+std::string json_of(const Value& value, int64_t indent) {
+  std::string json;
+  append_json(value, indent, 0, json);
+  return json;
+}
+
+Value parse_json(std::string_view json, std::string_view where) {
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  const simdjson::error_code error = parser.parse(json.data(), json.size()).get(root);
+  require<DataError>(!error, "{} is not JSON: {}", where, simdjson::error_message(error));
+  return from_json(root);
+}
+
+}  // namespace megatron::chat_template

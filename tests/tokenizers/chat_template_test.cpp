@@ -1,0 +1,116 @@
+#include "megatron/tokenizers/chat_template/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+using ::testing::HasSubstr;
+
+std::string rendered(std::string_view source, const std::string& x = "null", const std::string& messages = "[]") {
+  return ChatTemplate(source).render({.messages = messages, .variables = {{"x", x}}});
+}
+
+template <class E>
+std::string error_of(std::string_view source, const std::string& x = "null") {
+  try {
+    return "no error: " + rendered(source, x);
+  } catch (const E& error) {
+    return error.what();
+  }
+}
+
+// Expected: Jinja 3.1.6 with trim_blocks and lstrip_blocks.
+TEST(ChatTemplate, WhiteSpaceAroundTagsIsJinjas) {
+  EXPECT_EQ(rendered("a\n  {% if true %}\nb\n  {% endif %}\nc\n"), "a\nb\nc");
+  EXPECT_EQ(rendered("a  {%- if true -%}  b  {%- endif %}  c"), "ab  c");
+  EXPECT_EQ(rendered("a\n {%+ if true %}b{% endif +%}\nc"), "a\n b\nc");
+  EXPECT_EQ(rendered("  {{ 1 }}\n  {# no #}\nx"), "  1\nx");
+  EXPECT_EQ(rendered("{{ '}}' }}{{ {'a': {'b': 1}}['a']['b'] }}"), "}}1");
+  EXPECT_EQ(rendered("a\r\nb\n\n"), "a\nb\n");
+}
+
+TEST(ChatTemplate, ExpressionsAreThoseOfJinja) {
+  EXPECT_EQ(rendered("{{ 1 + 2 * 3 - 4 // 3 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }}"), "6 -4 2 3.5");
+  EXPECT_EQ(rendered("{{ 'a' ~ 1 ~ none ~ true ~ missing }}"), "a1NoneTrue");
+  EXPECT_EQ(rendered("{{ [1, 'b', 2.0, {'k': none}] }}"), "[1, 'b', 2.0, {'k': None}]");
+  EXPECT_EQ(rendered("{{ 'ab' 'c'[::-1] }} {{ 'héllo'[1:3] }} {{ [1,2,3][-2:] }} {{ [1,2,3,4][::2] }}"),
+            "cba él [2, 3] [1, 3]");
+  EXPECT_EQ(rendered("{{ 1 < 2 < 3 }} {{ 3 not in [1] }} {{ 'b' in 'abc' }} {{ not 1 == 2 }}"), "True True True True");
+  EXPECT_EQ(rendered("{{ 'x' if false }}{{ 'y' if false else 'z' }}{{ none or 'o' }}{{ 0 and 1 }}"), "zo0");
+  EXPECT_EQ(rendered("{{ ' a ' | trim | upper ~ '!' }} {{ -3 | abs }}"), "A! 3");
+}
+
+TEST(ChatTemplate, StatementsAreThoseOfJinja) {
+  EXPECT_EQ(
+      rendered("{% for a, b in x.items() %}{{ loop.index }}{{ a }}{{ b }}{{ '' if loop.last else ',' }}{% endfor %}",
+               R"({"k": 1, "l": 2})"),
+      "1k1,2l2");
+  EXPECT_EQ(rendered("{% for i in range(5) if i is odd %}{{ i }}{% else %}none{% endfor %}"), "13");
+  EXPECT_EQ(
+      rendered("{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i == 3 %}{% break %}{% endif %}{{ i }}"
+               "{% endfor %}"),
+      "02");
+  EXPECT_EQ(rendered("{% set a = 1 %}{% for i in [1] %}{% set a = 2 %}{% endfor %}{{ a }}"), "1")
+      << "loops have a scope";
+  EXPECT_EQ(rendered("{% set n = namespace(a=1) %}{% for i in [5] %}{% set n.a = i %}{% endfor %}{{ n.a }}"), "5");
+  EXPECT_EQ(rendered("{% macro m(a, b='d') %}[{{ a }}{{ b }}]{% endmacro %}{{ m(1) }}{{ m(1, b=2) }}"), "[1d][12]");
+  EXPECT_EQ(rendered("{% set t %}a{{ 1 }}{% endset %}{{ t | length }}"), "2");
+}
+
+TEST(ChatTemplate, FiltersAndMethodsAreThoseOfJinjaAndPython) {
+  EXPECT_EQ(rendered("{{ x | tojson }}", R"({"b": [1, 2.5, "é\n<'>"], "a": null})"),
+            R"({"b": [1, 2.5, "é\n<'>"], "a": null})");
+  EXPECT_EQ(rendered("{{ x | tojson(indent=1) }}", R"({"a": [1], "b": []})"), "{\n \"a\": [\n  1\n ],\n \"b\": []\n}");
+  EXPECT_EQ(rendered("{{ x | map(attribute='a.b') | join('-') }}", R"([{"a": {"b": 1}}, {"a": {"b": 2}}])"), "1-2");
+  EXPECT_EQ(rendered("{{ x | selectattr('r', 'equalto', 'u') | list | length }}", R"([{"r": "u"}, {"r": "v"}])"), "1");
+  EXPECT_EQ(rendered("{{ ['b', 'A', 'c'] | sort | join }} {{ missing | default('d') }} {{ '' | d('e', true) }}"),
+            "Abc d e");
+  EXPECT_EQ(rendered("{{ 'a,b,c'.split(',', 1)[-1] }}{{ ' a b '.split() }}{{ 'xxaxx'.strip('x') }}"), "b,c['a', 'b']a");
+  EXPECT_EQ(rendered("{{ x.get('no', 1) }}{{ x.items() | list }}{{ x['items'] }}", R"({"items": 2})"),
+            "1[['items', 2]]2");
+}
+
+// Expected: transformers 5.23.
+TEST(ChatTemplate, MessagesLoseNullsAndTheReasoningHasAllItsNames) {
+  const std::string keys =
+      "{% for m in messages %}{% for k, v in m.items() %}[{{ k }}={{ v }}]{% endfor %}{% endfor %}";
+  EXPECT_EQ(rendered(keys, "null", R"([{"role": "a", "content": null, "c": [{"x": null}], "reasoning": "r"}])"),
+            "[thinking=r][role=a][c=[{'x': None}]][reasoning=r][reasoning_content=r]");
+  EXPECT_EQ(rendered("{{ x is defined }}{{ x is none }}"), "TrueTrue");
+}
+
+TEST(ChatTemplate, WhatIsNotSupportedIsRefusedByNameWhenItIsRead) {
+  const auto refused = [](std::string_view source) {
+    try {
+      ChatTemplate{source};
+    } catch (const NotSupported& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(refused("\n{% include 'x' %}"), HasSubstr("line 2 of the chat template: the statement 'include'"));
+  EXPECT_THAT(refused("{{ x | xmlattr }}"), HasSubstr("the filter 'xmlattr'"));
+  EXPECT_THAT(refused("{{ x is sameas 1 }}"), HasSubstr("the test 'sameas'"));
+  EXPECT_THAT(refused("{{ x ? 1 }}"), HasSubstr("the character '?'"));
+  EXPECT_THAT(refused("{{ '\\x41' }}"), HasSubstr("the escape \\x"));
+}
+
+TEST(ChatTemplate, MistakesAreNamedWithTheirLine) {
+  EXPECT_THAT(error_of<DataError>("\n{% if x %}"), HasSubstr("endif"));
+  EXPECT_THAT(error_of<DataError>("{{ x "), HasSubstr("line 1 of the chat template: a tag does not end"));
+  EXPECT_THAT(error_of<DataError>("{{ }}"), HasSubstr("expected a value"));
+  EXPECT_THAT(error_of<DataError>("{{ missing.a }}"), HasSubstr("an undefined value has no 'a'"));
+  EXPECT_THAT(error_of<DataError>("{{ 'a' + 1 }}"), HasSubstr("a string + a number is not defined"));
+  EXPECT_THAT(error_of<DataError>("{{ raise_exception('no') }}"), HasSubstr("refuses the conversation: no"));
+  EXPECT_THAT(error_of<DataError>("{{ strftime_now('%d') }}"), HasSubstr("'strftime_now' is no function"));
+  EXPECT_THAT(error_of<DataError>("{{ 1 // 0 }}"), HasSubstr("division by zero"));
+  EXPECT_THAT(error_of<DataError>("{{ " + std::string(500, '(') + "1" + std::string(500, ')') + " }}"),
+              HasSubstr("nested too deep"));
+  EXPECT_THAT(error_of<DataError>("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), HasSubstr("200 times deep"));
+}
+
+}  // namespace
+}  // namespace megatron
