@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/dist_checkpointing/box.h"
+#include "megatron/core/box.h"
 #include "megatron/dist_checkpointing/element_type.h"
 
 namespace megatron {

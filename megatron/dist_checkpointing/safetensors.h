@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "megatron/base/file_system.h"
-#include "megatron/dist_checkpointing/box.h"
+#include "megatron/core/box.h"
 #include "megatron/dist_checkpointing/element_type.h"
 #include "megatron/dist_checkpointing/tensor_source.h"
 

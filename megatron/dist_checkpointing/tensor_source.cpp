@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "megatron/base/error.h"
-#include "megatron/dist_checkpointing/box.h"
+#include "megatron/core/box.h"
 
 namespace megatron {
 namespace {

@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "megatron/base/error.h"
-#include "megatron/dist_checkpointing/box.h"
+#include "megatron/core/box.h"
 #include "megatron/dist_checkpointing/payload_stream.h"
 #include "megatron/dist_checkpointing/pickle/pickle_writer.h"
 

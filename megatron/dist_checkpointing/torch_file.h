@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "megatron/base/file_system.h"
-#include "megatron/dist_checkpointing/box.h"
+#include "megatron/core/box.h"
 #include "megatron/dist_checkpointing/pickle/pickle_reader.h"
 #include "megatron/dist_checkpointing/tensor_source.h"
 #include "megatron/dist_checkpointing/torch_tensor.h"

@@ -9,8 +9,8 @@
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
 #include "megatron/dist_checkpointing/metadata_pickle.h"
+#include "tests/core/random_boxes.h"
 #include "tests/dist_checkpointing/memory_file_system.h"
-#include "tests/dist_checkpointing/random_boxes.h"
 #include "tests/dist_checkpointing/small_checkpoint.h"
 
 namespace megatron {

@@ -11,7 +11,7 @@
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/dist_checkpointing/safetensors.h"
-#include "tests/dist_checkpointing/random_boxes.h"
+#include "tests/core/random_boxes.h"
 #include "tests/testing/source_tree.h"
 
 namespace megatron {

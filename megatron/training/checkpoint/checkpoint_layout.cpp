@@ -4,7 +4,7 @@
 #include <charconv>
 #include <optional>
 
-#include "megatron/dist_checkpointing/box.h"
+#include "megatron/core/box.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
 
 namespace megatron {

@@ -1,9 +1,9 @@
-#include "megatron/dist_checkpointing/box.h"
+#include "megatron/core/box.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/dist_checkpointing/random_boxes.h"
+#include "tests/core/random_boxes.h"
 
 namespace megatron {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "megatron/dist_checkpointing/box.h"
+#include "megatron/core/box.h"
 
 namespace megatron {
 

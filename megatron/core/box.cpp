@@ -1,4 +1,4 @@
-#include "megatron/dist_checkpointing/box.h"
+#include "megatron/core/box.h"
 
 #include <fmt/core.h>
 
@@ -88,7 +88,7 @@ std::string Box::to_string() const {
 }
 
 std::optional<Box> intersection(const Box& a, const Box& b) {
-  require<ShapeError>(a.sizes.rank() == b.sizes.rank(), "[checkpoint] boxes of {} and {} dimensions", a.sizes.rank(),
+  require<ShapeError>(a.sizes.rank() == b.sizes.rank(), "[Box] two boxes of {} and {} dimensions", a.sizes.rank(),
                       b.sizes.rank());
   Box common = a;
   for (int dim = 0; dim < a.sizes.rank(); ++dim) {
@@ -121,7 +121,7 @@ std::optional<std::string> tiling_problem(const Shape& shape, std::span<const Bo
 
 std::vector<Box> boxes_of_flat_range(const Box& box, int64_t begin, int64_t end) {
   require<ShapeError>(0 <= begin && begin <= end && end <= box.sizes.num_elements(),
-                      "[checkpoint] elements [{}, {}) of a box of {}", begin, end, box.sizes.num_elements());
+                      "[Box] elements [{}, {}) of a box of {}", begin, end, box.sizes.num_elements());
   std::vector<Box> boxes;
   append_flat_range(box, box.sizes.contiguous_strides(), box, 0, begin, end, boxes);
   return boxes;
