@@ -4,7 +4,6 @@
 
 #include "commands/exit_code.h"
 #include "commands/launch/rank_store.h"
-#include "megatron/comm/nccl/copied_groups.h"
 #include "megatron/comm/rendezvous/store_server.h"
 
 namespace megatron {
@@ -24,8 +23,7 @@ int run_nccl_job(const LaunchEnvironment& launch, const JobOptions& options, con
                                                              .size = launch.size,
                                                              .device = device,
                                                              .store = store.address,
-                                                             .timeout = options.timeout,
-                                                             .copied_groups = CopiedGroups::names()});
+                                                             .timeout = options.timeout});
     });
     has_met = true;
     run_nccl_rank(*ranks, options.timeout, options.num_threads, [&](World& world) { body(*ranks, world); });

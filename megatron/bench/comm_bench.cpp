@@ -4,7 +4,7 @@
 #include <array>
 #include <numeric>
 
-#include "megatron/comm/nccl/copied_groups.h"
+#include "megatron/comm/parallel_layout.h"
 #include "megatron/core/device_timer.h"
 
 namespace megatron {
@@ -95,7 +95,7 @@ std::vector<CommTiming> measure_comm(World& world, BenchDevice& bench, DType dty
                                      const MeasureOptions& options, Progress& progress) {
   std::vector<int> ranks(static_cast<size_t>(world.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  const ProcessGroup group = world.split(CopiedGroups::kNames[0], {ranks}).value();
+  const ProcessGroup group = world.split("bench", {ranks}, traits_of(GroupKind::kTp)).value();
   const int64_t unit = group.size() * size_of(dtype);
   std::vector<CommTiming> timings;
   progress.begin({.title = "measuring", .total = std::ssize(kCommPatterns) * std::ssize(sizes)});

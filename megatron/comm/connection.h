@@ -7,6 +7,9 @@
 #include <map>
 #include <string>
 
+#include "megatron/comm/group_traits.h"
+#include "megatron/comm/operation.h"
+
 namespace megatron {
 
 /// The collectives of a group, or the messages of one tag from one of its ranks to another.
@@ -14,14 +17,39 @@ struct Connection {
   std::string group;  // its name
   /// Of messages: ranks of the group, and their tag. -1: collectives.
   int sender = -1, receiver = -1, tag = -1;
+
+  bool is_channel() const { return tag >= 0; }
   auto operator<=>(const Connection&) const = default;
 };
-/// With the bytes of the largest message, or of the largest section that collectives gather or scatter. 0: none.
-using Connections = std::map<Connection, int64_t>;
 
-inline void note(Connections& connections, const Connection& used, int64_t bytes) {
-  int64_t& largest = connections[used];
-  largest = std::max(largest, bytes);
+/// All operations of one kind on a connection.
+struct Traffic {
+  int64_t num_operations = 0;
+  int64_t bytes = 0;  // of the larger operand of each
+};
+
+/// What goes over a connection.
+struct ConnectionUse {
+  GroupTraits traits;   // of the group
+  int64_t largest = 0;  // bytes of the largest message, or of the largest section that collectives gather or scatter
+  std::map<CommOp, Traffic> operations;  // by kind
+
+  /// An all-to-all needs a connection between each two ranks, other collectives connect neighbours alone.
+  bool connects_pairs() const { return operations.contains(CommOp::kAllToAll); }
+  /// Whether collectives gather or scatter rows by copy engine, where the GPUs reach each other.
+  bool copies_rows() const { return traits.by_copy_engine && largest > 0; }
+};
+using Connections = std::map<Connection, ConnectionUse>;
+
+/// An operation that uses a connection. @param bytes  of its larger operand. @param section  see ConnectionUse::largest
+inline void note(Connections& connections, const Connection& used, const GroupTraits& traits, CommOp op, int64_t bytes,
+                 int64_t section) {
+  ConnectionUse& use = connections[used];
+  use.traits = traits;
+  use.largest = std::max(use.largest, section);
+  Traffic& traffic = use.operations[op];
+  ++traffic.num_operations;
+  traffic.bytes += bytes;
 }
 
 }  // namespace megatron

@@ -138,6 +138,20 @@ std::string_view name_of(GroupKind kind) {
   return kNames.at(static_cast<size_t>(kind));
 }
 
+GroupTraits traits_of(GroupKind kind) {
+  switch (kind) {
+    case GroupKind::kTp:
+    case GroupKind::kPp:
+      return {.by_copy_engine = true};
+    case GroupKind::kCp:
+    case GroupKind::kEp:
+    case GroupKind::kTpEp:
+      return {.pairwise = true};
+    default:
+      return {};
+  }
+}
+
 ParallelLayout::ParallelLayout(ParallelSizes sizes)
     : sizes_(checked(std::move(sizes))),
       dense_(make_grid(sizes_, Grid::kDense)),

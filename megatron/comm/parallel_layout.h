@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/comm/group_traits.h"
 #include "megatron/comm/rank_grid.h"
 
 namespace megatron {
@@ -51,6 +52,9 @@ enum class GroupKind : uint8_t {
 };
 /// Field of ProcessGroupCollection.
 std::string_view name_of(GroupKind kind);
+/// Tensor and pipeline groups move rows and messages by copy engine; those that exchange tokens or heads use
+/// all-to-all.
+GroupTraits traits_of(GroupKind kind);
 
 /// Two grids over the same ranks: the dense one with axes tp, cp, dp, pp, and the expert one with axes tp (expert
 /// tensor), ep, dp (expert data), pp. They are independent, so that expert parallelism may span tensor, context and

@@ -132,6 +132,7 @@ Work start_all_to_all(const ProcessGroup& group, ProcessGroupState* state, const
 int ProcessGroup::size() const { return state_ ? static_cast<int>(state_->ranks.size()) : 1; }
 int ProcessGroup::rank() const { return state_ ? state_->rank : 0; }
 std::string_view ProcessGroup::name() const { return state_ ? std::string_view(state_->name) : "single"; }
+GroupTraits ProcessGroup::traits() const { return state_ ? state_->traits : GroupTraits{}; }
 const FlightRecorder* ProcessGroup::recorder() const { return state_ ? state_->recorder : nullptr; }
 int ProcessGroup::global_rank(int group_rank) const {
   return state_ ? state_->ranks.at(static_cast<size_t>(group_rank)) : group_rank;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/comm/group_traits.h"
 #include "megatron/comm/operation.h"
 #include "megatron/comm/work.h"
 
@@ -39,6 +40,7 @@ class ProcessGroup {
   /// Own place in the group, from 0.
   int rank() const;
   std::string_view name() const;
+  GroupTraits traits() const;
   /// Of this rank's operations on all groups of its world; null for the default group.
   const FlightRecorder* recorder() const;
   /// Global rank of a member.

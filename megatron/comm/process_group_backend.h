@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/comm/group_traits.h"
 #include "megatron/comm/operation.h"
 #include "megatron/comm/work.h"
 
@@ -57,6 +58,7 @@ class ProcessGroupBackend {
 /// State behind a ProcessGroup; owned by the World that made it.
 struct ProcessGroupState {
   std::string name;
+  GroupTraits traits;
   std::vector<int> ranks;  // global
   int rank = 0;            // own place in `ranks`
   std::chrono::milliseconds timeout{0};

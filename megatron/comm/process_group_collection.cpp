@@ -47,7 +47,9 @@ ProcessGroupCollection ProcessGroupCollection::make(World& world, const Parallel
                        "[ProcessGroupCollection] the layout is for {} ranks, "
                        "the world has {}",
                        layout.sizes().world_size, world.size());
-  const auto split = [&](GroupKind kind) { return world.split(name_of(kind), ascending(layout.groups(kind))); };
+  const auto split = [&](GroupKind kind) {
+    return world.split(name_of(kind), ascending(layout.groups(kind)), traits_of(kind));
+  };
 
   ProcessGroupCollection groups;
   RankLists all(1, std::vector<int>(static_cast<size_t>(world.size())));
@@ -57,10 +59,24 @@ ProcessGroupCollection ProcessGroupCollection::make(World& world, const Parallel
   groups.embd = split(GroupKind::kEmbd);
   groups.pos_embd = split(GroupKind::kPosEmbd);
   for (const RankLists& level : layout.hierarchical_cp_groups())
-    groups.hcp.push_back(world.split(fmt::format("hcp{}", groups.hcp.size()), level).value());
+    groups.hcp.push_back(
+        world.split(fmt::format("hcp{}", groups.hcp.size()), level, traits_of(GroupKind::kCp)).value());
   for (const RankLists& runs : layout.hybrid_dp_cp_groups())
-    groups.hybrid_dp_cp.push_back(world.split(fmt::format("hybrid{}", runs.front().size()), runs).value());
+    groups.hybrid_dp_cp.push_back(
+        world.split(fmt::format("hybrid{}", runs.front().size()), runs, traits_of(GroupKind::kCp)).value());
   return groups;
+}
+
+ProcessGroup ProcessGroupCollection::named(std::string_view name) const {
+  std::vector<ProcessGroup> all{world};
+  for (const auto& [kind, member] : kMembers) all.push_back(this->*member);
+  for (const auto& group : {embd, pos_embd})
+    if (group) all.push_back(*group);
+  all.insert(all.end(), hcp.begin(), hcp.end());
+  all.insert(all.end(), hybrid_dp_cp.begin(), hybrid_dp_cp.end());
+  const auto found = std::ranges::find(all, name, &ProcessGroup::name);
+  require(found != all.end(), "[ProcessGroupCollection] there is no group \"{}\".", name);
+  return *found;
 }
 
 }  // namespace megatron

@@ -25,6 +25,9 @@ struct ProcessGroupCollection {
   std::optional<ProcessGroup> embd = ProcessGroup(), pos_embd = ProcessGroup();  // not on stages without embedding
   std::vector<ProcessGroup> hcp;                                                 // fastest level first
   std::vector<ProcessGroup> hybrid_dp_cp;                                        // of 2, 4, ... ranks
+
+  /// The group of that name. @throw InternalError if there is none
+  ProcessGroup named(std::string_view name) const;
 };
 
 }  // namespace megatron

@@ -28,17 +28,18 @@ World::~World() {
   while (!groups_.empty()) groups_.pop_back();  // communicators go in the reverse order of their making
 }
 
-std::optional<ProcessGroup> World::split(std::string_view name, const RankLists& groups) {
+std::optional<ProcessGroup> World::split(std::string_view name, const RankLists& groups, const GroupTraits& traits) {
   check_groups(name, groups, size_);
   Membership membership;
   for (size_t g = 0; g < groups.size(); ++g) {
     const auto own = std::find(groups[g].begin(), groups[g].end(), rank_);
     if (own != groups[g].end()) membership = {static_cast<int>(g), static_cast<int>(own - groups[g].begin())};
   }
-  auto backend = do_split(name, groups, membership);
+  auto backend = do_split(name, groups, membership, traits);
   if (membership.group < 0) return std::nullopt;
   auto state = std::make_unique<ProcessGroupState>();
   state->name = name;
+  state->traits = traits;
   state->ranks = groups[static_cast<size_t>(membership.group)];
   state->rank = membership.rank;
   state->timeout = timeout_;

@@ -25,9 +25,9 @@ class World {
 
   /// The group among `groups` that this rank belongs to; nothing if it is in none. Members are numbered as listed.
   /// All ranks of the world call split() with the same arguments in the same order, members or not.
-  /// @param name for messages and records: "tp".
+  /// @param name for messages and records: "tp". @param traits  of all of these groups.
   /// @throw ConfigError if a rank is not in the world or is listed twice; CommError if ranks disagree.
-  std::optional<ProcessGroup> split(std::string_view name, const RankLists& groups);
+  std::optional<ProcessGroup> split(std::string_view name, const RankLists& groups, const GroupTraits& traits = {});
 
   /// Longest wait for another rank, of all groups made so far and later, and at the end. Operations under way keep the
   /// one that they began with, so all ranks should have met before it becomes shorter.
@@ -52,7 +52,7 @@ class World {
  private:
   /// Null if this rank is in no group; may be null for a group of one on the host.
   virtual std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups,
-                                                        const Membership& own) = 0;
+                                                        const Membership& own, const GroupTraits& traits) = 0;
 
   int rank_, size_;
   std::chrono::milliseconds timeout_;

@@ -38,10 +38,11 @@ std::vector<Connections> connections_of_ranks(const PretrainConfig& config, int 
 
 std::string describe(const Connections& connections) {
   std::string text;
-  for (const auto& [used, bytes] : connections) {
+  for (const auto& [used, use] : connections) {
     const auto& [group, sender, receiver, tag] = used;
     text += tag < 0 ? group : fmt::format("{} {} -> {} by {}", group, sender, receiver, tag);
-    text += bytes > 0 ? fmt::format(", {} bytes; ", bytes) : "; ";
+    if (use.connects_pairs()) text += ", in pairs";
+    text += use.largest > 0 ? fmt::format(", {} bytes; ", use.largest) : "; ";
   }
   return text;
 }

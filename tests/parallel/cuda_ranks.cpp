@@ -332,7 +332,7 @@ void run_case(Job& job, const std::string& what, int num_steps) {
 int run_rank(const LaunchEnvironment& launch, const std::string& what, int num_steps) {
   return run_command("cuda_ranks", std::cerr, [&] {
     const bool has_copies = !what.ends_with("by_nccl");
-    const NcclRank rank = has_copies ? join_nccl_ranks(launch) : join_nccl_ranks(launch, {});
+    const NcclRank rank = join_nccl_ranks(launch, has_copies);
     Job job(rank, has_copies);
     try {
       run_case(job, what, num_steps);

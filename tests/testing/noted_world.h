@@ -17,34 +17,37 @@ class NotedBackend final : public ProcessGroupBackend {
   NotedBackend(const ProcessGroup& real, Connections& connections) : real_(real), connections_(connections) {}
 
   Pending do_all_reduce(const OperationInfo& info, View buffer, ReduceOp reduce) override {
-    return collective(real_.all_reduce(buffer, reduce, {.site = info.site.view()}));
+    return collective(info, real_.all_reduce(buffer, reduce, {.site = info.site.view()}), bytes_of(buffer));
   }
   Pending do_reduce_scatter(const OperationInfo& info, ConstView input, View output, ReduceOp reduce) override {
-    return collective(real_.reduce_scatter(input, output, reduce, {.site = info.site.view()}), bytes_of(output));
+    return collective(info, real_.reduce_scatter(input, output, reduce, {.site = info.site.view()}), bytes_of(input),
+                      bytes_of(output));
   }
   Pending do_all_gather(const OperationInfo& info, ConstView input, View output) override {
-    return collective(real_.all_gather(input, output, {.site = info.site.view()}), bytes_of(input));
+    return collective(info, real_.all_gather(input, output, {.site = info.site.view()}), bytes_of(output),
+                      bytes_of(input));
   }
   Pending do_all_to_all(const OperationInfo&, ConstView, View, std::span<const int64_t>,
                         std::span<const int64_t>) override {
     throw NotSupported("[NotedBackend] all_to_all");
   }
   Pending do_broadcast(const OperationInfo& info, View buffer, int root) override {
-    return collective(real_.broadcast(buffer, root, {.site = info.site.view()}));
+    return collective(info, real_.broadcast(buffer, root, {.site = info.site.view()}), bytes_of(buffer));
   }
   Pending do_barrier(const OperationInfo& info) override {
-    return collective(real_.barrier({.site = info.site.view()}));
+    return collective(info, real_.barrier({.site = info.site.view()}), 0);
   }
   Pending do_point_to_point(std::span<const OperationInfo> infos, std::span<const PointToPoint> messages) override {
     for (const PointToPoint& message : messages) {
       const bool sends = message.op == CommOp::kSend;
       const int own = real_.rank(), peer = message.peer;
+      const int64_t bytes = bytes_of(sends ? message.input : ConstView(message.output));
       note(connections_,
            {.group = std::string(real_.name()),
             .sender = sends ? own : peer,
             .receiver = sends ? peer : own,
             .tag = message.tag},
-           bytes_of(sends ? message.input : ConstView(message.output)));
+           real_.traits(), message.op, bytes, bytes);
     }
     return std::make_unique<Operation>(real_.batch(messages, {.site = infos[0].site.view()}));
   }
@@ -62,8 +65,8 @@ class NotedBackend final : public ProcessGroupBackend {
     Work work_;
   };
   static int64_t bytes_of(const ConstView& view) { return view.num_elements() * size_of(view.dtype); }
-  Pending collective(Work work, int64_t bytes = 0) {
-    note(connections_, {.group = std::string(real_.name())}, bytes);
+  Pending collective(const OperationInfo& info, Work work, int64_t bytes, int64_t section = 0) {
+    note(connections_, {.group = std::string(real_.name())}, real_.traits(), info.op, bytes, section);
     return std::make_unique<Operation>(std::move(work));
   }
 
@@ -80,9 +83,9 @@ class NotedWorld final : public World {
   void forget() { connections_.clear(); }
 
  private:
-  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups,
-                                                const Membership& own) override {
-    const auto group = real_.split(name, groups);
+  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups, const Membership& own,
+                                                const GroupTraits& traits) override {
+    const auto group = real_.split(name, groups, traits);
     return own.group < 0 ? nullptr : std::make_unique<NotedBackend>(*group, connections_);
   }
 

@@ -12,12 +12,12 @@ class MetaWorld final : public World {
  public:
   MetaWorld(int rank, int size);
   void abort(std::string_view) override {}
-  /// What the operations until now need.
+  /// What the operations until now need, and how many of each kind with how many bytes there were.
   const Connections& connections() const { return connections_; }
 
  private:
-  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups,
-                                                const Membership& own) override;
+  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups, const Membership& own,
+                                                const GroupTraits& traits) override;
 
   Connections connections_;
 };

@@ -136,8 +136,8 @@ class MpiMember final : public World {
   void abort(std::string_view reason) override { hub_.fail(fmt::format("aborted by rank {}: {}", rank(), reason)); }
 
  private:
-  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups,
-                                                const Membership& own) override {
+  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups, const Membership& own,
+                                                const GroupTraits&) override {
     const int split = num_splits_++;
     if (own.group < 0 || groups[static_cast<size_t>(own.group)].size() == 1) return nullptr;
     MpiGroup& group = hub_.make_group(name, groups[static_cast<size_t>(own.group)], own.rank, split);

@@ -1,25 +1,15 @@
-// Groups of ranks whose rows and messages are copied between GPUs instead of going by NCCL, and what that takes. Needs
-// no CUDA: the plan of memory counts it everywhere.
+// What it takes to copy rows and messages of a group between GPUs (GroupTraits::by_copy_engine). Needs no CUDA: the
+// memory plan counts it everywhere.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
 
 namespace megatron {
 
 struct CopiedGroups {
-  static constexpr std::array<std::string_view, 2> kNames = {"tp", "pp"};  // of training's
   static constexpr int kMostRanks = 8;  // the rows of larger ones go by NCCL; so many GPUs has a host
   static constexpr int64_t kAnySize = int64_t{1} << 50;
-
-  static std::vector<std::string> names() { return {kNames.begin(), kNames.end()}; }
-  static constexpr bool contains(std::string_view group) {
-    return std::find(kNames.begin(), kNames.end(), group) != kNames.end();
-  }
 
   /// Of each rank's GPU: slots for what each other one sends it. What is larger than a slot goes piece by piece.
   static constexpr int kRowSlots = 8, kMessageSlots = 4;

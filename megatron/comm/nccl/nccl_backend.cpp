@@ -86,13 +86,23 @@ NcclBackend::~NcclBackend() {
   while (!by_name.empty()) by_name.erase(by_name.begin());
 }
 
-void NcclBackend::connect(const Connection& connection, int64_t bytes) {
-  if (connection.tag < 0)
-    collectives(bytes);
+void NcclBackend::connect(const Connection& connection, const ConnectionUse& use) {
+  if (use.connects_pairs()) require_pairs();
+  if (!connection.is_channel())
+    collectives(use.largest);
   else if (connection.sender == group_.own)
-    channel(connection.receiver, connection.tag, CommOp::kSend, bytes);
+    channel(connection.receiver, connection.tag, CommOp::kSend, use.largest);
   else
-    channel(connection.sender, connection.tag, CommOp::kReceive, bytes);
+    channel(connection.sender, connection.tag, CommOp::kReceive, use.largest);
+}
+
+/// NCCL would connect them lazily inside a step, and might wait without end.
+void NcclBackend::require_pairs() const {
+  require<CommError>(
+      group_.traits.pairwise,
+      "[{}] a training step uses all-to-all, and the ranks of the group are not connected in pairs. Make "
+      "the group with GroupTraits::pairwise.",
+      group_.name);
 }
 
 /// The hosts of ranks that wait for each other's kernels never meet.
@@ -125,7 +135,9 @@ NcclLane::Connection NcclBackend::connect_collectives(const NcclLane::Facts& lan
                                                       int64_t bytes) {
   NcclLane::Connection connection{.communicator = hub_.make_communicator(lane)};
   connection.communicator->connect_collectives(numbers(), group_.own, stream);
-  if (!hub_.is_copied(group_.name) || bytes == 0) return connection;  // the same on all members
+  if (group_.traits.pairwise)
+    connection.communicator->connect_pairs(numbers(), static_cast<int>(group_.ranks.size()), stream);
+  if (!is_copied() || bytes == 0) return connection;  // the same on all members
   const auto num_ranks = static_cast<int>(group_.ranks.size());
   std::string obstacle = fmt::format("there are more than {} ranks", CopiedGroups::kMostRanks);
   if (num_ranks <= CopiedGroups::kMostRanks) {
@@ -188,6 +200,7 @@ NcclBackend::Pending NcclBackend::do_all_gather(const OperationInfo& info, Const
 NcclBackend::Pending NcclBackend::do_all_to_all(const OperationInfo& info, ConstView input, View output,
                                                 std::span<const int64_t> send_counts,
                                                 std::span<const int64_t> receive_counts) {
+  if (hub_.is_in_step()) require_pairs();
   const auto element = static_cast<size_t>(size_of(input.dtype));
   std::vector<std::pair<size_t, size_t>> bytes;  // to and from each rank
   for (size_t peer = 0; peer < send_counts.size(); ++peer)
@@ -246,7 +259,7 @@ NcclLane::Connection NcclBackend::connect_messages(const NcclLane::Facts& lane, 
                                                    int64_t bytes) {
   const bool sends = lane.members[0] == hub_.rank();
   NcclLane::Connection connection;
-  if (hub_.is_copied(group_.name)) {
+  if (is_copied()) {
     PeerMemory::Made made = make_memory(lane, sends ? 0 : CopiedGroups::message_bytes(bytes));
     connection.transport = describe_transport(fmt::format("messages of {}", group_.name), made.obstacle);
     if (made.memory) connection.messages = std::make_unique<PeerMessages>(std::move(made.memory));

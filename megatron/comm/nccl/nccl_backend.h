@@ -15,7 +15,8 @@ namespace megatron {
 
 /// Facts of a group that its lanes need.
 struct NcclGroup {
-  std::string name;        // of the group, for messages
+  std::string name;  // of the group, for messages
+  GroupTraits traits;
   std::string id;          // no other group of the job has it
   std::vector<int> ranks;  // global
   int own = 0;             // place of this rank
@@ -26,8 +27,8 @@ class NcclBackend final : public ProcessGroupBackend {
   /// Ranks are connected when they first use the group, or are told to: most of the groups of a layout are never used.
   NcclBackend(NcclHub& hub, NcclGroup group);
   ~NcclBackend() override;
-  /// Begins it; see GpuRanks. @param connection of this group and this rank. @param bytes see Connections
-  void connect(const Connection& connection, int64_t bytes);
+  /// Begins it; see GpuRanks. @param connection of this group and this rank.
+  void connect(const Connection& connection, const ConnectionUse& use);
 
   Pending do_all_reduce(const OperationInfo& info, View buffer, ReduceOp reduce) override;
   Pending do_reduce_scatter(const OperationInfo& info, ConstView input, View output, ReduceOp reduce) override;
@@ -46,11 +47,14 @@ class NcclBackend final : public ProcessGroupBackend {
   NcclLane::Connection connect_messages(const NcclLane::Facts& lane, NcclLibrary::Stream stream, int64_t bytes);
   /// Memory of all members of a lane, which each takes the same way.
   PeerMemory::Made make_memory(const NcclLane::Facts& lane, int64_t bytes);
-  /// @param bytes see Connections
+  /// Whether rows and messages go by copy engine where they can.
+  bool is_copied() const { return group_.traits.by_copy_engine && hub_.copies_between_gpus(); }
+  /// @param bytes see ConnectionUse::largest
   NcclLane& collectives(int64_t bytes = CopiedGroups::kAnySize);
   /// @param peer rank of the group. @param op kSend or kReceive
   NcclLane& channel(int peer, int tag, CommOp op, int64_t bytes = CopiedGroups::kAnySize);
   void require_before_step(std::string_view what) const;
+  void require_pairs() const;
   int32_t* numbers() { return reinterpret_cast<int32_t*>(barrier_.data()); }
 
   NcclHub& hub_;

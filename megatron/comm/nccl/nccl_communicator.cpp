@@ -61,6 +61,17 @@ void NcclCommunicator::connect_collectives(int32_t* numbers, int own, NcclLibrar
   });
 }
 
+void NcclCommunicator::connect_pairs(int32_t* numbers, int num_ranks, NcclLibrary::Stream stream) {
+  use([&](const NcclLibrary& library, NcclLibrary::Communicator handle) {
+    library.group_start();
+    for (int peer = 0; peer < num_ranks; ++peer) {
+      library.send(numbers + peer, sizeof *numbers, peer, handle, stream);
+      library.receive(numbers + peer, sizeof *numbers, peer, handle, stream);
+    }
+    library.group_end();
+  });
+}
+
 void NcclCommunicator::connect_messages(int32_t* number, bool sends, NcclLibrary::Stream stream) {
   use([&](const NcclLibrary& library, NcclLibrary::Communicator handle) {
     if (sends)

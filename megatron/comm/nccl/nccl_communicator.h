@@ -35,6 +35,8 @@ class NcclCommunicator {
   /// kinds, while all are together. @param numbers one for each rank, 0, in memory that the GPU can read
   /// @param own place of this rank
   void connect_collectives(int32_t* numbers, int own, NcclLibrary::Stream stream);
+  /// The same for an all-to-all, which alone needs a connection between each two ranks. @param numbers  as above
+  void connect_pairs(int32_t* numbers, int num_ranks, NcclLibrary::Stream stream);
   /// The same for messages from rank 0 to rank 1. @param number 0, in memory that the GPU can read. @param sends on 0
   void connect_messages(int32_t* number, bool sends, NcclLibrary::Stream stream);
 

@@ -111,10 +111,6 @@ std::unique_ptr<NcclCommunicator> NcclHub::make_communicator(const NcclLane::Fac
                                 patience(options_.meeting.timeout), max_multiprocessors);
 }
 
-bool NcclHub::is_copied(std::string_view group) const {
-  return std::ranges::find(options_.copied_groups, group) != options_.copied_groups.end();
-}
-
 std::string NcclHub::transports() const {
   std::set<std::string> lines;
   const std::lock_guard lock(mutex_);

@@ -31,10 +31,10 @@ class NcclHub {
  public:
   struct Options {
     StoreMeeting::Options meeting;
-    int device = 0;                          // number of the GPU
-    NcclLibrary::Stream compute = nullptr;   // operations start after what it holds
-    std::vector<std::string> copied_groups;  // names
-    bool may_share_gpus = false;             // see NcclWorld::Options
+    int device = 0;                         // number of the GPU
+    NcclLibrary::Stream compute = nullptr;  // operations start after what it holds
+    bool copies_between_gpus = true;        // see NcclWorld::Options
+    bool may_share_gpus = false;            // see NcclWorld::Options
   };
   explicit NcclHub(const Options& options);
   ~NcclHub();
@@ -66,8 +66,8 @@ class NcclHub {
   std::unique_ptr<NcclCommunicator> make_communicator(const NcclLane::Facts& lane, int max_multiprocessors = 0);
   /// Returns when all members have called it, or a rank has failed.
   void meet_at_end(const NcclLane::Facts& lane);
-  /// Whether rows and messages of that group go by copy engine where they can.
-  bool is_copied(std::string_view group) const;
+  /// Whether rows and messages of groups with that trait go by copy engine where they can.
+  bool copies_between_gpus() const { return options_.copies_between_gpus; }
   /// See GpuRanks.
   std::string transports() const;
   std::mutex& mutex() { return mutex_; }

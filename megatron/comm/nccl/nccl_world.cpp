@@ -28,11 +28,11 @@ class NcclMember final : public World {
 
  private:
   /// NCCL waits for ranks without end, and mixes up those that split differently: here all have come, and agree.
-  void agree(int split, std::string_view name, const RankLists& groups) const {
+  void agree(int split, std::string_view name, const RankLists& groups, const GroupTraits& traits) const {
     const auto key = [&](int rank) { return fmt::format("split/{}/{}", split, rank); };
     const std::string verdict_key = fmt::format("split/{}/verdict", split);
     const std::string what = fmt::format("split #{} \"{}\"", split, name);
-    const std::string own = fmt::format("{}\n{}", name, groups);
+    const std::string own = fmt::format("{}\n{} {} {}", name, groups, traits.by_copy_engine, traits.pairwise);
     if (rank() > 0) {
       hub_.meeting().store().set(key(rank()), own);
       const std::string verdict = hub_.meeting().wait_for(verdict_key, what, 0, timeout() + kForVerdict);
@@ -50,13 +50,14 @@ class NcclMember final : public World {
     require<CommError>(verdict.empty(), "{}", verdict);
   }
 
-  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups,
-                                                const Membership& own) override {
+  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups, const Membership& own,
+                                                const GroupTraits& traits) override {
     const int split = num_splits_++;
     hub_.throw_if_failed();
-    if (size() > 1) agree(split, name, groups);
+    if (size() > 1) agree(split, name, groups, traits);
     if (own.group < 0) return nullptr;
     auto backend = std::make_unique<NcclBackend>(hub_, NcclGroup{.name = std::string(name),
+                                                                 .traits = traits,
                                                                  .id = fmt::format("{}.{}", split, own.group),
                                                                  .ranks = groups[static_cast<size_t>(own.group)],
                                                                  .own = own.rank});
@@ -77,7 +78,7 @@ NcclWorld::NcclWorld(const Options& options)
           NcclHub::Options{.meeting = {options.rank, options.size, options.store, options.timeout},
                            .device = options.device,
                            .compute = options.compute_stream,
-                           .copied_groups = options.copied_groups,
+                           .copies_between_gpus = options.copies_between_gpus,
                            .may_share_gpus = options.may_share_gpus})) {}
 
 NcclWorld::~NcclWorld() = default;
@@ -91,11 +92,11 @@ std::unique_ptr<World> NcclWorld::join(std::chrono::milliseconds timeout) {
 
 void NcclWorld::set_compute_stream(CUstream_st* stream) { hub_->set_compute_stream(stream); }
 void NcclWorld::connect(const Connections& connections) {
-  for (const auto& [connection, bytes] : connections) {
+  for (const auto& [connection, use] : connections) {
     const auto group = groups_.find(connection.group);
     require<CommError>(group != groups_.end(), "[NcclWorld] rank {} has no group \"{}\" to connect", rank(),
                        connection.group);
-    group->second->connect(connection, bytes);
+    group->second->connect(connection, use);
   }
 }
 void NcclWorld::begin_step() { hub_->begin_step(); }

@@ -38,9 +38,9 @@ class NcclHub;
 /// an operation's turn has come on the GPU.
 ///
 /// Differences from ThreadWorld: reductions are NCCL's: on each rank the same bits, but in an order of its own choice
-/// where there are more than two, and in the dtype of the elements, but for those of Options::copied_groups; kMax and
-/// kMin pass over NaN. Calls that disagree are not found out, but where they time out. Abort of a group is abort of the
-/// world; after a failure nothing works any more, and the process is to end.
+/// where there are more than two, and in the dtype of the elements, but for those that are copied
+/// (GroupTraits::by_copy_engine); kMax and kMin pass over NaN. Calls that disagree are not found out, but where they
+/// time out. Abort of a group is abort of the world; after a failure nothing works any more, and the process is to end.
 class NcclWorld final : public GpuRanks {
  public:
   struct Options {
@@ -49,10 +49,10 @@ class NcclWorld final : public GpuRanks {
     CUstream_st* compute_stream = nullptr;  // see set_compute_stream; null: CUDA's default stream
     StoreClient::Address store;
     std::chrono::milliseconds timeout{0};  // until all ranks have come
-    /// Names of groups whose all-gathers and sums by reduce-scatter, and whose messages, go by copy engine where the
-    /// GPUs reach each other (PeerCopies, PeerMessages); CopiedGroups tells what that takes. A send is done then when
-    /// its message is in the receiver's memory, which may be before it is asked for.
-    std::vector<std::string> copied_groups;
+    /// Groups with GroupTraits::by_copy_engine move all-gathers, sums by reduce-scatter and messages by copy engine
+    /// where the GPUs reach each other (PeerCopies, PeerMessages); CopiedGroups tells what that takes. A send is done
+    /// then when its message is in the receiver's memory, which may be before it is asked for. false: all go by NCCL.
+    bool copies_between_gpus = true;
     /// For tests: several ranks may have one GPU, where NCCL can be brought to it.
     bool may_share_gpus = false;
   };

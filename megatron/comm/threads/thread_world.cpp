@@ -121,8 +121,8 @@ class ThreadMember final : public World {
   void abort(std::string_view reason) override { hub_.fail(fmt::format("aborted by rank {}: {}", rank(), reason)); }
 
  private:
-  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups,
-                                                const Membership& own) override {
+  std::unique_ptr<ProcessGroupBackend> do_split(std::string_view name, const RankLists& groups, const Membership& own,
+                                                const GroupTraits&) override {
     const bool has_others = own.group >= 0 && groups[static_cast<size_t>(own.group)].size() > 1;
     ThreadGroup* group = hub_.find_group(rank(), num_splits_++, name, groups, has_others ? own.group : -1);
     return group ? std::make_unique<ThreadBackend>(*group, own.rank) : nullptr;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "megatron/comm/nccl/copied_groups.h"
+#include "megatron/comm/parallel_layout.h"
 #include "megatron/training/config/layouts.h"
 
 namespace megatron {
@@ -25,8 +25,8 @@ int64_t num_channels(const StagePlacement& stages, int rank) {
 
 int64_t num_streams_of(const Connections& connections) {
   const auto copies_rows = [](const auto& item) {
-    const auto& [used, bytes] = item;
-    return used.tag < 0 && bytes > 0 && CopiedGroups::contains(used.group);
+    const auto& [used, use] = item;
+    return !used.is_channel() && use.copies_rows();
   };
   return kOfKernels + static_cast<int64_t>(connections.size()) + std::ranges::count_if(connections, copies_rows);
 }
@@ -35,11 +35,11 @@ int64_t most_streams_of(const PretrainConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   const bool has_tensor = parallel.tensor_model_parallel_size > 1,
              has_stages = parallel.pipeline_model_parallel_size > 1;
-  int64_t number = kOfKernels + 1;                                 // the world
-  if (parallel.data_parallel_size > 1) number += 3;                // dp, intra_dp_cp, intra_dist_opt
-  if (parallel.num_distributed_optimizer_instances > 1) ++number;  // inter_dist_opt
-  if (has_tensor || has_stages) ++number;                          // mp
-  if (has_tensor) number += 2;                                     // tp and its copies
+  int64_t number = kOfKernels + 1;                                             // the world
+  if (parallel.data_parallel_size > 1) number += 3;                            // dp, intra_dp_cp, intra_dist_opt
+  if (parallel.num_distributed_optimizer_instances > 1) ++number;              // inter_dist_opt
+  if (has_tensor || has_stages) ++number;                                      // mp
+  if (has_tensor) number += traits_of(GroupKind::kTp).by_copy_engine ? 2 : 1;  // tp and its copies of rows
   if (!has_stages) return number;
   number += 2;  // pp, embd
   const StagePlacement stages = placement_of(schedule_options_of(config));

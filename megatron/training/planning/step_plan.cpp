@@ -34,30 +34,31 @@ MemoryPlan memory_of(const Arena& arena) {
   return plan;
 }
 
-/// Whether messages of the pipeline go by copies.
-bool is_copied(const Connection& channel, const ProcessGroup& pp, const RankPlaces& places) {
-  return channel.group == pp.name() && CopiedGroups::contains(pp.name()) &&
-         places.reach(pp.global_rank(channel.sender), pp.global_rank(channel.receiver));
+/// Whether the messages of a channel are copied between GPUs.
+bool is_copied(const Connection& channel, const ProcessGroup& group, const RankPlaces& places) {
+  return group.traits().by_copy_engine &&
+         places.reach(group.global_rank(channel.sender), group.global_rank(channel.receiver));
 }
 
-bool has_copied_rows(const ProcessGroup& tp, const RankPlaces& places) {
+/// Whether the rows of a group's collectives are.
+bool has_copied_rows(const ConnectionUse& use, const ProcessGroup& group, const RankPlaces& places) {
   std::vector<int> ranks;
-  ranks.reserve(static_cast<size_t>(tp.size()));
-  for (int rank = 0; rank < tp.size(); ++rank) ranks.push_back(tp.global_rank(rank));
-  return CopiedGroups::contains(tp.name()) && tp.size() <= CopiedGroups::kMostRanks && places.reach(ranks);
+  ranks.reserve(static_cast<size_t>(group.size()));
+  for (int rank = 0; rank < group.size(); ++rank) ranks.push_back(group.global_rank(rank));
+  return use.copies_rows() && group.size() <= CopiedGroups::kMostRanks && places.reach(ranks);
 }
 
 /// Beside those of the steps there is the world, in which ranks compare what they were given.
 void count_connections(Connections connections, const ProcessGroupCollection& groups, const RankPlaces& places,
                        MemoryPlan& plan) {
-  const auto &tp = groups.tp, &pp = groups.pp;
-  note(connections, {.group = "world"}, 0);
-  for (const auto& [used, bytes] : connections) {
-    const bool is_channel = used.tag >= 0, needs_no_nccl = is_channel && is_copied(used, pp, places);
+  connections[{.group = std::string(groups.world.name())}];
+  for (const auto& [used, use] : connections) {
+    const ProcessGroup group = groups.named(used.group);
+    const bool needs_no_nccl = used.is_channel() && is_copied(used, group, places);
     if (!needs_no_nccl) ++plan.num_communicators;
-    if (needs_no_nccl && used.receiver == pp.rank()) plan.copies += CopiedGroups::message_bytes(bytes);
-    if (!is_channel && used.group == tp.name() && bytes > 0 && has_copied_rows(tp, places))
-      plan.copies += CopiedGroups::row_bytes(tp.size(), bytes);
+    if (needs_no_nccl && used.receiver == group.rank()) plan.copies += CopiedGroups::message_bytes(use.largest);
+    if (!used.is_channel() && has_copied_rows(use, group, places))
+      plan.copies += CopiedGroups::row_bytes(group.size(), use.largest);
   }
 }
 

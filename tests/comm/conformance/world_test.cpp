@@ -271,7 +271,8 @@ TEST(World, RecordsEachOperationWithItsTimes) {
 TEST(World, SurvivesAThousandOperationsAtRandomTimes) {
   const RankLists halves{{0, 2, 4}, {1, 3, 5}}, pairs{{0, 1}, {2, 3}, {4, 5}};
   run_world(6, [&](RankContext& context) {
-    const std::vector<ProcessGroup> groups{context.group, context.world.split("half", halves).value(),
+    const std::vector<ProcessGroup> groups{context.group,
+                                           context.world.split("half", halves, {.by_copy_engine = true}).value(),
                                            context.world.split("pair", pairs).value()};
     const RandomKey common = RandomKey::from_seed(1), own = common.at(int64_t{context.rank});
     std::vector<std::tuple<Work, std::vector<int32_t>, int32_t>> pending(3);

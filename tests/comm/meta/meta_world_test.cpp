@@ -24,6 +24,28 @@ TEST(MetaWorld, RecordsTheVolumeOfAnyRankAndMovesNothing) {
   EXPECT_EQ(bytes, 2 * (80 + 10 + 5 + 7));
 }
 
+TEST(MetaWorld, RecordsHowManyOperationsOfEachKindAGroupHasAndTheirBytes) {
+  MetaWorld world(0, 2);
+  const ProcessGroup ep = world.split("ep", {{0, 1}}, {.pairwise = true}).value();
+  const ProcessGroup tp = world.split("tp", {{0, 1}}, {.by_copy_engine = true}).value();
+  tp.all_gather(meta_view(10), meta_view(20), {"x"}).wait();
+  tp.all_gather(meta_view(4), meta_view(8), {"x"}).wait();
+  tp.all_reduce(meta_view(3), ReduceOp::kSum, {"x"}).wait();
+  const int64_t sent[] = {5, 1}, received[] = {5, 9};
+  ep.all_to_all(meta_view(6), meta_view(14), sent, received, {"x"}).wait();
+  const Connections& connections = world.connections();
+  const ConnectionUse &rows = connections.at({.group = "tp"}), &pairs = connections.at({.group = "ep"});
+  EXPECT_EQ(rows.operations.at(CommOp::kAllGather).num_operations, 2);
+  EXPECT_EQ(rows.operations.at(CommOp::kAllGather).bytes, 2 * (20 + 8));
+  EXPECT_EQ(rows.operations.at(CommOp::kAllReduce).bytes, 2 * 3);
+  EXPECT_EQ(rows.largest, 2 * 10);
+  EXPECT_TRUE(rows.copies_rows());
+  EXPECT_FALSE(rows.connects_pairs());
+  EXPECT_EQ(pairs.operations.at(CommOp::kAllToAll).bytes, 2 * 14);
+  EXPECT_TRUE(pairs.connects_pairs()) << "an all-to-all needs a connection between each two ranks";
+  EXPECT_EQ(pairs.traits, GroupTraits{.pairwise = true});
+}
+
 TEST(MetaWorld, CopiesNothingInAGroupOfOne) {
   MetaWorld world(0, 2);
   const ProcessGroup self = world.split("cp", {{0}, {1}}).value();

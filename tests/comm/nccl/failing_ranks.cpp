@@ -40,7 +40,7 @@ Work gather_on_device(const ProcessGroup& group) {
 
 /// A message by copies. Both are connected, and rank 1 never sends it.
 void receive_on_device(const ProcessGroup& group, GpuRanks& ranks) {
-  ranks.connect({{{.group = "world", .sender = 1, .receiver = 0, .tag = 0}, 4000}});
+  ranks.connect({{{.group = "world", .sender = 1, .receiver = 0, .tag = 0}, {.largest = 4000}}});
   const GpuRanks::Step step(&ranks);
   if (group.rank() == 1) sleep(60000);
   void* data = nullptr;
@@ -101,7 +101,7 @@ void change_graph(const ProcessGroup& group, GpuRanks& ranks, int with_change) {
 void run(const std::string& what, World& world, const testing::NcclRank& rank) {
   GpuRanks& ranks = *rank.ranks;
   const bool is_culprit = world.rank() == 1;
-  const ProcessGroup group = world.split("world", {{0, 1}}).value();
+  const ProcessGroup group = world.split("world", {{0, 1}}, {.by_copy_engine = true}).value();
   group.barrier({"start"}).wait();
   std::vector<float> buffer(3);
   if (what == "split") {
@@ -142,7 +142,7 @@ void run(const std::string& what, World& world, const testing::NcclRank& rank) {
 
 int run_rank(const LaunchEnvironment& launch, const std::string& what) {
   const int status = run_command("failing_ranks", std::cerr, [&] {
-    const testing::NcclRank rank = testing::join_nccl_ranks(launch, {"world"});
+    const testing::NcclRank rank = testing::join_nccl_ranks(launch);
     run_nccl_rank(*rank.ranks, std::chrono::seconds(20), 1, [&](World& world) { run(what, world, rank); });
   });
   std::cerr << std::flush;

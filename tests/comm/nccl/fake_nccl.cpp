@@ -24,7 +24,7 @@ namespace {
 constexpr int kSuccess = 0, kInvalidArgument = 4, kInProgress = 7;
 
 /// Begins something on `communicator`, which must have nothing in progress.
-int begin(const char* name, ncclComm* communicator) {
+int begin(const std::string& name, ncclComm* communicator) {
   if (communicator->looks != 0) return kInvalidArgument;
   fake_nccl().called(name);
   communicator->looks = fake_nccl().looks;
@@ -84,9 +84,19 @@ int ncclReduceScatter(const void*, void*, size_t, int, int, ncclComm* communicat
 }
 int ncclAllGather(const void*, void*, size_t, int, ncclComm*, void*) { return kSuccess; }
 int ncclBroadcast(const void*, void*, size_t, int, int, ncclComm*, void*) { return kSuccess; }
-int ncclSend(const void*, size_t, int, int, ncclComm*, void*) { return kSuccess; }
-int ncclRecv(void*, size_t, int, int, ncclComm*, void*) { return kSuccess; }
-int ncclGroupStart() { return kSuccess; }
-int ncclGroupEnd() { return kSuccess; }
+int ncclSend(const void*, size_t, int, int peer, ncclComm* communicator, void*) {
+  return begin("send to " + std::to_string(peer), communicator);
+}
+int ncclRecv(void*, size_t, int, int peer, ncclComm* communicator, void*) {
+  return begin("receive from " + std::to_string(peer), communicator);
+}
+int ncclGroupStart() {
+  fake_nccl().called("group_start");
+  return kSuccess;
+}
+int ncclGroupEnd() {
+  fake_nccl().called("group_end");
+  return kSuccess;
+}
 
 }  // extern "C"

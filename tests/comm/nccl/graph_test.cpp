@@ -93,7 +93,7 @@ TEST(NcclGraph, RefusesWhatEndsOnTheHostOrBeganElsewhere) {
 /// Copied messages count up: what is launched again would read a slot before its data have come.
 TEST(NcclGraph, RefusesMessagesByCopies) {
   run_world(2, [](RankContext& context) {
-    testing::nccl_job().connect({{{.group = "world", .sender = 0, .receiver = 1, .tag = 0}, 400}});
+    testing::nccl_job().connect({{{.group = "world", .sender = 0, .receiver = 1, .tag = 0}, {.largest = 400}}});
     const DeviceBuffer<float> buffer(std::vector<float>(100, context.rank == 0 ? 3.F : 0.F));
     const auto message = [&] {
       return context.rank == 0 ? context.group.send(buffer.view(), 1, 0, {"x"})

@@ -120,6 +120,15 @@ TEST_F(Communicator, ConnectsByOneOperationAfterTheOther) {
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "all_reduce", "reduce_scatter"));
 }
 
+/// At once, so that no rank waits for a pair that another one connects later.
+TEST_F(Communicator, ConnectsEachPairOfRanksForAllToAll) {
+  auto communicator = make();
+  std::array<int32_t, 2> numbers{};
+  communicator->connect_pairs(numbers.data(), 2, nullptr);
+  EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "group_start", "send to 0", "receive from 0", "send to 1",
+                                                   "receive from 1", "group_end"));
+}
+
 TEST_F(Communicator, AnOperationThatWaitsForARankEndsWithAnAbort) {
   auto communicator = make();
   fake_nccl().looks = FakeNccl::kForEver;

@@ -22,7 +22,6 @@
 #include "commands/launch/launch_environment.h"
 #include "commands/launch/nccl_variables.h"
 #include "commands/launch/process_starter.h"
-#include "megatron/comm/nccl/copied_groups.h"
 #include "megatron/comm/nccl/nccl_world.h"
 #include "megatron/comm/rendezvous/store_server.h"
 #include "megatron/core/cuda_device.h"
@@ -66,9 +65,8 @@ struct NcclRank {
   std::unique_ptr<NcclWorld> ranks;
 };
 
-/// @param copied_groups  see NcclWorld::Options; those of the commands, where none are given
-inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch,
-                                std::vector<std::string> copied_groups = CopiedGroups::names()) {
+/// @param copies_between_gpus  see NcclWorld::Options
+inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch, bool copies_between_gpus = true) {
   const int gpu = take_gpu(launch);
   NcclRank rank{gpu, open_cuda_device(gpu), nullptr};
   const Variable variable = process_environment();
@@ -79,7 +77,7 @@ inline NcclRank join_nccl_ranks(const LaunchEnvironment& launch,
       .compute_stream = rank.device->stream(),
       .store = {variable("MASTER_ADDR").value(), std::stoi(variable("MASTER_PORT").value()), "test/"},
       .timeout = std::chrono::minutes(1),
-      .copied_groups = std::move(copied_groups),
+      .copies_between_gpus = copies_between_gpus,
       .may_share_gpus = ranks_per_gpu() > 1});
   return rank;
 }

@@ -196,11 +196,11 @@ TEST(NcclWorld, AReceiveThatWaitsHoldsUpNothingElse) {
     const int peer = 1 - context.rank;
     const DeviceBuffer<float> held(values_of<float>(context.rank, 1000)), sum(values_of<float>(context.rank, 1000));
     std::vector<std::unique_ptr<DeviceBuffer<float>>> received;
-    Connections connections = {{{.group = "world"}, 0}};
+    Connections connections = {{{.group = "world"}, {}}};
     for (int tag = 0; tag < kNumTags; ++tag) {
       received.push_back(std::make_unique<DeviceBuffer<float>>(std::vector<float>(1000)));
       for (int sender : {0, 1})
-        note(connections, {.group = "world", .sender = sender, .receiver = 1 - sender, .tag = tag}, 4000);
+        connections[{.group = "world", .sender = sender, .receiver = 1 - sender, .tag = tag}].largest = 4000;
     }
     testing::nccl_job().connect(connections);
     const GpuRanks::Step step(&testing::nccl_job());
@@ -221,7 +221,8 @@ TEST(NcclWorld, AReceiveThatWaitsHoldsUpNothingElse) {
 TEST(NcclWorld, SaysByWhatRowsAndMessagesGo) {
   run_world(2, [](RankContext& context) {
     NcclWorld& ranks = testing::nccl_job();
-    ranks.connect({{{.group = "world"}, 1024}, {{.group = "world", .sender = 1, .receiver = 0, .tag = 3}, 1024}});
+    ranks.connect({{{.group = "world"}, {.largest = 1024}},
+                   {{.group = "world", .sender = 1, .receiver = 0, .tag = 3}, {.largest = 1024}}});
     const GpuRanks::Step step(&ranks);
     EXPECT_EQ(ranks.transports(), testing::copies_between_gpus() ? "messages of world: copies between GPUs\n"
                                                                    "rows of world: copies between GPUs"
@@ -250,8 +251,8 @@ TEST(NcclWorld, RefusesInAStepWhatIsNotConnected) {
       return context.rank == 0 ? pair.send(buffer.view(), peer, tag, {"x"})
                                : pair.recv(buffer.view(), peer, tag, {"x"});
     };
-    ranks.connect({{{.group = "pair", .sender = 0, .receiver = 1, .tag = 3}, 4000}});
-    EXPECT_THROW(ranks.connect({{{.group = "no such group"}, 0}}), CommError);
+    ranks.connect({{{.group = "pair", .sender = 0, .receiver = 1, .tag = 3}, {.largest = 4000}}});
+    EXPECT_THROW(ranks.connect({{{.group = "no such group"}, {}}}), CommError);
     {
       const GpuRanks::Step step(&ranks);
       message(3).block();

@@ -26,8 +26,7 @@ class FailurePrinter final : public ::testing::EmptyTestEventListener {
 };
 
 int run_all_tests(const LaunchEnvironment& launch, bool copies) {
-  const NcclRank rank =
-      join_nccl_ranks(launch, copies ? std::vector<std::string>{"world", "half"} : std::vector<std::string>());
+  const NcclRank rank = join_nccl_ranks(launch, copies);
   job = rank.ranks.get();
   has_copies = copies;
   stream_of_job = rank.device->stream();
@@ -53,7 +52,8 @@ void run_world(int num_ranks, const std::function<void(RankContext&)>& function)
   std::iota(all.begin(), all.end(), 0);
   try {
     const auto world = job->join(std::chrono::seconds(20 * ranks_per_gpu()));
-    RankContext context{world->rank(), world->size(), *world, world->split("world", {all}).value()};
+    RankContext context{world->rank(), world->size(), *world,
+                        world->split("world", {all}, {.by_copy_engine = true, .pairwise = true}).value()};
     function(context);
   } catch (const std::exception& error) {
     job->abort(error.what());
