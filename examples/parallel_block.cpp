@@ -18,8 +18,9 @@ class ParallelBlock : public DecoderLayer {
  public:
   ParallelBlock(const ModuleContext& context, int64_t layer_number)
       : hidden_dropout_(context.config.hidden_dropout), path_(context.path) {
-    register_module(input_layernorm_, std::make_unique<Norm>(context.at("input_layernorm"), context.config.hidden_size,
-                                                             NormPlace::kResidualStream));
+    register_module(input_layernorm_,
+                    std::make_unique<Norm>(context.norm_before("input_layernorm", "self_attention.linear_qkv"),
+                                           context.config.hidden_size, NormPlace::kResidualStream));
     register_module(self_attention_, std::make_unique<SelfAttention>(context.at("self_attention"), layer_number));
     register_module(
         mlp_, std::make_unique<Mlp>(context.at("mlp"), MlpOptions{.ffn_hidden_size = context.config.ffn_hidden_size,

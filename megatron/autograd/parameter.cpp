@@ -13,10 +13,16 @@ WeightLease::~WeightLease() {
 }
 ConstView WeightLease::view() const { return std::as_const(parameter_->value_).view(); }
 
+Tensor part_of(const Tensor& tensor, const Box& box) {
+  Tensor part = tensor;
+  for (int dim = 0; dim < box.sizes.rank(); ++dim) part = part.slice(dim, box.offsets[dim], box.sizes[dim]);
+  return part;
+}
+
 Parameter::Parameter(const Context& ctx, ParameterOptions options)
     : options_(std::move(options)),
-      value_(ctx.empty(options_.name, options_.shard.local_shape(options_.num_shards), options_.dtype,
-                       MemoryUse::kWeights)) {}
+      value_(
+          ctx.empty(options_.name, options_.shard.local_shape(options_.place), options_.dtype, MemoryUse::kWeights)) {}
 
 Tensor& Parameter::value() {
   if (before_read) before_read();
@@ -43,21 +49,15 @@ void Parameter::initialize(const Context& ctx) {
            [&](auto& stream) { kernels::fill(stream, {.y = value().view(), .value = options_.init_constant}); });
     return;
   }
-  // The shard is a set of boxes of the whole tensor; each element's number in the whole tensor is its random counter.
-  const Shape& global = options_.shard.global_shape;
-  std::vector<ShardRange> ranges{{0, 0, global[0]}};
-  int dim = 0;
-  if (options_.shard.cut) {
-    dim = options_.shard.cut->dim;
-    ranges = local_ranges(*options_.shard.cut, options_.shard_rank, options_.num_shards);
-  }
-  for (const ShardRange& range : ranges) {
-    Tensor part = value().slice(dim, range.local_begin, range.length);
+  // Each element's number in the whole tensor is its random counter.
+  const Shape strides = options_.shard.global_shape.contiguous_strides();
+  for (const ShardBox& box : boxes()) {
+    Tensor part = part_of(value(), box.local());
     launch(ctx, {.name = "fill_normal"}, [&](auto& stream) {
       kernels::fill_normal(stream, {.y = part.view(),
                                     .key = ctx.key.at("init").at(options_.name),
-                                    .global_strides = global.contiguous_strides(),
-                                    .global_offset = range.global_begin * global.contiguous_strides()[dim],
+                                    .global_strides = strides,
+                                    .global_offset = element_offset(box.global.offsets, strides),
                                     .std = options_.init_std});
     });
   }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "megatron/core/context.h"
 #include "megatron/core/shard_spec.h"
@@ -32,15 +34,37 @@ struct GradTarget {
   bool accumulate;
 };
 
+/// The name of a parameter in checkpoints, or the beginning that the names of a module's parameters have in common.
+struct StoredName {
+  std::string key;  ///< "decoder.layers.mlp.linear_fc1.weight"; empty: the parameter's own name
+  /// Layers of one kind are one tensor in a checkpoint, with a leading axis over the layers: the place on that axis.
+  std::optional<int64_t> layer;
+
+  StoredName with(std::string_view end) const { return {key + std::string(end), layer}; }
+};
+
+/// Which weights the optimizer decays. As in Megatron biases and vectors do not decay.
+enum class WeightDecay {
+  kUnlessVector,    ///< decays if it has two dimensions or more
+  kNever,           ///< a bias of any shape
+  kIfQueryKeyNorm,  ///< decays with --apply-wd-to-qk-layernorm alone
+};
+
+/// A box of a tensor, without moving data.
+Tensor part_of(const Tensor& tensor, const Box& box);
+
 /// How a parameter is made and treated, as data.
 struct ParameterOptions {
   std::string name;  // full path, as Megatron Core names it: "decoder.layers.3.mlp.linear_fc1.weight"
   ShardSpec shard;
   DType dtype = DType::kFloat32;
-  int64_t shard_rank = 0, num_shards = 1;  // place on the axis that cuts it
+  ShardPlace place = {};  // of this rank, on the axes of the parameter's grid (ProcessGroupCollection::shard_place)
+  StoredName stored = {};
+  TiedCopy tied = {};
   bool is_trainable = true;
   bool is_embedding_or_output = false;  // has its own learning rate with --decoupled-lr
-  double init_std = 0;                  // normal distribution; 0: the constant below
+  WeightDecay weight_decay = WeightDecay::kUnlessVector;
+  double init_std = 0;  // normal distribution; 0: the constant below
   double init_constant = 0;
 };
 
@@ -57,6 +81,10 @@ class Parameter {
   std::string_view module() const { return std::string_view(name()).substr(0, name().rfind('.')); }
   const ParameterOptions& options() const { return options_; }
   const Shape& shape() const { return value_.shape(); }  // of this rank's shard
+  /// The shard as boxes of the whole tensor.
+  std::vector<ShardBox> boxes() const { return shard_boxes(options_.shard, options_.place); }
+  /// The name of its tensor in checkpoints.
+  const std::string& stored_key() const { return options_.stored.key.empty() ? options_.name : options_.stored.key; }
   DType dtype() const { return value_.dtype(); }
   bool is_trainable() const { return options_.is_trainable; }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 #include <numeric>
+#include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
@@ -59,6 +60,8 @@ void check_sizes(const ParallelSizes& s) {
   expect(dp_cp % instances == 0 && edp % instances == 0,
          "num_distributed_optimizer_instances {} does not divide data x context {} and expert data {}.", instances,
          dp_cp, edp);
+  for (const int rank : s.embedding_ranks)
+    expect(rank >= 0 && rank < pp, "embedding_ranks names pipeline rank {}, there are {}.", rank, pp);
   expect(!s.hybrid_context_parallel || dp_cp % 2 == 0,
          "hybrid_context_parallel needs an even number of data x context ranks; there are {}.", dp_cp);
   throw_if_any(mistakes);
@@ -190,8 +193,7 @@ RankLists ParallelLayout::groups(GroupKind kind) const {
       return dense_.groups({kPipeline});
     case GroupKind::kEmbd: {
       RankLists groups = dense_.groups({kPipeline});
-      for (auto& ranks : groups)
-        if (ranks.size() > 1) ranks = {ranks.front(), ranks.back()};
+      for (auto& ranks : groups) ranks = embedding_ranks_of(ranks);
       return groups;
     }
     case GroupKind::kPosEmbd: {
@@ -223,6 +225,14 @@ RankLists ParallelLayout::groups(GroupKind kind) const {
       return intra_dist_opt_groups();
   }
   return {};
+}
+
+std::vector<int> ParallelLayout::embedding_ranks_of(const std::vector<int>& pipeline) const {
+  std::vector<int> places = sizes_.embedding_ranks;
+  if (places.empty()) places = {0, static_cast<int>(pipeline.size()) - 1};
+  std::set<int> ranks;
+  for (const int place : places) ranks.insert(pipeline.at(static_cast<size_t>(place)));
+  return {ranks.begin(), ranks.end()};
 }
 
 RankLists ParallelLayout::cut_for_instances(const RankLists& groups) const {

@@ -24,6 +24,7 @@ struct ParallelSizes {
   int num_distributed_optimizer_instances = 1;
   std::vector<int> hierarchical_context_parallel_sizes;  // none: no such groups; fastest first
   bool hybrid_context_parallel = false;
+  std::vector<int> embedding_ranks;      // pipeline ranks that hold the word embeddings; none: the first and the last
   std::string order = "tp-cp-ep-dp-pp";  // fastest first; axes left out have size 1
 };
 
@@ -36,7 +37,7 @@ enum class GroupKind : uint8_t {
   kMp,            // tp-pp: one model replica
   kTp,            // tensor
   kPp,            // pipeline; the same in both grids
-  kEmbd,          // first and last pipeline stage
+  kEmbd,          // pipeline stages with word embeddings
   kPosEmbd,       // first pipeline stage
   kTpDpCp,        // all but pipeline
   kTpDp,          // tp-dp
@@ -79,6 +80,7 @@ class ParallelLayout {
 
  private:
   int instances() const { return sizes_.num_distributed_optimizer_instances; }
+  std::vector<int> embedding_ranks_of(const std::vector<int>& pipeline) const;
   RankLists cut_for_instances(const RankLists& groups) const;
   RankLists intra_dist_opt_groups() const;
 

@@ -79,4 +79,10 @@ ProcessGroup ProcessGroupCollection::named(std::string_view name) const {
   return *found;
 }
 
+ShardPlace ProcessGroupCollection::shard_place() const {
+  return {.tensor = {tp.rank(), tp.size()},
+          .expert = {ep.rank(), ep.size()},
+          .expert_tensor = {expt_tp.rank(), expt_tp.size()}};
+}
+
 }  // namespace megatron

@@ -7,6 +7,7 @@
 #include "megatron/comm/parallel_layout.h"
 #include "megatron/comm/process_group.h"
 #include "megatron/comm/world.h"
+#include "megatron/core/shard_spec.h"
 
 namespace megatron {
 
@@ -28,6 +29,8 @@ struct ProcessGroupCollection {
 
   /// The group of that name. @throw InternalError if there is none
   ProcessGroup named(std::string_view name) const;
+  /// Where this rank stands on the axes that cut parameters.
+  ShardPlace shard_place() const;
 };
 
 }  // namespace megatron

@@ -1,17 +1,22 @@
-// How a parameter is laid out over ranks, written once on the parameter: optimizer, checkpoint, bridge, memory plan and
-// gradient norm read it.
+// How a parameter is cut over ranks, written once on the parameter. Initialisation, optimizer, checkpoint, memory plan
+// and gradient norm take their boxes of the whole tensor from here.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "megatron/core/box.h"
 #include "megatron/core/shape.h"
 
 namespace megatron {
 
-/// The grid axis that cuts a dimension: of the dense grid, or of the expert grid.
+/// The two grids over the same ranks (ParallelLayout). A parameter lives in one of them: its axes cut the parameter or
+/// repeat it, and its data axis has the replicas that reduce the gradient together.
+enum class ShardGrid { kDense, kExpert };
+
+/// An axis that can cut a dimension: the tensor axis of the dense grid, or the axes of the expert grid.
 enum class ShardAxis { kTensor, kExpert, kExpertTensor };
 
 /// One part of a dimension that is cut on its own: gate and up of a gated MLP, or q, k and v of an attention group.
@@ -33,20 +38,26 @@ struct ShardCut {
   int64_t global_size() const { return num_groups * group_size(); }
 };
 
-/// Rows [global_begin, global_begin + length) of the whole dimension lie at local_begin of a rank's shard.
-struct ShardRange {
-  int64_t global_begin = 0, local_begin = 0, length = 0;
-  bool operator==(const ShardRange&) const = default;
+/// Where a rank stands on each axis that can cut a parameter.
+struct ShardPlace {
+  struct Coordinate {
+    int64_t rank = 0, size = 1;
+    bool operator==(const Coordinate&) const = default;
+  };
+  Coordinate tensor, expert, expert_tensor;
+
+  const Coordinate& on(ShardAxis axis) const;
+  bool operator==(const ShardPlace&) const = default;
 };
 
-/// What a rank owns of a cut dimension, in local order.
-/// @throw ConfigError if neither divides the other, or a section does not divide.
-std::vector<ShardRange> local_ranges(const ShardCut& cut, int64_t rank, int64_t num_ranks);
-int64_t local_size(const ShardCut& cut, int64_t num_ranks);
+/// A parameter's place among the pipeline ranks that hold copies of one tensor (TieGroup).
+struct TiedCopy {
+  std::string group;                    // name of the tie group; empty: the parameter is tied to no other
+  int64_t holder = 0, num_holders = 1;  // the number of this rank among those that hold a copy
 
-/// Whether a rank below this one has the range, one of its local_ranges, too. Of rows that several ranks have alike the
-/// lowest rank's count: in the gradient norm, and as what a checkpoint stores.
-bool is_on_lower_rank(const ShardCut& cut, const ShardRange& range, int64_t rank, int64_t num_ranks);
+  /// The first holder counts the tensor and stores it.
+  bool is_first() const { return holder == 0; }
+};
 
 /// What must happen to a gradient beside the data-parallel sum.
 enum class GradReduction {
@@ -55,16 +66,35 @@ enum class GradReduction {
 };
 
 struct ShardSpec {
-  Shape global_shape;           // as stored, padding included
-  int64_t unpadded_rows = 0;    // rows of dimension 0 that mean something; 0: all (padded vocabulary)
-  std::optional<ShardCut> cut;  // nothing: whole on every rank
-  std::string tie_group;        // parameters of one name are one tensor that lives in several places
+  Shape global_shape;          // as stored, padding included
+  int64_t unpadded_rows = 0;   // rows of dimension 0 that mean something; 0: all (padded vocabulary)
+  std::vector<ShardCut> cuts;  // none: whole on every rank. Each has a dimension and an axis of its own
+  ShardGrid grid = ShardGrid::kDense;
   GradReduction grad_reduction = GradReduction::kNone;
 
-  static ShardSpec whole(const Shape& shape) {
-    return {.global_shape = shape, .unpadded_rows = 0, .cut = {}, .tie_group = {}};
+  static ShardSpec whole(const Shape& shape) { return {.global_shape = shape, .cuts = {}}; }
+  static ShardSpec cut_by(const Shape& shape, ShardCut cut) {
+    return {.global_shape = shape, .cuts = {std::move(cut)}};
   }
-  Shape local_shape(int64_t num_ranks) const;
+  /// @throw ConfigError as shard_boxes
+  Shape local_shape(const ShardPlace& place) const;
 };
+
+/// A box of the whole tensor that a rank holds.
+struct ShardBox {
+  Box global;            // in the whole tensor
+  Shape local_offsets;   // where it begins in the rank's shard
+  bool is_owner = true;  // false: a lower rank of an axis of the grid holds the same box
+
+  Box local() const { return {local_offsets, global.sizes}; }
+  bool operator==(const ShardBox&) const = default;
+};
+
+/// What a rank holds of a tensor, in the order of its shard. Each element of the whole tensor has exactly one owner
+/// among the places of the grid: of those that hold it the lowest rank on each axis. The owner counts it in the
+/// gradient norm and stores it in checkpoints; its replicas on the data axis share that work (replicas_of).
+/// @throw ConfigError if groups and ranks do not divide, a section does not divide, a cut does not fit the shape or the
+/// grid, or two cuts have a dimension or an axis in common.
+std::vector<ShardBox> shard_boxes(const ShardSpec& spec, const ShardPlace& place);
 
 }  // namespace megatron

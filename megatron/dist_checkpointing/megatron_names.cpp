@@ -12,8 +12,6 @@ std::string extra_state_key(std::string_view module, int64_t shard, int64_t num_
   return fmt::format("{}._extra_state/shard_{}_{}", module, shard, num_shards);
 }
 
-std::string stacked_layer_key(std::string_view name) { return fmt::format("decoder.layers.{}", name); }
-
 std::string optimizer_state_key(std::string_view state, std::string_view parameter_key) {
   return fmt::format("optimizer.state.{}.{}", state, parameter_key);
 }

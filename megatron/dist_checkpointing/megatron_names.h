@@ -64,9 +64,6 @@ inline constexpr const char* kExpertParallel = "expert-parallel-rng";
 /// without fp8. @param shard  the layer among `num_shards` layers; 0 of 1 outside of layers.
 std::string extra_state_key(std::string_view module, int64_t shard, int64_t num_shards);
 
-/// Tensor of a layer in a homogeneous model: its global tensor has a leading axis over layers.
-std::string stacked_layer_key(std::string_view name);
-
 /// What an optimizer keeps for each parameter, in float32.
 namespace optimizer_state {
 inline constexpr std::string_view kDistributedMaster = "param";  // the parameter, of a distributed optimizer

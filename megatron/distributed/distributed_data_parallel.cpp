@@ -6,18 +6,10 @@
 #include <set>
 #include <utility>
 
+#include "megatron/distributed/replica_groups.h"
+
 namespace megatron {
 namespace {
-
-bool is_expert(const Parameter& parameter) {
-  const auto& cut = parameter.options().shard.cut;
-  return cut && cut->axis != ShardAxis::kTensor;
-}
-
-/// Pipeline stages without embedding have no embd group, and one stage alone has nothing to share.
-bool is_shared_embedding(const Parameter& parameter, const ProcessGroupCollection& groups) {
-  return !parameter.options().shard.tie_group.empty() && groups.embd && groups.embd->size() > 1;
-}
 
 int64_t num_elements_of(const std::vector<Parameter*>& parameters) {
   int64_t sum = 0;
@@ -81,16 +73,17 @@ void DistributedDataParallel::add_chunk(const std::vector<std::vector<Parameter*
   const std::vector<Parameter*>& parameters = chunks[chunk];
   std::vector<PlannedParameter> planned;
   for (Parameter* parameter : parameters) {
+    require_own_place(*parameter, groups_);
     planned.push_back({.num_elements = parameter->shape().num_elements(),
                        .dtype = parameter->dtype(),
                        .is_trainable = parameter->is_trainable(),
-                       .is_expert = is_expert(*parameter),
-                       .is_shared_embedding = is_shared_embedding(*parameter, groups_)});
+                       .is_expert = parameter->options().shard.grid == ShardGrid::kExpert,
+                       .is_shared_embedding = parameter->options().tied.num_holders > 1});
     if (parameter->is_trainable()) parameters_.push_back(parameter);
   }
   DataParallelSizes sizes{.dp = groups_.dp.size(),
-                          .dp_cp = groups_.dp_cp.size(),
-                          .expt_dp = groups_.expt_dp.size(),
+                          .dp_cp = replicas_of(ShardGrid::kDense, groups_).all.size(),
+                          .expt_dp = replicas_of(ShardGrid::kExpert, groups_).all.size(),
                           .pipeline_rank = groups_.pp.rank(),
                           .chunk = static_cast<int64_t>(chunk)};
   size_t first_of_chunk = 0;
@@ -116,9 +109,9 @@ void DistributedDataParallel::add_chunk(const std::vector<std::vector<Parameter*
 }
 
 BucketGroup DistributedDataParallel::make_group(std::vector<BucketGroup::Bucket> buckets, size_t number) const {
-  const bool expert = buckets.at(0).buffer->plan().is_expert;
-  BucketGroup::Options options{.replicas = expert ? groups_.intra_expt_dp : groups_.intra_dp_cp,
-                               .instances = groups_.inter_dist_opt,
+  const ReplicaGroups replicas = replicas_of(*buckets.at(0).buffer->parameters().at(0), groups_);
+  BucketGroup::Options options{.replicas = replicas.of_instance,
+                               .instances = replicas.instances,
                                .shards = config_.use_distributed_optimizer,
                                .average = config_.average_in_collective,
                                .name = fmt::format("bucket {}", number)};

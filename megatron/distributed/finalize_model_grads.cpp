@@ -1,5 +1,6 @@
 #include "megatron/distributed/finalize_model_grads.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -22,17 +23,26 @@ struct Flat {
   bool has_gaps = false;  // places of other ranks' groups
 };
 
-/// The replicated sections of a cut with fewer groups than ranks: a place for each group, so that the sum over all
-/// ranks is that over the ranks of a group.
-void append_shared_sections(Parameter& parameter, const ShardCut& cut, const ProcessGroup& tp, Flat& flat) {
-  if (cut.num_groups >= tp.size()) return;
-  const std::vector<ShardRange> ranges = local_ranges(cut, tp.rank(), tp.size());
-  const int64_t group = tp.rank() / (tp.size() / cut.num_groups);
-  for (size_t i = 0; i < ranges.size(); ++i) {
-    if (!cut.sections[i].replicated) continue;
-    Tensor part = parameter.main_grad().slice(cut.dim, ranges[i].local_begin, ranges[i].length);
-    flat.pieces.push_back({part, flat.size + group * part.num_elements()});
-    flat.size += cut.num_groups * part.num_elements();
+/// Boxes that several tensor ranks hold (keys and values of a cut with fewer groups than ranks): a place for each in
+/// the buffer, so that the sum over all ranks is that over the ranks that hold it.
+void append_shared_boxes(Parameter& parameter, const ProcessGroup& tp, Flat& flat) {
+  const ParameterOptions& options = parameter.options();
+  std::vector<std::vector<ShardBox>> boxes;  // by rank; those of all ranks have the same sizes
+  for (int rank = 0; rank < tp.size(); ++rank) {
+    ShardPlace place = options.place;
+    place.tensor = {rank, tp.size()};
+    boxes.push_back(shard_boxes(options.shard, place));
+  }
+  for (size_t i = 0; i < boxes[0].size(); ++i) {
+    std::vector<Box> distinct;
+    for (const std::vector<ShardBox>& of_rank : boxes)
+      if (std::ranges::find(distinct, of_rank[i].global) == distinct.end()) distinct.push_back(of_rank[i].global);
+    if (std::ssize(distinct) == tp.size()) continue;
+    const ShardBox& own = boxes[static_cast<size_t>(tp.rank())][i];
+    const int64_t size = own.global.sizes.num_elements();
+    flat.pieces.push_back({part_of(parameter.main_grad(), own.local()),
+                           flat.size + (std::ranges::find(distinct, own.global) - distinct.begin()) * size});
+    flat.size += std::ssize(distinct) * size;
     flat.has_gaps = true;
   }
 }
@@ -42,8 +52,8 @@ void append(Parameter& parameter, const ProcessGroup& tp, Flat& flat) {
   if (shard.grad_reduction == GradReduction::kSumOverTensor) {
     flat.pieces.push_back({parameter.main_grad(), flat.size});
     flat.size += parameter.main_grad().num_elements();
-  } else if (shard.cut && shard.cut->axis == ShardAxis::kTensor) {
-    append_shared_sections(parameter, *shard.cut, tp, flat);
+  } else if (std::ranges::find(shard.cuts, ShardAxis::kTensor, &ShardCut::axis) != shard.cuts.end()) {
+    append_shared_boxes(parameter, tp, flat);
   }
 }
 
@@ -84,9 +94,16 @@ void all_reduce_tensor_parallel_grads(const Context& ctx, std::span<Parameter* c
     if (flat.size > 0) all_reduce(ctx, dtype, flat, tp);
 }
 
-void all_reduce_tied_grad(Parameter& copy, const ProcessGroup& holders) {
-  if (!copy.is_trainable()) return;
-  holders.all_reduce(copy.main_grad().view(), ReduceOp::kSum, {.site = "tied embedding gradient"}).wait();
+void all_reduce_tied_grads(std::span<Parameter* const> parameters, const ProcessGroupCollection& groups) {
+  for (Parameter* parameter : parameters) {
+    const TiedCopy& tied = parameter->options().tied;
+    if (!parameter->is_trainable() || tied.num_holders == 1) continue;
+    require(groups.embd && groups.embd->size() == tied.num_holders,
+            "[finalize_model_grads] {} is tied between {} pipeline ranks, their group has {}. Make the groups with the "
+            "ranks of PipelineLayout::word_embeddings.",
+            parameter->name(), tied.num_holders, groups.embd ? groups.embd->size() : 0);
+    groups.embd->all_reduce(parameter->main_grad().view(), ReduceOp::kSum, {.site = "tied embedding gradient"}).wait();
+  }
 }
 
 }  // namespace megatron

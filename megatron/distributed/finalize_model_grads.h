@@ -5,7 +5,7 @@
 #include <span>
 
 #include "megatron/autograd/parameter.h"
-#include "megatron/comm/process_group.h"
+#include "megatron/comm/process_group_collection.h"
 
 namespace megatron {
 
@@ -19,8 +19,8 @@ namespace megatron {
 void all_reduce_tensor_parallel_grads(const Context& ctx, std::span<Parameter* const> parameters,
                                       const ProcessGroup& tp);
 
-/// Adds up the gradients of the two copies of an embedding whose output layer lies on another pipeline rank. Both ranks
-/// of `holders` call it. A frozen one is left out.
-void all_reduce_tied_grad(Parameter& copy, const ProcessGroup& holders);
+/// Adds up the gradients of the copies that several pipeline ranks hold of one tensor (TieGroup). All holders call it.
+/// Frozen parameters are left out.
+void all_reduce_tied_grads(std::span<Parameter* const> parameters, const ProcessGroupCollection& groups);
 
 }  // namespace megatron

@@ -23,8 +23,6 @@ class Model : public Module {
   void initialize(const Context& ctx);
   /// Parameters of each of this rank's stages.
   virtual std::vector<std::vector<Parameter*>> stage_parameters() const = 0;
-  /// Parameters of this rank that another pipeline rank has copies of. Their gradient is the sum over all copies.
-  virtual std::vector<Parameter*> ties() const { return {}; }
 
   /// The stages as chunks of a schedule. The last stage of the model gives the tensors that losses() names.
   virtual std::vector<Chunk> chunks(const Batches& batches) const = 0;

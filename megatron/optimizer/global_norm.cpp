@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
+#include "megatron/distributed/replica_groups.h"
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/gradient_statistics.h"
 #include "megatron/kernels/elementwise.h"
@@ -10,40 +12,38 @@
 namespace megatron {
 namespace {
 
-/// Rows of the cut dimension of the local shard that this rank counts.
-std::vector<ElementRange> counted_rows(const ParameterOptions& options) {
-  const ShardCut& cut = *options.shard.cut;
-  const bool is_padded = cut.dim == 0 && options.shard.unpadded_rows > 0;
-  const int64_t end = is_padded ? options.shard.unpadded_rows : cut.global_size();
-  std::vector<ElementRange> rows;
-  for (const ShardRange& range : local_ranges(cut, options.shard_rank, options.num_shards)) {
-    if (is_on_lower_rank(cut, range, options.shard_rank, options.num_shards)) continue;
-    const int64_t length = std::min(range.length, end - range.global_begin);
-    if (length <= 0) continue;
-    if (!rows.empty() && rows.back().end == range.local_begin)
-      rows.back().end += length;
-    else
-      rows.push_back({range.local_begin, range.local_begin + length});
-  }
-  return rows;
-}
-
-bool is_counted(const Parameter& parameter, const DistributedDataParallel& ddp) {
+/// The elements of the shard that this rank counts before its replicas divide them, in ascending order and without
+/// gaps between two of them: those of the boxes that it owns, without padding rows.
+std::vector<ElementRange> counted_elements(const Parameter& parameter) {
   const ShardSpec& shard = parameter.options().shard;
-  const ProcessGroupCollection& groups = ddp.groups();
-  if (!shard.cut && groups.tp.rank() != 0) return false;
-  if (shard.tie_group.empty()) return true;
-  for (const Parameter* other : ddp.parameters())  // of several on this rank the first one
-    if (other->options().shard.tie_group == shard.tie_group) return other == &parameter && groups.pp.rank() == 0;
-  return true;
+  Box meaningful = Box::whole(shard.global_shape);
+  if (shard.unpadded_rows > 0) meaningful.sizes[0] = shard.unpadded_rows;
+  const Shape strides = parameter.shape().contiguous_strides();
+  std::vector<ElementRange> runs;
+  for (const ShardBox& box : parameter.boxes()) {
+    const std::optional<Box> counted = intersection(box.global, meaningful);
+    if (!box.is_owner || !counted) continue;
+    int64_t first = 0;
+    for (int dim = 0; dim < strides.rank(); ++dim)
+      first += (counted->offsets[dim] - box.global.offsets[dim] + box.local_offsets[dim]) * strides[dim];
+    for_each_run(counted->sizes, strides, strides, [&](int64_t a, int64_t, int64_t count) {
+      runs.push_back({first + a, first + a + count});
+    });
+  }
+  std::ranges::sort(runs, {}, &ElementRange::begin);
+  std::vector<ElementRange> merged;
+  for (const ElementRange& run : runs)
+    if (!merged.empty() && merged.back().end == run.begin)
+      merged.back().end = run.end;
+    else
+      merged.push_back(run);
+  return merged;
 }
 
 /// An equal part of what all replicas own alike; with the distributed optimizer no two own the same.
 FlatRange part_of_replica(FlatRange owned, const DistributedDataParallel& ddp) {
   if (ddp.config().use_distributed_optimizer) return owned;
-  const auto& cut = owned.parameter->options().shard.cut;
-  const bool is_expert = cut && cut->axis != ShardAxis::kTensor;
-  const ProcessGroup& replicas = is_expert ? ddp.groups().expt_dp : ddp.groups().dp_cp;
+  const ProcessGroup replicas = replicas_of(*owned.parameter, ddp.groups()).all;
   const int64_t size = owned.end - owned.begin;
   const auto border = [&](int64_t rank) { return owned.begin + size * rank / replicas.size(); };
   return {owned.parameter, border(replicas.rank()), border(replicas.rank() + 1)};
@@ -53,21 +53,12 @@ FlatRange part_of_replica(FlatRange owned, const DistributedDataParallel& ddp) {
 
 std::vector<FlatRange> counted_ranges(const FlatRange& range, const DistributedDataParallel& ddp) {
   const FlatRange owned = part_of_replica(range, ddp);
-  const Parameter& parameter = *owned.parameter;
-  if (owned.begin == owned.end || !is_counted(parameter, ddp)) return {};
-  const auto& cut = parameter.options().shard.cut;
-  if (!cut) return {owned};
-  const std::vector<ElementRange> rows = counted_rows(parameter.options());
-  const Shape& shape = parameter.shape();
-  const int64_t row = shape.contiguous_strides()[cut->dim], block = row * shape[cut->dim];
-  if (rows.size() == 1 && rows[0].size() == shape[cut->dim]) return {owned};
+  if (!owned.parameter->options().tied.is_first()) return {};
   std::vector<FlatRange> counted;
-  for (int64_t outer = owned.begin / block * block; outer < owned.end; outer += block)
-    for (const ElementRange& range : rows) {
-      const ElementRange both =
-          intersection({owned.begin, owned.end}, {outer + range.begin * row, outer + range.end * row});
-      if (both.size() > 0) counted.push_back({owned.parameter, both.begin, both.end});
-    }
+  for (const ElementRange& elements : counted_elements(*owned.parameter)) {
+    const ElementRange both = intersection({owned.begin, owned.end}, elements);
+    if (both.size() > 0) counted.push_back({owned.parameter, both.begin, both.end});
+  }
   return counted;
 }
 

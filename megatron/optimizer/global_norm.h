@@ -11,9 +11,8 @@ namespace megatron {
 
 /// What this rank counts of a range that its optimizer owns, so that over all ranks each element of a logical tensor is
 /// counted once: replicas count an equal part each (unless the optimizer's state is sharded, when no two own the same);
-/// of a tensor that is whole on every tensor rank and of replicated sections (keys and values) the first rank counts
-/// that has them, of tied tensors the first pipeline stage. Padding rows do not count: their number hangs on the
-/// layout.
+/// a box that several places of the grid hold is counted by its owner (shard_boxes), a tied tensor by its first holder.
+/// Padding rows do not count, for their number depends on the layout.
 std::vector<FlatRange> counted_ranges(const FlatRange& range, const DistributedDataParallel& ddp);
 
 /// The gradients of these ranges as flat tensors, as few as there can be: ranges that meet in a buffer are one.

@@ -27,13 +27,16 @@ Tensor flat(const Tensor& x) { return x.reshape({x.num_elements()}); }
 
 constexpr int kTimerLevel = 1;  // of --timing-log-level
 
-/// Megatron's rule: biases and 1-D weights do not decay; --apply-wd-to-qk-layernorm exempts the query and key norms.
 double weight_decay_multiplier(const Parameter& parameter, const OptimizerConfig& config) {
-  const std::string& name = parameter.name();
-  const bool is_qk_norm =
-      name.find("q_layernorm") != std::string::npos || name.find("k_layernorm") != std::string::npos;
-  if (config.apply_wd_to_qk_layernorm && is_qk_norm) return 1;
-  return name.ends_with(".bias") || parameter.shape().rank() == 1 ? 0 : 1;
+  switch (parameter.options().weight_decay) {
+    case WeightDecay::kUnlessVector:
+      return parameter.shape().rank() > 1 ? 1 : 0;
+    case WeightDecay::kNever:
+      return 0;
+    case WeightDecay::kIfQueryKeyNorm:
+      return config.apply_wd_to_qk_layernorm ? 1 : 0;
+  }
+  throw InternalError("[Optimizer] unknown kind of weight decay");
 }
 
 /// Whether a step draws random numbers; SGD, which has no second moment, rounds nothing so.

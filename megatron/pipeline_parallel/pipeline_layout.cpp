@@ -1,6 +1,7 @@
 #include "megatron/pipeline_parallel/pipeline_layout.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "megatron/base/word_list.h"
@@ -22,6 +23,22 @@ PipelineLayout::PipelineLayout(const StagePlacement& placement, const std::vecto
   }
   stages_.front().has_embedding = true;
   stages_.back().has_head = true;
+}
+
+TiedCopy TieGroup::copy_of(int rank) const {
+  const auto own = std::ranges::find(holders, rank);
+  if (own == holders.end()) return {};
+  return {.group = name, .holder = own - holders.begin(), .num_holders = std::ssize(holders)};
+}
+
+TieGroup PipelineLayout::word_embeddings(bool shares_output_weights) const {
+  std::set<int> holders;
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    const StageLayers& layers = stages_[stage];
+    if (layers.has_embedding || layers.num_mtp_layers > 0 || (layers.has_head && shares_output_weights))
+      holders.insert(placement_.place_of(static_cast<int>(stage)).rank);
+  }
+  return {.name = "word_embeddings", .holders = {holders.begin(), holders.end()}};
 }
 
 int64_t PipelineLayout::num_layers() const { return stages_.back().first_layer + stages_.back().num_layers; }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/base/mistakes.h"
+#include "megatron/core/shard_spec.h"
 #include "megatron/pipeline_parallel/stage_placement.h"
 
 namespace megatron {
@@ -20,6 +21,17 @@ struct StageLayers {
   int64_t num_mtp_layers = 0;
   bool has_head = false;  ///< final norm, output layer and loss
   bool operator==(const StageLayers&) const = default;
+};
+
+/// One tensor of which several pipeline ranks hold a copy. The sum of their gradients is that of the tensor; the first
+/// holder counts it and stores it.
+struct TieGroup {
+  std::string name;
+  std::vector<int> holders;  ///< pipeline ranks, in ascending order
+
+  /// The copy of a pipeline rank; one that is tied to no other where the rank holds none.
+  TiedCopy copy_of(int rank) const;
+  bool operator==(const TieGroup&) const = default;
 };
 
 /// The whole model cut into virtual stages. The embedding is on the first one, the head on the last, the layers in
@@ -42,6 +54,9 @@ class PipelineLayout {
   void set_mtp_layers(int stage, int64_t num_mtp_layers) {
     stages_.at(static_cast<size_t>(stage)).num_mtp_layers = num_mtp_layers;
   }
+  /// Who holds the word embeddings: the stage that embeds tokens, those that predict further tokens, which embed them
+  /// again, and with `shares_output_weights` the one with the head.
+  TieGroup word_embeddings(bool shares_output_weights) const;
   bool operator==(const PipelineLayout&) const = default;
 
  private:

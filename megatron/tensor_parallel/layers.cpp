@@ -3,14 +3,28 @@
 namespace megatron {
 namespace {
 
-ParameterOptions parameter(const ParallelLinearOptions& options, const ProcessGroup& group, std::string_view suffix,
-                           ShardSpec shard) {
-  return {.name = options.name + std::string(suffix),
+/// A layer that was given no name for checkpoints is stored under its own.
+StoredName stored_name(const ParallelLinearOptions& options, std::string_view parameter) {
+  return options.stored.key.empty() ? StoredName{} : options.stored.with(parameter);
+}
+
+ParameterOptions weight_options(const ParallelLinearOptions& options, const ProcessGroup& group, ShardSpec shard) {
+  return {.name = options.name + ".weight",
           .shard = std::move(shard),
           .dtype = options.dtype,
-          .shard_rank = group.rank(),
-          .num_shards = group.size(),
-          .is_embedding_or_output = options.is_embedding_or_output};
+          .place = {.tensor = {group.rank(), group.size()}},
+          .stored = stored_name(options, "weight"),
+          .is_embedding_or_output = options.is_embedding_or_output,
+          .init_std = options.init_std};
+}
+
+ParameterOptions bias_options(const ParallelLinearOptions& options, const ProcessGroup& group, ShardSpec shard) {
+  ParameterOptions bias = weight_options(options, group, std::move(shard));
+  bias.name = options.name + ".bias";
+  bias.stored = stored_name(options, "bias");
+  bias.weight_decay = WeightDecay::kNever;
+  bias.init_std = 0;
+  return bias;
 }
 
 }  // namespace
@@ -23,14 +37,10 @@ ColumnParallelLinear::ColumnParallelLinear(const Context& ctx, const ParallelLin
           .overlap = options.overlap},
       skip_bias_add_(options.skip_bias_add) {
   const int64_t rows = options.output.global_size();
-  ShardSpec shard = ShardSpec::whole({rows, options.input_size});
-  shard.cut = options.output;
-  ParameterOptions weight = parameter(options, group, ".weight", shard);
-  weight.init_std = options.init_std;
-  register_parameter(weight_, ctx, std::move(weight));
+  register_parameter(weight_, ctx,
+                     weight_options(options, group, ShardSpec::cut_by({rows, options.input_size}, options.output)));
   if (!options.bias) return;
-  shard.global_shape = {rows};
-  register_parameter(bias_, ctx, parameter(options, group, ".bias", shard));
+  register_parameter(bias_, ctx, bias_options(options, group, ShardSpec::cut_by({rows}, options.output)));
 }
 
 Tensor ColumnParallelLinear::forward(Context& ctx, const Tensor& x) const {
@@ -45,16 +55,14 @@ RowParallelLinear::RowParallelLinear(const Context& ctx, const ParallelLinearOpt
           .kind = options.sequence_parallel ? LinearCommunication::kScatterOutput : LinearCommunication::kReduceOutput,
           .overlap = options.overlap} {
   const int64_t rows = options.output.global_size();
-  ShardSpec shard = ShardSpec::whole({rows, options.input_size});
-  shard.cut =
-      ShardCut{.dim = 1, .axis = ShardAxis::kTensor, .num_groups = 1, .sections = {{options.input_size, false}}};
-  ParameterOptions weight = parameter(options, group, ".weight", shard);
-  weight.init_std = options.init_std;
-  register_parameter(weight_, ctx, std::move(weight));
+  register_parameter(weight_, ctx,
+                     weight_options(options, group,
+                                    ShardSpec::cut_by({rows, options.input_size},
+                                                      {.dim = 1, .sections = {{options.input_size, false}}})));
   if (!options.bias) return;
   ShardSpec whole = ShardSpec::whole({rows});
   if (options.sequence_parallel) whole.grad_reduction = GradReduction::kSumOverTensor;
-  register_parameter(bias_, ctx, parameter(options, group, ".bias", whole));
+  register_parameter(bias_, ctx, bias_options(options, group, whole));
 }
 
 Tensor RowParallelLinear::forward(Context& ctx, const Tensor& x) const {

@@ -11,7 +11,8 @@ namespace megatron {
 
 /// What both cuts need to know.
 struct ParallelLinearOptions {
-  std::string name;  // path of the layer; parameters are name.weight and name.bias
+  std::string name;        // path of the layer; parameters are name.weight and name.bias
+  StoredName stored = {};  // beginning of their names in checkpoints; "weight" and "bias" follow
   int64_t input_size = 0;
   ShardCut output;  // column cut: how the rows of the weight are cut; else its size alone counts
   bool bias = false;

@@ -26,7 +26,7 @@ void for_each_chunk(const LmHeadChunks& chunks, const Positions& all, F&& f) {
 }
 
 kernels::VocabularyColumns columns_of(const LmHeadLossOptions& options, const Parameter& weight) {
-  return {.first_id = options.group.rank() * weight.shape()[0], .vocab_size = options.vocab_size};
+  return {.first_id = weight.boxes().front().global.offsets[0], .vocab_size = options.vocab_size};
 }
 
 /// Operands and results of a forward; hidden holds all positions.

@@ -39,16 +39,16 @@ struct VocabParallelEmbeddingNode final : Node {
 VocabParallelEmbedding::VocabParallelEmbedding(const Context& ctx, const VocabParallelEmbeddingOptions& options,
                                                const ProcessGroup& group)
     : group_(group), sequence_parallel_(options.sequence_parallel), vocab_size_(options.vocab_size) {
-  ShardSpec shard = ShardSpec::whole({options.padded_vocab_size, options.hidden_size});
+  ShardSpec shard = ShardSpec::cut_by({options.padded_vocab_size, options.hidden_size},
+                                      {.sections = {{options.padded_vocab_size, false}}});
   shard.unpadded_rows = options.vocab_size;
-  shard.cut = ShardCut{.sections = {{options.padded_vocab_size, false}}};
-  shard.tie_group = options.tie_group;
   register_parameter(weight_, ctx,
                      {.name = options.name + ".weight",
                       .shard = shard,
                       .dtype = options.dtype,
-                      .shard_rank = group.rank(),
-                      .num_shards = group.size(),
+                      .place = {.tensor = {group.rank(), group.size()}},
+                      .stored = options.stored.key.empty() ? StoredName{} : options.stored.with("weight"),
+                      .tied = options.tied,
                       .is_embedding_or_output = true,
                       .init_std = options.init_std});
 }
@@ -59,7 +59,7 @@ Tensor VocabParallelEmbedding::forward(Context& ctx, const Tensor& ids, Paramete
   if (group_.size() == 1) return embedding(ctx, ids, *weight_, 0, position, layout);
   check_embedding(ids, weight_->shape()[1], position, layout);
   const SequenceLayoutView rows = sequence_rows(layout, group_, sequence_parallel_);
-  const int64_t first_id = group_.rank() * weight_->shape()[0];
+  const int64_t first_id = weight_->boxes().front().global.offsets[0];
   Tensor y = ctx.empty("embedding.y", {layout.s(), layout.b(), weight_->shape()[1]}, weight_->dtype());
   embedding_forward(ctx, {.ids = ids.view(), .layout = layout.view(), .first_id = first_id}, *weight_, y, false);
   if (sequence_parallel_) {

@@ -11,12 +11,13 @@
 namespace megatron {
 
 struct VocabParallelEmbeddingOptions {
-  std::string name;  // path of the layer; the parameter is name.weight
+  std::string name;        // path of the layer; the parameter is name.weight
+  StoredName stored = {};  // beginning of its name in checkpoints; "weight" follows
   int64_t vocab_size = 0, padded_vocab_size = 0;
   int64_t hidden_size = 0;
   DType dtype = DType::kFloat32;
   double init_std = 0.02;
-  std::string tie_group;  // not empty: the table is the output weight too
+  TiedCopy tied = {};  // if the table is the output weight too, or another stage has a copy of it
   bool sequence_parallel = false;
 };
 

@@ -112,9 +112,7 @@ TrainStep::PendingLosses TrainStep::forward_backward(const MicroBatches& batches
     });
     timed(inner, "non-tensor-parallel-grads-all-reduce", kTimerLevel,
           [&] { all_reduce_tensor_parallel_grads(ctx_, ddp_.parameters(), groups_.tp); });
-    timed(inner, "embedding-grads-all-reduce", kTimerLevel, [&] {
-      for (Parameter* tied : model_.ties()) all_reduce_tied_grad(*tied, *groups_.embd);
-    });
+    timed(inner, "embedding-grads-all-reduce", kTimerLevel, [&] { all_reduce_tied_grads(ddp_.parameters(), groups_); });
   });
   return std::move(uploaded.losses);
 }

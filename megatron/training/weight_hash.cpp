@@ -10,6 +10,7 @@
 #include "megatron/base/word_list.h"
 #include "megatron/comm/texts.h"
 #include "megatron/core/copy.h"
+#include "megatron/distributed/replica_groups.h"
 
 namespace megatron {
 namespace {
@@ -20,12 +21,19 @@ std::string hash_of(Device& device, const Tensor& weight) {
   return md5_hex(bytes);
 }
 
-/// This rank's number, then a line for each of its parameters: its name and the hash of its bytes.
-std::string hashes_of(Trainer& trainer) {
+/// The parameters of a grid.
+std::vector<const Parameter*> parameters_of(Trainer& trainer, ShardGrid grid) {
+  std::vector<const Parameter*> parameters;
+  for (const Parameter* parameter : trainer.model().parameters())
+    if (parameter->options().shard.grid == grid) parameters.push_back(parameter);
+  return parameters;
+}
+
+/// This rank's number, then a line for each parameter: its name and the hash of its bytes.
+std::string hashes_of(Trainer& trainer, const std::vector<const Parameter*>& parameters) {
   std::string text = std::to_string(trainer.groups().world.rank()) + "\n";
-  for (const std::vector<Parameter*>& stage : trainer.model().stage_parameters())
-    for (const Parameter* parameter : stage)
-      text += parameter->name() + " " + hash_of(trainer.device(), std::as_const(*parameter).value()) + "\n";
+  for (const Parameter* parameter : parameters)
+    text += parameter->name() + " " + hash_of(trainer.device(), parameter->value()) + "\n";
   return text;
 }
 
@@ -36,13 +44,10 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-}  // namespace
-
-void require_equal_replicas(Trainer& trainer) {
-  trainer.finish_param_sync();
-  const ProcessGroup& replicas = trainer.groups().dp_cp;
+void require_equal_replicas(Trainer& trainer, const std::vector<const Parameter*>& parameters,
+                            const ProcessGroup& replicas) {
   std::vector<std::vector<std::string>> hashes;
-  for (const std::string& text : gather_texts(replicas, hashes_of(trainer), "hashes of weights"))
+  for (const std::string& text : gather_texts(replicas, hashes_of(trainer, parameters), "hashes of weights"))
     hashes.push_back(lines_of(text));
   size_t num_different = 0;
   std::string first, ranks;
@@ -60,6 +65,15 @@ void require_equal_replicas(Trainer& trainer) {
                  "again from the last checkpoint without it.",
                  trainer.progress().iteration, first, ranks.find(',') == std::string::npos ? "" : "s", ranks,
                  hashes[0][0], num_different > 1 ? fmt::format(", nor are {} more parameters", num_different - 1) : "");
+}
+
+}  // namespace
+
+void require_equal_replicas(Trainer& trainer) {
+  trainer.finish_param_sync();
+  for (const ShardGrid grid : {ShardGrid::kDense, ShardGrid::kExpert})
+    if (const auto parameters = parameters_of(trainer, grid); !parameters.empty())
+      require_equal_replicas(trainer, parameters, replicas_of(grid, trainer.groups()).all);
 }
 
 }  // namespace megatron

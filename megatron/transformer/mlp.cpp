@@ -32,6 +32,7 @@ Mlp::Mlp(const ModuleContext& context, const MlpOptions& mlp)
   ShardCut rows{.sections = {{f, false}}};
   if (is_gated_) rows.sections.push_back({f, false});  // gate and up are cut each on its own
   ParallelLinearOptions options{.name = context.path + ".linear_fc1",
+                                .stored = context.at("linear_fc1").stored,
                                 .input_size = config.hidden_size,
                                 .output = rows,
                                 .bias = config.add_bias_linear,
@@ -42,6 +43,7 @@ Mlp::Mlp(const ModuleContext& context, const MlpOptions& mlp)
                                 .overlap = context.overlap};
   register_module(linear_fc1_, std::make_unique<ColumnParallelLinear>(context.ctx, options, context.groups.tp));
   options.name = context.path + ".linear_fc2";
+  options.stored = context.at("linear_fc2").stored;
   options.input_size = f;
   options.output = {.sections = {{config.hidden_size, false}}};
   options.init_std = context.output_init_std();

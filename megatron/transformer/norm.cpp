@@ -1,5 +1,7 @@
 #include "megatron/transformer/norm.h"
 
+#include <utility>
+
 #include "megatron/ops/rms_norm.h"
 
 namespace megatron {
@@ -11,14 +13,14 @@ Norm::Norm(const ModuleContext& context, int64_t size, NormPlace place)
   ShardSpec shard = ShardSpec::whole({size});
   const bool sees_part = place == NormPlace::kAttentionHeads || context.sequence_parallel;
   if (sees_part && context.groups.tp.size() > 1) shard.grad_reduction = GradReduction::kSumOverTensor;
-  register_parameter(weight_, context.ctx,
-                     {.name = context.path + ".weight",
-                      .shard = shard,
-                      .dtype = context.config.params_dtype,
-                      .init_constant = options_.zero_centered_gamma ? 0.0 : 1.0});
-  if (kind_ == Normalization::kLayerNorm)
-    register_parameter(bias_, context.ctx,
-                       {.name = context.path + ".bias", .shard = shard, .dtype = context.config.params_dtype});
+  const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, double initial) {
+    ParameterOptions options = context.parameter(name, shard);
+    if (place == NormPlace::kAttentionHeads) options.weight_decay = WeightDecay::kIfQueryKeyNorm;
+    options.init_constant = initial;
+    register_parameter(slot, context.ctx, std::move(options));
+  };
+  add(weight_, "weight", options_.zero_centered_gamma ? 0.0 : 1.0);
+  if (kind_ == Normalization::kLayerNorm) add(bias_, "bias", 0);
 }
 
 Tensor Norm::forward(Context& ctx, const Tensor& x) const {

@@ -63,18 +63,16 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
     options_.window_right = config.window_size->second;
   }
   if (config.softmax_type == SoftmaxType::kLearnable) {
-    ShardSpec shard = ShardSpec::whole({config.num_attention_heads});
-    shard.cut = ShardCut{.sections = {{config.num_attention_heads, false}}};
-    register_parameter(softmax_offset_, context.ctx,
-                       {.name = path_ + ".softmax_offset",
-                        .shard = shard,
-                        .dtype = config.params_dtype,
-                        .shard_rank = context.groups.tp.rank(),
-                        .num_shards = num_ranks,
-                        .init_std = config.init_method_std});
+    ParameterOptions offset =
+        context.at("core_attention")
+            .parameter("softmax_offset",
+                       ShardSpec::cut_by({config.num_attention_heads}, {.sections = {{config.num_attention_heads}}}));
+    offset.init_std = config.init_method_std;
+    register_parameter(softmax_offset_, context.ctx, std::move(offset));
   }
   ParallelLinearOptions linear;
   linear.name = context.path + ".linear_proj";
+  linear.stored = context.at("linear_proj").stored;
   linear.input_size = config.num_attention_heads * d;
   linear.output = {.sections = {{config.hidden_size, false}}};
   linear.bias = config.add_bias_linear;
@@ -84,6 +82,7 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
   linear.overlap = context.overlap;
   register_module(linear_proj_, std::make_unique<RowParallelLinear>(context.ctx, linear, context.groups.tp));
   linear.name = context.path + ".linear_qkv";
+  linear.stored = context.at("linear_qkv").stored;
   linear.input_size = config.hidden_size;
   linear.output = qkv_rows(config);
   linear.bias = config.add_bias_linear || config.add_qkv_bias;

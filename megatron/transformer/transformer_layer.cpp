@@ -17,11 +17,14 @@ TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_n
   const int64_t h = context.config.hidden_size;
   constexpr NormPlace kStream = NormPlace::kResidualStream;
   if (kind.mixer == Mixer::kSelfAttention) {
-    register_module(input_layernorm_, std::make_unique<Norm>(context.at("input_layernorm"), h, kStream));
+    register_module(
+        input_layernorm_,
+        std::make_unique<Norm>(context.norm_before("input_layernorm", "self_attention.linear_qkv"), h, kStream));
     register_module(self_attention_, std::make_unique<SelfAttention>(context.at("self_attention"), layer_number));
   }
   if (kind.feed_forward == FeedForward::kNone) return;
-  register_module(pre_mlp_layernorm_, std::make_unique<Norm>(context.at("pre_mlp_layernorm"), h, kStream));
+  register_module(pre_mlp_layernorm_,
+                  std::make_unique<Norm>(context.norm_before("pre_mlp_layernorm", "mlp.linear_fc1"), h, kStream));
   register_module(mlp_, std::make_unique<Mlp>(context.at("mlp")));
 }
 

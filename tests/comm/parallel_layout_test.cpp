@@ -111,6 +111,15 @@ TEST(ParallelLayout, WithOneOptimizerInstanceItsGroupsAreTheWholeOnes) {
   EXPECT_EQ(layout.groups(GroupKind::kInterDistOpt).size(), 8u);
 }
 
+TEST(ParallelLayout, EmbeddingGroupsHaveTheFirstAndTheLastStageOrThoseThatAreNamed) {
+  ParallelSizes sizes{.world_size = 8, .pipeline_model_parallel_size = 4};
+  EXPECT_EQ(ParallelLayout(sizes).groups(GroupKind::kEmbd), (RankLists{{0, 6}, {1, 7}}));
+  sizes.embedding_ranks = {0, 2, 3};
+  EXPECT_EQ(ParallelLayout(sizes).groups(GroupKind::kEmbd), (RankLists{{0, 4, 6}, {1, 5, 7}}));
+  sizes.embedding_ranks = {0, 4};
+  EXPECT_THROW(ParallelLayout{sizes}, ConfigError);
+}
+
 TEST(ParallelLayout, ReportsAllMistakesWithTheirValues) {
   const ParallelSizes sizes{.world_size = 10,
                             .tensor_model_parallel_size = 4,

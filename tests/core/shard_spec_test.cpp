@@ -1,14 +1,40 @@
 #include "megatron/core/shard_spec.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "megatron/core/random.h"
 
 namespace megatron {
 namespace {
+
+using ::testing::HasSubstr;
+
+/// All places of a grid.
+std::vector<ShardPlace> places_of(int64_t tensor, int64_t expert = 1, int64_t expert_tensor = 1) {
+  std::vector<ShardPlace> places;
+  for (int64_t t = 0; t < tensor; ++t)
+    for (int64_t e = 0; e < expert; ++e)
+      for (int64_t et = 0; et < expert_tensor; ++et)
+        places.push_back({.tensor = {t, tensor}, .expert = {e, expert}, .expert_tensor = {et, expert_tensor}});
+  return places;
+}
+
+/// Each rank's boxes fill its shard, in order, and the boxes that have an owner make up the whole tensor.
+void expect_tiled(const ShardSpec& spec, const std::vector<ShardPlace>& places) {
+  std::vector<Box> owned;
+  for (const ShardPlace& place : places) {
+    std::vector<Box> local;
+    for (const ShardBox& box : shard_boxes(spec, place)) {
+      local.push_back(box.local());
+      if (box.is_owner) owned.push_back(box.global);
+    }
+    EXPECT_EQ(tiling_problem(spec.local_shape(place), local), std::nullopt);
+  }
+  EXPECT_EQ(tiling_problem(spec.global_shape, owned), std::nullopt);
+}
 
 /// Cut number `test`: up to 6 groups of up to 4 sections, whose sizes divide by every number of ranks up to 12 but 11.
 ShardCut random_cut(int64_t test) {
@@ -26,83 +52,123 @@ bool can_be_cut(const ShardCut& cut, int64_t num_ranks) {
   return cut.num_groups % num_ranks == 0 || num_ranks % cut.num_groups == 0;
 }
 
-/// How many ranks have each row of the whole dimension; checks that local ranges follow each other without gaps.
-std::vector<int> owners_of_rows(const ShardCut& cut, int64_t num_ranks) {
-  std::vector<int> owners(static_cast<size_t>(cut.global_size()));
-  for (int64_t rank = 0; rank < num_ranks; ++rank) {
-    int64_t local = 0;
-    for (const ShardRange& range : local_ranges(cut, rank, num_ranks)) {
-      EXPECT_EQ(range.local_begin, local);
-      local += range.length;
-      for (int64_t i = 0; i < range.length; ++i) ++owners.at(static_cast<size_t>(range.global_begin + i));
-    }
-    EXPECT_EQ(local, local_size(cut, num_ranks));
-  }
-  return owners;
-}
-
-TEST(ShardSpec, ShardsOfAnyGridRebuildTheWholeDimension) {
+TEST(ShardBoxes, OfAnyCutTileTheWholeAndEachElementHasOneOwner) {
   int num_checked = 0;
   for (int64_t test = 0; test < 60; ++test) {
     const ShardCut cut = random_cut(test);
     for (const int64_t num_ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12}) {
       if (!can_be_cut(cut, num_ranks)) continue;
       ++num_checked;
-      const std::vector<int> owners = owners_of_rows(cut, num_ranks);
-      const int64_t sharers = std::max<int64_t>(1, num_ranks / cut.num_groups);
-      size_t row = 0;
-      for (int64_t g = 0; g < cut.num_groups; ++g)
-        for (const ShardSection& section : cut.sections)
-          for (int64_t i = 0; i < section.size; ++i, ++row)
-            ASSERT_EQ(owners[row], section.replicated ? sharers : 1) << "row " << row << ", " << num_ranks << " ranks";
+      SCOPED_TRACE(fmt::format("cut {} over {} ranks", test, num_ranks));
+      expect_tiled(ShardSpec::cut_by({cut.global_size(), 3}, cut), places_of(num_ranks));
     }
   }
   EXPECT_GT(num_checked, 200);
 }
 
-TEST(ShardSpec, CutsGateAndUpEachForItself) {
+/// The dimensions of a weight [12 experts, rows, 12] with its cuts: by experts, by rows (a gated MLP has two sections,
+/// a projection of queries groups of three), by columns, and the cuts in either order.
+TEST(ShardBoxes, OfExpertsAndTheirDimensionsTileTheWholeInAnyGrid) {
+  const ShardCut experts{.dim = 0, .axis = ShardAxis::kExpert, .sections = {{12}}};
+  const ShardCut plain{.dim = 1, .axis = ShardAxis::kExpertTensor, .sections = {{24}}};
+  const ShardCut gated{.dim = 1, .axis = ShardAxis::kExpertTensor, .sections = {{12}, {12}}};
+  const ShardCut grouped{
+      .dim = 1, .axis = ShardAxis::kExpertTensor, .num_groups = 2, .sections = {{12, false}, {2, true}, {2, true}}};
+  const ShardCut columns{.dim = 2, .axis = ShardAxis::kExpertTensor, .sections = {{12}}};
+  const std::vector<std::vector<ShardCut>> lists = {{},
+                                                    {experts},
+                                                    {plain},
+                                                    {experts, plain},
+                                                    {gated, experts},
+                                                    {experts, gated},
+                                                    {grouped, experts},
+                                                    {experts, columns},
+                                                    {columns, experts}};
+  for (const std::vector<ShardCut>& cuts : lists)
+    for (int64_t expert = 1; expert <= 4; ++expert)
+      for (int64_t expert_tensor = 1; expert_tensor <= 4; ++expert_tensor) {
+        ShardSpec spec{.global_shape = {12, 24, 12}, .cuts = cuts, .grid = ShardGrid::kExpert};
+        for (const ShardCut& cut : cuts) spec.global_shape[cut.dim] = cut.global_size();
+        if (std::ranges::any_of(
+                cuts, [&](const ShardCut& cut) { return cut.num_groups > 1 && !can_be_cut(cut, expert_tensor); }))
+          continue;
+        SCOPED_TRACE(fmt::format("{} cuts, expert {} x expert tensor {}", cuts.size(), expert, expert_tensor));
+        expect_tiled(spec, places_of(1, expert, expert_tensor));
+      }
+}
+
+/// Ranks of the tensor axis hold dense parameters; where they stand in the expert grid changes nothing, and the other
+/// way round.
+TEST(ShardBoxes, DependOnTheAxesOfTheirOwnGridAlone) {
+  ShardSpec dense = ShardSpec::cut_by({12, 5}, {.sections = {{12}}});
+  const ShardPlace place{.tensor = {1, 2}, .expert = {2, 3}, .expert_tensor = {1, 4}};
+  EXPECT_EQ(shard_boxes(dense, place), shard_boxes(dense, {.tensor = {1, 2}}));
+  ShardSpec expert = dense;
+  expert.grid = ShardGrid::kExpert;
+  expert.cuts[0].axis = ShardAxis::kExpert;
+  EXPECT_EQ(shard_boxes(expert, place), shard_boxes(expert, {.expert = {2, 3}, .expert_tensor = {1, 4}}));
+  EXPECT_FALSE(shard_boxes(expert, place)[0].is_owner) << "expert tensor rank 0 has the same rows";
+  EXPECT_TRUE(shard_boxes(dense, place)[0].is_owner);
+}
+
+/// As boxes of a vector.
+std::vector<ShardBox> boxes_of(const ShardCut& cut, int64_t rank, int64_t num_ranks) {
+  return shard_boxes(ShardSpec::cut_by({cut.global_size()}, cut), {.tensor = {rank, num_ranks}});
+}
+
+TEST(ShardBoxes, CutGateAndUpEachForItself) {
   const ShardCut cut{.sections = {{8, false}, {8, false}}};
-  EXPECT_EQ(local_ranges(cut, 1, 2), (std::vector<ShardRange>{{4, 0, 4}, {12, 4, 4}}));
+  EXPECT_EQ(boxes_of(cut, 1, 2), (std::vector<ShardBox>{{{{4}, {4}}, {0}}, {{{12}, {4}}, {4}}}));
 }
 
-TEST(ShardSpec, GivesRanksRunsOfWholeGroups) {
+TEST(ShardBoxes, GiveRanksRunsOfWholeGroups) {
   const ShardCut cut{.num_groups = 4, .sections = {{6, false}, {2, true}, {2, true}}};
-  EXPECT_EQ(local_ranges(cut, 1, 2), (std::vector<ShardRange>{{20, 0, 20}}));
+  EXPECT_EQ(boxes_of(cut, 1, 2), (std::vector<ShardBox>{{{{20}, {20}}, {0}}}));
 }
 
-TEST(ShardSpec, RepeatsKeysAndValuesWhereGroupsAreFewerThanRanks) {
+TEST(ShardBoxes, RepeatKeysAndValuesWhereGroupsAreFewerThanRanks) {
   const ShardCut cut{.num_groups = 2, .sections = {{6, false}, {2, true}, {2, true}}};
-  EXPECT_EQ(local_ranges(cut, 3, 4), (std::vector<ShardRange>{{13, 0, 3}, {16, 3, 2}, {18, 5, 2}}));
+  EXPECT_EQ(boxes_of(cut, 3, 4),
+            (std::vector<ShardBox>{{{{13}, {3}}, {0}}, {{{16}, {2}}, {3}, false}, {{{18}, {2}}, {5}, false}}));
 }
 
-TEST(ShardSpec, TheLowestRankThatHasARowCountsItAndNoOther) {
-  for (const ShardCut& cut : {ShardCut{.num_groups = 2, .sections = {{12, false}, {4, true}, {4, true}}},
-                              ShardCut{.num_groups = 1, .sections = {{12, false}, {3, true}, {3, true}}},
-                              ShardCut{.num_groups = 12, .sections = {{2, false}, {1, true}}},
-                              ShardCut{.sections = {{12, false}, {24, false}}}})
-    for (const int64_t num_ranks : {1, 2, 4, 6}) {
-      std::vector<int64_t> counted_by(static_cast<size_t>(cut.global_size()), -1);
-      for (int64_t rank = num_ranks - 1; rank >= 0; --rank)
-        for (const ShardRange& range : local_ranges(cut, rank, num_ranks))
-          std::fill_n(counted_by.begin() + range.global_begin, range.length, rank);
-      for (int64_t rank = 0; rank < num_ranks; ++rank)
-        for (const ShardRange& range : local_ranges(cut, rank, num_ranks))
-          for (int64_t row = range.global_begin; row < range.global_begin + range.length; ++row)
-            EXPECT_EQ(is_on_lower_rank(cut, range, rank, num_ranks), counted_by.at(static_cast<size_t>(row)) < rank)
-                << "row " << row << " on rank " << rank << " of " << num_ranks;
-    }
+TEST(ShardBoxes, OfAWholeTensorBelongToTheFirstRank) {
+  const ShardSpec spec = ShardSpec::whole({12, 5});
+  for (const int64_t rank : {0, 1, 2}) {
+    const std::vector<ShardBox> boxes = shard_boxes(spec, {.tensor = {rank, 3}});
+    EXPECT_EQ(boxes, (std::vector<ShardBox>{{Box::whole({12, 5}), {0, 0}, rank == 0}}));
+  }
 }
 
-TEST(ShardSpec, RefusesWhatDoesNotDivide) {
-  EXPECT_THROW(local_ranges({.num_groups = 4, .sections = {{6, false}}}, 0, 3), ConfigError);
-  EXPECT_THROW(local_ranges({.sections = {{7, false}}}, 0, 2), ConfigError);
+template <class F>
+std::string refusal_of(F&& f) {
+  try {
+    f();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
 }
 
-TEST(ShardSpec, LocalShapeIsTheGlobalOneButForTheCut) {
+TEST(ShardBoxes, AreRefusedWhereTheyWouldNotTileTheWhole) {
+  EXPECT_THROW(boxes_of({.num_groups = 4, .sections = {{6, false}}}, 0, 3), ConfigError);
+  EXPECT_THROW(boxes_of({.sections = {{7, false}}}, 0, 2), ConfigError);
+  const auto refusal = [](const ShardSpec& spec) { return refusal_of([&] { shard_boxes(spec, {}); }); };
+  EXPECT_THAT(refusal(ShardSpec::cut_by({12}, {.sections = {{11}}})), HasSubstr("have 11 rows"));
+  EXPECT_THAT(refusal(ShardSpec::cut_by({12}, {.dim = 1, .sections = {{12}}})), HasSubstr("dimension 1 of shape [12]"));
+  EXPECT_THAT(refusal(ShardSpec::cut_by({12}, {.axis = ShardAxis::kExpert, .sections = {{12}}})),
+              HasSubstr("an axis of the other grid"));
+  ShardSpec diagonal = ShardSpec::cut_by({12, 12}, {.sections = {{12}}});
+  diagonal.cuts.push_back({.dim = 1, .sections = {{12}}});
+  EXPECT_THAT(refusal(diagonal), HasSubstr("a dimension and an axis of its own"));
+}
+
+TEST(ShardSpec, LocalShapeIsTheGlobalOneButForTheCuts) {
   ShardSpec spec = ShardSpec::whole({12, 5});
-  EXPECT_EQ(spec.local_shape(3), (Shape{12, 5}));
-  spec.cut = ShardCut{.dim = 0, .sections = {{12, false}}};
-  EXPECT_EQ(spec.local_shape(3), (Shape{4, 5}));
+  const ShardPlace place{.tensor = {1, 3}};
+  EXPECT_EQ(spec.local_shape(place), (Shape{12, 5}));
+  spec = ShardSpec::cut_by({12, 5}, {.dim = 0, .sections = {{12, false}}});
+  EXPECT_EQ(spec.local_shape(place), (Shape{4, 5}));
 }
 
 }  // namespace

@@ -218,7 +218,7 @@ TEST(MegatronNames, AreTheKeysOfRealCheckpoints) {
     const CheckpointReader reader = open_case(name, Verify::kNothing);
     return reader.has_tensor(key) || reader.has_object(key);
   };
-  const std::string norm = stacked_layer_key("self_attention.linear_qkv.layer_norm_weight");
+  const std::string norm = "decoder.layers.self_attention.linear_qkv.layer_norm_weight";
   EXPECT_TRUE(has("lm019/llama_1", norm));
   for (const std::string_view state :
        {optimizer_state::kDistributedMaster, optimizer_state::kFirstMoment, optimizer_state::kSecondMoment})

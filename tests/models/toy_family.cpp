@@ -14,10 +14,12 @@ namespace {
 
 constexpr int64_t kNumWords = 61, kNumKinds = 3;
 
-ParameterOptions weight_of(const TransformerConfig& config, const std::string& name, int64_t rows) {
+ParameterOptions weight_of(const ModuleContext& context, const std::string& name, int64_t rows) {
+  const TransformerConfig& config = context.config;
   return {.name = name,
           .shard = ShardSpec::whole({rows, config.hidden_size}),
           .dtype = config.params_dtype,
+          .place = context.groups.shard_place(),
           .init_std = config.init_method_std};
 }
 
@@ -39,11 +41,11 @@ class ToyStage : public Module {
     for (size_t i = 0; i < layers_.size(); ++i) {
       const int64_t number = layers.first_layer + static_cast<int64_t>(i);
       register_parameter(layers_[i], context.ctx,
-                         weight_of(config, fmt::format("block{}.weight", number), config.hidden_size));
+                         weight_of(context, fmt::format("block{}.weight", number), config.hidden_size));
     }
     if (!layers.has_head) return;
-    register_parameter(word_head_, context.ctx, weight_of(config, "word_head.weight", kNumWords));
-    register_parameter(kind_head_, context.ctx, weight_of(config, "kind_head.weight", kNumKinds));
+    register_parameter(word_head_, context.ctx, weight_of(context, "word_head.weight", kNumWords));
+    register_parameter(kind_head_, context.ctx, weight_of(context, "kind_head.weight", kNumKinds));
   }
 
   Chunk segments(const Batches& batches) const {

@@ -15,23 +15,27 @@ namespace {
 
 struct CutCase {
   Shape shape;
-  std::optional<ShardCut> cut;
-  int64_t num_shards;
+  std::vector<ShardCut> cuts;
+  int64_t num_shards;  // of the last axis; two of the expert axis
 };
 
-/// Rows, columns, the middle of three dimensions; gate and up; q, k and v of two groups over two and six ranks.
+/// Rows, columns, the middle of three dimensions; gate and up; q, k and v of two groups over two and six ranks; experts
+/// whose gate and up are cut too.
 std::vector<CutCase> cut_cases() {
   const auto plain = [](int dim, int64_t size) { return ShardCut{.dim = dim, .sections = {{.size = size}}}; };
   const ShardCut qkv{.num_groups = 2,
                      .sections = {{.size = 6}, {.size = 3, .replicated = true}, {.size = 3, .replicated = true}}};
-  return {{{6, 5}, std::nullopt, 1},
-          {{6, 5}, plain(0, 6), 3},
-          {{5, 6}, plain(1, 6), 2},
-          {{3, 6, 5}, plain(1, 6), 3},
-          {{12, 3}, ShardCut{.sections = {{.size = 6}, {.size = 6}}}, 3},
-          {{3, 12}, ShardCut{.dim = 1, .sections = {{.size = 6}, {.size = 6}}}, 2},
-          {{24, 2}, qkv, 2},
-          {{24, 2}, qkv, 6}};
+  const ShardCut experts{.dim = 0, .axis = ShardAxis::kExpert, .sections = {{.size = 4}}};
+  const ShardCut of_expert{.dim = 1, .axis = ShardAxis::kExpertTensor, .sections = {{.size = 6}, {.size = 6}}};
+  return {{{6, 5}, {}, 1},
+          {{6, 5}, {plain(0, 6)}, 3},
+          {{5, 6}, {plain(1, 6)}, 2},
+          {{3, 6, 5}, {plain(1, 6)}, 3},
+          {{12, 3}, {ShardCut{.sections = {{.size = 6}, {.size = 6}}}}, 3},
+          {{3, 12}, {ShardCut{.dim = 1, .sections = {{.size = 6}, {.size = 6}}}}, 2},
+          {{24, 2}, {qkv}, 2},
+          {{24, 2}, {qkv}, 6},
+          {{4, 12, 5}, {experts, of_expert}, 3}};
 }
 
 TEST(ElementNumbers, AreThoseOfTheElementsOfTheShardWhereverAPartOfItBegins) {
@@ -41,9 +45,9 @@ TEST(ElementNumbers, AreThoseOfTheElementsOfTheShardWhereverAPartOfItBegins) {
     for (int64_t rank = 0; rank < c.num_shards; ++rank) {
       SCOPED_TRACE(c.shape.to_string() + " rank " + std::to_string(rank));
       ParameterOptions options{.name = "weight", .shard = ShardSpec::whole(c.shape)};
-      options.shard.cut = c.cut;
-      options.shard_rank = rank;
-      options.num_shards = c.num_shards;
+      options.shard.cuts = c.cuts;
+      if (c.cuts.size() > 1) options.shard.grid = ShardGrid::kExpert;
+      options.place = {.tensor = {rank, c.num_shards}, .expert = {1, 2}, .expert_tensor = {rank, c.num_shards}};
       const Parameter parameter(ctx, options);
       std::map<int64_t, int64_t> expected;
       for_each_shard_element(parameter, [&](int64_t whole, int64_t local) { expected[local] = whole; });
@@ -62,20 +66,21 @@ TEST(ElementNumbers, AreThoseOfTheElementsOfTheShardWhereverAPartOfItBegins) {
     }
 }
 
-/// The first of two shards: five runs.
-ParameterOptions five_sections(DType dtype) {
+/// One of two shards: five runs.
+ParameterOptions five_sections(DType dtype, int rank = 0) {
   ParameterOptions options{.name = "weight", .shard = ShardSpec::whole({10}), .dtype = dtype};
-  options.shard.cut = ShardCut{.sections = std::vector<ShardSection>(5, {.size = 2})};
-  options.num_shards = 2;
+  options.shard.cuts = {ShardCut{.sections = std::vector<ShardSection>(5, {.size = 2})}};
+  options.place.tensor = {rank, 2};
   return options;
 }
 
 void make_optimizer_of_five_sections(DType dtype, const OptimizerConfig& config) {
-  testing::run_ranks(1, [&](testing::RankContext& rank) {
+  testing::run_ranks(2, [&](testing::RankContext& rank) {
     testing::TestDevice test(DeviceKind::kCpu, 1);
     const Context ctx = test.context();
-    const ProcessGroupCollection groups = ProcessGroupCollection::make(rank.world, ParallelLayout({}));
-    Parameter parameter(ctx, five_sections(dtype));
+    ProcessGroupCollection groups;
+    groups.tp = rank.group;
+    Parameter parameter(ctx, five_sections(dtype, rank.rank));
     DistributedDataParallel ddp(ctx, {{&parameter}}, groups, {});
     const Optimizer optimizer(ctx, config, ddp);
     EXPECT_EQ(optimizer.states().size(), 1U);

@@ -23,32 +23,32 @@ struct Model {
     const auto cut = [](int dim, int64_t groups, std::vector<ShardSection> sections) {
       return ShardCut{.dim = dim, .num_groups = groups, .sections = std::move(sections)};
     };
-    const auto add = [&](const std::string& name, const Shape& shape, std::optional<ShardCut> shard_cut,
-                         const std::string& tie_group = "", int64_t unpadded_rows = 0) {
-      own.push_back(std::make_unique<Parameter>(ctx, ParameterOptions{.name = name,
-                                                                      .shard = {.global_shape = shape,
-                                                                                .unpadded_rows = unpadded_rows,
-                                                                                .cut = std::move(shard_cut),
-                                                                                .tie_group = tie_group},
-                                                                      .dtype = DType::kFloat32,
-                                                                      .shard_rank = tp_rank,
-                                                                      .num_shards = tp,
-                                                                      .init_std = 1}));
+    const auto add = [&](const std::string& name, const Shape& shape, std::vector<ShardCut> cuts,
+                         const TiedCopy& tied = {}, int64_t unpadded_rows = 0) {
+      own.push_back(std::make_unique<Parameter>(
+          ctx,
+          ParameterOptions{.name = name,
+                           .shard = {.global_shape = shape, .unpadded_rows = unpadded_rows, .cuts = std::move(cuts)},
+                           .dtype = DType::kFloat32,
+                           .place = {.tensor = {tp_rank, tp}},
+                           .tied = tied,
+                           .init_std = 1}));
     };
     const auto add_words = [&] {
       const int64_t rows = (kVocabulary / (4 * tp) + 1) * 4 * tp;
-      add("words", {rows, 9}, cut(0, 1, {{rows}}), "words", kVocabulary);
+      add("words", {rows, 9}, {cut(0, 1, {{rows}})},
+          {.group = "words", .holder = pp_rank == 0 ? 0 : 1, .num_holders = pp > 1 ? 2 : 1}, kVocabulary);
     };
     if (pp_rank == 0) {
       add_words();
       // Two query groups of 3 heads of 4 rows, with 4 rows of keys and of values: four ranks share each group in pairs.
-      add("qkv", {40, 9}, cut(0, 2, {{12}, {4, true}, {4, true}}));
-      add("norm", {9}, std::nullopt);
+      add("qkv", {40, 9}, {cut(0, 2, {{12}, {4, true}, {4, true}})});
+      add("norm", {9}, {});
     }
     if (pp_rank == pp - 1) {
-      add("proj", {9, 24}, cut(1, 1, {{24}}));
-      add("gated", {16, 9}, cut(0, 1, {{8}, {8}}));
-      add("bias", {9}, std::nullopt);
+      add("proj", {9, 24}, {cut(1, 1, {{24}})});
+      add("gated", {16, 9}, {cut(0, 1, {{8}, {8}})});
+      add("bias", {9}, {});
       if (pp > 1) add_words();
     }
   }

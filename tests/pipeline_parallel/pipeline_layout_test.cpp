@@ -106,6 +106,22 @@ TEST(PipelineLayout, EmbeddingAndHeadAreAtTheEndsOfTheStagesNotOfTheRanks) {
   }
 }
 
+TEST(PipelineLayout, WordEmbeddingsAreHeldByEveryRankThatEmbedsTokensOrSharesTheTable) {
+  PipelineLayout layout({4, 1}, {2, 2, 2, 2});
+  EXPECT_EQ(layout.word_embeddings(false), (TieGroup{"word_embeddings", {0}}));
+  EXPECT_EQ(layout.word_embeddings(true), (TieGroup{"word_embeddings", {0, 3}}));
+  layout.set_mtp_layers(2, 1);
+  EXPECT_EQ(layout.word_embeddings(false), (TieGroup{"word_embeddings", {0, 2}}));
+  const TieGroup three = layout.word_embeddings(true);
+  EXPECT_EQ(three, (TieGroup{"word_embeddings", {0, 2, 3}}));
+  EXPECT_TRUE(three.copy_of(0).is_first());
+  EXPECT_EQ(three.copy_of(3).holder, 2);
+  EXPECT_EQ(three.copy_of(3).num_holders, 3);
+  EXPECT_EQ(three.copy_of(1).num_holders, 1) << "rank 1 holds none";
+  const PipelineLayout folded({2, 2, StageOrder::kV}, {1, 1, 1, 1});
+  EXPECT_EQ(folded.word_embeddings(true), (TieGroup{"word_embeddings", {0}})) << "both ends are on one rank";
+}
+
 TEST(PipelineLayout, AllMistakesOfASplitAreReportedTogether) {
   EXPECT_THAT(
       [] {

@@ -60,12 +60,11 @@ Tensor part_of(const Context& ctx, const Tensor& whole, int dim, const ProcessGr
 std::unique_ptr<Parameter> make_parameter(const Context& ctx, const std::string& name, const Shape& shape, int dim,
                                           const ProcessGroup& group, DType dtype, bool is_trainable) {
   ShardSpec shard = ShardSpec::whole(shape);
-  if (dim >= 0) shard.cut = ShardCut{.dim = dim, .sections = {{shape[dim], false}}};
+  if (dim >= 0) shard.cuts = {ShardCut{.dim = dim, .sections = {{shape[dim], false}}}};
   auto p = std::make_unique<Parameter>(ctx, ParameterOptions{.name = name,
                                                              .shard = shard,
                                                              .dtype = dtype,
-                                                             .shard_rank = group.rank(),
-                                                             .num_shards = dim < 0 ? 1 : group.size(),
+                                                             .place = {.tensor = {group.rank(), group.size()}},
                                                              .is_trainable = is_trainable,
                                                              .init_std = 1});
   p->initialize(ctx);

@@ -53,11 +53,11 @@ void put_rows(const Tensor& rows, int rank, std::vector<double>& whole) {
 void run_head(const HeadCase& c, const ProcessGroup& group, HeadResult& result) {
   TestDevice test(DeviceKind::kCpu, 1);
   Context ctx = test.context();
-  ShardSpec shard = ShardSpec::whole({c.padded_vocab_size, c.h});
-  shard.cut = ShardCut{.sections = {{c.padded_vocab_size, false}}};
   Parameter weight(
-      ctx,
-      {.name = "w", .shard = shard, .dtype = DType::kFloat64, .shard_rank = group.rank(), .num_shards = group.size()});
+      ctx, {.name = "w",
+            .shard = ShardSpec::cut_by({c.padded_vocab_size, c.h}, {.sections = {{c.padded_vocab_size, false}}}),
+            .dtype = DType::kFloat64,
+            .place = {.tensor = {group.rank(), group.size()}}});
   for_each_shard_element(weight, [&](int64_t whole, int64_t local) {
     weight.value().data<double>()[local] = 4 * uniform(ctx.key.at("w"), whole) - 2;
   });

@@ -229,11 +229,10 @@ TEST(TensorParallelGolden, VocabParallelEmbeddingIsMegatrons) {
 TEST(TensorParallelGolden, CrossEntropyIsMegatronsAndIsSmoothedOverTheWholeVocabulary) {
   for (const bool smooths : {false, true})
     on_ranks(false, [=](GoldenRank& golden) {
-      ShardSpec shard = ShardSpec::whole({kVocabulary, kTokens});
-      shard.cut = ShardCut{.sections = {{kVocabulary, false}}};
-      Parameter weight(
-          golden.ctx,
-          {.name = "weight", .shard = shard, .shard_rank = golden.group.rank(), .num_shards = golden.group.size()});
+      Parameter weight(golden.ctx,
+                       {.name = "weight",
+                        .shard = ShardSpec::cut_by({kVocabulary, kTokens}, {.sections = {{kVocabulary, false}}}),
+                        .place = {.tensor = {golden.group.rank(), golden.group.size()}}});
       const Tensor logits = golden.operand("logits");
       for_each_shard_element(weight, [&](int64_t whole, int64_t local) {
         weight.value().data<float>()[local] = logits.data<float>()[whole % kTokens * kVocabulary + whole / kTokens];
@@ -267,11 +266,13 @@ TEST(TensorParallelGolden, SizesThatDivideAreCutAndOthersRefused) {
   ASSERT_FALSE(rows.empty());
   for (const auto& row : rows) {
     SCOPED_TRACE(row.dump());
-    const ShardCut cut{.sections = {{row[0].get<int64_t>(), false}}};
+    const auto size = row[0].get<int64_t>();
+    const ShardSpec spec = ShardSpec::cut_by({size}, {.sections = {{size, false}}});
+    const ShardPlace place{.tensor = {0, row[1].get<int64_t>()}};
     if (row[2].is_null())
-      EXPECT_THROW(local_size(cut, row[1]), ConfigError);
+      EXPECT_THROW(spec.local_shape(place), ConfigError);
     else
-      EXPECT_EQ(local_size(cut, row[1]), row[2].get<int64_t>());
+      EXPECT_EQ(spec.local_shape(place), Shape{row[2].get<int64_t>()});
   }
 }
 
@@ -283,10 +284,11 @@ TEST(TensorParallelGolden, QueryGroupsFitTheRanksThatMegatronAccepts) {
     // As many query rows in a group, so that these always divide: Megatron's check does not read its "heads".
     const int64_t num_ranks = row["tp"];
     const ShardCut cut{.num_groups = row["groups"], .sections = {{num_ranks, false}, {1, true}, {1, true}}};
+    const ShardSpec spec = ShardSpec::cut_by({cut.global_size()}, cut);
     if (row["accepted"].get<bool>())
-      EXPECT_GT(local_size(cut, num_ranks), 0);
+      EXPECT_GT(spec.local_shape({.tensor = {0, num_ranks}})[0], 0);
     else
-      EXPECT_THROW(local_size(cut, num_ranks), ConfigError);
+      EXPECT_THROW(spec.local_shape({.tensor = {0, num_ranks}}), ConfigError);
   }
 }
 

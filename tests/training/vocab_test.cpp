@@ -30,10 +30,12 @@ TEST(Vocab, GivesEachRankMegatronsRows) {
     SCOPED_TRACE(row.dump());
     const int64_t padded = padded_vocab_size(row["vocab"], row["multiple"], row["tp"]);
     EXPECT_EQ(padded, row["padded"].get<int64_t>());
-    const ShardCut cut{.sections = {{padded, false}}};
+    const ShardSpec table = ShardSpec::cut_by({padded, 2}, {.sections = {{padded, false}}});
     for (int64_t rank = 0; rank < row["tp"]; ++rank) {
       const std::vector<int64_t> rows = row["ranges"][static_cast<size_t>(rank)];
-      EXPECT_EQ(local_ranges(cut, rank, row["tp"]), std::vector<ShardRange>({{rows[0], 0, rows[1] - rows[0]}}));
+      const std::vector<ShardBox> boxes = shard_boxes(table, {.tensor = {rank, row["tp"].get<int64_t>()}});
+      EXPECT_EQ(boxes,
+                std::vector<ShardBox>({{.global = {{rows[0], 0}, {rows[1] - rows[0], 2}}, .local_offsets = {0, 0}}}));
     }
   }
 }

@@ -1,34 +1,35 @@
 #include "megatron/models/gpt/gpt_embedding.h"
 
+#include <utility>
+
 #include "megatron/ops/add.h"
 #include "megatron/ops/bias_dropout_add.h"
 #include "megatron/tensor_parallel/sequence_rows.h"
 
 namespace megatron {
 
-GptEmbedding::GptEmbedding(const ModuleContext& context)
+GptEmbedding::GptEmbedding(const ModuleContext& context, const TiedCopy& words)
     : path_(context.path + ".dropout"),
       dropout_(context.config.hidden_dropout),
       hidden_dtype_(context.config.fp32_residual_connection ? DType::kFloat32 : context.config.params_dtype),
       tensor_group_(context.groups.tp),
       sequence_parallel_(context.sequence_parallel) {
   const TransformerConfig& config = context.config;
-  const VocabParallelEmbeddingOptions words{
-      .name = context.path + ".word_embeddings",
-      .vocab_size = config.vocab_size,
-      .padded_vocab_size = config.padded_vocab_size,
-      .hidden_size = config.hidden_size,
-      .dtype = config.params_dtype,
-      .init_std = config.embedding_init_method_std,
-      .tie_group = config.share_embeddings_and_output_weights ? "word_embeddings" : "",
-      .sequence_parallel = context.sequence_parallel};
-  register_module(word_embeddings_, std::make_unique<VocabParallelEmbedding>(context.ctx, words, context.groups.tp));
+  const VocabParallelEmbeddingOptions table{.name = context.path + ".word_embeddings",
+                                            .stored = context.at("word_embeddings").stored,
+                                            .vocab_size = config.vocab_size,
+                                            .padded_vocab_size = config.padded_vocab_size,
+                                            .hidden_size = config.hidden_size,
+                                            .dtype = config.params_dtype,
+                                            .init_std = config.embedding_init_method_std,
+                                            .tied = words,
+                                            .sequence_parallel = context.sequence_parallel};
+  register_module(word_embeddings_, std::make_unique<VocabParallelEmbedding>(context.ctx, table, context.groups.tp));
   if (config.position_embedding_type != PositionEmbeddingType::kLearnedAbsolute) return;
-  register_parameter(position_embeddings_, context.ctx,
-                     {.name = context.path + ".position_embeddings.weight",
-                      .shard = ShardSpec::whole({config.max_sequence_length, config.hidden_size}),
-                      .dtype = config.params_dtype,
-                      .init_std = config.embedding_init_method_std});
+  ParameterOptions positions = context.parameter("position_embeddings.weight",
+                                                 ShardSpec::whole({config.max_sequence_length, config.hidden_size}));
+  positions.init_std = config.embedding_init_method_std;
+  register_parameter(position_embeddings_, context.ctx, std::move(positions));
 }
 
 Tensor GptEmbedding::forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const {

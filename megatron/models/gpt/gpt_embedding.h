@@ -13,7 +13,8 @@ namespace megatron {
 /// Megatron Core: core/models/common/embeddings/language_model_embedding.py.
 class GptEmbedding : public Module {
  public:
-  explicit GptEmbedding(const ModuleContext& context);
+  /// @param words  how the table of words is tied to copies of other pipeline ranks.
+  GptEmbedding(const ModuleContext& context, const TiedCopy& words);
   /// @param tokens [s, b] int64 or int32, any strides.
   /// @return [s, b, h] ([s/tp, b, h] under sequence parallelism) after dropout; fp32 with an fp32 residual stream.
   Tensor forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const;

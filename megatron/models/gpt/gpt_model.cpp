@@ -32,27 +32,23 @@ GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout, c
                        "[GptModel] the layout is of {} layers on {} pipeline ranks; the model has {} layers, the group "
                        "{} ranks.",
                        layout.num_layers(), placement.num_ranks(), config_.num_layers, num_ranks);
+  const bool is_tied = config_.share_embeddings_and_output_weights;
+  const TiedCopy words = layout.word_embeddings(is_tied).copy_of(rank);
   Parameter* tied = nullptr;
   stages_.resize(static_cast<size_t>(placement.num_chunks()));
   for (int chunk = 0; chunk < placement.num_chunks(); ++chunk) {
     const StageLayers& layers = layout.at({.rank = rank, .chunk = chunk});
     std::unique_ptr<GptStage>& stage = stages_[static_cast<size_t>(chunk)];
-    register_module(stage, std::make_unique<GptStage>(context, layers, layer_spec, rope_ ? &*rope_ : nullptr, tied));
-    if (layers.has_embedding && config_.share_embeddings_and_output_weights) tied = stage->word_embeddings();
+    register_module(stage,
+                    std::make_unique<GptStage>(context, layers, layer_spec, rope_ ? &*rope_ : nullptr, words, tied));
+    if (layers.has_embedding && is_tied) tied = stage->word_embeddings();
   }
-  const StagePlace last = placement.place_of(placement.num_stages() - 1);
-  if (!config_.share_embeddings_and_output_weights || last.rank == 0) return;
-  tied_across_ranks_ = rank == last.rank ? stages_.back()->own_output_weight() : tied;
 }
 
 std::vector<std::vector<Parameter*>> GptModel::stage_parameters() const {
   std::vector<std::vector<Parameter*>> all;
   for (const auto& stage : stages_) all.push_back(stage->parameters());
   return all;
-}
-
-std::vector<Parameter*> GptModel::ties() const {
-  return tied_across_ranks_ ? std::vector{tied_across_ranks_} : std::vector<Parameter*>{};
 }
 
 std::vector<Chunk> GptModel::chunks(const Batches& batches) const {

@@ -22,8 +22,6 @@ class GptModel : public Model {
 
   const TransformerConfig& config() const override { return config_; }
   std::vector<std::vector<Parameter*>> stage_parameters() const override;
-  /// The embedding that another pipeline rank has a copy of, or that copy.
-  std::vector<Parameter*> ties() const override;
 
   std::vector<std::string> losses() const override { return {std::string(GptStage::kLoss)}; }
   /// @param batches  of the tensors and the layout that gpt_batch names.
@@ -48,7 +46,6 @@ class GptModel : public Model {
   bool sequence_parallel_;
   std::optional<RopeTable> rope_;
   std::vector<std::unique_ptr<GptStage>> stages_;
-  Parameter* tied_across_ranks_ = nullptr;  // null if this rank has none
 };
 
 }  // namespace megatron

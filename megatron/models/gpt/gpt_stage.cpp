@@ -1,6 +1,7 @@
 #include "megatron/models/gpt/gpt_stage.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "megatron/ops/masked_sum.h"
 #include "megatron/tensor_parallel/linear.h"
@@ -10,41 +11,38 @@
 namespace megatron {
 
 GptStage::GptStage(const ModuleContext& context, const StageLayers& layers, const LayerSpec& layer_spec,
-                   const RopeTable* rope, Parameter* tied)
+                   const RopeTable* rope, const TiedCopy& words, Parameter* tied)
     : config_(context.config),
       tensor_group_(context.groups.tp),
       sequence_parallel_(context.sequence_parallel),
       stage_(layers),
       rope_(rope),
       tied_(tied) {
-  if (stage_.has_embedding) register_module(embedding_, std::make_unique<GptEmbedding>(context.at("embedding")));
+  if (stage_.has_embedding) register_module(embedding_, std::make_unique<GptEmbedding>(context.at("embedding"), words));
   layers_.resize(static_cast<size_t>(stage_.num_layers));
   for (size_t i = 0; i < layers_.size(); ++i) {
     const int64_t number = stage_.first_layer + static_cast<int64_t>(i);
-    const ModuleContext layer = context.at(fmt::format("decoder.layers.{}", number));
+    const ModuleContext layer = context.layer("decoder.layers", number);
     register_module(layers_[i], layer_spec(layer, number + 1));
   }
   if (!stage_.has_head) return;
   register_module(final_layernorm_, std::make_unique<Norm>(context.at("decoder.final_layernorm"), config_.hidden_size,
                                                            NormPlace::kResidualStream));
   if (embedding_ && config_.share_embeddings_and_output_weights) tied_ = &embedding_->word_embeddings();
-  if (!tied_) register_output_weight(context);
+  if (!tied_) register_output_weight(context, words);
 }
 
-void GptStage::register_output_weight(const ModuleContext& context) {
+void GptStage::register_output_weight(const ModuleContext& context, const TiedCopy& words) {
   const bool is_tied = config_.share_embeddings_and_output_weights;
-  ShardSpec shard = ShardSpec::whole({config_.padded_vocab_size, config_.hidden_size});
+  ShardSpec shard = ShardSpec::cut_by({config_.padded_vocab_size, config_.hidden_size},
+                                      {.sections = {{config_.padded_vocab_size, false}}});
   shard.unpadded_rows = config_.vocab_size;
-  shard.cut = ShardCut{.sections = {{config_.padded_vocab_size, false}}};
-  if (is_tied) shard.tie_group = "word_embeddings";
-  register_parameter(output_weight_, context.ctx,
-                     {.name = context.at(is_tied ? "embedding.word_embeddings.weight" : "output_layer.weight").path,
-                      .shard = shard,
-                      .dtype = config_.params_dtype,
-                      .shard_rank = tensor_group_.rank(),
-                      .num_shards = tensor_group_.size(),
-                      .is_embedding_or_output = true,
-                      .init_std = is_tied ? config_.embedding_init_method_std : config_.init_method_std});
+  ParameterOptions weight =
+      context.at(is_tied ? "embedding.word_embeddings" : "output_layer").parameter("weight", std::move(shard));
+  if (is_tied) weight.tied = words;
+  weight.is_embedding_or_output = true;
+  weight.init_std = is_tied ? config_.embedding_init_method_std : config_.init_method_std;
+  register_parameter(output_weight_, context.ctx, std::move(weight));
 }
 
 Tensor GptStage::embed(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const {

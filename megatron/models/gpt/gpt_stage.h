@@ -34,11 +34,11 @@ class GptStage : public Module {
 
   /// @param layer_spec  makes the layers.
   /// @param rope  of the model; null without rotary positions.
+  /// @param words  how this rank's copy of the word embeddings is tied to those of other pipeline ranks.
   /// @param tied  the embedding's weight if the stage's output layer shares it and it is on this rank; else null: then
-  /// a
-  ///              stage that shares it has a copy of its own, of the same name, whose gradient is one summand of two.
+  ///              a stage that shares it has a copy of its own, of the same name, whose gradient is one summand of all.
   GptStage(const ModuleContext& context, const StageLayers& layers, const LayerSpec& layer_spec, const RopeTable* rope,
-           Parameter* tied);
+           const TiedCopy& words, Parameter* tied);
 
   // Hidden states are [s, b, h] ([s/tp, b, h] under sequence parallelism).
   /// Of the first stage.
@@ -58,10 +58,9 @@ class GptStage : public Module {
   const StageLayers& layers() const { return stage_; }
   /// Null where the stage has none of its own.
   Parameter* word_embeddings() const { return embedding_ ? &embedding_->word_embeddings() : nullptr; }
-  Parameter* own_output_weight() const { return output_weight_.get(); }
 
  private:
-  void register_output_weight(const ModuleContext& context);
+  void register_output_weight(const ModuleContext& context, const TiedCopy& words);
   LayerInputs inputs_of(const SequenceLayout& layout) const;
   Tensor decode_range(Context& ctx, Tensor hidden, size_t first, size_t end, const SequenceLayout& layout) const;
   void append_layers(const Batches& batches, Chunk& chunk) const;

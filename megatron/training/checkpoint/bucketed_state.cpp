@@ -49,11 +49,11 @@ std::vector<const Parameter*> registered(Trainer& trainer, bool has_fused_norms)
   std::vector<Entry> entries;
   for (const Parameter* parameter : trainer.model().parameters()) {
     const std::string& name = parameter->name();
-    constexpr std::string_view kLayers = "decoder.layers.";
+    const std::optional<int64_t>& layer = parameter->options().stored.layer;
     if (name.starts_with("embedding."))
       entries.push_back({{0, 0, 0}, parameter});
-    else if (name.starts_with(kLayers))
-      entries.push_back({{1, std::stoll(name.substr(kLayers.size())), place_of(name, has_fused_norms)}, parameter});
+    else if (layer)
+      entries.push_back({{1, *layer, place_of(name, has_fused_norms)}, parameter});
     else
       entries.push_back({{name.starts_with("decoder.") ? 2 : 3, 0, 0}, parameter});
   }

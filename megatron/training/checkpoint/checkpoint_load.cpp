@@ -7,6 +7,7 @@
 #include "megatron/core/copy.h"
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/training/checkpoint/checkpoint_share.h"
 
 namespace megatron {
 namespace {
@@ -90,22 +91,22 @@ void read(const CheckpointReader& reader, std::span<const LoadRequest> requests,
 }
 
 void read_shared(const CheckpointReader& reader, std::span<const LoadRequest> requests, const Context& ctx,
-                 const ProcessGroup& replicas) {
-  ReplicaDealer dealer(replicas, true);
+                 const ProcessGroupCollection& groups) {
+  ReplicaDealer dealer(groups, true);
   std::vector<int> owners;
   std::vector<HostTensor> own(requests.size());
+  const auto is_owner = [&](size_t i) { return owners[i] == dealer.replicas(*requests[i].parameter).rank(); };
   for (size_t i = 0; i < requests.size(); ++i) {
     HostTensor host = host_tensor_for(reader, requests[i].key, requests[i].tensor());
-    owners.push_back(dealer.owner_of(std::ssize(host.bytes)));
-    if (owners[i] != replicas.rank()) continue;
+    owners.push_back(dealer.owner_of(*requests[i].parameter, std::ssize(host.bytes)));
+    if (!is_owner(i)) continue;
     read_from_files(reader, requests[i], host);
     own[i] = std::move(host);
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     Tensor tensor = requests[i].tensor();
-    HostTensor host =
-        owners[i] == replicas.rank() ? std::move(own[i]) : host_tensor_for(reader, requests[i].key, tensor);
-    broadcast(replicas, host.bytes, owners[i]);
+    HostTensor host = is_owner(i) ? std::move(own[i]) : host_tensor_for(reader, requests[i].key, tensor);
+    broadcast(dealer.replicas(*requests[i].parameter), host.bytes, owners[i]);
     put(host, ctx, requests[i], tensor);
   }
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "megatron/base/message_log.h"
-#include "megatron/comm/process_group.h"
+#include "megatron/comm/process_group_collection.h"
 #include "megatron/core/context.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/strict_handling.h"
@@ -17,6 +17,7 @@ namespace megatron {
 
 /// A tensor that a load fills.
 struct LoadRequest {
+  const Parameter* parameter = nullptr;  ///< whose weight or optimizer state it is
   std::string key;
   CheckpointPlacement placement;
   std::function<Tensor()> tensor;               ///< the rank's shard, or a copy of it, made when it is read
@@ -35,9 +36,9 @@ void leave_out_unexpected(const CheckpointReader& reader, LoadRequests& requests
 
 /// Reads all of them, and converts where the run has another precision than the checkpoint.
 void read(const CheckpointReader& reader, std::span<const LoadRequest> requests, const Context& ctx);
-/// The same for tensors that all ranks of a group hold alike (--ckpt-fully-parallel-load): each is read by one of them,
-/// which broadcasts it. Until then a rank keeps what it has read in host memory.
+/// The same for tensors that all replicas of their parameter hold alike (--ckpt-fully-parallel-load): each is read by
+/// one of them, which broadcasts it. Until then a rank keeps what it has read in host memory.
 void read_shared(const CheckpointReader& reader, std::span<const LoadRequest> requests, const Context& ctx,
-                 const ProcessGroup& replicas);
+                 const ProcessGroupCollection& groups);
 
 }  // namespace megatron

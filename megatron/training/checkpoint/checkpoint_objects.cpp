@@ -4,7 +4,6 @@
 
 #include "megatron/dist_checkpointing/generator_states.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
-#include "megatron/training/checkpoint/checkpoint_layout.h"
 
 namespace megatron {
 namespace {
@@ -60,12 +59,9 @@ void add_extra_states(CheckpointWriter& writer, Trainer& trainer) {
   const int64_t num_layers = trainer.model().config().num_layers;
   std::set<std::string> keys;
   for (const Parameter* parameter : trainer.model().parameters()) {
-    const std::string& name = parameter->name();
-    if (!name.starts_with("decoder.")) continue;  // Megatron's own: embedding and output layer
-    const CheckpointPlacement placement = placement_of(*parameter, num_layers, groups);
-    const bool is_in_layer = name.starts_with("decoder.layers.");
-    const int64_t shard = is_in_layer ? placement.chunks.front().offsets[0] : 0;
-    keys.insert(extra_state_key(module_of(placement.key), shard, is_in_layer ? num_layers : 1));
+    const StoredName& stored = parameter->options().stored;
+    if (!stored.key.starts_with("decoder.")) continue;  // Megatron's own: embedding and output layer
+    keys.insert(extra_state_key(module_of(stored.key), stored.layer.value_or(0), stored.layer ? num_layers : 1));
   }
   for (const std::string& key : keys) {
     TorchObject object;

@@ -18,8 +18,8 @@
 #include "megatron/training/checkpoint/checkpoint_layout.h"
 #include "megatron/training/checkpoint/checkpoint_load.h"
 #include "megatron/training/checkpoint/checkpoint_objects.h"
+#include "megatron/training/checkpoint/checkpoint_share.h"
 #include "megatron/training/checkpoint/common_state.h"
-#include "megatron/training/checkpoint/device_tensor_source.h"
 #include "megatron/training/checkpoint/load_requests.h"
 #include "megatron/training/checkpoint/non_persistent.h"
 #include "megatron/training/checkpoint/optimizer_tensors.h"
@@ -29,55 +29,18 @@
 namespace megatron {
 namespace {
 
-/// One rank's share of a checkpoint.
-class ShareWriter {
- public:
-  /// @param deals  whether data-parallel ranks share what all of them hold alike, rather than leave it to the first.
-  ShareWriter(CheckpointWriter& writer, const Context& ctx, const ProcessGroupCollection& groups, bool deals)
-      : ctx_(ctx),
-        writer_(writer),
-        dealer_(groups.dp_cp, deals),
-        is_first_instance_(groups.inter_dist_opt.rank() == 0) {}
-
-  /// What all data-parallel ranks hold alike.
-  void add_replicated(const CheckpointPlacement& placement, const std::string& key, const OptimizerTensor& value) {
-    for (const CheckpointChunk& chunk : placement.chunks)
-      if (!chunk.is_copy && dealer_.takes(chunk.sizes.num_elements() * size_of(value.dtype)))
-        add(placement, key, chunk, value);
-  }
-  /// What this rank alone holds of its optimizer instance.
-  void add_sharded(const CheckpointPlacement& placement, const std::string& key, const OptimizerTensor& value) {
-    for (const CheckpointChunk& chunk : placement.chunks)
-      if (!chunk.is_copy && is_first_instance_) add(placement, key, chunk, value);
-  }
-  CheckpointWriter& writer() { return writer_; }
-
- private:
-  void add(const CheckpointPlacement& placement, const std::string& key, const CheckpointChunk& chunk,
-           const OptimizerTensor& value) {
-    writer_.add_tensor(key, element_type_of(value.dtype), placement.global_shape, {chunk.offsets, chunk.sizes},
-                       make_device_source(ctx_, value.tensor, value.dtype, chunk));
-  }
-
-  Context ctx_;
-  CheckpointWriter& writer_;
-  ReplicaDealer dealer_;
-  bool is_first_instance_;
-};
-
-void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
+void add_state(CheckpointShare& share, Trainer& trainer, bool with_optimizer) {
   const int64_t num_layers = trainer.model().config().num_layers;
   if (trainer.groups().world.rank() == 0)
     share.writer().add_object(std::string(kCommonStateKey), make_common_state(trainer, with_optimizer));
   for (const Parameter* parameter : trainer.model().parameters()) {
-    const CheckpointPlacement placement = placement_of(*parameter, num_layers, trainer.groups());
-    share.add_replicated(placement, placement.key, stored_as_is("", parameter->value()));
+    const CheckpointPlacement placement = placement_of(*parameter, num_layers);
+    share.add_replicated(*parameter, placement, placement.key, stored_as_is("", parameter->value()));
   }
   if (!with_optimizer) return;
   Optimizer& optimizer = trainer.optimizer();
   for (const OptimizerState& state : optimizer.states()) {
-    const CheckpointPlacement placement =
-        placement_of(*state.parameter, {state.begin, state.end}, num_layers, trainer.groups());
+    const CheckpointPlacement placement = placement_of(*state.parameter, {state.begin, state.end}, num_layers);
     const bool shards = optimizer.config().use_distributed_optimizer;
     std::vector<OptimizerTensor> all = optimizer_tensors(trainer.context(), optimizer, state);
     // Where the weights themselves are stepped a run reads no more than them. But Megatron Core's DistributedOptimizer
@@ -91,7 +54,7 @@ void add_state(ShareWriter& share, Trainer& trainer, bool with_optimizer) {
     }
     for (const OptimizerTensor& named : all)
       if (!shards)
-        share.add_replicated(placement, optimizer_state_key(named.name, placement.key), named);
+        share.add_replicated(*state.parameter, placement, optimizer_state_key(named.name, placement.key), named);
       else if (named.name == optimizer_state::kMaster)
         share.add_sharded(placement, optimizer_state_key(optimizer_state::kDistributedMaster, placement.key), named);
       else
@@ -179,7 +142,7 @@ Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, Mess
 
 CheckpointSaver::Fill Checkpointer::share_of(Trainer& trainer) const {
   return [this, &trainer](CheckpointWriter& writer) {
-    ShareWriter share(writer, trainer.context(), trainer.groups(), config_.checkpoint.ckpt_fully_parallel_save);
+    CheckpointShare share(writer, trainer.context(), trainer.groups(), config_.checkpoint.ckpt_fully_parallel_save);
     add_state(share, trainer, !config_.checkpoint.no_save_optim);
     if (!config_.checkpoint.ckpt_drop_redundant_extra_state) add_extra_states(writer, trainer);
     if (!config_.checkpoint.no_save_rng) add_rng_state(writer, trainer);
@@ -286,17 +249,16 @@ void Checkpointer::read_tensors(const CheckpointReader& reader, bool with_optimi
   }
   require_optimizer_state(reader, states);
   const Context& ctx = trainer.context();
-  const ProcessGroup& replicas = trainer.groups().dp_cp;
-  const bool shares = config_.checkpoint.ckpt_fully_parallel_load && replicas.size() > 1;
+  const bool shares = config_.checkpoint.ckpt_fully_parallel_load && trainer.groups().dp_cp.size() > 1;
   if (shares)
-    read_shared(reader, weights, ctx, replicas);
+    read_shared(reader, weights, ctx, trainer.groups());
   else
     read(reader, weights, ctx);
   if (with_optimizer && BucketedState::is_in(reader)) BucketedState(reader, trainer).require_fits_weights(trainer);
   trainer.optimizer().reload_main_params(ctx);  // those that the checkpoint does not hold
   if (!takes_main_params) return;
   if (shares && !trainer.optimizer().config().use_distributed_optimizer)
-    read_shared(reader, states, ctx, replicas);
+    read_shared(reader, states, ctx, trainer.groups());
   else
     read(reader, states, ctx);
   trainer.optimizer().copy_main_to_model_params(ctx);

@@ -28,7 +28,7 @@ std::optional<std::string> main_params_key(const CheckpointReader& reader, const
 }
 
 CheckpointPlacement placement_in(Trainer& trainer, const OptimizerState& state) {
-  return placement_of(*state.parameter, {state.begin, state.end}, trainer.model().config().num_layers, {});
+  return placement_of(*state.parameter, {state.begin, state.end}, trainer.model().config().num_layers);
 }
 
 LoadRequests requests_of_buckets(const CheckpointReader& reader, Trainer& trainer) {
@@ -40,7 +40,7 @@ LoadRequests requests_of_buckets(const CheckpointReader& reader, Trainer& traine
       CheckpointPlacement placement =
           buckets.placement_of(state, is_main ? optimizer_state::kDistributedMaster : named.name);
       std::string key = placement.key;
-      requests.push_back({std::move(key), std::move(placement), named.tensor, named.put_back});
+      requests.push_back({state.parameter, std::move(key), std::move(placement), named.tensor, named.put_back});
     }
   return requests;
 }
@@ -50,11 +50,12 @@ LoadRequests requests_of_buckets(const CheckpointReader& reader, Trainer& traine
 LoadRequests requests_of_model(const CheckpointReader& reader, Model& model, WeightSource source) {
   LoadRequests requests;
   for (Parameter* parameter : model.parameters()) {
-    CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers, {});
+    CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers);
     std::string key = placement.key;
     if (source == WeightSource::kMainParams && is_finer(parameter->dtype(), stored_dtype(reader, key)))
       key = main_params_key(reader, key).value_or(key);
-    requests.push_back({std::move(key), std::move(placement), [parameter] { return parameter->value(); }, {}});
+    requests.push_back(
+        {parameter, std::move(key), std::move(placement), [parameter] { return parameter->value(); }, {}});
   }
   return requests;
 }
@@ -68,7 +69,7 @@ LoadRequests requests_of_optimizer(const CheckpointReader& reader, Trainer& trai
       const bool is_main = named.name == optimizer_state::kMaster;
       const std::string own = optimizer_state_key(named.name, placement.key);
       std::string key = is_main ? main_params_key(reader, placement.key).value_or(own) : own;
-      requests.push_back({std::move(key), placement, named.tensor, named.put_back});
+      requests.push_back({state.parameter, std::move(key), placement, named.tensor, named.put_back});
     }
   }
   return requests;
@@ -80,8 +81,8 @@ LoadRequests requests_of_main_params(const CheckpointReader& reader, Trainer& tr
     const CheckpointPlacement placement = placement_in(trainer, state);
     for (const OptimizerTensor& named : optimizer_tensors(trainer.context(), trainer.optimizer(), state))
       if (named.name == optimizer_state::kMaster)
-        requests.push_back(
-            {main_params_key(reader, placement.key).value_or(placement.key), placement, named.tensor, named.put_back});
+        requests.push_back({state.parameter, main_params_key(reader, placement.key).value_or(placement.key), placement,
+                            named.tensor, named.put_back});
   }
   return requests;
 }

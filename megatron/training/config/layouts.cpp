@@ -15,6 +15,10 @@ ParallelLayout parallel_layout_of(const PretrainConfig& config) {
                       .pipeline_model_parallel_size = size(parallel.pipeline_model_parallel_size),
                       .context_parallel_size = size(parallel.context_parallel_size)};
   sizes.num_distributed_optimizer_instances = size(parallel.num_distributed_optimizer_instances);
+  if (config.parallel
+          .pipeline_model_parallel_layout)  // which alone places more copies than those of the first and last
+    sizes.embedding_ranks =
+        pipeline_layout_of(config).word_embeddings(config.transformer.share_embeddings_and_output_weights).holders;
   if (parallel.use_tp_pp_dp_mapping) sizes.order = "tp-cp-ep-pp-dp";
   return ParallelLayout(std::move(sizes));
 }

@@ -19,19 +19,19 @@ ActivationChoice expert_activation(const ModuleContext& context) {
 GroupedMlp::GroupedMlp(const ModuleContext& context, const MoeConfig& moe)
     : activation_(expert_activation(context)), apply_probs_on_input_(moe.apply_probs_on_input) {
   const TransformerConfig& config = context.config;
-  const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, const Shape& shape, double std) {
-    register_parameter(slot, context.ctx,
-                       {.name = context.path + ".experts." + std::string(name),
-                        .shard = ShardSpec::whole(shape),
-                        .dtype = config.params_dtype,
-                        .init_std = std});
+  const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, const Shape& shape, double std,
+                       WeightDecay decay) {
+    ParameterOptions options = context.at("experts").parameter(name, ShardSpec::whole(shape));
+    options.weight_decay = decay;
+    options.init_std = std;
+    register_parameter(slot, context.ctx, std::move(options));
   };
   const int64_t e = moe.num_experts, h = config.hidden_size, f = moe.ffn_hidden_size;
   const int64_t rows = config.gated_linear_unit ? 2 * f : f;
-  add(fc1_weight_, "linear_fc1.weight", {e, rows, h}, config.init_method_std);
-  if (config.add_bias_linear) add(fc1_bias_, "linear_fc1.bias", {e, rows}, 0);
-  add(fc2_weight_, "linear_fc2.weight", {e, h, f}, context.output_init_std());
-  if (config.add_bias_linear) add(fc2_bias_, "linear_fc2.bias", {e, h}, 0);
+  add(fc1_weight_, "linear_fc1.weight", {e, rows, h}, config.init_method_std, WeightDecay::kUnlessVector);
+  if (config.add_bias_linear) add(fc1_bias_, "linear_fc1.bias", {e, rows}, 0, WeightDecay::kNever);
+  add(fc2_weight_, "linear_fc2.weight", {e, h, f}, context.output_init_std(), WeightDecay::kUnlessVector);
+  if (config.add_bias_linear) add(fc2_bias_, "linear_fc2.bias", {e, h}, 0, WeightDecay::kNever);
 }
 
 Tensor GroupedMlp::forward(Context& ctx, const Tensor& rows, const RowGroups& groups, const Tensor& probs) const {

@@ -32,11 +32,10 @@ SequentialMlp::SequentialMlp(const ModuleContext& context, const MoeConfig& moe)
   experts_.resize(static_cast<size_t>(moe.num_experts));
   for (size_t i = 0; i < experts_.size(); ++i) {
     const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, const Shape& shape, double std) {
-      register_parameter(slot, context.ctx,
-                         {.name = fmt::format("{}.local_experts.{}.{}", context.path, i, name),
-                          .shard = ShardSpec::whole(shape),
-                          .dtype = config.params_dtype,
-                          .init_std = std});
+      ParameterOptions options =
+          context.at(fmt::format("local_experts.{}", i)).parameter(name, ShardSpec::whole(shape));
+      options.init_std = std;
+      register_parameter(slot, context.ctx, std::move(options));
     };
     add(experts_[i].fc1_weight, "linear_fc1.weight", {rows, h}, config.init_method_std);
     if (config.add_bias_linear) add(experts_[i].fc1_bias, "linear_fc1.bias", {rows}, 0);

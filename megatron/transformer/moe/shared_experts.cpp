@@ -10,12 +10,11 @@ SharedExperts::SharedExperts(const ModuleContext& context, const MoeConfig& moe)
                        "[SharedExperts] shared experts have no biases. Set add_bias_linear to false "
                        "(--disable-bias-linear).");
   const TransformerConfig& config = context.config;
-  if (moe.shared_expert_gate)
-    register_parameter(gate_weight_, context.ctx,
-                       {.name = context.path + ".gate_weight",
-                        .shard = ShardSpec::whole({1, config.hidden_size}),
-                        .dtype = config.params_dtype,
-                        .init_std = config.init_method_std});
+  if (moe.shared_expert_gate) {
+    ParameterOptions gate = context.parameter("gate_weight", ShardSpec::whole({1, config.hidden_size}));
+    gate.init_std = config.init_method_std;
+    register_parameter(gate_weight_, context.ctx, std::move(gate));
+  }
   const MlpOptions options{.ffn_hidden_size = moe.shared_expert_intermediate_size,
                            .gated_linear_unit = config.gated_linear_unit,
                            .activation_func = config.activation_func};

@@ -37,10 +37,9 @@ TopKRouter::TopKRouter(const ModuleContext& context, const MoeConfig& config) : 
   config_.validate();
   const int64_t e = config_.num_experts, h = context.config.hidden_size;
   const auto options = [&](std::string_view name, const Shape& shape, double init_std) {
-    return ParameterOptions{.name = path_ + "." + std::string(name),
-                            .shard = ShardSpec::whole(shape),
-                            .dtype = context.config.params_dtype,
-                            .init_std = init_std};
+    ParameterOptions made = context.parameter(name, ShardSpec::whole(shape));
+    made.init_std = init_std;
+    return made;
   };
   register_parameter(weight_, context.ctx, options("weight", {e, h}, context.config.init_method_std));
   if (context.config.add_bias_linear) register_parameter(bias_, context.ctx, options("bias", {e}, 0));

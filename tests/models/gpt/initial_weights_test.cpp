@@ -125,22 +125,20 @@ TEST(InitialWeights, OfShardsAreSlicesOfTheWhole) {
     int num_cut = 0;
     for (const Parameter* whole : model.parameters()) {
       const ParameterOptions& options = whole->options();
-      if (!options.shard.cut) continue;
-      const int64_t size = options.shard.cut->num_groups * options.shard.cut->sections[0].size;
+      if (options.shard.cuts.empty()) continue;
+      const ShardCut& cut = options.shard.cuts.front();
+      const int64_t size = cut.num_groups * cut.sections[0].size;
       for (int64_t num_shards : {2, 3, 4}) {
         if (size % num_shards != 0) continue;
-        if (const int64_t groups = options.shard.cut->num_groups; groups % num_shards != 0 && num_shards % groups != 0)
-          continue;
+        if (cut.num_groups % num_shards != 0 && num_shards % cut.num_groups != 0) continue;
         for (int64_t rank = 0; rank < num_shards; ++rank) {
           ParameterOptions of_shard = options;
-          of_shard.num_shards = num_shards;
-          of_shard.shard_rank = rank;
+          of_shard.place.tensor = {rank, num_shards};
           Parameter shard(ctx, of_shard);
           shard.initialize(ctx);
-          const int dim = options.shard.cut->dim;
-          for (const ShardRange& range : local_ranges(*options.shard.cut, rank, num_shards))
-            EXPECT_EQ(contiguous_values(shard.value().slice(dim, range.local_begin, range.length)),
-                      rows_of(whole->value(), dim, range.global_begin, range.length))
+          for (const ShardBox& box : shard.boxes())
+            EXPECT_EQ(contiguous_values(part_of(shard.value(), box.local())),
+                      rows_of(whole->value(), cut.dim, box.global.offsets[cut.dim], box.global.sizes[cut.dim]))
                 << whole->name() << ", rank " << rank << " of " << num_shards;
         }
         ++num_cut;
