@@ -1,17 +1,44 @@
 #include "megatron/transformer/moe/moe_layer.h"
 
 #include "megatron/ops/add.h"
+#include "megatron/ops/linear.h"
 
 namespace megatron {
 
 MoeLayer::MoeLayer(const ModuleContext& context, const MoeConfig& config) : config_(config) {
   register_module(router_, std::make_unique<TopKRouter>(context.at("router"), config));
-  if (config.grouped_gemm)
-    register_module(experts_, std::make_unique<GroupedMlp>(context.at("experts"), config));
-  else
-    register_module(sequential_experts_, std::make_unique<SequentialMlp>(context.at("experts"), config));
+  if (!config.latent_size) {
+    register_experts(context);
+  } else {
+    const int64_t h = context.config.hidden_size, latent = *config.latent_size;
+    const double down_std = context.config.init_method_std, up_std = context.output_init_std();
+    const bool has_bias = context.config.add_bias_linear;
+    register_latent(fc1_latent_weight_, context, "fc1_latent_proj.weight", {latent, h}, down_std);
+    if (has_bias) register_latent(fc1_latent_bias_, context, "fc1_latent_proj.bias", {latent}, 0);
+    register_latent(fc2_latent_weight_, context, "fc2_latent_proj.weight", {h, latent}, up_std);
+    if (has_bias) register_latent(fc2_latent_bias_, context, "fc2_latent_proj.bias", {h}, 0);
+    TransformerConfig narrow = context.config;
+    narrow.hidden_size = latent;
+    register_experts({.ctx = context.ctx, .config = narrow, .groups = context.groups, .path = context.path});
+  }
   if (config.shared_expert_intermediate_size > 0)
     register_module(shared_experts_, std::make_unique<SharedExperts>(context.at("shared_experts"), config));
+}
+
+void MoeLayer::register_experts(const ModuleContext& context) {
+  if (config_.grouped_gemm)
+    register_module(experts_, std::make_unique<GroupedMlp>(context.at("experts"), config_));
+  else
+    register_module(sequential_experts_, std::make_unique<SequentialMlp>(context.at("experts"), config_));
+}
+
+Parameter& MoeLayer::register_latent(std::unique_ptr<Parameter>& slot, const ModuleContext& context,
+                                     std::string_view name, const Shape& shape, double init_std) {
+  return register_parameter(slot, context.ctx,
+                            {.name = context.path + "." + std::string(name),
+                             .shard = ShardSpec::whole(shape),
+                             .dtype = context.config.params_dtype,
+                             .init_std = init_std});
 }
 
 /// Without a capacity, and with padding to it, the number of rows is known.
@@ -39,7 +66,11 @@ Tensor MoeLayer::routed_output(Context& ctx, const Tensor& tokens, const Routing
 MoeOutput MoeLayer::forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const {
   RouterOutput routed = router_->forward(ctx, x, loss_scale);
   const int64_t h = x.size(-1);
-  Tensor output = routed_output(ctx, x.reshape({x.num_elements() / h, h}), routed.routing).reshape(x.shape());
+  Tensor tokens = x.reshape({x.num_elements() / h, h});
+  if (fc1_latent_weight_) tokens = linear(ctx, tokens, *fc1_latent_weight_, fc1_latent_bias_.get());
+  Tensor output = routed_output(ctx, tokens, routed.routing);
+  if (fc2_latent_weight_) output = linear(ctx, output, *fc2_latent_weight_, fc2_latent_bias_.get());
+  output = output.reshape(x.shape());
   if (shared_experts_) output = add(ctx, output, shared_experts_->forward(ctx, x));
   return {output, std::move(routed.losses)};
 }

@@ -17,7 +17,9 @@ struct MoeOutput {
   std::vector<AuxiliaryLoss> losses;
 };
 
-/// Router, experts of all tokens that go to them, and shared experts. All experts lie on this rank.
+/// Router, experts of all tokens that go to them, and shared experts. All experts lie on this rank. With a latent size
+/// the routed experts see tokens of that width, projected down before and up behind them; router and shared experts see
+/// them as they are.
 class MoeLayer : public Module {
  public:
   MoeLayer(const ModuleContext& context, const MoeConfig& config);
@@ -27,11 +29,15 @@ class MoeLayer : public Module {
 
  private:
   PermutationOptions permutation_options(int64_t num_tokens) const;
-  /// @param tokens [t, h]
+  void register_experts(const ModuleContext& context);
+  Parameter& register_latent(std::unique_ptr<Parameter>& slot, const ModuleContext& context, std::string_view name,
+                             const Shape& shape, double init_std);
+  /// @param tokens [t, h], or [t, latent size]. @return the same shape.
   Tensor routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const;
 
   MoeConfig config_;
   std::unique_ptr<TopKRouter> router_;
+  std::unique_ptr<Parameter> fc1_latent_weight_, fc1_latent_bias_, fc2_latent_weight_, fc2_latent_bias_;
   std::unique_ptr<GroupedMlp> experts_;  // one of both
   std::unique_ptr<SequentialMlp> sequential_experts_;
   std::unique_ptr<SharedExperts> shared_experts_;

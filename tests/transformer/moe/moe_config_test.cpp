@@ -22,6 +22,7 @@ TEST(MoeConfig, RejectsEachValueThatNoLayerHas) {
   const std::pair<const char*, std::function<void(MoeConfig&)>> wrong[] = {
       {"num_experts is 0", [](MoeConfig& c) { c.num_experts = 0; }},
       {"ffn_hidden_size is 0", [](MoeConfig& c) { c.ffn_hidden_size = 0; }},
+      {"latent_size is 0", [](MoeConfig& c) { c.latent_size = 0; }},
       {"topk 9 is not between 1 and the 8 experts", [](MoeConfig& c) { c.topk.topk = 9; }},
       {"set pre_softmax", [](MoeConfig& c) { c.topk.topk = 1; }},
       {"8 experts do not divide into 3 groups", [](MoeConfig& c) { c.topk.num_groups = 3, c.topk.group_topk = 1; }},

@@ -146,6 +146,7 @@ const Variant kVariants[] = {
      }},
     {"shared experts",
      [](MoeConfig& m, TransformerConfig&) { m.shared_expert_intermediate_size = 7, m.shared_expert_gate = true; }},
+    {"latent experts", [](MoeConfig& m, TransformerConfig& c) { m.latent_size = 3, c.add_bias_linear = true; }},
     {"losses",
      [](MoeConfig& m, TransformerConfig&) {
        m.load_balancing = {{LoadBalancingType::kSeqAuxLoss, 0.1}, {LoadBalancingType::kGlobalAuxLoss, 0.2}};
@@ -284,6 +285,35 @@ TEST(MoeLayer, InBf16WithAnFp32RouterGivesTheResultsOfFp64) {
     for (size_t k = 0; k < exact.gradients.size(); ++k)
       near(rough.gradients[k], exact.gradients[k], fmt::format("gradient {}", k));
   }
+}
+
+TEST(MoeLayer, WithSquareLatentProjectionsThatChangeNothingIsThePlainLayer) {
+  const auto latent = [](MoeConfig& moe, TransformerConfig&) { moe.latent_size = 8; };
+  Layer plain([](MoeConfig&, TransformerConfig&) {}), projected(latent);
+  for (Parameter* parameter : projected.layer->parameters()) {
+    if (parameter->name().find("latent") == std::string::npos) continue;
+    EXPECT_EQ(parameter->shape(), (Shape{8, 8}));
+    for (int64_t i = 0; i < 64; ++i) parameter->value().data<double>()[i] = i % 9 == 0 ? 1 : 0;
+  }
+  plain.run();
+  projected.run();
+  EXPECT_EQ(projected.output, plain.output);
+}
+
+TEST(MoeLayer, RegistersLatentProjectionsWithMegatronsNamesAndShapes) {
+  Layer layer([](MoeConfig& moe, TransformerConfig& config) { moe.latent_size = 3, config.add_bias_linear = true; });
+  std::vector<std::string> names;
+  std::vector<Shape> shapes;
+  for (const Parameter* parameter : layer.layer->parameters()) {
+    names.push_back(parameter->name());
+    shapes.push_back(parameter->shape());
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "mlp.router.weight", "mlp.router.bias", "mlp.fc1_latent_proj.weight", "mlp.fc1_latent_proj.bias",
+                       "mlp.fc2_latent_proj.weight", "mlp.fc2_latent_proj.bias",
+                       "mlp.experts.experts.linear_fc1.weight", "mlp.experts.experts.linear_fc1.bias",
+                       "mlp.experts.experts.linear_fc2.weight", "mlp.experts.experts.linear_fc2.bias"}));
+  EXPECT_EQ(shapes, (std::vector<Shape>{{6, 8}, {6}, {3, 8}, {3}, {8, 3}, {8}, {6, 5, 3}, {6, 5}, {6, 3, 5}, {6, 3}}));
 }
 
 TEST(MoeLayer, IsDroplessWhereAllTokensGoToOneExpert) {
