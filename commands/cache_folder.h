@@ -1,4 +1,4 @@
-// Where the program keeps what it can make again.
+// The folder for files that the program can make again.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace megatron {
 /// Source: XDG Base Directory Specification 0.8.
 std::string cache_folder(const Variable& variable);
 
-/// What tells kernels of two builds and settings of this program apart, for caches of what they measure.
+/// Identifies this build and its settings in caches of measured speeds.
 std::string build_of_kernels(const Variable& variable);
 
 }  // namespace megatron

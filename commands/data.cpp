@@ -33,9 +33,9 @@ namespace {
 constexpr std::string_view kIntroduction =
     R"(usage: megatron data inspect --data-path PREFIX... [flags]
 
-Prints what PREFIX.idx and PREFIX.bin hold, and checks them; with --document also one document. With
---seq-length it prints what each split takes, and with --sample one sample as training with the same
-flags gets it.
+Prints the contents of PREFIX.idx and PREFIX.bin, and checks them; with --document also one document.
+With --seq-length it prints the sequences of each split, and with --sample one sample as training
+with the same flags reads it.
 
   megatron data inspect --data-path data/corpus_text_document --seq-length 1024 --sample 0 \
       --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt
@@ -67,23 +67,25 @@ struct InspectConfig {
 
 FieldTable describe(InspectConfig& config, bool& help) {
   FieldTable table;
-  table.begin_group("Data", "Flags of training have the meaning that they have there.");
-  table.add("data_path", config.data_path, "prefixes, or weights and prefixes in turn");
+  table.begin_group("Data", "Flags of training have the same meaning here.");
+  table.add("data_path", config.data_path, "prefixes, or alternating weights and prefixes");
   table.add("split", config.split, "parts for training, validation and test");
   table.add("mmap_bin_files", config.mmap_bin_files, "read .bin files instead of mapping them")
       .turned_off_by({"--no-mmap-bin-files"});
   table.add("document", config.document, "show this document of each prefix").at_least(0);
   table.begin_group("Samples", "");
   table.add("seq_length", config.seq_length, "show the splits in samples of this length").in("tokens").at_least(1);
-  table.add("seed", config.seed, "of the order of samples").at_least(0).at_most(kLargestSeed);
+  table.add("seed", config.seed, "seed of the order of samples").at_least(0).at_most(kLargestSeed);
   table.add("sample", config.sample, "show this sample; needs --seq-length").at_least(0);
-  table.add("index_split", config.index_split, "the split that --sample is taken from");
-  table.add("num_samples", config.num_samples, "samples that training asks the split for, which decides the order")
+  table.add("index_split", config.index_split, "the split of --sample");
+  table
+      .add("num_samples", config.num_samples,
+           "number of samples that training requests from the split; the order of samples depends on it")
       .by_default("one pass over the data")
       .at_least(1);
   table.add("reset_position_ids", config.reset_position_ids, "count positions from 0 in each document");
-  table.add("reset_attention_mask", config.reset_attention_mask, "documents do not see each other");
-  table.add("eod_mask_loss", config.eod_mask_loss, "do not train positions whose input is an end of document");
+  table.add("reset_attention_mask", config.reset_attention_mask, "tokens attend only to their own document");
+  table.add("eod_mask_loss", config.eod_mask_loss, "no loss at positions whose input is an end of document");
   // For the text of --document and --sample, and to check their tokens against the vocabulary.
   describe_tokenizer_flags(table, config.tokenizer);
   table.begin_group("Help", "");
@@ -91,14 +93,14 @@ FieldTable describe(InspectConfig& config, bool& help) {
   return table;
 }
 
-/// Reads the words. @return whether --help was asked for instead.
+/// Reads the arguments. @return whether --help was given.
 bool parse(const std::vector<std::string>& args, InspectConfig& config) {
   bool help = false;
   FieldTable table = describe(config, help);
   Mistakes mistakes;
   const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
   if (help) return true;
-  if (config.data_path.empty()) mistakes.add({"--data-path"}, "--data-path is missing: the data to look at");
+  if (config.data_path.empty()) mistakes.add({"--data-path"}, "--data-path is missing: give the data to inspect");
   for (const std::string_view name : {"sample", "num_samples", "seed"}) {
     if (given.contains(name) && !config.seq_length) {
       mistakes.add({"--seq-length"}, "{} needs --seq-length", table.find(name)->spelling());
@@ -106,7 +108,7 @@ bool parse(const std::vector<std::string>& args, InspectConfig& config) {
   }
   if (given.contains("tokenizer_type") && !config.document && !config.sample)
     mistakes.add({"--tokenizer-type", "--sample"},
-                 "--tokenizer-type needs --document or --sample, whose tokens are checked and shown as text");
+                 "--tokenizer-type needs --document or --sample: it checks their tokens and shows them as text");
   mistakes.throw_if_any("the flags are wrong");
   return false;
 }
@@ -133,7 +135,7 @@ void print_files(const IndexedDataset& data, std::ostream& out) {
   out << fmt::format("  files      .idx {} bytes, .bin {} bytes\n", data.index_bytes(), data.token_bytes());
   const uint64_t used = static_cast<uint64_t>(data.num_tokens()) * size_of(data.token_type());
   if (data.token_bytes() > used) {
-    out << fmt::format("  note       .bin has {} bytes more than the sequences take\n", data.token_bytes() - used);
+    out << fmt::format("  note       .bin has {} bytes more than the sequences need\n", data.token_bytes() - used);
   }
 }
 
@@ -212,8 +214,8 @@ void print_sample(const InspectConfig& config, const Tokenizer* tokenizer, std::
 
   const GptDataSources sources = {.blend = parse_blend(config.data_path), .split = config.split};
   require<ConfigError>(!sources.blend->weights.has_value() || config.num_samples.has_value(),
-                       "--num-samples is missing: with weights, samples depend on how many training asks for");
-  SampleCounts sizes;  // the other splits are not looked at, but weights need a size
+                       "--num-samples is missing: with weights, samples depend on the number that training requests");
+  SampleCounts sizes;  // the other splits are not read, but weights need a size
   if (sources.blend->weights.has_value()) sizes = {0, 0, 0};
   const size_t wanted = index_of(config.wanted_split());
   sizes[wanted] = config.num_samples;
@@ -267,7 +269,7 @@ int data_command(const std::vector<std::string>& args, std::ostream& out, std::o
       return;
     }
     require<ConfigError>(!args.empty() && args[0] == "inspect",
-                         "{}Say: megatron data inspect --data-path PREFIX. --help tells more.",
+                         "{}Usage: megatron data inspect --data-path PREFIX. --help describes the flags.",
                          args.empty() ? "" : fmt::format("there is no \"data {}\". ", args[0]));
     InspectConfig config;
     if (parse({args.begin() + 1, args.end()}, config)) {

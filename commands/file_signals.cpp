@@ -12,7 +12,7 @@
 namespace megatron {
 namespace {
 
-/// Of parts that may be appended in a signal handler.
+/// A text whose parts may be appended in a signal handler.
 class Message {
  public:
   void append(std::string_view part) { length_ += part.copy(text_.data() + length_, text_.size() - length_); }
@@ -25,18 +25,18 @@ class Message {
   size_t length_ = 0;
 };
 
-// Ends the process, so that it does no harm where the thread's stack pointer is not in its stack (see SignalWatch).
+// Ends the process, so it is safe even if the thread's stack pointer is not in its stack (see SignalWatch).
 void end_on_bus_error(int, siginfo_t* info, void*) {
   const char* path = file_mapped_at(info->si_addr);
   if (path == nullptr) {
-    std::signal(SIGBUS, SIG_DFL);  // the instruction is tried again, and ends the process as it would have
+    std::signal(SIGBUS, SIG_DFL);  // the instruction runs again, and ends the process as without this handler
     return;
   }
   Message message;
   message.append("megatron: ");
   message.append(path);
   message.append(
-      " became shorter while it was read, or its disk failed. Restore the file and start the run again; it continues "
+      " was truncated while it was read, or its disk failed. Restore the file and start the run again; it continues "
       "from its last checkpoint. --no-mmap-bin-files reads .bin files without a map.\n");
   message.write_to(STDERR_FILENO);
   ::_exit(static_cast<int>(ExitCode::kData));

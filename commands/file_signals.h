@@ -3,10 +3,10 @@
 
 namespace megatron {
 
-/// Of the whole process, before it starts other threads.
+/// Installs the handlers for the whole process. Call it before other threads start.
 ///
-/// SIGBUS, where a mapped file became shorter or its disk failed while it was read: the process says which file it was
-/// and ends with ExitCode::kData. SIGXFSZ, where a file would grow beyond `ulimit -f`: it is ignored, so that the write
+/// SIGBUS (a mapped file was truncated, or its disk failed while it was read): the process names the file
+/// and ends with ExitCode::kData. SIGXFSZ (a file would exceed `ulimit -f`) is ignored, so that the write
 /// fails with an error that names the file.
 void handle_file_signals();
 

@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::string_view kIntroduction = R"(usage: megatron generate --load DIR --prompt TEXT [flags]
 
-Continues a text with the newest checkpoint below DIR. Model and tokenizer are those that the
-checkpoint was trained with.
+Continues a text with the newest checkpoint in DIR. Model and tokenizer are those of the training
+run that saved it.
 
   megatron generate --load checkpoints --prompt "To be, or" --num-tokens 200 --temperature 0.8 --top-k 40
 
@@ -35,7 +35,7 @@ struct GenerateConfig {
   bool greedy = false, ignore_eod = false;
   std::optional<int64_t> num_threads;
   std::optional<std::string> device;
-  std::optional<std::string> vocab_file, merge_file, tokenizer_model;  // of a checkpoint that carries none
+  std::optional<std::string> vocab_file, merge_file, tokenizer_model;  // for a checkpoint without them
 };
 
 FieldTable describe(GenerateConfig& config, bool& help) {
@@ -43,29 +43,29 @@ FieldTable describe(GenerateConfig& config, bool& help) {
   table.begin_group("Model", "");
   table.add("load", config.checkpoint.load, "directory of checkpoints");
   table.add("ckpt_step", config.checkpoint.ckpt_step, "iteration to load").by_default("the newest").at_least(0);
-  table.add("vocab_file", config.vocab_file, "vocabulary of the training").by_default("as the checkpoint has it");
-  table.add("merge_file", config.merge_file, "merge rules of the training").by_default("as the checkpoint has them");
+  table.add("vocab_file", config.vocab_file, "vocabulary of the training").by_default("the checkpoint's");
+  table.add("merge_file", config.merge_file, "merge rules of the training").by_default("the checkpoint's");
   table.add("tokenizer_model", config.tokenizer_model, "tokenizer's file or folder of the training")
       .by_default("as the checkpoint has it");
   table.add("num_threads", config.num_threads, "threads").by_default("one per core").at_least(1).at_most(1024);
-  table.add("device", config.device, "what computes")
-      .by_default("a GPU where one answers, else the CPU")
+  table.add("device", config.device, "device to run on")
+      .by_default("a GPU if there is one, else the CPU")
       .one_of({"cpu", "cuda"});
   table.begin_group("Text", "");
   table.add("prompt", config.prompt, "text to continue");
-  table.add("num_tokens", config.num_tokens, "tokens to add at most").at_least(1);
-  table.add("ignore_eod", config.ignore_eod, "go on after an end-of-document token");
+  table.add("num_tokens", config.num_tokens, "maximum number of tokens to add").at_least(1);
+  table.add("ignore_eod", config.ignore_eod, "continue after an end-of-document token");
   table.begin_group("Sampling", "The same seed gives the same text.");
-  table.add("temperature", config.temperature, "logits are divided by it; 0 is --greedy").at_least(0);
+  table.add("temperature", config.temperature, "divides the logits; 0 is --greedy").at_least(0);
   table.add("top_k", config.top_k, "draw from the K most likely tokens; 0: from all").at_least(0);
   table.add("top_p", config.top_p, "draw from the smallest set of tokens with this probability").above(0).at_most(1);
   table.add("greedy", config.greedy, "always take the most likely token");
-  table.add("seed", config.seed, "of the draws").at_least(0);
+  table.add("seed", config.seed, "seed of the draws").at_least(0);
   table.add("help", help, "show this text");
   return table;
 }
 
-/// @return whether --help was asked for. @throw ConfigError with all mistakes.
+/// @return whether --help was given. @throw ConfigError with all mistakes.
 bool parse(const std::vector<std::string>& args, GenerateConfig& config) {
   bool help = false;
   FieldTable table = describe(config, help);
@@ -111,7 +111,7 @@ void require_trained_tokenizer(FileSystem& files, const GenerateConfig& generate
       checkpoint, other.value_or(""));
 }
 
-/// Where a text may be cut: in front of a UTF-8 character that is not complete.
+/// The position before a trailing incomplete UTF-8 character.
 size_t complete_length(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);
@@ -149,12 +149,12 @@ void run(const GenerateConfig& generate, const ModelFamily& family, std::ostream
                                        .top_p = generate.top_p},
                           .seed = static_cast<uint64_t>(generate.seed)};
   if (!generate.ignore_eod) options.stop_token = tokenizer->eod();
-  std::string pending = generate.prompt;  // then also the bytes of a character that is not complete
+  std::string pending = generate.prompt;  // later also the bytes of an incomplete character
   const std::vector<TokenId> prompt = tokenizer->encode(generate.prompt);
   std::vector<TokenId> ids = prompt;
   size_t num_decoded = tokenizer->decode(ids).size();
   const std::vector<TokenId> added = Generator(ctx, *model).generate(prompt, options, [&](TokenId id) {
-    // A token's text may depend on what stands before it, such as the space between two numbers.
+    // A token's text may depend on the tokens before it, such as the space between two numbers.
     ids.push_back(id);
     const std::string text = tokenizer->decode(ids);
     pending += text.substr(num_decoded);
@@ -166,8 +166,9 @@ void run(const GenerateConfig& generate, const ModelFamily& family, std::ostream
   out << pending << std::endl;
   const int64_t most = config.transformer.max_sequence_length;
   if (std::ssize(added) < generate.num_tokens && std::ssize(prompt) + std::ssize(added) == most)
-    err << fmt::format("megatron generate: ended after {} of {} tokens: the model sees at most {}, {} of the prompt.\n",
-                       added.size(), generate.num_tokens, most, prompt.size());
+    err << fmt::format(
+        "megatron generate: ended after {} of {} tokens: the model's context is {} tokens, {} of them the prompt.\n",
+        added.size(), generate.num_tokens, most, prompt.size());
 }
 
 }  // namespace

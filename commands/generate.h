@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// @param args  the words after "megatron generate". @param out the prompt and its continuation, as it is made.
+/// @param args  the arguments after "megatron generate". @param out  receives the prompt and its continuation.
 /// @return an ExitCode.
 int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
                      const ModelFamily& family = gpt_family());

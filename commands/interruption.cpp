@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-/// In the folder of --save.
+/// The sentence about the newest checkpoint in the folder of --save.
 std::string checkpoint_text(FileSystem& files, const std::string& folder) {
   std::vector<int64_t> iterations;
   try {
@@ -19,7 +19,7 @@ std::string checkpoint_text(FileSystem& files, const std::string& folder) {
     return fmt::format("Its checkpoints cannot be listed: {}", error.what());
   }
   if (iterations.empty()) return fmt::format("No checkpoint had been saved to {}.", folder);
-  return fmt::format("The newest checkpoint in {} is that of iteration {}; '--load {}' goes on from there.", folder,
+  return fmt::format("The newest checkpoint in {} is of iteration {}; '--load {}' resumes from it.", folder,
                      iterations.back(), folder);
 }
 

@@ -1,4 +1,4 @@
-// What Ctrl-C leaves behind, and how to go on.
+// The message after Ctrl-C: the newest checkpoint and how to resume.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace megatron {
 
-/// "before the first iteration" or "after iteration 12". @param num_done iterations done; below 0: none was begun
+/// "before the first iteration" or "after iteration 12". @param num_done iterations completed; below 0: none has begun
 std::string progress_text(int64_t num_done);
 
-/// Says after which iteration training ended, which checkpoint is the newest, and how to go on from it.
+/// Names the iteration after which training ended, the newest checkpoint, and how to resume from it.
 std::string interruption_text(FileSystem& files, const CheckpointConfig& checkpoint, int64_t num_done);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// Where 'megatron bench gemm --tune' keeps what it has measured, and training looks for it.
+// Folders in which 'megatron bench gemm --tune' keeps its measured choices, and training looks for them.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace megatron {
 
-/// Folders benchmarks/tuned beside the folder of the program and one further up: of a bundle, and of a source tree with
-/// its build directory. @param program  its file
+/// Folders benchmarks/tuned beside the folder of the program and one further up: in a bundle, and in a source tree with
+/// its build directory. @param program  path of the program
 std::vector<std::string> matmul_choices_folders(const std::string& program);
 
 }  // namespace megatron

@@ -34,7 +34,7 @@ std::string summary_of(const Simulation& simulation, int num_chunks) {
                      simulation.makespan, 100 * simulation.bubble_fraction(), largest_peak(simulation) / num_chunks);
 }
 
-/// "layers 0-4, 15-19": those of a rank's chunks.
+/// "layers 0-4, 15-19", the layers of a rank's chunks.
 std::string layers_of(const PipelineLayout& layout, int rank) {
   std::string text;
   for (int chunk = 0; chunk < layout.placement().num_chunks(); ++chunk) {
@@ -51,7 +51,7 @@ std::string layers_of(const PipelineLayout& layout, int rank) {
   return text;
 }
 
-/// Those of pretrain_gpt that train with the plan's layout and schedule. @param plan with a layout
+/// Flags of pretrain_gpt that train with the plan's layout and schedule. @param plan with a layout
 std::string flags_of(const Plan& plan) {
   const ScheduleOptions& schedule = plan.schedule;
   std::string flags = fmt::format("--pipeline-model-parallel-size {} --pipeline-model-parallel-layout '{}'",
@@ -76,7 +76,7 @@ void print_ranks(const Plan& plan, const Simulation& simulation, std::ostream& o
   if (plan.layout) out << "train with " << flags_of(plan) << '\n';
 }
 
-/// What the other schedules make of the same ranks, micro-batches and times.
+/// Prints the other schedules with the same ranks, micro-batches and times.
 void print_others(const PlanConfig& config, const Plan& plan, std::ostream& out) {
   out << fmt::format("\n{:<30}{:>12}{:>10}{:>22}\n", "schedules at this size", "time", "bubble %",
                      "peak micro-batches");

@@ -1,4 +1,4 @@
-// megatron plan: what a layout means, before anything runs.
+// megatron plan: predicts time and memory of a layout before training.
 #pragma once
 
 #include <iosfwd>

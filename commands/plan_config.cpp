@@ -19,15 +19,15 @@ namespace {
 constexpr std::string_view kIntroduction =
     R"(usage: megatron plan --show-schedule --pipeline-model-parallel-size P [flags]
 
-Draws what each pipeline rank does in one step, without a model or a device: when forwards (F), gradients of
-inputs (B) and of weights (W) of each micro-batch run, how long ranks are idle, and how many activations they keep.
+Draws one step of each pipeline rank, without a model or a device: when forwards (F), gradients of inputs (B) and
+gradients of weights (W) of each micro-batch run, how long ranks are idle, and how many activations they keep.
 
   megatron plan --show-schedule --pipeline-model-parallel-size 4 --num-micro-batches 8
   megatron plan --show-schedule --pipeline-model-parallel-size 4 --schedule zb-v --schedule-svg zb_v.svg
   megatron plan --show-schedule --pipeline-model-parallel-size 3 --num-virtual-stages-per-pipeline-rank 2
       --num-layers 43 --balance-layers --hidden-size 2048 --seq-length 4096 --vocab-size 50304
 
-The last one shares the layers so that the slowest rank is as fast as can be, and prints the flag that makes pretrain_gpt train that way.
+The last one balances the layers so that the slowest rank takes the least time, and prints the flag for pretrain_gpt.
 
 )";
 
@@ -37,13 +37,13 @@ std::string describe_schedules() {
   return lines + "\n";
 }
 
-constexpr double kMostDrawn = 100000;  // actions; beyond it nobody sees them
+constexpr double kMostDrawn = 100000;  // actions; more are too small to see
 constexpr double kLongestTime = 1e9;   // so that sums and ratios of times stay finite
 
 void describe_schedule(FieldTable& table, PlanConfig& config) {
-  table.begin_group("Schedule", "Flags of training have the meaning that they have there.");
+  table.begin_group("Schedule", "Flags of training have the same meaning here.");
   table.add("show_schedule", config.show_schedule, "draw the pipeline schedule");
-  table.add("schedule", config.schedule, "its name")
+  table.add("schedule", config.schedule, "name of the schedule")
       .by_default("interleaved with virtual stages, else 1f1b")
       .named({"--schedule", "--pipeline-schedule"});
   table.add("pipeline_model_parallel_size", config.pipeline_model_parallel_size, "pipeline ranks")
@@ -57,36 +57,38 @@ void describe_schedule(FieldTable& table, PlanConfig& config) {
       .at_most(1024);
   table
       .add("microbatch_group_size_per_vp_stage", config.microbatch_group_size_per_vp_stage,
-           "interleaved: micro-batches in a row on one virtual stage")
+           "interleaved: consecutive micro-batches on one virtual stage")
       .by_default("the number of ranks")
       .named({"--microbatch-group-size-per-virtual-pipeline-stage"})
       .at_least(1);
-  table.add("num_micro_batches", config.num_micro_batches, "of a step")
+  table.add("num_micro_batches", config.num_micro_batches, "micro-batches of a step")
       .by_default("twice the number of ranks")
       .at_least(1)
       .at_most(kMostDrawn);
   table.add("split_weight_gradient", config.split_weight_gradient,
-            "gpipe, 1f1b, interleaved: W after B is sent, so that the neighbour does not wait for it");
+            "gpipe, 1f1b, interleaved: run W after B is sent, so that the neighbour does not wait for W");
   table.add("forward_only", config.forward_only, "evaluation");
 }
 
 void describe_times(FieldTable& table, PlanConfig& config) {
   table.begin_group("Times",
-                    "Of one micro-batch on all layers of a rank, in any unit; virtual stages share them. With "
+                    "Times of one micro-batch on all layers of a rank, in any unit; virtual stages share them. With "
                     "--num-layers each stage takes its share of layers.");
   table.add("forward_time", config.forward_time, "F").above(0).at_most(kLongestTime);
   table.add("backward_time", config.backward_time, "B: gradient of the inputs").above(0).at_most(kLongestTime);
   table.add("weight_time", config.weight_time, "W: gradient of the weights").above(0).at_most(kLongestTime);
-  table.add("send_time", config.send_time, "from one rank to the next").at_least(0).at_most(kLongestTime);
+  table.add("send_time", config.send_time, "time of a send from one rank to the next")
+      .at_least(0)
+      .at_most(kLongestTime);
   table
       .add("kept_for_weight", config.kept_for_weight,
-           "part of the activations that stays from B to W; 1: all, as the peaks are usually counted")
+           "fraction of the activations that stays from B to W; 1: all, the usual count of peaks")
       .at_least(0)
       .at_most(1);
 }
 
 void describe_layers(FieldTable& table, PlanConfig& config) {
-  table.begin_group("Layers", "Which stage has which layers; without --num-layers all stages are alike.");
+  table.begin_group("Layers", "Layers of each stage; without --num-layers all stages are equal.");
   table.add("num_layers", config.num_layers, "decoder layers").at_least(1).at_most(1e6);
   table.add("decoder_first_pipeline_num_layers", config.decoder_first_pipeline_num_layers, "layers of the first rank")
       .at_least(1);
@@ -99,7 +101,7 @@ void describe_layers(FieldTable& table, PlanConfig& config) {
   table.add("pipeline_model_parallel_layout", config.pipeline_model_parallel_layout,
             "the stages as text: Et*3|(tt|)*4ttL");
   table.add("balance_layers", config.balance_layers,
-            "any number of layers: the slowest rank is as fast as can be, given the costs below");
+            "balance any number of layers: minimises the time of the slowest rank, given the costs below");
   table.add("embedding_cost", config.embedding_cost, "time of the embedding")
       .in("layers")
       .at_least(0)
@@ -109,7 +111,7 @@ void describe_layers(FieldTable& table, PlanConfig& config) {
       .in("layers")
       .at_least(0)
       .at_most(kLongestTime);
-  table.add("hidden_size", config.hidden_size, "to count the operations of the loss in those of a layer").at_least(1);
+  table.add("hidden_size", config.hidden_size, "to derive --loss-cost from the sizes of the model").at_least(1);
   table.add("seq_length", config.seq_length, "needed with --hidden-size").in("tokens").at_least(1);
   table.add("vocab_size", config.vocab_size, "needed with --hidden-size").in("tokens").at_least(1);
   table.add("ffn_hidden_size", config.ffn_hidden_size, "width of the feed-forward")
@@ -122,7 +124,7 @@ void describe_layers(FieldTable& table, PlanConfig& config) {
   table.add("swiglu", config.swiglu, "the feed-forward has three matrices");
 }
 
-/// The sizes make sense together.
+/// Checks that the sizes fit together.
 void check_sizes(const PlanConfig& config, const GivenFields& given, FieldTable& table, Mistakes& mistakes) {
   for (const std::string_view name :
        {"seq_length", "vocab_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "swiglu"})
@@ -135,14 +137,14 @@ void check_sizes(const PlanConfig& config, const GivenFields& given, FieldTable&
                    table.find(name)->spelling());
   if (config.hidden_size && config.loss_cost)
     mistakes.add({"--loss-cost", "--hidden-size"},
-                 "--loss-cost and --hidden-size both say what the loss costs: give one");
+                 "--loss-cost and --hidden-size both set the cost of the loss: give one");
   const int64_t heads = config.num_attention_heads.value_or(1), groups = config.num_query_groups.value_or(heads);
   if (config.hidden_size && *config.hidden_size % heads != 0)
     mistakes.add({"--hidden-size", "--num-attention-heads"},
-                 "--hidden-size {} does not divide by --num-attention-heads {}", *config.hidden_size, heads);
+                 "--hidden-size {} is not divisible by --num-attention-heads {}", *config.hidden_size, heads);
   if (config.hidden_size && heads % groups != 0)
     mistakes.add({"--num-query-groups", "--num-attention-heads"},
-                 "--num-attention-heads {} does not divide by --num-query-groups {}", heads, groups);
+                 "--num-attention-heads {} is not divisible by --num-query-groups {}", heads, groups);
 }
 
 LayerCosts layer_costs(const PlanConfig& config) {
@@ -174,7 +176,7 @@ FieldTable describe(PlanConfig& config) {
   return table;
 }
 
-/// Layers are shared in one way.
+/// Checks that flags share the layers in only one way.
 void check_layer_flags(const PlanConfig& config, const GivenFields& given, FieldTable& table, Mistakes& mistakes) {
   std::vector<std::string_view> ways;
   for (const std::string_view name : {"balance_layers", "pipeline_model_parallel_layout",
@@ -184,7 +186,7 @@ void check_layer_flags(const PlanConfig& config, const GivenFields& given, Field
   const bool is_one_way = !given.contains("balance_layers") && !given.contains("pipeline_model_parallel_layout");
   if (ways.size() > 1 && !is_one_way)
     mistakes.add({"--pipeline-model-parallel-layout", "--balance-layers"},
-                 "{} says which layers each stage has: leave out {}", ways.front(),
+                 "{} sets the layers of each stage: leave out {}", ways.front(),
                  word_list({ways.begin() + 1, ways.end()}));
   if (config.num_layers) return;
   for (const std::string_view name :
@@ -194,7 +196,7 @@ void check_layer_flags(const PlanConfig& config, const GivenFields& given, Field
     if (given.contains(name)) mistakes.add({"--num-layers"}, "{} needs --num-layers", table.find(name)->spelling());
 }
 
-/// Virtual stages of a rank that the text has; 1 where it cannot be read.
+/// Virtual stages of a rank in the text; 1 if it cannot be parsed.
 int chunks_of_text(const PlanConfig& config) {
   if (!config.pipeline_model_parallel_layout || !config.num_layers) return 1;
   Mistakes unread;
@@ -211,7 +213,7 @@ ScheduleOptions schedule_of(const PlanConfig& config) {
   ScheduleOptions options;
   options.kind = config.schedule.value_or(chunks > 1 ? ScheduleKind::kInterleaved : ScheduleKind::kOneFOneB);
   options.num_ranks = small(config.pipeline_model_parallel_size);
-  const int by_default = config.pipeline_model_parallel_layout ? chunks : 2;  // of interleaved
+  const int by_default = config.pipeline_model_parallel_layout ? chunks : 2;  // for interleaved
   options.num_chunks = given ? chunks : traits_of(options.kind).num_chunks.value_or(by_default);
   options.num_micro_batches = small(config.num_micro_batches.value_or(2 * config.pipeline_model_parallel_size));
   if (config.microbatch_group_size_per_vp_stage)
@@ -221,7 +223,7 @@ ScheduleOptions schedule_of(const PlanConfig& config) {
   return options;
 }
 
-/// @param schedule whose number of chunks may be wrong: then the advice is for the right one
+/// @param schedule its number of chunks may be wrong: then the advice is for the right one
 std::optional<PipelineLayout> layout_of(const PlanConfig& config, ScheduleOptions schedule, Mistakes& mistakes) {
   if (!config.num_layers) return std::nullopt;
   schedule.num_chunks = traits_of(schedule.kind).num_chunks.value_or(schedule.num_chunks);
@@ -268,7 +270,7 @@ PlanConfig parse_plan(const std::vector<std::string>& args) {
   const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
   if (config.help) return config;
   if (!config.show_schedule)
-    mistakes.add({"--show-schedule"}, "--show-schedule is missing: plan shows nothing else yet");
+    mistakes.add({"--show-schedule"}, "--show-schedule is missing: plan has no other output yet");
   check_layer_flags(config, given, table, mistakes);
   check_sizes(config, given, table, mistakes);
   const ScheduleOptions schedule = schedule_of(config);
@@ -278,7 +280,7 @@ PlanConfig parse_plan(const std::vector<std::string>& args) {
     mistakes.add(
         {"--num-micro-batches", "--pipeline-model-parallel-size", "--num-virtual-stages-per-pipeline-rank"},
         "{} ranks with {} virtual stages and {} micro-batches make {:.0f} actions; at most {:.0f} can be drawn. "
-        "A schedule repeats itself: fewer ranks and micro-batches show it",
+        "Schedules repeat: draw fewer ranks or micro-batches",
         schedule.num_ranks, schedule.num_chunks, schedule.num_micro_batches, actions, kMostDrawn);
   layout_of(config, schedule, mistakes);
   mistakes.throw_if_any("the flags are wrong");

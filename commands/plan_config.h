@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-/// Times are those of one micro-batch on all layers of a rank, so that schedules with few and many chunks compare.
+/// Times are of one micro-batch on all layers of a rank, so that schedules with few and many chunks are comparable.
 struct PlanConfig {
   bool show_schedule = false;
   std::optional<ScheduleKind> schedule;
@@ -43,18 +43,18 @@ struct PlanConfig {
   bool help = false;
 };
 
-/// What the flags mean together.
+/// The configuration that the flags give.
 struct Plan {
   ScheduleOptions schedule;
   std::optional<PipelineLayout> layout;  ///< with --num-layers
   SimulationOptions simulation;
 };
 
-/// Reads the words of the command. @throw ConfigError with all mistakes
+/// Reads the arguments of the command. @throw ConfigError with all mistakes
 PlanConfig parse_plan(const std::vector<std::string>& args);
 /// @throw ConfigError with all mistakes
 Plan plan_of(const PlanConfig& config);
-/// Of each virtual stage, or one for all without a layout.
+/// The times of each virtual stage; one for all without a layout.
 std::vector<ActionCosts> stage_costs(const PlanConfig& config, const StagePlacement& placement,
                                      const std::optional<PipelineLayout>& layout);
 std::string plan_help();

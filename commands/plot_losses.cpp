@@ -20,8 +20,8 @@ constexpr std::string_view kName = "plot_losses";
 constexpr std::string_view kUsage =
     R"(usage: megatron plot_losses --output FILE --runs NAME=FILE...
 
-Draws the training losses of several runs, from what --log-jsonl wrote, on one SVG picture, and says how far they are
-apart.
+Draws the training losses of several runs, from the files of --log-jsonl, on one SVG picture, and prints their largest
+difference.
 
   megatron plot_losses --output losses.svg --runs "1 rank=one.jsonl" "DP4=four.jsonl"
 
@@ -37,8 +37,8 @@ FieldTable describe(PlotConfig& config) {
   FieldTable table;
   table.begin_group("Picture", "");
   table.add("output", config.output, "the SVG file");
-  table.add("title", config.title, "stands above");
-  table.add("runs", config.runs, "NAME=FILE: what the legend calls it, and its file of JSON lines");
+  table.add("title", config.title, "title of the picture");
+  table.add("runs", config.runs, "NAME=FILE: name in the legend, and file of JSON lines");
   table.add("help", config.help, "show this text");
   return table;
 }
@@ -73,7 +73,7 @@ std::vector<Run> read_runs(const PlotConfig& config, const FileSystem& files) {
   return runs;
 }
 
-/// Largest distance from the first run at iterations that both have.
+/// Largest difference from the first run at iterations that both have.
 double distance(const LossCurve& first, const LossCurve& other) {
   double largest = 0;
   for (const auto& [iteration, loss] : other.training()) {

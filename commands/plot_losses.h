@@ -1,4 +1,4 @@
-// megatron plot_losses: the loss curves of several runs on one picture.
+// megatron plot_losses: draws the loss curves of several runs on one picture.
 #pragma once
 
 #include <iosfwd>
@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-/// @param args  flags behind the command's name. @return the exit status
+/// @param args  the arguments after "plot_losses". @return the exit status
 int plot_losses_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
 
 }  // namespace megatron

@@ -30,7 +30,7 @@
 
 namespace megatron {
 namespace {
-/// The files that a pattern stands for, sorted by name. A file of that name comes before any pattern.
+/// The files that match a pattern, sorted by name. A file of exactly that name has precedence.
 std::vector<std::string> files_of(const std::string& pattern) {
   if (std::filesystem::exists(pattern)) return {pattern};
   glob_t found{};
@@ -63,7 +63,7 @@ void make_char_vocab(const std::vector<std::string>& files, const std::string& p
   write_file_atomically(path, std::span(&content, 1));
 }
 
-/// Counts documents and tells Megatron's line at each interval. MB are MiB of input.
+/// Counts documents and prints Megatron's line at each interval. MB are MiB of input.
 class ProgressLines {
  public:
   ProgressLines(int64_t interval, std::ostream& err) : interval_(interval), err_(err) {}
@@ -102,7 +102,7 @@ class Output {
     for (size_t k = 0; k < builders_.size(); ++k) add(batch.keys[k], k);
   }
 
-  /// Gives the files their names.
+  /// Renames the files to their final names.
   void finalize(std::ostream& out) {
     IndexedDatasetBuilder::finalize_together(builders_);
     for (size_t k = 0; k < builders_.size(); ++k)
@@ -131,7 +131,7 @@ class Output {
   std::vector<int64_t> num_tokens_;
 };
 
-/// What goes to one output: a part of each file, or all of it.
+/// The part of each input file that goes to one output.
 struct Part {
   std::string prefix;
   TextRange range;
@@ -143,7 +143,7 @@ std::vector<Part> parts_of(const PreprocessDataConfig& config) {
           {config.output_prefix + "_val", {*config.text_split, 1}}};
 }
 
-/// @param signal  whose number ends the work once it is not 0.
+/// @param signal  ends the work once it is not 0.
 void preprocess(const PreprocessDataConfig& config, const std::vector<std::string>& files,
                 const std::atomic<int>& signal, std::ostream& out, std::ostream& err) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(config.tokenizer);
@@ -167,7 +167,7 @@ void preprocess(const PreprocessDataConfig& config, const std::vector<std::strin
                              .remainder = remainder,
                              .range = part.range});
       encode_corpus(source, *tokenizer, encoding, num_workers, [&](const EncodedBatch& batch) {
-        require(signal == 0, "ended by a signal; what it had written is removed");
+        require(signal == 0, "ended by a signal; partial output has been removed");
         outputs.back()->add(batch);
         for (const int64_t input_bytes : batch.input_bytes) progress.add_document(input_bytes);
       });
@@ -178,7 +178,7 @@ void preprocess(const PreprocessDataConfig& config, const std::vector<std::strin
   for (const auto& output : outputs) output->finalize(out);
 }
 
-/// Removes the vocabulary that --make-char-vocab wrote if the rest fails: the flag does not overwrite one.
+/// Removes the vocabulary that --make-char-vocab wrote if the rest fails, as the flag does not overwrite one.
 void preprocess_or_remove(const PreprocessDataConfig& config, const std::atomic<int>& signal, std::ostream& out,
                           std::ostream& err) {
   const std::vector<std::string> files = input_files(config);
@@ -217,7 +217,7 @@ int preprocess_data_command(const std::vector<std::string>& args, std::ostream& 
   end.set_value();
   const int signal = watch ? watch->received().load() : 0;
   watch.reset();
-  if (signal != 0 && status != 0) std::raise(signal);  // ends as the caller expects of this signal
+  if (signal != 0 && status != 0) std::raise(signal);  // so that the caller sees an end by this signal
   return status;
 }
 

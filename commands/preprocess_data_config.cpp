@@ -16,9 +16,9 @@ namespace {
 constexpr std::string_view kIntroduction =
     R"(usage: megatron preprocess_data --input FILE... --output-prefix PREFIX --tokenizer-type TYPE [flags]
 
-Tokenizes text into PREFIX_KEY_document.bin and PREFIX_KEY_document.idx, which training reads by
---data-path PREFIX_KEY_document. The files are those of Megatron's preprocess_data.py, byte for byte,
-whatever the number of workers. They appear under their names when all of them are complete.
+Tokenizes text into PREFIX_KEY_document.bin and PREFIX_KEY_document.idx, which training reads with
+--data-path PREFIX_KEY_document. The files equal those of Megatron's preprocess_data.py, byte for byte,
+with any number of workers. They appear under their names when all of them are complete.
 
 JSON Lines with GPT-2's vocabulary:
   megatron preprocess_data --input corpus.jsonl --output-prefix data/corpus --append-eod \
@@ -33,7 +33,7 @@ gives data/shakespeare_train_text_document and data/shakespeare_val_text_documen
 
 void describe_input(FieldTable& table, PreprocessDataConfig& config) {
   table.begin_group("Input and output", "Each line of the input is a JSON object and one document.");
-  table.add("input", config.input, "files, or patterns such as data/*.jsonl; their documents follow each other");
+  table.add("input", config.input, "files, or patterns such as data/*.jsonl; their documents are concatenated");
   table.add("json_keys", config.json_keys,
             "keys whose values, a string or a list of strings, are encoded; each gives its own pair of files");
   table.add("output_prefix", config.output_prefix, "path of the output without _KEY_document and suffix");
@@ -42,22 +42,22 @@ void describe_input(FieldTable& table, PreprocessDataConfig& config) {
   table.add("log_interval", config.log_interval, "documents between two lines of progress").at_least(1);
   table
       .add("partitions", config.partitions,
-           "order the documents as Megatron's partitions do: number 0, N, 2N, ..., then 1, N + 1, ...; the input is "
+           "order the documents like Megatron's partitions: number 0, N, 2N, ..., then 1, N + 1, ...; the input is "
            "read N times")
       .at_least(1);
   table.add("keep_sequential_samples", config.keep_sequential_samples,
-            "with --partitions: keep the order of the input, as Megatron's contiguous partitions do");
+            "with --partitions: keep the order of the input, like Megatron's contiguous partitions");
 }
 
 void describe_text(FieldTable& table, PreprocessDataConfig& config) {
   table.begin_group("Plain text (an extension of megatron.cpp)",
                     "The output is named as if the text were the value of the JSON key text.");
-  table.add("input_format", config.input_format, "what the input is");
+  table.add("input_format", config.input_format, "format of the input");
   table.add("text_documents", config.text_documents,
-            "what is one document of a text: the file, or what stands between empty lines");
+            "document of a text: the whole file, or the text between empty lines");
   table
       .add("text_split", config.text_split,
-           "fraction of the characters of each file that goes to PREFIX_train, the rest going to PREFIX_val")
+           "fraction of the characters of each file that goes to PREFIX_train; the rest goes to PREFIX_val")
       .above(0)
       .below(1);
   table.add("make_char_vocab", config.make_char_vocab,
@@ -66,8 +66,9 @@ void describe_text(FieldTable& table, PreprocessDataConfig& config) {
 }
 
 void check(const PreprocessDataConfig& config, FieldTable& table, const GivenFields& given, Mistakes& mistakes) {
-  if (config.input.empty()) mistakes.add({"--input"}, "--input is missing: the files to read");
-  if (config.output_prefix.empty()) mistakes.add({"--output-prefix"}, "--output-prefix is missing: where to write");
+  if (config.input.empty()) mistakes.add({"--input"}, "--input is missing: give the files to read");
+  if (config.output_prefix.empty())
+    mistakes.add({"--output-prefix"}, "--output-prefix is missing: give the path of the output");
   const std::set<std::string> distinct(config.json_keys.begin(), config.json_keys.end());
   for (const std::string& key : distinct)
     if (std::ranges::count(config.json_keys, key) > 1)
@@ -83,8 +84,7 @@ void check(const PreprocessDataConfig& config, FieldTable& table, const GivenFie
     if (!text && given.contains(name))
       mistakes.add({"--input-format"}, "{} needs --input-format text", table.find(name)->spelling());
   if (config.text_split && config.text_documents != TextDocuments::kFile)
-    mistakes.add({"--text-split", "--text-documents"},
-                 "--text-split cuts files, so that it needs --text-documents file");
+    mistakes.add({"--text-split", "--text-documents"}, "--text-split cuts files, so it needs --text-documents file");
   if (config.make_char_vocab && config.tokenizer.type != "CharTokenizer")
     mistakes.add({"--make-char-vocab", "--tokenizer-type"}, "--make-char-vocab needs --tokenizer-type CharTokenizer");
   if (config.append_eod && config.tokenizer.type == "CharTokenizer")
@@ -109,16 +109,17 @@ FieldTable describe(PreprocessDataConfig& config, bool& help) {
   describe_input(table, config);
   describe_text(table, config);
   describe_tokenizer_flags(table, config.tokenizer);
-  table.begin_group("Help", "Flags of Megatron that are not above are refused with the reason.");
+  table.begin_group("Help", "Flags of Megatron that are not above are rejected with the reason.");
   table.add("help", help, "show this text");
   return table;
 }
 
 RefusedFlags refused_preprocess_data_flags() {
-  const std::string sentences = "sentences are not split in this version; split them first and give a list of strings";
+  const std::string sentences =
+      "splitting into sentences is not supported; split them first and give a list of strings";
   const std::string benchmark =
       "there is no benchmark mode; --workers defaults to one per core, and the progress lines show the speed";
-  const std::string padding = "padding of the vocabulary is a matter of training; the files do not depend on it";
+  const std::string padding = "padding of the vocabulary is a setting of training; the files do not depend on it";
   RefusedFlags refused = refused_tokenizer_flags();
   refused.insert({{"--split-sentences", sentences},
                   {"--keep-newlines", sentences},

@@ -51,7 +51,7 @@ FieldTable describe(PreprocessDataConfig& config, bool& help);
 /// Megatron's flags that have no effect here, with the reasons.
 RefusedFlags refused_preprocess_data_flags();
 
-/// Reads the words. @throw ConfigError that lists all mistakes. @return whether --help was asked for instead.
+/// Reads the arguments. @throw ConfigError that lists all mistakes. @return whether --help was given.
 bool parse_preprocess_data_flags(const std::vector<std::string>& args, PreprocessDataConfig& config);
 
 /// The text of --help.

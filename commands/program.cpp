@@ -43,7 +43,7 @@ struct Command {
   std::string name;
   std::function<int(const Words& args, std::ostream& out, std::ostream& err)> run;
   std::string help;
-  bool runs_on_ranks = false;  // that a launcher has started
+  bool runs_on_ranks = false;  // may run on ranks that a launcher has started
 };
 
 /// @param families  must outlive the commands.
@@ -64,10 +64,11 @@ std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
       {"preprocess_data", preprocess_data_command, "turn text into .bin and .idx files"},
       {"tokenize", tokenize_command, "print the token ids of a text, or the text of ids"},
       {"generate", with_family(generate_command), "continue a text with a trained model"},
-      {"data", data_command, "look into data sets"},
+      {"data", data_command, "inspect datasets"},
       {"plan", plan_command, "draw pipeline schedules, with their bubble and memory"},
       {"plot_losses", plot_losses_command, "draw the loss curves of several runs on one picture"},
-      {"bench", bench_command, "measure the machine's kernels, and training steps against them", true},
+      {"bench", bench_command, "measure kernels, collectives and training steps against the limits of the machine",
+       true},
       {"verify", with_family(verify_command), "compare layouts of ranks with one rank, tensor by tensor"},
   };
   commands.insert(commands.end(), others.begin(), others.end());
@@ -78,8 +79,7 @@ void print_usage(const std::vector<Command>& commands, std::ostream& out) {
   out << "usage: megatron COMMAND [FLAGS]\n\n";
   for (const Command& command : commands)
     out << "  " << command.name << std::string(18 - command.name.size(), ' ') << command.help << '\n';
-  out << "\n'megatron COMMAND --help' describes the flags of a command,\n'megatron --version' says which program this "
-         "is.\n";
+  out << "\n'megatron COMMAND --help' describes the flags of a command,\n'megatron --version' prints the version.\n";
 }
 
 constexpr auto kCommandSynonyms = std::to_array<FlagSynonym>({
@@ -94,7 +94,8 @@ constexpr auto kCommandSynonyms = std::to_array<FlagSynonym>({
     {"compare check test", "verify"},
 });
 
-/// Scripts of Megatron-LM are named as files, such as tools/preprocess_data.py. @return the command's name, or nothing
+/// Accepts file names of Megatron-LM's scripts, such as tools/preprocess_data.py. @return the command's name, or
+/// nothing
 std::string nearest_command(const std::vector<Command>& commands, const std::string& word) {
   const std::string stem = std::filesystem::path(word).stem();
   if (const FlagSynonym* synonym = find_synonym(stem, kCommandSynonyms)) return std::string(synonym->flags);
@@ -105,16 +106,17 @@ std::string nearest_command(const std::vector<Command>& commands, const std::str
   return nearest_name(name, names);
 }
 
-/// So that mpirun does not start the same work several times.
+/// Rejects several processes, so that mpirun does not start the same work several times.
 int status_as_one_process(const Command& command) {
   return run_command(command.name, std::cerr, [&] {
     const int size = launch_environment(process_environment()).size;
     require<ConfigError>(
-        size == 1, "a launcher started {} processes, and this command is one. Start it without mpirun or srun.", size);
+        size == 1, "a launcher started {} processes, but this command needs one. Start it without mpirun or srun.",
+        size);
   });
 }
 
-/// A result that nobody can read is no success.
+/// Returns a failure if the output could not be written.
 int status_with_output(int status) {
   std::cout.flush();
   if (std::cout.good() || status != 0) return status;
@@ -122,7 +124,7 @@ int status_with_output(int status) {
   return static_cast<int>(ExitCode::kIo);
 }
 
-/// Fewest programs seen at work at a few moments, this one included; empty where the system does not tell.
+/// The least number of running tasks in a few samples, this one included; empty where the system does not report it.
 std::optional<int> num_running_programs() {
   constexpr int kLooks = 4;
   constexpr std::chrono::microseconds kBetweenLooks{500};
@@ -138,7 +140,7 @@ std::optional<int> num_running_programs() {
   return fewest;
 }
 
-/// Whether the other programs that run now fit on the cores that this one may not use.
+/// Whether the other running programs fit on the cores that this one may not use.
 bool are_own_cores_idle() {
   cpu_set_t own;
   if (sched_getaffinity(0, sizeof own, &own) != 0) return false;
@@ -146,15 +148,15 @@ bool are_own_cores_idle() {
   return running && *running - 1 <= sysconf(_SC_NPROCESSORS_ONLN) - CPU_COUNT(&own);
 }
 
-/// OpenMP's threads spin where they wait for each other, by default for some 10 ms: on a machine that does other work
+/// OpenMP's threads spin while they wait for each other, by default for some 10 ms: on a machine that does other work
 /// too, or in a container with fewer cores than it sees, a step then takes ten times as long. So they spin for about 50
-/// us and then sleep; for 1 ms on idle cores, for to wake a thread takes about as long as a small kernel.
-/// GCC's OpenMP reads its variables before main(), hence the new start of this program. Who has set a variable of his
-/// own keeps it; where the start fails, all works as before, only slower.
+/// us and then sleep; for 1 ms on idle cores, as waking a thread takes about as long as a small kernel.
+/// GCC's OpenMP reads its variables before main(), hence the restart of this program. Variables that the user has set
+/// are kept; if the restart fails, the program only runs slower.
 void restart_with_short_spinning(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
   setenv("GOMP_SPINCOUNT", are_own_cores_idle() ? "20000" : "1000", 0);
-  execv(own_program().c_str(), argv);  // by its own path, so that ps and killall find it under its name
+  execv(own_program().c_str(), argv);  // by its own path, so that ps and killall see its name
 }
 
 }  // namespace

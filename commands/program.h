@@ -1,4 +1,4 @@
-// megatron COMMAND FLAGS, as a function: programs with models of their own have the same commands.
+// megatron COMMAND FLAGS as a function, for programs with models of their own.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-/// @param argc, argv  of main(): nothing else may have run before.
+/// @param argc, argv  those of main(); call it first in main().
 /// @param families  each has its pretrain_NAME. The other commands load and verify models of the first.
 /// @return the exit status of the process.
 /// Example: examples/parallel_block.cpp.

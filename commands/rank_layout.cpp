@@ -17,12 +17,12 @@
 namespace megatron {
 namespace {
 
-struct NumberWord {
-  std::string_view word;
+struct NumberSetting {
+  std::string_view setting;
   int64_t RankLayout::*value;
   std::string_view flag, help;
 };
-constexpr auto kNumbers = std::to_array<NumberWord>({
+constexpr auto kNumbers = std::to_array<NumberSetting>({
     {"tp", &RankLayout::tp, "--tensor-model-parallel-size", "tensor-parallel ranks"},
     {"pp", &RankLayout::pp, "--pipeline-model-parallel-size", "pipeline ranks"},
     {"vpp", &RankLayout::vpp, "--num-virtual-stages-per-pipeline-rank", "virtual stages of each pipeline rank"},
@@ -31,16 +31,16 @@ constexpr auto kNumbers = std::to_array<NumberWord>({
      "copies of the distributed optimizer's shards"},
 });
 
-struct SwitchWord {
-  std::string_view word;
+struct SwitchSetting {
+  std::string_view setting;
   bool RankLayout::*value;
   std::string_view flag, help;
 };
-constexpr auto kSwitches = std::to_array<SwitchWord>({
+constexpr auto kSwitches = std::to_array<SwitchSetting>({
     {"sp", &RankLayout::sp, "--sequence-parallel", "sequence parallel"},
     {"dist-opt", &RankLayout::dist_opt, "--use-distributed-optimizer", "distributed optimizer"},
     {"overlap", &RankLayout::overlap, "--overlap-grad-reduce",
-     "gradients are reduced beside backward; with dist-opt also weights gathered beside forward"},
+     "reduce gradients during backward; with dist-opt also gather weights during forward"},
     {"recompute", &RankLayout::recompute, "--recompute-granularity", "all layers, one at a time"},
 });
 constexpr std::string_view kSchedule = "schedule";
@@ -51,27 +51,27 @@ std::vector<std::string> schedule_names() {
   return names;
 }
 
-std::vector<std::string> all_words() {
-  std::vector<std::string> words{std::string(kSchedule) + "=NAME"};
-  for (const NumberWord& number : kNumbers) words.push_back(std::string(number.word) + "=N");
-  for (const SwitchWord& one : kSwitches) words.emplace_back(one.word);
-  return words;
+std::vector<std::string> all_settings() {
+  std::vector<std::string> settings{std::string(kSchedule) + "=NAME"};
+  for (const NumberSetting& number : kNumbers) settings.push_back(std::string(number.setting) + "=N");
+  for (const SwitchSetting& one : kSwitches) settings.emplace_back(one.setting);
+  return settings;
 }
 
-/// @return whether the word was understood.
-bool take_word(const std::string& word, RankLayout& layout) {
-  for (const SwitchWord& one : kSwitches)
-    if (word == one.word) return layout.*one.value = true;
-  const size_t equals = word.find('=');
+/// @return whether the setting is known.
+bool take_setting(const std::string& setting, RankLayout& layout) {
+  for (const SwitchSetting& one : kSwitches)
+    if (setting == one.setting) return layout.*one.value = true;
+  const size_t equals = setting.find('=');
   if (equals == std::string::npos) return false;
-  const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
+  const std::string name = setting.substr(0, equals), value = setting.substr(equals + 1);
   if (name == kSchedule) {
     const std::vector<std::string> names = schedule_names();
     layout.schedule = value;
     return std::ranges::find(names, value) != names.end();
   }
-  for (const NumberWord& number : kNumbers) {
-    if (name != number.word) continue;
+  for (const NumberSetting& number : kNumbers) {
+    if (name != number.setting) continue;
     int64_t& target = layout.*number.value;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), target);
     return error == std::errc() && end == value.data() + value.size() && target >= 1 && target <= 64;
@@ -79,10 +79,10 @@ bool take_word(const std::string& word, RankLayout& layout) {
   return false;
 }
 
-/// Words that change nothing without the ranks that they are about. @return whether there are none.
+/// Rejects settings without effect for their number of ranks. @return whether there are none.
 bool check_effect(const std::string& text, const RankLayout& layout, Mistakes& mistakes) {
-  const auto idle = [&](std::string_view word, std::string_view ranks) {
-    mistakes.add({"--layout"}, "--layout '{}': {} does nothing without {}=2 or more", text, word, ranks);
+  const auto idle = [&](std::string_view setting, std::string_view ranks) {
+    mistakes.add({"--layout"}, "--layout '{}': {} has no effect without {}=2 or more", text, setting, ranks);
     return false;
   };
   bool is_good = true;
@@ -92,7 +92,7 @@ bool check_effect(const std::string& text, const RankLayout& layout, Mistakes& m
   return is_good;
 }
 
-/// How a pipeline of `pp` ranks can work.
+/// The schedules of a pipeline of `pp` ranks.
 std::vector<std::pair<std::string, int64_t>> schedules_of(int64_t pp) {
   if (pp == 1) return {{"", 1}};
   std::vector<std::pair<std::string, int64_t>> schedules = {{"", 1}, {"", 2}};  // 1f1b and interleaved
@@ -114,48 +114,48 @@ FactorValues factors_of(const RankLayout& layout) {
 
 std::optional<RankLayout> parse_rank_layout(const std::string& text, Mistakes& mistakes) {
   std::istringstream stream(text);
-  const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
+  const std::vector<std::string> settings{std::istream_iterator<std::string>(stream), {}};
   RankLayout layout;
-  bool is_good = !words.empty();
-  if (words.empty()) mistakes.add({"--layout"}, "--layout '': give words such as 'tp=2 pp=2 sp dist-opt'");
-  for (const std::string& word : words) {
-    if (take_word(word, layout)) continue;
+  bool is_good = !settings.empty();
+  if (settings.empty()) mistakes.add({"--layout"}, "--layout '': give settings such as 'tp=2 pp=2 sp dist-opt'");
+  for (const std::string& setting : settings) {
+    if (take_setting(setting, layout)) continue;
     is_good = false;
-    mistakes.add({"--layout"}, "--layout '{}': '{}' is none of {}; N is from 1 to 64, NAME one of {}", text, word,
-                 joined(all_words(), ", "), joined(schedule_names(), ", "));
+    mistakes.add({"--layout"}, "--layout '{}': '{}' is none of {}; N is from 1 to 64, NAME one of {}", text, setting,
+                 joined(all_settings(), ", "), joined(schedule_names(), ", "));
   }
   if (!is_good || !check_effect(text, layout, mistakes)) return std::nullopt;
   return layout;
 }
 
 std::string to_string(const RankLayout& layout) {
-  std::vector<std::string> words;
-  for (const NumberWord& number : kNumbers)
-    if (layout.*number.value > 1) words.push_back(fmt::format("{}={}", number.word, layout.*number.value));
-  if (!layout.schedule.empty()) words.push_back(fmt::format("{}={}", kSchedule, layout.schedule));
-  for (const SwitchWord& one : kSwitches)
-    if (layout.*one.value) words.emplace_back(one.word);
-  return words.empty() ? "one rank" : joined(words, " ");
+  std::vector<std::string> settings;
+  for (const NumberSetting& number : kNumbers)
+    if (layout.*number.value > 1) settings.push_back(fmt::format("{}={}", number.setting, layout.*number.value));
+  if (!layout.schedule.empty()) settings.push_back(fmt::format("{}={}", kSchedule, layout.schedule));
+  for (const SwitchSetting& one : kSwitches)
+    if (layout.*one.value) settings.emplace_back(one.setting);
+  return settings.empty() ? "one rank" : joined(settings, " ");
 }
 
 std::string rank_layout_help() {
   std::string text;
-  const auto add = [&](const std::string& word, std::string_view help) {
-    text += fmt::format("  {:<16}{}\n", word, help);
+  const auto add = [&](const std::string& setting, std::string_view help) {
+    text += fmt::format("  {:<16}{}\n", setting, help);
   };
-  for (const NumberWord& number : kNumbers) add(fmt::format("{}=N", number.word), number.help);
-  add(std::string(kSchedule) + "=NAME", fmt::format("of the pipeline: {}", joined(schedule_names(), ", ")));
-  for (const SwitchWord& one : kSwitches) add(std::string(one.word), one.help);
+  for (const NumberSetting& number : kNumbers) add(fmt::format("{}=N", number.setting), number.help);
+  add(std::string(kSchedule) + "=NAME", fmt::format("pipeline schedule: {}", joined(schedule_names(), ", ")));
+  for (const SwitchSetting& one : kSwitches) add(std::string(one.setting), one.help);
   return text;
 }
 
 std::vector<std::string> flags_of(const RankLayout& layout) {
   std::vector<std::string> flags;
-  for (const NumberWord& number : kNumbers)
+  for (const NumberSetting& number : kNumbers)
     if (!number.flag.empty() && layout.*number.value > 1)
       flags.insert(flags.end(), {std::string(number.flag), std::to_string(layout.*number.value)});
   if (!layout.schedule.empty()) flags.insert(flags.end(), {"--pipeline-schedule", layout.schedule});
-  for (const SwitchWord& one : kSwitches) {
+  for (const SwitchSetting& one : kSwitches) {
     if (!(layout.*one.value)) continue;
     flags.emplace_back(one.flag);
     if (one.value == &RankLayout::recompute)
@@ -165,11 +165,11 @@ std::vector<std::string> flags_of(const RankLayout& layout) {
   return flags;
 }
 
-std::optional<std::string> layout_word_of(const std::string& flag) {
-  for (const NumberWord& number : kNumbers)
-    if (flag == number.flag) return std::string(number.word) + "=N";
-  for (const SwitchWord& one : kSwitches)
-    if (flag == one.flag && one.value != &RankLayout::recompute) return std::string(one.word);
+std::optional<std::string> layout_setting_of(const std::string& flag) {
+  for (const NumberSetting& number : kNumbers)
+    if (flag == number.flag) return std::string(number.setting) + "=N";
+  for (const SwitchSetting& one : kSwitches)
+    if (flag == one.flag && one.value != &RankLayout::recompute) return std::string(one.setting);
   if (flag == "--pipeline-schedule") return std::string(kSchedule) + "=NAME";
   if (flag == "--num-layers-per-virtual-pipeline-stage") return "vpp=N";
   if (flag == "--overlap-param-gather") return "dist-opt overlap";
@@ -177,19 +177,19 @@ std::optional<std::string> layout_word_of(const std::string& flag) {
   return std::nullopt;
 }
 
-std::string in_layout_words(std::string text) {
-  const auto say = [&](std::string_view flag, std::string_view word, std::string_view value) {
+std::string in_layout_settings(std::string text) {
+  const auto replace = [&](std::string_view flag, std::string_view setting, std::string_view value) {
     if (flag.empty()) return;
     const std::string end = "(?![a-z0-9-])";  // not the beginning of a longer flag
     if (!value.empty())
-      text =
-          std::regex_replace(text, std::regex(fmt::format("{} ({}){}", flag, value, end)), fmt::format("{}=$1", word));
-    text = std::regex_replace(text, std::regex(std::string(flag) + end), std::string(word));
+      text = std::regex_replace(text, std::regex(fmt::format("{} ({}){}", flag, value, end)),
+                                fmt::format("{}=$1", setting));
+    text = std::regex_replace(text, std::regex(std::string(flag) + end), std::string(setting));
   };
-  for (const NumberWord& number : kNumbers) say(number.flag, number.word, "[0-9]+");
-  say("--pipeline-schedule", kSchedule, joined(schedule_names(), "|"));
-  for (const SwitchWord& one : kSwitches)
-    if (one.value != &RankLayout::recompute) say(one.flag, one.word, "");
+  for (const NumberSetting& number : kNumbers) replace(number.flag, number.setting, "[0-9]+");
+  replace("--pipeline-schedule", kSchedule, joined(schedule_names(), "|"));
+  for (const SwitchSetting& one : kSwitches)
+    if (one.value != &RankLayout::recompute) replace(one.flag, one.setting, "");
   return text;
 }
 
@@ -200,7 +200,7 @@ std::vector<RankLayout> rank_layouts(int64_t max_ranks) {
       for (int64_t dp = 1; tp * pp * dp <= max_ranks; ++dp)
         for (const auto& [schedule, vpp] : schedules_of(pp))
           for (int bits = 0; bits < 16; ++bits) {
-            if (((bits & 1) && tp == 1) || ((bits & 4) && dp == 1)) continue;  // words that do nothing
+            if (((bits & 1) && tp == 1) || ((bits & 4) && dp == 1)) continue;  // settings without effect
             all.push_back({.tp = tp,
                            .pp = pp,
                            .dp = dp,
@@ -212,7 +212,7 @@ std::vector<RankLayout> rank_layouts(int64_t max_ranks) {
                            .overlap = (bits & 4) != 0,
                            .recompute = (bits & 8) != 0});
           }
-  std::erase(all, RankLayout{});  // one rank is what the others are compared with
+  std::erase(all, RankLayout{});  // one rank is the reference
   return all;
 }
 

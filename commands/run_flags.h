@@ -1,4 +1,4 @@
-// Flags of pretrain_gpt that other commands refuse or leave out, in all their spellings.
+// Flags of pretrain_gpt that other commands reject or omit, in all their spellings.
 #pragma once
 
 #include <set>
@@ -6,10 +6,10 @@
 
 namespace megatron {
 
-/// About logs, checkpoints, validation and the end of a run: only a whole run has a use for them.
+/// Flags of logs, checkpoints, validation and the end of a run, which only a whole run uses.
 std::set<std::string> run_flags();
 
-/// Say how many ranks to start here: --nproc-per-node.
+/// Flags that set the number of ranks to start here: --nproc-per-node.
 std::set<std::string> num_ranks_flags();
 
 }  // namespace megatron

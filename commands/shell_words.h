@@ -1,4 +1,4 @@
-// Command lines that a person can copy.
+// Command lines to copy into a shell.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace megatron {
 
-/// The words as one line that a POSIX shell reads as the same words: quoted where that is needed.
+/// The words as one line that a POSIX shell splits into the same words, quoted where necessary.
 std::string shell_line(const std::vector<std::string>& words);
 
 }  // namespace megatron

@@ -13,7 +13,7 @@ SignalWatch::SignalWatch(std::initializer_list<int> numbers, std::function<void(
   for (const int number : numbers) sigaddset(&watched_, number);
   sigset_t all;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &mask_before_);  // its thread must not take signals that others watch
+  pthread_sigmask(SIG_SETMASK, &all, &mask_before_);  // its thread must not take the signals of other watches
   thread_ = start_thread("to watch signals", [this](const std::stop_token& stop) {
     set_thread_name("signals");
     for (int arrived = 0; sigwait(&watched_, &arrived) == 0 && !stop.stop_requested();) {

@@ -1,4 +1,4 @@
-// Signals that are heard by a thread of their own.
+// A thread that waits for signals.
 #pragma once
 
 #include <atomic>
@@ -9,15 +9,15 @@
 
 namespace megatron {
 
-/// Blocks signals in this thread, and so in all threads that it starts from now on, and waits for them in one of its
-/// own. No thread that computes is ever interrupted by a handler: oneDNN's fp32 products point the stack pointer into a
-/// block of the heap for a while (docs/decisions/0007), and the frame of a handler would overwrite what lies below.
+/// Blocks signals in this thread, and so in all threads that it starts later, and waits for them in a thread of its
+/// own. No handler ever interrupts a thread that computes: oneDNN's fp32 matmuls point the stack pointer into a
+/// block of the heap for a while (docs/decisions/0007), and the frame of a handler would overwrite the memory below.
 class SignalWatch {
  public:
-  /// @param numbers SIGTERM, SIGINT, ...; of the thread that has started no other yet
+  /// @param numbers SIGTERM, SIGINT, ... Call it before other threads start.
   /// @param on_arrival  called by the thread that waits; may be empty
   explicit SignalWatch(std::initializer_list<int> numbers, std::function<void(int number)> on_arrival = {});
-  /// What has arrived until then is not left to end the process.
+  /// Signals that have arrived until then do not end the process.
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
@@ -33,7 +33,7 @@ class SignalWatch {
   std::jthread thread_;
 };
 
-/// Ends the process as the signal does where nobody watches it. For on_arrival.
+/// Ends the process by the signal's default action. For on_arrival.
 void die_of_watched(int number);
 
 }  // namespace megatron

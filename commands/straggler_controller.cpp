@@ -14,11 +14,11 @@ namespace megatron {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kPause = 200ms;     // before the end is looked for
-constexpr auto kPatience = 500ms;  // with one who asks
+constexpr auto kPause = 200ms;     // between two checks for the end
+constexpr auto kPatience = 500ms;  // for a client's request
 constexpr std::string_view kAnswer =
     "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
-    "The next report of stragglers switches them on or off.\n";
+    "Reports of stragglers switch on or off at the next report.\n";
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void StragglerController::serve(const std::stop_token& stop) {
       asking.receive(method, kPatience);
       ++num_requests_;
       asking.send(std::as_bytes(std::span(kAnswer)), kPatience);
-    } catch (const CommError&) {  // of one connection: somebody who looked at the port, and went
+    } catch (const CommError&) {  // a client connected and left
     }
 }
 

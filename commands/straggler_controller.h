@@ -9,11 +9,11 @@
 
 namespace megatron {
 
-/// Counts requests: each turns the report of stragglers on or off. Answers as an HTTP server does, so that
-/// `curl http://HOST:PORT` is a request. Ends with its destructor.
+/// Counts requests, each of which turns the report of stragglers on or off. It answers by HTTP, so that
+/// `curl http://HOST:PORT` is a request. The destructor stops it.
 class StragglerController {
  public:
-  /// @throw CommError if the port is taken
+  /// @throw CommError if the port is in use
   explicit StragglerController(int port);
 
   int port() const { return listener_.port(); }

@@ -13,13 +13,13 @@
 namespace megatron {
 namespace {
 
-/// Empty where there is none.
+/// The pager's command; empty if there is none.
 std::string pager() {
   if (const char* chosen = std::getenv("PAGER")) return chosen;
   return std::system("command -v less >/dev/null 2>&1") == 0 ? "less -FRX" : "";
 }
 
-/// @return whether the pager has run; it may end before it has read all.
+/// @return whether the pager has run; it may end before it has read everything.
 bool show_in_pager(const std::string& text, const std::string& command) {
   FILE* pipe = ::popen(command.c_str(), "w");
   if (pipe == nullptr) return false;
@@ -27,7 +27,7 @@ bool show_in_pager(const std::string& text, const std::string& command) {
   std::fwrite(text.data(), 1, text.size(), pipe);
   const int status = ::pclose(pipe);
   std::signal(SIGPIPE, before);
-  constexpr int kNotFound = 127;  // of the shell
+  constexpr int kNotFound = 127;  // the shell's exit status
   return !(WIFEXITED(status) && WEXITSTATUS(status) == kNotFound);
 }
 

@@ -1,4 +1,4 @@
-// How progress is shown where a command prints.
+// Progress bars and pagers on a terminal.
 #pragma once
 
 #include <iosfwd>
@@ -8,8 +8,8 @@
 
 namespace megatron {
 
-/// The bar is for a person who watches: elsewhere the lines of the command tell as much.
-/// @param has_launcher  mpirun gives its ranks a terminal, and what they write there goes anywhere: no bar then
+/// A progress bar is shown only on a terminal; elsewhere the command's lines are enough.
+/// @param has_launcher  no bar: mpirun gives its ranks a terminal, but does not keep the position of their output
 ProgressBarOptions bar_options(const std::ostream& out, bool has_launcher);
 
 /// Prints a long text. On a terminal it goes through $PAGER, or 'less -FRX' if there is one; PAGER= turns that off.

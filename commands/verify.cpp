@@ -15,9 +15,9 @@
 namespace megatron {
 namespace {
 
-constexpr size_t kMostDepartures = 3;  // printed for a layout; what follows is mostly their consequence
+constexpr size_t kMostDepartures = 3;  // printed for a layout; later ones are mostly consequences
 
-/// A sample of the built-in model: random tokens, a tenth of them without a say in the loss.
+/// A sample of the built-in model: random tokens, a tenth of them masked in the loss.
 void append_sample(const PretrainConfig& config, int64_t number, MicroBatch<int64_t>& batch) {
   const RandomKey key = RandomKey::from_seed(static_cast<uint64_t>(config.training.seed)).at("sample").at(number);
   const auto vocab = static_cast<double>(config.transformer.vocab_size);
@@ -83,23 +83,23 @@ std::string place_of(const LayoutDifference& difference, int64_t num_steps) {
   return "";
 }
 
-/// Layout, error, bound, one in units of the other, verdict, and where that is.
+/// Layout, error, bound, their ratio, verdict, and the place.
 constexpr std::string_view kRow = "{:<46}{:>9}{:>9}{:>13}  {:<9}{}";
 
 std::string row_of(const std::string& layout, const LayoutReport& report, int64_t num_steps) {
   if (!report.failure.empty()) return fmt::format(kRow, layout, "", "", "", "FAILED", report.failure);
   const LayoutDifference& shown = report.is_same() ? report.largest : report.departures.front();
   const auto number = [](double value) { return fmt::format("{:.1e}", value); };
-  // The bound of a tensor that is rounding alone is the measure itself.
+  // A tensor of rounding errors only has the measure itself as its bound.
   return fmt::format(kRow, layout, number(shown.error), number(shown.bound), fmt::format("{:.2g}", shown.severity()),
                      report.is_same() ? "same" : "DEPARTS",
-                     place_of(shown, num_steps) + (shown.bound >= 1 ? " (rounding alone)" : ""));
+                     place_of(shown, num_steps) + (shown.bound >= 1 ? " (rounding only)" : ""));
 }
 
 void print_departures(const LayoutReport& report, int64_t num_steps, Progress& progress) {
   for (size_t i = 0; i < std::min(report.departures.size(), kMostDepartures); ++i) {
     const LayoutDifference& departure = report.departures[i];
-    progress.message(fmt::format("    {} on rank {}: off by {:.3g} of its largest value, rounding explains {:.3g}",
+    progress.message(fmt::format("    {} on rank {}: error {:.3g} of its largest value, rounding bound {:.3g}",
                                  place_of(departure, num_steps), departure.rank, departure.error, departure.bound));
   }
   if (report.departures.size() > kMostDepartures)
@@ -117,15 +117,16 @@ void verify_layouts(const VerifyConfig& config, const ModelFamily& family, const
   };
   complete(plan.one_rank);
   for (VerifyPlan::Item& item : plan.layouts) complete(item.config);
-  const ReferenceRun reference(
-      plan.one_rank, config.model_words.empty() ? invented_batches(plan.one_rank, config.num_steps)
-                                                : first_batches(plan.one_rank, *tokenizer, config.num_steps, progress));
+  const ReferenceRun reference(plan.one_rank,
+                               config.model_arguments.empty()
+                                   ? invented_batches(plan.one_rank, config.num_steps)
+                                   : first_batches(plan.one_rank, *tokenizer, config.num_steps, progress));
   progress.message(fmt::format("one rank, {} steps: loss {:.6g} to {:.6g}, largest gradient norm {:.4g}",
                                reference.num_steps(), reference.step(0).loss.value,
                                reference.step(reference.num_steps() - 1).loss.value, reference.largest_grad_norm()));
   if (plan.num_misfits > 0)
     progress.message(fmt::format(
-        "{} layouts of up to 4 ranks do not fit the model; these have every two words of the others together",
+        "{} layouts of up to 4 ranks do not fit the model; these cover every pair of settings of the others",
         plan.num_misfits));
   progress.message(fmt::format(kRow, "layout", "error", "bound", "error/bound", "verdict", "where"));
   progress.begin({.title = "layouts", .total = std::ssize(plan.layouts)});
@@ -139,9 +140,9 @@ void verify_layouts(const VerifyConfig& config, const ModelFamily& family, const
     progress.update(++num_done, "");
   }
   progress.end();
-  require<Error>(num_bad == 0, "{} of {} layouts do not train as one rank does.", num_bad, num_done);
-  progress.message(num_done == 1 ? std::string("the layout trains as one rank does")
-                                 : fmt::format("all {} layouts train as one rank does", num_done));
+  require<Error>(num_bad == 0, "{} of {} layouts do not train like one rank.", num_bad, num_done);
+  progress.message(num_done == 1 ? std::string("the layout trains like one rank")
+                                 : fmt::format("all {} layouts train like one rank", num_done));
 }
 
 /// A layout that fails is a row of the table; one that hangs ends the process.

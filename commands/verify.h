@@ -1,4 +1,4 @@
-// megatron verify: does every layout of ranks train as one rank does?
+// megatron verify: checks that every layout of ranks trains like one rank.
 #pragma once
 
 #include <iosfwd>
@@ -10,11 +10,11 @@
 
 namespace megatron {
 
-/// @param args  words after the command's name. @return exit status
+/// @param args  the arguments after "verify". @return exit status
 int verify_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
                    const ModelFamily& family = gpt_family());
 
-/// The same with faults, for tests.
+/// The same with injected faults, for tests.
 int verify_command_with(const VerifyHooks& hooks, const std::vector<std::string>& args, std::ostream& out,
                         std::ostream& err, const ModelFamily& family = gpt_family());
 

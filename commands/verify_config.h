@@ -12,7 +12,7 @@
 
 namespace megatron {
 
-/// A model that the program brings along, in the flags of pretrain_gpt.
+/// A built-in model, in flags of pretrain_gpt.
 enum class BuiltInModel { kGpt2, kLlama };
 constexpr std::array<std::pair<BuiltInModel, std::string_view>, 2> names_of_enum(BuiltInModel) {
   return {{{BuiltInModel::kGpt2, "gpt2"}, {BuiltInModel::kLlama, "llama"}}};
@@ -22,11 +22,11 @@ struct VerifyConfig {
   std::vector<std::string> layouts;  // texts; none: a pairwise cover
   int64_t num_steps = 3;
   BuiltInModel model = BuiltInModel::kGpt2;
-  std::vector<std::string> model_words;  // flags of pretrain_gpt; none: those of `model`
+  std::vector<std::string> model_arguments;  // flags of pretrain_gpt; none: those of `model`
   bool help = false;
 };
 
-/// What the flags mean together. Configurations are resolved but for the vocabulary, which the tokenizer settles.
+/// The layouts and configurations that the flags give, resolved except for the vocabulary, which the tokenizer sets.
 struct VerifyPlan {
   struct Item {
     RankLayout layout;
@@ -34,10 +34,10 @@ struct VerifyPlan {
   };
   PretrainConfig one_rank;
   std::vector<Item> layouts;
-  size_t num_misfits = 0;  // combinations that do not fit the model and were left out
+  size_t num_misfits = 0;  // omitted combinations that do not fit the model
 };
 
-/// Reads the words behind "verify". @throw ConfigError with all mistakes in them and, if there are any, those of the
+/// Reads the arguments after "verify". @throw ConfigError with all mistakes in them and, if there are any, those of the
 /// model
 VerifyConfig parse_verify(const std::vector<std::string>& args);
 /// @throw ConfigError with all mistakes that the model and the given layouts have

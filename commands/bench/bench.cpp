@@ -24,7 +24,7 @@ constexpr std::string_view kName = "bench";
 void measure_kernels(const BenchConfig& config, const LaunchEnvironment& launch, std::ostream& out) {
   require<ConfigError>(launch.size == 1,
                        "a launcher started {} processes, and 'bench {}' measures the kernels of one rank. Start it "
-                       "without; --nproc-per-node {} says how many ranks the layout has.",
+                       "without a launcher; --nproc-per-node {} sets the number of ranks of the layout.",
                        launch.size, name_of(config.kind), launch.size);
   const PretrainConfig model = pretrain_config_of(config, launch.size);
   PosixFileSystem files;
@@ -49,11 +49,11 @@ int bench_command(const std::vector<std::string>& args, std::ostream& out, std::
     });
   });
   if (!config) return status;
-  std::vector<std::string> words = {std::string(kName)};
-  words.insert(words.end(), args.begin(), args.end());
-  if (config->kind == BenchKind::kComm) return bench_comm(*config, launch, std::move(words), out, err);
-  if (config->kind == BenchKind::kStep) return bench_step(*config, launch, std::move(words), start, out, err);
-  if (config->tune) return bench_tune(*config, launch, std::move(words), out, err);
+  std::vector<std::string> command_line = {std::string(kName)};
+  command_line.insert(command_line.end(), args.begin(), args.end());
+  if (config->kind == BenchKind::kComm) return bench_comm(*config, launch, std::move(command_line), out, err);
+  if (config->kind == BenchKind::kStep) return bench_step(*config, launch, std::move(command_line), start, out, err);
+  if (config->tune) return bench_tune(*config, launch, std::move(command_line), out, err);
   return run_command(kName, err, [&] { measure_kernels(*config, launch, out); });
 }
 

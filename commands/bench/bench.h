@@ -1,4 +1,4 @@
-// megatron bench gemm|attention|ops|comm|step: what this machine can do, and how near training comes to it.
+// megatron bench gemm|attention|ops|comm|step: measures this machine, and how close training comes to its limits.
 #pragma once
 
 #include <iosfwd>
@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-/// @param args the words after "bench". @return the exit status, see exit_code.h
+/// @param args the arguments after "bench". @return the exit status, see exit_code.h
 int bench_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
 
 }  // namespace megatron

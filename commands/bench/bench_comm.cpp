@@ -38,7 +38,7 @@ void report_timings(const std::vector<CommTiming>& timings, const PowerUse& use,
   }
 }
 
-/// What every rank does; rank 0 reports.
+/// Runs on every rank; rank 0 reports.
 void run(const BenchConfig& config, const PretrainConfig& model, const CommandRanks& ranks, const OwnRank& own,
          World& world, std::ostream& out) {
   const bool has_processes = own.world != nullptr;
@@ -69,7 +69,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const CommandRa
 
 }  // namespace
 
-int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> words,
+int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> command_line,
                std::ostream& out, std::ostream& err) {
   std::optional<PretrainConfig> model;
   std::optional<CommandRanks> ranks;
@@ -77,9 +77,9 @@ int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::
     run_before_meeting(launch, [&] {
       PretrainConfig read = pretrain_config_of(config, launch.size);
       require<ConfigError>(read.parallel.world_size > 1,
-                           "one rank has nobody to talk to. Say how many there are: --nproc-per-node 4, or mpirun -n "
+                           "one rank has no other to communicate with. Start several: --nproc-per-node 4, or mpirun -n "
                            "4 megatron bench comm.");
-      ranks = command_ranks(read, launch, std::move(words));
+      ranks = command_ranks(read, launch, std::move(command_line));
       model = std::move(read);
     });
   });

@@ -1,4 +1,4 @@
-// megatron bench comm: exchanges between ranks, by operation and size.
+// megatron bench comm: collectives, sends and receives, by operation and size.
 #pragma once
 
 #include <iosfwd>
@@ -10,8 +10,8 @@
 
 namespace megatron {
 
-/// @param words  "bench" and its arguments, for ranks that this process starts. @return the exit status
-int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> words,
+/// @param command_line  "bench" and its arguments, for ranks that this process starts. @return the exit status
+int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> command_line,
                std::ostream& out, std::ostream& err);
 
 }  // namespace megatron

@@ -22,95 +22,93 @@ namespace {
 constexpr std::string_view kUsage =
     R"(usage: megatron bench WHAT [flags] [flags of pretrain_gpt]
 
-Measures how fast this machine could train a model, and how near a training step comes to it.
+Measures how fast this machine could train a model, and how close a training step comes to that.
 
-  gemm       the products of the linear layers alone: forward, gradient of the input, gradient of the weight into fp32
+  gemm       the matmuls of the linear layers alone: forward, gradient of the input, gradient of the weight into fp32
   attention  attention alone, forward and backward
-  ops        what memory bounds: norms, activations, positions, residuals, embedding, loss, optimizer. For each the
-             share of the bandwidth of a copy that it reaches, if it moves each operand once; on a GPU beside the same
-             op of Transformer Engine's C library, where that is there
-  comm       all-reduce, all-gather, reduce-scatter and a message between ranks, by size
+  ops        memory-bound ops: norms, activations, positions, residuals, embedding, loss, optimizer. For each the
+             fraction of a copy's bandwidth, if it moves each operand once; on a GPU compared with the same op of
+             Transformer Engine's C library, if that is installed
+  comm       all-reduce, all-gather, reduce-scatter and send between ranks, by size
   step       whole training steps on random tokens: tokens/s, TFLOP/s, share of the peak, joules; and percent of the
              kernel ceiling: the time of all the kernels above at their best / the time of a step
 
   megatron bench gemm                                                        GPT-2 124M, one sequence of 1024 tokens
-  megatron bench gemm --shapes 4096,4096,11008 512,768,3072 --bf16           products [m, k] x [n, k]^T
+  megatron bench gemm --shapes 4096,4096,11008 512,768,3072 --bf16           matmuls [m, k] x [n, k]^T
   megatron bench step --num-layers 6 --hidden-size 384 --num-attention-heads 6 --seq-length 256 --micro-batch-size 8
   megatron bench step --bf16 --tensor-model-parallel-size 2 --nproc-per-node 2 --json results.jsonl
   megatron bench comm --nproc-per-node 4                                     mpirun -n 4 megatron bench comm
 
-Nothing else should run meanwhile. A kernel alone is timed with operands that take turns in more memory than the caches
-hold. TFLOP/s are counted in two ways: as Megatron's log line does (6 operations per weight of a matrix and token,
-attention over the causal half), and as 6 N + attention (N all parameters, attention over the whole square).
+Nothing else should run meanwhile. A kernel alone is timed with alternating operands that exceed the caches. TFLOP/s are
+counted in two ways: as in Megatron's log line (6 operations per weight of a matrix and token, attention over the causal
+half), and as 6 N + attention (N all parameters, attention over the whole square).
 
-Any flag of pretrain_gpt describes model, batch, precision and layout ('megatron pretrain_gpt --help'); what is not given:
+Any flag of pretrain_gpt describes model, batch, precision and layout ('megatron pretrain_gpt --help'). Defaults:
 )";
 
 constexpr std::string_view kDefaults =
-    R"(  GPT-2 124M, if nothing is said about the size of the model: --num-layers 12 --hidden-size 768
+    R"(  GPT-2 124M, without flags for the size of the model: --num-layers 12 --hidden-size 768
   --num-attention-heads 12 --seq-length 1024; a vocabulary of 50257; --micro-batch-size 1; --lr 1e-4;
-  --max-position-embeddings as --seq-length; step: random tokens from a file that is made for it.
-Nothing is evaluated or saved; flags about that are refused.
+  --max-position-embeddings equal to --seq-length; step: random tokens from a temporary file.
+Nothing is evaluated or saved; flags for that are rejected.
 )";
 
 FieldTable describe(BenchConfig& config) {
   FieldTable table;
   table.begin_group("Measurement", "Flags of this command.");
   table.add("json", config.json, "append the results to this file, one JSON object a line");
-  table.add("name", config.name, "what the results call the case");
-  table.add("commit", config.commit, "what the results say was measured; default: what this program was built from");
+  table.add("name", config.name, "name of the case in the results");
+  table.add("commit", config.commit, "commit to write to the results; default: the commit of this build");
   table.add("repeats", config.repeats, "calls of each kernel, or of each operation of comm, at most").at_least(1);
-  table.add("seconds", config.seconds, "that the calls of one kernel may take; three are made anyway").above(0);
-  table.add("warm_cache", config.warm_cache, "let kernels find their operands in the caches");
+  table.add("seconds", config.seconds, "time limit for the calls of one kernel; at least three are made").above(0);
+  table.add("warm_cache", config.warm_cache, "leave the operands of kernels in the caches");
   table.begin_group("gemm", "");
-  table.add("shapes", config.shapes, "products instead of a model's: M,N,K of [M, K] x [N, K]^T");
+  table.add("shapes", config.shapes, "matmuls instead of a model's: M,N,K of [M, K] x [N, K]^T");
   table.add("tune", config.tune,
-            "on a GPU: measure the library's algorithms for each product of a training step, or of --shapes, under "
-            "sustained load (--seconds each, three times by turns), and keep the fastest in the file of "
+            "on a GPU: measure the library's algorithms for each matmul of a training step, or of --shapes, under "
+            "sustained load (--seconds each, alternating, three times), and keep the fastest in the file of "
             "--matmul-choices, or benchmarks/tuned/GPU.json, where training finds them");
   table.begin_group("ops", "");
-  table.add(
-      "transformer_engine", config.transformer_engine,
-      "on a GPU: libtransformer_engine.so, whose ops are measured too, on the same inputs, and compared; default: "
-      "where the loader finds it (LD_LIBRARY_PATH)");
+  table.add("transformer_engine", config.transformer_engine,
+            "on a GPU: libtransformer_engine.so, to measure its ops on the same inputs for comparison; default: "
+            "where the loader finds it (LD_LIBRARY_PATH)");
   table.begin_group("comm", "");
   table.add("sizes", config.sizes, "bytes of the whole buffer; default 1 KiB to 64 MiB").at_least(1).in("bytes");
   table.begin_group("step", "");
-  table.add("warm_up", config.warm_up, "steps before those that count").at_least(1).in("steps");
-  table.add("steps", config.steps, "steps of which the median counts").at_least(1).in("steps");
+  table.add("warm_up", config.warm_up, "steps before the measured steps").at_least(1).in("steps");
+  table.add("steps", config.steps, "measured steps; the median counts").at_least(1).in("steps");
   table
-      .add(
-          "launch_time", config.launch_time,
-          "when the command was given, for the time from there to the end of the first step ($(date +%s.%N)); default: "
-          "when this program began")
+      .add("launch_time", config.launch_time,
+           "start of the command ($(date +%s.%N)), from which the time to the first step is measured; default: "
+           "the start of this program")
       .above(0)
       .in("seconds since 1970");
-  table.add_on("ceiling", config.ceiling, "do not measure the kernels too");
+  table.add_on("ceiling", config.ceiling, "also measure the kernels of a step alone");
   table.add("help", config.help, "show this text");
   return table;
 }
 
-std::string flag_in(const std::string& word) { return word.substr(0, word.find('=')); }
+std::string flag_in(const std::string& argument) { return argument.substr(0, argument.find('=')); }
 
-bool has_flag(const std::vector<std::string>& words, std::initializer_list<std::string_view> flags) {
-  return std::ranges::any_of(words, [&](const std::string& word) {
-    return std::ranges::find(flags, std::string_view(flag_in(word))) != flags.end();
+bool has_flag(const std::vector<std::string>& arguments, std::initializer_list<std::string_view> flags) {
+  return std::ranges::any_of(arguments, [&](const std::string& argument) {
+    return std::ranges::find(flags, std::string_view(flag_in(argument))) != flags.end();
   });
 }
 
-std::string value_of(const std::vector<std::string>& words, std::string_view flag) {
-  for (size_t i = words.size(); i-- > 0;) {
-    if (flag_in(words[i]) != flag) continue;
-    if (words[i].size() > flag.size()) return words[i].substr(flag.size() + 1);
-    return i + 1 < words.size() ? words[i + 1] : "";
+std::string value_of(const std::vector<std::string>& arguments, std::string_view flag) {
+  for (size_t i = arguments.size(); i-- > 0;) {
+    if (flag_in(arguments[i]) != flag) continue;
+    if (arguments[i].size() > flag.size()) return arguments[i].substr(flag.size() + 1);
+    return i + 1 < arguments.size() ? arguments[i + 1] : "";
   }
   return "";
 }
 
-struct SplitWords {
+struct SplitArguments {
   std::vector<std::string> own, model;
 };
-SplitWords split(const std::vector<std::string>& args) {
+SplitArguments split(const std::vector<std::string>& args) {
   BenchConfig config;
   FieldTable table = describe(config);
   std::set<std::string> own;
@@ -118,17 +116,17 @@ SplitWords split(const std::vector<std::string>& args) {
     own.insert(field.flags.begin(), field.flags.end());
     own.insert(field.off_flags.begin(), field.off_flags.end());
   });
-  SplitWords words;
+  SplitArguments arguments;
   bool is_own = false;
   for (const std::string& arg : args) {
-    const std::string word = arg == "-h" ? "--help" : arg;
-    if (word.starts_with("--")) is_own = own.contains(flag_in(word));
-    (is_own ? words.own : words.model).push_back(word);
+    const std::string argument = arg == "-h" ? "--help" : arg;
+    if (argument.starts_with("--")) is_own = own.contains(flag_in(argument));
+    (is_own ? arguments.own : arguments.model).push_back(argument);
   }
-  return words;
+  return arguments;
 }
 
-/// Flags of other kinds of measurement than this one.
+/// Rejects flags that belong to other kinds of measurement.
 void check_kind(const BenchConfig& config, const GivenFields& given, Mistakes& mistakes) {
   const auto only = [&](BenchKind kind, std::initializer_list<std::string_view> names) {
     for (const std::string_view name : names) {
@@ -144,16 +142,16 @@ void check_kind(const BenchConfig& config, const GivenFields& given, Mistakes& m
   only(BenchKind::kStep, {"warm_up", "steps", "launch_time", "ceiling"});
 }
 
-void check_model_words(const std::vector<std::string>& words, Mistakes& mistakes) {
+void check_model_arguments(const std::vector<std::string>& arguments, Mistakes& mistakes) {
   const std::set<std::string> of_runs = run_flags();
-  for (const std::string& word : words) {
-    const std::string flag = flag_in(word);
+  for (const std::string& argument : arguments) {
+    const std::string flag = flag_in(argument);
     if (of_runs.contains(flag))
-      mistakes.add({flag}, "{}: bench trains a few steps, and logs, evaluates and saves nothing. Leave it out", flag);
+      mistakes.add({flag}, "{}: bench only trains a few steps; it does not log, evaluate or save. Leave it out", flag);
   }
-  if (has_flag(words, {"--train-iters", "--train-samples"}))
+  if (has_flag(arguments, {"--train-iters", "--train-samples"}))
     mistakes.add({"--train-iters"},
-                 "--train-iters, --train-samples: bench step trains --warm-up and --steps. Give those");
+                 "--train-iters, --train-samples: bench step trains --warm-up and --steps steps. Give those");
 }
 
 std::optional<LinearShape> parse_shape(const std::string& text) {
@@ -177,25 +175,25 @@ std::string_view name_of(BenchKind kind) {
   return "";
 }
 
-bool names_data(const std::vector<std::string>& words) {
+bool names_data(const std::vector<std::string>& arguments) {
   return has_flag(
-      words, {"--mock-data", "--data-path", "--train-data-path", "--data-args-path", "--per-split-data-args-path"});
+      arguments, {"--mock-data", "--data-path", "--train-data-path", "--data-args-path", "--per-split-data-args-path"});
 }
 
-std::vector<std::string> words_of(const BenchConfig& config) {
-  const std::vector<std::string>& given = config.model_words;
-  std::vector<std::string> words;
+std::vector<std::string> arguments_of(const BenchConfig& config) {
+  const std::vector<std::string>& given = config.model_arguments;
+  std::vector<std::string> arguments;
   const auto add = [&](std::initializer_list<std::string_view> unless, std::initializer_list<const char*> more) {
-    if (!has_flag(given, unless)) words.insert(words.end(), more.begin(), more.end());
+    if (!has_flag(given, unless)) arguments.insert(arguments.end(), more.begin(), more.end());
   };
   const bool needs_no_model = config.kind == BenchKind::kComm || !config.shapes.empty();
   const bool has_model = has_flag(given, {"--num-layers", "--hidden-size", "--num-attention-heads"});
   if (needs_no_model)
-    words = {"--num-layers", "1", "--hidden-size", "64", "--num-attention-heads", "1", "--seq-length", "64"};
+    arguments = {"--num-layers", "1", "--hidden-size", "64", "--num-attention-heads", "1", "--seq-length", "64"};
   else if (!has_model)
-    words = {"--num-layers", "12", "--hidden-size", "768", "--num-attention-heads", "12"};
+    arguments = {"--num-layers", "12", "--hidden-size", "768", "--num-attention-heads", "12"};
   if (!needs_no_model && !has_model) add({"--seq-length"}, {"--seq-length", "1024"});
-  std::vector<std::string> all = words;
+  std::vector<std::string> all = arguments;
   all.insert(all.end(), given.begin(), given.end());
   if (const std::string s = value_of(all, "--seq-length"); !s.empty())
     add({"--max-position-embeddings"}, {"--max-position-embeddings", s.c_str()});
@@ -206,13 +204,13 @@ std::vector<std::string> words_of(const BenchConfig& config) {
   add({"--tokenizer-type", "--vocab-file", "--tokenizer-model"}, {"--tokenizer-type", "NullTokenizer"});
   if (!has_flag(given, {"--tokenizer-type", "--vocab-file", "--tokenizer-model"}))
     add({"--vocab-size"}, {"--vocab-size", "50256"});
-  if (!names_data(given)) words.emplace_back("--mock-data");
-  words.insert(words.end(), given.begin(), given.end());
-  return words;
+  if (!names_data(given)) arguments.emplace_back("--mock-data");
+  arguments.insert(arguments.end(), given.begin(), given.end());
+  return arguments;
 }
 
 PretrainConfig pretrain_config_of(const BenchConfig& config, int world_size) {
-  PretrainConfig result = parse_pretrain_gpt(words_of(config), world_size);
+  PretrainConfig result = parse_pretrain_gpt(arguments_of(config), world_size);
   set_vocab_size(result, tokenizer_of(result.tokenizer)->vocab_size());
   return result;
 }
@@ -224,7 +222,7 @@ std::vector<LinearShape> linear_shapes_of(const BenchConfig& config) {
     if (const auto shape = parse_shape(text))
       shapes.push_back(*shape);
     else
-      mistakes.add({"--shapes"}, "--shapes {}: a product is three positive whole numbers M,N,K, such as 512,768,3072",
+      mistakes.add({"--shapes"}, "--shapes {}: a matmul is three positive whole numbers M,N,K, such as 512,768,3072",
                    text);
   }
   mistakes.throw_if_any("the flags are wrong");
@@ -249,8 +247,10 @@ BenchConfig parse_bench(const std::vector<std::string>& args, int world_size) {
   config.commit = build_commit();
   if (args.empty() || args[0] == "--help" || args[0] == "-h") {
     config.help = !args.empty();
-    require<ConfigError>(config.help,
-                         "what? 'megatron bench step' measures training steps; also gemm, attention, ops, comm.");
+    require<ConfigError>(
+        config.help,
+        "nothing to measure. 'megatron bench step' measures training steps; also gemm, attention, ops, "
+        "comm.");
     return config;
   }
   const auto kinds = names_of_enum(BenchKind{});
@@ -259,14 +259,14 @@ BenchConfig parse_bench(const std::vector<std::string>& args, int world_size) {
   require<ConfigError>(found != kinds.end(), "'{}' cannot be measured; gemm, attention, ops, comm and step can.",
                        args[0]);
   config.kind = found->first;
-  const SplitWords words = split({args.begin() + 1, args.end()});
+  const SplitArguments arguments = split({args.begin() + 1, args.end()});
   FieldTable table = describe(config);
   Mistakes mistakes;
-  const GivenFields given = parse_flags(table, words.own, {.synonyms = flag_synonyms()}, mistakes);
+  const GivenFields given = parse_flags(table, arguments.own, {.synonyms = flag_synonyms()}, mistakes);
   if (config.help) return config;
-  config.model_words = words.model;
+  config.model_arguments = arguments.model;
   check_kind(config, given, mistakes);
-  check_model_words(words.model, mistakes);
+  check_model_arguments(arguments.model, mistakes);
   const auto collect = [&](auto&& check) {
     try {
       check();

@@ -27,8 +27,8 @@ std::string_view name_of(BenchKind kind);
 struct BenchConfig {
   BenchKind kind = BenchKind::kGemm;
   std::optional<std::string> json;
-  std::string commit;  // what the results are of; default the program's
-  std::string name;    // of the case, for the results; default what is measured
+  std::string commit;  // for the results; default: the program's
+  std::string name;    // the case's name in the results; default: the measurement's
   int64_t repeats = 20;
   double seconds = 0.5;
   bool warm_cache = false;
@@ -40,20 +40,20 @@ struct BenchConfig {
   std::optional<double> launch_time;              // step: seconds since 1970
   bool ceiling = true;
   bool help = false;
-  std::vector<std::string> model_words;  // flags of pretrain_gpt
+  std::vector<std::string> model_arguments;  // flags of pretrain_gpt
 };
 
-/// Reads the words behind "bench". @throw ConfigError with all mistakes in them, those of the model too
+/// Reads the arguments after "bench". @throw ConfigError with all mistakes in them, including those of the model
 /// @param world_size  ranks that a launcher has started
 BenchConfig parse_bench(const std::vector<std::string>& args, int world_size);
-/// The model and its layout, its vocabulary included. Data are mock data unless the words say otherwise.
+/// The model and its layout, its vocabulary included. Data are mock data unless the arguments name data.
 /// @throw ConfigError, NotSupported as pretrain_gpt does
 PretrainConfig pretrain_config_of(const BenchConfig& config, int world_size);
-/// What pretrain_gpt is told: the words, and what they leave open.
-std::vector<std::string> words_of(const BenchConfig& config);
-/// Whether the words name data.
-bool names_data(const std::vector<std::string>& model_words);
-/// The products of --shapes. @throw ConfigError with all mistakes
+/// The arguments for pretrain_gpt: the given ones, and defaults for the others.
+std::vector<std::string> arguments_of(const BenchConfig& config);
+/// Whether the arguments name data.
+bool names_data(const std::vector<std::string>& model_arguments);
+/// The matmuls of --shapes. @throw ConfigError with all mistakes
 std::vector<LinearShape> linear_shapes_of(const BenchConfig& config);
 /// Sizes of --sizes, or from 1 KiB to 64 MiB in steps of four.
 std::vector<int64_t> message_bytes_of(const BenchConfig& config);

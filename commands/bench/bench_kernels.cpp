@@ -29,14 +29,14 @@ KernelCeiling measure_shapes(const std::vector<LinearShape>& shapes, const StepS
   return measure_cases(cases, bench, options, progress);
 }
 
-/// The library of --transformer-engine, or what the loader finds; nothing, with a line that says why, if it finds none.
+/// The library of --transformer-engine, or the one that the loader finds; nothing, with a line of the reason, if none.
 std::optional<TransformerEngine> transformer_engine_of(const BenchConfig& config, DeviceKind device,
                                                        BenchReport& report) {
   if (config.kind != BenchKind::kOps) return std::nullopt;
   if (device != DeviceKind::kCuda) {
     require<ConfigError>(
         !config.transformer_engine,
-        "--transformer-engine {}: its ops run on a GPU, and this is measured on the CPU. Leave it out, "
+        "--transformer-engine {}: its ops run on a GPU, and this measurement runs on the CPU. Leave it out, "
         "or give --device cuda.",
         config.transformer_engine.value_or(""));
     return std::nullopt;
@@ -45,7 +45,7 @@ std::optional<TransformerEngine> transformer_engine_of(const BenchConfig& config
   try {
     return TransformerEngine(TransformerEngine::kName);
   } catch (const NotSupported& reason) {
-    report.line(fmt::format("Not beside Transformer Engine. {}", reason.what()));
+    report.line(fmt::format("No comparison with Transformer Engine. {}", reason.what()));
     return std::nullopt;
   }
 }
@@ -84,7 +84,7 @@ void bench_kernels(const BenchConfig& config, const PretrainConfig& model, int n
   report.line(choice.text);
   report.line(config.shapes.empty() ? description_of(model) : std::string(name_of(model.transformer.params_dtype)));
   const std::optional<TransformerEngine> engine = transformer_engine_of(config, choice.kind, report);
-  if (engine) report.line(fmt::format("beside Transformer Engine (TE): {}", engine->path()));
+  if (engine) report.line(fmt::format("compared with Transformer Engine (TE): {}", engine->path()));
   BenchDevice bench(choice.kind, num_threads);
   const AgreedMatmulChoices products =
       matmul_choices_for(choice, model, matmul_choices_folders(own_program()), files, {});

@@ -17,7 +17,7 @@ namespace {
 
 std::string today() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::now())); }
 
-/// JSON has null for it.
+/// Not a finite number becomes null in JSON.
 double or_null(const std::optional<double>& value) { return value.value_or(std::numeric_limits<double>::quiet_NaN()); }
 
 std::string_view kind_name(KernelKind kind) {
@@ -39,17 +39,17 @@ std::string scaled(double value, std::span<const std::string_view> prefixes, std
   return fmt::format("{:.{}f} {}{}", value, decimals, prefixes[i], unit);
 }
 
-/// What the report says of Transformer Engine's call in a table's row.
+/// The cell for Transformer Engine's call in a row of the table.
 std::string peer_columns(const MeasuredKernel& ours, const PeerTiming& peer) {
   if (!peer.is_right()) return fmt::format("{:>11}", peer.error.empty() ? "differs" : "fails");
   return fmt::format("{:>11}{:>9.2f}", time_text(peer.timing.best), peer.timing.best / ours.timing.best);
 }
 
-/// Below the table.
+/// The note on a row, printed below the table.
 std::string peer_note(const KernelCase& kernel, const PeerTiming& peer) {
   if (!peer.error.empty()) return peer.error;
   if (!peer.is_right())
-    return fmt::format("its {} differs from ours by {:.3g} times what rounding explains, after {}", peer.result,
+    return fmt::format("its {} differs from ours by {:.3g} times the rounding bound, after {}", peer.result,
                        peer.difference, time_text(peer.timing.best));
   return kernel.peer_note;
 }
@@ -70,7 +70,7 @@ std::string name_of_case(const BenchConfig& config, const PretrainConfig& model)
   return config.shapes.empty() ? description_of(model) : "shapes";
 }
 
-/// That are measured: kernels run on one, whatever the layout.
+/// Ranks that are measured: kernels run on one, whatever the layout.
 int64_t num_gpus(const BenchConfig& config, const PretrainConfig& model, const DeviceFacts& facts) {
   if (facts.kind != DeviceKind::kCuda) return 0;
   return config.kind == BenchKind::kStep || config.kind == BenchKind::kComm ? model.parallel.world_size : 1;
@@ -152,7 +152,7 @@ BenchReport::BenchReport(const BenchConfig& config, const PretrainConfig& model,
              {"dtype", std::string(name_of(model.transformer.params_dtype))},
              {"commit", config.commit},
              {"date", today()}};
-  if (config.kind == BenchKind::kComm || !config.shapes.empty()) return;  // of no model
+  if (config.kind == BenchKind::kComm || !config.shapes.empty()) return;  // no model is measured
   add_precision(model, common_);
   add_layout(model, common_);
 }

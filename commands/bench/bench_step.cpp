@@ -34,7 +34,7 @@ using WallClock = std::chrono::system_clock;
 constexpr std::string_view kName = "bench";
 constexpr double kMebibyte = 1 << 20;
 
-/// Of a training run only its progress and its warnings are shown.
+/// Shows only the progress and the warnings of a training run.
 class ProgressOfRun final : public Progress {
  public:
   explicit ProgressOfRun(Progress& shown) : shown_(shown) {}
@@ -67,7 +67,7 @@ class StepRecorder {
       loss_ = result.loss.mean();
       peak_bytes_ = trainer.device().arena.high_water_bytes();
     }
-    last_ = Clock::now();  // what the recorder does is not a part of the next step
+    last_ = Clock::now();  // the recorder's own work is not part of the next step
   }
 
   int64_t num_done() const { return done_; }
@@ -76,11 +76,11 @@ class StepRecorder {
   double loss() const { return loss_; }
   int64_t peak_bytes() const { return peak_bytes_; }
   const PowerUse& power() const { return use_; }
-  /// Without ops where none was timed.
+  /// Has no ops where none was timed.
   HostOpCosts host_costs() const { return host_clock_ ? host_clock_->times().median_step() : HostOpCosts(); }
 
  private:
-  /// The host's time for ops is taken while the warm-up goes on, after the first step.
+  /// The host's time for ops is measured during the warm-up, after the first step.
   void time_host(Trainer& trainer) {
     const bool is_eager = trainer.device().kind() == DeviceKind::kCuda && !trainer.graph().is_on();
     if (done_ == 1 && warm_up_ > 1 && is_eager && !trainer.device().profiler) host_clock_.emplace(trainer.device());
@@ -107,13 +107,13 @@ void report_host(const HostOpCosts& costs, BenchReport& report, std::vector<Json
       {{"host_ops", costs.num_ops}, {"host_us_per_op", costs.us_per_op()}, {"host_largest_kinds", costs.text()}});
 }
 
-/// What a rank of this machine is measured with.
+/// The tools to measure a rank of this machine.
 struct Machine {
   CommandRanks ranks;
   DeviceFacts facts;
 };
 
-/// Tokens of a step that what the meter counts has trained: a GPU's meter counts one rank, a host's all that are on it.
+/// Tokens of a step that belong to the meter's energy: a GPU's meter counts one rank, a host's all ranks on it.
 double metered_tokens(const StepWork& work, const Machine& machine) {
   const double per_rank = work.tokens / static_cast<double>(work.num_ranks);
   if (machine.ranks.device.kind == DeviceKind::kCuda) return per_rank;
@@ -125,7 +125,7 @@ void report_ceiling(const KernelCeiling& ceiling, double seconds, const StepRate
                     std::vector<JsonField>& fields) {
   const double products = ceiling.seconds(KernelKind::kProduct), attention = ceiling.seconds(KernelKind::kAttention);
   const double memory = ceiling.seconds(KernelKind::kMemory), percent = 100 * ceiling.seconds() / seconds;
-  report.line(fmt::format("kernels alone: {} = products {} ({}) + attention {} + ops {}", time_text(ceiling.seconds()),
+  report.line(fmt::format("kernels alone: {} = matmuls {} ({}) + attention {} + ops {}", time_text(ceiling.seconds()),
                           time_text(products), rate_text(ceiling.operations(KernelKind::kProduct) / products, "FLOP/s"),
                           time_text(attention), time_text(memory)));
   const double ceiling_flops = rates.megatron_flops * seconds / ceiling.seconds();
@@ -140,12 +140,12 @@ void report_ceiling(const KernelCeiling& ceiling, double seconds, const StepRate
                                {"copy_bytes_per_second", ceiling.copy_bandwidth}});
 }
 
-/// Share of the peak by Megatron's count: the data sheet's, or of a CPU the fastest product that was measured.
+/// Share of the peak by Megatron's count: the data sheet's, or on a CPU the fastest matmul that was measured.
 void report_peak(const PretrainConfig& model, const Machine& machine, const std::optional<KernelCeiling>& ceiling,
                  const StepRates& rates, BenchReport& report, std::vector<JsonField>& fields) {
   std::optional<KnownPeak> peak =
       known_peak(machine.facts.name, model.transformer.params_dtype, model.precision.takes_tf32());
-  if (!peak && ceiling) peak = KnownPeak{ceiling->best_product_rate, "fastest product measured"};
+  if (!peak && ceiling) peak = KnownPeak{ceiling->best_product_rate, "fastest matmul measured"};
   if (!peak) return report.line("MFU: unknown, the peak of this device is not in the table");
   const double mfu = rates.megatron_flops / peak->flops;
   report.line(fmt::format("MFU {:.1f} % of {} ({})", 100 * mfu, rate_text(peak->flops, "FLOP/s"), peak->source));
@@ -192,7 +192,7 @@ void report_step(const BenchConfig& config, const PretrainConfig& model, const M
   report.row("step", std::move(fields));
 }
 
-/// Training runs of this model then hold their speed against it. A cache that cannot be written is left out.
+/// Training runs of this model then compare their speed with it. A cache that cannot be written is skipped.
 void keep_for_training(const PretrainConfig& model, const Machine& machine, const kernels::MatmulChoices& products,
                        const KernelCeiling& ceiling, FileSystem& files) try {
   keep_device_speed({.config = model,
@@ -205,12 +205,12 @@ void keep_for_training(const PretrainConfig& model, const Machine& machine, cons
 } catch (const IoError&) {
 }
 
-/// For ranks that this process starts.
-std::vector<std::string> launch_time_words(WallClock::time_point start) {
+/// Runs the ranks that this process starts.
+std::vector<std::string> launch_time_flag(WallClock::time_point start) {
   return {"--launch-time", fmt::format("{}", Seconds(start.time_since_epoch()).count())};
 }
 
-/// Trains on every rank; measures the kernels and reports on rank 0, when the steps are over.
+/// Trains on every rank; then measures the kernels and reports on rank 0.
 void run(const BenchConfig& config, const PretrainConfig& model, const Machine& machine, const OwnRank& own,
          WallClock::time_point start, std::ostream& out, std::ostream& err) {
   PosixFileSystem files;
@@ -270,7 +270,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
 
 }  // namespace
 
-int bench_step(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> words,
+int bench_step(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> command_line,
                WallClock::time_point start, std::ostream& out, std::ostream& err) {
   std::optional<PretrainConfig> model;
   std::optional<RandomCorpus> corpus;
@@ -278,14 +278,14 @@ int bench_step(const BenchConfig& config, const LaunchEnvironment& launch, std::
   const int status = run_command(kName, err, [&] {
     run_before_meeting(launch, [&] {
       PretrainConfig read = pretrain_config_of(config, launch.size);
-      machine.ranks = command_ranks(read, launch, std::move(words));
+      machine.ranks = command_ranks(read, launch, std::move(command_line));
       if (machine.ranks.are_to_be_started() && !config.launch_time)
-        std::ranges::copy(launch_time_words(start), std::back_inserter(machine.ranks.words));
+        std::ranges::copy(launch_time_flag(start), std::back_inserter(machine.ranks.words));
       if (!machine.ranks.are_to_be_started()) machine.facts = facts_of(machine.ranks.device);
-      if (!machine.ranks.are_to_be_started() && !names_data(config.model_words)) {
+      if (!machine.ranks.are_to_be_started() && !names_data(config.model_arguments)) {
         BenchConfig with_data = config;
         corpus.emplace(read);
-        std::ranges::copy(corpus->words(), std::back_inserter(with_data.model_words));
+        std::ranges::copy(corpus->flags(), std::back_inserter(with_data.model_arguments));
         read = pretrain_config_of(with_data, launch.size);
       }
       model = std::move(read);

@@ -28,7 +28,7 @@ constexpr std::string_view kName = "bench";
 using kernels::MatmulChoices;
 using kernels::MatmulKey;
 
-/// Of one training step of this rank.
+/// The matmuls of one training step of this rank.
 std::vector<MatmulKey> products_of_step(PretrainConfig model, const CommandRanks& ranks, const OwnRank& own,
                                         FileSystem& files) {
   std::vector<MatmulKey> products;
@@ -46,7 +46,7 @@ std::vector<MatmulKey> products_of_step(PretrainConfig model, const CommandRanks
   return products;
 }
 
-/// Of all ranks: a product that several have is that of the first.
+/// The matmuls of all ranks: a shape that several have is that of the first.
 MatmulChoices gathered(const MatmulChoices& choices, World* world) {
   if (!world) return choices;
   std::vector<int> ranks(static_cast<size_t>(world->size()));
@@ -76,11 +76,11 @@ void report(const MatmulChoices& tuned, BenchReport& report) {
     report.row(text_of(key),
                {{"seconds", seconds}, {"seconds_of_first_choice", first_seconds}, {"operations", operations}});
   }
-  report.line(fmt::format("one of each: {} with the library's first choices, {} with these", time_text(first),
-                          time_text(chosen)));
+  report.line(fmt::format("one matmul of each shape: {} with the library's first choices, {} with these",
+                          time_text(first), time_text(chosen)));
 }
 
-/// Adds to what the file holds, where that is for the same GPU and library.
+/// Adds to the file's entries if they are for the same GPU and library, else replaces them.
 void keep(MatmulChoices tuned, const std::string& path, FileSystem& files, BenchReport& report) {
   const size_t num_measured = tuned.choices.size();
   if (files.exists(path)) {
@@ -88,12 +88,12 @@ void keep(MatmulChoices tuned, const std::string& path, FileSystem& files, Bench
     if (before.gpu == tuned.gpu && before.library_version == tuned.library_version)
       tuned.choices.merge(before.choices);
     else
-      report.line(
-          fmt::format("{} held choices for {} with cuBLASLt {}, which go", path, before.gpu, before.library_version));
+      report.line(fmt::format("{} held choices for {} with cuBLASLt {}; they are replaced", path, before.gpu,
+                              before.library_version));
   }
   files.create_directories(parent_path(path));
   replace_file(files, path, to_json(tuned));
-  report.line(fmt::format("{}: {} products, {} of them measured now", path, tuned.choices.size(), num_measured));
+  report.line(fmt::format("{}: {} matmul shapes, {} of them measured now", path, tuned.choices.size(), num_measured));
 }
 
 std::string path_of(const PretrainConfig& model, const std::string& gpu, const FileSystem& files) {
@@ -134,7 +134,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const CommandRa
 
 }  // namespace
 
-int bench_tune(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> words,
+int bench_tune(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> command_line,
                std::ostream& out, std::ostream& err) {
   std::optional<PretrainConfig> model;
   CommandRanks ranks;
@@ -142,9 +142,9 @@ int bench_tune(const BenchConfig& config, const LaunchEnvironment& launch, std::
     run_before_meeting(launch, [&] {
       PretrainConfig read = pretrain_config_of(config, launch.size);
       require<NotSupported>(!read.precision.takes_tf32(),
-                            "--tune measures products in fp32, and with --float32-matmul-precision high training "
-                            "takes TF32 by cuBLASLt's own choice of algorithms. Leave one of the two out.");
-      ranks = command_ranks(read, launch, std::move(words));
+                            "--tune measures matmuls in fp32, and with --float32-matmul-precision high training "
+                            "uses TF32 with cuBLASLt's own choice of algorithms. Leave one of the two out.");
+      ranks = command_ranks(read, launch, std::move(command_line));
       require<NotSupported>(ranks.device.kind == DeviceKind::kCuda,
                             "--tune chooses among cuBLASLt's algorithms, on a GPU; {}.", ranks.device.text);
       model = std::move(read);

@@ -1,4 +1,4 @@
-// megatron bench gemm --tune: which algorithms multiply the shapes of a model fastest, kept for later runs.
+// megatron bench gemm --tune: finds the fastest matmul algorithms for the shapes of a model, for later runs.
 #pragma once
 
 #include <iosfwd>
@@ -10,10 +10,10 @@
 
 namespace megatron {
 
-/// Takes the products from a training step of the model, in its layout of ranks, or from --shapes, and adds what it has
-/// measured to the file of --matmul-choices, or else benchmarks/tuned/GPU.json.
-/// @param words  "bench" and its arguments, for ranks that this process starts. @return the exit status
-int bench_tune(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> words,
+/// Takes the matmuls of a training step of the model, in its layout of ranks, or of --shapes, and adds the measured
+/// choices to the file of --matmul-choices, or else benchmarks/tuned/GPU.json.
+/// @param command_line  "bench" and its arguments, for ranks that this process starts. @return the exit status
+int bench_tune(const BenchConfig& config, const LaunchEnvironment& launch, std::vector<std::string> command_line,
                std::ostream& out, std::ostream& err);
 
 }  // namespace megatron

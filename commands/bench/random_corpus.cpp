@@ -17,8 +17,7 @@ constexpr int64_t kMostTokens = int64_t{1} << 22;
 
 std::string make_directory() {
   std::string name = (std::filesystem::temp_directory_path() / "megatron_bench_XXXXXX").string();
-  require<IoError>(::mkdtemp(name.data()) != nullptr,
-                   "{} cannot be made: give a directory that can be written as TMPDIR", name);
+  require<IoError>(::mkdtemp(name.data()) != nullptr, "{} cannot be created: set TMPDIR to a writable directory", name);
   return name;
 }
 
@@ -46,7 +45,7 @@ RandomCorpus::~RandomCorpus() {
   std::filesystem::remove_all(directory_, ignored);
 }
 
-std::vector<std::string> RandomCorpus::words() const {
+std::vector<std::string> RandomCorpus::flags() const {
   return {"--data-path", directory_ + "/random", "--split", "1,0,0", "--data-cache-path", directory_ + "/cache"};
 }
 

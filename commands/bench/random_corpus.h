@@ -1,4 +1,4 @@
-// A data set of random tokens, for measurements.
+// A dataset of random tokens, for measurements.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace megatron {
 
-/// Files in a directory of their own, which goes with the object. Every process that makes one for the same
+/// Files in a directory of their own, which the destructor removes. Every process that makes one for the same
 /// configuration writes the same.
 class RandomCorpus {
  public:
-  /// Uniform tokens below --vocab-size: enough for --train-iters, at most 2^22, which are then seen again.
+  /// Uniform tokens below --vocab-size: enough for --train-iters, at most 2^22, which then repeat.
   /// @throw IoError
   explicit RandomCorpus(const PretrainConfig& config);
   ~RandomCorpus();
@@ -21,7 +21,7 @@ class RandomCorpus {
   RandomCorpus& operator=(const RandomCorpus&) = delete;
 
   /// Flags of pretrain_gpt that train on it.
-  std::vector<std::string> words() const;
+  std::vector<std::string> flags() const;
 
  private:
   std::string directory_;

@@ -36,7 +36,7 @@ CommandRanks command_ranks(const PretrainConfig& config, const LaunchEnvironment
   const int64_t num_streams = most_streams_of(config);
   std::string note;
   if (ranks.num_ranks > 1) {
-    if (launch.size > 1) note = open_hardware_queues(num_streams);  // who starts ranks leaves theirs to them
+    if (launch.size > 1) note = open_hardware_queues(num_streams);  // ranks that this process starts set their own
     keep_nccl_from_registering_buffers();
   }
   const DeviceNeeds needs = needs_of_rank(config, launch, ranks.num_threads);

@@ -1,4 +1,4 @@
-// On which ranks a command works: threads of this process, processes of a launcher, or processes with a GPU each.
+// The ranks of a command: threads of this process, processes of a launcher, or processes with a GPU each.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,13 @@
 
 namespace megatron {
 
-/// What is known of the ranks before they meet.
+/// Properties of the ranks that are known before they connect.
 struct CommandRanks {
   LaunchEnvironment launch;
   std::vector<std::string> words;  // the command and its arguments
   std::chrono::milliseconds timeout{0};
   int num_ranks = 1, num_threads = 1;  // threads of a rank
-  DeviceChoice device;                 // of this rank; of the first, where this process starts them
+  DeviceChoice device;                 // this rank's; the first rank's, if this process starts the ranks
   std::function<std::string()> place;  // see JobOptions
 
   bool have_gpus() const { return num_ranks > 1 && device.kind == DeviceKind::kCuda; }
@@ -29,8 +29,8 @@ struct CommandRanks {
   bool are_to_be_started() const { return have_gpus() && launch.size == 1; }
 };
 
-/// Ranks have a GPU each where GPUs answer and nothing of `config` speaks against it. @param words see CommandRanks
-/// @throw ConfigError if the ranks that were started cannot talk to each other; as choose_device
+/// Ranks have a GPU each if there are GPUs and `config` does not forbid it. @param words see CommandRanks
+/// @throw ConfigError if the launched ranks cannot communicate; also the errors of choose_device
 CommandRanks command_ranks(const PretrainConfig& config, const LaunchEnvironment& launch,
                            std::vector<std::string> words);
 
@@ -40,7 +40,7 @@ struct OwnRank {
   GpuRanks* gpu_ranks = nullptr;  // see PretrainEnvironment; null where ranks have no GPU each
 };
 
-/// Runs the command on this process's rank, or on all that it has, like run_command(). When a rank fails, all say so on
+/// Runs the command on this process's rank or ranks, like run_command(). When a rank fails, all report it on
 /// `err` and end. @return the exit status
 int run_on_ranks(const CommandRanks& ranks, std::ostream& err, const std::function<void(const OwnRank&)>& body);
 

@@ -29,8 +29,8 @@ std::string open_hardware_queues(int64_t num_streams) {
   setenv(kVariable, std::to_string(kMostQueues).c_str(), 1);
   if (!set) return "";
   return fmt::format(
-      "{}={} becomes {}: a rank of this run has up to {} streams, and those of one queue can wait "
-      "for each other without an end. Unset it, or give at least {}.",
+      "{}={} becomes {}: a rank of this run has up to {} streams, and streams of one queue can wait "
+      "for each other forever. Unset it, or set at least {}.",
       kVariable, before, kMostQueues, num_streams, num_streams);
 }
 
@@ -38,8 +38,8 @@ void require_enough_hardware_queues(int64_t num_streams) {
   require<NotSupported>(
       num_streams <= kMostQueues,
       "a rank of this run has up to {} streams on its GPU, four for each virtual stage of its pipeline "
-      "among them, and a GPU has {} queues: those of one queue can wait for each other without an "
-      "end. Give fewer virtual stages (--num-virtual-stages-per-pipeline-rank, or more "
+      "among them, and a GPU has {} queues: streams of one queue can wait for each other "
+      "forever. Give fewer virtual stages (--num-virtual-stages-per-pipeline-rank, or more "
       "--num-layers-per-virtual-pipeline-stage), or --device cpu.",
       num_streams, kMostQueues);
 }

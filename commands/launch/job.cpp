@@ -17,8 +17,8 @@ namespace {
 /// Launchers end a job within this time of the first failure.
 constexpr std::chrono::seconds kTimeOfLaunchers{2};
 
-/// With more ranks than cores Open MPI yields the core each time that it is asked and finds nothing. A scheduler may
-/// take that for a whole time slice: steps of small models then take ten times as long. Ranks that wait sleep anyway.
+/// With more ranks than cores Open MPI yields the core after each poll that finds nothing. A scheduler may
+/// then take a whole time slice: steps of small models take ten times as long. Ranks that wait sleep anyway.
 void keep_open_mpi_from_yielding() { setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1); }
 
 }  // namespace
@@ -45,7 +45,7 @@ void watch_end(const LaunchEnvironment& launch, const JobOptions& options, const
   watch.emplace({SIGTERM}, [&](int number) {
     if (has_met)
       print_error(options.command,
-                  fmt::format("[rank {}] ended by SIGTERM {}: the job was cancelled, or the launcher ends it because "
+                  fmt::format("[rank {}] ended by SIGTERM {}: the job was cancelled, or the launcher ended it because "
                               "another rank died.",
                               launch.rank, options.place()),
                   err);
@@ -63,7 +63,7 @@ int run_job(const LaunchEnvironment& launch, const JobOptions& options, std::ost
     watch_end(launch, options, has_met, err, end);
     run_before_meeting(launch, [&] { ranks = std::make_unique<MpiWorld>(); });
     require<CommError>(ranks->rank() == launch.rank && ranks->size() == launch.size,
-                       "The launcher started rank {} of {}, and Open MPI says rank {} of {}: they do not belong "
+                       "The launcher started rank {} of {}, but Open MPI reports rank {} of {}: they do not belong "
                        "together. Use the mpirun of the installed Open MPI, or srun --mpi=pmix.",
                        launch.rank, launch.size, ranks->rank(), ranks->size());
     has_met = true;

@@ -67,7 +67,7 @@ std::optional<LaunchEnvironment> read(const Variable& variable, const Names& nam
   return launch;
 }
 
-/// Tasks of node `node` in Slurm's list of them by node: "3(x2),1" is 3, 3, 1.
+/// Tasks of node `node` in Slurm's list by node: "3(x2),1" is 3, 3, 1.
 std::optional<int> tasks_of_node(const std::string& list, int node) {
   const std::regex whole(R"(\d{1,9}(\(x\d{1,9}\))?(,\d{1,9}(\(x\d{1,9}\))?)*)"), item(R"((\d+)(\(x(\d+)\))?)");
   if (!std::regex_match(list, whole)) return std::nullopt;
@@ -78,7 +78,7 @@ std::optional<int> tasks_of_node(const std::string& list, int node) {
   return std::nullopt;
 }
 
-/// Only in a step of srun: a batch script has most of the variables too, and is one process. So is the shell that
+/// Only in a step of srun: a batch script also has most of the variables, but is one process. So is the shell that
 /// salloc opens, where SLURM_NTASKS is the job's; releases that open one as a step have SLURM_STEP_NUM_TASKS.
 std::optional<LaunchEnvironment> read_slurm(const Variable& variable) {
   Names names = kSlurm;
@@ -99,35 +99,35 @@ std::optional<LaunchEnvironment> read_slurm(const Variable& variable) {
       names);
 }
 
-std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
+std::vector<std::string> joined(std::vector<std::string> arguments, const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
 }
 
-/// A launcher says how many ranks there are, not --nproc-per-node.
-std::vector<std::string> without_ranks(const std::vector<std::string>& words) {
+/// Under a launcher --nproc-per-node must not contradict the number of ranks.
+std::vector<std::string> without_ranks(const std::vector<std::string>& arguments) {
   const std::set<std::string> flags = num_ranks_flags();
   std::vector<std::string> rest;
-  for (size_t i = 0; i < words.size(); ++i) {
-    const size_t equals = words[i].find('=');
-    if (!flags.contains(words[i].substr(0, equals)))
-      rest.push_back(words[i]);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const size_t equals = arguments[i].find('=');
+    if (!flags.contains(arguments[i].substr(0, equals)))
+      rest.push_back(arguments[i]);
     else if (equals == std::string::npos)
       ++i;
   }
   return rest;
 }
 
-/// Open MPI's mpirun with what it takes to start as many ranks, on a machine with fewer cores, and in a container too.
+/// Open MPI's mpirun with the flags to start as many ranks on a machine with fewer cores, and in a container.
 std::vector<std::string> mpirun(const LaunchEnvironment& launch) {
-  std::vector<std::string> words = {"mpirun", "-np", std::to_string(launch.size)};
+  std::vector<std::string> arguments = {"mpirun", "-np", std::to_string(launch.size)};
   if (launch.local_size == launch.size)
-    words.emplace_back("--oversubscribe");
+    arguments.emplace_back("--oversubscribe");
   else
-    words = joined(words, {"--map-by", fmt::format("ppr:{}:node", launch.local_size), "--hostfile", "HOSTS"});
-  words = joined(words, {"--bind-to", "none"});
-  if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
-  return words;
+    arguments = joined(arguments, {"--map-by", fmt::format("ppr:{}:node", launch.local_size), "--hostfile", "HOSTS"});
+  arguments = joined(arguments, {"--bind-to", "none"});
+  if (geteuid() == 0) arguments.emplace_back("--allow-run-as-root");
+  return arguments;
 }
 
 }  // namespace
@@ -153,8 +153,8 @@ LaunchEnvironment launch_environment(const Variable& variable) {
   const int others = number(variable, "PMI_SIZE").value_or(1);
   require<ConfigError>(
       others == 1,
-      "PMI_SIZE={} says that the mpirun of MPICH or Intel MPI started this process. Ranks as processes "
-      "talk through Open MPI: start them with its mpirun.",
+      "PMI_SIZE={} shows that the mpirun of MPICH or Intel MPI started this process. Ranks as processes "
+      "communicate through Open MPI: start them with its mpirun.",
       others);
   return {};
 }
@@ -174,15 +174,15 @@ std::string own_program() {
 }
 
 void require_connected(const LaunchEnvironment& launch, const Variable& variable,
-                       const std::vector<std::string>& words) {
+                       const std::vector<std::string>& arguments) {
   if (launch.size == 1) return;
-  const std::vector<std::string> call = without_ranks(words);
+  const std::vector<std::string> call = without_ranks(arguments);
   const std::string size = std::to_string(launch.size);
   if (launch.launcher == Launcher::kTorchrun) {
     const bool is_one_host = launch.local_size == launch.size;
     const std::string threads = shell_line(joined(call, {"--nproc-per-node", size}));
     throw ConfigError(fmt::format(
-        "torchrun started {} ranks, which would talk through GPUs, and this program runs on the CPU. The same on the "
+        "torchrun started {} ranks, which need GPUs to communicate, but this program runs on the CPU. The same on the "
         "CPU{}:\n  {}",
         size,
         is_one_host ? ", as threads of one process:\n  " + threads + "\nor as processes"

@@ -10,7 +10,7 @@ namespace megatron {
 
 int run_nccl_job(const LaunchEnvironment& launch, const JobOptions& options, const Variable& variable, int device,
                  std::ostream& err, const std::function<void(NcclWorld&, World&)>& body) {
-  std::unique_ptr<StoreServer> server;  // outlives the ranks: the last news of a failure goes through it
+  std::unique_ptr<StoreServer> server;  // outlives the ranks: they publish failures through it
   return run_command(options.command, err, [&] {
     std::unique_ptr<NcclWorld> ranks;
     std::atomic<bool> has_met{false};

@@ -11,7 +11,7 @@
 namespace megatron {
 
 /// Runs a command on this rank of a job, like run_command(), on GPU number `device`. The ranks find each other through
-/// rank_store(). When a rank fails, all say so on `err` and end. SIGTERM: see watch_end().
+/// rank_store(). When a rank fails, all report it on `err` and end. SIGTERM: see watch_end().
 int run_nccl_job(const LaunchEnvironment& launch, const JobOptions& options, const Variable& variable, int device,
                  std::ostream& err, const std::function<void(NcclWorld&, World&)>& body);
 

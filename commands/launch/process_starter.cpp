@@ -24,9 +24,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kCannotStart = 127;  // as of a shell
+constexpr int kCannotStart = 127;  // a shell's exit status
 
-/// SIGINT is left out: a terminal sends it to all processes by itself.
+/// Without SIGINT: a terminal sends it to all processes itself.
 constexpr std::array kPassedOn{SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
@@ -48,7 +48,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& variab
   return all;
 }
 
-/// The signals that the starter waits for, blocked as long as this lives, so that none comes between two looks.
+/// The signals that the starter waits for, blocked as long as this lives, so that none is lost between two polls.
 class WaitedSignals {
  public:
   WaitedSignals() {
@@ -62,7 +62,7 @@ class WaitedSignals {
   WaitedSignals& operator=(const WaitedSignals&) = delete;
 
   const sigset_t& before() const { return before_; }
-  /// Number of a signal, or 0 if none came in a tenth of a second.
+  /// Number of a signal, or 0 if none arrived within 0.1 s.
   int next() const {
     constexpr timespec kLook{0, 100'000'000};
     const int number = sigtimedwait(&set_, nullptr, &kLook);
@@ -73,10 +73,10 @@ class WaitedSignals {
   sigset_t set_{}, before_{};
 };
 
-/// By which a process tells who started it why it could not become its program. Its becoming it closes the pipe.
+/// A child reports through it why exec() failed; a successful exec() closes the pipe.
 class ErrorPipe {
  public:
-  ErrorPipe() { require<IoError>(pipe2(ends_.data(), O_CLOEXEC) == 0, "A pipe cannot be made: {}", text_of(errno)); }
+  ErrorPipe() { require<IoError>(pipe2(ends_.data(), O_CLOEXEC) == 0, "A pipe cannot be created: {}", text_of(errno)); }
   ~ErrorPipe() {
     for (int end : ends_)
       if (end >= 0) close(end);
@@ -85,7 +85,7 @@ class ErrorPipe {
   ErrorPipe& operator=(const ErrorPipe&) = delete;
 
   void tell(int error) const { (void)!write(ends_[1], &error, sizeof error); }
-  /// 0, or the other side's error.
+  /// 0, or the child's error number.
   int hear() {
     close(std::exchange(ends_[1], -1));
     int error = 0;
@@ -100,7 +100,7 @@ class ErrorPipe {
   std::array<int, 2> ends_{-1, -1};
 };
 
-/// Between fork() and exec() only what is safe in a signal handler is called: this process has threads.
+/// Between fork() and exec() it calls only functions that are safe in a signal handler: this process has threads.
 pid_t start(std::vector<std::string> command, std::vector<std::string> variables, const sigset_t& mask) {
   const std::vector<char*> arguments = pointers_to(command), environment = pointers_to(variables);
   ErrorPipe pipe;
@@ -108,7 +108,7 @@ pid_t start(std::vector<std::string> command, std::vector<std::string> variables
   require<IoError>(child >= 0, "A rank's process cannot be started: {}", ErrorPipe::text_of(errno));
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(kCannotStart);  // it ended before the line above
+    if (getppid() != parent) _exit(kCannotStart);  // the parent ended before the line above
     pthread_sigmask(SIG_SETMASK, &mask, nullptr);
     execve(arguments[0], arguments.data(), environment.data());
     pipe.tell(errno);
@@ -137,7 +137,7 @@ class Processes {
   void send(int signal) const {
     for (const auto& [id, rank] : running_) kill(id, signal);
   }
-  /// Takes leave of those that have ended, and ends those that go on too long after a failure.
+  /// Reaps processes that have ended, and kills those that run too long after a failure.
   void look() {
     for (auto process = running_.begin(); process != running_.end();) {
       int state = 0;

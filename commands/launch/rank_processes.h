@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// Starts `num_ranks` processes of this program, `megatron COMMAND ARGUMENTS`, each of which finds itself started by
+/// Starts `num_ranks` processes of this program, `megatron COMMAND ARGUMENTS`, with the environment of
 /// torchrun, serves their store and waits for them. @return the exit status, see run_processes()
 int start_ranks(int num_ranks, std::string_view command, const std::vector<std::string>& arguments, std::ostream& err);
 

@@ -16,7 +16,7 @@ constexpr int kFirstPort = 15000, kNumPorts = 15000;
 std::string required(const Variable& variable, const char* name, std::string_view who_sets_it) {
   const auto value = variable(name);
   require<ConfigError>(value.has_value(),
-                       "The environment variable {} is not set, by which ranks find each other. {} sets it.", name,
+                       "The environment variable {} is not set. Ranks find each other by it; {} sets it.", name,
                        who_sets_it);
   return *value;
 }
@@ -29,7 +29,7 @@ int port_of(const std::string& text) {
   return port;
 }
 
-/// The same on all hosts, whatever their standard library's hash. FNV-1a, as std::hash may differ.
+/// FNV-1a: equal on all hosts, while std::hash may differ.
 int derived_port(std::string_view job) {
   uint64_t hash = 0xcbf29ce484222325;
   for (char c : job) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
@@ -53,7 +53,7 @@ std::string name_of_job(const LaunchEnvironment& launch, const Variable& variabl
 std::string host_of_first(const LaunchEnvironment& launch, const Variable& variable) {
   if (launch.local_size == launch.size) return "127.0.0.1";
   require<ConfigError>(launch.launcher == Launcher::kSlurm,
-                       "mpirun started ranks on several hosts, and does not say which has rank 0. Tell them with\n  "
+                       "mpirun started ranks on several hosts, and does not name the host of rank 0. Give it with\n  "
                        "mpirun -x MASTER_ADDR=FIRST_HOST -x MASTER_PORT=29500 ...");
   const auto hosts = variable("SLURM_STEP_NODELIST");
   return first_host(hosts ? *hosts : required(variable, "SLURM_JOB_NODELIST", "srun"));
@@ -70,11 +70,11 @@ std::string first_host(const std::string& list) {
     }
     const size_t end = list.find(']', at), item_end = list.find_first_of("-,]", at);
     require<ConfigError>(end != std::string::npos && item_end > at + 1,
-                         "'{}' is no list of hosts as Slurm writes it: n[001-004,007].", list);
+                         "'{}' is not a list of hosts in Slurm's form, such as n[001-004,007].", list);
     host += list.substr(at + 1, item_end - at - 1);
     at = end;
   }
-  require<ConfigError>(!host.empty(), "'{}' is no list of hosts as Slurm writes it: n[001-004,007].", list);
+  require<ConfigError>(!host.empty(), "'{}' is not a list of hosts in Slurm's form, such as n[001-004,007].", list);
   return host;
 }
 

@@ -1,4 +1,4 @@
-// What commands do about ranks that fail or hang where all are threads of this process.
+// Failures and hangs of ranks that are threads of this process.
 #pragma once
 
 #include <iosfwd>
@@ -8,8 +8,8 @@
 
 namespace megatron {
 
-/// Hooks that print to `err` as run_command() does: a failure at once, and then, if ranks hang, which of them do. Then
-/// the process ends, with no further clean-up, with the exit status of the failure: 7 if ranks did not come together.
+/// Hooks that print to `err` like run_command(): a failure at once, and then the ranks that hang, if any. Then
+/// the process ends without further clean-up, with the exit status of the failure: 7 if ranks waited in vain.
 RankThreadHooks report_and_end(std::string_view command, std::ostream& err);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// Checkpoints that are missing, cut off, damaged or of another model.
+// Checkpoints that are missing, truncated, damaged or of another model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ Words load_with(const Words& more) {
   return words;
 }
 
-TEST(BadCheckpoints, AreRefusedByTraining) {
+TEST(BadCheckpoints, TrainingRejectsThem) {
   expect_refusals({
       {"no folder",
        kPretrain,
@@ -81,7 +81,7 @@ TEST(BadCheckpoints, AreRefusedByTraining) {
   });
 }
 
-TEST(BadCheckpoints, ThatWereTrainedWithAnotherTokenizerAreRefusedUnlessTheFlagsAllowIt) {
+TEST(BadCheckpoints, RejectsAnotherTokenizerUnlessTheFlagsAllowIt) {
   const Words ways_out = {"@/ckpt/iter_0000002 was trained with another", "--finetune", "--allow-other-tokenizer"};
   const Words bytes = load_with({"--tokenizer-type", "ByteLevelTokenizer"});
   const Words numbers = load_with(words_of("--tokenizer-type NullTokenizer --vocab-size 999"));
@@ -128,18 +128,18 @@ TEST(BadCheckpoints, GenerationNeedsNoFilesOfTheTraining) {
 }
 
 /// The open of a FIFO waits until another program writes to it.
-TEST(BadCheckpoints, WithAFifoInPlaceOfAFileAreRefusedAtOnce) {
+TEST(BadCheckpoints, RejectsAFifoInPlaceOfAFileAtOnce) {
   const Words kind = {"It is a FIFO (named pipe), not a regular file"};
   for (const std::string& name : {kIndex, kFolder + ".metadata.crc32", kFormat, kTensors, kTracker}) {
-    const bool is_compared = name == kIndex || name == kTensors;  // of all ranks, before it is read
+    const bool is_compared = name == kIndex || name == kTensors;  // ranks compare it before they read it
     const Words texts = joined({"@/" + name}, kind);
     expect_refusal({name, kPretrain, kLoad, is_compared ? ExitCode::kIo : kCheckpoint, texts, fifo(name)});
     expect_refusal({name, kGenerate, {}, kCheckpoint, texts, fifo(name)});
   }
 }
 
-/// Sets are built for the evaluations that the flags of this run count.
-TEST(BadCheckpoints, ThatTookMoreValidationSamplesThanThereAreStopTheRunBeforeItsFirstStep) {
+/// Validation sets are built for the number of evaluations that this run's flags give.
+TEST(BadCheckpoints, RejectsMoreConsumedValidationSamplesThanTheDataHasBeforeTheFirstStep) {
   const Words many = words_of("--train-iters 4 --eval-iters 2 --eval-interval 1");
   const auto train = [&](const std::string& folder) {
     Words words = words_of(
@@ -165,7 +165,7 @@ TEST(BadCheckpoints, ThatTookMoreValidationSamplesThanThereAreStopTheRunBeforeIt
   EXPECT_THAT(expect_success(fewer), HasSubstr("validation loss at iteration 5"));
 }
 
-TEST(BadCheckpoints, AreRefusedByGeneration) {
+TEST(BadCheckpoints, GenerationRejectsThem) {
   expect_refusals({
       {"no folder", kGenerate, {}, kCheckpoint, {"no checkpoint is there", "Correct the path"}, remove("ckpt")},
       {"no iteration", kGenerate, {"--ckpt-step", "9"}, kCheckpoint, {"iteration 9", "Complete are: 2"}},
@@ -175,9 +175,9 @@ TEST(BadCheckpoints, AreRefusedByGeneration) {
   });
 }
 
-// Tensors are short and stand between headers, so that a run of bytes is changed.
-TEST(BadCheckpoints, WithChangedBytesAreRefused) {
-  // The states of generators, from about byte 22,000 to 37,000, are read by Megatron alone.
+// Tensors are short and lie between headers, so the test changes consecutive bytes.
+TEST(BadCheckpoints, RejectsChangedBytes) {
+  // Only Megatron reads the generator states, from about byte 22,000 to 37,000.
   for (const int64_t offset : {500, 5000, 45'000, 60'000, 90'000})
     expect_refusal({"bytes at " + std::to_string(offset),
                     kPretrain,
@@ -187,7 +187,7 @@ TEST(BadCheckpoints, WithChangedBytesAreRefused) {
                     overwrite(kTensors, offset, std::string(3000, 'U'))});
 }
 
-TEST(BadCheckpoints, ATrackerOfALaterOneOrNoneIsDoneWithout) {
+TEST(BadCheckpoints, LoadsWithoutATrackerOrWithATrackerOfALaterCheckpoint) {
   const auto expect_warning = [](const std::string& name, std::function<void(const std::string&)> damage,
                                  const std::string& text) {
     const std::string printed = expect_success({name, kPretrain, kLoad, ExitCode::kSuccess, {}, std::move(damage)});

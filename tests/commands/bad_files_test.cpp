@@ -1,4 +1,4 @@
-// Data and tokenizer files that are missing, cut off or damaged.
+// Data and tokenizer files that are missing, truncated or damaged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPre
                   kGenerate = Command::kGenerate, kInspect = Command::kData;
 constexpr ExitCode kData = ExitCode::kData;
 
-/// Moves the second sequence by a token: 40 sequences, of which 34 bytes and their lengths come first.
+/// Moves the second sequence by a token. 34 bytes and the lengths of 40 sequences come first.
 const auto overwrite_pointer = [](const std::string& folder) {
   std::fstream index(folder + "/data.idx", std::ios::binary | std::ios::in | std::ios::out);
   constexpr int kSecondPointer = 34 + 40 * 4 + 8;
@@ -23,7 +23,7 @@ const auto overwrite_pointer = [](const std::string& folder) {
   index.put(static_cast<char>(low_byte + 2));
 };
 
-TEST(BadFiles, OfTokensAreRefusedByTrainingAndInspection) {
+TEST(BadFiles, TrainingAndInspectionRejectBadTokenFiles) {
   for (const Command command : {kPretrain, kInspect}) {
     expect_refusals({
         {"no index", command, {}, kData, {"@/data.idx: no such file", "without suffix"}, remove("data.idx")},
@@ -36,14 +36,14 @@ TEST(BadFiles, OfTokensAreRefusedByTrainingAndInspection) {
          command,
          {},
          kData,
-         {"damaged or cut off"},
+         {"damaged or truncated"},
          overwrite("data.idx", 18, std::string(7, '\xff') + "\x7f")},
         {"length", command, {}, kData, {"length -1", "damaged"}, overwrite("data.idx", 34, "\xff\xff\xff\xff")},
         {"empty index", command, {}, kData, {"has 0 bytes", "copy it again"}, truncate("data.idx", 0)},
         {"5 bytes", command, {}, kData, {"has 5 bytes", "copy it again"}, truncate("data.idx", 5)},
         {"33 bytes", command, {}, kData, {"has 33 bytes", "copy it again"}, truncate("data.idx", 33)},
         {"100 bytes", command, {}, kData, {"100 bytes", "copy it again"}, truncate("data.idx", 100)},
-        {"last byte", command, {}, kData, {"damaged or cut off"}, truncate("data.idx", -1)},
+        {"last byte", command, {}, kData, {"damaged or truncated"}, truncate("data.idx", -1)},
         {"empty tokens", command, {}, kData, {"has only 0", "copy both again"}, truncate("data.bin", 0)},
         {"longer tokens",
          command,
@@ -61,7 +61,7 @@ TEST(BadFiles, OfTokensAreRefusedByTrainingAndInspection) {
 }
 
 /// The open of a FIFO waits until another program writes to it.
-TEST(BadFiles, ThatAreFifosAreRefusedAtOnce) {
+TEST(BadFiles, RejectsFifosAtOnce) {
   const Words texts = {"It is a FIFO (named pipe), not a regular file"};
   for (const std::string name : {"data.idx", "data.bin"})
     for (const Command command : {Command::kData, kPretrain})
@@ -69,7 +69,7 @@ TEST(BadFiles, ThatAreFifosAreRefusedAtOnce) {
   expect_refusal({"vocabulary", kPretrain, {}, kData, joined(texts, {"--vocab-file @/chars.txt"}), fifo("chars.txt")});
 }
 
-TEST(BadFiles, WithTokensOutsideTheVocabularyAreRefused) {
+TEST(BadFiles, RejectsTokensOutsideTheVocabulary) {
   expect_refusal({"all bits set",
                   kPretrain,
                   {},
@@ -78,8 +78,8 @@ TEST(BadFiles, WithTokensOutsideTheVocabularyAreRefused) {
                   overwrite("data.bin", 0, std::string(4000, '\xff'))});
 }
 
-/// 10 characters in 128 or 256 rows: the rows behind them have no logit.
-TEST(BadFiles, WithTokensThatOnlyPaddingHasRowsForAreRefusedOnEveryLayout) {
+/// 10 characters in 128 or 256 padded rows of the embedding: padding has no logit.
+TEST(BadFiles, RejectsTokensInThePaddingOfTheVocabularyOnEveryLayout) {
   for (const Words& layout : {Words{}, Words{"--nproc-per-node", "2", "--tensor-model-parallel-size", "2"}})
     for (const char* token : {"\x0a", "\x78"}) {
       std::string tokens;
@@ -89,14 +89,14 @@ TEST(BadFiles, WithTokensThatOnlyPaddingHasRowsForAreRefusedOnEveryLayout) {
     }
 }
 
-TEST(BadFiles, ThatListDataAreRefused) {
+TEST(BadFiles, RejectsBadListsOfData) {
   const Words args = {"--data-args-path", "@/args", "--split", "1,1,1"};
   BadInput missing{"no list", kPretrain, args, kData, {"@/args"}};
   missing.without = {"--data-path"};
   expect_refusal(missing);
 }
 
-TEST(BadFiles, WithoutOneSampleForAValidationSetAreRefusedBeforeTheFirstStep) {
+TEST(BadFiles, RejectsAnEmptyValidationSetBeforeTheFirstStep) {
   const auto make_tiny = [](const std::string& folder) {
     write("tiny.txt", "abc")(folder);
     const Words words = {"--input",          folder + "/tiny.txt", "--input-format", "text",
@@ -115,7 +115,7 @@ TEST(BadFiles, WithoutOneSampleForAValidationSetAreRefusedBeforeTheFirstStep) {
   expect_refusal(tiny);
 }
 
-TEST(BadFiles, OfJsonLinesAreRefusedWithTheLine) {
+TEST(BadFiles, RejectsBadJsonLinesWithTheLine) {
   const auto third = [](const std::string& name, const std::string& line, Words texts) {
     texts.push_back("@/in.jsonl line 3");
     return BadInput{name,  kPreprocess, {"--input", "@/in.jsonl"},
@@ -141,7 +141,7 @@ TEST(BadFiles, OfJsonLinesAreRefusedWithTheLine) {
   });
 }
 
-TEST(BadFiles, OfTokenizersAreRefused) {
+TEST(BadFiles, RejectsBadTokenizerFiles) {
   const auto preprocess = [](const std::string& name, const std::string& type, Words files, Words texts,
                              std::function<void(const std::string&)> damage) {
     Words words = {"--input-format", "text", "--tokenizer-type", type, "--vocab-file", "@/v"};

@@ -1,4 +1,4 @@
-// Wrong command lines: each gives one error that names the wrong value and the way out.
+// Wrong command lines: each gives one error with the wrong value and a fix.
 #include <gtest/gtest.h>
 
 #include "megatron/core/cuda_stream.h"
@@ -17,7 +17,7 @@ BadInput without(Words flags, Words texts) {
   return input;
 }
 
-TEST(BadFlags, OfTrainingOneByOne) {
+TEST(BadFlags, RejectsEachBadTrainingFlag) {
   expect_refusals({
       {"unknown", kPretrain, {"--hiden-size", "8"}, kUsage, {"--hiden-size", "did you mean --hidden-size?"}},
       {"no value", kPretrain, {"--num-layers"}, kUsage, {"--num-layers needs a value"}},
@@ -37,7 +37,7 @@ TEST(BadFlags, OfTrainingOneByOne) {
   });
 }
 
-TEST(BadFlags, OfTrainingThatAreNotThereYet) {
+TEST(BadFlags, RejectsUnsupportedTrainingFlags) {
   expect_refusals({
       {"experts", kPretrain, {"--num-experts", "4"}, kUsage, {"--num-experts", "does not have yet"}},
       {"tensor parallel", kPretrain, {"--tensor-model-parallel-size", "2"}, kUsage, {"tensor 2"}},
@@ -53,8 +53,8 @@ TEST(BadFlags, OfTrainingThatAreNotThereYet) {
   });
 }
 
-/// Before anything is allocated in proportion.
-TEST(BadFlags, ThatAskForLargerTablesThanTheHostHas) {
+/// The error comes before any allocation of that size.
+TEST(BadFlags, RejectsTablesLargerThanTheHostMemory) {
   constexpr ExitCode kMemory = ExitCode::kOutOfMemory;
   expect_refusals({
       {"layers", kPretrain, {"--device", "cpu", "--num-layers", "100000000"}, kMemory, {"Give a smaller --num-layers"}},
@@ -71,7 +71,7 @@ TEST(BadFlags, ThatAskForLargerTablesThanTheHostHas) {
   });
 }
 
-TEST(BadFlags, OfTrainingThatAreMissing) {
+TEST(BadFlags, ReportsMissingTrainingFlags) {
   expect_refusals({
       without({"--num-layers"}, {"--num-layers is required"}),
       without({"--hidden-size"}, {"--hidden-size is required"}),
@@ -87,7 +87,7 @@ TEST(BadFlags, OfTrainingThatAreMissing) {
   });
 }
 
-TEST(BadFlags, OfTrainingThatDoNotGoTogether) {
+TEST(BadFlags, RejectsContradictingTrainingFlags) {
   expect_refusals({
       {"three at once",
        kPretrain,
@@ -120,7 +120,7 @@ TEST(BadFlags, OfTrainingThatDoNotGoTogether) {
   });
 }
 
-TEST(BadFlags, OfTrainingThatDescribeTheData) {
+TEST(BadFlags, RejectsBadDataFlags) {
   expect_refusals({
       {"split of letters", kPretrain, {"--split", "a,b,c"}, kUsage, {"--split \"a,b,c\"", "such as 969,30,1"}},
       {"split of nothing", kPretrain, {"--split", "0,0,0"}, kUsage, {"--split \"0,0,0\"", "such as 969,30,1"}},
@@ -141,7 +141,7 @@ TEST(BadFlags, OfTrainingThatDescribeTheData) {
   });
 }
 
-TEST(BadFlags, OfDevices) {
+TEST(BadFlags, RejectsBadDeviceFlags) {
   expect_refusals({
       {"unknown device", kPretrain, {"--device", "tpu"}, kUsage, {"--device", "cpu", "cuda"}},
       {"TF32 on the CPU",
@@ -164,7 +164,7 @@ TEST(BadFlags, OfDevices) {
   });
 }
 
-TEST(BadFlags, OfPreprocessing) {
+TEST(BadFlags, RejectsBadPreprocessingFlags) {
   expect_refusals({
       {"key twice", kPreprocess, {"--json-keys", "a", "text", "a"}, kUsage, {"names 'a' twice", "name each key once"}},
       {"ranges",
@@ -183,7 +183,7 @@ TEST(BadFlags, OfPreprocessing) {
   });
 }
 
-TEST(BadFlags, OfGeneration) {
+TEST(BadFlags, RejectsBadGenerationFlags) {
   expect_refusals({
       {"empty prompt", kGenerate, {"--prompt", ""}, kUsage, {"--prompt '': must not be empty"}},
       {"unknown", kGenerate, {"--promt", "a"}, kUsage, {"did you mean --prompt?"}},
@@ -213,7 +213,7 @@ TEST(BadFlags, OfGeneration) {
   });
 }
 
-TEST(BadFlags, OfInspection) {
+TEST(BadFlags, RejectsBadInspectionFlags) {
   expect_refusals({
       {"text of what",
        kData,
@@ -240,7 +240,7 @@ TEST(BadFlags, OfInspection) {
 }
 
 // Scripts for Megatron start `torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py`.
-TEST(BadFlags, OfTorchrunNameWhatStartsRanksOnSeveralHosts) {
+TEST(BadFlags, TorchrunFlagsForSeveralHostsPointToTheLaunchers) {
   expect_refusal({"several machines",
                   kPretrain,
                   words_of("--nproc_per_node 2 --nnodes 4 --node_rank 0 --master_addr localhost --master_port 6000"),
@@ -249,8 +249,8 @@ TEST(BadFlags, OfTorchrunNameWhatStartsRanksOnSeveralHosts) {
   expect_success({"one machine", kPretrain, words_of("--nproc_per_node 2 --nnodes 1 --tiktoken-pattern v2")});
 }
 
-// What shows only in files and on the machine is told with the flags, and without wrong flags too.
-TEST(BadFlags, AreToldAllAtOnce) {
+// Errors found in files and on the machine are reported together with those of flags, and without wrong flags too.
+TEST(BadFlags, ReportsAllAtOnce) {
   const Words start = {"--data-path", "-1",       "@/data", "0.5",    "@/none",       "--split",
                        "abc",         "--device", "cuda",   "--fp64", "--vocab-file", "@/no_file"};
   const Words texts = {"weight -1 of @/data", "@/none.idx: no such file", "--split \"abc\"", "@/no_file",

@@ -122,7 +122,7 @@ void expect_no_damage(const std::map<std::string, std::string>& before, const st
     EXPECT_TRUE(before.contains(name) || name.starts_with(may_write)) << name << " is left behind";
 }
 
-/// Writes beyond the limit fail, as on a full disk, while it lives.
+/// Limits the size of files: writes beyond it fail, as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(std::optional<uint64_t> bytes) : old_handler_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -143,7 +143,7 @@ class FileSizeLimit {
   rlimit old_limit_{};
 };
 
-/// A copy of the materials, damaged, and the words of a case that point to it.
+/// A damaged copy of the materials, and the arguments of a case that point to it.
 struct Scene {
   explicit Scene(const BadInput& input) {
     fs::copy(materials(), scratch.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);

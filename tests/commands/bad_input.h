@@ -1,4 +1,4 @@
-// Runs commands on wrong input, and checks how they refuse it.
+// Runs commands on wrong input, and checks their errors.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace megatron::testing {
 
 enum class Command { kPretrainGpt, kPreprocessData, kGenerate, kData };
 
-/// In words and texts, '@' stands for a folder of the case's own, which holds
+/// In words and texts, '@' stands for a folder of the case, which holds
 ///   text.txt         paragraphs of the characters "\n abcdefgh"
 ///   chars.txt        these characters, for CharTokenizer
 ///   data.bin, .idx   the text, a document each paragraph
@@ -22,13 +22,13 @@ enum class Command { kPretrainGpt, kPreprocessData, kGenerate, kData };
 struct BadInput {
   std::string name;
   Command command = Command::kPretrainGpt;
-  Words words = {};  // after words that are right; the last value of a flag counts
+  Words words = {};  // appended to valid arguments; the last value of a flag counts
   ExitCode code = ExitCode::kUsage;
-  Words texts = {};                                            // what the error must say
+  Words texts = {};                                            // parts that the error must have
   std::function<void(const std::string& folder)> damage = {};  // before the command runs
-  Words without = {};                            // flags of the right words to leave out, with their values
-  std::optional<uint64_t> most_file_bytes = {};  // no file can become larger, as on a full disk
-  std::string may_write = "cache/";              // where new files are no fault
+  Words without = {};                                          // valid flags to leave out, with their values
+  std::optional<uint64_t> most_file_bytes = {};                // limit of file sizes, as on a full disk
+  std::string may_write = "cache/";                            // where new files are allowed
 };
 
 struct Outcome {
@@ -42,7 +42,7 @@ Outcome run(Command command, const Words& words);
 void expect_refusal(const BadInput& input);
 void expect_refusals(const std::vector<BadInput>& inputs);
 
-/// Runs the command on input that has a flaw but can be used. Expects success. @return all that it printed.
+/// Runs the command on flawed but usable input. Expects success. @return its output.
 std::string expect_success(const BadInput& input);
 
 /// Damage to the file FOLDER/`name`.

@@ -1,4 +1,4 @@
-// Places that cannot be written, full disks, and losses that are not finite. A file stands for a folder that is not
+// Unwritable places, full disks, and losses that are not finite. A file in place of a folder stands for one that is not
 // writable, since a privileged user may write into any folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPreprocessData;
 constexpr ExitCode kIo = ExitCode::kIo;
 
-TEST(BadOutputs, OfTrainingAreRefusedBeforeTheFirstStep) {
+TEST(BadOutputs, TrainingRejectsThemBeforeTheFirstStep) {
   const Words fix = {"cannot be written", "Give a path that can be"};
   const auto texts = [&](const std::string& flag) { return Words{flag, fix[0], fix[1]}; };
   expect_refusals({
@@ -55,7 +55,7 @@ TEST(BadOutputs, OfTrainingAreRefusedBeforeTheFirstStep) {
   });
 }
 
-TEST(BadOutputs, NoFolderIsMadeDirectlyBelowTheRoot) {
+TEST(BadOutputs, CreatesNoFolderDirectlyBelowTheRoot) {
   const auto refused = [](const std::string& flag, const std::string& more = "") {
     return BadInput{flag,
                     kPretrain,
@@ -70,14 +70,14 @@ TEST(BadOutputs, NoFolderIsMadeDirectlyBelowTheRoot) {
   EXPECT_FALSE(std::filesystem::exists("/nonexistent"));
 }
 
-TEST(BadOutputs, StandInFoldersThatAreMadeForThem) {
+TEST(BadOutputs, CreatesMissingFolders) {
   expect_success(
       {"folders that do not exist", kPretrain,
        words_of("--save @/cache/a/b --save-interval 1 --log-jsonl @/cache/c/log --tensorboard-dir @/cache/d/board"
                 " --log-loss-curve @/cache/e/loss.svg")});
 }
 
-TEST(BadOutputs, LogsThatFillTheDiskAreGivenUpWithAWarning) {
+TEST(BadOutputs, StopsLogsThatFillTheDiskWithAWarning) {
   BadInput input{"disk full", kPretrain,
                  words_of("--train-iters 400 --log-interval 1 --log-jsonl @/cache/log --tensorboard-dir @/cache/tb"
                           " --log-loss-curve @/cache/curve")};
@@ -88,7 +88,7 @@ TEST(BadOutputs, LogsThatFillTheDiskAreGivenUpWithAWarning) {
   EXPECT_THAT(out, HasSubstr("validation loss at iteration 400 on test set"));
 }
 
-TEST(BadOutputs, AProgressFileThatCannotGrowIsGivenUpWithAWarning) {
+TEST(BadOutputs, StopsAProgressFileThatCannotGrowWithAWarning) {
   const ScratchDirectory saves;
   BadInput input{"disk full", kPretrain,
                  words_of("--log-progress --save-interval 1 --train-iters 2 --save " + saves.path())};
@@ -116,7 +116,7 @@ TEST(BadOutputs, AFullDiskLeavesOldCheckpointsAlone) {
   expect_refusal(input);
 }
 
-TEST(BadOutputs, OfPreprocessingLeaveNothingBehind) {
+TEST(BadOutputs, FailedPreprocessingLeavesNoFiles) {
   const Words text = {"--input-format", "text", "--output-prefix"};
   const auto to = [&](const std::string& prefix) { return Words{text[0], text[1], text[2], prefix}; };
   BadInput full{"disk full", kPreprocess, to("@/out"), kIo, {"@/out", "File too large"}};
@@ -128,7 +128,7 @@ TEST(BadOutputs, OfPreprocessingLeaveNothingBehind) {
        full});
 }
 
-TEST(BadOutputs, ACacheThatCannotBeWrittenIsDoneWithout) {
+TEST(BadOutputs, TrainsWithoutACacheThatCannotBeWritten) {
   BadInput input{"cache below a file", kPretrain, {"--data-cache-path", "@/text.txt/x"}};
   EXPECT_THAT(expect_success(input), ContainsRegex("WARNING: .*Give a writable directory with --data-cache-path"));
 }

@@ -48,7 +48,7 @@ class DataInspect : public ::testing::Test {
   const std::string prefix_ = scratch_.file("text");
 };
 
-TEST_F(DataInspect, TellsWhatTheFilesHold) {
+TEST_F(DataInspect, PrintsTheContentsOfTheFiles) {
   const Result result = run(words({}));
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.out, prefix_ +
@@ -60,7 +60,7 @@ TEST_F(DataInspect, TellsWhatTheFilesHold) {
                             "  files      .idx 122 bytes, .bin 52 bytes\n");
 }
 
-TEST_F(DataInspect, TellsWhatTheSplitsTake) {
+TEST_F(DataInspect, PrintsTheSequencesOfEachSplit) {
   const Result result = run(words({"--seq-length", "5", "--split", "3,1,0"}));
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("  split \"3,1,0\", 5 tokens a sample:\n"
@@ -114,13 +114,13 @@ TEST_F(DataInspect, NamesTheMemberOfABlend) {
   EXPECT_THAT(result.out, HasSubstr("sample 2 of 11 (train), seed 1234, from " + prefix_));
 }
 
-TEST_F(DataInspect, SaysWhatIsWrong) {
+TEST_F(DataInspect, ReportsMistakes) {
   const Words sample = words({"--seq-length", "5", "--split", "1,0,0", "--sample", "100"});
   EXPECT_THAT(run(sample).err, HasSubstr("--sample 100: the train split has 5 samples, numbered from 0"));
   EXPECT_EQ(run(sample).status, static_cast<int>(ExitCode::kUsage));
   EXPECT_THAT(run(words({"--sample", "1"})).err, HasSubstr("--sample needs --seq-length"));
   EXPECT_THAT(run({"inspect"}).err, HasSubstr("--data-path is missing"));
-  EXPECT_THAT(run({"list"}).err, HasSubstr("there is no \"data list\". Say: megatron data inspect"));
+  EXPECT_THAT(run({"list"}).err, HasSubstr("there is no \"data list\". Usage: megatron data inspect"));
   const Result missing = run({"inspect", "--data-path", prefix_ + "x"});
   EXPECT_EQ(missing.status, static_cast<int>(ExitCode::kData));
   EXPECT_THAT(missing.err, HasSubstr(prefix_ + "x.idx: no such file"));

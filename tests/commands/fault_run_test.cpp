@@ -1,4 +1,4 @@
-// Steps that are rejected, ranks that differ, and what the flags about both print, by the command line.
+// Rejected steps, ranks that differ, and the output of the flags for both.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ Words small_run(const std::string& more) {
 
 std::string text_of(const std::string& path) { return read_file(PosixFileSystem(), path); }
 
-/// The lines of iterations, without what depends on time.
+/// The lines of iterations, without times.
 std::vector<std::string> iterations_of(const std::string& out) {
   std::vector<std::string> lines;
   const std::regex line(R"(iteration +([0-9]+/.*samples: +[0-9]+) .*(learning rate:.*loss scale).*\n)");
@@ -40,13 +40,13 @@ std::vector<std::string> iterations_of(const std::string& out) {
   return lines;
 }
 
-TEST(RejectedStep, OfATransientErrorEndsTheRunWithStatus17) {
+TEST(RejectedStep, ATransientErrorEndsTheRunWithStatus17) {
   const Outcome outcome = run(kPretrain, small_run("--error-injection-rate 1"));
   EXPECT_EQ(outcome.status, 17);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("iteration 2"), HasSubstr("possibly a transient fault")));
 }
 
-TEST(RejectedStep, OfALastingErrorLeavesACheckpointFromWhichAnotherHostTellsWhy) {
+TEST(RejectedStep, APersistentErrorLeavesACheckpointForDiagnosisOnAnotherHost) {
   for (const auto& [type, verdict] :
        {std::pair{"persistent_error", "lasting fault of the hardware"}, {"correct_result", "The result is right"}}) {
     SCOPED_TRACE(type);
@@ -83,7 +83,7 @@ TEST(RejectedStep, OfALastingErrorLeavesACheckpointFromWhichAnotherHostTellsWhy)
   }
 }
 
-TEST(RejectedStep, OfALossThatIsNotFiniteChangesNoWeight) {
+TEST(RejectedStep, ALossThatIsNotFiniteChangesNoWeight) {
   const ScratchDirectory scratch;
   const std::string save = " --save-interval 100 --save " + scratch.file("c");
   const Outcome outcome = run(kPretrain, small_run("--lr 1e30 --nproc-per-node 2" + save));
@@ -114,7 +114,7 @@ TEST(RejectedStep, OfAnotherStateOrOfNoInterestIsNotCompared) {
   EXPECT_FALSE(files.exists(step)) << "the step is taken";
 }
 
-TEST(RejectedStep, ThatIsComputedAgainHasTheSameBits) {
+TEST(RejectedStep, RecomputationHasTheSameBits) {
   const Outcome plain = run(kPretrain, small_run("--nproc-per-node 2 --global-batch-size 4"));
   const Outcome twice = run(kPretrain, small_run("--nproc-per-node 2 --global-batch-size 4 --rerun-mode report_stats"));
   EXPECT_EQ(twice.status, 0) << twice.err;
@@ -126,7 +126,7 @@ TEST(RejectedStep, ThatIsComputedAgainHasTheSameBits) {
   EXPECT_EQ(iterations_of(watched.out), iterations_of(plain.out));
 }
 
-TEST(RampUp, GoesOnInTheMiddleOnAnyLayout) {
+TEST(RampUp, ResumesInTheMiddleOnAnyLayout) {
   const ScratchDirectory scratch;
   Words whole =
       small_run("--rampup-batch-size 2 2 12 --global-batch-size 8 --lr-decay-style cosine --train-iters 8 --fp64");
@@ -181,7 +181,7 @@ TEST(Stragglers, ControllerCountsRequestsAndAnswersThem) {
   }
 }
 
-TEST(LoggingLevel, LeavesOutWhatIsBelowIt) {
+TEST(LoggingLevel, OmitsMessagesBelowIt) {
   const std::string flags = "--manual-gc ";
   const Outcome all = run(kPretrain, small_run(flags));
   EXPECT_THAT(all.out, HasSubstr("--manual-gc has no effect here"));

@@ -1,4 +1,4 @@
-// The program as a process of its own, of whose ranks one hangs in the middle of training.
+// The program as a separate process, one of whose ranks hangs in the middle of training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
@@ -30,7 +30,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-/// A thread of another process that stands still, as if it hung: where it sleeps, so that it holds no lock.
+/// Stops a thread of another process, as if it hung, while it sleeps, so that it holds no lock.
 class StoppedThread {
  public:
   StoppedThread(pid_t process, const std::string& name) {
@@ -65,7 +65,7 @@ class StoppedThread {
   int error_ = 0;
 };
 
-TEST(Hang, OfOneRankIsNamedWithinTheTimeoutAndFiveSecondsAndEndsTraining) {
+TEST(Hang, AHungRankIsReportedWithinTheTimeoutAndFiveSecondsAndEndsTraining) {
   Program training(testing::words_of(MEGATRON_PROGRAM
                                      " pretrain_gpt --nproc-per-node 4 --distributed-timeout-seconds-after-init 2"
                                      " --num-layers 2 --hidden-size 16 --num-attention-heads 2 --seq-length 16"
@@ -81,7 +81,7 @@ TEST(Hang, OfOneRankIsNamedWithinTheTimeoutAndFiveSecondsAndEndsTraining) {
     const auto begin = Clock::now();
     ASSERT_TRUE(training.read_until("timed out after 2000 ms: rank 2 never entered it")) << training.output();
     EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2 + 5));
-    training.read_to_the_end();  // for ever, if the process waited for the rank
+    training.read_to_the_end();  // would not return if the process waited for the rank
   }
   const int status = training.wait_status();
   EXPECT_TRUE(WIFEXITED(status));

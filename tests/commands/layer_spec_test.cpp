@@ -1,4 +1,4 @@
-// A program with layers of its own (examples/parallel_block.cpp) has every command, and every layout, for them.
+// A program with layers of its own (examples/parallel_block.cpp) has every command and every layout for them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ const std::string kTrain =
     " --tokenizer-type NullTokenizer --vocab-size 96 --make-vocab-size-divisible-by 1 --num-threads 1 --log-interval 1 "
     "--eval-iters 0 --fp64 ";
 
-/// Of every step.
+/// The losses of every step.
 std::vector<double> losses_of(const std::string& program, const std::string& flags) {
   const ScratchDirectory scratch;
   const Ended ended = run(program, kTrain + flags, {"--log-jsonl", scratch.file("log")});
@@ -48,7 +48,7 @@ std::vector<double> losses_of(const std::string& program, const std::string& fla
   return losses;
 }
 
-TEST(LayerSpec, OfAProgramTrainsOnEveryLayoutAsOnOneRank) {
+TEST(LayerSpec, TrainsOnEveryLayoutLikeOneRank) {
   const std::vector<double> one_rank = losses_of(PARALLEL_BLOCK, "");
   for (const char* layout :
        {"--nproc-per-node 6 --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 3"
@@ -74,7 +74,7 @@ TEST(LayerSpec, OfAProgramHasAGatedFeedForwardWhateverTheFlagsSay) {
               HasSubstr("number of parameters of the whole model: " + std::to_string(kParameters) + "\n"));
 }
 
-TEST(LayerSpec, OfAProgramIsThatOfItsCheckpoints) {
+TEST(LayerSpec, MatchesItsCheckpoints) {
   const ScratchDirectory scratch;
   ASSERT_EQ(run(PARALLEL_BLOCK, kTrain, {"--save", scratch.path(), "--save-interval", "5"}).status, 0);
   const std::string generate = "generate --prompt 7 --greedy --num-tokens 4 --num-threads 1 --device cpu --load ";
@@ -85,10 +85,10 @@ TEST(LayerSpec, OfAProgramIsThatOfItsCheckpoints) {
   EXPECT_THAT(other.output, HasSubstr("has no tensor decoder.layers.mlp.linear_fc1.layer_norm_weight"));
 }
 
-TEST(LayerSpec, OfAProgramIsVerified) {
+TEST(LayerSpec, IsVerified) {
   const Ended ended = run(PARALLEL_BLOCK, "verify layouts --num-steps 2 --layout tp=2 --layout pp=2");
   EXPECT_EQ(ended.status, 0) << ended.output;
-  EXPECT_THAT(ended.output, HasSubstr("all 2 layouts train as one rank does"));
+  EXPECT_THAT(ended.output, HasSubstr("all 2 layouts train like one rank"));
 }
 
 }  // namespace

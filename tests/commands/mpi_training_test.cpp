@@ -35,7 +35,7 @@ std::string quoted(const Words& words) {
   return command;
 }
 
-/// Loss and gradient norm of each iteration, as written: all digits.
+/// Loss and gradient norm of each iteration, with all digits.
 std::vector<std::pair<double, double>> numbers(const std::string& path) {
   std::vector<std::pair<double, double>> result;
   std::ifstream file(path);
@@ -60,7 +60,7 @@ struct Layout {
 };
 void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
 
-/// What tests/commands/named_layouts.txt holds.
+/// The layouts of tests/commands/named_layouts.txt.
 struct NamedLayouts {
   Words training{"pretrain_gpt"};
   std::vector<Layout> layouts;
@@ -140,7 +140,7 @@ TEST(MpiTraining, ResumesWhatThreadsHaveSaved) {
   EXPECT_THAT(numbers(resumed), ::testing::ElementsAre(expected[2], expected[3]));
 }
 
-TEST(MpiTraining, RefusesRanksOfItsOwnBesideThoseOfALauncher) {
+TEST(MpiTraining, RejectsANumberOfRanksUnderALauncher) {
   const auto mpi = testing::run_under_mpi(
       2, joined({MEGATRON_PROGRAM}, joined(named_layouts().training, {"--nproc-per-node", "3"})));
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
@@ -155,7 +155,7 @@ TEST(MpiTraining, OneProcessUnderMpirunStartsThreads) {
   EXPECT_EQ(mpi->status, 0) << mpi->output;
 }
 
-/// A training on the data set that `prefix` names.
+/// A training run on the dataset `prefix`.
 Words training_on(const std::string& prefix) {
   return joined(words_of(MEGATRON_PROGRAM
                          " pretrain_gpt --num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 8"
@@ -164,7 +164,7 @@ Words training_on(const std::string& prefix) {
                 {"--train-data-path", prefix});
 }
 
-/// Two ranks with the data of one host, and a third with those of another.
+/// Two ranks with the data of one host, and a third with the data of another.
 std::optional<testing::MpiOutcome> train_on_hosts(const std::string& prefix, const std::string& other_prefix) {
   return testing::run_under_mpi(2, joined(training_on(prefix), joined({":", "-np", "1"}, training_on(other_prefix))));
 }
@@ -178,7 +178,7 @@ void make_data(const testing::ScratchDirectory& folder, const std::string& name,
   ASSERT_EQ(made.status, 0) << made.output;
 }
 
-TEST(MpiTraining, RanksWithOtherDataAreRefusedWithFileAndRank) {
+TEST(MpiTraining, RejectsRanksWithDifferentDataNamingFileAndRank) {
   const testing::ScratchDirectory folder;
   make_data(folder, "a", "one line of text\n");
   make_data(folder, "b", "one line of text\nanother one\n");
@@ -208,7 +208,7 @@ Words commands_in(const std::string& text) {
   return commands;
 }
 
-TEST(MpiTraining, RefusesTorchrunWithCommandsThatDoTheSame) {
+TEST(MpiTraining, RejectsTorchrunWithEquivalentCommands) {
   const testing::ScratchDirectory folder;
   const std::string log = folder.file("it's a $(log) \\ of \"losses\"");
   std::string quoted_log = log;
@@ -252,7 +252,7 @@ TEST(MpiTraining, BenchMeasuresProcesses) {
   }
 }
 
-TEST(MpiTraining, BenchRefusesTorchrunWithCommandsThatDoTheSame) {
+TEST(MpiTraining, BenchRejectsTorchrunWithEquivalentCommands) {
   const auto refused = testing::run_shell(std::string("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 ") +
                                           MEGATRON_PROGRAM + " bench comm --sizes 100 --repeats 3");
   EXPECT_EQ(refused.status, 2);
@@ -321,10 +321,10 @@ SignalledRun train_until_rank_2_gets(int signal) {
   return run;
 }
 
-/// From the signal until every rank has said why it ends; how long mpirun then takes to end all is its own matter.
+/// Time from the signal until every rank has reported its end, without the time that mpirun then takes to end all.
 constexpr std::chrono::seconds kLimit{2 + 5};
 
-TEST(MpiTraining, AProcessThatIsKilledEndsAllAndTheirLogsSayThatARankDied) {
+TEST(MpiTraining, AKilledProcessEndsAllRanksAndTheirLogsReportIt) {
   const auto [mpi, signal] = train_until_rank_2_gets(SIGKILL);
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
   EXPECT_EQ(mpi->status, 128 + SIGKILL) << mpi->output;
@@ -332,12 +332,12 @@ TEST(MpiTraining, AProcessThatIsKilledEndsAllAndTheirLogsSayThatARankDied) {
     EXPECT_THAT(mpi->output,
                 ::testing::ContainsRegex("megatron pretrain_gpt: \\[rank " + rank +
                                          "\\] ended by SIGTERM after iteration [0-9]+: the job was cancelled, or "
-                                         "the launcher ends it because another rank died.\n"));
+                                         "the launcher ended it because another rank died.\n"));
     EXPECT_LT(mpi->arrival_of("[rank " + rank + "] ended by SIGTERM") - signal, kLimit);
   }
 }
 
-TEST(MpiTraining, AProcessThatStandsStillIsNamedByAllWithinTheTimeoutAndFiveSeconds) {
+TEST(MpiTraining, AHungProcessIsReportedByAllWithinTheTimeoutAndFiveSeconds) {
   const auto [mpi, signal] = train_until_rank_2_gets(SIGSTOP);
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
   EXPECT_EQ(mpi->status, static_cast<int>(ExitCode::kCommunication)) << mpi->output;
@@ -347,7 +347,7 @@ TEST(MpiTraining, AProcessThatStandsStillIsNamedByAllWithinTheTimeoutAndFiveSeco
                                  HasSubstr("Rank 2 does not answer: its process hangs or is lost.")));
 }
 
-/// Text of which one token is no token any more, in a sample that only rank 1 of three reads, in the first step.
+/// Text with an invalid token in a sample that only rank 1 of three reads, in the first step.
 std::string data_that_only_rank_1_finds_wrong(const testing::ScratchDirectory& folder) {
   std::string text;
   for (int paragraph = 0; paragraph < 40; ++paragraph) {

@@ -53,7 +53,7 @@ TEST(PlanCommand, ComparesTheSchedulesAtTheSameWork) {
   EXPECT_THAT(show({"--pipeline-model-parallel-size", "4", "--num-micro-batches", "6"}).out, HasSubstr("does not fit"));
 }
 
-TEST(PlanCommand, VirtualStagesAloneMeanInterleaving) {
+TEST(PlanCommand, VirtualStagesImplyInterleaving) {
   const Outcome o = show({"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "3"});
   EXPECT_THAT(o.out, HasSubstr("interleaved: 2 ranks x 3 virtual stages, 4 micro-batches\n"));
   EXPECT_THAT(show({"--schedule", "zb-v", "--pipeline-model-parallel-size", "2"}).out,
@@ -72,7 +72,7 @@ TEST(PlanCommand, LayersMakeStagesUneven) {
   ASSERT_NE(begin, std::string::npos);
   const size_t first = begin + flag.size();
   const std::string layout = balanced.out.substr(first, balanced.out.find('\'', first) - first);
-  PretrainConfig training;  // takes what was printed
+  PretrainConfig training;  // reads the printed flags
   training.transformer.num_layers = 43;
   training.parallel.pipeline_model_parallel_size = 3;
   training.parallel.pipeline_model_parallel_layout = layout;
@@ -85,7 +85,7 @@ TEST(PlanCommand, LayersMakeStagesUneven) {
   EXPECT_THAT(text.out, HasSubstr("     0         0        12    100.0             2   embedding\n"));
 }
 
-TEST(PlanCommand, PrintsTheScheduleThatBelongsToTheLayout) {
+TEST(PlanCommand, PrintsTheScheduleOfTheLayout) {
   const auto planned = [](std::vector<std::string> extra) {
     std::vector<std::string> words = {
         "--pipeline-model-parallel-size", "2", "--num-layers", "8", "--num-micro-batches", "6"};
@@ -120,7 +120,7 @@ TEST(PlanCommand, TheLossCostsItsOperations) {
   std::vector<std::string> large = sizes;
   large.back() = "26624";  // four layers' worth
   EXPECT_THAT(show(large).out, HasSubstr("layout 'Et*5|ttL'\n"));
-  // With SwiGLU a layer has 16 + 1, so that the same loss is worth three.
+  // With SwiGLU a layer has 16 + 1, so the same loss costs three layers.
   large.emplace_back("--swiglu");
   EXPECT_THAT(show(large).out, HasSubstr("layout 'Et*5|ttL'\n"));
   const Outcome o = show({"--num-layers", "4", "--hidden-size", "10", "--num-attention-heads", "4",
@@ -151,7 +151,7 @@ TEST(PlanCommand, WritesThePictureAsSvg) {
   EXPECT_THAT(denied.err, HasSubstr("no/such/folder.svg"));
 }
 
-TEST(PlanCommand, HelpTeachesTheSchedules) {
+TEST(PlanCommand, HelpDescribesTheSchedules) {
   const Outcome o = plan({"--help"});
   EXPECT_EQ(o.status, 0);
   for (const char* text : {"usage: megatron plan --show-schedule", "zb-v", "two thirds", "--schedule-svg",
@@ -159,7 +159,7 @@ TEST(PlanCommand, HelpTeachesTheSchedules) {
     EXPECT_THAT(o.out, HasSubstr(text));
 }
 
-TEST(PlanCommand, RefusesAllMistakesAtOnce) {
+TEST(PlanCommand, ReportsAllMistakesAtOnce) {
   const Outcome o = plan({"--schedule", "1f1b", "--num-virtual-stages-per-pipeline-rank", "2", "--loss-cost", "1",
                           "--microbatch-group-size-per-virtual-pipeline-stage", "4", "--forward-time", "0"});
   EXPECT_EQ(o.status, static_cast<int>(ExitCode::kUsage));
@@ -169,7 +169,7 @@ TEST(PlanCommand, RefusesAllMistakesAtOnce) {
     EXPECT_THAT(o.err, HasSubstr(text));
 }
 
-TEST(PlanCommand, RefusesWhatCannotBe) {
+TEST(PlanCommand, RejectsImpossibleSizes) {
   const auto refused = [](const std::vector<std::string>& words, const char* text) {
     const Outcome o = show(words);
     EXPECT_EQ(o.status, static_cast<int>(ExitCode::kUsage)) << text;
@@ -226,7 +226,7 @@ TEST(PlanCommand, StaysSmallAndFiniteWhateverTheTimes) {
   }
 }
 
-TEST(PlanCommand, ALayoutSaysHowManyVirtualStagesThereAre) {
+TEST(PlanCommand, ALayoutSetsTheNumberOfVirtualStages) {
   const std::vector<std::string> words = {"--pipeline-model-parallel-size",   "2",        "--num-layers", "4",
                                           "--pipeline-model-parallel-layout", "Et|t|t|tL"};
   EXPECT_THAT(show(words).out, HasSubstr("interleaved: 2 ranks x 2 virtual stages"));

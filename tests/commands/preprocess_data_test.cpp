@@ -143,7 +143,7 @@ TEST_F(PreprocessData, PartitionsDealTheDocumentsInTurn) {
   EXPECT_EQ(documents("text_document")[3], Document{3});
 }
 
-TEST_F(PreprocessData, InputsFollowEachOtherAndPatternsAreSorted) {
+TEST_F(PreprocessData, InputsAreConcatenatedAndPatternsSorted) {
   const std::string last = write("z.jsonl", "{\"text\": \"3\"}");
   write("b.jsonl", "{\"text\": \"2\"}");
   write("a.jsonl", "{\"text\": \"1\"}\n");
@@ -242,13 +242,13 @@ TEST_F(PreprocessData, AllMistakesOfTheFlagsAreReportedAtOnce) {
       run({}, {}, {"--wrokers", "3", "--split-sentences", "--lang", "english", "--text-split", "0.5"});
   EXPECT_EQ(result.status, kUsage);
   for (const char* text : {"--input needs a value", "--tokenizer-type is missing", "did you mean --workers?",
-                           "--split-sentences: sentences are not split", "--lang: sentences are not split",
-                           "--text-split needs --input-format text"})
+                           "--split-sentences: splitting into sentences is not supported",
+                           "--lang: splitting into sentences is not supported", "--text-split needs --input-format text"})
     EXPECT_THAT(result.err, HasSubstr(text));
   EXPECT_THAT(names(), ElementsAre());
 }
 
-TEST_F(PreprocessData, TokenizersThatDoNotExistAreRefused) {
+TEST_F(PreprocessData, RejectsUnknownTokenizers) {
   const Result result = run({kShakespeare}, {"--tokenizer-type", "MultimodalTokenizer", "--tokenizer-model", "gpt2"});
   EXPECT_EQ(result.status, kUsage);
   EXPECT_THAT(result.err, HasSubstr("MultimodalTokenizer does not exist in this version"));

@@ -1,4 +1,4 @@
-// The program as a process of its own: killed and resumed, asked to stop.
+// The program as a separate process: killed, resumed, stopped by signals.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ struct Ended {
   int status = 0;  // of waitpid
 };
 
-/// Runs `megatron pretrain_gpt`. Once the output holds `cue`, looks at the process and sends the signal, if any.
+/// Runs `megatron pretrain_gpt`. Once the output has `cue`, inspects the process and sends the signal, if any.
 Ended pretrain(
     const Words& words, const std::string& cue = "", int signal = 0,
     const std::function<void(pid_t)>& look_at = [](pid_t) {}) {
@@ -58,7 +58,7 @@ Ended pretrain(
   return {.out = training.output(), .status = status};
 }
 
-/// By iteration, what its line says beside times: whole lines only.
+/// The line of each iteration without times; whole lines only.
 std::map<int64_t, std::string> steps_of(const std::string& out) {
   const std::regex line(R"(iteration +([0-9]+)/.*(learning rate:.*nan iterations: +[0-9]+ \|\n))");
   std::map<int64_t, std::string> steps;
@@ -95,7 +95,7 @@ TEST(Process, ResumesAfterAKillWithTheLinesOfAWholeRun) {
   }
 }
 
-/// Iterations that the output says are saved.
+/// Iterations that the output reports as saved.
 std::vector<int64_t> saved_in(const std::string& out) {
   const std::regex line(R"(successfully saved checkpoint from iteration +([0-9]+) to )");
   std::vector<int64_t> saved;
@@ -142,14 +142,14 @@ TEST(Process, AKillWithinAnAsynchronousSaveLeavesTheNewestCompleteCheckpoint) {
   EXPECT_GT(num_interrupted, num_kills / 10) << "kills were within saves";
 }
 
-TEST(Process, SaysWhichVersionItIs) {
+TEST(Process, PrintsItsVersion) {
   Program program({MEGATRON_PROGRAM, "--version"});
   EXPECT_EQ(program.wait_status(), 0);
   EXPECT_TRUE(std::regex_match(program.output(), std::regex(R"(megatron [0-9]+\.[0-9]+\.[0-9]+ \([0-9a-z.-]+\)\n)")))
       << program.output();
 }
 
-TEST(Process, SavesAndEndsWellOnTheSignalItWaitsFor) {
+TEST(Process, SavesAndEndsOnItsExitSignal) {
   const ScratchDirectory scratch;
   const Ended ended = pretrain({"--save", scratch.path(), "--save-interval", "100000", "--exit-signal-handler"},
                                "iteration        3/", SIGTERM);
@@ -158,7 +158,7 @@ TEST(Process, SavesAndEndsWellOnTheSignalItWaitsFor) {
   EXPECT_TRUE(std::filesystem::exists(scratch.path() + "/latest_checkpointed_iteration.txt"));
 }
 
-/// Of each thread of a process, whether a set of signals in its status has this one: SigBlk are blocked, SigCgt have a
+/// For each thread of a process, whether a set of signals in its status has this one: SigBlk are blocked, SigCgt have a
 /// handler.
 std::vector<bool> threads_with(const std::string& set, int signal, pid_t process) {
   std::vector<bool> result;
@@ -172,7 +172,7 @@ std::vector<bool> threads_with(const std::string& set, int signal, pid_t process
 }
 
 // The shuffled order of this many samples takes seconds.
-TEST(Process, EndsAtOnceOnTheSignalItWaitsForWhileItSetsUp) {
+TEST(Process, EndsAtOnceOnItsExitSignalDuringSetup) {
   Program training(words_of(MEGATRON_PROGRAM
                             " pretrain_gpt --num-layers 2 --hidden-size 16 --num-attention-heads 2 --seq-length 16"
                             " --max-position-embeddings 16 --micro-batch-size 2 --train-iters 50000000 --lr 1e-2"
@@ -188,7 +188,7 @@ TEST(Process, EndsAtOnceOnTheSignalItWaitsForWhileItSetsUp) {
   EXPECT_THAT(training.output(), HasSubstr("ended by SIGUSR1 before the first iteration"));
 }
 
-TEST(Process, EndsWellOnASignalInTheMiddleOfAnEvaluation) {
+TEST(Process, EndsOnItsExitSignalDuringAnEvaluation) {
   const Words endless = {"--eval-iters", "100000", "--exit-signal-handler"};
   for (const std::string ranks : {"1", "2"}) {
     SCOPED_TRACE(ranks + " ranks");
@@ -211,7 +211,7 @@ TEST(Process, EndsWellOnASignalInTheMiddleOfAnEvaluation) {
   }
 }
 
-/// Products of oneDNN move the stack pointer into the heap, where a handler's frame would overwrite other blocks.
+/// Matmuls of oneDNN move the stack pointer into the heap, where a handler's frame would overwrite other blocks.
 TEST(Process, NoHandlerInterruptsThreadsThatCompute) {
   const ScratchDirectory scratch;
   std::vector<bool> blocked, handled;
@@ -236,7 +236,7 @@ Words names_in(const std::string& folder) {
   return names;
 }
 
-TEST(Process, PreprocessingLeavesNothingBehindOnASignalAndRemovesWhatAKilledOneLeft) {
+TEST(Process, PreprocessingLeavesNoFilesOnASignalAndRemovesThoseOfAKilledRun) {
   const ScratchDirectory scratch;
   std::ofstream input(scratch.file("in.jsonl"));
   for (int i = 0; i < 20'000; ++i) input << "{\"text\": \"1 2\"}\n";
@@ -274,7 +274,7 @@ TEST(Process, PreprocessingEndsOnASignalWhileItWaitsForAPipe) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
 }
 
-/// A limit of addresses is one that a test may set; those of cgroups have their files' tests in core.
+/// A test may limit addresses; limits of cgroups are tested by their files in tests/core.
 TEST(Process, EndsWithTheMemoryTableBelowALimitOfTheSystem) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers need more address space than a limit leaves";
@@ -295,7 +295,7 @@ TEST(Process, EndsWithTheMemoryTableBelowALimitOfTheSystem) {
   }
 }
 
-TEST(Process, NamesAFileThatIsCutOffDuringTraining) {
+TEST(Process, NamesAFileTruncatedDuringTraining) {
   const ScratchDirectory scratch;
   std::ofstream(scratch.file("text.txt")) << std::string(1 << 20, 'a');
   Program preprocessing(words_of(MEGATRON_PROGRAM
@@ -314,10 +314,10 @@ TEST(Process, NamesAFileThatIsCutOffDuringTraining) {
   const int status = training.wait_status();
   EXPECT_TRUE(WIFEXITED(status)) << training.output();
   EXPECT_EQ(WEXITSTATUS(status), 3);
-  EXPECT_THAT(training.output(), HasSubstr(prefix + ".bin became shorter while it was read, or its disk failed."));
+  EXPECT_THAT(training.output(), HasSubstr(prefix + ".bin was truncated while it was read, or its disk failed."));
 }
 
-TEST(Process, NamesTheFileThatALimitOfFileSizesRefuses) {
+TEST(Process, NamesTheFileThatExceedsTheFileSizeLimit) {
   const ScratchDirectory scratch;
   const Words words = words_of(
       "pretrain_gpt --num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 16 --max-position-embeddings "
@@ -334,12 +334,12 @@ TEST(Process, NamesTheFileThatALimitOfFileSizesRefuses) {
   EXPECT_THAT(training.output(), HasSubstr("File too large"));
 }
 
-TEST(Process, DiesOfASignalThatItWasNotToldToHandle) {
+TEST(Process, AnUnhandledSignalEndsIt) {
   const Ended ended = pretrain({}, "iteration        3/", SIGTERM);
   EXPECT_TRUE(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGTERM);
 }
 
-TEST(Process, SaysAtCtrlCWhatIsDoneAndWhatIsSaved) {
+TEST(Process, CtrlCReportsProgressAndTheNewestCheckpoint) {
   const ScratchDirectory saves;
   const Ended ended = pretrain({"--save", saves.path(), "--save-interval", "2"}, "iteration        5/", SIGINT);
   EXPECT_TRUE(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGINT);
@@ -352,7 +352,7 @@ TEST(Process, SaysAtCtrlCWhatIsDoneAndWhatIsSaved) {
   EXPECT_THAT(unsaved.out, HasSubstr("Nothing was saved: '--save FOLDER --save-interval N' keeps checkpoints"));
 }
 
-TEST(Process, SuggestsTheCommandThatAScriptOfMegatronIsNamedAs) {
+TEST(Process, SuggestsTheCommandForAScriptOfMegatron) {
   const auto output = [](const std::string& command) {
     Program program({MEGATRON_PROGRAM, command});
     program.wait_status();
@@ -365,7 +365,7 @@ TEST(Process, SuggestsTheCommandThatAScriptOfMegatronIsNamedAs) {
   EXPECT_THAT(output("xyzzy"), Not(HasSubstr("did you mean")));
 }
 
-/// What `megatron pretrain_gpt --help` shows on a terminal. @param pager  value of $PAGER
+/// The output of `megatron pretrain_gpt --help` on a terminal. @param pager  value of $PAGER
 std::string help_on_a_terminal(const char* pager) {
   int terminal = 0;
   const pid_t process = ::forkpty(&terminal, nullptr, nullptr, nullptr);

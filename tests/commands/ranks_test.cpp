@@ -1,4 +1,4 @@
-// Training on several ranks of one process, as the command line starts it.
+// Training on several ranks of one process, started by the command line.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ Words command_of_readme() {
   return {all.begin() + 2, all.end()};
 }
 
-TEST(Ranks, PrintWhatOneRankPrintsOnce) {
+TEST(Ranks, PrintTheLinesOfOneRankOnce) {
   const auto numbers = [](const std::string& out) {
     std::vector<std::vector<std::string>> all;
     for (const char* pattern : {"lm loss: (\\S+)", "grad norm: (\\S+)", "consumed samples: +(\\d+)",
@@ -70,7 +70,7 @@ TEST(Ranks, ReportTimesAndMemoryOfAll) {
   EXPECT_EQ(matches(out, "(\\[Rank \\d+\\]) \\(after 1 iterations\\)").size(), 1) << "of one replica";
 }
 
-TEST(Ranks, TimeWhatTheyExchange) {
+TEST(Ranks, TimeTheirCommunication) {
   const auto names = [](const Words& layout) {
     Words words = {"--timing-log-level", "2", "--nproc-per-node", "2"};
     words.insert(words.end(), layout.begin(), layout.end());
@@ -96,7 +96,7 @@ TEST(Ranks, EvaluateTheWholeValidationSetTogether) {
         expected);
 }
 
-/// Of one sample, which the first rank reads alone, while the weights of the last step are on their way.
+/// Only the first rank reads the one sample, while the weights of the last step are still being gathered.
 TEST(Ranks, EvaluateASetThatHasNoSamplesForSomeOfThem) {
   const Words whole = words_of(
       "--seq-length 32 --max-position-embeddings 32 --split 38,1,1 --train-iters 3 --full-validation --eval-interval 1"
@@ -120,8 +120,8 @@ TEST(Ranks, EndTogether) {
               HasSubstr("[exiting program at iteration 2]"));
 }
 
-/// A token that is none any more, in a sample that one of three ranks reads: the others go on until they are ended.
-TEST(Ranks, OneThatFailsIsNamedAndEndsAll) {
+/// An invalid token in a sample that one of three ranks reads: the others continue until they are ended.
+TEST(Ranks, AFailedRankIsReportedAndEndsAll) {
   for (const auto& [token, rank, place] : std::vector<std::tuple<int64_t, int, std::string>>{
            {1384, 1, "position 20 of sequence 22"}, {1464, 2, "position 38 of sequence 23"}})
     expect_refusal({"data",
@@ -132,7 +132,7 @@ TEST(Ranks, OneThatFailsIsNamedAndEndsAll) {
                     overwrite("data.bin", 2 * token, "\xff\xff")});
 }
 
-TEST(Ranks, ThatAllFailEndWithTheErrorOfOne) {
+TEST(Ranks, EndWithTheErrorOfOneIfAllFail) {
   const auto expect_rank = [](BadInput input) {
     input.words.insert(input.words.end(), {"--nproc-per-node", "2"});
     input.texts.push_back("[rank ");
@@ -145,7 +145,7 @@ TEST(Ranks, ThatAllFailEndWithTheErrorOfOne) {
       {"checkpoint", kPretrain, {"--load", "@/ckpt", "--num-layers", "2"}, ExitCode::kCheckpoint, {"--num-layers"}});
 }
 
-TEST(Ranks, OfTheWrongNumberAreRefused) {
+TEST(Ranks, RejectAWrongNumber) {
   expect_refusals({
       {"tensor 2 of 3",
        kPretrain,
@@ -162,13 +162,13 @@ TEST(Ranks, OfTheWrongNumberAreRefused) {
   });
 }
 
-TEST(Ranks, GoOnFromTheCheckpointOfOthers) {
+TEST(Ranks, ResumeFromTheCheckpointOfAnotherLayout) {
   BadInput input = training(
       "resume", {"--nproc-per-node", "2", "--load", "@/ckpt", "--train-iters", "4", "--override-opt_param-scheduler"});
   EXPECT_THAT(expect_success(input), HasSubstr("successfully loaded checkpoint"));
 }
 
-TEST(Ranks, OfEveryKindPrintTheLossesOfOne) {
+TEST(Ranks, EveryLayoutPrintsTheLossesOfOneRank) {
   const Words model = {"--fp64", "--log-interval",      "1", "--num-layers",  "4", "--micro-batch-size",
                        "1",      "--global-batch-size", "8", "--train-iters", "3", "--eval-interval",
                        "2"};
@@ -190,8 +190,8 @@ TEST(Ranks, OfEveryKindPrintTheLossesOfOne) {
     EXPECT_EQ(losses(layout), expected) << ::testing::PrintToString(layout);
 }
 
-/// 101 tokens have 101, 128 and 256 rows.
-TEST(Ranks, OfEveryKindPrintTheLossesOfOneOnMockData) {
+/// A vocabulary of 101 tokens has 101, 128 and 256 padded rows.
+TEST(Ranks, EveryLayoutPrintsTheLossesOfOneRankOnMockData) {
   const auto losses = [](const Words& layout) {
     BadInput input = training("mock", kDouble,
                               {"--mock-data", "--tokenizer-type", "NullTokenizer", "--vocab-size", "101",
@@ -210,7 +210,7 @@ TEST(Ranks, OfEveryKindPrintTheLossesOfOneOnMockData) {
     EXPECT_EQ(losses(layout), expected) << ::testing::PrintToString(layout);
 }
 
-TEST(Ranks, OfEveryKindGoOnFromEachOther) {
+TEST(Ranks, EveryLayoutResumesFromEveryOther) {
   BadInput input = training("resume", {"--nproc-per-node", "4", "--tensor-model-parallel-size", "2",
                                        "--use-distributed-optimizer", "--load", "@/ckpt", "--save", "@/new",
                                        "--save-interval", "4", "--train-iters", "4", "--override-opt_param-scheduler"});
@@ -218,7 +218,7 @@ TEST(Ranks, OfEveryKindGoOnFromEachOther) {
   EXPECT_THAT(expect_success(input), HasSubstr("successfully saved checkpoint from iteration       4"));
 }
 
-TEST(Ranks, OfAPipelineThatCannotRunTheBatchAreRefused) {
+TEST(Ranks, RejectAPipelineThatCannotRunTheBatch) {
   expect_refusal({"interleaved",
                   kPretrain,
                   {"--nproc-per-node", "2", "--pipeline-model-parallel-size", "2", "--num-layers", "4",

@@ -1,4 +1,4 @@
-// Command lines as scripts for Megatron-LM have them, with small sizes: each is accepted as it is, and trains.
+// Command lines of Megatron-LM's scripts, with small sizes: each is accepted unchanged, and trains.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What most scripts begin with.
+/// The flags that most scripts begin with.
 std::string model(const std::string& more) {
   return "--num-layers 4 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --max-position-embeddings 16"
          " --train-iters 2 --lr 0.00015 --lr-decay-style cosine --min-lr 1.0e-5 --weight-decay 1e-2 --clip-grad 1.0"

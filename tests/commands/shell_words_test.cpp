@@ -7,7 +7,7 @@
 namespace megatron {
 namespace {
 
-/// What a shell makes of the line: each word, then a line of its own.
+/// The words that a shell reads from the line, one a line.
 std::string words_that_a_shell_reads(const std::string& line) {
   FILE* pipe = ::popen(("printf '%s\\n--\\n' " + line).c_str(), "r");
   std::string text;
@@ -16,7 +16,7 @@ std::string words_that_a_shell_reads(const std::string& line) {
   return text;
 }
 
-TEST(ShellWords, AreReadByAShellAsTheyWere) {
+TEST(ShellWords, AShellReadsThemUnchanged) {
   const std::vector<std::string> words = {
       "--data-path",   "a b", "",  "it's", "'",       "$HOME",      "`id`",          "a;b|c&d",
       "Et*3|(tt|)*2L", "#x",  "~", "!",    "a\\b\"c", "two\nlines", "--split=8,1,1", "*"};
@@ -25,7 +25,7 @@ TEST(ShellWords, AreReadByAShellAsTheyWere) {
   EXPECT_EQ(words_that_a_shell_reads(shell_line(words)), expected);
 }
 
-TEST(ShellWords, ArePlainWhereTheyCanBe) {
+TEST(ShellWords, AreUnquotedWherePossible) {
   EXPECT_EQ(shell_line({"megatron", "pretrain_gpt", "--lr=1e-3", "--split", "8,1,1", "/a/b_c.d"}),
             "megatron pretrain_gpt --lr=1e-3 --split 8,1,1 /a/b_c.d");
 }

@@ -1,4 +1,4 @@
-// What a training run reports, by the command line.
+// The reports of a training run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/inotify.h>
@@ -92,7 +92,7 @@ TEST(TrainingRun, GeneratesByTheTokenizerJsonThatTheCheckpointCarries) {
   EXPECT_TRUE(text.out.starts_with("the")) << text.out;
 }
 
-/// How often a file is opened.
+/// Counts how often a file is opened.
 class Openings {
  public:
   explicit Openings(const std::string& path) : watch_(inotify_init1(IN_NONBLOCK)) {
@@ -102,9 +102,9 @@ class Openings {
   Openings(const Openings&) = delete;
   Openings& operator=(const Openings&) = delete;
 
-  /// Since it was asked last. Of equal events in a row the kernel tells one, but a file that is closed lies between.
+  /// Number since the last call. The kernel merges equal consecutive events, but a close event lies between two opens.
   int64_t count() const {
-    std::array<inotify_event, 64> events;  // of a file itself have no name behind them
+    std::array<inotify_event, 64> events;  // events of the file itself have no name
     const ssize_t bytes = std::max<ssize_t>(read(watch_, events.data(), sizeof(events)), 0);
     return std::ranges::count(std::span(events).first(static_cast<size_t>(bytes) / sizeof(inotify_event)),
                               uint32_t{IN_OPEN}, &inotify_event::mask);
@@ -131,14 +131,14 @@ TEST(TrainingRun, ReadsTheFilesOfItsTokenizerOnce) {
   EXPECT_EQ(of_rules.count(), 1);
 }
 
-TEST(TrainingRun, HoldsTheLineAgainstTheKernelCeilingIfOneIsGiven) {
+TEST(TrainingRun, ReportsThePercentOfAGivenKernelCeiling) {
   const std::string ceiling = "1e-6";  // TFLOP/s, so small that the percents have many digits
   const std::string out = expect_success(
       {.name = "ceiling", .command = kPretrain, .words = {"--log-interval", "1", "--kernel-ceiling", ceiling}});
   const auto percents = numbers(out, R"(percent of kernel ceiling: ([0-9.]+))"),
              times = numbers(out, R"(elapsed time per iteration \(ms\): ([0-9.]+))");
   ASSERT_EQ(percents.size(), times.size());
-  constexpr double kRounding = 0.06;  // of a time, in ms
+  constexpr double kRounding = 0.06;  // rounding of a time, in ms
   for (size_t i = 0; i < times.size(); ++i)
     EXPECT_NEAR(percents[i] * times[i] / (percents[0] * times[0]), 1,
                 kRounding / times[i] + kRounding / times[0] + 1e-3);
@@ -146,7 +146,7 @@ TEST(TrainingRun, HoldsTheLineAgainstTheKernelCeilingIfOneIsGiven) {
               Not(HasSubstr("percent of kernel ceiling")));
 }
 
-TEST(TrainingRun, TimesThePhasesOfAStepApart) {
+TEST(TrainingRun, TimesThePhasesOfAStepSeparately) {
   const std::string out = expect_success(
       {.name = "phases", .command = kPretrain, .words = {"--log-interval", "1", "--timing-log-level", "2"}});
   const auto row = [&](const std::string& name) { return numbers(out, name + R"( \.+: \(([0-9.]+),)"); };
@@ -199,7 +199,7 @@ TEST(TrainingRun, PrintsMegatronsTimersOfEachLevel) {
   EXPECT_EQ(of_step(run("2")), expected);
 }
 
-TEST(TrainingRun, ItsProgressFileTellsOfCheckpointsThatAreSavedAndDeleted) {
+TEST(TrainingRun, ItsProgressFileRecordsSavedAndDeletedCheckpoints) {
   const ScratchDirectory directory;
   const Words words = words_of(
       "--num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16"
@@ -258,7 +258,7 @@ TEST(TrainingRun, CountsParametersBeforeTheFirstIterationAlikeOnEveryLayout) {
   EXPECT_EQ(one_rank, fmt::format("number of parameters of the whole model: {}", 80 * 8 + 2 * (768 + 104) + 16));
 }
 
-TEST(TrainingRun, SaysWhatToDoWhereNothingIsLeftToTrain) {
+TEST(TrainingRun, AdvisesIfNothingIsLeftToTrain) {
   const std::string out =
       expect_success({.name = "finished", .command = kPretrain, .words = {"--load", "@/ckpt", "--train-iters", "2"}});
   EXPECT_THAT(out,
@@ -266,7 +266,7 @@ TEST(TrainingRun, SaysWhatToDoWhereNothingIsLeftToTrain) {
                         "ends at iteration 2. To go on, give a larger --train-iters"));
 }
 
-TEST(TrainingRun, SaysThatThereIsNothingToValidateWith) {
+TEST(TrainingRun, WarnsIfThereIsNoValidationData) {
   EXPECT_THAT(expect_success({.name = "no validation data",
                               .command = kPretrain,
                               .words = {"--train-data-path", "@/data", "--eval-interval", "1"},
@@ -274,15 +274,15 @@ TEST(TrainingRun, SaysThatThereIsNothingToValidateWith) {
               HasSubstr("--eval-interval 1 has no effect: there is no validation data"));
 }
 
-TEST(TrainingRun, GenerationSaysThatTheModelIsFull) {
+TEST(TrainingRun, GenerationReportsAFullContext) {
   const Words words = {"--ignore-eod", "--num-tokens"};
   Words many = words, few = words;
   many.push_back("40");
   few.push_back("3");
   EXPECT_THAT(expect_success({.name = "40 tokens", .command = Command::kGenerate, .words = many}),
-              HasSubstr("of 40 tokens: the model sees at most 16"));
+              HasSubstr("of 40 tokens: the model's context is 16"));
   EXPECT_THAT(expect_success({.name = "3 tokens", .command = Command::kGenerate, .words = few}),
-              ::testing::Not(HasSubstr("the model sees at most")));
+              ::testing::Not(HasSubstr("the model's context is")));
 }
 
 TEST(TrainingRun, ValidationSetsHaveNamesAllOrNone) {
@@ -325,7 +325,7 @@ std::set<std::string> strict_keys(const std::string& line) {
   return keys;
 }
 
-TEST(TrainingRun, EveryJsonLineSaysWhatItIsOfAndHasNoKeyTwice) {
+TEST(TrainingRun, EveryJsonLineNamesItsKindAndHasUniqueKeys) {
   const ScratchDirectory scratch;
   const std::string path = scratch.file("log.jsonl");
   expect_success({.name = "JSON lines",
@@ -351,7 +351,7 @@ TEST(TrainingRun, EveryJsonLineSaysWhatItIsOfAndHasNoKeyTwice) {
   EXPECT_EQ(sets.count("test"), 1u);
 }
 
-TEST(TrainingRun, ShowsTokensPerSecondMfuAndTheKernelCeilingWithoutANumberToFill) {
+TEST(TrainingRun, ShowsTokensPerSecondMfuAndTheKernelCeilingByDefault) {
   const ScratchDirectory scratch, of_materials;
   const BadInput run{.name = "speed",
                      .command = kPretrain,
@@ -360,7 +360,7 @@ TEST(TrainingRun, ShowsTokensPerSecondMfuAndTheKernelCeilingWithoutANumberToFill
   const char* before = ::getenv("XDG_CACHE_HOME");
   const std::string kept = before ? before : "";
   ::setenv("XDG_CACHE_HOME", of_materials.path().c_str(), 1);
-  expect_success(run);  // trains once before, where no test has made the materials yet
+  expect_success(run);  // trains once before if no test has made the materials yet
   ::setenv("XDG_CACHE_HOME", scratch.path().c_str(), 1);
   const std::string first = expect_success(run), second = expect_success(run);
   ::setenv("XDG_CACHE_HOME", "/proc/none", 1);

@@ -1,4 +1,4 @@
-// Two runs with one --save, each a process of its own.
+// Two runs with the same --save, each in its own process.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ using testing::ScratchDirectory;
 using testing::Words;
 using testing::words_of;
 
-/// A run that saves often, and goes on until it is asked to end.
+/// A run that saves often, and continues until a signal ends it.
 Words endless_run(const std::string& folder) {
   return joined({MEGATRON_PROGRAM, "pretrain_gpt", "--save", folder, "--load", folder},
                 words_of("--device cpu --num-layers 2 --hidden-size 16 --num-attention-heads 2 --seq-length 16"
@@ -46,7 +46,7 @@ bool has_ended(const Program& program) {
          info.si_pid != 0;
 }
 
-/// Of both runs together: the iterations whose checkpoints were reported as saved.
+/// The iterations whose checkpoints either run reported as saved.
 std::vector<int64_t> saved_iterations(const std::string& out) {
   const std::regex line("successfully saved checkpoint from iteration +([0-9]+) to");
   std::vector<int64_t> iterations;
@@ -69,8 +69,8 @@ int num_pairs() {
   return text ? std::atoi(text) : 6;
 }
 
-/// The second starts `delay` after the first, with as many ranks as `ranks` says. The one that has the folder is ended
-/// by `signal` when the other has given up.
+/// The second starts `delay` after the first, with `ranks` ranks. The run that has the folder is ended
+/// by `signal` when the other has failed.
 void expect_one_to_save(const std::string& folder, std::chrono::milliseconds delay, const std::string& ranks,
                         int signal) {
   const Words words = joined(endless_run(folder), {"--nproc-per-node", ranks, "--micro-batch-size", "1"});
@@ -95,7 +95,7 @@ void expect_one_to_save(const std::string& folder, std::chrono::milliseconds del
   expect_whole(folder, saved_iterations(holder.output()));
 }
 
-TEST(TwoRunsInOneFolder, OneSavesAndTheOtherIsToldWhoHasIt) {
+TEST(TwoRunsInOneFolder, OneSavesAndTheOtherNamesTheHolder) {
   for (int pair = 0; pair < num_pairs(); ++pair) {
     SCOPED_TRACE(pair);
     const ScratchDirectory scratch;
@@ -151,7 +151,7 @@ TEST(TwoRunsInOneFolder, OneThatOnlyEvaluatesNeedsNoLock) {
   EXPECT_EQ(training.wait_status(), 0);
 }
 
-TEST(TwoRunsInOneFolder, TheNextSaysThatItTakesThePlaceOfOneThatWasKilled) {
+TEST(TwoRunsInOneFolder, TheNextReportsThatItReplacesAKilledRun) {
   const ScratchDirectory scratch;
   {
     Program killed(endless_run(scratch.path()));

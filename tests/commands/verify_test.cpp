@@ -37,13 +37,13 @@ RankLayout layout_of(const std::string& text) {
   return layout.value();
 }
 
-TEST(RankLayout, IsWrittenAsItIsRead) {
+TEST(RankLayout, IsWrittenInTheFormThatIsRead) {
   for (const RankLayout& layout : rank_layouts(4)) EXPECT_EQ(layout_of(to_string(layout)), layout) << to_string(layout);
   EXPECT_EQ(layout_of("sp  tp=2 instances=2 dist-opt dp=4"),
             (RankLayout{.tp = 2, .dp = 4, .instances = 2, .sp = true, .dist_opt = true}));
 }
 
-TEST(RankLayout, ACoverHasEveryTwoValuesThatOccurTogether) {
+TEST(RankLayout, ACoverHasEveryPairOfValues) {
   const std::vector<RankLayout> all = rank_layouts(4);
   const std::vector<RankLayout> cover = pairwise_cover(all);
   EXPECT_LT(cover.size(), 40);
@@ -63,11 +63,11 @@ TEST(RankLayout, ACoverHasEveryTwoValuesThatOccurTogether) {
   for (const RankLayout& layout : cover) EXPECT_LE(layout.num_ranks(), 4);
 }
 
-TEST(VerifyCommand, AllBuiltInLayoutsTrainAsOneRankDoes) {
+TEST(VerifyCommand, AllBuiltInLayoutsTrainLikeOneRank) {
   const Result result = run({"layouts", "--num-steps", "2"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("tp=2"), HasSubstr("zb-v"), HasSubstr("dist-opt"), HasSubstr("recompute"),
-                                HasSubstr("train as one rank does"), Not(HasSubstr("DEPARTS"))));
+                                HasSubstr("train like one rank"), Not(HasSubstr("DEPARTS"))));
 }
 
 TEST(VerifyCommand, HasALlamaToo) {
@@ -76,7 +76,7 @@ TEST(VerifyCommand, HasALlamaToo) {
   EXPECT_THAT(result.out, HasSubstr("all 2 layouts"));
 }
 
-TEST(VerifyCommand, TakesAModelOfTheUsers) {
+TEST(VerifyCommand, TakesAModelOfTheUser) {
   const Result result = run({"layouts",
                              "--layout",
                              "tp=3 sp",
@@ -110,7 +110,7 @@ TEST(VerifyCommand, TakesAModelOfTheUsers) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("tp=3 sp"), HasSubstr("dp=3 dist-opt"), HasSubstr("all 2 layouts")));
 }
 
-TEST(VerifyCommand, SaysHowMuchOfItsBoundEachLayoutIsOffBy) {
+TEST(VerifyCommand, PrintsTheErrorOfEachLayoutRelativeToItsBound) {
   const Result result = run(testing::words_of(
       "layouts --num-steps 2 --layout dp=2 --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 8"
       " --max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 2 --train-iters 2 --lr 1e-3 --vocab-size "
@@ -120,7 +120,7 @@ TEST(VerifyCommand, SaysHowMuchOfItsBoundEachLayoutIsOffBy) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("error/bound"), ::testing::ContainsRegex("dp=2.* 0(\\.[0-9]+)?  same")));
 }
 
-TEST(VerifyCommand, NamesWhatACorruptedWeightIsCalledAndFails) {
+TEST(VerifyCommand, NamesACorruptedWeightAndFails) {
   const VerifyHooks hooks = {.before_step = [](Trainer& trainer, int64_t step) {
     if (step != 1 || trainer.groups().world.rank() != 1) return;
     for (Parameter* parameter : trainer.model().parameters())
@@ -129,12 +129,12 @@ TEST(VerifyCommand, NamesWhatACorruptedWeightIsCalledAndFails) {
   const Result result = run({"layouts", "--layout", "dp=2", "--layout", "pp=2", "--layout", "recompute"}, hooks);
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.out, AllOf(HasSubstr("DEPARTS  decoder.layers.5.mlp.linear_fc1.weight before step 2"),
-                                HasSubstr("decoder.layers.5.mlp.linear_fc1.weight before step 2 on rank 1: off by"),
-                                HasSubstr("of its largest value, rounding explains"), HasSubstr("same")));
-  EXPECT_THAT(result.err, HasSubstr("2 of 3 layouts do not train as one rank does"));
+                                HasSubstr("decoder.layers.5.mlp.linear_fc1.weight before step 2 on rank 1: error"),
+                                HasSubstr("of its largest value, rounding bound"), HasSubstr("same")));
+  EXPECT_THAT(result.err, HasSubstr("2 of 3 layouts do not train like one rank"));
 }
 
-TEST(VerifyCommand, GoesOnBehindALayoutThatFails) {
+TEST(VerifyCommand, ContinuesAfterALayoutThatFails) {
   const VerifyHooks hooks = {.before_step = [](Trainer& trainer, int64_t) {
     require<Error>(trainer.groups().tp.size() == 1, "no tensor ranks today");
   }};
@@ -149,20 +149,20 @@ TEST(VerifyCommand, ReportsAllMistakesAtOnce) {
                              "--sequence-parallel", "--bf16", "--load", "checkpoints", "--nunm-layers", "2"});
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, AllOf(HasSubstr("'zp=3'"), HasSubstr("'schedule=1f2b'"), HasSubstr("--num-steps"),
-                                HasSubstr("say --layout \"sp\""), HasSubstr("fp64 is compared"), HasSubstr("--load"),
+                                HasSubstr("give --layout \"sp\""), HasSubstr("compared in fp64"), HasSubstr("--load"),
                                 HasSubstr("did you mean --num-layers?")));
   EXPECT_EQ(result.out, "");
 }
 
-TEST(VerifyCommand, RefusesTheNumberOfRanksInEverySpelling) {
+TEST(VerifyCommand, RejectsTheNumberOfRanksInEverySpelling) {
   for (const char* flag : {"--nproc-per-node", "--nproc_per_node"}) {
     const Result result = run({"layouts", flag, "2"});
     EXPECT_EQ(result.status, 2);
-    EXPECT_THAT(result.err, HasSubstr(std::string(flag) + " is about the layout: say --layout \"dp=N\""));
+    EXPECT_THAT(result.err, HasSubstr(std::string(flag) + " belongs to the layout: give --layout \"dp=N\""));
   }
 }
 
-TEST(VerifyCommand, RefusesFlagsOfWholeRuns) {
+TEST(VerifyCommand, RejectsFlagsOfWholeRuns) {
   const std::vector<std::string> flags = {"--log-params-norm", "--no-log-loss-scale-to-tensorboard",
                                           "--save=x",          "--no-load-optim",
                                           "--skip-train",      "--exit-signal-handler"};
@@ -172,7 +172,7 @@ TEST(VerifyCommand, RefusesFlagsOfWholeRuns) {
   const Result result = run(args);
   EXPECT_EQ(result.status, 2);
   for (const std::string& flag : flags)
-    EXPECT_THAT(result.err, HasSubstr(flag.substr(0, flag.find('=')) + ": verify begins with")) << flag;
+    EXPECT_THAT(result.err, HasSubstr(flag.substr(0, flag.find('=')) + ": verify trains a few steps")) << flag;
   EXPECT_THAT(result.err, AllOf(HasSubstr("--eval-iters: verify"), HasSubstr("--num-threads: verify")));
 }
 
@@ -184,7 +184,7 @@ TEST(VerifyCommand, ReportsEveryLayoutThatDoesNotFitTheModel) {
                                 Not(HasSubstr("'tp=2'"))));
 }
 
-TEST(VerifyCommand, SpeaksOfLayoutsInTheirWords) {
+TEST(VerifyCommand, ReportsLayoutsInTheirSettings) {
   const auto refusal = [](const std::string& layout) { return run({"layouts", "--layout", layout}).err; };
   EXPECT_THAT(refusal("tp=3"), HasSubstr("--num-attention-heads 4 does not divide by tp=3"));
   EXPECT_THAT(refusal("pp=2 vpp=3"),
@@ -195,19 +195,19 @@ TEST(VerifyCommand, SpeaksOfLayoutsInTheirWords) {
                         "rank: leave out vpp"));
 }
 
-TEST(VerifyCommand, RefusesWordsThatDoNothing) {
+TEST(VerifyCommand, RejectsSettingsWithoutEffect) {
   const auto refusal = [](const std::string& layout) { return run({"layouts", "--layout", layout}).err; };
-  EXPECT_THAT(refusal("schedule=zb-v dp=2"), HasSubstr("schedule does nothing without pp=2 or more"));
-  EXPECT_THAT(refusal("sp"), HasSubstr("sp does nothing without tp=2 or more"));
-  EXPECT_THAT(refusal("tp=2 overlap"), HasSubstr("overlap does nothing without dp=2 or more"));
+  EXPECT_THAT(refusal("schedule=zb-v dp=2"), HasSubstr("schedule has no effect without pp=2 or more"));
+  EXPECT_THAT(refusal("sp"), HasSubstr("sp has no effect without tp=2 or more"));
+  EXPECT_THAT(refusal("tp=2 overlap"), HasSubstr("overlap has no effect without dp=2 or more"));
 }
 
 TEST(VerifyCommand, AFlagOfALayoutIsTheOnlyMistake) {
   const std::string error = run({"layouts", "--tensor-model-parallel-size", "2"}).err;
-  EXPECT_THAT(error, AllOf(HasSubstr("1 mistake\n"), HasSubstr("say --layout \"tp=N\"")));
+  EXPECT_THAT(error, AllOf(HasSubstr("1 mistake\n"), HasSubstr("give --layout \"tp=N\"")));
 }
 
-TEST(VerifyCommand, RefusesMoreStepsThanTheRunHasAndTwoModels) {
+TEST(VerifyCommand, RejectsMoreStepsThanTheRunHasAndTwoModels) {
   EXPECT_THAT(run({"layouts", "--num-steps", "101"}).err, HasSubstr("--num-steps"));
   const Result two = run({"layouts", "--model", "llama", "--num-layers", "2"});
   EXPECT_EQ(two.status, 2);
@@ -217,13 +217,13 @@ TEST(VerifyCommand, RefusesMoreStepsThanTheRunHasAndTwoModels) {
 TEST(VerifyCommand, NeedsNoQuotesAroundALayout) {
   const Result result = run({"layouts", "--layout", "tp=2", "sp", "--num-steps", "1"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("tp=2 sp"), HasSubstr("the layout trains as one rank does")));
-  EXPECT_THAT(run({"layouts", "tp=2"}).err, HasSubstr("'tp=2': words of a layout stand behind --layout"));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tp=2 sp"), HasSubstr("the layout trains like one rank")));
+  EXPECT_THAT(run({"layouts", "tp=2"}).err, HasSubstr("'tp=2' is not a flag. Give settings of a layout"));
   EXPECT_THAT(run({"layouts", "--layout", "--num-steps", "1"}).err, HasSubstr("--layout '': must not be empty"));
-  EXPECT_THAT(run({"layouts", "--layout", " "}).err, HasSubstr("give words such as"));
+  EXPECT_THAT(run({"layouts", "--layout", " "}).err, HasSubstr("give settings such as"));
 }
 
-TEST(VerifyCommand, HelpTeaches) {
+TEST(VerifyCommand, HelpDescribesTheSettings) {
   for (const std::vector<std::string>& args : {std::vector<std::string>{"--help"}, {"layouts", "-h"}}) {
     const Result help = run(args);
     EXPECT_EQ(help.status, 0);
@@ -236,7 +236,7 @@ TEST(VerifyCommand, HelpTeaches) {
 
 TEST(VerifyDeathTest, EndsThoughARankHangsInItsOwnCode) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  std::latch hangs(1);  // else rank 1 may be told of the failure in a collective, before it can hang
+  std::latch hangs(1);  // else rank 1 may see the failure in a collective before it can hang
   const VerifyHooks hooks = {.before_step =
                                  [&hangs](Trainer& trainer, int64_t) {
                                    if (trainer.groups().world.rank() == 0) {

@@ -1,4 +1,4 @@
-// Whether two checkpoint folders hold the same tensors: names, types, shapes and every byte. Prints what differs.
+// Compares the tensors of two checkpoint folders: names, types, shapes and every byte. Prints the differences.
 //
 //   compare_checkpoints DIR_A DIR_B      such as run/iter_0000010; exit status 0: the same, 1: not, 2: cannot be read
 #include <fmt/core.h>
@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-/// @return how many tensors differ
+/// @return number of tensors that differ
 int compare(const CheckpointReader& a, const CheckpointReader& b) {
   int num_different = 0;
   const auto differs = [&](const std::string& key, const char* how) {

@@ -292,7 +292,7 @@ case_one_gpu_for_two() {
   since=$(milliseconds)
   under one_visible 2 "${small[@]}" "${tokens[@]}" --train-iters 5 --log-jsonl "$work/steps.jsonl" >"$work/log" 2>&1 &
   job=$!
-  ends 2 30000 "Every rank needs a GPU of its own, and ranks 0, 1 have the same one: [0-9A-Fa-f:.]+ of host"
+  ends 2 30000 "Every rank needs a GPU of its own, but ranks 0, 1 have the same one: [0-9A-Fa-f:.]+ of host"
 }
 # An activation larger than the GPU, on both ranks.
 case_out_of_memory() {

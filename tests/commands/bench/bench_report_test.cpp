@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
 
-/// Keeps what is printed.
+/// Records the output.
 class PrintedLines final : public Progress {
  public:
   void begin(const ProgressTask&) override {}
@@ -39,7 +39,7 @@ KernelCase kernel_of(const std::string& name, const std::string& peer_note) {
   return kernel;
 }
 
-/// Of five kernels of 2 us.
+/// The times of five kernels of 2 us.
 Report report_beside(const PeerTimings& peers) {
   const testing::ScratchDirectory directory;
   const BenchConfig config{.kind = BenchKind::kOps, .json = directory.path() + "/results.jsonl", .name = "kernels"};
@@ -61,7 +61,7 @@ PeerTiming timing(double seconds, double difference) {
   return {.timing = {.best = seconds, .median = seconds}, .difference = difference, .result = "y", .error = ""};
 }
 
-TEST(BenchReport, HasTransformerEnginesTimesInColumns) {
+TEST(BenchReport, PrintsTransformerEnginesTimesInColumns) {
   const Report report = report_beside({{"norm", timing(3e-6, 0.5)}, {"GELU", timing(1.5e-6, 0)}});
   ASSERT_EQ(report.lines.size(), 8u);
   EXPECT_THAT(report.lines[1], EndsWith("         TE  TE/ours"));
@@ -82,7 +82,7 @@ TEST(BenchReport, GivesNoTimeForOtherResults) {
   const Report report = report_beside({{"norm", timing(3e-6, 1.25)}, {"rope", failed}});
   EXPECT_THAT(report.lines[2], EndsWith("    differs"));
   EXPECT_THAT(report.lines[4], EndsWith("      fails"));
-  EXPECT_EQ(report.lines[7], "TE, norm: its y differs from ours by 1.25 times what rounding explains, after 3.00 us");
+  EXPECT_EQ(report.lines[7], "TE, norm: its y differs from ours by 1.25 times the rounding bound, after 3.00 us");
   EXPECT_EQ(report.lines[8], "TE, rope: not on this GPU");
   EXPECT_TRUE(report.rows[0].at("te_seconds").is_null());
   EXPECT_TRUE(report.rows[0].at("te_seconds_over_ours").is_null());
@@ -90,7 +90,7 @@ TEST(BenchReport, GivesNoTimeForOtherResults) {
   EXPECT_EQ(report.rows[2].at("te_note"), "not on this GPU");
 }
 
-TEST(BenchReport, HasNoSuchColumnsWhereThereIsNoTransformerEngine) {
+TEST(BenchReport, HasNoSuchColumnsWithoutTransformerEngine) {
   const Report report = report_beside({});
   ASSERT_EQ(report.lines.size(), 7u);
   for (const std::string& line : report.lines) EXPECT_THAT(line, Not(HasSubstr("TE")));

@@ -34,7 +34,7 @@ struct Outcome {
   std::vector<Json> rows;
 };
 
-/// @param words  behind "bench", separated by spaces
+/// @param words  arguments after "bench", separated by spaces
 Outcome bench(const std::string& words) {
   const testing::ScratchDirectory directory;
   const std::string json = directory.path() + "/results.jsonl";
@@ -53,7 +53,7 @@ const Json& row_of(const Outcome& outcome, std::string_view what) {
   return *std::ranges::find_if(outcome.rows, [&](const Json& row) { return row.at("case") == what; });
 }
 
-/// What every row has.
+/// Checks the fields of every row.
 void expect_rows(const Outcome& outcome, const std::string& kind) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   ASSERT_FALSE(outcome.rows.empty());
@@ -89,24 +89,24 @@ TEST(BenchCommand, GemmMeasuresAnyShapes) {
   EXPECT_EQ(row_of(o, "total").at("operations"), 3 * 2 * (5 * 7 * 3 + 1));
 }
 
-TEST(BenchCommand, AlgorithmsAreChosenOnAGpuAlone) {
+TEST(BenchCommand, TuningNeedsAGpu) {
   const Outcome o = bench("gemm --tune" + std::string(kTiny) + " --bf16");
   EXPECT_EQ(o.status, 2) << o.err;
   EXPECT_THAT(o.err, HasSubstr("--tune chooses among cuBLASLt's algorithms, on a GPU; device: cpu"));
   EXPECT_THAT(bench("ops --tune" + std::string(kTiny)).err, HasSubstr("--tune belongs to 'bench gemm'"));
   EXPECT_THAT(bench("gemm --tune --float32-matmul-precision high" + std::string(kTiny)).err,
-              HasSubstr("--tune measures products in fp32, and with --float32-matmul-precision high"));
+              HasSubstr("--tune measures matmuls in fp32, and with --float32-matmul-precision high"));
   const Outcome step = bench("step" + std::string(kTiny) + " --warm-up 1 --steps 1 --matmul-choices h200.json");
   EXPECT_EQ(step.status, 2);
   EXPECT_THAT(step.err, HasSubstr("--matmul-choices h200.json: this run computes on the CPU"));
 }
 
-TEST(MatmulChoicesFolders, LieBesideTheProgramOfABundleAndOfABuildDirectory) {
+TEST(MatmulChoicesFolders, AreBesideTheProgramInABundleAndInABuildDirectory) {
   EXPECT_THAT(matmul_choices_folders("/opt/megatron/build-cuda/bin/megatron"),
               ::testing::ElementsAre("/opt/megatron/build-cuda/benchmarks/tuned", "/opt/megatron/benchmarks/tuned"));
 }
 
-TEST(BenchCommand, AttentionCountsPairsThatAreSeen) {
+TEST(BenchCommand, AttentionCountsUnmaskedPairs) {
   const Outcome o = bench("attention" + std::string(kTiny));
   expect_rows(o, "attention");
   EXPECT_EQ(row_of(o, "attention forward").at("operations"), 4 * 3 * (13 * 14 / 2) * 24);
@@ -124,7 +124,7 @@ TEST(BenchCommand, OpsAreComparedWithACopy) {
                        total.at("copy_bytes_per_second").get<double>());
 }
 
-TEST(BenchCommand, OpsAreBesideTransformerEngineOnAGpuAlone) {
+TEST(BenchCommand, TransformerEngineNeedsAGpu) {
   const Outcome o = bench("ops --transformer-engine te.so" + std::string(kTiny));
   EXPECT_EQ(o.status, 2) << o.err;
   EXPECT_THAT(o.err, HasSubstr("--transformer-engine te.so: its ops run on a GPU, and this is measured on the CPU"));
@@ -132,7 +132,7 @@ TEST(BenchCommand, OpsAreBesideTransformerEngineOnAGpuAlone) {
               HasSubstr("--transformer-engine belongs to 'bench ops'"));
 }
 
-TEST(BenchCommand, MeasuresWhatOneRankOfALayoutHas) {
+TEST(BenchCommand, MeasuresTheShapesOfOneRank) {
   const Outcome o = bench("gemm" + std::string(kTiny) + " --tensor-model-parallel-size 3 --nproc-per-node 3");
   expect_rows(o, "gemm");
   EXPECT_EQ(row_of(o, "fc1 forward").at("operations"), 2.0 * 3 * 13 * 24 * 96 / 3);
@@ -151,7 +151,7 @@ TEST(BenchCommand, CommMeasuresRanksOfOneProcess) {
   EXPECT_DOUBLE_EQ(row.at("bus_bytes_per_second").get<double>(),
                    row.at("algorithm_bytes_per_second").get<double>() * 2 / 3);
   EXPECT_THAT(o.out, AllOf(HasSubstr("3 ranks, threads of one process"), HasSubstr("exchange")));
-  EXPECT_THAT(bench("comm").err, HasSubstr("one rank has nobody to talk to"));
+  EXPECT_THAT(bench("comm").err, HasSubstr("one rank has no other to communicate with"));
 }
 
 constexpr std::string_view kFewSteps = " --warm-up 1 --steps 3 --lr 0.01";
@@ -194,7 +194,7 @@ TEST(BenchCommand, StepRunsAnyLayout) {
                    12 * 13 / layout.rows[0].at("seconds").get<double>() / 4);
 }
 
-TEST(BenchCommand, RowsSayHowPreciseAndHowLaidOutARunIs) {
+TEST(BenchCommand, RowsHavePrecisionAndLayout) {
   const auto row = [](const std::string& extra) {
     const Outcome o = bench("step" + std::string(kTiny) + " --warm-up 1 --steps 1 --no-ceiling" + extra);
     EXPECT_EQ(o.status, 0) << o.err;
@@ -263,7 +263,7 @@ TEST(BenchCommand, TheFirstStepIsTimedFromTheLaunch) {
   EXPECT_GT(seconds(fmt::format(" --launch-time {}", now - 1000)), 1000);
 }
 
-TEST(BenchCommand, HelpTeaches) {
+TEST(BenchCommand, HelpShowsExamples) {
   std::ostringstream out, err;
   EXPECT_EQ(bench_command({"--help"}, out, err), 0);
   for (const char* part : {"gemm", "attention", "ops", "comm", "step", "--json", "--shapes", "--warm-up", "percent of"})
@@ -271,15 +271,15 @@ TEST(BenchCommand, HelpTeaches) {
   EXPECT_EQ(bench("step --help").status, 0);
 }
 
-TEST(BenchCommand, RefusesBadInputAllAtOnce) {
+TEST(BenchCommand, ReportsAllBadInputAtOnce) {
   EXPECT_THAT(bench("sleep").err, HasSubstr("'sleep' cannot be measured; gemm, attention, ops, comm and step can"));
   EXPECT_EQ(bench("sleep").status, 2);
   const Outcome o = bench(
       "gemm --shapes 1,2 3,x,5 7,8,9 --sizes 5 --steps 3 --save somewhere --repeats 0 --num-heads 3 --train-iters 5");
   EXPECT_EQ(o.status, 2);
-  for (const char* part : {"--shapes 1,2: a product is three positive whole numbers", "--shapes 3,x,5",
+  for (const char* part : {"--shapes 1,2: a matmul is three positive whole numbers", "--shapes 3,x,5",
                            "--sizes belongs to 'bench comm'", "--steps belongs to 'bench step'",
-                           "--save: bench trains a few steps", "--repeats", "--num-heads", "--train-iters"})
+                           "--save: bench only trains a few steps", "--repeats", "--num-heads", "--train-iters"})
     EXPECT_THAT(o.err, HasSubstr(part));
   EXPECT_THAT(o.err, Not(HasSubstr("7,8,9")));
   EXPECT_THAT(o.rows, IsEmpty());
@@ -287,12 +287,12 @@ TEST(BenchCommand, RefusesBadInputAllAtOnce) {
               HasSubstr("num-attention-heads"));
 }
 
-TEST(BenchCommand, RefusesAFileThatCannotBeWritten) {
+TEST(BenchCommand, RejectsAFileThatCannotBeWritten) {
   std::ostringstream out, err;
   EXPECT_EQ(bench_command({"gemm", "--shapes", "1,1,1", "--device", "cpu", "--json", "/proc/none/x"}, out, err), 6);
 }
 
-TEST(BenchConfig, LeavesToDefaultsWhatIsNotSaid) {
+TEST(BenchConfig, UsesDefaultsForMissingFlags) {
   const auto config = [](std::vector<std::string> words) { return pretrain_config_of(parse_bench(words, 1), 1); };
   const PretrainConfig gpt2 = config({"step", "--bf16"});
   EXPECT_EQ(gpt2.transformer.num_layers, 12);

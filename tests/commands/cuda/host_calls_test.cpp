@@ -1,5 +1,5 @@
-// Which calls of CUDA a training step makes on the host: counted by CUPTI in runs of different length, so that what
-// happens once falls out. Without a GPU or CUPTI the tests are skipped.
+// CUDA calls of a training step on the host, counted by CUPTI in runs of different length, so that calls that
+// happen once cancel out. Without a GPU or CUPTI the tests are skipped.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ void run_training(const Words& flags, int num_steps) {
   EXPECT_EQ(training.wait_status(), 0) << training.output();
 }
 
-/// Of a whole run, and of the first of several ranks. Empty if nothing counted.
+/// The calls of a whole run, and of the first of several ranks. Empty if nothing was counted.
 Counts calls_of_a_run(const Words& flags, int num_steps) {
   const ScratchDirectory scratch;
   const std::string file = scratch.file("counts");
@@ -52,7 +52,7 @@ Counts calls_of_a_run(const Words& flags, int num_steps) {
   return counts;
 }
 
-/// Of `kSteps` steps after the first ones. Empty if nothing counts.
+/// The calls of `kSteps` steps after the first ones. Empty if nothing was counted.
 Counts calls_of_steps(const Words& flags) {
   const Counts before = calls_of_a_run(flags, kWarmUpSteps);
   Counts calls;
@@ -92,8 +92,8 @@ class HostCalls : public ::testing::TestWithParam<Model> {
   }
 };
 
-/// The loss and the norm of the gradients come to the host in one copy. What the runtime calls of its driver may be
-/// reported beside its own call.
+/// One device-to-host copy has the loss and the gradient norm. A driver call of the runtime may be
+/// reported in addition to the runtime's call.
 void expect_one_wait_and_no_memory(const Counts& calls) {
   int64_t waits_of_runtime = 0, waits_of_driver = 0;
   for (const auto& [name, number] : calls) {
@@ -129,7 +129,7 @@ int64_t num_kernels_of_a_step(const Words& flags) {
   });
 }
 
-TEST_P(HostCalls, OfAStepWaitOnceAndTakeNoMemory) {
+TEST_P(HostCalls, AStepSynchronisesOnceAndAllocatesNothing) {
   const Words flags = words_of(GetParam().flags);
   const Counts calls = calls_of_steps(flags);
   if (calls.empty()) GTEST_SKIP() << "CUPTI cannot be loaded here";
@@ -141,7 +141,7 @@ TEST_P(HostCalls, OfAStepWaitOnceAndTakeNoMemory) {
   RecordProperty("kernels_of_a_step", std::to_string(kernels));
 }
 
-TEST_P(HostCalls, OfAStepThatIsAGraphAreOneLaunchAndThoseOfTheOptimizer) {
+TEST_P(HostCalls, AGraphStepIsOneLaunchAndTheOptimizersCalls) {
   const Words flags = words_of(GetParam().flags);
   const Counts op_by_op = calls_of_steps(flags);
   const Counts calls = calls_of_steps(joined(flags, words_of("--cuda-graph-impl full_iteration")));
@@ -156,7 +156,7 @@ TEST_P(HostCalls, OfAStepThatIsAGraphAreOneLaunchAndThoseOfTheOptimizer) {
   RecordProperty("launches_of_a_step_beside_the_graph", std::to_string(launches / kSteps));
 }
 
-/// What two ranks exchange in a step is part of each one's graph.
+/// The collectives of two ranks are part of each one's graph.
 class HostCallsOfTwoRanks : public HostCalls {
  protected:
   void SetUp() override {
@@ -164,7 +164,7 @@ class HostCallsOfTwoRanks : public HostCalls {
   }
 };
 
-TEST_P(HostCallsOfTwoRanks, OfAStepThatIsAGraphAreOneLaunchAndThoseOfTheOptimizer) {
+TEST_P(HostCallsOfTwoRanks, AGraphStepIsOneLaunchAndTheOptimizersCalls) {
   const Words flags = joined(words_of("--nproc-per-node 2 --bf16 --num-layers 3 --hidden-size 256"
                                       " --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128"
                                       " --micro-batch-size 2 --global-batch-size 8 --vocab-size 50256"),
@@ -206,7 +206,7 @@ INSTANTIATE_TEST_SUITE_P(
                             " --disable-bias-linear --untie-embeddings-and-output-weights --seq-length 61"
                             " --max-position-embeddings 61 --micro-batch-size 1 --global-batch-size 3"
                             " --vocab-size 1000"},
-                      // 262,144 tokens a step are 5 MiB of numbers, labels and masks that the host brings.
+                      // The host copies 5 MiB of ids, labels and masks for 262,144 tokens a step.
                       Model{"many_tokens",
                             "--bf16 --num-layers 1 --hidden-size 64 --num-attention-heads 1 --seq-length 256"
                             " --max-position-embeddings 256 --micro-batch-size 64 --global-batch-size 1024"

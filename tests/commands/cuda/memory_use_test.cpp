@@ -1,4 +1,4 @@
-// What processes take of their GPUs, against the table before the first step: small models, whose libraries take more
+// GPU memory of processes, compared with the table before the first step: small models, whose libraries take more
 // than the arena, and larger ones. Without a GPU the tests are skipped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using testing::Program;
 using testing::words_of;
 
 constexpr double kMostPercent = 2;
-/// What the arena takes ahead of need, at least 16 MiB, of which the plan has half; and code of kernels, of which it
+/// Memory that the arena takes ahead of need, at least 16 MiB, of which the plan has half; and kernel code, of which it
 /// has 16.
 constexpr double kMostMebibytes = 8 + 16;
 
@@ -31,7 +31,7 @@ void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
 class MemoryUse : public ::testing::TestWithParam<Case> {};
 
-TEST_P(MemoryUse, OfTheGpuIsThatOfTheTable) {
+TEST_P(MemoryUse, OnTheGpuEqualsTheTable) {
   if (const size_t number = find_cuda_devices().devices.size(); number < static_cast<size_t>(GetParam().num_gpus))
     GTEST_SKIP() << number << " GPUs answer";
   release_cuda_device();

@@ -17,14 +17,14 @@ using ::testing::ThrowsMessage;
 
 constexpr const char* kVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-TEST(HardwareQueues, AreAllOpenedWhereNothingIsSet) {
+TEST(HardwareQueues, AreAllOpenedByDefault) {
   unsetenv(kVariable);
   EXPECT_EQ(open_hardware_queues(9), "");
   EXPECT_STREQ(std::getenv(kVariable), "32");
 }
 
 /// Megatron-LM's scripts export 1.
-TEST(HardwareQueues, AreAllOpenedWhereTheUserHasFewerThanStreamsAndTheUserIsTold) {
+TEST(HardwareQueues, AreAllOpenedWithANoteIfTheUserHasFewerThanStreams) {
   for (const char* few : {"1", "8", "0", "-1", "", "many", "16 "}) {
     setenv(kVariable, few, 1);
     EXPECT_THAT(open_hardware_queues(9), AllOf(HasSubstr(std::string(kVariable) + "=" + few + " becomes 32"),
@@ -33,7 +33,7 @@ TEST(HardwareQueues, AreAllOpenedWhereTheUserHasFewerThanStreamsAndTheUserIsTold
   }
 }
 
-TEST(HardwareQueues, AreTheUsersWhereEachStreamHasOne) {
+TEST(HardwareQueues, AreTheUsersIfEachStreamHasOne) {
   for (const char* enough : {"9", "16", "32"}) {
     setenv(kVariable, enough, 1);
     EXPECT_EQ(open_hardware_queues(9), "");

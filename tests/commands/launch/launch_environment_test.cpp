@@ -56,19 +56,19 @@ void expect_gpus(const Variables& variables, int num_ranks, const std::vector<in
   EXPECT_EQ((std::vector{gpus.own, gpus.num_taken}), numbers);
 }
 
-TEST(LaunchEnvironment, ALocalRankHasTheGpuOfItsNumber) {
+TEST(LaunchEnvironment, ALocalRankUsesTheGpuOfItsNumber) {
   expect_gpus(kMpirun, 8, {1, 4});
   expect_gpus(with({{"CUDA_VISIBLE_DEVICES", "4,5,6,7"}}, kSrun), 7, {2, 3});
   expect_gpus(with({{"CUDA_VISIBLE_DEVICES", ""}}, kSrun), 7, {2, 3});
 }
 
-TEST(LaunchEnvironment, ARankThatSeesOneGpuHasThat) {
+TEST(LaunchEnvironment, ARankThatSeesOneGpuUsesIt) {
   for (const Variables& launcher : {kMpirun, kTorchrun, kSrun})
     for (const char* gpu : {"0", "3", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"})
       expect_gpus(with({{"CUDA_VISIBLE_DEVICES", gpu}}, launcher), 8, {0, 1});
 }
 
-TEST(LaunchEnvironment, RanksThatThisProcessIsToStartNeedAGpuEach) {
+TEST(LaunchEnvironment, RanksThatThisProcessStartsNeedAGpuEach) {
   expect_gpus({}, 4, {0, 4});
   expect_gpus({{"CUDA_VISIBLE_DEVICES", "0"}}, 4, {0, 4});
 }
@@ -114,7 +114,7 @@ TEST(LaunchEnvironment, AgreeingLaunchersAreOne) {
   expect_launch(with(kMpirun, {{"RANK", "5"}, {"WORLD_SIZE", "8"}}), Launcher::kOpenMpi, {5, 8, 1, 4});
 }
 
-TEST(LaunchEnvironment, RefusesContradictions) {
+TEST(LaunchEnvironment, RejectsContradictions) {
   expect_refused(with(kMpirun, kTorchrun),
                  AllOf(HasSubstr("OMPI_COMM_WORLD_RANK=5 of OMPI_COMM_WORLD_SIZE=8"), HasSubstr("RANK=3")));
   expect_refused({{"RANK", "4"}, {"WORLD_SIZE", "4"}}, HasSubstr("RANK=4 is not below WORLD_SIZE=4"));
@@ -146,7 +146,7 @@ void expect_unconnected(const Variables& variables, Matcher matcher) {
               ThrowsMessage<ConfigError>(matcher));
 }
 
-TEST(LaunchEnvironment, NamesTheCommandsThatDoWhatTorchrunWould) {
+TEST(LaunchEnvironment, NamesCommandsEquivalentToTorchrun) {
   Variables one_host = kTorchrun;
   one_host["LOCAL_WORLD_SIZE"] = "4";
   const std::string flags = "--bf16 --data-path 'a b' --split=8,1,1";
@@ -158,7 +158,7 @@ TEST(LaunchEnvironment, NamesTheCommandsThatDoWhatTorchrunWould) {
                            ::testing::EndsWith(" /opt/megatron pretrain_gpt " + flags), Not(HasSubstr("--nproc"))));
 }
 
-TEST(LaunchEnvironment, AsksSrunForPmix) {
+TEST(LaunchEnvironment, RequiresPmixUnderSrun) {
   Variables plain = kSrun;
   plain.erase("PMIX_RANK");
   expect_unconnected(plain,
@@ -169,7 +169,7 @@ TEST(LaunchEnvironment, AsksSrunForPmix) {
   require_connected(launch_environment(reader(alone)), reader(alone), kCall);
 }
 
-/// What srun tells each task, in blocks of the nodes' tasks.
+/// The variables that srun sets for each task, in blocks of the nodes' tasks.
 std::vector<Variables> tasks_of_srun(const std::string& list, const std::vector<int>& tasks_of_node) {
   std::vector<Variables> tasks;
   const int size = std::accumulate(tasks_of_node.begin(), tasks_of_node.end(), 0);
@@ -177,7 +177,7 @@ std::vector<Variables> tasks_of_srun(const std::string& list, const std::vector<
     for (int local = 0; local < tasks_of_node[node]; ++local)
       tasks.push_back({{"SLURM_STEP_ID", "0"},
                        {"SLURM_PROCID", std::to_string(tasks.size())},
-                       {"SLURM_NTASKS", "64"},  // of the job
+                       {"SLURM_NTASKS", "64"},  // the job's
                        {"SLURM_STEP_NUM_TASKS", std::to_string(size)},
                        {"SLURM_LOCALID", std::to_string(local)},
                        {"SLURM_NODEID", std::to_string(node)},

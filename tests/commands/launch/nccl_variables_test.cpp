@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kVariable = "NCCL_GRAPH_REGISTER";
 
-TEST(NcclVariables, LeaveBuffersOfGraphsUnregisteredUnlessTheUserSaysOtherwise) {
+TEST(NcclVariables, DisableRegistrationOfGraphBuffersUnlessTheUserSetsIt) {
   unsetenv(kVariable);
   keep_nccl_from_registering_buffers();
   EXPECT_STREQ(std::getenv(kVariable), "0");

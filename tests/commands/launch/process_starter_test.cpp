@@ -1,4 +1,4 @@
-// Ranks as processes that one command starts, here shells that do what ranks may do.
+// Ranks as processes that one command starts; here they are shells.
 #include "commands/launch/process_starter.h"
 
 #include <gmock/gmock.h>
@@ -40,9 +40,9 @@ std::string text_of(const std::filesystem::path& path) {
   return text.str();
 }
 
-TEST(ProcessStarter, EachProcessHasTorchrunsVariables) {
+TEST(ProcessStarter, EachProcessGetsTorchrunsVariables) {
   const testing::ScratchDirectory directory;
-  setenv("RANK", "99", 1);  // of an outer launcher: replaced
+  setenv("RANK", "99", 1);  // an outer launcher's: replaced
   const Outcome outcome =
       run("echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT "
           "$TORCHELASTIC_USE_AGENT_STORE $TORCHELASTIC_RUN_ID ${PATH:+path} > " +
@@ -57,12 +57,12 @@ TEST(ProcessStarter, ReturnsTheStatusOfTheRankThatFailed) {
   EXPECT_EQ(run("[ $RANK = 1 ] && exit 3; exit 0").status, 3);
 }
 
-TEST(ProcessStarter, ARankThatOnlyMissesAnotherDoesNotHideWhy) {
+TEST(ProcessStarter, ALostPeerDoesNotHideTheFirstFailure) {
   EXPECT_EQ(run("[ $RANK = 1 ] && { sleep 0.4; exit 3; }; exit 7").status, 3);
   EXPECT_EQ(run("[ $RANK = 1 ] && exit 3; sleep 0.4; exit 7").status, 3);
 }
 
-TEST(ProcessStarter, ARankThatIsKilledIsNamed) {
+TEST(ProcessStarter, AKilledRankIsReported) {
   const Outcome outcome = run("[ $RANK = 2 ] && kill -9 $$; sleep 0.2; exit 7");
   EXPECT_EQ(outcome.status, 128 + SIGKILL);
   EXPECT_EQ(outcome.errors, "megatron test: rank 2 was ended by signal 9 (Killed)\n");
@@ -71,11 +71,11 @@ TEST(ProcessStarter, ARankThatIsKilledIsNamed) {
 TEST(ProcessStarter, RanksThatHangAreEndedAfterAFailure) {
   const Outcome outcome = run("[ $RANK = 0 ] && exit 2; trap '' TERM; exec sleep 60");
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_LT(outcome.time.count(), 30);  // after 3 s, and what a busy machine adds
+  EXPECT_LT(outcome.time.count(), 30);  // 3 s, with room for a busy machine
   EXPECT_THAT(outcome.errors, IsEmpty());
 }
 
-TEST(ProcessStarter, PassesSignalsOn) {
+TEST(ProcessStarter, ForwardsSignals) {
   const testing::ScratchDirectory directory;
   const std::string ready = directory.file("ready");
   sigset_t set, before;  // threads inherit it: only the starter takes the signal

@@ -1,4 +1,4 @@
-// Where ranks on GPUs meet, under each launcher.
+// The store of ranks on GPUs, under each launcher.
 #include "commands/launch/rank_store.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ std::string error_of(F&& f) {
   return "";
 }
 
-TEST(RankStore, OfTorchrunIsThatOfItsAgent) {
+TEST(RankStore, UnderTorchrunIsItsAgents) {
   const std::map<std::string, std::string> variables{{"MASTER_ADDR", "n1"},
                                                      {"MASTER_PORT", "29400"},
                                                      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
@@ -45,14 +45,14 @@ TEST(RankStore, OfTorchrunIsThatOfItsAgent) {
   EXPECT_FALSE(store.is_hosted_by_first);
 }
 
-TEST(RankStore, IsHostedByTheFirstRankWhereNoAgentIs) {
+TEST(RankStore, IsHostedByRank0WithoutAnAgent) {
   EXPECT_TRUE(store_of(Launcher::kTorchrun, {{"MASTER_ADDR", "n1"}, {"MASTER_PORT", "1"}}).is_hosted_by_first);
   EXPECT_TRUE(store_of(Launcher::kTorchrun,
                        {{"MASTER_ADDR", "n1"}, {"MASTER_PORT", "1"}, {"TORCHELASTIC_USE_AGENT_STORE", "False"}})
                   .is_hosted_by_first);
 }
 
-TEST(RankStore, NamesTheVariableThatIsMissingOrNoPort) {
+TEST(RankStore, NamesAMissingVariableOrABadPort) {
   EXPECT_THAT(error_of([] {
                 store_of(Launcher::kTorchrun, {{"MASTER_PORT", "1"}});
               }),
@@ -64,7 +64,7 @@ TEST(RankStore, NamesTheVariableThatIsMissingOrNoPort) {
                 HasSubstr("MASTER_PORT is '" + std::string(port) + "', not a port"));
 }
 
-TEST(RankStore, OfMpirunOnOneHostHasAPortOfItsJob) {
+TEST(RankStore, UnderMpirunOnOneHostHasAPortOfItsJob) {
   const RankStore first = store_of(Launcher::kOpenMpi, {{"PMIX_NAMESPACE", "3417441281"}}),
                   same = store_of(Launcher::kOpenMpi, {{"PMIX_NAMESPACE", "3417441281"}}),
                   other = store_of(Launcher::kOpenMpi, {{"PMIX_NAMESPACE", "3417506817"}});
@@ -77,14 +77,14 @@ TEST(RankStore, OfMpirunOnOneHostHasAPortOfItsJob) {
   EXPECT_TRUE(first.is_hosted_by_first);
 }
 
-TEST(RankStore, OfMpirunOnSeveralHostsNeedsTheFirst) {
+TEST(RankStore, UnderMpirunOnSeveralHostsNeedsTheFirst) {
   EXPECT_THAT(error_of([] { store_of(Launcher::kOpenMpi, {}, 2); }), HasSubstr("-x MASTER_ADDR=FIRST_HOST"));
   const RankStore store = store_of(Launcher::kOpenMpi, {{"MASTER_ADDR", "n7"}, {"MASTER_PORT", "29500"}}, 2);
   EXPECT_EQ(store.address.host, "n7");
   EXPECT_EQ(store.address.port, 29500);
 }
 
-TEST(RankStore, IsWhereTheUserSaysInHostAndPortEachAlone) {
+TEST(RankStore, TakesHostAndPortSeparatelyFromTheUser) {
   const RankStore port = store_of(Launcher::kOpenMpi, {{"PMIX_NAMESPACE", "7"}, {"MASTER_PORT", "29501"}});
   EXPECT_EQ(port.address.host, "127.0.0.1");
   EXPECT_EQ(port.address.port, 29501);
@@ -93,7 +93,7 @@ TEST(RankStore, IsWhereTheUserSaysInHostAndPortEachAlone) {
   EXPECT_EQ(host.address.port, store_of(Launcher::kOpenMpi, {{"PMIX_NAMESPACE", "7"}}).address.port);
 }
 
-TEST(RankStore, OfSrunIsOnTheFirstHostOfTheStep) {
+TEST(RankStore, UnderSrunIsOnTheFirstHostOfTheStep) {
   const RankStore store = store_of(Launcher::kSlurm,
                                    {{"SLURM_JOB_ID", "77"},
                                     {"SLURM_STEP_ID", "0"},

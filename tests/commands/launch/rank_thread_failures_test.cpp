@@ -1,4 +1,4 @@
-// How a process ends whose ranks are threads, when one of them hangs in its own code.
+// The end of a process whose ranks are threads when one of them hangs in its own code.
 #include "commands/launch/rank_thread_failures.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ constexpr milliseconds kShort{300};
   for (;;) ::pause();
 }
 
-/// As a command runs ranks.
+/// Runs ranks like a command.
 int run_command_on(int num_ranks, std::ostream& err, const std::function<void(RankContext&)>& function) {
   return run_command("test", err,
                      [&] { testing::run_ranks(num_ranks, function, kShort, report_and_end("test", err)); });
@@ -41,7 +41,7 @@ void expect_end(Body body, ExitCode code, Matcher output) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kShort + std::chrono::seconds(5));
 }
 
-TEST(RankThreadFailuresDeathTest, ARankThatHangsIsNamedAndTheProcessEndsWithExitStatus7) {
+TEST(RankThreadFailuresDeathTest, AHungRankIsReportedAndTheProcessEndsWithExitStatus7) {
   expect_end(
       [] {
         run_command_on(4, std::cerr, [](RankContext& context) {
@@ -54,7 +54,7 @@ TEST(RankThreadFailuresDeathTest, ARankThatHangsIsNamedAndTheProcessEndsWithExit
             HasSubstr("Rank 2 waits in no operation"), HasSubstr("megatron test: rank 2 still runs 3 s after")));
 }
 
-TEST(RankThreadFailuresDeathTest, ARankThatHangsAfterItsLastOperationToo) {
+TEST(RankThreadFailuresDeathTest, AHangAfterTheLastOperationIsReportedToo) {
   expect_end(
       [] {
         run_command_on(3, std::cerr, [](RankContext& context) {
@@ -67,7 +67,7 @@ TEST(RankThreadFailuresDeathTest, ARankThatHangsAfterItsLastOperationToo) {
             HasSubstr("ranks 1, 2 still run 3 s after")));
 }
 
-TEST(RankThreadFailuresDeathTest, ExitStatusIsThatOfTheFailure) {
+TEST(RankThreadFailuresDeathTest, ExitStatusComesFromTheFailure) {
   expect_end(
       [] {
         run_command_on(2, std::cerr, [](RankContext& context) {
@@ -79,7 +79,7 @@ TEST(RankThreadFailuresDeathTest, ExitStatusIsThatOfTheFailure) {
       ExitCode::kData, AllOf(HasSubstr("[rank 1] sample 7 is damaged"), HasSubstr("rank 0 still runs")));
 }
 
-TEST(RankThreadFailures, ThatEndAllRanksArePrintedOnce) {
+TEST(RankThreadFailures, ArePrintedOnce) {
   std::ostringstream err;
   const int status = run_command_on(3, err, [](RankContext& context) {
     if (context.rank == 1) throw DataError("sample 7 is damaged");
