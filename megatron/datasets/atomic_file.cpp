@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-/// @param path  for an error.
+/// @param path  for error messages.
 void write_all(int descriptor, std::span<const std::byte> data, const std::filesystem::path& path) {
   while (!data.empty()) {
     const ssize_t done = ::write(descriptor, data.data(), data.size());
@@ -27,7 +27,7 @@ void write_file_atomically(const std::filesystem::path& path, std::span<const st
   if (path.has_parent_path()) {
     std::error_code error;
     std::filesystem::create_directories(path.parent_path(), error);
-    require<IoError>(!error, "{}: the directory cannot be made: {}", path.parent_path().string(), error.message());
+    require<IoError>(!error, "{}: the directory cannot be created: {}", path.parent_path().string(), error.message());
   }
   TemporaryFile file(path);
   for (std::span<const std::byte> part : parts) write_all(file.descriptor(), part, path);

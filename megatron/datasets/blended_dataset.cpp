@@ -48,18 +48,18 @@ BlendedDataset::BlendedDataset(std::vector<std::unique_ptr<GptDataset>> members,
 void BlendedDataset::check_members(const Options& options) const {
   const std::string_view split = name_of(options.split);
   require<ConfigError>(!members_.empty() && members_.size() <= kMaxMembers,
-                       "a blend of {} data sets was asked for; 1 to {} are possible", members_.size(), kMaxMembers);
+                       "a blend of {} datasets was requested; 1 to {} are possible", members_.size(), kMaxMembers);
   require<ConfigError>(!options.weights.has_value() || options.weights->size() == members_.size(),
-                       "the {} blend has {} data sets and {} weights. Give each path one weight, or none to all.",
+                       "the {} blend has {} datasets and {} weights. Give each path one weight, or no weights at all.",
                        split, members_.size(), options.weights.has_value() ? options.weights->size() : 0);
   require<ConfigError>(!options.weights.has_value() || options.size.has_value(),
-                       "the {} blend has weights, but its number of samples is not set (one pass over the data, as "
-                       "--full-validation asks for). Leave out the weights, or set the number of samples.",
+                       "the {} blend has weights, but its number of samples is not set (one pass over the data, which "
+                       "--full-validation requests). Leave out the weights, or set the number of samples.",
                        split);
   for (size_t i = 0; i < members_.size(); ++i) {
     if (options.weights.has_value()) {
       require<ConfigError>((*options.weights)[i] > 0,
-                           "{} has weight {} in the blend; weights must be above zero. Leave the data set out instead.",
+                           "{} has weight {} in the blend; weights must be above zero. Leave the dataset out instead.",
                            path_of(*members_[i]), (*options.weights)[i]);
     } else {
       require<ConfigError>(
@@ -106,7 +106,7 @@ void BlendedDataset::check_demand(const Options& options) const {
     require<DataError>(
         member >= 0 && member < static_cast<int64_t>(members_.size()) &&
             sample == demand[static_cast<size_t>(member)]++,
-        "the blend index names sample {} of data set {} of {}: the cached indices {} are damaged or belong to other "
+        "the blend index names sample {} of dataset {} of {}: the cached indices {} are damaged or belong to other "
         "data. Delete them; they are built again.",
         sample, member, members_.size(), cache_files_);
   }
@@ -120,7 +120,7 @@ void BlendedDataset::check_demand(const Options& options) const {
 }
 
 void BlendedDataset::read(int64_t index, GptSample& sample) const {
-  require<DataError>(index >= 0 && index < size(), "sample {} of a blend was asked for; there are {}", index, size());
+  require<DataError>(index >= 0 && index < size(), "sample {} of a blend was requested; there are {}", index, size());
   const int64_t member = index_.dataset_index[index];
   members_[static_cast<size_t>(member)]->read(index_.dataset_sample_index[index], sample);
   sample.dataset_id = static_cast<int32_t>(member);

@@ -1,4 +1,4 @@
-// Several data sets mixed into one.
+// Several datasets mixed into one.
 #pragma once
 
 #include <cstdint>

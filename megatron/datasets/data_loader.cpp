@@ -67,7 +67,7 @@ void DataLoader<Id>::prefetch() {
 template <class Id>
 bool DataLoader<Id>::next(MicroBatch<Id>& batch) {
   if (prefetch_depth_ == 0) {
-    // A batch that failed is not skipped: its error stays.
+    // A failed batch is not skipped: every later call throws its error.
     if (error_) std::rethrow_exception(error_);
     try {
       if (!read_next(batch)) return false;

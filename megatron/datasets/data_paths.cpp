@@ -59,7 +59,7 @@ Blend unweighted(std::span<const std::string> items) {
 
 constexpr uintmax_t kMostListBytes = 64 << 20;
 
-/// Looks at the kind of the file before it is opened: opening a FIFO waits for its other end.
+/// Checks the kind of the file before it is opened: opening a FIFO waits for its other end.
 std::string read_text(const std::string& path) {
   std::error_code refusal;
   const std::filesystem::file_status status = std::filesystem::status(path, refusal);
@@ -85,7 +85,7 @@ std::vector<std::string> split_at_white_space(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
 }
 
-/// Of one item that is pairs of a weight and a prefix, "0.3 a 0.7 b"; else nothing: a path may have spaces.
+/// The parts of one item of weights and prefixes, "0.3 a 0.7 b"; nothing for other items, as a path may have spaces.
 std::vector<std::string> quoted_pairs(std::span<const std::string> items) {
   if (items.size() != 1) return {};
   std::vector<std::string> words = split_at_white_space(items[0]);

@@ -1,4 +1,4 @@
-// What the data path flags name: one data set, or several mixed by weight.
+// The data path flags: one dataset, or several mixed by weight.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// Path prefixes, and their weights unless the blend follows the data sets' sizes.
+/// Path prefixes, and their weights unless the blend follows the datasets' sizes.
 struct Blend {
   std::vector<std::string> prefixes;
   std::optional<std::vector<double>> weights;

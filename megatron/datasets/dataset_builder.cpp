@@ -42,7 +42,7 @@ void for_each_parallel(size_t count, int num_threads, const std::function<void(s
   };
   std::vector<std::jthread> threads;
   for (size_t t = 1; t < std::min(count, static_cast<size_t>(std::max(num_threads, 1))); ++t)
-    threads.push_back(start_thread("to build data sets", [&] {
+    threads.push_back(start_thread("to build datasets", [&] {
       set_worker_thread_name("dataset");
       work();
     }));
@@ -71,7 +71,7 @@ void check_blend(const Blend& blend, std::string_view name, Mistakes& mistakes) 
   }
 }
 
-/// Builds the data sets of one run; keeps the opened files by prefix.
+/// Builds the datasets of one run; keeps the opened files by prefix.
 class Builder {
  public:
   Builder(const GptDatasetConfig& config, const MessageLog& log) : config_(config) {
@@ -124,7 +124,7 @@ class Builder {
                                        const std::optional<SplitMatrix>& matrix) {
     open_all(blend.prefixes);
     const bool weighted = blend.weights.has_value();
-    // Weights of a single path mean nothing; with --split Megatron still makes it a blend, which has its own sizes.
+    // The weight of a single path has no effect; with --split Megatron still makes it a blend, which has its own sizes.
     if (blend.prefixes.size() == 1 && (!weighted || !matrix.has_value())) {
       return build_part(*opened_.at(blend.prefixes[0]), split, size, split_text, matrix, false);
     }
@@ -181,7 +181,7 @@ class Builder {
           *names[i], IndexedDatasetOptions{.access = config_.bin_access, .multimodal = false});
       const TokenType type = data->token_type();
       require<DataError>(type != TokenType::kFloat32 && type != TokenType::kFloat64,
-                         "{}.idx: tokens are {}, which a GPT cannot be trained on. The file is damaged or holds other "
+                         "{}.idx: tokens are {}, which GPT training does not support. The file is damaged or has other "
                          "data than text: copy it again or preprocess the text again.",
                          *names[i], name_of(type));
       *missing[i] = std::move(data);
@@ -191,7 +191,7 @@ class Builder {
   const GptDatasetConfig& config_;
   std::mutex log_mutex_;
   MessageLog log_;
-  std::set<std::string> said_;  // warnings, which would come again for each split and member
+  std::set<std::string> said_;  // warnings, to print each once and not for every split and member
   std::map<std::string, std::unique_ptr<TokenSource>> opened_;  // by prefix; mock data under ""
 };
 
@@ -211,15 +211,15 @@ std::vector<std::string> mistakes_of(const GptDataSources& sources, const Sample
     mistakes.push_back("--data-path needs --split, such as --split 969,30,1");
   }
   if (any_per_split && sources.split.has_value()) {
-    mistakes.push_back("--split cuts --data-path; with per-split data paths it has no meaning");
+    mistakes.push_back("--split divides --data-path; leave it out with per-split data paths");
   }
   if (sources.multiple_validation_sets && sources.blend_per_split[index_of(Split::kValid)].has_value() &&
       sources.blend_per_split[index_of(Split::kValid)]->weights.has_value()) {
-    mistakes.push_back("--multiple-validation-sets evaluates each path alone; its paths take no weights");
+    mistakes.push_back("--multiple-validation-sets evaluates each path separately; leave the weights out");
   }
   for (Split split : kSplits) {
     const std::optional<int64_t>& size = sizes[index_of(split)];
-    if (size.value_or(0) < 0) mistakes.push_back(fmt::format("{} {} samples are asked for", *size, name_of(split)));
+    if (size.value_or(0) < 0) mistakes.push_back(fmt::format("{} {} samples are requested", *size, name_of(split)));
     const std::optional<Blend>& own = sources.blend_per_split[index_of(split)];
     if (own.has_value()) check_blend(*own, fmt::format("{} blend", name_of(split)), mistakes);
     const std::optional<Blend>& blend = own.has_value() ? own : sources.blend;

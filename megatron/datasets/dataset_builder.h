@@ -1,4 +1,4 @@
-// Makes the train, validation and test data sets of a run from its data flags.
+// Builds the train, validation and test datasets of a run from its data flags.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace megatron {
 
-/// Where the data comes from. Exactly one of mock data, `blend` and `blend_per_split` is given.
+/// The source of the data. Exactly one of mock data, `blend` and `blend_per_split` is given.
 struct GptDataSources {
   bool mock_data = false;
   /// --data-path, and the --split that cuts it into train, validation and test.
@@ -22,23 +22,23 @@ struct GptDataSources {
   std::optional<std::string> split;
   /// --train-data-path, --valid-data-path, --test-data-path.
   PerSplit<std::optional<Blend>> blend_per_split;
-  /// Several validation paths are separate data sets instead of a blend.
+  /// Several validation paths are separate datasets instead of a blend.
   bool multiple_validation_sets = false;
 };
 
-/// The data sets of a run.
+/// The datasets of a run.
 struct GptDatasets {
-  /// What the data sets read from; they refer to it.
+  /// The sources of the datasets, which refer to them.
   std::vector<std::unique_ptr<TokenSource>> sources;
   std::unique_ptr<Dataset> train;               // null where the split takes no data
   std::vector<std::unique_ptr<Dataset>> valid;  // one; several with multiple_validation_sets; none
   std::unique_ptr<Dataset> test;
 };
 
-/// What contradicts itself in the flags: one text for each rule that is broken. @param sizes  see build_gpt_datasets
+/// Contradictions of the flags: one text for each broken rule. @param sizes  see build_gpt_datasets
 std::vector<std::string> mistakes_of(const GptDataSources& sources, const SampleCounts& sizes);
 
-/// Builds or loads all data sets. Deterministic: every rank gets the same, whether or not the cache is shared.
+/// Builds or loads all datasets. Deterministic: every rank gets the same, whether or not the cache is shared.
 /// Source: Megatron Core, BlendedMegatronDatasetBuilder.
 /// @param sizes  samples that each split needs; nullopt is one pass over its data.
 /// @throw ConfigError listing every contradiction of the flags; DataError for files.

@@ -1,4 +1,4 @@
-// What an index depends on, as Megatron writes it down: the names of cache files are made from it.
+// The description of an index in Megatron's form, from which the names of cache files are made.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace megatron {
 
-/// Identity of one GPT data set of one split.
+/// Identity of one GPT dataset of one split.
 struct GptDatasetIdentity {
   std::string class_name = "GPTDataset";
   std::optional<std::string> dataset_path;  // nullopt for mock data
@@ -23,7 +23,7 @@ struct GptDatasetIdentity {
   Split index_split = Split::kTrain;
   int64_t random_seed = 0;
   int64_t sequence_length = 0;
-  /// The text of --split as it was typed, and what it means; nullopt when each split has its own paths.
+  /// The text of --split as it was typed, and its values; nullopt when each split has its own paths.
   std::optional<std::string> split;
   std::optional<SplitMatrix> split_matrix;
   TokenizerIdentity tokenizer;
@@ -32,7 +32,7 @@ struct GptDatasetIdentity {
   void describe(PythonJson& json) const;
 };
 
-/// Weights of a blend: normalised fractions when its size was asked for, or the members' sizes for one pass over all.
+/// Weights of a blend: normalised fractions when its size was requested, or the members' sizes for one pass over all.
 using BlendWeights = std::variant<std::vector<double>, std::vector<int64_t>>;
 
 /// Identity of a blend of one split.
@@ -45,7 +45,7 @@ struct BlendIdentity {
   std::string description() const;
 };
 
-/// `<md5 of description>-<class>-<split>`: what the names of its cache files start with.
+/// `<md5 of description>-<class>-<split>`, the start of the names of its cache files.
 std::string cache_stem(std::string_view description, std::string_view class_name, Split split);
 
 }  // namespace megatron

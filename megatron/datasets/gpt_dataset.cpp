@@ -25,7 +25,7 @@ int64_t choose_pad(const GptDatasetConfig& config, const MessageLog& log) {
   if (!ambiguous) return pad;
   if (config.allow_ambiguous_pad_tokens) {
     log.warning(
-        fmt::format("the padding token {} is also another special token; that one is not trained, because "
+        fmt::format("the padding token {} is also another special token, which is not trained because "
                     "--allow-ambiguous-pad-tokens is set.",
                     pad));
     return pad;
@@ -73,7 +73,7 @@ GptIndexRequest make_request(const TokenSource& source, const GptDatasetPart& pa
   request.drop_last = part.split != Split::kValid || config.drop_last_partial_validation_sequence;
   require<DataError>(request.tokens_per_epoch > 0 || part.num_samples.value_or(0) == 0,
                      "{}: the {} split has {} of {} sequences and no tokens, but {} samples of it are needed. Give the "
-                     "split a larger share with --split, add data, or ask for no samples (--eval-iters 0).",
+                     "split a larger share with --split, add data, or request no samples (--eval-iters 0).",
                      source.name(), name_of(part.split), part.sequences.size(), source.num_sequences(),
                      part.num_samples.value_or(0));
   return request;
@@ -106,7 +106,7 @@ void GptDataset::load_or_build_indices(const GptDatasetPart& part, const Message
   entry.directory = cache_directory(source_, part, config_);
   entry.description = identity_.description();
   entry.stem = cache_stem(entry.description, identity_.class_name, part.split);
-  // Megatron's description leaves these two out, so that its indices of both kinds would take each other's place.
+  // Megatron's description lacks these two, so that its indices of both kinds would replace each other.
   if (request_.extra_tokens == 0) entry.stem += "-no_extra_token";
   if (!request_.drop_last) entry.stem += "-keep_last";
   entry.arrays = {{"document_index", {plan_.num_epochs * request_.sequences.size()}},
@@ -185,7 +185,7 @@ void GptDataset::append_part(int64_t position, int64_t offset, std::optional<int
 }
 
 void GptDataset::read_tokens(int64_t index, std::vector<int64_t>& tokens, std::vector<int32_t>& part_ends) const {
-  require<DataError>(index >= 0 && index < size(), "{}: sample {} was asked for; there are {}", source_.name(), index,
+  require<DataError>(index >= 0 && index < size(), "{}: sample {} was requested; there are {}", source_.name(), index,
                      size());
   const int64_t row = shuffle_index_[index];
   if (row < 0 || row >= plan_.num_samples) reject_index(fmt::format("the shuffle index names sample {}", row));

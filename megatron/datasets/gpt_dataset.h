@@ -1,4 +1,4 @@
-// Samples of fixed length cut from shuffled documents, exactly as Megatron Core's GPTDataset cuts them.
+// Samples of fixed length cut from shuffled documents, exactly like Megatron Core's GPTDataset.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,33 @@
 
 namespace megatron {
 
-/// What sets one GPT data set of a run apart from the others.
+/// The settings in which the GPT datasets of a run differ.
 struct GptDatasetPart {
   Split split = Split::kTrain;
   IndexRange sequences;
-  /// Samples that are needed; the data set may have more. nullopt is one pass over the sequences.
+  /// Samples that are needed; the dataset may have more. nullopt is one pass over the sequences.
   std::optional<int64_t> num_samples;
-  /// The text of --split and what it means, for the cache's name; nullopt when each split has its own paths.
+  /// The text of --split and its values, for the cache's name; nullopt when each split has its own paths.
   std::optional<std::string> split_text;
   std::optional<SplitMatrix> split_matrix;
   /// Mock data: another class name, no path, and no cache unless a directory is given.
   bool mock = false;
 };
 
-/// A range of a token source's sequences as samples. Building makes the index or takes it from the cache.
+/// A range of a token source's sequences as samples. The constructor builds the index or loads it from the cache.
 ///
-/// Three defects of Megatron are not here: a sample's loss mask never holds marks of another sample, the number of
+/// Three defects of Megatron are fixed: a sample's loss mask never has marks of another sample, the number of
 /// samples that are not dropped is counted in integers, and a split without tokens is an error instead of a hang.
 class GptDataset final : public Dataset {
  public:
-  /// `source` must outlive the data set.
+  /// `source` must outlive the dataset.
   /// @throw ConfigError, DataError
   GptDataset(const TokenSource& source, const GptDatasetPart& part, const GptDatasetConfig& config,
              const MessageLog& log);
 
   int64_t size() const override { return shuffle_index_.num_elements(); }
   void read(int64_t index, GptSample& sample) const override;
-  /// Sample 0 with nothing to train in it: what fills a batch that has no sample of its own.
+  /// Sample 0 with an empty loss mask, to fill a batch that has no sample of its own.
   void read_padding(GptSample& sample) const;
 
   const GptDatasetIdentity& identity() const { return identity_; }

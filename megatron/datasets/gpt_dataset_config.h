@@ -1,4 +1,4 @@
-// Options of GPT data sets.
+// Options of GPT datasets.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-/// Options that all GPT data sets of a run share. Names are Megatron Core's (GPTDatasetConfig).
+/// Options that all GPT datasets of a run share. Names are Megatron Core's (GPTDatasetConfig).
 struct GptDatasetConfig {
   int64_t sequence_length = 0;
   /// Seeds the order of documents and samples; in [0, 2^32 - 1]. All splits and blend members use it alike.
@@ -20,11 +20,11 @@ struct GptDatasetConfig {
 
   /// After each end-of-document token, positions start again at 0.
   bool reset_position_ids = false;
-  /// After each end-of-document token, rows do not see what is before them.
+  /// Positions after an end-of-document token do not attend to positions before it.
   bool reset_attention_mask = false;
   /// Positions whose input is an end-of-document token are not trained.
   bool eod_mask_loss = false;
-  /// Every document of a sample is a sequence of its own, whatever its tokens say; positions restart as well.
+  /// Every document of a sample is a sequence of its own, whatever its tokens are; positions restart as well.
   bool inter_document_masking = false;
   /// A padding token that is also another special token masks that one. Off: no token of the data counts as padding.
   bool allow_ambiguous_pad_tokens = false;
@@ -41,7 +41,7 @@ struct GptDatasetConfig {
   FileAccess bin_access = FileAccess::kMap;
   /// Blend members offer this fraction of samples more than the blend is expected to draw.
   double mid_level_dataset_surplus = 0.005;
-  /// Members of a blend that are built at a time.
+  /// Members of a blend that are built concurrently.
   int num_dataset_builder_threads = 1;
 };
 

@@ -77,7 +77,7 @@ uint64_t mixed(uint64_t value) {
 }
 
 /// Requires that values [first, last) of an index name each of `names` equally often. Sums of mixed values are compared
-/// instead of counts, which would need memory at random: they differ whenever one value is wrong, and for more than one
+/// instead of counts, which would need random memory access: they differ if one value is wrong, and for more than one
 /// except by a chance of 2^-64.
 void require_equal_shares(const NpyArray& index, int64_t first, int64_t last, IndexRange names, std::string_view what) {
   if (first == last) return;
@@ -126,7 +126,7 @@ EpochPlan plan_epochs(const GptIndexRequest& request) {
 
 NpyArray build_document_index(const GptIndexRequest& request, const EpochPlan& plan, NumpyRandomState& random) {
   require<NotSupported>(request.sequences.end <= std::numeric_limits<int32_t>::max(),
-                        "{} sequences in one data set: the index holds up to 2^31 - 1. Split the data set into several "
+                        "{} sequences in one dataset: the index holds up to 2^31 - 1. Split the dataset into several "
                         "and blend them.",
                         request.sequences.end);
   NpyArray index(NpyDtype::kInt32, {plan.num_epochs * request.sequences.size()});

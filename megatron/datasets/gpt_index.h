@@ -1,4 +1,4 @@
-// Which tokens make up which sample: Megatron's document, sample and shuffle index.
+// Megatron's document, sample and shuffle indices, which map samples to tokens.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-/// What the indices of one split depend on, the order of draws aside.
+/// The input of the indices of one split, except for the random order.
 struct GptIndexRequest {
   /// The sequences of the split, and the sum of their lengths.
   IndexRange sequences;
@@ -25,10 +25,10 @@ struct GptIndexRequest {
   bool drop_last = true;
 };
 
-/// How often the data is repeated, and how many samples that gives.
+/// The number of epochs, and the samples that they give.
 struct EpochPlan {
   int64_t num_epochs = 1;
-  /// Few samples come from the last epoch, so it is shuffled apart from the others.
+  /// Few samples come from the last epoch, so it is shuffled separately.
   bool separate_final_epoch = false;
   /// Samples of all epochs, and of all but the last one.
   int64_t num_samples = 0;
@@ -50,12 +50,12 @@ NpyArray build_document_index(const GptIndexRequest& request, const EpochPlan& p
 NpyArray build_sample_index(const GptIndexRequest& request, const EpochPlan& plan, std::span<const int32_t> lengths,
                             const NpyArray& document_index);
 
-/// The order in which samples are given out: [plan.num_samples], uint32 (int64 from 2^32 - 2 samples on).
+/// The shuffled order of samples: [plan.num_samples], uint32 (int64 from 2^32 - 2 samples on).
 NpyArray build_shuffle_index(const EpochPlan& plan, NumpyRandomState& random);
 
 /// Checks that indices are of the kind that the functions above build: the document index and the shuffle index are
-/// permutations of their epochs, and every sample starts where the one before it ends. So no damage of a single value
-/// goes unnoticed, and no change of the data's lengths. O(documents + samples), as building is.
+/// permutations of their epochs, and every sample starts where the one before it ends. So no change of a single value
+/// goes unnoticed, and no change of the data's lengths. O(documents + samples), like building.
 /// @throw DataError naming the first value that is wrong
 void check_gpt_indices(const GptIndexRequest& request, const EpochPlan& plan, std::span<const int32_t> lengths,
                        const NpyArray& document_index, const NpyArray& sample_index, const NpyArray& shuffle_index);

@@ -1,4 +1,4 @@
-// The files in which built indices are kept between runs and shared between ranks.
+// The cache files of built indices, kept between runs and shared between ranks.
 #pragma once
 
 #include <filesystem>
@@ -26,7 +26,7 @@ struct CacheEntry {
   std::string stem;
   std::string description;
   std::vector<CachedArray> arrays;
-  /// Looks into arrays of these shapes that were taken from the cache, in the order of `arrays`, and throws a DataError
+  /// Checks arrays of these shapes from the cache, in the order of `arrays`, and throws a DataError
   /// if they cannot belong to the data.
   std::function<void(std::span<const NpyArray>)> check;
   bool write = true;
@@ -35,12 +35,12 @@ struct CacheEntry {
 };
 
 /// Gives the arrays of `entry`: mapped from the cache when all its files are there, else from `build`, written to the
-/// cache when `entry.write` says so. Files are written atomically, so ranks may do this at the same time.
+/// cache if `entry.write` is set. Files are written atomically, so ranks may do this at the same time.
 ///
-/// Cached arrays that are damaged, have other shapes or do not pass `entry.check` are built again, with a warning. A
-/// cache that cannot be written costs a warning only; the indices are then held in memory.
+/// Cached arrays that are damaged, have other shapes or fail `entry.check` are built again, with a warning. A
+/// cache that cannot be written gives only a warning; the indices are then kept in memory.
 /// @param what  for messages, such as "GPTDataset train indices".
-/// @throw whatever `build` throws.
+/// @throw the exceptions of `build`.
 std::vector<NpyArray> load_or_build(const CacheEntry& entry, const std::string& what,
                                     const std::function<std::vector<NpyArray>()>& build, const MessageLog& log);
 

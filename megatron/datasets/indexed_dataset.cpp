@@ -13,9 +13,10 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kDamaged = "The file is damaged or cut off: copy it again or preprocess the data again.";
+constexpr const char* kDamaged = "The file is damaged or truncated: copy it again or preprocess the data again.";
 constexpr const char* kNotAPair =
-    "One of the two files is damaged, cut off or belongs to other data: copy both again or preprocess the data again.";
+    "One of the two files is damaged, truncated or belongs to other data: copy both again or preprocess the data "
+    "again.";
 
 template <class T>
 T load_at(const std::byte* bytes) {
@@ -34,15 +35,15 @@ std::string path_of_part(const std::string& prefix, const char* suffix) {
   const bool is_absent = refusal == std::errc::no_such_file_or_directory || refusal == std::errc::not_a_directory;
   require<DataError>(!refusal || is_absent, "{}: {}. Give a path that this user may read.", path, refusal.message());
   const std::string kind = is_file ? "" : reason_not_regular(path);
-  require<DataError>(kind.empty(), "{}: {}. Give the path of a data set's files without suffix.", path, kind);
+  require<DataError>(kind.empty(), "{}: {}. Give the path of a dataset's files without suffix.", path, kind);
   require<DataError>(is_file,
-                     "{}: no such file. A data set is a pair of files PREFIX.idx and PREFIX.bin; the prefix \"{}\" was "
+                     "{}: no such file. A dataset is a pair of files PREFIX.idx and PREFIX.bin; the prefix \"{}\" was "
                      "given. Give the path without suffix, such as data/my_text_document.",
                      path, prefix);
   return path;
 }
 
-/// What a stored token is worth as `Out`. Floating tokens have no exact integer: they are cut, and out-of-range or
+/// A stored token as `Out`. Floating tokens have no exact integer: they are truncated, and out-of-range or
 /// not-a-number ones become the nearest end of the range or 0.
 template <class Out, class Stored>
 Out convert_token(Stored token) {
@@ -197,17 +198,17 @@ int64_t IndexedDataset::document_index(int64_t document) const {
 }
 
 int8_t IndexedDataset::sequence_mode(int64_t sequence) const {
-  require(multimodal_, "{}: modes were asked for, but it was not opened as multimodal", prefix_);
+  require(multimodal_, "{}: modes were requested, but it was not opened as multimodal", prefix_);
   const int64_t modes_at = 12 * num_sequences_ + 8 * num_document_indices_;
   return load_at<int8_t>(index_.bytes().data() + kIndexHeaderBytes + modes_at + sequence);
 }
 
 void IndexedDataset::check_range(int64_t sequence, int64_t offset, size_t count) const {
-  require<DataError>(sequence >= 0 && sequence < num_sequences_, "{}: sequence {} was asked for; there are {}", prefix_,
+  require<DataError>(sequence >= 0 && sequence < num_sequences_, "{}: sequence {} was requested; there are {}", prefix_,
                      sequence, num_sequences_);
   const int64_t length = sequence_length(sequence);
   require<DataError>(offset >= 0 && offset <= length && count <= static_cast<uint64_t>(length - offset),
-                     "{}: {} tokens at offset {} of sequence {} were asked for, which has {}", prefix_, count, offset,
+                     "{}: {} tokens at offset {} of sequence {} were requested, which has {}", prefix_, count, offset,
                      sequence, length);
 }
 

@@ -16,19 +16,19 @@ namespace megatron {
 struct IndexedDatasetOptions {
   /// How `.bin` is read; `.idx` is always mapped.
   FileAccess access = FileAccess::kMap;
-  /// The file carries one mode per sequence. Nothing in it says so: the caller must know.
+  /// The file has one mode per sequence. The file does not record this: the caller must know.
   bool multimodal = false;
 };
 
 /// @throw DataError unless `<prefix>.idx` and `<prefix>.bin` exist.
 void require_dataset_files(const std::string& prefix);
 
-/// A data set of sequences grouped into documents, stored as `<prefix>.idx` and `<prefix>.bin`.
+/// A dataset of sequences grouped into documents, stored as `<prefix>.idx` and `<prefix>.bin`.
 ///
 /// Opening checks in one pass that the sequences follow each other without gaps and fill `.bin`, as every builder
-/// writes them, so that a damaged index gives an error instead of other tokens. Only a start of a document that moved
+/// writes them, so that a damaged index gives an error instead of wrong tokens. Only a start of a document that moved
 /// between its neighbours goes unnoticed; samples of a GPT are made of sequences and do not depend on it. Thread-safe
-/// once made. Empty `.bin` files, empty documents and sequences of length 0 are valid.
+/// after construction. Empty `.bin` files, empty documents and sequences of length 0 are valid.
 class IndexedDataset final : public TokenSource {
  public:
   /// @throw DataError naming file, rule, values and fix if a file is missing, damaged or does not fit the other one.
@@ -48,11 +48,11 @@ class IndexedDataset final : public TokenSource {
   int64_t sequence_pointer(int64_t sequence) const;
   /// The sequence that document `document` starts with; entry num_documents() is num_sequences().
   int64_t document_index(int64_t document) const;
-  /// Mode of a sequence; the data set must be multimodal.
+  /// Mode of a sequence; the dataset must be multimodal.
   int8_t sequence_mode(int64_t sequence) const;
 
   void read(int64_t sequence, int64_t offset, std::span<int64_t> out) const override;
-  /// The whole sequence. Floating tokens are cut towards zero; `sequence_values` keeps them.
+  /// The whole sequence. Floating tokens are truncated towards zero; `sequence_values` keeps them.
   std::vector<int64_t> sequence(int64_t sequence) const;
   std::vector<double> sequence_values(int64_t sequence) const;
   /// The stored bytes of a whole sequence; `out` has sequence_length(sequence) * size_of(token_type()) bytes.

@@ -26,7 +26,7 @@ bool fits(In token) {
   }
 }
 
-/// Where a file is to be, without what killed processes left there.
+/// The path of a file, after leftovers of killed processes there are removed.
 const std::string& free_path(const std::string& path) {
   require<IoError>(!std::filesystem::is_directory(path),
                    "{}: cannot be written: it is a directory. Remove it, or choose "
@@ -135,7 +135,7 @@ void IndexedDatasetBuilder::add_document(std::span<const double> tokens, std::sp
 void IndexedDatasetBuilder::add_index(const std::string& prefix) {
   const IndexedDataset other(prefix, {.access = FileAccess::kMap, .multimodal = options_.multimodal});
   require<DataError>(other.token_type() == options_.token_type,
-                     "{}: has tokens of type {}, but {} has {}. Data sets are merged only when the types agree: "
+                     "{}: has tokens of type {}, but {} has {}. Datasets are merged only when the types agree: "
                      "preprocess one of them again with the other's tokenizer.",
                      prefix, name_of(other.token_type()), prefix_, name_of(options_.token_type));
   const int64_t first_sequence = num_sequences();
@@ -157,7 +157,7 @@ void IndexedDatasetBuilder::complete_files() {
   write_index();
 }
 
-/// An index of earlier data must not stand beside the new tokens if we are killed between the two steps.
+/// If the process is killed between the two steps, an index of earlier data must not remain beside the new tokens.
 void IndexedDatasetBuilder::remove_index() const {
   std::error_code ignored;
   std::filesystem::remove(prefix_ + ".idx", ignored);

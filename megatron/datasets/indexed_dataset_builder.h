@@ -16,10 +16,10 @@
 
 namespace megatron {
 
-/// Writes a data set, document by document. Both files are written under temporary names beside their final ones;
+/// Writes a dataset, document by document. Both files are written under temporary names beside their final ones;
 /// `finalize` gives them their names, `.idx` last, so that a killed writer never leaves a pair that looks complete.
-/// Without `finalize` the destructor removes what was written; what a killed process could not remove, the next builder
-/// of that prefix does.
+/// Without `finalize` the destructor removes the files; leftovers of a killed process are removed by the next builder
+/// of that prefix.
 ///
 ///   IndexedDatasetBuilder builder("data/my_text_document", {.token_type = optimal_token_type(50257)});
 ///   builder.add_document(tokens, lengths);
@@ -53,15 +53,15 @@ class IndexedDatasetBuilder {
   void add_document(std::span<const double> tokens, std::span<const int32_t> lengths,
                     std::span<const int8_t> modes = {});
 
-  /// Adds all documents of another data set. @throw DataError if its token type differs.
+  /// Adds all documents of another dataset. @throw DataError if its token type differs.
   void add_index(const std::string& prefix);
 
   int64_t num_sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t num_documents() const { return static_cast<int64_t>(document_indices_.size()) - 1; }
 
-  /// Completes both files. The builder takes nothing more. @throw IoError
+  /// Completes both files. Nothing can be added afterwards. @throw IoError
   void finalize();
-  /// All of several: no index has its name before the files of all are complete and their tokens have theirs.
+  /// Finalizes several builders: no index gets its name before all files are complete and all `.bin` files have theirs.
   /// @throw IoError; then none has an index.
   static void finalize_together(std::span<const std::unique_ptr<IndexedDatasetBuilder>> builders);
 
@@ -79,7 +79,7 @@ class IndexedDatasetBuilder {
   std::string prefix_;
   Options options_;
   TemporaryFile temporary_bin_;
-  std::optional<TemporaryFile> temporary_idx_;  // once complete
+  std::optional<TemporaryFile> temporary_idx_;  // set when it is complete
   std::ofstream bin_;
   std::vector<int32_t> lengths_;
   std::vector<int64_t> document_indices_ = {0};

@@ -1,4 +1,4 @@
-// Samples side by side, as the model takes them.
+// A micro-batch of samples, in the form that the model reads.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ struct MicroBatch {
   std::vector<Id> position_ids;   // [b, s]
   std::vector<float> loss_mask;   // [b, s]
   std::vector<int32_t> cuts;      // document cuts of all samples, see GptSample
-  std::vector<int64_t> cut_ends;  // [b], where in `cuts` each sample's end
-  /// Positions whose label counts: what the loss is divided by.
+  std::vector<int64_t> cut_ends;  // [b], end of each sample's part of `cuts`
+  /// Number of positions whose label counts, which divides the loss.
   int64_t num_valid_tokens = 0;
-  /// Numbers of the samples in the data set, and the data position after this batch: samples that all ranks have taken.
+  /// Numbers of the samples in the dataset, and the data position after this batch: samples consumed by all ranks.
   std::vector<int64_t> sample_indices;  // [b]
   int64_t consumed_samples = 0;
 
-  /// The cuts of row `b`.
+  /// The cuts of sample `b`.
   std::span<const int32_t> document_cuts(int64_t b) const {
     const int64_t begin = b == 0 ? 0 : cut_ends[static_cast<size_t>(b - 1)];
     const int64_t end = cut_ends[static_cast<size_t>(b)];

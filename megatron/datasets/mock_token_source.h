@@ -1,4 +1,4 @@
-// Invented sequences for runs without data (`--mock-data`).
+// Synthetic sequences for runs without data (`--mock-data`).
 #pragma once
 
 #include <cstdint>

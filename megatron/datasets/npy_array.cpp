@@ -55,7 +55,7 @@ std::string make_header(NpyDtype dtype, std::span<const int64_t> shape) {
   return header + dictionary;
 }
 
-/// What follows `'key':` in the header's dictionary, from its first character that is not a space.
+/// The text after `'key':` in the header's dictionary, without leading spaces.
 std::string_view field(std::string_view dictionary, std::string_view key) {
   for (char quote : {'\'', '"'}) {
     const std::string name = fmt::format("{0}{1}{0}", quote, key);

@@ -59,7 +59,7 @@ class SeedSequence {
 
 NumpyRandomState::NumpyRandomState(int64_t seed) {
   require<ConfigError>(seed >= 0 && seed <= std::numeric_limits<uint32_t>::max(),
-                       "random seed {} is outside of [0, 4294967295], the range of the data sets' generator. "
+                       "random seed {} is outside of [0, 4294967295], the range of the datasets' generator. "
                        "Choose --seed in that range.",
                        seed);
   engine_.seed(static_cast<uint32_t>(seed));

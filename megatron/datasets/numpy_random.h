@@ -28,7 +28,7 @@ class NumpyRandomState {
   /// `shuffle` of a one-dimensional array or list: the draws do not depend on the element type.
   template <class T>
   void shuffle(std::span<T> values) {
-    // Targets are drawn a block ahead, so that the memory they name is on its way when the swaps come.
+    // Targets are drawn a block ahead, so that their memory is prefetched when the swaps come.
     constexpr size_t kBlock = 64;
     std::array<uint64_t, kBlock> target;
     for (size_t last = values.size(); last > 1;) {

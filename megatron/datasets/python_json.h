@@ -39,7 +39,7 @@ class PythonJson {
   void start_line();
 
   std::string text_;
-  std::vector<bool> has_items_;  // for each open bracket: something stands in it
+  std::vector<bool> has_items_;  // for each open bracket: whether it has items
   bool after_key_ = false;
 };
 

@@ -17,7 +17,7 @@ SampleCounts count_samples(const RunLength& run) {
   if (!run.skip_train && samples_per_evaluation > 0) {
     require<ConfigError>(
         run.eval_interval > 0,
-        "--eval-interval {} is not positive, but --eval-iters {} asks for validation. Set an interval, "
+        "--eval-interval {} is not positive, but --eval-iters {} requests validation. Set an interval, "
         "or --eval-iters 0.",
         run.eval_interval, run.eval_iters);
     num_evaluations += run.train_iters / run.eval_interval;

@@ -1,4 +1,4 @@
-// How many samples a run needs of each split.
+// The number of samples that a run needs of each split.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// The flags that decide how many samples are needed; names are Megatron's.
+/// The flags that determine the number of samples; names are Megatron's.
 struct RunLength {
   std::optional<int64_t> train_samples;  // instead of train_iters
   int64_t train_iters = 0;
@@ -23,7 +23,7 @@ struct RunLength {
 
 /// Samples of training, of all validations together, and of the test at the end. Full validation takes its data once.
 /// With train_samples, train_iters must hold the number of iterations that they make.
-/// @throw ConfigError if validations are asked for, but eval_interval is not positive.
+/// @throw ConfigError if validations are requested, but eval_interval is not positive.
 SampleCounts count_samples(const RunLength& run);
 
 }  // namespace megatron

@@ -21,10 +21,10 @@ SingleSampler::SingleSampler(int64_t total_samples, int64_t consumed_samples, co
                              bool drop_last)
     : total_(total_samples), consumed_(consumed_samples), slice_(slice), drop_last_(drop_last) {
   check_slice(slice);
-  require<ConfigError>(total_ > 0, "the data set has no sample");
+  require<ConfigError>(total_ > 0, "the dataset has no sample");
   require<ConfigError>(consumed_ >= 0 && consumed_ < total_,
-                       "no samples are left: {} of {} are consumed. The run is at its end; raise --train-iters or "
-                       "--train-samples to go on.",
+                       "no samples are left: {} of {} are consumed. The run is complete; raise --train-iters or "
+                       "--train-samples to continue.",
                        consumed_, total_);
 }
 
@@ -48,13 +48,13 @@ CyclicSampler::CyclicSampler(int64_t total_samples, int64_t consumed_samples, co
   samples_per_pass_ = total_ - total_ % step;
   require<ConfigError>(
       samples_per_pass_ > 0,
-      "the data set has {} samples, fewer than one step takes (micro-batch size {} x data-parallel size "
+      "the dataset has {} samples, fewer than one step needs (micro-batch size {} x data-parallel size "
       "{} = {}). Give more data or smaller batches.",
       total_, slice.micro_batch_size, slice.size, step);
   require<ConfigError>(
       consumed_ >= 0 && consumed_ % samples_per_pass_ % step == 0,
-      "{} consumed samples are not a whole number of steps of {} samples into a pass of {}. Go on with "
-      "the micro-batch and data-parallel size that the run had.",
+      "{} consumed samples are not a whole number of steps of {} samples into a pass of {}. Continue with "
+      "the micro-batch and data-parallel size of the earlier run.",
       consumed_, step, samples_per_pass_);
 }
 

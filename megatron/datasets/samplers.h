@@ -1,4 +1,4 @@
-// Which samples a data-parallel rank takes, micro-batch by micro-batch. The only state is the number of consumed
+// The samples of a data-parallel rank, micro-batch by micro-batch. The only state is the number of consumed
 // samples.
 #pragma once
 
@@ -13,7 +13,7 @@ struct DataParallelSlice {
   int64_t rank = 0;
   int64_t size = 1;
 
-  /// Samples that all ranks take together.
+  /// Samples of all ranks together.
   int64_t samples_per_step() const { return micro_batch_size * size; }
 };
 
@@ -22,9 +22,9 @@ class Sampler {
  public:
   virtual ~Sampler() = default;
 
-  /// Overwrites `indices` and moves on; false at the end of the data (indices is empty then).
+  /// Overwrites `indices` and advances; false at the end of the data (indices is empty then).
   virtual bool next(std::vector<int64_t>& indices) = 0;
-  /// Samples that all ranks have taken together; a sampler made with this number goes on from here.
+  /// Samples that all ranks have consumed; a sampler made with this number continues from here.
   virtual int64_t consumed_samples() const = 0;
 };
 
@@ -71,7 +71,7 @@ class CyclicSampler final : public Sampler {
   std::vector<int64_t> order_;  // with sharding: of the rank's part, else of all samples
 };
 
-/// One pass over all samples, one at a time, dealt to the ranks in turn (`--full-validation`). Ranks may differ by one.
+/// One pass over all samples, dealt round-robin to the ranks (`--full-validation`). Ranks may differ by one.
 /// Source: Megatron-LM, MegatronFullValidationSampler.
 class FullValidationSampler final : public Sampler {
  public:
@@ -80,7 +80,7 @@ class FullValidationSampler final : public Sampler {
 
   bool next(std::vector<int64_t>& indices) override;
   int64_t consumed_samples() const override;
-  /// Samples that this rank gets.
+  /// Number of samples of this rank.
   int64_t num_batches() const;
 
  private:

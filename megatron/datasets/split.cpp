@@ -33,11 +33,11 @@ std::vector<double> parse_weights(std::string_view text) {
 
 SplitMatrix parse_split(std::string_view text) {
   const bool has_words = text.find("nan") != text.npos || text.find("inf") != text.npos;
-  require<ConfigError>(!has_words, "--split \"{}\": nan and inf are no weights. Give weights such as 969,30,1.", text);
+  require<ConfigError>(!has_words, "--split \"{}\": nan and inf are not weights. Give weights such as 969,30,1.", text);
   std::vector<double> weights = parse_weights(text);
   require<ConfigError>(weights.size() <= 3,
-                       "--split \"{}\": has {} numbers; train, validation and test take three. Exponents and signs are "
-                       "not read. Give weights such as 969,30,1.",
+                       "--split \"{}\": has {} numbers; train, validation and test need three. Exponents and signs are "
+                       "not supported. Give weights such as 969,30,1.",
                        text, weights.size());
   weights.resize(3, 0.0);
   require<ConfigError>(numpy_sum(weights) > 0,

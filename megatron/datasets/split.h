@@ -1,4 +1,4 @@
-// Train, validation and test: which part of a data set each takes (`--split`).
+// The parts of a dataset for train, validation and test (`--split`).
 #pragma once
 
 #include <array>
@@ -24,18 +24,18 @@ constexpr std::string_view name_of(Split split) {
 template <class T>
 using PerSplit = std::array<T, 3>;
 
-/// Numbers of samples wanted; nullopt is one pass over the data.
+/// Numbers of requested samples; nullopt is one pass over the data.
 using SampleCounts = PerSplit<std::optional<int64_t>>;
 
-/// Part of a data set: fractions 0 <= lower < upper <= about 1 of its elements.
+/// Part of a dataset: fractions 0 <= lower < upper <= about 1 of its elements.
 struct SplitBounds {
   double lower = 0;
   double upper = 0;
 };
-/// The part that each split takes; nullopt where it takes none.
+/// The part of each split; nullopt if it has none.
 using SplitMatrix = PerSplit<std::optional<SplitBounds>>;
 
-/// Elements begin .. end-1 of a data set.
+/// Elements begin .. end-1 of a dataset.
 struct IndexRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -47,7 +47,7 @@ struct IndexRange {
 /// @throw ConfigError if there is no positive weight, more than three, or something like "1.2.3".
 SplitMatrix parse_split(std::string_view text);
 
-/// The elements that `bounds` takes of `num_elements`: both ends rounded half to even.
+/// The elements within `bounds` of `num_elements`: both ends rounded half to even.
 IndexRange split_range(const SplitBounds& bounds, int64_t num_elements);
 
 }  // namespace megatron

@@ -21,7 +21,7 @@ std::string system_text(int code) { return std::generic_category().message(code)
 }  // namespace
 
 TemporaryFile::TemporaryFile(const std::filesystem::path& final_path) : final_path_(final_path.string()) {
-  // The number sets apart threads of this process and processes of other machines with the same number.
+  // The number distinguishes threads of this process and processes of other machines with the same process id.
   for (int number = 0; descriptor_ < 0; ++number) {
     name_ = fmt::format("{}{}{}.{}", final_path_, kMark, ::getpid(), number);
     if (open_and_lock()) break;
@@ -30,7 +30,7 @@ TemporaryFile::TemporaryFile(const std::filesystem::path& final_path) : final_pa
   }
 }
 
-/// False if there is such a file already, or one who looks for abandoned files was faster than our lock.
+/// False if such a file exists already, or if a search for abandoned files locked it first.
 bool TemporaryFile::open_and_lock() {
   descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) return false;

@@ -1,4 +1,4 @@
-// A file that takes its name when it is complete.
+// A temporary file that is renamed when it is complete.
 #pragma once
 
 #include <filesystem>
@@ -7,10 +7,10 @@
 namespace megatron {
 
 /// A new, empty file beside `final_path`, called FINAL.tmp.PROCESS.NUMBER, which is removed unless it is renamed. It is
-/// locked (flock) while the object lives, so that others can tell it from what a killed process left behind.
+/// locked (flock) while the object lives, so that others can distinguish it from leftovers of a killed process.
 class TemporaryFile {
  public:
-  /// @throw IoError if no file can be made there.
+  /// @throw IoError if no file can be created there.
   explicit TemporaryFile(const std::filesystem::path& final_path);
   ~TemporaryFile();
   TemporaryFile(const TemporaryFile&) = delete;
@@ -29,8 +29,8 @@ class TemporaryFile {
   bool renamed_ = false;
 };
 
-/// Removes the temporary files beside `final_path` whose processes have ended without. Never throws: what cannot be
-/// removed stays.
+/// Removes the temporary files beside `final_path` whose processes have ended. Never throws: files that cannot be
+/// removed stay.
 void remove_abandoned_files(const std::filesystem::path& final_path) noexcept;
 
 }  // namespace megatron

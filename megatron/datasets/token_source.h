@@ -1,4 +1,4 @@
-// Sequences of token ids by number: what samples are cut from.
+// Sequences of token ids by number, from which samples are cut.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace megatron {
 
-/// A numbered list of token sequences. Thread-safe once made.
+/// A numbered list of token sequences. Thread-safe after construction.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
 
-  /// For messages: the path prefix of the files, or what the source is.
+  /// For messages: the path prefix of the files, or a description of the source.
   virtual const std::string& name() const = 0;
   virtual int64_t num_sequences() const = 0;
   /// Tokens in sequence `sequence`, 0 <= sequence < num_sequences().

@@ -1,4 +1,4 @@
-// What data sets must know of a tokenizer.
+// Properties of a tokenizer that datasets need.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace megatron {
 
-/// Facts that decide samples and names of cache files.
+/// Properties that determine samples and names of cache files.
 struct TokenizerFacts {
-  /// Stored tokens must be below; 0 leaves them unchecked. Not the padded size: rows of padding have no logit.
+  /// Stored tokens must be below; 0 leaves them unchecked. Not the padded size: padding of the vocabulary has no logit.
   int64_t vocab_size = 0;
   /// Ends a document.
   int64_t eod = -1;

@@ -17,7 +17,7 @@ constexpr int64_t kLongPermutation = std::numeric_limits<uint32_t>::max() / 20;
 }  // namespace
 
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
-  require(n >= 0, "a permutation of {} elements was asked for", n);
+  require(n >= 0, "a permutation of {} elements was requested", n);
   std::mt19937 engine(static_cast<uint32_t>(seed));
   std::vector<int64_t> order(static_cast<size_t>(n));
   if (n < kLongPermutation) {

@@ -85,7 +85,7 @@ std::vector<Tick> Axis::ticks(int target) const {
 
 Axis Axis::rounded_out(int target) const {
   if (scale_ == AxisScale::kLog && std::log10(high_ / low_) >= 1) {
-    constexpr double kMargin = 1.06;  // of a logarithmic range nothing is gained by rounding to whole decades
+    constexpr double kMargin = 1.06;  // for a logarithmic range that is not rounded to whole decades
     return {scale_, low_ / kMargin, high_ * kMargin};
   }
   const double step = round_step(high_ - low_, target);

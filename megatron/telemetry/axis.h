@@ -1,4 +1,4 @@
-// Axes of a chart: where a value lies between the ends of the axis, and which round values are marked.
+// Axes of a chart: positions of values, and round values for ticks.
 #pragma once
 
 #include <string>
@@ -42,7 +42,7 @@ class Axis {
   double high_;
 };
 
-/// Short text of a tick: "0.25", "2", "1500", "20k", "3M", "1e-05". `step` tells how many decimals are needed.
+/// Short text of a tick: "0.25", "2", "1500", "20k", "3M", "1e-05". `step` sets the number of decimals.
 std::string tick_label(double value, double step);
 
 }  // namespace megatron

@@ -19,14 +19,14 @@ std::optional<double> number_in(const fs::path& path) {
   return std::nullopt;
 }
 
-/// A counter in microjoules that begins anew at `range`.
+/// A counter in microjoules that wraps at `range`.
 class EnergyCounter {
  public:
   EnergyCounter(const fs::path& directory, double start)
       : path_(directory / "energy_uj"),
         last_(start),
         range_(number_in(directory / "max_energy_range_uj").value_or(0)) {}
-  /// Joules since it was made.
+  /// Joules since construction.
   double read() {
     const double value = number_in(path_).value_or(last_);
     total_ += value >= last_ ? value - last_ : value + range_ - last_;

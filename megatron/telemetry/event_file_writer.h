@@ -1,4 +1,4 @@
-// TensorBoard event files: scalars and texts that `tensorboard --logdir` shows while the run goes on.
+// TensorBoard event files: scalars and texts that `tensorboard --logdir` shows during the run.
 // Format: TFRecord frames around tensorflow.Event messages (event.proto, summary.proto, tensor.proto).
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace megatron {
 
-/// What tells the files of several writers in one directory apart.
+/// Distinguishes the files of several writers in one directory.
 struct EventFileIdentity {
   std::string host;
   std::int64_t process_id = 0;
@@ -33,7 +33,7 @@ class EventFileWriter {
   /// @throw IoError
   void add_scalars(WallTime now, std::int64_t step, std::span<const NamedValue> scalars);
 
-  /// A text of the "Text" tab, shown as Markdown. The tag gets "/text_summary" at its end, as torch's writer does it.
+  /// A text of the "Text" tab, shown as Markdown. The tag gets the suffix "/text_summary", as in torch's writer.
   /// @throw IoError
   void add_text(WallTime now, std::int64_t step, std::string_view tag, std::string_view text);
 

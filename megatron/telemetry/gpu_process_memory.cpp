@@ -40,7 +40,7 @@ std::optional<int64_t> own_gpu_bytes(const std::string& pci_bus_id) {
   const auto handle_of = find<int(const char*, Handle*)>(library, "nvmlDeviceGetHandleByPciBusId_v2");
   const auto list = find<int(Handle, unsigned*, ProcessInfo*)>(library, "nvmlDeviceGetComputeRunningProcesses_v3");
   if (!init || !shutdown || !handle_of || !list || init() != kSuccess) return std::nullopt;
-  constexpr size_t kNewOnes = 8;  // that come between the two calls
+  constexpr size_t kNewOnes = 8;  // processes that start between the two calls
   Handle gpu = nullptr;
   unsigned count = 0;
   std::vector<ProcessInfo> processes;

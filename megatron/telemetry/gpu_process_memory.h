@@ -1,4 +1,4 @@
-// What this process has of a GPU's memory, as the driver counts it.
+// GPU memory of this process, as counted by the driver.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-/// By NVIDIA's management library, loaded at run time: bytes of this process alone, its context included. Nothing
+/// Bytes of this process alone, its context included, from NVIDIA's management library, loaded at run time. Nothing
 /// without the library, the GPU or a context on it, and where the driver does not know the process by its number (in
 /// containers that number their processes themselves).
 /// @param pci_bus_id  as CUDA names it: "0000:1b:00.0"

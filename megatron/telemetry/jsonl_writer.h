@@ -1,4 +1,4 @@
-// Metrics as JSON lines: one object per line, so that any tool can follow a run while it goes on.
+// Metrics as JSON lines: one object per line, so that any tool can follow a run.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ std::string json_object_line(std::span<const JsonField> fields);
 /// Appends to a file, so that a resumed run continues it. Each line is visible to readers at once. Not thread-safe.
 class JsonlWriter {
  public:
-  /// Makes the directory and the file where they are missing.
+  /// Creates the directory and the file if they are missing.
   /// @throw IoError
   JsonlWriter(FileSystem& files, const std::string& path);
 
@@ -45,7 +45,7 @@ class JsonlWriter {
 /// blanks as underscores ("lm_loss"). Absent values are left out; a NaN loss stays, as null.
 std::vector<JsonField> training_fields(const TrainingLogValues& values);
 
-/// Those, then each loss behind the name of what it was evaluated on: "validation_lm_loss".
+/// The same fields, then each loss with the name of its dataset: "validation_lm_loss".
 /// @param set  as above; in the names of losses a dash becomes an underscore.
 std::vector<JsonField> evaluation_fields(WallTime time, std::int64_t iteration, std::string_view set,
                                          std::span<const NamedValue> losses);

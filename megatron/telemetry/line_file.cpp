@@ -8,7 +8,7 @@
 namespace megatron {
 namespace {
 
-/// Or a link to one. Links are the operating system's alone.
+/// Also true for a link to one. Links need the operating system.
 bool is_file(const FileSystem& files, const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   std::error_code ignored;  // a link may lead to nothing yet
@@ -18,7 +18,7 @@ bool is_file(const FileSystem& files, const std::string& path) {
   });
 }
 
-/// Of files alone: to look at a pipe may take for ever.
+/// Only for regular files: reading from a pipe may block forever.
 bool is_cut_off(const FileSystem& files, const std::string& path) {
   if (!is_file(files, path)) return false;
   const auto file = files.open_for_reading(path);

@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// Sums up what the iterations of a log interval report. Skipped iterations (overflow of the loss scale) do not enter
+/// Sums the losses of the iterations of a log interval. Skipped iterations (overflow of the loss scale) do not enter
 /// the means; those among them whose losses are NaN or infinite are counted. Megatron prints after the first iteration
 /// without reset(), so that the first full interval covers it too.
 class LossAverages {

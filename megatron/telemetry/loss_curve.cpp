@@ -40,8 +40,8 @@ struct LineSums {
   }
 };
 
-/// Each value becomes the height of the straight line through its neighbours, a sixtieth of the points to either side:
-/// unlike a moving average this follows a slope without delay. Values that cannot be shown stay and do not enter.
+/// Replaces each value by the line fitted to its neighbours, a sixtieth of the points to either side:
+/// unlike a moving average this follows a slope without delay. Values that cannot be shown are kept and do not count.
 std::vector<ChartPoint> smoothed(std::vector<ChartPoint> points) {
   const std::size_t count = points.size();
   std::vector<LineSums> before(count + 1);  // before[i]: sums over the points [0, i)
@@ -66,7 +66,7 @@ std::string best_text(const std::map<std::int64_t, double>& validation) {
   return fmt::format("best validation loss {:.4f} at iteration {}", best->second, best->first);
 }
 
-/// The loss `name` of a line: NaN for the null that stands for it in JSON, nothing if the line does not have it.
+/// The loss `name` of a line: NaN for null, nothing if the line does not have it.
 std::optional<double> loss_of(const nlohmann::json& line, const char* name, std::int64_t line_number) {
   if (!line.contains(name)) return std::nullopt;
   const nlohmann::json& value = line[name];
@@ -100,7 +100,7 @@ LossCurve parse_loss_curve(const std::string& json_lines) {
     ++line_number;
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
     if (!object.is_object() || !object.contains("iteration")) {
-      require<DataError>(in.peek() == std::istringstream::traits_type::eof(), "Line {} is not one of metrics: '{}'.",
+      require<DataError>(in.peek() == std::istringstream::traits_type::eof(), "Line {} does not have metrics: '{}'.",
                          line_number, line);
       break;
     }

@@ -1,4 +1,4 @@
-// The loss curve of a run: what the demo shows and a README can carry.
+// The loss curve of a run, as the demo shows it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class LossCurve {
   const std::map<std::int64_t, double>& validation() const { return validation_; }
 
   /// The training loss, smoothed before the raw values when there are many, and the validation loss with a dot at each
-  /// evaluation. The lowest validation loss stands below the title.
+  /// evaluation. The lowest validation loss is printed below the title.
   std::string svg(std::string_view title, AxisScale y_scale) const;
 
  private:
@@ -30,7 +30,7 @@ class LossCurve {
 };
 
 /// Reads "lm_loss" and "validation_lm_loss" of the lines that JsonlWriter wrote. A line cut off by a crash at the end
-/// of the text is passed over.
+/// of the text is skipped.
 /// @throw DataError naming a line before the last that is not such an object.
 LossCurve parse_loss_curve(const std::string& json_lines);
 

@@ -1,4 +1,4 @@
-// Energy, power and clock of a processor while something runs.
+// Energy, power and clock of a processor during a measurement.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,13 @@
 
 namespace megatron {
 
-/// What a processor says of itself. A value that it does not tell is nothing. Any thread, one at a time.
+/// Readings of a processor; a value that is not available is nothing. Any thread, one at a time.
 class PowerMeter {
  public:
   virtual ~PowerMeter() = default;
-  /// Of a counter that never falls; its start has no meaning.
+  /// Value of a counter that never decreases; its start has no meaning.
   virtual std::optional<double> joules() = 0;
-  /// Now.
+  /// The current power.
   virtual std::optional<double> watts() = 0;
   virtual std::optional<double> mhz() = 0;
   /// "NVML", "RAPL".
@@ -29,21 +29,21 @@ class PowerMeter {
 std::unique_ptr<PowerMeter> open_gpu_meter(const std::string& pci_bus_id);
 
 /// All packages of this host by Linux's powercap (Intel's and AMD's RAPL), the clock as the mean over the cores.
-/// @param root  "" but in tests: where sys/ and proc/ are
+/// @param root  folder of sys/ and proc/; "" outside of tests
 std::unique_ptr<PowerMeter> open_cpu_meter(const std::string& root);
 
 /// Means between start() and stop().
 struct PowerUse {
   std::optional<double> joules;  // by the counter
-  std::optional<double> watts;   // joules a second, or the mean of the samples where nothing counts joules
+  std::optional<double> watts;   // joules a second, or the mean of the samples without an energy counter
   std::optional<double> mhz;
   double seconds = 0;
 };
 
-/// Asks a meter ten times a second, from a thread of its own.
+/// Reads a meter ten times a second, in a thread of its own.
 class PowerRecorder {
  public:
-  /// @param meter  may be null: then nothing is known
+  /// @param meter  may be null: then there are no readings
   explicit PowerRecorder(PowerMeter* meter) : meter_(meter) {}
   ~PowerRecorder();
   PowerRecorder(const PowerRecorder&) = delete;

@@ -89,7 +89,7 @@ ProgressBar::ProgressBar(ProgressBarOptions options, Write write, Now now)
 ProgressBar::~ProgressBar() {
   try {
     end();
-  } catch (...) {  // a terminal that is gone is no reason to end the program
+  } catch (...) {  // a closed terminal must not end the program
   }
 }
 

@@ -1,4 +1,4 @@
-// How far a long piece of work has come: an interface for those who work, and a bar or plain lines for those who wait.
+// Progress of long tasks: an interface for the task, and a bar or plain lines for the user.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// A piece of work that can be counted.
+/// A task that counts its units.
 struct ProgressTask {
   std::string title;       // "training"
   std::string unit = "";   // "it", "docs", "MB"; "" for none
@@ -23,7 +23,7 @@ class Progress {
   virtual ~Progress();
 
   virtual void begin(const ProgressTask& task) = 0;
-  /// @param done  units done of the task's total. @param note  what else is worth to see, such as "lm loss 2.31".
+  /// @param done  units done of the task's total. @param note  additional text, such as "lm loss 2.31".
   virtual void update(std::int64_t done, std::string_view note) = 0;
   /// The task is over, completed or not.
   virtual void end() = 0;
@@ -31,11 +31,11 @@ class Progress {
   virtual void message(std::string_view line) = 0;
   /// A message that --logging-level may leave out.
   virtual void info(std::string_view line) { message(line); }
-  /// What is not as it was probably meant: a message that begins with "WARNING: ".
+  /// A message that begins with "WARNING: ".
   virtual void warning(std::string_view text);
 };
 
-/// Passes on what is at least of a level of Python's logging module: information has 20, warnings have 30.
+/// Passes on messages from a level of Python's logging module on: information has 20, warnings have 30.
 class LeveledProgress final : public Progress {
  public:
   LeveledProgress(Progress& shown, std::int64_t level) : shown_(shown), level_(level) {}
@@ -51,7 +51,7 @@ class LeveledProgress final : public Progress {
   std::int64_t level_;
 };
 
-/// For those who do not want to see anything, messages included.
+/// Shows nothing, no messages either.
 class SilentProgress final : public Progress {
  public:
   void begin(const ProgressTask&) override {}
@@ -61,7 +61,7 @@ class SilentProgress final : public Progress {
 };
 
 struct ProgressBarOptions {
-  bool is_terminal = false;  // isatty() of where `write` goes: a bar that is redrawn; otherwise a line now and then
+  bool is_terminal = false;  // isatty() of the output: a bar that is redrawn; otherwise occasional lines
   int columns = 80;          // width of the terminal
   bool unicode = true;       // draw with block characters; otherwise with # and -
   std::chrono::milliseconds redraw_interval{100};   // on a terminal

@@ -1,4 +1,4 @@
-// progress.txt beside the checkpoints (--log-progress): which jobs worked on this run, and how fast, over all restarts.
+// progress.txt beside the checkpoints (--log-progress): the jobs of a run and their speed, over all restarts.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-/// Where a run stands when it saves a checkpoint.
+/// Progress of a run at a checkpoint.
 struct CheckpointProgress {
   std::int64_t iteration = 0;
   double flops = 0.0;               // floating-point operations of the whole run so far
@@ -30,7 +30,7 @@ class ProgressLog {
   void job_started(WallTime now);
   /// A checkpoint that is complete on disk.
   void checkpoint_saved(WallTime now, const CheckpointProgress& progress);
-  /// One that is being written in the background, and that it is complete.
+  /// A checkpoint that is written in the background, and its completion.
   void async_save_started(WallTime now, const CheckpointProgress& progress);
   void async_save_finished(WallTime now, std::int64_t iteration);
   void checkpoint_deleted(WallTime now, std::int64_t iteration);
@@ -45,7 +45,7 @@ class ProgressLog {
   int world_size_;
 };
 
-/// Where the cumulative throughput counts from.
+/// The start of the cumulative throughput.
 struct JobStart {
   WallTime time;
   double flops = 0.0;
@@ -53,7 +53,7 @@ struct JobStart {
 
 /// @param text  content of a progress.txt.
 /// @return nothing if no job of that size has started since another size was used. Lines of another form, such as one
-/// that a crash has cut off, are passed over: this file must never stop a run.
+/// that a crash has cut off, are skipped: this file must never stop a run.
 std::optional<JobStart> find_job_start(std::string_view text, int world_size);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// Encodes protocol buffer messages, as far as small fixed schemas need it: no reflection, no generated code.
+// Encodes protocol buffer messages of small fixed schemas: no reflection, no generated code.
 // Wire format: https://protobuf.dev/programming-guides/encoding/
 #pragma once
 

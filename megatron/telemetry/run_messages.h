@@ -1,4 +1,4 @@
-// What a run prints besides its log lines: milestones with the time, reasons to stop, memory. Megatron-LM's exact form.
+// Messages of a run besides its log lines: milestones with the time, reasons to stop, memory. Megatron-LM's exact form.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ std::string exit_after_minutes_line(double minutes, WallTime time);
 /// With --exit-interval.
 std::string exit_at_iteration_line(std::int64_t iteration, WallTime time);
 
-/// Memory of one device, in bytes. Reserved is what the allocator holds, allocated what tensors use of it.
+/// Memory of one device, in bytes. The allocator holds the reserved bytes, tensors use the allocated ones.
 struct DeviceMemoryUse {
   std::int64_t allocated_bytes = 0;
   std::int64_t max_allocated_bytes = 0;

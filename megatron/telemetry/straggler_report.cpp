@@ -30,7 +30,7 @@ std::string least_and_most(std::span<const RankWork> ranks, std::string_view wha
                      value(ranks[order.front()]), order.front(), value(ranks[order.back()]), order.back());
 }
 
-/// What the slowest rank spends more on than the middle one of all.
+/// The phase in which the slowest rank exceeds the median rank most.
 std::string_view reason_of(const RankWork& slowest, const RankWork& middle) {
   const auto parts = std::to_array<std::pair<double, std::string_view>>(
       {{slowest.forward + slowest.backward - middle.forward - middle.backward, "computes longer"},
@@ -42,13 +42,13 @@ std::string_view reason_of(const RankWork& slowest, const RankWork& middle) {
 std::string slowest_line(std::span<const RankWork> ranks, const std::vector<size_t>& order) {
   const RankWork &slowest = ranks[order.back()], &middle = ranks[order[(order.size() - 1) / 2]];
   std::string line = fmt::format(
-      "\n straggler: rank {} is slowest, {:.2f} ms of own work in a step: compute {:.2f}, data {:.2f}, optimizer "
+      "\n straggler: rank {} is slowest, {:.2f} ms of its own work in a step: compute {:.2f}, data {:.2f}, optimizer "
       "{:.2f}; it waits {:.2f} ms for others",
       order.back(), kMs * slowest.own(), kMs * (slowest.forward + slowest.backward), kMs * slowest.data,
       kMs * slowest.optimizer, kMs * slowest.waiting);
   if (ranks.size() > 1 && middle.own() > 0)
     line +=
-        fmt::format(". That is {:.1f}% more than the middle rank {}: it {}", 100 * (slowest.own() / middle.own() - 1),
+        fmt::format(". That is {:.1f}% more than the median rank {}: it {}", 100 * (slowest.own() / middle.own() - 1),
                     order[(order.size() - 1) / 2], reason_of(slowest, middle));
   return line;
 }

@@ -1,4 +1,4 @@
-// --log-straggler: which ranks take longest, and with what. Megatron Core: core/utils.py, StragglerDetector.
+// --log-straggler: the slowest ranks and the reasons. Megatron Core: core/utils.py, StragglerDetector.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// Seconds of a step of one rank. Waits for ranks that share a layer's matrices are part of what they wait in.
+/// Seconds of a step of one rank. Waits of tensor parallelism are part of the phase in which they occur.
 struct RankWork {
   double forward = 0, backward = 0;  // computing
   double optimizer = 0;
@@ -24,13 +24,13 @@ struct RankWork {
 
 struct StragglerReportOptions {
   WallTime time;
-  double forward_operations = 0;  // of a rank and step
-  size_t num_listed = 1;          // above 1: of the slowest and the fastest ranks
+  double forward_operations = 0;  // per rank and step
+  size_t num_listed = 1;          // above 1: lists this many of the slowest and the fastest ranks
 };
 
 /// Megatron's line with the shortest and longest forward passes (MnRtt, MxRtt), batch reads (MnDRtt, MxDRtt) and the
-/// forward rates (MnEtpt, MxEtpt), each with its rank; then a line with the slowest rank and what it spends its time
-/// on.
+/// forward rates (MnEtpt, MxEtpt), each with its rank; then a line with the slowest rank and the time of its
+/// phases.
 /// @param ranks  at least one, in order of the world
 std::string straggler_report(const StragglerReportOptions& options, std::span<const RankWork> ranks);
 

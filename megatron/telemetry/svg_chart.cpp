@@ -16,7 +16,7 @@ namespace {
 // Sizes in pixels of the picture's own coordinates.
 constexpr double kWidth = 860, kHeight = 440;
 constexpr double kLeft = 72, kRight = 784, kTop = 104, kBottom = 382;
-constexpr double kMarginX = 28;        // of the card's texts
+constexpr double kMarginX = 28;        // margin of the card's texts
 constexpr double kLabelDistance = 17;  // between two values written at the end of curves
 constexpr int kTicksX = 8, kTicksY = 6;
 
@@ -59,7 +59,7 @@ bool shown_on(AxisScale scale, double value) {
   return can_be_shown(value) && (scale == AxisScale::kLinear || value > 0);
 }
 
-/// The axes around all points, and where a point lies in the picture.
+/// The axes around all points, and the position of a point in the picture.
 class Frame {
  public:
   explicit Frame(const LineChart& chart)
@@ -75,7 +75,7 @@ class Frame {
   }
 
  private:
-  /// Over the points that can be shown; 1 to 10 if there is none.
+  /// The axis over the points that can be shown; 1 to 10 if there are none.
   static Axis range(const LineChart& chart, AxisScale scale, double ChartPoint::*coordinate) {
     std::optional<std::pair<double, double>> ends;
     for (const ChartSeries& series : chart.series) {
@@ -175,7 +175,7 @@ void add_curve(Canvas& canvas, const ChartSeries& series, const Frame& frame) {
                  frame.y(point.y));
 }
 
-/// Writes the last value of each curve right of it, moved apart where they would cover each other.
+/// Writes the last value of each curve to its right, moved apart if they would overlap.
 void add_last_values(Canvas& canvas, const LineChart& chart, const Frame& frame) {
   struct Label {
     double y;

@@ -15,7 +15,7 @@ std::string date_time_text(WallTime time);
 /// "2026-08-01 12:34:56.123456".
 std::string date_time_microseconds_text(WallTime time);
 
-/// Reads what date_time_text() wrote; nothing if `text` begins otherwise.
+/// Reads the text of date_time_text(); nothing if `text` begins otherwise.
 std::optional<WallTime> parse_date_time(const std::string& text);
 
 /// Seconds since 1970-01-01 UTC, with fraction.

@@ -59,7 +59,7 @@ std::string gzip(std::string_view text) {
   z_stream stream{};
   constexpr int kGzip = 15 + 16, kMemoryLevel = 8;  // zlib.h: a window of 32 KiB, with gzip's header
   require<IoError>(deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, kGzip, kMemoryLevel, Z_DEFAULT_STRATEGY) == Z_OK,
-                   "[trace] zlib does not start.");
+                   "[trace] zlib cannot be initialised.");
   std::string out(deflateBound(&stream, static_cast<uLong>(text.size())), '\0');
   std::string in(text);
   stream.next_in = reinterpret_cast<Bytef*>(in.data());
@@ -69,7 +69,7 @@ std::string gzip(std::string_view text) {
   const int status = deflate(&stream, Z_FINISH);
   out.resize(stream.total_out);
   deflateEnd(&stream);
-  require<IoError>(status == Z_STREAM_END, "[trace] zlib gives {} for {} bytes.", status, text.size());
+  require<IoError>(status == Z_STREAM_END, "[trace] zlib returned {} for {} bytes.", status, text.size());
   return out;
 }
 

@@ -20,7 +20,7 @@ struct NamedValue {
   bool operator==(const NamedValue&) const = default;
 };
 
-/// What the line of one log interval says. An absent value leaves its piece out.
+/// The values of the line of one log interval. An absent value leaves its piece out.
 struct TrainingLogValues {
   WallTime time;
   std::int64_t iteration = 0;
@@ -29,9 +29,9 @@ struct TrainingLogValues {
   std::int64_t skipped_samples = 0;  // left out when zero
   double elapsed_ms_per_iteration = 0.0;
   std::optional<double> tflops_per_gpu;          // --log-throughput
-  std::optional<double> tokens_per_second;       // ours, of all ranks together, as the next two
-  std::optional<double> mfu_percent;             // ours: of the device's peak
-  std::optional<double> kernel_ceiling_percent;  // ours: of what the kernels of a step reach alone
+  std::optional<double> tokens_per_second;       // of all ranks together; not in Megatron, like the next two
+  std::optional<double> mfu_percent;             // percent of the device's peak
+  std::optional<double> kernel_ceiling_percent;  // percent of the speed of a step's kernels alone
   std::optional<double> energy_joules_per_gpu;   // per iteration; --log-energy
   std::optional<double> power_watts_per_gpu;     // --log-energy
   std::optional<double> learning_rate;           // largest over the model-parallel ranks, default parameter group
@@ -45,13 +45,13 @@ struct TrainingLogValues {
   std::int64_t nan_iterations = 0;
 };
 
-/// One line without a line end, ours behind Megatron's last piece. A loss that is not above zero, NaN included, is left
+/// One line without a line end, with our values after Megatron's. A loss that is not above zero, NaN included, is left
 /// out, as Megatron does.
 std::string training_log_line(const TrainingLogValues& values);
 
 /// Three lines, the last without a line end: dashes, the values with their perplexity exp(min(loss, 20)), dashes.
 /// @param suffix  "" or "-name" of one of several validation sets.
-/// @param prefix  where we are, such as "iteration 1000" or "iteration 1000 on test set".
+/// @param prefix  the place in the run, such as "iteration 1000" or "iteration 1000 on test set".
 std::string validation_log_block(std::string_view suffix, std::string_view prefix,
                                  const std::vector<NamedValue>& losses);
 

@@ -1,4 +1,4 @@
-// Under which tags TensorBoard shows the numbers of a run. The tags are Megatron-LM's, so that dashboards carry over.
+// TensorBoard's tags for the numbers of a run. They are Megatron-LM's, so that dashboards carry over.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace megatron {
 
 class EventFileWriter;
 
-/// Points of one moment: `by_iteration` has the iteration as x axis, `by_samples` the consumed samples.
+/// The points of one step: `by_iteration` has the iteration as x axis, `by_samples` the consumed samples.
 struct TaggedScalars {
   std::vector<NamedValue> by_iteration;
-  std::vector<NamedValue> by_samples;  // each is the twin of one above, with " vs samples" at its tag's end
+  std::vector<NamedValue> by_samples;  // the same values, with " vs samples" at the tag's end
 };
 
-/// What is shown of one iteration. Absent values are left out.
+/// The values of one iteration. Absent values are left out.
 struct IterationScalars {
   std::optional<double> learning_rate;
   std::int64_t batch_size = 0;
@@ -37,7 +37,7 @@ struct IterationScalars {
   std::vector<NamedValue> extra;                // full tags without twin, such as "moe/load_balancing_loss_layer_3"
 };
 
-/// Every --tensorboard-log-interval iterations.
+/// Written every --tensorboard-log-interval iterations.
 TaggedScalars iteration_tags(const IterationScalars& scalars);
 
 /// Every --log-interval iterations with --log-timers-to-tensorboard.

@@ -47,7 +47,7 @@ std::string items_of(int field, const std::map<std::string, std::string>& values
   return items.bytes();
 }
 
-/// Eight characters, as the client makes them at random.
+/// Eight random characters, as in wandb's client.
 std::string id_of(WallTime start, std::int64_t process_id) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789";
   auto number = static_cast<std::uint64_t>(start.time_since_epoch().count()) * 0x9e3779b97f4a7c15 +
@@ -110,7 +110,7 @@ WandbRun::WandbRun(FileSystem& files, const WandbRunOptions& options, const std:
 
 WandbRun::~WandbRun() try {
   write_end(std::uncaught_exceptions() > exceptions_at_start_ ? 1 : 0);
-} catch (const std::exception&) {  // the curves that are there can be uploaded without
+} catch (const std::exception&) {  // the curves written so far can still be uploaded
 }
 
 void WandbRun::log(WallTime now, std::int64_t step, std::span<const NamedValue> values) {
@@ -142,7 +142,7 @@ void WandbRun::write_end(int exit_code) {
   file_->close();
 }
 
-/// @param record_fields  of a Record, which get its number
+/// @param record_fields  fields of a Record; the record's number is added
 void WandbRun::write_record(std::string_view record_fields) {
   std::string left = ProtobufWriter().add_varint(record::kNum, num_records_++).bytes();
   left += record_fields;

@@ -1,4 +1,4 @@
-// A run as Weights & Biases keeps it without a network: `wandb sync FOLDER` uploads it later.
+// An offline run of Weights & Biases: `wandb sync FOLDER` uploads it later.
 // Format: LevelDB's log around messages of wandb/proto/wandb_internal.proto (wandb/sdk/internal/datastore.py of 0.16).
 #pragma once
 
@@ -18,7 +18,7 @@ namespace megatron {
 struct WandbRunOptions {
   std::string directory;  // below it is wandb/offline-run-TIME-ID/run-ID.wandb
   std::string project, name;
-  std::string entity;  // empty: the default one of who uploads it
+  std::string entity;  // empty: the default entity of the uploading user
   std::string host;
   std::int64_t process_id = 0;  // part of the ID
   WallTime start;
@@ -29,8 +29,8 @@ class WandbRun {
  public:
   /// @param config  settings by name, as texts. @throw IoError
   WandbRun(FileSystem& files, const WandbRunOptions& options, const std::map<std::string, std::string>& config);
-  /// Writes what is pending, the last value of each curve, and that the run has ended: with an exception, if there is
-  /// one. What cannot be written is left out.
+  /// Writes pending values, the last value of each curve, and the end of the run: with an exception, if there is
+  /// one. Errors of writing are ignored.
   ~WandbRun();
   WandbRun(const WandbRun&) = delete;
   WandbRun& operator=(const WandbRun&) = delete;

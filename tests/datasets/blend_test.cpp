@@ -71,7 +71,7 @@ TEST(BlendIndex, SizesMembersAsMegatron) {
   }
 }
 
-TEST(Split, CutsAsMegatronAndRefusesWhatFailsThere) {
+TEST(Split, SplitsLikeMegatronAndRejectsWhatFailsThere) {
   for (const json& expected : golden("blend/parsing.json")["split"]) {
     const auto text = expected["string"].get<std::string>();
     SCOPED_TRACE(text);
@@ -95,7 +95,7 @@ TEST(Split, CutsAsMegatronAndRefusesWhatFailsThere) {
   }
 }
 
-TEST(Blend, ParsesListsAsMegatronAndRefusesWhatIsNoWeight) {
+TEST(Blend, ParsesListsLikeMegatronAndRejectsBadWeights) {
   for (const json& expected : golden("blend/parsing.json")["blend_list"]) {
     if (expected["items"].is_null()) continue;  // no flag, so no blend to parse
     SCOPED_TRACE(expected.dump());
@@ -138,7 +138,7 @@ TEST(Blend, ReadsListsFromFiles) {
   EXPECT_FALSE(blends[2].has_value());
 }
 
-TEST(Blend, ListsThatAreNoRegularFilesOrHugeAreRejectedWithoutAWait) {
+TEST(Blend, ListsThatAreNotRegularFilesOrHugeAreRejectedWithoutAWait) {
   const ScratchDirectory scratch;
   ASSERT_EQ(::mkfifo(scratch.file("fifo").c_str(), 0600), 0);
   write_bytes(scratch.file("huge"), "a");
@@ -162,7 +162,7 @@ TEST(Split, TakesNeitherNanNorInf) {
   for (const char* text : {"nan,1,1", "1,inf,1", "9,1,-nan"}) EXPECT_THROW(parse_split(text), ConfigError) << text;
 }
 
-TEST(Blend, RefusesPerSplitFilesOfAnotherShape) {
+TEST(Blend, RejectsPerSplitFilesOfAnotherShape) {
   const ScratchDirectory scratch;
   for (const char* text :
        {"", "[]", "{", R"({"train": null, "valid": null})", R"({"train": 3, "valid": null, "test": null})",

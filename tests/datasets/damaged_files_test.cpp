@@ -170,7 +170,7 @@ TEST_F(DamagedFiles, AnyLengthOfTheFilesIsHandled) {
   }
 }
 
-TEST_F(DamagedFiles, ModesBehindAnIndexAreNoDamage) {
+TEST_F(DamagedFiles, ModesAfterAnIndexAreNotDamage) {
   write({good_.idx + std::string(2, '\0'), good_.bin});  // one byte a sequence
   const IndexedDataset data(prefix_, {});
   EXPECT_EQ(data.sequence(0), (std::vector<int64_t>{1, 2, 3}));
@@ -235,7 +235,7 @@ TEST_F(DamagedFiles, AMissingFileIsNamed) {
   EXPECT_THROW(IndexedDataset(scratch_.path(), {}), DataError);
 }
 
-TEST_F(DamagedFiles, APathThatCannotBeLookedAtIsNamed) {
+TEST_F(DamagedFiles, AnInaccessiblePathIsNamed) {
   const std::string prefix = scratch_.file(std::string(300, 'x'));
   try {
     IndexedDataset(prefix, {});
@@ -280,7 +280,7 @@ TEST_F(DamagedFiles, ATokenOutsideOfTheVocabularyIsFoundWhereItIsOnlyALabelToo) 
   EXPECT_THROW(read_below(6), DataError);
 }
 
-TEST_F(DamagedFiles, TokensThatAreNoNumbersDoNotCrash) {
+TEST_F(DamagedFiles, NanTokensDoNotCrash) {
   IndexedDatasetBuilder builder(scratch_.file("floats"), {.token_type = TokenType::kFloat64});
   const std::vector<double> values = {1.5, 1e300, -1e300, std::nan("")};
   builder.add_item(values);

@@ -61,7 +61,7 @@ TEST(MicroBatch, HoldsItsSamplesRowByRow) {
   EXPECT_TRUE(batch.tokens.empty());
 }
 
-TEST(MicroBatch, RefusesTokensThatDoNotFit) {
+TEST(MicroBatch, RejectsTokensThatDoNotFit) {
   const Counting dataset(INT64_MAX);
   MicroBatch<int32_t> narrow;
   MicroBatch<int64_t> wide;
@@ -90,7 +90,7 @@ TEST(DataLoader, DeliversTheSamplersBatchesWhateverTheDepth) {
   }
 }
 
-TEST(DataLoader, GoesOnFromAnyPosition) {
+TEST(DataLoader, ContinuesFromAnyPosition) {
   const Counting dataset(60);
   DataLoader<int32_t> whole(dataset, sampler(dataset, 0), 2);
   MicroBatch<int32_t> expected, batch;
@@ -122,7 +122,7 @@ TEST(DataLoader, DeliversAnErrorInItsPlaceAndKeepsIt) {
   }
 }
 
-TEST(DataLoader, ReadsAheadAndNotFurtherThanAsked) {
+TEST(DataLoader, ReadsAheadByTheRequestedDepthOnly) {
   const Counting dataset(1000);
   DataLoader<int32_t> loader(dataset, sampler(dataset, 0), 3);
   for (int i = 0; i < 1000 && dataset.num_reads < 6; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));

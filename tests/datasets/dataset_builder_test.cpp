@@ -80,7 +80,7 @@ struct Mistake {
   const char* text;
 };
 
-TEST(DatasetBuilder, RefusesWhatFailsInMegatronAndSaysWhy) {
+TEST(DatasetBuilder, RejectsWhatFailsInMegatronWithTheReason) {
   const testing::WorkingDirectory directory(kGoldenData);
   const testing::ScratchDirectory scratch;
   const json& cases = golden("blend/builder.json");
@@ -102,7 +102,7 @@ TEST(DatasetBuilder, RefusesWhatFailsInMegatronAndSaysWhy) {
       {"per_split_with_split",
        some,
        {.split = "8,1,1", .blend_per_split = {Blend{three, std::nullopt}}},
-       "--split cuts --data-path"},
+       "--split divides --data-path"},
       {"zero_weight",
        some,
        {.blend = Blend{three, {{1, 0, 1}}}, .split = "8,1,1"},
@@ -134,7 +134,7 @@ TEST(DatasetBuilder, ReportsAllMistakesAtOnce) {
   }
 }
 
-TEST(DatasetBuilder, ABlendThatAsksAMemberForMoreThanItHasSaysHowMuch) {
+TEST(DatasetBuilder, ABlendThatNeedsMoreThanAMemberHasReportsBothNumbers) {
   const testing::WorkingDirectory directory(kGoldenData);
   const testing::ScratchDirectory scratch;
   const json& expected = golden("blend/oversampling.json");

@@ -114,7 +114,7 @@ TEST_F(GptDatasetGolden, ASplitWithoutTokensIsAnErrorThatNamesIt) {
     const auto num_sequences = golden("indexed/gpt.json")["gpt_a"]["sequence_count"].get<int64_t>();
     EXPECT_EQ(error.what(),
               fmt::format("indexed/gpt_a: the test split has 0 of {} sequences and no tokens, but 1 samples of it are "
-                          "needed. Give the split a larger share with --split, add data, or ask for no samples "
+                          "needed. Give the split a larger share with --split, add data, or request no samples "
                           "(--eval-iters 0).",
                           num_sequences));
   }

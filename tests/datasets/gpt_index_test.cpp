@@ -46,7 +46,7 @@ TEST(GptIndex, IsMegatronsForOneEpoch) {
   EXPECT_EQ(indices.shuffle, (std::vector<int64_t>{7, 5, 6, 0, 4, 3, 2, 1}));
 }
 
-TEST(GptIndex, KeepsAShortLastSampleWhereAsked) {
+TEST(GptIndex, KeepsAShortLastSampleOnRequest) {
   GptIndexRequest partial = request(std::nullopt);
   partial.drop_last = false;
   const Indices indices = build(partial);
@@ -81,7 +81,7 @@ TEST(GptIndex, RepeatsTheDataUntilThereAreEnoughSamples) {
   }
 }
 
-TEST(GptIndex, EverySampleIsGivenOutOnceAndCoversItsTokens) {
+TEST(GptIndex, EverySampleOccursOnceAndCoversItsTokens) {
   for (int64_t num_samples : {1, 8, 9, 40, 77}) {
     const GptIndexRequest one = request(num_samples);
     const Indices indices = build(one);
@@ -101,7 +101,7 @@ TEST(GptIndex, EverySampleIsGivenOutOnceAndCoversItsTokens) {
   }
 }
 
-TEST(GptIndex, RefusesRequestsThatCannotBeMet) {
+TEST(GptIndex, RejectsImpossibleRequests) {
   EXPECT_THROW(plan_epochs({.sequences = {0, 3}, .tokens_per_epoch = 0, .sequence_length = 8, .num_samples = 1}),
                DataError);
   EXPECT_THROW(

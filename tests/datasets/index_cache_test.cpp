@@ -95,7 +95,7 @@ TEST_F(IndexCache, IsBuiltAgainWhenDamagedOrIncomplete) {
   }
 }
 
-TEST_F(IndexCache, OfOtherDataUnderTheSameNameIsBuiltAgainWithAWarning) {
+TEST_F(IndexCache, IsBuiltAgainWithAWarningForOtherDataOfTheSameName) {
   Messages first, second;
   build(first, config(), 30);
   const GptDataset other = build(second, config(), 25);
@@ -134,7 +134,7 @@ TEST_F(IndexCache, WithAnyFlippedBitIsBuiltAgain) {
   }
 }
 
-TEST_F(IndexCache, OfOtherDataOfTheSameSizeIsBuiltAgain) {
+TEST_F(IndexCache, IsBuiltAgainForOtherDataOfTheSameSize) {
   const auto data_of = [&](const std::vector<size_t>& lengths) {
     IndexedDatasetBuilder builder(scratch_.file("text"), {});
     for (const size_t length : lengths) {
@@ -157,7 +157,7 @@ TEST_F(IndexCache, OfOtherDataOfTheSameSizeIsBuiltAgain) {
   EXPECT_NE(second.warnings[0].find("but by the data at token"), std::string::npos) << second.warnings[0];
 }
 
-TEST_F(IndexCache, ThatIsOverwrittenDuringARunIsAnErrorThatSaysWhatToDelete) {
+TEST_F(IndexCache, OverwritingItDuringARunIsAnErrorWithAFix) {
   Messages messages;
   for (const auto& [end, value] : {std::pair<const char*, int32_t>{"document_index.npy", 5000},
                                    {"document_index.npy", -1},
@@ -184,7 +184,7 @@ TEST_F(IndexCache, ThatIsOverwrittenDuringARunIsAnErrorThatSaysWhatToDelete) {
   }
 }
 
-TEST_F(IndexCache, OfABlendThatIsNotOneIsAnErrorThatSaysWhatToDelete) {
+TEST_F(IndexCache, ADamagedBlendIsAnErrorWithAFix) {
   Messages messages;
   const auto blend = [&] {
     std::vector<std::unique_ptr<GptDataset>> members;
@@ -215,7 +215,7 @@ TEST_F(IndexCache, OfABlendThatIsNotOneIsAnErrorThatSaysWhatToDelete) {
   blend();
 }
 
-TEST_F(IndexCache, ThatCannotBeWrittenCostsAWarningOnly) {
+TEST_F(IndexCache, FailingToWriteItGivesOnlyAWarning) {
   write_bytes(scratch_.file("cache"), "a file where the directory should be");
   Messages messages;
   const GptDataset dataset = build(messages, config());
@@ -224,7 +224,7 @@ TEST_F(IndexCache, ThatCannotBeWrittenCostsAWarningOnly) {
   EXPECT_GE(dataset.size(), 20);
 }
 
-TEST_F(IndexCache, InAReadOnlyDirectoryCostsAWarningOnly) {
+TEST_F(IndexCache, AReadOnlyDirectoryGivesOnlyAWarning) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may write into read-only directories";
   std::filesystem::create_directory(scratch_.file("cache"));
   std::filesystem::permissions(scratch_.file("cache"),
@@ -258,7 +258,7 @@ TEST_F(IndexCache, MayBeMadeByManyRanksAtOnce) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch_.file("cache")), {}), 4);
 }
 
-TEST_F(IndexCache, HasEntriesOfTheirOwnForOptionsThatMegatronsNamesLeaveOut) {
+TEST_F(IndexCache, HasSeparateEntriesForOptionsThatMegatronsNamesOmit) {
   // The two differ where a sample starts at the border of two documents, so there must be many samples.
   Messages messages;
   GptDatasetConfig with_extra = config(), without_extra = config();
@@ -269,7 +269,7 @@ TEST_F(IndexCache, HasEntriesOfTheirOwnForOptionsThatMegatronsNamesLeaveOut) {
   EXPECT_EQ(order(build(messages, with_extra)), with);
 }
 
-TEST_F(IndexCache, LiesBesideTheDataUnlessADirectoryIsGiven) {
+TEST_F(IndexCache, IsBesideTheDataUnlessADirectoryIsGiven) {
   IndexedDatasetBuilder builder(scratch_.file("text"), {});
   const std::vector<int64_t> tokens(100, 7);
   builder.add_item(tokens);

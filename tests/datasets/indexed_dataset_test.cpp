@@ -180,7 +180,7 @@ TEST(IndexedDatasetBuilder, WritesEmptyDataSetsAsMegatronDoes) {
   }
 }
 
-TEST(IndexedDatasetBuilder, MergesAsMegatronDoesAndRefusesOtherTypes) {
+TEST(IndexedDatasetBuilder, MergesAsMegatronDoesAndRejectsOtherTypes) {
   const ScratchDirectory scratch;
   const json& indexed = golden("indexed/indexed.json");
   for (const std::string name : {"u16_merged", "i32_multimodal_merged"}) {
@@ -199,7 +199,7 @@ TEST(IndexedDatasetBuilder, MergesAsMegatronDoesAndRefusesOtherTypes) {
   }
 }
 
-TEST(IndexedDatasetBuilder, RefusesTokensThatDoNotFitTheirType) {
+TEST(IndexedDatasetBuilder, RejectsTokensThatDoNotFitTheirType) {
   const ScratchDirectory scratch;
   IndexedDatasetBuilder builder(scratch.file("a"), {.token_type = TokenType::kUInt16});
   const std::vector<int64_t> fitting = {0, 65535}, large = {1, 65536}, negative = {-1};

@@ -72,7 +72,7 @@ TEST(NpyArray, ReadsHeadersOfOtherWriters) {
   }
 }
 
-TEST(NpyArray, RefusesDamagedFiles) {
+TEST(NpyArray, RejectsDamagedFiles) {
   const ScratchDirectory scratch;
   NpyArray array(NpyDtype::kInt32, {5, 2});
   array.save(scratch.file("good.npy"));

@@ -53,7 +53,7 @@ TEST(NumpyRandomState, ShufflesManyBlocksAsNumpy) {
             golden("rng/rng.json")["shuffle_100000_seed_1234_md5_u32"]);
 }
 
-TEST(NumpyRandomState, RefusesSeedsThatNumpyRefuses) {
+TEST(NumpyRandomState, RejectsSeedsThatNumpyRejects) {
   for (const auto& bad : golden("rng/rng.json")["bad_seeds"]) {
     EXPECT_THROW(NumpyRandomState(bad["seed"].get<int64_t>()), ConfigError);
   }

@@ -148,7 +148,7 @@ TEST(Samplers, GoOnFromTheirConsumedSamplesWhateverTheBatchSize) {
   EXPECT_EQ(seen, all);
 }
 
-TEST(Samplers, RefuseImpossibleSlices) {
+TEST(Samplers, RejectImpossibleSlices) {
   EXPECT_THROW(SingleSampler(10, 0, {.micro_batch_size = 0}, true), ConfigError);
   EXPECT_THROW(SingleSampler(10, 0, {.micro_batch_size = 1, .rank = 2, .size = 2}, true), ConfigError);
   EXPECT_THROW(CyclicSampler(10, 0, {.micro_batch_size = 1, .rank = -1, .size = 2}, true), ConfigError);

@@ -30,7 +30,7 @@ TEST(TemporaryFile, IsGoneUnlessItIsRenamed) {
   EXPECT_THROW(TemporaryFile(scratch.file("none/a")), IoError);
 }
 
-TEST(TemporaryFile, IsAbandonedOnceNobodyHoldsIt) {
+TEST(TemporaryFile, IsAbandonedOnceNoProcessHoldsIt) {
   const testing::ScratchDirectory scratch;
   const TemporaryFile held(scratch.file("a"));
   for (const std::string name : {"a.tmp.1.0", "a.tmp.12", "b.tmp.1.0", "a.tmpx"}) std::ofstream(scratch.file(name));

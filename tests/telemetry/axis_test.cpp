@@ -49,7 +49,7 @@ TEST(Axis, GivesAnEmptyRangeAWidth) {
   EXPECT_DOUBLE_EQ(Axis(AxisScale::kLog, 3, 3).position(3), 0.5);
 }
 
-TEST(Axis, RefusesRangesThatItCannotShow) {
+TEST(Axis, RejectsRangesThatItCannotShow) {
   EXPECT_THROW(Axis(AxisScale::kLinear, 2, 1), InternalError);
   EXPECT_THROW(Axis(AxisScale::kLog, 0, 1), InternalError);
 }

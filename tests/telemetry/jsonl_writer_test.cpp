@@ -82,7 +82,7 @@ TEST(JsonlWriter, MendsWhatALinkLeadsTo) {
   EXPECT_EQ(read_file(files, file), "{\"iteration\":1}\n{\"iter\n{\"iteration\":2}\n");
 }
 
-TEST(JsonlWriter, RefusesADirectoryItCannotMake) {
+TEST(JsonlWriter, RejectsADirectoryItCannotMake) {
   const testing::ScratchDirectory scratch;
   PosixFileSystem files;
   EXPECT_THROW(JsonlWriter(files, "/proc/none/metrics.jsonl"), IoError);

@@ -42,7 +42,7 @@ TEST(LossCurve, IsReadBackFromMetricsWithTheLaterValueAfterARestart) {
   EXPECT_EQ(curve.validation().at(2), 3.5);
 }
 
-TEST(LossCurve, RefusesDamageWithinTheMetrics) {
+TEST(LossCurve, RejectsDamageWithinTheMetrics) {
   EXPECT_THROW(parse_loss_curve("{\"iteration\":1}\ngarbage\n{\"iteration\":2}\n"), DataError);
 }
 

@@ -21,8 +21,8 @@ TEST(StragglerReport, NamesTheSlowestRankAndWhy) {
   const std::string text = straggler_report({.time = {}, .forward_operations = 1e11, .num_listed = 1}, computing);
   EXPECT_THAT(text, HasSubstr("MnRtt/Rnk: 10.00ms/0 | MxRtt/Rnk: 15.00ms/2 | MnDRtt/Rnk: 1.00ms/0 |"));
   EXPECT_THAT(text, HasSubstr("MnEtpt/Rnk: 6.67TF/2 | MxEtpt/Rnk: 10.00TF/3 |"));
-  EXPECT_THAT(text, HasSubstr("straggler: rank 2 is slowest, 37.00 ms of own work in a step"));
-  EXPECT_THAT(text, HasSubstr("15.6% more than the middle rank 1: it computes longer"));
+  EXPECT_THAT(text, HasSubstr("straggler: rank 2 is slowest, 37.00 ms of its own work in a step"));
+  EXPECT_THAT(text, HasSubstr("15.6% more than the median rank 1: it computes longer"));
   EXPECT_THAT(text, Not(HasSubstr("fastest ranks")));
   const auto reading = std::to_array<RankWork>({kUsual, hungry, kUsual});
   EXPECT_THAT(straggler_report({.time = {}}, reading), HasSubstr("rank 1 is slowest"));
@@ -40,7 +40,7 @@ TEST(StragglerReport, ListsSeveralRanksIfAskedTo) {
 
 TEST(StragglerReport, HasNothingToCompareOneRankWith) {
   const auto one = std::to_array<RankWork>({kUsual});
-  EXPECT_THAT(straggler_report({.time = {}}, one), Not(HasSubstr("middle rank")));
+  EXPECT_THAT(straggler_report({.time = {}}, one), Not(HasSubstr("median rank")));
 }
 
 }  // namespace

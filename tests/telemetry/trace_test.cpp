@@ -78,9 +78,9 @@ TEST(Trace, KeepsNamesAndArgumentsThatJsonMustEscape) {
     }
 }
 
-TEST(Trace, OfNoEventsIsValid) { EXPECT_TRUE(Json::parse(to_chrome_json({})).at("traceEvents").empty()); }
+TEST(Trace, IsValidWithoutEvents) { EXPECT_TRUE(Json::parse(to_chrome_json({})).at("traceEvents").empty()); }
 
-TEST(Trace, PartOfARankComesBackAsItWas) {
+TEST(Trace, ThePartOfARankIsRestoredFromItsText) {
   const std::vector<RankTrace> ranks = two_ranks();
   std::vector<RankTrace> copies;
   for (const RankTrace& rank : ranks) copies.push_back(rank_trace_from_text(to_text(rank)));
@@ -89,7 +89,7 @@ TEST(Trace, PartOfARankComesBackAsItWas) {
   EXPECT_THROW(rank_trace_from_text("{\"rank\":1}"), IoError);
 }
 
-TEST(Trace, IsCompressedWhereTheNameSaysSo) {
+TEST(Trace, IsCompressedIfTheNameEndsInGz) {
   HostMemoryFiles files;
   write_chrome_trace(files, "trace.json", two_ranks());
   write_chrome_trace(files, "trace.json.gz", two_ranks());

@@ -56,7 +56,7 @@ TEST(TrainingLogLine, HasAllOptionalPiecesInMegatronsOrder) {
             " number of nan iterations:   1 |");
 }
 
-TEST(TrainingLogLine, HasWhatMegatronLacksBehindAllOfMegatrons) {
+TEST(TrainingLogLine, HasOurValuesAfterAllOfMegatrons) {
   TrainingLogValues v = sample();
   v.tflops_per_gpu = 412.34;
   const std::string of_megatron = training_log_line(v);

@@ -38,7 +38,7 @@ TEST(IterationTags, AreMegatronsWithATwinOverSamples) {
                                      {"params-norm vs samples", 20.0}}));
 }
 
-TEST(IterationTags, OfMemoryAndLayersHaveNoTwin) {
+TEST(IterationTags, MemoryAndLayersHaveNoTwin) {
   IterationScalars scalars;
   scalars.batch_size = 1;
   scalars.skipped_samples = 4;
@@ -64,7 +64,7 @@ TEST(IntervalTags, EndTimersInTime) {
             (Values{{"iteration-time", 0.5}, {"throughput", 100.0}, {"optimizer-time", 0.01}}));
 }
 
-TEST(SpeedTags, AreThoseThatAreKnown) {
+TEST(SpeedTags, AreTheKnownOnes) {
   TrainingLogValues values;
   values.tokens_per_second = 12300;
   EXPECT_EQ(speed_tags(values).by_iteration, (Values{{"tokens-per-second", 12300}}));
