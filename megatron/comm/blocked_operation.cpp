@@ -13,8 +13,8 @@ std::string explain_timeout(const BlockedOperation& blocked, std::chrono::millis
                             const std::function<std::string(int rank)>& describe_rank) {
   std::string text = fmt::format("{} timed out after {} ms: {} never entered it; {} waiting.", blocked.text,
                                  timeout.count(), describe_ranks(blocked.missing), describe_ranks(blocked.waiting));
-  // Follow the chain: a rank that is missing here may be waiting for a third one elsewhere. Of many ranks the first
-  // few say what there is to say.
+  // Follow the chain: a rank that is missing here may be waiting for a third one elsewhere. With many ranks the first
+  // few are enough.
   constexpr size_t kMostExplained = 8;
   std::deque<int> to_explain(blocked.missing.begin(), blocked.missing.end());
   std::set<int> explained;
@@ -22,16 +22,17 @@ std::string explain_timeout(const BlockedOperation& blocked, std::chrono::millis
   for (; !to_explain.empty(); to_explain.pop_front()) {
     const int rank = to_explain.front();
     if (!explained.insert(rank).second) continue;
-    const bool is_told = explained.size() <= kMostExplained;
+    const bool is_described = explained.size() <= kMostExplained;
     const auto own = std::find_if(all.begin(), all.end(), [&](const BlockedOperation& other) {
       return std::find(other.waiting.begin(), other.waiting.end(), rank) != other.waiting.end();
     });
     if (own == all.end()) {
       has_culprit = true;
-      if (is_told) text += describe_rank(rank);
+      if (is_described) text += describe_rank(rank);
       continue;
     }
-    if (is_told) text += fmt::format(" Rank {} waits in {} for {}.", rank, own->text, describe_ranks(own->missing));
+    if (is_described)
+      text += fmt::format(" Rank {} waits in {} for {}.", rank, own->text, describe_ranks(own->missing));
     to_explain.insert(to_explain.end(), own->missing.begin(), own->missing.end());
   }
   if (explained.size() > kMostExplained)
@@ -42,7 +43,7 @@ std::string explain_timeout(const BlockedOperation& blocked, std::chrono::millis
 
 std::string explain_drop(int rank, std::string_view operation, const std::vector<int>& missing, bool is_unwinding) {
   if (is_unwinding)
-    return fmt::format("rank {} failed in its own code and dropped {}: its own message says why", rank, operation);
+    return fmt::format("rank {} failed in its own code and dropped {}: see its own error", rank, operation);
   return fmt::format("rank {} dropped {} before {} had entered it", rank, operation, describe_ranks(missing));
 }
 

@@ -1,4 +1,4 @@
-// Operations that ranks wait in, and who of them holds up the others.
+// Operations in which ranks wait, and the rank that blocks the others.
 #pragma once
 
 #include <chrono>
@@ -11,20 +11,20 @@
 
 namespace megatron {
 
-/// An operation that ranks wait in because others have not entered it. Global ranks.
+/// An operation in which ranks wait because others have not entered it. Global ranks.
 struct BlockedOperation {
   std::string text;
   std::vector<int> waiting, missing;
 };
 
-/// The text of a timeout of `blocked`: who is missing, and by following the chain through `all` operations in which
-/// ranks wait, which rank holds up the others. @param describe_rank text on a rank that waits in no operation
+/// The text of a timeout of `blocked`: the missing ranks and, by following the chain through `all` operations in which
+/// ranks wait, the rank that blocks the others. @param describe_rank text for a rank that waits in no operation
 std::string explain_timeout(const BlockedOperation& blocked, std::chrono::milliseconds timeout,
                             const std::vector<BlockedOperation>& all,
                             const std::function<std::string(int rank)>& describe_rank);
 
-/// The text about an operation that `rank` gives up. @param is_unwinding because an exception ends its owner there,
-/// which the others know nothing of yet
+/// The text about an operation that `rank` drops. @param is_unwinding whether an exception ends its owner there,
+/// which the other ranks do not know yet
 std::string explain_drop(int rank, std::string_view operation, const std::vector<int>& missing, bool is_unwinding);
 
 /// " Rank 3 waits in no operation; its last was barrier #0 "start" of world, 1.0 s ago."

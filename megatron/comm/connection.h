@@ -1,4 +1,4 @@
-// What ranks of a group connect for before they can use it.
+// The connections of a group.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@
 
 namespace megatron {
 
-/// The collectives of a group, or the messages of one tag from one of its ranks to another.
+/// The collectives of a group, or the sends of one tag from one of its ranks to another.
 struct Connection {
   std::string group;  // its name
-  /// Of messages: ranks of the group, and their tag. -1: collectives.
+  /// For sends: ranks of the group, and the tag. -1: collectives.
   int sender = -1, receiver = -1, tag = -1;
 
   bool is_channel() const { return tag >= 0; }

@@ -1,4 +1,4 @@
-// The last operations of a rank, always on: what a hang, a profile and the volume of communication are read from.
+// The last operations of a rank, always on: the source for reports of hangs, profiles and communication volume.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-/// One operation as one rank saw it. Times are of the steady clock; the epoch value: not yet, or in a CUDA graph.
+/// One operation as seen by one rank. Times are of the steady clock; the epoch means not yet, or in a CUDA graph.
 struct OperationRecord {
   using Time = std::chrono::steady_clock::time_point;
 
@@ -22,10 +22,10 @@ struct OperationRecord {
   int64_t sequence = 0;
   Site site;
   DType dtype = DType::kUInt8;
-  int64_t num_elements = 0;  // of this rank's input; of a receive, and of a broadcast on all ranks: of the buffer
-  int peer = -1;             // of a message, or the root of a broadcast; rank in the group
-  Time enqueued, waited;     // call of the operation; first wait for it that found it not done
-  Time started, ended;       // all ranks had entered; the result was there
+  int64_t num_elements = 0;  // of this rank's input; of the buffer for a receive, and for a broadcast on all ranks
+  int peer = -1;             // peer of a send or receive, or root of a broadcast; rank in the group
+  Time enqueued, waited;     // call of the operation; first wait that found it not done
+  Time started, ended;       // when all ranks had entered; when the result was ready
 
   int64_t bytes() const { return num_elements * size_of(dtype); }
   bool has_waited() const { return waited != Time{}; }
@@ -33,8 +33,8 @@ struct OperationRecord {
   std::string to_string() const { return describe(op, sequence, site.view(), group); }
 };
 
-/// Ring buffer of the newest `capacity` operations of one rank over all its groups. Those of a CUDA graph come once, at
-/// its recording: what waits in a launch GpuRanks tells. Thread-safe; allocates only when it is made and read.
+/// Ring buffer of the newest `capacity` operations of one rank over all its groups. Those of a CUDA graph appear once,
+/// at capture; GpuRanks reports waits in a launch. Thread-safe; allocates only in the constructor and when it is read.
 class FlightRecorder {
  public:
   explicit FlightRecorder(int64_t capacity) : ring_(static_cast<size_t>(capacity)) {}

@@ -1,4 +1,4 @@
-// What the owner of a rank's GPU tells the groups of ranks.
+// Control of a GPU rank's communication by the owner of its GPU.
 #pragma once
 
 #include <functional>
@@ -12,48 +12,48 @@ struct CUstream_st;
 
 namespace megatron {
 
-/// The kernels of a training step wait for other ranks. To connect ranks takes CUDA calls that can wait for kernels, or
-/// for a host whose queue of kernels is full, so what a step uses is connected before: inside one, the first operation
-/// of a group or channel that is not throws CommError.
+/// The kernels of a training step wait for other ranks. Connecting ranks takes CUDA calls that can wait for kernels, or
+/// for a host whose queue of kernels is full, so a step's groups connect before it: inside a step, the first operation
+/// of a group or channel that is not connected throws CommError.
 class GpuRanks {
  public:
   virtual ~GpuRanks() = default;
 
-  /// Operations start after what `stream` holds, and Work::wait() makes it wait, from now on. While no operation is
-  /// under way; the stream outlives the last one.
+  /// From now on operations start after the work in `stream`, and Work::wait() makes it wait. Call it while no
+  /// operation is in flight; the stream outlives the last one.
   virtual void set_compute_stream(CUstream_st* stream) = 0;
-  /// Begins to connect the groups that have been made last under these names. On all members, in any order; returns
+  /// Begins to connect the groups that were made last under these names. On all members, in any order; returns
   /// without waiting for them.
   virtual void connect(const Connections& connections) = 0;
-  /// Returns when all that has been begun is connected.
+  /// Returns when all begun connections are complete.
   virtual void begin_step() = 0;
-  /// After the host has read what a step gave. A failure ends the waits of kernels for other ranks, which then compute
-  /// with whatever is there. @throw CommError if there was one: what was read is worthless
+  /// Call it after the host has read the results of a step. A failure ends the waits of kernels for other ranks, which
+  /// then compute with invalid data. @throw CommError if there was a failure: the results are invalid
   virtual void throw_if_failed() const = 0;
   virtual void end_step() noexcept = 0;
-  /// By what this rank's rows and messages go between GPUs, and why not by copies, a line for each kind. After
-  /// begin_step(). What all ranks say: describe_lines().
+  /// The transport of this rank's collectives and sends between GPUs, with the reason if not by copies, a line each.
+  /// After begin_step(). describe_lines() merges the lines of all ranks.
   virtual std::string transports() const = 0;
-  /// Of all ranks of the job.
+  /// The number of ranks of the job.
   virtual const RankPlaces& places() const = 0;
-  /// Between the two the compute stream records a CUDA graph, on all ranks: operations become part of it and none runs.
-  /// What is issued there is waited for there, and nothing else; what ends on the host is refused.
+  /// Between the two the compute stream captures a CUDA graph, on all ranks: operations become part of it and none
+  /// runs. A capture waits for its own operations only; operations that end on the host are rejected.
   virtual void begin_recording() = 0;
   virtual void end_recording() noexcept = 0;
-  /// Before each step that may be the launch of a graph. A rank finds by itself whether it is one, from what it finds
-  /// changed since its last step: ranks with changes in the same steps record and launch in the same ones.
-  /// @param site    for messages. @param change  too; empty: nothing has changed, and it does not wait. Else it returns
+  /// Call it before each step that may be the launch of a graph. Each rank decides whether it is one by what has
+  /// changed since its last step: ranks with changes in the same steps capture and launch in the same steps.
+  /// @param site    for messages. @param change  for messages; empty: no change, and it does not wait. Else it returns
   ///                when all ranks have a change in this step.
-  /// @throw CommError, on all ranks, naming one with a change and those without
+  /// @throw CommError on all ranks, naming a rank with a change and those without
   virtual void begin_graph_step(std::string_view site, std::string_view change) = 0;
-  /// Calls `launch`, which puts such a graph on the compute stream, on all ranks. Counts as one operation of them all,
-  /// with the world's timeout from when its turn has come, or from the call while that stands; which of the operations
-  /// in it waits is not known. Between two launches, or at the end of the graph, all ranks of each group that moves
-  /// rows by copies meet in an operation of NCCL: the slots of a graph do not count on, and a rank that begins it again
-  /// must find them used. Destroy the graph before the groups.
+  /// Calls `launch`, which puts such a graph on the compute stream, on all ranks. Counts as one operation of all ranks,
+  /// with the world's timeout from its turn on the stream, or from the call while that blocks; which of the operations
+  /// in it hangs is not known. Between two launches, or at the end of the graph, all ranks of each group with
+  /// copies must run an operation of NCCL: the slots of a graph are fixed, and a rank that launches it again
+  /// must find them free. Destroy the graph before the groups.
   virtual void launch_graph(std::string_view site, const std::function<void()>& launch) = 0;
 
-  /// The time of a step. Of no ranks: nothing.
+  /// Scope of a step. Does nothing without ranks.
   class Step {
    public:
     explicit Step(GpuRanks* ranks) : ranks_(ranks) {
@@ -72,7 +72,7 @@ class GpuRanks {
    private:
     GpuRanks* ranks_;
   };
-  /// The time of a recording. Of no ranks: nothing.
+  /// Scope of a capture. Does nothing without ranks.
   class Recording {
    public:
     explicit Recording(GpuRanks* ranks) : ranks_(ranks) {

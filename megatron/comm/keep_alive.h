@@ -1,4 +1,4 @@
-// Something that must live until an operation has ended.
+// Values that must live until an operation has ended.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// Owns values of any types and does nothing with them but destroy them. Move-only.
+/// Owns values of any types, only to destroy them. Move-only.
 /// Example: `KeepAlive::of(input.storage(), output.storage())`.
 class KeepAlive {
  public:

@@ -1,4 +1,4 @@
-// Words of the communication layer: kinds of operations, reductions, and how one operation is told from another.
+// Vocabulary of the communication layer: kinds of operations, reductions, and the identity of an operation.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ enum class CommOp : uint8_t {
 /// "all_reduce", "recv" ...: the names of ProcessGroup's functions.
 std::string_view name_of(CommOp op);
 
-/// kAverage is the sum divided by the number of ranks, and refused for integers. kMax and kMin give NaN where any rank
+/// kAverage is the sum divided by the number of ranks, and rejected for integers. kMax and kMin give NaN if any rank
 /// has one.
 enum class ReduceOp : uint8_t { kSum, kMax, kMin, kAverage };
 std::string_view name_of(ReduceOp reduce);
@@ -34,7 +34,7 @@ std::string_view name_of(ReduceOp reduce);
 /// Lists of global ranks: the groups of one kind, each rank in at most one of them.
 using RankLists = std::vector<std::vector<int>>;
 
-/// Where in the program an operation comes from ("grad bucket 7"): a copy of at most 47 characters, without allocation.
+/// The place in the program that issued an operation ("grad bucket 7"): at most 47 characters, without allocation.
 class Site {
  public:
   Site() = default;
@@ -48,7 +48,7 @@ class Site {
   uint8_t length_ = 0;
 };
 
-/// One half of a message between two ranks of a group; made by send_to() and receive_from().
+/// A send or a receive between two ranks of a group; made by send_to() and receive_from().
 struct PointToPoint {
   CommOp op = CommOp::kSend;
   ConstView input;  // of a send
@@ -61,17 +61,17 @@ inline PointToPoint receive_from(int peer, View output, int tag) { return {CommO
 
 class FlightRecorder;
 
-/// What the front tells a backend about an operation beside its operands.
+/// The properties of an operation, besides its operands, that a backend gets.
 struct OperationInfo {
   CommOp op = CommOp::kBarrier;
-  int64_t sequence = 0;  // among the collectives, or among the messages, that this rank issued on the group
+  int64_t sequence = 0;  // among the collectives, or among the sends and receives, that this rank issued on the group
   Site site;
   std::chrono::milliseconds timeout{0};
   FlightRecorder* recorder = nullptr;  // the backend reports wait, start and end of `record`
   int64_t record = 0;
 };
 
-/// `all_reduce #12 "grad bucket 7" of tp`, as all messages name an operation.
+/// `all_reduce #12 "grad bucket 7" of tp`, the name of an operation in all messages.
 std::string describe(CommOp op, int64_t sequence, std::string_view site, std::string_view group);
 /// "rank 3", "ranks 0, 1, 2"; more than 8 as ranges: "115 ranks (0-12, 26-127)", of which at most 8 are named.
 std::string describe_ranks(const std::vector<int>& ranks);

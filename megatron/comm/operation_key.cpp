@@ -27,14 +27,15 @@ std::string OperationKey::to_string() const {
 
 std::string describe_disagreement(std::string_view group, const Call& first, const Call& second) {
   return fmt::format(
-      "[{}] ranks disagree: rank {} called {} as {}, rank {} called {} as {}. All ranks of a group issue the same "
+      "[{}] ranks disagree: rank {} called {} as {}, rank {} called {} as {}. All ranks of a group must issue the same "
       "operations, of the same sizes, in the same order.",
       group, first.rank, first.key.to_string(), first.operation, second.rank, second.key.to_string(), second.operation);
 }
 
 std::string describe_disagreement(size_t split, const SplitCall& first, const SplitCall& second) {
   return fmt::format(
-      "[split] ranks disagree: call {} is \"{}\" on rank {} and \"{}\" on rank {}{}. All ranks make the same groups in "
+      "[split] ranks disagree: call {} is \"{}\" on rank {} and \"{}\" on rank {}{}. All ranks must make the same "
+      "groups in "
       "the same order.",
       split, first.name, first.rank, second.name, second.rank, first.name == second.name ? ", with other ranks" : "");
 }

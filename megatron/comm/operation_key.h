@@ -1,4 +1,4 @@
-// What the ranks of a group must agree on when they meet in one operation.
+// The properties of an operation on which the ranks of a group must agree.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ struct Call {
   OperationKey key;
   std::string operation;  // describe()
 };
-/// The text of a CommError for two calls of which `group` expected that they were the same.
+/// The text of a CommError for two calls that should have been the same in `group`.
 std::string describe_disagreement(std::string_view group, const Call& first, const Call& second);
 
 /// One rank's name for a group in World::split().
@@ -35,7 +35,7 @@ struct SplitCall {
   int rank;  // global
   std::string_view name;
 };
-/// The text of a CommError for two calls number `split` of World::split() with other names, or other ranks.
+/// The text of a CommError for two calls number `split` of World::split() with different names or ranks.
 std::string describe_disagreement(size_t split, const SplitCall& first, const SplitCall& second);
 
 }  // namespace megatron

@@ -51,7 +51,7 @@ void check_sizes(const ParallelSizes& s) {
   const auto& levels = s.hierarchical_context_parallel_sizes;
   const int product = std::accumulate(levels.begin(), levels.end(), 1, std::multiplies<>());
   expect(levels.empty() || product == cp,
-         "hierarchical_context_parallel_sizes {} have the product {}, context_parallel_size is {}.",
+         "hierarchical_context_parallel_sizes {} have the product {}, but context_parallel_size is {}.",
          joined(levels, "x"), product, cp);
   throw_if_any(mistakes);
 

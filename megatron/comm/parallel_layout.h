@@ -42,7 +42,7 @@ enum class GroupKind : uint8_t {
   kTpDpCp,        // all but pipeline
   kTpDp,          // tp-dp
   kTpCp,          // tp-cp
-  kEp,            // expert grid: token exchange
+  kEp,            // expert grid: all-to-all of tokens
   kExptTp,        // expert grid: tp
   kTpEp,          // expert grid: tp-ep
   kTpEpPp,        // expert grid: tp-ep-pp
@@ -69,7 +69,7 @@ class ParallelLayout {
   const RankGrid& dense() const { return dense_; }
   const RankGrid& expert() const { return expert_; }
 
-  /// All groups of a kind. Each rank is in one, but for kEmbd and kPosEmbd, which leave out stages between. With one
+  /// All groups of a kind. Each rank is in one, except for kEmbd and kPosEmbd, which leave out stages between. With one
   /// optimizer instance kIntraDpCp and kIntraExptDp are whole kDpCp and kExptDp, and kInterDistOpt single ranks.
   RankLists groups(GroupKind kind) const;
   /// Level l of hierarchical context parallelism: ranks of a cp group that differ in digit l of their place.

@@ -1,4 +1,4 @@
-// What a rank's exception becomes on its way out of the ranks.
+// The exception for the failure of a rank.
 #pragma once
 
 #include <exception>
@@ -16,7 +16,7 @@ class RankFailure : public Error {
       : Error(text), rank(failed_rank), cause(std::move(exception)) {}
   int rank;
   std::exception_ptr cause;
-  bool is_reported = false;  // who started the ranks has heard of it while they ran
+  bool is_reported = false;  // the starter of the ranks was notified while they ran
 };
 
 }  // namespace megatron

@@ -39,7 +39,7 @@ class RankGrid {
   int size(GridAxis axis) const;
   /// Coordinate of a global rank; 0 for an axis that the grid does not have.
   int coordinate(int rank, GridAxis axis) const;
-  /// All groups whose members differ in these axes only. The order in which the axes are asked does not matter.
+  /// All groups whose members differ in these axes only. The order of `axes` does not matter.
   RankLists groups(std::span<const GridAxis> axes) const;
   RankLists groups(std::initializer_list<GridAxis> axes) const { return groups(std::span(axes.begin(), axes.size())); }
 

@@ -24,7 +24,7 @@ RankPlace RankPlace::parse(std::string_view text) {
   std::getline(lines, place.host);
   std::getline(lines, place.host_name);
   std::getline(lines, place.gpu);
-  require<CommError>(static_cast<bool>(lines), "[RankPlace] '{}' is no place", text);
+  require<CommError>(static_cast<bool>(lines), "[RankPlace] '{}' is not a place", text);
   for (std::string gpu; lines >> gpu;) place.out_of_reach.push_back(gpu);
   return place;
 }
@@ -61,7 +61,7 @@ void RankPlaces::require_a_gpu_each() const {
   for (const auto& [gpu, ranks] : ranks_of)
     require<ConfigError>(
         ranks.size() == 1,
-        "Every rank needs a GPU of its own, and {} have the same one: {} of host {}. Local rank r takes GPU r of those "
+        "Every rank needs a GPU of its own, but {} have the same one: {} of host {}. Local rank r uses GPU r of those "
         "that its process sees, or the only one that it sees. torchrun, mpirun: leave CUDA_VISIBLE_DEVICES out, "
         "or have a script between launcher and program set it to $LOCAL_RANK or $OMPI_COMM_WORLD_LOCAL_RANK. srun: "
         "give "

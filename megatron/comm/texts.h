@@ -1,4 +1,4 @@
-// Texts and numbers that ranks tell each other.
+// Collectives of texts and numbers.
 #pragma once
 
 #include <string>
@@ -18,10 +18,10 @@ std::vector<std::string> gather_texts(const ProcessGroup& group, const std::stri
 /// A number of each rank, on every rank, in group rank order.
 std::vector<double> gather_numbers(const ProcessGroup& group, double number, std::string_view site);
 
-/// What ranks have, values[rank] as "1234 on rank 0, 77 on ranks 1, 2".
+/// Values by rank as text: "1234 on rank 0, 77 on ranks 1, 2".
 std::string describe_values(const std::vector<std::string>& values);
 
-/// Each different line of the texts of all ranks, as "LINE (ranks 1, 2)"; those that all ranks have as they are.
+/// Each distinct line of the texts of all ranks, as "LINE (ranks 1, 2)"; lines of all ranks are unchanged.
 std::string describe_lines(const std::vector<std::string>& texts);
 
 }  // namespace megatron

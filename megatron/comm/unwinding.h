@@ -1,11 +1,11 @@
-// Whether a destructor runs because of an exception.
+// Detects whether a destructor runs because of an exception.
 #pragma once
 
 #include <exception>
 
 namespace megatron {
 
-/// As a member: tells an owner's destructor whether an exception that is newer than the owner ends it.
+/// As a member it shows an owner's destructor whether an exception that is newer than the owner ends it.
 class Unwinding {
  public:
   bool is_under_way() const { return std::uncaught_exceptions() > num_exceptions_; }

@@ -1,4 +1,4 @@
-// An operation under way.
+// An operation in flight.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// A backend's side of one issued operation.
+/// A backend's part of one issued operation.
 /// Contract: the destructor returns only when no rank touches the operation's buffers any more. If the operation can
 /// still be completed without a further call on other ranks, it is; else all groups of the world fail and name this
 /// rank.
@@ -22,7 +22,7 @@ class PendingOperation {
 };
 
 /// Result of every asynchronous operation. Until wait() the operation's buffers must not be read or written; Work keeps
-/// alive what the caller gave in CommOptions::keep_alive. Move-only; used by the thread that issued the operation.
+/// CommOptions::keep_alive alive. Move-only; used by the thread that issued the operation.
 class [[nodiscard]] Work {
  public:
   /// An operation that is done.
@@ -36,9 +36,9 @@ class [[nodiscard]] Work {
     return *this;
   }
 
-  /// Orders what follows after the operation: on a device the compute stream waits, on the CPU the thread does.
+  /// Orders later work after the operation: on a device the compute stream waits, on the CPU the thread does.
   /// Releases the kept values. A second call does nothing.
-  /// @throw CommError if a rank did not come in time, was lost, aborted, or called something else.
+  /// @throw CommError if a rank was late, was lost, aborted, or called another operation.
   void wait();
   /// As wait(), and on a device also stops the host until the operation has ended.
   void block();

@@ -25,7 +25,7 @@ World::World(int rank, int size, std::chrono::milliseconds timeout) : rank_(rank
 }
 
 World::~World() {
-  while (!groups_.empty()) groups_.pop_back();  // communicators go in the reverse order of their making
+  while (!groups_.empty()) groups_.pop_back();  // destroyed in the reverse order of their construction
 }
 
 std::optional<ProcessGroup> World::split(std::string_view name, const RankLists& groups, const GroupTraits& traits) {

@@ -1,4 +1,4 @@
-// All ranks of a job as one of them sees them: the maker and owner of its process groups.
+// All ranks of a job as seen by one of them: creates and owns its process groups.
 #pragma once
 
 #include <chrono>
@@ -29,8 +29,8 @@ class World {
   /// @throw ConfigError if a rank is not in the world or is listed twice; CommError if ranks disagree.
   std::optional<ProcessGroup> split(std::string_view name, const RankLists& groups, const GroupTraits& traits = {});
 
-  /// Longest wait for another rank, of all groups made so far and later, and at the end. Operations under way keep the
-  /// one that they began with, so all ranks should have met before it becomes shorter.
+  /// Longest wait for another rank, for all groups made so far and later, and at the end. Operations in flight keep the
+  /// timeout with which they began, so all ranks should synchronise before it becomes shorter.
   void set_timeout(std::chrono::milliseconds timeout);
   std::chrono::milliseconds timeout() const { return timeout_; }
   FlightRecorder& recorder() { return recorder_; }

@@ -32,7 +32,7 @@ std::vector<T> section_of(const std::vector<T>& values, int64_t begin, int64_t l
   return {values.begin() + begin, values.begin() + begin + length};
 }
 
-/// The values that `rank` brings to test number `test`: fractions of both signs, so that sums round.
+/// The values of `rank` in test number `test`: fractions of both signs, so that sums round.
 template <class T>
 std::vector<T> values_of(int rank, int64_t size, int64_t test = 0) {
   const RandomKey key = RandomKey::from_seed(7).at(test).at(int64_t{rank});

@@ -40,7 +40,7 @@ TEST(FlightRecorder, IgnoresTimesOfOverwrittenRecords) {
   EXPECT_TRUE(kept[1].has_ended());
 }
 
-TEST(OperationRecord, NamesAnOperationAsAllMessagesDo) {
+TEST(OperationRecord, HasTheNameOfAllMessages) {
   EXPECT_EQ(numbered(12).to_string(), "all_reduce #12 \"grad bucket 7\" of tp");
   EXPECT_EQ(describe(CommOp::kReceive, 0, "", "pp"), "recv #0 of pp");
 }

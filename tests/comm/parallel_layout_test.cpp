@@ -83,7 +83,6 @@ TEST(ParallelLayout, AgreesWithTheReferenceOnAllLayouts) {
   EXPECT_GT(num_refused, 0);
 }
 
-/// specs/parallelism.md 1.5.
 TEST(ParallelLayout, FoldsExpertsOverTensorAndContextRanks) {
   const ParallelLayout layout({.world_size = 16,
                                .tensor_model_parallel_size = 2,
@@ -104,7 +103,7 @@ TEST(ParallelLayout, FoldsExpertsOverTensorAndContextRanks) {
   EXPECT_EQ(layout.groups(GroupKind::kIntraDistOpt)[0], (std::vector{0, 1, 2, 3, 8, 9, 10, 11}));
 }
 
-TEST(ParallelLayout, WithOneOptimizerInstanceItsGroupsAreTheWholeOnes) {
+TEST(ParallelLayout, OneOptimizerInstanceHasTheWholeGroups) {
   const ParallelLayout layout({.world_size = 8, .tensor_model_parallel_size = 2});
   EXPECT_EQ(layout.groups(GroupKind::kIntraDpCp), layout.groups(GroupKind::kDpCp));
   EXPECT_EQ(layout.groups(GroupKind::kIntraExptDp), layout.groups(GroupKind::kExptDp));

@@ -20,7 +20,7 @@ std::vector<int> ranks_of(const ProcessGroup& group) {
   return ranks;
 }
 
-TEST(ProcessGroupCollection, OfASingleRankHasGroupsOfOne) {
+TEST(ProcessGroupCollection, ASingleRankHasGroupsOfOne) {
   const auto groups = ProcessGroupCollection::single();
   EXPECT_EQ(groups.tp.size(), 1);
   EXPECT_EQ(groups.dp_cp.size(), 1);
@@ -72,7 +72,7 @@ TEST(ProcessGroupCollection, NumbersMembersInAscendingOrder) {
   EXPECT_EQ(groups.intra_dist_opt.rank(), 4);  // the list is 0 1 2 3 8 9 10 11 4 ...
 }
 
-TEST(ProcessGroupCollection, RefusesALayoutOfAnotherSize) {
+TEST(ProcessGroupCollection, RejectsALayoutOfAnotherSize) {
   MetaWorld world(0, 4);
   EXPECT_THROW(ProcessGroupCollection::make(world, ParallelLayout({.world_size = 8})), ConfigError);
 }

@@ -38,7 +38,7 @@ TEST_F(FrontTest, KnowsTheGroup) {
   EXPECT_FALSE(world.split("others", {{0, 2}}).has_value());
 }
 
-TEST_F(FrontTest, RefusesSizesThatDoNotDivide) {
+TEST_F(FrontTest, RejectsSizesThatDoNotDivide) {
   expect_refused<ShapeError>(
       [&] { return group.reduce_scatter(view_of(eight), view_of(three), ReduceOp::kSum, {"x"}); },
       "[reduce_scatter on tp] 8 elements [8] are not 4 sections, one for each rank, of 3 elements");
@@ -48,7 +48,7 @@ TEST_F(FrontTest, RefusesSizesThatDoNotDivide) {
   expect_refused<ShapeError>([&] { return group.all_to_all(view_of(eight), view_of(two), {"x"}); }, "output 2");
 }
 
-TEST_F(FrontTest, RefusesViewsThatAreNotContiguous) {
+TEST_F(FrontTest, RejectsViewsThatAreNotContiguous) {
   View transposed = view_of(eight, {2, 4});
   transposed.strides = {1, 2};
   expect_refused<ShapeError>([&] { return group.all_reduce(transposed, ReduceOp::kSum, {"x"}); },
@@ -56,7 +56,7 @@ TEST_F(FrontTest, RefusesViewsThatAreNotContiguous) {
   expect_refused<ShapeError>([&] { return group.send(transposed, 0, 0, {"x"}); }, "is not contiguous");
 }
 
-TEST_F(FrontTest, RefusesDtypes) {
+TEST_F(FrontTest, RejectsUnsupportedDtypes) {
   expect_refused<DtypeError>([&] { return group.all_gather(view_of(half), view_of(eight), {"x"}); },
                              "input is bfloat16 and output float32");
   std::vector<int32_t> integers(4);
@@ -77,7 +77,7 @@ TEST_F(FrontTest, AllowsOverlapOnlyInTheOwnSection) {
   expect_refused<ShapeError>([&] { return group.all_to_all(view_of(eight), view_of(eight), {"x"}); }, "overlap");
 }
 
-TEST_F(FrontTest, RefusesRowCounts) {
+TEST_F(FrontTest, RejectsBadRowCounts) {
   std::vector<float> other(8);
   const View rows = view_of(eight, {4, 2}), out = view_of(other, {4, 2});
   const std::vector<int64_t> good{1, 1, 2, 0}, three_counts{1, 1, 2}, five{2, 1, 2, 0}, negative{3, 1, -1, 1},
@@ -89,13 +89,13 @@ TEST_F(FrontTest, RefusesRowCounts) {
   expect_refused<ShapeError>([&] { return group.all_to_all(rows, out, good, own_differs, {"x"}); }, "to itself");
 }
 
-TEST_F(FrontTest, RefusesRanksOutsideAndItself) {
+TEST_F(FrontTest, RejectsRanksOutsideTheGroupAndItself) {
   expect_refused<ConfigError>([&] { return group.broadcast(view_of(two), 4, {"x"}); }, "rank 4 is not in the group");
   expect_refused<ConfigError>([&] { return group.send(view_of(two), -1, 0, {"x"}); }, "[send on tp] rank -1");
   expect_refused<ConfigError>([&] { return group.recv(view_of(two), 1, 0, {"x"}); }, "is this rank itself");
 }
 
-TEST_F(FrontTest, NumbersAndRecordsWhatItAccepts) {
+TEST_F(FrontTest, NumbersAndRecordsAcceptedOperations) {
   group.all_reduce(view_of(eight), ReduceOp::kSum, {.site = "grad bucket 7"}).wait();
   EXPECT_THROW(group.all_gather(view_of(three), view_of(eight), {"x"}).wait(), ShapeError);
   group.reduce_scatter(view_of(eight), view_of(two), ReduceOp::kSum, {"y"}).wait();
@@ -151,7 +151,7 @@ TEST(SingleGroup, ChecksLikeAnyGroup) {
                              "[all_gather on single]");
 }
 
-TEST(World, RefusesListsThatAreNoGroups) {
+TEST(World, RejectsListsThatAreNotGroups) {
   MetaWorld world(0, 4);
   EXPECT_THAT(
       [&] {

@@ -32,7 +32,7 @@ TEST(RankGrid, FirstAxisVariesFastest) {
   EXPECT_EQ(grid.coordinate(4 + 9, kExpert), 0);
 }
 
-TEST(RankGrid, GroupsOfAnyAxesCutTheRanksApart) {
+TEST(RankGrid, GroupsOfAnyAxesPartitionTheRanks) {
   const RankGrid grid({{kPipeline, 2}, {kTensor, 3}, {kData, 2}, {kContext, 2}});
   for (auto axes : {std::initializer_list<GridAxis>{}, {kTensor}, {kPipeline, kContext}, {kTensor, kData, kContext}}) {
     std::vector<int> seen;
@@ -84,7 +84,7 @@ TEST(GridGroups, AgreeWithTheReferenceHierarchies) {
     }
 }
 
-TEST(RankGrid, RefusesAxesThatAreNoGrid) {
+TEST(RankGrid, RejectsBadAxes) {
   EXPECT_THROW(RankGrid({{kTensor, 2}, {kTensor, 2}}), ConfigError);
   EXPECT_THROW(RankGrid({{kTensor, 0}}), ConfigError);
   EXPECT_THAT([] { parse_order("tp-xp"); }, ThrowsMessage<ConfigError>(HasSubstr("\"xp\" in \"tp-xp\" is none of tp")));

@@ -25,7 +25,7 @@ std::string mistake_of(std::vector<RankPlace> places) {
   return "";
 }
 
-TEST(RankPlaces, ComeBackFromWhatRanksTell) {
+TEST(RankPlaces, AreRestoredFromTheirTexts) {
   for (const std::vector<std::string>& out_of_reach : {std::vector<std::string>{}, {kB}, {kA, kB}}) {
     const RankPlace place = RankPlace::parse(RankPlace{"id", "host one", kA, out_of_reach}.serialize());
     EXPECT_EQ(place.host, "id");
@@ -36,7 +36,7 @@ TEST(RankPlaces, ComeBackFromWhatRanksTell) {
   EXPECT_THROW(RankPlace::parse("id\nhost"), CommError);
 }
 
-TEST(RankPlaces, RanksThatHaveOneGpuAreToldWhichAndWhatToChange) {
+TEST(RankPlaces, NamesASharedGpuWithAFix) {
   EXPECT_THAT(mistake_of({{"x", "host-x", kA, {}}, {"x", "host-x", kB, {}}, {"x", "host-x", kA, {}}}),
               AllOf(HasSubstr("ranks 0, 2 have the same one: 0000:1b:00.0 of host host-x"), HasSubstr("torchrun"),
                     HasSubstr("mpirun"), HasSubstr("srun"), HasSubstr("--nproc-per-node")));
@@ -46,7 +46,7 @@ TEST(RankPlaces, GpusOfOneAddressOnTwoHostsAreTwo) {
   EXPECT_THAT(mistake_of({{"x", "node", kA, {}}, {"y", "node", kA, {}}, {"x", "node", kB, {}}}), IsEmpty());
 }
 
-TEST(RankPlaces, ReachWhatNoProcessKnowsToBeOutOfReach) {
+TEST(RankPlaces, AssumePeerAccessUnlessAProcessDeniesIt) {
   const RankPlaces places({{"x", "", kA, {}}, {"x", "", kB, {kA}}, {"y", "", kA, {}}, {"x", "", "0000:44:00.0", {}}});
   EXPECT_FALSE(places.reach(0, 1)) << "the other one knows";
   EXPECT_FALSE(places.reach(1, 0));

@@ -26,7 +26,7 @@ std::vector<T> reduce(ReduceOp op, std::vector<std::vector<T>> inputs, int64_t p
   return output;
 }
 
-TEST(Reduce, CutIntoCallsDoesNotShowInTheBits) {
+TEST(Reduce, BitsDoNotDependOnTheSplitIntoCalls) {
   std::vector<std::vector<BFloat16>> inputs;
   for (int rank = 0; rank < 7; ++rank) inputs.push_back(values_of<BFloat16>(rank, 5000));
   const auto whole = reduce(ReduceOp::kAverage, inputs, 5000);
@@ -67,7 +67,7 @@ TEST(Reduce, MaximumAndMinimumKeepNaNOfAnyRank) {
   }
 }
 
-TEST(Reduce, RefusesDtypesWithoutArithmetic) {
+TEST(Reduce, RejectsDtypesWithoutArithmetic) {
   uint8_t value = 0;
   const void* input = &value;
   void* output = &value;

@@ -1,4 +1,4 @@
-// What reductions must give, bit for bit.
+// Reference results of reductions, bit for bit.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void for_each_type(F&& f) {
   f.template operator()<uint8_t>();
 }
 
-/// What each rank brings.
+/// The input of each rank.
 template <class T>
 std::vector<std::vector<T>> inputs_of(int num_ranks, int64_t size) {
   std::vector<std::vector<T>> inputs;

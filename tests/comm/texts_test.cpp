@@ -19,17 +19,17 @@ TEST(Texts, AreTheSameOnEveryRank) {
   });
 }
 
-TEST(Texts, OfOneRankAreItsOwn) {
+TEST(Texts, AreTheOwnOnesForOneRank) {
   EXPECT_EQ(broadcast_text({}, "alone", 0, "test"), "alone");
   EXPECT_THAT(gather_texts({}, "alone", "test"), ::testing::ElementsAre("alone"));
 }
 
-TEST(Texts, ValuesOfRanksAreSaidOnceInTheOrderOfTheirFirstRank) {
+TEST(Texts, ValuesOfRanksAppearOnceInTheOrderOfTheirFirstRank) {
   EXPECT_EQ(describe_values({"b", "a", "b", "b", "c"}), "b on ranks 0, 2, 3, a on rank 1, c on rank 4");
   EXPECT_EQ(describe_values({"7"}), "7 on rank 0");
 }
 
-TEST(Texts, LinesOfRanksAreSaidOnceWithTheRanksThatHaveThem) {
+TEST(Texts, LinesOfRanksAppearOnceWithTheirRanks) {
   EXPECT_EQ(describe_lines({"b\na", "a\nc", "a\nb"}), "a\nb (ranks 0, 2)\nc (rank 1)");
   EXPECT_EQ(describe_lines({"a", ""}), "a (rank 0)");
   EXPECT_EQ(describe_lines({"", ""}), "");

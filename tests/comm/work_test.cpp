@@ -40,13 +40,13 @@ TEST(Work, KeepsItsBuffersUntilItWasWaitedFor) {
   EXPECT_EQ(log, (Log{"waited", "let go", "released"}));
 }
 
-TEST(Work, ThatIsDroppedLetsGoOfItsBuffersFirstOfAll) {
+TEST(Work, ADroppedOneReleasesItsBuffersFirst) {
   Log log;
   { const Work work = make_work(log); }
   EXPECT_EQ(log, (Log{"let go", "released"}));
 }
 
-TEST(Work, ThatIsReplacedEndsFirst) {
+TEST(Work, AReplacedOneEndsFirst) {
   Log log, other;
   Work work = make_work(log);
   work = make_work(other);

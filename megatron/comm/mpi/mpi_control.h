@@ -1,4 +1,4 @@
-// Messages of processes about themselves: who failed, who waits for whom, who leaves.
+// Control messages between processes: failures, waits and shutdown.
 #pragma once
 
 #include <array>
@@ -14,10 +14,10 @@
 
 namespace megatron {
 
-/// Goes over the wire as it lies in memory.
+/// Sent in its memory representation.
 struct MpiControlMessage {
-  /// kLeft: has come to its end, and drives what others still need; kGone: knows that all have, and is silent from now
-  /// on
+  /// kLeft: has ended, but still drives operations of others; kGone: knows that all have ended, and sends nothing from
+  /// now on
   enum class Kind : int32_t { kFailed, kQuery, kReport, kLeft, kGone };
   static constexpr size_t kMaxText = 2800;  // the whole below 4 KiB, which Open MPI sends without a handshake
   static constexpr size_t kMaxMissing = 128;
@@ -25,7 +25,7 @@ struct MpiControlMessage {
   Kind kind = Kind::kLeft;
   int32_t sender = 0;
   int64_t query = 0;        // number of the sender's kQuery, repeated in the kReport
-  uint64_t group_hash = 0;  // kReport: of the operation that it waits in
+  uint64_t group_hash = 0;  // kReport: group of the operation in which it waits
   int32_t is_blocked = 0;   // kReport: the rank waits in the operation `text` for `missing`
   int32_t num_missing = 0;  // as many as fit
   std::array<int32_t, kMaxMissing> missing{};
@@ -38,17 +38,17 @@ struct MpiControlMessage {
   std::string text() const { return {text_bytes.data(), static_cast<size_t>(text_length)}; }
 };
 
-/// The channel for them, apart from all groups. Not thread-safe: the hub guards it.
+/// The channel of control messages, separate from all groups. Not thread-safe: the hub guards it.
 class MpiControl {
  public:
   explicit MpiControl(const MpiTransport& transport);
 
   void send(int rank, MpiControlMessage message);
   void send_to_all_others(const MpiControlMessage& message);
-  /// The next message that has come. Also frees what has been sent.
+  /// The next message that has arrived. Also frees messages that have been sent.
   std::optional<MpiControlMessage> poll();
   bool has_unsent() const { return !sending_.empty(); }
-  /// Ends the channel. No message may be on the way to this rank.
+  /// Closes the channel. No message to this rank may be in flight.
   void close();
 
  private:

@@ -1,4 +1,4 @@
-// A process group whose members are processes: this rank's operations that are under way.
+// A process group whose members are processes: this rank's operations in flight.
 #pragma once
 
 #include <deque>
@@ -14,8 +14,8 @@ namespace megatron {
 
 using MpiOperationPtr = std::shared_ptr<MpiOperation>;
 
-/// Collectives run one after the other, in the order of the calls, for a later one may read what an earlier one writes.
-/// Messages of a channel greet one after the other, which keeps their order. Not thread-safe: the hub guards it.
+/// Collectives run one after the other, in the order of the calls, as a later one may read results of an earlier one.
+/// Handshakes of a channel run one after the other, which keeps the order of sends. Not thread-safe: the hub guards it.
 class MpiGroup {
  public:
   MpiGroup(std::string_view name, std::vector<int> ranks, int own, int split);
@@ -24,7 +24,7 @@ class MpiGroup {
   void add(MpiOperationPtr operation);
   void add_message(int peer, int tag, CommOp op, MpiOperationPtr message);
 
-  /// As far as is possible without waiting. @throw CommError if ranks disagree
+  /// Advances operations as far as possible without waiting. @throw CommError if ranks disagree
   void advance(const MpiTransport& transport);
   bool is_idle() const { return collectives_.empty() && channels_.empty(); }
   /// An operation that waits for `rank`, or null.

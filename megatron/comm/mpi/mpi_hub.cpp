@@ -16,18 +16,18 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// Ranks whose process lives answer within their service thread's sleep.
+/// A live process answers within its service thread's sleep.
 constexpr milliseconds kAnswerTime{2000};
-/// For the news of a failure to leave this process. Small messages go at once where the other side takes any.
+/// Time for the message of a failure to leave this process. Small messages leave at once if the receiver accepts any.
 constexpr milliseconds kFarewellTime{500};
-/// For greetings that are on their way when a rank drops an operation.
+/// Time for handshakes in flight when a rank drops an operation.
 constexpr milliseconds kGraceTime{200};
 
-/// Sleeps of the service thread: while operations are under way, while another thread drives them, and else.
+/// Sleeps of the service thread: with operations in flight, while another thread drives them, and otherwise.
 constexpr microseconds kBusySleep{300}, kDrivenSleep{5000}, kIdleSleep{5000};
 
-/// Sleeps longer the longer it has lasted. Not a yield: on a busy machine the scheduler may take that for a whole time
-/// slice, while who has slept runs soon.
+/// Sleeps for growing times. It does not yield: on a busy machine the scheduler may then take a whole time
+/// slice, while a thread that has slept runs soon.
 class Pause {
  public:
   void operator()(std::unique_lock<std::mutex>& lock) {
@@ -42,7 +42,7 @@ class Pause {
   microseconds length_{1};  // the kernel adds some 50 us
 };
 
-/// Calls a function in a thread of its own unless it goes before `timeout` has passed.
+/// Calls a function in a thread of its own unless it is destroyed before `timeout` has passed.
 class Deadline {
  public:
   Deadline(milliseconds timeout, std::string thread_name, std::function<void()> on_hang)
@@ -73,7 +73,7 @@ void MpiHub::finish(milliseconds timeout, const std::function<void(const std::st
   Lock lock(mutex_);
   if (std::exchange(is_finished_, true)) return;
   throw_if_failed();
-  // Who stands still while it waits for the last to come does not get to the second round, and is found there by name:
+  // A rank that hangs while it waits for the last one does not reach the second round, where it is reported by name:
   // MPI_Finalize would only hang.
   say_to_all(lock, MpiControlMessage::Kind::kLeft, timeout);
   say_to_all(lock, MpiControlMessage::Kind::kGone, timeout);
@@ -84,14 +84,14 @@ void MpiHub::finish(milliseconds timeout, const std::function<void(const std::st
   const Deadline deadline(timeout, fmt::format("watchdog {}", transport_.rank()), [&] {
     if (on_hang)
       on_hang(
-          fmt::format("[rank {}] all ranks have come to their end, but MPI_Finalize has not returned after {} ms: a "
-                      "rank that does not say this hangs in it, or its process is lost",
+          fmt::format("[rank {}] all ranks have ended, but MPI_Finalize has not returned after {} ms: a "
+                      "rank that does not print this hangs in it, or its process is lost",
                       transport_.rank(), timeout.count()));
   });
   transport_.finish();
 }
 
-/// What a rank that stands still does not take may stay unsent until all have gone.
+/// Messages to a rank that hangs may stay unsent until all have gone.
 void MpiHub::say_to_all(Lock& lock, MpiControlMessage::Kind kind, milliseconds timeout) {
   control_.send_to_all_others(MpiControlMessage::make(kind, {}));
   const auto others = static_cast<size_t>(transport_.size() - 1);
@@ -177,7 +177,7 @@ void MpiHub::throw_if_failed() const {
   if (!failure_.empty()) throw CommError(failure_);
 }
 
-/// Never waits for its turn: who has it drives the operations too.
+/// Never waits for the lock: its holder drives the operations too.
 void MpiHub::serve(const std::stop_token& stop) {
   set_thread_name(fmt::format("watchdog {}", transport_.rank()));
   while (!stop.stop_requested()) {
@@ -210,7 +210,7 @@ void MpiHub::advance() {
     if (!failure_.empty()) return;
   }
   for (const auto& group : groups_) group->advance(transport_);
-  for (int rank : left_)  // all that it sent before it left has been looked at
+  for (int rank : left_)  // everything that it sent before it left has been processed
     for (const auto& group : groups_)
       if (const MpiOperation* operation = group->find_waiting_for(rank))
         throw CommError(
@@ -263,7 +263,7 @@ void MpiHub::fail_locked(const std::string& text, bool tell_others) {
   failure_ = text;
   try {
     if (tell_others) control_.send_to_all_others(MpiControlMessage::make(MpiControlMessage::Kind::kFailed, text));
-    // Not advance(): nothing but these messages is to move.
+    // Not advance(): only these messages may progress.
     const auto deadline = Clock::now() + kFarewellTime;
     while (control_.has_unsent() && Clock::now() < deadline) control_.poll();
   } catch (const CommError&) {  // the failure to report is the first one
@@ -283,7 +283,8 @@ void MpiHub::time_out(Lock& lock, const std::function<bool()>& is_done, millisec
     if (!failure_.empty() || is_done()) return;
   }
   BlockedOperation own = blocked().value();
-  const uint64_t own_group = report().group_hash;  // the text names the kind of group, of which there are many
+  const uint64_t own_group =
+      report().group_hash;  // the text only names the kind of group, and there are many of a kind
   std::vector<BlockedOperation> all;
   for (const auto& [rank, report] : reports_) {
     if (!report.is_blocked) continue;

@@ -1,4 +1,4 @@
-// What the groups of one process share: the turn to call MPI, progress, the failure of the world.
+// State that the groups of one process share: the lock for MPI, progress, the failure of the world.
 #pragma once
 
 #include <chrono>
@@ -20,10 +20,10 @@
 
 namespace megatron {
 
-/// Thread-safe. A thread that waits drives all operations of the process; while none waits, a service thread does, so
-/// that an operation ends although its rank computes, and a rank that hangs in its own code still answers. Who waits
-/// sleeps between looks. After a failure MPI is not called any more, because the buffers of operations under way may
-/// go: the job can only be ended.
+/// Thread-safe. A waiting thread drives all operations of the process; while none waits, a service thread does, so
+/// that an operation ends although its rank computes, and a rank that hangs in its own code still answers. Waiting
+/// threads sleep between polls. After a failure MPI is not called any more, because buffers of operations in flight may
+/// be freed: the job can only be ended.
 class MpiHub {
  public:
   explicit MpiHub(MpiTransport& transport);
@@ -35,22 +35,22 @@ class MpiHub {
   void leave();
   MpiGroup& make_group(std::string_view name, std::vector<int> ranks, int own, int split);
 
-  /// Starts an operation: `enqueue` gives it to its group. @throw CommError if the world has failed
+  /// Starts an operation: `enqueue` adds it to its group. @throw CommError if the world has failed
   void begin(const std::function<void()>& enqueue);
   /// Returns when the operation is done. @throw CommError if it failed or took longer than info.timeout
   void wait(const MpiOperation& operation, const OperationInfo& info);
-  /// For a rank that will not wait: completes an operation that all have entered; fails the world otherwise, and at
-  /// once where an exception ends the owner of the operation.
+  /// For a rank that drops an operation: completes it if all ranks have entered; fails the world otherwise, and at
+  /// once if an exception ends the owner of the operation.
   void abandon(const MpiOperation& operation, const OperationInfo& info, bool is_unwinding) noexcept;
 
-  /// On all ranks. The first reason stays. Any thread, any time.
+  /// Fails the world on all ranks. The first reason stays. Any thread, any time.
   void fail(const std::string& text);
-  /// Whether the failure is news from another rank.
+  /// Whether another rank reported the failure.
   bool has_failed_elsewhere() const;
 
   /// Ends the job on this rank; returns when all ranks have called it. @throw CommError if the world has failed, or
   /// does before that, or ranks have not called it after `timeout`
-  /// @param on_hang called, in another thread, with the reason when MPI itself does not end in that time
+  /// @param on_hang called in another thread with the reason if MPI itself does not end in that time
   void finish(std::chrono::milliseconds timeout, const std::function<void(const std::string&)>& on_hang);
 
  private:
@@ -64,11 +64,11 @@ class MpiHub {
   MpiControlMessage report() const;
   void fail_locked(const std::string& text, bool tell_others);
   void throw_if_failed() const;
-  /// What this rank waits in, if it does: an operation, or finish().
+  /// The operation in which this rank waits, or finish(); nothing if it does not wait.
   std::optional<BlockedOperation> blocked() const;
-  /// Tells the others, and returns when all have told the same.
+  /// Sends this state to the others, and returns when all have sent the same.
   void say_to_all(Lock& lock, MpiControlMessage::Kind kind, std::chrono::milliseconds timeout);
-  /// Who has said so.
+  /// The ranks that have sent it.
   std::set<int>& ranks_that(MpiControlMessage::Kind kind) {
     return kind == MpiControlMessage::Kind::kLeft ? left_ : gone_;
   }
@@ -87,7 +87,7 @@ class MpiHub {
   std::set<int> left_, gone_;
   std::string failure_;
   bool has_failed_elsewhere_ = false, is_finished_ = false;
-  std::jthread service_;  // goes first
+  std::jthread service_;  // destroyed first
 };
 
 }  // namespace megatron

@@ -13,14 +13,14 @@ namespace {
 
 static_assert(std::is_trivially_copyable_v<MpiGreeting>);
 
-// A tag of MPI is (split, tag of the message, what it carries); collectives use the tag above those of messages.
+// An MPI tag is (split, tag of the send, kind of content); collectives use the tag above those of sends.
 constexpr int kCarrierBits = 2, kMessageTagBits = 12;
 constexpr int kCollectiveTag = (1 << kMessageTagBits) - 1;
 constexpr int kMaxSplit = MpiTransport::kMaxTag >> (kCarrierBits + kMessageTagBits);
 
 bool is_message(CommOp op) { return op == CommOp::kSend || op == CommOp::kReceive; }
 
-/// The one transfer with a member, if it is small; it travels with the greeting.
+/// The only transfer with a member, if it is small; it is sent with the handshake.
 template <class Transfer>
 const Transfer* find_small(const std::vector<Transfer>& transfers, int member) {
   const auto is_own = [&](const Transfer& transfer) { return transfer.peer == member; };
@@ -43,8 +43,8 @@ MpiOperation::MpiOperation(const MpiGroupFacts& facts, Call call, MpiPlan plan)
                        facts_.name, facts_.split, kMaxSplit);
   if (is_message(call_.op))
     require<ConfigError>(call_.key.root >= 0 && call_.key.root < kCollectiveTag,
-                         "[{} on {}] tag {} is not from 0 to {}, those that there are between processes",
-                         name_of(call_.op), facts_.name, call_.key.root, kCollectiveTag - 1);
+                         "[{} on {}] tag {} is not from 0 to {}, the tags between processes", name_of(call_.op),
+                         facts_.name, call_.key.root, kCollectiveTag - 1);
   for (int member = 0; member < static_cast<int>(facts_.ranks.size()); ++member)
     if (call_.peer < 0 ? member != facts_.own : member == call_.peer) peers_.emplace_back().member = member;
 }
@@ -72,7 +72,7 @@ void MpiOperation::start(const MpiTransport& transport) {
     }
     if (sends_greetings()) greet(transport, peer);
   }
-  if (call_.op == CommOp::kSend) begin_round(transport);  // behind its greeting, before that of the next message
+  if (call_.op == CommOp::kSend) begin_round(transport);  // after its handshake, before that of the next send
 }
 
 void MpiOperation::greet(const MpiTransport& transport, Peer& peer) {
@@ -133,7 +133,7 @@ void MpiOperation::take_payload(const Peer& peer) {
   if (payload) std::memcpy(payload->data, peer.incoming.data() + sizeof(MpiGreeting), payload->bytes);
 }
 
-/// Receives are posted first, so that data find their place when they come.
+/// Receives are posted first, so that data arrive in their buffers.
 void MpiOperation::begin_round(const MpiTransport& transport) {
   transfers_.clear();
   if (round_ == plan_.rounds.size()) return;

@@ -14,16 +14,16 @@
 
 namespace megatron {
 
-/// The group as its operations need it.
+/// Properties of a group that its operations need.
 struct MpiGroupFacts {
   std::string name;
   std::vector<int> ranks;  // global
-  int own = 0;             // place in `ranks`
+  int own = 0;             // index in `ranks`
   int split = 0;           // number of the World::split() that made it
   uint64_t hash = 0;       // of name and ranks
 };
 
-/// What ranks tell each other first: who has come, and to what. Goes over the wire as it lies in memory; all processes
+/// The handshake of an operation: the sender has entered it. Sent in its memory representation; all processes
 /// run the same program.
 struct MpiGreeting {
   uint64_t group_hash = 0;
@@ -36,9 +36,9 @@ struct MpiGreeting {
   size_t payload_bytes = 0;
 };
 
-/// Ranks greet each other; when all whom an operation needs have come and mean the same, its plan runs. Not
-/// thread-safe: the group's hub guards it. In a collective every member greets every other, so that each knows who is
-/// missing.
+/// Ranks first exchange handshakes; when all ranks that an operation needs have entered and agree, its plan runs. Not
+/// thread-safe: the group's hub guards it. In a collective every member sends a handshake to every other, so each knows
+/// the missing ranks.
 class MpiOperation {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -48,24 +48,24 @@ class MpiOperation {
     Site site;
     int64_t sequence = 0;
     std::vector<int64_t> send_counts, receive_counts;  // all_to_all
-    int peer = -1;                                     // of a message; else all others
+    int peer = -1;                                     // of a send or receive; -1: all others
   };
 
   /// @param facts outlives the operation
   MpiOperation(const MpiGroupFacts& facts, Call call, MpiPlan plan);
 
-  /// Goes as far as is possible without waiting. @throw CommError if ranks disagree
+  /// Advances as far as possible without waiting. @throw CommError if ranks disagree
   void advance(const MpiTransport& transport);
-  /// All that the operation needs have entered it.
+  /// All ranks that the operation needs have entered it.
   bool is_ready() const { return is_ready_; }
   bool is_done() const { return is_done_; }
   Time started() const { return started_; }
   Time ended() const { return ended_; }
 
-  /// Global ranks that have not entered; of a ready operation those whose data have not come or gone.
+  /// Global ranks that have not entered; in a ready operation, ranks with pending transfers.
   std::vector<int> missing_ranks() const;
   std::string to_string() const;
-  /// Groups of one name have different ones.
+  /// Groups of the same name have different hashes.
   uint64_t group_hash() const { return facts_.hash; }
 
  private:
@@ -73,7 +73,7 @@ class MpiOperation {
     int member = 0;  // of the group
     MpiTransport::Request sending = nullptr, receiving = nullptr;
     bool has_come = false;
-    std::vector<std::byte> outgoing, incoming;  // greeting and payload
+    std::vector<std::byte> outgoing, incoming;  // handshake and payload
   };
   struct Transfer {
     int member = 0;

@@ -7,10 +7,10 @@
 namespace megatron {
 namespace {
 
-/// Of one section at a time: bounds the memory for what comes in, large enough that greeting and waiting cost little.
+/// Bytes of a section per piece: bounds the receive buffers, but is large enough that handshakes and waits cost little.
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
-/// Cut so that MPI can count the bytes.
+/// Splits a transfer so that MPI can count the bytes.
 template <class Transfer, class Pointer>
 void add(std::vector<Transfer>& transfers, int peer, Pointer data, int64_t bytes) {
   for (auto left = static_cast<size_t>(bytes); left > 0;) {
@@ -21,7 +21,7 @@ void add(std::vector<Transfer>& transfers, int peer, Pointer data, int64_t bytes
   }
 }
 
-/// Where what comes from `rank` waits for the reduction; the rank's own is not there.
+/// The receive buffer for data of `rank` before the reduction; the rank's own data has none.
 size_t scratch_slot(MpiPlace place, int rank) { return static_cast<size_t>(rank < place.rank ? rank : rank - 1); }
 
 /// Elements [begin, end) of a buffer.

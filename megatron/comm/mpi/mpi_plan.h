@@ -1,4 +1,4 @@
-// What one rank sends, receives and reduces in one operation between processes.
+// The transfers and reductions of one rank in one operation between processes.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// Bytes that go to, or come from, a member of the group.
+/// Bytes to or from a member of the group.
 struct MpiSend {
   int peer;
   const std::byte* data;
@@ -31,24 +31,24 @@ struct MpiRound {
   int64_t num_elements = 0;
 };
 
-/// Rounds run one after the other. What a rank sends to a peer in a round, the peer receives from it in that round, so
-/// the ranks of a group can never wait in a circle. Empty transfers are left out on both sides.
+/// Rounds run one after the other. A peer receives in the same round in which a rank sends to it, so
+/// the ranks of a group can never deadlock. Empty transfers are left out on both sides.
 struct MpiPlan {
   std::vector<MpiRound> rounds;
-  std::unique_ptr<std::byte[]> scratch;  // what comes in to be reduced
-  /// Of this rank to itself, before the first round.
+  std::unique_ptr<std::byte[]> scratch;  // receive buffers of reductions
+  /// Copies of this rank to itself, before the first round.
   const std::byte* copy_from = nullptr;
   std::byte* copy_to = nullptr;
   size_t copy_bytes = 0;
 };
 
-/// A rank's place in its group.
+/// A rank's index in its group.
 struct MpiPlace {
   int rank, size;
 };
 
-/// Reductions: sections of the buffers go to their owners, which sum them in rank order (reduce_in_rank_order), a piece
-/// at a time; a small all_reduce goes to everyone whole. The bits are the same either way.
+/// Reductions: sections of the buffers are sent to their owners, which sum them in rank order (reduce_in_rank_order), a
+/// piece at a time; a small all_reduce sends the whole buffer to every rank. The bits are the same either way.
 MpiPlan plan_all_reduce(MpiPlace place, const OperationKey& key, std::byte* buffer);
 MpiPlan plan_reduce_scatter(MpiPlace place, const OperationKey& key, const std::byte* input, std::byte* output);
 MpiPlan plan_all_gather(MpiPlace place, const OperationKey& key, const std::byte* input, std::byte* output);
@@ -59,7 +59,7 @@ MpiPlan plan_broadcast(MpiPlace place, const OperationKey& key, std::byte* buffe
 MpiPlan plan_send(int peer, const OperationKey& key, const std::byte* input);
 MpiPlan plan_receive(int peer, const OperationKey& key, std::byte* output);
 
-/// A transfer of at most this many bytes that is alone with its peer in the first round travels with the greeting.
+/// Limit of a transfer that is sent with the handshake, if it is the only one with its peer in the first round.
 constexpr size_t kMaxMpiGreetingBytes = 2048;  // with its header below 4 KiB, what Open MPI sends without a handshake
 
 }  // namespace megatron

@@ -10,7 +10,7 @@
 
 #include "megatron/base/error.h"
 
-// Open MPI's binary interface, stable under the name libmpi.so.40 (its mpi.h says the same).
+// Open MPI's binary interface, stable under the name libmpi.so.40 (equal to its mpi.h).
 struct ompi_communicator_t;
 struct ompi_datatype_t;
 struct ompi_errhandler_t;
@@ -34,10 +34,10 @@ struct MpiTransport::Library {
   /// RTLD_GLOBAL because Open MPI's own plugins look up its symbols.
   Library() : handle(dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL)) {
     if (!handle)
-      throw NotSupported(
-          fmt::format("Ranks as processes talk through Open MPI, and {} cannot be loaded: {}. Install it on every host "
-                      "(apt-get install libopenmpi3 openmpi-bin), or start ranks as threads with --nproc-per-node.",
-                      kLibrary, dlerror()));
+      throw NotSupported(fmt::format(
+          "Ranks as processes communicate through Open MPI, but {} cannot be loaded: {}. Install it on every host "
+          "(apt-get install libopenmpi3 openmpi-bin), or start ranks as threads with --nproc-per-node.",
+          kLibrary, dlerror()));
     find("MPI_Init_thread", init_thread);
     find("MPI_Finalize", finalize);
     find("MPI_Abort", abort);
@@ -82,14 +82,15 @@ struct MpiTransport::Library {
   ompi_communicator_t* world;
   ompi_datatype_t* byte;
   ompi_errhandler_t* errors_return;
-  Communicator own = nullptr;  // a duplicate, so that nobody else's messages meet ours
+  Communicator own = nullptr;  // a duplicate, separate from all other messages
 };
 
 MpiTransport::MpiTransport() : library_(std::make_unique<Library>()) {
   int provided = 0;
   check("MPI_Init_thread", library_->init_thread(nullptr, nullptr, kThreadSerialized, &provided));
-  require<NotSupported>(provided >= kThreadSerialized,
-                        "This Open MPI was built without threads. Install one that has them (MPI_THREAD_SERIALIZED).");
+  require<NotSupported>(
+      provided >= kThreadSerialized,
+      "This Open MPI was built without threads. Install one with support for threads (MPI_THREAD_SERIALIZED).");
   check("MPI_Comm_dup", library_->comm_dup(library_->world, &library_->own));
   check("MPI_Comm_set_errhandler", library_->comm_set_errhandler(library_->own, library_->errors_return));
   check("MPI_Comm_rank", library_->comm_rank(library_->own, &rank_));

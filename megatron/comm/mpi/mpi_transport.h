@@ -1,4 +1,4 @@
-// Open MPI's messages between processes: the only file that knows MPI.
+// Messages between processes by Open MPI: the only file that knows MPI.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@ struct ompi_request_t;
 
 namespace megatron {
 
-/// A process's place in the job that mpirun or srun started. Open MPI (libmpi.so.40, releases 4 and 5) is loaded when
+/// A process's rank in the job that mpirun or srun started. Open MPI (libmpi.so.40, releases 4 and 5) is loaded when
 /// one is made, so the program neither links MPI nor needs its headers. MPI can be started once in a process.
-/// Calls come from any thread, one at a time. All but end_all() throw CommError with Open MPI's words.
+/// Calls come from any thread, one at a time. All but end_all() throw CommError with Open MPI's error text.
 class MpiTransport {
  public:
-  /// A message under way; null once it is done.
+  /// A message in flight; null once it is done.
   using Request = ompi_request_t*;
 
-  /// @throw NotSupported if the library is not there, or does not let threads take turns; CommError if it fails.
+  /// @throw NotSupported if the library is missing, or without support for threads; CommError if it fails.
   MpiTransport();
   ~MpiTransport();
   MpiTransport(const MpiTransport&) = delete;
@@ -33,10 +33,10 @@ class MpiTransport {
   Request receive_from_any(int tag, void* data, size_t bytes) const;
   /// Whether the message is done; then the request becomes null. Lets all messages of the process progress.
   bool test(Request& request) const;
-  /// Gives up a message that nobody has sent.
+  /// Cancels the receive of a message that has not been sent.
   void cancel(Request& request) const;
 
-  /// Leaves the job; returns when all ranks have called it. No message may be under way, and none can follow.
+  /// Leaves the job; returns when all ranks have called it. No message may be in flight, and none can follow.
   void finish();
   /// Ends the processes of all ranks with this exit status. Any thread, any time.
   [[noreturn]] void end_all(int exit_status) const noexcept;

@@ -14,10 +14,10 @@
 namespace megatron {
 namespace {
 
-/// For other ranks to hear of a failure and to print it: their service threads look every few milliseconds.
+/// Time for other ranks to receive a failure and to print it: their service threads poll every few milliseconds.
 constexpr std::chrono::milliseconds kTimeToReport{1000};
 
-/// One operation as its Work sees it.
+/// The backend's part of one Work.
 struct Visit {
   MpiOperationPtr operation;
   OperationInfo info;

@@ -14,8 +14,8 @@ namespace megatron {
 class MpiTransport;
 class MpiHub;
 
-/// This process's place in its job, through Open MPI, which is loaded when one is made and only then. One for each
-/// process. Outlives every World that join() gave. Example:
+/// This process's rank in its job, through Open MPI, which the constructor loads. One for each
+/// process. Outlives every World of join(). Example:
 ///   MpiWorld ranks;
 ///   auto world = ranks.join(ranks.size(), std::chrono::minutes(10));
 ///   ProcessGroup tp = *world->split("tp", {{0, 1}});
@@ -23,9 +23,9 @@ class MpiHub;
 ///   world.reset();
 ///   ranks.finish(std::chrono::minutes(10));
 ///
-/// Where ranks may outnumber cores, set OMPI_MCA_mpi_yield_when_idle=0 before: who waits sleeps, and Open MPI's yields
+/// If ranks may outnumber cores, set OMPI_MCA_mpi_yield_when_idle=0 before: waiting ranks sleep, and Open MPI's yields
 /// cost time slices. Differences from ThreadWorld: abort of a group is abort of the world; tags of messages are 0 to
-/// 4094; there are at most 65536 calls of split(); after a failure nothing works any more, and the job is to be ended
+/// 4094; there are at most 65536 calls of split(); after a failure nothing works any more, and the job must be ended
 /// with end_all().
 class MpiWorld {
  public:
@@ -37,18 +37,18 @@ class MpiWorld {
 
   int rank() const;
   int size() const;
-  /// The world of the first `num_ranks` ranks, this one among them, which all of them make. One at a time.
+  /// The world of the first `num_ranks` ranks, including this one. All of them call it. One world at a time.
   /// @throw ConfigError if this rank is not among them
   std::unique_ptr<World> join(int num_ranks, std::chrono::milliseconds timeout);
   /// Aborts every group of every rank. Any thread, any time.
   void abort(std::string_view reason);
 
-  /// Ends the job on this rank, when it has left its World; returns when all ranks have called it.
+  /// Ends the job on this rank, after it has left its World; returns when all ranks have called it.
   /// @throw CommError if the world has failed, or does before that, or ranks have not called it after `timeout`
-  /// @param on_hang hears, in another thread, why Open MPI itself does not end in that time: only the process can end
+  /// @param on_hang gets, in another thread, the reason if Open MPI does not end in that time: only the process can end
   void finish(std::chrono::milliseconds timeout, const std::function<void(const std::string& reason)>& on_hang = {});
-  /// Ends the processes of all ranks with this exit status, after a time in which ranks that have heard of the failure
-  /// can say so. The status of the rank that failed first counts.
+  /// Ends the processes of all ranks with this exit status, after a time in which ranks that know of the failure
+  /// can report it. The status of the rank that failed first counts.
   [[noreturn]] void end_all(int exit_status) const;
 
  private:

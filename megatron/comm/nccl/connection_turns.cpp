@@ -17,8 +17,8 @@ std::string there_key(const std::string& lane) { return lane + ".there"; }
 
 }  // namespace
 
-/// A lane whose members are all there may have a smaller ticket that this process has not seen yet; one that is met
-/// later has a larger one.
+/// A lane whose members have all arrived may have a smaller ticket that this process has not seen yet; one that
+/// completes later has a larger ticket.
 bool ConnectionTurns::comes_before(const std::string& name, const Connecting& other, int64_t ticket) {
   return other.ticket == 0 ? meeting_.store().add(there_key(name), 0) == static_cast<int64_t>(other.num_members)
                            : other.ticket < ticket;

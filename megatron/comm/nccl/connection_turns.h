@@ -1,4 +1,4 @@
-// In which order the lanes of a process connect.
+// The order in which the lanes of a process connect.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace megatron {
 
 class StoreMeeting;
 
-/// A process connects one lane at a time, and all processes in one order, that in which lanes have their last member
-/// there: two that are made at once can wait for each other. Thread-safe.
+/// A process connects one lane at a time, and all processes in the same order, in which lanes get their last member:
+/// two lanes that connect at once could wait for each other. Thread-safe.
 class ConnectionTurns {
  public:
   explicit ConnectionTurns(StoreMeeting& meeting) : meeting_(meeting) {}
 
-  /// Returns when all members have begun to use the lane, and its turn has come. Waits as long as it takes: the watch
-  /// sees to the timeout of operations, begin_step() to that of the rest. @throw CommError after a failure
+  /// Returns when all members have begun to use the lane, and its turn has come. Has no timeout: the watchdog
+  /// times operations out, begin_step() the rest. @throw CommError after a failure
   void await(const std::string& lane, const std::vector<int>& members);
-  /// Of the lane: the next one's turn comes.
+  /// Ends the lane's turn; the next one follows.
   void end(const std::string& lane);
 
  private:

@@ -8,17 +8,17 @@
 namespace megatron {
 
 struct CopiedGroups {
-  static constexpr int kMostRanks = 8;  // the rows of larger ones go by NCCL; so many GPUs has a host
+  static constexpr int kMostRanks = 8;  // GPUs of a host; larger groups use NCCL
   static constexpr int64_t kAnySize = int64_t{1} << 50;
 
-  /// Of each rank's GPU: slots for what each other one sends it. What is larger than a slot goes piece by piece.
+  /// Bytes on each rank's GPU: slots for the data of each other rank. Data larger than a slot are sent in pieces.
   static constexpr int kRowSlots = 8, kMessageSlots = 4;
   /// @param section  bytes of the largest one, or kAnySize
   static constexpr int64_t row_bytes(int num_ranks, int64_t section) {
     const int64_t num_slots = kRowSlots * (num_ranks - 1);
     return num_slots * std::min(aligned(section), kMostRowBytes / num_slots / kAlignment * kAlignment);
   }
-  /// Of the receiver. @param message  bytes of the largest one of the channel, or kAnySize
+  /// Bytes on the receiver's GPU. @param message  bytes of the largest send of the channel, or kAnySize
   static constexpr int64_t message_bytes(int64_t message) {
     return kMessageSlots * std::min(aligned(message), kMostMessageSlotBytes);
   }

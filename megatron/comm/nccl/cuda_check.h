@@ -1,4 +1,4 @@
-// What the communication layer asks of the CUDA runtime.
+// Calls of the CUDA runtime for the communication layer.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@ inline void check_cuda_call(cudaError_t status, const char* call) {
   require<DeviceError>(status == cudaSuccess, "[comm/nccl] {} failed: {}", call, cudaGetErrorString(status));
 }
 
-/// Whether only the host reads `data` without help. Null is nothing.
+/// Whether `data` is host memory that a GPU cannot read. False for null.
 inline bool is_host_memory(const void* data) {
   if (!data) return false;
   cudaPointerAttributes attributes{};

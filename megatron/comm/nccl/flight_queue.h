@@ -1,4 +1,4 @@
-// Operations under way, as the watch over them sees them.
+// Operations in flight, as the watchdog sees them.
 #pragma once
 
 #include <deque>
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// Those that the same ranks issue in one order; they start and end in it. Guarded by the hub's mutex.
+/// Operations that the same ranks issue, start and end in the same order. Guarded by the hub's mutex.
 class FlightQueue {
  public:
   explicit FlightQueue(std::string name) : name_(std::move(name)) {}
@@ -18,18 +18,18 @@ class FlightQueue {
   /// The same on all ranks.
   const std::string& name() const { return name_; }
   int64_t num_issued() const { return num_issued_; }
-  /// The next one, whose place has the number num_issued().
+  /// The next operation, with the number num_issued().
   void add(NcclFlightPtr flight);
-  /// The first that was not has been given to its stream.
+  /// The first operation that was not launched has been given to its stream.
   void note_launch() { ++num_launched_; }
   bool is_launched(const NcclFlight& flight) const { return num_launched_ > flight.place().index; }
   bool is_empty() const { return flying_.empty(); }
 
-  /// Looks at the GPU, tells the recorder and forgets what has ended. @throw CommError see NcclFlight::has_ended
+  /// Polls the GPU, updates the recorder and removes ended operations. @throw CommError see NcclFlight::has_ended
   void note_ends();
-  /// The first one, if it has lasted longer than it may; else null. After note_ends().
+  /// The first operation, if it has exceeded its timeout; else null. After note_ends().
   NcclFlightPtr late() const;
-  /// That in which this rank waits for others; null: in none that is known of.
+  /// The operation in which this rank waits for others; null: in none that is known.
   const NcclFlight* blocked() const;
 
  private:

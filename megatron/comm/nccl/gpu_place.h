@@ -1,11 +1,11 @@
-// Where this process's GPU is.
+// The location of this process's GPU.
 #pragma once
 
 #include "megatron/comm/rank_places.h"
 
 namespace megatron {
 
-/// Of GPU number `device` of those that the process sees. Puts no context on any. @throw DeviceError
+/// The location of GPU number `device` among those that the process sees. Creates no context. @throw DeviceError
 RankPlace gpu_place(int device);
 
 }  // namespace megatron

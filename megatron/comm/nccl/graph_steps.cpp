@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Until the others are asked how far they are, and between questions.
+/// Time before the other ranks are queried, and between queries.
 constexpr milliseconds kPatience{500}, kLongestStorePause{10};
 
 std::string change_key(int64_t step, int rank) { return fmt::format("graph_change/{}/{}", step, rank); }
@@ -40,7 +40,7 @@ void GraphSteps::add_to(RankReport& report) const {
   report.blocked = place(num_begun_ - 1);
 }
 
-/// A change is in the store before others can see that this rank is in the step.
+/// The store has a change before others can see that this rank is in the step.
 void GraphSteps::begin(std::string_view site, std::string_view change, milliseconds timeout) {
   meeting_.throw_if_failed();
   const int64_t step = num_begun_;

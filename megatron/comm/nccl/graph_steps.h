@@ -1,4 +1,4 @@
-// Steps of which each may be the launch of a CUDA graph that has operations of all ranks in it.
+// Agreement of ranks on the steps that launch a CUDA graph with operations of all ranks.
 #pragma once
 
 #include <chrono>
@@ -14,17 +14,17 @@
 
 namespace megatron {
 
-/// Finds steps in which some ranks alone have a change. Needs no GPU. One thread begins steps, others may ask.
+/// Finds steps in which only some ranks have a change. Needs no GPU. One thread begins steps, others may query it.
 class GraphSteps {
  public:
-  /// @param ask  what the ranks do, of those that answer; each answers with what add_to() has added.
+  /// @param ask  queries the state of the ranks; each that answers sends the additions of add_to().
   GraphSteps(StoreMeeting& meeting, std::function<std::map<int, RankReport>()> ask)
       : meeting_(meeting), ask_(std::move(ask)) {}
 
-  /// See GpuRanks::begin_graph_step. Who finds that ranks differ is one with a change: it waits for the others' and
-  /// asks them how far they are.
+  /// See GpuRanks::begin_graph_step. A rank with a change finds a difference: it waits for the others' changes and
+  /// queries their progress.
   void begin(std::string_view site, std::string_view change, std::chrono::milliseconds timeout);
-  /// How far this rank is, and in what it waits for the changes of others.
+  /// Adds this rank's progress, and the step in which it waits for the changes of others.
   void add_to(RankReport& report) const;
 
  private:

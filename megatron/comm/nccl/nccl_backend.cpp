@@ -44,7 +44,7 @@ class NcclPending final : public PendingOperation {
   std::vector<Visit> visits_;
 };
 
-/// `call(library, communicator, input, output, stream)` when the lane is connected.
+/// Calls `call(library, communicator, input, output, stream)` when the lane is connected.
 template <class F>
 NcclLaunch by_nccl(const NcclLane& lane, F call) {
   return [&lane, call = std::move(call)](const void* in, void* out, NcclLibrary::Stream stream) {
@@ -65,8 +65,8 @@ std::string describe_transport(const std::string& what, const std::string& obsta
                           : fmt::format("{}: NCCL, no copies between GPUs: {}", what, obstacle);
 }
 
-/// A receive keeps its multiprocessors from the kernels beside it while it waits, and is posted long before the data
-/// come: beside one, forward of Llama-3-8B's layers took 20 % longer on an H200 with NCCL's choice, 11 % with two.
+/// A waiting receive occupies multiprocessors that other kernels could use, and is posted long before the data
+/// arrive: beside one, forward of Llama-3-8B's layers took 20 % longer on an H200 with NCCL's default, 11 % with two.
 constexpr int kMultiprocessorsOfMessages = 2;
 
 }  // namespace
@@ -78,7 +78,7 @@ NcclBackend::NcclBackend(NcclHub& hub, NcclGroup group)
   std::memset(barrier_.data(), 0, sizeof(int32_t) * group_.ranks.size());
 }
 
-/// To destroy a communicator waits for its other ranks: all go in one order of all processes.
+/// Destroying a communicator waits for its other ranks: all processes destroy them in the same order.
 NcclBackend::~NcclBackend() {
   std::map<std::string, std::unique_ptr<NcclLane>> by_name;
   for (auto& [key, lane] : channels_)
@@ -105,7 +105,7 @@ void NcclBackend::require_pairs() const {
       group_.name);
 }
 
-/// The hosts of ranks that wait for each other's kernels never meet.
+/// Hosts of ranks whose kernels wait for each other would deadlock.
 void NcclBackend::require_before_step(std::string_view what) const {
   require<CommError>(!hub_.is_in_step(),
                      "[{}] {} are used for the first time inside a training step, where ranks with a GPU each cannot "
@@ -120,7 +120,7 @@ PeerMemory::Made NcclBackend::make_memory(const NcclLane::Facts& lane, int64_t b
   });
 }
 
-/// All kinds of operations are connected at once, and not later, where some may wait for others in another group.
+/// All kinds of operations connect at once, because later some could wait for others in another group.
 NcclLane& NcclBackend::collectives(int64_t bytes) {
   if (collectives_) return *collectives_;
   require_before_step("collectives");
@@ -145,7 +145,7 @@ NcclLane::Connection NcclBackend::connect_collectives(const NcclLane::Facts& lan
     obstacle = made.obstacle;
     if (made.memory) connection.copies = std::make_unique<PeerCopies>(std::move(made.memory));
   }
-  connection.transport = describe_transport(fmt::format("rows of {}", group_.name), obstacle);
+  connection.transport = describe_transport(fmt::format("collectives of {}", group_.name), obstacle);
   return connection;
 }
 
@@ -227,7 +227,7 @@ NcclBackend::Pending NcclBackend::do_broadcast(const OperationInfo& info, View b
   return enter(info, operands_of(buffer, buffer),
                by_nccl(collectives(), [root, own = group_.own, bytes = bytes_of(buffer)](
                                           auto& nccl, auto communicator, auto in, auto out, auto stream) {
-                 // Host memory comes in two copies, of which the root's holds its values in the first.
+                 // Host memory has two copies; the root's values are in the first.
                  nccl.broadcast(own == root ? in : out, out, bytes, root, communicator, stream);
                }));
 }
@@ -244,7 +244,7 @@ NcclLane& NcclBackend::channel(int peer, int tag, CommOp op, int64_t bytes) {
   auto& lane = channels_[{peer, tag, op}];
   if (lane) return *lane;
   const bool sends = op == CommOp::kSend;
-  require_before_step(fmt::format("messages of tag {} {} its rank {}", tag, sends ? "to" : "from", peer));
+  require_before_step(fmt::format("sends of tag {} {} its rank {}", tag, sends ? "to" : "from", peer));
   const int own = group_.ranks[static_cast<size_t>(group_.own)], other = group_.ranks[static_cast<size_t>(peer)];
   const std::vector<int> members = sends ? std::vector{own, other} : std::vector{other, own};
   const std::string name = fmt::format("messages.{}.{}.{}.{}", group_.id, members[0], members[1], tag);
@@ -261,7 +261,7 @@ NcclLane::Connection NcclBackend::connect_messages(const NcclLane::Facts& lane, 
   NcclLane::Connection connection;
   if (is_copied()) {
     PeerMemory::Made made = make_memory(lane, sends ? 0 : CopiedGroups::message_bytes(bytes));
-    connection.transport = describe_transport(fmt::format("messages of {}", group_.name), made.obstacle);
+    connection.transport = describe_transport(fmt::format("sends of {}", group_.name), made.obstacle);
     if (made.memory) connection.messages = std::make_unique<PeerMessages>(std::move(made.memory));
   }
   if (connection.messages) return connection;
@@ -305,7 +305,7 @@ void NcclBackend::do_copy(ConstView input, View output) {
   const NcclLibrary::Stream stream = hub_.resources().compute;
   check_cuda_call(cudaMemcpyAsync(output.data, input.data, bytes_of(input), cudaMemcpyDefault, stream),
                   "cudaMemcpyAsync");
-  // The host may use its memory at once: the operation counts as done.
+  // The host may use its memory at once, so the operation counts as done.
   if (reads_host || writes_host) check_cuda_call(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 

@@ -13,21 +13,21 @@
 
 namespace megatron {
 
-/// Facts of a group that its lanes need.
+/// Properties of a group that its lanes need.
 struct NcclGroup {
   std::string name;  // of the group, for messages
   GroupTraits traits;
-  std::string id;          // no other group of the job has it
+  std::string id;          // unique among the groups of the job
   std::vector<int> ranks;  // global
-  int own = 0;             // place of this rank
+  int own = 0;             // index of this rank
 };
 
 class NcclBackend final : public ProcessGroupBackend {
  public:
-  /// Ranks are connected when they first use the group, or are told to: most of the groups of a layout are never used.
+  /// Ranks connect at the first use of the group or on request, because most groups of a layout are never used.
   NcclBackend(NcclHub& hub, NcclGroup group);
   ~NcclBackend() override;
-  /// Begins it; see GpuRanks. @param connection of this group and this rank.
+  /// Begins a connection; see GpuRanks. @param connection of this group and this rank.
   void connect(const Connection& connection, const ConnectionUse& use);
 
   Pending do_all_reduce(const OperationInfo& info, View buffer, ReduceOp reduce) override;
@@ -45,7 +45,7 @@ class NcclBackend final : public ProcessGroupBackend {
   Pending enter(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
   NcclLane::Connection connect_collectives(const NcclLane::Facts& lane, NcclLibrary::Stream stream, int64_t bytes);
   NcclLane::Connection connect_messages(const NcclLane::Facts& lane, NcclLibrary::Stream stream, int64_t bytes);
-  /// Memory of all members of a lane, which each takes the same way.
+  /// Memory of all members of a lane, which each allocates in the same way.
   PeerMemory::Made make_memory(const NcclLane::Facts& lane, int64_t bytes);
   /// Whether rows and messages go by copy engine where they can.
   bool is_copied() const { return group_.traits.by_copy_engine && hub_.copies_between_gpus(); }

@@ -12,7 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-/// What NCCL does for an operation of ranks that know each other is done sooner than a thread wakes up.
+/// Between connected ranks NCCL's work for an operation takes less time than waking a thread.
 constexpr microseconds kWithoutPause{200}, kShortestPause{2}, kLongestPause{1000};
 
 }  // namespace
@@ -22,7 +22,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::make(const NcclLibrary& libr
                                                          int max_multiprocessors) {
   std::unique_ptr<NcclCommunicator> made(
       new NcclCommunicator(library, library.init_rank(num_ranks, id, rank, max_multiprocessors), std::move(patience)));
-  made->await("the meeting of the ranks");
+  made->await("the connection of the ranks");
   return made;
 }
 
@@ -40,7 +40,7 @@ void NcclCommunicator::await(const char* call) {
   for (microseconds pause = kShortestPause; is_in_progress();) {
     patience_.throw_if_hopeless();
     require<CommError>(!call || Clock::now() < deadline,
-                       "NCCL waits in {} for ranks that have not come within {} ms: they hang, or are lost",
+                       "NCCL waits in {} for ranks that did not arrive within {} ms: they hang, or are lost",
                        call ? call : "", patience_.timeout.count());
     if (Clock::now() < begin + kWithoutPause) {
       std::this_thread::yield();

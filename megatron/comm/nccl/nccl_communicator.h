@@ -12,36 +12,36 @@
 
 namespace megatron {
 
-/// None of its calls waits longer than it may for ranks that do not come: what NCCL has begun is looked at again and
-/// again, and given up.
+/// No call waits beyond its timeout for missing ranks: NCCL's progress is polled,
+/// and abandoned at the timeout.
 class NcclCommunicator {
  public:
-  /// How long calls wait for other ranks.
+  /// Limits of the waits for other ranks.
   struct Patience {
-    std::chrono::milliseconds timeout{0};     // to be made, and to be closed
-    std::function<void()> throw_if_hopeless;  // looked at while a call waits
+    std::chrono::milliseconds timeout{0};     // for creation and for close()
+    std::function<void()> throw_if_hopeless;  // polled while a call waits
   };
 
   /// Returns when all ranks have called it. @param max_multiprocessors see NcclLibrary. @throw CommError if they do not
   static std::unique_ptr<NcclCommunicator> make(const NcclLibrary& library, int num_ranks,
                                                 const NcclLibrary::UniqueId& id, int rank, Patience patience,
                                                 int max_multiprocessors = 0);
-  /// abort(), unless it is closed: who has not come so far is to tell the others why, and not to wait for them first.
+  /// Calls abort() unless it is closed: a rank that fails must report it to the others, and not wait for them first.
   ~NcclCommunicator() { abort(); }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  /// NCCL connects ranks with the first collective of a kind, and the host waits for them then: this does it for all
-  /// kinds, while all are together. @param numbers one for each rank, 0, in memory that the GPU can read
-  /// @param own place of this rank
+  /// NCCL connects ranks at the first collective of a kind, and the host waits for that: this does it for all
+  /// kinds at once. @param numbers one for each rank, 0, in memory that the GPU can read
+  /// @param own index of this rank
   void connect_collectives(int32_t* numbers, int own, NcclLibrary::Stream stream);
   /// The same for an all-to-all, which alone needs a connection between each two ranks. @param numbers  as above
   void connect_pairs(int32_t* numbers, int num_ranks, NcclLibrary::Stream stream);
-  /// The same for messages from rank 0 to rank 1. @param number 0, in memory that the GPU can read. @param sends on 0
+  /// The same for sends from rank 0 to rank 1. @param number 0, in memory that the GPU can read. @param sends on 0
   void connect_messages(int32_t* number, bool sends, NcclLibrary::Stream stream);
 
-  /// Calls `function(library, handle)` in its turn, and returns when what that began is on its way: one operation, or a
-  /// group of them. It waits for other ranks where they meet for the first time, for as long as there is hope.
+  /// Calls `function(library, handle)` under the lock, and returns when NCCL has launched its work: one operation, or a
+  /// group of them. It waits for other ranks at their first use, within the limits.
   /// @throw CommError after an abort
   template <class F>
   void use(F&& function) {
@@ -51,13 +51,13 @@ class NcclCommunicator {
     }
     await(nullptr);
   }
-  /// @throw CommError if an operation has failed. Any thread; does not wait, and looks at nothing while a call is under
-  /// way.
+  /// @throw CommError if an operation has failed. Any thread; does not wait, and checks nothing while a call is in
+  /// progress.
   void check();
-  /// Waits for what is under way, and for the other ranks, which call it too. @throw CommError if they do not in time
+  /// Waits for operations in flight, and for the other ranks, which call it too. @throw CommError after the timeout
   void close();
-  /// Ends what is under way, also what another thread waits for in a call. Returns when all has ended, and nobody owns
-  /// a CUDA graph with operations of this communicator any more. Any thread.
+  /// Ends operations in flight, also for another thread that waits in a call. Returns when all have ended, and no one
+  /// owns a CUDA graph with operations of this communicator any more. Any thread.
   void abort() noexcept;
 
  private:
@@ -68,7 +68,7 @@ class NcclCommunicator {
   void await(const char* call);
 
   const NcclLibrary& library_;
-  std::mutex mutex_;                  // a call at a time, none of which blocks
+  std::mutex mutex_;                  // one call at a time; no call blocks
   NcclLibrary::Communicator handle_;  // null: aborted or closed
   Patience patience_;
 };

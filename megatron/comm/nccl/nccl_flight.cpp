@@ -94,7 +94,7 @@ bool NcclFlight::has_passed(CUevent_st* event) const {
   const cudaError_t status = cudaEventQuery(event);
   if (status == cudaErrorNotReady) return false;
   require<CommError>(status == cudaSuccess,
-                     "{} cannot end: the GPU reports \"{}\", of it or of a kernel before it. Run with "
+                     "{} cannot end: the GPU reports \"{}\", for it or for a kernel before it. Run with "
                      "CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer, to find that kernel.",
                      to_string(), cudaGetErrorString(status));
   return true;

@@ -1,4 +1,4 @@
-// One operation on its way through a stream.
+// One operation in flight on a stream.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ struct CUevent_st;
 
 namespace megatron {
 
-/// Events without times, which go back for the next operation. Thread-safe.
+/// A pool of CUDA events without timing. Thread-safe.
 class CudaEvents {
  public:
   CudaEvents() = default;
@@ -33,7 +33,7 @@ class CudaEvents {
   std::vector<CUevent_st*> free_;
 };
 
-/// What an operation reads and writes; null: nothing.
+/// The operands that an operation reads and writes; null: none.
 struct NcclOperands {
   const void* input = nullptr;
   size_t input_bytes = 0;
@@ -43,12 +43,12 @@ struct NcclOperands {
 /// Puts an operation on a stream.
 using NcclLaunch = std::function<void(const void* input, void* output, NcclLibrary::Stream)>;
 
-/// Starts after what the compute stream held when it was made. Host memory among the operands goes through page-locked
-/// memory, in the order of the stream, so that operations on it have the same rules as those on device memory.
+/// Starts after the work in the compute stream at its construction. Operands in host memory are copied through
+/// page-locked memory, in stream order, so that the same rules hold as for device memory.
 class NcclFlight {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  static constexpr int64_t kRecorded = -1;  // as the number of its place
+  static constexpr int64_t kRecorded = -1;  // instead of a number in its lane
   struct Resources {
     CudaEvents& events;
     PinnedPool& pinned;
@@ -65,8 +65,8 @@ class NcclFlight {
 
   const OperationInfo& info() const { return info_; }
   const LanePlace& place() const { return place_; }
-  /// Whether it went into a CUDA graph: then it has neither begin nor end of its own, only places among what the
-  /// streams record.
+  /// Whether a CUDA graph captured it: then it has no begin or end of its own, only a position in the
+  /// captured streams.
   bool is_recorded() const { return place_.index == kRecorded; }
   std::string to_string() const {
     return text_.empty() ? describe(info_.op, info_.sequence, info_.site.view(), group_) : text_;
@@ -76,14 +76,14 @@ class NcclFlight {
   bool is_for_host() const { return is_for_host_; }
   static bool is_for_host(CommOp op, const NcclOperands& operands);
 
-  /// Puts it on `stream`. Its memory of the host is not touched any more once `has_failed` says true.
+  /// Puts it on `stream`. Its host memory is not touched any more once `has_failed` returns true.
   void launch(const NcclLaunch& function, NcclLibrary::Stream stream, const std::function<bool()>& has_failed);
-  /// Puts what `function` launches on the compute stream.
+  /// Puts the launches of `function` on the compute stream.
   void launch_graph(const std::function<void()>& function);
-  /// After launch(). @throw CommError naming the operation if the GPU reports an error, of whatever kernel
+  /// After launch(). @throw CommError naming the operation if the GPU reports an error of any kernel
   bool has_started() const;
   bool has_ended() const;
-  /// Whether the GPU does no more for it: it has ended, or an error has ended all.
+  /// Whether the GPU has finished with it: it has ended, or an error has ended all work.
   bool is_over() const noexcept;
   void make_stream_wait(NcclLibrary::Stream stream) const;
 
@@ -100,7 +100,7 @@ class NcclFlight {
   Resources resources_;
   OperationInfo info_;
   std::string_view group_;  // lives as long as the world
-  std::string text_;        // empty: that of the operation
+  std::string text_;        // empty: the operation's text
   LanePlace place_;
   NcclOperands operands_;
   Time enqueued_;

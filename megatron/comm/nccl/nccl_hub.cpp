@@ -18,21 +18,21 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Of the watch: while operations are under way, and else.
+/// Poll intervals of the watchdog: with operations in flight, and otherwise.
 constexpr milliseconds kBusyLook{5}, kIdleLook{20};
 // A graph of a large model waits for tens of thousands of sections, one after the other.
 constexpr std::chrono::microseconds kReleasePause{100};
-/// Between looks at the store: the time in which ranks hear of a failure.
-constexpr milliseconds kNewsLook{200};
-/// A rank whose process lives answers within its look at the store.
+/// Poll interval of the store: the time in which ranks learn of a failure.
+constexpr milliseconds kUpdatePoll{200};
+/// A live process answers within its poll of the store.
 constexpr milliseconds kAnswerTime{2000};
-/// For operations that all have entered, when a rank drops them.
+/// Time for operations that all ranks have entered when a rank drops them.
 constexpr milliseconds kGraceTime{500};
-/// For streams to run dry after an abort.
+/// Time for streams to drain after an abort.
 constexpr milliseconds kDrainTime{1000};
 constexpr milliseconds kLongestStorePause{10};
-// What it promises.
-static_assert(kNewsLook + kAnswerTime + kDrainTime <= NcclWorld::kTimeToTell);
+// The promised bound.
+static_assert(kUpdatePoll + kAnswerTime + kDrainTime <= NcclWorld::kTimeToTell);
 
 /// Keys of the store.
 constexpr std::string_view kNumQueries = "queries";
@@ -40,8 +40,8 @@ std::string report_key(int64_t query, int rank) { return fmt::format("report/{}/
 
 }  // namespace
 
-/// The watch is there before NCCL begins: it hears of ranks that fail meanwhile. NCCL cannot say who is missing; here
-/// all have come before it begins.
+/// The watchdog starts before NCCL: it detects ranks that fail meanwhile. NCCL cannot name missing ranks; here
+/// all ranks have arrived before NCCL starts.
 NcclHub::NcclHub(const Options& options) : options_(options), meeting_(options.meeting, [this] { wake_waiting(); }) {
   use_device();
   watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
@@ -51,7 +51,7 @@ NcclHub::NcclHub(const Options& options) : options_(options), meeting_(options.m
     fail(fmt::format("rank {} could not join the others: {}", rank(), error.what()));
     throw;
   }
-  if (!options_.may_share_gpus) places_.require_a_gpu_each();  // which all ranks find out alike
+  if (!options_.may_share_gpus) places_.require_a_gpu_each();  // all ranks detect it alike
 }
 
 NcclCommunicator::Patience NcclHub::patience(milliseconds timeout) const {
@@ -145,9 +145,8 @@ void NcclHub::begin_step() {
 void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_host) {
   throw_if_failed();
   if (flight.is_recorded() != is_recording_)
-    throw InternalError(
-        fmt::format("[NcclHub] {}: it and the wait for it are not in one recording", flight.to_string()));
-  require<InternalError>(!is_recording_ || !is_for_host, "[NcclHub] {}: nothing ends in a recording",
+    throw InternalError(fmt::format("[NcclHub] {}: it and its wait are not in the same capture", flight.to_string()));
+  require<InternalError>(!is_recording_ || !is_for_host, "[NcclHub] {}: the host cannot wait in a capture",
                          flight.to_string());
   if (is_recording_) return flight.make_stream_wait(options_.compute);
   {
@@ -168,7 +167,7 @@ void NcclHub::wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_h
   } catch (const Error& error) {
     fail(fmt::format("rank {}: {}", rank(), error.what()));
   }
-  poll([&] { return flight.is_over(); }, kDrainTime);  // what the host owns must not be written to any more
+  poll([&] { return flight.is_over(); }, kDrainTime);  // host memory must not be written any more
   throw_if_failed();
 }
 
@@ -192,7 +191,7 @@ void NcclHub::abandon(const NcclLane& lane, const NcclFlight& flight, bool is_un
   }
 }
 
-/// The watch cannot look into a graph: all of it counts as one operation of all ranks.
+/// The watchdog cannot see into a graph: the whole graph counts as one operation of all ranks.
 void NcclHub::launch_graph(std::string_view site, const std::function<void()>& launch) {
   throw_if_failed();
   std::vector<int> members(static_cast<size_t>(size()));
@@ -203,7 +202,8 @@ void NcclHub::launch_graph(std::string_view site, const std::function<void()>& l
                                    world_->timeout(), LanePlace{graphs_.name(), number, members});
   {
     const std::lock_guard lock(mutex_);
-    graphs_.add(flight);  // before the launch, in which the host may wait for room on the GPU, and so for other ranks
+    graphs_.add(
+        flight);  // before the launch, in which the host may wait for space in the GPU's queue, and so for other ranks
   }
   try {
     flight->launch_graph(launch);
@@ -214,7 +214,7 @@ void NcclHub::launch_graph(std::string_view site, const std::function<void()>& l
   launched(graphs_);
 }
 
-/// With the mutex, as what follows.
+/// Call it with the mutex held, like the following functions.
 std::vector<const FlightQueue*> NcclHub::queues() const {
   std::vector<const FlightQueue*> queues{&graphs_};
   for (const NcclLane* lane : lanes_) queues.push_back(&lane->queue_);
@@ -237,16 +237,16 @@ void NcclHub::watch(const std::stop_token& stop) {
   set_thread_name(fmt::format("watchdog {}", rank()));
   try {
     use_device();
-    auto next_news = Clock::now();
+    auto next_poll = Clock::now();
     while (!stop.stop_requested() && !has_failed()) {
       try {
         if (const NcclFlightPtr late = look_at_flights()) time_out(*late);
       } catch (const Error& error) {
         fail(fmt::format("rank {}: {}", rank(), error.what()));
       }
-      if (Clock::now() >= next_news) {
-        look_at_news();
-        next_news = Clock::now() + kNewsLook;
+      if (Clock::now() >= next_poll) {
+        handle_updates();
+        next_poll = Clock::now() + kUpdatePoll;
       }
       std::unique_lock lock(mutex_);
       const auto all = queues();
@@ -262,8 +262,8 @@ void NcclHub::watch(const std::stop_token& stop) {
   }
 }
 
-void NcclHub::look_at_news() {
-  if (!meeting_.hears_news() || has_failed()) return;
+void NcclHub::handle_updates() {
+  if (!meeting_.poll_updates() || has_failed()) return;
   for (const int64_t newest = meeting_.store().add(kNumQueries, 0); num_answered_ < newest;) answer(++num_answered_);
 }
 
@@ -285,7 +285,7 @@ RankReport NcclHub::report() const {
   } else if (!result.blocked) {
     result.text = world_ ? describe_idle_rank(rank(), world_->recorder())
                          : fmt::format(" Rank {} has left or never joined.", rank());
-    if (const int64_t num_launches = graphs_.num_issued())  // which the recorder does not have
+    if (const int64_t num_launches = graphs_.num_issued())  // the recorder does not have these
       result.text += fmt::format(" Its last launch of a CUDA graph was #{}.", num_launches - 1);
   }
   return result;
@@ -293,13 +293,13 @@ RankReport NcclHub::report() const {
 
 std::map<int, RankReport> NcclHub::ask_all() {
   const int64_t query = meeting_.store().add(kNumQueries, 1);
-  meeting_.tell_news();
+  meeting_.publish_update();
   answer(query);
   std::map<int, RankReport> reports;
-  const bool is_watch = std::this_thread::get_id() == watch_.get_id();
+  const bool is_watchdog = std::this_thread::get_id() == watch_.get_id();
   poll(
       [&] {
-        if (is_watch) look_at_news();  // others may ask at the same time
+        if (is_watchdog) handle_updates();  // other ranks may query at the same time
         for (int other = 0; other < size(); ++other) {
           if (reports.contains(other)) continue;
           if (const auto text = meeting_.store().find(report_key(query, other)))
@@ -314,21 +314,21 @@ std::map<int, RankReport> NcclHub::ask_all() {
 void NcclHub::time_out(const NcclFlight& flight) {
   std::map<int, RankReport> reports = ask_all();
   if (has_failed()) return;
-  RankReport& own = reports[rank()];  // what it waits in longest may be another operation
+  RankReport& own = reports[rank()];  // its longest wait may be another operation
   own.text = flight.to_string();
   own.blocked = flight.place();
   fail(explain_timeout(rank(), flight.info().timeout, reports));
 }
 
-/// Whoever looked at the failure before and waits now is found by a lock in between.
+/// Taking the lock in between wakes every thread that checked for a failure before and waits now.
 void NcclHub::wake_waiting() {
   { const std::lock_guard lock(mutex_); }
   changed_.notify_all();
 }
 
-/// By the watch, again and again. All at a time, each in a thread of its own: NCCL waits for a communicator's streams,
-/// which may wait for what another one has on the GPU, and for flags, which ranks that still run set back meanwhile;
-/// and it waits until nobody owns a graph with its operations any more, whose owner is to hear of the failure first.
+/// Called by the watchdog repeatedly. Aborts all at once, each in a thread of its own: NCCL waits for a communicator's
+/// streams, which may wait for another one's work on the GPU, and for flags, which running ranks reset meanwhile; and
+/// it waits until no graph with its operations exists, whose owner must learn of the failure first.
 void NcclHub::abort_all() {
   const std::lock_guard lock(mutex_);
   for (NcclLane* lane : lanes_) lane->begin_abort();

@@ -1,4 +1,4 @@
-// What the groups of one process share: device, failure, and the watch over operations under way.
+// State that the groups of one process share: device, failure, and the watchdog of in-flight operations.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@
 
 namespace megatron {
 
-/// Thread-safe. A thread watches: it notes when operations start and end, finds those that take too long, hears of
-/// failures through the store and answers who is asked what it waits for. After a failure all communicators are
+/// Thread-safe. A watchdog thread notes when operations start and end, finds those that take too long, receives
+/// failures through the store and answers queries about what this rank waits for. After a failure all communicators are
 /// aborted, so that neither a stream nor a thread hangs in them.
 class NcclHub {
  public:
@@ -43,15 +43,15 @@ class NcclHub {
 
   int rank() const { return meeting_.rank(); }
   int size() const { return meeting_.size(); }
-  /// The way to the other ranks that needs no GPU. Its failure is the hub's.
+  /// Communication with the other ranks without a GPU. Its failure is the hub's.
   StoreMeeting& meeting() { return meeting_; }
   const RankPlaces& places() const { return places_; }
   const NcclLibrary& library() const { return library_; }
   NcclFlight::Resources resources() { return {events_, pinned_, options_.compute}; }
   void set_compute_stream(NcclLibrary::Stream stream) { options_.compute = stream; }
-  /// How often the host has waited for an operation to end.
+  /// Number of waits of the host for the end of an operation.
   int64_t num_host_waits() const { return num_host_waits_; }
-  /// Of the calling thread.
+  /// Whether the calling thread is in a capture.
   void use_device() const;
 
   void join(const World& world);
@@ -62,7 +62,7 @@ class NcclHub {
   /// See ConnectionTurns.
   void await_turn(const NcclLane::Facts& lane) { turns_.await(lane.name, lane.members); }
   void end_connecting(const NcclLane::Facts& lane);
-  /// In the lane's turn: a communicator of its members. @param max_multiprocessors see NcclLibrary
+  /// Makes a communicator of the lane's members, in its turn. @param max_multiprocessors see NcclLibrary
   std::unique_ptr<NcclCommunicator> make_communicator(const NcclLane::Facts& lane, int max_multiprocessors = 0);
   /// Returns when all members have called it, or a rank has failed.
   void meet_at_end(const NcclLane::Facts& lane);
@@ -76,7 +76,7 @@ class NcclHub {
   void end_step() noexcept { is_in_step_ = false; }
   bool is_in_step() const { return is_in_step_; }
   void begin_recording() {
-    require<InternalError>(is_in_step_, "[NcclHub] a recording begins in a step, where all lanes are connected");
+    require<InternalError>(is_in_step_, "[NcclHub] a capture begins in a step, where all lanes are connected");
     is_recording_ = true;
   }
   void end_recording() noexcept { is_recording_ = false; }
@@ -87,10 +87,10 @@ class NcclHub {
   }
   void launch_graph(std::string_view site, const std::function<void()>& launch);
 
-  /// Makes the compute stream wait, and the host where `is_for_host`. @throw CommError if the operation failed
+  /// Makes the compute stream wait, and also the host if `is_for_host`. @throw CommError if the operation failed
   void wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_host);
-  /// For a rank that will not wait: completes an operation that all have entered; fails the world otherwise, and at
-  /// once where an exception ends the owner of the operation.
+  /// For a rank that drops an operation: completes it if all ranks have entered; fails the world otherwise, and at
+  /// once if an exception ends the owner of the operation.
   void abandon(const NcclLane& lane, const NcclFlight& flight, bool is_unwinding) noexcept;
 
   /// See StoreMeeting. Any thread, any time.
@@ -102,9 +102,9 @@ class NcclHub {
   using Clock = std::chrono::steady_clock;
   NcclCommunicator::Patience patience(std::chrono::milliseconds timeout) const;
   void watch(const std::stop_token& stop);
-  /// An operation that has lasted too long, or null.
+  /// An operation that has exceeded its timeout, or null.
   NcclFlightPtr look_at_flights();
-  void look_at_news();
+  void handle_updates();
   void answer(int64_t query);
   RankReport report() const;
   std::map<int, RankReport> ask_all();
@@ -128,11 +128,11 @@ class NcclHub {
   FlightQueue graphs_{std::string(kGraphLaunches)};  // one after the other on the compute stream
   const World* world_ = nullptr;
 
-  int64_t num_host_waits_ = 0;  // of the thread that waits alone
-  bool is_in_step_ = false;     // of the thread that issues alone
+  int64_t num_host_waits_ = 0;  // used by the waiting thread only
+  bool is_in_step_ = false;     // used by the issuing thread only
   bool is_recording_ = false;   // so is this
-  int64_t num_answered_ = 0;    // of the watch alone
-  std::jthread watch_;          // goes first
+  int64_t num_answered_ = 0;    // used by the watchdog only
+  std::jthread watch_;          // destroyed first
 };
 
 }  // namespace megatron

@@ -15,10 +15,10 @@ NcclLane::NcclLane(NcclHub& hub, Facts facts, Connect connect)
     : hub_(hub), facts_(std::move(facts)), queue_(facts_.name) {
   open_stream();
   connector_ = std::jthread([this, connect = std::move(connect)] { connect_and_drain(connect); });
-  hub_.add(*this);  // when there was a thread to be had
+  hub_.add(*this);  // after the thread has started
 }
 
-/// Before the kernels of the compute stream where both could run: others wait for what it sends.
+/// High priority: other ranks wait for its sends, so it runs before kernels of the compute stream.
 void NcclLane::open_stream() {
   int lowest = 0, highest = 0;
   check_cuda_call(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
@@ -36,8 +36,8 @@ NcclLane::~NcclLane() {
   cudaStreamDestroy(stream_);
 }
 
-/// While the watch still sees it: it ends what waits for ranks that do not come. Memory is freed when all have let go
-/// of it; after a failure, when they do not meet, never.
+/// The watchdog still sees it here and ends waits for missing ranks. Memory is freed after all ranks have closed
+/// it; never after a failure, when ranks do not synchronise.
 void NcclLane::close() noexcept {
   try {
     if ((connection_.copies || connection_.messages) && !hub_.has_failed()) {
@@ -74,16 +74,17 @@ NcclFlightPtr NcclLane::issue(const OperationInfo& info, const NcclOperands& ope
   return flight;
 }
 
-/// In a step, where all lanes are connected.
+/// For a step, in which all lanes are connected.
 NcclFlightPtr NcclLane::record(const OperationInfo& info, const NcclOperands& operands, const NcclLaunch& function) {
   require<InternalError>(!NcclFlight::is_for_host(info.op, operands),
-                         "[NcclLane] a {} of {} ends on the host, which does nothing when a CUDA graph is launched. "
-                         "Issue it before the recording.",
+                         "[NcclLane] a {} of {} ends on the host, which takes no part in the launch of a CUDA graph. "
+                         "Issue it before the capture.",
                          name_of(info.op), facts_.group);
-  require<NotSupported>(!connection_.messages,
-                        "[NcclLane] a message of {} counts up, which a CUDA graph that is launched again cannot. Issue "
-                        "it outside of the recording.",
-                        facts_.group);
+  require<NotSupported>(
+      !connection_.messages,
+      "[NcclLane] a send of {} counts pieces, which a CUDA graph that is launched again cannot. Issue "
+      "it outside of the capture.",
+      facts_.group);
   auto flight = std::make_shared<NcclFlight>(hub_.resources(), info, facts_.group,
                                              LanePlace{facts_.name, NcclFlight::kRecorded, facts_.members}, operands);
   launch(*flight, function);
@@ -103,13 +104,13 @@ void NcclLane::begin_abort() {
   try {
     if (connection_.communicator && !aborter_.joinable())
       aborter_ = std::jthread([&communicator = *connection_.communicator] { communicator.abort(); });
-  } catch (const std::system_error&) {  // there is no thread to be had: the watch calls again
+  } catch (const std::system_error&) {  // no thread is available: the watchdog calls again
   }
   release();
 }
 
-/// What connects waits for the other members on the GPU too: for one that is lost there, begin_step() times out. Behind
-/// it an operation would count as one whose turn has not come, for which nothing does.
+/// A connection also waits for the other members on the GPU: if one is lost there, begin_step() times out. After
+/// it an operation would count as one whose turn has not come, which has no timeout.
 void NcclLane::await_stream() {
   poll([&] { return hub_.has_failed() || cudaStreamQuery(stream_) != cudaErrorNotReady; }, kLongestTimeout);
 }
@@ -124,14 +125,14 @@ void NcclLane::connect_and_drain(const Connect& connect) {
     std::unique_lock lock(hub_.mutex());
     connection_ = std::move(connection);
     is_connected_ = true;
-    if (hub_.has_failed()) return;  // the watch, which looks again and again, aborts it
+    if (hub_.has_failed()) return;  // the watchdog polls, and aborts it
     while (!waiting_.empty()) {
       const Waiting first = waiting_.front();
       lock.unlock();
       launch(*first.flight, first.launch);
       hub_.launched(queue_);
       lock.lock();
-      waiting_.pop_front();  // not before: what is issued meanwhile must come after it
+      waiting_.pop_front();  // not before: operations issued meanwhile must follow it
     }
     lock.unlock();
     hub_.end_connecting(facts_);

@@ -1,4 +1,4 @@
-// Operations that the same ranks issue in one order: the collectives of a group, or one tag's messages between two.
+// Operations that the same ranks issue in the same order: the collectives of a group, or one tag's sends between two.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@ namespace megatron {
 
 class NcclHub;
 
-/// Has a connection and a stream of its own, so that nothing but its own order holds it up. Issued by one thread.
+/// Has a connection and a stream of its own, so that only its own order delays it. Issued by one thread.
 class NcclLane {
  public:
   struct Facts {
@@ -26,32 +26,32 @@ class NcclLane {
     std::string_view group;    // of the operations
     std::vector<int> members;  // global ranks
   };
-  /// By what operations go.
+  /// The transport of operations.
   struct Connection {
-    std::unique_ptr<NcclCommunicator> communicator;  // null: nothing by NCCL
-    std::unique_ptr<PeerCopies> copies;              // null: no rows by copies
-    std::unique_ptr<PeerMessages> messages;          // null: no messages by copies
-    std::string transport;                           // for NcclHub::transports(); empty: nothing to be said
+    std::unique_ptr<NcclCommunicator> communicator;  // null: no operation uses NCCL
+    std::unique_ptr<PeerCopies> copies;              // null: no collectives by copies
+    std::unique_ptr<PeerMessages> messages;          // null: no sends by copies
+    std::string transport;                           // for NcclHub::transports(); empty: no line
   };
-  /// In its turn, given the lane's stream.
+  /// Called in the lane's turn with its stream.
   using Connect = std::function<Connection(const Facts&, NcclLibrary::Stream)>;
 
-  /// A lane that its members connect when each has begun to use it: `connect` runs in a thread of its own, and what is
-  /// issued until then follows it.
+  /// A lane that its members connect when each has begun to use it: `connect` runs in a thread of its own, and
+  /// operations issued until then follow it.
   NcclLane(NcclHub& hub, Facts facts, Connect connect);
   ~NcclLane();
   NcclLane(const NcclLane&) = delete;
   NcclLane& operator=(const NcclLane&) = delete;
 
   const Facts& facts() const { return facts_; }
-  /// For launches, which come when the lane is connected.
+  /// For launches, which happen when the lane is connected.
   const Connection& connection() const { return connection_; }
-  /// Returns without waiting for other ranks, but for those that a communicator meets for the first time. While a CUDA
-  /// graph is recorded, the operation becomes part of it.
+  /// Returns without waiting for other ranks, except at the first use of a communicator. While a CUDA
+  /// graph is captured, the operation becomes part of it.
   NcclFlightPtr issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
 
  private:
-  friend class NcclHub;  // everything below is guarded by its mutex, but for what one thread alone uses
+  friend class NcclHub;  // its mutex guards everything below, except for members that only one thread uses
   struct Waiting {
     NcclFlightPtr flight;
     NcclLaunch launch;
@@ -63,7 +63,7 @@ class NcclLane {
   void await_stream();
   NcclFlightPtr record(const OperationInfo& info, const NcclOperands& operands, const NcclLaunch& launch);
   void launch(NcclFlight& flight, const NcclLaunch& launch);
-  /// By the watch; what has begun ends with the lane.
+  /// Called by the watchdog; connections in progress end with the lane.
   void begin_abort();
 
   NcclHub& hub_;

@@ -7,7 +7,7 @@
 
 #include "megatron/base/error.h"
 
-// NCCL's binary interface, stable under the name libnccl.so.2 (its nccl.h says the same).
+// NCCL's binary interface, stable under the name libnccl.so.2 (equal to its nccl.h).
 
 namespace megatron {
 namespace {
@@ -15,11 +15,12 @@ namespace {
 constexpr const char* kLibrary = "libnccl.so.2";
 constexpr std::string_view kRemedy =
     "Install NCCL 2.27 or newer: apt-get install libnccl2, or pip install 'nvidia-nccl-cu13>=2.27' (nvidia-nccl-cu12 "
-    "for CUDA 12) and put nvidia/nccl/lib of its site-packages in front of LD_LIBRARY_PATH. --device cpu needs none.";
+    "for CUDA 12) and put nvidia/nccl/lib of its site-packages in front of LD_LIBRARY_PATH. --device cpu does not need "
+    "NCCL.";
 constexpr int kSuccess = 0, kInProgress = 7;  // ncclResult_t
 constexpr int kUint8 = 1;                     // ncclDataType_t
 
-/// ncclConfig_t as of NCCL 2.18: a newer library takes its own choice for what it has beyond `version`.
+/// ncclConfig_t of NCCL 2.18: a newer library uses defaults for fields beyond `version`.
 struct Config {
   static constexpr int kUndefined = INT_MIN;
   size_t size = sizeof(Config);
@@ -47,7 +48,7 @@ int type_of(DType dtype) {
     case DType::kUInt8:
       return kUint8;
     default:
-      throw InternalError(fmt::format("[NcclLibrary] {} is not reduced", name_of(dtype)));
+      throw InternalError(fmt::format("[NcclLibrary] {} cannot be reduced", name_of(dtype)));
   }
 }
 
@@ -76,11 +77,11 @@ void find(void* library, const char* name, Symbol*& symbol) {
 NcclLibrary::NcclLibrary() {
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    throw NotSupported(
-        fmt::format("Several GPUs talk through NCCL, and {} cannot be loaded: {}. {}", kLibrary, dlerror(), kRemedy));
+    throw NotSupported(fmt::format("Several GPUs communicate through NCCL, but {} cannot be loaded: {}. {}", kLibrary,
+                                   dlerror(), kRemedy));
   find(library, "ncclGetVersion", call_.get_version);
   check("ncclGetVersion", call_.get_version(&version_));
-  require<NotSupported>(version_ >= kOldest, "{} is NCCL {}.{}, and 2.27 is the oldest that will do. {}", kLibrary,
+  require<NotSupported>(version_ >= kOldest, "{} is NCCL {}.{}, but at least 2.27 is needed. {}", kLibrary,
                         version_ / 10000, version_ / 100 % 100, kRemedy);
   find(library, "ncclGetErrorString", call_.get_error_string);
   find(library, "ncclGetLastError", call_.get_last_error);
@@ -103,7 +104,7 @@ NcclLibrary::NcclLibrary() {
 void NcclLibrary::check(const char* call, int status) const {
   if (status == kSuccess || status == kInProgress) return;
   if (!call_.get_error_string) throw CommError(fmt::format("{} failed with status {}", call, status));
-  throw CommError(fmt::format("{} failed: {}. {} (NCCL_DEBUG=INFO says more)", call, call_.get_error_string(status),
+  throw CommError(fmt::format("{} failed: {}. {} (NCCL_DEBUG=INFO prints more)", call, call_.get_error_string(status),
                               call_.get_last_error(nullptr)));
 }
 

@@ -1,4 +1,4 @@
-// NCCL's functions, from the library that is on the machine.
+// NCCL's functions, loaded from the installed library.
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@ struct CUstream_st;
 
 namespace megatron {
 
-/// Loaded when one is made, and stays so. A call that fails throws CommError with NCCL's own words.
+/// The constructor loads the library, which stays loaded. A call that fails throws CommError with NCCL's error text.
 ///
-/// Communicators do not block: a call on one returns at once, and what it has begun goes on in a thread of NCCL until
-/// is_in_progress() says no. Until then no call but that and abort() may follow; NcclCommunicator sees to it. For
-/// otherwise a call waits without end where another rank does not come.
+/// Communicators do not block: a call on one returns at once, and its work continues in a thread of NCCL until
+/// is_in_progress() is false. Until then only that and abort() may be called, which NcclCommunicator ensures. A
+/// blocking call would wait forever for a missing rank.
 class NcclLibrary {
  public:
   using Communicator = ncclComm*;
@@ -25,37 +25,37 @@ class NcclLibrary {
   };
   static constexpr int kOldest = 22700;  // 2.27.0
 
-  /// @throw NotSupported if it is not there, or too old
+  /// @throw NotSupported if it is missing, or too old
   NcclLibrary();
 
   /// 22809 is 2.28.9.
   int version() const { return version_; }
   UniqueId get_unique_id() const;
-  /// In progress until all ranks have called it. @param max_multiprocessors  that an operation may keep busy, while it
-  /// waits too; 0: NCCL's choice, some 20 of 132
+  /// In progress until all ranks have called it. @param max_multiprocessors  that an operation may occupy, also while
+  /// it waits; 0: NCCL's default, some 20 of 132
   Communicator init_rank(int num_ranks, const UniqueId& id, int rank, int max_multiprocessors) const;
-  /// Lets all operations end; in progress until the other ranks have called it too.
+  /// Completes all operations; in progress until the other ranks have called it too.
   void finalize(Communicator communicator) const;
-  /// Of one that is finalized.
+  /// For a finalized communicator.
   void destroy(Communicator communicator) const noexcept;
-  /// Ends what is under way, on this rank, in place of finalize() and destroy(). Any thread.
+  /// Ends operations in flight on this rank, in place of finalize() and destroy(). Any thread.
   void abort(Communicator communicator) const noexcept;
-  /// Whether what a call has begun goes on. @throw CommError if it, or an operation under way, has failed
+  /// Whether a call is still in progress. @throw CommError if it, or an operation in flight, has failed
   bool is_in_progress(Communicator communicator) const;
 
-  /// Counts are elements. The operation is on the stream when nothing is in progress any more.
+  /// Counts are elements. The operation is on the stream once is_in_progress() is false.
   void all_reduce(const void* input, void* output, size_t count, DType dtype, ReduceOp reduce,
                   Communicator communicator, Stream stream) const;
   void reduce_scatter(const void* input, void* output, size_t count, DType dtype, ReduceOp reduce,
                       Communicator communicator, Stream stream) const;
-  /// Bytes from here on: values are moved, not changed.
+  /// The following count bytes: values are moved, not changed.
   void all_gather(const void* input, void* output, size_t bytes, Communicator communicator, Stream stream) const;
   /// @param input is read on `root` only
   void broadcast(const void* input, void* output, size_t bytes, int root, Communicator communicator,
                  Stream stream) const;
   void send(const void* input, size_t bytes, int peer, Communicator communicator, Stream stream) const;
   void receive(void* output, size_t bytes, int peer, Communicator communicator, Stream stream) const;
-  /// What is between is one operation.
+  /// Calls between the two are one operation.
   void group_start() const;
   void group_end() const;
 

@@ -27,7 +27,7 @@ class NcclMember final : public World {
   void abort(std::string_view reason) override { hub_.fail(fmt::format("aborted by rank {}: {}", rank(), reason)); }
 
  private:
-  /// NCCL waits for ranks without end, and mixes up those that split differently: here all have come, and agree.
+  /// NCCL waits forever for missing ranks, and mixes up ranks that split differently: here all ranks arrive and agree first.
   void agree(int split, std::string_view name, const RankLists& groups, const GroupTraits& traits) const {
     const auto key = [&](int rank) { return fmt::format("split/{}/{}", split, rank); };
     const std::string verdict_key = fmt::format("split/{}/verdict", split);
@@ -125,7 +125,7 @@ void run_nccl_rank(NcclWorld& ranks, std::chrono::milliseconds timeout, int num_
     ranks.abort(fmt::format("rank {} failed: {}", ranks.rank(), text));
     throw RankFailure(ranks.rank(), cause, whole);
   };
-  std::unique_ptr<World> world;  // outlives the announcement of a failure: to leave it waits for the others
+  std::unique_ptr<World> world;  // outlives the report of a failure, because leaving the world waits for the others
   try {
     world = ranks.join(timeout);
     function(*world);

@@ -13,7 +13,7 @@ static_assert(CopiedGroups::kMostRanks <= kMostSections);
 
 constexpr int kNumSlots = CopiedGroups::kRowSlots;  // from each rank
 static_assert(CopiedGroups::kMostRanks * kNumSlots <= StreamFlag::kNumInPage);
-/// Piece n is sent when n - kMostAhead has been used, at the latest. Then n - kMostAhead of the others is here, and so
+/// Piece n is sent at the earliest when n - kMostAhead has been used. Then n - kMostAhead of the others has arrived, so
 /// they have used n - 2 kMostAhead, whose slot n takes.
 constexpr int64_t kMostAhead = kNumSlots / 2;
 constexpr uint32_t kFilled = 1, kTaken = 0;
@@ -47,7 +47,7 @@ void follow(NcclLibrary::Stream follower, NcclLibrary::Stream leader, cudaEvent_
   check_cuda_call(cudaStreamWaitEvent(follower, event), "cudaStreamWaitEvent");
 }
 
-/// All ranks send pieces of one size.
+/// All ranks send pieces of the same size.
 size_t slot_bytes_of(const PeerMemory& memory) {
   size_t bytes = std::numeric_limits<size_t>::max();
   for (int place = 0; place < memory.num_ranks(); ++place) bytes = std::min(bytes, memory.bytes_of(place));
@@ -70,7 +70,7 @@ PeerCopies::~PeerCopies() {
   for (cudaEvent_t event : {begin_, sent_}) cudaEventDestroy(event);
 }
 
-/// Beginning with the next one: no two ranks send to one at a time.
+/// Begins with the next rank, so that no two ranks send to the same one at once.
 template <class F>
 void PeerCopies::for_each_peer(F&& f) const {
   const int size = memory_->num_ranks();
@@ -116,7 +116,7 @@ void PeerCopies::transfer(size_t bytes, NcclLibrary::Stream stream, const std::f
     await(piece.slot, stream);
     use(piece);
   }
-  follow(stream, sending_, sent_);  // the input is free then
+  follow(stream, sending_, sent_);  // then the input may be reused
 }
 
 void PeerCopies::all_gather(const void* input, void* output, size_t bytes, NcclLibrary::Stream stream) {

@@ -1,4 +1,4 @@
-// All-gather and reduce-scatter by the GPU's copy engines, which take no multiprocessor from the kernels beside them.
+// All-gather and reduce-scatter by the GPU's copy engines, which take no multiprocessor from concurrent kernels.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace megatron {
 
-/// NCCL's kernels wait until a product that fills the GPU has ended, and then keep the next one's blocks waiting; a
-/// copy runs beside both. Every rank copies a section into a slot of each other rank's memory and sets a flag for it,
-/// for which that rank's stream waits. It takes the flag back and uses the section, and sends later ones only then: who
-/// has a section of the others knows that they have used those before it, and has their slots again. So an exchange
-/// leaves all as it was, and one that is part of a CUDA graph can be launched again and again. No host waits.
-/// Operations take effect in the order of the calls, which is the same on all ranks; one thread calls.
+/// NCCL's kernels wait until a matmul that fills the GPU has ended, and then delay the next one's blocks; a
+/// copy runs concurrently. Every rank copies a section into a slot of each other rank's memory and sets a flag for it,
+/// for which that rank's stream waits. It resets the flag, uses the section, and only then sends later ones: a rank
+/// that has a section of the others knows that they have used those before it, and that their slots are free. So a
+/// collective restores all flags, and a CUDA graph with one can be launched repeatedly. No host waits. Operations run
+/// in the order of the calls, which is the same on all ranks; one thread calls.
 class PeerCopies {
  public:
-  /// @param memory  of at most CopiedGroups::kMostRanks, each with some
+  /// @param memory  of at most CopiedGroups::kMostRanks ranks, each with some
   explicit PeerCopies(std::unique_ptr<PeerMemory> memory);
   ~PeerCopies();
   PeerCopies(const PeerCopies&) = delete;
@@ -30,8 +30,8 @@ class PeerCopies {
   /// Sums in rank order, in float. @param count  elements of a section, whose dtype sums_sections_of() knows
   void reduce_scatter(const void* input, void* output, size_t count, DType dtype, NcclLibrary::Stream stream);
   PeerMemory& memory() { return *memory_; }
-  /// After a failure: what waits for other ranks goes on, with whatever is there. Again and again, for ranks that still
-  /// run set flags. Any thread.
+  /// After a failure: ends waits for other ranks, whose data are then invalid. Call it repeatedly, because running
+  /// ranks still set flags. Any thread.
   void release() noexcept;
 
  private:
@@ -39,18 +39,18 @@ class PeerCopies {
     size_t offset, bytes;  // of each section
     int slot;
   };
-  /// `source(place)` is the section for that rank; `use(piece)` is called when a piece of all sections is there. Some
-  /// pieces are sent before those ahead of them are there; in a graph none is, and none is awaited before it is sent:
-  /// its driver may give branches of a graph one queue, where a wait for the others must not hold up what they wait
-  /// for.
+  /// `source(place)` is the section for that rank; `use(piece)` is called when a piece of all sections has arrived.
+  /// Some pieces are sent before earlier ones have arrived, but not in a graph, where a rank waits only after its own
+  /// sends: the driver may put branches of a graph on one queue, where a wait for others must not block the data they
+  /// wait for.
   void transfer(size_t bytes, NcclLibrary::Stream stream, const std::function<const std::byte*(int)>& source,
                 const std::function<void(const Piece&)>& use);
   void send(const Piece& piece, const std::function<const std::byte*(int)>& source);
-  /// Where `owner` receives from `source`.
+  /// The slot in which `owner` receives from `source`.
   std::byte* slot(int owner, int source, int number) const;
-  /// That of a slot.
+  /// The flag of a slot.
   StreamFlag flag(int owner, int source, int number) const;
-  /// Until the sections of all others are in their slots; takes their flags back.
+  /// Waits until the sections of all others are in their slots; resets their flags.
   void await(int number, NcclLibrary::Stream stream) const;
   template <class F>
   void for_each_peer(F&& f) const;

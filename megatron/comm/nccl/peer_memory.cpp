@@ -12,10 +12,10 @@
 namespace megatron {
 namespace {
 
-/// What begins a text in place of a handle.
+/// Prefix of a text in place of a handle.
 constexpr char kObstacle = '!';
 
-/// By which another process finds a block.
+/// The handle by which another process finds a block.
 struct Handle {
   std::string host, page;
   size_t bytes = 0;
@@ -36,7 +36,7 @@ struct Handle {
   }
 };
 
-/// Of a call that could not be had, which is no error of a later launch.
+/// Describes the error of a failed call and clears it, so that no later launch reports it.
 std::string describe(cudaError_t status, const char* call) {
   cudaGetLastError();
   return fmt::format("{}: {}", call, cudaGetErrorString(status));
@@ -75,7 +75,7 @@ std::string PeerMemory::allocate(size_t bytes) {
     if (const auto status = cudaMalloc(&data, bytes); status != cudaSuccess) return describe(status, "cudaMalloc");
   block.data = static_cast<std::byte*>(data);
   block.page = SharedPage::make();
-  return block.page ? "" : "a host has no shared memory that its GPU reaches";
+  return block.page ? "" : "a host has no shared memory that its GPU can access";
 }
 
 std::string PeerMemory::open(const std::vector<std::string>& handles) {
@@ -97,10 +97,10 @@ std::string PeerMemory::open_one(const std::string& text, int place) {
   if (handle.bytes > 0)
     if (const auto status = cudaIpcOpenMemHandle(&data, handle.memory, cudaIpcMemLazyEnablePeerAccess);
         status != cudaSuccess)
-      return describe(status, "a GPU does not reach another; cudaIpcOpenMemHandle");
+      return describe(status, "a GPU cannot access another; cudaIpcOpenMemHandle");
   block.data = static_cast<std::byte*>(data);
   block.page = SharedPage::open(handle.page);
-  return block.page ? "" : "processes of one host share no memory of it";
+  return block.page ? "" : "processes of one host cannot share host memory";
 }
 
 void PeerMemory::disconnect() {

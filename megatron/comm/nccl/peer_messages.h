@@ -1,5 +1,5 @@
-// Messages from one rank to another by the GPU's copy engines, which take no multiprocessor from the kernels beside
-// them.
+// Sends from one rank to another by the GPU's copy engines, which take no multiprocessor from concurrent
+// kernels.
 #pragma once
 
 #include <atomic>
@@ -12,30 +12,30 @@
 
 namespace megatron {
 
-/// A receive is posted long before its data come, and NCCL's kernel spins until then beside the products; a stream that
-/// waits for a flag does not. The sender copies a message piece by piece into slots of the receiver's memory and sets a
-/// flag for each; the receiver's stream waits for it, copies the piece to its place and says by another flag that the
-/// slot is free again. A send is done when its last piece is in a slot. Messages of a channel arrive in the order of
-/// the calls, which one thread makes.
+/// A receive is posted long before its data arrive, and NCCL's kernel spins until then beside the matmuls; a stream
+/// that waits for a flag does not. The sender copies its data piece by piece into slots of the receiver's memory and
+/// sets a flag for each; the receiver's stream waits for it, copies the piece to its place and marks by another flag
+/// that the slot is free again. A send is done when its last piece is in a slot. Sends of a channel arrive in the order
+/// of the calls, which one thread makes.
 class PeerMessages {
  public:
-  /// @param memory  of two ranks: the sender at place 0, which needs none, and the receiver
+  /// @param memory  of two ranks: the sender at index 0, which needs none, and the receiver
   explicit PeerMessages(std::unique_ptr<PeerMemory> memory);
   PeerMessages(const PeerMessages&) = delete;
   PeerMessages& operator=(const PeerMessages&) = delete;
 
-  /// On the sender. @param bytes  as many as the receiver's
+  /// Call it on the sender. @param bytes  equal to the receiver's
   void send(const void* input, size_t bytes, NcclLibrary::Stream stream);
-  /// On the receiver.
+  /// Call it on the receiver.
   void receive(void* output, size_t bytes, NcclLibrary::Stream stream);
 
   PeerMemory& memory() { return *memory_; }
-  /// After a failure: what waits for the other rank goes on, with whatever is there. Again and again, for a rank that
-  /// still runs sets flags. Any thread.
+  /// After a failure: ends waits for the other rank, whose data are then invalid. Call it repeatedly, because a rank
+  /// that still runs sets flags. Any thread.
   void release() noexcept;
 
  private:
-  /// `copy(offset, slot, bytes)` for each piece, when its slot is ready.
+  /// Calls `copy(offset, slot, bytes)` for each piece, when its slot is ready.
   template <class F>
   void transfer(size_t bytes, NcclLibrary::Stream stream, F&& copy);
 

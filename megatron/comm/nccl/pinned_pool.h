@@ -1,4 +1,4 @@
-// Page-locked memory of the host, which GPUs read and write too.
+// Page-locked host memory, which GPUs can access.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// Blocks that come back are given out again, and freed with the pool: to free one waits for the GPU. Thread-safe.
+/// Returned blocks are reused, and freed with the pool, because freeing waits for the GPU. Thread-safe.
 class PinnedPool {
  public:
   class Block {

@@ -1,4 +1,4 @@
-// Waiting for what no condition variable tells of.
+// Polls a predicate until a timeout.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// Returns whether `is_done` came true within `timeout`.
+/// Returns whether `is_done` became true within `timeout`.
 template <class F>
 bool poll(F&& is_done, std::chrono::milliseconds timeout,
           std::chrono::microseconds longest_pause = std::chrono::microseconds(100)) {

@@ -11,10 +11,9 @@
 namespace megatron {
 namespace {
 
-/// A line each: text, then "blocked LANE INDEX MEMBERS...", then "issued LANE NUMBER".
+/// One line each: text, then "blocked LANE INDEX MEMBERS...", then "issued LANE NUMBER".
 constexpr std::string_view kBlocked = "blocked", kIssued = "issued";
-constexpr std::string_view kInGraph =
-    " Which of the operations in the graph waits a run without --cuda-graph-impl tells.";
+constexpr std::string_view kInGraph = " Run without --cuda-graph-impl to find which operation of the graph hangs.";
 
 BlockedOperation blocked_operation(const RankReport& report, const std::map<int, RankReport>& reports) {
   BlockedOperation result{report.text, {}, missing_ranks(*report.blocked, reports)};
@@ -42,13 +41,14 @@ RankReport RankReport::parse(std::string_view text) {
   std::string line;
   require<CommError>(
       static_cast<bool>(lines >> report.rank) && std::getline(lines, line) && std::getline(lines, report.text),
-      "[RankReport] '{}' is no report", text);
+      "[RankReport] '{}' is not a report", text);
   while (std::getline(lines, line)) {
     std::istringstream words(line);
     std::string kind, lane;
     int64_t number = 0;
     words >> kind >> lane >> number;
-    require<CommError>(!words.fail() && (kind == kBlocked || kind == kIssued), "[RankReport] '{}' is no line", line);
+    require<CommError>(!words.fail() && (kind == kBlocked || kind == kIssued),
+                       "[RankReport] '{}' is not a line of a report", line);
     if (kind == kIssued) {
       report.num_issued[lane] = number;
       continue;
@@ -93,8 +93,9 @@ std::string explain_timeout(int own, std::chrono::milliseconds timeout, const st
 std::string explain_change(std::string_view step, int rank, std::string_view change,
                            const std::vector<int>& without_change) {
   return fmt::format(
-      "{} is one of rank {} alone: {}. It would run op by op, or record a CUDA graph, where {} may launch one. What a "
-      "graph follows from must change on all ranks in one step; leave out --cuda-graph-impl.",
+      "{} is on rank {} only: {}. It would run op by op, or capture a CUDA graph, where {} may launch one. The inputs "
+      "of "
+      "a graph must change on all ranks in the same step; leave out --cuda-graph-impl.",
       step, rank, change, describe_ranks(without_change));
 }
 

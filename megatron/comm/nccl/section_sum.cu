@@ -22,7 +22,7 @@ struct alignas(sizeof(T) * kLength) Pack {
   T values[kLength];
 };
 
-/// Every thread reads what it writes, in this order: the sum may be in place.
+/// Every thread reads an element before it writes it, so the sum may be in place.
 template <class T, int kLength>
 __global__ void __launch_bounds__(kBlockThreads) sum_kernel(SectionSum args) {
   using Packed = Pack<T, kLength>;

@@ -35,7 +35,7 @@ bool SharedPage::map(int file) {
       cudaHostRegister(host, kBytes, cudaHostRegisterPortable | cudaHostRegisterMapped) == cudaSuccess &&
       cudaHostGetDevicePointer(&device, host, 0) == cudaSuccess;
   device_ = static_cast<std::byte*>(device);
-  if (!is_reached) cudaGetLastError();  // what could not be had is no error of a later launch
+  if (!is_reached) cudaGetLastError();  // clears the error, so that no later launch reports it
   return is_reached;
 }
 

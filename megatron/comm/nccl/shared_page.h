@@ -1,4 +1,4 @@
-// A page of host memory that processes of one host share, and that their GPUs read and write.
+// A page of host memory that processes of one host share, and that their GPUs can access.
 #pragma once
 
 #include <cstddef>
@@ -12,24 +12,24 @@ class SharedPage {
  public:
   static constexpr size_t kBytes = 4096;
 
-  /// All zero. Null where the host has no shared memory, or the GPU does not reach it.
+  /// A page of zeros. Null if the host has no shared memory, or the GPU cannot access it.
   static std::unique_ptr<SharedPage> make();
-  /// That of another process. Null where there is none.
+  /// The page of another process. Null if there is none.
   static std::unique_ptr<SharedPage> open(const std::string& name);
   ~SharedPage();
   SharedPage(const SharedPage&) = delete;
   SharedPage& operator=(const SharedPage&) = delete;
 
   const std::string& name() const { return name_; }
-  /// Nobody opens it any more; those who have it keep it.
+  /// Removes its name: it cannot be opened any more; open pages stay.
   void forget_name() noexcept;
   uint32_t* host() const { return host_; }
-  /// The same for the GPU.
+  /// The address for the GPU.
   std::byte* device() const { return device_; }
 
  private:
   explicit SharedPage(std::string name) : name_(std::move(name)) {}
-  /// @return whether the GPU reaches it now
+  /// @return whether the GPU can access it now
   bool map(int file);
 
   std::string name_;

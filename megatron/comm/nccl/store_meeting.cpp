@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Of a rank that fails second for the first one's text.
+/// Time that a rank that fails second waits for the first one's text.
 constexpr milliseconds kForOwnText{1000};
 constexpr milliseconds kLongestStorePause{10};
 
@@ -59,7 +59,7 @@ void StoreMeeting::count_to(int64_t count, std::string_view key, std::string_vie
   store_.add(key, 1);
   const bool all_have = poll([&] { return has_failed_ || store_.add(key, 0) == count; }, timeout, kLongestStorePause);
   if (!all_have)
-    fail(fmt::format("{} timed out after {} ms: {} of {} ranks have come", what, timeout.count(), store_.add(key, 0),
+    fail(fmt::format("{} timed out after {} ms: {} of {} ranks have arrived", what, timeout.count(), store_.add(key, 0),
                      count));
 }
 
@@ -75,7 +75,7 @@ void StoreMeeting::fail(const std::string& text) {
   try {
     if (store_.add(kNumFailures, 1) == 1) {
       store_.set(kFailure, text);
-      tell_news();
+      publish_update();
     } else {
       first = store_.wait(kFailure, kForOwnText).value_or(text);
     }
@@ -100,13 +100,13 @@ void StoreMeeting::throw_if_failed() const {
   throw CommError(failure_);
 }
 
-bool StoreMeeting::hears_news() {
+bool StoreMeeting::poll_updates() {
   const int64_t num_events = store_.add(kEvents, 0);
   if (num_events == std::exchange(num_events_, num_events)) return false;
   if (const auto failure = store_.find(kFailure)) fail_here(*failure);
   return true;
 }
 
-void StoreMeeting::tell_news() { store_.add(kEvents, 1); }
+void StoreMeeting::publish_update() { store_.add(kEvents, 1); }
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// Words of host memory that streams of several GPUs set and wait for.
+// Flags in host memory that streams of several GPUs set and wait for.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace megatron {
 
-/// A stream that waits for a flag keeps no multiprocessor busy. Flags lie on the host, so that who is to end a wait
-/// needs no call of CUDA, which could wait itself. Comparisons are cyclic, for flags that count up.
+/// A stream that waits for a flag occupies no multiprocessor. Flags are in host memory, so that ending a wait
+/// needs no CUDA call, which could wait itself. Comparisons are cyclic, for flags that count up.
 struct StreamFlag {
   static constexpr size_t kStride = 64;
   static constexpr int kNumInPage = static_cast<int>(SharedPage::kBytes / kStride);
@@ -23,12 +23,12 @@ struct StreamFlag {
   int index = 0;
 };
 
-/// At most CopiedGroups::kMostRanks of each kind, which a stream does in one go, one after the other.
+/// At most CopiedGroups::kMostRanks operations of each kind, in one batch of the stream, in order.
 class StreamFlagOperations {
  public:
-  /// After all that the stream has written.
+  /// Sets the flag after all earlier writes of the stream.
   void set(StreamFlag flag, uint32_t value);
-  /// Until it is `value` or has passed it.
+  /// Waits until the flag is `value` or beyond.
   void await(StreamFlag flag, uint32_t value);
   /// @throw DeviceError
   void submit(const CudaDriver& driver, NcclLibrary::Stream stream);
@@ -38,7 +38,7 @@ class StreamFlagOperations {
   unsigned num_operations_ = 0;
 };
 
-/// Sets all flags of a page beyond any value near `value` that is waited for. Any thread.
+/// Sets all flags of a page beyond any awaited value near `value`. Any thread.
 void release_flags(const SharedPage& page, uint32_t value) noexcept;
 
 }  // namespace megatron

@@ -40,7 +40,7 @@ bool wait_until(int descriptor, short events, Clock::time_point deadline) {
   }
 }
 
-/// 0, or why `descriptor` is not connected.
+/// 0, or the error of the connection.
 int error_of_connect(int descriptor, const addrinfo& address, Clock::time_point deadline) {
   if (::connect(descriptor, address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
@@ -50,7 +50,7 @@ int error_of_connect(int descriptor, const addrinfo& address, Clock::time_point 
   return ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
-/// A descriptor, or -1 and why not. Of several addresses each gets its share of the time.
+/// A descriptor, or -1 and the error. Each of several addresses gets its share of the time.
 int try_to_connect(const std::string& host, int port, Clock::time_point deadline, std::string& reason) {
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
@@ -86,7 +86,7 @@ Socket Socket::connect(const std::string& host, int port, milliseconds timeout) 
     }
     require<CommError>(Clock::now() < deadline,
                        "{}:{} could not be reached within {} s: {}. Check MASTER_ADDR and MASTER_PORT, and that rank "
-                       "0's host lets this one in.",
+                       "0's host accepts connections from this one.",
                        host, port, static_cast<double>(timeout.count()) / 1000, reason);
     std::this_thread::sleep_for(kBetweenAttempts);
   }
@@ -98,7 +98,7 @@ void Socket::send(std::span<const std::byte> bytes, milliseconds timeout) const 
     const ssize_t count = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      require<CommError>(wait_until(descriptor_, POLLOUT, deadline), "{} has not taken a message within {} s", peer_,
+      require<CommError>(wait_until(descriptor_, POLLOUT, deadline), "{} has not accepted a message within {} s", peer_,
                          static_cast<double>(timeout.count()) / 1000);
       continue;
     }
@@ -115,7 +115,7 @@ void Socket::receive(std::span<std::byte> bytes, milliseconds timeout) const {
     const ssize_t count = ::recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) continue;
     require<CommError>(count > 0, "The connection to {} is lost: {}", peer_,
-                       count == 0 ? "it was closed there" : std::strerror(errno));
+                       count == 0 ? "the peer closed it" : std::strerror(errno));
     bytes = bytes.subspan(static_cast<size_t>(count));
   }
 }
@@ -164,7 +164,7 @@ Listener::~Listener() { ::close(descriptor_); }
 bool Listener::accept(Socket& socket, milliseconds timeout) const {
   if (!wait_until(descriptor_, POLLIN, Clock::now() + timeout)) return false;
   const int descriptor = ::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC);
-  if (descriptor < 0) {  // too many files are open, say: whoever called is still in the queue, and poll returns at once
+  if (descriptor < 0) {  // for example too many open files: the caller is still in the queue, and poll returns at once
     std::this_thread::sleep_for(timeout);
     return false;
   }

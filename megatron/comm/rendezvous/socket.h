@@ -9,8 +9,8 @@
 
 namespace megatron {
 
-/// A connected stream of bytes. Move-only; one thread may send and another receive. All calls throw CommError with what
-/// they were connected to.
+/// A connected stream of bytes. Move-only; one thread may send and another receive. All calls throw CommError with the
+/// peer's address.
 class Socket {
  public:
   Socket() = default;
@@ -23,17 +23,17 @@ class Socket {
     return *this;
   }
 
-  /// Tries again until `timeout`: the other side may start later, and its name may become known later. What the
-  /// resolver of names takes beyond that counts too late.
+  /// Retries until `timeout`: the other side may start later, and its name may become known later. Time that the
+  /// name resolver takes beyond that is not limited.
   static Socket connect(const std::string& host, int port, std::chrono::milliseconds timeout);
 
-  /// @throw CommError if the other side closes, or has not taken all after `timeout`
+  /// @throw CommError if the other side closes, or has not accepted all after `timeout`
   void send(std::span<const std::byte> bytes, std::chrono::milliseconds timeout) const;
   /// Fills `bytes`. @throw CommError if the other side closes, or has not sent all after `timeout`
   void receive(std::span<std::byte> bytes, std::chrono::milliseconds timeout) const;
   /// Whether there is something to receive, or the other side has closed, within `timeout`.
   bool has_received(std::chrono::milliseconds timeout) const;
-  /// Ends calls that other threads wait in.
+  /// Ends calls in which other threads wait.
   void shut_down() const;
 
  private:
@@ -42,17 +42,17 @@ class Socket {
   std::string peer_;
 };
 
-/// Takes connections on all addresses of this host.
+/// Accepts connections on all addresses of this host.
 class Listener {
  public:
-  /// @param port 0: a free one. @throw CommError if it is taken
+  /// @param port 0: a free one. @throw CommError if it is in use
   explicit Listener(int port);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
   int port() const { return port_; }
-  /// A connection, or nothing connected if none came within `timeout`.
+  /// A connection, or an unconnected socket if none arrived within `timeout`.
   bool accept(Socket& socket, std::chrono::milliseconds timeout) const;
 
  private:

@@ -26,7 +26,7 @@ StoreClient::StoreClient(const Address& address, milliseconds timeout)
   const auto number = static_cast<uint32_t>(getpid());
   StoreMessage().add(StoreRequest::kPing).add(number).send_to(socket_, kAnswerTime);
   require<CommError>(receive_value<uint32_t>(socket_, kAnswerTime) == number,
-                     "{}:{} is no store for ranks: another program listens there. Set MASTER_PORT to a free port.",
+                     "{}:{} is not a store for ranks: another program listens there. Set MASTER_PORT to a free port.",
                      address.host, address.port);
 }
 

@@ -1,4 +1,4 @@
-// A rank's connection to the keys and values that all ranks of a job share.
+// A rank's connection to the key-value store of its job.
 #pragma once
 
 #include <chrono>
@@ -16,23 +16,23 @@ namespace megatron {
 
 class StoreMessage;
 
-/// Of a StoreServer, or of the TCPStore of torchrun's agent. Thread-safe. All calls throw CommError if the connection
-/// is lost.
+/// Client of a StoreServer, or of the TCPStore of torchrun's agent. Thread-safe. All calls throw CommError if the
+/// connection is lost.
 class StoreClient {
  public:
   struct Address {
     std::string host;
     int port = 0;
-    std::string prefix;  // of all keys: a job's own part of a store, "megatron/RUN/RESTART/"
+    std::string prefix;  // of all keys of a job: "megatron/RUN/RESTART/"
   };
-  /// Tries to reach it until `timeout`.
+  /// Retries the connection until `timeout`.
   StoreClient(const Address& address, std::chrono::milliseconds timeout);
 
   void set(std::string_view key, std::string_view value);
   std::optional<std::string> find(std::string_view key);
-  /// A key that no set() touches. @return the sum of all that ranks added so far, this included
+  /// For a key without set(). @return the sum of all numbers that ranks have added, including this one
   int64_t add(std::string_view key, int64_t value);
-  /// The value, as soon as there is one; nothing if there is none after `timeout` or when `gives_up` says so.
+  /// The value, as soon as it is set; nothing if it is not set after `timeout` or when `gives_up` returns true.
   std::optional<std::string> wait(
       std::string_view key, std::chrono::milliseconds timeout,
       const std::function<bool()>& gives_up = [] { return false; });

@@ -1,4 +1,4 @@
-// The bytes that a PyTorch TCPStore and its clients exchange, as far as ranks here need them.
+// The wire protocol of PyTorch's TCPStore, as far as ranks here need it.
 // Source: torch/csrc/distributed/c10d/TCPStoreBackend.hpp, TCPStore.cpp.
 #pragma once
 
@@ -30,7 +30,7 @@ enum class StoreRequest : uint8_t {
 enum class StoreWaitAnswer : uint8_t { kIsThere = 0, kIsCanceled = 1 };
 inline constexpr uint32_t kStoreMagic = 0x3C85F7CE;
 
-/// A request on its way out.
+/// A request to send.
 class StoreMessage {
  public:
   template <class T>
@@ -58,11 +58,11 @@ T receive_value(const Socket& socket, std::chrono::milliseconds timeout) {
   return value;
 }
 
-/// @throw CommError if it is too long: what has connected speaks something else
+/// @throw CommError if it is too long: the peer uses another protocol
 inline std::string receive_string(const Socket& socket, std::chrono::milliseconds timeout) {
   constexpr uint64_t kLongest = 1 << 20;
   const auto length = receive_value<uint64_t>(socket, timeout);
-  require<CommError>(length <= kLongest, "[store] a string of {} bytes: that is no TCPStore", length);
+  require<CommError>(length <= kLongest, "[store] a string of {} bytes: the peer is not a TCPStore", length);
   std::string text(length, '\0');
   socket.receive(std::as_writable_bytes(std::span(text)), timeout);
   return text;

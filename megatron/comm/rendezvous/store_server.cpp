@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookForStop{50}, kLongestFarewell{2000}, kLookForKeys{5};
-/// Between the bytes of one request; and between requests, where only the end of a connection counts.
+/// Timeouts between the bytes of one request, and between requests, where only the end of a connection counts.
 constexpr milliseconds kWithinRequest{30000};
 constexpr std::chrono::hours kBetweenRequests{24 * 20};
 
@@ -28,7 +28,7 @@ int64_t integer_of(const std::string& digits) {
 std::vector<std::string> receive_keys(const Socket& socket) {
   constexpr uint64_t kMostKeys = 1 << 16;
   const auto count = receive_value<uint64_t>(socket, kWithinRequest);
-  require<CommError>(count <= kMostKeys, "[store] {} keys: that is no client", count);
+  require<CommError>(count <= kMostKeys, "[store] {} keys: the peer is not a client", count);
   std::vector<std::string> keys;
   for (uint64_t i = 0; i < count; ++i) keys.push_back(receive_string(socket, kWithinRequest));
   return keys;
@@ -38,7 +38,7 @@ std::vector<std::string> receive_keys(const Socket& socket) {
 
 StoreServer::StoreServer(int port)
     : listener_(port),
-      acceptor_(start_thread("for ranks that meet", [this](const std::stop_token& stop) { accept(stop); })) {}
+      acceptor_(start_thread("for ranks that connect", [this](const std::stop_token& stop) { accept(stop); })) {}
 
 StoreServer::~StoreServer() {
   const auto deadline = Clock::now() + kLongestFarewell;
@@ -69,7 +69,7 @@ void StoreServer::serve(const Socket& socket) {
   set_thread_name("store client");
   try {
     while (true) answer(socket);
-  } catch (const Error&) {  // it has left, or speaks something else
+  } catch (const Error&) {  // the client has left, or uses another protocol
   }
   socket.shut_down();
   const std::lock_guard lock(mutex_);
@@ -130,7 +130,7 @@ bool StoreServer::has_all(const std::vector<std::string>& keys) {
   return std::ranges::all_of(keys, [&](const std::string& key) { return values_.contains(key); });
 }
 
-/// The client sends nothing while it waits, but that it gives up.
+/// While a client waits it may only cancel the wait.
 void StoreServer::answer_wait(const Socket& socket) {
   const std::vector<std::string> keys = receive_keys(socket);
   auto answer = StoreWaitAnswer::kIsThere;

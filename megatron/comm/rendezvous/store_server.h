@@ -1,4 +1,4 @@
-// Keys and values that the ranks of a job share while they find each other.
+// The key-value store through which the ranks of a job find each other.
 #pragma once
 
 #include <chrono>
@@ -13,13 +13,13 @@
 
 namespace megatron {
 
-/// Answers StoreClients, a thread for each: for the tens of ranks of a few hosts. Speaks the part of PyTorch's TCPStore
-/// protocol that ranks need (set, get, add, wait), so that under torchrun its own server takes the place of this one.
+/// Answers StoreClients, with a thread for each: for the tens of ranks of a few hosts. Implements the part of PyTorch's
+/// TCPStore protocol that ranks need (set, get, add, wait), so that torchrun's own server can replace this one.
 class StoreServer {
  public:
-  /// @param port 0: a free one. @throw CommError if it is taken
+  /// @param port 0: a free one. @throw CommError if it is in use
   explicit StoreServer(int port);
-  /// Waits a while for clients to leave: they may still ask for the news with which the job ends.
+  /// Waits a while for clients to leave: they may still query the failure that ends the job.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
@@ -42,7 +42,7 @@ class StoreServer {
   std::map<std::string, std::string> values_;
   std::list<Client> clients_;
   int num_connected_ = 0;
-  std::jthread acceptor_;  // goes first
+  std::jthread acceptor_;  // destroyed first
 };
 
 }  // namespace megatron

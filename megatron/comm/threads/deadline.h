@@ -1,4 +1,4 @@
-// How long threads of one process wait for each other.
+// Timeouts of waits between threads of one process.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace megatron {
 
-/// Counts the time in which the process could run. One that was stopped (SIGSTOP, Ctrl-Z, a laptop that was closed)
-/// wakes up long after the deadline; no thread has run meanwhile, so none has come too late, and all get their time
+/// Counts the time in which the process could run. A process that was stopped (SIGSTOP, Ctrl-Z, a closed laptop)
+/// wakes up long after the deadline; no thread has run meanwhile, so none is late, and all get their time
 /// once more.
 class Deadline {
  public:
@@ -19,14 +19,14 @@ class Deadline {
       : timeout_(std::min(timeout, kLongestTimeout)), time_(now + timeout_) {}
 
   Time time() const { return time_; }
-  /// For one who slept until time(). @return false if there is time yet, or again
+  /// For a thread that slept until time(). @return false if there is time left
   bool has_passed(Time now) {
     if (now >= time_ + kLongestDelay) time_ = now + timeout_;
     return now >= time_;
   }
 
  private:
-  /// A machine with many more threads than cores wakes a sleeper up later than asked for, but not this late.
+  /// With many more threads than cores a sleeper wakes up late, but not this late.
   static constexpr std::chrono::milliseconds kLongestDelay{1000};
 
   std::chrono::milliseconds timeout_;

@@ -13,7 +13,7 @@ namespace {
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t) && std::atomic<uint32_t>::is_always_lock_free,
               "a futex is a plain word");
 
-/// steady_clock counts CLOCK_MONOTONIC, which is what FUTEX_WAIT_BITSET takes a deadline in.
+/// steady_clock is CLOCK_MONOTONIC, the clock of FUTEX_WAIT_BITSET's deadline.
 timespec monotonic_time(EventCount::Deadline deadline) {
   const auto since = deadline.time_since_epoch();
   const auto seconds = std::chrono::floor<std::chrono::seconds>(since);

@@ -1,4 +1,4 @@
-// Where threads sleep until something that they wait for has changed.
+// An event count: threads sleep until an awaited change.
 #pragma once
 
 #include <atomic>
@@ -8,8 +8,8 @@
 
 namespace megatron {
 
-/// A waiter takes a ticket, looks, and sleeps only if nothing was announced since; so what it looks at may change
-/// without a lock, and those who wake up need none. Whoever changes something announces it afterwards. Waiters sleep in
+/// A waiter takes a ticket, checks its condition, and sleeps only if nothing was announced since; so the condition may
+/// change without a lock, and woken threads need none. Changes are announced afterwards. Waiters sleep in
 /// the kernel (futex); none spins. Thread-safe.
 class EventCount {
  public:
@@ -19,7 +19,7 @@ class EventCount {
   Ticket ticket() const { return count_.load(); }
   /// Returns after an announcement since `ticket`, sometimes without one. @return false if the deadline passed first
   bool wait(Ticket ticket, Deadline deadline = Deadline::max()) const;
-  /// Wakes at most `num_waiters` of those that sleep.
+  /// Wakes at most `num_waiters` sleeping threads.
   void announce(int num_waiters = INT_MAX);
 
  private:

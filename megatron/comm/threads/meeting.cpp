@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-/// Small enough that waiting ranks share the work of one operation, large enough that claiming costs nothing.
+/// Small enough that waiting ranks share the work of one operation, large enough that claiming costs little.
 constexpr int64_t kPieceBytes = 128 * 1024;
 
 }  // namespace

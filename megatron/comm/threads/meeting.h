@@ -1,4 +1,4 @@
-// One operation on which ranks as threads meet: what each of them brought, and how far the work is.
+// One operation of ranks as threads: the operands of each rank, and the progress of the work.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace megatron {
 
-/// What one member brings. Buffers stay readable and writable until the meeting is done or the member was let go.
+/// The operands of one member. Buffers stay readable and writable until the meeting is done or the member is released.
 struct MeetingMember {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
@@ -26,9 +26,9 @@ struct MeetingMember {
   bool is_waiting = false;
 };
 
-/// The group's mutex guards all but what says that it needs none. The work is cut into pieces that any thread
-/// may claim; the cut does not show in the result, for a piece forms its elements in rank order (reduce_in_rank_order).
-/// In a message member 0 sends and member 1 receives.
+/// The group's mutex guards everything that is not marked otherwise. The work is cut into pieces that any thread
+/// may claim; the result does not depend on the cut, as a piece forms its elements in rank order
+/// (reduce_in_rank_order). In a point-to-point operation member 0 sends and member 1 receives.
 class Meeting {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -41,24 +41,24 @@ class Meeting {
   int rank(size_t index) const { return ranks_[index]; }
   /// A member that has entered. There is always one.
   size_t first_entered() const;
-  /// Global ranks of those that have not entered, and of those that sleep until the meeting is done.
+  /// Global ranks of members that have not entered, and of those that sleep until the meeting is done.
   std::vector<int> missing_ranks() const;
   std::vector<int> waiting_ranks() const;
 
-  /// Takes a member in. The last one makes the meeting ready.
+  /// Adds a member. The last one makes the meeting ready.
   void enter(size_t index, MeetingMember member);
   bool is_ready() const { return is_ready_; }
-  /// What members disagree on although their keys agree; empty if nothing. For a ready meeting.
+  /// A disagreement of members beyond their keys; empty if none. For a ready meeting.
   std::string find_disagreement() const;
 
   bool has_unclaimed_pieces() const { return next_piece_.load(std::memory_order_relaxed) < pieces_.size(); }
   size_t num_pieces() const { return pieces_.size(); }
-  /// Says that the caller will call run_pieces().
+  /// Announces that the caller will call run_pieces().
   void begin_run() { ++num_running_; }
   /// Claims and runs pieces until none is left or `stop` is set. Any number of threads at once, without the mutex.
   void run_pieces(const std::atomic<bool>& stop);
   bool is_running() const { return num_running_ > 0; }  // without the mutex
-  /// Without the mutex. What the pieces wrote, started() and ended() may be read then.
+  /// Without the mutex. When true, the results of the pieces, started() and ended() may be read.
   bool is_done() const { return is_done_; }
   Time started() const { return started_; }
   Time ended() const { return ended_; }

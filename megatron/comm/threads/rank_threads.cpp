@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Which ranks run, and the failure to report of all that they throw.
+/// The running ranks, and the failure to report among all that they throw.
 class RunningRanks {
  public:
   RunningRanks(ThreadWorld& ranks, const RankThreadHooks& hooks)
@@ -38,7 +38,7 @@ class RunningRanks {
     changed_.notify_all();
   }
 
-  /// The rank has left its world, and waits for the others no longer than this.
+  /// Marks that the rank has left its world; it waits for the others at most this long.
   void end(int rank, std::chrono::milliseconds timeout) {
     const std::lock_guard lock(mutex_);
     std::erase(running_, rank);
@@ -50,7 +50,7 @@ class RunningRanks {
     changed_.notify_all();
   }
 
-  /// Neither `rank` nor any after it has a thread.
+  /// Marks that `rank` and those after it have no thread.
   void never_started(int rank) {
     const std::lock_guard lock(mutex_);
     std::erase_if(running_, [&](int other) { return other >= rank; });
@@ -91,18 +91,19 @@ class RunningRanks {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int> running_, ended_;
-  std::chrono::milliseconds timeout_{0};  // of the first that has ended
+  std::chrono::milliseconds timeout_{0};  // of the first rank that has ended
   std::optional<Deadline> deadline_, deadline_after_failure_;
-  std::vector<RankFailure> failures_;  // the last is the one to report; each lives until its rank's thread has ended
+  std::vector<RankFailure> failures_;  // the last is reported; each lives until its rank's thread has ended
   bool is_consequence_ = false, is_hang_reported_ = false;
 };
 
-/// @return how long the rank waits for the end of the others
+/// @return the time for which the rank waits for the end of the others
 std::chrono::milliseconds run_rank(ThreadWorld& ranks, int rank, const std::function<void(World&)>& function,
                                    RunningRanks& running) {
   set_thread_name(fmt::format("rank {}", rank));
   omp_set_num_threads(threads_per_rank(ranks.size()));
-  std::unique_ptr<World> world;  // goes last: the others hear of the failure before they hear that the rank has left
+  std::unique_ptr<World>
+      world;  // destroyed last: the others learn of the failure before they learn that the rank has left
   const auto fail = [&](const char* text, bool is_consequence) {
     running.fail(rank, std::current_exception(), text, is_consequence);
     ranks.abort(fmt::format("rank {} failed: {}", rank, text));
@@ -140,10 +141,10 @@ void run_rank_threads(ThreadWorld& ranks, const std::function<void(World&)>& fun
     try {
       start(rank);
     } catch (const std::exception& error) {  // system_error, bad_alloc
-      const OutOfMemory refusal(
-          fmt::format("the system starts no thread for this rank of {}: {}. Start fewer ranks, or raise 'ulimit -v' "
-                      "(memory) or 'ulimit -u' (threads).",
-                      ranks.size(), error.what()));
+      const OutOfMemory refusal(fmt::format(
+          "the system cannot start a thread for this rank of {}: {}. Start fewer ranks, or raise 'ulimit -v' "
+          "(memory) or 'ulimit -u' (threads).",
+          ranks.size(), error.what()));
       running.fail(rank, std::make_exception_ptr(refusal), refusal.what(), false);
       running.never_started(rank);
       ranks.abort(fmt::format("rank {} failed: {}", rank, refusal.what()));

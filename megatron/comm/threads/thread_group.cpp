@@ -42,7 +42,7 @@ MeetingPtr ThreadGroup::enter(const Channel& channel, const OperationKey& key, M
   while (!queue.empty() && queue.front()->is_ready()) queue.pop_front();
   MeetingPtr meeting;
   if (!queue.empty() && !queue.front()->member(index).has_entered) {
-    meeting = queue.front();  // stays in the queue: should the two sides disagree, the other one must hear of it
+    meeting = queue.front();  // stays in the queue: if the two sides disagree, the other one must see it
   } else {
     const auto global = [&](int rank) { return ranks_[static_cast<size_t>(rank)]; };
     meeting = std::make_shared<Meeting>(key, std::vector{global(channel.sender), global(channel.receiver)});
@@ -72,10 +72,10 @@ void ThreadGroup::join(Lock lock, const MeetingPtr& meeting, size_t index, const
     fail(std::move(lock),
          fmt::format("[{}] ranks disagree in {}: {}.", name_, describe(*meeting, index), disagreement));
   if (meeting->num_pieces() == 1 && find_runnable(meeting) == meeting)
-    return run(meeting, lock);  // the others wake up once, to find it done
+    return run(meeting, lock);  // the others wake up once, when it is done
   remove_done_collectives();
   lock.unlock();
-  // The others sleep. If there is work, as many as can share it with this rank wake up, and at least one: this rank may
+  // The others sleep. If there is work, wake as many as can share it with this rank, and at least one: this rank may
   // not wait for the meeting now.
   const int num_helpers = static_cast<int>(std::min(meeting->num_pieces(), max_threads_)) - 1;
   meeting->changed().announce(meeting->is_done() ? INT_MAX : std::max(1, num_helpers));
@@ -85,8 +85,7 @@ void ThreadGroup::wait(const MeetingPtr& meeting, size_t index, const OperationI
   Deadline deadline(Clock::now(), info.timeout);
   while (true) {
     const EventCount::Ticket ticket = meeting->changed().ticket();
-    if (meeting->is_done())
-      return;  // the usual way to wake up takes no lock: others that wake up do not get in its way
+    if (meeting->is_done()) return;  // the usual wake-up takes no lock, so threads do not contend
     Lock lock(mutex_);
     bool& is_waiting = meeting->member(index).is_waiting;
     if (has_failed_) {
@@ -108,7 +107,7 @@ void ThreadGroup::wait(const MeetingPtr& meeting, size_t index, const OperationI
   }
 }
 
-/// Returns when nobody touches the buffers of the meeting any more, of a group that has failed.
+/// For a failed group: returns when no thread touches the buffers of the meeting any more.
 void ThreadGroup::wait_for_runs(Meeting& meeting) {
   while (true) {
     const EventCount::Ticket ticket = meeting.changed().ticket();
@@ -140,7 +139,7 @@ void ThreadGroup::abandon(const MeetingPtr& meeting, size_t index, const Operati
   }
 }
 
-/// Collectives run one after the other: a later one may read what an earlier one writes. If `wanted` is ready, all
+/// Collectives run one after the other: a later one may read results of an earlier one. If `wanted` is ready, all
 /// before it are, because each rank entered them before.
 MeetingPtr ThreadGroup::find_runnable(const MeetingPtr& wanted) {
   if (is_message(*wanted)) return is_runnable(*wanted) ? wanted : nullptr;
@@ -156,7 +155,7 @@ void ThreadGroup::run(const MeetingPtr& meeting, Lock& lock) {
   lock.lock();
   remove_done_collectives();
   if (collectives_.empty() || !is_runnable(*collectives_.front())) return;
-  for (const MeetingPtr& next : collectives_)  // whoever waits for one of these can run the first now
+  for (const MeetingPtr& next : collectives_)  // threads that wait for one of these can run the first now
     if (next->is_ready()) next->changed().announce();
 }
 

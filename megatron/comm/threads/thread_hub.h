@@ -1,5 +1,5 @@
-// What the ranks of a ThreadWorld share: the registry of their groups, the failure of the world, and who waits for
-// whom.
+// State that the ranks of a ThreadWorld share: the registry of their groups, the failure of the world, and the waits
+// between ranks.
 #pragma once
 
 #include <chrono>
@@ -23,13 +23,13 @@ class ThreadHub {
   void join(int rank, const FlightRecorder& recorder);
   void leave(int rank);
 
-  /// Group `index` (-1: none) of the `split`-th call of World::split by `rank`; made by the first member that asks.
-  /// @throw CommError if another rank gave that call other arguments, or the world has failed.
+  /// Group `index` (-1: none) of the `split`-th call of World::split by `rank`; made at the first request.
+  /// @throw CommError if another rank made that call with other arguments, or the world has failed.
   ThreadGroup* find_group(int rank, size_t split, std::string_view name, const RankLists& groups, int index);
 
-  /// Aborts every group. The first reason stays. @return that one
+  /// Aborts every group. The first reason stays. @return the first reason
   std::string fail(const std::string& text);
-  /// Fails the world with the ranks that hold up `blocked`, directly or through other operations. @return the reason of
+  /// Fails the world with the ranks that block `blocked`, directly or through other operations. @return the reason of
   /// the world's failure, which may be an earlier one
   std::string time_out(const BlockedOperation& blocked, std::chrono::milliseconds timeout);
 

@@ -13,8 +13,8 @@ namespace megatron {
 
 class ThreadHub;
 
-/// The meeting place of `size` ranks, each a thread of this process: the embedded backend for one machine and for
-/// tests. Outlives every World that join() gave. Example (rank_threads.h starts the threads and deals with their
+/// `size` ranks, each a thread of this process: the embedded backend for one machine and for
+/// tests. Outlives every World of join(). Example (rank_threads.h starts the threads and handles their
 /// errors):
 ///   ThreadWorld ranks(2, std::chrono::minutes(10));
 ///   // in thread r:
@@ -27,15 +27,15 @@ class ThreadWorld {
   ~ThreadWorld();
 
   int size() const { return size_; }
-  /// Longest wait of a rank for another one, unless it sets its World's own.
+  /// Longest wait of a rank for another one; a World may override it.
   std::chrono::milliseconds timeout() const { return timeout_; }
-  /// Called once for each rank, by its thread. When the result goes, the rank has left: operations that it has not
+  /// Called once for each rank, by its thread. Destroying the result leaves the world: operations that the rank has not
   /// entered fail on the others. @throw ConfigError if the rank is not in the world or has joined before
   std::unique_ptr<World> join(int rank);
   /// Aborts every group of every rank. Any thread, any time.
   void abort(std::string_view reason);
-  /// Aborts every group because `blocked`, which is no operation of a group, has lasted longer than `timeout`. @return
-  /// which ranks hold it up, or why the world had failed before
+  /// Aborts every group because `blocked`, which is not an operation of a group, has exceeded `timeout`. @return
+  /// the ranks that block it, or the earlier reason of a failure
   std::string time_out(const BlockedOperation& blocked, std::chrono::milliseconds timeout);
 
  private:

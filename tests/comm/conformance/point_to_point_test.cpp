@@ -41,8 +41,8 @@ TEST(PointToPoint, MessagesOfOneTagKeepTheirOrder) {
   });
 }
 
-/// More than any backend has room for, of sizes that fit no block.
-TEST(PointToPoint, ManyMessagesUnderWayInBothDirectionsArriveInTheirOrder) {
+/// More data than any backend buffers, of sizes that do not divide into blocks.
+TEST(PointToPoint, ManyMessagesInFlightInBothDirectionsArriveInOrder) {
   constexpr int kNumMessages = 60;
   const auto size = [](int i) { return std::vector<int64_t>{1, 4099, 0, 129, 100003}[static_cast<size_t>(i % 5)]; };
   run_world(2, [&](RankContext& context) {

@@ -1,4 +1,4 @@
-// What every backend that moves bytes must do: reductions (in rank order bit for bit, where it says so), order,
+// Requirements on every backend that moves bytes: reductions (in rank order bit for bit, if it promises that), order,
 // overlap, records.
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using testing::view_of;
 
 constexpr int64_t kSizes[] = {0, 1, 5, 20011};
 
-/// What the backend promises of a reduction.
+/// Checks the backend's promises for a reduction.
 template <class T>
 bool is_right(const std::vector<T>& actual, ReduceOp reduce, const std::vector<std::vector<T>>& inputs) {
   return testing::sums_in_rank_order() ? same_bits(actual, reference(reduce, inputs))

@@ -52,7 +52,7 @@ TEST(MetaWorld, CopiesNothingInAGroupOfOne) {
   self.all_gather(meta_view(10), meta_view(10), {"x"}).wait();
 }
 
-TEST(MetaWorld, KeepsBuffersUntilTheWaitAsARealRunDoes) {
+TEST(MetaWorld, KeepsBuffersUntilTheWaitLikeARealRun) {
   MetaWorld world(0, 2);
   const ProcessGroup pair = world.split("tp", {{0, 1}}).value();
   auto owner = std::make_shared<int>(1);

@@ -1,4 +1,4 @@
-// Ranks of a job of which one does what the argument says; failure_test.cpp reads what all of them print.
+// Ranks of a job, one of which fails as the argument says; failure_test.cpp reads the output of all of them.
 #include <dlfcn.h>
 
 #include <csignal>
@@ -96,7 +96,7 @@ void drop_work(World& world) {
   reduce(group, "x");
 }
 
-/// The owner of an operation goes because of an exception.
+/// An exception destroys the owner of an operation.
 void throw_beside_work(World& world) {
   const ProcessGroup group = all_of(world);
   std::vector<float> buffer(6);
@@ -108,7 +108,7 @@ void throw_beside_work(World& world) {
   throw ShapeError("five is not six");
 }
 
-/// While it waits for the others to come to their end.
+/// Stops while it waits for the end of the others.
 void stop_at_the_end(World& world) {
   all_of(world);
   world.set_timeout(2 * std::chrono::seconds(1));

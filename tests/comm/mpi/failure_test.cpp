@@ -1,5 +1,5 @@
-// What ranks as processes say, how fast, and with which exit status they end, when one of them is late, lost, aborted
-// or does something else.
+// Messages, times and exit statuses of ranks as processes when one of them is late, lost, aborted
+// or calls another operation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@ using ::testing::HasSubstr;
 using testing::MpiOutcome;
 
 constexpr int kLost = static_cast<int>(ExitCode::kCommunication);
-/// From the moment at which all ranks have started until each of them has named the culprit.
+/// Time from the start of all ranks until each of them has named the culprit.
 constexpr milliseconds kTimeout{500}, kLimit = kTimeout + seconds(5);
-/// Until mpirun has ended all. On a busy machine it takes seconds for that; culprits hang for 60.
+/// Time until mpirun has ended all. On a busy machine that takes seconds; culprits hang for 60.
 constexpr seconds kLimitOfEnd{30};
 
 MpiOutcome::Clock::time_point start_of(const MpiOutcome& outcome) {
@@ -42,22 +42,22 @@ void expect_failure(const std::string& what, int status, const std::vector<int>&
   }
 }
 
-TEST(MpiFailure, ARankThatHangsInItsOwnCodeIsNamedByAll) {
+TEST(MpiFailure, AHungRankIsNamedByAll) {
   expect_failure("hang", kLost, {0, 1, 3},
                  {"all_reduce #1 \"grad bucket 7\" of world timed out after 500 ms: rank 2 never entered it",
                   "Rank 2 waits in no operation; its last was barrier #0 \"start\" of world"});
 }
 
-TEST(MpiFailure, AProcessThatStandsStillIsNamedByAll) {
+TEST(MpiFailure, AStoppedProcessIsNamedByAll) {
   expect_failure("stop", kLost, {0, 1, 3},
                  {"rank 2 never entered it", "Rank 2 does not answer: its process hangs or is lost."});
 }
 
-TEST(MpiFailure, TheChainIsFollowedToTheRankThatHoldsUpAll) {
+TEST(MpiFailure, TheChainIsFollowedToTheRankThatBlocksAll) {
   expect_failure("chain", kLost, {0, 1, 2}, {"Rank 3 waits in no operation"});
 }
 
-TEST(MpiFailure, RanksOfOtherGroupsOfTheSameNameAreNotCountedIn) {
+TEST(MpiFailure, RanksOfOtherGroupsOfTheSameNameDoNotCount) {
   expect_failure("two groups", kLost, {0, 2},
                  {"barrier #0 \"activations\" of tp timed out after 500 ms: rank 3 never entered it; rank 2 waiting."},
                  kLimit);
@@ -74,11 +74,10 @@ TEST(MpiFailure, ARankThatThrowsEndsAllWithItsExitStatus) {
     EXPECT_LT(outcome->arrival_of(named) - start_of(*outcome), kLimit) << outcome->output;
 }
 
-TEST(MpiFailure, AnExceptionIsNotHiddenByTheWorkThatItLeavesBehind) {
+TEST(MpiFailure, AnExceptionIsNotHiddenByTheWorkThatItDrops) {
   const auto outcome = testing::run_under_mpi(4, {FAILING_RANKS, "throw beside work"});
   if (!outcome) GTEST_SKIP() << "Open MPI's mpirun is not installed";
-  const std::string text =
-      "rank 1 failed in its own code and dropped all_reduce #1 \"x\" of world: its own message says why";
+  const std::string text = "rank 1 failed in its own code and dropped all_reduce #1 \"x\" of world: see its own error";
   EXPECT_THAT(outcome->output, AllOf(HasSubstr("[rank 1] five is not six"), HasSubstr("[rank 0] " + text),
                                      HasSubstr("[rank 3] " + text)));
   EXPECT_EQ(outcome->status, static_cast<int>(ExitCode::kFailure)) << outcome->output;
@@ -90,17 +89,17 @@ TEST(MpiFailure, ARankThatHangsAfterItsLastOperationIsNamedByAll) {
                   "Rank 1 waits in no operation; its last was barrier #0 \"start\" of world"});
 }
 
-TEST(MpiFailure, AProcessThatStandsStillAfterItsOwnEndIsNamedByAll) {
+TEST(MpiFailure, AProcessStoppedAfterItsOwnEndIsNamedByAll) {
   expect_failure("stop at the end", kLost, {0, 2, 3},
                  {"the end of all ranks timed out after 2000 ms: rank 1 never entered it",
                   "Rank 1 does not answer: its process hangs or is lost."},
                  seconds(1 + 2 + 5));
 }
 
-TEST(MpiFailure, AProcessThatStandsStillInMpiFinalizeEndsAll) {
+TEST(MpiFailure, AProcessStoppedInMpiFinalizeEndsAll) {
   expect_failure("stop in finalize", kLost, {0, 2, 3},
-                 {"all ranks have come to their end, but MPI_Finalize has not returned after 500 ms: a rank that does "
-                  "not say this hangs in it"});
+                 {"all ranks have ended, but MPI_Finalize has not returned after 500 ms: a rank that does "
+                  "not print this hangs in it"});
 }
 
 TEST(MpiFailure, AKilledProcessEndsTheJobAndMpirunNamesIt) {

@@ -1,4 +1,4 @@
-// What is particular to ranks that are processes.
+// Properties of ranks that are processes.
 #include "megatron/comm/mpi/mpi_world.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::same_bits;
 using testing::values_of;
 using testing::view_of;
 
-/// The sums that ranks as threads form of the same inputs, here all in this process.
+/// The sums of ranks as threads for the same inputs, here all in this process.
 template <class T>
 std::vector<T> sum_of_threads(int num_ranks, int64_t size) {
   std::vector<T> result;
@@ -37,7 +37,7 @@ TEST(MpiWorld, SumsHaveTheBitsOfRanksAsThreads) {
   for (int num_ranks : {2, 3, 5, 8})
     run_world(num_ranks, [&](RankContext& context) {
       for_each_type([&]<class T>() {
-        // One goes with the greeting, one in sections, one in several pieces of 1 MiB.
+        // One is sent with the handshake, one in sections, one in several pieces of 1 MiB.
         for (int64_t size : {7, 10007, 2500007}) {
           if (size > 1000000 && (num_ranks != 3 || dtype_of<T>() != DType::kFloat32)) continue;
           auto buffer = values_of<T>(context.rank, size);
@@ -91,7 +91,7 @@ TEST(MpiWorld, SendIsDoneWhenTheReceiverHasTheData) {
     });
 }
 
-TEST(MpiWorld, RefusesTagsBeyondItsOwn) {
+TEST(MpiWorld, RejectsTagsOutOfRange) {
   run_world(2, [](RankContext& context) {
     std::vector<float> buffer(1);
     const int peer = 1 - context.rank;

@@ -1,4 +1,4 @@
-// Two ranks on GPUs of which one does what the argument says; failure_test.cpp reads what both print.
+// Two ranks on GPUs, one of which fails as the argument says; failure_test.cpp reads the output of both.
 #include <csignal>
 #include <memory>
 #include <thread>
@@ -16,7 +16,7 @@ using testing::view_of;
 
 void sleep(int duration_ms) { std::this_thread::sleep_for(std::chrono::milliseconds(duration_ms)); }
 
-/// The host waits for device memory where it is read: nothing but the watch notices.
+/// The host waits for device memory only where it is read, so only the watchdog notices.
 void reduce_on_device(const ProcessGroup& group) {
   void* data = nullptr;
   cudaMalloc(&data, sizeof(float));
@@ -27,7 +27,7 @@ void reduce_on_device(const ProcessGroup& group) {
   }
 }
 
-/// A gather by copies, which no abort of NCCL ends. Rank 1 never comes.
+/// A gather by copies, which no abort of NCCL ends. Rank 1 never enters it.
 Work gather_on_device(const ProcessGroup& group) {
   constexpr int64_t kSection = 1000;
   void* data = nullptr;
@@ -38,7 +38,7 @@ Work gather_on_device(const ProcessGroup& group) {
   return group.all_gather(view(group.rank() * kSection, kSection), view(0, 2 * kSection), {"rows"});
 }
 
-/// A message by copies. Both are connected, and rank 1 never sends it.
+/// A send by copies. Both are connected, and rank 1 never sends.
 void receive_on_device(const ProcessGroup& group, GpuRanks& ranks) {
   ranks.connect({{{.group = "world", .sender = 1, .receiver = 0, .tag = 0}, {.largest = 4000}}});
   const GpuRanks::Step step(&ranks);
@@ -48,7 +48,7 @@ void receive_on_device(const ProcessGroup& group, GpuRanks& ranks) {
   group.recv({data, DType::kFloat32, {1000}, Shape{1}, nullptr}, 1, 0, {"activation"}).block();
 }
 
-/// One message comes and the next does not: its sender is gone.
+/// One send arrives and the next does not: its sender is gone.
 void receive_two(const ProcessGroup& group) {
   std::vector<float> buffer(3);
   if (group.rank() == 1) {
@@ -58,7 +58,7 @@ void receive_two(const ProcessGroup& group) {
   for (int i = 0; i < 2; ++i) group.recv(view_of(buffer), 1, 0, {"activation"}).block();
 }
 
-/// As a training step does: the GPU waits for rows, and the host for the GPU alone.
+/// As in a training step: the GPU waits for a collective, and the host waits only for the GPU.
 void read_in_step(const ProcessGroup& group, GpuRanks& ranks) {
   const GpuRanks::Step step(&ranks);
   gather_on_device(group).wait();
@@ -90,7 +90,7 @@ void launch_graphs_that_differ(const ProcessGroup& group, World& world, const te
   step.check_what_was_read();
 }
 
-/// In the second of two steps that may be graphs the rank `with_change` is to record anew.
+/// In the second of two steps that may be graphs the rank `with_change` must capture again.
 void change_graph(const ProcessGroup& group, GpuRanks& ranks, int with_change) {
   ranks.begin_graph_step("iteration 7", "");
   ranks.begin_graph_step("iteration 8", group.rank() == with_change ? "it has less memory" : "");

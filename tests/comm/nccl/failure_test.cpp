@@ -1,5 +1,5 @@
-// What ranks on GPUs say, how fast, and with which exit status they end, when one is late, lost, aborted or does
-// something else.
+// Messages, times and exit statuses of ranks on GPUs when one is late, lost, aborted or calls
+// another operation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -39,15 +39,15 @@ TEST(NcclFailure, ARankThatHangsInItsOwnCodeIsNamed) {
                   "Rank 1 waits in no operation; its last was barrier #0 \"start\" of world"});
 }
 
-TEST(NcclFailure, TheWatchNoticesWhatTheHostDoesNotWaitFor) {
+TEST(NcclFailure, TheWatchdogNoticesOperationsWithoutAWaitOfTheHost) {
   expect_failure("device", kLost, {"all_reduce #1 \"grad bucket 7\" of world timed out after 500 ms: rank 1 never"});
 }
 
-TEST(NcclFailure, ACopyThatWaitsForARankThatHangsEnds) {
+TEST(NcclFailure, ACopyThatWaitsForAHungRankEnds) {
   expect_failure("gather", kLost, {"all_gather #1 \"rows\" of world timed out after 500 ms: rank 1 never entered it"});
 }
 
-TEST(NcclFailure, WhatAStepReadsAfterAFailureIsNotUsed) {
+TEST(NcclFailure, ResultsReadAfterAFailureAreNotUsed) {
   expect_failure("read", kLost, {"[rank 0] all_gather #1 \"rows\" of world timed out after 500 ms: rank 1 never"});
 }
 
@@ -68,7 +68,7 @@ TEST(NcclFailure, ARankThatThrowsEndsAllWithItsExitStatus) {
   expect_failure("throw beside work", static_cast<int>(ExitCode::kFailure), {"[rank 1] five is not six"});
 }
 
-TEST(NcclFailure, ARankThatThrowsWithNothingUnderWayDoesNotWaitForTheOthers) {
+TEST(NcclFailure, ARankThatThrowsWithNothingInFlightDoesNotWaitForTheOthers) {
   expect_failure("throw", static_cast<int>(ExitCode::kFailure), {"[rank 1] five is not six"});
 }
 
@@ -80,7 +80,7 @@ TEST(NcclFailure, ARankThatIsKilledIsNamed) {
   expect_failure("kill", 128 + 9, {"rank 1 was ended by signal 9 (Killed)"});
 }
 
-TEST(NcclFailure, AnOperationThatIsDroppedTooEarlyNamesWhoDroppedIt) {
+TEST(NcclFailure, AnOperationDroppedTooEarlyNamesTheRankThatDroppedIt) {
   expect_failure("drop", kLost, {"rank 1 dropped all_reduce #1 \"forgotten\" of world before rank 0 had entered it"});
 }
 
@@ -90,19 +90,19 @@ TEST(NcclFailure, ARankThatHangsInsideOfAGraphNamesItsLaunch) {
                   "entered it; rank 0 waiting"});
 }
 
-TEST(NcclFailure, AGraphThatChangesOnOneRankAloneEndsAllAtOnce) {
+TEST(NcclFailure, AGraphThatChangesOnOneRankOnlyEndsAllAtOnce) {
   expect_failure("change", kLost,
-                 {"[rank 0] the change of graph step #1 \"iteration 8\" is one of rank 1 alone: it has less memory"});
+                 {"[rank 0] the change of graph step #1 \"iteration 8\" is on rank 1 only: it has less memory"});
 }
 
-TEST(NcclFailure, ARankThatHangsWhereAllChangeTheirGraphIsNamed) {
+TEST(NcclFailure, ARankThatHangsWhileAllChangeTheirGraphIsNamed) {
   expect_failure(
       "change beside a rank that hangs", kLost,
       {"[rank 0] the change of graph step #1 \"iteration 8\" timed out after 500 ms: rank 1 never entered it",
        "Rank 1 waits in no operation; its last was barrier #0 \"start\" of world"});
 }
 
-TEST(NcclFailure, RanksThatSplitDifferentlyAreTold) {
+TEST(NcclFailure, DifferentSplitsAreReported) {
   expect_failure("split", kLost, {"[split] ranks disagree: call 1 is \"dp\" on rank 0 and \"tp\" on rank 1"});
 }
 

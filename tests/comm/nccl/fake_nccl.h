@@ -1,4 +1,4 @@
-// Stands for libnccl.so.2 where a test must see what NCCL does when ranks do not come.
+// A stand-in for libnccl.so.2, for tests with missing ranks.
 #pragma once
 
 #include <atomic>
@@ -8,12 +8,12 @@
 
 namespace megatron::testing {
 
-/// What the stand-in does. Each call on a communicator is in progress for `looks` looks at its state.
+/// Settings of the stand-in. Each call on a communicator is in progress for `looks` polls of its state.
 struct FakeNccl {
   static constexpr int kForEver = -1;
   std::atomic<int> looks = 0;
   std::atomic<int> version = 22809;
-  std::atomic<int> result = 0;  // of what was in progress: 0, or 2, "a failure"
+  std::atomic<int> result = 0;  // of the call in progress: 0, or 2, "a failure"
 
   void called(const std::string& name) {
     const std::lock_guard lock(mutex);
@@ -24,7 +24,7 @@ struct FakeNccl {
     return calls;
   }
   std::mutex mutex;
-  std::vector<std::string> calls;  // but for looks
+  std::vector<std::string> calls;  // without polls
 };
 FakeNccl& fake_nccl();
 

@@ -1,4 +1,4 @@
-// Ranks whose steps may be CUDA graphs find where some alone would record or launch one. Needs no GPU.
+// Ranks whose steps may be CUDA graphs detect when only some would capture or launch one. Needs no GPU.
 #include "megatron/comm/nccl/graph_steps.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr std::chrono::seconds kLong{20};
 
-/// The steps of some ranks, which answer each other as those of NcclHub do.
+/// The steps of some ranks, which answer each other like those of NcclHub.
 class Ranks {
  public:
   explicit Ranks(int num_ranks) : begun_(static_cast<size_t>(num_ranks)), errors_(begun_.size()) {
@@ -47,9 +47,9 @@ class Ranks {
     return errors_;
   }
   int begun(size_t rank) const { return begun_[rank]; }
-  /// What the rank has heard of.
+  /// The updates that the rank has seen.
   std::string failure(size_t rank) {
-    meetings_[rank]->hears_news();
+    meetings_[rank]->poll_updates();
     try {
       meetings_[rank]->throw_if_failed();
     } catch (const CommError& error) {
@@ -76,29 +76,29 @@ class Ranks {
   std::vector<std::string> errors_;
 };
 
-TEST(GraphSteps, WithoutAChangeNobodyWaitsForARankThatIsBehind) {
+TEST(GraphSteps, WithoutAChangeNoRankWaitsForASlowOne) {
   Ranks ranks(3);
   EXPECT_THAT(ranks.begin({{"", "", "", ""}, {""}, {}}, kLong), Each(""));
   EXPECT_EQ(ranks.begun(0), 4);
 }
 
-TEST(GraphSteps, GoOnWhereAllRanksHaveAChangeInOneStepWhateverItIs) {
+TEST(GraphSteps, ContinueIfAllRanksHaveAnyChangeInTheSameStep) {
   Ranks ranks(3);
   EXPECT_THAT(ranks.begin({{"", "a", "", "b"}, {"", "c", "", "d"}, {"", "e", "", "f"}}, kLong), Each(""));
   for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.begun(rank), 4);
 }
 
-TEST(GraphSteps, AChangeOfOneRankAloneIsAFailureOfAllThatNamesItAndThem) {
+TEST(GraphSteps, AChangeOnOneRankOnlyFailsAllRanksNamingItAndTheOthers) {
   Ranks ranks(3);
   const auto errors = ranks.begin({{"", ""}, {"", "3 blocks of memory are in use, and were 2"}, {"", ""}}, kLong);
-  EXPECT_THAT(errors[1], HasSubstr("the change of graph step #1 \"iteration 8\" is one of rank 1 alone: 3 blocks of "
+  EXPECT_THAT(errors[1], HasSubstr("the change of graph step #1 \"iteration 8\" is on rank 1 only: 3 blocks of "
                                    "memory are in use, and were 2."));
   EXPECT_THAT(errors[1], HasSubstr("where ranks 0, 2 may launch one"));
   EXPECT_EQ(ranks.failure(0), errors[1]);
   EXPECT_EQ(ranks.begun(1), 1);
 }
 
-TEST(GraphSteps, ARankThatDoesNotComeToAChangeIsNamedAfterTheTimeout) {
+TEST(GraphSteps, ARankMissingAtAChangeIsNamedAfterTheTimeout) {
   Ranks ranks(2);
   const auto errors = ranks.begin({{"", "a"}, {""}}, milliseconds(200));
   EXPECT_THAT(errors[0], HasSubstr("the change of graph step #1 \"iteration 8\" timed out after 200 ms: rank 1 never "

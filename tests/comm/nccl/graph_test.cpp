@@ -27,8 +27,8 @@ std::unique_ptr<CudaGraph> recorded(const std::function<void()>& work) {
   return record_cuda_graph(CudaStream{.stream = testing::compute_stream()}, work);
 }
 
-/// More exchanges than PeerCopies has slots, and some that need two.
-TEST(NcclGraph, ExchangesAtEachLaunchWhatMemoryHoldsThen) {
+/// More collectives than PeerCopies has slots, and some that need two.
+TEST(NcclGraph, EachLaunchCommunicatesTheCurrentMemory) {
   run_world(2, [](RankContext& context) {
     for (const auto& [section, num_rounds] : {std::pair<int64_t, int>{4097, 11}, {(26 << 18) + 3, 2}}) {
       const int64_t own = section * context.rank;
@@ -45,7 +45,7 @@ TEST(NcclGraph, ExchangesAtEachLaunchWhatMemoryHoldsThen) {
         }
         context.group.all_reduce(buffer.view(own, section), ReduceOp::kAverage, {"ar"}).wait();
       };
-      // The all-reduce adds up other sections on each rank: what it gives is compared between the two ways alone.
+      // The all-reduce sums different sections on each rank, so only the results of the two ways are compared.
       const auto outcome_of = [&](float first, const std::function<void()>& run) {
         buffer.set(values(first + static_cast<float>(context.rank)));
         run();
@@ -64,7 +64,7 @@ TEST(NcclGraph, ExchangesAtEachLaunchWhatMemoryHoldsThen) {
   });
 }
 
-TEST(NcclGraph, BeginsAnewInAStepInWhichAllRanksHaveAChange) {
+TEST(NcclGraph, IsCapturedAgainInAStepInWhichAllRanksHaveAChange) {
   run_world(2, [](RankContext& context) {
     NcclWorld& ranks = testing::nccl_job();
     for (const char* change : {"", "", "a change", "", "another change"})
@@ -73,7 +73,7 @@ TEST(NcclGraph, BeginsAnewInAStepInWhichAllRanksHaveAChange) {
   });
 }
 
-TEST(NcclGraph, RefusesWhatEndsOnTheHostOrBeganElsewhere) {
+TEST(NcclGraph, RejectsOperationsThatEndOnTheHostOrBeganElsewhere) {
   run_world(2, [](RankContext& context) {
     const DeviceBuffer<float> buffer(std::vector<float>(100));
     std::vector<float> on_host(100);
@@ -90,8 +90,8 @@ TEST(NcclGraph, RefusesWhatEndsOnTheHostOrBeganElsewhere) {
   });
 }
 
-/// Copied messages count up: what is launched again would read a slot before its data have come.
-TEST(NcclGraph, RefusesMessagesByCopies) {
+/// Copied sends count pieces: a second launch would read a slot before its data have arrived.
+TEST(NcclGraph, RejectsSendsByCopies) {
   run_world(2, [](RankContext& context) {
     testing::nccl_job().connect({{{.group = "world", .sender = 0, .receiver = 1, .tag = 0}, {.largest = 400}}});
     const DeviceBuffer<float> buffer(std::vector<float>(100, context.rank == 0 ? 3.F : 0.F));
@@ -106,8 +106,8 @@ TEST(NcclGraph, RefusesMessagesByCopies) {
   });
 }
 
-/// Nor does what it leaves half recorded hold up what follows.
-TEST(NcclGraph, RefusesToWaitForTheEndOfWhatItRecords) {
+/// A half captured operation does not block later ones either.
+TEST(NcclGraph, RejectsHostWaitsInACapture) {
   run_world(2, [](RankContext& context) {
     const DeviceBuffer<float> buffer(std::vector<float>(100, 1.F));
     const auto reduce = [&] { return context.group.all_reduce(buffer.view(), ReduceOp::kSum, {"x"}); };

@@ -1,4 +1,4 @@
-// A communicator gives up what NCCL would wait for without end. NCCL itself is a stand-in here.
+// A communicator times out where NCCL would wait forever. NCCL itself is a stand-in here.
 #include "megatron/comm/nccl/nccl_communicator.h"
 
 #include <gmock/gmock.h>
@@ -51,19 +51,19 @@ std::string error_of(F&& f) {
   return "";
 }
 
-TEST(NcclLibrary, ThatIsTooOldIsRefusedWithThePackageThatMendsIt) {
+TEST(NcclLibrary, RejectsAnOldVersionNamingThePackageToInstall) {
   fake_nccl().version = 22603;
   try {
     NcclLibrary library;
     ADD_FAILURE() << "NCCL 2.26 was taken";
   } catch (const NotSupported& error) {
-    EXPECT_THAT(error.what(), HasSubstr("is NCCL 2.26, and 2.27 is the oldest that will do"));
+    EXPECT_THAT(error.what(), HasSubstr("is NCCL 2.26, but at least 2.27 is needed"));
     EXPECT_THAT(error.what(), HasSubstr("pip install 'nvidia-nccl-cu13>=2.27'"));
   }
   fake_nccl().version = 22809;
 }
 
-TEST_F(Communicator, LivesFromTheMeetingToTheEndOfAllRanks) {
+TEST_F(Communicator, LivesFromTheConnectionToTheEndOfAllRanks) {
   fake_nccl().looks = 5;
   auto communicator = make();
   all_reduce(*communicator);
@@ -73,7 +73,7 @@ TEST_F(Communicator, LivesFromTheMeetingToTheEndOfAllRanks) {
 }
 
 /// The others may not know yet that this rank has failed, and wait for it elsewhere.
-TEST_F(Communicator, ThatAnExceptionEndsWaitsForNobody) {
+TEST_F(Communicator, OneEndedByAnExceptionWaitsForNoRank) {
   auto communicator = make(std::chrono::seconds(5));
   fake_nccl().looks = FakeNccl::kForEver;
   const auto begin = std::chrono::steady_clock::now();
@@ -82,14 +82,14 @@ TEST_F(Communicator, ThatAnExceptionEndsWaitsForNobody) {
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
 }
 
-TEST_F(Communicator, GivesUpAMeetingToWhichRanksDoNotCome) {
+TEST_F(Communicator, ConnectingTimesOutIfRanksAreMissing) {
   fake_nccl().looks = FakeNccl::kForEver;
   EXPECT_THAT(error_of([&] { make(milliseconds(80)); }),
-              HasSubstr("NCCL waits in the meeting of the ranks for ranks that have not come within 80 ms"));
+              HasSubstr("NCCL waits in the connection of the ranks for ranks that did not arrive within 80 ms"));
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
 }
 
-TEST_F(Communicator, GivesUpAMeetingWhenARankHasFailed) {
+TEST_F(Communicator, ConnectingEndsWhenARankHasFailed) {
   fake_nccl().looks = FakeNccl::kForEver;
   std::jthread watch([&] {
     std::this_thread::sleep_for(milliseconds(50));
@@ -99,20 +99,20 @@ TEST_F(Communicator, GivesUpAMeetingWhenARankHasFailed) {
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
 }
 
-TEST_F(Communicator, IsNotGivenOutWhenARankFailedWhileItWasMade) {
+TEST_F(Communicator, IsNotReturnedIfARankFailedMeanwhile) {
   is_hopeless_ = true;
   EXPECT_EQ(error_of([&] { make(); }), "rank 1 failed");
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
 }
 
-TEST_F(Communicator, SaysWhatNcclSays) {
+TEST_F(Communicator, ReportsNcclsError) {
   fake_nccl().looks = 2;
   fake_nccl().result = 2;
   EXPECT_THAT(error_of([&] { make(); }), HasSubstr("failed: a failure. Nobody is there."));
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "abort"));
 }
 
-TEST_F(Communicator, ConnectsByOneOperationAfterTheOther) {
+TEST_F(Communicator, ConnectsByOperationsInSequence) {
   auto communicator = make();
   fake_nccl().looks = 5;
   std::array<int32_t, 2> numbers{};
@@ -142,7 +142,7 @@ TEST_F(Communicator, AnOperationThatWaitsForARankEndsWithAnAbort) {
   EXPECT_THAT(fake_nccl().all_calls(), ElementsAre("init", "all_reduce", "abort"));
 }
 
-TEST_F(Communicator, IsCheckedWithoutWaitingForACallThatIsUnderWay) {
+TEST_F(Communicator, IsCheckedWithoutWaitingForACallInProgress) {
   const auto communicator = make();
   std::atomic<bool> is_in_call = false, is_checked = false, came_in_time = false;
   std::jthread caller([&] {
@@ -160,7 +160,7 @@ TEST_F(Communicator, IsCheckedWithoutWaitingForACallThatIsUnderWay) {
   EXPECT_TRUE(came_in_time);
 }
 
-TEST_F(Communicator, AnEndToWhichRanksDoNotComeIsAnAbort) {
+TEST_F(Communicator, ClosingWithMissingRanksIsAnAbort) {
   auto communicator = make(milliseconds(80));
   fake_nccl().looks = FakeNccl::kForEver;
   EXPECT_THAT(error_of([&] { communicator->close(); }), HasSubstr("NCCL waits in the end of a group"));
@@ -168,7 +168,7 @@ TEST_F(Communicator, AnEndToWhichRanksDoNotComeIsAnAbort) {
   EXPECT_THAT(fake_nccl().all_calls().back(), "abort");
 }
 
-TEST_F(Communicator, OfAFailedJobIsAbortedAtOnce) {
+TEST_F(Communicator, IsAbortedAtOnceInAFailedJob) {
   auto communicator = make();
   is_hopeless_ = true;
   communicator.reset();

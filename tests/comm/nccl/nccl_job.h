@@ -6,9 +6,9 @@
 namespace megatron::testing {
 
 NcclWorld& nccl_job();
-/// Whether its groups "world" and "half" are to move rows and messages by copies.
+/// Whether its groups "world" and "half" use copies for collectives and sends.
 bool copies_between_gpus();
-/// On which its operations wait.
+/// The stream that waits for its operations.
 CUstream_st* compute_stream();
 
 }  // namespace megatron::testing

@@ -1,9 +1,10 @@
 // Test programs whose ranks are processes with a GPU each: the program starts itself again, once for each.
 //
-// With MEGATRON_TEST_RANKS_PER_GPU=N up to N ranks have a GPU together, for layouts of more ranks than there are GPUs.
-// NCCL refuses two ranks of a host that have one GPU, so ranks with a GPU each are told to be a host of their own,
-// which talks to the others through sockets. They take turns on the GPU, unless its multi-process service runs: this is
-// for correctness, and slow. The service refuses a program whose hardware queues it does not have ("out of memory").
+// With MEGATRON_TEST_RANKS_PER_GPU=N up to N ranks share a GPU, for layouts of more ranks than there are GPUs.
+// NCCL rejects two ranks of a host on one GPU, so each rank pretends to be a host of its own,
+// which communicates with the others through sockets. They alternate on the GPU, unless its multi-process service runs:
+// this is for correctness, and slow. The service rejects a program that needs more queues than it has ("out of
+// memory").
 #pragma once
 
 #include <cuda_runtime_api.h>

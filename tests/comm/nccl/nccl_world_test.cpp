@@ -1,4 +1,4 @@
-// What is particular to ranks on GPUs: streams, device memory, and host memory beside it.
+// Properties of ranks on GPUs: streams, device memory, and host memory beside it.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ TEST(NcclWorld, CollectivesOnDeviceMemoryHaveTheReferencesBits) {
   });
 }
 
-/// Larger than a slot of PeerCopies, and of a size that no pack of elements divides.
+/// Larger than a slot of PeerCopies, and of a size that is not divisible by a pack of elements.
 TEST(NcclWorld, LargeSectionsHaveTheReferencesBits) {
   constexpr int64_t kSection = (26 << 19) + 3;
   run_world(2, [](RankContext& context) {
@@ -67,7 +67,7 @@ TEST(NcclWorld, LargeSectionsHaveTheReferencesBits) {
   });
 }
 
-TEST(NcclWorld, ManyOperationsInARowTakeEffectInTheirOrderWhicheverRankIsLate) {
+TEST(NcclWorld, ConsecutiveOperationsTakeEffectInOrderWhicheverRankIsLate) {
   constexpr int64_t kSection = 4097, kRounds = 40;
   run_world(2, [](RankContext& context) {
     const int64_t own = kSection * context.rank;
@@ -90,7 +90,7 @@ TEST(NcclWorld, ManyOperationsInARowTakeEffectInTheirOrderWhicheverRankIsLate) {
   });
 }
 
-TEST(NcclWorld, WaitHoldsUpTheComputeStreamAndNotTheHost) {
+TEST(NcclWorld, WaitBlocksTheComputeStreamAndNotTheHost) {
   run_world(2, [](RankContext& context) {
     const DeviceBuffer<float> buffer(values_of<float>(context.rank, 1000));
     context.group.barrier({"start"}).wait();
@@ -167,7 +167,7 @@ TEST(NcclWorld, LargeMessagesInBothDirectionsArriveWhole) {
 }
 
 /// As in a pipeline: each message is what the one before it became on the other rank.
-TEST(NcclWorld, ManyMessagesThereAndBackKeepTheirOrderWhicheverRankIsLate) {
+TEST(NcclWorld, ManyMessagesInBothDirectionsKeepTheirOrderWhicheverRankIsLate) {
   constexpr int64_t kSize = 4097;
   constexpr int kRounds = 60;
   run_world(2, [](RankContext& context) {
@@ -189,8 +189,8 @@ TEST(NcclWorld, ManyMessagesThereAndBackKeepTheirOrderWhicheverRankIsLate) {
   });
 }
 
-/// A receive that was posted long before holds up nothing: neither what the rank sends nor its collectives.
-TEST(NcclWorld, AReceiveThatWaitsHoldsUpNothingElse) {
+/// A receive that was posted early blocks nothing: neither the rank's sends nor its collectives.
+TEST(NcclWorld, AWaitingReceiveBlocksNothingElse) {
   run_world(2, [](RankContext& context) {
     constexpr int kNumTags = 3;
     const int peer = 1 - context.rank;
@@ -218,7 +218,7 @@ TEST(NcclWorld, AReceiveThatWaitsHoldsUpNothingElse) {
   });
 }
 
-TEST(NcclWorld, SaysByWhatRowsAndMessagesGo) {
+TEST(NcclWorld, ReportsTheTransportOfCollectivesAndSends) {
   run_world(2, [](RankContext& context) {
     NcclWorld& ranks = testing::nccl_job();
     ranks.connect({{{.group = "world"}, {.largest = 1024}},
@@ -227,7 +227,7 @@ TEST(NcclWorld, SaysByWhatRowsAndMessagesGo) {
     EXPECT_EQ(ranks.transports(), testing::copies_between_gpus() ? "messages of world: copies between GPUs\n"
                                                                    "rows of world: copies between GPUs"
                                                                  : "");
-    // Sections and messages that are larger than what was connected go in pieces.
+    // Sections and sends that are larger than the connected size are split into pieces.
     const int64_t own = 5000 * context.rank;
     const DeviceBuffer<float> rows(values_of<float>(context.rank, 10000)), apart(std::vector<float>(10000));
     context.group.all_gather(rows.view(own, 5000), apart.view(), {"rows"}).block();
@@ -241,7 +241,7 @@ TEST(NcclWorld, SaysByWhatRowsAndMessagesGo) {
   });
 }
 
-TEST(NcclWorld, RefusesInAStepWhatIsNotConnected) {
+TEST(NcclWorld, RejectsUnconnectedOperationsInAStep) {
   run_world(2, [](RankContext& context) {
     const ProcessGroup pair = context.world.split("pair", {{0, 1}}).value();
     NcclWorld& ranks = testing::nccl_job();

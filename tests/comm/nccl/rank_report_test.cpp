@@ -1,4 +1,4 @@
-// Who holds up whom, from what ranks report.
+// The rank that blocks the others, from the reports of ranks.
 #include "megatron/comm/nccl/rank_report.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ RankReport waiting(int rank, const std::string& text, const LanePlace& place,
   return {rank, text, place, num_issued};
 }
 
-TEST(RankReport, SurvivesTheWay) {
+TEST(RankReport, IsRestoredFromItsText) {
   const RankReport before =
       waiting(3, "send #7 \"a b\" of pp", {"messages.2.0.3.1", 7, {0, 3}}, {{"group.0.0", 4}, {"x", 0}});
   const RankReport after = RankReport::parse(before.serialize());
@@ -36,14 +36,14 @@ TEST(RankReport, SurvivesTheWay) {
   EXPECT_THROW(RankReport::parse("1\ntext\nmoved x 3"), CommError);
 }
 
-TEST(RankReport, WhoHasNotIssuedAnOperationIsMissing) {
+TEST(RankReport, RanksThatHaveNotIssuedAnOperationAreMissing) {
   const LanePlace place{"group.0.0", 5, {0, 1, 2, 3}};
   const std::map<int, RankReport> reports{
       {0, {0, "", {}, {{"group.0.0", 6}}}}, {1, {1, "", {}, {{"group.0.0", 5}}}}, {2, {2, "", {}, {{"group.1.0", 9}}}}};
   EXPECT_THAT(missing_ranks(place, reports), ElementsAre(1, 2, 3));
 }
 
-TEST(RankReport, TheChainIsFollowedToTheRankThatHoldsUpAll) {
+TEST(RankReport, TheChainIsFollowedToTheRankThatBlocksAll) {
   const LanePlace tp{"group.0.0", 2, {0, 1}}, dp{"group.1.1", 0, {1, 3}};
   const std::map<int, RankReport> reports{
       {0, waiting(0, "barrier #2 of tp", tp, {{"group.0.0", 3}})},
@@ -60,7 +60,7 @@ TEST(RankReport, ARankThatDoesNotAnswerIsNamed) {
               HasSubstr("Rank 1 does not answer: its process hangs or is lost."));
 }
 
-TEST(RankReport, AnOperationThatAllHaveEnteredIsTheLinksFaultAndSaysWhoWaitsInIt) {
+TEST(RankReport, AnOperationThatAllHaveEnteredBlamesTheLinkAndNamesTheWaitingRanks) {
   const LanePlace place{"group.0.0", 0, {0, 1}};
   EXPECT_EQ(explain_timeout(0, milliseconds(500),
                             {{0, waiting(0, "x", place, {{"group.0.0", 1}})}, {1, {1, "", {}, {{"group.0.0", 1}}}}}),
@@ -68,7 +68,7 @@ TEST(RankReport, AnOperationThatAllHaveEnteredIsTheLinksFaultAndSaysWhoWaitsInIt
             "GPU, hangs.");
 }
 
-TEST(RankReport, ALaunchThatAllHaveMadeSaysThatNoMoreIsKnown) {
+TEST(RankReport, ALaunchByAllRanksAdvisesARunWithoutGraphs) {
   const std::string lane(kGraphLaunches);
   const LanePlace place{lane, 7, {0, 1}};
   EXPECT_EQ(
@@ -76,13 +76,13 @@ TEST(RankReport, ALaunchThatAllHaveMadeSaysThatNoMoreIsKnown) {
           1, milliseconds(500),
           {{0, waiting(0, "launch #7", place, {{lane, 8}})}, {1, waiting(1, "launch #7", place, {{lane, 8}})}}),
       "launch #7 timed out after 500 ms although ranks 0, 1 have entered it; ranks 0, 1 waiting: the link between "
-      "them, or a GPU, hangs. Which of the operations in the graph waits a run without --cuda-graph-impl tells.");
+      "them, or a GPU, hangs. Run without --cuda-graph-impl to find which operation of the graph hangs.");
 }
 
-TEST(RankReport, AChangeThatOthersDoNotHaveNamesAll) {
+TEST(RankReport, AChangeOnSomeRanksOnlyNamesAll) {
   EXPECT_THAT(
       explain_change("the change of graph step #6 \"iteration 7\"", 1, "3 blocks are in use, and were 2", {0, 2}),
-      ::testing::AllOf(HasSubstr("graph step #6 \"iteration 7\" is one of rank 1 alone: 3 blocks are in use"),
+      ::testing::AllOf(HasSubstr("graph step #6 \"iteration 7\" is on rank 1 only: 3 blocks are in use"),
                        HasSubstr("ranks 0, 2 may launch one")));
 }
 

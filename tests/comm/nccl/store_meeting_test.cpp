@@ -1,4 +1,4 @@
-// Ranks that have a GPU each meet through a store, which needs none.
+// Ranks with a GPU each connect through a store, which needs no GPU.
 #include "megatron/comm/nccl/store_meeting.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr std::chrono::seconds kLong{20};
 
-/// Runs `function(meeting)` on so many ranks, of which some may stay away. @return what each threw
+/// Runs `function(meeting)` on ranks, some of which may be missing. @return the exception of each
 std::vector<std::string> run_ranks(int num_ranks, const std::function<void(StoreMeeting&)>& function,
                                    milliseconds timeout = kLong, int num_away = 0) {
   StoreServer server(0);
@@ -40,7 +40,7 @@ std::vector<std::string> run_ranks(int num_ranks, const std::function<void(Store
   return errors;
 }
 
-TEST(StoreMeeting, EveryRankLearnsWhatEachHasTold) {
+TEST(StoreMeeting, EveryRankGetsTheTextsOfAll) {
   std::vector<std::vector<std::string>> heard(3), of_two(3);
   const auto errors = run_ranks(3, [&](StoreMeeting& meeting) {
     const auto rank = static_cast<size_t>(meeting.rank());
@@ -53,7 +53,7 @@ TEST(StoreMeeting, EveryRankLearnsWhatEachHasTold) {
   EXPECT_THAT(of_two, ElementsAre(ElementsAre("2", "0"), ElementsAre(), ElementsAre("2", "0")));
 }
 
-TEST(StoreMeeting, ARankThatDoesNotComeIsNamedByAll) {
+TEST(StoreMeeting, AMissingRankIsNamedByAll) {
   const auto errors = run_ranks(
       3, [](StoreMeeting& meeting) { meeting.meet(""); }, milliseconds(1000), 1);
   EXPECT_THAT(errors, Each(HasSubstr("the start of the job timed out after 1000 ms: rank 2 never entered it")));
@@ -69,7 +69,7 @@ TEST(StoreMeeting, TheFirstFailureEndsTheWaitsOfAllRanks) {
       return meeting.throw_if_failed();
     }
     std::jthread watch([&](const std::stop_token& stop) {
-      while (!stop.stop_requested() && !meeting.has_failed()) meeting.hears_news();
+      while (!stop.stop_requested() && !meeting.has_failed()) meeting.poll_updates();
       num_told += meeting.has_failed() ? 1 : 0;
     });
     meeting.wait_for("never", "what nobody gives", 1, kLong);
@@ -78,7 +78,7 @@ TEST(StoreMeeting, TheFirstFailureEndsTheWaitsOfAllRanks) {
   EXPECT_EQ(num_told, 2);
 }
 
-TEST(StoreMeeting, WhoFailsSecondTellsOfTheFirst) {
+TEST(StoreMeeting, ASecondFailureReportsTheFirst) {
   const auto errors = run_ranks(2, [](StoreMeeting& meeting) {
     if (meeting.rank() == 0) meeting.fail("the first reason");
     meeting.meet("");
@@ -89,8 +89,8 @@ TEST(StoreMeeting, WhoFailsSecondTellsOfTheFirst) {
   EXPECT_THAT(errors[1], HasSubstr("the first reason"));
 }
 
-/// What they do with the GPUs that they found.
-TEST(StoreMeeting, RanksThatHaveOneGpuAllFindItWhenTheyMeet) {
+/// The ranks' check of their GPUs.
+TEST(StoreMeeting, AllRanksDetectASharedGpu) {
   std::vector<std::string> mistakes(3);
   const auto errors = run_ranks(3, [&](StoreMeeting& meeting) {
     const RankPlace own{host_identity(), "here", meeting.rank() == 0 ? "0000:1b:00.0" : "0000:43:00.0", {}};
@@ -106,7 +106,7 @@ TEST(StoreMeeting, RanksThatHaveOneGpuAllFindItWhenTheyMeet) {
 }
 
 /// Two ranks begin two lanes in opposite orders, each in a thread of its own, as lanes do.
-TEST(ConnectionTurns, LanesTakeTurnsInOneOrderOnAllRanks) {
+TEST(ConnectionTurns, LanesConnectInTheSameOrderOnAllRanks) {
   std::vector<std::vector<std::string>> orders(2);
   std::atomic<int> num_connecting = 0;
   std::atomic<bool> overlapped = false;

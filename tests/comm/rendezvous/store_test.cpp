@@ -1,4 +1,4 @@
-// Ranks find each other: keys and values that one gives and others read.
+// The key-value store through which ranks find each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -21,7 +21,7 @@ using ::testing::Optional;
 
 constexpr std::chrono::seconds kLong{20};
 
-TEST(Store, GivesWhatAnotherRankHasSet) {
+TEST(Store, ReturnsTheValueOfAnotherRank) {
   StoreServer server(0);
   StoreClient first({"127.0.0.1", server.port(), "run/"}, kLong), second({"localhost", server.port(), "run/"}, kLong);
   const std::string value("a\0b\n", 4), large(300007, 'x');
@@ -33,7 +33,7 @@ TEST(Store, GivesWhatAnotherRankHasSet) {
   EXPECT_EQ(second.find("other"), std::nullopt);
 }
 
-TEST(Store, PrefixesKeepRunsApart) {
+TEST(Store, PrefixesSeparateRuns) {
   StoreServer server(0);
   StoreClient before({"127.0.0.1", server.port(), "run/0/"}, kLong),
       after({"127.0.0.1", server.port(), "run/1/"}, kLong);
@@ -57,7 +57,7 @@ TEST(Store, SumsWhatAllRanksAdd) {
   EXPECT_THAT(client.find("n"), Optional(std::string("1000")));
 }
 
-TEST(Store, WaitsForAKeyThatComesLater) {
+TEST(Store, WaitsForAKeyThatIsSetLater) {
   StoreServer server(0);
   StoreClient waiting({"127.0.0.1", server.port(), ""}, kLong);
   std::jthread later([&] {
@@ -69,7 +69,7 @@ TEST(Store, WaitsForAKeyThatComesLater) {
   EXPECT_EQ(waiting.wait("never", kLong, [] { return true; }), std::nullopt);
 }
 
-TEST(Store, IsWaitedForUntilItListens) {
+TEST(Store, ClientsWaitUntilItListens) {
   int port = 0;
   { port = Listener(0).port(); }
   std::jthread client([&] { StoreClient({"127.0.0.1", port, ""}, kLong).set("id", "x"); });
@@ -88,7 +88,7 @@ std::string error_of(F&& f) {
   return "";
 }
 
-TEST(Store, ARankThatCannotReachItSaysWhere) {
+TEST(Store, AnUnreachableAddressIsReported) {
   int port = 0;
   { port = Listener(0).port(); }
   EXPECT_THAT(error_of([&] {
@@ -99,7 +99,7 @@ TEST(Store, ARankThatCannotReachItSaysWhere) {
               HasSubstr(fmt::format("Port {} cannot be listened on", port)));
 }
 
-TEST(Store, ARankWhoseStoreHasGoneSaysSo) {
+TEST(Store, ALostStoreIsReported) {
   auto server = std::make_unique<StoreServer>(0);
   const int port = server->port();
   StoreClient client({"127.0.0.1", port, ""}, kLong);
@@ -112,7 +112,7 @@ TEST(Store, ARankWhoseStoreHasGoneSaysSo) {
               HasSubstr(fmt::format("The connection to 127.0.0.1:{} is lost", port)));
 }
 
-TEST(Store, OutlivesAClientThatSpeaksSomethingElse) {
+TEST(Store, OutlivesAClientOfAnotherProtocol) {
   StoreServer server(0);
   const std::string request = "GET / HTTP/1.1\r\n\r\n";
   const Socket stranger = Socket::connect("127.0.0.1", server.port(), kLong);
@@ -138,7 +138,7 @@ TEST(Store, AnswersAWaitWhenAllKeysAreThereOrItIsCanceled) {
   EXPECT_EQ(receive_value<StoreWaitAnswer>(client, kLong), StoreWaitAnswer::kIsThere);
 }
 
-/// A listener that takes no connection, and does not answer further ones: those beyond its backlog.
+/// A listener that accepts no connection, with a full backlog.
 class FullListener {
  public:
   FullListener() : descriptor_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -176,7 +176,7 @@ std::chrono::duration<double> time_of(F&& f) {
 }
 constexpr std::chrono::seconds kBarelyLonger{5};  // than any timeout below, on a machine that is busy
 
-TEST(Socket, AConnectionThatIsNotAnsweredIsGivenUpInTime) {
+TEST(Socket, AnUnansweredConnectionTimesOut) {
   const FullListener listener;
   std::string error;
   EXPECT_LT(
@@ -185,16 +185,16 @@ TEST(Socket, AConnectionThatIsNotAnsweredIsGivenUpInTime) {
   EXPECT_THAT(error, HasSubstr("could not be reached within 0.3 s: Connection timed out"));
 }
 
-TEST(Socket, AMessageThatIsNotTakenIsGivenUpInTime) {
+TEST(Socket, AMessageThatIsNotAcceptedTimesOut) {
   const Listener listener(0);
   const Socket sender = Socket::connect("127.0.0.1", listener.port(), kLong);
   const std::vector<std::byte> message(size_t{64} << 20);
   std::string error;
   EXPECT_LT(time_of([&] { error = error_of([&] { sender.send(message, milliseconds(200)); }); }), kBarelyLonger);
-  EXPECT_THAT(error, HasSubstr("has not taken a message within 0.2 s"));
+  EXPECT_THAT(error, HasSubstr("has not accepted a message within 0.2 s"));
 }
 
-TEST(Socket, AMessageThatComesInDropsIsGivenUpInTime) {
+TEST(Socket, ATricklingMessageTimesOut) {
   const Listener listener(0);
   const Socket receiver = Socket::connect("127.0.0.1", listener.port(), kLong);
   Socket sender;

@@ -44,7 +44,7 @@ class TorchStore : public ::testing::Test {
   }
 };
 
-TEST_F(TorchStore, OfBothKindsServesOurClient) {
+TEST_F(TorchStore, BothKindsServeOurClient) {
   for (const char* kind : {"libuv", "legacy"}) {
     SCOPED_TRACE(kind);
     Python server(fmt::format("serve {}", kind));
@@ -61,7 +61,7 @@ TEST_F(TorchStore, OfBothKindsServesOurClient) {
   }
 }
 
-TEST_F(TorchStore, ItsClientIsServedByOurs) {
+TEST_F(TorchStore, OurServerServesItsClient) {
   StoreServer server(0);
   StoreClient ours({"127.0.0.1", server.port(), kPrefix}, kLong);
   ours.add("count", 5);

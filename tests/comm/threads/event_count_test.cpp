@@ -29,7 +29,7 @@ TEST(EventCount, SleepsUntilTheDeadlineIfNothingIsAnnounced) {
   EXPECT_FALSE(event.wait(event.ticket(), deadline));
 }
 
-TEST(EventCount, WakesAllWhoFollowAChangeWithoutALock) {
+TEST(EventCount, WakesAllWaitersOfAChangeWithoutALock) {
   EventCount event;
   std::atomic<int> value{0};
   int64_t plain = 0;  // published by `value`

@@ -1,4 +1,4 @@
-// What ranks as threads say, and how fast, when one of them is late, lost, aborted or does something else.
+// Messages and times of ranks as threads when one of them is late, lost, aborted or calls another operation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,13 +36,13 @@ struct Failures {
   steady_clock::duration longest{0};
   std::atomic<bool> has_any{false};
 
-  /// For the rank that is late: comes when another one has failed.
+  /// For the late rank: returns when another one has failed.
   void wait_for_one() const {
     while (!has_any) sleep(1);
   }
 };
 
-/// Runs `function` and expects nothing but CommError of it. No rank aborts the others on the way out: each must hear of
+/// Runs `function` and expects only CommError. No rank aborts the others on the way out: each must learn of
 /// the failure from its own operation.
 void run_and_collect(Failures& failures, int num_ranks, milliseconds timeout,
                      const std::function<void(RankContext&)>& function) {
@@ -67,7 +67,7 @@ void run_and_collect(Failures& failures, int num_ranks, milliseconds timeout,
       timeout);
 }
 
-TEST(Timeout, NamesTheRankThatDidNotComeOnEveryRank) {
+TEST(Timeout, NamesTheMissingRankOnEveryRank) {
   Failures failures;
   run_and_collect(failures, 4, kLong, [&](RankContext& context) {
     std::vector<float> buffer(3);
@@ -84,7 +84,7 @@ TEST(Timeout, NamesTheRankThatDidNotComeOnEveryRank) {
   EXPECT_LT(failures.longest, kShort + std::chrono::seconds(5));
 }
 
-TEST(Timeout, FollowsTheChainToTheRankThatHoldsUpAll) {
+TEST(Timeout, FollowsTheChainToTheRankThatBlocksAll) {
   Failures failures;
   run_and_collect(failures, 4, kShort, [&](RankContext& context) {
     const ProcessGroup tp = context.world.split("tp", {{0, 1}, {2, 3}}).value();
@@ -99,7 +99,7 @@ TEST(Timeout, FollowsTheChainToTheRankThatHoldsUpAll) {
   EXPECT_THAT(failures.texts, Each(Not(HasSubstr("Rank 1 waits in no operation"))));
 }
 
-TEST(Timeout, SaysThatRanksWaitForEachOther) {
+TEST(Timeout, ReportsRanksThatWaitForEachOther) {
   Failures failures;
   run_and_collect(failures, 2, kShort, [](RankContext& context) {
     const ProcessGroup a = context.world.split("a", {{0, 1}}).value(), b = context.world.split("b", {{0, 1}}).value();
@@ -110,7 +110,7 @@ TEST(Timeout, SaysThatRanksWaitForEachOther) {
   EXPECT_THAT(failures.texts, Each(HasSubstr("wait for each other")));
 }
 
-TEST(Timeout, NamesThePeerOfAMessage) {
+TEST(Timeout, NamesThePeerOfASend) {
   Failures failures;
   run_and_collect(failures, 3, kShort, [&](RankContext& context) {
     std::vector<float> buffer(3);
@@ -137,12 +137,12 @@ TEST(Timeout, DoesNotCountTheTimeInWhichARankComputes) {
   EXPECT_THAT(failures.texts, SizeIs(0));
 }
 
-TEST(Timeout, LongestOneMeansNever) {
+TEST(Timeout, TheLongestMeansNever) {
   run_ranks(
       2, [](RankContext& context) { context.group.barrier({"x"}).wait(); }, milliseconds::max());
 }
 
-TEST(Abort, OfAGroupFromAnotherThreadWakesAllThatWaitInIt) {
+TEST(Abort, FromAnotherThreadWakesAllThatWaitInTheGroup) {
   Failures failures;
   run_and_collect(failures, 4, kLong, [](RankContext& context) {
     const ProcessGroup three = context.world.split("three", {{0, 1, 2}, {3}}).value();
@@ -169,7 +169,7 @@ TEST(Abort, OfAGroupFromAnotherThreadWakesAllThatWaitInIt) {
   EXPECT_LT(failures.longest, std::chrono::seconds(5));
 }
 
-TEST(Abort, OfTheWorldReachesEveryGroup) {
+TEST(Abort, AbortOfTheWorldReachesEveryGroup) {
   Failures failures;
   run_and_collect(failures, 4, kLong, [](RankContext& context) {
     const ProcessGroup pair = context.world.split("pair", {{0, 1}, {2, 3}}).value();
@@ -210,7 +210,7 @@ TEST(Abort, StopsNewGroupsAndOperations) {
   EXPECT_THAT([&] { world->split("tp", {{0}}); }, ThrowsMessage<CommError>(HasSubstr("the end")));
 }
 
-/// Rank 1 calls another operation than rank 0; both must hear both names.
+/// Rank 1 calls another operation than rank 0; both must get both names.
 void expect_disagreement(const std::function<void(RankContext&)>& function, const std::string& first,
                          const std::string& second) {
   Failures failures;
@@ -219,7 +219,7 @@ void expect_disagreement(const std::function<void(RankContext&)>& function, cons
   EXPECT_THAT(failures.texts, Each(AllOf(HasSubstr("ranks disagree"), HasSubstr(first), HasSubstr(second))));
 }
 
-TEST(Mismatch, OfOperationsIsNamed) {
+TEST(Mismatch, NamesDifferentOperations) {
   std::vector<std::vector<float>> buffers(3, std::vector<float>(6)), outputs(3, std::vector<float>(18));
   expect_disagreement(
       [&](RankContext& context) {
@@ -233,7 +233,7 @@ TEST(Mismatch, OfOperationsIsNamed) {
       "rank 1 called all_gather(float32, 6 elements) as all_gather #0 \"y\" of world");
 }
 
-TEST(Mismatch, OfSizesDtypesReductionsAndRootsIsNamed) {
+TEST(Mismatch, NamesDifferentSizesDtypesReductionsAndRoots) {
   expect_disagreement(
       [](RankContext& context) {
         std::vector<float> buffer(context.rank == 1 ? 5 : 6);
@@ -262,7 +262,7 @@ TEST(Mismatch, OfSizesDtypesReductionsAndRootsIsNamed) {
       "root 1", "root 0");
 }
 
-TEST(Mismatch, OfASkippedCollectiveIsNamedAtTheNextOne) {
+TEST(Mismatch, NamesASkippedCollectiveAtTheNextOne) {
   expect_disagreement(
       [](RankContext& context) {
         std::vector<float> buffer(6);
@@ -272,7 +272,7 @@ TEST(Mismatch, OfASkippedCollectiveIsNamedAtTheNextOne) {
       "\"skipped\"", "barrier #0 \"next\"");
 }
 
-TEST(Mismatch, OfCountsInAllToAllIsNamed) {
+TEST(Mismatch, NamesDifferentCountsInAllToAll) {
   Failures failures;
   run_and_collect(failures, 2, kLong, [](RankContext& context) {
     std::vector<float> input(4), output(4);
@@ -286,7 +286,7 @@ TEST(Mismatch, OfCountsInAllToAllIsNamed) {
   EXPECT_THAT(failures.texts, Each(HasSubstr("rank 0 sends 3 elements to rank 1, which expects 2")));
 }
 
-TEST(Mismatch, OfTheTwoSidesOfAMessageIsNamed) {
+TEST(Mismatch, NamesTheTwoSidesOfASend) {
   Failures failures;
   run_and_collect(failures, 2, kLong, [](RankContext& context) {
     std::vector<float> buffer(context.rank == 0 ? 4 : 5);
@@ -300,7 +300,7 @@ TEST(Mismatch, OfTheTwoSidesOfAMessageIsNamed) {
                                          HasSubstr("message(float32, 5 elements, tag 3) as recv #0 \"gradient\""))));
 }
 
-TEST(Mismatch, OfGroupsIsNamed) {
+TEST(Mismatch, NamesDifferentGroups) {
   Failures failures;
   run_and_collect(failures, 2, kLong, [](RankContext& context) {
     sleep(20 * context.rank);
@@ -325,7 +325,7 @@ TEST(LostRank, IsNamedAtOnce) {
   EXPECT_LT(steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
-TEST(LostRank, MayLeaveWhenItHasEnteredAll) {
+TEST(LostRank, MayLeaveAfterItHasEnteredAll) {
   run_ranks(2, [](RankContext& context) {
     std::vector<float> buffer(100000, 1.0f);
     Work work = context.group.all_reduce(view_of(buffer), ReduceOp::kSum, {"x"});

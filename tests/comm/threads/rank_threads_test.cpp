@@ -1,4 +1,4 @@
-// What the starter of ranks hears, and when, when some of them fail or hang.
+// Notifications to the starter of ranks when some of them fail or hang.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ Heard listen(milliseconds timeout, bool expects_hang, const std::function<void(R
   return heard;
 }
 
-TEST(RankThreads, ThatHangInTheirOwnCodeAreReportedWithinTheTimeoutAndFiveSeconds) {
+TEST(RankThreads, HungOnesAreReportedWithinTheTimeoutAndFiveSeconds) {
   const Heard heard = listen(kShort, true, [](RankContext& context, Gate& gate) {
     if (context.rank == 2) return gate.wait();
     context.group.barrier({"gradients"}).wait();
@@ -90,7 +90,7 @@ TEST(RankThreads, ThatHangInTheirOwnCodeAreReportedWithinTheTimeoutAndFiveSecond
   EXPECT_LT(heard.until_hang - heard.until_failure, kTimeToEnd + milliseconds(5000));
 }
 
-TEST(RankThreads, ThatHangAfterTheirLastOperationAreNamed) {
+TEST(RankThreads, HangsAfterTheLastOperationAreReported) {
   const Heard heard = listen(kShort, true, [](RankContext& context, Gate& gate) {
     context.group.barrier({"last"}).wait();
     if (context.rank == 1) gate.wait();
@@ -101,7 +101,7 @@ TEST(RankThreads, ThatHangAfterTheirLastOperationAreNamed) {
   EXPECT_THAT(heard.hanging, ElementsAre(1));
 }
 
-TEST(RankThreads, WaitForTheEndAsLongAsTheirWorldSays) {
+TEST(RankThreads, WaitForTheEndUntilTheTimeoutOfTheirWorld) {
   const Heard heard = listen(std::chrono::minutes(2), true, [](RankContext& context, Gate& gate) {
     context.group.barrier({"last"}).wait();
     context.world.set_timeout(kShort);
@@ -112,7 +112,7 @@ TEST(RankThreads, WaitForTheEndAsLongAsTheirWorldSays) {
   EXPECT_THAT(heard.hanging, ElementsAre(3));
 }
 
-TEST(RankThreads, ThatFailAreReportedWhileOthersStillRun) {
+TEST(RankThreads, FailuresAreReportedWhileOthersStillRun) {
   const Heard heard = listen(std::chrono::minutes(2), false, [](RankContext& context, Gate& gate) {
     if (context.rank == 3) throw DataError("sample 7 is damaged");
     gate.wait();
@@ -121,7 +121,7 @@ TEST(RankThreads, ThatFailAreReportedWhileOthersStillRun) {
   EXPECT_THAT(heard.hanging, ElementsAre());
 }
 
-TEST(RankThreads, SayThatWorkLeftBehindByAnExceptionIsAConsequence) {
+TEST(RankThreads, WorkDroppedByAnExceptionIsAConsequence) {
   const Heard heard = listen(std::chrono::minutes(2), false, [](RankContext& context, Gate&) {
     std::vector<float> buffer(3);
     context.group.barrier({"start"}).wait();
@@ -194,14 +194,14 @@ int start_more_ranks_than_fit() {
   return 5;
 }
 
-TEST(RankThreads, ThatCannotAllStartAreEndedWithTheReason) {
+TEST(RankThreads, EndWithTheReasonIfSomeCannotStart) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers need more address space than a limit leaves";
 #endif
   EXPECT_EXIT(::_exit(start_more_ranks_than_fit()), ::testing::ExitedWithCode(0), "");
 }
 
-/// Returns some time after this process, which says by a byte to `ready` that it waits for it, was stopped and goes on.
+/// Writes a byte to `ready`, and returns some time after this process was stopped and continued.
 void sleep_through_a_stop(int ready) {
   auto before = steady_clock::now(), now = before;
   EXPECT_EQ(::write(ready, "", 1), 1);
@@ -247,7 +247,7 @@ class StoppedRanks {
   pid_t process_ = 0;
 };
 
-TEST(RankThreads, OfAProcessThatIsStoppedLongerThanTheTimeoutGoOn) {
+TEST(RankThreads, ContinueAfterAStopLongerThanTheTimeout) {
   constexpr milliseconds kTimeout{1000};
   const StoppedRanks step(kTimeout,
                           [](RankContext&context, int ready) {
@@ -263,7 +263,7 @@ TEST(RankThreads, OfAProcessThatIsStoppedLongerThanTheTimeoutGoOn) {
   EXPECT_EQ(end.status_when_continued(), 0);
 }
 
-TEST(RankThreads, MayTakeAnyTimeBeforeTheFirstOneEnds) {
+TEST(RankThreads, HaveNoTimeoutBeforeTheFirstOneEnds) {
   testing::run_ranks(
       2, [](RankContext&) { std::this_thread::sleep_for(2 * kShort); }, kShort);
 }

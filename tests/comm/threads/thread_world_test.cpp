@@ -98,7 +98,7 @@ TEST(ThreadWorld, WorldsInOneProcessShareNothing) {
   other.join();
 }
 
-TEST(ThreadWorld, RefusesRanksThatDoNotExist) {
+TEST(ThreadWorld, RejectsRanksThatDoNotExist) {
   EXPECT_THROW(ThreadWorld(0, std::chrono::seconds(1)), ConfigError);
   ThreadWorld ranks(2, std::chrono::seconds(1));
   EXPECT_THROW(ranks.join(2), ConfigError);
