@@ -1,4 +1,4 @@
-// Times attention on CUDA: cuDNN's, also deterministic, and our own kernels beside it.
+// Times attention on CUDA: cuDNN's, also deterministic, and the built-in kernels.
 //
 //   cuda_attention [RESULTS.json]
 #include <cmath>
@@ -16,7 +16,7 @@ struct AttentionShape {
   int64_t s, b, n, g, d;
 };
 
-/// TFLOP/s count two products forward and five backward over the s (s + 1) / 2 pairs that causal attention computes,
+/// TFLOP/s count two matmuls forward and five backward over the s (s + 1) / 2 pairs that causal attention computes,
 /// taken as s^2 / 2.
 void bench_attention_shape(Bench& bench, const AttentionShape& z) {
   const CudaStream& s = bench.stream();

@@ -1,6 +1,6 @@
 // Times the CUDA kernels at the shapes of Llama-3-8B, sequences of 4096, and some at those of GPT-2. For each kernel:
 // median time, bytes that it has to move at least, and what share of the bandwidth of a device-to-device copy that is;
-// for products TFLOP/s.
+// for matmuls TFLOP/s.
 //
 //   cuda_kernels [RESULTS.json [PART OF A NAME]]
 #include "benchmarks/cuda_bench.h"
@@ -205,7 +205,7 @@ void bench_loss(Bench& bench) {
     for (int64_t v : {int64_t{151936}, kVocabulary, int64_t{50304}, int64_t{50257}}) bench_logits(bench, dtype, kS, v);
 }
 
-/// What Adam holds of a parameter: all in fp32 beside the bf16 weight; the lower half of the main parameter; nothing.
+/// Adam's storage of main parameters: fp32 beside the bf16 weight; the lower half of the main parameter; none.
 struct AdamForm {
   const char* name;
   DType states, parameter;

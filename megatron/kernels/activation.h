@@ -45,7 +45,7 @@ constexpr int64_t activation_backward_workspace_bytes(int64_t num_rows, int64_t 
   return column_sum_workspace_bytes(num_rows, f, dtype);
 }
 
-/// What gpt-oss adds to a gated activation (--activation-func-clamp-value, --glu-linear-offset).
+/// gpt-oss's extensions of a gated activation (--activation-func-clamp-value, --glu-linear-offset).
 struct GateOptions {
   double clamp = std::numeric_limits<double>::infinity();  // gate = min(gate, clamp), up = clip(up, -clamp, clamp)
   double linear_offset = 0;                                // up + linear_offset
@@ -63,7 +63,7 @@ struct GatedActivationForwardArgs {
 };
 void gated_activation_forward(const CpuStream& stream, const GatedActivationForwardArgs& args);
 
-/// A clamped value passes no gradient; one that equals the bound does.
+/// A clamped value passes no gradient; a value equal to the bound does.
 struct GatedActivationBackwardArgs {
   ConstView gate, up;            // [..., f]
   ConstView gate_bias, up_bias;  // [f]; as in forward

@@ -13,13 +13,13 @@ namespace megatron::kernels {
 ///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 ///   p -= lr * ((m / bias_correction1) / (sqrt(v / bias_correction2) + epsilon) + wd * p)
 /// Source: Loshchilov and Hutter 2019 (arXiv:1711.05101). Math in fp32 (fp64 if the parameter is fp64). Factors, lr, wd
-/// and bias corrections come from StepState; where found_inf is set nothing is written.
+/// and bias corrections come from StepState; nothing is written if found_inf is set.
 /// Parameters and second moments in bf16 are rounded stochastically: to nearest, a change below half a unit of the last
 /// place, 2^-9 to 2^-8 of the value, would be lost in every step, and a second moment with beta2 >= 1 - 2^-9 would
 /// never fall. First moments are rounded to nearest: 1 - beta1 is above that, and gradients vary by more.
 struct AdamArgs {
   View parameter;                    // [n] fp32 or fp64: the main parameters; bf16: weights without any
-  View remainder;                    // uint8 [n, 2]: what the bf16 model weight lacks of them, instead of `parameter`
+  View remainder;                    // uint8 [n, 2]: main parameter minus the bf16 model weight, instead of `parameter`
   ConstView gradient;                // [n] any floating dtype
   View first_moment, second_moment;  // [n] m and v, any floating dtype
   View model_weight;                 // [n] the parameter rounded to the dtype of the model; optional, none with bf16
@@ -30,10 +30,10 @@ struct AdamArgs {
   StochasticRounding rounding;            // in step state->step
   const StepState* state = nullptr;
 };
-/// @throw DtypeError for other parameters than these, and for bf16 ones with a model weight.
+/// @throw DtypeError for other dtypes of parameters, and for bf16 parameters with a model weight.
 void adam(const CpuStream& stream, const AdamArgs& args);
 
-/// The same for all ranges of a table, to the bit.
+/// The same for all ranges of a table, with the same bits.
 struct AdamRangesArgs {
   OptimizerRanges ranges;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;

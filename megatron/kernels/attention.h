@@ -12,7 +12,7 @@ namespace megatron::kernels {
 /// Additional term of the softmax's denominator: none; exp(0); exp(sink of the head).
 enum class AttentionSoftmax { kVanilla, kOffByOne, kLearnable };
 
-/// What forward and backward share. A query that stands at key index p of its span sees keys
+/// Options of forward and backward. A query at key index p of its span attends to keys
 /// [p - window_left, p + window_right], with causal attention none after p.
 /// Dropout: key j of the span is dropped for a query if
 /// draw(dropout_key.at(first_head + head), state->step, layout.rows(row of the query), j) < dropout_threshold(dropout),
@@ -26,14 +26,14 @@ struct AttentionOptions {
   RandomKey dropout_key;
   const StepState* state = nullptr;  // in device memory
   int64_t first_head = 0;            // global number of query head 0
-  bool is_dropout_of_cudnn = false;  // drops another set, which cuDNN draws in its own order; CUDA alone, or an error
+  bool is_dropout_of_cudnn = false;  // cuDNN draws another mask in its own order; CUDA only
   bool is_deterministic = true;      // gradients of two runs are equal to the bit; CUDA is faster without
 };
 
 /// o = dropout(softmax(scale q k^T)) v within each span of the layout.
 /// Source: Dao 2023 (arXiv:2307.08691). Query head i uses key head i / (n / g).
 /// Dtypes: q, k, v and o alike, any floating; sums and softmax in fp32, fp64 for fp64. All but the last dimension may
-/// have any strides. Rows outside of all spans, and queries that see no key, give 0.
+/// have any strides. Rows outside of all spans, and queries without a visible key, give 0.
 /// Results do not depend on the number of threads.
 struct AttentionForwardArgs {
   ConstView q;     // [s, b, n, d]
@@ -48,8 +48,8 @@ struct AttentionForwardArgs {
 };
 void attention_forward(const CpuStream& stream, const AttentionForwardArgs& args);
 
-/// Gradients of q, k, v and sink; all are written, with 0 in rows that no query or key of a span is in. Key ranges of
-/// spans may overlap. Parallel over columns times key heads.
+/// Gradients of q, k, v and sink; all are written, with 0 in rows outside of the queries and keys of spans. Key ranges
+/// of spans may overlap. Parallel over columns times key heads.
 struct AttentionBackwardArgs {
   ConstView q, k, v;  // as in forward
   ConstView sink;     // as in forward
@@ -63,7 +63,7 @@ struct AttentionBackwardArgs {
 };
 void attention_backward(const CpuStream& stream, const AttentionBackwardArgs& args);
 
-/// From shapes and dtypes alone: the data of the views may be null.
+/// Depends on shapes and dtypes only: the data of the views may be null.
 int64_t attention_forward_workspace_bytes(const CpuStream& stream, const AttentionForwardArgs& args);
 int64_t attention_backward_workspace_bytes(const CpuStream& stream, const AttentionBackwardArgs& args);
 

@@ -8,11 +8,11 @@
 
 namespace megatron::kernels {
 
-/// Rows are cut into parts that depend on the shape alone; each part is summed by itself and the parts are added in
+/// Rows are split into parts that depend on the shape only; each part is summed separately and the parts are added in
 /// order. So the sum does not depend on the number of threads.
 constexpr int64_t num_column_sum_parts(int64_t num_rows) { return std::clamp<int64_t>(num_rows / 16, 1, 32); }
 
-/// No backend cuts rows into more parts: one for each processor of an H100.
+/// No backend splits rows into more parts: one for each multiprocessor of an H100.
 inline constexpr int64_t kMostColumnSumParts = 132;
 
 /// Bytes of workspace for the sums of `num_columns` columns (all outputs of one call taken together) of rows whose

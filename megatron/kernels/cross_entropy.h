@@ -14,7 +14,7 @@
 
 namespace megatron::kernels {
 
-/// Which tokens of the vocabulary the columns stand for. Column c is token first_id + c; columns of tokens at or above
+/// The tokens of the columns. Column c is token first_id + c; columns of tokens at or above
 /// `vocab_size` are padding: they take no part in the softmax and their gradient is zero.
 struct VocabularyColumns {
   int64_t first_id = 0;

@@ -10,11 +10,11 @@
 
 namespace megatron::kernels {
 
-/// Which draw decides over which element: feature f of row r of a [..., h] tensor is dropped if
+/// The dropout mask: feature f of row r of a [..., h] tensor is dropped if
 /// draw(key, state->step, rows(r), first_feature + f) < dropout_threshold(rate), else multiplied by 1 / (1 - rate).
-/// So the mask does not depend on how the tensor is cut, and backward draws it again.
+/// So the mask does not depend on the sharding of the tensor, and backward recomputes it.
 struct DropoutMask {
-  double rate = 0;  // in [0, 1); at 0 nothing is drawn and the other fields are not read
+  double rate = 0;  // in [0, 1); with 0 the other fields are not read
   RandomKey key;
   const StepState* state = nullptr;  // in device memory
   RowMap rows;

@@ -1,5 +1,5 @@
 // Copies, casts and sums of whole tensors. Any strides; operands of one call have the same shape and may have different
-// floating dtypes (fp64 goes with fp64 only, but for `copy`). Results are computed in fp32 (fp64 for fp64) and rounded
+// floating dtypes (fp64 only with fp64, except for `copy`). Results are computed in fp32 (fp64 for fp64) and rounded
 // once. An output may be one of the inputs; other overlaps are not allowed.
 #pragma once
 

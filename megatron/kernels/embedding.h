@@ -7,10 +7,10 @@
 
 namespace megatron::kernels {
 
-/// Which row of the table each row of the output takes.
+/// The row of the table for each row of the output.
 struct EmbeddingIndex {
   ConstView ids;  // int32 or int64, shape [s, b] or any without h, any strides; undefined: positions of `layout`
-  SequenceLayoutView layout;  // read only where ids is undefined
+  SequenceLayoutView layout;  // read only if ids is undefined
   int64_t first_id = 0;       // id of row 0 of the table (vocabulary parallel). Ids outside of the table give zero.
 };
 
@@ -25,7 +25,7 @@ struct EmbeddingForwardArgs {
 void embedding_forward(const CpuStream& stream, const EmbeddingForwardArgs& args);
 
 /// dtable[id] = sum of the rows of dy with that id, in the order of the rows, in fp32 (fp64 for fp64), rounded once;
-/// or += with `accumulate`. Without it, rows that no id names become zero. Deterministic.
+/// or += with `accumulate`. Without it, rows without an id become zero. Deterministic.
 struct EmbeddingBackwardArgs {
   EmbeddingIndex index;
   ConstView dy;  // [..., h]

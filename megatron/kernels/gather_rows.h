@@ -33,8 +33,8 @@ void scatter_add_rows(const CpuStream& stream, const ScatterAddRowsArgs& args);
 
 constexpr int64_t scatter_add_rows_workspace_bytes(int64_t m) { return 16 * m; }
 
-/// y[t] = sum over j of weights[t, j] * x[slots[t, j]]: what the k experts of a token gave. Missing slots (-1, dropped
-/// by capacity) add nothing.
+/// y[t] = sum over j of weights[t, j] * x[slots[t, j]]: combines the outputs of a token's k experts. Missing slots (-1,
+/// dropped by capacity) add nothing.
 struct CombineRowsForwardArgs {
   ConstView x;        // [m, h]
   ConstView slots;    // [t, k] int32; each row of x at most once
@@ -43,7 +43,7 @@ struct CombineRowsForwardArgs {
 };
 void combine_rows_forward(const CpuStream& stream, const CombineRowsForwardArgs& args);
 
-/// dx[slots[t, j]] = weights[t, j] * dy[t], zero for rows that no slot names; dweights[t, j] = dy[t] . x[slots[t, j]],
+/// dx[slots[t, j]] = weights[t, j] * dy[t], zero for rows without a slot; dweights[t, j] = dy[t] . x[slots[t, j]],
 /// zero for missing slots.
 struct CombineRowsBackwardArgs {
   ConstView x;        // [m, h]

@@ -18,21 +18,21 @@ struct LayerNormForwardArgs {
   ConstView gamma;     // [h]; optional
   ConstView beta;      // [h]; optional
   View residual_out;   // shape of x, defined if and only if residual is; may be x or residual
-  View y;              // shape of x; may be x where there is no residual
+  View y;              // shape of x; may be x without a residual
   View mean, rstd;     // [rows] fp32 (fp64 for fp64), contiguous; optional
   double eps = 1e-5;
   bool zero_centered_gamma = false;  // the factor is 1 + gamma (Megatron's "layernorm 1p"); beta as it is
 };
 void layer_norm_forward(const CpuStream& stream, const LayerNormForwardArgs& args);
 
-/// dx = gradient of z by way of y, plus dresidual;  dgamma = sum over rows of dy * (z - mean) * rstd;
+/// dx = gradient of z through y, plus dresidual;  dgamma = sum over rows of dy * (z - mean) * rstd;
 /// dbeta = sum over rows of dy. With a residual, dx is also the gradient of the residual.
 struct LayerNormBackwardArgs {
-  ConstView x;              // [..., h] what was normalised: z
+  ConstView x;              // [..., h] z, the normalised tensor
   ConstView gamma;          // [h]; optional as in forward
   ConstView mean, rstd;     // [rows] from forward
   ConstView dy;             // shape of x
-  ConstView dresidual;      // shape of x; gradient that reaches z (residual_out) on other ways; optional
+  ConstView dresidual;      // shape of x; gradient of z (residual_out) from other consumers; optional
   View dx;                  // shape of x; may be dy or dresidual
   View dgamma, dbeta;       // [h]; optional
   bool accumulate = false;  // dgamma, dbeta += instead of =

@@ -1,4 +1,4 @@
-// The gradient that enters the loss of a mean over tokens whose number ranks have added up in device memory.
+// The gradient of a mean loss over tokens, whose number over all ranks is in device memory.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// fp32 main parameters of which the bf16 weight is the upper half, so that only the lower half is kept beside it.
+// fp32 main parameters whose upper half is the bf16 weight, so that only the lower half is stored in addition.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace megatron::kernels {
 
-/// The bits of an fp32 number. The weight is rounded to nearest, ties away from zero; the remainder is what the number
-/// has more than it, as a signed number of 16 bits. Source: Transformer Engine, FusedAdam with store_param_remainders.
-/// A NaN stays one, without its lower half: to round up would make CUDA's, 0x7FFFFFFF, a weight of -0.
+/// The bits of an fp32 number. The weight is rounded to nearest, ties away from zero; the remainder is the number
+/// minus the weight, as a signed number of 16 bits. Source: Transformer Engine, FusedAdam with store_param_remainders.
+/// A NaN stays NaN, without its lower half: rounding up would turn CUDA's, 0x7FFFFFFF, into a weight of -0.
 struct MainParamHalves {
   uint16_t weight, remainder;
 };
@@ -26,7 +26,7 @@ constexpr uint32_t join_main_param(MainParamHalves halves) {
 
 /// @throw DtypeError, ShapeError unless the weight is contiguous bf16 [n] and the remainder contiguous uint8 [n, 2].
 void check_main_halves(const ConstView& weight, const ConstView& remainder);
-/// @throw DtypeError if there are model weights beside main parameters in bf16, which are the weights of a bf16 model.
+/// @throw DtypeError if there are model weights besides bf16 main parameters, which are themselves the model's weights.
 void check_rounded_main(const ConstView& model_weight);
 
 /// All operands are contiguous.

@@ -1,4 +1,4 @@
-// Ranges of parameters that one call of an optimizer steps: a table in device memory that is written once, so that a
+// Ranges of parameters that one optimizer call updates: a table in device memory that is written once, so that a
 // GPU needs one launch for all of them.
 #pragma once
 
@@ -8,10 +8,10 @@
 
 namespace megatron::kernels {
 
-/// Elements of a range that a block of a GPU takes.
+/// Elements of a range that a block of a GPU processes.
 inline constexpr int64_t kRangeChunk = 8192;
 
-/// Flat contiguous operands of one range, as AdamArgs and SgdArgs name them; null where the optimizer has none.
+/// Flat contiguous operands of one range, as in AdamArgs and SgdArgs; null if the optimizer has none.
 struct OptimizerRange {
   void* parameter = nullptr;
   void* remainder = nullptr;
@@ -28,7 +28,7 @@ struct OptimizerRange {
 /// Chunks of a range; the last may be a part of one.
 constexpr int64_t num_range_chunks(int64_t size) { return (size + kRangeChunk - 1) / kRangeChunk; }
 
-/// Of the operands; those of operands that are null mean nothing.
+/// Dtypes of the operands; those of null operands are ignored.
 struct RangeDTypes {
   bool has_remainders = false;  // instead of parameters
   DType parameter = DType::kFloat32, gradient = DType::kFloat32, model_weight = DType::kFloat32;
@@ -36,14 +36,14 @@ struct RangeDTypes {
   bool operator==(const RangeDTypes&) const = default;
 };
 
-/// A table, and what its ranges have in common.
+/// A table, and the common properties of its ranges.
 struct OptimizerRanges {
   const OptimizerRange* table = nullptr;  // [num_ranges] in device memory
   int64_t num_ranges = 0, num_chunks = 0;
   RangeDTypes dtypes;
 };
 
-/// A vector of `size` elements, undefined where there is no data.
+/// A vector of `size` elements, undefined without data.
 inline View range_view(void* data, DType dtype, int64_t size) { return data ? View{data, dtype, {size}, {1}} : View{}; }
 inline ConstView range_view(const void* data, DType dtype, int64_t size) {
   return range_view(const_cast<void*>(data), dtype, size);

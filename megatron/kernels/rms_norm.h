@@ -16,21 +16,21 @@ struct RmsNormForwardArgs {
   ConstView residual;  // shape of x; optional
   ConstView gamma;     // [h]; undefined: no factor (L2 norm)
   View residual_out;   // shape of x, defined if and only if residual is; may be x or residual
-  View y;              // shape of x; may be x where there is no residual
+  View y;              // shape of x; may be x without a residual
   View rstd;           // [rows] fp32 (fp64 for fp64), contiguous; optional
   double eps = 1e-5;
   bool zero_centered_gamma = false;  // the factor is 1 + gamma (Megatron's "layernorm 1p")
 };
 void rms_norm_forward(const CpuStream& stream, const RmsNormForwardArgs& args);
 
-/// dx = gradient of z by way of y, plus dresidual;  dgamma = sum over rows of dy * z * rstd.
+/// dx = gradient of z through y, plus dresidual;  dgamma = sum over rows of dy * z * rstd.
 /// With a residual, dx is also the gradient of the residual.
 struct RmsNormBackwardArgs {
-  ConstView x;              // [..., h] what was normalised: z
+  ConstView x;              // [..., h] z, the normalised tensor
   ConstView gamma;          // [h]; optional as in forward
   ConstView rstd;           // [rows] from forward
   ConstView dy;             // shape of x
-  ConstView dresidual;      // shape of x; gradient that reaches z (residual_out) on other ways; optional
+  ConstView dresidual;      // shape of x; gradient of z (residual_out) from other consumers; optional
   View dx;                  // shape of x; may be dy or dresidual
   View dgamma;              // [h]; optional
   bool accumulate = false;  // dgamma += instead of =

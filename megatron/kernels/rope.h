@@ -7,7 +7,7 @@
 
 namespace megatron::kernels {
 
-/// cos and sin of position * frequency, times `magnitude`; row p is position first_position + p. Angles are formed in
+/// cos and sin of position * frequency, times `magnitude`; row p is position first_position + p. Angles are computed in
 /// fp64 and the results rounded once. Frequencies: rope_frequencies.h.
 struct RopeTableArgs {
   ConstView frequencies;  // [d_rot / 2] fp64, radians per position
@@ -17,7 +17,7 @@ struct RopeTableArgs {
 };
 void rope_table(const CpuStream& stream, const RopeTableArgs& args);
 
-/// Which two elements of a head make a pair (a, b) that is rotated to (a cos - b sin, b cos + a sin).
+/// The pairing of elements of a head: a pair (a, b) is rotated to (a cos - b sin, b cos + a sin).
 enum class RopePairs {
   kHalves,       // element i and i + d_rot / 2
   kInterleaved,  // elements 2i and 2i + 1

@@ -17,7 +17,7 @@ double llama3_frequency(double frequency, const Llama3Scaling& scaling) {
   return frequency * ((1 - share) / scaling.factor + share);
 }
 
-/// Dimensions between which YaRN goes from the frequencies as they are to frequencies / factor.
+/// Dimensions between which YaRN interpolates from unchanged frequencies to frequencies / factor.
 struct YarnRange {
   double low, high;
 };

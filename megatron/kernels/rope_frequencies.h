@@ -1,4 +1,4 @@
-// Frequencies of rotary position embedding and the ways in which they are scaled to longer sequences. Host only.
+// Frequencies of rotary position embedding and their scalings to longer sequences. Host only.
 #pragma once
 
 #include <cstdint>
@@ -20,26 +20,26 @@ struct YarnScaling {
   double factor = 1, beta_fast = 32, beta_slow = 1;
   int64_t original_length = 4096;
   double mscale = 1, mscale_all_dim = 0;
-  bool round_range = true;  // of the dimensions between which it interpolates, to integers
+  bool round_range = true;  // round the interpolation range to whole dimensions
 };
 
 struct RopeSettings {
   int64_t head_size = 0;
   double base = 10000;
-  double percent = 1;               // of the head size that is rotated
-  double interpolation_factor = 1;  // positions are divided by it
+  double percent = 1;               // rotated fraction of the head size
+  double interpolation_factor = 1;  // divides positions
   RopeScaling scaling = RopeScaling::kNone;
   Llama3Scaling llama3;
   YarnScaling yarn;
 };
 
-/// Number of elements of a head that are rotated: head_size * percent, cut to a whole number. Of an odd number the last
+/// Number of rotated elements of a head: head_size * percent, truncated to a whole number. For an odd number the last
 /// pair takes one element more, as in Megatron Core, whose frequencies are base^(-2i / odd number).
 /// @throw ConfigError if the head is too small, or for an odd number with YaRN.
 int64_t rope_rotated_size(const RopeSettings& settings);
 /// [rope_rotated_size / 2], radians per position.
 std::vector<double> rope_frequencies(const RopeSettings& settings);
-/// Factor of cos and sin: 1 but for YaRN.
+/// Factor of cos and sin: 1 except for YaRN.
 double rope_magnitude(const RopeSettings& settings);
 /// YaRN's growth of attention with the factor: 0.1 mscale ln(factor) + 1, and 1 for factor <= 1. Its square enters the
 /// softmax scale of multi-latent attention.

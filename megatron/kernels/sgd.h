@@ -9,7 +9,7 @@
 namespace megatron::kernels {
 
 /// With g = gradient * inverse_scale * clip_factor + wd * p:  m = momentum * m + g;  p -= lr * m.
-/// m starts at zero; no dampening, no Nesterov. Math in fp32 (fp64 if the parameter is fp64). Where
+/// m starts at zero; no dampening, no Nesterov. Math in fp32 (fp64 if the parameter is fp64). If
 /// StepState::found_inf is set nothing is written.
 struct SgdArgs {
   View parameter;        // [n] fp32 or fp64: the master weights
@@ -23,7 +23,7 @@ struct SgdArgs {
 };
 void sgd(const CpuStream& stream, const SgdArgs& args);
 
-/// The same for all ranges of a table, to the bit; the first moment is the momentum buffer.
+/// The same for all ranges of a table, with the same bits; the first moment is the momentum buffer.
 struct SgdRangesArgs {
   OptimizerRanges ranges;
   double momentum = 0.9;

@@ -1,5 +1,5 @@
-// Rounding to bf16 that is right on average, by draws that belong to elements of the whole tensor: no result depends on
-// how the tensor is cut.
+// Stochastic rounding to bf16, by draws that belong to elements of the whole tensor: no result depends on
+// the sharding of the tensor.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace megatron::kernels {
 
-/// Numbers in the whole tensor of the elements that a rank steps one after the other. Its shard consists of blocks of
+/// Numbers in the whole tensor of consecutive elements of a rank's shard. Its shard consists of blocks of
 /// equal size, of which each has the same runs of neighbours; one block is one index of the dimensions before the one
 /// that is cut. The default is a tensor that is whole.
 struct ElementNumbers {
@@ -25,7 +25,7 @@ struct ElementNumbers {
   std::array<Run, kMostRuns> runs = {{{0, 0}, {}, {}, {}}};
 };
 
-/// From an element to the end of its run numbers follow each other.
+/// From an element to the end of its run numbers are consecutive.
 struct ElementRun {
   int64_t number = 0, length = 0;
 };
@@ -59,8 +59,8 @@ constexpr uint32_t parameter_draw(uint32_t draw) { return draw >> 16; }
 constexpr uint32_t moment_draw(uint32_t draw) { return draw & 0xFFFFu; }
 
 /// The bits of an fp32 number, rounded to one of the two neighbours in bf16: away from zero where the draw, of 16 bits,
-/// is at least 2^16 minus what bf16 cuts off, so that the mean over all draws is the number itself. Infinities and what
-/// is no number stay so.
+/// is at least 2^16 minus the bits that bf16 drops, so that the mean over all draws is the number itself. Infinities
+/// and NaN are unchanged.
 constexpr uint32_t round_to_bf16(uint32_t bits, uint32_t draw) {
   constexpr uint32_t kExponent = 0x7F800000u, kQuiet = 0x00400000u, kUpper = 0xFFFF0000u;
   if ((bits & kExponent) == kExponent) return (bits & kUpper) | ((bits & ~kExponent & ~0x80000000u) != 0 ? kQuiet : 0);

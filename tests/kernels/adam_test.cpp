@@ -125,7 +125,7 @@ TEST(Adam, GivesTorchsNumbers) {
   EXPECT_LE(largest_error(p, expected, tolerance(DType::kFloat64), 0), 1);
 }
 
-TEST(Adam, LeavesEverythingWhereAGradientIsNotFinite) {
+TEST(Adam, ChangesNothingIfAGradientIsNotFinite) {
   Case c(100, DType::kFloat32, DType::kFloat32, DType::kFloat32, DType::kBFloat16);
   c.start_step(1);
   c.state.found_inf = 1;
@@ -136,7 +136,7 @@ TEST(Adam, LeavesEverythingWhereAGradientIsNotFinite) {
   EXPECT_EQ(c.m.values(), Values(100, 0));
 }
 
-TEST(Adam, GroupMayHaveALearningRateOfItsOwn) {
+TEST(Adam, AGroupMayHaveALearningRateOfItsOwn) {
   Case a(64, DType::kFloat32, DType::kFloat32, DType::kFloat32, DType::kFloat32), b = a;
   a.start_step(1);
   b.start_step(1);
@@ -150,7 +150,7 @@ TEST(Adam, GroupMayHaveALearningRateOfItsOwn) {
   EXPECT_EQ(a.parameter.values(), b.parameter.values());
 }
 
-TEST(Adam, DoesNotDependOnThreadsOrOnHowTheBufferIsCut) {
+TEST(Adam, DoesNotDependOnThreadsOrOnTheSplitOfTheBuffer) {
   const int64_t n = 100000;
   Case whole(n, DType::kFloat32, DType::kBFloat16, DType::kBFloat16, DType::kBFloat16), parts = whole;
   whole.start_step(3);
@@ -177,7 +177,7 @@ TEST(Adam, DoesNotDependOnThreadsOrOnHowTheBufferIsCut) {
   EXPECT_EQ(whole.weight.values(), parts.weight.values());
 }
 
-TEST(Adam, RefusesLowPrecisionMasters) {
+TEST(Adam, RejectsLowPrecisionMasters) {
   for (DType low : {DType::kBFloat16, DType::kFloat16}) {
     Case c(8, low, low, DType::kFloat32, low);
     EXPECT_THROW(adam(kOneThread, c.args()), DtypeError);
@@ -185,7 +185,7 @@ TEST(Adam, RefusesLowPrecisionMasters) {
 }
 
 /// Lengths on both sides of a chunk and of none, one operand after the other in one table.
-TEST(Adam, StepsARangeOfATableAsItStepsOne) {
+TEST(Adam, StepsARangeOfATableLikeASingleOne) {
   const double rate = 0.03;
   for (bool halves : {false, true}) {
     std::vector<std::unique_ptr<Case>> alone, together;

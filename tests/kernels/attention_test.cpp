@@ -241,7 +241,7 @@ TEST(Attention, DropoutMaskBelongsToTheGlobalHead) {
     for (int64_t c = 0; c < 16; ++c) EXPECT_EQ(shard.o[row * 16 + c], all.o[row * 32 + 16 + c]);
 }
 
-TEST(Attention, RefusesOperandsThatDoNotFitTogether) {
+TEST(Attention, RejectsOperandsThatDoNotFitTogether) {
   AttentionCase test(DType::kFloat32, {4, 4, 1, 3, 2, 8, 8}), other(DType::kBFloat16, {4, 4, 1, 2, 2, 8, 8});
   EXPECT_THROW(test.forward(), ShapeError);
   AttentionForwardArgs args = other.forward_args();

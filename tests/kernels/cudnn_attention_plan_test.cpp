@@ -40,7 +40,7 @@ TEST(CudnnAttentionPlan, TakesTheShapesOfTraining) {
   }
 }
 
-TEST(CudnnAttentionPlan, SaysWhyItRefuses) {
+TEST(CudnnAttentionPlan, SaysWhyItRejects) {
   const auto expect_refusal = [](const char* reason, auto change, const Sizes& z = {}) {
     AttentionBackwardArgs args = backward_args(z);
     change(args);
@@ -76,7 +76,7 @@ TEST(CudnnAttentionPlan, SaysWhyItRefuses) {
 }
 
 /// cuDNN counts heads and columns of a mask from 0 in each piece.
-TEST(CudnnAttentionPlan, RefusesDropoutInBothDirectionsWhereTheBackwardComesInPieces) {
+TEST(CudnnAttentionPlan, RejectsDropoutInBothDirectionsWhereTheBackwardComesInPieces) {
   const auto refusal_of = [](auto args, bool is_deterministic, SpanForm form) {
     args.options.dropout = 0.1;
     args.options.is_dropout_of_cudnn = true;

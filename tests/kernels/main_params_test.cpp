@@ -104,7 +104,7 @@ TEST(MainParams, AreLeftAloneWhereAnInfinityWasFound) {
   EXPECT_EQ(weight.values(), (Values{1, 2, 3, 4, 5}));
 }
 
-TEST(MainParams, InHalvesOfOtherKindsAreRefused) {
+TEST(MainParams, InHalvesOfOtherKindsAreRejected) {
   GuardedTensor half(DType::kFloat16, {4}), weight(DType::kBFloat16, {4}), remainder(DType::kUInt8, {4, 2});
   GuardedTensor flat(DType::kUInt8, {8});
   EXPECT_THROW(check_main_halves(half.view(), remainder.view()), DtypeError);

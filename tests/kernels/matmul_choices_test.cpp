@@ -42,14 +42,14 @@ TEST(MatmulChoices, AreReadAsTheyWereWritten) {
   EXPECT_EQ(matmul_choices_from_json(to_json({}), "empty"), MatmulChoices{});
 }
 
-TEST(MatmulChoices, FromADamagedFileAreRefusedWithItsName) {
+TEST(MatmulChoices, FromADamagedFileAreRejectedWithItsName) {
   const std::string good = to_json(two_choices());
   const std::string digits(120, '0');
   const std::pair<std::string, std::string> cases[] = {
-      {"", "not a file of matrix product choices"},
-      {good.substr(0, good.size() / 2), "not a file of matrix product choices"},
-      {"[]", "not a file of matrix product choices"},
-      {replaced(good, "\"format\": 1", "\"format\": 2"), "format 2 is not known, this program reads 1"},
+      {"", "not a file of matmul choices"},
+      {good.substr(0, good.size() / 2), "not a file of matmul choices"},
+      {"[]", "not a file of matmul choices"},
+      {replaced(good, "\"format\": 1", "\"format\": 2"), "format 2 is unknown, this program reads 1"},
       {replaced(good, "\"format\": 1,", ""), "'format' not found"},
       {replaced(good, "\"cublaslt_version\"", "\"version\""), "'cublaslt_version' not found"},
       {replaced(good, "\"m\": 4096", "\"m\": \"4096\""), "must be number"},
@@ -96,7 +96,7 @@ TEST(MatmulChoices, OfOneProductAreOne) {
   const std::string good = to_json(two_choices());
   const size_t begin = good.find('{', 1), end = good.find('}') + 1;
   const std::string object = good.substr(begin, end - begin);
-  EXPECT_THAT(problem_of(replaced(good, object, object + "," + object)), HasSubstr("one product has two algorithms"));
+  EXPECT_THAT(problem_of(replaced(good, object, object + "," + object)), HasSubstr("one matmul has two algorithms"));
 }
 
 TEST(MatmulChoices, HoldForOneGpuAndOneVersion) {
@@ -106,7 +106,7 @@ TEST(MatmulChoices, HoldForOneGpuAndOneVersion) {
       require_made_for(two_choices(), gpu, version, "h200.json");
       ADD_FAILURE();
     } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), AllOf(HasSubstr("h200.json holds choices for NVIDIA H200 with cuBLASLt 130101"),
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("h200.json has choices for NVIDIA H200 with cuBLASLt 130101"),
                                       HasSubstr(gpu), HasSubstr("measure them here")));
     }
   }

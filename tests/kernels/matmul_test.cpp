@@ -228,7 +228,7 @@ TEST(Matmul, WorkspaceDependsOnShapesOnly) {
   EXPECT_EQ(matmul_workspace_bytes(cpu.stream, without_data), matmul_workspace_bytes(cpu.stream, args));
 }
 
-TEST(Matmul, RefusesOperandsThatDoNotFitTogether) {
+TEST(Matmul, RejectsOperandsThatDoNotFitTogether) {
   TestStream cpu;
   ProductCase test({.dtype = DType::kFloat64, .m = 4, .n = 5, .k = 6, .has_bias = true});
   MatmulArgs transposed = test.args(), other_dtype = test.args();

@@ -73,7 +73,7 @@ struct Case {
   GuardedTensor x, residual, gamma, beta, dy, dresidual, residual_out, y, dx, mean, rstd, dgamma, dbeta, workspace;
 };
 
-/// What a case must give, from the formulas.
+/// The expected results of a case, from the formulas.
 struct Expected {
   Values y, mean, rstd, dx, dgamma, dbeta;
 };

@@ -84,7 +84,7 @@ TEST(RopeFrequencies, OfAnOddShareRotateOneElementMore) {
   for (size_t i = 0; i < 3; ++i) EXPECT_DOUBLE_EQ(frequencies[i], std::pow(100, -0.4 * static_cast<double>(i)));
 }
 
-TEST(RopeFrequencies, RefuseHeadsWithoutRoom) {
+TEST(RopeFrequencies, RejectHeadsWithoutRoom) {
   EXPECT_THROW(rope_rotated_size({.head_size = 10, .percent = 0}), ConfigError);
   EXPECT_THROW(rope_rotated_size({.head_size = 10, .percent = 0.05}), ConfigError);
   EXPECT_THROW(rope_rotated_size({.head_size = 9}), ConfigError);

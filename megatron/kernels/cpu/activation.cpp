@@ -64,7 +64,7 @@ void backward(const CpuStream& stream, const ActivationBackwardArgs& args) {
   if (has_dbias) sums.store(stream, 0, args.dbias, args.accumulate);
 }
 
-/// Gate and up as the activation sees them.
+/// Gate and up with biases and clamps applied.
 template <class C>
 struct GatedPiece {
   Piece<C> gate_buffer, up_buffer, clamped_gate, factor;

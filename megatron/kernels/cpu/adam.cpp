@@ -70,7 +70,7 @@ void step(const CpuStream& stream, const AdamArgs& args) {
   const C unbias1 = static_cast<C>(1 / state.bias_correction1), unbias2 = static_cast<C>(1 / state.bias_correction2);
   const C epsilon = static_cast<C>(args.epsilon);
   const bool rounds_second = args.second_moment.dtype == DType::kBFloat16;
-  constexpr int64_t kWorth = 4;  // a root, two quotients and seven passes over memory: some 1 ns
+  constexpr int64_t kWorth = 4;  // a root, two divisions and seven passes over memory: some 1 ns
   const auto update_piece = [&](int64_t, int64_t begin, int64_t n) {
     Piece<C> p_buffer, g_buffer, m_buffer, v_buffer;
     C* p = parameters.read(begin, n, p_buffer);

@@ -4,7 +4,7 @@
 namespace megatron::kernels {
 namespace {
 
-/// Memory of one thread: that of a tile, and the sums of one key head's gradients over all queries that see its keys.
+/// Memory of one thread: a tile, and the sums of one key head's gradients over all queries that attend to its keys.
 template <class C>
 struct ThreadMemory {
   ThreadMemory(char* data, int64_t num_keys, int64_t d, int64_t dv)
@@ -35,7 +35,7 @@ struct Workspace {
   char* threads;
 };
 
-/// All gradients of one column and key head but that of the sink, which is added to `grad_sinks` [n].
+/// All gradients of one column and key head, except for the sink's, which is added to `grad_sinks` [n].
 template <class C, class Isa>
 void differentiate_group(const AttentionInputs& in, const AttentionBackwardArgs& args, int64_t column, int64_t group,
                          const ThreadMemory<C>& memory, C* grad_sinks) {
@@ -119,7 +119,7 @@ void attention_backward_on(InstructionSet set, const CpuStream& stream, const At
 
 void attention_backward(const CpuStream& stream, const AttentionBackwardArgs& args) {
   require<NotSupported>(!args.options.is_dropout_of_cudnn || args.options.dropout == 0,
-                        "[attention] cuDNN's dropout is a GPU's: leave out --cudnn-attention-dropout.");
+                        "[attention] cuDNN's dropout needs a GPU: leave out --cudnn-attention-dropout.");
   attention_backward_on(widest_instruction_set(), stream, args);
 }
 

@@ -1,5 +1,5 @@
 // Backward of one attention tile (Dao 2023, arXiv:2307.08691, algorithm 2, with the loop over queries outside): the
-// probabilities are computed again from q, k and the saved log-sum-exp. Only for tiles_*.cpp.
+// probabilities are recomputed from q, k and the saved log-sum-exp. Only for tiles_*.cpp.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace megatron::kernels {
 
-/// Per query: log-sum-exp (infinity where it saw nothing, so that all its probabilities are 0) and dot(o, grad_o),
+/// Per query: log-sum-exp (infinity without a visible key, so that all its probabilities are 0) and dot(o, grad_o),
 /// which is the sum over keys of probability times gradient of the probability. Adds the sink's gradient.
 template <class Isa, class C>
 void load_row_statistics(const AttentionBackwardTile<C>& t, const Tile<C>& o, const Tile<C>& grad_o, int64_t lanes,

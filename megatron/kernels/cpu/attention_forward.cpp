@@ -78,7 +78,7 @@ void attention_forward_on(InstructionSet set, const CpuStream& stream, const Att
 
 void attention_forward(const CpuStream& stream, const AttentionForwardArgs& args) {
   require<NotSupported>(!args.options.is_dropout_of_cudnn || args.options.dropout == 0,
-                        "[attention] cuDNN's dropout is a GPU's: leave out --cudnn-attention-dropout.");
+                        "[attention] cuDNN's dropout needs a GPU: leave out --cudnn-attention-dropout.");
   attention_forward_on(widest_instruction_set(), stream, args);
 }
 

@@ -13,8 +13,8 @@
 
 namespace megatron::kernels {
 
-/// Takes the scores of more keys into each query's largest score and sum of exponentials, and replaces them
-/// by exp(score - largest); decay is what sums so far must be multiplied with.
+/// Adds the scores of more keys to each query's largest score and sum of exponentials, and replaces them
+/// by exp(score - largest); decay is the factor for the sums so far.
 template <class Isa, class C>
 void update_softmax(const SeenPairs<C>& seen, int64_t lanes, const AttentionForwardScratch<C>& x) {
   using V = Vector<Isa, C>;
@@ -25,7 +25,7 @@ void update_softmax(const SeenPairs<C>& seen, int64_t lanes, const AttentionForw
     V largest = before;
     for (int64_t j = 0; j < num_keys; ++j) largest = larger(largest, load<Isa>(scores + j * lanes));
     const V infinity = broadcast<Isa>(static_cast<C>(__builtin_inf()));
-    const V shift = largest == -infinity ? V{} : largest;  // a query that has seen no key yet
+    const V shift = largest == -infinity ? V{} : largest;  // a query without a visible key so far
     const V decay = exponential<Isa, C>(before - shift);
     V sum = load<Isa>(x.sum + lane) * decay;
     for (int64_t j = 0; j < num_keys; ++j) {

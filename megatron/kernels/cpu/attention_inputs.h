@@ -1,4 +1,4 @@
-// What forward and backward of the CPU attention share outside of the tiles.
+// Code that forward and backward of the CPU attention share outside of the tiles.
 #pragma once
 
 #include <omp.h>
@@ -25,7 +25,7 @@ inline int64_t statistics_index(const ConstView& lse, int64_t row, int64_t colum
   return head * lse.strides[0] + column * lse.strides[1] + row * lse.strides[2];
 }
 
-/// The arguments that forward and backward have in common.
+/// The common arguments of forward and backward.
 struct AttentionInputs {
   const ConstView &q, &k, &v, &sink;
   const SequenceLayoutView& layout;
@@ -40,11 +40,11 @@ struct AttentionInputs {
 
   /// @throw ShapeError, DtypeError if the operands, or `o` of the result's shape, do not fit together.
   void check(const ConstView& o) const;
-  /// Sets all of `tile` for queries [first, first + kQueryTile) of a span, as far as there are, but the scratch memory.
-  /// `rows` has room for kQueryTile numbers.
+  /// Sets all of `tile` except for its scratch memory, for queries [first, first + kQueryTile) of a span as far as they
+  /// exist. `rows` has room for kQueryTile numbers.
   template <class C>
   void set_tile(const SequenceSpan& span, int64_t head, int64_t first, int64_t* rows, AttentionTile& tile) const;
-  /// Some rows of a column are in no span.
+  /// Whether some rows of a column are in no span.
   bool has_uncovered_rows(int64_t column) const;
   /// Query-key pairs of all spans and heads, causal or not.
   int64_t num_pairs() const;

@@ -1,4 +1,4 @@
-// One tile of queries of one head against all keys that it sees: the unit of work of attention on CPU.
+// One tile of queries of one head and all its visible keys: the unit of work of attention on CPU.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@ inline constexpr int64_t kKeyTile = 64;
 /// draw(key, step, rows[i], j) < threshold.
 struct TileDropout {
   uint32_t threshold = 0;  // 0: none
-  uint64_t key = 0;        // of the head
+  uint64_t key = 0;        // the head's
   int64_t step = 0;
   const int64_t* rows = nullptr;  // [kQueryTile] global row of each query; any value past the last one
   double kept_scale = 1;
 };
 
-/// What forward and backward share.
+/// Operands that forward and backward share.
 struct AttentionTile {
   TileRows q;     // from the tile's first query
   TileRows k, v;  // from the span's first key
   int64_t num_queries = 0, num_keys = 0;
   int64_t d = 0, dv = 0;
-  int64_t position = 0;         // key index at which the first query stands
-  int64_t left = 0, right = 0;  // a query at p sees keys p - left .. p + right
+  int64_t position = 0;         // key index of the first query
+  int64_t left = 0, right = 0;  // a query at p attends to keys p - left .. p + right
   double scale = 1;
   double sink = 0;  // logit of the additional term of the denominator; -infinity without
   TileDropout dropout;
@@ -70,7 +70,7 @@ void attention_backward_tile(const AttentionBackwardTile<C>& tile);
 template <class Isa, class C>
 void attention_store_sums(const C* sums, int64_t rows, int64_t width, C factor, const TileTarget& target);
 
-/// Scratch memory of forward for one tile. Made in place by the kernel; without memory it tells its size.
+/// Scratch memory of forward for one tile. Laid out in place by the kernel; without memory it computes its size.
 template <class C>
 struct AttentionForwardScratch {
   [[gnu::always_inline]] inline AttentionForwardScratch(void* data, int64_t d, int64_t dv)

@@ -1,4 +1,4 @@
-// Masks of an attention tile: causal, window, dropout; and which part of a tile they leave. Only for tiles_*.cpp.
+// Masks of an attention tile: causal, window, dropout; and the unmasked part of a tile. Only for tiles_*.cpp.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace megatron::kernels {
 
-/// The pairs of `num_keys` keys from first_key on and a tile's queries that may see each other, in blocks of whole
+/// The unmasked pairs of `num_keys` keys from first_key on and a tile's queries, in blocks of whole
 /// vectors: where a causal mask cuts the tile, nearly half of it need not be computed.
 template <class C>
 class SeenPairs {
@@ -20,7 +20,7 @@ class SeenPairs {
     key_block_ = sees_all ? num_keys : kTileAlignment<C>;
     lane_block_ = sees_all ? lanes : kTileAlignment<C>;
   }
-  /// f(key, count, lane): no lane before `lane` sees one of the keys [key, key + count).
+  /// f(key, count, lane): lanes before `lane` attend to none of the keys [key, key + count).
   template <class F>
   [[gnu::always_inline]] inline void for_each_key_block(F&& f) const {
     for (int64_t key = 0; key < num_keys_; key += key_block_) {
@@ -28,24 +28,24 @@ class SeenPairs {
       if (lane < lanes_) f(key, num_keys_ - key < key_block_ ? num_keys_ - key : key_block_, lane);
     }
   }
-  /// f(lane, count, end): the lanes [lane, lane + count) see no key from `end` on.
+  /// f(lane, count, end): the lanes [lane, lane + count) attend to no key from `end` on.
   template <class F>
   [[gnu::always_inline]] inline void for_each_lane_block(F&& f) const {
     for (int64_t lane = 0; lane < lanes_; lane += lane_block_)
       if (end_key(lane) > 0) f(lane, lane_block_, end_key(lane));
   }
-  /// The block of lanes that `lane` is in sees no key from this one on.
+  /// The block of lanes that `lane` is in attends to no key from this one on.
   [[gnu::always_inline]] inline int64_t end_key(int64_t lane) const {
     const int64_t end = (lane / lane_block_ + 1) * lane_block_ - offset_;
     return end < num_keys_ ? end : num_keys_;
   }
 
  private:
-  int64_t num_keys_, lanes_, offset_;  // lane i sees keys up to i - offset_
+  int64_t num_keys_, lanes_, offset_;  // lane i attends to keys up to i - offset_
   int64_t key_block_, lane_block_;
 };
 
-/// Writes `hidden` to scores[key, lane] where the lane's query does not see the key, among the seen pairs.
+/// Writes `hidden` to scores[key, lane] if the lane's query does not attend to the key, among the computed pairs.
 template <class Isa, class C>
 void hide_scores(const AttentionTile& t, const SeenPairs<C>& seen, int64_t first_key, int64_t num_keys, int64_t lanes,
                  C hidden, C* scores) {
@@ -60,7 +60,7 @@ void hide_scores(const AttentionTile& t, const SeenPairs<C>& seen, int64_t first
   seen.for_each_key_block([&](int64_t begin_key, int64_t count, int64_t begin_lane) {
     for (int64_t j = begin_key; j < begin_key + count; ++j) {
       const int64_t key = first_key + j;
-      const int64_t begin = key - t.right - t.position, end = key + t.left - t.position + 1;  // lanes that see the key
+      const int64_t begin = key - t.right - t.position, end = key + t.left - t.position + 1;  // lanes with this key
       for (int64_t lane = begin_lane; lane < lanes; lane += kSize) {
         if (lane >= begin && lane + kSize <= end) continue;
         const Lanes index = first_lanes + static_cast<Lane>(lane);

@@ -1,4 +1,4 @@
-// Sums over rows that kernels form beside their main work: gradients of biases and norm weights.
+// Sums over rows that kernels compute in addition to their main work: gradients of biases and norm weights.
 #pragma once
 
 #include "megatron/kernels/column_sum.h"
@@ -6,7 +6,7 @@
 
 namespace megatron::kernels {
 
-/// Rows are walked in parts, each part with its own sums in the workspace. `num_columns` may be 0: only a walk.
+/// Rows are processed in parts, each part with its own sums in the workspace. `num_columns` may be 0: no sums.
 template <class C>
 class ColumnSums {
  public:

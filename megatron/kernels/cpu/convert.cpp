@@ -16,7 +16,7 @@ void convert(const From* x, int64_t x_step, int64_t n, To* y, int64_t y_step) {
 template <class C, class F>
 void dispatch_storage(DType dtype, F&& f) {
   if constexpr (sizeof(C) == sizeof(float))
-    require<DtypeError>(dtype != DType::kFloat64, "[kernels] float64 goes with float64 operands only");
+    require<DtypeError>(dtype != DType::kFloat64, "[kernels] float64 can only be combined with float64 operands");
   dispatch_floating(dtype, f);
 }
 }  // namespace

@@ -8,7 +8,7 @@
 
 namespace megatron::kernels {
 namespace {
-/// Logits of tokens that exist: the padded columns are cut off.
+/// Logits of real tokens, without the padded columns.
 template <class C>
 class TokenLogits {
  public:
@@ -36,7 +36,7 @@ class TokenLogits {
     });
     return largest;
   }
-  /// Pieces are added in fp64: a vocabulary is long.
+  /// Pieces are added in fp64, because a vocabulary is large.
   C sum_exp(int64_t row, C max) const {
     return sum(row, [=](C x) { return decaying_exponential(x - max); });
   }
@@ -60,7 +60,7 @@ class TokenLogits {
   RowReader<C> rows_;
 };
 
-/// What the sums of a row give; the sums are already those of the whole vocabulary.
+/// The loss from the sums of a row over the whole vocabulary.
 template <class C>
 C loss_of(C sum_exp, C target, C total, double label_smoothing, int64_t vocab_size) {
   const double smooth = label_smoothing * static_cast<double>(total) / static_cast<double>(vocab_size);

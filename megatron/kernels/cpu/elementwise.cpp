@@ -50,12 +50,12 @@ void linear(const CpuStream& stream, LinearArgs args) {
     args.y = flat(args.y);
     if (args.addend.defined()) args.addend = flat(args.addend);
   }
-  // A copy between fp32 and fp64 computes in fp64; other mixtures with fp64 are refused by the readers.
+  // A copy between fp32 and fp64 computes in fp64; the readers reject other mixtures with fp64.
   const bool widens = !args.addend.defined() && args.x.dtype == DType::kFloat64;
   dispatch_compute(widens ? DType::kFloat64 : args.y.dtype, [&]<class C>() { linear_rows<C>(stream, args); });
 }
 
-/// Elements of `Bits`' size, whatever they mean.
+/// Elements of `Bits`' size as raw bits.
 template <class Bits>
 void move_bits(const CpuStream& stream, const ConstView& x, const View& y) {
   const RowOffsets from(x.shape, x.strides, x.shape.rank() - 1), to(y.shape, y.strides, y.shape.rank() - 1);

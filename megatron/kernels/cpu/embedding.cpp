@@ -6,7 +6,7 @@
 
 namespace megatron::kernels {
 namespace {
-/// Row of the table for each row of the output; -1 where the table does not have it.
+/// Row of the table for each row of the output; -1 if the table does not have it.
 class TableRows {
  public:
   TableRows(const EmbeddingIndex& index, int64_t num_table_rows)

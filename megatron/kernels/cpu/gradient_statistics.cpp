@@ -21,7 +21,7 @@ constexpr int64_t kLimbMask = (int64_t{1} << kLimbBits) - 1;
 constexpr double kRoundCoarse = 0x1.8p14, kRoundFine = 0x1.8p-24;
 constexpr double kCoarse = 0x1p38, kFine = 0x1p76;
 
-/// What one piece gives: a maximum, a count, or the two sums of squared_sum.
+/// The result of one piece: a maximum, a count, or the two sums of squared_sum.
 struct Part {
   double first = 0, second = 0;
 };
@@ -67,7 +67,7 @@ Int128 from_limbs(const int64_t* limbs) {
 void largest_absolute(const CpuStream& stream, const LargestAbsoluteArgs& args) {
   dispatch_compute(args.x.dtype, [&]<class C>() {
     double largest = args.accumulate ? *args.result : 0;
-    // Without their sign, floating-point numbers are in the order of their bits, NaN above infinity.
+    // Without their sign, floating-point numbers have the order of their bits, with NaN above infinity.
     using Bits = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
     constexpr Bits kWithoutSign = std::numeric_limits<Bits>::max();
     const auto look = [](const C* x, int64_t n, Part& part) {

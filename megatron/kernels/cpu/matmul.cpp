@@ -24,13 +24,13 @@ void check(const MatmulArgs& args) {
   const bool has_bias = args.bias.shape.rank() > 0;
   require<DtypeError>(
       is_floating(dtype) && args.b.dtype == dtype && fits(args.c.dtype) && (!has_bias || fits(args.bias.dtype)),
-      "[matmul] a {}, b {}, c {}, bias {}: a and b must be alike and floating; c and bias like them, or float32 if "
+      "[matmul] a {}, b {}, c {}, bias {}: a and b must have the same floating dtype; c and bias too, or float32 if "
       "they "
       "are half precision.",
       dtype, args.b.dtype, args.c.dtype, has_bias ? name_of(args.bias.dtype) : "none");
 }
 
-/// The shape that the library knows the product by. Presence of the bias is told by its shape, as data is null on meta.
+/// The shape by which the library identifies a matmul. The bias is present if it has a shape, as data is null on meta.
 MatmulShape library_shape(const CpuStream& stream, const MatmulArgs& args, const MatmulExtents& size) {
   return {.m = size.m,
           .n = size.n,
@@ -48,7 +48,7 @@ MatmulShape library_shape(const CpuStream& stream, const MatmulArgs& args, const
           .num_threads = stream.num_threads};
 }
 
-/// Bounded sizes differ from step to step, and to prepare a product takes 0.3 ms. So a bounded size is cut into pieces
+/// Bounded sizes differ from step to step, and preparing a matmul takes 0.3 ms. So a bounded size is split into pieces
 /// of numbers with at most four significant bits, of which there are few: 1000 = 960 + 40. The smallest such number
 /// above `size` is size + piece_step(size).
 int64_t piece_step(int64_t size) {
@@ -56,7 +56,7 @@ int64_t piece_step(int64_t size) {
 }
 int64_t first_piece(int64_t size, bool bounded) { return bounded ? size - size % piece_step(size) : size; }
 
-/// Calls f(piece) with every piece that a size may be cut into.
+/// Calls f(piece) with every piece into which a size may be split.
 template <class F>
 void for_each_possible_piece(int64_t capacity, bool bounded, F&& f) {
   if (!bounded) return f(capacity);

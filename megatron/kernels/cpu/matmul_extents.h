@@ -1,4 +1,4 @@
-// Sizes of a matrix product.
+// Sizes of a matmul.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ struct MatmulExtents {
   int64_t m = 0, n = 0, k = 0;
 };
 
-/// As far as the host knows: bounded rows at their capacity.
+/// Sizes known to the host: bounded rows have their capacity.
 inline MatmulExtents matmul_capacity(const MatmulArgs& args) {
   return {args.c.shape[0], args.c.shape[1], args.a.shape[args.transpose_a ? 0 : 1]};
 }

@@ -39,15 +39,15 @@ memory::desc matrix(int64_t rows, int64_t columns, DType dtype, int64_t stride, 
   return {{rows, columns}, data_type(dtype), transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
 }
 
-/// oneDNN offers its batch-reduce kernels first, and its classic product, which packs both operands, second. That one
-/// is faster where b is not transposed, and else from about a thousand rows on (docs/decisions/0007).
+/// oneDNN offers its batch-reduce kernels first, and `gemm`, which packs both operands, second. `gemm`
+/// is faster if b is not transposed, or from about a thousand rows on (docs/decisions/0007).
 bool prefers_classic_product(const MatmulShape& s) {
   constexpr int64_t kManyRows = 1024;
   return s.a == DType::kFloat32 && (!s.transpose_b || s.m >= kManyRows);
 }
 
-/// The implementation that oneDNN offers first, or its classic product if that is asked for and there is one. `make`
-/// gives the first one; empty where there is none.
+/// The implementation that oneDNN offers first, or its `gemm` if that is requested and there is one. `make`
+/// gives the first one; empty if there is none.
 template <class Make>
 auto choose(bool classic, Make&& make) {
   auto first = make();
@@ -59,8 +59,8 @@ auto choose(bool classic, Make&& make) {
   return first;
 }
 
-/// What oneDNN makes of a product; empty where it has no kernel. oneDNN 2 (Debian 12) describes a product apart from
-/// its engine and attributes, and reads that description when it goes on to the next implementation; oneDNN 3 (Ubuntu
+/// oneDNN's primitive for a matmul; empty if it has no kernel. oneDNN 2 (Debian 12) describes a matmul separately from
+/// its engine and attributes, and reads that description when it advances to the next implementation; oneDNN 3 (Ubuntu
 /// 24.04) describes all together.
 template <class Matmul>
 typename Matmul::primitive_desc describe(const dnnl::engine& engine, const memory::desc& a, const memory::desc& b,
@@ -80,7 +80,7 @@ typename Matmul::primitive_desc describe(const dnnl::engine& engine, const memor
   }
 }
 
-/// A product with its memory objects, whose data pointers are set for each call: nothing is allocated then.
+/// A matmul with its memory objects, whose data pointers are set for each call, so that calls do not allocate.
 class MatmulPlan {
  public:
   MatmulPlan(const dnnl::engine& engine, const MatmulShape& s) {
@@ -111,7 +111,7 @@ class MatmulPlan {
   bool is_available() const { return primitive_.get(true) != nullptr; }
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Not const: two calls at once would share the memory objects. Each device has its own plans.
+  /// Not const: concurrent calls would share the memory objects. Each device has its own plans.
   void execute(dnnl::stream& stream, const MatmulData& data) {
     const std::array<const void*, 5> pointers = {data.a, data.b, data.c, data.workspace, data.bias};
     const size_t count = memories_.back().get(true) ? 5 : 4;
@@ -128,8 +128,8 @@ class MatmulPlan {
   int64_t workspace_bytes_ = 0;
 };
 
-/// Products by shape, for one device. With bounded and varying shapes the number of products could grow for ever, so a
-/// full cache starts afresh.
+/// Matmuls by shape, for one device. With bounded and varying shapes their number could grow forever, so a
+/// full cache is cleared.
 class OneDnnHandles final : public LibraryHandles {
  public:
   MatmulPlan& plan(const MatmulShape& shape) {
@@ -148,7 +148,7 @@ class OneDnnHandles final : public LibraryHandles {
 };
 
 /// The handles of the stream's device, with the calling thread's team set to the stream's size: oneDNN takes the number
-/// of threads from OpenMP, when a product is made and when it runs.
+/// of threads from OpenMP, when a matmul is made and when it runs.
 OneDnnHandles& handles_of(const CpuStream& stream) {
   require(stream.libraries, "[matmul] a CpuStream needs a slot for library handles.");
   if (!*stream.libraries) *stream.libraries = std::make_unique<OneDnnHandles>();

@@ -1,4 +1,4 @@
-// Matrix products by oneDNN.
+// Matmuls by oneDNN.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace megatron::kernels {
 
-/// What makes a product of oneDNN; all that it may be compiled for.
+/// The properties for which oneDNN compiles a matmul.
 struct MatmulShape {
   int64_t m = 0, n = 0, k = 0;
   int64_t a_stride = 0, b_stride = 0, c_stride = 0;  // of rows in memory, in elements
@@ -23,8 +23,8 @@ struct MatmulData {
   void *c, *workspace;
 };
 
-/// False where oneDNN has no kernel for these dtypes on this machine, or only its slow reference, or only one that
-/// emulates the machine's missing bf16 instructions (on AVX-512 without them at a quarter of the own tiles' rate).
+/// False if oneDNN has no kernel for these dtypes on this machine, or only its slow reference, or only one that
+/// emulates the machine's missing bf16 instructions (on AVX-512 without them at a quarter of the built-in tiles' rate).
 bool library_has_matmul(const CpuStream& stream, const MatmulShape& shape);
 int64_t library_matmul_workspace_bytes(const CpuStream& stream, const MatmulShape& shape);
 /// c (+)= op(a) op(b) + bias. All sizes must be positive.

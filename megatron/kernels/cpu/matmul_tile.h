@@ -1,4 +1,4 @@
-// One block of the own matrix product, for the dtypes that the library lacks.
+// One block of the built-in matmul, for the dtypes that the library lacks.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct MatmulTile {
 template <class Isa, class C>
 void matmul_tile(const MatmulTile& tile);
 
-/// Scratch memory of one block; without memory it tells its size.
+/// Scratch memory of one block; without memory it computes its size.
 template <class C>
 struct MatmulScratch {
   [[gnu::always_inline]] inline explicit MatmulScratch(void* data)

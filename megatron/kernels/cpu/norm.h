@@ -1,4 +1,4 @@
-// What RMS and layer normalisation have in common: y = (z - mean) * rstd * gamma + beta over rows, mean 0 for RMS.
+// Common code of RMS and layer normalisation: y = (z - mean) * rstd * gamma + beta over rows, mean 0 for RMS.
 #pragma once
 
 #include "megatron/core/stream.h"
@@ -8,7 +8,7 @@ namespace megatron::kernels {
 
 enum class NormKind { kRms, kLayer };
 
-/// The fields mean what they mean in RmsNormForwardArgs and LayerNormForwardArgs.
+/// The fields have the meaning of RmsNormForwardArgs and LayerNormForwardArgs.
 struct NormForwardArgs {
   NormKind kind;
   ConstView x, residual, gamma, beta;

@@ -10,13 +10,13 @@
 
 namespace megatron::kernels {
 
-/// Waking a team takes 5 to 8 us (0.5 us where its threads still spin); an element takes 0.1 to 0.5 ns (EPYC, AVX-512).
+/// Waking a team takes 5 to 8 us (0.5 us if its threads still spin); an element takes 0.1 to 0.5 ns (EPYC, AVX-512).
 /// Below this share of work a thread does not pay for itself.
 inline constexpr int64_t kMinElementsPerThread = 32768;
 
 /// Calls body(begin, end) on disjoint ranges that cover [0, count), one range per thread. An item is worth
-/// `elements_per_item` elements of memory traffic; where there is too little work, and with one thread, no team is
-/// started and body(0, count) runs here. `body` must not throw, and its results must not depend on the cut: then they
+/// `elements_per_item` elements of memory traffic; with too little work, or with one thread, no team is
+/// started and body(0, count) runs here. `body` must not throw, and its results must not depend on the split: then they
 /// do not depend on the number of threads either.
 template <class Body>
 void parallel_for(const CpuStream& stream, int64_t count, int64_t elements_per_item, Body&& body) {

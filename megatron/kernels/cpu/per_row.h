@@ -25,7 +25,7 @@ class IndexReader {
   RowOffsets offsets_;
 };
 
-/// Elements of a floating view in logical order: weights, masks and gradients of which there is one for a row.
+/// Elements of a floating view in logical order: weights, masks and gradients with one element for each row.
 class ScalarReader {
  public:
   explicit ScalarReader(const ConstView& view)

@@ -1,4 +1,4 @@
-// Sums of rows that go to the same place, the same on any number of threads: what gradients of gathers are.
+// Sums of rows with the same target, the gradients of gathers, with the same bits on any number of threads.
 #pragma once
 
 #include "megatron/core/stream.h"
@@ -11,7 +11,7 @@ class RowScatter {
  public:
   explicit RowScatter(const View& workspace);
   void add(int64_t source, int64_t target);
-  /// out[target] = sum of x[source] over the moves to that target, in the order of the sources, formed in the compute
+  /// out[target] = sum of x[source] over the moves to that target, in the order of the sources, computed in the compute
   /// type and rounded once; other rows become zero. With `accumulate`, out[target] +=. x and out are [rows, h], x with
   /// all its dimensions but the last taken together.
   void run(const CpuStream& stream, const ConstView& x, const View& out, bool accumulate);

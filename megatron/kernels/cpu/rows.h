@@ -81,11 +81,11 @@ class RowWriter : public RowReader<C> {
  public:
   explicit RowWriter(const View& view) : RowReader<C>(view), data_(view.data) {}
 
-  /// Where to put elements from `begin` on: their own place if they are stored as C, else `buffer`. `store` follows.
+  /// Memory for elements from `begin` on: in place if they are stored as C, else `buffer`. Call `store` afterwards.
   C* target(int64_t row, int64_t begin, C* buffer) const {
     return this->holds_compute_type() ? static_cast<C*>(data_) + this->offset(row, begin) : buffer;
   }
-  /// Rounds n values that were put at target() to the storage dtype.
+  /// Rounds n values at target() to the storage dtype.
   void store(int64_t row, int64_t begin, int64_t n, const C* values) const {
     if (!this->holds_compute_type())
       from_compute(this->dtype(), values, n, data_, this->offset(row, begin), this->step());

@@ -1,4 +1,4 @@
-// Vector loops for CPU kernels: the one place where the instruction set is chosen (README.md beside this file).
+// Vector loops for CPU kernels: the only place that chooses the instruction set (README.md beside this file).
 // They are static because g++ 13 fails on clones that several object files could share (internal compiler error).
 // A body comes by reference and is copied inside: g++ would build it on the stack by words and hand it over by vector
 // loads of what it has just stored, which wait until every store before them, cache misses included, has left.
@@ -19,7 +19,7 @@ template <class Body>
   for (int64_t i = 0; i < n; ++i) local(i);
 }
 
-/// body() as a whole: for several short loops over one row, each marked `#pragma omp simd`, where calls would cost.
+/// Calls body() once: for several short loops over one row, each marked `#pragma omp simd`, where calls would be slow.
 template <class Body>
 [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), gnu::flatten]] static void simd_block(
     const Body& body) {

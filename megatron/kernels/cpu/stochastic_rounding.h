@@ -1,4 +1,4 @@
-// Draws and rounding of pieces.
+// Draws and stochastic rounding of pieces.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// Product of small matrices in cache: the inside of attention and of the own matrix product. Only for tiles_*.cpp.
+// Matmul of small matrices in cache: the inner loop of attention and of the built-in matmul. Only for tiles_*.cpp.
 #pragma once
 
 #include <cstdint>

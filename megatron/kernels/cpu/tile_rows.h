@@ -44,7 +44,7 @@ void load_rows(const TileRows& x, int64_t first, int64_t rows, int64_t width, C*
   });
 }
 
-/// The rows where they are if nothing is to convert or to pad, else a copy in `buffer`.
+/// The rows in place if they need no conversion or padding, else a copy in `buffer`.
 template <class Isa, class C>
 Tile<C> tile_of(const TileRows& x, int64_t first, int64_t rows, int64_t width, bool padded, C* buffer) {
   if (x.dtype == dtype_of<C>() && (!padded || width == tile_width<C>(width)))

@@ -7,7 +7,7 @@
 #include "megatron/kernels/cpu/instruction_set.h"
 #include "megatron/kernels/cpu/matmul_tile.h"
 
-// As in tiles_avx512.cpp: what the headers above define stays plain x86-64.
+// As in tiles_avx512.cpp: code of the headers above stays plain x86-64.
 #pragma GCC target("arch=x86-64-v3")
 
 #include "megatron/kernels/cpu/attention_backward_tile.h"

@@ -7,8 +7,8 @@
 #include "megatron/kernels/cpu/instruction_set.h"
 #include "megatron/kernels/cpu/matmul_tile.h"
 
-// Below, and only below, code may use the wider instructions: what the headers above define stays plain x86-64, so that
-// no inline function of theirs reaches other files with them.
+// Only the code below may use the wider instructions: code of the headers above stays plain x86-64, so that
+// no inline function with wider instructions reaches other files.
 #pragma GCC target("arch=x86-64-v4")
 
 #include "megatron/kernels/cpu/attention_backward_tile.h"

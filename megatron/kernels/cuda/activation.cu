@@ -57,7 +57,7 @@ __device__ void for_points(const Pack& x, F f) {
 #pragma unroll
   for (int e = 0; e < kPack; ++e) f(e, point<kActivation>(x.v[e]));
 }
-/// The choice is made once a pack.
+/// The activation is chosen once per pack.
 template <class F>
 __device__ void for_points(Activation activation, const Pack& x, F f) {
   switch (activation) {
@@ -78,7 +78,7 @@ __device__ void for_points(Activation activation, const Pack& x, F f) {
   }
 }
 
-/// x + bias, where there is one.
+/// x + bias, if there is one.
 template <class X>
 __device__ Pack biased(const RawPack& raw, const X& bias, int64_t begin, int n) {
   Pack x = convert(raw);
@@ -127,8 +127,8 @@ struct Backward {
   }
 };
 
-/// Gate and up as the activation sees them: factor is the clamped up with its offset. Most models have neither: they
-/// are spared the comparisons, of which a pack has 40.
+/// Gate and up with clamps and offset: factor is the clamped up with its offset. Most models have neither: they
+/// skip the 40 comparisons of a pack.
 template <class X, bool kIsClamped>
 struct Gated {
   X gate, up, gate_bias, up_bias;
@@ -145,7 +145,7 @@ struct Gated {
     if constexpr (!kIsClamped) return u;
     return (u > clamp ? clamp : u < -clamp ? -clamp : u) + linear_offset;
   }
-  /// What the clamps let through of a gradient.
+  /// The part of a gradient that passes the clamps.
   __device__ float gate_gradient(float g, float dg) const { return kIsClamped && g > clamp ? 0 : dg; }
   __device__ float up_gradient(float u, float du) const { return kIsClamped && (u > clamp || u < -clamp) ? 0 : du; }
   __device__ Pack clamped_gates(Pack g) const {
@@ -216,7 +216,7 @@ Gated<X, kIsClamped> gated(const Args& args) {
           static_cast<float>(args.options.linear_offset)};
 }
 
-/// Calls run(constant), which tells whether there are clamps or an offset.
+/// Calls run(constant), where the constant is whether there are clamps or an offset.
 template <class Args, class Run>
 void with_clamps(const Args& args, const Run& run) {
   if (std::isinf(args.options.clamp) && args.options.linear_offset == 0)
@@ -225,7 +225,7 @@ void with_clamps(const Args& args, const Run& run) {
     run(std::true_type());
 }
 
-/// With the sums over rows in `outs`, where they are wanted.
+/// Also computes the sums over rows into `outs`, if requested.
 template <int kOutputs, class Args, class Body>
 void run_backward(const CudaStream& stream, const char* kernel, const ConstView& x, const View* outs, const Args& args,
                   const Body& body) {

@@ -38,15 +38,15 @@ struct Moments {
   float beta1, rest1, beta2, rest2, epsilon;
 };
 
-/// What of a range is rounded stochastically: the second moment in any case but kNothing.
+/// The part of a range that is rounded stochastically; the second moment except with kNothing.
 enum class Rounds { kNothing, kSecondMoment, kParameter };
 
-/// The smallest normal number: added to what a root is taken of, no number is so small that it needs instructions of
-/// its own; beside an epsilon of 1e-12 or more the 1e-19 that it adds are nothing.
+/// The smallest normal number, added to the argument of a root, so that no argument needs the slow path for
+/// subnormal numbers; the result grows by 1e-19, which an epsilon of 1e-12 or more hides.
 constexpr float kLeastNormal = 0x1p-126F;
 
-/// sqrt(x) and 1 / x to two units of the last place and for normal numbers, without the branches of exact ones. An
-/// update, which is a small part of the parameter, differs by less than its sum with it is rounded by.
+/// sqrt(x) and 1 / x of normal numbers to two units of the last place, without the branches of the exact ones. An
+/// update is a small part of the parameter, so its error is below the rounding of their sum.
 __device__ float root(float x) {
   float y;
   asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -58,7 +58,7 @@ __device__ float reciprocal(float x) {
   return y;
 }
 
-/// Of one range, with the numbers of the step.
+/// The update of one range with the step's factors.
 template <class Parameter, Rounds kRounds>
 struct RangeStep {
   Parameter parameter;
@@ -67,7 +67,7 @@ struct RangeStep {
   float lr, penalty, decay, factor, unbias1, unbias2;
   ChunkDraws draws;
 
-  /// Products and sums are written out as the instructions that they are, so that whole packs and others have the same
+  /// Multiplications and additions are written as explicit instructions, so that whole packs and others have the same
   /// bits.
   __device__ void update(float& p, float g, float& m, float& v) const {
     const float scaled = fmaf(g, factor, __fmul_rn(penalty, p));
@@ -127,8 +127,8 @@ struct Step {
   }
 
  private:
-  /// What nearly all chunks of the states that are rounded are, of which the instructions for other dtypes, alignments
-  /// and sizes are left out: those would take longer than the bytes.
+  /// The common case of chunks with rounded states, without the instructions for other dtypes, alignments
+  /// and sizes, which would take longer than the memory traffic.
   __device__ bool is_whole(const OptimizerRange& range, int64_t size) const {
     uintptr_t addresses = 0;
     for (const void* data :

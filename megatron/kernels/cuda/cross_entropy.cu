@@ -8,7 +8,7 @@ namespace {
 constexpr int kMaxThreads = 256;
 constexpr int64_t kMostColumns = int64_t{1} << 30;  // the kernels count them in 32 bits
 
-/// Logits of tokens that exist: the padded columns are cut off.
+/// Logits of real tokens, without the padded columns.
 struct Logits {
   Operand rows;
   int64_t num_columns, first_id;  // true columns
@@ -29,7 +29,7 @@ struct Logits {
   }
 };
 
-/// One row in packs that lie at multiples of 16 bytes, so that rows of any length (50257) are read in whole packs, all
+/// One row in packs at multiples of 16 bytes, so that rows of any length (50257) are read in whole packs, all
 /// but the first and the last. Pack p holds the columns [begin(p), begin(p) + kPack), of which those before 0 and past
 /// the end are -infinity.
 template <DType kType>
@@ -86,7 +86,7 @@ class RowPacks {
   int columns_, shift_;
 };
 
-/// use(pack's first column, pack) for the packs of a row that are this thread's, kAhead of them on their way while one
+/// Calls use(pack's first column, pack) for this thread's packs of a row, with kAhead of them in flight while one
 /// is used. Packs past the end are -infinity.
 template <int kAhead, DType kType, class Use>
 __device__ void for_row_packs(const RowPacks<kType>& packs, int columns, const Use& use) {
@@ -112,7 +112,7 @@ __device__ float power_of_two(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-/// NaN wins.
+/// The larger number; NaN if one is NaN.
 __device__ float larger(float a, float b) {
   float c;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
@@ -182,7 +182,7 @@ struct Statistics {
   int64_t vocab_size;
 };
 
-/// Largest logit only, or all sums with the largest logit given (`max_in`) or found on the way.
+/// Largest logit only, or all sums with the largest logit given (`max_in`) or computed in the same pass.
 template <DType kType>
 __global__ void __launch_bounds__(kMaxThreads) statistics_kernel(Statistics args, Extent extent) {
   const int64_t row = row_of_block();
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(kMaxThreads) backward_kernel(Backward args, Ex
     if (begin >= columns) return;
 #pragma unroll
     for (int e = 0; e < kPack; ++e) x.v[e] = fmaf(power_of_two(fmaf(x.v[e], kLog2E, -exponent)), share, -smooth);
-    // Few packs reach past the tokens or hold the target: the others are spared the comparisons.
+    // Few packs reach past the tokens or have the target: the others skip the comparisons.
     if (begin + kPack > tokens || (target >= begin && target < begin + kPack)) {
 #pragma unroll
       for (int e = 0; e < kPack; ++e) {

@@ -7,7 +7,7 @@
 namespace megatron::kernels {
 namespace {
 
-/// DropoutMask with what the host can work out.
+/// DropoutMask with values precomputed on the host.
 struct Mask {
   uint32_t threshold;
   float kept;
@@ -26,7 +26,7 @@ struct Mask {
         rows(mask.rows),
         first_feature(mask.first_feature) {}
 
-  /// Bit e tells whether element begin + e of the row is kept. Asked for while the elements are on their way.
+  /// Bit e is set if element begin + e of the row is kept. Computed while the loads of the elements are in flight.
   __device__ uint32_t draw(int64_t row, int64_t begin) const {
     if (!is_drawn) return ~0u;
     const int64_t step = state->step, global = global_row(rows, row), feature = first_feature + begin;

@@ -44,7 +44,7 @@ struct DoubleLinear {
   }
 };
 
-/// One row in place of all dimensions.
+/// All dimensions as one row.
 template <class V>
 V flat(V view) {
   const int64_t n = view.num_elements();
@@ -65,7 +65,7 @@ void linear_in_doubles(const CudaStream& stream, const LinearArgs& args) {
     return !view.defined() || (view.dtype == DType::kFloat64 && view.is_contiguous());
   };
   require<NotSupported>(is_fit(args.x) && is_fit(args.addend) && is_fit(args.y),
-                        "[cuda] fp64 goes with fp64 alone, and only if contiguous.");
+                        "[cuda] fp64 can only be combined with fp64, and must be contiguous.");
   for_each_pack(stream, "elementwise", Extent::flat(args.y),
                 DoubleLinear{static_cast<const double*>(args.x.data), static_cast<const double*>(args.addend.data),
                              static_cast<double*>(args.y.data), args.factor, args.device_factor});
@@ -85,7 +85,7 @@ void linear(const CudaStream& stream, const LinearArgs& args) {
                 Linear{Operand(args.x), Operand(args.addend), Operand(args.y), factor, args.device_factor});
 }
 
-/// Units of 1 to 16 bytes, whatever they mean, one a thread: the pack at `begin` stands for unit begin / kPack. x null:
+/// Units of 1 to 16 raw bytes, one per thread: the pack at `begin` is unit begin / kPack. x null:
 /// the pattern.
 template <class Unit>
 struct MoveUnits {

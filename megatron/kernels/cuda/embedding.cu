@@ -8,7 +8,7 @@
 namespace megatron::kernels {
 namespace {
 
-/// Row of the table for each row of the output; -1 where the table does not have it.
+/// Row of the table for each row of the output; -1 if the table does not have it.
 struct TableRows {
   Indices ids;
   SequenceLayoutView layout;

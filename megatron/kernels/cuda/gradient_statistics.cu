@@ -16,8 +16,8 @@ constexpr double kRoundCoarse = 0x1.8p14, kRoundFine = 0x1.8p-24;
 constexpr double kCoarse = 0x1p38, kFine = 0x1p76;
 constexpr int kFinishThreads = 1024;
 
-/// What one block gives, exact: the bits of a maximum, and a count or the two sums of squared_sum in units of 2^-38 and
-/// of 2^-76.
+/// The exact result of one block: the bits of a maximum, and a count or the two sums of squared_sum in units of 2^-38
+/// and of 2^-76.
 struct Part {
   int64_t largest = 0, first = 0, second = 0;
 };
@@ -25,7 +25,7 @@ __device__ Part join(const Part& a, const Part& b) {
   return {max(a.largest, b.largest), a.first + b.first, a.second + b.second};
 }
 
-/// Pieces of a block, of which each thread sums at most one in doubles, and blocks that there should be.
+/// Pieces of a block, of which each thread sums at most one in doubles, and the number of blocks.
 constexpr int64_t kMostBlockPieces = kBlockThreads, kWantedBlocks = 4096;
 
 __device__ double larger_or_nan(double a, double b) { return a > b || isnan(a) ? a : b; }
@@ -37,7 +37,7 @@ __device__ int exponent_of(double largest) {
   return max(exponent, -1000);
 }
 
-/// Whether squares added up for `guess` are those for `largest`. Where they are not they may be anything: elements
+/// Whether the squares summed for `guess` are valid for `largest`. If not, they are meaningless: elements
 /// above the guess overflow its scale.
 __device__ bool has_scale_of(const double* guess, const double* largest) {
   return guess && isfinite(*guess) && isfinite(*largest) && exponent_of(*guess) == exponent_of(*largest);
@@ -47,7 +47,7 @@ __device__ Int128 from_limbs(const int64_t* limbs) {
   return Int128{limbs[0]} + (Int128{limbs[1]} << kLimbBits) + (Int128{limbs[2]} << (2 * kLimbBits));
 }
 
-/// Over the block; thread 0 has the result, others part of it. Combine is exact, so that its order does not matter.
+/// Reduces over the block; thread 0 has the result, others part of it. Combine is exact, so its order does not matter.
 template <class T, class Combine>
 __device__ T reduce_block(T value, T* shared, Combine combine) {
   shared[threadIdx.x] = value;
@@ -75,14 +75,14 @@ struct Zeros {
 };
 struct Squares {
   const double* largest;
-  const double* guess;  // nothing is left to do where it has the scale of the largest
+  const double* guess;  // no work is left if it has the scale of the largest
   double factor = 0;
   struct Sum {
     double coarse = 0, fine = 0;
   };
   __device__ bool is_done() const { return has_scale_of(guess, largest); }
   __device__ void prepare() { factor = isfinite(*largest) ? ldexp(1.0, -exponent_of(*largest)) : 0; }
-  /// The square of 24 bits is exact in 53, and so is what a rounding of it leaves.
+  /// The square of 24 bits is exact in 53, and so is the remainder of its rounding.
   __device__ void look(float x, Sum& sum) const {
     const double scaled = x * factor, coarse = __dadd_rn(__fma_rn(scaled, scaled, kRoundCoarse), -kRoundCoarse);
     sum.coarse += coarse;
@@ -109,7 +109,7 @@ struct LargestAndSquares {
   }
 };
 
-/// Block i sees `block_size` elements from i * block_size on. Each thread has two packs on their way at once.
+/// Block i reads `block_size` elements from i * block_size on. Each thread has two packs in flight.
 template <class Look>
 __global__ void __launch_bounds__(kBlockThreads)
     pieces_kernel(Operand x, int64_t size, int64_t block_size, Part* parts, Look look) {
@@ -197,7 +197,7 @@ __global__ void finish_squares(const Part* parts, int64_t num_parts, const doubl
 __device__ double to_double(Int128 value) {
   const auto high = static_cast<int64_t>(value >> 64);
   if (high == 0) return static_cast<double>(static_cast<uint64_t>(value));
-  // 64 leading bits, the last of which tells whether anything below was lost: 11 bits more than a double has.
+  // 64 leading bits, the last of which is set if lower bits were lost: 11 bits more than a double has.
   const int shift = 64 - __clzll(high);
   const auto leading = static_cast<uint64_t>(value >> shift);
   const bool lost = (value & ((Int128{1} << shift) - 1)) != 0;

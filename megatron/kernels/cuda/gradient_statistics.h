@@ -1,4 +1,4 @@
-// What the optimizer asks of gradients, on CUDA.
+// Statistics of gradients for the optimizer, on CUDA.
 #pragma once
 
 #include "megatron/core/cuda_stream.h"

@@ -1,4 +1,4 @@
-// How kernels are spread over the device: packs of rows, one block or warp a row, and sums over columns.
+// Launch patterns of kernels: packs of rows, one block or warp per row, and sums over columns.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,8 +16,8 @@ inline void check_launch(const char* kernel) {
   require<DeviceError>(error == cudaSuccess, "[{}] the launch failed: {}.", kernel, cudaGetErrorString(error));
 }
 
-/// Rows and columns that a kernel walks. Dimension 0 of the operand, which the count bounds, is a multiple of the rows,
-/// or of the columns where the operand is taken as one row.
+/// Rows and columns of a kernel. Dimension 0 of the operand, which the count bounds, is a multiple of the rows,
+/// or of the columns if the operand is one row.
 struct Extent {
   int64_t rows = 0, columns = 0;  // capacity
   const int32_t* count = nullptr;
@@ -53,7 +53,7 @@ __device__ inline int pack_size(int64_t columns, int64_t begin) {
   return columns - begin < kPack ? static_cast<int>(columns - begin) : kPack;
 }
 
-/// Packs of a thread. Of a body that fetches packs before it uses them, two are on their way at once.
+/// Packs of a thread. A body that fetches packs before it uses them has two in flight.
 template <class Body>
 inline constexpr int kThreadPacks = requires {
   &Body::fetch;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kBlockThreads) packs_kernel(Extent extent, uns
   }
 }
 
-/// Threads side by side for a row of `columns` elements: a power of two.
+/// Number of threads for a row of `columns` elements: a power of two.
 inline unsigned row_threads(int64_t columns, unsigned most) {
   unsigned threads = 1;
   while (threads < most && threads * static_cast<int64_t>(kPack) < columns) threads *= 2;
@@ -119,13 +119,13 @@ int64_t num_resident_blocks(const char* name, Kernel* kernel, int threads, size_
   return int64_t{processors} * blocks;
 }
 
-/// Columns of packs and rows of threads of a block that sums over rows, and how many blocks there should be.
+/// Columns of packs and rows of threads of a block that sums over rows, and the number of blocks.
 inline constexpr int kSumPacks = 32, kSumRows = 8;
 inline constexpr int64_t kSumBlocks = 16 * kMostColumnSumParts;
 
-/// body.use(body.fetch(row, begin, n), row, begin, n, sums) for each pack; sums[output][element] is what the body adds
-/// to; Body::kRowsAhead rows are fetched before the first is used. Block (c, part) owns the
-/// packs [32 c, 32 c + 32) of a part of the rows; its rows of threads are added in order at the end.
+/// Calls body.use(body.fetch(row, begin, n), row, begin, n, sums) for each pack; the body adds to
+/// sums[output][element]; Body::kRowsAhead rows are fetched before the first is used. Block (c, part) owns the packs
+/// [32 c, 32 c + 32) of a part of the rows; its rows of threads are added in order at the end.
 template <int kOutputs, class Body>
 __global__ void __launch_bounds__(kSumPacks* kSumRows)
     column_sums_kernel(Extent extent, int64_t num_parts, float* partial, Body body) {

@@ -22,7 +22,7 @@ struct MainHalves {
   }
 };
 
-/// Two halves of eight numbers each, as they lie in memory.
+/// Two halves of eight numbers each, in memory order.
 struct HalvesPack {
   uint4 weights, remainders;
 };

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kSumThreads = 1024;
 
-/// One block: there is one number a token.
+/// One block is enough: there is one number per token.
 __global__ void masked_sum_kernel(Scalars loss, Scalars mask, int64_t size, const double* weight, double* sum) {
   __shared__ double shared[kSumThreads];
   double total = 0;

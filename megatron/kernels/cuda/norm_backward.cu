@@ -1,4 +1,4 @@
-// Gradients of norm_forward.cu in one pass over the rows: dx, and the sums for gamma and beta on the way.
+// Gradients of norm_forward.cu in one pass over the rows: dx, and the sums for gamma and beta.
 #include "megatron/kernels/cuda/layer_norm.h"
 #include "megatron/kernels/cuda/rms_norm.h"
 #include "megatron/kernels/cuda/row_teams.cuh"
@@ -11,10 +11,10 @@ struct Backward {
   X z, gamma, dy, dresidual, dx;
   const float *mean, *rstd;
   float gamma_offset;
-  float* partial;  // [blocks, outputs, h]; null: no sums are wanted
+  float* partial;  // [blocks, outputs, h]; null: no sums are requested
 };
 
-/// What a thread reads of a row.
+/// The packs of a row that a thread reads.
 template <int kPacks>
 struct RawRow {
   RawPack z[kPacks], dy[kPacks], dresidual[kPacks];
@@ -87,7 +87,7 @@ __device__ Factors factors_of(const RawPack& z, const RawPack& dy, const Pack& g
   return f;
 }
 
-/// What a row is multiplied by, with its offset.
+/// Factor and offset of a row.
 template <class X>
 __device__ Pack gamma_of(const Backward<X>& args, const Extent& extent, int k) {
   Pack gamma = {};
@@ -98,12 +98,12 @@ __device__ Pack gamma_of(const Backward<X>& args, const Extent& extent, int k) {
   return gamma;
 }
 
-/// Packs of a thread, as registers allow.
+/// Packs of a thread, limited by registers.
 template <class X>
 constexpr int kWantedPacks = kIsWhole<X> ? 2 : 1;
 
 /// Block i has the rows of its teams, so that the sums depend on the number of blocks alone. A thread of few packs
-/// keeps gamma for all rows, and the factors of a row until its sums are known; others work them out again.
+/// keeps gamma for all rows, and the factors of a row until its sums are known; others recompute them.
 template <class X, int kPacks, bool kIsLayer>
 __global__ void __launch_bounds__(RowTeams::kMostThreads) norm_backward_kernel(Extent extent, Backward<X> args) {
   extern __shared__ float shared[];

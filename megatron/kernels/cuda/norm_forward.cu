@@ -6,7 +6,7 @@
 namespace megatron::kernels {
 namespace {
 
-/// Packs of a thread, as registers allow; with as many, short rows are one warp's, which needs no barrier.
+/// Packs of a thread, limited by registers; with as many, a warp handles a short row and needs no barrier.
 template <class X, bool kIsLayer, bool kHasResidual>
 constexpr int kWantedPacks = !kHasResidual  ? 4
                              : !kIsWhole<X> ? 1
@@ -21,7 +21,7 @@ struct Forward {
   float eps, gamma_offset;
 };
 
-/// What a thread reads of a row.
+/// The packs of a row that a thread reads.
 template <int kPacks, bool kHasResidual>
 struct RawRow {
   RawPack x[kPacks], residual[kHasResidual ? kPacks : 1];
@@ -39,7 +39,7 @@ __device__ void fetch(RawRow<kPacks, kHasResidual>& raw, const Forward<X>& args,
   }
 }
 
-/// The packs of z, and their place in residual_out where there is a residual. Elements past the row are 0.
+/// The packs of z, also stored to residual_out if there is a residual. Elements past the row are 0.
 template <int kPacks, bool kHasResidual, class X>
 __device__ void add_up(Pack (&z)[kPacks], const RawRow<kPacks, kHasResidual>& raw, const Forward<X>& args, int64_t row,
                        const Extent& extent) {
@@ -56,7 +56,7 @@ __device__ void add_up(Pack (&z)[kPacks], const RawRow<kPacks, kHasResidual>& ra
   }
 }
 
-/// Takes the mean from the elements of the row, and gives it.
+/// Subtracts the mean from the elements of the row, and returns it.
 template <int kPacks, class X>
 __device__ float subtract_mean(Pack (&z)[kPacks], const Extent& extent, float share, int& turn) {
   float sum[1] = {};

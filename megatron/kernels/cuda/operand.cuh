@@ -1,7 +1,7 @@
 // Strided operands of CUDA kernels, read and written in packs of eight elements and computed with in fp32. Operand
-// takes any mixture of dtypes, strides and alignments, which are run-time properties: one machine code for all of them,
-// at the price of two to three times the registers and instructions of a pack. WholeRows is what training meets:
-// kernels that would be bound by instructions have both.
+// supports any mixture of dtypes, strides and alignments, which are run-time properties: one machine code for all of
+// them, at the price of two to three times the registers and instructions of a pack. WholeRows is the usual case in
+// training: kernels that would be bound by instructions have both.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,7 +14,7 @@
 
 namespace megatron::kernels {
 
-/// Elements that a thread takes at once: 16 bytes of half precision.
+/// Elements that a thread handles at once: 16 bytes of half precision.
 inline constexpr int kPack = 8;
 
 struct Pack {
@@ -24,7 +24,7 @@ struct Pack {
 struct Divided {
   int64_t quotient, remainder;
 };
-/// Of numbers that are not negative: in 32 bits where they have no more, which takes a sixth of the instructions.
+/// Division of non-negative numbers, in 32 bits if they fit, which takes a sixth of the instructions.
 __device__ inline Divided divide(int64_t a, int64_t b) {
   if ((a | b) >> 32 != 0) return {a / b, a % b};
   const auto short_a = static_cast<uint32_t>(a), short_b = static_cast<uint32_t>(b), quotient = short_a / short_b;
@@ -70,7 +70,7 @@ struct Operand {
   DeviceOffsets rows;
 
   Operand() = default;
-  /// @throw DtypeError for what is not fp32, bf16 or fp16.
+  /// @throw DtypeError unless the dtype is fp32, bf16 or fp16.
   explicit Operand(const ConstView& view)
       : data(const_cast<char*>(static_cast<const char*>(view.data))),
         dtype(view.dtype),
@@ -128,14 +128,14 @@ __device__ inline void store_scalar(void* data, DType dtype, int64_t i, float va
   else
     static_cast<__half*>(data)[i] = __float2half_rn(value);
 }
-/// What is left of a value once it is stored.
+/// The value after rounding to the storage dtype.
 __device__ inline float round_to(DType dtype, float value) {
   if (dtype == DType::kFloat32) return value;
   if (dtype == DType::kBFloat16) return __bfloat162float(__float2bfloat16_rn(value));
   return __half2float(__float2half_rn(value));
 }
 
-/// A pack as it comes from memory: kernels load those of all operands before they convert the first.
+/// An unconverted pack: kernels load the packs of all operands before they convert the first.
 struct RawPack {
   uint4 low, high;
   DType dtype;
@@ -269,7 +269,7 @@ struct Indices {
   }
 };
 
-/// Elements of a floating view in logical order: weights, masks and gradients of which there is one for a row.
+/// Elements of a floating view in logical order: weights, masks and gradients with one element for each row.
 struct Scalars {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;

@@ -1,4 +1,4 @@
-// One launch over many ranges: a block finds the range that its chunk lies in.
+// One launch over many ranges: a block finds the range of its chunk.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct FlatOperand {
   __device__ explicit operator bool() const { return data != nullptr; }
 };
 
-/// The ranges of a launch: in device memory, or one that comes as an argument.
+/// The ranges of a launch: in device memory, or a single one as an argument.
 struct RangeTable {
   const OptimizerRange* table;
   int64_t num_ranges;
@@ -30,7 +30,7 @@ struct RangeTable {
   /// The last range that begins at this chunk or before: empty ones begin where the next one does. For whole warps.
   __device__ const OptimizerRange& range_of(int64_t chunk) const {
     int64_t low = 0, high = num_ranges;
-    while (high - low > 1) {  // the threads of a warp look at 32 places at once
+    while (high - low > 1) {  // the threads of a warp probe 32 places at once
       const int64_t stride = (high - low + 31) / 32, place = low + static_cast<int64_t>(threadIdx.x % 32) * stride;
       const bool begins = place < high && table[place].first_chunk <= chunk;
       low += (__popc(__ballot_sync(~0u, begins)) - 1) * stride;
@@ -44,18 +44,18 @@ struct SingleRange {
   __device__ const OptimizerRange& range_of(int64_t) const { return range; }
 };
 
-/// body(begin, n) for the packs of elements [first, end) of a range that are this thread's.
+/// Calls body(begin, n) for this thread's packs of elements [first, end) of a range.
 template <class Body>
 __device__ void for_chunk_packs(int64_t first, int64_t end, const Body& body) {
   for (int64_t i = first + threadIdx.x * kPack; i < end; i += kBlockThreads * kPack) body(i, pack_size(end, i));
 }
-/// The same where there is no part of a pack.
+/// The same for whole packs only.
 template <class Body>
 __device__ void for_whole_packs(int64_t first, int64_t end, const Body& body) {
   for (int64_t i = first + threadIdx.x * kPack; i < end; i += kBlockThreads * kPack) body(i, kPack);
 }
 
-/// step(range, first, end) for each chunk of each range: what is the same for a range is worked out once a chunk.
+/// Calls step(range, first, end) for each chunk of each range; values of a range are computed once per chunk.
 template <class Ranges, class Step>
 __global__ void __launch_bounds__(kBlockThreads, 3)
     ranges_kernel(const __grid_constant__ Ranges ranges, const __grid_constant__ Step step) {
@@ -74,7 +74,7 @@ void for_each_range(const CudaStream& stream, const char* kernel, const Ranges& 
   check_launch(kernel);
 }
 
-/// What kernels over ranges read and write. @throw DtypeError
+/// Checks the dtypes of kernels over ranges. @throw DtypeError
 inline void check_range_dtypes(const char* kernel, const RangeDTypes& dtypes, bool rounds_parameters = false) {
   const bool is_rounded = rounds_parameters && dtypes.parameter == DType::kBFloat16;
   require<DtypeError>(dtypes.has_remainders || is_rounded || dtypes.parameter == DType::kFloat32,

@@ -1,4 +1,4 @@
-// The draws of core/random.h on the device, and what kernels read of the step.
+// The draws of core/random.h on the device, and the kernels' view of the step.
 #pragma once
 
 #include "megatron/core/random.h"
@@ -23,7 +23,7 @@ __device__ inline int64_t position_of(const SequenceLayoutView& layout, int64_t 
 struct Draws {
   uint32_t w[4];
 };
-/// One instruction; of uint64_t{a} * b the compiler makes two.
+/// One instruction; the compiler would use two for uint64_t{a} * b.
 __device__ inline uint2 wide_product(uint32_t a, uint32_t b) {
   uint2 halves;
   asm("{ .reg .u64 p; mul.wide.u32 p, %2, %3; mov.b64 {%0, %1}, p; }"

@@ -1,4 +1,4 @@
-// This file is compiled without fused multiply-add, so that its numbers are those of core/box_muller.h to the bit.
+// This file is compiled without fused multiply-add, so that its numbers equal those of core/box_muller.h bit for bit.
 #include "megatron/kernels/cuda/random_fill.h"
 
 #include "megatron/core/box_muller.h"

@@ -1,4 +1,4 @@
-// Reductions over the threads of a row, in an order that depends on the shape alone.
+// Reductions over the threads of a row, in an order that depends only on the shape.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@ inline constexpr int kMaxRowThreads = 1024;
 /// A block is (x, y): y rows of x threads. x is 32 with several rows, or any multiple of 32 with one row.
 struct RowBlock {
   unsigned x = kWarp, y = 1;
-  /// With `packs_per_thread` packs for each thread, as far as `most` threads go.
+  /// Block shape with `packs_per_thread` packs for each thread, up to `most` threads.
   explicit RowBlock(int64_t columns, int64_t packs_per_thread = 1, int64_t most = kMaxRowThreads) {
     const int64_t packs = (columns + kPack - 1) / kPack, useful = (packs + packs_per_thread - 1) / packs_per_thread;
     if (packs <= 2 * kWarp)
@@ -33,7 +33,7 @@ struct Plus {
     return a + b;
   }
 };
-/// NaN wins.
+/// The larger number; NaN if one is NaN.
 struct LargerOrNan {
   template <class T>
   __device__ T operator()(T a, T b) const {
@@ -41,7 +41,7 @@ struct LargerOrNan {
   }
 };
 
-/// Over the threads of a row; all of them get the same bits. All threads of the block take part. T: any trivial type.
+/// Reduces over the threads of a row; all get the same bits. All threads of the block take part. T: any trivial type.
 template <class T, class Combine>
 __device__ T reduce_row(T value, Combine combine) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) value = combine(value, __shfl_xor_sync(~0u, value, offset));

@@ -71,7 +71,7 @@ struct Rotate {
     return pack;
   }
 
-  /// Pairs [begin, begin + 8): elements of two packs that lie half a head apart, or of two packs that are neighbours.
+  /// Pairs [begin, begin + 8): elements of two packs half a head apart, or of two adjacent packs.
   __device__ void rotate(int64_t token, int64_t head, int num_heads, int64_t begin) const {
     const int n = pack_size(half, begin);
     const int64_t first = is_halves ? begin : 2 * begin, second = is_halves ? begin + half : 2 * begin + kPack;

@@ -1,14 +1,14 @@
-// Rows that lie wherever an index says: embeddings and routed tokens.
+// Gathers of rows by index: embeddings and routed tokens.
 #pragma once
 
 #include "megatron/kernels/cuda/launch.cuh"
 
 namespace megatron::kernels {
 
-/// Rows of the output that a thread has on their way at once: first their indices, then their packs.
+/// Rows of the output that a thread has in flight: first their indices, then their packs.
 inline constexpr int kGatherRows = 4;
 
-/// out[row] = body.finish(row, begin, n, pack of x[body.source(row)]), the pack being 0 where the source is negative.
+/// out[row] = body.finish(row, begin, n, pack of x[body.source(row)]); the pack is 0 if the source is negative.
 template <class X, class Body>
 __global__ void __launch_bounds__(kBlockThreads) gather_kernel(Extent extent, X x, unsigned column_blocks, Body body) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x / column_blocks) * blockDim.y + threadIdx.y) * kGatherRows;

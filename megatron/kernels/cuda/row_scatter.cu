@@ -3,8 +3,8 @@
 namespace megatron::kernels {
 namespace {
 
-/// Each move finds its place: the number of moves before it in its own run and, by binary search, in all others. No two
-/// moves are equal.
+/// Each move computes its position: the number of moves before it in its own run and, by binary search, in all others.
+/// No two moves are equal.
 __global__ void __launch_bounds__(kBlockThreads) merge_runs_kernel(const Move* runs, int64_t count, Move* moves) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kBlockThreads + threadIdx.x;
   if (i >= count) return;
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kBlockThreads) merge_runs_kernel(const Move* r
   moves[place] = move;
 }
 
-/// Row = place in the list. The first move of a target does the work for all of them.
+/// Row = position in the list. The first move of a target does the work for all of them.
 struct AddRows {
   const Move* moves;
   int64_t count;

@@ -7,7 +7,7 @@
 
 namespace megatron::kernels {
 
-/// A move is target << 32 | source; those from kNoMove << 32 on do nothing and come last.
+/// A move is target << 32 | source; moves from kNoMove << 32 on are empty and come last.
 using Move = unsigned long long;
 inline constexpr Move kNoTarget = 0xFFFFFFFFull;
 

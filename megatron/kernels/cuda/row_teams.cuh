@@ -1,5 +1,5 @@
 // Rows that are read once and normalised: a team of threads for each row. A thread has few packs of it, which stay in
-// registers, and those of its team's next row on their way meanwhile.
+// registers, while those of its team's next row are in flight.
 #pragma once
 
 #include "megatron/kernels/cuda/reduce.cuh"
@@ -11,12 +11,12 @@ namespace megatron::kernels {
 /// row, `packs` at most. Team y of block i has rows i Y + y, and each (number of blocks) Y after it.
 struct RowTeams {
   static constexpr unsigned kMostThreads = 512;  // of a team and of a block
-  static constexpr unsigned kMostTeams = 15;     // that wait for their own: a barrier for each, and one for the block
+  static constexpr unsigned kMostTeams = 15;     // of several: a barrier for each, and one for the block
   static constexpr int64_t kMostPacks = 8;       // of a thread
   unsigned x = kWarp, y = 1;
   int packs = 1;  // 1, 2, 3, 4 or 8
 
-  /// As few threads as can have `wanted_packs` packs each, and as many teams as `block_threads` threads are.
+  /// The fewest threads with `wanted_packs` packs each, and the teams that fill `block_threads` threads.
   RowTeams(const char* kernel, int64_t columns, int64_t wanted_packs, unsigned block_threads) {
     const auto ceil_of = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
     const int64_t row_packs = std::max<int64_t>(1, ceil_of(columns, kPack));
@@ -34,8 +34,8 @@ struct RowTeams {
 };
 
 /// The sums of `values` over the threads of a team; all of them get the same bits. `turn` alternates from call to call
-/// between 0 and 1. Threads of other teams take no part, and have a barrier of their own. Where some teams have met so
-/// and others not, racecheck of CUDA 13 reports what all threads exchange after a __syncthreads: not a race.
+/// between 0 and 1. Threads of other teams take no part, and have a barrier of their own. If only some teams have
+/// synchronised so, racecheck of CUDA 13 reports shared memory used after a __syncthreads, which is not a race.
 template <int kNum>
 __device__ void reduce_team(float (&values)[kNum], int turn) {
   __shared__ float warps[2][kNum][RowTeams::kMostThreads / kWarp];
@@ -57,12 +57,12 @@ __device__ void reduce_team(float (&values)[kNum], int turn) {
     for (int i = 0; i < kNum; ++i) values[i] += __shfl_xor_sync(~0u, values[i], offset);
 }
 
-/// Place of pack number k of a thread.
+/// Position of pack number k of a thread.
 __device__ inline int begin_of(int k) {
   return (k * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kPack;
 }
 __device__ inline bool has_pack(const Extent& extent, int k) { return begin_of(k) < static_cast<int>(extent.columns); }
-/// Its elements where it begins in the row.
+/// Its elements, if it begins in the row.
 template <class X>
 __device__ int size_of_pack(const Extent& extent, int k) {
   return kIsWhole<X> ? kPack : pack_size(extent.columns, begin_of(k));
@@ -74,7 +74,7 @@ __device__ Pack values_of(RawPack raw) {
   return convert(raw);
 }
 
-/// Whether packs of the next row are read before those of this one are used up: as far as registers go.
+/// Whether packs of the next row are prefetched: if registers suffice.
 template <class X, int kPacks>
 inline constexpr bool kIsAhead = kIsWhole<X>&& kPacks <= 4;
 

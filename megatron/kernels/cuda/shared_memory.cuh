@@ -1,4 +1,4 @@
-// Kernels that take more shared memory than the 48 KiB that every kernel may.
+// Kernels with more shared memory than the default limit of 48 KiB.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,7 +7,7 @@
 
 namespace megatron::kernels {
 
-/// Lets a kernel have `bytes` of shared memory at the launch.
+/// Allows a kernel to use `bytes` of shared memory.
 template <class Kernel>
 void allow_shared_memory(const char* name, Kernel* kernel, int64_t bytes) {
   const cudaError_t error =

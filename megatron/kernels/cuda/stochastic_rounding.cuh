@@ -1,4 +1,4 @@
-// Draws and rounding of packs.
+// Draws and stochastic rounding of packs.
 #pragma once
 
 #include "megatron/kernels/cuda/random.cuh"
@@ -24,8 +24,8 @@ __device__ inline PackDraws eight_draws(const StochasticRounding& rounding, int6
   return pack;
 }
 
-/// Draws of elements [begin, begin + n) whatever their numbers; the others are not defined. One after the other: packs
-/// at ends of runs shall not take registers from all others.
+/// Draws of elements [begin, begin + n) with any numbers; the others are not defined. In sequence, so that packs
+/// at ends of runs do not cost registers in all others.
 __device__ inline PackDraws scattered_draws(const StochasticRounding& rounding, int64_t step, int64_t begin, int n) {
   PackDraws pack = {};
 #pragma unroll 1
@@ -41,8 +41,8 @@ __device__ inline PackDraws scattered_draws(const StochasticRounding& rounding, 
   return pack;
 }
 
-/// Draws of the elements of a chunk. Numbers that follow each other are worked out once; else `rounding` stays where it
-/// is, and registers are for what is loaded.
+/// Draws of the elements of a chunk. Consecutive numbers are computed once; otherwise `rounding` stays in
+/// memory, and registers are for the loaded values.
 struct ChunkDraws {
   const StochasticRounding* rounding;
   RandomKey key;
@@ -65,7 +65,7 @@ struct ChunkDraws {
   }
 };
 
-/// One of the two neighbours in bf16, by 16 bits of a draw. What is not finite is left to the conversion.
+/// One of the two neighbours in bf16, by 16 bits of a draw. Numbers that are not finite use the conversion.
 __device__ inline float rounded_to_bf16(float x, uint32_t draw) {
   if (!(fabsf(x) < INFINITY)) return x;
   return __uint_as_float((__float_as_uint(x) + draw) & 0xFFFF0000u);

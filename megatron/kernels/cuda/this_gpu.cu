@@ -7,7 +7,7 @@
 namespace megatron::kernels {
 namespace {
 
-/// Compiled for the same architectures as all others.
+/// Compiled for the same architectures as all other kernels.
 __global__ void any_kernel() {}
 
 }  // namespace
@@ -23,7 +23,7 @@ int64_t block_shared_bytes() {
   int device = 0, bytes = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  require<DeviceError>(error == cudaSuccess, "[CUDA] the shared memory of a block cannot be asked for: {}.",
+  require<DeviceError>(error == cudaSuccess, "[CUDA] the shared memory of a block cannot be queried: {}.",
                        cudaGetErrorString(error));
   return bytes;
 }

@@ -1,11 +1,11 @@
-// What this build can do on the GPU that is there.
+// Capabilities of this build on the current GPU.
 #pragma once
 
 #include <cstdint>
 
 namespace megatron::kernels {
 
-/// Whether the kernels were compiled for the current GPU's architecture. Makes a context there.
+/// Whether the kernels were compiled for the current GPU's architecture. Creates a context there.
 bool has_code_for_this_gpu();
 
 /// Bytes of shared memory that a block of a kernel may have on the current GPU: 227 KiB on compute capability 9.0 and

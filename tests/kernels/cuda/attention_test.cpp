@@ -53,7 +53,7 @@ class CudaAttention : public testing::CudaTest {
       result.state = on(state);
       return result;
     };
-    // Probabilities, which sum to 1, are rounded to the dtype before the product with the values.
+    // Probabilities, which sum to 1, are rounded to the dtype before the matmul with the values.
     testing::Result output = within(o, z.s_k, 4);
     output.absolute += testing::tolerance(dtype);
     compare({output, within(lse, z.s_k + z.d, 4)}, [&](const auto& stream, auto on) {
@@ -179,7 +179,7 @@ TEST_F(CudaAttention, TilesOfGpusWithLittleSharedMemoryAgreeWithTheCpu) {
       }
 }
 
-TEST_F(CudaAttention, LargerHeadsAreRefused) {
+TEST_F(CudaAttention, LargerHeadsAreRejected) {
   const Sizes z{2, 2, 1, 1, 1, 264, 8};
   EXPECT_THROW(expect_agreement(DType::kFloat32, z, uniform_spans(z), {}), NotSupported);
 }

@@ -111,7 +111,7 @@ class CudnnAttention : public testing::CudaTest {
     testing::check_cuda(cudaDeviceSynchronize());
   }
 
-  /// Scores and probabilities are rounded to the dtype before a product: each value carries a few errors of eps times
+  /// Scores and probabilities are rounded to the dtype before a matmul: each value carries a few errors of eps times
   /// its terms, which have signs of their own. So the root mean square of the errors is bounded by that of the values,
   /// and the largest error by the largest value.
   static void expect_close(const Twin& twin, const std::vector<double>& expected, DType dtype, const char* name) {
@@ -224,7 +224,7 @@ TEST_F(CudnnAttention, DeterministicGradientsAreEqualInTwoRunsAlsoInPieces) {
   }
 }
 
-TEST_F(CudnnAttention, OwnKernelsRunTheBackwardOfItsForward) {
+TEST_F(CudnnAttention, BuiltInKernelsRunTheBackwardOfItsForward) {
   const AttentionSizes z{190, 190, 1, 4, 2, 64, 64};
   AttentionCase test(DType::kBFloat16, z);
   test.options = {.scale = 0.125};
@@ -240,7 +240,7 @@ TEST_F(CudnnAttention, OwnKernelsRunTheBackwardOfItsForward) {
   expect_close(device.grad_v, reference.grad_v, DType::kBFloat16, "grad_v");
 }
 
-TEST_F(CudnnAttention, CallsOfOwnKernelsAreToldWithTheReason) {
+TEST_F(CudnnAttention, CallsOfBuiltInKernelsAreReportedWithTheReason) {
   AttentionCase test(DType::kBFloat16, {64, 64, 1, 2, 2, 64, 64});
   DeviceCase device(test, DType::kBFloat16, SpanForm::kUniform, 0);
   AttentionForwardArgs args = device.forward_args();
@@ -251,7 +251,7 @@ TEST_F(CudnnAttention, CallsOfOwnKernelsAreToldWithTheReason) {
   args.options.dropout = 0.1;
   attention_forward(stream_, args);
   EXPECT_EQ(own_attention_text(stream_),
-            fmt::format("attention: 1 of 2 calls ran on own kernels, not on cuDNN's: {}", cudnn_refusal(args)));
+            fmt::format("attention: 1 of 2 calls ran on built-in kernels instead of cuDNN: {}", cudnn_refusal(args)));
   testing::check_cuda(cudaDeviceSynchronize());
 }
 
@@ -339,7 +339,7 @@ TEST_F(CudnnAttention, DropsOthersInAnotherStepAndOfOtherHeadsAndRows) {
   EXPECT_NE(output(3, 0, 6), first);
 }
 
-TEST_F(CudnnAttention, RefusesItsDropoutWhereItDoesNotRun) {
+TEST_F(CudnnAttention, RejectsItsDropoutWhereItDoesNotRun) {
   AttentionCase test(DType::kBFloat16, {64, 64, 1, 2, 2, 64, 64});
   test.options.dropout = 0.25;
   test.options.is_dropout_of_cudnn = true;

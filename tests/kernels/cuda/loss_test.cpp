@@ -63,7 +63,7 @@ TEST_F(CudaLoss, CrossEntropyAgreesWithTheCpu) {
       }
 }
 
-TEST_F(CudaLoss, TheGradientMayTakeThePlaceOfTheLogits) {
+TEST_F(CudaLoss, TheGradientMayOverwriteTheLogits) {
   for (DType dtype : kCudaTypes)
     for (int64_t v : {65, 2000, 5003}) {
       Case c(dtype, 9, v, {});

@@ -1,4 +1,4 @@
-// Matrix products on CUDA against the CPU.
+// Matmuls on CUDA against the CPU.
 #include <limits>
 
 #include "megatron/kernels/cuda/matmul/matmul.h"
@@ -139,13 +139,13 @@ TEST_F(CudaMatmul, RowsPastTheCountAddNothingToAWeightGradient) {
     }
 }
 
-TEST_F(CudaMatmul, DoublePrecisionIsRefused) {
+TEST_F(CudaMatmul, DoublePrecisionIsRejected) {
   Twin a(DType::kFloat64, {8, 8}), c(DType::kFloat64, {8, 8});
   EXPECT_THROW(matmul(stream_, {.a = a.gpu(), .b = a.gpu(), .c = c.gpu()}), DtypeError);
 }
 
-/// Rounding a product's two operands to 11 bits is an error of at most 2^-10 of each term, where one of fp32 is 2^-24.
-TEST_F(CudaMatmul, Tf32RoundsTheOperandsOfFp32ProductsAlone) {
+/// Rounding a matmul's two operands to 11 bits is an error of at most 2^-10 of each term, where one of fp32 is 2^-24.
+TEST_F(CudaMatmul, Tf32RoundsOnlyTheOperandsOfFp32Matmuls) {
   const Sizes z{96, 136, 72};
   const auto error_of = [&](DType dtype) {
     Twin a(dtype, {z.m, z.k}, random_values(z.m * z.k, 1)), b(dtype, {z.n, z.k}, random_values(z.k * z.n, 2));

@@ -1,4 +1,4 @@
-// Tuned products are the products, and a file of choices brings back the same algorithms.
+// Tuned matmuls give the same results, and a file of choices restores the same algorithms.
 #include "megatron/kernels/cuda/matmul/matmul_tuning.h"
 
 #include "megatron/kernels/cuda/matmul/matmul.h"
@@ -35,7 +35,7 @@ class CudaMatmulTuning : public testing::CudaTest {
 
 const MatmulTuningOptions kQuick{.num_candidates = 8, .seconds = 0.01, .num_turns = 1};
 
-TEST_F(CudaMatmulTuning, KeepsTheProduct) {
+TEST_F(CudaMatmulTuning, DoesNotChangeTheResult) {
   const std::vector<double> before = product(stream_);
   const auto [key, choice] = tune_matmul(stream_, args(), kQuick);
   EXPECT_EQ(key.m, kM);
@@ -69,7 +69,7 @@ TEST_F(CudaMatmulTuning, AChoiceForWorseAlignedOperandsHoldsForBetterOnes) {
   EXPECT_EQ(used_matmuls(other).num_chosen, 1);
 }
 
-TEST_F(CudaMatmulTuning, ANonsensicalAlgorithmIsRefused) {
+TEST_F(CudaMatmulTuning, ANonsensicalAlgorithmIsRejected) {
   MatmulChoices choices;
   auto tuned = tune_matmul(stream_, args(), kQuick);
   tuned.second.algorithm.fill(~uint64_t{0});

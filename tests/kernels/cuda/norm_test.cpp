@@ -153,7 +153,7 @@ TEST_F(CudaNorm, RowsPastTheCountAreNotWritten) {
   });
 }
 
-TEST_F(CudaNorm, DoublePrecisionIsRefused) {
+TEST_F(CudaNorm, DoublePrecisionIsRejected) {
   Case c(DType::kFloat64, {4, 8}, {});
   EXPECT_THROW(rms_norm_forward(stream_, {.x = c.x.gpu(), .gamma = c.gamma.gpu(), .y = c.y.gpu()}), DtypeError);
 }

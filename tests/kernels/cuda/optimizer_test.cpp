@@ -62,7 +62,7 @@ TEST_F(CudaOptimizer, AdamAgreesWithTheCpu) {
         }
 }
 
-/// What a step of one range reads and writes.
+/// Operands of a step of one range.
 struct RangeTwins {
   RangeTwins(int64_t n, int64_t shift, DType low, uint64_t seed)
       : size(n),

@@ -58,13 +58,14 @@ TEST(DeviceChoice, HasNoTf32OnGpusBeforeAmpere) {
 }
 
 TEST(DeviceChoice, WarnsOfAttentionWithoutCudnnAndNamesThePackage) {
-  const std::string warning = attention_warning("own kernels: cuDNN 9.10.2 is older than 9.18", 13000);
+  const std::string warning = attention_warning("built-in kernels: cuDNN 9.10.2 is older than 9.18", 13000);
   for (const char* part : {"cuDNN 9.10.2 is older than 9.18", "a third", "nvidia-cudnn-cu13>=9.18", "LD_LIBRARY_PATH"})
     EXPECT_THAT(warning, HasSubstr(part));
-  EXPECT_THAT(attention_warning("own kernels: libcudnn.so.9 cannot be loaded: no such file", 12080),
+  EXPECT_THAT(attention_warning("built-in kernels: libcudnn.so.9 cannot be loaded: no such file", 12080),
               HasSubstr("libcudnn9-cuda-12"));
   EXPECT_EQ(attention_warning("cuDNN 9.19.0", 13000), "");
-  EXPECT_THAT(attention_warning("own kernels: this program was built without cuDNN", 13000), HasSubstr("build again"));
+  EXPECT_THAT(attention_warning("built-in kernels: this program was built without cuDNN", 13000),
+              HasSubstr("build again"));
   EXPECT_EQ(choose_device({.device = "cpu"}).warning, "");
 }
 

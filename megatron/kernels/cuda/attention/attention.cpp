@@ -11,7 +11,7 @@
 
 namespace megatron::kernels {
 namespace {
-constexpr bool kHasCudnn = MEGATRON_HAS_CUDNN;  // without, cudnn_attention.cpp is not built and nothing may name it
+constexpr bool kHasCudnn = MEGATRON_HAS_CUDNN;  // if false, cudnn_attention.cpp is not built and must not be referenced
 constexpr std::string_view kNoPlan = "cuDNN has no plan for it in the workspace";
 constexpr const char* kNotBuilt = "this program was built without cuDNN";
 
@@ -45,7 +45,7 @@ void check_gradients(const AttentionBackwardArgs& args) {
   }
 }
 
-/// A mask is that of both directions: where cuDNN runs but one, own kernels may not run the other.
+/// Both directions need the same mask: if cuDNN runs only one, the built-in kernels must not run the other.
 template <class Args>
 void refuse_dropout_of_cudnn(const Args& args) {
   if (!args.options.is_dropout_of_cudnn || args.options.dropout == 0) return;
@@ -61,31 +61,31 @@ void refuse_dropout_of_cudnn(const Args& args) {
 
 /// Spans, columns and heads are dimensions of the grid.
 template <class Args>
-void check_own_kernels_can(const Args& args) {
+void check_built_in_kernels_can(const Args& args) {
   refuse_dropout_of_cudnn(args);
   constexpr int64_t kMost = 65535;
   const int64_t b = args.q.shape[1], n = args.q.shape[2];
   require<NotSupported>(
       std::max({args.layout.num_spans, b, n}) <= kMost,
-      "[attention] {} sequences in {} columns with {} heads: own kernels take at most {} of each. Give "
+      "[attention] {} sequences in {} columns with {} heads: the built-in kernels support at most {} of each. Give "
       "a smaller --micro-batch-size.",
       args.layout.num_spans, b, n, kMost);
 }
 
-/// Calls on a stream, by what ran them.
+/// Calls on a stream, by backend.
 struct AttentionCalls final : LibraryHandles {
   int64_t by_cudnn = 0;
-  std::map<std::string_view, int64_t> by_own_kernels;  // by why_not_cudnn()
+  std::map<std::string_view, int64_t> by_built_in_kernels;  // by why_not_cudnn()
 };
 
-/// Whether cuDNN ran it, by `run`; notes which did.
+/// Runs cuDNN by `run` if possible, and counts the backend. @return whether cuDNN ran it.
 template <class Args>
 bool try_cudnn(const CudaStream& stream, const Args& args, bool (*run)(const CudaStream&, const Args&)) {
   if (!cudnn_state().is_usable) return false;
   std::string_view why_not = cudnn_refusal(args);
   if (why_not.empty() && !run(stream, args)) why_not = kNoPlan;
   auto& calls = library_handles<AttentionCalls>(stream);
-  ++(why_not.empty() ? calls.by_cudnn : calls.by_own_kernels[why_not]);
+  ++(why_not.empty() ? calls.by_cudnn : calls.by_built_in_kernels[why_not]);
   return why_not.empty();
 }
 }  // namespace
@@ -98,22 +98,22 @@ std::string_view why_not_cudnn(const AttentionBackwardArgs& args) {
 std::string attention_library() {
   if constexpr (kHasCudnn) {
     const CudnnState state = cudnn_state();
-    return state.is_usable ? state.text : "own kernels: " + state.text;
+    return state.is_usable ? state.text : "built-in kernels: " + state.text;
   }
-  return std::string("own kernels: ") + kNotBuilt;
+  return std::string("built-in kernels: ") + kNotBuilt;
 }
 
 std::string own_attention_text(const CudaStream& stream) {
   const auto& calls = library_handles<AttentionCalls>(stream);
-  int64_t num_own = 0;
+  int64_t num_built_in = 0;
   std::string reasons;
-  for (const auto& [reason, num] : calls.by_own_kernels) {
+  for (const auto& [reason, num] : calls.by_built_in_kernels) {
     reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", reason);
-    num_own += num;
+    num_built_in += num;
   }
-  if (num_own == 0) return "";
-  return fmt::format("attention: {} of {} calls ran on own kernels, not on cuDNN's: {}", num_own,
-                     num_own + calls.by_cudnn, reasons);
+  if (num_built_in == 0) return "";
+  return fmt::format("attention: {} of {} calls ran on built-in kernels instead of cuDNN: {}", num_built_in,
+                     num_built_in + calls.by_cudnn, reasons);
 }
 
 int64_t attention_forward_workspace_bytes(const CudaStream&, const AttentionForwardArgs& args) {
@@ -129,7 +129,7 @@ void attention_forward(const CudaStream& stream, const AttentionForwardArgs& arg
   check_operands(args);
   if constexpr (kHasCudnn)
     if (try_cudnn(stream, args, &cudnn_attention_forward)) return;
-  check_own_kernels_can(args);
+  check_built_in_kernels_can(args);
   tiled_attention_forward(stream, args, block_shared_bytes());
 }
 
@@ -138,7 +138,7 @@ void attention_backward(const CudaStream& stream, const AttentionBackwardArgs& a
   check_gradients(args);
   if constexpr (kHasCudnn)
     if (try_cudnn(stream, args, &cudnn_attention_backward)) return;
-  check_own_kernels_can(args);
+  check_built_in_kernels_can(args);
   tiled_attention_backward(stream, args, block_shared_bytes());
 }
 

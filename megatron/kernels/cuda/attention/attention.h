@@ -1,4 +1,4 @@
-// Scaled dot-product attention on CUDA: cuDNN where it can, our own kernels elsewhere.
+// Scaled dot-product attention on CUDA: cuDNN if possible, else built-in kernels.
 #pragma once
 
 #include <string>
@@ -10,25 +10,25 @@
 namespace megatron::kernels {
 
 /// As for CpuStream; fp32, bf16 or fp16, sums in fp32, d and dv up to 256. Spans, row lists and state are in device
-/// memory. Two runs give equal bits, gradients of q without options.is_deterministic excepted.
-/// cuDNN stores no probabilities but rounds them to the dtype of q before the second product.
+/// memory. Two runs give equal bits, except for gradients of q without options.is_deterministic.
+/// cuDNN stores no probabilities but rounds them to the dtype of q before the second matmul.
 /// @throw NotSupported for fp64 and larger heads.
 void attention_forward(const CudaStream& stream, const AttentionForwardArgs& args);
 void attention_backward(const CudaStream& stream, const AttentionBackwardArgs& args);
 
-/// Whatever this build may choose for the shapes, so that a plan does not depend on the machine that makes it.
+/// The maximum over all choices of this build for the shapes, so that a plan does not depend on the machine.
 int64_t attention_forward_workspace_bytes(const CudaStream& stream, const AttentionForwardArgs& args);
 int64_t attention_backward_workspace_bytes(const CudaStream& stream, const AttentionBackwardArgs& args);
 
-/// Why our own kernels run these arguments, from shapes and the build alone; empty: cuDNN does, where it is usable.
+/// The reason to run built-in kernels, from shapes and the build only; empty: cuDNN, if it is usable.
 std::string_view why_not_cudnn(const AttentionForwardArgs& args);
 std::string_view why_not_cudnn(const AttentionBackwardArgs& args);
 
-/// For people: "cuDNN 9.19.0", or why all attention runs on our own kernels. Loads cuDNN.
+/// For the log: "cuDNN 9.19.0", or the reason why all attention runs on built-in kernels. Loads cuDNN.
 std::string attention_library();
 
-/// For people, of the calls on `stream` so far: how many ran on our own kernels though cuDNN is there, and why. Empty
-/// if none did.
+/// For the log: the number of calls on `stream` so far that ran on built-in kernels although cuDNN is usable, and why.
+/// Empty if there are none.
 std::string own_attention_text(const CudaStream& stream);
 
 }  // namespace megatron::kernels

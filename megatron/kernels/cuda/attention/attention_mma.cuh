@@ -1,5 +1,5 @@
-// Products of tiles of bf16 or fp16 heads on tensor cores (mma.sync m16n8k16): what forward and backward of attention
-// share. A block has kWarps warps, and each owns 16 rows of the block's tile: queries, or keys in the gradients of
+// Matmuls of tiles of bf16 or fp16 heads on tensor cores (mma.sync m16n8k16), shared by forward and backward of
+// attention. A block has kWarps warps, and each owns 16 rows of the block's tile: queries, or keys in the gradients of
 // keys. Of an accumulator of 16 rows, lane l holds rows l / 4 and l / 4 + 8 and, of each 8 columns, 2 (l % 4) and the
 // next.
 #pragma once
@@ -16,7 +16,7 @@ template <class Element, int kHeadWidth, int kOtherRows>
 struct MmaShape {
   using T = Element;
   static constexpr int kWidth = kHeadWidth, kOthers = kOtherRows;
-  static constexpr int kPitch = kWidth + 8;  // of rows of a tile: eight rows side by side share no banks
+  static constexpr int kPitch = kWidth + 8;  // of rows of a tile: eight adjacent rows share no banks
   static constexpr int kOwnElements = kOwnRows * kPitch, kOtherElements = kOthers * kPitch;
   using Scores = float[kOthers / 8][4];
   using Sums = float[kWidth / 8][4];
@@ -69,7 +69,7 @@ __device__ inline float exp2_of(float x) {
   return y;
 }
 
-/// Starts to copy rows [first, first + num_rows) of a head; what is missing of the tile's `kRows` rows is 0.
+/// Starts to copy rows [first, first + num_rows) of a head; missing rows of the tile's `kRows` are 0.
 template <class Z, int kRows>
 __device__ void fetch_tile(const Heads& heads, int64_t first, int64_t num_rows, int64_t column, int64_t head,
                            typename Z::T* tile) {
@@ -221,7 +221,7 @@ __device__ inline bool is_masked(const AttentionInputs& in, const SequenceSpan& 
          key + num_keys - 1 > position + in.right || key < position + num_queries - 1 - in.left;
 }
 
-/// Whether these kernels run such heads.
+/// Whether these kernels support such heads.
 inline bool uses_tensor_cores(const AttentionInputs& in) {
   return in.q.x.dtype != DType::kFloat32 && in.q.width <= 128 && in.v.width <= 128;
 }
@@ -240,7 +240,7 @@ void dispatch_mma(const AttentionInputs& in, F&& f) {
     with_width(__half());
 }
 
-/// For uses_tensor_cores(). Probabilities and the gradients of scores are rounded to the dtype before a product.
+/// For uses_tensor_cores(). Probabilities and the gradients of scores are rounded to the dtype before a matmul.
 void mma_attention_forward(const CudaStream& stream, const AttentionInputs& in, const Heads& o, const Statistics& lse);
 /// Gradients of q, k and v; dot is given.
 void mma_attention_backward(const CudaStream& stream, const AttentionGradients& args, int64_t shared_bytes);

@@ -1,5 +1,5 @@
-// Tiles of queries and keys in shared memory, in fp32, and products of them: what forward and backward of attention
-// share. A block is 16 x 16 threads; thread (x, y) owns R x R elements of a tile of scores, queries y R .. and keys x R
+// Tiles of queries and keys in shared memory, in fp32, and their matmuls, for forward and backward of attention.
+// A block is 16 x 16 threads; thread (x, y) owns R x R elements of a tile of scores, queries y R .. and keys x R
 // ..
 #pragma once
 
@@ -20,7 +20,7 @@ struct TileShape {
   static constexpr int kTile = kTileSize, kWidth = kHeadWidth;
   static constexpr int kRows = kTile / kSide;    // R
   static constexpr int kColumns = kWidth / 64;   // groups of four columns of a thread
-  static constexpr int kPitch = kWidth + 4;      // of rows of heads: no two of eight rows side by side share banks
+  static constexpr int kPitch = kWidth + 4;      // of rows of heads: no two of eight adjacent rows share banks
   static constexpr int kScorePitch = kTile + 4;  // of rows of scores
   static constexpr int kHeadFloats = kTile * kPitch, kScoreFloats = kTile * kScorePitch;
 };
@@ -43,7 +43,7 @@ struct Heads {
   }
 };
 
-/// What a kernel of attention knows.
+/// Arguments of an attention kernel.
 struct AttentionInputs {
   Heads q, k, v;
   Operand sink;
@@ -57,7 +57,7 @@ struct AttentionInputs {
     if (options.softmax == AttentionSoftmax::kVanilla) return -INFINITY;
     return options.softmax == AttentionSoftmax::kOffByOne ? 0 : load_scalar(sink.data, sink.dtype, head);
   }
-  /// Whether query i of the span sees its key j.
+  /// Whether query i of the span attends to its key j.
   __device__ bool sees(const SequenceSpan& span, int64_t i, int64_t j) const {
     const int64_t p = span.query_offset + i;
     return i < span.query_length && j >= 0 && j < span.key_length && j >= p - left && j <= p + right;
@@ -79,7 +79,7 @@ struct Statistics {
   }
 };
 
-/// What a kernel of the gradients of attention knows.
+/// Arguments of a kernel of attention's gradients.
 struct AttentionGradients {
   AttentionInputs in;
   Heads o, grad_o, grad_q, grad_k, grad_v;
@@ -88,13 +88,13 @@ struct AttentionGradients {
 
 __device__ inline int thread_number() { return threadIdx.y * kSide + threadIdx.x; }
 
-/// Where key r of a tile lies: the R keys of a thread are 16 rows apart, so that 16 threads read rows side by side.
+/// Position of key r of a tile: the R keys of a thread are 16 rows apart, so that 16 threads read adjacent rows.
 template <class Z>
 __device__ int key_place(int r) {
   return r % Z::kRows * kSide + r / Z::kRows;
 }
 
-/// Rows [first, first + num_rows) of a head; what is missing of the tile is 0.
+/// Rows [first, first + num_rows) of a head; missing rows of the tile are 0.
 template <class Z, bool kIsKeys>
 __device__ void load_tile(const Heads& heads, int64_t first, int64_t num_rows, int64_t column, int64_t head,
                           float* tile) {
@@ -219,11 +219,11 @@ __device__ void dropout_factors(const AttentionInputs& in, uint64_t key, int64_t
   }
 }
 
-/// The arguments in common.
+/// The common arguments.
 AttentionInputs attention_inputs(const ConstView& q, const ConstView& k, const ConstView& v, const ConstView& sink,
                                  const SequenceLayoutView& layout, const AttentionOptions& options);
 
-/// Zeros in rows of `x` that no span has as queries; their statistics, where given, become -infinity.
+/// Writes zeros to rows of `x` outside of all spans' queries; their statistics, if given, become -infinity.
 void clear_uncovered_rows(const CudaStream& stream, const SequenceLayoutView& layout, const View& x,
                           const Statistics& lse);
 
@@ -238,7 +238,7 @@ void dispatch_tile(int64_t width, int64_t shared_bytes, F&& f) {
   return is_large ? f.template operator()<TileShape<32, 256>>() : f.template operator()<TileShape<16, 256>>();
 }
 
-/// Whether a kernel that takes `bytes` of shared memory for tile shape Z starts on every GPU that gets this shape.
+/// Whether a kernel that needs `bytes` of shared memory for tile shape Z starts on every GPU that uses this shape.
 template <class Z>
 constexpr bool fits_shared_memory(int64_t bytes) {
   const bool is_of_large_blocks = Z::kTile * Z::kWidth > 64 * 64;  // of dispatch_tile()

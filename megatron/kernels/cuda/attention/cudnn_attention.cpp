@@ -27,7 +27,7 @@ constexpr size_t kOldestVersion = 91800;  // earlier ones need workarounds or ha
 
 constexpr int kCudaMajor = CUDART_VERSION / 1000;
 
-/// What makes cuDNN usable, with the package that brings it.
+/// Advice to install cuDNN, with the package.
 std::string remedy() {
   return fmt::format(
       "For faster attention install cuDNN 9.18 or newer: pip install 'nvidia-cudnn-cu{0}>=9.18' and put "
@@ -44,15 +44,15 @@ CudnnState load() {
   return {true, name};
 }
 
-/// Tensors of a graph, by which execution finds their data. The tables of offsets follow in the order of the first
-/// kCudnnOffsetTables.
+/// Ids of a graph's tensors, by which execution finds their data. The tables of offsets follow in the order of the
+/// first kCudnnOffsetTables.
 enum Uid : int64_t { kQ, kK, kV, kO, kGradO, kGradQ, kGradK, kGradV, kLse, kLengths, kFirstOffsets };
 static_assert(kLse + 1 == kCudnnOffsetTables);
 constexpr int64_t kSeed = kFirstOffsets + kCudnnOffsetTables, kSeedOffset = kSeed + 1;
 
 using Strides = std::array<int64_t, 3>;  // of columns, heads and rows
 
-/// All that a plan depends on.
+/// Everything on which a plan depends.
 struct PlanKey {
   bool is_backward, is_deterministic, is_packed;
   DType dtype;
@@ -126,7 +126,7 @@ class GraphBuilder {
     if (key_.right < 0) return;
     options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
         .set_diagonal_band_right_bound(static_cast<int>(key_.right));
-    // cuDNN counts the diagonal in.
+    // cuDNN includes the diagonal.
     if (key_.left >= 0) options.set_diagonal_band_left_bound(static_cast<int>(key_.left + 1));
   }
   fe::graph::Tensor_attributes& describe(fe::graph::Tensor_attributes& tensor, Uid uid, int64_t heads,
@@ -181,7 +181,7 @@ class CudnnHandles final : public LibraryHandles {
   }
   void run(const CudaStream& stream, const Plan& plan, std::unordered_map<int64_t, void*>& data, void* workspace) {
     require<DeviceError>(fe::detail::set_stream(handle_, stream.stream) == CUDNN_STATUS_SUCCESS,
-                         "[attention] cuDNN refused the stream.");
+                         "[attention] cuDNN rejected the stream.");
     auto status = plan.graph.execute(handle_, data, workspace);
     require<DeviceError>(status.is_good(), "[attention] cuDNN failed: {}.", status.get_message());
   }

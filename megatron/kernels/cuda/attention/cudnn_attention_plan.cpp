@@ -7,10 +7,10 @@
 namespace megatron::kernels {
 namespace {
 
-/// TMA copies 16 bytes from addresses and over strides that are multiples of 16 bytes.
+/// TMA needs addresses and strides that are multiples of 16 bytes.
 constexpr int64_t kAlignedBytes = 16, kAlignedElements = 8;
 constexpr int64_t kLargestHead = 256;
-/// Of cuDNN's own tables, whatever the shape, and per sequence: more than any plan asks for
+/// Bytes of cuDNN's own tables, for any shape, and per sequence: more than any plan needs
 /// (tests/kernels/cuda/cudnn_attention_test.cpp).
 constexpr int64_t kSlackBytes = int64_t{1} << 20, kSequenceBytes = 1024;
 
@@ -22,20 +22,20 @@ bool has_aligned_heads(const ConstView& x) {
          reinterpret_cast<uintptr_t>(x.data) % kAlignedBytes == 0;
 }
 
-/// Of the gradients of all scores of `num_heads` heads: of one column, or of all sequences where they are packed.
+/// Bytes of the gradients of all scores of `num_heads` heads: of one column, or of all packed sequences.
 int64_t score_bytes(const ConstView& q, const SequenceLayoutView& layout, int64_t num_heads) {
   const int64_t s = round_up(q.shape[0], 64);
   const int64_t num = layout.form == SpanForm::kPacked ? cudnn_num_sequences(layout) : 1;
   return 2 * num * num_heads * s * s;
 }
 
-/// Whether a deterministic backward takes more than one piece.
+/// Whether a deterministic backward needs more than one piece.
 bool comes_in_pieces(const ConstView& q, const SequenceLayoutView& layout) {
   const int64_t num_columns = layout.form == SpanForm::kPacked ? 1 : q.shape[1];
   return score_bytes(q, layout, q.shape[2]) * num_columns > kDeterministicScoreBytes;
 }
 
-/// What both directions must meet. `v` has the heads of o.
+/// Requirements of both directions. `v` has the heads of o.
 template <class Args>
 std::string_view refusal_of_both(const Args& args, std::initializer_list<ConstView> heads) {
   const AttentionOptions& options = args.options;

@@ -1,4 +1,4 @@
-// What cuDNN needs beside the tensors of packed sequences: tables made from the spans, and the log-sum-exp in its
+// Additional inputs of cuDNN for packed sequences: tables made from the spans, and the log-sum-exp in its
 // order.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace megatron::kernels {
 
-/// Where the tables lie in the workspace.
+/// The positions of the tables in the workspace.
 struct CudnnTablePlaces {
   CudnnTablePlaces(const CudnnTables& tables, void* workspace);
   int64_t* offsets[kCudnnOffsetTables];  // of the first element of each sequence, in elements, and one more
@@ -30,11 +30,11 @@ void write_cudnn_tables(const CudaStream& stream, const SequenceLayoutView& layo
 void write_cudnn_seed(const CudaStream& stream, const AttentionOptions& options, const SequenceLayoutView& layout,
                       int64_t* place);
 
-/// Between lse [n, b, s] of any strides and cuDNN's [s, b, n].
+/// Copies between lse [n, b, s] of any strides and cuDNN's [s, b, n].
 void statistics_to_cudnn(const CudaStream& stream, const ConstView& lse, float* statistics);
 void statistics_from_cudnn(const CudaStream& stream, const float* statistics, const View& lse);
 
-/// Zeros in rows of x [s, b, n, d] that no span has as queries; their statistics, where defined, become -infinity.
+/// Zeros rows of x [s, b, n, d] outside of all spans' queries; their statistics, if defined, become -infinity.
 void clear_rows_outside_spans(const CudaStream& stream, const SequenceLayoutView& layout, const View& x,
                               const View& lse);
 

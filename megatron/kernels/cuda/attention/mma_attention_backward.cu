@@ -1,12 +1,12 @@
 // Gradients of attention (Dao 2023, arXiv:2307.08691, algorithm 2) in two kernels without atomic additions: one owns
-// tiles of queries, the other tiles of keys; both compute the probabilities again from q, k and the log-sum-exp.
+// tiles of queries, the other tiles of keys; both recompute the probabilities from q, k and the log-sum-exp.
 #include "megatron/kernels/cuda/attention/attention_mma.cuh"
 #include "megatron/kernels/cuda/shared_memory.cuh"
 
 namespace megatron::kernels {
 namespace {
 
-/// The rows that a block owns, two buffers of those that it walks, and what belongs to the queries of a tile.
+/// The rows that a block owns, two buffers for the rows over which it iterates, and the statistics of a tile's queries.
 template <class Z>
 struct BackwardMemory {
   typename Z::T own_a[Z::kOwnElements], own_b[Z::kOwnElements];  // q and grad_o, or k and v
@@ -15,14 +15,14 @@ struct BackwardMemory {
   uint8_t kept[kOwnRows * Z::kOthers / 8];
 };
 
-/// Log-sum-exp in units of ln 2, such that the probabilities of a query that sees no key are 0.
+/// Log-sum-exp in units of ln 2, so that the probabilities of a query without a visible key are 0.
 __device__ float lse_of(const AttentionGradients& args, int64_t head, int64_t column, int64_t row) {
   const float lse = args.lse.at(head, column, row);
   return lse == -INFINITY ? INFINITY : kLog2E * lse;
 }
 
 /// From score = q k and its gradient's part grad_p = grad_o v: probability after dropout, and the gradient of the score
-/// but for the factor `scale`.
+/// without the factor `scale`.
 __device__ void differentiate(const AttentionInputs& in, bool sees, bool is_kept, float lse, float dot, float& score,
                               float& grad_p) {
   const float p = sees ? exp2_of(in.scale * kLog2E * score - lse) : 0;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kMmaThreads) mma_grad_q_kernel(AttentionGradie
   store_rows<Z>(args.grad_q, row, num_queries, span.batch, head, sums, factors);
 }
 
-/// Queries [begin, end) of a span that may see its keys [low, high], `begin` at the border of a tile.
+/// Queries [begin, end) of a span that may attend to its keys [low, high], `begin` at the border of a tile.
 struct QueryRange {
   int64_t begin = 0, end = 0;
 };
@@ -108,8 +108,8 @@ __device__ QueryRange queries_of_keys(const AttentionInputs& in, const SequenceS
           min(high + in.left - span.query_offset + 1, int64_t{span.query_length})};
 }
 
-/// Adds what the queries of one span and head give to the block's tile of keys, which begins at key `first_key` of the
-/// span. Scores have keys as rows and queries as columns.
+/// Adds the contributions of the queries of one span and head to the block's tile of keys, which begins at key
+/// `first_key` of the span. Scores have keys as rows and queries as columns.
 template <class Z>
 __device__ void add_queries(const AttentionGradients& args, const SequenceSpan& span, int64_t head, int64_t first_key,
                             BackwardMemory<Z>& shared, typename Z::Sums& grad_k, typename Z::Sums& grad_v) {
@@ -198,7 +198,7 @@ void mma_attention_backward(const CudaStream& stream, const AttentionGradients& 
   dispatch_mma(in, [&]<class T, int kWidth>() {
     using Large = MmaShape<T, kWidth, 64>;
     using Small = MmaShape<T, kWidth, kWidth == 64 ? 64 : 32>;
-    using OfKeys = Small;  // it has two sums: registers are short
+    using OfKeys = Small;  // two sums need many registers
     if (in.s > 0 && in.layout.num_spans > 0) {
       const dim3 grid(tiles(in.s), n, static_cast<unsigned>(in.layout.num_spans));
       if (shared_bytes >= kLargeTileBytes)

@@ -16,12 +16,12 @@ struct ForwardMemory {
   uint8_t kept[kOwnRows][kKeys / 8];
 };
 
-/// The largest logit of a row, in units of ln 2, and the sum of the exponentials that this lane has seen.
+/// The largest logit of a row, in units of ln 2, and this lane's sum of exponentials.
 struct RowSoftmax {
   float largest, sum;
 };
 
-/// Scores become weights for the product with the values; sums are brought to the new largest logits.
+/// Turns scores into weights for the matmul with the values; rescales sums to the new largest logits.
 template <class Z>
 __device__ void take_softmax(const AttentionInputs& in, const SequenceSpan& span, int64_t query, int64_t key,
                              bool masked, typename Z::Scores& scores, RowSoftmax (&rows)[2], typename Z::Sums& sums) {
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kMmaThreads) mma_forward_kernel(AttentionInput
   extern __shared__ float4 memory[];
   auto& shared = *reinterpret_cast<ForwardMemory<Z>*>(memory);
   const SequenceSpan span = in.layout.spans[blockIdx.z];
-  // With a causal mask the last tile takes longest: it begins first.
+  // With a causal mask the last tile takes longest, so it begins first.
   const int64_t first = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * kOwnRows, head = blockIdx.y;
   if (first >= span.query_length) return;
   const int64_t group = head / in.heads_per_group, position = span.query_offset + first;

@@ -1,4 +1,4 @@
-// Our own kernels for attention on CUDA: any mask, dropout, sinks and strides.
+// Built-in attention kernels on CUDA: any mask, dropout, sinks and strides.
 #pragma once
 
 #include "megatron/core/cuda_stream.h"
@@ -12,8 +12,8 @@ inline constexpr int64_t kLargeTileBytes = 160 * 1024, kSmallTileBytes = 99 * 10
 
 /// fp32, bf16 or fp16, d and dv up to 256, sums in fp32. Deterministic. Forward needs no workspace. bf16 and fp16 heads
 /// of up to 128 run on tensor cores, with probabilities and gradients of scores rounded to the dtype; larger heads and
-/// fp32 in products of fp32.
-/// @param shared_bytes  of a block of the GPU (block_shared_bytes()): smaller tiles are taken where it has less than
+/// fp32 use fp32 matmuls.
+/// @param shared_bytes  of a block of the GPU (block_shared_bytes()): smaller tiles are used if it has less than
 ///        kLargeTileBytes, which changes the order of sums. At least kSmallTileBytes.
 /// @throw NotSupported for fp64 and larger heads.
 void tiled_attention_forward(const CudaStream& stream, const AttentionForwardArgs& args, int64_t shared_bytes);

@@ -1,5 +1,5 @@
 // Gradients of attention (Dao 2023, arXiv:2307.08691, algorithm 2) in two kernels without atomic additions: one owns
-// tiles of queries, the other tiles of keys; both compute the probabilities again from q, k and the log-sum-exp.
+// tiles of queries, the other tiles of keys; both recompute the probabilities from q, k and the log-sum-exp.
 #include <algorithm>
 
 #include "megatron/kernels/cuda/attention/attention_mma.cuh"
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) dots_kernel(AttentionGradients
 }
 
 /// In: scores q k^T and grad_p = grad_o v^T of queries first_query + y R .. and keys first_key + x R .. of the span.
-/// Out: probabilities after dropout, and the gradient of the scores but for the factor `scale`.
+/// Out: probabilities after dropout, and the gradient of the scores without the factor `scale`.
 template <class Z>
 __device__ void differentiate_softmax(const AttentionGradients& args, const SequenceSpan& span, int64_t head,
                                       int64_t first_query, int64_t first_key, Scores<Z>& p, Scores<Z>& grad) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kSide* kSide) grad_q_kernel(AttentionGradients
   store_sums<Z>(args.grad_q, row, num_queries, span.batch, head, sums, factor);
 }
 
-/// Adds what the queries of one span and head give to the tile of keys that begins at key `first_key` of the span.
+/// Adds the contributions of the queries of one span and head to its tile of keys that begins at key `first_key`.
 template <class Z>
 __device__ void add_span(const AttentionGradients& args, const SequenceSpan& span, int64_t head, int64_t first_key,
                          const float* k, const float* v, float* q, float* grad_o, float* weights, Sums<Z>& grad_k,

@@ -10,7 +10,7 @@ namespace {
 /// Larger than any distance between two positions, and far from overflow.
 constexpr int64_t kUnlimited = int64_t{1} << 40;
 
-/// Over the 16 threads of the same rows.
+/// Reduces over the 16 threads of the same rows.
 template <class Combine>
 __device__ float reduce_side(float value, Combine combine) {
   for (int offset = kSide / 2; offset > 0; offset /= 2) value = combine(value, __shfl_xor_sync(~0u, value, offset));
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kSide* kSide) attention_forward_kernel(Attenti
   float* q = reinterpret_cast<float*>(memory);
   float *k = q + Z::kHeadFloats, *v = k + Z::kHeadFloats, *p = v + Z::kHeadFloats;
   const SequenceSpan span = in.layout.spans[blockIdx.z];
-  // With a causal mask the last tile takes longest: it begins first.
+  // With a causal mask the last tile takes longest, so it begins first.
   const int64_t first = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * Z::kTile, head = blockIdx.y;
   if (first >= span.query_length) return;
   const int64_t row = span.query_begin + first, group = head / in.heads_per_group;

@@ -22,14 +22,14 @@ Extents check(const MatmulArgs& args) {
                       args.transpose_a, args.transpose_b, args.c.shape);
   require<DtypeError>(is_floating(args.a.dtype) && args.b.dtype == args.a.dtype &&
                           (args.c.dtype == args.a.dtype || args.c.dtype == DType::kFloat32),
-                      "[matmul] a {}, b {}, c {}: a and b must be alike and floating; c like them, or float32.",
+                      "[matmul] a {}, b {}, c {}: a and b must have the same floating dtype; c too, or float32.",
                       args.a.dtype, args.b.dtype, args.c.dtype);
   const bool has_bias = args.bias.shape.rank() > 0;
   require<NotSupported>(!has_bias || args.bias.dtype == args.c.dtype,
                         "[matmul] on CUDA the bias must have the dtype of c: they are {} and {}.",
                         has_bias ? args.bias.dtype : args.c.dtype, args.c.dtype);
   require<NotSupported>(args.transpose_a || args.transpose_b || !args.b.is_bounded,
-                        "[matmul] on CUDA rows of b can be bounded only where a is transposed.");
+                        "[matmul] on CUDA rows of b can be bounded only if a is transposed.");
   return size;
 }
 
@@ -49,9 +49,9 @@ void store_empty_sum(const CudaStream& stream, MatmulArgs args) {
     copy(stream, {.x = bias, .y = args.c});
 }
 
-/// cuBLASLt does not know counts in device memory: products of bounded operands are products of whole capacities. A
-/// bounded depth multiplies copies of a and b whose rows past the bound are 0; bounded rows of c are a product that
-/// lies in the workspace and of which the true rows are copied or added.
+/// cuBLASLt does not know counts in device memory: matmuls of bounded operands use the whole capacities. A
+/// bounded depth multiplies copies of a and b whose rows past the bound are 0; bounded rows of c are computed
+/// in the workspace, and the true rows are copied or added.
 bool has_bounded_rows(const MatmulArgs& args) { return args.c.is_bounded || (!args.transpose_a && args.a.is_bounded); }
 bool has_bounded_depth(const MatmulArgs& args) {
   return args.transpose_a && (args.a.is_bounded || (!args.transpose_b && args.b.is_bounded));
@@ -125,7 +125,7 @@ void use_tf32(const CudaStream& stream) { library_handles<MatmulPlans>(stream).u
 
 void matmul(const CudaStream& stream, const MatmulArgs& args) {
   const Extents size = check(args);
-  cublas_type(args.a.dtype);  // refuses double precision
+  cublas_type(args.a.dtype);  // rejects double precision
   if (size.m == 0 || size.n == 0) return;
   if (size.k == 0) return store_empty_sum(stream, args);
   if (has_bounded_rows(args) || has_bounded_depth(args)) return bounded_product(stream, args);

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;  // grows when a choice depends on more
+constexpr int kFormat = 1;  // grows when a choice depends on more properties
 
 constexpr DType kDtypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
@@ -24,7 +24,7 @@ DType dtype_called(const std::string& name) {
   throw DataError(fmt::format("dtype '{}' must be float32, bfloat16 or float16", name));
 }
 
-/// JSON numbers of 64 bits lose digits in many readers.
+/// Text, because JSON numbers of 64 bits lose digits in many readers.
 std::string hexadecimal(const std::array<uint64_t, 8>& words) {
   std::string text;
   for (uint64_t word : words) text += fmt::format("{:016x}", word);
@@ -151,7 +151,7 @@ MatmulChoices matmul_choices_from_json(std::string_view json, std::string_view f
     const Json root = Json::parse(json);
     if (const int64_t format = root.at("format"); format != kFormat)
       throw DataError(
-          fmt::format("format {} is not known, this program reads {}: measure the choices again with "
+          fmt::format("format {} is unknown, this program reads {}: measure the choices again with "
                       "'megatron bench gemm --tune'",
                       format, kFormat));
     MatmulChoices choices{.gpu = root.at("gpu"), .library_version = root.at("cublaslt_version")};
@@ -160,11 +160,11 @@ MatmulChoices matmul_choices_from_json(std::string_view json, std::string_view f
                                 .microseconds = object.at("microseconds"),
                                 .first_microseconds = object.at("first_microseconds")};
       if (!choices.choices.emplace(key_of(object), choice).second)
-        throw DataError("one product has two algorithms: " + object.dump());
+        throw DataError("one matmul has two algorithms: " + object.dump());
     }
     return choices;
   } catch (const Json::exception& error) {
-    throw DataError(fmt::format("{}: not a file of matrix product choices: {}", file, error.what()));
+    throw DataError(fmt::format("{}: not a file of matmul choices: {}", file, error.what()));
   } catch (const DataError& error) {
     throw DataError(fmt::format("{}: {}.", file, error.what()));
   }
@@ -172,11 +172,12 @@ MatmulChoices matmul_choices_from_json(std::string_view json, std::string_view f
 
 void require_made_for(const MatmulChoices& choices, std::string_view gpu, int64_t library_version,
                       std::string_view file) {
-  require<ConfigError>(choices.gpu == gpu && choices.library_version == library_version,
-                       "{} holds choices for {} with cuBLASLt {}; this is {} with {}. Choices hold for what they were "
-                       "measured on: measure them here with 'megatron bench "
-                       "gemm --tune'.",
-                       file, choices.gpu, choices.library_version, gpu, library_version);
+  require<ConfigError>(
+      choices.gpu == gpu && choices.library_version == library_version,
+      "{} has choices for {} with cuBLASLt {}; this is {} with {}. Choices are valid only where they were "
+      "measured: measure them here with 'megatron bench "
+      "gemm --tune'.",
+      file, choices.gpu, choices.library_version, gpu, library_version);
 }
 
 }  // namespace megatron::kernels

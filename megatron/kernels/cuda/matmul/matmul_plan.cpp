@@ -155,7 +155,7 @@ std::vector<cublasLtMatmulAlgo_t> MatmulPlans::candidates(const MatmulKey& key, 
 
 void MatmulPlans::choose(const std::map<MatmulKey, MatmulChoice>& choices) {
   for (const auto& [key, choice] : choices) {
-    if (uses_tf32_ && key.dtype == DType::kFloat32) continue;  // measured without
+    if (uses_tf32_ && key.dtype == DType::kFloat32) continue;  // choices are measured without TF32
     MatmulPlan plan = make(key);
     static_assert(sizeof(plan.algorithm.data) == sizeof(choice.algorithm));
     std::memcpy(plan.algorithm.data, choice.algorithm.data(), sizeof(choice.algorithm));
@@ -164,7 +164,7 @@ void MatmulPlans::choose(const std::map<MatmulKey, MatmulChoice>& choices) {
                                                           plan.c.get(), plan.c.get(), &plan.algorithm, &result);
     require<NotSupported>(
         status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= static_cast<size_t>(kMatmulWorkspaceBytes),
-        "[matmul] cuBLASLt refuses the algorithm chosen for m {}, n {}, k {}, {} to {}: {}. Measure the choices again.",
+        "[matmul] cuBLASLt rejects the algorithm chosen for m {}, n {}, k {}, {} to {}: {}. Measure the choices again.",
         key.m, key.n, key.k, key.dtype, key.c_dtype, cublasLtGetStatusString(status));
     plan.is_chosen = true;
     plans_.insert_or_assign(key, std::move(plan));

@@ -1,4 +1,4 @@
-// What cuBLASLt needs to know of one shape of product, and which of its algorithms is taken.
+// cuBLASLt's description of one shape of matmul, and the chosen algorithm.
 #pragma once
 
 #include <cublasLt.h>
@@ -13,7 +13,7 @@
 
 namespace megatron::kernels {
 
-/// What cuBLAS advises for Hopper, and the alignment that it asks for, for which there is room on top.
+/// The workspace that cuBLAS recommends for Hopper, and its alignment, for which there is additional room.
 inline constexpr int64_t kMatmulWorkspaceBytes = int64_t{32} << 20, kMatmulWorkspaceAlignment = 256;
 
 /// @throw DeviceError that names `what`.
@@ -32,7 +32,7 @@ struct MatmulPlan {
   bool is_chosen = false, is_used = false;  // by choose(), by plan()
 };
 
-/// cuBLASLt's handle, and a plan for each product that was asked for.
+/// cuBLASLt's handle, and a plan for each requested matmul.
 class MatmulPlans : public LibraryHandles {
  public:
   MatmulPlans();
@@ -41,19 +41,19 @@ class MatmulPlans : public LibraryHandles {
   MatmulPlans& operator=(const MatmulPlans&) = delete;
 
   cublasLtHandle_t handle() const { return handle_; }
-  /// With the algorithm that was chosen, or else the first that the library offers. @throw NotSupported if none.
+  /// The plan with the chosen algorithm, or else the first that the library offers. @throw NotSupported if none.
   const MatmulPlan& plan(const MatmulKey& key);
   /// At most `most` algorithms, the library's best guess first. They give equal bits in every run.
   std::vector<cublasLtMatmulAlgo_t> candidates(const MatmulKey& key, int most) const;
   MatmulUse use() const;
   /// See use_tf32().
   void use_tf32();
-  /// From now on; not for fp32 where TF32 is used. @throw NotSupported if this library cannot run a choice.
+  /// Uses the choices from now on; not for fp32 with TF32. @throw NotSupported if this library cannot run a choice.
   void choose(const std::map<MatmulKey, MatmulChoice>& choices);
 
  private:
   MatmulPlan make(const MatmulKey& key) const;
-  /// A choice for operands that are aligned worse holds for better ones too; null if there is none.
+  /// A choice for worse aligned operands is valid for better aligned ones too; null if there is none.
   const MatmulPlan* choice_for_less(const MatmulKey& key) const;
   std::vector<cublasLtMatmulAlgo_t> candidates(const MatmulKey& key, const MatmulPlan& plan, int most) const;
 

@@ -38,7 +38,7 @@ class Event {
 
 struct Candidate {
   MatmulChoice choice;
-  std::vector<double> turns;  // microseconds of a product
+  std::vector<double> turns;  // microseconds of a matmul
 };
 
 class Race {
@@ -58,7 +58,7 @@ class Race {
   }
   void choose(const Candidate& candidate) { plans_.choose({{key_, candidate.choice}}); }
 
-  /// Microseconds of one of `count` products in a row, after `lead_in` that do not count.
+  /// Microseconds of one of `count` consecutive matmuls, after `lead_in` warm-up matmuls.
   double run(const Candidate& candidate, int64_t count, int64_t lead_in = 0) {
     choose(candidate);
     for (int64_t i = 0; i < lead_in; ++i) matmul(stream_, args_);
@@ -82,7 +82,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Leaves the first candidate and those that take less than `margin` times the least time.
+/// Keeps the first candidate and those that take less than `margin` times the least time.
 template <class Time>
 void drop_slow(std::vector<Candidate>& candidates, double margin, const Time& time) {
   double least = time(candidates.front());
@@ -107,7 +107,7 @@ std::pair<MatmulKey, MatmulChoice> tune_matmul(const CudaStream& stream, const M
   drop_slow(candidates, options.margin, short_race);
   const double best = short_race(*std::ranges::min_element(candidates, {}, short_race));
   const auto count = std::max<int64_t>(1, std::llround(options.seconds * 1e6 / best));
-  race.run(candidates.front(), count);  // brings the card to the clock that it can hold
+  race.run(candidates.front(), count);  // brings the card to its sustained clock
   for (int turn = 0; turn < options.num_turns; ++turn) {
     for (Candidate& candidate : candidates) candidate.turns.push_back(race.run(candidate, count, count / 2));
     if (turn == 0) drop_slow(candidates, options.turn_margin, [](const Candidate& c) { return c.turns[0]; });

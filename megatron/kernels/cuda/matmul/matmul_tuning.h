@@ -1,4 +1,4 @@
-// Measuring which algorithm multiplies a shape fastest.
+// Measures the fastest algorithm for a shape.
 #pragma once
 
 #include "megatron/core/cuda_stream.h"
@@ -7,29 +7,29 @@
 
 namespace megatron::kernels {
 
-/// A card at its power cap clocks by the energy that an algorithm takes, so the winner of a short cold race may lose a
-/// long one: each candidate runs back to back for `seconds`, by turns. A turn begins with half as many products that do
-/// not count: until the card has come to the power that the candidate takes, it is up to 5 % too fast.
+/// At its power cap a card's clock depends on the energy of an algorithm, so the winner of a short cold race may lose a
+/// long one: candidates alternate, each running back to back for `seconds`. A turn begins with half as many matmuls
+/// that do not count: until the card has reached the candidate's power, it is up to 5 % too fast.
 struct MatmulTuningOptions {
-  int num_candidates = 16;    // of the library's guesses, best first
-  double margin = 1.15;       // those slower than this times the fastest in a first short race take no further part
+  int num_candidates = 16;    // of the library's suggestions, best first
+  double margin = 1.15;       // candidates slower than this times the fastest in a first short race are dropped
   double seconds = 0.2;       // of each turn
   int num_turns = 3;          // the median counts
-  double turn_margin = 1.03;  // those slower than this times the fastest in the first turn have no other
+  double turn_margin = 1.03;  // candidates slower than this times the fastest in the first turn have no further turn
 };
 
-/// The fastest algorithm for the product of `args`, whose operands are read and whose c is overwritten many times.
-/// Waits for the stream. Later products of this stream use it. @throw as matmul.
+/// The fastest algorithm for the matmul of `args`, whose operands are read and whose c is overwritten many times.
+/// Waits for the stream. Later matmuls of this stream use it. @throw as matmul.
 std::pair<MatmulKey, MatmulChoice> tune_matmul(const CudaStream& stream, const MatmulArgs& args,
                                                const MatmulTuningOptions& options = {});
 
-/// Which products this stream has run.
+/// The matmuls that this stream has run.
 MatmulUse used_matmuls(const CudaStream& stream);
 
-/// Later products of this stream use the choices. @throw NotSupported if the library cannot run one of them.
+/// Later matmuls of this stream use the choices. @throw NotSupported if the library cannot run one of them.
 void use_matmul_choices(const CudaStream& stream, const MatmulChoices& choices);
 
-/// Of the library that is loaded, as cublasLtGetVersion counts.
+/// Version of the loaded library, as in cublasLtGetVersion.
 int64_t cublaslt_version();
 
 }  // namespace megatron::kernels
