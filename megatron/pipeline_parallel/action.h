@@ -9,9 +9,9 @@
 
 namespace megatron {
 
-/// F forward, B gradient of the inputs, W that of the weights, BW both at once; the rest moves what crosses the border
-/// between two virtual stages on different ranks. Send and receive name the chunk of the rank that acts. A send does
-/// not wait for its receiver; a receive only gives the buffer, and the F or B that needs the data waits for it.
+/// F forward, B gradient of the inputs, W that of the weights, BW both at once; the others move tensors across the
+/// border between two virtual stages on different ranks. Send and receive name the chunk of the rank that acts. A send
+/// does not wait for its receiver; a receive only posts the buffer, and the F or B that needs the data waits for it.
 enum class ActionKind { kF, kB, kW, kBW, kSendForward, kRecvForward, kSendBackward, kRecvBackward };
 std::string_view name_of(ActionKind kind);
 /// F, B, W or BW.

@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-/// Where a F or B gets its data from or sends its result to, if that is another rank.
+/// The stage from which a F or B gets its data, or to which it sends its result, if that is on another rank.
 std::optional<int> other_rank_stage(const StagePlacement& placement, StagePlace place, int step) {
   const int stage = placement.stage_of(place) + step;
   if (stage < 0 || stage >= placement.num_stages()) return std::nullopt;
@@ -19,7 +19,7 @@ std::optional<int> other_rank_stage(const StagePlacement& placement, StagePlace 
 
 bool is_backward(ActionKind kind) { return kind == ActionKind::kB || kind == ActionKind::kBW; }
 
-/// When each F and B ends: by direction, virtual stage and micro-batch.
+/// End times of each F and B: by direction, virtual stage and micro-batch.
 using EndTimes = std::map<std::pair<bool, std::pair<int, int>>, double>;
 
 EndTimes end_times(const Simulation& plan, const StagePlacement& placement) {
@@ -36,7 +36,7 @@ EndTimes end_times(const Simulation& plan, const StagePlacement& placement) {
 
 struct Receive {
   size_t position;  // before this action of the rank
-  double time;      // when the data is made
+  double time;      // when the data is produced
   Action action;
 };
 

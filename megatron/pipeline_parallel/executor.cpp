@@ -24,14 +24,14 @@ Executor::Executor(const Context& ctx, const ExecutorOptions& options)
       placement_(options.pipeline_group ? options.pipeline_group->size() : 1, static_cast<int>(options.chunks.size()),
                  options.stage_order) {}
 
-StagePlace Executor::maker(int chunk, Direction direction) const {
+StagePlace Executor::source(int chunk, Direction direction) const {
   return direction == Direction::kForward ? placement_.previous(place(chunk)) : placement_.next(place(chunk));
 }
-StagePlace Executor::taker(int chunk, Direction direction) const {
+StagePlace Executor::destination(int chunk, Direction direction) const {
   return direction == Direction::kForward ? placement_.next(place(chunk)) : placement_.previous(place(chunk));
 }
 
-/// Two ranks may share several borders. The chunk on the earlier side tells them apart.
+/// Two ranks may share several borders. The chunk on the earlier side identifies the border.
 Executor::Channel Executor::channel(int chunk, Direction direction, StagePlace peer) const {
   const bool is_earlier = placement_.stage_of(place(chunk)) < placement_.stage_of(peer);
   const int border = is_earlier ? chunk : peer.chunk;
@@ -68,7 +68,7 @@ void Executor::count_actions(const Schedule& schedule) {
   }
 }
 
-/// A parameter closes when all segments that list it have had their last forward; so first count what will come.
+/// A parameter closes when all segments that list it have had their last forward; so first count the forwards.
 void Executor::open_segments(const Schedule& schedule) {
   for (const Action& a : schedule)
     if (a.kind == ActionKind::kF)
@@ -110,14 +110,14 @@ void Executor::act(const Action& a) {
       run.gradient = receive(Direction::kBackward, a);
       break;
   }
-  if (--actions_left_[{a.chunk, a.micro_batch}] > 0) return;  // such as a W that finds nothing to do
+  if (--actions_left_[{a.chunk, a.micro_batch}] > 0) return;  // for example a W without queued work
   const bool is_over = run.tape && run.tape->is_done() && run.now.empty() && run.input_gradients.empty();
   if (is_over) runs_.erase({a.chunk, a.micro_batch});
 }
 
 Payload Executor::take_input(const Action& a, Run& run) {
   if (is_first_stage(a.chunk)) return input ? input(a.micro_batch) : Payload{};
-  const StagePlace from = maker(a.chunk, Direction::kForward);
+  const StagePlace from = source(a.chunk, Direction::kForward);
   if (from.rank != rank_) return finish(run.input, Direction::kForward, a);
   const auto made = runs_.find({from.chunk, a.micro_batch});
   require(made != runs_.end(), "[executor] F of chunk {}, micro-batch {} comes before that of chunk {}.", a.chunk,
@@ -185,7 +185,7 @@ void Executor::seed_outputs(const Action& a, Run& run) {
     }
     return;
   }
-  const StagePlace from = maker(a.chunk, Direction::kBackward);
+  const StagePlace from = source(a.chunk, Direction::kBackward);
   if (from.rank != rank_) run.output_gradients = finish(run.gradient, Direction::kBackward, a);
   for (size_t i = 0; i < run.output_gradients.size(); ++i)
     if (run.output_gradients[i].tensor.defined())
@@ -215,12 +215,12 @@ void Executor::end_backward(const Action& a, Run& run) {
     if (input) input_gradients[a.micro_batch] = std::move(gradients);
     return;
   }
-  const StagePlace to = taker(a.chunk, Direction::kBackward);
+  const StagePlace to = destination(a.chunk, Direction::kBackward);
   (to.rank == rank_ ? runs_.at({to.chunk, a.micro_batch}).output_gradients : run.input_gradients) =
       std::move(gradients);
 }
 
-/// A gradient may come in another shape of as many elements (Tape::accumulate), or not at all.
+/// A gradient may have another shape with as many elements (Tape::accumulate), or be missing.
 void Executor::require_border(const Payload& payload, const std::vector<PayloadSpec>& border, Direction direction,
                               const Action& a) {
   const auto fits = [&](const NamedTensor& item, const PayloadSpec& spec) {
@@ -238,12 +238,12 @@ void Executor::require_border(const Payload& payload, const std::vector<PayloadS
       a.chunk, given, named));
 }
 
-/// Sends do not wait for their receiver, else two neighbours that both send first would wait for each other. They wait
-/// for the payload before on the same border, so that it can go: simulate() knows that.
+/// Sends do not wait for their receiver, or two neighbours that both send first would deadlock. They wait
+/// for the payload before on the same border, so that it can be freed: simulate() models that.
 void Executor::send(Payload payload, Direction direction, const Action& a) {
   const std::vector<PayloadSpec> border = direction == Direction::kForward ? payload_behind(a) : payload_before(a);
   require_border(payload, border, direction, a);
-  const Channel to = channel(a.chunk, direction, taker(a.chunk, direction));
+  const Channel to = channel(a.chunk, direction, destination(a.chunk, direction));
   std::deque<Works>& sent = sent_[to];
   while (sent.size() >= kMessagesUnderWay) finish_first(sent);
   sent.emplace_back();
@@ -270,7 +270,7 @@ void Executor::finish_all_sends() {
 }
 
 Executor::Receiving Executor::receive(Direction direction, const Action& a) {
-  const Channel from = channel(a.chunk, direction, maker(a.chunk, direction));
+  const Channel from = channel(a.chunk, direction, source(a.chunk, direction));
   Receiving receiving;
   for (const PayloadSpec& spec : direction == Direction::kForward ? payload_before(a) : payload_behind(a)) {
     Tensor tensor = ctx_.empty(spec.name, spec.shape, spec.dtype, MemoryUse::kCommunication);

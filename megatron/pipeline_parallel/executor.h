@@ -17,12 +17,12 @@
 
 namespace megatron {
 
-/// What virtual stage `stage` sends forward to the next one, and gets gradients of: the same on both sides.
+/// The tensors that virtual stage `stage` sends to the next one, and whose gradients it gets: the same on both sides.
 using BorderPayload = std::function<std::vector<PayloadSpec>(int stage, int micro_batch)>;
 /// For models whose stages all send the same.
 BorderPayload same_on_all_borders(std::vector<PayloadSpec> payload);
 
-/// What the executor is given beside the schedule.
+/// The executor's input besides the schedule.
 struct ExecutorOptions {
   std::vector<Chunk> chunks;  // of this rank, in order of virtual stages; as many on every rank
   BorderPayload border_payload;
@@ -30,7 +30,7 @@ struct ExecutorOptions {
   std::vector<std::string> losses = {"loss"};
   const ProcessGroup* pipeline_group = nullptr;  // null: one rank
   StageOrder stage_order = StageOrder::kLoop;    // the schedule's
-  /// Level 2: forward-compute, backward-compute (W too), and what sends and receives make this rank wait:
+  /// Level 2: forward-compute, backward-compute (W too), and this rank's waits for sends and receives:
   /// forward-send, forward-recv, backward-send, backward-recv. May be null.
   Timers* timers = nullptr;
 };
@@ -43,23 +43,23 @@ class Executor {
   Executor(const Context& ctx, const ExecutorOptions& options);
 
   /// Forward and backward. The gradient of every loss in the last virtual stage's payload is StepState::loss_seed.
-  /// @throw InternalError if an action does not go on where the one before it ended, the schedule leaves tapes
-  /// unfinished, or a chunk's output is not what the border or the losses name.
+  /// @throw InternalError if an action does not continue where the one before it ended, the schedule leaves tapes
+  /// unfinished, or a chunk's output differs from the names of the border or the losses.
   void run(const Schedule& schedule);
   /// F actions only, without tapes: evaluation.
   void run_forward_only(const Schedule& schedule);
 
   /// Called with the payload of the last virtual stage after each of its forwards.
   std::function<void(const Payload& output, int micro_batch)> on_output;
-  /// Gradients of the tensors that the first virtual stage was given by `input`, by micro-batch; for tests.
+  /// Gradients of the first virtual stage's `input` tensors, by micro-batch; for tests.
   std::map<int, Payload> input_gradients;
-  /// Input of virtual stage 0; nothing: the first segment takes its data itself.
+  /// Input of virtual stage 0; nothing: the first segment reads its data itself.
   std::function<Payload(int micro_batch)> input;
 
  private:
   using Visit = std::pair<int, int>;  // chunk, micro-batch
   enum class Direction { kForward, kBackward };
-  /// Messages between two ranks over one border, in the order of both.
+  /// Sends between two ranks over one border, in the order of both.
   struct Channel {
     int peer, tag;
     bool operator<(const Channel& other) const { return std::pair(peer, tag) < std::pair(other.peer, other.tag); }
@@ -72,20 +72,20 @@ class Executor {
   };
   struct Run {
     std::unique_ptr<Tape> tape;
-    size_t next_forward = 0;          // segment where forward goes on
+    size_t next_forward = 0;          // segment where forward continues
     size_t backward_end = 0;          // segments from here on have had their backward
-    Payload now;                      // at the border where forward stands
+    Payload now;                      // at the border that forward has reached
     std::vector<NamedTensor> inputs;  // slots only: the values need not live
     std::vector<TapeSlot> output_slots;
     Receiving input, gradient;                  // posted; taken by the F or B that needs it
-    Payload output_gradients, input_gradients;  // handed over on this rank; to be sent or handed over
+    Payload output_gradients, input_gradients;  // passed on this rank; to be sent or passed on
   };
   StagePlace place(int chunk) const { return {.rank = rank_, .chunk = chunk}; }
   bool is_first_stage(int chunk) const { return placement_.is_first(place(chunk)); }
   bool is_last_stage(int chunk) const { return placement_.is_last(place(chunk)); }
-  /// Who makes what flows in `direction` into the chunk, and who takes what flows out of it.
-  StagePlace maker(int chunk, Direction direction) const;
-  StagePlace taker(int chunk, Direction direction) const;
+  /// The stage whose output flows in `direction` into the chunk, and the stage that its own output flows to.
+  StagePlace source(int chunk, Direction direction) const;
+  StagePlace destination(int chunk, Direction direction) const;
   Channel channel(int chunk, Direction direction, StagePlace peer) const;
   size_t end_of(const Action& a) const;
   Run& run_of(const Action& a) { return runs_[{a.chunk, a.micro_batch}]; }
@@ -105,7 +105,7 @@ class Executor {
   void end_backward(const Action& a, Run& run);
   Payload take_input(const Action& a, Run& run);
   void send(Payload payload, Direction direction, const Action& a);
-  /// What crosses the border behind or before the chunk of `a`.
+  /// The tensors that cross the border after or before the chunk of `a`.
   std::vector<PayloadSpec> payload_behind(const Action& a) const { return border_of(a, 0); }
   std::vector<PayloadSpec> payload_before(const Action& a) const { return border_of(a, -1); }
   std::vector<PayloadSpec> border_of(const Action& a, int offset) const {

@@ -10,7 +10,7 @@ namespace megatron {
 namespace {
 
 constexpr const char* kFlag = "--pipeline-model-parallel-layout";
-constexpr size_t kLongestLayout = 1'000'000;  // characters after repeating; beyond it a count is a slip of the hand
+constexpr size_t kLongestLayout = 1'000'000;  // characters after repetition; a larger count is a typing error
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
@@ -55,7 +55,7 @@ std::optional<std::string> repeat_characters(std::string_view text) {
   return result;
 }
 
-/// Nothing if the repetitions are endless.
+/// Nothing if the repetitions exceed the limit.
 std::optional<std::vector<std::string>> stages_of(std::string_view text) {
   std::string plain(text);
   std::erase(plain, ',');

@@ -20,14 +20,14 @@ struct LayoutStringOptions {
 /// predicts a further token, L loss; commas mean nothing. `(..)*n` repeats a group, `x*n` one character: groups first,
 /// each once from left to right, without nesting. The number of stages over num_ranks is the number of chunks.
 /// Megatron Core: transformer/pipeline_parallel_layer_layout.py.
-/// @throw ConfigError listing all mistakes. Refused, although Megatron takes it: E not in the first virtual stage or L
-/// not in the last one, where Megatron builds embedding and loss wherever the text has them.
+/// @throw ConfigError listing all mistakes. Rejected, although Megatron accepts it: E not in the first virtual stage or
+/// L not in the last one, where Megatron builds embedding and loss wherever the text has them.
 PipelineLayout parse_layout(std::string_view text, const LayoutStringOptions& options);
-/// As parse_layout, among other rules. @return nothing if there are mistakes about it.
+/// Like parse_layout, but adds to `mistakes`. @return nothing if there are mistakes.
 std::optional<PipelineLayout> parse_layout(std::string_view text, const LayoutStringOptions& options,
                                            Mistakes& mistakes);
 
-/// "Et*3|t*4|t*2L": what parse_layout reads.
+/// "Et*3|t*4|t*2L", the form that parse_layout reads.
 std::string to_string(const PipelineLayout& layout);
 
 }  // namespace megatron

@@ -45,13 +45,13 @@ int64_t PipelineLayout::num_layers() const { return stages_.back().first_layer +
 
 namespace {
 
-// Texts name the flags, so that a message can be acted on.
+// Texts name the flags, so that the user can follow them.
 constexpr const char* kFirst = "--decoder-first-pipeline-num-layers";
 constexpr const char* kLast = "--decoder-last-pipeline-num-layers";
 constexpr const char* kEmbedding = "--account-for-embedding-in-pipeline-split";
 constexpr const char* kLoss = "--account-for-loss-in-pipeline-split";
 
-constexpr int64_t kLargestNumber = 2147483647;  // that a flag takes
+constexpr int64_t kLargestNumber = 2147483647;  // of a flag
 
 std::vector<std::string_view> account_flags(const LayerSplit& split) {
   std::vector<std::string_view> flags;
@@ -60,7 +60,7 @@ std::vector<std::string_view> account_flags(const LayerSplit& split) {
   return flags;
 }
 
-/// All given that a layout string takes the place of.
+/// All given flags that a layout string replaces.
 std::vector<std::string_view> split_flags(const LayerSplit& split) {
   std::vector<std::string_view> flags = split.chunk_flags;
   if (split.first_rank_layers) flags.emplace_back(kFirst);
@@ -69,7 +69,7 @@ std::vector<std::string_view> split_flags(const LayerSplit& split) {
   return flags;
 }
 
-/// What the ranks between share, and how many chunks share it.
+/// The layers of the ranks between the first and the last, and the number of their chunks.
 struct Rest {
   int64_t layers, shares;
 };
@@ -92,7 +92,7 @@ void check_own_count(std::optional<int64_t>& count, const char* flag, int num_ch
   count = (std::max<int64_t>(given - 1, 0) / num_chunks + 1) * num_chunks;
 }
 
-/// Counts that exclude what is counted, and more of them than ranks; takes them away.
+/// Rejects, and removes, counts that contradict each other or that name more ranks than there are.
 void check_ways(LayerSplit& split, Mistakes& mistakes) {
   if ((split.first_rank_layers || split.last_rank_layers) && (split.account_for_embedding || split.account_for_loss)) {
     mistakes.add({kFirst, kLast},
@@ -159,7 +159,7 @@ PipelineLayout split_layers(const LayerSplit& split) {
 
 std::optional<PipelineLayout> split_layers(const LayerSplit& split, Mistakes& all_mistakes) {
   const int v = split.placement.num_chunks();
-  LayerSplit advised = split;  // as the advice has it so far
+  LayerSplit advised = split;  // the advice so far
   Mistakes mistakes;
   if (split.num_layers < 1) mistakes.add({"--num-layers"}, "--num-layers {}: give at least 1", split.num_layers);
   check_ways(advised, mistakes);
@@ -210,12 +210,12 @@ PipelineLayout nearest_layout(const LayerSplit& split) {
 }
 
 std::string layout_advice(const LayerSplit& split) {
-  constexpr int64_t kMostStages = 4096;  // of which anybody reads a layout
+  constexpr int64_t kMostStages = 4096;  // of a layout that is readable
   const std::vector<std::string_view> flags = split_flags(split);
   std::string leave_out = flags.empty() ? "" : fmt::format("leave out {}", word_list(flags));
   LayerSplit advised = split;
   const int64_t p = split.placement.num_ranks(), v = split.placement.num_chunks();
-  if (p * v > split.num_layers && split.placement.order() == StageOrder::kLoop)  // chunks without a layer help nobody
+  if (p * v > split.num_layers && split.placement.order() == StageOrder::kLoop)  // chunks without a layer are useless
     advised.placement = {static_cast<int>(p), static_cast<int>(std::clamp<int64_t>(split.num_layers / p, 1, v))};
   const int64_t num_stages = p * advised.placement.num_chunks();
   if (num_stages > kMostStages) return fmt::format("choose --pipeline-model-parallel-size {}", split.num_layers);

@@ -1,4 +1,4 @@
-// Which layers each virtual stage of a pipeline builds.
+// The layers of each virtual stage of a pipeline.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-/// What one virtual stage builds. It may have nothing at all: then it hands on what it gets.
+/// The parts of one virtual stage. It may be empty: then it passes its input on.
 struct StageLayers {
   bool has_embedding = false;
   int64_t first_layer = 0;  ///< number of its first decoder layer in the whole model, from 0
@@ -64,7 +64,7 @@ class PipelineLayout {
   std::vector<StageLayers> stages_;
 };
 
-/// As Megatron-LM's flags say it: --decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers,
+/// Megatron-LM's flags: --decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers,
 /// --account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split.
 struct LayerSplit {
   int64_t num_layers = 0;
@@ -72,16 +72,16 @@ struct LayerSplit {
   std::optional<int64_t> first_rank_layers, last_rank_layers;  ///< of all its chunks; the rest is shared evenly
   bool account_for_embedding = false;  ///< counts as a layer: the first stage builds one layer fewer
   bool account_for_loss = false;       ///< counts as a layer: the last stage builds one layer fewer
-  /// For messages: the flags given that say how many chunks a rank has. A layout string takes their place too.
+  /// For messages: the given flags that set the number of chunks of a rank. A layout string replaces them too.
   std::vector<std::string_view> chunk_flags = {};
   bool num_layers_sets_chunks = false;  ///< for messages: another number of layers would change the placement
 };
 
-/// Equal stages, but for what LayerSplit says. Megatron Core: transformer_block.py, get_num_layers_to_build.
-/// @throw ConfigError listing all mistakes; what does not divide is refused with the nearest number of layers.
+/// Equal stages, except for the settings of LayerSplit. Megatron Core: transformer_block.py, get_num_layers_to_build.
+/// @throw ConfigError listing all mistakes, with the nearest number of layers if it does not divide.
 PipelineLayout split_layers(const LayerSplit& split);
-/// As split_layers, among other rules. What the mistakes advise is accepted once all of it is done. @return nothing if
-/// there are mistakes about it.
+/// Like split_layers, but adds to `mistakes`. Following all of their advice gives an accepted layout. @return nothing
+/// if there are mistakes.
 std::optional<PipelineLayout> split_layers(const LayerSplit& split, Mistakes& mistakes);
 /// For a split that may not work: its layers over the same stages, with its first and last rank's where they fit.
 PipelineLayout nearest_layout(const LayerSplit& split);

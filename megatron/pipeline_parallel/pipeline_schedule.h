@@ -1,4 +1,4 @@
-// All pipeline schedules by name: what every rank does in one step.
+// All pipeline schedules by name: the actions of every rank in one step.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@ namespace megatron {
 
 enum class ScheduleKind { kGPipe, kOneFOneB, kInterleaved, kZbH1, kZbV, kDualPipeV };
 
-/// All that is known of a schedule beside its order of actions.
+/// The properties of a schedule besides its order of actions.
 struct ScheduleTraits {
   ScheduleKind kind;
   std::string_view name;
   std::optional<int> num_chunks;  // virtual stages of a rank; none: any number
   StageOrder stage_order;
-  bool splits_weight_gradient;  // always: it places weight gradients itself, in the bubble
+  bool splits_weight_gradient;  // it always places weight gradients itself, in the bubble
   std::string_view summary;     // a line of help
 };
 constexpr std::array<ScheduleTraits, 6> kSchedules = {{
@@ -31,11 +31,11 @@ constexpr std::array<ScheduleTraits, 6> kSchedules = {{
     {ScheduleKind::kOneFOneB, "1f1b", 1, StageOrder::kLoop, false,
      "one forward, one backward: the bubble of gpipe, but rank r keeps P - r micro-batches"},
     {ScheduleKind::kInterleaved, "interleaved", std::nullopt, StageOrder::kLoop, false,
-     "1f1b over several virtual stages of each rank: the bubble divided by them, for more messages"},
+     "1f1b over several virtual stages of each rank: the bubble divided by them, with more sends"},
     {ScheduleKind::kZbH1, "zb-h1", 1, StageOrder::kLoop, true,
-     "1f1b with B and W apart: W fills two thirds of the bubble, with the memory of rank 0 on every rank"},
+     "1f1b with B and W split: W fills two thirds of the bubble, with the memory of rank 0 on every rank"},
     {ScheduleKind::kZbV, "zb-v", 2, StageOrder::kV, true,
-     "two virtual stages of each rank in a V, B and W apart: no gaps if F, B and W take equal time"},
+     "two virtual stages of each rank in a V, B and W split: no gaps if F, B and W take equal time"},
     {ScheduleKind::kDualPipeV, "dualpipe-v", 2, StageOrder::kV, true,
      "zb-v with each forward beside a backward of the other stage: DeepSeek's order, for overlap of communication"},
 }};
@@ -47,7 +47,7 @@ constexpr auto names_of_enum(ScheduleKind) {
   return names;
 }
 std::string_view name_of(ScheduleKind kind);
-/// "the schedule zb-v has two virtual stages on each rank": of one whose number is always the same.
+/// "the schedule zb-v has two virtual stages on each rank", for a schedule with a fixed number.
 std::string describe_chunks(ScheduleKind kind);
 
 struct ScheduleOptions {
@@ -55,14 +55,14 @@ struct ScheduleOptions {
   int num_ranks = 1;
   int num_chunks = 1;  ///< virtual stages of a rank: see ScheduleTraits
   int num_micro_batches = 1;
-  /// Interleaved: micro-batches in a row on one chunk; none: num_ranks, which is depth first.
+  /// Interleaved: consecutive micro-batches on one chunk; none: num_ranks, which is depth first.
   std::optional<int> micro_batch_group_size;
-  /// Of schedules that do not always split.
+  /// For schedules that do not always split.
   WeightGradient weight_gradient = WeightGradient::kFused;
   bool forward_only = false;  ///< evaluation: the forwards in their order
 };
 
-/// Where the schedule has the virtual stages: a V or Megatron's loop.
+/// The placement of the schedule's virtual stages: a V or Megatron's loop.
 StagePlacement placement_of(const ScheduleOptions& options);
 
 /// The flag that sets the micro-batches of a step, and its value for one.
@@ -70,10 +70,10 @@ struct MicroBatchFlag {
   std::string_view name = "--num-micro-batches";
   int64_t value = 1;
 };
-/// Adds what cannot be, with Megatron's flags as names. What the mistakes advise is accepted once all of it is done.
+/// Adds mistakes, with Megatron's flags as names. Following all of their advice gives accepted options.
 void check_schedule(const ScheduleOptions& options, Mistakes& mistakes, const MicroBatchFlag& micro_batch = {});
 
-/// What each rank does, sends and receives among it; a pure function, the same on every rank.
+/// The actions of each rank, with sends and receives; a pure function, the same on every rank.
 /// @throw ConfigError listing all mistakes.
 std::vector<Schedule> make_schedules(const ScheduleOptions& options);
 

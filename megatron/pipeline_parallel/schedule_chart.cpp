@@ -21,9 +21,9 @@ std::string label_of(const Action& a, const ScheduleChart& chart) {
                               : fmt::format("{}{}", letter, a.micro_batch);
 }
 
-/// What all actions of a simulation have in common.
+/// Properties of all actions of a simulation.
 struct Extent {
-  double shortest = 0, longest = 0;  // time of an action, those without time aside
+  double shortest = 0, longest = 0;  // time of an action, except those without time
   size_t longest_label = 0;
 };
 
@@ -56,23 +56,23 @@ std::string line_of(const RankTimeline& rank, const ScheduleChart& chart, double
 
 }  // namespace
 
-constexpr double kMostCharacters = 1e7;  // of a text; beyond it nobody reads it
+constexpr double kMostCharacters = 1e7;  // of a readable text
 
 std::string text_of(const Simulation& simulation, const ScheduleChart& chart, int max_columns) {
   require<ConfigError>(max_columns >= 40, "[text_of] {} columns: give at least 40.", max_columns);
   const Extent extent = extent_of(simulation, chart);
   if (extent.shortest <= 0) return "";
-  // The shortest action has room for its name, unless others would become endless.
+  // The shortest action has room for its name, unless others would become too long.
   const double cell = static_cast<double>(extent.longest_label) + 1;
   const double columns_per_time = std::min(cell / extent.shortest, 8 * cell / extent.longest);
   const double columns = std::ceil(simulation.makespan * columns_per_time);
   if (!(columns * static_cast<double>(simulation.ranks.size()) <= kMostCharacters))
     return fmt::format(
-        "(not drawn: actions take {:.3g} to {:.3g} of a step of {:.3g}, too little to be seen in a text)\n",
+        "(not drawn: actions take {:.3g} to {:.3g} of a step of {:.3g}, too little to be visible in a text)\n",
         extent.shortest, extent.longest, simulation.makespan);
   const auto width = static_cast<size_t>(columns);
   const std::string last_name = fmt::format("rank {} ", simulation.ranks.size() - 1);
-  // Bands hold whole actions where all take equal time.
+  // Bands have whole actions if all take equal time.
   const size_t room = static_cast<size_t>(max_columns) - last_name.size();
   const size_t shortest = std::max<size_t>(static_cast<size_t>(std::lround(extent.shortest * columns_per_time)), 1);
   const size_t band = shortest < room ? room - room % shortest : room;

@@ -34,13 +34,13 @@ class Times {
   std::vector<double> times_;
 };
 
-/// The messages over one border in one direction, in the order of both sides.
+/// The sends over one border in one direction, in the order of both sides.
 struct Channel {
   struct Message {
     int micro_batch;
     double time;
   };
-  std::vector<Message> sent, received;  // received: buffers given
+  std::vector<Message> sent, received;  // received: posted buffers
   size_t num_matched() const { return std::min(sent.size(), received.size()); }
 };
 
@@ -106,10 +106,10 @@ class Simulator {
   const ActionCosts& costs_of(int stage) const {
     return options_.costs[options_.costs.size() == 1 ? 0 : static_cast<size_t>(stage)];
   }
-  /// The border between two stages bears the number of the earlier one.
+  /// The border between two stages has the number of the earlier one.
   Channel& channel(Direction direction, int border) { return channels_[direction][static_cast<size_t>(border)]; }
 
-  /// Does the rank's next action if what it needs is there. @return whether it did.
+  /// Runs the rank's next action if its inputs are ready. @return whether it did.
   bool step(int rank) {
     const Action& a = next_action(rank);
     const int stage = placement_.stage_of({.rank = rank, .chunk = a.chunk});
@@ -150,7 +150,7 @@ class Simulator {
     require(is_there, "[simulate] rank {}: {} comes before {}.", rank, describe(a), what);
   }
 
-  /// When the data that a F or B starts from is on its rank; kNever if that is not known yet.
+  /// The time when the input of a F or B is on its rank; kNever if that is not known yet.
   double input_of(int rank, int stage, Direction direction, int micro_batch) {
     const int producer = direction == kForward ? stage - 1 : stage + 1;
     if (producer < 0) return 0;
@@ -188,12 +188,12 @@ class Simulator {
     return true;
   }
 
-  /// The other side of a message of `stage`, which must be on another rank.
+  /// The other side of a send or receive of `stage`, which must be on another rank.
   void check_peer(int rank, const Action& a, int peer_stage) const {
     require(peer_stage >= 0 && peer_stage < placement_.num_stages(), "[simulate] rank {}: {} has no neighbour there.",
             rank, describe(a));
     require(placement_.place_of(peer_stage).rank != rank,
-            "[simulate] rank {}: {} goes to the rank itself, which hands over without a message.", rank, describe(a));
+            "[simulate] rank {}: {} is to the rank itself, which needs no send.", rank, describe(a));
   }
 
   bool send(int rank, Direction direction, int stage, int peer_stage, const Action& a) {
@@ -227,7 +227,7 @@ class Simulator {
     const StagePlace place = placement_.place_of(receiver);
     require(sent.micro_batch == received.micro_batch,
             "[simulate] rank {} receives micro-batch {} on chunk {} as {} number {} of that border, but micro-batch {} "
-            "is sent: both sides must have one order.",
+            "is sent: both sides must have the same order.",
             place.rank, received.micro_batch, place.chunk, direction == kForward ? "forward" : "backward", number,
             sent.micro_batch);
     arrived_[direction].at(receiver, sent.micro_batch) = arrival(messages, number);
@@ -237,7 +237,7 @@ class Simulator {
     std::string text;
     for (int rank = 0; rank < placement_.num_ranks(); ++rank)
       if (!is_done(rank)) text += fmt::format("\n  rank {} waits: {}", rank, reason_of(rank));
-    require(text.empty(), "[simulate] the ranks wait for each other for ever:{}", text);
+    require(text.empty(), "[simulate] the ranks wait for each other forever:{}", text);
   }
 
   std::string reason_of(int rank) const {
@@ -246,7 +246,7 @@ class Simulator {
     const int stage = placement_.stage_of({.rank = rank, .chunk = a.chunk});
     if (!is_compute(a.kind)) {
       const StagePlace peer = placement_.place_of(is_forward ? stage + 1 : stage - 1);
-      return fmt::format("{} until rank {} receives the message before it, on chunk {}", describe(a), peer.rank,
+      return fmt::format("{} until rank {} receives the send before it, on chunk {}", describe(a), peer.rank,
                          peer.chunk);
     }
     const StagePlace producer = placement_.place_of(is_forward ? stage - 1 : stage + 1);

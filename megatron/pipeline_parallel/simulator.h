@@ -1,4 +1,4 @@
-// Runs schedules on paper: whether they can run at all, how long they take and how much they keep.
+// Simulates schedules: finds deadlocks, and computes times and live activations.
 #pragma once
 
 #include <vector>
@@ -18,13 +18,13 @@ struct ActionCosts {
 struct SimulationOptions {
   std::vector<ActionCosts> costs = {{}};  ///< one for each virtual stage, or one for all
   double send_latency = 0;                ///< from the end of the sender's action until the receiver has the data
-  /// Part of the activations of a chunk that stays from B to W. 1: all.
+  /// Fraction of the activations of a chunk that stays from B to W. 1: all.
   double kept_for_weight = 1;
-  /// true: schedules send and receive. false: they only compute, and what a rank needs is there when its producer ends.
+  /// true: schedules send and receive. false: they only compute, and inputs are ready when their producer ends.
   bool has_messages = true;
 };
 
-/// A F, B, W or BW and when it runs.
+/// A F, B, W or BW and its times.
 struct TimedAction {
   Action action;
   double start = 0, end = 0;
@@ -47,7 +47,7 @@ struct Simulation {
 
 /// @param schedules  of all ranks, whole chunks only.
 /// @throw InternalError naming ranks and actions: if the ranks wait for each other; if an action comes before what it
-/// needs from its own rank; if messages of a border are sent and received in different orders, or one is missing; if a
+/// needs from its own rank; if sends and receives of a border have different orders, or one is missing; if a
 /// forward has no backward while others have, or a B no W.
 Simulation simulate(const std::vector<Schedule>& schedules, const StagePlacement& placement,
                     const SimulationOptions& options);

@@ -1,4 +1,4 @@
-// What schedules keep and send, against the simulator, the meta device and closed forms.
+// Memory and sends of schedules, compared with the simulator, the meta device and closed forms.
 #include <gtest/gtest.h>
 
 #include <algorithm>

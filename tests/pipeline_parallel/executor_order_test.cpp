@@ -1,4 +1,4 @@
-// How the executor joins schedules, stages, borders and losses, and what it does where they do not fit each other.
+// The executor with schedules, stages, borders and losses, also if they do not fit each other.
 #include <gtest/gtest.h>
 
 #include "megatron/ops/masked_sum.h"
@@ -36,7 +36,7 @@ std::vector<double> run(const Schedule& schedule, bool is_trainable = true) {
   return values_of(at(executor.input_gradients.at(0), "x"));
 }
 
-TEST(ExecutorOrder, WMayFindNothingToDo) {
+TEST(ExecutorOrder, WMayHaveNoWork) {
   const auto fused = run({{.kind = kF}, {.kind = kBW}}, false);
   EXPECT_EQ(run({{.kind = kF}, {.kind = kB}, {.kind = kW}}, false), fused) << "all weights are frozen";
   EXPECT_EQ(run({{.kind = kF},
@@ -48,7 +48,7 @@ TEST(ExecutorOrder, WMayFindNothingToDo) {
             run({{.kind = kF}, {.kind = kBW}}));
 }
 
-TEST(ExecutorOrder, RefusesActionsThatDoNotGoOnWhereTheOnesBeforeEnded) {
+TEST(ExecutorOrder, RejectsActionsThatDoNotContinueTheEarlierOnes) {
   const Action forward{.kind = kF}, first_half{.kind = kF, .end_segment = 1};
   for (const Schedule& wrong :
        {Schedule{{.kind = kW}}, Schedule{forward, forward, {.kind = kBW}},
@@ -80,7 +80,7 @@ std::vector<double> run_two_losses(const std::vector<std::string>& losses) {
   return values_of(at(executor.input_gradients.at(0), "x"));
 }
 
-TEST(ExecutorOrder, GradientOfSeveralNamedLossesIsThatOfTheirSum) {
+TEST(ExecutorOrder, TheGradientOfSeveralNamedLossesIsThatOfTheirSum) {
   const std::vector<double> early = run_two_losses({"early"}), late = run_two_losses({"late"});
   const std::vector<double> both = run_two_losses({"early", "late"});
   ASSERT_EQ(both.size(), 6);
@@ -147,7 +147,7 @@ void run_two_stages(const std::vector<PayloadSpec>& border) {
   });
 }
 
-TEST(ExecutorOrder, RefusesAnOutputThatIsNotWhatTheBorderNames) {
+TEST(ExecutorOrder, RejectsAnOutputThatDiffersFromTheNamesOfTheBorder) {
   const PayloadSpec right{"x", {2, 1, 3}, DType::kFloat64};
   run_two_stages({right});
   for (const std::vector<PayloadSpec>& wrong : {std::vector<PayloadSpec>{right, right},

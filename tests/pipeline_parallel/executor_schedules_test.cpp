@@ -64,7 +64,7 @@ TEST(ExecutorSchedules, TiedWeightsAddUpOverStagesWithinRounding) {
   }
 }
 
-TEST(ExecutorSchedules, StagesWithoutLayersHandOnWhatTheyGet) {
+TEST(ExecutorSchedules, StagesWithoutLayersPassTheirInputOn) {
   const DeepModelOptions model{.num_layers = 4};
   const Outcome one = run_one(model, 3);
   for (const char* text : {"E|t*4|L", "Et*4||L", "E||t*4L"}) {

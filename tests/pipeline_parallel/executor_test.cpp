@@ -47,7 +47,7 @@ Chunk chunk_of(const Chunk& all, int rank, int num_ranks) {
   return {all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
-/// What the last step left must not be mistaken for a gradient of this one.
+/// Leftovers of the last step must not be mistaken for a gradient of this one.
 void forget_gradient(const Context& ctx, Parameter& p) {
   launch(ctx, [&](auto& stream) {
     kernels::fill(stream, {.y = p.main_grad().view(), .value = std::numeric_limits<double>::quiet_NaN()});
@@ -169,7 +169,7 @@ TEST(Executor, FrozenWeightsHaveNoW) {
   EXPECT_LT(frozen.peak_activation_bytes, trained.peak_activation_bytes) << "no x and dy are kept for a frozen weight";
 }
 
-TEST(Executor, RefusesSchedulesThatLackAnAction) {
+TEST(Executor, RejectsSchedulesThatLackAnAction) {
   TestDevice test(DeviceKind::kCpu, 1);
   const Context ctx = test.context();
   ToyModel model(ctx, {}, {});
@@ -326,7 +326,7 @@ TEST(Executor, PipelineRanksNeedNoMoreMemoryForMoreMicroBatches) {
     EXPECT_EQ(few[rank].peak_activation_bytes, many[rank].peak_activation_bytes) << "rank " << rank;
 }
 
-TEST(Executor, ARankThatSkipsAModuleMakesItReadyAsTheOthersDo) {
+TEST(Executor, ARankThatSkipsAModuleMakesItReadyLikeTheOthers) {
   std::vector<Outcome> outcomes(2);
   run_ranks(2, [&](RankContext& rank) {
     outcomes[static_cast<size_t>(rank.rank)] = train({.skips_last_expert = rank.rank == 1});

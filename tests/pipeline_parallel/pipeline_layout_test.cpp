@@ -44,7 +44,7 @@ json counts_of(const PipelineLayout& layout) {
   return ranks;
 }
 
-TEST(PipelineLayout, SplitsLayersAsTheReferenceDoes) {
+TEST(PipelineLayout, SplitsLayersLikeTheReference) {
   const json cases = golden_json("parallelism/layers.json", "stages");
   ASSERT_FALSE(cases.empty());
   for (const json& c : cases) {
@@ -59,13 +59,13 @@ LayoutStringOptions options_of(const json& c) {
   return {.num_ranks = c["pp"], .num_layers = c["layers"], .num_mtp_layers = optional_at(c, "mtp").value_or(0)};
 }
 
-TEST(LayoutString, ReadsAsTheReferenceDoes) {
+TEST(LayoutString, ReadsLikeTheReference) {
   const json cases = golden_json("parallelism/layers.json", "layouts");
   ASSERT_FALSE(cases.empty());
   int num_departures = 0;
   for (const json& c : cases) {
     const std::string text = c["layout"];
-    // Megatron takes a loss before the last stage, and builds it on the last one all the same: refused here.
+    // Megatron takes a loss before the last stage, and builds it on the last one anyway: rejected here.
     const bool departs = !c.contains("error") && text.back() == '|';
     num_departures += departs ? 1 : 0;
     if (c.contains("error") || departs) {
@@ -140,7 +140,7 @@ TEST(PipelineLayout, AllMistakesOfASplitAreReportedTogether) {
           AllOf(HasSubstr("4 mistakes"), HasSubstr("3 does not divide"), HasSubstr("5 does not divide"))));
 }
 
-TEST(LayoutString, RefusalsSayWhatIsWrong) {
+TEST(LayoutString, ErrorsNameTheMistake) {
   const auto refused = [](const char* text, const char* reason) {
     EXPECT_THAT([&] { parse_layout(text, {.num_ranks = 2, .num_layers = 4}); },
                 ThrowsMessage<ConfigError>(HasSubstr(reason)))

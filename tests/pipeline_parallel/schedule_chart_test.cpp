@@ -27,12 +27,12 @@ TEST(ScheduleChart, TextShowsRanksAsRowsAndTimeAsColumns) {
             "rank 1 ...F0 B0 F1 B1 W0 W1 \n");
 }
 
-TEST(ScheduleChart, ChunksAreNamedWhereThereAreSeveral) {
+TEST(ScheduleChart, ChunksAreNamedIfThereAreSeveral) {
   const ScheduleOptions v{.kind = ScheduleKind::kZbV, .num_ranks = 1, .num_chunks = 2, .num_micro_batches = 1};
   EXPECT_EQ(text_of(simulation_of(v), {.num_chunks = 2}, 120), "rank 0 F0.0 F0.1 B0.1 W0.1 B0.0 W0.0 \n");
 }
 
-TEST(ScheduleChart, LongStepsGoOnInFurtherBands) {
+TEST(ScheduleChart, LongStepsContinueInFurtherBands) {
   const std::string text = text_of(simulation_of({.num_ranks = 3, .num_micro_batches = 12}), {}, 50);
   std::istringstream lines(text);
   int num_bands = 0;

@@ -34,7 +34,7 @@ RanksOutcome run_all(const DeepModelOptions& model, const PipelineLayout& layout
 /// With balanced layers.
 RanksOutcome run_all(const DeepModelOptions& model, const ScheduleOptions& schedule);
 
-/// What run_all's rank `rank` plans on the meta device.
+/// The plan of run_all's rank `rank` on the meta device.
 Outcome plan_rank(int rank, const DeepModelOptions& model, const ScheduleOptions& schedule);
 
 std::string describe(const ScheduleOptions& options);

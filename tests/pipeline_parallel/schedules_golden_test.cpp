@@ -89,7 +89,7 @@ ScheduleOptions options_of(const json& c) {
   return options;
 }
 
-/// How much is computed before each send.
+/// Number of compute actions before each send.
 std::map<std::string, std::ptrdiff_t> places_of_sends(const Tokens& events) {
   std::map<std::string, std::ptrdiff_t> places;
   std::ptrdiff_t num_computed = 0;
@@ -170,7 +170,7 @@ void expect_same(const json& c) {
   }
 }
 
-TEST(SchedulesGolden, OneFOneBComputesSendsAndReceivesAsTheReference) {
+TEST(SchedulesGolden, OneFOneBComputesSendsAndReceivesLikeTheReference) {
   const json cases = golden_json("parallelism/schedules.json", "plain");
   ASSERT_FALSE(cases.empty());
   for (const json& c : cases) {
@@ -179,7 +179,7 @@ TEST(SchedulesGolden, OneFOneBComputesSendsAndReceivesAsTheReference) {
   }
 }
 
-TEST(SchedulesGolden, InterleavedComputesSendsAndReceivesAsTheReference) {
+TEST(SchedulesGolden, InterleavedComputesSendsAndReceivesLikeTheReference) {
   const json cases = golden_json("parallelism/schedules.json", "interleaved");
   ASSERT_FALSE(cases.empty());
   int num_refused = 0;

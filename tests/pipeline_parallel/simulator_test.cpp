@@ -160,8 +160,8 @@ TEST(Simulator, EverySizeOfEveryScheduleRuns) {
           }
 }
 
-TEST(Simulator, EarlyReceivesCostNoTimeAgainstDataThatIsAlwaysTaken) {
-  // Messages have one buffer each and one payload under way on each border; the schedule is as fast as without limits.
+TEST(Simulator, EarlyReceivesCostNoTimeComparedWithUnlimitedBuffers) {
+  // Sends have one buffer each and one payload in flight on each border; the schedule is as fast as without limits.
   for (const ScheduleOptions& options :
        {ScheduleOptions{.num_ranks = 4, .num_micro_batches = 9},
         ScheduleOptions{.kind = ScheduleKind::kInterleaved,
@@ -207,7 +207,7 @@ TEST(Simulator, NamesRanksAndActionsOfADeadlock) {
                 HasSubstr("rank 1 waits: F of micro-batch 0, chunk 0 needs the F of chunk 0 of rank 0"))));
 }
 
-TEST(Simulator, ASendThatNobodyReceivesInTimeIsADeadlock) {
+TEST(Simulator, ASendThatIsNotReceivedInTimeIsADeadlock) {
   // Rank 1 receives micro-batch 0 only after it has sent something that rank 0 takes after its second send.
   const std::vector<Schedule> stuck = {
       {act(kF, 0), act(kSendForward, 0), act(kF, 1), act(kSendForward, 1), act(kRecvForward, 0, 1), act(kF, 0, 1)},
@@ -217,11 +217,11 @@ TEST(Simulator, ASendThatNobodyReceivesInTimeIsADeadlock) {
         simulate(stuck, {2, 2}, {});
       },
       ThrowsMessage<InternalError>(
-          AllOf(HasSubstr("rank 0 waits: send_forward of micro-batch 1, chunk 0 until rank 1 receives the message"),
+          AllOf(HasSubstr("rank 0 waits: send_forward of micro-batch 1, chunk 0 until rank 1 receives the send"),
                 HasSubstr("rank 1 waits: F of micro-batch 0, chunk 0"))));
 }
 
-TEST(Simulator, RefusesWrongOrdersOfOneRank) {
+TEST(Simulator, RejectsWrongOrdersOfOneRank) {
   const auto refused = [](const Schedule& schedule, const char* reason) {
     EXPECT_THAT(
         [&] {
@@ -239,14 +239,14 @@ TEST(Simulator, RefusesWrongOrdersOfOneRank) {
   refused({act(kF), act(kSendForward)}, "has no neighbour there");
 }
 
-TEST(Simulator, RefusesMessagesInDifferentOrdersAndLostOnes) {
+TEST(Simulator, RejectsSendsInDifferentOrdersAndMissingOnes) {
   const std::vector<Schedule> crossed = {{act(kF, 0), act(kSendForward, 0), act(kF, 1), act(kSendForward, 1)},
                                          {act(kRecvForward, 1), act(kF, 1), act(kRecvForward, 0), act(kF, 0)}};
   EXPECT_THAT(
       [&] {
         simulate(crossed, {2, 1}, {});
       },
-      ThrowsMessage<InternalError>(HasSubstr("both sides must have one order")));
+      ThrowsMessage<InternalError>(HasSubstr("both sides must have the same order")));
   const std::vector<Schedule> lost = {{act(kF), act(kSendForward)}, {}};
   EXPECT_THAT(
       [&] {
@@ -254,11 +254,7 @@ TEST(Simulator, RefusesMessagesInDifferentOrdersAndLostOnes) {
       },
       ThrowsMessage<InternalError>(HasSubstr("1 messages are sent forward over the border behind stage 0, but 0")));
   const std::vector<Schedule> to_itself = {{act(kF), act(kSendForward), act(kF, 0, 1)}};
-  EXPECT_THAT(
-      [&] {
-        simulate(to_itself, {1, 2}, {});
-      },
-      ThrowsMessage<InternalError>(HasSubstr("hands over without a message")));
+  EXPECT_THAT([&] { simulate(to_itself, {1, 2}, {}); }, ThrowsMessage<InternalError>(HasSubstr("needs no send")));
 }
 
 TEST(PipelineSchedule, AllMistakesAreReportedTogether) {

@@ -46,7 +46,7 @@ TEST(StagePlacement, EveryStageHasOnePlaceWhateverTheSizes) {
       }
 }
 
-TEST(StagePlacement, RefusesEmptyPipelinesAndForeignPlaces) {
+TEST(StagePlacement, RejectsEmptyPipelinesAndInvalidPlaces) {
   EXPECT_THROW(StagePlacement(0, 1), ConfigError);
   EXPECT_THROW(StagePlacement(1, 0), ConfigError);
   const StagePlacement placement(2, 2);

@@ -1,4 +1,4 @@
-// The backward of schedules that do not place W freely.
+// The backward of schedules in which W follows B.
 #pragma once
 
 #include "megatron/pipeline_parallel/action.h"

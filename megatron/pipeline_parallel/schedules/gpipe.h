@@ -5,8 +5,8 @@
 
 namespace megatron {
 
-/// What each rank computes, one chunk a rank. All micro-batches are alive at once. Backward goes in the order of
-/// forward, and not against it, so that gradients are summed in the order of all other schedules.
+/// The compute actions of each rank, one chunk a rank. All micro-batches are alive at once. Backward goes in the order
+/// of forward, not in reverse, so that gradients are summed in the order of all other schedules.
 Schedule gpipe(int num_micro_batches, WeightGradient weight_gradient);
 
 }  // namespace megatron

@@ -12,7 +12,7 @@ struct InterleavedOptions {
   int num_ranks = 1;
   int num_chunks = 1;  ///< virtual stages of a rank
   int num_micro_batches = 1;
-  int micro_batch_group_size = 1;  ///< micro-batches in a row on one chunk; num_ranks is depth first
+  int micro_batch_group_size = 1;  ///< consecutive micro-batches on one chunk; num_ranks is depth first
   WeightGradient weight_gradient = WeightGradient::kFused;
 };
 
@@ -24,15 +24,15 @@ struct ChunkVisit {
 };
 
 /// The order of forwards on every rank: groups of micro-batches, each through all chunks. Backwards follow the same
-/// table with the chunks turned round. get_schedule_table in Megatron Core.
+/// table with the chunks reversed. get_schedule_table in Megatron Core.
 std::vector<ChunkVisit> schedule_table(int num_micro_batches, int num_chunks, int micro_batch_group_size);
 
 /// Forwards of a rank before its first backward: (num_ranks - rank - 1) * 2 + (num_chunks - 1) * group size, at most
 /// all.
 int num_warm_up(const InterleavedOptions& options, int rank);
 
-/// What `rank` computes, in order. The group size must be at least num_ranks, and what num_micro_batches leaves over
-/// too: make_schedules checks it.
+/// The compute actions of `rank`, in order. The group size must be at least num_ranks, and so must the remainder of
+/// num_micro_batches: make_schedules checks it.
 Schedule interleaved(const InterleavedOptions& options, int rank);
 
 }  // namespace megatron

@@ -5,9 +5,9 @@
 
 namespace megatron {
 
-/// What `rank` of `num_ranks` computes for `num_micro_batches`, in order; one chunk a rank. Rank r keeps at most
-/// num_ranks - r micro-batches alive. One rank: forward and backward of each micro-batch in turn. With kSplit W comes
-/// right after B.
+/// The compute actions of `rank` of `num_ranks` for `num_micro_batches`, in order; one chunk a rank. Rank r keeps at
+/// most num_ranks - r micro-batches alive. One rank: forward and backward of each micro-batch in turn. With kSplit W
+/// comes right after B.
 Schedule one_f_one_b(int rank, int num_ranks, int num_micro_batches, WeightGradient weight_gradient);
 
 }  // namespace megatron

@@ -11,7 +11,7 @@
 namespace megatron {
 
 /// Appends actions and counts the micro-batches of each kind and chunk. Actions of micro-batches beyond the last one
-/// are counted and left out: a short step is a long one with holes.
+/// are counted but left out: a short step is a long one with gaps.
 class VOrder {
  public:
   explicit VOrder(int num_micro_batches) : num_micro_batches_(num_micro_batches) {}

@@ -10,7 +10,7 @@ namespace megatron {
 /// one. One chunk a rank.
 Schedule zb_h1(int rank, int num_ranks, int num_micro_batches);
 
-/// ZB-V (Qi et al. 2024, arXiv:2405.15362, section 4): two chunks a rank, placed as a V. Without a gap inside a rank if
+/// ZB-V (Qi et al. 2024, arXiv:2405.15362, section 4): two chunks a rank, placed as a V. A rank has no gaps if
 /// F, B and W take equal time and there are 2 * num_ranks - 1 micro-batches or more; at most 2 * num_ranks chunks are
 /// alive on each rank, as much as num_ranks micro-batches.
 Schedule zb_v(int rank, int num_ranks, int num_micro_batches);
