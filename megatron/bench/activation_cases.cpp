@@ -7,7 +7,7 @@
 namespace megatron {
 namespace {
 
-/// Of fc1, and its gradient: undefined without biases.
+/// The bias of fc1, and its gradient: undefined without biases.
 struct Biases {
   Biases() = default;
   Biases(const Context& ctx, const StepShapes& z, int64_t columns) {
@@ -26,7 +26,7 @@ struct Biases {
   Tensor bias, gradient, workspace;
 };
 
-/// fc1's output, of which gate and up are the halves where there is a gate, and the gradient of the result.
+/// fc1's output, whose halves are gate and up if it is gated, and the gradient of the result.
 struct Operands {
   Operands(const Context& ctx, const StepShapes& z, bool is_backward)
       : x(random_tensor(ctx, {z.t, z.fc1_columns()}, z.model.params_dtype)),
@@ -84,7 +84,7 @@ KernelCall plain(const Context& ctx, kernels::Activation kind, const Operands& o
   };
 }
 
-/// Transformer Engine has GELU by tanh alone.
+/// Transformer Engine only has GELU by tanh.
 kernels::Activation kind_of_peer(kernels::Activation kind) {
   return kind == kernels::Activation::kGelu ? kernels::Activation::kGeluTanh : kind;
 }

@@ -19,7 +19,7 @@ struct AttentionKind {
   double share = 1;  // of all layers with attention
 };
 
-/// One kind, or two where a window skips layers. A stage is taken to have its share of both.
+/// One kind, or two if a window skips layers. A stage is assumed to have its share of both.
 std::vector<AttentionKind> attention_kinds(const TransformerConfig& model) {
   if (!model.window_size) return {{.name = "attention"}};
   int64_t num_whole = 0, num_attention = 0;
@@ -40,8 +40,8 @@ std::vector<AttentionKind> attention_kinds(const TransformerConfig& model) {
   return kinds;
 }
 
-/// Queries, keys and values, or their gradients, as SelfAttention has them: views of the projection where nothing
-/// stands between it and attention.
+/// Queries, keys and values, or their gradients, as in SelfAttention: views of the projection if nothing
+/// is between it and attention.
 QueryKeyValue heads_of(const Context& ctx, const StepShapes& z) {
   const DType dtype = z.model.params_dtype;
   if (z.reads_projection() && !z.has_rotation())
@@ -50,7 +50,7 @@ QueryKeyValue heads_of(const Context& ctx, const StepShapes& z) {
           random_tensor(ctx, {z.s, z.b, z.g, z.d}, dtype)};
 }
 
-/// What forward and backward take and give.
+/// Operands of forward and backward.
 struct Operands {
   Operands(const Context& ctx, const StepShapes& z)
       : layout(SequenceLayout::uniform(ctx, {.s = z.s, .b = z.b})),
@@ -103,12 +103,12 @@ KernelCall forward_call(const Context& ctx, kernels::AttentionForwardArgs args, 
   };
 }
 
-/// With the results of a forward that it runs.
+/// Backward with the results of a forward that it runs first.
 KernelCall backward_call(const Context& ctx, const StepShapes& z, const AttentionKind& layers) {
   Operands x(ctx, z);
   const kernels::AttentionForwardArgs forward = forward_args(ctx, z, layers, x);
   forward_call(ctx, forward, x)();
-  ctx.device.synchronize();  // before its workspace goes
+  ctx.device.synchronize();  // before its workspace is freed
   Tensor grad_o = random_tensor(ctx, x.o.shape(), x.o.dtype());
   QueryKeyValue gradients = heads_of(ctx, z);
   Tensor dsink = x.sink.defined() ? ctx.empty("dsink", {z.n}, DType::kFloat32) : Tensor();

@@ -9,10 +9,10 @@
 
 namespace megatron {
 
-/// Of optimizers: small, so that weights stay finite; large enough to be seen in them.
+/// Learning rate of measurements: small, so that weights stay finite, but large enough to change them.
 inline constexpr double kBenchLearningRate = 1e-3;
 
-/// What kernels outside of a trainer need: a device with a step state whose learning rate is small.
+/// The environment of kernels outside of a trainer: a device with a step state whose learning rate is small.
 class BenchDevice {
  public:
   /// @param cuda_device  number of the GPU. @param capacity_bytes  of its memory at most; 0: all

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMostBytesInAll = int64_t{1} << 30;  // of the repeats of one size
 constexpr int64_t kFewestRepeats = 3;
 
-/// One operation after the other on the same buffers.
+/// Repeats an operation on the same buffers.
 class Exchange {
  public:
   Exchange(const ProcessGroup& group, const Context& ctx, CommPattern pattern, const Shape& whole, DType dtype)
@@ -52,7 +52,7 @@ class Exchange {
   Tensor whole_, part_, received_;
 };
 
-/// Of the slowest rank, element by element: ranks enter together and leave with the last.
+/// The times of the slowest rank for each call: ranks enter together and leave with the last.
 std::vector<double> slowest(const ProcessGroup& group, std::vector<double> seconds) {
   const Shape shape{std::ssize(seconds)};
   group.all_reduce({seconds.data(), DType::kFloat64, shape, {1}}, ReduceOp::kMax, {.site = "bench times"}).wait();

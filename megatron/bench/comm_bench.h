@@ -1,4 +1,4 @@
-// How fast ranks exchange data.
+// Measures collectives, sends and receives.
 #pragma once
 
 #include <array>

@@ -13,7 +13,7 @@ namespace {
 
 /// TFLOP/s without sparsity, of bf16 and fp16 on tensor cores, and of fp32 outside of them.
 struct Peak {
-  std::string_view name;  // contained in that of the device; the first that fits counts
+  std::string_view name;  // part of the device's name; the first match counts
   double half, fp32;
   std::string_view source;
   bool has_tf32 = true;  // from Ampere on, at half the rate of bf16
@@ -45,7 +45,7 @@ constexpr auto kPeaks = std::to_array<Peak>({
 
 constexpr int64_t kMebibyte = int64_t{1} << 20;
 
-/// What stands behind the colon of the first line that begins with `key`.
+/// The text after the colon of the first line that begins with `key`.
 std::string value_in(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -18,10 +18,10 @@ namespace {
 constexpr int kFormat = 1;
 constexpr double kTera = 1e12;
 
-/// Short, as nobody has asked for it: one call of a kernel that takes long.
+/// Short, as the user has not requested it: a slow kernel is called once.
 constexpr MeasureOptions kBrief{.warm_ups = 1, .repeats = 3, .fewest_repeats = 1, .seconds = 0.02};
 
-/// All that the numbers depend on.
+/// Everything on which the numbers depend.
 std::string key_of(const SpeedQuery& query) {
   const TransformerConfig& model = query.config.transformer;
   return fmt::format("device {}, {} threads, build {}\n{}, dropout {} {}, deterministic {}, TF32 {}, {} algorithms\n{}",
@@ -78,7 +78,7 @@ std::optional<double> rate_in(const nlohmann::json& json, const char* name) {
   return std::isfinite(rate) && rate > 0 ? std::optional(rate) : std::nullopt;
 }
 
-/// Nothing where the file is not there, not for this key or damaged: it is measured again then.
+/// Nothing if the file is missing, for another key or damaged: then it is measured again.
 std::optional<NamedSpeed> kept_speed(const std::string& path, const std::string& key, const FileSystem& files) try {
   if (!files.exists(path)) return std::nullopt;
   const nlohmann::json json = nlohmann::json::parse(read_file(files, path), nullptr, false);
@@ -127,7 +127,7 @@ DeviceSpeed device_speed(const SpeedQuery& query, FileSystem& files) try {
   }
   return told(measured, origin);
 } catch (const Error& error) {
-  return {.text = fmt::format("MFU and percent of the kernel ceiling stay unknown, as the kernels could not be "
+  return {.text = fmt::format("MFU and percent of the kernel ceiling stay unknown, because the kernels could not be "
                               "measured: {}",
                               error.what())};
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kSmallestCopy = int64_t{1} << 24;  // bytes
 
-/// Of sorted numbers, between neighbours.
+/// The quantile of sorted numbers, interpolated.
 double quantile(const std::vector<double>& sorted, double part) {
   const double place = part * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<size_t>(place);
@@ -21,7 +21,7 @@ double quantile(const std::vector<double>& sorted, double part) {
   return std::lerp(sorted[below], sorted[above], place - std::floor(place));
 }
 
-/// As many sets of operands as it takes to fill rotation_bytes, at most one for each call.
+/// Sets of operands that fill rotation_bytes, at most one for each call.
 std::vector<KernelCall> prepare_calls(BenchDevice& bench, const KernelCase& kernel, const MeasureOptions& options) {
   const int64_t before = bench.device().arena.total().live;
   std::vector<KernelCall> calls = {kernel.prepare(bench.context())};

@@ -83,7 +83,7 @@ KernelCeiling measure_cases(const std::vector<KernelCase>& cases, BenchDevice& b
 KernelCeiling measure_ceiling(const PretrainConfig& config, const std::set<KernelKind>& kinds, BenchDevice& bench,
                               const MeasureOptions& options, Progress& progress, double all_seconds) {
   std::vector<std::vector<KernelCase>> stages;
-  std::vector<KernelCase> distinct;  // ranks differ in which kernels they run, and how often
+  std::vector<KernelCase> distinct;  // ranks differ in their kernels and numbers of calls
   for (int rank = 0; rank < config.parallel.pipeline_model_parallel_size; ++rank) {
     stages.push_back(cases_of_stage(config, kinds, rank));
     for (const KernelCase& kernel : stages.back())

@@ -15,7 +15,7 @@ struct NormShape {
   int64_t rows, size;
   bool is_layer_norm;
   DType dtype, y_dtype, gradient_dtype;
-  bool has_residual;  // backward adds the gradient that passes the norm by
+  bool has_residual;  // backward adds the gradient of the residual
 };
 
 OpNote note_of(bool is_layer_norm, const Tensor& x) {
@@ -128,7 +128,7 @@ KernelCall norm_backward(const Context& ctx, const NormShape& z, const BackwardO
   };
 }
 
-/// @param shape  of ours: its layer norm adds no residual's gradient
+/// @param shape  our shape; its layer norm does not add a residual's gradient
 PeerCall backward_peer(const Context& ctx, const TransformerEngine& engine, const NormShape& shape) {
   NormShape z = shape;
   z.has_residual = z.has_residual && !z.is_layer_norm;
@@ -156,7 +156,7 @@ PeerCall backward_peer(const Context& ctx, const TransformerEngine& engine, cons
   return call;
 }
 
-/// Of backward.
+/// The note for backward.
 std::string note(const NormShape& z) {
   const std::string gradients = "writes the weight's gradient, ours adds to it";
   return z.is_layer_norm && z.has_residual ? "without the residual's gradient; " + gradients : gradients;

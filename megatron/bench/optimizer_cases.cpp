@@ -17,11 +17,11 @@
 namespace megatron {
 namespace {
 
-/// A part of all parameters is measured: time is in proportion.
+/// Only a part of all parameters is measured: time is proportional.
 constexpr int64_t kMostElements = int64_t{1} << 26;
 
-/// Moved by a step of one parameter: its state is read and written, its gradient read, its rounded weight written, and
-/// read where the rest of it is kept apart.
+/// Bytes that a step of one parameter moves: its state is read and written, its gradient read, its rounded weight
+/// written, and also read if its remainder is stored separately.
 int64_t bytes_of_update(const StepShapes& z) {
   const OptimizerDTypes state(z);
   int64_t bytes = size_of(z.gradient_dtype) + 2 * size_of(state.first_moment);
@@ -64,7 +64,7 @@ KernelCall update(const Context& ctx, const UpdateOperands& operands) {
   };
 }
 
-/// All in one list of one tensor each.
+/// All lists have one tensor.
 PeerCall adam_peer(const Context& ctx, const TransformerEngine& engine, const StepShapes& z, int64_t n) {
   const UpdateOperands o(ctx, z, n), theirs(ctx, z, n);
   const OptimizerDTypes& state = o.state;
@@ -108,7 +108,7 @@ struct NormOperands {
   Tensor g, largest, guess, limbs, workspace;
 };
 
-/// The largest gradient and the sum of squares, where the step before had as large a one.
+/// The largest gradient and the sum of squares, if the step before had the same largest gradient.
 KernelCall norm(const Context& ctx, const NormOperands& operands) {
   launch(ctx, [&, o = operands](auto& stream) mutable {
     kernels::largest_absolute(

@@ -24,7 +24,7 @@ std::vector<float> values_of(const Context& ctx, const Tensor& x) {
   return read_values<float>(ctx.device, wide);
 }
 
-/// In units of what rounding explains.
+/// The difference in units of the rounding bound.
 double difference_of(const Context& ctx, const PeerResult& result) {
   const std::vector<float> ours = values_of(ctx, result.ours), theirs = values_of(ctx, result.theirs);
   double largest = 0;
@@ -65,9 +65,9 @@ PeerTiming measure_peer(BenchDevice& bench, const KernelCase& kernel, const Tran
                             .prepare = [&](const Context& ctx) { return kernel.peer(ctx, engine).theirs; }};
     peer.timing = measure(bench, theirs, options);
   } catch (const NotSupported& error) {
-    peer.error = error.what();  // what it has no function for
+    peer.error = error.what();  // it has no function for this
   } catch (const Error&) {
-    throw;  // ours
+    throw;  // an error of ours
   } catch (const std::exception& error) {
     peer.error = error.what();
   }

@@ -16,7 +16,7 @@
 namespace megatron {
 namespace {
 
-/// The fused projection, and queries, keys and values inside of it: [s, b, g, heads of the part, d].
+/// The fused projection, and its queries, keys and values: [s, b, g, heads of the part, d].
 Tensor projection(const Context& ctx, const StepShapes& z) {
   return random_tensor(ctx, {z.s, z.b, z.g, z.n / z.g + 2, z.d}, z.model.params_dtype);
 }
@@ -25,7 +25,7 @@ std::array<Tensor, 3> parts_of(const Tensor& mixed) {
   return {mixed.slice(3, 0, heads), mixed.slice(3, heads, 1), mixed.slice(3, heads + 1, 1)};
 }
 
-/// The last `num_parts` of them to memory of their own, or gradients back.
+/// Copies the last `num_parts` of them to memory of their own, or gradients back.
 KernelCall split(const Context& ctx, const StepShapes& z, size_t num_parts, bool is_backward) {
   const std::array<Tensor, 3> inside = parts_of(projection(ctx, z));
   std::vector<std::pair<Tensor, Tensor>> copies;
@@ -41,7 +41,7 @@ KernelCall split(const Context& ctx, const StepShapes& z, size_t num_parts, bool
   };
 }
 
-/// Queries and keys, on their way out of the projection or back into it, or where norms stand between, in memory of
+/// Rotates queries and keys out of the projection or back into it, or, with norms between, in memory of
 /// their own.
 struct Rotation {
   Rotation(const Context& ctx, const StepShapes& z, bool is_split, bool goes_back)
@@ -78,7 +78,7 @@ KernelCall rotate(const Context& ctx, const Rotation& rotation) {
   };
 }
 
-/// [positions, 1, 1, d_rot] fp32: that of the pair that an element is in, as Transformer Engine reads it.
+/// [positions, 1, 1, d_rot] fp32: the angle of each element's pair, as Transformer Engine reads it.
 Tensor angles_of(const Context& ctx, const RopeTable& table) {
   const std::vector<float> cos = read_values<float>(ctx.device, table.cos);
   const std::vector<float> sin = read_values<float>(ctx.device, table.sin);
@@ -94,7 +94,7 @@ Tensor angles_of(const Context& ctx, const RopeTable& table) {
   return result;
 }
 
-constexpr int64_t kTermsOfRotation = 4;  // two products, and the rounding of the angle in each
+constexpr int64_t kTermsOfRotation = 4;  // two multiplications, and the rounding of the angle in each
 
 PeerCall rotate_peer(const Context& ctx, const TransformerEngine& engine, const StepShapes& z, bool is_backward) {
   const Rotation o(ctx, z, false, is_backward);
@@ -122,7 +122,7 @@ PeerCall rotate_peer(const Context& ctx, const TransformerEngine& engine, const 
                       {"k", o.operands[1].second, k, z.model.params_dtype, kTermsOfRotation}}};
 }
 
-/// Out of the projection, or back into it: theirs moves the values too.
+/// Out of the projection, or back into it; theirs moves the values too.
 PeerCall split_rotate_peer(const Context& ctx, const TransformerEngine& engine, const StepShapes& z, bool is_backward) {
   const Rotation o(ctx, z, true, is_backward);
   const DType dtype = z.model.params_dtype;
@@ -169,8 +169,8 @@ double rotating_part(const StepShapes& z) {
 
 }  // namespace
 
-/// As SelfAttention::forward chooses: copies where norms stand between the projection and attention or where groups
-/// share keys, a rotation on the way out with the values copied, else views.
+/// The choice of SelfAttention::forward: copies if there are norms between the projection and attention or if groups
+/// share keys, a fused rotation with the values copied, else views.
 void add_position_cases(const StepShapes& z, const StageParts& stage, std::vector<KernelCase>& cases) {
   const auto layers = static_cast<double>(stage.num_attention * z.num_microbatches);
   const double element = static_cast<double>(size_of(z.model.params_dtype));
@@ -194,13 +194,14 @@ void add_position_cases(const StepShapes& z, const StageParts& stage, std::vecto
         .calls = rotating,
         .bytes = 2 * element * static_cast<double>(z.t * (z.n + z.g) * z.d),
         .prepare = [=](const Context& ctx) { return rotate(ctx, Rotation(ctx, z, !has_norms, is_backward)); }};
-    // YaRN's magnitude is in our table; theirs has angles alone.
+    // YaRN's magnitude is in our table; theirs only has angles.
     if (z.model.position_embedding_type == PositionEmbeddingType::kRope)
       rope.peer = [=](const Context& ctx, const TransformerEngine& engine) {
         return has_norms ? rotate_peer(ctx, engine, z, is_backward) : split_rotate_peer(ctx, engine, z, is_backward);
       };
-    rope.peer_note = has_norms ? "forms cos and sin, ours reads a table"
-                               : "forms cos and sin, ours reads a table; moves the values too, ours by 'split values'";
+    rope.peer_note = has_norms
+                         ? "computes cos and sin, ours reads a table"
+                         : "computes cos and sin, ours reads a table; moves the values too, ours by 'split values'";
     add_memory_case(std::move(rope), cases);
   }
 }

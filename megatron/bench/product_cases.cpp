@@ -6,7 +6,7 @@
 namespace megatron {
 namespace {
 
-/// Operands of one product; the views of `args` are set when it runs.
+/// Operands of one matmul; the views of `args` are set when it runs.
 KernelCall product(const Context& ctx, const Tensor& a, const Tensor& b, Tensor c, const Tensor& bias,
                    const kernels::MatmulArgs& form) {
   kernels::MatmulArgs args = form;

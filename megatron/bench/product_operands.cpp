@@ -12,7 +12,7 @@ struct Matrix {
   uint32_t alignment = 256;  // in bytes, exactly
 };
 
-/// Bytes from `data` to the first address that has this alignment and, below 256, no better one.
+/// Bytes from `data` to the first address with exactly this alignment (256: or better).
 int64_t bytes_to(const void* data, int64_t alignment) {
   constexpr int64_t kBest = 256;
   const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % kBest);
@@ -51,7 +51,7 @@ ProductOperands product_operands(const Context& ctx, const kernels::MatmulKey& k
     args.bias = bias;
   }
   require<InternalError>(kernels::matmul_key(args) == key,
-                         "[bench] the operands made for a product of m {}, n {}, k {} are not of its kind.", key.m,
+                         "[bench] the operands made for a matmul of m {}, n {}, k {} do not match its key.", key.m,
                          key.n, key.k);
   const int64_t bytes =
       with_stream(ctx.device, [&](auto& stream) { return kernels::matmul_workspace_bytes(stream, args); });

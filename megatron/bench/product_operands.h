@@ -1,4 +1,4 @@
-// Operands for a matrix product of which the key is known.
+// Operands for a matmul with a given key.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace megatron {
 
-/// Random numbers with the shapes, strides and alignments of a key; the product's workspace as the device wants it.
+/// Random numbers with the shapes, strides and alignments of a key, and the workspace that the device needs.
 struct ProductOperands {
   kernels::MatmulArgs args;
-  std::vector<Tensor> tensors;  // own what `args` sees
+  std::vector<Tensor> tensors;  // own the memory of `args`
 };
 ProductOperands product_operands(const Context& ctx, const kernels::MatmulKey& key);
 

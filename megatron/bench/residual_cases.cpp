@@ -25,7 +25,7 @@ KernelCall add_forward(const Context& ctx, const StepShapes& z, bool has_bias, b
   };
 }
 
-/// Else the gradient of x is dy itself.
+/// Otherwise the gradient of x is dy itself.
 bool writes_gradient(const StepShapes& z) {
   return z.model.hidden_dropout > 0 || z.hidden_dtype() != z.model.params_dtype;
 }

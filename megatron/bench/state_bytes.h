@@ -1,4 +1,4 @@
-// What training keeps of a parameter: the class of precision of a run.
+// Bytes of training state per parameter: the precision class of a run.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// What the optimizer keeps of a parameter beside its weight and gradient.
+/// The optimizer's state of a parameter besides its weight and gradient.
 struct OptimizerDTypes {
   explicit OptimizerDTypes(const StepShapes& shapes);
   bool steps_weights() const { return form == MainParams::kWeights; }
@@ -18,7 +18,7 @@ struct OptimizerDTypes {
   DType main, first_moment, second_moment;
 };
 
-/// Bytes a parameter, before ranks share them. A copy of 16-bit weights in fp32 takes 4, what they lack of one 2.
+/// Bytes a parameter, before sharding. An fp32 copy of 16-bit weights takes 4, the remainder of one takes 2.
 struct StateBytes {
   int64_t weight = 0, gradient = 0, main_param = 0, moments = 0;
   int64_t sum() const { return weight + gradient + main_param + moments; }

@@ -1,4 +1,4 @@
-// The kernels of a training step, at its shapes. Not among them: recompute, communication, and what takes no time.
+// The kernels of a training step, at its shapes, without recompute, communication, and kernels of negligible time.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace megatron {
 
-/// A matrix product of a linear layer: forward c[m, n] = a[m, k] b[n, k]^T, gradient of a, gradient of b added to what
-/// is there, or written (the first micro-batch of a step writes).
+/// A matmul of a linear layer: forward c[m, n] = a[m, k] b[n, k]^T, gradient of a, gradient of b added to the
+/// present value, or written (the first micro-batch of a step writes).
 struct LinearShape {
   std::string name;
   int64_t m = 0, n = 0, k = 0;
@@ -21,8 +21,8 @@ std::vector<KernelCase> linear_cases(const LinearShape& shape, DType dtype, DTyp
 
 /// The linear layers of the stage; the output layer in the chunks of lm_head_loss.
 std::vector<KernelCase> product_cases(const StepShapes& shapes, const StageParts& stage);
-/// Operations are those of the pairs of a query and a key that it sees: 4 d a pair and head forward, 10 d backward,
-/// which forms the scores again.
+/// Counts the operations of unmasked pairs of a query and a key: 4 d a pair and head forward, 10 d backward,
+/// which recomputes the scores.
 std::vector<KernelCase> attention_cases(const StepShapes& shapes, const StageParts& stage);
 /// Norms, activations, positions, residuals, embedding and loss, and the optimizer.
 /// @param num_optimized  parameters whose states this rank updates

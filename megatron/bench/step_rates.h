@@ -1,4 +1,4 @@
-// What the time of a training step means: rates per rank, and shares of what the machine can do.
+// Rates from the time of a training step: per rank, and as fractions of the machine's limits.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct StepWork {
 /// @param config  resolved, its vocabulary included
 StepWork step_work_of(const PretrainConfig& config);
 
-/// Of each rank.
+/// Rates of each rank.
 struct StepRates {
   double tokens_per_second = 0;
   double megatron_flops = 0, six_n_flops = 0;  // a second

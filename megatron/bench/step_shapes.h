@@ -1,4 +1,4 @@
-// What one rank computes in a training step: sizes of its operands, and how often each is met.
+// The computation of one rank in a training step: sizes of its operands, and how often each occurs.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-/// The part of a model that a tensor-parallel rank has, and one micro-batch. Legend: style of transformer_config.h.
+/// The part of a model on a tensor-parallel rank, and one micro-batch. Legend: style of transformer_config.h.
 struct StepShapes {
   TransformerConfig model;
   int64_t s = 0, b = 0;  // of a micro-batch
@@ -19,31 +19,31 @@ struct StepShapes {
   DType gradient_dtype = DType::kFloat32;  // of weights
   OptimizerConfig optimizer;
 
-  /// Of the residual stream.
+  /// Dtype of the residual stream.
   DType hidden_dtype() const { return model.fp32_residual_connection ? DType::kFloat32 : model.params_dtype; }
   int64_t qkv_columns() const { return (n + 2 * g) * d; }
   int64_t fc1_columns() const { return model.gated_linear_unit ? 2 * f : f; }
-  /// Of queries and keys, in layers that do not skip it.
+  /// Rotated elements of queries and keys, in layers that do not skip it.
   bool has_rotation() const {
     return model.position_embedding_type == PositionEmbeddingType::kRope ||
            model.position_embedding_type == PositionEmbeddingType::kYarn;
   }
   bool has_norms_of_heads() const { return model.qk_layernorm || model.qk_l2_norm; }
-  /// Whether attention reads the projection where it lies, in a layer without rotation (SelfAttention::forward).
+  /// Whether attention reads the projection in place, in a layer without rotation (SelfAttention::forward).
   bool reads_projection() const { return n == g && !has_norms_of_heads(); }
 };
 
 /// @param config  resolved, its vocabulary included
 StepShapes step_shapes_of(const PretrainConfig& config);
 
-/// What a pipeline rank has of the model: its virtual stages together.
+/// The part of the model on a pipeline rank: its virtual stages together.
 struct StageParts {
   int64_t num_attention = 0, num_feed_forward = 0;  // layers that have them
   bool has_embedding = false, has_head = false;
 
   int64_t num_residual_blocks() const { return num_attention + num_feed_forward; }
 };
-/// @param rank  of the pipeline. @throw NotSupported for kinds of layers that cannot be built.
+/// @param rank  pipeline rank. @throw NotSupported for kinds of layers that cannot be built.
 StageParts stage_parts_of(const PretrainConfig& config, int rank);
 
 /// Parameters of a rank of such a stage, and those that its optimizer updates: a part of them with the distributed

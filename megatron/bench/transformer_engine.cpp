@@ -6,8 +6,8 @@
 #include <array>
 #include <exception>
 
-// The binary interface of Transformer Engine 2.20: no function tells the version, but tensors can be asked what they
-// have understood.
+// The binary interface of Transformer Engine 2.20: no function returns the version, but tensors can be queried for how
+// they were read.
 
 namespace megatron {
 namespace {
@@ -17,7 +17,7 @@ constexpr int kData = 0;                  // kNVTERowwiseData
 constexpr int kInt16 = 1;                 // NVTEDType
 constexpr int kMultiprocessorCount = 16;  // cudaDevAttrMultiProcessorCount
 constexpr std::string_view kHowToGet =
-    "Take it from its wheel: pip download --no-deps transformer_engine_cu13==2.20.2, unzip it, and give "
+    "Get it from its wheel: pip download --no-deps transformer_engine_cu13==2.20.2, unzip it, and give "
     "--transformer-engine transformer_engine/wheel_lib/libtransformer_engine.so, with the libraries of CUDA 13 (NVRTC "
     "too), "
     "cuDNN 9 and NCCL in LD_LIBRARY_PATH, and CUDA's headers in /usr/local/cuda or NVTE_CUDA_INCLUDE_DIR.";
@@ -86,7 +86,7 @@ void set(void* found, Function*& function) {
 
 constexpr const char* kCompile = "nvrtcCompileProgram";
 
-/// Transformer Engine calls NVRTC without naming its library: whoever loads the one has loaded the other.
+/// Transformer Engine calls NVRTC without linking it: a program that loads it must load NVRTC too.
 void load_compiler() {
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"})
     if (dlopen(name, RTLD_LAZY | RTLD_GLOBAL)) return;
@@ -101,7 +101,7 @@ std::string path_of(void* symbol, const std::string& otherwise) {
 
 TransformerEngine::TransformerEngine(const std::string& file) : path_(file) {
   load_compiler();
-  // Lazily: its products may name functions of a newer cuBLAS.
+  // Lazily: its matmuls may refer to functions of a newer cuBLAS.
   library_ = dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (!library_) throw NotSupported(fmt::format("Transformer Engine cannot be loaded: {}. {}", dlerror(), kHowToGet));
   const bool has_compiler = dlsym(library_, kCompile) || dlsym(RTLD_DEFAULT, kCompile);
@@ -176,14 +176,14 @@ TransformerEngine::ActivationGradient* TransformerEngine::activation_gradient(ke
 }
 
 int TransformerEngine::num_multiprocessors() const {
-  // Of the CUDA runtime that it has loaded.
+  // From the CUDA runtime that it has loaded.
   int (*get_device)(int*) = nullptr;
   int (*get_attribute)(int*, int, int) = nullptr;
   set(find("cudaGetDevice"), get_device);
   set(find("cudaDeviceGetAttribute"), get_attribute);
   int device = 0, count = 0;
   const bool is_known = get_device(&device) == 0 && get_attribute(&count, kMultiprocessorCount, device) == 0;
-  require<DeviceError>(is_known, "the CUDA runtime of {} does not tell the number of multiprocessors.", path_);
+  require<DeviceError>(is_known, "the CUDA runtime of {} does not report the number of multiprocessors.", path_);
   return count;
 }
 

@@ -1,4 +1,4 @@
-// Measuring which algorithms multiply the shapes of a model fastest on this GPU.
+// Finds the fastest matmul algorithms for the shapes of a model on this GPU.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@
 
 namespace megatron {
 
-/// Products that forward, dgrad and wgrad of linear layers take on a GPU.
+/// The matmuls of forward, dgrad and wgrad of linear layers on a GPU.
 std::vector<kernels::MatmulKey> products_of(BenchDevice& bench, const std::vector<LinearShape>& shapes, DType dtype,
                                             DType gradient_dtype);
 
-/// One after the other, each under sustained load: see tune_matmul. On a GPU. A product is measured once, with the
-/// worst alignments that it comes with. @param gpu  its name
+/// Measures one after the other, each under sustained load: see tune_matmul. On a GPU. A matmul is measured once, with
+/// the worst alignments of its calls. @param gpu  its name
 kernels::MatmulChoices tune_products(BenchDevice& bench, const std::string& gpu,
                                      const std::vector<kernels::MatmulKey>& products,
                                      const kernels::MatmulTuningOptions& options, Progress& progress);

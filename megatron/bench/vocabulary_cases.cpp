@@ -35,7 +35,7 @@ KernelCall table_gradient(const Context& ctx, const StepShapes& z, bool accumula
   };
 }
 
-/// Learned positions, added to the rows of the words.
+/// Learned positions, added to the word embeddings.
 KernelCall look_up_positions(const Context& ctx, const StepShapes& z) {
   const SequenceLayout layout = SequenceLayout::uniform(ctx, {.s = z.s, .b = z.b});
   Tensor table = random_tensor(ctx, {z.model.max_sequence_length, z.h}, z.model.params_dtype);
@@ -89,7 +89,7 @@ void add_position_embedding_cases(const StepShapes& z, double embeddings, std::v
 KernelCall loss(const Context& ctx, const StepShapes& z, int64_t t, bool is_backward) {
   const DType dtype = statistics_dtype(z.model.params_dtype);
   Tensor logits = random_tensor(ctx, {t, z.v}, z.model.params_dtype), targets = random_ids(ctx, {t}, z.v);
-  // Of a row of normal numbers; backward overwrites the logits with their gradient, which keeps them finite.
+  // Rows of normal numbers; backward overwrites the logits with their gradient, which keeps them finite.
   Tensor max = constant_tensor(ctx, {t}, dtype, 6), sum_exp = constant_tensor(ctx, {t}, dtype, 1e3);
   Tensor losses = constant_tensor(ctx, {t}, dtype, 1e-3);
   return [=, &ctx, columns = kernels::VocabularyColumns{.vocab_size = z.v}]() mutable {
@@ -121,7 +121,7 @@ void add_vocabulary_cases(const StepShapes& z, const StageParts& stage, std::vec
   const auto gradient = static_cast<double>(size_of(z.gradient_dtype));
   const auto hidden = static_cast<double>(z.t * z.h);
   const double embeddings = stage.has_embedding ? microbatches : 0, heads = stage.has_head ? microbatches : 0;
-  // The output layer's gradient is in the table before; else the first micro-batch writes all of it.
+  // The table already has the output layer's gradient; otherwise the first micro-batch writes all of it.
   const bool is_tied = z.model.share_embeddings_and_output_weights && stage.has_head;
   const bool accumulates = is_tied || z.num_microbatches > 1;
   add_memory_case({.name = "embedding forward",
@@ -129,7 +129,7 @@ void add_vocabulary_cases(const StepShapes& z, const StageParts& stage, std::vec
                    .bytes = 2 * element * hidden,
                    .prepare = [=](const Context& ctx) { return look_up(ctx, z); }},
                   cases);
-  // Ids are taken to differ.
+  // Ids are assumed to differ.
   const double table = accumulates ? 2 * gradient * hidden : gradient * static_cast<double>(z.v * z.h);
   add_memory_case({.name = "embedding backward",
                    .calls = embeddings,

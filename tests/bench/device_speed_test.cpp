@@ -37,7 +37,7 @@ class DeviceSpeedTest : public ::testing::Test {
   kernels::MatmulChoices no_choices_;
 };
 
-TEST_F(DeviceSpeedTest, IsMeasuredOnceForAMachineAModelAndABuild) {
+TEST_F(DeviceSpeedTest, IsMeasuredOncePerMachineModelAndBuild) {
   const DeviceSpeed first = speed(), second = speed();
   EXPECT_THAT(first.text, AllOf(HasSubstr("fastest matmul"), HasSubstr("kernel ceiling"), HasSubstr("kept in")));
   EXPECT_GT(first.peak_flops.value(), 0);
@@ -51,7 +51,7 @@ TEST_F(DeviceSpeedTest, IsMeasuredOnceForAMachineAModelAndABuild) {
   EXPECT_THAT(speed("--lr 1e-3 --seed 7").text, HasSubstr("from")) << "no kernel depends on them";
 }
 
-TEST_F(DeviceSpeedTest, IsMeasuredAgainWhereTheCacheIsDamaged) {
+TEST_F(DeviceSpeedTest, IsMeasuredAgainIfTheCacheIsDamaged) {
   speed();
   const std::string path = only_file(), good = read_file(files_, path);
   for (const std::string& bad : {std::string(), good.substr(0, good.size() / 2), std::string("[]"),
@@ -70,7 +70,7 @@ TEST_F(DeviceSpeedTest, NeedsNoCache) {
   EXPECT_THAT(speed().text, AllOf(HasSubstr("measured in"), Not(HasSubstr("kept"))));
 }
 
-TEST_F(DeviceSpeedTest, GivesUpTheCeilingOfAModelThatTakesTooLong) {
+TEST_F(DeviceSpeedTest, OmitsTheCeilingOfAModelThatTakesTooLong) {
   const DeviceSpeed brief = speed("", "1", 0);
   EXPECT_TRUE(brief.peak_flops.has_value());
   EXPECT_FALSE(brief.ceiling_flops.has_value());
@@ -86,7 +86,7 @@ TEST_F(DeviceSpeedTest, GivesUpTheCeilingOfAModelThatTakesTooLong) {
 }
 
 /// Operands that do not fit are no reason to end a run that may fit.
-TEST_F(DeviceSpeedTest, StaysUnknownWhereKernelsCannotBeMeasured) {
+TEST_F(DeviceSpeedTest, StaysUnknownIfKernelsCannotBeMeasured) {
   const PretrainConfig config = testing::small_config(testing::gpt2_like());
   const DeviceSpeed none =
       device_speed({.config = config, .device = cpu_, .capacity_bytes = 4096, .products = no_choices_}, files_);

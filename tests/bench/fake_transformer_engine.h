@@ -3,7 +3,7 @@
 
 namespace megatron::testing {
 
-/// What the stand-in does, and has done. Its function "fake_transformer_engine" returns it.
+/// Settings and calls of the stand-in. Its function "fake_transformer_engine" returns it.
 struct FakeTransformerEngine {
   const char* refusal = nullptr;  // of tensors
   bool misreads_sizes = false;

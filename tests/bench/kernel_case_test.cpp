@@ -34,7 +34,7 @@ TEST(SecondsOfCalls, HasOneForEachCallInOrder) {
   for (double value : seconds) EXPECT_GE(value, 0);
 }
 
-/// A case of `bytes` bytes that tells which operands each call had.
+/// A case of `bytes` bytes that records the operands of each call.
 struct CountingCase {
   explicit CountingCase(int64_t bytes) {
     kernel.name = "counting";
@@ -48,7 +48,7 @@ struct CountingCase {
   std::vector<int> called;
 };
 
-TEST(Measure, TakesOperandsInTurnsUntilTheCacheIsTooSmall) {
+TEST(Measure, AlternatesOperandsUntilTheyExceedTheCache) {
   BenchDevice bench(DeviceKind::kCpu, 1);
   CountingCase counting(1 << 12);
   const Timing timing = measure(bench, counting.kernel, {.warm_ups = 2, .repeats = 6, .rotation_bytes = (3 << 12) - 1});
@@ -58,7 +58,7 @@ TEST(Measure, TakesOperandsInTurnsUntilTheCacheIsTooSmall) {
   EXPECT_EQ(bench.device().arena.total().live, int64_t{sizeof(StepState)});
 }
 
-TEST(Measure, NeedsNoMoreOperandsThanItCalls) {
+TEST(Measure, NeedsAtMostOneSetOfOperandsPerCall) {
   BenchDevice bench(DeviceKind::kCpu, 1);
   CountingCase counting(64);
   measure(bench, counting.kernel, {.warm_ups = 1, .repeats = 4, .rotation_bytes = 1 << 30});
@@ -96,7 +96,7 @@ TEST(CopyBandwidth, IsPositive) {
   EXPECT_GT(measure_copy_bandwidth(bench, {.repeats = 3}), 0);
 }
 
-TEST(KnownPeak, GoesByNameAndDtype) {
+TEST(KnownPeak, DependsOnNameAndDtype) {
   EXPECT_EQ(known_peak("NVIDIA H200", DType::kBFloat16)->flops, 989.5e12);
   EXPECT_EQ(known_peak("NVIDIA H200 NVL", DType::kBFloat16)->flops, 835.5e12);
   EXPECT_EQ(known_peak("NVIDIA H100 80GB HBM3", DType::kFloat16)->flops, 989.5e12);

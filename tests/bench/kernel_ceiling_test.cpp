@@ -21,7 +21,7 @@ MeasuredKernel measured(KernelKind kind, double calls, double operations, double
   return {{.name = "x", .kind = kind, .calls = calls, .operations = operations, .bytes = bytes}, {.best = best}};
 }
 
-TEST(KernelCeiling, AddsUpWhatTheKernelsOfAStepTake) {
+TEST(KernelCeiling, IsTheSumOfTheKernelTimesOfAStep) {
   KernelCeiling ceiling;
   ceiling.kernels = {measured(KernelKind::kProduct, 3, 100, 10, 0.5), measured(KernelKind::kAttention, 2, 40, 10, 0.25),
                      measured(KernelKind::kMemory, 4, 0, 30, 0.125)};
@@ -33,7 +33,7 @@ TEST(KernelCeiling, AddsUpWhatTheKernelsOfAStepTake) {
   EXPECT_EQ(share_of_bandwidth(ceiling.kernels[2], 480), 0.5);
 }
 
-TEST(KernelCeiling, MeasuresTheKindsThatAreAskedFor) {
+TEST(KernelCeiling, MeasuresTheRequestedKinds) {
   const KernelCeiling products = ceiling_of(testing::gpt2_like(), {KernelKind::kProduct});
   EXPECT_EQ(products.kernels.size(), 15u);
   EXPECT_GT(products.best_product_rate, 0);
@@ -46,8 +46,8 @@ TEST(KernelCeiling, MeasuresTheKindsThatAreAskedFor) {
   for (const MeasuredKernel& kernel : all.kernels) EXPECT_LE(kernel.timing.best, kernel.timing.median);
 }
 
-TEST(KernelCeiling, IsThatOfTheBusiestPipelineRank) {
-  // The last of three stages has a layer and the head, whose product is larger than a layer's all together.
+TEST(KernelCeiling, BelongsToTheBusiestPipelineRank) {
+  // The last of three stages has a layer and the head, whose matmul is larger than all those of a layer.
   const KernelCeiling ceiling =
       ceiling_of(testing::gpt2_like("--pipeline-model-parallel-size 3 --make-vocab-size-divisible-by 16384"),
                  {KernelKind::kProduct}, 3);

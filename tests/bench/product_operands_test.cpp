@@ -25,7 +25,7 @@ TEST(ProductOperands, HaveTheShapesStridesAndAlignmentsOfTheKey) {
   }
 }
 
-TEST(ProductOperands, AreNamedByWhatTheProductIs) {
+TEST(ProductOperands, AreNamedByTheirMatmul) {
   MatmulKey key{.m = 5, .n = 7, .k = 3};
   EXPECT_EQ(text_of(key), "5 x 7 x 3, bfloat16");
   key.c_dtype = DType::kFloat32, key.transpose_a = key.accumulate = true;

@@ -1,4 +1,4 @@
-// What bench takes for the kernels of a step is what a step of the model counts.
+// The kernels that bench measures have the operations and bytes of a step of the model.
 #include "megatron/bench/step_kernels.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ struct StepCount {
   int64_t operations, parameters;
 };
 
-/// Of a step of rank `rank`, by the trainer on the meta device.
+/// The counts of a step of rank `rank`, by the trainer on the meta device.
 StepCount count_step(const PretrainConfig& config, int rank) {
   const ParallelLayout layout = parallel_layout_of(config);
   MetaWorld world(rank, layout.sizes().world_size);
@@ -87,7 +87,7 @@ TEST(StepKernels, KnowTheKindsOfLayers) {
   }
 }
 
-TEST(StepKernels, KnowTheModelsOptions) {
+TEST(StepKernels, FollowTheOptionsOfTheModel) {
   expect_counts(gpt2_like("--qk-layernorm --add-qkv-bias --disable-bias-linear --kv-channels 12"));
   expect_counts(gpt2_like("--softmax-type learnable --window-size 5,0 --window-attn-skip-freq 3"));
   expect_counts(gpt2_like("--softmax-type learnable --window-size 5,0 --qk-layernorm --normalization RMSNorm"));
@@ -111,7 +111,7 @@ std::vector<KernelCase> all_cases(const std::string& words) {
   return cases;
 }
 
-TEST(StepKernels, RunAndGiveTheirMemoryBack) {
+TEST(StepKernels, RunAndFreeTheirMemory) {
   BenchDevice bench(DeviceKind::kCpu, 1);
   const int64_t before = bench.device().arena.total().live;
   const std::string low = " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer --main-grads-dtype bf16";
@@ -123,7 +123,7 @@ TEST(StepKernels, RunAndGiveTheirMemoryBack) {
           gpt2_like(extra + " --softmax-type learnable --window-size 5,0 --optimizer sgd --hidden-dropout 0"),
           llama_like(extra + " --fp32-residual-connection --hidden-dropout 0 --qk-l2-norm")}) {
       const bool is_half = extra.find("16") != std::string::npos;
-      if (extra.starts_with(low) && model.find("sgd") != std::string::npos) continue;  // refused, and so is the next
+      if (extra.starts_with(low) && model.find("sgd") != std::string::npos) continue;  // rejected, like the next
       if (!is_half && model.find("fp32-residual") != std::string::npos) continue;
       for (const KernelCase& kernel : all_cases(model)) {
         SCOPED_TRACE(model + ": " + kernel.name);

@@ -56,7 +56,7 @@ constexpr std::array kOthers = {"linear",      "linear backward", "copy",       
                                 "loss_seed",   "loss_sum",        "masked_sum",     "masked_sum backward",
                                 "global_norm", "copy_to_host",    "copy_from_host", "copy_on_device"};
 
-/// Of the second step of a trainer on the CPU: the first makes what stays.
+/// The ops of the second step of a trainer on the CPU; the first step also creates persistent state.
 OpCounts ops_of_step(const PretrainConfig& config) {
   Trainer trainer(config, {.device = DeviceKind::kCpu});
   OpCounter counter;
@@ -97,7 +97,7 @@ void expect_the_ops_of_a_step(const std::string& words) {
   EXPECT_EQ(ops_of_cases(config), ops_of_step(config));
 }
 
-TEST(StepOps, OfMultiHeadAttentionAreThoseOfTheCases) {
+TEST(StepOps, MultiHeadAttentionLaunchesTheMeasuredKernels) {
   expect_the_ops_of_a_step(gpt2_like());
   expect_the_ops_of_a_step(gpt2_like("--bf16 --hidden-dropout 0"));
   expect_the_ops_of_a_step(gpt2_like("--reset-attention-mask --reset-position-ids"));
@@ -105,7 +105,7 @@ TEST(StepOps, OfMultiHeadAttentionAreThoseOfTheCases) {
   expect_the_ops_of_a_step(gpt2_like("--position-embedding-type rope --no-rope-freq 3"));
 }
 
-TEST(StepOps, OfGroupedQueriesAreThoseOfTheCases) {
+TEST(StepOps, GroupedQueriesLaunchTheMeasuredKernels) {
   expect_the_ops_of_a_step(llama_like());
   expect_the_ops_of_a_step(llama_like("--bf16 --hidden-dropout 0 --global-batch-size 2"));
   expect_the_ops_of_a_step(llama_like("--reset-attention-mask"));
@@ -113,7 +113,7 @@ TEST(StepOps, OfGroupedQueriesAreThoseOfTheCases) {
   expect_the_ops_of_a_step(gpt2_like("--group-query-attention --num-query-groups 2"));
 }
 
-TEST(StepOps, OfNormsOfQueriesAndKeysAreThoseOfTheCases) {
+TEST(StepOps, NormsOfQueriesAndKeysLaunchTheMeasuredKernels) {
   expect_the_ops_of_a_step(llama_like("--qk-layernorm"));
   expect_the_ops_of_a_step(llama_like("--qk-l2-norm --rotary-interleaved"));
   expect_the_ops_of_a_step(gpt2_like("--qk-layernorm --bf16"));

@@ -33,7 +33,7 @@ TEST(StepWork, DoesNotDependOnTheLayout) {
   EXPECT_EQ(eight.six_n_operations, one.six_n_operations);
 }
 
-TEST(StepRates, AreThoseOfARank) {
+TEST(StepRates, AreRatesOfOneRank) {
   const StepRates rates =
       rates_of({.tokens = 1000, .megatron_operations = 4e12, .six_n_operations = 6e12, .num_ranks = 4}, 0.5);
   EXPECT_EQ(rates.tokens_per_second, 500);

@@ -44,20 +44,20 @@ class TransformerEngineTest : public ::testing::Test {
   }
 };
 
-TEST_F(TransformerEngineTest, IsLoadedFromWhereItLies) {
+TEST_F(TransformerEngineTest, IsLoadedFromTheGivenPath) {
   const TransformerEngine engine(FAKE_TRANSFORMER_ENGINE);
   EXPECT_EQ(engine.path(), FAKE_TRANSFORMER_ENGINE);
   EXPECT_EQ(engine.num_multiprocessors(), 7);
 }
 
-TEST_F(TransformerEngineTest, ThatIsMissingIsRefusedWithHowToGetIt) {
+TEST_F(TransformerEngineTest, AMissingLibraryIsReportedWithHowToGetIt) {
   EXPECT_THAT(reason_against("/nowhere/libtransformer_engine.so"),
               AllOf(HasSubstr("/nowhere/libtransformer_engine.so: cannot open shared object file"),
                     HasSubstr("pip download --no-deps transformer_engine_cu13==2.20.2"),
                     HasSubstr("--transformer-engine transformer_engine/wheel_lib/libtransformer_engine.so")));
 }
 
-TEST_F(TransformerEngineTest, ThatLacksAFunctionIsRefusedByItsName) {
+TEST_F(TransformerEngineTest, ALibraryWithoutAFunctionIsRejectedNamingIt) {
   dlopen(FAKE_TRANSFORMER_ENGINE, RTLD_NOW | RTLD_GLOBAL);  // stands for NVRTC's library too
   EXPECT_THAT(reason_against("libm.so.6"),
               HasSubstr("libm.so.6 has no nvte_create_tensor: it is not of Transformer Engine 2.20"));
@@ -66,7 +66,7 @@ TEST_F(TransformerEngineTest, ThatLacksAFunctionIsRefusedByItsName) {
   EXPECT_THROW(engine.activation(kernels::Activation::kGelu, false), NotSupported);
 }
 
-TEST_F(TransformerEngineTest, OfOtherTensorsIsRefused) {
+TEST_F(TransformerEngineTest, ALibraryWithOtherTensorsIsRejected) {
   fake().misreads_sizes = true;
   EXPECT_THAT(reason_against(FAKE_TRANSFORMER_ENGINE),
               AllOf(HasSubstr("does not understand a tensor of Transformer Engine 2.20"), HasSubstr("5 dimensions")));
@@ -75,7 +75,7 @@ TEST_F(TransformerEngineTest, OfOtherTensorsIsRefused) {
   EXPECT_EQ(fake().num_tensors, 0);
 }
 
-TEST_F(TransformerEngineTest, GivesTheSameResultsInATimeOfItsOwn) {
+TEST_F(TransformerEngineTest, IsTimedIfTheResultsAreTheSame) {
   const PeerTimings llama = peers_of(llama_like());
   for (const char* name : {"rms norm forward", "rms norm backward", "final norm forward", "final norm backward",
                            "gated activation forward", "gated activation backward", "rope forward", "rope backward",
@@ -99,7 +99,7 @@ TEST_F(TransformerEngineTest, GivesTheSameResultsInATimeOfItsOwn) {
   EXPECT_EQ(fake().num_tensors, 0);
 }
 
-TEST_F(TransformerEngineTest, HasNoTimeForOtherResults) {
+TEST_F(TransformerEngineTest, IsNotTimedIfTheResultsDiffer) {
   fake().is_wrong = true;
   const PeerTiming peer = peers_of(llama_like()).at("gated activation forward");
   EXPECT_FALSE(peer.is_right());
@@ -107,7 +107,7 @@ TEST_F(TransformerEngineTest, HasNoTimeForOtherResults) {
   EXPECT_GT(peer.difference, 100);
 }
 
-TEST_F(TransformerEngineTest, ThatRefusesAnOpIsQuotedAndTheOthersGoOn) {
+TEST_F(TransformerEngineTest, AnErrorOfOneOpIsReportedAndTheOthersAreTimed) {
   fake().fails = true;
   const PeerTimings peers = peers_of(llama_like());
   EXPECT_EQ(peers.at("rms norm backward").error, "Assertion failed: the stand-in was told to fail.");
