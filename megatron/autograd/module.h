@@ -1,4 +1,4 @@
-// What all layers have in common: their parameters, in Megatron's registration order.
+// The base of all layers: their parameters, in Megatron's registration order.
 #pragma once
 
 #include <memory>

@@ -17,7 +17,7 @@ class Tape;
 /// kB: gradients of inputs now, those of weights (W) queued. kBW: both now.
 enum class Phase { kB, kBW };
 
-/// What backward time knows and a node does not keep.
+/// The state of a backward pass that a node does not keep.
 struct BackwardContext {
   Context& ctx;
   Tape& tape;
@@ -25,12 +25,12 @@ struct BackwardContext {
   std::span<const int32_t> inputs;
   /// Whether input `index` needs a gradient; grad_in of the others stays undefined.
   bool wanted(size_t index) const { return inputs[index] >= 0; }
-  /// The gradient that other consumers of input `index` have given so far: taken off the tape, for a kernel that adds
-  /// it to grad_in on its way. Undefined where none came.
+  /// The gradient of input `index` from other consumers so far: taken off the tape, for a kernel that adds
+  /// it to grad_in. Undefined if there is none.
   Tensor take_gathered(size_t index);
 };
 
-/// The parameters that a node counts down, and when: the gradient falls out of B (norm weights, biases), or W makes it.
+/// The parameters that a node counts down, and when: B computes the gradient too (norm weights, biases), or W does.
 struct Uses {
   std::vector<Parameter*> in_b, in_w;
 };
@@ -41,7 +41,7 @@ struct Node {
   virtual ~Node() = default;
   virtual void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) = 0;
   virtual void backward_weight(BackwardContext&) {}
-  /// Waits for collectives on grad_in that backward_input left in flight. Called before grad_in is used: after W where
+  /// Waits for collectives on grad_in that backward_input left in flight. Called before grad_in is used: after W if
   /// W runs at once, so that W hides them.
   virtual void finish_input(BackwardContext&) {}
   Uses uses;

@@ -38,7 +38,7 @@ void Parameter::set_main_grad(Tensor gradient) {
 
 GradTarget Parameter::grad_target(const Context&) {
   require(main_grad_.defined(), "[Parameter] {} has no gradient buffer. Build a ParamAndGradBuffer first.", name());
-  require(!is_ready_, "[Parameter] the gradient of {} is written after it was ready: its reduction may be under way.",
+  require(!is_ready_, "[Parameter] the gradient of {} is written after it was ready: its reduction may be in flight.",
           name());
   return {main_grad_.view(), std::exchange(is_written_, true)};
 }

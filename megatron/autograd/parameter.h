@@ -15,7 +15,7 @@ namespace megatron {
 
 class Parameter;
 
-/// The right to read a weight: it is present, and nobody may write it, until the lease ends.
+/// The right to read a weight: it is present, and must not be written, until the lease ends.
 class WeightLease {
  public:
   explicit WeightLease(Parameter& parameter);
@@ -28,7 +28,7 @@ class WeightLease {
   Parameter* parameter_;
 };
 
-/// Where a weight gradient goes. The first write of a step overwrites, so nobody needs to clear.
+/// The target of a weight gradient. The first write of a step overwrites, so it is never cleared.
 struct GradTarget {
   View view;
   bool accumulate;
@@ -53,7 +53,7 @@ enum class WeightDecay {
 /// A box of a tensor, without moving data.
 Tensor part_of(const Tensor& tensor, const Box& box);
 
-/// How a parameter is made and treated, as data.
+/// The properties of a parameter, as data.
 struct ParameterOptions {
   std::string name;  // full path, as Megatron Core names it: "decoder.layers.3.mlp.linear_fc1.weight"
   ShardSpec shard;
@@ -77,7 +77,7 @@ class Parameter {
   Parameter& operator=(const Parameter&) = delete;
 
   const std::string& name() const { return options_.name; }
-  /// Path of the layer that owns it: the name without its last word.
+  /// Path of the layer that owns it: the name without its last component.
   std::string_view module() const { return std::string_view(name()).substr(0, name().rfind('.')); }
   const ParameterOptions& options() const { return options_; }
   const Shape& shape() const { return value_.shape(); }  // of this rank's shard
@@ -100,26 +100,26 @@ class Parameter {
     if (before_read) before_read();
     return value_;
   }
-  /// Gradient of the shard, in the buffer's dtype; undefined until a buffer gave it one.
+  /// Gradient of the shard, in the buffer's dtype; undefined without a buffer.
   Tensor& main_grad() { return main_grad_; }
   void set_main_grad(Tensor gradient);
   /// Writes the initial value: a function of (seed, name, global element), so the same in any layout.
   void initialize(const Context& ctx);
 
-  // What follows is called by the executor and the tape.
-  /// The host's mark of a new step: the count of uses and segments starts anew.
+  // The executor and the tape call the following functions.
+  /// Begins a step: resets the counts of uses and segments.
   void begin_step();
   /// A segment that may use the parameter will run in this step.
   void open_segment() { ++open_segments_; }
   void close_segment(const Context& ctx);
   void add_use();
   void end_use(const Context& ctx);
-  /// End of the step: makes ready what no segment has listed.
+  /// Ends the step: parameters that no segment has listed become ready.
   void finish(const Context& ctx);
   bool is_ready() const { return is_ready_; }
 
   std::function<void(Parameter&)> on_ready;  // set by the gradient buckets
-  std::function<void()> before_read;         // set by those that gather weights: waits for one that is still on its way
+  std::function<void()> before_read;         // set by gathers of weights: waits for a gather in flight
 
  private:
   friend class WeightLease;

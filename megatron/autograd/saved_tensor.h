@@ -1,4 +1,4 @@
-// The one way for a node to hold a value until backward.
+// The value that a node keeps for backward.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace megatron {
 using Rematerialization = std::function<Tensor(Context&)>;
 
 /// Keeps a value on the device, or moves it to the pinned pool and fetches it back (SavePolicy). A value that the tape
-/// knows how to compute again (recompute_when_saved()) is not kept: get() computes it.
+/// can recompute (recompute_when_saved()) is not kept: get() computes it.
 class SavedTensor {
  public:
   SavedTensor() = default;
@@ -27,7 +27,7 @@ class SavedTensor {
  private:
   Tensor value_, host_;
   Rematerialization again_;
-  Shape shape_;  // of what again_ gives
+  Shape shape_;  // of the result of again_
 };
 
 }  // namespace megatron

@@ -13,7 +13,7 @@ namespace megatron {
 /// number of the micro-batch and finds its data itself; it may run twice (recompute).
 struct Segment {
   std::string name;
-  std::vector<Parameter*> parameters;  // all that it may use
+  std::vector<Parameter*> parameters;  // all parameters that it may use
   std::function<Payload(Context&, const Payload&, int micro_batch)> forward;
   bool recompute = false;
 };

@@ -143,7 +143,7 @@ void Tape::accumulate(const Context& ctx, int32_t slot, Tensor grad) {
                       "[tape] two gradients of one value differ: {} {} and {} {}.", sum.dtype(), sum.shape(),
                       grad.dtype(), grad.shape());
   if (grad.shape() != sum.shape()) grad = grad.reshape(sum.shape());
-  const bool in_place = sum.owns_storage_alone();  // else a node or another slot still reads it
+  const bool in_place = sum.owns_storage_alone();  // otherwise a node or another slot still reads it
   Tensor target = in_place ? sum : ctx.empty_like("grad.sum", sum);
   launch(ctx, {.name = "add", .shape = &sum.shape()}, [&](auto& stream) {
     kernels::add(stream, {.a = std::as_const(sum).view(), .b = std::as_const(grad).view(), .y = target.view()});

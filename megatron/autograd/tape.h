@@ -1,6 +1,6 @@
 // The value tape: a record of one (model chunk, micro-batch), owned by the schedule.
 //
-// What is left out keeps it small: no double backward, no hooks on intermediate tensors, no in-place ops on recorded
+// By design it has no double backward, no hooks on intermediate tensors, and no in-place ops on recorded
 // tensors.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace megatron {
 
-/// What crosses a segment border: named tensors.
+/// The named tensors that cross a segment border.
 struct NamedTensor {
   std::string name;
   Tensor tensor;
@@ -28,7 +28,7 @@ using Payload = std::vector<NamedTensor>;
 /// @throw InternalError if the payload has no such tensor.
 const Tensor& at(const Payload& payload, std::string_view name);
 
-/// Forward appends; backward eats from the end, as far back as a segment border, and goes on from there when called
+/// Forward appends; backward consumes from the end back to a segment border, and continues from there when called
 /// again. Deferred W wait in a queue, in the order of B. Not thread-safe.
 class Tape {
  public:
@@ -47,7 +47,7 @@ class Tape {
   /// Empty if there is none.
   Rematerialization take_rematerialization(TapeSlot value);
 
-  /// Gives a root its gradient; several roots, or several gradients of one, add up.
+  /// Adds the gradient of a root; there may be several roots, and several gradients of one.
   void seed(const Context& ctx, TapeSlot root, Tensor grad);
   /// B of all records from the end back to the start of `first_segment`, with W at once (kBW) or queued (kB).
   void backward(Context& ctx, Phase phase, size_t first_segment);
@@ -56,7 +56,7 @@ class Tape {
   /// The queued W of a recomputed function join those of the segment of its node.
   void adopt_weight_queue(Tape& inner);
 
-  /// Gradient of a watched tensor, or of a payload tensor at the border where backward stands; undefined if none came.
+  /// Gradient of a watched tensor, or of a payload tensor at the border that backward has reached; undefined if none.
   Tensor take_gradient(TapeSlot wanted);
   bool is_done() const { return records_.empty() && weight_queue_.empty(); }
 
@@ -64,7 +64,7 @@ class Tape {
   friend struct BackwardContext;
   struct Output {
     int32_t slot;
-    Shape shape;  // a consumer may have seen the value in another shape; the node gets its gradient in this one
+    Shape shape;  // a consumer may use the value in another shape; the node gets its gradient in this one
   };
   struct Record {
     std::unique_ptr<Node> node;
@@ -88,20 +88,20 @@ class Tape {
 
   uint32_t id_;
   int32_t num_slots_ = 0;
-  size_t segment_ = 0;  // of the record that backward runs
+  size_t segment_ = 0;  // of the record in backward
   std::vector<Record> records_;
   std::vector<Border> borders_;
   std::vector<Deferred> weight_queue_;
   std::map<int32_t, Tensor> grads_;  // live gradients only: a handful at any time
   std::set<int32_t> leaves_;
-  std::map<int32_t, Rematerialization> rematerializations_;  // that no SavedTensor has taken yet
+  std::map<int32_t, Rematerialization> rematerializations_;  // not yet used by a SavedTensor
 };
 
 /// First part of `record`: counts the uses. True if the op must be recorded.
 bool count_uses(Context& ctx, Uses& uses, std::initializer_list<TapeSlot> in);
 
-/// Last step of each op's front: counts the uses of trainable parameters and, where a tape runs, records the node that
-/// `make` builds. What depends on nothing trainable and nothing watched is not recorded.
+/// Last step of each op's front: counts the uses of trainable parameters and, with a tape, records the node that
+/// `make` builds. Ops that depend on nothing trainable and nothing watched are not recorded.
 template <class MakeNode>
 void record(Context& ctx, Uses uses, std::initializer_list<TapeSlot> in, std::initializer_list<Tensor*> out,
             MakeNode&& make) {

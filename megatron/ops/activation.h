@@ -8,7 +8,7 @@ namespace megatron {
 
 /// y = act(x + bias).
 /// @param x     [..., f], floating; read and saved.
-/// @param bias  [f] of the linear before, where that left it out; may be null. Its gradient falls out of B.
+/// @param bias  [f] of the linear before, if that left it out; may be null. B computes its gradient too.
 Tensor activation(Context& ctx, const Tensor& x, Parameter* bias, kernels::Activation kind);
 
 /// y = act(gate) * (up + offset), where x + bias = [gate | up] along the last dimension: Megatron's gated linear unit.

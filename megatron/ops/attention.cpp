@@ -23,7 +23,7 @@ kernels::AttentionOptions kernel_options(const Context& ctx, const AttentionOpti
           .is_deterministic = options.is_deterministic};
 }
 
-/// Multiplications and additions of all pairs of rows that see each other, `per_pair` in each query head.
+/// Multiplications and additions of all unmasked pairs of positions, `per_pair` in each query head.
 int64_t num_operations(const SequenceLayout& layout, const kernels::AttentionOptions& options, int64_t num_heads,
                        int64_t per_pair) {
   return layout.num_visible_pairs(options.window_left, options.is_causal ? 0 : options.window_right) * num_heads *
@@ -56,7 +56,7 @@ struct AttentionNode final : Node {
                                         .grad_k = dk.view(),
                                         .grad_v = dv.view(),
                                         .grad_sink = dsink.view()};
-    // The scores again, dq and dk; dp and dv.
+    // Recomputed scores, dq and dk; dp and dv.
     ctx.device.num_operations += num_operations(layout, options, q.size(2), 2 * (3 * q.size(3) + 2 * v.size(3)));
     Tensor workspace = ctx.workspace("attention.workspace", with_stream(ctx.device, [&](auto& stream) {
                                        return kernels::attention_backward_workspace_bytes(stream, args);
@@ -104,7 +104,7 @@ void require_heads(const Tensor& q, const Tensor& k, const Tensor& v, const Sequ
       "[attention] query {}, key {} and value {} do not fit each other, or {} rows in {} columns: [s, b, n, "
       "d], [s_k, b, g, d], [s_k, b, g, d_v] with n a multiple of g.",
       q.shape(), k.shape(), v.shape(), layout.s(), layout.b());
-  require<ShapeError>(layout.num_keys() <= k.size(0), "[attention] the layout reads {} keys, there are {}.",
+  require<ShapeError>(layout.num_keys() <= k.size(0), "[attention] the layout reads {} keys, but there are {}.",
                       layout.num_keys(), k.size(0));
 }
 
@@ -114,7 +114,7 @@ Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Ten
                  const SequenceLayout& layout, const AttentionOptions& options, Parameter* sink) {
   require_heads(query, key, value, layout);
   require<ShapeError>(!options.packs_gradients || (key.shape() == query.shape() && value.shape() == query.shape()),
-                      "[attention] query {}, key {} and value {} must have one shape for packed gradients.",
+                      "[attention] query {}, key {} and value {} must have the same shape for packed gradients.",
                       query.shape(), key.shape(), value.shape());
   const int64_t s = query.size(0), b = query.size(1), n = query.size(2), dv = value.size(3);
   Tensor o = ctx.empty("attention.o", {s, b, n, dv}, query.dtype());

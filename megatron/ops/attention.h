@@ -12,15 +12,15 @@ namespace megatron {
 struct AttentionOptions {
   double scale = 1;
   bool is_causal = true;
-  int64_t window_left = -1, window_right = -1;  // keys that a query sees before and after its own; -1: no limit
+  int64_t window_left = -1, window_right = -1;  // visible keys before and after a query's position; -1: no limit
   kernels::AttentionSoftmax softmax = kernels::AttentionSoftmax::kVanilla;
   double dropout = 0;
   std::string_view path;  // names the dropout draw
-  /// cuDNN draws the mask: it then depends on tensor parallelism and micro-batches. On a GPU alone.
+  /// cuDNN draws the mask: it then depends on tensor parallelism and micro-batches. GPU only.
   bool is_dropout_of_cudnn = false;
   int64_t first_head = 0;         // global number of query head 0: the mask does not depend on tensor parallelism
   bool is_deterministic = false;  // gradients of two runs are equal to the bit, on CUDA too
-  /// Query, key and value have one shape, and their gradients are the views of one tensor (qkv_views).
+  /// Query, key and value have the same shape, and their gradients are the views of one tensor (qkv_views).
   bool packs_gradients = false;
 };
 
@@ -28,7 +28,7 @@ struct AttentionOptions {
 /// arXiv:2307.08691). Statistics in fp32 (fp64 for fp64). Rows outside of all spans give zero.
 /// @param query       [s, b, n, d], saved.
 /// @param key, value  [s_k, b, g, d], n a multiple of g; saved.
-/// @param sink        [n], for kLearnable; else null. Its gradient falls out of B.
+/// @param sink        [n], for kLearnable; else null. B computes its gradient too.
 /// @return            [s, b, n * d]; saved, with the log of the denominators [n, b, s].
 Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
                  const SequenceLayout& layout, const AttentionOptions& options, Parameter* sink);

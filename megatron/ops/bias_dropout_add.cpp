@@ -7,7 +7,7 @@
 namespace megatron {
 namespace {
 
-/// Dropout acts in training alone.
+/// Dropout is active in training only.
 kernels::DropoutMask mask_of(const Context& ctx, const DropoutOptions& options) {
   if (!ctx.is_training() || options.rate == 0) return {};
   require(!options.rows.list, "[dropout] a list of rows must live until backward: give it as row_list.");
@@ -42,7 +42,7 @@ struct BiasDropoutAddNode final : Node {
   }
   Parameter* bias = nullptr;
   kernels::DropoutMask mask;
-  Tensor row_list;                // of the mask
+  Tensor row_list;                // for the mask
   DType dtype = DType::kFloat32;  // of x
 };
 

@@ -19,7 +19,8 @@ struct LayerNormNode final : Node {
         "layer_norm.workspace", kernels::layer_norm_backward_workspace_bytes(num_rows(x), x.size(-1), x.dtype()));
     const WeightLease weight = gamma.acquire(b.ctx);
     const OptionalGradTarget dgamma(b.ctx, gamma), dbeta(b.ctx, beta);
-    const bool accumulate = dgamma.accumulate || dbeta.accumulate;  // one for both; shared weights may differ in it
+    const bool accumulate =
+        dgamma.accumulate || dbeta.accumulate;  // one value for both; shared weights may differ in it
     launch(b.ctx, {.shape = &x.shape()}, [&](auto& stream) {
       for (const OptionalGradTarget* target : {&dgamma, &dbeta})
         if (accumulate && !target->accumulate && target->view.defined())

@@ -12,8 +12,8 @@ struct NormOptions {
 
 /// y = (x - mean) / sqrt(variance + eps) * gamma + beta over the last dimension (arXiv:1607.06450).
 /// @param x      [..., h], floating; read, and saved with mean and reciprocal deviation [rows].
-/// @param gamma  [h]; @param beta [h]; may be frozen. Their gradients fall out of B.
-/// @return       shape of x, dtype of gamma: an fp32 residual stream leaves the norm in the dtype of the model.
+/// @param gamma  [h]; @param beta [h]; may be frozen. B computes their gradients too.
+/// @return       shape of x, dtype of gamma: the norm of an fp32 residual stream has the dtype of the model.
 Tensor layer_norm(Context& ctx, const Tensor& x, Parameter& gamma, Parameter& beta, const NormOptions& options);
 
 }  // namespace megatron

@@ -34,7 +34,7 @@ struct MoveRowsNode final : Node {
   }
   bool was_gather = false;
   IndexList index;
-  int64_t num_rows = 0;  // of the long side
+  int64_t num_rows = 0;  // of the larger operand
 };
 
 void record_move(Context& ctx, bool is_gather, const Tensor& x, const IndexList& index, int64_t num_rows, Tensor& y) {

@@ -1,15 +1,15 @@
-// Rows chosen by a router, and back.
+// Gathers rows that a router has chosen, and scatters them back.
 #pragma once
 
 #include "megatron/autograd/tape.h"
 
 namespace megatron {
 
-/// Row numbers that lie in device memory: `capacity` is known to the host, the count is not. A routing decision is
-/// kept, never made again.
+/// Row numbers in device memory: the host knows `capacity`, but not the count. A routing decision is
+/// kept, never recomputed.
 struct IndexList {
   Tensor rows;    // [capacity] int32
-  Storage count;  // one int32; how many of them are meant
+  Storage count;  // one int32; the number of valid rows
 };
 
 /// y[k] = x[rows[k]].  @param x [t, h].  @return [capacity, h], bounded by the count; a count above the capacity raises

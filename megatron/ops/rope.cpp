@@ -82,7 +82,7 @@ void require_rotatable(int64_t s, int64_t b, int64_t d, const RopeTable& table, 
                       "columns and {} rotated elements.",
                       d, s, b, layout.s(), layout.b(), 2 * table.cos.size(1));
   require<ShapeError>(layout.num_positions() <= table.cos.size(0),
-                      "[rope] the layout has positions up to {}, the table {}. Make a longer table.",
+                      "[rope] the layout has positions up to {}, the table up to {}. Make a longer table.",
                       layout.num_positions() - 1, table.cos.size(0));
 }
 

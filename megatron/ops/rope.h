@@ -1,4 +1,4 @@
-// Rotary position embedding with its gradient, alone and on the way out of the mixed projection.
+// Rotary position embedding with its gradient, alone and fused with the split of the mixed projection.
 #pragma once
 
 #include "megatron/autograd/tape.h"
@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// cos and sin of every position and frequency. Made once a model; read by every layer.
+/// cos and sin of every position and frequency. Made once per model; read by every layer.
 struct RopeTable {
   Tensor cos, sin;  // [positions, d_rot / 2] fp32 (fp64 for fp64)
   kernels::RopePairs pairs = kernels::RopePairs::kHalves;
@@ -18,11 +18,11 @@ struct RopeTable {
                         int64_t num_positions, DType dtype);
 };
 
-/// Rotates the first d_rot elements of each head by its row's position (arXiv:2104.09864).
+/// Rotates the first d_rot elements of each head by its token's position (arXiv:2104.09864).
 /// @param x  [s, b, n, d], floating. Nothing is saved: the gradient is the inverse rotation.
 Tensor rope(Context& ctx, const Tensor& x, const RopeTable& table, const SequenceLayout& layout);
 
-/// split_qkv with query and key rotated on their way out of the projection, to the bits of rope.
+/// split_qkv fused with the rotation of query and key, with the bits of rope.
 /// @param mixed  [s, b, g (n/g + 2) d], floating. Nothing is saved.
 QueryKeyValue split_rotated_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t num_heads,
                                 const RopeTable& table, const SequenceLayout& layout);

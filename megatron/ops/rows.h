@@ -1,4 +1,4 @@
-// What ops over rows of a tensor [..., h] share.
+// Shared code of ops over rows of a tensor [..., h].
 #pragma once
 
 #include <optional>
@@ -19,8 +19,8 @@ inline void require_columns(std::string_view op, const Tensor& x, const Paramete
                       weight.name(), weight.shape(), x.size(-1));
 }
 
-/// Two operands of one row each: both unbounded, or bounded by one count in device memory. The kernel takes the number
-/// of rows from one of them.
+/// Checks two operands with the same rows: both unbounded, or bounded by the same count in device memory. The kernel
+/// takes the number of rows from one of them.
 inline void require_same_extent(std::string_view op, const Tensor& a, const Tensor& b) {
   const auto kind = [](const Tensor& x) { return x.is_bounded() ? "bounded" : "unbounded"; };
   require<ShapeError>(a.count() == b.count(),
@@ -28,8 +28,8 @@ inline void require_same_extent(std::string_view op, const Tensor& a, const Tens
                       kind(a), kind(b), a.is_bounded() && b.is_bounded() ? " by another count" : "");
 }
 
-/// The gradient of a norm's input x: that of its other consumers, which the kernel adds on its way, and where the sum
-/// goes, which is in place of it unless somebody still reads it.
+/// The gradient of a norm's input x: that of its other consumers, which the kernel adds, and the target of the sum,
+/// which is in place of it unless it is still read.
 struct NormGradient {
   NormGradient(BackwardContext& b, std::string_view name, const Tensor& x) : gathered(b.take_gathered(0)) {
     if (gathered.defined() && gathered.shape() != x.shape()) gathered = gathered.reshape(x.shape());
@@ -50,7 +50,7 @@ class OptionalLease {
   std::optional<WeightLease> lease_;
 };
 
-/// Gradient target of a weight whose gradient falls out of B; nothing where it is null or frozen.
+/// Gradient target of a weight whose gradient B computes; nothing if it is null or frozen.
 struct OptionalGradTarget {
   OptionalGradTarget(const Context& ctx, Parameter* parameter) {
     if (!parameter || !parameter->is_trainable()) return;

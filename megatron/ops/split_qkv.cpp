@@ -34,13 +34,13 @@ struct SplitQkvNode final : Node {
     }
     grad_in[0] = std::move(dmixed);
   }
-  /// Whether the three are the views of one tensor of the shape of the projection, which nobody else made.
+  /// Whether the three are the views of one tensor of the shape of the projection.
   bool are_packed(std::span<const Tensor> grads) const {
     for (const Tensor& grad : grads)
       if (!grad.defined() || grad.is_contiguous() || grad.storage() != grads[0].storage()) return false;
     return true;
   }
-  /// Heads in the shape of part_of(). Those with gaps are views, which have it already.
+  /// Heads in the shape of part_of(). Strided ones are views, which have it already.
   Tensor as_part(const Tensor& grad) const {
     return grad.is_contiguous()
                ? grad.reshape({grad.size(0), grad.size(1), num_groups, grad.size(2) / num_groups * grad.size(3)})

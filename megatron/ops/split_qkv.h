@@ -1,4 +1,4 @@
-// Queries, keys and values out of Megatron's fused projection.
+// Splits Megatron's fused projection into queries, keys and values.
 #pragma once
 
 #include "megatron/autograd/tape.h"
@@ -13,13 +13,13 @@ struct QueryKeyValue {
 /// @throw ShapeError unless the columns are those of whole groups.
 void require_groups(const Tensor& mixed, int64_t num_groups, int64_t num_heads);
 
-/// Whether the parts get memory of their own, or stay where they are: views, which keep all of the projection alive.
+/// Whether the parts get memory of their own, or are views, which keep the whole projection alive.
 enum class QkvParts { kCopies, kViews };
 
 /// Each of the g groups of the last dimension holds its queries, its key and its value: [q .. q | k | v].
 /// @param mixed  [s, b, g (n/g + 2) d], floating. Nothing is saved.
-/// @param parts  kViews needs n = g. Gradients that lie as the views do (AttentionOptions::packs_gradients) are taken
-///               as they are, others copied.
+/// @param parts  kViews needs n = g. Gradients in the layout of the views (AttentionOptions::packs_gradients) are used
+///               in place, others are copied.
 QueryKeyValue split_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t num_heads,
                         QkvParts parts = QkvParts::kCopies);
 

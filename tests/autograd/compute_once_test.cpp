@@ -150,7 +150,7 @@ TEST(ComputeOnce, FreesItsValuesWhenBackwardHasRun) {
   EXPECT_EQ(twice.live_bytes_after, twice.live_bytes_before);
 }
 
-TEST(ComputeOnce, RefusesRunsThatAskForDifferentNumbersOfValues) {
+TEST(ComputeOnce, RejectsRunsThatAskForDifferentNumbersOfValues) {
   for (const int64_t num_first : {1, 3}) {
     int num_runs = 0;
     const Function uneven = [&](LinearChain& chain, Router& router, Context& ctx, const Tensor& x) {
@@ -168,7 +168,7 @@ TEST(ComputeOnce, RefusesRunsThatAskForDifferentNumbersOfValues) {
   }
 }
 
-TEST(ComputeOnce, RefusesAValueWhoseGradientWouldBeLost) {
+TEST(ComputeOnce, RejectsAValueWhoseGradientWouldBeLost) {
   EXPECT_THROW(run(Phase::kBW, SavePolicy::kKeep,
                    [](LinearChain& chain, Router&, Context& ctx, const Tensor& x) {
                      return compute_once(ctx, [&] { return chain.layer(ctx, x, 0); });
@@ -176,7 +176,7 @@ TEST(ComputeOnce, RefusesAValueWhoseGradientWouldBeLost) {
                InternalError);
 }
 
-TEST(ComputeOnce, IsRefusedWhereTheFirstRunKeepsNothing) {
+TEST(ComputeOnce, IsRejectedWhereTheFirstRunKeepsNothing) {
   EXPECT_THROW(run(Phase::kBW, SavePolicy::kKeep,
                    [](LinearChain& chain, Router& router, Context& ctx, const Tensor& x) {
                      const Tensor h = route(ctx, x, router);

@@ -29,7 +29,7 @@ TEST(Parameter, IsReadyOnceWhenItsSegmentsAreClosedAndItsUsesAreOver) {
   EXPECT_EQ(num_ready, 1);
 }
 
-TEST(Parameter, ThatNobodyUsedHasAZeroGradientAtTheEnd) {
+TEST(Parameter, AnUnusedOneHasAZeroGradientAtTheEnd) {
   LinearChain chain(1);
   EXPECT_TRUE(std::isnan(chain.gradient(0)[0]));
   chain.weights[0]->finish(chain.ctx);
@@ -46,7 +46,7 @@ TEST(Parameter, OverwritesWithTheFirstGradientOfAStepAndAddsTheOthers) {
   EXPECT_FALSE(p.grad_target(chain.ctx).accumulate);
 }
 
-TEST(Parameter, RefusesUsesAndGradientsAfterItWasReady) {
+TEST(Parameter, RejectsUsesAndGradientsAfterItWasReady) {
   LinearChain chain(1);
   Parameter& p = *chain.weights[0];
   p.finish(chain.ctx);
@@ -54,7 +54,7 @@ TEST(Parameter, RefusesUsesAndGradientsAfterItWasReady) {
   EXPECT_THROW(p.grad_target(chain.ctx), InternalError);
 }
 
-TEST(Parameter, RefusesTheEndOfAStepWithUsesLeft) {
+TEST(Parameter, RejectsTheEndOfAStepWithUsesLeft) {
   LinearChain chain(1);
   chain.weights[0]->add_use();
   EXPECT_THROW(chain.weights[0]->finish(chain.ctx), InternalError);

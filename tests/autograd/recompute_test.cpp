@@ -16,7 +16,7 @@ struct Gradients {
   bool operator==(const Gradients&) const = default;
 };
 
-/// Of x and all weights; `wrap` runs the function, recomputed or not.
+/// Gradients of x and all weights; `wrap` runs the function, recomputed or not.
 Gradients run(int num_layers, Phase phase, const std::function<Payload(LinearChain&, Context&, const Payload&)>& wrap) {
   LinearChain chain(num_layers);
   const Tensor x = chain.watched("x");
@@ -87,7 +87,7 @@ TEST(Recompute, DrawsWithTheKeyOfTheFirstRun) {
   EXPECT_EQ(run(1, Phase::kBW, with_key(false)), run(1, Phase::kBW, with_key(true)));
 }
 
-TEST(Recompute, ThatGotNoGradientCountsDown) {
+TEST(Recompute, WithoutAGradientCountsDown) {
   LinearChain chain(2);
   const Tensor x = chain.watched("x");
   recompute(chain.ctx, {{"x", x}}, [&](Context& c, const Payload& in) {
@@ -100,7 +100,7 @@ TEST(Recompute, ThatGotNoGradientCountsDown) {
   EXPECT_EQ(chain.gradient(1), std::vector<double>(9, 0.0));
 }
 
-TEST(Recompute, RefusesARecordedTensorThatIsCaptured) {
+TEST(Recompute, RejectsARecordedTensorThatIsCaptured) {
   LinearChain chain(1);
   const Tensor x = chain.watched("x"), captured = chain.watched("captured");
   const Payload out = recompute(chain.ctx, {{"x", x}}, [&](Context& c, const Payload& in) {

@@ -35,7 +35,7 @@ TEST(Tape, AddsUpRootsAndSeedsOfOneRoot) {
   }
 }
 
-TEST(Tape, LeavesAGradientThatTwoSlotsShareAlone) {
+TEST(Tape, DoesNotWriteAGradientThatTwoSlotsShare) {
   LinearChain chain(1);
   const Tensor a = chain.watched("a"), b = chain.watched("b");
   const Tensor sum = add(chain.ctx, a, b), again = add(chain.ctx, sum, a);  // dy goes to sum, a and b; a gets it twice
@@ -53,7 +53,7 @@ TEST(Tape, LeavesAGradientThatTwoSlotsShareAlone) {
 TEST(Tape, CountsDownTheUsesOfADeadBranch) {
   LinearChain chain(2);
   const Tensor x = chain.watched("x");
-  chain.layer(chain.ctx, x, 1);  // nobody reads it
+  chain.layer(chain.ctx, x, 1);  // unused
   const Tensor y = chain.layer(chain.ctx, x, 0);
   chain.tape.seed(chain.ctx, y.slot, chain.tensor("dy"));
   chain.tape.backward(chain.ctx, Phase::kB, 0);
@@ -74,7 +74,7 @@ Tensor forward_in_segments(LinearChain& chain, const Tensor& x) {
   return now;
 }
 
-TEST(Tape, WeightGradientsOfSegmentsRunByThemselvesAfterBOfAll) {
+TEST(Tape, WeightGradientsOfSegmentsRunSeparatelyAfterBOfAll) {
   LinearChain chain(3);
   const Tensor y = forward_in_segments(chain, chain.watched("x"));
   chain.tape.seed(chain.ctx, y.slot, chain.tensor("dy"));
@@ -110,7 +110,7 @@ TEST(Tape, BackwardInPiecesGivesTheSameBits) {
   EXPECT_EQ(gradients({0}), gradients({1, 0}));
 }
 
-TEST(Tape, RefusesAGradientThatPassesABorderBesideItsPayload) {
+TEST(Tape, RejectsAGradientThatCrossesABorderOutsideItsPayload) {
   LinearChain chain(2);
   const Tensor x = chain.watched("x");
   chain.tape.mark_segment({{"x", x}});
@@ -121,7 +121,7 @@ TEST(Tape, RefusesAGradientThatPassesABorderBesideItsPayload) {
   EXPECT_THROW(chain.tape.backward(chain.ctx, Phase::kBW, 1), InternalError);
 }
 
-TEST(Tape, RefusesTensorsOfAnotherTapeAndOfAnotherDevice) {
+TEST(Tape, RejectsTensorsOfAnotherTapeAndOfAnotherDevice) {
   LinearChain chain(1), other(1);
   Tape second(chain.test.device);
   Tensor stray = chain.tensor("x"), foreign = other.watched("x");

@@ -44,7 +44,7 @@ TEST(GatedActivation, PassesAllChecksWithAndWithoutBias) {
   }
 }
 
-TEST(GatedActivation, ClampsAndShiftsAsGptOss) {
+TEST(GatedActivation, ClampsAndShiftsLikeGptOss) {
   check({.name = "clamped quick-geglu",
          .inputs = {{3, 1, 10}},
          .parameters = {},
@@ -57,7 +57,7 @@ TEST(GatedActivation, ClampsAndShiftsAsGptOss) {
          .dtypes = {}});  // rounding moves values over the clamp, where the gradient jumps
 }
 
-TEST(GatedActivation, RefusesAnOddWidth) {
+TEST(GatedActivation, RejectsAnOddWidth) {
   TestDevice test;
   Context ctx = test.context();
   EXPECT_THROW(gated_activation(ctx, ctx.empty("x", {2, 7}, DType::kFloat32), nullptr, Activation::kSilu, {}),

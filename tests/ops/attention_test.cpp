@@ -44,7 +44,7 @@ TEST(Attention, GivesItsSinkAGradient) {
   check(op);
 }
 
-TEST(Attention, OfPackedSequencesIsThatOfSeparateOnes) {
+TEST(Attention, TreatsPackedSequencesAsSeparateOnes) {
   OpCase op = attention_case("packed", {.scale = 0.4}, 2);
   op.forward = [](Context& ctx, OpOperands& o) {
     const SequenceLayout layout = SequenceLayout::cut_at(ctx, {.s = s, .b = b}, {{3}, {1, 6}}, {});
@@ -71,7 +71,7 @@ std::array<int64_t, 2> counted_operations(const AttentionOptions& options) {
   return {forward, test.device.num_operations - forward};
 }
 
-TEST(Attention, CountsTheProductsOfThePairsThatSeeEachOther) {
+TEST(Attention, CountsTheOperationsOfUnmaskedPairs) {
   // Of a pair of rows: q k^T with d and p v with dv in forward; backward has the scores again, dq, dk with d, dp, dv
   // with dv.
   const auto expected = [](int64_t pairs) {
@@ -83,7 +83,7 @@ TEST(Attention, CountsTheProductsOfThePairsThatSeeEachOther) {
   EXPECT_EQ(counted_operations({.is_causal = false, .window_left = 0, .window_right = 1}), expected(5));
 }
 
-TEST(Attention, RefusesHeadsThatDoNotFit) {
+TEST(Attention, RejectsHeadsThatDoNotFit) {
   TestDevice test;
   Context ctx = test.context();
   const auto tensor = [&](const Shape& shape) { return ctx.empty("x", shape, DType::kFloat32); };
@@ -123,7 +123,7 @@ OpCase projected_attention(QkvParts parts, bool packs_gradients, bool is_packed_
           .magnitude = 4};
 }
 
-TEST(SplitQkv, LeavesPartsWhereTheyAreForAttention) {
+TEST(SplitQkv, GivesAttentionViewsOfTheParts) {
   for (bool is_packed_layout : {false, true}) check(projected_attention(QkvParts::kViews, true, is_packed_layout));
 }
 
@@ -139,7 +139,7 @@ TEST(SplitQkv, ViewsGiveTheBitsOfCopies) {
   }
 }
 
-TEST(SplitQkv, TakesViewsApartWhereTheyGetOtherGradients) {
+TEST(SplitQkv, CopiesGradientsThatAreNotPacked) {
   check({.name = "views with a gradient each",
          .inputs = {{3, 2, 4 * 3 * 4}},
          .parameters = {},
@@ -152,7 +152,7 @@ TEST(SplitQkv, TakesViewsApartWhereTheyGetOtherGradients) {
          .magnitude = 4});
 }
 
-TEST(SplitQkv, RefusesViewsOfSeveralQueriesInAGroup) {
+TEST(SplitQkv, RejectsViewsOfSeveralQueriesInAGroup) {
   TestDevice test;
   Context ctx = test.context();
   EXPECT_THROW(split_qkv(ctx, ctx.empty("x", {3, 2, 2 * (3 + 2) * 4}, DType::kFloat32), 2, 6, QkvParts::kViews),
@@ -194,7 +194,7 @@ OpCase rotated_projection(int64_t d, bool at_once, kernels::RopePairs pairs) {
           .reduction_length = 2};
 }
 
-TEST(Rope, OnTheWayOutOfAProjectionPassesAllChecksAndHasTheBitsOfTwoOps) {
+TEST(Rope, FusedWithTheSplitPassesAllChecksAndHasTheBitsOfTwoOps) {
   for (int64_t d : {16, 6})
     for (const auto pairs : {kernels::RopePairs::kHalves, kernels::RopePairs::kInterleaved}) {
       check(rotated_projection(d, true, pairs));
@@ -207,7 +207,7 @@ TEST(Rope, OnTheWayOutOfAProjectionPassesAllChecksAndHasTheBitsOfTwoOps) {
     }
 }
 
-TEST(Layouts, BeyondTheKeysOrThePositionsOfATableAreRefused) {
+TEST(Layouts, RejectsKeysOrPositionsOutOfRange) {
   TestDevice test;
   Context ctx = test.context();
   const SequenceLayout layout = SequenceLayout::uniform(ctx, {.s = 2, .b = 1, .first_position = 3});  // keys 0 .. 4

@@ -45,7 +45,7 @@ TEST(Linear, AccumulatesOverTwoUsesOfOneWeight) {
          .magnitude = 4});
 }
 
-TEST(Linear, RefusesAWrongNumberOfColumns) {
+TEST(Linear, RejectsAWrongNumberOfColumns) {
   TestDevice test;
   Context ctx = test.context();
   Parameter w(ctx, {.name = "w", .shard = ShardSpec::whole({5, 7})});

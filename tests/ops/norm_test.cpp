@@ -69,7 +69,7 @@ TEST(LayerNorm, AddsUpASharedGammaAndOverwritesTheGradientsOfItsOwnBetas) {
 }
 
 /// A residual block: the input reaches the output past the norm too. A third use of it adds up as well.
-TEST(Norms, AddTheGradientThatPassesThemBy) {
+TEST(Norms, AddTheGradientOfTheResidual) {
   for (const bool is_layer : {false, true})
     check({.name = is_layer ? "layer_norm with a residual" : "rms_norm with a residual",
            .inputs = {{3, 2, 13}},
@@ -86,7 +86,7 @@ TEST(Norms, AddTheGradientThatPassesThemBy) {
            .magnitude = 4});
 }
 
-TEST(Norms, RefuseAWeightOfAnotherSize) {
+TEST(Norms, RejectAWeightOfAnotherSize) {
   TestDevice test;
   Context ctx = test.context();
   Parameter weight(ctx, {.name = "w", .shard = ShardSpec::whole({7})});

@@ -147,7 +147,7 @@ TEST(MoveRows, RaisesTheOverflowFlagAboveTheCapacity) {
   EXPECT_EQ(test.step.overflow, 1);
 }
 
-TEST(BoundedExtents, OfTwoOperandsMustBeTheSame) {
+TEST(BoundedExtents, MustBeTheSameForTwoOperands) {
   TestDevice test;
   Context ctx = test.context();
   const auto bounded = [&](const Storage& count) { return ctx.empty_bounded("x", {4, 3}, DType::kFloat32, count); };
