@@ -49,7 +49,7 @@ TEST(Copy, MetaReadsZeros) {
   EXPECT_EQ(read_values<int32_t>(test.device, x), std::vector<int32_t>(5, 0));
 }
 
-TEST(Copy, RefusesOtherSizesAndGaps) {
+TEST(Copy, RejectsOtherSizesAndGaps) {
   DeviceUnderTest test(DeviceKind::kCpu, kSmall);
   Tensor x = test.ctx.empty("x", {4, 5}, DType::kInt32);
   EXPECT_THROW(write_values<int32_t>(test.device, numbers(19), x), ShapeError);

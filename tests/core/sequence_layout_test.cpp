@@ -77,7 +77,7 @@ TEST(SequenceLayout, GivesEachRowItsGlobalNumber) {
   EXPECT_EQ(rows(2), 10 * 16 + 5);
 }
 
-TEST(SequenceLayout, RefusesSpansPositionsAndCutsThatDoNotFit) {
+TEST(SequenceLayout, RejectsSpansPositionsAndCutsThatDoNotFit) {
   TestDevice test;
   const Context ctx = test.context();
   const SequenceLayout::Options options{.s = 4, .b = 1};

@@ -33,7 +33,7 @@ TEST(Tensor, KeepsItsCountAlive) {
   EXPECT_EQ(ctx.empty_like("y", x).view().rows(), 2);
 }
 
-TEST(Tensor, RefusesViewsThatLoseTheGradientOrTheCount) {
+TEST(Tensor, RejectsViewsThatLoseTheGradientOrTheCount) {
   TestDevice test;
   const Context ctx = test.context();
   const Storage count(test.device.arena, "count", 4, MemoryUse::kData);
@@ -49,7 +49,7 @@ TEST(Tensor, RefusesViewsThatLoseTheGradientOrTheCount) {
   EXPECT_NO_THROW(recorded.detach().slice(1, 0, 2));
 }
 
-TEST(Tensor, RefusesRowsAndTypesThatItDoesNotHave) {
+TEST(Tensor, RejectsRowsAndTypesThatItDoesNotHave) {
   TestDevice test;
   const Tensor x = test.context().empty("x", {6, 4}, DType::kFloat32);
   EXPECT_THROW(x.slice(0, 4, 3), ShapeError);

@@ -77,7 +77,7 @@ TEST(Timers, WaitForTheDeviceBeforeTheyStartAndBeforeTheyStop) {
   EXPECT_EQ(queued_seconds, 3) << "nobody asked how long it takes";
 }
 
-TEST(Timers, RefuseAStartWhileRunningAndAStopWhileNot) {
+TEST(Timers, RejectAStartWhileRunningAndAStopWhileNot) {
   Timers timers(0);
   EXPECT_THROW(timers.stop("a", 0), InternalError);
   timers.start("a", 0);

@@ -294,7 +294,7 @@ TEST(ParallelLinear, DelayedWeightGradientsHideTheNextCommunication) {
       << "without parts";
 }
 
-TEST(ParallelLinear, RefusesABiasThatWouldBeAddedOnEveryRank) {
+TEST(ParallelLinear, RejectsABiasThatWouldBeAddedOnEveryRank) {
   EXPECT_THROW(expect_parts_of_one_rank({kReduceOutput, Phase::kBW, true, false}), RankFailure);
 }
 

@@ -186,7 +186,7 @@ TEST(LmHeadLoss, CutsIntoChunksOfOneLength) {
   EXPECT_LT(peak, (kTokens / 2 + 1) * row_bytes) << "the logits of one chunk are there at a time";
 }
 
-TEST(LmHeadLoss, RefusesAVocabularyBeyondTheRowsOfAllRanks) {
+TEST(LmHeadLoss, RejectsAVocabularyBeyondTheRowsOfAllRanks) {
   run_ranks(2, [](RankContext& rank) {
     TestDevice test(DeviceKind::kCpu, 1);
     Context ctx = test.context();

@@ -261,7 +261,7 @@ TEST(TensorParallelGolden, CrossEntropyIsMegatronsAndIsSmoothedOverTheWholeVocab
     });
 }
 
-TEST(TensorParallelGolden, SizesThatDivideAreCutAndOthersRefused) {
+TEST(TensorParallelGolden, SizesThatDivideAreCutAndOthersRejected) {
   const nlohmann::json rows = golden_json("parallelism/shards.json", "divide");
   ASSERT_FALSE(rows.empty());
   for (const auto& row : rows) {

@@ -43,7 +43,7 @@ TEST_F(CudaGraphTest, RunsAtEachLaunchOnWhatMemoryHoldsThen) {
   }
 }
 
-TEST_F(CudaGraphTest, RefusesTheHostsReadsAndWritesAndLeavesTheStreamUsable) {
+TEST_F(CudaGraphTest, RejectsTheHostsReadsAndWritesAndLeavesTheStreamUsable) {
   EXPECT_THROW(recorded([&] { set_x(5); }), InternalError);
   EXPECT_THROW(recorded([&] { read_y(); }), DeviceError);
   EXPECT_THROW(recorded([&] { throw ConfigError("the work's own"); }), ConfigError);
