@@ -17,7 +17,7 @@ namespace {
 
 std::string today() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::now())); }
 
-/// Not a finite number becomes null in JSON.
+/// NaN, which JSON writes as null, if there is no value.
 double or_null(const std::optional<double>& value) { return value.value_or(std::numeric_limits<double>::quiet_NaN()); }
 
 std::string_view kind_name(KernelKind kind) {
@@ -70,7 +70,7 @@ std::string name_of_case(const BenchConfig& config, const PretrainConfig& model)
   return config.shapes.empty() ? description_of(model) : "shapes";
 }
 
-/// Ranks that are measured: kernels run on one, whatever the layout.
+/// GPUs that are measured: kernels run on one, whatever the layout.
 int64_t num_gpus(const BenchConfig& config, const PretrainConfig& model, const DeviceFacts& facts) {
   if (facts.kind != DeviceKind::kCuda) return 0;
   return config.kind == BenchKind::kStep || config.kind == BenchKind::kComm ? model.parallel.world_size : 1;

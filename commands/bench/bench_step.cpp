@@ -205,7 +205,7 @@ void keep_for_training(const PretrainConfig& model, const Machine& machine, cons
 } catch (const IoError&) {
 }
 
-/// Runs the ranks that this process starts.
+/// The flag --launch-time for ranks that this process starts.
 std::vector<std::string> launch_time_flag(WallClock::time_point start) {
   return {"--launch-time", fmt::format("{}", Seconds(start.time_since_epoch()).count())};
 }

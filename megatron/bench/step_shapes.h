@@ -23,7 +23,7 @@ struct StepShapes {
   DType hidden_dtype() const { return model.fp32_residual_connection ? DType::kFloat32 : model.params_dtype; }
   int64_t qkv_columns() const { return (n + 2 * g) * d; }
   int64_t fc1_columns() const { return model.gated_linear_unit ? 2 * f : f; }
-  /// Rotated elements of queries and keys, in layers that do not skip it.
+  /// Whether queries and keys are rotated, in layers that do not skip it.
   bool has_rotation() const {
     return model.position_embedding_type == PositionEmbeddingType::kRope ||
            model.position_embedding_type == PositionEmbeddingType::kYarn;

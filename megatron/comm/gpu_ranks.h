@@ -34,7 +34,7 @@ class GpuRanks {
   /// The transport of this rank's collectives and sends between GPUs, with the reason if not by copies, a line each.
   /// After begin_step(). describe_lines() merges the lines of all ranks.
   virtual std::string transports() const = 0;
-  /// The number of ranks of the job.
+  /// The places of all ranks of the job.
   virtual const RankPlaces& places() const = 0;
   /// Between the two the compute stream captures a CUDA graph, on all ranks: operations become part of it and none
   /// runs. A capture waits for its own operations only; operations that end on the host are rejected.

@@ -51,7 +51,7 @@ class NcclHub {
   void set_compute_stream(NcclLibrary::Stream stream) { options_.compute = stream; }
   /// Number of waits of the host for the end of an operation.
   int64_t num_host_waits() const { return num_host_waits_; }
-  /// Whether the calling thread is in a capture.
+  /// Makes the GPU that of the calling thread.
   void use_device() const;
 
   void join(const World& world);
