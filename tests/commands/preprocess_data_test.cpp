@@ -241,9 +241,10 @@ TEST_F(PreprocessData, AllMistakesOfTheFlagsAreReportedAtOnce) {
   const Result result =
       run({}, {}, {"--wrokers", "3", "--split-sentences", "--lang", "english", "--text-split", "0.5"});
   EXPECT_EQ(result.status, kUsage);
-  for (const char* text : {"--input needs a value", "--tokenizer-type is missing", "did you mean --workers?",
-                           "--split-sentences: splitting into sentences is not supported",
-                           "--lang: splitting into sentences is not supported", "--text-split needs --input-format text"})
+  for (const char* text :
+       {"--input needs a value", "--tokenizer-type is missing", "did you mean --workers?",
+        "--split-sentences: splitting into sentences is not supported",
+        "--lang: splitting into sentences is not supported", "--text-split needs --input-format text"})
     EXPECT_THAT(result.err, HasSubstr(text));
   EXPECT_THAT(names(), ElementsAre());
 }

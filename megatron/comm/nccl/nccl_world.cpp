@@ -27,7 +27,8 @@ class NcclMember final : public World {
   void abort(std::string_view reason) override { hub_.fail(fmt::format("aborted by rank {}: {}", rank(), reason)); }
 
  private:
-  /// NCCL waits forever for missing ranks, and mixes up ranks that split differently: here all ranks arrive and agree first.
+  /// NCCL waits forever for missing ranks, and mixes up ranks that split differently: here all ranks arrive and agree
+  /// first.
   void agree(int split, std::string_view name, const RankLists& groups, const GroupTraits& traits) const {
     const auto key = [&](int rank) { return fmt::format("split/{}/{}", split, rank); };
     const std::string verdict_key = fmt::format("split/{}/verdict", split);
