@@ -7,6 +7,7 @@
 #include "megatron/tensor_parallel/linear.h"
 #include "megatron/tensor_parallel/mappings.h"
 #include "megatron/tensor_parallel/sequence_rows.h"
+#include "megatron/transformer/layer_plan.h"
 
 namespace megatron {
 
@@ -19,10 +20,12 @@ GptStage::GptStage(const ModuleContext& context, const StageLayers& layers, cons
       rope_(rope),
       tied_(tied) {
   if (stage_.has_embedding) register_module(embedding_, std::make_unique<GptEmbedding>(context.at("embedding"), words));
+  const bool stacks_layers = LayerPlan(config_).stacks_layers();
   layers_.resize(static_cast<size_t>(stage_.num_layers));
   for (size_t i = 0; i < layers_.size(); ++i) {
     const int64_t number = stage_.first_layer + static_cast<int64_t>(i);
-    const ModuleContext layer = context.layer("decoder.layers", number);
+    const ModuleContext layer =
+        stacks_layers ? context.layer("decoder.layers", number) : context.at(fmt::format("decoder.layers.{}", number));
     register_module(layers_[i], layer_spec(layer, number + 1));
   }
   if (!stage_.has_head) return;

@@ -69,6 +69,30 @@ TEST(LayerKinds, HalvesOfLayersGiveTheBitsOfWholeOnes) {
   EXPECT_EQ(whole.logits(0, kRows, nullptr), halves.logits(0, kRows, nullptr));
 }
 
+std::vector<std::string> stored_names(const Model& model, const char* end) {
+  std::vector<std::string> names;
+  for (const Parameter* parameter : model.gpt.parameters()) {
+    const StoredName& stored = parameter->options().stored;
+    if (stored.key.ends_with(end))
+      names.push_back(stored.layer ? fmt::format("{} [{}]", stored.key, *stored.layer) : stored.key);
+  }
+  return names;
+}
+
+// Megatron: one tensor for the layers of a homogeneous model, else the layer's number in each name.
+TEST(LayerKinds, ChangeTheNamesInCheckpoints) {
+  EXPECT_THAT(stored_names(Model(two_layers()), "layer_norm_bias"),
+              ElementsAre("decoder.layers.self_attention.linear_qkv.layer_norm_bias [0]",
+                          "decoder.layers.mlp.linear_fc1.layer_norm_bias [0]",
+                          "decoder.layers.self_attention.linear_qkv.layer_norm_bias [1]",
+                          "decoder.layers.mlp.linear_fc1.layer_norm_bias [1]"));
+  EXPECT_THAT(stored_names(Model(four_halves()), "layer_norm_bias"),
+              ElementsAre("decoder.layers.0.self_attention.linear_qkv.layer_norm_bias",
+                          "decoder.layers.1.mlp.linear_fc1.layer_norm_bias",
+                          "decoder.layers.2.self_attention.linear_qkv.layer_norm_bias",
+                          "decoder.layers.3.mlp.linear_fc1.layer_norm_bias"));
+}
+
 TEST(LayerKinds, LayersWithoutAttentionKeepNothingBetweenTokens) {
   Model whole(two_layers()), halves(four_halves());
   const LayerStateSizes sizes{.max_rows = kRows, .b = kSamples};
