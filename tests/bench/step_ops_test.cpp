@@ -54,7 +54,8 @@ class OpCounter final : public Profiler {
 /// of a token.
 constexpr std::array kOthers = {"linear",      "linear backward", "copy",           "fill",
                                 "loss_seed",   "loss_sum",        "masked_sum",     "masked_sum backward",
-                                "global_norm", "copy_to_host",    "copy_from_host", "copy_on_device"};
+                                "global_norm", "copy_to_host",    "copy_from_host", "copy_on_device",
+                                "fill_zero"};
 
 /// The ops of the second step of a trainer on the CPU; the first step also creates persistent state.
 OpCounts ops_of_step(const PretrainConfig& config) {
