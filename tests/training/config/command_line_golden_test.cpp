@@ -22,8 +22,13 @@ using ::testing::HasSubstr;
 // default.
 const std::set<std::string> kOtherDefaults{"calculate_per_token_loss", "tokenizer_type", "exit_signal",
                                            "attention_backend", "yarn_correction_range_round_to_int"};
-const std::set<std::pair<std::string, std::string>> kOurChoices{
-    {"tokenizer_type", "ByteLevelTokenizer"}, {"tokenizer_type", "CharTokenizer"}, {"main_params_dtype", "bf16"}};
+const std::set<std::pair<std::string, std::string>> kOurChoices{{"tokenizer_type", "ByteLevelTokenizer"},
+                                                                {"tokenizer_type", "CharTokenizer"},
+                                                                {"tiktoken_pattern", "r50k"},
+                                                                {"tiktoken_pattern", "cl100k"},
+                                                                {"tiktoken_pattern", "o200k"},
+                                                                {"tiktoken_pattern", "llama3"},
+                                                                {"main_params_dtype", "bf16"}};
 
 std::map<std::string, Field> fields_by_flag() {
   static PretrainConfig config;
