@@ -52,11 +52,15 @@ FieldTable describe(GenerateConfig& config, bool& help) {
       .by_default("a GPU if there is one, else the CPU")
       .one_of({"cpu", "cuda"});
   table.begin_group("Text", "");
-  table.add("prompt", config.prompt, "text to continue");
-  table.add("num_tokens", config.num_tokens, "maximum number of tokens to add").at_least(1);
+  table.add("prompt", config.prompt, "text to continue").known_as("text");
+  table.add("num_tokens", config.num_tokens, "maximum number of tokens to add")
+      .at_least(1)
+      .known_as(
+          "tokens train-tokens num-train-tokens total-tokens max-tokens max-new-tokens n-tokens out-seq-length "
+          "tokens-to-generate");
   table.add("ignore_eod", config.ignore_eod, "continue after an end-of-document token");
   table.begin_group("Sampling", "The same seed gives the same text.");
-  table.add("temperature", config.temperature, "divides the logits; 0 is --greedy").at_least(0);
+  table.add("temperature", config.temperature, "divides the logits; 0 is --greedy").at_least(0).known_as("temp");
   table.add("top_k", config.top_k, "draw from the K most likely tokens; 0: from all").at_least(0);
   table.add("top_p", config.top_p, "draw from the smallest set of tokens with this probability").above(0).at_most(1);
   table.add("greedy", config.greedy, "always take the most likely token");

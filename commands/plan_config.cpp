@@ -64,7 +64,10 @@ void describe_schedule(FieldTable& table, PlanConfig& config) {
   table.add("num_micro_batches", config.num_micro_batches, "micro-batches of a step")
       .by_default("twice the number of ranks")
       .at_least(1)
-      .at_most(kMostDrawn);
+      .at_most(kMostDrawn)
+      .known_as(
+          "num-microbatches microbatches micro-batches gradient-accumulation-steps grad-accumulation-steps "
+          "accumulation-steps grad-accum gradient-accumulation");
   table.add("split_weight_gradient", config.split_weight_gradient,
             "gpipe, 1f1b, interleaved: run W after B is sent, so that the neighbour does not wait for W");
   table.add("forward_only", config.forward_only, "evaluation");

@@ -33,12 +33,20 @@ gives data/shakespeare_train_text_document and data/shakespeare_val_text_documen
 
 void describe_input(FieldTable& table, PreprocessDataConfig& config) {
   table.begin_group("Input and output", "Each line of the input is a JSON object and one document.");
-  table.add("input", config.input, "files, or patterns such as data/*.jsonl; their documents are concatenated");
+  table.add("input", config.input, "files, or patterns such as data/*.jsonl; their documents are concatenated")
+      .known_as(
+          "data dataset data-dir data-file data-prefix dataset-path input-data train-data training-data train-file "
+          "input-file input-files");
   table.add("json_keys", config.json_keys,
             "keys whose values, a string or a list of strings, are encoded; each gives its own pair of files");
-  table.add("output_prefix", config.output_prefix, "path of the output without _KEY_document and suffix");
+  table.add("output_prefix", config.output_prefix, "path of the output without _KEY_document and suffix")
+      .known_as("save-dir save-path out-dir output-dir output checkpoint checkpoint-dir ckpt-dir");
   table.add("append_eod", config.append_eod, "end each document that is not empty with the end-of-document token");
-  table.add("workers", config.workers, "threads that tokenize").by_default("one per core").at_least(1).at_most(1024);
+  table.add("workers", config.workers, "threads that tokenize")
+      .by_default("one per core")
+      .at_least(1)
+      .at_most(1024)
+      .known_as("num-worker n-workers");
   table.add("log_interval", config.log_interval, "documents between two lines of progress").at_least(1);
   table
       .add("partitions", config.partitions,

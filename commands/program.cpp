@@ -82,23 +82,25 @@ void print_usage(const std::vector<Command>& commands, std::ostream& out) {
   out << "\n'megatron COMMAND --help' describes the flags of a command,\n'megatron --version' prints the version.\n";
 }
 
-constexpr auto kCommandSynonyms = std::to_array<FlagSynonym>({
-    {"train training pretrain pretrain-gpt gpt", "pretrain_gpt"},
-    {"encode decode tokenizer detokenize", "tokenize"},
-    {"preprocess prepare prepare-data", "preprocess_data"},
-    {"inference infer sample text-generation complete", "generate"},
-    {"inspect dataset datasets", "data"},
-    {"schedule schedules simulate memory", "plan"},
-    {"plot chart", "plot_losses"},
-    {"benchmark profile tune gemm", "bench"},
-    {"compare check test", "verify"},
-});
+std::vector<FlagSynonym> command_synonyms() {
+  return {
+      {"train training pretrain pretrain-gpt gpt", "pretrain_gpt"},
+      {"encode decode tokenizer detokenize", "tokenize"},
+      {"preprocess prepare prepare-data", "preprocess_data"},
+      {"inference infer sample text-generation complete", "generate"},
+      {"inspect dataset datasets", "data"},
+      {"schedule schedules simulate memory", "plan"},
+      {"plot chart", "plot_losses"},
+      {"benchmark profile tune gemm", "bench"},
+      {"compare check test", "verify"},
+  };
+}
 
 /// Accepts file names of Megatron-LM's scripts, such as tools/preprocess_data.py. @return the command's name, or
 /// nothing
 std::string nearest_command(const std::vector<Command>& commands, const std::string& word) {
   const std::string stem = std::filesystem::path(word).stem();
-  if (const FlagSynonym* synonym = find_synonym(stem, kCommandSynonyms)) return std::string(synonym->flags);
+  if (const auto synonym = find_synonym(stem, command_synonyms())) return synonym->flags;
   std::string name = stem;
   std::replace(name.begin(), name.end(), '-', '_');
   std::vector<std::string> names;

@@ -1,7 +1,6 @@
 #include "megatron/base/field.h"
 
 #include <algorithm>
-#include <type_traits>
 
 namespace megatron {
 namespace {
@@ -12,41 +11,13 @@ std::string dashed(std::string_view name) {
   return text;
 }
 
-std::string text_of(double number) {
-  std::string text = fmt::format("{}", number);
-  if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";  // Python shows that it is a float
-  return text;
-}
-std::string text_of(int64_t number) { return fmt::format("{}", number); }
-std::string text_of(const std::string& text) { return fmt::format("'{}'", text); }
-
-template <class T>
-std::string text_of(const std::vector<T>& values) {
-  std::string text = "[";
-  for (const T& value : values) text += (text.size() > 1 ? ", " : "") + text_of(value);
-  return text + "]";
-}
-
 }  // namespace
 
-std::string python_text(const FieldValue& value) {
-  return std::visit(
-      [](const auto& held) -> std::string {
-        using T = std::decay_t<decltype(held)>;
-        if constexpr (std::is_same_v<T, std::monostate>)
-          return "None";
-        else if constexpr (std::is_same_v<T, bool>)
-          return held ? "True" : "False";
-        else if constexpr (std::is_same_v<T, std::string>)
-          return held;
-        else
-          return text_of(held);
-      },
-      value);
-}
-
-void field_detail::throw_misfit(const FieldValue& value, std::string_view wanted) {
-  throw ConfigError(fmt::format("{} was given where {} is needed", python_text(value), wanted));
+std::vector<std::string> Field::spellings() const {
+  std::vector<std::string> all = flags;
+  all.insert(all.end(), aliases.begin(), aliases.end());
+  all.insert(all.end(), off_flags.begin(), off_flags.end());
+  return all;
 }
 
 Field& FieldTable::append_plain(std::string_view name, std::string_view help, WordKind kind, bool is_list) {
@@ -57,6 +28,7 @@ Field& FieldTable::append_plain(std::string_view name, std::string_view help, Wo
   field.help = help;
   field.kind = kind;
   field.is_list = is_list;
+  field.of_whole_runs = groups_.back().of_whole_runs;
   return field;
 }
 
@@ -68,6 +40,14 @@ Field* FieldTable::find(std::string_view name) {
   for (FieldGroup& group : groups_)
     for (Field& field : group.fields)
       if (field.name == name) return &field;
+  return nullptr;
+}
+
+const Field* FieldTable::find_flag(std::string_view flag) const {
+  for (const FieldGroup& group : groups_)
+    for (const Field& field : group.fields)
+      for (const auto* spellings : {&field.flags, &field.off_flags, &field.aliases})
+        if (std::find(spellings->begin(), spellings->end(), flag) != spellings->end()) return &field;
   return nullptr;
 }
 

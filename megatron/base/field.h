@@ -11,94 +11,12 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/base/field_value.h"
 
 namespace megatron {
-
-/// What a field holds, without its C++ type. monostate is Python's None.
-using FieldValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>,
-                                std::vector<double>, std::vector<std::string>>;
-
-/// As Python's str(): None, True, 1e-05, ['a', 'b'].
-std::string python_text(const FieldValue& value);
-
-/// An enum that can be a field has names_of_enum(E) beside it: an array of {enumerator, name}. An enumerator without a
-/// name must be the first one; it stands for None.
-template <class T>
-concept NamedEnum = std::is_enum_v<T> && requires {
-  names_of_enum(T{});
-};
-
-namespace field_detail {
-
-[[noreturn]] void throw_misfit(const FieldValue& value, std::string_view wanted);
-
-template <class T>
-struct Conversion;  // to(const T&) -> FieldValue and from(const FieldValue&) -> T
-
-template <class T>
-requires(std::is_same_v<T, bool> || std::is_same_v<T, int64_t> || std::is_same_v<T, std::string> ||
-         std::is_same_v<T, std::vector<int64_t>> || std::is_same_v<T, std::vector<std::string>>) struct Conversion<T> {
-  static FieldValue to(const T& value) { return value; }
-  static T from(const FieldValue& value) {
-    if (const T* held = std::get_if<T>(&value)) return *held;
-    throw_misfit(value, "another kind of value");
-  }
-};
-template <>
-struct Conversion<double> {
-  static FieldValue to(double value) { return value; }
-  static double from(const FieldValue& value) {
-    if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
-    if (const auto* number = std::get_if<double>(&value)) return *number;
-    throw_misfit(value, "a number");
-  }
-};
-template <NamedEnum E>
-struct Conversion<E> {
-  static FieldValue to(E value) {
-    for (const auto& [enumerator, name] : names_of_enum(E{}))
-      if (enumerator == value) return std::string(name);
-    return std::monostate{};
-  }
-  static E from(const FieldValue& value) {
-    if (std::holds_alternative<std::monostate>(value)) return E{};
-    if (const auto* text = std::get_if<std::string>(&value))
-      for (const auto& [enumerator, name] : names_of_enum(E{}))
-        if (name == *text) return enumerator;
-    throw_misfit(value, "one of the choices");
-  }
-};
-template <NamedEnum E>
-struct Conversion<std::vector<E>> {
-  static FieldValue to(const std::vector<E>& values) {
-    std::vector<std::string> names;
-    names.reserve(values.size());
-    for (E value : values) names.push_back(std::get<std::string>(Conversion<E>::to(value)));
-    return names;
-  }
-  static std::vector<E> from(const FieldValue& value) {
-    std::vector<E> values;
-    for (const std::string& name : Conversion<std::vector<std::string>>::from(value))
-      values.push_back(Conversion<E>::from(name));
-    return values;
-  }
-};
-template <class T>
-struct Conversion<std::optional<T>> {
-  static FieldValue to(const std::optional<T>& value) {
-    return value ? Conversion<T>::to(*value) : FieldValue(std::monostate{});
-  }
-  static std::optional<T> from(const FieldValue& value) {
-    if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
-    return Conversion<T>::from(value);
-  }
-};
-
-}  // namespace field_detail
 
 /// How the words of a flag read.
 enum class WordKind { kSwitch, kInteger, kNumber, kText };
@@ -106,7 +24,40 @@ enum class WordKind { kSwitch, kInteger, kNumber, kText };
 /// The default upper bound of whole numbers: products of two of them cannot overflow.
 constexpr double kLargestCount = 2147483647;
 
-/// One setting. The setters return the field, so that a description reads as one sentence.
+/// Whether something holds for the object that a table is bound to.
+using FieldCondition = std::function<bool()>;
+
+/// Where a flag does something else than in Megatron-LM: a row of docs/differences.md.
+struct FieldDifference {
+  std::string megatron;          ///< what Megatron-LM does
+  std::string ours;              ///< what happens here, and why
+  FieldCondition in_force = {};  ///< whether a run shows it; none: no run does, as where a command line is rejected
+  std::string topic = {};        ///< empty: the flag
+};
+
+/// What a setting needs to have an effect: "--save", "more than one rank".
+struct FieldNeed {
+  std::string text;
+  FieldCondition is_met;
+};
+
+/// A combination with other settings that is valid, but that cannot run yet.
+struct FieldLimit {
+  FieldCondition is_exceeded;
+  std::string text;  ///< the combination, the reason and the remedy
+};
+
+/// What other programs call a setting.
+struct FieldSynonyms {
+  std::string names;   ///< as FlagSynonym::names
+  std::string remark;  ///< follows the suggestion
+};
+
+/// What happens to a setting when the arguments stored in a checkpoint are taken over (--use-checkpoint-args).
+enum class StoredValue { kIgnored, kTakenIfNotSet, kTaken };
+
+/// One setting, and everything that the program knows of it: whoever treats some settings in a special way asks for an
+/// attribute and keeps no list of names. The setters return the field, so that a description reads as one sentence.
 struct Field {
   std::string name;                    ///< Megatron's argument name
   std::vector<std::string> flags;      ///< spellings; the first is the one shown. None: derived, not given
@@ -123,9 +74,21 @@ struct Field {
   std::map<std::string, std::string> choice_aliases;  ///< other names of choices, which may be later ones
   std::optional<double> least, most;
   bool least_excluded = false, most_excluded = false;
-  std::string default_text;                               ///< what a value that is not given follows from
-  std::string limit;                                      ///< what of it is supported so far; empty: all
-  std::string no_effect;                                  ///< why giving it changes nothing; empty: it has its effect
+  std::string default_text;       ///< what a value that is not given follows from
+  std::string no_effect;          ///< why giving it changes nothing; empty: it has its effect
+  std::string not_yet;            ///< why only the default can run so far; empty: all can run
+  std::optional<FieldNeed> need;  ///< without it the setting has no effect
+  std::vector<FieldLimit> limits;
+  std::vector<FieldDifference> differences;
+  std::vector<FieldSynonyms> synonyms;
+  std::string example;         ///< flags with which this one has its effect, where a value alone does not show it
+  bool per_host = false;       ///< hosts of one run may have different values
+  bool of_whole_runs = false;  ///< about logs, checkpoints, evaluation or the end: commands of a few steps reject it
+  bool sets_num_ranks = false;
+  bool weights_meaning = false;  ///< with another value, the weights of a checkpoint mean something else
+  bool orders_samples = false;   ///< with another value, a shuffled data set has another order
+  StoredValue stored = StoredValue::kIgnored;
+  std::vector<std::string> former_names;                  ///< names under which other versions of Megatron store it
   std::function<FieldValue(std::string_view)> read_word;  ///< replaces the reading by `kind`; throws ConfigError
   std::function<FieldValue()> get;
   std::function<void(const FieldValue&)> set;  ///< throws ConfigError if the value does not fit
@@ -147,12 +110,35 @@ struct Field {
   Field& at_most(double bound) { return most = bound, *this; }
   Field& below(double bound) { return most = bound, most_excluded = true, *this; }
   Field& by_default(std::string text) { return default_text = std::move(text), *this; }
-  Field& limited_to(std::string text) { return limit = std::move(text), *this; }
   Field& may_be_empty() { return min_words = 0, *this; }
   Field& exactly(size_t num_words) { return min_words = num_words, max_words = num_words, *this; }
   Field& without_effect(std::string reason) { return no_effect = std::move(reason), *this; }
+  /// Another value than the default is rejected when a run begins, for this reason.
+  Field& not_supported_yet(std::string reason) { return not_yet = std::move(reason), *this; }
+  Field& needs(std::string text, FieldCondition is_met) {
+    return need = FieldNeed{std::move(text), std::move(is_met)}, *this;
+  }
+  Field& cannot_run_where(FieldCondition is_exceeded, std::string text) {
+    return limits.push_back({std::move(is_exceeded), std::move(text)}), *this;
+  }
+  Field& differs(FieldDifference difference) { return differences.push_back(std::move(difference)), *this; }
+  Field& known_as(std::string names, std::string remark = {}) {
+    return synonyms.push_back({std::move(names), std::move(remark)}), *this;
+  }
+  Field& such_as(std::string words) { return example = std::move(words), *this; }
+  Field& differs_between_hosts() { return per_host = true, *this; }
+  Field& for_whole_runs() { return of_whole_runs = true, *this; }
+  Field& counts_ranks() { return sets_num_ranks = true, *this; }
+  /// --use-checkpoint-args takes it from the checkpoint, and a run that resumes with another value is warned.
+  Field& gives_weights_meaning() { return weights_meaning = true, stored = StoredValue::kTaken, *this; }
+  /// --use-checkpoint-args takes it from the checkpoint, but a run may go on with another value.
+  Field& taken_from_checkpoint(StoredValue how = StoredValue::kTaken) { return stored = how, *this; }
+  Field& sets_sample_order() { return orders_samples = true, *this; }
+  Field& also_stored_as(std::string name) { return former_names.push_back(std::move(name)), *this; }
   Field& read_by(std::function<FieldValue(std::string_view)> reader) { return read_word = std::move(reader), *this; }
 
+  /// All spellings: those of `flags`, `aliases` and `off_flags`.
+  std::vector<std::string> spellings() const;
   bool given_by_flag() const { return !flags.empty() || !off_flags.empty(); }
   /// The spelling to name it by in texts.
   const std::string& spelling() const { return flags.empty() ? off_flags.front() : flags.front(); }
@@ -162,6 +148,9 @@ struct FieldGroup {
   std::string title;
   std::string text;  ///< what the group is about, for --help
   std::deque<Field> fields;
+  bool of_whole_runs = false;  ///< of all fields that are added
+
+  FieldGroup& for_whole_runs() { return of_whole_runs = true, *this; }
 };
 
 /// All fields of an object, in groups. It refers to the object's members, which must outlive it and stay in place.
@@ -171,7 +160,9 @@ struct FieldGroup {
 ///     table.add("num_layers", config.num_layers, "decoder layers").at_least(1);  // --num-layers
 class FieldTable {
  public:
-  void begin_group(std::string title, std::string text) { groups_.push_back({std::move(title), std::move(text), {}}); }
+  FieldGroup& begin_group(std::string title, std::string text) {
+    return groups_.emplace_back(FieldGroup{std::move(title), std::move(text), {}});
+  }
 
   /// A setting whose flag is "--" and the name with dashes. A bool becomes a switch that turns it on.
   template <class T>
@@ -197,6 +188,8 @@ class FieldTable {
   std::deque<FieldGroup>& groups() { return groups_; }
   /// The field with this name, or null.
   Field* find(std::string_view name);
+  /// The field that has this spelling of a flag, or null.
+  const Field* find_flag(std::string_view flag) const;
   /// Calls `visit(const Field&)` for each field, in order.
   template <class Visit>
   void for_each(Visit visit) const {
@@ -211,23 +204,6 @@ class FieldTable {
 
   std::deque<FieldGroup> groups_;
 };
-
-namespace field_detail {
-
-template <class T>
-struct ElementOf {
-  using type = T;
-  static constexpr bool is_list = false;
-};
-template <class T>
-struct ElementOf<std::optional<T>> : ElementOf<T> {};
-template <class T>
-struct ElementOf<std::vector<T>> {
-  using type = T;
-  static constexpr bool is_list = true;
-};
-
-}  // namespace field_detail
 
 template <class T>
 Field& FieldTable::append(std::string_view name, std::string_view help) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <iterator>
 
 #include "megatron/base/word_list.h"
 
@@ -41,13 +40,6 @@ std::string operand_of(const Field& field) {
   return " " + word;
 }
 
-std::vector<std::string> spellings_of(const Field& field) {
-  std::vector<std::string> spellings = field.flags;
-  std::copy(field.aliases.begin(), field.aliases.end(), std::back_inserter(spellings));
-  std::copy(field.off_flags.begin(), field.off_flags.end(), std::back_inserter(spellings));
-  return spellings;
-}
-
 // Empty for switches and for what is not set.
 std::string default_of(const Field& field) {
   const std::string value = python_text(field.get());
@@ -58,7 +50,11 @@ std::string default_of(const Field& field) {
 std::string meaning_of(const Field& field) {
   std::string meaning = field.help;
   if (!field.unit.empty()) meaning += fmt::format(", in {}", field.unit);
-  if (!field.limit.empty()) meaning += fmt::format("; {}", field.limit);
+  if (!field.not_yet.empty()) {
+    const std::string value = default_of(field);
+    meaning += value.empty() ? "; not supported yet" : fmt::format("; {} only, so far", value);
+    meaning += fmt::format(": {}", field.not_yet);
+  }
   if (!field.no_effect.empty()) meaning += fmt::format("{}no effect: {}", meaning.empty() ? "" : "; ", field.no_effect);
   return meaning;
 }
@@ -66,7 +62,7 @@ std::string meaning_of(const Field& field) {
 std::string entry_of(const Field& field) {
   const std::string value = default_of(field);
   const std::string meaning = meaning_of(field) + (value.empty() ? "" : fmt::format(" (default: {})", value));
-  return wrapped(fmt::format("{}{}", joined(spellings_of(field), ", "), operand_of(field)), 2) + wrapped(meaning, 6);
+  return help_entry(fmt::format("{}{}", joined(field.spellings(), ", "), operand_of(field)), meaning);
 }
 
 std::string default_of_switch(const Field& field) {
@@ -99,6 +95,14 @@ std::string cell(std::string_view text) {
 
 }  // namespace
 
+std::string help_entry(std::string_view heading, std::string_view text) {
+  return wrapped(heading, 2) + wrapped(text, 6);
+}
+
+bool mentions(std::string_view text, std::string_view word) {
+  return lower(text).find(lower(word)) != std::string::npos;
+}
+
 std::string help_of(const FieldTable& table) {
   std::string out;
   for (const FieldGroup& group : table.groups()) {
@@ -111,29 +115,31 @@ std::string help_of(const FieldTable& table) {
 }
 
 std::string help_of(const Field& field) {
-  std::string out = joined(spellings_of(field), ", ") + operand_of(field) + "\n" + wrapped(meaning_of(field), 2);
+  std::string out = joined(field.spellings(), ", ") + operand_of(field) + "\n" + wrapped(meaning_of(field), 2);
   const auto line = [&](std::string_view name, const std::string& text) {
     if (!text.empty()) out += wrapped(fmt::format("{}: {}", name, text), 2);
   };
   line("default", field.kind == WordKind::kSwitch ? default_of_switch(field) : default_of(field));
   line("range", range_of(field));
+  for (const FieldLimit& limit : field.limits) line("cannot run yet", limit.text);
+  if (field.need) line("has an effect only with", field.need->text);
+  line("example", field.example);
   line("choices", joined(field.choices, ", "));
   line("choices of Megatron that are not supported yet", joined(field.later_choices, ", "));
   return out;
 }
 
 std::string help_about(const FieldTable& table, std::string_view word) {
-  const std::string wanted = lower(word);
   std::string out;
   for (const FieldGroup& group : table.groups()) {
     std::string entries;
     for (const Field& field : group.fields) {
       if (!field.given_by_flag()) continue;
       const std::string entry = entry_of(field);
-      std::string text = lower(entry);
+      std::string text = entry;
       std::replace(text.begin(), text.end(), '\n', ' ');
       while (text.find("  ") != std::string::npos) text.erase(text.find("  "), 1);  // of lines that are wrapped
-      if (text.find(wanted) != std::string::npos) entries += entry;
+      if (mentions(text, word)) entries += entry;
     }
     if (!entries.empty()) out += group.title + "\n" + entries + "\n";
   }
@@ -146,7 +152,7 @@ std::string markdown_of(const FieldTable& table) {
     out += fmt::format("## {}\n\n{}\n\n| flag | default | meaning |\n|---|---|---|\n", group.title, group.text);
     for (const Field& field : group.fields) {
       if (!field.given_by_flag()) continue;
-      const std::string flags = fmt::format("`{}`", joined(spellings_of(field), "`, `"));
+      const std::string flags = fmt::format("`{}`", joined(field.spellings(), "`, `"));
       out += fmt::format("| {}{} | {} | {} |\n", flags, cell(operand_of(field)), cell(default_of(field)),
                          cell(meaning_of(field)));
     }

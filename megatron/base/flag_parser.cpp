@@ -148,13 +148,13 @@ std::string other_switch(std::string_view flag, const Spellings& spellings) {
 
 struct Suggestion {
   std::vector<std::string> flags;
-  std::string_view remark;
+  std::string remark;
 };
 
 // The known flags that an unknown one was most likely meant to be.
 Suggestion suggestion_for(std::string_view flag, const Spellings& spellings, std::span<const FlagSynonym> synonyms) {
   Suggestion suggestion;
-  if (const FlagSynonym* synonym = find_synonym(flag, synonyms)) {
+  if (const auto synonym = find_synonym(flag, synonyms)) {
     suggestion.remark = synonym->remark;
     for (const std::string_view known : words_in(synonym->flags))
       if (spellings.contains(known)) suggestion.flags.emplace_back(known);
@@ -176,7 +176,13 @@ std::string text_of(const Suggestion& suggestion) {
 class Parser {
  public:
   Parser(FieldTable& table, std::span<const std::string> words, const ForeignFlags& foreign, Mistakes& mistakes)
-      : spellings_(spellings_of(table)), words_(words), foreign_(foreign), mistakes_(mistakes) {}
+      : spellings_(spellings_of(table)),
+        synonyms_(synonyms_of(table)),
+        words_(words),
+        foreign_(foreign),
+        mistakes_(mistakes) {
+    synonyms_.insert(synonyms_.end(), foreign.synonyms.begin(), foreign.synonyms.end());
+  }
 
   GivenFields run() {
     while (next_ < words_.size()) take(words_[next_++]);
@@ -210,7 +216,7 @@ class Parser {
     if (const auto reason = foreign_.refused.find(flag); reason != foreign_.refused.end()) {
       mistakes_.refuse_value(flag, fmt::format("{}: {}", flag, reason->second));
     } else {
-      const Suggestion suggestion = suggestion_for(flag, spellings_, foreign_.synonyms);
+      const Suggestion suggestion = suggestion_for(flag, spellings_, synonyms_);
       mistakes_.refuse_value(flag, fmt::format("{}: there is no such flag{}", flag, text_of(suggestion)));
       for (const std::string& meant : suggestion.flags) mistakes_.doubt(meant);
     }
@@ -244,6 +250,7 @@ class Parser {
   }
 
   Spellings spellings_;
+  std::vector<FlagSynonym> synonyms_;
   std::span<const std::string> words_;
   const ForeignFlags& foreign_;
   Mistakes& mistakes_;

@@ -9,6 +9,7 @@
 
 #include "megatron/base/field.h"
 #include "megatron/base/flag_synonym.h"
+#include "megatron/base/given_fields.h"
 #include "megatron/base/mistakes.h"
 
 namespace megatron {
@@ -19,11 +20,8 @@ using RefusedFlags = std::map<std::string, std::string, std::less<>>;
 /// What is known of flags that a table does not have.
 struct ForeignFlags {
   RefusedFlags refused = {};
-  std::span<const FlagSynonym> synonyms = {};
+  std::span<const FlagSynonym> synonyms = {};  ///< beside those of the table's own fields
 };
-
-/// Names of the fields that were given, each with the spelling of its flag that was used last.
-using GivenFields = std::map<std::string, std::string, std::less<>>;
 
 /// Sets the fields that `words` name. As argparse: `--flag value`, `--flag=value`, lists up to the next flag, the last
 /// of several wins, no abbreviations. Two differences: what begins as a negative number does (-1e-5, -1,0) is a value,

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <string>
 
+#include "megatron/base/field.h"
+
 namespace megatron {
 namespace {
 
@@ -18,13 +20,29 @@ std::string plain_name(std::string_view flag) {
 
 }  // namespace
 
-const FlagSynonym* find_synonym(std::string_view flag, std::span<const FlagSynonym> synonyms) {
+std::optional<FlagSynonym> find_synonym(std::string_view flag, std::span<const FlagSynonym> synonyms) {
   const std::string name = plain_name(flag);
+  std::optional<FlagSynonym> found;
   for (const FlagSynonym& synonym : synonyms) {
     const std::vector<std::string_view> names = words_in(synonym.names);
-    if (std::find(names.begin(), names.end(), name) != names.end()) return &synonym;
+    if (std::find(names.begin(), names.end(), name) == names.end()) continue;
+    if (!found) found.emplace(FlagSynonym{.names = name, .flags = {}});
+    const std::vector<std::string_view> flags = words_in(found->flags);
+    if (std::find(flags.begin(), flags.end(), synonym.flags) == flags.end())
+      found->flags += (found->flags.empty() ? "" : " ") + synonym.flags;
+    if (found->remark.empty()) found->remark = synonym.remark;
   }
-  return nullptr;
+  return found;
+}
+
+std::vector<FlagSynonym> synonyms_of(const FieldTable& table) {
+  std::vector<FlagSynonym> synonyms;
+  table.for_each([&](const Field& field) {
+    for (const auto& [names, remark] : field.synonyms)
+      synonyms.push_back(field.not_yet.empty() ? FlagSynonym{names, field.spelling(), remark}
+                                               : FlagSynonym{names, {}, field.not_yet});
+  });
+  return synonyms;
 }
 
 std::vector<std::string_view> words_in(std::string_view text) {

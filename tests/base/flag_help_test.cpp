@@ -35,16 +35,29 @@ TEST(FlagHelp, ShowsFlagsChoicesUnitsDefaultsAndReasons) {
 
 TEST(FlagHelp, ShowsWhatADefaultFollowsFromAndWhatIsNotSupportedYet) {
   std::optional<int64_t> width, ranks = 1;
+  bool half = false;
   FieldTable table;
   table.begin_group("Group", "");
   table.add("width", width, "of a layer").by_default("4 * --size").at_least(1).at_most(9);
-  table.add("ranks", ranks, "that share a sequence").limited_to("1 only, so far");
+  table.add("ranks", ranks, "that share a sequence").not_supported_yet("no ring attention");
+  table.add("half", half, "the loss in 16 bits").not_supported_yet("the loss is in fp32");
   EXPECT_EQ(help_of(table),
             "Group\n"
             "  --width N\n      of a layer (default: 4 * --size)\n"
-            "  --ranks N\n      that share a sequence; 1 only, so far (default: 1)\n\n");
+            "  --ranks N\n      that share a sequence; 1 only, so far: no ring attention (default: 1)\n"
+            "  --half\n      the loss in 16 bits; not supported yet: the loss is in fp32\n\n");
   EXPECT_EQ(help_of(*table.find("width")),
             "--width N\n  of a layer\n  default: 4 * --size\n  range: at least 1, at most 9\n");
+}
+
+TEST(FlagHelp, ShowsWhatAFlagNeedsAndAnExample) {
+  double base = 1;
+  FieldTable table;
+  table.begin_group("Group", "");
+  table.add("base", base, "of frequencies").needs("--rotate", [] { return false; }).such_as("--rotate --base 500000");
+  EXPECT_EQ(help_of(*table.find("base")),
+            "--base X\n  of frequencies\n  default: 1.0\n  has an effect only with: --rotate\n"
+            "  example: --rotate --base 500000\n");
 }
 
 TEST(FlagHelp, FindsFlagsByAWordOfTheirText) {

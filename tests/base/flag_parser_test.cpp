@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
-
 namespace megatron {
 namespace {
 
@@ -18,6 +16,7 @@ struct Settings {
   std::optional<int64_t> count;
   double rate = 0.5;
   std::string name = "none";
+  bool later = false;
   std::string style = "plain";
   std::vector<int64_t> steps;
   std::vector<int64_t> range;
@@ -33,10 +32,12 @@ struct Outcome {
   GivenFields given;
 };
 
-constexpr auto kSynonyms = std::to_array<FlagSynonym>({{"speed velocity", "--rate"},
-                                                       {"where", "--paths --name --elsewhere", "files, or a label"},
-                                                       {"depth", "--elsewhere"},
-                                                       {"colour", "", "there are no colours"}});
+std::vector<FlagSynonym> foreign_synonyms() {
+  return {{"speed velocity", "--rate"},
+          {"where", "--paths --name --elsewhere", "files, or a label"},
+          {"depth", "--elsewhere"},
+          {"colour", "", "there are no colours"}};
+}
 
 Outcome parse(const Words& words) {
   Outcome outcome;
@@ -44,8 +45,9 @@ Outcome parse(const Words& words) {
   FieldTable table;
   table.begin_group("Settings", "");
   table.add("count", settings.count, "").also({"--number"}).at_least(1).at_most(10);
-  table.add("rate", settings.rate, "").at_least(-1).below(1);
-  table.add("name", settings.name, "");
+  table.add("rate", settings.rate, "").at_least(-1).below(1).known_as("tempo pace", "per step").known_as("label");
+  table.add("name", settings.name, "").known_as("label").known_as("tempo", "not this remark");
+  table.add("later", settings.later, "").not_supported_yet("it comes later").known_as("soon");
   table.add("style", settings.style, "")
       .one_of({"plain", "striped"})
       .later({"dotted"})
@@ -58,9 +60,20 @@ Outcome parse(const Words& words) {
   table.add_on("safe", settings.safe, "");
   table.add("both", settings.both, "").also_turned_off_by("--no-both");
   Mistakes mistakes;
-  outcome.given = parse_flags(table, words, {.refused = {{"--old", "give --count"}}, .synonyms = kSynonyms}, mistakes);
+  outcome.given =
+      parse_flags(table, words, {.refused = {{"--old", "give --count"}}, .synonyms = foreign_synonyms()}, mistakes);
   outcome.mistakes = mistakes.texts();
   return outcome;
+}
+
+TEST(FlagParser, SuggestsFlagsByWhatTheirFieldsAreKnownAs) {
+  EXPECT_THAT(parse({"--pace", "3"}).mistakes,
+              ElementsAre("--pace: there is no such flag; did you mean --rate? (per step)"));
+  EXPECT_THAT(parse({"--label", "a"}).mistakes,
+              ElementsAre("--label: there is no such flag; did you mean --rate or --name?"));
+  EXPECT_THAT(parse({"--tempo", "3"}).mistakes,
+              ElementsAre("--tempo: there is no such flag; did you mean --rate or --name? (per step)"));
+  EXPECT_THAT(parse({"--soon"}).mistakes, ElementsAre("--soon: there is no such flag (it comes later)"));
 }
 
 TEST(FlagParser, ReadsEveryKindOfValue) {

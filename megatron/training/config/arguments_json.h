@@ -16,9 +16,6 @@ namespace megatron {
 /// @throw ConfigError if it is no JSON object or a value does not fit.
 void take_stored_arguments(FieldTable& table, const std::string& text);
 
-/// Names of the arguments that take_stored_arguments() may set.
-std::vector<std::string_view> stored_argument_names();
-
 /// Arguments that say what the weights mean and that `config` has otherwise, such as "normalization is LayerNorm there
 /// and RMSNorm here". Empty for stored arguments that make no model here: its tensors say more then.
 std::vector<std::string> other_meanings(const PretrainConfig& config, const std::string& text);

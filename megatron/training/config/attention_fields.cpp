@@ -61,73 +61,153 @@ Field& add_pattern(FieldTable& table, std::string_view name, LayerPattern& patte
   return field.read_by([](std::string_view word) { return value_of(parse_layer_pattern(word)); });
 }
 
-void describe_core(FieldTable& table, TransformerConfig& net) {
+void describe_core(FieldTable& table, PretrainConfig& config) {
+  TransformerConfig& net = config.transformer;
   table.begin_group("Attention", "Always causal. Grouped queries are with the size of the model.");
-  table.add("qk_layernorm", net.qk_layernorm, "normalise each head's queries and keys, with weights");
-  table.add("qk_l2_norm", net.qk_l2_norm, "normalise each head's queries and keys, without weights");
-  table.add("softmax_type", net.softmax_type,
-            "off-by-one: one more logit of 0; learnable: one more logit per head, learned");
+  table.add("qk_layernorm", net.qk_layernorm, "normalise each head's queries and keys, with weights")
+      .gives_weights_meaning();
+  table.add("qk_l2_norm", net.qk_l2_norm, "normalise each head's queries and keys, without weights")
+      .gives_weights_meaning()
+      .differs({.megatron = "takes --qk-l2-norm alone",
+                .ours = "refused: one norm at a time",
+                .topic = "--qk-layernorm --qk-l2-norm"});
+  table
+      .add("softmax_type", net.softmax_type,
+           "off-by-one: one more logit of 0; learnable: one more logit per head, learned")
+      .gives_weights_meaning();
   Field& window =
       table.add_untyped("window_size", WordKind::kText,
                         "sliding window A,B in one word: positions before and after that a query sees; -1: no limit");
   window.get = [&net] { return value_of(net.window_size); };
   window.set = [&net](const FieldValue& value) { net.window_size = window_of(value); };
-  window.read_by(read_window);
+  window.read_by(read_window)
+      .gives_weights_meaning()
+      .differs({.megatron = "--transformer-impl local lets a query see B later positions, and with -1 not its own; "
+                            "Transformer Engine takes 0 for B",
+                .ours = "B has no effect: attention is causal, so a query sees its own position and none after it",
+                .in_force =
+                    [&config] { return config.transformer.window_size && config.transformer.window_size->second != 0; },
+                .topic = "--window-size A,B"})
+      .known_as("sliding-window window")
+      .such_as("--window-size 128,0");
   add_pattern(table, "window_attn_skip_freq", net.window_attn_skip_freq,
-              "layers without the window: N, every N-th layer; or a list with 0 for each of them");
+              "layers without the window: N, every N-th layer; or a list with 0 for each of them")
+      .gives_weights_meaning()
+      .needs("--window-size", [&config] { return config.transformer.window_size.has_value(); })
+      .such_as("--window-size 128,0 --window-attn-skip-freq 2");
   table.add("deterministic_mode", net.deterministic_mode,
             "gradients of attention are equal to the bit in two runs on CUDA too, for time and up to 1 GiB");
 }
 
-void describe_positions(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
+void describe_positions(FieldTable& table, PretrainConfig& config) {
+  ModelConfig& model = config.model;
+  TransformerConfig& net = config.transformer;
+  const auto is_rope = [&net] { return net.position_embedding_type == PositionEmbeddingType::kRope; };
+  const auto is_yarn = [&net] { return net.position_embedding_type == PositionEmbeddingType::kYarn; };
+  const auto rotates = [is_rope, is_yarn] { return is_rope() || is_yarn(); };
   table.begin_group("Positions",
                     "rope is what current models use: --position-embedding-type rope --rotary-base 500000");
   table.add("position_embedding_type", net.position_embedding_type, "how a layer knows positions")
-      .later({"mrope", "relative"});
-  table.add("use_rotary_position_embeddings", model.use_rotary_position_embeddings,
-            "old name of --position-embedding-type rope");
+      .later({"mrope", "relative"})
+      .gives_weights_meaning()
+      .known_as("rope use-rope", "its value is rope");
+  table
+      .add("use_rotary_position_embeddings", model.use_rotary_position_embeddings,
+           "old name of --position-embedding-type rope")
+      .taken_from_checkpoint();
   table
       .add("add_position_embedding", model.add_position_embedding,
            "old flag, accepted with rope, which has no table of positions")
-      .turned_off_by({"--no-position-embedding"});
-  table.add("rotary_base", net.rotary_base, "base of the rotation's frequencies").at_least(2);
-  table.add("rotary_percent", net.rotary_percent, "part of a head that rotates").above(0).at_most(1);
-  table.add("rotary_interleaved", net.rotary_interleaved, "rotate pairs of neighbours instead of the two halves");
+      .turned_off_by({"--no-position-embedding"})
+      .taken_from_checkpoint()
+      .such_as("--position-embedding-type rope --no-position-embedding");
+  table.add("rotary_base", net.rotary_base, "base of the rotation's frequencies")
+      .at_least(2)
+      .gives_weights_meaning()
+      .needs("--position-embedding-type rope or yarn", rotates)
+      .known_as("rope-theta rope-base")
+      .such_as("--position-embedding-type rope --rotary-base 500000");
+  table.add("rotary_percent", net.rotary_percent, "part of a head that rotates")
+      .above(0)
+      .at_most(1)
+      .gives_weights_meaning()
+      .needs("--position-embedding-type rope or yarn", rotates)
+      .such_as("--position-embedding-type rope --rotary-percent 0.5");
+  table.add("rotary_interleaved", net.rotary_interleaved, "rotate pairs of neighbours instead of the two halves")
+      .gives_weights_meaning()
+      .needs("--position-embedding-type rope or yarn", rotates)
+      .such_as("--position-embedding-type rope --rotary-interleaved");
   table
       .add("rotary_seq_len_interpolation_factor", net.rotary_seq_len_interpolation_factor,
            "positions are divided by it")
-      .above(0);
-  table.add("use_rope_scaling", net.use_rope_scaling, "scale low frequencies as Llama 3.1 does");
-  table.add("rope_scaling_factor", net.rope_scaling_factor, "of --use-rope-scaling").at_least(1);
+      .above(0)
+      .gives_weights_meaning()
+      .needs("--position-embedding-type rope", is_rope)
+      .such_as("--position-embedding-type rope --rotary-seq-len-interpolation-factor 2");
+  table.add("use_rope_scaling", net.use_rope_scaling, "scale low frequencies as Llama 3.1 does")
+      .gives_weights_meaning()
+      .needs("--position-embedding-type rope", is_rope)
+      .such_as("--position-embedding-type rope --use-rope-scaling");
+  table.add("rope_scaling_factor", net.rope_scaling_factor, "of --use-rope-scaling")
+      .at_least(1)
+      .gives_weights_meaning()
+      .needs("--use-rope-scaling", [&config] { return config.transformer.use_rope_scaling; })
+      .such_as("--position-embedding-type rope --use-rope-scaling --rope-scaling-factor 4");
   add_pattern(table, "no_rope_freq", net.no_rope_freq,
-              "layers without rotation: N, every N-th layer; or a list with 1 for each of them");
+              "layers without rotation: N, every N-th layer; or a list with 1 for each of them")
+      .gives_weights_meaning()
+      .needs("--position-embedding-type rope or yarn", rotates)
+      .such_as("--position-embedding-type rope --no-rope-freq 4");
   table
       .add("yarn_original_max_position_embeddings", model.yarn_original_max_position_embeddings,
            "yarn: sequence length before the extension")
       .by_default("4096")
-      .at_least(1);
+      .at_least(1)
+      .gives_weights_meaning()
+      .needs("--position-embedding-type yarn", is_yarn)
+      .such_as("--position-embedding-type yarn --yarn-original-max-position-embeddings 8192");
   table.add("rotary_scaling_factor", net.yarn_rotary_scaling_factor, "yarn: how many times longer sequences get")
-      .above(0);
+      .above(0)
+      .gives_weights_meaning()
+      .needs("--position-embedding-type yarn", is_yarn)
+      .such_as("--position-embedding-type yarn --rotary-scaling-factor 8");
   table.add("yarn_beta_fast", model.yarn_beta_fast, "yarn: rotations above which a frequency stays")
       .by_default("32")
-      .above(0);
+      .above(0)
+      .gives_weights_meaning()
+      .needs("--position-embedding-type yarn", is_yarn)
+      .such_as("--position-embedding-type yarn --yarn-beta-fast 16");
   table.add("yarn_beta_slow", model.yarn_beta_slow, "yarn: rotations below which a frequency is divided")
       .by_default("1")
-      .above(0);
-  table.add("mscale", net.yarn_mscale, "yarn: strength of the scores' growth").at_least(0);
-  table.add("mscale_all_dim", net.yarn_mscale_all_dim, "yarn: the part of it that is taken back").at_least(0);
+      .above(0)
+      .gives_weights_meaning()
+      .needs("--position-embedding-type yarn", is_yarn)
+      .such_as("--position-embedding-type yarn --yarn-beta-slow 2");
+  table.add("mscale", net.yarn_mscale, "yarn: strength of the scores' growth")
+      .at_least(0)
+      .gives_weights_meaning()
+      .needs("--position-embedding-type yarn", is_yarn)
+      .such_as("--position-embedding-type yarn --mscale 0.7");
+  table.add("mscale_all_dim", net.yarn_mscale_all_dim, "yarn: the part of it that is taken back")
+      .at_least(0)
+      .gives_weights_meaning()
+      .needs("--position-embedding-type yarn", is_yarn)
+      .such_as("--position-embedding-type yarn --mscale-all-dim 0.7");
   table
       .add("yarn_correction_range_round_to_int", model.yarn_correction_range_round_to_int,
            "yarn: round the border dimensions")
       .by_default("yes")
-      .also_turned_off_by("--no-yarn-correction-range-round-to-int");
+      .also_turned_off_by("--no-yarn-correction-range-round-to-int")
+      .gives_weights_meaning()
+      .needs("--position-embedding-type yarn", is_yarn)
+      .such_as("--position-embedding-type yarn --no-yarn-correction-range-round-to-int");
 }
 
 }  // namespace
 
 void describe_attention(FieldTable& table, PretrainConfig& config) {
-  describe_core(table, config.transformer);
-  describe_positions(table, config.model, config.transformer);
+  describe_core(table, config);
+  describe_positions(table, config);
 }
 
 }  // namespace megatron

@@ -24,7 +24,8 @@ std::string lower(std::string text) {
 // A switch's spelling, else the flag with its value.
 std::string as_given(const Field& field, const FieldValue& value) {
   if (const auto* on = std::get_if<bool>(&value)) return *on ? field.flags.front() : field.off_flags.front();
-  return field.spelling() + " " + python_text(value);
+  const auto* words = std::get_if<std::vector<std::string>>(&value);
+  return field.spelling() + " " + (words != nullptr ? joined(*words, " ") : python_text(value));
 }
 
 // Those that share a reason in one sentence.
@@ -36,7 +37,7 @@ std::vector<std::string> flags_without_effect(const PretrainConfig& config) {
   describe(given).for_each([&](const Field& field) {
     if (field.no_effect.empty()) return;
     const FieldValue value = field.get();
-    if (value == default_table.find(field.name)->get()) return;
+    if (!config.given.contains(field.name) || value == default_table.find(field.name)->get()) return;
     auto found = std::ranges::find(flags_by_reason, field.no_effect, [](const auto& entry) { return entry.first; });
     if (found == flags_by_reason.end()) found = flags_by_reason.insert(found, {field.no_effect, {}});
     found->second.push_back(as_given(field, value));
@@ -116,8 +117,8 @@ std::string arguments_block(const PretrainConfig& config) {
 std::string notes_block(const PretrainConfig& config) {
   std::string notes;
   const auto note = [&](std::string_view text) { fmt::format_to(std::back_inserter(notes), "  * {}\n", text); };
-  for (const Difference& difference : differences())
-    if (difference.in_force(config)) note(fmt::format("{}: {}", difference.topic, difference.ours));
+  for (const Difference& difference : differences(config))
+    if (difference.in_force) note(fmt::format("{}: {}", difference.topic, difference.ours));
   for (const std::string& text : idle_settings(config)) note(text);
   for (const std::string& text : aliases_given(config)) note(text);
   if (const auto text = early_end_of_decay(config)) note(*text);

@@ -54,6 +54,9 @@ struct CheckpointConfig {
   bool ckpt_drop_redundant_extra_state = false;
   bool ckpt_load_validate_sharding_integrity = true;
   bool dist_ckpt_save_pre_mcore_014 = false;
+
+  bool saves() const { return save.has_value(); }
+  bool loads() const { return load.has_value() || pretrained_checkpoint.has_value(); }
 };
 
 }  // namespace megatron

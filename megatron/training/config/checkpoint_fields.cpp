@@ -38,94 +38,174 @@ void describe_idle(FieldTable& table, CheckpointConfig& checkpoint) {
 
 void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
   CheckpointConfig& checkpoint = config.checkpoint;
-  table.begin_group("Checkpoints",
-                    "--save run --load run --save-interval 500 goes on where a run stopped, bit for bit. Files are "
-                    "PyTorch's distributed checkpoints, in the form of Megatron-LM 0.19.");
-  table.add("save", checkpoint.save, "folder to write to; needs --save-interval");
+  table
+      .begin_group("Checkpoints",
+                   "--save run --load run --save-interval 500 goes on where a run stopped, bit for bit. Files are "
+                   "PyTorch's distributed checkpoints, in the form of Megatron-LM 0.19.")
+      .for_whole_runs();
+  table.add("save", checkpoint.save, "folder to write to; needs --save-interval")
+      .known_as("save-dir save-path out-dir output-dir output checkpoint checkpoint-dir ckpt-dir")
+      .such_as("--save run --save-interval 500");
   table.add("save_interval", checkpoint.save_interval, "steps between checkpoints")
       .named({"--save-interval", "--persistent-save-interval"})
-      .at_least(1);
+      .at_least(1)
+      .needs("--save", [&config] { return config.checkpoint.saves(); })
+      .known_as("save-steps save-every save-freq checkpoint-interval checkpoint-every")
+      .such_as("--save run --save-interval 500");
   table
       .add("non_persistent_save_interval", checkpoint.non_persistent_save_interval,
            "steps between checkpoints of which the newest alone is kept; needs --non-persistent-ckpt-type")
-      .at_least(1);
+      .at_least(1)
+      .needs("--save", [&config] { return config.checkpoint.saves(); })
+      .such_as("--save run --save-interval 500 --non-persistent-ckpt-type global --non-persistent-save-interval 50");
   table
       .add("non_persistent_ckpt_type", checkpoint.non_persistent_ckpt_type,
            "global: they are like the others, in a folder of their own; a newer one there is what --load takes")
       .one_of({"global"})
-      .later({"local", "in_memory"});
+      .later({"local", "in_memory"})
+      .such_as("--save run --save-interval 500 --non-persistent-ckpt-type global --non-persistent-save-interval 50");
   table.add("non_persistent_global_ckpt_dir", checkpoint.non_persistent_global_ckpt_dir, "that folder")
-      .by_default("non_persistent in those of --save and --load");
+      .by_default("non_persistent in those of --save and --load")
+      .needs("--non-persistent-ckpt-type", [&config] { return config.checkpoint.non_persistent_ckpt_type.has_value(); })
+      .such_as(
+          "--save run --save-interval 500 --non-persistent-ckpt-type global --non-persistent-save-interval 50 "
+          "--non-persistent-global-ckpt-dir newest");
   table
       .add("save_retain_interval", checkpoint.save_retain_interval,
            "keep only checkpoints of steps divisible by it, and the last; a multiple of --save-interval")
-      .at_least(1);
-  table.add("no_save_optim", checkpoint.no_save_optim, "write no optimizer state");
-  table.add("no_save_rng", checkpoint.no_save_rng, "write no states of generators, which Megatron-LM alone reads");
-  table.add("ckpt_drop_redundant_extra_state", checkpoint.ckpt_drop_redundant_extra_state,
-            "write no empty extra states of modules, which Megatron-LM with Transformer Engine asks for unless it is "
-            "given this flag too");
-  table.add("dist_ckpt_optim_fully_reshardable", checkpoint.dist_ckpt_optim_fully_reshardable,
-            "with --use-distributed-optimizer: write the optimizer's state as whole tensors, which any layout loads; "
-            "always so here");
-  table.add("distrib_optim_fully_reshardable_mem_efficient", checkpoint.distrib_optim_fully_reshardable_mem_efficient,
-            "let Megatron-LM gather that state on one rank when it saves again; nothing is gathered here");
+      .at_least(1)
+      .needs("--save", [&config] { return config.checkpoint.saves(); })
+      .such_as("--save run --save-interval 500 --save-retain-interval 1000");
+  table.add("no_save_optim", checkpoint.no_save_optim, "write no optimizer state")
+      .needs("--save", [&config] { return config.checkpoint.saves(); })
+      .such_as("--save run --save-interval 500 --no-save-optim");
+  table.add("no_save_rng", checkpoint.no_save_rng, "write no states of generators, which Megatron-LM alone reads")
+      .needs("--save", [&config] { return config.checkpoint.saves(); })
+      .such_as("--save run --save-interval 500 --no-save-rng");
+  table
+      .add("ckpt_drop_redundant_extra_state", checkpoint.ckpt_drop_redundant_extra_state,
+           "write no empty extra states of modules, which Megatron-LM with Transformer Engine asks for unless it is "
+           "given this flag too")
+      .needs("--save", [&config] { return config.checkpoint.saves(); })
+      .such_as("--save run --save-interval 500 --ckpt-drop-redundant-extra-state");
+  table
+      .add("dist_ckpt_optim_fully_reshardable", checkpoint.dist_ckpt_optim_fully_reshardable,
+           "with --use-distributed-optimizer: write the optimizer's state as whole tensors, which any layout loads; "
+           "always so here")
+      .needs("--use-distributed-optimizer and --save",
+             [&config] { return config.optimizer.use_distributed_optimizer && config.checkpoint.saves(); })
+      .such_as("--use-distributed-optimizer --save run --save-interval 500 --dist-ckpt-optim-fully-reshardable");
+  table
+      .add("distrib_optim_fully_reshardable_mem_efficient", checkpoint.distrib_optim_fully_reshardable_mem_efficient,
+           "let Megatron-LM gather that state on one rank when it saves again; nothing is gathered here")
+      .needs("--dist-ckpt-optim-fully-reshardable and --save",
+             [&config] { return config.checkpoint.dist_ckpt_optim_fully_reshardable && config.checkpoint.saves(); })
+      .such_as(
+          "--use-distributed-optimizer --save run --save-interval 500 --dist-ckpt-optim-fully-reshardable "
+          "--distrib-optim-fully-reshardable-mem-efficient");
   table.add(
       "take_over_save_lock", checkpoint.take_over_save_lock,
       "write to the folder of --save although a run on another host, in another container or before the last boot "
       "has left its lock there; that run must have ended");
   table.add_on("save_tokenizer_assets", checkpoint.save_tokenizer_assets,
                "do not put the tokenizer's files into checkpoints");
-  table.add("load", checkpoint.load, "folder to read from");
+  table.add("load", checkpoint.load, "folder to read from")
+      .known_as(
+          "resume resume-from resume-from-checkpoint restore load-dir load-path load-checkpoint from-checkpoint "
+          "model-path checkpoint-path ckpt ckpt-path");
   table.add("pretrained_checkpoint", checkpoint.pretrained_checkpoint, "folder to start from if --load holds none");
-  table.add("ckpt_step", checkpoint.ckpt_step, "which step to load").by_default("the last").at_least(0);
+  table.add("ckpt_step", checkpoint.ckpt_step, "which step to load")
+      .by_default("the last")
+      .at_least(0)
+      .such_as("--load run --ckpt-step 100");
   table
       .add("override_ckpt_iteration", checkpoint.override_ckpt_iteration,
            "count on from this step instead of the stored one")
-      .at_least(0);
-  table.add("no_load_optim", checkpoint.no_load_optim, "read no optimizer state");
-  table.add("load_main_params_from_ckpt", checkpoint.load_main_params_from_ckpt,
-            "with --no-load-optim: start main parameters from the highest precision that the checkpoint has");
-  table.add("finetune", checkpoint.finetune, "read weights only and start at step 0");
+      .at_least(0)
+      .needs("--load", [&config] { return config.checkpoint.loads(); })
+      .such_as("--load run --override-ckpt-iteration 100");
+  table.add("no_load_optim", checkpoint.no_load_optim, "read no optimizer state")
+      .needs("--load", [&config] { return config.checkpoint.loads(); })
+      .such_as("--load run --no-load-optim");
+  table
+      .add("load_main_params_from_ckpt", checkpoint.load_main_params_from_ckpt,
+           "with --no-load-optim: start main parameters from the highest precision that the checkpoint has")
+      .needs("--load or --pretrained-checkpoint", [&config] { return config.checkpoint.loads(); })
+      .differs({.megatron = "needs the distributed optimizer, and takes the model's tensors as they are stored",
+                .ours = "works with each optimizer, and takes main parameters in fp32 where the checkpoint has them",
+                .in_force = [&config] { return config.checkpoint.load_main_params_from_ckpt; }})
+      .such_as("--load run --no-load-optim --load-main-params-from-ckpt");
+  table.add("finetune", checkpoint.finetune, "read weights only and start at step 0")
+      .needs("--load", [&config] { return config.checkpoint.loads(); })
+      .such_as("--load run --finetune");
   table.add("allow_other_tokenizer", checkpoint.allow_other_tokenizer,
             "resume although the checkpoint was trained with another tokenizer or vocabulary");
-  table.add("use_checkpoint_args", checkpoint.use_checkpoint_args,
-            "take the model's size and kind from the checkpoint");
-  table.add("exit_on_missing_checkpoint", checkpoint.exit_on_missing_checkpoint, "fail if --load holds no checkpoint");
+  table.add("use_checkpoint_args", checkpoint.use_checkpoint_args, "take the model's size and kind from the checkpoint")
+      .differs({.megatron =
+                    "leaves windows, softmax type, norms of queries and keys and others as the command line has them",
+                .ours = "takes everything that says what the weights mean"})
+      .such_as("--load run --use-checkpoint-args");
+  table.add("exit_on_missing_checkpoint", checkpoint.exit_on_missing_checkpoint, "fail if --load holds no checkpoint")
+      .such_as("--load run --exit-on-missing-checkpoint");
   table.add("ckpt_format", checkpoint.ckpt_format, "form on disk")
       .one_of({"torch_dist"})
       .later({"torch", "torch_dcp", "fsdp_dtensor"});
-  table.add("async_save", checkpoint.async_save,
-            "copy what a rank stores to host memory, which must have room for it, and write it while training goes on; "
-            "at most one save is pending");
+  table
+      .add("async_save", checkpoint.async_save,
+           "copy what a rank stores to host memory, which must have room for it, and write it while training goes on; "
+           "at most one save is pending")
+      .needs("--save", [&config] { return config.checkpoint.saves(); })
+      .differs({.megatron = "saves synchronously without --use-persistent-ckpt-worker, with a warning",
+                .ours = "needs no other flag: a thread of each rank writes",
+                .in_force = [&config] { return config.checkpoint.saves() && config.checkpoint.async_save; }})
+      .such_as("--save run --save-interval 500 --async-save");
   table
       .add("async_ckpt_cpu_priority", checkpoint.async_ckpt_cpu_priority,
            "niceness of the threads that write for --async-save")
       .at_least(-20)
-      .at_most(19);
+      .at_most(19)
+      .needs("--async-save", [&config] { return config.checkpoint.saves() && config.checkpoint.async_save; })
+      .such_as("--save run --save-interval 500 --async-save --async-ckpt-cpu-priority 5");
   table
       .add("async_ckpt_io_priority", checkpoint.async_ckpt_io_priority,
            "their I/O class. 0: none; 1: real time; 2: best effort; 3: idle")
       .at_least(0)
-      .at_most(3);
+      .at_most(3)
+      .needs("--async-save", [&config] { return config.checkpoint.saves() && config.checkpoint.async_save; })
+      .such_as("--save run --save-interval 500 --async-save --async-ckpt-io-priority 2");
   table
       .add("dist_ckpt_workers", checkpoint.dist_ckpt_workers,
            "files that each rank writes; with --async-save by as many threads")
       .at_least(1)
-      .at_most(kMostWorkers);
-  table.add("verify_integrity", checkpoint.verify_integrity,
-            "on saving store SHA-256 hashes of all files (integrity.json), on loading compare them first");
+      .at_most(kMostWorkers)
+      .needs("--save", [&config] { return config.checkpoint.saves(); })
+      .such_as("--save run --save-interval 500 --dist-ckpt-workers 4");
+  table
+      .add("verify_integrity", checkpoint.verify_integrity,
+           "on saving store SHA-256 hashes of all files (integrity.json), on loading compare them first")
+      .needs("--save or --load", [&config] { return config.checkpoint.saves() || config.checkpoint.loads(); })
+      .such_as("--save run --save-interval 500 --verify-integrity");
   table
       .add_on("ckpt_fully_parallel_save", checkpoint.ckpt_fully_parallel_save,
               "the first of the data-parallel ranks alone writes what all of them hold alike")
-      .turned_off_by({"--no-ckpt-fully-parallel-save"});
-  table.add("ckpt_fully_parallel_load", checkpoint.ckpt_fully_parallel_load,
-            "read what all data-parallel ranks hold alike once, each rank a part, and broadcast it among them");
-  table.add("dist_ckpt_strictness", checkpoint.dist_ckpt_strictness,
-            "what to do where the tensors of the checkpoint are not those of the run. A tensor is unexpected if the "
-            "run has it and the checkpoint does not, missing if it is the other way round. assume_ok_unexpected: the "
-            "first unexpected one is an error. log_*: warn, and leave unexpected ones at their initial values. "
-            "raise_*: an error that lists them. *_all: missing ones too. return_*: as log_*. ignore_all: no warning");
+      .turned_off_by({"--no-ckpt-fully-parallel-save"})
+      .needs("--save and more than one data-parallel rank",
+             [&config] { return config.checkpoint.saves() && config.parallel.has_replicas(); })
+      .such_as("--save run --save-interval 500 --no-ckpt-fully-parallel-save");
+  table
+      .add("ckpt_fully_parallel_load", checkpoint.ckpt_fully_parallel_load,
+           "read what all data-parallel ranks hold alike once, each rank a part, and broadcast it among them")
+      .needs("--load and more than one data-parallel rank",
+             [&config] { return config.checkpoint.loads() && config.parallel.has_replicas(); })
+      .such_as("--load run --ckpt-fully-parallel-load");
+  table
+      .add("dist_ckpt_strictness", checkpoint.dist_ckpt_strictness,
+           "what to do where the tensors of the checkpoint are not those of the run. A tensor is unexpected if the "
+           "run has it and the checkpoint does not, missing if it is the other way round. assume_ok_unexpected: the "
+           "first unexpected one is an error. log_*: warn, and leave unexpected ones at their initial values. "
+           "raise_*: an error that lists them. *_all: missing ones too. return_*: as log_*. ignore_all: no warning")
+      .needs("--load", [&config] { return config.checkpoint.loads(); })
+      .such_as("--load run --dist-ckpt-strictness log_all");
   describe_idle(table, checkpoint);
 }
 

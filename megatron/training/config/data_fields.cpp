@@ -1,32 +1,65 @@
 // Data and tokenizer.
+#include <algorithm>
+
 #include "megatron/training/config/fields.h"
 
 namespace megatron {
 namespace {
 
-void describe_sources(FieldTable& table, DataConfig& data) {
+void describe_sources(FieldTable& table, PretrainConfig& config) {
+  DataConfig& data = config.data;
   table.begin_group("Data",
                     "One source: --mock-data; or --data-path with the prefix of a .bin/.idx pair (several: weight and "
                     "prefix in turn) and --split; or one list per split. `megatron preprocess_data` makes the pairs.");
-  table.add("mock_data", data.mock_data, "made-up sequences");
+  table.add("mock_data", data.mock_data, "made-up sequences")
+      .known_as("mock synthetic synthetic-data fake-data dummy-data random-data");
   table.add("data_path", data.data_path, "prefixes, or weights and prefixes in turn, as words or as one quoted word")
-      .may_be_empty();
+      .may_be_empty()
+      .differs_between_hosts()
+      .known_as(
+          "data dataset data-dir data-file data-prefix dataset-path input-data train-data training-data train-file");
   table.add("split", data.split, "parts for training, validation and test, such as 969,30,1")
-      .by_default("969,30,1 with --data-path");
-  table.add("train_data_path", data.train_data_path, "as --data-path, for training only").may_be_empty();
-  table.add("valid_data_path", data.valid_data_path, "as --data-path, for validation only").may_be_empty();
-  table.add("test_data_path", data.test_data_path, "as --data-path, for the test only").may_be_empty();
-  table.add("data_args_path", data.data_args_path, "file with the words of --data-path; needs --split");
-  table.add("per_split_data_args_path", data.per_split_data_args_path, "JSON file with the keys train, valid and test");
-  table.add("data_cache_path", data.data_cache_path, "folder of the shuffles").by_default("beside the data");
+      .by_default("969,30,1 with --data-path")
+      .such_as("--data-path data --split 98,1,1");
+  table.add("train_data_path", data.train_data_path, "as --data-path, for training only")
+      .may_be_empty()
+      .differs_between_hosts()
+      .such_as("--train-data-path train --valid-data-path valid --test-data-path test");
+  table.add("valid_data_path", data.valid_data_path, "as --data-path, for validation only")
+      .may_be_empty()
+      .differs_between_hosts()
+      .such_as("--train-data-path train --valid-data-path valid --test-data-path test");
+  table.add("test_data_path", data.test_data_path, "as --data-path, for the test only")
+      .may_be_empty()
+      .differs_between_hosts()
+      .such_as("--train-data-path train --valid-data-path valid --test-data-path test");
+  table.add("data_args_path", data.data_args_path, "file with the words of --data-path; needs --split")
+      .differs_between_hosts()
+      .such_as("--data-args-path words.txt --split 98,1,1");
+  table.add("per_split_data_args_path", data.per_split_data_args_path, "JSON file with the keys train, valid and test")
+      .differs_between_hosts();
+  table.add("data_cache_path", data.data_cache_path, "folder of the shuffles")
+      .by_default("beside the data")
+      .differs_between_hosts();
   table.add("mmap_bin_files", data.mmap_bin_files, "read .bin files instead of mapping them")
       .turned_off_by({"--no-mmap-bin-files"});
   table.add("dataloader_type", data.dataloader_type, "single: one pass in stored order; cyclic: shuffled epochs")
       .by_default("single")
       .one_of({"single", "cyclic"})
-      .later({"external"});
+      .later({"external"})
+      .sets_sample_order()
+      .differs(
+          {.megatron = "a sample's place hangs on the micro-batch size and the number of replicas; a checkpoint goes "
+                       "on in any other order without a word",
+           .ours = "Megatron-LM's order, so the losses are those of this layout and micro-batch size alone, unlike "
+                   "those of the default loader; a checkpoint that goes on with others is loaded with a warning",
+           .in_force = [&config] { return config.data.dataloader_type == "cyclic"; },
+           .topic = "--dataloader-type cyclic"});
   table.add("data_sharding", data.data_sharding, "cyclic: shuffle over all ranks instead of within each")
-      .turned_off_by({"--no-data-sharding"});
+      .turned_off_by({"--no-data-sharding"})
+      .sets_sample_order()
+      .needs("--dataloader-type cyclic", [&config] { return config.data.dataloader_type == "cyclic"; })
+      .such_as("--dataloader-type cyclic --no-data-sharding");
   table
       .add("mid_level_dataset_surplus", data.mid_level_dataset_surplus,
            "extra part of samples that members of a blend build")
@@ -34,7 +67,8 @@ void describe_sources(FieldTable& table, DataConfig& data) {
   table.add("num_dataset_builder_threads", data.num_dataset_builder_threads, "threads that build datasets").at_least(1);
 }
 
-void describe_documents(FieldTable& table, DataConfig& data) {
+void describe_documents(FieldTable& table, PretrainConfig& config) {
+  DataConfig& data = config.data;
   table.begin_group("Documents in a sequence",
                     "A sequence is cut from documents laid end to end, each closed by an end token.");
   table.add("reset_position_ids", data.reset_position_ids, "count positions from 0 in each document");
@@ -44,7 +78,32 @@ void describe_documents(FieldTable& table, DataConfig& data) {
             "accept a pad token that is another special token too");
 }
 
-void describe_tokenizer(FieldTable& table, TokenizerConfig& tokenizer) {
+void describe_tiktoken(FieldTable& table, PretrainConfig& config) {
+  TokenizerConfig& tokenizer = config.tokenizer;
+  const auto has_tiktoken = [&tokenizer] { return tokenizer.tokenizer_type == "TikTokenizer"; };
+  table
+      .add("tiktoken_pattern", tokenizer.tiktoken_pattern,
+           "how TikTokenizer cuts text: Megatron's v1 or v2, or that of a .tiktoken file")
+      .by_default("v2 with Megatron's JSON list")
+      .one_of({"v1", "v2", "r50k", "cl100k", "o200k", "llama3"})
+      .needs("--tokenizer-type TikTokenizer", has_tiktoken)
+      .such_as("--tokenizer-type TikTokenizer --tokenizer-model vocab.json --tiktoken-pattern v1");
+  table
+      .add("tiktoken_num_special_tokens", tokenizer.tiktoken_num_special_tokens,
+           "special tokens in front of the others of Megatron's JSON list")
+      .at_least(0)
+      .needs("--tokenizer-type TikTokenizer", has_tiktoken)
+      .such_as("--tokenizer-type TikTokenizer --tokenizer-model vocab.json --tiktoken-num-special-tokens 100");
+}
+
+void describe_tokenizer(FieldTable& table, PretrainConfig& config) {
+  TokenizerConfig& tokenizer = config.tokenizer;
+  const auto is_one_of = [&tokenizer](std::initializer_list<std::string_view> types) {
+    return std::ranges::find(types, tokenizer.tokenizer_type) != types.end();
+  };
+  const auto has_sentence_piece = [is_one_of] {
+    return is_one_of({"SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"});
+  };
   table.begin_group(
       "Tokenizer",
       "GPT2BPETokenizer needs --vocab-file and --merge-file; CharTokenizer and the BERT types --vocab-file; "
@@ -55,17 +114,47 @@ void describe_tokenizer(FieldTable& table, TokenizerConfig& tokenizer) {
                "Llama2Tokenizer", "TikTokenizer", "BertWordPieceLowerCase", "BertWordPieceCase", "ByteLevelTokenizer",
                "CharTokenizer", "NullTokenizer"})
       .later({"MultimodalTokenizer", "NullMultimodalTokenizer", "SFTTokenizer"})
-      .choice_also("Llama3Tokenizer", "HuggingFaceTokenizer");
-  table.add("tokenizer_model", tokenizer.tokenizer_model,
-            "its file, or for HuggingFaceTokenizer also the folder of a tokenizer.json");
-  table.add("vocab_file", tokenizer.vocab_file, "vocabulary");
-  table.add("merge_file", tokenizer.merge_file, "merges of byte-pair encoding");
+      .choice_also("Llama3Tokenizer", "HuggingFaceTokenizer")
+      .taken_from_checkpoint()
+      .known_as("tokenizer")
+      .such_as("--tokenizer-type ByteLevelTokenizer");
+  table
+      .add("tokenizer_model", tokenizer.tokenizer_model,
+           "its file, or for HuggingFaceTokenizer also the folder of a tokenizer.json")
+      .taken_from_checkpoint()
+      .differs_between_hosts()
+      .needs("a tokenizer type that reads it",
+             [is_one_of, has_sentence_piece] {
+               return has_sentence_piece() || is_one_of({"HuggingFaceTokenizer", "TikTokenizer"});
+             })
+      .such_as("--tokenizer-type HuggingFaceTokenizer --tokenizer-model tokenizer.json");
+  table.add("vocab_file", tokenizer.vocab_file, "vocabulary")
+      .differs_between_hosts()
+      .needs("--tokenizer-type GPT2BPETokenizer, CharTokenizer or one of BERT",
+             [is_one_of] {
+               return is_one_of({"GPT2BPETokenizer", "CharTokenizer", "BertWordPieceLowerCase", "BertWordPieceCase"});
+             })
+      .differs(
+          {.megatron = "ignores those that the tokenizer type does not read",
+           .ours = "the same, and the banner names them",
+           .topic = "--vocab-file, --merge-file, --tokenizer-model, --null-tokenizer-eod-id, --null-tokenizer-pad-id"})
+      .known_as("vocabulary-file")
+      .such_as("--tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt");
+  table.add("merge_file", tokenizer.merge_file, "merges of byte-pair encoding")
+      .differs_between_hosts()
+      .needs("--tokenizer-type GPT2BPETokenizer",
+             [&config] { return config.tokenizer.tokenizer_type == "GPT2BPETokenizer"; })
+      .known_as("merges merges-file")
+      .such_as("--tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt");
   table.add("vocab_size", tokenizer.vocab_size, "entries before padding")
       .by_default("the entries of the tokenizer")
-      .at_least(1);
+      .at_least(1)
+      .known_as("vocab vocabulary vocabulary-size n-vocab");
   table.add("padded_vocab_size", tokenizer.padded_vocab_size, "rows of the embedding")
       .by_default("--vocab-size, padded as the next two flags say")
-      .at_least(1);
+      .at_least(1)
+      .taken_from_checkpoint(StoredValue::kTakenIfNotSet)
+      .such_as("--vocab-size 50257 --padded-vocab-size 50432");
   table.add_on("pad_vocab_size", tokenizer.pad_vocab_size, "do not pad the vocabulary");
   table
       .add("make_vocab_size_divisible_by", tokenizer.make_vocab_size_divisible_by,
@@ -73,34 +162,46 @@ void describe_tokenizer(FieldTable& table, TokenizerConfig& tokenizer) {
       .at_least(1);
   table.add("null_tokenizer_eod_id", tokenizer.null_tokenizer_eod_id, "end token of NullTokenizer")
       .by_default("the last entry")
-      .at_least(0);
-  table.add("null_tokenizer_pad_id", tokenizer.null_tokenizer_pad_id, "pad token of NullTokenizer");
+      .at_least(0)
+      .needs("--tokenizer-type NullTokenizer", [&config] { return config.tokenizer.tokenizer_type == "NullTokenizer"; })
+      .such_as("--tokenizer-type NullTokenizer --vocab-size 256 --null-tokenizer-eod-id 0");
+  table.add("null_tokenizer_pad_id", tokenizer.null_tokenizer_pad_id, "pad token of NullTokenizer")
+      .needs("--tokenizer-type NullTokenizer", [&config] { return config.tokenizer.tokenizer_type == "NullTokenizer"; })
+      .such_as("--tokenizer-type NullTokenizer --vocab-size 256 --null-tokenizer-pad-id 0");
   table.add("tokenizer_special_tokens", tokenizer.tokenizer_special_tokens,
             "strings that are recognised in text besides those of the tokenizer");
-  table.add("tokenizer_hf_no_include_special_tokens", tokenizer.tokenizer_hf_no_include_special_tokens,
-            "HuggingFaceTokenizer and BERT: do not add tokens around a text");
   table
-      .add("tiktoken_pattern", tokenizer.tiktoken_pattern,
-           "how TikTokenizer cuts text: Megatron's v1 or v2, or that of a .tiktoken file")
-      .by_default("v2 with Megatron's JSON list")
-      .one_of({"v1", "v2", "r50k", "cl100k", "o200k", "llama3"});
+      .add("tokenizer_hf_no_include_special_tokens", tokenizer.tokenizer_hf_no_include_special_tokens,
+           "HuggingFaceTokenizer and BERT: do not add tokens around a text")
+      .needs("--tokenizer-type HuggingFaceTokenizer or one of BERT",
+             [is_one_of] {
+               return is_one_of({"HuggingFaceTokenizer", "BertWordPieceLowerCase", "BertWordPieceCase"});
+             })
+      .such_as(
+          "--tokenizer-type HuggingFaceTokenizer --tokenizer-model tokenizer.json "
+          "--tokenizer-hf-no-include-special-tokens");
+  describe_tiktoken(table, config);
   table
-      .add("tiktoken_num_special_tokens", tokenizer.tiktoken_num_special_tokens,
-           "special tokens in front of the others of Megatron's JSON list")
-      .at_least(0);
-  table.add("tokenizer_sentencepiece_legacy", tokenizer.tokenizer_sentencepiece_legacy,
-            "SentencePiece: allow --tokenizer-special-tokens");
-  table.add_on("tokenizer_sentencepiece_ignore_extra_whitespaces",
-               tokenizer.tokenizer_sentencepiece_ignore_extra_whitespaces,
-               "SentencePiece: keep repeated, leading and trailing spaces that the model drops");
+      .add("tokenizer_sentencepiece_legacy", tokenizer.tokenizer_sentencepiece_legacy,
+           "SentencePiece: allow --tokenizer-special-tokens")
+      .needs("a --tokenizer-type of SentencePiece", has_sentence_piece)
+      .such_as("--tokenizer-type SentencePieceTokenizer --tokenizer-model m.model --tokenizer-sentencepiece-legacy");
+  table
+      .add_on("tokenizer_sentencepiece_ignore_extra_whitespaces",
+              tokenizer.tokenizer_sentencepiece_ignore_extra_whitespaces,
+              "SentencePiece: keep repeated, leading and trailing spaces that the model drops")
+      .needs("a --tokenizer-type of SentencePiece", has_sentence_piece)
+      .such_as(
+          "--tokenizer-type SentencePieceTokenizer --tokenizer-model m.model "
+          "--no-tokenizer-sentencepiece-ignore-extra-whitespaces");
 }
 
 }  // namespace
 
 void describe_data(FieldTable& table, PretrainConfig& config) {
-  describe_sources(table, config.data);
-  describe_documents(table, config.data);
-  describe_tokenizer(table, config.tokenizer);
+  describe_sources(table, config);
+  describe_documents(table, config);
+  describe_tokenizer(table, config);
 }
 
 }  // namespace megatron

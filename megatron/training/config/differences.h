@@ -2,9 +2,7 @@
 // same.
 #pragma once
 
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "megatron/training/config/pretrain_config.h"
@@ -12,13 +10,15 @@
 namespace megatron {
 
 struct Difference {
-  std::string_view topic;
-  std::string_view megatron;                ///< what Megatron-LM does
-  std::string_view ours;                    ///< what happens here, and why
-  bool (*in_force)(const PretrainConfig&);  ///< whether a run shows it; differences that refuse a command line never do
+  std::string topic;
+  std::string megatron;  ///< what Megatron-LM does
+  std::string ours;      ///< what happens here, and why
+  bool in_force;         ///< whether this run shows it; differences that reject a command line never are
+  std::string flag;      ///< whose field has it; empty: it is of no single flag
 };
 
-std::span<const Difference> differences();
+/// Those of no single flag first, then those of the fields in their order.
+std::vector<Difference> differences(const PretrainConfig& config);
 
 /// Settings that were given and change nothing in this run because of other settings: one sentence each.
 std::vector<std::string> idle_settings(const PretrainConfig& config);

@@ -1,112 +1,12 @@
 #include "megatron/training/config/flag_synonyms.h"
 
-#include <array>
+#include "megatron/training/config/fields.h"
 
 namespace megatron {
-namespace {
 
-constexpr auto kSynonyms = std::to_array<FlagSynonym>({
-    {"tp tp-size tp-degree tensor-parallel tensor-parallel-size tensor-parallelism tensor-model-parallel",
-     "--tensor-model-parallel-size"},
-    {"pp pp-size pp-degree pipeline-parallel pipeline-parallel-size pipeline-parallelism pipeline-model-parallel "
-     "pipeline-stages num-stages stages",
-     "--pipeline-model-parallel-size"},
-    {"dp dp-size dp-degree data-parallel data-parallel-size data-parallelism", "--nproc-per-node",
-     "data parallelism has the ranks that tensor and pipeline parallelism leave"},
-    {"gpus num-gpus n-gpus ngpus gpus-per-node num-gpus-per-node ranks num-ranks world-size nproc np num-processes "
-     "devices num-devices",
-     "--nproc-per-node"},
-    {"cp cp-size context-parallel", "", "context parallelism is not supported yet"},
-    {"ep ep-size expert-parallel expert-parallel-size experts", "", "mixtures of experts are not supported yet"},
-    {"vp vpp vpp-size virtual-stages num-virtual-stages virtual-pipeline virtual-pipeline-size",
-     "--num-virtual-stages-per-pipeline-rank"},
-    {"sp", "--sequence-parallel"},
-    {"zero zero1 zero-1 zero-stage distributed-optimizer", "--use-distributed-optimizer"},
-    {"batch batch-size bs bsz train-batch-size", "--micro-batch-size --global-batch-size",
-     "the sequences of one pass, and those of a step"},
-    {"mbs micro-batch microbatch microbatch-size per-device-train-batch-size per-gpu-batch-size", "--micro-batch-size"},
-    {"gbs global-batch total-batch-size", "--global-batch-size"},
-    {"num-microbatches microbatches micro-batches gradient-accumulation-steps grad-accumulation-steps "
-     "accumulation-steps grad-accum gradient-accumulation",
-     "--num-micro-batches --global-batch-size",
-     "a step has as many micro-batches as --global-batch-size / (--micro-batch-size * data-parallel size)"},
-    {"learning-rate learningrate base-lr max-lr peak-lr max-learning-rate", "--lr"},
-    {"min-learning-rate end-lr lr-min final-lr", "--min-lr"},
-    {"epochs epoch num-epochs n-epochs nepochs max-epochs num-train-epochs train-epochs",
-     "--train-iters --train-samples", "a run is as long as its steps or samples; epochs are not counted"},
-    {"steps num-steps n-steps max-steps train-steps total-steps iters num-iters max-iters n-iters niters iterations "
-     "num-iterations max-iterations train-iterations",
-     "--train-iters"},
-    {"train-size max-samples num-samples", "--train-samples"},
-    {"tokens train-tokens num-train-tokens total-tokens", "--num-tokens --train-samples",
-     "--train-samples counts samples of --seq-length tokens"},
-    {"max-tokens max-new-tokens n-tokens out-seq-length tokens-to-generate", "--num-tokens"},
-    {"hidden hidden-dim hidden-dims d-model dmodel dim model-dim n-embd embed-dim embedding-dim embedding-size width",
-     "--hidden-size"},
-    {"layers n-layers n-layer nlayers num-layer num-hidden-layers depth", "--num-layers"},
-    {"heads n-heads n-head nheads num-heads num-attn-heads", "--num-attention-heads"},
-    {"kv-heads n-kv-heads num-kv-heads num-key-value-heads", "--num-query-groups"},
-    {"gqa grouped-query-attention", "--group-query-attention"},
-    {"head-dim head-size d-head", "--kv-channels"},
-    {"ffn ffn-dim ffn-size d-ff intermediate-size mlp-dim mlp-size mlp-hidden-size feedforward-size",
-     "--ffn-hidden-size"},
-    {"seq-len seqlen sequence-length sequence-len context-length context-size context block-size max-seq-len "
-     "max-seq-length max-sequence-length n-ctx ctx-len",
-     "--seq-length"},
-    {"max-positions max-position n-positions max-position-embedding", "--max-position-embeddings"},
-    {"vocab vocabulary vocabulary-size n-vocab", "--vocab-size"},
-    {"dropout", "--hidden-dropout --attention-dropout"},
-    {"rope use-rope", "--position-embedding-type", "its value is rope"},
-    {"rope-theta rope-base", "--rotary-base"},
-    {"rmsnorm rms-norm norm", "--normalization"},
-    {"eps epsilon", "--adam-eps --norm-epsilon"},
-    {"no-bias disable-bias", "--disable-bias-linear"},
-    {"untie-embeddings no-tie-embeddings untie-weights", "--untie-embeddings-and-output-weights"},
-    {"sliding-window window", "--window-size"},
-    {"recompute gradient-checkpointing activation-checkpointing activation-recomputation", "--recompute-activations"},
-    {"wd decay", "--weight-decay"},
-    {"grad-clip gradient-clip gradient-clipping clip clip-norm clip-grad-norm max-grad-norm gradient-clip-val",
-     "--clip-grad"},
-    {"beta1", "--adam-beta1"},
-    {"beta2", "--adam-beta2"},
-    {"betas adam-betas", "--adam-beta1 --adam-beta2"},
-    {"momentum", "--sgd-momentum"},
-    {"warmup-steps warmup-iters num-warmup-steps lr-warmup lr-warmup-steps", "--lr-warmup-iters"},
-    {"warmup-ratio warmup-fraction lr-warmup-ratio", "--lr-warmup-fraction"},
-    {"scheduler lr-scheduler lr-scheduler-type lr-schedule decay-style", "--lr-decay-style"},
-    {"precision dtype mixed-precision amp", "--bf16 --fp16"},
-    {"bfloat16", "--bf16"},
-    {"float16 half", "--fp16"},
-    {"fp32 float32", "", "fp32 is the default"},
-    {"tf32 allow-tf32", "--float32-matmul-precision", "its value is high"},
-    {"data dataset data-dir data-file data-prefix dataset-path input-data train-data training-data train-file",
-     "--data-path --input"},
-    {"input-file input-files", "--input"},
-    {"mock synthetic synthetic-data fake-data dummy-data random-data", "--mock-data"},
-    {"tokenizer", "--tokenizer-type"},
-    {"vocabulary-file", "--vocab-file"},
-    {"merges merges-file", "--merge-file"},
-    {"random-seed rng-seed", "--seed"},
-    {"save-dir save-path out-dir output-dir output checkpoint checkpoint-dir ckpt-dir", "--save --output-prefix"},
-    {"resume resume-from resume-from-checkpoint restore load-dir load-path load-checkpoint from-checkpoint model-path "
-     "checkpoint-path ckpt ckpt-path",
-     "--load"},
-    {"save-steps save-every save-freq checkpoint-interval checkpoint-every", "--save-interval"},
-    {"log-every log-steps log-freq logging-steps print-every", "--log-interval"},
-    {"eval-every eval-steps eval-freq val-interval validation-interval", "--eval-interval"},
-    {"eval-batches val-iters", "--eval-iters"},
-    {"tensorboard tb-dir log-dir logdir", "--tensorboard-dir"},
-    {"jsonl log-file log-json log-path", "--log-jsonl"},
-    {"max-time time-limit max-minutes", "--exit-duration-in-mins"},
-    {"gpu cuda cpu use-cuda use-cpu", "--device", "its value is cpu or cuda"},
-    {"threads nthreads n-threads omp-num-threads", "--num-threads"},
-    {"workers num-worker n-workers", "--workers --num-workers"},
-    {"temp", "--temperature"},
-    {"text", "--prompt"},
-});
-
-}  // namespace
-
-std::span<const FlagSynonym> flag_synonyms() { return kSynonyms; }
+std::vector<FlagSynonym> flag_synonyms() {
+  PretrainConfig defaults;
+  return synonyms_of(describe(defaults));
+}
 
 }  // namespace megatron

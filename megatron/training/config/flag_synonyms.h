@@ -1,13 +1,13 @@
-// Names of settings in other programs, for "did you mean".
+// What other programs call the settings of pretrain_gpt, for "did you mean" of commands that share flags with it.
 #pragma once
 
-#include <span>
+#include <vector>
 
 #include "megatron/base/flag_synonym.h"
 
 namespace megatron {
 
-/// For flags of all commands. No flag that is rejected is among the suggestions.
-std::span<const FlagSynonym> flag_synonyms();
+/// Field::synonyms of all its fields. No flag that is rejected is among the suggestions.
+std::vector<FlagSynonym> flag_synonyms();
 
 }  // namespace megatron

@@ -6,23 +6,13 @@
 #include "megatron/base/word_list.h"
 #include "megatron/training/config/differences.h"
 #include "megatron/training/config/fields.h"
-#include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/config/pretrain_config.h"
-#include "megatron/training/config/refused_flags.h"
+#include "megatron/training/config/unsupported_flags.h"
 
 namespace megatron {
 namespace {
 
 constexpr std::string_view kHelp = "--help", kHelpOf = "--help=";
-
-const Field* find_flag(const FieldTable& table, std::string_view flag) {
-  const Field* found = nullptr;
-  table.for_each([&](const Field& field) {
-    for (const auto* spellings : {&field.flags, &field.off_flags, &field.aliases})
-      if (std::find(spellings->begin(), spellings->end(), flag) != spellings->end()) found = &field;
-  });
-  return found;
-}
 
 /// Whether the topic of a difference names the flag, and not only one that begins as it does.
 bool names(std::string_view topic, std::string_view flag) {
@@ -34,11 +24,11 @@ bool names(std::string_view topic, std::string_view flag) {
 
 std::string differences_of(const Field& field) {
   std::string text;
-  for (const Difference& difference : differences()) {
-    bool is_about = false;
-    for (const auto* spellings : {&field.flags, &field.off_flags, &field.aliases})
-      for (const std::string& flag : *spellings) is_about |= names(difference.topic, flag);
-    if (is_about)
+  const std::vector<std::string> spellings = field.spellings();
+  for (const Difference& difference : differences({})) {
+    const bool is_named =
+        std::ranges::any_of(spellings, [&](const auto& flag) { return names(difference.topic, flag); });
+    if (is_named || difference.flag == field.spelling())
       text += fmt::format("  difference from Megatron-LM ({}):\n    Megatron-LM: {}\n    here: {}\n", difference.topic,
                           difference.megatron, difference.ours);
   }
@@ -49,23 +39,19 @@ std::string differences_of(const Field& field) {
 std::string advice_for(const FieldTable& table, std::string_view word) {
   std::vector<std::string> flags;
   table.for_each([&](const Field& field) {
-    for (const auto* spellings : {&field.flags, &field.off_flags, &field.aliases})
-      flags.insert(flags.end(), spellings->begin(), spellings->end());
+    const std::vector<std::string> spellings = field.spellings();
+    flags.insert(flags.end(), spellings.begin(), spellings.end());
   });
-  if (const FlagSynonym* synonym = find_synonym(word, flag_synonyms())) {
-    std::vector<std::string> known;
-    for (const std::string_view flag : words_in(synonym->flags))
-      if (find_flag(table, flag) != nullptr) known.emplace_back(flag);
-    const std::string remark(synonym->remark);
-    return known.empty() ? remark : fmt::format("did you mean {}?", joined(known, " or "));
-  }
+  if (const auto synonym = find_synonym(word, synonyms_of(table)))
+    return synonym->flags.empty() ? synonym->remark
+                                  : fmt::format("did you mean {}?", joined(words_in(synonym->flags), " or "));
   const std::string near = nearest_name(word, flags);
   return near.empty() ? "--help lists all flags" : fmt::format("did you mean {}?", near);
 }
 
 std::string help_of_flag(const FieldTable& table, std::string flag) {
   if (!flag.starts_with("-")) flag = "--" + flag;
-  if (const Field* field = find_flag(table, flag)) return help_of(*field) + differences_of(*field);
+  if (const Field* field = table.find_flag(flag)) return help_of(*field) + differences_of(*field);
   const RefusedFlags refused = refused_flags();
   if (const auto reason = refused.find(flag); reason != refused.end())
     return fmt::format("{}: {}\n", flag, reason->second);
@@ -73,7 +59,7 @@ std::string help_of_flag(const FieldTable& table, std::string flag) {
 }
 
 std::string help_of_word(const FieldTable& table, std::string_view word) {
-  const std::string about = help_about(table, word);
+  const std::string about = help_about(table, word) + unsupported_flags_help(word);
   if (about.empty()) return fmt::format("No flag speaks of '{}'; {}\n", word, advice_for(table, word));
   return about + fmt::format("'megatron pretrain_gpt --help=FLAG' tells all about one of them.\n");
 }
@@ -85,7 +71,7 @@ std::string whole_help(const FieldTable& table) {
          "    --max-position-embeddings 64 --micro-batch-size 4 --train-iters 20 --lr 1e-3 --log-interval 1 \\\n"
          "    --mock-data --tokenizer-type NullTokenizer --vocab-size 256\n\n"
          "'--help WORD' shows the flags that speak of WORD, '--help=FLAG' tells all about one flag.\n\n" +
-         help_of(table);
+         help_of(table) + unsupported_flags_help("");
 }
 
 bool is_request(const std::string& word) { return word == "-h" || word == kHelp || word.starts_with(kHelpOf); }
@@ -102,7 +88,7 @@ std::string help_text(const std::vector<std::string>& args) {
   if (request->starts_with(kHelpOf)) return help_of_flag(table, request->substr(kHelpOf.size()));
   if (request + 1 == args.end()) return whole_help(table);
   const std::string& word = request[1];
-  return find_flag(table, word) != nullptr ? help_of_flag(table, word) : help_of_word(table, word);
+  return table.find_flag(word) != nullptr ? help_of_flag(table, word) : help_of_word(table, word);
 }
 
 }  // namespace megatron

@@ -4,75 +4,168 @@
 namespace megatron {
 namespace {
 
-void describe_size(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
+void describe_size(FieldTable& table, PretrainConfig& config) {
+  ModelConfig& model = config.model;
+  TransformerConfig& net = config.transformer;
   table.begin_group("Size of the model",
                     "A GPT model is an embedding, --num-layers equal layers (attention, then feed-forward) and an "
                     "output layer. GPT-2 124M: --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length "
                     "1024 --max-position-embeddings 1024");
-  table.add("num_layers", model.num_layers, "layers; required").at_least(1);
+  table.add("num_layers", model.num_layers, "layers; required")
+      .at_least(1)
+      .taken_from_checkpoint(StoredValue::kTakenIfNotSet)
+      .known_as("layers n-layers n-layer nlayers num-layer num-hidden-layers depth");
   table.add("encoder_num_layers", model.encoder_num_layers, "old name of --num-layers").at_least(1);
-  table.add("hidden_size", model.hidden_size, "width h of the residual stream; required").at_least(1);
-  table.add("num_attention_heads", model.num_attention_heads, "query heads; required").at_least(1);
+  table.add("hidden_size", model.hidden_size, "width h of the residual stream; required")
+      .at_least(1)
+      .taken_from_checkpoint(StoredValue::kTakenIfNotSet)
+      .known_as(
+          "hidden hidden-dim hidden-dims d-model dmodel dim model-dim n-embd embed-dim embedding-dim embedding-size "
+          "width");
+  table.add("num_attention_heads", model.num_attention_heads, "query heads; required")
+      .at_least(1)
+      .taken_from_checkpoint(StoredValue::kTakenIfNotSet)
+      .known_as("heads n-heads n-head nheads num-heads num-attn-heads");
   table.add("ffn_hidden_size", model.ffn_hidden_size, "width of the feed-forward")
       .by_default("4 * --hidden-size; with --swiglu 8/3 * --hidden-size, rounded down to a multiple of 64")
-      .at_least(1);
+      .at_least(1)
+      .taken_from_checkpoint(StoredValue::kTakenIfNotSet)
+      .known_as("ffn ffn-dim ffn-size d-ff intermediate-size mlp-dim mlp-size mlp-hidden-size feedforward-size");
   table.add("kv_channels", model.kv_channels, "size of a head")
       .by_default("--hidden-size / --num-attention-heads")
-      .at_least(1);
-  table.add("group_query_attention", model.group_query_attention, "let several query heads share a key and value head");
+      .at_least(1)
+      .taken_from_checkpoint(StoredValue::kTakenIfNotSet)
+      .known_as("head-dim head-size d-head");
+  table.add("group_query_attention", model.group_query_attention, "let several query heads share a key and value head")
+      .taken_from_checkpoint()
+      .known_as("gqa grouped-query-attention");
   table.add("num_query_groups", model.num_query_groups, "key and value heads; turns --group-query-attention on")
-      .at_least(1);
-  table.add("seq_length", model.seq_length, "tokens of a training sequence; required").at_least(1);
+      .at_least(1)
+      .taken_from_checkpoint()
+      .differs({.megatron = "ignores it without --group-query-attention, and trains a key and value head for each head",
+                .ours = "means grouped-query attention, with or without --group-query-attention",
+                .in_force =
+                    [&config] {
+                      return config.given.contains("num_query_groups") &&
+                             !config.given.contains("group_query_attention") &&
+                             config.transformer.num_query_groups != config.transformer.num_attention_heads;
+                    }})
+      .known_as("kv-heads n-kv-heads num-kv-heads num-key-value-heads");
+  table.add("seq_length", model.seq_length, "tokens of a training sequence; required")
+      .at_least(1)
+      .taken_from_checkpoint(StoredValue::kTakenIfNotSet)
+      .known_as(
+          "seq-len seqlen sequence-length sequence-len context-length context-size context block-size max-seq-len "
+          "max-seq-length max-sequence-length n-ctx ctx-len");
   table.add("encoder_seq_length", model.encoder_seq_length, "old name of --seq-length").at_least(1);
-  table.add("decoder_seq_length", model.decoder_seq_length, "of encoder-decoder models; checked only").at_least(1);
-  table.add("max_position_embeddings", model.max_position_embeddings, "longest sequence; required").at_least(1);
-  table.add("untie_embeddings_and_output_weights", model.untie_embeddings_and_output_weights,
-            "give the output layer weights of its own");
+  table.add("decoder_seq_length", model.decoder_seq_length, "of encoder-decoder models; checked only")
+      .at_least(1)
+      .without_effect("GPT has no encoder; it is only checked against --max-position-embeddings");
+  table.add("max_position_embeddings", model.max_position_embeddings, "longest sequence; required")
+      .at_least(1)
+      .taken_from_checkpoint(StoredValue::kTakenIfNotSet)
+      .known_as("max-positions max-position n-positions max-position-embedding");
+  table
+      .add("untie_embeddings_and_output_weights", model.untie_embeddings_and_output_weights,
+           "give the output layer weights of its own")
+      .gives_weights_meaning()
+      .known_as("untie-embeddings no-tie-embeddings untie-weights");
   table.add_derived("params_dtype", net.params_dtype, "of the weights");
 }
 
-void describe_norms(FieldTable& table, TransformerConfig& net) {
+void describe_norms(FieldTable& table, PretrainConfig& config) {
+  TransformerConfig& net = config.transformer;
   table.begin_group("Norms, biases, residual",
                     "Llama-like models use --normalization RMSNorm --disable-bias-linear, GPT-2 the defaults.");
-  table.add("normalization", net.normalization, "of every layer and at the end");
-  table.add("layernorm_epsilon", net.layernorm_epsilon, "added to the variance").named({"--norm-epsilon"}).above(0);
+  table.add("normalization", net.normalization, "of every layer and at the end")
+      .gives_weights_meaning()
+      .known_as("rmsnorm rms-norm norm");
+  table.add("layernorm_epsilon", net.layernorm_epsilon, "added to the variance")
+      .named({"--norm-epsilon"})
+      .above(0)
+      .gives_weights_meaning()
+      .also_stored_as("norm_epsilon")
+      .known_as("eps epsilon");
   table.add("layernorm_zero_centered_gamma", net.layernorm_zero_centered_gamma, "store gamma as gamma - 1")
-      .named({"--apply-layernorm-1p"});
+      .named({"--apply-layernorm-1p"})
+      .gives_weights_meaning()
+      .also_stored_as("apply_layernorm_1p");
   table.add("add_bias_linear", net.add_bias_linear, "drop the biases of all linear layers")
-      .turned_off_by({"--disable-bias-linear"});
-  table.add("add_qkv_bias", net.add_qkv_bias, "keep the biases of query, key and value");
-  table.add("fp32_residual_connection", net.fp32_residual_connection,
-            "keep the residual stream in fp32; needs --bf16 or --fp16");
+      .turned_off_by({"--disable-bias-linear"})
+      .gives_weights_meaning()
+      .known_as("no-bias disable-bias");
+  table.add("add_qkv_bias", net.add_qkv_bias, "keep the biases of query, key and value")
+      .gives_weights_meaning()
+      .needs("--disable-bias-linear", [&net] { return !net.add_bias_linear; })
+      .such_as("--disable-bias-linear --add-qkv-bias");
+  table
+      .add("fp32_residual_connection", net.fp32_residual_connection,
+           "keep the residual stream in fp32; needs --bf16 or --fp16")
+      .such_as("--bf16 --fp32-residual-connection");
 }
 
-void describe_feed_forward(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
+void describe_feed_forward(FieldTable& table, PretrainConfig& config) {
+  ModelConfig& model = config.model;
+  TransformerConfig& net = config.transformer;
   table.begin_group("Feed-forward",
                     "One activation at a time; none of these flags: GELU, in Megatron's tanh form while biases are on "
                     "and --no-bias-gelu-fusion is not given, else in the exact erf form.");
-  table.add("swiglu", model.swiglu, "silu(gate) * up");
-  table.add("quick_geglu", model.quick_geglu, "gate * sigmoid(1.702 gate) * up");
-  table.add("squared_relu", model.squared_relu, "max(x, 0)^2");
-  table.add("openai_gelu", model.openai_gelu, "GELU in the tanh form");
+  table.add("swiglu", model.swiglu, "silu(gate) * up").gives_weights_meaning();
+  table.add("quick_geglu", model.quick_geglu, "gate * sigmoid(1.702 gate) * up")
+      .gives_weights_meaning()
+      .differs({.megatron = "takes the second",
+                .ours = "refused: one activation at a time",
+                .topic = "--quick-geglu --squared-relu"});
+  table.add("squared_relu", model.squared_relu, "max(x, 0)^2")
+      .gives_weights_meaning()
+      .such_as("--disable-bias-linear --squared-relu");
+  table.add("openai_gelu", model.openai_gelu, "GELU in the tanh form").gives_weights_meaning();
   table.add("bias_gelu_fusion", model.bias_gelu_fusion, "use the exact erf form of GELU with biases")
-      .turned_off_by({"--no-bias-gelu-fusion"});
-  table.add("glu_linear_offset", net.glu_linear_offset, "added to the linear half of a gated activation");
+      .turned_off_by({"--no-bias-gelu-fusion"})
+      .gives_weights_meaning();
+  table.add("glu_linear_offset", net.glu_linear_offset, "added to the linear half of a gated activation")
+      .gives_weights_meaning()
+      .needs("--swiglu or --quick-geglu", [&config] { return config.transformer.gated_linear_unit; })
+      .such_as("--swiglu --glu-linear-offset 1");
   table
       .add("activation_func_clamp_value", net.activation_func_clamp_value,
            "limit c of a gated activation's inputs: gate at most c, up between -c and c")
-      .above(0);
+      .above(0)
+      .gives_weights_meaning()
+      .needs("--swiglu or --quick-geglu", [&config] { return config.transformer.gated_linear_unit; })
+      .such_as("--swiglu --activation-func-clamp-value 7");
 }
 
-void describe_initialisation(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
+void describe_initialisation(FieldTable& table, PretrainConfig& config) {
+  ModelConfig& model = config.model;
+  TransformerConfig& net = config.transformer;
   table.begin_group("Dropout and initialisation",
                     "Initial weights and dropout masks depend on --seed and on the weight's name alone, never on how "
                     "the work is split.");
   table.add("hidden_dropout", net.hidden_dropout, "rate behind embedding, attention and feed-forward")
       .at_least(0)
-      .below(1);
-  table.add("attention_dropout", net.attention_dropout, "rate on attention probabilities").at_least(0).below(1);
-  table.add("cudnn_attention_dropout", net.cudnn_attention_dropout,
-            "on a GPU, cuDNN drops attention probabilities, faster than the kernels that draw the same mask "
-            "on any layout (megatron.cpp only): the mask then depends on tensor parallelism and on micro-batches");
+      .below(1)
+      .taken_from_checkpoint()
+      .known_as("dropout");
+  table.add("attention_dropout", net.attention_dropout, "rate on attention probabilities")
+      .at_least(0)
+      .below(1)
+      .taken_from_checkpoint()
+      .differs({.megatron = "the mask is that of the library and of the layout",
+                .ours =
+                    "the mask is the same on any layout and device, by our own kernels, unless "
+                    "--cudnn-attention-dropout is given: then it depends on tensor parallelism and on micro-batches",
+                .in_force =
+                    [&config] {
+                      return config.transformer.cudnn_attention_dropout && config.transformer.attention_dropout > 0;
+                    }})
+      .known_as("dropout");
+  table
+      .add("cudnn_attention_dropout", net.cudnn_attention_dropout,
+           "on a GPU, cuDNN drops attention probabilities, faster than the kernels that draw the same mask "
+           "on any layout (megatron.cpp only): the mask then depends on tensor parallelism and on micro-batches")
+      .needs("--attention-dropout above 0", [&config] { return config.transformer.attention_dropout > 0; })
+      .such_as("--bf16 --cudnn-attention-dropout");
   table
       .add("init_method_std", net.init_method_std,
            "of normal initial weights; the last linear of attention and of feed-forward use it / sqrt(2 layers)")
@@ -84,35 +177,45 @@ void describe_initialisation(FieldTable& table, ModelConfig& model, TransformerC
       .turned_off_by({"--no-initialization"});
 }
 
-void describe_recompute(FieldTable& table, ModelConfig& model, TransformerConfig& net) {
+void describe_recompute(FieldTable& table, PretrainConfig& config) {
+  ModelConfig& model = config.model;
+  TransformerConfig& net = config.transformer;
+  const auto recomputes_layers = [&net] { return net.recompute_granularity == RecomputeGranularity::kFull; };
   table.begin_group("Recompute",
                     "Saves memory by computing activations again in the backward pass; results stay the same bit for "
                     "bit. Start with --recompute-activations; if that is not enough: --recompute-granularity full "
                     "--recompute-method uniform --recompute-num-layers 1");
-  table.add("recompute_activations", model.recompute_activations, "the same as --recompute-granularity selective");
+  table.add("recompute_activations", model.recompute_activations, "the same as --recompute-granularity selective")
+      .known_as("recompute gradient-checkpointing activation-checkpointing activation-recomputation");
   table.add("recompute_granularity", net.recompute_granularity,
             "whole layers, or the parts that cost little to repeat");
-  table.add("recompute_method", net.recompute_method,
-            "full: every layer in units (uniform), or only the first layers of a stage (block)");
+  table
+      .add("recompute_method", net.recompute_method,
+           "full: every layer in units (uniform), or only the first layers of a stage (block)")
+      .needs("--recompute-granularity full", recomputes_layers)
+      .such_as("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1");
   table.add("recompute_num_layers", model.recompute_num_layers, "layers of a unit, or layers that are recomputed")
-      .at_least(1);
+      .at_least(1)
+      .needs("--recompute-granularity full", recomputes_layers)
+      .such_as("--recompute-granularity full --recompute-method block --recompute-num-layers 2");
   table
       .add("recompute_modules", net.recompute_modules,
            "selective: which parts. layernorm drops the output of each layer's two norms, which the "
            "linear behind it then computes again from the norm's input")
       .by_default("core_attn")
-      .later({"moe_act", "mla_up_proj", "moe", "shared_experts", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"});
+      .later({"moe_act", "mla_up_proj", "moe", "shared_experts", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
+      .such_as("--recompute-granularity selective --recompute-modules core_attn layernorm");
 }
 
 }  // namespace
 
 void describe_model(FieldTable& table, PretrainConfig& config) {
-  describe_size(table, config.model, config.transformer);
-  describe_norms(table, config.transformer);
-  describe_feed_forward(table, config.model, config.transformer);
+  describe_size(table, config);
+  describe_norms(table, config);
+  describe_feed_forward(table, config);
   describe_attention(table, config);
-  describe_initialisation(table, config.model, config.transformer);
-  describe_recompute(table, config.model, config.transformer);
+  describe_initialisation(table, config);
+  describe_recompute(table, config);
 }
 
 }  // namespace megatron

@@ -23,7 +23,8 @@ constexpr const char* kMeeting =
     "a flag of torchrun: ranks of one process need no address to meet, and those of a launcher have the launcher's";
 constexpr const char* kOldName = "old name of what is always so";
 
-void describe_computation(FieldTable& table, NoEffectConfig& none) {
+void describe_computation(FieldTable& table, PretrainConfig& config) {
+  NoEffectConfig& none = config.no_effect;
   table.add("masked_softmax_fusion", none.masked_softmax_fusion, "")
       .turned_off_by({"--no-masked-softmax-fusion"})
       .without_effect(kFusion);
@@ -47,9 +48,12 @@ void describe_computation(FieldTable& table, NoEffectConfig& none) {
   table.add("no_persist_layer_norm", none.no_persist_layer_norm, "").without_effect(kFusion);
   table.add("disable_jit_fuser", none.disable_jit_fuser, "").without_effect("nothing is compiled at run time");
   table.add("attention_softmax_in_fp32", none.attention_softmax_in_fp32, "").without_effect(kSoftmax);
-  table.add("apply_query_key_layer_scaling", none.apply_query_key_layer_scaling, "").without_effect(kSoftmax);
+  table.add("apply_query_key_layer_scaling", none.apply_query_key_layer_scaling, "")
+      .without_effect(kSoftmax)
+      .taken_from_checkpoint();
   table.add("apply_residual_connection_post_layernorm", none.apply_residual_connection_post_layernorm, "")
-      .without_effect("Megatron Core's layers do not read it: the residual is always taken before the norm");
+      .without_effect("Megatron Core's layers do not read it: the residual is always taken before the norm")
+      .taken_from_checkpoint();
   table.add("use_flash_attn", none.use_flash_attn, "").without_effect(kOneKernel);
   table.add("attention_backend", none.attention_backend, "")
       .one_of({"flash", "fused", "unfused", "auto"})
@@ -71,7 +75,8 @@ void describe_computation(FieldTable& table, NoEffectConfig& none) {
       .without_effect("no attention mask is ever stored");
 }
 
-void describe_running(FieldTable& table, NoEffectConfig& none) {
+void describe_running(FieldTable& table, PretrainConfig& config) {
+  NoEffectConfig& none = config.no_effect;
   table.add("distributed_backend", none.distributed_backend, "").one_of({"nccl", "gloo"}).without_effect(kBackend);
   table.add("use_gloo_process_groups", none.use_gloo_process_groups, "")
       .turned_off_by({"--disable-gloo-process-groups"})
@@ -79,7 +84,10 @@ void describe_running(FieldTable& table, NoEffectConfig& none) {
   table.add("local_rank", none.local_rank, "").without_effect("the rank comes from the launcher's environment");
   table.add("num_workers", none.num_workers, "")
       .at_least(0)
-      .without_effect("one thread reads two batches ahead; there are no loader processes");
+      .without_effect("one thread reads two batches ahead; there are no loader processes")
+      .differs({.megatron = "processes that read batches ahead",
+                .ours = "has no effect: one thread reads two batches ahead, and no result depends on it"})
+      .known_as("workers num-worker n-workers");
   table.add("tensorboard_queue_size", none.tensorboard_queue_size, "")
       .at_least(1)
       .without_effect("every event is written at once");
@@ -108,7 +116,8 @@ void describe_running(FieldTable& table, NoEffectConfig& none) {
   table.add("record_shapes", none.record_shapes, "").without_effect(kShapes);
 }
 
-void describe_pipeline_order(FieldTable& table, NoEffectConfig& none) {
+void describe_pipeline_order(FieldTable& table, PretrainConfig& config) {
+  NoEffectConfig& none = config.no_effect;
   table.add("overlap_p2p_comm_warmup_flush", none.overlap_p2p_comm_warmup_flush, "")
       .named({"--overlap-p2p-communication-warmup-flush"})
       .without_effect("sends of warm-up and flush overlap with work as all others do");
@@ -116,7 +125,8 @@ void describe_pipeline_order(FieldTable& table, NoEffectConfig& none) {
   table.add("wgrad_deferral_limit", none.wgrad_deferral_limit, "").at_least(0).without_effect(kWeightGradients);
 }
 
-void describe_fault_tolerance(FieldTable& table, NoEffectConfig& none) {
+void describe_fault_tolerance(FieldTable& table, PretrainConfig& config) {
+  NoEffectConfig& none = config.no_effect;
   table.add("enable_ft_package", none.enable_ft_package, "").without_effect(kRankMonitor);
   table.add("calc_ft_timeouts", none.calc_ft_timeouts, "").without_effect(kRankMonitor);
   table.add("ft_num_warmup_iters", none.ft_num_warmup_iters, "").at_least(0).without_effect(kRankMonitor);
@@ -127,7 +137,8 @@ void describe_fault_tolerance(FieldTable& table, NoEffectConfig& none) {
 }
 
 /// Scripts start `torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py`; what they give there may stay where it is.
-void describe_torchrun(FieldTable& table, NoEffectConfig& none) {
+void describe_torchrun(FieldTable& table, PretrainConfig& config) {
+  NoEffectConfig& none = config.no_effect;
   table.add("standalone", none.standalone, "").without_effect(kMeeting);
   table.add("node_rank", none.node_rank, "").named({"--node-rank", "--node_rank"}).at_least(0).without_effect(kMeeting);
   table.add("master_addr", none.master_addr, "").named({"--master-addr", "--master_addr"}).without_effect(kMeeting);
@@ -148,11 +159,11 @@ void describe_no_effect(FieldTable& table, PretrainConfig& config) {
   table.begin_group(
       "Accepted without effect",
       "Scripts for Megatron may hold these; here they can change nothing. The start banner names those given.");
-  describe_computation(table, config.no_effect);
-  describe_running(table, config.no_effect);
-  describe_pipeline_order(table, config.no_effect);
-  describe_fault_tolerance(table, config.no_effect);
-  describe_torchrun(table, config.no_effect);
+  describe_computation(table, config);
+  describe_running(table, config);
+  describe_pipeline_order(table, config);
+  describe_fault_tolerance(table, config);
+  describe_torchrun(table, config);
 }
 
 }  // namespace megatron

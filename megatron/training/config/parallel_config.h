@@ -56,6 +56,10 @@ struct ParallelConfig {
   int64_t world_size = 1;
   int64_t data_parallel_size = 1;
   std::optional<int64_t> virtual_pipeline_model_parallel_size;
+
+  bool has_stages() const { return pipeline_model_parallel_size > 1; }
+  bool is_interleaved() const { return virtual_pipeline_model_parallel_size.has_value(); }
+  bool has_replicas() const { return data_parallel_size > 1; }
 };
 
 }  // namespace megatron

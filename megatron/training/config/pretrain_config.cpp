@@ -3,10 +3,9 @@
 #include "megatron/base/flag_parser.h"
 #include "megatron/training/config/arguments_json.h"
 #include "megatron/training/config/fields.h"
-#include "megatron/training/config/flag_synonyms.h"
 #include "megatron/training/config/layouts.h"
-#include "megatron/training/config/refused_flags.h"
 #include "megatron/training/config/rules.h"
+#include "megatron/training/config/unsupported_flags.h"
 
 namespace megatron {
 namespace {
@@ -20,9 +19,9 @@ void take_arguments_of_checkpoint(FieldTable& table, const CheckpointConfig& che
     is_read = true;
   });
   if (is_read) return;
-  for (const std::string_view name : stored_argument_names())
-    if (const Field* field = table.find(name); field != nullptr && field->given_by_flag())
-      mistakes.doubt(field->spelling());
+  table.for_each([&](const Field& field) {
+    if (field.stored != StoredValue::kIgnored && field.given_by_flag()) mistakes.doubt(field.spelling());
+  });
 }
 
 /// What cannot run yet is told beside what is wrong, so that one attempt shows all; alone it is no mistake.
@@ -39,7 +38,7 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
   PretrainConfig config;
   Mistakes mistakes;
   FieldTable table = describe(config);
-  config.given = parse_flags(table, args, {.refused = refused_flags(), .synonyms = flag_synonyms()}, mistakes);
+  config.given = parse_flags(table, args, {.refused = refused_flags()}, mistakes);
   if (config.given.contains("num_query_groups")) config.model.group_query_attention = true;
   if (config.checkpoint.use_checkpoint_args && config.checkpoint.load) {
     require(stored_arguments != nullptr,

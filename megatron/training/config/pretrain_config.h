@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/flag_parser.h"
+#include "megatron/base/given_fields.h"
 #include "megatron/base/mistakes.h"
 #include "megatron/models/gpt/gpt_family.h"
 #include "megatron/optimizer/optimizer_config.h"
@@ -86,8 +86,8 @@ std::string arguments_to_json(const PretrainConfig& config);
 /// @throw ConfigError for values that do not fit, or if they do not make a model.
 PretrainConfig arguments_from_json(const std::string& json);
 
-/// What this version can run beyond what is valid: the one place that says so. Valid configurations that it cannot run
-/// are refused. @throw NotSupported with all reasons.
+/// Rejects valid configurations that this version cannot run, by Field::not_yet and Field::limits.
+/// @throw NotSupported with all reasons.
 void require_runnable(const PretrainConfig& config);
 
 }  // namespace megatron

@@ -24,6 +24,8 @@ struct SchedulerConfig {
   WeightDecayIncrStyle weight_decay_incr_style = WeightDecayIncrStyle::kConstant;
   bool override_opt_param_scheduler = false;
   bool use_checkpoint_opt_param_scheduler = false;
+
+  bool warms_up() const { return lr_warmup_iters > 0 || lr_warmup_samples > 0 || lr_warmup_fraction; }
 };
 
 }  // namespace megatron

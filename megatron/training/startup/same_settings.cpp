@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -22,13 +21,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Fields that may differ: each host may keep what is read in a place of its own, has caches, threads and devices of
-/// its own, and rank 0 alone writes logs.
-constexpr auto kOwn = std::to_array<std::string_view>(
-    {"data_args_path", "data_cache_path", "data_path", "device", "log_jsonl", "log_loss_curve", "merge_file",
-     "nproc_per_node", "num_threads", "per_split_data_args_path", "profile_trace", "tensorboard_dir", "test_data_path",
-     "tokenizer_model", "train_data_path", "valid_data_path", "vocab_file"});
-
 /// One field as ranks compare it: [spelling, whether it was given, value].
 enum Part : size_t { kSpelling, kIsGiven, kValue };
 
@@ -36,7 +28,7 @@ std::string settings_of(const PretrainConfig& config) {
   PretrainConfig copy = config;
   Json settings = Json::array();
   describe(copy).for_each([&](const Field& field) {
-    if (!field.no_effect.empty() || std::find(kOwn.begin(), kOwn.end(), field.name) != kOwn.end()) return;
+    if (!field.no_effect.empty() || field.per_host) return;
     settings.push_back(Json::array({field.given_by_flag() ? field.spelling() : field.name,
                                     config.given.contains(field.name), python_text(field.get())}));
   });

@@ -69,6 +69,11 @@ TEST(Banner, NamesFlagsWithoutEffectWithTheReason) {
   EXPECT_THAT(notes, HasSubstr("--manual-gc has no effect here: there is no garbage collector"));
   EXPECT_THAT(notes, HasSubstr("--no-masked-softmax-fusion has no effect here"));
   EXPECT_THAT(notes, HasSubstr("--transformer-impl local has no effect here"));
+  const std::string of_others =
+      notes_block(parse({"--expert-tensor-parallel-size", "2", "--decoder-seq-length", "8", "--cp-comm-type", "a2a"}));
+  EXPECT_THAT(of_others, HasSubstr("--expert-tensor-parallel-size 2 has no effect here: mixtures of experts are not"));
+  EXPECT_THAT(of_others, HasSubstr("--decoder-seq-length 8 has no effect here: GPT has no encoder"));
+  EXPECT_THAT(of_others, HasSubstr("--cp-comm-type a2a has no effect here: context parallelism is not supported"));
   EXPECT_THAT(notes_block(parse()), Not(HasSubstr("has no effect")));
 }
 
@@ -91,19 +96,17 @@ TEST(Banner, NamesTokenizerFlagsThatTheTypeDoesNotRead) {
 
 TEST(Banner, NamesGivenFlagsThatOneRankOrThisRunHasNoUseFor) {
   EXPECT_THAT(
-      idle_settings(parse({"--sequence-parallel", "--expert-tensor-parallel-size", "2",
-                           "--no-overlap-p2p-communication", "--no-align-param-gather", "--exit-signal", "SIGUSR1",
-                           "--no-load-optim", "--lr-warmup-init", "1e-4", "--decoder-seq-length", "8", "--hysteresis",
+      idle_settings(parse({"--sequence-parallel", "--no-overlap-p2p-communication", "--no-align-param-gather",
+                           "--exit-signal", "SIGUSR1", "--no-load-optim", "--lr-warmup-init", "1e-4", "--hysteresis",
                            "2", "--disable-tp-comm-overlap-ag", "--tp-comm-overlap-ag-splits", "4"})),
       ::testing::UnorderedElementsAre(
           "--sequence-parallel has no effect without --tensor-model-parallel-size above 1",
           "--no-tp-comm-overlap-ag has no effect without --tp-comm-overlap",
           "--tp-comm-overlap-ag-splits has no effect without a --tp-comm-overlap that gathers",
-          "--expert-tensor-parallel-size has no effect without a mixture of experts",
           "--no-overlap-p2p-communication has no effect without interleaved pipeline stages",
           "--no-align-param-gather has no effect without --overlap-param-gather and interleaved pipeline stages",
           "--exit-signal has no effect without --exit-signal-handler", "--no-load-optim has no effect without --load",
-          "--lr-warmup-init has no effect without a warm-up", "--decoder-seq-length has no effect without an encoder",
+          "--lr-warmup-init has no effect without a warm-up",
           "--hysteresis has no effect without --fp16 with a dynamic loss scale"));
   EXPECT_THAT(idle_settings(parse({"--exit-signal-handler", "--exit-signal", "SIGUSR1", "--lr-warmup-init", "1e-4",
                                    "--lr-warmup-fraction", "0.1"})),
@@ -182,7 +185,7 @@ TEST(OtherSampleOrder, NamesWhatTheCyclicOrderHangsOn) {
 }
 
 TEST(Differences, AreAllExplained) {
-  for (const Difference& difference : differences()) {
+  for (const Difference& difference : differences({})) {
     EXPECT_FALSE(difference.topic.empty());
     EXPECT_FALSE(difference.megatron.empty()) << difference.topic;
     EXPECT_FALSE(difference.ours.empty()) << difference.topic;

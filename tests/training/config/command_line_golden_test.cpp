@@ -7,8 +7,8 @@
 #include <set>
 
 #include "megatron/training/config/fields.h"
-#include "megatron/training/config/refused_flags.h"
 #include "megatron/training/config/schedules.h"
+#include "megatron/training/config/unsupported_flags.h"
 #include "tests/testing/golden_json.h"
 
 namespace megatron {
