@@ -28,6 +28,9 @@ CudaDevices find_cuda_devices(int own = 0);
 /// Bytes of the current GPU that nobody has taken. In builds with CUDA.
 int64_t free_cuda_bytes();
 
+/// Bytes of the current GPU that all processes have taken, as nvidia-smi shows them. In builds with CUDA.
+int64_t used_cuda_bytes();
+
 /// Gives back the memory that to ask has taken of the current GPU: for a process that leaves it to others. In builds
 /// with CUDA.
 void release_cuda_device();

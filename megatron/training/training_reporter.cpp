@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fstream>
 
+#include "megatron/core/cuda_devices.h"
 #include "megatron/telemetry/straggler_report.h"
 #include "megatron/telemetry/timers_report.h"
 #include "megatron/telemetry/training_tags.h"
@@ -95,6 +97,20 @@ DeviceMemoryUse memory_of(Trainer& trainer) {
           .max_allocated_bytes = arena.total().peak,
           .reserved_bytes = arena.high_water_bytes(),
           .max_reserved_bytes = arena.high_water_bytes()};
+}
+
+/// What all processes use of the device, or of the host of a CPU. Source: proc_meminfo(5).
+int64_t device_used_bytes(const Device& device) {
+  if constexpr (kHasCuda)
+    if (device.kind() == DeviceKind::kCuda) return used_cuda_bytes();
+  std::ifstream file("/proc/meminfo");
+  int64_t total_kib = 0, available_kib = 0;
+  std::string key, unit;
+  for (int64_t kib = 0; file >> key >> kib && std::getline(file, unit);) {
+    if (key == "MemTotal:") total_kib = kib;
+    if (key == "MemAvailable:") available_kib = kib;
+  }
+  return 1024 * (total_kib - available_kib);
 }
 
 void set_speed(TrainingLogValues& values, const TrainingSpeed& speed) {
@@ -216,17 +232,21 @@ void TrainingReporter::print_memory(Trainer& trainer) {
   }
   const DeviceMemoryUse own = memory_of(trainer);
   const auto dp_rank = static_cast<double>(trainer.groups().dp_cp.rank());
+  const bool logs_device = config_.logging.log_device_memory_used;
   const auto all = gathered(trainer.groups().world,
                             {dp_rank, static_cast<double>(own.allocated_bytes),
-                             static_cast<double>(own.max_allocated_bytes), static_cast<double>(own.reserved_bytes)});
+                             static_cast<double>(own.max_allocated_bytes), static_cast<double>(own.reserved_bytes),
+                             logs_device ? static_cast<double>(device_used_bytes(trainer.device())) : 0});
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank][0] > 0) continue;  // a data-parallel replica needs as much
     const auto reserved = static_cast<int64_t>(all[rank][3]);
-    info(memory_line(static_cast<int>(rank), iteration,
-                     {.allocated_bytes = static_cast<int64_t>(all[rank][1]),
-                      .max_allocated_bytes = static_cast<int64_t>(all[rank][2]),
-                      .reserved_bytes = reserved,
-                      .max_reserved_bytes = reserved}));
+    info(memory_line(
+        static_cast<int>(rank), iteration,
+        {.allocated_bytes = static_cast<int64_t>(all[rank][1]),
+         .max_allocated_bytes = static_cast<int64_t>(all[rank][2]),
+         .reserved_bytes = reserved,
+         .max_reserved_bytes = reserved,
+         .device_used_bytes = logs_device ? std::optional(static_cast<int64_t>(all[rank][4])) : std::nullopt}));
   }
   if (num_memory_reports_ == 1) info(trainer.device().arena.table());
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <thread>
 
 #include "megatron/comm/gpu_ranks.h"
@@ -197,6 +198,23 @@ TEST(Pretrain, TheFirstRankSaysOnceByWhatAllRanksSendAndWhyNotByCopies) {
     EXPECT_EQ(listener.lines.find(expected) != std::string::npos, is_first) << listener.lines;
     EXPECT_EQ(listener.lines.find("rows of tp"), listener.lines.rfind("rows of tp: NCCL"));
   });
+}
+
+TEST(Pretrain, MemoryLinesSayWhatAllProcessesUseOfTheDeviceIfAsked) {
+  const std::atomic<int> signal = 0;
+  const auto megabytes_in_use = [&](const std::string& words) {
+    Listener listener;
+    run(gpt2_like("--train-iters 1 --eval-iters 0 --tensor-model-parallel-size 2 " + words), 2, listener, signal);
+    std::vector<double> megabytes;
+    const std::regex piece(R"(memory \(MB\) \| allocated: ([0-9.]+) .* total device memory used: ([0-9.]+))");
+    for (std::sregex_iterator found(listener.lines.begin(), listener.lines.end(), piece), end; found != end; ++found) {
+      megabytes.push_back(std::stod((*found)[2]));
+      EXPECT_GT(megabytes.back(), std::stod((*found)[1]));
+    }
+    return megabytes;
+  };
+  EXPECT_EQ(megabytes_in_use("--log-device-memory-used").size(), 2u) << "a line of each rank";
+  EXPECT_THAT(megabytes_in_use(""), ::testing::IsEmpty());
 }
 
 TEST(Pretrain, AProfileHasThePhasesOfTheStepsAndWhatComesBetweenThem) {

@@ -64,6 +64,12 @@ int64_t free_cuda_bytes() {
   return static_cast<int64_t>(free);
 }
 
+int64_t used_cuda_bytes() {
+  size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<int64_t>(total - free);
+}
+
 void release_cuda_device() { cudaDeviceReset(); }
 
 }  // namespace megatron

@@ -28,6 +28,7 @@ struct LoggingConfig {
   bool log_memory_to_tensorboard = false;
   bool log_world_size_to_tensorboard = false;
   std::optional<int64_t> log_memory_interval;
+  bool log_device_memory_used = false;
   std::optional<std::string> wandb_project;  ///< this and the next three: of Weights & Biases
   std::optional<std::string> wandb_exp_name;
   std::optional<std::string> wandb_save_dir;

@@ -135,6 +135,8 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
            "steps between memory lines; a multiple of --log-interval")
       .at_least(1)
       .such_as("--log-memory-interval 100");
+  table.add("log_device_memory_used", logging.log_device_memory_used,
+            "add the memory that all processes use of the device, or of the host of a CPU, to the memory lines");
   table
       .add("logging_level", logging.logging_level,
            "least level of messages that are printed: above 20 (info) no notes, times and checkpoints, above 30 "
