@@ -19,7 +19,11 @@ MoeLayer::MoeLayer(const ModuleContext& context, const MoeConfig& config) : conf
     if (has_bias) register_latent(fc2_latent_bias_, context, "fc2_latent_proj.bias", {h}, 0);
     TransformerConfig narrow = context.config;
     narrow.hidden_size = latent;
-    register_experts({.ctx = context.ctx, .config = narrow, .groups = context.groups, .path = context.path});
+    register_experts({.ctx = context.ctx,
+                      .config = narrow,
+                      .groups = context.groups,
+                      .path = context.path,
+                      .stored = context.stored});
   }
   if (config.shared_expert_intermediate_size > 0)
     register_module(shared_experts_, std::make_unique<SharedExperts>(context.at("shared_experts"), config));
@@ -34,11 +38,9 @@ void MoeLayer::register_experts(const ModuleContext& context) {
 
 Parameter& MoeLayer::register_latent(std::unique_ptr<Parameter>& slot, const ModuleContext& context,
                                      std::string_view name, const Shape& shape, double init_std) {
-  return register_parameter(slot, context.ctx,
-                            {.name = context.path + "." + std::string(name),
-                             .shard = ShardSpec::whole(shape),
-                             .dtype = context.config.params_dtype,
-                             .init_std = init_std});
+  ParameterOptions options = context.parameter(name, ShardSpec::whole(shape));
+  options.init_std = init_std;
+  return register_parameter(slot, context.ctx, std::move(options));
 }
 
 /// Without a capacity, and with padding to it, the number of rows is known.

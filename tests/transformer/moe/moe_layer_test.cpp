@@ -316,6 +316,22 @@ TEST(MoeLayer, RegistersLatentProjectionsWithMegatronsNamesAndShapes) {
   EXPECT_EQ(shapes, (std::vector<Shape>{{6, 8}, {6}, {3, 8}, {3}, {8, 3}, {8}, {6, 5, 3}, {6, 5}, {6, 3, 5}, {6, 3}}));
 }
 
+TEST(MoeLayer, StoresEveryWeightUnderTheNameOfItsLayersWithoutTheNumber) {
+  for (const bool is_grouped : {true, false}) {
+    Layer base([&](MoeConfig& moe, TransformerConfig& config) {
+      moe.latent_size = 3, config.add_bias_linear = true, moe.grouped_gemm = is_grouped;
+    });
+    const ModuleContext root{
+        .ctx = base.ctx, .config = base.config, .groups = ProcessGroupCollection::single(), .path = ""};
+    const std::string layers = "decoder.layers.", third = "decoder.layers.3.";
+    const MoeLayer layer(root.layer("decoder.layers", 3).at("mlp"), base.moe);
+    for (const Parameter* parameter : layer.parameters()) {
+      EXPECT_EQ(parameter->stored_key(), layers + parameter->name().substr(third.size()));
+      EXPECT_EQ(parameter->options().stored.layer, 3) << parameter->name();
+    }
+  }
+}
+
 TEST(MoeLayer, IsDroplessWhereAllTokensGoToOneExpert) {
   const auto one_expert = [](MoeConfig& moe, TransformerConfig&) { moe.topk = {.topk = 1, .pre_softmax = true}; };
   Layer grouped(one_expert), sequential([&](MoeConfig&moe, TransformerConfig&config) {
