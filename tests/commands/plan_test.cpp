@@ -126,7 +126,7 @@ TEST(PlanCommand, TheLossCostsItsOperations) {
   const Outcome o = show({"--num-layers", "4", "--hidden-size", "10", "--num-attention-heads", "4",
                           "--num-query-groups", "3", "--vocab-size", "7", "--loss-cost", "1"});
   for (const char* text : {"4 mistakes", "--hidden-size needs --seq-length", "--loss-cost and --hidden-size",
-                           "--hidden-size 10 does not divide", "4 does not divide by --num-query-groups 3"})
+                           "--hidden-size 10 is not divisible", "4 is not divisible by --num-query-groups 3"})
     EXPECT_THAT(o.err, HasSubstr(text));
 }
 
@@ -191,7 +191,7 @@ TEST(PlanCommand, RejectsImpossibleSizes) {
            "--num-virtual-stages-per-pipeline-rank", "3"},
           "the schedule 3: leave out --num-virtual-stages-per-pipeline-rank");
   refused({"--num-layers", "4", "--balance-layers", "--account-for-loss-in-pipeline-split"},
-          "--balance-layers says which layers each stage has: leave out --account-for-loss-in-pipeline-split");
+          "--balance-layers sets the layers of each stage: leave out --account-for-loss-in-pipeline-split");
 }
 
 TEST(PlanCommand, RejectsGroupsAboveTheMicroBatchesAsMegatronDoes) {

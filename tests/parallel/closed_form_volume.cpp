@@ -149,7 +149,7 @@ Volumes closed_form_volumes(const VolumeCase& layout, int64_t pipeline_rank) {
   if (layout.dp > 1) add_data_volumes(layout, pipeline_rank, volumes);
   if (layout.num_ranks() / layout.instances > 1) {
     Volume& norm = volumes[layout.shards ? "intra_dist_opt" : "world"];
-    norm.add(1, 8);   // largest gradient
+    norm.add(1, 16);  // largest gradient, overflow of bounded extents
     norm.add(1, 32);  // sum of squares, zeros
   }
   return volumes;

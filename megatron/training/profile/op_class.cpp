@@ -13,6 +13,7 @@ struct Entry {
 // Names are those of OpNote, or stems of source files.
 constexpr auto kTable = std::to_array<Entry>({
     {"linear", OpClass::kMatmul},
+    {"grouped_linear", OpClass::kMatmul},
     {"attention", OpClass::kAttention},
     {"layer_norm", OpClass::kNorm},
     {"rms_norm", OpClass::kNorm},
@@ -20,6 +21,10 @@ constexpr auto kTable = std::to_array<Entry>({
     {"add", OpClass::kElementwise},
     {"bias_dropout_add", OpClass::kElementwise},
     {"column_sum", OpClass::kElementwise},
+    {"row_dots", OpClass::kElementwise},
+    {"scale_rows", OpClass::kElementwise},
+    {"soft_cap", OpClass::kElementwise},
+    {"weighted_rows", OpClass::kElementwise},
     {"cross_entropy", OpClass::kLoss},
     {"loss_seed", OpClass::kLoss},
     {"loss_sum", OpClass::kLoss},
@@ -35,9 +40,14 @@ constexpr auto kTable = std::to_array<Entry>({
     {"fill_normal", OpClass::kCopy},
     {"fill_zero", OpClass::kCopy},
     {"move_rows", OpClass::kCopy},
+    {"permute", OpClass::kCopy},
+    {"sequential_mlp", OpClass::kCopy},
+    {"topk_router", OpClass::kCopy},
+    {"unpermute", OpClass::kCopy},
     {"split_qkv", OpClass::kCopy},
     {"embedding", OpClass::kOther},
     {"rope", OpClass::kOther},
+    {"router", OpClass::kOther},
 });
 
 }  // namespace
