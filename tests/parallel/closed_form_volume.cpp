@@ -100,15 +100,15 @@ std::vector<int64_t> bucket_sizes(const VolumeCase& layout, int64_t rank) {
   const int64_t table = kVocabulary / layout.tp * kHidden, sharers = layout.dp / layout.instances;
   const int64_t parameter = layout.shards ? 64 : 1, bucket = layout.shards ? std::lcm(sharers, int64_t{128}) : 1;
   for (int64_t chunk = 0; chunk < layout.chunks; ++chunk) {
-    // The ends of the V lie on one rank: what is tied is one parameter, of its first chunk.
+    // The ends of the V lie on one rank: what would be tied is one parameter, of its first chunk.
     const bool embeds = has_embedding && chunk == 0, ends = has_head && chunk == layout.chunks - 1;
     std::vector<int64_t> together, apart;  // parameters
     for (int64_t layer = 0; layer < layers_of(layout, rank, chunk); ++layer)
       for (const int64_t size : layer_sizes(layout)) together.push_back(size);
     if (ends) together.insert(together.end(), layout.is_llama ? 1 : 2, kHidden);  // norm
     if (embeds && !layout.is_llama) together.push_back(kTokens * kHidden);        // positions
-    const bool is_tied = !layout.is_llama && layout.pp > 1;
-    const bool has_own_head = layout.is_llama || (is_tied && !layout.is_zb_v);
+    const bool is_tied = !layout.is_llama && layout.pp > 1 && !layout.is_zb_v;
+    const bool has_own_head = layout.is_llama || is_tied;
     std::vector<int64_t>& tables = is_tied && layout.shards ? apart : together;
     tables.insert(tables.end(), static_cast<size_t>(embeds + (ends && has_own_head)), table);
     if (layout.overlaps && rank == 0 && chunk == 0) {
