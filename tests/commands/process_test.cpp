@@ -345,8 +345,7 @@ TEST(Process, CtrlCReportsProgressAndTheNewestCheckpoint) {
   EXPECT_TRUE(WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == SIGINT);
   EXPECT_TRUE(std::regex_search(ended.out, std::regex(R"(ended by Ctrl-C \(SIGINT\) after iteration [0-9]+\.)")))
       << ended.out;
-  EXPECT_TRUE(
-      std::regex_search(ended.out, std::regex(R"(newest checkpoint in [^ ]+ is of iteration [0-9]+; '--load)")))
+  EXPECT_TRUE(std::regex_search(ended.out, std::regex(R"(newest checkpoint in [^ ]+ is of iteration [0-9]+; '--load)")))
       << ended.out;
   const Ended unsaved = pretrain({}, "iteration        3/", SIGINT);
   EXPECT_THAT(unsaved.out, HasSubstr("Nothing was saved: '--save FOLDER --save-interval N' keeps checkpoints"));

@@ -127,7 +127,8 @@ TEST(BenchCommand, OpsAreComparedWithACopy) {
 TEST(BenchCommand, TransformerEngineNeedsAGpu) {
   const Outcome o = bench("ops --transformer-engine te.so" + std::string(kTiny));
   EXPECT_EQ(o.status, 2) << o.err;
-  EXPECT_THAT(o.err, HasSubstr("--transformer-engine te.so: its ops run on a GPU, and this measurement runs on the CPU"));
+  EXPECT_THAT(o.err,
+              HasSubstr("--transformer-engine te.so: its ops run on a GPU, and this measurement runs on the CPU"));
   EXPECT_THAT(bench("gemm --transformer-engine te.so" + std::string(kTiny)).err,
               HasSubstr("--transformer-engine belongs to 'bench ops'"));
 }
