@@ -232,14 +232,18 @@ ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr operand) {
     } else if (next_is_operator("[")) {
       operand = parse_subscript(std::move(operand));
     } else if (next_is_operator("(")) {
-      ExpressionPtr call = make(Kind::kCall);
-      call->args.push_back(std::move(operand));
-      parse_arguments(*call);
-      operand = std::move(call);
+      operand = parse_call(std::move(operand));
     } else {
       return operand;
     }
   }
+}
+
+ExpressionPtr ExpressionParser::parse_call(ExpressionPtr operand) {
+  ExpressionPtr call = make(Kind::kCall);
+  call->args.push_back(std::move(operand));
+  parse_arguments(*call);
+  return call;
 }
 
 ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr operand) {
@@ -289,10 +293,7 @@ ExpressionPtr ExpressionParser::parse_filters_and_tests(ExpressionPtr operand) {
     } else if (skip_word("is")) {
       operand = parse_test(std::move(operand));
     } else if (next_is_operator("(")) {
-      ExpressionPtr call = make(Kind::kCall);
-      call->args.push_back(std::move(operand));
-      parse_arguments(*call);
-      operand = std::move(call);
+      operand = parse_call(std::move(operand));
     } else {
       return operand;
     }

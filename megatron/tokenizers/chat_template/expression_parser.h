@@ -49,6 +49,7 @@ class ExpressionParser {
   ExpressionPtr parse_list();
   ExpressionPtr parse_dict();
   ExpressionPtr parse_postfix(ExpressionPtr operand);
+  ExpressionPtr parse_call(ExpressionPtr operand);
   ExpressionPtr parse_subscript(ExpressionPtr operand);
   ExpressionPtr parse_filters_and_tests(ExpressionPtr operand);
   ExpressionPtr parse_test(ExpressionPtr operand);
