@@ -29,8 +29,7 @@ class Model : public Module {
   /// What virtual stage `stage` sends to the next one for a micro-batch.
   virtual std::vector<PayloadSpec> border_payload(int stage, const Batch& batch) const = 0;
   /// Each is [1] float64: for a micro-batch the sum over its tokens of mask * loss * loss_weight (the batch's tensor of
-  /// this name). Training follows the gradient of their
-  /// sum, and the log has them by these names.
+  /// this name). Training follows the gradient of their sum, and the log has them by these names.
   virtual std::vector<std::string> losses() const = 0;
   /// What segments count beside the losses. The accumulator is a tensor of this name in every batch, to which they add.
   virtual std::vector<MetricSpec> metrics() const { return {}; }
