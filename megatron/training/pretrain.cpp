@@ -203,7 +203,9 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
   Checkpointer checkpointer(environment.files, config,
                             {.on_info = [&](const std::string& line) { environment.progress.info(line); },
                              .on_warning = [&](const std::string& text) { environment.progress.warning(text); }},
-                            data.tokenizer());
+                            data.tokenizer(), [locks = environment.save_locks] {
+                              for (const std::unique_ptr<SaveLock>& lock : locks) lock->require_held();
+                            });
   timers.wait_before_reading([&] { trainer.device().synchronize(); });
   const bool loads = config.checkpoint.load || config.checkpoint.pretrained_checkpoint;
   timed(loads ? &timers : nullptr, kLoadTimer, 0, [&] { checkpointer.load(trainer); });

@@ -64,7 +64,8 @@ struct PretrainEnvironment {
   /// Where ranks have a GPU each: which, and the ranks that its trainer tells of it. None: chosen here.
   std::optional<DeviceChoice> device = {};
   GpuRanks* gpu_ranks = nullptr;
-  /// Of the folders of checkpoints that the run writes to, set by pretrain() on rank 0; checked before each save.
+  /// Of the folders of checkpoints that the run writes to, set by pretrain() on rank 0; checked before each save and
+  /// before it becomes visible.
   std::span<const std::unique_ptr<SaveLock>> save_locks = {};
 };
 

@@ -8,7 +8,6 @@
 #include "megatron/base/word_list.h"
 #include "megatron/comm/texts.h"
 #include "megatron/comm/world.h"
-#include "megatron/dist_checkpointing/save_lock.h"
 #include "megatron/telemetry/run_messages.h"
 #include "megatron/training/config/schedules.h"
 #include "megatron/training/rejected_result.h"
@@ -311,7 +310,6 @@ void TrainingLoop::save(bool is_persistent) {
 
 void TrainingLoop::finish_save(Wait wait) {
   if (!checkpointer_.has_pending_save()) return;
-  for (const std::unique_ptr<SaveLock>& lock : environment_.save_locks) lock->require_held();
   const auto pause = reporter_.pause_interval();
   const ProfiledRange finishing = range("finish checkpoint");
   if (const auto saved = checkpointer_.finish_save(trainer_.groups().world, wait)) log_saved(*saved);

@@ -77,14 +77,16 @@ struct CheckpointSaver::Pending {
   std::optional<BackgroundWrite> write;  // of an asynchronous save; it ends before the writer
 };
 
-CheckpointSaver::CheckpointSaver(FileSystem& files, const CheckpointConfig& config, MessageLog log)
-    : files_(files), config_(config), log_(std::move(log)) {}
+CheckpointSaver::CheckpointSaver(FileSystem& files, const CheckpointConfig& config, MessageLog log,
+                                 std::function<void()> require_ownership)
+    : files_(files), config_(config), log_(std::move(log)), require_ownership_(std::move(require_ownership)) {}
 CheckpointSaver::~CheckpointSaver() = default;
 
 std::vector<SavedCheckpoint> CheckpointSaver::save(int64_t iteration, const SaveTarget& target,
                                                    const ProcessGroup& world, Device& device, const Fill& fill) {
   std::vector<SavedCheckpoint> committed;
   if (auto earlier = finish(world, Wait::kYes)) committed.push_back(std::move(*earlier));
+  require_ownership();
   auto save = std::make_unique<Pending>(files_, target, iteration, world.rank(), integrity());
   if (world.rank() == 0) {
     for (const std::string& line : save->directory.begin(iteration)) log_.info(line);
@@ -135,6 +137,7 @@ std::optional<SavedCheckpoint> CheckpointSaver::finish(const ProcessGroup& world
 }
 
 SavedCheckpoint CheckpointSaver::commit(Pending& save, const CheckpointMetadata& stored, const ProcessGroup& world) {
+  require_ownership();
   const bool is_first = world.rank() == 0;
   const CheckpointMetadata metadata = merged_on_first(world, stored);
   const FileHashes hashes =

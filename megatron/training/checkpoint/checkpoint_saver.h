@@ -45,8 +45,9 @@ enum class Wait { kNo, kYes };
 /// is no checkpoint, and the next save in that folder removes it.
 class CheckpointSaver {
  public:
-  /// @param files  must outlive the saver. @param log  as that of a Checkpointer.
-  CheckpointSaver(FileSystem& files, const CheckpointConfig& config, MessageLog log);
+  /// @param files  must outlive the saver. @param log, require_ownership  as those of a Checkpointer.
+  CheckpointSaver(FileSystem& files, const CheckpointConfig& config, MessageLog log,
+                  std::function<void()> require_ownership = {});
   ~CheckpointSaver();
 
   /// Adds this rank's share to a writer.
@@ -67,12 +68,16 @@ class CheckpointSaver {
  private:
   struct Pending;
   Integrity integrity() const { return config_.verify_integrity ? Integrity::kSha256 : Integrity::kNone; }
+  void require_ownership() const {
+    if (require_ownership_) require_ownership_();
+  }
   void stage(Pending& save, Device& device);
   SavedCheckpoint commit(Pending& save, const CheckpointMetadata& stored, const ProcessGroup& world);
 
   FileSystem& files_;
   CheckpointConfig config_;
   MessageLog log_;
+  std::function<void()> require_ownership_;  // may be empty
   std::optional<StagingBuffer> staging_;
   std::unique_ptr<Pending> pending_;  // behind what it reads from
 };

@@ -133,12 +133,12 @@ CheckpointReader open_existing(FileSystem& files, const CheckpointConfig& config
 }  // namespace
 
 Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log,
-                           std::optional<TokenizerRecord> tokenizer)
+                           std::optional<TokenizerRecord> tokenizer, std::function<void()> require_ownership)
     : files_(files),
       config_(config),
       log_(std::move(log)),
       tokenizer_(std::move(tokenizer)),
-      saver_(files_, config_.checkpoint, log_) {}
+      saver_(files_, config_.checkpoint, log_, std::move(require_ownership)) {}
 
 CheckpointSaver::Fill Checkpointer::share_of(Trainer& trainer) const {
   return [this, &trainer](CheckpointWriter& writer) {

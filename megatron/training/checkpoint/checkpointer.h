@@ -1,6 +1,7 @@
 // Between a trainer and its checkpoints on disk.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,8 +23,11 @@ class Checkpointer {
  public:
   /// @param files  must outlive the checkpointer. @param log  receives one line per save, load or warning.
   /// @param tokenizer  of the run, which checkpoints then carry; nothing: it is compared by type and size alone.
+  /// @param require_ownership  throws if this run may no longer write to the folders of checkpoints. It is called
+  /// before
+  ///        a save begins and before one becomes visible, but not in the steps while files are being written.
   Checkpointer(FileSystem& files, const PretrainConfig& config, MessageLog log,
-               std::optional<TokenizerRecord> tokenizer = std::nullopt);
+               std::optional<TokenizerRecord> tokenizer = std::nullopt, std::function<void()> require_ownership = {});
 
   /// Writes <save>/iter_<iteration>, removes what --save-retain-interval says, moves the tracker. With --async-save
   /// that is left to finish_save(), and the trainer, which must outlive the checkpointer, may go on at once.

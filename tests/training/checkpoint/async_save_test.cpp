@@ -102,6 +102,35 @@ TEST(AsyncSave, TrainingGoesOnWhileFilesAreWritten) {
   EXPECT_EQ(resumed.train_to(5), std::vector<double>(losses.begin() + 1, losses.end()));
 }
 
+TEST(AsyncSave, OwnershipOfTheFolderIsCheckedBeforeASaveAndItsCommitButNotWhileFilesAreWritten) {
+  const ScratchDirectory directory;
+  AsyncRun run(gpt2_like(saving(directory, "--async-save")));
+  int num_checks = 0;
+  bool is_owner = true;
+  Checkpointer owned(run.files, run.trainer.config(), {}, std::nullopt, [&] {
+    ++num_checks;
+    require<CheckpointError>(is_owner, "taken over");
+  });
+  const auto finish = [&](Wait wait) { return owned.finish_save(run.trainer.groups().world, wait); };
+  run.train_to(1);
+  run.files.close_gate();
+  owned.save(run.trainer);
+  EXPECT_EQ(num_checks, 1);
+  run.files.wait_for_writer();
+  for (int64_t iteration = 2; iteration <= 4; ++iteration) {
+    EXPECT_FALSE(finish(Wait::kNo)) << iteration;
+    run.train_to(iteration);
+  }
+  EXPECT_EQ(num_checks, 1);
+  is_owner = false;
+  run.files.open_gate();
+  EXPECT_THAT([&] { finish(Wait::kYes); }, ThrowsMessage<CheckpointError>("taken over"));
+  EXPECT_EQ(num_checks, 2);
+  EXPECT_THAT(run.complete(), IsEmpty());
+  EXPECT_THROW(owned.save(run.trainer), CheckpointError);
+  EXPECT_FALSE(std::filesystem::exists(directory.file("iter_0000004.saving")));
+}
+
 TEST(AsyncSave, TheNextSaveWaitsForThePendingOne) {
   const ScratchDirectory directory;
   AsyncRun run(gpt2_like(saving(directory, "--async-save --save-retain-interval 2")));
