@@ -108,24 +108,25 @@ KernelCeiling measure_briefly(const SpeedQuery& query) {
 
 DeviceSpeed device_speed(const SpeedQuery& query, FileSystem& files) try {
   const std::string key = key_of(query), path = query.cache_folder.empty() ? "" : path_of(query, key);
-  const auto told = [](NamedSpeed named, const std::string& origin) {
+  const auto told = [](NamedSpeed named, const std::string& origin, const std::string& cache_file) {
+    named.speed.cache_file = cache_file;
     named.speed.text = text_of(named.speed, named.peak_source, origin);
     return named.speed;
   };
   if (!path.empty())
-    if (const auto kept = kept_speed(path, key, files)) return told(*kept, "from " + path);
+    if (const auto kept = kept_speed(path, key, files))
+      return told(*kept, fmt::format("from {} (remove it to measure again)", path), path);
   const auto begin = std::chrono::steady_clock::now();
   const NamedSpeed measured = speed_of(query, measure_briefly(query));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  std::string origin = fmt::format("measured in {:.2f} s", seconds.count());
-  if (path.empty()) return told(measured, origin);
+  const std::string origin = fmt::format("measured in {:.2f} s", seconds.count());
+  if (path.empty()) return told(measured, origin, "");
   try {
     keep(measured, path, key, files);
-    origin += fmt::format(" and kept in {}", path);
   } catch (const IoError& error) {
-    origin += fmt::format(", not kept: {}", error.what());
+    return told(measured, origin + fmt::format(", not kept: {}", error.what()), "");
   }
-  return told(measured, origin);
+  return told(measured, origin + fmt::format(" and kept in {} (remove it to measure again)", path), path);
 } catch (const Error& error) {
   return {.text = fmt::format("MFU and percent of the kernel ceiling stay unknown, because the kernels could not be "
                               "measured: {}",

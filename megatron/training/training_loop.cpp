@@ -43,6 +43,7 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
       environment_(environment),
       world_(world),
       timers_(timers),
+      recent_speed_(config_, environment.speed),
       reporter_(config_,
                 {.files = environment.files,
                  .progress = environment.progress,
@@ -50,12 +51,11 @@ TrainingLoop::TrainingLoop(Trainer& trainer, const TrainingData& data, Checkpoin
                  .is_writer = trainer.groups().world.rank() == 0,
                  .host = environment.host,
                  .process_id = environment.process_id,
-                 .speed = environment.speed},
+                 .speed = &recent_speed_.best()},
                 timers_),
       profile_(trainer, environment.files,
                {.on_info = [this](const std::string& line) { reporter_.info(line); },
                 .on_warning = [this](const std::string& text) { reporter_.warning(text); }}),
-      recent_speed_(config_, environment.speed),
       batch_sizes_(microbatch_calculator_of(config_)),
       earlier_rejected_step_(environment.files, config_.checkpoint.load ? &*config_.checkpoint.load : nullptr,
                              trainer.groups().world),
@@ -127,6 +127,8 @@ bool TrainingLoop::train_iteration() {
   });
   const TrainStepResult result = train_step(batches);
   recent_speed_.add(batch.running_batch_size, std::chrono::duration<double>(Clock::now() - begin).count());
+  if (const std::string text = recent_speed_.drop_exceeded_ceiling(environment_.files); !text.empty())
+    reporter_.warning(text);
   if (trainer_.graph().num_launches() == 1 && !std::exchange(has_told_of_graph_, true))
     reporter_.info(fmt::format("from iteration {} on, forward and backward are one CUDA graph of {} nodes",
                                trainer_.progress().iteration, trainer_.graph().num_nodes()));
@@ -296,7 +298,6 @@ void TrainingLoop::evaluate_at_the_end() {
 }
 
 void TrainingLoop::save(bool is_persistent) {
-  for (const std::unique_ptr<SaveLock>& lock : environment_.save_locks) lock->require_held();
   const auto pause = reporter_.pause_interval();
   const ProfiledRange saving = range("save checkpoint");
   const std::vector<SavedCheckpoint> committed = timed(&timers_, "save-checkpoint", 0, [&] {

@@ -82,10 +82,10 @@ class TrainingLoop {
   const PretrainEnvironment& environment_;
   World* world_;
   Timers& timers_;
+  RecentSpeed recent_speed_;  // before what reads its DeviceSpeed
   TrainingReporter reporter_;
   TrainingProfile profile_;
   std::optional<ProgressLog> progress_log_;
-  RecentSpeed recent_speed_;
   MicrobatchCalculator batch_sizes_;
   EarlierRejectedStep earlier_rejected_step_;
   RerunStateMachine reruns_;

@@ -198,7 +198,8 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
                            .loss_scale = trainer.optimizer().loss_scale(),
                            .skipped_iterations = averages_.skipped_iterations(),
                            .nan_iterations = averages_.nan_iterations()};
-  const TrainingSpeed speed = training_speed(config_, outputs_.speed, global_batch_size, seconds_per_iteration);
+  const TrainingSpeed speed = training_speed(config_, outputs_.speed ? *outputs_.speed : DeviceSpeed{},
+                                             global_batch_size, seconds_per_iteration);
   if (result.optimizer.success) {
     values.grad_norm = result.optimizer.grad_norm;
     if (result.optimizer.num_zeros) values.num_zeros = static_cast<double>(*result.optimizer.num_zeros);

@@ -30,7 +30,7 @@ struct ReporterOutputs {
   bool is_writer = true;  // one rank prints and writes files; the others take part in what it gathers
   std::string host;       // for names of event files
   int64_t process_id = 0;
-  DeviceSpeed speed = {};  // that steps are held against
+  const DeviceSpeed* speed = nullptr;  // that steps are held against; null: unknown
 };
 
 /// Fed once a step by every rank; prints as Megatron does. A file that cannot be written any more, as on a full disk,

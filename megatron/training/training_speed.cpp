@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "megatron/base/error.h"
 #include "megatron/telemetry/progress.h"
 #include "megatron/training/planning/theoretical_flops.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 constexpr double kTera = 1e12;
 constexpr size_t kNumRecentSteps = 16;
+constexpr double kMostPercent = 110;  // of a correct ceiling: timings of the same kernels differ by a few percent
 
 }  // namespace
 
@@ -41,14 +43,40 @@ void RecentSpeed::add(int64_t num_samples, double seconds) {
   if (steps_.size() > kNumRecentSteps) steps_.pop_front();
 }
 
-std::string RecentSpeed::text() const {
+std::optional<TrainingSpeed> RecentSpeed::speed() const {
   int64_t num_samples = 0;
   double seconds = 0;
   for (const Step& step : steps_) {
     num_samples += step.num_samples;
     seconds += step.seconds;
   }
-  return seconds > 0 ? speed_text(training_speed(config_, best_, num_samples, seconds)) : "";
+  if (seconds <= 0) return std::nullopt;
+  return training_speed(config_, best_, num_samples, seconds);
+}
+
+std::string RecentSpeed::text() const {
+  const std::optional<TrainingSpeed> recent = speed();
+  return recent ? speed_text(*recent) : "";
+}
+
+std::string RecentSpeed::drop_exceeded_ceiling(FileSystem& files) {
+  if (config_.logging.kernel_ceiling || !best_.ceiling_flops) return "";
+  const std::optional<TrainingSpeed> recent = speed();
+  if (!recent || recent->kernel_ceiling_percent.value() <= kMostPercent) return "";
+  best_.ceiling_flops.reset();
+  if (recent->mfu_percent > 100.0) best_.peak_flops.reset();
+  std::string text = fmt::format(
+      "training runs at {:.0f} % of the measured kernel ceiling, so other programs slowed the measurement down: the "
+      "ceiling is dropped",
+      *recent->kernel_ceiling_percent);
+  if (best_.cache_file.empty()) return text;
+  try {
+    files.remove(best_.cache_file);
+    return text + fmt::format(" with its file {}, and the next run measures it again", best_.cache_file);
+  } catch (const IoError& error) {
+    return text +
+           fmt::format("; remove {} so that the next run measures it again ({})", best_.cache_file, error.what());
+  }
 }
 
 }  // namespace megatron

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "megatron/base/file_system.h"
 #include "megatron/training/config/pretrain_config.h"
 
 namespace megatron {
@@ -15,6 +16,7 @@ struct DeviceSpeed {
   std::optional<double> peak_flops;     // of the data sheet, or of the fastest matmul that was measured
   std::optional<double> ceiling_flops;  // of a step, if nothing but its kernels took time
   std::string text;                     // for the banner: both, and where they are from
+  std::string cache_file = {};          // that holds them for later runs; empty: none
 };
 
 struct TrainingSpeed {
@@ -39,12 +41,18 @@ class RecentSpeed {
   void add(int64_t num_samples, double seconds);
   /// Empty before the second step.
   std::string text() const;
+  const DeviceSpeed& best() const { return best_; }
+  /// Forgets a measured ceiling that training exceeds, with the file that holds it: other programs slowed its
+  /// measurement down. --kernel-ceiling stands. @return what to report; empty if the ceiling can be right
+  std::string drop_exceeded_ceiling(FileSystem& files);
 
  private:
   struct Step {
     int64_t num_samples;
     double seconds;
   };
+  std::optional<TrainingSpeed> speed() const;
+
   const PretrainConfig& config_;
   DeviceSpeed best_;
   std::deque<Step> steps_;

@@ -43,7 +43,9 @@ TEST_F(DeviceSpeedTest, IsMeasuredOncePerMachineModelAndBuild) {
   EXPECT_GT(first.peak_flops.value(), 0);
   EXPECT_GT(first.ceiling_flops.value(), 0);
   EXPECT_LT(first.ceiling_flops.value(), first.peak_flops.value()) << "operations of matmuls, in the time of all";
-  EXPECT_THAT(second.text, HasSubstr("from " + folder_));
+  EXPECT_THAT(second.text, AllOf(HasSubstr("from " + folder_), HasSubstr("(remove it to measure again)")));
+  EXPECT_EQ(second.cache_file, only_file());
+  EXPECT_EQ(first.cache_file, only_file());
   EXPECT_EQ(second.peak_flops, first.peak_flops);
   EXPECT_EQ(second.ceiling_flops, first.ceiling_flops);
   for (const DeviceSpeed& other : {speed("--hidden-size 64"), speed("--attention-dropout 0"), speed("", "2")})

@@ -217,6 +217,31 @@ TEST(Pretrain, MemoryLinesSayWhatAllProcessesUseOfTheDeviceIfAsked) {
   EXPECT_THAT(megabytes_in_use(""), ::testing::IsEmpty());
 }
 
+TEST(Pretrain, ACeilingThatTrainingExceedsIsDroppedAtTheSecondStep) {
+  const ScratchDirectory directory;
+  PosixFileSystem files;
+  const std::string cache = directory.file("speed.json"), log = directory.file("log.jsonl");
+  replace_file(files, cache, "measured on a busy machine");
+  Listener listener;
+  const std::atomic<int> signal = 0;
+  const PretrainConfig config =
+      small_config(gpt2_like("--train-iters 4 --eval-iters 0 --log-interval 1 --log-jsonl " + log));
+  pretrain(config, *tokenizer_of(config.tokenizer),
+           {.files = files,
+            .progress = listener,
+            .signal = signal,
+            .measure_speed = [&](const PretrainConfig&, const AgreedMatmulChoices&) {
+              return DeviceSpeed{.ceiling_flops = 1, .cache_file = cache};
+            }});
+  EXPECT_FALSE(files.exists(cache));
+  EXPECT_THAT(listener.lines, HasSubstr("the ceiling is dropped with its file " + cache));
+  std::vector<bool> has_percent;
+  std::ifstream lines(log);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("\"lm_loss\"") != std::string::npos) has_percent.push_back(line.find("ceiling") != std::string::npos);
+  EXPECT_THAT(has_percent, ::testing::ElementsAre(true, false, false, false));
+}
+
 TEST(Pretrain, AProfileHasThePhasesOfTheStepsAndWhatComesBetweenThem) {
   const ScratchDirectory directory;
   Listener listener;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "megatron/training/planning/theoretical_flops.h"
+#include "tests/testing/scratch_directory.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron {
@@ -51,6 +52,46 @@ TEST(RecentSpeed, ForgetsTheFirstStepAndOldOnes) {
   EXPECT_EQ(recent.text(), "32 tokens/s");
   for (int step = 0; step < 100; ++step) recent.add(4, 1);
   EXPECT_EQ(recent.text(), "64 tokens/s");
+}
+
+class ExceededCeiling : public ::testing::Test {
+ protected:
+  ExceededCeiling() { replace_file(files_, file_, "measured on a busy machine"); }
+  /// That of a rank that trains 4 samples a second at best.
+  DeviceSpeed best() const {
+    return {.peak_flops = 2 * flops_of(config_, 4), .ceiling_flops = flops_of(config_, 4), .cache_file = file_};
+  }
+
+  PosixFileSystem files_;
+  testing::ScratchDirectory scratch_;
+  std::string file_ = scratch_.file("speed.json");
+  PretrainConfig config_ = small_config(gpt2_like());
+};
+
+TEST_F(ExceededCeiling, IsDroppedWithItsFileSoThatTheNextRunMeasuresAgain) {
+  RecentSpeed recent(config_, best());
+  recent.add(4, 0.01);
+  EXPECT_EQ(recent.drop_exceeded_ceiling(files_), "") << "the first step counts for nothing";
+  recent.add(4, 1.0 / 2.2);
+  const std::string text = recent.drop_exceeded_ceiling(files_);
+  EXPECT_NE(text.find("220 % of the measured kernel ceiling"), std::string::npos) << text;
+  EXPECT_NE(text.find(file_), std::string::npos) << text;
+  EXPECT_FALSE(files_.exists(file_));
+  EXPECT_FALSE(recent.best().ceiling_flops || recent.best().peak_flops) << "110 % of the peak";
+  EXPECT_EQ(recent.text().find("ceiling"), std::string::npos);
+  EXPECT_EQ(recent.drop_exceeded_ceiling(files_), "") << "once";
+}
+
+TEST_F(ExceededCeiling, IsNoCeilingThatNoiseExceedsAndNotThatOfTheFlag) {
+  RecentSpeed close(config_, best());
+  for (int step = 0; step < 3; ++step) close.add(4, 1.0 / 1.05);
+  EXPECT_EQ(close.drop_exceeded_ceiling(files_), "");
+  EXPECT_TRUE(close.best().ceiling_flops);
+  config_.logging.kernel_ceiling = 1e-9;
+  RecentSpeed given(config_, best());
+  for (int step = 0; step < 3; ++step) given.add(4, 0.1);
+  EXPECT_EQ(given.drop_exceeded_ceiling(files_), "");
+  EXPECT_TRUE(files_.exists(file_));
 }
 
 }  // namespace

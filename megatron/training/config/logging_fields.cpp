@@ -71,7 +71,9 @@ void describe_logging(FieldTable& table, PretrainConfig& config) {
       .in("TFLOP/s");
   table.add_on("measure_speed", logging.measure_speed,
                "do not measure how fast the kernels of a step are alone, for MFU and percent of the kernel ceiling; "
-               "that takes up to a few seconds of the first start of a model on a machine (megatron.cpp only)");
+               "that takes up to a few seconds of the first start of a model on a machine, which keeps the result in "
+               "$XDG_CACHE_HOME/megatron or $HOME/.cache/megatron; to measure again, remove the file that the banner "
+               "names (megatron.cpp only)");
   table.add("log_progress", logging.log_progress, "append to progress.txt in the folder of --save")
       .such_as("--save run --save-interval 500 --log-progress");
   table.add("log_params_norm", logging.log_params_norm, "add the L2 norm of all weights to the line");
