@@ -25,7 +25,11 @@ StoreClient::StoreClient(const Address& address, milliseconds timeout)
   StoreMessage().add(StoreRequest::kValidate).add(kStoreMagic).send_to(socket_, kAnswerTime);
   const auto number = static_cast<uint32_t>(getpid());
   StoreMessage().add(StoreRequest::kPing).add(number).send_to(socket_, kAnswerTime);
-  require<CommError>(receive_value<uint32_t>(socket_, kAnswerTime) == number,
+  const auto answer = receive_value<uint32_t>(socket_, kAnswerTime);
+  if (answer == kStoreRefusal)
+    throw CommError(fmt::format("The store of the job at {}:{} cannot serve this rank. {}", address.host, address.port,
+                                receive_string(socket_, kAnswerTime)));
+  require<CommError>(answer == number,
                      "{}:{} is not a store for ranks: another program listens there. Set MASTER_PORT to a free port.",
                      address.host, address.port);
 }

@@ -29,6 +29,9 @@ enum class StoreRequest : uint8_t {
 };
 enum class StoreWaitAnswer : uint8_t { kIsThere = 0, kIsCanceled = 1 };
 inline constexpr uint32_t kStoreMagic = 0x3C85F7CE;
+/// Our own addition: the answer to a client's first kPing where the server cannot serve it, followed by the reason as a
+/// string. No process has this number.
+inline constexpr uint32_t kStoreRefusal = 0xFFFFFFFF;
 
 /// A request to send.
 class StoreMessage {

@@ -36,8 +36,13 @@ std::vector<std::string> receive_keys(const Socket& socket) {
 
 }  // namespace
 
-StoreServer::StoreServer(int port)
-    : listener_(port),
+std::jthread StoreServer::start_client_thread(std::function<void()> work) {
+  return start_thread("for a rank that connects to the store of its job", std::move(work));
+}
+
+StoreServer::StoreServer(int port, ThreadStarter start_client)
+    : start_client_(std::move(start_client)),
+      listener_(port),
       acceptor_(start_thread("for ranks that connect", [this](const std::stop_token& stop) { accept(stop); })) {}
 
 StoreServer::~StoreServer() {
@@ -60,9 +65,25 @@ void StoreServer::accept(const std::stop_token& stop) {
     if (!listener_.accept(socket, kLookForStop)) continue;
     const std::lock_guard lock(mutex_);
     Client& client = clients_.emplace_back(Client{std::move(socket), {}});
-    ++num_connected_;
-    client.thread = std::jthread([this, &client] { serve(client.socket); });
+    try {
+      client.thread = start_client_([this, &client] { serve(client.socket); });
+      ++num_connected_;
+    } catch (const ThreadRefusal& refusal) {
+      refuse(client.socket, refusal.what());
+      clients_.pop_back();
+    }
   }
+}
+
+/// Answers the first requests of a StoreClient: a connection that is closed while it holds unread requests may lose the
+/// answer.
+void StoreServer::refuse(const Socket& socket, std::string_view reason) try {
+  for (const StoreRequest expected : {StoreRequest::kValidate, StoreRequest::kPing}) {
+    if (receive_value<StoreRequest>(socket, kLongestFarewell) != expected) return;
+    receive_value<uint32_t>(socket, kLongestFarewell);
+  }
+  StoreMessage().add(kStoreRefusal).add_string(reason).send_to(socket, kLongestFarewell);
+} catch (const CommError&) {  // the client has left
 }
 
 void StoreServer::serve(const Socket& socket) {

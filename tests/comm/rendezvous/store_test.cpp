@@ -5,9 +5,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <functional>
 #include <thread>
 
 #include "megatron/base/error.h"
+#include "megatron/base/thread_start.h"
 #include "megatron/comm/rendezvous/store_client.h"
 #include "megatron/comm/rendezvous/store_protocol.h"
 #include "megatron/comm/rendezvous/store_server.h"
@@ -16,6 +19,7 @@ namespace megatron {
 namespace {
 
 using std::chrono::milliseconds;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Optional;
 
@@ -110,6 +114,25 @@ TEST(Store, ALostStoreIsReported) {
                 client.add("n", 1);
               }),
               HasSubstr(fmt::format("The connection to 127.0.0.1:{} is lost", port)));
+}
+
+TEST(Store, TellsAClientWhoseThreadCannotBeStartedWhyAndServesOthers) {
+  std::atomic<bool> is_full{false};
+  StoreServer server(0, [&](std::function<void()> work) {
+    if (is_full) throw ThreadRefusal(thread_refusal_text("for a client", "Resource temporarily unavailable"));
+    return std::jthread(std::move(work));
+  });
+  StoreClient first({"127.0.0.1", server.port(), ""}, kLong);
+  is_full = true;
+  EXPECT_THAT(error_of([&] {
+                StoreClient({"127.0.0.1", server.port(), ""}, kLong);
+              }),
+              AllOf(HasSubstr(fmt::format("at 127.0.0.1:{} cannot serve this rank", server.port())),
+                    HasSubstr("The system starts no thread for a client: Resource temporarily unavailable"),
+                    HasSubstr("ulimit -u")));
+  EXPECT_EQ(first.add("n", 2), 2);
+  is_full = false;
+  EXPECT_EQ(StoreClient({"127.0.0.1", server.port(), ""}, kLong).add("n", 2), 4);
 }
 
 TEST(Store, OutlivesAClientOfAnotherProtocol) {
