@@ -67,7 +67,7 @@ build() {
   if [ ! -e "$build/CMakeCache.txt" ]; then
     local cuda=()
     [ $device = cpu ] || cuda=(-DMEGATRON_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc")
-    cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMEGATRON_TESTS=OFF "${cuda[@]}" >/dev/null
+    cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMEGATRON_TESTS=OFF -DMEGATRON_UNITY=ON "${cuda[@]}" >/dev/null
   fi
   cmake --build "$build" --target megatron
 }

@@ -5,8 +5,9 @@
 #
 # --fix      rewrites files to the format instead of reporting them.
 # --tidy     which .cpp files clang-tidy reads: those that differ from the commit where this branch left its upstream, or from
-#            the commit before the last where it has not left it (changed, the default), all (minutes), or none. It needs the compile
-#            commands of a configured build directory (default: build).
+#            the commit before the last where it has not left it (changed, the default), all (minutes), or none. Tests that
+#            differ must compile by themselves, also where builds compile several sources together.
+# --build-dir  whose compile commands are used; default: build/lint, which is configured here.
 # --since    the commit that "changed" compares with instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -62,12 +63,32 @@ changed_since() {
   echo "$base"
 }
 
-tidy_files() {
+# What is not compiled there, such as files for GPUs, may lack its headers.
+files_to_read() { # PATTERN...
   if [ "$tidy" = all ]; then
-    git ls-files -- 'megatron/*.cpp' 'commands/*.cpp'
+    git ls-files -- "$@"
   else
-    git diff --name-only --diff-filter=d "$(changed_since)" -- 'megatron/*.cpp' 'commands/*.cpp' 2>/dev/null
+    git diff --name-only --diff-filter=d "$(changed_since)" -- "$@" 2>/dev/null
+  fi | while read -r file; do
+    if grep -q "/$file\"" "$build_dir/compile_commands.json"; then echo "$file"; fi
+  done
+}
+
+# Every source has a compile command of its own only where MEGATRON_UNITY is off.
+prepare_build_dir() {
+  if [ -z "$build_dir" ]; then
+    build_dir=build/lint
+    cmake -S . -B "$build_dir" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMEGATRON_TESTS=ON -DMEGATRON_UNITY=OFF >/dev/null
+  elif [ ! -e "$build_dir/compile_commands.json" ]; then
+    fail "$build_dir has no compile_commands.json. Make it with: cmake -S . -B $build_dir"
   fi
+}
+
+check_tests_compile() {
+  local files
+  mapfile -t files < <(files_to_read 'tests/*.cpp')
+  [ ${#files[@]} -gt 0 ] || return 0
+  tools/compile_alone.py "$build_dir/compile_commands.json" "${files[@]}"
 }
 
 # Flags that tools/clang_tidy_prelude.h cannot set: warnings of g++, pragmas of g++, and _Float16.
@@ -76,14 +97,7 @@ tidy_arguments=(-include "$PWD/tools/clang_tidy_prelude.h" -Wno-unknown-warning-
 check_tidy() {
   local tool files
   tool=$(clang_tool clang-tidy)
-  if [ ! -e "$build_dir/compile_commands.json" ]; then
-    echo "clang-tidy needs $build_dir/compile_commands.json. Make it with: cmake -S . -B $build_dir" >&2
-    return 1
-  fi
-  # What is not compiled there, such as files for GPUs, may lack its headers.
-  mapfile -t files < <(tidy_files | while read -r file; do
-    if grep -q "/$file\"" "$build_dir/compile_commands.json"; then echo "$file"; fi
-  done)
+  mapfile -t files < <(files_to_read 'megatron/*.cpp' 'commands/*.cpp')
   [ ${#files[@]} -gt 0 ] || return 0
   printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 1 "$tool" -p "$build_dir" --quiet \
     "${tidy_arguments[@]/#/--extra-arg=}" 2>/dev/null  # counts of suppressed warnings
@@ -102,7 +116,7 @@ run() {
   fi
 }
 
-fix=false tidy=changed since="" build_dir=build failures=0
+fix=false tidy=changed since="" build_dir="" failures=0
 while [ $# -gt 0 ]; do
   case $1 in
     --fix) fix=true ;;
@@ -121,5 +135,9 @@ run "links" check_links
 run "golden labels" check_golden_labels
 run "format" check_format
 run "scripts" check_scripts
-[ "$tidy" = none ] || run "clang-tidy" check_tidy
+if [ "$tidy" != none ]; then
+  prepare_build_dir
+  run "tests compile" check_tests_compile
+  run "clang-tidy" check_tidy
+fi
 [ "$failures" = 0 ]
