@@ -108,7 +108,8 @@ std::vector<ShardBox> shard_boxes(const ShardSpec& spec, const ShardPlace& place
   check(spec);
   bool is_owner = true;
   for (const ShardAxis axis : axes_of(spec.grid))
-    if (std::ranges::find(spec.cuts, axis, &ShardCut::axis) == spec.cuts.end() && place.on(axis).rank > 0)
+    if (!(spec.is_of_one_expert_rank && axis == ShardAxis::kExpert) &&
+        std::ranges::find(spec.cuts, axis, &ShardCut::axis) == spec.cuts.end() && place.on(axis).rank > 0)
       is_owner = false;
   const Box whole = Box::whole(spec.global_shape);
   std::vector<ShardBox> boxes{{.global = whole, .local_offsets = whole.offsets, .is_owner = is_owner}};

@@ -70,6 +70,7 @@ struct ShardSpec {
   int64_t unpadded_rows = 0;   // rows of dimension 0 that mean something; 0: all (padded vocabulary)
   std::vector<ShardCut> cuts;  // none: whole on every rank. Each has a dimension and an axis of its own
   ShardGrid grid = ShardGrid::kDense;
+  bool is_of_one_expert_rank = false;  // the other ranks of the expert axis hold other parameters in its place
   GradReduction grad_reduction = GradReduction::kNone;
 
   static ShardSpec whole(const Shape& shape) { return {.global_shape = shape, .cuts = {}}; }

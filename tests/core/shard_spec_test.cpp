@@ -140,6 +140,17 @@ TEST(ShardBoxes, OfAWholeTensorBelongToTheFirstRank) {
   }
 }
 
+TEST(ShardBoxes, OfAParameterOfOneExpertRankHaveTheirOwnerThere) {
+  ShardSpec spec = ShardSpec::cut_by({12, 5}, {.axis = ShardAxis::kExpertTensor, .sections = {{12}}});
+  spec.grid = ShardGrid::kExpert;
+  const ShardPlace second{.expert = {1, 2}, .expert_tensor = {2, 3}};
+  EXPECT_FALSE(shard_boxes(spec, second).at(0).is_owner) << "a copy of what expert rank 0 has";
+  spec.is_of_one_expert_rank = true;
+  EXPECT_TRUE(shard_boxes(spec, second).at(0).is_owner);
+  spec.cuts.clear();
+  EXPECT_FALSE(shard_boxes(spec, second).at(0).is_owner) << "a copy of what expert tensor rank 0 has";
+}
+
 template <class F>
 std::string refusal_of(F&& f) {
   try {
