@@ -31,6 +31,14 @@ Work start_reduce_scatter(const ProcessGroup& group, const Tensor& x, Tensor res
   return group.reduce_scatter(x.view(), result.view(), ReduceOp::kSum, options(site, x, result));
 }
 
+Pending start_all_to_all(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site) {
+  require<ShapeError>(x.size(0) % group.size() == 0, "[{}] {} rows are not divisible by {} ranks.", site, x.size(0),
+                      group.size());
+  Pending result{ctx.empty(site, x.shape(), x.dtype(), MemoryUse::kCommunication), {}};
+  result.work = group.all_to_all(x.view(), result.tensor.view(), options(site, x, result.tensor));
+  return result;
+}
+
 int64_t rows_of_rank(const ProcessGroup& group, int64_t num_rows) {
   require<ShapeError>(
       num_rows % group.size() == 0,

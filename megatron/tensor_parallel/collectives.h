@@ -22,6 +22,9 @@ Pending start_gather(const Context& ctx, const ProcessGroup& group, const Tensor
 Pending start_reduce_scatter(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site);
 /// The same into memory of the caller, which has a rank's part of the rows.
 Work start_reduce_scatter(const ProcessGroup& group, const Tensor& x, Tensor result, std::string_view site);
+/// Section k of the rows of every rank goes to rank k; the sections of all ranks come one after the other.
+/// @throw ShapeError if the rows do not divide.
+Pending start_all_to_all(const Context& ctx, const ProcessGroup& group, const Tensor& x, std::string_view site);
 /// Of `num_rows` rows of all ranks. @throw ShapeError if they do not divide.
 int64_t rows_of_rank(const ProcessGroup& group, int64_t num_rows);
 
