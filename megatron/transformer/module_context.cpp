@@ -34,6 +34,12 @@ ParameterOptions ModuleContext::parameter(std::string_view name, ShardSpec shard
           .stored = stored.with(name)};
 }
 
+ShardSpec ModuleContext::whole(const Shape& shape) const {
+  ShardSpec shard = ShardSpec::whole(shape);
+  if (sequence_parallel && groups.tp.size() > 1) shard.grad_reduction = GradReduction::kSumOverTensor;
+  return shard;
+}
+
 double ModuleContext::output_init_std() const {
   return config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
 }

@@ -32,6 +32,9 @@ struct ModuleContext {
   ModuleContext norm_before(std::string_view norm, std::string_view linear) const;
   /// A parameter of the layer: its names, its dtype and the rank's place.
   ParameterOptions parameter(std::string_view name, ShardSpec shard) const;
+  /// A parameter that every tensor-parallel rank has whole. Under sequence parallelism each of them sees part of the
+  /// tokens, so that its gradient is summed over them.
+  ShardSpec whole(const Shape& shape) const;
   /// Standard deviation of layers that write into the residual stream: GPT-2's 1/sqrt(2 layers).
   double output_init_std() const;
 };

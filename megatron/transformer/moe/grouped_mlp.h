@@ -8,21 +8,21 @@
 #include "megatron/core/row_groups.h"
 #include "megatron/ops/weighted_rows.h"
 #include "megatron/transformer/module_context.h"
-#include "megatron/transformer/moe/moe_config.h"
+#include "megatron/transformer/moe/expert_share.h"
 
 namespace megatron {
 
-/// The activation of experts. @throw NotSupported for several tensor-parallel ranks.
-ActivationChoice expert_activation(const ModuleContext& context);
-
 /// fc1, activation, fc2 of each expert. The weights of all experts are one parameter [experts, out, in], as Megatron's
-/// checkpoints have them: "experts.experts.linear_fc1.weight".
+/// checkpoints have them: "experts.experts.linear_fc1.weight". Ranks of the expert grid share them: each
+/// expert-parallel rank has a run of the experts, each expert-tensor-parallel rank a part of f, so that the results of
+/// these are summed.
 class GroupedMlp : public Module {
  public:
-  /// @throw NotSupported for several tensor-parallel ranks.
+  /// @throw ConfigError if experts or f do not divide by the ranks that share them, or for biases with expert tensor
+  /// parallelism, as Megatron.
   GroupedMlp(const ModuleContext& context, const MoeConfig& config);
-  /// @param rows [capacity, h], sorted by expert. @param probs [capacity]: the activation, and the bias of fc2, count
-  /// with it (with apply_probs_on_input the input does). @return [capacity, h].
+  /// @param rows [capacity, h], sorted by expert of this rank. @param probs [capacity]: the activation, and the bias of
+  /// fc2, count with it (with apply_probs_on_input the input does). @return [capacity, h].
   Tensor forward(Context& ctx, const Tensor& rows, const RowGroups& groups, const Tensor& probs) const;
 
  private:

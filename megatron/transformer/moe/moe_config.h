@@ -1,7 +1,10 @@
 // A mixture of experts, resolved. Names are Megatron Core's TransformerConfig's without "moe_" and "moe_router_".
 #pragma once
 
+#include <array>
 #include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "megatron/core/dtype.h"
@@ -15,6 +18,16 @@ namespace megatron {
 /// How tokens are spread over the experts. The first three add a loss: of all tokens of a micro-batch, of each
 /// sequence, or with the counts of all micro-batches of a step so far. The others balance the choice itself.
 enum class LoadBalancingType { kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss, kSinkhorn, kQuantileBalancing };
+
+/// How tokens reach the ranks that have their experts. All-gather: every rank sees the tokens of all. All-to-all: a
+/// rank sees those that its experts take.
+enum class TokenDispatcherType { kAllGather, kAllToAll };
+
+/// Names as on the command line and in checkpoints, found by argument-dependent lookup (base/field.h).
+constexpr auto names_of_enum(TokenDispatcherType) {
+  return std::to_array<std::pair<TokenDispatcherType, std::string_view>>(
+      {{TokenDispatcherType::kAllGather, "allgather"}, {TokenDispatcherType::kAllToAll, "alltoall"}});
+}
 
 struct LoadBalancing {
   LoadBalancingType type = LoadBalancingType::kAuxLoss;
@@ -39,7 +52,10 @@ struct MoeConfig {
   std::optional<double> expert_capacity_factor;  ///< none: no token is dropped
   kernels::TokenDropPolicy token_drop_policy = kernels::TokenDropPolicy::kProbs;
   bool pad_expert_input_to_capacity = false;
-  int64_t pad_expert_input_to_multiple = 0;      ///< rows of an expert, for quantised matmuls; 0: as they come
+  int64_t pad_expert_input_to_multiple = 0;  ///< rows of an expert, for quantised matmuls; 0: as they come
+  TokenDispatcherType token_dispatcher_type = TokenDispatcherType::kAllGather;
+  /// Rows that kAllToAll holds for the tokens of a rank, as a multiple of those of balanced experts; none: for all.
+  std::optional<double> expert_rank_capacity_factor;
   bool grouped_gemm = true;                      ///< false: one expert after the other, the reference
   bool apply_probs_on_input = false;             ///< with topk 1: not on the activation
   std::optional<double> force_routing_bias_std;  ///< random logits for benchmarks; 0: balanced

@@ -5,7 +5,12 @@
 
 namespace megatron {
 
-MoeLayer::MoeLayer(const ModuleContext& context, const MoeConfig& config) : config_(config) {
+MoeLayer::MoeLayer(const ModuleContext& context, const MoeConfig& config)
+    : config_(config), dispatcher_(make_token_dispatcher(context.groups, config)) {
+  require<ConfigError>(context.groups.tp.size() == 1 || context.sequence_parallel,
+                       "[MoeLayer] {} tensor-parallel ranks without sequence parallelism would each route all tokens. "
+                       "Give --sequence-parallel.",
+                       context.groups.tp.size());
   register_module(router_, std::make_unique<TopKRouter>(context.at("router"), config));
   if (!config.latent_size) {
     register_experts(context);
@@ -23,6 +28,8 @@ MoeLayer::MoeLayer(const ModuleContext& context, const MoeConfig& config) : conf
                       .config = narrow,
                       .groups = context.groups,
                       .path = context.path,
+                      .sequence_parallel = context.sequence_parallel,
+                      .overlap = context.overlap,
                       .stored = context.stored});
   }
   if (config.shared_expert_intermediate_size > 0)
@@ -38,31 +45,43 @@ void MoeLayer::register_experts(const ModuleContext& context) {
 
 Parameter& MoeLayer::register_latent(std::unique_ptr<Parameter>& slot, const ModuleContext& context,
                                      std::string_view name, const Shape& shape, double init_std) {
-  ParameterOptions options = context.parameter(name, ShardSpec::whole(shape));
+  ParameterOptions options = context.parameter(name, context.whole(shape));
   options.init_std = init_std;
   return register_parameter(slot, context.ctx, std::move(options));
 }
 
-/// Without a capacity, and with padding to it, the number of rows is known.
-PermutationOptions MoeLayer::permutation_options(int64_t num_tokens) const {
-  const int64_t topk = config_.topk.topk, e = config_.num_experts;
+/// Without a capacity, and with padding to it, the number of rows is known if the rank has all experts.
+PermutationOptions MoeLayer::permutation_options(int64_t num_tokens, const DispatchedTokens& dispatched) const {
+  const int64_t e = config_.num_experts, own = dispatched.routing.map.size(1), sources = dispatched.num_sources;
+  const int64_t topk = std::min(config_.topk.topk, own), rows = dispatched.tokens.size(0) / sources;
+  const bool sees_all = rows == num_tokens;
   if (const int64_t multiple = config_.pad_expert_input_to_multiple; multiple > 0)
-    return {.capacity = std::min(num_tokens * topk + e * (multiple - 1), num_tokens * e),
-            .max_experts_per_token = e,
+    return {.capacity = sources * std::min(rows * topk + own * (multiple - 1), rows * own),
+            .max_experts_per_token = own,
             .is_exact = false};
-  if (!config_.expert_capacity_factor) return {.capacity = num_tokens * topk, .max_experts_per_token = topk};
+  if (!config_.expert_capacity_factor)
+    return {.capacity = sources * rows * topk, .max_experts_per_token = topk, .is_exact = own == e && sees_all};
   const int64_t of_expert =
-      std::min(num_tokens, kernels::expert_capacity(num_tokens, topk, e, *config_.expert_capacity_factor));
-  if (config_.pad_expert_input_to_capacity) return {.capacity = of_expert * e, .max_experts_per_token = e};
-  return {.capacity = std::min(num_tokens * topk, of_expert * e), .max_experts_per_token = topk, .is_exact = false};
+      std::min(num_tokens, kernels::expert_capacity(num_tokens, config_.topk.topk, e, *config_.expert_capacity_factor));
+  if (config_.pad_expert_input_to_capacity)
+    return {.capacity = sources * of_expert * own, .max_experts_per_token = own, .is_exact = sees_all};
+  return {
+      .capacity = sources * std::min(rows * topk, of_expert * own), .max_experts_per_token = topk, .is_exact = false};
+}
+
+Tensor MoeLayer::expert_output(Context& ctx, int64_t num_tokens, const DispatchedTokens& dispatched) const {
+  const Routing& routing = dispatched.routing;
+  if (sequential_experts_) return sequential_experts_->forward(ctx, dispatched.tokens, routing);
+  const Permutation permutation = sort_by_expert(ctx, routing.map, permutation_options(num_tokens, dispatched));
+  const Tensor probs = permute_probs(ctx, routing.probs, permutation);
+  const Tensor rows = permute(ctx, dispatched.tokens, permutation);
+  return unpermute(ctx, experts_->forward(ctx, rows, permutation.groups, probs), permutation);
 }
 
 Tensor MoeLayer::routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const {
-  if (sequential_experts_) return sequential_experts_->forward(ctx, tokens, routing);
-  const Permutation permutation = sort_by_expert(ctx, routing.map, permutation_options(tokens.size(0)));
-  const Tensor probs = permute_probs(ctx, routing.probs, permutation);
-  const Tensor rows = permute(ctx, tokens, permutation);
-  return unpermute(ctx, experts_->forward(ctx, rows, permutation.groups, probs), permutation);
+  if (!dispatcher_) return expert_output(ctx, tokens.size(0), {.tokens = tokens, .routing = routing, .sections = {}});
+  const DispatchedTokens dispatched = dispatcher_->dispatch(ctx, tokens, routing);
+  return dispatcher_->combine(ctx, expert_output(ctx, tokens.size(0), dispatched), dispatched);
 }
 
 MoeOutput MoeLayer::forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const {

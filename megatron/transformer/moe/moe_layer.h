@@ -8,6 +8,7 @@
 #include "megatron/transformer/moe/grouped_mlp.h"
 #include "megatron/transformer/moe/sequential_mlp.h"
 #include "megatron/transformer/moe/shared_experts.h"
+#include "megatron/transformer/moe/token_dispatcher.h"
 #include "megatron/transformer/moe/topk_router.h"
 
 namespace megatron {
@@ -17,28 +18,33 @@ struct MoeOutput {
   std::vector<AuxiliaryLoss> losses;
 };
 
-/// Router, experts of all tokens that go to them, and shared experts. All experts lie on this rank. With a latent size
-/// the routed experts see tokens of that width, projected down before and up behind them; router and shared experts see
-/// them as they are.
+/// Router, experts of all tokens that go to them, and shared experts. Where ranks share the experts, a dispatcher
+/// brings each rank the tokens of its experts. With a latent size the routed experts see tokens of that width,
+/// projected down before and up behind them; router and shared experts see them as they are.
 class MoeLayer : public Module {
  public:
+  /// @throw ConfigError for tensor parallelism without sequence parallelism, where ranks would route the same tokens.
   MoeLayer(const ModuleContext& context, const MoeConfig& config);
-  /// @param x [s, b, h]. @param loss_scale [1] float64, the gradient of every auxiliary loss; undefined: 1.
+  /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism). @param loss_scale [1] float64, the gradient of every
+  /// auxiliary loss; undefined: 1.
   MoeOutput forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const;
   TopKRouter& router() { return *router_; }
 
  private:
-  PermutationOptions permutation_options(int64_t num_tokens) const;
+  /// Of the rows of this rank's experts. @param num_tokens of a rank, before they are dispatched
+  PermutationOptions permutation_options(int64_t num_tokens, const DispatchedTokens& dispatched) const;
   void register_experts(const ModuleContext& context);
   Parameter& register_latent(std::unique_ptr<Parameter>& slot, const ModuleContext& context, std::string_view name,
                              const Shape& shape, double init_std);
   /// @param tokens [t, h], or [t, latent size]. @return the same shape.
   Tensor routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const;
+  Tensor expert_output(Context& ctx, int64_t num_tokens, const DispatchedTokens& dispatched) const;
 
   MoeConfig config_;
   std::unique_ptr<TopKRouter> router_;
   std::unique_ptr<Parameter> fc1_latent_weight_, fc1_latent_bias_, fc2_latent_weight_, fc2_latent_bias_;
-  std::unique_ptr<GroupedMlp> experts_;  // one of both
+  std::unique_ptr<TokenDispatcher> dispatcher_;  // null if this rank has all experts whole
+  std::unique_ptr<GroupedMlp> experts_;          // one of both
   std::unique_ptr<SequentialMlp> sequential_experts_;
   std::unique_ptr<SharedExperts> shared_experts_;
 };

@@ -6,7 +6,7 @@
 #include "megatron/ops/grouped_linear.h"
 #include "megatron/ops/linear.h"
 #include "megatron/ops/permute.h"
-#include "megatron/transformer/moe/grouped_mlp.h"
+#include "megatron/transformer/moe/expert_share.h"
 
 namespace megatron {
 namespace {
@@ -26,21 +26,25 @@ Tensor map_of(const Context& ctx, const Tensor& map, int64_t expert) {
 }  // namespace
 
 SequentialMlp::SequentialMlp(const ModuleContext& context, const MoeConfig& moe)
-    : activation_(expert_activation(context)), apply_probs_on_input_(moe.apply_probs_on_input) {
+    : activation_(expert_activation(context.config)), apply_probs_on_input_(moe.apply_probs_on_input) {
   const TransformerConfig& config = context.config;
-  const int64_t h = config.hidden_size, f = moe.ffn_hidden_size, rows = activation_.is_gated ? 2 * f : f;
-  experts_.resize(static_cast<size_t>(moe.num_experts));
-  for (size_t i = 0; i < experts_.size(); ++i) {
-    const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, const Shape& shape, double std) {
-      ParameterOptions options =
-          context.at(fmt::format("local_experts.{}", i)).parameter(name, ShardSpec::whole(shape));
+  const ExpertShare share = ExpertShare::of(context, moe);
+  const int64_t h = config.hidden_size, f = moe.ffn_hidden_size, num_parts = activation_.is_gated ? 2 : 1;
+  const ExpertCut rows{.dim = 0, .num_parts = num_parts}, columns{.dim = 1};
+  experts_.resize(static_cast<size_t>(share.count));
+  for (int64_t i = 0; i < share.count; ++i) {
+    Expert& expert = experts_[static_cast<size_t>(i)];
+    const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, const Shape& shape,
+                         const std::optional<ExpertCut>& cut, double std) {
+      const ModuleContext own = context.at(fmt::format("local_experts.{}", share.first + i));
+      ParameterOptions options = own.parameter(name, shard_of_one_expert(shape, cut));
       options.init_std = std;
       register_parameter(slot, context.ctx, std::move(options));
     };
-    add(experts_[i].fc1_weight, "linear_fc1.weight", {rows, h}, config.init_method_std);
-    if (config.add_bias_linear) add(experts_[i].fc1_bias, "linear_fc1.bias", {rows}, 0);
-    add(experts_[i].fc2_weight, "linear_fc2.weight", {h, f}, context.output_init_std());
-    if (config.add_bias_linear) add(experts_[i].fc2_bias, "linear_fc2.bias", {h}, 0);
+    add(expert.fc1_weight, "linear_fc1.weight", {num_parts * f, h}, rows, config.init_method_std);
+    if (config.add_bias_linear) add(expert.fc1_bias, "linear_fc1.bias", {num_parts * f}, rows, 0);
+    add(expert.fc2_weight, "linear_fc2.weight", {h, f}, columns, context.output_init_std());
+    if (config.add_bias_linear) add(expert.fc2_bias, "linear_fc2.bias", {h}, std::nullopt, 0);
   }
 }
 

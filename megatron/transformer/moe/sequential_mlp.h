@@ -14,12 +14,13 @@
 namespace megatron {
 
 /// Each expert takes its own tokens through linear layers of its own, "experts.local_experts.0.linear_fc1.weight"; the
-/// results are added. Memory is planned as if every token went to every expert.
+/// results are added. Memory is planned as if every token went to every expert. Ranks share the experts as those of
+/// GroupedMlp; the number in a name is that among all experts.
 class SequentialMlp : public Module {
  public:
-  /// @throw NotSupported for several tensor-parallel ranks.
+  /// @throw ConfigError as GroupedMlp.
   SequentialMlp(const ModuleContext& context, const MoeConfig& config);
-  /// @param x [t, h]. @return [t, h], what all experts give.
+  /// @param x [t, h]. @param routing of the experts of this rank. @return [t, h], the sum of what they give.
   Tensor forward(Context& ctx, const Tensor& x, const Routing& routing) const;
 
  private:

@@ -11,7 +11,7 @@ SharedExperts::SharedExperts(const ModuleContext& context, const MoeConfig& moe)
                        "(--disable-bias-linear).");
   const TransformerConfig& config = context.config;
   if (moe.shared_expert_gate) {
-    ParameterOptions gate = context.parameter("gate_weight", ShardSpec::whole({1, config.hidden_size}));
+    ParameterOptions gate = context.parameter("gate_weight", context.whole({1, config.hidden_size}));
     gate.init_std = config.init_method_std;
     register_parameter(gate_weight_, context.ctx, std::move(gate));
   }

@@ -4,6 +4,7 @@
 #include "megatron/core/copy.h"
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/tensor_parallel/collectives.h"
 
 namespace megatron {
 namespace {
@@ -31,13 +32,18 @@ Tensor persistent_zeros(const Context& ctx, std::string_view name, const Shape& 
   return x;
 }
 
+void sum_over_ranks(const ProcessGroup& group, Tensor& x, std::string_view site) {
+  if (group.size() > 1) start_all_reduce(group, x, ReduceOp::kSum, site).wait();
+}
+
 }  // namespace
 
-TopKRouter::TopKRouter(const ModuleContext& context, const MoeConfig& config) : config_(config), path_(context.path) {
+TopKRouter::TopKRouter(const ModuleContext& context, const MoeConfig& config)
+    : config_(config), path_(context.path), tp_cp_(context.groups.tp_cp), tp_dp_cp_(context.groups.tp_dp_cp) {
   config_.validate();
   const int64_t e = config_.num_experts, h = context.config.hidden_size;
   const auto options = [&](std::string_view name, const Shape& shape, double init_std) {
-    ParameterOptions made = context.parameter(name, ShardSpec::whole(shape));
+    ParameterOptions made = context.parameter(name, context.whole(shape));
     made.init_std = init_std;
     return made;
   };
@@ -66,12 +72,13 @@ RouterOutput TopKRouter::forward(Context& ctx, const Tensor& x, const Tensor& lo
     output.losses.push_back({name, attached.loss});
   };
   if (ctx.is_training() && config_.z_loss_coeff)
-    add_loss("z_loss", attach_z_loss(ctx, logits, loss_scale, *config_.z_loss_coeff * loss_weight(num_tokens)));
+    add_loss("z_loss", attach_z_loss(ctx, logits, loss_scale, *config_.z_loss_coeff * loss_weight(num_tokens, tp_cp_)));
   for (const LoadBalancing& balancing : config_.load_balancing)
     if (const std::string_view name = loss_name_of(balancing.type);
         ctx.is_training() && !name.empty() && balancing.aux_loss_coeff != 0)
       add_loss(name, attach_balance_loss(ctx, logits, counts_of(ctx, logits, x.size(-2), balancing.type), loss_scale,
-                                         config_.topk.score, balancing.aux_loss_coeff * loss_weight(num_tokens)));
+                                         config_.topk.score,
+                                         balancing.aux_loss_coeff * loss_weight(num_tokens, group_of(balancing.type))));
   output.routing = choose(ctx, logits);
   if (config_.enable_expert_bias && ctx.is_training() && ctx.is_first_run()) {
     Tensor counts = tokens_per_expert_;
@@ -88,17 +95,24 @@ void TopKRouter::begin_step(const Context& ctx) {
 
 void TopKRouter::finish_step(const Context& ctx) {
   if (config_.enable_expert_bias) {
+    sum_over_ranks(tp_dp_cp_, tokens_per_expert_, "tokens_per_expert");
     update_expert_bias(ctx, tokens_per_expert_, expert_bias_, config_.bias_update_rate);
     fill_zero(ctx.device, tokens_per_expert_.data<float>(), tokens_per_expert_.bytes());
   }
   if (quantile_beta_.defined()) {
+    sum_over_ranks(tp_dp_cp_, quantile_sums_, "quantile_sums");
     update_quantile_beta(ctx, quantile_sums_, quantile_beta_, config_.quantile_balancing_ema);
     fill_zero(ctx.device, quantile_sums_.data<float>(), quantile_sums_.bytes());
   }
 }
 
-double TopKRouter::loss_weight(int64_t num_tokens) const {
-  return config_.calculate_per_token_loss ? static_cast<double>(num_tokens) : 1;
+double TopKRouter::loss_weight(int64_t num_tokens, const ProcessGroup& group) const {
+  const auto weight = static_cast<double>(config_.calculate_per_token_loss ? num_tokens * tp_cp_.size() : 1);
+  return weight / group.size();
+}
+
+const ProcessGroup& TopKRouter::group_of(LoadBalancingType type) const {
+  return type == LoadBalancingType::kGlobalAuxLoss ? tp_dp_cp_ : tp_cp_;
 }
 
 /// The tokens that would go to each expert by the plain scores, whatever bias, groups and capacity say.
@@ -107,14 +121,15 @@ Tensor TopKRouter::counts_of(Context& ctx, const Tensor& logits, int64_t b, Load
     const int64_t num_sequences = type == LoadBalancingType::kSeqAuxLoss ? b : 1;
     const Tensor map = topk_map(ctx, logits, config_.topk.topk);
     Tensor counts = ctx.empty("router.counts", {num_sequences, logits.size(1)}, DType::kFloat32);
-    if (type != LoadBalancingType::kGlobalAuxLoss) {
-      count_tokens(ctx, map, counts, false);
-      return counts;
-    }
+    count_tokens(ctx, map, counts, false);
+    sum_over_ranks(group_of(type), counts, "router.counts");
+    if (type != LoadBalancingType::kGlobalAuxLoss) return counts;
     Tensor total = global_counts_;
-    count_tokens(ctx, map, total, true);
     // Backward reads what was counted until now, not what later micro-batches add.
-    launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = total.view(), .y = counts.view()}); });
+    launch(ctx, [&](auto& stream) {
+      kernels::accumulate(stream, {.x = counts.view(), .y = total.view()});
+      kernels::copy(stream, {.x = total.view(), .y = counts.view()});
+    });
     return counts;
   });
 }
@@ -123,7 +138,12 @@ Tensor TopKRouter::selection_of(const Context& ctx, const Tensor& logits) const 
   if (config_.balances_by(LoadBalancingType::kSinkhorn) && ctx.is_training()) return sinkhorn_values(ctx, logits);
   if (!config_.balances_by(LoadBalancingType::kQuantileBalancing)) return {};
   const bool counts = ctx.is_training() && ctx.is_first_run();
-  return quantile_values(ctx, logits, quantile_beta_, counts ? quantile_sums_ : Tensor(), config_.topk.topk);
+  if (counts && tp_cp_.size() > 1) {  // the quantiles are those of whole sequences
+    const Tensor all = gather_rows_of_ranks(ctx, tp_cp_, logits, "router.logits");
+    quantile_values(ctx, all, quantile_beta_, quantile_sums_, config_.topk.topk);
+  }
+  return quantile_values(ctx, logits, quantile_beta_, counts && tp_cp_.size() == 1 ? quantile_sums_ : Tensor(),
+                         config_.topk.topk);
 }
 
 Routing TopKRouter::choose(Context& ctx, const Tensor& logits) const {

@@ -16,7 +16,8 @@ namespace megatron {
 /// One of the losses that a router adds to the training loss, for the log.
 struct AuxiliaryLoss {
   std::string_view name;  // Megatron's: "load_balancing_loss", "z_loss", ...
-  Tensor value;           // [1] float64, without the coefficient
+  /// [1] float64, without the coefficient, of the tokens of this rank; the loss is the mean over the ranks of tp_dp_cp.
+  Tensor value;
 };
 
 struct RouterOutput {
@@ -26,6 +27,10 @@ struct RouterOutput {
 
 /// Logits, auxiliary losses, top-k, and dropping. What it counts in a step lies in device memory: the loads behind the
 /// expert bias and the global loss. Not thread-safe.
+///
+/// Each rank routes its own tokens, by weights that all have alike. Losses count the tokens of all ranks that share a
+/// sequence (tp_cp), the global loss and the two biases those of all ranks (tp_dp_cp); capacity and Sinkhorn's
+/// balance are of the rank's tokens alone.
 class TopKRouter : public Module {
  public:
   TopKRouter(const ModuleContext& context, const MoeConfig& config);
@@ -51,11 +56,14 @@ class TopKRouter : public Module {
   Routing choose(Context& ctx, const Tensor& logits) const;
   /// Values to choose by in place of the scores; undefined: the scores.
   Tensor selection_of(const Context& ctx, const Tensor& logits) const;
-  /// What the losses are multiplied by where they are divided by the number of tokens later.
-  double loss_weight(int64_t num_tokens) const;
+  /// The factor of the loss of `num_tokens` tokens of this rank, a share of a loss of all ranks of `group`. Where
+  /// losses are divided by the number of tokens later, it has the tokens of the sequences.
+  double loss_weight(int64_t num_tokens, const ProcessGroup& group) const;
+  const ProcessGroup& group_of(LoadBalancingType type) const;
 
   MoeConfig config_;
   std::string path_;
+  ProcessGroup tp_cp_, tp_dp_cp_;
   std::unique_ptr<Parameter> weight_, bias_;
   Tensor expert_bias_, tokens_per_expert_, global_counts_, quantile_beta_, quantile_sums_;
 };

@@ -1,0 +1,33 @@
+// How ranks share the experts of a layer.
+#pragma once
+
+#include "megatron/ops/weighted_rows.h"
+#include "megatron/transformer/module_context.h"
+#include "megatron/transformer/moe/moe_config.h"
+
+namespace megatron {
+
+/// The experts of this rank: a run of them for each expert-parallel rank, and of their width f a part for each
+/// expert-tensor-parallel rank.
+struct ExpertShare {
+  int64_t first = 0, count = 0;
+
+  /// @throw ConfigError if experts or f do not divide by the ranks, or, as in Megatron, for biases of experts that
+  /// several expert-tensor-parallel ranks share.
+  static ExpertShare of(const ModuleContext& context, const MoeConfig& config);
+};
+
+/// Matrices of experts of which dimension `dim` is cut over expert tensor parallelism.
+struct ExpertCut {
+  int dim = 0;
+  int64_t num_parts = 1;  ///< equal parts of the dimension that are cut each on its own: gate and up
+};
+/// A parameter [e, ...] of all experts of a layer.
+ShardSpec shard_of_experts(const Shape& shape, const std::optional<ExpertCut>& cut);
+/// A parameter of one expert, which one expert-parallel rank holds.
+ShardSpec shard_of_one_expert(const Shape& shape, const std::optional<ExpertCut>& cut);
+
+/// The activation of experts.
+ActivationChoice expert_activation(const TransformerConfig& config);
+
+}  // namespace megatron

@@ -1,0 +1,138 @@
+#include "megatron/transformer/moe/token_dispatcher.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/elementwise.h"
+#include "megatron/kernels/token_sections.h"
+#include "megatron/tensor_parallel/row_exchange.h"
+
+namespace megatron {
+namespace {
+
+/// Neighbouring columns of a matrix.
+struct Columns {
+  int64_t first = 0, count = 0;
+};
+
+Tensor copied(const Context& ctx, std::string_view name, const Tensor& x, const Columns& columns) {
+  const Tensor part = x.detach().slice(1, columns.first, columns.count);
+  Tensor y = ctx.empty(name, {x.size(0), columns.count}, x.dtype());
+  launch(ctx, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = part.view(), .y = y.view()}); });
+  return y;
+}
+
+struct ColumnsNode final : Node {
+  ColumnsNode(const Shape& shape, const Columns& columns) : shape(shape), columns(columns) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    Tensor dx = b.ctx.empty("expert_columns.dx", shape, grad_out[0].dtype());
+    Tensor part = dx.slice(1, columns.first, columns.count);
+    launch(b.ctx, {.name = "copy"}, [&](auto& stream) {
+      kernels::fill(stream, {.y = dx.view()});
+      kernels::copy(stream, {.x = grad_out[0].view(), .y = part.view()});
+    });
+    grad_in[0] = std::move(dx);
+  }
+  Shape shape;  // of x
+  Columns columns;
+};
+
+/// The columns of a rank's experts; x itself if it has all.
+Tensor columns_of(Context& ctx, const Tensor& x, const Columns& columns) {
+  if (columns.count == x.size(1)) return x;
+  Tensor y = copied(ctx, "expert_columns.y", x, columns);
+  record(ctx, {}, {x.slot}, {&y}, [&] { return std::make_unique<ColumnsNode>(x.shape(), columns); });
+  return y;
+}
+
+Columns own_experts(const ProcessGroup& ep, int64_t num_experts) {
+  const int64_t count = num_experts / ep.size();
+  return {.first = ep.rank() * count, .count = count};
+}
+
+/// All tokens of all ranks of the expert grid come to each of them: no counts, one collective each way, and volume in
+/// proportion to the ranks.
+class AllGatherDispatcher final : public TokenDispatcher {
+ public:
+  explicit AllGatherDispatcher(const ProcessGroupCollection& groups) : ep_(groups.ep), tp_ep_(groups.tp_ep) {}
+
+  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing) const override {
+    const auto gather = [&](const Tensor& x) { return exchange_rows(ctx, x, tp_ep_, RowExchange::kGather); };
+    const Columns own = own_experts(ep_, routing.map.size(1));
+    return {.tokens = gather(tokens),
+            .routing = {.probs = columns_of(ctx, gather(routing.probs), own),
+                        .map = columns_of(ctx, gather(routing.map), own)},
+            .num_sources = tp_ep_.size(),
+            .sections = {}};
+  }
+  Tensor combine(Context& ctx, const Tensor& output, const DispatchedTokens&) const override {
+    return exchange_rows(ctx, output, tp_ep_, RowExchange::kReduceScatter);
+  }
+
+ private:
+  ProcessGroup ep_, tp_ep_;
+};
+
+/// A token goes once to each rank that has experts of it, in a section of fixed size; the ranks that share these
+/// experts' matrices gather what each of them has received.
+class AllToAllDispatcher final : public TokenDispatcher {
+ public:
+  AllToAllDispatcher(const ProcessGroupCollection& groups, const MoeConfig& config)
+      : ep_(groups.ep),
+        expt_tp_(groups.expt_tp),
+        topk_(config.topk.topk),
+        factor_(config.expert_rank_capacity_factor) {}
+
+  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing) const override {
+    const int64_t t = tokens.size(0), s = section_size(t), n = ep_.size();
+    const Columns own = own_experts(ep_, routing.map.size(1));
+    DispatchedTokens result;
+    Permutation& sections = result.sections;
+    sections.groups.capacity = n * s;
+    sections.tokens = ctx.empty("token_sections.tokens", {n * s}, DType::kInt32);
+    sections.slots = ctx.empty("token_sections.slots", {t, n}, DType::kInt32);
+    Tensor map = ctx.empty("token_sections.map", {n * s, own.count}, DType::kUInt8);
+    launch(ctx, [&](auto& stream) {
+      kernels::token_sections(stream, {.map = routing.map.view(),
+                                       .tokens = sections.tokens.view(),
+                                       .slots = sections.slots.view(),
+                                       .section_map = map.view(),
+                                       .state = &ctx.step});
+    });
+    const auto bring = [&](const Tensor& rows) {
+      return exchange_rows(ctx, exchange_rows(ctx, rows, ep_, RowExchange::kAllToAll), expt_tp_, RowExchange::kGather);
+    };
+    result.tokens = bring(permute(ctx, tokens, sections));
+    result.routing = {.probs = columns_of(ctx, bring(permute(ctx, routing.probs, sections)), own), .map = bring(map)};
+    result.num_sources = static_cast<int64_t>(n) * expt_tp_.size();
+    return result;
+  }
+  Tensor combine(Context& ctx, const Tensor& output, const DispatchedTokens& dispatched) const override {
+    const Tensor whole = exchange_rows(ctx, output, expt_tp_, RowExchange::kReduceScatter);
+    return unpermute(ctx, exchange_rows(ctx, whole, ep_, RowExchange::kAllToAll), dispatched.sections);
+  }
+
+ private:
+  /// Rows for the tokens of one rank that go to another one.
+  int64_t section_size(int64_t num_tokens) const {
+    if (!factor_) return num_tokens;
+    const double mean = static_cast<double>(num_tokens * topk_) / ep_.size();
+    return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(mean * *factor_)), 1, num_tokens);
+  }
+
+  ProcessGroup ep_, expt_tp_;
+  int64_t topk_;
+  std::optional<double> factor_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenDispatcher> make_token_dispatcher(const ProcessGroupCollection& groups, const MoeConfig& config) {
+  if (groups.tp_ep.size() == 1) return nullptr;
+  if (config.token_dispatcher_type == TokenDispatcherType::kAllToAll)
+    return std::make_unique<AllToAllDispatcher>(groups, config);
+  return std::make_unique<AllGatherDispatcher>(groups);
+}
+
+}  // namespace megatron

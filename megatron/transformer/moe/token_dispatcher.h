@@ -1,0 +1,38 @@
+// Brings tokens to the ranks that have their experts, and the results back. Megatron Core:
+// core/transformer/moe/token_dispatcher.py.
+#pragma once
+
+#include <memory>
+
+#include "megatron/comm/process_group_collection.h"
+#include "megatron/ops/permute.h"
+#include "megatron/ops/router.h"
+#include "megatron/transformer/moe/moe_config.h"
+
+namespace megatron {
+
+/// What the experts of a rank work on: rows of the same number from each source rank, in the order of the sources and
+/// within a source in token order. Rows for which the rank has no expert are not marked in the map.
+struct DispatchedTokens {
+  Tensor tokens;            // [n, h]
+  Routing routing;          // [n, experts of this rank]
+  int64_t num_sources = 1;  // n is a multiple of it
+  Permutation sections;     // the rows that this rank has sent; only with kAllToAll
+};
+
+/// Sizes are bounded by the number of tokens, which all ranks of a group have alike, and never depend on the routing:
+/// the host reads no counts. A value without state between the calls, so micro-batches may interleave.
+class TokenDispatcher {
+ public:
+  virtual ~TokenDispatcher() = default;
+  /// @param tokens [t, h] of this rank. @param routing [t, all experts]
+  virtual DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing) const = 0;
+  /// The sum over the experts of each token. @param output [n, h], what the experts of this rank give for `dispatched`,
+  /// or with expert tensor parallelism its part of that sum. @return [t, h]
+  virtual Tensor combine(Context& ctx, const Tensor& output, const DispatchedTokens& dispatched) const = 0;
+};
+
+/// The dispatcher of a configuration; null if every rank has all experts whole.
+std::unique_ptr<TokenDispatcher> make_token_dispatcher(const ProcessGroupCollection& groups, const MoeConfig& config);
+
+}  // namespace megatron
