@@ -14,10 +14,11 @@
 #include <utility>
 
 #include "commands/exit_code.h"
+#include "commands/terminal.h"
 #include "commands/tokenizer_flags.h"
+#include "megatron/base/command_help.h"
 #include "megatron/base/error.h"
 #include "megatron/base/field.h"
-#include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/mistakes.h"
 #include "megatron/base/word_list.h"
@@ -65,7 +66,7 @@ struct InspectConfig {
   Split wanted_split() const { return kSplits[static_cast<size_t>(index_split)]; }
 };
 
-FieldTable describe(InspectConfig& config, bool& help) {
+FieldTable describe(InspectConfig& config) {
   FieldTable table;
   table.begin_group("Data", "Flags of training have the same meaning here.");
   table.add("data_path", config.data_path, "prefixes, or alternating weights and prefixes");
@@ -88,18 +89,14 @@ FieldTable describe(InspectConfig& config, bool& help) {
   table.add("eod_mask_loss", config.eod_mask_loss, "no loss at positions whose input is an end of document");
   // For the text of --document and --sample, and to check their tokens against the vocabulary.
   describe_tokenizer_flags(table, config.tokenizer);
-  table.begin_group("Help", "");
-  table.add("help", help, "show this text");
   return table;
 }
 
-/// Reads the arguments. @return whether --help was given.
-bool parse(const std::vector<std::string>& args, InspectConfig& config) {
-  bool help = false;
-  FieldTable table = describe(config, help);
+InspectConfig parse(const std::vector<std::string>& args, std::ostream& err) {
+  InspectConfig config;
+  FieldTable table = describe(config);
   Mistakes mistakes;
   const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
-  if (help) return true;
   if (config.data_path.empty()) mistakes.add({"--data-path"}, "--data-path is missing: give the data to inspect");
   for (const std::string_view name : {"sample", "num_samples", "seed"}) {
     if (given.contains(name) && !config.seq_length) {
@@ -110,7 +107,8 @@ bool parse(const std::vector<std::string>& args, InspectConfig& config) {
     mistakes.add({"--tokenizer-type", "--sample"},
                  "--tokenizer-type needs --document or --sample: it checks their tokens and shows them as text");
   mistakes.throw_if_any("the flags are wrong");
-  return false;
+  for (const std::string& note : notes_without_effect(table, given)) err << "megatron data: " << note << '\n';
+  return config;
 }
 
 std::string count_of(int64_t number, std::string_view noun) {
@@ -254,29 +252,21 @@ void inspect(const InspectConfig& config, std::ostream& out, std::ostream& err) 
   if (config.sample) print_sample(config, tokenizer.get(), out, err);
 }
 
-std::string data_help_text() {
-  InspectConfig config;
-  bool help = false;
-  return std::string(kIntroduction) + help_of(describe(config, help));
+std::string data_help(const std::vector<std::string>& args) {
+  InspectConfig defaults;
+  const FieldTable table = describe(defaults);
+  return help_text({.command = "megatron data", .introduction = std::string(kIntroduction), .table = table}, args);
 }
 
 }  // namespace
 
 int data_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   return run_command("data", err, [&] {
-    if (!args.empty() && (args[0] == "--help" || args[0] == "-h")) {
-      out << data_help_text();
-      return;
-    }
+    if (asks_for_help(args)) return show_text(data_help(args), out);
     require<ConfigError>(!args.empty() && args[0] == "inspect",
                          "{}Usage: megatron data inspect --data-path PREFIX. --help describes the flags.",
                          args.empty() ? "" : fmt::format("there is no \"data {}\". ", args[0]));
-    InspectConfig config;
-    if (parse({args.begin() + 1, args.end()}, config)) {
-      out << data_help_text();
-    } else {
-      inspect(config, out, err);
-    }
+    inspect(parse({args.begin() + 1, args.end()}, err), out, err);
   });
 }
 

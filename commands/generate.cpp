@@ -5,7 +5,8 @@
 #include <thread>
 
 #include "commands/exit_code.h"
-#include "megatron/base/flag_help.h"
+#include "commands/terminal.h"
+#include "megatron/base/command_help.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/core/device_step_state.h"
 #include "megatron/inference/generator.h"
@@ -38,7 +39,7 @@ struct GenerateConfig {
   std::optional<std::string> vocab_file, merge_file, tokenizer_model;  // for a checkpoint without them
 };
 
-FieldTable describe(GenerateConfig& config, bool& help) {
+FieldTable describe(GenerateConfig& config) {
   FieldTable table;
   table.begin_group("Model", "");
   table.add("load", config.checkpoint.load, "directory of checkpoints");
@@ -65,17 +66,15 @@ FieldTable describe(GenerateConfig& config, bool& help) {
   table.add("top_p", config.top_p, "draw from the smallest set of tokens with this probability").above(0).at_most(1);
   table.add("greedy", config.greedy, "always take the most likely token");
   table.add("seed", config.seed, "seed of the draws").at_least(0);
-  table.add("help", help, "show this text");
   return table;
 }
 
-/// @return whether --help was given. @throw ConfigError with all mistakes.
-bool parse(const std::vector<std::string>& args, GenerateConfig& config) {
-  bool help = false;
-  FieldTable table = describe(config, help);
+/// @throw ConfigError with all mistakes.
+GenerateConfig parse(const std::vector<std::string>& args) {
+  GenerateConfig config;
+  FieldTable table = describe(config);
   Mistakes mistakes;
   const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
-  if (help) return true;
   if (!config.checkpoint.load) mistakes.add({"--load"}, "--load is missing: the directory of the checkpoints");
   if (config.prompt.empty()) mistakes.add({"--prompt"}, "--prompt is missing: the text to continue");
   if (config.greedy && given.contains("temperature") && config.temperature != 0)
@@ -90,7 +89,13 @@ bool parse(const std::vector<std::string>& args, GenerateConfig& config) {
     mistakes.add({"--greedy", "--temperature", "--top-p"}, "{} takes the most likely token, --top-p {} draws: give one",
                  alone, config.top_p);
   mistakes.throw_if_any("the flags are wrong");
-  return false;
+  return config;
+}
+
+std::string generate_help(const std::vector<std::string>& args) {
+  GenerateConfig defaults;
+  const FieldTable table = describe(defaults);
+  return help_text({.command = "megatron generate", .introduction = std::string(kIntroduction), .table = table}, args);
 }
 
 /// The configuration of the run that wrote the checkpoint, for one rank without training state.
@@ -180,11 +185,8 @@ void run(const GenerateConfig& generate, const ModelFamily& family, std::ostream
 int generate_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
                      const ModelFamily& family) {
   return run_command("generate", err, [&] {
-    GenerateConfig config;
-    if (!parse(args, config)) return run(config, family, out, err);
-    bool help = false;
-    GenerateConfig defaults;
-    out << kIntroduction << help_of(describe(defaults, help));
+    if (asks_for_help(args)) return show_text(generate_help(args), out);
+    run(parse(args), family, out, err);
   });
 }
 

@@ -8,6 +8,8 @@
 
 #include "commands/exit_code.h"
 #include "commands/plan_config.h"
+#include "commands/terminal.h"
+#include "megatron/base/command_help.h"
 #include "megatron/base/file_system.h"
 #include "megatron/pipeline_parallel/layout_string.h"
 #include "megatron/pipeline_parallel/schedule_chart.h"
@@ -130,11 +132,8 @@ void show_schedule(const PlanConfig& config, std::ostream& out) {
 
 int plan_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   return run_command("plan", err, [&] {
-    const PlanConfig config = parse_plan(args);
-    if (config.help)
-      out << plan_help();
-    else
-      show_schedule(config, out);
+    if (asks_for_help(args)) return show_text(plan_help(args), out);
+    show_schedule(parse_plan(args), out);
   });
 }
 

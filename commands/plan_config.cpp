@@ -4,8 +4,8 @@
 
 #include <string_view>
 
+#include "megatron/base/command_help.h"
 #include "megatron/base/field.h"
-#include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/word_list.h"
 #include "megatron/pipeline_parallel/layout_string.h"
@@ -175,7 +175,6 @@ FieldTable describe(PlanConfig& config) {
   table.begin_group("Output", "");
   table.add("schedule_svg", config.schedule_svg, "also write the picture to this file");
   table.add("text_columns", config.text_columns, "width of the text").in("characters").at_least(40).at_most(10000);
-  table.add("help", config.help, "show this text");
   return table;
 }
 
@@ -271,7 +270,6 @@ PlanConfig parse_plan(const std::vector<std::string>& args) {
   FieldTable table = describe(config);
   Mistakes mistakes;
   const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
-  if (config.help) return config;
   if (!config.show_schedule)
     mistakes.add({"--show-schedule"}, "--show-schedule is missing: plan has no other output yet");
   check_layer_flags(config, given, table, mistakes);
@@ -320,9 +318,12 @@ Plan plan_of(const PlanConfig& config) {
   return plan;
 }
 
-std::string plan_help() {
-  PlanConfig config;
-  return std::string(kIntroduction) + describe_schedules() + help_of(describe(config));
+std::string plan_help(const std::vector<std::string>& args) {
+  PlanConfig defaults;
+  const FieldTable table = describe(defaults);
+  return help_text(
+      {.command = "megatron plan", .introduction = std::string(kIntroduction) + describe_schedules(), .table = table},
+      args);
 }
 
 }  // namespace megatron

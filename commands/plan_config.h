@@ -40,7 +40,6 @@ struct PlanConfig {
 
   std::optional<std::string> schedule_svg;
   int64_t text_columns = 120;
-  bool help = false;
 };
 
 /// The configuration that the flags give.
@@ -57,6 +56,7 @@ Plan plan_of(const PlanConfig& config);
 /// The times of each virtual stage; one for all without a layout.
 std::vector<ActionCosts> stage_costs(const PlanConfig& config, const StagePlacement& placement,
                                      const std::optional<PipelineLayout>& layout);
-std::string plan_help();
+/// What --help, --help WORD or --help=FLAG prints.
+std::string plan_help(const std::vector<std::string>& args);
 
 }  // namespace megatron

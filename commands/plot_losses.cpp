@@ -4,9 +4,10 @@
 #include <ostream>
 
 #include "commands/exit_code.h"
+#include "commands/terminal.h"
+#include "megatron/base/command_help.h"
 #include "megatron/base/field.h"
 #include "megatron/base/file_system.h"
-#include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/mistakes.h"
 #include "megatron/telemetry/loss_curve.h"
@@ -30,7 +31,6 @@ difference.
 struct PlotConfig {
   std::string output, title = "Training loss";
   std::vector<std::string> runs;
-  bool help = false;
 };
 
 FieldTable describe(PlotConfig& config) {
@@ -39,7 +39,6 @@ FieldTable describe(PlotConfig& config) {
   table.add("output", config.output, "the SVG file");
   table.add("title", config.title, "title of the picture");
   table.add("runs", config.runs, "NAME=FILE: name in the legend, and file of JSON lines");
-  table.add("help", config.help, "show this text");
   return table;
 }
 
@@ -106,13 +105,14 @@ int plot_losses_command(const std::vector<std::string>& args, std::ostream& out,
   return run_command(kName, err, [&] {
     PlotConfig config;
     FieldTable table = describe(config);
+    if (asks_for_help(args))
+      return show_text(
+          help_text({.command = "megatron plot_losses", .introduction = std::string(kUsage), .table = table}, args),
+          out);
     Mistakes mistakes;
     parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
     mistakes.throw_if_any("the flags are wrong");
-    if (config.help)
-      out << kUsage << help_of(table);
-    else
-      plot(config, out);
+    plot(config, out);
   });
 }
 

@@ -20,6 +20,8 @@
 #include "commands/exit_code.h"
 #include "commands/preprocess_data_config.h"
 #include "commands/signal_watch.h"
+#include "commands/terminal.h"
+#include "megatron/base/command_help.h"
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
 #include "megatron/datasets/atomic_file.h"
@@ -205,11 +207,9 @@ int preprocess_data_command(const std::vector<std::string>& args, std::ostream& 
   std::promise<void> end;
   std::optional<SignalWatch> watch;
   const int status = run_command("preprocess_data", err, [&] {
-    PreprocessDataConfig config;
-    if (parse_preprocess_data_flags(args, config)) {
-      out << preprocess_data_help();
-      return;
-    }
+    if (asks_for_help(args)) return show_text(preprocess_data_help(args), out);
+    const PreprocessDataConfig config = parse_preprocess_data_flags(args);
+    for (const std::string& note : config.notes) err << "megatron preprocess_data: " << note << '\n';
     watch.emplace({SIGINT, SIGTERM},  // begins before there are other threads
                   [ended = end.get_future().share()](int signal) { die_unless_ended(signal, ended); });
     preprocess_or_remove(config, watch->received(), out, err);

@@ -6,7 +6,9 @@
 #include <set>
 
 #include "commands/tokenizer_flags.h"
+#include "megatron/base/command_help.h"
 #include "megatron/base/flag_help.h"
+#include "megatron/base/flag_parser.h"
 #include "megatron/base/mistakes.h"
 #include "megatron/base/word_list.h"
 #include "megatron/training/config/flag_synonyms.h"
@@ -112,16 +114,15 @@ DocumentFormat PreprocessDataConfig::document_format() const {
   return text_documents == TextDocuments::kFile ? DocumentFormat::kWholeFile : DocumentFormat::kParagraphs;
 }
 
-FieldTable describe(PreprocessDataConfig& config, bool& help) {
+FieldTable describe(PreprocessDataConfig& config) {
   FieldTable table;
   describe_input(table, config);
   describe_text(table, config);
   describe_tokenizer_flags(table, config.tokenizer);
-  table.begin_group("Help", "Flags of Megatron that are not above are rejected with the reason.");
-  table.add("help", help, "show this text");
   return table;
 }
 
+namespace {
 RefusedFlags refused_preprocess_data_flags() {
   const std::string sentences =
       "splitting into sentences is not supported; split them first and give a list of strings";
@@ -142,22 +143,41 @@ RefusedFlags refused_preprocess_data_flags() {
   return refused;
 }
 
-bool parse_preprocess_data_flags(const std::vector<std::string>& args, PreprocessDataConfig& config) {
-  bool help = false;
-  FieldTable table = describe(config, help);
+std::string refused_flags_about(std::string_view word) {
+  std::string entries;
+  for (const auto& [flag, reason] : refused_preprocess_data_flags())
+    if (mentions(flag, word) || mentions(reason, word)) entries += help_entry(flag, reason);
+  return entries.empty() ? "" : "Rejected flags of Megatron\n" + entries + "\n";
+}
+
+std::string text_of_refused(const std::string& flag) {
+  const RefusedFlags refused = refused_preprocess_data_flags();
+  const auto reason = refused.find(flag);
+  return reason == refused.end() ? "" : fmt::format("{}: {}\n", flag, reason->second);
+}
+}  // namespace
+
+PreprocessDataConfig parse_preprocess_data_flags(const std::vector<std::string>& args) {
+  PreprocessDataConfig config;
+  FieldTable table = describe(config);
   Mistakes mistakes;
   const GivenFields given =
       parse_flags(table, args, {.refused = refused_preprocess_data_flags(), .synonyms = flag_synonyms()}, mistakes);
-  if (help) return true;
   check(config, table, given, mistakes);
   mistakes.throw_if_any("the flags are wrong");
-  return false;
+  config.notes = notes_without_effect(table, given);
+  return config;
 }
 
-std::string preprocess_data_help() {
-  PreprocessDataConfig config;
-  bool help = false;
-  return std::string(kIntroduction) + help_of(describe(config, help));
+std::string preprocess_data_help(const std::vector<std::string>& args) {
+  PreprocessDataConfig defaults;
+  const FieldTable table = describe(defaults);
+  return help_text({.command = "megatron preprocess_data",
+                    .introduction = std::string(kIntroduction),
+                    .table = table,
+                    .more_about_word = refused_flags_about,
+                    .about_other_flag = text_of_refused},
+                   args);
 }
 
 }  // namespace megatron

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "megatron/base/field.h"
-#include "megatron/base/flag_parser.h"
 #include "megatron/tokenizers/document_source.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
 
@@ -41,20 +40,18 @@ struct PreprocessDataConfig {
   bool make_char_vocab = false;
 
   TokenizerOptions tokenizer;
+  std::vector<std::string> notes;  ///< on given flags that have no effect
 
   DocumentFormat document_format() const;
 };
 
-/// The flags of `config`, which must stay in place. `help` is set by --help.
-FieldTable describe(PreprocessDataConfig& config, bool& help);
+/// The flags of `config`, which must stay in place.
+FieldTable describe(PreprocessDataConfig& config);
 
-/// Megatron's flags that have no effect here, with the reasons.
-RefusedFlags refused_preprocess_data_flags();
+/// Reads the arguments. @throw ConfigError that lists all mistakes.
+PreprocessDataConfig parse_preprocess_data_flags(const std::vector<std::string>& args);
 
-/// Reads the arguments. @throw ConfigError that lists all mistakes. @return whether --help was given.
-bool parse_preprocess_data_flags(const std::vector<std::string>& args, PreprocessDataConfig& config);
-
-/// The text of --help.
-std::string preprocess_data_help();
+/// What --help, --help WORD or --help=FLAG prints.
+std::string preprocess_data_help(const std::vector<std::string>& args);
 
 }  // namespace megatron

@@ -21,6 +21,7 @@
 #include "commands/signal_watch.h"
 #include "commands/straggler_controller.h"
 #include "commands/terminal.h"
+#include "megatron/base/command_help.h"
 #include "megatron/base/process_identity.h"
 #include "megatron/bench/device_speed.h"
 #include "megatron/core/host_memory_limit.h"

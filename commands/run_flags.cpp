@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "megatron/training/config/fields.h"
+#include "megatron/training/config/pretrain_config.h"
 
 namespace megatron {
 namespace {
@@ -22,5 +23,12 @@ std::set<std::string> flags_with(bool Field::*attribute) {
 std::set<std::string> run_flags() { return flags_with(&Field::of_whole_runs); }
 
 std::set<std::string> num_ranks_flags() { return flags_with(&Field::sets_num_ranks); }
+
+std::string flags_of_training_about(std::string_view word) {
+  if (word.empty()) return "";
+  return fmt::format("'megatron pretrain_gpt --help {}' lists the flags of training that mention it.\n", word);
+}
+
+std::string help_of_training_flag(const std::string& flag) { return help_text({"--help=" + flag}); }
 
 }  // namespace megatron

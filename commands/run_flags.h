@@ -1,8 +1,9 @@
-// Flags of pretrain_gpt that other commands reject or omit, in all their spellings.
+// Flags of pretrain_gpt in other commands: those that they reject or omit, and the help on the others.
 #pragma once
 
 #include <set>
 #include <string>
+#include <string_view>
 
 namespace megatron {
 
@@ -11,5 +12,11 @@ std::set<std::string> run_flags();
 
 /// Flags that set the number of ranks to start here: --nproc-per-node.
 std::set<std::string> num_ranks_flags();
+
+/// For the help of a command that takes flags of pretrain_gpt beside its own: where those about a word are listed.
+/// Empty for an empty word.
+std::string flags_of_training_about(std::string_view word);
+/// What 'pretrain_gpt --help=FLAG' prints.
+std::string help_of_training_flag(const std::string& flag);
 
 }  // namespace megatron

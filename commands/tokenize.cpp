@@ -9,8 +9,9 @@
 
 #include "commands/chat_lines.h"
 #include "commands/exit_code.h"
+#include "commands/terminal.h"
 #include "commands/tokenizer_flags.h"
-#include "megatron/base/flag_help.h"
+#include "megatron/base/command_help.h"
 #include "megatron/base/mistakes.h"
 #include "megatron/base/word_list.h"
 #include "megatron/tokenizers/document_source.h"
@@ -39,7 +40,7 @@ struct TokenizeConfig {
   std::vector<std::string> input;
   std::optional<std::string> text, input_format;
   std::string json_key = "text";
-  bool decode = false, json = false, chat = false, add_generation_prompt = false, help = false;
+  bool decode = false, json = false, chat = false, add_generation_prompt = false;
   std::optional<std::string> chat_template;
   TokenizerOptions tokenizer;
 };
@@ -66,8 +67,6 @@ FieldTable describe(TokenizeConfig& config) {
       .by_default("that of the tokenizer's folder");
   table.add("add_generation_prompt", config.add_generation_prompt, "end with the start of the answer");
   describe_tokenizer_flags(table, config.tokenizer);
-  table.begin_group("Help", "");
-  table.add("help", config.help, "show this text");
   return table;
 }
 
@@ -192,16 +191,17 @@ int tokenize_command(const std::vector<std::string>& args, std::ostream& out, st
   return run_command("tokenize", err, [&] {
     TokenizeConfig config;
     FieldTable table = describe(config);
+    if (asks_for_help(args))
+      return show_text(
+          help_text({.command = "megatron tokenize", .introduction = std::string(kIntroduction), .table = table}, args),
+          out);
     Mistakes mistakes;
     RefusedFlags refused = refused_tokenizer_flags();
     refused.erase("--chat-template");
     const GivenFields given = parse_flags(table, args, {.refused = refused, .synonyms = flag_synonyms()}, mistakes);
-    if (config.help) {
-      out << kIntroduction << help_of(table);
-      return;
-    }
     check(config, given, mistakes);
     mistakes.throw_if_any("the flags are wrong");
+    for (const std::string& note : notes_without_effect(table, given)) err << "megatron tokenize: " << note << '\n';
     tokenize(config, out);
   });
 }

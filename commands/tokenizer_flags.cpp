@@ -3,6 +3,18 @@
 #include "megatron/base/word_list.h"
 
 namespace megatron {
+namespace {
+
+/// A flag of Megatron that is accepted so that scripts run unchanged. Its value is not kept.
+void add_without_effect(FieldTable& table, std::string_view name, const FieldValue& value, std::string reason) {
+  const bool is_switch = std::holds_alternative<bool>(value);
+  Field& field = table.add_untyped(name, is_switch ? WordKind::kSwitch : WordKind::kInteger, "");
+  field.without_effect(std::move(reason));
+  field.get = [value] { return value; };
+  field.set = [](const FieldValue&) {};
+}
+
+}  // namespace
 
 void describe_tokenizer_flags(FieldTable& table, TokenizerOptions& tokenizer) {
   table.begin_group(
@@ -44,15 +56,24 @@ void describe_tokenizer_flags(FieldTable& table, TokenizerOptions& tokenizer) {
       .by_default("the last token")
       .at_least(0);
   table.add("null_tokenizer_pad_id", tokenizer.null_pad, "padding of NullTokenizer");
+  add_without_effect(table, "vocab_extra_ids", int64_t{0}, "Megatron 0.20 reads it nowhere");
+  add_without_effect(table, "tokenizer_hf_no_use_fast", false, "tokenizers are native code");
+  add_without_effect(table, "trust_remote_code", false, "no Python code is run");
+  add_without_effect(table, "use_gigatoken", false, "tokenizers are native code");
+}
+
+std::vector<std::string> notes_without_effect(const FieldTable& table, const GivenFields& given) {
+  std::vector<std::string> notes;
+  table.for_each([&](const Field& field) {
+    if (!field.no_effect.empty() && given.contains(field.name))
+      notes.push_back(fmt::format("{} has no effect: {}", field.spelling(), field.no_effect));
+  });
+  return notes;
 }
 
 RefusedFlags refused_tokenizer_flags() {
   return {{"--tokenizer-metadata", "the type and its flags say all; leave the flag out"},
-          {"--chat-template", "megatron tokenize --chat alone renders conversations"},
-          {"--tokenizer-hf-no-use-fast", "tokenizer.json is read by native code; leave the flag out"},
-          {"--trust-remote-code", "no Python code is run, local or remote; leave the flag out"},
-          {"--use-gigatoken", "this tokenizer is always native and parallel; leave the flag out"},
-          {"--vocab-extra-ids", "Megatron parses it without any effect; use --tokenizer-special-tokens"}};
+          {"--chat-template", "megatron tokenize --chat alone renders conversations"}};
 }
 
 }  // namespace megatron

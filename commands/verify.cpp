@@ -7,6 +7,7 @@
 #include "commands/launch/rank_thread_failures.h"
 #include "commands/terminal.h"
 #include "commands/verify_config.h"
+#include "megatron/base/command_help.h"
 #include "megatron/telemetry/progress.h"
 #include "megatron/training/config/schedules.h"
 #include "megatron/training/training_data.h"
@@ -157,11 +158,8 @@ int verify_command_with(const VerifyHooks& hooks, const std::vector<std::string>
                         std::ostream& err, const ModelFamily& family) {
   constexpr std::string_view kName = "verify";
   return run_command(kName, err, [&] {
-    const VerifyConfig config = parse_verify(args);
-    if (config.help)
-      out << verify_help();
-    else
-      verify_layouts(config, family, hooks_with_end(kName, hooks, err), out);
+    if (asks_for_help(args)) return show_text(verify_help(args), out);
+    verify_layouts(parse_verify(args), family, hooks_with_end(kName, hooks, err), out);
   });
 }
 

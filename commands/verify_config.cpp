@@ -11,7 +11,7 @@
 
 #include "commands/exit_code.h"
 #include "commands/run_flags.h"
-#include "megatron/base/flag_help.h"
+#include "megatron/base/command_help.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/word_list.h"
 #include "megatron/training/config/fields.h"
@@ -64,7 +64,6 @@ FieldTable describe(VerifyConfig& config) {
             "cover every valid pair of settings");
   table.add("num_steps", config.num_steps, "training steps").at_least(1).at_most(kMostSteps);
   table.add("model", config.model, "built-in model: learned positions and tied embeddings, or rotary and untied");
-  table.add("help", config.help, "show this text");
   return table;
 }
 
@@ -85,13 +84,13 @@ SplitArguments split(const std::vector<std::string>& args) {
     if (name != args[i] && name == "--layout")
       run = {name, args[i].substr(name.size() + 1)};
     else
-      run = {name == "-h" ? "--help" : args[i]};
+      run = {args[i]};
     for (++i; i < args.size() && !args[i].starts_with("--"); ++i) run.push_back(args[i]);
     if (name == "--layout") {
       layouts.push_back(joined(std::span(run).subspan(1), " "));
       continue;
     }
-    const bool is_own = name == "--num-steps" || name == "--model" || run[0] == "--help";
+    const bool is_own = name == "--num-steps" || name == "--model";
     std::ranges::copy(run, std::back_inserter(is_own ? arguments.own : arguments.model));
   }
   if (layouts.empty()) return arguments;
@@ -177,12 +176,8 @@ void add_all(const std::vector<std::string>& arguments, VerifyPlan& plan) {
 
 VerifyConfig parse_verify(const std::vector<std::string>& args) {
   VerifyConfig config;
-  if (args.empty() || args[0] == "--help" || args[0] == "-h") {
-    config.help = !args.empty();
-    require<ConfigError>(config.help,
-                         "nothing to verify. 'megatron verify layouts' compares layouts of ranks with one rank.");
-    return config;
-  }
+  require<ConfigError>(!args.empty(),
+                       "nothing to verify. 'megatron verify layouts' compares layouts of ranks with one rank.");
   require<ConfigError>(args[0] == "layouts", "'{}' cannot be verified; 'layouts' can: megatron verify layouts.",
                        args[0]);
   const bool has_stray_argument = args.size() > 1 && !args[1].starts_with("-");
@@ -192,7 +187,6 @@ VerifyConfig parse_verify(const std::vector<std::string>& args) {
   FieldTable table = describe(config);
   Mistakes mistakes;
   const GivenFields given = parse_flags(table, arguments.own, {.synonyms = flag_synonyms()}, mistakes);
-  if (config.help) return config;
   for (const std::string& text : config.layouts) parse_rank_layout(text, mistakes);
   check_model_arguments(arguments.model, mistakes);
   arguments.model = without_layout_flags(arguments.model);
@@ -228,9 +222,15 @@ VerifyPlan plan_of(const VerifyConfig& config) {
   return plan;
 }
 
-std::string verify_help() {
-  VerifyConfig config;
-  return std::string(kUsage) + rank_layout_help() + std::string(kModelHelp) + "\n" + help_of(describe(config));
+std::string verify_help(const std::vector<std::string>& args) {
+  VerifyConfig defaults;
+  const FieldTable table = describe(defaults);
+  return help_text({.command = "megatron verify",
+                    .introduction = std::string(kUsage) + rank_layout_help() + std::string(kModelHelp) + "\n",
+                    .table = table,
+                    .more_about_word = flags_of_training_about,
+                    .about_other_flag = help_of_training_flag},
+                   args);
 }
 
 }  // namespace megatron

@@ -23,7 +23,6 @@ struct VerifyConfig {
   int64_t num_steps = 3;
   BuiltInModel model = BuiltInModel::kGpt2;
   std::vector<std::string> model_arguments;  // flags of pretrain_gpt; none: those of `model`
-  bool help = false;
 };
 
 /// The layouts and configurations that the flags give, resolved except for the vocabulary, which the tokenizer sets.
@@ -42,6 +41,7 @@ struct VerifyPlan {
 VerifyConfig parse_verify(const std::vector<std::string>& args);
 /// @throw ConfigError with all mistakes that the model and the given layouts have
 VerifyPlan plan_of(const VerifyConfig& config);
-std::string verify_help();
+/// What --help, --help WORD or --help=FLAG prints.
+std::string verify_help(const std::vector<std::string>& args);
 
 }  // namespace megatron

@@ -14,6 +14,7 @@
 #include "commands/launch/job.h"
 #include "commands/launch/launch_environment.h"
 #include "commands/terminal.h"
+#include "megatron/base/command_help.h"
 
 namespace megatron {
 namespace {
@@ -41,11 +42,8 @@ int bench_command(const std::vector<std::string>& args, std::ostream& out, std::
   const int status = run_command(kName, err, [&] {
     launch = launch_environment(process_environment());
     run_before_meeting(launch, [&] {
-      BenchConfig parsed = parse_bench(args, launch.size);
-      if (parsed.help)
-        out << bench_help();
-      else
-        config = std::move(parsed);
+      if (asks_for_help(args)) return show_text(bench_help(args), out);
+      config = parse_bench(args, launch.size);
     });
   });
   if (!config) return status;

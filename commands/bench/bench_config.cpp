@@ -8,7 +8,7 @@
 #include "commands/build_commit.h"
 #include "commands/exit_code.h"
 #include "commands/run_flags.h"
-#include "megatron/base/flag_help.h"
+#include "megatron/base/command_help.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/bench/device_facts.h"
 #include "megatron/tokenizers/tokenizer_factory.h"
@@ -84,7 +84,6 @@ FieldTable describe(BenchConfig& config) {
       .above(0)
       .in("seconds since 1970");
   table.add_on("ceiling", config.ceiling, "also measure the kernels of a step alone");
-  table.add("help", config.help, "show this text");
   return table;
 }
 
@@ -119,9 +118,8 @@ SplitArguments split(const std::vector<std::string>& args) {
   SplitArguments arguments;
   bool is_own = false;
   for (const std::string& arg : args) {
-    const std::string argument = arg == "-h" ? "--help" : arg;
-    if (argument.starts_with("--")) is_own = own.contains(flag_in(argument));
-    (is_own ? arguments.own : arguments.model).push_back(argument);
+    if (arg.starts_with("--")) is_own = own.contains(flag_in(arg));
+    (is_own ? arguments.own : arguments.model).push_back(arg);
   }
   return arguments;
 }
@@ -245,14 +243,9 @@ MeasureOptions measure_options_of(const BenchConfig& config, int64_t cache_bytes
 BenchConfig parse_bench(const std::vector<std::string>& args, int world_size) {
   BenchConfig config;
   config.commit = build_commit();
-  if (args.empty() || args[0] == "--help" || args[0] == "-h") {
-    config.help = !args.empty();
-    require<ConfigError>(
-        config.help,
-        "nothing to measure. 'megatron bench step' measures training steps; also gemm, attention, ops, "
-        "comm.");
-    return config;
-  }
+  require<ConfigError>(
+      !args.empty(),
+      "nothing to measure. 'megatron bench step' measures training steps; also gemm, attention, ops, comm.");
   const auto kinds = names_of_enum(BenchKind{});
   const auto* found =
       std::ranges::find(kinds, std::string_view(args[0]), &std::pair<BenchKind, std::string_view>::second);
@@ -263,7 +256,6 @@ BenchConfig parse_bench(const std::vector<std::string>& args, int world_size) {
   FieldTable table = describe(config);
   Mistakes mistakes;
   const GivenFields given = parse_flags(table, arguments.own, {.synonyms = flag_synonyms()}, mistakes);
-  if (config.help) return config;
   config.model_arguments = arguments.model;
   check_kind(config, given, mistakes);
   check_model_arguments(arguments.model, mistakes);
@@ -280,9 +272,15 @@ BenchConfig parse_bench(const std::vector<std::string>& args, int world_size) {
   return config;
 }
 
-std::string bench_help() {
-  BenchConfig config;
-  return std::string(kUsage) + std::string(kDefaults) + "\n" + help_of(describe(config));
+std::string bench_help(const std::vector<std::string>& args) {
+  BenchConfig defaults;
+  const FieldTable table = describe(defaults);
+  return help_text({.command = "megatron bench",
+                    .introduction = std::string(kUsage) + std::string(kDefaults) + "\n",
+                    .table = table,
+                    .more_about_word = flags_of_training_about,
+                    .about_other_flag = help_of_training_flag},
+                   args);
 }
 
 }  // namespace megatron

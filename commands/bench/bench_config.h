@@ -39,7 +39,6 @@ struct BenchConfig {
   int64_t warm_up = 10, steps = 20;               // step
   std::optional<double> launch_time;              // step: seconds since 1970
   bool ceiling = true;
-  bool help = false;
   std::vector<std::string> model_arguments;  // flags of pretrain_gpt
 };
 
@@ -59,6 +58,6 @@ std::vector<LinearShape> linear_shapes_of(const BenchConfig& config);
 std::vector<int64_t> message_bytes_of(const BenchConfig& config);
 /// For a device whose last cache is of this size.
 MeasureOptions measure_options_of(const BenchConfig& config, int64_t cache_bytes);
-std::string bench_help();
+std::string bench_help(const std::vector<std::string>& args);
 
 }  // namespace megatron

@@ -103,20 +103,27 @@ TEST_F(Tokenize, NamesFileAndLineOfBadInput) {
 }
 
 TEST_F(Tokenize, ReportsAllWrongFlagsAtOnce) {
-  EXPECT_EQ(run({"--text", "a", "--input", "b", "--trust-remote-code", "--decode", "--json-key", "k"}), kUsage);
+  EXPECT_EQ(run({"--text", "a", "--input", "b", "--tokenizer-metadata", "--decode", "--json-key", "k"}), kUsage);
   for (const char* text :
-       {"--text and --input: give one", "--trust-remote-code: no Python code", "--json-key: --decode"})
+       {"--text and --input: give one", "--tokenizer-metadata: the type and its flags", "--json-key: --decode"})
     EXPECT_THAT(err_, HasSubstr(text));
   std::ostringstream out, err;
   EXPECT_EQ(tokenize_command({"--text", "a"}, out, err), kUsage);
   EXPECT_THAT(err.str(), HasSubstr("--tokenizer-type is missing: one of GPT2BPETokenizer"));
 }
 
+TEST_F(Tokenize, FlagsOfMegatronWithoutEffectAreAcceptedAndReported) {
+  EXPECT_EQ(run({"--text", "a", "--vocab-extra-ids", "0", "--trust-remote-code"}), 0);
+  EXPECT_THAT(err_, HasSubstr("--vocab-extra-ids has no effect: Megatron 0.20 reads it nowhere"));
+  EXPECT_THAT(err_, HasSubstr("--trust-remote-code has no effect: no Python code is run"));
+}
+
 TEST_F(Tokenize, HelpNamesFlagsAndShowsExamples) {
-  EXPECT_EQ(run({"--help"}), 0);
+  std::ostringstream out, err;
+  EXPECT_EQ(tokenize_command({"--help"}, out, err), 0);
   for (const char* text :
        {"usage: megatron tokenize", "--decode", "--tokenizer-model", "--tiktoken-pattern", "echo 72"})
-    EXPECT_THAT(out_, HasSubstr(text));
+    EXPECT_THAT(out.str(), HasSubstr(text));
 }
 
 }  // namespace

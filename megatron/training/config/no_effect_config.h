@@ -54,6 +54,9 @@ struct NoEffectConfig {
   bool defer_embedding_wgrad_compute = false;
   int64_t wgrad_deferral_limit = 0;
   bool test_mode = false;
+  bool enable_experimental = false;
+  bool adlr_autoresume = false;
+  int64_t adlr_autoresume_interval = 1000;
   bool enable_ft_package = false;
   bool calc_ft_timeouts = false;
   int64_t ft_num_warmup_iters = 5;

@@ -19,6 +19,9 @@ constexpr const char* kWeightGradients =
 constexpr const char* kRankMonitor =
     "ranks are not restarted by a monitor (nvidia-resiliency-ext); one that hangs is found by "
     "--distributed-timeout-minutes, and a job that ends is to be started again by the scheduler";
+constexpr const char* kAutoResume =
+    "the scheduler of NVIDIA's own clusters asks a run to end through a Python module; --exit-signal-handler and "
+    "--exit-duration-in-mins end a run with a checkpoint on any cluster";
 constexpr const char* kMeeting =
     "a flag of torchrun: ranks of one process need no address to meet, and those of a launcher have the launcher's";
 constexpr const char* kOldName = "old name of what is always so";
@@ -131,6 +134,16 @@ void describe_fault_tolerance(FieldTable& table, PretrainConfig& config) {
   table.add("calc_ft_timeouts", none.calc_ft_timeouts, "").without_effect(kRankMonitor);
   table.add("ft_num_warmup_iters", none.ft_num_warmup_iters, "").at_least(0).without_effect(kRankMonitor);
   table.add("test_mode", none.test_mode, "").without_effect("it turns on tests inside of Megatron's own layers");
+  table.add("enable_experimental", none.enable_experimental, "")
+      .without_effect(
+          "in Megatron it allows code that is marked as experimental; every flag that is supported here runs "
+          "without it");
+  table.add("adlr_autoresume", none.adlr_autoresume, "")
+      .without_effect(kAutoResume)
+      .differs(
+          {.megatron = "asks the Python module of NVIDIA's scheduler whether to end, and exits at the start without it",
+           .ours = "has no effect, so that scripts run unchanged"});
+  table.add("adlr_autoresume_interval", none.adlr_autoresume_interval, "").at_least(1).without_effect(kAutoResume);
   table.add("train_sync_interval", none.train_sync_interval, "")
       .at_least(1)
       .without_effect("the host waits for the device at the end of every step");

@@ -68,10 +68,8 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
                                   const StoredArguments& stored_arguments = {}, RuleSet rules = RuleSet::kRunnable,
                                   const FurtherMistakes& further = {});
 
-/// Whether -h, --help or --help=FLAG is among the words; the command prints help_text() then.
-bool asks_for_help(const std::vector<std::string>& args);
-/// What the words ask for: "--help": groups of flags with defaults, choices and what they are for; "--help WORD": the
-/// flags that speak of WORD; "--help=FLAG": all about one flag, with the differences from Megatron-LM.
+/// What the words ask for, as of any command (base/command_help.h): with rejected flags, and about one flag the
+/// differences from Megatron-LM.
 std::string help_text(const std::vector<std::string>& args);
 /// All arguments by name, as Python writes their values.
 std::map<std::string, std::string> arguments_texts(const PretrainConfig& config);

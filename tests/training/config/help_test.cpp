@@ -1,7 +1,8 @@
-// --help, --help WORD and --help=FLAG.
+// --help, --help WORD and --help=FLAG of pretrain_gpt.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/base/command_help.h"
 #include "megatron/training/config/fields.h"
 #include "tests/training/config/command_line.h"
 
