@@ -54,7 +54,7 @@ struct MoeConfig {
   bool pad_expert_input_to_capacity = false;
   int64_t pad_expert_input_to_multiple = 0;  ///< rows of an expert, for quantised matmuls; 0: as they come
   TokenDispatcherType token_dispatcher_type = TokenDispatcherType::kAllGather;
-  /// Rows that kAllToAll holds for the tokens of a rank, as a multiple of those of balanced experts; none: for all.
+  /// Rows that a rank's experts have room for, as a multiple of those of balanced experts; none: for any routing.
   std::optional<double> expert_rank_capacity_factor;
   bool grouped_gemm = true;                      ///< false: one expert after the other, the reference
   bool apply_probs_on_input = false;             ///< with topk 1: not on the activation

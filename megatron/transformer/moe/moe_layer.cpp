@@ -1,5 +1,7 @@
 #include "megatron/transformer/moe/moe_layer.h"
 
+#include <cmath>
+
 #include "megatron/ops/add.h"
 #include "megatron/ops/linear.h"
 
@@ -51,37 +53,51 @@ Parameter& MoeLayer::register_latent(std::unique_ptr<Parameter>& slot, const Mod
 }
 
 /// Without a capacity, and with padding to it, the number of rows is known if the rank has all experts.
-PermutationOptions MoeLayer::permutation_options(int64_t num_tokens, const DispatchedTokens& dispatched) const {
+PermutationOptions MoeLayer::permutation_options(int64_t num_tokens, const DispatchedTokens& dispatched,
+                                                 const std::optional<double>& capacity_factor) const {
   const int64_t e = config_.num_experts, own = dispatched.routing.map.size(1), sources = dispatched.num_sources;
   const int64_t topk = std::min(config_.topk.topk, own), rows = dispatched.tokens.size(0) / sources;
-  const bool sees_all = rows == num_tokens;
-  if (const int64_t multiple = config_.pad_expert_input_to_multiple; multiple > 0)
-    return {.capacity = sources * std::min(rows * topk + own * (multiple - 1), rows * own),
-            .max_experts_per_token = own,
-            .is_exact = false};
-  if (!config_.expert_capacity_factor)
-    return {.capacity = sources * rows * topk, .max_experts_per_token = topk, .is_exact = own == e && sees_all};
-  const int64_t of_expert =
-      std::min(num_tokens, kernels::expert_capacity(num_tokens, config_.topk.topk, e, *config_.expert_capacity_factor));
-  if (config_.pad_expert_input_to_capacity)
-    return {.capacity = sources * of_expert * own, .max_experts_per_token = own, .is_exact = sees_all};
-  return {
-      .capacity = sources * std::min(rows * topk, of_expert * own), .max_experts_per_token = topk, .is_exact = false};
+  const bool is_padded = config_.pad_expert_input_to_multiple > 0 || config_.pad_expert_input_to_capacity;
+  PermutationOptions options{.capacity = sources * rows * topk,
+                             .max_experts_per_token = is_padded ? own : topk,
+                             .is_exact = own == e && rows == num_tokens};
+  if (const int64_t multiple = config_.pad_expert_input_to_multiple; multiple > 0) {
+    options.capacity = sources * std::min(rows * topk + own * (multiple - 1), rows * own);
+    options.is_exact = false;
+  } else if (config_.expert_capacity_factor) {
+    const int64_t of_expert = std::min(
+        num_tokens, kernels::expert_capacity(num_tokens, config_.topk.topk, e, *config_.expert_capacity_factor));
+    const int64_t of_source = of_expert * own;
+    options.capacity = sources * (config_.pad_expert_input_to_capacity ? of_source : std::min(rows * topk, of_source));
+    options.is_exact = config_.pad_expert_input_to_capacity && rows == num_tokens;
+  }
+  if (!capacity_factor || own == e) return options;
+  const double balanced = static_cast<double>(sources * num_tokens * config_.topk.topk * own) / static_cast<double>(e);
+  const auto bound = static_cast<int64_t>(std::ceil(balanced * *capacity_factor));
+  if (bound >= options.capacity) return options;
+  options.capacity = bound;
+  options.is_exact = false;
+  return options;
 }
 
-Tensor MoeLayer::expert_output(Context& ctx, int64_t num_tokens, const DispatchedTokens& dispatched) const {
+Tensor MoeLayer::expert_output(Context& ctx, int64_t num_tokens, const DispatchedTokens& dispatched,
+                               const std::optional<double>& capacity_factor) const {
   const Routing& routing = dispatched.routing;
   if (sequential_experts_) return sequential_experts_->forward(ctx, dispatched.tokens, routing);
-  const Permutation permutation = sort_by_expert(ctx, routing.map, permutation_options(num_tokens, dispatched));
+  const Permutation permutation =
+      sort_by_expert(ctx, routing.map, permutation_options(num_tokens, dispatched, capacity_factor));
   const Tensor probs = permute_probs(ctx, routing.probs, permutation);
   const Tensor rows = permute(ctx, dispatched.tokens, permutation);
   return unpermute(ctx, experts_->forward(ctx, rows, permutation.groups, probs), permutation);
 }
 
 Tensor MoeLayer::routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const {
-  if (!dispatcher_) return expert_output(ctx, tokens.size(0), {.tokens = tokens, .routing = routing, .sections = {}});
-  const DispatchedTokens dispatched = dispatcher_->dispatch(ctx, tokens, routing);
-  return dispatcher_->combine(ctx, expert_output(ctx, tokens.size(0), dispatched), dispatched);
+  const int64_t t = tokens.size(0);
+  if (!dispatcher_) return expert_output(ctx, t, {.tokens = tokens, .routing = routing, .sections = {}}, std::nullopt);
+  std::optional<double> capacity_factor;
+  if (is_bounded_ && ctx.is_training()) capacity_factor = config_.expert_rank_capacity_factor;
+  const DispatchedTokens dispatched = dispatcher_->dispatch(ctx, tokens, routing, capacity_factor);
+  return dispatcher_->combine(ctx, expert_output(ctx, t, dispatched, capacity_factor), dispatched);
 }
 
 MoeOutput MoeLayer::forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const {

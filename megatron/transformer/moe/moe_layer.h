@@ -29,18 +29,25 @@ class MoeLayer : public Module {
   /// auxiliary loss; undefined: 1.
   MoeOutput forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const;
   TopKRouter& router() { return *router_; }
+  /// Whether a training step is bounded by expert_rank_capacity_factor, as it is at first. A step that has raised
+  /// StepState::overflow is repeated without: then there is room for any routing, and the results are the same bits as
+  /// if there always had been. Evaluation has no bound.
+  void set_bounded(bool is_bounded) { is_bounded_ = is_bounded; }
 
  private:
   /// Of the rows of this rank's experts. @param num_tokens of a rank, before they are dispatched
-  PermutationOptions permutation_options(int64_t num_tokens, const DispatchedTokens& dispatched) const;
+  PermutationOptions permutation_options(int64_t num_tokens, const DispatchedTokens& dispatched,
+                                         const std::optional<double>& capacity_factor) const;
   void register_experts(const ModuleContext& context);
   Parameter& register_latent(std::unique_ptr<Parameter>& slot, const ModuleContext& context, std::string_view name,
                              const Shape& shape, double init_std);
   /// @param tokens [t, h], or [t, latent size]. @return the same shape.
   Tensor routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const;
-  Tensor expert_output(Context& ctx, int64_t num_tokens, const DispatchedTokens& dispatched) const;
+  Tensor expert_output(Context& ctx, int64_t num_tokens, const DispatchedTokens& dispatched,
+                       const std::optional<double>& capacity_factor) const;
 
   MoeConfig config_;
+  bool is_bounded_ = true;
   std::unique_ptr<TopKRouter> router_;
   std::unique_ptr<Parameter> fc1_latent_weight_, fc1_latent_bias_, fc2_latent_weight_, fc2_latent_bias_;
   std::unique_ptr<TokenDispatcher> dispatcher_;  // null if this rank has all experts whole

@@ -57,7 +57,8 @@ class AllGatherDispatcher final : public TokenDispatcher {
  public:
   explicit AllGatherDispatcher(const ProcessGroupCollection& groups) : ep_(groups.ep), tp_ep_(groups.tp_ep) {}
 
-  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing) const override {
+  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing,
+                            const std::optional<double>&) const override {
     const auto gather = [&](const Tensor& x) { return exchange_rows(ctx, x, tp_ep_, RowExchange::kGather); };
     const Columns own = own_experts(ep_, routing.map.size(1));
     return {.tokens = gather(tokens),
@@ -78,14 +79,12 @@ class AllGatherDispatcher final : public TokenDispatcher {
 /// experts' matrices gather what each of them has received.
 class AllToAllDispatcher final : public TokenDispatcher {
  public:
-  AllToAllDispatcher(const ProcessGroupCollection& groups, const MoeConfig& config)
-      : ep_(groups.ep),
-        expt_tp_(groups.expt_tp),
-        topk_(config.topk.topk),
-        factor_(config.expert_rank_capacity_factor) {}
+  AllToAllDispatcher(const ProcessGroupCollection& groups, int64_t topk)
+      : ep_(groups.ep), expt_tp_(groups.expt_tp), topk_(topk) {}
 
-  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing) const override {
-    const int64_t t = tokens.size(0), s = section_size(t), n = ep_.size();
+  DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing,
+                            const std::optional<double>& capacity_factor) const override {
+    const int64_t t = tokens.size(0), s = section_size(t, capacity_factor), n = ep_.size();
     const Columns own = own_experts(ep_, routing.map.size(1));
     DispatchedTokens result;
     Permutation& sections = result.sections;
@@ -115,15 +114,14 @@ class AllToAllDispatcher final : public TokenDispatcher {
 
  private:
   /// Rows for the tokens of one rank that go to another one.
-  int64_t section_size(int64_t num_tokens) const {
-    if (!factor_) return num_tokens;
-    const double mean = static_cast<double>(num_tokens * topk_) / ep_.size();
-    return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(mean * *factor_)), 1, num_tokens);
+  int64_t section_size(int64_t num_tokens, const std::optional<double>& capacity_factor) const {
+    if (!capacity_factor) return num_tokens;
+    const double balanced = static_cast<double>(num_tokens * topk_) / ep_.size();
+    return std::clamp<int64_t>(static_cast<int64_t>(std::ceil(balanced * *capacity_factor)), 1, num_tokens);
   }
 
   ProcessGroup ep_, expt_tp_;
   int64_t topk_;
-  std::optional<double> factor_;
 };
 
 }  // namespace
@@ -131,7 +129,7 @@ class AllToAllDispatcher final : public TokenDispatcher {
 std::unique_ptr<TokenDispatcher> make_token_dispatcher(const ProcessGroupCollection& groups, const MoeConfig& config) {
   if (groups.tp_ep.size() == 1) return nullptr;
   if (config.token_dispatcher_type == TokenDispatcherType::kAllToAll)
-    return std::make_unique<AllToAllDispatcher>(groups, config);
+    return std::make_unique<AllToAllDispatcher>(groups, config.topk.topk);
   return std::make_unique<AllGatherDispatcher>(groups);
 }
 

@@ -20,13 +20,16 @@ struct DispatchedTokens {
   Permutation sections;     // the rows that this rank has sent; only with kAllToAll
 };
 
-/// Sizes are bounded by the number of tokens, which all ranks of a group have alike, and never depend on the routing:
-/// the host reads no counts. A value without state between the calls, so micro-batches may interleave.
+/// Sizes follow from the number of tokens, which all ranks of a group have alike, and never from the routing: the host
+/// reads no counts. A value without state between the calls, so micro-batches may interleave.
 class TokenDispatcher {
  public:
   virtual ~TokenDispatcher() = default;
   /// @param tokens [t, h] of this rank. @param routing [t, all experts]
-  virtual DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing) const = 0;
+  /// @param capacity_factor  room for the tokens that go from one rank to another, as a multiple of those of balanced
+  /// experts; more of them raise StepState::overflow. none: room for any routing. All-gather always has it.
+  virtual DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing,
+                                    const std::optional<double>& capacity_factor) const = 0;
   /// The sum over the experts of each token. @param output [n, h], what the experts of this rank give for `dispatched`,
   /// or with expert tensor parallelism its part of that sum. @return [t, h]
   virtual Tensor combine(Context& ctx, const Tensor& output, const DispatchedTokens& dispatched) const = 0;

@@ -281,16 +281,45 @@ TEST(ExpertParallelLayer, GivesTheSameBitsTwice) {
   });
 }
 
-/// A section for half of the rows of balanced experts is too small: the flag says so, and nothing else happens.
-TEST(ExpertParallelLayer, RaisesTheOverflowFlagWhereASectionIsTooSmall) {
-  const Layout layout{2, 1, 2, 1, kAllToAll};
-  for (const double factor : {0.3, 2.0})
+/// All tokens go to the first expert, which has room for half of them: the flag says so on one rank at least. Without
+/// the bound, and with one that suffices, the results are those of a layer that has none, bit for bit.
+TEST(ExpertParallelLayer, RepeatedWithoutTheBoundAfterAnOverflowGivesTheBitsOfAnUnboundedRun) {
+  const auto bounded = [](std::optional<double> factor) {
+    return Variant{"bounded", Unit::kAll, [factor](MoeConfig& m, TransformerConfig&) {
+                     m.topk = {.topk = 1, .pre_softmax = true}, m.expert_rank_capacity_factor = factor;
+                   }};
+  };
+  for (const Layout& layout : {Layout{4, 1, 4, 1}, Layout{4, 1, 4, 1, kAllToAll}, Layout{4, 2, 2, 2, kAllToAll}})
     run_ranks(layout.world, [&](RankContext& rank) {
-      const Variant bounded{"bounded", Unit::kAll,
-                            [&](MoeConfig& m, TransformerConfig&) { m.expert_rank_capacity_factor = factor; }};
-      Layer layer(bounded, groups_of(rank.world, layout), layout.dispatcher);
-      layer.run(tokens_of(layer.groups));
-      EXPECT_EQ(layer.overflow, factor < 1 ? 1 : 0);
+      const ProcessGroupCollection groups = groups_of(rank.world, layout);
+      const Tokens tokens = tokens_of(groups);
+      Layer unbounded(bounded({}), groups, layout.dispatcher),
+          tight(bounded(layout.ep / 2.0), groups, layout.dispatcher),
+          roomy(bounded(layout.ep), groups, layout.dispatcher);
+      const auto run = [&](Layer& layer) {
+        Tensor& router = layer.layer->parameters()[0]->value();
+        std::fill_n(router.data<double>(), router.num_elements(), 0.0);
+        layer.step.overflow = 0;
+        layer.run(tokens);
+        Tensor any = layer.ctx.empty("overflow", {1}, DType::kInt32);
+        *any.data<int32_t>() = layer.overflow;
+        groups.world.all_reduce(any.view(), ReduceOp::kMax, {}).wait();
+        return *any.data<int32_t>() != 0;
+      };
+      const auto expect_same_bits = [&](const Layer& layer) {
+        EXPECT_EQ(layer.output, unbounded.output) << layout;
+        EXPECT_EQ(layer.dx, unbounded.dx) << layout;
+        for (size_t i = 0; i < layer.layer->parameters().size(); ++i)
+          EXPECT_EQ(values_of(layer.layer->parameters()[i]->main_grad()),
+                    values_of(unbounded.layer->parameters()[i]->main_grad()));
+      };
+      EXPECT_FALSE(run(unbounded)) << layout;
+      EXPECT_FALSE(run(roomy)) << layout;
+      expect_same_bits(roomy);
+      EXPECT_TRUE(run(tight)) << layout;
+      tight.layer->set_bounded(false);
+      EXPECT_FALSE(run(tight)) << layout;
+      expect_same_bits(tight);
     });
 }
 

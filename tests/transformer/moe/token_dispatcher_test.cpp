@@ -78,7 +78,7 @@ void expect_golden(RankContext& rank, const Json& test) {
   Routing routing = routing_of(ctx, of_rank);
   tape.watch(routing.probs);
   const int64_t t = test["tokens"];
-  const DispatchedTokens dispatched = dispatcher->dispatch(ctx, tokens_of(ctx, rank.rank, of_rank), routing);
+  const DispatchedTokens dispatched = dispatcher->dispatch(ctx, tokens_of(ctx, rank.rank, of_rank), routing, {});
   const auto experts = of_rank["experts"].get<std::vector<int64_t>>();
   ASSERT_EQ(dispatched.routing.map.size(1), std::ssize(experts));
   const Permutation permutation = sort_by_expert(ctx, dispatched.routing.map,
