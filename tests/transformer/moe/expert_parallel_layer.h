@@ -81,8 +81,14 @@ struct Layer {
     return x;
   }
 
-  /// Forward and backward of a step with one micro-batch.
+  /// A step with one micro-batch.
   void run(const Tokens& tokens, bool recomputes = false) {
+    for (Parameter* parameter : layer->parameters()) parameter->begin_step();
+    forward_backward(tokens, recomputes);
+    for (Parameter* parameter : layer->parameters()) parameter->finish(ctx);
+  }
+
+  void forward_backward(const Tokens& tokens, bool recomputes = false) {
     Tape tape(ctx.device);
     Context training = ctx;
     training.tape = &tape;
@@ -90,7 +96,6 @@ struct Layer {
     Tensor x = upload("x", tokens);
     tape.watch(x);
     layer->router().begin_step(ctx);
-    for (Parameter* parameter : layer->parameters()) parameter->begin_step();
     const auto forward = [&](Context& c, const Payload& in) {
       MoeOutput result = layer->forward(c, at(in, "x"), {});
       if (c.is_first_run())
@@ -99,10 +104,11 @@ struct Layer {
     };
     const Tensor y = at(recomputes ? recompute(training, {{"x", x}}, forward) : forward(training, {{"x", x}}), "y");
     output = values_of(y);
-    tape.seed(training, y.slot, upload("seed", tokens));
+    Tensor seed = upload("seed", tokens);
+    for (int64_t i = 0; i < seed.num_elements(); ++i) seed.data<double>()[i] *= seed_scale;
+    tape.seed(training, y.slot, std::move(seed));
     tape.backward(training, Phase::kBW, 0);
     dx = values_of(tape.take_gradient(x.slot));
-    for (Parameter* parameter : layer->parameters()) parameter->finish(ctx);
     overflow = step.overflow;
   }
 
@@ -114,6 +120,7 @@ struct Layer {
   MoeConfig moe;
   std::unique_ptr<MoeLayer> layer;
   std::vector<double> output, dx, losses;
+  double seed_scale = 1;
   int32_t overflow = 0;
 };
 
