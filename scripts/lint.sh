@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the form of the code: layers, links of documents, labels of tests, format, scripts, and clang-tidy on a few files.
+# Checks the form of the code: layers, links of documents, labels of tests, lengths of functions, format, scripts, and
+# clang-tidy on a few files.
 #
 #   scripts/lint.sh [--fix] [--tidy all|changed|none] [--since COMMIT] [--build-dir DIR]
 #
@@ -37,6 +38,10 @@ check_links() { python3 tools/check_links.py && python3 tools/check_links_test.p
 
 check_golden_labels() {
   python3 tools/check_golden_labels.py && python3 tools/check_golden_labels_test.py 2>&1 | tail -n 1
+}
+
+check_function_lengths() {
+  python3 tools/check_function_lengths.py && python3 tools/check_function_lengths_test.py 2>&1 | tail -n 1
 }
 
 check_format() {
@@ -133,6 +138,7 @@ done
 run "layers and form" check_layers
 run "links" check_links
 run "golden labels" check_golden_labels
+run "function lengths" check_function_lengths
 run "format" check_format
 run "scripts" check_scripts
 if [ "$tidy" != none ]; then
