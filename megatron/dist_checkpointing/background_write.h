@@ -38,7 +38,7 @@ class BackgroundWrite {
   bool has_failed() const { return is_over() && failure_; }
   /// Waits until it is over. @return what is stored. @throw what CheckpointWriter::write throws
   CheckpointMetadata take();
-  /// What of the priority the system refused; empty if nothing. Valid behind take().
+  /// The part of the priority that the system refused; empty if none. Valid after take().
   const std::string& priority_problem() const { return priority_problem_; }
 
  private:

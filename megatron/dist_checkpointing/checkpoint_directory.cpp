@@ -162,7 +162,7 @@ std::vector<int64_t> CheckpointDirectory::complete() const {
   return {iterations.begin(), iterations.end()};
 }
 
-/// Of Megatron's --ckpt-format torch.
+/// Whether the folder has the form of Megatron's --ckpt-format torch.
 bool CheckpointDirectory::is_of_older_format(const std::string& path) const {
   const auto content = files_.list(path);
   return std::ranges::any_of(content, [](const auto& e) { return e.name.starts_with("mp_rank_"); });
@@ -173,7 +173,7 @@ bool CheckpointDirectory::is_checkpoint() const {
   return files_.exists(full_path(kBackendFile)) || files_.exists(full_path(kMetadataFile)) || is_of_older_format(root_);
 }
 
-/// What is wrong with an iteration that cannot be loaded, as the end of a sentence about it.
+/// The reason why an iteration cannot be loaded, as the end of a sentence about it.
 std::string CheckpointDirectory::problem_of(int64_t iteration) const {
   if (!files_.exists(path(iteration))) return "does not exist";
   return is_of_older_format(path(iteration))

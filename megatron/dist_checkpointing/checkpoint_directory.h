@@ -65,7 +65,7 @@ class CheckpointDirectory {
   /// Whether nothing here was ever a checkpoint: the directory is absent, or has neither tracker nor checkpoints, and
   /// is none itself. What a first save has left that was cut off does not count.
   bool is_empty() const;
-  /// What to load: the checkpoint that the tracker names, if it is complete. Otherwise the newest complete one before
+  /// The checkpoint to load: the one named by the tracker, if it is complete. Otherwise the newest complete one before
   /// that, or the newest at all if there is no tracker. Nothing if the directory is_empty().
   /// @throw CheckpointError if there is something else, which the caller would take for a first start and overwrite.
   Latest latest() const;

@@ -15,7 +15,7 @@ inline constexpr const char* kMetadataFile = ".metadata";
 inline constexpr const char* kMetadataChecksumFile = ".metadata.crc32";
 /// Names the format; its presence marks the directory as complete.
 inline constexpr const char* kBackendFile = "metadata.json";
-/// What Megatron Core up to 0.16 keeps beside tensors.
+/// The file in which Megatron Core up to 0.16 keeps all that is no tensor.
 inline constexpr const char* kCommonStateFile = "common.pt";
 
 /// "__3_0.distcp"

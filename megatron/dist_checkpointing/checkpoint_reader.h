@@ -45,8 +45,8 @@ class CheckpointReader {
   std::vector<std::byte> read_whole_tensor(std::string_view key) const;
 
   TorchFile read_object(std::string_view key) const;
-  /// What Megatron keeps beside tensors: args, iteration, param_groups and so on, as a dict. From the file `common.pt`
-  /// where there is one (Megatron Core 0.16 and older), else from the object `common_state/shard_0_1`.
+  /// All that Megatron keeps beside tensors (args, iteration, param_groups), as a dict: in the file `common.pt`
+  /// if there is one (Megatron Core 0.16 and older), otherwise in the object `common_state/shard_0_1`.
   struct CommonState {
     TorchFile file;
     const pickle::Object& state() const;

@@ -55,7 +55,7 @@ class CheckpointWriter {
   /// added.
   /// @throw IoError of the file system. What was written then has no meaning.
   CheckpointMetadata write(int num_files, WriteThreads threads = WriteThreads::kOnePerFile);
-  /// Of the files that write() has written, with Integrity::kSha256.
+  /// The hashes of the files that write() has written, with Integrity::kSha256.
   const FileHashes& hashes() const { return hashes_; }
 
  private:

@@ -12,7 +12,7 @@ namespace megatron {
 
 /// random.getstate() after random.seed(seed).
 pickle::Object& python_generator_state(pickle::Graph& graph, uint32_t seed);
-/// What numpy.random.set_state() takes for the state after numpy.random.seed(seed); integers instead of an array, whose
+/// The argument of numpy.random.set_state() for the state after numpy.random.seed(seed); integers, not an array, whose
 /// pickle differs between versions of NumPy.
 pickle::Object& numpy_generator_state(pickle::Graph& graph, uint32_t seed);
 /// torch.get_rng_state() after torch.manual_seed(seed): a uint8 tensor of 5056 elements.

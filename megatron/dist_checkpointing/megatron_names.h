@@ -14,7 +14,7 @@
 
 namespace megatron {
 
-/// What Megatron keeps beside tensors is one object under this key. Its entries have the names below.
+/// All that Megatron keeps beside tensors is one object under this key. Its entries have the names below.
 inline constexpr std::string_view kCommonStateKey = "common_state/shard_0_1";
 
 namespace common_state {
@@ -64,7 +64,7 @@ inline constexpr const char* kExpertParallel = "expert-parallel-rng";
 /// without fp8. @param shard  the layer among `num_shards` layers; 0 of 1 outside of layers.
 std::string extra_state_key(std::string_view module, int64_t shard, int64_t num_shards);
 
-/// What an optimizer keeps for each parameter, in float32.
+/// Names of the float32 tensors that an optimizer keeps for each parameter.
 namespace optimizer_state {
 inline constexpr std::string_view kDistributedMaster = "param";  // the parameter, of a distributed optimizer
 inline constexpr std::string_view kMaster = "fp32_param";        // the parameter, of an optimizer whole on each rank

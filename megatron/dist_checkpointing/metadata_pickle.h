@@ -15,7 +15,7 @@ namespace megatron {
 /// @throw NotSupported for tensors that are stored transformed (compressed).
 CheckpointMetadata parse_metadata(std::span<const std::byte> bytes, std::string_view source);
 
-/// What torch.distributed.checkpoint and Megatron read. Equal metadata gives equal bytes.
+/// The bytes that torch.distributed.checkpoint and Megatron read. Equal metadata gives equal bytes.
 std::string write_metadata(const CheckpointMetadata& metadata);
 
 }  // namespace megatron

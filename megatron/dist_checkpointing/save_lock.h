@@ -17,7 +17,7 @@ namespace megatron {
 /// its process id was given to another one, and takes its place. Of a process on another host, of an earlier boot or
 /// in another container nobody here can know whether it has ended: the user says so with --take-over-save-lock.
 ///
-/// Of several runs that start at the same time one gets the lock, also when they find a dead one: a run succeeds the
+/// Only one of several runs that start together gets the lock, also if they find a dead one: a run succeeds the
 /// holder whose token is T by creating `.save_lock.after.T`, which a file system lets one process do; then it replaces
 /// `.save_lock`. Holders that ended in between form a chain, which is followed from `.save_lock` to its end.
 class SaveLock {
@@ -42,7 +42,7 @@ class SaveLock {
   void require_held();
 
  private:
-  /// What a lock file says. Content that cannot be read has no process and the token "unreadable".
+  /// The content of a lock file. Content that cannot be read has no process and the token "unreadable".
   struct Holder {
     ProcessIdentity process;
     std::string since, token;

@@ -1,4 +1,4 @@
-// What a load does where the tensors of a checkpoint are not those that are asked for (--dist-ckpt-strictness).
+// How a load treats tensors of a checkpoint that are missing or unexpected (--dist-ckpt-strictness).
 #pragma once
 
 #include <array>

@@ -51,7 +51,7 @@ class TorchFile {
   pickle::Pickle pickle_;
 };
 
-/// What torch.save is to write: an object made with `graph`, and the tensors in it. Example, {"step": tensor}:
+/// The input of torch.save: an object made with `graph`, and the tensors in it. Example, {"step": tensor}:
 ///   TorchObject object;
 ///   object.root = &object.graph.dict();
 ///   object.graph.set(*object.root, "step", object.add_tensor(view));

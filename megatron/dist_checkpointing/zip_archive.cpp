@@ -68,7 +68,7 @@ int64_t to_signed(uint64_t value) {
   return static_cast<int64_t>(std::min<uint64_t>(value, std::numeric_limits<int64_t>::max()));
 }
 
-/// What the directory's zip64 field holds for an entry: values that do not fit into 32 bits, in this order.
+/// Reads the zip64 field of an entry of the directory: values that do not fit into 32 bits, in this order.
 void read_zip64_field(std::string_view extra, uint64_t& size, uint64_t& stored_size, uint64_t& offset) {
   for (Fields fields(extra); !fields.empty();) {
     const auto id = fields.next<uint16_t>();

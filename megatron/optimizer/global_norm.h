@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// What this rank counts of a range that its optimizer owns, so that over all ranks each element of a logical tensor is
+/// The part of an optimizer's range that this rank counts, so that over all ranks each element of a logical tensor is
 /// counted once: replicas count an equal part each (unless the optimizer's state is sharded, when no two own the same);
 /// a box that several places of the grid hold is counted by its owner (shard_boxes), a tied tensor by its first holder.
 /// Padding rows do not count, for their number depends on the layout.
@@ -40,7 +40,7 @@ class GlobalNorm {
   /// finite.
   void finish(const Context& ctx, double max_norm, bool finds_overflow);
 
-  /// What the host asks for, in device memory.
+  /// The results that the host reads, in device memory.
   Tensor norms() const { return results_.slice(0, kLargest, 2); }  // [2] fp64: largest absolute value, norm
   Tensor overflow() const {
     return results_.slice(0, kOverflow, 1);

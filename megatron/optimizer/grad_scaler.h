@@ -12,9 +12,9 @@ namespace megatron {
 class GradScaler {
  public:
   virtual ~GradScaler() = default;
-  /// What the loss is multiplied by.
+  /// The factor of the loss.
   virtual float scale() const = 0;
-  /// What gradients are multiplied by; 1/scale rounded once.
+  /// The factor of the gradients: 1/scale, rounded once.
   float inverse_scale() const { return static_cast<float>(1.0 / static_cast<double>(scale())); }
   /// Learns whether the gradients of a step held an infinity or NaN on any rank.
   virtual void update(bool found_inf) = 0;
@@ -44,7 +44,7 @@ struct DynamicGradScalerConfig {
 /// restores the hysteresis: until then each further bad step shrinks the scale again, as in Megatron.
 class DynamicGradScaler final : public GradScaler {
  public:
-  /// What a checkpoint keeps.
+  /// The state that a checkpoint keeps.
   struct State {
     float scale;
     int64_t growth_tracker;      ///< good steps since the last bad one or the last growth
@@ -64,7 +64,7 @@ class DynamicGradScaler final : public GradScaler {
   State state_;
 };
 
-/// What --fp16 and --loss-scale ask for: constant with a scale, else dynamic; null for other precisions than fp16.
+/// The scaler of --fp16 and --loss-scale: constant with a scale, otherwise dynamic; null without --fp16.
 std::unique_ptr<GradScaler> make_grad_scaler(const OptimizerConfig& config);
 
 }  // namespace megatron

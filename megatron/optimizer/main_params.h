@@ -5,7 +5,7 @@
 
 namespace megatron {
 
-/// What is stepped: the weights themselves, an fp32 copy of them, or they with what they lack of one
+/// The numbers that a step updates: the weights, an fp32 copy of them, or weights with the bits that such a copy adds
 /// (kernels/main_params.h).
 enum class MainParams { kWeights, kCopy, kRemainder };
 

@@ -44,7 +44,7 @@ bool rounds_at_random(const OptimizerState& state) {
   return state.exp_avg_sq.defined() && (state.rounds_weights() || state.exp_avg_sq.dtype() == DType::kBFloat16);
 }
 
-/// What a step of a range reads and writes.
+/// The tensors that a step of a range reads and writes.
 struct Operands {
   explicit Operands(OptimizerState& state)
       : size(state.end - state.begin),
@@ -148,7 +148,7 @@ void Optimizer::set_main_params(const Context& ctx, const OptimizerState& state,
   });
 }
 
-/// Of all parameters of the rank, so that all data-parallel ranks have the same groups, some of them empty.
+/// The groups have all parameters of the rank, so that they are the same on all data-parallel ranks; some are empty.
 void Optimizer::make_groups() {
   std::map<std::array<bool, 2>, ParamGroup> by_kind;  // decoupled rate, no decay: the decaying group comes first
   size_t next = 0;

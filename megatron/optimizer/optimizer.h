@@ -25,7 +25,7 @@ struct ParamGroup {
   std::vector<size_t> members;  // indices into Optimizer::states()
 };
 
-/// What the optimizer keeps of a range of a parameter's shard: of all of it, or with the distributed optimizer of the
+/// The optimizer state of a range of a parameter's shard: of all of it, or with the distributed optimizer of the
 /// part that lies in this rank's shard of a bucket. Tensors have the parameter's shape if the range is whole, else they
 /// are vectors of end - begin elements. `main` is the weight itself where that is fp32 or fp64, and with bf16 main
 /// parameters.
@@ -74,7 +74,7 @@ class Optimizer {
   StepResult step(const Context& ctx, Readback& readback, Timers* timers = nullptr);
   /// L2 norm of all weights of the model (main parameters where they are kept whole).
   double params_norm(const Context& ctx);
-  /// What the loss is multiplied by before backward: 1 without fp16.
+  /// The factor of the loss before backward: 1 without fp16.
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1.0; }
   /// Master weights become copies of the weights again: after a load of weights alone.
   void reload_main_params(const Context& ctx);
@@ -86,7 +86,7 @@ class Optimizer {
   /// Makes `main`, of the shape of main_params(), the main parameters of a state that has a remainder.
   void set_main_params(const Context& ctx, const OptimizerState& state, const Tensor& main);
 
-  /// What this rank owns, in order of registration: a checkpoint is the union over ranks.
+  /// The states that this rank owns, in order of registration: a checkpoint is the union over ranks.
   const std::vector<OptimizerState>& states() const { return states_; }
   const std::vector<ParamGroup>& groups() const { return groups_; }
   /// Steps that were not skipped: Adam's t.

@@ -1,4 +1,4 @@
-// What an optimizer needs to know. Names are Megatron Core's.
+// The settings of an optimizer. Names are Megatron Core's.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ constexpr auto names_of_enum(OptimizerType) {
       {{OptimizerType::kAdam, "adam"}, {OptimizerType::kSgd, "sgd"}});
 }
 
-/// What --use-precision-aware-optimizer may keep gradients and moments in.
+/// Dtypes of gradients and moments with --use-precision-aware-optimizer.
 enum class StateDType { kFloat32, kBFloat16 };
 constexpr auto names_of_enum(StateDType) {
   return std::to_array<std::pair<StateDType, std::string_view>>(
@@ -28,7 +28,7 @@ constexpr DType dtype_of(StateDType dtype) {
   return dtype == StateDType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
 }
 
-/// What it may keep main parameters in.
+/// Dtypes of main parameters with that flag.
 enum class MainParamsDType { kFloat32, kBFloat16 };
 constexpr auto names_of_enum(MainParamsDType) {
   return std::to_array<std::pair<MainParamsDType, std::string_view>>(

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kPi = std::numbers::pi;
 
-// What is left of the learning rate's range when `steady` samples of full rate are over, for the last part of WSD.
+// The fraction of the learning rate's range that is left in the decay of WSD, after its samples at the full rate.
 double wsd_factor(WsdDecayStyle style, double fraction) {
   switch (style) {
     case WsdDecayStyle::kExponential:

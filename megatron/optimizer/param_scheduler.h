@@ -36,7 +36,7 @@ constexpr auto names_of_enum(WeightDecayIncrStyle) {
        {WeightDecayIncrStyle::kCosine, "cosine"}});
 }
 
-/// What a ParamScheduler is built from. Lengths are in samples; a warm-up given as a fraction need not be whole.
+/// The settings of a ParamScheduler. Lengths are in samples; a warm-up given as a fraction need not be whole.
 struct ParamSchedulerConfig {
   double init_lr = 0.0;  ///< at sample 0 of the warm-up
   double max_lr = 0.0;
@@ -63,15 +63,15 @@ struct ParamGroupSchedule {
   double wd_mult = 1.0;
 };
 
-/// What lengths are told in: samples, or iterations of so many.
+/// The unit in which messages give lengths: samples, or iterations of so many.
 struct ScheduleUnit {
   std::string_view name = "sample";
   int64_t num_samples = 1;
 };
-/// What contradicts itself in `config`: one text for each rule that is broken.
+/// The contradictions in `config`: one text for each rule that is broken.
 std::vector<std::string> mistakes_of(const ParamSchedulerConfig& config, const ScheduleUnit& unit = {});
 
-/// What a checkpoint keeps of a schedule; the style and length of a WSD decay and the initial rate it does not.
+/// The part of a schedule that a checkpoint keeps: all but the style and length of a WSD decay and the initial rate.
 struct ParamSchedulerState {
   double max_lr = 0.0;
   double lr_warmup_steps = 0;

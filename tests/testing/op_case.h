@@ -18,7 +18,7 @@ struct OpParameter {
   double offset = 0;  // added to values in [-1, 1): 1.5 keeps norm weights away from 0
 };
 
-/// What a case computes with. Inputs are watched, parameters have gradients.
+/// The operands of a case. Inputs are watched, parameters have gradients.
 struct OpOperands {
   std::vector<Tensor> inputs;
   std::vector<std::unique_ptr<Parameter>> parameters;

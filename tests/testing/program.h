@@ -47,7 +47,7 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   pid_t process() const { return process_; }
-  /// What has been read of both streams.
+  /// The text that has been read from both streams.
   const std::string& output() const { return text_; }
 
   /// Reads on until the output holds `cue`. @return false if it has ended without

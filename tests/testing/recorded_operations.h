@@ -1,4 +1,4 @@
-// What a rank has sent, read from its recorder, in forms that tests compare.
+// The operations of a rank, read from its recorder, in forms that tests compare.
 #pragma once
 
 #include <fmt/core.h>

@@ -65,7 +65,7 @@ inline std::vector<double> values_of(Device& device, const Tensor& x) {
   return values;
 }
 
-/// Of a cpu device or meta.
+/// The values of a tensor on a cpu or meta device.
 inline std::vector<double> values_of(const Tensor& x) {
   std::vector<double> values;
   if (!x.view().data) return values;

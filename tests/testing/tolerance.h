@@ -1,4 +1,4 @@
-// What a test may accept: rounding, computed from dtype and length of the sums, and never typed until green.
+// The error that a test may accept: rounding, computed from dtype and length of the sums, never a typed constant.
 #pragma once
 
 #include <cmath>

@@ -39,7 +39,7 @@ struct Entry {
   Object* value = nullptr;
 };
 
-/// What a kReduce or kNewObject was made from and what was put into it afterwards.
+/// An instance that a kReduce or kNewObject made: callable, arguments, and the values that were added afterwards.
 struct Instance {
   Object* callable = nullptr;
   Object* arguments = nullptr;
@@ -69,7 +69,7 @@ class Object {
 
   /// Elements of a list, tuple or set.
   std::span<Object* const> items() const;
-  /// Of a dict, in its order.
+  /// The entries of a dict, in its order.
   std::span<const Entry> entries() const;
   /// Value of a string key: of a dict, or of the attributes of an instance. Null if there is none.
   const Object* find(std::string_view key) const;

@@ -63,7 +63,7 @@ std::vector<const Parameter*> registered(Trainer& trainer, bool has_fused_norms)
   return parameters;
 }
 
-/// Of the first buffer: [[{(parameters' dtype, gradients' dtype): [sizes]}]].
+/// The sizes of the first buffer: [[{(parameters' dtype, gradients' dtype): [sizes]}]].
 std::vector<int64_t> sizes_in(const TorchFile& file) {
   const auto buffers = file.root().items()[0]->items();
   require<CheckpointError>(buffers.size() == 1 && buffers[0]->entries().size() == 1,

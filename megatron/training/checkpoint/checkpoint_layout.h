@@ -27,7 +27,7 @@ struct CheckpointPlacement {
 };
 /// @param num_layers  of the whole model
 CheckpointPlacement placement_of(const Parameter& parameter, int64_t num_layers);
-/// Of a part of the parameter's shard alone: elements [begin, end), taken as flat.
+/// The placement of a part of the parameter's shard alone: elements [begin, end) of the flattened shard.
 CheckpointPlacement placement_of(const Parameter& parameter, const ElementRange& part, int64_t num_layers);
 
 }  // namespace megatron

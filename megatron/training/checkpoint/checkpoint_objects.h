@@ -1,4 +1,4 @@
-// What Megatron asks of a checkpoint beside tensors and the common state, and what nothing here reads.
+// Objects that Megatron requires in a checkpoint beside tensors and the common state. Nothing here reads them.
 #pragma once
 
 #include "megatron/dist_checkpointing/checkpoint_writer.h"

@@ -21,7 +21,7 @@ int64_t sum_of_ranks(const ProcessGroup& world, int64_t value, std::string_view 
   return value;
 }
 
-/// What all ranks have stored, on rank 0; nothing elsewhere.
+/// The metadata of the shares of all ranks, on rank 0; nothing on other ranks.
 CheckpointMetadata merged_on_first(const ProcessGroup& world, const CheckpointMetadata& own) {
   const std::string text = world.rank() == 0 ? "" : write_metadata(own);
   auto bytes = static_cast<int64_t>(text.size());
@@ -47,7 +47,7 @@ CheckpointMetadata merged_on_first(const ProcessGroup& world, const CheckpointMe
   return merged;
 }
 
-/// Of the files of all ranks.
+/// The hashes of the files of all ranks.
 FileHashes hashes_of_ranks(const ProcessGroup& world, const FileHashes& own) {
   std::ostringstream text;
   for (const auto& [file, hash] : own) text << file << ' ' << hash << '\n';

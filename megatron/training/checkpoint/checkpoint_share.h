@@ -1,4 +1,4 @@
-// What one rank stores of a checkpoint.
+// The part of a checkpoint that one rank stores.
 #pragma once
 
 #include <array>
@@ -40,10 +40,10 @@ class CheckpointShare {
   /// @param deals  whether replicas share what all of them hold alike, rather than leave it to the first.
   CheckpointShare(CheckpointWriter& writer, const Context& ctx, const ProcessGroupCollection& groups, bool deals);
 
-  /// What all replicas of the parameter hold alike.
+  /// Adds a tensor that all replicas of the parameter have alike.
   void add_replicated(const Parameter& parameter, const CheckpointPlacement& placement, const std::string& key,
                       const OptimizerTensor& value);
-  /// What this rank alone holds of its instance of the optimizer.
+  /// Adds a tensor that this rank alone has in its instance of the optimizer.
   void add_sharded(const CheckpointPlacement& placement, const std::string& key, const OptimizerTensor& value);
   CheckpointWriter& writer() { return writer_; }
 

@@ -12,7 +12,7 @@
 
 namespace megatron {
 
-/// What tells whether token ids mean the same to two runs.
+/// Identifies a tokenizer, so that two runs can compare whether token ids have the same meaning.
 struct TokenizerRecord {
   std::string type;  ///< --tokenizer-type
   int64_t vocab_size = 0;

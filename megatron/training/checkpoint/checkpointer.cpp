@@ -62,7 +62,7 @@ void add_state(CheckpointShare& share, Trainer& trainer, bool with_optimizer) {
   }
 }
 
-/// What is to be loaded from the directory of `flag`; no path if it is empty.
+/// The checkpoint to load from the directory of `flag`; no path if the directory is empty.
 CheckpointDirectory::Found find(FileSystem& files, std::string_view flag, const std::string& directory,
                                 const std::optional<int64_t>& step, const MessageLog& log) {
   try {
@@ -78,7 +78,7 @@ CheckpointDirectory::Found find(FileSystem& files, std::string_view flag, const 
   }
 }
 
-/// What tells one checkpoint from another: its index, and the weights in the first file of data.
+/// Identifies the content of a checkpoint by its index and the weights in the first file of data.
 std::string describe_content(const FileSystem& files, const CheckpointDirectory::Found& found) {
   if (found.path.empty()) return "none";
   return fmt::format("{} (index of {}, first weights of {})",

@@ -105,7 +105,7 @@ Object& make_group(Graph& graph, Trainer& trainer, const ParamGroupSchedule& sch
   return dict;
 }
 
-/// Of a dynamic scale; a constant one has no state.
+/// The state of a dynamic scale; a constant one has none.
 Object& make_scaler(TorchObject& object, const GradScaler& scaler) {
   Graph& graph = object.graph;
   Object& dict = graph.dict();
@@ -118,7 +118,7 @@ Object& make_scaler(TorchObject& object, const GradScaler& scaler) {
   return dict;
 }
 
-/// What Megatron's optimizers keep for all parameters together, and where its fused Adam has the number of steps: in
+/// The state that Megatron's optimizers keep for all parameters together. Its fused Adam has the number of steps in
 /// each group. torch's AdamW, which Megatron takes without Transformer Engine and Apex, wants it for each parameter.
 Object& make_inner_optimizer(TorchObject& object, Trainer& trainer) {
   Graph& graph = object.graph;
@@ -138,7 +138,7 @@ Object& make_inner_optimizer(TorchObject& object, Trainer& trainer) {
   return inner;
 }
 
-/// As Megatron's optimizers store it: DistributedOptimizer in its form that any layout loads,
+/// The form in which Megatron's optimizers store it: DistributedOptimizer in the form that any layout loads,
 /// Float16OptimizerWithFloat16Params, or FP32Optimizer, which has no dict around the inner one.
 Object& make_optimizer(TorchObject& object, Trainer& trainer) {
   Graph& graph = object.graph;

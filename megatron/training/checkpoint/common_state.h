@@ -1,4 +1,4 @@
-// What a checkpoint keeps beside tensors, as Python objects: arguments, progress, schedule, optimizer groups.
+// The state of a checkpoint that is no tensor, as Python objects: arguments, progress, schedule, optimizer groups.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ namespace megatron {
 /// @param root  of --save or --load.
 std::string non_persistent_folder(const CheckpointConfig& config, const std::string& root);
 
-/// What to load: of --load the persistent checkpoint, or one that is not if it is not older.
+/// The checkpoint to load: the persistent one of --load, or one that is not persistent, if it is not older.
 /// @param persistent  of --load; no path if it holds none.
 CheckpointDirectory::Found newer_non_persistent(FileSystem& files, const CheckpointConfig& config,
                                                 CheckpointDirectory::Found persistent, const MessageLog& log);

@@ -21,7 +21,7 @@ struct OptimizerTensor {
 /// A tensor that is stored as the rank holds it.
 OptimizerTensor stored_as_is(std::string_view name, const Tensor& tensor);
 
-/// What a run needs back to continue: main parameters, where they are not the weights, and moments.
+/// The tensors that a run needs to continue: main parameters, where they are not the weights, and moments.
 /// @param state  one of the optimizer's states(). The result refers to `optimizer`.
 std::vector<OptimizerTensor> optimizer_tensors(const Context& ctx, Optimizer& optimizer, const OptimizerState& state);
 

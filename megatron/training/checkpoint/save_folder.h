@@ -21,7 +21,7 @@ struct CheckpointFolder {
 /// in that of --save.
 std::vector<CheckpointFolder> checkpoint_folders_of(const CheckpointConfig& config);
 
-/// What is to be said of a --save that has checkpoints of a run which this one does not go on with by --load.
+/// A warning if --save has checkpoints of a run that this one does not continue by --load.
 std::optional<std::string> warning_of_another_run(FileSystem& files, const CheckpointConfig& config);
 
 }  // namespace megatron

@@ -23,7 +23,7 @@ class TrainerSnapshot {
   /// @throw CheckpointError if nothing was taken or the model differs.
   void restore(Trainer& trainer);
 
-  /// Of host memory. While one snapshot replaces another both are there.
+  /// The host memory that it takes. While one snapshot replaces another, both exist.
   int64_t bytes() const { return files_.total_bytes(); }
 
  private:

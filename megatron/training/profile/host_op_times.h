@@ -1,4 +1,4 @@
-// What an op costs the host: its front, what the tape keeps of it, and its launch.
+// The time that an op takes on the host: its front, its record on the tape, and its launch.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// Of one step.
+/// The host times of the ops of one step.
 struct HostOpCosts {
   struct Kind {
     std::string name;  // "linear.B"
@@ -36,7 +36,7 @@ class HostOpTimes {
   void add(std::string_view name, Pass pass, const TimeSpan& host);
 
   bool empty() const { return steps_.empty(); }
-  /// Of the step that took the host as long as half of them did at most.
+  /// The host times of the median step.
   HostOpCosts median_step() const;
 
  private:

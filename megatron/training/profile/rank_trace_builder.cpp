@@ -125,7 +125,7 @@ void RankTraceBuilder::add_device_waits() {
   waits_ = std::move(device_waits);
 }
 
-/// What overlaps in time lies on threads of its own: events of one thread must nest.
+/// Operations that overlap in time get threads of their own: events of one thread must nest.
 void RankTraceBuilder::add_exchanges() {
   std::ranges::stable_sort(exchanges_, {}, [](const Exchange& x) { return x.event.begin_ns; });
   std::map<std::string, std::vector<int64_t>> ends;  // of the last event on each thread of a group

@@ -21,7 +21,7 @@ class RankTraceBuilder {
   /// communication does not stop the host.
   RankTraceBuilder(int rank, std::string name, bool has_device);
 
-  /// Of one step. @param iteration  number of the step, from 1.
+  /// Adds the records of one step. @param iteration  number of the step, from 1.
   void add(int64_t iteration, const ProfileRecorder::Records& records);
   /// One that has ended; in order.
   void add(const OperationRecord& operation);

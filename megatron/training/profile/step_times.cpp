@@ -5,7 +5,7 @@
 namespace megatron {
 namespace {
 
-/// What of `span` lies in spans that are in order and apart from each other.
+/// The time of `span` that lies within other spans, which are sorted and disjoint.
 int64_t covered_ns(const TimeSpan& span, std::span<const TimeSpan> by) {
   const auto first = std::ranges::lower_bound(by, span.begin_ns, {}, &TimeSpan::end_ns);
   int64_t sum = 0;

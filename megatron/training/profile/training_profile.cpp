@@ -167,7 +167,7 @@ void TrainingProfile::merge() {
                         profile_table(ranks, num_steps_), host_text()));
 }
 
-/// Of this rank. On a CPU ops run on the host.
+/// The host times of this rank; empty on a CPU, where ops run on the host.
 std::string TrainingProfile::host_text() const {
   if (trainer_.device().backend() != DeviceKind::kCuda || host_times_.empty()) return "";
   return "\nhost, the profile's own two marks of each op among it: " + host_times_.median_step().text();

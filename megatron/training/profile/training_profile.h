@@ -19,7 +19,7 @@ namespace megatron {
 /// ranks must see the same files, as for checkpoints.
 class TrainingProfile {
  public:
-  /// What it is given must outlive it. @param log  rank 0's is told of profiles, and each rank's of what has no effect
+  /// The arguments must outlive it. @param log  rank 0 reports profiles, and each rank reports what has no effect
   TrainingProfile(Trainer& trainer, FileSystem& files, MessageLog log);
 
   /// Before a step.

@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-/// What a run asks of its device.
+/// The requirements of a run on its device.
 struct DeviceNeeds {
   std::optional<std::string> device;  // "cpu" or "cuda", --device; none: a GPU where one answers and can do the rest
   int64_t num_ranks = 1;

@@ -25,7 +25,7 @@ std::string validation_set_name(const PretrainConfig& config, size_t set, size_t
   return fmt::format("validation set {} of {}{} ({})", set + 1, num_sets, name, source);
 }
 
-/// What evaluations take from one set.
+/// The samples that evaluations take from one set.
 struct Demand {
   int64_t consumed = 0, num_evaluations = 0;
 };

@@ -13,8 +13,8 @@ namespace megatron {
 /// Why a GPU has no products in TF32; empty if it has.
 std::string tf32_obstacle_of(const CudaDeviceFacts& gpu);
 
-/// Whoever makes the device of a run calls it before the first product: --float32-matmul-precision, and the algorithms
-/// that were chosen. Nothing where no GPU computes. @throw NotSupported if the library cannot run one of the choices
+/// Call it on the device of a run before the first matmul: sets --float32-matmul-precision, and the algorithms
+/// that were chosen. Does nothing on a CPU. @throw NotSupported if the library cannot run one of the choices
 void prepare_matmuls(Device& device, const PrecisionConfig& precision, const kernels::MatmulChoices& choices);
 
 }  // namespace megatron
