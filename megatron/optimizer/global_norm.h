@@ -31,7 +31,7 @@ class GlobalNorm {
   void find_largest_and_overflow(const Context& ctx, const std::vector<Tensor>& parts) {
     find_largest(ctx, parts, &ctx.step.overflow);
   }
-  /// Second half: the sum of squares, and the zeros if asked for.
+  /// Second half: the sum of squares, and the zeros if requested.
   void add_squares(const Context& ctx, const std::vector<Tensor>& parts, bool count_zeros);
   /// Third: the norm as it is.
   void finish(const Context& ctx);

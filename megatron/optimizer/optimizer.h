@@ -19,7 +19,7 @@
 namespace megatron {
 
 /// Parameters that share learning rate and weight decay. Megatron's groups: those that decay, then those that do not
-/// (biases and 1-D weights); each again for a decoupled learning rate, if asked for.
+/// (biases and 1-D weights); each again for a decoupled learning rate, if requested.
 struct ParamGroup {
   ParamGroupSchedule schedule;
   std::vector<size_t> members;  // indices into Optimizer::states()

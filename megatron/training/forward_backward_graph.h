@@ -17,10 +17,10 @@
 
 namespace megatron {
 
-/// Records a step's work on a GPU and launches the recording in the steps that follow. What changes between steps is in
-/// device memory and written before (StepState, the micro-batches); what a recording has fixed is where all that lies.
-/// The host's part of the work is left out in a launch: it must leave behind what the run before it has. What ranks
-/// exchange in it is part of the graph. All of them record and launch theirs in the same steps: these follow from
+/// Records a step's work on a GPU and launches the recording in later steps. Values that change between steps are in
+/// device memory and written before (StepState, the micro-batches); a recording fixes only their addresses.
+/// The host's part of the work is left out in a launch: it must leave the state that the recorded run left. Collectives
+/// of the ranks are part of the graph. All ranks record and launch theirs in the same steps: these follow from
 /// --cuda-graph-warmup-steps, the profiled steps, which they have in common, and the steps in which a setting changes,
 /// which GpuRanks::begin_graph_step holds together.
 /// Megatron Core: core/full_cuda_graph.py.
@@ -32,7 +32,7 @@ class ForwardBackwardGraph {
   /// @param ranks  of this device and others; null: this one alone.
   ForwardBackwardGraph(Device& device, GpuRanks* ranks, std::optional<int64_t> num_warm_up_steps);
 
-  /// Runs op by op where a profiler listens, and on a meta device.
+  /// Runs op by op if a profiler observes the device, and on a meta device.
   /// @param site    which step this is, for messages.
   /// @param work    what the graph stands for. Gives back all memory that it takes, and waits for all that it issues.
   /// @param inputs  tensors that hold what `work` reads and writes and that live for this step alone. Where they, or
@@ -47,15 +47,15 @@ class ForwardBackwardGraph {
   int64_t num_nodes() const { return graph_ ? graph_->num_nodes() : 0; }
 
  private:
-  /// Two steps for which it is equal need the same recording: addresses follow from what is in use and what is asked
-  /// for.
+  /// Two steps for which it is equal need the same recording: addresses follow from the memory in use and the requests
+  /// for memory.
   struct Setting {
     std::vector<const void*> inputs;
     std::vector<Shape> shapes;
     std::array<int64_t, kNumMemoryUses> live_bytes{};
     int64_t num_live_blocks = 0;
     bool operator==(const Setting&) const = default;
-    /// What is not as it was, in words; empty: all is.
+    /// The differences from `before` in words; empty if there are none.
     std::string change_from(const Setting& before) const;
   };
   Setting setting_of(const std::vector<const Tensor*>& inputs) const;

@@ -1,4 +1,4 @@
-// What a run does after which iteration, as far as its flags alone say it.
+// The actions of a run after each iteration, as far as its flags alone decide them.
 #pragma once
 
 #include "megatron/training/config/pretrain_config.h"

@@ -15,13 +15,13 @@ struct LossSum {
   double mean() const { return num_tokens > 0 ? sum / static_cast<double>(num_tokens) : 0; }
 };
 
-/// Of micro-batches that this rank has read.
+/// The valid tokens of micro-batches that this rank has read.
 int64_t num_valid_tokens_of(const MicroBatches& batches);
 
-/// Of all data-parallel ranks together.
+/// The tokens of all data-parallel ranks together.
 int64_t num_tokens_of_all_ranks(int64_t num_tokens, const ProcessGroupCollection& groups);
 
-/// Of all ranks together. Every rank gives the tokens that it has read, and the losses that it has computed: none but
+/// The sum over all ranks. Every rank passes the tokens that it has read, and the losses that it has computed: none but
 /// on the last pipeline stage. Tensor-parallel ranks have the same.
 LossSum sum_of_all_ranks(const LossSum& own, const ProcessGroupCollection& groups);
 

@@ -93,7 +93,7 @@ PretrainEnvironment with_matmul_use(const PretrainEnvironment& environment, cons
                          [&](Trainer& trainer) { environment.progress.info(matmul_use_text(trainer.device())); });
 }
 
-/// Of this process's rank; of steps on a CPU nothing has to be known before.
+/// The plan of the steps of this process's rank; steps on a CPU need none.
 StepPlan plan_steps_on(const DeviceChoice& device, const PretrainEnvironment& environment,
                        const PretrainConfig& config) {
   if (device.kind != DeviceKind::kCuda) return {};
@@ -113,7 +113,7 @@ PretrainEnvironment with_transports(const PretrainEnvironment& environment, cons
   });
 }
 
-/// Of this process where the driver tells, else of all.
+/// The GPU memory of this process if the driver reports it, otherwise of all processes.
 int64_t gpu_bytes_in_use(const DeviceChoice& device) {
   if (device.own_bytes)
     if (const std::optional<int64_t> own = own_gpu_bytes(device.pci_bus_id)) return *own;
@@ -121,7 +121,7 @@ int64_t gpu_bytes_in_use(const DeviceChoice& device) {
   return 0;
 }
 
-/// What was in use of the GPU before this process had anything but its context there.
+/// The GPU memory that was in use when this process had only its context there.
 GpuMemory memory_at_start(const DeviceChoice& choice) {
   const int64_t in_use = choice.memory_bytes - choice.free_bytes;
   GpuMemory gpu{.total = choice.memory_bytes, .in_use = choice.own_bytes.value_or(in_use)};
@@ -143,7 +143,7 @@ void require_plan_fits_on(const DeviceChoice& device, const PretrainEnvironment&
                     gpu);
 }
 
-/// What this process holds beside its arena, when the model is built and all ranks are connected.
+/// The GPU memory of this process beside its arena, when the model is built and all ranks are connected.
 GpuMemory measured_memory(const PretrainEnvironment& environment, const RankDevice& device, Trainer& trainer) {
   const DeviceChoice& choice = device.choice;
   GpuMemory gpu = memory_at_start(choice);
@@ -182,7 +182,7 @@ OutOfMemory with_estimate(const OutOfMemory& error, const PretrainConfig& config
                                  error.what(), static_cast<double>(planned) / kMebibyte));
 }
 
-/// What every rank does. Ranks other than 0 are silent. @param world  of `groups`; null if they belong to none. @param
+/// The work of one rank. Ranks other than 0 print nothing. @param world  of `groups`; null if they have none. @param
 /// timers  that have seen how long the data took.
 void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, const TrainingData& data,
               const RankDevice& rank_device, const ProcessGroupCollection& groups, World* world, Timers timers) try {

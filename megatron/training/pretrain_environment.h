@@ -1,4 +1,4 @@
-// What a training run needs of the outside world.
+// The services that a training run needs from the outside world.
 #pragma once
 
 #include <atomic>
@@ -43,10 +43,10 @@ struct PretrainEnvironment {
   RankThreadHooks rank_hooks;  // where ranks are threads
   /// Called once with what all ranks have agreed on for their matrix products. May be empty.
   std::function<void(const AgreedMatmulChoices&)> on_matmul_choices = {};
-  /// Called once on the first rank, after the first step of ranks with a GPU each, with what is said then of how rows
-  /// and messages go (GpuRanks::transports()). May be empty.
+  /// Called once on the first rank, after the first step of ranks with a GPU each, with the report on how rows
+  /// and messages are sent (GpuRanks::transports()). May be empty.
   std::function<void(const std::string&)> on_transports = {};
-  /// Called once by every process's first rank when set-up is over: from then on `signal` is looked at. May be empty.
+  /// Called once by every process's first rank when set-up is over: from then on `signal` is checked. May be empty.
   std::function<void()> on_start = {};
   /// Called after each training step and what it prints, on every process's first rank; for measurements. May be empty.
   std::function<void(Trainer&, const TrainStepResult&)> on_step = {};
@@ -56,15 +56,15 @@ struct PretrainEnvironment {
   /// have agreed on for their matmuls: what its device can do. Empty: `speed` as given.
   std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> measure_speed = {};
   DeviceSpeed speed = {};  // that the speed of training is held against
-  /// The run's command line with more flags, for what the memory of a GPU would take with them. Empty: that is not
-  /// said.
+  /// The run's command line with more flags, to estimate the GPU memory that it would take with them. Empty: no
+  /// estimate.
   ConfigWithFlags with_flags = {};
   /// Where files of matrix product algorithms may be: see MatmulChoicesQuery.
   std::vector<std::string> matmul_choices_folders = {};
-  /// Where ranks have a GPU each: which, and the ranks that its trainer tells of it. None: chosen here.
+  /// The GPU of this rank, and the ranks with which its trainer connects it. None: chosen here.
   std::optional<DeviceChoice> device = {};
   GpuRanks* gpu_ranks = nullptr;
-  /// Of the folders of checkpoints that the run writes to, set by pretrain() on rank 0; checked before each save and
+  /// Locks of the folders of checkpoints that the run writes to, set by pretrain() on rank 0; checked before a save and
   /// before it becomes visible.
   std::span<const std::unique_ptr<SaveLock>> save_locks = {};
 };

@@ -1,4 +1,4 @@
-// What rejected steps leave behind in files, for the runs that come after.
+// Files in which rejected steps are recorded for later runs.
 #pragma once
 
 #include <cstdint>

@@ -75,7 +75,7 @@ bool RerunStateMachine::looks_before_update() const {
          faults.rerun_mode == RerunMode::kReportStats || has_rejected(iteration_);
 }
 
-/// Of all steps but the first, one in --error-injection-rate, the same on all ranks.
+/// Selects one in --error-injection-rate of the steps after the first, the same on all ranks.
 bool RerunStateMachine::is_injected() const {
   const int64_t rate = options_.faults.error_injection_rate;
   if (rate == 0 || is_first_step_) return false;

@@ -13,13 +13,13 @@
 
 namespace megatron {
 
-/// What a step has computed before the optimizer steps.
+/// The results of a step before the optimizer steps.
 struct StepValues {
   double loss = 0, grad_norm = 0;  // of all ranks together
   double own_loss = 0;             // sum over this rank's tokens
 };
 
-/// A rejected result that was the same when it was computed again, for the restart that tells apart why.
+/// A rejected result that was the same when it was computed again, for the restart that finds out why.
 struct RejectedStep {
   int64_t iteration = 0;
   double loss = 0, grad_norm = 0;
@@ -59,7 +59,7 @@ class RerunStateMachine {
   const std::optional<RejectedStep>& rejected() const { return rejected_; }
   /// Whether the run before has rejected this iteration.
   bool has_rejected(int64_t iteration) const { return options_.rejected && options_.rejected->iteration == iteration; }
-  /// Of --rerun-mode report_stats: how far steps differed when they were computed again; empty before the first.
+  /// The report of --rerun-mode report_stats: how far repeated steps differed; empty before the first.
   std::string statistics() const;
 
  private:

@@ -1,4 +1,4 @@
-// What a training step counts on the device and the host reads at its end, by name.
+// Metrics of a training step, by name: accumulated on the device, and read by the host at the end of the step.
 #pragma once
 
 #include <string>

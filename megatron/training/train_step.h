@@ -66,7 +66,7 @@ class TrainStep {
   /// Which part of the loss a micro-batch weighs, before the seed gradient.
   double loss_weight(const HostBatch& batch, size_t num_batches) const;
   const Schedule& schedule_of(size_t num_micro_batches, bool forward_only);
-  /// What kernels read of the step, and the valid tokens of all data-parallel ranks.
+  /// Writes the values of the step that kernels read, and sums the valid tokens of all data-parallel ranks.
   void write_step_state(const ParamScheduler& scheduler, int64_t iteration, int64_t own_tokens, StepMetrics& metrics);
   std::vector<MetricSpec> metric_specs() const;
   /// Losses of micro-batches that are on their way to the host.

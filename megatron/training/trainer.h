@@ -32,7 +32,7 @@ class Trainer {
     DeviceKind meta_of = DeviceKind::kCpu;
     int cuda_device = 0;         // number of the GPU
     int64_t capacity_bytes = 0;  // of each arena; 0: all that its memory has
-    /// Of `groups` on a cuda device: told of its stream, and of what to connect before the first step (StepPlan).
+    /// The ranks of `groups` on a cuda device: they get its stream, and its connections before step 1 (StepPlan).
     GpuRanks* gpu_ranks = nullptr;
     Connections connections = {};
     kernels::MatmulChoices matmul_choices = {};                        // of products on a cuda device
@@ -49,7 +49,7 @@ class Trainer {
                              const StepExamination* examination = nullptr);
   /// @return the loss on this rank alone: see sum_of_all_ranks.
   LossSum evaluate(const MicroBatches& batches) { return step_.evaluate(batches); }
-  /// Waits for what ranks exchange of their weights. On all ranks, before some do what others do not: where a gather is
+  /// Waits for the collectives on weights. Call it on all ranks before only some of them go on: where a gather is
   /// left to the next step, the first to read a weight begins it, and waits for the others.
   void finish_param_sync() { ddp_.finish_param_sync(); }
 

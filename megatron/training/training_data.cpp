@@ -95,7 +95,7 @@ void check_tokenizer_files(const TokenizerConfig& tokenizer, Mistakes& mistakes)
     for (const std::string& path : tokenizer_model_files(*tokenizer.tokenizer_model)) check("--tokenizer-model", path);
 }
 
-/// Making it stops at the first file that cannot be read; then all that cannot are told.
+/// Making it stops at the first file that cannot be read; then all such files are reported.
 std::unique_ptr<Tokenizer> make_or_check(const TokenizerConfig& config, Mistakes& mistakes) {
   try {
     return tokenizer_of(config);

@@ -23,7 +23,7 @@ std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config);
 /// @return the tokenizer that the flags name; null if there is none, which is a mistake
 std::unique_ptr<Tokenizer> check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes);
 
-/// What the flags of data and tokenizer name: vocabularies, .idx and .bin files. @throw as parse_blend, and
+/// The files that the flags of data and tokenizer name: vocabularies, .idx and .bin files. @throw as parse_blend, and
 /// DataError for lists that cannot be read
 std::vector<std::string> input_files_of(const PretrainConfig& config);
 

@@ -234,7 +234,7 @@ int64_t TrainingLoop::num_batches_of(const Dataset& dataset, const BatchSize& ba
   return (dataset.size() + batch.running_batch_size - 1) / batch.running_batch_size;
 }
 
-/// Of all ranks together. All look for exit conditions equally often: at the end of a whole set some may have no
+/// The loss over all ranks. All check exit conditions equally often: at the end of a whole set some may have no
 /// samples left. @return nullopt if an exit condition ended it
 std::optional<LossSum> TrainingLoop::evaluate(BatchReader& reader, const Dataset& dataset) {
   const BatchSize batch = eval_microbatch_calculator_of(config_).at(0);

@@ -61,14 +61,14 @@ class TrainingLoop {
   void log_progress(Append append);
   CheckpointProgress checkpoint_progress() const;
   bool exits_after_iteration();
-  /// What all ranks have seen of the conditions to exit, so that all do the same.
+  /// The exit conditions that hold on any rank, so that all ranks do the same.
   struct ExitSigns {
     bool has_signal = false;
     double minutes = 0;  // since the start, of the rank that has run longest
     bool is_time_over = false;
   };
   ExitSigns exit_signs() const;
-  /// What the signs that end the program have to be told as; nullopt where none does.
+  /// The log line of the condition that ends the program; nullopt if none does.
   std::optional<std::string> exit_line(const ExitSigns& signs) const;
   double minutes_since_start() const;
   /// A phase of the step, for --profile.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kIntervalTimer = "interval-time";
 
-/// What a step is made of, in Megatron's order. The same on every rank, whether it has such work or not.
+/// The parts of a step in Megatron's order. The list is the same on every rank, whether it has such work or not.
 constexpr auto kStepTimers = std::to_array<std::string_view>({
     "forward-backward",
     "forward-compute",
@@ -99,7 +99,7 @@ DeviceMemoryUse memory_of(Trainer& trainer) {
           .max_reserved_bytes = arena.high_water_bytes()};
 }
 
-/// What all processes use of the device, or of the host of a CPU. Source: proc_meminfo(5).
+/// The memory that all processes use of the device, or of the host of a CPU. Source: proc_meminfo(5).
 int64_t device_used_bytes(const Device& device) {
   if constexpr (kHasCuda)
     if (device.kind() == DeviceKind::kCuda) return used_cuda_bytes();
@@ -275,7 +275,7 @@ void TrainingReporter::print_step_timers(Trainer& trainer, double seconds_per_it
   write_curves(trainer.progress(), interval_tags(seconds_per_iteration, tflops, timers));
 }
 
-/// What the controller has asked for holds from the next interval on.
+/// A request of the controller takes effect from the next interval on.
 void TrainingReporter::report_stragglers(Trainer& trainer, const std::vector<std::vector<double>>& seconds) {
   if (measures_stragglers_) {
     const auto num_iterations = static_cast<double>(config_.logging.log_interval);

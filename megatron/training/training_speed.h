@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-/// What the device of a rank can do at its best, in operations a second by Megatron's count; absent: unknown.
+/// The best speed of the device of a rank, in operations a second by Megatron's count; absent: unknown.
 struct DeviceSpeed {
   std::optional<double> peak_flops;     // of the data sheet, or of the fastest matmul that was measured
   std::optional<double> ceiling_flops;  // of a step, if nothing but its kernels took time

@@ -27,7 +27,7 @@ struct MpiOutcome {
   std::vector<Arrival> arrivals;
   Clock::time_point end;
 
-  /// When the output up to `position` had come, which was said then, however long mpirun took to end all afterwards.
+  /// The time at which the output up to `position` arrived; mpirun may take longer to end all ranks.
   Clock::time_point arrival_of(size_t position) const {
     const auto found =
         std::find_if(arrivals.begin(), arrivals.end(), [&](const Arrival& a) { return a.end > position; });

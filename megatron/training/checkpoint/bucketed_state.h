@@ -25,7 +25,7 @@ class BucketedState {
   /// @throw CheckpointError if the sizes of the ranks or of the buckets are not those of this run.
   BucketedState(const CheckpointReader& reader, Trainer& trainer);
 
-  /// Where the part of a parameter that one of the optimizer's states() steps lies.
+  /// The placement of the part of a parameter that one of the optimizer's states() updates.
   /// @param name  "param", "exp_avg" or "exp_avg_sq".
   CheckpointPlacement placement_of(const OptimizerState& state, std::string_view name) const;
   /// Compares main parameters with the weights that the checkpoint has beside them: a wrong order would show.

@@ -106,7 +106,7 @@ void require_integrity(const FileSystem& files, const std::string& path) {
                            joined(problems, "; "));
 }
 
-/// A folder that was renamed by hand would continue another iteration than the one that was asked for.
+/// A folder that was renamed by hand would continue another iteration than the requested one.
 void require_own_iteration(const CheckpointDirectory::Found& found, const pickle::Object& state) {
   const pickle::Object* stored = state.find(common_state::kIteration);
   if (!stored || !found.iteration) return;

@@ -11,9 +11,9 @@
 namespace megatron {
 
 /// Copies to the host piece by piece as the writer asks, so that a save needs no second copy of the model; a part with
-/// strides is gathered when it is first asked for, and let go behind its last piece.
-/// @param tensor  what the rank holds, contiguous, as it is until the file is written; `chunk` lies in it. Called when
-///                the first piece is asked for.
+/// strides is gathered when its first piece is read, and freed after its last one.
+/// @param tensor  the contiguous tensor of the rank, unchanged until the file is written; it holds `chunk`. Called when
+///                the first piece is read.
 std::unique_ptr<TensorSource> make_device_source(const Context& ctx, std::function<Tensor()> tensor, DType dtype,
                                                  const CheckpointChunk& chunk);
 

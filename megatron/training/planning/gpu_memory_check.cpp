@@ -21,7 +21,7 @@ RankPlaces places_for(const PlannedRun& run, const PretrainConfig& config) {
   return RankPlaces(std::move(places));
 }
 
-/// Of the first and the last stage of the pipeline, the larger one.
+/// The bytes of the first or the last stage of the pipeline, whichever has more.
 int64_t planned_bytes(const PlannedRun& run, const PretrainConfig& config, const GpuMemory& gpu) {
   const RankPlaces places = places_for(run, config);
   const auto of_rank = [&](int64_t rank) {

@@ -15,7 +15,7 @@ constexpr double kMebibyte = 1 << 20;
 constexpr double kBytesOfLayer = 32 << 10;
 /// Vectors of a micro-batch without its tokens, and its actions in the schedule: 2.5 KiB with 8 tokens.
 constexpr double kBytesOfMicroBatch = 2 << 10;
-/// Of MicroBatch: token, label and position in 8 bytes each, and the mask.
+/// The bytes of a token in a MicroBatch: token, label and position in 8 bytes each, and the mask.
 constexpr double kBytesOfToken = 3 * sizeof(int64_t) + sizeof(float);
 
 double product(int64_t a, int64_t b) { return static_cast<double>(a) * static_cast<double>(b); }
@@ -25,7 +25,7 @@ struct Factor {
   int64_t count;
 };
 
-/// Of a table with a row for each of several things: the flag that makes it large.
+/// The flag of the largest factor, which makes the table large.
 std::string flag_of_largest(std::initializer_list<Factor> factors) {
   return std::string(std::ranges::max(factors, {}, &Factor::count).flag);
 }

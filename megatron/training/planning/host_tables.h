@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// What a rank keeps on the host because of a flag.
+/// Host memory that a rank needs because of a flag.
 struct HostTable {
   std::string what;  // "the micro-batches of a step"
   std::string flag;

@@ -12,7 +12,7 @@ namespace megatron {
 
 /// The run's own command line with more flags behind it, its vocabulary included; nullopt if they contradict it.
 using ConfigWithFlags = std::function<std::optional<PretrainConfig>(const std::string& flags)>;
-/// What the fullest rank of a run will hold.
+/// The memory that the fullest rank of a run will hold.
 using PlannedBytes = std::function<int64_t(const PretrainConfig&)>;
 
 /// Plans what can be changed one by one, from what changes the numbers least: the distributed optimizer, recompute,

@@ -1,4 +1,4 @@
-// What a rank will hold in the memory of its GPU, known before its first step.
+// The GPU memory that a rank will hold, known before its first step.
 #pragma once
 
 #include <array>
@@ -27,12 +27,12 @@ struct GpuMemory {
   int64_t libraries = 0;  // by NCCL and code of kernels, before the first step: library_bytes()
 };
 
-/// What neither was there before the first tensor nor belongs to the arena or to copies between GPUs.
+/// The memory in use that was not there before the first tensor and is not of the arena or of copies between GPUs.
 /// @param in_use  counted like before.in_use, before the first step, when ranks are connected. @param arena
 /// Arena::high_water_bytes()
 int64_t library_bytes(const MemoryPlan& plan, const GpuMemory& before, int64_t in_use, int64_t arena);
 
-/// What the process will have after the first step, counted like gpu.in_use: the plan, and beside it what was measured,
+/// The memory of the process after the first step, counted like gpu.in_use: the plan, the memory measured beside it,
 /// and the code of kernels that the step is the first to use.
 int64_t planned_gpu_bytes(const MemoryPlan& plan, const GpuMemory& gpu);
 

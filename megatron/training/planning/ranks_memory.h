@@ -1,4 +1,4 @@
-// What ranks with a GPU each tell of their memory.
+// GPU memory use across ranks.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-/// More than any device has: the plan of what does not fit tells how much it would be.
+/// More than any device has: the plan of a step that does not fit says how much it would need.
 constexpr int64_t kAnyCapacity = int64_t{1} << 46;
 
 /// Two steps, as the first makes what later ones find, with the largest batch.

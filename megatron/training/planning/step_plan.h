@@ -1,4 +1,4 @@
-// What a rank's steps take of its GPU and of other ranks, known before the first one.
+// The GPU memory and the connections that a rank's steps need, known before the first step.
 #pragma once
 
 #include "megatron/comm/connection.h"

@@ -18,7 +18,7 @@ struct Products {
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
-/// Of a feed-forward.
+/// The number of matrices of a feed-forward.
 double matrices(const TransformerConfig& config) {
   return config.gated_linear_unit && config.activation_func == ActivationFunc::kSilu ? 3 : 2;
 }
@@ -88,7 +88,7 @@ Products feed_forward_products(const TransformerConfig& config, FeedForward feed
   throw InternalError("[theoretical_flops] unknown feed-forward");
 }
 
-/// Of all layers, those of multi-token prediction included.
+/// The matmuls of all layers, those of multi-token prediction included.
 Products layer_products(const TransformerConfig& config) {
   const LayerPlan plan(config);
   Products sum;

@@ -21,7 +21,7 @@ double theoretical_flops(const TransformerConfig& config, double num_tokens, dou
 /// A batch of `batch_size` sequences of `seq_length` tokens.
 double theoretical_flops(const TransformerConfig& config, int64_t batch_size, int64_t seq_length);
 
-/// What balanced_layout needs to know: operations of the head in those of an average layer, for sequences of
+/// The input of balanced_layout: operations of the head in units of an average layer, for sequences of
 /// `seq_length` tokens. The embedding multiplies nothing. A config without layers or without width costs one layer
 /// each.
 LayerCosts layer_costs_of(const TransformerConfig& config, int64_t seq_length);

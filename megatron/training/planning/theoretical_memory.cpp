@@ -27,7 +27,7 @@ bool has_table_2(const MemorySizes& sizes) {
   return sizes.sequence_parallel && sizes.model.recompute_granularity == RecomputeGranularity::kSelective;
 }
 
-/// Of layers that can be built: attention and dense feed-forward are all that they have.
+/// A plan of the layers that can be built, which have only attention and a dense feed-forward.
 LayerPlan plan_of(const MemorySizes& sizes) {
   LayerPlan plan(sizes.model);
   for (const LayerPlan::Run& run : plan.runs()) require_can_build(run.kind);
@@ -53,7 +53,7 @@ double bytes_of_a_parameter(const MemorySizes& sizes, const ParameterBytes& byte
   return static_cast<double>(bytes.weight_and_gradient) + static_cast<double>(bytes.optimizer) / num_shards;
 }
 
-/// What the last stage adds where it is the first one too.
+/// The bytes that the last stage adds if it is the first one too.
 double output_layer_bytes(const MemorySizes& sizes) {
   const auto h = static_cast<double>(sizes.model.hidden_size), v = static_cast<double>(sizes.model.padded_vocab_size);
   if (has_table_2(sizes)) return rows(sizes) * kLossBytes * (h + v);

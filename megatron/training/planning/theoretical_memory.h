@@ -11,7 +11,7 @@ namespace megatron {
 
 struct PretrainConfig;
 
-/// What memory is estimated from. Defaults: one rank.
+/// The sizes from which memory is estimated. Defaults: one rank.
 struct MemorySizes {
   TransformerConfig model;  ///< of kinds of layers that can be built, else the functions below throw NotSupported
   int64_t seq_length = 0;

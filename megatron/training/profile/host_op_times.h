@@ -52,7 +52,7 @@ class HostOpTimes {
   std::vector<Step> steps_;
 };
 
-/// Listens to a device with two looks at the clock an op, some 50 ns, and no marks on its stream. Stop it before it
+/// Observes a device with two readings of the clock an op, some 50 ns, and no marks on its stream. Stop it before it
 /// ends, unless the device has: it may outlive that.
 class HostOpClock final : public Profiler {
  public:

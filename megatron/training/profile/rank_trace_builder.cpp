@@ -109,7 +109,7 @@ void RankTraceBuilder::add_waits() {
   }
 }
 
-/// A device waits where its stream was told to: between the op that the host launched before and the one after. When
+/// A device waits where its stream has to: between the op that the host launched before and the one after. When
 /// operations begin and end on a device is known within milliseconds only, which is too coarse for this.
 void RankTraceBuilder::add_device_waits() {
   std::vector<TraceEvent> device_waits;

@@ -36,7 +36,7 @@ struct DeviceChoice {
   std::string text;
   std::string warning;  // what makes the GPU slower than it need be, and what mends it; empty if nothing does
 };
-/// @throw NotSupported for a GPU that is asked for and cannot do the rest, or not in this build, and for a CPU that
+/// @throw NotSupported for a requested GPU that cannot do the rest, or not in this build, and for a CPU that
 /// cannot; DeviceError where no GPU answers.
 DeviceChoice choose_device(const DeviceNeeds& needs);
 

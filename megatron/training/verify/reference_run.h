@@ -1,4 +1,4 @@
-// What one rank makes of a model in a few training steps, kept to compare layouts of ranks with.
+// The results of a few training steps on one rank, with which layouts of ranks are compared.
 #pragma once
 
 #include <map>
@@ -13,9 +13,9 @@ namespace megatron {
 /// The micro-batches of one global batch, in the order in which one rank takes them.
 using GlobalBatch = std::vector<MicroBatch<int64_t>>;
 
-/// What rounding makes of a result is measured, as the terms that cancel in a sum and the layers that an error passes
-/// are not to be seen in the result: kDisturbedRuns runs whose initial weights are off by eps, so that all of their
-/// roundings are others. Of a result off by x there at most, a layout may be off by kRoundingDeviations * x. With
+/// The effect of rounding on a result is measured, as the result shows neither the terms that cancel in a sum nor the
+/// layers that an error passes: kDisturbedRuns runs have initial weights that are off by eps, so that all of their
+/// roundings differ. If a result is off by x there at most, a layout may be off by kRoundingDeviations * x. With
 /// normally distributed errors 1 in 10^6 results has 8 small errors and then one beyond that: P(|z0| > 8 max |z1..8|) =
 /// (2 / pi)^4 * 105 / 8^8.
 inline constexpr double kRoundingDeviations = 8;

@@ -120,7 +120,7 @@ class RankComparison {
   Coverage weights_, gradients_;
 };
 
-/// What no rank has.
+/// Adds the tensors that no rank has.
 void add_missing(const ReferenceRun& reference, Collected& all) {
   const ReferenceStep& first = reference.step(0);
   const auto check = [&](Compared compared, const std::map<std::string, ReferenceTensor>& expected, Coverage& covered) {

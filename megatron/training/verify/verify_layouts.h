@@ -20,7 +20,7 @@ struct LayoutDifference {
   std::string tensor;  // name of the parameter; empty for loss and norm
   int rank = 0;
   int64_t step = 0;  // from 0; weights are those before the step, or after the last one
-  /// Of the worst element, in units of the tensor's largest one, or of the bound where the tensor is rounding alone. An
+  /// The error of the worst element, in units of the tensor's largest one, or of the bound if all is rounding. An
   /// element that no rank holds is infinitely wrong.
   double error = 0, bound = 0;
 
@@ -29,10 +29,10 @@ struct LayoutDifference {
   double severity() const;
 };
 
-/// What became of a layout.
+/// The result of a layout.
 struct LayoutReport {
   LayoutDifference largest;  // in units of its bound
-  /// Of the first step in which anything departs, one for each thing, on the rank that is farthest off. The first is
+  /// The departures of the first step that has any, one for each tensor, on the rank that is farthest off. The first is
   /// where to look: weights, worst first, as a step begins with them; then the loss; then gradients in the order of
   /// backward, which carries an error from layer to layer downward; then their norm.
   std::vector<LayoutDifference> departures;
@@ -41,7 +41,7 @@ struct LayoutReport {
   bool is_same() const { return departures.empty() && failure.empty(); }
 };
 
-/// What happens beside the comparison.
+/// Functions that are called beside the comparison.
 struct VerifyHooks {
   std::function<void(Trainer&, int64_t step)> before_step;  // for tests; on every rank, before weights are compared
   RankThreadHooks ranks;
