@@ -35,7 +35,7 @@ class Share {
     object.root = &object.graph.text("state");
     writer.add_object("common", std::move(object));
   }
-  /// As the next training steps do.
+  /// Overwrites the tensors, as the next training steps do.
   void change() {
     for (auto& tensor : values_) std::ranges::fill(tensor, -1.0F);
   }

@@ -29,7 +29,7 @@ std::vector<int64_t> integers_of(const Object& tuple) {
   return values;
 }
 
-/// What an object's tensor is written as, as a file of its own.
+/// Writes an object with its tensors as a file of its own.
 TorchFile written(TorchObject object, Object& root) {
   object.root = &root;
   HostMemoryFiles files;
@@ -88,7 +88,7 @@ TEST_F(GeneratorStates, OfTorchIsThatOfManualSeed) {
                     golden = torch_tensor(golden_.at(rng_state::kTorch)).value();
   EXPECT_EQ(own.type, golden.type);
   EXPECT_EQ(own.shape, golden.shape);
-  // Of torch 2.11.0: torch.manual_seed(11); sha256(torch.get_rng_state().numpy().tobytes()).
+  // From torch 2.11.0: torch.manual_seed(11); sha256(torch.get_rng_state().numpy().tobytes()).
   EXPECT_EQ(sha256_hex(file.read(own)), "50eb2aa376beb51d99514aa288bc6e16bfc2e64fb7609e1a042eac0a0a80471d");
 }
 

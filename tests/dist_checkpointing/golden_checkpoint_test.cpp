@@ -63,7 +63,7 @@ TEST_P(GoldenCase, IndexNamesTheChunksThatTorchSees) {
   }
 }
 
-/// What fills the gaps between the parameters of a bucket was never initialised and differs between runs.
+/// The gaps between the parameters of a bucket were never initialised, so their content differs between runs.
 bool has_gaps(const std::string& key) { return key.find("optimizer.distributed.") != std::string::npos; }
 
 TEST_P(GoldenCase, EveryTensorIsWhatTorchReads) {

@@ -153,7 +153,7 @@ void MemoryFileSystem::rename(const std::string& from, const std::string& to) {
   require_directory(directory_of(to))->entries[name_of(to)] = node;
 }
 
-/// As a real one does: entry by entry, so that a crash leaves a part.
+/// Removes entry by entry, as a real file system does, so that a crash leaves a part.
 void MemoryFileSystem::remove(const std::string& path) {
   std::vector<std::string> names;
   {

@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// What a crash leaves. Real file systems are between these.
+/// The state after a crash. Real file systems are between these.
 enum class AfterCrash {
   kEverything,       // the process was killed; the system lives on
   kSyncedOnly,       // power was lost: contents and names are as last synced

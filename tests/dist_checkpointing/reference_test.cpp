@@ -67,7 +67,7 @@ std::vector<std::byte> part_of(const Whole& tensor, const Box& box) {
   return part;
 }
 
-/// What read_with_torch.py checks.
+/// The tensors that read_with_torch.py checks.
 Object& make_state(TorchObject& object) {
   pickle::Graph& graph = object.graph;
   Object& args = graph.instance(graph.global("argparse", "Namespace"), &graph.dict());

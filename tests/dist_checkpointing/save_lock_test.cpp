@@ -39,7 +39,7 @@ class SaveLockTest : public ::testing::Test {
   std::unique_ptr<SaveLock> lock(const SaveLock::Options& options = {}) {
     return std::make_unique<SaveLock>(files_, "save", options);
   }
-  /// What a run of `process` leaves that is killed.
+  /// Leaves the lock of a run of `process` that is killed.
   void leave(const ProcessIdentity& process) {
     MemoryFileSystem scratch;
     scratch.create_directories("save");

@@ -131,7 +131,7 @@ TEST(GlobalNorm, HasTheBitsOfOneRankInAnyLayout) {
     }
 }
 
-/// As of two ranks of which one has `odd` among its gradients.
+/// The norms on two ranks, of which one has `odd` among its gradients.
 std::vector<double> norms_with(float odd, int odd_rank) {
   std::vector<double> largest(2);
   run_ranks(2, [&](RankContext& rank) {
@@ -157,7 +157,7 @@ TEST(GlobalNorm, NanOnOneRankIsTheLargestOnAll) {
   }
 }
 
-/// What NCCL's maximum does not promise, for it passes over NaN: the ranks compare whole numbers.
+/// The maximum of NCCL may ignore NaN, so the ranks compare whole numbers.
 TEST(GlobalNorm, ComparesRanksByTheBitsOfTheirNumbers) {
   run_ranks(2, [&](RankContext& rank) {
     TestDevice test(DeviceKind::kCpu, 1);

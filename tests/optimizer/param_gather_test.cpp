@@ -118,7 +118,7 @@ TEST(ParamGather, IsWaitedForAtTheFirstReadAndNotBefore) {
   EXPECT_EQ(overlapped.at_the_end, late.at_the_end);
 }
 
-/// What a graph of the step is to hide begins in it.
+/// A gather that a graph of the step has to hide begins within the step.
 TEST(ParamGather, IsLeftToTheNextStepOrToWhoReadsBeforeIt) {
   run_ranks(2, [](RankContext& rank) {
     TestDevice test(DeviceKind::kCpu, 1);
@@ -156,7 +156,7 @@ TEST(ParamGather, IsLeftToTheNextStepOrToWhoReadsBeforeIt) {
   });
 }
 
-/// As where a run ends: one rank writes weights to a file, and the others have nothing left to do.
+/// As at the end of a run, one rank reads its weights, and the others have nothing left to do.
 TEST(ParamGather, OfARankThatReadsAfterTheLastStepHasThePartsOfThoseThatEnd) {
   for (const bool in_step : {false, true})
     run_ranks(2, [&](RankContext& rank) {

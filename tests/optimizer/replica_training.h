@@ -21,7 +21,7 @@ struct ReplicaTraining {
   bool recompute = false;
   /// This rank's gradient of "norm1" becomes infinite in this step, before it is reduced.
   int overflow_rank = -1, overflow_step = -1;
-  /// What overflows instead: an extent that is bounded on the device, beside finite gradients.
+  /// Overflows an extent that is bounded on the device instead, beside finite gradients.
   bool extent_overflows = false;
 };
 

@@ -13,7 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// What ranks of 2 x 2 find where rank `faulty` has changed one bit of a weight.
+/// The errors of 2 x 2 ranks if rank `faulty` has changed one bit of a weight.
 std::string found_on_rank(int faulty) {
   std::string text;
   try {

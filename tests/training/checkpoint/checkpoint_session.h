@@ -32,7 +32,7 @@ struct Session {
   Checkpointer checkpointer;
 };
 
-/// What --save and --load of a directory are.
+/// The flags --save and --load of a directory.
 inline std::string saving(const ScratchDirectory& directory, const std::string& more = {}) {
   return " --save " + directory.path() + " --save-interval 1 " + more;
 }

@@ -16,7 +16,7 @@ using ::testing::Not;
 constexpr const char* kBias = "decoder.layers.mlp.linear_fc1.bias";
 const std::string kNoBiases = " --disable-bias-linear";
 
-/// What a load says; an error's text begins with "error".
+/// The messages of a load; the text of an error begins with "error".
 std::string outcome(const std::string& words, const ScratchDirectory& directory, const std::string& mode) {
   Session run(words + loading(directory, "--dist-ckpt-strictness " + mode));
   const std::string refusal = refusal_of(run);

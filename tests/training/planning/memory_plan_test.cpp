@@ -23,7 +23,7 @@ using testing::small_config;
 
 constexpr int64_t kMebibyte = 1 << 20;
 
-/// What is needed by rank `rank` of a run of three steps and a validation on CPUs.
+/// Compares the plan of a rank with the memory that it takes for three steps and an evaluation on CPUs.
 void expect_plan(const PretrainConfig& config, World& world) {
   Trainer trainer(config, {.groups = ProcessGroupCollection::make(world, parallel_layout_of(config))});
   testing::train(trainer, 0, 3);

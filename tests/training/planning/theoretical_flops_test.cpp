@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-// What the golden cases give beyond a dense model, by flag.
+// The settings of the golden cases beyond a dense model, by flag.
 class Extras {
  public:
   // Takes the flags of features that this version does not have out of `words`.
