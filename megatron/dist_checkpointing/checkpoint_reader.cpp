@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
@@ -27,13 +26,6 @@ class FileSlice final : public ReadableFile {
   std::shared_ptr<ReadableFile> file_;
   StoredItem item_;
 };
-
-void fill_zero(const View& view) {
-  const int64_t bytes = size_of(view.dtype);
-  for_each_run(view.shape, view.strides, view.strides, [&](int64_t at, int64_t, int64_t count) {
-    std::memset(static_cast<std::byte*>(view.data) + at * bytes, 0, static_cast<size_t>(count * bytes));
-  });
-}
 
 void require_type(std::string_view key, const GlobalTensor& tensor, DType wanted) {
   require<CheckpointError>(info(tensor.type).dtype == wanted,
@@ -121,6 +113,11 @@ void CheckpointReader::read_box(std::string_view key, const GlobalTensor& tensor
                   destination + element_offset(within_wanted, strides) * size_of(tensor.type), strides,
                   verify_ == Verify::kChecksums);
   }
+}
+
+std::optional<ElementType> CheckpointReader::type_of(std::string_view key) const {
+  const auto found = metadata_.tensors.find(key);
+  return found == metadata_.tensors.end() ? std::nullopt : std::optional(found->second.type);
 }
 
 void CheckpointReader::read_tensor(std::string_view key, const Shape& global_shape, const Shape& offsets,

@@ -11,6 +11,7 @@
 #include "megatron/base/file_system.h"
 #include "megatron/core/view.h"
 #include "megatron/dist_checkpointing/checkpoint_metadata.h"
+#include "megatron/dist_checkpointing/stored_tensors.h"
 #include "megatron/dist_checkpointing/torch_file.h"
 
 namespace megatron {
@@ -24,7 +25,7 @@ enum class Verify { kChecksums, kNothing };
 /// the remedy if something is missing or damaged. Example, the rows of one rank of a weight that was saved in another
 /// layout:
 ///   reader.read_tensor("decoder.layers.mlp.linear_fc2.weight", {32, 1024, 4096}, {3, 0, 2048}, view);
-class CheckpointReader {
+class CheckpointReader final : public StoredTensors {
  public:
   /// Reads the index. @param files  must outlive the reader.
   CheckpointReader(const FileSystem& files, std::string directory, Verify verify);
@@ -34,13 +35,10 @@ class CheckpointReader {
   bool has_tensor(std::string_view key) const { return metadata_.tensors.contains(key); }
   bool has_object(std::string_view key) const { return metadata_.objects.contains(key); }
 
-  /// Fills `destination` (host memory, any strides) with the part of a tensor that begins at `offsets`.
-  /// @param global_shape  what the caller holds the whole tensor to be; another stored shape is an error.
+  std::optional<ElementType> type_of(std::string_view key) const override;
   void read_tensor(std::string_view key, const Shape& global_shape, const Shape& offsets,
-                   const View& destination) const;
-  /// The same where the stored tensor may have another shape (padded vocabulary): what both have is copied, the rest of
-  /// `destination` is zero.
-  void read_resized_tensor(std::string_view key, const Shape& offsets, const View& destination) const;
+                   const View& destination) const override;
+  void read_resized_tensor(std::string_view key, const Shape& offsets, const View& destination) const override;
   /// A whole tensor, contiguous, of any element type.
   std::vector<std::byte> read_whole_tensor(std::string_view key) const;
 

@@ -20,15 +20,13 @@ struct HostTensor {
   std::vector<std::byte> bytes;
 };
 
-HostTensor host_tensor_for(const CheckpointReader& reader, const std::string& key, const Tensor& tensor) {
-  const auto stored = reader.metadata().tensors.find(key);
-  const DType dtype = stored == reader.metadata().tensors.end()
-                          ? tensor.dtype()
-                          : info(stored->second.type).dtype.value_or(tensor.dtype());
+HostTensor host_tensor_for(const StoredTensors& reader, const std::string& key, const Tensor& tensor) {
+  const auto type = reader.type_of(key);
+  const DType dtype = type ? info(*type).dtype.value_or(tensor.dtype()) : tensor.dtype();
   return {dtype, std::vector<std::byte>(static_cast<size_t>(tensor.num_elements() * size_of(dtype)))};
 }
 
-void read_from_files(const CheckpointReader& reader, const LoadRequest& request, HostTensor& host) {
+void read_from_files(const StoredTensors& reader, const LoadRequest& request, HostTensor& host) {
   const CheckpointPlacement& placement = request.placement;
   for (const CheckpointChunk& chunk : placement.chunks) {
     const View destination{host.bytes.data() + chunk.first * size_of(host.dtype), host.dtype, chunk.sizes,
@@ -81,7 +79,7 @@ void leave_out_unexpected(const CheckpointReader& reader, LoadRequests& requests
   std::erase_if(requests, [&](const LoadRequest& request) { return !reader.has_tensor(request.key); });
 }
 
-void read(const CheckpointReader& reader, std::span<const LoadRequest> requests, const Context& ctx) {
+void read(const StoredTensors& reader, std::span<const LoadRequest> requests, const Context& ctx) {
   for (const LoadRequest& request : requests) {
     Tensor tensor = request.tensor();
     HostTensor host = host_tensor_for(reader, request.key, tensor);
@@ -90,7 +88,7 @@ void read(const CheckpointReader& reader, std::span<const LoadRequest> requests,
   }
 }
 
-void read_shared(const CheckpointReader& reader, std::span<const LoadRequest> requests, const Context& ctx,
+void read_shared(const StoredTensors& reader, std::span<const LoadRequest> requests, const Context& ctx,
                  const ProcessGroupCollection& groups) {
   ReplicaDealer dealer(groups, true);
   std::vector<int> owners;

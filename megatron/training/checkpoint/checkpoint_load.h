@@ -10,6 +10,7 @@
 #include "megatron/comm/process_group_collection.h"
 #include "megatron/core/context.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
+#include "megatron/dist_checkpointing/stored_tensors.h"
 #include "megatron/dist_checkpointing/strict_handling.h"
 #include "megatron/training/checkpoint/checkpoint_layout.h"
 
@@ -35,10 +36,10 @@ void require_matching_keys(const CheckpointReader& reader, std::initializer_list
 void leave_out_unexpected(const CheckpointReader& reader, LoadRequests& requests);
 
 /// Reads all of them, and converts where the run has another precision than the checkpoint.
-void read(const CheckpointReader& reader, std::span<const LoadRequest> requests, const Context& ctx);
+void read(const StoredTensors& reader, std::span<const LoadRequest> requests, const Context& ctx);
 /// The same for tensors that all replicas of their parameter hold alike (--ckpt-fully-parallel-load): each is read by
 /// one of them, which broadcasts it. Until then a rank keeps what it has read in host memory.
-void read_shared(const CheckpointReader& reader, std::span<const LoadRequest> requests, const Context& ctx,
+void read_shared(const StoredTensors& reader, std::span<const LoadRequest> requests, const Context& ctx,
                  const ProcessGroupCollection& groups);
 
 }  // namespace megatron

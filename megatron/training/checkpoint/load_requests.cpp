@@ -8,10 +8,9 @@
 namespace megatron {
 namespace {
 
-std::optional<DType> stored_dtype(const CheckpointReader& reader, const std::string& key) {
-  const auto stored = reader.metadata().tensors.find(key);
-  if (stored == reader.metadata().tensors.end()) return std::nullopt;
-  return info(stored->second.type).dtype;
+std::optional<DType> stored_dtype(const StoredTensors& reader, const std::string& key) {
+  const auto type = reader.type_of(key);
+  return type ? info(*type).dtype : std::nullopt;
 }
 
 bool is_finer(const std::optional<DType>& dtype, const std::optional<DType>& other) {
@@ -20,9 +19,9 @@ bool is_finer(const std::optional<DType>& dtype, const std::optional<DType>& oth
 
 /// The key of a parameter's main parameters: those of a plain or of a distributed optimizer, or the model's tensor
 /// where the run that saved it stepped the weights themselves. None if the checkpoint has neither.
-std::optional<std::string> main_params_key(const CheckpointReader& reader, const std::string& parameter_key) {
+std::optional<std::string> main_params_key(const StoredTensors& reader, const std::string& parameter_key) {
   for (std::string_view name : {optimizer_state::kMaster, optimizer_state::kDistributedMaster})
-    if (std::string key = optimizer_state_key(name, parameter_key); reader.has_tensor(key)) return key;
+    if (std::string key = optimizer_state_key(name, parameter_key); reader.type_of(key)) return key;
   if (is_finer(stored_dtype(reader, parameter_key), DType::kBFloat16)) return parameter_key;
   return std::nullopt;
 }
@@ -47,7 +46,7 @@ LoadRequests requests_of_buckets(const CheckpointReader& reader, Trainer& traine
 
 }  // namespace
 
-LoadRequests requests_of_model(const CheckpointReader& reader, Model& model, WeightSource source) {
+LoadRequests requests_of_model(const StoredTensors& reader, Model& model, WeightSource source) {
   LoadRequests requests;
   for (Parameter* parameter : model.parameters()) {
     CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers);

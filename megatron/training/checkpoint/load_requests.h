@@ -13,7 +13,7 @@ enum class WeightSource {
 };
 
 /// The shard of every parameter.
-LoadRequests requests_of_model(const CheckpointReader& reader, Model& model, WeightSource source);
+LoadRequests requests_of_model(const StoredTensors& reader, Model& model, WeightSource source);
 
 /// Main parameters and moments. A checkpoint whose model is in fp32 or fp64 has its main parameters there.
 LoadRequests requests_of_optimizer(const CheckpointReader& reader, Trainer& trainer);
