@@ -20,7 +20,10 @@ std::optional<RopeTable> make_rope_table(const Context& ctx, const TransformerCo
                      .round_range = config.yarn_correction_range_round_to_int};
   } else if (config.use_rope_scaling) {
     settings.scaling = kernels::RopeScaling::kLlama3;
-    settings.llama3.factor = config.rope_scaling_factor;
+    settings.llama3 = {.factor = config.rope_scaling_factor,
+                       .low_frequency_factor = config.rope_scaling_low_freq_factor,
+                       .high_frequency_factor = config.rope_scaling_high_freq_factor,
+                       .original_length = config.rope_scaling_original_max_position_embeddings};
   }
   const auto pairs = config.rotary_interleaved ? kernels::RopePairs::kInterleaved : kernels::RopePairs::kHalves;
   return RopeTable::make(ctx, settings, pairs, num_positions, config.params_dtype);

@@ -118,6 +118,9 @@ struct TransformerConfig {
   std::optional<double> rotary_seq_len_interpolation_factor;  ///< positions are divided by it
   bool use_rope_scaling = false;                              ///< Llama 3.1's scaling of low frequencies
   double rope_scaling_factor = 8.0;
+  double rope_scaling_low_freq_factor = 1.0;   ///< wavelengths above original length / it are stretched
+  double rope_scaling_high_freq_factor = 4.0;  ///< wavelengths below original length / it stay
+  int64_t rope_scaling_original_max_position_embeddings = 8192;
   /// Interval N: layers divisible by N, counted from 1, do not rotate; list: entry 1 does not rotate.
   LayerPattern no_rope_freq;
   double yarn_rotary_scaling_factor = 1.0;

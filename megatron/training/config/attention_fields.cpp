@@ -153,6 +153,29 @@ void describe_positions(FieldTable& table, PretrainConfig& config) {
       .gives_weights_meaning()
       .needs("--use-rope-scaling", [&config] { return config.transformer.use_rope_scaling; })
       .such_as("--position-embedding-type rope --use-rope-scaling --rope-scaling-factor 4");
+  const auto scales = [&config] { return config.transformer.use_rope_scaling; };
+  table
+      .add("rope_scaling_low_freq_factor", net.rope_scaling_low_freq_factor,
+           "of --use-rope-scaling: wavelengths above the original length / it are stretched (megatron.cpp only)")
+      .above(0)
+      .gives_weights_meaning()
+      .needs("--use-rope-scaling", scales)
+      .such_as("--position-embedding-type rope --use-rope-scaling --rope-scaling-low-freq-factor 2");
+  table
+      .add("rope_scaling_high_freq_factor", net.rope_scaling_high_freq_factor,
+           "of --use-rope-scaling: wavelengths below the original length / it stay (megatron.cpp only)")
+      .above(0)
+      .gives_weights_meaning()
+      .needs("--use-rope-scaling", scales)
+      .such_as("--position-embedding-type rope --use-rope-scaling --rope-scaling-high-freq-factor 8");
+  table
+      .add("rope_scaling_original_max_position_embeddings", net.rope_scaling_original_max_position_embeddings,
+           "of --use-rope-scaling: sequence length before the extension (megatron.cpp only)")
+      .at_least(1)
+      .gives_weights_meaning()
+      .needs("--use-rope-scaling", scales)
+      .such_as(
+          "--position-embedding-type rope --use-rope-scaling --rope-scaling-original-max-position-embeddings 4096");
   add_pattern(table, "no_rope_freq", net.no_rope_freq,
               "layers without rotation: N, every N-th layer; or a list with 1 for each of them")
       .gives_weights_meaning()
