@@ -137,6 +137,7 @@ void run(const GenerateConfig& generate, const ModelFamily& family, std::ostream
   const std::string arguments = Checkpointer::stored_arguments(files, generate.checkpoint);
   PretrainConfig config = trained_config(files, generate, arguments);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
+  config.tokenizer.vocab_size.reset();  // entries that the tokenizer lacks are no text
   set_vocab_size(config, tokenizer->vocab_size());
   require_trained_tokenizer(files, generate, arguments, config, *tokenizer);
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());

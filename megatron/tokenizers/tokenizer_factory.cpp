@@ -176,8 +176,9 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& options) {
   if (type == known.end()) refuse_type(options.type);
   require_flags(*type, options);
   std::unique_ptr<Tokenizer> tokenizer = type->make(options);
+  // A model may have more entries than its tokenizer, as those of Qwen do.
   require<ConfigError>(
-      !options.vocab_size || *options.vocab_size == tokenizer->vocab_size(),
+      !options.vocab_size || *options.vocab_size >= tokenizer->vocab_size(),
       "--vocab-size is {}, but the vocabulary of this {} has {} tokens. Leave the flag out or correct it",
       options.vocab_size.value_or(0), type->name, tokenizer->vocab_size());
   return tokenizer;

@@ -11,7 +11,7 @@ struct TokenizerOptions {
   std::string vocab_file = {};                              ///< --vocab-file
   std::string merge_file = {};                              ///< --merge-file
   std::string model = {};                                   ///< --tokenizer-model
-  std::optional<int64_t> vocab_size = {};                   ///< --vocab-size
+  std::optional<int64_t> vocab_size = {};                   ///< --vocab-size: at least as many entries as there are
   std::vector<std::string> special_tokens = {};             ///< --tokenizer-special-tokens
   std::optional<int64_t> null_eod = {};                     ///< --null-tokenizer-eod-id
   int64_t null_pad = -1;                                    ///< --null-tokenizer-pad-id

@@ -168,5 +168,10 @@ TEST(MakeTokenizer, AllWrongFlagsAreReportedAtOnce) {
               HasSubstr("--vocab-size is 256, but the vocabulary of this ByteLevelTokenizer has 257"));
   EXPECT_EQ(make_tokenizer({.type = "ByteLevelTokenizer", .vocab_size = 257})->vocab_size(), 257);
 }
+
+// The embedding of a model may have entries that its tokenizer never gives.
+TEST(MakeTokenizer, TakesAVocabularyOfMoreEntriesThanTheTokenizers) {
+  EXPECT_EQ(make_tokenizer({.type = "ByteLevelTokenizer", .vocab_size = 300})->vocab_size(), 257);
+}
 }  // namespace
 }  // namespace megatron
