@@ -1,0 +1,27 @@
+#include "megatron/models/hugging_face/families.h"
+
+#include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
+#include "megatron/models/hugging_face/gpt2.h"
+#include "megatron/models/hugging_face/llama.h"
+#include "megatron/models/hugging_face/qwen.h"
+
+namespace megatron::hugging_face {
+
+std::vector<Family> families() {
+  return {gpt2_family(), llama_family(), mistral_family(), qwen2_family(), qwen3_family()};
+}
+
+Family family_of(const Json& config, const std::string& source) {
+  const std::string type =
+      config.contains("model_type") && config["model_type"].is_string() ? config["model_type"].get<std::string>() : "";
+  std::vector<std::string> names;
+  for (Family& family : families()) {
+    if (family.model_type == type) return std::move(family);
+    names.push_back(family.model_type);
+  }
+  throw NotSupported(
+      fmt::format("[hugging_face] {}: model_type is \"{}\". Supported are {}.", source, type, joined(names, ", ")));
+}
+
+}  // namespace megatron::hugging_face

@@ -1,0 +1,54 @@
+// How the models of one `model_type` of Hugging Face's config.json map to Megatron's arguments and tensors, as data.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace megatron::hugging_face {
+
+using Json = nlohmann::ordered_json;
+
+class ConfigReader;
+
+/// A key of config.json that is an argument of Megatron's under another name.
+struct ConfigValue {
+  std::string key, argument;
+  Json otherwise = nullptr;  ///< the value where the key is missing or null; null: the argument stays unset
+};
+
+/// A key of config.json of which only these values are supported. A missing key counts as the first one.
+struct ConfigChoice {
+  std::string key;
+  std::vector<Json> supported;
+};
+
+/// How Hugging Face's tensors make up one parameter of a layer.
+enum class Arrangement {
+  kStacked,   ///< one after the other along dimension 0: a single tensor, or gate and up in linear_fc1
+  kQkv,       ///< query, key and value, which linear_qkv has interleaved by query group
+  kFusedQkv,  ///< the same in one tensor: all queries, all keys, all values
+};
+
+/// Where one of Megatron's parameters comes from.
+struct TensorRule {
+  std::string parameter;             ///< its key in checkpoints: "decoder.layers.self_attention.linear_qkv.weight"
+  std::vector<std::string> tensors;  ///< "{}" stands for the number of the layer, from 0
+  Arrangement arrangement = Arrangement::kStacked;
+  bool is_transposed = false;  ///< matrices are stored [in, out] (GPT-2's Conv1D)
+};
+
+struct Family {
+  std::string model_type, architecture;
+  Json arguments;                           ///< of every model of the family
+  std::vector<ConfigValue> values;          ///< keys that are arguments
+  std::vector<ConfigChoice> choices;        ///< keys of which some values are supported
+  std::vector<std::string> without_effect;  ///< keys that do not change what the model computes
+  /// What remains: keys that say several things, or arguments that several keys make up.
+  std::function<void(ConfigReader& config, Json& arguments)> derive;
+  std::vector<TensorRule> tensors;
+  std::vector<std::string> ignored_tensors;  ///< endings of names in older files that hold no weights, such as masks
+};
+
+}  // namespace megatron::hugging_face

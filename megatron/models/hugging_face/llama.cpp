@@ -1,0 +1,141 @@
+// Llama 1 to 3 and its close relatives: Mistral, Granite's and Phi-3's base.
+#include "megatron/models/hugging_face/llama.h"
+
+namespace megatron::hugging_face {
+
+std::vector<TensorRule> llama_attention_tensors() {
+  return {
+      {"decoder.layers.self_attention.linear_qkv.layer_norm_weight", {"model.layers.{}.input_layernorm.weight"}},
+      {"decoder.layers.self_attention.linear_qkv.weight",
+       {"model.layers.{}.self_attn.q_proj.weight", "model.layers.{}.self_attn.k_proj.weight",
+        "model.layers.{}.self_attn.v_proj.weight"},
+       Arrangement::kQkv},
+      {"decoder.layers.self_attention.linear_qkv.bias",
+       {"model.layers.{}.self_attn.q_proj.bias", "model.layers.{}.self_attn.k_proj.bias",
+        "model.layers.{}.self_attn.v_proj.bias"},
+       Arrangement::kQkv},
+      {"decoder.layers.self_attention.linear_proj.weight", {"model.layers.{}.self_attn.o_proj.weight"}},
+      {"decoder.layers.self_attention.linear_proj.bias", {"model.layers.{}.self_attn.o_proj.bias"}},
+  };
+}
+
+std::vector<TensorRule> llama_outer_tensors() {
+  return {
+      {"embedding.word_embeddings.weight", {"model.embed_tokens.weight"}},
+      {"decoder.final_layernorm.weight", {"model.norm.weight"}},
+      {"decoder.final_layernorm.bias", {"model.norm.bias"}},
+      {"output_layer.weight", {"lm_head.weight"}},
+  };
+}
+
+std::vector<TensorRule> llama_tensors() {
+  std::vector<TensorRule> rules = llama_outer_tensors();
+  for (TensorRule& rule : llama_attention_tensors()) rules.push_back(std::move(rule));
+  const std::vector<TensorRule> feed_forward = {
+      {"decoder.layers.mlp.linear_fc1.layer_norm_weight", {"model.layers.{}.post_attention_layernorm.weight"}},
+      {"decoder.layers.mlp.linear_fc1.weight",
+       {"model.layers.{}.mlp.gate_proj.weight", "model.layers.{}.mlp.up_proj.weight"}},
+      {"decoder.layers.mlp.linear_fc1.bias",
+       {"model.layers.{}.mlp.gate_proj.bias", "model.layers.{}.mlp.up_proj.bias"}},
+      {"decoder.layers.mlp.linear_fc2.weight", {"model.layers.{}.mlp.down_proj.weight"}},
+      {"decoder.layers.mlp.linear_fc2.bias", {"model.layers.{}.mlp.down_proj.bias"}},
+  };
+  rules.insert(rules.end(), feed_forward.begin(), feed_forward.end());
+  return rules;
+}
+
+std::vector<ConfigValue> decoder_values(const DecoderDefaults& defaults) {
+  return {
+      {"hidden_size", "hidden_size", defaults.hidden_size},
+      {"intermediate_size", "ffn_hidden_size", defaults.intermediate_size},
+      {"num_hidden_layers", "num_layers", defaults.num_hidden_layers},
+      {"num_attention_heads", "num_attention_heads", defaults.num_attention_heads},
+      {"max_position_embeddings", "max_position_embeddings", defaults.max_position_embeddings},
+      {"vocab_size", "vocab_size", defaults.vocab_size},
+      {"initializer_range", "init_method_std", 0.02},
+      {"attention_dropout", "attention_dropout", 0.0},
+  };
+}
+
+void derive_heads(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults) {
+  const int64_t heads = config.integer("num_attention_heads", defaults.num_attention_heads);
+  const int64_t hidden = config.integer("hidden_size", defaults.hidden_size);
+  const int64_t groups =
+      config.integer("num_key_value_heads", defaults.num_key_value_heads > 0 ? defaults.num_key_value_heads : heads);
+  arguments["group_query_attention"] = groups != heads;
+  arguments["num_query_groups"] = groups;
+  if (heads > 0)
+    arguments["kv_channels"] = config.integer("head_dim", defaults.head_dim > 0 ? defaults.head_dim : hidden / heads);
+}
+
+Json llama_arguments() {
+  return {{"normalization", "RMSNorm"},
+          {"swiglu", true},
+          {"add_bias_linear", false},
+          {"hidden_dropout", 0.0},
+          {"layernorm_epsilon", 1e-6}};
+}
+
+namespace {
+
+/// Biases of all linear layers together, or of none.
+void derive_biases(ConfigReader& config, Json& arguments) {
+  const bool attention = config.flag("attention_bias", false), mlp = config.flag("mlp_bias", false);
+  if (attention != mlp)
+    config.reject("attention_bias is {} and mlp_bias is {}; supported: both true or both false", attention, mlp);
+  arguments["add_bias_linear"] = attention && mlp;
+}
+
+}  // namespace
+
+Family llama_family() {
+  const DecoderDefaults defaults{.vocab_size = 32000,
+                                 .hidden_size = 4096,
+                                 .intermediate_size = 11008,
+                                 .num_hidden_layers = 32,
+                                 .num_attention_heads = 32,
+                                 .max_position_embeddings = 2048};
+  Family family{.model_type = "llama",
+                .architecture = "LlamaForCausalLM",
+                .arguments = llama_arguments(),
+                .values = decoder_values(defaults),
+                .choices = {{"hidden_act", {"silu"}}},
+                // How a tensor-parallel run of old rounds its sums; the values are the same.
+                .without_effect = {"pretraining_tp"},
+                .derive =
+                    [defaults](ConfigReader& config, Json& arguments) {
+                      derive_heads(config, arguments, defaults);
+                      derive_biases(config, arguments);
+                      derive_rope(config, arguments);
+                      derive_tied_embeddings(config, arguments, false);
+                    },
+                .tensors = llama_tensors(),
+                .ignored_tensors = {".rotary_emb.inv_freq"}};
+  family.values.push_back({"rms_norm_eps", "layernorm_epsilon", 1e-6});
+  return family;
+}
+
+Family mistral_family() {
+  const DecoderDefaults defaults{.vocab_size = 32000,
+                                 .hidden_size = 4096,
+                                 .intermediate_size = 14336,
+                                 .num_hidden_layers = 32,
+                                 .num_attention_heads = 32,
+                                 .num_key_value_heads = 8,
+                                 .max_position_embeddings = 131072};
+  Family family = llama_family();
+  family.model_type = "mistral";
+  family.architecture = "MistralForCausalLM";
+  family.values = decoder_values(defaults);
+  family.values.push_back({"rms_norm_eps", "layernorm_epsilon", 1e-6});
+  family.without_effect = {};
+  family.derive = [defaults](ConfigReader& config, Json& arguments) {
+    derive_heads(config, arguments, defaults);
+    derive_rope(config, arguments);
+    derive_tied_embeddings(config, arguments, false);
+    set_sliding_window(arguments, config.integer("sliding_window", 0));
+  };
+  return family;
+}
+
+}  // namespace megatron::hugging_face

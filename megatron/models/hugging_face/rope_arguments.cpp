@@ -1,0 +1,89 @@
+// rope_theta, rope_scaling (transformers 4) and rope_parameters (transformers 5) as Megatron's rotary arguments.
+#include <algorithm>
+#include <cmath>
+
+#include "megatron/base/word_list.h"
+#include "megatron/models/hugging_face/config_reader.h"
+
+namespace megatron::hugging_face {
+namespace {
+
+/// The two places of the rotary settings as one object: what rope_parameters and rope_scaling hold, then rope_theta and
+/// partial_rotary_factor of the configuration itself where these do not.
+Json merged_rope(ConfigReader& config) {
+  Json rope = Json::object();
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const Json& given = config.at(key);
+    if (given.is_object())
+      rope.update(given);
+    else if (!given.is_null())
+      config.reject("{} is {}, which is no object", key, given.dump());
+  }
+  for (const char* key : {"rope_theta", "partial_rotary_factor"})
+    if (const Json& given = config.at(key); !given.is_null() && !rope.contains(key)) rope[key] = given;
+  if (rope.contains("type") && !rope.contains("rope_type")) rope["rope_type"] = rope["type"];
+  rope.erase("type");
+  return rope;
+}
+
+void set_llama3(ConfigReader& rope, Json& arguments) {
+  arguments["use_rope_scaling"] = true;
+  arguments["rope_scaling_factor"] = rope.number("factor", 8);
+  arguments["rope_scaling_low_freq_factor"] = rope.number("low_freq_factor", 1);
+  arguments["rope_scaling_high_freq_factor"] = rope.number("high_freq_factor", 4);
+  arguments["rope_scaling_original_max_position_embeddings"] = rope.integer("original_max_position_embeddings", 8192);
+}
+
+/// cos and sin grow by attention_factor, or else by what mscale and mscale_all_dim say, by default 0.1 ln(factor) + 1.
+void set_yarn(ConfigReader& rope, Json& arguments, int64_t max_positions) {
+  const int64_t original = rope.integer("original_max_position_embeddings", max_positions);
+  const double factor = rope.number("factor", static_cast<double>(max_positions) / static_cast<double>(original));
+  const double mscale = rope.number("mscale", 0), mscale_all_dim = rope.number("mscale_all_dim", 0);
+  const bool has_both = mscale != 0 && mscale_all_dim != 0;
+  arguments["position_embedding_type"] = "yarn";
+  arguments["yarn_original_max_position_embeddings"] = original;
+  arguments["rotary_scaling_factor"] = factor;
+  arguments["yarn_beta_fast"] = rope.number("beta_fast", 32);
+  arguments["yarn_beta_slow"] = rope.number("beta_slow", 1);
+  arguments["mscale"] = has_both ? mscale : 1.0;
+  arguments["mscale_all_dim"] = has_both ? mscale_all_dim : 0.0;
+  arguments["yarn_correction_range_round_to_int"] = rope.flag("truncate", true);
+  if (!rope.has("attention_factor")) return;
+  const double growth = rope.number("attention_factor", 1);
+  if (factor > 1 && growth >= 1) {
+    arguments["mscale"] = (growth - 1) / (0.1 * std::log(factor));
+    arguments["mscale_all_dim"] = 0.0;
+  } else if (growth != 1) {
+    rope.reject("attention_factor is {} with factor {}; supported: 1 or above, with a factor above 1", growth, factor);
+  }
+}
+
+void set_scaling(ConfigReader& rope, Json& arguments, int64_t max_positions) {
+  const std::string type = rope.text("rope_type", "default");
+  if (type == "linear")
+    arguments["rotary_seq_len_interpolation_factor"] = rope.number("factor", 1);
+  else if (type == "llama3")
+    set_llama3(rope, arguments);
+  else if (type == "yarn")
+    set_yarn(rope, arguments, max_positions);
+  else if (type != "default")
+    rope.reject("rope_type is \"{}\"; supported: default, linear, llama3, yarn", type);
+}
+
+}  // namespace
+
+void derive_rope(ConfigReader& config, Json& arguments) {
+  const Json rope_object = merged_rope(config);
+  ConfigReader rope(rope_object);
+  const double base = rope.number("rope_theta", 10000);
+  if (base != std::floor(base)) rope.reject("rope_theta is {}; supported: whole numbers", base);
+  arguments["position_embedding_type"] = "rope";
+  arguments["rotary_base"] = static_cast<int64_t>(base);
+  arguments["rotary_percent"] = rope.number("partial_rotary_factor", arguments.value("rotary_percent", 1.0));
+  set_scaling(rope, arguments, config.integer("max_position_embeddings", 2048));
+  for (const std::string& mistake : rope.mistakes()) config.reject("rotary positions: {}", mistake);
+  for (const std::string& key : rope.unread())
+    config.reject("rotary positions: {} is {}, an unknown setting", key, rope_object[key].dump());
+}
+
+}  // namespace megatron::hugging_face

@@ -1,0 +1,143 @@
+#include "megatron/models/hugging_face/weight_map.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
+#include "megatron/models/model.h"
+
+namespace megatron::hugging_face {
+namespace {
+
+/// The key without a layer's number, and the number: "decoder.layers.3.mlp.x" is layer 3 of "decoder.layers.mlp.x".
+std::pair<std::string, int64_t> split_layer(const std::string& key, const std::optional<int64_t>& layer) {
+  constexpr std::string_view kLayers = "decoder.layers.";
+  if (layer || !key.starts_with(kLayers)) return {key, layer.value_or(0)};
+  const size_t begin = kLayers.size(), end = key.find_first_not_of("0123456789", begin);
+  if (end == begin || end == std::string::npos || key[end] != '.') return {key, 0};
+  return {key.substr(0, begin) + key.substr(end + 1), std::stoll(key.substr(begin, end - begin))};
+}
+
+std::string with_layer(std::string name, int64_t layer) {
+  const size_t place = name.find("{}");
+  return place == std::string::npos ? name : name.replace(place, 2, std::to_string(layer));
+}
+
+/// Rows [begin, begin + count) of a tensor that is as wide as `shape`.
+Box rows_of(const Shape& shape, int64_t begin, int64_t count) {
+  Box box = Box::whole(shape);
+  box.offsets[0] = begin;
+  box.sizes[0] = count;
+  return box;
+}
+
+/// Collects the pieces of one parameter.
+class Assembly {
+ public:
+  Assembly(const TensorRule& rule, const Shape& shape, int64_t layer) : rule_(rule), shape_(shape), layer_(layer) {}
+
+  /// The next `count` rows of the parameter are rows from `begin` on of a tensor of the rule.
+  void append(size_t tensor, int64_t begin, int64_t count) {
+    Box there = rows_of(shape_, begin, count);
+    if (rule_.is_transposed) {
+      std::swap(there.offsets[0], there.offsets[1]);
+      std::swap(there.sizes[0], there.sizes[1]);
+    }
+    pieces_.push_back({.tensor = with_layer(rule_.tensors.at(tensor), layer_),
+                       .there = there,
+                       .here = rows_of(shape_, next_, count),
+                       .is_transposed = rule_.is_transposed});
+    next_ += count;
+  }
+  std::vector<WeightPiece> take() { return std::move(pieces_); }
+
+ private:
+  const TensorRule& rule_;
+  const Shape& shape_;
+  int64_t layer_, next_ = 0;
+  std::vector<WeightPiece> pieces_;
+};
+
+/// linear_qkv has for each query group its queries, its key and its value.
+void append_query_groups(const TensorRule& rule, const TransformerConfig& config, Assembly& assembly) {
+  const int64_t d = config.kv_channels, groups = config.num_query_groups;
+  const int64_t q = config.num_attention_heads / groups * d;
+  const bool is_fused = rule.arrangement == Arrangement::kFusedQkv;
+  const int64_t first_k = is_fused ? groups * q : 0, first_v = is_fused ? first_k + groups * d : 0;
+  const size_t k = is_fused ? 0 : 1, v = is_fused ? 0 : 2;
+  for (int64_t group = 0; group < groups; ++group) {
+    assembly.append(0, group * q, q);
+    assembly.append(k, first_k + group * d, d);
+    assembly.append(v, first_v + group * d, d);
+  }
+}
+
+std::vector<WeightPiece> pieces_of(const TensorRule& rule, const TransformerConfig& config, const Shape& shape,
+                                   int64_t num_rows, int64_t layer) {
+  Assembly assembly(rule, shape, layer);
+  if (rule.arrangement == Arrangement::kStacked) {
+    const auto count = static_cast<int64_t>(rule.tensors.size());
+    for (size_t tensor = 0; tensor < rule.tensors.size(); ++tensor) assembly.append(tensor, 0, num_rows / count);
+  } else {
+    append_query_groups(rule, config, assembly);
+  }
+  return assembly.take();
+}
+
+/// A tensor is as large as its pieces need it.
+void grow(Shape& shape, const Box& piece) {
+  if (shape.rank() == 0) shape = piece.sizes;
+  for (int dim = 0; dim < shape.rank(); ++dim) shape[dim] = std::max(shape[dim], piece.offsets[dim] + piece.sizes[dim]);
+}
+
+}  // namespace
+
+WeightMap::WeightMap(const Family& family, const Model& model) : num_layers_(model.config().num_layers) {
+  std::vector<std::string> unknown;
+  for (const Parameter* parameter : model.parameters()) {
+    const ParameterOptions& options = parameter->options();
+    if (!options.tied.is_first()) continue;
+    const auto [key, layer] = split_layer(parameter->stored_key(), options.stored.layer);
+    const auto rule = std::ranges::find(family.tensors, key, &TensorRule::parameter);
+    if (rule == family.tensors.end()) {
+      unknown.push_back(key);
+      continue;
+    }
+    const Shape& shape = options.shard.global_shape;
+    const int64_t num_rows = options.shard.unpadded_rows > 0 ? options.shard.unpadded_rows : shape[0];
+    parameters_.push_back({.key = parameter->stored_key(),
+                           .layer = options.stored.layer,
+                           .shape = shape,
+                           .is_padded = options.shard.unpadded_rows > 0,
+                           .pieces = pieces_of(*rule, model.config(), shape, num_rows, layer)});
+    for (const WeightPiece& piece : parameters_.back().pieces) grow(tensors_[piece.tensor], piece.there);
+  }
+  require<NotSupported>(unknown.empty(),
+                        "[hugging_face] a {} of Hugging Face's has no tensors for {}. Its configuration and the "
+                        "model's arguments must say the same.",
+                        family.model_type, joined(unknown, ", "));
+}
+
+namespace {
+
+Shape with_leading(int64_t size, const Shape& shape) {
+  std::vector<int64_t> sizes{size};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  return Shape(std::span<const int64_t>(sizes));
+}
+
+}  // namespace
+
+Shape stored_shape(const ParameterPieces& parameter, const WeightMap& map) {
+  return parameter.layer ? with_leading(map.num_layers(), parameter.shape) : parameter.shape;
+}
+
+Box stored_box(const ParameterPieces& parameter) {
+  const Box whole = Box::whole(parameter.shape);
+  if (!parameter.layer) return whole;
+  return {with_leading(*parameter.layer, whole.offsets), with_leading(1, whole.sizes)};
+}
+
+}  // namespace megatron::hugging_face
