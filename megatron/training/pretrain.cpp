@@ -207,7 +207,7 @@ void run_rank(const PretrainConfig& config, const PretrainEnvironment& outside, 
                               for (const std::unique_ptr<SaveLock>& lock : locks) lock->require_held();
                             });
   timers.wait_before_reading([&] { trainer.device().synchronize(); });
-  const bool loads = config.checkpoint.load || config.checkpoint.pretrained_checkpoint;
+  const bool loads = config.checkpoint.loads();
   timed(loads ? &timers : nullptr, kLoadTimer, 0, [&] { checkpointer.load(trainer); });
   timers.stop(kModelTimer, 0);
   if (config.checkpoint.async_save && config.checkpoint.save && !config.validation.skip_train)

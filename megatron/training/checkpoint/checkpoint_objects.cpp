@@ -56,10 +56,14 @@ void add_rng_state(CheckpointWriter& writer, Trainer& trainer) {
 void add_extra_states(CheckpointWriter& writer, Trainer& trainer) {
   const ProcessGroupCollection& groups = trainer.groups();
   if (groups.dp_cp.rank() != 0 || groups.tp.rank() != 0) return;
-  const int64_t num_layers = trainer.model().config().num_layers;
+  std::vector<StoredName> names;
+  for (const Parameter* parameter : trainer.model().parameters()) names.push_back(parameter->options().stored);
+  add_extra_states(writer, names, trainer.model().config().num_layers);
+}
+
+void add_extra_states(CheckpointWriter& writer, std::span<const StoredName> parameters, int64_t num_layers) {
   std::set<std::string> keys;
-  for (const Parameter* parameter : trainer.model().parameters()) {
-    const StoredName& stored = parameter->options().stored;
+  for (const StoredName& stored : parameters) {
     if (!stored.key.starts_with("decoder.")) continue;  // Megatron's own: embedding and output layer
     keys.insert(extra_state_key(module_of(stored.key), stored.layer.value_or(0), stored.layer ? num_layers : 1));
   }

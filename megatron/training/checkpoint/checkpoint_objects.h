@@ -1,6 +1,8 @@
 // Objects that Megatron requires in a checkpoint beside tensors and the common state. Nothing here reads them.
 #pragma once
 
+#include <span>
+
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
 #include "megatron/training/trainer.h"
 
@@ -16,5 +18,7 @@ void add_rng_state(CheckpointWriter& writer, Trainer& trainer);
 /// and norms of the decoder.
 /// One rank stores those of a pipeline stage; all ranks call it.
 void add_extra_states(CheckpointWriter& writer, Trainer& trainer);
+/// Those of the modules that own these parameters. @param num_layers  of the whole model
+void add_extra_states(CheckpointWriter& writer, std::span<const StoredName> parameters, int64_t num_layers);
 
 }  // namespace megatron

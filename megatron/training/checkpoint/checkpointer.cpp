@@ -25,6 +25,7 @@
 #include "megatron/training/checkpoint/optimizer_tensors.h"
 #include "megatron/training/checkpoint/save_folder.h"
 #include "megatron/training/config/arguments_json.h"
+#include "megatron/training/hugging_face/hugging_face_model.h"
 
 namespace megatron {
 namespace {
@@ -183,7 +184,7 @@ bool Checkpointer::load(Trainer& trainer) {
   const CheckpointConfig& config = config_.checkpoint;
   if (trainer.groups().world.rank() == 0)
     if (const auto warning = warning_of_another_run(files_, config)) log_.warning(*warning);
-  if (!config.load && !config.pretrained_checkpoint) return false;
+  if (!config.loads()) return false;
   bool is_finetune = config.finetune;
   CheckpointDirectory::Found found;
   if (config.load) found = find(files_, "--load", *config.load, config.ckpt_step, log_);
@@ -200,6 +201,7 @@ bool Checkpointer::load(Trainer& trainer) {
   if (config.verify_integrity && !found.path.empty() && trainer.groups().world.rank() == 0)
     require_integrity(files_, found.path);
   require_same_on_all_ranks(trainer.groups().world, files_, found);
+  if (found.path.empty() && config.load_hf) return load_hugging_face(trainer);
   if (found.path.empty()) {
     const char* must_exist = config.exit_on_missing_checkpoint ? "--exit-on-missing-checkpoint"
                              : config.ckpt_step                ? "--ckpt-step"
@@ -228,6 +230,21 @@ bool Checkpointer::load(Trainer& trainer) {
   if (with_optimizer) load_optimizer_state(reader, common, trainer);
   log_.info(fmt::format("  successfully loaded checkpoint from {} at iteration {}", found.path,
                         trainer.progress().iteration));
+  return true;
+}
+
+bool Checkpointer::load_hugging_face(Trainer& trainer) const {
+  const std::string& folder = *config_.checkpoint.load_hf;
+  const HuggingFaceModel model = read_hugging_face_model(files_, folder);
+  const HuggingFaceWeights weights(files_, model, weight_map_of(model.family, model.config()));
+  const LoadRequests requests = requests_of_model(weights, trainer.model(), WeightSource::kModel);
+  const Context& ctx = trainer.context();
+  if (config_.checkpoint.ckpt_fully_parallel_load && trainer.groups().dp_cp.size() > 1)
+    read_shared(weights, requests, ctx, trainer.groups());
+  else
+    read(weights, requests, ctx);
+  trainer.optimizer().reload_main_params(ctx);
+  log_.info(fmt::format("  successfully loaded the {} of {}", model.family.model_type, folder));
   return true;
 }
 
@@ -289,6 +306,7 @@ bool Checkpointer::takes_optimizer(const pickle::Object& state) const {
 }
 
 std::string Checkpointer::stored_arguments(FileSystem& files, const CheckpointConfig& config) {
+  if (config.load_hf) return hugging_face_arguments(files, *config.load_hf);
   return arguments_json_of(open_existing(files, config).read_common_state().state());
 }
 
@@ -297,6 +315,11 @@ std::string Checkpointer::stored_path(FileSystem& files, const CheckpointConfig&
 }
 
 void Checkpointer::load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, Model& model) {
+  if (config.load_hf) {
+    const HuggingFaceModel described = read_hugging_face_model(files, *config.load_hf);
+    const HuggingFaceWeights weights(files, described, weight_map_of(described.family, described.config()));
+    return read(weights, requests_of_model(weights, model, WeightSource::kModel), ctx);
+  }
   const CheckpointReader reader = open_existing(files, config);
   read(reader, requests_of_model(reader, model, WeightSource::kModel), ctx);
 }

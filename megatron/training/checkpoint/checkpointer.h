@@ -41,20 +41,21 @@ class Checkpointer {
   /// Takes the host memory that --async-save needs, before the first step.
   /// @param available  host_memory_for_arenas() of this rank. @throw OutOfMemory
   void reserve_staging(Trainer& trainer, int64_t available);
-  /// Loads --load, or a newer one that is not persistent, or --pretrained-checkpoint where that is empty, into the
-  /// trainer, with what --finetune and the
-  /// --no-load flags leave out.
-  /// @return whether a checkpoint was there: without --pretrained-checkpoint a new or empty --load is a first start.
+  /// Loads --load, or a newer one that is not persistent, or --pretrained-checkpoint or --load-hf where that is empty,
+  /// into the trainer, with what --finetune and the --no-load flags leave out.
+  /// @return whether weights were there: without --pretrained-checkpoint and --load-hf a new or empty --load is a first
+  /// start.
   /// @throw CheckpointError if it is damaged, does not fit or was trained with another tokenizer, or its folder holds
   /// something else that would be
   ///        overwritten (CheckpointDirectory::latest); with --exit-on-missing-checkpoint also if there is none.
   bool load(Trainer& trainer);
-  /// The arguments stored in the checkpoint that `config` names, as JSON: for --use-checkpoint-args.
+  /// The arguments of the checkpoint or the Hugging Face model that `config` names, as JSON: for --use-checkpoint-args.
   static std::string stored_arguments(FileSystem& files, const CheckpointConfig& config);
 
   /// The folder of the checkpoint that `config` names.
   static std::string stored_path(FileSystem& files, const CheckpointConfig& config);
-  /// Loads the weights alone of the newest complete checkpoint below --load, or of iteration --ckpt-step.
+  /// Loads the weights alone of the newest complete checkpoint below --load, or of iteration --ckpt-step, or of
+  /// --load-hf.
   static void load_model(FileSystem& files, const CheckpointConfig& config, const Context& ctx, Model& model);
 
   /// The iteration that save() was last called at; save_non_persistent() does not count.
@@ -63,6 +64,7 @@ class Checkpointer {
  private:
   SaveTarget target_of(const std::string& root, const Retention& retention);
   CheckpointSaver::Fill share_of(Trainer& trainer) const;
+  bool load_hugging_face(Trainer& trainer) const;
   void read_tensors(const CheckpointReader& reader, bool with_optimizer, Trainer& trainer) const;
   void take_progress(const pickle::Object& state, Trainer& trainer) const;
   bool takes_optimizer(const pickle::Object& state) const;

@@ -57,17 +57,30 @@ bool write_json(const Object& object, nlohmann::ordered_json& value) {
   }
 }
 
-Object& make_arguments(Graph& graph, Trainer& trainer) {
+Object& make_arguments(Graph& graph, const PretrainConfig& config, const TrainingProgress& progress) {
   Object& attributes = graph.dict();
-  const auto arguments = nlohmann::ordered_json::parse(arguments_to_json(trainer.config()));
+  const auto arguments = nlohmann::ordered_json::parse(arguments_to_json(config));
   for (const auto& [name, value] : arguments.items()) graph.set(attributes, name, from_json(graph, value));
-  const TrainingProgress& progress = trainer.progress();
   graph.set(attributes, "iteration", graph.integer(progress.iteration));
   graph.set(attributes, "consumed_train_samples", graph.integer(progress.consumed_train_samples));
   graph.set(attributes, "skipped_train_samples", graph.integer(progress.skipped_train_samples));
   graph.set(attributes, "consumed_valid_samples", graph.integer(progress.consumed_valid_samples));
-  graph.set(attributes, "padded_vocab_size", graph.integer(trainer.config().transformer.padded_vocab_size));
+  graph.set(attributes, "padded_vocab_size", graph.integer(config.transformer.padded_vocab_size));
   return graph.instance(graph.global("argparse", "Namespace"), &attributes);
+}
+
+void set_progress(Graph& graph, Object& state, const PretrainConfig& config, const TrainingProgress& progress) {
+  graph.set(state, common_state::kArgs, make_arguments(graph, config, progress));
+  graph.set(state, common_state::kCheckpointVersion, graph.real(common_state::kVersion));
+  graph.set(state, common_state::kIteration, graph.integer(progress.iteration));
+}
+
+/// @param content  what is stored of the optimizer's state.
+void set_content(Graph& graph, Object& state, const TrainingProgress& progress, Object& content) {
+  graph.set(state, common_state::kFlops, graph.real(progress.num_floating_point_operations));
+  graph.set(content, common_state::kSingletonShards, graph.boolean(false));
+  graph.set(content, common_state::kAvoidPrefix, graph.boolean(true));
+  graph.set(state, common_state::kContentMetadata, content);
 }
 
 /// The groups of the whole model, which a pipeline stage may have a part of. Every model has weights that decay, norms
@@ -214,23 +227,28 @@ TorchObject make_common_state(Trainer& trainer, bool with_optimizer) {
   TorchObject object;
   Graph& graph = object.graph;
   Object& state = graph.dict();
-  graph.set(state, common_state::kArgs, make_arguments(graph, trainer));
-  graph.set(state, common_state::kCheckpointVersion, graph.real(common_state::kVersion));
-  graph.set(state, common_state::kIteration, graph.integer(trainer.progress().iteration));
+  set_progress(graph, state, trainer.config(), trainer.progress());
   if (with_optimizer) {
     graph.set(state, common_state::kOptimizer, make_optimizer(object, trainer));
     graph.set(state, common_state::kScheduler, make_scheduler(graph, trainer.scheduler()));
   }
-  graph.set(state, common_state::kFlops, graph.real(trainer.progress().num_floating_point_operations));
   Object& content = graph.dict();
   if (trainer.config().optimizer.use_distributed_optimizer) {
     graph.set(content, common_state::kOptimizerSharding, graph.text(common_state::kFullyReshardable));
     graph.set(content, common_state::kMemoryEfficient,
               graph.boolean(trainer.config().checkpoint.distrib_optim_fully_reshardable_mem_efficient));
   }
-  graph.set(content, common_state::kSingletonShards, graph.boolean(false));
-  graph.set(content, common_state::kAvoidPrefix, graph.boolean(true));
-  graph.set(state, common_state::kContentMetadata, content);
+  set_content(graph, state, trainer.progress(), content);
+  object.root = &graph.list({&state});
+  return object;
+}
+
+TorchObject make_initial_state(const PretrainConfig& config) {
+  TorchObject object;
+  Graph& graph = object.graph;
+  Object& state = graph.dict();
+  set_progress(graph, state, config, {});
+  set_content(graph, state, {}, graph.dict());
   object.root = &graph.list({&state});
   return object;
 }

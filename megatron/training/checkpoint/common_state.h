@@ -11,6 +11,9 @@ namespace megatron {
 /// Megatron's common state of this trainer: a list of one dict. @param with_optimizer false with --no-save-optim.
 TorchObject make_common_state(Trainer& trainer, bool with_optimizer);
 
+/// The same for weights that no run has trained yet: arguments and iteration 0.
+TorchObject make_initial_state(const PretrainConfig& config);
+
 /// Megatron's test of the arguments that shapes of tensors may not show. @throw CheckpointError if one differs.
 void require_same_model(const pickle::Object& state, const TransformerConfig& config);
 /// Takes progress over from a common state.

@@ -118,6 +118,13 @@ void take_stored_arguments(FieldTable& table, const std::string& text) {
   }
 }
 
+void take_hugging_face_arguments(FieldTable& table, PretrainConfig& config, const std::string& text) {
+  const TokenizerConfig given = config.tokenizer;
+  take_stored_arguments(table, text);
+  if (config.given.contains("tokenizer_type") || config.given.contains("tokenizer_model")) config.tokenizer = given;
+  if (!config.tokenizer.vocab_size) config.tokenizer.vocab_size = parse_object(text).at("vocab_size").get<int64_t>();
+}
+
 std::vector<std::string> other_meanings(const PretrainConfig& config, const std::string& text) {
   PretrainConfig stored, own = config;
   try {

@@ -16,6 +16,10 @@ namespace megatron {
 /// @throw ConfigError if it is no JSON object or a value does not fit.
 void take_stored_arguments(FieldTable& table, const std::string& text);
 
+/// The same for a model of Hugging Face's, whose vocabulary is that of its embedding. Its tokenizer is taken unless a
+/// flag names one. @param config  what `table` describes.
+void take_hugging_face_arguments(FieldTable& table, PretrainConfig& config, const std::string& text);
+
 /// Arguments that say what the weights mean and that `config` has otherwise, such as "normalization is LayerNorm there
 /// and RMSNorm here". Empty for stored arguments that make no model here: its tensors say more then.
 std::vector<std::string> other_meanings(const PretrainConfig& config, const std::string& text);

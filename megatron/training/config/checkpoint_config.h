@@ -21,6 +21,7 @@ struct CheckpointConfig {
   bool take_over_save_lock = false;
   std::optional<std::string> load;  ///< directory
   std::optional<std::string> pretrained_checkpoint;
+  std::optional<std::string> load_hf;  ///< folder of a Hugging Face model
   std::optional<int64_t> ckpt_step;
   std::optional<int64_t> override_ckpt_iteration;
   bool no_load_optim = false;
@@ -56,7 +57,7 @@ struct CheckpointConfig {
   bool dist_ckpt_save_pre_mcore_014 = false;
 
   bool saves() const { return save.has_value(); }
-  bool loads() const { return load.has_value() || pretrained_checkpoint.has_value(); }
+  bool loads() const { return load || pretrained_checkpoint || load_hf; }
 };
 
 }  // namespace megatron

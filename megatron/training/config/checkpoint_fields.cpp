@@ -114,6 +114,12 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
           "resume resume-from resume-from-checkpoint restore load-dir load-path load-checkpoint from-checkpoint "
           "model-path checkpoint-path ckpt ckpt-path");
   table.add("pretrained_checkpoint", checkpoint.pretrained_checkpoint, "folder to start from if --load holds none");
+  table
+      .add("load_hf", checkpoint.load_hf,
+           "folder of a model in Hugging Face's format to start from if --load holds none (megatron.cpp only): its "
+           "config.json gives the flags of the model, and its tokenizer is taken unless --tokenizer-type is given")
+      .known_as("hf-path hf-model load-hugging-face")
+      .such_as("--load-hf Llama-3.2-1B");
   table.add("ckpt_step", checkpoint.ckpt_step, "which step to load")
       .by_default("the last")
       .at_least(0)

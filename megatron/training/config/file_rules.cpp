@@ -78,6 +78,9 @@ void resolve_checkpoint(PretrainConfig& config, Mistakes& mistakes) {
   if (checkpoint.ckpt_step && !checkpoint.load && !checkpoint.pretrained_checkpoint)
     mistakes.add({"--ckpt-step", "--load", "--pretrained-checkpoint"},
                  "--ckpt-step needs --load or --pretrained-checkpoint");
+  if (checkpoint.load_hf && checkpoint.pretrained_checkpoint)
+    mistakes.add({"--load-hf", "--pretrained-checkpoint"},
+                 "--load-hf and --pretrained-checkpoint exclude each other: weights start from one place");
   needs_load(checkpoint.exit_on_missing_checkpoint, "--exit-on-missing-checkpoint");
   if (config.validation.skip_train) checkpoint.no_load_optim = true;
   if (checkpoint.load_main_params_from_ckpt && !checkpoint.no_load_optim)

@@ -11,11 +11,15 @@ namespace megatron {
 namespace {
 
 /// A checkpoint that cannot be read is one mistake among others; settings that it would have given are none.
-void take_arguments_of_checkpoint(FieldTable& table, const CheckpointConfig& checkpoint,
-                                  const StoredArguments& stored_arguments, Mistakes& mistakes) {
+void take_arguments_of_checkpoint(FieldTable& table, PretrainConfig& config, const StoredArguments& stored_arguments,
+                                  Mistakes& mistakes) {
   bool is_read = false;
-  mistakes.attempt({"--load"}, [&] {
-    take_stored_arguments(table, stored_arguments(checkpoint));
+  mistakes.attempt({config.checkpoint.load_hf ? "--load-hf" : "--load"}, [&] {
+    const std::string text = stored_arguments(config.checkpoint);
+    if (config.checkpoint.load_hf)
+      take_hugging_face_arguments(table, config, text);
+    else
+      take_stored_arguments(table, text);
     is_read = true;
   });
   if (is_read) return;
@@ -40,10 +44,11 @@ PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int worl
   FieldTable table = describe(config);
   config.given = parse_flags(table, args, {.refused = refused_flags()}, mistakes);
   if (config.given.contains("num_query_groups")) config.model.group_query_attention = true;
-  if (config.checkpoint.use_checkpoint_args && config.checkpoint.load) {
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  if ((checkpoint.use_checkpoint_args && checkpoint.load) || checkpoint.load_hf) {
     require(stored_arguments != nullptr,
             "--use-checkpoint-args: nothing was passed that reads a checkpoint's arguments");
-    take_arguments_of_checkpoint(table, config.checkpoint, stored_arguments, mistakes);
+    take_arguments_of_checkpoint(table, config, stored_arguments, mistakes);
   }
   const int64_t own_ranks = config.launch.nproc_per_node.value_or(world_size);
   if (world_size > 1 && own_ranks != world_size)

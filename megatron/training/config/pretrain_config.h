@@ -48,7 +48,8 @@ struct PretrainConfig {
   GivenFields given;                  ///< names of what the command line has set
 };
 
-/// Gives the arguments (JSON text) stored in the checkpoint that --load names; asked only with --use-checkpoint-args.
+/// Gives the arguments (JSON text) stored in the checkpoint that --load names, or of the model that --load-hf names;
+/// asked only with --use-checkpoint-args or --load-hf.
 using StoredArguments = std::function<std::string(const CheckpointConfig&)>;
 
 /// Adds mistakes that show beyond the flags, such as in the files that they name (training/training_data.h), so that

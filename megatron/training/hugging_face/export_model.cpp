@@ -1,0 +1,234 @@
+#include "megatron/training/hugging_face/export_model.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <set>
+
+#include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
+#include "megatron/dist_checkpointing/checkpoint_files.h"
+#include "megatron/training/checkpoint/checkpointer.h"
+#include "megatron/training/config/arguments_json.h"
+#include "megatron/training/hugging_face/hugging_face_model.h"
+#include "megatron/training/hugging_face/import_model.h"
+
+namespace megatron {
+namespace {
+
+using hugging_face::ParameterPieces;
+using hugging_face::WeightMap;
+using hugging_face::WeightPiece;
+
+constexpr int64_t kMebibyte = 1 << 20;
+
+/// One parameter of one layer as it is stored. Keeps the last one, as neighbouring tensors often share it.
+class StoredParameter {
+ public:
+  StoredParameter(const StoredTensors& tensors, const WeightMap& map) : tensors_(tensors), map_(map) {}
+
+  const std::byte* read(const ParameterPieces& parameter) {
+    if (held_ == &parameter) return values_.data();
+    const ElementType type = type_of(parameter);
+    const Box box = stored_box(parameter);
+    values_.resize(static_cast<size_t>(parameter.shape.num_elements() * size_of(type)));
+    const View view{values_.data(), info(type).dtype.value(), box.sizes, box.sizes.contiguous_strides()};
+    if (parameter.is_padded)
+      tensors_.read_resized_tensor(parameter.key, box.offsets, view);
+    else
+      tensors_.read_tensor(parameter.key, stored_shape(parameter, map_), box.offsets, view);
+    held_ = &parameter;
+    return values_.data();
+  }
+  ElementType type_of(const ParameterPieces& parameter) const {
+    const auto type = tensors_.type_of(parameter.key);
+    require<CheckpointError>(type && info(*type).dtype,
+                             "[hugging_face] the checkpoint has no weights for {}. It must be of the model that "
+                             "config.json describes.",
+                             parameter.key);
+    return *type;
+  }
+
+ private:
+  const StoredTensors& tensors_;
+  const WeightMap& map_;
+  const ParameterPieces* held_ = nullptr;
+  std::vector<std::byte> values_;
+};
+
+/// The parts of parameters that make up one Hugging Face tensor.
+struct TensorParts {
+  struct Part {
+    const ParameterPieces* parameter;
+    const WeightPiece* piece;
+  };
+  std::string name;
+  Shape shape;
+  std::vector<Part> parts;
+};
+
+/// In the order of the model's parameters.
+std::vector<TensorParts> tensors_of(const WeightMap& map) {
+  std::vector<TensorParts> tensors;
+  std::map<std::string, size_t> places;
+  for (const ParameterPieces& parameter : map.parameters())
+    for (const WeightPiece& piece : parameter.pieces) {
+      const auto [place, is_new] = places.emplace(piece.tensor, tensors.size());
+      if (is_new) tensors.push_back({piece.tensor, map.tensors().at(piece.tensor), {}});
+      tensors[place->second].parts.push_back({&parameter, &piece});
+    }
+  return tensors;
+}
+
+void copy_piece(const std::byte* parameter, const Shape& parameter_shape, const WeightPiece& piece, std::byte* tensor,
+                const Shape& tensor_shape, int64_t element_bytes) {
+  const Shape here = parameter_shape.contiguous_strides();
+  Shape there = tensor_shape.contiguous_strides();
+  const std::byte* from = parameter + element_offset(piece.here.offsets, here) * element_bytes;
+  std::byte* to = tensor + element_offset(piece.there.offsets, there) * element_bytes;
+  if (piece.is_transposed) std::swap(there[0], there[1]);
+  for_each_run(piece.here.sizes, here, there, [&](int64_t a, int64_t b, int64_t count) {
+    std::copy_n(from + a * element_bytes, count * element_bytes, to + b * element_bytes);
+  });
+}
+
+std::vector<std::byte> assemble(const TensorParts& tensor, StoredParameter& stored) {
+  const int64_t element_bytes = size_of(stored.type_of(*tensor.parts.front().parameter));
+  std::vector<std::byte> bytes(static_cast<size_t>(tensor.shape.num_elements() * element_bytes));
+  for (const auto& [parameter, piece] : tensor.parts)
+    copy_piece(stored.read(*parameter), parameter->shape, *piece, bytes.data(), tensor.shape, element_bytes);
+  return bytes;
+}
+
+/// A Hugging Face tensor, put together when the writer asks for its first byte and dropped with its last.
+class AssembledSource final : public TensorSource {
+ public:
+  AssembledSource(TensorParts tensor, StoredParameter& stored) : tensor_(std::move(tensor)), stored_(stored) {
+    type_ = stored_.type_of(*tensor_.parts.front().parameter);
+  }
+  int64_t bytes() const override { return tensor_.shape.num_elements() * size_of(type_); }
+  std::span<const std::byte> read(int64_t begin, int64_t count) override {
+    if (begin == 0) values_ = assemble(tensor_, stored_);
+    const auto piece = std::span(values_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+    if (begin + count < bytes()) return piece;
+    last_.assign(piece.begin(), piece.end());
+    values_ = {};
+    return last_;
+  }
+
+ private:
+  TensorParts tensor_;
+  StoredParameter& stored_;
+  ElementType type_;
+  std::vector<std::byte> values_, last_;
+};
+
+/// Where config.json comes from.
+std::string config_folder(const FileSystem& files, const ExportOptions& options, const std::string& checkpoint) {
+  if (options.config_from) return *options.config_from;
+  std::string kept = join_path(checkpoint, kHuggingFaceFolder);
+  require<CheckpointError>(
+      files.exists(join_path(kept, kHuggingFaceConfigFile)),
+      "[hugging_face] {} keeps no config.json, as it was not imported but trained. Give the folder "
+      "of a model of this kind with --hf-config.",
+      checkpoint);
+  return kept;
+}
+
+void require_same_model_as(const PretrainConfig& described, const std::string& stored_arguments,
+                           const std::string& folder, const std::string& checkpoint) {
+  std::vector<std::string> others = other_meanings(described, stored_arguments);
+  const TransformerConfig stored = arguments_from_json(stored_arguments).transformer;
+  const TransformerConfig& own = described.transformer;
+  const auto compare = [&](std::string_view name, int64_t there, int64_t here) {
+    if (there != here) others.push_back(fmt::format("{} is {} there and {} here", name, there, here));
+  };
+  compare("num_layers", stored.num_layers, own.num_layers);
+  compare("hidden_size", stored.hidden_size, own.hidden_size);
+  compare("ffn_hidden_size", stored.ffn_hidden_size, own.ffn_hidden_size);
+  compare("num_attention_heads", stored.num_attention_heads, own.num_attention_heads);
+  compare("num_query_groups", stored.num_query_groups, own.num_query_groups);
+  compare("kv_channels", stored.kv_channels, own.kv_channels);
+  require<CheckpointError>(others.empty(),
+                           "[hugging_face] {} is of another model than the config.json in {} describes: {}. Give the "
+                           "config.json of this model with --hf-config.",
+                           checkpoint, folder, joined(others, "; "));
+}
+
+void require_empty(const FileSystem& files, const std::string& directory) {
+  require<CheckpointError>(!files.exists(directory) || files.list(directory).empty(),
+                           "[hugging_face] --hf-path {} holds files already, which an export does not replace. Give a "
+                           "new folder.",
+                           directory);
+}
+
+/// config.json with the precision of the weights.
+std::string config_text(hugging_face::Json config, ElementType type) {
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (config.contains(key)) config[key] = name_of(type);
+  return config.dump(2) + "\n";
+}
+
+}  // namespace
+
+void export_hugging_face(FileSystem& files, const ExportOptions& options, Progress& progress) {
+  const std::string checkpoint = Checkpointer::stored_path(files, options.checkpoint);
+  const std::string arguments = Checkpointer::stored_arguments(files, options.checkpoint);
+  const std::string folder = config_folder(files, options, checkpoint);
+  const HuggingFaceModel model = read_hugging_face_model(files, folder);
+  const PretrainConfig config = model.config();
+  require_same_model_as(config, arguments, folder, checkpoint);
+  require_empty(files, options.directory);
+  create_durable_directories(files, options.directory);
+
+  const WeightMap map = weight_map_of(model.family, config);
+  const CheckpointReader reader(files, checkpoint, Verify::kChecksums);
+  StoredParameter stored(reader, map);
+  std::vector<SafetensorsItem> items;
+  int64_t total = 0, done = 0;
+  for (TensorParts& tensor : tensors_of(map)) {
+    const std::string name = tensor.name;
+    const Shape shape = tensor.shape;
+    const ElementType type = stored.type_of(*tensor.parts.front().parameter);
+    items.push_back({name, type, shape, std::make_unique<AssembledSource>(std::move(tensor), stored)});
+    total += items.back().source->bytes();
+  }
+  const ElementType type = items.front().type;
+  progress.begin({.title = "exporting", .unit = "MiB", .total = total / kMebibyte});
+  write_safetensors_folder(files, options.directory, std::move(items), options.max_shard_bytes,
+                           [&](int64_t bytes) { progress.update((done += bytes) / kMebibyte, ""); });
+  progress.end();
+  for (const std::string& name : hugging_face_side_files())
+    if (name != kHuggingFaceConfigFile && files.exists(join_path(folder, name)))
+      write_synced(files, join_path(options.directory, name), read_file(files, join_path(folder, name)));
+  // The last file: a folder without it is no model.
+  write_synced(files, join_path(options.directory, kHuggingFaceConfigFile), config_text(model.json, type));
+  files.sync_directory(options.directory);
+}
+
+RoundTrip round_trip_hugging_face(const FileSystem& files, const std::string& directory, Progress& progress) {
+  const HuggingFaceModel model = read_hugging_face_model(files, directory);
+  const HuggingFaceWeights weights(files, model, weight_map_of(model.family, model.config()));
+  StoredParameter stored(weights, weights.map());
+  RoundTrip result;
+  std::vector<std::string> others;
+  const std::vector<TensorParts> tensors = tensors_of(weights.map());
+  progress.begin({.title = "comparing", .unit = "tensors", .total = std::ssize(tensors)});
+  for (const TensorParts& tensor : tensors) {
+    const std::vector<std::byte> back = assemble(tensor, stored);
+    std::vector<std::byte> original(back.size());
+    weights.folder().read_box(weights.name_in_folder(tensor.name), Box::whole(tensor.shape), original.data(),
+                              tensor.shape.contiguous_strides());
+    if (original != back) others.push_back(tensor.name);
+    result.bytes += std::ssize(back);
+    progress.update(++result.num_tensors, "");
+  }
+  progress.end();
+  require<CheckpointError>(others.empty(),
+                           "[hugging_face] {}: these tensors come back with other values: {}. Do not "
+                           "train this model: its family's table of tensors is wrong.",
+                           directory, joined(others, ", "));
+  return result;
+}
+
+}  // namespace megatron

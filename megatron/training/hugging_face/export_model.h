@@ -1,0 +1,33 @@
+// From a checkpoint to a folder of a Hugging Face model.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "megatron/base/file_system.h"
+#include "megatron/telemetry/progress.h"
+#include "megatron/training/config/checkpoint_config.h"
+
+namespace megatron {
+
+struct ExportOptions {
+  CheckpointConfig checkpoint;             ///< load and ckpt_step
+  std::string directory;                   ///< a new or empty folder
+  std::optional<std::string> config_from;  ///< folder whose config.json to take; none: what the import has kept
+  int64_t max_shard_bytes = 5'000'000'000;
+};
+
+/// Writes safetensors files, config.json, and tokenizer and generation files as the import kept them. The tensors have
+/// the checkpoint's bits. At most two tensors are in memory at a time.
+/// @throw CheckpointError if the checkpoint is not of the model that config.json describes, or the folder is not empty.
+void export_hugging_face(FileSystem& files, const ExportOptions& options, Progress& progress);
+
+struct RoundTrip {
+  int64_t num_tensors = 0, bytes = 0;
+};
+
+/// Takes every tensor of a folder to Megatron's form and back, in memory, one at a time.
+/// @throw CheckpointError naming the tensors that differ.
+RoundTrip round_trip_hugging_face(const FileSystem& files, const std::string& directory, Progress& progress);
+
+}  // namespace megatron

@@ -1,0 +1,85 @@
+#include "megatron/training/hugging_face/hugging_face_model.h"
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+#include "megatron/core/device_step_state.h"
+#include "megatron/models/hugging_face/config_reader.h"
+#include "megatron/models/hugging_face/families.h"
+
+namespace megatron {
+
+using hugging_face::Family;
+using hugging_face::Json;
+using hugging_face::WeightMap;
+
+std::vector<std::string> hugging_face_side_files() {
+  return {"config.json",        "generation_config.json",
+          "tokenizer.json",     "tokenizer_config.json",
+          "tokenizer.model",    "special_tokens_map.json",
+          "added_tokens.json",  "vocab.json",
+          "merges.txt",         "vocab.txt",
+          "chat_template.jinja"};
+}
+
+HuggingFaceModel read_hugging_face_model(const FileSystem& files, const std::string& directory) {
+  const std::string path = join_path(directory, kHuggingFaceConfigFile);
+  require<CheckpointError>(files.exists(path),
+                           "[hugging_face] {} is missing. Give the folder of a model in Hugging Face's format: "
+                           "config.json, and safetensors files beside it.",
+                           path);
+  Json json = Json::parse(read_file(files, path), nullptr, false);
+  require<CheckpointError>(json.is_object(), "[hugging_face] {} is no JSON object. Fetch the file again.", path);
+  Family family = hugging_face::family_of(json, path);
+  Json arguments = hugging_face::arguments_of(family, json, path);
+  const std::string dtype = json.value("dtype", json.value("torch_dtype", Json("float32"))).dump();
+  if (dtype == "\"bfloat16\"") arguments["bf16"] = true;
+  if (dtype == "\"float16\"") arguments["fp16"] = true;
+  return {directory, std::move(family), std::move(json), std::move(arguments)};
+}
+
+PretrainConfig HuggingFaceModel::config() const {
+  Json complete = arguments;
+  complete["seq_length"] = arguments["max_position_embeddings"];
+  return arguments_from_json(complete.dump());
+}
+
+std::string hugging_face_arguments(const FileSystem& files, const std::string& directory) {
+  Json arguments = read_hugging_face_model(files, directory).arguments;
+  TokenizerConfig tokenizer;
+  take_hugging_face_tokenizer(files, directory, tokenizer);
+  if (tokenizer.tokenizer_model) {
+    arguments["tokenizer_type"] = tokenizer.tokenizer_type;
+    arguments["tokenizer_model"] = *tokenizer.tokenizer_model;
+  }
+  return arguments.dump();
+}
+
+void take_hugging_face_tokenizer(const FileSystem& files, const std::string& directory, TokenizerConfig& flags) {
+  const auto path = [&](const char* name) { return join_path(directory, name); };
+  if (files.exists(path("tokenizer.json"))) {
+    flags.tokenizer_type = "HuggingFaceTokenizer";
+    flags.tokenizer_model = directory;
+  } else if (files.exists(path("tokenizer.model"))) {
+    flags.tokenizer_type = "GPTSentencePieceTokenizer";
+    flags.tokenizer_model = path("tokenizer.model");
+  } else if (files.exists(path("vocab.json")) && files.exists(path("merges.txt"))) {
+    flags.tokenizer_type = "GPT2BPETokenizer";
+    flags.vocab_file = path("vocab.json");
+    flags.merge_file = path("merges.txt");
+  } else {
+    flags.tokenizer_type = "NullTokenizer";
+  }
+}
+
+WeightMap weight_map_of(const Family& family, const PretrainConfig& config) {
+  Device device(DeviceKind::kMeta, {.capacity_bytes = int64_t{1} << 46});  // of any size: nothing is allocated
+  DeviceStepState step(device);
+  const Context ctx{.device = device, .step = step.get(), .key = {}};
+  const ProcessGroupCollection groups = ProcessGroupCollection::single();
+  const auto model = config.family.make_model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""},
+                                              PipelineLayout({}, {config.transformer.num_layers}));
+  return {family, *model};
+}
+
+}  // namespace megatron

@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/base/word_list.h"
+#include "megatron/training/hugging_face/hugging_face_model.h"
+
+namespace megatron {
+namespace {
+
+using hugging_face::ParameterPieces;
+using hugging_face::WeightMap;
+using hugging_face::WeightPiece;
+
+constexpr size_t kMostListed = 20;
+
+/// A shape or position without its first dimension.
+Shape without_leading(const Shape& shape) { return Shape(std::span(shape.begin() + 1, shape.end())); }
+
+void list(std::vector<std::string>& mistakes, std::string_view what, std::vector<std::string> names) {
+  if (names.empty()) return;
+  const size_t count = names.size();
+  if (count > kMostListed) names.resize(kMostListed);
+  mistakes.push_back(fmt::format("{}: {}{}", what, joined(names, ", "),
+                                 count > kMostListed ? fmt::format(" and {} more", count - kMostListed) : ""));
+}
+
+}  // namespace
+
+HuggingFaceWeights::HuggingFaceWeights(const FileSystem& files, const HuggingFaceModel& model, WeightMap map)
+    : folder_(files, model.directory), map_(std::move(map)) {
+  require_all_tensors(model);
+  for (size_t i = 0; i < map_.parameters().size(); ++i) by_key_[map_.parameters()[i].key].push_back(i);
+  for (const auto& [key, layers] : by_key_) {
+    const WeightPiece& first = map_.parameters()[layers.front()].pieces.front();
+    for (const size_t layer : layers)
+      for (const WeightPiece& piece : map_.parameters()[layer].pieces) {
+        const ElementType type = folder_.tensor(name_in_folder(piece.tensor)).type, wanted = *type_of(key);
+        require<NotSupported>(type == wanted && info(type).dtype,
+                              "[hugging_face] {}: {} is {} and {} is {}. Tensors that form one parameter of Megatron's "
+                              "must have one type, of fp64, fp32, fp16 and bf16. Convert the model first.",
+                              model.directory, first.tensor, wanted, piece.tensor, type);
+      }
+  }
+}
+
+std::string HuggingFaceWeights::name_in_folder(const std::string& tensor) const {
+  if (folder_.contains(tensor)) return tensor;
+  const std::string bare = tensor.substr(tensor.find('.') + 1);
+  return folder_.contains(bare) ? bare : tensor;
+}
+
+void HuggingFaceWeights::require_all_tensors(const HuggingFaceModel& model) const {
+  std::vector<std::string> missing, other_shapes, unknown;
+  std::set<std::string> known;
+  for (const auto& [tensor, shape] : map_.tensors()) {
+    const std::string name = *known.insert(name_in_folder(tensor)).first;
+    if (!folder_.contains(name))
+      missing.push_back(name);
+    else if (folder_.tensor(name).shape != shape)
+      other_shapes.push_back(fmt::format("{} is {} instead of {}", name, folder_.tensor(name).shape, shape));
+  }
+  const bool is_tied = model.config().transformer.share_embeddings_and_output_weights;
+  for (const std::string& name : folder_.names()) {
+    const bool is_ignored = std::ranges::any_of(model.family.ignored_tensors,
+                                                [&](const std::string& ending) { return name.ends_with(ending); });
+    // The output layer of a tied model is its embedding, whether a file repeats it or not.
+    if (!known.contains(name) && !is_ignored && !(is_tied && name == "lm_head.weight")) unknown.push_back(name);
+  }
+  std::vector<std::string> mistakes;
+  list(mistakes, "missing tensors", std::move(missing));
+  list(mistakes, "unknown tensors", std::move(unknown));
+  list(mistakes, "tensors of another shape than config.json says", std::move(other_shapes));
+  require<CheckpointError>(mistakes.empty(),
+                           "[hugging_face] {} does not hold the weights of the {} that its config.json describes:\n"
+                           "  - {}\nFetch the folder's files again, all of one version.",
+                           model.directory, model.family.model_type, joined(mistakes, "\n  - "));
+}
+
+const std::vector<size_t>& HuggingFaceWeights::layers_of(std::string_view key) const {
+  const auto found = by_key_.find(key);
+  require<CheckpointError>(found != by_key_.end(),
+                           "[hugging_face] {} has no weights for {}. The model must be the one of its config.json: "
+                           "leave out flags that change it.",
+                           folder_.directory(), key);
+  return found->second;
+}
+
+std::optional<ElementType> HuggingFaceWeights::type_of(std::string_view key) const {
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return std::nullopt;
+  const ParameterPieces& first = map_.parameters()[found->second.front()];
+  return folder_.tensor(name_in_folder(first.pieces.front().tensor)).type;
+}
+
+void HuggingFaceWeights::read_layer(const ParameterPieces& parameter, const Box& wanted, std::byte* destination,
+                                    const Shape& strides) const {
+  for (const WeightPiece& piece : parameter.pieces) {
+    const std::optional<Box> common = intersection(piece.here, wanted);
+    if (!common) continue;
+    const std::string name = name_in_folder(piece.tensor);
+    Box there = *common;
+    Shape at = common->offsets, there_strides = strides;
+    for (int dim = 0; dim < at.rank(); ++dim) {
+      there.offsets[dim] -= piece.here.offsets[dim];
+      at[dim] -= wanted.offsets[dim];
+    }
+    if (piece.is_transposed) {
+      std::swap(there.offsets[0], there.offsets[1]);
+      std::swap(there.sizes[0], there.sizes[1]);
+      std::swap(there_strides[0], there_strides[1]);
+    }
+    for (int dim = 0; dim < at.rank(); ++dim) there.offsets[dim] += piece.there.offsets[dim];
+    const int64_t bytes = size_of(folder_.tensor(name).type);
+    folder_.read_box(name, there, destination + element_offset(at, strides) * bytes, there_strides);
+  }
+}
+
+void HuggingFaceWeights::read_tensor(std::string_view key, const Shape& global_shape, const Shape& offsets,
+                                     const View& destination) const {
+  const ParameterPieces& first = map_.parameters()[layers_of(key).front()];
+  const Shape shape = first.layer ? without_leading(global_shape) : global_shape;
+  require<CheckpointError>(shape == first.shape && (!first.layer || global_shape[0] == map_.num_layers()),
+                           "[hugging_face] {}: {} has shape {} in {} layers there, the model has {}. Leave out flags "
+                           "that change the model.",
+                           folder_.directory(), key, first.shape, map_.num_layers(), global_shape);
+  read_resized_tensor(key, offsets, destination);
+}
+
+void HuggingFaceWeights::read_resized_tensor(std::string_view key, const Shape& offsets,
+                                             const View& destination) const {
+  const std::vector<size_t>& layers = layers_of(key);
+  const auto type = type_of(key);
+  require<CheckpointError>(info(*type).dtype == destination.dtype,
+                           "[hugging_face] {} is {}, but {} is wanted. Read it as it is stored and convert it.", key,
+                           *type, destination.dtype);
+  fill_zero(destination);
+  auto* bytes = static_cast<std::byte*>(destination.data);
+  for (const size_t i : layers) {
+    const ParameterPieces& parameter = map_.parameters()[i];
+    if (!parameter.layer) {
+      read_layer(parameter, {offsets, destination.shape}, bytes, destination.strides);
+      continue;
+    }
+    const int64_t place = *parameter.layer - offsets[0];
+    if (place < 0 || place >= destination.shape[0]) continue;
+    read_layer(parameter, {without_leading(offsets), without_leading(destination.shape)},
+               bytes + place * destination.strides[0] * size_of(*type), without_leading(destination.strides));
+  }
+}
+
+}  // namespace megatron

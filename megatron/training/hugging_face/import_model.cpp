@@ -1,0 +1,120 @@
+#include "megatron/training/hugging_face/import_model.h"
+
+#include <functional>
+
+#include "megatron/base/error.h"
+#include "megatron/dist_checkpointing/checkpoint_directory.h"
+#include "megatron/dist_checkpointing/checkpoint_files.h"
+#include "megatron/dist_checkpointing/checkpoint_writer.h"
+#include "megatron/dist_checkpointing/megatron_names.h"
+#include "megatron/training/checkpoint/checkpoint_objects.h"
+#include "megatron/training/checkpoint/checkpoint_tokenizer.h"
+#include "megatron/training/checkpoint/common_state.h"
+#include "megatron/training/hugging_face/hugging_face_model.h"
+#include "megatron/training/training_data.h"
+#include "megatron/training/vocab.h"
+
+namespace megatron {
+namespace {
+
+using hugging_face::ParameterPieces;
+
+constexpr int64_t kMebibyte = 1 << 20;
+
+/// One parameter of one layer, read when the writer asks for its first byte and dropped with its last.
+class ParameterSource final : public TensorSource {
+ public:
+  ParameterSource(const HuggingFaceWeights& weights, const ParameterPieces& parameter,
+                  std::function<void(int64_t)> on_bytes)
+      : weights_(weights), parameter_(parameter), on_bytes_(std::move(on_bytes)) {
+    type_ = *weights_.type_of(parameter_.key);
+  }
+  int64_t bytes() const override { return parameter_.shape.num_elements() * size_of(type_); }
+
+  std::span<const std::byte> read(int64_t begin, int64_t count) override {
+    if (begin == 0) load();
+    on_bytes_(count);
+    const auto piece = std::span(values_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+    if (begin + count < bytes()) return piece;
+    last_.assign(piece.begin(), piece.end());
+    values_ = {};
+    return last_;
+  }
+
+ private:
+  void load() {
+    values_.resize(static_cast<size_t>(bytes()));
+    const Box box = stored_box(parameter_);
+    weights_.read_resized_tensor(
+        parameter_.key, box.offsets,
+        {values_.data(), info(type_).dtype.value(), box.sizes, box.sizes.contiguous_strides()});
+  }
+
+  const HuggingFaceWeights& weights_;
+  const ParameterPieces& parameter_;
+  std::function<void(int64_t)> on_bytes_;
+  ElementType type_;
+  std::vector<std::byte> values_, last_;
+};
+
+/// The tokenizer beside the weights, if it is one of those that this version reads.
+std::unique_ptr<Tokenizer> take_tokenizer(const FileSystem& files, const std::string& directory, PretrainConfig& config,
+                                          Progress& progress) {
+  TokenizerConfig& flags = config.tokenizer;
+  take_hugging_face_tokenizer(files, directory, flags);
+  try {
+    return tokenizer_of(flags);
+  } catch (const Error& error) {
+    progress.warning(fmt::format("the tokenizer of {} cannot be taken over, the checkpoint has token ids alone: {}",
+                                 directory, error.what()));
+    flags.tokenizer_type = "NullTokenizer";
+    return tokenizer_of(flags);
+  }
+}
+
+void copy_side_files(FileSystem& files, const std::string& from, const std::string& checkpoint) {
+  const std::string folder = join_path(checkpoint, kHuggingFaceFolder);
+  files.create_directories(folder);
+  for (const std::string& name : hugging_face_side_files())
+    if (files.exists(join_path(from, name)))
+      write_synced(files, join_path(folder, name), read_file(files, join_path(from, name)));
+  files.sync_directory(folder);
+}
+
+}  // namespace
+
+void import_hugging_face(FileSystem& files, const std::string& directory, const std::string& save, Progress& progress) {
+  const HuggingFaceModel model = read_hugging_face_model(files, directory);
+  PretrainConfig config = model.config();
+  const HuggingFaceWeights weights(files, model, weight_map_of(model.family, config));
+  CheckpointDirectory checkpoints(files, save);
+  require<CheckpointError>(checkpoints.is_empty(),
+                           "[hugging_face] --save {} holds checkpoints already, which an import does not replace. Give "
+                           "a new folder.",
+                           save);
+  const std::unique_ptr<Tokenizer> tokenizer = take_tokenizer(files, directory, config, progress);
+  set_vocab_size(config, tokenizer->vocab_size());
+
+  create_durable_directories(files, save);
+  checkpoints.begin(0);
+  CheckpointWriter writer(files, checkpoints.staging_path(0), 0);
+  writer.add_object(std::string(kCommonStateKey), make_initial_state(config));
+  int64_t done = 0;
+  const auto count = [&](int64_t bytes) { progress.update((done += bytes) / kMebibyte, ""); };
+  for (const ParameterPieces& parameter : weights.map().parameters())
+    writer.add_tensor(parameter.key, *weights.type_of(parameter.key), stored_shape(parameter, weights.map()),
+                      stored_box(parameter), std::make_unique<ParameterSource>(weights, parameter, count));
+  std::vector<StoredName> names;
+  for (const ParameterPieces& parameter : weights.map().parameters()) names.push_back({parameter.key, parameter.layer});
+  add_extra_states(writer, names, weights.map().num_layers());
+  checkpoints.require_space(writer.estimated_bytes());
+  save_tokenizer(files, checkpoints.staging_path(0), tokenizer_record(config.tokenizer.tokenizer_type, *tokenizer),
+                 true);
+  copy_side_files(files, directory, checkpoints.staging_path(0));
+  progress.begin({.title = "importing", .unit = "MiB", .total = writer.tensor_bytes() / kMebibyte});
+  const CheckpointMetadata stored = writer.write(1, WriteThreads::kCallerAlone);
+  progress.end();
+  checkpoints.commit(0, stored, Integrity::kNone);
+}
+
+}  // namespace megatron
