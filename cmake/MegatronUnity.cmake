@@ -12,6 +12,8 @@ set(MEGATRON_COMPILED_ALONE
     commands/bench/bench_comm.cpp
     commands/bench/bench_step.cpp
     commands/bench/bench_tune.cpp
+    commands/bridge.cpp
+    commands/eval.cpp
     commands/generate.cpp
     commands/launch/process_starter.cpp
     commands/plan_config.cpp
@@ -42,6 +44,10 @@ set(MEGATRON_COMPILED_ALONE
     megatron/training/checkpoint/snapshot.cpp
     megatron/training/config/arguments_json.cpp
     megatron/training/config/training_fields.cpp
+    megatron/training/hugging_face/export_model.cpp
+    megatron/training/hugging_face/hugging_face_model.cpp
+    megatron/training/hugging_face/hugging_face_weights.cpp
+    megatron/training/hugging_face/import_model.cpp
     megatron/training/planning/memory_plan.cpp
     megatron/training/rejected_steps.cpp
     megatron/training/rerun_state_machine.cpp

@@ -19,8 +19,10 @@
 #include <vector>
 
 #include "commands/bench/bench.h"
+#include "commands/bridge.h"
 #include "commands/build_commit.h"
 #include "commands/data.h"
+#include "commands/eval.h"
 #include "commands/exit_code.h"
 #include "commands/file_signals.h"
 #include "commands/generate.h"
@@ -64,6 +66,8 @@ std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
       {"preprocess_data", preprocess_data_command, "turn text into .bin and .idx files"},
       {"tokenize", tokenize_command, "print the token ids of a text, or the text of ids"},
       {"generate", with_family(generate_command), "continue a text with a trained model"},
+      {"eval", with_family(eval_command), "print the loss of a model on tokens or text"},
+      {"bridge", bridge_command, "convert models from and to Hugging Face's format"},
       {"data", data_command, "inspect datasets"},
       {"plan", plan_command, "draw pipeline schedules, with their bubble and memory"},
       {"plot_losses", plot_losses_command, "draw the loss curves of several runs on one picture"},
@@ -88,6 +92,8 @@ std::vector<FlagSynonym> command_synonyms() {
       {"encode decode tokenizer detokenize", "tokenize"},
       {"preprocess prepare prepare-data", "preprocess_data"},
       {"inference infer sample text-generation complete", "generate"},
+      {"evaluate evaluation perplexity score", "eval"},
+      {"convert import export hf huggingface hugging-face", "bridge"},
       {"inspect dataset datasets", "data"},
       {"schedule schedules simulate memory", "plan"},
       {"plot chart", "plot_losses"},

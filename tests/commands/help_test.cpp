@@ -7,7 +7,9 @@
 #include <sstream>
 
 #include "commands/bench/bench.h"
+#include "commands/bridge.h"
 #include "commands/data.h"
+#include "commands/eval.h"
 #include "commands/generate.h"
 #include "commands/plan.h"
 #include "commands/plot_losses.h"
@@ -68,7 +70,9 @@ TEST_P(CommandHelpOf, AFlagPrintsEverythingAboutItAndAnUnknownOneIsReported) {
 INSTANTIATE_TEST_SUITE_P(
     Commands, CommandHelpOf,
     ::testing::Values(HelpCase{"bench", bench_command, "caches", "--warm-cache", "--json"},
+                      HelpCase{"bridge", bridge_command, "safetensors", "--max-shard-size-mb", "--save"},
                       HelpCase{"data", data_command, "own document", "--reset-attention-mask", "--split"},
+                      HelpCase{"eval", with_family(eval_command), "vocabulary", "--logits", "--device"},
                       HelpCase{"generate", with_family(generate_command), "logits", "--temperature", "--prompt"},
                       HelpCase{"plan", plan_command, "evaluation", "--forward-only", "--schedule-svg"},
                       HelpCase{"plot_losses", plot_losses_command, "legend", "--runs", "--title"},

@@ -1,0 +1,117 @@
+#include "commands/bridge.h"
+
+#include <fmt/core.h>
+
+#include <ostream>
+
+#include "commands/exit_code.h"
+#include "commands/terminal.h"
+#include "megatron/base/command_help.h"
+#include "megatron/base/flag_parser.h"
+#include "megatron/base/mistakes.h"
+#include "megatron/base/word_list.h"
+#include "megatron/models/hugging_face/families.h"
+#include "megatron/training/config/flag_synonyms.h"
+#include "megatron/training/hugging_face/export_model.h"
+#include "megatron/training/hugging_face/import_model.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kIntroduction = R"(usage: megatron bridge import --hf-path DIR --save DIR
+       megatron bridge export --load DIR --hf-path DIR
+       megatron bridge roundtrip --hf-path DIR
+
+import turns a model in Hugging Face's format (config.json and safetensors files) into a checkpoint
+that generate, eval and pretrain_gpt --use-checkpoint-args load, on any layout of ranks. export turns
+a checkpoint into such a folder, with the same bits. roundtrip takes every tensor to Megatron's form
+and back in memory and compares the bits. All work tensor by tensor: a model need not fit in memory.
+
+)";
+
+struct BridgeConfig {
+  std::optional<std::string> hf_path, save;
+  ExportOptions exported;
+  int64_t max_shard_size_mb = 5000;
+};
+
+FieldTable describe(BridgeConfig& config) {
+  FieldTable table;
+  table.begin_group("Folders", "");
+  table.add("hf_path", config.hf_path, "folder of the model in Hugging Face's format")
+      .known_as("hf-model hf-model-id hf-dir model");
+  table.add("save", config.save, "import: folder of checkpoints to write to").known_as("megatron-path save-dir out");
+  table.add("load", config.exported.checkpoint.load, "export: folder of checkpoints to read from")
+      .known_as("megatron-path load-dir checkpoint");
+  table.add("ckpt_step", config.exported.checkpoint.ckpt_step, "export: iteration to read")
+      .by_default("the newest")
+      .at_least(0);
+  table.begin_group("Exported files", "");
+  table
+      .add("hf_config", config.exported.config_from,
+           "export: folder whose config.json, tokenizer and generation files to take")
+      .by_default("those that an import kept in the checkpoint");
+  table.add("max_shard_size_mb", config.max_shard_size_mb, "export: most megabytes of a safetensors file").at_least(1);
+  return table;
+}
+
+std::string bridge_help(const std::vector<std::string>& args) {
+  BridgeConfig defaults;
+  const FieldTable table = describe(defaults);
+  std::vector<std::string> names;
+  for (const hugging_face::Family& family : hugging_face::families()) names.push_back(family.model_type);
+  return help_text({.command = "megatron bridge",
+                    .introduction = fmt::format("{}Values of model_type that are supported: {}.\n\n", kIntroduction,
+                                                joined(names, ", ")),
+                    .table = table},
+                   args);
+}
+
+/// Each action takes --hf-path, and one of them --save or --load.
+void check(const std::string& action, const BridgeConfig& config, Mistakes& mistakes) {
+  if (!config.hf_path)
+    mistakes.add({"--hf-path"}, "--hf-path is missing: the folder of the model in Hugging Face's format");
+  const auto needs = [&](std::string_view owner, std::string_view flag, bool is_given, std::string_view what) {
+    if (action == owner && !is_given) mistakes.add({flag}, "{} is missing: {}", flag, what);
+    if (action != owner && is_given) mistakes.add({flag}, "{} goes with {} alone, this is {}", flag, owner, action);
+  };
+  needs("import", "--save", config.save.has_value(), "the folder for the checkpoint");
+  needs("export", "--load", config.exported.checkpoint.load.has_value(), "the folder of checkpoints");
+}
+
+void run(const std::string& action, BridgeConfig& config, std::ostream& out) {
+  PosixFileSystem files;
+  ProgressBar progress(bar_options(out, false), [&](std::string_view text) { out << text << std::flush; });
+  if (action == "import") {
+    import_hugging_face(files, *config.hf_path, *config.save, progress);
+    out << fmt::format("imported {} to {} as iteration 0\n", *config.hf_path, *config.save);
+  } else if (action == "export") {
+    config.exported.directory = *config.hf_path;
+    config.exported.max_shard_bytes = config.max_shard_size_mb * 1'000'000;
+    export_hugging_face(files, config.exported, progress);
+    out << fmt::format("exported {} to {}\n", *config.exported.checkpoint.load, *config.hf_path);
+  } else {
+    const RoundTrip trip = round_trip_hugging_face(files, *config.hf_path, progress);
+    out << fmt::format("{} tensors, {} bytes: all come back bit for bit\n", trip.num_tensors, trip.bytes);
+  }
+}
+
+}  // namespace
+
+int bridge_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  return run_command("bridge", err, [&] {
+    if (asks_for_help(args)) return show_text(bridge_help(args), out);
+    require<ConfigError>(!args.empty() && (args[0] == "import" || args[0] == "export" || args[0] == "roundtrip"),
+                         "{}Usage: megatron bridge import|export|roundtrip --hf-path DIR. --help describes the flags.",
+                         args.empty() ? "" : fmt::format("there is no \"bridge {}\". ", args[0]));
+    BridgeConfig config;
+    FieldTable table = describe(config);
+    Mistakes mistakes;
+    parse_flags(table, {args.begin() + 1, args.end()}, {.synonyms = flag_synonyms()}, mistakes);
+    check(args[0], config, mistakes);
+    mistakes.throw_if_any("the flags are wrong");
+    run(args[0], config, out);
+  });
+}
+
+}  // namespace megatron

@@ -1,0 +1,13 @@
+// megatron bridge: models from and to Hugging Face's format.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace megatron {
+
+/// @param args  the arguments after "megatron bridge". @return an ExitCode.
+int bridge_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+
+}  // namespace megatron

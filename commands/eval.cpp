@@ -1,0 +1,217 @@
+#include "commands/eval.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+#include <ostream>
+#include <thread>
+
+#include "commands/exit_code.h"
+#include "commands/terminal.h"
+#include "megatron/base/command_help.h"
+#include "megatron/base/flag_parser.h"
+#include "megatron/core/device_step_state.h"
+#include "megatron/dist_checkpointing/safetensors.h"
+#include "megatron/inference/evaluator.h"
+#include "megatron/training/checkpoint/checkpointer.h"
+#include "megatron/training/config/flag_synonyms.h"
+#include "megatron/training/hugging_face/hugging_face_model.h"
+#include "megatron/training/startup/device_choice.h"
+#include "megatron/training/training_data.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kIntroduction =
+    R"(usage: megatron eval --load DIR | --load-hf DIR  --token-ids FILE | --text FILE
+
+Prints the mean loss per token and the perplexity of a model on tokens or on a text, for a text bits
+per byte too. --load takes the newest checkpoint in a folder, --load-hf a model in Hugging Face's format.
+
+  megatron eval --load-hf Llama-3.2-1B --text book.txt
+
+)";
+
+struct EvalConfig {
+  CheckpointConfig checkpoint;
+  std::optional<std::string> token_ids, text, logits, device;
+  std::optional<int64_t> seq_length, num_threads;
+};
+
+FieldTable describe(EvalConfig& config) {
+  FieldTable table;
+  table.begin_group("Model", "");
+  table.add("load", config.checkpoint.load, "directory of checkpoints");
+  table.add("ckpt_step", config.checkpoint.ckpt_step, "iteration to load").by_default("the newest").at_least(0);
+  table.add("load_hf", config.checkpoint.load_hf, "folder of a model in Hugging Face's format").known_as("hf-path");
+  table.add("num_threads", config.num_threads, "threads").by_default("one per core").at_least(1).at_most(1024);
+  table.add("device", config.device, "device to run on")
+      .by_default("a GPU if there is one, else the CPU")
+      .one_of({"cpu", "cuda"});
+  table.begin_group("Data", "");
+  table.add("token_ids", config.token_ids, "safetensors file with int64 or int32 tensor input_ids [sequences, tokens]");
+  table.add("text", config.text, "text file, cut into sequences of the model's context");
+  table.add("seq_length", config.seq_length, "tokens of a sequence of the text")
+      .by_default("the model's context, at most 2048")
+      .at_least(2);
+  table.add("logits", config.logits, "safetensors file to write: fp32 tensor logits [sequences, tokens, vocabulary]");
+  return table;
+}
+
+/// @throw ConfigError with all mistakes.
+EvalConfig parse(const std::vector<std::string>& args) {
+  EvalConfig config;
+  FieldTable table = describe(config);
+  Mistakes mistakes;
+  parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
+  if (config.checkpoint.load.has_value() == config.checkpoint.load_hf.has_value())
+    mistakes.add({"--load", "--load-hf"}, "give one of --load and --load-hf: the model");
+  if (config.token_ids.has_value() == config.text.has_value())
+    mistakes.add({"--token-ids", "--text"}, "give one of --token-ids and --text: what the model predicts");
+  if (config.text && config.logits)
+    mistakes.add({"--logits", "--text"}, "--logits goes with --token-ids alone: sequences of a text differ in length");
+  if (config.token_ids && config.seq_length)
+    mistakes.add({"--seq-length", "--token-ids"}, "--seq-length goes with --text alone");
+  mistakes.throw_if_any("the flags are wrong");
+  return config;
+}
+
+std::string eval_help(const std::vector<std::string>& args) {
+  EvalConfig defaults;
+  const FieldTable table = describe(defaults);
+  return help_text({.command = "megatron eval", .introduction = std::string(kIntroduction), .table = table}, args);
+}
+
+using Sequences = std::vector<std::vector<TokenId>>;
+
+/// Rows of the tensor input_ids. @throw DataError
+Sequences read_token_ids(const FileSystem& files, const std::string& path) {
+  require<DataError>(files.exists(path), "[eval] --token-ids {}: the file is missing. Correct the path.", path);
+  const SafetensorsFile file(files.open_for_reading(path), path);
+  require<DataError>(file.tensors().contains("input_ids"),
+                     "[eval] --token-ids {} has no tensor input_ids. Store the ids under this name.", path);
+  const SafetensorsFile::Tensor& tensor = file.tensor("input_ids");
+  const bool is_wide = tensor.type == ElementType::kInt64;
+  require<DataError>((is_wide || tensor.type == ElementType::kInt32) && tensor.shape.rank() == 2,
+                     "[eval] --token-ids {}: input_ids is {} {}; int64 or int32 [sequences, tokens] is needed.", path,
+                     tensor.type, tensor.shape);
+  const std::vector<std::byte> bytes = file.read("input_ids");
+  Sequences sequences(static_cast<size_t>(tensor.shape[0]));
+  const std::byte* next = bytes.data();
+  for (std::vector<TokenId>& sequence : sequences)
+    for (int64_t i = 0; i < tensor.shape[1]; ++i, next += is_wide ? sizeof(int64_t) : sizeof(int32_t)) {
+      int64_t wide = 0;
+      int32_t narrow = 0;
+      std::memcpy(is_wide ? static_cast<void*>(&wide) : &narrow, next, is_wide ? sizeof wide : sizeof narrow);
+      const int64_t id = is_wide ? wide : narrow;
+      require<DataError>(id == static_cast<TokenId>(id), "[eval] --token-ids {}: {} is no token id.", path, id);
+      sequence.push_back(static_cast<TokenId>(id));
+    }
+  return sequences;
+}
+
+/// The model's configuration for one rank, and its weights in `load`.
+struct LoadedModel {
+  PretrainConfig config;
+  std::function<void(const Context&, Model&)> load;
+};
+
+LoadedModel find_model(FileSystem& files, const CheckpointConfig& checkpoint) {
+  PretrainConfig config;
+  if (checkpoint.load_hf) {
+    config = read_hugging_face_model(files, *checkpoint.load_hf).config();
+    take_hugging_face_tokenizer(files, *checkpoint.load_hf, config.tokenizer);
+  } else {
+    config = arguments_from_json(Checkpointer::stored_arguments(files, checkpoint));
+    take_stored_files(files, Checkpointer::stored_path(files, checkpoint), config.tokenizer);
+  }
+  return {std::move(config), [&files, &checkpoint](const Context& ctx, Model& model) {
+            Checkpointer::load_model(files, checkpoint, ctx, model);
+          }};
+}
+
+/// Runs of `length` tokens. The first token of each is not predicted.
+Sequences cut(const std::vector<TokenId>& tokens, int64_t length) {
+  Sequences sequences;
+  for (size_t begin = 0; begin + 1 < tokens.size(); begin += static_cast<size_t>(length)) {
+    const size_t end = std::min(tokens.size(), begin + static_cast<size_t>(length));
+    sequences.emplace_back(tokens.begin() + static_cast<int64_t>(begin), tokens.begin() + static_cast<int64_t>(end));
+  }
+  return sequences;
+}
+
+void write_logits(FileSystem& files, const std::string& path, const std::vector<float>& values, int64_t num_sequences,
+                  int64_t vocab_size) {
+  const auto bytes = std::as_bytes(std::span(values));
+  std::vector<SafetensorsItem> items;
+  const int64_t rows = std::ssize(values) / vocab_size;
+  items.push_back({"logits",
+                   ElementType::kFloat32,
+                   {num_sequences, num_sequences > 0 ? rows / num_sequences : 0, vocab_size},
+                   make_owned_source({bytes.begin(), bytes.end()})});
+  const auto file = files.open_for_writing(path, WriteMode::kTruncate);
+  write_safetensors(*file, std::move(items), {{"format", "pt"}});
+  file->sync();
+  file->close();
+}
+
+void print(const NextTokenLoss& loss, std::optional<int64_t> text_bytes, std::ostream& out) {
+  out << fmt::format("tokens {}\nloss {:.8f}\nperplexity {:.6f}\n", loss.num_tokens, loss.mean(),
+                     std::exp(loss.mean()));
+  if (text_bytes)
+    out << fmt::format("bits per byte {:.8f}\n", loss.sum / std::numbers::ln2 / static_cast<double>(*text_bytes));
+}
+
+void run(const EvalConfig& eval, const ModelFamily& family, std::ostream& out) {
+  PosixFileSystem files;
+  LoadedModel loaded = find_model(files, eval.checkpoint);
+  TransformerConfig& network = loaded.config.transformer;
+  Sequences sequences;
+  std::optional<int64_t> text_bytes;
+  if (eval.text) {
+    const std::string text = read_file(files, *eval.text);
+    text_bytes = std::ssize(text);
+    const int64_t length = eval.seq_length.value_or(std::min<int64_t>(network.max_sequence_length, 2048));
+    sequences = cut(tokenizer_of(loaded.config.tokenizer)->encode(text), length);
+  } else {
+    sequences = read_token_ids(files, *eval.token_ids);
+  }
+  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const auto num_threads = static_cast<int>(eval.num_threads.value_or(cores));
+  const DeviceChoice choice =
+      choose_device({.device = eval.device, .dtype = network.params_dtype, .num_threads = num_threads});
+  Device device(choice.kind, {.num_threads = num_threads});
+  DeviceStepState step(device);
+  const Context ctx{.device = device, .step = step.get(), .key = {}};
+  const ProcessGroupCollection groups = ProcessGroupCollection::single();
+  const std::unique_ptr<Model> model = family.make_model({.ctx = ctx, .config = network, .groups = groups, .path = ""},
+                                                         PipelineLayout({}, {network.num_layers}));
+  loaded.load(ctx, *model);
+  Evaluator evaluator(ctx, *model);
+  NextTokenLoss loss;
+  std::vector<float> all;
+  for (const std::vector<TokenId>& sequence : sequences) {
+    const std::vector<float> logits = evaluator.logits(sequence);
+    loss += evaluator.loss(sequence, logits);
+    if (eval.logits) all.insert(all.end(), logits.begin(), logits.end());
+  }
+  require<DataError>(loss.num_tokens > 0,
+                     "[eval] there is no token to predict: a sequence of two tokens or more is needed.");
+  if (eval.logits) write_logits(files, *eval.logits, all, std::ssize(sequences), network.vocab_size);
+  print(loss, text_bytes, out);
+}
+
+}  // namespace
+
+int eval_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+                 const ModelFamily& family) {
+  return run_command("eval", err, [&] {
+    if (asks_for_help(args)) return show_text(eval_help(args), out);
+    run(parse(args), family, out);
+  });
+}
+
+}  // namespace megatron
