@@ -1,7 +1,8 @@
-// Products of groups of rows in plain fp32 arithmetic: correct for every shape and dtype, and far from the speed of
-// tensor cores. A block computes a tile of 64 x 64 elements, a thread 4 x 4 of them.
+// Products of groups of rows in plain fp32 arithmetic, for GPUs, dtypes and alignments that grouped_matmul_sm90.h does
+// not take: far from the speed of tensor cores. A block computes a tile of 64 x 64 elements, a thread 4 x 4 of them.
 #include "megatron/kernels/grouped_matmul.h"
 
+#include "megatron/kernels/cuda/grouped_matmul_sm90.h"
 #include "megatron/kernels/cuda/launch.cuh"
 
 namespace megatron::kernels {
@@ -109,7 +110,7 @@ void grouped_matmul(const CudaStream& stream, const GroupedMatmulArgs& args) {
   const int64_t row_tiles = tiles_of(args.groups.capacity) + args.groups.num_groups;
   require<NotSupported>(row_tiles < 65536, "[grouped_matmul] {} rows in {} groups are too many for one launch.",
                         args.groups.capacity, args.groups.num_groups);
-  if (n == 0 || args.groups.capacity == 0) return;
+  if (n == 0 || args.groups.capacity == 0 || grouped_matmul_sm90(stream, args)) return;
   const dim3 grid(static_cast<unsigned>(tiles_of(n)), static_cast<unsigned>(row_tiles));
   grouped_matmul_kernel<<<grid, kBlockThreads, 0, stream.stream>>>(
       matrix("grouped_matmul", args.a), b, args.b.strides[0], matrix("grouped_matmul", args.c), args.groups, n, k);
@@ -120,7 +121,7 @@ void grouped_wgrad(const CudaStream& stream, const GroupedWgradArgs& args) {
   const int64_t o = args.c.shape[1], i = args.c.shape[2];
   require<NotSupported>(tiles_of(o) < 65536 && args.groups.num_groups < 65536,
                         "[grouped_wgrad] gradients of shape {} are too large for one launch.", args.c.shape);
-  if (o == 0 || i == 0 || args.groups.num_groups == 0) return;
+  if (o == 0 || i == 0 || args.groups.num_groups == 0 || grouped_wgrad_sm90(stream, args)) return;
   const dim3 grid(static_cast<unsigned>(tiles_of(i)), static_cast<unsigned>(tiles_of(o)),
                   static_cast<unsigned>(args.groups.num_groups));
   grouped_wgrad_kernel<<<grid, kBlockThreads, 0, stream.stream>>>(

@@ -1,4 +1,6 @@
 // Routing and expert kernels on CUDA against the CPU.
+#include <cmath>
+
 #include "megatron/kernels/expert_capacity.h"
 #include "megatron/kernels/grouped_matmul.h"
 #include "megatron/kernels/permutation.h"
@@ -11,6 +13,7 @@ namespace {
 using testing::kCudaTypes;
 using testing::random_values;
 using testing::Result;
+using testing::tolerance;
 using testing::Twin;
 using testing::TwinValues;
 using testing::within;
@@ -218,6 +221,61 @@ TEST_F(CudaExperts, GroupedProductsAgreeWithTheCpu) {
                                  .accumulate = accumulate,
                                  .workspace = on(workspace)});
         });
+    }
+}
+
+/// Sizes of which tensor cores take whole tiles, parts of tiles and parts of boxes. The last group ends in the middle
+/// of the rows; what follows is NaN and belongs to none.
+TEST_F(CudaExperts, GroupedProductsOfTensorCoresAgreeWithTheCpu) {
+  constexpr int64_t kRows = 1000, kEnd = 813;
+  const std::vector<int32_t> ends = {0, 0, 1, 71, 135, 135, 565, kEnd};
+  const auto num_groups = static_cast<int64_t>(ends.size()) - 1;
+  TwinValues<int32_t> offsets(ends);
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16})
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{8, 8}, {264, 72}, {128, 200}, {520, 328}}) {
+      SCOPED_TRACE(fmt::format("{} n {} k {}", dtype, n, k));
+      const auto rows = [&](int64_t columns, uint64_t seed) {
+        std::vector<double> values = random_values(kRows * columns, seed);
+        std::fill(values.begin() + kEnd * columns, values.end(), std::nan(""));
+        return values;
+      };
+      Twin a(dtype, {kRows, k}, rows(k, 1)), b(dtype, {num_groups, n, k}, random_values(num_groups * n * k, 2));
+      Twin c(dtype, {kRows, n}), dy(dtype, {kRows, n}, rows(n, 4)), da(dtype, {kRows, k});
+      Twin main_grad(DType::kFloat32, {num_groups, n, k}, random_values(num_groups * n * k, 3));
+      Twin grad(dtype, {num_groups, n, k}, random_values(num_groups * n * k, 5));
+      Twin workspace(DType::kUInt8, {1 << 24});
+      const auto groups = [&](auto on) { return RowGroupsView{on(offsets), num_groups, kRows}; };
+      compare({within(c, k, std::sqrt(k))}, [&](const auto& stream, auto on) {
+        grouped_matmul(stream, {.a = on(a),
+                                .b = on(b),
+                                .c = on(c),
+                                .groups = groups(on),
+                                .transpose_b = true,
+                                .workspace = on(workspace)});
+      });
+      compare({within(da, n, std::sqrt(n))}, [&](const auto& stream, auto on) {
+        grouped_matmul(stream, {.a = on(dy),
+                                .b = on(b),
+                                .c = on(da),
+                                .groups = groups(on),
+                                .transpose_b = false,
+                                .workspace = on(workspace)});
+      });
+      // The CPU rounds sums of parts of the rows to the dtype of the gradient.
+      constexpr int64_t kMostRows = 430;
+      const double sum = std::sqrt(kMostRows);
+      const Result results[] = {within(main_grad, kMostRows, sum),
+                                {&grad, tolerance(dtype, kMostRows, 1), 2 * epsilon(dtype)}};
+      for (const Result& gradient : results)
+        for (const bool accumulate : {false, true})
+          compare({gradient}, [&](const auto& stream, auto on) {
+            grouped_wgrad(stream, {.a = on(dy),
+                                   .b = on(a),
+                                   .c = on(*gradient.twin),
+                                   .groups = groups(on),
+                                   .accumulate = accumulate,
+                                   .workspace = on(workspace)});
+          });
     }
 }
 
