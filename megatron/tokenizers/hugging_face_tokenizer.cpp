@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/field.h"
+#include "megatron/tokenizers/hugging_face/config_json.h"
 #include "megatron/tokenizers/hugging_face/framed_encoder.h"
 #include "megatron/tokenizers/tokenizer_file.h"
 
@@ -28,7 +29,8 @@ std::filesystem::path json_path(const std::string& path) {
 class SpecialTokenNames {
  public:
   SpecialTokenNames(const std::string& json, std::string where) : where_(std::move(where)) {
-    require<DataError>(!parser_.parse(json).get(object_), "{} is not a JSON object", where_);
+    require<DataError>(!parser_.parse(hugging_face::with_readable_integers(json)).get(object_),
+                       "{} is not a JSON object", where_);
   }
 
   /// A string, or an object whose field content is one.

@@ -120,6 +120,13 @@ TEST_F(HuggingFace, DamagedFilesAreRefusedWithThePlace) {
   EXPECT_THAT(error<DataError>(), HasSubstr("is not JSON"));
 }
 
+TEST_F(HuggingFace, AConfigHasIntegersOfAnyLength) {
+  write_json({kWords, kSplit, kAdded});
+  write("tokenizer_config.json",
+        R"({"model_max_length": 1000000000000000019884624838656, "eos_token": "b", "0123456789012345678901": "\\"})");
+  EXPECT_EQ(tokenizer().eod(), 1);
+}
+
 TEST_F(HuggingFace, FilesThatContradictEachOtherAreRefused) {
   write_json({kWords, kSplit, kAdded});
   write("tokenizer_config.json", R"({"eos_token": "</s>"})");

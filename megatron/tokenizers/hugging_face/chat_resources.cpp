@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/hugging_face/config_json.h"
 #include "megatron/tokenizers/tokenizer_file.h"
 
 namespace megatron::hugging_face {
@@ -48,7 +49,8 @@ ChatResources read_chat_resources(const std::string& path) {
   const std::string json = read_tokenizer_file(kFlag, config_path.string());
   simdjson::dom::parser parser;
   simdjson::dom::object config;
-  require<DataError>(!parser.parse(json).get(config), "{} is not a JSON object", config_path.string());
+  require<DataError>(!parser.parse(with_readable_integers(json)).get(config), "{} is not a JSON object",
+                     config_path.string());
   if (!resources.chat_template) resources.chat_template = template_of(config, config_path.string());
   add_special_tokens(config, resources);
   return resources;
