@@ -1,24 +1,21 @@
 // Lines of JSON that hold conversations.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "megatron/tokenizers/chat_template/chat_template.h"
-#include "megatron/tokenizers/tokenizer_factory.h"
+#include "megatron/tokenizers/chat_template_source.h"
 
 namespace megatron {
 
 /// Renders {"messages": [...], ...} by a chat template; further keys, such as tools, are its variables.
 class ChatLines {
  public:
-  /// @param chat_template  a template or the name of its file; by default that of --tokenizer-model.
-  /// @throw ConfigError if there is none, and what reading it throws.
-  ChatLines(const TokenizerOptions& tokenizer, const std::optional<std::string>& chat_template,
-            bool add_generation_prompt);
+  /// @throw what reading the template throws.
+  ChatLines(const ChatTemplateSource& source, bool add_generation_prompt);
   /// @throw DataError if the line is no such object or the template refuses it.
   std::string text_of(std::string_view line) const;
 

@@ -57,6 +57,14 @@ std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
                           return pretrain_command(family, args, out, err);
                         },
                         fmt::format("train {} with Megatron's flags", family.description), true});
+  commands.push_back({"finetune",
+                      [&family = families.front()](Words args, std::ostream& out, std::ostream& err) {
+                        args.insert(args.begin(), "--sft");
+                        return pretrain_command(family, args, out, err);
+                      },
+                      fmt::format("fine-tune {} on conversations: pretrain_{} --sft", families.front().description,
+                                  families.front().name),
+                      true});
   const auto with_family = [&](auto command) {
     return [&family = families.front(), command](const Words& args, std::ostream& out, std::ostream& err) {
       return command(args, out, err, family);
@@ -89,6 +97,7 @@ void print_usage(const std::vector<Command>& commands, std::ostream& out) {
 std::vector<FlagSynonym> command_synonyms() {
   return {
       {"train training pretrain pretrain-gpt gpt", "pretrain_gpt"},
+      {"sft fine-tune finetune-gpt fine-tuning post-train", "finetune"},
       {"encode decode tokenizer detokenize", "tokenize"},
       {"preprocess prepare prepare-data", "preprocess_data"},
       {"inference infer sample text-generation complete", "generate"},

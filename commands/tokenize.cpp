@@ -130,7 +130,8 @@ class LineTokenizer {
  public:
   LineTokenizer(const TokenizeConfig& config, const Tokenizer& tokenizer, std::ostream& out)
       : config_(config), tokenizer_(tokenizer), encoder_(tokenizer.make_encoder()), out_(out) {
-    if (config.chat) chat_.emplace(config.tokenizer, config.chat_template, config.add_generation_prompt);
+    if (config.chat)
+      chat_.emplace(find_chat_template(config.tokenizer, config.chat_template), config.add_generation_prompt);
   }
 
   void take(std::string_view line, bool is_json) {

@@ -19,8 +19,9 @@ void add_without_effect(FieldTable& table, std::string_view name, const FieldVal
 void describe_tokenizer_flags(FieldTable& table, TokenizerOptions& tokenizer) {
   table.begin_group(
       "Tokenizer",
-      "GPT2BPETokenizer needs --vocab-file and --merge-file; HuggingFaceTokenizer, also named Llama3Tokenizer, "
-      "--tokenizer-model: a tokenizer.json or its folder, whose other files name the end of document; "
+      "GPT2BPETokenizer needs --vocab-file and --merge-file; HuggingFaceTokenizer, also named Llama3Tokenizer "
+      "and SFTTokenizer, --tokenizer-model: a tokenizer.json or its folder, whose other files name the end of "
+      "document; "
       "SentencePieceTokenizer, also named GPTSentencePieceTokenizer and Llama2Tokenizer, --tokenizer-model: a .model "
       "file; TikTokenizer --tokenizer-model: Megatron's JSON list or a .tiktoken file; BertWordPieceLowerCase and "
       "BertWordPieceCase --vocab-file: vocab.txt; NullTokenizer, for text that is numbers, --vocab-size; CharTokenizer "

@@ -13,9 +13,9 @@ namespace {
 
 constexpr size_t kMaxMembers = std::numeric_limits<int16_t>::max() - 1;
 
-std::string path_of(const GptDataset& member) { return member.identity().dataset_path.value_or("mock data"); }
+std::string path_of(const MidLevelDataset& member) { return member.identity().dataset_path.value_or("mock data"); }
 
-BlendIdentity make_identity(const std::vector<std::unique_ptr<GptDataset>>& members,
+BlendIdentity make_identity(const std::vector<std::unique_ptr<MidLevelDataset>>& members,
                             const BlendedDataset::Options& options) {
   BlendIdentity identity;
   std::vector<int64_t> sizes;
@@ -36,7 +36,7 @@ BlendIdentity make_identity(const std::vector<std::unique_ptr<GptDataset>>& memb
 
 }  // namespace
 
-BlendedDataset::BlendedDataset(std::vector<std::unique_ptr<GptDataset>> members, const Options& options,
+BlendedDataset::BlendedDataset(std::vector<std::unique_ptr<MidLevelDataset>> members, const Options& options,
                                const MessageLog& log)
     : members_(std::move(members)), index_{NpyArray(NpyDtype::kInt16, {0}), NpyArray(NpyDtype::kInt64, {0})} {
   check_members(options);
@@ -64,9 +64,9 @@ void BlendedDataset::check_members(const Options& options) const {
     } else {
       require<ConfigError>(
           members_[i]->size() > 0,
-          "{} has no sample in the {} split (its part there has {} tokens), so it cannot be part of an "
-          "unweighted blend. Leave it out, give it more data, or give the split a larger share.",
-          path_of(*members_[i]), split, members_[i]->tokens_per_epoch());
+          "{} has no sample in the {} split, so it cannot be part of an unweighted blend. Leave it out, give it more "
+          "data, or give the split a larger share.",
+          path_of(*members_[i]), split);
     }
   }
 }

@@ -9,8 +9,7 @@
 
 #include "megatron/base/message_log.h"
 #include "megatron/datasets/blend_index.h"
-#include "megatron/datasets/dataset.h"
-#include "megatron/datasets/gpt_dataset.h"
+#include "megatron/datasets/mid_level_dataset.h"
 
 namespace megatron {
 
@@ -32,13 +31,13 @@ class BlendedDataset final : public Dataset {
 
   /// @throw ConfigError for a weight that is not positive, a member without samples in an unweighted blend, too many
   /// members, or a member that has fewer samples than the blend draws from it.
-  BlendedDataset(std::vector<std::unique_ptr<GptDataset>> members, const Options& options, const MessageLog& log);
+  BlendedDataset(std::vector<std::unique_ptr<MidLevelDataset>> members, const Options& options, const MessageLog& log);
 
   int64_t size() const override { return index_.dataset_index.num_elements(); }
   void read(int64_t index, GptSample& sample) const override;
 
   const BlendIdentity& identity() const { return identity_; }
-  const std::vector<std::unique_ptr<GptDataset>>& members() const { return members_; }
+  const std::vector<std::unique_ptr<MidLevelDataset>>& members() const { return members_; }
   const BlendIndex& index() const { return index_; }
 
  private:
@@ -46,7 +45,7 @@ class BlendedDataset final : public Dataset {
   void load_or_build_index(const Options& options, const MessageLog& log);
   void check_demand(const Options& options) const;
 
-  std::vector<std::unique_ptr<GptDataset>> members_;
+  std::vector<std::unique_ptr<MidLevelDataset>> members_;
   BlendIdentity identity_;
   BlendIndex index_;
   std::string cache_files_;  // for messages

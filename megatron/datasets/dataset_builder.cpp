@@ -20,6 +20,7 @@
 #include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/mock_token_source.h"
+#include "megatron/datasets/sft_dataset.h"
 
 namespace megatron {
 namespace {
@@ -108,6 +109,7 @@ class Builder {
     if (built[index_of(Split::kValid)]) datasets.valid.push_back(std::move(built[index_of(Split::kValid)]));
     datasets.test = std::move(built[index_of(Split::kTest)]);
     for (auto& [name, source] : opened_) datasets.sources.push_back(std::move(source));
+    for (auto& [name, rows] : opened_rows_) datasets.conversations.push_back(std::move(rows));
     return datasets;
   }
 
@@ -115,7 +117,9 @@ class Builder {
   std::unique_ptr<Dataset> build_mock(Split split, const std::optional<int64_t>& size) {
     std::unique_ptr<TokenSource>& source = opened_[""];
     if (!source) source = std::make_unique<MockTokenSource>(config_.tokenizer);
-    return build_part(*source, split, size, kMockSplit, parse_split(kMockSplit), true);
+    return std::make_unique<GptDataset>(
+        *source, part_of(source->num_sequences(), split, size, kMockSplit, parse_split(kMockSplit), true), config_,
+        log_);
   }
 
   /// @param split_text, matrix  nullopt when the paths belong to this split alone, which then takes all of them.
@@ -126,7 +130,7 @@ class Builder {
     const bool weighted = blend.weights.has_value();
     // The weight of a single path has no effect; with --split Megatron still makes it a blend, which has its own sizes.
     if (blend.prefixes.size() == 1 && (!weighted || !matrix.has_value())) {
-      return build_part(*opened_.at(blend.prefixes[0]), split, size, split_text, matrix, false);
+      return build_path(blend.prefixes[0], split, size, split_text, matrix);
     }
     BlendedDataset::Options options{.split = split,
                                     .weights = std::nullopt,
@@ -144,9 +148,9 @@ class Builder {
         member_sizes[j] = blend_member_size(weight, *size, config_.mid_level_dataset_surplus);
       }
     }
-    std::vector<std::unique_ptr<GptDataset>> members(blend.prefixes.size());
+    std::vector<std::unique_ptr<MidLevelDataset>> members(blend.prefixes.size());
     for_each_parallel(members.size(), config_.num_dataset_builder_threads, [&](size_t j) {
-      members[j] = build_part(*opened_.at(blend.prefixes[j]), split, member_sizes[j], split_text, matrix, false);
+      members[j] = build_path(blend.prefixes[j], split, member_sizes[j], split_text, matrix);
     });
     if (!weighted && size.has_value()) {
       int64_t available = 0;
@@ -156,43 +160,70 @@ class Builder {
     return std::make_unique<BlendedDataset>(std::move(members), options, log_);
   }
 
-  std::unique_ptr<GptDataset> build_part(const TokenSource& source, Split split, const std::optional<int64_t>& size,
-                                         const std::optional<std::string>& split_text,
-                                         const std::optional<SplitMatrix>& matrix, bool mock) {
+  std::unique_ptr<MidLevelDataset> build_path(const std::string& path, Split split, const std::optional<int64_t>& size,
+                                              const std::optional<std::string>& split_text,
+                                              const std::optional<SplitMatrix>& matrix) {
+    if (config_.conversations != nullptr) {
+      const JsonlRows& rows = *opened_rows_.at(path);
+      return std::make_unique<SftDataset>(rows, part_of(rows.size(), split, size, split_text, matrix, false), config_);
+    }
+    const TokenSource& source = *opened_.at(path);
+    return std::make_unique<GptDataset>(source, part_of(source.num_sequences(), split, size, split_text, matrix, false),
+                                        config_, log_);
+  }
+
+  /// The part of a path with this number of sequences or rows.
+  static GptDatasetPart part_of(int64_t num_sequences, Split split, const std::optional<int64_t>& size,
+                                const std::optional<std::string>& split_text, const std::optional<SplitMatrix>& matrix,
+                                bool mock) {
     GptDatasetPart part{.split = split,
-                        .sequences = {0, source.num_sequences()},
+                        .sequences = {0, num_sequences},
                         .num_samples = size,
                         .split_text = split_text,
                         .split_matrix = matrix,
                         .mock = mock};
-    if (matrix.has_value()) part.sequences = split_range(*(*matrix)[index_of(split)], source.num_sequences());
-    return std::make_unique<GptDataset>(source, part, config_, log_);
+    if (matrix.has_value()) part.sequences = split_range(*(*matrix)[index_of(split)], num_sequences);
+    return part;
   }
 
-  void open_all(const std::vector<std::string>& prefixes) {
-    std::vector<std::unique_ptr<TokenSource>*> missing;
-    std::vector<const std::string*> names;
-    for (const std::string& prefix : prefixes) {
-      const auto [at, inserted] = opened_.try_emplace(prefix);
-      if (inserted) missing.push_back(&at->second), names.push_back(&at->first);
+  void open_all(const std::vector<std::string>& paths) {
+    if (config_.conversations != nullptr) {
+      open_missing(opened_rows_, paths, [](const std::string& path) { return std::make_unique<JsonlRows>(path); });
+    } else {
+      open_missing(opened_, paths, [this](const std::string& prefix) { return open_tokens(prefix); });
     }
-    for_each_parallel(missing.size(), config_.num_dataset_builder_threads, [&](size_t i) {
-      auto data = std::make_unique<IndexedDataset>(
-          *names[i], IndexedDatasetOptions{.access = config_.bin_access, .multimodal = false});
-      const TokenType type = data->token_type();
-      require<DataError>(type != TokenType::kFloat32 && type != TokenType::kFloat64,
-                         "{}.idx: tokens are {}, which GPT training does not support. The file is damaged or has other "
-                         "data than text: copy it again or preprocess the text again.",
-                         *names[i], name_of(type));
-      *missing[i] = std::move(data);
-    });
+  }
+
+  /// Opens those of `paths` that are not in `opened` yet, several at once.
+  template <class File, class Open>
+  void open_missing(std::map<std::string, std::unique_ptr<File>>& opened, const std::vector<std::string>& paths,
+                    Open open) {
+    std::vector<std::pair<const std::string, std::unique_ptr<File>>*> missing;
+    for (const std::string& path : paths) {
+      const auto [at, inserted] = opened.try_emplace(path);
+      if (inserted) missing.push_back(&*at);
+    }
+    for_each_parallel(missing.size(), config_.num_dataset_builder_threads,
+                      [&](size_t i) { missing[i]->second = open(missing[i]->first); });
+  }
+
+  std::unique_ptr<TokenSource> open_tokens(const std::string& prefix) const {
+    auto data = std::make_unique<IndexedDataset>(
+        prefix, IndexedDatasetOptions{.access = config_.bin_access, .multimodal = false});
+    const TokenType type = data->token_type();
+    require<DataError>(type != TokenType::kFloat32 && type != TokenType::kFloat64,
+                       "{}.idx: tokens are {}, which GPT training does not support. The file is damaged or has other "
+                       "data than text: copy it again or preprocess the text again.",
+                       prefix, name_of(type));
+    return data;
   }
 
   const GptDatasetConfig& config_;
   std::mutex log_mutex_;
   MessageLog log_;
   std::set<std::string> said_;  // warnings, to print each once and not for every split and member
-  std::map<std::string, std::unique_ptr<TokenSource>> opened_;  // by prefix; mock data under ""
+  std::map<std::string, std::unique_ptr<TokenSource>> opened_;     // by prefix; mock data under ""
+  std::map<std::string, std::unique_ptr<JsonlRows>> opened_rows_;  // by path
 };
 
 }  // namespace

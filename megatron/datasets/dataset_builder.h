@@ -10,6 +10,7 @@
 #include "megatron/datasets/data_paths.h"
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/gpt_dataset_config.h"
+#include "megatron/datasets/jsonl_rows.h"
 #include "megatron/datasets/token_source.h"
 
 namespace megatron {
@@ -30,6 +31,7 @@ struct GptDataSources {
 struct GptDatasets {
   /// The sources of the datasets, which refer to them.
   std::vector<std::unique_ptr<TokenSource>> sources;
+  std::vector<std::unique_ptr<JsonlRows>> conversations;
   std::unique_ptr<Dataset> train;               // null where the split takes no data
   std::vector<std::unique_ptr<Dataset>> valid;  // one; several with multiple_validation_sets; none
   std::unique_ptr<Dataset> test;

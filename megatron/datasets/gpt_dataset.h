@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "megatron/base/message_log.h"
-#include "megatron/datasets/dataset.h"
-#include "megatron/datasets/dataset_identity.h"
 #include "megatron/datasets/gpt_dataset_config.h"
 #include "megatron/datasets/gpt_index.h"
+#include "megatron/datasets/mid_level_dataset.h"
 #include "megatron/datasets/token_source.h"
 
 namespace megatron {
@@ -33,7 +32,7 @@ struct GptDatasetPart {
 ///
 /// Three defects of Megatron are fixed: a sample's loss mask never has marks of another sample, the number of
 /// samples that are not dropped is counted in integers, and a split without tokens is an error instead of a hang.
-class GptDataset final : public Dataset {
+class GptDataset final : public MidLevelDataset {
  public:
   /// `source` must outlive the dataset.
   /// @throw ConfigError, DataError
@@ -45,9 +44,8 @@ class GptDataset final : public Dataset {
   /// Sample 0 with an empty loss mask, to fill a batch that has no sample of its own.
   void read_padding(GptSample& sample) const;
 
-  const GptDatasetIdentity& identity() const { return identity_; }
+  const GptDatasetIdentity& identity() const override { return identity_; }
   int64_t num_epochs() const { return plan_.num_epochs; }
-  int64_t tokens_per_epoch() const { return request_.tokens_per_epoch; }
 
   const NpyArray& document_index() const { return document_index_; }
   const NpyArray& sample_index() const { return sample_index_; }

@@ -11,6 +11,8 @@
 
 namespace megatron {
 
+class ConversationEncoder;
+
 /// Options that all GPT datasets of a run share. Names are Megatron Core's (GPTDatasetConfig).
 struct GptDatasetConfig {
   int64_t sequence_length = 0;
@@ -32,6 +34,12 @@ struct GptDatasetConfig {
   bool add_extra_token_to_sequence = true;
   /// Off: a short last validation sample is padded instead of dropped.
   bool drop_last_partial_validation_sequence = true;
+
+  /// --sft: paths name JSON Lines files of conversations, which this encodes; null: indexed files of tokens. It must
+  /// outlive the datasets.
+  const ConversationEncoder* conversations = nullptr;
+  /// Ranks that share a sequence: conversations are padded so that it divides them.
+  int64_t context_parallel_size = 1;
 
   /// Directory of index cache files; empty: `<prefix>/cache/GPTDataset_indices`, and none for blends and mock data.
   std::string path_to_cache;

@@ -13,10 +13,10 @@ namespace hugging_face {
 class TokenizerJson;
 }
 
-/// `--tokenizer-type HuggingFaceTokenizer --tokenizer-model PATH`, also under the name Llama3Tokenizer: a folder with a
-/// tokenizer.json, or the file itself. tokenizer_config.json and special_tokens_map.json beside it name the tokens that
-/// end a document and pad. Ids and text are those of Hugging Face's tokenizers 0.23; what the files hold that is
-/// unknown here is an error, never ignored.
+/// `--tokenizer-type HuggingFaceTokenizer --tokenizer-model PATH`, also under the names Llama3Tokenizer and
+/// SFTTokenizer: a folder with a tokenizer.json, or the file itself. tokenizer_config.json and special_tokens_map.json
+/// beside it name the tokens that end a document and pad. Ids and text are those of Hugging Face's tokenizers 0.23;
+/// what the files hold that is unknown here is an error, never ignored.
 class HuggingFaceTokenizer final : public Tokenizer {
  public:
   struct Options {

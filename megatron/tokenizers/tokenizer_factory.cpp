@@ -99,6 +99,7 @@ std::vector<Type> types() {
        }},
       {"HuggingFaceTokenizer", {"--tokenizer-model"}, hugging_face_flags, make_hugging_face},
       {"Llama3Tokenizer", {"--tokenizer-model"}, hugging_face_flags, make_hugging_face},
+      {"SFTTokenizer", {"--tokenizer-model"}, hugging_face_flags, make_hugging_face},
       {"SentencePieceTokenizer", {"--tokenizer-model"}, sentence_piece_flags, make_sentence_piece},
       {"GPTSentencePieceTokenizer", {"--tokenizer-model"}, sentence_piece_flags, make_sentence_piece},
       {"Llama2Tokenizer", {"--tokenizer-model"}, sentence_piece_flags, make_sentence_piece},
@@ -124,9 +125,8 @@ std::vector<Type> types() {
 struct RefusedType {
   std::string_view name, reason;
 };
-constexpr std::array<RefusedType, 3> kRefusedTypes = {{{"MultimodalTokenizer", "there are no multimodal models"},
-                                                       {"NullMultimodalTokenizer", "there are no multimodal models"},
-                                                       {"SFTTokenizer", "there are no data sets of conversations"}}};
+constexpr std::array<RefusedType, 2> kRefusedTypes = {{{"MultimodalTokenizer", "there are no multimodal models"},
+                                                       {"NullMultimodalTokenizer", "there are no multimodal models"}}};
 
 [[noreturn]] void refuse_type(const std::string& type) {
   const std::string known = joined(tokenizer_types(), ", ");

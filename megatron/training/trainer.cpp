@@ -57,7 +57,7 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
       scheduler_(param_scheduler_config_of(config_)),
       step_(ctx_, *model_, ddp_, optimizer_, options.device == DeviceKind::kCuda ? options.gpu_ranks : nullptr,
             {.calculate_per_token_loss = config_.training.calculate_per_token_loss,
-             .has_positions = config_.data.reset_position_ids,
+             .has_positions = config_.data.reset_position_ids || config_.data.sft,
              .schedule = schedule_options_of(config_),
              .num_graph_warm_up_steps = graph_warm_up_steps_of(config_)}) {
   write_value(*device_, StepState{}, &ctx_.step);

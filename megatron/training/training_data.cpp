@@ -1,11 +1,12 @@
 #include "megatron/training/training_data.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/sample_counts.h"
-#include "megatron/tokenizers/tokenizer_factory.h"
+#include "megatron/tokenizers/chat_template_source.h"
 #include "megatron/tokenizers/tokenizer_file.h"
 #include "megatron/training/vocab.h"
 
@@ -26,7 +27,8 @@ SampleCounts sample_counts_of(const PretrainConfig& config) {
                         .full_validation = config.validation.full_validation});
 }
 
-GptDatasetConfig dataset_config_of(const PretrainConfig& config, const Tokenizer& tokenizer) {
+GptDatasetConfig dataset_config_of(const PretrainConfig& config, const Tokenizer& tokenizer,
+                                   const ConversationEncoder* conversations) {
   const DataConfig& data = config.data;
   return {.sequence_length = config.model.seq_length.value(),
           .random_seed = config.training.seed,
@@ -35,6 +37,8 @@ GptDatasetConfig dataset_config_of(const PretrainConfig& config, const Tokenizer
           .reset_attention_mask = data.reset_attention_mask,
           .eod_mask_loss = data.eod_mask_loss,
           .allow_ambiguous_pad_tokens = data.allow_ambiguous_pad_tokens,
+          .conversations = conversations,
+          .context_parallel_size = config.parallel.context_parallel_size,
           .path_to_cache = data.data_cache_path.value_or(""),
           .bin_access = data.mmap_bin_files ? FileAccess::kMap : FileAccess::kPread,
           .mid_level_dataset_surplus = data.mid_level_dataset_surplus,
@@ -60,6 +64,29 @@ GptDataSources sources_of(const PretrainConfig& config) {
   return sources;
 }
 
+TokenizerOptions tokenizer_options_of(const TokenizerConfig& config) {
+  TokenizerOptions options{.type = config.tokenizer_type,
+                           .vocab_file = config.vocab_file.value_or(""),
+                           .merge_file = config.merge_file.value_or(""),
+                           .model = config.tokenizer_model.value_or(""),
+                           .vocab_size = config.vocab_size,
+                           .special_tokens = config.tokenizer_special_tokens.value_or(std::vector<std::string>{}),
+                           .null_eod = config.null_tokenizer_eod_id,
+                           .null_pad = config.null_tokenizer_pad_id};
+  // Scripts for Megatron give these with every tokenizer; the banner names those without effect.
+  if (tokenizer_reads(config.tokenizer_type, "--tokenizer-hf-no-include-special-tokens"))
+    options.hf_no_include_special_tokens = config.tokenizer_hf_no_include_special_tokens;
+  if (tokenizer_reads(config.tokenizer_type, "--tiktoken-pattern")) {
+    options.tiktoken_pattern = config.tiktoken_pattern;
+    options.tiktoken_num_special_tokens = config.tiktoken_num_special_tokens;
+  }
+  if (tokenizer_reads(config.tokenizer_type, "--tokenizer-sentencepiece-legacy")) {
+    options.sentencepiece_legacy = config.tokenizer_sentencepiece_legacy;
+    options.sentencepiece_ignore_extra_whitespaces = config.tokenizer_sentencepiece_ignore_extra_whitespaces;
+  }
+  return options;
+}
+
 std::vector<std::string> prefixes_of(const GptDataSources& sources) {
   std::vector<std::string> prefixes;
   const auto add = [&](const std::optional<Blend>& blend) {
@@ -70,6 +97,12 @@ std::vector<std::string> prefixes_of(const GptDataSources& sources) {
   return prefixes;
 }
 
+void require_data_of(const PretrainConfig& config, const std::string& path) {
+  if (!config.data.sft) return require_dataset_files(path);
+  require<DataError>(std::filesystem::exists(path),
+                     "{}: there is no such file. With --sft data paths name JSON Lines files of conversations", path);
+}
+
 void check_data(const PretrainConfig& config, Mistakes& mistakes) {
   if (config.data.split) mistakes.attempt({"--split"}, [&] { parse_split(*config.data.split); });
   mistakes.attempt({"--data-path"}, [&] {
@@ -78,7 +111,7 @@ void check_data(const PretrainConfig& config, Mistakes& mistakes) {
     for (const std::string& text : mistakes_of(sources, sizes)) mistakes.add({"--data-path"}, "{}", text);
     const std::vector<std::string> prefixes = prefixes_of(sources);
     for (const std::string& prefix : std::set(prefixes.begin(), prefixes.end()))
-      mistakes.attempt({}, [&] { require_dataset_files(prefix); });
+      mistakes.attempt({}, [&] { require_data_of(config, prefix); });
   });
 }
 
@@ -116,33 +149,28 @@ const Dataset& present(const Dataset* dataset, std::string_view split) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config) {
-  TokenizerOptions options{.type = config.tokenizer_type,
-                           .vocab_file = config.vocab_file.value_or(""),
-                           .merge_file = config.merge_file.value_or(""),
-                           .model = config.tokenizer_model.value_or(""),
-                           .vocab_size = config.vocab_size,
-                           .special_tokens = config.tokenizer_special_tokens.value_or(std::vector<std::string>{}),
-                           .null_eod = config.null_tokenizer_eod_id,
-                           .null_pad = config.null_tokenizer_pad_id};
-  // Scripts for Megatron give these with every tokenizer; the banner names those without effect.
-  if (tokenizer_reads(config.tokenizer_type, "--tokenizer-hf-no-include-special-tokens"))
-    options.hf_no_include_special_tokens = config.tokenizer_hf_no_include_special_tokens;
-  if (tokenizer_reads(config.tokenizer_type, "--tiktoken-pattern")) {
-    options.tiktoken_pattern = config.tiktoken_pattern;
-    options.tiktoken_num_special_tokens = config.tiktoken_num_special_tokens;
+  return make_tokenizer(tokenizer_options_of(config));
+}
+
+std::unique_ptr<ConversationEncoder> conversation_encoder_of(const PretrainConfig& config, const Tokenizer& tokenizer) {
+  if (!config.data.sft) return nullptr;
+  ConversationEncoder::Options options{.format = config.tokenizer.sft_tokenizer_prompt_format};
+  if (has_chat_template(options.format)) {
+    ChatTemplateSource source =
+        find_chat_template(tokenizer_options_of(config.tokenizer), config.tokenizer.chat_template);
+    options.chat_template = std::move(source.text);
+    options.variables = std::move(source.variables);
   }
-  if (tokenizer_reads(config.tokenizer_type, "--tokenizer-sentencepiece-legacy")) {
-    options.sentencepiece_legacy = config.tokenizer_sentencepiece_legacy;
-    options.sentencepiece_ignore_extra_whitespaces = config.tokenizer_sentencepiece_ignore_extra_whitespaces;
-  }
-  return make_tokenizer(options);
+  return std::make_unique<ConversationEncoder>(tokenizer, options);
 }
 
 std::unique_ptr<Tokenizer> check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes) {
   check_data(config, mistakes);
   std::unique_ptr<Tokenizer> tokenizer = make_or_check(config.tokenizer, mistakes);
-  if (tokenizer)
-    mistakes.attempt({"--vocab-size", "--padded-vocab-size"}, [&] { set_vocab_size(config, tokenizer->vocab_size()); });
+  if (!tokenizer) return nullptr;
+  mistakes.attempt({"--vocab-size", "--padded-vocab-size"}, [&] { set_vocab_size(config, tokenizer->vocab_size()); });
+  mistakes.attempt({"--sft-tokenizer-prompt-format", "--chat-template"},
+                   [&] { conversation_encoder_of(config, *tokenizer); });
   return tokenizer;
 }
 
@@ -151,8 +179,12 @@ std::vector<std::string> input_files_of(const PretrainConfig& config) {
   if (config.tokenizer.tokenizer_model) paths = tokenizer_model_files(*config.tokenizer.tokenizer_model);
   for (const std::optional<std::string>* file : {&config.tokenizer.vocab_file, &config.tokenizer.merge_file})
     if (*file) paths.push_back(**file);
-  for (const std::string& prefix : prefixes_of(sources_of(config)))
-    for (const char* extension : {".idx", ".bin"}) paths.push_back(prefix + extension);
+  for (const std::string& prefix : prefixes_of(sources_of(config))) {
+    if (config.data.sft)
+      paths.push_back(prefix);
+    else
+      for (const char* extension : {".idx", ".bin"}) paths.push_back(prefix + extension);
+  }
   return paths;
 }
 
@@ -174,8 +206,9 @@ std::span<const MicroBatch<int64_t>> BatchReader::read_at_most(int64_t num_micro
 TrainingData::TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const MessageLog& log)
     : config_(config),
       tokenizer_(tokenizer_record(config.tokenizer.tokenizer_type, tokenizer)),
-      datasets_(
-          build_gpt_datasets(dataset_config_of(config, tokenizer), sources_of(config), sample_counts_of(config), log)) {
+      conversations_(conversation_encoder_of(config, tokenizer)),
+      datasets_(build_gpt_datasets(dataset_config_of(config, tokenizer, conversations_.get()), sources_of(config),
+                                   sample_counts_of(config), log)) {
   const ValidationConfig& validation = config.validation;
   const size_t num_names = validation.validation_set_names.size(), num_sets = datasets_.valid.size();
   require<ConfigError>(!validation.multiple_validation_sets || num_names == 0 || num_names == num_sets,

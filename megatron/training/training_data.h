@@ -9,6 +9,7 @@
 #include "megatron/base/mistakes.h"
 #include "megatron/datasets/data_loader.h"
 #include "megatron/datasets/dataset_builder.h"
+#include "megatron/tokenizers/conversation_encoder.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/training/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/training/config/pretrain_config.h"
@@ -18,13 +19,17 @@ namespace megatron {
 /// The tokenizer that the flags name. @throw as make_tokenizer.
 std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config);
 
+/// What encodes the conversations of --sft; null without it. @throw as find_chat_template and ConversationEncoder.
+/// @param tokenizer  must outlive the result
+std::unique_ptr<ConversationEncoder> conversation_encoder_of(const PretrainConfig& config, const Tokenizer& tokenizer);
+
 /// Adds what is wrong with the data flags, the files and the vocabulary that they name.
 /// @param config  complete, or one whose mistakes are known already
 /// @return the tokenizer that the flags name; null if there is none, which is a mistake
 std::unique_ptr<Tokenizer> check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes);
 
-/// The files that the flags of data and tokenizer name: vocabularies, .idx and .bin files. @throw as parse_blend, and
-/// DataError for lists that cannot be read
+/// The files that the flags of data and tokenizer name: vocabularies, .idx and .bin files or those of conversations.
+/// @throw as parse_blend, and DataError for lists that cannot be read
 std::vector<std::string> input_files_of(const PretrainConfig& config);
 
 /// Reads the micro-batches of one global batch at a time.
@@ -46,6 +51,7 @@ class BatchReader {
 class TrainingData {
  public:
   /// @param config  resolved.
+  /// @param tokenizer  must outlive the data if these are conversations.
   TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const MessageLog& log);
 
   const GptDatasets& datasets() const { return datasets_; }
@@ -66,6 +72,7 @@ class TrainingData {
 
   PretrainConfig config_;
   TokenizerRecord tokenizer_;
+  std::unique_ptr<ConversationEncoder> conversations_;  // null without --sft; the data sets refer to it
   GptDatasets datasets_;
 };
 

@@ -18,7 +18,7 @@ void expect_equal_blend(const BlendedDataset& blend, const json& expected) {
       << blend.identity().description();
   ASSERT_EQ(blend.members().size(), expected["members"].size());
   for (size_t j = 0; j < blend.members().size(); ++j) {
-    const GptDataset& member = *blend.members()[j];
+    const auto& member = dynamic_cast<const GptDataset&>(*blend.members()[j]);
     const json& one = expected["members"][j];
     EXPECT_EQ(*member.identity().dataset_path, one["prefix"].get<std::string>());
     EXPECT_EQ(member.size(), one["length"].get<int64_t>());

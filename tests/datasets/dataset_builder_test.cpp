@@ -141,7 +141,7 @@ TEST(DatasetBuilder, ABlendThatNeedsMoreThanAMemberHasReportsBothNumbers) {
   EXPECT_TRUE(is_error(expected["result"]));
   const GptDatasetConfig config = make_config(scratch.path());
   std::vector<std::unique_ptr<TokenSource>> sources;
-  std::vector<std::unique_ptr<GptDataset>> members;
+  std::vector<std::unique_ptr<MidLevelDataset>> members;
   for (const char* prefix : {"indexed/blend_3", "indexed/blend_4"}) {
     GptDatasets one =
         build_gpt_datasets(config, {.blend = Blend{{prefix}, std::nullopt}, .split = "1,0,0"}, {3, {}, {}}, {});

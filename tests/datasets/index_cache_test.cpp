@@ -187,7 +187,7 @@ TEST_F(IndexCache, OverwritingItDuringARunIsAnErrorWithAFix) {
 TEST_F(IndexCache, ADamagedBlendIsAnErrorWithAFix) {
   Messages messages;
   const auto blend = [&] {
-    std::vector<std::unique_ptr<GptDataset>> members;
+    std::vector<std::unique_ptr<MidLevelDataset>> members;
     for (int i = 0; i < 2; ++i) members.push_back(std::make_unique<GptDataset>(build(messages, config())));
     return BlendedDataset(
         std::move(members),

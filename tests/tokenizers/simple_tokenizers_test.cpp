@@ -135,7 +135,7 @@ TEST(MakeTokenizer, MakesEachTypeThatItNames) {
       config.vocab_file = kGpt2Folder + "vocab.json", config.merge_file = kGpt2Folder + "merges.txt";
     if (type == "CharTokenizer") config.vocab_file = chars;
     if (type == "NullTokenizer") config.vocab_size = 10;
-    if (type == "HuggingFaceTokenizer" || type == "Llama3Tokenizer")
+    if (type == "HuggingFaceTokenizer" || type == "Llama3Tokenizer" || type == "SFTTokenizer")
       config.model = testing::golden_path("tokenizers/hf/llama3.json");
     if (type.starts_with("BertWordPiece")) config.vocab_file = written("bert.txt", "[UNK]\n[CLS]\n[SEP]\n");
     if (type == "TikTokenizer")

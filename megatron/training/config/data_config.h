@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "megatron/tokenizers/prompt_format.h"
+
 namespace megatron {
 
 struct DataConfig {
@@ -27,6 +29,10 @@ struct DataConfig {
   bool allow_ambiguous_pad_tokens = false;
   double mid_level_dataset_surplus = 0.005;
   int64_t num_dataset_builder_threads = 1;
+  bool sft = false;  ///< the data are conversations
+
+  /// Whether a sample has several documents, their number known only when it is read.
+  bool has_documents() const { return reset_attention_mask || reset_position_ids || sft; }
 };
 
 struct TokenizerConfig {
@@ -46,6 +52,8 @@ struct TokenizerConfig {
   int64_t tiktoken_num_special_tokens = 1000;
   bool tokenizer_sentencepiece_legacy = false;
   bool tokenizer_sentencepiece_ignore_extra_whitespaces = true;
+  PromptFormat sft_tokenizer_prompt_format = PromptFormat::kNemotronHAligned;
+  std::optional<std::string> chat_template;  ///< the template, or its file
 };
 
 }  // namespace megatron

@@ -78,6 +78,37 @@ void describe_documents(FieldTable& table, PretrainConfig& config) {
             "accept a pad token that is another special token too");
 }
 
+void describe_conversations(FieldTable& table, PretrainConfig& config) {
+  TokenizerConfig& tokenizer = config.tokenizer;
+  const auto is_fine_tuned = [&config] { return config.data.sft; };
+  table.begin_group(
+      "Supervised fine-tuning",
+      "With --sft a line of a data file is {\"messages\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}; messages "
+      "from one with the role system on are a conversation, and those of a line share one sequence.");
+  table
+      .add("sft", config.data.sft,
+           "train on conversations: --data-path and its kin name JSON Lines files instead of .bin/.idx pairs")
+      .differs({.megatron = "refuses several files without weights, and averages micro-batch means of the evaluation",
+                .ours = "a file without a weight counts with its lines; evaluation is the mean over trained tokens",
+                .in_force = is_fine_tuned})
+      .such_as("--data-path chats.jsonl --sft --tokenizer-type HuggingFaceTokenizer --tokenizer-model model");
+  table
+      .add("sft_tokenizer_prompt_format", tokenizer.sft_tokenizer_prompt_format,
+           "how a conversation becomes text: Megatron's formats, of which default is the chat template of the "
+           "tokenizer with a loss on all tokens; or chat-template, the same with a loss on answers only")
+      .differs({.megatron = "fails where tokens of one message alone are not those that it has in the conversation",
+                .ours = "trains the tokens that begin in an answer or reach into it; has chat-template as well",
+                .in_force = is_fine_tuned})
+      .needs("--sft", is_fine_tuned)
+      .such_as("--data-path chats.jsonl --sft --sft-tokenizer-prompt-format chat-template");
+  table.add("chat_template", tokenizer.chat_template, "a chat template in Jinja, or its file")
+      .by_default("that of --tokenizer-model")
+      .differs_between_hosts()
+      .needs("--sft and a format that has a chat template",
+             [&config] { return config.data.sft && has_chat_template(config.tokenizer.sft_tokenizer_prompt_format); })
+      .such_as("--data-path chats.jsonl --sft --sft-tokenizer-prompt-format chat-template --chat-template chat.jinja");
+}
+
 void describe_tiktoken(FieldTable& table, PretrainConfig& config) {
   TokenizerConfig& tokenizer = config.tokenizer;
   const auto has_tiktoken = [&tokenizer] { return tokenizer.tokenizer_type == "TikTokenizer"; };
@@ -113,8 +144,9 @@ void describe_tokenizer(FieldTable& table, PretrainConfig& config) {
       .one_of({"GPT2BPETokenizer", "HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
                "Llama2Tokenizer", "TikTokenizer", "BertWordPieceLowerCase", "BertWordPieceCase", "ByteLevelTokenizer",
                "CharTokenizer", "NullTokenizer"})
-      .later({"MultimodalTokenizer", "NullMultimodalTokenizer", "SFTTokenizer"})
+      .later({"MultimodalTokenizer", "NullMultimodalTokenizer"})
       .choice_also("Llama3Tokenizer", "HuggingFaceTokenizer")
+      .choice_also("SFTTokenizer", "HuggingFaceTokenizer")
       .taken_from_checkpoint()
       .known_as("tokenizer")
       .such_as("--tokenizer-type ByteLevelTokenizer");
@@ -201,6 +233,7 @@ void describe_tokenizer(FieldTable& table, PretrainConfig& config) {
 void describe_data(FieldTable& table, PretrainConfig& config) {
   describe_sources(table, config);
   describe_documents(table, config);
+  describe_conversations(table, config);
   describe_tokenizer(table, config);
 }
 

@@ -22,6 +22,22 @@ void resolve_sources(DataConfig& data, Mistakes& mistakes) {
   if (!data.dataloader_type) data.dataloader_type = "single";
 }
 
+void resolve_conversations(PretrainConfig& config, Mistakes& mistakes) {
+  const DataConfig& data = config.data;
+  if (!data.sft) return;
+  const auto reject = [&](bool given, std::string_view flag, std::string_view reason) {
+    if (given) mistakes.add({"--sft", flag}, "--sft with {}: {}", flag, reason);
+  };
+  reject(data.mock_data, "--mock-data", "there are no made-up conversations. Give files with --data-path");
+  constexpr std::string_view kSeparated = "conversations of a sample are separated already. Leave it out";
+  reject(data.reset_attention_mask, "--reset-attention-mask", kSeparated);
+  reject(data.reset_position_ids, "--reset-position-ids", kSeparated);
+  reject(data.eod_mask_loss, "--eod-mask-loss", "the roles of messages decide on what there is a loss. Leave it out");
+  // The format of a conversation has all special tokens.
+  if (config.tokenizer.tokenizer_type == "HuggingFaceTokenizer")
+    config.tokenizer.tokenizer_hf_no_include_special_tokens = true;
+}
+
 void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
   const std::string& type = tokenizer.tokenizer_type;
   const size_t num_before = mistakes.texts().size();
@@ -50,6 +66,7 @@ void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
 
 void resolve_data(PretrainConfig& config, Mistakes& mistakes) {
   resolve_sources(config.data, mistakes);
+  resolve_conversations(config, mistakes);
   check_tokenizer(config.tokenizer, mistakes);
 }
 

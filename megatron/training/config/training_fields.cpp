@@ -237,10 +237,8 @@ void describe_cuda_graph(FieldTable& table, PretrainConfig& config) {
           "--cuda-graph-impl with --profile-ranks: ranks launch their graphs in the same steps, and those that are "
           "profiled run op by op. Leave out --profile-ranks")
       .cannot_run_where(
-          [&config] {
-            return config.cuda_graph.records() && (config.data.reset_attention_mask || config.data.reset_position_ids);
-          },
-          "--cuda-graph-impl with --reset-attention-mask or --reset-position-ids: a recorded step has as many "
+          [&config] { return config.cuda_graph.records() && config.data.has_documents(); },
+          "--cuda-graph-impl with --reset-attention-mask, --reset-position-ids or --sft: a recorded step has as many "
           "documents as when it was recorded. Leave out --cuda-graph-impl")
       .cannot_run_where(
           [&config] {

@@ -98,7 +98,7 @@ TEST(Rules, RefuseContradictionsWithTheReason) {
       {{"--padded-vocab-size", "64"}, "must hold all"},
       {{"--decoupled-lr", "1e-6", "--min-lr", "1e-5"}, "--decoupled-lr 1e-06 is below"},
       {{"--group-query-attention", "--num-query-groups", "3"}, "does not divide by --num-query-groups 3"},
-      {{"--tokenizer-type", "SFTTokenizer"}, "does not have yet"},
+      {{"--tokenizer-type", "SFTTokenizer"}, "HuggingFaceTokenizer needs --tokenizer-model"},
       {{"--tokenizer-type", "Llama3Tokenizer"}, "HuggingFaceTokenizer needs --tokenizer-model"},
       {{"--tokenizer-type", "BertWordPieceCase"}, "needs --vocab-file"},
       {{"--tokenizer-type", "TikTokenizer"}, "needs --tokenizer-model"},
