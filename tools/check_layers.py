@@ -43,7 +43,8 @@ CODE_FOLDERS = ["megatron", "commands", "examples", "tests", "benchmarks", "tool
 CODE_SUFFIXES = {".cpp", ".h", ".cu", ".cuh", ".py", ".sh"}
 HEADER_SUFFIXES = {".h", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-CONDITION = re.compile(r"^\s*#\s*(if|ifdef|ifndef)\b")
+# Device code may ask which architecture it is compiled for: only there the two compilations of a file differ.
+CONDITION = re.compile(r"^\s*#\s*(if|ifdef|ifndef)\b(?!.*__CUDA_ARCH)")
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
 USING_NAMESPACE = re.compile(r"^\s*using\s+namespace\b")
 GPU_HEADER = re.compile(r"^(cuda|cublas|cudnn|cub/|cutlass|nccl|nvtx)")
