@@ -1,0 +1,174 @@
+#include "megatron/ops/latent_heads.h"
+
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/cuda/rope.h"
+#include "megatron/kernels/elementwise.h"
+#include "megatron/kernels/sum_heads.h"
+#include "megatron/ops/rows.h"
+
+namespace megatron {
+namespace {
+
+void copy(const Context& ctx, const ConstView& x, const View& y) {
+  launch(ctx, {.name = "copy", .shape = &x.shape}, [&](auto& stream) { kernels::copy(stream, {.x = x, .y = y}); });
+}
+
+void rotate(const Context& ctx, const ConstView& x, const View& y, const RopeTable& table, const SequenceLayout& layout,
+            bool inverse) {
+  launch(ctx, {.name = "rope", .shape = &x.shape}, [&](auto& stream) {
+    kernels::rope(stream, {.x = x,
+                           .y = y,
+                           .cos = table.cos.view(),
+                           .sin = table.sin.view(),
+                           .layout = layout.view(),
+                           .pairs = table.pairs,
+                           .inverse = inverse});
+  });
+}
+
+/// The columns [begin, begin + length) of the last dimension.
+Tensor columns(const Tensor& x, int64_t begin, int64_t length) {
+  return x.detach().slice(x.shape().rank() - 1, begin, length);
+}
+
+/// [s, b, d] seen as [s, b, n, d], the same for each head.
+ConstView repeated(const Tensor& x, int64_t num_heads) {
+  ConstView view = x.view();
+  view.shape = {x.size(0), x.size(1), num_heads, x.size(2)};
+  view.strides = {x.strides()[0], x.strides()[1], 0, x.strides()[2]};
+  return view;
+}
+
+Tensor as_heads(const Tensor& x, int64_t head_size) {
+  return x.detach().reshape({x.size(0), x.size(1), x.size(2) / head_size, head_size});
+}
+
+struct SplitColumnsNode final : Node {
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    Tensor dx = b.ctx.empty("split_columns.dx", shape, dtype);
+    const int64_t sizes[] = {num_first, shape[-1] - num_first};
+    for (size_t i = 0; i < 2; ++i) {
+      Tensor part = columns(dx, i == 0 ? 0 : num_first, sizes[i]);
+      if (grad_out[i].defined())
+        copy(b.ctx, grad_out[i].view(), part.view());
+      else
+        launch(b.ctx, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = part.view(), .value = 0}); });
+    }
+    grad_in[0] = std::move(dx);
+  }
+  Shape shape;
+  DType dtype = DType::kFloat32;
+  int64_t num_first = 0;
+};
+
+/// Copies the parts of queries without position and turns the others.
+Tensor turned(const Context& ctx, const Tensor& x, const LatentHeadSizes& sizes, const RopeTable& table,
+              const SequenceLayout& layout, bool inverse) {
+  Tensor y = ctx.empty(inverse ? "latent_query.dx" : "latent_query.y", x.shape(), x.dtype());
+  Tensor first = columns(y, 0, sizes.without_position), second = columns(y, sizes.without_position, sizes.rotated);
+  copy(ctx, columns(x, 0, sizes.without_position).view(), first.view());
+  rotate(ctx, columns(x, sizes.without_position, sizes.rotated).view(), second.view(), table, layout, inverse);
+  return y;
+}
+
+struct LatentQueryNode final : Node {
+  LatentQueryNode(const LatentHeadSizes& sizes, const RopeTable& table, const SequenceLayout& layout)
+      : sizes(sizes), table(table), layout(layout) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    const Tensor dx = turned(b.ctx, grad_out[0], sizes, table, layout, true);
+    grad_in[0] = dx.reshape({dx.size(0), dx.size(1), dx.size(2) * dx.size(3)});
+  }
+  LatentHeadSizes sizes;
+  RopeTable table;  // handles: the tensors are shared
+  SequenceLayout layout;
+};
+
+struct LatentKeyValueNode final : Node {
+  LatentKeyValueNode(const LatentHeadSizes& sizes, const RopeTable& table, const SequenceLayout& layout)
+      : sizes(sizes), table(table), layout(layout) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    const Tensor &dkey = grad_out[0], &dvalue = grad_out[1];
+    require(dkey.defined() && dvalue.defined(), "[latent_key_value] keys and values have gradients together.");
+    const int64_t s = dkey.size(0), b_size = dkey.size(1), n = dkey.size(2), first = sizes.without_position;
+    Tensor dx = b.ctx.empty("latent_key_value.dx", {s, b_size, n, first + sizes.value}, dkey.dtype());
+    Tensor of_keys = columns(dx, 0, first), of_values = columns(dx, first, sizes.value);
+    copy(b.ctx, columns(dkey, 0, first).view(), of_keys.view());
+    copy(b.ctx, dvalue.view(), of_values.view());
+    Tensor sum = b.ctx.empty("latent_key_value.dshared", {s, b_size, sizes.rotated}, dkey.dtype());
+    const Tensor turned = columns(dkey, first, sizes.rotated);
+    launch(b.ctx, {.name = "sum_heads", .shape = &turned.shape()},
+           [&](auto& stream) { kernels::sum_heads(stream, {.x = turned.view(), .y = sum.view()}); });
+    Tensor one_head = sum.reshape({s, b_size, 1, sizes.rotated});
+    rotate(b.ctx, one_head.view(), one_head.view(), table, layout, true);
+    grad_in[0] = dx.reshape({s, b_size, n * (first + sizes.value)});
+    grad_in[1] = std::move(sum);
+  }
+  LatentHeadSizes sizes;
+  RopeTable table;
+  SequenceLayout layout;
+};
+
+void require_latent_rows(const Tensor& x, int64_t head_size, const LatentHeadSizes& sizes, const RopeTable& table,
+                         const SequenceLayout& layout) {
+  require<ShapeError>(x.shape().rank() == 3 && x.size(0) == layout.s() && x.size(1) == layout.b() &&
+                          x.size(2) % head_size == 0 && 2 * table.cos.size(1) <= sizes.rotated,
+                      "[latent attention] {} is not [{}, {}, heads of {} elements], or {} elements of a head cannot "
+                      "rotate {}.",
+                      x.shape(), layout.s(), layout.b(), head_size, sizes.rotated, 2 * table.cos.size(1));
+  require<ShapeError>(layout.num_positions() <= table.cos.size(0),
+                      "[latent attention] the layout has positions up to {}, the table up to {}. Make a longer table.",
+                      layout.num_positions() - 1, table.cos.size(0));
+}
+
+}  // namespace
+
+ColumnParts split_columns(Context& ctx, const Tensor& x, int64_t num_first) {
+  const int64_t n = x.size(-1);
+  require<ShapeError>(num_first > 0 && num_first < n, "[split_columns] {} of {} columns leave a part empty.", num_first,
+                      n);
+  Shape first_shape = x.shape(), second_shape = x.shape();
+  first_shape[-1] = num_first;
+  second_shape[-1] = n - num_first;
+  ColumnParts parts{ctx.empty("split_columns.first", first_shape, x.dtype()),
+                    ctx.empty("split_columns.second", second_shape, x.dtype())};
+  copy(ctx, columns(x, 0, num_first).view(), parts.first.view());
+  copy(ctx, columns(x, num_first, n - num_first).view(), parts.second.view());
+  record(ctx, {}, {x.slot}, {&parts.first, &parts.second}, [&] {
+    auto node = std::make_unique<SplitColumnsNode>();
+    node->shape = x.shape();
+    node->dtype = x.dtype();
+    node->num_first = num_first;
+    return node;
+  });
+  return parts;
+}
+
+Tensor latent_query(Context& ctx, const Tensor& x, const LatentHeadSizes& sizes, const RopeTable& table,
+                    const SequenceLayout& layout) {
+  require_latent_rows(x, sizes.query(), sizes, table, layout);
+  Tensor y = turned(ctx, as_heads(x, sizes.query()), sizes, table, layout, false);
+  record(ctx, {}, {x.slot}, {&y}, [&] { return std::make_unique<LatentQueryNode>(sizes, table, layout); });
+  return y;
+}
+
+KeyValue latent_key_value(Context& ctx, const Tensor& x, const Tensor& shared, const LatentHeadSizes& sizes,
+                          const RopeTable& table, const SequenceLayout& layout) {
+  const int64_t first = sizes.without_position;
+  require_latent_rows(x, first + sizes.value, sizes, table, layout);
+  require<ShapeError>(shared.shape() == Shape{layout.s(), layout.b(), sizes.rotated},
+                      "[latent_key_value] the shared part of the keys is {}, not [{}, {}, {}].", shared.shape(),
+                      layout.s(), layout.b(), sizes.rotated);
+  const Tensor heads = as_heads(x, first + sizes.value);
+  const int64_t n = heads.size(2);
+  KeyValue out{ctx.empty("latent_key_value.key", {x.size(0), x.size(1), n, sizes.query()}, x.dtype()),
+               ctx.empty("latent_key_value.value", {x.size(0), x.size(1), n, sizes.value}, x.dtype())};
+  Tensor own = columns(out.key, 0, first), turned_part = columns(out.key, first, sizes.rotated);
+  copy(ctx, columns(heads, 0, first).view(), own.view());
+  copy(ctx, columns(heads, first, sizes.value).view(), out.value.view());
+  rotate(ctx, repeated(shared, n), turned_part.view(), table, layout, false);
+  record(ctx, {}, {x.slot, shared.slot}, {&out.key, &out.value},
+         [&] { return std::make_unique<LatentKeyValueNode>(sizes, table, layout); });
+  return out;
+}
+
+}  // namespace megatron
