@@ -1,5 +1,7 @@
 #include "megatron/tensor_parallel/layers.h"
 
+#include "megatron/ops/linear.h"
+
 namespace megatron {
 namespace {
 
@@ -46,6 +48,23 @@ ColumnParallelLinear::ColumnParallelLinear(const Context& ctx, const ParallelLin
 Tensor ColumnParallelLinear::forward(Context& ctx, const Tensor& x) const {
   const PlaceScope place(ctx, weight_->module());
   return linear_with_communication(ctx, x, *weight_, skip_bias_add_ ? nullptr : bias_.get(), group_, communication_);
+}
+
+DuplicatedLinear::DuplicatedLinear(const Context& ctx, const ParallelLinearOptions& options,
+                                   const ProcessGroup& group) {
+  const int64_t rows = options.output.global_size();
+  const auto whole = [&](const Shape& shape) {
+    ShardSpec shard = ShardSpec::whole(shape);
+    if (options.sequence_parallel && group.size() > 1) shard.grad_reduction = GradReduction::kSumOverTensor;
+    return shard;
+  };
+  register_parameter(weight_, ctx, weight_options(options, group, whole({rows, options.input_size})));
+  if (options.bias) register_parameter(bias_, ctx, bias_options(options, group, whole({rows})));
+}
+
+Tensor DuplicatedLinear::forward(Context& ctx, const Tensor& x) const {
+  const PlaceScope place(ctx, weight_->module());
+  return linear(ctx, x, *weight_, bias_.get());
 }
 
 RowParallelLinear::RowParallelLinear(const Context& ctx, const ParallelLinearOptions& options,

@@ -1,4 +1,4 @@
-// Linear layers cut over the tensor-parallel ranks. Megatron Core: core/tensor_parallel/layers.py.
+// Linear layers cut over the tensor-parallel ranks, or repeated on them. Megatron Core: core/tensor_parallel/layers.py.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// What both cuts need to know.
+/// What all of them need to know.
 struct ParallelLinearOptions {
   std::string name;        // path of the layer; parameters are name.weight and name.bias
   StoredName stored = {};  // beginning of their names in checkpoints; "weight" and "bias" follow
@@ -37,6 +37,18 @@ class ColumnParallelLinear : public Module {
   ProcessGroup group_;
   LinearCommunicationOptions communication_;
   bool skip_bias_add_;
+  std::unique_ptr<Parameter> weight_, bias_;
+};
+
+/// y = x W^T with W whole on every rank, which all compute alike; under sequence parallelism each computes its rows,
+/// and the gradient of W is the sum over the ranks. Transformer Engine: parallel_mode "duplicated".
+class DuplicatedLinear : public Module {
+ public:
+  DuplicatedLinear(const Context& ctx, const ParallelLinearOptions& options, const ProcessGroup& group);
+  /// @param x [s, b, i] ([s/tp, b, i] under sequence parallelism).  @return the same rows, [.., b, o]
+  Tensor forward(Context& ctx, const Tensor& x) const;
+
+ private:
   std::unique_ptr<Parameter> weight_, bias_;
 };
 

@@ -20,7 +20,47 @@ struct GatherLastDimensionNode final : Node {
   Shape shape;  // of x
 };
 
+struct CopyToTensorRegionNode final : Node {
+  explicit CopyToTensorRegionNode(const ProcessGroup& group) : group(group) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    Tensor dx = b.ctx.empty_like("copy_to_tensor_region.dx", grad_out[0]);
+    launch(b.ctx, {.name = "copy"},
+           [&](auto& stream) { kernels::copy(stream, {.x = grad_out[0].view(), .y = dx.view()}); });
+    sum = start_all_reduce(group, dx, ReduceOp::kSum, "copy_to_tensor_region.dx");
+    grad_in[0] = std::move(dx);
+  }
+  void finish_input(BackwardContext&) override { sum.wait(); }
+  ProcessGroup group;
+  Work sum;
+};
+
+struct GatherSequenceNode final : Node {
+  explicit GatherSequenceNode(const ProcessGroup& group) : group(group) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    Pending part = start_reduce_scatter(b.ctx, group, grad_out[0], "gather_sequence.dx");
+    sum = std::move(part.work);
+    grad_in[0] = std::move(part.tensor);
+  }
+  void finish_input(BackwardContext&) override { sum.wait(); }
+  ProcessGroup group;
+  Work sum;
+};
+
 }  // namespace
+
+Tensor copy_to_tensor_model_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group) {
+  if (group.size() == 1) return x;
+  Tensor y = x.detach();
+  record(ctx, {}, {x.slot}, {&y}, [&] { return std::make_unique<CopyToTensorRegionNode>(group); });
+  return y;
+}
+
+Tensor gather_from_sequence_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group) {
+  if (group.size() == 1) return x;
+  Tensor y = gather_rows_of_ranks(ctx, group, x, "gather_sequence");
+  record(ctx, {}, {x.slot}, {&y}, [&] { return std::make_unique<GatherSequenceNode>(group); });
+  return y;
+}
 
 Tensor gather_from_tensor_model_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group) {
   if (group.size() == 1) return x;

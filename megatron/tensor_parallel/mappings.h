@@ -12,4 +12,13 @@ namespace megatron {
 /// @param x [s, b, n/tp], contiguous.  @return [s, b, n]; x itself with one rank.
 Tensor gather_from_tensor_model_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group);
 
+/// Forward: x itself. Backward: the sum of dy over the ranks, each of which used x for its own part of the work.
+/// @param x  contiguous, alike on all ranks.  @return the value of x.
+Tensor copy_to_tensor_model_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group);
+
+/// Forward: the rows (dimension 0) of all ranks, one after the other. Backward: this rank's rows of the sum of dy over
+/// the ranks, each of which used all rows for its own part of the work.
+/// @param x [s/tp, ...], contiguous.  @return [s, ...]; x itself with one rank.
+Tensor gather_from_sequence_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group);
+
 }  // namespace megatron
