@@ -5,8 +5,8 @@
 
 namespace megatron {
 
-KeyValueCache::KeyValueCache(const Context& ctx, const Shape& shape, DType dtype)
-    : key_(ctx.empty("cache.key", shape, dtype)), value_(ctx.empty("cache.value", shape, dtype)) {}
+KeyValueCache::KeyValueCache(const Context& ctx, const Shape& key_shape, const Shape& value_shape, DType dtype)
+    : key_(ctx.empty("cache.key", key_shape, dtype)), value_(ctx.empty("cache.value", value_shape, dtype)) {}
 
 KeyValueCache::Filled KeyValueCache::append(const Context& ctx, const Tensor& key, const Tensor& value) {
   const int64_t s = key.size(0);

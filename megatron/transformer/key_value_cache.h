@@ -9,13 +9,13 @@ namespace megatron {
 /// Of one attention. Grows by the rows of each forward; never recorded.
 class KeyValueCache : public LayerState {
  public:
-  /// @param shape [max rows, b, g, d] of this rank's heads.
-  KeyValueCache(const Context& ctx, const Shape& shape, DType dtype);
+  /// @param key_shape, value_shape  [max rows, b, g, d] of this rank's heads; the last dimensions may differ.
+  KeyValueCache(const Context& ctx, const Shape& key_shape, const Shape& value_shape, DType dtype);
 
   struct Filled {
     Tensor key, value;  // [rows so far, b, g, d]
   };
-  /// Adds `key` and `value` [s, b, g, d] behind the rows so far and gives all of them.
+  /// Adds `key` and `value`, of s rows, behind the rows so far and gives all of them.
   /// @throw ShapeError beyond the capacity.
   Filled append(const Context& ctx, const Tensor& key, const Tensor& value);
   int64_t num_rows() const { return num_rows_; }

@@ -15,7 +15,7 @@ Norm::Norm(const ModuleContext& context, int64_t size, NormPlace place)
   if (sees_part && context.groups.tp.size() > 1) shard.grad_reduction = GradReduction::kSumOverTensor;
   const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, double initial) {
     ParameterOptions options = context.parameter(name, shard);
-    if (place == NormPlace::kAttentionHeads) options.weight_decay = WeightDecay::kIfQueryKeyNorm;
+    if (place != NormPlace::kResidualStream) options.weight_decay = WeightDecay::kIfQueryKeyNorm;
     options.init_constant = initial;
     register_parameter(slot, context.ctx, std::move(options));
   };

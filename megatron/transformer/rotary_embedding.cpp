@@ -3,14 +3,16 @@
 namespace megatron {
 
 std::optional<RopeTable> make_rope_table(const Context& ctx, const TransformerConfig& config, int64_t num_positions) {
-  const bool is_yarn = config.position_embedding_type == PositionEmbeddingType::kYarn;
-  if (!is_yarn && config.position_embedding_type != PositionEmbeddingType::kRope) return std::nullopt;
-  kernels::RopeSettings settings{.head_size = config.kv_channels,
+  if (!config.has_rotary_positions()) return std::nullopt;
+  const bool is_yarn = config.mla ? config.mla->rope_type == RopeType::kYarn
+                                  : config.position_embedding_type == PositionEmbeddingType::kYarn;
+  kernels::RopeSettings settings{.head_size = config.rotary_channels(),
                                  .base = static_cast<double>(config.rotary_base),
                                  .percent = config.rotary_percent,
                                  .interpolation_factor = config.rotary_seq_len_interpolation_factor.value_or(1.0)};
   if (is_yarn) {
     settings.scaling = kernels::RopeScaling::kYarn;
+    if (config.mla) settings.percent = 1;  // as in Megatron
     settings.yarn = {.factor = config.yarn_rotary_scaling_factor,
                      .beta_fast = config.yarn_beta_fast,
                      .beta_slow = config.yarn_beta_slow,
@@ -25,7 +27,9 @@ std::optional<RopeTable> make_rope_table(const Context& ctx, const TransformerCo
                        .high_frequency_factor = config.rope_scaling_high_freq_factor,
                        .original_length = config.rope_scaling_original_max_position_embeddings};
   }
-  const auto pairs = config.rotary_interleaved ? kernels::RopePairs::kInterleaved : kernels::RopePairs::kHalves;
+  // Latent attention pairs neighbours, whatever else the config says.
+  const auto pairs =
+      config.rotary_interleaved || config.mla ? kernels::RopePairs::kInterleaved : kernels::RopePairs::kHalves;
   return RopeTable::make(ctx, settings, pairs, num_positions, config.params_dtype);
 }
 

@@ -50,7 +50,12 @@ void TransformerConfig::validate() const {
                "moe.layer_freq has interval {} and {} entries for {} layers", moe->layer_freq.interval,
                moe->layer_freq.per_layer.size(), num_layers);
   }
-  if (mla) mla->validate(rules);
+  if (mla) {
+    mla->validate(rules);
+    rules.rule(!use_rope_scaling && !rotary_seq_len_interpolation_factor && !no_rope_freq.given() && !qk_l2_norm,
+               "mla is set with use_rope_scaling, rotary_seq_len_interpolation_factor, no_rope_freq or qk_l2_norm, "
+               "which latent attention does not have");
+  }
   ssm.validate(rules);
   mtp.validate(rules);
   rules.rule(layer_kinds.empty() || std::ssize(layer_kinds) == num_layers, "layer_kinds has {} entries for {} layers",
@@ -62,6 +67,8 @@ void TransformerConfig::validate() const {
              "layer_kinds has experts, and moe is not set");
   rules.rule(mla || !has(&LayerKind::mixer, Mixer::kLatentAttention),
              "layer_kinds has latent attention, and mla is not set");
+  rules.rule(!mla || !has(&LayerKind::mixer, Mixer::kSelfAttention),
+             "layer_kinds has self attention, and mla is set: one table of positions serves all layers");
   require<ConfigError>(rules.mistakes().empty(), "[TransformerConfig] no model has these values:\n  - {}",
                        joined(rules.mistakes(), "\n  - "));
 }

@@ -152,6 +152,13 @@ struct TransformerConfig {
   bool sees_whole_sequence(int64_t layer_number) const;
   /// Whether selective recompute is on and covers `module`.
   bool recomputes(RecomputeModule module) const;
+  /// Whether queries and keys are rotated; latent attention always does.
+  bool has_rotary_positions() const {
+    return mla || position_embedding_type == PositionEmbeddingType::kRope ||
+           position_embedding_type == PositionEmbeddingType::kYarn;
+  }
+  /// Elements of a head of which --rotary-percent rotates.
+  int64_t rotary_channels() const { return mla ? mla->qk_pos_emb_head_dim : kv_channels; }
   /// Whether layer `layer_number` (from 1) leaves queries and keys without rotation.
   bool skips_rope(int64_t layer_number) const;
 };

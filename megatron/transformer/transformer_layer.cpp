@@ -3,8 +3,24 @@
 #include "megatron/autograd/recompute.h"
 #include "megatron/ops/bias_dropout_add.h"
 #include "megatron/transformer/layer_plan.h"
+#include "megatron/transformer/multi_latent_attention.h"
+#include "megatron/transformer/self_attention.h"
 
 namespace megatron {
+namespace {
+
+std::unique_ptr<Attention> make_attention(const ModuleContext& context, Mixer mixer, int64_t layer_number) {
+  if (mixer == Mixer::kLatentAttention) return std::make_unique<MultiLatentAttention>(context, layer_number);
+  return std::make_unique<SelfAttention>(context, layer_number);
+}
+
+/// The norm in front of `linear`. Layers with latent attention store their norms under names of their own.
+std::unique_ptr<Norm> make_norm(const ModuleContext& context, std::string_view norm, std::string_view linear) {
+  return std::make_unique<Norm>(context.config.mla ? context.at(norm) : context.norm_before(norm, linear),
+                                context.config.hidden_size, NormPlace::kResidualStream);
+}
+
+}  // namespace
 
 TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_number)
     : hidden_dropout_(context.config.hidden_dropout),
@@ -14,17 +30,12 @@ TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_n
       mlp_path_(context.path + ".mlp.dropout") {
   const LayerKind kind = layer_kind(context.config, layer_number);
   require_can_build(kind);
-  const int64_t h = context.config.hidden_size;
-  constexpr NormPlace kStream = NormPlace::kResidualStream;
-  if (kind.mixer == Mixer::kSelfAttention) {
-    register_module(
-        input_layernorm_,
-        std::make_unique<Norm>(context.norm_before("input_layernorm", "self_attention.linear_qkv"), h, kStream));
-    register_module(self_attention_, std::make_unique<SelfAttention>(context.at("self_attention"), layer_number));
+  if (kind.mixer != Mixer::kNone) {
+    register_module(input_layernorm_, make_norm(context, "input_layernorm", "self_attention.linear_qkv"));
+    register_module(self_attention_, make_attention(context.at("self_attention"), kind.mixer, layer_number));
   }
   if (kind.feed_forward == FeedForward::kNone) return;
-  register_module(pre_mlp_layernorm_,
-                  std::make_unique<Norm>(context.norm_before("pre_mlp_layernorm", "mlp.linear_fc1"), h, kStream));
+  register_module(pre_mlp_layernorm_, make_norm(context, "pre_mlp_layernorm", "mlp.linear_fc1"));
   register_module(mlp_, std::make_unique<Mlp>(context.at("mlp")));
 }
 

@@ -4,7 +4,8 @@
 #include <functional>
 #include <memory>
 
-#include "megatron/transformer/self_attention.h"
+#include "megatron/transformer/attention.h"
+#include "megatron/transformer/norm.h"
 
 namespace megatron {
 
@@ -33,7 +34,7 @@ class TransformerLayer : public DecoderLayer {
   bool recomputes_norms_, recomputes_mlp_;
   std::string attention_path_, mlp_path_;
   std::unique_ptr<Norm> input_layernorm_;  // null without attention, as the next
-  std::unique_ptr<SelfAttention> self_attention_;
+  std::unique_ptr<Attention> self_attention_;
   std::unique_ptr<Norm> pre_mlp_layernorm_;  // null without feed-forward, as the next
   std::unique_ptr<Mlp> mlp_;
 };

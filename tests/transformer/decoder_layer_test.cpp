@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "megatron/transformer/key_value_cache.h"
 #include "megatron/transformer/transformer_layer.h"
 #include "tests/testing/test_device.h"
 

@@ -109,10 +109,12 @@ TEST(LayerPlan, PartsOfItAddUpToTheWhole) {
 }
 
 TEST(LayerPlan, KindsWithoutALayerAreRefusedByName) {
-  for (const LayerKind& kind : {kDense, kAttentionAlone, kFeedForwardAlone}) EXPECT_NO_THROW(require_can_build(kind));
+  for (const LayerKind& kind :
+       {kDense, kAttentionAlone, kFeedForwardAlone, LayerKind{Mixer::kLatentAttention, FeedForward::kDense}})
+    EXPECT_NO_THROW(require_can_build(kind));
   EXPECT_THAT([] { require_can_build(kExperts); },
               ThrowsMessage<NotSupported>(HasSubstr("a layer has self attention and experts")));
-  for (const Mixer mixer : {Mixer::kLatentAttention, Mixer::kStateSpace, Mixer::kLinearAttention})
+  for (const Mixer mixer : {Mixer::kStateSpace, Mixer::kLinearAttention})
     EXPECT_THROW(require_can_build({mixer, FeedForward::kNone}), NotSupported);
 }
 

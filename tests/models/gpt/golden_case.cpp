@@ -58,6 +58,25 @@ void take_activation(Arguments& arguments, ActivationFunc& target) {
                                             : ActivationFunc::kSquaredRelu;
 }
 
+/// Latent attention; its settings of YaRN have names without "yarn_".
+void take_mla(Arguments& arguments, TransformerConfig& config) {
+  MlaConfig mla;
+  arguments.take("q_lora_rank", mla.q_lora_rank);
+  arguments.take("kv_lora_rank", mla.kv_lora_rank);
+  arguments.take("qk_head_dim", mla.qk_head_dim);
+  arguments.take("qk_pos_emb_head_dim", mla.qk_pos_emb_head_dim);
+  arguments.take("v_head_dim", mla.v_head_dim);
+  arguments.take_enum("rope_type", mla.rope_type);
+  arguments.take("rotary_base", config.rotary_base);
+  arguments.take("rotary_scaling_factor", config.yarn_rotary_scaling_factor);
+  arguments.take("original_max_position_embeddings", config.yarn_original_max_position_embeddings);
+  arguments.take("mscale", config.yarn_mscale);
+  arguments.take("mscale_all_dim", config.yarn_mscale_all_dim);
+  arguments.take("beta_fast", config.yarn_beta_fast);
+  arguments.take("beta_slow", config.yarn_beta_slow);
+  config.mla = mla;
+}
+
 void take_transformer(const Json& json, TransformerConfig& config) {
   Arguments arguments(json);
   arguments.take("num_layers", config.num_layers);
@@ -85,6 +104,7 @@ void take_transformer(const Json& json, TransformerConfig& config) {
   arguments.take("activation_func_clamp_value", config.activation_func_clamp_value);
   arguments.take("rotary_interleaved", config.rotary_interleaved);
   arguments.take_pattern("no_rope_freq", config.no_rope_freq);
+  if (json.contains("kv_lora_rank")) take_mla(arguments, config);
   arguments.take("init_method_std", config.init_method_std);
   config.embedding_init_method_std = config.init_method_std;
   arguments.take("embedding_init_method_std", config.embedding_init_method_std);
@@ -170,7 +190,13 @@ Batch golden_batch(const Context& ctx, const GoldenTensors& tensors) {
 }
 
 int64_t length_there(const TransformerConfig& config, int64_t s) {
-  const int64_t h = config.hidden_size, heads = config.num_attention_heads * config.kv_channels;
+  const int64_t h = config.hidden_size;
+  int64_t heads = config.num_attention_heads * config.kv_channels;
+  if (config.mla) {  // the latents, their norms, and the sum over the heads that share a part of the keys
+    const MlaConfig& mla = *config.mla;
+    heads = config.num_attention_heads * (mla.qk_head_dim + mla.qk_pos_emb_head_dim + mla.v_head_dim + 1) +
+            2 * (mla.q_lora_rank.value_or(0) + mla.kv_lora_rank);
+  }
   const int64_t norms = 2 * h, projections = 2 * h + heads + config.ffn_hidden_size, attention = config.kv_channels + s;
   return config.num_layers * (norms + projections + attention) + 2 * h;
 }

@@ -103,11 +103,13 @@ std::vector<double> batch_first(const Tensor& x) {
 std::vector<double> gradient_of(Parameter& parameter) { return testing::values_of(parameter.main_grad()); }
 
 void for_each_model(const std::function<void(const Json&)>& function) {
-  const Json cases = testing::golden_json("training/models.json", "cases");
-  ASSERT_FALSE(cases.empty());
-  for (const Json& test : cases) {
-    SCOPED_TRACE(test["name"].get<std::string>());
-    function(test);
+  for (const char* file : {"training/models.json", "training/extra_mla_models.json"}) {
+    const Json cases = testing::golden_json(file, "cases");
+    ASSERT_FALSE(cases.empty());
+    for (const Json& test : cases) {
+      SCOPED_TRACE(test["name"].get<std::string>());
+      function(test);
+    }
   }
 }
 

@@ -18,8 +18,7 @@ constexpr double kDeviations = 5;  // beyond which 1 in 10^6 normal values lies;
 
 /// Models of the kind that this version builds.
 bool is_dense(const Json& test) {
-  return !test["mla"].get<bool>() && !test["config"].contains("num_moe_experts") &&
-         !test["config"].contains("mtp_num_layers");
+  return !test["config"].contains("num_moe_experts") && !test["config"].contains("mtp_num_layers");
 }
 
 void for_each_dense_model(const std::function<void(const Json&, const GptModel&, const Context&)>& function) {

@@ -9,6 +9,7 @@
 #include "megatron/distributed/param_and_grad_buffer.h"
 #include "megatron/ops/bias_dropout_add.h"
 #include "megatron/transformer/moe/moe_layer.h"
+#include "megatron/transformer/self_attention.h"
 #include "megatron/transformer/transformer_layer.h"
 #include "tests/models/gpt/golden_case.h"
 #include "tests/testing/golden_json.h"

@@ -42,6 +42,18 @@ TransformerConfig llama_style(int64_t num_heads, int64_t num_query_groups) {
   return config;
 }
 
+/// Latent attention: latents of odd sizes, values narrower than queries, YaRN.
+TransformerConfig deepseek_style(int64_t num_heads, std::optional<int64_t> q_lora_rank) {
+  TransformerConfig config = llama_style(num_heads, num_heads);
+  config.mla = MlaConfig{
+      .q_lora_rank = q_lora_rank, .kv_lora_rank = 7, .qk_head_dim = 5, .qk_pos_emb_head_dim = 4, .v_head_dim = 3};
+  config.yarn_rotary_scaling_factor = 4;
+  config.yarn_original_max_position_embeddings = 8;
+  config.yarn_mscale = 0.7;
+  config.yarn_mscale_all_dim = 0.9;
+  return config;
+}
+
 /// Positions that divide by the ranks.
 int64_t length_for(int num_ranks) { return num_ranks == 5 ? 10 : 12; }
 
@@ -61,6 +73,8 @@ std::vector<TensorParallelCase> all_cases() {
   add(llama_style(12, 2), 4);  // two ranks share one
   add(llama_style(4, 1), 4);   // all ranks share one
   add(llama_style(10, 5), 5);
+  for (const int num_ranks : {2, 4}) add(deepseek_style(8, 5), num_ranks);
+  add(deepseek_style(3, {}), 3);
   TransformerConfig odd = llama_style(8, 2);  // further options that are cut or that add up
   odd.softmax_type = SoftmaxType::kLearnable;
   odd.add_bias_linear = true;
@@ -125,7 +139,7 @@ TEST(TensorParallelGpt, OfGpt2sVocabularyGivesTheLossAndEveryGradientOfOneRank) 
 }
 
 TEST(TensorParallelGpt, OfDocumentsWithPositionsOfTheirOwnGivesTheLossAndEveryGradientOfOneRank) {
-  for (const TransformerConfig& config : {gpt2_style(4), llama_style(8, 2)}) {
+  for (const TransformerConfig& config : {gpt2_style(4), llama_style(8, 2), deepseek_style(8, 5)}) {
     const TensorParallelCase c{
         .config = config, .num_ranks = 4, .sequence_parallel = true, .s = 12, .has_documents = true};
     std::string worst;
@@ -144,20 +158,21 @@ TEST(TensorParallelGpt, InBf16WithAnFp32ResidualStreamGivesTheLossAndEveryGradie
 }
 
 TEST(TensorParallelGpt, SplitWeightGradientsAndOffloadGiveTheSameBits) {
-  for (const bool sequence_parallel : {false, true}) {
-    TensorParallelCase c{.config = llama_style(8, 2), .num_ranks = 4, .sequence_parallel = sequence_parallel, .s = 12};
-    const StepResult expected = run_step(c, {});
-    c.weight_gradient = WeightGradient::kSplit;
-    EXPECT_EQ(run_step(c, {}).gradients, expected.gradients);
-    c.save = SavePolicy::kOffload;
-    EXPECT_EQ(run_step(c, {}).gradients, expected.gradients);
-  }
+  for (const TransformerConfig& config : {llama_style(8, 2), deepseek_style(8, 5)})
+    for (const bool sequence_parallel : {false, true}) {
+      TensorParallelCase c{.config = config, .num_ranks = 4, .sequence_parallel = sequence_parallel, .s = 12};
+      const StepResult expected = run_step(c, {});
+      c.weight_gradient = WeightGradient::kSplit;
+      EXPECT_EQ(run_step(c, {}).gradients, expected.gradients);
+      c.save = SavePolicy::kOffload;
+      EXPECT_EQ(run_step(c, {}).gradients, expected.gradients);
+    }
 }
 
-TEST(TensorParallelGpt, RecomputeGivesTheSameBits) {
+void expect_recompute_gives_the_same_bits(const TransformerConfig& config_of_plain) {
   for (const bool sequence_parallel : {false, true}) {
     const TensorParallelCase plain{
-        .config = llama_style(8, 2), .num_ranks = 4, .sequence_parallel = sequence_parallel, .s = 12};
+        .config = config_of_plain, .num_ranks = 4, .sequence_parallel = sequence_parallel, .s = 12};
     const StepResult expected = run_step(plain, {});
     std::vector<TransformerConfig> configs(3, plain.config);
     configs[0].recompute_granularity = configs[1].recompute_granularity = RecomputeGranularity::kFull;
@@ -175,6 +190,10 @@ TEST(TensorParallelGpt, RecomputeGivesTheSameBits) {
       EXPECT_EQ(actual.gradients, expected.gradients);
     }
   }
+}
+TEST(TensorParallelGpt, RecomputeGivesTheSameBits) {
+  expect_recompute_gives_the_same_bits(llama_style(8, 2));
+  expect_recompute_gives_the_same_bits(deepseek_style(8, 5));
 }
 
 TEST(TensorParallelGpt, AMetaRunOfARankHasTheAllocationsOfTheRealOne) {
@@ -211,25 +230,25 @@ TEST(TensorParallelGpt, LogitsAreThoseOfOneRankOnEveryRank) {
 }
 
 /// Every collective of a step, done wrongly in one of two ways.
+void expect_faults_to_show(TensorParallelCase c) {
+  c.num_ranks = 2;
+  c.s = 4;
+  c.num_micro_batches = 1;
+  c.faulty = -1;
+  c.config.num_layers = 1;
+  const StepResult one = of_one_rank(c);
+  const StepResult faultless = run_step(c, {});
+  ASSERT_LE(departure(c, faultless, one, nullptr), 1);
+  ASSERT_GE(faultless.num_collectives, 8);
+  for (c.faulty = 0; c.faulty < faultless.num_collectives; ++c.faulty)
+    EXPECT_GT(departure(c, run_step(c, {}), one, nullptr), 100)
+        << "collective " << c.faulty << (c.fault == Fault::kDropped ? " dropped" : " scaled") << ", " << describe(c);
+}
 TEST(TensorParallelGpt, NoCollectiveCanGoWrongUnnoticed) {
-  for (const bool sequence_parallel : {false, true})
-    for (const Fault fault : {Fault::kDropped, Fault::kScaled}) {
-      TensorParallelCase c{.config = llama_style(4, 1),
-                           .num_ranks = 2,
-                           .sequence_parallel = sequence_parallel,
-                           .s = 4,
-                           .num_micro_batches = 1,
-                           .fault = fault,
-                           .faulty = -1};
-      c.config.num_layers = 1;
-      const StepResult one = of_one_rank(c);
-      const StepResult faultless = run_step(c, {});
-      ASSERT_LE(departure(c, faultless, one, nullptr), 1);
-      ASSERT_GE(faultless.num_collectives, 8);
-      for (c.faulty = 0; c.faulty < faultless.num_collectives; ++c.faulty)
-        EXPECT_GT(departure(c, run_step(c, {}), one, nullptr), 100)
-            << "collective " << c.faulty << (fault == Fault::kDropped ? " dropped" : " scaled") << ", " << describe(c);
-    }
+  for (const TransformerConfig& config : {llama_style(4, 1), deepseek_style(4, 5)})
+    for (const bool sequence_parallel : {false, true})
+      for (const Fault fault : {Fault::kDropped, Fault::kScaled})
+        expect_faults_to_show({.config = config, .sequence_parallel = sequence_parallel, .fault = fault});
 }
 
 TEST(TensorParallelGpt, RefusesHeadsAndPositionsThatDoNotDivide) {

@@ -1,0 +1,35 @@
+// The core of attention, between the projections: softmax(scale q k^T) v. Megatron Core:
+// core/transformer/dot_product_attention.py.
+#pragma once
+
+#include <memory>
+
+#include "megatron/ops/attention.h"
+#include "megatron/transformer/decoder_layer.h"
+
+namespace megatron {
+
+/// Scores, mask, softmax and values of this rank's heads, with what the config says of windows, sinks, dropout and
+/// recompute.
+class DotProductAttention : public Module {
+ public:
+  /// @param layer_number from 1: chooses the window where the config says "every N-th layer".
+  /// @param scale  of the scores
+  DotProductAttention(const ModuleContext& context, int64_t layer_number, double scale);
+  /// @param query [s, b, n, d]. @param key [s_k, b, g, d]. @param value [s_k, b, g, dv].
+  /// @param packs_gradients  as AttentionOptions::packs_gradients
+  /// @return [s, b, n * dv]
+  Tensor forward(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
+                 const SequenceLayout& layout, bool packs_gradients) const;
+
+ private:
+  bool is_recomputed_;
+  std::string path_;
+  AttentionOptions options_;
+  std::unique_ptr<Parameter> softmax_offset_;
+};
+
+/// Query heads of a rank. @throw ConfigError if the ranks have no equal numbers.
+int64_t num_heads_of_rank(const ModuleContext& context);
+
+}  // namespace megatron

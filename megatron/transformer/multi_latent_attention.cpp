@@ -1,0 +1,114 @@
+#include "megatron/transformer/multi_latent_attention.h"
+
+#include <cmath>
+
+#include "megatron/tensor_parallel/mappings.h"
+#include "megatron/transformer/key_value_cache.h"
+
+namespace megatron {
+namespace {
+
+LatentHeadSizes head_sizes(const MlaConfig& mla) {
+  return {.without_position = mla.qk_head_dim, .rotated = mla.qk_pos_emb_head_dim, .value = mla.v_head_dim};
+}
+
+/// YaRN lets scores grow with the length of the context; the factor is 1 without.
+double softmax_scale(const TransformerConfig& config) {
+  const double growth = kernels::yarn_mscale(config.yarn_rotary_scaling_factor, config.yarn_mscale_all_dim);
+  return growth * growth / std::sqrt(static_cast<double>(head_sizes(*config.mla).query()));
+}
+
+}  // namespace
+
+MultiLatentAttention::MultiLatentAttention(const ModuleContext& context, int64_t layer_number)
+    : num_heads_(num_heads_of_rank(context)),
+      sizes_(head_sizes(context.config.mla.value())),
+      kv_lora_rank_(context.config.mla->kv_lora_rank),
+      dtype_(context.config.params_dtype),
+      tensor_group_(context.groups.tp),
+      sequence_parallel_(context.sequence_parallel) {
+  register_module(core_attention_, std::make_unique<DotProductAttention>(context.at("core_attention"), layer_number,
+                                                                         softmax_scale(context.config)));
+  register_projections(context);
+  if (!context.config.qk_layernorm) return;
+  const MlaConfig& mla = *context.config.mla;
+  if (mla.q_lora_rank)
+    register_module(q_layernorm_,
+                    std::make_unique<Norm>(context.at("q_layernorm"), *mla.q_lora_rank, NormPlace::kQueryLatent));
+  register_module(kv_layernorm_,
+                  std::make_unique<Norm>(context.at("kv_layernorm"), mla.kv_lora_rank, NormPlace::kResidualStream));
+}
+
+void MultiLatentAttention::register_projections(const ModuleContext& context) {
+  const TransformerConfig& config = context.config;
+  const MlaConfig& mla = *config.mla;
+  const int64_t h = config.hidden_size, n = config.num_attention_heads;
+  const auto add = [&]<class Linear>(std::unique_ptr<Linear>& slot, std::string_view name, int64_t input_size,
+                                     int64_t output_size) {
+    const bool is_output = std::is_same_v<Linear, RowParallelLinear>;
+    const ModuleContext inner = context.at(name);
+    const ParallelLinearOptions options{
+        .name = inner.path,
+        .stored = inner.stored,
+        .input_size = input_size,
+        .output = {.sections = {{output_size, false}}},
+        .bias = is_output && config.add_bias_linear,
+        .dtype = config.params_dtype,
+        .init_std = is_output ? context.output_init_std() : config.init_method_std,
+        .sequence_parallel = context.sequence_parallel,
+        .overlap = context.overlap,
+    };
+    register_module(slot, std::make_unique<Linear>(context.ctx, options, context.groups.tp));
+  };
+  add(linear_proj_, "linear_proj", n * sizes_.value, h);
+  if (mla.q_lora_rank) {
+    add(linear_q_down_proj_, "linear_q_down_proj", h, *mla.q_lora_rank);
+    add(linear_q_up_proj_, "linear_q_up_proj", *mla.q_lora_rank, n * sizes_.query());
+  } else {
+    add(linear_q_proj_, "linear_q_proj", h, n * sizes_.query());
+  }
+  add(linear_kv_down_proj_, "linear_kv_down_proj", h, mla.kv_lora_rank + sizes_.rotated);
+  add(linear_kv_up_proj_, "linear_kv_up_proj", mla.kv_lora_rank, n * (sizes_.without_position + sizes_.value));
+}
+
+std::unique_ptr<LayerState> MultiLatentAttention::make_state(const Context& ctx, const LayerStateSizes& sizes) const {
+  const Shape keys{sizes.max_rows, sizes.b, num_heads_, sizes_.query()};
+  const Shape values{sizes.max_rows, sizes.b, num_heads_, sizes_.value};
+  return std::make_unique<KeyValueCache>(ctx, keys, values, dtype_);
+}
+
+Tensor MultiLatentAttention::query_of(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
+  Tensor heads;
+  if (linear_q_proj_) {
+    heads = linear_q_proj_->forward(ctx, x);
+  } else {
+    Tensor latent = linear_q_down_proj_->forward(ctx, x);
+    if (q_layernorm_) latent = q_layernorm_->forward(ctx, latent);
+    heads = linear_q_up_proj_->forward(ctx, latent);
+  }
+  return latent_query(ctx, heads, sizes_, *inputs.rope, inputs.layout);
+}
+
+KeyValue MultiLatentAttention::key_value_of(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
+  ColumnParts parts = split_columns(ctx, linear_kv_down_proj_->forward(ctx, x), kv_lora_rank_);
+  if (kv_layernorm_) parts.first = kv_layernorm_->forward(ctx, parts.first);
+  // Every rank's heads use the part that rotates: its gradient is the sum over the ranks.
+  const Tensor shared = sequence_parallel_ ? gather_from_sequence_parallel_region(ctx, parts.second, tensor_group_)
+                                           : copy_to_tensor_model_parallel_region(ctx, parts.second, tensor_group_);
+  return latent_key_value(ctx, linear_kv_up_proj_->forward(ctx, parts.first), shared, sizes_, *inputs.rope,
+                          inputs.layout);
+}
+
+BlockOutput MultiLatentAttention::forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
+  require(inputs.rope != nullptr, "[MultiLatentAttention] the layer got no table of positions.");
+  const Tensor query = query_of(ctx, x, inputs);
+  KeyValue heads = key_value_of(ctx, x, inputs);
+  if (inputs.state) {
+    KeyValueCache::Filled filled = state_as<KeyValueCache>(*inputs.state).append(ctx, heads.key, heads.value);
+    heads = {std::move(filled.key), std::move(filled.value)};
+  }
+  const Tensor attended = core_attention_->forward(ctx, query, heads.key, heads.value, inputs.layout, false);
+  return {linear_proj_->forward(ctx, attended), linear_proj_->bias()};
+}
+
+}  // namespace megatron

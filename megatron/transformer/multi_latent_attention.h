@@ -1,0 +1,46 @@
+// Multi-latent attention. Megatron Core: core/transformer/multi_latent_attention.py.
+#pragma once
+
+#include <memory>
+
+#include "megatron/ops/latent_heads.h"
+#include "megatron/tensor_parallel/layers.h"
+#include "megatron/transformer/attention.h"
+#include "megatron/transformer/dot_product_attention.h"
+#include "megatron/transformer/norm.h"
+
+namespace megatron {
+
+/// Attention whose keys and values come from one latent vector a token, and whose queries may come from another.
+/// Source: DeepSeek-V2 (arXiv:2405.04434), section 2.1. The projections to the latents are whole on every
+/// tensor-parallel rank, those from the latents to the heads are cut by heads.
+class MultiLatentAttention : public Attention {
+ public:
+  /// @param layer_number from 1: chooses the window where the config says "every N-th layer".
+  MultiLatentAttention(const ModuleContext& context, int64_t layer_number);
+  /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism). inputs.rope is that of make_rope_table().
+  BlockOutput forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const override;
+  std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const override;
+
+ private:
+  void register_projections(const ModuleContext& context);
+  Tensor query_of(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
+  KeyValue key_value_of(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
+
+  int64_t num_heads_;  // of this rank
+  LatentHeadSizes sizes_;
+  int64_t kv_lora_rank_;
+  DType dtype_;
+  ProcessGroup tensor_group_;
+  bool sequence_parallel_;
+  std::unique_ptr<DotProductAttention> core_attention_;
+  std::unique_ptr<RowParallelLinear> linear_proj_;
+  std::unique_ptr<ColumnParallelLinear> linear_q_proj_;   // null with a latent of the queries
+  std::unique_ptr<DuplicatedLinear> linear_q_down_proj_;  // null without, as the next
+  std::unique_ptr<ColumnParallelLinear> linear_q_up_proj_;
+  std::unique_ptr<DuplicatedLinear> linear_kv_down_proj_;
+  std::unique_ptr<ColumnParallelLinear> linear_kv_up_proj_;
+  std::unique_ptr<Norm> q_layernorm_, kv_layernorm_;  // of the latents; null without qk_layernorm
+};
+
+}  // namespace megatron
