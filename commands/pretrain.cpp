@@ -105,7 +105,7 @@ void start_straggler_controller(const FaultConfig& faults, Progress& progress,
 /// What the speed of training is held against; nothing for a model whose kernels nobody knows.
 std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> speed_measurement(
     const PretrainConfig& config, const CommandRanks& ranks, FileSystem& files) {
-  if (!config.family.has_measured_layers) return {};
+  if (!config.family.has_measured_layers || config.transformer.mla) return {};
   return [&ranks, &files](const PretrainConfig& resolved, const AgreedMatmulChoices& products) {
     const bool is_cpu = ranks.device.kind == DeviceKind::kCpu;
     return device_speed({.config = resolved,

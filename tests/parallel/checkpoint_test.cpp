@@ -58,6 +58,24 @@ TEST(ParallelCheckpoint, MovesFromAnyLayoutToAnyOtherBitForBit) {
     }
 }
 
+TEST(ParallelCheckpoint, MovesModelsWithLatentAttentionBitForBit) {
+  const std::string model =
+      gpt2_like(std::string(kSize) +
+                " --bf16 --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu "
+                "--untie-embeddings-and-output-weights --multi-latent-attention --q-lora-rank 11 --kv-lora-rank 13 "
+                "--qk-head-dim 5 --qk-pos-emb-head-dim 6 --v-head-dim 7 --qk-layernorm");
+  const std::vector<Layout> layouts = {{"", 1},
+                                       {" --tensor-model-parallel-size 4 --sequence-parallel", 4},
+                                       {" --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2", 4},
+                                       {" --use-distributed-optimizer --tensor-model-parallel-size 2", 4}};
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const ScratchDirectory first, second;
+    continue_to(model + saving(first), layouts[i], 2);
+    continue_to(model + loading(first) + saving(second), layouts[(i + 1) % layouts.size()], 2);
+    EXPECT_EQ(state_of(model + loading(second)), state_of(model + loading(first))) << layouts[i].words;
+  }
+}
+
 TEST(ParallelCheckpoint, MovesMainParamsInTwoHalvesAndInBf16BitForBit) {
   const std::string halves = llama_like(std::string(kSize) +
                                         " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer "

@@ -37,6 +37,15 @@ TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
                                            "--hidden-size {} --ffn-hidden-size {} --qk-layernorm ",
                                            num_heads, num_groups, hidden, ffn));
   };
+  const auto latent = [&](const std::string& queries) {
+    return gpt2_like(
+        common +
+        "--num-layers 2 --num-attention-heads 6 --hidden-size 36 --ffn-hidden-size 30 --swiglu "
+        "--position-embedding-type none --normalization RMSNorm --disable-bias-linear "
+        "--multi-latent-attention --kv-lora-rank 13 --qk-head-dim 5 --qk-pos-emb-head-dim 6 --v-head-dim 7 "
+        "--rotary-scaling-factor 4 --mscale-all-dim 0.8 --qk-layernorm " +
+        queries);
+  };
   struct Case {
     std::string model, layout;
     int num_ranks, num_steps;
@@ -46,6 +55,11 @@ TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
       {heads(5, 5, 40, 35), "--tensor-model-parallel-size 1", 2, kSteps},
       {heads(12, 6, 24, 22), "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2", 4, kSteps},
       {heads(8, 2, 32, 36), "--tensor-model-parallel-size 4 --sequence-parallel", 8, kSteps},
+      {latent("--q-lora-rank 11 "),
+       "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2", 4, kSteps},
+      {latent(""), "--tensor-model-parallel-size 3 --use-distributed-optimizer", 6, kSteps},
+      {latent(""), "--pipeline-model-parallel-size 2 --recompute-activations --recompute-modules core_attn layernorm",
+       2, kSteps},
       {heads(4, 1, 24, 36), "--tensor-model-parallel-size 4 --use-distributed-optimizer", 8, kSteps},
       {gpt2_like(common + "--num-layers 43 --hidden-size 16 --num-attention-heads 2 "),
        "--pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split", 4, 3},

@@ -80,6 +80,12 @@ std::string golden_words(const std::string& folder) {
         " --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu "
         "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups {} --ffn-hidden-size {}",
         size("ng"), size("f"));
+  if (folder.find("mla") != std::string::npos)
+    line += fmt::format(
+        " --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu --qk-layernorm "
+        "--untie-embeddings-and-output-weights --ffn-hidden-size {} --multi-latent-attention --q-lora-rank 10 "
+        "--kv-lora-rank 14 --qk-head-dim 6 --qk-pos-emb-head-dim 4 --v-head-dim 8 --rope-type rope",
+        size("f"));
   if (folder.starts_with("core016")) line += " --no-load-optim";  // its schedule holds three of the ten entries
   return line;
 }

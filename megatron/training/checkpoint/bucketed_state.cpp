@@ -30,8 +30,9 @@ int64_t size_in(const pickle::Object& arguments, std::string_view name) {
 /// Modules of a layer as Megatron registers them; its attention core comes before the projections.
 int64_t place_of(std::string_view name, bool has_fused_norms) {
   static constexpr auto kModules = std::to_array<std::string_view>(
-      {".input_layernorm.", ".core_attention.", ".linear_proj.", ".linear_qkv.", ".q_layernorm.", ".k_layernorm.",
-       ".pre_mlp_layernorm.", ".linear_fc1.", ".linear_fc2."});
+      {".input_layernorm.", ".core_attention.", ".linear_proj.", ".linear_qkv.", ".linear_q_proj.",
+       ".linear_q_down_proj.", ".linear_q_up_proj.", ".linear_kv_down_proj.", ".linear_kv_up_proj.", ".q_layernorm.",
+       ".k_layernorm.", ".kv_layernorm.", ".pre_mlp_layernorm.", ".linear_fc1.", ".linear_fc2."});
   for (size_t i = 0; i < kModules.size(); ++i)
     if (name.find(kModules[i]) != std::string_view::npos) {
       const bool is_in_linear_qkv = i == 0 && has_fused_norms;  // Transformer Engine's linear_qkv.layer_norm_weight

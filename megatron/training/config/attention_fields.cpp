@@ -99,12 +99,58 @@ void describe_core(FieldTable& table, PretrainConfig& config) {
             "gradients of attention are equal to the bit in two runs on CUDA too, for time and up to 1 GiB");
 }
 
+void describe_latent_attention(FieldTable& table, PretrainConfig& config) {
+  ModelConfig& model = config.model;
+  const auto is_latent = [&config] { return config.transformer.mla.has_value(); };
+  const auto add = [&](std::string_view name, auto& value, std::string_view help, const char* example) -> Field& {
+    return table.add(name, value, help)
+        .at_least(1)
+        .gives_weights_meaning()
+        .needs("--multi-latent-attention", is_latent)
+        .such_as(fmt::format("--multi-latent-attention {}", example));
+  };
+  table.begin_group("Multi-latent attention",
+                    "Keys and values come from one small latent vector a token, as in DeepSeek-V2. DeepSeek-V3: "
+                    "--multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --qk-layernorm "
+                    "--rotary-scaling-factor 40 --mscale 1 --mscale-all-dim 1");
+  table
+      .add("multi_latent_attention", model.multi_latent_attention,
+           "project queries, keys and values from latent vectors; --qk-layernorm normalises these")
+      .gives_weights_meaning()
+      .known_as("mla latent-attention");
+  add("q_lora_rank", model.mla.q_lora_rank, "size of the latent vector of queries; none: no such vector",
+      "--q-lora-rank 24")
+      .by_default("none");
+  add("kv_lora_rank", model.mla.kv_lora_rank, "size of the latent vector of keys and values", "--kv-lora-rank 16");
+  add("qk_head_dim", model.mla.qk_head_dim, "part of a query's and key's head that does not rotate",
+      "--qk-head-dim 16");
+  add("qk_pos_emb_head_dim", model.mla.qk_pos_emb_head_dim,
+      "part of a query's and key's head that rotates; the heads of keys share it", "--qk-pos-emb-head-dim 8");
+  add("v_head_dim", model.mla.v_head_dim, "size of a value's head", "--v-head-dim 16");
+  table.add("rope_type", model.rope_type, "rotation of the part that rotates")
+      .by_default("yarn")
+      .gives_weights_meaning()
+      .needs("--multi-latent-attention", is_latent)
+      .such_as("--multi-latent-attention --rope-type rope --rotary-scaling-factor 2 --mscale-all-dim 1");
+}
+
+/// Settings of YaRN that Megatron-LM hands to self attention alone.
+FieldDifference read_by_latent_attention(PretrainConfig& config, const char* name, std::string megatron) {
+  return {.megatron = std::move(megatron),
+          .ours = "it is read by --multi-latent-attention too",
+          .in_force = [&config, name] { return config.transformer.mla && config.given.contains(name); }};
+}
+
 void describe_positions(FieldTable& table, PretrainConfig& config) {
   ModelConfig& model = config.model;
   TransformerConfig& net = config.transformer;
   const auto is_rope = [&net] { return net.position_embedding_type == PositionEmbeddingType::kRope; };
-  const auto is_yarn = [&net] { return net.position_embedding_type == PositionEmbeddingType::kYarn; };
-  const auto rotates = [is_rope, is_yarn] { return is_rope() || is_yarn(); };
+  const auto is_yarn = [&net] {
+    return net.mla ? net.mla->rope_type == RopeType::kYarn
+                   : net.position_embedding_type == PositionEmbeddingType::kYarn;
+  };
+  const auto rotates = [&net] { return net.has_rotary_positions(); };
+  const std::string yarn = "--position-embedding-type yarn, or --multi-latent-attention with --rope-type yarn";
   table.begin_group("Positions",
                     "rope is what current models use: --position-embedding-type rope --rotary-base 500000");
   table.add("position_embedding_type", net.position_embedding_type, "how a layer knows positions")
@@ -124,14 +170,15 @@ void describe_positions(FieldTable& table, PretrainConfig& config) {
   table.add("rotary_base", net.rotary_base, "base of the rotation's frequencies")
       .at_least(2)
       .gives_weights_meaning()
-      .needs("--position-embedding-type rope or yarn", rotates)
+      .needs("--position-embedding-type rope or yarn, or --multi-latent-attention", rotates)
       .known_as("rope-theta rope-base")
       .such_as("--position-embedding-type rope --rotary-base 500000");
   table.add("rotary_percent", net.rotary_percent, "part of a head that rotates")
       .above(0)
       .at_most(1)
       .gives_weights_meaning()
-      .needs("--position-embedding-type rope or yarn", rotates)
+      .needs("--position-embedding-type rope or yarn, or --multi-latent-attention with --rope-type rope",
+             [&net, is_yarn] { return net.has_rotary_positions() && !(net.mla && is_yarn()); })
       .such_as("--position-embedding-type rope --rotary-percent 0.5");
   table.add("rotary_interleaved", net.rotary_interleaved, "rotate pairs of neighbours instead of the two halves")
       .gives_weights_meaning()
@@ -184,45 +231,52 @@ void describe_positions(FieldTable& table, PretrainConfig& config) {
   table
       .add("yarn_original_max_position_embeddings", model.yarn_original_max_position_embeddings,
            "yarn: sequence length before the extension")
+      .also({"--original-max-position-embeddings"})
       .by_default("4096")
+      .differs(read_by_latent_attention(config, "yarn_original_max_position_embeddings",
+                                        "latent attention has 4096, whatever is given"))
       .at_least(1)
       .gives_weights_meaning()
-      .needs("--position-embedding-type yarn", is_yarn)
+      .needs(yarn, is_yarn)
       .such_as("--position-embedding-type yarn --yarn-original-max-position-embeddings 8192");
   table.add("rotary_scaling_factor", net.yarn_rotary_scaling_factor, "yarn: how many times longer sequences get")
       .above(0)
       .gives_weights_meaning()
-      .needs("--position-embedding-type yarn", is_yarn)
+      .needs(yarn, is_yarn)
       .such_as("--position-embedding-type yarn --rotary-scaling-factor 8");
   table.add("yarn_beta_fast", model.yarn_beta_fast, "yarn: rotations above which a frequency stays")
       .by_default("32")
+      .differs(read_by_latent_attention(config, "yarn_beta_fast", "latent attention has 32, whatever is given"))
       .above(0)
       .gives_weights_meaning()
-      .needs("--position-embedding-type yarn", is_yarn)
+      .needs(yarn, is_yarn)
       .such_as("--position-embedding-type yarn --yarn-beta-fast 16");
   table.add("yarn_beta_slow", model.yarn_beta_slow, "yarn: rotations below which a frequency is divided")
       .by_default("1")
+      .differs(read_by_latent_attention(config, "yarn_beta_slow", "latent attention has 1, whatever is given"))
       .above(0)
       .gives_weights_meaning()
-      .needs("--position-embedding-type yarn", is_yarn)
+      .needs(yarn, is_yarn)
       .such_as("--position-embedding-type yarn --yarn-beta-slow 2");
   table.add("mscale", net.yarn_mscale, "yarn: strength of the scores' growth")
       .at_least(0)
       .gives_weights_meaning()
-      .needs("--position-embedding-type yarn", is_yarn)
+      .needs(yarn, is_yarn)
       .such_as("--position-embedding-type yarn --mscale 0.7");
   table.add("mscale_all_dim", net.yarn_mscale_all_dim, "yarn: the part of it that is taken back")
       .at_least(0)
       .gives_weights_meaning()
-      .needs("--position-embedding-type yarn", is_yarn)
+      .needs(yarn, is_yarn)
       .such_as("--position-embedding-type yarn --mscale-all-dim 0.7");
   table
       .add("yarn_correction_range_round_to_int", model.yarn_correction_range_round_to_int,
            "yarn: round the border dimensions")
+      .differs(read_by_latent_attention(config, "yarn_correction_range_round_to_int",
+                                        "latent attention rounds them, whatever is given"))
       .by_default("yes")
       .also_turned_off_by("--no-yarn-correction-range-round-to-int")
       .gives_weights_meaning()
-      .needs("--position-embedding-type yarn", is_yarn)
+      .needs(yarn, is_yarn)
       .such_as("--position-embedding-type yarn --no-yarn-correction-range-round-to-int");
 }
 
@@ -230,6 +284,7 @@ void describe_positions(FieldTable& table, PretrainConfig& config) {
 
 void describe_attention(FieldTable& table, PretrainConfig& config) {
   describe_core(table, config);
+  describe_latent_attention(table, config);
   describe_positions(table, config);
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "megatron/transformer/mla_config.h"
+
 namespace megatron {
 
 /// After resolve() every optional that has a derived value holds it, as Megatron's arguments do.
@@ -35,6 +37,10 @@ struct ModelConfig {
   std::optional<double> yarn_beta_slow;
   std::optional<bool> yarn_correction_range_round_to_int;
   std::optional<double> embedding_init_method_std;
+
+  bool multi_latent_attention = false;
+  MlaConfig mla = {};  ///< means nothing without multi_latent_attention
+  std::optional<RopeType> rope_type;
 
   bool recompute_activations = false;  ///< old name of --recompute-granularity selective
   std::optional<int64_t> recompute_num_layers;

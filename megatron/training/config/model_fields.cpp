@@ -34,6 +34,7 @@ void describe_size(FieldTable& table, PretrainConfig& config) {
   table.add("kv_channels", model.kv_channels, "size of a head")
       .by_default("--hidden-size / --num-attention-heads")
       .at_least(1)
+      .needs("self attention, not --multi-latent-attention", [&net] { return !net.mla; })
       .taken_from_checkpoint(StoredValue::kTakenIfNotSet)
       .known_as("head-dim head-size d-head");
   table.add("group_query_attention", model.group_query_attention, "let several query heads share a key and value head")

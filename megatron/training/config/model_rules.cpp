@@ -67,8 +67,12 @@ void resolve_activation(ModelConfig& model, TransformerConfig& net, Mistakes& mi
   net.gated_linear_unit = model.swiglu || model.quick_geglu;
 }
 
+bool uses_yarn(const TransformerConfig& net) {
+  return net.mla ? net.mla->rope_type == RopeType::kYarn : net.position_embedding_type == PositionEmbeddingType::kYarn;
+}
+
 void resolve_yarn(ModelConfig& model, TransformerConfig& net) {
-  if (net.position_embedding_type != PositionEmbeddingType::kYarn) return;
+  if (!uses_yarn(net)) return;
   const TransformerConfig defaults;
   const auto settle = [](auto& given, auto& resolved, auto fallback) {
     if (!given) given = fallback;
@@ -82,23 +86,58 @@ void resolve_yarn(ModelConfig& model, TransformerConfig& net) {
          defaults.yarn_correction_range_round_to_int);
 }
 
+/// Latent attention has rotations and norms of its own.
+void check_latent_attention(const ModelConfig& model, const TransformerConfig& net, Mistakes& mistakes) {
+  const auto exclude = [&](bool is_given, std::string_view flag, std::string_view reason) {
+    if (is_given)
+      mistakes.add({"--multi-latent-attention", flag}, "--multi-latent-attention and {} exclude each other: {}", flag,
+                   reason);
+  };
+  exclude(model.group_query_attention, "--group-query-attention", "its keys and values come from one latent vector");
+  exclude(net.rotary_interleaved, "--rotary-interleaved", "it always rotates pairs of neighbours");
+  exclude(net.position_embedding_type == PositionEmbeddingType::kYarn, "--position-embedding-type yarn",
+          "give --rope-type yarn, which is its default");
+  exclude(net.use_rope_scaling, "--use-rope-scaling", "its frequencies are scaled by --rope-type yarn");
+  exclude(net.rotary_seq_len_interpolation_factor.has_value(), "--rotary-seq-len-interpolation-factor",
+          "its frequencies are scaled by --rope-type yarn");
+  exclude(net.no_rope_freq.given(), "--no-rope-freq", "it rotates in every layer");
+  exclude(net.qk_l2_norm, "--qk-l2-norm", "--qk-layernorm normalises its latent vectors");
+  if (net.mla->qk_pos_emb_head_dim % 2 != 0)
+    mistakes.add({"--qk-pos-emb-head-dim"}, "--qk-pos-emb-head-dim {} is odd: rotation takes pairs. Give {}",
+                 net.mla->qk_pos_emb_head_dim, net.mla->qk_pos_emb_head_dim + 1);
+}
+
+void resolve_latent_attention(ModelConfig& model, TransformerConfig& net, Mistakes& mistakes) {
+  if (model.rope_type == RopeType::kYarn && !model.multi_latent_attention)
+    mistakes.add({"--rope-type", "--multi-latent-attention"},
+                 "--rope-type yarn needs --multi-latent-attention; for self attention give --position-embedding-type "
+                 "yarn");
+  net.mla.reset();
+  if (!model.multi_latent_attention) return;
+  net.mla = model.mla;
+  net.mla->rope_type = model.rope_type.value_or(RopeType::kYarn);
+  check_latent_attention(model, net, mistakes);
+}
+
 void resolve_positions(ModelConfig& model, TransformerConfig& net, Mistakes& mistakes) {
   if (model.use_rotary_position_embeddings) net.position_embedding_type = PositionEmbeddingType::kRope;
   if (!model.add_position_embedding && net.position_embedding_type != PositionEmbeddingType::kRope)
     mistakes.add(
         {"--no-position-embedding", "--position-embedding-type"},
         "--no-position-embedding goes with rope only. For no positions at all: --position-embedding-type none");
-  const bool rotates = net.position_embedding_type == PositionEmbeddingType::kRope ||
-                       net.position_embedding_type == PositionEmbeddingType::kYarn;
-  const auto rotated = static_cast<int64_t>(static_cast<double>(net.kv_channels) * net.rotary_percent);
-  const bool is_odd = rotated % 2 != 0, is_yarn = net.position_embedding_type == PositionEmbeddingType::kYarn;
-  const bool fits = rotated > 0 && rotated + is_odd <= net.kv_channels && !(is_odd && is_yarn);
-  if (rotates && net.kv_channels > 0 && !fits)
+  resolve_latent_attention(model, net, mistakes);
+  const int64_t channels = net.rotary_channels();
+  const bool rotates = net.has_rotary_positions(), is_yarn = uses_yarn(net);
+  const bool has_share = !net.mla || !is_yarn;  // Megatron's latent attention with YaRN rotates all of them
+  const auto rotated = static_cast<int64_t>(static_cast<double>(channels) * (has_share ? net.rotary_percent : 1));
+  const bool is_odd = rotated % 2 != 0;
+  const bool fits = rotated > 0 && rotated + is_odd <= channels && !(is_odd && is_yarn);
+  if (rotates && channels > 0 && !fits && !(net.mla && channels % 2 != 0))
     mistakes.add(
         {"--rotary-percent", "--kv-channels", "--hidden-size", "--num-attention-heads"},
         "{} of {} values of a head would rotate (--rotary-percent {}): rotation takes pairs, so a number above "
         "0 is needed whose pairs the head can hold, and an even one with yarn",
-        rotated, net.kv_channels, net.rotary_percent);
+        rotated, channels, net.rotary_percent);
   resolve_yarn(model, net);
 }
 

@@ -37,10 +37,10 @@ HostTable positions_of(const PretrainConfig& config) {
     table.flag = flag_of_largest({{table.flag, model.max_sequence_length}, {"--hidden-size", model.hidden_size}});
     table.bytes = product(model.max_sequence_length, model.hidden_size) *
                   static_cast<double>(parameter_bytes_of(config).weight_and_gradient);
-  } else if (model.position_embedding_type != PositionEmbeddingType::kNone) {
-    table.bytes = product(model.max_sequence_length, model.kv_channels) * model.rotary_percent *
-                  static_cast<double>(size_of(model.params_dtype));
   }
+  if (model.has_rotary_positions())
+    table.bytes += product(model.max_sequence_length, model.rotary_channels()) * model.rotary_percent *
+                   static_cast<double>(size_of(model.params_dtype));
   return table;
 }
 

@@ -43,13 +43,9 @@ Products self_attention_products(const TransformerConfig& config) {
 }
 
 Products latent_attention_products(const TransformerConfig& config, const MlaConfig& mla) {
-  const double h = as_double(config.hidden_size), heads = as_double(config.num_attention_heads);
-  const double qk = as_double(mla.qk_head_dim), pe = as_double(mla.qk_pos_emb_head_dim);
-  const double v = as_double(mla.v_head_dim), kv_rank = as_double(mla.kv_lora_rank);
-  double query = h * heads * (qk + pe);
-  if (mla.q_lora_rank) query = as_double(*mla.q_lora_rank) * (h + heads * (qk + pe) + 1);
-  const double key_value = kv_rank * (h + heads * (qk + v) + 1) + h * pe;
-  return {.per_token = query + key_value + heads * v * h, .per_square = heads * (qk + pe) / 2 + heads * v / 2};
+  const int64_t heads = config.num_attention_heads, query = mla.qk_head_dim + mla.qk_pos_emb_head_dim;
+  return {.per_token = as_double(mla.num_weights(config.hidden_size, heads)),
+          .per_square = as_double(heads * (query + mla.v_head_dim)) / 2};
 }
 
 /// Input projection, recurrence (7 operations for each value and state) and output projection.

@@ -27,7 +27,7 @@ bool has_table_2(const MemorySizes& sizes) {
   return sizes.sequence_parallel && sizes.model.recompute_granularity == RecomputeGranularity::kSelective;
 }
 
-/// A plan of the layers that can be built, which have only attention and a dense feed-forward.
+/// A plan of the layers that can be built, which have only one kind of attention and a dense feed-forward.
 LayerPlan plan_of(const MemorySizes& sizes) {
   LayerPlan plan(sizes.model);
   for (const LayerPlan::Run& run : plan.runs()) require_can_build(run.kind);
@@ -64,11 +64,13 @@ double output_layer_bytes(const MemorySizes& sizes) {
 double position_bytes(const PretrainConfig& config, double bytes_of_parameter) {
   const TransformerConfig& model = config.transformer;
   const auto positions = static_cast<double>(model.max_sequence_length);
-  if (model.position_embedding_type == PositionEmbeddingType::kNone) return 0;
+  double bytes = 0;
   if (model.position_embedding_type == PositionEmbeddingType::kLearnedAbsolute)
-    return positions * static_cast<double>(model.hidden_size) * bytes_of_parameter;
-  return positions * static_cast<double>(model.kv_channels) * model.rotary_percent *
-         static_cast<double>(size_of(model.params_dtype));
+    bytes += positions * static_cast<double>(model.hidden_size) * bytes_of_parameter;
+  if (model.has_rotary_positions())
+    bytes += positions * static_cast<double>(model.rotary_channels()) * model.rotary_percent *
+             static_cast<double>(size_of(model.params_dtype));
+  return bytes;
 }
 
 }  // namespace
@@ -94,14 +96,16 @@ TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
   const auto key = static_cast<double>(model.kv_channels * model.num_query_groups);
   const bool is_swiglu = model.gated_linear_unit && model.activation_func == ActivationFunc::kSilu;
   const double norm = (model.normalization == Normalization::kRMSNorm ? 1 : 2) * h;
-  const double attention = 2 * h * (query + key);
+  const double attention =
+      model.mla ? static_cast<double>(model.mla->num_weights(model.hidden_size, model.num_attention_heads))
+                : 2 * h * (query + key);
   const double feed_forward = (is_swiglu ? 3 : 2) * h * static_cast<double>(model.ffn_hidden_size);
   const double embedding = h * static_cast<double>(model.padded_vocab_size);
   const bool is_untied = !model.share_embeddings_and_output_weights;
   const auto p = static_cast<double>(sizes.pipeline_size), t = static_cast<double>(sizes.tensor_size);
 
   TheoreticalParameters parameters;
-  parameters.transformer_block = attention * static_cast<double>(plan.count(Mixer::kSelfAttention)) +
+  parameters.transformer_block = attention * static_cast<double>(plan.num_layers() - plan.count(Mixer::kNone)) +
                                  feed_forward * static_cast<double>(plan.count(FeedForward::kDense)) +
                                  norm * static_cast<double>(plan.num_residual_blocks() + 1);
   parameters.embedding_layers = (is_untied ? 2 : 1) * embedding;

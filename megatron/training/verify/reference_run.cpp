@@ -12,9 +12,15 @@ namespace {
 /// Length of the longest way of sums through a step: through norms, projections and attention of all layers there and
 /// back, then over the tokens of the step and the vocabulary.
 int64_t reduction_length(const TransformerConfig& config, int64_t s, int64_t num_tokens) {
-  const int64_t h = config.hidden_size, heads = config.num_attention_heads * config.kv_channels;
-  const int64_t norms = 2 * h, projections = 2 * h + heads + config.ffn_hidden_size;
-  const int64_t there = config.num_layers * (norms + projections + config.kv_channels + s) + 2 * h;
+  const int64_t h = config.hidden_size;
+  int64_t head = config.kv_channels, latents = 0;
+  if (config.mla) {
+    head = config.mla->qk_head_dim + config.mla->qk_pos_emb_head_dim + config.mla->v_head_dim;
+    latents = 2 * (config.mla->kv_lora_rank + config.mla->q_lora_rank.value_or(0));  // projections and norms
+  }
+  const int64_t norms = 2 * h + latents;
+  const int64_t projections = 2 * h + config.num_attention_heads * head + config.ffn_hidden_size;
+  const int64_t there = config.num_layers * (norms + projections + head + s) + 2 * h;
   return 2 * there + num_tokens + config.vocab_size;
 }
 

@@ -80,7 +80,8 @@ TEST(Banner, NamesFlagsWithoutEffectWithTheReason) {
 TEST(Banner, NamesSettingsThatNeedAnotherOne) {
   const auto idle = idle_settings(parse({"--rotary-percent", "0.5", "--hysteresis", "4", "--adam-beta1", "0.8"}));
   EXPECT_THAT(idle, ::testing::UnorderedElementsAre(
-                        "--rotary-percent has no effect without --position-embedding-type rope or yarn",
+                        "--rotary-percent has no effect without --position-embedding-type rope or yarn, or "
+                        "--multi-latent-attention with --rope-type rope",
                         "--hysteresis has no effect without --fp16 with a dynamic loss scale"));
   EXPECT_THAT(idle_settings(parse()), ::testing::IsEmpty());
 }
