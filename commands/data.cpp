@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "commands/data_check.h"
 #include "commands/exit_code.h"
 #include "commands/terminal.h"
 #include "commands/tokenizer_flags.h"
@@ -36,7 +37,7 @@ constexpr std::string_view kIntroduction =
 
 Prints the contents of PREFIX.idx and PREFIX.bin, and checks them; with --document also one document.
 With --seq-length it prints the sequences of each split, and with --sample one sample as training
-with the same flags reads it.
+with the same flags reads it. 'megatron data check PREFIX...' looks for tokens outside of the vocabulary.
 
   megatron data inspect --data-path data/corpus_text_document --seq-length 1024 --sample 0 \
       --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt
@@ -262,9 +263,11 @@ std::string data_help(const std::vector<std::string>& args) {
 
 int data_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   return run_command("data", err, [&] {
+    if (!args.empty() && args[0] == "check") return data_check({args.begin() + 1, args.end()}, out);
     if (asks_for_help(args)) return show_text(data_help(args), out);
     require<ConfigError>(!args.empty() && args[0] == "inspect",
-                         "{}Usage: megatron data inspect --data-path PREFIX. --help describes the flags.",
+                         "{}Usage: megatron data inspect --data-path PREFIX, or megatron data check PREFIX. --help "
+                         "describes the flags.",
                          args.empty() ? "" : fmt::format("there is no \"data {}\". ", args[0]));
     inspect(parse({args.begin() + 1, args.end()}, err), out, err);
   });

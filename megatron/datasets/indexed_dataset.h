@@ -57,6 +57,8 @@ class IndexedDataset final : public TokenSource {
   std::vector<double> sequence_values(int64_t sequence) const;
   /// The stored bytes of a whole sequence; `out` has sequence_length(sequence) * size_of(token_type()) bytes.
   void read_bytes(int64_t sequence, std::span<std::byte> out) const;
+  /// The stored bytes of all sequences, one after the other, from byte `offset` on.
+  void read_token_bytes(uint64_t offset, std::span<std::byte> out) const { tokens_.read(offset, out); }
 
  private:
   void parse_header();

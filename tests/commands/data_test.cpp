@@ -133,6 +133,63 @@ TEST_F(DataInspect, ChecksTokensAgainstTheVocabulary) {
   EXPECT_THAT(result.err, HasSubstr("is not in the vocabulary of 50 tokens"));
 }
 
+class DataCheck : public ::testing::Test {
+ protected:
+  /// Three documents; the second one is empty and the third one has two sequences.
+  template <class Tokens>
+  std::string write(const std::string& name, TokenType type, const Tokens& last) {
+    IndexedDatasetBuilder builder(scratch_.file(name), {.token_type = type});
+    const std::vector<int64_t> first = {1, 2, 3};
+    builder.add_item(first);
+    builder.end_document();
+    builder.end_document();
+    builder.add_item(first);
+    builder.add_item(last);
+    builder.end_document();
+    builder.finalize();
+    return scratch_.file(name);
+  }
+  const testing::ScratchDirectory scratch_;
+};
+
+TEST_F(DataCheck, NamesDocumentPositionByteAndTokenOfTheFirstFault) {
+  const std::vector<int64_t> tokens = {9, 50, 4, 60};
+  const std::string good = write("good", TokenType::kUInt16, tokens);
+  const Result right = run({"check", good, "--vocab-size", "61"});
+  EXPECT_EQ(right.status, 0) << right.err;
+  EXPECT_EQ(right.out, good + ": 3 documents, 3 sequences, 10 tokens of uint16, the largest 60: no fault\n");
+  EXPECT_EQ(run({"check", good}).status, 0) << "without a vocabulary any token is right";
+  EXPECT_EQ(run({"check", good + ".idx", "--tokenizer-type", "ByteLevelTokenizer"}).status, 0);
+
+  const Result wrong = run({"check", good, "--vocab-size", "50", "--no-mmap-bin-files"});
+  EXPECT_EQ(wrong.status, static_cast<int>(ExitCode::kData));
+  EXPECT_THAT(wrong.err, HasSubstr("good.bin: token 50 at byte 14 (document 2, sequence 2, position 1) is not in the "
+                                   "vocabulary of 50 tokens"));
+}
+
+TEST_F(DataCheck, FindsNegativeTokensAndFaultsBehindManyBlocks) {
+  std::vector<int64_t> tokens(300000, 7);
+  tokens[299998] = -5;
+  const std::string negative = write("negative", TokenType::kInt32, tokens);
+  const std::vector<int64_t> few = {1};
+  const std::string good = write("good", TokenType::kInt64, few);
+  const Result result = run({"check", negative, good});
+  EXPECT_EQ(result.status, static_cast<int>(ExitCode::kData));
+  EXPECT_THAT(result.out, HasSubstr(good + ": 3 documents")) << "the others are checked as well";
+  EXPECT_THAT(result.err,
+              HasSubstr("negative.bin: token -5 at byte 1200016 (document 2, sequence 2, position 299998)"));
+}
+
+TEST_F(DataCheck, ADamagedIndexIsAFault) {
+  const std::vector<int64_t> tokens = {9};
+  const std::string prefix = write("short", TokenType::kUInt16, tokens);
+  std::filesystem::resize_file(prefix + ".bin", 4);
+  const Result result = run({"check", prefix});
+  EXPECT_EQ(result.status, static_cast<int>(ExitCode::kData));
+  EXPECT_THAT(result.err, HasSubstr(prefix));
+  EXPECT_THAT(run({"check"}).err, HasSubstr("there is nothing to check"));
+}
+
 TEST(Data, HasHelp) {
   for (const Words& words : {Words{"--help"}, Words{"inspect", "--help"}}) {
     const Result result = run(words);

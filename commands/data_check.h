@@ -1,0 +1,15 @@
+// megatron data check: finds damaged files and tokens outside of the vocabulary.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace megatron {
+
+/// Reads all of each dataset, and prints a line for each; or the help.
+/// @param args  the arguments after "megatron data check": prefixes, then flags.
+/// @throw ConfigError for wrong flags; DataError with one text for each dataset at fault, once all are read.
+void data_check(const std::vector<std::string>& args, std::ostream& out);
+
+}  // namespace megatron

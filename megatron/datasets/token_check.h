@@ -1,0 +1,29 @@
+// Reads every token of a dataset to find those that no vocabulary has.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "megatron/datasets/indexed_dataset.h"
+
+namespace megatron {
+
+/// Where a token stands that is not in the vocabulary.
+struct TokenFault {
+  int64_t token;
+  int64_t document, sequence;
+  int64_t position;      ///< in the sequence
+  uint64_t byte_offset;  ///< in the .bin file
+};
+
+struct TokenCheck {
+  int64_t largest_token = -1;  ///< before the first fault; -1 without tokens
+  std::optional<TokenFault> first_fault;
+};
+
+/// Reads the .bin file once, in order, up to the first token that is negative or not below `vocab_size`.
+/// @param vocab_size  0: any token that is not negative is right.
+/// @throw DataError for a dataset of floating-point numbers, IoError if the file cannot be read.
+TokenCheck check_tokens(const IndexedDataset& dataset, int64_t vocab_size);
+
+}  // namespace megatron
