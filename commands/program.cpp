@@ -27,6 +27,7 @@
 #include "commands/file_signals.h"
 #include "commands/generate.h"
 #include "commands/launch/launch_environment.h"
+#include "commands/merge_datasets.h"
 #include "commands/plan.h"
 #include "commands/plot_losses.h"
 #include "commands/preprocess_data.h"
@@ -72,11 +73,12 @@ std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
   };
   const std::vector<Command> others = {
       {"preprocess_data", preprocess_data_command, "turn text into .bin and .idx files"},
+      {"merge_datasets", merge_datasets_command, "join .bin and .idx files of one type"},
       {"tokenize", tokenize_command, "print the token ids of a text, or the text of ids"},
       {"generate", with_family(generate_command), "continue a text with a trained model"},
       {"eval", with_family(eval_command), "print the loss of a model on tokens or text"},
       {"bridge", bridge_command, "convert models from and to Hugging Face's format"},
-      {"data", data_command, "inspect datasets"},
+      {"data", data_command, "inspect and check datasets"},
       {"plan", plan_command, "draw pipeline schedules, with their bubble and memory"},
       {"plot_losses", plot_losses_command, "draw the loss curves of several runs on one picture"},
       {"bench", bench_command, "measure kernels, collectives and training steps against the limits of the machine",
@@ -104,6 +106,7 @@ std::vector<FlagSynonym> command_synonyms() {
       {"evaluate evaluation perplexity score", "eval"},
       {"convert import export hf huggingface hugging-face", "bridge"},
       {"inspect dataset datasets", "data"},
+      {"merge concatenate join", "merge_datasets"},
       {"schedule schedules simulate memory", "plan"},
       {"plot chart", "plot_losses"},
       {"benchmark profile tune gemm", "bench"},

@@ -11,6 +11,7 @@
 #include "commands/data.h"
 #include "commands/eval.h"
 #include "commands/generate.h"
+#include "commands/merge_datasets.h"
 #include "commands/plan.h"
 #include "commands/plot_losses.h"
 #include "commands/preprocess_data.h"
@@ -74,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
                       HelpCase{"data", data_command, "own document", "--reset-attention-mask", "--split"},
                       HelpCase{"eval", with_family(eval_command), "vocabulary", "--logits", "--device"},
                       HelpCase{"generate", with_family(generate_command), "logits", "--temperature", "--prompt"},
+                      HelpCase{"merge_datasets", merge_datasets_command, "mode", "--multimodal", "--input"},
                       HelpCase{"plan", plan_command, "evaluation", "--forward-only", "--schedule-svg"},
                       HelpCase{"plot_losses", plot_losses_command, "legend", "--runs", "--title"},
                       HelpCase{"preprocess_data", preprocess_data_command, "partitions", "--partitions", "--workers"},
