@@ -70,6 +70,7 @@ class ProgressLines {
  public:
   ProgressLines(int64_t interval, std::ostream& err) : interval_(interval), err_(err) {}
   int64_t input_bytes() const { return input_bytes_; }
+  int64_t num_documents() const { return num_documents_; }
   void add_document(int64_t input_bytes) {
     input_bytes_ += input_bytes;
     if (++num_documents_ % interval_ != 0) return;
@@ -87,6 +88,31 @@ class ProgressLines {
   int64_t num_documents_ = 0, input_bytes_ = 0;
   Clock::time_point start_ = Clock::now();
 };
+
+/// Lines that are left out (--on-bad-line skip).
+class BadLines {
+ public:
+  explicit BadLines(std::ostream& err) : err_(err) {}
+  void add(const std::string& text) {
+    if (++number_ <= kShown) err_ << fmt::format("left out: {}\n", text);
+  }
+  void print_count() const {
+    if (number_ > 0) err_ << fmt::format("{} lines were left out; the first {} are named above\n", number_, shown());
+  }
+  /// @throw DataError if no line was good.
+  void require_some_good(int64_t num_documents) const {
+    require<DataError>(number_ == 0 || number_ < num_documents,
+                       "--on-bad-line skip: all {} lines are bad. Correct --json-keys or --input-format", number_);
+  }
+
+ private:
+  static constexpr int64_t kShown = 10;
+  int64_t shown() const { return std::min(number_, kShown); }
+
+  std::ostream& err_;
+  int64_t number_ = 0;
+};
+
 /// One pair of files for each key.
 class Output {
  public:
@@ -154,11 +180,13 @@ void preprocess(const PreprocessDataConfig& config, const std::vector<std::strin
   const int64_t num_workers = config.workers.value_or(std::max(1u, std::thread::hardware_concurrency()));
   const bool lines = config.input_format == InputFormat::kJsonl;
   const DocumentEncoding encoding = {.json_keys = lines ? config.json_keys : std::vector<std::string>(),
-                                     .append_eod = config.append_eod};
+                                     .append_eod = config.append_eod,
+                                     .skip_bad = config.on_bad_line == OnBadLine::kSkip};
   const int64_t divisor = config.keep_sequential_samples ? 1 : config.partitions;
 
   std::vector<std::unique_ptr<Output>> outputs;
   ProgressLines progress(config.log_interval, err);
+  BadLines bad_lines(err);
   for (const Part& part : parts_of(config)) {
     outputs.push_back(
         std::make_unique<Output>(part.prefix, config.json_keys, optimal_token_type(tokenizer->vocab_size())));
@@ -171,13 +199,16 @@ void preprocess(const PreprocessDataConfig& config, const std::vector<std::strin
       encode_corpus(source, *tokenizer, encoding, num_workers, [&](const EncodedBatch& batch) {
         require(signal == 0, "ended by a signal; partial output has been removed");
         outputs.back()->add(batch);
+        for (const std::string& text : batch.bad) bad_lines.add(text);
         for (const int64_t input_bytes : batch.input_bytes) progress.add_document(input_bytes);
       });
     }
   }
   require<DataError>(progress.input_bytes() > 0, "--input {}: there are no documents in {}. Give files with text.",
                      joined(config.input, " "), files.size() == 1 ? "the file" : "the files");
+  bad_lines.require_some_good(progress.num_documents());
   for (const auto& output : outputs) output->finalize(out);
+  bad_lines.print_count();
 }
 
 /// Removes the vocabulary that --make-char-vocab wrote if the rest fails, as the flag does not overwrite one.

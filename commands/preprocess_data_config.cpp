@@ -57,6 +57,10 @@ void describe_input(FieldTable& table, PreprocessDataConfig& config) {
       .at_least(1);
   table.add("keep_sequential_samples", config.keep_sequential_samples,
             "with --partitions: keep the order of the input, like Megatron's contiguous partitions");
+  table.add(
+      "on_bad_line", config.on_bad_line,
+      "what to do with a line that is not the JSON object that is asked for, or cannot be encoded: end, or leave it "
+      "out, name the first ones and count all (megatron.cpp only)");
 }
 
 void describe_text(FieldTable& table, PreprocessDataConfig& config) {

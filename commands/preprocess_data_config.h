@@ -24,6 +24,11 @@ constexpr std::array<std::pair<TextDocuments, std::string_view>, 2> names_of_enu
   return {{{TextDocuments::kFile, "file"}, {TextDocuments::kBlankLine, "blank-line"}}};
 }
 
+enum class OnBadLine { kError, kSkip };
+constexpr std::array<std::pair<OnBadLine, std::string_view>, 2> names_of_enum(OnBadLine) {
+  return {{{OnBadLine::kError, "error"}, {OnBadLine::kSkip, "skip"}}};
+}
+
 struct PreprocessDataConfig {
   std::vector<std::string> input;
   std::vector<std::string> json_keys = {"text"};
@@ -33,6 +38,7 @@ struct PreprocessDataConfig {
   int64_t log_interval = 1000;
   int64_t partitions = 1;
   bool keep_sequential_samples = false;
+  OnBadLine on_bad_line = OnBadLine::kError;
 
   InputFormat input_format = InputFormat::kJsonl;
   TextDocuments text_documents = TextDocuments::kFile;

@@ -124,8 +124,32 @@ class DocumentEncoder::JsonReader {
   simdjson::ondemand::parser parser_;
 };
 
+namespace {
+
+/// How much of a key is there.
+struct Sizes {
+  size_t ids, sequence_lengths, num_sequences;
+};
+
+std::vector<Sizes> sizes_of(const std::vector<EncodedDocuments>& keys) {
+  std::vector<Sizes> sizes;
+  for (const EncodedDocuments& key : keys)
+    sizes.push_back({key.ids.size(), key.sequence_lengths.size(), key.num_sequences.size()});
+  return sizes;
+}
+
+void cut_to(const std::vector<Sizes>& sizes, std::vector<EncodedDocuments>& keys) {
+  for (size_t k = 0; k < keys.size(); ++k) {
+    keys[k].ids.resize(sizes[k].ids);
+    keys[k].sequence_lengths.resize(sizes[k].sequence_lengths);
+    keys[k].num_sequences.resize(sizes[k].num_sequences);
+  }
+}
+
+}  // namespace
+
 DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const DocumentEncoding& encoding)
-    : encoder_(tokenizer.make_encoder()) {
+    : encoder_(tokenizer.make_encoder()), skip_bad_(encoding.skip_bad) {
   if (!encoding.json_keys.empty()) json_ = std::make_unique<JsonReader>(encoding.json_keys);
   texts_.resize(std::max<size_t>(1, encoding.json_keys.size()));
   if (!encoding.append_eod) return;
@@ -139,12 +163,16 @@ EncodedBatch DocumentEncoder::encode(const RawBatch& batch) {
   EncodedBatch result;
   result.keys.resize(texts_.size());
   for (const RawBatch::Document& document : batch.documents) {
+    const std::vector<Sizes> before = skip_bad_ ? sizes_of(result.keys) : std::vector<Sizes>();
     try {
       encode_document(batch, document, result);
     } catch (const DataError& error) {
       const bool is_text = json_ && looks_like_text(batch.file, batch.text_of(document));
-      throw DataError(fmt::format("{} line {}: {}{}", batch.file, document.line, error.what(),
-                                  is_text ? ". If the file is plain text, give --input-format text" : ""));
+      std::string text = fmt::format("{} line {}: {}{}", batch.file, document.line, error.what(),
+                                     is_text ? ". If the file is plain text, give --input-format text" : "");
+      if (!skip_bad_) throw DataError(text);
+      cut_to(before, result.keys);
+      result.bad.push_back(std::move(text));
     }
     result.input_bytes.push_back(document.input_bytes);
   }

@@ -19,6 +19,8 @@ struct DocumentEncoding {
   std::vector<std::string> json_keys = {};
   /// Adds the end of document to the last sequence of each document that has ids.
   bool append_eod = false;
+  /// A document that is not the JSON that is asked for, or cannot be encoded, is left out instead of an error.
+  bool skip_bad = false;
 };
 
 /// The sequences of documents, for one key.
@@ -30,7 +32,8 @@ struct EncodedDocuments {
 
 struct EncodedBatch {
   std::vector<EncodedDocuments> keys;  ///< in the order of the JSON keys; one if there are none
-  std::vector<int64_t> input_bytes;    ///< of each document
+  std::vector<int64_t> input_bytes;    ///< of each document, also of those that are left out
+  std::vector<std::string> bad;        ///< file, line and reason of each document that is left out
 };
 
 /// Encodes batches for one thread. Refers to the tokenizer, which must outlive it.
@@ -39,7 +42,8 @@ class DocumentEncoder {
   /// @throw ConfigError if append_eod is asked of a tokenizer that has no end of document.
   DocumentEncoder(const Tokenizer& tokenizer, const DocumentEncoding& encoding);
   ~DocumentEncoder();
-  /// @throw DataError naming file and line if a document is not the JSON that is asked for or cannot be encoded.
+  /// @throw DataError naming file and line if a document is not the JSON that is asked for or cannot be encoded, unless
+  ///        such documents are left out.
   EncodedBatch encode(const RawBatch& batch);
 
  private:
@@ -51,6 +55,7 @@ class DocumentEncoder {
   std::unique_ptr<JsonReader> json_;                  // null: documents are text
   std::vector<std::vector<std::string_view>> texts_;  // by key
   std::optional<TokenId> appended_;
+  bool skip_bad_;
 };
 
 }  // namespace megatron

@@ -191,7 +191,7 @@ TEST_F(PreprocessData, AVocabularyIsNotLeftBehindByARunThatFails) {
                        "--input-format",   "text",          "--make-char-vocab"};
   EXPECT_EQ(run({text}, chars, {"--append-eod"}).status, kUsage);
   EXPECT_THAT(names(), ElementsAre("text.txt"));
-  EXPECT_EQ(run({text}, chars, {"--vocab-size", "7"}).status, kUsage);
+  EXPECT_EQ(run({text}, chars, {"--vocab-size", "2"}).status, kUsage);
   EXPECT_THAT(names(), ElementsAre("text.txt"));
   EXPECT_EQ(run({text}, chars).status, 0);
   EXPECT_EQ(content_of(vocab), "abc");
@@ -235,6 +235,37 @@ TEST_F(PreprocessData, ABadLineLeavesNothingBehindAndOldFilesAlone) {
   EXPECT_EQ(missing.status, kData);
   EXPECT_THAT(missing.err, HasSubstr("good.jsonl line 1: the JSON object has no key 'body'"));
   EXPECT_EQ(names(), complete);
+}
+
+TEST_F(PreprocessData, BadLinesAreLeftOutAndCountedIfAsked) {
+  std::string lines, good_lines;
+  for (int i = 0; i < 40; ++i) {
+    const std::string good = fmt::format("{{\"text\": [\"{}\", \"7\"], \"title\": \"{}\"}}\n", i, i + 100);
+    good_lines += good;
+    lines += good;
+    if (i % 10 == 0) lines += "{\"text\": [\"1\", 2], \"title\": \"3\"}\n";  // fails behind a part of the document
+    if (i % 10 == 5) lines += "{\"text\": \"1\", \"title\": \"x\"}\n";       // fails behind the first key
+    if (i % 10 == 7) lines += "}\n{\"text\": \"1\"}\nplain\n";
+  }
+  const std::string bad = write("bad.jsonl", lines), good = write("good.jsonl", good_lines);
+  const Words keys = {"--json-keys", "text", "title", "--append-eod"};
+  ASSERT_EQ(run({good}, kNumbers, keys).status, 0);
+  const Words outputs = {"out_text_document.bin", "out_text_document.idx", "out_title_document.bin",
+                         "out_title_document.idx"};
+  Words expected;
+  for (const std::string& name : outputs) expected.push_back(content_of(folder_ + name));
+  for (const std::string workers : {"1", "3"}) {
+    Words flags = keys;
+    flags.insert(flags.end(), {"--on-bad-line", "skip", "--workers", workers});
+    const Result result = run({bad}, kNumbers, flags);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("left out: " + bad + " line 2: the value of 'text' is neither a string"));
+    EXPECT_THAT(result.err, HasSubstr("20 lines were left out; the first 10 are named above"));
+    for (size_t i = 0; i < outputs.size(); ++i) EXPECT_EQ(content_of(folder_ + outputs[i]), expected[i]) << outputs[i];
+  }
+  const Result none = run({bad}, kNumbers, {"--on-bad-line", "skip", "--json-keys", "body"});
+  EXPECT_EQ(none.status, kData);
+  EXPECT_THAT(none.err, HasSubstr("--on-bad-line skip: all 60 lines are bad"));
 }
 
 TEST_F(PreprocessData, AllMistakesOfTheFlagsAreReportedAtOnce) {
