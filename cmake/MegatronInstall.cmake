@@ -21,6 +21,10 @@ set(megatron_has_sentencepiece OFF)
 if(sentencepiece_FOUND)
   set(megatron_has_sentencepiece ON)
 endif()
+set(megatron_has_zstd OFF)
+if(zstd_FOUND)
+  set(megatron_has_zstd ON)
+endif()
 # The installed package finds the same third-party packages, by the same file, as this build did.
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/megatron-config.cmake.in
                               ${CMAKE_CURRENT_BINARY_DIR}/megatron-config.cmake INSTALL_DESTINATION ${package_dir})

@@ -35,7 +35,9 @@ gives data/shakespeare_train_text_document and data/shakespeare_val_text_documen
 
 void describe_input(FieldTable& table, PreprocessDataConfig& config) {
   table.begin_group("Input and output", "Each line of the input is a JSON object and one document.");
-  table.add("input", config.input, "files, or patterns such as data/*.jsonl; their documents are concatenated")
+  table
+      .add("input", config.input,
+           "files, or patterns such as data/*.jsonl, also compressed by gzip or zstd; their documents are concatenated")
       .known_as(
           "data dataset data-dir data-file data-prefix dataset-path input-data train-data training-data train-file "
           "input-file input-files");

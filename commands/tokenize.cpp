@@ -49,7 +49,7 @@ FieldTable describe(TokenizeConfig& config) {
   FieldTable table;
   table.begin_group("Input and output", "");
   table.add("text", config.text, "one text, or with --decode its ids").may_be_empty();
-  table.add("input", config.input, "files, whose lines are taken one by one; *.gz is unpacked")
+  table.add("input", config.input, "files, whose lines are taken one by one; gzip and zstd are unpacked")
       .by_default("standard input");
   table.add("input_format", config.input_format, "text: a line is a text; jsonl: it is a JSON object")
       .by_default("jsonl for files named *.jsonl and *.jsonl.gz, else text")

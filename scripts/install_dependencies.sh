@@ -26,6 +26,7 @@ build libpcre2-dev        -               regular expressions of tokenizers
 build libutf8proc-dev     -               normal forms and classes of Unicode characters for tokenizers
 build libsentencepiece-dev -              SentencePiece models, also Llama 2's
 build zlib1g-dev          -               reads .gz input
+build libzstd-dev         -               reads .zst input
 tests libgtest-dev        -               unit tests
 tests libgmock-dev        -               unit tests
 mpi   openmpi-bin         mpirun          starts ranks as processes, also over several hosts

@@ -1,11 +1,7 @@
 #include "megatron/tokenizers/document_source.h"
 
-#include <zlib.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
+#include <span>
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/utf8.h"
@@ -13,15 +9,6 @@
 namespace megatron {
 namespace {
 constexpr size_t kNone = std::string_view::npos;
-constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD";  // RFC 8878; not UTF-8
-
-void require_no_error(gzFile file, const std::string& path) {
-  int code = Z_OK;
-  const char* text = gzerror(file, &code);
-  require<IoError>(code != Z_ERRNO, "reading {} failed: {}", path, std::strerror(errno));
-  require<DataError>(code == Z_OK, "{}: the gzip data are cut off or damaged ({}). Copy or make the file again", path,
-                     text);
-}
 
 void keep_range(const TextRange& range, RawBatch& batch) {
   require_utf8(batch.bytes);
@@ -40,9 +27,6 @@ std::optional<RawBatch> DocumentSource::next() {
       open_next_file();
     }
     RawBatch batch{.file = options_.files[num_opened_ - 1], .bytes = read_block(), .documents = {}};
-    if (batch.bytes.starts_with(kZstdMagic))
-      throw NotSupported(
-          fmt::format("{0} is compressed by zstd, which is not read. Unpack it first: zstd -d {0}", batch.file));
     batch.bytes.reserve(batch.bytes.size() + RawBatch::kPaddingBytes);
     add_documents(batch);
     if (!batch.documents.empty()) return batch;
@@ -50,11 +34,7 @@ std::optional<RawBatch> DocumentSource::next() {
 }
 
 void DocumentSource::open_next_file() {
-  const std::string& path = options_.files[num_opened_++];
-  require<IoError>(!std::filesystem::is_directory(path), "cannot read {}: it is a directory", path);
-  file_.reset(gzopen(path.c_str(), "rb"));  // reads plain files as they are
-  require<IoError>(file_ != nullptr, "cannot read {}: {}", path, std::strerror(errno));
-  gzbuffer(file_.get(), 256 * 1024);
+  file_ = UnpackedFile::open(options_.files[num_opened_++]);
   num_lines_ = 0;
 }
 
@@ -66,10 +46,8 @@ std::string DocumentSource::read_block() {
   while (true) {
     const size_t old_size = bytes.size();
     bytes.resize(old_size + options_.batch_bytes);
-    const int num_read = gzread(file_.get(), bytes.data() + old_size, static_cast<unsigned>(options_.batch_bytes));
-    bytes.resize(old_size + static_cast<size_t>(std::max(num_read, 0)));
+    bytes.resize(old_size + file_->read(std::span(bytes).subspan(old_size)));
     if (bytes.size() < old_size + options_.batch_bytes) {
-      require_no_error(file_.get(), options_.files[num_opened_ - 1]);
       file_.reset();
       return bytes;
     }
@@ -118,7 +96,5 @@ void DocumentSource::add(RawBatch& batch, size_t begin, size_t end, size_t next)
   if (num_documents_++ % options_.divisor != options_.remainder) return;
   batch.documents.push_back({begin, end - begin, num_lines_ + 1, static_cast<int64_t>(next - begin)});
 }
-
-void DocumentSource::Close::operator()(gzFile_s* file) const { gzclose_r(file); }
 
 }  // namespace megatron

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-struct gzFile_s;
+#include "megatron/tokenizers/unpacked_file.h"
 
 namespace megatron {
 
@@ -41,8 +41,8 @@ struct RawBatch {
   }
 };
 
-/// Reads files one after the other, unpacking those that are compressed by gzip; with kLines and kParagraphs it holds
-/// about a batch in memory, whatever their size.
+/// Reads files one after the other, unpacking those that are compressed by gzip or zstd; with kLines and kParagraphs it
+/// holds about a batch in memory, whatever their size.
 class DocumentSource {
  public:
   struct Options {
@@ -56,8 +56,7 @@ class DocumentSource {
   explicit DocumentSource(Options options) : options_(std::move(options)) {}
 
   /// The next batch, which has at least one document; nullopt at the end.
-  /// @throw IoError if a file cannot be read, NotSupported if it is compressed by zstd, DataError if its gzip data
-  ///        are damaged or a range is asked of text that is not UTF-8.
+  /// @throw what UnpackedFile does, and DataError if a range is asked of text that is not UTF-8.
   std::optional<RawBatch> next();
 
  private:
@@ -69,10 +68,7 @@ class DocumentSource {
 
   Options options_;
   size_t num_opened_ = 0;
-  struct Close {
-    void operator()(gzFile_s* file) const;
-  };
-  std::unique_ptr<gzFile_s, Close> file_;
+  std::unique_ptr<UnpackedFile> file_;
   std::string rest_;  // of the block before: the start of a document
   int64_t num_lines_ = 0;
   int64_t num_documents_ = 0;

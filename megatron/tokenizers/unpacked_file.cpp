@@ -1,0 +1,72 @@
+#include "megatron/tokenizers/unpacked_file.h"
+
+#include <fmt/core.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/zstd_file.h"
+
+namespace megatron {
+namespace {
+
+/// Also reads files that are not compressed, as they are.
+class GzipFile final : public UnpackedFile {
+ public:
+  explicit GzipFile(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
+    require<IoError>(file_ != nullptr, "cannot read {}: {}", path, std::strerror(errno));
+    gzbuffer(file_.get(), 256 * 1024);
+  }
+
+  size_t read(std::span<char> out) override {
+    const auto num_read =
+        static_cast<size_t>(std::max(gzread(file_.get(), out.data(), static_cast<unsigned>(out.size())), 0));
+    if (num_read < out.size()) require_no_error();
+    const bool is_packed = is_at_start_ && std::string_view(out.data(), num_read).starts_with(kZstdMagic);
+    is_at_start_ = false;
+    if (is_packed)
+      throw NotSupported(
+          fmt::format("{} is compressed by zstd, which is not read from a pipe. Unpack it first: zstd -dc", path_));
+    return num_read;
+  }
+
+ private:
+  void require_no_error() {
+    int code = Z_OK;
+    const char* text = gzerror(file_.get(), &code);
+    require<IoError>(code != Z_ERRNO, "reading {} failed: {}", path_, std::strerror(errno));
+    require<DataError>(code == Z_OK, "{}: the gzip data are cut off or damaged ({}). Copy or make the file again",
+                       path_, text);
+  }
+
+  struct Close {
+    void operator()(gzFile_s* file) const { gzclose_r(file); }
+  };
+  std::string path_;
+  std::unique_ptr<gzFile_s, Close> file_;
+  bool is_at_start_ = true;
+};
+
+bool is_zstd(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;  // what is read of a pipe is gone
+  std::ifstream file(path, std::ios::binary);
+  std::string start(kZstdMagic.size(), '\0');
+  file.read(start.data(), std::ssize(start));
+  return start == kZstdMagic;
+}
+
+}  // namespace
+
+std::unique_ptr<UnpackedFile> UnpackedFile::open(const std::string& path) {
+  require<IoError>(!std::filesystem::is_directory(path), "cannot read {}: it is a directory", path);
+  if (is_zstd(path)) return open_zstd(path);
+  return std::make_unique<GzipFile>(path);
+}
+
+}  // namespace megatron
