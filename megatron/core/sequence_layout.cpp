@@ -68,7 +68,8 @@ SequenceLayout SequenceLayout::from_spans(const Context& ctx, const Options& opt
                            .sequence_length = options.sequence_length > 0 ? options.sequence_length : options.s,
                            .first_position = options.first_position,
                            .b = options.b,
-                           .list = nullptr}};
+                           .list = nullptr,
+                           .chunks = options.chunks}};
   layout.num_positions_ = options.first_position + options.s;
   if (!positions.empty()) {
     const auto [least, largest] = std::minmax_element(positions.begin(), positions.end());

@@ -1,12 +1,15 @@
 // Which rows of a micro-batch form which sequences: what attention, RoPE, dropout and the loss know about rows.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "megatron/core/context.h"
 #include "megatron/core/sequence_layout_view.h"
 
 namespace megatron {
+
+struct ContextLayouts;
 
 /// Owns the spans and positions in device memory; modules pass it on, kernels get `view()`. There is no s x s mask.
 class SequenceLayout {
@@ -16,6 +19,7 @@ class SequenceLayout {
     int64_t first_sample = 0;     // global number of column 0 in this step
     int64_t sequence_length = 0;  // of the uncut sequence; 0: s
     int64_t first_position = 0;   // of row 0 (cached generation)
+    ContextChunks chunks = {};    // that the rows are (context parallelism)
   };
   /// One sequence a column, all rows valid. With cached keys `first_position` rows of them precede.
   static SequenceLayout uniform(const Context& ctx, const Options& options);
@@ -39,6 +43,10 @@ class SequenceLayout {
   /// `window_right` after it (negative: all; causal attention: 0 after it); counts operations.
   int64_t num_visible_pairs(int64_t window_left, int64_t window_right) const;
 
+  /// What attention reads beside this layout where context-parallel ranks share the sequences; else null.
+  const ContextLayouts* context() const { return context_.get(); }
+  void set_context(ContextLayouts layouts);
+
  private:
   /// Queries of a span, its keys, and how many of them stand before its first query.
   struct Extent {
@@ -49,6 +57,7 @@ class SequenceLayout {
   Tensor spans_, positions_;
   int64_t num_keys_ = 0, num_positions_ = 0;
   std::vector<Extent> extents_;  // of the spans, for the host
+  std::shared_ptr<const ContextLayouts> context_;
 };
 
 }  // namespace megatron

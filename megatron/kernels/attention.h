@@ -15,8 +15,8 @@ enum class AttentionSoftmax { kVanilla, kOffByOne, kLearnable };
 /// Options of forward and backward. A query at key index p of its span attends to keys
 /// [p - window_left, p + window_right], with causal attention none after p.
 /// Dropout: key j of the span is dropped for a query if
-/// draw(dropout_key.at(first_head + head), state->step, layout.rows(row of the query), j) < dropout_threshold(dropout),
-/// else its probability is multiplied by 1 / (1 - dropout).
+/// draw(dropout_key.at(first_head + head), state->step, layout.rows(row of the query), span.first_key + j) is below
+/// dropout_threshold(dropout), else its probability is multiplied by 1 / (1 - dropout).
 struct AttentionOptions {
   double scale = 1;
   bool is_causal = true;

@@ -14,11 +14,12 @@ double sink_logit(AttentionSoftmax softmax, const ConstView& sink, int64_t head)
   return dispatch_floating(sink.dtype, [&]<class T>() { return static_cast<double>(sink.as<T>()[head]); });
 }
 
-TileDropout tile_dropout(const AttentionOptions& options, int64_t head, const int64_t* rows) {
+TileDropout tile_dropout(const AttentionOptions& options, int64_t head, int64_t first_key, const int64_t* rows) {
   if (options.dropout <= 0) return {};
   return {.threshold = dropout_threshold(options.dropout),
           .key = options.dropout_key.at(options.first_head + head).value,
           .step = options.state->step,
+          .first_key = first_key,
           .rows = rows,
           .kept_scale = 1 / (1 - options.dropout)};
 }
@@ -53,7 +54,7 @@ void AttentionInputs::set_tile(const SequenceSpan& span, int64_t head, int64_t f
   if (options.is_causal) tile.right = 0;
   tile.scale = options.scale;
   tile.sink = sink_logit(options.softmax, sink, head);
-  tile.dropout = tile_dropout(options, head, rows);
+  tile.dropout = tile_dropout(options, head, span.first_key, rows);
   if (tile.dropout.threshold == 0) return;
   std::fill_n(rows, kQueryTile<C>, int64_t{0});
   for (int64_t i = 0; i < tile.num_queries; ++i) rows[i] = layout.rows((row + i) * b() + span.batch);

@@ -13,11 +13,12 @@ inline constexpr int64_t kQueryTile = 256 / sizeof(C);
 inline constexpr int64_t kKeyTile = 64;
 
 /// Dropout of a tile. Query i of the tile and key j of the span (from key 0 of the span) are dropped when
-/// draw(key, step, rows[i], j) < threshold.
+/// draw(key, step, rows[i], first_key + j) < threshold.
 struct TileDropout {
   uint32_t threshold = 0;  // 0: none
   uint64_t key = 0;        // the head's
   int64_t step = 0;
+  int64_t first_key = 0;          // SequenceSpan::first_key
   const int64_t* rows = nullptr;  // [kQueryTile] global row of each query; any value past the last one
   double kept_scale = 1;
 };

@@ -96,7 +96,8 @@ struct PhiloxVector {
   }
 };
 
-/// factors[key, lane] = 0 where the pair is dropped, else 1 / (1 - rate). first_key is a multiple of 4.
+/// factors[key, lane] = 0 where the pair is dropped, else 1 / (1 - rate).
+/// @param first_key  of the span
 template <class Isa, class C>
 void fill_dropout_factors(const TileDropout& dropout, int64_t first_key, int64_t num_keys, int64_t lanes, C* factors) {
   constexpr int64_t kSize = Isa::kVectorBytes / 8;
@@ -106,13 +107,14 @@ void fill_dropout_factors(const TileDropout& dropout, int64_t first_key, int64_t
   using Unaligned = typename VectorOf<C, kSize* static_cast<int64_t>(sizeof(C))>::Unaligned;
   const Words threshold = Words{} + dropout.threshold;
   const Words step = Words{} + (static_cast<uint64_t>(dropout.step) & 0xFFFFFFFFu);
+  const int64_t first_draw = dropout.first_key + first_key;
   for (int64_t lane = 0; lane < lanes; lane += kSize) {
     Words row{};
     for (int64_t i = 0; i < kSize; ++i) row[i] = static_cast<uint64_t>(dropout.rows[lane + i]);
-    for (int64_t j = 0; j < num_keys; j += 4) {
-      PhiloxVector<Isa> draws{{Words{} + static_cast<uint64_t>((first_key + j) / 4), row, row >> 32, step}};
+    for (int64_t j = -(first_draw % 4); j < num_keys; j += 4) {  // four draws at a time, from a multiple of four on
+      PhiloxVector<Isa> draws{{Words{} + static_cast<uint64_t>((first_draw + j) / 4), row, row >> 32, step}};
       draws.run(dropout.key);
-      for (int64_t e = 0; e < (num_keys - j < 4 ? num_keys - j : 4); ++e) {
+      for (int64_t e = j < 0 ? -j : 0; e < (num_keys - j < 4 ? num_keys - j : 4); ++e) {
         const Integers kept = __builtin_convertvector(draws.c[e] >= threshold, Integers);  // -1 where kept
         *reinterpret_cast<Unaligned*>(factors + (j + e) * lanes + lane) =
             __builtin_convertvector(-kept, Factors) * static_cast<C>(dropout.kept_scale);

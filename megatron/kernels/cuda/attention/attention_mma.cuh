@@ -189,7 +189,8 @@ __device__ int64_t drawn_row(const AttentionInputs& in, const SequenceSpan& span
   return global_row(in.layout.rows, (span.query_begin + query) * in.b + span.batch);
 }
 
-/// Bit key % 8 of kept[query][key / 8] says whether dropout keeps a key of a tile for a query. `row` is drawn_row().
+/// Bit key % 8 of kept[query][key / 8] says whether dropout keeps a key of a tile for a query. `row` is drawn_row(),
+/// `first_key` the number of the tile's first key in its sequence.
 template <int kQueries, int kKeys>
 __device__ void draw_kept(const AttentionInputs& in, int64_t head, int64_t row, int64_t first_key, uint8_t* kept) {
   constexpr int kBytes = kKeys / 8 / kDrawers<kQueries>;

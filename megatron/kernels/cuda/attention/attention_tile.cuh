@@ -204,7 +204,7 @@ __device__ void store_sums(const Heads& heads, int64_t first, int64_t num_rows, 
   }
 }
 
-/// factors[j] of keys first_key + j of the span for one query: 0 where dropped, else 1 / (1 - rate).
+/// factors[j] of keys first_key + j of the sequence for one query: 0 where dropped, else 1 / (1 - rate).
 template <int kKeys>
 __device__ void dropout_factors(const AttentionInputs& in, uint64_t key, int64_t step, int64_t row, int64_t first_key,
                                 float (&factors)[kKeys]) {

@@ -72,7 +72,7 @@ void write_cudnn_tables(const CudaStream& stream, const SequenceLayoutView& layo
 
 void write_cudnn_seed(const CudaStream& stream, const AttentionOptions& options, const SequenceLayoutView& layout,
                       int64_t* place) {
-  const int64_t first_row = layout.rows.first_sample * layout.rows.sequence_length + layout.rows.first_position;
+  const int64_t first_row = layout.rows(0);
   seed_kernel<<<1, 1, 0, stream.stream>>>(options.dropout_key.at(options.first_head).at(first_row), options.state,
                                           place);
   check_launch("attention");

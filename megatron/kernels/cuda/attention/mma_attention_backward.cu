@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kMmaThreads) mma_grad_q_kernel(AttentionGradie
   const int64_t drawn = in.threshold ? drawn_row<kOwnRows>(in, span, first) : 0;
   int buffer = 0;
   for (int64_t tile = begin; tile < end; tile += kKeys, buffer ^= 1) {
-    if (in.threshold) draw_kept<kOwnRows, kKeys>(in, head, drawn, tile, shared.kept);
+    if (in.threshold) draw_kept<kOwnRows, kKeys>(in, head, drawn, span.first_key + tile, shared.kept);
     if (tile + kKeys < end) fetch(tile + kKeys, buffer ^ 1);
     commit_fetches();
     await_fetches<1>();
@@ -131,7 +131,8 @@ __device__ void add_queries(const AttentionGradients& args, const SequenceSpan& 
   int buffer = 0;
   for (int64_t tile = range.begin; tile < range.end; tile += kQueries, buffer ^= 1) {
     if (in.threshold)
-      draw_kept<kQueries, kOwnRows>(in, head, drawn_row<kQueries>(in, span, tile), first_key, shared.kept);
+      draw_kept<kQueries, kOwnRows>(in, head, drawn_row<kQueries>(in, span, tile), span.first_key + first_key,
+                                    shared.kept);
     if (tile + kQueries < range.end) fetch(tile + kQueries, buffer ^ 1);
     commit_fetches();
     await_fetches<1>();

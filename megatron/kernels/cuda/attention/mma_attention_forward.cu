@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kMmaThreads) mma_forward_kernel(AttentionInput
   const int64_t drawn = in.threshold ? drawn_row<kOwnRows>(in, span, first) : 0;
   int buffer = 0;
   for (int64_t tile = begin; tile < end; tile += kKeys, buffer ^= 1) {
-    if (in.threshold) draw_kept<kOwnRows, kKeys>(in, head, drawn, tile, &shared.kept[0][0]);
+    if (in.threshold) draw_kept<kOwnRows, kKeys>(in, head, drawn, span.first_key + tile, &shared.kept[0][0]);
     if (tile + kKeys < end) fetch(tile + kKeys, buffer ^ 1);
     commit_fetches();
     await_fetches<1>();

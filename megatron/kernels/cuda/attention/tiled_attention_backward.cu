@@ -45,7 +45,8 @@ __device__ void differentiate_softmax(const AttentionGradients& args, const Sequ
 #pragma unroll
     for (int j = 0; j < Z::kRows; ++j) factors[j] = 1;
     if (in.threshold)
-      dropout_factors(in, key, step, global_row(in.layout.rows, row * in.b + span.batch), keys, factors);
+      dropout_factors(in, key, step, global_row(in.layout.rows, row * in.b + span.batch), span.first_key + keys,
+                      factors);
 #pragma unroll
     for (int j = 0; j < Z::kRows; ++j) {
       const bool sees = lse != -INFINITY && in.sees(span, query, keys + j);

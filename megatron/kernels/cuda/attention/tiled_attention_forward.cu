@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kSide* kSide) attention_forward_kernel(Attenti
       if (in.threshold == 0) continue;
       float factors[Z::kRows];
       const int64_t global = global_row(in.layout.rows, (span.query_begin + query) * in.b + span.batch);
-      dropout_factors(in, key, step, global, first_key, factors);
+      dropout_factors(in, key, step, global, span.first_key + first_key, factors);
 #pragma unroll
       for (int j = 0; j < Z::kRows; ++j) scores[i][j] *= factors[j];
     }
