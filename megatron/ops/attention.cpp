@@ -1,38 +1,31 @@
 #include "megatron/ops/attention.h"
 
-#include "megatron/kernels/cuda/attention/attention.h"
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/ops/attention_passes.h"
 #include "megatron/ops/rows.h"
 #include "megatron/ops/split_qkv.h"
 
 namespace megatron {
 namespace {
 
-kernels::AttentionOptions kernel_options(const Context& ctx, const AttentionOptions& options) {
-  return {.scale = options.scale,
-          .is_causal = options.is_causal,
-          .window_left = options.window_left,
-          .window_right = options.window_right,
-          .softmax = options.softmax,
-          .dropout = ctx.is_training() ? options.dropout : 0,
-          .dropout_key = options.dropout > 0 ? ctx.key.at(options.path) : RandomKey{},
-          .state = &ctx.step,
-          .first_head = options.first_head,
-          .is_dropout_of_cudnn = options.is_dropout_of_cudnn,
-          .is_deterministic = options.is_deterministic};
-}
-
-/// Multiplications and additions of all unmasked pairs of positions, `per_pair` in each query head.
-int64_t num_operations(const SequenceLayout& layout, const kernels::AttentionOptions& options, int64_t num_heads,
-                       int64_t per_pair) {
-  return layout.num_visible_pairs(options.window_left, options.is_causal ? 0 : options.window_right) * num_heads *
-         per_pair;
+/// The sinks of the heads of q.
+ConstView sinks_of(const ConstView& all, int64_t first, const Tensor& q) {
+  if (!all.defined()) return all;
+  ConstView part = all;
+  part.data = static_cast<const char*>(all.data) + first * size_of(all.dtype);
+  part.shape = Shape{q.size(2)};
+  return part;
 }
 
 struct AttentionNode final : Node {
-  AttentionNode(const SequenceLayout& layout, const kernels::AttentionOptions& options, Parameter* sink, bool packs)
-      : layout(layout), options(options), sink(sink), packs_gradients(packs) {}
+  AttentionNode(const SequenceLayout& layout, const kernels::AttentionOptions& kernel, Parameter* sink,
+                const AttentionOptions& options)
+      : layout(layout),
+        options(kernel),
+        sink(sink),
+        first_sink(options.first_sink),
+        packs_gradients(options.packs_gradients) {}
 
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
     const Context& ctx = b.ctx;
@@ -41,28 +34,23 @@ struct AttentionNode final : Node {
     const Tensor grad_o = grad_out[0].reshape(o.shape());
     auto [dq, dk, dv] = gradients(ctx, q, k, v);
     const bool has_sink = sink && sink->is_trainable();
-    Tensor dsink = has_sink ? ctx.empty("attention.dsink", sink->shape(), sink->main_grad().dtype()) : Tensor();
+    Tensor dsink = has_sink ? ctx.empty("attention.dsink", {q.size(2)}, sink->main_grad().dtype()) : Tensor();
     const OptionalLease lease(ctx, sink);
-    kernels::AttentionBackwardArgs args{.q = q.view(),
-                                        .k = k.view(),
-                                        .v = v.view(),
-                                        .sink = lease.view(),
-                                        .o = o.view(),
-                                        .lse = lse.view(),
-                                        .grad_o = grad_o.view(),
-                                        .layout = layout.view(),
-                                        .options = options,
-                                        .grad_q = dq.view(),
-                                        .grad_k = dk.view(),
-                                        .grad_v = dv.view(),
-                                        .grad_sink = dsink.view()};
-    // Recomputed scores, dq and dk; dp and dv.
-    ctx.device.num_operations += num_operations(layout, options, q.size(2), 2 * (3 * q.size(3) + 2 * v.size(3)));
-    Tensor workspace = ctx.workspace("attention.workspace", with_stream(ctx.device, [&](auto& stream) {
-                                       return kernels::attention_backward_workspace_bytes(stream, args);
-                                     }));
-    args.workspace = workspace.view();
-    launch(ctx, {.shape = &q.shape()}, [&](auto& stream) { kernels::attention_backward(stream, args); });
+    attention_backward_pass(ctx, layout,
+                            {.q = q.view(),
+                             .k = k.view(),
+                             .v = v.view(),
+                             .sink = sinks_of(lease.view(), first_sink, q),
+                             .o = o.view(),
+                             .lse = lse.view(),
+                             .grad_o = grad_o.view(),
+                             .layout = {},
+                             .options = options,
+                             .grad_q = dq.view(),
+                             .grad_k = dk.view(),
+                             .grad_v = dv.view(),
+                             .grad_sink = dsink.view(),
+                             .workspace = {}});
     if (has_sink) add_sink_gradient(ctx, dsink);
     grad_in[0] = std::move(dq);
     grad_in[1] = std::move(dk);
@@ -77,19 +65,26 @@ struct AttentionNode final : Node {
     return {ctx.empty_like("attention.dq", q), ctx.empty_like("attention.dk", k), ctx.empty_like("attention.dv", v)};
   }
 
+  /// Ranks that hold other heads add the rest.
   void add_sink_gradient(const Context& ctx, const Tensor& dsink) {
     const GradTarget target = sink->grad_target(ctx);
+    const bool is_part = dsink.shape() != sink->shape();
     launch(ctx, [&](auto& stream) {
+      View place = target.view;
+      place.data = static_cast<char*>(place.data) + first_sink * size_of(place.dtype);
+      place.shape = dsink.shape();
+      if (is_part && !target.accumulate) kernels::fill(stream, {.y = target.view, .value = 0});
       if (target.accumulate)
-        kernels::accumulate(stream, {.x = dsink.view(), .y = target.view});
+        kernels::accumulate(stream, {.x = dsink.view(), .y = place});
       else
-        kernels::copy(stream, {.x = dsink.view(), .y = target.view});
+        kernels::copy(stream, {.x = dsink.view(), .y = place});
     });
   }
 
   SequenceLayout layout;
   kernels::AttentionOptions options;
   Parameter* sink;
+  int64_t first_sink;
   bool packs_gradients;
   SavedTensor saved_q, saved_k, saved_v, saved_o, saved_lse;
 };
@@ -110,41 +105,44 @@ void require_heads(const Tensor& q, const Tensor& k, const Tensor& v, const Sequ
 
 }  // namespace
 
+kernels::AttentionOptions kernel_options(const Context& ctx, const AttentionOptions& options) {
+  return {.scale = options.scale,
+          .is_causal = options.is_causal,
+          .window_left = options.window_left,
+          .window_right = options.window_right,
+          .softmax = options.softmax,
+          .dropout = ctx.is_training() ? options.dropout : 0,
+          .dropout_key = options.dropout > 0 ? ctx.key.at(options.path) : RandomKey{},
+          .state = &ctx.step,
+          .first_head = options.first_head,
+          .is_dropout_of_cudnn = options.is_dropout_of_cudnn,
+          .is_deterministic = options.is_deterministic};
+}
+
 Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
                  const SequenceLayout& layout, const AttentionOptions& options, Parameter* sink) {
   require_heads(query, key, value, layout);
   require<ShapeError>(!options.packs_gradients || (key.shape() == query.shape() && value.shape() == query.shape()),
                       "[attention] query {}, key {} and value {} must have the same shape for packed gradients.",
                       query.shape(), key.shape(), value.shape());
-  const int64_t s = query.size(0), b = query.size(1), n = query.size(2), dv = value.size(3);
-  Tensor o = ctx.empty("attention.o", {s, b, n, dv}, query.dtype());
-  Tensor lse = ctx.empty("attention.lse", {n, b, s}, statistics_dtype(query.dtype()));
+  require<ShapeError>(!sink || (options.first_sink >= 0 && options.first_sink + query.size(2) <= sink->shape()[0]),
+                      "[attention] {} heads from element {} on do not fit a sink of {} elements.", query.size(2),
+                      options.first_sink, sink ? sink->shape()[0] : 0);
   const kernels::AttentionOptions kernel = kernel_options(ctx, options);
+  AttentionOutput out;
   {
     const OptionalLease lease(ctx, sink);
-    kernels::AttentionForwardArgs args{.q = query.view(),
-                                       .k = key.view(),
-                                       .v = value.view(),
-                                       .sink = lease.view(),
-                                       .layout = layout.view(),
-                                       .options = kernel,
-                                       .o = o.view(),
-                                       .lse = lse.view()};
-    ctx.device.num_operations += num_operations(layout, kernel, n, 2 * (query.size(3) + dv));
-    Tensor workspace = ctx.workspace("attention.workspace", with_stream(ctx.device, [&](auto& stream) {
-                                       return kernels::attention_forward_workspace_bytes(stream, args);
-                                     }));
-    args.workspace = workspace.view();
-    launch(ctx, {.shape = &query.shape()}, [&](auto& stream) { kernels::attention_forward(stream, args); });
+    out = attention_forward_pass(ctx, query, key, value, sinks_of(lease.view(), options.first_sink, query), layout,
+                                 kernel);
   }
-  Tensor y = o.reshape({s, b, n * dv});
+  Tensor y = out.o.reshape({query.size(0), query.size(1), query.size(2) * value.size(3)});
   record(ctx, {.in_b = {sink}, .in_w = {}}, {query.slot, key.slot, value.slot}, {&y}, [&] {
-    auto node = std::make_unique<AttentionNode>(layout, kernel, sink, options.packs_gradients);
+    auto node = std::make_unique<AttentionNode>(layout, kernel, sink, options);
     node->saved_q = SavedTensor(ctx, query);
     node->saved_k = SavedTensor(ctx, key);
     node->saved_v = SavedTensor(ctx, value);
-    node->saved_o = SavedTensor(ctx, o);
-    node->saved_lse = SavedTensor(ctx, lse);
+    node->saved_o = SavedTensor(ctx, out.o);
+    node->saved_lse = SavedTensor(ctx, out.lse);
     return node;
   });
   return y;

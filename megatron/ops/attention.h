@@ -19,16 +19,20 @@ struct AttentionOptions {
   /// cuDNN draws the mask: it then depends on tensor parallelism and micro-batches. GPU only.
   bool is_dropout_of_cudnn = false;
   int64_t first_head = 0;         // global number of query head 0: the mask does not depend on tensor parallelism
+  int64_t first_sink = 0;         // element of the sink that query head 0 has
   bool is_deterministic = false;  // gradients of two runs are equal to the bit, on CUDA too
   /// Query, key and value have the same shape, and their gradients are the views of one tensor (qkv_views).
   bool packs_gradients = false;
 };
 
+/// What the kernels get in the steps of `ctx`.
+kernels::AttentionOptions kernel_options(const Context& ctx, const AttentionOptions& options);
+
 /// softmax(scale q k^T) v within each span of the layout, in tiles: no s x s matrix is stored (Dao 2023,
 /// arXiv:2307.08691). Statistics in fp32 (fp64 for fp64). Rows outside of all spans give zero.
 /// @param query       [s, b, n, d], saved.
 /// @param key, value  [s_k, b, g, d], n a multiple of g; saved.
-/// @param sink        [n], for kLearnable; else null. B computes its gradient too.
+/// @param sink        at least [first_sink + n], for kLearnable; else null. B computes its gradient too.
 /// @return            [s, b, n * d]; saved, with the log of the denominators [n, b, s].
 Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
                  const SequenceLayout& layout, const AttentionOptions& options, Parameter* sink);
