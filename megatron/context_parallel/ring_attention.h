@@ -1,0 +1,21 @@
+// Attention whose keys and values travel around a ring of ranks. Source: Liu et al. 2023 (arXiv:2310.01889); Megatron
+// Core's cp_comm_type p2p.
+#pragma once
+
+#include "megatron/autograd/tape.h"
+#include "megatron/comm/process_group.h"
+#include "megatron/core/context_layouts.h"
+#include "megatron/ops/attention.h"
+
+namespace megatron {
+
+/// attention() of this rank's queries over the keys of all ranks, which arrive one rank after the other while those
+/// before them are used; log-sum-exp merges the parts. In backward keys travel again, with sums of their gradients in
+/// fp32 (fp64 for fp64) that end at their owner. The order of sums is fixed: two runs give equal bits.
+/// Causal, with the vanilla softmax and without a window.
+/// @param query  [s / size, b, n, d], saved. @param key, value  [s / size, b, g, d], contiguous; saved.
+/// @return       [s / size, b, n * d]; saved, with the log of the denominators.
+Tensor ring_attention(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
+                      const RingLayouts& layouts, const ProcessGroup& ring, const AttentionOptions& options);
+
+}  // namespace megatron
