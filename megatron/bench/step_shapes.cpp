@@ -93,7 +93,7 @@ int64_t num_parameters(const StepShapes& z, const StageParts& stage) {
 int64_t num_optimized_parameters(const PretrainConfig& config, const StepShapes& shapes, const StageParts& stage) {
   const int64_t count = num_parameters(shapes, stage);
   if (!config.optimizer.use_distributed_optimizer) return count;
-  const int64_t num_ranks = config.parallel.data_parallel_size * config.parallel.context_parallel_size;
+  const int64_t num_ranks = config.parallel.num_replicas();
   return (count + num_ranks - 1) / num_ranks;
 }
 

@@ -33,6 +33,9 @@ struct HostSequences {
   }
 };
 
+/// The tensor of weights of tokens in the loss, whose elements other than 0 are the valid tokens.
+inline constexpr std::string_view kLossMask = "loss_mask";
+
 /// A view: the values belong to the data set's batch.
 struct HostBatch {
   int64_t num_samples = 0;

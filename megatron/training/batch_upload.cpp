@@ -1,5 +1,7 @@
 #include "megatron/training/batch_upload.h"
 
+#include <utility>
+
 #include "megatron/core/copy.h"
 
 namespace megatron {
@@ -31,8 +33,16 @@ SequenceLayout upload_layout(const Context& ctx, const HostSequences& sequences,
     cuts.emplace_back(of_sample.begin(), of_sample.end());
   }
   const int64_t s = sequences.length;
+  std::vector<int32_t> positions = options.has_positions ? positions_of(sequences, b) : std::vector<int32_t>{};
+  if (options.context.cut.size > 1) {
+    ContextLayoutOptions context = options.context;
+    context.cut.length = s;
+    return context_parallel_layout(
+        ctx, {.b = b, .first_sample = options.first_sample, .cuts = std::move(cuts), .positions = std::move(positions)},
+        context);
+  }
   return SequenceLayout::cut_at(ctx, {.s = s, .b = b, .first_sample = options.first_sample, .sequence_length = s}, cuts,
-                                options.has_positions ? positions_of(sequences, b) : std::vector<int32_t>{});
+                                positions);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Micro-batches of a data set as tensors of a model.
 #pragma once
 
+#include "megatron/core/context_layouts.h"
 #include "megatron/datasets/host_batch.h"
 #include "megatron/models/batch.h"
 
@@ -10,6 +11,8 @@ struct BatchUploadOptions {
   int64_t first_sample = 0;    // number of the first sample in the global batch
   double loss_weight = 1;      // becomes the tensor "loss_weight", [1] float64
   bool has_positions = false;  // position ids restart (--reset-position-ids): else a row's number is its position
+  /// With several ranks the tensors are this rank's part (ContextBatches); the length is that of each sequence.
+  ContextLayoutOptions context = {};
 };
 
 /// Copies a micro-batch to the device: each tensor [b, s] as [s, b], and the sequences as layouts, document cuts as

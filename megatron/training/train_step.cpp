@@ -15,6 +15,7 @@
 #include "megatron/kernels/elementwise.h"
 #include "megatron/pipeline_parallel/executor.h"
 #include "megatron/training/batch_upload.h"
+#include "megatron/training/context_batches.h"
 
 namespace megatron {
 namespace {
@@ -55,9 +56,11 @@ TrainStep::Uploaded TrainStep::upload_all(const MicroBatches& batches, bool forw
     const HostBatch batch = batches[m];
     const int64_t first_sample = first_of_all + groups_.dp.rank() * batch.num_samples;
     losses.weights.push_back(forward_only ? 1 : loss_weight(batch, batches.size()));
-    Batch& added = uploaded.batches.emplace_back(upload(
-        ctx_, batch,
-        {.first_sample = first_sample, .loss_weight = losses.weights.back(), .has_positions = options_.has_positions}));
+    Batch& added = uploaded.batches.emplace_back(upload(ctx_, batch,
+                                                        {.first_sample = first_sample,
+                                                         .loss_weight = losses.weights.back(),
+                                                         .has_positions = options_.has_positions,
+                                                         .context = options_.context}));
     for (const MetricSpec& spec : model_.metrics())
       added.tensors.push_back({spec.name, metrics.accumulator(spec.name)});
     first_of_all += groups_.dp.size() * batch.num_samples;
@@ -201,9 +204,10 @@ StepValues TrainStep::values_of(Computed& computed) {
 TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration,
                                Timers* timers, const StepExamination* examination) {
   const GpuRanks::Step step(gpu_ranks_);
-  Computed computed = compute(batches, scheduler, iteration, timers);
+  const ContextBatches own(batches, options_.context.cut);
+  Computed computed = compute(own.own(), scheduler, iteration, timers);
   const auto examine = [&] {
-    while (examination->wants_again(values_of(computed))) computed = compute(batches, scheduler, iteration, timers);
+    while (examination->wants_again(values_of(computed))) computed = compute(own.own(), scheduler, iteration, timers);
   };
   if (examination && examination->before_update) examine();
   Readback readback;
@@ -221,8 +225,10 @@ TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler
 }
 
 /// The last micro-batch of a data set may be short. What crosses a pipeline's borders has one shape in a schedule.
-LossSum TrainStep::evaluate(MicroBatches batches) {
+LossSum TrainStep::evaluate(const MicroBatches& whole) {
   const GpuRanks::Step step(gpu_ranks_);
+  const ContextBatches own(whole, options_.context.cut);
+  MicroBatches batches = own.own();
   LossSum total{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
   Readback readback;
   const StepMetrics metrics(ctx_, model_.metrics());  // which segments add to, and nobody reads

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/comm/gpu_ranks.h"
+#include "megatron/core/context_layouts.h"
 #include "megatron/models/model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
@@ -23,7 +24,8 @@ struct TrainStepOptions {
   /// true: every token of the global batch weighs the same, whatever the layout. false: mean of the micro-batches'
   /// means, Megatron's default, which depends on the layout.
   bool calculate_per_token_loss = true;
-  bool has_positions = false;                      // see BatchUploadOptions
+  bool has_positions = false;  // this and the next: see BatchUploadOptions
+  ContextLayoutOptions context = {};
   ScheduleOptions schedule;                        // for any number of micro-batches
   std::optional<int64_t> num_graph_warm_up_steps;  // see ForwardBackwardGraph
 };
@@ -50,7 +52,8 @@ class TrainStep {
   TrainStep(const Context& ctx, const Model& model, DistributedDataParallel& ddp, Optimizer& optimizer,
             GpuRanks* gpu_ranks, const TrainStepOptions& options);
 
-  /// @param batches  of this data-parallel rank. @param iteration  from 0: part of every dropout counter.
+  /// @param batches  of this data-parallel rank, whole for each of its context-parallel ranks. @param iteration  from
+  /// 0: part of every dropout counter.
   /// @param timers   level 1: forward-backward and, in it, all-grads-sync, non-tensor-parallel-grads-all-reduce,
   ///                 embedding-grads-all-reduce; optimizer. May be null. See also Optimizer::step and ExecutorOptions.
   /// @param examination  throws to end the step before it changes the model. May be null.
@@ -58,7 +61,7 @@ class TrainStep {
                       const StepExamination* examination = nullptr);
   /// Losses without gradients; dropout is off. Waits for the device once. @return of this rank alone: see
   /// sum_of_all_ranks.
-  LossSum evaluate(MicroBatches batches);
+  LossSum evaluate(const MicroBatches& batches);
 
   const ForwardBackwardGraph& graph() const { return graph_; }
 

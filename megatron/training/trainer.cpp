@@ -1,5 +1,8 @@
 #include "megatron/training/trainer.h"
 
+#include <algorithm>
+
+#include "megatron/context_parallel/context_attention.h"
 #include "megatron/core/copy.h"
 #include "megatron/training/config/layouts.h"
 #include "megatron/training/config/schedules.h"
@@ -12,6 +15,20 @@ namespace {
 std::optional<int64_t> graph_warm_up_steps_of(const PretrainConfig& config) {
   if (!config.cuda_graph.records()) return std::nullopt;
   return config.cuda_graph.warmup_steps;
+}
+
+/// Of a rank of `group`; what the attention of all layers reads.
+ContextLayoutOptions context_layouts_of(const PretrainConfig& config, const ProcessGroup& group) {
+  ContextLayoutOptions options{.cut = {.rank = group.rank(), .size = group.size(), .length = 0},
+                               .num_head_ranks = {},
+                               .splits_keys = config.transformer.attention_dropout > 0};
+  const auto& levels = config.parallel.hierarchical_context_parallel_sizes;
+  for (const CpCommType type : config.transformer.cp_comm_type) {
+    const int64_t number = ContextAttention::num_head_ranks(type, group.size(), levels ? levels->at(0) : 1);
+    const bool is_known = std::ranges::count(options.num_head_ranks, number) > 0;
+    if (type != CpCommType::kAllGather && !is_known) options.num_head_ranks.push_back(number);
+  }
+  return options;
 }
 
 /// Groups of ranks on GPUs know its stream before their first operation. They connect while the model is built.
@@ -58,6 +75,7 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
       step_(ctx_, *model_, ddp_, optimizer_, options.device == DeviceKind::kCuda ? options.gpu_ranks : nullptr,
             {.calculate_per_token_loss = config_.training.calculate_per_token_loss,
              .has_positions = config_.data.reset_position_ids || config_.data.sft,
+             .context = context_layouts_of(config_, groups_.cp),
              .schedule = schedule_options_of(config_),
              .num_graph_warm_up_steps = graph_warm_up_steps_of(config_)}) {
   write_value(*device_, StepState{}, &ctx_.step);

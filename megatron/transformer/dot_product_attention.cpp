@@ -30,7 +30,9 @@ int64_t num_heads_of_rank(const ModuleContext& context) {
 }
 
 DotProductAttention::DotProductAttention(const ModuleContext& context, int64_t layer_number, double scale)
-    : is_recomputed_(context.config.recomputes(RecomputeModule::kCoreAttn)), path_(context.path) {
+    : is_recomputed_(context.config.recomputes(RecomputeModule::kCoreAttn)),
+      path_(context.path),
+      context_(context.config.cp_comm_type_of(layer_number), context.groups.cp, context.groups.hcp) {
   const TransformerConfig& config = context.config;
   // Megatron's query-key layer scaling divides scores by the layer number and multiplies back inside the softmax; it
   // keeps fp16 scores finite. Scores are fp32 here, so it has nothing to do.
@@ -58,9 +60,9 @@ Tensor DotProductAttention::forward(Context& ctx, const Tensor& query, const Ten
   AttentionOptions options = options_;
   options.packs_gradients = packs_gradients;
   Parameter* sink = softmax_offset_.get();
-  if (!is_recomputed_) return attention(ctx, query, key, value, layout, options, sink);
-  const auto function = [options, sink, layout](Context& c, const Payload& in) {
-    return Payload{{"attention", attention(c, at(in, "q"), at(in, "k"), at(in, "v"), layout, options, sink)}};
+  if (!is_recomputed_) return context_.forward(ctx, {query, key, value}, layout, options, sink);
+  const auto function = [this, options, sink, layout](Context& c, const Payload& in) {
+    return Payload{{"attention", context_.forward(c, {at(in, "q"), at(in, "k"), at(in, "v")}, layout, options, sink)}};
   };
   return at(recompute(ctx, {{"q", query}, {"k", key}, {"v", value}}, function), "attention");
 }

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "megatron/ops/attention.h"
+#include "megatron/context_parallel/context_attention.h"
 #include "megatron/transformer/decoder_layer.h"
 
 namespace megatron {
@@ -18,14 +18,17 @@ class DotProductAttention : public Module {
   DotProductAttention(const ModuleContext& context, int64_t layer_number, double scale);
   /// @param query [s, b, n, d]. @param key [s_k, b, g, d]. @param value [s_k, b, g, dv].
   /// @param packs_gradients  as AttentionOptions::packs_gradients
-  /// @return [s, b, n * dv]
+  /// @return [s, b, n * dv]. Context-parallel ranks have their rows of all of these.
   Tensor forward(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
                  const SequenceLayout& layout, bool packs_gradients) const;
+  /// Whether context-parallel ranks share sequences: then queries, keys and values are copies.
+  bool shares_sequences() const { return context_.is_shared(); }
 
  private:
   bool is_recomputed_;
   std::string path_;
   AttentionOptions options_;
+  ContextAttention context_;
   std::unique_ptr<Parameter> softmax_offset_;
 };
 

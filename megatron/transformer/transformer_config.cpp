@@ -42,6 +42,9 @@ void TransformerConfig::validate() const {
   rules.share("rotary_percent", rotary_percent);
   of_every_layer("window_attn_skip_freq", window_attn_skip_freq);
   of_every_layer("no_rope_freq", no_rope_freq);
+  rules.rule(cp_comm_type.size() == 1 || std::ssize(cp_comm_type) == num_layers,
+             "cp_comm_type has {} entries for {} layers: give one, or one for each layer", cp_comm_type.size(),
+             num_layers);
   rules.rule(recompute_granularity != RecomputeGranularity::kFull || recompute_num_layers > 0,
              "recompute_num_layers is {}; full recompute needs at least 1", recompute_num_layers);
   if (moe) {
@@ -78,6 +81,10 @@ bool TransformerConfig::sees_whole_sequence(int64_t layer_number) const {
   if (!window_attn_skip_freq.given()) return false;
   const bool marked = marks(window_attn_skip_freq, layer_number);
   return window_attn_skip_freq.interval > 0 ? marked : !marked;
+}
+
+CpCommType TransformerConfig::cp_comm_type_of(int64_t layer_number) const {
+  return cp_comm_type.size() == 1 ? cp_comm_type[0] : cp_comm_type.at(static_cast<size_t>(layer_number - 1));
 }
 
 bool TransformerConfig::skips_rope(int64_t layer_number) const {

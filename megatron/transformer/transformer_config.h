@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/context_parallel/cp_comm_type.h"
 #include "megatron/core/dtype.h"
 #include "megatron/transformer/layer_kind.h"
 #include "megatron/transformer/layer_pattern.h"
@@ -102,6 +103,8 @@ struct TransformerConfig {
   LayerPattern window_attn_skip_freq;
   bool attention_output_gate = false;  ///< a gate of the projection's size on the output of attention
 
+  /// How context-parallel ranks share the attention of all layers, or [num_layers] of each.
+  std::vector<CpCommType> cp_comm_type = {CpCommType::kP2p};
   bool deterministic_mode = false;  ///< gradients of two runs are equal to the bit, on CUDA too
 
   // Feed-forward
@@ -150,6 +153,8 @@ struct TransformerConfig {
   void validate() const;
   /// Whether layer `layer_number` (from 1) ignores window_size.
   bool sees_whole_sequence(int64_t layer_number) const;
+  /// That of layer `layer_number` (from 1).
+  CpCommType cp_comm_type_of(int64_t layer_number) const;
   /// Whether selective recompute is on and covers `module`.
   bool recomputes(RecomputeModule module) const;
   /// Whether queries and keys are rotated; latent attention always does.

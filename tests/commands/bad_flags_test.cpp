@@ -53,6 +53,43 @@ TEST(BadFlags, RejectsUnsupportedTrainingFlags) {
   });
 }
 
+BadInput of_context_ranks(const std::string& name, const std::string& words, Words texts) {
+  return {name, kPretrain, words_of("--nproc-per-node 4 --context-parallel-size 4 " + words), kUsage, std::move(texts)};
+}
+
+TEST(BadFlags, RejectsContextParallelismThatCannotBe) {
+  expect_refusals({
+      {"ranks", kPretrain, {"--context-parallel-size", "2"}, kUsage, {"1 rank does not divide by", "context 2"}},
+      of_context_ranks("length", "--seq-length 12", {"--seq-length 12 does not divide by 2 *", "Give 16"}),
+      of_context_ranks("rows of tensor ranks",
+                       "--nproc-per-node 16 --tensor-model-parallel-size 4 --sequence-parallel --seq-length 24 "
+                       "--max-position-embeddings 24 --num-attention-heads 4",
+                       {"--seq-length divided by --context-parallel-size 6 does not divide by"}),
+      of_context_ranks("type", "--cp-comm-type ring", {"--cp-comm-type ring", "p2p, all_gather, a2a, a2a+p2p"}),
+      of_context_ranks("types of layers", "--num-layers 3 --cp-comm-type p2p a2a",
+                       {"lists 2 layers", "--num-layers is 3"}),
+      of_context_ranks("heads", "--cp-comm-type a2a", {"a2a shares 2 heads", "among 4 ranks", "all_gather"}),
+      of_context_ranks("key-value heads",
+                       "--cp-comm-type a2a --num-attention-heads 12 --hidden-size 24 --group-query-attention "
+                       "--num-query-groups 6",
+                       {"6 key-value heads", "among 4 ranks"}),
+      of_context_ranks("no levels", "--cp-comm-type a2a+p2p", {"a2a+p2p needs --hierarchical-context-parallel-sizes"}),
+      of_context_ranks("product of levels", "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 4",
+                       {"2 4 have the product 8", "--context-parallel-size is 4"}),
+      of_context_ranks("one level", "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 4",
+                       {"--hierarchical-context-parallel-sizes"}),
+      of_context_ranks("heads of the first level", "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 4 1",
+                       {"a2a+p2p shares 2 heads", "among 4 ranks"}),
+      of_context_ranks("levels of another type", "--hierarchical-context-parallel-sizes 2 2", {"needs --cp-comm-type"}),
+      of_context_ranks("window of a ring", "--window-size 4,0", {"--window-size and --cp-comm-type p2p", "all_gather"}),
+      of_context_ranks("sinks of a ring", "--softmax-type learnable", {"--softmax-type other than vanilla", "p2p"}),
+      of_context_ranks("mask of cuDNN", "--cudnn-attention-dropout --bf16 --cp-comm-type all_gather",
+                       {"--cudnn-attention-dropout and --cp-comm-type all_gather"}),
+      of_context_ranks("graphs", "--cuda-graph-impl full_iteration",
+                       {"--context-parallel-size with --cuda-graph-impl"}),
+  });
+}
+
 /// The error comes before any allocation of that size.
 TEST(BadFlags, RejectsTablesLargerThanTheHostMemory) {
   constexpr ExitCode kMemory = ExitCode::kOutOfMemory;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/autograd/segment.h"
+#include "megatron/datasets/host_batch.h"
 #include "megatron/models/batch.h"
 #include "megatron/models/gpt/gpt_embedding.h"
 #include "megatron/pipeline_parallel/pipeline_layout.h"
@@ -19,10 +20,10 @@ namespace megatron {
 
 /// What a GPT takes from a Batch.
 namespace gpt_batch {
-inline constexpr std::string_view kTokens = "tokens";           // [s, b] int64 or int32, any strides; also the layout
-inline constexpr std::string_view kLabels = "labels";           // [s, b], as the tokens
-inline constexpr std::string_view kLossMask = "loss_mask";      // [s, b] floating
-inline constexpr std::string_view kLossWeight = "loss_weight";  // [1] float64: 1 (or none) for the sum over tokens,
+inline constexpr std::string_view kTokens = "tokens";  // [s, b] int64 or int32, any strides; also the layout
+inline constexpr std::string_view kLabels = "labels";  // [s, b], as the tokens
+inline constexpr std::string_view kLossMask = megatron::kLossMask;  // [s, b] floating
+inline constexpr std::string_view kLossWeight = "loss_weight";      // [1] float64: 1 (or none) for the sum over tokens,
                                                                 // 1 / (tokens * micro-batches) for the mean of means
 }  // namespace gpt_batch
 

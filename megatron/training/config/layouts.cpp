@@ -19,6 +19,9 @@ ParallelLayout parallel_layout_of(const PretrainConfig& config) {
           .pipeline_model_parallel_layout)  // which alone places more copies than those of the first and last
     sizes.embedding_ranks =
         pipeline_layout_of(config).word_embeddings(config.transformer.share_embeddings_and_output_weights).holders;
+  if (parallel.hierarchical_context_parallel_sizes)
+    for (const int64_t level : *parallel.hierarchical_context_parallel_sizes)
+      sizes.hierarchical_context_parallel_sizes.push_back(size(level));
   if (parallel.use_tp_pp_dp_mapping) sizes.order = "tp-cp-ep-pp-dp";
   return ParallelLayout(std::move(sizes));
 }

@@ -18,7 +18,8 @@ struct ParallelConfig {
   int64_t expert_model_parallel_size = 1;
   std::optional<int64_t> expert_tensor_parallel_size;  ///< none given: tensor_model_parallel_size
   bool sequence_parallel = false;
-  std::vector<std::string> cp_comm_type = {"p2p"};
+  /// Of a2a+p2p: ranks that share heads, then ranks of the ring.
+  std::optional<std::vector<int64_t>> hierarchical_context_parallel_sizes;
 
   bool tp_comm_overlap = false;
   bool tp_comm_overlap_ag = true;
@@ -59,7 +60,9 @@ struct ParallelConfig {
 
   bool has_stages() const { return pipeline_model_parallel_size > 1; }
   bool is_interleaved() const { return virtual_pipeline_model_parallel_size.has_value(); }
-  bool has_replicas() const { return data_parallel_size > 1; }
+  /// Ranks that hold the same weights: those of data and of context parallelism.
+  int64_t num_replicas() const { return data_parallel_size * context_parallel_size; }
+  bool has_replicas() const { return num_replicas() > 1; }
 };
 
 }  // namespace megatron

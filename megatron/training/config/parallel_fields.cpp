@@ -24,8 +24,17 @@ void describe_sizes(FieldTable& table, PretrainConfig& config) {
   table.add("context_parallel_size", parallel.context_parallel_size, "ranks that share a sequence")
       .at_least(1)
       .at_most(kMostRanks)
-      .not_supported_yet("context parallelism is not supported yet")
-      .known_as("cp cp-size context-parallel");
+      .cannot_run_where(
+          [&config] { return config.parallel.context_parallel_size > 1 && config.cuda_graph.records(); },
+          "--context-parallel-size with --cuda-graph-impl: what ranks exchange of their sequences is not recorded yet. "
+          "Leave out --cuda-graph-impl")
+      .differs({.megatron = "drops other attention probabilities on each number of ranks",
+                .ours = "drops the same ones on any number of ranks: the loss depends on it by rounding alone",
+                .in_force =
+                    [&config] {
+                      return config.parallel.context_parallel_size > 1 && config.transformer.attention_dropout > 0;
+                    }})
+      .known_as("cp cp-size context-parallel ulysses ring-attention");
   table.add("expert_model_parallel_size", parallel.expert_model_parallel_size, "ranks that share the experts")
       .at_least(1)
       .at_most(kMostRanks)
@@ -42,10 +51,23 @@ void describe_sizes(FieldTable& table, PretrainConfig& config) {
              [&config] { return config.parallel.tensor_model_parallel_size > 1; })
       .known_as("sp")
       .such_as("--tensor-model-parallel-size 2 --sequence-parallel");
-  table.add("cp_comm_type", parallel.cp_comm_type, "how context-parallel ranks exchange keys and values")
-      .one_of({"p2p", "a2a", "allgather"})
-      .later({"a2a+p2p"})
-      .without_effect("context parallelism is not supported yet");
+  table
+      .add(
+          "cp_comm_type", config.transformer.cp_comm_type,
+          "how context-parallel ranks share attention, for all layers or a word for each: keys travel in a ring (p2p), "
+          "are gathered (all_gather), ranks share heads (a2a), or groups of such ranks form a ring (a2a+p2p)")
+      .choice_also("allgather", "all_gather")
+      .needs("--context-parallel-size above 1", [&config] { return config.parallel.context_parallel_size > 1; })
+      .differs({.megatron = "a2a needs at least as many key-value heads as ranks; attention sinks need a2a",
+                .ours = "a2a takes fewer, which neighbouring ranks then share; sinks go with all_gather too"})
+      .such_as("--context-parallel-size 2 --cp-comm-type a2a");
+  table
+      .add("hierarchical_context_parallel_sizes", parallel.hierarchical_context_parallel_sizes,
+           "ranks that share heads, then ranks of the ring; their product is --context-parallel-size")
+      .at_least(1)
+      .at_most(kMostRanks)
+      .exactly(2)
+      .such_as("--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2");
   table
       .add("use_tp_pp_dp_mapping", parallel.use_tp_pp_dp_mapping,
            "number ranks of a pipeline before those of data parallelism")
@@ -224,7 +246,7 @@ void describe_data_parallel(FieldTable& table, PretrainConfig& config) {
       .at_least(1)
       .such_as("--use-distributed-optimizer --num-distributed-optimizer-instances 2");
   table.add("overlap_grad_reduce", parallel.overlap_grad_reduce, "sum gradients while the backward pass goes on")
-      .needs("more than one data-parallel rank", [&config] { return config.parallel.has_replicas(); })
+      .needs("more than one data- or context-parallel rank", [&config] { return config.parallel.has_replicas(); })
       .differs({.megatron = "starts sums of interleaved stages at the same moment, unless --no-align-grad-reduce",
                 .ours = "a sum starts when its gradients are complete, on each stage, as with --no-align-grad-reduce",
                 .in_force = [&config] {

@@ -38,8 +38,10 @@ void check_tensor_parallel(const PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({"--num-query-groups", "--tensor-model-parallel-size"},
                  "--num-query-groups {} must be a multiple or a divisor of --tensor-model-parallel-size {}", groups,
                  tp);
-  if (config.parallel.sequence_parallel && config.model.seq_length)
-    must_divide(*config.model.seq_length, "--seq-length", "the sequence");
+  const int64_t cp = config.parallel.context_parallel_size;
+  if (config.parallel.sequence_parallel && config.model.seq_length && *config.model.seq_length % cp == 0)
+    must_divide(*config.model.seq_length / cp,
+                cp > 1 ? "--seq-length divided by --context-parallel-size" : "--seq-length", "the sequence");
 }
 
 void check_delayed_weight_gradients(const PretrainConfig& config, Mistakes& mistakes) {
@@ -72,16 +74,6 @@ void check_tensor_overlap(const PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({"--tp-comm-overlap", "--no-tp-comm-overlap-ag", "--no-tp-comm-overlap-rs"},
                  "--tp-comm-overlap --no-tp-comm-overlap-ag --no-tp-comm-overlap-rs overlap nothing: leave out one of "
                  "the three, or give --tp-comm-overlap-rs-dgrad");
-}
-
-void check_context_parallel(const PretrainConfig& config, Mistakes& mistakes) {
-  const int64_t cp = config.parallel.context_parallel_size;
-  const std::optional<int64_t>& length = config.model.seq_length;
-  if (cp > 1 && length && *length % (2 * cp) != 0)
-    mistakes.add({"--seq-length", "--context-parallel-size"},
-                 "--seq-length {} does not divide by 2 * --context-parallel-size {}: each rank owns two chunks, one "
-                 "from each end. Give {}",
-                 *length, cp, (*length / (2 * cp) + 1) * 2 * cp);
 }
 
 void check_experts(ParallelConfig& parallel, Mistakes& mistakes) {
@@ -130,11 +122,11 @@ void check_data_parallel(const PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({"--overlap-param-gather", "--overlap-grad-reduce"},
                  "--overlap-param-gather needs --overlap-grad-reduce");
   const int64_t instances = parallel.num_distributed_optimizer_instances;
-  if (instances > 1 && (!optimizer.use_distributed_optimizer || parallel.data_parallel_size % instances != 0))
+  if (instances > 1 && (!optimizer.use_distributed_optimizer || parallel.num_replicas() % instances != 0))
     mistakes.add({"--num-distributed-optimizer-instances", "--use-distributed-optimizer"},
                  "--num-distributed-optimizer-instances {} needs --use-distributed-optimizer and a divisor of the {} "
-                 "data-parallel ranks",
-                 instances, parallel.data_parallel_size);
+                 "data- and context-parallel ranks",
+                 instances, parallel.num_replicas());
   if (parallel.ddp_num_buckets && parallel.ddp_bucket_size)
     mistakes.add({"--ddp-num-buckets", "--ddp-bucket-size"},
                  "--ddp-num-buckets and --ddp-bucket-size exclude each other");
@@ -149,7 +141,7 @@ void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mist
   check_tensor_parallel(config, mistakes);
   check_tensor_overlap(config, mistakes);
   check_delayed_weight_gradients(config, mistakes);
-  check_context_parallel(config, mistakes);
+  resolve_context_parallel(config, mistakes);
   check_experts(parallel, mistakes);
   resolve_pipeline(config, mistakes);
   check_data_parallel(config, mistakes);

@@ -15,6 +15,8 @@ void resolve(PretrainConfig& config, int64_t world_size, Mistakes& mistakes);
 /// All of `transformer`; the vocabulary only if it is given.
 void resolve_model(PretrainConfig& config, Mistakes& mistakes);
 void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mistakes);
+/// What resolve_parallel does about context parallelism.
+void resolve_context_parallel(const PretrainConfig& config, Mistakes& mistakes);
 /// What resolve_parallel does about the pipeline.
 void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes);
 void resolve_batches(PretrainConfig& config, Mistakes& mistakes);

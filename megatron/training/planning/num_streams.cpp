@@ -9,6 +9,8 @@ namespace megatron {
 namespace {
 
 constexpr int64_t kOfKernels = 1;
+/// cp, two levels of it, and two channels of a ring with each of two neighbours.
+constexpr int64_t kOfContext = 1 + 2 + 4;
 
 /// Forward and backward, with the rank that has the stage before, and with the one that has the next.
 int64_t num_channels(const StagePlacement& stages, int rank) {
@@ -35,8 +37,10 @@ int64_t most_streams_of(const PretrainConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   const bool has_tensor = parallel.tensor_model_parallel_size > 1,
              has_stages = parallel.pipeline_model_parallel_size > 1;
-  int64_t number = kOfKernels + 1;                                             // the world
-  if (parallel.data_parallel_size > 1) number += 3;                            // dp, intra_dp_cp, intra_dist_opt
+  int64_t number = kOfKernels + 1;                // the world
+  if (parallel.data_parallel_size > 1) ++number;  // dp
+  if (parallel.has_replicas()) number += 2;       // intra_dp_cp, intra_dist_opt
+  if (parallel.context_parallel_size > 1) number += kOfContext;
   if (parallel.num_distributed_optimizer_instances > 1) ++number;              // inter_dist_opt
   if (has_tensor || has_stages) ++number;                                      // mp
   if (has_tensor) number += traits_of(GroupKind::kTp).by_copy_engine ? 2 : 1;  // tp and its copies of rows

@@ -78,14 +78,14 @@ double position_bytes(const PretrainConfig& config, double bytes_of_parameter) {
 MemorySizes memory_sizes_of(const PretrainConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   return {.model = config.transformer,
-          .seq_length = config.model.seq_length.value(),
+          .seq_length = config.model.seq_length.value() / parallel.context_parallel_size,
           .micro_batch_size = config.training.micro_batch_size.value(),
           .sequence_parallel = parallel.sequence_parallel,
           .use_distributed_optimizer = config.optimizer.use_distributed_optimizer,
           .tensor_size = parallel.tensor_model_parallel_size,
           .pipeline_size = parallel.pipeline_model_parallel_size,
           .virtual_pipeline_size = parallel.virtual_pipeline_model_parallel_size,
-          .data_size = parallel.data_parallel_size};
+          .data_size = parallel.num_replicas()};
 }
 
 TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {

@@ -14,14 +14,14 @@ struct PretrainConfig;
 /// The sizes from which memory is estimated. Defaults: one rank.
 struct MemorySizes {
   TransformerConfig model;  ///< of kinds of layers that can be built, else the functions below throw NotSupported
-  int64_t seq_length = 0;
+  int64_t seq_length = 0;   ///< tokens of a sequence that a context-parallel rank holds
   int64_t micro_batch_size = 0;
   bool sequence_parallel = false;
   bool use_distributed_optimizer = false;
   int64_t tensor_size = 1;
   int64_t pipeline_size = 1;
   std::optional<int64_t> virtual_pipeline_size;
-  int64_t data_size = 1;
+  int64_t data_size = 1;  ///< ranks of data and context parallelism together
 };
 
 /// The sizes of a run whose vocabulary size is known.

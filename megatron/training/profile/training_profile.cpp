@@ -26,6 +26,7 @@ std::string process_name(const ProcessGroupCollection& groups) {
   };
   add("tp", groups.tp);
   add("pp", groups.pp);
+  add("cp", groups.cp);
   add("dp", groups.dp);
   return name;
 }

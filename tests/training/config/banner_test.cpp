@@ -69,11 +69,9 @@ TEST(Banner, NamesFlagsWithoutEffectWithTheReason) {
   EXPECT_THAT(notes, HasSubstr("--manual-gc has no effect here: there is no garbage collector"));
   EXPECT_THAT(notes, HasSubstr("--no-masked-softmax-fusion has no effect here"));
   EXPECT_THAT(notes, HasSubstr("--transformer-impl local has no effect here"));
-  const std::string of_others =
-      notes_block(parse({"--expert-tensor-parallel-size", "2", "--decoder-seq-length", "8", "--cp-comm-type", "a2a"}));
+  const std::string of_others = notes_block(parse({"--expert-tensor-parallel-size", "2", "--decoder-seq-length", "8"}));
   EXPECT_THAT(of_others, HasSubstr("--expert-tensor-parallel-size 2 has no effect here: mixtures of experts are not"));
   EXPECT_THAT(of_others, HasSubstr("--decoder-seq-length 8 has no effect here: GPT has no encoder"));
-  EXPECT_THAT(of_others, HasSubstr("--cp-comm-type a2a has no effect here: context parallelism is not supported"));
   EXPECT_THAT(notes_block(parse()), Not(HasSubstr("has no effect")));
 }
 

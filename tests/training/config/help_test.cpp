@@ -44,13 +44,13 @@ TEST(Help, OfAFlagTellsAllAboutIt) {
   EXPECT_EQ(help, help_text({"--help=ffn-hidden-size"}));
   EXPECT_THAT(help_text({"--help=nproc-per-node"}), HasSubstr("--nproc-per-node, --nproc_per_node N"));
   EXPECT_THAT(help_text({"--help=tokenizer-type"}), HasSubstr("not supported yet: MultimodalTokenizer"));
-  EXPECT_THAT(help_text({"--help=context-parallel-size"}),
-              HasSubstr("share a sequence; 1 only, so far: context parallelism"));
+  EXPECT_THAT(help_text({"--help=expert-model-parallel-size"}),
+              HasSubstr("share the experts; 1 only, so far: mixtures of experts"));
   EXPECT_THAT(help_text({"--help=lr"}), HasSubstr("difference from Megatron-LM (--lr):"));
   EXPECT_THAT(help_text({"--help=lr"}), Not(HasSubstr("--lr-decay-style")));
   EXPECT_THAT(help_text({"--help=num-experts"}), HasSubstr("megatron.cpp does not have yet"));
   EXPECT_THAT(help_text({"--help=tp"}), HasSubstr("did you mean --tensor-model-parallel-size?"));
-  EXPECT_THAT(help_text({"--help=cp"}), HasSubstr("context parallelism is not supported yet"));
+  EXPECT_THAT(help_text({"--help=cp"}), HasSubstr("did you mean --context-parallel-size?"));
   EXPECT_THAT(help_text({"--help=rotary-base"}), HasSubstr("has an effect only with: --position-embedding-type rope"));
   EXPECT_THAT(help_text({"--help=qk-layernorm"}), HasSubstr("here: refused: one norm at a time")) << "of two flags";
 }

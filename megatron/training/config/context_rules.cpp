@@ -1,0 +1,126 @@
+// Rules of context parallelism: lengths, heads, and what each way of sharing attention can compute.
+#include <algorithm>
+
+#include "megatron/base/word_list.h"
+#include "megatron/training/config/rules.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kSize = "--context-parallel-size", kType = "--cp-comm-type",
+                           kLevels = "--hierarchical-context-parallel-sizes";
+
+bool has(const TransformerConfig& net, CpCommType type) { return std::ranges::count(net.cp_comm_type, type) > 0; }
+
+std::string_view name_of(CpCommType type) {
+  for (const auto& [value, name] : names_of_enum(CpCommType{}))
+    if (value == type) return name;
+  return {};
+}
+
+void check_length(const PretrainConfig& config, Mistakes& mistakes) {
+  const int64_t cp = config.parallel.context_parallel_size;
+  const std::optional<int64_t>& length = config.model.seq_length;
+  if (length && *length % (2 * cp) != 0)
+    mistakes.add({"--seq-length", kSize},
+                 "--seq-length {} does not divide by 2 * {} {}: each rank owns two chunks, one from each end. Give {}",
+                 *length, kSize, cp, (*length / (2 * cp) + 1) * 2 * cp);
+}
+
+/// What goes with a number of entries, whatever the number of ranks.
+void check_types(const PretrainConfig& config, Mistakes& mistakes) {
+  const TransformerConfig& net = config.transformer;
+  if (net.cp_comm_type.size() > 1 && net.num_layers > 0 && std::ssize(net.cp_comm_type) != net.num_layers)
+    mistakes.add({kType, "--num-layers"},
+                 "{} lists {} layers, --num-layers is {}: give one word, or one for each layer", kType,
+                 net.cp_comm_type.size(), net.num_layers);
+  const auto& levels = config.parallel.hierarchical_context_parallel_sizes;
+  const int64_t cp = config.parallel.context_parallel_size;
+  const bool is_used = cp > 1 && has(net, CpCommType::kA2aP2p);
+  if (levels && !is_used)
+    mistakes.add({kLevels, kType, kSize}, "{} {} needs {} a2a+p2p and a {} above 1, which is {}: leave it out", kLevels,
+                 joined(*levels, " "), kType, kSize, cp);
+  if (is_used && !levels)
+    mistakes.add({kType, kLevels}, "{} a2a+p2p needs {}: ranks that share heads, then ranks of the ring, such as 2 {}",
+                 kType, kLevels, std::max<int64_t>(1, cp / 2));
+  if (is_used && levels && levels->size() == 2 && (*levels)[0] * (*levels)[1] != cp)
+    mistakes.add({kLevels, kSize}, "{} {} have the product {}, {} is {}: they must be equal", kLevels,
+                 joined(*levels, " "), (*levels)[0] * (*levels)[1], kSize, cp);
+}
+
+/// Ranks that share heads need an equal part of them; neighbours may share a key-value head.
+void check_heads(const PretrainConfig& config, CpCommType type, int64_t num_ranks, Mistakes& mistakes) {
+  const TransformerConfig& net = config.transformer;
+  const int64_t tp = config.parallel.tensor_model_parallel_size, heads = net.num_attention_heads / tp;
+  if (net.num_attention_heads % tp != 0 || heads == 0) return;  // a mistake already
+  if (heads % num_ranks != 0)
+    mistakes.add(
+        {"--num-attention-heads", kType, kSize},
+        "{} {} shares {} heads of a tensor-parallel rank (--num-attention-heads {}) among {} ranks: they do not "
+        "divide. Choose another number of ranks, or {} all_gather",
+        kType, name_of(type), heads, net.num_attention_heads, num_ranks, kType);
+  const int64_t groups = std::max<int64_t>(1, net.num_query_groups / tp);
+  if (heads % num_ranks == 0 && groups % num_ranks != 0 && num_ranks % groups != 0)
+    mistakes.add(
+        {"--num-query-groups", kType, kSize},
+        "{} {} shares {} key-value heads of a tensor-parallel rank (--num-query-groups {}) among {} ranks: one "
+        "of the two must divide the other. Choose another number of ranks, or {} all_gather",
+        kType, name_of(type), groups, net.num_query_groups, num_ranks, kType);
+}
+
+/// A ring merges parts of a softmax over the keys of whole ranks.
+void check_ring(const PretrainConfig& config, CpCommType type, Mistakes& mistakes) {
+  const TransformerConfig& net = config.transformer;
+  if (net.window_size)
+    mistakes.add({"--window-size", kType},
+                 "--window-size and {} {} exclude each other: a ring has no windows. Give {} all_gather or a2a", kType,
+                 name_of(type), kType);
+  if (net.softmax_type != SoftmaxType::kVanilla)
+    mistakes.add(
+        {"--softmax-type", kType},
+        "--softmax-type other than vanilla and {} {} exclude each other: a ring has no attention sinks. Give {} "
+        "all_gather or a2a",
+        kType, name_of(type), kType);
+}
+
+void check_type(const PretrainConfig& config, CpCommType type, Mistakes& mistakes) {
+  const int64_t cp = config.parallel.context_parallel_size;
+  const auto& levels = config.parallel.hierarchical_context_parallel_sizes;
+  if (type == CpCommType::kA2a) return check_heads(config, type, cp, mistakes);
+  if (config.transformer.cudnn_attention_dropout && config.transformer.attention_dropout > 0)
+    mistakes.add(
+        {"--cudnn-attention-dropout", kType},
+        "--cudnn-attention-dropout and {} {} exclude each other: cuDNN's mask is of whole sequences. Give {} a2a, "
+        "or leave out --cudnn-attention-dropout",
+        kType, name_of(type), kType);
+  if (type == CpCommType::kAllGather) return;
+  check_ring(config, type, mistakes);
+  if (type == CpCommType::kA2aP2p && levels && cp % levels->at(0) == 0)
+    check_heads(config, type, levels->at(0), mistakes);
+}
+
+/// Layers that mix tokens in other ways than causal self attention, or count them.
+void check_layers(const PretrainConfig& config, Mistakes& mistakes) {
+  const TransformerConfig& net = config.transformer;
+  const auto reject = [&](std::string_view flag, std::string_view layers) {
+    mistakes.add({flag, kSize}, "{} with {} {}: {} are not supported with context parallelism yet. Give {} 1", flag,
+                 kSize, config.parallel.context_parallel_size, layers, kSize);
+  };
+  if (net.moe) reject("--num-experts", "mixtures of experts");
+  if (net.mla) reject("--multi-latent-attention", "layers with latent attention");
+  if (net.mtp.num_layers > 0) reject("--mtp-num-layers", "layers for multi-token prediction");
+  if (!net.layer_kinds.empty()) reject("--hybrid-layer-pattern", "hybrid models");
+}
+
+}  // namespace
+
+void resolve_context_parallel(const PretrainConfig& config, Mistakes& mistakes) {
+  check_types(config, mistakes);
+  if (config.parallel.context_parallel_size == 1) return;
+  check_length(config, mistakes);
+  for (const auto& [type, name] : names_of_enum(CpCommType{}))
+    if (has(config.transformer, type)) check_type(config, type, mistakes);
+  check_layers(config, mistakes);
+}
+
+}  // namespace megatron
