@@ -11,6 +11,7 @@
 #include "commands/run_flags.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/word_list.h"
+#include "megatron/context_parallel/cp_comm_type.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
 #include "megatron/training/verify/covering_set.h"
 
@@ -26,6 +27,7 @@ constexpr auto kNumbers = std::to_array<NumberSetting>({
     {"tp", &RankLayout::tp, "--tensor-model-parallel-size", "tensor-parallel ranks"},
     {"pp", &RankLayout::pp, "--pipeline-model-parallel-size", "pipeline ranks"},
     {"vpp", &RankLayout::vpp, "--num-virtual-stages-per-pipeline-rank", "virtual stages of each pipeline rank"},
+    {"cp", &RankLayout::cp, "--context-parallel-size", "context-parallel ranks"},
     {"dp", &RankLayout::dp, "", "data-parallel ranks"},
     {"instances", &RankLayout::instances, "--num-distributed-optimizer-instances",
      "copies of the distributed optimizer's shards"},
@@ -43,16 +45,31 @@ constexpr auto kSwitches = std::to_array<SwitchSetting>({
      "reduce gradients during backward; with dist-opt also gather weights during forward"},
     {"recompute", &RankLayout::recompute, "--recompute-granularity", "all layers, one at a time"},
 });
-constexpr std::string_view kSchedule = "schedule";
 
-std::vector<std::string> schedule_names() {
+template <class Enum>
+std::vector<std::string> names_of() {
   std::vector<std::string> names;
-  for (const auto& [kind, name] : names_of_enum(ScheduleKind{})) names.emplace_back(name);
+  for (const auto& [value, name] : names_of_enum(Enum{})) names.emplace_back(name);
   return names;
 }
 
+struct NameSetting {
+  std::string_view setting;
+  std::string RankLayout::*value;
+  std::string_view flag, help;
+  std::vector<std::string> names;
+};
+const std::vector<NameSetting>& name_settings() {
+  static const std::vector<NameSetting> settings{
+      {"schedule", &RankLayout::schedule, "--pipeline-schedule", "pipeline schedule", names_of<ScheduleKind>()},
+      {"cp-type", &RankLayout::cp_type, "--cp-comm-type", "how context-parallel ranks share attention",
+       names_of<CpCommType>()}};
+  return settings;
+}
+
 std::vector<std::string> all_settings() {
-  std::vector<std::string> settings{std::string(kSchedule) + "=NAME"};
+  std::vector<std::string> settings;
+  for (const NameSetting& one : name_settings()) settings.push_back(std::string(one.setting) + "=NAME");
   for (const NumberSetting& number : kNumbers) settings.push_back(std::string(number.setting) + "=N");
   for (const SwitchSetting& one : kSwitches) settings.emplace_back(one.setting);
   return settings;
@@ -65,10 +82,10 @@ bool take_setting(const std::string& setting, RankLayout& layout) {
   const size_t equals = setting.find('=');
   if (equals == std::string::npos) return false;
   const std::string name = setting.substr(0, equals), value = setting.substr(equals + 1);
-  if (name == kSchedule) {
-    const std::vector<std::string> names = schedule_names();
-    layout.schedule = value;
-    return std::ranges::find(names, value) != names.end();
+  for (const NameSetting& one : name_settings()) {
+    if (name != one.setting) continue;
+    layout.*one.value = value;
+    return std::ranges::find(one.names, value) != one.names.end();
   }
   for (const NumberSetting& number : kNumbers) {
     if (name != number.setting) continue;
@@ -86,9 +103,10 @@ bool check_effect(const std::string& text, const RankLayout& layout, Mistakes& m
     return false;
   };
   bool is_good = true;
-  if (!layout.schedule.empty() && layout.pp == 1) is_good = idle(kSchedule, "pp");
+  if (!layout.schedule.empty() && layout.pp == 1) is_good = idle("schedule", "pp");
+  if (!layout.cp_type.empty() && layout.cp == 1) is_good = idle("cp-type", "cp");
   if (layout.sp && layout.tp == 1) is_good = idle("sp", "tp");
-  if (layout.overlap && layout.dp == 1) is_good = idle("overlap", "dp");
+  if (layout.overlap && layout.dp * layout.cp == 1) is_good = idle("overlap", "dp=2 or cp");
   return is_good;
 }
 
@@ -102,12 +120,29 @@ std::vector<std::pair<std::string, int64_t>> schedules_of(int64_t pp) {
   return schedules;
 }
 
+/// How `cp` context-parallel ranks can share attention.
+std::vector<std::string> context_types_of(int64_t cp) {
+  if (cp == 1) return {""};
+  std::vector<std::string> types{"", "all_gather", "a2a"};
+  if (cp % 2 == 0 && cp > 2) types.emplace_back("a2a+p2p");
+  return types;
+}
+
 /// The schedule and its virtual stages are one factor.
 FactorValues factors_of(const RankLayout& layout) {
   const auto schedules = schedules_of(2);
   const auto schedule = std::ranges::find(schedules, std::pair(layout.schedule, layout.vpp));
-  return {layout.tp, layout.pp,       layout.dp,      schedule - schedules.begin(),
-          layout.sp, layout.dist_opt, layout.overlap, layout.recompute};
+  const auto types = context_types_of(4);
+  return {layout.tp,
+          layout.pp,
+          layout.dp,
+          layout.cp,
+          std::ranges::find(types, layout.cp_type) - types.begin(),
+          schedule - schedules.begin(),
+          layout.sp,
+          layout.dist_opt,
+          layout.overlap,
+          layout.recompute};
 }
 
 }  // namespace
@@ -121,8 +156,11 @@ std::optional<RankLayout> parse_rank_layout(const std::string& text, Mistakes& m
   for (const std::string& setting : settings) {
     if (take_setting(setting, layout)) continue;
     is_good = false;
-    mistakes.add({"--layout"}, "--layout '{}': '{}' is none of {}; N is from 1 to 64, NAME one of {}", text, setting,
-                 joined(all_settings(), ", "), joined(schedule_names(), ", "));
+    std::vector<std::string> names;
+    for (const NameSetting& one : name_settings())
+      names.push_back(fmt::format("{} one of {}", one.setting, joined(one.names, ", ")));
+    mistakes.add({"--layout"}, "--layout '{}': '{}' is none of {}; N is from 1 to 64, {}", text, setting,
+                 joined(all_settings(), ", "), joined(names, "; "));
   }
   if (!is_good || !check_effect(text, layout, mistakes)) return std::nullopt;
   return layout;
@@ -132,7 +170,8 @@ std::string to_string(const RankLayout& layout) {
   std::vector<std::string> settings;
   for (const NumberSetting& number : kNumbers)
     if (layout.*number.value > 1) settings.push_back(fmt::format("{}={}", number.setting, layout.*number.value));
-  if (!layout.schedule.empty()) settings.push_back(fmt::format("{}={}", kSchedule, layout.schedule));
+  for (const NameSetting& one : name_settings())
+    if (!(layout.*one.value).empty()) settings.push_back(fmt::format("{}={}", one.setting, layout.*one.value));
   for (const SwitchSetting& one : kSwitches)
     if (layout.*one.value) settings.emplace_back(one.setting);
   return settings.empty() ? "one rank" : joined(settings, " ");
@@ -144,7 +183,8 @@ std::string rank_layout_help() {
     text += fmt::format("  {:<16}{}\n", setting, help);
   };
   for (const NumberSetting& number : kNumbers) add(fmt::format("{}=N", number.setting), number.help);
-  add(std::string(kSchedule) + "=NAME", fmt::format("pipeline schedule: {}", joined(schedule_names(), ", ")));
+  for (const NameSetting& one : name_settings())
+    add(std::string(one.setting) + "=NAME", fmt::format("{}: {}", one.help, joined(one.names, ", ")));
   for (const SwitchSetting& one : kSwitches) add(std::string(one.setting), one.help);
   return text;
 }
@@ -154,7 +194,11 @@ std::vector<std::string> flags_of(const RankLayout& layout) {
   for (const NumberSetting& number : kNumbers)
     if (!number.flag.empty() && layout.*number.value > 1)
       flags.insert(flags.end(), {std::string(number.flag), std::to_string(layout.*number.value)});
-  if (!layout.schedule.empty()) flags.insert(flags.end(), {"--pipeline-schedule", layout.schedule});
+  for (const NameSetting& one : name_settings())
+    if (!(layout.*one.value).empty()) flags.insert(flags.end(), {std::string(one.flag), layout.*one.value});
+  if (layout.cp_type == "a2a+p2p")
+    flags.insert(flags.end(),
+                 {"--hierarchical-context-parallel-sizes", "2", std::to_string(std::max<int64_t>(1, layout.cp / 2))});
   for (const SwitchSetting& one : kSwitches) {
     if (!(layout.*one.value)) continue;
     flags.emplace_back(one.flag);
@@ -170,7 +214,8 @@ std::optional<std::string> layout_setting_of(const std::string& flag) {
     if (flag == number.flag) return std::string(number.setting) + "=N";
   for (const SwitchSetting& one : kSwitches)
     if (flag == one.flag && one.value != &RankLayout::recompute) return std::string(one.setting);
-  if (flag == "--pipeline-schedule") return std::string(kSchedule) + "=NAME";
+  for (const NameSetting& one : name_settings())
+    if (flag == one.flag) return std::string(one.setting) + "=NAME";
   if (flag == "--num-layers-per-virtual-pipeline-stage") return "vpp=N";
   if (flag == "--overlap-param-gather") return "dist-opt overlap";
   if (num_ranks_flags().contains(flag)) return "dp=N";
@@ -187,7 +232,12 @@ std::string in_layout_settings(std::string text) {
     text = std::regex_replace(text, std::regex(std::string(flag) + end), std::string(setting));
   };
   for (const NumberSetting& number : kNumbers) replace(number.flag, number.setting, "[0-9]+");
-  replace("--pipeline-schedule", kSchedule, joined(schedule_names(), "|"));
+  for (const NameSetting& one : name_settings()) {
+    std::string names = joined(one.names, "|");
+    for (size_t plus = names.find('+'); plus != std::string::npos; plus = names.find('+', plus + 2))
+      names.insert(plus, "\\");
+    replace(one.flag, one.setting, names);
+  }
   for (const SwitchSetting& one : kSwitches)
     if (one.value != &RankLayout::recompute) replace(one.flag, one.setting, "");
   return text;
@@ -198,20 +248,24 @@ std::vector<RankLayout> rank_layouts(int64_t max_ranks) {
   for (int64_t tp = 1; tp <= max_ranks; ++tp)
     for (int64_t pp = 1; tp * pp <= max_ranks; ++pp)
       for (int64_t dp = 1; tp * pp * dp <= max_ranks; ++dp)
-        for (const auto& [schedule, vpp] : schedules_of(pp))
-          for (int bits = 0; bits < 16; ++bits) {
-            if (((bits & 1) && tp == 1) || ((bits & 4) && dp == 1)) continue;  // settings without effect
-            all.push_back({.tp = tp,
-                           .pp = pp,
-                           .dp = dp,
-                           .vpp = vpp,
-                           .instances = 1,
-                           .schedule = schedule,
-                           .sp = (bits & 1) != 0,
-                           .dist_opt = (bits & 2) != 0,
-                           .overlap = (bits & 4) != 0,
-                           .recompute = (bits & 8) != 0});
-          }
+        for (int64_t cp = 1; tp * pp * dp * cp <= max_ranks; ++cp)
+          for (const auto& [schedule, vpp] : schedules_of(pp))
+            for (const std::string& type : context_types_of(cp))
+              for (int bits = 0; bits < 16; ++bits) {
+                if (((bits & 1) && tp == 1) || ((bits & 4) && dp * cp == 1)) continue;  // settings without effect
+                all.push_back({.tp = tp,
+                               .pp = pp,
+                               .dp = dp,
+                               .cp = cp,
+                               .vpp = vpp,
+                               .instances = 1,
+                               .schedule = schedule,
+                               .cp_type = type,
+                               .sp = (bits & 1) != 0,
+                               .dist_opt = (bits & 2) != 0,
+                               .overlap = (bits & 4) != 0,
+                               .recompute = (bits & 8) != 0});
+              }
   std::erase(all, RankLayout{});  // one rank is the reference
   return all;
 }

@@ -12,15 +12,17 @@ namespace megatron {
 
 struct RankLayout {
   int64_t tp = 1, pp = 1, dp = 1;  // tensor, pipeline, data parallel ranks
+  int64_t cp = 1;                  // context parallel ranks
   int64_t vpp = 1;                 // virtual stages of a pipeline rank
   int64_t instances = 1;           // instances of the distributed optimizer
   std::string schedule;            // pipeline schedule; empty: 1f1b, interleaved with virtual stages
+  std::string cp_type;             // how context-parallel ranks share attention; empty: p2p
   bool sp = false;                 // sequence parallel
   bool dist_opt = false;           // distributed optimizer
   bool overlap = false;            // overlaps reduction of gradients and gathering of weights with compute
   bool recompute = false;          // recomputes every layer in backward
 
-  int64_t num_ranks() const { return tp * pp * dp; }
+  int64_t num_ranks() const { return tp * pp * dp * cp; }
   bool operator==(const RankLayout&) const = default;
 };
 

@@ -33,7 +33,9 @@ const std::vector<Layout> kLayouts = {
     {" --use-distributed-optimizer --pipeline-model-parallel-size 2 --overlap-grad-reduce --overlap-param-gather "
      "--ddp-num-buckets 3",
      4},
-    {" --use-distributed-optimizer --num-distributed-optimizer-instances 2", 4}};
+    {" --use-distributed-optimizer --num-distributed-optimizer-instances 2", 4},
+    {" --context-parallel-size 2 --cp-comm-type all_gather", 4},
+    {" --use-distributed-optimizer --tensor-model-parallel-size 2 --context-parallel-size 2", 4}};
 /// Four others for each, so that all are loaded four times.
 constexpr size_t kNumTargets = 4;
 const Layout& target_of(size_t from, size_t number) { return kLayouts[(from + 1 + 3 * number) % kLayouts.size()]; }

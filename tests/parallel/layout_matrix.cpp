@@ -20,7 +20,9 @@ std::vector<size_t> num_values(const LayoutFactors& f) {
           f.tensor_overlaps.size(),
           f.schedules.size(),
           f.recompute.size(),
-          f.micro_batch_sizes.size()};
+          f.micro_batch_sizes.size(),
+          f.context.size(),
+          f.context_types.size()};
 }
 
 /// @param c  which value of each factor.
@@ -30,12 +32,14 @@ LayoutCase case_of(const LayoutFactors& f, const std::vector<size_t>& c) {
           .pipeline = f.pipeline[c[2]],
           .chunks = f.chunks[c[3]],
           .data = f.data[c[4]],
+          .context = f.context[c[12]],
           .sequence_parallel = f.sequence_parallel[c[5]],
           .distributed_optimizer = f.distributed_optimizer[c[6]],
           .overlaps = f.overlaps[c[7]],
           .tensor_overlaps = f.tensor_overlaps[c[8]],
           .schedule = f.schedules[c[9]],
           .recompute = f.recompute[c[10]],
+          .context_type = f.context_types[c[13]],
           .micro_batch_size = f.micro_batch_sizes[c[11]]};
 }
 
@@ -45,10 +49,17 @@ bool has_valid_schedule(const LayoutCase& layout) {
   return layout.schedule.empty() || layout.chunks == 1;
 }
 
+/// Both models have 4 heads.
+bool has_valid_context(const LayoutCase& layout) {
+  if (layout.context == 1) return layout.context_type.empty();
+  if (layout.context_type == "a2a") return 4 / layout.tensor % layout.context == 0;
+  return layout.context_type != "a2a+p2p" || (layout.context == 4 && layout.tensor <= 2);
+}
+
 bool is_valid(const LayoutCase& layout) {
-  return layout.num_ranks() <= 8 && (layout.tensor > 1 || !layout.sequence_parallel) &&
-         (layout.data > 1 || !layout.overlaps) && (layout.sequence_parallel || !layout.tensor_overlaps) &&
-         has_valid_schedule(layout);
+  return layout.num_ranks() <= 8 && has_valid_context(layout) && (layout.tensor > 1 || !layout.sequence_parallel) &&
+         (layout.data * layout.context > 1 || !layout.overlaps) &&
+         (layout.sequence_parallel || !layout.tensor_overlaps) && has_valid_schedule(layout);
 }
 
 /// Which values the valid cases have.
@@ -62,6 +73,15 @@ std::vector<std::vector<size_t>> valid_choices(const LayoutFactors& factors) {
     while (factor < choice.size() && ++choice[factor] == sizes[factor]) choice[factor++] = 0;
     if (factor == choice.size()) return valid;
   }
+}
+
+std::vector<LayoutCase> pairwise_layouts_of(const LayoutFactors& factors) {
+  const std::vector<std::vector<size_t>> choices = valid_choices(factors);
+  std::vector<FactorValues> rows;
+  for (const auto& choice : choices) rows.emplace_back(choice.begin(), choice.end());
+  std::vector<LayoutCase> cases;
+  for (const size_t row : pairwise_covering_set(rows)) cases.push_back(case_of(factors, choices[row]));
+  return cases;
 }
 
 /// "Et|t||tL": layers as even as they can be.
@@ -109,6 +129,9 @@ std::string LayoutCase::model() const {
 std::string LayoutCase::layout() const {
   std::string words = fmt::format("--tensor-model-parallel-size {} --micro-batch-size {} ", tensor, micro_batch_size);
   if (!recompute.empty()) words += recompute + " ";
+  if (context > 1) words += fmt::format("--context-parallel-size {} ", context);
+  if (!context_type.empty()) words += fmt::format("--cp-comm-type {} ", context_type);
+  if (context_type == "a2a+p2p") words += "--hierarchical-context-parallel-sizes 2 2 ";
   if (pipeline > 1) words += pipeline_words(*this);
   if (sequence_parallel) words += "--sequence-parallel ";
   if (tensor_overlaps) words += "--tp-comm-overlap --tp-comm-overlap-rs-dgrad --tp-comm-overlap-ag-splits 2 ";
@@ -127,6 +150,7 @@ LayoutFactors whole_matrix() {
           .pipeline = {1, 2, 4},
           .chunks = {1, 2, 3},
           .data = {1, 2, 3},
+          .context = {1},
           .sequence_parallel = {false, true},
           .distributed_optimizer = {false, true},
           .overlaps = {false, true},
@@ -135,19 +159,29 @@ LayoutFactors whole_matrix() {
           .recompute = {"", "--recompute-granularity selective --recompute-modules core_attn layernorm mlp",
                         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
                         "--recompute-granularity full --recompute-method block --recompute-num-layers 1"},
+          .context_types = {""},
           .micro_batch_sizes = {1, 2}};
+}
+
+LayoutFactors context_matrix() {
+  LayoutFactors factors = whole_matrix();
+  const std::string size = "--hidden-size 24 --seq-length 24 --max-position-embeddings 24 ";
+  factors.models = {{.name = "gpt2", .num_layers = 3, .words = size + "--ffn-hidden-size 44 "},
+                    {.name = "llama", .is_llama = true, .num_layers = 3, .words = size + "--num-query-groups 2 "}};
+  factors.tensor = factors.pipeline = factors.data = {1, 2};
+  factors.chunks = {1, 2};
+  factors.context = {2, 3, 4};
+  factors.context_types = {"", "all_gather", "a2a", "a2a+p2p"};
+  return factors;
 }
 
 std::vector<LayoutCase> pairwise_layouts() {
   LayoutFactors factors = whole_matrix();
   factors.tensor_overlaps = {false, true};
-  const std::vector<std::vector<size_t>> choices = valid_choices(factors);
-  std::vector<FactorValues> rows;
-  for (const auto& choice : choices) rows.emplace_back(choice.begin(), choice.end());
-  std::vector<LayoutCase> cases;
-  for (const size_t row : pairwise_covering_set(rows)) cases.push_back(case_of(factors, choices[row]));
-  return cases;
+  return pairwise_layouts_of(factors);
 }
+
+std::vector<LayoutCase> pairwise_context_layouts() { return pairwise_layouts_of(context_matrix()); }
 
 std::vector<LayoutCase> all_layouts(const LayoutFactors& factors) {
   std::vector<LayoutCase> cases;

@@ -29,6 +29,11 @@ TEST(LayoutMatrix, EveryPairOfSettingsTrainsLlamaAsOneRankDoes) {
   expect_one_rank_curves(pairwise_layouts_of(true), kSteps);
 }
 
+/// Longer sequences, so fewer steps.
+TEST(LayoutMatrix, EveryPairOfSettingsOfContextParallelismTrainsAsOneRankDoes) {
+  expect_one_rank_curves(pairwise_context_layouts(), 5);
+}
+
 /// Awkward sizes, each with the layout that they are awkward for.
 TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
   const std::string common = "--fp64 --lr 1e-3 --micro-batch-size 1 --global-batch-size 4 ";
