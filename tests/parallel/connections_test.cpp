@@ -72,6 +72,10 @@ TEST(StepPlan, AreWhatEveryRankUsesUnderEveryScheduleAndLayout) {
       {shards, 3},
       {shards + " --num-distributed-optimizer-instances 2", 4},
       {"", 2},
+      {" --context-parallel-size 2", 4},
+      {" --context-parallel-size 2 --cp-comm-type all_gather" + tp + "2 --sequence-parallel", 4},
+      {" --context-parallel-size 2 --cp-comm-type a2a" + pp + "2", 4},
+      {" --context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", 4},
   };
   for (const std::string& words : gpu_layouts_of(8)) layouts.push_back({words, 8});
   for (const std::string& model : {gpt2_like(), llama_like()})

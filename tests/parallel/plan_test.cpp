@@ -24,6 +24,10 @@ const std::vector<Layout> kLayouts = {
     {" --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --pipeline-schedule zb-h1 --sequence-parallel "
      "--tp-comm-overlap --tp-comm-overlap-ag-splits 3 --tp-comm-overlap-rs-splits 3 --tp-comm-overlap-rs-dgrad",
      4},
+    {" --context-parallel-size 2 --use-distributed-optimizer", 4},
+    {" --context-parallel-size 4 --cp-comm-type all_gather", 4},
+    {" --context-parallel-size 2 --cp-comm-type a2a --tensor-model-parallel-size 2 --sequence-parallel", 4},
+    {" --context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", 4},
 };
 
 /// What a step of one rank allocates and sends.

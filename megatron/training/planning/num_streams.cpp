@@ -9,8 +9,6 @@ namespace megatron {
 namespace {
 
 constexpr int64_t kOfKernels = 1;
-/// cp, two levels of it, and two channels of a ring with each of two neighbours.
-constexpr int64_t kOfContext = 1 + 2 + 4;
 
 /// Forward and backward, with the rank that has the stage before, and with the one that has the next.
 int64_t num_channels(const StagePlacement& stages, int rank) {
@@ -20,6 +18,19 @@ int64_t num_channels(const StagePlacement& stages, int rank) {
     if (!stages.is_first(own) && stages.previous(own).rank != rank) number += 2;
     if (!stages.is_last(own) && stages.next(own).rank != rank) number += 2;
   }
+  return number;
+}
+
+/// Collectives of cp or of its first level; in a ring keys and their gradients come from one neighbour and go to the
+/// other.
+int64_t num_context_streams(const PretrainConfig& config) {
+  constexpr int64_t kOfCollectives = 1, kOfRing = 4;
+  const auto has = [&](CpCommType type) { return std::ranges::count(config.transformer.cp_comm_type, type) > 0; };
+  int64_t number = 0;
+  if (config.parallel.context_parallel_size == 1) return number;
+  if (has(CpCommType::kAllGather) || has(CpCommType::kA2a)) number += kOfCollectives;
+  if (has(CpCommType::kP2p)) number += kOfRing;
+  if (has(CpCommType::kA2aP2p)) number += kOfCollectives + kOfRing;
   return number;
 }
 
@@ -40,7 +51,7 @@ int64_t most_streams_of(const PretrainConfig& config) {
   int64_t number = kOfKernels + 1;                // the world
   if (parallel.data_parallel_size > 1) ++number;  // dp
   if (parallel.has_replicas()) number += 2;       // intra_dp_cp, intra_dist_opt
-  if (parallel.context_parallel_size > 1) number += kOfContext;
+  number += num_context_streams(config);
   if (parallel.num_distributed_optimizer_instances > 1) ++number;              // inter_dist_opt
   if (has_tensor || has_stages) ++number;                                      // mp
   if (has_tensor) number += traits_of(GroupKind::kTp).by_copy_engine ? 2 : 1;  // tp and its copies of rows
