@@ -4,6 +4,7 @@
 
 #include "megatron/datasets/micro_batch.h"
 #include "megatron/models/gpt/gpt_family.h"
+#include "megatron/training/context_batches.h"
 #include "megatron/training/loss_sum.h"
 
 namespace megatron {
@@ -37,6 +38,33 @@ TEST(MicroBatches, RepeatedAreOneBatchThatNobodyCopies) {
   for (size_t m = 0; m < batches.size(); ++m) EXPECT_EQ(tokens_of(batches[m]), tokens);
   EXPECT_EQ(tokens_of(batches.after(997)[2]), tokens);
   EXPECT_EQ(num_valid_tokens_of(batches.after(997)), 3 * 21);
+}
+
+std::vector<int64_t> all_tokens_of(const HostBatch& batch) {
+  const auto tokens = std::get<std::span<const int64_t>>(batch.tensors.at(0).values);
+  return {tokens.begin(), tokens.end()};
+}
+
+TEST(ContextBatches, HoldBothChunksOfEachSampleAndTheirValidTokens) {
+  std::vector<OwnedBatch> whole{gpt_family().blank_batch(2, 8)};
+  auto& tokens = std::get<std::vector<int64_t>>(whole[0].tensors[0].values);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int64_t>(i);
+  auto& mask = std::get<std::vector<float>>(whole[0].tensors[2].values);
+  mask[0] = mask[7] = mask[11] = 0;
+  const ContextBatches first(MicroBatches(whole), {.rank = 0, .size = 2}),
+      second(MicroBatches(whole), {.rank = 1, .size = 2});
+  EXPECT_EQ(all_tokens_of(first.own()[0]), (std::vector<int64_t>{0, 1, 6, 7, 8, 9, 14, 15}));
+  EXPECT_EQ(all_tokens_of(second.own()[0]), (std::vector<int64_t>{2, 3, 4, 5, 10, 11, 12, 13}));
+  EXPECT_EQ(first.own()[0].num_valid_tokens, 6);
+  EXPECT_EQ(second.own()[0].num_valid_tokens, 7);
+  EXPECT_EQ(first.own()[0].sequences.at(0).length, 8);
+}
+
+TEST(ContextBatches, OfOneRankAreThoseThatWereGiven) {
+  const std::vector<OwnedBatch> whole{gpt_family().blank_batch(1, 7)};
+  const ContextBatches own(MicroBatches(whole), {});
+  EXPECT_EQ(tokens_of(own.own()[0]), tokens_of(MicroBatches(whole)[0]));
+  EXPECT_THROW(ContextBatches(MicroBatches(whole), {.rank = 0, .size = 2}), ShapeError);
 }
 
 }  // namespace

@@ -181,6 +181,13 @@ TEST(TheoreticalMemory, APipelineHoldsAsManyMicroBatchesAsItHasStages) {
   EXPECT_DOUBLE_EQ(theoretical_activation_bytes(sizes, 7), full * (1 + 2.0 / 6));
 }
 
+TEST(TheoreticalMemory, ContextParallelRanksShareActivationsAndShards) {
+  const MemorySizes one = memory_sizes_of(testing::parse());
+  const MemorySizes two = memory_sizes_of(testing::parse({"--context-parallel-size", "2"}, 4));
+  EXPECT_EQ(two.data_size, 4) << "two of data, two of context parallelism";
+  EXPECT_DOUBLE_EQ(2 * theoretical_activation_bytes(two, 1), theoretical_activation_bytes(one, 1));
+}
+
 TEST(TheoreticalMemory, ReportsAsMegatronDoes) {
   PretrainConfig config = testing::parse();
   config.transformer.padded_vocab_size = 128;
