@@ -102,10 +102,12 @@ void start_straggler_controller(const FaultConfig& faults, Progress& progress,
                   faults.straggler_ctrlr_port, error.what()));
 }
 
-/// What the speed of training is held against; nothing for a model whose kernels nobody knows.
+/// What the speed of training is held against; nothing for a model whose kernels nobody knows, nor for sequences that
+/// ranks share, whose attention is not measured.
 std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> speed_measurement(
     const PretrainConfig& config, const CommandRanks& ranks, FileSystem& files) {
-  if (!config.family.has_measured_layers || config.transformer.mla) return {};
+  if (!config.family.has_measured_layers || config.transformer.mla || config.parallel.context_parallel_size > 1)
+    return {};
   return [&ranks, &files](const PretrainConfig& resolved, const AgreedMatmulChoices& products) {
     const bool is_cpu = ranks.device.kind == DeviceKind::kCpu;
     return device_speed({.config = resolved,

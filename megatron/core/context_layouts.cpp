@@ -88,6 +88,23 @@ struct KeyChunks {
   size_t first = 0, end = 2;
 };
 
+/// Adds a span, or lengthens the last one by it: both chunks of a document may be one span, so that a rank's own keys
+/// of whole sequences are what causal attention of libraries knows.
+void add_span(const SequenceSpan& span, std::vector<SequenceSpan>& spans) {
+  if (!spans.empty()) {
+    SequenceSpan& last = spans.back();
+    const int32_t end = last.query_offset + last.query_length;
+    if (span.batch == last.batch && span.query_begin == last.query_begin + last.query_length &&
+        span.key_begin == last.key_begin && span.query_offset == end && span.first_key == last.first_key &&
+        (span.key_length == last.key_length || end <= last.key_length)) {
+      last.query_length += span.query_length;
+      last.key_length = span.key_length;
+      return;
+    }
+  }
+  spans.push_back(span);
+}
+
 /// The keys of `owner` that the queries of `own` see: all of earlier chunks, and those before them of the same one.
 std::vector<SequenceSpan> spans_of_ring_step(const SequenceTable& table, const ContextCut& own, const ContextCut& owner,
                                              const KeyChunks& chunks) {
@@ -107,8 +124,9 @@ std::vector<SequenceSpan> spans_of_ring_step(const SequenceTable& table, const C
         has_own_chunk |= keys.chunk == queries.chunk;
       }
       if (rows.is_empty()) continue;
-      const int64_t offset = has_own_chunk ? queries.row - rows.begin : rows.end - rows.begin;
-      spans.push_back(span_of(column, queries, rows, offset, first_key));
+      // Behind the last key where all of them are visible, and further along with the queries.
+      const int64_t offset = has_own_chunk ? queries.row - rows.begin : rows.end - rows.begin + queries.row;
+      add_span(span_of(column, queries, rows, offset, first_key), spans);
     }
   });
   return spans;

@@ -125,6 +125,16 @@ TEST(ContextLayouts, SeeEachPairOfTokensOnce) {
         expect_each_pair_once(cuts, size, splits_keys);
 }
 
+TEST(ContextLayouts, ARanksOwnKeysOfWholeSequencesAreUniform) {
+  TestDevice test;
+  const SequenceTable table{.b = 2, .first_sample = 0, .cuts = {{}, {}}, .positions = {}};
+  const SequenceLayout layout = context_parallel_layout(
+      test.context(), table, {.cut = {.rank = 1, .size = 2, .length = 16}, .num_head_ranks = {1, 2}});
+  EXPECT_EQ(layout.context()->ring(1).steps.at(0).at(0).view().form, SpanForm::kUniform);
+  EXPECT_EQ(layout.context()->ring(1).steps.at(1).at(0).view().num_spans, 2) << "one for each sequence";
+  EXPECT_EQ(layout.context()->ring(2).steps.at(0).at(0).view().form, SpanForm::kUniform);
+}
+
 TEST(ContextLayouts, NumberKeysByTheirPlaceInTheirDocument) {
   TestDevice test;
   const SequenceTable table{.b = 1, .first_sample = 0, .cuts = {{3}}, .positions = {}};
