@@ -131,7 +131,11 @@ TEST(BenchCommand, TransformerEngineNeedsAGpu) {
               HasSubstr("--transformer-engine te.so: its ops run on a GPU, and this measurement runs on the CPU"));
   EXPECT_THAT(bench("gemm --transformer-engine te.so" + std::string(kTiny)).err,
               HasSubstr("--transformer-engine belongs to 'bench ops'"));
-  EXPECT_THAT(bench("attention --seq-length 32 --nproc-per-node 2 --context-parallel-size 2" + std::string(kTiny)).err,
+}
+
+TEST(BenchCommand, RejectsSequencesThatRanksShare) {
+  const std::string ranks = " --seq-length 16 --nproc-per-node 2 --context-parallel-size 2";
+  EXPECT_THAT(bench("attention" + std::string(kTiny) + ranks).err,
               HasSubstr("bench measures attention of whole sequences"));
 }
 
