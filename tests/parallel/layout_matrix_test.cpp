@@ -29,9 +29,8 @@ TEST(LayoutMatrix, EveryPairOfSettingsTrainsLlamaAsOneRankDoes) {
   expect_one_rank_curves(pairwise_layouts_of(true), kSteps);
 }
 
-/// Longer sequences, so fewer steps.
 TEST(LayoutMatrix, EveryPairOfSettingsOfContextParallelismTrainsAsOneRankDoes) {
-  expect_one_rank_curves(pairwise_context_layouts(), 5);
+  expect_one_rank_curves(pairwise_context_layouts(), kSteps);
 }
 
 /// Awkward sizes, each with the layout that they are awkward for.
