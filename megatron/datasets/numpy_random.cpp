@@ -1,7 +1,10 @@
 #include "megatron/datasets/numpy_random.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -83,6 +86,27 @@ uint64_t NumpyRandomState::interval(uint64_t max) {
     value = (max <= std::numeric_limits<uint32_t>::max() ? next_u32() : next_u64()) & mask;
   } while (value > max);
   return value;
+}
+
+size_t NumpyRandomState::choice(std::span<const double> probabilities) {
+  std::vector<double> ends(probabilities.size());
+  std::partial_sum(probabilities.begin(), probabilities.end(), ends.begin());
+  const double all = ends.back();
+  for (double& end : ends) end /= all;
+  return static_cast<size_t>(std::ranges::upper_bound(ends, next_double()) - ends.begin());
+}
+
+int64_t NumpyRandomState::geometric(double p) {
+  constexpr double kSearchFrom = 1.0 / 3;
+  const double drawn = next_double();
+  if (p < kSearchFrom) return static_cast<int64_t>(std::ceil(std::log1p(-drawn) / std::log(1 - p)));
+  int64_t trials = 1;
+  double probability = p;
+  for (double sum = p; drawn > sum; sum += probability) {
+    probability *= 1 - p;
+    ++trials;
+  }
+  return trials;
 }
 
 NumpyPcg64::NumpyPcg64(uint64_t seed) {

@@ -25,6 +25,11 @@ class NumpyRandomState {
   /// Uniform in [0, max], by masked rejection; max == 0 draws nothing.
   uint64_t interval(uint64_t max);
 
+  /// `choice` of a number below the count of `probabilities`, which add up to 1.
+  size_t choice(std::span<const double> probabilities);
+  /// `geometric`: trials up to the first success. Needs 0 < p < 1.
+  int64_t geometric(double p);
+
   /// `shuffle` of a one-dimensional array or list: the draws do not depend on the element type.
   template <class T>
   void shuffle(std::span<T> values) {

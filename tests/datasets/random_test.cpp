@@ -41,6 +41,11 @@ TEST(NumpyRandomState, DrawsAndShufflesAsNumpy) {
       NumpyRandomState random(seed);
       EXPECT_EQ(shuffled<int32_t>(random, std::stoul(n)), list<int32_t>(order)) << name;
     }
+    NumpyRandomState choices(seed), rare(seed), frequent(seed);
+    const std::vector<double> probabilities = {6.0 / 11, 3.0 / 11, 2.0 / 11};
+    for (size_t value : list<size_t>(record["choice_3"])) EXPECT_EQ(choices.choice(probabilities), value - 1);
+    for (int64_t value : list<int64_t>(record["geometric_0.2"])) EXPECT_EQ(rare.geometric(0.2), value);
+    for (int64_t value : list<int64_t>(record["geometric_0.5"])) EXPECT_EQ(frequent.geometric(0.5), value);
     NumpyRandomState random(seed);
     EXPECT_EQ(shuffled<int64_t>(random, 9), list<int64_t>(record["shuffle_9_then_7"][0]));
     EXPECT_EQ(shuffled<uint32_t>(random, 7), list<uint32_t>(record["shuffle_9_then_7"][1]));
