@@ -49,7 +49,8 @@ Json arguments_of(const Family& family, const Json& config, const std::string& s
 // Parts that families have in common.
 
 /// rope_theta, rope_scaling and rope_parameters, with what the scaling types mean. Sets rotary arguments.
-void derive_rope(ConfigReader& config, Json& arguments);
+/// @param base  where rope_theta is missing
+void derive_rope(ConfigReader& config, Json& arguments, double base = 10000);
 /// tie_word_embeddings. @param otherwise  where the key is missing.
 void derive_tied_embeddings(ConfigReader& config, Json& arguments, bool otherwise);
 /// A window over all layers. @param window  positions that a query sees, its own included; 0: all of them.

@@ -72,10 +72,10 @@ void set_scaling(ConfigReader& rope, Json& arguments, int64_t max_positions) {
 
 }  // namespace
 
-void derive_rope(ConfigReader& config, Json& arguments) {
+void derive_rope(ConfigReader& config, Json& arguments, double default_base) {
   const Json rope_object = merged_rope(config);
   ConfigReader rope(rope_object);
-  const double base = rope.number("rope_theta", 10000);
+  const double base = rope.number("rope_theta", default_base);
   if (base != std::floor(base)) rope.reject("rope_theta is {}; supported: whole numbers", base);
   arguments["position_embedding_type"] = "rope";
   arguments["rotary_base"] = static_cast<int64_t>(base);

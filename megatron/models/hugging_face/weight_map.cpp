@@ -20,9 +20,12 @@ std::pair<std::string, int64_t> split_layer(const std::string& key, const std::o
   return {key.substr(0, begin) + key.substr(end + 1), std::stoll(key.substr(begin, end - begin))};
 }
 
-std::string with_layer(std::string name, int64_t layer) {
-  const size_t place = name.find("{}");
-  return place == std::string::npos ? name : name.replace(place, 2, std::to_string(layer));
+/// Puts numbers in the place of "{}", one after the other.
+std::string with_numbers(std::string name, std::span<const int64_t> numbers) {
+  for (const int64_t number : numbers)
+    if (const size_t place = name.find("{}"); place != std::string::npos)
+      name.replace(place, 2, std::to_string(number));
+  return name;
 }
 
 /// Rows [begin, begin + count) of a tensor that is as wide as `shape`.
@@ -36,7 +39,8 @@ Box rows_of(const Shape& shape, int64_t begin, int64_t count) {
 /// Collects the pieces of one parameter.
 class Assembly {
  public:
-  Assembly(const TensorRule& rule, const Shape& shape, int64_t layer) : rule_(rule), shape_(shape), layer_(layer) {}
+  Assembly(const TensorRule& rule, const Shape& shape, std::span<const int64_t> numbers)
+      : rule_(rule), shape_(shape), numbers_(numbers) {}
 
   /// The next `count` rows of the parameter are rows from `begin` on of a tensor of the rule.
   void append(size_t tensor, int64_t begin, int64_t count) {
@@ -45,7 +49,7 @@ class Assembly {
       std::swap(there.offsets[0], there.offsets[1]);
       std::swap(there.sizes[0], there.sizes[1]);
     }
-    pieces_.push_back({.tensor = with_layer(rule_.tensors.at(tensor), layer_),
+    pieces_.push_back({.tensor = with_numbers(rule_.tensors.at(tensor), numbers_),
                        .there = there,
                        .here = rows_of(shape_, next_, count),
                        .is_transposed = rule_.is_transposed});
@@ -56,7 +60,8 @@ class Assembly {
  private:
   const TensorRule& rule_;
   const Shape& shape_;
-  int64_t layer_, next_ = 0;
+  std::span<const int64_t> numbers_;
+  int64_t next_ = 0;
   std::vector<WeightPiece> pieces_;
 };
 
@@ -75,8 +80,8 @@ void append_query_groups(const TensorRule& rule, const TransformerConfig& config
 }
 
 std::vector<WeightPiece> pieces_of(const TensorRule& rule, const TransformerConfig& config, const Shape& shape,
-                                   int64_t num_rows, int64_t layer) {
-  Assembly assembly(rule, shape, layer);
+                                   int64_t num_rows, std::span<const int64_t> numbers) {
+  Assembly assembly(rule, shape, numbers);
   if (rule.arrangement == Arrangement::kStacked) {
     const auto count = static_cast<int64_t>(rule.tensors.size());
     for (size_t tensor = 0; tensor < rule.tensors.size(); ++tensor) assembly.append(tensor, 0, num_rows / count);
@@ -92,9 +97,24 @@ void grow(Shape& shape, const Box& piece) {
   for (int dim = 0; dim < shape.rank(); ++dim) shape[dim] = std::max(shape[dim], piece.offsets[dim] + piece.sizes[dim]);
 }
 
+Shape with_leading(const std::vector<int64_t>& leading, const Shape& shape) {
+  std::vector<int64_t> sizes = leading;
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  return Shape(std::span<const int64_t>(sizes));
+}
+
 }  // namespace
 
-WeightMap::WeightMap(const Family& family, const Model& model) : num_layers_(model.config().num_layers) {
+void WeightMap::add(ParameterPieces parameter, const TensorRule& rule, const TransformerConfig& config,
+                    int64_t num_rows, std::span<const int64_t> numbers) {
+  parameter.pieces = pieces_of(rule, config, parameter.shape, num_rows, numbers);
+  for (const WeightPiece& piece : parameter.pieces) grow(tensors_[piece.tensor], piece.there);
+  parameters_.push_back(std::move(parameter));
+}
+
+WeightMap::WeightMap(const Family& family, const Model& model) {
+  constexpr std::string_view kExperts = ".experts.experts.";
+  const TransformerConfig& config = model.config();
   std::vector<std::string> unknown;
   for (const Parameter* parameter : model.parameters()) {
     const ParameterOptions& options = parameter->options();
@@ -106,13 +126,23 @@ WeightMap::WeightMap(const Family& family, const Model& model) : num_layers_(mod
       continue;
     }
     const Shape& shape = options.shard.global_shape;
-    const int64_t num_rows = options.shard.unpadded_rows > 0 ? options.shard.unpadded_rows : shape[0];
-    parameters_.push_back({.key = parameter->stored_key(),
-                           .layer = options.stored.layer,
-                           .shape = shape,
-                           .is_padded = options.shard.unpadded_rows > 0,
-                           .pieces = pieces_of(*rule, model.config(), shape, num_rows, layer)});
-    for (const WeightPiece& piece : parameters_.back().pieces) grow(tensors_[piece.tensor], piece.there);
+    ParameterPieces whole{.key = parameter->stored_key(),
+                          .leading = {},
+                          .shape = shape,
+                          .is_padded = options.shard.unpadded_rows > 0,
+                          .layer = options.stored.layer};
+    if (whole.layer) whole.leading.push_back({*whole.layer, config.num_layers});
+    if (key.find(kExperts) == std::string::npos) {
+      const int64_t num_rows = whole.is_padded ? options.shard.unpadded_rows : shape[0];
+      add(std::move(whole), *rule, config, num_rows, std::array{layer});
+      continue;
+    }
+    whole.shape = Shape(std::span(shape.begin() + 1, shape.end()));
+    for (int64_t expert = 0; expert < shape[0]; ++expert) {
+      ParameterPieces one = whole;
+      one.leading.push_back({expert, shape[0]});
+      add(std::move(one), *rule, config, shape[1], std::array{layer, expert});
+    }
   }
   require<NotSupported>(unknown.empty(),
                         "[hugging_face] a {} of Hugging Face's has no tensors for {}. Its configuration and the "
@@ -120,24 +150,17 @@ WeightMap::WeightMap(const Family& family, const Model& model) : num_layers_(mod
                         family.model_type, joined(unknown, ", "));
 }
 
-namespace {
-
-Shape with_leading(int64_t size, const Shape& shape) {
-  std::vector<int64_t> sizes{size};
-  sizes.insert(sizes.end(), shape.begin(), shape.end());
-  return Shape(std::span<const int64_t>(sizes));
-}
-
-}  // namespace
-
-Shape stored_shape(const ParameterPieces& parameter, const WeightMap& map) {
-  return parameter.layer ? with_leading(map.num_layers(), parameter.shape) : parameter.shape;
+Shape stored_shape(const ParameterPieces& parameter) {
+  std::vector<int64_t> sizes;
+  for (const LeadingPlace& place : parameter.leading) sizes.push_back(place.size);
+  return with_leading(sizes, parameter.shape);
 }
 
 Box stored_box(const ParameterPieces& parameter) {
   const Box whole = Box::whole(parameter.shape);
-  if (!parameter.layer) return whole;
-  return {with_leading(*parameter.layer, whole.offsets), with_leading(1, whole.sizes)};
+  std::vector<int64_t> indices;
+  for (const LeadingPlace& place : parameter.leading) indices.push_back(place.index);
+  return {with_leading(indices, whole.offsets), with_leading(std::vector<int64_t>(indices.size(), 1), whole.sizes)};
 }
 
 }  // namespace megatron::hugging_face

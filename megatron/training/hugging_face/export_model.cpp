@@ -25,7 +25,7 @@ constexpr int64_t kMebibyte = 1 << 20;
 /// One parameter of one layer as it is stored. Keeps the last one, as neighbouring tensors often share it.
 class StoredParameter {
  public:
-  StoredParameter(const StoredTensors& tensors, const WeightMap& map) : tensors_(tensors), map_(map) {}
+  explicit StoredParameter(const StoredTensors& tensors) : tensors_(tensors) {}
 
   const std::byte* read(const ParameterPieces& parameter) {
     if (held_ == &parameter) return values_.data();
@@ -36,7 +36,7 @@ class StoredParameter {
     if (parameter.is_padded)
       tensors_.read_resized_tensor(parameter.key, box.offsets, view);
     else
-      tensors_.read_tensor(parameter.key, stored_shape(parameter, map_), box.offsets, view);
+      tensors_.read_tensor(parameter.key, stored_shape(parameter), box.offsets, view);
     held_ = &parameter;
     return values_.data();
   }
@@ -51,7 +51,6 @@ class StoredParameter {
 
  private:
   const StoredTensors& tensors_;
-  const WeightMap& map_;
   const ParameterPieces* held_ = nullptr;
   std::vector<std::byte> values_;
 };
@@ -183,7 +182,7 @@ void export_hugging_face(FileSystem& files, const ExportOptions& options, Progre
 
   const WeightMap map = weight_map_of(model.family, config);
   const CheckpointReader reader(files, checkpoint, Verify::kChecksums);
-  StoredParameter stored(reader, map);
+  StoredParameter stored(reader);
   std::vector<SafetensorsItem> items;
   int64_t total = 0, done = 0;
   for (TensorParts& tensor : tensors_of(map)) {
@@ -209,7 +208,7 @@ void export_hugging_face(FileSystem& files, const ExportOptions& options, Progre
 RoundTrip round_trip_hugging_face(const FileSystem& files, const std::string& directory, Progress& progress) {
   const HuggingFaceModel model = read_hugging_face_model(files, directory);
   const HuggingFaceWeights weights(files, model, weight_map_of(model.family, model.config()));
-  StoredParameter stored(weights, weights.map());
+  StoredParameter stored(weights);
   RoundTrip result;
   std::vector<std::string> others;
   const std::vector<TensorParts> tensors = tensors_of(weights.map());

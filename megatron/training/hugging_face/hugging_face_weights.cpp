@@ -14,8 +14,8 @@ using hugging_face::WeightPiece;
 
 constexpr size_t kMostListed = 20;
 
-/// A shape or position without its first dimension.
-Shape without_leading(const Shape& shape) { return Shape(std::span(shape.begin() + 1, shape.end())); }
+/// A shape or position without its first dimensions.
+Shape without_leading(const Shape& shape, size_t count) { return Shape(std::span(shape.begin() + count, shape.end())); }
 
 void list(std::vector<std::string>& mistakes, std::string_view what, std::vector<std::string> names) {
   if (names.empty()) return;
@@ -23,6 +23,18 @@ void list(std::vector<std::string>& mistakes, std::string_view what, std::vector
   if (count > kMostListed) names.resize(kMostListed);
   mistakes.push_back(fmt::format("{}: {}{}", what, joined(names, ", "),
                                  count > kMostListed ? fmt::format(" and {} more", count - kMostListed) : ""));
+}
+
+/// Reads whole rows: the file is read from front to back, and elements are scattered in memory.
+void read_transposed(const SafetensorsFolder& folder, const std::string& name, const Box& box, std::byte* destination,
+                     const Shape& strides) {
+  const int64_t bytes = size_of(folder.tensor(name).type);
+  const Shape own = box.sizes.contiguous_strides();
+  std::vector<std::byte> rows(static_cast<size_t>(box.sizes.num_elements() * bytes));
+  folder.read_box(name, box, rows.data(), own);
+  for_each_run(box.sizes, own, strides, [&](int64_t a, int64_t b, int64_t count) {
+    std::copy_n(rows.data() + a * bytes, count * bytes, destination + b * bytes);
+  });
 }
 
 }  // namespace
@@ -112,18 +124,21 @@ void HuggingFaceWeights::read_layer(const ParameterPieces& parameter, const Box&
     }
     for (int dim = 0; dim < at.rank(); ++dim) there.offsets[dim] += piece.there.offsets[dim];
     const int64_t bytes = size_of(folder_.tensor(name).type);
-    folder_.read_box(name, there, destination + element_offset(at, strides) * bytes, there_strides);
+    std::byte* to = destination + element_offset(at, strides) * bytes;
+    if (piece.is_transposed)
+      read_transposed(folder_, name, there, to, there_strides);
+    else
+      folder_.read_box(name, there, to, there_strides);
   }
 }
 
 void HuggingFaceWeights::read_tensor(std::string_view key, const Shape& global_shape, const Shape& offsets,
                                      const View& destination) const {
-  const ParameterPieces& first = map_.parameters()[layers_of(key).front()];
-  const Shape shape = first.layer ? without_leading(global_shape) : global_shape;
-  require<CheckpointError>(shape == first.shape && (!first.layer || global_shape[0] == map_.num_layers()),
-                           "[hugging_face] {}: {} has shape {} in {} layers there, the model has {}. Leave out flags "
-                           "that change the model.",
-                           folder_.directory(), key, first.shape, map_.num_layers(), global_shape);
+  const Shape shape = stored_shape(map_.parameters()[layers_of(key).front()]);
+  require<CheckpointError>(global_shape == shape,
+                           "[hugging_face] {}: {} has shape {} there, the model has {}. Leave out flags that change "
+                           "the model.",
+                           folder_.directory(), key, shape, global_shape);
   read_resized_tensor(key, offsets, destination);
 }
 
@@ -138,14 +153,18 @@ void HuggingFaceWeights::read_resized_tensor(std::string_view key, const Shape& 
   auto* bytes = static_cast<std::byte*>(destination.data);
   for (const size_t i : layers) {
     const ParameterPieces& parameter = map_.parameters()[i];
-    if (!parameter.layer) {
-      read_layer(parameter, {offsets, destination.shape}, bytes, destination.strides);
-      continue;
+    const size_t num_leading = parameter.leading.size();
+    int64_t first = 0;  // element of `destination` where the parameter begins
+    bool is_wanted = true;
+    for (size_t dim = 0; dim < num_leading; ++dim) {
+      const auto d = static_cast<int>(dim);
+      const int64_t place = parameter.leading[dim].index - offsets[d];
+      is_wanted = is_wanted && place >= 0 && place < destination.shape[d];
+      first += place * destination.strides[d];
     }
-    const int64_t place = *parameter.layer - offsets[0];
-    if (place < 0 || place >= destination.shape[0]) continue;
-    read_layer(parameter, {without_leading(offsets), without_leading(destination.shape)},
-               bytes + place * destination.strides[0] * size_of(*type), without_leading(destination.strides));
+    if (is_wanted)
+      read_layer(parameter, {without_leading(offsets, num_leading), without_leading(destination.shape, num_leading)},
+                 bytes + first * size_of(*type), without_leading(destination.strides, num_leading));
   }
 }
 

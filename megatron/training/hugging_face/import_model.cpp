@@ -102,11 +102,11 @@ void import_hugging_face(FileSystem& files, const std::string& directory, const 
   int64_t done = 0;
   const auto count = [&](int64_t bytes) { progress.update((done += bytes) / kMebibyte, ""); };
   for (const ParameterPieces& parameter : weights.map().parameters())
-    writer.add_tensor(parameter.key, *weights.type_of(parameter.key), stored_shape(parameter, weights.map()),
-                      stored_box(parameter), std::make_unique<ParameterSource>(weights, parameter, count));
+    writer.add_tensor(parameter.key, *weights.type_of(parameter.key), stored_shape(parameter), stored_box(parameter),
+                      std::make_unique<ParameterSource>(weights, parameter, count));
   std::vector<StoredName> names;
   for (const ParameterPieces& parameter : weights.map().parameters()) names.push_back({parameter.key, parameter.layer});
-  add_extra_states(writer, names, weights.map().num_layers());
+  add_extra_states(writer, names, config.transformer.num_layers);
   checkpoints.require_space(writer.estimated_bytes());
   save_tokenizer(files, checkpoints.staging_path(0), tokenizer_record(config.tokenizer.tokenizer_type, *tokenizer),
                  true);
