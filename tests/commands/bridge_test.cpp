@@ -38,7 +38,10 @@ const Words kModels = {"gpt2",
                        "mistral",
                        "qwen2",
                        "qwen2_sliding_tied",
-                       "qwen3"};
+                       "qwen3",
+                       "phi3",
+                       "nemotron",
+                       "starcoder2"};
 
 struct Ended {
   int status;
@@ -261,8 +264,9 @@ TEST(Bridge, RejectsEveryKeyThatChangesTheModelAtOnce) {
 
 TEST(Bridge, NamesTheSupportedFamilies) {
   const ScratchDirectory scratch;
-  expect_refusal(with_config("llama", {{"model_type", "t5"}}, scratch), ExitCode::kUsage,
-                 {"model_type is \"t5\". Supported are gpt2, llama, mistral, qwen2, qwen3"});
+  expect_refusal(
+      with_config("llama", {{"model_type", "t5"}}, scratch), ExitCode::kUsage,
+      {"model_type is \"t5\". Supported are gpt2, llama, mistral, nemotron, phi3, qwen2, qwen3, starcoder2"});
 }
 
 TEST(Bridge, ListsTensorsThatAreMissingUnknownOrOfAnotherShape) {

@@ -1,7 +1,7 @@
 // GPT-2: LayerNorm, learned positions, GELU in its tanh form, matrices stored [in, out].
 #include "megatron/models/hugging_face/gpt2.h"
 
-#include "megatron/models/hugging_face/config_reader.h"
+#include "megatron/models/hugging_face/llama.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -41,14 +41,6 @@ std::vector<TensorRule> gpt2_tensors() {
   };
 }
 
-/// resid_pdrop and embd_pdrop are one rate in Megatron.
-void derive_dropout(ConfigReader& config, Json& arguments) {
-  const double residual = config.number("resid_pdrop", 0.1), embedding = config.number("embd_pdrop", 0.1);
-  if (residual != embedding)
-    config.reject("resid_pdrop is {} and embd_pdrop is {}; supported: one rate for both", residual, embedding);
-  arguments["hidden_dropout"] = residual;
-}
-
 }  // namespace
 
 Family gpt2_family() {
@@ -73,7 +65,7 @@ Family gpt2_family() {
                              "summary_proj_to_labels", "summary_type", "summary_use_proj"},
           .derive =
               [](ConfigReader& config, Json& arguments) {
-                derive_dropout(config, arguments);
+                derive_hidden_dropout(config, arguments, "resid_pdrop", "embd_pdrop", 0.1);
                 derive_tied_embeddings(config, arguments, true);
               },
           .tensors = gpt2_tensors(),

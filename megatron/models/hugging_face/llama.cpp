@@ -1,4 +1,4 @@
-// Llama 1 to 3 and its close relatives: Mistral, Granite's and Phi-3's base.
+// Llama 1 to 3 and Mistral.
 #include "megatron/models/hugging_face/llama.h"
 
 namespace megatron::hugging_face {
@@ -68,6 +68,15 @@ void derive_heads(ConfigReader& config, Json& arguments, const DecoderDefaults& 
     arguments["kv_channels"] = config.integer("head_dim", defaults.head_dim > 0 ? defaults.head_dim : hidden / heads);
 }
 
+void derive_hidden_dropout(ConfigReader& config, Json& arguments, std::string_view residual_key,
+                           std::string_view embedding_key, double otherwise) {
+  const double residual = config.number(residual_key, otherwise), embedding = config.number(embedding_key, otherwise);
+  if (residual != embedding)
+    config.reject("{} is {} and {} is {}; supported: one rate for both", residual_key, residual, embedding_key,
+                  embedding);
+  arguments["hidden_dropout"] = residual;
+}
+
 Json llama_arguments() {
   return {{"normalization", "RMSNorm"},
           {"swiglu", true},
@@ -76,17 +85,12 @@ Json llama_arguments() {
           {"layernorm_epsilon", 1e-6}};
 }
 
-namespace {
-
-/// Biases of all linear layers together, or of none.
-void derive_biases(ConfigReader& config, Json& arguments) {
+void derive_linear_biases(ConfigReader& config, Json& arguments) {
   const bool attention = config.flag("attention_bias", false), mlp = config.flag("mlp_bias", false);
   if (attention != mlp)
     config.reject("attention_bias is {} and mlp_bias is {}; supported: both true or both false", attention, mlp);
   arguments["add_bias_linear"] = attention && mlp;
 }
-
-}  // namespace
 
 Family llama_family() {
   const DecoderDefaults defaults{.vocab_size = 32000,
@@ -105,7 +109,7 @@ Family llama_family() {
                 .derive =
                     [defaults](ConfigReader& config, Json& arguments) {
                       derive_heads(config, arguments, defaults);
-                      derive_biases(config, arguments);
+                      derive_linear_biases(config, arguments);
                       derive_rope(config, arguments);
                       derive_tied_embeddings(config, arguments, false);
                     },

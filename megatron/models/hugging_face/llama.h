@@ -19,6 +19,11 @@ struct DecoderDefaults {
 std::vector<ConfigValue> decoder_values(const DecoderDefaults& defaults);
 /// num_key_value_heads and head_dim.
 void derive_heads(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults);
+/// attention_bias and mlp_bias: biases of all linear layers together, or of none.
+void derive_linear_biases(ConfigReader& config, Json& arguments);
+/// Two rates of dropout that are one in Megatron, of the residual stream and of the embedding.
+void derive_hidden_dropout(ConfigReader& config, Json& arguments, std::string_view residual_key,
+                           std::string_view embedding_key, double otherwise);
 
 /// RMSNorm, SwiGLU, no biases, no dropout of hidden states.
 Json llama_arguments();

@@ -8,9 +8,26 @@ namespace {
 
 constexpr int64_t kWindow = 4096, kMaxWindowLayers = 28;
 
-/// layer_types says which layers have the window; older files say it by max_window_layers.
-void derive_layer_types(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults) {
-  const auto num_layers = static_cast<size_t>(config.integer("num_hidden_layers", defaults.num_hidden_layers));
+Family qwen_family(const DecoderDefaults& defaults) {
+  Family family{.arguments = llama_arguments(),
+                .values = decoder_values(defaults),
+                .choices = {{"hidden_act", {"silu"}}, {"attention_bias", {false}}},
+                .derive =
+                    [defaults](ConfigReader& config, Json& arguments) {
+                      derive_heads(config, arguments, defaults);
+                      derive_rope(config, arguments);
+                      derive_tied_embeddings(config, arguments, false);
+                      derive_qwen_windows(config, arguments, defaults.num_hidden_layers);
+                    },
+                .tensors = llama_tensors()};
+  family.values.push_back({"rms_norm_eps", "layernorm_epsilon", 1e-6});
+  return family;
+}
+
+}  // namespace
+
+void derive_qwen_windows(ConfigReader& config, Json& arguments, int64_t default_layers) {
+  const auto num_layers = static_cast<size_t>(config.integer("num_hidden_layers", default_layers));
   const bool uses_window = config.flag("use_sliding_window", false);
   const int64_t window = config.integer("sliding_window", kWindow);
   const int64_t first = config.integer("max_window_layers", kMaxWindowLayers);
@@ -30,23 +47,10 @@ void derive_layer_types(ConfigReader& config, Json& arguments, const DecoderDefa
   set_sliding_layers(arguments, window, is_sliding);
 }
 
-Family qwen_family(const DecoderDefaults& defaults) {
-  Family family{.arguments = llama_arguments(),
-                .values = decoder_values(defaults),
-                .choices = {{"hidden_act", {"silu"}}, {"attention_bias", {false}}},
-                .derive =
-                    [defaults](ConfigReader& config, Json& arguments) {
-                      derive_heads(config, arguments, defaults);
-                      derive_rope(config, arguments);
-                      derive_tied_embeddings(config, arguments, false);
-                      derive_layer_types(config, arguments, defaults);
-                    },
-                .tensors = llama_tensors()};
-  family.values.push_back({"rms_norm_eps", "layernorm_epsilon", 1e-6});
-  return family;
+void append_query_key_norms(std::vector<TensorRule>& rules) {
+  rules.push_back({"decoder.layers.self_attention.q_layernorm.weight", {"model.layers.{}.self_attn.q_norm.weight"}});
+  rules.push_back({"decoder.layers.self_attention.k_layernorm.weight", {"model.layers.{}.self_attn.k_norm.weight"}});
 }
-
-}  // namespace
 
 Family qwen2_family() {
   Family family = qwen_family({.vocab_size = 151936,
@@ -74,10 +78,7 @@ Family qwen3_family() {
   family.model_type = "qwen3";
   family.architecture = "Qwen3ForCausalLM";
   family.arguments["qk_layernorm"] = true;
-  family.tensors.push_back(
-      {"decoder.layers.self_attention.q_layernorm.weight", {"model.layers.{}.self_attn.q_norm.weight"}});
-  family.tensors.push_back(
-      {"decoder.layers.self_attention.k_layernorm.weight", {"model.layers.{}.self_attn.k_norm.weight"}});
+  append_query_key_norms(family.tensors);
   return family;
 }
 
