@@ -43,24 +43,6 @@ Tensor as_heads(const Tensor& x, int64_t head_size) {
   return x.detach().reshape({x.size(0), x.size(1), x.size(2) / head_size, head_size});
 }
 
-struct SplitColumnsNode final : Node {
-  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
-    Tensor dx = b.ctx.empty("split_columns.dx", shape, dtype);
-    const int64_t sizes[] = {num_first, shape[-1] - num_first};
-    for (size_t i = 0; i < 2; ++i) {
-      Tensor part = columns(dx, i == 0 ? 0 : num_first, sizes[i]);
-      if (grad_out[i].defined())
-        copy(b.ctx, grad_out[i].view(), part.view());
-      else
-        launch(b.ctx, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = part.view(), .value = 0}); });
-    }
-    grad_in[0] = std::move(dx);
-  }
-  Shape shape;
-  DType dtype = DType::kFloat32;
-  int64_t num_first = 0;
-};
-
 /// Copies the parts of queries without position and turns the others.
 Tensor turned(const Context& ctx, const Tensor& x, const LatentHeadSizes& sizes, const RopeTable& table,
               const SequenceLayout& layout, bool inverse) {
@@ -121,27 +103,6 @@ void require_latent_rows(const Tensor& x, int64_t head_size, const LatentHeadSiz
 }
 
 }  // namespace
-
-ColumnParts split_columns(Context& ctx, const Tensor& x, int64_t num_first) {
-  const int64_t n = x.size(-1);
-  require<ShapeError>(num_first > 0 && num_first < n, "[split_columns] {} of {} columns leave a part empty.", num_first,
-                      n);
-  Shape first_shape = x.shape(), second_shape = x.shape();
-  first_shape[-1] = num_first;
-  second_shape[-1] = n - num_first;
-  ColumnParts parts{ctx.empty("split_columns.first", first_shape, x.dtype()),
-                    ctx.empty("split_columns.second", second_shape, x.dtype())};
-  copy(ctx, columns(x, 0, num_first).view(), parts.first.view());
-  copy(ctx, columns(x, num_first, n - num_first).view(), parts.second.view());
-  record(ctx, {}, {x.slot}, {&parts.first, &parts.second}, [&] {
-    auto node = std::make_unique<SplitColumnsNode>();
-    node->shape = x.shape();
-    node->dtype = x.dtype();
-    node->num_first = num_first;
-    return node;
-  });
-  return parts;
-}
 
 Tensor latent_query(Context& ctx, const Tensor& x, const LatentHeadSizes& sizes, const RopeTable& table,
                     const SequenceLayout& layout) {

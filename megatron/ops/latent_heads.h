@@ -15,15 +15,6 @@ struct LatentHeadSizes {
   int64_t query() const { return without_position + rotated; }
 };
 
-/// Both parts of the last dimension, as tensors of their own.
-struct ColumnParts {
-  Tensor first;   // [..., num_first]
-  Tensor second;  // [..., n - num_first]
-};
-/// @param x  [..., n], floating. Nothing is saved.
-/// @throw ShapeError unless both parts have columns.
-ColumnParts split_columns(Context& ctx, const Tensor& x, int64_t num_first);
-
 /// Queries with the second part of each head rotated.
 /// @param x  [s, b, n * sizes.query()]: per head the part without position, then the one that rotates. Nothing is
 ///           saved.

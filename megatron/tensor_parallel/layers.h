@@ -31,6 +31,7 @@ class ColumnParallelLinear : public Module {
   ColumnParallelLinear(const Context& ctx, const ParallelLinearOptions& options, const ProcessGroup& group);
   /// @param x [s, b, i] ([s/tp, b, i] under sequence parallelism).  @return [s, b, o/tp]
   Tensor forward(Context& ctx, const Tensor& x) const;
+  Parameter& weight() const { return *weight_; }
   Parameter* bias() const { return bias_.get(); }
 
  private:

@@ -2,8 +2,11 @@
 
 #include <cmath>
 
+#include "megatron/ops/absorbed_heads.h"
+#include "megatron/ops/columns.h"
 #include "megatron/tensor_parallel/mappings.h"
 #include "megatron/transformer/key_value_cache.h"
+#include "megatron/transformer/latent_cache.h"
 
 namespace megatron {
 namespace {
@@ -71,7 +74,13 @@ void MultiLatentAttention::register_projections(const ModuleContext& context) {
   add(linear_kv_up_proj_, "linear_kv_up_proj", mla.kv_lora_rank, n * (sizes_.without_position + sizes_.value));
 }
 
+bool MultiLatentAttention::caches_latents(const Context& ctx) const {
+  constexpr int64_t kMostOnCuda = 256;
+  return ctx.device.kind() != DeviceKind::kCuda || kv_lora_rank_ + sizes_.rotated <= kMostOnCuda;
+}
+
 std::unique_ptr<LayerState> MultiLatentAttention::make_state(const Context& ctx, const LayerStateSizes& sizes) const {
+  if (caches_latents(ctx)) return std::make_unique<LatentCache>(ctx, sizes, kv_lora_rank_, sizes_.rotated, dtype_);
   const Shape keys{sizes.max_rows, sizes.b, num_heads_, sizes_.query()};
   const Shape values{sizes.max_rows, sizes.b, num_heads_, sizes_.value};
   return std::make_unique<KeyValueCache>(ctx, keys, values, dtype_);
@@ -89,25 +98,53 @@ Tensor MultiLatentAttention::query_of(Context& ctx, const Tensor& x, const Layer
   return latent_query(ctx, heads, sizes_, *inputs.rope, inputs.layout);
 }
 
-KeyValue MultiLatentAttention::key_value_of(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
+MultiLatentAttention::Latents MultiLatentAttention::latents_of(Context& ctx, const Tensor& x) const {
   ColumnParts parts = split_columns(ctx, linear_kv_down_proj_->forward(ctx, x), kv_lora_rank_);
   if (kv_layernorm_) parts.first = kv_layernorm_->forward(ctx, parts.first);
   // Every rank's heads use the part that rotates: its gradient is the sum over the ranks.
-  const Tensor shared = sequence_parallel_ ? gather_from_sequence_parallel_region(ctx, parts.second, tensor_group_)
-                                           : copy_to_tensor_model_parallel_region(ctx, parts.second, tensor_group_);
-  return latent_key_value(ctx, linear_kv_up_proj_->forward(ctx, parts.first), shared, sizes_, *inputs.rope,
-                          inputs.layout);
+  return {parts.first, sequence_parallel_ ? gather_from_sequence_parallel_region(ctx, parts.second, tensor_group_)
+                                          : copy_to_tensor_model_parallel_region(ctx, parts.second, tensor_group_)};
+}
+
+Tensor MultiLatentAttention::attend(Context& ctx, const Tensor& query, const Latents& latents,
+                                    const LayerInputs& inputs, KeyValueCache* cache) const {
+  KeyValue heads = latent_key_value(ctx, linear_kv_up_proj_->forward(ctx, latents.latent), latents.shared, sizes_,
+                                    *inputs.rope, inputs.layout);
+  if (cache) {
+    KeyValueCache::Filled filled = cache->append(ctx, heads.key, heads.value);
+    heads = {std::move(filled.key), std::move(filled.value)};
+  }
+  return core_attention_->forward(ctx, query, heads.key, heads.value, inputs.layout, false);
+}
+
+Tensor MultiLatentAttention::attend_to_latents(Context& ctx, const Tensor& query, const Tensor& tokens,
+                                               const LayerInputs& inputs) const {
+  Parameter& weight = linear_kv_up_proj_->weight();
+  const Tensor attended = core_attention_->forward(ctx, absorbed_query(ctx, query, weight, sizes_), tokens,
+                                                   tokens.slice(3, 0, kv_lora_rank_), inputs.layout, false);
+  return absorbed_value(ctx, attended, weight, sizes_);
+}
+
+Tensor MultiLatentAttention::attend_cached(Context& ctx, const Tensor& query, const Latents& latents,
+                                           const LayerInputs& inputs) const {
+  if (!caches_latents(ctx)) return attend(ctx, query, latents, inputs, &state_as<KeyValueCache>(*inputs.state));
+  require<NotSupported>(!sequence_parallel_ || tensor_group_.size() == 1,
+                        "[MultiLatentAttention] a generation has no sequence parallelism. Leave out "
+                        "--sequence-parallel.");
+  auto& cache = state_as<LatentCache>(*inputs.state);
+  const bool is_prompt = cache.num_rows() == 0;  // shorter this way: heads are narrower than latent vectors
+  const int64_t s = latents.shared.size(0), b = latents.shared.size(1);
+  const Tensor rotated = rope(ctx, latents.shared.reshape({s, b, 1, sizes_.rotated}), *inputs.rope, inputs.layout);
+  const Tensor tokens = cache.append(ctx, latents.latent, rotated.reshape(latents.shared.shape()));
+  return is_prompt ? attend(ctx, query, latents, inputs, nullptr) : attend_to_latents(ctx, query, tokens, inputs);
 }
 
 BlockOutput MultiLatentAttention::forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
   require(inputs.rope != nullptr, "[MultiLatentAttention] the layer got no table of positions.");
   const Tensor query = query_of(ctx, x, inputs);
-  KeyValue heads = key_value_of(ctx, x, inputs);
-  if (inputs.state) {
-    KeyValueCache::Filled filled = state_as<KeyValueCache>(*inputs.state).append(ctx, heads.key, heads.value);
-    heads = {std::move(filled.key), std::move(filled.value)};
-  }
-  const Tensor attended = core_attention_->forward(ctx, query, heads.key, heads.value, inputs.layout, false);
+  const Latents latents = latents_of(ctx, x);
+  const Tensor attended =
+      inputs.state ? attend_cached(ctx, query, latents, inputs) : attend(ctx, query, latents, inputs, nullptr);
   return {linear_proj_->forward(ctx, attended), linear_proj_->bias()};
 }
 

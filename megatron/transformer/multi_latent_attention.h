@@ -11,9 +11,13 @@
 
 namespace megatron {
 
+class KeyValueCache;
+
 /// Attention whose keys and values come from one latent vector a token, and whose queries may come from another.
 /// Source: DeepSeek-V2 (arXiv:2405.04434), section 2.1. The projections to the latents are whole on every
 /// tensor-parallel rank, those from the latents to the heads are cut by heads.
+/// In generation a layer keeps the latent vectors, and reads them by the absorbed form (ops/absorbed_heads.h); on CUDA,
+/// whose attention takes heads of at most 256 elements, it keeps keys and values where latent vectors are wider.
 class MultiLatentAttention : public Attention {
  public:
   /// @param layer_number from 1: chooses the window where the config says "every N-th layer".
@@ -24,8 +28,21 @@ class MultiLatentAttention : public Attention {
 
  private:
   void register_projections(const ModuleContext& context);
+  /// What keys and values come from.
+  struct Latents {
+    Tensor latent;  // [s, b, kv_lora_rank] ([s/tp, b, ..] under sequence parallelism), normalized
+    Tensor shared;  // [s, b, rotated], before its rotation
+  };
   Tensor query_of(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
-  KeyValue key_value_of(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
+  Latents latents_of(Context& ctx, const Tensor& x) const;
+  /// Attention over keys and values of the rows themselves, or behind those of the cache.
+  Tensor attend(Context& ctx, const Tensor& query, const Latents& latents, const LayerInputs& inputs,
+                KeyValueCache* cache) const;
+  /// Attention over the latent vectors of a cache that has rows already.
+  Tensor attend_to_latents(Context& ctx, const Tensor& query, const Tensor& tokens, const LayerInputs& inputs) const;
+  Tensor attend_cached(Context& ctx, const Tensor& query, const Latents& latents, const LayerInputs& inputs) const;
+  /// Whether the device's attention takes heads as wide as a latent vector.
+  bool caches_latents(const Context& ctx) const;
 
   int64_t num_heads_;  // of this rank
   LatentHeadSizes sizes_;

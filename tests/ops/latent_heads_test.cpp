@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "megatron/ops/columns.h"
 #include "tests/testing/op_case.h"
 
 namespace megatron::testing {
@@ -42,7 +43,7 @@ TEST(LatentHeads, KeysAndValuesPassAllChecks) {
            .magnitude = 2});
 }
 
-TEST(LatentHeads, SplitColumnsPassAllChecks) {
+TEST(Columns, SplitAndJoinedPassAllChecks) {
   check({.name = "split_columns",
          .inputs = {{kRows, kColumns, 9}},
          .parameters = {},
@@ -50,6 +51,21 @@ TEST(LatentHeads, SplitColumnsPassAllChecks) {
            const ColumnParts parts = split_columns(ctx, o.inputs[0], 7);
            return std::vector{parts.first, parts.second};
          }});
+  check({.name = "join_columns",
+         .inputs = {{kRows, kColumns, 4}, {kRows, kColumns, 7}},
+         .parameters = {},
+         .forward = [](Context& ctx, OpOperands& o) {
+           return std::vector{join_columns(ctx, o.inputs[0], o.inputs[1])};
+         }});
+}
+
+TEST(Columns, ThatDoNotFitAreRefused) {
+  TestDevice test(DeviceKind::kCpu, 1);
+  Context ctx = test.context();
+  const Tensor x = ctx.empty("x", {kRows, 14}, DType::kFloat32), y = ctx.empty("y", {kRows + 1, 14}, DType::kFloat32);
+  EXPECT_THROW(split_columns(ctx, x, 14), ShapeError);
+  EXPECT_THROW(split_columns(ctx, x, 0), ShapeError);
+  EXPECT_THROW(join_columns(ctx, x, y), ShapeError);
 }
 
 TEST(LatentHeads, AllHeadsGetTheSharedPartOfTheKeysRotated) {
@@ -79,7 +95,6 @@ TEST(LatentHeads, ShapesThatDoNotFitAreRefused) {
                ShapeError);
   EXPECT_THROW(latent_key_value(ctx, x, shared, {.without_position = 4, .rotated = 4, .value = 4}, table, layout),
                ShapeError);
-  EXPECT_THROW(split_columns(ctx, x, 14), ShapeError);
 }
 
 }  // namespace

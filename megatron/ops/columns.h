@@ -1,0 +1,21 @@
+// Tensors beside each other in one: the last dimension in two parts.
+#pragma once
+
+#include "megatron/autograd/tape.h"
+
+namespace megatron {
+
+/// Both parts of the last dimension, as tensors of their own.
+struct ColumnParts {
+  Tensor first;   // [..., num_first]
+  Tensor second;  // [..., n - num_first]
+};
+/// @param x  [..., n], floating. Nothing is saved.
+/// @throw ShapeError unless both parts have columns.
+ColumnParts split_columns(Context& ctx, const Tensor& x, int64_t num_first);
+
+/// The inverse: [..., n + m] of [..., n] and [..., m]. Nothing is saved.
+/// @throw ShapeError unless the other dimensions are equal.
+Tensor join_columns(Context& ctx, const Tensor& first, const Tensor& second);
+
+}  // namespace megatron
