@@ -9,6 +9,7 @@
 #include "megatron/distributed/param_and_grad_buffer.h"
 #include "megatron/ops/bias_dropout_add.h"
 #include "megatron/transformer/moe/moe_layer.h"
+#include "megatron/transformer/multi_latent_attention.h"
 #include "megatron/transformer/self_attention.h"
 #include "megatron/transformer/transformer_layer.h"
 #include "tests/models/gpt/golden_case.h"
@@ -23,6 +24,11 @@ namespace {
 using Json = nlohmann::json;
 using testing::GoldenTensors;
 
+std::unique_ptr<Attention> make_attention(const ModuleContext& context, int64_t layer_number) {
+  if (context.config.mla) return std::make_unique<MultiLatentAttention>(context, layer_number);
+  return std::make_unique<SelfAttention>(context, layer_number);
+}
+
 /// A pre-norm layer whose feed-forward part is a mixture of experts.
 class MoeTransformerLayer : public DecoderLayer {
  public:
@@ -32,7 +38,7 @@ class MoeTransformerLayer : public DecoderLayer {
     const int64_t h = context.config.hidden_size;
     constexpr NormPlace kStream = NormPlace::kResidualStream;
     register_module(input_layernorm_, std::make_unique<Norm>(context.at("input_layernorm"), h, kStream));
-    register_module(self_attention_, std::make_unique<SelfAttention>(context.at("self_attention"), layer_number));
+    register_module(self_attention_, make_attention(context.at("self_attention"), layer_number));
     register_module(pre_mlp_layernorm_, std::make_unique<Norm>(context.at("pre_mlp_layernorm"), h, kStream));
     register_module(moe_, std::make_unique<MoeLayer>(context.at("mlp"), moe));
   }
@@ -53,7 +59,7 @@ class MoeTransformerLayer : public DecoderLayer {
   int64_t layer_number_;
   std::vector<std::vector<AuxiliaryLoss>>& losses_;
   std::unique_ptr<Norm> input_layernorm_, pre_mlp_layernorm_;
-  std::unique_ptr<SelfAttention> self_attention_;
+  std::unique_ptr<Attention> self_attention_;
   std::unique_ptr<MoeLayer> moe_;
 };
 
@@ -170,7 +176,7 @@ std::vector<double> batch_first(const Tensor& x) {
   return result;
 }
 
-/// The five models of experts; multi-latent attention has tests of its own.
+/// The six models of experts, one with multi-latent attention and YaRN.
 void for_each_model(const std::function<void(const Json&)>& function) {
   int count = 0;
   for (const Json& test : testing::golden_json("training/extra_moe_models.json", "cases")) {
@@ -178,7 +184,7 @@ void for_each_model(const std::function<void(const Json&)>& function) {
     function(test);
     ++count;
   }
-  EXPECT_EQ(count, 5);
+  EXPECT_EQ(count, 6);
 }
 
 class MoeGolden : public ::testing::TestWithParam<DType> {};
