@@ -33,6 +33,14 @@ class Model : public Module {
   virtual std::vector<std::string> losses() const = 0;
   /// What segments count beside the losses. The accumulator is a tensor of this name in every batch, to which they add.
   virtual std::vector<MetricSpec> metrics() const { return {}; }
+  /// Whether layers attach losses of their own to what passes through them. Then every batch of a training step has the
+  /// tensor kAttachedLossScale (transformer/moe/moe_step.h), the gradient of such a loss.
+  virtual bool attaches_losses() const { return false; }
+
+  /// Before the forward and backward pass of a step, and again if they are repeated: what layers count starts at 0.
+  virtual void begin_step(const Context& ctx) const { static_cast<void>(ctx); }
+  /// The end of a training step, on all ranks: layers change what adapts without a gradient, such as the expert bias.
+  virtual void finish_step(const Context& ctx) const { static_cast<void>(ctx); }
 
   // Of a model that generates and that is whole on this rank; others throw NotSupported or InternalError.
   /// Logits [s, b, padded vocabulary], whole on every tensor-parallel rank. @param states  of make_states(), or null:

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,11 @@ struct LayerInputs {
   RowMap rows;                      // of the residual stream on this rank (tensor_parallel/sequence_rows.h)
   const RopeTable* rope = nullptr;  // null: no rotary positions
   LayerState* state = nullptr;      // of the layer that is called; null in training
+  /// Of a training step: accumulators of metrics, and scales of losses that layers attach, by name.
+  std::span<const NamedTensor> step = {};
 };
+
+class TopKRouter;
 
 /// A part of a layer that a schedule can run on its own: attention and feed-forward, or dispatch, experts and combine.
 /// It takes the tensors that the part before it gives. The first part takes {"hidden"}, and so does the last one give
@@ -46,6 +51,9 @@ class DecoderLayer : public Module {
   /// What this layer keeps between the tokens of a generation, empty at first; null if it keeps nothing. forward() gets
   /// it in LayerInputs::state.
   virtual std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const = 0;
+
+  /// The router of its mixture of experts; null without one.
+  virtual TopKRouter* router() const { return nullptr; }
 };
 
 /// Makes layer `layer_number` (from 1, global) under the name context.path. Megatron Core:

@@ -31,12 +31,11 @@ LayerKind layer_kind(const TransformerConfig& config, int64_t layer_number) {
 void require_can_build(const LayerKind& kind) {
   const bool has_mixer =
       kind.mixer == Mixer::kSelfAttention || kind.mixer == Mixer::kLatentAttention || kind.mixer == Mixer::kNone;
-  const bool has_feed_forward = kind.feed_forward == FeedForward::kDense || kind.feed_forward == FeedForward::kNone;
-  require<NotSupported>(
-      has_mixer && has_feed_forward,
-      "[LayerPlan] a layer has {} and {}. This version builds layers of self attention or latent "
-      "attention and a dense feed-forward, or of one of them. Change the kinds of layers of the model.",
-      name_of(kind.mixer), name_of(kind.feed_forward));
+  require<NotSupported>(has_mixer,
+                        "[LayerPlan] a layer has {} and {}. This version builds layers of self attention or latent "
+                        "attention and a feed-forward, dense or of experts, or of one of them. Change the kinds of "
+                        "layers of the model.",
+                        name_of(kind.mixer), name_of(kind.feed_forward));
 }
 
 LayerPlan::LayerPlan(const TransformerConfig& config) : stacks_layers_(!depends_on_layer(config)) {

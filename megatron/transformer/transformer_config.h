@@ -25,7 +25,7 @@ enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
 enum class RecomputeGranularity { kNone, kSelective, kFull };
 enum class RecomputeMethod { kNone, kUniform, kBlock };
 /// What selective recompute drops in forward and computes again in backward.
-enum class RecomputeModule { kCoreAttn, kLayerNorm, kMlp };
+enum class RecomputeModule { kCoreAttn, kLayerNorm, kMlp, kMoe };
 /// gelu is the exact erf form; gelu_tanh is 0.5x(1+tanh(0.79788456x(1+0.044715x^2))); quick_gelu is x*sigmoid(1.702x);
 /// squared_relu is max(x,0)^2. With gated_linear_unit, silu gives SwiGLU and quick_gelu gives quick-GeGLU.
 enum class ActivationFunc { kGelu, kGeluTanh, kQuickGelu, kSilu, kSquaredRelu };
@@ -59,7 +59,8 @@ constexpr auto names_of_enum(RecomputeMethod) {
 constexpr auto names_of_enum(RecomputeModule) {
   return std::to_array<std::pair<RecomputeModule, std::string_view>>({{RecomputeModule::kCoreAttn, "core_attn"},
                                                                       {RecomputeModule::kLayerNorm, "layernorm"},
-                                                                      {RecomputeModule::kMlp, "mlp"}});
+                                                                      {RecomputeModule::kMlp, "mlp"},
+                                                                      {RecomputeModule::kMoe, "moe"}});
 }
 
 /// A GPT model. Built by training/config from flags, or filled in by hand.

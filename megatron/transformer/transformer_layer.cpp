@@ -3,6 +3,7 @@
 #include "megatron/autograd/recompute.h"
 #include "megatron/ops/bias_dropout_add.h"
 #include "megatron/transformer/layer_plan.h"
+#include "megatron/transformer/moe/moe_step.h"
 #include "megatron/transformer/multi_latent_attention.h"
 #include "megatron/transformer/self_attention.h"
 
@@ -14,18 +15,22 @@ std::unique_ptr<Attention> make_attention(const ModuleContext& context, Mixer mi
   return std::make_unique<SelfAttention>(context, layer_number);
 }
 
-/// The norm in front of `linear`. Layers with latent attention store their norms under names of their own.
+/// The norm in front of `linear`, whose name it has in checkpoints; empty: it is stored under a name of its own. So are
+/// all norms of layers with latent attention.
 std::unique_ptr<Norm> make_norm(const ModuleContext& context, std::string_view norm, std::string_view linear) {
-  return std::make_unique<Norm>(context.config.mla ? context.at(norm) : context.norm_before(norm, linear),
+  const bool has_own_name = context.config.mla || linear.empty();
+  return std::make_unique<Norm>(has_own_name ? context.at(norm) : context.norm_before(norm, linear),
                                 context.config.hidden_size, NormPlace::kResidualStream);
 }
 
 }  // namespace
 
 TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_number)
-    : hidden_dropout_(context.config.hidden_dropout),
+    : layer_number_(layer_number),
+      hidden_dropout_(context.config.hidden_dropout),
       recomputes_norms_(context.config.recomputes(RecomputeModule::kLayerNorm)),
       recomputes_mlp_(context.config.recomputes(RecomputeModule::kMlp)),
+      recomputes_moe_(context.config.recomputes(RecomputeModule::kMoe)),
       attention_path_(context.path + ".self_attention.dropout"),
       mlp_path_(context.path + ".mlp.dropout") {
   const LayerKind kind = layer_kind(context.config, layer_number);
@@ -35,13 +40,17 @@ TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_n
     register_module(self_attention_, make_attention(context.at("self_attention"), kind.mixer, layer_number));
   }
   if (kind.feed_forward == FeedForward::kNone) return;
-  register_module(pre_mlp_layernorm_, make_norm(context, "pre_mlp_layernorm", "mlp.linear_fc1"));
-  register_module(mlp_, std::make_unique<Mlp>(context.at("mlp")));
+  const bool has_experts = kind.feed_forward == FeedForward::kExperts;
+  register_module(pre_mlp_layernorm_, make_norm(context, "pre_mlp_layernorm", has_experts ? "" : "mlp.linear_fc1"));
+  if (has_experts)
+    register_module(moe_, std::make_unique<MoeLayer>(context.at("mlp"), context.config.moe.value()));
+  else
+    register_module(mlp_, std::make_unique<Mlp>(context.at("mlp")));
 }
 
 Tensor TransformerLayer::forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
   const Tensor x = self_attention_ ? attention_block(ctx, hidden, inputs) : hidden;
-  return mlp_ ? feed_forward_block(ctx, x, inputs) : x;
+  return has_feed_forward() ? feed_forward_block(ctx, x, inputs) : x;
 }
 
 std::vector<LayerPart> TransformerLayer::parts() const {
@@ -57,7 +66,10 @@ std::vector<LayerPart> TransformerLayer::parts() const {
   std::vector<LayerPart> parts;
   if (self_attention_)
     parts.push_back(part("self_attention", *input_layernorm_, *self_attention_, &TransformerLayer::attention_block));
-  if (mlp_) parts.push_back(part("mlp", *pre_mlp_layernorm_, *mlp_, &TransformerLayer::feed_forward_block));
+  if (has_feed_forward()) {
+    const Module& block = mlp_ ? static_cast<const Module&>(*mlp_) : *moe_;
+    parts.push_back(part("mlp", *pre_mlp_layernorm_, block, &TransformerLayer::feed_forward_block));
+  }
   return parts;
 }
 
@@ -74,8 +86,8 @@ Tensor TransformerLayer::attention_block(Context& ctx, const Tensor& hidden, con
 
 Tensor TransformerLayer::feed_forward_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
   return residual_block(
-      ctx, hidden, *pre_mlp_layernorm_, [&](Context& c, const Tensor& normed) { return feed_forward(c, normed); },
-      mlp_path_, inputs);
+      ctx, hidden, *pre_mlp_layernorm_,
+      [&](Context& c, const Tensor& normed) { return feed_forward(c, normed, inputs); }, mlp_path_, inputs);
 }
 
 Tensor TransformerLayer::residual_block(Context& ctx, const Tensor& hidden, const Norm& norm, const Block& block,
@@ -94,12 +106,20 @@ Tensor TransformerLayer::normalized(Context& ctx, const Norm& norm, const Tensor
   return normed;
 }
 
-BlockOutput TransformerLayer::feed_forward(Context& ctx, const Tensor& x) const {
-  if (!recomputes_mlp_) return mlp_->forward(ctx, x);
-  const auto function = [this](Context& c, const Payload& in) {
-    return Payload{{"output", mlp_->forward(c, at(in, "x")).output}};
+BlockOutput TransformerLayer::feed_forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
+  if (moe_ ? !recomputes_moe_ : !recomputes_mlp_)
+    return moe_ ? BlockOutput{experts(ctx, x, inputs)} : mlp_->forward(ctx, x);
+  const auto function = [this, inputs](Context& c, const Payload& in) {
+    const Tensor& input = at(in, "x");
+    return Payload{{"output", moe_ ? experts(c, input, inputs) : mlp_->forward(c, input).output}};
   };
-  return {at(recompute(ctx, {{"x", x}}, function), "output"), mlp_->output_bias()};
+  return {at(recompute(ctx, {{"x", x}}, function), "output"), mlp_ ? mlp_->output_bias() : nullptr};
+}
+
+Tensor TransformerLayer::experts(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
+  const MoeOutput out = moe_->forward(ctx, x, step_tensor(inputs.step, kAttachedLossScale));
+  add_to_step(ctx, inputs.step, layer_number_, out);
+  return out.output;
 }
 
 }  // namespace megatron

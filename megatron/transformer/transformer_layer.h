@@ -1,10 +1,11 @@
-// One layer of a decoder: attention and feed-forward around a residual stream.
+// One layer of a decoder: attention and feed-forward, dense or of experts, around a residual stream.
 #pragma once
 
 #include <functional>
 #include <memory>
 
 #include "megatron/transformer/attention.h"
+#include "megatron/transformer/moe/moe_layer.h"
 #include "megatron/transformer/norm.h"
 
 namespace megatron {
@@ -19,6 +20,7 @@ class TransformerLayer : public DecoderLayer {
   /// "self_attention" and "mlp", those that are there, each with its norm and its residual connection.
   std::vector<LayerPart> parts() const override;
   std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const override;
+  TopKRouter* router() const override { return moe_ ? &moe_->router() : nullptr; }
 
  private:
   Tensor attention_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const;
@@ -28,15 +30,19 @@ class TransformerLayer : public DecoderLayer {
   Tensor residual_block(Context& ctx, const Tensor& hidden, const Norm& norm, const Block& block, std::string_view path,
                         const LayerInputs& inputs) const;
   Tensor normalized(Context& ctx, const Norm& norm, const Tensor& hidden) const;
-  BlockOutput feed_forward(Context& ctx, const Tensor& x) const;
+  BlockOutput feed_forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
+  Tensor experts(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
+  bool has_feed_forward() const { return mlp_ || moe_; }
 
+  int64_t layer_number_;
   double hidden_dropout_;
-  bool recomputes_norms_, recomputes_mlp_;
+  bool recomputes_norms_, recomputes_mlp_, recomputes_moe_;
   std::string attention_path_, mlp_path_;
   std::unique_ptr<Norm> input_layernorm_;  // null without attention, as the next
   std::unique_ptr<Attention> self_attention_;
-  std::unique_ptr<Norm> pre_mlp_layernorm_;  // null without feed-forward, as the next
-  std::unique_ptr<Mlp> mlp_;
+  std::unique_ptr<Norm> pre_mlp_layernorm_;  // null without feed-forward
+  std::unique_ptr<Mlp> mlp_;                 // at most one of both
+  std::unique_ptr<MoeLayer> moe_;
 };
 
 }  // namespace megatron

@@ -109,11 +109,14 @@ TEST(LayerPlan, PartsOfItAddUpToTheWhole) {
 }
 
 TEST(LayerPlan, KindsWithoutALayerAreRefusedByName) {
-  for (const LayerKind& kind :
-       {kDense, kAttentionAlone, kFeedForwardAlone, LayerKind{Mixer::kLatentAttention, FeedForward::kDense}})
+  for (const LayerKind& kind : {kDense, kExperts, kAttentionAlone, kFeedForwardAlone,
+                                LayerKind{Mixer::kLatentAttention, FeedForward::kExperts}})
     EXPECT_NO_THROW(require_can_build(kind));
-  EXPECT_THAT([] { require_can_build(kExperts); },
-              ThrowsMessage<NotSupported>(HasSubstr("a layer has self attention and experts")));
+  EXPECT_THAT(
+      [] {
+        require_can_build({Mixer::kStateSpace, FeedForward::kExperts});
+      },
+      ThrowsMessage<NotSupported>(HasSubstr("and experts")));
   for (const Mixer mixer : {Mixer::kStateSpace, Mixer::kLinearAttention})
     EXPECT_THROW(require_can_build({mixer, FeedForward::kNone}), NotSupported);
 }

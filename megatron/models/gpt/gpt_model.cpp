@@ -1,6 +1,7 @@
 #include "megatron/models/gpt/gpt_model.h"
 
 #include "megatron/ops/masked_sum.h"
+#include "megatron/transformer/moe/moe_step.h"
 #include "megatron/transformer/rotary_embedding.h"
 
 namespace megatron {
@@ -24,6 +25,8 @@ GptModel::GptModel(const ModuleContext& context, const LayerSpec& layer_spec)
 GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout, const LayerSpec& layer_spec)
     : config_(validated(context.config)),
       tensor_group_(context.groups.tp),
+      pipeline_group_(context.groups.pp),
+      metric_group_(context.groups.tp_dp_cp),
       sequence_parallel_(context.sequence_parallel),
       rope_(make_rope_table(context.ctx, context.config, context.config.max_sequence_length)) {
   const StagePlacement& placement = layout.placement();
@@ -51,6 +54,34 @@ std::vector<std::vector<Parameter*>> GptModel::stage_parameters() const {
   return all;
 }
 
+std::vector<TopKRouter*> GptModel::routers() const {
+  std::vector<TopKRouter*> all;
+  for (const auto& stage : stages_)
+    for (TopKRouter* router : stage->routers()) all.push_back(router);
+  return all;
+}
+
+std::vector<MetricSpec> GptModel::metrics() const {
+  if (!config_.moe) return {};
+  std::vector<MetricSpec> specs;
+  const auto add = [&](std::string_view name, int64_t size) {
+    specs.push_back({.name = std::string(name), .size = size, .groups = {pipeline_group_, metric_group_}});
+  };
+  for (const std::string_view name : auxiliary_losses(*config_.moe)) add(name, config_.num_layers);
+  if (config_.moe->per_layer_logging) add(kTokensPerExpert, config_.num_layers * config_.moe->num_experts);
+  return specs;
+}
+
+bool GptModel::attaches_losses() const { return config_.moe && !auxiliary_losses(*config_.moe).empty(); }
+
+void GptModel::begin_step(const Context& ctx) const {
+  for (TopKRouter* router : routers()) router->begin_step(ctx);
+}
+
+void GptModel::finish_step(const Context& ctx) const {
+  for (TopKRouter* router : routers()) router->finish_step(ctx);
+}
+
 std::vector<Chunk> GptModel::chunks(const Batches& batches) const {
   std::vector<Chunk> chunks;
   for (const auto& stage : stages_) chunks.push_back(stage->segments(batches));
@@ -73,7 +104,7 @@ const GptStage& GptModel::whole() const {
 Tensor GptModel::token_losses(Context& ctx, const Batch& batch) const {
   const SequenceLayout& layout = batch.layout(gpt_batch::kTokens);
   const Tensor embedded = whole().embed(ctx, batch.tensor(gpt_batch::kTokens), layout);
-  return whole().head_losses(ctx, whole().decode(ctx, embedded, layout, nullptr), batch.tensor(gpt_batch::kLabels));
+  return whole().head_losses(ctx, whole().decode(ctx, embedded, batch), batch.tensor(gpt_batch::kLabels));
 }
 
 Tensor GptModel::loss(Context& ctx, const Batch& batch) const {

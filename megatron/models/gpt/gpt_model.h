@@ -24,6 +24,11 @@ class GptModel : public Model {
   std::vector<std::vector<Parameter*>> stage_parameters() const override;
 
   std::vector<std::string> losses() const override { return {std::string(GptStage::kLoss)}; }
+  /// Of mixtures of experts: auxiliary losses, and loads with per_layer_logging (transformer/moe/moe_step.h).
+  std::vector<MetricSpec> metrics() const override;
+  bool attaches_losses() const override;
+  void begin_step(const Context& ctx) const override;
+  void finish_step(const Context& ctx) const override;
   /// @param batches  of the tensors and the layout that gpt_batch names.
   std::vector<Chunk> chunks(const Batches& batches) const override;
   /// Hidden states, of this rank's rows under sequence parallelism.
@@ -40,9 +45,10 @@ class GptModel : public Model {
 
  private:
   const GptStage& whole() const;
+  std::vector<TopKRouter*> routers() const;
 
   TransformerConfig config_;
-  ProcessGroup tensor_group_;
+  ProcessGroup tensor_group_, pipeline_group_, metric_group_;
   bool sequence_parallel_;
   std::optional<RopeTable> rope_;
   std::vector<std::unique_ptr<GptStage>> stages_;

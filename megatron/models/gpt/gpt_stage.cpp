@@ -60,6 +60,23 @@ LayerInputs GptStage::inputs_of(const SequenceLayout& layout) const {
           .state = nullptr};
 }
 
+LayerInputs GptStage::inputs_of(const Batch& batch) const {
+  LayerInputs inputs = inputs_of(batch.layout(gpt_batch::kTokens));
+  inputs.step = batch.tensors;
+  return inputs;
+}
+
+std::vector<TopKRouter*> GptStage::routers() const {
+  std::vector<TopKRouter*> routers;
+  for (const auto& layer : layers_)
+    if (TopKRouter* router = layer->router()) routers.push_back(router);
+  return routers;
+}
+
+Tensor GptStage::decode(Context& ctx, Tensor hidden, const Batch& batch) const {
+  return decode_range(ctx, std::move(hidden), 0, layers_.size(), batch);
+}
+
 Tensor GptStage::decode(Context& ctx, Tensor hidden, const SequenceLayout& layout, const LayerStates* states) const {
   LayerInputs inputs = inputs_of(layout);
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -75,9 +92,8 @@ LayerStates GptStage::make_states(const Context& ctx, const LayerStateSizes& siz
   return states;
 }
 
-Tensor GptStage::decode_range(Context& ctx, Tensor hidden, size_t first, size_t end,
-                              const SequenceLayout& layout) const {
-  const LayerInputs inputs = inputs_of(layout);
+Tensor GptStage::decode_range(Context& ctx, Tensor hidden, size_t first, size_t end, const Batch& batch) const {
+  const LayerInputs inputs = inputs_of(batch);
   for (size_t i = first; i < end; ++i) hidden = layers_[i]->forward(ctx, hidden, inputs);
   return hidden;
 }
@@ -133,7 +149,7 @@ void GptStage::append_parts(const Batches& batches, size_t layer, Chunk& chunk) 
         {.name = fmt::format("layer {} {}", stage_.first_layer + static_cast<int64_t>(layer), part.name),
          .parameters = std::move(part.parameters),
          .forward = [this, batches, forward = std::move(part.forward)](Context& ctx, const Payload& in, int m) {
-           return forward(ctx, in, inputs_of(batches(m).layout(gpt_batch::kTokens)));
+           return forward(ctx, in, inputs_of(batches(m)));
          }});
 }
 
@@ -144,8 +160,7 @@ Segment GptStage::recomputed_segment(const Batches& batches, size_t first, size_
                   .parameters = {},
                   .forward =
                       [this, batches, first, end](Context& ctx, const Payload& in, int m) {
-                        const SequenceLayout& layout = batches(m).layout(gpt_batch::kTokens);
-                        return Payload{{"hidden", decode_range(ctx, at(in, "hidden"), first, end, layout)}};
+                        return Payload{{"hidden", decode_range(ctx, at(in, "hidden"), first, end, batches(m))}};
                       },
                   .recompute = true};
   for (size_t i = first; i < end; ++i)

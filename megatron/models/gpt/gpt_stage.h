@@ -44,7 +44,8 @@ class GptStage : public Module {
   // Hidden states are [s, b, h] ([s/tp, b, h] under sequence parallelism).
   /// Of the first stage.
   Tensor embed(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const;
-  /// Through the stage's layers. @param states  one a layer, or null.
+  /// Through the stage's layers: a batch, or tokens of a generation. @param states  one a layer, or null.
+  Tensor decode(Context& ctx, Tensor hidden, const Batch& batch) const;
   Tensor decode(Context& ctx, Tensor hidden, const SequenceLayout& layout, const LayerStates* states) const;
   LayerStates make_states(const Context& ctx, const LayerStateSizes& sizes) const;
   /// Of the last stage: losses [s, b] of every token, or logits [s, b, padded vocabulary], whole on every tensor rank.
@@ -57,13 +58,16 @@ class GptStage : public Module {
   Chunk segments(const Batches& batches) const;
 
   const StageLayers& layers() const { return stage_; }
+  /// Those of layers with experts.
+  std::vector<TopKRouter*> routers() const;
   /// Null where the stage has none of its own.
   Parameter* word_embeddings() const { return embedding_ ? &embedding_->word_embeddings() : nullptr; }
 
  private:
   void register_output_weight(const ModuleContext& context, const TiedCopy& words);
   LayerInputs inputs_of(const SequenceLayout& layout) const;
-  Tensor decode_range(Context& ctx, Tensor hidden, size_t first, size_t end, const SequenceLayout& layout) const;
+  LayerInputs inputs_of(const Batch& batch) const;
+  Tensor decode_range(Context& ctx, Tensor hidden, size_t first, size_t end, const Batch& batch) const;
   void append_layers(const Batches& batches, Chunk& chunk) const;
   void append_parts(const Batches& batches, size_t layer, Chunk& chunk) const;
   Segment recomputed_segment(const Batches& batches, size_t first, size_t end) const;

@@ -16,8 +16,31 @@
 namespace megatron {
 
 /// How tokens are spread over the experts. The first three add a loss: of all tokens of a micro-batch, of each
-/// sequence, or with the counts of all micro-batches of a step so far. The others balance the choice itself.
-enum class LoadBalancingType { kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss, kSinkhorn, kQuantileBalancing };
+/// sequence, or with the counts of all micro-batches of a step so far, of all data-parallel ranks. The next two balance
+/// the choice itself; kNone does neither.
+enum class LoadBalancingType { kAuxLoss, kSeqAuxLoss, kGlobalAuxLoss, kSinkhorn, kQuantileBalancing, kNone };
+
+/// Names as on the command line and in checkpoints, found by argument-dependent lookup (base/field.h).
+constexpr auto names_of_enum(LoadBalancingType) {
+  return std::to_array<std::pair<LoadBalancingType, std::string_view>>(
+      {{LoadBalancingType::kAuxLoss, "aux_loss"},
+       {LoadBalancingType::kSeqAuxLoss, "seq_aux_loss"},
+       {LoadBalancingType::kGlobalAuxLoss, "global_aux_loss"},
+       {LoadBalancingType::kSinkhorn, "sinkhorn"},
+       {LoadBalancingType::kQuantileBalancing, "quantile_balancing"},
+       {LoadBalancingType::kNone, "none"}});
+}
+namespace kernels {
+constexpr auto names_of_enum(RouterScore) {
+  return std::to_array<std::pair<RouterScore, std::string_view>>({{RouterScore::kSoftmax, "softmax"},
+                                                                  {RouterScore::kSigmoid, "sigmoid"},
+                                                                  {RouterScore::kSqrtSoftplus, "sqrtsoftplus"}});
+}
+constexpr auto names_of_enum(TokenDropPolicy) {
+  return std::to_array<std::pair<TokenDropPolicy, std::string_view>>(
+      {{TokenDropPolicy::kProbs, "probs"}, {TokenDropPolicy::kPosition, "position"}});
+}
+}  // namespace kernels
 
 /// How tokens reach the ranks that have their experts. All-gather: every rank sees the tokens of all. All-to-all: a
 /// rank sees those that its experts take.
@@ -60,6 +83,7 @@ struct MoeConfig {
   bool apply_probs_on_input = false;             ///< with topk 1: not on the activation
   std::optional<double> force_routing_bias_std;  ///< random logits for benchmarks; 0: balanced
   bool calculate_per_token_loss = false;         ///< losses are sums over tokens, divided by their number later
+  bool per_layer_logging = false;                ///< count the tokens of each expert of each layer for the log
 
   bool balances_by(LoadBalancingType type) const;
   /// @param layer_number from 1

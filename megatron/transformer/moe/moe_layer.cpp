@@ -109,7 +109,7 @@ MoeOutput MoeLayer::forward(Context& ctx, const Tensor& x, const Tensor& loss_sc
   if (fc2_latent_weight_) output = linear(ctx, output, *fc2_latent_weight_, fc2_latent_bias_.get());
   output = output.reshape(x.shape());
   if (shared_experts_) output = add(ctx, output, shared_experts_->forward(ctx, x));
-  return {output, std::move(routed.losses)};
+  return {output, std::move(routed.losses), std::move(routed.tokens_per_expert)};
 }
 
 }  // namespace megatron

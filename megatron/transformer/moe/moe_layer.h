@@ -16,6 +16,7 @@ namespace megatron {
 struct MoeOutput {
   Tensor output;  // [s, b, h]
   std::vector<AuxiliaryLoss> losses;
+  Tensor tokens_per_expert;  // see RouterOutput
 };
 
 /// Router, experts of all tokens that go to them, and shared experts. Where ranks share the experts, a dispatcher
@@ -28,7 +29,7 @@ class MoeLayer : public Module {
   /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism). @param loss_scale [1] float64, the gradient of every
   /// auxiliary loss; undefined: 1.
   MoeOutput forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const;
-  TopKRouter& router() { return *router_; }
+  TopKRouter& router() const { return *router_; }
   /// Whether a training step is bounded by expert_rank_capacity_factor, as it is at first. A step that has raised
   /// StepState::overflow is repeated without: then there is room for any routing, and the results are the same bits as
   /// if there always had been. Evaluation has no bound.

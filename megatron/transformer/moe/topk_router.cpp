@@ -9,22 +9,6 @@
 namespace megatron {
 namespace {
 
-/// Empty for what balances without a loss.
-std::string_view loss_name_of(LoadBalancingType type) {
-  switch (type) {
-    case LoadBalancingType::kAuxLoss:
-      return "load_balancing_loss";
-    case LoadBalancingType::kSeqAuxLoss:
-      return "seq_load_balancing_loss";
-    case LoadBalancingType::kGlobalAuxLoss:
-      return "global_load_balancing_loss";
-    case LoadBalancingType::kSinkhorn:
-    case LoadBalancingType::kQuantileBalancing:
-      break;
-  }
-  return {};
-}
-
 /// In device memory for the length of the training, 0 at first.
 Tensor persistent_zeros(const Context& ctx, std::string_view name, const Shape& shape) {
   Tensor x = ctx.empty(name, shape, DType::kFloat32, MemoryUse::kOptimizer);
@@ -38,6 +22,22 @@ void sum_over_ranks(const ProcessGroup& group, Tensor& x, std::string_view site)
 
 }  // namespace
 
+std::string_view auxiliary_loss_of(LoadBalancingType type) {
+  switch (type) {
+    case LoadBalancingType::kAuxLoss:
+      return "load_balancing_loss";
+    case LoadBalancingType::kSeqAuxLoss:
+      return "seq_load_balancing_loss";
+    case LoadBalancingType::kGlobalAuxLoss:
+      return "global_load_balancing_loss";
+    case LoadBalancingType::kSinkhorn:
+    case LoadBalancingType::kQuantileBalancing:
+    case LoadBalancingType::kNone:
+      break;
+  }
+  return {};
+}
+
 TopKRouter::TopKRouter(const ModuleContext& context, const MoeConfig& config)
     : config_(config), path_(context.path), tp_cp_(context.groups.tp_cp), tp_dp_cp_(context.groups.tp_dp_cp) {
   config_.validate();
@@ -49,14 +49,20 @@ TopKRouter::TopKRouter(const ModuleContext& context, const MoeConfig& config)
   };
   register_parameter(weight_, context.ctx, options("weight", {e, h}, context.config.init_method_std));
   if (context.config.add_bias_linear) register_parameter(bias_, context.ctx, options("bias", {e}, 0));
+  const auto add_state = [&](std::unique_ptr<Parameter>& slot, std::string_view name) {
+    ParameterOptions made = options(name, {e}, 0);
+    made.dtype = DType::kFloat32;
+    made.is_trainable = false;
+    register_parameter(slot, context.ctx, std::move(made)).initialize(context.ctx);
+  };
   if (config_.enable_expert_bias) {
-    expert_bias_ = persistent_zeros(context.ctx, "router.expert_bias", {e});
+    add_state(expert_bias_, "expert_bias");
     tokens_per_expert_ = persistent_zeros(context.ctx, "router.tokens_per_expert", {1, e});
   }
   if (config_.balances_by(LoadBalancingType::kGlobalAuxLoss))
     global_counts_ = persistent_zeros(context.ctx, "router.global_tokens_per_expert", {1, e});
   if (config_.balances_by(LoadBalancingType::kQuantileBalancing)) {
-    quantile_beta_ = persistent_zeros(context.ctx, "router.qb_beta", {e});
+    add_state(quantile_beta_, "qb_beta");
     quantile_sums_ = persistent_zeros(context.ctx, "router.qb_beta_accum", {e + 1});
   }
 }
@@ -72,17 +78,21 @@ RouterOutput TopKRouter::forward(Context& ctx, const Tensor& x, const Tensor& lo
     output.losses.push_back({name, attached.loss});
   };
   if (ctx.is_training() && config_.z_loss_coeff)
-    add_loss("z_loss", attach_z_loss(ctx, logits, loss_scale, *config_.z_loss_coeff * loss_weight(num_tokens, tp_cp_)));
+    add_loss(kZLoss, attach_z_loss(ctx, logits, loss_scale, *config_.z_loss_coeff * loss_weight(num_tokens, tp_cp_)));
   for (const LoadBalancing& balancing : config_.load_balancing)
-    if (const std::string_view name = loss_name_of(balancing.type);
+    if (const std::string_view name = auxiliary_loss_of(balancing.type);
         ctx.is_training() && !name.empty() && balancing.aux_loss_coeff != 0)
       add_loss(name, attach_balance_loss(ctx, logits, counts_of(ctx, logits, x.size(-2), balancing.type), loss_scale,
                                          config_.topk.score,
                                          balancing.aux_loss_coeff * loss_weight(num_tokens, group_of(balancing.type))));
   output.routing = choose(ctx, logits);
-  if (config_.enable_expert_bias && ctx.is_training() && ctx.is_first_run()) {
+  if (ctx.is_training() && ctx.is_first_run()) {
     Tensor counts = tokens_per_expert_;
-    count_tokens(ctx, output.routing.map, counts, true);
+    if (config_.enable_expert_bias) count_tokens(ctx, output.routing.map, counts, true);
+    if (config_.per_layer_logging) {
+      output.tokens_per_expert = ctx.empty("router.logged_counts", {1, logits.size(1)}, DType::kFloat32);
+      count_tokens(ctx, output.routing.map, output.tokens_per_expert, false);
+    }
   }
   if (config_.pad_expert_input_to_multiple > 0)
     output.routing.map = pad_routing_map(ctx, output.routing.map, config_.pad_expert_input_to_multiple);
@@ -90,20 +100,20 @@ RouterOutput TopKRouter::forward(Context& ctx, const Tensor& x, const Tensor& lo
 }
 
 void TopKRouter::begin_step(const Context& ctx) {
-  if (global_counts_.defined()) fill_zero(ctx.device, global_counts_.data<float>(), global_counts_.bytes());
+  for (Tensor* counts : {&tokens_per_expert_, &global_counts_, &quantile_sums_})
+    if (counts->defined()) fill_zero(ctx.device, counts->data<float>(), counts->bytes());
 }
 
 void TopKRouter::finish_step(const Context& ctx) {
-  if (config_.enable_expert_bias) {
+  if (expert_bias_) {
     sum_over_ranks(tp_dp_cp_, tokens_per_expert_, "tokens_per_expert");
-    update_expert_bias(ctx, tokens_per_expert_, expert_bias_, config_.bias_update_rate);
-    fill_zero(ctx.device, tokens_per_expert_.data<float>(), tokens_per_expert_.bytes());
+    update_expert_bias(ctx, tokens_per_expert_, expert_bias_->value(), config_.bias_update_rate);
   }
-  if (quantile_beta_.defined()) {
+  if (quantile_beta_) {
     sum_over_ranks(tp_dp_cp_, quantile_sums_, "quantile_sums");
-    update_quantile_beta(ctx, quantile_sums_, quantile_beta_, config_.quantile_balancing_ema);
-    fill_zero(ctx.device, quantile_sums_.data<float>(), quantile_sums_.bytes());
+    update_quantile_beta(ctx, quantile_sums_, quantile_beta_->value(), config_.quantile_balancing_ema);
   }
+  begin_step(ctx);
 }
 
 double TopKRouter::loss_weight(int64_t num_tokens, const ProcessGroup& group) const {
@@ -140,9 +150,9 @@ Tensor TopKRouter::selection_of(const Context& ctx, const Tensor& logits) const 
   const bool counts = ctx.is_training() && ctx.is_first_run();
   if (counts && tp_cp_.size() > 1) {  // the quantiles are those of whole sequences
     const Tensor all = gather_rows_of_ranks(ctx, tp_cp_, logits, "router.logits");
-    quantile_values(ctx, all, quantile_beta_, quantile_sums_, config_.topk.topk);
+    quantile_values(ctx, all, quantile_beta_->value(), quantile_sums_, config_.topk.topk);
   }
-  return quantile_values(ctx, logits, quantile_beta_, counts && tp_cp_.size() == 1 ? quantile_sums_ : Tensor(),
+  return quantile_values(ctx, logits, quantile_beta_->value(), counts && tp_cp_.size() == 1 ? quantile_sums_ : Tensor(),
                          config_.topk.topk);
 }
 
@@ -152,7 +162,8 @@ Routing TopKRouter::choose(Context& ctx, const Tensor& logits) const {
     options = {.topk = options.topk,
                .score = options.topk == 1 ? kernels::RouterScore::kSigmoid : kernels::RouterScore::kSoftmax,
                .pre_softmax = true};
-  const Routing routing = router_topk(ctx, logits, selection_of(ctx, logits), expert_bias_, options);
+  const Tensor bias = expert_bias_ ? expert_bias_->value() : Tensor();
+  const Routing routing = router_topk(ctx, logits, selection_of(ctx, logits), bias, options);
   if (!config_.expert_capacity_factor) return routing;
   const int64_t capacity =
       kernels::expert_capacity(logits.size(0), options.topk, logits.size(1), *config_.expert_capacity_factor);

@@ -13,6 +13,10 @@
 
 namespace megatron {
 
+inline constexpr std::string_view kZLoss = "z_loss";
+/// Megatron's name of the loss in the log; empty for what balances without one.
+std::string_view auxiliary_loss_of(LoadBalancingType type);
+
 /// One of the losses that a router adds to the training loss, for the log.
 struct AuxiliaryLoss {
   std::string_view name;  // Megatron's: "load_balancing_loss", "z_loss", ...
@@ -23,6 +27,7 @@ struct AuxiliaryLoss {
 struct RouterOutput {
   Routing routing;
   std::vector<AuxiliaryLoss> losses;  // empty in evaluation
+  Tensor tokens_per_expert;           // [1, e] float32, with per_layer_logging, in the first run of training
 };
 
 /// Logits, auxiliary losses, top-k, and dropping. What it counts in a step lies in device memory: the loads behind the
@@ -39,15 +44,15 @@ class TopKRouter : public Module {
   /// @param loss_scale [1] float64, the gradient of every auxiliary loss; undefined: 1.
   RouterOutput forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const;
 
-  /// A new step: the global loss counts anew.
+  /// A new step, or the same step again: all counts are 0.
   void begin_step(const Context& ctx);
   /// The end of a step: moves the expert bias by the loads of the step, or beta by its quantiles, which are then 0.
   void finish_step(const Context& ctx);
 
-  /// [e] float32, "router.expert_bias" of checkpoints; undefined without enable_expert_bias.
-  Tensor& expert_bias() { return expert_bias_; }
-  /// [e] float32, "router.qb_beta" of checkpoints; undefined without quantile balancing.
-  Tensor& quantile_beta() { return quantile_beta_; }
+  /// [e] float32, "router.expert_bias" of checkpoints, without a gradient; null without enable_expert_bias.
+  Parameter* expert_bias() { return expert_bias_.get(); }
+  /// [e] float32, "router.qb_beta" of checkpoints, without a gradient; null without quantile balancing.
+  Parameter* quantile_beta() { return quantile_beta_.get(); }
   /// [1, e] float32: the loads of the step so far; undefined without enable_expert_bias.
   const Tensor& tokens_per_expert() const { return tokens_per_expert_; }
 
@@ -64,8 +69,8 @@ class TopKRouter : public Module {
   MoeConfig config_;
   std::string path_;
   ProcessGroup tp_cp_, tp_dp_cp_;
-  std::unique_ptr<Parameter> weight_, bias_;
-  Tensor expert_bias_, tokens_per_expert_, global_counts_, quantile_beta_, quantile_sums_;
+  std::unique_ptr<Parameter> weight_, bias_, expert_bias_, quantile_beta_;
+  Tensor tokens_per_expert_, global_counts_, quantile_sums_;
 };
 
 }  // namespace megatron

@@ -119,9 +119,9 @@ TEST(LayerKinds, SegmentsOfAStageAreThePartsOfItsLayers) {
 }
 
 TEST(LayerKinds, ThatCannotBeBuiltAreRefused) {
-  TransformerConfig experts = two_layers();
-  experts.moe = MoeConfig{.num_experts = 4, .ffn_hidden_size = 6};
-  EXPECT_THROW(Model{experts}, NotSupported);
+  TransformerConfig state_space = four_halves();
+  state_space.layer_kinds[0].mixer = Mixer::kStateSpace;
+  EXPECT_THROW(Model{state_space}, NotSupported);
   TransformerConfig gate = two_layers();
   gate.attention_output_gate = true;
   EXPECT_THROW(Model{gate}, NotSupported);

@@ -6,12 +6,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "megatron/core/copy.h"
 #include "megatron/distributed/param_and_grad_buffer.h"
-#include "megatron/ops/bias_dropout_add.h"
-#include "megatron/transformer/moe/moe_layer.h"
-#include "megatron/transformer/multi_latent_attention.h"
-#include "megatron/transformer/self_attention.h"
-#include "megatron/transformer/transformer_layer.h"
 #include "tests/models/gpt/golden_case.h"
 #include "tests/testing/golden_json.h"
 #include "tests/testing/golden_moe.h"
@@ -23,45 +19,6 @@ namespace {
 
 using Json = nlohmann::json;
 using testing::GoldenTensors;
-
-std::unique_ptr<Attention> make_attention(const ModuleContext& context, int64_t layer_number) {
-  if (context.config.mla) return std::make_unique<MultiLatentAttention>(context, layer_number);
-  return std::make_unique<SelfAttention>(context, layer_number);
-}
-
-/// A pre-norm layer whose feed-forward part is a mixture of experts.
-class MoeTransformerLayer : public DecoderLayer {
- public:
-  MoeTransformerLayer(const ModuleContext& context, int64_t layer_number, const MoeConfig& moe,
-                      std::vector<std::vector<AuxiliaryLoss>>& losses)
-      : layer_number_(layer_number), losses_(losses) {
-    const int64_t h = context.config.hidden_size;
-    constexpr NormPlace kStream = NormPlace::kResidualStream;
-    register_module(input_layernorm_, std::make_unique<Norm>(context.at("input_layernorm"), h, kStream));
-    register_module(self_attention_, make_attention(context.at("self_attention"), layer_number));
-    register_module(pre_mlp_layernorm_, std::make_unique<Norm>(context.at("pre_mlp_layernorm"), h, kStream));
-    register_module(moe_, std::make_unique<MoeLayer>(context.at("mlp"), moe));
-  }
-  Tensor forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const override {
-    const BlockOutput attended = self_attention_->forward(ctx, input_layernorm_->forward(ctx, hidden), inputs);
-    const Tensor sum = bias_dropout_add(ctx, attended.output, attended.bias, hidden,
-                                        {.rate = 0, .path = "attention", .rows = inputs.rows});
-    MoeOutput fed = moe_->forward(ctx, pre_mlp_layernorm_->forward(ctx, sum), {});
-    losses_[static_cast<size_t>(layer_number_ - 1)] = std::move(fed.losses);
-    return bias_dropout_add(ctx, fed.output, nullptr, sum, {.rate = 0, .path = "mlp", .rows = inputs.rows});
-  }
-  std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const override {
-    return self_attention_->make_state(ctx, sizes);
-  }
-  TopKRouter& router() { return moe_->router(); }
-
- private:
-  int64_t layer_number_;
-  std::vector<std::vector<AuxiliaryLoss>>& losses_;
-  std::unique_ptr<Norm> input_layernorm_, pre_mlp_layernorm_;
-  std::unique_ptr<Attention> self_attention_;
-  std::unique_ptr<MoeLayer> moe_;
-};
 
 /// Values of one of our parameters: Megatron's of that name, or those of all experts one after the other.
 std::vector<double> golden_values(const GoldenTensors& tensors, const std::string& kind, const std::string& name) {
@@ -100,32 +57,26 @@ struct Golden {
   Golden(const Json& description, DType dtype)
       : test(description), tensors("training/" + test["file"].get<std::string>()) {
     Json transformer = test["config"];
-    moe = testing::take_moe_config(transformer);
-    LayerPattern moe_layers{.interval = 1, .per_layer = {}};
+    MoeConfig moe = testing::take_moe_config(transformer);
     if (transformer.contains("moe_layer_freq"))
-      moe_layers.per_layer = transformer["moe_layer_freq"].get<std::vector<int64_t>>();
+      moe.layer_freq = {.interval = 0, .per_layer = transformer["moe_layer_freq"].get<std::vector<int64_t>>()};
     transformer.erase("moe_layer_freq");
     config = testing::golden_config(transformer, test["model"], test["yarn"]);
     config.params_dtype = dtype;
     if (moe.ffn_hidden_size == 0) moe.ffn_hidden_size = config.ffn_hidden_size;
-    losses.resize(static_cast<size_t>(config.num_layers));
-    const LayerSpec spec = [&, moe_layers](const ModuleContext& context,
-                                           int64_t number) -> std::unique_ptr<DecoderLayer> {
-      if (!moe_layers.per_layer.empty() && moe_layers.per_layer[static_cast<size_t>(number - 1)] == 0)
-        return std::make_unique<TransformerLayer>(context, number);
-      auto layer = std::make_unique<MoeTransformerLayer>(context, number, moe, losses);
-      routers.emplace_back(context.path + ".mlp.router", &layer->router());
-      return layer;
-    };
+    config.moe = moe;
     model = std::make_unique<GptModel>(
-        ModuleContext{.ctx = ctx, .config = config, .groups = ProcessGroupCollection::single(), .path = ""}, spec);
+        ModuleContext{.ctx = ctx, .config = config, .groups = ProcessGroupCollection::single(), .path = ""});
     buffer = std::make_unique<ParamAndGradBuffer>(ctx, model->parameters(), dtype);
     for (Parameter* parameter : model->parameters())
-      testing::store(golden_values(tensors, "param/", parameter->name()), parameter->value());
-    for (auto& [path, router] : routers)
-      if (moe.enable_expert_bias)
-        testing::store(tensors.values("buffer/" + path + ".expert_bias"), router->expert_bias());
+      testing::store(golden_values(tensors, parameter->is_trainable() ? "param/" : "buffer/", parameter->name()),
+                     parameter->value());
     batch = testing::golden_batch(ctx, tensors);
+    for (const MetricSpec& spec : model->metrics()) {
+      Tensor sums = ctx.empty(spec.name, {spec.size}, spec.dtype, MemoryUse::kData);
+      fill_zero(ctx.device, sums.data<double>(), sums.bytes());
+      batch.tensors.push_back({spec.name, sums});
+    }
     for (double mask : tensors.values("loss_mask")) num_tokens += mask;
     device.step.loss_seed = 1 / num_tokens;
   }
@@ -137,6 +88,7 @@ struct Golden {
     training.tape = &tape;
     training.mode = GradMode::kRecord;
     buffer->begin_step();
+    model->begin_step(ctx);
     const Tensor loss = model->loss(training, batch);
     Tensor seed = ctx.empty("seed", {1}, DType::kFloat64);
     *seed.data<double>() = device.step.loss_seed;
@@ -155,10 +107,7 @@ struct Golden {
   Context ctx = device.context();
   Json test;
   GoldenTensors tensors;
-  MoeConfig moe;
   TransformerConfig config;
-  std::vector<std::vector<AuxiliaryLoss>> losses;  // of each layer
-  std::vector<std::pair<std::string, TopKRouter*>> routers;
   std::unique_ptr<GptModel> model;
   std::unique_ptr<ParamAndGradBuffer> buffer;
   Batch batch;
@@ -207,17 +156,11 @@ TEST_P(MoeGolden, MeanLossAuxiliaryLossesAndEveryGradientAreMegatrons) {
     Golden golden(test, GetParam());
     const double mean = test["mean_loss"];
     expect_near({golden.run()}, {mean}, golden.length_there() + golden.config.vocab_size, "mean loss");
-    for (size_t layer = 0; layer < golden.losses.size(); ++layer)
-      for (const AuxiliaryLoss& loss : golden.losses[layer])
-        expect_near(testing::values_of(loss.value), {test["aux"][std::string(loss.name)][layer].get<double>()},
-                    golden.length_there(), fmt::format("{} of layer {}", loss.name, layer));
+    EXPECT_EQ(golden.model->metrics().size(), test["aux"].size());
     for (const auto& [name, values] : test["aux"].items())
-      for (size_t layer = 0; layer < values.size(); ++layer)
-        EXPECT_EQ(values[layer].get<double>() != 0,
-                  std::any_of(golden.losses[layer].begin(), golden.losses[layer].end(),
-                              [&](const AuxiliaryLoss& loss) { return loss.name == name; }))
-            << name << " of layer " << layer;
-    for (Parameter* parameter : golden.model->parameters())
+      expect_near(testing::values_of(golden.batch.tensor(name)), values.get<std::vector<double>>(),
+                  golden.length_there(), name);
+    for (Parameter* parameter : golden.buffer->parameters())
       expect_near(testing::values_of(parameter->main_grad()), golden_values(golden.tensors, "grad/", parameter->name()),
                   golden.length_there_and_back(), parameter->name());
   });
@@ -234,7 +177,7 @@ TEST(MoeLayer, RegistersMegatronsParametersInItsOrderWithExpertsStacked) {
         name.replace(place, first.size(), ".experts.experts.");
       if (name.find(all) == std::string::npos) expected.push_back(name);
     }
-    for (const Parameter* parameter : golden.model->parameters()) actual.push_back(parameter->name());
+    for (const Parameter* parameter : golden.buffer->parameters()) actual.push_back(parameter->name());
     EXPECT_EQ(actual, expected);
   });
 }

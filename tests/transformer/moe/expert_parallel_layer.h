@@ -62,12 +62,19 @@ struct Layer {
                                                      .path = "mlp",
                                                      .sequence_parallel = groups.tp.size() > 1},
                                        moe);
-    for (Parameter* parameter : layer->parameters()) {
+    for (Parameter* parameter : weights()) {
       double* values = parameter->value().data<double>();
       for_each_shard_element(*parameter,
                              [&](int64_t whole, int64_t local) { values[local] = value_of(parameter->name(), whole); });
       parameter->set_main_grad(ctx.empty("main_grad", parameter->shape(), DType::kFloat64, MemoryUse::kGradients));
     }
+  }
+
+  /// Without what the router moves without a gradient.
+  std::vector<Parameter*> weights() const {
+    std::vector<Parameter*> weights = layer->parameters();
+    std::erase_if(weights, [](const Parameter* parameter) { return !parameter->is_trainable(); });
+    return weights;
   }
 
   Tensor upload(const std::string& name, const Tokens& tokens) const {
@@ -83,9 +90,9 @@ struct Layer {
 
   /// A step with one micro-batch.
   void run(const Tokens& tokens, bool recomputes = false) {
-    for (Parameter* parameter : layer->parameters()) parameter->begin_step();
+    for (Parameter* parameter : weights()) parameter->begin_step();
     forward_backward(tokens, recomputes);
-    for (Parameter* parameter : layer->parameters()) parameter->finish(ctx);
+    for (Parameter* parameter : weights()) parameter->finish(ctx);
   }
 
   void forward_backward(const Tokens& tokens, bool recomputes = false) {
@@ -95,7 +102,7 @@ struct Layer {
     training.mode = GradMode::kRecord;
     Tensor x = upload("x", tokens);
     tape.watch(x);
-    layer->router().begin_step(ctx);
+    if (begins_step) layer->router().begin_step(ctx);
     const auto forward = [&](Context& c, const Payload& in) {
       MoeOutput result = layer->forward(c, at(in, "x"), {});
       if (c.is_first_run())
@@ -121,6 +128,7 @@ struct Layer {
   std::unique_ptr<MoeLayer> layer;
   std::vector<double> output, dx, losses;
   double seed_scale = 1;
+  bool begins_step = true;  // false: a micro-batch of a step that has begun
   int32_t overflow = 0;
 };
 

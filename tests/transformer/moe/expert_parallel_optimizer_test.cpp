@@ -31,7 +31,7 @@ Outcome train(const Training& training, Layer& layer, const Tokens& tokens) {
   const DistributedDataParallelConfig config{.use_distributed_optimizer = training.shards,
                                              .calculate_per_token_loss = training.sums_tokens,
                                              .average_in_collective = training.averages_in_collective};
-  const std::vector<Parameter*> parameters = layer.layer->parameters();
+  const std::vector<Parameter*> parameters = layer.weights();
   DistributedDataParallel ddp(layer.ctx, {parameters}, layer.groups, config);
   OptimizerConfig options{.lr = 1e-2};
   options.params_dtype = DType::kFloat64;
@@ -83,7 +83,7 @@ void expect_one_rank(const Training& training) {
       EXPECT_NEAR(outcome.norms[step], expected.norms[step], kBound * expected.norms[step]) << layout;
       EXPECT_EQ(outcome.zeros[step], expected.zeros[step]) << layout;
     }
-    for (const Parameter* parameter : layer.layer->parameters()) {
+    for (const Parameter* parameter : layer.weights()) {
       const std::vector<double>&own = outcome.weights.at(parameter->name()),
             &whole = expected.weights.at(parameter->name());
       double largest = 0;

@@ -76,6 +76,7 @@ Reference reference_of(const Variant& variant, const Layout& layout) {
   const int64_t column_runs = variant.unit == Unit::kAll ? 1 : dp;
   const int64_t position_runs = variant.unit == Unit::kRank ? layout.tp : 1;
   Layer quantiles(variant, ProcessGroupCollection::single(), layout.dispatcher);  // sums over all units
+  quantiles.begins_step = false;
   for (int64_t c = 0; c < column_runs; ++c)
     for (int64_t p = 0; p < position_runs; ++p) {
       Layer layer(variant, ProcessGroupCollection::single(), layout.dispatcher);
@@ -91,7 +92,7 @@ Reference reference_of(const Variant& variant, const Layout& layout) {
         std::copy_n(layer.output.begin() + from, row, result.output.begin() + to);
         std::copy_n(layer.dx.begin() + from, row, result.dx.begin() + to);
       }
-      for (Parameter* parameter : layer.layer->parameters()) {
+      for (Parameter* parameter : layer.weights()) {
         std::vector<double>& sum = result.gradients[parameter->name()];
         const std::vector<double> values = values_of(parameter->main_grad());
         sum.resize(values.size());
@@ -103,9 +104,10 @@ Reference reference_of(const Variant& variant, const Layout& layout) {
       quantiles.run(tokens);
     }
   quantiles.layer->router().finish_step(quantiles.ctx);
-  if (quantiles.moe.enable_expert_bias) result.expert_bias = values_of(quantiles.layer->router().expert_bias());
-  if (quantiles.layer->router().quantile_beta().defined())
-    result.quantile_beta = values_of(quantiles.layer->router().quantile_beta());
+  if (quantiles.moe.enable_expert_bias)
+    result.expert_bias = values_of(quantiles.layer->router().expert_bias()->value());
+  if (const Parameter* beta = quantiles.layer->router().quantile_beta())
+    result.quantile_beta = values_of(beta->value());
   return result;
 }
 
@@ -129,7 +131,7 @@ std::vector<double> part_of_rank(const std::vector<double>& whole, const Tokens&
 }
 
 void expect_gradients(Layer& layer, const Reference& reference) {
-  const std::vector<Parameter*> parameters = layer.layer->parameters();
+  const std::vector<Parameter*> parameters = layer.weights();
   all_reduce_tensor_parallel_grads(layer.ctx, parameters, layer.groups.tp);
   for (Parameter* parameter : parameters) {
     replicas_of(*parameter, layer.groups).all.all_reduce(parameter->main_grad().view(), ReduceOp::kSum, {}).wait();
@@ -167,10 +169,10 @@ void expect_equal_to_one_rank(const Layout& layout, const Variant& variant, bool
     TopKRouter& router = layer.layer->router();
     router.finish_step(layer.ctx);
     if (layer.moe.enable_expert_bias) {
-      EXPECT_EQ(values_of(router.expert_bias()), reference.expert_bias);
+      EXPECT_EQ(values_of(router.expert_bias()->value()), reference.expert_bias);
     }
-    if (router.quantile_beta().defined()) {
-      EXPECT_LT(difference(values_of(router.quantile_beta()), reference.quantile_beta), 1e-6);  // of float32 sums
+    if (const Parameter* beta = router.quantile_beta()) {
+      EXPECT_LT(difference(values_of(beta->value()), reference.quantile_beta), 1e-6);  // of float32 sums
     }
   });
 }
@@ -207,7 +209,7 @@ TEST(ExpertParallelLayer, IsDroplessWhereAllTokensGoToOneExpert) {
   const Variant variant{"one", Unit::kAll,
                         [](MoeConfig& m, TransformerConfig&) { m.topk = {.topk = 1, .pre_softmax = true}; }};
   const auto run = [](Layer& layer, const Tokens& tokens) {
-    Tensor& router = layer.layer->parameters()[0]->value();
+    Tensor& router = layer.weights()[0]->value();
     std::fill_n(router.data<double>(), router.num_elements(), 0.0);
     layer.run(tokens);
   };
@@ -242,7 +244,7 @@ TEST(ExpertParallelLayer, GradientsAreFiniteDifferencesOfTheLossOfAllRanks) {
       Layer layer(kVariants[2], groups_of(rank.world, layout), layout.dispatcher);
       const Tokens tokens = tokens_of(layer.groups);
       layer.run(tokens);
-      Parameter& expert = *layer.layer->parameters()[1];  // of fc1; each of its shards is on one rank here
+      Parameter& expert = *layer.weights()[1];  // of fc1; each of its shards is on one rank here
       ASSERT_EQ(replicas_of(expert, layer.groups).all.size(), 1);
       const Tensor x = layer.upload("x", tokens);
       // Every rank changes an element in turn, and all compute the loss.
@@ -275,9 +277,8 @@ TEST(ExpertParallelLayer, GivesTheSameBitsTwice) {
     for (Layer* layer : {&first, &second}) layer->run(tokens_of(groups));
     EXPECT_EQ(first.output, second.output);
     EXPECT_EQ(first.dx, second.dx);
-    for (size_t i = 0; i < first.layer->parameters().size(); ++i)
-      EXPECT_EQ(values_of(first.layer->parameters()[i]->main_grad()),
-                values_of(second.layer->parameters()[i]->main_grad()));
+    for (size_t i = 0; i < first.weights().size(); ++i)
+      EXPECT_EQ(values_of(first.weights()[i]->main_grad()), values_of(second.weights()[i]->main_grad()));
   });
 }
 
@@ -297,7 +298,7 @@ TEST(ExpertParallelLayer, RepeatedWithoutTheBoundAfterAnOverflowGivesTheBitsOfAn
           tight(bounded(layout.ep / 2.0), groups, layout.dispatcher),
           roomy(bounded(layout.ep), groups, layout.dispatcher);
       const auto run = [&](Layer& layer) {
-        Tensor& router = layer.layer->parameters()[0]->value();
+        Tensor& router = layer.weights()[0]->value();
         std::fill_n(router.data<double>(), router.num_elements(), 0.0);
         layer.step.overflow = 0;
         layer.run(tokens);
@@ -309,9 +310,8 @@ TEST(ExpertParallelLayer, RepeatedWithoutTheBoundAfterAnOverflowGivesTheBitsOfAn
       const auto expect_same_bits = [&](const Layer& layer) {
         EXPECT_EQ(layer.output, unbounded.output) << layout;
         EXPECT_EQ(layer.dx, unbounded.dx) << layout;
-        for (size_t i = 0; i < layer.layer->parameters().size(); ++i)
-          EXPECT_EQ(values_of(layer.layer->parameters()[i]->main_grad()),
-                    values_of(unbounded.layer->parameters()[i]->main_grad()));
+        for (size_t i = 0; i < layer.weights().size(); ++i)
+          EXPECT_EQ(values_of(layer.weights()[i]->main_grad()), values_of(unbounded.weights()[i]->main_grad()));
       };
       EXPECT_FALSE(run(unbounded)) << layout;
       EXPECT_FALSE(run(roomy)) << layout;
