@@ -51,6 +51,17 @@ struct Conversion<double> {
     throw_misfit(value, "a number");
   }
 };
+/// Stored whole numbers, such as [0, 1], are numbers too, and an empty list has no type.
+template <>
+struct Conversion<std::vector<double>> {
+  static FieldValue to(const std::vector<double>& values) { return values; }
+  static std::vector<double> from(const FieldValue& value) {
+    if (const auto* numbers = std::get_if<std::vector<double>>(&value)) return *numbers;
+    if (const auto* whole = std::get_if<std::vector<int64_t>>(&value)) return {whole->begin(), whole->end()};
+    if (const auto* texts = std::get_if<std::vector<std::string>>(&value); texts && texts->empty()) return {};
+    throw_misfit(value, "a list of numbers");
+  }
+};
 template <NamedEnum E>
 struct Conversion<E> {
   static FieldValue to(E value) {

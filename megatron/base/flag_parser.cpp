@@ -128,6 +128,8 @@ void set_words(Field& field, std::span<const std::string> words) {
     field.set(values.front());
   else if (field.kind == WordKind::kInteger)
     field.set(elements<int64_t>(values));
+  else if (field.kind == WordKind::kNumber)
+    field.set(elements<double>(values));
   else
     field.set(elements<std::string>(values));
 }

@@ -54,13 +54,6 @@ FieldValue read_window(std::string_view word) {
   return std::vector<int64_t>{side(text.substr(0, comma)), side(text.substr(comma + 1))};
 }
 
-Field& add_pattern(FieldTable& table, std::string_view name, LayerPattern& pattern, std::string_view help) {
-  Field& field = table.add_untyped(name, WordKind::kText, help);
-  field.get = [&pattern] { return value_of(pattern); };
-  field.set = [&pattern](const FieldValue& value) { pattern = pattern_of(value); };
-  return field.read_by([](std::string_view word) { return value_of(parse_layer_pattern(word)); });
-}
-
 void describe_core(FieldTable& table, PretrainConfig& config) {
   TransformerConfig& net = config.transformer;
   table.begin_group("Attention", "Always causal. Grouped queries are with the size of the model.");
@@ -281,6 +274,13 @@ void describe_positions(FieldTable& table, PretrainConfig& config) {
 }
 
 }  // namespace
+
+Field& add_pattern(FieldTable& table, std::string_view name, LayerPattern& pattern, std::string_view help) {
+  Field& field = table.add_untyped(name, WordKind::kText, help);
+  field.get = [&pattern] { return value_of(pattern); };
+  field.set = [&pattern](const FieldValue& value) { pattern = pattern_of(value); };
+  return field.read_by([](std::string_view word) { return value_of(parse_layer_pattern(word)); });
+}
 
 void describe_attention(FieldTable& table, PretrainConfig& config) {
   describe_core(table, config);

@@ -22,9 +22,13 @@ FieldTable describe(PretrainConfig& config);
 /// A level of Python's logging module, by its number or its name. @throw ConfigError
 int64_t read_logging_level(std::string_view text);
 
+/// A setting that names layers: N, or a list or expression of 0 and 1.
+Field& add_pattern(FieldTable& table, std::string_view name, LayerPattern& pattern, std::string_view help);
+
 // The parts of describe(), one file each.
 void describe_model(FieldTable& table, PretrainConfig& config);
 void describe_attention(FieldTable& table, PretrainConfig& config);
+void describe_experts(FieldTable& table, PretrainConfig& config);
 void describe_training(FieldTable& table, PretrainConfig& config);
 void describe_optimizer(FieldTable& table, PretrainConfig& config);
 void describe_parallel(FieldTable& table, PretrainConfig& config);

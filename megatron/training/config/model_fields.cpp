@@ -204,7 +204,7 @@ void describe_recompute(FieldTable& table, PretrainConfig& config) {
            "selective: which parts. layernorm drops the output of each layer's two norms, which the "
            "linear behind it then computes again from the norm's input")
       .by_default("core_attn")
-      .later({"moe_act", "mla_up_proj", "moe", "shared_experts", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
+      .later({"moe_act", "mla_up_proj", "shared_experts", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
       .such_as("--recompute-granularity selective --recompute-modules core_attn layernorm");
 }
 
@@ -214,6 +214,7 @@ void describe_model(FieldTable& table, PretrainConfig& config) {
   describe_size(table, config);
   describe_norms(table, config);
   describe_feed_forward(table, config);
+  describe_experts(table, config);
   describe_attention(table, config);
   describe_initialisation(table, config);
   describe_recompute(table, config);

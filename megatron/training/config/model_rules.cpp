@@ -141,12 +141,6 @@ void resolve_positions(ModelConfig& model, TransformerConfig& net, Mistakes& mis
   resolve_yarn(model, net);
 }
 
-void check_pattern(const LayerPattern& pattern, std::string_view flag, int64_t num_layers, Mistakes& mistakes) {
-  if (num_layers > 0 && !pattern.per_layer.empty() && static_cast<int64_t>(pattern.per_layer.size()) != num_layers)
-    mistakes.add({flag, "--num-layers"}, "{} lists {} layers, --num-layers is {}: one entry per layer is needed", flag,
-                 pattern.per_layer.size(), num_layers);
-}
-
 void resolve_precision(PretrainConfig& config, Mistakes& mistakes) {
   PrecisionConfig& precision = config.precision;
   if (precision.fp16 + precision.bf16 + precision.fp64 > 1)
@@ -250,6 +244,8 @@ void resolve_recompute(PretrainConfig& config, Mistakes& mistakes) {
                  net.recompute_num_layers, net.num_layers);
   const bool selective = net.recompute_granularity == RecomputeGranularity::kSelective;
   if (selective && net.recompute_modules.empty()) net.recompute_modules = {RecomputeModule::kCoreAttn};
+  if (selective && net.moe && config.experts.layer_recompute && !net.recomputes(RecomputeModule::kMoe))
+    net.recompute_modules.push_back(RecomputeModule::kMoe);
   if (!selective && !net.recompute_modules.empty())
     mistakes.add({"--recompute-modules", "--recompute-granularity"},
                  "--recompute-modules goes with --recompute-granularity selective only");
@@ -267,10 +263,17 @@ void resolve_vocabulary(PretrainConfig& config, Mistakes& mistakes) {
 
 }  // namespace
 
+void check_pattern(const LayerPattern& pattern, std::string_view flag, int64_t num_layers, Mistakes& mistakes) {
+  if (num_layers > 0 && !pattern.per_layer.empty() && static_cast<int64_t>(pattern.per_layer.size()) != num_layers)
+    mistakes.add({flag, "--num-layers"}, "{} lists {} layers, --num-layers is {}: one entry per layer is needed", flag,
+                 pattern.per_layer.size(), num_layers);
+}
+
 void resolve_model(PretrainConfig& config, Mistakes& mistakes) {
   resolve_precision(config, mistakes);
   resolve_sizes(config, mistakes);
   resolve_network(config, mistakes);
+  resolve_experts(config, mistakes);
   resolve_recompute(config, mistakes);
   resolve_vocabulary(config, mistakes);
 }

@@ -76,13 +76,24 @@ void check_tensor_overlap(const PretrainConfig& config, Mistakes& mistakes) {
                  "the three, or give --tp-comm-overlap-rs-dgrad");
 }
 
-void check_experts(ParallelConfig& parallel, Mistakes& mistakes) {
-  if (parallel.expert_model_parallel_size > 1)
-    mistakes.add({"--expert-model-parallel-size"},
-                 "--expert-model-parallel-size {} needs a mixture of experts (--num-experts), which megatron.cpp does "
-                 "not have yet",
-                 parallel.expert_model_parallel_size);
+void check_experts(PretrainConfig& config, Mistakes& mistakes) {
+  ParallelConfig& parallel = config.parallel;
+  const std::optional<int64_t>& num_experts = config.experts.num_experts;
+  const int64_t ep = parallel.expert_model_parallel_size;
+  if (ep > 1 && !num_experts)
+    mistakes.add({"--expert-model-parallel-size", "--num-experts"},
+                 "--expert-model-parallel-size {} needs a mixture of experts: give --num-experts", ep);
+  if (num_experts && *num_experts % ep != 0)
+    mistakes.add({"--expert-model-parallel-size", "--num-experts"},
+                 "--num-experts {} does not divide by --expert-model-parallel-size {}: each rank has as many experts. "
+                 "Give --num-experts {}",
+                 *num_experts, ep, (*num_experts / ep + 1) * ep);
   if (!parallel.expert_tensor_parallel_size) parallel.expert_tensor_parallel_size = parallel.tensor_model_parallel_size;
+  if (num_experts && config.transformer.add_bias_linear && *parallel.expert_tensor_parallel_size > 1)
+    mistakes.add({"--expert-tensor-parallel-size", "--disable-bias-linear", "--num-experts"},
+                 "experts with biases cannot be cut over --expert-tensor-parallel-size {} ranks: give "
+                 "--disable-bias-linear or --expert-tensor-parallel-size 1",
+                 *parallel.expert_tensor_parallel_size);
 }
 
 void check_optimizer_state(const PretrainConfig& config, Mistakes& mistakes) {
@@ -142,7 +153,7 @@ void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mist
   check_tensor_overlap(config, mistakes);
   check_delayed_weight_gradients(config, mistakes);
   resolve_context_parallel(config, mistakes);
-  check_experts(parallel, mistakes);
+  check_experts(config, mistakes);
   resolve_pipeline(config, mistakes);
   check_data_parallel(config, mistakes);
   check_optimizer_state(config, mistakes);

@@ -13,6 +13,7 @@
 #include "megatron/optimizer/optimizer_config.h"
 #include "megatron/training/config/checkpoint_config.h"
 #include "megatron/training/config/data_config.h"
+#include "megatron/training/config/experts_config.h"
 #include "megatron/training/config/fault_config.h"
 #include "megatron/training/config/logging_config.h"
 #include "megatron/training/config/model_config.h"
@@ -28,6 +29,7 @@ namespace megatron {
 /// Everything that pretrain_gpt can be told. A default-constructed one is what no flag at all means.
 struct PretrainConfig {
   ModelConfig model;
+  ExpertsConfig experts;
   TransformerConfig transformer;  ///< what the model is built from; resolved from `model` and others
   ParallelConfig parallel;
   PrecisionConfig precision;

@@ -1,6 +1,8 @@
 // What follows from the settings, and what they may not contradict. Source: Megatron's validate_args and configs.
 #pragma once
 
+#include <string_view>
+
 #include "megatron/base/mistakes.h"
 #include "megatron/training/config/pretrain_config.h"
 #include "megatron/training/microbatch_calculator.h"
@@ -14,6 +16,10 @@ void resolve(PretrainConfig& config, int64_t world_size, Mistakes& mistakes);
 // The parts of resolve(), in the order in which it calls them: each may use what those before it have filled in.
 /// All of `transformer`; the vocabulary only if it is given.
 void resolve_model(PretrainConfig& config, Mistakes& mistakes);
+/// What resolve_model does about mixtures of experts.
+void resolve_experts(PretrainConfig& config, Mistakes& mistakes);
+/// Adds a mistake for a list that has not one entry per layer.
+void check_pattern(const LayerPattern& pattern, std::string_view flag, int64_t num_layers, Mistakes& mistakes);
 void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mistakes);
 /// What resolve_parallel does about context parallelism.
 void resolve_context_parallel(const PretrainConfig& config, Mistakes& mistakes);

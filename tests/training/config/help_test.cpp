@@ -48,7 +48,7 @@ TEST(Help, OfAFlagTellsAllAboutIt) {
               HasSubstr("share the experts; 1 only, so far: mixtures of experts"));
   EXPECT_THAT(help_text({"--help=lr"}), HasSubstr("difference from Megatron-LM (--lr):"));
   EXPECT_THAT(help_text({"--help=lr"}), Not(HasSubstr("--lr-decay-style")));
-  EXPECT_THAT(help_text({"--help=num-experts"}), HasSubstr("megatron.cpp does not have yet"));
+  EXPECT_THAT(help_text({"--help=moe-use-upcycling"}), HasSubstr("megatron.cpp does not have yet"));
   EXPECT_THAT(help_text({"--help=tp"}), HasSubstr("did you mean --tensor-model-parallel-size?"));
   EXPECT_THAT(help_text({"--help=cp"}), HasSubstr("did you mean --context-parallel-size?"));
   EXPECT_THAT(help_text({"--help=rotary-base"}), HasSubstr("has an effect only with: --position-embedding-type rope"));
@@ -56,11 +56,11 @@ TEST(Help, OfAFlagTellsAllAboutIt) {
 }
 
 TEST(Help, ListsRejectedFlagsWithTheirReasons) {
-  EXPECT_THAT(help_text({}), HasSubstr("  mixtures of experts; here every layer is dense:\n"));
-  const std::string help = help_text({"--help", "router-topk"});
-  EXPECT_THAT(help, HasSubstr("  mixtures of experts; here every layer is dense:\n      --moe-router-topk, "));
-  EXPECT_THAT(help, Not(HasSubstr("--moe-layer-freq")));
-  EXPECT_THAT(help_text({"--help", "mixtures of experts"}), HasSubstr("--moe-layer-freq"));
+  EXPECT_THAT(help_text({}), HasSubstr("  these forms of a mixture of experts:\n"));
+  const std::string help = help_text({"--help", "input-jitter"});
+  EXPECT_THAT(help, HasSubstr("  these forms of a mixture of experts:\n      --moe-input-jitter-eps"));
+  EXPECT_THAT(help, Not(HasSubstr("--moe-paged-stash")));
+  EXPECT_THAT(help_text({"--help", "forms of a mixture"}), HasSubstr("--moe-paged-stash"));
 }
 
 TEST(Help, HasAnExampleThatIsValid) {

@@ -34,8 +34,7 @@ TEST(PretrainConfig, ReportsEveryMistakeAtOnceAndNothingElse) {
                                     "2",
                                     "--train-iters",
                                     "20",
-                                    "--num-experts",
-                                    "8",
+                                    "--moe-use-upcycling",
                                     "--mock-data",
                                     "--data-path",
                                     "a",
@@ -44,7 +43,7 @@ TEST(PretrainConfig, ReportsEveryMistakeAtOnceAndNothingElse) {
   EXPECT_THAT(text, HasSubstr("9 mistakes"));
   EXPECT_THAT(text, HasSubstr("--seq-length x: must be a whole number"));
   EXPECT_THAT(text, HasSubstr("did you mean --num-layers?"));
-  EXPECT_THAT(text, HasSubstr("--num-experts: a flag of Megatron that megatron.cpp does not have yet"));
+  EXPECT_THAT(text, HasSubstr("--moe-use-upcycling: a flag of Megatron that megatron.cpp does not have yet"));
   EXPECT_THAT(text, HasSubstr("--hidden-size 64 does not divide by --num-attention-heads 5"));
   EXPECT_THAT(text, HasSubstr("--fp16, --bf16 and --fp64 exclude each other"));
   EXPECT_THAT(text, HasSubstr("2 data sources are given"));
@@ -154,6 +153,8 @@ TEST(PretrainConfig, ArgumentsSurviveJson) {
        {Words{},
         Words{"--swiglu", "--window-size", "8,0", "--window-attn-skip-freq", "2", "--no-rope-freq", "[0,1,0,1]"},
         Words{"--fp16", "--loss-scale", "128", "--iterations-to-skip", "3", "5", "--optimizer", "sgd"},
+        Words{"--num-experts", "4", "--moe-layer-freq", "[0,1,1,0]", "--moe-router-load-balancing-type", "aux_loss",
+              "global_aux_loss", "--moe-aux-loss-coeff", "1", "2", "--moe-router-dtype", "fp64"},
         Words{"--bf16", "--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers",
               "2"}}) {
     const PretrainConfig config = parse(extra);
@@ -188,12 +189,12 @@ TEST(PretrainConfig, ReadsStoredArgumentsOfOtherVersions) {
 
 TEST(PretrainConfig, RefusesStoredModelsOfKindsThatItCannotBuild) {
   std::string stored = arguments_to_json(parse());
-  stored.insert(1, "\"num_experts\": 8, ");
+  stored.insert(1, "\"hybrid_layer_pattern\": \"M*-\", ");
   try {
     arguments_from_json(stored);
-    FAIL() << "experts were dropped";
+    FAIL() << "the pattern was dropped";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("num_experts = 8"));
+    EXPECT_THAT(error.what(), HasSubstr("hybrid_layer_pattern = \"M*-\""));
   }
 }
 

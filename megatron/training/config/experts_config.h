@@ -1,0 +1,61 @@
+// Flags of mixtures of experts, as they are given. MoeConfig is what a layer is built from.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "megatron/transformer/moe/moe_config.h"
+
+namespace megatron {
+
+/// kOfActivations has no name: it is the absence of the flag.
+enum class MoeRouterDType { kOfActivations, kFloat32, kFloat64 };
+constexpr auto names_of_enum(MoeRouterDType) {
+  return std::to_array<std::pair<MoeRouterDType, std::string_view>>(
+      {{MoeRouterDType::kFloat32, "fp32"}, {MoeRouterDType::kFloat64, "fp64"}});
+}
+
+/// Names are Megatron's without "moe_". After resolve_experts() every optional that has a derived value holds it.
+struct ExpertsConfig {
+  std::optional<int64_t> num_experts;  ///< none: every layer is dense
+  LayerPattern layer_freq{.interval = 1, .per_layer = {}};
+  std::optional<int64_t> ffn_hidden_size;
+  std::optional<int64_t> shared_expert_intermediate_size;
+  bool shared_expert_gate = false;
+  std::optional<int64_t> latent_size;
+
+  int64_t router_topk = 2;
+  kernels::RouterScore router_score_function = kernels::RouterScore::kSoftmax;
+  bool router_pre_softmax = false;
+  std::optional<double> router_topk_scaling_factor;
+  std::optional<int64_t> router_num_groups;
+  std::optional<int64_t> router_group_topk;
+  MoeRouterDType router_dtype = MoeRouterDType::kOfActivations;
+
+  std::vector<LoadBalancingType> router_load_balancing_type = {LoadBalancingType::kAuxLoss};
+  std::vector<double> aux_loss_coeff = {0};  ///< one for each load-balancing type
+  std::optional<double> z_loss_coeff;
+  bool router_enable_expert_bias = false;
+  double router_bias_update_rate = 1e-3;
+  double router_quantile_balancing_ema = 0;
+  bool router_force_load_balancing = false;
+  std::optional<double> router_force_biased;
+
+  std::optional<double> expert_capacity_factor;  ///< a negative one means none
+  bool pad_expert_input_to_capacity = false;
+  kernels::TokenDropPolicy token_drop_policy = kernels::TokenDropPolicy::kProbs;
+  bool apply_probs_on_input = false;
+
+  bool layer_recompute = false;  ///< old name of --recompute-modules moe
+  bool per_layer_logging = false;
+
+  bool grouped_gemm = false;  ///< this and the next two are accepted without effect
+  bool permute_fusion = false;
+  bool router_fusion = false;
+};
+
+}  // namespace megatron

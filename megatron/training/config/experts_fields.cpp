@@ -1,0 +1,262 @@
+// Mixtures of experts.
+#include "megatron/training/config/fields.h"
+
+namespace megatron {
+namespace {
+
+/// Megatron keeps a list of one value as the value.
+template <class T>
+void keep_single_values(Field& field, std::vector<T>& values) {
+  using Single = field_detail::Conversion<T>;
+  using List = field_detail::Conversion<std::vector<T>>;
+  field.get = [&values] { return values.size() == 1 ? Single::to(values[0]) : List::to(values); };
+  field.set = [&values](const FieldValue& value) {
+    const bool is_single = std::holds_alternative<std::string>(value) || std::holds_alternative<double>(value) ||
+                           std::holds_alternative<int64_t>(value);
+    if (is_single)
+      values = {Single::from(value)};
+    else
+      values = List::from(value);
+  };
+}
+
+/// Words of a command line that trains a small mixture of experts.
+std::string such_as(std::string_view words) { return fmt::format("--num-experts 4 {}", words); }
+
+void describe_sizes(FieldTable& table, PretrainConfig& config, const FieldCondition& has_experts) {
+  ExpertsConfig& experts = config.experts;
+  table.begin_group(
+      "Mixture of experts",
+      "Several feed-forwards (experts) of which a router chooses --moe-router-topk for each token. Mixtral: "
+      "--num-experts 8 --moe-router-topk 2 --moe-aux-loss-coeff 1e-2. DeepSeek-V3: --moe-router-score-function "
+      "sigmoid --moe-router-enable-expert-bias --moe-shared-expert-intermediate-size F and more.");
+  table.add("num_experts", experts.num_experts, "experts of each layer that has some; 0: every layer is dense")
+      .at_least(0)
+      .gives_weights_meaning()
+      .also_stored_as("num_moe_experts")
+      .cannot_run_where(
+          [&config, has_experts] { return has_experts() && config.parallel.tensor_model_parallel_size > 1; },
+          "--num-experts with --tensor-model-parallel-size above 1: experts are not cut over tensor-parallel ranks "
+          "yet. Use pipeline and data parallelism")
+      .cannot_run_where([&config, has_experts] { return has_experts() && config.parallel.context_parallel_size > 1; },
+                        "--num-experts with --context-parallel-size above 1: routers do not see parts of sequences "
+                        "yet. Use pipeline and data parallelism")
+      .known_as("num-moe-experts n-experts n-routed-experts num-local-experts moe-num-experts");
+  add_pattern(table, "moe_layer_freq", experts.layer_freq,
+              "layers with experts: N, every N-th layer from the first on; or a list with 1 for each of them, such as "
+              "\"[0]*1+[1]*3\"")
+      .gives_weights_meaning()
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-layer-freq 2"));
+  table.add("moe_ffn_hidden_size", experts.ffn_hidden_size, "width of the feed-forward of one expert")
+      .by_default("--ffn-hidden-size")
+      .at_least(1)
+      .gives_weights_meaning()
+      .needs("--num-experts", has_experts)
+      .known_as("moe-intermediate-size expert-ffn-size")
+      .such_as(such_as("--moe-ffn-hidden-size 64"));
+  table
+      .add("moe_shared_expert_intermediate_size", experts.shared_expert_intermediate_size,
+           "width of a feed-forward that every token passes beside its experts: that of all shared experts together")
+      .at_least(1)
+      .gives_weights_meaning()
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--disable-bias-linear --moe-shared-expert-intermediate-size 64"));
+  table
+      .add("moe_shared_expert_gate", experts.shared_expert_gate,
+           "multiply the output of the shared experts by sigmoid(x w); needs --moe-shared-expert-intermediate-size")
+      .gives_weights_meaning()
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--disable-bias-linear --moe-shared-expert-intermediate-size 64 --moe-shared-expert-gate"));
+  table
+      .add("moe_latent_size", experts.latent_size,
+           "project tokens down to this width before the routed experts, and up again behind them")
+      .at_least(1)
+      .gives_weights_meaning()
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-latent-size 32"));
+}
+
+void describe_router(FieldTable& table, PretrainConfig& config, const FieldCondition& has_experts) {
+  ExpertsConfig& experts = config.experts;
+  table.begin_group("Router of a mixture of experts", "Which experts a token goes to, and with which probability.");
+  table.add("moe_router_topk", experts.router_topk, "experts of each token")
+      .at_least(1)
+      .gives_weights_meaning()
+      .needs("--num-experts", has_experts)
+      .known_as("experts-per-token num-experts-per-tok top-k topk moe-topk")
+      .such_as(such_as("--moe-router-topk 3"));
+  table
+      .add("moe_router_score_function", experts.router_score_function,
+           "what makes a probability of a logit; sigmoid and sqrtsoftplus are divided by their sum over the chosen "
+           "experts")
+      .gives_weights_meaning()
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-router-score-function sigmoid"));
+  table
+      .add("moe_router_pre_softmax", experts.router_pre_softmax,
+           "softmax over all experts before the choice, not over the chosen ones after it")
+      .gives_weights_meaning()
+      .needs("--num-experts and --moe-router-score-function softmax",
+             [&experts, has_experts] {
+               return has_experts() && experts.router_score_function == kernels::RouterScore::kSoftmax;
+             })
+      .such_as(such_as("--moe-router-pre-softmax"));
+  table.add("moe_router_topk_scaling_factor", experts.router_topk_scaling_factor, "multiplies the probabilities")
+      .above(0)
+      .gives_weights_meaning()
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-router-topk-scaling-factor 2.5"));
+  table
+      .add("moe_router_num_groups", experts.router_num_groups,
+           "groups of experts, of which a token uses --moe-router-group-topk; experts of a group are neighbours")
+      .at_least(1)
+      .at_most(static_cast<double>(kernels::RouterTopkOptions::kMostGroups))
+      .gives_weights_meaning()
+      .needs("--num-experts and --moe-router-group-topk",
+             [&experts, has_experts] { return has_experts() && experts.router_group_topk.has_value(); })
+      .such_as(such_as("--moe-router-num-groups 2 --moe-router-group-topk 1"));
+  table.add("moe_router_group_topk", experts.router_group_topk, "groups of experts that a token may use")
+      .at_least(1)
+      .gives_weights_meaning()
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-router-num-groups 2 --moe-router-group-topk 1"));
+  table.add("moe_router_dtype", experts.router_dtype, "of logits and probabilities")
+      .by_default("fp32; with --fp64 fp64")
+      .needs("--num-experts", has_experts)
+      .differs({.megatron = "computes the router's logits in the precision of the activations without it",
+                .ours = "computes them in fp32 at least",
+                .in_force =
+                    [&config] {
+                      return config.transformer.moe && size_of(config.transformer.params_dtype) < 4 &&
+                             config.experts.router_dtype == MoeRouterDType::kOfActivations;
+                    }})
+      .such_as(such_as("--moe-router-dtype fp64"));
+}
+
+void describe_balance(FieldTable& table, PretrainConfig& config, const FieldCondition& has_experts) {
+  ExpertsConfig& experts = config.experts;
+  table.begin_group("Balance of experts",
+                    "Without balance a router may send all tokens to few experts. The log has the auxiliary losses "
+                    "without their coefficients; 1 is perfect balance of the first three types.");
+  Field& types = table.add("moe_router_load_balancing_type", experts.router_load_balancing_type,
+                           "how tokens are spread, one or more: a loss over a micro-batch, over each sequence, or over "
+                           "the step so far; or Sinkhorn's or quantile-balanced choice");
+  keep_single_values(types, experts.router_load_balancing_type);
+  types.needs("--num-experts", has_experts)
+      .differs({.megatron = "--moe-router-load-balancing-type global_aux_loss divides by the tokens of all "
+                            "data-parallel ranks and averages over the ranks again: more ranks, less balance",
+                .ours = "weighs it like the other losses on any number of ranks",
+                .in_force =
+                    [&config] {
+                      return config.transformer.moe && config.parallel.data_parallel_size > 1 &&
+                             config.transformer.moe->balances_by(LoadBalancingType::kGlobalAuxLoss);
+                    },
+                .topic = "--moe-router-load-balancing-type global_aux_loss"})
+      .such_as(such_as("--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 0.01"));
+  Field& coeffs =
+      table.add("moe_aux_loss_coeff", experts.aux_loss_coeff, "weight of each auxiliary loss; 1e-2 is a usual one");
+  keep_single_values(coeffs, experts.aux_loss_coeff);
+  coeffs.at_least(0)
+      .needs("--num-experts", has_experts)
+      .known_as("aux-loss-coeff router-aux-loss-coef moe-aux-loss-coef")
+      .such_as(such_as("--moe-aux-loss-coeff 0.01"));
+  table.add("moe_z_loss_coeff", experts.z_loss_coeff, "weight of a loss that keeps logits small; 1e-3 is a usual one")
+      .at_least(0)
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-z-loss-coeff 1e-3"));
+  table
+      .add("moe_router_enable_expert_bias", experts.router_enable_expert_bias,
+           "balance without a loss: a bias of each expert, for the choice alone, moves after each step against its "
+           "load")
+      .gives_weights_meaning()
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-router-score-function sigmoid --moe-router-enable-expert-bias"));
+  table.add("moe_router_bias_update_rate", experts.router_bias_update_rate, "by how much it moves")
+      .at_least(0)
+      .needs("--moe-router-enable-expert-bias",
+             [&experts, has_experts] { return has_experts() && experts.router_enable_expert_bias; })
+      .such_as(such_as("--moe-router-score-function sigmoid --moe-router-enable-expert-bias "
+                       "--moe-router-bias-update-rate 1e-2"));
+  table
+      .add("moe_router_quantile_balancing_ema", experts.router_quantile_balancing_ema,
+           "how much of the old values quantile_balancing keeps in a step")
+      .at_least(0)
+      .below(1)
+      .needs("--moe-router-load-balancing-type quantile_balancing",
+             [&config] {
+               return config.transformer.moe &&
+                      config.transformer.moe->balances_by(LoadBalancingType::kQuantileBalancing);
+             })
+      .such_as(such_as("--moe-router-load-balancing-type quantile_balancing --moe-router-quantile-balancing-ema 0.9"));
+  table
+      .add("moe_router_force_load_balancing", experts.router_force_load_balancing,
+           "for benchmarks: choose experts at random")
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-router-force-load-balancing"));
+  table
+      .add("moe_router_force_biased", experts.router_force_biased,
+           "for benchmarks: choose experts at random, some more often; the deviation of their biases")
+      .at_least(0)
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-router-force-biased 0.5"));
+}
+
+void describe_rest(FieldTable& table, PretrainConfig& config, const FieldCondition& has_experts) {
+  ExpertsConfig& experts = config.experts;
+  table.begin_group("Capacity and computation of experts", "Without a capacity no token is dropped.");
+  table
+      .add("moe_expert_capacity_factor", experts.expert_capacity_factor,
+           "an expert takes at most this factor times its equal part of a micro-batch's tokens; negative: all")
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-expert-capacity-factor 1.5"));
+  table
+      .add("moe_pad_expert_input_to_capacity", experts.pad_expert_input_to_capacity,
+           "give each expert as many tokens as its capacity; needs --moe-expert-capacity-factor")
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-expert-capacity-factor 1.5 --moe-pad-expert-input-to-capacity"));
+  table
+      .add("moe_token_drop_policy", experts.token_drop_policy,
+           "which tokens an expert keeps: the most probable ones, or the first ones")
+      .needs("--moe-expert-capacity-factor",
+             [&experts, has_experts] { return has_experts() && experts.expert_capacity_factor.has_value(); })
+      .such_as(such_as("--moe-expert-capacity-factor 1.5 --moe-token-drop-policy position"));
+  table
+      .add("moe_apply_probs_on_input", experts.apply_probs_on_input,
+           "multiply the input of an expert by the probability, not its activation; needs --moe-router-topk 1")
+      .gives_weights_meaning()
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-router-topk 1 --moe-router-pre-softmax --moe-apply-probs-on-input"));
+  table.add("moe_layer_recompute", experts.layer_recompute, "the same as --recompute-modules moe")
+      .needs("--num-experts and --recompute-granularity selective",
+             [&config, has_experts] {
+               return has_experts() && config.transformer.recompute_granularity == RecomputeGranularity::kSelective;
+             })
+      .such_as(such_as("--recompute-granularity selective --moe-layer-recompute"));
+  table
+      .add("moe_per_layer_logging", experts.per_layer_logging,
+           "write the auxiliary losses and the loads of experts of each layer to JSON lines, TensorBoard and W&B")
+      .for_whole_runs()
+      .needs("--num-experts", has_experts)
+      .such_as(such_as("--moe-per-layer-logging"));
+  table.add("moe_grouped_gemm", experts.grouped_gemm, "multiply the tokens of all experts in one grouped matmul")
+      .without_effect("experts are always computed by grouped matmuls")
+      .differs({.megatron = "computes one expert after the other without it",
+                .ours = "has no effect: experts are always computed by grouped matmuls"});
+  table.add("moe_permute_fusion", experts.permute_fusion, "fuse the kernels that sort tokens by expert")
+      .without_effect("these kernels are always fused");
+  table.add("moe_router_fusion", experts.router_fusion, "fuse the kernels of the router")
+      .without_effect("these kernels are always fused");
+}
+
+}  // namespace
+
+void describe_experts(FieldTable& table, PretrainConfig& config) {
+  const FieldCondition has_experts = [&config] { return config.experts.num_experts.value_or(0) > 0; };
+  describe_sizes(table, config, has_experts);
+  describe_router(table, config, has_experts);
+  describe_balance(table, config, has_experts);
+  describe_rest(table, config, has_experts);
+}
+
+}  // namespace megatron
