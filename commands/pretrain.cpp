@@ -106,8 +106,9 @@ void start_straggler_controller(const FaultConfig& faults, Progress& progress,
 /// ranks share, whose attention is not measured.
 std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> speed_measurement(
     const PretrainConfig& config, const CommandRanks& ranks, FileSystem& files) {
-  if (!config.family.has_measured_layers || config.transformer.mla || config.parallel.context_parallel_size > 1)
-    return {};
+  const TransformerConfig& model = config.transformer;
+  const bool has_measured_layers = config.family.has_measured_layers && !model.mla && !model.moe;
+  if (!has_measured_layers || config.parallel.context_parallel_size > 1) return {};
   return [&ranks, &files](const PretrainConfig& resolved, const AgreedMatmulChoices& products) {
     const bool is_cpu = ranks.device.kind == DeviceKind::kCpu;
     return device_speed({.config = resolved,

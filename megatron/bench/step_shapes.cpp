@@ -33,6 +33,8 @@ void add_layers(const LayerPlan& plan, StageParts& parts) {
     require<NotSupported>(run.kind.mixer != Mixer::kLatentAttention,
                           "[bench] the kernels of latent attention are not measured yet. Leave out "
                           "--multi-latent-attention.");
+    require<NotSupported>(run.kind.feed_forward != FeedForward::kExperts,
+                          "[bench] the kernels of mixtures of experts are not measured yet. Leave out --num-experts.");
   }
   parts.num_attention += plan.count(Mixer::kSelfAttention);
   parts.num_feed_forward += plan.count(FeedForward::kDense);

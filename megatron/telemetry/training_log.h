@@ -37,6 +37,7 @@ struct TrainingLogValues {
   std::optional<double> learning_rate;           // largest over the model-parallel ranks, default parameter group
   std::int64_t global_batch_size = 0;            // samples
   std::vector<NamedValue> losses;                // means over the iterations that were not skipped, in this order
+  std::vector<NamedValue> extra = {};            // of the last step, for JSON lines alone
   double loss_scale = 1.0;
   std::optional<double> grad_norm;    // of the last iteration; absent when it was skipped
   std::optional<double> num_zeros;    // --log-num-zeros-in-grad

@@ -16,6 +16,7 @@
 #include "megatron/pipeline_parallel/executor.h"
 #include "megatron/training/batch_upload.h"
 #include "megatron/training/context_batches.h"
+#include "megatron/transformer/moe/moe_step.h"
 
 namespace megatron {
 namespace {
@@ -47,8 +48,22 @@ double TrainStep::PendingLosses::sum() const {
   return sum;
 }
 
+/// The gradient of a loss that is attached in a micro-batch, as of a mean over its tokens: where every token of the
+/// step weighs the same, layers count such a loss once for each token.
+Tensor TrainStep::attached_loss_scale(size_t num_batches) const {
+  Tensor scale = ctx_.empty(kAttachedLossScale, {1}, DType::kFloat64, MemoryUse::kData);
+  const double weight = options_.calculate_per_token_loss ? 1 : 1 / static_cast<double>(num_batches);
+  launch(ctx_, {.name = "scale"}, [&](auto& stream) {
+    kernels::fill(stream, {.y = scale.view(), .value = weight});
+    kernels::scale(stream, {.x = scale.view(), .y = scale.view(), .device_factor = &ctx_.step.loss_seed});
+  });
+  return scale;
+}
+
 TrainStep::Uploaded TrainStep::upload_all(const MicroBatches& batches, bool forward_only, const StepMetrics& metrics) {
   Uploaded uploaded;
+  Tensor scale;
+  if (!forward_only && model_.attaches_losses()) scale = attached_loss_scale(batches.size());
   PendingLosses& losses = uploaded.losses;
   // Micro-batch m of all ranks together lies before micro-batch m + 1 in the global batch, in the order of the ranks.
   int64_t first_of_all = 0;
@@ -63,6 +78,7 @@ TrainStep::Uploaded TrainStep::upload_all(const MicroBatches& batches, bool forw
                                                          .context = options_.context}));
     for (const MetricSpec& spec : model_.metrics())
       added.tensors.push_back({spec.name, metrics.accumulator(spec.name)});
+    if (scale.defined()) added.tensors.push_back({std::string(kAttachedLossScale), scale});
     first_of_all += groups_.dp.size() * batch.num_samples;
   }
   losses.values.resize(losses_.size() * batches.size());
@@ -173,6 +189,7 @@ TrainStep::Computed TrainStep::compute(const MicroBatches& batches, const ParamS
                                        Timers* timers) {
   StepMetrics metrics(ctx_, metric_specs());
   write_step_state(scheduler, iteration, num_valid_tokens_of(batches), metrics);
+  model_.begin_step(ctx_);
   PendingLosses own = timed(timers, "forward-backward", kTimerLevel,
                             [&] { return forward_backward(batches, iteration, metrics, timers); });
   add_up_losses(own, metrics);
@@ -212,6 +229,7 @@ TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler
   if (examination && examination->before_update) examine();
   Readback readback;
   TrainStepResult result;
+  result.num_micro_batches = static_cast<int64_t>(batches.size()) * groups_.dp.size();
   computed.metrics.add_to(readback);
   result.optimizer = timed(timers, "optimizer", kTimerLevel, [&] {
     const ProfiledRange range(ctx_.device.profiler, {.name = "optimizer"});
@@ -221,6 +239,7 @@ TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler
   result.loss = loss_of(result.metrics);
   step.check_what_was_read();
   if (examination && !examination->before_update && !std::isfinite(result.optimizer.grad_norm)) examine();
+  if (!result.optimizer.overflow) model_.finish_step(ctx_);
   return result;
 }
 

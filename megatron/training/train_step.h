@@ -42,6 +42,7 @@ struct TrainStepResult {
   LossSum loss;  // of the global batch: the sum of the model's losses
   /// Sums of Model::losses(), Model::metrics() and kNumValidTokens, of all ranks together.
   std::vector<StepMetric> metrics;
+  int64_t num_micro_batches = 0;  // of all data-parallel ranks together
   StepResult optimizer;
 };
 
@@ -84,6 +85,7 @@ class TrainStep {
     std::vector<Batch> batches;
     PendingLosses losses;
   };
+  Tensor attached_loss_scale(size_t num_batches) const;
   /// With the accumulators of the model's own metrics.
   Uploaded upload_all(const MicroBatches& batches, bool forward_only, const StepMetrics& metrics);
   PendingLosses forward_backward(const MicroBatches& batches, int64_t iteration, const StepMetrics& metrics,

@@ -4,12 +4,14 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 
 #include "megatron/core/cuda_devices.h"
 #include "megatron/telemetry/straggler_report.h"
 #include "megatron/telemetry/timers_report.h"
 #include "megatron/telemetry/training_tags.h"
 #include "megatron/training/config/schedules.h"
+#include "megatron/training/expert_metrics.h"
 #include "megatron/training/planning/theoretical_flops.h"
 #include "megatron/training/planning/theoretical_memory.h"
 
@@ -69,6 +71,7 @@ std::vector<NamedValue> losses_of(Trainer& trainer, const TrainStepResult& resul
   std::vector<NamedValue> losses;
   for (const std::string& name : trainer.model().losses())
     losses.push_back({name, LossSum{value_of(result.metrics, name), result.loss.num_tokens}.mean()});
+  std::ranges::copy(mean_auxiliary_losses(trainer.model().config(), result), std::back_inserter(losses));
   return losses;
 }
 
@@ -195,6 +198,7 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
                            .learning_rate = trainer.scheduler().lr(),
                            .global_batch_size = global_batch_size,
                            .losses = averages_.means(),
+                           .extra = expert_metrics_by_layer(config_.transformer, result),
                            .loss_scale = trainer.optimizer().loss_scale(),
                            .skipped_iterations = averages_.skipped_iterations(),
                            .nan_iterations = averages_.nan_iterations()};
@@ -359,6 +363,7 @@ void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& 
     scalars.memory = memory_of(trainer);
     scalars.num_allocations = trainer.device().arena.num_live_blocks();
   }
+  scalars.extra = expert_metrics_by_layer(config_.transformer, result);
   write_curves(trainer.progress(), iteration_tags(scalars));
 }
 

@@ -1,0 +1,62 @@
+#include "megatron/training/expert_metrics.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+#include "megatron/transformer/layer_plan.h"
+#include "megatron/transformer/moe/moe_step.h"
+
+namespace megatron {
+namespace {
+
+/// One value or several for each layer; null if the step has not counted them.
+const std::vector<double>* values_of(const TrainStepResult& result, std::string_view name) {
+  const auto found = std::ranges::find(result.metrics, name, &StepMetric::name);
+  return found == result.metrics.end() ? nullptr : &found->values;
+}
+
+void append_loads(std::vector<NamedValue>& metrics, int64_t layer, std::span<const double> tokens) {
+  std::vector<double> loads(tokens.begin(), tokens.end());
+  std::ranges::sort(loads);
+  const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
+  if (mean == 0) return;  // every token was dropped
+  metrics.push_back({fmt::format("moe/max_load_layer_{}", layer), loads.back() / mean});
+  metrics.push_back({fmt::format("moe/median_load_layer_{}", layer), loads[loads.size() / 2] / mean});
+  metrics.push_back({fmt::format("moe/min_load_layer_{}", layer), loads.front() / mean});
+}
+
+}  // namespace
+
+std::vector<NamedValue> mean_auxiliary_losses(const TransformerConfig& config, const TrainStepResult& result) {
+  std::vector<NamedValue> losses;
+  if (!config.moe) return losses;
+  const auto num_layers = static_cast<double>(LayerPlan(config).count(FeedForward::kExperts));
+  for (const std::string_view name : auxiliary_losses(*config.moe))
+    if (const std::vector<double>* sums = values_of(result, name))
+      losses.push_back({std::string(name), std::accumulate(sums->begin(), sums->end(), 0.0) /
+                                               (num_layers * static_cast<double>(result.num_micro_batches))});
+  return losses;
+}
+
+std::vector<NamedValue> expert_metrics_by_layer(const TransformerConfig& config, const TrainStepResult& result) {
+  std::vector<NamedValue> metrics;
+  if (!config.moe || !config.moe->per_layer_logging) return metrics;
+  const LayerPlan plan(config);
+  const auto num_micro_batches = static_cast<double>(result.num_micro_batches);
+  const auto e = static_cast<size_t>(config.moe->num_experts);
+  const std::vector<double>* tokens = values_of(result, kTokensPerExpert);
+  for (int64_t layer = 0; layer < plan.num_layers(); ++layer) {
+    if (plan.at(layer + 1).feed_forward != FeedForward::kExperts) continue;
+    const auto i = static_cast<size_t>(layer);
+    for (const std::string_view name : auxiliary_losses(*config.moe))
+      if (const std::vector<double>* sums = values_of(result, name))
+        metrics.push_back({fmt::format("moe/{}_layer_{}", name, layer), sums->at(i) / num_micro_batches});
+    if (tokens) append_loads(metrics, layer, std::span(*tokens).subspan(i * e, e));
+  }
+  return metrics;
+}
+
+}  // namespace megatron
