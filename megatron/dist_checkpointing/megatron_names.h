@@ -9,6 +9,7 @@
 // form of a gated linear_fc1 is all of gate, then all of up, whatever the tensor-parallel size was.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -63,6 +64,14 @@ inline constexpr const char* kExpertParallel = "expert-parallel-rng";
 /// "decoder.layers.mlp.linear_fc1._extra_state/shard_3_32": what Transformer Engine keeps of a module for fp8, None
 /// without fp8. @param shard  the layer among `num_shards` layers; 0 of 1 outside of layers.
 std::string extra_state_key(std::string_view module, int64_t shard, int64_t num_shards);
+/// "decoder.layers.mlp.experts.experts.linear_fc1._extra_state/shard_1.3_2.4": the same of one expert, which each has
+/// its own. @param layer  of `num_layers`; none where the number of the layer is in the module's name.
+std::string expert_extra_state_key(std::string_view module, std::optional<int64_t> layer, int64_t num_layers,
+                                   int64_t expert, int64_t num_experts);
+
+/// The name that Megatron's layers without Transformer Engine give the norm before experts, that of a norm which is
+/// part of a dense feed-forward; empty for any other tensor.
+std::string local_expert_norm_key(std::string_view key);
 
 /// Names of the float32 tensors that an optimizer keeps for each parameter.
 namespace optimizer_state {

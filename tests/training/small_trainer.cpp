@@ -75,7 +75,8 @@ std::string golden_words(const std::string& folder) {
       "--tokenizer-type NullTokenizer --mock-data --load {}{}/saved",
       size("layers"), size("h"), size("nh"), size("d"), size("seq"), size("seq"), size("vocab"),
       golden_json(file, "padded_vocab").get<int64_t>(), golden_checkpoints(), folder);
-  if (folder.find("llama") != std::string::npos)
+  const bool has_experts = folder.find("moe") != std::string::npos;
+  if (has_experts || folder.find("llama") != std::string::npos)
     line += fmt::format(
         " --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu "
         "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups {} --ffn-hidden-size {}",
@@ -86,6 +87,11 @@ std::string golden_words(const std::string& folder) {
         "--untie-embeddings-and-output-weights --ffn-hidden-size {} --multi-latent-attention --q-lora-rank 10 "
         "--kv-lora-rank 14 --qk-head-dim 6 --qk-pos-emb-head-dim 4 --v-head-dim 8 --rope-type rope",
         size("f"));
+  if (has_experts)
+    line += fmt::format(
+        " --num-experts {} --moe-router-topk 2 --moe-ffn-hidden-size {} --moe-shared-expert-intermediate-size {}",
+        size("experts"), size("fe"), size("fs"));
+  if (folder.find("moemix") != std::string::npos) line += " --moe-layer-freq [0,1]";
   if (folder.starts_with("core016")) line += " --no-load-optim";  // its schedule holds three of the ten entries
   return line;
 }

@@ -93,6 +93,10 @@ std::string BucketedState::object_key(std::string_view name) {
 }
 
 BucketedState::BucketedState(const CheckpointReader& reader, Trainer& trainer) : reader_(reader) {
+  require<CheckpointError>(!trainer.config().transformer.moe,
+                           "[checkpoint] {}: the optimizer's buckets (dp_reshardable) of a mixture of experts cannot "
+                           "be read. {}",
+                           reader.directory(), kRemedy);
   const CheckpointReader::CommonState common = reader.read_common_state();
   const pickle::Object& arguments = common.state().at(common_state::kArgs);
   const ProcessGroupCollection& groups = trainer.groups();

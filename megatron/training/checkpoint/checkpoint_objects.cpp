@@ -39,6 +39,26 @@ Object& make_rng_state(TorchObject& object, uint64_t seed, uint64_t tp_rank, uin
 /// "decoder.layers.mlp.linear_fc1" of the key of its weight.
 std::string module_of(const std::string& key) { return key.substr(0, key.rfind('.')); }
 
+/// Megatron's own modules, embedding, output layer and router, have none.
+bool has_extra_state(const StoredName& stored) {
+  return stored.key.starts_with("decoder.") && !module_of(stored.key).ends_with(".router");
+}
+
+/// Each expert has its own.
+bool is_of_experts(const StoredName& stored) { return stored.key.find(".experts.experts.") != std::string::npos; }
+
+std::string extra_state_key_of(const StoredName& stored, int64_t num_layers) {
+  return extra_state_key(module_of(stored.key), stored.layer.value_or(0), stored.layer ? num_layers : 1);
+}
+
+void write_extra_states(CheckpointWriter& writer, const std::set<std::string>& keys) {
+  for (const std::string& key : keys) {
+    TorchObject object;
+    object.root = &object.graph.list({&object.graph.none()});
+    writer.add_object(key, std::move(object));
+  }
+}
+
 }  // namespace
 
 void add_rng_state(CheckpointWriter& writer, Trainer& trainer) {
@@ -55,23 +75,30 @@ void add_rng_state(CheckpointWriter& writer, Trainer& trainer) {
 
 void add_extra_states(CheckpointWriter& writer, Trainer& trainer) {
   const ProcessGroupCollection& groups = trainer.groups();
-  if (groups.dp_cp.rank() != 0 || groups.tp.rank() != 0) return;
-  std::vector<StoredName> names;
-  for (const Parameter* parameter : trainer.model().parameters()) names.push_back(parameter->options().stored);
-  add_extra_states(writer, names, trainer.model().config().num_layers);
+  const bool stores_dense = groups.dp_cp.rank() == 0 && groups.tp.rank() == 0;
+  const bool stores_experts = groups.expt_dp.rank() == 0 && groups.expt_tp.rank() == 0;
+  const int64_t num_layers = trainer.model().config().num_layers;
+  std::set<std::string> keys;
+  for (const Parameter* parameter : trainer.model().parameters()) {
+    const StoredName& stored = parameter->options().stored;
+    if (!is_of_experts(stored)) {
+      if (stores_dense && has_extra_state(stored)) keys.insert(extra_state_key_of(stored, num_layers));
+      continue;
+    }
+    const int64_t num_experts = parameter->options().shard.global_shape[0];
+    for (const ShardBox& box : parameter->boxes())
+      for (int64_t expert = 0; stores_experts && expert < box.global.sizes[0]; ++expert)
+        keys.insert(expert_extra_state_key(module_of(stored.key), stored.layer, num_layers,
+                                           box.global.offsets[0] + expert, num_experts));
+  }
+  write_extra_states(writer, keys);
 }
 
 void add_extra_states(CheckpointWriter& writer, std::span<const StoredName> parameters, int64_t num_layers) {
   std::set<std::string> keys;
-  for (const StoredName& stored : parameters) {
-    if (!stored.key.starts_with("decoder.")) continue;  // Megatron's own: embedding and output layer
-    keys.insert(extra_state_key(module_of(stored.key), stored.layer.value_or(0), stored.layer ? num_layers : 1));
-  }
-  for (const std::string& key : keys) {
-    TorchObject object;
-    object.root = &object.graph.list({&object.graph.none()});
-    writer.add_object(key, std::move(object));
-  }
+  for (const StoredName& stored : parameters)
+    if (has_extra_state(stored)) keys.insert(extra_state_key_of(stored, num_layers));
+  write_extra_states(writer, keys);
 }
 
 }  // namespace megatron

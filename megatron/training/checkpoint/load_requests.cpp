@@ -26,8 +26,16 @@ std::optional<std::string> main_params_key(const StoredTensors& reader, const st
   return std::nullopt;
 }
 
-CheckpointPlacement placement_in(Trainer& trainer, const OptimizerState& state) {
-  return placement_of(*state.parameter, {state.begin, state.end}, trainer.model().config().num_layers);
+/// Under the name that the checkpoint has for it.
+CheckpointPlacement found_in(const CheckpointReader& reader, CheckpointPlacement placement) {
+  std::string other = local_expert_norm_key(placement.key);
+  if (!other.empty() && !reader.has_tensor(placement.key) && reader.has_tensor(other)) placement.key = std::move(other);
+  return placement;
+}
+
+CheckpointPlacement placement_in(const CheckpointReader& reader, Trainer& trainer, const OptimizerState& state) {
+  return found_in(reader,
+                  placement_of(*state.parameter, {state.begin, state.end}, trainer.model().config().num_layers));
 }
 
 LoadRequests requests_of_buckets(const CheckpointReader& reader, Trainer& trainer) {
@@ -49,7 +57,7 @@ LoadRequests requests_of_buckets(const CheckpointReader& reader, Trainer& traine
 LoadRequests requests_of_model(const StoredTensors& reader, Model& model, WeightSource source) {
   LoadRequests requests;
   for (Parameter* parameter : model.parameters()) {
-    CheckpointPlacement placement = placement_of(*parameter, model.config().num_layers);
+    CheckpointPlacement placement = found_in(reader, placement_of(*parameter, model.config().num_layers));
     std::string key = placement.key;
     if (source == WeightSource::kMainParams && is_finer(parameter->dtype(), stored_dtype(reader, key)))
       key = main_params_key(reader, key).value_or(key);
@@ -63,7 +71,7 @@ LoadRequests requests_of_optimizer(const CheckpointReader& reader, Trainer& trai
   if (BucketedState::is_in(reader)) return requests_of_buckets(reader, trainer);
   LoadRequests requests;
   for (const OptimizerState& state : trainer.optimizer().states()) {
-    const CheckpointPlacement placement = placement_in(trainer, state);
+    const CheckpointPlacement placement = placement_in(reader, trainer, state);
     for (const OptimizerTensor& named : optimizer_tensors(trainer.context(), trainer.optimizer(), state)) {
       const bool is_main = named.name == optimizer_state::kMaster;
       const std::string own = optimizer_state_key(named.name, placement.key);
@@ -77,7 +85,7 @@ LoadRequests requests_of_optimizer(const CheckpointReader& reader, Trainer& trai
 LoadRequests requests_of_main_params(const CheckpointReader& reader, Trainer& trainer) {
   LoadRequests requests;
   for (const OptimizerState& state : trainer.optimizer().states()) {
-    const CheckpointPlacement placement = placement_in(trainer, state);
+    const CheckpointPlacement placement = placement_in(reader, trainer, state);
     for (const OptimizerTensor& named : optimizer_tensors(trainer.context(), trainer.optimizer(), state))
       if (named.name == optimizer_state::kMaster)
         requests.push_back({state.parameter, main_params_key(reader, placement.key).value_or(placement.key), placement,

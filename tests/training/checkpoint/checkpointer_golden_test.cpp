@@ -35,14 +35,14 @@ std::vector<double> expected_values(const SafetensorsFile& file, const std::stri
   return values;
 }
 
-/// "decoder.layers.1.input_layernorm.weight" as Megatron stores it, with its layer; -1 outside of layers. Norms of
-/// layers with latent attention have their own names.
-std::pair<std::string, int64_t> stored_key(std::string name, bool is_latent) {
+/// "decoder.layers.1.input_layernorm.weight" as Megatron stores it, with its layer; -1 outside of layers, and where
+/// layers differ, so that each has tensors of its own. Norms of layers with latent attention have their own names.
+std::pair<std::string, int64_t> stored_key(std::string name, bool is_latent, bool stacks_layers) {
   for (const auto& [ours, stored] : {std::pair{"input_layernorm.", "self_attention.linear_qkv.layer_norm_"},
                                      {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"}})
     if (const size_t at = name.find(ours); at != std::string::npos && !is_latent)
       name.replace(at, std::string_view(ours).size(), stored);
-  if (!name.starts_with("decoder.layers.")) return {name, -1};
+  if (!stacks_layers || !name.starts_with("decoder.layers.")) return {name, -1};
   const int64_t layer = name[15] - '0';
   return {name.erase(15, 2), layer};
 }
@@ -59,7 +59,8 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenCheckpoint,
                                            Golden{"lm019/llama_plainopt", "fp32_param"},
                                            Golden{"lm019/llama_tp2", nullptr}, Golden{"lm019/gpt2_1", "param"},
                                            Golden{"lm019/gpt2_pp2", nullptr}, Golden{"core016/llama_1", nullptr},
-                                           Golden{"lm019/mla_1", nullptr}),
+                                           Golden{"lm019/mla_1", nullptr}, Golden{"lm019/moe_1", nullptr},
+                                           Golden{"lm019/moe_ep2", "param"}, Golden{"lm019/moemix_1", nullptr}),
                          [](const auto& info) {
                            std::string name = info.param.folder;
                            std::replace(name.begin(), name.end(), '/', '_');
@@ -77,9 +78,10 @@ TEST_P(GoldenCheckpoint, GoesOnHere) {
   const std::string description = fmt::format("checkpoint/{}/case.json", golden.folder);
   const std::string path = kGolden + "expected/" + testing::golden_json(description, "expected").get<std::string>();
   const SafetensorsFile expected(files.open_for_reading(path), path);
+  const bool is_mixed = std::string_view(golden.folder).find("moemix") != std::string_view::npos;
   for (const OptimizerState& state : trainer.optimizer().states()) {
     SCOPED_TRACE(state.parameter->name());
-    const auto [key, layer] = stored_key(state.parameter->name(), config.transformer.mla.has_value());
+    const auto [key, layer] = stored_key(state.parameter->name(), config.transformer.mla.has_value(), !is_mixed);
     const auto values = [&](const std::string& prefix) { return expected_values(expected, prefix + key, layer); };
     EXPECT_EQ(testing::values_of(std::as_const(*state.parameter).value()), values(""));
     if (!golden.master) continue;
