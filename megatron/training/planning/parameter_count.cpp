@@ -7,6 +7,7 @@ namespace megatron {
 ParameterCount count_parameters(const Model& model, const ProcessGroupCollection& groups) {
   ParameterCount count;
   for (const Parameter* parameter : model.parameters()) {
+    if (!parameter->is_trainable()) continue;  // such as the expert bias, a buffer in Megatron
     count.own += parameter->shape().num_elements();
     if (parameter->options().tied.is_first()) count.total += parameter->options().shard.global_shape.num_elements();
   }

@@ -27,7 +27,7 @@ bool has_table_2(const MemorySizes& sizes) {
   return sizes.sequence_parallel && sizes.model.recompute_granularity == RecomputeGranularity::kSelective;
 }
 
-/// A plan of the layers that can be built, which have only one kind of attention and a dense feed-forward.
+/// A plan of the layers that can be built: one kind of attention, and feed-forwards that are dense or of experts.
 LayerPlan plan_of(const MemorySizes& sizes) {
   LayerPlan plan(sizes.model);
   for (const LayerPlan::Run& run : plan.runs()) require_can_build(run.kind);
@@ -51,6 +51,29 @@ double in_flight_factor(const MemorySizes& sizes, int64_t num_microbatches) {
 double bytes_of_a_parameter(const MemorySizes& sizes, const ParameterBytes& bytes) {
   const double num_shards = sizes.use_distributed_optimizer ? static_cast<double>(sizes.data_size) : 1;
   return static_cast<double>(bytes.weight_and_gradient) + static_cast<double>(bytes.optimizer) / num_shards;
+}
+
+/// Matrices of h x f in a feed-forward.
+double matrices(const TransformerConfig& model) {
+  return model.gated_linear_unit && model.activation_func == ActivationFunc::kSilu ? 3 : 2;
+}
+
+/// Router, all routed experts, shared experts and latent projections of a layer.
+double expert_parameters(const TransformerConfig& model) {
+  const MoeConfig& moe = model.moe.value();
+  const auto h = static_cast<double>(model.hidden_size), e = static_cast<double>(moe.num_experts);
+  const auto width = static_cast<double>(moe.latent_size.value_or(model.hidden_size));
+  const auto shared = static_cast<double>(moe.shared_expert_intermediate_size);
+  return e * h + e * matrices(model) * width * static_cast<double>(moe.ffn_hidden_size) + matrices(model) * h * shared +
+         (moe.latent_size ? 2 * h * width : 0);
+}
+
+/// Bytes that a token keeps in experts: input and inner activations of each expert that it goes to, and the inner ones
+/// of the shared experts, counted like those of a dense feed-forward.
+double expert_token_bytes(const TransformerConfig& model) {
+  const MoeConfig& moe = model.moe.value();
+  const auto routed = static_cast<double>(moe.topk.topk * (2 * model.hidden_size + 4 * moe.ffn_hidden_size));
+  return routed + 4 * static_cast<double>(moe.shared_expert_intermediate_size);
 }
 
 /// The bytes that the last stage adds if it is the first one too.
@@ -94,12 +117,12 @@ TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
   const auto h = static_cast<double>(model.hidden_size);
   const auto query = static_cast<double>(model.kv_channels * model.num_attention_heads);
   const auto key = static_cast<double>(model.kv_channels * model.num_query_groups);
-  const bool is_swiglu = model.gated_linear_unit && model.activation_func == ActivationFunc::kSilu;
   const double norm = (model.normalization == Normalization::kRMSNorm ? 1 : 2) * h;
   const double attention =
       model.mla ? static_cast<double>(model.mla->num_weights(model.hidden_size, model.num_attention_heads))
                 : 2 * h * (query + key);
-  const double feed_forward = (is_swiglu ? 3 : 2) * h * static_cast<double>(model.ffn_hidden_size);
+  const double feed_forward = matrices(model) * h * static_cast<double>(model.ffn_hidden_size);
+  const auto num_expert_layers = static_cast<double>(plan.count(FeedForward::kExperts));
   const double embedding = h * static_cast<double>(model.padded_vocab_size);
   const bool is_untied = !model.share_embeddings_and_output_weights;
   const auto p = static_cast<double>(sizes.pipeline_size), t = static_cast<double>(sizes.tensor_size);
@@ -107,6 +130,7 @@ TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
   TheoreticalParameters parameters;
   parameters.transformer_block = attention * static_cast<double>(plan.num_layers() - plan.count(Mixer::kNone)) +
                                  feed_forward * static_cast<double>(plan.count(FeedForward::kDense)) +
+                                 (num_expert_layers > 0 ? num_expert_layers * expert_parameters(model) : 0) +
                                  norm * static_cast<double>(plan.num_residual_blocks() + 1);
   parameters.embedding_layers = (is_untied ? 2 : 1) * embedding;
   const bool holds_output_too = is_untied && sizes.pipeline_size == 1;
@@ -139,11 +163,14 @@ double theoretical_weight_and_optimizer_bytes(const MemorySizes& sizes, const Pa
 double theoretical_layer_activation_bytes(const MemorySizes& sizes, const LayerKind& kind) {
   const auto h = static_cast<double>(sizes.model.hidden_size), t = static_cast<double>(sizes.tensor_size);
   const double attention = kind.mixer != Mixer::kNone, feed_forward = kind.feed_forward != FeedForward::kNone;
+  const bool has_experts = kind.feed_forward == FeedForward::kExperts;
   if (has_table_2(sizes)) {
-    const auto f = static_cast<double>(sizes.model.ffn_hidden_size);
-    return rows(sizes) * ((13 * attention + 5 * feed_forward) * h + 4 * feed_forward * f) / t;
+    const double inner =
+        has_experts ? expert_token_bytes(sizes.model) : 4 * static_cast<double>(sizes.model.ffn_hidden_size);
+    return rows(sizes) * ((13 * attention + 5 * feed_forward) * h + feed_forward * inner) / t;
   }
-  return rows(sizes) * h * (5 * (attention + feed_forward) + (8 * attention + 16 * feed_forward) / t);
+  const double inner = has_experts ? expert_token_bytes(sizes.model) : 16 * h;
+  return rows(sizes) * (5 * (attention + feed_forward) * h + (8 * attention * h + feed_forward * inner) / t);
 }
 
 double theoretical_activation_bytes(const MemorySizes& sizes, int64_t num_microbatches) {

@@ -48,6 +48,21 @@ TEST(TheoreticalMemory, CountsParametersOfADenseModel) {
   EXPECT_EQ(parameters.most_loaded_shard, 1496 + 320);
 }
 
+TEST(TheoreticalMemory, CountsRouterExpertsAndSharedExpertsOfTheLayersThatHaveThem) {
+  MemorySizes sizes = small();
+  sizes.model.moe = MoeConfig{.num_experts = 4,
+                              .layer_freq = {.interval = 0, .per_layer = {0, 1, 1}},
+                              .ffn_hidden_size = 6,
+                              .shared_expert_intermediate_size = 5};
+  // Router 4*8, experts 4*2*8*6, shared experts 2*8*5.
+  EXPECT_EQ(theoretical_parameters(sizes).transformer_block, 3 * (128 + 64 + 32) + 192 + 2 * (32 + 384 + 80) + 16);
+  sizes.model.moe->latent_size = 3;  // projections 2*8*3, experts 4*2*3*6
+  EXPECT_EQ(theoretical_parameters(sizes).transformer_block, 3 * (128 + 64 + 32) + 192 + 2 * (32 + 48 + 144 + 80) + 16);
+  // 10 tokens: 10h as in a dense layer, attention 8h; of 2 experts input 2h and inner 4*6 each, shared experts 4*5.
+  const LayerKind experts{.mixer = Mixer::kSelfAttention, .feed_forward = FeedForward::kExperts};
+  EXPECT_EQ(theoretical_layer_activation_bytes(sizes, experts), 10.0 * (10 * 8 + 8 * 8 + 2 * (16 + 24) + 20));
+}
+
 TEST(TheoreticalMemory, TheFirstStageHasTheEmbeddingAndTensorRanksAShare) {
   MemorySizes sizes = small();
   sizes.model.share_embeddings_and_output_weights = false;
