@@ -18,6 +18,12 @@ const std::vector<double>* values_of(const TrainStepResult& result, std::string_
   return found == result.metrics.end() ? nullptr : &found->values;
 }
 
+/// The summands of a loss: micro-batches, each once for every rank that has a part of its tokens.
+double num_summands(const PretrainConfig& config, const TrainStepResult& result) {
+  const int64_t parts = config.parallel.tensor_model_parallel_size * config.parallel.context_parallel_size;
+  return static_cast<double>(result.num_micro_batches * parts);
+}
+
 void append_loads(std::vector<NamedValue>& metrics, int64_t layer, std::span<const double> tokens) {
   std::vector<double> loads(tokens.begin(), tokens.end());
   std::ranges::sort(loads);
@@ -30,30 +36,31 @@ void append_loads(std::vector<NamedValue>& metrics, int64_t layer, std::span<con
 
 }  // namespace
 
-std::vector<NamedValue> mean_auxiliary_losses(const TransformerConfig& config, const TrainStepResult& result) {
+std::vector<NamedValue> mean_auxiliary_losses(const PretrainConfig& config, const TrainStepResult& result) {
   std::vector<NamedValue> losses;
-  if (!config.moe) return losses;
-  const auto num_layers = static_cast<double>(LayerPlan(config).count(FeedForward::kExperts));
-  for (const std::string_view name : auxiliary_losses(*config.moe))
+  const TransformerConfig& model = config.transformer;
+  if (!model.moe) return losses;
+  const auto num_layers = static_cast<double>(LayerPlan(model).count(FeedForward::kExperts));
+  for (const std::string_view name : auxiliary_losses(*model.moe))
     if (const std::vector<double>* sums = values_of(result, name))
       losses.push_back({std::string(name), std::accumulate(sums->begin(), sums->end(), 0.0) /
-                                               (num_layers * static_cast<double>(result.num_micro_batches))});
+                                               (num_layers * num_summands(config, result))});
   return losses;
 }
 
-std::vector<NamedValue> expert_metrics_by_layer(const TransformerConfig& config, const TrainStepResult& result) {
+std::vector<NamedValue> expert_metrics_by_layer(const PretrainConfig& config, const TrainStepResult& result) {
   std::vector<NamedValue> metrics;
-  if (!config.moe || !config.moe->per_layer_logging) return metrics;
-  const LayerPlan plan(config);
-  const auto num_micro_batches = static_cast<double>(result.num_micro_batches);
-  const auto e = static_cast<size_t>(config.moe->num_experts);
+  const std::optional<MoeConfig>& moe = config.transformer.moe;
+  if (!moe || !moe->per_layer_logging) return metrics;
+  const LayerPlan plan(config.transformer);
+  const auto e = static_cast<size_t>(moe->num_experts);
   const std::vector<double>* tokens = values_of(result, kTokensPerExpert);
   for (int64_t layer = 0; layer < plan.num_layers(); ++layer) {
     if (plan.at(layer + 1).feed_forward != FeedForward::kExperts) continue;
     const auto i = static_cast<size_t>(layer);
-    for (const std::string_view name : auxiliary_losses(*config.moe))
+    for (const std::string_view name : auxiliary_losses(*moe))
       if (const std::vector<double>* sums = values_of(result, name))
-        metrics.push_back({fmt::format("moe/{}_layer_{}", name, layer), sums->at(i) / num_micro_batches});
+        metrics.push_back({fmt::format("moe/{}_layer_{}", name, layer), sums->at(i) / num_summands(config, result)});
     if (tokens) append_loads(metrics, layer, std::span(*tokens).subspan(i * e, e));
   }
   return metrics;

@@ -71,7 +71,7 @@ std::vector<NamedValue> losses_of(Trainer& trainer, const TrainStepResult& resul
   std::vector<NamedValue> losses;
   for (const std::string& name : trainer.model().losses())
     losses.push_back({name, LossSum{value_of(result.metrics, name), result.loss.num_tokens}.mean()});
-  std::ranges::copy(mean_auxiliary_losses(trainer.model().config(), result), std::back_inserter(losses));
+  std::ranges::copy(mean_auxiliary_losses(trainer.config(), result), std::back_inserter(losses));
   return losses;
 }
 
@@ -198,7 +198,7 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
                            .learning_rate = trainer.scheduler().lr(),
                            .global_batch_size = global_batch_size,
                            .losses = averages_.means(),
-                           .extra = expert_metrics_by_layer(config_.transformer, result),
+                           .extra = expert_metrics_by_layer(config_, result),
                            .loss_scale = trainer.optimizer().loss_scale(),
                            .skipped_iterations = averages_.skipped_iterations(),
                            .nan_iterations = averages_.nan_iterations()};
@@ -363,7 +363,7 @@ void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& 
     scalars.memory = memory_of(trainer);
     scalars.num_allocations = trainer.device().arena.num_live_blocks();
   }
-  scalars.extra = expert_metrics_by_layer(config_.transformer, result);
+  scalars.extra = expert_metrics_by_layer(config_, result);
   write_curves(trainer.progress(), iteration_tags(scalars));
 }
 

@@ -62,11 +62,13 @@ TEST(Experts, WithMeansOfMicroBatchesTrainAsOneRankDoesToo) {
 }
 
 /// The counts of all ranks enter the loss of each micro-batch: a rank with micro-batches of two samples and two ranks
-/// with micro-batches of one count the same tokens.
+/// with micro-batches of one count the same tokens. As in Megatron each rank's loss has the tokens of all ranks in its
+/// denominator, and gradients are averaged: twice the ranks, half the weight.
 TEST(Experts, TheGlobalLossCountsTheTokensOfAllReplicas) {
-  const std::string model = llama_like(std::string(kSize) + kDouble +
-                                       " --moe-router-load-balancing-type global_aux_loss --moe-aux-loss-coeff 0.1");
-  expect_same_curve(train_layout(model, 2, kSteps), train_layout(model + " --micro-batch-size 2", 1, kSteps), model);
+  const std::string model =
+      llama_like(std::string(kSize) + kDouble + " --moe-router-load-balancing-type global_aux_loss");
+  expect_same_curve(train_layout(model + " --moe-aux-loss-coeff 0.2", 2, kSteps),
+                    train_layout(model + " --moe-aux-loss-coeff 0.1 --micro-batch-size 2", 1, kSteps), model);
 }
 
 struct ZLossStep {
@@ -82,7 +84,7 @@ ZLossStep step_with(const std::string& words, const std::string& moved = "", dou
       if (parameter->name() == moved) parameter->value().data<double>()[1] += by;
     const auto batches = batches_of(trainer.config(), 0);
     const TrainStepResult result = trainer.train_step(MicroBatches(batches));
-    for (const NamedValue& loss : mean_auxiliary_losses(trainer.config().transformer, result)) step.z_loss = loss.value;
+    for (const NamedValue& loss : mean_auxiliary_losses(trainer.config(), result)) step.z_loss = loss.value;
     step.tokens_of_a_valid_one = 8.0 * 16 / static_cast<double>(result.loss.num_tokens);
     for (Parameter* parameter : trainer.model().parameters())
       step.gradients[parameter->name()] = values_of(parameter->main_grad()).at(1);

@@ -60,6 +60,19 @@ TEST(VerifyLayouts, FindsNothingWhereNothingIsWrong) {
   }
 }
 
+TEST(VerifyLayouts, FindsNothingInAMixtureOfExpertsThatMovesItsExpertBias) {
+  const std::string model = llama_like(std::string(kSize) +
+                                       " --fp64 --num-experts 4 --moe-ffn-hidden-size 24 --moe-layer-freq 2"
+                                       " --moe-router-score-function sigmoid --moe-router-enable-expert-bias"
+                                       " --moe-aux-loss-coeff 1e-2 --moe-shared-expert-intermediate-size 12");
+  const ReferenceRun reference = reference_of(model, 2);
+  for (const Layout& layout : {kLayouts[0], kLayouts[1], kLayouts[4]}) {
+    const LayoutReport report = verify(reference, model, layout);
+    EXPECT_TRUE(report.is_same()) << layout.words << ": " << report.largest.tensor << " " << report.largest.severity()
+                                  << " " << report.failure;
+  }
+}
+
 /// A constant that is added to all keys changes no weight of attention: the gradient of k_layernorm.bias is 0 but for
 /// rounding, which has no size of its own to compare with.
 TEST(VerifyLayouts, FindsNothingInAGradientThatIsRoundingAlone) {

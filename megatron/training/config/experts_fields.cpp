@@ -144,15 +144,6 @@ void describe_balance(FieldTable& table, PretrainConfig& config, const FieldCond
                            "the step so far; or Sinkhorn's or quantile-balanced choice");
   keep_single_values(types, experts.router_load_balancing_type);
   types.needs("--num-experts", has_experts)
-      .differs({.megatron = "--moe-router-load-balancing-type global_aux_loss divides by the tokens of all "
-                            "data-parallel ranks and averages over the ranks again: more ranks, less balance",
-                .ours = "weighs it like the other losses on any number of ranks",
-                .in_force =
-                    [&config] {
-                      return config.transformer.moe && config.parallel.data_parallel_size > 1 &&
-                             config.transformer.moe->balances_by(LoadBalancingType::kGlobalAuxLoss);
-                    },
-                .topic = "--moe-router-load-balancing-type global_aux_loss"})
       .such_as(such_as("--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 0.01"));
   Field& coeffs =
       table.add("moe_aux_loss_coeff", experts.aux_loss_coeff, "weight of each auxiliary loss; 1e-2 is a usual one");
