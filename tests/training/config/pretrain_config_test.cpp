@@ -20,26 +20,11 @@ using testing::Words;
 using testing::words_of;
 
 TEST(PretrainConfig, ReportsEveryMistakeAtOnceAndNothingElse) {
-  const std::string text = refusal({"--hidden-size",
-                                    "64",
-                                    "--num-attention-heads",
-                                    "5",
-                                    "--seq-length",
-                                    "x",
-                                    "--num-layer",
-                                    "4",
-                                    "--max-position-embeddings",
-                                    "32",
-                                    "--micro-batch-size",
-                                    "2",
-                                    "--train-iters",
-                                    "20",
-                                    "--moe-use-upcycling",
-                                    "--mock-data",
-                                    "--data-path",
-                                    "a",
-                                    "--bf16",
-                                    "--fp16"});
+  const std::string text =
+      refusal({"--hidden-size", "64",    "--num-attention-heads",     "5",           "--seq-length",       "x",
+               "--num-layer",   "4",     "--max-position-embeddings", "32",          "--micro-batch-size", "2",
+               "--train-iters", "20",    "--moe-use-upcycling",       "--mock-data", "--data-path",        "a",
+               "--bf16",        "--fp16"});
   EXPECT_THAT(text, HasSubstr("9 mistakes"));
   EXPECT_THAT(text, HasSubstr("--seq-length x: must be a whole number"));
   EXPECT_THAT(text, HasSubstr("did you mean --num-layers?"));
