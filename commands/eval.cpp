@@ -187,8 +187,8 @@ void run(const EvalConfig& eval, const ModelFamily& family, std::ostream& out) {
   DeviceStepState step(device);
   const Context ctx{.device = device, .step = step.get(), .key = {}};
   const ProcessGroupCollection groups = ProcessGroupCollection::single();
-  const std::unique_ptr<Model> model = family.make_model({.ctx = ctx, .config = network, .groups = groups, .path = ""},
-                                                         PipelineLayout({}, {network.num_layers}));
+  const std::unique_ptr<Model> model =
+      family.make_model({.ctx = ctx, .config = network, .groups = groups, .path = ""}, whole_layout(network));
   loaded.load(ctx, *model);
   Evaluator evaluator(ctx, *model);
   NextTokenLoss loss;

@@ -148,9 +148,8 @@ void run(const GenerateConfig& generate, const ModelFamily& family, std::ostream
   DeviceStepState step(device);
   const Context ctx{.device = device, .step = step.get(), .key = {}};
   const ProcessGroupCollection groups = ProcessGroupCollection::single();
-  const std::unique_ptr<Model> model =
-      family.make_model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""},
-                        PipelineLayout({}, {config.transformer.num_layers}));
+  const std::unique_ptr<Model> model = family.make_model(
+      {.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""}, whole_layout(config.transformer));
   Checkpointer::load_model(files, generate.checkpoint, ctx, *model);
 
   GenerateOptions options{.max_new_tokens = generate.num_tokens,

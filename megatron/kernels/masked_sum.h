@@ -22,4 +22,14 @@ struct MaskedSumBackwardArgs {
 };
 void masked_sum_backward(const CpuStream& stream, const MaskedSumBackwardArgs& args);
 
+/// Weights that make the sum of masked losses a mean: mean[0] = 1 / max(sum of part, 1), and the weight of that mean
+/// among the tokens of `mask`, share[0] = weight[0] * (sum of mask) * mean[0].
+struct MeanLossWeightsArgs {
+  ConstView mask;    // [s, b] floating, any strides: all tokens
+  ConstView part;    // [s, b] floating, any strides: those of the mean
+  ConstView weight;  // [1] fp64; undefined: 1
+  View mean, share;  // [1] fp64
+};
+void mean_loss_weights(const CpuStream& stream, const MeanLossWeightsArgs& args);
+
 }  // namespace megatron::kernels

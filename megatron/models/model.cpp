@@ -1,6 +1,7 @@
 #include "megatron/models/model.h"
 
 #include "megatron/base/error.h"
+#include "megatron/models/model_family.h"
 
 namespace megatron {
 namespace {
@@ -10,6 +11,12 @@ namespace {
 }
 
 }  // namespace
+
+PipelineLayout whole_layout(const TransformerConfig& config) {
+  PipelineLayout layout({}, {config.num_layers});
+  layout.set_mtp_layers(0, config.mtp.num_layers);
+  return layout;
+}
 
 void Model::initialize(const Context& ctx) {
   for (Parameter* parameter : parameters()) parameter->initialize(ctx);

@@ -25,4 +25,7 @@ struct ModelFamily {
   bool has_measured_layers = false;
 };
 
+/// The layout of a model that is whole on one rank.
+PipelineLayout whole_layout(const TransformerConfig& config);
+
 }  // namespace megatron

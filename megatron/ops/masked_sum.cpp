@@ -1,6 +1,8 @@
 #include "megatron/ops/masked_sum.h"
 
+#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/masked_sum.h"
+#include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/masked_sum.h"
 
 namespace megatron {
@@ -19,6 +21,19 @@ struct MaskedSumNode final : Node {
   Shape shape;
   DType dtype = DType::kFloat32;
   SavedTensor saved_mask, saved_weight;
+};
+
+struct AttachLossNode final : Node {
+  explicit AttachLossNode(double factor) : factor(factor) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    grad_in[0] = grad_out[0];
+    Tensor scaled = b.ctx.empty_like("attach_loss.d_other", grad_out[0]);
+    launch(b.ctx, {.name = "scale"}, [&](auto& stream) {
+      kernels::scale(stream, {.x = grad_out[0].view(), .y = scaled.view(), .factor = factor});
+    });
+    grad_in[1] = std::move(scaled);
+  }
+  double factor;
 };
 
 }  // namespace
@@ -40,6 +55,27 @@ Tensor masked_sum(Context& ctx, const Tensor& loss, const Tensor& mask, const Te
     return node;
   });
   return sum;
+}
+
+MeanLossWeights mean_loss_weights(const Context& ctx, const Tensor& mask, const Tensor& part, const Tensor& weight) {
+  require<ShapeError>(mask.shape() == part.shape(), "[mean_loss_weights] masks of shapes {} and {}.", mask.shape(),
+                      part.shape());
+  MeanLossWeights weights{ctx.empty("mean_loss_weights.mean", {1}, DType::kFloat64),
+                          ctx.empty("mean_loss_weights.share", {1}, DType::kFloat64)};
+  launch(ctx, [&](auto& stream) {
+    kernels::mean_loss_weights(stream, {.mask = mask.view(),
+                                        .part = part.view(),
+                                        .weight = weight.view(),
+                                        .mean = weights.mean.view(),
+                                        .share = weights.share.view()});
+  });
+  return weights;
+}
+
+Tensor attach_loss(Context& ctx, const Tensor& loss, const Tensor& other, double factor) {
+  Tensor y = loss.detach();
+  record(ctx, {}, {loss.slot, other.slot}, {&y}, [&] { return std::make_unique<AttachLossNode>(factor); });
+  return y;
 }
 
 }  // namespace megatron

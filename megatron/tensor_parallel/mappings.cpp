@@ -46,7 +46,27 @@ struct GatherSequenceNode final : Node {
   Work sum;
 };
 
+struct ScatterToSequenceNode final : Node {
+  explicit ScatterToSequenceNode(const ProcessGroup& group) : group(group) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    Pending whole = start_gather(b.ctx, group, grad_out[0], "scatter_to_sequence.dx");
+    gather = std::move(whole.work);
+    grad_in[0] = std::move(whole.tensor);
+  }
+  void finish_input(BackwardContext&) override { gather.wait(); }
+  ProcessGroup group;
+  Work gather;
+};
+
 }  // namespace
+
+Tensor scatter_to_sequence_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group) {
+  if (group.size() == 1) return x;
+  const int64_t num_rows = rows_of_rank(group, x.size(0));
+  Tensor y = x.detach().slice(0, group.rank() * num_rows, num_rows);
+  record(ctx, {}, {x.slot}, {&y}, [&] { return std::make_unique<ScatterToSequenceNode>(group); });
+  return y;
+}
 
 Tensor copy_to_tensor_model_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group) {
   if (group.size() == 1) return x;

@@ -21,4 +21,9 @@ Tensor copy_to_tensor_model_parallel_region(Context& ctx, const Tensor& x, const
 /// @param x [s/tp, ...], contiguous.  @return [s, ...]; x itself with one rank.
 Tensor gather_from_sequence_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group);
 
+/// Forward: this rank's rows (dimension 0). Backward: the gradients of all ranks' rows, one after the other.
+/// @param x [s, ...], contiguous, alike on all ranks.  @return [s/tp, ...]; x itself with one rank.
+/// @throw ShapeError if the rows do not divide.
+Tensor scatter_to_sequence_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group);
+
 }  // namespace megatron

@@ -1,5 +1,7 @@
 #include "megatron/kernels/masked_sum.h"
 
+#include <algorithm>
+
 namespace megatron::kernels {
 namespace {
 /// Calls f(offset of the element in each view) for all elements in order.
@@ -12,6 +14,14 @@ void for_each_element(const ConstView& a, const ConstView& b, F&& f) {
       f(i * a.strides[0] + j * a.strides[1], i * b.strides[0] + j * b.strides[1]);
 }
 double value_of(const ConstView& weight) { return weight.defined() ? *weight.as<double>() : 1; }
+
+double sum_of(const ConstView& mask) {
+  double sum = 0;
+  dispatch_floating(mask.dtype, [&]<class M>() {
+    for_each_element(mask, mask, [&](int64_t m, int64_t) { sum += static_cast<double>(mask.as<M>()[m]); });
+  });
+  return sum;
+}
 }  // namespace
 
 void masked_sum_forward(const CpuStream&, const MaskedSumForwardArgs& args) {
@@ -39,6 +49,12 @@ void masked_sum_backward(const CpuStream&, const MaskedSumBackwardArgs& args) {
       });
     });
   });
+}
+
+void mean_loss_weights(const CpuStream&, const MeanLossWeightsArgs& args) {
+  const double mean = 1 / std::max(sum_of(args.part), 1.0);
+  *args.mean.as<double>() = mean;
+  *args.share.as<double>() = value_of(args.weight) * sum_of(args.mask) * mean;
 }
 
 }  // namespace megatron::kernels

@@ -7,18 +7,39 @@ namespace {
 
 constexpr int kSumThreads = 1024;
 
-/// One block is enough: there is one number per token.
-__global__ void masked_sum_kernel(Scalars loss, Scalars mask, int64_t size, const double* weight, double* sum) {
+/// The sum of what the threads of the block give, on thread 0.
+__device__ double sum_of_threads(double value) {
   __shared__ double shared[kSumThreads];
-  double total = 0;
-  for (int64_t i = threadIdx.x; i < size; i += kSumThreads)
-    if (const double m = mask[i]; m != 0) total += m * loss[i];
-  shared[threadIdx.x] = total;
+  __syncthreads();
+  shared[threadIdx.x] = value;
   for (unsigned stride = kSumThreads / 2; stride > 0; stride /= 2) {
     __syncthreads();
     if (threadIdx.x < stride) shared[threadIdx.x] += shared[threadIdx.x + stride];
   }
-  if (threadIdx.x == 0) *sum = weight ? shared[0] * *weight : shared[0];
+  return shared[0];
+}
+
+/// One block is enough: there is one number per token.
+__global__ void masked_sum_kernel(Scalars loss, Scalars mask, int64_t size, const double* weight, double* sum) {
+  double total = 0;
+  for (int64_t i = threadIdx.x; i < size; i += kSumThreads)
+    if (const double m = mask[i]; m != 0) total += m * loss[i];
+  total = sum_of_threads(total);
+  if (threadIdx.x == 0) *sum = weight ? total * *weight : total;
+}
+
+__global__ void mean_loss_weights_kernel(Scalars mask, Scalars part, int64_t size, const double* weight, double* mean,
+                                         double* share) {
+  double of_mask = 0, of_part = 0;
+  for (int64_t i = threadIdx.x; i < size; i += kSumThreads) {
+    of_mask += mask[i];
+    of_part += part[i];
+  }
+  of_mask = sum_of_threads(of_mask);
+  of_part = sum_of_threads(of_part);
+  if (threadIdx.x != 0) return;
+  *mean = 1 / fmax(of_part, 1.0);
+  *share = (weight ? *weight : 1.0) * of_mask * *mean;
 }
 
 struct Spread {
@@ -59,6 +80,14 @@ void masked_sum_backward(const CudaStream& stream, const MaskedSumBackwardArgs& 
   for_each_pack(stream, "masked_sum_backward", Extent(args.d_loss),
                 Spread{Scalars(args.mask), args.d_sum.as<double>(), pointer_to(args.weight), Operand(args.d_loss),
                        args.d_loss.shape[1]});
+}
+
+void mean_loss_weights(const CudaStream& stream, const MeanLossWeightsArgs& args) {
+  require_equal(args.mask, args.part);
+  mean_loss_weights_kernel<<<1, kSumThreads, 0, stream.stream>>>(Scalars(args.mask), Scalars(args.part),
+                                                                 args.mask.num_elements(), pointer_to(args.weight),
+                                                                 args.mean.as<double>(), args.share.as<double>());
+  check_launch("mean_loss_weights");
 }
 
 }  // namespace megatron::kernels

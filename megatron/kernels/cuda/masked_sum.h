@@ -10,4 +10,6 @@ namespace megatron::kernels {
 void masked_sum_forward(const CudaStream& stream, const MaskedSumForwardArgs& args);
 void masked_sum_backward(const CudaStream& stream, const MaskedSumBackwardArgs& args);
 
+void mean_loss_weights(const CudaStream& stream, const MeanLossWeightsArgs& args);
+
 }  // namespace megatron::kernels

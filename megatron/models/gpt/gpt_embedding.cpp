@@ -32,10 +32,11 @@ GptEmbedding::GptEmbedding(const ModuleContext& context, const TiedCopy& words)
   register_parameter(position_embeddings_, context.ctx, std::move(positions));
 }
 
-Tensor GptEmbedding::forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const {
+Tensor GptEmbedding::forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,
+                             std::string_view dropout_path) const {
   const Tensor y = word_embeddings_->forward(ctx, tokens, position_embeddings_.get(), layout);
   const RowMap rows = sequence_rows(layout, tensor_group_, sequence_parallel_).rows;
-  return dropout(ctx, cast(ctx, y, hidden_dtype_), {.rate = dropout_, .path = path_, .rows = rows});
+  return dropout(ctx, cast(ctx, y, hidden_dtype_), {.rate = dropout_, .path = dropout_path, .rows = rows});
 }
 
 }  // namespace megatron

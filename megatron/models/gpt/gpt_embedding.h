@@ -17,7 +17,11 @@ class GptEmbedding : public Module {
   GptEmbedding(const ModuleContext& context, const TiedCopy& words);
   /// @param tokens [s, b] int64 or int32, any strides.
   /// @return [s, b, h] ([s/tp, b, h] under sequence parallelism) after dropout; fp32 with an fp32 residual stream.
-  Tensor forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const;
+  Tensor forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const {
+    return forward(ctx, tokens, layout, path_);
+  }
+  /// For another use of the embedding in the same forward. @param dropout_path  names its dropout mask.
+  Tensor forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout, std::string_view dropout_path) const;
   Parameter& word_embeddings() const { return word_embeddings_->weight(); }
 
  private:

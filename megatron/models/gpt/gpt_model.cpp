@@ -1,32 +1,38 @@
 #include "megatron/models/gpt/gpt_model.h"
 
+#include "megatron/models/model_family.h"
 #include "megatron/ops/masked_sum.h"
 #include "megatron/transformer/moe/moe_step.h"
 #include "megatron/transformer/rotary_embedding.h"
 
 namespace megatron {
-
 namespace {
 
 const TransformerConfig& validated(const TransformerConfig& config) {
   config.validate();
-  require<NotSupported>(config.mtp.num_layers == 0,
-                        "[GptModel] this version has no layers for multi-token prediction, and mtp.num_layers is {}. "
-                        "Give 0.",
-                        config.mtp.num_layers);
+  require<NotSupported>(config.mtp.num_layers == 0 || !config.moe,
+                        "[GptModel] this version has no layers with experts that predict further tokens. Give "
+                        "mtp.num_layers 0 or leave out moe.");
   return config;
+}
+
+int64_t num_mtp_layers(const PipelineLayout& layout) {
+  int64_t count = 0;
+  for (const StageLayers& stage : layout.stages()) count += stage.num_mtp_layers;
+  return count;
 }
 
 }  // namespace
 
 GptModel::GptModel(const ModuleContext& context, const LayerSpec& layer_spec)
-    : GptModel(context, PipelineLayout({}, {context.config.num_layers}), layer_spec) {}
+    : GptModel(context, whole_layout(context.config), layer_spec) {}
 
 GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout, const LayerSpec& layer_spec)
     : config_(validated(context.config)),
       tensor_group_(context.groups.tp),
       pipeline_group_(context.groups.pp),
       metric_group_(context.groups.tp_dp_cp),
+      data_group_(context.groups.dp_cp),
       sequence_parallel_(context.sequence_parallel),
       rope_(make_rope_table(context.ctx, context.config, context.config.max_sequence_length)) {
   const StagePlacement& placement = layout.placement();
@@ -35,16 +41,22 @@ GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout, c
                        "[GptModel] the layout is of {} layers on {} pipeline ranks; the model has {} layers, the group "
                        "{} ranks.",
                        layout.num_layers(), placement.num_ranks(), config_.num_layers, num_ranks);
+  require<ConfigError>(num_mtp_layers(layout) == config_.mtp.num_layers,
+                       "[GptModel] the layout has {} layers for further tokens; the model has {}.",
+                       num_mtp_layers(layout), config_.mtp.num_layers);
   const bool is_tied = config_.share_embeddings_and_output_weights;
   const TiedCopy words = layout.word_embeddings(is_tied).copy_of(rank);
-  Parameter* tied = nullptr;
+  const GptEmbedding* embedding = nullptr;
+  mtp_stage_ = placement.num_stages();
+  for (int stage = placement.num_stages(); stage-- > 0;)
+    if (layout.stages()[static_cast<size_t>(stage)].num_mtp_layers > 0) mtp_stage_ = stage;
   stages_.resize(static_cast<size_t>(placement.num_chunks()));
   for (int chunk = 0; chunk < placement.num_chunks(); ++chunk) {
     const StageLayers& layers = layout.at({.rank = rank, .chunk = chunk});
     std::unique_ptr<GptStage>& stage = stages_[static_cast<size_t>(chunk)];
-    register_module(stage,
-                    std::make_unique<GptStage>(context, layers, layer_spec, rope_ ? &*rope_ : nullptr, words, tied));
-    if (layers.has_embedding && is_tied) tied = stage->word_embeddings();
+    register_module(
+        stage, std::make_unique<GptStage>(context, layers, layer_spec, rope_ ? &*rope_ : nullptr, words, embedding));
+    if (stage->embedding()) embedding = stage->embedding();
   }
 }
 
@@ -62,8 +74,10 @@ std::vector<TopKRouter*> GptModel::routers() const {
 }
 
 std::vector<MetricSpec> GptModel::metrics() const {
-  if (!config_.moe) return {};
   std::vector<MetricSpec> specs;
+  for (int64_t depth = 1; depth <= config_.mtp.num_layers; ++depth)
+    specs.push_back({.name = mtp_loss_name(depth), .groups = {pipeline_group_, data_group_}});
+  if (!config_.moe) return specs;
   const auto add = [&](std::string_view name, int64_t size) {
     specs.push_back({.name = std::string(name), .size = size, .groups = {pipeline_group_, metric_group_}});
   };
@@ -88,11 +102,17 @@ std::vector<Chunk> GptModel::chunks(const Batches& batches) const {
   return chunks;
 }
 
-std::vector<PayloadSpec> GptModel::border_payload(int, const Batch& batch) const {
+std::vector<PayloadSpec> GptModel::border_payload(int stage, const Batch& batch) const {
   const int64_t s = batch.layout(gpt_batch::kTokens).s(), b = batch.layout(gpt_batch::kTokens).b();
-  const DType dtype = config_.fp32_residual_connection ? DType::kFloat32 : config_.params_dtype;
   const int64_t rows = sequence_parallel_ ? s / tensor_group_.size() : s;
-  return {{.name = "hidden", .shape = {rows, b, config_.hidden_size}, .dtype = dtype}};
+  const Shape shape{rows, b, config_.hidden_size};
+  const bool is_normed = stage >= mtp_stage_;
+  const bool is_fp32 = config_.fp32_residual_connection && !is_normed;
+  std::vector<PayloadSpec> specs{
+      {.name = "hidden", .shape = shape, .dtype = is_fp32 ? DType::kFloat32 : config_.params_dtype}};
+  for (int64_t depth = 1; is_normed && depth <= config_.mtp.num_layers; ++depth)
+    specs.push_back({.name = mtp_hidden_name(depth), .shape = shape, .dtype = config_.params_dtype});
+  return specs;
 }
 
 const GptStage& GptModel::whole() const {

@@ -24,7 +24,8 @@ class GptModel : public Model {
   std::vector<std::vector<Parameter*>> stage_parameters() const override;
 
   std::vector<std::string> losses() const override { return {std::string(GptStage::kLoss)}; }
-  /// Of mixtures of experts: auxiliary losses, and loads with per_layer_logging (transformer/moe/moe_step.h).
+  /// Of mixtures of experts: auxiliary losses, and loads with per_layer_logging (transformer/moe/moe_step.h). Losses of
+  /// further tokens: sums over the micro-batches of their means.
   std::vector<MetricSpec> metrics() const override;
   bool attaches_losses() const override;
   void begin_step(const Context& ctx) const override;
@@ -48,8 +49,9 @@ class GptModel : public Model {
   std::vector<TopKRouter*> routers() const;
 
   TransformerConfig config_;
-  ProcessGroup tensor_group_, pipeline_group_, metric_group_;
+  ProcessGroup tensor_group_, pipeline_group_, metric_group_, data_group_;
   bool sequence_parallel_;
+  int mtp_stage_ = 0;  // the virtual stage with the layers for further tokens; their number without
   std::optional<RopeTable> rope_;
   std::vector<std::unique_ptr<GptStage>> stages_;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/elementwise.h"
 #include "megatron/ops/masked_sum.h"
 #include "megatron/tensor_parallel/linear.h"
 #include "megatron/tensor_parallel/mappings.h"
@@ -10,16 +12,30 @@
 #include "megatron/transformer/layer_plan.h"
 
 namespace megatron {
+namespace {
+
+/// To the accumulator of this name, if the batch has one.
+void add_to_metric(const Context& ctx, const Tensor& value, std::string_view name, const Batch& batch) {
+  Tensor sum = batch.optional_tensor(name);
+  if (!sum.defined() || !ctx.is_first_run()) return;
+  launch(ctx, {.name = "accumulate"},
+         [&](auto& stream) { kernels::accumulate(stream, {.x = value.view(), .y = sum.view()}); });
+}
+
+}  // namespace
 
 GptStage::GptStage(const ModuleContext& context, const StageLayers& layers, const LayerSpec& layer_spec,
-                   const RopeTable* rope, const TiedCopy& words, Parameter* tied)
+                   const RopeTable* rope, const TiedCopy& words, const GptEmbedding* embedding)
     : config_(context.config),
       tensor_group_(context.groups.tp),
       sequence_parallel_(context.sequence_parallel),
       stage_(layers),
       rope_(rope),
-      tied_(tied) {
-  if (stage_.has_embedding) register_module(embedding_, std::make_unique<GptEmbedding>(context.at("embedding"), words));
+      tied_(nullptr) {
+  if (stage_.has_embedding || (stage_.num_mtp_layers > 0 && !embedding)) {
+    register_module(embedding_, std::make_unique<GptEmbedding>(context.at("embedding"), words));
+    embedding = embedding_.get();
+  }
   const bool stacks_layers = LayerPlan(config_).stacks_layers();
   layers_.resize(static_cast<size_t>(stage_.num_layers));
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -28,10 +44,12 @@ GptStage::GptStage(const ModuleContext& context, const StageLayers& layers, cons
         stacks_layers ? context.layer("decoder.layers", number) : context.at(fmt::format("decoder.layers.{}", number));
     register_module(layers_[i], layer_spec(layer, number + 1));
   }
+  if (predicts_further_tokens() ? stage_.num_mtp_layers > 0 : stage_.has_head)
+    register_module(final_layernorm_, std::make_unique<Norm>(context.at("decoder.final_layernorm"), config_.hidden_size,
+                                                             NormPlace::kResidualStream));
+  if (stage_.num_mtp_layers > 0) register_module(mtp_, std::make_unique<GptMtp>(context, layer_spec, *embedding));
   if (!stage_.has_head) return;
-  register_module(final_layernorm_, std::make_unique<Norm>(context.at("decoder.final_layernorm"), config_.hidden_size,
-                                                           NormPlace::kResidualStream));
-  if (embedding_ && config_.share_embeddings_and_output_weights) tied_ = &embedding_->word_embeddings();
+  if (embedding && config_.share_embeddings_and_output_weights) tied_ = &embedding->word_embeddings();
   if (!tied_) register_output_weight(context, words);
 }
 
@@ -100,8 +118,12 @@ Tensor GptStage::decode_range(Context& ctx, Tensor hidden, size_t first, size_t 
 
 Tensor GptStage::head_losses(Context& ctx, const Tensor& hidden, const Tensor& labels) const {
   const PlaceScope place(ctx, "output_layer");
+  return losses_of(ctx, final_layernorm_->forward(ctx, hidden), labels);
+}
+
+Tensor GptStage::losses_of(Context& ctx, const Tensor& normed, const Tensor& labels) const {
   return lm_head_loss(
-      ctx, final_layernorm_->forward(ctx, hidden), output_weight(), labels,
+      ctx, normed, output_weight(), labels,
       {.vocab_size = config_.vocab_size, .group = tensor_group_, .sequence_parallel = sequence_parallel_});
 }
 
@@ -115,7 +137,7 @@ Tensor GptStage::head_logits(Context& ctx, const Tensor& hidden) const {
 
 Chunk GptStage::segments(const Batches& batches) const {
   Chunk chunk;
-  if (embedding_)
+  if (stage_.has_embedding)
     chunk.push_back(
         {.name = "embedding",
          .parameters = embedding_->parameters(),
@@ -124,6 +146,7 @@ Chunk GptStage::segments(const Batches& batches) const {
            return Payload{{"hidden", embed(ctx, batch.tensor(gpt_batch::kTokens), batch.layout(gpt_batch::kTokens))}};
          }});
   append_layers(batches, chunk);
+  if (mtp_) append_further_tokens(batches, chunk);
   if (stage_.has_head) chunk.push_back(head_segment(batches));
   if (chunk.empty())  // a stage without layers hands on what it gets
     chunk.push_back(
@@ -168,16 +191,45 @@ Segment GptStage::recomputed_segment(const Batches& batches, size_t first, size_
   return segment;
 }
 
+void GptStage::append_further_tokens(const Batches& batches, Chunk& chunk) const {
+  chunk.push_back({.name = "final norm",
+                   .parameters = final_layernorm_->parameters(),
+                   .forward = [this](Context& ctx, const Payload& in, int) {
+                     return Payload{{"hidden", final_layernorm_->forward(ctx, at(in, "hidden"))}};
+                   }});
+  const auto inputs = [this](const Batch& batch) { return inputs_of(batch); };
+  for (Segment& segment : mtp_->segments(batches, inputs)) chunk.push_back(std::move(segment));
+}
+
 Segment GptStage::head_segment(const Batches& batches) const {
-  Segment head{.name = "head", .parameters = final_layernorm_->parameters(), .forward = {}};
+  Segment head{.name = "head", .parameters = {}, .forward = {}};
+  if (!predicts_further_tokens()) head.parameters = final_layernorm_->parameters();
   head.parameters.push_back(&output_weight());
   head.forward = [this, batches](Context& ctx, const Payload& in, int m) {
     const Batch& batch = batches(m);
-    const Tensor losses = head_losses(ctx, at(in, "hidden"), batch.tensor(gpt_batch::kLabels));
-    return Payload{{std::string(kLoss), masked_sum(ctx, losses, batch.tensor(gpt_batch::kLossMask),
-                                                   batch.optional_tensor(gpt_batch::kLossWeight))}};
+    const Tensor &hidden = at(in, "hidden"), &labels = batch.tensor(gpt_batch::kLabels);
+    const Tensor losses = predicts_further_tokens() ? losses_of(ctx, hidden, labels) : head_losses(ctx, hidden, labels);
+    const Tensor loss =
+        masked_sum(ctx, losses, batch.tensor(gpt_batch::kLossMask), batch.optional_tensor(gpt_batch::kLossWeight));
+    return Payload{{std::string(kLoss), with_further_losses(ctx, loss, in, batch)}};
   };
   return head;
+}
+
+Tensor GptStage::with_further_losses(Context& ctx, const Tensor& loss, const Payload& in, const Batch& batch) const {
+  if (!ctx.is_training()) return loss;
+  const PlaceScope place(ctx, "mtp");
+  const double factor = config_.mtp.loss_scaling_factor / static_cast<double>(config_.mtp.num_layers);
+  const Tensor &labels = batch.tensor(gpt_batch::kLabels), &mask = batch.tensor(gpt_batch::kLossMask);
+  Tensor result = loss;
+  for (int64_t depth = 1; depth <= config_.mtp.num_layers; ++depth) {
+    const Tensor part = shifted_rows(ctx, mask, depth);
+    const Tensor losses = losses_of(ctx, at(in, mtp_hidden_name(depth)), shifted_rows(ctx, labels, depth));
+    const MeanLossWeights weights = mean_loss_weights(ctx, mask, part, batch.optional_tensor(gpt_batch::kLossWeight));
+    add_to_metric(ctx, masked_sum(ctx, losses.detach(), part, weights.mean), mtp_loss_name(depth), batch);
+    result = attach_loss(ctx, result, masked_sum(ctx, losses, part, weights.share), factor);
+  }
+  return result;
 }
 
 }  // namespace megatron

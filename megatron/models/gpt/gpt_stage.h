@@ -10,7 +10,7 @@
 #include "megatron/autograd/segment.h"
 #include "megatron/datasets/host_batch.h"
 #include "megatron/models/batch.h"
-#include "megatron/models/gpt/gpt_embedding.h"
+#include "megatron/models/gpt/gpt_mtp.h"
 #include "megatron/pipeline_parallel/pipeline_layout.h"
 #include "megatron/tensor_parallel/lm_head_loss.h"
 #include "megatron/transformer/decoder_layer.h"
@@ -36,10 +36,11 @@ class GptStage : public Module {
   /// @param layer_spec  makes the layers.
   /// @param rope  of the model; null without rotary positions.
   /// @param words  how this rank's copy of the word embeddings is tied to those of other pipeline ranks.
-  /// @param tied  the embedding's weight if the stage's output layer shares it and it is on this rank; else null: then
-  ///              a stage that shares it has a copy of its own, of the same name, whose gradient is one summand of all.
+  /// @param embedding  of an earlier stage of this rank, or null: then a stage whose output layer shares its weight, or
+  ///              that predicts further tokens, has a copy of its own, of the same name, whose gradient is one summand
+  ///              of all.
   GptStage(const ModuleContext& context, const StageLayers& layers, const LayerSpec& layer_spec, const RopeTable* rope,
-           const TiedCopy& words, Parameter* tied);
+           const TiedCopy& words, const GptEmbedding* embedding);
 
   // Hidden states are [s, b, h] ([s/tp, b, h] under sequence parallelism).
   /// Of the first stage.
@@ -53,7 +54,8 @@ class GptStage : public Module {
   Tensor head_logits(Context& ctx, const Tensor& hidden) const;
 
   /// The stage as a chunk of a schedule: embedding, layers (a segment for each of their parts, or for a recompute
-  /// unit), head. What crosses its borders is {"hidden"}; the last stage gives {kLoss}. `batches` is called by
+  /// unit), layers for further tokens, head. What crosses its borders is {"hidden"}, and behind the layers for further
+  /// tokens the hidden states of each depth (mtp_hidden_name); the last stage gives {kLoss}. `batches` is called by
   /// forward, and again by recompute.
   Chunk segments(const Batches& batches) const;
 
@@ -61,7 +63,7 @@ class GptStage : public Module {
   /// Those of layers with experts.
   std::vector<TopKRouter*> routers() const;
   /// Null where the stage has none of its own.
-  Parameter* word_embeddings() const { return embedding_ ? &embedding_->word_embeddings() : nullptr; }
+  const GptEmbedding* embedding() const { return embedding_.get(); }
 
  private:
   void register_output_weight(const ModuleContext& context, const TiedCopy& words);
@@ -71,7 +73,13 @@ class GptStage : public Module {
   void append_layers(const Batches& batches, Chunk& chunk) const;
   void append_parts(const Batches& batches, size_t layer, Chunk& chunk) const;
   Segment recomputed_segment(const Batches& batches, size_t first, size_t end) const;
+  void append_further_tokens(const Batches& batches, Chunk& chunk) const;
   Segment head_segment(const Batches& batches) const;
+  /// Losses of all tokens, from hidden states behind the final norm.
+  Tensor losses_of(Context& ctx, const Tensor& normed, const Tensor& labels) const;
+  /// `loss` with the losses of further tokens attached.
+  Tensor with_further_losses(Context& ctx, const Tensor& loss, const Payload& in, const Batch& batch) const;
+  bool predicts_further_tokens() const { return config_.mtp.num_layers > 0; }
   Parameter& output_weight() const { return tied_ ? *tied_ : *output_weight_; }
 
   TransformerConfig config_;
@@ -82,7 +90,8 @@ class GptStage : public Module {
   Parameter* tied_;
   std::unique_ptr<GptEmbedding> embedding_;
   std::vector<std::unique_ptr<DecoderLayer>> layers_;
-  std::unique_ptr<Norm> final_layernorm_;
+  std::unique_ptr<Norm> final_layernorm_;  // with the head, or with the layers for further tokens
+  std::unique_ptr<GptMtp> mtp_;
   std::unique_ptr<Parameter> output_weight_;  // null if tied on this rank
 };
 

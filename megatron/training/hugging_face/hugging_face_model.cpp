@@ -78,7 +78,7 @@ WeightMap weight_map_of(const Family& family, const PretrainConfig& config) {
   const Context ctx{.device = device, .step = step.get(), .key = {}};
   const ProcessGroupCollection groups = ProcessGroupCollection::single();
   const auto model = config.family.make_model({.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""},
-                                              PipelineLayout({}, {config.transformer.num_layers}));
+                                              whole_layout(config.transformer));
   return {family, *model};
 }
 

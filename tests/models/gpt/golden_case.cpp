@@ -105,6 +105,8 @@ void take_transformer(const Json& json, TransformerConfig& config) {
   arguments.take("rotary_interleaved", config.rotary_interleaved);
   arguments.take_pattern("no_rope_freq", config.no_rope_freq);
   if (json.contains("kv_lora_rank")) take_mla(arguments, config);
+  arguments.take("mtp_num_layers", config.mtp.num_layers);
+  arguments.take("mtp_loss_scaling_factor", config.mtp.loss_scaling_factor);
   arguments.take("init_method_std", config.init_method_std);
   config.embedding_init_method_std = config.init_method_std;
   arguments.take("embedding_init_method_std", config.embedding_init_method_std);
@@ -198,7 +200,8 @@ int64_t length_there(const TransformerConfig& config, int64_t s) {
             2 * (mla.q_lora_rank.value_or(0) + mla.kv_lora_rank);
   }
   const int64_t norms = 2 * h, projections = 2 * h + heads + config.ffn_hidden_size, attention = config.kv_channels + s;
-  return config.num_layers * (norms + projections + attention) + 2 * h;
+  const int64_t num_layers = config.num_layers + config.mtp.num_layers;
+  return num_layers * (norms + projections + attention) + 2 * h + config.mtp.num_layers * 5 * h;
 }
 
 int64_t length_there_and_back(const TransformerConfig& config, int64_t s, int64_t b) {

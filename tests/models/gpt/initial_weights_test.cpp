@@ -17,9 +17,7 @@ using Json = nlohmann::json;
 constexpr double kDeviations = 5;  // beyond which 1 in 10^6 normal values lies; hundreds are tested
 
 /// Models of the kind that this version builds.
-bool is_dense(const Json& test) {
-  return !test["config"].contains("num_moe_experts") && !test["config"].contains("mtp_num_layers");
-}
+bool is_dense(const Json& test) { return !test["config"].contains("num_moe_experts"); }
 
 void for_each_dense_model(const std::function<void(const Json&, const GptModel&, const Context&)>& function) {
   int num_models = 0;

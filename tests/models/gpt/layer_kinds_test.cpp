@@ -125,9 +125,6 @@ TEST(LayerKinds, ThatCannotBeBuiltAreRefused) {
   TransformerConfig gate = two_layers();
   gate.attention_output_gate = true;
   EXPECT_THROW(Model{gate}, NotSupported);
-  TransformerConfig further_tokens = two_layers();
-  further_tokens.mtp.num_layers = 1;
-  EXPECT_THROW(Model{further_tokens}, NotSupported);
 }
 
 }  // namespace

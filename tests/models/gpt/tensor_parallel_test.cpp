@@ -75,6 +75,12 @@ std::vector<TensorParallelCase> all_cases() {
   add(llama_style(10, 5), 5);
   for (const int num_ranks : {2, 4}) add(deepseek_style(8, 5), num_ranks);
   add(deepseek_style(3, {}), 3);
+  for (const bool is_tied : {false, true}) {
+    TransformerConfig further = llama_style(8, 2);  // predicts further tokens
+    further.share_embeddings_and_output_weights = is_tied;
+    further.mtp = {.num_layers = 2, .loss_scaling_factor = 0.7};
+    add(further, 4);
+  }
   TransformerConfig odd = llama_style(8, 2);  // further options that are cut or that add up
   odd.softmax_type = SoftmaxType::kLearnable;
   odd.add_bias_linear = true;

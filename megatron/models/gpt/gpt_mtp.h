@@ -1,0 +1,42 @@
+// The layers of a GPT that predict further tokens, and their losses. Megatron Core:
+// core/transformer/multi_token_prediction.py, MultiTokenPredictionBlock.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megatron/autograd/segment.h"
+#include "megatron/models/batch.h"
+#include "megatron/models/gpt/gpt_embedding.h"
+#include "megatron/transformer/multi_token_prediction.h"
+
+namespace megatron {
+
+/// "mtp_1 loss": Megatron's name in the log of the loss at depth `depth`, from 1; also that of the accumulator of the
+/// means of micro-batches.
+std::string mtp_loss_name(int64_t depth);
+/// "mtp_1 hidden": the hidden states of a depth where they cross a border.
+std::string mtp_hidden_name(int64_t depth);
+
+/// The rows from row `num` on, and zeros behind them: at depth `num` the tokens, labels or mask of the tokens that
+/// follow. @param x [s, b], any strides. @throw ShapeError if there are fewer rows.
+Tensor shifted_rows(const Context& ctx, const Tensor& x, int64_t num);
+
+/// All depths, which are in one stage.
+class GptMtp : public Module {
+ public:
+  /// @param context  of the model. @param embedding  of this rank.
+  GptMtp(const ModuleContext& context, const LayerSpec& layer_spec, const GptEmbedding& embedding);
+  /// A segment for each depth. Each takes {"hidden", hidden states of the depths so far} and adds its own.
+  /// @param inputs  of the layers, for a batch.
+  Chunk segments(const Batches& batches, const std::function<LayerInputs(const Batch&)>& inputs) const;
+
+ private:
+  Tensor forward(Context& ctx, const Payload& in, size_t layer, const Batch& batch, const LayerInputs& inputs) const;
+
+  const GptEmbedding& embedding_;
+  std::vector<std::unique_ptr<MultiTokenPredictionLayer>> layers_;
+};
+
+}  // namespace megatron
