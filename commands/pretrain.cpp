@@ -107,7 +107,8 @@ void start_straggler_controller(const FaultConfig& faults, Progress& progress,
 std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> speed_measurement(
     const PretrainConfig& config, const CommandRanks& ranks, FileSystem& files) {
   const TransformerConfig& model = config.transformer;
-  const bool has_measured_layers = config.family.has_measured_layers && !model.mla && !model.moe;
+  const bool has_measured_layers =
+      config.family.has_measured_layers && !model.mla && !model.moe && model.mtp.num_layers == 0;
   if (!has_measured_layers || config.parallel.context_parallel_size > 1) return {};
   return [&ranks, &files](const PretrainConfig& resolved, const AgreedMatmulChoices& products) {
     const bool is_cpu = ranks.device.kind == DeviceKind::kCpu;

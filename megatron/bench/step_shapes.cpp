@@ -66,6 +66,9 @@ StepShapes step_shapes_of(const PretrainConfig& config) {
 }
 
 StageParts stage_parts_of(const PretrainConfig& config, int rank) {
+  require<NotSupported>(config.transformer.mtp.num_layers == 0,
+                        "[bench] the kernels of layers for further tokens are not measured yet. Leave out "
+                        "--mtp-num-layers.");
   const PipelineLayout layout = pipeline_layout_of(config);
   const LayerPlan plan(config.transformer);
   StageParts parts;

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "megatron/core/cuda_devices.h"
+#include "megatron/models/gpt/gpt_mtp.h"
 #include "megatron/telemetry/straggler_report.h"
 #include "megatron/telemetry/timers_report.h"
 #include "megatron/telemetry/training_tags.h"
@@ -72,6 +73,10 @@ std::vector<NamedValue> losses_of(Trainer& trainer, const TrainStepResult& resul
   for (const std::string& name : trainer.model().losses())
     losses.push_back({name, LossSum{value_of(result.metrics, name), result.loss.num_tokens}.mean()});
   std::ranges::copy(mean_auxiliary_losses(trainer.config(), result), std::back_inserter(losses));
+  for (int64_t depth = 1; depth <= trainer.model().config().mtp.num_layers; ++depth) {
+    const std::string name = mtp_loss_name(depth);
+    losses.push_back({name, value_of(result.metrics, name) / static_cast<double>(result.num_micro_batches)});
+  }
   return losses;
 }
 

@@ -60,12 +60,12 @@ TEST(ParallelCheckpoint, MovesFromAnyLayoutToAnyOtherBitForBit) {
     }
 }
 
-TEST(ParallelCheckpoint, MovesModelsWithLatentAttentionBitForBit) {
+TEST(ParallelCheckpoint, MovesModelsWithLatentAttentionAndFurtherTokensBitForBit) {
   const std::string model =
       gpt2_like(std::string(kSize) +
                 " --bf16 --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu "
                 "--untie-embeddings-and-output-weights --multi-latent-attention --q-lora-rank 11 --kv-lora-rank 13 "
-                "--qk-head-dim 5 --qk-pos-emb-head-dim 6 --v-head-dim 7 --qk-layernorm");
+                "--qk-head-dim 5 --qk-pos-emb-head-dim 6 --v-head-dim 7 --qk-layernorm --mtp-num-layers 2");
   const std::vector<Layout> layouts = {{"", 1},
                                        {" --tensor-model-parallel-size 4 --sequence-parallel", 4},
                                        {" --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2", 4},

@@ -50,6 +50,13 @@ TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
         "--rotary-scaling-factor 4 --mscale-all-dim 0.8 --qk-layernorm " +
         queries);
   };
+  const auto further = [&](const std::string& weights) {
+    return gpt2_like(common +
+                     "--num-layers 4 --hidden-size 24 --num-attention-heads 4 --position-embedding-type rope "
+                     "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.5 " +
+                     weights);
+  };
+  const std::string untied = "--untie-embeddings-and-output-weights ";
   struct Case {
     std::string model, layout;
     int num_ranks, num_steps;
@@ -61,6 +68,13 @@ TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
       {heads(8, 2, 32, 36), "--tensor-model-parallel-size 4 --sequence-parallel", 8, kSteps},
       {latent("--q-lora-rank 11 "),
        "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2", 4, kSteps},
+      {further(""), "--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel", 4, kSteps},
+      {further(untied), "--pipeline-model-parallel-size 2 --use-distributed-optimizer", 4, kSteps},
+      {further(""), "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|t|tmm|L", 4, kSteps},
+      {further(untied), "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|tt|mm|L", 4, kSteps},
+      {further(""), "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v", 2, kSteps},
+      {further(untied), "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v", 2, kSteps},
+      {further(""), "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2", 2, kSteps},
       {latent(""), "--tensor-model-parallel-size 3 --use-distributed-optimizer", 6, kSteps},
       {latent(""), "--pipeline-model-parallel-size 2 --recompute-activations --recompute-modules core_attn layernorm",
        2, kSteps},

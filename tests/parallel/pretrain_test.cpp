@@ -75,6 +75,34 @@ TEST(Pretrain, ASignalEndsAllRanksAfterTheSameStepWithACheckpoint) {
   EXPECT_THAT(tracker, ::testing::AnyOf("3", "4"));
 }
 
+/// The numbers of "mtp_N loss" in the lines of a log.
+std::vector<double> further_losses(const std::string& lines) {
+  const std::regex form(R"(mtp_(\d) loss: ([0-9.E+-]+) \|)");
+  std::vector<double> losses;
+  for (std::sregex_iterator match(lines.begin(), lines.end(), form), end; match != end; ++match) {
+    EXPECT_EQ((*match)[1], std::to_string(losses.size() % 2 + 1));
+    losses.push_back(std::stod((*match)[2]));
+  }
+  return losses;
+}
+
+TEST(Pretrain, TheLogHasTheLossOfEachFurtherTokenOnAnyLayout) {
+  const std::atomic<int> signal = 0;
+  const std::string words = gpt2_like(
+      "--fp64 --position-embedding-type rope --mtp-num-layers 2 --num-layers 2 --train-iters 4 --log-interval 2 "
+      "--micro-batch-size 1 ");
+  Listener one, several;
+  run(words, 1, one, signal);
+  run(words + "--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2", 8, several, signal);
+  const std::vector<double> expected = further_losses(one.lines);
+  ASSERT_EQ(expected.size(), 6U) << one.lines;  // after iterations 1, 2 and 4
+  EXPECT_GT(expected[0], 3) << "untrained, the logarithm of the vocabulary is 4.1";
+  EXPECT_LT(expected[4], expected[0]);
+  const std::vector<double> actual = further_losses(several.lines);
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 2e-6 * expected[i]);  // seven digits
+}
+
 MATCHER(SameIterationAndLoss, "") {
   const auto& [actual, expected] = arg;
   return actual.first == expected.first && std::abs(actual.second - expected.second) < 1e-11;

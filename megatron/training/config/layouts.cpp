@@ -15,8 +15,8 @@ ParallelLayout parallel_layout_of(const PretrainConfig& config) {
                       .pipeline_model_parallel_size = size(parallel.pipeline_model_parallel_size),
                       .context_parallel_size = size(parallel.context_parallel_size)};
   sizes.num_distributed_optimizer_instances = size(parallel.num_distributed_optimizer_instances);
-  if (config.parallel
-          .pipeline_model_parallel_layout)  // which alone places more copies than those of the first and last
+  // Which alone have other copies than those of the first and last stage that share the output layer's weights.
+  if (config.parallel.pipeline_model_parallel_layout || config.transformer.mtp.num_layers > 0)
     sizes.embedding_ranks =
         pipeline_layout_of(config).word_embeddings(config.transformer.share_embeddings_and_output_weights).holders;
   if (parallel.hierarchical_context_parallel_sizes)
@@ -91,8 +91,11 @@ PipelineLayout pipeline_layout_of(const PretrainConfig& config) {
     return parse_layout(*parallel.pipeline_model_parallel_layout,
                         {.num_ranks = static_cast<int>(parallel.pipeline_model_parallel_size),
                          .num_layers = config.transformer.num_layers,
+                         .num_mtp_layers = config.transformer.mtp.num_layers,
                          .order = placement_of(schedule_options_of(config)).order()});
-  return split_layers(layer_split_of(config));
+  PipelineLayout layout = split_layers(layer_split_of(config));
+  layout.set_mtp_layers(layout.placement().num_stages() - 1, config.transformer.mtp.num_layers);
+  return layout;
 }
 
 TensorCommOverlap tensor_comm_overlap_of(const PretrainConfig& config) {

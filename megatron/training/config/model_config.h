@@ -38,6 +38,7 @@ struct ModelConfig {
   std::optional<bool> yarn_correction_range_round_to_int;
   std::optional<double> embedding_init_method_std;
 
+  std::optional<int64_t> mtp_num_layers;
   bool multi_latent_attention = false;
   MlaConfig mla = {};  ///< means nothing without multi_latent_attention
   std::optional<RopeType> rope_type;

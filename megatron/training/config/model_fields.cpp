@@ -137,6 +137,32 @@ void describe_feed_forward(FieldTable& table, PretrainConfig& config) {
       .such_as("--swiglu --activation-func-clamp-value 7");
 }
 
+void describe_further_tokens(FieldTable& table, PretrainConfig& config) {
+  table.begin_group("Multi-token prediction",
+                    "Layers behind the decoder that each predict one token further, as in DeepSeek-V3; they train the "
+                    "hidden states and are left out by megatron generate.");
+  table.add("mtp_num_layers", config.model.mtp_num_layers, "further tokens that are predicted, with a layer for each")
+      .by_default("none")
+      .at_least(1)
+      .gives_weights_meaning()
+      .differs({.megatron = "logs the share of further tokens that are the most probable ones, too",
+                .ours = "logs their losses alone",
+                .in_force = [&config] { return config.transformer.mtp.num_layers > 0; }})
+      .cannot_run_where(
+          [&config] { return config.transformer.mtp.num_layers > 0 && config.parallel.context_parallel_size > 1; },
+          "--mtp-num-layers with --context-parallel-size above 1")
+      .cannot_run_where([&config] { return config.transformer.mtp.num_layers > 0 && config.transformer.moe; },
+                        "--mtp-num-layers with --num-experts")
+      .known_as("mtp num-nextn-predict-layers")
+      .such_as("--position-embedding-type rope --mtp-num-layers 1");
+  table
+      .add("mtp_loss_scaling_factor", config.transformer.mtp.loss_scaling_factor,
+           "factor of the mean of their losses in the training loss")
+      .at_least(0)
+      .needs("--mtp-num-layers", [&config] { return config.transformer.mtp.num_layers > 0; })
+      .such_as("--position-embedding-type rope --mtp-num-layers 1 --mtp-loss-scaling-factor 0.3");
+}
+
 void describe_initialisation(FieldTable& table, PretrainConfig& config) {
   ModelConfig& model = config.model;
   TransformerConfig& net = config.transformer;
@@ -215,6 +241,7 @@ void describe_model(FieldTable& table, PretrainConfig& config) {
   describe_norms(table, config);
   describe_feed_forward(table, config);
   describe_experts(table, config);
+  describe_further_tokens(table, config);
   describe_attention(table, config);
   describe_initialisation(table, config);
   describe_recompute(table, config);

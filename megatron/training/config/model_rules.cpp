@@ -141,6 +141,22 @@ void resolve_positions(ModelConfig& model, TransformerConfig& net, Mistakes& mis
   resolve_yarn(model, net);
 }
 
+void resolve_further_tokens(const PretrainConfig& config, TransformerConfig& net, Mistakes& mistakes) {
+  net.mtp.num_layers = config.model.mtp_num_layers.value_or(0);
+  if (net.mtp.num_layers == 0) return;
+  const PositionEmbeddingType positions = net.position_embedding_type;
+  if (positions != PositionEmbeddingType::kRope && positions != PositionEmbeddingType::kNone)
+    mistakes.add({"--mtp-num-layers", "--position-embedding-type"},
+                 "--mtp-num-layers needs --position-embedding-type rope or none: further tokens have no positions of "
+                 "their own in a table");
+  const std::optional<int64_t>& s = config.model.seq_length;
+  if (s && net.mtp.num_layers >= *s)
+    mistakes.add({"--mtp-num-layers", "--seq-length"},
+                 "--mtp-num-layers {} needs a --seq-length above it, got {}: the last layer would have no token to "
+                 "predict",
+                 net.mtp.num_layers, *s);
+}
+
 void resolve_precision(PretrainConfig& config, Mistakes& mistakes) {
   PrecisionConfig& precision = config.precision;
   if (precision.fp16 + precision.bf16 + precision.fp64 > 1)
@@ -213,6 +229,7 @@ void resolve_network(PretrainConfig& config, Mistakes& mistakes) {
   if (net.add_bias_linear) net.add_qkv_bias = true;
   resolve_activation(model, net, mistakes);
   resolve_positions(model, net, mistakes);
+  resolve_further_tokens(config, net, mistakes);
   if (config.no_effect.apply_query_key_layer_scaling) config.no_effect.attention_softmax_in_fp32 = true;
   if (net.qk_layernorm && net.qk_l2_norm)
     mistakes.add({"--qk-layernorm", "--qk-l2-norm"}, "--qk-layernorm and --qk-l2-norm exclude each other");

@@ -148,6 +148,7 @@ void resolve_layout(PretrainConfig& config, Mistakes& mistakes) {
   Mistakes own;
   const LayoutStringOptions options{.num_ranks = static_cast<int>(pp),
                                     .num_layers = num_layers,
+                                    .num_mtp_layers = config.transformer.mtp.num_layers,
                                     .order = placement_of(schedule_options_of(config)).order()};
   const std::optional<PipelineLayout> layout = parse_layout(text, options, own);
   std::vector<std::string> reasons = own.texts();
@@ -162,7 +163,8 @@ void resolve_layout(PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({kLayout, "--num-layers", kSize}, "{}: leave out {}", joined(reasons, "; "), kLayout);
     chunks = 1;
   } else if (!reasons.empty()) {
-    const PipelineLayout advised = advised_layout(config, text, num_layers);
+    PipelineLayout advised = advised_layout(config, text, num_layers);
+    advised.set_mtp_layers(advised.placement().num_stages() - 1, config.transformer.mtp.num_layers);
     mistakes.add({kLayout, "--num-layers", kSize}, "{}: give {} '{}'", joined(reasons, "; "), kLayout,
                  to_string(advised));
     chunks = advised.placement().num_chunks();

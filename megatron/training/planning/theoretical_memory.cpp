@@ -132,6 +132,9 @@ TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
                                  feed_forward * static_cast<double>(plan.count(FeedForward::kDense)) +
                                  (num_expert_layers > 0 ? num_expert_layers * expert_parameters(model) : 0) +
                                  norm * static_cast<double>(plan.num_residual_blocks() + 1);
+  // The layers for further tokens: one of the last kind, the projection of two vectors to one, and three norms.
+  parameters.transformer_block +=
+      static_cast<double>(model.mtp.num_layers) * (attention + feed_forward + 2 * h * h + (2 + 3) * norm);
   parameters.embedding_layers = (is_untied ? 2 : 1) * embedding;
   const bool holds_output_too = is_untied && sizes.pipeline_size == 1;
   parameters.other_shards = parameters.transformer_block / (p * t);

@@ -20,7 +20,7 @@ int64_t reduction_length(const TransformerConfig& config, int64_t s, int64_t num
   }
   const int64_t norms = 2 * h + latents;
   const int64_t projections = 2 * h + config.num_attention_heads * head + config.ffn_hidden_size;
-  const int64_t there = config.num_layers * (norms + projections + head + s) + 2 * h;
+  const int64_t there = (config.num_layers + 2 * config.mtp.num_layers) * (norms + projections + head + s) + 2 * h;
   return 2 * there + num_tokens + config.vocab_size;
 }
 

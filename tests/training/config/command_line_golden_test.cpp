@@ -163,6 +163,7 @@ const std::map<std::string, std::string> kRuleTexts{
     {"retain interval must be a multiple of save interval", "is not a multiple of --save-interval"},
     {"memory interval must be a multiple of log interval", "is not a multiple of --log-interval"},
     {"one activation at a time", "2 activations are given"},
+    {"multi-token prediction needs rope or no positions", "--mtp-num-layers needs --position-embedding-type rope"},
     {"latent attention excludes grouped queries", "and --group-query-attention exclude each other"},
     {"latent attention excludes interleaved rotary embedding", "and --rotary-interleaved exclude each other"},
     {"rope type yarn without latent attention", "--rope-type yarn needs --multi-latent-attention"},

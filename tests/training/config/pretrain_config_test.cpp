@@ -302,6 +302,7 @@ TEST(PretrainConfig, RandomCommandLinesAreAcceptedOrRefusedWithReasons) {
     flags.insert(flags.end(), field.off_flags.begin(), field.off_flags.end());
   });
   std::erase(flags, "--use-checkpoint-args");  // reads a checkpoint
+  std::erase(flags, "--load-hf");              // reads a model
   const Words values{"0",
                      "1",
                      "2",
