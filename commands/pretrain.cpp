@@ -162,6 +162,7 @@ void train(const PretrainConfig& config, const Tokenizer& tokenizer, const Comma
             .num_threads = ranks.num_threads,
             .world = world,
             .ranks_of_host = ranks.launch.local_size,
+            .is_first_of_host = ranks.launch.local_rank == 0,
             .rank_hooks = report_and_end(command_of(config.family), err),
             .on_start = [&] { exchange.has_started = true; },
             .straggler_switch = stragglers ? &stragglers->num_requests() : nullptr,

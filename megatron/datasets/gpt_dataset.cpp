@@ -122,9 +122,10 @@ void GptDataset::load_or_build_indices(const GptDatasetPart& part, const Message
     }
     return lengths;
   };
-  entry.check = [&](std::span<const NpyArray> cached) {
+  const auto check = [&](std::span<const NpyArray> cached) {
     check_gpt_indices(request_, plan_, sequence_lengths(), cached[0], cached[1], cached[2]);
   };
+  if (config_.check_cache) entry.check = check;
   const auto build = [&] {
     const std::vector<int32_t> lengths = sequence_lengths();
     NumpyRandomState random(config_.random_seed);

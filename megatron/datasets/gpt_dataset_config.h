@@ -45,6 +45,9 @@ struct GptDatasetConfig {
   std::string path_to_cache;
   /// Whether built indices are written to the cache. Set it on one rank of each file system.
   bool write_cache = true;
+  /// Whether the content of cached indices is checked against the data. One process of each host does it before others
+  /// of the host read the cache.
+  bool check_cache = true;
   /// kPread is Megatron's --no-mmap-bin-files.
   FileAccess bin_access = FileAccess::kMap;
   /// Blend members offer this fraction of samples more than the blend is expected to draw.

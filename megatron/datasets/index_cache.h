@@ -27,7 +27,7 @@ struct CacheEntry {
   std::string description;
   std::vector<CachedArray> arrays;
   /// Checks arrays of these shapes from the cache, in the order of `arrays`, and throws a DataError
-  /// if they cannot belong to the data.
+  /// if they cannot belong to the data. Empty: no check.
   std::function<void(std::span<const NpyArray>)> check;
   bool write = true;
 

@@ -279,13 +279,17 @@ PretrainEnvironment with_speed(const PretrainEnvironment& environment, const Pre
   return measured;
 }
 
-/// Calls `build` on rank 0 before the others, so that they find the caches that it writes.
+/// Calls `build` on rank 0 first, so that the others find the caches that it writes, and then on the first rank of each
+/// host, which checks these caches for the others of its host.
+/// @param build  gets whether it is to check them
 TrainingData build_data(const PretrainEnvironment& environment, const ProcessGroup& world,
-                        const std::function<TrainingData()>& build) {
+                        const std::function<TrainingData(bool)>& build) {
+  constexpr int kLastTurn = 2;
+  const int turn = world.rank() == 0 ? 0 : environment.is_first_of_host ? 1 : kLastTurn;
   const auto barrier = [&] { world.barrier({.site = "data sets"}).wait(); };
-  if (world.rank() > 0) barrier();
-  TrainingData data = build();
-  if (world.rank() == 0) barrier();
+  for (int i = 0; i < turn; ++i) barrier();
+  TrainingData data = build(turn < kLastTurn);
+  for (int i = turn; i < kLastTurn; ++i) barrier();
   milestone(environment, "after dataloaders are built");
   return data;
 }
@@ -323,7 +327,8 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   const PretrainEnvironment measured = with_speed(environment, config, products, groups.world);
   Timers timers(static_cast<int>(config.logging.timing_log_level));
   const TrainingData data = timed(&timers, kDataTimer, 0, [&] {
-    return build_data(environment, groups.world, [&] { return TrainingData(config, tokenizer, log); });
+    return build_data(environment, groups.world,
+                      [&](bool checks) { return TrainingData(config, tokenizer, log, checks); });
   });
   if (environment.world) require_same_samples(data.datasets(), groups.world);
   if (config.validation.eval_interval && config.validation.evaluates() && data.datasets().valid.empty())

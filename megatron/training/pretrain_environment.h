@@ -39,8 +39,9 @@ struct PretrainEnvironment {
   bool guard = false;   // see Device::Options
   /// This process's rank among those that a launcher started; null: all ranks are threads of this process.
   World* world = nullptr;
-  int ranks_of_host = 1;       // that a launcher started on this host: they share its memory
-  RankThreadHooks rank_hooks;  // where ranks are threads
+  int ranks_of_host = 1;         // that a launcher started on this host: they share its memory
+  bool is_first_of_host = true;  // among them
+  RankThreadHooks rank_hooks;    // where ranks are threads
   /// Called once with what all ranks have agreed on for their matrix products. May be empty.
   std::function<void(const AgreedMatmulChoices&)> on_matmul_choices = {};
   /// Called once on the first rank, after the first step of ranks with a GPU each, with the report on how rows

@@ -28,7 +28,7 @@ SampleCounts sample_counts_of(const PretrainConfig& config) {
 }
 
 GptDatasetConfig dataset_config_of(const PretrainConfig& config, const Tokenizer& tokenizer,
-                                   const ConversationEncoder* conversations) {
+                                   const ConversationEncoder* conversations, bool check_cache) {
   const DataConfig& data = config.data;
   return {.sequence_length = config.model.seq_length.value(),
           .random_seed = config.training.seed,
@@ -40,6 +40,7 @@ GptDatasetConfig dataset_config_of(const PretrainConfig& config, const Tokenizer
           .conversations = conversations,
           .context_parallel_size = config.parallel.context_parallel_size,
           .path_to_cache = data.data_cache_path.value_or(""),
+          .check_cache = check_cache,
           .bin_access = data.mmap_bin_files ? FileAccess::kMap : FileAccess::kPread,
           .mid_level_dataset_surplus = data.mid_level_dataset_surplus,
           .num_dataset_builder_threads = static_cast<int>(data.num_dataset_builder_threads)};
@@ -203,12 +204,13 @@ std::span<const MicroBatch<int64_t>> BatchReader::read_at_most(int64_t num_micro
   return std::span<const MicroBatch<int64_t>>(batches_).first(num_read);
 }
 
-TrainingData::TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const MessageLog& log)
+TrainingData::TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const MessageLog& log,
+                           bool check_cache)
     : config_(config),
       tokenizer_(tokenizer_record(config.tokenizer.tokenizer_type, tokenizer)),
       conversations_(conversation_encoder_of(config, tokenizer)),
-      datasets_(build_gpt_datasets(dataset_config_of(config, tokenizer, conversations_.get()), sources_of(config),
-                                   sample_counts_of(config), log)) {
+      datasets_(build_gpt_datasets(dataset_config_of(config, tokenizer, conversations_.get(), check_cache),
+                                   sources_of(config), sample_counts_of(config), log)) {
   const ValidationConfig& validation = config.validation;
   const size_t num_names = validation.validation_set_names.size(), num_sets = datasets_.valid.size();
   require<ConfigError>(!validation.multiple_validation_sets || num_names == 0 || num_names == num_sets,

@@ -50,9 +50,10 @@ class BatchReader {
 /// one.
 class TrainingData {
  public:
-  /// @param config  resolved.
+  /// @param config  resolved. @param check_cache  see GptDatasetConfig
   /// @param tokenizer  must outlive the data if these are conversations.
-  TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const MessageLog& log);
+  TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const MessageLog& log,
+               bool check_cache = true);
 
   const GptDatasets& datasets() const { return datasets_; }
   const TokenizerRecord& tokenizer() const { return tokenizer_; }

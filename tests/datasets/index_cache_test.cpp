@@ -134,6 +134,20 @@ TEST_F(IndexCache, WithAnyFlippedBitIsBuiltAgain) {
   }
 }
 
+TEST_F(IndexCache, IsReadWithoutACheckByProcessesThatLeaveItToAnotherOfTheirHost) {
+  Messages ignored, checked, unchecked;
+  const GptDataset expected = build(ignored, config());
+  const std::string good = read_bytes(file("shuffle_index.npy")), bad = with_flipped_bit(good, 0);
+  write_bytes(file("shuffle_index.npy"), bad);
+  GptDatasetConfig other = config();
+  other.check_cache = false;
+  EXPECT_NE(order(build(unchecked, other)), order(expected));
+  EXPECT_EQ(unchecked.warnings.size(), 0u);
+  EXPECT_EQ(read_bytes(file("shuffle_index.npy")), bad);
+  EXPECT_EQ(order(build(checked, config())), order(expected));
+  EXPECT_EQ(checked.warnings.size(), 1u);
+}
+
 TEST_F(IndexCache, IsBuiltAgainForOtherDataOfTheSameSize) {
   const auto data_of = [&](const std::vector<size_t>& lengths) {
     IndexedDatasetBuilder builder(scratch_.file("text"), {});

@@ -177,6 +177,52 @@ TEST(Pretrain, OnlyTheRankThatWritesLogsMakesFilesAndFoldersForThem) {
   }
 }
 
+/// Flips a bit of each cached order of samples in the folder.
+void damage_orders(const std::string& folder) {
+  PosixFileSystem files;
+  for (const DirectoryEntry& entry : files.list(folder)) {
+    if (!entry.name.ends_with("shuffle_index.npy")) continue;
+    const std::string path = join_path(folder, entry.name);
+    std::string bytes = read_file(files, path);
+    bytes.back() ^= 1;
+    replace_file(files, path, bytes);
+  }
+}
+
+TEST(Pretrain, TheFirstRankOfEachHostAloneChecksCachedIndices) {
+  const ScratchDirectory directory;
+  const std::atomic<int> signal = 0;
+  std::array<Listener, 3> listeners;  // of ranks with a cache each; the last one has the host of the second
+  const auto train = [&] {
+    ThreadWorld ranks(3, std::chrono::minutes(1));
+    run_rank_threads(ranks, [&](World& world) {
+      PosixFileSystem files;
+      const PretrainConfig config =
+          small_config(gpt2_like(fmt::format("--train-iters 1 --eval-iters 0 --micro-batch-size 1 --global-batch-size 6"
+                                             " --data-cache-path {}{}",
+                                             directory.file("rank"), world.rank())),
+                       world.size());
+      pretrain(config, *tokenizer_of(config.tokenizer),
+               {.files = files,
+                .progress = listeners[static_cast<size_t>(world.rank())],
+                .signal = signal,
+                .host = "host",
+                .world = &world,
+                .is_first_of_host = world.rank() < 2});
+    });
+  };
+  train();
+  for (int rank = 0; rank < 3; ++rank) damage_orders(directory.file("rank") + std::to_string(rank));
+  try {
+    train();
+  } catch (const RankFailure&) {  // the last rank has other samples, as no cache of one host differs between its ranks
+  }
+  constexpr const char* kBuiltAgain = "are built again";
+  EXPECT_THAT(listeners[0].lines, HasSubstr(kBuiltAgain));
+  EXPECT_THAT(listeners[1].lines, HasSubstr(kBuiltAgain));
+  EXPECT_THAT(listeners[2].lines, ::testing::Not(HasSubstr(kBuiltAgain)));
+}
+
 /// Ranks of which the last one's GPU does not reach the others.
 class OneOutOfReach final : public GpuRanks {
  public:
