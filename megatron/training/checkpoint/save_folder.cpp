@@ -4,15 +4,22 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <system_error>
 #include <vector>
 
+#include "megatron/base/error.h"
 #include "megatron/dist_checkpointing/checkpoint_directory.h"
 
 namespace megatron {
 namespace {
 
+/// Symbolic links are followed, also where the end of a path does not exist yet.
 bool is_same_path(const std::string& a, const std::string& b) {
-  const auto normal = [](const std::string& path) { return (std::filesystem::path(path) / "").lexically_normal(); };
+  const auto normal = [](const std::string& path) {
+    std::error_code error;
+    const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
+    return ((error ? std::filesystem::path(path) : resolved) / "").lexically_normal();
+  };
   return normal(a) == normal(b);
 }
 
@@ -22,9 +29,15 @@ std::vector<CheckpointFolder> checkpoint_folders_of(const CheckpointConfig& conf
   std::vector<CheckpointFolder> folders;
   if (!config.save) return folders;
   folders.push_back({"--save", *config.save});
-  if (config.non_persistent_save_interval && config.non_persistent_global_ckpt_dir &&
-      !is_same_path(*config.non_persistent_global_ckpt_dir, *config.save))
-    folders.push_back({"--non-persistent-global-ckpt-dir", *config.non_persistent_global_ckpt_dir});
+  const std::optional<std::string>& others = config.non_persistent_global_ckpt_dir;
+  if (!config.non_persistent_save_interval || !others) return folders;
+  require<ConfigError>(
+      !is_same_path(*others, *config.save),
+      "--non-persistent-global-ckpt-dir {} is the folder of --save {}. Only the newest checkpoint that "
+      "is not persistent stays in its folder, so the others of --save would be removed. Give another "
+      "folder, or leave --non-persistent-global-ckpt-dir out.",
+      *others, *config.save);
+  folders.push_back({"--non-persistent-global-ckpt-dir", *others});
   return folders;
 }
 

@@ -19,6 +19,8 @@ struct CheckpointFolder {
 
 /// --save, and where the flags give a folder for checkpoints that are not persistent, that one: by default these lie
 /// in that of --save.
+/// @throw ConfigError if both are one folder, also by a symbolic link: checkpoints that are not persistent replace each
+///        other, and would remove the persistent ones.
 std::vector<CheckpointFolder> checkpoint_folders_of(const CheckpointConfig& config);
 
 /// A warning if --save has checkpoints of a run that this one does not continue by --load.

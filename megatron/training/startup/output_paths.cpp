@@ -72,8 +72,9 @@ void prepare(const Output& output, FileSystem& files) {
 }  // namespace
 
 void check_output_folders(const PretrainConfig& config, const FileSystem& files, bool writes_logs, Mistakes& mistakes) {
-  for (const Output& output : outputs_of(config, writes_logs))
-    mistakes.attempt({output.flag}, [&] { require_folder(output, files); });
+  std::vector<Output> outputs;
+  mistakes.attempt({"--non-persistent-global-ckpt-dir"}, [&] { outputs = outputs_of(config, writes_logs); });
+  for (const Output& output : outputs) mistakes.attempt({output.flag}, [&] { require_folder(output, files); });
   mistakes.attempt({"--data-cache-path"}, [&] {
     require_folder({"--data-cache-path", config.data.data_cache_path, false}, files);
   });

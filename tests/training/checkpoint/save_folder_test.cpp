@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "megatron/base/error.h"
 #include "tests/testing/scratch_directory.h"
 
 namespace megatron {
@@ -32,6 +33,27 @@ TEST(SaveFolder, IsWarnedOfWhereItHasCheckpointsOfAnotherRun) {
   EXPECT_EQ(warning(directory.path()), "");
   EXPECT_EQ(warning(directory.path() + "//."), "");
   EXPECT_EQ(warning_of_another_run(files, {}), std::nullopt);
+}
+
+/// Each checkpoint that is not persistent removes all others of its folder.
+TEST(SaveFolder, IsNotThatOfCheckpointsThatAreNotPersistentNorALinkToIt) {
+  const testing::ScratchDirectory directory;
+  const std::string save = directory.file("save"), link = directory.file("link");
+  std::filesystem::create_directory(save);
+  std::filesystem::create_directory_symlink(save, link);
+  CheckpointConfig config;
+  config.save = save;
+  config.non_persistent_save_interval = 5;
+  const auto folders = [&](const std::string& others) {
+    config.non_persistent_global_ckpt_dir = others;
+    return checkpoint_folders_of(config);
+  };
+  for (const std::string& same : {save, save + "/.", link, link + "/../link/"})
+    EXPECT_THAT([&] { folders(same); },
+                ::testing::ThrowsMessage<ConfigError>(HasSubstr("the others of --save would be removed")))
+        << same;
+  EXPECT_EQ(folders(link + "/others").size(), 2U) << "does not exist";
+  EXPECT_EQ(folders(directory.file("others")).size(), 2U);
 }
 
 }  // namespace
