@@ -45,6 +45,10 @@ std::string different_text(const std::vector<double>& first, const std::vector<d
   return fmt::format(" The loss differs on rank{} {}.", ranks.size() > 1 ? "s" : "", joined(ranks, ", "));
 }
 
+/// The values of a step with an injected error are those of a correct one.
+constexpr const char* kInjected =
+    " --error-injection-type makes this step count as one whose result has changed, though its values have not.";
+
 /// Without the sign that NaN may have.
 std::string text_of(double value) { return std::isnan(value) ? "nan" : fmt::format("{:.9g}", value); }
 
@@ -150,8 +154,8 @@ bool RerunStateMachine::judge_again(const StepValues& values) {
   const std::string compared = fmt::format("iteration {}: {}: {}, and computed again from the same state and batch {}.",
                                            iteration_, rejection_.reason, text_of(*first_), text_of(values));
   if (!is_same_result) {
-    const std::string text = fmt::format("{}{} That is possibly a transient fault of the hardware", compared,
-                                         different_text(first_own_, own));
+    const std::string text = fmt::format("{}{}{} That is possibly a transient fault of the hardware", compared,
+                                         different_text(first_own_, own), injected_ ? kInjected : "");
     if (rejection_.is_fatal)
       throw RejectedResult(fmt::format("[training] {}. No weight has changed. Start again from the last checkpoint, "
                                        "on other hosts if it comes back.",

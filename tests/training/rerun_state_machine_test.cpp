@@ -59,7 +59,7 @@ TEST(RerunStateMachine, TakesFiniteStepsWithoutComputingThemAgain) {
   EXPECT_THAT(run.warnings, IsEmpty());
 }
 
-TEST(RerunStateMachine, TellsTransientFromSameResults) {
+TEST(RerunStateMachine, DistinguishesTransientFaultsFromRepeatedResults) {
   Case transient;
   EXPECT_EQ(transient.verdict_on(5, {kBad, kGood}), Verdict::kFailed);
   EXPECT_THAT(transient.text, HasSubstr("possibly a transient fault"));
@@ -81,7 +81,7 @@ TEST(RerunStateMachine, StopsAtOnceWhereItIsDisabled) {
   EXPECT_THAT(run.text, HasSubstr("--no-check-for-nan-in-loss-and-grad"));
 }
 
-TEST(RerunStateMachine, TellsLastingFaultsFromRightResultsOnOtherHosts) {
+TEST(RerunStateMachine, DistinguishesLastingFaultsFromRightResultsOnOtherHosts) {
   const RejectedStep before{.iteration = 5, .loss = kNan, .grad_norm = kNan, .places = "there", .injected = {}};
   Case right({}, before);
   right.machine.begin_step(5);
@@ -119,6 +119,8 @@ TEST(RerunStateMachine, InjectsEachKindOfError) {
   Case transient(faults(InjectedError::kTransientError));
   EXPECT_EQ(transient.verdict_on(1, {kGood}), std::nullopt) << "never in the first step";
   EXPECT_EQ(transient.verdict_on(2, {kGood, kGood}), Verdict::kFailed);
+  EXPECT_THAT(transient.text,
+              HasSubstr("--error-injection-type makes this step count as one whose result has changed"));
   for (const InjectedError type : {InjectedError::kPersistentError, InjectedError::kCorrectResult}) {
     Case first(faults(type));
     EXPECT_EQ(first.verdict_on(1, {kGood}), std::nullopt);
