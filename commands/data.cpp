@@ -20,6 +20,7 @@
 #include "megatron/base/command_help.h"
 #include "megatron/base/error.h"
 #include "megatron/base/field.h"
+#include "megatron/base/field_needs.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/mistakes.h"
 #include "megatron/base/word_list.h"
@@ -77,14 +78,20 @@ FieldTable describe(InspectConfig& config) {
   table.add("document", config.document, "show this document of each prefix").at_least(0);
   table.begin_group("Samples", "");
   table.add("seq_length", config.seq_length, "show the splits in samples of this length").in("tokens").at_least(1);
-  table.add("seed", config.seed, "seed of the order of samples").at_least(0).at_most(kLargestSeed);
-  table.add("sample", config.sample, "show this sample; needs --seq-length").at_least(0);
+  table.add("seed", config.seed, "seed of the order of samples")
+      .at_least(0)
+      .at_most(kLargestSeed)
+      .needs("--seq-length", [&config] { return config.seq_length.has_value(); });
+  table.add("sample", config.sample, "show this sample").at_least(0).needs("--seq-length", [&config] {
+    return config.seq_length.has_value();
+  });
   table.add("index_split", config.index_split, "the split of --sample");
   table
       .add("num_samples", config.num_samples,
            "number of samples that training requests from the split; the order of samples depends on it")
       .by_default("one pass over the data")
-      .at_least(1);
+      .at_least(1)
+      .needs("--seq-length", [&config] { return config.seq_length.has_value(); });
   table.add("reset_position_ids", config.reset_position_ids, "count positions from 0 in each document");
   table.add("reset_attention_mask", config.reset_attention_mask, "tokens attend only to their own document");
   table.add("eod_mask_loss", config.eod_mask_loss, "no loss at positions whose input is an end of document");
@@ -99,11 +106,7 @@ InspectConfig parse(const std::vector<std::string>& args, std::ostream& err) {
   Mistakes mistakes;
   const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
   if (config.data_path.empty()) mistakes.add({"--data-path"}, "--data-path is missing: give the data to inspect");
-  for (const std::string_view name : {"sample", "num_samples", "seed"}) {
-    if (given.contains(name) && !config.seq_length) {
-      mistakes.add({"--seq-length"}, "{} needs --seq-length", table.find(name)->spelling());
-    }
-  }
+  check_needs(table, given, mistakes);
   if (given.contains("tokenizer_type") && !config.document && !config.sample)
     mistakes.add({"--tokenizer-type", "--sample"},
                  "--tokenizer-type needs --document or --sample: it checks their tokens and shows them as text");

@@ -6,6 +6,7 @@
 
 #include "megatron/base/command_help.h"
 #include "megatron/base/field.h"
+#include "megatron/base/field_needs.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/word_list.h"
 #include "megatron/pipeline_parallel/layout_string.h"
@@ -91,48 +92,73 @@ void describe_times(FieldTable& table, PlanConfig& config) {
 }
 
 void describe_layers(FieldTable& table, PlanConfig& config) {
+  const FieldCondition has_layers = [&config] { return config.num_layers.has_value(); };
   table.begin_group("Layers", "Layers of each stage; without --num-layers all stages are equal.");
   table.add("num_layers", config.num_layers, "decoder layers").at_least(1).at_most(1e6);
   table.add("decoder_first_pipeline_num_layers", config.decoder_first_pipeline_num_layers, "layers of the first rank")
-      .at_least(1);
+      .at_least(1)
+      .needs("--num-layers", has_layers);
   table.add("decoder_last_pipeline_num_layers", config.decoder_last_pipeline_num_layers, "layers of the last rank")
-      .at_least(1);
-  table.add("account_for_embedding_in_pipeline_split", config.account_for_embedding_in_pipeline_split,
-            "count the embedding as a layer of the first stage");
-  table.add("account_for_loss_in_pipeline_split", config.account_for_loss_in_pipeline_split,
-            "count output layer and loss as a layer of the last stage");
-  table.add("pipeline_model_parallel_layout", config.pipeline_model_parallel_layout,
-            "the stages as text: Et*3|(tt|)*4ttL");
-  table.add("balance_layers", config.balance_layers,
-            "balance any number of layers: minimises the time of the slowest rank, given the costs below");
+      .at_least(1)
+      .needs("--num-layers", has_layers);
+  table
+      .add("account_for_embedding_in_pipeline_split", config.account_for_embedding_in_pipeline_split,
+           "count the embedding as a layer of the first stage")
+      .needs("--num-layers", has_layers);
+  table
+      .add("account_for_loss_in_pipeline_split", config.account_for_loss_in_pipeline_split,
+           "count output layer and loss as a layer of the last stage")
+      .needs("--num-layers", has_layers);
+  table
+      .add("pipeline_model_parallel_layout", config.pipeline_model_parallel_layout,
+           "the stages as text: Et*3|(tt|)*4ttL")
+      .needs("--num-layers", has_layers);
+  table
+      .add("balance_layers", config.balance_layers,
+           "balance any number of layers: minimises the time of the slowest rank, given the costs below")
+      .needs("--num-layers", has_layers);
   table.add("embedding_cost", config.embedding_cost, "time of the embedding")
       .in("layers")
       .at_least(0)
-      .at_most(kLongestTime);
+      .at_most(kLongestTime)
+      .needs("--num-layers", has_layers);
   table.add("loss_cost", config.loss_cost, "time of output layer and loss")
       .by_default("from the sizes below")
       .in("layers")
       .at_least(0)
-      .at_most(kLongestTime);
-  table.add("hidden_size", config.hidden_size, "to derive --loss-cost from the sizes of the model").at_least(1);
-  table.add("seq_length", config.seq_length, "needed with --hidden-size").in("tokens").at_least(1);
-  table.add("vocab_size", config.vocab_size, "needed with --hidden-size").in("tokens").at_least(1);
+      .at_most(kLongestTime)
+      .needs("--num-layers", has_layers);
+}
+
+void describe_sizes(FieldTable& table, PlanConfig& config) {
+  const FieldCondition has_width = [&config] { return config.hidden_size.has_value(); };
+  table.add("hidden_size", config.hidden_size, "to derive --loss-cost from the sizes of the model")
+      .at_least(1)
+      .needs("--num-layers", [&config] { return config.num_layers.has_value(); });
+  table.add("seq_length", config.seq_length, "needed with --hidden-size")
+      .in("tokens")
+      .at_least(1)
+      .needs("--hidden-size", has_width);
+  table.add("vocab_size", config.vocab_size, "needed with --hidden-size")
+      .in("tokens")
+      .at_least(1)
+      .needs("--hidden-size", has_width);
   table.add("ffn_hidden_size", config.ffn_hidden_size, "width of the feed-forward")
       .by_default("4 * --hidden-size")
-      .at_least(1);
-  table.add("num_attention_heads", config.num_attention_heads, "needed with --num-query-groups").at_least(1);
+      .at_least(1)
+      .needs("--hidden-size", has_width);
+  table.add("num_attention_heads", config.num_attention_heads, "needed with --num-query-groups")
+      .at_least(1)
+      .needs("--hidden-size", has_width);
   table.add("num_query_groups", config.num_query_groups, "heads of keys and values")
       .by_default("all heads")
-      .at_least(1);
-  table.add("swiglu", config.swiglu, "the feed-forward has three matrices");
+      .at_least(1)
+      .needs("--hidden-size", has_width);
+  table.add("swiglu", config.swiglu, "the feed-forward has three matrices").needs("--hidden-size", has_width);
 }
 
 /// Checks that the sizes fit together.
 void check_sizes(const PlanConfig& config, const GivenFields& given, FieldTable& table, Mistakes& mistakes) {
-  for (const std::string_view name :
-       {"seq_length", "vocab_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "swiglu"})
-    if (given.contains(name) && !config.hidden_size)
-      mistakes.add({"--hidden-size"}, "{} needs --hidden-size", table.find(name)->spelling());
   for (const std::string_view name : {"seq_length", "vocab_size"})
     if (config.hidden_size && !given.contains(name))
       mistakes.add({table.find(name)->spelling()},
@@ -172,6 +198,7 @@ FieldTable describe(PlanConfig& config) {
   describe_schedule(table, config);
   describe_times(table, config);
   describe_layers(table, config);
+  describe_sizes(table, config);
   table.begin_group("Output", "");
   table.add("schedule_svg", config.schedule_svg, "also write the picture to this file");
   table.add("text_columns", config.text_columns, "width of the text").in("characters").at_least(40).at_most(10000);
@@ -179,7 +206,7 @@ FieldTable describe(PlanConfig& config) {
 }
 
 /// Checks that flags share the layers in only one way.
-void check_layer_flags(const PlanConfig& config, const GivenFields& given, FieldTable& table, Mistakes& mistakes) {
+void check_layer_flags(const GivenFields& given, FieldTable& table, Mistakes& mistakes) {
   std::vector<std::string_view> ways;
   for (const std::string_view name : {"balance_layers", "pipeline_model_parallel_layout",
                                       "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
@@ -190,12 +217,6 @@ void check_layer_flags(const PlanConfig& config, const GivenFields& given, Field
     mistakes.add({"--pipeline-model-parallel-layout", "--balance-layers"},
                  "{} sets the layers of each stage: leave out {}", ways.front(),
                  word_list({ways.begin() + 1, ways.end()}));
-  if (config.num_layers) return;
-  for (const std::string_view name :
-       {"decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
-        "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
-        "pipeline_model_parallel_layout", "balance_layers", "embedding_cost", "loss_cost", "hidden_size"})
-    if (given.contains(name)) mistakes.add({"--num-layers"}, "{} needs --num-layers", table.find(name)->spelling());
 }
 
 /// Virtual stages of a rank in the text; 1 if it cannot be parsed.
@@ -272,8 +293,9 @@ PlanConfig parse_plan(const std::vector<std::string>& args) {
   const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
   if (!config.show_schedule)
     mistakes.add({"--show-schedule"}, "--show-schedule is missing: plan has no other output yet");
-  check_layer_flags(config, given, table, mistakes);
+  check_layer_flags(given, table, mistakes);
   check_sizes(config, given, table, mistakes);
+  check_needs(table, given, mistakes);
   const ScheduleOptions schedule = schedule_of(config);
   check_schedule(schedule, mistakes);
   const double actions = 3.0 * schedule.num_ranks * schedule.num_chunks * schedule.num_micro_batches;

@@ -7,6 +7,7 @@
 
 #include "commands/tokenizer_flags.h"
 #include "megatron/base/command_help.h"
+#include "megatron/base/field_needs.h"
 #include "megatron/base/flag_help.h"
 #include "megatron/base/flag_parser.h"
 #include "megatron/base/mistakes.h"
@@ -57,8 +58,10 @@ void describe_input(FieldTable& table, PreprocessDataConfig& config) {
            "order the documents like Megatron's partitions: number 0, N, 2N, ..., then 1, N + 1, ...; the input is "
            "read N times")
       .at_least(1);
-  table.add("keep_sequential_samples", config.keep_sequential_samples,
-            "with --partitions: keep the order of the input, like Megatron's contiguous partitions");
+  table
+      .add("keep_sequential_samples", config.keep_sequential_samples,
+           "with --partitions: keep the order of the input, like Megatron's contiguous partitions")
+      .needs("--partitions above 1", [&config] { return config.partitions > 1; });
   table.add(
       "on_bad_line", config.on_bad_line,
       "what to do with a line that is not the JSON object that is asked for, or cannot be encoded: end, or leave it "
@@ -69,19 +72,24 @@ void describe_text(FieldTable& table, PreprocessDataConfig& config) {
   table.begin_group("Plain text (an extension of megatron.cpp)",
                     "The output is named as if the text were the value of the JSON key text.");
   table.add("input_format", config.input_format, "format of the input");
-  table.add("text_documents", config.text_documents,
-            "document of a text: the whole file, or the text between empty lines");
+  table
+      .add("text_documents", config.text_documents,
+           "document of a text: the whole file, or the text between empty lines")
+      .needs("--input-format text", [&config] { return config.input_format == InputFormat::kText; });
   table
       .add("text_split", config.text_split,
            "fraction of the characters of each file that goes to PREFIX_train; the rest goes to PREFIX_val")
       .above(0)
-      .below(1);
-  table.add("make_char_vocab", config.make_char_vocab,
-            "with CharTokenizer: first write the distinct characters of the input, in order of their code points, to "
-            "--vocab-file, which must not exist");
+      .below(1)
+      .needs("--input-format text", [&config] { return config.input_format == InputFormat::kText; });
+  table
+      .add("make_char_vocab", config.make_char_vocab,
+           "with CharTokenizer: first write the distinct characters of the input, in order of their code points, to "
+           "--vocab-file, which must not exist")
+      .needs("--input-format text", [&config] { return config.input_format == InputFormat::kText; });
 }
 
-void check(const PreprocessDataConfig& config, FieldTable& table, const GivenFields& given, Mistakes& mistakes) {
+void check(const PreprocessDataConfig& config, const FieldTable& table, const GivenFields& given, Mistakes& mistakes) {
   if (config.input.empty()) mistakes.add({"--input"}, "--input is missing: give the files to read");
   if (config.output_prefix.empty())
     mistakes.add({"--output-prefix"}, "--output-prefix is missing: give the path of the output");
@@ -91,14 +99,10 @@ void check(const PreprocessDataConfig& config, FieldTable& table, const GivenFie
       mistakes.add({"--json-keys"}, "--json-keys names '{}' twice; name each key once", key);
   if (config.tokenizer.type.empty())
     mistakes.add({"--tokenizer-type"}, "--tokenizer-type is missing: one of {}", joined(tokenizer_types(), ", "));
-  if (config.keep_sequential_samples && config.partitions == 1)
-    mistakes.add({"--keep-sequential-samples"}, "--keep-sequential-samples needs --partitions above 1");
   const bool text = config.input_format == InputFormat::kText;
   if (text && given.contains("json_keys"))
     mistakes.add({"--json-keys", "--input-format"}, "--json-keys: --input-format text has no keys");
-  for (const std::string_view name : {"text_documents", "text_split", "make_char_vocab"})
-    if (!text && given.contains(name))
-      mistakes.add({"--input-format"}, "{} needs --input-format text", table.find(name)->spelling());
+  check_needs(table, given, mistakes);
   if (config.text_split && config.text_documents != TextDocuments::kFile)
     mistakes.add({"--text-split", "--text-documents"}, "--text-split cuts files, so it needs --text-documents file");
   if (config.make_char_vocab && config.tokenizer.type != "CharTokenizer")

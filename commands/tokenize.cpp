@@ -12,6 +12,7 @@
 #include "commands/terminal.h"
 #include "commands/tokenizer_flags.h"
 #include "megatron/base/command_help.h"
+#include "megatron/base/field_needs.h"
 #include "megatron/base/mistakes.h"
 #include "megatron/base/word_list.h"
 #include "megatron/tokenizers/document_source.h"
@@ -64,8 +65,10 @@ FieldTable describe(TokenizeConfig& config) {
       R"(a line is {"messages": [{"role": ..., "content": ...}, ...]}, which a chat template makes a text; no other )"
       "special tokens are put around it");
   table.add("chat_template", config.chat_template, "the template in Jinja, or its file")
-      .by_default("that of the tokenizer's folder");
-  table.add("add_generation_prompt", config.add_generation_prompt, "end with the start of the answer");
+      .by_default("that of the tokenizer's folder")
+      .needs("--chat", [&config] { return config.chat; });
+  table.add("add_generation_prompt", config.add_generation_prompt, "end with the start of the answer")
+      .needs("--chat", [&config] { return config.chat; });
   describe_tokenizer_flags(table, config.tokenizer);
   return table;
 }
@@ -77,8 +80,6 @@ void check(const TokenizeConfig& config, const GivenFields& given, Mistakes& mis
   if (config.text && config.input_format)
     mistakes.add({"--text", "--input-format"}, "--input-format is for --input; --text is the text itself");
   if (config.chat && config.decode) mistakes.add({"--chat", "--decode"}, "--chat and --decode: give one of them");
-  for (const std::string_view name : {"chat_template", "add_generation_prompt"})
-    if (!config.chat && given.contains(name)) mistakes.add({"--chat"}, "{} needs --chat", name);
   if (given.contains("json_key") && config.decode)
     mistakes.add({"--json-key", "--decode"}, "--json-key: --decode reads the key ids");
 }
@@ -201,6 +202,7 @@ int tokenize_command(const std::vector<std::string>& args, std::ostream& out, st
     refused.erase("--chat-template");
     const GivenFields given = parse_flags(table, args, {.refused = refused, .synonyms = flag_synonyms()}, mistakes);
     check(config, given, mistakes);
+    check_needs(table, given, mistakes);
     mistakes.throw_if_any("the flags are wrong");
     for (const std::string& note : notes_without_effect(table, given)) err << "megatron tokenize: " << note << '\n';
     tokenize(config, out);

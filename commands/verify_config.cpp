@@ -76,6 +76,8 @@ struct SplitArguments {
   std::vector<std::string> own, model;
 };
 SplitArguments split(const std::vector<std::string>& args) {
+  VerifyConfig defaults;
+  const FieldTable own = describe(defaults);
   SplitArguments arguments;
   std::vector<std::string> layouts;
   for (size_t i = 0; i < args.size();) {
@@ -90,8 +92,7 @@ SplitArguments split(const std::vector<std::string>& args) {
       layouts.push_back(joined(std::span(run).subspan(1), " "));
       continue;
     }
-    const bool is_own = name == "--num-steps" || name == "--model";
-    std::ranges::copy(run, std::back_inserter(is_own ? arguments.own : arguments.model));
+    std::ranges::copy(run, std::back_inserter(own.find_flag(name) != nullptr ? arguments.own : arguments.model));
   }
   if (layouts.empty()) return arguments;
   arguments.own.emplace_back("--layout");

@@ -124,20 +124,17 @@ SplitArguments split(const std::vector<std::string>& args) {
   return arguments;
 }
 
-/// Rejects flags that belong to other kinds of measurement.
-void check_kind(const BenchConfig& config, const GivenFields& given, Mistakes& mistakes) {
-  const auto only = [&](BenchKind kind, std::initializer_list<std::string_view> names) {
-    for (const std::string_view name : names) {
-      std::string flag = fmt::format("--{}{}", name == "ceiling" ? "no-" : "", name);
-      std::ranges::replace(flag, '_', '-');
-      if (config.kind != kind && given.contains(name))
-        mistakes.add({flag}, "{} belongs to 'bench {}', this is 'bench {}'", flag, name_of(kind), name_of(config.kind));
-    }
-  };
-  only(BenchKind::kGemm, {"shapes", "tune"});
-  only(BenchKind::kOps, {"transformer_engine"});
-  only(BenchKind::kComm, {"sizes"});
-  only(BenchKind::kStep, {"warm_up", "steps", "launch_time", "ceiling"});
+/// Rejects flags that belong to other kinds of measurement: the title of their group is the kind.
+void check_kind(const BenchConfig& config, const FieldTable& table, const GivenFields& given, Mistakes& mistakes) {
+  for (const FieldGroup& group : table.groups()) {
+    const bool is_of_a_kind =
+        std::ranges::any_of(names_of_enum(BenchKind{}), [&](const auto& kind) { return kind.second == group.title; });
+    if (!is_of_a_kind || group.title == name_of(config.kind)) continue;
+    for (const Field& field : group.fields)
+      if (given.contains(field.name))
+        mistakes.add({field.spelling()}, "{} belongs to 'bench {}', this is 'bench {}'", field.spelling(), group.title,
+                     name_of(config.kind));
+  }
 }
 
 void check_model_arguments(const std::vector<std::string>& arguments, Mistakes& mistakes) {
@@ -257,7 +254,7 @@ BenchConfig parse_bench(const std::vector<std::string>& args, int world_size) {
   Mistakes mistakes;
   const GivenFields given = parse_flags(table, arguments.own, {.synonyms = flag_synonyms()}, mistakes);
   config.model_arguments = arguments.model;
-  check_kind(config, given, mistakes);
+  check_kind(config, table, given, mistakes);
   check_model_arguments(arguments.model, mistakes);
   const auto collect = [&](auto&& check) {
     try {

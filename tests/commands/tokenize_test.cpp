@@ -112,6 +112,12 @@ TEST_F(Tokenize, ReportsAllWrongFlagsAtOnce) {
   EXPECT_THAT(err.str(), HasSubstr("--tokenizer-type is missing: one of GPT2BPETokenizer"));
 }
 
+TEST_F(Tokenize, FlagsOfConversationsNeedChat) {
+  EXPECT_EQ(run({"--text", "a", "--chat-template", "x", "--add-generation-prompt"}), kUsage);
+  EXPECT_THAT(err_, HasSubstr("--chat-template needs --chat"));
+  EXPECT_THAT(err_, HasSubstr("--add-generation-prompt needs --chat"));
+}
+
 TEST_F(Tokenize, FlagsOfMegatronWithoutEffectAreAcceptedAndReported) {
   EXPECT_EQ(run({"--text", "a", "--vocab-extra-ids", "0", "--trust-remote-code"}), 0);
   EXPECT_THAT(err_, HasSubstr("--vocab-extra-ids has no effect: Megatron 0.20 reads it nowhere"));
