@@ -1,6 +1,5 @@
 // Answers of Hugging Face's tokenizers 0.23.3, from tests/golden/tokenizers/hf and parts.
 #include <gtest/gtest.h>
-#include <simdjson.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,27 +12,23 @@
 #include "megatron/tokenizers/hugging_face/pre_tokenizers.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 #include "tests/testing/source_tree.h"
+#include "tests/tokenizers/golden_rows.h"
 
 namespace megatron {
 namespace {
 using hugging_face::Piece;
 using hugging_face::TextPipeline;
 using hugging_face::TokenizerJson;
-using Json = simdjson::dom::element;
+using Json = testing::JsonRow;
+using testing::for_each_row;
+using testing::has;
+using testing::ids_of;
+using testing::text_of;
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
-
-std::vector<TokenId> ids_of(Json row, const char* field) {
-  std::vector<TokenId> ids;
-  for (const Json id : row[field].get_array()) ids.push_back(static_cast<TokenId>(int64_t{id}));
-  return ids;
-}
-
-bool has(Json row, const char* field) { return row[field].error() == simdjson::SUCCESS; }
-std::string text_of(Json row, const char* field) { return std::string(row[field].get_string().value()); }
 
 class Row {
  public:
@@ -70,15 +65,6 @@ class UnicodeVersions {
  private:
   int64_t num_texts_ = 0, num_different_ = 0;
 };
-
-template <class F>
-void for_each_row(const std::string& path, F&& f) {
-  simdjson::dom::parser parser;
-  std::ifstream file(path);
-  int64_t num_rows = 0;
-  for (std::string line; std::getline(file, line); ++num_rows) f(parser.parse(line).value());
-  EXPECT_GT(num_rows, 0) << path;
-}
 
 class HuggingFaceGolden : public ::testing::TestWithParam<std::string> {};
 

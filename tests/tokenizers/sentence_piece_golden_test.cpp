@@ -1,20 +1,20 @@
 // Answers of sentencepiece 0.2.3, from tests/golden/tokenizers/sentencepiece.
 #include <gtest/gtest.h>
-#include <simdjson.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 
 #include "megatron/tokenizers/sentence_piece_tokenizer.h"
 #include "tests/testing/source_tree.h"
+#include "tests/tokenizers/golden_rows.h"
 
 namespace megatron {
 namespace {
-using Json = simdjson::dom::element;
-
-bool has(Json row, const char* field) { return row[field].error() == simdjson::SUCCESS; }
-std::string text_of(Json row, const char* field) { return std::string(row[field].get_string().value()); }
+using Json = testing::JsonRow;
+using testing::for_each_row;
+using testing::has;
+using testing::ids_of;
+using testing::text_of;
 
 /// Two cuts into the same pieces are equally likely; of such the library's versions 0.1.97 and 0.2.3 may take another.
 bool is_tie(std::vector<TokenId> a, std::vector<TokenId> b) {
@@ -30,21 +30,17 @@ TEST_P(SentencePieceGolden, IdsAndTextAreThoseOfTheReference) {
   const std::string stem = testing::golden_path("tokenizers/sentencepiece/" + GetParam());
   const SentencePieceTokenizer tokenizer({.path = stem + ".model"});
   const auto encoder = tokenizer.make_encoder();
-  simdjson::dom::parser parser;
-  std::ifstream file(stem + ".jsonl");
-  int64_t num_rows = 0, num_ties = 0;
-  for (std::string line; std::getline(file, line); ++num_rows) {
-    const Json row = parser.parse(line).value();
-    if (has(row, "bytes")) continue;  // no UTF-8: refused
-    std::vector<TokenId> expected, ids;
-    for (const Json id : row["ids"].get_array()) expected.push_back(static_cast<TokenId>(int64_t{id}));
-    EXPECT_EQ(tokenizer.decode(expected), text_of(row, has(row, "decoded") ? "decoded" : "text"));
-    if (has(row, "decode_only")) continue;
+  int64_t num_ties = 0;
+  const int64_t num_rows = for_each_row(stem + ".jsonl", [&](Json row) {
+    if (has(row, "bytes")) return;  // no UTF-8: refused
+    const std::vector<TokenId> expected = ids_of(row, "ids");
+    std::vector<TokenId> ids;
+    EXPECT_EQ(tokenizer.decode(expected), text_of(row, "decoded", "text"));
+    if (has(row, "decode_only")) return;
     encoder->append(text_of(row, "text"), ids);
     num_ties += ids != expected && is_tie(ids, expected);
     EXPECT_TRUE(ids == expected || is_tie(ids, expected)) << ::testing::PrintToString(text_of(row, "text"));
-  }
-  EXPECT_GT(num_rows, 0);
+  });
   EXPECT_LE(num_ties, 1 + num_rows / 100);
 }
 

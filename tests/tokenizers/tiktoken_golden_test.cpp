@@ -1,8 +1,6 @@
 // Answers of tiktoken 0.14.0 and of Megatron Core's TikTokenTokenizer, from tests/golden/tokenizers/tiktoken.
 #include <gtest/gtest.h>
-#include <simdjson.h>
 
-#include <fstream>
 #include <string>
 
 #include "megatron/tokenizers/tiktoken_encoding.h"
@@ -10,31 +8,19 @@
 #include "megatron/tokenizers/tiktoken_vocabulary.h"
 #include "megatron/tokenizers/utf8.h"
 #include "tests/testing/source_tree.h"
+#include "tests/tokenizers/golden_rows.h"
 
 namespace megatron {
 namespace {
-using Json = simdjson::dom::element;
+using Json = testing::JsonRow;
+using testing::for_each_row;
+using testing::has;
+using testing::ids_of;
+using testing::text_of;
 
 std::string path_of(const std::string& name) { return testing::golden_path("tokenizers/tiktoken/" + name); }
 
-std::vector<TokenId> ids_of(Json row, const char* field) {
-  std::vector<TokenId> ids;
-  for (const Json id : row[field].get_array()) ids.push_back(static_cast<TokenId>(int64_t{id}));
-  return ids;
-}
-
-bool has(Json row, const char* field) { return row[field].error() == simdjson::SUCCESS; }
-std::string text_of(Json row, const char* field) { return std::string(row[field].get_string().value()); }
-std::string decoded_of(Json row) { return text_of(row, has(row, "decoded") ? "decoded" : "text"); }
-
-template <class F>
-void for_each_row(const std::string& path, F&& f) {
-  simdjson::dom::parser parser;
-  std::ifstream file(path);
-  int64_t num_rows = 0;
-  for (std::string line; std::getline(file, line); ++num_rows) f(parser.parse(line).value());
-  EXPECT_GT(num_rows, 0) << path;
-}
+std::string decoded_of(Json row) { return text_of(row, "decoded", "text"); }
 
 class TiktokenGolden : public ::testing::TestWithParam<std::string> {};
 
