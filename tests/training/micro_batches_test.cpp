@@ -14,7 +14,7 @@ const int64_t* tokens_of(const HostBatch& batch) {
   return std::get<std::span<const int64_t>>(batch.tensors.at(0).values).data();
 }
 
-TEST(MicroBatches, OfAVectorAreItsElementsInOrderAndPartsOfThem) {
+TEST(MicroBatches, ReferToTheElementsOfAVectorInOrderAndToPartsOfIt) {
   std::vector<MicroBatch<int64_t>> owned(5);
   for (size_t m = 0; m < owned.size(); ++m) {
     owned[m].num_valid_tokens = int64_t{1} << m;

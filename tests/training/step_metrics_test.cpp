@@ -57,7 +57,7 @@ TEST(StepMetrics, AreReducedAsEachIsToBeAndReadWithOneWait) {
   });
 }
 
-TEST(StepMetrics, OfOneReductionShareACollectiveAndNoneIsReducedTwice) {
+TEST(StepMetrics, ShareACollectiveIfReducedAlikeAndAreReducedOnce) {
   run_ranks(2, [](RankContext& rank) {
     TestDevice test(DeviceKind::kCpu, 1);
     const Context ctx = test.context();

@@ -206,7 +206,7 @@ TEST(AsyncSave, ARunThatEndsEarlyLeavesNoCheckpointAndTheNextRemovesWhatItLeft) 
   EXPECT_THAT(next.complete(), ElementsAre(2));
 }
 
-TEST(AsyncSave, WithoutHostMemoryForItsCopyIsRefusedBeforeTheFirstStep) {
+TEST(AsyncSave, WithoutHostMemoryForItsCopyIsRejectedBeforeTheFirstStep) {
   const ScratchDirectory directory;
   AsyncRun run(gpt2_like(saving(directory, "--async-save")));
   const auto reserve = [&](int64_t available) { run.checkpointer.reserve_staging(run.trainer, available); };

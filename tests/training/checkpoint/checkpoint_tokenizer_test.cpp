@@ -82,7 +82,7 @@ TEST_F(CheckpointTokenizer, IsTheSameWhateverFormItsFilesHad) {
 }
 
 /// Megatron stores --vocab-size as given, which for most types it is not.
-TEST_F(CheckpointTokenizer, OfMegatronIsComparedByTypeAndSize) {
+TEST_F(CheckpointTokenizer, IsComparedByTypeAndSizeInCheckpointsOfMegatron) {
   const std::string null = R"({"tokenizer_type": "NullTokenizer", "vocab_size": 101, "padded_vocab_size": 104})";
   EXPECT_EQ(difference({.type = "NullTokenizer", .vocab_size = 101}, null), "");
   EXPECT_EQ(difference({.type = "NullTokenizer", .vocab_size = 102}, null), "") << "as Megatron Core 0.16 counts";
@@ -113,7 +113,7 @@ TEST_F(CheckpointTokenizer, IsMadeAgainFromTheFilesInTheCheckpoint) {
   EXPECT_EQ(difference(tokenizer_record(config.tokenizer_type, *again)), "");
 }
 
-TEST_F(CheckpointTokenizer, OfEachTypeWithAModelFileIsMadeAgainFromTheCheckpoint) {
+TEST_F(CheckpointTokenizer, IsRestoredFromTheCheckpointForEachTypeWithAModelFile) {
   const std::string hugging_face = scratch_.file("model");
   std::filesystem::create_directory(hugging_face);
   std::filesystem::copy_file(testing::golden_path("tokenizers/hf/llama3.json"), hugging_face + "/tokenizer.json");

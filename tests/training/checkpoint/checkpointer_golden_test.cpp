@@ -98,7 +98,7 @@ TEST_P(GoldenCheckpoint, GoesOnHere) {
   for (double loss : testing::train(trainer, iteration, iteration + 2)) EXPECT_TRUE(std::isfinite(loss));
 }
 
-TEST(GoldenCheckpoint, OfBucketsOfOtherTensorParallelRanksIsRefusedWithTheRemedy) {
+TEST(GoldenCheckpoint, WithBucketsOfOtherTensorParallelRanksIsRejectedWithTheRemedy) {
   PosixFileSystem files;
   PretrainConfig config = testing::small_config(testing::golden_words("lm019/llama_tp2dp2"));
   Trainer trainer(config, {});
@@ -113,7 +113,7 @@ TEST(GoldenCheckpoint, OfBucketsOfOtherTensorParallelRanksIsRefusedWithTheRemedy
   EXPECT_TRUE(Checkpointer(files, config, {}).load(trainer));
 }
 
-TEST(GoldenCheckpoint, OfBucketsInAnotherPrecisionIsRefused) {
+TEST(GoldenCheckpoint, WithBucketsInAnotherPrecisionIsRejected) {
   PosixFileSystem files;
   std::string words = testing::golden_words("lm019/llama_dp2");
   words.erase(words.find("--bf16 "), std::string_view("--bf16 ").size());
@@ -233,7 +233,7 @@ TEST(GoldenCheckpoint, SavedAgainHasTheStepsWhereAFusedAdamReadsThem) {
 
 /// Before FP32Optimizer's own form, checkpoints of fp32 had that of mixed precision, with the steps as a real number.
 /// This one has 16 rows of vocabulary, those that follow are zero here.
-TEST(OlderCheckpoint, OfFp32GoesOn) {
+TEST(OlderCheckpoint, ContinuesInFp32) {
   const std::string words =
       "--num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 8 --max-position-embeddings 8 "
       "--micro-batch-size 1 --global-batch-size 2 --train-iters 2 --lr 1e-3 --lr-decay-style constant --vocab-size 61 "

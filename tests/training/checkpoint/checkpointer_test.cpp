@@ -174,7 +174,7 @@ TEST(Checkpointer, KeepsMultiplesOfTheRetainInterval) {
   EXPECT_EQ(earlier.trainer.progress().iteration, 4);
 }
 
-TEST(Checkpointer, OfAnotherSizeSaysToLeaveTheFlagOut) {
+TEST(Checkpointer, RejectsAnotherSizeAndNamesTheFlagToLeaveOut) {
   const ScratchDirectory directory;
   Session saved(gpt2_like(saving(directory)));
   saved.save_at(3);
@@ -297,7 +297,8 @@ TEST(Checkpointer, APretrainedCheckpointMustExist) {
   }
 }
 
-TEST(Checkpointer, WhatALoadedRunHasSavedIsWhatItSavedItself) {  // the loop saves the last iteration unless it is this
+TEST(Checkpointer,
+     KnowsOnlyItsOwnSavesAsTheLastSavedIteration) {  // the loop saves the last iteration unless it is this
   const ScratchDirectory directory;
   Session saved(gpt2_like(saving(directory)));
   saved.save_at(3);
