@@ -54,23 +54,27 @@ class TileWalk {
       ++group_;
       enter_group();
     }
-    return group_ < sizes_.groups.num_groups;
+    if (group_ >= sizes_.groups.num_groups) return false;
+    const int strip = tile_ / (kStripTiles * n_tiles_), in_strip = tile_ % (kStripTiles * n_tiles_);
+    const int left = m_tiles_ - strip * kStripTiles, height = left < kStripTiles ? left : kStripTiles;
+    row_ = (strip * kStripTiles + in_strip % height) * kM;
+    column_ = in_strip / height * kN;
+    return true;
   }
   __device__ void next() { tile_ += gridDim.x; }
 
   __device__ int group() const { return group_; }
   __device__ int begin() const { return begin_; }
   __device__ int num_rows() const { return num_rows_; }
-  /// Neighbours share columns of b, or of a weight gradient's rows.
-  __device__ int row() const {
-    return (kProduct == Product::kWeightGradient ? tile_ / n_tiles_ : tile_ % m_tiles_) * kM;
-  }
-  __device__ int column() const {
-    return (kProduct == Product::kWeightGradient ? tile_ % n_tiles_ : tile_ / m_tiles_) * kN;
-  }
+  __device__ int row() const { return row_; }
+  __device__ int column() const { return column_; }
   __device__ int num_steps() const { return ceiling(kProduct == Product::kWeightGradient ? num_rows_ : sizes_.k, kK); }
 
  private:
+  /// Tiles of a weight gradient go by strips of so many rows of tiles, down the columns of each strip: blocks that run
+  /// at one time then read about as many columns of a as of b. Those of rows go down all rows of a group.
+  static constexpr int kStripTiles = kProduct == Product::kWeightGradient ? 16 : 1 << 16;
+
   __device__ static int ceiling(int64_t size, int tile) { return static_cast<int>((size + tile - 1) / tile); }
   __device__ void enter_group() {
     if (group_ >= sizes_.groups.num_groups) return;
@@ -82,6 +86,7 @@ class TileWalk {
 
   const Sizes& sizes_;
   int tile_, n_tiles_, group_ = 0, begin_ = 0, num_rows_ = 0, m_tiles_ = 0, group_tiles_ = 0;
+  int row_ = 0, column_ = 0;
 };
 
 /// Stages of shared memory in the order in which they are filled and emptied.
