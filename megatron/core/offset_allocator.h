@@ -11,7 +11,7 @@ namespace megatron {
 /// Same requests, same offsets. Neighbouring free ranges merge. Sizes are rounded up to the alignment.
 class OffsetAllocator {
  public:
-  static constexpr int64_t kAlignment = 64;  // one cache line; also the widest vector
+  static constexpr int64_t kAlignment = 256;  // bytes: GPU libraries choose algorithms by alignment, up to this one
   explicit OffsetAllocator(int64_t capacity_bytes = 0);
 
   /// Smallest free range that fits, the lowest of equals; nothing if there is none.
