@@ -22,6 +22,7 @@ struct NumberSetting {
   std::string_view setting;
   int64_t RankLayout::*value;
   std::string_view flag, help;
+  int64_t unset = 1;
 };
 constexpr auto kNumbers = std::to_array<NumberSetting>({
     {"tp", &RankLayout::tp, "--tensor-model-parallel-size", "tensor-parallel ranks"},
@@ -29,6 +30,8 @@ constexpr auto kNumbers = std::to_array<NumberSetting>({
     {"vpp", &RankLayout::vpp, "--num-virtual-stages-per-pipeline-rank", "virtual stages of each pipeline rank"},
     {"cp", &RankLayout::cp, "--context-parallel-size", "context-parallel ranks"},
     {"dp", &RankLayout::dp, "", "data-parallel ranks"},
+    {"ep", &RankLayout::ep, "--expert-model-parallel-size", "ranks that share the experts"},
+    {"etp", &RankLayout::etp, "--expert-tensor-parallel-size", "ranks that share each expert; default: tp", 0},
     {"instances", &RankLayout::instances, "--num-distributed-optimizer-instances",
      "copies of the distributed optimizer's shards"},
 });
@@ -142,7 +145,9 @@ FactorValues factors_of(const RankLayout& layout) {
           layout.sp,
           layout.dist_opt,
           layout.overlap,
-          layout.recompute};
+          layout.recompute,
+          layout.ep,
+          layout.etp};
 }
 
 }  // namespace
@@ -169,7 +174,8 @@ std::optional<RankLayout> parse_rank_layout(const std::string& text, Mistakes& m
 std::string to_string(const RankLayout& layout) {
   std::vector<std::string> settings;
   for (const NumberSetting& number : kNumbers)
-    if (layout.*number.value > 1) settings.push_back(fmt::format("{}={}", number.setting, layout.*number.value));
+    if (layout.*number.value != number.unset)
+      settings.push_back(fmt::format("{}={}", number.setting, layout.*number.value));
   for (const NameSetting& one : name_settings())
     if (!(layout.*one.value).empty()) settings.push_back(fmt::format("{}={}", one.setting, layout.*one.value));
   for (const SwitchSetting& one : kSwitches)
@@ -192,7 +198,7 @@ std::string rank_layout_help() {
 std::vector<std::string> flags_of(const RankLayout& layout) {
   std::vector<std::string> flags;
   for (const NumberSetting& number : kNumbers)
-    if (!number.flag.empty() && layout.*number.value > 1)
+    if (!number.flag.empty() && layout.*number.value != number.unset)
       flags.insert(flags.end(), {std::string(number.flag), std::to_string(layout.*number.value)});
   for (const NameSetting& one : name_settings())
     if (!(layout.*one.value).empty()) flags.insert(flags.end(), {std::string(one.flag), layout.*one.value});
@@ -243,7 +249,23 @@ std::string in_layout_settings(std::string text) {
   return text;
 }
 
-std::vector<RankLayout> rank_layouts(int64_t max_ranks) {
+namespace {
+
+/// The layout with each way to share the experts over its ranks of a stage.
+void add_expert_grids(const RankLayout& layout, std::vector<RankLayout>& all) {
+  const int64_t of_stage = layout.tp * layout.cp * layout.dp;
+  for (int64_t ep = 1; ep <= of_stage; ++ep)
+    for (int64_t etp = 1; ep * etp <= of_stage; ++etp) {
+      if (of_stage % (ep * etp) != 0) continue;
+      RankLayout& added = all.emplace_back(layout);
+      added.ep = ep;
+      added.etp = etp == layout.tp ? 0 : etp;
+    }
+}
+
+}  // namespace
+
+std::vector<RankLayout> rank_layouts(int64_t max_ranks, bool has_experts) {
   std::vector<RankLayout> all;
   for (int64_t tp = 1; tp <= max_ranks; ++tp)
     for (int64_t pp = 1; tp * pp <= max_ranks; ++pp)
@@ -253,18 +275,22 @@ std::vector<RankLayout> rank_layouts(int64_t max_ranks) {
             for (const std::string& type : context_types_of(cp))
               for (int bits = 0; bits < 16; ++bits) {
                 if (((bits & 1) && tp == 1) || ((bits & 4) && dp * cp == 1)) continue;  // settings without effect
-                all.push_back({.tp = tp,
-                               .pp = pp,
-                               .dp = dp,
-                               .cp = cp,
-                               .vpp = vpp,
-                               .instances = 1,
-                               .schedule = schedule,
-                               .cp_type = type,
-                               .sp = (bits & 1) != 0,
-                               .dist_opt = (bits & 2) != 0,
-                               .overlap = (bits & 4) != 0,
-                               .recompute = (bits & 8) != 0});
+                const RankLayout layout{.tp = tp,
+                                        .pp = pp,
+                                        .dp = dp,
+                                        .cp = cp,
+                                        .vpp = vpp,
+                                        .instances = 1,
+                                        .schedule = schedule,
+                                        .cp_type = type,
+                                        .sp = (bits & 1) != 0,
+                                        .dist_opt = (bits & 2) != 0,
+                                        .overlap = (bits & 4) != 0,
+                                        .recompute = (bits & 8) != 0};
+                if (has_experts)
+                  add_expert_grids(layout, all);
+                else
+                  all.push_back(layout);
               }
   std::erase(all, RankLayout{});  // one rank is the reference
   return all;

@@ -14,6 +14,8 @@ struct RankLayout {
   int64_t tp = 1, pp = 1, dp = 1;  // tensor, pipeline, data parallel ranks
   int64_t cp = 1;                  // context parallel ranks
   int64_t vpp = 1;                 // virtual stages of a pipeline rank
+  int64_t ep = 1;                  // ranks that share the experts
+  int64_t etp = 0;                 // ranks that share the matrices of an expert; 0: as tp
   int64_t instances = 1;           // instances of the distributed optimizer
   std::string schedule;            // pipeline schedule; empty: 1f1b, interleaved with virtual stages
   std::string cp_type;             // how context-parallel ranks share attention; empty: p2p
@@ -42,7 +44,8 @@ std::optional<std::string> layout_setting_of(const std::string& flag);
 std::string in_layout_settings(std::string text);
 
 /// All combinations of the settings up to `max_ranks` ranks, also those that do not fit a model.
-std::vector<RankLayout> rank_layouts(int64_t max_ranks);
+/// @param has_experts  combines ep and etp too
+std::vector<RankLayout> rank_layouts(int64_t max_ranks, bool has_experts = false);
 /// A small subset of `layouts` with every pair of values that occurs in `layouts` (pairwise cover).
 std::vector<RankLayout> pairwise_cover(const std::vector<RankLayout>& layouts);
 

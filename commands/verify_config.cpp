@@ -53,6 +53,10 @@ constexpr std::string_view kLlamaFlags =
     " --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu --ffn-hidden-size 48 "
     "--group-query-attention --num-query-groups 2 --untie-embeddings-and-output-weights";
 
+constexpr std::string_view kMixtralFlags =
+    " --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 32 --moe-router-load-balancing-type aux_loss "
+    "--moe-aux-loss-coeff 1e-2";
+
 constexpr int64_t kMaxRanks = 4;  // of the default layouts
 constexpr int64_t kMostSteps = 100;
 
@@ -63,7 +67,8 @@ FieldTable describe(VerifyConfig& config) {
             "settings of a layout; may be given several times. Default: a few layouts of up to 4 ranks that "
             "cover every valid pair of settings");
   table.add("num_steps", config.num_steps, "training steps").at_least(1).at_most(kMostSteps);
-  table.add("model", config.model, "built-in model: learned positions and tied embeddings, or rotary and untied");
+  table.add("model", config.model,
+            "built-in model: learned positions and tied embeddings, rotary and untied, or that with experts");
   return table;
 }
 
@@ -128,8 +133,10 @@ std::vector<std::string> model_arguments_of(const VerifyConfig& config) {
   std::vector<std::string> arguments = config.model_arguments;
   if (arguments.empty()) {
     arguments = arguments_of(kGpt2Flags);
-    if (config.model == BuiltInModel::kLlama)
+    if (config.model != BuiltInModel::kGpt2)
       std::ranges::copy(arguments_of(kLlamaFlags), std::back_inserter(arguments));
+    if (config.model == BuiltInModel::kMixtral)
+      std::ranges::copy(arguments_of(kMixtralFlags), std::back_inserter(arguments));
   }
   if (std::ranges::find(arguments, "--fp64") == arguments.end()) arguments.emplace_back("--fp64");
   arguments.insert(arguments.end(), {"--eval-iters", "0"});
@@ -164,7 +171,8 @@ std::vector<std::string> without_layout_flags(const std::vector<std::string>& ar
 /// All combinations that fit the model.
 void add_all(const std::vector<std::string>& arguments, VerifyPlan& plan) {
   std::vector<RankLayout> fitting;
-  for (const RankLayout& layout : rank_layouts(kMaxRanks)) try {
+  const bool has_experts = plan.one_rank.transformer.moe.has_value();
+  for (const RankLayout& layout : rank_layouts(kMaxRanks, has_experts)) try {
       resolve(arguments, layout);
       fitting.push_back(layout);
     } catch (const Error&) {

@@ -13,9 +13,9 @@
 namespace megatron {
 
 /// A built-in model, in flags of pretrain_gpt.
-enum class BuiltInModel { kGpt2, kLlama };
-constexpr std::array<std::pair<BuiltInModel, std::string_view>, 2> names_of_enum(BuiltInModel) {
-  return {{{BuiltInModel::kGpt2, "gpt2"}, {BuiltInModel::kLlama, "llama"}}};
+enum class BuiltInModel { kGpt2, kLlama, kMixtral };
+constexpr std::array<std::pair<BuiltInModel, std::string_view>, 3> names_of_enum(BuiltInModel) {
+  return {{{BuiltInModel::kGpt2, "gpt2"}, {BuiltInModel::kLlama, "llama"}, {BuiltInModel::kMixtral, "mixtral"}}};
 }
 
 struct VerifyConfig {

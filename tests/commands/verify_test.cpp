@@ -38,7 +38,9 @@ RankLayout layout_of(const std::string& text) {
 }
 
 TEST(RankLayout, IsWrittenInTheFormThatIsRead) {
-  for (const RankLayout& layout : rank_layouts(4)) EXPECT_EQ(layout_of(to_string(layout)), layout) << to_string(layout);
+  for (const bool has_experts : {false, true})
+    for (const RankLayout& layout : rank_layouts(4, has_experts))
+      EXPECT_EQ(layout_of(to_string(layout)), layout) << to_string(layout);
   EXPECT_EQ(layout_of("sp  tp=2 instances=2 dist-opt dp=4"),
             (RankLayout{.tp = 2, .dp = 4, .instances = 2, .sp = true, .dist_opt = true}));
 }
@@ -68,6 +70,15 @@ TEST(VerifyCommand, AllBuiltInLayoutsTrainLikeOneRank) {
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("tp=2"), HasSubstr("zb-v"), HasSubstr("dist-opt"), HasSubstr("recompute"),
                                 HasSubstr("train like one rank"), Not(HasSubstr("DEPARTS"))));
+}
+
+TEST(VerifyCommand, HasAMixtralWhoseExpertsRanksShare) {
+  const Result result = run({"layouts", "--model", "mixtral", "--num-steps", "2", "--layout", "ep=2 dp=2 dist-opt",
+                             "--layout", "tp=2 sp ep=2 etp=1", "--layout", "pp=2 ep=2 dp=2"});
+  EXPECT_EQ(result.status, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("etp=1"), HasSubstr("train like one rank"), Not(HasSubstr("DEPARTS"))));
+  EXPECT_THAT(run({"layouts", "--model", "mixtral", "--layout", "ep=3 dp=3"}).err,
+              HasSubstr("--num-experts 4 does not divide by ep=3"));
 }
 
 TEST(VerifyCommand, HasALlamaToo) {

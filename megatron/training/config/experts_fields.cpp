@@ -34,13 +34,9 @@ void describe_sizes(FieldTable& table, PretrainConfig& config, const FieldCondit
       .at_least(0)
       .gives_weights_meaning()
       .also_stored_as("num_moe_experts")
-      .cannot_run_where(
-          [&config, has_experts] { return has_experts() && config.parallel.tensor_model_parallel_size > 1; },
-          "--num-experts with --tensor-model-parallel-size above 1: experts are not cut over tensor-parallel ranks "
-          "yet. Use pipeline and data parallelism")
       .cannot_run_where([&config, has_experts] { return has_experts() && config.parallel.context_parallel_size > 1; },
                         "--num-experts with --context-parallel-size above 1: routers do not see parts of sequences "
-                        "yet. Use pipeline and data parallelism")
+                        "yet. Use tensor, pipeline, data and expert parallelism")
       .known_as("num-moe-experts n-experts n-routed-experts num-local-experts moe-num-experts");
   add_pattern(table, "moe_layer_freq", experts.layer_freq,
               "layers with experts: N, every N-th layer from the first on; or a list with 1 for each of them, such as "

@@ -14,6 +14,10 @@ ParallelLayout parallel_layout_of(const PretrainConfig& config) {
                       .tensor_model_parallel_size = size(parallel.tensor_model_parallel_size),
                       .pipeline_model_parallel_size = size(parallel.pipeline_model_parallel_size),
                       .context_parallel_size = size(parallel.context_parallel_size)};
+  if (config.experts.num_experts) {
+    sizes.expert_model_parallel_size = size(parallel.expert_model_parallel_size);
+    sizes.expert_tensor_parallel_size = size(parallel.expert_tensor_parallel_size.value());
+  }
   sizes.num_distributed_optimizer_instances = size(parallel.num_distributed_optimizer_instances);
   // Which alone have other copies than those of the first and last stage that share the output layer's weights.
   if (config.parallel.pipeline_model_parallel_layout || config.transformer.mtp.num_layers > 0)

@@ -38,14 +38,16 @@ void describe_sizes(FieldTable& table, PretrainConfig& config) {
   table.add("expert_model_parallel_size", parallel.expert_model_parallel_size, "ranks that share the experts")
       .at_least(1)
       .at_most(kMostRanks)
-      .not_supported_yet("experts are not shared by ranks yet")
+      .such_as("--num-experts 4 --expert-model-parallel-size 2")
       .known_as("ep ep-size expert-parallel expert-parallel-size experts");
   table
       .add("expert_tensor_parallel_size", parallel.expert_tensor_parallel_size, "ranks that share an expert's matrices")
       .by_default("--tensor-model-parallel-size")
       .at_least(1)
       .at_most(kMostRanks)
-      .without_effect("experts are not cut over ranks yet");
+      .needs("--num-experts", [&config] { return config.experts.num_experts.value_or(0) > 0; })
+      .known_as("etp etp-size expert-tensor-parallel expert-tp")
+      .such_as("--num-experts 4 --disable-bias-linear --expert-tensor-parallel-size 2");
   table.add("sequence_parallel", parallel.sequence_parallel, "tensor-parallel ranks share norms and dropouts too")
       .needs("--tensor-model-parallel-size above 1",
              [&config] { return config.parallel.tensor_model_parallel_size > 1; })

@@ -76,24 +76,78 @@ void check_tensor_overlap(const PretrainConfig& config, Mistakes& mistakes) {
                  "the three, or give --tp-comm-overlap-rs-dgrad");
 }
 
-void check_experts(PretrainConfig& config, Mistakes& mistakes) {
-  ParallelConfig& parallel = config.parallel;
-  const std::optional<int64_t>& num_experts = config.experts.num_experts;
-  const int64_t ep = parallel.expert_model_parallel_size;
-  if (ep > 1 && !num_experts)
-    mistakes.add({"--expert-model-parallel-size", "--num-experts"},
-                 "--expert-model-parallel-size {} needs a mixture of experts: give --num-experts", ep);
-  if (num_experts && *num_experts % ep != 0)
-    mistakes.add({"--expert-model-parallel-size", "--num-experts"},
+/// What ranks that share experts have alike.
+void check_expert_share(const PretrainConfig& config, Mistakes& mistakes) {
+  constexpr std::string_view kExperts = "--num-experts", kTensor = "--expert-tensor-parallel-size";
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t num_experts = *config.experts.num_experts, ep = parallel.expert_model_parallel_size;
+  const int64_t etp = *parallel.expert_tensor_parallel_size;
+  if (num_experts % ep != 0)
+    mistakes.add({"--expert-model-parallel-size", kExperts},
                  "--num-experts {} does not divide by --expert-model-parallel-size {}: each rank has as many experts. "
                  "Give --num-experts {}",
-                 *num_experts, ep, (*num_experts / ep + 1) * ep);
+                 num_experts, ep, (num_experts / ep + 1) * ep);
+  if (const int64_t width = config.experts.ffn_hidden_size.value_or(0); width % etp != 0)
+    mistakes.add({kTensor, "--moe-ffn-hidden-size"},
+                 "--moe-ffn-hidden-size {} does not divide by {} {}: each rank owns an equal part of every expert. "
+                 "Give --moe-ffn-hidden-size {}",
+                 width, kTensor, etp, (width / etp + 1) * etp);
+  const int64_t tp = parallel.tensor_model_parallel_size;
+  if (const int64_t width = config.experts.shared_expert_intermediate_size.value_or(0); width % tp != 0)
+    mistakes.add({"--moe-shared-expert-intermediate-size", "--tensor-model-parallel-size"},
+                 "--moe-shared-expert-intermediate-size {} does not divide by --tensor-model-parallel-size {}: each "
+                 "rank owns an equal part of the shared experts",
+                 width, tp);
+  if (config.transformer.add_bias_linear && etp > 1)
+    mistakes.add({kTensor, "--disable-bias-linear", kExperts},
+                 "experts with biases cannot be cut over {} {} ranks: give --disable-bias-linear or {} 1", kTensor, etp,
+                 kTensor);
+  if (tp > 1 && !parallel.sequence_parallel)
+    mistakes.add(
+        {"--tensor-model-parallel-size", "--sequence-parallel", kExperts},
+        "--num-experts with --tensor-model-parallel-size {} needs --sequence-parallel: otherwise each of these "
+        "ranks would route all tokens",
+        tp);
+}
+
+/// The grid of the experts, over the ranks of the dense one.
+void check_expert_grid(const PretrainConfig& config, Mistakes& mistakes) {
+  constexpr std::string_view kExpert = "--expert-model-parallel-size", kTensor = "--expert-tensor-parallel-size";
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t ep = parallel.expert_model_parallel_size, etp = *parallel.expert_tensor_parallel_size;
+  const int64_t pp = parallel.pipeline_model_parallel_size, of_experts = ep * etp * pp, ranks = parallel.world_size;
+  if (ranks % of_experts != 0) {
+    mistakes.add(
+        {kExpert, kTensor, "--pipeline-model-parallel-size"},
+        "{} rank{} not divide by expert {} * expert tensor {} * pipeline {} = {}: all experts together need as "
+        "many. Start {} ranks, or choose other sizes; {} is --tensor-model-parallel-size without the flag",
+        ranks, ranks == 1 ? " does" : "s do", ep, etp, pp, of_experts, (ranks / of_experts + 1) * of_experts, kTensor);
+    return;
+  }
+  const int64_t replicas = ranks / of_experts, instances = parallel.num_distributed_optimizer_instances;
+  if (replicas % instances != 0)
+    mistakes.add({"--num-distributed-optimizer-instances", kExpert, kTensor},
+                 "--num-distributed-optimizer-instances {} does not divide the {} replicas of the experts, {} ranks / "
+                 "(expert {} * expert tensor {} * pipeline {}): each instance has as many",
+                 instances, replicas, ranks, ep, etp, pp);
+  if (parallel.use_tp_pp_dp_mapping && pp > 1 && replicas != parallel.data_parallel_size)
+    mistakes.add({"--use-tp-pp-dp-mapping", kExpert, kTensor},
+                 "--use-tp-pp-dp-mapping needs as many replicas of the experts as of the rest where there are pipeline "
+                 "stages; these are {} and {}. Leave it out, or choose {} * {} = --tensor-model-parallel-size",
+                 replicas, parallel.data_parallel_size, kExpert, kTensor);
+}
+
+void check_experts(PretrainConfig& config, Mistakes& mistakes) {
+  ParallelConfig& parallel = config.parallel;
   if (!parallel.expert_tensor_parallel_size) parallel.expert_tensor_parallel_size = parallel.tensor_model_parallel_size;
-  if (num_experts && config.transformer.add_bias_linear && *parallel.expert_tensor_parallel_size > 1)
-    mistakes.add({"--expert-tensor-parallel-size", "--disable-bias-linear", "--num-experts"},
-                 "experts with biases cannot be cut over --expert-tensor-parallel-size {} ranks: give "
-                 "--disable-bias-linear or --expert-tensor-parallel-size 1",
-                 *parallel.expert_tensor_parallel_size);
+  if (config.experts.num_experts) {
+    check_expert_share(config, mistakes);
+    check_expert_grid(config, mistakes);
+  } else if (parallel.expert_model_parallel_size > 1) {
+    mistakes.add({"--expert-model-parallel-size", "--num-experts"},
+                 "--expert-model-parallel-size {} needs a mixture of experts: give --num-experts",
+                 parallel.expert_model_parallel_size);
+  }
 }
 
 void check_optimizer_state(const PretrainConfig& config, Mistakes& mistakes) {

@@ -70,7 +70,7 @@ TEST(Banner, NamesFlagsWithoutEffectWithTheReason) {
   EXPECT_THAT(notes, HasSubstr("--no-masked-softmax-fusion has no effect here"));
   EXPECT_THAT(notes, HasSubstr("--transformer-impl local has no effect here"));
   const std::string of_others = notes_block(parse({"--expert-tensor-parallel-size", "2", "--decoder-seq-length", "8"}));
-  EXPECT_THAT(of_others, HasSubstr("--expert-tensor-parallel-size 2 has no effect here: experts are not cut over"));
+  EXPECT_THAT(of_others, HasSubstr("--expert-tensor-parallel-size has no effect without --num-experts"));
   EXPECT_THAT(of_others, HasSubstr("--decoder-seq-length 8 has no effect here: GPT has no encoder"));
   EXPECT_THAT(notes_block(parse()), Not(HasSubstr("has no effect")));
 }

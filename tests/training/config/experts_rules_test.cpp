@@ -70,23 +70,55 @@ TEST(ExpertsRules, ReportAllMistakesTogether) {
 
 TEST(ExpertsRules, ExpertsMustFitTheirRanks) {
   EXPECT_THAT(refusal(with({"--expert-model-parallel-size", "2"}), 2), HasSubstr("give --num-experts"));
-  EXPECT_THAT(refusal_of_experts("--expert-model-parallel-size 3", 3), HasSubstr("Give --num-experts 6"));
-  EXPECT_THAT(refusal_of_experts("--tensor-model-parallel-size 2", 2), HasSubstr("experts with biases cannot be cut"));
+  struct Case {
+    const char *words, *text;
+    int world_size;
+  };
+  const Case cases[] = {
+      {"--expert-model-parallel-size 3", "Give --num-experts 6", 3},
+      {"--expert-model-parallel-size 0", "--expert-model-parallel-size 0: must be at least 1", 1},
+      {"--expert-tensor-parallel-size 0", "--expert-tensor-parallel-size 0: must be at least 1", 1},
+      {"--expert-model-parallel-size 2",
+       "1 rank does not divide by expert 2 * expert tensor 1 * pipeline 1 = 2: all experts together need as many. "
+       "Start "
+       "2 ranks",
+       1},
+      {"--expert-model-parallel-size 4 --pipeline-model-parallel-size 2",
+       "4 ranks do not divide by expert 4 * expert tensor 1 * pipeline 2 = 8", 4},
+      {"--disable-bias-linear --tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2",
+       "2 ranks do not divide by expert 2 * expert tensor 2 * pipeline 1 = 4", 2},
+      {"--expert-tensor-parallel-size 2", "experts with biases cannot be cut over --expert-tensor-parallel-size 2", 2},
+      {"--disable-bias-linear --expert-tensor-parallel-size 2 --moe-ffn-hidden-size 15",
+       "--moe-ffn-hidden-size 15 does not divide by --expert-tensor-parallel-size 2: each rank owns an equal part of "
+       "every expert. Give --moe-ffn-hidden-size 16",
+       2},
+      {"--disable-bias-linear --tensor-model-parallel-size 2 --sequence-parallel "
+       "--moe-shared-expert-intermediate-size 15",
+       "--moe-shared-expert-intermediate-size 15 does not divide by --tensor-model-parallel-size 2", 2},
+      {"--disable-bias-linear --tensor-model-parallel-size 2",
+       "--num-experts with --tensor-model-parallel-size 2 needs --sequence-parallel", 2},
+      {"--expert-model-parallel-size 4 --use-distributed-optimizer --num-distributed-optimizer-instances 2",
+       "does not divide the 1 replicas of the experts, 4 ranks / (expert 4 * expert tensor 1 * pipeline 1)", 4},
+      {"--expert-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-tp-pp-dp-mapping",
+       "--use-tp-pp-dp-mapping needs as many replicas of the experts as of the rest", 4}};
+  for (const auto& [words, text, world_size] : cases) {
+    SCOPED_TRACE(words);
+    EXPECT_THAT(refusal_of_experts(words, world_size), HasSubstr(text));
+  }
 }
 
-TEST(ExpertsRules, ACommandLineThatCannotRunYetSaysSo) {
-  const auto reason = [](const Words& words) -> std::string {
-    try {
-      require_runnable(parse(words, 2));
-    } catch (const NotSupported& error) {
-      return error.what();
-    }
-    return {};
+TEST(ExpertsRules, WhatRanksCanShareRuns) {
+  const auto runs = [](const std::string& words, int world_size) {
+    EXPECT_NO_THROW(require_runnable(parse(words_of("--num-experts 4 " + words), world_size))) << words;
   };
-  EXPECT_EQ(reason({"--num-experts", "4"}), "");
-  EXPECT_EQ(reason({"--num-experts", "4", "--pipeline-model-parallel-size", "2"}), "");
-  EXPECT_THAT(reason({"--num-experts", "4", "--disable-bias-linear", "--tensor-model-parallel-size", "2"}),
-              HasSubstr("experts are not cut over tensor-parallel ranks yet"));
+  runs("", 2);
+  runs("--pipeline-model-parallel-size 2", 2);
+  runs("--expert-model-parallel-size 2", 4);
+  runs("--disable-bias-linear --tensor-model-parallel-size 2 --sequence-parallel", 2);
+  runs(
+      "--disable-bias-linear --tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 4 "
+      "--expert-tensor-parallel-size 1",
+      4);
 }
 
 TEST(ExpertsRules, WithoutExpertsTheOtherFlagsHaveNoEffectAndTheBannerSaysSo) {

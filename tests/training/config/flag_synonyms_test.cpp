@@ -46,7 +46,7 @@ TEST(FlagSynonyms, AreSuggestedForWhatNewUsersWrite) {
   suggests("--pp", "; did you mean --pipeline-model-parallel-size?");
   suggests("--dp", "; did you mean --nproc-per-node? (data parallelism has the ranks");
   suggests("--cp", "; did you mean --context-parallel-size?");
-  suggests("--ep", " (experts are not shared by ranks yet)");
+  suggests("--ep", "; did you mean --expert-model-parallel-size?");
   suggests("--fp32", "; did you mean --bf16 or --fp16? (without either, weights are fp32)");
   suggests("--batch", "; did you mean --micro-batch-size or --global-batch-size? (the sequences of one pass, and");
   suggests("--learning-rate", "; did you mean --lr?");

@@ -44,8 +44,7 @@ TEST(Help, OfAFlagTellsAllAboutIt) {
   EXPECT_EQ(help, help_text({"--help=ffn-hidden-size"}));
   EXPECT_THAT(help_text({"--help=nproc-per-node"}), HasSubstr("--nproc-per-node, --nproc_per_node N"));
   EXPECT_THAT(help_text({"--help=tokenizer-type"}), HasSubstr("not supported yet: MultimodalTokenizer"));
-  EXPECT_THAT(help_text({"--help=expert-model-parallel-size"}),
-              HasSubstr("share the experts; 1 only, so far: mixtures of experts"));
+  EXPECT_THAT(help_text({"--help=expert-model-parallel-size"}), HasSubstr("share the experts\n  default: 1\n"));
   EXPECT_THAT(help_text({"--help=lr"}), HasSubstr("difference from Megatron-LM (--lr):"));
   EXPECT_THAT(help_text({"--help=lr"}), Not(HasSubstr("--lr-decay-style")));
   EXPECT_THAT(help_text({"--help=moe-use-upcycling"}), HasSubstr("megatron.cpp does not have yet"));
