@@ -30,6 +30,7 @@
 #include "commands/merge_datasets.h"
 #include "commands/plan.h"
 #include "commands/plot_losses.h"
+#include "commands/prepare_cache.h"
 #include "commands/preprocess_data.h"
 #include "commands/pretrain.h"
 #include "commands/tokenize.h"
@@ -73,6 +74,7 @@ std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
   };
   const std::vector<Command> others = {
       {"preprocess_data", preprocess_data_command, "turn text into .bin and .idx files"},
+      {"prepare_cache", prepare_cache_command, "build the index caches of a training run beforehand"},
       {"merge_datasets", merge_datasets_command, "join .bin and .idx files of one type"},
       {"tokenize", tokenize_command, "print the token ids of a text, or the text of ids"},
       {"generate", with_family(generate_command), "continue a text with a trained model"},
