@@ -2,9 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <ostream>
+#include <utility>
 
+#include "commands/conversation_check.h"
 #include "commands/terminal.h"
 #include "commands/tokenizer_flags.h"
 #include "megatron/base/command_help.h"
@@ -12,6 +16,7 @@
 #include "megatron/base/mistakes.h"
 #include "megatron/base/word_list.h"
 #include "megatron/datasets/token_check.h"
+#include "megatron/tokenizers/chat_template_source.h"
 #include "megatron/training/config/flag_synonyms.h"
 
 namespace megatron {
@@ -25,12 +30,18 @@ every token is in the vocabulary, of --vocab-size entries or that of the tokeniz
 each dataset is named with its document, sequence, position, byte and token.
 
   megatron data check data/corpus_text_document --vocab-size 50257
+  megatron data check chats.jsonl --sft --sft-tokenizer-prompt-format chat-template --seq-length 4096 \
+      --tokenizer-type SFTTokenizer --tokenizer-model model/
   megatron data check data/*.idx --tokenizer-type HuggingFaceTokenizer --tokenizer-model model/
 
 )";
 
 struct CheckConfig {
   std::vector<std::string> data_path;
+  bool sft = false;
+  std::optional<int64_t> seq_length;
+  PromptFormat sft_tokenizer_prompt_format = PromptFormat::kNemotronHAligned;
+  std::optional<std::string> chat_template;
   bool mmap_bin_files = true;
   TokenizerOptions tokenizer;
 };
@@ -41,6 +52,12 @@ FieldTable describe_check(CheckConfig& config) {
   table.add("data_path", config.data_path, "prefixes, or .idx files; those before the flags need no flag");
   table.add("mmap_bin_files", config.mmap_bin_files, "read .bin files instead of mapping them")
       .turned_off_by({"--no-mmap-bin-files"});
+  table.begin_group("Conversations", "Flags of training have the same meaning here.");
+  table.add("sft", config.sft, "the files are conversations in JSON Lines; every line is encoded as training does");
+  table.add("seq_length", config.seq_length, "count the lines that have more tokens").in("tokens").at_least(1);
+  table.add("sft_tokenizer_prompt_format", config.sft_tokenizer_prompt_format, "how a conversation becomes text");
+  table.add("chat_template", config.chat_template, "a chat template in Jinja, or its file")
+      .by_default("that of --tokenizer-model");
   describe_tokenizer_flags(table, config.tokenizer);
   return table;
 }
@@ -49,6 +66,22 @@ FieldTable describe_check(CheckConfig& config) {
 int64_t vocab_size_of(const TokenizerOptions& tokenizer) {
   if (tokenizer.type.empty()) return tokenizer.vocab_size.value_or(0);
   return make_tokenizer(tokenizer)->vocab_size();
+}
+
+std::unique_ptr<Tokenizer> conversation_tokenizer_of(TokenizerOptions options) {
+  if (tokenizer_reads(options.type, "--tokenizer-hf-no-include-special-tokens"))
+    options.hf_no_include_special_tokens = true;  // the format of a conversation has them
+  return make_tokenizer(options);
+}
+
+ConversationEncoder encoder_of(const CheckConfig& config, const Tokenizer& tokenizer) {
+  ConversationEncoder::Options options{.format = config.sft_tokenizer_prompt_format};
+  if (has_chat_template(options.format)) {
+    ChatTemplateSource source = find_chat_template(config.tokenizer, config.chat_template);
+    options.chat_template = std::move(source.text);
+    options.variables = std::move(source.variables);
+  }
+  return {tokenizer, options};
 }
 
 /// One line of the report. @throw DataError
@@ -67,6 +100,20 @@ std::string checked(const std::string& prefix, const CheckConfig& config, int64_
       vocab_size > 0 ? fmt::format(" of {} tokens", vocab_size) : ", whose tokens are not negative"));
 }
 
+/// Prints what `check` says of each path. @throw DataError with all that it throws, once all are checked
+void check_each(const std::vector<std::string>& paths, std::ostream& out,
+                const std::function<std::string(const std::string&)>& check) {
+  std::vector<std::string> faults;
+  for (const std::string& path : paths) {
+    try {
+      out << check(path) << std::flush;
+    } catch (const DataError& error) {
+      faults.emplace_back(error.what());
+    }
+  }
+  require<DataError>(faults.empty(), "{}", joined(faults, "\n"));
+}
+
 }  // namespace
 
 void data_check(const std::vector<std::string>& args, std::ostream& out) {
@@ -80,21 +127,26 @@ void data_check(const std::vector<std::string>& args, std::ostream& out) {
                   args),
         out);
   Mistakes mistakes;
-  parse_flags(table, words, {.refused = refused_tokenizer_flags(), .synonyms = flag_synonyms()}, mistakes);
+  RefusedFlags refused = refused_tokenizer_flags();
+  refused.erase("--chat-template");
+  const GivenFields given = parse_flags(table, words, {.refused = refused, .synonyms = flag_synonyms()}, mistakes);
+  for (const std::string_view name : {"seq_length", "sft_tokenizer_prompt_format", "chat_template"})
+    if (!config.sft && given.contains(name)) mistakes.add({"--sft"}, "{} needs --sft", table.find(name)->spelling());
   if (config.data_path.empty()) mistakes.add({"--data-path"}, "there is nothing to check: give prefixes of datasets");
   mistakes.throw_if_any("the flags are wrong");
 
-  const int64_t vocab_size = vocab_size_of(config.tokenizer);
-  std::vector<std::string> faults;
-  for (std::string prefix : config.data_path) {
-    if (prefix.ends_with(".idx")) prefix.resize(prefix.size() - 4);
-    try {
-      out << checked(prefix, config, vocab_size) << std::flush;
-    } catch (const DataError& error) {
-      faults.emplace_back(error.what());
-    }
+  if (config.sft) {
+    const std::unique_ptr<Tokenizer> tokenizer = conversation_tokenizer_of(config.tokenizer);
+    const ConversationEncoder encoder = encoder_of(config, *tokenizer);
+    check_each(config.data_path, out,
+               [&](const std::string& path) { return check_conversations(path, encoder, config.seq_length); });
+    return;
   }
-  require<DataError>(faults.empty(), "{}", joined(faults, "\n"));
+  const int64_t vocab_size = vocab_size_of(config.tokenizer);
+  check_each(config.data_path, out, [&](std::string prefix) {
+    if (prefix.ends_with(".idx")) prefix.resize(prefix.size() - 4);
+    return checked(prefix, config, vocab_size);
+  });
 }
 
 }  // namespace megatron

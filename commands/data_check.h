@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-/// Reads all of each dataset, and prints a line for each; or the help.
+/// Reads all of each dataset or file of conversations, and prints a line for each; or the help.
 /// @param args  the arguments after "megatron data check": prefixes, then flags.
 /// @throw ConfigError for wrong flags; DataError with one text for each dataset at fault, once all are read.
 void data_check(const std::vector<std::string>& args, std::ostream& out);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
@@ -47,6 +48,18 @@ std::vector<Conversation> conversations_of(const Row& row) {
 }
 
 }  // namespace
+
+SftRow read_sft_row(std::string_view text, const ConversationEncoder& encoder) {
+  const Row row = parse_row(text);
+  SftRow result;
+  for (const Conversation& conversation : conversations_of(row)) {
+    const EncodedConversation encoded = encoder.encode(conversation);
+    ++result.num_conversations;
+    result.num_tokens += std::ssize(encoded.tokens);
+    result.num_targets += std::count(encoded.is_target.begin(), encoded.is_target.end(), true);
+  }
+  return result;
+}
 
 /// Conversations one after the other, and a token more than a sample has.
 struct SftDataset::Pack {

@@ -11,6 +11,14 @@
 
 namespace megatron {
 
+/// What is in one row, whatever the length of a sequence.
+struct SftRow {
+  int64_t num_conversations = 0, num_tokens = 0;
+  int64_t num_targets = 0;  ///< tokens that are trained
+};
+/// @throw DataError, NotSupported if the row is no conversation, or the encoder refuses it.
+SftRow read_sft_row(std::string_view row, const ConversationEncoder& encoder);
+
 /// A range of rows {"messages": [{"role": ..., "content": ...}, ...]} as samples (--sft). A row is one sample: its
 /// conversations, each of which begins at a system message, stand one after the other as separate documents; what does
 /// not fit is left out, and what remains free is padding. Rows are taken in the order of the file, again from the

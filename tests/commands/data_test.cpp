@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "commands/exit_code.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "tests/testing/scratch_directory.h"
+#include "tests/testing/source_tree.h"
 
 namespace megatron {
 namespace {
@@ -188,6 +190,37 @@ TEST_F(DataCheck, ADamagedIndexIsAFault) {
   EXPECT_EQ(result.status, static_cast<int>(ExitCode::kData));
   EXPECT_THAT(result.err, HasSubstr(prefix));
   EXPECT_THAT(run({"check"}).err, HasSubstr("there is nothing to check"));
+}
+
+TEST_F(DataCheck, EncodesConversationsAndNamesBadLines) {
+  const Words flags = {"--sft",
+                       "--sft-tokenizer-prompt-format",
+                       "identity",
+                       "--seq-length",
+                       "30",
+                       "--tokenizer-type",
+                       "SFTTokenizer",
+                       "--tokenizer-model",
+                       testing::golden_path("data/sft/tokenizer")};
+  const auto check = [&](const std::string& path) {
+    Words words = {"check", path};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return run(words);
+  };
+  const std::string golden = testing::golden_path("data/sft/rows.jsonl");
+  const Result right = check(golden);
+  EXPECT_EQ(right.status, 0) << right.err;
+  EXPECT_THAT(right.out, HasSubstr("rows.jsonl: 10 lines, 13 conversations, "));
+  EXPECT_THAT(right.out, HasSubstr(" lines have more than 30 and are cut: no fault"));
+
+  const std::string path = scratch_.file("chats.jsonl");
+  std::ofstream(path) << "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n[]\n\n{\"text\": 1}\n";
+  const Result wrong = check(path);
+  EXPECT_EQ(wrong.status, static_cast<int>(ExitCode::kData));
+  EXPECT_THAT(wrong.err, HasSubstr("chats.jsonl:2: the line is not a JSON object"));
+  EXPECT_THAT(wrong.err, HasSubstr("chats.jsonl:4: the line is not a JSON object"));
+  EXPECT_THAT(wrong.err, HasSubstr("chats.jsonl: 2 of 3 lines are bad"));
+  EXPECT_THAT(run({"check", path, "--seq-length", "3"}).err, HasSubstr("--seq-length needs --sft"));
 }
 
 TEST(Data, HasHelp) {
