@@ -33,6 +33,46 @@ TEST(LayoutMatrix, EveryPairOfSettingsOfContextParallelismTrainsAsOneRankDoes) {
   expect_one_rank_curves(pairwise_context_layouts(), kSteps);
 }
 
+TEST(LayoutMatrix, MultiLatentAttentionOverContextRanksTrainsAsOneRankDoes) {
+  const std::string model = gpt2_like(
+      "--fp64 --lr 1e-3 --micro-batch-size 1 --global-batch-size 4 --num-layers 2 --position-embedding-type rope "
+      "--rope-type rope --multi-latent-attention --kv-lora-rank 10 --q-lora-rank 14 --qk-head-dim 6 "
+      "--qk-pos-emb-head-dim 4 --v-head-dim 5 ");
+  const Curve expected = train_layout(model, 1, kSteps);
+  for (const std::string layout :
+       {"", "--cp-comm-type all_gather p2p --tensor-model-parallel-size 2 --sequence-parallel",
+        "--cp-comm-type a2a --tensor-model-parallel-size 2"}) {
+    const std::string words = model + "--context-parallel-size 2 " + layout;
+    expect_same_curve(train_layout(words, 4, kSteps), expected, words);
+  }
+}
+
+/// Three steps of a sample of documents.
+Curve train_documents(const std::string& words, int num_ranks, const std::vector<int32_t>& cuts = {5, 12}) {
+  std::vector<int64_t> tokens;
+  for (int64_t i = 0; i < 17; ++i) tokens.push_back(i * i % 61);
+  Curve curve;
+  run_layout(words, num_ranks, [&](Trainer& trainer) {
+    for (int step = 0; step < 3; ++step) {
+      const std::vector<MicroBatch<int64_t>> batch{sample_of(tokens, cuts)};
+      const TrainStepResult result = trainer.train_step(batch);
+      if (trainer.groups().world.rank() != 0) continue;
+      curve.losses.push_back(result.loss.mean());
+      curve.grad_norms.push_back(result.optimizer.grad_norm);
+    }
+  });
+  return curve;
+}
+
+TEST(LayoutMatrix, DocumentsOverContextRanksTrainAsOnOneRank) {
+  const std::string model = llama_like(
+      "--fp64 --lr 1e-3 --micro-batch-size 1 --global-batch-size 1 --reset-attention-mask --reset-position-ids ");
+  const Curve expected = train_documents(model, 1);
+  EXPECT_GT(departure(train_documents(model, 1, {}), expected).loss, 1e-6) << "the documents make a difference";
+  for (const std::string layout : {"", "--cp-comm-type all_gather", "--cp-comm-type a2a p2p all_gather"})
+    expect_same_curve(train_documents(model + "--context-parallel-size 2 " + layout, 2), expected, layout);
+}
+
 /// Awkward sizes, each with the layout that they are awkward for.
 TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
   const std::string common = "--fp64 --lr 1e-3 --micro-batch-size 1 --global-batch-size 4 ";

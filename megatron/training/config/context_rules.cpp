@@ -107,7 +107,6 @@ void check_layers(const PretrainConfig& config, Mistakes& mistakes) {
                  kSize, config.parallel.context_parallel_size, layers, kSize);
   };
   if (net.moe) reject("--num-experts", "mixtures of experts");
-  if (net.mla) reject("--multi-latent-attention", "layers with latent attention");
   if (net.mtp.num_layers > 0) reject("--mtp-num-layers", "layers for multi-token prediction");
   if (!net.layer_kinds.empty()) reject("--hybrid-layer-pattern", "hybrid models");
 }
