@@ -77,7 +77,7 @@ TEST(BadFlags, RejectsContextParallelismThatCannotBe) {
       of_context_ranks("product of levels", "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 4",
                        {"2 4 have the product 8", "--context-parallel-size is 4"}),
       of_context_ranks("one level", "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 4",
-                       {"--hierarchical-context-parallel-sizes"}),
+                       {"--hierarchical-context-parallel-sizes 4 has 1 level, two are needed"}),
       of_context_ranks("heads of the first level", "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 4 1",
                        {"a2a+p2p shares 2 heads", "among 4 ranks"}),
       of_context_ranks("levels of another type", "--hierarchical-context-parallel-sizes 2 2", {"needs --cp-comm-type"}),

@@ -43,6 +43,9 @@ void check_types(const PretrainConfig& config, Mistakes& mistakes) {
   if (is_used && !levels)
     mistakes.add({kType, kLevels}, "{} a2a+p2p needs {}: ranks that share heads, then ranks of the ring, such as 2 {}",
                  kType, kLevels, std::max<int64_t>(1, cp / 2));
+  if (is_used && levels && levels->size() != 2)
+    mistakes.add({kLevels}, "{} {} has {} level{}, two are needed: ranks that share heads, then ranks of the ring",
+                 kLevels, joined(*levels, " "), levels->size(), levels->size() == 1 ? "" : "s");
   if (is_used && levels && levels->size() == 2 && (*levels)[0] * (*levels)[1] != cp)
     mistakes.add({kLevels, kSize}, "{} {} have the product {}, {} is {}: they must be equal", kLevels,
                  joined(*levels, " "), (*levels)[0] * (*levels)[1], kSize, cp);

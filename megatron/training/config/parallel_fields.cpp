@@ -68,7 +68,6 @@ void describe_sizes(FieldTable& table, PretrainConfig& config) {
            "ranks that share heads, then ranks of the ring; their product is --context-parallel-size")
       .at_least(1)
       .at_most(kMostRanks)
-      .exactly(2)
       .such_as("--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2");
   table
       .add("use_tp_pp_dp_mapping", parallel.use_tp_pp_dp_mapping,
