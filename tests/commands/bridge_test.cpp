@@ -41,7 +41,10 @@ const Words kModels = {"gpt2",
                        "qwen3",
                        "phi3",
                        "nemotron",
-                       "starcoder2"};
+                       "starcoder2",
+                       "mixtral",
+                       "qwen2_moe",
+                       "qwen3_moe"};
 
 struct Ended {
   int status;
@@ -264,9 +267,9 @@ TEST(Bridge, RejectsEveryKeyThatChangesTheModelAtOnce) {
 
 TEST(Bridge, NamesTheSupportedFamilies) {
   const ScratchDirectory scratch;
-  expect_refusal(
-      with_config("llama", {{"model_type", "t5"}}, scratch), ExitCode::kUsage,
-      {"model_type is \"t5\". Supported are gpt2, llama, mistral, nemotron, phi3, qwen2, qwen3, starcoder2"});
+  expect_refusal(with_config("llama", {{"model_type", "t5"}}, scratch), ExitCode::kUsage,
+                 {"model_type is \"t5\". Supported are gpt2, llama, mistral, mixtral, nemotron, phi3, "
+                  "qwen2, qwen2_moe, qwen3, qwen3_moe, starcoder2"});
 }
 
 TEST(Bridge, ListsTensorsThatAreMissingUnknownOrOfAnotherShape) {

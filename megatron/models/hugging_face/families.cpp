@@ -4,16 +4,18 @@
 #include "megatron/base/word_list.h"
 #include "megatron/models/hugging_face/gpt2.h"
 #include "megatron/models/hugging_face/llama.h"
+#include "megatron/models/hugging_face/mixtral.h"
 #include "megatron/models/hugging_face/nemotron.h"
 #include "megatron/models/hugging_face/phi3.h"
 #include "megatron/models/hugging_face/qwen.h"
+#include "megatron/models/hugging_face/qwen_moe.h"
 #include "megatron/models/hugging_face/starcoder2.h"
 
 namespace megatron::hugging_face {
 
 std::vector<Family> families() {
-  return {gpt2_family(), llama_family(), mistral_family(), nemotron_family(),
-          phi3_family(), qwen2_family(), qwen3_family(),   starcoder2_family()};
+  return {gpt2_family(),  llama_family(),     mistral_family(), mixtral_family(),   nemotron_family(),  phi3_family(),
+          qwen2_family(), qwen2_moe_family(), qwen3_family(),   qwen3_moe_family(), starcoder2_family()};
 }
 
 Family family_of(const Json& config, const std::string& source) {

@@ -94,10 +94,13 @@ void add_extra_states(CheckpointWriter& writer, Trainer& trainer) {
   write_extra_states(writer, keys);
 }
 
-void add_extra_states(CheckpointWriter& writer, std::span<const StoredName> parameters, int64_t num_layers) {
+void add_extra_states(CheckpointWriter& writer, std::span<const ParameterPlace> parameters, int64_t num_layers) {
   std::set<std::string> keys;
-  for (const StoredName& stored : parameters)
-    if (has_extra_state(stored)) keys.insert(extra_state_key_of(stored, num_layers));
+  for (const auto& [name, expert, num_experts] : parameters)
+    if (expert)
+      keys.insert(expert_extra_state_key(module_of(name.key), name.layer, num_layers, *expert, num_experts));
+    else if (has_extra_state(name))
+      keys.insert(extra_state_key_of(name, num_layers));
   write_extra_states(writer, keys);
 }
 

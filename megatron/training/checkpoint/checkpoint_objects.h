@@ -1,6 +1,7 @@
 // Objects that Megatron requires in a checkpoint beside tensors and the common state. Nothing here reads them.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
@@ -18,7 +19,13 @@ void add_rng_state(CheckpointWriter& writer, Trainer& trainer);
 /// and norms of the decoder.
 /// One rank stores those of a pipeline stage; all ranks call it.
 void add_extra_states(CheckpointWriter& writer, Trainer& trainer);
+/// A parameter of a whole model; of experts the part of one of them.
+struct ParameterPlace {
+  StoredName name;
+  std::optional<int64_t> expert = {};
+  int64_t num_experts = 0;
+};
 /// Those of the modules that own these parameters. @param num_layers  of the whole model
-void add_extra_states(CheckpointWriter& writer, std::span<const StoredName> parameters, int64_t num_layers);
+void add_extra_states(CheckpointWriter& writer, std::span<const ParameterPlace> parameters, int64_t num_layers);
 
 }  // namespace megatron

@@ -72,6 +72,17 @@ std::unique_ptr<Tokenizer> take_tokenizer(const FileSystem& files, const std::st
   }
 }
 
+std::vector<ParameterPlace> places_of(const hugging_face::WeightMap& map) {
+  std::vector<ParameterPlace> places;
+  for (const ParameterPieces& parameter : map.parameters()) {
+    places.push_back({.name = {parameter.key, parameter.layer}});
+    if (parameter.leading.size() == (parameter.layer ? 1U : 0U)) continue;
+    places.back().expert = parameter.leading.back().index;
+    places.back().num_experts = parameter.leading.back().size;
+  }
+  return places;
+}
+
 void copy_side_files(FileSystem& files, const std::string& from, const std::string& checkpoint) {
   const std::string folder = join_path(checkpoint, kHuggingFaceFolder);
   files.create_directories(folder);
@@ -104,9 +115,7 @@ void import_hugging_face(FileSystem& files, const std::string& directory, const 
   for (const ParameterPieces& parameter : weights.map().parameters())
     writer.add_tensor(parameter.key, *weights.type_of(parameter.key), stored_shape(parameter), stored_box(parameter),
                       std::make_unique<ParameterSource>(weights, parameter, count));
-  std::vector<StoredName> names;
-  for (const ParameterPieces& parameter : weights.map().parameters()) names.push_back({parameter.key, parameter.layer});
-  add_extra_states(writer, names, config.transformer.num_layers);
+  add_extra_states(writer, places_of(weights.map()), config.transformer.num_layers);
   checkpoints.require_space(writer.estimated_bytes());
   save_tokenizer(files, checkpoints.staging_path(0), tokenizer_record(config.tokenizer.tokenizer_type, *tokenizer),
                  true);
