@@ -211,6 +211,14 @@ double number_of(const TorchFile& file, const Object& object) {
   return value;
 }
 
+/// The optimizer's state, or the first one of a chain {0: ..., 1: ...}: Megatron chains an optimizer of dense
+/// parameters and one of experts that ranks share, which take their steps together.
+const Object& first_of_chain(const Object& stored) {
+  const bool is_one = stored.find(common_state::kOptimizer) || stored.find(common_state::kParamGroups) ||
+                      stored.find(common_state::kShardingType) || stored.entries().empty();
+  return is_one ? stored : *stored.entries()[0].value;
+}
+
 /// Adam's t: in each group, or once for all parameters.
 std::optional<int64_t> stored_num_steps(const TorchFile& file, const Object& optimizer) {
   for (const Object* group : optimizer.at(common_state::kParamGroups).items())
@@ -283,7 +291,7 @@ void load_progress(const Object& state, Trainer& trainer) {
 void load_optimizer_state(const CheckpointReader& reader, const CheckpointReader::CommonState& common,
                           Trainer& trainer) {
   const Object& state = common.state();
-  const Object& outer = state.at(common_state::kOptimizer);
+  const Object& outer = first_of_chain(state.at(common_state::kOptimizer));
   const Object* sharding = outer.find(common_state::kShardingType);
   const bool is_bucketed = BucketedState::is_in(reader);
   require<CheckpointError>(
