@@ -28,7 +28,7 @@ TEST(ExpertsRun, LogsAuxiliaryLossesAndLoadsAndGeneratesFromItsCheckpoint) {
           joined(kTraining, {"--nproc-per-node", "4", "--pipeline-model-parallel-size", "2", "--moe-per-layer-logging",
                              "--log-jsonl", log, "--save", checkpoints, "--save-interval", "3"}));
   ASSERT_EQ(trained.status, 0) << trained.err;
-  EXPECT_THAT(trained.out, HasSubstr(" | load_balancing_loss: 1."));
+  EXPECT_THAT(trained.out, HasSubstr(" | load_balancing_loss: "));
   EXPECT_THAT(trained.out, HasSubstr(" | z_loss: "));
   int num_lines = 0;
   std::ifstream lines(log);
