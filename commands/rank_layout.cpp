@@ -109,7 +109,7 @@ bool check_effect(const std::string& text, const RankLayout& layout, Mistakes& m
   if (!layout.schedule.empty() && layout.pp == 1) is_good = idle("schedule", "pp");
   if (!layout.cp_type.empty() && layout.cp == 1) is_good = idle("cp-type", "cp");
   if (layout.sp && layout.tp == 1) is_good = idle("sp", "tp");
-  if (layout.overlap && layout.dp * layout.cp == 1) is_good = idle("overlap", "dp=2 or cp");
+  if (layout.overlap && layout.dp * layout.cp == 1) is_good = idle("overlap", "cp=2 or dp");
   return is_good;
 }
 
@@ -270,7 +270,7 @@ std::vector<RankLayout> rank_layouts(int64_t max_ranks, bool has_experts) {
   for (int64_t tp = 1; tp <= max_ranks; ++tp)
     for (int64_t pp = 1; tp * pp <= max_ranks; ++pp)
       for (int64_t dp = 1; tp * pp * dp <= max_ranks; ++dp)
-        for (int64_t cp = 1; tp * pp * dp * cp <= max_ranks; ++cp)
+        for (int64_t cp = 1; tp * pp * dp * cp <= max_ranks; cp *= 2)
           for (const auto& [schedule, vpp] : schedules_of(pp))
             for (const std::string& type : context_types_of(cp))
               for (int bits = 0; bits < 16; ++bits) {

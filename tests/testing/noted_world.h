@@ -1,6 +1,7 @@
 // A world that notes what its groups connect for.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,9 +28,13 @@ class NotedBackend final : public ProcessGroupBackend {
     return collective(info, real_.all_gather(input, output, {.site = info.site.view()}), bytes_of(output),
                       bytes_of(input));
   }
-  Pending do_all_to_all(const OperationInfo&, ConstView, View, std::span<const int64_t>,
-                        std::span<const int64_t>) override {
-    throw NotSupported("[NotedBackend] all_to_all");
+  Pending do_all_to_all(const OperationInfo& info, ConstView input, View output, std::span<const int64_t> send_counts,
+                        std::span<const int64_t> receive_counts) override {
+    const Shape in{input.num_elements()}, out{output.num_elements()};  // counts are of elements
+    Work work = real_.all_to_all({input.data, input.dtype, in, in.contiguous_strides()},
+                                 {output.data, output.dtype, out, out.contiguous_strides()}, send_counts,
+                                 receive_counts, {.site = info.site.view()});
+    return collective(info, std::move(work), std::max(bytes_of(input), bytes_of(output)));
   }
   Pending do_broadcast(const OperationInfo& info, View buffer, int root) override {
     return collective(info, real_.broadcast(buffer, root, {.site = info.site.view()}), bytes_of(buffer));
