@@ -54,7 +54,7 @@ double bytes_of_a_parameter(const MemorySizes& sizes, const ParameterBytes& byte
 }
 
 /// Matrices of h x f in a feed-forward.
-double matrices(const TransformerConfig& model) {
+double matrices_of_feed_forward(const TransformerConfig& model) {
   return model.gated_linear_unit && model.activation_func == ActivationFunc::kSilu ? 3 : 2;
 }
 
@@ -64,8 +64,8 @@ double expert_parameters(const TransformerConfig& model) {
   const auto h = static_cast<double>(model.hidden_size), e = static_cast<double>(moe.num_experts);
   const auto width = static_cast<double>(moe.latent_size.value_or(model.hidden_size));
   const auto shared = static_cast<double>(moe.shared_expert_intermediate_size);
-  return e * h + e * matrices(model) * width * static_cast<double>(moe.ffn_hidden_size) + matrices(model) * h * shared +
-         (moe.latent_size ? 2 * h * width : 0);
+  return e * h + e * matrices_of_feed_forward(model) * width * static_cast<double>(moe.ffn_hidden_size) +
+         matrices_of_feed_forward(model) * h * shared + (moe.latent_size ? 2 * h * width : 0);
 }
 
 /// Bytes that a token keeps in experts: input and inner activations of each expert that it goes to, and the inner ones
@@ -121,7 +121,7 @@ TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
   const double attention =
       model.mla ? static_cast<double>(model.mla->num_weights(model.hidden_size, model.num_attention_heads))
                 : 2 * h * (query + key);
-  const double feed_forward = matrices(model) * h * static_cast<double>(model.ffn_hidden_size);
+  const double feed_forward = matrices_of_feed_forward(model) * h * static_cast<double>(model.ffn_hidden_size);
   const auto num_expert_layers = static_cast<double>(plan.count(FeedForward::kExperts));
   const double embedding = h * static_cast<double>(model.padded_vocab_size);
   const bool is_untied = !model.share_embeddings_and_output_weights;
