@@ -69,6 +69,7 @@ set(MEGATRON_COMPILED_ALONE
     tests/commands/training_run_test.cpp
     tests/datasets/gpt_index_test.cpp
     tests/dist_checkpointing/torch_file_test.cpp
+    tests/models/gpt/mtp_golden_test.cpp
     tests/optimizer/param_scheduler_test.cpp
     tests/parallel/checkpoint_test.cpp
     tests/pipeline_parallel/schedule_run.cpp
@@ -78,7 +79,8 @@ set(MEGATRON_COMPILED_ALONE
     tests/tokenizers/simple_tokenizers_test.cpp
     tests/tokenizers/tiktoken_golden_test.cpp
     tests/tokenizers/vocabulary_tokenizers_test.cpp
-    tests/training/trainer_test.cpp)
+    tests/training/trainer_test.cpp
+    tests/transformer/moe/expert_parallel_test.cpp)
 
 function(megatron_compile_together target)
   if(NOT MEGATRON_UNITY)
