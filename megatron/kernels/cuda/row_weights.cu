@@ -50,6 +50,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     dot_rows_kernel(Operand a, Operand b, Operand dots, RowOfB row_of_b, Extent extent) {
   const int64_t row = row_of_block(), other = row < extent.true_rows() ? row_of_b(row) : -1;
   float dot = 0;
+#pragma unroll 4
   for (int64_t begin = threadIdx.x * kPack; other >= 0 && begin < extent.columns; begin += blockDim.x * kPack) {
     const int n = pack_size(extent.columns, begin);
     const Pack x = load(a, row, begin, n), y = load(b, other, begin, n);
@@ -64,7 +65,7 @@ void dot_rows(const CudaStream& stream, const char* name, const ConstView& a, co
               const RowOfB& row_of_b) {
   const Extent extent(a);
   if (extent.rows == 0) return;
-  const RowBlock block(extent.columns);
+  const RowBlock block(kPack);  // a warp for each row: rows are many, and none waits for another
   dot_rows_kernel<<<block.blocks(extent.rows), block.threads(), 0, stream.stream>>>(Operand(a), Operand(b),
                                                                                     Operand(dots), row_of_b, extent);
   check_launch(name);
