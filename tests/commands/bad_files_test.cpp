@@ -161,7 +161,7 @@ TEST(BadFiles, RejectsBadTokenizerFiles) {
                  write("v", "{\"a\":0}")),
       {"training", kPretrain, {"--vocab-file", "@/v"}, kData, {"--vocab-file @/v", "No such file"}},
       {"generation", kGenerate, {"--vocab-file", "@/v"}, kData, {"--vocab-file @/v", "No such file"}},
-      {"other", kGenerate, {"--vocab-file", "@/v"}, ExitCode::kUsage, {"10", "3 tokens"}, write("v", "abc")},
+      {"other", kGenerate, {"--vocab-file", "@/v"}, ExitCode::kCheckpoint, {"10", "3 tokens"}, write("v", "abc")},
   });
 }
 
