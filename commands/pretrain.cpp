@@ -102,8 +102,8 @@ void start_straggler_controller(const FaultConfig& faults, Progress& progress,
                   faults.straggler_ctrlr_port, error.what()));
 }
 
-/// What the speed of training is held against; nothing for a model whose kernels nobody knows, nor for sequences that
-/// ranks share, whose attention is not measured.
+/// Measures the rates with which the speed of training is compared. Returns no function where the kernels are not
+/// measured: for a model outside of the transformer family, and for sequences that ranks share.
 std::function<DeviceSpeed(const PretrainConfig&, const AgreedMatmulChoices&)> speed_measurement(
     const PretrainConfig& config, const CommandRanks& ranks, FileSystem& files) {
   const TransformerConfig& model = config.transformer;

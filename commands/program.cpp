@@ -53,6 +53,7 @@ struct Command {
 /// @param families  must outlive the commands.
 std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
   std::vector<Command> commands;
+  commands.reserve(families.size());
   for (const ModelFamily& family : families)
     commands.push_back({"pretrain_" + family.name,
                         [&family](const Words& args, std::ostream& out, std::ostream& err) {
@@ -124,6 +125,7 @@ std::string nearest_command(const std::vector<Command>& commands, const std::str
   std::string name = stem;
   std::replace(name.begin(), name.end(), '-', '_');
   std::vector<std::string> names;
+  names.reserve(commands.size());
   for (const Command& command : commands) names.emplace_back(command.name);
   return nearest_name(name, names);
 }

@@ -1,4 +1,4 @@
-// What a command answers to --help, --help WORD and --help=FLAG.
+// Prints the help of a command: --help, --help WORD and --help=FLAG.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ struct CommandHelp {
 /// Whether -h, --help or --help=FLAG is among the words; the command prints help_text() then.
 bool asks_for_help(const std::vector<std::string>& args);
 
-/// What the words ask for: "--help": the introduction and all flags in their groups; "--help WORD": the flags that
-/// mention WORD; "--help=FLAG", or "--help FLAG": everything about one flag.
+/// The help that the arguments ask for. "--help": the introduction and all flags in their groups; "--help WORD": the
+/// flags that mention WORD; "--help=FLAG", or "--help FLAG": everything about one flag.
 std::string help_text(const CommandHelp& help, const std::vector<std::string>& args);
 
 }  // namespace megatron

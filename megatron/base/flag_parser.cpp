@@ -141,7 +141,7 @@ std::string other_switch(std::string_view flag, const Spellings& spellings) {
     if (!flag.starts_with(own) || own == "--") continue;
     const bool is_off = own == "--no-" || own == "--disable-";
     for (const std::string_view other : kPrefixes) {
-      const std::string name = std::string(other) + std::string(flag.substr(own.size()));
+      std::string name = std::string(other) + std::string(flag.substr(own.size()));
       if (is_off == (other == "--no-" || other == "--disable-") && spellings.contains(name)) return name;
     }
   }

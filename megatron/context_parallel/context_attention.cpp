@@ -42,8 +42,8 @@ Tensor ContextAttention::forward(Context& ctx, const QueryKeyValue& x, const Seq
   const int64_t num_heads = query.size(2), own_heads = heads_.rank() * num_heads;
   options.first_head += own_heads;
   options.first_sink += own_heads;
-  const Tensor o = ring_.size() > 1 ? ring_attention(ctx, query, key, value, layouts, ring_, options)
-                                    : attention(ctx, query, key, value, layouts.steps.at(0).at(0), options, sink);
+  Tensor o = ring_.size() > 1 ? ring_attention(ctx, query, key, value, layouts, ring_, options)
+                              : attention(ctx, query, key, value, layouts.steps.at(0).at(0), options, sink);
   if (heads_.size() == 1) return o;
   const Tensor rows = gather_heads(ctx, o.reshape({o.size(0), o.size(1), num_heads, o.size(2) / num_heads}), heads_);
   return rows.reshape({rows.size(0), rows.size(1), rows.size(2) * rows.size(3)});

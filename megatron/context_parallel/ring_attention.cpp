@@ -85,7 +85,7 @@ class TravellingGradients {
   TravellingGradients(const Context& ctx, const ProcessGroup& ring, const KeyValue& own)
       : ctx_(ctx), ring_(ring), dtype_(statistics_dtype(own.key.dtype())), shapes_(own) {}
 
-  /// Of the keys of this step, from the ranks that had them before; zero in the first step.
+  /// The gradients of this step's keys and values, summed over the ranks that had them before; zero in the first step.
   KeyValue& arrived() {
     if (!now_.key.defined()) {
       now_ = like(ctx_, "ring.dkeys", shapes_, dtype_);

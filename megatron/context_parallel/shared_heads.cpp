@@ -49,7 +49,7 @@ Tensor heads_of_all_rows(const Context& ctx, const ProcessGroup& group, const He
   return y;
 }
 
-/// Of heads that several ranks have, the sum over them.
+/// Sums the gradients of a head that several ranks have.
 Tensor rows_of_all_heads(const Context& ctx, const ProcessGroup& group, const HeadShares& z, const Tensor& y) {
   Tensor packed = ctx.empty("gather_heads.x", z.sections(), y.dtype(), MemoryUse::kCommunication);
   for (int64_t rank = 0; rank < z.size; ++rank)

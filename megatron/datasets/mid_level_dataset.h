@@ -9,7 +9,7 @@ namespace megatron {
 /// Megatron Core calls the members of a blend mid-level datasets.
 class MidLevelDataset : public Dataset {
  public:
-  /// What the name of the blend's cache files is made from.
+  /// The blend's cache files are named by a hash of this.
   virtual const GptDatasetIdentity& identity() const = 0;
 };
 

@@ -13,7 +13,7 @@ struct SampleMappingRequest {
   IndexRange documents;
   int64_t num_samples = 0;  ///< at least this many: whole passes over the documents
   int64_t max_length = 0;   ///< tokens of a sample
-  /// Of this part of the samples the target is a random length from 2 to max_length.
+  /// The share of samples whose target is a random length from 2 to max_length.
   double short_sequence_probability = 0;
   int64_t random_seed = 1234;
   int64_t min_sentences = 1;

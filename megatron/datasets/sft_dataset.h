@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-/// What is in one row, whatever the length of a sequence.
+/// The contents of one row; they do not depend on the sequence length.
 struct SftRow {
   int64_t num_conversations = 0, num_tokens = 0;
   int64_t num_targets = 0;  ///< tokens that are trained

@@ -25,7 +25,7 @@ struct AttentionOptions {
   bool packs_gradients = false;
 };
 
-/// What the kernels get in the steps of `ctx`.
+/// The options of the kernels in the current step of `ctx`.
 kernels::AttentionOptions kernel_options(const Context& ctx, const AttentionOptions& options);
 
 /// softmax(scale q k^T) v within each span of the layout, in tiles: no s x s matrix is stored (Dao 2023,

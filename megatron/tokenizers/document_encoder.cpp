@@ -133,6 +133,7 @@ struct Sizes {
 
 std::vector<Sizes> sizes_of(const std::vector<EncodedDocuments>& keys) {
   std::vector<Sizes> sizes;
+  sizes.reserve(keys.size());
   for (const EncodedDocuments& key : keys)
     sizes.push_back({key.ids.size(), key.sequence_lengths.size(), key.num_sequences.size()});
   return sizes;

@@ -17,7 +17,7 @@ constexpr const char* kChatTemplateFile = "chat_template.jinja";
 
 std::filesystem::path json_path(const std::string& path) {
   const std::filesystem::path given(path);
-  const auto file = std::filesystem::is_directory(given) ? given / kTokenizerFile : given;
+  auto file = std::filesystem::is_directory(given) ? given / kTokenizerFile : given;
   require<DataError>(std::filesystem::exists(file),
                      "--tokenizer-model {}: there is no {}. Give the folder that holds a tokenizer.json, or the file; "
                      "models are not fetched by their name on a hub",

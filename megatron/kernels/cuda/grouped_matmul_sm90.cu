@@ -25,7 +25,7 @@ CUtensorMapDataType tensor_map_type(DType dtype) {
   return dtype == DType::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
 }
 
-/// What the launches of a stream need of the GPU and of the driver.
+/// Makes tensor maps for the launches of a stream, and knows which kernels this GPU and this build have.
 class Sm90Kernels final : public LibraryHandles {
  public:
   Sm90Kernels() {

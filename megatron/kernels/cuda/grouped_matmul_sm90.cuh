@@ -214,7 +214,7 @@ class OutputBoxes {
     const int offset = column * static_cast<int>(sizeof(Staged));
     return row * 128 + ((offset / 16) ^ (row % 8)) * 16 + offset % 16;
   }
-  /// Of the order in which threads have the sums, see wgmma_64_256_16.
+  /// Threads hold the sums in the order that wgmma_64_256_16 describes.
   __device__ static void fill(const float (&sums)[128], int first, char* box) {
     const int row = thread() / 32 * 16 + thread() % 32 / 4, column = thread() % 4 * 2;
 #pragma unroll
@@ -234,7 +234,8 @@ class OutputBoxes {
       store_box(c_map, box, x, y, group);
     commit_boxes();
   }
-  /// What no box can store: rows that end within it, matrices that are not aligned, sums that are rounded.
+  /// Stores the elements one by one where TMA cannot: the group ends within the box, the matrix is not aligned, or the
+  /// sum is rounded to half precision.
   __device__ static void store_elements(const char* box, C* c, int64_t stride, int rows, int64_t columns,
                                         bool accumulate) {
     for (int i = thread(); i < 64 * kColumns; i += kWarpgroup) {

@@ -33,7 +33,7 @@ struct SharedBarrier {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
                  : "memory");
   }
-  /// Until the phase of this parity is over.
+  /// Waits until the phase of this parity is over.
   __device__ void wait(uint32_t parity) {
     uint32_t is_over = 0;
     while (!is_over)
@@ -85,13 +85,13 @@ __device__ inline void add_box(const CUtensorMap& tensor, const void* from, int 
 }
 /// Boxes stored by this thread since the last call are one group.
 __device__ inline void commit_boxes() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Until shared memory is read of all but so many groups.
+/// Waits until TMA has read the shared memory of all but kMost groups.
 template <int kMost>
 __device__ void wait_for_box_reads() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kMost) : "memory");
 }
 
-/// What wgmma sees of an operand in shared memory, swizzled by 128 bytes: atoms of 8 rows of 128 bytes.
+/// The descriptor of an operand in shared memory, swizzled by 128 bytes: atoms of 8 rows of 128 bytes.
 /// @param bytes_between_atoms   along the dimension that is not contiguous
 /// @param bytes_between_blocks  along the contiguous dimension, where that is not the dimension of the sum
 __device__ inline uint64_t wgmma_operand(const void* data, uint32_t bytes_between_atoms,
@@ -103,7 +103,7 @@ __device__ inline uint64_t wgmma_operand(const void* data, uint32_t bytes_betwee
 
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-/// Until at most so many committed groups are under way.
+/// Waits until at most kMost committed groups are under way.
 template <int kMost>
 __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kMost) : "memory");

@@ -24,8 +24,8 @@ class GptModel : public Model {
   std::vector<std::vector<Parameter*>> stage_parameters() const override;
 
   std::vector<std::string> losses() const override { return {std::string(GptStage::kLoss)}; }
-  /// Of mixtures of experts: auxiliary losses, and loads with per_layer_logging (transformer/moe/moe_step.h). Losses of
-  /// further tokens: sums over the micro-batches of their means.
+  /// The auxiliary losses of mixtures of experts, and the loads of experts with per_layer_logging
+  /// (transformer/moe/moe_step.h). The losses of multi-token prediction, as sums over the micro-batches of their means.
   std::vector<MetricSpec> metrics() const override;
   bool attaches_losses() const override;
   void begin_step(const Context& ctx) const override;

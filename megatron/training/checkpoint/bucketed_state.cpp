@@ -60,6 +60,7 @@ std::vector<const Parameter*> registered(Trainer& trainer, bool has_fused_norms)
   }
   std::ranges::stable_sort(entries, {}, &Entry::place);
   std::vector<const Parameter*> parameters;
+  parameters.reserve(entries.size());
   for (const Entry& entry : entries) parameters.push_back(entry.parameter);
   return parameters;
 }

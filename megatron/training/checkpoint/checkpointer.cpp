@@ -118,7 +118,7 @@ void require_own_iteration(const CheckpointDirectory::Found& found, const pickle
 
 CheckpointDirectory::Found find_existing(FileSystem& files, const CheckpointConfig& config) {
   require<CheckpointError>(config.load.has_value(), "[checkpoint] --load is missing: the directory of checkpoints.");
-  const CheckpointDirectory::Found found = find(files, "--load", *config.load, config.ckpt_step, {});
+  CheckpointDirectory::Found found = find(files, "--load", *config.load, config.ckpt_step, {});
   require<CheckpointError>(!found.path.empty(), "[checkpoint] --load {}: no checkpoint is there. Correct the path.",
                            *config.load);
   return found;
