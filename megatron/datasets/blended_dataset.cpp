@@ -4,6 +4,8 @@
 
 #include <limits>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/datasets/index_cache.h"
@@ -33,6 +35,13 @@ BlendIdentity make_identity(const std::vector<std::unique_ptr<MidLevelDataset>>&
   }
   return identity;
 }
+
+// Builds the index that the kind of the weights asks for.
+struct BuildIndex {
+  int64_t size;  // samples of the blend; sample counts give it themselves
+  BlendIndex operator()(const std::vector<double>& fractions) const { return build_blending_index(fractions, size); }
+  BlendIndex operator()(const std::vector<int64_t>& counts) const { return build_exhaustive_blending_index(counts); }
+};
 
 }  // namespace
 
@@ -84,10 +93,7 @@ void BlendedDataset::load_or_build_index(const Options& options, const MessageLo
   entry.write = options.write_cache;
   cache_files_ = entry.directory.empty() ? "" : entry.path_of("*").string();
   const auto build = [&] {
-    const auto* fractions = std::get_if<std::vector<double>>(&identity_.weights);
-    BlendIndex index = fractions != nullptr
-                           ? build_blending_index(*fractions, size)
-                           : build_exhaustive_blending_index(std::get<std::vector<int64_t>>(identity_.weights));
+    BlendIndex index = std::visit(BuildIndex{size}, identity_.weights);
     std::vector<NpyArray> arrays;
     arrays.push_back(std::move(index.dataset_index));
     arrays.push_back(std::move(index.dataset_sample_index));
