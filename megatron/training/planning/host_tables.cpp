@@ -27,7 +27,8 @@ struct Factor {
 
 /// The flag of the largest factor, which makes the table large.
 std::string flag_of_largest(std::initializer_list<Factor> factors) {
-  return std::string(std::ranges::max(factors, {}, &Factor::count).flag);
+  const auto less = [](const Factor& a, const Factor& b) { return a.count < b.count; };
+  return std::string(std::max_element(factors.begin(), factors.end(), less)->flag);
 }
 
 HostTable positions_of(const PretrainConfig& config) {
