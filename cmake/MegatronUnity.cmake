@@ -38,6 +38,8 @@ set(MEGATRON_COMPILED_ALONE
     megatron/telemetry/gpu_process_memory.cpp
     megatron/telemetry/straggler_report.cpp
     megatron/tokenizers/chat_template/tests_of_values.cpp
+    megatron/tokenizers/punkt_words.cpp
+    megatron/tokenizers/sentence_splitter.cpp
     megatron/tokenizers/hugging_face/decoders.cpp
     megatron/tokenizers/tiktoken_encoding.cpp
     megatron/training/checkpoint/checkpoint_load.cpp

@@ -18,7 +18,10 @@
 #include <thread>
 
 #include "commands/exit_code.h"
+#include "commands/optimal_num_workers.h"
 #include "commands/preprocess_data_config.h"
+#include "commands/preprocess_report.h"
+#include "commands/punkt_model.h"
 #include "commands/signal_watch.h"
 #include "commands/terminal.h"
 #include "megatron/base/command_help.h"
@@ -28,6 +31,7 @@
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/tokenizers/char_tokenizer.h"
 #include "megatron/tokenizers/corpus_encoder.h"
+#include "megatron/tokenizers/sentence_splitter.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -65,61 +69,14 @@ void make_char_vocab(const std::vector<std::string>& files, const std::string& p
   write_file_atomically(path, std::span(&content, 1));
 }
 
-/// Counts documents and prints Megatron's line at each interval. MB are MiB of input.
-class ProgressLines {
- public:
-  ProgressLines(int64_t interval, std::ostream& err) : interval_(interval), err_(err) {}
-  int64_t input_bytes() const { return input_bytes_; }
-  int64_t num_documents() const { return num_documents_; }
-  void add_document(int64_t input_bytes) {
-    input_bytes_ += input_bytes;
-    if (++num_documents_ % interval_ != 0) return;
-    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    const double megabytes = static_cast<double>(input_bytes_) / 1024 / 1024;
-    err_ << fmt::format("Processed {} documents ({} docs/s, {} MB/s).\n", num_documents_,
-                        static_cast<double>(num_documents_) / seconds, megabytes / seconds)
-         << std::flush;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  int64_t interval_;
-  std::ostream& err_;
-  int64_t num_documents_ = 0, input_bytes_ = 0;
-  Clock::time_point start_ = Clock::now();
-};
-
-/// Lines that are left out (--on-bad-line skip).
-class BadLines {
- public:
-  explicit BadLines(std::ostream& err) : err_(err) {}
-  void add(const std::string& text) {
-    if (++number_ <= kShown) err_ << fmt::format("left out: {}\n", text);
-  }
-  void print_count() const {
-    if (number_ > 0) err_ << fmt::format("{} lines were left out; the first {} are named above\n", number_, shown());
-  }
-  /// @throw DataError if no line was good.
-  void require_some_good(int64_t num_documents) const {
-    require<DataError>(number_ == 0 || number_ < num_documents,
-                       "--on-bad-line skip: all {} lines are bad. Correct --json-keys or --input-format", number_);
-  }
-
- private:
-  static constexpr int64_t kShown = 10;
-  int64_t shown() const { return std::min(number_, kShown); }
-
-  std::ostream& err_;
-  int64_t number_ = 0;
-};
-
 /// One pair of files for each key.
 class Output {
  public:
-  Output(const std::string& prefix, const std::vector<std::string>& keys, TokenType token_type)
+  /// @param level  "document" or "sentence"
+  Output(const std::string& prefix, const std::vector<std::string>& keys, std::string_view level, TokenType token_type)
       : token_type_(token_type) {
     for (const std::string& key : keys) {
-      prefixes_.push_back(fmt::format("{}_{}_document", prefix, key));
+      prefixes_.push_back(fmt::format("{}_{}_{}", prefix, key, level));
       builders_.push_back(std::make_unique<IndexedDatasetBuilder>(
           prefixes_.back(), IndexedDatasetBuilder::Options{.token_type = token_type}));
     }
@@ -171,44 +128,71 @@ std::vector<Part> parts_of(const PreprocessDataConfig& config) {
           {config.output_prefix + "_val", {*config.text_split, 1}}};
 }
 
-/// @param signal  ends the work once it is not 0.
-void preprocess(const PreprocessDataConfig& config, const std::vector<std::string>& files,
-                const std::atomic<int>& signal, std::ostream& out, std::ostream& err) {
-  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(config.tokenizer);
-  require<ConfigError>(!config.append_eod || tokenizer->eod(), "--append-eod: {} has no end of document",
-                       config.tokenizer.type);
-  const int64_t num_workers = config.workers.value_or(std::max(1u, std::thread::hardware_concurrency()));
-  const bool lines = config.input_format == InputFormat::kJsonl;
-  const DocumentEncoding encoding = {.json_keys = lines ? config.json_keys : std::vector<std::string>(),
-                                     .append_eod = config.append_eod,
-                                     .skip_bad = config.on_bad_line == OnBadLine::kSkip};
-  const int64_t divisor = config.keep_sequential_samples ? 1 : config.partitions;
+std::optional<SentenceSplitter> make_splitter(const PreprocessDataConfig& config) {
+  if (!config.split_sentences) return std::nullopt;
+  return SentenceSplitter(find_punkt_model(config.punkt_model, config.lang), {.keep_newlines = config.keep_newlines});
+}
 
+/// Sizes of the files; 0 if one has none, as a pipe.
+int64_t total_size_of(const std::vector<std::string>& files) {
+  int64_t total = 0;
+  for (const std::string& file : files) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(file, error)) return 0;
+    total += static_cast<int64_t>(std::filesystem::file_size(file, error));
+  }
+  return total;
+}
+
+/// Encodes the files into the parts' outputs.
+/// @param signal  ends the work once it is not 0.
+void write_parts(const PreprocessDataConfig& config, const std::vector<std::string>& files, const Tokenizer& tokenizer,
+                 const DocumentEncoding& encoding, const std::atomic<int>& signal, std::ostream& out,
+                 std::ostream& err) {
+  const int64_t num_workers = config.workers.value_or(std::max(1u, std::thread::hardware_concurrency()));
+  const int64_t divisor = config.keep_sequential_samples ? 1 : config.partitions;
+  const std::vector<Part> parts = parts_of(config);
   std::vector<std::unique_ptr<Output>> outputs;
-  ProgressLines progress(config.log_interval, err);
-  BadLines bad_lines(err);
-  for (const Part& part : parts_of(config)) {
-    outputs.push_back(
-        std::make_unique<Output>(part.prefix, config.json_keys, optimal_token_type(tokenizer->vocab_size())));
+  PreprocessReport report(
+      {.log_interval = config.log_interval, .total_file_bytes = total_size_of(files) * divisor * std::ssize(parts)},
+      out, err);
+  int64_t file_bytes = 0;  // of passes over the files that are complete
+  for (const Part& part : parts) {
+    outputs.push_back(std::make_unique<Output>(part.prefix, config.json_keys, config.level(),
+                                               optimal_token_type(tokenizer.vocab_size())));
     for (int64_t remainder = 0; remainder < divisor; ++remainder) {
       DocumentSource source({.files = files,
                              .format = config.document_format(),
                              .divisor = divisor,
                              .remainder = remainder,
                              .range = part.range});
-      encode_corpus(source, *tokenizer, encoding, num_workers, [&](const EncodedBatch& batch) {
+      encode_corpus(source, tokenizer, encoding, num_workers, [&](const EncodedBatch& batch) {
         require(signal == 0, "ended by a signal; partial output has been removed");
         outputs.back()->add(batch);
-        for (const std::string& text : batch.bad) bad_lines.add(text);
-        for (const int64_t input_bytes : batch.input_bytes) progress.add_document(input_bytes);
+        report.add(batch, file_bytes + source.file_bytes());
       });
+      file_bytes += source.file_bytes();
     }
   }
-  require<DataError>(progress.input_bytes() > 0, "--input {}: there are no documents in {}. Give files with text.",
+  require<DataError>(report.input_bytes() > 0, "--input {}: there are no documents in {}. Give files with text.",
                      joined(config.input, " "), files.size() == 1 ? "the file" : "the files");
-  bad_lines.require_some_good(progress.num_documents());
+  report.end();
   for (const auto& output : outputs) output->finalize(out);
-  bad_lines.print_count();
+}
+
+void preprocess(const PreprocessDataConfig& config, const std::vector<std::string>& files,
+                const std::atomic<int>& signal, std::ostream& out, std::ostream& err) {
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(config.tokenizer);
+  require<ConfigError>(!config.append_eod || tokenizer->eod(), "--append-eod: {} has no end of document",
+                       config.tokenizer.type);
+  const std::optional<SentenceSplitter> splitter = make_splitter(config);
+  const bool lines = config.input_format == InputFormat::kJsonl;
+  const DocumentEncoding encoding = {.json_keys = lines ? config.json_keys : std::vector<std::string>(),
+                                     .append_eod = config.append_eod,
+                                     .skip_bad = config.on_bad_line == OnBadLine::kSkip,
+                                     .sentences = splitter ? &*splitter : nullptr};
+  if (config.find_optimal_num_workers) return find_optimal_num_workers(config, files, *tokenizer, encoding, out);
+  write_parts(config, files, *tokenizer, encoding, signal, out, err);
 }
 
 /// Removes the vocabulary that --make-char-vocab wrote if the rest fails, as the flag does not overwrite one.

@@ -20,7 +20,7 @@ constexpr std::string_view kIntroduction =
     R"(usage: megatron preprocess_data --input FILE... --output-prefix PREFIX --tokenizer-type TYPE [flags]
 
 Tokenizes text into PREFIX_KEY_document.bin and PREFIX_KEY_document.idx, which training reads with
---data-path PREFIX_KEY_document. The files equal those of Megatron's preprocess_data.py, byte for byte,
+--data-path PREFIX_KEY_document; with --split-sentences the names end in _sentence. The files equal those of Megatron's preprocess_data.py, byte for byte,
 with any number of workers. They appear under their names when all of them are complete.
 
 JSON Lines with GPT-2's vocabulary:
@@ -89,6 +89,41 @@ void describe_text(FieldTable& table, PreprocessDataConfig& config) {
       .needs("--input-format text", [&config] { return config.input_format == InputFormat::kText; });
 }
 
+void describe_sentences(FieldTable& table, PreprocessDataConfig& config) {
+  const auto splits = [&config] { return config.split_sentences; };
+  table.begin_group(
+      "Sentences",
+      "Each sentence is a sequence of its document, and the output is named PREFIX_KEY_sentence. BERT and "
+      "T5 need such data. Sentences are those of NLTK's Punkt with the same model.");
+  table.add("split_sentences", config.split_sentences, "split texts into sentences");
+  table
+      .add("keep_newlines", config.keep_newlines,
+           "keep white space behind a sentence as its end instead of dropping it")
+      .needs("--split-sentences", splits);
+  table.add("lang", config.lang, "language of the Punkt model that is searched where NLTK does, also in $NLTK_DATA")
+      .needs("--split-sentences", splits);
+  table
+      .add("punkt_model", config.punkt_model,
+           "folder of a Punkt model in the form of NLTK's punkt_tab; none: rules alone, without known abbreviations "
+           "(megatron.cpp only)")
+      .by_default("that of --lang")
+      .needs("--split-sentences", splits);
+}
+
+void describe_benchmark(FieldTable& table, PreprocessDataConfig& config) {
+  const auto measures = [&config] { return config.find_optimal_num_workers; };
+  table.begin_group("Benchmark", "");
+  table.add("find_optimal_num_workers", config.find_optimal_num_workers,
+            "write nothing: encode a part of the input with several numbers of workers, and print the fastest");
+  table.add("workers_to_check", config.workers_to_check, "numbers of workers")
+      .at_least(1)
+      .at_most(1024)
+      .needs("--find-optimal-num-workers", measures);
+  table.add("max_documents", config.max_documents, "documents to encode with each")
+      .at_least(1)
+      .needs("--find-optimal-num-workers", measures);
+}
+
 void check(const PreprocessDataConfig& config, const FieldTable& table, const GivenFields& given, Mistakes& mistakes) {
   if (config.input.empty()) mistakes.add({"--input"}, "--input is missing: give the files to read");
   if (config.output_prefix.empty())
@@ -107,6 +142,9 @@ void check(const PreprocessDataConfig& config, const FieldTable& table, const Gi
     mistakes.add({"--text-split", "--text-documents"}, "--text-split cuts files, so it needs --text-documents file");
   if (config.make_char_vocab && config.tokenizer.type != "CharTokenizer")
     mistakes.add({"--make-char-vocab", "--tokenizer-type"}, "--make-char-vocab needs --tokenizer-type CharTokenizer");
+  if (config.make_char_vocab && config.find_optimal_num_workers)
+    mistakes.add({"--make-char-vocab", "--find-optimal-num-workers"},
+                 "--find-optimal-num-workers writes nothing; leave out --make-char-vocab");
   if (config.append_eod && config.tokenizer.type == "CharTokenizer")
     mistakes.add({"--append-eod", "--tokenizer-type"},
                  "--append-eod: CharTokenizer has no end-of-document token; leave out --append-eod");
@@ -127,26 +165,18 @@ DocumentFormat PreprocessDataConfig::document_format() const {
 FieldTable describe(PreprocessDataConfig& config) {
   FieldTable table;
   describe_input(table, config);
+  describe_sentences(table, config);
   describe_text(table, config);
+  describe_benchmark(table, config);
   describe_tokenizer_flags(table, config.tokenizer);
   return table;
 }
 
 namespace {
 RefusedFlags refused_preprocess_data_flags() {
-  const std::string sentences =
-      "splitting into sentences is not supported; split them first and give a list of strings";
-  const std::string benchmark =
-      "there is no benchmark mode; --workers defaults to one per core, and the progress lines show the speed";
   const std::string padding = "padding of the vocabulary is a setting of training; the files do not depend on it";
   RefusedFlags refused = refused_tokenizer_flags();
-  refused.insert({{"--split-sentences", sentences},
-                  {"--keep-newlines", sentences},
-                  {"--lang", sentences},
-                  {"--find-optimal-num-workers", benchmark},
-                  {"--workers-to-check", benchmark},
-                  {"--max-documents", benchmark},
-                  {"--padded-vocab-size", padding},
+  refused.insert({{"--padded-vocab-size", padding},
                   {"--no-pad-vocab-size", padding},
                   {"--disable-pad-vocab-size", padding},
                   {"--make-vocab-size-divisible-by", padding}});
@@ -176,6 +206,10 @@ PreprocessDataConfig parse_preprocess_data_flags(const std::vector<std::string>&
   check(config, table, given, mistakes);
   mistakes.throw_if_any("the flags are wrong");
   config.notes = notes_without_effect(table, given);
+  if (config.tokenizer.type.starts_with("Bert") && !config.split_sentences)
+    config.notes.push_back(
+        "the data sets of BERT and T5 need sentences, and documents are not split; add --split-sentences unless the "
+        "values of --json-keys are lists of sentences");
   return config;
 }
 

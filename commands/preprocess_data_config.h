@@ -45,10 +45,21 @@ struct PreprocessDataConfig {
   std::optional<double> text_split;
   bool make_char_vocab = false;
 
+  bool split_sentences = false;
+  bool keep_newlines = false;
+  std::string lang = "english";
+  std::optional<std::string> punkt_model;
+
+  bool find_optimal_num_workers = false;
+  std::vector<int64_t> workers_to_check = {16, 32, 64};
+  int64_t max_documents = 100'000;
+
   TokenizerOptions tokenizer;
   std::vector<std::string> notes;  ///< on given flags that have no effect
 
   DocumentFormat document_format() const;
+  /// The last part of the names of the output: what a sequence is.
+  std::string_view level() const { return split_sentences ? "sentence" : "document"; }
 };
 
 /// The flags of `config`, which must stay in place.

@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
 #include "megatron/tokenizers/json_syntax.h"
+#include "megatron/tokenizers/sentence_splitter.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -150,7 +151,7 @@ void cut_to(const std::vector<Sizes>& sizes, std::vector<EncodedDocuments>& keys
 }  // namespace
 
 DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const DocumentEncoding& encoding)
-    : encoder_(tokenizer.make_encoder()), skip_bad_(encoding.skip_bad) {
+    : encoder_(tokenizer.make_encoder()), skip_bad_(encoding.skip_bad), sentences_(encoding.sentences) {
   if (!encoding.json_keys.empty()) json_ = std::make_unique<JsonReader>(encoding.json_keys);
   texts_.resize(std::max<size_t>(1, encoding.json_keys.size()));
   if (!encoding.append_eod) return;
@@ -186,7 +187,13 @@ void DocumentEncoder::encode_document(const RawBatch& batch, const RawBatch::Doc
     json_->read(text, texts_);
   else
     texts_[0].assign(1, text);
-  for (size_t k = 0; k < texts_.size(); ++k) encode_texts(texts_[k], result.keys[k]);
+  for (size_t k = 0; k < texts_.size(); ++k) {
+    if (sentences_ != nullptr) {
+      split_texts_.clear();
+      for (const std::string_view whole : texts_[k]) sentences_->split(whole, split_texts_);
+    }
+    encode_texts(sentences_ != nullptr ? split_texts_ : texts_[k], result.keys[k]);
+  }
 }
 
 void DocumentEncoder::encode_texts(const std::vector<std::string_view>& texts, EncodedDocuments& result) {

@@ -12,6 +12,8 @@
 
 namespace megatron {
 
+class SentenceSplitter;
+
 /// How a document becomes sequences of ids.
 struct DocumentEncoding {
   /// The document is a JSON object; the values of these keys, a string or a list of strings, are encoded. Of a key that
@@ -21,6 +23,9 @@ struct DocumentEncoding {
   bool append_eod = false;
   /// A document that is not the JSON that is asked for, or cannot be encoded, is left out instead of an error.
   bool skip_bad = false;
+  /// Splits each text into sentences, which become sequences of the document; null: a text is one sequence. It must
+  /// outlive the encoders.
+  const SentenceSplitter* sentences = nullptr;
 };
 
 /// The sequences of documents, for one key.
@@ -54,8 +59,10 @@ class DocumentEncoder {
   std::unique_ptr<TextEncoder> encoder_;
   std::unique_ptr<JsonReader> json_;                  // null: documents are text
   std::vector<std::vector<std::string_view>> texts_;  // by key
+  std::vector<std::string_view> split_texts_;
   std::optional<TokenId> appended_;
   bool skip_bad_;
+  const SentenceSplitter* sentences_;
 };
 
 }  // namespace megatron

@@ -21,7 +21,7 @@ void keep_range(const TextRange& range, RawBatch& batch) {
 }  // namespace
 
 std::optional<RawBatch> DocumentSource::next() {
-  while (true) {
+  while (num_documents_ < options_.max_documents) {
     if (!file_) {
       if (num_opened_ == options_.files.size()) return std::nullopt;
       open_next_file();
@@ -31,11 +31,17 @@ std::optional<RawBatch> DocumentSource::next() {
     add_documents(batch);
     if (!batch.documents.empty()) return batch;
   }
+  return std::nullopt;
 }
 
 void DocumentSource::open_next_file() {
   file_ = UnpackedFile::open(options_.files[num_opened_++]);
   num_lines_ = 0;
+}
+
+void DocumentSource::close_file() {
+  closed_file_bytes_ += file_->position();
+  file_.reset();
 }
 
 /// Whole documents: what was left over, and at least batch_bytes of the file unless it ends. Closes the file at its
@@ -48,7 +54,7 @@ std::string DocumentSource::read_block() {
     bytes.resize(old_size + options_.batch_bytes);
     bytes.resize(old_size + file_->read(std::span(bytes).subspan(old_size)));
     if (bytes.size() < old_size + options_.batch_bytes) {
-      file_.reset();
+      close_file();
       return bytes;
     }
     if (const size_t end = end_of_documents(bytes, old_size); end > 0) {
@@ -93,7 +99,7 @@ void DocumentSource::add_documents(RawBatch& batch) {
 
 /// Document [begin, end) of a batch, with the next one starting at `next`.
 void DocumentSource::add(RawBatch& batch, size_t begin, size_t end, size_t next) {
-  if (num_documents_++ % options_.divisor != options_.remainder) return;
+  if (num_documents_ >= options_.max_documents || num_documents_++ % options_.divisor != options_.remainder) return;
   batch.documents.push_back({begin, end - begin, num_lines_ + 1, static_cast<int64_t>(next - begin)});
 }
 

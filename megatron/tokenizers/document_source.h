@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,7 +51,8 @@ class DocumentSource {
     DocumentFormat format = DocumentFormat::kLines;
     /// Only documents whose number, counted over all files, is `remainder` modulo `divisor`.
     int64_t divisor = 1, remainder = 0;
-    TextRange range = {};             ///< kWholeFile only
+    int64_t max_documents = std::numeric_limits<int64_t>::max();  ///< the rest is not read
+    TextRange range = {};                                         ///< kWholeFile only
     size_t batch_bytes = 512 * 1024;  ///< read at once; a longer document makes a longer batch
   };
   explicit DocumentSource(Options options) : options_(std::move(options)) {}
@@ -59,8 +61,12 @@ class DocumentSource {
   /// @throw what UnpackedFile does, and DataError if a range is asked of text that is not UTF-8.
   std::optional<RawBatch> next();
 
+  /// Bytes of the files, packed ones as they are, that have been read.
+  int64_t file_bytes() const { return closed_file_bytes_ + (file_ ? file_->position() : 0); }
+
  private:
   void open_next_file();
+  void close_file();
   std::string read_block();
   size_t end_of_documents(std::string_view bytes, size_t searched) const;
   void add_documents(RawBatch& batch);
@@ -72,6 +78,7 @@ class DocumentSource {
   std::string rest_;  // of the block before: the start of a document
   int64_t num_lines_ = 0;
   int64_t num_documents_ = 0;
+  int64_t closed_file_bytes_ = 0;
 };
 
 }  // namespace megatron

@@ -35,6 +35,8 @@ class GzipFile final : public UnpackedFile {
     return num_read;
   }
 
+  int64_t position() const override { return std::max<int64_t>(gzoffset(file_.get()), 0); }  // a pipe has none
+
  private:
   void require_no_error() {
     int code = Z_OK;

@@ -1,6 +1,7 @@
 // Files that may be compressed, read from their start.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +15,8 @@ class UnpackedFile {
   /// The next bytes: fewer than asked for at the end of the file only.
   /// @throw IoError if reading fails, DataError if compressed data are damaged or cut off.
   virtual size_t read(std::span<char> out) = 0;
+  /// Bytes of the file, packed as they are, that have been read.
+  virtual int64_t position() const = 0;
 
   /// @throw IoError if the file cannot be opened; NotSupported if it is compressed by zstd and this build cannot
   ///        unpack that, or the file is a pipe.

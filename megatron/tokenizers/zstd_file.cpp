@@ -40,6 +40,8 @@ class ZstdFile final : public UnpackedFile {
     return unpacked.pos;
   }
 
+  int64_t position() const override { return position_; }
+
  private:
   /// False at the end of the file.
   bool fill() {
@@ -47,6 +49,7 @@ class ZstdFile final : public UnpackedFile {
     require<IoError>(std::ferror(file_.get()) == 0, "reading {} failed: {}", path_, std::strerror(errno));
     require<DataError>(num_read > 0 || !in_frame_, "{}: the zstd data are cut off. Copy or make the file again", path_);
     input_ = {packed_.data(), num_read, 0};
+    position_ += static_cast<int64_t>(num_read);
     return num_read > 0;
   }
 
@@ -59,6 +62,7 @@ class ZstdFile final : public UnpackedFile {
   std::unique_ptr<ZSTD_DStream, Close> stream_;
   std::vector<char> packed_;
   ZSTD_inBuffer input_{nullptr, 0, 0};
+  int64_t position_ = 0;
   bool in_frame_ = false;  // a frame has begun and not ended
   bool has_more_ = false;  // the stream may hold bytes that did not fit into the output
 };

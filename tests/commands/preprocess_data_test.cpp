@@ -268,14 +268,62 @@ TEST_F(PreprocessData, BadLinesAreLeftOutAndCountedIfAsked) {
   EXPECT_THAT(none.err, HasSubstr("--on-bad-line skip: all 60 lines are bad"));
 }
 
-TEST_F(PreprocessData, AllMistakesOfTheFlagsAreReportedAtOnce) {
+const std::string kPunktModel = testing::golden_path("tokenizers/punkt/model");
+
+TEST_F(PreprocessData, SentencesAreSequencesOfTheirDocument) {
+  const std::string input =
+      write("in.jsonl", "{\"text\": \"Dr. Fox ran. He won.\"}\n{\"text\": \"\"}\n{\"text\": [\"A. B.\\n\", \"C\"]}\n");
+  const auto sequences = [&](const Words& flags) {
+    Words all = {"--split-sentences", "--punkt-model"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Result result = run({input}, kBytes, all);
+    EXPECT_EQ(result.status, 0) << result.err;
+    const IndexedDataset dataset(folder_ + "out_text_sentence", {});
+    EXPECT_EQ(dataset.num_documents(), 3);
+    Words texts;
+    for (int64_t i = 0; i < dataset.num_sequences(); ++i) {
+      const std::vector<int64_t> tokens = dataset.sequence(i);
+      texts.emplace_back(tokens.begin(), tokens.end());
+    }
+    return texts;
+  };
+  EXPECT_THAT(sequences({kPunktModel}), ElementsAre("Dr. Fox ran.", "He won.", "A. B.", "C"));
+  EXPECT_THAT(sequences({"none"}), ElementsAre("Dr.", "Fox ran.", "He won.", "A. B.", "C"));
+  EXPECT_THAT(sequences({"none", "--keep-newlines"}), ElementsAre("Dr. ", "Fox ran. ", "He won.", "A. B.", "C"));
+}
+
+TEST_F(PreprocessData, APunktModelIsFoundWhereNltkSearches) {
+  const std::string input = write("in.jsonl", "{\"text\": \"Dr. Fox ran. He won.\"}\n");
+  ::setenv("NLTK_DATA", (folder_ + "nltk").c_str(), 1);
+  const Result missing = run({input}, kBytes, {"--split-sentences"});
+  EXPECT_EQ(missing.status, static_cast<int>(ExitCode::kData));
+  EXPECT_THAT(missing.err, HasSubstr("nltk/tokenizers/punkt_tab/english. Get NLTK's with: python -m nltk.downloader"));
+  std::filesystem::create_directories(folder_ + "nltk/tokenizers/punkt_tab");
+  std::filesystem::copy(kPunktModel, folder_ + "nltk/tokenizers/punkt_tab/german");
+  EXPECT_EQ(run({input}, kBytes, {"--split-sentences", "--lang", "german"}).status, 0);
+  EXPECT_EQ(IndexedDataset(folder_ + "out_text_sentence", {}).num_sequences(), 2);
+  ::unsetenv("NLTK_DATA");
+}
+
+TEST_F(PreprocessData, TheBenchmarkWritesNothingAndNamesTheFastestNumberOfWorkers) {
+  std::string lines;
+  for (int i = 0; i < 2500; ++i) lines += "{\"text\": \"1 2\"}\n";
+  const std::string input = write("in.jsonl", lines);
   const Result result =
-      run({}, {}, {"--wrokers", "3", "--split-sentences", "--lang", "english", "--text-split", "0.5"});
+      run({input}, kNumbers, {"--find-optimal-num-workers", "--workers-to-check", "1", "2", "--max-documents", "1002"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  for (const char* text : {"Processing data with 2 workers.", "Performance results (fastest → slowest):", "2. ",
+                           " workers → avg. docs/s: ", "The most optimal num of workers is "})
+    EXPECT_THAT(result.out, HasSubstr(text));
+  EXPECT_THAT(names(), ElementsAre("in.jsonl"));
+}
+
+TEST_F(PreprocessData, AllMistakesOfTheFlagsAreReportedAtOnce) {
+  const Result result = run({}, {}, {"--wrokers", "3", "--keep-newlines", "--lang", "english", "--text-split", "0.5"});
   EXPECT_EQ(result.status, kUsage);
-  for (const char* text :
-       {"--input needs a value", "--tokenizer-type is missing", "did you mean --workers?",
-        "--split-sentences: splitting into sentences is not supported",
-        "--lang: splitting into sentences is not supported", "--text-split needs --input-format text"})
+  for (const char* text : {"--input needs a value", "--tokenizer-type is missing", "did you mean --workers?",
+                           "--keep-newlines needs --split-sentences", "--lang needs --split-sentences",
+                           "--text-split needs --input-format text"})
     EXPECT_THAT(result.err, HasSubstr(text));
   EXPECT_THAT(names(), ElementsAre());
 }
