@@ -289,6 +289,7 @@ void TrainingReporter::report_stragglers(Trainer& trainer, const std::vector<std
   if (measures_stragglers_) {
     const auto num_iterations = static_cast<double>(config_.logging.log_interval);
     std::vector<RankWork> ranks;
+    ranks.reserve(seconds.size());
     for (const std::vector<double>& of_rank : seconds) ranks.push_back(work_of(of_rank) / num_iterations);
     const double operations =
         theoretical_flops(config_.transformer, *config_.training.global_batch_size, config_.model.seq_length.value());

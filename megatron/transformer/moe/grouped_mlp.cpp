@@ -31,7 +31,7 @@ Tensor GroupedMlp::forward(Context& ctx, const Tensor& rows, const RowGroups& gr
   Tensor up = grouped_linear(ctx, x, groups, *fc1_weight_);
   if (fc1_bias_) up = grouped_bias(ctx, up, groups, *fc1_bias_, {});
   const Tensor active = weighted_activation(ctx, up, weights, activation_);
-  const Tensor down = grouped_linear(ctx, active, groups, *fc2_weight_);
+  Tensor down = grouped_linear(ctx, active, groups, *fc2_weight_);
   if (!fc2_bias_) return down;
   return grouped_bias(ctx, down, groups, *fc2_bias_, weights);
 }

@@ -22,7 +22,7 @@ SharedExperts::SharedExperts(const ModuleContext& context, const MoeConfig& moe)
 }
 
 Tensor SharedExperts::forward(Context& ctx, const Tensor& x) const {
-  const Tensor y = mlp_->forward(ctx, x).output;
+  Tensor y = mlp_->forward(ctx, x).output;
   if (!gate_weight_) return y;
   const int64_t h = x.size(-1), num_tokens = x.num_elements() / h;
   const Tensor logits = linear(ctx, x.reshape({num_tokens, h}), *gate_weight_, nullptr);

@@ -163,7 +163,7 @@ Routing TopKRouter::choose(Context& ctx, const Tensor& logits) const {
                .score = options.topk == 1 ? kernels::RouterScore::kSigmoid : kernels::RouterScore::kSoftmax,
                .pre_softmax = true};
   const Tensor bias = expert_bias_ ? expert_bias_->value() : Tensor();
-  const Routing routing = router_topk(ctx, logits, selection_of(ctx, logits), bias, options);
+  Routing routing = router_topk(ctx, logits, selection_of(ctx, logits), bias, options);
   if (!config_.expert_capacity_factor) return routing;
   const int64_t capacity =
       kernels::expert_capacity(logits.size(0), options.topk, logits.size(1), *config_.expert_capacity_factor);
