@@ -1,5 +1,7 @@
 #include "megatron/training/loss_sum.h"
 
+#include <utility>
+
 namespace megatron {
 
 int64_t num_valid_tokens_of(const MicroBatches& batches) {
@@ -13,13 +15,18 @@ int64_t num_tokens_of_all_ranks(int64_t num_tokens, const ProcessGroupCollection
   return num_tokens;
 }
 
+LossSum loss_sum_of(std::vector<double> of_each, int64_t num_tokens) {
+  LossSum loss{.num_tokens = num_tokens, .of_each = std::move(of_each)};
+  for (const double sum : loss.of_each) loss.sum += sum;
+  return loss;
+}
+
 LossSum sum_of_all_ranks(const LossSum& own, const ProcessGroupCollection& groups) {
-  LossSum total = own;
-  const View sum{&total.sum, DType::kFloat64, {1}, {1}};
-  groups.pp.all_reduce(sum, ReduceOp::kSum, {.site = "loss of the last stage"}).wait();
-  groups.dp_cp.all_reduce(sum, ReduceOp::kSum, {.site = "loss"}).wait();
-  total.num_tokens = num_tokens_of_all_ranks(own.num_tokens, groups);
-  return total;
+  std::vector<double> of_each = own.of_each;
+  const View sums{of_each.data(), DType::kFloat64, {static_cast<int64_t>(of_each.size())}, {1}};
+  groups.pp.all_reduce(sums, ReduceOp::kSum, {.site = "loss of the last stage"}).wait();
+  groups.dp_cp.all_reduce(sums, ReduceOp::kSum, {.site = "loss"}).wait();
+  return loss_sum_of(std::move(of_each), num_tokens_of_all_ranks(own.num_tokens, groups));
 }
 
 }  // namespace megatron

@@ -198,10 +198,9 @@ TrainStep::Computed TrainStep::compute(const MicroBatches& batches, const ParamS
 }
 
 LossSum TrainStep::loss_of(const std::vector<StepMetric>& metrics) const {
-  LossSum loss{.sum = value_of(metrics, losses_[0]),
-               .num_tokens = static_cast<int64_t>(value_of(metrics, kNumValidTokens))};
-  for (size_t i = 1; i < losses_.size(); ++i) loss.sum += value_of(metrics, losses_[i]);
-  return loss;
+  std::vector<double> of_each;
+  for (const std::string& loss : losses_) of_each.push_back(value_of(metrics, loss));
+  return loss_sum_of(std::move(of_each), static_cast<int64_t>(value_of(metrics, kNumValidTokens)));
 }
 
 StepValues TrainStep::values_of(Computed& computed) {
@@ -248,7 +247,7 @@ LossSum TrainStep::evaluate(const MicroBatches& whole) {
   const GpuRanks::Step step(gpu_ranks_);
   const ContextBatches own(whole, options_.context.cut);
   MicroBatches batches = own.own();
-  LossSum total{.sum = 0, .num_tokens = num_valid_tokens_of(batches)};
+  const int64_t num_tokens = num_valid_tokens_of(batches);
   Readback readback;
   const StepMetrics metrics(ctx_, model_.metrics());  // which segments add to, and nobody reads
   std::list<PendingLosses> parts;
@@ -263,8 +262,16 @@ LossSum TrainStep::evaluate(const MicroBatches& whole) {
   }
   readback.wait(ctx_);
   step.check_what_was_read();
-  for (const PendingLosses& part : parts) total.sum += part.sum();
-  return total;
+  std::vector<double> of_each(losses_.size());
+  for (const PendingLosses& part : parts) {
+    const size_t num_batches = part.weights.size();
+    for (size_t loss = 0; loss < part.values.size() / num_batches; ++loss) {
+      double sum = 0;
+      for (size_t i = 0; i < num_batches; ++i) sum += part.values[loss * num_batches + i] / part.weights[i];
+      of_each[loss] += sum;
+    }
+  }
+  return loss_sum_of(std::move(of_each), num_tokens);
 }
 
 }  // namespace megatron

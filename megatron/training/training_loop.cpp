@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "megatron/base/word_list.h"
@@ -240,14 +241,14 @@ std::optional<LossSum> TrainingLoop::evaluate(BatchReader& reader, const Dataset
   const BatchSize batch = eval_microbatch_calculator_of(config_).at(0);
   const int64_t num_batches = num_batches_of(dataset, batch);
   trainer_.finish_param_sync();  // a whole set may have no samples for some ranks
-  LossSum total;
+  LossSum total{.of_each = std::vector<double>(trainer_.model().losses().size())};
   for (int64_t i = 0; i < num_batches; ++i) {
     if (exit_line(exit_signs())) return std::nullopt;
     const auto batches = config_.validation.full_validation ? reader.read_at_most(batch.num_microbatches)
                                                             : reader.read(batch.num_microbatches);
     if (batches.empty()) continue;
     const LossSum loss = trainer_.evaluate(batches);
-    total.sum += loss.sum;
+    std::ranges::transform(total.of_each, loss.of_each, total.of_each.begin(), std::plus<>());
     total.num_tokens += loss.num_tokens;
   }
   return sum_of_all_ranks(total, trainer_.groups());

@@ -68,22 +68,24 @@ RankWork work_of(std::span<const double> seconds) {
 
 WallTime now() { return std::chrono::system_clock::now(); }
 
-std::vector<NamedValue> losses_of(Trainer& trainer, const TrainStepResult& result) {
+/// The mean over tokens of each loss of the model.
+std::vector<NamedValue> losses_of(Trainer& trainer, const LossSum& loss) {
+  const std::vector<std::string> names = trainer.model().losses();
   std::vector<NamedValue> losses;
-  for (const std::string& name : trainer.model().losses())
-    losses.push_back({name, LossSum{value_of(result.metrics, name), result.loss.num_tokens}.mean()});
+  for (size_t i = 0; i < names.size(); ++i)
+    losses.push_back({names[i], LossSum{.sum = loss.of_each.at(i), .num_tokens = loss.num_tokens}.mean()});
+  return losses;
+}
+
+/// The losses of the model, and those that layers add to its gradients.
+std::vector<NamedValue> losses_of(Trainer& trainer, const TrainStepResult& result) {
+  std::vector<NamedValue> losses = losses_of(trainer, result.loss);
   std::ranges::copy(mean_auxiliary_losses(trainer.config(), result), std::back_inserter(losses));
   for (int64_t depth = 1; depth <= trainer.model().config().mtp.num_layers; ++depth) {
     const std::string name = mtp_loss_name(depth);
     losses.push_back({name, value_of(result.metrics, name) / static_cast<double>(result.num_micro_batches)});
   }
   return losses;
-}
-
-/// An evaluation adds several losses up.
-std::vector<NamedValue> evaluated_losses(Trainer& trainer, const LossSum& loss) {
-  const std::vector<std::string> names = trainer.model().losses();
-  return {{names.size() == 1 ? names[0] : "loss", loss.mean()}};
 }
 
 /// [rank][value]: what every rank of the world gives, as many on each.
@@ -375,7 +377,7 @@ void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& 
 
 void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std::string_view prefix,
                                   const LossSum& loss) {
-  const std::vector<NamedValue> losses = evaluated_losses(trainer, loss);
+  const std::vector<NamedValue> losses = losses_of(trainer, loss);
   if (!outputs_.is_writer) return;
   message(validation_log_block(suffix, prefix, losses));
   const TrainingProgress& progress = trainer.progress();
@@ -386,7 +388,7 @@ void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std
 }
 
 void TrainingReporter::test(Trainer& trainer, std::string_view prefix, const LossSum& loss) {
-  const std::vector<NamedValue> losses = evaluated_losses(trainer, loss);
+  const std::vector<NamedValue> losses = losses_of(trainer, loss);
   message(validation_log_block("", prefix, losses));
   write_line(evaluation_fields(now(), trainer.progress().iteration, "test", losses));
 }

@@ -1,21 +1,27 @@
 // A family of models that training knows by ModelFamily alone.
 #include "megatron/models/model_family.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <mutex>
 
 #include "megatron/comm/threads/rank_threads.h"
 #include "megatron/core/copy.h"
 #include "megatron/training/config/layouts.h"
+#include "megatron/training/loss_sum.h"
 #include "megatron/training/planning/step_plan.h"
+#include "megatron/training/training_reporter.h"
 #include "tests/models/toy_family.h"
 #include "tests/testing/tolerance.h"
 #include "tests/training/checkpoint/checkpoint_session.h"
 
 namespace megatron::testing {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr int64_t kSequence = 16;
 constexpr int kNumSteps = 4;
@@ -36,11 +42,13 @@ std::vector<OwnedBatch> step_batches(int step, const ProcessGroup& dp) {
 }
 
 struct Trained {
+  LossSum evaluation;  // of the first batch, before the first step
   std::vector<TrainStepResult> steps;
   std::map<std::string, std::vector<double>> weights;
 };
 
 void train_toy(Trainer& trainer, Trained& trained) {
+  trained.evaluation = sum_of_all_ranks(trainer.evaluate(step_batches(0, trainer.groups().dp)), trainer.groups());
   for (int step = 0; step < kNumSteps; ++step)
     trained.steps.push_back(trainer.train_step(step_batches(step, trainer.groups().dp)));
   trainer.finish_param_sync();
@@ -78,6 +86,8 @@ TEST(ModelFamily, TrainsOnPipelineAndDataParallelRanksAsOnOne) {
                             "--use-distributed-optimizer"})
     for (const Trained& rank : train_ranks(toy_config(words, 4), 4)) {
       ASSERT_EQ(rank.steps.size(), one.steps.size());
+      for (size_t loss = 0; loss < 2; ++loss)
+        expect_near(rank.evaluation.of_each.at(loss), one.evaluation.of_each.at(loss), "evaluated loss");
       for (size_t i = 0; i < one.steps.size(); ++i) {
         expect_near(rank.steps[i].loss.sum, one.steps[i].loss.sum, "loss");
         expect_near(rank.steps[i].optimizer.grad_norm, one.steps[i].optimizer.grad_norm, "gradient norm");
@@ -100,6 +110,39 @@ TEST(ModelFamily, ReportsEveryLossAndMetricAndTrainsTheirSum) {
     EXPECT_EQ(value_of(step.metrics, "kind loss again"), kinds) << "the same sum in the same order";
     EXPECT_EQ(value_of(step.metrics, kNumValidTokens), static_cast<double>(step.loss.num_tokens));
   }
+}
+
+TEST(ModelFamily, EvaluatesEachLossOfItsOwn) {
+  const Trained trained = train_one();
+  const std::vector<StepMetric>& first = trained.steps.front().metrics;
+  const LossSum& evaluation = trained.evaluation;
+  ASSERT_EQ(evaluation.of_each.size(), 2U);
+  expect_near(evaluation.of_each[0], value_of(first, "word loss"), "word loss");
+  expect_near(evaluation.of_each[1], value_of(first, "kind loss"), "kind loss");
+  EXPECT_EQ(evaluation.sum, evaluation.of_each[0] + evaluation.of_each[1]);
+  EXPECT_EQ(evaluation.num_tokens, trained.steps.front().loss.num_tokens);
+}
+
+TEST(ModelFamily, ReportsEachLossOfAnEvaluationByItsName) {
+  const ScratchDirectory directory;
+  Trainer trainer(
+      toy_config(" --tensorboard-dir " + directory.file("events") + " --log-jsonl " + directory.file("numbers.jsonl")),
+      {});
+  PosixFileSystem files;
+  std::string printed;
+  ProgressBar progress({}, [&](std::string_view text) { printed += text; });
+  Timers timers(0);
+  TrainingReporter reporter(trainer.config(), {.files = files, .progress = progress}, timers);
+  reporter.validation(trainer, "", "iteration 1", loss_sum_of({8, 4}, 2));
+  EXPECT_THAT(printed, HasSubstr("| word loss value: 4.000000E+00 |"));
+  EXPECT_THAT(printed, HasSubstr("| kind loss value: 2.000000E+00 |"));
+  EXPECT_THAT(read_file(files, directory.file("numbers.jsonl")),
+              HasSubstr("\"validation_word_loss\":4.0,\"validation_kind_loss\":2.0"));
+  std::string events;
+  for (const auto& file : std::filesystem::directory_iterator(directory.file("events")))
+    events += read_file(files, file.path().string());
+  EXPECT_THAT(events, HasSubstr("word loss validation"));
+  EXPECT_THAT(events, HasSubstr("kind loss validation"));
 }
 
 TEST(ModelFamily, LoadsItsCheckpointsBitForBit) {
