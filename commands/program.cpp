@@ -21,6 +21,7 @@
 #include "commands/bench/bench.h"
 #include "commands/bridge.h"
 #include "commands/build_commit.h"
+#include "commands/checkpoint/checkpoint.h"
 #include "commands/data.h"
 #include "commands/eval.h"
 #include "commands/exit_code.h"
@@ -81,6 +82,7 @@ std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
       {"generate", with_family(generate_command), "continue a text with a trained model"},
       {"eval", with_family(eval_command), "print the loss of a model on tokens or text"},
       {"bridge", bridge_command, "convert models from and to Hugging Face's format"},
+      {"checkpoint", checkpoint_command, "inspect, verify, compare and prune checkpoints"},
       {"data", data_command, "inspect and check datasets"},
       {"plan", plan_command, "draw pipeline schedules, with their bubble and memory"},
       {"plot_losses", plot_losses_command, "draw the loss curves of several runs on one picture"},
@@ -108,6 +110,7 @@ std::vector<FlagSynonym> command_synonyms() {
       {"inference infer sample text-generation complete", "generate"},
       {"evaluate evaluation perplexity score", "eval"},
       {"convert import export hf huggingface hugging-face", "bridge"},
+      {"ckpt checkpoints prune diff", "checkpoint"},
       {"inspect dataset datasets", "data"},
       {"merge concatenate join", "merge_datasets"},
       {"schedule schedules simulate memory", "plan"},

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "megatron/base/error.h"
+#include "megatron/base/size_text.h"
 #include "megatron/base/word_list.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
 
@@ -22,17 +23,6 @@ constexpr const char* kReplaced = "replaced";  // complete, until its successor 
 constexpr const char* kDeleting = "deleting";
 constexpr const char* kAside = "aside";           // not complete, where another of its iteration was saved
 constexpr const char* kRemovable = ".removable";  // in a checkpoint that a newer one makes superfluous
-constexpr double kUnitBase = 1024;
-
-/// "3.00 GiB", in the largest unit that it has one of.
-std::string size_text(int64_t bytes) {
-  auto size = static_cast<double>(bytes);
-  for (const char* unit : {"bytes", "KiB", "MiB"}) {
-    if (size < kUnitBase) return fmt::format("{:.{}f} {}", size, unit[0] == 'b' ? 0 : 2, unit);
-    size /= kUnitBase;
-  }
-  return fmt::format("{:.2f} GiB", size);
-}
 
 std::string name_of(int64_t iteration) { return fmt::format("{}{:07}", kPrefix, iteration); }
 std::string name_of(int64_t iteration, const char* suffix) { return fmt::format("{}.{}", name_of(iteration), suffix); }
@@ -162,13 +152,29 @@ std::vector<int64_t> CheckpointDirectory::complete() const {
   return {iterations.begin(), iterations.end()};
 }
 
+std::vector<int64_t> CheckpointDirectory::superfluous(const KeepRule& rule) const {
+  std::vector<int64_t> iterations = complete();
+  const auto num_kept = static_cast<size_t>(std::max<int64_t>(rule.last, 1));
+  iterations.resize(iterations.size() - std::min(iterations.size(), num_kept));
+  const auto hint = parse_iteration(tracker());
+  const std::vector<Entry> found = entries();
+  std::erase_if(iterations, [&](int64_t iteration) {
+    const bool is_directory = std::ranges::any_of(found, [&](const Entry& entry) {
+      return entry.iteration == iteration && entry.suffix.empty() && entry.type == EntryType::kDirectory;
+    });
+    return !is_directory || iteration == hint || (rule.every > 0 && iteration % rule.every == 0);
+  });
+  return iterations;
+}
+
+void CheckpointDirectory::remove(int64_t iteration) { remove_atomically(name_of(iteration)); }
+
 /// Whether the folder has the form of Megatron's --ckpt-format torch.
 bool CheckpointDirectory::is_of_older_format(const std::string& path) const {
   const auto content = files_.list(path);
   return std::ranges::any_of(content, [](const auto& e) { return e.name.starts_with("mp_rank_"); });
 }
 
-/// Whether this is a directory of the tree, not the tree.
 bool CheckpointDirectory::is_checkpoint() const {
   return files_.exists(full_path(kBackendFile)) || files_.exists(full_path(kMetadataFile)) || is_of_older_format(root_);
 }

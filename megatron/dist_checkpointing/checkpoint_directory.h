@@ -22,6 +22,12 @@ struct Retention {
   static Retention newest_alone() { return {.retain_interval = INT64_MAX}; }
 };
 
+/// Which checkpoints stay where a user thins out a folder: the newest ones and every so many iterations.
+struct KeepRule {
+  int64_t last = 1;   ///< at least 1
+  int64_t every = 0;  ///< iterations that are multiples of it stay too; 0: none
+};
+
 /// A tree as Megatron has it: iter_0000010/ and so on, and latest_checkpointed_iteration.txt, the tracker.
 ///
 /// A checkpoint is written under a name that no loader looks at and gets its name when all of it is on stable storage.
@@ -65,6 +71,8 @@ class CheckpointDirectory {
   /// Whether nothing here was ever a checkpoint: the directory is absent, or has neither tracker nor checkpoints, and
   /// is none itself. What a first save has left that was cut off does not count.
   bool is_empty() const;
+  /// Whether this is the directory of one checkpoint (iter_0000010), not the one of a tree.
+  bool is_checkpoint() const;
   /// The checkpoint to load: the one named by the tracker, if it is complete. Otherwise the newest complete one before
   /// that, or the newest at all if there is no tracker. Nothing if the directory is_empty().
   /// @throw CheckpointError if there is something else, which the caller would take for a first start and overwrite.
@@ -73,6 +81,11 @@ class CheckpointDirectory {
   Found find(int64_t iteration) const;
   /// Iterations of all complete checkpoints, ascending.
   std::vector<int64_t> complete() const;
+  /// The complete checkpoints that a rule does not keep, ascending. The newest one, the one that the tracker names, and
+  /// symbolic links always stay.
+  std::vector<int64_t> superfluous(const KeepRule& rule) const;
+  /// Deletes one checkpoint; a crash meanwhile leaves nothing that looks like one.
+  void remove(int64_t iteration);
 
   /// Marks the newest checkpoint as one that prune() deletes once another is newer: a run that is killed between
   /// commit() and prune() then leaves nothing behind for good. Call it before commit(). What retain_interval keeps, and
@@ -92,7 +105,6 @@ class CheckpointDirectory {
   };
   std::vector<Entry> entries() const;
   bool is_complete(const std::string& name) const;
-  bool is_checkpoint() const;
   bool is_of_older_format(const std::string& path) const;
   std::string problem_of(int64_t iteration) const;
   std::string problem_of_tracker(const std::string& content) const;

@@ -145,10 +145,17 @@ void CheckpointReader::read_resized_tensor(std::string_view key, const Shape& of
   read_box(key, stored, {offsets, destination.shape}, static_cast<std::byte*>(destination.data), destination.strides);
 }
 
+void CheckpointReader::read_box(std::string_view key, const Box& box, std::byte* destination) const {
+  const GlobalTensor& stored = tensor(key);
+  require<ShapeError>(contains(stored.shape, box), "[checkpoint] {} of shape {} has no part {}", key, stored.shape,
+                      box);
+  read_box(key, stored, box, destination, box.sizes.contiguous_strides());
+}
+
 std::vector<std::byte> CheckpointReader::read_whole_tensor(std::string_view key) const {
   const GlobalTensor& stored = tensor(key);
   std::vector<std::byte> bytes(static_cast<size_t>(stored.shape.num_elements() * size_of(stored.type)));
-  read_box(key, stored, Box::whole(stored.shape), bytes.data(), stored.shape.contiguous_strides());
+  read_box(key, Box::whole(stored.shape), bytes.data());
   return bytes;
 }
 
@@ -162,6 +169,10 @@ CheckpointReader::CommonState CheckpointReader::read_common_state() const {
   const std::string legacy = join_path(directory_, kCommonStateFile);
   if (files_.exists(legacy)) return {TorchFile(files_.open_for_reading(legacy), legacy)};
   return {read_object(kCommonStateKey)};
+}
+
+bool CheckpointReader::has_common_state() const {
+  return has_object(kCommonStateKey) || files_.exists(join_path(directory_, kCommonStateFile));
 }
 
 const pickle::Object& CheckpointReader::CommonState::state() const {
@@ -184,7 +195,7 @@ void CheckpointReader::check_files() const {
   for (const auto& [name, last] : ends) open_range(last.second, {name, 0, last.first});
 }
 
-std::vector<std::string> CheckpointReader::verify() const {
+std::vector<std::string> CheckpointReader::verify(const std::function<void(int64_t bytes)>& on_bytes) const {
   std::vector<std::string> problems;
   const auto attempt = [&](auto&& check) {
     try {
@@ -193,11 +204,17 @@ std::vector<std::string> CheckpointReader::verify() const {
       problems.emplace_back(error.what());
     }
   };
-  for (const auto& entry : metadata_.objects) attempt([&] { open_item(entry.first, entry.second).verify(); });
+  const auto attempt_item = [&](const StoredItem& item, auto&& check) {
+    attempt(check);
+    if (on_bytes) on_bytes(item.bytes);
+  };
+  for (const auto& entry : metadata_.objects)
+    attempt_item(entry.second, [&] { open_item(entry.first, entry.second).verify(); });
   for (const auto& entry : metadata_.tensors) {
     attempt([&] { tensor(entry.first); });
     for (const StoredChunk& chunk : entry.second.chunks)
-      if (!chunk.box.is_empty()) attempt([&] { open_chunk(entry.first, entry.second, chunk).verify(); });
+      if (!chunk.box.is_empty())
+        attempt_item(chunk.item, [&] { open_chunk(entry.first, entry.second, chunk).verify(); });
   }
   return problems;
 }

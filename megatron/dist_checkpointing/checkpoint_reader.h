@@ -39,6 +39,8 @@ class CheckpointReader final : public StoredTensors {
   void read_tensor(std::string_view key, const Shape& global_shape, const Shape& offsets,
                    const View& destination) const override;
   void read_resized_tensor(std::string_view key, const Shape& offsets, const View& destination) const override;
+  /// A part of a tensor of any element type, contiguous. @param destination  has the bytes of the box.
+  void read_box(std::string_view key, const Box& box, std::byte* destination) const;
   /// A whole tensor, contiguous, of any element type.
   std::vector<std::byte> read_whole_tensor(std::string_view key) const;
 
@@ -50,11 +52,14 @@ class CheckpointReader final : public StoredTensors {
     const pickle::Object& state() const;
   };
   CommonState read_common_state() const;
+  /// Whether there is one; plain torch.distributed.checkpoint writes none.
+  bool has_common_state() const;
 
   /// Cheap: every file that the index names is there and long enough. One rank is enough to ask.
   void check_files() const;
-  /// Reads everything. @return what is wrong, one line each; nothing if all is well.
-  std::vector<std::string> verify() const;
+  /// Reads everything. @param on_bytes  told how much more has been read; may be empty.
+  /// @return what is wrong, one line each; nothing if all is well.
+  std::vector<std::string> verify(const std::function<void(int64_t bytes)>& on_bytes = {}) const;
 
  private:
   const GlobalTensor& tensor(std::string_view key) const;

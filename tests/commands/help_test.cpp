@@ -8,6 +8,7 @@
 
 #include "commands/bench/bench.h"
 #include "commands/bridge.h"
+#include "commands/checkpoint/checkpoint.h"
 #include "commands/data.h"
 #include "commands/eval.h"
 #include "commands/generate.h"
@@ -72,6 +73,7 @@ INSTANTIATE_TEST_SUITE_P(
     Commands, CommandHelpOf,
     ::testing::Values(HelpCase{"bench", bench_command, "caches", "--warm-cache", "--json"},
                       HelpCase{"bridge", bridge_command, "safetensors", "--max-shard-size-mb", "--save"},
+                      HelpCase{"checkpoint", checkpoint_command, "infinity", "--check-values", "--keep-last"},
                       HelpCase{"data", data_command, "own document", "--reset-attention-mask", "--split"},
                       HelpCase{"eval", with_family(eval_command), "vocabulary", "--logits", "--device"},
                       HelpCase{"generate", with_family(generate_command), "logits", "--temperature", "--prompt"},
