@@ -1,4 +1,4 @@
-// What every kind of attention is to a layer.
+// The interface of every kind of attention.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ class Attention : public Module {
   /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism)
   virtual BlockOutput forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const = 0;
 
-  /// Room for the keys and values of this rank's heads. forward() appends to it where LayerInputs::state is given.
+  /// Makes room for the keys and values of this rank's heads. forward() appends to it if LayerInputs::state is given.
   virtual std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const = 0;
 };
 

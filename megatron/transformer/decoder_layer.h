@@ -1,4 +1,4 @@
-// What a decoder is a stack of, whatever its layers compute, and how a model makes them.
+// The interface of a decoder's layers, and how a model makes them.
 #pragma once
 
 #include <functional>
@@ -22,22 +22,22 @@ struct LayerInputs {
   RowMap rows;                      // of the residual stream on this rank (tensor_parallel/sequence_rows.h)
   const RopeTable* rope = nullptr;  // null: no rotary positions
   LayerState* state = nullptr;      // of the layer that is called; null in training
-  /// Of a training step: accumulators of metrics, and scales of losses that layers attach, by name.
+  /// The accumulators of a training step's metrics and the scales of losses that layers attach, by name.
   std::span<const NamedTensor> step = {};
 };
 
 class TopKRouter;
 
 /// A part of a layer that a schedule can run on its own: attention and feed-forward, or dispatch, experts and combine.
-/// It takes the tensors that the part before it gives. The first part takes {"hidden"}, and so does the last one give
-/// it.
+/// It takes the tensors that the previous part returns. The first part takes {"hidden"}, and the last part returns
+/// {"hidden"}.
 struct LayerPart {
   std::string name;                    // within the layer
   std::vector<Parameter*> parameters;  // all that it may use
   std::function<Payload(Context&, const Payload&, const LayerInputs&)> forward;
 };
 
-/// One layer. What it keeps for backward is on the tape, so that it can run again for another micro-batch.
+/// One layer. Tensors that backward needs are on the tape, so that the layer can run again for another micro-batch.
 class DecoderLayer : public Module {
  public:
   /// @param hidden [s, b, h] ([s/tp, b, h] under sequence parallelism), in fp32 with an fp32 residual stream.
@@ -48,8 +48,8 @@ class DecoderLayer : public Module {
   /// without any leaves the hidden states as they are.
   virtual std::vector<LayerPart> parts() const;
 
-  /// What this layer keeps between the tokens of a generation, empty at first; null if it keeps nothing. forward() gets
-  /// it in LayerInputs::state.
+  /// Makes the state that this layer keeps between generated tokens, empty at first; null if there is none. forward()
+  /// gets it in LayerInputs::state.
   virtual std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const = 0;
 
   /// The router of its mixture of experts; null without one.

@@ -9,8 +9,8 @@
 
 namespace megatron {
 
-/// Scores, mask, softmax and values of this rank's heads, with what the config says of windows, sinks, dropout and
-/// recompute.
+/// Computes scores, mask, softmax and values of this rank's heads, with the windows, sinks, dropout and recompute of
+/// the config.
 class DotProductAttention : public Module {
  public:
   /// @param layer_number from 1: chooses the window where the config says "every N-th layer".
@@ -21,7 +21,7 @@ class DotProductAttention : public Module {
   /// @return [s, b, n * dv]. Context-parallel ranks have their rows of all of these.
   Tensor forward(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
                  const SequenceLayout& layout, bool packs_gradients) const;
-  /// Whether context-parallel ranks share sequences: then queries, keys and values are copies.
+  /// True if context-parallel ranks share sequences: then queries, keys and values are copies.
   bool shares_sequences() const { return context_.is_shared(); }
 
  private:

@@ -6,7 +6,7 @@
 
 namespace megatron {
 
-/// Of one attention. Grows by the rows of each forward; never recorded.
+/// The cache of one attention. It grows by the rows of each forward and is never recorded.
 class KeyValueCache : public LayerState {
  public:
   /// @param key_shape, value_shape  [max rows, b, g, d] of this rank's heads; the last dimensions may differ.

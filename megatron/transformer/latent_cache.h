@@ -6,14 +6,14 @@
 
 namespace megatron {
 
-/// Of one multi-latent attention: for each token the latent vector of its keys and values, and the rotated part of its
-/// keys, which all heads share. Grows by the rows of each forward; never recorded.
+/// The cache of one multi-latent attention. It holds the latent vector of each token's keys and values, and the rotated
+/// part of its keys, which all heads share. It grows by the rows of each forward and is never recorded.
 class LatentCache : public LayerState {
  public:
   /// @param num_latent, num_rotated  elements of a token
   LatentCache(const Context& ctx, const LayerStateSizes& sizes, int64_t num_latent, int64_t num_rotated, DType dtype);
 
-  /// Adds tokens behind those so far. @param latent [s, b, num_latent]. @param rotated [s, b, num_rotated].
+  /// Appends tokens. @param latent [s, b, num_latent]. @param rotated [s, b, num_rotated].
   /// @return [rows so far, b, 1, num_latent + num_rotated] of all of them.
   /// @throw ShapeError beyond the capacity.
   Tensor append(const Context& ctx, const Tensor& latent, const Tensor& rotated);

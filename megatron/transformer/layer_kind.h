@@ -25,7 +25,7 @@ constexpr auto names_of_enum(FeedForward) {
                                                                   {FeedForward::kNone, "no feed-forward"}});
 }
 
-/// Each part that is there has a norm before it and a residual connection around it.
+/// Each part other than kNone has a norm before it and a residual connection around it.
 struct LayerKind {
   Mixer mixer = Mixer::kSelfAttention;
   FeedForward feed_forward = FeedForward::kDense;

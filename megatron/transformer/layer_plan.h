@@ -42,14 +42,14 @@ class LayerPlan {
   const std::vector<Run>& runs() const { return runs_; }
   int64_t count(Mixer mixer) const;
   int64_t count(FeedForward feed_forward) const;
-  /// Norms before them and residual connections around them: one for each mixer and each feed-forward.
+  /// The number of norms and of residual connections: one for each mixer and each feed-forward.
   int64_t num_residual_blocks() const;
   /// Layers from `first_layer`, from 0.
   LayerPlan part(int64_t first_layer, int64_t num_layers) const;
 
-  /// Whether checkpoints have the layers' tensors of one name as one tensor with a leading axis, as Megatron stores a
-  /// model whose layers it takes for equal; else each layer's number is in its names. Any list of kinds counts as
-  /// unequal there, a list of equal ones too.
+  /// True if checkpoints hold the layers' tensors of one name as one tensor with a leading axis, as Megatron stores a
+  /// model whose layers it regards as equal; otherwise names contain the layer's number. Megatron regards any list of
+  /// kinds as unequal, even a list of equal kinds.
   bool stacks_layers() const { return stacks_layers_; }
 
  private:

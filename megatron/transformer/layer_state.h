@@ -1,4 +1,4 @@
-// What a layer keeps between the tokens that a model generates.
+// The state that a layer keeps between generated tokens.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ class LayerState {
   LayerState& operator=(const LayerState&) = delete;
 };
 
-/// Of a stack of layers, in order; null for a layer that keeps nothing.
+/// The states of a stack of layers, in order; null for a layer without state.
 using LayerStates = std::vector<std::unique_ptr<LayerState>>;
 
-/// What generation will ask for at most.
+/// The largest sizes that generation will ask for.
 struct LayerStateSizes {
   int64_t max_rows = 0;  ///< tokens of a sequence, the prompt included
   int64_t b = 0;         ///< sequences

@@ -9,14 +9,14 @@
 
 namespace megatron {
 
-/// What a block of a layer gives: its output without the bias of its last linear, which is added together with dropout
-/// and residual.
+/// The result of a block of a layer: its output without the bias of its last linear layer, which is added together with
+/// dropout and residual.
 struct BlockOutput {
   Tensor output;
   Parameter* bias = nullptr;
 };
 
-/// What the kernels call it.
+/// The kernels' name of the activation.
 kernels::Activation kernel_of(ActivationFunc function);
 
 /// A feed-forward; the defaults of a model are those of its config.
@@ -29,7 +29,7 @@ struct MlpOptions {
 /// fc1, activation (gated or not), fc2.
 class Mlp : public Module {
  public:
-  /// As the config of the model says.
+  /// Takes its options from the config of the model.
   explicit Mlp(const ModuleContext& context);
   Mlp(const ModuleContext& context, const MlpOptions& options);
   /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism)

@@ -1,4 +1,4 @@
-// What every layer is built from.
+// Everything that a layer is built from.
 #pragma once
 
 #include <string>

@@ -28,20 +28,20 @@ class MultiLatentAttention : public Attention {
 
  private:
   void register_projections(const ModuleContext& context);
-  /// What keys and values come from.
+  /// The tensors that keys and values are computed from.
   struct Latents {
     Tensor latent;  // [s, b, kv_lora_rank] ([s/tp, b, ..] under sequence parallelism), normalized
     Tensor shared;  // [s, b, rotated], before its rotation
   };
   Tensor query_of(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
   Latents latents_of(Context& ctx, const Tensor& x) const;
-  /// Attention over keys and values of the rows themselves, or behind those of the cache.
+  /// Attention over the keys and values of the new rows, and of the cache before them if there is one.
   Tensor attend(Context& ctx, const Tensor& query, const Latents& latents, const LayerInputs& inputs,
                 KeyValueCache* cache) const;
   /// Attention over the latent vectors of a cache that has rows already.
   Tensor attend_to_latents(Context& ctx, const Tensor& query, const Tensor& tokens, const LayerInputs& inputs) const;
   Tensor attend_cached(Context& ctx, const Tensor& query, const Latents& latents, const LayerInputs& inputs) const;
-  /// Whether the device's attention takes heads as wide as a latent vector.
+  /// True if the device's attention takes heads as wide as a latent vector.
   bool caches_latents(const Context& ctx) const;
 
   int64_t num_heads_;  // of this rank

@@ -1,4 +1,4 @@
-// Rotary positions as the config asks for them.
+// Makes the table of rotary positions for a config.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// The table of a model for positions below `num_positions`; nothing where the config has no rotary positions.
+/// The table of a model for positions below `num_positions`; nothing if the config has no rotary positions.
 std::optional<RopeTable> make_rope_table(const Context& ctx, const TransformerConfig& config, int64_t num_positions);
 
 }  // namespace megatron

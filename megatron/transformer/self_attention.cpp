@@ -82,7 +82,7 @@ QueryKeyValue SelfAttention::heads_of(Context& ctx, const Tensor& mixed, const L
 }
 
 BlockOutput SelfAttention::forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
-  // Copies where something stands between the projection and attention: views would keep all of it alive for them.
+  // They are copies if something stands between projection and attention: views would keep the whole projection alive.
   const bool are_direct = num_heads_ == num_groups_ && !q_layernorm_ && !qk_l2_norm_ && !(inputs.rope && uses_rope_) &&
                           !inputs.state && !core_attention_->shares_sequences();
   QueryKeyValue heads = heads_of(ctx, linear_qkv_->forward(ctx, x), inputs, are_direct);

@@ -20,7 +20,7 @@ class SelfAttention : public Attention {
 
  private:
   Tensor normalized(Context& ctx, const Tensor& heads, const Norm* norm) const;
-  /// What attention takes, of the projection. `are_direct`: views of it.
+  /// Queries, keys and values of the projection. With `are_direct` they are views of it.
   QueryKeyValue heads_of(Context& ctx, const Tensor& mixed, const LayerInputs& inputs, bool are_direct) const;
 
   int64_t num_heads_, num_groups_, head_size_;  // of this rank

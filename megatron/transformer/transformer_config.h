@@ -158,7 +158,7 @@ struct TransformerConfig {
   CpCommType cp_comm_type_of(int64_t layer_number) const;
   /// Whether selective recompute is on and covers `module`.
   bool recomputes(RecomputeModule module) const;
-  /// Whether queries and keys are rotated; latent attention always does.
+  /// True if queries and keys are rotated; latent attention always rotates a part of them.
   bool has_rotary_positions() const {
     return mla || position_embedding_type == PositionEmbeddingType::kRope ||
            position_embedding_type == PositionEmbeddingType::kYarn;

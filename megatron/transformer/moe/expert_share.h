@@ -7,8 +7,8 @@
 
 namespace megatron {
 
-/// The experts of this rank: a run of them for each expert-parallel rank, and of their width f a part for each
-/// expert-tensor-parallel rank.
+/// The experts of this rank. Each expert-parallel rank has a contiguous range of the experts, and each
+/// expert-tensor-parallel rank has a part of their width f.
 struct ExpertShare {
   int64_t first = 0, count = 0;
 
@@ -17,7 +17,7 @@ struct ExpertShare {
   static ExpertShare of(const ModuleContext& context, const MoeConfig& config);
 };
 
-/// Matrices of experts of which dimension `dim` is cut over expert tensor parallelism.
+/// The shard of experts' matrices whose dimension `dim` is cut over expert tensor parallelism.
 struct ExpertCut {
   int dim = 0;
   int64_t num_parts = 1;  ///< equal parts of the dimension that are cut each on its own: gate and up

@@ -1,4 +1,4 @@
-// The experts of a rank, all of them in one matrix product after the other. Megatron Core:
+// The experts of a rank, computed by grouped matmuls over all of them. Megatron Core:
 // core/transformer/moe/experts.py, TEGroupedMLP.
 #pragma once
 

@@ -19,9 +19,9 @@ struct MoeOutput {
   Tensor tokens_per_expert;  // see RouterOutput
 };
 
-/// Router, experts of all tokens that go to them, and shared experts. Where ranks share the experts, a dispatcher
-/// brings each rank the tokens of its experts. With a latent size the routed experts see tokens of that width,
-/// projected down before and up behind them; router and shared experts see them as they are.
+/// The router, the routed experts and the shared experts. If ranks share the experts, a dispatcher brings each rank the
+/// tokens of its experts. With a latent size tokens are projected down to that width before the routed experts and up
+/// after them; the router and the shared experts see tokens of full width.
 class MoeLayer : public Module {
  public:
   /// @throw ConfigError for tensor parallelism without sequence parallelism, where ranks would route the same tokens.
@@ -30,13 +30,13 @@ class MoeLayer : public Module {
   /// auxiliary loss; undefined: 1.
   MoeOutput forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const;
   TopKRouter& router() const { return *router_; }
-  /// Whether a training step is bounded by expert_rank_capacity_factor, as it is at first. A step that has raised
-  /// StepState::overflow is repeated without: then there is room for any routing, and the results are the same bits as
-  /// if there always had been. Evaluation has no bound.
+  /// Sets whether a training step is bounded by expert_rank_capacity_factor; at first it is. A step that has raised
+  /// StepState::overflow is repeated without the bound: then there is room for any routing, and the results are the
+  /// same bits as if there always had been. Evaluation has no bound.
   void set_bounded(bool is_bounded) { is_bounded_ = is_bounded; }
 
  private:
-  /// Of the rows of this rank's experts. @param num_tokens of a rank, before they are dispatched
+  /// The bound on the rows of this rank's experts. @param num_tokens of a rank, before they are dispatched
   PermutationOptions permutation_options(int64_t num_tokens, const DispatchedTokens& dispatched,
                                          const std::optional<double>& capacity_factor) const;
   void register_experts(const ModuleContext& context);

@@ -1,4 +1,4 @@
-// What the mixtures of experts of a model take from a training step and count in it.
+// The tensors of a training step that mixtures of experts read and accumulate into.
 #pragma once
 
 #include <span>
@@ -12,16 +12,16 @@ namespace megatron {
 
 /// [1] float64 among the tensors of a training step: the gradient of every auxiliary loss.
 inline constexpr std::string_view kAttachedLossScale = "attached loss scale";
-/// [layers * e] float64: to be counted with per_layer_logging.
+/// [layers * e] float64: the tokens of each expert, counted with per_layer_logging.
 inline constexpr std::string_view kTokensPerExpert = "tokens per expert";
 
-/// The auxiliary losses that layers of this kind have, in Megatron's order. Each is an accumulator [layers] float64 of
-/// this name: the sum over micro-batches, without the coefficient.
+/// The names of the auxiliary losses of this configuration, in Megatron's order. Each names an accumulator [layers]
+/// float64: the sum over micro-batches, without the coefficient.
 std::vector<std::string_view> auxiliary_losses(const MoeConfig& config);
 
 /// The tensor of this name; undefined if the step has none.
 Tensor step_tensor(std::span<const NamedTensor> step, std::string_view name);
-/// Adds what layer `layer_number` (from 1) has counted in a micro-batch to the accumulators that there are.
+/// Adds the counts of layer `layer_number` (from 1) in a micro-batch to those accumulators that exist.
 void add_to_step(const Context& ctx, std::span<const NamedTensor> step, int64_t layer_number, const MoeOutput& output);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// The experts one after the other: the reference for GroupedMlp. Megatron Core: core/transformer/moe/experts.py,
-// SequentialMLP.
+// Computes the experts one after the other, as the reference for GroupedMlp. Megatron Core:
+// core/transformer/moe/experts.py, SequentialMLP.
 #pragma once
 
 #include <memory>

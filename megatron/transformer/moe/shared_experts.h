@@ -8,7 +8,8 @@
 
 namespace megatron {
 
-/// One MLP as wide as all shared experts together, without biases, and sigmoid(x w) of its output if there is a gate.
+/// One MLP without biases, as wide as all shared experts together. With a gate its output is multiplied by sigmoid(x
+/// w).
 class SharedExperts : public Module {
  public:
   /// @throw ConfigError with add_bias_linear, as Megatron.

@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-/// Neighbouring columns of a matrix.
+/// A range of neighbouring columns of a matrix.
 struct Columns {
   int64_t first = 0, count = 0;
 };
@@ -51,8 +51,8 @@ Columns own_experts(const ProcessGroup& ep, int64_t num_experts) {
   return {.first = ep.rank() * count, .count = count};
 }
 
-/// All tokens of all ranks of the expert grid come to each of them: no counts, one collective each way, and volume in
-/// proportion to the ranks.
+/// Gathers the tokens of all ranks of the expert grid on each of them. It needs no counts and one collective in each
+/// direction; its volume grows with the number of ranks.
 class AllGatherDispatcher final : public TokenDispatcher {
  public:
   explicit AllGatherDispatcher(const ProcessGroupCollection& groups) : ep_(groups.ep), tp_ep_(groups.tp_ep) {}
@@ -75,8 +75,8 @@ class AllGatherDispatcher final : public TokenDispatcher {
   ProcessGroup ep_, tp_ep_;
 };
 
-/// A token goes once to each rank that has experts of it, in a section of fixed size; the ranks that share these
-/// experts' matrices gather what each of them has received.
+/// Sends a token once to each rank that has experts for it, in a section of fixed size. The ranks that share the
+/// matrices of these experts gather the tokens that each of them has received.
 class AllToAllDispatcher final : public TokenDispatcher {
  public:
   AllToAllDispatcher(const ProcessGroupCollection& groups, int64_t topk)
@@ -113,7 +113,7 @@ class AllToAllDispatcher final : public TokenDispatcher {
   }
 
  private:
-  /// Rows for the tokens of one rank that go to another one.
+  /// The number of rows that are reserved for the tokens that one rank sends to another.
   int64_t section_size(int64_t num_tokens, const std::optional<double>& capacity_factor) const {
     if (!capacity_factor) return num_tokens;
     const double balanced = static_cast<double>(num_tokens * topk_) / ep_.size();

@@ -11,8 +11,8 @@
 
 namespace megatron {
 
-/// What the experts of a rank work on: rows of the same number from each source rank, in the order of the sources and
-/// within a source in token order. Rows for which the rank has no expert are not marked in the map.
+/// The input of a rank's experts: equally many rows from each source rank, in the order of the sources and within a
+/// source in token order. The map marks no row for which the rank has no expert.
 struct DispatchedTokens {
   Tensor tokens;            // [n, h]
   Routing routing;          // [n, experts of this rank]
@@ -20,8 +20,8 @@ struct DispatchedTokens {
   Permutation sections;     // the rows that this rank has sent; only with kAllToAll
 };
 
-/// Sizes follow from the number of tokens, which all ranks of a group have alike, and never from the routing: the host
-/// reads no counts. A value without state between the calls, so micro-batches may interleave.
+/// Sizes follow from the number of tokens, which is equal on all ranks of a group, and never from the routing: the host
+/// reads no counts. A dispatcher has no state between calls, so that micro-batches may interleave.
 class TokenDispatcher {
  public:
   virtual ~TokenDispatcher() = default;
@@ -30,8 +30,8 @@ class TokenDispatcher {
   /// experts; more of them raise StepState::overflow. none: room for any routing. All-gather always has it.
   virtual DispatchedTokens dispatch(Context& ctx, const Tensor& tokens, const Routing& routing,
                                     const std::optional<double>& capacity_factor) const = 0;
-  /// The sum over the experts of each token. @param output [n, h], what the experts of this rank give for `dispatched`,
-  /// or with expert tensor parallelism its part of that sum. @return [t, h]
+  /// Sums the results of each token's experts. @param output [n, h], the results of this rank's experts for
+  /// `dispatched`, or with expert tensor parallelism its part of that sum. @return [t, h]
   virtual Tensor combine(Context& ctx, const Tensor& output, const DispatchedTokens& dispatched) const = 0;
 };
 

@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// In device memory for the length of the training, 0 at first.
+/// A tensor that lies in device memory during the whole training run, 0 at first.
 Tensor persistent_zeros(const Context& ctx, std::string_view name, const Shape& shape) {
   Tensor x = ctx.empty(name, shape, DType::kFloat32, MemoryUse::kOptimizer);
   fill_zero(ctx.device, x.data<float>(), x.bytes());
@@ -125,7 +125,7 @@ const ProcessGroup& TopKRouter::group_of(LoadBalancingType type) const {
   return type == LoadBalancingType::kGlobalAuxLoss ? tp_dp_cp_ : tp_cp_;
 }
 
-/// The tokens that would go to each expert by the plain scores, whatever bias, groups and capacity say.
+/// The number of tokens that would go to each expert by the plain scores, without bias, groups and capacity.
 Tensor TopKRouter::counts_of(Context& ctx, const Tensor& logits, int64_t b, LoadBalancingType type) const {
   return compute_once(ctx, [&] {
     const int64_t num_sequences = type == LoadBalancingType::kSeqAuxLoss ? b : 1;

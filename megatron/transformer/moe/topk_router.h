@@ -30,11 +30,11 @@ struct RouterOutput {
   Tensor tokens_per_expert;           // [1, e] float32, with per_layer_logging, in the first run of training
 };
 
-/// Logits, auxiliary losses, top-k, and dropping. What it counts in a step lies in device memory: the loads behind the
-/// expert bias and the global loss. Not thread-safe.
+/// Computes logits, auxiliary losses, top-k, and dropping. The counts of a step lie in device memory: the loads of the
+/// experts, which the expert bias and the global loss are computed from. Not thread-safe.
 ///
-/// Each rank routes its own tokens, by weights that all have alike. Losses count the tokens of all ranks that share a
-/// sequence (tp_cp), the global loss and the two biases those of all ranks (tp_dp_cp); capacity and Sinkhorn's
+/// Each rank routes its own tokens, by weights that are equal on all ranks. Losses count the tokens of all ranks that
+/// share a sequence (tp_cp), the global loss and the two biases those of all ranks (tp_dp_cp); capacity and Sinkhorn's
 /// balance are of the rank's tokens alone.
 class TopKRouter : public Module {
  public:
@@ -44,9 +44,9 @@ class TopKRouter : public Module {
   /// @param loss_scale [1] float64, the gradient of every auxiliary loss; undefined: 1.
   RouterOutput forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const;
 
-  /// A new step, or the same step again: all counts are 0.
+  /// Begins a step, or repeats one: sets all counts to 0.
   void begin_step(const Context& ctx);
-  /// The end of a step: moves the expert bias by the loads of the step, or beta by its quantiles, which are then 0.
+  /// Ends a step: moves the expert bias by the loads of the step, or beta by its quantiles, and sets these to 0.
   void finish_step(const Context& ctx);
 
   /// [e] float32, "router.expert_bias" of checkpoints, without a gradient; null without enable_expert_bias.
@@ -59,7 +59,7 @@ class TopKRouter : public Module {
  private:
   Tensor counts_of(Context& ctx, const Tensor& logits, int64_t b, LoadBalancingType type) const;
   Routing choose(Context& ctx, const Tensor& logits) const;
-  /// Values to choose by in place of the scores; undefined: the scores.
+  /// The values that experts are chosen by instead of the scores; undefined: the scores.
   Tensor selection_of(const Context& ctx, const Tensor& logits) const;
   /// The factor of the loss of `num_tokens` tokens of this rank, a share of a loss of all ranks of `group`. Where
   /// losses are divided by the number of tokens later, it has the tokens of the sequences.
