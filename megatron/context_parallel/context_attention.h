@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// A value. With one rank it is attention().
+/// A value. With one rank it computes attention().
 class ContextAttention {
  public:
   ContextAttention() = default;
@@ -24,7 +24,8 @@ class ContextAttention {
   Tensor forward(Context& ctx, const QueryKeyValue& x, const SequenceLayout& layout, AttentionOptions options,
                  Parameter* sink) const;
 
-  /// Ranks that share heads under a communication type, of `size` ranks in all. @param first_level  of kA2aP2p.
+  /// The number of ranks that share heads under a communication type, of `size` ranks in all. @param first_level  of
+  /// kA2aP2p.
   static int64_t num_head_ranks(CpCommType type, int64_t size, int64_t first_level);
 
  private:

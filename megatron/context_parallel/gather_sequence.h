@@ -1,4 +1,4 @@
-// The tokens of all context-parallel ranks in the order of their positions.
+// Gathers the tokens of all context-parallel ranks in the order of their positions.
 #pragma once
 
 #include "megatron/autograd/tape.h"

@@ -12,7 +12,7 @@
 namespace megatron {
 namespace {
 
-/// Keys and values of a rank, or their gradients.
+/// The keys and values of a rank, or their gradients.
 struct KeyValue {
   Tensor key, value;
 };
@@ -36,13 +36,13 @@ Work start_shift(const ProcessGroup& ring, const KeyValue& sent, KeyValue& recei
                                                            received.key.storage(), received.value.storage())});
 }
 
-/// The keys of all ranks in the order of the ring's steps; those of the next step are on their way meanwhile.
+/// Gives the keys of all ranks in the order of the ring's steps, and receives those of the next step meanwhile.
 class TravellingKeys {
  public:
   TravellingKeys(const Context& ctx, const ProcessGroup& ring, const KeyValue& own)
       : ctx_(ctx), ring_(ring), now_(own) {}
 
-  /// Before the attention of a step.
+  /// Called before the attention of a step.
   const KeyValue& begin_step(int64_t step) {
     has_next_ = step + 1 < ring_.size();
     if (!has_next_) return now_;
@@ -74,12 +74,12 @@ Tensor zeros(const Context& ctx, std::string_view name, const Shape& shape, DTyp
   return x;
 }
 
-/// sum += x; `sum` without memory of its own becomes x.
+/// Computes sum += x; a `sum` without memory becomes x.
 void add_to(const Context& ctx, const Tensor& x, Tensor& sum) {
   launch(ctx, {.name = "add"}, [&](auto& stream) { kernels::accumulate(stream, {.x = x.view(), .y = sum.view()}); });
 }
 
-/// The sums of gradients of keys that travel with the keys.
+/// The sums of the keys' gradients, which travel with the keys.
 class TravellingGradients {
  public:
   TravellingGradients(const Context& ctx, const ProcessGroup& ring, const KeyValue& own)
@@ -97,7 +97,7 @@ class TravellingGradients {
     }
     return now_;
   }
-  /// After this rank's part has been added to arrived().
+  /// Called when this rank's part has been added to arrived().
   void send_on() {
     next_ = like(ctx_, "ring.dkeys", shapes_, dtype_);
     work_ = start_shift(ring_, now_, next_, kGradients);
@@ -177,7 +177,7 @@ struct RingAttentionNode final : Node {
         add_to(ctx, part_dq, dq);
         parts.push_back(std::move(part));
       }
-      KeyValue& sums = gradients.arrived();  // were on their way during this step's attention
+      KeyValue& sums = gradients.arrived();  // received during this step's attention
       for (const KeyValue& part : parts) {
         add_to(ctx, part.key, sums.key);
         add_to(ctx, part.value, sums.value);

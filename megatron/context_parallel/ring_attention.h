@@ -9,10 +9,10 @@
 
 namespace megatron {
 
-/// attention() of this rank's queries over the keys of all ranks, which arrive one rank after the other while those
-/// before them are used; log-sum-exp merges the parts. In backward keys travel again, with sums of their gradients in
-/// fp32 (fp64 for fp64) that end at their owner. The order of sums is fixed: two runs give equal bits.
-/// Causal, with the vanilla softmax and without a window.
+/// Computes attention() of this rank's queries over the keys of all ranks. The keys of the next rank arrive while those
+/// of the current one are used; log-sum-exp merges the parts. In backward the keys travel again, together with sums of
+/// their gradients in fp32 (fp64 for fp64), which end at their owner. The order of sums is fixed: two runs give equal
+/// bits. Causal, with the vanilla softmax and without a window.
 /// @param query  [s / size, b, n, d], saved. @param key, value  [s / size, b, g, d], contiguous; saved.
 /// @return       [s / size, b, n * d]; saved, with the log of the denominators.
 Tensor ring_attention(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,

@@ -17,7 +17,7 @@ struct HeadShares {
   int64_t chunk() const { return rows / 2; }
   Shape section() const { return {rows, b, width(), d}; }
   Shape sections() const { return {size * rows, b, width(), d}; }
-  /// First row of a rank's chunk among the rows of all ranks.
+  /// The first row of a rank's chunk among the rows of all ranks.
   int64_t first_row(int64_t rank, int64_t index) const { return (index == 0 ? rank : 2 * size - 1 - rank) * chunk(); }
 };
 

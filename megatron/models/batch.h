@@ -16,7 +16,7 @@ struct NamedLayout {
   SequenceLayout layout;
 };
 
-/// Named tensors, and for the tensors whose rows form sequences the layout of these. A segment looks each name up once
+/// Named tensors, and the layouts of the sequences that their rows form. A segment looks each name up once
 /// in its forward. A batch must stay where it is until its backward has ended.
 struct Batch {
   std::vector<NamedTensor> tensors;
@@ -24,7 +24,7 @@ struct Batch {
 
   /// @throw InternalError if there is no tensor of this name.
   const Tensor& tensor(std::string_view name) const;
-  /// Undefined if there is none.
+  /// The tensor of this name; undefined if there is none.
   Tensor optional_tensor(std::string_view name) const;
   /// @throw InternalError if there is no layout of this name.
   const SequenceLayout& layout(std::string_view name) const;

@@ -11,8 +11,8 @@ namespace megatron {
 
 enum class MetricReduction { kSum, kMean, kMax };  // of NaN and others a maximum is undefined
 
-/// An accumulator in device memory, zero when the step begins. What ranks have is reduced element by element when the
-/// step's forward and backward are over.
+/// An accumulator in device memory, zero when the step begins. The accumulators of ranks are reduced element by element
+/// when the step's forward and backward are over.
 struct MetricSpec {
   std::string name;
   DType dtype = DType::kFloat64;  // or kInt64

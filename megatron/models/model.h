@@ -1,4 +1,4 @@
-// What training, checkpoints, generation and verification know of a model.
+// The interface of a model to training, checkpoints, generation and verification.
 #pragma once
 
 #include <string>
@@ -26,20 +26,20 @@ class Model : public Module {
 
   /// The stages as chunks of a schedule. The last stage of the model gives the tensors that losses() names.
   virtual std::vector<Chunk> chunks(const Batches& batches) const = 0;
-  /// What virtual stage `stage` sends to the next one for a micro-batch.
+  /// The tensors that virtual stage `stage` sends to the next one for a micro-batch.
   virtual std::vector<PayloadSpec> border_payload(int stage, const Batch& batch) const = 0;
   /// Each is [1] float64: for a micro-batch the sum over its tokens of mask * loss * loss_weight (the batch's tensor of
   /// this name). Training follows the gradient of their sum, and the log has them by these names.
   virtual std::vector<std::string> losses() const = 0;
-  /// What segments count beside the losses. The accumulator is a tensor of this name in every batch, to which they add.
+  /// The metrics that segments count beside the losses. They add to a tensor of the metric's name in every batch.
   virtual std::vector<MetricSpec> metrics() const { return {}; }
-  /// Whether layers attach losses of their own to what passes through them. Then every batch of a training step has the
-  /// tensor kAttachedLossScale (transformer/moe/moe_step.h), the gradient of such a loss.
+  /// True if layers attach losses of their own to the tensors that pass through them. Then every batch of a training
+  /// step has the tensor kAttachedLossScale (transformer/moe/moe_step.h), the gradient of such a loss.
   virtual bool attaches_losses() const { return false; }
 
-  /// Before the forward and backward pass of a step, and again if they are repeated: what layers count starts at 0.
+  /// Called before the forward and backward pass of a step, and again if they are repeated: sets layers' counts to 0.
   virtual void begin_step(const Context& ctx) const { static_cast<void>(ctx); }
-  /// The end of a training step, on all ranks: layers change what adapts without a gradient, such as the expert bias.
+  /// Ends a training step, on all ranks: layers update values without a gradient, such as the expert bias.
   virtual void finish_step(const Context& ctx) const { static_cast<void>(ctx); }
 
   // Of a model that generates and that is whole on this rank; others throw NotSupported or InternalError.
@@ -47,7 +47,7 @@ class Model : public Module {
   /// the tokens are whole sequences.
   virtual Tensor logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,
                         const LayerStates* states) const;
-  /// What the layers keep between the tokens of a generation.
+  /// Makes the states that the layers keep between generated tokens.
   virtual LayerStates make_states(const Context& ctx, const LayerStateSizes& sizes) const;
 };
 

@@ -1,4 +1,4 @@
-// What programs know of one family of models, in one place.
+// Everything that programs need of one family of models, in one place.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,16 @@
 
 namespace megatron {
 
-/// A value: a program has as many as it likes (docs/add_a_model.md). `megatron pretrain_NAME` trains its models.
+/// A value, of which a program may have several (docs/add_a_model.md). `megatron pretrain_NAME` trains its models.
 struct ModelFamily {
   std::string name;         // "gpt"
   std::string description;  // "a GPT": what its command trains
-  /// This rank's stages of a model.
+  /// Makes this rank's stages of a model.
   std::function<std::unique_ptr<Model>(const ModuleContext& context, const PipelineLayout& layout)> make_model;
-  /// A micro-batch of samples that are one sequence each and whose values do not matter: for steps that are planned and
-  /// not taken.
+  /// Makes a micro-batch of samples that are one sequence each and whose values do not matter, for steps that are
+  /// planned and not run.
   std::function<OwnedBatch(int64_t num_samples, int64_t sequence_length)> blank_batch;
-  /// Whether its layers are those whose kernels `bench` measures: the speed of training is held against them.
+  /// True if `bench` measures the kernels of its layers: the speed of training is compared with theirs.
   bool has_measured_layers = false;
 };
 

@@ -20,7 +20,7 @@ class GptEmbedding : public Module {
   Tensor forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const {
     return forward(ctx, tokens, layout, path_);
   }
-  /// For another use of the embedding in the same forward. @param dropout_path  names its dropout mask.
+  /// Embeds tokens a further time in the same forward. @param dropout_path  names its dropout mask.
   Tensor forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout, std::string_view dropout_path) const;
   Parameter& word_embeddings() const { return word_embeddings_->weight(); }
 

@@ -5,7 +5,7 @@
 namespace megatron {
 namespace {
 
-/// Samples that are one document each, of token 0 alone.
+/// A batch of samples that are one document each, of token 0 alone.
 OwnedBatch blank_gpt_batch(int64_t num_samples, int64_t sequence_length) {
   const auto num_tokens = static_cast<size_t>(num_samples * sequence_length);
   const std::vector<int64_t> zeros(num_tokens);

@@ -1,4 +1,4 @@
-// The family of GPT and its like: decoders over tokens.
+// The family of GPTs, which are decoders over tokens.
 #pragma once
 
 #include "megatron/models/gpt/gpt_layer_spec.h"
@@ -6,9 +6,9 @@
 
 namespace megatron {
 
-/// With TransformerLayer, as the config says.
+/// Its layers are TransformerLayers of the config.
 ModelFamily gpt_family();
-/// With layers of a program's own. Example: examples/parallel_block.cpp.
+/// Its layers are those of a program. Example: examples/parallel_block.cpp.
 ModelFamily gpt_family(const LayerSpec& layer_spec);
 
 }  // namespace megatron

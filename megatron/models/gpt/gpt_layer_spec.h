@@ -5,7 +5,7 @@
 
 namespace megatron {
 
-/// TransformerLayer, as the config says.
+/// Makes TransformerLayers of the config.
 LayerSpec gpt_layer_spec();
 
 }  // namespace megatron

@@ -32,13 +32,13 @@ class GptModel : public Model {
   void finish_step(const Context& ctx) const override;
   /// @param batches  of the tensors and the layout that gpt_batch names.
   std::vector<Chunk> chunks(const Batches& batches) const override;
-  /// Hidden states, of this rank's rows under sequence parallelism.
+  /// Computes hidden states, of this rank's rows under sequence parallelism.
   std::vector<PayloadSpec> border_payload(int stage, const Batch& batch) const override;
 
   // Of a model that is whole on this rank; else they throw InternalError.
-  /// Sum over the tokens of a micro-batch of mask * loss * loss_weight, [1] float64.
+  /// The sum over the tokens of a micro-batch of mask * loss * loss_weight, [1] float64.
   Tensor loss(Context& ctx, const Batch& batch) const;
-  /// Loss of every token [s, b], fp32.
+  /// The loss of every token [s, b], fp32.
   Tensor token_losses(Context& ctx, const Batch& batch) const;
   Tensor logits(Context& ctx, const Tensor& tokens, const SequenceLayout& layout,
                 const LayerStates* states) const override;

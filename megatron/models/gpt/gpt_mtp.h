@@ -16,14 +16,14 @@ namespace megatron {
 /// "mtp_1 loss": Megatron's name in the log of the loss at depth `depth`, from 1; also that of the accumulator of the
 /// means of micro-batches.
 std::string mtp_loss_name(int64_t depth);
-/// "mtp_1 hidden": the hidden states of a depth where they cross a border.
+/// "mtp_1 hidden": the name of a depth's hidden states when they cross a border.
 std::string mtp_hidden_name(int64_t depth);
 
-/// The rows from row `num` on, and zeros behind them: at depth `num` the tokens, labels or mask of the tokens that
-/// follow. @param x [s, b], any strides. @throw ShapeError if there are fewer rows.
+/// The rows from row `num` on, and zeros behind them: the tokens, labels or mask of depth `num`. @param x [s, b], any
+/// strides. @throw ShapeError if there are fewer rows.
 Tensor shifted_rows(const Context& ctx, const Tensor& x, int64_t num);
 
-/// All depths, which are in one stage.
+/// The layers of all depths, which are in one stage.
 class GptMtp : public Module {
  public:
   /// @param context  of the model. @param embedding  of this rank.

@@ -14,7 +14,7 @@
 namespace megatron {
 namespace {
 
-/// To the accumulator of this name, if the batch has one.
+/// Adds to the accumulator of this name, if the batch has one.
 void add_to_metric(const Context& ctx, const Tensor& value, std::string_view name, const Batch& batch) {
   Tensor sum = batch.optional_tensor(name);
   if (!sum.defined() || !ctx.is_first_run()) return;
@@ -148,7 +148,7 @@ Chunk GptStage::segments(const Batches& batches) const {
   append_layers(batches, chunk);
   if (mtp_) append_further_tokens(batches, chunk);
   if (stage_.has_head) chunk.push_back(head_segment(batches));
-  if (chunk.empty())  // a stage without layers hands on what it gets
+  if (chunk.empty())  // a stage without layers passes its input on
     chunk.push_back(
         {.name = "nothing", .parameters = {}, .forward = [](Context&, const Payload& in, int) { return in; }});
   return chunk;

@@ -1,5 +1,5 @@
-// What one virtual pipeline stage builds of a GPT. Megatron Core: core/models/gpt/gpt_model.py with pre_process and
-// post_process, one object for each virtual stage.
+// The part of a GPT that one virtual pipeline stage has. Megatron Core: core/models/gpt/gpt_model.py with pre_process
+// and post_process, one object for each virtual stage.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace megatron {
 
-/// What a GPT takes from a Batch.
+/// The names of the tensors that a GPT takes from a Batch.
 namespace gpt_batch {
 inline constexpr std::string_view kTokens = "tokens";  // [s, b] int64 or int32, any strides; also the layout
 inline constexpr std::string_view kLabels = "labels";  // [s, b], as the tokens
@@ -27,7 +27,7 @@ inline constexpr std::string_view kLossWeight = "loss_weight";      // [1] float
                                                                 // 1 / (tokens * micro-batches) for the mean of means
 }  // namespace gpt_batch
 
-/// Embedding, a run of layers, final norm and output layer: those of them that are the stage's. Parameters have their
+/// Those of embedding, a range of layers, final norm and output layer that belong to the stage. Parameters have their
 /// names in the whole model.
 class GptStage : public Module {
  public:
@@ -43,13 +43,13 @@ class GptStage : public Module {
            const TiedCopy& words, const GptEmbedding* embedding);
 
   // Hidden states are [s, b, h] ([s/tp, b, h] under sequence parallelism).
-  /// Of the first stage.
+  /// The embedding, on the first stage.
   Tensor embed(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const;
-  /// Through the stage's layers: a batch, or tokens of a generation. @param states  one a layer, or null.
+  /// Runs the stage's layers over a batch, or over tokens that are generated. @param states  one a layer, or null.
   Tensor decode(Context& ctx, Tensor hidden, const Batch& batch) const;
   Tensor decode(Context& ctx, Tensor hidden, const SequenceLayout& layout, const LayerStates* states) const;
   LayerStates make_states(const Context& ctx, const LayerStateSizes& sizes) const;
-  /// Of the last stage: losses [s, b] of every token, or logits [s, b, padded vocabulary], whole on every tensor rank.
+  /// On the last stage: losses [s, b] of every token, or logits [s, b, padded vocabulary], whole on every tensor rank.
   Tensor head_losses(Context& ctx, const Tensor& hidden, const Tensor& labels) const;
   Tensor head_logits(Context& ctx, const Tensor& hidden) const;
 
@@ -60,9 +60,9 @@ class GptStage : public Module {
   Chunk segments(const Batches& batches) const;
 
   const StageLayers& layers() const { return stage_; }
-  /// Those of layers with experts.
+  /// The routers of layers with experts.
   std::vector<TopKRouter*> routers() const;
-  /// Null where the stage has none of its own.
+  /// Null if the stage has no embedding of its own.
   const GptEmbedding* embedding() const { return embedding_.get(); }
 
  private:
@@ -75,9 +75,9 @@ class GptStage : public Module {
   Segment recomputed_segment(const Batches& batches, size_t first, size_t end) const;
   void append_further_tokens(const Batches& batches, Chunk& chunk) const;
   Segment head_segment(const Batches& batches) const;
-  /// Losses of all tokens, from hidden states behind the final norm.
+  /// Computes the losses of all tokens from hidden states after the final norm.
   Tensor losses_of(Context& ctx, const Tensor& normed, const Tensor& labels) const;
-  /// `loss` with the losses of further tokens attached.
+  /// Attaches the losses of further tokens to `loss`.
   Tensor with_further_losses(Context& ctx, const Tensor& loss, const Payload& in, const Batch& batch) const;
   bool predicts_further_tokens() const { return config_.mtp.num_layers > 0; }
   Parameter& output_weight() const { return tied_ ? *tied_ : *output_weight_; }
