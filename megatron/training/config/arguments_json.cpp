@@ -1,4 +1,4 @@
-// All arguments as JSON, and what --use-checkpoint-args takes from a stored one.
+// Writes all arguments as JSON, and reads those that --use-checkpoint-args takes from a checkpoint.
 #include "megatron/training/config/arguments_json.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What --use-checkpoint-args takes from the arguments stored in a checkpoint.
+// Reads the arguments stored in a checkpoint, for --use-checkpoint-args.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace megatron {
 
-/// Sets in `table` what the model is: kind, norms, positions, activation and tokenizer always, sizes where none is
-/// given.
+/// Sets the fields of `table` that describe the model: kind, norms, positions, activation and tokenizer always, sizes
+/// if they are not given.
 /// @param text  the stored arguments as a JSON object under Megatron's names; others are left out.
 /// @throw ConfigError if it is no JSON object or a value does not fit.
 void take_stored_arguments(FieldTable& table, const std::string& text);
@@ -24,8 +24,8 @@ void take_hugging_face_arguments(FieldTable& table, PretrainConfig& config, cons
 /// and RMSNorm here". Empty for stored arguments that make no model here: its tensors say more then.
 std::vector<std::string> other_meanings(const PretrainConfig& config, const std::string& text);
 
-/// Arguments that the order of samples hangs on where either run has --dataloader-type cyclic, and that `config` has
-/// otherwise, in the same form. Empty if samples come in one order.
+/// Arguments that differ in `config`, in the same form, and that the order of samples depends on if either run has
+/// --dataloader-type cyclic. Empty if samples come in one order.
 std::vector<std::string> other_sample_order(const PretrainConfig& config, const std::string& text);
 
 }  // namespace megatron

@@ -127,7 +127,7 @@ void describe_latent_attention(FieldTable& table, PretrainConfig& config) {
       .such_as("--multi-latent-attention --rope-type rope --rotary-scaling-factor 2 --mscale-all-dim 1");
 }
 
-/// Settings of YaRN that Megatron-LM hands to self attention alone.
+/// Describes the settings of YaRN that Megatron-LM passes to self attention alone.
 FieldDifference read_by_latent_attention(PretrainConfig& config, const char* name, std::string megatron) {
   return {.megatron = std::move(megatron),
           .ours = "it is read by --multi-latent-attention too",

@@ -1,4 +1,4 @@
-// What is printed at start: the arguments, and where this run departs from Megatron.
+// The text that is printed at start: the arguments, and the differences of this run from Megatron.
 #include <algorithm>
 #include <cctype>
 #include <iterator>
@@ -61,7 +61,7 @@ std::vector<std::string> aliases_given(const PretrainConfig& config) {
   return texts;
 }
 
-// Where growing batches use up the learning rate's schedule, whose length counts the smallest batch, before the end.
+// Warns if growing batches use up the learning rate's schedule, whose length counts the smallest batch, before the end.
 std::optional<std::string> early_end_of_decay(const PretrainConfig& config) {
   const TrainingConfig& training = config.training;
   const bool counts_iterations =
@@ -76,7 +76,7 @@ std::optional<std::string> early_end_of_decay(const PretrainConfig& config) {
       schedule.min_lr, end, *training.train_iters, schedule.lr_decay_steps, *training.global_batch_size);
 }
 
-// Steps to skip that never come: their numbers may be those of another run, or wrong.
+// Warns of steps to skip that never come: their numbers may be wrong or those of another run.
 std::optional<std::string> skipped_beyond_the_end(const TrainingConfig& training) {
   if (!training.train_iters) return std::nullopt;
   std::vector<std::string> beyond;

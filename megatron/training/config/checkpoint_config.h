@@ -1,4 +1,4 @@
-// When a checkpoint is written, which one is read, and what of it.
+// Settings of checkpoints: when one is written, which one is loaded, and which of its parts.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct CheckpointConfig {
   bool ckpt_fully_parallel_load = false;
   StrictHandling dist_ckpt_strictness = StrictHandling::kAssumeOkUnexpected;
 
-  // Without effect; checkpoint_fields.cpp has the reasons.
+  // These have no effect; checkpoint_fields.cpp has the reasons.
   bool use_persistent_ckpt_worker = false;
   std::string async_strategy = "nvrx";
   bool async_ckpt_use_cpu_shm = false;

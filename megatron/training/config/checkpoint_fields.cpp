@@ -10,7 +10,7 @@ constexpr const char* kNoPlan =
     "each rank derives its plan from the layout alone, so there is no gathered plan to keep";
 constexpr const char* kReplicas = "without experts both are the data-parallel group";
 
-/// Flags of Megatron's that can change nothing.
+/// Describes the flags of Megatron that have no effect.
 void describe_idle(FieldTable& table, CheckpointConfig& checkpoint) {
   table.add("use_persistent_ckpt_worker", checkpoint.use_persistent_ckpt_worker, "").without_effect(kThread);
   table.add("async_strategy", checkpoint.async_strategy, "").one_of({"nvrx", "mcore"}).without_effect(kThread);

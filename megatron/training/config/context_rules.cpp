@@ -27,7 +27,7 @@ void check_length(const PretrainConfig& config, Mistakes& mistakes) {
                  *length, kSize, cp, (*length / (2 * cp) + 1) * 2 * cp);
 }
 
-/// What goes with a number of entries, whatever the number of ranks.
+/// Checks the numbers of entries in lists: of communication types, and of hierarchical sizes.
 void check_types(const PretrainConfig& config, Mistakes& mistakes) {
   const TransformerConfig& net = config.transformer;
   if (net.cp_comm_type.size() > 1 && net.num_layers > 0 && std::ssize(net.cp_comm_type) != net.num_layers)
@@ -102,7 +102,7 @@ void check_type(const PretrainConfig& config, CpCommType type, Mistakes& mistake
     check_heads(config, type, levels->at(0), mistakes);
 }
 
-/// Layers that mix tokens in other ways than causal self attention, or count them.
+/// Rejects layers that mix tokens in other ways than causal self attention, or count them.
 void check_layers(const PretrainConfig& config, Mistakes& mistakes) {
   const TransformerConfig& net = config.transformer;
   const auto reject = [&](std::string_view flag, std::string_view layers) {

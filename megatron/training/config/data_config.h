@@ -1,4 +1,4 @@
-// Where tokens come from.
+// Settings of data and tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct DataConfig {
   int64_t num_dataset_builder_threads = 1;
   bool sft = false;  ///< the data are conversations
 
-  /// Whether a sample has several documents, their number known only when it is read.
+  /// True if a sample has several documents, whose number is known only when it is read.
   bool has_documents() const { return reset_attention_mask || reset_position_ids || sft; }
 };
 

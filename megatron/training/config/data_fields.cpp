@@ -1,4 +1,4 @@
-// Data and tokenizer.
+// Describes the settings of data and tokenizer.
 #include <algorithm>
 
 #include "megatron/training/config/fields.h"

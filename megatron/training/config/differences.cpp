@@ -14,7 +14,7 @@ struct GeneralDifference {
 
 bool never(const PretrainConfig&) { return false; }
 
-// Those of no single flag; those of one are with its field.
+// Differences that belong to no single flag; the others are with the flag's field.
 constexpr auto kGeneral = std::to_array<GeneralDifference>({
     {"padding rows of the vocabulary",
      "they take part in the softmax: the loss depends on how many there are, and so on the tensor-parallel size",

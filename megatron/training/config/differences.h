@@ -1,5 +1,4 @@
-// Where megatron.cpp does something else than Megatron-LM for the same command line. docs/differences.md lists the
-// same.
+// The differences between megatron.cpp and Megatron-LM for the same command line. docs/differences.md lists the same.
 #pragma once
 
 #include <string>
@@ -17,7 +16,7 @@ struct Difference {
   std::string flag;      ///< whose field has it; empty: it is of no single flag
 };
 
-/// Those of no single flag first, then those of the fields in their order.
+/// The differences of no single flag first, then those of the fields in their order.
 std::vector<Difference> differences(const PretrainConfig& config);
 
 /// Settings that were given and change nothing in this run because of other settings: one sentence each.

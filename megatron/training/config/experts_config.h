@@ -12,7 +12,7 @@
 
 namespace megatron {
 
-/// kOfActivations has no name: it is the absence of the flag.
+/// kOfActivations has no name, as it means that the flag is absent.
 enum class MoeRouterDType { kOfActivations, kFloat32, kFloat64 };
 constexpr auto names_of_enum(MoeRouterDType) {
   return std::to_array<std::pair<MoeRouterDType, std::string_view>>(

@@ -1,4 +1,4 @@
-// What is checked while training goes on, and what is done about results that cannot be right.
+// Settings of the checks during training, and of the reaction to results that cannot be right.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// What happens to a step whose result is rejected.
+/// The reaction to a step whose result is rejected.
 enum class RerunMode { kDisabled, kValidateResults, kReportStats };
 constexpr auto names_of_enum(RerunMode) {
   return std::to_array<std::pair<RerunMode, std::string_view>>({{RerunMode::kDisabled, "disabled"},
@@ -18,7 +18,7 @@ constexpr auto names_of_enum(RerunMode) {
                                                                 {RerunMode::kReportStats, "report_stats"}});
 }
 
-/// What a step that is computed again is made to look like (--error-injection-type).
+/// The kind of fault that a repeated step simulates (--error-injection-type).
 enum class InjectedError { kCorrectResult, kTransientError, kPersistentError };
 constexpr auto names_of_enum(InjectedError) {
   return std::to_array<std::pair<InjectedError, std::string_view>>(

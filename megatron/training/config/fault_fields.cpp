@@ -1,4 +1,4 @@
-// Checks of results, of replicas and of the speed of ranks.
+// Describes the checks of results, of replicas and of the speed of ranks.
 #include "megatron/training/config/fields.h"
 
 namespace megatron {

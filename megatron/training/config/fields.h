@@ -16,7 +16,7 @@ constexpr double kMostSamples = 1e15;
 constexpr double kLargestSeed = 4294967295;  // of NumPy's generator, which orders the data
 constexpr double kLargestScale = 0x1p127;    // a power of 2 in float32
 
-/// Bound to `config`, which must outlive the table.
+/// The table is bound to `config`, which must outlive it.
 FieldTable describe(PretrainConfig& config);
 
 /// A level of Python's logging module, by its number or its name. @throw ConfigError

@@ -1,4 +1,4 @@
-// What other programs call the settings of pretrain_gpt, for "did you mean" of commands that share flags with it.
+// The names of pretrain_gpt's settings in other programs, for "did you mean" of commands that share flags with it.
 #pragma once
 
 #include <vector>

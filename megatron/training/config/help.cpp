@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-/// Whether the topic of a difference names the flag, and not only one that begins as it does.
+/// True if the topic of a difference names the flag, and not only a flag that begins like it.
 bool names(std::string_view topic, std::string_view flag) {
   const size_t found = topic.find(flag);
   if (found == std::string_view::npos) return false;

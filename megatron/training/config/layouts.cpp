@@ -19,7 +19,7 @@ ParallelLayout parallel_layout_of(const PretrainConfig& config) {
     sizes.expert_tensor_parallel_size = size(parallel.expert_tensor_parallel_size.value());
   }
   sizes.num_distributed_optimizer_instances = size(parallel.num_distributed_optimizer_instances);
-  // Which alone have other copies than those of the first and last stage that share the output layer's weights.
+  // Only these have other copies than the first and last stage, which share the output layer's weights.
   if (config.parallel.pipeline_model_parallel_layout || config.transformer.mtp.num_layers > 0)
     sizes.embedding_ranks =
         pipeline_layout_of(config).word_embeddings(config.transformer.share_embeddings_and_output_weights).holders;
@@ -45,7 +45,7 @@ ScheduleOptions schedule_options_of(const PretrainConfig& config) {
 
 namespace {
 
-/// Nothing where other mistakes leave the batches open.
+/// Returns nothing if other mistakes leave the batches undefined.
 std::optional<MicrobatchCalculator> batches_of(const PretrainConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   const int64_t of_model =

@@ -1,4 +1,4 @@
-// How a configuration lays out ranks and what they hold and do.
+// The layout of ranks that a configuration describes: what each rank holds and does.
 #pragma once
 
 #include "megatron/comm/parallel_layout.h"
@@ -14,16 +14,16 @@ namespace megatron {
 ParallelLayout parallel_layout_of(const PretrainConfig& config);
 /// The pipeline's schedule, for any number of micro-batches.
 ScheduleOptions schedule_options_of(const PretrainConfig& config);
-/// Whether the schedule can run the micro-batches of every step. Not among Megatron's rules of the command line: it
-/// finds this when the first step begins.
+/// Checks that the schedule can run the micro-batches of every step. This is not among Megatron's rules of the command
+/// line: Megatron finds it when the first step begins.
 void check_pipeline_schedule(const PretrainConfig& config, Mistakes& mistakes);
-/// How the flags that give counts share the layers.
+/// The split of layers that the flags with counts describe.
 LayerSplit layer_split_of(const PretrainConfig& config);
-/// Which layers each pipeline stage has. @throw ConfigError as split_layers and parse_layout.
+/// The layers of each pipeline stage. @throw ConfigError as split_layers and parse_layout.
 PipelineLayout pipeline_layout_of(const PretrainConfig& config);
-/// How tensor-parallel linear layers hide their communication.
+/// The way in which tensor-parallel linear layers hide their communication.
 TensorCommOverlap tensor_comm_overlap_of(const PretrainConfig& config);
-/// How gradients are summed over replicas.
+/// The way in which gradients are summed over replicas.
 DistributedDataParallelConfig data_parallel_config_of(const PretrainConfig& config);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// What is written about a run, and where.
+// Settings of logs: what is written about a run, and where.
 #pragma once
 
 #include <cstdint>

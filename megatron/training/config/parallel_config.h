@@ -1,4 +1,4 @@
-// How the work is split over ranks. Names are Megatron Core's.
+// Settings of the split of work over ranks. Names are Megatron Core's.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ struct ParallelConfig {
   int64_t expert_model_parallel_size = 1;
   std::optional<int64_t> expert_tensor_parallel_size;  ///< none given: tensor_model_parallel_size
   bool sequence_parallel = false;
-  /// Of a2a+p2p: ranks that share heads, then ranks of the ring.
+  /// The levels of a2a+p2p: the ranks that share heads, then the ranks of the ring.
   std::optional<std::vector<int64_t>> hierarchical_context_parallel_sizes;
 
   bool tp_comm_overlap = false;
@@ -60,7 +60,7 @@ struct ParallelConfig {
 
   bool has_stages() const { return pipeline_model_parallel_size > 1; }
   bool is_interleaved() const { return virtual_pipeline_model_parallel_size.has_value(); }
-  /// Ranks that hold the same weights: those of data and of context parallelism.
+  /// The number of ranks that hold the same weights: those of data and of context parallelism.
   int64_t num_replicas() const { return data_parallel_size * context_parallel_size; }
   bool has_replicas() const { return num_replicas() > 1; }
 };

@@ -1,4 +1,4 @@
-// How the work is split over ranks.
+// Describes the split of work over ranks.
 #include "megatron/training/config/fields.h"
 
 namespace megatron {

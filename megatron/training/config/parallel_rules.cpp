@@ -76,7 +76,7 @@ void check_tensor_overlap(const PretrainConfig& config, Mistakes& mistakes) {
                  "the three, or give --tp-comm-overlap-rs-dgrad");
 }
 
-/// What ranks that share experts have alike.
+/// Checks the settings that all ranks that share experts need alike.
 void check_expert_share(const PretrainConfig& config, Mistakes& mistakes) {
   constexpr std::string_view kExperts = "--num-experts", kTensor = "--expert-tensor-parallel-size";
   const ParallelConfig& parallel = config.parallel;
@@ -110,7 +110,7 @@ void check_expert_share(const PretrainConfig& config, Mistakes& mistakes) {
         tp);
 }
 
-/// The grid of the experts, over the ranks of the dense one.
+/// Resolves the grid of the experts, over the ranks of the dense layers' grid.
 void check_expert_grid(const PretrainConfig& config, Mistakes& mistakes) {
   constexpr std::string_view kExpert = "--expert-model-parallel-size", kTensor = "--expert-tensor-parallel-size";
   const ParallelConfig& parallel = config.parallel;

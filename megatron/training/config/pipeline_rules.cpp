@@ -17,7 +17,7 @@ constexpr std::string_view kSize = "--pipeline-model-parallel-size", kLayout = "
                            kStagesOfRank = "--num-virtual-stages-per-pipeline-rank",
                            kNoOverlap = "--no-overlap-p2p-communication";
 
-/// The flags given that say how many virtual stages a rank has.
+/// The given flags that set the number of a rank's virtual stages.
 std::vector<std::string_view> chunk_flags(const ParallelConfig& parallel) {
   std::vector<std::string_view> flags;
   if (parallel.num_layers_per_virtual_pipeline_stage) flags.push_back(kLayersOfStage);
@@ -38,7 +38,7 @@ int64_t chunks_without_flags(const ParallelConfig& parallel) {
   return parallel.pipeline_schedule ? traits_of(*parallel.pipeline_schedule).num_chunks.value_or(2) : 1;
 }
 
-/// What the schedule demands, if it demands a number.
+/// The number of virtual stages that the schedule demands, if it does.
 std::optional<int64_t> chunks_of_schedule(const ParallelConfig& parallel) {
   if (!parallel.pipeline_schedule) return std::nullopt;
   return traits_of(*parallel.pipeline_schedule).num_chunks;
@@ -73,7 +73,7 @@ Chunks refuse_stage_size(const PretrainConfig& config, Mistakes& mistakes) {
   return {chunks, false};
 }
 
-/// What the flags ask for.
+/// The number of virtual stages that the flags ask for.
 Chunks asked_chunks(const PretrainConfig& config, Mistakes& mistakes) {
   const ParallelConfig& parallel = config.parallel;
   const int64_t layers = config.transformer.num_layers, pp = parallel.pipeline_model_parallel_size;
@@ -94,7 +94,7 @@ Chunks asked_chunks(const PretrainConfig& config, Mistakes& mistakes) {
   return refuse_stage_size(config, mistakes);
 }
 
-/// Layers by counts: sets the number of virtual stages.
+/// Resolves layers that are given by counts: sets the number of virtual stages.
 void resolve_counts(PretrainConfig& config, Mistakes& mistakes) {
   ParallelConfig& parallel = config.parallel;
   const int64_t pp = parallel.pipeline_model_parallel_size, layers = config.transformer.num_layers;
@@ -118,7 +118,7 @@ void resolve_counts(PretrainConfig& config, Mistakes& mistakes) {
   parallel.virtual_pipeline_model_parallel_size = chunks > 1 ? std::optional(chunks) : std::nullopt;
 }
 
-/// The flags given that a layout takes the place of.
+/// The given flags that a layout replaces.
 std::vector<std::string_view> other_flags(const ParallelConfig& parallel) {
   std::vector<std::string_view> flags = chunk_flags(parallel);
   if (parallel.decoder_first_pipeline_num_layers) flags.emplace_back("--decoder-first-pipeline-num-layers");
@@ -136,7 +136,7 @@ PipelineLayout advised_layout(const PretrainConfig& config, const std::string& t
   return balanced_layout(num_layers, split.placement, {});
 }
 
-/// Layers as text: sets the number of virtual stages.
+/// Resolves layers that are given as text: sets the number of virtual stages.
 void resolve_layout(PretrainConfig& config, Mistakes& mistakes) {
   ParallelConfig& parallel = config.parallel;
   const int64_t pp = parallel.pipeline_model_parallel_size, num_layers = config.transformer.num_layers;

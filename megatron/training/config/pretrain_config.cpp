@@ -28,7 +28,7 @@ void take_arguments_of_checkpoint(FieldTable& table, PretrainConfig& config, con
   });
 }
 
-/// What cannot run yet is told beside what is wrong, so that one attempt shows all; alone it is no mistake.
+/// Unsupported settings are reported together with mistakes, so that one attempt shows all; alone they are no mistake.
 void check_runnable(const PretrainConfig& config, Mistakes& mistakes) {
   check_pipeline_schedule(config, mistakes);
   mistakes.attempt({}, [&] { require_runnable(config); });

@@ -26,7 +26,7 @@
 
 namespace megatron {
 
-/// Everything that pretrain_gpt can be told. A default-constructed one is what no flag at all means.
+/// All settings of pretrain_gpt. A default-constructed one has the values of a command line without flags.
 struct PretrainConfig {
   ModelConfig model;
   ExpertsConfig experts;
@@ -58,27 +58,27 @@ using StoredArguments = std::function<std::string(const CheckpointConfig&)>;
 /// one attempt shows all. The config is complete, or one whose mistakes are known already.
 using FurtherMistakes = std::function<void(const PretrainConfig&, Mistakes&)>;
 
-/// kMegatron: the rules of Megatron's command line. kRunnable: those, and what it finds when training begins, and what
-/// this version cannot run.
+/// kMegatron: the rules of Megatron's command line. kRunnable: also the rules that Megatron checks when training
+/// begins, and the settings that this version cannot run.
 enum class RuleSet { kMegatron, kRunnable };
 
 /// Parses, fills in what follows from what was given, and checks every rule.
 /// @param args        words after the command's name
 /// @param world_size  ranks that a launcher has started; 1 if none has: then --nproc-per-node says how many there are
 /// @throw ConfigError with all mistakes: each with the rule, the values and the remedy.
-/// @throw NotSupported if all is valid, but not here yet (kRunnable).
+/// @throw NotSupported for valid settings that are not supported yet (kRunnable).
 PretrainConfig parse_pretrain_gpt(const std::vector<std::string>& args, int world_size,
                                   const StoredArguments& stored_arguments = {}, RuleSet rules = RuleSet::kRunnable,
                                   const FurtherMistakes& further = {});
 
-/// What the words ask for, as of any command (base/command_help.h): with rejected flags, and about one flag the
-/// differences from Megatron-LM.
+/// The help that the arguments ask for, as for any command (base/command_help.h). It includes rejected flags, and the
+/// help on one flag includes the differences from Megatron-LM.
 std::string help_text(const std::vector<std::string>& args);
 /// All arguments by name, as Python writes their values.
 std::map<std::string, std::string> arguments_texts(const PretrainConfig& config);
 /// Megatron's start banner: one line per argument, sorted; without --print-config those that differ from the defaults.
 std::string arguments_block(const PretrainConfig& config);
-/// Where this run departs from what Megatron would do, and which given flags have no effect; empty if nowhere.
+/// The differences of this run from Megatron's, and the given flags without effect; empty if there are none.
 std::string notes_block(const PretrainConfig& config);
 
 /// All arguments under Megatron's names as one JSON object: the `args` of a checkpoint.

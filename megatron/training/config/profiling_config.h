@@ -1,4 +1,4 @@
-// What is recorded of which steps and ranks.
+// Settings of profiles: what is recorded, in which steps and on which ranks.
 #pragma once
 
 #include <cstdint>

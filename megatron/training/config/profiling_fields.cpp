@@ -1,4 +1,4 @@
-// Which steps and ranks are recorded, and the rules of that.
+// Describes the settings of profiles, and their rules.
 #include "megatron/training/config/fields.h"
 #include "megatron/training/config/rules.h"
 

@@ -1,4 +1,4 @@
-// What follows from the settings, and what they may not contradict. Source: Megatron's validate_args and configs.
+// Derives settings from others, and checks for contradictions. Source: Megatron's validate_args and configs.
 #pragma once
 
 #include <string_view>
@@ -14,14 +14,14 @@ namespace megatron {
 void resolve(PretrainConfig& config, int64_t world_size, Mistakes& mistakes);
 
 // The parts of resolve(), in the order in which it calls them: each may use what those before it have filled in.
-/// All of `transformer`; the vocabulary only if it is given.
+/// Resolves all of `transformer`; the vocabulary only if it is given.
 void resolve_model(PretrainConfig& config, Mistakes& mistakes);
-/// What resolve_model does about mixtures of experts.
+/// The part of resolve_model for mixtures of experts.
 void resolve_experts(PretrainConfig& config, Mistakes& mistakes);
 /// Adds a mistake for a list that has not one entry per layer.
 void check_pattern(const LayerPattern& pattern, std::string_view flag, int64_t num_layers, Mistakes& mistakes);
 void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mistakes);
-/// What resolve_parallel does about context parallelism.
+/// The part of resolve_parallel for context parallelism.
 void resolve_context_parallel(const PretrainConfig& config, Mistakes& mistakes);
 /// What resolve_parallel does about the pipeline.
 void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes);

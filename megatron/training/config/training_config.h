@@ -1,4 +1,4 @@
-// What is trained for how long, in which batches, with which precision; when it is evaluated.
+// Settings of training: duration, batches, precision, and evaluation.
 #pragma once
 
 #include <array>
