@@ -56,7 +56,7 @@ Plan plan_of(const PlanConfig& config);
 /// The times of each virtual stage; one for all without a layout.
 std::vector<ActionCosts> stage_costs(const PlanConfig& config, const StagePlacement& placement,
                                      const std::optional<PipelineLayout>& layout);
-/// What --help, --help WORD or --help=FLAG prints.
+/// The text that --help, --help WORD or --help=FLAG prints.
 std::string plan_help(const std::vector<std::string>& args);
 
 }  // namespace megatron

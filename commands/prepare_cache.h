@@ -7,7 +7,8 @@
 
 namespace megatron {
 
-/// As Megatron's tools/prepare_cache.py: takes the flags of training, and writes the shuffles of its data sets to
+/// Does what Megatron's tools/prepare_cache.py does: takes the flags of training, and writes the shuffles of its data
+/// sets to
 /// --data-cache-path, where the run on any number of ranks finds them.
 /// @param args  the arguments after "megatron prepare_cache".
 /// @param out   the report, or the help. @param err  warnings and errors.

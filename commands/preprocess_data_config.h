@@ -68,7 +68,7 @@ FieldTable describe(PreprocessDataConfig& config);
 /// Reads the arguments. @throw ConfigError that lists all mistakes.
 PreprocessDataConfig parse_preprocess_data_flags(const std::vector<std::string>& args);
 
-/// What --help, --help WORD or --help=FLAG prints.
+/// The text that --help, --help WORD or --help=FLAG prints.
 std::string preprocess_data_help(const std::vector<std::string>& args);
 
 }  // namespace megatron

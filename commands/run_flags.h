@@ -13,10 +13,10 @@ std::set<std::string> run_flags();
 /// Flags that set the number of ranks to start here: --nproc-per-node.
 std::set<std::string> num_ranks_flags();
 
-/// For the help of a command that takes flags of pretrain_gpt beside its own: where those about a word are listed.
-/// Empty for an empty word.
+/// A line for the help of a command that takes flags of pretrain_gpt beside its own: where those about a word are
+/// listed. Empty for an empty word.
 std::string flags_of_training_about(std::string_view word);
-/// What 'pretrain_gpt --help=FLAG' prints.
+/// The text that 'pretrain_gpt --help=FLAG' prints.
 std::string help_of_training_flag(const std::string& flag);
 
 }  // namespace megatron

@@ -41,7 +41,7 @@ struct VerifyPlan {
 VerifyConfig parse_verify(const std::vector<std::string>& args);
 /// @throw ConfigError with all mistakes that the model and the given layouts have
 VerifyPlan plan_of(const VerifyConfig& config);
-/// What --help, --help WORD or --help=FLAG prints.
+/// The text that --help, --help WORD or --help=FLAG prints.
 std::string verify_help(const std::vector<std::string>& args);
 
 }  // namespace megatron

@@ -25,7 +25,7 @@ struct CommandRanks {
   std::function<std::string()> place;  // see JobOptions
 
   bool have_gpus() const { return num_ranks > 1 && device.kind == DeviceKind::kCuda; }
-  /// Whether this process only starts the ranks, as processes of their own, and waits for them.
+  /// True if this process only starts the ranks, as processes of their own, and waits for them.
   bool are_to_be_started() const { return have_gpus() && launch.size == 1; }
 };
 
