@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <ostream>
 #include <span>
@@ -20,7 +19,9 @@
 #include "commands/exit_code.h"
 #include "commands/optimal_num_workers.h"
 #include "commands/preprocess_data_config.h"
+#include "commands/preprocess_output.h"
 #include "commands/preprocess_report.h"
+#include "commands/preprocess_state.h"
 #include "commands/punkt_model.h"
 #include "commands/signal_watch.h"
 #include "commands/terminal.h"
@@ -28,7 +29,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
 #include "megatron/datasets/atomic_file.h"
-#include "megatron/datasets/indexed_dataset_builder.h"
+#include "megatron/datasets/temporary_file.h"
 #include "megatron/tokenizers/char_tokenizer.h"
 #include "megatron/tokenizers/corpus_encoder.h"
 #include "megatron/tokenizers/sentence_splitter.h"
@@ -69,63 +70,17 @@ void make_char_vocab(const std::vector<std::string>& files, const std::string& p
   write_file_atomically(path, std::span(&content, 1));
 }
 
-/// One pair of files for each key.
-class Output {
- public:
-  /// @param level  "document" or "sentence"
-  Output(const std::string& prefix, const std::vector<std::string>& keys, std::string_view level, TokenType token_type)
-      : token_type_(token_type) {
-    for (const std::string& key : keys) {
-      prefixes_.push_back(fmt::format("{}_{}_{}", prefix, key, level));
-      builders_.push_back(std::make_unique<IndexedDatasetBuilder>(
-          prefixes_.back(), IndexedDatasetBuilder::Options{.token_type = token_type}));
-    }
-    num_tokens_.resize(keys.size());
-  }
-
-  void add(const EncodedBatch& batch) {
-    for (size_t k = 0; k < builders_.size(); ++k) add(batch.keys[k], k);
-  }
-
-  /// Renames the files to their final names.
-  void finalize(std::ostream& out) {
-    IndexedDatasetBuilder::finalize_together(builders_);
-    for (size_t k = 0; k < builders_.size(); ++k)
-      out << fmt::format("{}.bin, .idx: {} documents, {} sequences, {} tokens of {}\n", prefixes_[k],
-                         builders_[k]->num_documents(), builders_[k]->num_sequences(), num_tokens_[k],
-                         name_of(token_type_));
-  }
-
- private:
-  void add(const EncodedDocuments& documents, size_t k) {
-    std::span<const TokenId> ids = documents.ids;
-    std::span<const int32_t> lengths = documents.sequence_lengths;
-    for (const int32_t count : documents.num_sequences) {
-      const auto of_document = lengths.first(static_cast<size_t>(count));
-      const int64_t num_ids = std::accumulate(of_document.begin(), of_document.end(), int64_t{0});
-      builders_[k]->add_document(ids.first(static_cast<size_t>(num_ids)), of_document);
-      ids = ids.subspan(static_cast<size_t>(num_ids));
-      lengths = lengths.subspan(of_document.size());
-    }
-    num_tokens_[k] += std::ssize(documents.ids);
-  }
-
-  TokenType token_type_;
-  std::vector<std::string> prefixes_;
-  std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders_;
-  std::vector<int64_t> num_tokens_;
-};
-
 /// The part of each input file that goes to one output.
 struct Part {
+  int64_t number;
   std::string prefix;
   TextRange range;
 };
 
 std::vector<Part> parts_of(const PreprocessDataConfig& config) {
-  if (!config.text_split) return {{config.output_prefix, {}}};
-  return {{config.output_prefix + "_train", {0, *config.text_split}},
-          {config.output_prefix + "_val", {*config.text_split, 1}}};
+  if (!config.text_split) return {{0, config.output_prefix, {}}};
+  return {{0, config.output_prefix + "_train", {0, *config.text_split}},
+          {1, config.output_prefix + "_val", {*config.text_split, 1}}};
 }
 
 std::optional<SentenceSplitter> make_splitter(const PreprocessDataConfig& config) {
@@ -144,40 +99,138 @@ int64_t total_size_of(const std::vector<std::string>& files) {
   return total;
 }
 
+/// Everything that a run works with.
+struct PreprocessRun {
+  const PreprocessDataConfig& config;
+  const std::vector<std::string>& files;
+  const Tokenizer& tokenizer;
+  const DocumentEncoding& encoding;
+  const std::atomic<int>& signal;  ///< ends the work once it is not 0
+  std::ostream& out;
+  std::ostream& err;
+};
+
+/// Writes one part and saves the state now and then, so that another run can continue where this one is killed.
+class PartWriter {
+ public:
+  /// @param fingerprint  none: the part is not saved
+  PartWriter(const PreprocessRun& run, const Part& part, PreprocessReport& report,
+             std::optional<std::string> fingerprint)
+      : run_(run), part_(part), report_(report), state_path_(preprocess_state_path(run.config.output_prefix)) {
+    const PreprocessOutput::Options options{.prefix = part.prefix,
+                                            .keys = run.config.json_keys,
+                                            .level = run.config.level(),
+                                            .token_type = optimal_token_type(run.tokenizer.vocab_size())};
+    is_saved_ = fingerprint.has_value();
+    if (is_saved_) remove_abandoned_files(state_path_);
+    if (is_saved_) state_.fingerprint = *fingerprint;
+    if (is_saved_ && run.config.resume) continue_output(options);
+    if (output_) return;
+    if (is_saved_) std::filesystem::remove(state_path_);
+    output_.emplace(options);
+  }
+
+  void write() {
+    const int64_t divisor = run_.config.keep_sequential_samples ? 1 : run_.config.partitions;
+    for (; state_.pass < divisor; ++state_.pass, state_.position = {}) write_pass(divisor);
+  }
+
+  PreprocessOutput& output() { return *output_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void continue_output(const PreprocessOutput::Options& options) {
+    std::optional<PreprocessState> found = read_preprocess_state(state_path_);
+    if (!found) return;
+    const bool may_have_bad_lines = run_.config.on_bad_line == OnBadLine::kSkip || found->counts.bad_lines == 0;
+    if (found->fingerprint != state_.fingerprint || !may_have_bad_lines) {
+      run_.err << fmt::format("{} is of a run with other flags, files or another build; this run starts anew.\n",
+                              state_path_);
+      return;
+    }
+    try {
+      output_.emplace(options, found->output);
+    } catch (const Error& error) {
+      run_.err << fmt::format("{} cannot be used, so this run starts anew: {}\n", state_path_, error.what());
+      return;
+    }
+    state_ = std::move(*found);
+    has_state_ = true;
+    report_.continue_from(state_.counts);
+    run_.err << fmt::format("Continues behind document {} of the run that was ended.\n", state_.counts.documents);
+  }
+
+  void write_pass(int64_t divisor) {
+    DocumentSource source({.files = run_.files,
+                           .format = run_.config.document_format(),
+                           .divisor = divisor,
+                           .remainder = state_.pass,
+                           .start = state_.position,
+                           .range = part_.range});
+    const int64_t num_workers = run_.config.workers.value_or(std::max(1u, std::thread::hardware_concurrency()));
+    const int64_t bytes_before = (part_.number * divisor + state_.pass) * total_size_of(run_.files);
+    encode_corpus(source, run_.tokenizer, run_.encoding, num_workers, [&](const EncodedBatch& batch) {
+      end_on_signal();
+      output_->add(batch);
+      report_.add(batch, bytes_before + source.file_bytes());
+      state_.position = batch.end;
+      if (is_saved_ && Clock::now() - last_save_ >= std::chrono::duration<double>(run_.config.resume_interval)) save();
+    });
+  }
+
+  void end_on_signal() {
+    if (run_.signal == 0) return;
+    require(has_state_, "ended by a signal; partial output has been removed");
+    save();
+    throw Error("ended by a signal; the same command continues where this one was");
+  }
+
+  void save() {
+    state_.counts = report_.counts();
+    state_.output = output_->save();
+    write_preprocess_state(state_path_, state_);
+    last_save_ = Clock::now();
+    has_state_ = true;
+  }
+
+  const PreprocessRun& run_;
+  const Part& part_;
+  PreprocessReport& report_;
+  std::string state_path_;
+  std::optional<PreprocessOutput> output_;
+  PreprocessState state_;
+  bool is_saved_ = false, has_state_ = false;
+  Clock::time_point last_save_ = Clock::now();
+};
+
+/// Whether a run can be continued: from a pipe and in text that is cut into parts it cannot.
+bool can_be_continued(const PreprocessDataConfig& config, const std::vector<std::string>& files) {
+  return !config.text_split && !config.make_char_vocab && total_size_of(files) > 0;
+}
+
 /// Encodes the files into the parts' outputs.
-/// @param signal  ends the work once it is not 0.
-void write_parts(const PreprocessDataConfig& config, const std::vector<std::string>& files, const Tokenizer& tokenizer,
-                 const DocumentEncoding& encoding, const std::atomic<int>& signal, std::ostream& out,
-                 std::ostream& err) {
-  const int64_t num_workers = config.workers.value_or(std::max(1u, std::thread::hardware_concurrency()));
+void write_parts(const PreprocessRun& run) {
+  const PreprocessDataConfig& config = run.config;
   const int64_t divisor = config.keep_sequential_samples ? 1 : config.partitions;
   const std::vector<Part> parts = parts_of(config);
-  std::vector<std::unique_ptr<Output>> outputs;
+  std::optional<std::string> fingerprint;
+  if (can_be_continued(config, run.files))
+    fingerprint = preprocess_fingerprint(config, run.files, run.tokenizer, run.encoding.sentences);
   PreprocessReport report(
-      {.log_interval = config.log_interval, .total_file_bytes = total_size_of(files) * divisor * std::ssize(parts)},
-      out, err);
-  int64_t file_bytes = 0;  // of passes over the files that are complete
+      {.log_interval = config.log_interval, .total_file_bytes = total_size_of(run.files) * divisor * std::ssize(parts)},
+      run.out, run.err);
+  std::vector<std::unique_ptr<PartWriter>> writers;
   for (const Part& part : parts) {
-    outputs.push_back(std::make_unique<Output>(part.prefix, config.json_keys, config.level(),
-                                               optimal_token_type(tokenizer.vocab_size())));
-    for (int64_t remainder = 0; remainder < divisor; ++remainder) {
-      DocumentSource source({.files = files,
-                             .format = config.document_format(),
-                             .divisor = divisor,
-                             .remainder = remainder,
-                             .range = part.range});
-      encode_corpus(source, tokenizer, encoding, num_workers, [&](const EncodedBatch& batch) {
-        require(signal == 0, "ended by a signal; partial output has been removed");
-        outputs.back()->add(batch);
-        report.add(batch, file_bytes + source.file_bytes());
-      });
-      file_bytes += source.file_bytes();
-    }
+    writers.push_back(std::make_unique<PartWriter>(run, part, report, fingerprint));
+    writers.back()->write();
   }
-  require<DataError>(report.input_bytes() > 0, "--input {}: there are no documents in {}. Give files with text.",
-                     joined(config.input, " "), files.size() == 1 ? "the file" : "the files");
+  require<DataError>(report.counts().input_bytes > 0, "--input {}: there are no documents in {}. Give files with text.",
+                     joined(config.input, " "), run.files.size() == 1 ? "the file" : "the files");
   report.end();
-  for (const auto& output : outputs) output->finalize(out);
+  for (const auto& writer : writers) writer->output().finalize(run.out);
+  std::error_code ignored;
+  if (fingerprint) std::filesystem::remove(preprocess_state_path(config.output_prefix), ignored);
 }
 
 void preprocess(const PreprocessDataConfig& config, const std::vector<std::string>& files,
@@ -192,7 +245,7 @@ void preprocess(const PreprocessDataConfig& config, const std::vector<std::strin
                                      .skip_bad = config.on_bad_line == OnBadLine::kSkip,
                                      .sentences = splitter ? &*splitter : nullptr};
   if (config.find_optimal_num_workers) return find_optimal_num_workers(config, files, *tokenizer, encoding, out);
-  write_parts(config, files, *tokenizer, encoding, signal, out, err);
+  write_parts({config, files, *tokenizer, encoding, signal, out, err});
 }
 
 /// Removes the vocabulary that --make-char-vocab wrote if the rest fails, as the flag does not overwrite one.

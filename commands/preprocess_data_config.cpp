@@ -68,6 +68,17 @@ void describe_input(FieldTable& table, PreprocessDataConfig& config) {
       "out, name the first ones and count all (megatron.cpp only)");
 }
 
+void describe_resume(FieldTable& table, PreprocessDataConfig& config) {
+  table.begin_group("Killed runs (megatron.cpp only)",
+                    "The same command continues where a killed run was; the files are those of a run that was not "
+                    "killed. PREFIX.resume.json and files *.tmp.* belong to such a run. What comes from a pipe, "
+                    "--text-split and --make-char-vocab start anew.");
+  table.add_on("resume", config.resume, "start anew, and remove the files of a run that was killed");
+  table.add("resume_interval", config.resume_interval, "time between two savings of the state")
+      .in("seconds")
+      .at_least(0);
+}
+
 void describe_text(FieldTable& table, PreprocessDataConfig& config) {
   table.begin_group("Plain text (an extension of megatron.cpp)",
                     "The output is named as if the text were the value of the JSON key text.");
@@ -165,6 +176,7 @@ DocumentFormat PreprocessDataConfig::document_format() const {
 FieldTable describe(PreprocessDataConfig& config) {
   FieldTable table;
   describe_input(table, config);
+  describe_resume(table, config);
   describe_sentences(table, config);
   describe_text(table, config);
   describe_benchmark(table, config);

@@ -50,6 +50,9 @@ struct PreprocessDataConfig {
   std::string lang = "english";
   std::optional<std::string> punkt_model;
 
+  bool resume = true;
+  double resume_interval = 10;  ///< seconds
+
   bool find_optimal_num_workers = false;
   std::vector<int64_t> workers_to_check = {16, 32, 64};
   int64_t max_documents = 100'000;

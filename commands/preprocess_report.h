@@ -22,16 +22,22 @@ class PreprocessReport {
   };
   PreprocessReport(const Options& options, std::ostream& out, std::ostream& err);
 
+  struct Counts {
+    int64_t documents = 0, input_bytes = 0, tokens = 0, bad_lines = 0;
+    int64_t file_bytes = 0;  ///< read of the files, packed ones as they are
+  };
+  const Counts& counts() const { return counts_; }
+  /// What a run has done that this one continues. It does not count for the speed.
+  void continue_from(const Counts& counts);
+
   /// @param file_bytes  read of the input so far, packed ones as they are
   void add(const EncodedBatch& batch, int64_t file_bytes);
   /// Ends the bar. Prints the number of lines that were left out, and the speed.
   /// @throw DataError if all lines were left out.
   void end();
 
-  int64_t num_documents() const { return num_documents_; }
-  int64_t input_bytes() const { return input_bytes_; }
-
  private:
+  void begin_bar();
   void add_document(int64_t input_bytes);
   void add_bad_line(const std::string& text);
   double seconds() const;
@@ -41,7 +47,7 @@ class PreprocessReport {
   std::ostream& out_;
   std::ostream& err_;
   std::unique_ptr<ProgressBar> bar_;  // null unless there is a terminal
-  int64_t num_documents_ = 0, input_bytes_ = 0, num_tokens_ = 0, num_bad_ = 0;
+  Counts counts_, before_;            // before_: of the run that this one continues
   Clock::time_point start_ = Clock::now();
 };
 

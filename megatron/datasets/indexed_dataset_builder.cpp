@@ -1,5 +1,8 @@
 #include "megatron/datasets/indexed_dataset_builder.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -36,6 +39,17 @@ const std::string& free_path(const std::string& path) {
   return path;
 }
 
+void sync_to_disk(bool is_written, const TemporaryFile& file) {
+  require<IoError>(is_written && ::fdatasync(file.descriptor()) == 0, "{}: writing failed: {}. Is the disk full?",
+                   file.name(), std::generic_category().message(errno));
+}
+
+void cut_to_saved_size(const std::string& path, int64_t size) {
+  const auto found = static_cast<int64_t>(std::filesystem::file_size(path));
+  require<DataError>(found >= size, "{}: has {} bytes, but {} were saved", path, found, size);
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(size));
+}
+
 void close(std::ofstream& file, const std::string& path) {
   file.close();
   require<IoError>(!file.fail(), "{}: writing failed: {}. Is the disk full?", path,
@@ -45,10 +59,18 @@ void close(std::ofstream& file, const std::string& path) {
 }  // namespace
 
 IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, const Options& options)
-    : prefix_(prefix), options_(options), temporary_bin_(free_path(prefix + ".bin")) {
+    : prefix_(prefix),
+      options_(options),
+      temporary_bin_(options.saved ? TemporaryFile(prefix + ".bin", options.saved->bin)
+                                   : TemporaryFile(free_path(prefix + ".bin"))) {
   require(size_of(options.token_type) != 0, "token type code {} is unknown", static_cast<int>(options.token_type));
+  if (options.saved) {
+    temporary_bin_.set_kept(true);
+    restore(*options.saved);
+    free_path(prefix + ".bin");
+  }
   free_path(prefix + ".idx");
-  bin_.open(temporary_bin_.name(), std::ios::binary | std::ios::trunc);
+  bin_.open(temporary_bin_.name(), std::ios::binary | std::ios::app);
   require<IoError>(bin_.is_open(), "{}.bin: cannot be written: {}", prefix, std::generic_category().message(errno));
 }
 
@@ -151,6 +173,65 @@ void IndexedDatasetBuilder::add_index(const std::string& prefix) {
   }
 }
 
+IndexedDatasetBuilder::SavedState IndexedDatasetBuilder::save() {
+  require(!options_.multimodal && !finalized_, "{}: only an open dataset of text can be saved", prefix_);
+  bin_.flush();
+  sync_to_disk(bin_.good(), temporary_bin_);
+  if (!temporary_log_) temporary_log_.emplace(prefix_ + ".idx");
+  const std::span<const int32_t> lengths = std::span(lengths_).subspan(num_saved_lengths_);
+  const std::span<const int64_t> documents = std::span(document_indices_).subspan(num_saved_documents_);
+  const std::array<uint64_t, 2> counts = {lengths.size(), documents.size()};
+  std::ofstream log(temporary_log_->name(), std::ios::binary | std::ios::app);
+  const std::array<std::span<const std::byte>, 3> parts = {std::as_bytes(std::span(counts)), std::as_bytes(lengths),
+                                                           std::as_bytes(documents)};
+  for (const std::span<const std::byte> part : parts) {
+    log.write(reinterpret_cast<const char*>(part.data()), static_cast<std::streamsize>(part.size()));
+    saved_.log_bytes += std::ssize(part);
+  }
+  log.close();
+  sync_to_disk(!log.fail(), *temporary_log_);
+  num_saved_lengths_ = lengths_.size();
+  num_saved_documents_ = document_indices_.size();
+  temporary_bin_.set_kept(true);
+  temporary_log_->set_kept(true);
+  saved_.bin = temporary_bin_.name();
+  saved_.log = temporary_log_->name();
+  saved_.bin_bytes = static_cast<int64_t>(std::filesystem::file_size(saved_.bin));
+  return saved_;
+}
+
+/// What was written after the state was saved is cut off.
+void IndexedDatasetBuilder::restore(const SavedState& saved) {
+  temporary_log_.emplace(prefix_ + ".idx", saved.log);
+  temporary_log_->set_kept(true);
+  cut_to_saved_size(saved.bin, saved.bin_bytes);
+  cut_to_saved_size(saved.log, saved.log_bytes);
+  std::ifstream log(saved.log, std::ios::binary);
+  const auto read = [&log](void* to, size_t size) {
+    log.read(static_cast<char*>(to), static_cast<std::streamsize>(size));
+  };
+  for (int64_t num_read = 0; num_read < saved.log_bytes;) {
+    std::array<uint64_t, 2> counts{};
+    read(counts.data(), sizeof(counts));
+    const auto rest = static_cast<uint64_t>(saved.log_bytes - num_read);
+    require<DataError>(log.good() && counts[0] <= rest / 4 && counts[1] <= rest / 8, "{}: the file is damaged",
+                       saved.log);
+    lengths_.resize(lengths_.size() + counts[0]);
+    document_indices_.resize(document_indices_.size() + counts[1]);
+    read(lengths_.data() + lengths_.size() - counts[0], counts[0] * 4);
+    read(document_indices_.data() + document_indices_.size() - counts[1], counts[1] * 8);
+    require<DataError>(log.good(), "{}: the file is damaged", saved.log);
+    num_read += static_cast<int64_t>(sizeof(counts) + counts[0] * 4 + counts[1] * 8);
+  }
+  const int64_t num_tokens = std::accumulate(lengths_.begin(), lengths_.end(), int64_t{0});
+  require<DataError>(num_tokens * static_cast<int64_t>(size_of(options_.token_type)) == saved.bin_bytes,
+                     "{}: {} tokens are listed in {}, which do not fit its {} bytes", saved.bin, num_tokens, saved.log,
+                     saved.bin_bytes);
+  saved_ = saved;
+  num_saved_lengths_ = lengths_.size();
+  num_saved_documents_ = document_indices_.size();
+}
+
 void IndexedDatasetBuilder::complete_files() {
   require(!std::exchange(finalized_, true), "{}: finalize() was called twice", prefix_);
   close(bin_, prefix_ + ".bin");
@@ -168,6 +249,7 @@ void IndexedDatasetBuilder::finalize() {
   remove_index();
   temporary_bin_.rename();
   temporary_idx_->rename();
+  if (temporary_log_) temporary_log_->set_kept(false);
 }
 
 void IndexedDatasetBuilder::finalize_together(std::span<const std::unique_ptr<IndexedDatasetBuilder>> builders) {
@@ -180,6 +262,8 @@ void IndexedDatasetBuilder::finalize_together(std::span<const std::unique_ptr<In
     for (const auto& builder : builders) builder->remove_index();
     throw;
   }
+  for (const auto& builder : builders)
+    if (builder->temporary_log_) builder->temporary_log_->set_kept(false);
 }
 
 void IndexedDatasetBuilder::write_index() {

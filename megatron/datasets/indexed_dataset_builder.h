@@ -26,13 +26,21 @@ namespace megatron {
 ///   builder.finalize();
 class IndexedDatasetBuilder {
  public:
+  /// What of a dataset is on the disk: the names and sizes of its temporary files.
+  struct SavedState {
+    std::string bin, log;
+    int64_t bin_bytes = 0, log_bytes = 0;
+  };
   struct Options {
     TokenType token_type = TokenType::kInt32;
     /// One mode per sequence is stored.
     bool multimodal = false;
+    /// Continues a dataset of this prefix and token type where a process that has ended saved it.
+    std::optional<SavedState> saved = std::nullopt;
   };
 
-  /// @throw IoError if `<prefix>.bin` cannot be written there.
+  /// @throw IoError if `<prefix>.bin` cannot be written there, or a file that was saved is missing or in use; DataError
+  ///        if a file that was saved is damaged.
   IndexedDatasetBuilder(const std::string& prefix, const Options& options);
   ~IndexedDatasetBuilder();
   IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
@@ -59,6 +67,10 @@ class IndexedDatasetBuilder {
   int64_t num_sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t num_documents() const { return static_cast<int64_t>(document_indices_.size()) - 1; }
 
+  /// Writes all that has been added through to the disk. From then on the destructor leaves the files for a builder
+  /// that continues from this state. Not for multimodal datasets. @throw IoError
+  SavedState save();
+
   /// Completes both files. Nothing can be added afterwards. @throw IoError
   void finalize();
   /// Finalizes several builders: no index gets its name before all files are complete and all `.bin` files have theirs.
@@ -72,6 +84,7 @@ class IndexedDatasetBuilder {
   void append_document(std::span<const In> tokens, std::span<const int32_t> lengths, std::span<const int8_t> modes);
   void push_sequence(size_t length, int8_t mode);
   void write_bytes(std::span<const std::byte> bytes);
+  void restore(const SavedState& saved);
   void complete_files();
   void remove_index() const;
   void write_index();
@@ -79,12 +92,15 @@ class IndexedDatasetBuilder {
   std::string prefix_;
   Options options_;
   TemporaryFile temporary_bin_;
+  std::optional<TemporaryFile> temporary_log_;  // lengths and document indices that have been saved
   std::optional<TemporaryFile> temporary_idx_;  // set when it is complete
   std::ofstream bin_;
   std::vector<int32_t> lengths_;
   std::vector<int64_t> document_indices_ = {0};
   std::vector<int8_t> modes_;
   std::vector<std::byte> buffer_;
+  SavedState saved_;
+  size_t num_saved_lengths_ = 0, num_saved_documents_ = 1;  // of the vectors above
   bool finalized_ = false;
 };
 

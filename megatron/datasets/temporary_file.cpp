@@ -30,6 +30,14 @@ TemporaryFile::TemporaryFile(const std::filesystem::path& final_path) : final_pa
   }
 }
 
+TemporaryFile::TemporaryFile(const std::filesystem::path& final_path, const std::string& existing)
+    : final_path_(final_path.string()), name_(existing), descriptor_(::open(name_.c_str(), O_WRONLY | O_CLOEXEC)) {
+  require<IoError>(descriptor_ >= 0, "{}: cannot be continued: {}", name_, system_text(errno));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(descriptor_);
+  throw IoError(fmt::format("{}: another process is writing it", name_));
+}
+
 /// False if such a file exists already, or if a search for abandoned files locked it first.
 bool TemporaryFile::open_and_lock() {
   descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -43,7 +51,7 @@ bool TemporaryFile::open_and_lock() {
 }
 
 TemporaryFile::~TemporaryFile() {
-  if (!renamed_) ::unlink(name_.c_str());
+  if (!renamed_ && !kept_) ::unlink(name_.c_str());
   ::close(descriptor_);
 }
 

@@ -163,6 +163,7 @@ DocumentEncoder::~DocumentEncoder() = default;
 
 EncodedBatch DocumentEncoder::encode(const RawBatch& batch) {
   EncodedBatch result;
+  result.end = batch.end;
   result.keys.resize(texts_.size());
   for (const RawBatch::Document& document : batch.documents) {
     const std::vector<Sizes> before = skip_bad_ ? sizes_of(result.keys) : std::vector<Sizes>();

@@ -39,6 +39,7 @@ struct EncodedBatch {
   std::vector<EncodedDocuments> keys;  ///< in the order of the JSON keys; one if there are none
   std::vector<int64_t> input_bytes;    ///< of each document, also of those that are left out
   std::vector<std::string> bad;        ///< file, line and reason of each document that is left out
+  DocumentPosition end = {};           ///< in the files, behind the batch
 };
 
 /// Encodes batches for one thread. Refers to the tokenizer, which must outlive it.

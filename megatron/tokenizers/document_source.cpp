@@ -1,7 +1,9 @@
 #include "megatron/tokenizers/document_source.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <span>
+#include <system_error>
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/utf8.h"
@@ -20,6 +22,18 @@ void keep_range(const TextRange& range, RawBatch& batch) {
 }
 }  // namespace
 
+DocumentSource::DocumentSource(Options options)
+    : options_(std::move(options)), num_opened_(options_.start.file), num_documents_(options_.start.document) {
+  std::error_code ignored;
+  for (size_t i = 0; i < num_opened_; ++i)
+    closed_file_bytes_ += static_cast<int64_t>(std::filesystem::file_size(options_.files[i], ignored));
+  if (options_.start.offset == 0) return;
+  open_next_file();
+  file_->skip(options_.start.offset);
+  offset_ = options_.start.offset;
+  num_lines_ = options_.start.line;
+}
+
 std::optional<RawBatch> DocumentSource::next() {
   while (num_documents_ < options_.max_documents) {
     if (!file_) {
@@ -27,8 +41,10 @@ std::optional<RawBatch> DocumentSource::next() {
       open_next_file();
     }
     RawBatch batch{.file = options_.files[num_opened_ - 1], .bytes = read_block(), .documents = {}};
+    offset_ += std::ssize(batch.bytes);
     batch.bytes.reserve(batch.bytes.size() + RawBatch::kPaddingBytes);
     add_documents(batch);
+    batch.end = position();
     if (!batch.documents.empty()) return batch;
   }
   return std::nullopt;
@@ -37,6 +53,13 @@ std::optional<RawBatch> DocumentSource::next() {
 void DocumentSource::open_next_file() {
   file_ = UnpackedFile::open(options_.files[num_opened_++]);
   num_lines_ = 0;
+  offset_ = 0;
+}
+
+/// Behind the documents that have been taken.
+DocumentPosition DocumentSource::position() const {
+  if (!file_) return {num_opened_, 0, 0, num_documents_};
+  return {num_opened_ - 1, offset_, num_lines_, num_documents_};
 }
 
 void DocumentSource::close_file() {

@@ -25,6 +25,14 @@ struct TextRange {
   double begin = 0, end = 1;
 };
 
+/// A place between two documents of the files.
+struct DocumentPosition {
+  size_t file = 0;       ///< number of the file
+  int64_t offset = 0;    ///< in its unpacked bytes
+  int64_t line = 0;      ///< lines of the file before it
+  int64_t document = 0;  ///< documents of all files before it
+};
+
 /// Documents that follow each other in one file, as they stand there.
 struct RawBatch {
   struct Document {
@@ -35,6 +43,7 @@ struct RawBatch {
   std::string file;
   std::string bytes;  ///< followed by kPaddingBytes bytes that may be read, as simdjson does
   std::vector<Document> documents;
+  DocumentPosition end = {};  ///< where the next batch begins
 
   static constexpr size_t kPaddingBytes = 64;
   std::string_view text_of(const Document& document) const {
@@ -52,10 +61,11 @@ class DocumentSource {
     /// Only documents whose number, counted over all files, is `remainder` modulo `divisor`.
     int64_t divisor = 1, remainder = 0;
     int64_t max_documents = std::numeric_limits<int64_t>::max();  ///< the rest is not read
-    TextRange range = {};                                         ///< kWholeFile only
+    DocumentPosition start = {};      ///< the position behind a batch: what is before is left out
+    TextRange range = {};             ///< kWholeFile only
     size_t batch_bytes = 512 * 1024;  ///< read at once; a longer document makes a longer batch
   };
-  explicit DocumentSource(Options options) : options_(std::move(options)) {}
+  explicit DocumentSource(Options options);
 
   /// The next batch, which has at least one document; nullopt at the end.
   /// @throw what UnpackedFile does, and DataError if a range is asked of text that is not UTF-8.
@@ -67,6 +77,7 @@ class DocumentSource {
  private:
   void open_next_file();
   void close_file();
+  DocumentPosition position() const;
   std::string read_block();
   size_t end_of_documents(std::string_view bytes, size_t searched) const;
   void add_documents(RawBatch& batch);
@@ -77,6 +88,7 @@ class DocumentSource {
   std::unique_ptr<UnpackedFile> file_;
   std::string rest_;  // of the block before: the start of a document
   int64_t num_lines_ = 0;
+  int64_t offset_ = 0;  // of the file: where the documents begin that have not been taken
   int64_t num_documents_ = 0;
   int64_t closed_file_bytes_ = 0;
 };

@@ -25,6 +25,8 @@ class SentenceSplitter {
   };
   SentenceSplitter(PunktParameters parameters, const Options& options);
 
+  const PunktParameters& parameters() const { return parameters_; }
+
   /// Appends the sentences, which are parts of `text`.
   /// @throw DataError if `text` is not UTF-8.
   void split(std::string_view text, std::vector<std::string_view>& sentences) const;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/zstd_file.h"
@@ -33,6 +34,13 @@ class GzipFile final : public UnpackedFile {
       throw NotSupported(
           fmt::format("{} is compressed by zstd, which is not read from a pipe. Unpack it first: zstd -dc", path_));
     return num_read;
+  }
+
+  /// Seeks in a file that is not packed.
+  void skip(int64_t num_bytes) override {
+    require<IoError>(gzseek(file_.get(), num_bytes, SEEK_CUR) >= 0, "reading {} failed: it cannot be continued at {}",
+                     path_, num_bytes);
+    is_at_start_ = false;
   }
 
   int64_t position() const override { return std::max<int64_t>(gzoffset(file_.get()), 0); }  // a pipe has none
@@ -64,6 +72,16 @@ bool is_zstd(const std::string& path) {
 }
 
 }  // namespace
+
+void UnpackedFile::skip(int64_t num_bytes) {
+  constexpr int64_t kBlockBytes = 1 << 20;
+  std::vector<char> block(static_cast<size_t>(std::min(num_bytes, kBlockBytes)));
+  while (num_bytes > 0) {
+    const size_t num_asked = static_cast<size_t>(std::min(num_bytes, kBlockBytes));
+    if (read(std::span(block).first(num_asked)) < num_asked) return;
+    num_bytes -= static_cast<int64_t>(num_asked);
+  }
+}
 
 std::unique_ptr<UnpackedFile> UnpackedFile::open(const std::string& path) {
   require<IoError>(!std::filesystem::is_directory(path), "cannot read {}: it is a directory", path);

@@ -15,6 +15,8 @@ class UnpackedFile {
   /// The next bytes: fewer than asked for at the end of the file only.
   /// @throw IoError if reading fails, DataError if compressed data are damaged or cut off.
   virtual size_t read(std::span<char> out) = 0;
+  /// Leaves out `num_bytes` bytes, or what there is up to the end of the file.
+  virtual void skip(int64_t num_bytes);
   /// Bytes of the file, packed as they are, that have been read.
   virtual int64_t position() const = 0;
 

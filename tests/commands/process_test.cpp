@@ -25,13 +25,11 @@ namespace megatron {
 namespace {
 
 using ::testing::Each;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::joined;
 using ::testing::Not;
 using testing::Program;
 using testing::ScratchDirectory;
-using ::testing::StartsWith;
 using testing::Words;
 using testing::words_of;
 
@@ -226,52 +224,6 @@ TEST(Process, NoHandlerInterruptsThreadsThatCompute) {
   EXPECT_GE(blocked.size(), 4);
   EXPECT_THAT(handled, Each(false));
   EXPECT_EQ(std::count(blocked.begin(), blocked.end(), false), 1) << "the one that waits for the signal";
-}
-
-/// Names in a folder.
-Words names_in(const std::string& folder) {
-  Words names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
-  std::ranges::sort(names);
-  return names;
-}
-
-TEST(Process, PreprocessingLeavesNoFilesOnASignalAndRemovesThoseOfAKilledRun) {
-  const ScratchDirectory scratch;
-  std::ofstream input(scratch.file("in.jsonl"));
-  for (int i = 0; i < 20'000; ++i) input << "{\"text\": \"1 2\"}\n";
-  input.close();
-  const auto run = [&](int signal, const std::string& passes) {
-    Program program(joined({MEGATRON_PROGRAM, "preprocess_data", "--input", scratch.file("in.jsonl"), "--output-prefix",
-                            scratch.file("out"), "--partitions", passes},
-                           words_of("--tokenizer-type NullTokenizer --vocab-size 9 --workers 2 --log-interval 1")));
-    if (signal != 0 && program.read_until("Processed 1 documents")) ::kill(program.process(), signal);
-    return program.wait_status();
-  };
-  for (const int signal : {SIGINT, SIGTERM}) {
-    const int status = run(signal, "20000");
-    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
-    EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl"));
-  }
-  run(SIGKILL, "20000");
-  EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl", StartsWith("out_text_document.bin.tmp.")));
-  EXPECT_EQ(run(0, "1"), 0);
-  EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl", "out_text_document.bin", "out_text_document.idx"));
-}
-
-TEST(Process, PreprocessingEndsOnASignalWhileItWaitsForAPipe) {
-  const ScratchDirectory scratch;
-  const std::string pipe = scratch.file("in");
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  Program program(joined({MEGATRON_PROGRAM, "preprocess_data", "--input", pipe, "--output-prefix", scratch.file("out")},
-                         words_of("--tokenizer-type NullTokenizer --vocab-size 9")));
-  int writer = -1;
-  for (int i = 0; i < 2000 && (writer = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK)) < 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  ASSERT_GE(writer, 0);
-  ::kill(program.process(), SIGTERM);
-  const int status = program.wait_status();
-  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
 }
 
 /// A test may limit addresses; limits of cgroups are tested by their files in tests/core.

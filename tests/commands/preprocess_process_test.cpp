@@ -1,0 +1,156 @@
+// megatron preprocess_data as a separate process: killed, continued, stopped by signals.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "tests/testing/program.h"
+#include "tests/testing/scratch_directory.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::joined;
+using ::testing::Not;
+using testing::Program;
+using testing::ScratchDirectory;
+using ::testing::StartsWith;
+using testing::Words;
+using testing::words_of;
+
+/// Names in a folder.
+Words names_in(const std::string& folder) {
+  Words names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(PreprocessProcess, PreprocessingLeavesNoFilesOnASignalAndRemovesThoseOfAKilledRun) {
+  const ScratchDirectory scratch;
+  std::ofstream input(scratch.file("in.jsonl"));
+  for (int i = 0; i < 20'000; ++i) input << "{\"text\": \"1 2\"}\n";
+  input.close();
+  const auto run = [&](int signal, const std::string& passes) {
+    Program program(joined({MEGATRON_PROGRAM, "preprocess_data", "--input", scratch.file("in.jsonl"), "--output-prefix",
+                            scratch.file("out"), "--partitions", passes},
+                           words_of("--tokenizer-type NullTokenizer --vocab-size 9 --workers 2 --log-interval 1")));
+    if (signal != 0 && program.read_until("Processed 1 documents")) ::kill(program.process(), signal);
+    return program.wait_status();
+  };
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const int status = run(signal, "20000");
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl"));
+  }
+  run(SIGKILL, "20000");
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl", StartsWith("out_text_document.bin.tmp.")));
+  EXPECT_EQ(run(0, "1"), 0);
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl", "out_text_document.bin", "out_text_document.idx"));
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.is_open()) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(PreprocessProcess, PreprocessingThatIsKilledAgainAndAgainGivesTheFilesOfAnUninterruptedRun) {
+  const ScratchDirectory scratch;
+  for (const std::string name : {"a.jsonl", "b.jsonl"}) {
+    std::ofstream input(scratch.file(name));
+    for (int i = 0; i < 60'000; ++i)
+      input << R"({"text": [")" << i % 997 << ' ' << i << R"(", ")" << i << R"("], "title": ")" << i % 91 << "\"}\n";
+  }
+  ASSERT_EQ(std::system(("gzip -k " + scratch.file("b.jsonl")).c_str()), 0);
+  const auto command = [&](const std::string& prefix, const std::string& flags) {
+    return joined({MEGATRON_PROGRAM, "preprocess_data", "--input", scratch.file("a.jsonl"), scratch.file("b.jsonl.gz"),
+                   "--output-prefix", scratch.file(prefix)},
+                  words_of("--tokenizer-type NullTokenizer --vocab-size 100000 --append-eod --json-keys text title"
+                           " --partitions 2 --log-interval 100000 " +
+                           flags));
+  };
+  Program whole(command("whole", "--workers 2"));
+  ASSERT_EQ(whole.wait_status(), 0) << whole.output();
+
+  std::minstd_rand random(18);
+  int num_killed = 0, num_continued = 0;
+  for (bool complete = false; !complete;) {
+    ASSERT_LT(num_killed, 300) << "no progress";
+    Program program(command(
+        "killed", num_killed % 2 == 0 ? "--workers 1 --resume-interval 0" : "--workers 2 --resume-interval 0.001"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 150));
+    ::kill(program.process(), num_killed % 3 == 2 ? SIGTERM : SIGKILL);
+    const int status = program.wait_status();
+    complete = WIFEXITED(status);
+    num_killed += complete ? 0 : 1;
+    num_continued += program.output().find("Continues behind document") != std::string::npos ? 1 : 0;
+    if (complete)
+      EXPECT_EQ(WEXITSTATUS(status), 0) << program.output();
+    else
+      for (const std::string& name : names_in(scratch.path()))
+        EXPECT_FALSE(name.starts_with("killed") && (name.ends_with(".idx") || name.ends_with(".bin"))) << name;
+  }
+  EXPECT_GT(num_continued, 2);
+  for (const std::string name :
+       {"_text_document.bin", "_text_document.idx", "_title_document.bin", "_title_document.idx"})
+    EXPECT_EQ(bytes_of(scratch.file("killed" + name)), bytes_of(scratch.file("whole" + name))) << name;
+  EXPECT_THAT(names_in(scratch.path()), Not(::testing::Contains(HasSubstr(".tmp."))));
+  EXPECT_FALSE(std::filesystem::exists(scratch.file("killed.resume.json")));
+}
+
+TEST(PreprocessProcess, PreprocessingStartsAnewIfTheInputOrTheFlagsHaveChanged) {
+  const ScratchDirectory scratch;
+  const auto write_input = [&](int step) {
+    std::ofstream input(scratch.file("in.jsonl"));
+    for (int i = 0; i < 200'000; ++i) input << "{\"text\": \"" << i * step % 1000 << "\"}\n";
+  };
+  const auto run = [&](const std::string& flags, bool is_killed) {
+    Program program(joined({MEGATRON_PROGRAM, "preprocess_data", "--input", scratch.file("in.jsonl"), "--output-prefix",
+                            scratch.file("out")},
+                           words_of("--tokenizer-type NullTokenizer --vocab-size 1000 --workers 1 --resume-interval 0"
+                                    " --log-interval 1000 " +
+                                    flags)));
+    if (is_killed && program.read_until("Processed 60000 documents")) ::kill(program.process(), SIGKILL);
+    const int status = program.wait_status();
+    EXPECT_EQ(WIFSIGNALED(status), is_killed) << program.output();
+    return program.output();
+  };
+  write_input(1);
+  run("", true);
+  EXPECT_TRUE(std::filesystem::exists(scratch.file("out.resume.json")));
+  EXPECT_THAT(run("--append-eod", true), HasSubstr("this run starts anew"));
+  EXPECT_THAT(run("--append-eod --no-resume", true), Not(HasSubstr("Continues")));
+  EXPECT_THAT(run("--append-eod --workers 2", true), HasSubstr("Continues behind document"));
+  write_input(7);
+  EXPECT_THAT(run("--append-eod", false), HasSubstr("this run starts anew"));
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl", "out_text_document.bin", "out_text_document.idx"));
+}
+
+TEST(PreprocessProcess, PreprocessingEndsOnASignalWhileItWaitsForAPipe) {
+  const ScratchDirectory scratch;
+  const std::string pipe = scratch.file("in");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  Program program(joined({MEGATRON_PROGRAM, "preprocess_data", "--input", pipe, "--output-prefix", scratch.file("out")},
+                         words_of("--tokenizer-type NullTokenizer --vocab-size 9")));
+  int writer = -1;
+  for (int i = 0; i < 2000 && (writer = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK)) < 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_GE(writer, 0);
+  ::kill(program.process(), SIGTERM);
+  const int status = program.wait_status();
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+}
+
+}  // namespace
+}  // namespace megatron
