@@ -91,4 +91,5 @@ def main():
         print(json.dumps({"text": text, "ids": ids, "decoded": decode(ids)}))
 
 
-main()
+if __name__ == "__main__":
+    main()
