@@ -37,11 +37,13 @@ set(MEGATRON_COMPILED_ALONE
     megatron/optimizer/param_scheduler_entries.cpp
     megatron/telemetry/gpu_process_memory.cpp
     megatron/telemetry/straggler_report.cpp
+    megatron/tokenizers/character_masks.cpp
     megatron/tokenizers/chat_template/tests_of_values.cpp
     megatron/tokenizers/punkt_words.cpp
     megatron/tokenizers/sentence_splitter.cpp
     megatron/tokenizers/hugging_face/decoders.cpp
     megatron/tokenizers/tiktoken_encoding.cpp
+    megatron/tokenizers/word_scanner.cpp
     megatron/training/checkpoint/checkpoint_load.cpp
     megatron/training/checkpoint/snapshot.cpp
     megatron/training/config/arguments_json.cpp

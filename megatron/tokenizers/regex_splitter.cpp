@@ -3,11 +3,13 @@
 #define PCRE2_CODE_UNIT_WIDTH 8  // pcre2.h asks for it
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 #include <string>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/unicode_categories.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -22,22 +24,63 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text.data());
 }
 
-std::string with_unicode_white_space(std::string_view pattern) {
+/// The end of an escape such as \s or \p{Lu} that starts at `begin`.
+size_t end_of_escape(std::string_view pattern, size_t begin) {
+  const bool has_name = pattern.substr(begin + 1).starts_with("p{") || pattern.substr(begin + 1).starts_with("P{");
+  const size_t end = has_name ? pattern.find('}', begin) : begin + 1;
+  return end >= pattern.size() ? pattern.size() : end + 1;
+}
+
+/// Ranges that the general categories of a name, one letter or two, have since Unicode 14, for inside of brackets.
+std::string new_ranges(std::string_view name) {
+  std::string ranges;
+  for (const CategoryRange& range : categories_since_unicode_14())
+    if (!name.empty() && name.size() <= 2 && range.category.starts_with(name))
+      ranges += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", uint32_t{range.first}, uint32_t{range.last});
+  return ranges;
+}
+
+std::string translated_escape(std::string_view escape, bool in_brackets) {
+  if (escape == "\\s") return "\\p{White_Space}";
+  if (escape == "\\S") return "\\P{White_Space}";
+  if (!escape.starts_with("\\p{") && !escape.starts_with("\\P{")) return std::string(escape);
+  const std::string_view name = escape.substr(3, escape.size() - 4);
+  const std::string ranges = new_ranges(name);
+  if (ranges.empty() || (in_brackets && escape[1] == 'P')) return std::string(escape);
+  if (in_brackets) return std::string(escape) + ranges;
+  return fmt::format("[{}\\p{{{}}}{}]", escape[1] == 'P' ? "^" : "", name, ranges);
+}
+
+/// The pattern with the classes of Unicode 16.
+std::string with_unicode_16(std::string_view pattern) {
   std::string result;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] != '\\' || i + 1 == pattern.size()) {
-      result += pattern[i];
+  bool in_brackets = false;
+  for (size_t i = 0, end; i < pattern.size(); i = end) {
+    end = i + 1;
+    if (pattern[i] == '\\') {
+      end = end_of_escape(pattern, i);
+      result += translated_escape(pattern.substr(i, end - i), in_brackets);
       continue;
     }
-    const std::string_view escape = pattern.substr(i++, 2);
-    result += escape == "\\s" ? "\\p{White_Space}" : escape == "\\S" ? "\\P{White_Space}" : escape;
+    if (in_brackets && pattern.substr(i).starts_with("[:"))
+      end = std::min(pattern.find(":]", i), pattern.size() - 2) + 2;
+    if (!in_brackets && pattern[i] == '[') {
+      in_brackets = true;
+      if (pattern.substr(end).starts_with('^')) ++end;
+      if (pattern.substr(end).starts_with(']')) ++end;  // the first of the set does not end it
+    } else if (end == i + 1 && pattern[i] == ']') {
+      in_brackets = false;
+    }
+    result += pattern.substr(i, end - i);
   }
   return result;
 }
 }  // namespace
 
 RegexPattern::RegexPattern(std::string_view pattern) {
-  const std::string unicode = with_unicode_white_space(pattern);
+  if (const std::optional<WordRules> rules = WordRules::of(pattern))
+    words_ = std::make_unique<const Words>(Words{*rules, CharacterSets()});
+  const std::string unicode = with_unicode_16(pattern);
   int error = 0;
   PCRE2_SIZE offset = 0;
   code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(unicode.data()), unicode.size(),
@@ -62,6 +105,7 @@ RegexSplitter::RegexSplitter(const RegexPattern& pattern)
       context_(pcre2_match_context_create(nullptr)),
       data_(pcre2_match_data_create(1, nullptr)) {
   if (!context_ || !data_) throw std::bad_alloc();
+  if (pattern.words_) scanner_.emplace(pattern.words_->rules, pattern.words_->sets);
   pcre2_set_match_limit(context_.get(), kMatchLimit);
   pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
   pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "megatron/tokenizers/word_scanner.h"
+
 struct pcre2_real_code_8;
 struct pcre2_real_match_context_8;
 struct pcre2_real_match_data_8;
@@ -16,7 +18,8 @@ namespace megatron {
 
 /// Perl syntax, compiled for UTF-8 with Unicode character classes. Immutable; threads may share it.
 /// `\s` and `\S` mean Unicode's White_Space, as in the engines that tokenizers are defined by; PCRE2's own `\s` has
-/// U+180E besides.
+/// U+180E besides. General categories, such as `\p{L}`, are those of Unicode 16; `\P{L}` inside of brackets may be
+/// older.
 class RegexPattern {
  public:
   /// @throw ConfigError with the place of the mistake.
@@ -29,6 +32,12 @@ class RegexPattern {
   struct Free {
     void operator()(pcre2_real_code_8* code) const;
   };
+  /// A pattern that is cut by rules of its own.
+  struct Words {
+    WordRules rules;
+    CharacterSets sets;
+  };
+  std::unique_ptr<const Words> words_;  // null: none of those
   std::unique_ptr<pcre2_real_code_8, Free> code_;
 };
 
@@ -41,6 +50,7 @@ class RegexSplitter {
   /// text. @param valid  valid UTF-8. @throw DataError if the pattern needs more memory or steps than the limits allow.
   template <class F>
   void for_each_piece(std::string_view valid, F&& f) {
+    if (scanner_) return scanner_->for_each_word(valid, f);
     for (size_t begin = 0; begin < valid.size();) {
       const Range match = find(valid, begin, false);
       if (match.begin > begin) f(valid.substr(begin, match.begin - begin));
@@ -82,6 +92,7 @@ class RegexSplitter {
     void operator()(pcre2_real_match_context_8* context) const;
     void operator()(pcre2_real_jit_stack_8* stack) const;
   };
+  std::optional<WordScanner> scanner_;
   const pcre2_real_code_8* code_;
   std::unique_ptr<pcre2_real_jit_stack_8, Free> stack_;
   std::unique_ptr<pcre2_real_match_context_8, Free> context_;

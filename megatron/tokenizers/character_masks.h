@@ -1,0 +1,71 @@
+// Bitmaps of a text: which bytes belong to letters, numbers, white space and other characters.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace megatron {
+
+/// Sets of characters. Every character is in exactly one of the first four; kUpper and kLower are further sets.
+enum class CharacterSet : uint8_t {
+  kLetter,      ///< \p{L}
+  kNumber,      ///< \p{N}
+  kWhiteSpace,  ///< \s
+  kOther,
+  kUpper,  ///< [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
+  kLower,  ///< [\p{Ll}\p{Lm}\p{Lo}\p{M}]
+};
+constexpr size_t kNumCharacterSets = 6;
+
+/// The sets of every code point, by Unicode 16. Immutable; threads may share it.
+class CharacterSets {
+ public:
+  CharacterSets();
+  /// A bit for each CharacterSet.
+  uint8_t of(char32_t code_point) const {
+    return pages_[page_of_[code_point >> kPageBits]][code_point & ((1u << kPageBits) - 1)];
+  }
+
+ private:
+  static constexpr unsigned kPageBits = 8;
+  using Page = std::array<uint8_t, size_t{1} << kPageBits>;
+  std::vector<uint8_t> page_of_;
+  std::vector<Page> pages_;  // equal ones once
+};
+
+/// A bit for each byte of a text and each set: whether the character that the byte belongs to is in the set.
+/// One thread uses it at a time; its memory, a byte for each byte of text, is kept for the next text.
+class CharacterMasks {
+ public:
+  /// @param valid  valid UTF-8.
+  void fill(std::string_view valid, const CharacterSets& sets);
+
+  /// Whether the byte at `offset`, which may be the size of the text, belongs to a character of the set.
+  bool contains(CharacterSet set, size_t offset) const { return bits_of(set, offset / kBytes) >> offset % kBytes & 1; }
+  /// First byte at or after `begin` that belongs to no character of the set, or the size of the text.
+  size_t end_of_run(CharacterSet set, size_t begin) const {
+    size_t block = begin / kBytes;
+    uint64_t outside = ~bits_of(set, block) >> begin % kBytes;
+    if (outside != 0) return begin + static_cast<size_t>(std::countr_zero(outside));
+    do outside = ~bits_of(set, ++block);
+    while (outside == 0);
+    return kBytes * block + static_cast<size_t>(std::countr_zero(outside));
+  }
+
+ private:
+  static constexpr size_t kBytes = 64;
+  /// The bits of 64 bytes, by set; as large as a line of the cache.
+  using Block = std::array<uint64_t, 8>;
+  static_assert(kNumCharacterSets <= 8);
+
+  uint64_t bits_of(CharacterSet set, size_t block) const { return blocks_[block][static_cast<size_t>(set)]; }
+  size_t fill_characters(std::string_view valid, size_t begin, size_t end, const CharacterSets& sets);
+
+  std::vector<Block> blocks_;  // the last one is 0, so that every run ends
+};
+
+}  // namespace megatron
