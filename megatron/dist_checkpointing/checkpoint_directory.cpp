@@ -10,6 +10,7 @@
 #include "megatron/base/size_text.h"
 #include "megatron/base/word_list.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
+#include "megatron/dist_checkpointing/legacy_checkpoint.h"
 
 namespace megatron {
 namespace {
@@ -74,8 +75,9 @@ std::vector<CheckpointDirectory::Entry> CheckpointDirectory::entries() const {
 }
 
 bool CheckpointDirectory::is_complete(const std::string& name) const {
-  return files_.exists(join_path(full_path(name), kBackendFile)) &&
-         files_.exists(join_path(full_path(name), kMetadataFile));
+  const std::string path = full_path(name);
+  return (files_.exists(join_path(path, kBackendFile)) && files_.exists(join_path(path, kMetadataFile))) ||
+         LegacyCheckpoint::is_in(files_, path);
 }
 
 /// A crash within the removal leaves nothing that looks like a checkpoint.
@@ -169,23 +171,14 @@ std::vector<int64_t> CheckpointDirectory::superfluous(const KeepRule& rule) cons
 
 void CheckpointDirectory::remove(int64_t iteration) { remove_atomically(name_of(iteration)); }
 
-/// Whether the folder has the form of Megatron's --ckpt-format torch.
-bool CheckpointDirectory::is_of_older_format(const std::string& path) const {
-  const auto content = files_.list(path);
-  return std::ranges::any_of(content, [](const auto& e) { return e.name.starts_with("mp_rank_"); });
-}
-
 bool CheckpointDirectory::is_checkpoint() const {
-  return files_.exists(full_path(kBackendFile)) || files_.exists(full_path(kMetadataFile)) || is_of_older_format(root_);
+  return files_.exists(full_path(kBackendFile)) || files_.exists(full_path(kMetadataFile)) ||
+         LegacyCheckpoint::is_in(files_, root_);
 }
 
 /// The reason why an iteration cannot be loaded, as the end of a sentence about it.
 std::string CheckpointDirectory::problem_of(int64_t iteration) const {
-  if (!files_.exists(path(iteration))) return "does not exist";
-  return is_of_older_format(path(iteration))
-             ? "is of Megatron's --ckpt-format torch, which is not read; let Megatron convert it "
-               "(--ckpt-convert-format torch_dist)"
-             : "is not complete";
+  return files_.exists(path(iteration)) ? "is not complete" : "does not exist";
 }
 
 CheckpointDirectory::Found CheckpointDirectory::find(int64_t iteration) const {
@@ -253,8 +246,7 @@ CheckpointDirectory::Latest CheckpointDirectory::latest() const {
   const auto end = hint            ? std::ranges::lower_bound(iterations, *hint)
                    : named.empty() ? iterations.end()
                                    : iterations.begin();
-  const bool is_older_format = hint && files_.exists(path(*hint)) && is_of_older_format(path(*hint));
-  if (end == iterations.begin() || is_older_format) refuse(named);
+  if (end == iterations.begin()) refuse(named);
   const int64_t newest = *std::prev(end);
   return {find(newest),
           {fmt::format("{} {}. Loading iteration {}, the newest complete one{}.", full_path(kTracker),

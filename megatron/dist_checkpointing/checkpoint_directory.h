@@ -105,7 +105,6 @@ class CheckpointDirectory {
   };
   std::vector<Entry> entries() const;
   bool is_complete(const std::string& name) const;
-  bool is_of_older_format(const std::string& path) const;
   std::string problem_of(int64_t iteration) const;
   std::string problem_of_tracker(const std::string& content) const;
   [[noreturn]] void refuse(const std::string& tracker_content) const;

@@ -36,7 +36,14 @@ void require_type(std::string_view key, const GlobalTensor& tensor, DType wanted
 }  // namespace
 
 CheckpointReader::CheckpointReader(const FileSystem& files, std::string directory, Verify verify)
-    : files_(files), directory_(std::move(directory)), verify_(verify), metadata_(read_index(files, directory_)) {}
+    : files_(files), directory_(std::move(directory)), verify_(verify) {
+  if (LegacyCheckpoint::is_in(files, directory_)) {
+    legacy_ = std::make_shared<const LegacyCheckpoint>(files, directory_);
+    metadata_ = legacy_->metadata();
+  } else {
+    metadata_ = read_index(files, directory_);
+  }
+}
 
 const GlobalTensor& CheckpointReader::tensor(std::string_view key) const {
   const auto found = metadata_.tensors.find(key);
@@ -99,7 +106,8 @@ TorchFile CheckpointReader::open_chunk(std::string_view key, const GlobalTensor&
 
 void CheckpointReader::read_box(std::string_view key, const GlobalTensor& tensor, const Box& wanted,
                                 std::byte* destination, const Shape& strides) const {
-  for (const StoredChunk& chunk : tensor.chunks) {
+  for (size_t i = 0; i < tensor.chunks.size(); ++i) {
+    const StoredChunk& chunk = tensor.chunks[i];
     const auto common = intersection(chunk.box, wanted);
     if (!common) continue;
     Box within_chunk = *common;
@@ -108,11 +116,17 @@ void CheckpointReader::read_box(std::string_view key, const GlobalTensor& tensor
       within_chunk.offsets[dim] -= chunk.box.offsets[dim];
       within_wanted[dim] -= wanted.offsets[dim];
     }
-    const TorchFile file = open_chunk(key, tensor, chunk);
-    file.read_box(*torch_tensor(file.root()), within_chunk,
-                  destination + element_offset(within_wanted, strides) * size_of(tensor.type), strides,
-                  verify_ == Verify::kChecksums);
+    read_chunk(key, tensor, i, within_chunk,
+               destination + element_offset(within_wanted, strides) * size_of(tensor.type), strides);
   }
+}
+
+void CheckpointReader::read_chunk(std::string_view key, const GlobalTensor& tensor, size_t chunk, const Box& box,
+                                  std::byte* destination, const Shape& strides) const {
+  const bool verify = verify_ == Verify::kChecksums;
+  if (legacy_) return legacy_->read_box(key, chunk, box, destination, strides, verify);
+  const TorchFile file = open_chunk(key, tensor, tensor.chunks[chunk]);
+  file.read_box(*torch_tensor(file.root()), box, destination, strides, verify);
 }
 
 std::optional<ElementType> CheckpointReader::type_of(std::string_view key) const {
@@ -166,13 +180,17 @@ TorchFile CheckpointReader::read_object(std::string_view key) const {
 }
 
 CheckpointReader::CommonState CheckpointReader::read_common_state() const {
+  if (legacy_) {
+    const std::string first = LegacyCheckpoint::first_file(files_, directory_);
+    return {TorchFile(files_.open_for_reading(first), first)};
+  }
   const std::string legacy = join_path(directory_, kCommonStateFile);
   if (files_.exists(legacy)) return {TorchFile(files_.open_for_reading(legacy), legacy)};
   return {read_object(kCommonStateKey)};
 }
 
 bool CheckpointReader::has_common_state() const {
-  return has_object(kCommonStateKey) || files_.exists(join_path(directory_, kCommonStateFile));
+  return legacy_ || has_object(kCommonStateKey) || files_.exists(join_path(directory_, kCommonStateFile));
 }
 
 const pickle::Object& CheckpointReader::CommonState::state() const {
@@ -184,6 +202,7 @@ const pickle::Object& CheckpointReader::CommonState::state() const {
 }
 
 void CheckpointReader::check_files() const {
+  if (legacy_) return;                                               // all of them are open
   std::map<std::string, std::pair<int64_t, std::string_view>> ends;  // of the last item in each file, and its key
   const auto add = [&](const std::string& key, const StoredItem& item) {
     auto& last = ends[item.file];
@@ -196,6 +215,7 @@ void CheckpointReader::check_files() const {
 }
 
 std::vector<std::string> CheckpointReader::verify(const std::function<void(int64_t bytes)>& on_bytes) const {
+  if (legacy_) return legacy_->verify();
   std::vector<std::string> problems;
   const auto attempt = [&](auto&& check) {
     try {

@@ -11,6 +11,7 @@
 #include "megatron/base/file_system.h"
 #include "megatron/core/view.h"
 #include "megatron/dist_checkpointing/checkpoint_metadata.h"
+#include "megatron/dist_checkpointing/legacy_checkpoint.h"
 #include "megatron/dist_checkpointing/stored_tensors.h"
 #include "megatron/dist_checkpointing/torch_file.h"
 
@@ -21,9 +22,9 @@ namespace megatron {
 enum class Verify { kChecksums, kNothing };
 
 /// A checkpoint directory (iter_0000010) in the form torch_dist: Megatron's, ours, or plain
-/// torch.distributed.checkpoint. Not thread-safe. Every member throws CheckpointError that names the file, the key and
-/// the remedy if something is missing or damaged. Example, the rows of one rank of a weight that was saved in another
-/// layout:
+/// torch.distributed.checkpoint; or in Megatron's form torch (LegacyCheckpoint), which it shows as the same tensors.
+/// Not thread-safe. Every member throws CheckpointError that names the file, the key and the remedy if something is
+/// missing or damaged. Example, the rows of one rank of a weight that was saved in another layout:
 ///   reader.read_tensor("decoder.layers.mlp.linear_fc2.weight", {32, 1024, 4096}, {3, 0, 2048}, view);
 class CheckpointReader final : public StoredTensors {
  public:
@@ -52,6 +53,10 @@ class CheckpointReader final : public StoredTensors {
     const pickle::Object& state() const;
   };
   CommonState read_common_state() const;
+  /// Why the tensors of an optimizer that is stored cannot be read; empty if they can.
+  std::string optimizer_problem() const { return legacy_ ? legacy_->optimizer_problem() : ""; }
+  /// Whether the checkpoint is of the form torch, without objects.
+  bool is_legacy() const { return legacy_ != nullptr; }
   /// Whether there is one; plain torch.distributed.checkpoint writes none.
   bool has_common_state() const;
 
@@ -68,10 +73,13 @@ class CheckpointReader final : public StoredTensors {
   std::unique_ptr<ReadableFile> open_range(std::string_view key, const StoredItem& item) const;
   void read_box(std::string_view key, const GlobalTensor& tensor, const Box& wanted, std::byte* destination,
                 const Shape& strides) const;
+  void read_chunk(std::string_view key, const GlobalTensor& tensor, size_t chunk, const Box& box,
+                  std::byte* destination, const Shape& strides) const;
 
   const FileSystem& files_;
   std::string directory_;
   Verify verify_;
+  std::shared_ptr<const LegacyCheckpoint> legacy_;  // of a directory of the form torch
   CheckpointMetadata metadata_;
   mutable std::set<std::string, std::less<>> tiled_;  // tensors whose chunks were found to cover them
   mutable std::string open_name_;                     // the file of the last item, kept open

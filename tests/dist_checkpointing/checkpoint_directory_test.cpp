@@ -160,19 +160,6 @@ TEST_F(CheckpointDirectoryTest, FindsAGivenIterationOrListsThoseThereAre) {
       ThrowsMessage<CheckpointError>("[checkpoint] iteration 15 in save does not exist. Complete are: 10, 20."));
 }
 
-TEST_F(CheckpointDirectoryTest, NamesTheOlderFormatOfMegatron) {
-  save({10});
-  files_.create_directories("save/iter_0000020/mp_rank_00");
-  set_tracker("20");
-  EXPECT_THAT([&] { directory_.latest(); },
-              ThrowsMessage<CheckpointError>(::testing::AllOf(
-                  HasSubstr("names iteration 20, which is of Megatron's --ckpt-format torch"),
-                  HasSubstr("convert it (--ckpt-convert-format torch_dist). Complete are: 10. Choose one with"))));
-  EXPECT_THAT(
-      [&] { directory_.find(20); },
-      ThrowsMessage<CheckpointError>(HasSubstr("convert it (--ckpt-convert-format torch_dist). Complete are: 10.")));
-}
-
 TEST_F(CheckpointDirectoryTest, IgnoresWhatIsNotACheckpoint) {
   save({10});
   files_.create_directories("save/iter_0000020.saving");

@@ -76,7 +76,7 @@ std::string golden_words(const std::string& folder) {
       size("layers"), size("h"), size("nh"), size("d"), size("seq"), size("seq"), size("vocab"),
       golden_json(file, "padded_vocab").get<int64_t>(), golden_checkpoints(), folder);
   const bool has_experts = folder.find("moe") != std::string::npos;
-  if (has_experts || folder.find("llama") != std::string::npos)
+  if (has_experts || golden_json(file, "model") == "llama")
     line += fmt::format(
         " --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu "
         "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups {} --ffn-hidden-size {}",

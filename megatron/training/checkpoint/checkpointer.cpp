@@ -82,6 +82,10 @@ CheckpointDirectory::Found find(FileSystem& files, std::string_view flag, const 
 /// Identifies the content of a checkpoint by its index and the weights in the first file of data.
 std::string describe_content(const FileSystem& files, const CheckpointDirectory::Found& found) {
   if (found.path.empty()) return "none";
+  if (LegacyCheckpoint::is_in(files, found.path))
+    return fmt::format("{} (first file of {})",
+                       found.iteration ? fmt::format("iteration {}", *found.iteration) : "a release",
+                       file_fingerprint(files, LegacyCheckpoint::first_file(files, found.path)));
   return fmt::format("{} (index of {}, first weights of {})",
                      found.iteration ? fmt::format("iteration {}", *found.iteration) : "a release",
                      file_fingerprint(files, join_path(found.path, kMetadataFile)),

@@ -199,8 +199,18 @@ ParamSchedulerEntries scheduler_entries(const Object& dict) {
   return entries;
 }
 
-/// A number, or a float32 tensor of one element.
-double number_of(const TorchFile& file, const Object& object) {
+/// The optimizer's state, or the first one of a chain {0: ..., 1: ...}: Megatron chains an optimizer of dense
+/// parameters and one of experts that ranks share, which take their steps together.
+const Object& first_of_chain(const Object& stored) {
+  if (stored.kind() == pickle::Kind::kList) return *stored.items()[0];  // of the form torch
+  const bool is_one = stored.find(common_state::kOptimizer) || stored.find(common_state::kParamGroups) ||
+                      stored.find(common_state::kShardingType) || stored.entries().empty();
+  return is_one ? stored : *stored.entries()[0].value;
+}
+
+}  // namespace
+
+double stored_number(const TorchFile& file, const Object& object) {
   const std::optional<TorchTensor> tensor = torch_tensor(object);
   if (!tensor) return object.as_float();
   require<CheckpointError>(tensor->type == ElementType::kFloat32 && tensor->shape.num_elements() == 1,
@@ -211,25 +221,16 @@ double number_of(const TorchFile& file, const Object& object) {
   return value;
 }
 
-/// The optimizer's state, or the first one of a chain {0: ..., 1: ...}: Megatron chains an optimizer of dense
-/// parameters and one of experts that ranks share, which take their steps together.
-const Object& first_of_chain(const Object& stored) {
-  const bool is_one = stored.find(common_state::kOptimizer) || stored.find(common_state::kParamGroups) ||
-                      stored.find(common_state::kShardingType) || stored.entries().empty();
-  return is_one ? stored : *stored.entries()[0].value;
-}
-
-/// Adam's t: in each group, or once for all parameters.
+/// Adam's t: in each group, or once for all parameters, or in the form torch for each parameter.
 std::optional<int64_t> stored_num_steps(const TorchFile& file, const Object& optimizer) {
   for (const Object* group : optimizer.at(common_state::kParamGroups).items())
-    if (const Object* step = group->find("step")) return static_cast<int64_t>(number_of(file, *step));
+    if (const Object* step = group->find("step")) return static_cast<int64_t>(stored_number(file, *step));
   const Object* state = optimizer.find(common_state::kState);
   const Object* step = state ? state->find(common_state::kCommonStep) : nullptr;
+  if (!step && state && !state->entries().empty()) step = state->entries()[0].value->find("step");
   if (!step) return std::nullopt;
-  return static_cast<int64_t>(number_of(file, *step));
+  return static_cast<int64_t>(stored_number(file, *step));
 }
-
-}  // namespace
 
 TorchObject make_common_state(Trainer& trainer, bool with_optimizer) {
   TorchObject object;
@@ -315,9 +316,10 @@ void load_optimizer_state(const CheckpointReader& reader, const CheckpointReader
   auto* scaler = dynamic_cast<DynamicGradScaler*>(trainer.optimizer().scaler());
   const Object* stored = scaler_file ? scaler_file->root().items()[0] : outer.find(common_state::kGradScaler);
   if (scaler && stored && stored->find("growth_tracker"))
-    scaler->load({.scale = static_cast<float>(number_of(scaler_file ? *scaler_file : common.file, stored->at("scale"))),
-                  .growth_tracker = stored->at("growth_tracker").as_int(),
-                  .hysteresis_tracker = stored->at("hysteresis_tracker").as_int()});
+    scaler->load(
+        {.scale = static_cast<float>(stored_number(scaler_file ? *scaler_file : common.file, stored->at("scale"))),
+         .growth_tracker = stored->at("growth_tracker").as_int(),
+         .hysteresis_tracker = stored->at("hysteresis_tracker").as_int()});
 }
 
 std::string arguments_json_of(const Object& state) {

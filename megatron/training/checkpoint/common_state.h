@@ -21,6 +21,11 @@ void load_progress(const pickle::Object& state, Trainer& trainer);
 /// Takes the schedule, the step counter and the loss scale over. @throw CheckpointError if one of them is not there.
 void load_optimizer_state(const CheckpointReader& reader, const CheckpointReader::CommonState& common,
                           Trainer& trainer);
+/// The number of steps that an optimizer's state holds: of one of a chain, without the dict around it.
+/// @param file  has the tensors of `optimizer`.
+std::optional<int64_t> stored_num_steps(const TorchFile& file, const pickle::Object& optimizer);
+/// A number, or a float32 tensor of one element. @throw CheckpointError for another tensor.
+double stored_number(const TorchFile& file, const pickle::Object& object);
 /// The arguments of a common state as JSON text; those that are not plain values are left out.
 std::string arguments_json_of(const pickle::Object& state);
 

@@ -95,6 +95,7 @@ LoadRequests requests_of_main_params(const CheckpointReader& reader, Trainer& tr
 }
 
 void require_optimizer_state(const CheckpointReader& reader, const LoadRequests& requests) {
+  require<NotSupported>(requests.empty() || reader.optimizer_problem().empty(), "{}", reader.optimizer_problem());
   for (const LoadRequest& request : requests)
     require<CheckpointError>(reader.has_tensor(request.key),
                              "[checkpoint] there is no {}: the optimizer's state was saved with another --optimizer "

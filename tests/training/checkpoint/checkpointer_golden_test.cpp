@@ -50,6 +50,7 @@ std::pair<std::string, int64_t> stored_key(std::string name, bool is_latent, boo
 struct Golden {
   const char* folder;
   const char* master;  // state with the fp32 weights; null: no optimizer state is stored, or it is not loaded
+  const char* expected = nullptr;  // file of the whole tensors, if the case names none
 };
 void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.folder; }
 
@@ -60,7 +61,11 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenCheckpoint,
                                            Golden{"lm019/llama_tp2", nullptr}, Golden{"lm019/gpt2_1", "param"},
                                            Golden{"lm019/gpt2_pp2", nullptr}, Golden{"core016/llama_1", nullptr},
                                            Golden{"lm019/mla_1", nullptr}, Golden{"lm019/moe_1", nullptr},
-                                           Golden{"lm019/moe_ep2", "param"}, Golden{"lm019/moemix_1", nullptr}),
+                                           Golden{"lm019/moe_ep2", "param"}, Golden{"lm019/moemix_1", nullptr},
+                                           Golden{"lm019/legacy_1", "param", "lm019_llama_1.safetensors"},
+                                           Golden{"lm019/legacy_plain_1", "param", "lm019_gpt2_1.safetensors"},
+                                           Golden{"lm019/legacy_tp2", nullptr, "lm019_llama_tp2.safetensors"},
+                                           Golden{"lm019/legacy_pp2", nullptr, "lm019_gpt2_pp2.safetensors"}),
                          [](const auto& info) {
                            std::string name = info.param.folder;
                            std::replace(name.begin(), name.end(), '/', '_');
@@ -76,7 +81,9 @@ TEST_P(GoldenCheckpoint, GoesOnHere) {
   ASSERT_TRUE(checkpointer.load(trainer));
 
   const std::string description = fmt::format("checkpoint/{}/case.json", golden.folder);
-  const std::string path = kGolden + "expected/" + testing::golden_json(description, "expected").get<std::string>();
+  const std::string path =
+      kGolden + "expected/" +
+      (golden.expected ? golden.expected : testing::golden_json(description, "expected").get<std::string>());
   const SafetensorsFile expected(files.open_for_reading(path), path);
   const bool is_mixed = std::string_view(golden.folder).find("moemix") != std::string_view::npos;
   for (const OptimizerState& state : trainer.optimizer().states()) {
