@@ -1,7 +1,5 @@
 #include "commands/run_flags.h"
 
-#include <vector>
-
 #include "megatron/training/config/fields.h"
 #include "megatron/training/config/pretrain_config.h"
 
@@ -19,6 +17,18 @@ std::set<std::string> flags_with(bool Field::*attribute) {
 }
 
 }  // namespace
+
+std::string flag_in(const std::string& argument) { return argument.substr(0, argument.find('=')); }
+
+SplitArguments split_arguments(const FieldTable& own, const std::vector<std::string>& args) {
+  SplitArguments arguments;
+  bool is_own = false;
+  for (const std::string& argument : args) {
+    if (argument.starts_with("--")) is_own = own.find_flag(flag_in(argument)) != nullptr;
+    (is_own ? arguments.own : arguments.model).push_back(argument);
+  }
+  return arguments;
+}
 
 std::set<std::string> run_flags() { return flags_with(&Field::of_whole_runs); }
 

@@ -4,8 +4,21 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace megatron {
+
+class FieldTable;
+
+/// The flag in "--flag=value" or "--flag".
+std::string flag_in(const std::string& argument);
+
+/// The arguments of a command that takes flags of pretrain_gpt beside its own. A flag's values follow it.
+struct SplitArguments {
+  std::vector<std::string> own, model;
+};
+/// @param own  the command's own flags; all others are those of pretrain_gpt
+SplitArguments split_arguments(const FieldTable& own, const std::vector<std::string>& args);
 
 /// Flags of logs, checkpoints, validation and the end of a run, which only a whole run uses.
 std::set<std::string> run_flags();

@@ -22,7 +22,7 @@ namespace megatron {
 
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kVerifyUsage =
     R"(usage: megatron verify layouts [--layout SETTINGS]... [flags] [flags of pretrain_gpt]
 
 Trains a few steps of a model on one rank, then on layouts of several ranks (threads of this process) from the same
@@ -72,37 +72,24 @@ FieldTable describe(VerifyConfig& config) {
   return table;
 }
 
-/// The name in "--name=value".
-std::string name_in(const std::string& argument) { return argument.substr(0, argument.find('=')); }
-
-/// The arguments of this command, with all layouts after one --layout, and those of pretrain_gpt. Settings after one
-/// --layout are one layout, in quotes or not.
-struct SplitArguments {
-  std::vector<std::string> own, model;
-};
-SplitArguments split(const std::vector<std::string>& args) {
-  VerifyConfig defaults;
-  const FieldTable own = describe(defaults);
-  SplitArguments arguments;
-  std::vector<std::string> layouts;
+/// The arguments with all layouts after one --layout. Settings after one --layout are one layout, in quotes or not.
+std::vector<std::string> with_layouts_together(const std::vector<std::string>& args) {
+  std::vector<std::string> others, layouts;
   for (size_t i = 0; i < args.size();) {
-    const std::string name = name_in(args[i]);
-    std::vector<std::string> run;  // a flag and its values
-    if (name != args[i] && name == "--layout")
-      run = {name, args[i].substr(name.size() + 1)};
-    else
-      run = {args[i]};
-    for (++i; i < args.size() && !args[i].starts_with("--"); ++i) run.push_back(args[i]);
-    if (name == "--layout") {
-      layouts.push_back(joined(std::span(run).subspan(1), " "));
+    const std::string name = flag_in(args[i]);
+    if (name != "--layout") {
+      others.push_back(args[i++]);
       continue;
     }
-    std::ranges::copy(run, std::back_inserter(own.find_flag(name) != nullptr ? arguments.own : arguments.model));
+    std::vector<std::string> settings;
+    if (name != args[i]) settings.push_back(args[i].substr(name.size() + 1));
+    for (++i; i < args.size() && !args[i].starts_with("--"); ++i) settings.push_back(args[i]);
+    layouts.push_back(joined(settings, " "));
   }
-  if (layouts.empty()) return arguments;
-  arguments.own.emplace_back("--layout");
-  arguments.own.insert(arguments.own.end(), layouts.begin(), layouts.end());
-  return arguments;
+  if (layouts.empty()) return others;
+  others.emplace_back("--layout");
+  others.insert(others.end(), layouts.begin(), layouts.end());
+  return others;
 }
 
 /// Rejects flags of pretrain_gpt that have another meaning here, or none.
@@ -110,7 +97,7 @@ void check_model_arguments(const std::vector<std::string>& arguments, Mistakes& 
   std::set<std::string> of_runs = run_flags();
   of_runs.insert({"--num-threads", "--no-check-for-nan-in-loss-and-grad", "--distributed-timeout-seconds-after-init"});
   for (const std::string& argument : arguments) {
-    const std::string flag = name_in(argument);
+    const std::string flag = flag_in(argument);
     if (const auto layout_setting = layout_setting_of(flag))
       mistakes.add({flag}, "{} belongs to the layout: give --layout \"{}\"", flag, *layout_setting);
     if (flag == "--bf16" || flag == "--fp16" || flag == "--grad-reduce-in-bf16")
@@ -162,7 +149,7 @@ std::vector<std::string> without_layout_flags(const std::vector<std::string>& ar
   std::vector<std::string> rest;
   bool is_kept = true;
   for (const std::string& argument : arguments) {
-    if (argument.starts_with("--")) is_kept = !layout_setting_of(name_in(argument));
+    if (argument.starts_with("--")) is_kept = !layout_setting_of(flag_in(argument));
     if (is_kept) rest.push_back(argument);
   }
   return rest;
@@ -192,8 +179,8 @@ VerifyConfig parse_verify(const std::vector<std::string>& args) {
   const bool has_stray_argument = args.size() > 1 && !args[1].starts_with("-");
   require<ConfigError>(!has_stray_argument, "'{}' is not a flag. Give settings of a layout after --layout.",
                        args.size() > 1 ? args[1] : "");
-  SplitArguments arguments = split({args.begin() + 1, args.end()});
   FieldTable table = describe(config);
+  SplitArguments arguments = split_arguments(table, with_layouts_together({args.begin() + 1, args.end()}));
   Mistakes mistakes;
   const GivenFields given = parse_flags(table, arguments.own, {.synonyms = flag_synonyms()}, mistakes);
   for (const std::string& text : config.layouts) parse_rank_layout(text, mistakes);
@@ -235,7 +222,7 @@ std::string verify_help(const std::vector<std::string>& args) {
   VerifyConfig defaults;
   const FieldTable table = describe(defaults);
   return help_text({.command = "megatron verify",
-                    .introduction = std::string(kUsage) + rank_layout_help() + std::string(kModelHelp) + "\n",
+                    .introduction = std::string(kVerifyUsage) + rank_layout_help() + std::string(kModelHelp) + "\n",
                     .table = table,
                     .more_about_word = flags_of_training_about,
                     .about_other_flag = help_of_training_flag},

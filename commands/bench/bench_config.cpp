@@ -87,8 +87,6 @@ FieldTable describe(BenchConfig& config) {
   return table;
 }
 
-std::string flag_in(const std::string& argument) { return argument.substr(0, argument.find('=')); }
-
 bool has_flag(const std::vector<std::string>& arguments, std::initializer_list<std::string_view> flags) {
   return std::ranges::any_of(arguments, [&](const std::string& argument) {
     return std::ranges::find(flags, std::string_view(flag_in(argument))) != flags.end();
@@ -104,26 +102,6 @@ std::string value_of(const std::vector<std::string>& arguments, std::string_view
   return "";
 }
 
-struct SplitArguments {
-  std::vector<std::string> own, model;
-};
-SplitArguments split(const std::vector<std::string>& args) {
-  BenchConfig config;
-  FieldTable table = describe(config);
-  std::set<std::string> own;
-  table.for_each([&](const Field& field) {
-    own.insert(field.flags.begin(), field.flags.end());
-    own.insert(field.off_flags.begin(), field.off_flags.end());
-  });
-  SplitArguments arguments;
-  bool is_own = false;
-  for (const std::string& arg : args) {
-    if (arg.starts_with("--")) is_own = own.contains(flag_in(arg));
-    (is_own ? arguments.own : arguments.model).push_back(arg);
-  }
-  return arguments;
-}
-
 /// Rejects flags that belong to other kinds of measurement: the title of their group is the kind.
 void check_kind(const BenchConfig& config, const FieldTable& table, const GivenFields& given, Mistakes& mistakes) {
   for (const FieldGroup& group : table.groups()) {
@@ -137,7 +115,7 @@ void check_kind(const BenchConfig& config, const FieldTable& table, const GivenF
   }
 }
 
-void check_model_arguments(const std::vector<std::string>& arguments, Mistakes& mistakes) {
+void check_step_arguments(const std::vector<std::string>& arguments, Mistakes& mistakes) {
   const std::set<std::string> of_runs = run_flags();
   for (const std::string& argument : arguments) {
     const std::string flag = flag_in(argument);
@@ -249,13 +227,13 @@ BenchConfig parse_bench(const std::vector<std::string>& args, int world_size) {
   require<ConfigError>(found != kinds.end(), "'{}' cannot be measured; gemm, attention, ops, comm and step can.",
                        args[0]);
   config.kind = found->first;
-  const SplitArguments arguments = split({args.begin() + 1, args.end()});
   FieldTable table = describe(config);
+  const SplitArguments arguments = split_arguments(table, {args.begin() + 1, args.end()});
   Mistakes mistakes;
   const GivenFields given = parse_flags(table, arguments.own, {.synonyms = flag_synonyms()}, mistakes);
   config.model_arguments = arguments.model;
   check_kind(config, table, given, mistakes);
-  check_model_arguments(arguments.model, mistakes);
+  check_step_arguments(arguments.model, mistakes);
   const auto collect = [&](auto&& check) {
     try {
       check();
