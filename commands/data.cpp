@@ -33,7 +33,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kIntroduction =
+constexpr std::string_view kDataIntroduction =
     R"(usage: megatron data inspect --data-path PREFIX... [flags]
 
 Prints the contents of PREFIX.idx and PREFIX.bin, and checks them; with --document also one document.
@@ -259,7 +259,7 @@ void inspect(const InspectConfig& config, std::ostream& out, std::ostream& err) 
 std::string data_help(const std::vector<std::string>& args) {
   InspectConfig defaults;
   const FieldTable table = describe(defaults);
-  return help_text({.command = "megatron data", .introduction = std::string(kIntroduction), .table = table}, args);
+  return help_text({.command = "megatron data", .introduction = std::string(kDataIntroduction), .table = table}, args);
 }
 
 }  // namespace

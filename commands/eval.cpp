@@ -25,7 +25,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kIntroduction =
+constexpr std::string_view kEvalIntroduction =
     R"(usage: megatron eval --load DIR | --load-hf DIR  --token-ids FILE | --text FILE
 
 Prints the mean loss per token and the perplexity of a model on tokens or on a text, for a text bits
@@ -82,7 +82,7 @@ EvalConfig parse(const std::vector<std::string>& args) {
 std::string eval_help(const std::vector<std::string>& args) {
   EvalConfig defaults;
   const FieldTable table = describe(defaults);
-  return help_text({.command = "megatron eval", .introduction = std::string(kIntroduction), .table = table}, args);
+  return help_text({.command = "megatron eval", .introduction = std::string(kEvalIntroduction), .table = table}, args);
 }
 
 using Sequences = std::vector<std::vector<TokenId>>;

@@ -19,7 +19,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kIntroduction = R"(usage: megatron generate --load DIR --prompt TEXT [flags]
+constexpr std::string_view kGenerateIntroduction = R"(usage: megatron generate --load DIR --prompt TEXT [flags]
 
 Continues a text with the newest checkpoint in DIR. Model and tokenizer are those of the training
 run that saved it.
@@ -70,7 +70,7 @@ FieldTable describe(GenerateConfig& config) {
 }
 
 /// @throw ConfigError with all mistakes.
-GenerateConfig parse(const std::vector<std::string>& args) {
+GenerateConfig parse_generate(const std::vector<std::string>& args) {
   GenerateConfig config;
   FieldTable table = describe(config);
   Mistakes mistakes;
@@ -95,7 +95,8 @@ GenerateConfig parse(const std::vector<std::string>& args) {
 std::string generate_help(const std::vector<std::string>& args) {
   GenerateConfig defaults;
   const FieldTable table = describe(defaults);
-  return help_text({.command = "megatron generate", .introduction = std::string(kIntroduction), .table = table}, args);
+  return help_text({.command = "megatron generate", .introduction = std::string(kGenerateIntroduction), .table = table},
+                   args);
 }
 
 /// The configuration of the run that wrote the checkpoint, for one rank without training state.
@@ -132,7 +133,7 @@ size_t complete_length(std::string_view text) {
   return text.size();
 }
 
-void run(const GenerateConfig& generate, const ModelFamily& family, std::ostream& out, std::ostream& err) {
+void run_generate(const GenerateConfig& generate, const ModelFamily& family, std::ostream& out, std::ostream& err) {
   PosixFileSystem files;
   const std::string arguments = Checkpointer::stored_arguments(files, generate.checkpoint);
   PretrainConfig config = trained_config(files, generate, arguments);
@@ -186,7 +187,7 @@ int generate_command(const std::vector<std::string>& args, std::ostream& out, st
                      const ModelFamily& family) {
   return run_command("generate", err, [&] {
     if (asks_for_help(args)) return show_text(generate_help(args), out);
-    run(parse(args), family, out, err);
+    run_generate(parse_generate(args), family, out, err);
   });
 }
 

@@ -17,7 +17,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kIntroduction =
+constexpr std::string_view kPlanIntroduction =
     R"(usage: megatron plan --show-schedule --pipeline-model-parallel-size P [flags]
 
 Draws one step of each pipeline rank, without a model or a device: when forwards (F), gradients of inputs (B) and
@@ -343,9 +343,10 @@ Plan plan_of(const PlanConfig& config) {
 std::string plan_help(const std::vector<std::string>& args) {
   PlanConfig defaults;
   const FieldTable table = describe(defaults);
-  return help_text(
-      {.command = "megatron plan", .introduction = std::string(kIntroduction) + describe_schedules(), .table = table},
-      args);
+  return help_text({.command = "megatron plan",
+                    .introduction = std::string(kPlanIntroduction) + describe_schedules(),
+                    .table = table},
+                   args);
 }
 
 }  // namespace megatron

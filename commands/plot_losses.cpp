@@ -17,8 +17,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kName = "plot_losses";
-constexpr std::string_view kUsage =
+constexpr std::string_view kPlotLosses = "plot_losses";
+constexpr std::string_view kPlotLossesUsage =
     R"(usage: megatron plot_losses --output FILE --runs NAME=FILE...
 
 Draws the training losses of several runs, from the files of --log-jsonl, on one SVG picture, and prints their largest
@@ -102,12 +102,13 @@ void plot(const PlotConfig& config, std::ostream& out) {
 }  // namespace
 
 int plot_losses_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
-  return run_command(kName, err, [&] {
+  return run_command(kPlotLosses, err, [&] {
     PlotConfig config;
     FieldTable table = describe(config);
     if (asks_for_help(args))
       return show_text(
-          help_text({.command = "megatron plot_losses", .introduction = std::string(kUsage), .table = table}, args),
+          help_text({.command = "megatron plot_losses", .introduction = std::string(kPlotLossesUsage), .table = table},
+                    args),
           out);
     Mistakes mistakes;
     parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);

@@ -16,7 +16,7 @@
 
 namespace megatron {
 namespace {
-constexpr std::string_view kIntroduction =
+constexpr std::string_view kPreprocessIntroduction =
     R"(usage: megatron preprocess_data --input FILE... --output-prefix PREFIX --tokenizer-type TYPE [flags]
 
 Tokenizes text into PREFIX_KEY_document.bin and PREFIX_KEY_document.idx, which training reads with
@@ -229,7 +229,7 @@ std::string preprocess_data_help(const std::vector<std::string>& args) {
   PreprocessDataConfig defaults;
   const FieldTable table = describe(defaults);
   return help_text({.command = "megatron preprocess_data",
-                    .introduction = std::string(kIntroduction),
+                    .introduction = std::string(kPreprocessIntroduction),
                     .table = table,
                     .more_about_word = refused_flags_about,
                     .about_other_flag = text_of_refused},

@@ -23,7 +23,7 @@ namespace megatron {
 namespace {
 using Json = nlohmann::json;
 
-constexpr std::string_view kIntroduction =
+constexpr std::string_view kTokenizeIntroduction =
     R"(usage: megatron tokenize --tokenizer-type TYPE [--text TEXT | --input FILE...] [flags]
 
 Prints the token ids of a text, or of each line of the input, one line for each. The tokenizer flags are
@@ -195,7 +195,9 @@ int tokenize_command(const std::vector<std::string>& args, std::ostream& out, st
     FieldTable table = describe(config);
     if (asks_for_help(args))
       return show_text(
-          help_text({.command = "megatron tokenize", .introduction = std::string(kIntroduction), .table = table}, args),
+          help_text(
+              {.command = "megatron tokenize", .introduction = std::string(kTokenizeIntroduction), .table = table},
+              args),
           out);
     Mistakes mistakes;
     RefusedFlags refused = refused_tokenizer_flags();

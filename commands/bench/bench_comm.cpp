@@ -17,7 +17,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kName = "bench";
+constexpr std::string_view kCommBench = "bench";
 
 void report_timings(const std::vector<CommTiming>& timings, const PowerUse& use, BenchReport& report) {
   report.line(fmt::format("{:<16}{:>12}{:>12}{:>12}{:>9}{:>16}{:>16}", "operation", "bytes", "best", "median", "spread",
@@ -73,7 +73,7 @@ int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::
                std::ostream& out, std::ostream& err) {
   std::optional<PretrainConfig> model;
   std::optional<CommandRanks> ranks;
-  const int status = run_command(kName, err, [&] {
+  const int status = run_command(kCommBench, err, [&] {
     run_before_meeting(launch, [&] {
       PretrainConfig read = pretrain_config_of(config, launch.size);
       require<ConfigError>(read.parallel.world_size > 1,
@@ -88,7 +88,7 @@ int bench_comm(const BenchConfig& config, const LaunchEnvironment& launch, std::
     const auto rank = [&](World& world) { run(config, *model, *ranks, own, world, out); };
     if (own.world) return rank(*own.world);
     ThreadWorld threads(ranks->num_ranks, ranks->timeout);
-    run_rank_threads(threads, rank, report_and_end(kName, err));
+    run_rank_threads(threads, rank, report_and_end(kCommBench, err));
   });
 }
 

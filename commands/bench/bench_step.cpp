@@ -31,7 +31,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using WallClock = std::chrono::system_clock;
-constexpr std::string_view kName = "bench";
+constexpr std::string_view kStepBench = "bench";
 constexpr double kMebibyte = 1 << 20;
 
 /// Shows only the progress and the warnings of a training run.
@@ -235,7 +235,7 @@ void run(const BenchConfig& config, const PretrainConfig& model, const Machine& 
   const std::atomic<int> no_signal{0};
   PretrainEnvironment environment{
       .files = files, .progress = progress, .signal = no_signal, .num_threads = num_threads, .world = own.world};
-  environment.rank_hooks = report_and_end(kName, err);
+  environment.rank_hooks = report_and_end(kStepBench, err);
   AgreedMatmulChoices products;
   environment.on_matmul_choices = [&](const AgreedMatmulChoices& agreed) {
     products = agreed;
@@ -275,7 +275,7 @@ int bench_step(const BenchConfig& config, const LaunchEnvironment& launch, std::
   std::optional<PretrainConfig> model;
   std::optional<RandomCorpus> corpus;
   Machine machine;
-  const int status = run_command(kName, err, [&] {
+  const int status = run_command(kStepBench, err, [&] {
     run_before_meeting(launch, [&] {
       PretrainConfig read = pretrain_config_of(config, launch.size);
       machine.ranks = command_ranks(read, launch, std::move(command_line));

@@ -24,7 +24,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kName = "bench";
+constexpr std::string_view kTuneBench = "bench";
 using kernels::MatmulChoices;
 using kernels::MatmulKey;
 
@@ -138,7 +138,7 @@ int bench_tune(const BenchConfig& config, const LaunchEnvironment& launch, std::
                std::ostream& out, std::ostream& err) {
   std::optional<PretrainConfig> model;
   CommandRanks ranks;
-  const int status = run_command(kName, err, [&] {
+  const int status = run_command(kTuneBench, err, [&] {
     run_before_meeting(launch, [&] {
       PretrainConfig read = pretrain_config_of(config, launch.size);
       require<NotSupported>(!read.precision.takes_tf32(),

@@ -99,7 +99,7 @@ std::optional<LaunchEnvironment> read_slurm(const Variable& variable) {
       names);
 }
 
-std::vector<std::string> joined(std::vector<std::string> arguments, const std::vector<std::string>& more) {
+std::vector<std::string> with_more(std::vector<std::string> arguments, const std::vector<std::string>& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }
@@ -124,8 +124,9 @@ std::vector<std::string> mpirun(const LaunchEnvironment& launch) {
   if (launch.local_size == launch.size)
     arguments.emplace_back("--oversubscribe");
   else
-    arguments = joined(arguments, {"--map-by", fmt::format("ppr:{}:node", launch.local_size), "--hostfile", "HOSTS"});
-  arguments = joined(arguments, {"--bind-to", "none"});
+    arguments =
+        with_more(arguments, {"--map-by", fmt::format("ppr:{}:node", launch.local_size), "--hostfile", "HOSTS"});
+  arguments = with_more(arguments, {"--bind-to", "none"});
   if (geteuid() == 0) arguments.emplace_back("--allow-run-as-root");
   return arguments;
 }
@@ -180,22 +181,22 @@ void require_connected(const LaunchEnvironment& launch, const Variable& variable
   const std::string size = std::to_string(launch.size);
   if (launch.launcher == Launcher::kTorchrun) {
     const bool is_one_host = launch.local_size == launch.size;
-    const std::string threads = shell_line(joined(call, {"--nproc-per-node", size}));
+    const std::string threads = shell_line(with_more(call, {"--nproc-per-node", size}));
     throw ConfigError(fmt::format(
         "torchrun started {} ranks, which need GPUs to communicate, but this program runs on the CPU. The same on the "
         "CPU{}:\n  {}",
         size,
         is_one_host ? ", as threads of one process:\n  " + threads + "\nor as processes"
                     : "; HOSTS names one host a line",
-        shell_line(joined(mpirun(launch), call))));
+        shell_line(with_more(mpirun(launch), call))));
   }
   if (launch.launcher == Launcher::kSlurm && !variable("PMIX_RANK"))
     throw ConfigError(
         fmt::format("srun started {} ranks without PMIx, so they cannot find each other. Start them with\n  {}\nor, "
                     "from within the "
                     "job, with\n  {}",
-                    size, shell_line(joined({"srun", "--mpi=pmix"}, call)),
-                    shell_line(joined({"mpirun", "-np", size, "--bind-to", "none"}, call))));
+                    size, shell_line(with_more({"srun", "--mpi=pmix"}, call)),
+                    shell_line(with_more({"mpirun", "-np", size, "--bind-to", "none"}, call))));
 }
 
 }  // namespace megatron

@@ -90,7 +90,7 @@ class ErrorPipe {
     close(std::exchange(ends_[1], -1));
     int error = 0;
     ssize_t size = 0;
-    do size = read(ends_[0], &error, sizeof error);
+    do size = ::read(ends_[0], &error, sizeof error);
     while (size < 0 && errno == EINTR);
     return size == sizeof error ? error : 0;
   }

@@ -51,8 +51,8 @@ QueryKeyValue heads_of(const Context& ctx, const StepShapes& z) {
 }
 
 /// Operands of forward and backward.
-struct Operands {
-  Operands(const Context& ctx, const StepShapes& z)
+struct AttentionOperands {
+  AttentionOperands(const Context& ctx, const StepShapes& z)
       : layout(SequenceLayout::uniform(ctx, {.s = z.s, .b = z.b})),
         heads(heads_of(ctx, z)),
         o(ctx.empty("o", {z.s, z.b, z.n, z.d}, z.model.params_dtype)),
@@ -80,7 +80,7 @@ kernels::AttentionOptions options_of(const Context& ctx, const StepShapes& z, co
 }
 
 kernels::AttentionForwardArgs forward_args(const Context& ctx, const StepShapes& z, const AttentionKind& layers,
-                                           Operands& x) {
+                                           AttentionOperands& x) {
   kernels::AttentionForwardArgs args{.q = std::as_const(x.heads.query).view(),
                                      .k = std::as_const(x.heads.key).view(),
                                      .v = std::as_const(x.heads.value).view()};
@@ -92,7 +92,7 @@ kernels::AttentionForwardArgs forward_args(const Context& ctx, const StepShapes&
   return args;
 }
 
-KernelCall forward_call(const Context& ctx, kernels::AttentionForwardArgs args, const Operands& x) {
+KernelCall forward_call(const Context& ctx, kernels::AttentionForwardArgs args, const AttentionOperands& x) {
   Tensor workspace = ctx.workspace("workspace", with_stream(ctx.device, [&](auto& stream) {
                                      return kernels::attention_forward_workspace_bytes(stream, args);
                                    }));
@@ -105,7 +105,7 @@ KernelCall forward_call(const Context& ctx, kernels::AttentionForwardArgs args, 
 
 /// Backward with the results of a forward that it runs first.
 KernelCall backward_call(const Context& ctx, const StepShapes& z, const AttentionKind& layers) {
-  Operands x(ctx, z);
+  AttentionOperands x(ctx, z);
   const kernels::AttentionForwardArgs forward = forward_args(ctx, z, layers, x);
   forward_call(ctx, forward, x)();
   ctx.device.synchronize();  // before its workspace is freed
@@ -154,7 +154,7 @@ std::vector<KernelCase> attention_cases(const StepShapes& z, const StageParts& s
     forward.operations = 2 * per_product;
     forward.bytes = 2 * q + 2 * k;
     forward.prepare = [z, layers](const Context& ctx) {
-      Operands x(ctx, z);
+      AttentionOperands x(ctx, z);
       return forward_call(ctx, forward_args(ctx, z, layers, x), x);
     };
     KernelCase backward{.name = layers.name + " backward", .kind = KernelKind::kAttention, .calls = calls};

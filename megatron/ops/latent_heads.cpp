@@ -9,12 +9,12 @@
 namespace megatron {
 namespace {
 
-void copy(const Context& ctx, const ConstView& x, const View& y) {
+void copy_part(const Context& ctx, const ConstView& x, const View& y) {
   launch(ctx, {.name = "copy", .shape = &x.shape}, [&](auto& stream) { kernels::copy(stream, {.x = x, .y = y}); });
 }
 
-void rotate(const Context& ctx, const ConstView& x, const View& y, const RopeTable& table, const SequenceLayout& layout,
-            bool inverse) {
+void rotate_part(const Context& ctx, const ConstView& x, const View& y, const RopeTable& table,
+                 const SequenceLayout& layout, bool inverse) {
   launch(ctx, {.name = "rope", .shape = &x.shape}, [&](auto& stream) {
     kernels::rope(stream, {.x = x,
                            .y = y,
@@ -26,8 +26,8 @@ void rotate(const Context& ctx, const ConstView& x, const View& y, const RopeTab
   });
 }
 
-/// The columns [begin, begin + length) of the last dimension.
-Tensor columns(const Tensor& x, int64_t begin, int64_t length) {
+/// The elements [begin, begin + length) of the last dimension.
+Tensor part_of_head(const Tensor& x, int64_t begin, int64_t length) {
   return x.detach().slice(x.shape().rank() - 1, begin, length);
 }
 
@@ -47,9 +47,11 @@ Tensor as_heads(const Tensor& x, int64_t head_size) {
 Tensor turned(const Context& ctx, const Tensor& x, const LatentHeadSizes& sizes, const RopeTable& table,
               const SequenceLayout& layout, bool inverse) {
   Tensor y = ctx.empty(inverse ? "latent_query.dx" : "latent_query.y", x.shape(), x.dtype());
-  Tensor first = columns(y, 0, sizes.without_position), second = columns(y, sizes.without_position, sizes.rotated);
-  copy(ctx, columns(x, 0, sizes.without_position).view(), first.view());
-  rotate(ctx, columns(x, sizes.without_position, sizes.rotated).view(), second.view(), table, layout, inverse);
+  Tensor first = part_of_head(y, 0, sizes.without_position),
+         second = part_of_head(y, sizes.without_position, sizes.rotated);
+  copy_part(ctx, part_of_head(x, 0, sizes.without_position).view(), first.view());
+  rotate_part(ctx, part_of_head(x, sizes.without_position, sizes.rotated).view(), second.view(), table, layout,
+              inverse);
   return y;
 }
 
@@ -73,15 +75,15 @@ struct LatentKeyValueNode final : Node {
     require(dkey.defined() && dvalue.defined(), "[latent_key_value] keys and values have gradients together.");
     const int64_t s = dkey.size(0), b_size = dkey.size(1), n = dkey.size(2), first = sizes.without_position;
     Tensor dx = b.ctx.empty("latent_key_value.dx", {s, b_size, n, first + sizes.value}, dkey.dtype());
-    Tensor of_keys = columns(dx, 0, first), of_values = columns(dx, first, sizes.value);
-    copy(b.ctx, columns(dkey, 0, first).view(), of_keys.view());
-    copy(b.ctx, dvalue.view(), of_values.view());
+    Tensor of_keys = part_of_head(dx, 0, first), of_values = part_of_head(dx, first, sizes.value);
+    copy_part(b.ctx, part_of_head(dkey, 0, first).view(), of_keys.view());
+    copy_part(b.ctx, dvalue.view(), of_values.view());
     Tensor sum = b.ctx.empty("latent_key_value.dshared", {s, b_size, sizes.rotated}, dkey.dtype());
-    const Tensor turned = columns(dkey, first, sizes.rotated);
+    const Tensor turned = part_of_head(dkey, first, sizes.rotated);
     launch(b.ctx, {.name = "sum_heads", .shape = &turned.shape()},
            [&](auto& stream) { kernels::sum_heads(stream, {.x = turned.view(), .y = sum.view()}); });
     Tensor one_head = sum.reshape({s, b_size, 1, sizes.rotated});
-    rotate(b.ctx, one_head.view(), one_head.view(), table, layout, true);
+    rotate_part(b.ctx, one_head.view(), one_head.view(), table, layout, true);
     grad_in[0] = dx.reshape({s, b_size, n * (first + sizes.value)});
     grad_in[1] = std::move(sum);
   }
@@ -123,10 +125,10 @@ KeyValue latent_key_value(Context& ctx, const Tensor& x, const Tensor& shared, c
   const int64_t n = heads.size(2);
   KeyValue out{ctx.empty("latent_key_value.key", {x.size(0), x.size(1), n, sizes.query()}, x.dtype()),
                ctx.empty("latent_key_value.value", {x.size(0), x.size(1), n, sizes.value}, x.dtype())};
-  Tensor own = columns(out.key, 0, first), turned_part = columns(out.key, first, sizes.rotated);
-  copy(ctx, columns(heads, 0, first).view(), own.view());
-  copy(ctx, columns(heads, first, sizes.value).view(), out.value.view());
-  rotate(ctx, repeated(shared, n), turned_part.view(), table, layout, false);
+  Tensor own = part_of_head(out.key, 0, first), turned_part = part_of_head(out.key, first, sizes.rotated);
+  copy_part(ctx, part_of_head(heads, 0, first).view(), own.view());
+  copy_part(ctx, part_of_head(heads, first, sizes.value).view(), out.value.view());
+  rotate_part(ctx, repeated(shared, n), turned_part.view(), table, layout, false);
   record(ctx, {}, {x.slot, shared.slot}, {&out.key, &out.value},
          [&] { return std::make_unique<LatentKeyValueNode>(sizes, table, layout); });
   return out;

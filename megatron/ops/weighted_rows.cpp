@@ -34,7 +34,9 @@ struct ScaleRowsNode final : Node {
 };
 
 /// Half `index` of the columns.
-Tensor half(const Tensor& x, int64_t index) { return x.detach().slice(-1, index * x.size(-1) / 2, x.size(-1) / 2); }
+Tensor half_of_rows(const Tensor& x, int64_t index) {
+  return x.detach().slice(-1, index * x.size(-1) / 2, x.size(-1) / 2);
+}
 
 /// The activation without weights.
 Tensor activated(const Context& ctx, const Tensor& x, const ActivationChoice& choice) {
@@ -43,8 +45,8 @@ Tensor activated(const Context& ctx, const Tensor& x, const ActivationChoice& ch
   launch(ctx, {.shape = &x.shape()}, [&](auto& stream) {
     if (!choice.is_gated)
       return kernels::activation_forward(stream, {.x = x.view(), .bias = {}, .y = y.view(), .activation = choice.kind});
-    kernels::gated_activation_forward(stream, {.gate = half(x, 0).view(),
-                                               .up = half(x, 1).view(),
+    kernels::gated_activation_forward(stream, {.gate = half_of_rows(x, 0).view(),
+                                               .up = half_of_rows(x, 1).view(),
                                                .gate_bias = {},
                                                .up_bias = {},
                                                .y = y.view(),
@@ -64,9 +66,9 @@ void differentiate(const Context& ctx, const Tensor& x, const Tensor& dy, const 
                                                    .dbias = {},
                                                    .workspace = {},
                                                    .activation = choice.kind});
-    Tensor dgate = half(dx, 0), dup = half(dx, 1);
-    kernels::gated_activation_backward(stream, {.gate = half(x, 0).view(),
-                                                .up = half(x, 1).view(),
+    Tensor dgate = half_of_rows(dx, 0), dup = half_of_rows(dx, 1);
+    kernels::gated_activation_backward(stream, {.gate = half_of_rows(x, 0).view(),
+                                                .up = half_of_rows(x, 1).view(),
                                                 .gate_bias = {},
                                                 .up_bias = {},
                                                 .dy = dy.view(),

@@ -43,7 +43,7 @@ E enumerator(const Entry& entry) {
                                     text != nullptr ? *text : fmt::format("{}", number(entry))));
 }
 template <class E>
-std::string name_of_enum(E value) {
+std::string style_name(E value) {
   for (const auto& [enumerator, name] : names_of_enum(E{}))
     if (enumerator == value) return std::string(name);
   throw InternalError("an enumerator has no name");
@@ -55,7 +55,7 @@ ParamSchedulerEntries to_entries(const ParamSchedulerState& state) {
   ParamSchedulerEntries entries{{"max_lr", state.max_lr},
                                 {"lr_warmup_steps", state.lr_warmup_steps},
                                 {"num_steps", state.num_steps},
-                                {"lr_decay_style", name_of_enum(state.lr_decay_style)},
+                                {"lr_decay_style", style_name(state.lr_decay_style)},
                                 {"lr_decay_steps", state.lr_decay_steps},
                                 {"min_lr", state.min_lr}};
   // A warm-up of whole samples is an integer, as Megatron writes it.
@@ -63,7 +63,7 @@ ParamSchedulerEntries to_entries(const ParamSchedulerState& state) {
     entries["lr_warmup_steps"] = static_cast<int64_t>(state.lr_warmup_steps);
   if (state.start_wd) entries["start_wd"] = *state.start_wd;
   if (state.end_wd) entries["end_wd"] = *state.end_wd;
-  if (state.wd_incr_style) entries["wd_incr_style"] = name_of_enum(*state.wd_incr_style);
+  if (state.wd_incr_style) entries["wd_incr_style"] = style_name(*state.wd_incr_style);
   if (state.wd_incr_steps) entries["wd_incr_steps"] = *state.wd_incr_steps;
   return entries;
 }

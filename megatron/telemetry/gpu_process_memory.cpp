@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-constexpr int kSuccess = 0, kInsufficientSize = 7;  // nvmlReturn_t
+constexpr int kNvmlSuccess = 0, kInsufficientSize = 7;  // nvmlReturn_t
 using Handle = struct NvmlDevice*;
 
 struct ProcessInfo {  // nvmlProcessInfo_t of the functions that end in _v3
@@ -39,20 +39,20 @@ std::optional<int64_t> own_gpu_bytes(const std::string& pci_bus_id) {
   const auto init = find<int()>(library, "nvmlInit_v2"), shutdown = find<int()>(library, "nvmlShutdown");
   const auto handle_of = find<int(const char*, Handle*)>(library, "nvmlDeviceGetHandleByPciBusId_v2");
   const auto list = find<int(Handle, unsigned*, ProcessInfo*)>(library, "nvmlDeviceGetComputeRunningProcesses_v3");
-  if (!init || !shutdown || !handle_of || !list || init() != kSuccess) return std::nullopt;
+  if (!init || !shutdown || !handle_of || !list || init() != kNvmlSuccess) return std::nullopt;
   constexpr size_t kNewOnes = 8;  // processes that start between the two calls
   Handle gpu = nullptr;
   unsigned count = 0;
   std::vector<ProcessInfo> processes;
   int status = handle_of(pci_bus_id.c_str(), &gpu);
-  if (status == kSuccess) status = list(gpu, &count, nullptr);
+  if (status == kNvmlSuccess) status = list(gpu, &count, nullptr);
   if (status == kInsufficientSize) {
     processes.resize(count + kNewOnes);
     count = static_cast<unsigned>(processes.size());
     status = list(gpu, &count, processes.data());
   }
   shutdown();
-  if (status != kSuccess) return std::nullopt;
+  if (status != kNvmlSuccess) return std::nullopt;
   processes.resize(count);
   return bytes_of(processes, getpid());
 }

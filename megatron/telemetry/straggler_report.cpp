@@ -12,7 +12,7 @@
 namespace megatron {
 namespace {
 
-constexpr double kMs = 1e3, kTera = 1e12;
+constexpr double kMs = 1e3, kTeraOperations = 1e12;
 
 /// Ranks from the least to the greatest `value`.
 template <class Value>
@@ -67,7 +67,7 @@ std::string straggler_report(const StragglerReportOptions& options, std::span<co
   text += least_and_most(ranks, "Rtt", "ms", [](const RankWork& work) { return kMs * work.forward; });
   text += least_and_most(ranks, "DRtt", "ms", [](const RankWork& work) { return kMs * work.data; });
   text += least_and_most(ranks, "Etpt", "TF", [&](const RankWork& work) {
-    return work.forward > 0 ? options.forward_operations / work.forward / kTera : 0;
+    return work.forward > 0 ? options.forward_operations / work.forward / kTeraOperations : 0;
   });
   std::vector<size_t> order = sorted_by(ranks, [](const RankWork& work) { return work.own(); });
   text += slowest_line(ranks, order);

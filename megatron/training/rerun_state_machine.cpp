@@ -50,10 +50,10 @@ constexpr const char* kInjected =
     " --error-injection-type makes this step count as one whose result has changed, though its values have not.";
 
 /// Without the sign that NaN may have.
-std::string text_of(double value) { return std::isnan(value) ? "nan" : fmt::format("{:.9g}", value); }
+std::string value_text(double value) { return std::isnan(value) ? "nan" : fmt::format("{:.9g}", value); }
 
-std::string text_of(const StepValues& values) {
-  return fmt::format("loss {}, gradient norm {}", text_of(values.loss), text_of(values.grad_norm));
+std::string value_text(const StepValues& values) {
+  return fmt::format("loss {}, gradient norm {}", value_text(values.loss), value_text(values.grad_norm));
 }
 
 }  // namespace
@@ -129,15 +129,15 @@ bool RerunStateMachine::wants_again(const StepValues& values) {
     throw RejectedResult(
         fmt::format("[training] iteration {}: {}: {}{}. No weight has changed. Lower --lr, look at the "
                     "data, or go on with --no-check-for-nan-in-loss-and-grad.",
-                    iteration_, rejection_.reason, text_of(values), not_finite_text(first_own_)),
+                    iteration_, rejection_.reason, value_text(values), not_finite_text(first_own_)),
         Verdict::kStop);
   if (options_.faults.rerun_mode == RerunMode::kDisabled) {
-    options_.log.warning(fmt::format("iteration {}: {}: {}", iteration_, rejection_.reason, text_of(values)));
+    options_.log.warning(fmt::format("iteration {}: {}: {}", iteration_, rejection_.reason, value_text(values)));
     return false;
   }
   if (rejection)
     options_.log.warning(fmt::format("iteration {}: {}: {}{}. The step is computed again.", iteration_,
-                                     rejection_.reason, text_of(values), not_finite_text(first_own_)));
+                                     rejection_.reason, value_text(values), not_finite_text(first_own_)));
   return true;
 }
 
@@ -152,7 +152,7 @@ bool RerunStateMachine::judge_again(const StepValues& values) {
     return false;
   }
   const std::string compared = fmt::format("iteration {}: {}: {}, and computed again from the same state and batch {}.",
-                                           iteration_, rejection_.reason, text_of(*first_), text_of(values));
+                                           iteration_, rejection_.reason, value_text(*first_), value_text(values));
   if (!is_same_result) {
     const std::string text = fmt::format("{}{}{} That is possibly a transient fault of the hardware", compared,
                                          different_text(first_own_, own), injected_ ? kInjected : "");
@@ -193,7 +193,7 @@ void RerunStateMachine::judge_restart(const StepValues& values) {
             "[training] iteration {}: the run before has rejected {}, and this one is on the same hosts and "
             "devices ({}), which cannot tell whether these are at fault. Start again on others, or remove {} to "
             "compute the step here as if nothing had been rejected.",
-            iteration_, text_of({.loss = before.loss, .grad_norm = before.grad_norm}), before.places,
+            iteration_, value_text({.loss = before.loss, .grad_norm = before.grad_norm}), before.places,
             options_.rejected_path),
         Verdict::kRestartToTellApart);
   }
@@ -201,7 +201,7 @@ void RerunStateMachine::judge_restart(const StepValues& values) {
   const bool is_right = is_same(values, kGradTolerance, false);
   throw RejectedResult(
       fmt::format("[training] iteration {}: the run before has rejected {}, and here it is {}. {}", iteration_,
-                  text_of(*first_), text_of(values),
+                  value_text(*first_), value_text(values),
                   is_right ? "The result is right: the cause is the model, the data or the learning rate. Lower --lr, "
                              "look at the data, or skip it with --iterations-to-skip."
                            : fmt::format("That is possibly a lasting fault of the hardware there ({}): leave these "

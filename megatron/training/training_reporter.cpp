@@ -66,7 +66,7 @@ RankWork work_of(std::span<const double> seconds) {
                              "params-all-gather"})};
 }
 
-WallTime now() { return std::chrono::system_clock::now(); }
+WallTime wall_time() { return std::chrono::system_clock::now(); }
 
 /// The mean over tokens of each loss of the model.
 std::vector<NamedValue> losses_of(Trainer& trainer, const LossSum& loss) {
@@ -153,16 +153,16 @@ TrainingReporter::TrainingReporter(const PretrainConfig& config, const ReporterO
                                    .entity = logging.wandb_entity.value_or(""),
                                    .host = outputs_.host,
                                    .process_id = outputs_.process_id,
-                                   .start = now()},
+                                   .start = wall_time()},
                    arguments_texts(config));
     info(fmt::format("an offline run of Weights & Biases is in {0}; 'wandb sync {0}' uploads it",
                      parent_path(wandb_->path())));
   }
   if (logging.tensorboard_dir) {
     events_.emplace(outputs_.files, *logging.tensorboard_dir,
-                    EventFileIdentity{.host = outputs_.host, .process_id = outputs_.process_id}, now());
+                    EventFileIdentity{.host = outputs_.host, .process_id = outputs_.process_id}, wall_time());
     write_events([&](EventFileWriter& events) {
-      for (const auto& [name, value] : arguments_texts(config)) events.add_text(now(), 0, name, value);
+      for (const auto& [name, value] : arguments_texts(config)) events.add_text(wall_time(), 0, name, value);
     });
   }
   timers_.start(kIntervalTimer, 0);
@@ -196,7 +196,7 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
   const double seconds = timers_.take_seconds(kIntervalTimer) + unprinted_seconds_;
   unprinted_seconds_ = is_due ? 0 : seconds;
   const double seconds_per_iteration = seconds / static_cast<double>(averages_.num_iterations());
-  TrainingLogValues values{.time = now(),
+  TrainingLogValues values{.time = wall_time(),
                            .iteration = progress.iteration,
                            .train_iterations = config_.training.train_iters.value(),
                            .consumed_samples = progress.consumed_train_samples,
@@ -295,7 +295,7 @@ void TrainingReporter::report_stragglers(Trainer& trainer, const std::vector<std
     for (const std::vector<double>& of_rank : seconds) ranks.push_back(work_of(of_rank) / num_iterations);
     const double operations =
         theoretical_flops(config_.transformer, *config_.training.global_batch_size, config_.model.seq_length.value());
-    info(straggler_report({.time = now(),
+    info(straggler_report({.time = wall_time(),
                            .forward_operations = operations / 3 / static_cast<double>(ranks.size()),
                            .num_listed = static_cast<size_t>(config_.faults.straggler_minmax_count)},
                           ranks));
@@ -322,12 +322,12 @@ void TrainingReporter::write_events(const std::function<void(EventFileWriter&)>&
 
 void TrainingReporter::write_curves(const TrainingProgress& progress, const TaggedScalars& tags) {
   write_events([&](EventFileWriter& events) {
-    write_tags(events, now(), progress.iteration, progress.consumed_train_samples, tags);
+    write_tags(events, wall_time(), progress.iteration, progress.consumed_train_samples, tags);
   });
   try {
     std::vector<NamedValue> values = tags.by_iteration;
     values.push_back({"samples vs steps", static_cast<double>(progress.consumed_train_samples)});
-    if (wandb_) wandb_->log(now(), progress.iteration, values);
+    if (wandb_) wandb_->log(wall_time(), progress.iteration, values);
   } catch (const IoError& error) {
     wandb_.reset();
     give_up("--wandb-project", error);
@@ -381,7 +381,7 @@ void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std
   if (!outputs_.is_writer) return;
   message(validation_log_block(suffix, prefix, losses));
   const TrainingProgress& progress = trainer.progress();
-  write_line(evaluation_fields(now(), progress.iteration, fmt::format("validation{}", suffix), losses));
+  write_line(evaluation_fields(wall_time(), progress.iteration, fmt::format("validation{}", suffix), losses));
   if (suffix.empty()) loss_curve_.add_validation(progress.iteration, losses.front().value);
   draw_loss_curve();
   write_curves(progress, validation_tags(losses, suffix, config_.logging.log_validation_ppl_to_tensorboard));
@@ -390,7 +390,7 @@ void TrainingReporter::validation(Trainer& trainer, std::string_view suffix, std
 void TrainingReporter::test(Trainer& trainer, std::string_view prefix, const LossSum& loss) {
   const std::vector<NamedValue> losses = losses_of(trainer, loss);
   message(validation_log_block("", prefix, losses));
-  write_line(evaluation_fields(now(), trainer.progress().iteration, "test", losses));
+  write_line(evaluation_fields(wall_time(), trainer.progress().iteration, "test", losses));
 }
 
 }  // namespace megatron

@@ -37,7 +37,7 @@ std::string hashes_of(Trainer& trainer, const std::vector<const Parameter*>& par
   return text;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> hash_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
@@ -48,7 +48,7 @@ void require_equal_replicas(Trainer& trainer, const std::vector<const Parameter*
                             const ProcessGroup& replicas) {
   std::vector<std::vector<std::string>> hashes;
   for (const std::string& text : gather_texts(replicas, hashes_of(trainer, parameters), "hashes of weights"))
-    hashes.push_back(lines_of(text));
+    hashes.push_back(hash_lines(text));
   size_t num_different = 0;
   std::string first, ranks;
   for (size_t p = 1; p < hashes[0].size(); ++p) {

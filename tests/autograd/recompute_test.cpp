@@ -9,7 +9,7 @@
 namespace megatron::testing {
 namespace {
 
-using Function = std::function<Payload(LinearChain&, Context&, const Payload&)>;
+using ChainFunction = std::function<Payload(LinearChain&, Context&, const Payload&)>;
 
 struct Gradients {
   std::vector<std::vector<double>> values;
@@ -33,11 +33,11 @@ Gradients run(int num_layers, Phase phase, const std::function<Payload(LinearCha
   return result;
 }
 
-Payload recomputed(LinearChain& chain, Context& ctx, const Payload& in, const Function& function) {
+Payload recomputed(LinearChain& chain, Context& ctx, const Payload& in, const ChainFunction& function) {
   return recompute(ctx, in, [&chain, function](Context& c, const Payload& p) { return function(chain, c, p); });
 }
 
-void expect_same_bits(int num_layers, const Function& function) {
+void expect_same_bits(int num_layers, const ChainFunction& function) {
   const Gradients plain = run(num_layers, Phase::kBW, function);
   for (const Phase phase : {Phase::kB, Phase::kBW})
     EXPECT_EQ(plain, run(num_layers, phase, [&](LinearChain& chain, Context& ctx, const Payload& in) {
@@ -53,7 +53,7 @@ TEST(Recompute, GivesTheBitsOfThePlainRunForAWeightUsedTwice) {
 }
 
 TEST(Recompute, NestsAndCountsEachUseOnce) {
-  const Function inner = [](LinearChain& chain, Context& ctx, const Payload& in) {
+  const ChainFunction inner = [](LinearChain& chain, Context& ctx, const Payload& in) {
     return Payload{{"y", chain.layer(ctx, chain.layer(ctx, at(in, "x"), 1), 0)}};
   };
   const auto outer = [&](bool nests) {
@@ -74,7 +74,7 @@ TEST(Recompute, DrawsWithTheKeyOfTheFirstRun) {
   // The caller's key is that of a layer; backward is called with the key of the model.
   const auto with_key = [](bool recomputes) {
     return [recomputes](LinearChain& chain, Context& ctx, const Payload& in) {
-      const Function function = [](LinearChain& c, Context& own, const Payload& p) {
+      const ChainFunction function = [](LinearChain& c, Context& own, const Payload& p) {
         const Tensor dropped =
             dropout(own, at(p, "x"), {.rate = 0.5, .path = "drop", .rows = {.sequence_length = 2, .b = 1}});
         return Payload{{"y", c.layer(own, dropped, 0)}};

@@ -10,7 +10,6 @@ namespace megatron::testing {
 namespace {
 
 using ::testing::HasSubstr;
-constexpr Command kPretrain = Command::kPretrainGpt, kGenerate = Command::kGenerate;
 constexpr ExitCode kCheckpoint = ExitCode::kCheckpoint;
 const Words kLoad = {"--load", "@/ckpt"};
 const std::string kFolder = "ckpt/iter_0000002/";

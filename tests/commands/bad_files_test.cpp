@@ -9,9 +9,7 @@
 namespace megatron::testing {
 namespace {
 
-constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPreprocessData,
-                  kGenerate = Command::kGenerate, kInspect = Command::kData;
-constexpr ExitCode kData = ExitCode::kData;
+constexpr ExitCode kDataError = ExitCode::kData;
 
 /// Moves the second sequence by a token. 34 bytes and the lengths of 40 sequences come first.
 const auto overwrite_pointer = [](const std::string& folder) {
@@ -26,36 +24,41 @@ const auto overwrite_pointer = [](const std::string& folder) {
 TEST(BadFiles, TrainingAndInspectionRejectBadTokenFiles) {
   for (const Command command : {kPretrain, kInspect}) {
     expect_refusals({
-        {"no index", command, {}, kData, {"@/data.idx: no such file", "without suffix"}, remove("data.idx")},
-        {"no tokens", command, {}, kData, {"@/data.bin: no such file", "without suffix"}, remove("data.bin")},
-        {"suffix given", command, {"--data-path", "@/data.bin"}, kData, {"data.bin.idx", "without suffix"}},
-        {"magic", command, {}, kData, {"data.idx", "preprocess the data again"}, overwrite("data.idx", 0, "X")},
-        {"version", command, {}, kData, {"version 7", "Preprocess the data again"}, overwrite("data.idx", 9, "\7")},
-        {"type", command, {}, kData, {"token type code 119", "damaged"}, overwrite("data.idx", 17, "w")},
+        {"no index", command, {}, kDataError, {"@/data.idx: no such file", "without suffix"}, remove("data.idx")},
+        {"no tokens", command, {}, kDataError, {"@/data.bin: no such file", "without suffix"}, remove("data.bin")},
+        {"suffix given", command, {"--data-path", "@/data.bin"}, kDataError, {"data.bin.idx", "without suffix"}},
+        {"magic", command, {}, kDataError, {"data.idx", "preprocess the data again"}, overwrite("data.idx", 0, "X")},
+        {"version",
+         command,
+         {},
+         kDataError,
+         {"version 7", "Preprocess the data again"},
+         overwrite("data.idx", 9, "\7")},
+        {"type", command, {}, kDataError, {"token type code 119", "damaged"}, overwrite("data.idx", 17, "w")},
         {"count",
          command,
          {},
-         kData,
+         kDataError,
          {"damaged or truncated"},
          overwrite("data.idx", 18, std::string(7, '\xff') + "\x7f")},
-        {"length", command, {}, kData, {"length -1", "damaged"}, overwrite("data.idx", 34, "\xff\xff\xff\xff")},
-        {"empty index", command, {}, kData, {"has 0 bytes", "copy it again"}, truncate("data.idx", 0)},
-        {"5 bytes", command, {}, kData, {"has 5 bytes", "copy it again"}, truncate("data.idx", 5)},
-        {"33 bytes", command, {}, kData, {"has 33 bytes", "copy it again"}, truncate("data.idx", 33)},
-        {"100 bytes", command, {}, kData, {"100 bytes", "copy it again"}, truncate("data.idx", 100)},
-        {"last byte", command, {}, kData, {"damaged or truncated"}, truncate("data.idx", -1)},
-        {"empty tokens", command, {}, kData, {"has only 0", "copy both again"}, truncate("data.bin", 0)},
+        {"length", command, {}, kDataError, {"length -1", "damaged"}, overwrite("data.idx", 34, "\xff\xff\xff\xff")},
+        {"empty index", command, {}, kDataError, {"has 0 bytes", "copy it again"}, truncate("data.idx", 0)},
+        {"5 bytes", command, {}, kDataError, {"has 5 bytes", "copy it again"}, truncate("data.idx", 5)},
+        {"33 bytes", command, {}, kDataError, {"has 33 bytes", "copy it again"}, truncate("data.idx", 33)},
+        {"100 bytes", command, {}, kDataError, {"100 bytes", "copy it again"}, truncate("data.idx", 100)},
+        {"last byte", command, {}, kDataError, {"damaged or truncated"}, truncate("data.idx", -1)},
+        {"empty tokens", command, {}, kDataError, {"has only 0", "copy both again"}, truncate("data.bin", 0)},
         {"longer tokens",
          command,
          {},
-         kData,
+         kDataError,
          {"data.bin has", "copy both again"},
          [](const std::string& folder) {
            std::ofstream(folder + "/data.bin", std::ios::app | std::ios::binary) << "xx";
          }},
-        {"other type", command, {}, kData, {"tokens are uint8", "damaged"}, overwrite("data.idx", 17, "\1")},
-        {"pointer of other tokens", command, {}, kData, {"follow each other without gaps"}, overwrite_pointer},
-        {"last token", command, {}, kData, {"data.bin", "copy both again"}, truncate("data.bin", -2)},
+        {"other type", command, {}, kDataError, {"tokens are uint8", "damaged"}, overwrite("data.idx", 17, "\1")},
+        {"pointer of other tokens", command, {}, kDataError, {"follow each other without gaps"}, overwrite_pointer},
+        {"last token", command, {}, kDataError, {"data.bin", "copy both again"}, truncate("data.bin", -2)},
     });
   }
 }
@@ -65,15 +68,16 @@ TEST(BadFiles, RejectsFifosAtOnce) {
   const Words texts = {"It is a FIFO (named pipe), not a regular file"};
   for (const std::string name : {"data.idx", "data.bin"})
     for (const Command command : {Command::kData, kPretrain})
-      expect_refusal({name, command, {}, kData, joined(texts, {"@/" + name}), fifo(name)});
-  expect_refusal({"vocabulary", kPretrain, {}, kData, joined(texts, {"--vocab-file @/chars.txt"}), fifo("chars.txt")});
+      expect_refusal({name, command, {}, kDataError, joined(texts, {"@/" + name}), fifo(name)});
+  expect_refusal(
+      {"vocabulary", kPretrain, {}, kDataError, joined(texts, {"--vocab-file @/chars.txt"}), fifo("chars.txt")});
 }
 
 TEST(BadFiles, RejectsTokensOutsideTheVocabulary) {
   expect_refusal({"all bits set",
                   kPretrain,
                   {},
-                  kData,
+                  kDataError,
                   {"65535", "vocabulary"},
                   overwrite("data.bin", 0, std::string(4000, '\xff'))});
 }
@@ -84,14 +88,18 @@ TEST(BadFiles, RejectsTokensInThePaddingOfTheVocabularyOnEveryLayout) {
     for (const char* token : {"\x0a", "\x78"}) {
       std::string tokens;
       for (int i = 0; i < 2000; ++i) tokens += std::string(token) + '\0';
-      expect_refusal(
-          {"padding", kPretrain, layout, kData, {"the vocabulary of 10 tokens"}, overwrite("data.bin", 0, tokens)});
+      expect_refusal({"padding",
+                      kPretrain,
+                      layout,
+                      kDataError,
+                      {"the vocabulary of 10 tokens"},
+                      overwrite("data.bin", 0, tokens)});
     }
 }
 
 TEST(BadFiles, RejectsBadListsOfData) {
   const Words args = {"--data-args-path", "@/args", "--split", "1,1,1"};
-  BadInput missing{"no list", kPretrain, args, kData, {"@/args"}};
+  BadInput missing{"no list", kPretrain, args, kDataError, {"@/args"}};
   missing.without = {"--data-path"};
   expect_refusal(missing);
 }
@@ -118,8 +126,8 @@ TEST(BadFiles, RejectsAnEmptyValidationSetBeforeTheFirstStep) {
 TEST(BadFiles, RejectsBadJsonLinesWithTheLine) {
   const auto third = [](const std::string& name, const std::string& line, Words texts) {
     texts.push_back("@/in.jsonl line 3");
-    return BadInput{name,  kPreprocess, {"--input", "@/in.jsonl"},
-                    kData, texts,       write("in.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n" + line + "\n")};
+    return BadInput{name,       kPreprocess, {"--input", "@/in.jsonl"},
+                    kDataError, texts,       write("in.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n" + line + "\n")};
   };
   expect_refusals({
       third("cut off", "{\"text\":", {"not a JSON object"}),
@@ -132,12 +140,12 @@ TEST(BadFiles, RejectsBadJsonLinesWithTheLine) {
       {"cut gzip",
        kPreprocess,
        {"--input", "@/in.gz"},
-       kData,
+       kDataError,
        {"@/in.gz: ", "gzip", "Copy or make the file again"},
        write("in.gz", std::string("\x1F\x8B\x08\0\0\0\0\0\0\3\xCB\xCF\x4B\xE5", 14))},
-      {"no file", kPreprocess, {"--input", "@/none"}, kData, {"--input @/none: there is no such file"}},
+      {"no file", kPreprocess, {"--input", "@/none"}, kDataError, {"--input @/none: there is no such file"}},
       {"folder", kPreprocess, {"--input", "@/ckpt"}, ExitCode::kIo, {"it is a directory"}},
-      {"text", kPreprocess, {}, kData, {"@/text.txt line 1: not a JSON object", "give --input-format text"}},
+      {"text", kPreprocess, {}, kDataError, {"@/text.txt line 1: not a JSON object", "give --input-format text"}},
   });
 }
 
@@ -146,7 +154,7 @@ TEST(BadFiles, RejectsBadTokenizerFiles) {
                              std::function<void(const std::string&)> damage) {
     Words words = {"--input-format", "text", "--tokenizer-type", type, "--vocab-file", "@/v"};
     words.insert(words.end(), files.begin(), files.end());
-    return BadInput{name, kPreprocess, words, kData, texts, std::move(damage)};
+    return BadInput{name, kPreprocess, words, kDataError, texts, std::move(damage)};
   };
   const Words merges = {"--merge-file", "@/m"};
   expect_refusals({
@@ -159,8 +167,8 @@ TEST(BadFiles, RejectsBadTokenizerFiles) {
       preprocess("no JSON", "GPT2BPETokenizer", merges, {"@/v is not a JSON object"}, write("v", "abc")),
       preprocess("no merges", "GPT2BPETokenizer", merges, {"--merge-file @/m", "No such file"},
                  write("v", "{\"a\":0}")),
-      {"training", kPretrain, {"--vocab-file", "@/v"}, kData, {"--vocab-file @/v", "No such file"}},
-      {"generation", kGenerate, {"--vocab-file", "@/v"}, kData, {"--vocab-file @/v", "No such file"}},
+      {"training", kPretrain, {"--vocab-file", "@/v"}, kDataError, {"--vocab-file @/v", "No such file"}},
+      {"generation", kGenerate, {"--vocab-file", "@/v"}, kDataError, {"--vocab-file @/v", "No such file"}},
       {"other", kGenerate, {"--vocab-file", "@/v"}, ExitCode::kCheckpoint, {"10", "3 tokens"}, write("v", "abc")},
   });
 }

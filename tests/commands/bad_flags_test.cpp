@@ -7,8 +7,6 @@
 namespace megatron::testing {
 namespace {
 
-constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPreprocessData,
-                  kGenerate = Command::kGenerate, kData = Command::kData;
 constexpr ExitCode kUsage = ExitCode::kUsage;
 
 BadInput without(Words flags, Words texts) {
@@ -253,23 +251,23 @@ TEST(BadFlags, RejectsBadGenerationFlags) {
 TEST(BadFlags, RejectsBadInspectionFlags) {
   expect_refusals({
       {"text of what",
-       kData,
+       kInspect,
        {"--tokenizer-type", "ByteLevelTokenizer"},
        kUsage,
        {"--tokenizer-type needs --document or --sample"}},
-      {"sample of what", kData, {"--sample", "3"}, kUsage, {"--sample needs --seq-length"}},
+      {"sample of what", kInspect, {"--sample", "3"}, kUsage, {"--sample needs --seq-length"}},
       {"seed",
-       kData,
+       kInspect,
        {"--seq-length", "8", "--sample", "0", "--seed", "4294967296"},
        kUsage,
        {"--seed 4294967296: must be at most 4294967295"}},
       {"no such sample",
-       kData,
+       kInspect,
        {"--seq-length", "8", "--sample", "9999"},
        kUsage,
        {"--sample 9999", "numbered from 0"}},
       {"empty split",
-       kData,
+       kInspect,
        {"--seq-length", "8", "--sample", "0", "--split", "0,0,1"},
        kUsage,
        {"--split \"0,0,1\" leaves nothing to the train split"}},

@@ -13,6 +13,9 @@
 namespace megatron::testing {
 
 enum class Command { kPretrainGpt, kPreprocessData, kGenerate, kData };
+// Their names in tables of cases.
+inline constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPreprocessData,
+                         kGenerate = Command::kGenerate, kInspect = Command::kData;
 
 /// In words and texts, '@' stands for a folder of the case, which holds
 ///   text.txt         paragraphs of the characters "\n abcdefgh"

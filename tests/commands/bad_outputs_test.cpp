@@ -15,7 +15,6 @@ namespace {
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
-constexpr Command kPretrain = Command::kPretrainGpt, kPreprocess = Command::kPreprocessData;
 constexpr ExitCode kIo = ExitCode::kIo;
 
 TEST(BadOutputs, TrainingRejectsThemBeforeTheFirstStep) {

@@ -19,8 +19,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr Command kPretrain = Command::kPretrainGpt;
-
 Words small_run(const std::string& more) {
   return words_of(
       "--num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16"

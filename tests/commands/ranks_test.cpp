@@ -19,7 +19,6 @@ namespace megatron::testing {
 namespace {
 
 using ::testing::HasSubstr;
-constexpr Command kPretrain = Command::kPretrainGpt;
 const Words kDouble = {"--fp64", "--log-interval", "1", "--micro-batch-size", "1", "--global-batch-size", "6"};
 
 BadInput training(const std::string& name, Words words, const Words& more = {}) {

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-constexpr int kUsage = static_cast<int>(ExitCode::kUsage), kData = static_cast<int>(ExitCode::kData);
+constexpr int kUsageStatus = static_cast<int>(ExitCode::kUsage), kDataStatus = static_cast<int>(ExitCode::kData);
 
 class Tokenize : public ::testing::Test {
  protected:
@@ -81,15 +81,15 @@ TEST_F(Tokenize, RendersConversationsByTheTemplateOfTheTokenizersFolder) {
   EXPECT_THAT(out_, HasSubstr("<|eot_id|>!"));
   EXPECT_EQ(run({"--chat", "--chat-template", "{{ messages[0].content }}", "--input", chats}), 0) << err_;
   EXPECT_EQ(out_, "104 105\n");
-  EXPECT_EQ(run({"--chat", "--input", chats}), kUsage) << "bytes have no template";
-  EXPECT_EQ(run({"--chat", "--chat-template", "{{ 1 }}", "--input", written("bad.jsonl", "{}\n")}), kData);
+  EXPECT_EQ(run({"--chat", "--input", chats}), kUsageStatus) << "bytes have no template";
+  EXPECT_EQ(run({"--chat", "--chat-template", "{{ 1 }}", "--input", written("bad.jsonl", "{}\n")}), kDataStatus);
   EXPECT_THAT(err_, HasSubstr("bad.jsonl:1: the line is not a JSON object whose key messages has a list"));
 }
 
 TEST_F(Tokenize, NamesFileAndLineOfBadInput) {
   const auto error = [&](const std::string& name, const std::string& content, Words words = {}) {
     words.insert(words.end(), {"--input", written(name, content)});
-    EXPECT_EQ(run(words), kData);
+    EXPECT_EQ(run(words), kDataStatus);
     return err_;
   };
   EXPECT_THAT(error("a.jsonl", "{\"text\": \"a\"}\n{\"txt\": 1}\n"),
@@ -99,21 +99,21 @@ TEST_F(Tokenize, NamesFileAndLineOfBadInput) {
   EXPECT_THAT(error("a.txt", "1\n2 x\n", {"--decode"}), HasSubstr("a.txt:2: 'x' is not a token id"));
   EXPECT_THAT(error("a.txt", "999\n", {"--decode"}), HasSubstr("a.txt:1: token id 999 is outside"));
   EXPECT_THAT(error("a.jsonl", "{\"ids\": [1.5]}\n", {"--decode"}), HasSubstr("a.jsonl:1: 1.5 is not a token id"));
-  EXPECT_EQ(run({"--input", "/nowhere"}), kData);
+  EXPECT_EQ(run({"--input", "/nowhere"}), kDataStatus);
 }
 
 TEST_F(Tokenize, ReportsAllWrongFlagsAtOnce) {
-  EXPECT_EQ(run({"--text", "a", "--input", "b", "--tokenizer-metadata", "--decode", "--json-key", "k"}), kUsage);
+  EXPECT_EQ(run({"--text", "a", "--input", "b", "--tokenizer-metadata", "--decode", "--json-key", "k"}), kUsageStatus);
   for (const char* text :
        {"--text and --input: give one", "--tokenizer-metadata: the type and its flags", "--json-key: --decode"})
     EXPECT_THAT(err_, HasSubstr(text));
   std::ostringstream out, err;
-  EXPECT_EQ(tokenize_command({"--text", "a"}, out, err), kUsage);
+  EXPECT_EQ(tokenize_command({"--text", "a"}, out, err), kUsageStatus);
   EXPECT_THAT(err.str(), HasSubstr("--tokenizer-type is missing: one of GPT2BPETokenizer"));
 }
 
 TEST_F(Tokenize, FlagsOfConversationsNeedChat) {
-  EXPECT_EQ(run({"--text", "a", "--chat-template", "x", "--add-generation-prompt"}), kUsage);
+  EXPECT_EQ(run({"--text", "a", "--chat-template", "x", "--add-generation-prompt"}), kUsageStatus);
   EXPECT_THAT(err_, HasSubstr("--chat-template needs --chat"));
   EXPECT_THAT(err_, HasSubstr("--add-generation-prompt needs --chat"));
 }

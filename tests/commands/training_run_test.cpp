@@ -25,7 +25,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-constexpr Command kPretrain = Command::kPretrainGpt;
 
 std::vector<double> numbers(const std::string& text, const std::string& pattern) {
   const std::regex expression(pattern);

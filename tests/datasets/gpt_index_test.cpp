@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-const std::vector<int32_t> kLengths = {7, 3, 12, 5, 9, 4, 6, 10, 2, 8};
+const std::vector<int32_t> kDocumentLengths = {7, 3, 12, 5, 9, 4, 6, 10, 2, 8};
 
 GptIndexRequest request(std::optional<int64_t> num_samples) {
   return {.sequences = {0, 10},
@@ -20,7 +20,7 @@ GptIndexRequest request(std::optional<int64_t> num_samples) {
           .num_samples = num_samples};
 }
 
-std::vector<int64_t> elements(const NpyArray& array) {
+std::vector<int64_t> array_elements(const NpyArray& array) {
   std::vector<int64_t> values(static_cast<size_t>(array.num_elements()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = array[static_cast<int64_t>(i)];
   return values;
@@ -34,8 +34,8 @@ Indices build(const GptIndexRequest& request) {
   NumpyRandomState random(1234);
   const EpochPlan plan = plan_epochs(request);
   const NpyArray documents = build_document_index(request, plan, random);
-  const NpyArray samples = build_sample_index(request, plan, kLengths, documents);
-  return {elements(documents), elements(samples), elements(build_shuffle_index(plan, random))};
+  const NpyArray samples = build_sample_index(request, plan, kDocumentLengths, documents);
+  return {array_elements(documents), array_elements(samples), array_elements(build_shuffle_index(plan, random))};
 }
 
 // Expected values: Megatron 0.20 with seed 1234 over these lengths.
@@ -95,7 +95,7 @@ TEST(GptIndex, EverySampleOccursOnceAndCoversItsTokens) {
       for (; row < indices.samples.size() / 2 && indices.samples[2 * row] == static_cast<int64_t>(position); ++row) {
         EXPECT_EQ(before + indices.samples[2 * row + 1], 8 * static_cast<int64_t>(row));
       }
-      before += kLengths[static_cast<size_t>(indices.documents[position])];
+      before += kDocumentLengths[static_cast<size_t>(indices.documents[position])];
     }
     EXPECT_EQ(row, indices.samples.size() / 2);
   }

@@ -16,7 +16,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-TorchFile open(std::string bytes) { return TorchFile(std::make_unique<MemoryFile>(std::move(bytes)), "test.pt"); }
+TorchFile open_torch_file(std::string bytes) {
+  return TorchFile(std::make_unique<MemoryFile>(std::move(bytes)), "test.pt");
+}
 
 std::string written(const TorchObject& object, std::string_view folder) {
   MemoryFileSystem files;
@@ -30,7 +32,7 @@ std::string written(const TorchObject& object, std::string_view folder) {
 
 /// The object and all storages of a file, to be written again.
 TorchObject copy_of(std::string bytes) {
-  TorchFile file = open(std::move(bytes));
+  TorchFile file = open_torch_file(std::move(bytes));
   TorchObject copy;
   for (int i = 0; file.has_storage(std::to_string(i)); ++i)
     copy.add_storage(make_owned_source(file.read_storage(std::to_string(i))));
@@ -43,27 +45,27 @@ TorchObject copy_of(std::string bytes) {
 TEST(TorchFile, ReadsWhatTorchSaved) {
   for (const char* name :
        {"tensors", "views", "parameter", "plain", "namespace", "numpy", "generator_state", "bytesio", "list_of_one"}) {
-    const TorchFile file = open(read_golden(fmt::format("torch_save/{}.pt", name)));
+    const TorchFile file = open_torch_file(read_golden(fmt::format("torch_save/{}.pt", name)));
     EXPECT_TRUE(matches(file.root(), read_golden_json(fmt::format("torch_save/{}.json", name)), &file)) << name;
   }
   for (const int protocol : {2, 3, 4, 5}) {
-    const TorchFile file = open(read_golden(fmt::format("torch_save/plain_protocol{}.pt", protocol)));
+    const TorchFile file = open_torch_file(read_golden(fmt::format("torch_save/plain_protocol{}.pt", protocol)));
     EXPECT_TRUE(matches(file.root(), read_golden_json("torch_save/plain.json"), &file)) << "protocol " << protocol;
   }
-  const TorchFile stream = open(read_golden("torch_save/views_from_stream.pt"));
+  const TorchFile stream = open_torch_file(read_golden("torch_save/views_from_stream.pt"));
   EXPECT_TRUE(matches(stream.root(), read_golden_json("torch_save/views.json"), &stream));
 }
 
 TEST(TorchFile, ReadsMegatronsLegacyCheckpoint) {
   const nlohmann::json contents = read_golden_json("lm019/legacy_1/contents.json");
   for (const auto& [path, expected] : contents.items()) {
-    const TorchFile file = open(read_golden("lm019/legacy_1/" + path));
+    const TorchFile file = open_torch_file(read_golden("lm019/legacy_1/" + path));
     EXPECT_TRUE(matches(file.root(), expected, &file)) << path;
   }
 }
 
 TEST(TorchFile, NamesTheContainerThatItCannotRead) {
-  EXPECT_THAT([] { open(read_golden("torch_save/tensors_legacy_container.pt")); },
+  EXPECT_THAT([] { open_torch_file(read_golden("torch_save/tensors_legacy_container.pt")); },
               ThrowsMessage<CheckpointError>(HasSubstr("does not end like a zip archive")));
 }
 
@@ -73,7 +75,7 @@ TEST(TorchFile, ReadsBoxesOfATensorIntoStridedMemory) {
   std::iota(values.begin(), values.end(), 0.f);
   TorchObject object;
   object.root = &object.add_tensor(ConstView{values.data(), DType::kFloat32, {kRows, kColumns}, {kColumns, 1}});
-  const TorchFile file = open(written(object, "archive"));
+  const TorchFile file = open_torch_file(written(object, "archive"));
   const auto tensor = torch_tensor(file.root());
   ASSERT_TRUE(tensor.has_value());
   for (const Box& box :
@@ -99,7 +101,7 @@ TEST(TorchFile, ReadsBoxesAcrossPieces) {
   TorchObject object;
   object.root = &object.add_tensor(element_type_of(DType::kInt32), shape,
                                    make_view_source({values.data(), DType::kInt32, shape, shape.contiguous_strides()}));
-  const TorchFile file = open(written(object, "archive"));
+  const TorchFile file = open_torch_file(written(object, "archive"));
   const auto tensor = torch_tensor(file.root());
   for (const Box& box : {Box::whole(shape), Box{{5, 0, 0}, {1018, 3, 1024}}, Box{{0, 2, 0}, {1024, 1, 1024}},
                          Box{{1, 1, 1000}, {1023, 2, 24}}, Box{{1023, 2, 1023}, {1, 1, 1}}}) {
@@ -123,7 +125,7 @@ TEST(TorchFile, FindsEveryFlippedByteOfAStorage) {
   for (int64_t i = 0; i < storage.bytes; ++i) {
     std::string flipped = bytes;
     flipped[static_cast<size_t>(zip.payload_offset(storage) + i)] ^= 4;
-    const TorchFile file = open(flipped);
+    const TorchFile file = open_torch_file(flipped);
     const auto tensor = torch_tensor(file.root().items()[0]->at("a"));
     EXPECT_THAT([&] { file.read(*tensor); },
                 ThrowsMessage<CheckpointError>(HasSubstr("list_of_one/data/0 has checksum")));
@@ -135,13 +137,13 @@ TEST(TorchFile, SurvivesEveryTruncationAndEveryFlip) {
   const std::string bytes = read_golden("torch_save/list_of_one.pt");
   const nlohmann::json expected = read_golden_json("torch_save/list_of_one.json");
   for (size_t length = 0; length < bytes.size(); ++length)
-    EXPECT_THROW(open(bytes.substr(0, length)), CheckpointError) << length;
+    EXPECT_THROW(open_torch_file(bytes.substr(0, length)), CheckpointError) << length;
   for (size_t at = 0; at < bytes.size(); ++at)
     for (const int bit : {0, 3, 7}) {
       std::string flipped = bytes;
       flipped[at] = static_cast<char>(flipped[at] ^ (1 << bit));
       try {
-        const TorchFile file = open(flipped);
+        const TorchFile file = open_torch_file(flipped);
         EXPECT_TRUE(matches(file.root(), expected, &file)) << "flip at " << at;
       } catch (const Error&) {
       }
@@ -202,7 +204,7 @@ TEST(WriteTorchFile, RoundTripsEveryElementType) {
     for (size_t at = 0; at < bytes.size(); ++at) bytes[at] = static_cast<std::byte>(at * 7);
     TorchObject object;
     object.root = &object.add_tensor(type, {2, 3}, make_owned_source(bytes));
-    const TorchFile file = open(written(object, "archive"));
+    const TorchFile file = open_torch_file(written(object, "archive"));
     const auto tensor = torch_tensor(file.root());
     ASSERT_TRUE(tensor.has_value());
     EXPECT_EQ(tensor->type, type);

@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 // Nothing for a style that the enums do not have: the reference refuses it late or never.
-std::optional<ParamSchedulerConfig> config_of(const Json& args) {
+std::optional<ParamSchedulerConfig> scheduler_config_of(const Json& args) {
   ParamSchedulerConfig config;
   const auto style = [&]<class E>(const char* key, E& target) {
     if (!args.contains(key) || args[key].is_null()) return true;
@@ -78,7 +78,7 @@ void expect_now(const ParamScheduler& scheduler, const Json& expected) {
 TEST(ParamScheduler, FollowsTheGoldenSchedulesOfEveryStyleInEveryGroup) {
   for (const Json& test : testing::golden_json("training/schedules.json", "cases")) {
     SCOPED_TRACE(test["args"].dump());
-    ParamScheduler scheduler(config_of(test["args"]).value());
+    ParamScheduler scheduler(scheduler_config_of(test["args"]).value());
     for (size_t row = 0; row < test["lr"].size(); ++row) {
       if (row > 0) scheduler.step(test["increments"][row - 1]);
       for (size_t g = 0; g < test["groups"].size(); ++g) {
@@ -95,7 +95,7 @@ TEST(ParamScheduler, RefusesWhatTheReferenceRefuses) {
   int refused = 0;
   for (const Json& test : testing::golden_json("training/schedules.json", "construct")) {
     SCOPED_TRACE(test["args"].dump());
-    const std::optional<ParamSchedulerConfig> config = config_of(test["args"]);
+    const std::optional<ParamSchedulerConfig> config = scheduler_config_of(test["args"]);
     if (!config) continue;  // an unknown style cannot be written down
     if (test["error"].is_null()) {
       EXPECT_NO_THROW(ParamScheduler{*config});
@@ -110,7 +110,7 @@ TEST(ParamScheduler, RefusesWhatTheReferenceRefuses) {
 TEST(ParamScheduler, LoadsCheckpointsAsTheReferenceDoes) {
   for (const Json& test : testing::golden_json("training/schedules.json", "load")) {
     SCOPED_TRACE(test["args"].dump() + test["state"].dump());
-    ParamSchedulerConfig config = config_of(test["args"]).value();
+    ParamSchedulerConfig config = scheduler_config_of(test["args"]).value();
     config.override_opt_param_scheduler = test["override"];
     config.use_checkpoint_opt_param_scheduler = test["use_checkpoint"];
     ParamScheduler scheduler(config);

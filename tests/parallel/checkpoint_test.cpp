@@ -18,7 +18,7 @@
 namespace megatron::testing {
 namespace {
 
-const std::vector<Layout> kLayouts = {
+const std::vector<Layout> kCheckpointLayouts = {
     {"", 1},
     {"", 3},
     {" --pipeline-model-parallel-size 2", 4},
@@ -38,14 +38,16 @@ const std::vector<Layout> kLayouts = {
     {" --use-distributed-optimizer --tensor-model-parallel-size 2 --context-parallel-size 2", 4}};
 /// Four others for each, so that all are loaded four times.
 constexpr size_t kNumTargets = 4;
-const Layout& target_of(size_t from, size_t number) { return kLayouts[(from + 1 + 3 * number) % kLayouts.size()]; }
+const Layout& target_of(size_t from, size_t number) {
+  return kCheckpointLayouts[(from + 1 + 3 * number) % kCheckpointLayouts.size()];
+}
 
-constexpr const char* kSize = " --num-layers 4 --global-batch-size 12 --micro-batch-size 1 --lr 1e-3";
+constexpr const char* kModelSize = " --num-layers 4 --global-batch-size 12 --micro-batch-size 1 --lr 1e-3";
 
 TEST(ParallelCheckpoint, MovesFromAnyLayoutToAnyOtherBitForBit) {
-  for (const std::string& model : {gpt2_like(kSize), llama_like(std::string(kSize) + " --bf16")})
-    for (size_t i = 0; i < kLayouts.size(); ++i) {
-      const Layout& from = kLayouts[i];
+  for (const std::string& model : {gpt2_like(kModelSize), llama_like(std::string(kModelSize) + " --bf16")})
+    for (size_t i = 0; i < kCheckpointLayouts.size(); ++i) {
+      const Layout& from = kCheckpointLayouts[i];
       const ScratchDirectory first;
       continue_to(model + saving(first), from, 2);
       const State expected = state_of(model + loading(first));
@@ -62,7 +64,7 @@ TEST(ParallelCheckpoint, MovesFromAnyLayoutToAnyOtherBitForBit) {
 
 TEST(ParallelCheckpoint, MovesModelsWithLatentAttentionAndFurtherTokensBitForBit) {
   const std::string model =
-      gpt2_like(std::string(kSize) +
+      gpt2_like(std::string(kModelSize) +
                 " --bf16 --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu "
                 "--untie-embeddings-and-output-weights --multi-latent-attention --q-lora-rank 11 --kv-lora-rank 13 "
                 "--qk-head-dim 5 --qk-pos-emb-head-dim 6 --v-head-dim 7 --qk-layernorm --mtp-num-layers 2");
@@ -79,7 +81,7 @@ TEST(ParallelCheckpoint, MovesModelsWithLatentAttentionAndFurtherTokensBitForBit
 }
 
 TEST(ParallelCheckpoint, MovesMainParamsInTwoHalvesAndInBf16BitForBit) {
-  const std::string halves = llama_like(std::string(kSize) +
+  const std::string halves = llama_like(std::string(kModelSize) +
                                         " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer "
                                         "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16");
   const std::vector<Layout> layouts = {{"", 3}, {" --tensor-model-parallel-size 2", 4}, {" --ddp-num-buckets 3", 2}};
@@ -94,7 +96,7 @@ TEST(ParallelCheckpoint, MovesMainParamsInTwoHalvesAndInBf16BitForBit) {
 
 /// What is in bf16 is exact in fp32; the other way it is rounded to nearest, main parameters as the weights were.
 TEST(ParallelCheckpoint, MovesBetweenEightTwelveAndEighteenBytesAParameter) {
-  const std::string eighteen = llama_like(std::string(kSize) + " --bf16");
+  const std::string eighteen = llama_like(std::string(kModelSize) + " --bf16");
   const std::string twelve = eighteen + " --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16";
   for (const char* optimizer : {"", " --use-distributed-optimizer"})
     for (const std::string& form : {eighteen, twelve}) {
@@ -117,8 +119,9 @@ TEST(ParallelCheckpoint, MovesBetweenEightTwelveAndEighteenBytesAParameter) {
 /// With gradients clipped to nothing weights decay by a part of the distance of neighbours in bf16 a step: what they
 /// are then is what each element was rounded to.
 TEST(ParallelCheckpoint, Bf16MainParamsAreRoundedAlikeOnEveryLayout) {
-  const std::string model = llama_like(std::string(kSize) + " --clip-grad 1e-30 --weight-decay 0.1 --lr 1e-2 --bf16 " +
-                                       "--use-precision-aware-optimizer --main-params-dtype bf16");
+  const std::string model =
+      llama_like(std::string(kModelSize) + " --clip-grad 1e-30 --weight-decay 0.1 --lr 1e-2 --bf16 " +
+                 "--use-precision-aware-optimizer --main-params-dtype bf16");
   const auto weights_after = [&](const Layout& layout, int64_t num_steps) {
     const ScratchDirectory directory;
     continue_to(model + saving(directory), layout, num_steps);
@@ -129,12 +132,12 @@ TEST(ParallelCheckpoint, Bf16MainParamsAreRoundedAlikeOnEveryLayout) {
   for (size_t i = 0; i < start.size(); ++i) num_changed += start[i] != expected[i];
   EXPECT_GT(num_changed, std::ssize(start) / 4) << "3 steps of 0.1 % of weights whose neighbours are 0.4 to 0.8 % away";
   EXPECT_LT(num_changed, std::ssize(start) * 3 / 4);
-  for (const Layout& layout : kLayouts) EXPECT_EQ(weights_after(layout, 3), expected) << layout.words;
+  for (const Layout& layout : kCheckpointLayouts) EXPECT_EQ(weights_after(layout, 3), expected) << layout.words;
 }
 
 TEST(ParallelCheckpoint, RanksThatFindDifferentOnesAreRefused) {
   const ScratchDirectory directory;
-  const std::string words = gpt2_like(kSize);
+  const std::string words = gpt2_like(kModelSize);
   continue_to(words + saving(directory), {}, 1);
   const auto load = [](Trainer& trainer) {
     PosixFileSystem disk;
@@ -148,15 +151,15 @@ TEST(ParallelCheckpoint, RanksThatFindDifferentOnesAreRefused) {
 
 TEST(ParallelCheckpoint, RanksWhoseCheckpointsHoldOtherWeightsOfTheSameIterationAreRefused) {
   const ScratchDirectory first, second;
-  continue_to(gpt2_like(kSize) + saving(first), {}, 1);
-  continue_to(gpt2_like(kSize + std::string(" --seed 77")) + saving(second), {}, 1);
+  continue_to(gpt2_like(kModelSize) + saving(first), {}, 1);
+  continue_to(gpt2_like(kModelSize + std::string(" --seed 77")) + saving(second), {}, 1);
   const auto load = [&](Trainer& trainer) {
     PosixFileSystem files;
     PretrainConfig config = trainer.config();
     if (trainer.groups().world.rank() == 1) config.checkpoint.load = second.path();
     Checkpointer(files, config, {}).load(trainer);
   };
-  EXPECT_THAT([&] { run_layout(gpt2_like(kSize) + loading(first), 3, load); },
+  EXPECT_THAT([&] { run_layout(gpt2_like(kModelSize) + loading(first), 3, load); },
               ::testing::ThrowsMessage<RankFailure>(::testing::ContainsRegex(
                   "different checkpoints: iteration 1 .*on ranks 0, 2, iteration 1 .*on rank 1. Give")));
 }
@@ -166,7 +169,7 @@ TEST(ParallelCheckpoint, OfADistributedOptimizerHasMegatronsNamesAndTheGroupsOfT
       " --use-distributed-optimizer --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E|t*4L", 2};
   for (const std::string precision : {" --bf16", ""}) {
     const ScratchDirectory directory;
-    continue_to(llama_like(kSize + precision) + saving(directory), embedding_alone, 1);
+    continue_to(llama_like(kModelSize + precision) + saving(directory), embedding_alone, 1);
     const PosixFileSystem files;
     const CheckpointReader reader(files, directory.file("iter_0000001"), Verify::kChecksums);
     EXPECT_TRUE(reader.has_tensor("optimizer.state.param.embedding.word_embeddings.weight"));
@@ -185,18 +188,18 @@ TEST(ParallelCheckpoint, OfADistributedOptimizerHasMegatronsNamesAndTheGroupsOfT
 }
 
 TEST(ParallelCheckpoint, TrainingGoesOnAsOnOneRank) {
-  for (const std::string& model : {gpt2_like(kSize), llama_like(kSize)}) {
+  for (const std::string& model : {gpt2_like(kModelSize), llama_like(kModelSize)}) {
     const std::string words = model + " --fp64";
     const std::vector<double> whole = continue_to(words, {}, 5);
-    for (size_t i = 0; i < kLayouts.size(); ++i) {
+    for (size_t i = 0; i < kCheckpointLayouts.size(); ++i) {
       const ScratchDirectory directory;
-      continue_to(words + saving(directory), kLayouts[i], 2);
+      continue_to(words + saving(directory), kCheckpointLayouts[i], 2);
       for (size_t number = 0; number < 2; ++number) {
         const Layout& to = target_of(i, number);
         const std::vector<double> losses = continue_to(words + loading(directory), to, 5);
         ASSERT_EQ(losses.size(), 3);
         for (size_t k = 0; k < losses.size(); ++k)
-          EXPECT_NEAR(losses[k], whole[k + 2], 1e-11) << kLayouts[i].words << " to " << to.words;
+          EXPECT_NEAR(losses[k], whole[k + 2], 1e-11) << kCheckpointLayouts[i].words << " to " << to.words;
       }
     }
   }
@@ -204,7 +207,7 @@ TEST(ParallelCheckpoint, TrainingGoesOnAsOnOneRank) {
 
 TEST(ParallelCheckpoint, EveryRankWritesItsShare) {
   const ScratchDirectory directory;
-  continue_to(gpt2_like(kSize) + saving(directory), kLayouts[2], 1);
+  continue_to(gpt2_like(kModelSize) + saving(directory), kCheckpointLayouts[2], 1);
   uintmax_t least = UINTMAX_MAX, most = 0;
   for (int rank = 0; rank < 4; ++rank) {
     const auto bytes = std::filesystem::file_size(directory.file(fmt::format("iter_0000001/__{}_0.distcp", rank)));
@@ -216,7 +219,7 @@ TEST(ParallelCheckpoint, EveryRankWritesItsShare) {
 
 TEST(ParallelCheckpoint, WithoutFullyParallelSaveTheFirstReplicaWritesAll) {
   const ScratchDirectory shared, single;
-  const std::string words = gpt2_like(kSize);
+  const std::string words = gpt2_like(kModelSize);
   continue_to(words + saving(shared), {"", 3}, 1);
   continue_to(words + saving(single), {" --no-ckpt-fully-parallel-save", 3}, 1);
   EXPECT_TRUE(std::filesystem::exists(shared.file("iter_0000001/__2_0.distcp")));
@@ -227,7 +230,7 @@ TEST(ParallelCheckpoint, WithoutFullyParallelSaveTheFirstReplicaWritesAll) {
 
 TEST(ParallelCheckpoint, TensorsOfAllStagesTogetherAreCompared) {
   const ScratchDirectory directory;
-  const std::string words = gpt2_like(kSize), strict = " --dist-ckpt-strictness raise_all";
+  const std::string words = gpt2_like(kModelSize), strict = " --dist-ckpt-strictness raise_all";
   continue_to(words + saving(directory), {" --pipeline-model-parallel-size 2", 2}, 1);
   const ScratchDirectory other;
   continue_to(words + loading(directory) + saving(other) + strict, {" --pipeline-model-parallel-size 2", 4}, 1);
@@ -236,10 +239,10 @@ TEST(ParallelCheckpoint, TensorsOfAllStagesTogetherAreCompared) {
 
 TEST(ParallelCheckpoint, AFailureOfOneRankLeavesTheLastCheckpoint) {
   const ScratchDirectory directory;
-  const std::string words = gpt2_like(kSize);
-  continue_to(words + saving(directory), kLayouts[6], 1);
+  const std::string words = gpt2_like(kModelSize);
+  continue_to(words + saving(directory), kCheckpointLayouts[6], 1);
   try {
-    run_layout(words + saving(directory) + loading(directory) + kLayouts[6].words, 2, [&](Trainer& trainer) {
+    run_layout(words + saving(directory) + loading(directory) + kCheckpointLayouts[6].words, 2, [&](Trainer& trainer) {
       PosixFileSystem files;
       Checkpointer checkpointer(files, trainer.config(), {});
       checkpointer.load(trainer);

@@ -31,13 +31,13 @@ struct TrainSetup {
   bool skips_last_expert = false;  // in every micro-batch
 };
 
-struct Outcome {
+struct TrainOutcome {
   double loss = 0;
   std::map<std::string, std::vector<double>> gradients;  // of this rank's shards
   std::map<std::string, int> num_ready;
   std::vector<Arena::Event> events;
   int64_t peak_bytes = 0, live_bytes = 0, peak_activation_bytes = 0;
-  bool same_bits(const Outcome& other) const { return loss == other.loss && gradients == other.gradients; }
+  bool same_bits(const TrainOutcome& other) const { return loss == other.loss && gradients == other.gradients; }
 };
 
 /// Segments of this pipeline rank: the first half of them, or the rest.
@@ -54,8 +54,8 @@ void forget_gradient(const Context& ctx, Parameter& p) {
   });
 }
 
-Outcome train(const TrainSetup& setup) {
-  Outcome out;
+TrainOutcome train(const TrainSetup& setup) {
+  TrainOutcome out;
   TestDevice test(setup.device, 1);
   {
     Context ctx = test.context();
@@ -111,7 +111,7 @@ double largest_error(const std::vector<double>& a, const std::vector<double>& b)
 
 TEST(Executor, MakesEachTrainableParameterReadyOnceAndLeavesNoMemory) {
   for (const bool recompute : {false, true}) {
-    const Outcome out = train({.model = {.recompute = recompute}});
+    const TrainOutcome out = train({.model = {.recompute = recompute}});
     EXPECT_EQ(out.num_ready.size(), out.gradients.size());
     for (const auto& [name, count] : out.num_ready) EXPECT_EQ(count, 1) << name;
     EXPECT_EQ(out.live_bytes, 0);
@@ -119,7 +119,7 @@ TEST(Executor, MakesEachTrainableParameterReadyOnceAndLeavesNoMemory) {
 }
 
 TEST(Executor, GivesZeroGradientsToDeadUnusedAndUnlistedParameters) {
-  const Outcome out = train({});
+  const TrainOutcome out = train({});
   for (const std::string name : {"dead", "never", "unlisted"})
     for (double g : out.gradients.at(name)) EXPECT_EQ(g, 0) << name;
   EXPECT_FALSE(out.gradients.contains("frozen"));
@@ -129,13 +129,13 @@ TEST(Executor, GivesZeroGradientsToDeadUnusedAndUnlistedParameters) {
 }
 
 TEST(Executor, SplitRecomputeAndOffloadGiveTheSameBits) {
-  const Outcome plain = train({});
+  const TrainOutcome plain = train({});
   for (const auto& [name, values] : plain.gradients)
     for (size_t i = 0; i < values.size(); ++i) ASSERT_FALSE(std::isnan(values[i])) << name << " element " << i;
-  const Outcome split = train({.weight_gradient = WeightGradient::kSplit});
-  const Outcome again = train({.model = {.recompute = true}});
-  const Outcome again_split = train({.model = {.recompute = true}, .weight_gradient = WeightGradient::kSplit});
-  const Outcome away = train({.save = SavePolicy::kOffload});
+  const TrainOutcome split = train({.weight_gradient = WeightGradient::kSplit});
+  const TrainOutcome again = train({.model = {.recompute = true}});
+  const TrainOutcome again_split = train({.model = {.recompute = true}, .weight_gradient = WeightGradient::kSplit});
+  const TrainOutcome away = train({.save = SavePolicy::kOffload});
   EXPECT_TRUE(plain.same_bits(split));
   EXPECT_TRUE(plain.same_bits(again));
   EXPECT_TRUE(plain.same_bits(again_split));
@@ -152,9 +152,9 @@ TEST(Executor, MetaRunHasTheLogAndThePeakOfTheRealRun) {
         for (const DType dtype : {DType::kFloat64, DType::kFloat32}) {
           TrainSetup setup{
               .model = {.dtype = dtype, .recompute = recompute}, .weight_gradient = weight_gradient, .save = save};
-          const Outcome real = train(setup);
+          const TrainOutcome real = train(setup);
           setup.device = DeviceKind::kMeta;
-          const Outcome meta = train(setup);
+          const TrainOutcome meta = train(setup);
           EXPECT_EQ(real.events, meta.events);
           EXPECT_EQ(real.peak_bytes, meta.peak_bytes);
           EXPECT_GT(real.events.size(), 100U);
@@ -162,8 +162,8 @@ TEST(Executor, MetaRunHasTheLogAndThePeakOfTheRealRun) {
 }
 
 TEST(Executor, FrozenWeightsHaveNoW) {
-  const Outcome trained = train({.weight_gradient = WeightGradient::kSplit});
-  const Outcome frozen = train({.model = {.is_frozen = true}, .weight_gradient = WeightGradient::kSplit});
+  const TrainOutcome trained = train({.weight_gradient = WeightGradient::kSplit});
+  const TrainOutcome frozen = train({.model = {.is_frozen = true}, .weight_gradient = WeightGradient::kSplit});
   EXPECT_EQ(trained.loss, frozen.loss);
   EXPECT_EQ(trained.gradients.at("expert0.up"), frozen.gradients.at("expert0.up"));
   EXPECT_LT(frozen.peak_activation_bytes, trained.peak_activation_bytes) << "no x and dy are kept for a frozen weight";
@@ -225,8 +225,8 @@ TrainSetup with_groups(TrainSetup setup, World& world, int num_pipeline, int num
   return setup;
 }
 
-std::vector<Outcome> train_on_each_rank(int num_pipeline, int num_tensor, const TrainSetup& setup) {
-  std::vector<Outcome> outcomes(static_cast<size_t>(num_pipeline * num_tensor));
+std::vector<TrainOutcome> train_on_each_rank(int num_pipeline, int num_tensor, const TrainSetup& setup) {
+  std::vector<TrainOutcome> outcomes(static_cast<size_t>(num_pipeline * num_tensor));
   run_ranks(num_pipeline * num_tensor, [&](RankContext& rank) {
     outcomes[static_cast<size_t>(rank.rank)] = train(with_groups(setup, rank.world, num_pipeline, num_tensor));
   });
@@ -234,9 +234,9 @@ std::vector<Outcome> train_on_each_rank(int num_pipeline, int num_tensor, const 
 }
 
 /// Adds up what the pipeline ranks have of each parameter; shards of tensor ranks have names of their own.
-Outcome train_on_ranks(int num_pipeline, int num_tensor, const TrainSetup& setup) {
-  Outcome sum;
-  const std::vector<Outcome> outcomes = train_on_each_rank(num_pipeline, num_tensor, setup);
+TrainOutcome train_on_ranks(int num_pipeline, int num_tensor, const TrainSetup& setup) {
+  TrainOutcome sum;
+  const std::vector<TrainOutcome> outcomes = train_on_each_rank(num_pipeline, num_tensor, setup);
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
     const size_t tensor_rank = rank % static_cast<size_t>(num_tensor);
     if (tensor_rank == 0) sum.loss += outcomes[rank].loss;
@@ -255,7 +255,7 @@ TEST(Executor, TwoPipelineRanksGiveTheGradientsOfOne) {
   for (const bool recompute : {false, true})
     for (const auto weight_gradient : {WeightGradient::kFused, WeightGradient::kSplit}) {
       const TrainSetup setup{.model = {.recompute = recompute}, .weight_gradient = weight_gradient};
-      const Outcome one = train(setup), two = train_on_ranks(2, 1, setup);
+      const TrainOutcome one = train(setup), two = train_on_ranks(2, 1, setup);
       EXPECT_EQ(one.loss, two.loss);
       ASSERT_EQ(one.gradients.size(), two.gradients.size());
       for (const auto& [name, values] : one.gradients) {
@@ -276,7 +276,7 @@ std::vector<double> columns_of(const std::vector<double>& values, int64_t column
   return part;
 }
 
-void expect_tensor_shards(const Outcome& one, const Outcome& two) {
+void expect_tensor_shards(const TrainOutcome& one, const TrainOutcome& two) {
   // A value sums at most the features of the experts or the tokens of 4 micro-batches, and passes through few layers.
   const double bound = tolerance(DType::kFloat64, 4 * ToyModel::kSequence, 4);
   EXPECT_NEAR(one.loss, two.loss, bound);
@@ -309,11 +309,11 @@ TEST(Executor, TwoPipelineTimesTwoTensorRanksGiveTheShardsOfOne) {
 TEST(Executor, MetaRunOfAnyRankHasTheLogAndThePeakOfTheRealRank) {
   for (const auto& [num_pipeline, num_tensor] : {std::pair{2, 1}, {1, 2}, {2, 2}}) {
     TrainSetup setup{.model = {.recompute = true}, .weight_gradient = WeightGradient::kSplit};
-    const std::vector<Outcome> real = train_on_each_rank(num_pipeline, num_tensor, setup);
+    const std::vector<TrainOutcome> real = train_on_each_rank(num_pipeline, num_tensor, setup);
     setup.device = DeviceKind::kMeta;
     for (size_t rank = 0; rank < real.size(); ++rank) {
       MetaWorld world(static_cast<int>(rank), num_pipeline * num_tensor);
-      const Outcome meta = train(with_groups(setup, world, num_pipeline, num_tensor));
+      const TrainOutcome meta = train(with_groups(setup, world, num_pipeline, num_tensor));
       EXPECT_EQ(real[rank].events, meta.events) << "rank " << rank;
       EXPECT_EQ(real[rank].peak_bytes, meta.peak_bytes) << "rank " << rank;
     }
@@ -327,7 +327,7 @@ TEST(Executor, PipelineRanksNeedNoMoreMemoryForMoreMicroBatches) {
 }
 
 TEST(Executor, ARankThatSkipsAModuleMakesItReadyLikeTheOthers) {
-  std::vector<Outcome> outcomes(2);
+  std::vector<TrainOutcome> outcomes(2);
   run_ranks(2, [&](RankContext& rank) {
     outcomes[static_cast<size_t>(rank.rank)] = train({.skips_last_expert = rank.rank == 1});
   });
@@ -340,7 +340,7 @@ TEST(Executor, ARankThatSkipsAModuleMakesItReadyLikeTheOthers) {
 TEST(Executor, TwoModelsTrainAtOnceInOneProcess) {
   const TrainSetup setups[] = {{.num_steps = 3},
                                {.model = {.recompute = true}, .num_steps = 3, .num_micro_batches = 5}};
-  Outcome at_once[2];
+  TrainOutcome at_once[2];
   std::thread other([&] { at_once[1] = train(setups[1]); });
   at_once[0] = train(setups[0]);
   other.join();

@@ -7,16 +7,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-WallTime noon() { return parse_date_time("2026-08-01 12:00:00").value() + 7us; }
+WallTime noon_of_run() { return parse_date_time("2026-08-01 12:00:00").value() + 7us; }
 
 TEST(RunMessages, MilestonesAndExitsCarryTheTime) {
-  EXPECT_EQ(milestone_line("after dataloaders are built", noon()),
+  EXPECT_EQ(milestone_line("after dataloaders are built", noon_of_run()),
             "[after dataloaders are built] datetime: 2026-08-01 12:00:00.000007 ");
-  EXPECT_EQ(exit_after_signal_line("SIGTERM", noon()),
+  EXPECT_EQ(exit_after_signal_line("SIGTERM", noon_of_run()),
             "[exiting program after receiving SIGTERM.] datetime: 2026-08-01 12:00:00.000007 ");
-  EXPECT_EQ(exit_after_minutes_line(2.5, noon()),
+  EXPECT_EQ(exit_after_minutes_line(2.5, noon_of_run()),
             "[exiting program after 2.5 minutes] datetime: 2026-08-01 12:00:00.000007 ");
-  EXPECT_EQ(exit_at_iteration_line(40, noon()),
+  EXPECT_EQ(exit_at_iteration_line(40, noon_of_run()),
             "[exiting program at iteration 40] datetime: 2026-08-01 12:00:00.000007 ");
 }
 

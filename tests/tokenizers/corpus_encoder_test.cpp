@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string written(const std::string& name, const std::string& content) {
+std::string written_corpus(const std::string& name, const std::string& content) {
   static const megatron::testing::ScratchDirectory directory;  // tests run side by side, each in a process of its own
   const std::string path = directory.file(name);
   std::ofstream(path, std::ios::binary) << content;
@@ -35,8 +35,8 @@ std::vector<std::string> documents_of(const DocumentSource::Options& options) {
 }
 
 TEST(DocumentSource, LinesParagraphsAndFilesAreDocumentsWhateverTheBatchSize) {
-  const std::string path = written("text.txt", "one\ntwo\n\n\n\nthree\n\nfour\nfive");
-  const std::string second = written("second.txt", "\n\nsix\n\n");
+  const std::string path = written_corpus("text.txt", "one\ntwo\n\n\n\nthree\n\nfour\nfive");
+  const std::string second = written_corpus("second.txt", "\n\nsix\n\n");
   for (const size_t batch_bytes : {1, 2, 3, 7, 1000}) {
     DocumentSource::Options options{.files = {path, second}, .batch_bytes = batch_bytes};
     EXPECT_THAT(documents_of(options), ElementsAre("1:one", "2:two", "3:", "4:", "5:", "6:three", "7:", "8:four",
@@ -49,7 +49,7 @@ TEST(DocumentSource, LinesParagraphsAndFilesAreDocumentsWhateverTheBatchSize) {
 }
 
 TEST(DocumentSource, EveryNthDocumentIsCountedOverAllFiles) {
-  const std::string first = written("first.txt", "0\n1\n2\n"), second = written("second.txt", "3\n4\n5");
+  const std::string first = written_corpus("first.txt", "0\n1\n2\n"), second = written_corpus("second.txt", "3\n4\n5");
   DocumentSource::Options options{.files = {first, second}, .divisor = 2, .remainder = 0, .batch_bytes = 3};
   EXPECT_THAT(documents_of(options), ElementsAre("1:0", "3:2", "2:4"));
   options.remainder = 1;
@@ -57,15 +57,15 @@ TEST(DocumentSource, EveryNthDocumentIsCountedOverAllFiles) {
 }
 
 TEST(DocumentSource, ARangeCutsBetweenCharacters) {
-  const std::string path = written("range.txt",
-                                   "\xC3\xA9\xC3\xA9\n\xE2\x82\xAC"
-                                   "5678\n\xC3\xA9");  // 10 characters
+  const std::string path = written_corpus("range.txt",
+                                          "\xC3\xA9\xC3\xA9\n\xE2\x82\xAC"
+                                          "5678\n\xC3\xA9");  // 10 characters
   DocumentSource::Options options{.files = {path}, .format = DocumentFormat::kWholeFile, .range = {0, 0.35}};
   EXPECT_THAT(documents_of(options), ElementsAre("1:\xC3\xA9\xC3\xA9\n"));
   options.range = {0.35, 1};
   EXPECT_THAT(documents_of(options), ElementsAre("2:\xE2\x82\xAC"
                                                  "5678\n\xC3\xA9"));
-  options.files = {written("range.txt", "a\xFF")};
+  options.files = {written_corpus("range.txt", "a\xFF")};
   EXPECT_THROW(documents_of(options), DataError);
 }
 
@@ -74,11 +74,11 @@ TEST(DocumentSource, GzipIsUnpackedAndMustBeWhole) {
       "\x1F\x8B\x08\x00\x00\x00\x00\x00\x00\x03\xCB\xCF\x4B\xE5\x2A\x29\xCF\xE7\x02\x00\xE6\x0B\xBA\x12\x08\x00\x00"
       "\x00",
       28);
-  const std::string path = written("lines.gz", packed);
+  const std::string path = written_corpus("lines.gz", packed);
   for (const size_t batch_bytes : {3, 1000})
     EXPECT_THAT(documents_of({.files = {path}, .batch_bytes = batch_bytes}), ElementsAre("1:one", "2:two"));
-  EXPECT_THROW(documents_of({.files = {written("cut.gz", packed.substr(0, 15))}}), DataError);
-  EXPECT_THROW(documents_of({.files = {written("bad.gz", packed.substr(0, 20) + "xxxxxxxx")}}), DataError);
+  EXPECT_THROW(documents_of({.files = {written_corpus("cut.gz", packed.substr(0, 15))}}), DataError);
+  EXPECT_THROW(documents_of({.files = {written_corpus("bad.gz", packed.substr(0, 20) + "xxxxxxxx")}}), DataError);
 }
 
 TEST(DocumentSource, ZstdIsUnpackedAndMustBeWhole) {
@@ -87,27 +87,28 @@ TEST(DocumentSource, ZstdIsUnpackedAndMustBeWhole) {
       "\x6E\x65\x0A\x74\x77\x6F\x0A\xE6\xA6\x0E\x40",
       21);
   if (!has_zstd()) {
-    EXPECT_THROW(documents_of({.files = {written("lines.zst", packed)}}), NotSupported);
+    EXPECT_THROW(documents_of({.files = {written_corpus("lines.zst", packed)}}), NotSupported);
     GTEST_SKIP() << "this build has no libzstd";
   }
-  const std::string path = written("lines.zst", packed + packed);  // frames follow each other
+  const std::string path = written_corpus("lines.zst", packed + packed);  // frames follow each other
   for (const size_t batch_bytes : {1, 3, 8, 1000})
     EXPECT_THAT(documents_of({.files = {path}, .batch_bytes = batch_bytes}),
                 ElementsAre("1:one", "2:two", "3:one", "4:two"));
-  EXPECT_THROW(documents_of({.files = {written("cut.zst", packed.substr(0, 15))}}), DataError);
-  EXPECT_THROW(documents_of({.files = {written("bad.zst", packed.substr(0, packed.size() - 4) + "xxxx")}}), DataError);
+  EXPECT_THROW(documents_of({.files = {written_corpus("cut.zst", packed.substr(0, 15))}}), DataError);
+  EXPECT_THROW(documents_of({.files = {written_corpus("bad.zst", packed.substr(0, packed.size() - 4) + "xxxx")}}),
+               DataError);
 }
 
 TEST(DocumentSource, FilesThatCannotBeReadAreNamed) {
   EXPECT_THROW(documents_of({.files = {"/nowhere/x.jsonl"}}), IoError);
   EXPECT_THROW(documents_of({.files = {::testing::TempDir()}}), IoError);
-  EXPECT_THAT(documents_of({.files = {written("empty", "")}}), ElementsAre());
+  EXPECT_THAT(documents_of({.files = {written_corpus("empty", "")}}), ElementsAre());
 }
 
 /// The ids of a corpus of JSON lines, one string per document and key: sequences separated by '|'.
 std::vector<std::string> encoded(const std::string& lines, const DocumentEncoding& encoding, int64_t num_workers = 1) {
   const NullTokenizer tokenizer({.vocab_size = 1000});
-  DocumentSource source({.files = {written("corpus.jsonl", lines)}, .batch_bytes = 64});
+  DocumentSource source({.files = {written_corpus("corpus.jsonl", lines)}, .batch_bytes = 64});
   std::vector<std::string> documents;
   encode_corpus(source, tokenizer, encoding, num_workers, [&](const EncodedBatch& batch) {
     for (const EncodedDocuments& key : batch.keys) {
@@ -195,14 +196,14 @@ TEST(EncodeCorpus, TheFirstBadLineOfTheInputIsReported) {
 
 TEST(EncodeCorpus, ErrorsOfTheSinkEndTheWork) {
   const ByteLevelTokenizer tokenizer;
-  DocumentSource source({.files = {written("sink.txt", std::string(100'000, '\n'))}, .batch_bytes = 100});
+  DocumentSource source({.files = {written_corpus("sink.txt", std::string(100'000, '\n'))}, .batch_bytes = 100});
   EXPECT_THROW(encode_corpus(source, tokenizer, {}, 2, [](const EncodedBatch&) { throw IoError("disk full"); }),
                IoError);
 }
 
 TEST(EncodeCorpus, AnEndOfDocumentMustExistToBeAppended) {
   const ByteLevelTokenizer tokenizer;
-  DocumentSource source({.files = {written("eod.txt", "ab\n")}});
+  DocumentSource source({.files = {written_corpus("eod.txt", "ab\n")}});
   std::vector<TokenId> ids;
   encode_corpus(source, tokenizer, {.append_eod = true}, 1,
                 [&](const EncodedBatch& batch) { ids = batch.keys[0].ids; });

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using Ids = std::vector<TokenId>;
 const std::string kGpt2Folder = testing::golden_path("tokenizers/gpt2/");
 
-std::string written(const std::string& name, const std::string& content) {
+std::string written_file(const std::string& name, const std::string& content) {
   static const megatron::testing::ScratchDirectory directory;  // tests run side by side, each in a process of its own
   const std::string path = directory.file(name);
   std::ofstream(path, std::ios::binary) << content;
@@ -60,8 +60,8 @@ TEST(CharTokenizer, HasOneIdPerCharacterInTheOrderOfTheVocabulary) {
 }
 
 TEST(CharTokenizer, TextAndJsonVocabulariesAreTheSame) {
-  const auto text = CharTokenizer::from_file(written("chars.txt", "\n b\xF0\x9F\x98\x80"));
-  const auto json = CharTokenizer::from_file(written("chars.json", R"(["\n", " ", "b", "\ud83d\ude00"])"));
+  const auto text = CharTokenizer::from_file(written_file("chars.txt", "\n b\xF0\x9F\x98\x80"));
+  const auto json = CharTokenizer::from_file(written_file("chars.json", R"(["\n", " ", "b", "\ud83d\ude00"])"));
   EXPECT_EQ(text.identity(), json.identity());
   EXPECT_EQ(text.vocab_size(), 4);
 }
@@ -83,11 +83,11 @@ TEST(CharTokenizer, BadVocabulariesAndTextsAreRefused) {
   EXPECT_THAT(error_of<DataError>([] { CharTokenizer({"a", "ab"}); }), HasSubstr("entry 1"));
   EXPECT_THAT(error_of<DataError>([] { CharTokenizer({"a", ""}); }), HasSubstr("entry 1"));
   EXPECT_THAT(error_of<DataError>([] { CharTokenizer({"a", "b", "a"}); }), HasSubstr("entries 0 and 2"));
-  EXPECT_THAT(error_of<DataError>([] { CharTokenizer::from_file(written("bad.json", "{\"a\": 1}")); }),
+  EXPECT_THAT(error_of<DataError>([] { CharTokenizer::from_file(written_file("bad.json", "{\"a\": 1}")); }),
               HasSubstr("not a JSON array"));
-  EXPECT_THAT(error_of<DataError>([] { CharTokenizer::from_file(written("bad.json", "[\"a\", 1]")); }),
+  EXPECT_THAT(error_of<DataError>([] { CharTokenizer::from_file(written_file("bad.json", "[\"a\", 1]")); }),
               HasSubstr("entry 1 is not a string"));
-  EXPECT_THAT(error_of<DataError>([] { CharTokenizer::from_file(written("bad.txt", "a\xFF")); }),
+  EXPECT_THAT(error_of<DataError>([] { CharTokenizer::from_file(written_file("bad.txt", "a\xFF")); }),
               HasSubstr("not UTF-8"));
   const CharTokenizer tokenizer({"a"});
   EXPECT_THAT(error_of<DataError>([&] { tokenizer.encode("a\xE2\x82\xAC"); }), HasSubstr("U+20AC"));
@@ -128,7 +128,7 @@ TEST(NullTokenizer, WhatIsNoIdIsRefused) {
 }
 
 TEST(MakeTokenizer, MakesEachTypeThatItNames) {
-  const std::string chars = written("factory.txt", "ab");
+  const std::string chars = written_file("factory.txt", "ab");
   for (const std::string& type : tokenizer_types()) {
     TokenizerOptions config{.type = type};
     if (type == "GPT2BPETokenizer")
@@ -137,7 +137,7 @@ TEST(MakeTokenizer, MakesEachTypeThatItNames) {
     if (type == "NullTokenizer") config.vocab_size = 10;
     if (type == "HuggingFaceTokenizer" || type == "Llama3Tokenizer" || type == "SFTTokenizer")
       config.model = testing::golden_path("tokenizers/hf/llama3.json");
-    if (type.starts_with("BertWordPiece")) config.vocab_file = written("bert.txt", "[UNK]\n[CLS]\n[SEP]\n");
+    if (type.starts_with("BertWordPiece")) config.vocab_file = written_file("bert.txt", "[UNK]\n[CLS]\n[SEP]\n");
     if (type == "TikTokenizer")
       config.model = testing::golden_path("tokenizers/tiktoken/megatron.json"), config.vocab_size = 1700;
     if (tokenizer_reads(type, "--tokenizer-sentencepiece-legacy")) {

@@ -33,19 +33,19 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
   for (size_t i = 0; i < actual.size(); ++i) ASSERT_NEAR(actual[i], expected[i], bound) << "element " << i;
 }
 
-struct Outcome {
+struct TrainerOutcome {
   std::vector<double> losses, weights, state;
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const TrainerOutcome&) const = default;
 };
-Outcome outcome_of(const std::string& words, int64_t num_steps) {
+TrainerOutcome trainer_outcome_of(const std::string& words, int64_t num_steps) {
   Trainer trainer = trainer_of(words);
-  Outcome outcome{train(trainer, 0, num_steps), {}, {}};
+  TrainerOutcome outcome{train(trainer, 0, num_steps), {}, {}};
   outcome.weights = weights_of(trainer);
   outcome.state = optimizer_state_of(trainer);
   return outcome;
 }
 
-const std::vector<std::string>& models() {
+const std::vector<std::string>& trained_models() {
   static const std::vector<std::string> both = {gpt2_like(), llama_like()};
   return both;
 }
@@ -60,15 +60,15 @@ int64_t optimizer_bytes(const std::string& words) {
 }
 
 TEST(Trainer, WithMainParamsInTwoHalvesTrainsAsWithWholeOnes) {
-  for (const std::string& model : models()) {
+  for (const std::string& model : trained_models()) {
     const std::string whole = model + " --bf16 --use-distributed-optimizer";
     const std::string halves = whole + " --use-precision-aware-optimizer";
     const std::string low = halves + " --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16";
-    const Outcome expected = outcome_of(whole, 10), actual = outcome_of(halves, 10);
+    const TrainerOutcome expected = trainer_outcome_of(whole, 10), actual = trainer_outcome_of(halves, 10);
     // Until the first step has been taken there is no difference; then weights at ties are rounded the other way.
     EXPECT_EQ(actual.losses[0], expected.losses[0]);
     for (const std::string& words : {halves, low, low + " --main-grads-dtype bf16"}) {
-      const Outcome other = outcome_of(words, 10);
+      const TrainerOutcome other = trainer_outcome_of(words, 10);
       for (size_t i = 0; i < expected.losses.size(); ++i)
         EXPECT_NEAR(other.losses[i], expected.losses[i], epsilon(DType::kBFloat16) * expected.losses[i])
             << words << " step " << i + 1;
@@ -88,10 +88,10 @@ TEST(Trainer, RecomputeChangesNoBit) {
       " --recompute-granularity selective --recompute-modules layernorm",
       " --recompute-granularity selective --recompute-modules mlp",
       " --recompute-granularity selective --recompute-modules core_attn layernorm mlp"};
-  for (const std::string& model : models())
+  for (const std::string& model : trained_models())
     for (const char* precision : {"", " --bf16"}) {
-      const Outcome plain = outcome_of(model + precision, 2);
-      for (const std::string& way : ways) EXPECT_EQ(outcome_of(model + precision + way, 2), plain) << way;
+      const TrainerOutcome plain = trainer_outcome_of(model + precision, 2);
+      for (const std::string& way : ways) EXPECT_EQ(trainer_outcome_of(model + precision + way, 2), plain) << way;
     }
 }
 
@@ -101,7 +101,7 @@ TEST(Trainer, RecomputeSavesMemory) {
     train(trainer, 0, 1);
     return trainer.device().arena.amount(MemoryUse::kActivations).peak;
   };
-  for (const std::string& model : models()) {
+  for (const std::string& model : trained_models()) {
     const int64_t plain = peak(model);
     EXPECT_LT(peak(model + " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"), plain);
     EXPECT_LT(peak(model + " --recompute-granularity selective --recompute-modules mlp"), plain);
@@ -109,7 +109,7 @@ TEST(Trainer, RecomputeSavesMemory) {
 }
 
 TEST(Trainer, AccumulatesTheGradientOfTheWholeBatchHoweverItIsCut) {
-  for (const std::string& model : models()) {
+  for (const std::string& model : trained_models()) {
     const std::string words = model + " --fp64 --optimizer sgd";
     Trainer whole = trainer_of(words + " --micro-batch-size 4");
     const std::vector<double> losses = train(whole, 0, 1), gradients = gradients_of(whole);
@@ -172,7 +172,7 @@ TEST(Trainer, EvaluationDropsNothingAndChangesNothing) {
 }
 
 TEST(Trainer, LearnsInEveryPrecision) {
-  for (const std::string& model : models())
+  for (const std::string& model : trained_models())
     for (const char* precision :
          {"", " --bf16", " --fp16 --initial-loss-scale 65536", " --fp64", " --bf16 --fp32-residual-connection"}) {
       Trainer trainer = trainer_of(model + precision);
@@ -248,7 +248,7 @@ void expect_sgd_step(const std::string& words, const std::function<double(const 
 TEST(Trainer, StepsPlainSgd) {
   const std::string sgd = " --fp64 --optimizer sgd --sgd-momentum 0 --lr 0.5";
   const auto rate = [](const Parameter&) { return 0.5; };
-  for (const std::string& model : models()) {
+  for (const std::string& model : trained_models()) {
     expect_sgd_step(model + sgd + " --clip-grad 0 --weight-decay 0", rate, 0);
     expect_sgd_step(model + sgd + " --clip-grad 0.1 --weight-decay 0.25", rate, 0.25);
   }
@@ -261,7 +261,7 @@ TEST(Trainer, GivesWordEmbeddingsAndOutputTheirOwnLearningRate) {
         parameter.name() == "embedding.word_embeddings.weight" || parameter.name() == "output_layer.weight";
     return is_own ? 0.125 : 0.5;
   };
-  for (const std::string& model : models()) expect_sgd_step(model + sgd, rate, 0);
+  for (const std::string& model : trained_models()) expect_sgd_step(model + sgd, rate, 0);
 }
 
 TEST(Trainer, CountsZeroGradients) {
@@ -274,7 +274,7 @@ TEST(Trainer, CountsZeroGradients) {
 
 TEST(Trainer, SharesNothingWithAnother) {
   const std::string words = gpt2_like(), others = llama_like("--bf16 --seed 5");
-  const Outcome alone = outcome_of(words, 4), other_alone = outcome_of(others, 4);
+  const TrainerOutcome alone = trainer_outcome_of(words, 4), other_alone = trainer_outcome_of(others, 4);
   Trainer a = trainer_of(words), b = trainer_of(others);
   for (int64_t step = 0; step < 4; ++step) {
     EXPECT_EQ(train(a, step, step + 1)[0], alone.losses[static_cast<size_t>(step)]);
@@ -283,9 +283,9 @@ TEST(Trainer, SharesNothingWithAnother) {
   EXPECT_EQ(weights_of(a), alone.weights);
   EXPECT_EQ(weights_of(b), other_alone.weights);
 
-  Outcome first, second;
-  std::thread thread([&] { first = outcome_of(words, 4); });
-  second = outcome_of(others, 4);
+  TrainerOutcome first, second;
+  std::thread thread([&] { first = trainer_outcome_of(words, 4); });
+  second = trainer_outcome_of(others, 4);
   thread.join();
   EXPECT_EQ(first, alone);
   EXPECT_EQ(second, other_alone);

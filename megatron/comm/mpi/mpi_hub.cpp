@@ -43,9 +43,9 @@ class Pause {
 };
 
 /// Calls a function in a thread of its own unless it is destroyed before `timeout` has passed.
-class Deadline {
+class HangDeadline {
  public:
-  Deadline(milliseconds timeout, std::string thread_name, std::function<void()> on_hang)
+  HangDeadline(milliseconds timeout, std::string thread_name, std::function<void()> on_hang)
       : thread_(start_thread("to end a rank that hangs", [timeout, thread_name = std::move(thread_name),
                                                           on_hang = std::move(on_hang)](const std::stop_token& stop) {
           set_thread_name(thread_name);
@@ -81,7 +81,7 @@ void MpiHub::finish(milliseconds timeout, const std::function<void(const std::st
   service_.request_stop();
   service_.join();
   control_.close();
-  const Deadline deadline(timeout, fmt::format("watchdog {}", transport_.rank()), [&] {
+  const HangDeadline deadline(timeout, fmt::format("watchdog {}", transport_.rank()), [&] {
     if (on_hang)
       on_hang(
           fmt::format("[rank {}] all ranks have ended, but MPI_Finalize has not returned after {} ms: a "

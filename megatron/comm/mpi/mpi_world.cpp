@@ -18,7 +18,7 @@ namespace {
 constexpr std::chrono::milliseconds kTimeToReport{1000};
 
 /// The backend's part of one Work.
-struct Visit {
+struct MpiVisit {
   MpiOperationPtr operation;
   OperationInfo info;
 };
@@ -27,17 +27,17 @@ class MpiPending final : public PendingOperation {
  public:
   explicit MpiPending(MpiHub& hub) : hub_(hub) {}
   ~MpiPending() override {
-    for (Visit& visit : visits_)
+    for (MpiVisit& visit : visits_)
       if (visit.operation) hub_.abandon(*visit.operation, visit.info, unwinding_.is_under_way());
   }
   MpiPending(const MpiPending&) = delete;
   MpiPending& operator=(const MpiPending&) = delete;
 
   MpiOperationPtr add(MpiOperationPtr operation, const OperationInfo& info) {
-    return visits_.emplace_back(Visit{std::move(operation), info}).operation;
+    return visits_.emplace_back(MpiVisit{std::move(operation), info}).operation;
   }
   void wait() override {
-    for (Visit& visit : visits_) {
+    for (MpiVisit& visit : visits_) {
       hub_.wait(*visit.operation, visit.info);
       visit.info.recorder->ended(visit.info.record, visit.operation->started(), visit.operation->ended());
       visit.operation.reset();
@@ -49,11 +49,11 @@ class MpiPending final : public PendingOperation {
  private:
   MpiHub& hub_;
   Unwinding unwinding_;
-  std::vector<Visit> visits_;
+  std::vector<MpiVisit> visits_;
 };
 
-const std::byte* bytes_of(const ConstView& view) { return static_cast<const std::byte*>(view.data); }
-std::byte* bytes_of(const View& view) { return static_cast<std::byte*>(view.data); }
+const std::byte* mpi_buffer(const ConstView& view) { return static_cast<const std::byte*>(view.data); }
+std::byte* mpi_buffer(const View& view) { return static_cast<std::byte*>(view.data); }
 
 class MpiBackend final : public ProcessGroupBackend {
  public:
@@ -61,15 +61,15 @@ class MpiBackend final : public ProcessGroupBackend {
 
   Pending do_all_reduce(const OperationInfo& info, View buffer, ReduceOp reduce) override {
     const OperationKey key{CommOp::kAllReduce, buffer.dtype, buffer.num_elements(), reduce};
-    return enter(info, {.key = key}, plan_all_reduce(place(), key, bytes_of(buffer)));
+    return enter(info, {.key = key}, plan_all_reduce(place(), key, mpi_buffer(buffer)));
   }
   Pending do_reduce_scatter(const OperationInfo& info, ConstView input, View output, ReduceOp reduce) override {
     const OperationKey key{CommOp::kReduceScatter, input.dtype, output.num_elements(), reduce};
-    return enter(info, {.key = key}, plan_reduce_scatter(place(), key, bytes_of(input), bytes_of(output)));
+    return enter(info, {.key = key}, plan_reduce_scatter(place(), key, mpi_buffer(input), mpi_buffer(output)));
   }
   Pending do_all_gather(const OperationInfo& info, ConstView input, View output) override {
     const OperationKey key{CommOp::kAllGather, input.dtype, input.num_elements()};
-    return enter(info, {.key = key}, plan_all_gather(place(), key, bytes_of(input), bytes_of(output)));
+    return enter(info, {.key = key}, plan_all_gather(place(), key, mpi_buffer(input), mpi_buffer(output)));
   }
   Pending do_all_to_all(const OperationInfo& info, ConstView input, View output, std::span<const int64_t> send_counts,
                         std::span<const int64_t> receive_counts) override {
@@ -78,11 +78,11 @@ class MpiBackend final : public ProcessGroupBackend {
     call.send_counts.assign(send_counts.begin(), send_counts.end());
     call.receive_counts.assign(receive_counts.begin(), receive_counts.end());
     return enter(info, std::move(call),
-                 plan_all_to_all(place(), key, bytes_of(input), bytes_of(output), send_counts, receive_counts));
+                 plan_all_to_all(place(), key, mpi_buffer(input), mpi_buffer(output), send_counts, receive_counts));
   }
   Pending do_broadcast(const OperationInfo& info, View buffer, int root) override {
     const OperationKey key{CommOp::kBroadcast, buffer.dtype, buffer.num_elements(), ReduceOp::kSum, root};
-    return enter(info, {.key = key}, plan_broadcast(place(), key, bytes_of(buffer)));
+    return enter(info, {.key = key}, plan_broadcast(place(), key, mpi_buffer(buffer)));
   }
   Pending do_barrier(const OperationInfo& info) override { return enter(info, {.key = {CommOp::kBarrier}}, {}); }
 
@@ -93,8 +93,8 @@ class MpiBackend final : public ProcessGroupBackend {
       const bool sends = message.op == CommOp::kSend;
       const ConstView buffer = sends ? message.input : message.output;
       const OperationKey key{CommOp::kSend, buffer.dtype, buffer.num_elements(), ReduceOp::kSum, message.tag};
-      MpiPlan plan = sends ? plan_send(message.peer, key, bytes_of(message.input))
-                           : plan_receive(message.peer, key, bytes_of(message.output));
+      MpiPlan plan = sends ? plan_send(message.peer, key, mpi_buffer(message.input))
+                           : plan_receive(message.peer, key, mpi_buffer(message.output));
       const auto operation = make(infos[i], {.key = key, .peer = message.peer}, std::move(plan));
       hub_.begin([&] { group_.add_message(message.peer, message.tag, message.op, pending->add(operation, infos[i])); });
     }

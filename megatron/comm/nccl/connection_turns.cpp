@@ -9,8 +9,6 @@
 namespace megatron {
 namespace {
 
-constexpr std::chrono::milliseconds kLongestStorePause{10};
-
 /// Keys of the store.
 constexpr std::string_view kNumTickets = "tickets";
 std::string there_key(const std::string& lane) { return lane + ".there"; }

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 
 /// Time before the other ranks are queried, and between queries.
-constexpr milliseconds kPatience{500}, kLongestStorePause{10};
+constexpr milliseconds kPatience{500};
 
 std::string change_key(int64_t step, int rank) { return fmt::format("graph_change/{}/{}", step, rank); }
 

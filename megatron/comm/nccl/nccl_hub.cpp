@@ -30,7 +30,6 @@ constexpr milliseconds kAnswerTime{2000};
 constexpr milliseconds kGraceTime{500};
 /// Time for streams to drain after an abort.
 constexpr milliseconds kDrainTime{1000};
-constexpr milliseconds kLongestStorePause{10};
 // The promised bound.
 static_assert(kUpdatePoll + kAnswerTime + kDrainTime <= NcclWorld::kTimeToTell);
 

@@ -12,7 +12,7 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kLibrary = "libnccl.so.2";
+constexpr const char* kNcclLibrary = "libnccl.so.2";
 constexpr std::string_view kRemedy =
     "Install NCCL 2.27 or newer: apt-get install libnccl2, or pip install 'nvidia-nccl-cu13>=2.27' (nvidia-nccl-cu12 "
     "for CUDA 12) and put nvidia/nccl/lib of its site-packages in front of LD_LIBRARY_PATH. --device cpu does not need "
@@ -69,19 +69,19 @@ int reduction_of(ReduceOp reduce) {
 template <class Symbol>
 void find(void* library, const char* name, Symbol*& symbol) {
   symbol = reinterpret_cast<Symbol*>(dlsym(library, name));
-  require<NotSupported>(symbol != nullptr, "{} has no {}: it is too old. {}", kLibrary, name, kRemedy);
+  require<NotSupported>(symbol != nullptr, "{} has no {}: it is too old. {}", kNcclLibrary, name, kRemedy);
 }
 
 }  // namespace
 
 NcclLibrary::NcclLibrary() {
-  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(kNcclLibrary, RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    throw NotSupported(fmt::format("Several GPUs communicate through NCCL, but {} cannot be loaded: {}. {}", kLibrary,
-                                   dlerror(), kRemedy));
+    throw NotSupported(fmt::format("Several GPUs communicate through NCCL, but {} cannot be loaded: {}. {}",
+                                   kNcclLibrary, dlerror(), kRemedy));
   find(library, "ncclGetVersion", call_.get_version);
   check("ncclGetVersion", call_.get_version(&version_));
-  require<NotSupported>(version_ >= kOldest, "{} is NCCL {}.{}, but at least 2.27 is needed. {}", kLibrary,
+  require<NotSupported>(version_ >= kOldest, "{} is NCCL {}.{}, but at least 2.27 is needed. {}", kNcclLibrary,
                         version_ / 10000, version_ / 100 % 100, kRemedy);
   find(library, "ncclGetErrorString", call_.get_error_string);
   find(library, "ncclGetLastError", call_.get_last_error);

@@ -15,7 +15,6 @@ using std::chrono::milliseconds;
 
 /// Time that a rank that fails second waits for the first one's text.
 constexpr milliseconds kForOwnText{1000};
-constexpr milliseconds kLongestStorePause{10};
 
 /// Keys of the store.
 constexpr std::string_view kFailure = "failure", kNumFailures = "failures", kEvents = "events", kFinished = "finished";

@@ -14,6 +14,9 @@
 
 namespace megatron {
 
+/// The longest pause of a thread that polls the store.
+inline constexpr std::chrono::milliseconds kLongestStorePause{10};
+
 /// Needs no GPU. Thread-safe.
 class StoreMeeting {
  public:

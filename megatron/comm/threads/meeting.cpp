@@ -11,7 +11,7 @@ namespace megatron {
 namespace {
 
 /// Small enough that waiting ranks share the work of one operation, large enough that claiming costs little.
-constexpr int64_t kPieceBytes = 128 * 1024;
+constexpr int64_t kMeetingPieceBytes = 128 * 1024;
 
 }  // namespace
 
@@ -106,9 +106,9 @@ void Meeting::add(Piece whole) {
   if (copies &&
       members_[whole.source].input + whole.input_offset == members_[whole.destination].output + whole.output_offset)
     return;  // in place
-  for (int64_t begin = 0; begin < whole.bytes; begin += kPieceBytes)
+  for (int64_t begin = 0; begin < whole.bytes; begin += kMeetingPieceBytes)
     pieces_.push_back({whole.source, whole.destination, whole.input_offset + begin, whole.output_offset + begin,
-                       std::min(kPieceBytes, whole.bytes - begin)});
+                       std::min(kMeetingPieceBytes, whole.bytes - begin)});
 }
 
 void Meeting::run(const Piece& piece) const {

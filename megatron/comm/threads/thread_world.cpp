@@ -10,7 +10,7 @@ namespace megatron {
 namespace {
 
 /// One rank's part in one meeting.
-struct Visit {
+struct ThreadVisit {
   MeetingPtr meeting;
   size_t index;  // member of the meeting
   OperationInfo info;
@@ -20,15 +20,15 @@ class ThreadPending final : public PendingOperation {
  public:
   explicit ThreadPending(ThreadGroup& group) : group_(group) {}
   ~ThreadPending() override {
-    for (Visit& visit : visits_)
+    for (ThreadVisit& visit : visits_)
       if (visit.meeting) group_.abandon(visit.meeting, visit.index, visit.info, unwinding_.is_under_way());
   }
   ThreadPending(const ThreadPending&) = delete;
   ThreadPending& operator=(const ThreadPending&) = delete;
 
-  void add(Visit visit) { visits_.push_back(std::move(visit)); }
+  void add(ThreadVisit visit) { visits_.push_back(std::move(visit)); }
   void wait() override {
-    for (Visit& visit : visits_) {
+    for (ThreadVisit& visit : visits_) {
       group_.wait(visit.meeting, visit.index, visit.info);
       visit.info.recorder->ended(visit.info.record, visit.meeting->started(), visit.meeting->ended());
       visit.meeting.reset();
@@ -40,11 +40,11 @@ class ThreadPending final : public PendingOperation {
  private:
   ThreadGroup& group_;
   Unwinding unwinding_;
-  std::vector<Visit> visits_;
+  std::vector<ThreadVisit> visits_;
 };
 
-const std::byte* bytes_of(const ConstView& view) { return static_cast<const std::byte*>(view.data); }
-std::byte* bytes_of(const View& view) { return static_cast<std::byte*>(view.data); }
+const std::byte* shared_bytes(const ConstView& view) { return static_cast<const std::byte*>(view.data); }
+std::byte* shared_bytes(const View& view) { return static_cast<std::byte*>(view.data); }
 
 class ThreadBackend final : public ProcessGroupBackend {
  public:
@@ -91,8 +91,8 @@ class ThreadBackend final : public ProcessGroupBackend {
  private:
   static MeetingMember visitor(const OperationInfo& info, const ConstView& input, const View& output) {
     MeetingMember member;
-    member.input = bytes_of(input);
-    member.output = bytes_of(output);
+    member.input = shared_bytes(input);
+    member.output = shared_bytes(output);
     member.site = info.site;
     member.sequence = info.sequence;
     member.op = info.op;

@@ -11,54 +11,54 @@ struct Test {
   bool (*call)(const Arguments&);
 };
 
-const Value& value_of(const Arguments& a) { return a.positional.at(0); }
+const Value& tested_value(const Arguments& a) { return a.positional.at(0); }
 const Value& other_of(const Arguments& a) {
   require<DataError>(a.positional.size() > 1, "a test of a chat template lacks the value to compare with");
   return a.positional[1];
 }
 bool is_sequence(const Arguments& a) {
-  return value_of(a).is_list() || value_of(a).is_dict() || value_of(a).is_string();
+  return tested_value(a).is_list() || tested_value(a).is_dict() || tested_value(a).is_string();
 }
-bool is_equal(const Arguments& a) { return equal(value_of(a), other_of(a)); }
-bool is_other(const Arguments& a) { return !equal(value_of(a), other_of(a)); }
+bool is_equal(const Arguments& a) { return equal(tested_value(a), other_of(a)); }
+bool is_other(const Arguments& a) { return !equal(tested_value(a), other_of(a)); }
 int64_t remainder(const Arguments& a, int64_t divisor) {
-  require<DataError>(value_of(a).is_integer() && divisor != 0, "{} has no remainder by {}", value_of(a).kind(),
+  require<DataError>(tested_value(a).is_integer() && divisor != 0, "{} has no remainder by {}", tested_value(a).kind(),
                      divisor);
-  return value_of(a).integer() % divisor;
+  return tested_value(a).integer() % divisor;
 }
 
 constexpr std::array<Test, 27> kTests = {{
-    {"defined", [](const Arguments& a) { return !value_of(a).is_undefined(); }},
-    {"undefined", [](const Arguments& a) { return value_of(a).is_undefined(); }},
-    {"none", [](const Arguments& a) { return value_of(a).is_none(); }},
-    {"string", [](const Arguments& a) { return value_of(a).is_string(); }},
-    {"number", [](const Arguments& a) { return value_of(a).is_number(); }},
-    {"integer", [](const Arguments& a) { return value_of(a).is<int64_t>(); }},
-    {"float", [](const Arguments& a) { return value_of(a).is<double>(); }},
-    {"boolean", [](const Arguments& a) { return value_of(a).is<bool>(); }},
-    {"true", [](const Arguments& a) { return value_of(a).is<bool>() && value_of(a).is_true(); }},
-    {"false", [](const Arguments& a) { return value_of(a).is<bool>() && !value_of(a).is_true(); }},
-    {"mapping", [](const Arguments& a) { return value_of(a).is_dict(); }},
-    {"iterable", [](const Arguments& a) { return is_sequence(a) || value_of(a).is_undefined(); }},
-    {"sequence", [](const Arguments& a) { return is_sequence(a) || value_of(a).is_undefined(); }},
+    {"defined", [](const Arguments& a) { return !tested_value(a).is_undefined(); }},
+    {"undefined", [](const Arguments& a) { return tested_value(a).is_undefined(); }},
+    {"none", [](const Arguments& a) { return tested_value(a).is_none(); }},
+    {"string", [](const Arguments& a) { return tested_value(a).is_string(); }},
+    {"number", [](const Arguments& a) { return tested_value(a).is_number(); }},
+    {"integer", [](const Arguments& a) { return tested_value(a).is<int64_t>(); }},
+    {"float", [](const Arguments& a) { return tested_value(a).is<double>(); }},
+    {"boolean", [](const Arguments& a) { return tested_value(a).is<bool>(); }},
+    {"true", [](const Arguments& a) { return tested_value(a).is<bool>() && tested_value(a).is_true(); }},
+    {"false", [](const Arguments& a) { return tested_value(a).is<bool>() && !tested_value(a).is_true(); }},
+    {"mapping", [](const Arguments& a) { return tested_value(a).is_dict(); }},
+    {"iterable", [](const Arguments& a) { return is_sequence(a) || tested_value(a).is_undefined(); }},
+    {"sequence", [](const Arguments& a) { return is_sequence(a) || tested_value(a).is_undefined(); }},
     {"equalto", is_equal},
     {"eq", is_equal},
     {"==", is_equal},
     {"ne", is_other},
     {"!=", is_other},
-    {"lt", [](const Arguments& a) { return less(value_of(a), other_of(a)); }},
-    {"gt", [](const Arguments& a) { return less(other_of(a), value_of(a)); }},
-    {"le", [](const Arguments& a) { return !less(other_of(a), value_of(a)); }},
-    {"ge", [](const Arguments& a) { return !less(value_of(a), other_of(a)); }},
+    {"lt", [](const Arguments& a) { return less(tested_value(a), other_of(a)); }},
+    {"gt", [](const Arguments& a) { return less(other_of(a), tested_value(a)); }},
+    {"le", [](const Arguments& a) { return !less(other_of(a), tested_value(a)); }},
+    {"ge", [](const Arguments& a) { return !less(tested_value(a), other_of(a)); }},
     {"in",
      [](const Arguments& a) {
        const List elements = elements_of(other_of(a));
-       return std::ranges::any_of(elements, [&](const Value& item) { return equal(item, value_of(a)); });
+       return std::ranges::any_of(elements, [&](const Value& item) { return equal(item, tested_value(a)); });
      }},
     {"odd", [](const Arguments& a) { return remainder(a, 2) != 0; }},
     {"even", [](const Arguments& a) { return remainder(a, 2) == 0; }},
     {"divisibleby", [](const Arguments& a) { return remainder(a, other_of(a).integer()) == 0; }},
-    {"callable", [](const Arguments& a) { return value_of(a).is<Value::CallablePtr>(); }},
+    {"callable", [](const Arguments& a) { return tested_value(a).is<Value::CallablePtr>(); }},
 }};
 }  // namespace
 

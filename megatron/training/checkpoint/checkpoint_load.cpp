@@ -15,18 +15,18 @@ namespace {
 constexpr int64_t kBroadcastBytes = 1 << 30;  // at once
 
 /// A tensor in host memory, of the dtype that it is stored with.
-struct HostTensor {
+struct LoadedTensor {
   DType dtype = DType::kFloat32;
   std::vector<std::byte> bytes;
 };
 
-HostTensor host_tensor_for(const StoredTensors& reader, const std::string& key, const Tensor& tensor) {
+LoadedTensor host_tensor_for(const StoredTensors& reader, const std::string& key, const Tensor& tensor) {
   const auto type = reader.type_of(key);
   const DType dtype = type ? info(*type).dtype.value_or(tensor.dtype()) : tensor.dtype();
   return {dtype, std::vector<std::byte>(static_cast<size_t>(tensor.num_elements() * size_of(dtype)))};
 }
 
-void read_from_files(const StoredTensors& reader, const LoadRequest& request, HostTensor& host) {
+void read_from_files(const StoredTensors& reader, const LoadRequest& request, LoadedTensor& host) {
   const CheckpointPlacement& placement = request.placement;
   for (const CheckpointChunk& chunk : placement.chunks) {
     const View destination{host.bytes.data() + chunk.first * size_of(host.dtype), host.dtype, chunk.sizes,
@@ -39,7 +39,7 @@ void read_from_files(const StoredTensors& reader, const LoadRequest& request, Ho
 }
 
 /// Converts where the run has another precision than the checkpoint.
-void put(const HostTensor& host, const Context& ctx, const LoadRequest& request, Tensor& tensor) {
+void put(const LoadedTensor& host, const Context& ctx, const LoadRequest& request, Tensor& tensor) {
   if (host.dtype == tensor.dtype()) {
     copy_from_host(ctx.device, host.bytes, tensor.view().data);
   } else {
@@ -82,7 +82,7 @@ void leave_out_unexpected(const CheckpointReader& reader, LoadRequests& requests
 void read(const StoredTensors& reader, std::span<const LoadRequest> requests, const Context& ctx) {
   for (const LoadRequest& request : requests) {
     Tensor tensor = request.tensor();
-    HostTensor host = host_tensor_for(reader, request.key, tensor);
+    LoadedTensor host = host_tensor_for(reader, request.key, tensor);
     read_from_files(reader, request, host);
     put(host, ctx, request, tensor);
   }
@@ -92,10 +92,10 @@ void read_shared(const StoredTensors& reader, std::span<const LoadRequest> reque
                  const ProcessGroupCollection& groups) {
   ReplicaDealer dealer(groups, true);
   std::vector<int> owners;
-  std::vector<HostTensor> own(requests.size());
+  std::vector<LoadedTensor> own(requests.size());
   const auto is_owner = [&](size_t i) { return owners[i] == dealer.replicas(*requests[i].parameter).rank(); };
   for (size_t i = 0; i < requests.size(); ++i) {
-    HostTensor host = host_tensor_for(reader, requests[i].key, requests[i].tensor());
+    LoadedTensor host = host_tensor_for(reader, requests[i].key, requests[i].tensor());
     owners.push_back(dealer.owner_of(*requests[i].parameter, std::ssize(host.bytes)));
     if (!is_owner(i)) continue;
     read_from_files(reader, requests[i], host);
@@ -103,7 +103,7 @@ void read_shared(const StoredTensors& reader, std::span<const LoadRequest> reque
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     Tensor tensor = requests[i].tensor();
-    HostTensor host = is_owner(i) ? std::move(own[i]) : host_tensor_for(reader, requests[i].key, tensor);
+    LoadedTensor host = is_owner(i) ? std::move(own[i]) : host_tensor_for(reader, requests[i].key, tensor);
     broadcast(dealer.replicas(*requests[i].parameter), host.bytes, owners[i]);
     put(host, ctx, requests[i], tensor);
   }

@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kIdentityFile = "tokenizer_identity.json";
 constexpr const char* kFolder = "tokenizer";
@@ -33,11 +33,11 @@ std::optional<TokenizerRecord> stored_record(const FileSystem& files, const std:
   const std::string path = join_path(checkpoint, kIdentityFile);
   if (!files.exists(path)) return std::nullopt;
   try {
-    const Json json = Json::parse(read_file(files, path));
+    const OrderedJson json = OrderedJson::parse(read_file(files, path));
     return TokenizerRecord{.type = json.at("tokenizer_type").get<std::string>(),
                            .vocab_size = json.at("vocab_size").get<int64_t>(),
                            .vocabulary_sha256 = json.at("vocabulary_sha256").get<std::string>()};
-  } catch (const Json::exception&) {
+  } catch (const OrderedJson::exception&) {
     throw CheckpointError(
         fmt::format("[checkpoint] {} is damaged. Restore it, or load another checkpoint (--ckpt-step).", path));
   }
@@ -55,14 +55,14 @@ std::optional<std::string> difference(const TokenizerRecord& stored, const Token
                      stored.vocabulary_sha256, own.vocabulary_sha256);
 }
 
-std::optional<int64_t> count_in(const Json& arguments, const char* name) {
+std::optional<int64_t> count_in(const OrderedJson& arguments, const char* name) {
   const auto found = arguments.find(name);
   return found != arguments.end() && found->is_number_integer() ? std::optional(found->get<int64_t>()) : std::nullopt;
 }
 
 /// Whether an embedding with the stored number of rows is one for `vocab_size` tokens: with the padding of the stored
 /// run, or with that of this one.
-bool fits_rows(const Json& arguments, int64_t stored_rows, int64_t vocab_size, const PretrainConfig& config) {
+bool fits_rows(const OrderedJson& arguments, int64_t stored_rows, int64_t vocab_size, const PretrainConfig& config) {
   if (stored_rows == config.transformer.padded_vocab_size) return true;
   const int64_t divisor =
       count_in(arguments, "make_vocab_size_divisible_by").value_or(config.tokenizer.make_vocab_size_divisible_by);
@@ -71,7 +71,8 @@ bool fits_rows(const Json& arguments, int64_t stored_rows, int64_t vocab_size, c
 }
 
 /// By what Megatron stores: --tokenizer-type, --vocab-size if it was given, and the number of rows.
-std::optional<std::string> difference(const Json& arguments, const TokenizerRecord& own, const PretrainConfig& config) {
+std::optional<std::string> difference(const OrderedJson& arguments, const TokenizerRecord& own,
+                                      const PretrainConfig& config) {
   const auto type = arguments.find("tokenizer_type");
   if (type == arguments.end() || !type->is_string()) return std::nullopt;
   const std::string stored_type = type->get<std::string>();
@@ -101,9 +102,9 @@ TokenizerRecord tokenizer_record(const std::string& type, const Tokenizer& token
 }
 
 void save_tokenizer(FileSystem& files, const std::string& checkpoint, const TokenizerRecord& record, bool with_files) {
-  const Json json = {{"tokenizer_type", record.type},
-                     {"vocab_size", record.vocab_size},
-                     {"vocabulary_sha256", record.vocabulary_sha256}};
+  const OrderedJson json = {{"tokenizer_type", record.type},
+                            {"vocab_size", record.vocab_size},
+                            {"vocabulary_sha256", record.vocabulary_sha256}};
   write_synced(files, join_path(checkpoint, kIdentityFile), json.dump(2) + "\n");
   if (!with_files || record.files.empty()) return;
   const std::string folder = join_path(checkpoint, kFolder);
@@ -116,7 +117,7 @@ std::optional<std::string> other_tokenizer(const FileSystem& files, const std::s
                                            const std::string& arguments, const TokenizerRecord& own,
                                            const PretrainConfig& config) {
   if (const auto stored = stored_record(files, checkpoint)) return difference(*stored, own);
-  return difference(Json::parse(arguments), own, config);
+  return difference(OrderedJson::parse(arguments), own, config);
 }
 
 void require_same_tokenizer(const FileSystem& files, const std::string& checkpoint, const std::string& arguments,

@@ -6,13 +6,13 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kRoot = "snapshot";
+constexpr const char* kSnapshotRoot = "snapshot";
 
 /// The trainer's configuration with everything saved and loaded.
 PretrainConfig config_of(const Trainer& trainer) {
   PretrainConfig config = trainer.config();
   config.checkpoint = {};
-  config.checkpoint.save = config.checkpoint.load = kRoot;
+  config.checkpoint.save = config.checkpoint.load = kSnapshotRoot;
   config.checkpoint.no_save_rng = true;
   return config;
 }
@@ -21,12 +21,12 @@ PretrainConfig config_of(const Trainer& trainer) {
 
 void TrainerSnapshot::take(Trainer& trainer) {
   const bool is_first = trainer.groups().world.rank() == 0;
-  if (is_first) files_.create_directories(kRoot);
+  if (is_first) files_.create_directories(kSnapshotRoot);
   Checkpointer(files_, config_of(trainer), {}).save(trainer);
   if (!is_first) return;
-  const std::string newest = CheckpointDirectory(files_, kRoot).path(trainer.progress().iteration);
-  for (const DirectoryEntry& entry : files_.list(kRoot)) {
-    const std::string path = join_path(kRoot, entry.name);
+  const std::string newest = CheckpointDirectory(files_, kSnapshotRoot).path(trainer.progress().iteration);
+  for (const DirectoryEntry& entry : files_.list(kSnapshotRoot)) {
+    const std::string path = join_path(kSnapshotRoot, entry.name);
     if (entry.type == EntryType::kDirectory && path != newest) files_.remove(path);
   }
 }

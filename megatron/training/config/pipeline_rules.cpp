@@ -12,7 +12,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kSize = "--pipeline-model-parallel-size", kLayout = "--pipeline-model-parallel-layout",
+constexpr std::string_view kPipelineSize = "--pipeline-model-parallel-size",
+                           kLayout = "--pipeline-model-parallel-layout",
                            kLayersOfStage = "--num-layers-per-virtual-pipeline-stage",
                            kStagesOfRank = "--num-virtual-stages-per-pipeline-rank",
                            kNoOverlap = "--no-overlap-p2p-communication";
@@ -68,8 +69,8 @@ Chunks refuse_stage_size(const PretrainConfig& config, Mistakes& mistakes) {
     advice = fmt::format("give --num-layers {}, or {}", other * of_all_ranks, advice);
     chunks = std::max(chunks, other);
   }
-  mistakes.add({"--num-layers", kLayersOfStage, kSize}, "--num-layers {} does not divide by {} {} * {} {}: {}", layers,
-               kSize, pp, kLayersOfStage, *parallel.num_layers_per_virtual_pipeline_stage, advice);
+  mistakes.add({"--num-layers", kLayersOfStage, kPipelineSize}, "--num-layers {} does not divide by {} {} * {} {}: {}",
+               layers, kPipelineSize, pp, kLayersOfStage, *parallel.num_layers_per_virtual_pipeline_stage, advice);
   return {chunks, false};
 }
 
@@ -86,8 +87,8 @@ Chunks asked_chunks(const PretrainConfig& config, Mistakes& mistakes) {
   if (!layers_of_stage) return {pp > 1 ? chunks_without_flags(parallel) : 1};
   if (layers == 0) return {};
   if (pp == 1 && *layers_of_stage != layers) {
-    mistakes.add({kSize, kLayersOfStage}, "{} {}: virtual stages need {} 2 or more, got 1. Leave out {}",
-                 kLayersOfStage, *layers_of_stage, kSize, kLayersOfStage);
+    mistakes.add({kPipelineSize, kLayersOfStage}, "{} {}: virtual stages need {} 2 or more, got 1. Leave out {}",
+                 kLayersOfStage, *layers_of_stage, kPipelineSize, kLayersOfStage);
     return {};
   }
   if (layers % (pp * *layers_of_stage) == 0) return {layers / (pp * *layers_of_stage)};
@@ -103,14 +104,15 @@ void resolve_counts(PretrainConfig& config, Mistakes& mistakes) {
   const std::optional<int64_t> demanded = chunks_of_schedule(parallel);
   int64_t chunks = asked.number;
   if (asked.has_split && demanded && asked.number != *demanded && !flags.empty() && (pp > 1 || asked.number > 1)) {
-    mistakes.add({kStagesOfRank, kLayersOfStage, kSize},
+    mistakes.add({kStagesOfRank, kLayersOfStage, kPipelineSize},
                  "{} asks for {} virtual stage{} of a rank, but {}: leave out {}", flags.back(), asked.number,
                  asked.number == 1 ? "" : "s", describe_chunks(*parallel.pipeline_schedule), word_list(flags));
     chunks = *demanded;
   }
   if (asked.number > 1 && pp == 1)
-    mistakes.add({kSize, kLayersOfStage, kStagesOfRank}, "{} virtual stages need {} 2 or more, got 1: leave out {}",
-                 asked.number, kSize, word_list(flags));
+    mistakes.add({kPipelineSize, kLayersOfStage, kStagesOfRank},
+                 "{} virtual stages need {} 2 or more, got 1: leave out {}", asked.number, kPipelineSize,
+                 word_list(flags));
   if (pp == 1) chunks = 1;
   const LayerSplit split = split_of(config, layers, chunks);
   if (asked.has_split && layers > 0) split_layers(split, mistakes);
@@ -155,17 +157,17 @@ void resolve_layout(PretrainConfig& config, Mistakes& mistakes) {
   int64_t chunks = layout ? layout->placement().num_chunks() : 1;
   const std::optional<int64_t> demanded = chunks_of_schedule(parallel);
   if (layout && pp == 1 && chunks > 1)
-    reasons.push_back(fmt::format("{} virtual stages need {} 2 or more, got 1", chunks, kSize));
+    reasons.push_back(fmt::format("{} virtual stages need {} 2 or more, got 1", chunks, kPipelineSize));
   else if (layout && pp > 1 && demanded && chunks != *demanded)
     reasons.push_back(fmt::format("{} has {} virtual stages for each rank, but {}", kLayout, chunks,
                                   describe_chunks(*parallel.pipeline_schedule)));
   if (!reasons.empty() && pp == 1) {
-    mistakes.add({kLayout, "--num-layers", kSize}, "{}: leave out {}", joined(reasons, "; "), kLayout);
+    mistakes.add({kLayout, "--num-layers", kPipelineSize}, "{}: leave out {}", joined(reasons, "; "), kLayout);
     chunks = 1;
   } else if (!reasons.empty()) {
     PipelineLayout advised = advised_layout(config, text, num_layers);
     advised.set_mtp_layers(advised.placement().num_stages() - 1, config.transformer.mtp.num_layers);
-    mistakes.add({kLayout, "--num-layers", kSize}, "{}: give {} '{}'", joined(reasons, "; "), kLayout,
+    mistakes.add({kLayout, "--num-layers", kPipelineSize}, "{}: give {} '{}'", joined(reasons, "; "), kLayout,
                  to_string(advised));
     chunks = advised.placement().num_chunks();
   }
@@ -183,9 +185,9 @@ void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes) {
   has_layout ? resolve_layout(config, mistakes) : resolve_counts(config, mistakes);
   const bool has_chunks = parallel.virtual_pipeline_model_parallel_size.has_value();
   if (has_chunks && pp == 2 && !parallel.overlap_p2p_comm && is_interleaved)
-    mistakes.add({kSize, kLayersOfStage, kStagesOfRank, kNoOverlap},
+    mistakes.add({kPipelineSize, kLayersOfStage, kStagesOfRank, kNoOverlap},
                  "{} virtual stages need {} 3 or more without overlapped sends, got 2: leave out {}",
-                 *parallel.virtual_pipeline_model_parallel_size, kSize, kNoOverlap);
+                 *parallel.virtual_pipeline_model_parallel_size, kPipelineSize, kNoOverlap);
   if (!has_chunks) parallel.overlap_p2p_comm = parallel.align_param_gather = false;
 }
 

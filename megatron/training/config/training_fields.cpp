@@ -120,7 +120,7 @@ void describe_batches(FieldTable& table, PretrainConfig& config) {
       .turned_off_by({"--no-check-for-nan-in-loss-and-grad"});
 }
 
-void describe_precision(FieldTable& table, PretrainConfig& config) {
+void describe_number_formats(FieldTable& table, PretrainConfig& config) {
   PrecisionConfig& precision = config.precision;
   table.begin_group("Precision",
                     "None of the first three: fp32. bf16 and fp16 keep fp32 main weights in the optimizer, "
@@ -316,7 +316,7 @@ void describe_launch(FieldTable& table, PretrainConfig& config) {
 
 void describe_training(FieldTable& table, PretrainConfig& config) {
   describe_batches(table, config);
-  describe_precision(table, config);
+  describe_number_formats(table, config);
   describe_validation(table, config);
   describe_cuda_graph(table, config);
   describe_launch(table, config);

@@ -5,7 +5,7 @@
 namespace megatron {
 namespace {
 
-void check_length(const PretrainConfig& config, Mistakes& mistakes) {
+void check_training_length(const PretrainConfig& config, Mistakes& mistakes) {
   const TrainingConfig& training = config.training;
   const SchedulerConfig& schedule = config.scheduler;
   if (training.train_iters && training.train_samples)
@@ -101,7 +101,7 @@ void resolve_weight_decay(PretrainConfig& config, Mistakes& mistakes) {
 
 void resolve_batches(PretrainConfig& config, Mistakes& mistakes) {
   TrainingConfig& training = config.training;
-  if (!config.validation.skip_train) check_length(config, mistakes);
+  if (!config.validation.skip_train) check_training_length(config, mistakes);
   if (training.step_batch_size_schedule && training.global_batch_size)
     mistakes.add({"--step-batch-size-schedule", "--global-batch-size"},
                  "--step-batch-size-schedule and --global-batch-size {} exclude each other: give one batch size",

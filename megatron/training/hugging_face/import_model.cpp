@@ -19,7 +19,7 @@ namespace {
 
 using hugging_face::ParameterPieces;
 
-constexpr int64_t kMebibyte = 1 << 20;
+constexpr int64_t kBytesOfMebibyte = 1 << 20;
 
 /// One parameter of one layer, read when the writer asks for its first byte and dropped with its last.
 class ParameterSource final : public TensorSource {
@@ -111,7 +111,7 @@ void import_hugging_face(FileSystem& files, const std::string& directory, const 
   CheckpointWriter writer(files, checkpoints.staging_path(0), 0);
   writer.add_object(std::string(kCommonStateKey), make_initial_state(config));
   int64_t done = 0;
-  const auto count = [&](int64_t bytes) { progress.update((done += bytes) / kMebibyte, ""); };
+  const auto count = [&](int64_t bytes) { progress.update((done += bytes) / kBytesOfMebibyte, ""); };
   for (const ParameterPieces& parameter : weights.map().parameters())
     writer.add_tensor(parameter.key, *weights.type_of(parameter.key), stored_shape(parameter), stored_box(parameter),
                       std::make_unique<ParameterSource>(weights, parameter, count));
@@ -120,7 +120,7 @@ void import_hugging_face(FileSystem& files, const std::string& directory, const 
   save_tokenizer(files, checkpoints.staging_path(0), tokenizer_record(config.tokenizer.tokenizer_type, *tokenizer),
                  true);
   copy_side_files(files, directory, checkpoints.staging_path(0));
-  progress.begin({.title = "importing", .unit = "MiB", .total = writer.tensor_bytes() / kMebibyte});
+  progress.begin({.title = "importing", .unit = "MiB", .total = writer.tensor_bytes() / kBytesOfMebibyte});
   const CheckpointMetadata stored = writer.write(1, WriteThreads::kCallerAlone);
   progress.end();
   checkpoints.commit(0, stored, Integrity::kNone);

@@ -8,17 +8,17 @@
 namespace megatron {
 namespace {
 
-constexpr int64_t kMebibyte = 1 << 20;
+constexpr int64_t kBytesPerMebibyte = 1 << 20;
 /// Code of kernels that cuBLASLt, cuDNN and this program load in the first step, on an H200 with CUDA 13.0.
-constexpr int64_t kCodeBytes = 16 * kMebibyte;
+constexpr int64_t kCodeBytes = 16 * kBytesPerMebibyte;
 /// CudaMemory takes pieces of a 64th of what it has, and of 16 MiB at least: on average half of the last one is not
 /// needed.
-constexpr int64_t kGrowthShare = 128, kLeastGrowth = 8 * kMebibyte;
+constexpr int64_t kGrowthShare = 128, kLeastGrowth = 8 * kBytesPerMebibyte;
 
 int64_t ahead_of_need(int64_t arena) { return arena == 0 ? 0 : std::max(arena / kGrowthShare, kLeastGrowth); }
 
 std::string line(std::string_view name, double bytes) {
-  return fmt::format("\n{:<44}{:>12.2f}", name, bytes / kMebibyte);
+  return fmt::format("\n{:<44}{:>12.2f}", name, bytes / kBytesPerMebibyte);
 }
 
 }  // namespace

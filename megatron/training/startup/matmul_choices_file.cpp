@@ -6,7 +6,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kSite = "matmul choices";
+constexpr std::string_view kChoicesSite = "matmul choices";
 
 /// Empty if there is none.
 std::string path_of(const MatmulChoicesQuery& query, const FileSystem& files) {
@@ -20,7 +20,7 @@ std::string path_of(const MatmulChoicesQuery& query, const FileSystem& files) {
 
 bool is_true_everywhere(const ProcessGroup& world, bool own) {
   int64_t smallest = own ? 1 : 0;
-  world.all_reduce({&smallest, DType::kInt64, {1}, {1}}, ReduceOp::kMin, {.site = kSite}).wait();
+  world.all_reduce({&smallest, DType::kInt64, {1}, {1}}, ReduceOp::kMin, {.site = kChoicesSite}).wait();
   return smallest == 1;
 }
 
@@ -40,11 +40,12 @@ AgreedMatmulChoices agree_on_matmul_choices(const MatmulChoicesQuery& query, con
   std::string path, json;
   if (world.rank() == 0) path = path_of(query, files);
   if (!path.empty()) json = read_file(files, path);
-  path = broadcast_text(world, path, 0, kSite);
+  path = broadcast_text(world, path, 0, kChoicesSite);
   if (path.empty())
     return {.choices = {},
             .text = fmt::format("{}; 'megatron bench gemm --tune' measures better ones for {}", kOwn, query.gpu)};
-  kernels::MatmulChoices choices = kernels::matmul_choices_from_json(broadcast_text(world, json, 0, kSite), path);
+  kernels::MatmulChoices choices =
+      kernels::matmul_choices_from_json(broadcast_text(world, json, 0, kChoicesSite), path);
   const bool fits_here = choices.gpu == query.gpu && choices.library_version == query.library_version;
   const bool fits = is_true_everywhere(world, fits_here);
   if (query.file) {

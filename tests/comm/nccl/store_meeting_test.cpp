@@ -19,11 +19,11 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr std::chrono::seconds kLong{20};
+constexpr std::chrono::seconds kMeetingTimeout{20};
 
 /// Runs `function(meeting)` on ranks, some of which may be missing. @return the exception of each
 std::vector<std::string> run_ranks(int num_ranks, const std::function<void(StoreMeeting&)>& function,
-                                   milliseconds timeout = kLong, int num_away = 0) {
+                                   milliseconds timeout = kMeetingTimeout, int num_away = 0) {
   StoreServer server(0);
   std::vector<std::string> errors(static_cast<size_t>(num_ranks - num_away));
   std::vector<std::jthread> ranks;
@@ -46,7 +46,7 @@ TEST(StoreMeeting, EveryRankGetsTheTextsOfAll) {
     const auto rank = static_cast<size_t>(meeting.rank());
     heard[rank] = meeting.meet(fmt::format("rank {}\n", rank));
     if (rank != 1) of_two[rank] = meeting.exchange("lane", "a lane", {2, 0}, std::to_string(rank));
-    meeting.finish(kLong);
+    meeting.finish(kMeetingTimeout);
   });
   EXPECT_THAT(errors, Each(""));
   EXPECT_THAT(heard, Each(ElementsAre("rank 0\n", "rank 1\n", "rank 2\n")));
@@ -72,7 +72,7 @@ TEST(StoreMeeting, TheFirstFailureEndsTheWaitsOfAllRanks) {
       while (!stop.stop_requested() && !meeting.has_failed()) meeting.poll_updates();
       num_told += meeting.has_failed() ? 1 : 0;
     });
-    meeting.wait_for("never", "what nobody gives", 1, kLong);
+    meeting.wait_for("never", "what nobody gives", 1, kMeetingTimeout);
   });
   EXPECT_THAT(errors, Each(HasSubstr("rank 1 has no more disk")));
   EXPECT_EQ(num_told, 2);

@@ -23,11 +23,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Optional;
 
-constexpr std::chrono::seconds kLong{20};
+constexpr std::chrono::seconds kStoreTimeout{20};
 
 TEST(Store, ReturnsTheValueOfAnotherRank) {
   StoreServer server(0);
-  StoreClient first({"127.0.0.1", server.port(), "run/"}, kLong), second({"localhost", server.port(), "run/"}, kLong);
+  StoreClient first({"127.0.0.1", server.port(), "run/"}, kStoreTimeout),
+      second({"localhost", server.port(), "run/"}, kStoreTimeout);
   const std::string value("a\0b\n", 4), large(300007, 'x');
   first.set("id", value);
   first.set("large", large);
@@ -39,8 +40,8 @@ TEST(Store, ReturnsTheValueOfAnotherRank) {
 
 TEST(Store, PrefixesSeparateRuns) {
   StoreServer server(0);
-  StoreClient before({"127.0.0.1", server.port(), "run/0/"}, kLong),
-      after({"127.0.0.1", server.port(), "run/1/"}, kLong);
+  StoreClient before({"127.0.0.1", server.port(), "run/0/"}, kStoreTimeout),
+      after({"127.0.0.1", server.port(), "run/1/"}, kStoreTimeout);
   before.set("id", "old");
   before.add("n", 5);
   EXPECT_EQ(after.find("id"), std::nullopt);
@@ -52,34 +53,35 @@ TEST(Store, SumsWhatAllRanksAdd) {
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < 5; ++rank)
     ranks.emplace_back([&] {
-      StoreClient client({"127.0.0.1", server.port(), ""}, kLong);
+      StoreClient client({"127.0.0.1", server.port(), ""}, kStoreTimeout);
       for (int i = 0; i < 200; ++i) client.add("n", 1);
     });
   ranks.clear();
-  StoreClient client({"127.0.0.1", server.port(), ""}, kLong);
+  StoreClient client({"127.0.0.1", server.port(), ""}, kStoreTimeout);
   EXPECT_EQ(client.add("n", 0), 1000);
   EXPECT_THAT(client.find("n"), Optional(std::string("1000")));
 }
 
 TEST(Store, WaitsForAKeyThatIsSetLater) {
   StoreServer server(0);
-  StoreClient waiting({"127.0.0.1", server.port(), ""}, kLong);
+  StoreClient waiting({"127.0.0.1", server.port(), ""}, kStoreTimeout);
   std::jthread later([&] {
     std::this_thread::sleep_for(milliseconds(100));
-    StoreClient({"127.0.0.1", server.port(), ""}, kLong).set("id", "x");
+    StoreClient({"127.0.0.1", server.port(), ""}, kStoreTimeout).set("id", "x");
   });
-  EXPECT_THAT(waiting.wait("id", kLong), Optional(std::string("x")));
+  EXPECT_THAT(waiting.wait("id", kStoreTimeout), Optional(std::string("x")));
   EXPECT_EQ(waiting.wait("never", milliseconds(30)), std::nullopt);
-  EXPECT_EQ(waiting.wait("never", kLong, [] { return true; }), std::nullopt);
+  EXPECT_EQ(waiting.wait("never", kStoreTimeout, [] { return true; }), std::nullopt);
 }
 
 TEST(Store, ClientsWaitUntilItListens) {
   int port = 0;
   { port = Listener(0).port(); }
-  std::jthread client([&] { StoreClient({"127.0.0.1", port, ""}, kLong).set("id", "x"); });
+  std::jthread client([&] { StoreClient({"127.0.0.1", port, ""}, kStoreTimeout).set("id", "x"); });
   std::this_thread::sleep_for(milliseconds(150));
   StoreServer server(port);
-  EXPECT_THAT(StoreClient({"127.0.0.1", port, ""}, kLong).wait("id", kLong), Optional(std::string("x")));
+  EXPECT_THAT(StoreClient({"127.0.0.1", port, ""}, kStoreTimeout).wait("id", kStoreTimeout),
+              Optional(std::string("x")));
 }
 
 template <class F>
@@ -106,7 +108,7 @@ TEST(Store, AnUnreachableAddressIsReported) {
 TEST(Store, ALostStoreIsReported) {
   auto server = std::make_unique<StoreServer>(0);
   const int port = server->port();
-  StoreClient client({"127.0.0.1", port, ""}, kLong);
+  StoreClient client({"127.0.0.1", port, ""}, kStoreTimeout);
   client.set("id", "x");
   server.reset();
   EXPECT_THAT(error_of([&] {
@@ -122,43 +124,48 @@ TEST(Store, TellsAClientWhoseThreadCannotBeStartedWhyAndServesOthers) {
     if (is_full) throw ThreadRefusal(thread_refusal_text("for a client", "Resource temporarily unavailable"));
     return std::jthread(std::move(work));
   });
-  StoreClient first({"127.0.0.1", server.port(), ""}, kLong);
+  StoreClient first({"127.0.0.1", server.port(), ""}, kStoreTimeout);
   is_full = true;
   EXPECT_THAT(error_of([&] {
-                StoreClient({"127.0.0.1", server.port(), ""}, kLong);
+                StoreClient({"127.0.0.1", server.port(), ""}, kStoreTimeout);
               }),
               AllOf(HasSubstr(fmt::format("at 127.0.0.1:{} cannot serve this rank", server.port())),
                     HasSubstr("The system starts no thread for a client: Resource temporarily unavailable"),
                     HasSubstr("ulimit -u")));
   EXPECT_EQ(first.add("n", 2), 2);
   is_full = false;
-  EXPECT_EQ(StoreClient({"127.0.0.1", server.port(), ""}, kLong).add("n", 2), 4);
+  EXPECT_EQ(StoreClient({"127.0.0.1", server.port(), ""}, kStoreTimeout).add("n", 2), 4);
 }
 
 TEST(Store, OutlivesAClientOfAnotherProtocol) {
   StoreServer server(0);
   const std::string request = "GET / HTTP/1.1\r\n\r\n";
-  const Socket stranger = Socket::connect("127.0.0.1", server.port(), kLong);
-  stranger.send(std::as_bytes(std::span(request)), kLong);
-  EXPECT_THROW(receive_value<uint8_t>(stranger, kLong), CommError);
-  EXPECT_EQ(StoreClient({"127.0.0.1", server.port(), ""}, kLong).add("n", 2), 2);
+  const Socket stranger = Socket::connect("127.0.0.1", server.port(), kStoreTimeout);
+  stranger.send(std::as_bytes(std::span(request)), kStoreTimeout);
+  EXPECT_THROW(receive_value<uint8_t>(stranger, kStoreTimeout), CommError);
+  EXPECT_EQ(StoreClient({"127.0.0.1", server.port(), ""}, kStoreTimeout).add("n", 2), 2);
 }
 
 TEST(Store, AnswersAWaitWhenAllKeysAreThereOrItIsCanceled) {
   StoreServer server(0);
-  const Socket client = Socket::connect("127.0.0.1", server.port(), kLong);
+  const Socket client = Socket::connect("127.0.0.1", server.port(), kStoreTimeout);
   const auto ask = [&] {
-    StoreMessage().add(StoreRequest::kWait).add(uint64_t{2}).add_string("/a").add_string("/b").send_to(client, kLong);
+    StoreMessage()
+        .add(StoreRequest::kWait)
+        .add(uint64_t{2})
+        .add_string("/a")
+        .add_string("/b")
+        .send_to(client, kStoreTimeout);
   };
-  StoreClient other({"127.0.0.1", server.port(), ""}, kLong);
+  StoreClient other({"127.0.0.1", server.port(), ""}, kStoreTimeout);
   other.set("a", "x");
   ask();
   EXPECT_FALSE(client.has_received(milliseconds(60)));
-  StoreMessage().add(StoreRequest::kCancelWait).send_to(client, kLong);
-  EXPECT_EQ(receive_value<StoreWaitAnswer>(client, kLong), StoreWaitAnswer::kIsCanceled);
+  StoreMessage().add(StoreRequest::kCancelWait).send_to(client, kStoreTimeout);
+  EXPECT_EQ(receive_value<StoreWaitAnswer>(client, kStoreTimeout), StoreWaitAnswer::kIsCanceled);
   ask();
   other.set("b", "x");
-  EXPECT_EQ(receive_value<StoreWaitAnswer>(client, kLong), StoreWaitAnswer::kIsThere);
+  EXPECT_EQ(receive_value<StoreWaitAnswer>(client, kStoreTimeout), StoreWaitAnswer::kIsThere);
 }
 
 /// A listener that accepts no connection, with a full backlog.
@@ -210,7 +217,7 @@ TEST(Socket, AnUnansweredConnectionTimesOut) {
 
 TEST(Socket, AMessageThatIsNotAcceptedTimesOut) {
   const Listener listener(0);
-  const Socket sender = Socket::connect("127.0.0.1", listener.port(), kLong);
+  const Socket sender = Socket::connect("127.0.0.1", listener.port(), kStoreTimeout);
   const std::vector<std::byte> message(size_t{64} << 20);
   std::string error;
   EXPECT_LT(time_of([&] { error = error_of([&] { sender.send(message, milliseconds(200)); }); }), kBarelyLonger);
@@ -219,13 +226,13 @@ TEST(Socket, AMessageThatIsNotAcceptedTimesOut) {
 
 TEST(Socket, ATricklingMessageTimesOut) {
   const Listener listener(0);
-  const Socket receiver = Socket::connect("127.0.0.1", listener.port(), kLong);
+  const Socket receiver = Socket::connect("127.0.0.1", listener.port(), kStoreTimeout);
   Socket sender;
-  ASSERT_TRUE(listener.accept(sender, kLong));
+  ASSERT_TRUE(listener.accept(sender, kStoreTimeout));
   std::jthread drops([&](const std::stop_token& stop) {
     const std::byte drop{1};
     while (!stop.stop_requested()) {
-      sender.send(std::span(&drop, 1), kLong);
+      sender.send(std::span(&drop, 1), kStoreTimeout);
       std::this_thread::sleep_for(milliseconds(20));
     }
   });

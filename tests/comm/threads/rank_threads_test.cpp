@@ -28,7 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::RankContext;
 
-constexpr milliseconds kShort{300};
+constexpr milliseconds kShortTimeout{300};
 
 /// Ranks that wait for this hang in no operation; release() lets the test end.
 class Gate {
@@ -78,7 +78,7 @@ Heard listen(milliseconds timeout, bool expects_hang, const std::function<void(R
 }
 
 TEST(RankThreads, HungOnesAreReportedWithinTheTimeoutAndFiveSeconds) {
-  const Heard heard = listen(kShort, true, [](RankContext& context, Gate& gate) {
+  const Heard heard = listen(kShortTimeout, true, [](RankContext& context, Gate& gate) {
     if (context.rank == 2) return gate.wait();
     context.group.barrier({"gradients"}).wait();
   });
@@ -86,12 +86,12 @@ TEST(RankThreads, HungOnesAreReportedWithinTheTimeoutAndFiveSeconds) {
               ElementsAre(AllOf(HasSubstr("barrier #0 \"gradients\" of world timed out after 300 ms: rank 2 never"),
                                 HasSubstr("Rank 2 waits in no operation"))));
   EXPECT_THAT(heard.hanging, ElementsAre(2));
-  EXPECT_LT(heard.until_failure, kShort + milliseconds(5000));
+  EXPECT_LT(heard.until_failure, kShortTimeout + milliseconds(5000));
   EXPECT_LT(heard.until_hang - heard.until_failure, kTimeToEnd + milliseconds(5000));
 }
 
 TEST(RankThreads, HangsAfterTheLastOperationAreReported) {
-  const Heard heard = listen(kShort, true, [](RankContext& context, Gate& gate) {
+  const Heard heard = listen(kShortTimeout, true, [](RankContext& context, Gate& gate) {
     context.group.barrier({"last"}).wait();
     if (context.rank == 1) gate.wait();
   });
@@ -104,7 +104,7 @@ TEST(RankThreads, HangsAfterTheLastOperationAreReported) {
 TEST(RankThreads, WaitForTheEndUntilTheTimeoutOfTheirWorld) {
   const Heard heard = listen(std::chrono::minutes(2), true, [](RankContext& context, Gate& gate) {
     context.group.barrier({"last"}).wait();
-    context.world.set_timeout(kShort);
+    context.world.set_timeout(kShortTimeout);
     if (context.rank == 3) gate.wait();
   });
   EXPECT_THAT(heard.failures,
@@ -129,7 +129,7 @@ TEST(RankThreads, WorkDroppedByAnExceptionIsAConsequence) {
                           ? Work()
                           : context.group.all_reduce({buffer.data(), DType::kFloat32, {3}, {1}}, ReduceOp::kSum, {"x"});
     if (context.rank == 1) throw ShapeError("five is not six");
-    if (context.rank == 2) std::this_thread::sleep_for(kShort);
+    if (context.rank == 2) std::this_thread::sleep_for(kShortTimeout);
     context.group.barrier({"end"}).wait();
   });
   EXPECT_EQ(heard.failures.back(), "[rank 1] five is not six");
@@ -265,7 +265,7 @@ TEST(RankThreads, ContinueAfterAStopLongerThanTheTimeout) {
 
 TEST(RankThreads, HaveNoTimeoutBeforeTheFirstOneEnds) {
   testing::run_ranks(
-      2, [](RankContext&) { std::this_thread::sleep_for(2 * kShort); }, kShort);
+      2, [](RankContext&) { std::this_thread::sleep_for(2 * kShortTimeout); }, kShortTimeout);
 }
 
 }  // namespace

@@ -7,15 +7,15 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kVariable = "NCCL_GRAPH_REGISTER";
+constexpr const char* kMulticastVariable = "NCCL_GRAPH_REGISTER";
 
 TEST(NcclVariables, DisableRegistrationOfGraphBuffersUnlessTheUserSetsIt) {
-  unsetenv(kVariable);
+  unsetenv(kMulticastVariable);
   keep_nccl_from_registering_buffers();
-  EXPECT_STREQ(std::getenv(kVariable), "0");
-  setenv(kVariable, "1", 1);
+  EXPECT_STREQ(std::getenv(kMulticastVariable), "0");
+  setenv(kMulticastVariable, "1", 1);
   keep_nccl_from_registering_buffers();
-  EXPECT_STREQ(std::getenv(kVariable), "1");
+  EXPECT_STREQ(std::getenv(kMulticastVariable), "1");
 }
 
 }  // namespace

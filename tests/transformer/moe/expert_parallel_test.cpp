@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kBound = 1e-11;
+constexpr double kExpertBound = 1e-11;
 
 const Variant kVariants[] = {
     {"dropless", Unit::kAll, [](MoeConfig&, TransformerConfig&) {}},
@@ -141,7 +141,7 @@ void expect_gradients(Layer& layer, const Reference& reference) {
     for_each_shard_element(*parameter, [&](int64_t global, int64_t local) {
       expected[static_cast<size_t>(local)] = whole[static_cast<size_t>(global)];
     });
-    EXPECT_LT(difference(own, expected), kBound) << parameter->name();
+    EXPECT_LT(difference(own, expected), kExpertBound) << parameter->name();
   }
 }
 
@@ -151,7 +151,7 @@ void expect_losses(const Layer& layer, const Reference& reference) {
     Tensor sum = layer.ctx.empty("loss", {1}, DType::kFloat64);
     *sum.data<double>() = layer.losses[i];
     layer.groups.tp_dp_cp.all_reduce(sum.view(), ReduceOp::kSum, {}).wait();
-    EXPECT_NEAR(*sum.data<double>() / layer.groups.tp_dp_cp.size(), reference.losses[i], kBound);
+    EXPECT_NEAR(*sum.data<double>() / layer.groups.tp_dp_cp.size(), reference.losses[i], kExpertBound);
   }
 }
 
@@ -161,8 +161,8 @@ void expect_equal_to_one_rank(const Layout& layout, const Variant& variant, bool
     Layer layer(variant, groups_of(rank.world, layout), layout.dispatcher);
     const Tokens tokens = tokens_of(layer.groups);
     layer.run(tokens, recomputes);
-    EXPECT_LT(difference(layer.output, part_of_rank(reference.output, tokens)), kBound) << "output";
-    EXPECT_LT(difference(layer.dx, part_of_rank(reference.dx, tokens)), kBound) << "gradient of the input";
+    EXPECT_LT(difference(layer.output, part_of_rank(reference.output, tokens)), kExpertBound) << "output";
+    EXPECT_LT(difference(layer.dx, part_of_rank(reference.dx, tokens)), kExpertBound) << "gradient of the input";
     EXPECT_EQ(layer.overflow, 0);
     expect_gradients(layer, reference);
     expect_losses(layer, reference);
@@ -220,8 +220,8 @@ TEST(ExpertParallelLayer, IsDroplessWhereAllTokensGoToOneExpert) {
       Layer layer(variant, groups_of(rank.world, layout), layout.dispatcher);
       const Tokens tokens = tokens_of(layer.groups);
       run(layer, tokens);
-      EXPECT_LT(difference(layer.output, part_of_rank(one.output, tokens)), kBound) << layout;
-      EXPECT_LT(difference(layer.dx, part_of_rank(one.dx, tokens)), kBound) << layout;
+      EXPECT_LT(difference(layer.output, part_of_rank(one.output, tokens)), kExpertBound) << layout;
+      EXPECT_LT(difference(layer.dx, part_of_rank(one.dx, tokens)), kExpertBound) << layout;
       EXPECT_EQ(layer.overflow, 0);
     });
 }
