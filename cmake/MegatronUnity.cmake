@@ -13,6 +13,7 @@ set(MEGATRON_COMPILED_ALONE
     megatron/tokenizers/hugging_face/decoders.cpp
     megatron/tokenizers/punkt_words.cpp
     megatron/tokenizers/sentence_splitter.cpp
+    megatron/tokenizers/tiktoken_encoding.cpp
     megatron/tokenizers/word_scanner.cpp
     megatron/training/hugging_face/export_model.cpp
     megatron/training/hugging_face/hugging_face_model.cpp

@@ -8,12 +8,12 @@ namespace megatron {
 namespace {
 
 constexpr int kSender = 0, kReceiver = 1;
-constexpr uint32_t kNumSlots = CopiedGroups::kMessageSlots;
+constexpr uint32_t kNumMessageSlots = CopiedGroups::kMessageSlots;
 
 }  // namespace
 
 PeerMessages::PeerMessages(std::unique_ptr<PeerMemory> memory)
-    : memory_(std::move(memory)), slot_bytes_(memory_->bytes_of(kReceiver) / kNumSlots) {}
+    : memory_(std::move(memory)), slot_bytes_(memory_->bytes_of(kReceiver) / kNumMessageSlots) {}
 
 template <class F>
 void PeerMessages::transfer(size_t bytes, NcclLibrary::Stream stream, F&& copy) {
@@ -21,9 +21,10 @@ void PeerMessages::transfer(size_t bytes, NcclLibrary::Stream stream, F&& copy) 
   for (size_t offset = 0; offset < bytes; offset += slot_bytes_) {
     const uint32_t number = ++num_pieces_;
     StreamFlagOperations before, after;
-    before.await({memory_->page_of(own)}, own == kSender ? number - kNumSlots : number);
+    before.await({memory_->page_of(own)}, own == kSender ? number - kNumMessageSlots : number);
     before.submit(driver_, stream);
-    copy(offset, memory_->of(kReceiver) + number % kNumSlots * slot_bytes_, std::min(slot_bytes_, bytes - offset));
+    copy(offset, memory_->of(kReceiver) + number % kNumMessageSlots * slot_bytes_,
+         std::min(slot_bytes_, bytes - offset));
     after.set({memory_->page_of(other)}, number);
     after.submit(driver_, stream);
   }

@@ -14,13 +14,13 @@ using testing::Twin;
 using testing::TwinValues;
 using testing::within;
 
-struct Sizes {
+struct MatmulSizes {
   int64_t m, n, k;
 };
 
 /// op(a) op(b) + bias + c in double.
-std::vector<double> product(Twin& a, Twin& b, Sizes z, bool transpose_a, bool transpose_b, const std::vector<double>& c,
-                            const std::vector<double>& bias) {
+std::vector<double> product(Twin& a, Twin& b, MatmulSizes z, bool transpose_a, bool transpose_b,
+                            const std::vector<double>& c, const std::vector<double>& bias) {
   const std::vector<double> x = a.from_gpu().values(), y = b.from_gpu().values();
   std::vector<double> sum = c;
   for (int64_t i = 0; i < z.m; ++i)
@@ -41,7 +41,7 @@ class CudaMatmul : public testing::CudaTest {
   /// On the device, to the bit in two runs, against the CPU and against the formula. Both libraries may round the
   /// product to the dtype of c before they add bias and c: cuBLASLt 13.1 does so for c in half precision, where sums
   /// that all but vanish are off by up to 22 times the bound of one rounding. With c in fp32 it does not.
-  void expect_agreement(DType dtype, DType c_dtype, Sizes z, Placement p, bool transpose_a, bool transpose_b) {
+  void expect_agreement(DType dtype, DType c_dtype, MatmulSizes z, Placement p, bool transpose_a, bool transpose_b) {
     const Shape a_shape = transpose_a ? Shape{z.k, z.m} : Shape{z.m, z.k};
     const Shape b_shape = transpose_b ? Shape{z.n, z.k} : Shape{z.k, z.n};
     Twin a(dtype, a_shape, random_values(z.m * z.k, 1), p), b(dtype, b_shape, random_values(z.k * z.n, 2), p);
@@ -82,7 +82,8 @@ class CudaMatmul : public testing::CudaTest {
 TEST_F(CudaMatmul, AgreesWithTheCpuInAllLayouts) {
   for (DType dtype : kCudaTypes)
     for (Placement p : kPlacements)
-      for (Sizes z : {Sizes{1, 1, 1}, Sizes{17, 9, 33}, Sizes{64, 136, 72}, Sizes{5, 24, 0}})
+      for (MatmulSizes z :
+           {MatmulSizes{1, 1, 1}, MatmulSizes{17, 9, 33}, MatmulSizes{64, 136, 72}, MatmulSizes{5, 24, 0}})
         for (bool transpose_a : {false, true})
           for (bool transpose_b : {false, true}) {
             expect_agreement(dtype, dtype, z, p, transpose_a, transpose_b);
@@ -146,7 +147,7 @@ TEST_F(CudaMatmul, DoublePrecisionIsRejected) {
 
 /// Rounding a matmul's two operands to 11 bits is an error of at most 2^-10 of each term, where one of fp32 is 2^-24.
 TEST_F(CudaMatmul, Tf32RoundsOnlyTheOperandsOfFp32Matmuls) {
-  const Sizes z{96, 136, 72};
+  const MatmulSizes z{96, 136, 72};
   const auto error_of = [&](DType dtype) {
     Twin a(dtype, {z.m, z.k}, random_values(z.m * z.k, 1)), b(dtype, {z.n, z.k}, random_values(z.k * z.n, 2));
     Twin c(DType::kFloat32, {z.m, z.n}, std::vector<double>(static_cast<size_t>(z.m * z.n), 0));

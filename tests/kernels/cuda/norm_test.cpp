@@ -15,8 +15,8 @@ using testing::within;
 
 const Shape kShapes[] = {{1, 1}, {5, 7}, {2, 3, 64}, {9, 129}, {33, 520}, {3, 2056}, {2, 9000}, {2, 16392}};
 
-struct Case {
-  Case(DType dtype, const Shape& shape, Placement p) : h(shape[-1]), rows(shape.num_elements() / h) {
+struct NormCase {
+  NormCase(DType dtype, const Shape& shape, Placement p) : h(shape[-1]), rows(shape.num_elements() / h) {
     const int64_t n = shape.num_elements();
     x = Twin(dtype, shape, random_values(n, 1), p);
     residual = Twin(dtype, shape, random_values(n, 2, 0.5), p);
@@ -43,14 +43,14 @@ void for_all_cases(F&& f) {
     for (const Shape& shape : kShapes)
       for (Placement placement : kPlacements) {
         SCOPED_TRACE(fmt::format("{} {} gap {} shift {}", dtype, shape, placement.gap, placement.shift));
-        Case c(dtype, shape, placement);
+        NormCase c(dtype, shape, placement);
         f(c);
       }
 }
 
 class CudaNorm : public testing::CudaTest {
  protected:
-  void expect_equal_forward(Case& c) {
+  void expect_equal_forward(NormCase& c) {
     for (bool with_residual : {false, true}) {
       c.residual_out.reset();
       std::vector<testing::Result> results = {within(c.y, 4 * c.h, 4), within(c.rstd, c.h)};
@@ -78,7 +78,7 @@ class CudaNorm : public testing::CudaTest {
       });
     }
   }
-  void expect_equal_backward(Case& c) {
+  void expect_equal_backward(NormCase& c) {
     for (bool accumulate : {false, true}) {
       const std::vector<testing::Result> results = {within(c.dx, 4 * c.h, 4), within(c.dgamma, c.rows, 8)};
       compare(results, [&](const auto& stream, auto on) {
@@ -114,25 +114,25 @@ class CudaNorm : public testing::CudaTest {
 };
 
 TEST_F(CudaNorm, ForwardAgreesWithTheCpu) {
-  for_all_cases([&](Case& c) { expect_equal_forward(c); });
+  for_all_cases([&](NormCase& c) { expect_equal_forward(c); });
 }
 
 TEST_F(CudaNorm, BackwardAgreesWithTheCpu) {
-  for_all_cases([&](Case& c) { expect_equal_backward(c); });
+  for_all_cases([&](NormCase& c) { expect_equal_backward(c); });
 }
 
 /// More rows than the device works on at once, for teams of one warp to a whole block, and one to four packs a thread.
 TEST_F(CudaNorm, ManyRowsAgreeWithTheCpu) {
   for (const Shape& shape : {Shape{40000, 24}, Shape{9000, 264}, Shape{4000, 712}, Shape{4000, 896}, Shape{2000, 1600},
                              Shape{700, 4104}, Shape{300, 8192}, Shape{300, 16384}}) {
-    Case c(DType::kBFloat16, shape, {});
+    NormCase c(DType::kBFloat16, shape, {});
     expect_equal_forward(c);
     expect_equal_backward(c);
   }
 }
 
 TEST_F(CudaNorm, RowsPastTheCountAreNotWritten) {
-  Case c(DType::kBFloat16, {40, 72}, {});
+  NormCase c(DType::kBFloat16, {40, 72}, {});
   TwinValues<int32_t> count({23});
   const auto bounded = [&](auto on, Twin& twin) {
     View view = on(twin);
@@ -154,7 +154,7 @@ TEST_F(CudaNorm, RowsPastTheCountAreNotWritten) {
 }
 
 TEST_F(CudaNorm, DoublePrecisionIsRejected) {
-  Case c(DType::kFloat64, {4, 8}, {});
+  NormCase c(DType::kFloat64, {4, 8}, {});
   EXPECT_THROW(rms_norm_forward(stream_, {.x = c.x.gpu(), .gamma = c.gamma.gpu(), .y = c.y.gpu()}), DtypeError);
 }
 
