@@ -1,32 +1,26 @@
-// State that the groups of one process share: device, failure, and the watchdog of in-flight operations.
+// The state that the groups of one process share: device, failure, connections, steps, and the watchdog.
 #pragma once
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
-#include <stop_token>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <vector>
 
-#include "megatron/comm/nccl/connection_turns.h"
 #include "megatron/comm/nccl/graph_steps.h"
+#include "megatron/comm/nccl/lanes_in_flight.h"
+#include "megatron/comm/nccl/nccl_connections.h"
 #include "megatron/comm/nccl/nccl_lane.h"
-#include "megatron/comm/nccl/rank_report.h"
+#include "megatron/comm/nccl/nccl_steps.h"
+#include "megatron/comm/nccl/nccl_watchdog.h"
 #include "megatron/comm/nccl/store_meeting.h"
 #include "megatron/comm/rank_places.h"
 #include "megatron/comm/world.h"
 
 namespace megatron {
 
-/// Thread-safe. A watchdog thread notes when operations start and end, finds those that take too long, receives
-/// failures through the store and answers queries about what this rank waits for. After a failure all communicators are
-/// aborted, so that neither a stream nor a thread hangs in them.
+/// Waits for operations of the lanes, and holds the parts that do the rest: NcclConnections, NcclSteps, NcclWatchdog.
+/// Thread-safe, except for what NcclSteps has.
 class NcclHub {
  public:
   struct Options {
@@ -37,7 +31,6 @@ class NcclHub {
     bool may_share_gpus = false;            // see NcclWorld::Options
   };
   explicit NcclHub(const Options& options);
-  ~NcclHub();
   NcclHub(const NcclHub&) = delete;
   NcclHub& operator=(const NcclHub&) = delete;
 
@@ -58,34 +51,33 @@ class NcclHub {
   void leave();
   void add(NcclLane& lane);
   void remove(NcclLane& lane);
-  void launched(FlightQueue& queue);
+  void launched(FlightQueue& queue) { flights_.launched(queue); }
   /// See ConnectionTurns.
-  void await_turn(const NcclLane::Facts& lane) { turns_.await(lane.name, lane.members); }
-  void end_connecting(const NcclLane::Facts& lane);
+  void await_turn(const NcclLane::Facts& lane) { connections_.await_turn(lane); }
+  void end_connecting(const NcclLane::Facts& lane) { connections_.end_turn(lane); }
   /// Makes a communicator of the lane's members, in its turn. @param max_multiprocessors see NcclLibrary
-  std::unique_ptr<NcclCommunicator> make_communicator(const NcclLane::Facts& lane, int max_multiprocessors = 0);
+  std::unique_ptr<NcclCommunicator> make_communicator(const NcclLane::Facts& lane, int max_multiprocessors = 0) const {
+    return connections_.make_communicator(lane, max_multiprocessors);
+  }
   /// Returns when all members have called it, or a rank has failed.
-  void meet_at_end(const NcclLane::Facts& lane);
+  void meet_at_end(const NcclLane::Facts& lane) { connections_.meet_at_end(lane); }
   /// Whether rows and messages of groups with that trait go by copy engine where they can.
   bool copies_between_gpus() const { return options_.copies_between_gpus; }
   /// See GpuRanks.
-  std::string transports() const;
-  std::mutex& mutex() { return mutex_; }
+  std::string transports() const { return connections_.transports(); }
+  std::mutex& mutex() { return flights_.mutex; }
   /// See GpuRanks. @throw CommError if ranks do not come
   void begin_step();
-  void end_step() noexcept { is_in_step_ = false; }
-  bool is_in_step() const { return is_in_step_; }
-  void begin_recording() {
-    require<InternalError>(is_in_step_, "[NcclHub] a capture begins in a step, where all lanes are connected");
-    is_recording_ = true;
-  }
-  void end_recording() noexcept { is_recording_ = false; }
-  bool is_recording() const { return is_recording_; }
+  void end_step() noexcept { steps_.end(); }
+  bool is_in_step() const { return steps_.is_in_step(); }
+  void begin_recording() { steps_.begin_recording(); }
+  void end_recording() noexcept { steps_.end_recording(); }
+  bool is_recording() const { return steps_.is_recording(); }
   /// See GpuRanks.
-  void begin_graph_step(std::string_view site, std::string_view change) {
-    graph_steps_.begin(site, change, world_->timeout());
+  void begin_graph_step(std::string_view site, std::string_view change) { steps_.begin_graph_step(site, change); }
+  void launch_graph(std::string_view site, const std::function<void()>& launch) {
+    steps_.launch_graph(resources(), site, launch);
   }
-  void launch_graph(std::string_view site, const std::function<void()>& launch);
 
   /// Makes the compute stream wait, and also the host if `is_for_host`. @throw CommError if the operation failed
   void wait(const NcclLane& lane, const NcclFlight& flight, bool is_for_host);
@@ -99,40 +91,18 @@ class NcclHub {
   void throw_if_failed() const { meeting_.throw_if_failed(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  NcclCommunicator::Patience patience(std::chrono::milliseconds timeout) const;
-  void watch(const std::stop_token& stop);
-  /// An operation that has exceeded its timeout, or null.
-  NcclFlightPtr look_at_flights();
-  void handle_updates();
-  void answer(int64_t query);
-  RankReport report() const;
-  std::map<int, RankReport> ask_all();
-  void time_out(const NcclFlight& flight);
-  std::vector<const FlightQueue*> queues() const;
-  void wake_waiting();
-  void abort_all();
-
   Options options_;
   NcclLibrary library_;
   StoreMeeting meeting_;
   RankPlaces places_;
   CudaEvents events_;
   PinnedPool pinned_;
-  ConnectionTurns turns_{meeting_};
-  GraphSteps graph_steps_{meeting_, [this] { return ask_all(); }};
-
-  mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  std::set<NcclLane*> lanes_;
-  FlightQueue graphs_{std::string(kGraphLaunches)};  // one after the other on the compute stream
-  const World* world_ = nullptr;
-
-  int64_t num_host_waits_ = 0;  // used by the waiting thread only
-  bool is_in_step_ = false;     // used by the issuing thread only
-  bool is_recording_ = false;   // so is this
-  int64_t num_answered_ = 0;    // used by the watchdog only
-  std::jthread watch_;          // destroyed first
+  LanesInFlight flights_;
+  NcclConnections connections_{library_, meeting_, flights_, options_.meeting.timeout};
+  GraphSteps graph_steps_{meeting_, [this] { return watchdog_.ask_all(); }};
+  NcclSteps steps_{meeting_, flights_, graph_steps_};
+  int64_t num_host_waits_ = 0;                               // used by the waiting thread only
+  NcclWatchdog watchdog_{meeting_, flights_, graph_steps_};  // destroyed first
 };
 
 }  // namespace megatron

@@ -17,6 +17,7 @@
 namespace megatron {
 
 class NcclHub;
+struct LanesInFlight;
 
 /// Has a connection and a stream of its own, so that only its own order delays it. Issued by one thread.
 class NcclLane {
@@ -51,7 +52,11 @@ class NcclLane {
   NcclFlightPtr issue(const OperationInfo& info, const NcclOperands& operands, NcclLaunch launch);
 
  private:
-  friend class NcclHub;  // its mutex guards everything below, except for members that only one thread uses
+  // The mutex of LanesInFlight guards everything below, except for members that only one thread uses.
+  friend struct LanesInFlight;
+  friend class NcclConnections;
+  friend class NcclHub;
+  friend class NcclWatchdog;
   struct Waiting {
     NcclFlightPtr flight;
     NcclLaunch launch;
