@@ -21,7 +21,7 @@
 
 namespace megatron {
 namespace {
-using Json = nlohmann::json;
+using LineJson = nlohmann::json;
 
 constexpr std::string_view kTokenizeIntroduction =
     R"(usage: megatron tokenize --tokenizer-type TYPE [--text TEXT | --input FILE...] [flags]
@@ -100,8 +100,8 @@ std::vector<TokenId> ids_of_words(std::string_view text) {
 }
 
 /// The value of a key in a line of JSON.
-Json json_value(std::string_view line, const std::string& key) {
-  const Json json = Json::parse(line, nullptr, false);
+LineJson json_value(std::string_view line, const std::string& key) {
+  const LineJson json = LineJson::parse(line, nullptr, false);
   require<DataError>(json.is_object(), "the line is not a JSON object");
   require<DataError>(json.contains(key), "the object has no key '{}'", key);
   return json[key];
@@ -109,9 +109,9 @@ Json json_value(std::string_view line, const std::string& key) {
 
 std::vector<TokenId> ids_of_json(std::string_view line) {
   std::vector<TokenId> ids;
-  const Json value = json_value(line, "ids");
+  const LineJson value = json_value(line, "ids");
   require<DataError>(value.is_array(), "the value of 'ids' is not a list");
-  for (const Json& id : value) {
+  for (const LineJson& id : value) {
     const bool fits = id.is_number_integer() && id >= std::numeric_limits<TokenId>::min() &&
                       id <= std::numeric_limits<TokenId>::max();
     require<DataError>(fits, "{} is not a token id, which is an integer", id.dump());
@@ -121,7 +121,7 @@ std::vector<TokenId> ids_of_json(std::string_view line) {
 }
 
 std::string text_of_json(std::string_view line, const std::string& key) {
-  const Json value = json_value(line, key);
+  const LineJson value = json_value(line, key);
   require<DataError>(value.is_string(), "the value of '{}' is not a string", key);
   return value.get<std::string>();
 }

@@ -21,7 +21,8 @@ namespace {
 
 constexpr auto kActions = std::to_array<std::string_view>({"inspect", "verify", "diff", "prune"});
 
-constexpr std::string_view kIntroduction = R"(usage: megatron checkpoint inspect DIR [--args] [--chunks] [--json]
+constexpr std::string_view kCheckpointIntroduction =
+    R"(usage: megatron checkpoint inspect DIR [--args] [--chunks] [--json]
        megatron checkpoint verify DIR [--check-values] [--json]
        megatron checkpoint diff DIR DIR [--atol A] [--rtol R] [--json]
        megatron checkpoint prune DIR --keep-last N [--keep-every K] [--yes]
@@ -40,8 +41,8 @@ checkpoint is missing or damaged, or a run uses the folder to prune; 6 a file op
 std::string checkpoint_help(const std::vector<std::string>& args) {
   CheckpointFlags defaults;
   const FieldTable table = describe(defaults);
-  return help_text({.command = "megatron checkpoint", .introduction = std::string(kIntroduction), .table = table},
-                   args);
+  return help_text(
+      {.command = "megatron checkpoint", .introduction = std::string(kCheckpointIntroduction), .table = table}, args);
 }
 
 }  // namespace

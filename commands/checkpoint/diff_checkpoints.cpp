@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMebibyte = 1 << 20;
+constexpr int64_t kDiffMebibyte = 1 << 20;
 
 Json json_of_difference(const TensorDifference& difference) {
   return {{"name", difference.key},
@@ -48,14 +48,14 @@ bool diff_checkpoints(FileSystem& files, const CheckpointFlags& flags, std::ostr
       ++num_compared;
     }
   ProgressBar progress(bar_options(err, false), [&](std::string_view text) { err << text << std::flush; });
-  progress.begin({.title = "comparing", .unit = "MiB", .total = total / kMebibyte});
+  progress.begin({.title = "comparing", .unit = "MiB", .total = total / kDiffMebibyte});
   int64_t done = 0;
   const std::vector<TensorDifference> differences =
       compare_checkpoints(first, second,
                           {.absolute_tolerance = flags.atol,
                            .relative_tolerance = flags.rtol,
                            .takes = takes,
-                           .on_bytes = [&](int64_t bytes) { progress.update((done += bytes) / kMebibyte, ""); }});
+                           .on_bytes = [&](int64_t bytes) { progress.update((done += bytes) / kDiffMebibyte, ""); }});
   progress.end();
   if (flags.json) {
     Json json = {{"first", first.directory()}, {"second", second.directory()}, {"num_compared", num_compared}};

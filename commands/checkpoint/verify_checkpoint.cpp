@@ -14,7 +14,7 @@
 namespace megatron {
 namespace {
 
-constexpr int64_t kMebibyte = 1 << 20;
+constexpr int64_t kVerifyMebibyte = 1 << 20;
 constexpr int64_t kElementsAtOnce = 1 << 20;
 
 struct VerifyReport {
@@ -74,9 +74,9 @@ VerifyReport verified(FileSystem& files, const CheckpointFlags& flags, Progress&
                       .bytes = stored_bytes(reader.metadata()),
                       .has_hashes = files.exists(join_path(reader.directory(), kIntegrityFile)),
                       .problems = {}};
-  progress.begin({.title = "verifying", .unit = "MiB", .total = report.bytes / kMebibyte});
+  progress.begin({.title = "verifying", .unit = "MiB", .total = report.bytes / kVerifyMebibyte});
   int64_t done = 0;
-  report.problems = reader.verify([&](int64_t bytes) { progress.update((done += bytes) / kMebibyte, ""); });
+  report.problems = reader.verify([&](int64_t bytes) { progress.update((done += bytes) / kVerifyMebibyte, ""); });
   progress.end();
   if (report.has_hashes)
     for (std::string& problem : verify_integrity(files, report.directory))

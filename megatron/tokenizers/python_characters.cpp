@@ -33,20 +33,20 @@ bool is_in(const std::array<CharacterRange, n>& ranges, char32_t code_point) {
       ranges, [&](const CharacterRange& range) { return range.first <= code_point && code_point <= range.second; });
 }
 
-utf8proc_category_t general_category(char32_t code_point) {
+utf8proc_category_t python_category(char32_t code_point) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
 }
 
 bool is_cased(char32_t code_point) {
   return is_python_upper(code_point) || is_python_lower(code_point) ||
-         general_category(code_point) == UTF8PROC_CATEGORY_LT;
+         python_category(code_point) == UTF8PROC_CATEGORY_LT;
 }
 
 /// The property Case_Ignorable.
 bool is_case_ignorable(char32_t code_point) {
   constexpr std::u32string_view kMidWord =
       U"'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A";
-  switch (general_category(code_point)) {
+  switch (python_category(code_point)) {
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_CF:
@@ -82,13 +82,13 @@ bool is_python_space(char32_t code_point) {
 
 bool is_python_decimal(char32_t code_point) {
   if (code_point < 0x80) return code_point >= '0' && code_point <= '9';
-  return general_category(code_point) == UTF8PROC_CATEGORY_ND;
+  return python_category(code_point) == UTF8PROC_CATEGORY_ND;
 }
 
 bool is_python_letter(char32_t code_point) {
   if (code_point < 0x80)
     return (code_point >= 'a' && code_point <= 'z') || (code_point >= 'A' && code_point <= 'Z') || code_point == '_';
-  switch (general_category(code_point)) {
+  switch (python_category(code_point)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
@@ -104,12 +104,12 @@ bool is_python_letter(char32_t code_point) {
 
 bool is_python_upper(char32_t code_point) {
   if (code_point < 0x80) return code_point >= 'A' && code_point <= 'Z';
-  return general_category(code_point) == UTF8PROC_CATEGORY_LU || is_in(kOtherUppercase, code_point);
+  return python_category(code_point) == UTF8PROC_CATEGORY_LU || is_in(kOtherUppercase, code_point);
 }
 
 bool is_python_lower(char32_t code_point) {
   if (code_point < 0x80) return code_point >= 'a' && code_point <= 'z';
-  return general_category(code_point) == UTF8PROC_CATEGORY_LL || is_in(kOtherLowercase, code_point);
+  return python_category(code_point) == UTF8PROC_CATEGORY_LL || is_in(kOtherLowercase, code_point);
 }
 
 std::string python_lower(std::string_view valid) {
