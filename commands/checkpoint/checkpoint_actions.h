@@ -1,4 +1,4 @@
-// What the actions of `megatron checkpoint` do.
+// The actions of `megatron checkpoint`.
 #pragma once
 
 #include <iosfwd>
