@@ -1,4 +1,4 @@
-// Whether a test of CUDA can run here.
+// Decides if a test of CUDA can run here.
 #pragma once
 
 #include <string>

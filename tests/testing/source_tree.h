@@ -1,4 +1,4 @@
-// Where tests find the files of this repository.
+// The paths at which tests find the files of this repository.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What experts see of the tokens of four ranks, against Megatron Core.
+// Compares the tokens of four ranks that experts see with Megatron Core's.
 #include "megatron/transformer/moe/token_dispatcher.h"
 
 #include <gmock/gmock.h>
