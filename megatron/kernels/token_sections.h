@@ -1,5 +1,5 @@
-// Which tokens go to which rank of an expert-parallel group. Rank r of n has the experts r * e / n ... of e, and a
-// section of s rows for the tokens of every other rank.
+// Decides which tokens go to which rank of an expert-parallel group. Rank r of n has the experts r * e / n ... of e,
+// and a section of s rows for the tokens of every other rank.
 #pragma once
 
 #include "megatron/core/cuda_stream.h"

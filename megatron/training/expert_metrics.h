@@ -1,4 +1,4 @@
-// What the log has of mixtures of experts.
+// The values of mixtures of experts in the log.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Which part of which Hugging Face tensor is which part of which of Megatron's parameters, both ways.
+// Maps parts of Hugging Face tensors to parts of Megatron's parameters, and back.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Which layers an option applies to, as written on the command line.
+// Reads which layers an option applies to, as written on the command line.
 #pragma once
 
 #include <string_view>
