@@ -24,6 +24,11 @@ double num_summands(const PretrainConfig& config, const TrainStepResult& result)
   return static_cast<double>(result.num_micro_batches * parts);
 }
 
+/// @param layer_number from 1; layers behind the decoder included
+bool has_experts(const TransformerConfig& config, int64_t layer_number) {
+  return layer_kind(config, layer_number).feed_forward == FeedForward::kExperts;
+}
+
 void append_loads(std::vector<NamedValue>& metrics, int64_t layer, std::span<const double> tokens) {
   std::vector<double> loads(tokens.begin(), tokens.end());
   std::ranges::sort(loads);
@@ -40,7 +45,9 @@ std::vector<NamedValue> mean_auxiliary_losses(const PretrainConfig& config, cons
   std::vector<NamedValue> losses;
   const TransformerConfig& model = config.transformer;
   if (!model.moe) return losses;
-  const auto num_layers = static_cast<double>(LayerPlan(model).count(FeedForward::kExperts));
+  const LayerPlan plan(model);
+  const int64_t further = has_experts(model, model.num_all_layers()) ? model.mtp.num_layers : 0;
+  const auto num_layers = static_cast<double>(plan.count(FeedForward::kExperts) + further);
   for (const std::string_view name : auxiliary_losses(*model.moe))
     if (const std::vector<double>* sums = values_of(result, name))
       losses.push_back({std::string(name), std::accumulate(sums->begin(), sums->end(), 0.0) /
@@ -52,11 +59,10 @@ std::vector<NamedValue> expert_metrics_by_layer(const PretrainConfig& config, co
   std::vector<NamedValue> metrics;
   const std::optional<MoeConfig>& moe = config.transformer.moe;
   if (!moe || !moe->per_layer_logging) return metrics;
-  const LayerPlan plan(config.transformer);
   const auto e = static_cast<size_t>(moe->num_experts);
   const std::vector<double>* tokens = values_of(result, kTokensPerExpert);
-  for (int64_t layer = 0; layer < plan.num_layers(); ++layer) {
-    if (plan.at(layer + 1).feed_forward != FeedForward::kExperts) continue;
+  for (int64_t layer = 0; layer < config.transformer.num_all_layers(); ++layer) {
+    if (!has_experts(config.transformer, layer + 1)) continue;
     const auto i = static_cast<size_t>(layer);
     for (const std::string_view name : auxiliary_losses(*moe))
       if (const std::vector<double>* sums = values_of(result, name))

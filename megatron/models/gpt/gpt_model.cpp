@@ -10,9 +10,6 @@ namespace {
 
 const TransformerConfig& validated(const TransformerConfig& config) {
   config.validate();
-  require<NotSupported>(config.mtp.num_layers == 0 || !config.moe,
-                        "[GptModel] this version has no layers with experts that predict further tokens. Give "
-                        "mtp.num_layers 0 or leave out moe.");
   return config;
 }
 
@@ -81,8 +78,8 @@ std::vector<MetricSpec> GptModel::metrics() const {
   const auto add = [&](std::string_view name, int64_t size) {
     specs.push_back({.name = std::string(name), .size = size, .groups = {pipeline_group_, metric_group_}});
   };
-  for (const std::string_view name : auxiliary_losses(*config_.moe)) add(name, config_.num_layers);
-  if (config_.moe->per_layer_logging) add(kTokensPerExpert, config_.num_layers * config_.moe->num_experts);
+  for (const std::string_view name : auxiliary_losses(*config_.moe)) add(name, config_.num_all_layers());
+  if (config_.moe->per_layer_logging) add(kTokensPerExpert, config_.num_all_layers() * config_.moe->num_experts);
   return specs;
 }
 

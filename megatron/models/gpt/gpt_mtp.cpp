@@ -34,7 +34,15 @@ GptMtp::GptMtp(const ModuleContext& context, const LayerSpec& layer_spec, const 
     : embedding_(embedding) {
   layers_.resize(static_cast<size_t>(context.config.mtp.num_layers));
   for (size_t i = 0; i < layers_.size(); ++i)
-    register_module(layers_[i], std::make_unique<MultiTokenPredictionLayer>(context.at(path_of(i)), layer_spec));
+    register_module(layers_[i], std::make_unique<MultiTokenPredictionLayer>(context.at(path_of(i)), layer_spec,
+                                                                            static_cast<int64_t>(i) + 1));
+}
+
+std::vector<TopKRouter*> GptMtp::routers() const {
+  std::vector<TopKRouter*> routers;
+  for (const auto& layer : layers_)
+    if (TopKRouter* router = layer->router()) routers.push_back(router);
+  return routers;
 }
 
 Tensor GptMtp::forward(Context& ctx, const Payload& in, size_t layer, const Batch& batch,

@@ -88,6 +88,7 @@ std::vector<TopKRouter*> GptStage::routers() const {
   std::vector<TopKRouter*> routers;
   for (const auto& layer : layers_)
     if (TopKRouter* router = layer->router()) routers.push_back(router);
+  if (mtp_) std::ranges::copy(mtp_->routers(), std::back_inserter(routers));
   return routers;
 }
 

@@ -151,8 +151,6 @@ void describe_further_tokens(FieldTable& table, PretrainConfig& config) {
       .cannot_run_where(
           [&config] { return config.transformer.mtp.num_layers > 0 && config.parallel.context_parallel_size > 1; },
           "--mtp-num-layers with --context-parallel-size above 1")
-      .cannot_run_where([&config] { return config.transformer.mtp.num_layers > 0 && config.transformer.moe; },
-                        "--mtp-num-layers with --num-experts")
       .known_as("mtp num-nextn-predict-layers")
       .such_as("--position-embedding-type rope --mtp-num-layers 1");
   table

@@ -133,8 +133,9 @@ TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
                                  (num_expert_layers > 0 ? num_expert_layers * expert_parameters(model) : 0) +
                                  norm * static_cast<double>(plan.num_residual_blocks() + 1);
   // The layers for further tokens: one of the last kind, the projection of two vectors to one, and three norms.
-  parameters.transformer_block +=
-      static_cast<double>(model.mtp.num_layers) * (attention + feed_forward + 2 * h * h + (2 + 3) * norm);
+  const bool have_experts = plan.at(plan.num_layers()).feed_forward == FeedForward::kExperts;
+  const double last = attention + (have_experts ? expert_parameters(model) : feed_forward);
+  parameters.transformer_block += static_cast<double>(model.mtp.num_layers) * (last + 2 * h * h + (2 + 3) * norm);
   parameters.embedding_layers = (is_untied ? 2 : 1) * embedding;
   const bool holds_output_too = is_untied && sizes.pipeline_size == 1;
   parameters.other_shards = parameters.transformer_block / (p * t);
