@@ -6,7 +6,7 @@
 
 namespace megatron::kernels {
 
-/// As for CpuStream; fp32, bf16 or fp16. @throw NotSupported for fp64.
+/// Like the overload for CpuStream. Dtypes: fp32, bf16 or fp16. @throw NotSupported for fp64.
 void activation_forward(const CudaStream& stream, const ActivationForwardArgs& args);
 void activation_backward(const CudaStream& stream, const ActivationBackwardArgs& args);
 void gated_activation_forward(const CudaStream& stream, const GatedActivationForwardArgs& args);

@@ -6,7 +6,8 @@
 
 namespace megatron::kernels {
 
-/// As for CpuStream. @throw NotSupported for conversions from and to fp64 (copies of one dtype take any).
+/// Like the overload for CpuStream. @throw NotSupported for conversions from and to fp64 (copies of one dtype take
+/// any).
 void copy(const CudaStream& stream, const CopyArgs& args);
 void fill(const CudaStream& stream, const FillArgs& args);
 void add(const CudaStream& stream, const AddArgs& args);

@@ -6,7 +6,7 @@
 
 namespace megatron::kernels {
 
-/// As for CpuStream, with its own fixed order of additions.
+/// Like the overload for CpuStream, with its own fixed order of additions.
 void masked_sum_forward(const CudaStream& stream, const MaskedSumForwardArgs& args);
 void masked_sum_backward(const CudaStream& stream, const MaskedSumBackwardArgs& args);
 

@@ -8,7 +8,7 @@
 namespace megatron::kernels {
 namespace {
 
-/// As box_muller, whose square root is the host's.
+/// The Box-Muller transform of box_muller, with the device's square root.
 __device__ double2 two_normals(uint32_t radius_draw, uint32_t angle_draw) {
   const double radius = sqrt(-2 * series_log((radius_draw + 0.5) * 0x1p-32));
   const SineCosine angle = turn(angle_draw);

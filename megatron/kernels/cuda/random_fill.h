@@ -6,7 +6,7 @@
 
 namespace megatron::kernels {
 
-/// As for CpuStream, with the same numbers bit for bit. @throw NotSupported for fp64.
+/// Like the overload for CpuStream, with the same numbers bit for bit. @throw NotSupported for fp64.
 void fill_normal(const CudaStream& stream, const NormalFillArgs& args);
 
 }  // namespace megatron::kernels

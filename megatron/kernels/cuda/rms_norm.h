@@ -6,7 +6,7 @@
 
 namespace megatron::kernels {
 
-/// As for CpuStream; fp32, bf16 or fp16. @throw NotSupported for fp64.
+/// Like the overload for CpuStream. Dtypes: fp32, bf16 or fp16. @throw NotSupported for fp64.
 void rms_norm_forward(const CudaStream& stream, const RmsNormForwardArgs& args);
 void rms_norm_backward(const CudaStream& stream, const RmsNormBackwardArgs& args);
 

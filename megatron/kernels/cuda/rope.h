@@ -6,7 +6,8 @@
 
 namespace megatron::kernels {
 
-/// As for CpuStream; fp32, bf16 or fp16, tables in fp32. Positions are in device memory. @throw NotSupported for fp64.
+/// Like the overload for CpuStream. Dtypes: fp32, bf16 or fp16, tables in fp32. Positions are in device memory. @throw
+/// NotSupported for fp64.
 void rope_table(const CudaStream& stream, const RopeTableArgs& args);
 void rope(const CudaStream& stream, const RopeArgs& args);
 

@@ -6,7 +6,8 @@
 
 namespace megatron::kernels {
 
-/// As for CpuStream; masters in fp32, other buffers fp32, bf16 or fp16. @throw DtypeError for fp64.
+/// Like the overload for CpuStream. Dtypes: masters in fp32, other buffers fp32, bf16 or fp16. @throw DtypeError for
+/// fp64.
 void sgd(const CudaStream& stream, const SgdArgs& args);
 void sgd_ranges(const CudaStream& stream, const SgdRangesArgs& args);
 
