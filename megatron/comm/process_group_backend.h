@@ -1,4 +1,4 @@
-// What carries the bytes of a process group: the small virtual side of ProcessGroup.
+// The transport of a process group: the small virtual side of ProcessGroup.
 #pragma once
 
 #include <chrono>

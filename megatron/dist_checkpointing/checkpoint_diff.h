@@ -1,4 +1,4 @@
-// What differs between two checkpoints, whatever layout, form or number of files either has.
+// Finds the differences between two checkpoints of any layout, form and number of files.
 #pragma once
 
 #include <cstdint>

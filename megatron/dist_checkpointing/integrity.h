@@ -11,7 +11,7 @@ namespace megatron {
 
 inline constexpr const char* kIntegrityFile = "integrity.json";
 
-/// Whether a checkpoint gets hashes of its files.
+/// Decides if a checkpoint gets hashes of its files.
 enum class Integrity { kNone, kSha256 };
 
 /// SHA-256 in hexadecimal, by the names of files in a directory.

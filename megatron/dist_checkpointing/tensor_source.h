@@ -1,4 +1,4 @@
-// Where the writer takes the bytes of a tensor from.
+// The source of a tensor's bytes for the writer.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Which elements of the whole tensor a rank steps.
+// The elements of the whole tensor that a rank steps.
 #pragma once
 
 #include "megatron/autograd/parameter.h"

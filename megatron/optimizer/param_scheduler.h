@@ -54,7 +54,7 @@ struct ParamSchedulerConfig {
   bool use_checkpoint_opt_param_scheduler = false;  ///< loading takes the checkpoint's values
 };
 
-/// Where one parameter group departs from the run.
+/// The settings in which one parameter group differs from the run.
 struct ParamGroupSchedule {
   std::optional<double> max_lr;
   std::optional<double> min_lr;

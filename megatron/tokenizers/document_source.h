@@ -13,7 +13,7 @@
 
 namespace megatron {
 
-/// What of a file is one document.
+/// The part of a file that is one document.
 enum class DocumentFormat {
   kLines,       ///< each line, without its newline (JSON Lines)
   kParagraphs,  ///< each run of lines that are not empty, with their newlines

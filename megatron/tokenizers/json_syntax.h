@@ -1,4 +1,4 @@
-// Where a text breaks the rules of JSON.
+// Finds the place at which a text breaks the rules of JSON.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the files of a Hugging Face tokenizer say about conversations.
+// The settings of conversations in the files of a Hugging Face tokenizer.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Which tensors a rank reads from a checkpoint, and where to.
+// Reads tensors of a checkpoint into those of a rank.
 #pragma once
 
 #include <functional>

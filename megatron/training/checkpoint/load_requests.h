@@ -1,4 +1,4 @@
-// Which tensors of a checkpoint a model and its optimizer read, whatever precision either has.
+// Lists the tensors of a checkpoint that a model and its optimizer read, in any precision of either.
 #pragma once
 
 #include "megatron/training/checkpoint/checkpoint_load.h"

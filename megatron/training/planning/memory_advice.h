@@ -1,4 +1,4 @@
-// Which changes of flags let a run fit that does not.
+// Finds the changes of flags with which a run fits into memory.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where the time of steps went.
+// Classifies the time of steps.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Whether the validation and test sets of a run have the samples that it will take.
+// Checks that the validation and test sets of a run have the samples that it will take.
 #pragma once
 
 #include "megatron/datasets/dataset_builder.h"

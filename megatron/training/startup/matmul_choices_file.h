@@ -1,4 +1,4 @@
-// Which file of matrix product algorithms a run uses.
+// Finds the file of matmul algorithms that a run uses.
 #pragma once
 
 #include <cstdint>

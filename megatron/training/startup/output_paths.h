@@ -1,4 +1,4 @@
-// Where a run writes, checked before it begins.
+// Checks the paths that a run writes to, before it begins.
 #pragma once
 
 #include "megatron/base/file_system.h"

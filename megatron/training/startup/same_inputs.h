@@ -1,4 +1,5 @@
-// Whether all ranks that a launcher started were given the same files. Each host may keep them in a place of its own.
+// Checks that all ranks that a launcher started were given the same files. Each host may keep them in a place of its
+// own.
 #pragma once
 
 #include <string>

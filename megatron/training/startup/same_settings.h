@@ -1,4 +1,4 @@
-// Whether all ranks that a launcher started were given the same flags and files.
+// Checks that all ranks that a launcher started were given the same flags and files.
 #pragma once
 
 #include "megatron/base/file_system.h"

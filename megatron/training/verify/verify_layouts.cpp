@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Which elements of each tensor any rank has compared.
+/// The elements of each tensor that any rank has compared.
 using Coverage = std::map<std::string, std::vector<bool>>;
 
 struct Collected {

@@ -1,4 +1,5 @@
-// Whether layouts of ranks train as one rank does: step by step, tensor by tensor, within computed bounds of rounding.
+// Checks that layouts of ranks train as one rank does: step by step, tensor by tensor, within computed bounds of
+// rounding.
 #pragma once
 
 #include <functional>
