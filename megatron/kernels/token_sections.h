@@ -1,5 +1,5 @@
-// Decides which tokens go to which rank of an expert-parallel group. Rank r of n has the experts r * e / n ... of e,
-// and a section of s rows for the tokens of every other rank.
+// Which tokens go to which rank of an expert-parallel group. Rank r of n has the experts r * e / n ... of e, and a
+// section of s rows for the tokens of every other rank.
 #pragma once
 
 #include "megatron/core/cuda_stream.h"
@@ -18,9 +18,6 @@ struct TokenSectionsArgs {
   StepState* state = nullptr;
 };
 void token_sections(const CpuStream& stream, const TokenSectionsArgs& args);
-inline void token_sections(const CudaStream&, const TokenSectionsArgs&) {
-  throw NotSupported(
-      "[token_sections] the alltoall dispatcher has no CUDA kernel yet. Choose --moe-token-dispatcher-type allgather.");
-}
+void token_sections(const CudaStream& stream, const TokenSectionsArgs& args);
 
 }  // namespace megatron::kernels

@@ -1,5 +1,7 @@
 #include "megatron/ops/columns.h"
 
+#include <initializer_list>
+
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
@@ -21,39 +23,58 @@ Shape with_columns(const Shape& shape, int64_t n) {
   return result;
 }
 
-/// Both parts as copies. @param name  of their memory
-ColumnParts copies_of(const Context& ctx, const Tensor& x, int64_t num_first, std::string_view name) {
-  const int64_t num_second = x.size(-1) - num_first;
-  ColumnParts parts{ctx.empty(name, with_columns(x.shape(), num_first), x.dtype()),
-                    ctx.empty(name, with_columns(x.shape(), num_second), x.dtype())};
-  copy(ctx, columns(x, 0, num_first).view(), parts.first.view());
-  copy(ctx, columns(x, num_first, num_second).view(), parts.second.view());
-  return parts;
+/// A copy of some columns. @param name  of its memory
+Tensor copy_of(const Context& ctx, const Tensor& x, int64_t begin, int64_t length, std::string_view name) {
+  Tensor part = ctx.empty(name, with_columns(x.shape(), length), x.dtype());
+  copy(ctx, columns(x, begin, length).view(), part.view());
+  return part;
 }
 
-/// A part that is undefined is 0.
-Tensor joined(const Context& ctx, const Tensor& first, const Tensor& second, const Shape& shape, int64_t num_first,
-              DType dtype, std::string_view name) {
+ColumnParts copies_of(const Context& ctx, const Tensor& x, int64_t num_first, std::string_view name) {
+  return {copy_of(ctx, x, 0, num_first, name), copy_of(ctx, x, num_first, x.size(-1) - num_first, name)};
+}
+
+/// Some columns of a tensor; if `x` is undefined they are 0.
+struct Part {
+  const Tensor* x = nullptr;
+  int64_t length = 0;
+};
+
+Tensor joined(const Context& ctx, std::initializer_list<Part> parts, const Shape& shape, DType dtype,
+              std::string_view name) {
   Tensor whole = ctx.empty(name, shape, dtype);
-  const auto put = [&](const Tensor& x, int64_t begin, int64_t length) {
+  int64_t begin = 0;
+  for (const auto& [x, length] : parts) {
+    if (length == 0) continue;
     Tensor part = columns(whole, begin, length);
-    if (x.defined())
-      copy(ctx, x.view(), part.view());
+    if (x && x->defined())
+      copy(ctx, x->view(), part.view());
     else
       launch(ctx, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = part.view(), .value = 0}); });
-  };
-  put(first, 0, num_first);
-  put(second, num_first, shape[-1] - num_first);
+    begin += length;
+  }
   return whole;
 }
 
 struct SplitColumnsNode final : Node {
+  SplitColumnsNode(const Tensor& x, int64_t num_first) : shape(x.shape()), dtype(x.dtype()), num_first(num_first) {}
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
-    grad_in[0] = joined(b.ctx, grad_out[0], grad_out[1], shape, num_first, dtype, "split_columns.dx");
+    grad_in[0] = joined(b.ctx, {{&grad_out[0], num_first}, {&grad_out[1], shape[-1] - num_first}}, shape, dtype,
+                        "split_columns.dx");
   }
-  Shape shape;
-  DType dtype = DType::kFloat32;
-  int64_t num_first = 0;
+  Shape shape;  // this and the next: of x
+  DType dtype;
+  int64_t num_first;
+};
+
+struct SliceColumnsNode final : Node {
+  SliceColumnsNode(const Tensor& x, int64_t begin, int64_t count) : shape(x.shape()), begin(begin), count(count) {}
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    grad_in[0] = joined(b.ctx, {{nullptr, begin}, {&grad_out[0], count}, {nullptr, shape[-1] - begin - count}}, shape,
+                        grad_out[0].dtype(), "slice_columns.dx");
+  }
+  Shape shape;  // of x
+  int64_t begin, count;
 };
 
 struct JoinColumnsNode final : Node {
@@ -72,14 +93,18 @@ ColumnParts split_columns(Context& ctx, const Tensor& x, int64_t num_first) {
   require<ShapeError>(num_first > 0 && num_first < x.size(-1), "[split_columns] {} of {} columns leave a part empty.",
                       num_first, x.size(-1));
   ColumnParts parts = copies_of(ctx, x, num_first, "split_columns.part");
-  record(ctx, {}, {x.slot}, {&parts.first, &parts.second}, [&] {
-    auto node = std::make_unique<SplitColumnsNode>();
-    node->shape = x.shape();
-    node->dtype = x.dtype();
-    node->num_first = num_first;
-    return node;
-  });
+  record(ctx, {}, {x.slot}, {&parts.first, &parts.second},
+         [&] { return std::make_unique<SplitColumnsNode>(x, num_first); });
   return parts;
+}
+
+Tensor slice_columns(Context& ctx, const Tensor& x, int64_t begin, int64_t count) {
+  require<ShapeError>(begin >= 0 && count > 0 && begin + count <= x.size(-1),
+                      "[slice_columns] there are no {} columns from column {} on: x has {}.", count, begin, x.size(-1));
+  if (count == x.size(-1)) return x;
+  Tensor y = copy_of(ctx, x, begin, count, "slice_columns.y");
+  record(ctx, {}, {x.slot}, {&y}, [&] { return std::make_unique<SliceColumnsNode>(x, begin, count); });
+  return y;
 }
 
 Tensor join_columns(Context& ctx, const Tensor& first, const Tensor& second) {
@@ -88,8 +113,8 @@ Tensor join_columns(Context& ctx, const Tensor& first, const Tensor& second) {
       "[join_columns] {} {} and {} {} cannot stand beside each other.", first.dtype(), first.shape(), second.dtype(),
       second.shape());
   const int64_t n = first.size(-1);
-  Tensor y =
-      joined(ctx, first, second, with_columns(first.shape(), n + second.size(-1)), n, first.dtype(), "join_columns.y");
+  Tensor y = joined(ctx, {{&first, n}, {&second, second.size(-1)}}, with_columns(first.shape(), n + second.size(-1)),
+                    first.dtype(), "join_columns.y");
   record(ctx, {}, {first.slot, second.slot}, {&y}, [&] { return std::make_unique<JoinColumnsNode>(n); });
   return y;
 }

@@ -51,6 +51,13 @@ TEST(Columns, SplitAndJoinedPassAllChecks) {
            const ColumnParts parts = split_columns(ctx, o.inputs[0], 7);
            return std::vector{parts.first, parts.second};
          }});
+  for (const int64_t begin : {0, 2, 5})
+    check({.name = "slice_columns",
+           .inputs = {{kRows, kColumns, 9}},
+           .parameters = {},
+           .forward = [begin](Context& ctx, OpOperands& o) {
+             return std::vector{slice_columns(ctx, o.inputs[0], begin, 4)};
+           }});
   check({.name = "join_columns",
          .inputs = {{kRows, kColumns, 4}, {kRows, kColumns, 7}},
          .parameters = {},
@@ -65,6 +72,8 @@ TEST(Columns, ThatDoNotFitAreRefused) {
   const Tensor x = ctx.empty("x", {kRows, 14}, DType::kFloat32), y = ctx.empty("y", {kRows + 1, 14}, DType::kFloat32);
   EXPECT_THROW(split_columns(ctx, x, 14), ShapeError);
   EXPECT_THROW(split_columns(ctx, x, 0), ShapeError);
+  EXPECT_THROW(slice_columns(ctx, x, 12, 3), ShapeError);
+  EXPECT_THROW(slice_columns(ctx, x, 1, 0), ShapeError);
   EXPECT_THROW(join_columns(ctx, x, y), ShapeError);
 }
 

@@ -26,6 +26,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"row_dots", OpClass::kElementwise},
     {"scale_rows", OpClass::kElementwise},
     {"soft_cap", OpClass::kElementwise},
+    {"input_jitter", OpClass::kElementwise},
     {"sum_heads", OpClass::kElementwise},
     {"weighted_rows", OpClass::kElementwise},
     {"accumulate", OpClass::kLoss},

@@ -3,47 +3,20 @@
 #include <algorithm>
 #include <cmath>
 
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/token_sections.h"
+#include "megatron/ops/columns.h"
 #include "megatron/tensor_parallel/row_exchange.h"
 
 namespace megatron {
 namespace {
 
-/// A range of neighbouring columns of a matrix.
+/// The columns of a routing that belong to the experts of a rank.
 struct Columns {
   int64_t first = 0, count = 0;
 };
 
-Tensor copied(const Context& ctx, std::string_view name, const Tensor& x, const Columns& columns) {
-  const Tensor part = x.detach().slice(1, columns.first, columns.count);
-  Tensor y = ctx.empty(name, {x.size(0), columns.count}, x.dtype());
-  launch(ctx, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = part.view(), .y = y.view()}); });
-  return y;
-}
-
-struct ColumnsNode final : Node {
-  ColumnsNode(const Shape& shape, const Columns& columns) : shape(shape), columns(columns) {}
-  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
-    Tensor dx = b.ctx.empty("expert_columns.dx", shape, grad_out[0].dtype());
-    Tensor part = dx.slice(1, columns.first, columns.count);
-    launch(b.ctx, {.name = "copy"}, [&](auto& stream) {
-      kernels::fill(stream, {.y = dx.view()});
-      kernels::copy(stream, {.x = grad_out[0].view(), .y = part.view()});
-    });
-    grad_in[0] = std::move(dx);
-  }
-  Shape shape;  // of x
-  Columns columns;
-};
-
-/// The columns of a rank's experts; x itself if it has all.
 Tensor columns_of(Context& ctx, const Tensor& x, const Columns& columns) {
-  if (columns.count == x.size(1)) return x;
-  Tensor y = copied(ctx, "expert_columns.y", x, columns);
-  record(ctx, {}, {x.slot}, {&y}, [&] { return std::make_unique<ColumnsNode>(x.shape(), columns); });
-  return y;
+  return slice_columns(ctx, x, columns.first, columns.count);
 }
 
 Columns own_experts(const ProcessGroup& ep, int64_t num_experts) {
@@ -128,9 +101,9 @@ class AllToAllDispatcher final : public TokenDispatcher {
 
 std::unique_ptr<TokenDispatcher> make_token_dispatcher(const ProcessGroupCollection& groups, const MoeConfig& config) {
   if (groups.tp_ep.size() == 1) return nullptr;
-  if (config.token_dispatcher_type == TokenDispatcherType::kAllToAll)
-    return std::make_unique<AllToAllDispatcher>(groups, config.topk.topk);
-  return std::make_unique<AllGatherDispatcher>(groups);
+  if (config.token_dispatcher_type == TokenDispatcherType::kAllGather)
+    return std::make_unique<AllGatherDispatcher>(groups);
+  return std::make_unique<AllToAllDispatcher>(groups, config.topk.topk);
 }
 
 }  // namespace megatron

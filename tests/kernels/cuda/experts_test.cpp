@@ -6,6 +6,7 @@
 #include "megatron/kernels/permutation.h"
 #include "megatron/kernels/router.h"
 #include "megatron/kernels/row_weights.h"
+#include "megatron/kernels/token_sections.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace megatron::kernels {
@@ -41,7 +42,6 @@ TEST_F(CudaExperts, RouterAgreesWithTheCpu) {
                                         .pre_softmax = has_groups,
                                         .num_groups = has_groups ? 4 : 0,
                                         .group_topk = has_groups ? 2 : 0,
-                                        .group_score_topk = has_groups && t % 2 == 1 ? 2 : 0,
                                         .scaling_factor = 2.5};
         Twin logits(DType::kFloat32, {t, e}, random_values(t * e, 1)), bias(DType::kFloat32, {e}, random_values(e, 2));
         Twin probs(DType::kFloat32, {t, e}), map(DType::kUInt8, {t, e}), dlogits(DType::kFloat32, {t, e});
@@ -162,6 +162,28 @@ TEST_F(CudaExperts, DroppingAndPaddingAgreeWithTheCpuInEachTie) {
                     pad_routing_map(stream, {.map = on(map), .out_map = on(padded), .multiple = 16});
                   });
         }
+}
+
+/// Sections with room for all tokens, for most of them, and for one.
+TEST_F(CudaExperts, SectionsOfTokensAndTheirOverflowAgreeWithTheCpu) {
+  constexpr int64_t kSectionExperts = 12;
+  for (const int64_t t : kTokenCounts)
+    for (const int64_t n : {1, 3, 12})
+      for (const int64_t size : {t, (t + 1) / 2, int64_t{1}}) {
+        SCOPED_TRACE(fmt::format("{} tokens, {} ranks, {} rows", t, n, size));
+        Twin map(DType::kUInt8, {t, kSectionExperts}, random_map(t * kSectionExperts, 6, 9));
+        Twin tokens(DType::kInt32, {n * size}), slots(DType::kInt32, {t, n});
+        Twin section_map(DType::kUInt8, {n * size, kSectionExperts / n});
+        TwinValues<StepState> state({StepState{}});
+        compare({exactly(tokens), exactly(slots), exactly(section_map)}, [&](const auto& stream, auto on) {
+          token_sections(stream, {.map = on(map),
+                                  .tokens = on(tokens),
+                                  .slots = on(slots),
+                                  .section_map = on(section_map),
+                                  .state = on(state)});
+        });
+        EXPECT_EQ(state.from_gpu()[0].overflow, state.from_cpu()[0].overflow);
+      }
 }
 
 /// Groups of 0, 1, 70, 64, 0 and 30 rows in a capacity of 170.
