@@ -67,13 +67,33 @@ std::string best_text(const std::map<std::int64_t, double>& validation) {
 }
 
 /// The loss `name` of a line: NaN for null, nothing if the line does not have it.
-std::optional<double> loss_of(const nlohmann::json& line, const char* name, std::int64_t line_number) {
+std::optional<double> loss_of(const nlohmann::json& line, const std::string& name, std::int64_t line_number) {
   if (!line.contains(name)) return std::nullopt;
   const nlohmann::json& value = line[name];
   if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
   require<DataError>(value.is_number(), "Line {}: \"{}\" is {}, which is not a number.", line_number, name,
                      value.dump());
   return value.get<double>();
+}
+
+/// Calls visit(line, its iteration, its number) for each of the lines.
+template <class Visit>
+void for_each_line(const std::string& json_lines, Visit visit) {
+  std::istringstream in(json_lines);
+  std::int64_t line_number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++line_number;
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    if (!object.is_object() || !object.contains("iteration")) {
+      require<DataError>(in.peek() == std::istringstream::traits_type::eof(), "Line {} does not have metrics: '{}'.",
+                         line_number, line);
+      break;
+    }
+    require<DataError>(object["iteration"].is_number_integer(),
+                       "Line {}: \"iteration\" is {}, which is not an integer.", line_number,
+                       object["iteration"].dump());
+    visit(object, object["iteration"].get<std::int64_t>(), line_number);
+  }
 }
 
 }  // namespace
@@ -93,25 +113,20 @@ std::string LossCurve::svg(std::string_view title, AxisScale y_scale) const {
 }
 
 LossCurve parse_loss_curve(const std::string& json_lines) {
-  std::istringstream in(json_lines);
   LossCurve curve;
-  std::int64_t line_number = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++line_number;
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object() || !object.contains("iteration")) {
-      require<DataError>(in.peek() == std::istringstream::traits_type::eof(), "Line {} does not have metrics: '{}'.",
-                         line_number, line);
-      break;
-    }
-    require<DataError>(object["iteration"].is_number_integer(),
-                       "Line {}: \"iteration\" is {}, which is not an integer.", line_number,
-                       object["iteration"].dump());
-    const auto iteration = object["iteration"].get<std::int64_t>();
-    if (const auto loss = loss_of(object, "lm_loss", line_number)) curve.add_training(iteration, *loss);
-    if (const auto loss = loss_of(object, "validation_lm_loss", line_number)) curve.add_validation(iteration, *loss);
-  }
+  for_each_line(json_lines, [&](const nlohmann::json& line, std::int64_t iteration, std::int64_t number) {
+    if (const auto loss = loss_of(line, "lm_loss", number)) curve.add_training(iteration, *loss);
+    if (const auto loss = loss_of(line, "validation_lm_loss", number)) curve.add_validation(iteration, *loss);
+  });
   return curve;
+}
+
+std::map<std::int64_t, double> parse_training_values(const std::string& json_lines, const std::string& name) {
+  std::map<std::int64_t, double> values;
+  for_each_line(json_lines, [&](const nlohmann::json& line, std::int64_t iteration, std::int64_t number) {
+    if (const auto value = loss_of(line, name, number)) values[iteration] = *value;
+  });
+  return values;
 }
 
 }  // namespace megatron

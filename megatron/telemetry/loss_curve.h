@@ -34,4 +34,7 @@ class LossCurve {
 /// @throw DataError naming a line before the last that is not such an object.
 LossCurve parse_loss_curve(const std::string& json_lines);
 
+/// The same of any number in the lines of training, such as "moe/max_load_layer_0": its values by iteration.
+std::map<std::int64_t, double> parse_training_values(const std::string& json_lines, const std::string& name);
+
 }  // namespace megatron
