@@ -48,9 +48,22 @@ double in_flight_factor(const MemorySizes& sizes, int64_t num_microbatches) {
   return std::min(1.0, static_cast<double>(num_microbatches) / static_cast<double>(sizes.pipeline_size));
 }
 
-double bytes_of_a_parameter(const MemorySizes& sizes, const ParameterBytes& bytes) {
-  const double num_shards = sizes.use_distributed_optimizer ? static_cast<double>(sizes.data_size) : 1;
+/// Ranks that share a routed expert's matrices and those of other experts.
+double ranks_of_experts(const MemorySizes& sizes) {
+  return static_cast<double>(sizes.expert_size * sizes.expert_tensor_size.value_or(sizes.tensor_size));
+}
+
+/// @param num_replicas  of the parameter
+double bytes_of_a_parameter(const MemorySizes& sizes, const ParameterBytes& bytes, double num_replicas) {
+  const double num_shards = sizes.use_distributed_optimizer ? num_replicas : 1;
   return static_cast<double>(bytes.weight_and_gradient) + static_cast<double>(bytes.optimizer) / num_shards;
+}
+double bytes_of_a_parameter(const MemorySizes& sizes, const ParameterBytes& bytes) {
+  return bytes_of_a_parameter(sizes, bytes, static_cast<double>(sizes.data_size));
+}
+double bytes_of_an_expert_parameter(const MemorySizes& sizes, const ParameterBytes& bytes) {
+  const auto ranks = static_cast<double>(sizes.data_size * sizes.tensor_size);
+  return bytes_of_a_parameter(sizes, bytes, ranks / ranks_of_experts(sizes));
 }
 
 /// Matrices of h x f in a feed-forward.
@@ -58,14 +71,21 @@ double matrices_of_feed_forward(const TransformerConfig& model) {
   return model.gated_linear_unit && model.activation_func == ActivationFunc::kSilu ? 3 : 2;
 }
 
-/// Router, all routed experts, shared experts and latent projections of a layer.
+/// The matrices of all routed experts of a layer.
+double routed_expert_parameters(const TransformerConfig& model) {
+  const MoeConfig& moe = model.moe.value();
+  const auto width = static_cast<double>(moe.latent_size.value_or(model.hidden_size));
+  return static_cast<double>(moe.num_experts * moe.ffn_hidden_size) * matrices_of_feed_forward(model) * width;
+}
+
+/// The same, and router, shared experts and latent projections.
 double expert_parameters(const TransformerConfig& model) {
   const MoeConfig& moe = model.moe.value();
   const auto h = static_cast<double>(model.hidden_size), e = static_cast<double>(moe.num_experts);
   const auto width = static_cast<double>(moe.latent_size.value_or(model.hidden_size));
   const auto shared = static_cast<double>(moe.shared_expert_intermediate_size);
-  return e * h + e * matrices_of_feed_forward(model) * width * static_cast<double>(moe.ffn_hidden_size) +
-         matrices_of_feed_forward(model) * h * shared + (moe.latent_size ? 2 * h * width : 0);
+  return e * h + routed_expert_parameters(model) + matrices_of_feed_forward(model) * h * shared +
+         (moe.latent_size ? 2 * h * width : 0);
 }
 
 /// Bytes that a token keeps in experts: input and inner activations of each expert that it goes to, and the inner ones
@@ -108,7 +128,9 @@ MemorySizes memory_sizes_of(const PretrainConfig& config) {
           .tensor_size = parallel.tensor_model_parallel_size,
           .pipeline_size = parallel.pipeline_model_parallel_size,
           .virtual_pipeline_size = parallel.virtual_pipeline_model_parallel_size,
-          .data_size = parallel.num_replicas()};
+          .data_size = parallel.num_replicas(),
+          .expert_size = parallel.expert_model_parallel_size,
+          .expert_tensor_size = parallel.expert_tensor_parallel_size};
 }
 
 TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
@@ -133,12 +155,17 @@ TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
                                  (num_expert_layers > 0 ? num_expert_layers * expert_parameters(model) : 0) +
                                  norm * static_cast<double>(plan.num_residual_blocks() + 1);
   // The layers for further tokens: one of the last kind, the projection of two vectors to one, and three norms.
-  const bool have_experts = plan.at(plan.num_layers()).feed_forward == FeedForward::kExperts;
-  const double last = attention + (have_experts ? expert_parameters(model) : feed_forward);
-  parameters.transformer_block += static_cast<double>(model.mtp.num_layers) * (last + 2 * h * h + (2 + 3) * norm);
+  const bool ends_with_experts = plan.at(plan.num_layers()).feed_forward == FeedForward::kExperts;
+  parameters.transformer_block +=
+      static_cast<double>(model.mtp.num_layers) *
+      (attention + (ends_with_experts ? expert_parameters(model) : feed_forward) + 2 * h * h + (2 + 3) * norm);
   parameters.embedding_layers = (is_untied ? 2 : 1) * embedding;
   const bool holds_output_too = is_untied && sizes.pipeline_size == 1;
-  parameters.other_shards = parameters.transformer_block / (p * t);
+  const double num_routed = num_expert_layers + (ends_with_experts ? static_cast<double>(model.mtp.num_layers) : 0);
+  if (num_routed > 0) parameters.routed_experts = num_routed * routed_expert_parameters(model);
+  parameters.experts_of_shard = parameters.routed_experts / (p * ranks_of_experts(sizes));
+  parameters.other_shards =
+      (parameters.transformer_block - parameters.routed_experts) / (p * t) + parameters.experts_of_shard;
   parameters.most_loaded_shard = parameters.other_shards + (holds_output_too ? 2 : 1) * embedding / t;
   return parameters;
 }
@@ -161,7 +188,9 @@ ParameterBytes parameter_bytes_of(const PretrainConfig& config) {
 }
 
 double theoretical_weight_and_optimizer_bytes(const MemorySizes& sizes, const ParameterBytes& bytes) {
-  return theoretical_parameters(sizes).most_loaded_shard * bytes_of_a_parameter(sizes, bytes);
+  const TheoreticalParameters parameters = theoretical_parameters(sizes);
+  return (parameters.most_loaded_shard - parameters.experts_of_shard) * bytes_of_a_parameter(sizes, bytes) +
+         parameters.experts_of_shard * bytes_of_an_expert_parameter(sizes, bytes);
 }
 
 double theoretical_layer_activation_bytes(const MemorySizes& sizes, const LayerKind& kind) {

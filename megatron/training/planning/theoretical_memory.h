@@ -21,7 +21,9 @@ struct MemorySizes {
   int64_t tensor_size = 1;
   int64_t pipeline_size = 1;
   std::optional<int64_t> virtual_pipeline_size;
-  int64_t data_size = 1;  ///< ranks of data and context parallelism together
+  int64_t data_size = 1;                      ///< ranks of data and context parallelism together
+  int64_t expert_size = 1;                    ///< ranks with different experts
+  std::optional<int64_t> expert_tensor_size;  ///< ranks with parts of an expert; none: tensor_size
 };
 
 /// The sizes of a run whose vocabulary size is known.
@@ -30,9 +32,11 @@ MemorySizes memory_sizes_of(const PretrainConfig& config);
 /// Biases of linears, learned positions and norms of queries and keys are not counted, as in Megatron.
 struct TheoreticalParameters {
   double transformer_block = 0;  ///< all layers, and the final norm
+  double routed_experts = 0;     ///< of these, the matrices of routed experts
   double embedding_layers = 0;   ///< word embeddings, and output weights that are not tied to them
   double most_loaded_shard = 0;  ///< of a rank of the first stage
   double other_shards = 0;       ///< of a rank of another stage
+  double experts_of_shard = 0;   ///< of both, the matrices of routed experts
   double total() const { return transformer_block + embedding_layers; }
 };
 TheoreticalParameters theoretical_parameters(const MemorySizes& sizes);

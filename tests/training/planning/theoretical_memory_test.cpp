@@ -63,6 +63,28 @@ TEST(TheoreticalMemory, CountsRouterExpertsAndSharedExpertsOfTheLayersThatHaveTh
   EXPECT_EQ(theoretical_layer_activation_bytes(sizes, experts), 10.0 * (10 * 8 + 8 * 8 + 2 * (16 + 24) + 20));
 }
 
+/// 2 stages x 2 tensor ranks x 8 replicas: experts lie on 4 x 1 of each stage's 16 ranks, so that they have 4 replicas.
+TEST(TheoreticalMemory, RanksHaveTheirExpertsAndTheirPartOfTheRest) {
+  MemorySizes sizes = small();
+  sizes.model.moe = MoeConfig{.num_experts = 4, .ffn_hidden_size = 6};
+  sizes.tensor_size = sizes.pipeline_size = 2;
+  sizes.data_size = 8;
+  sizes.use_distributed_optimizer = true;
+  sizes.expert_size = 4;
+  sizes.expert_tensor_size = 1;
+  const TheoreticalParameters parameters = theoretical_parameters(sizes);
+  const double routed = 3 * 384, rest = 3 * (128 + 64 + 32 + 32) + 16;
+  EXPECT_EQ(parameters.transformer_block, routed + rest);
+  EXPECT_EQ(parameters.routed_experts, routed);
+  EXPECT_EQ(parameters.experts_of_shard, routed / (2 * 4));
+  EXPECT_EQ(parameters.other_shards, rest / (2 * 2) + routed / (2 * 4));
+  EXPECT_EQ(theoretical_weight_and_optimizer_bytes(sizes),
+            (rest / (2 * 2) + 160.0 / 2) * (6 + 12.0 / 8) + routed / (2 * 4) * (6 + 12.0 / 4));
+  sizes.expert_size = 1;
+  sizes.expert_tensor_size.reset();
+  EXPECT_EQ(theoretical_parameters(sizes).other_shards, (routed + rest) / (2 * 2)) << "by default as the rest";
+}
+
 TEST(TheoreticalMemory, TheFirstStageHasTheEmbeddingAndTensorRanksAShare) {
   MemorySizes sizes = small();
   sizes.model.share_embeddings_and_output_weights = false;
