@@ -1,4 +1,4 @@
-// The lines that preprocess_data prints while it works and at its end.
+// What preprocess_data prints while it works and at its end.
 #pragma once
 
 #include <chrono>

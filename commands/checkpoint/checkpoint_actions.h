@@ -1,4 +1,4 @@
-// The actions of `megatron checkpoint`.
+// What the actions of `megatron checkpoint` do.
 #pragma once
 
 #include <iosfwd>

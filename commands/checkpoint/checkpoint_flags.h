@@ -21,7 +21,7 @@ struct CheckpointFlags {
   std::optional<int64_t> keep_last, keep_every;
   bool yes = false, take_over_save_lock = false;
 
-  /// True if --keys chooses a tensor.
+  /// Whether --keys chooses a tensor.
   bool takes(const std::string& key) const;
 };
 

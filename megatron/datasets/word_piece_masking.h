@@ -1,4 +1,4 @@
-// Chooses the tokens of a sample that a masked language model has to predict (BERT, T5).
+// Which tokens of a sample a masked language model has to guess (BERT, T5).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct WordPieceMaskingConfig {
   bool masking_use_geometric_distribution = false;
 };
 
-/// The facts of a vocabulary that masked data sets need.
+/// What masked data sets must know of a vocabulary.
 struct WordPieceVocabulary {
   int64_t cls = 0, sep = 0, mask = 0, pad = 0, bos = 0, eos = 0;
   std::vector<bool> continues_word;  ///< by token: its text begins with ##

@@ -9,8 +9,7 @@
 
 namespace megatron {
 
-/// The source that weights are loaded from. Names and shapes are those of Megatron's distributed checkpoints
-/// (megatron_names.h).
+/// What weights are loaded from. Names and shapes are those of Megatron's distributed checkpoints (megatron_names.h).
 class StoredTensors {
  public:
   virtual ~StoredTensors() = default;

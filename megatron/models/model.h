@@ -41,6 +41,9 @@ class Model : public Module {
   virtual void begin_step(const Context& ctx) const { static_cast<void>(ctx); }
   /// Ends a training step, on all ranks: layers update values without a gradient, such as the expert bias.
   virtual void finish_step(const Context& ctx) const { static_cast<void>(ctx); }
+  /// false: in training, layers have room for any number of rows, so that StepState::overflow is not raised. true, as
+  /// at first: for as many as their configuration says. The bits of the results do not depend on it.
+  virtual void set_bounded(bool is_bounded) const { static_cast<void>(is_bounded); }
 
   // Of a model that generates and that is whole on this rank; others throw NotSupported or InternalError.
   /// Logits [s, b, padded vocabulary], whole on every tensor-parallel rank. @param states  of make_states(), or null:

@@ -61,6 +61,7 @@ std::vector<JsonField> training_fields(const TrainingLogValues& v) {
   add("power_watts_per_gpu", v.power_watts_per_gpu);
   fields.push_back({"skipped_iterations", v.skipped_iterations});
   fields.push_back({"nan_iterations", v.nan_iterations});
+  if (v.repeated_iterations > 0) fields.push_back({"repeated_iterations", v.repeated_iterations});
   for (const NamedValue& value : v.extra) fields.push_back({value.name, value.value});
   return fields;
 }

@@ -29,7 +29,7 @@ std::vector<NamedValue> LossAverages::means() const {
 
 void LossAverages::reset() {
   for (NamedValue& sum : sums_) sum.value = 0.0;
-  advanced_ = skipped_ = nan_ = 0;
+  advanced_ = skipped_ = nan_ = repeated_ = 0;
 }
 
 }  // namespace megatron

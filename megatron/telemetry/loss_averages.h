@@ -23,9 +23,13 @@ class LossAverages {
   /// Means since the last reset(); 0 where no iteration was taken.
   std::vector<NamedValue> means() const;
 
+  /// The iteration that was added last was computed twice: its first run lacked rows.
+  void count_repetition() { ++repeated_; }
+
   std::int64_t num_iterations() const { return advanced_ + skipped_; }
   std::int64_t skipped_iterations() const { return skipped_; }
   std::int64_t nan_iterations() const { return nan_; }
+  std::int64_t repeated_iterations() const { return repeated_; }
 
   /// Starts the next interval. Names stay known.
   void reset();
@@ -35,6 +39,7 @@ class LossAverages {
   std::int64_t advanced_ = 0;
   std::int64_t skipped_ = 0;
   std::int64_t nan_ = 0;
+  std::int64_t repeated_ = 0;
 };
 
 }  // namespace megatron

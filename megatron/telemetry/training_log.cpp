@@ -31,6 +31,7 @@ std::string training_log_line(const TrainingLogValues& v) {
   if (v.params_norm) add(" params norm: {:.3f} |", *v.params_norm);
   add(" number of skipped iterations: {:3d} |", v.skipped_iterations);
   add(" number of nan iterations: {:3d} |", v.nan_iterations);
+  if (v.repeated_iterations > 0) add(" number of repeated iterations: {:3d} |", v.repeated_iterations);
   if (v.tokens_per_second) add(" tokens per second: {:.1f} |", *v.tokens_per_second);
   if (v.mfu_percent) add(" MFU (%): {:.1f} |", *v.mfu_percent);
   if (v.kernel_ceiling_percent) add(" percent of kernel ceiling: {:.1f} |", *v.kernel_ceiling_percent);

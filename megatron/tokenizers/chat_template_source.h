@@ -1,4 +1,4 @@
-// Finds the chat template of a tokenizer.
+// Where the chat template of a tokenizer comes from.
 #pragma once
 
 #include <optional>

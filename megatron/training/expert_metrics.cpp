@@ -18,15 +18,20 @@ const std::vector<double>* values_of(const TrainStepResult& result, std::string_
   return found == result.metrics.end() ? nullptr : &found->values;
 }
 
+/// Numbers, from 1, of the layers with experts: those of the decoder, and behind them those for further tokens, which
+/// are of the kind of its last one.
+std::vector<int64_t> layers_with_experts(const TransformerConfig& config) {
+  std::vector<int64_t> numbers;
+  const LayerPlan plan(config);
+  for (int64_t number = 1; number <= plan.num_layers() + config.mtp.num_layers; ++number)
+    if (plan.at(std::min(number, plan.num_layers())).feed_forward == FeedForward::kExperts) numbers.push_back(number);
+  return numbers;
+}
+
 /// The summands of a loss: micro-batches, each once for every rank that has a part of its tokens.
 double num_summands(const PretrainConfig& config, const TrainStepResult& result) {
   const int64_t parts = config.parallel.tensor_model_parallel_size * config.parallel.context_parallel_size;
   return static_cast<double>(result.num_micro_batches * parts);
-}
-
-/// @param layer_number from 1; layers behind the decoder included
-bool has_experts(const TransformerConfig& config, int64_t layer_number) {
-  return layer_kind(config, layer_number).feed_forward == FeedForward::kExperts;
 }
 
 void append_loads(std::vector<NamedValue>& metrics, int64_t layer, std::span<const double> tokens) {
@@ -45,9 +50,7 @@ std::vector<NamedValue> mean_auxiliary_losses(const PretrainConfig& config, cons
   std::vector<NamedValue> losses;
   const TransformerConfig& model = config.transformer;
   if (!model.moe) return losses;
-  const LayerPlan plan(model);
-  const int64_t further = has_experts(model, model.num_all_layers()) ? model.mtp.num_layers : 0;
-  const auto num_layers = static_cast<double>(plan.count(FeedForward::kExperts) + further);
+  const auto num_layers = static_cast<double>(layers_with_experts(model).size());
   for (const std::string_view name : auxiliary_losses(*model.moe))
     if (const std::vector<double>* sums = values_of(result, name))
       losses.push_back({std::string(name), std::accumulate(sums->begin(), sums->end(), 0.0) /
@@ -61,8 +64,8 @@ std::vector<NamedValue> expert_metrics_by_layer(const PretrainConfig& config, co
   if (!moe || !moe->per_layer_logging) return metrics;
   const auto e = static_cast<size_t>(moe->num_experts);
   const std::vector<double>* tokens = values_of(result, kTokensPerExpert);
-  for (int64_t layer = 0; layer < config.transformer.num_all_layers(); ++layer) {
-    if (!has_experts(config.transformer, layer + 1)) continue;
+  for (const int64_t number : layers_with_experts(config.transformer)) {
+    const int64_t layer = number - 1;
     const auto i = static_cast<size_t>(layer);
     for (const std::string_view name : auxiliary_losses(*moe))
       if (const std::vector<double>* sums = values_of(result, name))

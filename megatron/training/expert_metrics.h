@@ -1,4 +1,4 @@
-// The values of mixtures of experts in the log.
+// What the log has of mixtures of experts.
 #pragma once
 
 #include <vector>

@@ -49,10 +49,12 @@ double TrainStep::PendingLosses::sum() const {
 }
 
 /// The gradient of a loss that is attached in a micro-batch, as of a mean over its tokens: where every token of the
-/// step weighs the same, layers count such a loss once for each token.
+/// step weighs the same, layers count such a loss once for each token. Else gradients are averaged over context
+/// parallelism too, whose ranks each have a share of the loss. Source: Megatron-LM's pull request 2217.
 Tensor TrainStep::attached_loss_scale(size_t num_batches) const {
   Tensor scale = ctx_.empty(kAttachedLossScale, {1}, DType::kFloat64, MemoryUse::kData);
-  const double weight = options_.calculate_per_token_loss ? 1 : 1 / static_cast<double>(num_batches);
+  const double weight =
+      options_.calculate_per_token_loss ? 1 : static_cast<double>(groups_.cp.size()) / static_cast<double>(num_batches);
   launch(ctx_, {.name = "scale"}, [&](auto& stream) {
     kernels::fill(stream, {.y = scale.view(), .value = weight});
     kernels::scale(stream, {.x = scale.view(), .y = scale.view(), .device_factor = &ctx_.step.loss_seed});
@@ -216,6 +218,20 @@ StepValues TrainStep::values_of(Computed& computed) {
           .own_loss = computed.own.sum()};
 }
 
+TrainStepResult TrainStep::update(Computed& computed, size_t num_batches, Timers* timers) {
+  Readback readback;
+  TrainStepResult result;
+  result.num_micro_batches = static_cast<int64_t>(num_batches) * groups_.dp.size();
+  computed.metrics.add_to(readback);
+  result.optimizer = timed(timers, "optimizer", kTimerLevel, [&] {
+    const ProfiledRange range(ctx_.device.profiler, {.name = "optimizer"});
+    return optimizer_.step(ctx_, readback, timers);
+  });
+  result.metrics = computed.metrics.values();
+  result.loss = loss_of(result.metrics);
+  return result;
+}
+
 /// A step that is computed again has the same state: its number, which is part of every dropout counter, and weights.
 TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration,
                                Timers* timers, const StepExamination* examination) {
@@ -226,16 +242,14 @@ TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler
     while (examination->wants_again(values_of(computed))) computed = compute(own.own(), scheduler, iteration, timers);
   };
   if (examination && examination->before_update) examine();
-  Readback readback;
-  TrainStepResult result;
-  result.num_micro_batches = static_cast<int64_t>(batches.size()) * groups_.dp.size();
-  computed.metrics.add_to(readback);
-  result.optimizer = timed(timers, "optimizer", kTimerLevel, [&] {
-    const ProfiledRange range(ctx_.device.profiler, {.name = "optimizer"});
-    return optimizer_.step(ctx_, readback, timers);
-  });
-  result.metrics = computed.metrics.values();
-  result.loss = loss_of(result.metrics);
+  TrainStepResult result = update(computed, batches.size(), timers);
+  if (result.optimizer.overflow) {  // on any rank, which all ranks know; nothing has changed
+    model_.set_bounded(false);
+    computed = compute(own.own(), scheduler, iteration, timers);
+    result = update(computed, batches.size(), timers);
+    result.was_repeated = true;
+    model_.set_bounded(true);
+  }
   step.check_what_was_read();
   if (examination && !examination->before_update && !std::isfinite(result.optimizer.grad_norm)) examine();
   if (!result.optimizer.overflow) model_.finish_step(ctx_);

@@ -44,6 +44,7 @@ struct TrainStepResult {
   std::vector<StepMetric> metrics;
   int64_t num_micro_batches = 0;  // of all data-parallel ranks together
   StepResult optimizer;
+  bool was_repeated = false;  // without bounds, because rows overflowed (Model::set_bounded)
 };
 
 /// Forward and backward of this rank's micro-batches, the sum of gradients over data-parallel ranks, then the
@@ -58,6 +59,7 @@ class TrainStep {
   /// @param timers   level 1: forward-backward and, in it, all-grads-sync, non-tensor-parallel-grads-all-reduce,
   ///                 embedding-grads-all-reduce; optimizer. May be null. See also Optimizer::step and ExecutorOptions.
   /// @param examination  throws to end the step before it changes the model. May be null.
+  /// A step in which rows overflowed a bounded tensor is computed again without bounds, before it changes anything.
   TrainStepResult run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration, Timers* timers,
                       const StepExamination* examination = nullptr);
   /// Losses without gradients; dropout is off. Waits for the device once. @return of this rank alone: see
@@ -97,6 +99,8 @@ class TrainStep {
     PendingLosses own;
   };
   Computed compute(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration, Timers* timers);
+  /// The optimizer's part of a computed step, and what the host reads. @param num_batches  of this rank
+  TrainStepResult update(Computed& computed, size_t num_batches, Timers* timers);
   /// Waits for the device.
   StepValues values_of(Computed& computed);
   LossSum loss_of(const std::vector<StepMetric>& metrics) const;

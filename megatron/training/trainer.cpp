@@ -17,7 +17,7 @@ std::optional<int64_t> graph_warm_up_steps_of(const PretrainConfig& config) {
   return config.cuda_graph.warmup_steps;
 }
 
-/// The context-parallel layout of a rank of `group`, which the attention of all layers reads.
+/// Of a rank of `group`; what the attention of all layers reads.
 ContextLayoutOptions context_layouts_of(const PretrainConfig& config, const ProcessGroup& group) {
   ContextLayoutOptions options{.cut = {.rank = group.rank(), .size = group.size(), .length = 0},
                                .num_head_ranks = {},

@@ -171,6 +171,7 @@ TrainingReporter::TrainingReporter(const PretrainConfig& config, const ReporterO
 void TrainingReporter::step(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size) {
   const std::vector<NamedValue> losses = losses_of(trainer, result);
   result.optimizer.success ? averages_.add(losses) : averages_.add_skipped(losses);
+  if (result.was_repeated) averages_.count_repetition();
   const int64_t iteration = trainer.progress().iteration;
   if (outputs_.is_writer && config_.logging.log_loss_curve) loss_curve_.add_training(iteration, losses.front().value);
   const bool has_curves = config_.logging.tensorboard_dir || config_.logging.wandb_project;
@@ -207,6 +208,7 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
                            .losses = averages_.means(),
                            .extra = expert_metrics_by_layer(config_, result),
                            .loss_scale = trainer.optimizer().loss_scale(),
+                           .repeated_iterations = averages_.repeated_iterations(),
                            .skipped_iterations = averages_.skipped_iterations(),
                            .nan_iterations = averages_.nan_iterations()};
   const TrainingSpeed speed = training_speed(config_, outputs_.speed ? *outputs_.speed : DeviceSpeed{},

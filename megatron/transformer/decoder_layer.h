@@ -22,11 +22,12 @@ struct LayerInputs {
   RowMap rows;                      // of the residual stream on this rank (tensor_parallel/sequence_rows.h)
   const RopeTable* rope = nullptr;  // null: no rotary positions
   LayerState* state = nullptr;      // of the layer that is called; null in training
+  int64_t mtp_depth = 0;            // how many tokens further a layer behind the decoder predicts; 0: of the decoder
   /// The accumulators of a training step's metrics and the scales of losses that layers attach, by name.
   std::span<const NamedTensor> step = {};
 };
 
-class TopKRouter;
+class MoeLayer;
 
 /// A part of a layer that a schedule can run on its own: attention and feed-forward, or dispatch, experts and combine.
 /// It takes the tensors that the previous part returns. The first part takes {"hidden"}, and the last part returns
@@ -52,8 +53,8 @@ class DecoderLayer : public Module {
   /// gets it in LayerInputs::state.
   virtual std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const = 0;
 
-  /// The router of its mixture of experts; null without one.
-  virtual TopKRouter* router() const { return nullptr; }
+  /// Its mixture of experts; null without one.
+  virtual MoeLayer* experts() const { return nullptr; }
 };
 
 /// Makes layer `layer_number` (from 1, global) under the name context.path. Megatron Core:

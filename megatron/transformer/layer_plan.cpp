@@ -21,8 +21,7 @@ bool depends_on_layer(const TransformerConfig& config) {
 
 }  // namespace
 
-LayerKind layer_kind(const TransformerConfig& config, int64_t number) {
-  const int64_t layer_number = std::min(number, config.num_layers);
+LayerKind layer_kind(const TransformerConfig& config, int64_t layer_number) {
   if (!config.layer_kinds.empty()) return config.layer_kinds.at(static_cast<size_t>(layer_number - 1));
   const bool has_experts = config.moe && config.moe->has_experts(layer_number);
   return {.mixer = config.mla ? Mixer::kLatentAttention : Mixer::kSelfAttention,

@@ -12,8 +12,7 @@ namespace megatron {
 
 struct TransformerConfig;
 
-/// The kind of layer `layer_number`, from 1. Layers behind the decoder, which predict further tokens, are of the kind
-/// of its last one.
+/// The kind of layer `layer_number`, from 1.
 LayerKind layer_kind(const TransformerConfig& config, int64_t layer_number);
 
 /// The one place that knows which kinds of layers this version can build.

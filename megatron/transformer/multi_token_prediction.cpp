@@ -7,8 +7,7 @@
 
 namespace megatron {
 
-MultiTokenPredictionLayer::MultiTokenPredictionLayer(const ModuleContext& context, const LayerSpec& layer_spec,
-                                                     int64_t depth)
+MultiTokenPredictionLayer::MultiTokenPredictionLayer(const ModuleContext& context, const LayerSpec& layer_spec)
     : tensor_group_(context.groups.tp),
       sequence_parallel_(context.sequence_parallel),
       is_recomputed_(context.config.recompute_granularity == RecomputeGranularity::kFull),
@@ -30,7 +29,7 @@ MultiTokenPredictionLayer::MultiTokenPredictionLayer(const ModuleContext& contex
                                       .sequence_parallel = context.sequence_parallel,
                                       .overlap = context.overlap};
   register_module(eh_proj_, std::make_unique<ColumnParallelLinear>(context.ctx, options, context.groups.tp));
-  register_module(transformer_layer_, layer_spec(context.at("transformer_layer"), config.num_layers + depth));
+  register_module(transformer_layer_, layer_spec(context.at("transformer_layer"), config.num_layers));
   register_module(final_layernorm_, norm("final_layernorm"));
 }
 

@@ -15,14 +15,13 @@ namespace megatron {
 class MultiTokenPredictionLayer : public Module {
  public:
   /// @param context     of this layer: "mtp.layers.0". @param layer_spec  makes the decoder layer.
-  /// @param depth       from 1; the number of the decoder layer is as much above that of the model's last one.
-  MultiTokenPredictionLayer(const ModuleContext& context, const LayerSpec& layer_spec, int64_t depth);
+  MultiTokenPredictionLayer(const ModuleContext& context, const LayerSpec& layer_spec);
   /// @param hidden    [s, b, h] ([s/tp, b, h] under sequence parallelism) of the depth before, after its final norm.
   /// @param embedded  the same shape: embeddings of the tokens of this depth.
   /// @return          the same shape, after the final norm of this layer, in the dtype of the model.
   Tensor forward(Context& ctx, const Tensor& hidden, const Tensor& embedded, const LayerInputs& inputs) const;
-  /// As that of DecoderLayer.
-  TopKRouter* router() const { return transformer_layer_->router(); }
+  /// Null without.
+  MoeLayer* experts() const { return transformer_layer_->experts(); }
 
  private:
   Tensor run(Context& ctx, const Tensor& hidden, const Tensor& embedded, const LayerInputs& inputs) const;

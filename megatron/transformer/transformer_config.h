@@ -25,7 +25,7 @@ enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
 enum class RecomputeGranularity { kNone, kSelective, kFull };
 enum class RecomputeMethod { kNone, kUniform, kBlock };
 /// What selective recompute drops in forward and computes again in backward.
-enum class RecomputeModule { kCoreAttn, kLayerNorm, kMlp, kMoe };
+enum class RecomputeModule { kCoreAttn, kLayerNorm, kMlp, kMoe, kMoeAct, kSharedExperts };
 /// gelu is the exact erf form; gelu_tanh is 0.5x(1+tanh(0.79788456x(1+0.044715x^2))); quick_gelu is x*sigmoid(1.702x);
 /// squared_relu is max(x,0)^2. With gated_linear_unit, silu gives SwiGLU and quick_gelu gives quick-GeGLU.
 enum class ActivationFunc { kGelu, kGeluTanh, kQuickGelu, kSilu, kSquaredRelu };
@@ -57,10 +57,13 @@ constexpr auto names_of_enum(RecomputeMethod) {
       {{RecomputeMethod::kUniform, "uniform"}, {RecomputeMethod::kBlock, "block"}});
 }
 constexpr auto names_of_enum(RecomputeModule) {
-  return std::to_array<std::pair<RecomputeModule, std::string_view>>({{RecomputeModule::kCoreAttn, "core_attn"},
-                                                                      {RecomputeModule::kLayerNorm, "layernorm"},
-                                                                      {RecomputeModule::kMlp, "mlp"},
-                                                                      {RecomputeModule::kMoe, "moe"}});
+  return std::to_array<std::pair<RecomputeModule, std::string_view>>(
+      {{RecomputeModule::kCoreAttn, "core_attn"},
+       {RecomputeModule::kLayerNorm, "layernorm"},
+       {RecomputeModule::kMlp, "mlp"},
+       {RecomputeModule::kMoe, "moe"},
+       {RecomputeModule::kMoeAct, "moe_act"},
+       {RecomputeModule::kSharedExperts, "shared_experts"}});
 }
 
 /// A GPT model. Built by training/config from flags, or filled in by hand.
@@ -76,8 +79,6 @@ struct TransformerConfig {
   int64_t vocab_size = 0;           ///< of the tokenizer: what softmax and loss see
   int64_t padded_vocab_size = 0;    ///< rows of the embedding and output weights
   int64_t max_sequence_length = 0;  ///< s, and rows of learned positions (--max-position-embeddings)
-  /// Tokens of the sequences of this run, which some scalings of rotary positions depend on; 0: max_sequence_length.
-  int64_t sequence_length = 0;
   bool share_embeddings_and_output_weights = true;
 
   // Kinds of layers (LayerPlan)
@@ -126,11 +127,7 @@ struct TransformerConfig {
   double rope_scaling_factor = 8.0;
   double rope_scaling_low_freq_factor = 1.0;   ///< wavelengths above original length / it are stretched
   double rope_scaling_high_freq_factor = 4.0;  ///< wavelengths below original length / it stay
-  int64_t rope_scaling_original_max_position_embeddings = 8192;  ///< of this and the next two scalings
-  std::optional<double> dynamic_rope_factor;  ///< the base grows with sequence_length above the original length
-  /// Divide the frequencies, one each, where sequence_length is at most the original length, and where it is above.
-  std::vector<double> longrope_short_factor, longrope_long_factor;
-  double longrope_attention_factor = 1.0;  ///< of cos and sin, with the two lists above
+  int64_t rope_scaling_original_max_position_embeddings = 8192;
   /// Interval N: layers divisible by N, counted from 1, do not rotate; list: entry 1 does not rotate.
   LayerPattern no_rope_freq;
   double yarn_rotary_scaling_factor = 1.0;
@@ -160,8 +157,6 @@ struct TransformerConfig {
   void validate() const;
   /// Whether layer `layer_number` (from 1) ignores window_size.
   bool sees_whole_sequence(int64_t layer_number) const;
-  /// Those of the decoder, and those behind it that predict further tokens, which are of the kind of its last one.
-  int64_t num_all_layers() const { return num_layers + mtp.num_layers; }
   /// That of layer `layer_number` (from 1).
   CpCommType cp_comm_type_of(int64_t layer_number) const;
   /// Whether selective recompute is on and covers `module`.

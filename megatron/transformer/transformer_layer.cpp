@@ -108,17 +108,17 @@ Tensor TransformerLayer::normalized(Context& ctx, const Norm& norm, const Tensor
 
 BlockOutput TransformerLayer::feed_forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
   if (moe_ ? !recomputes_moe_ : !recomputes_mlp_)
-    return moe_ ? BlockOutput{experts(ctx, x, inputs)} : mlp_->forward(ctx, x);
+    return moe_ ? BlockOutput{expert_forward(ctx, x, inputs)} : mlp_->forward(ctx, x);
   const auto function = [this, inputs](Context& c, const Payload& in) {
     const Tensor& input = at(in, "x");
-    return Payload{{"output", moe_ ? experts(c, input, inputs) : mlp_->forward(c, input).output}};
+    return Payload{{"output", moe_ ? expert_forward(c, input, inputs) : mlp_->forward(c, input).output}};
   };
   return {at(recompute(ctx, {{"x", x}}, function), "output"), mlp_ ? mlp_->output_bias() : nullptr};
 }
 
-Tensor TransformerLayer::experts(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
-  const MoeOutput out = moe_->forward(ctx, x, step_tensor(inputs.step, kAttachedLossScale));
-  add_to_step(ctx, inputs.step, layer_number_, out);
+Tensor TransformerLayer::expert_forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
+  const MoeOutput out = moe_->forward(ctx, x, {step_tensor(inputs.step, kAttachedLossScale), inputs.rows});
+  add_to_step(ctx, inputs.step, layer_number_ + inputs.mtp_depth, out);
   return out.output;
 }
 

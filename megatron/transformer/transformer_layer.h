@@ -20,7 +20,7 @@ class TransformerLayer : public DecoderLayer {
   /// "self_attention" and "mlp", those that are there, each with its norm and its residual connection.
   std::vector<LayerPart> parts() const override;
   std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const override;
-  TopKRouter* router() const override { return moe_ ? &moe_->router() : nullptr; }
+  MoeLayer* experts() const override { return moe_.get(); }
 
  private:
   Tensor attention_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const;
@@ -31,7 +31,7 @@ class TransformerLayer : public DecoderLayer {
                         const LayerInputs& inputs) const;
   Tensor normalized(Context& ctx, const Norm& norm, const Tensor& hidden) const;
   BlockOutput feed_forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
-  Tensor experts(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
+  Tensor expert_forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
   bool has_feed_forward() const { return mlp_ || moe_; }
 
   int64_t layer_number_;

@@ -12,6 +12,7 @@ namespace megatron::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 const Words kTraining = words_of(
@@ -46,6 +47,19 @@ TEST(ExpertsRun, LogsAuxiliaryLossesAndLoadsAndGeneratesFromItsCheckpoint) {
                                                 "--num-threads", "1", "--ignore-eod"});
   EXPECT_EQ(text.status, 0) << text.err;
   EXPECT_THAT(text.out, StartsWith("the"));
+}
+
+TEST(ExpertsRun, TheLogSaysHowManyStepsWereComputedAgainForTokensWithoutRoom) {
+  const auto log_of = [](const char* factor) {
+    const Outcome trained = run(
+        Command::kPretrainGpt,
+        joined(kTraining, {"--nproc-per-node", "2", "--expert-model-parallel-size", "2", "--moe-token-dispatcher-type",
+                           "alltoall", "--moe-expert-rank-capacity-factor", factor}));
+    EXPECT_EQ(trained.status, 0) << trained.err;
+    return trained.out;
+  };
+  EXPECT_THAT(log_of("0.5"), HasSubstr(" number of repeated iterations:   1 |"));
+  EXPECT_THAT(log_of("2"), Not(HasSubstr("repeated iterations")));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Checks which tokens a context-parallel rank holds, and which keys its queries see in each call of attention.
+// Which tokens a context-parallel rank holds, and which keys its queries see in each call of attention.
 #include "megatron/core/context_layouts.h"
 
 #include <gtest/gtest.h>

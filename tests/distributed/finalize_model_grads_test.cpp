@@ -1,4 +1,4 @@
-// Tests the reductions of gradients beside the data-parallel sum.
+// What gradients get beside the data-parallel sum.
 #include "megatron/distributed/finalize_model_grads.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tests which ranks hold the same shard, in grids of every shape.
+// Which ranks hold the same shard, in grids of every shape.
 #include "megatron/distributed/replica_groups.h"
 
 #include <gmock/gmock.h>

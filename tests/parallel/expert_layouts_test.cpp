@@ -4,6 +4,7 @@
 #include "megatron/training/verify/covering_set.h"
 #include "tests/parallel/layout_checkpoint.h"
 #include "tests/parallel/layout_run.h"
+#include "tests/testing/test_device.h"
 #include "tests/training/small_trainer.h"
 
 namespace megatron::testing {
@@ -15,7 +16,7 @@ constexpr int kSteps = 6;
 const std::string kExperts =
     "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 20 --moe-router-score-function sigmoid "
     "--moe-router-enable-expert-bias --moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-2 "
-    "--moe-z-loss-coeff 1e-3 --moe-shared-expert-intermediate-size 16 ";
+    "--moe-z-loss-coeff 1e-3 --moe-shared-expert-intermediate-size 16 --moe-input-jitter-eps 0.02 ";
 
 std::string model(const std::string& extra) {
   return llama_like("--lr 1e-3 --num-layers 4 --global-batch-size 8 --micro-batch-size 1 --hidden-size 24 " + kExperts +
@@ -24,28 +25,32 @@ std::string model(const std::string& extra) {
 
 /// A layout of at most 8 ranks.
 struct ExpertLayout {
-  int64_t tensor, pipeline, data, expert, expert_tensor;
-  bool shards, overlaps;
+  int64_t tensor, context, pipeline, data, expert, expert_tensor, dispatcher;
+  bool is_bounded, shards, overlaps;
   int64_t schedule, recompute;
 
-  int64_t num_ranks() const { return tensor * pipeline * data; }
+  int64_t num_ranks() const { return tensor * context * pipeline * data; }
   FactorValues values() const {
-    return {tensor, pipeline, data, expert, expert_tensor, shards, overlaps, schedule, recompute};
+    return {tensor,     context,    pipeline, data,     expert,   expert_tensor,
+            dispatcher, is_bounded, shards,   overlaps, schedule, recompute};
   }
 };
 
+constexpr const char* kDispatchers[] = {"allgather", "alltoall", "flex"};
 constexpr const char* kSchedules[] = {"", "--num-virtual-stages-per-pipeline-rank 2 ", "--pipeline-schedule zb-h1 ",
                                       "--pipeline-schedule zb-v "};
 constexpr const char* kRecompute[] = {
-    "", "--recompute-granularity selective --recompute-modules core_attn layernorm ",
+    "", "--recompute-granularity selective --recompute-modules core_attn layernorm moe_act shared_experts ",
     "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 "};
 
 std::string words_of(const ExpertLayout& layout) {
   std::string words = fmt::format(
-      "--tensor-model-parallel-size {} --pipeline-model-parallel-size {} --expert-model-parallel-size {} "
-      "--expert-tensor-parallel-size {} {}{}",
-      layout.tensor, layout.pipeline, layout.expert, layout.expert_tensor, kSchedules[layout.schedule],
-      kRecompute[layout.recompute]);
+      "--tensor-model-parallel-size {} --context-parallel-size {} --pipeline-model-parallel-size {} "
+      "--expert-model-parallel-size {} "
+      "--expert-tensor-parallel-size {} --moe-token-dispatcher-type {} {}{}",
+      layout.tensor, layout.context, layout.pipeline, layout.expert, layout.expert_tensor,
+      kDispatchers[layout.dispatcher], kSchedules[layout.schedule], kRecompute[layout.recompute]);
+  if (layout.is_bounded) words += "--moe-expert-rank-capacity-factor 1.1 ";
   if (layout.tensor > 1) words += "--sequence-parallel ";
   if (layout.shards) words += "--use-distributed-optimizer ";
   if (layout.overlaps) words += "--overlap-grad-reduce --ddp-num-buckets 3 ";
@@ -53,22 +58,29 @@ std::string words_of(const ExpertLayout& layout) {
   return words;
 }
 
+bool is_of_use(const ExpertLayout& layout) {
+  const int64_t replicas = layout.data * layout.context, of_experts = layout.expert * layout.expert_tensor;
+  return layout.num_ranks() <= 8 && layout.tensor * replicas % of_experts == 0 && !(layout.overlaps && replicas == 1) &&
+         !(layout.is_bounded && layout.expert == 1) && !(layout.dispatcher != 0 && of_experts == 1);
+}
+
 std::vector<ExpertLayout> all_layouts_with_experts() {
   std::vector<ExpertLayout> all;
   for (const int64_t tensor : {1, 2})
-    for (const int64_t pipeline : {1, 2})
-      for (const int64_t data : {1, 2, 4})
-        for (const int64_t expert : {1, 2, 4})
-          for (const int64_t expert_tensor : {1, 2})
-            for (int bits = 0; bits < 4; ++bits)
-              for (int64_t schedule = 0; schedule < (pipeline > 1 ? 4 : 1); ++schedule)
-                for (int64_t recompute = 0; recompute < 3; ++recompute) {
-                  const ExpertLayout layout{tensor,          pipeline,        data,     expert,   expert_tensor,
-                                            (bits & 1) != 0, (bits & 2) != 0, schedule, recompute};
-                  const bool is_idle = layout.overlaps && data == 1;
-                  if (layout.num_ranks() <= 8 && tensor * data % (expert * expert_tensor) == 0 && !is_idle)
-                    all.push_back(layout);
-                }
+    for (const int64_t context : {1, 2})
+      for (const int64_t pipeline : {1, 2})
+        for (const int64_t data : {1, 2, 4})
+          for (const int64_t expert : {1, 2, 4})
+            for (const int64_t expert_tensor : {1, 2})
+              for (const int64_t dispatcher : {0, 1, 2})
+                for (int bits = 0; bits < 8; ++bits)
+                  for (int64_t schedule = 0; schedule < (pipeline > 1 ? 4 : 1); ++schedule)
+                    for (int64_t recompute = 0; recompute < 3; ++recompute)
+                      if (const ExpertLayout layout{tensor, context, pipeline, data, expert, expert_tensor, dispatcher,
+                                                    (bits & 4) != 0, (bits & 1) != 0, (bits & 2) != 0, schedule,
+                                                    recompute};
+                          is_of_use(layout))
+                        all.push_back(layout);
   return all;
 }
 
@@ -85,11 +97,62 @@ TEST(ExpertLayouts, EveryPairOfSettingsTrainsAsOneRankDoes) {
                       one_rank, words_of(all[row]));
 }
 
+/// What training with a bound changes: nothing but how often a step is computed.
+struct BoundedRun {
+  std::vector<double> values;  // loss, gradient norm and loss scale of each step, then a weight of each parameter
+  int64_t num_repeated = 0;
+};
+
+BoundedRun bounded_run(const std::string& words, int num_ranks) {
+  BoundedRun run;
+  run_layout(words, num_ranks, [&](Trainer& trainer) {
+    BoundedRun own;
+    for (int step = 0; step < 3; ++step) {
+      const TrainStepResult result = trainer.train_step(batches_of(trainer.config(), step, trainer.groups().dp.rank()));
+      own.values.insert(own.values.end(),
+                        {result.loss.mean(), result.optimizer.grad_norm, trainer.optimizer().loss_scale()});
+      EXPECT_FALSE(result.optimizer.overflow);
+      own.num_repeated += result.was_repeated ? 1 : 0;
+    }
+    for (const Parameter* parameter : trainer.model().parameters())
+      own.values.push_back(values_of(parameter->value())[0]);
+    if (trainer.groups().world.rank() == 0) run = own;
+  });
+  return run;
+}
+
+/// One step computes twice where tokens overflow, and what it computes are the bits of a run that has room for all.
+TEST(ExpertLayouts, AStepThatOverflowsIsRepeatedWithTheBitsOfAnUnboundedRun) {
+  const std::string any = "--num-experts 4 --moe-ffn-hidden-size 20 ";
+  const std::string even = any +
+                           "--moe-router-topk 2 --moe-router-load-balancing-type global_aux_loss "
+                           "--moe-aux-loss-coeff 1e-2 ";
+  const std::string all_to_one = any + "--moe-router-topk 1 --moe-router-pre-softmax --moe-router-force-biased 1e4 ";
+  const std::string parallel =
+      "--expert-model-parallel-size 4 --use-distributed-optimizer --overlap-grad-reduce "
+      "--overlap-param-gather --moe-token-dispatcher-type ";
+  for (const std::string& experts : {even, all_to_one})
+    for (const char* dispatcher : {"allgather", "alltoall"})
+      for (const char* precision : {" --fp16 --initial-loss-scale 1024 --loss-scale-window 2", " --bf16"}) {
+        const std::string words = llama_like("--lr 1e-3 --num-layers 2 --global-batch-size 8 --micro-batch-size 1 " +
+                                             experts + parallel + dispatcher + precision);
+        SCOPED_TRACE(words);
+        const BoundedRun unbounded = bounded_run(words, 4);
+        EXPECT_EQ(unbounded.num_repeated, 0);
+        const BoundedRun tight = bounded_run(words + " --moe-expert-rank-capacity-factor 0.9", 4);
+        EXPECT_EQ(tight.num_repeated, 3);
+        EXPECT_EQ(tight.values, unbounded.values);
+        const BoundedRun roomy = bounded_run(words + " --moe-expert-rank-capacity-factor 4", 4);
+        EXPECT_EQ(roomy.num_repeated, 0);
+        EXPECT_EQ(roomy.values, unbounded.values);
+      }
+}
+
 const std::vector<Layout> kLayouts = {
     {"", 1},
     {"", 2},
     {" --expert-model-parallel-size 2", 2},
-    {" --expert-model-parallel-size 4 --use-distributed-optimizer", 4},
+    {" --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall --use-distributed-optimizer", 4},
     {" --expert-model-parallel-size 2 --use-distributed-optimizer", 4},
     {" --tensor-model-parallel-size 2 --sequence-parallel", 2},
     {" --tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "

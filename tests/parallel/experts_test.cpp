@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "megatron/training/checkpoint/checkpointer.h"
 #include "megatron/training/expert_metrics.h"
 #include "tests/parallel/layout_checkpoint.h"
 #include "tests/parallel/layout_run.h"
@@ -77,9 +78,10 @@ struct ZLossStep {
   std::map<std::string, double> gradients;  // of element 1 of each weight
 };
 /// A step with element 1 of one weight moved.
-ZLossStep step_with(const std::string& words, const std::string& moved = "", double by = 0) {
-  ZLossStep step;
-  run_layout(words, 1, [&](Trainer& trainer) {
+ZLossStep step_with(const std::string& words, const std::string& moved = "", double by = 0, int num_ranks = 1) {
+  ZLossStep of_rank_0;
+  run_layout(words, num_ranks, [&](Trainer& trainer) {
+    ZLossStep step;
     for (Parameter* parameter : trainer.model().parameters())
       if (parameter->name() == moved) parameter->value().data<double>()[1] += by;
     const auto batches = batches_of(trainer.config(), 0);
@@ -88,8 +90,9 @@ ZLossStep step_with(const std::string& words, const std::string& moved = "", dou
     step.tokens_of_a_valid_one = 8.0 * 16 / static_cast<double>(result.loss.num_tokens);
     for (Parameter* parameter : trainer.model().parameters())
       step.gradients[parameter->name()] = values_of(parameter->main_grad()).at(1);
+    if (trainer.groups().world.rank() == 0) of_rank_0 = step;
   });
-  return step;
+  return of_rank_0;
 }
 
 /// The z-loss is smooth: what it adds to gradients is its derivative, by the log's own values, times the coefficient
@@ -112,13 +115,26 @@ TEST(Experts, AddToGradientsWhatTheLogHasTimesTheCoefficient) {
   }
 }
 
-TEST(Experts, RecomputeChangesNoBit) {
-  for (const std::string& model : models()) {
-    const Curve expected = train_layout(model, 1, kSteps);
-    for (const char* recompute : {" --recompute-granularity selective --recompute-modules moe",
-                                  " --recompute-granularity selective --recompute-modules moe layernorm core_attn",
-                                  " --recompute-granularity full --recompute-method uniform --recompute-num-layers 2"})
-      EXPECT_EQ(train_layout(model + recompute, 1, kSteps), expected) << model << recompute;
+/// Whatever the main loss is averaged over: what auxiliary losses add to gradients does not depend on how sequences are
+/// cut.
+TEST(Experts, AddToGradientsOnContextParallelRanksWhatTheyAddOnOneRank) {
+  for (const char* mode : {"", " --no-calculate-per-token-loss"}) {
+    const std::string model = llama_like(std::string(kSize) + kDouble + " --clip-grad 0 " + mode);
+    const auto added = [&](const std::string& layout, int num_ranks) {
+      std::map<std::string, double> sums =
+          step_with(model +
+                        " --moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 0.3 --moe-z-loss-coeff "
+                        "0.2" +
+                        layout,
+                    "", 0, num_ranks)
+              .gradients;
+      for (auto& [name, sum] : sums) sum -= step_with(model + layout, "", 0, num_ranks).gradients.at(name);
+      return sums;
+    };
+    const std::map<std::string, double> expected = added("", 1);
+    for (const auto& [name, sum] : added(" --context-parallel-size 2", 2))
+      EXPECT_NEAR(sum, expected.at(name), 1e-9) << name << mode;
+    EXPECT_GT(std::abs(expected.at("decoder.layers.1.mlp.router.weight")), 1e-5);
   }
 }
 
@@ -134,6 +150,41 @@ std::map<std::string, std::vector<double>> metrics_of(const std::string& words, 
     EXPECT_EQ(result.num_micro_batches, 8);
   });
   return metrics;
+}
+
+TEST(Experts, OfLayersForFurtherTokensTrainAndCountAsOnOneRank) {
+  const std::string model = deepseek_like() + " --mtp-num-layers 2 --moe-per-layer-logging";
+  const Curve one_rank = train_layout(model, 1, kSteps);
+  const Layout layouts[] = {{" --pipeline-model-parallel-size 2", 4},
+                            {" --expert-model-parallel-size 2 --use-distributed-optimizer", 2},
+                            {" --recompute-granularity selective --recompute-modules moe", 1}};
+  for (const Layout& layout : layouts)
+    expect_same_curve(train_layout(model + layout.words, layout.num_ranks, kSteps), one_rank, layout.words);
+  auto metrics = metrics_of(model + layouts[0].words, layouts[0].num_ranks);
+  const std::vector<double>& tokens = metrics["tokens per expert"];
+  ASSERT_EQ(tokens.size(), (4 + 2) * 4);
+  for (const size_t layer : {1, 3, 4, 5}) {
+    double sum = 0;
+    for (size_t e = 0; e < 4; ++e) sum += tokens[4 * layer + e];
+    EXPECT_EQ(sum, 8 * 16 * 2) << "layer " << layer << ": samples x tokens x topk";
+    EXPECT_GT(metrics["seq_load_balancing_loss"].at(layer), 0);
+  }
+  const ScratchDirectory first, second;
+  continue_to(model + saving(first), {"", 1}, 2);
+  continue_to(model + loading(first) + saving(second), layouts[1], 2);
+  EXPECT_EQ(state_of(model + loading(second)), state_of(model + loading(first)));
+}
+
+TEST(Experts, RecomputeChangesNoBit) {
+  for (const std::string& model : models()) {
+    const Curve expected = train_layout(model, 1, kSteps);
+    for (const char* recompute : {" --recompute-granularity selective --recompute-modules moe",
+                                  " --recompute-granularity selective --recompute-modules moe_act",
+                                  " --recompute-granularity selective --recompute-modules shared_experts mlp moe_act",
+                                  " --recompute-granularity selective --recompute-modules moe layernorm core_attn",
+                                  " --recompute-granularity full --recompute-method uniform --recompute-num-layers 2"})
+      EXPECT_EQ(train_layout(model + recompute, 1, kSteps), expected) << model << recompute;
+  }
 }
 
 TEST(Experts, MetricsOfAllRanksAreThoseOfOneRank) {
@@ -174,6 +225,50 @@ TEST(Experts, TheExpertBiasMovesOnceAStepAndNotInEvaluation) {
       trainer.evaluate(MicroBatches(batches));
       EXPECT_EQ(bias_of(), moved);
     });
+}
+
+/// The loss of the first step of a run that begins with the weights of a checkpoint. @param router_weight  of all
+/// routers, instead of their own
+double loss_after_loading(const std::string& words, const Layout& layout, std::optional<double> router_weight = {}) {
+  double loss = 0;
+  run_layout(words + layout.words, layout.num_ranks, [&](Trainer& trainer) {
+    PosixFileSystem files;
+    EXPECT_TRUE(Checkpointer(files, trainer.config(), {}).load(trainer));
+    EXPECT_EQ(trainer.progress().iteration, 0);
+    for (Parameter* parameter : trainer.model().parameters())
+      if (router_weight && parameter->name().ends_with("router.weight"))
+        std::fill_n(parameter->value().data<double>(), parameter->value().num_elements(), *router_weight);
+    const double own = trainer.train_step(batches_of(trainer.config(), 0, trainer.groups().dp.rank())).loss.mean();
+    if (trainer.groups().world.rank() == 0) loss = own;
+  });
+  return loss;
+}
+
+/// Experts that together are the dense feed-forward give its output where their probabilities add up to 1, or where all
+/// are alike, and where the activation is homogeneous.
+TEST(ExpertsCheckpoint, AnUpcycledModelGivesTheLossOfItsDenseModel) {
+  const std::string sizes = " --num-layers 2 --global-batch-size 8 --micro-batch-size 1 --lr 1e-3 --fp64";
+  const std::string swiglu = llama_like(sizes);
+  const std::string squared_relu =
+      gpt2_like(sizes + " --squared-relu --disable-bias-linear --hidden-dropout 0 --attention-dropout 0");
+  const Layout layouts[] = {{"", 1},
+                            {" --expert-model-parallel-size 2 --use-distributed-optimizer", 4},
+                            {" --tensor-model-parallel-size 2 --sequence-parallel", 2},
+                            {" --pipeline-model-parallel-size 2", 2}};
+  for (const std::string& dense : {swiglu, squared_relu}) {
+    const ScratchDirectory directory;
+    continue_to(dense + saving(directory), {"", 1}, 2);
+    const double expected = loss_after_loading(dense + loading(directory) + " --finetune", {"", 1});
+    const std::string copies = dense + loading(directory) + " --moe-use-upcycling --num-experts 4 --moe-router-topk 2";
+    for (const Layout& layout : layouts)
+      EXPECT_NEAR(loss_after_loading(copies, layout), expected, 1e-11) << layout.words;
+    if (dense == swiglu) continue;
+    const std::string slices = dense + loading(directory) +
+                               " --moe-use-upcycling --moe-upcycling-granularity 2 --num-experts 8 --moe-router-topk 4";
+    for (const Layout& layout : layouts)
+      EXPECT_NEAR(loss_after_loading(slices, layout), expected, 1e-11) << layout.words;
+    EXPECT_NEAR(loss_after_loading(slices + " --moe-router-pre-softmax", {"", 1}, 0.0), expected, 1e-11);
+  }
 }
 
 TEST(ExpertsCheckpoint, AResumedRunContinuesBitForBit) {

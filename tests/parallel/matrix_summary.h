@@ -1,4 +1,4 @@
-// The outcome of a long run, as Markdown.
+// What came out of a long run, as Markdown.
 #pragma once
 
 #include <string>

@@ -34,8 +34,11 @@ TEST(LossAverages, KeepWhatWasReadUntilTheyAreReset) {
   averages.add(Losses{{"lm loss", 2.0}});
   EXPECT_EQ(averages.means(), (Losses{{"lm loss", 2.0}}));
   averages.add(Losses{{"lm loss", 4.0}});
+  averages.count_repetition();
   EXPECT_EQ(averages.means(), (Losses{{"lm loss", 3.0}}));
+  EXPECT_EQ(averages.repeated_iterations(), 1);
   averages.reset();
+  EXPECT_EQ(averages.repeated_iterations(), 0);
   EXPECT_EQ(averages.num_iterations(), 0);
   EXPECT_EQ(averages.means(), (Losses{{"lm loss", 0.0}}));
   averages.add(Losses{{"lm loss", 7.0}});

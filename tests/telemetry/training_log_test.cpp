@@ -63,8 +63,10 @@ TEST(TrainingLogLine, HasOurValuesAfterAllOfMegatrons) {
   v.tokens_per_second = 12345.67;
   v.mfu_percent = 41.66;
   v.kernel_ceiling_percent = 86.06;
-  EXPECT_EQ(training_log_line(v),
-            of_megatron + " tokens per second: 12345.7 | MFU (%): 41.7 | percent of kernel ceiling: 86.1 |");
+  v.repeated_iterations = 3;
+  EXPECT_EQ(training_log_line(v), of_megatron +
+                                      " number of repeated iterations:   3 | tokens per second: 12345.7 | MFU (%): "
+                                      "41.7 | percent of kernel ceiling: 86.1 |");
 }
 
 TEST(TrainingLogLine, LeavesOutAbsentValuesAndLossesNotAboveZero) {

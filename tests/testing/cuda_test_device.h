@@ -1,4 +1,4 @@
-// Decides if a test of CUDA can run here.
+// Whether a test of CUDA can run here.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The paths at which tests find the files of this repository.
+// Where tests find the files of this repository.
 #pragma once
 
 #include <string>

@@ -63,10 +63,10 @@ std::vector<std::vector<Parameter*>> GptModel::stage_parameters() const {
   return all;
 }
 
-std::vector<TopKRouter*> GptModel::routers() const {
-  std::vector<TopKRouter*> all;
+std::vector<MoeLayer*> GptModel::experts() const {
+  std::vector<MoeLayer*> all;
   for (const auto& stage : stages_)
-    for (TopKRouter* router : stage->routers()) all.push_back(router);
+    for (MoeLayer* experts : stage->experts()) all.push_back(experts);
   return all;
 }
 
@@ -78,19 +78,24 @@ std::vector<MetricSpec> GptModel::metrics() const {
   const auto add = [&](std::string_view name, int64_t size) {
     specs.push_back({.name = std::string(name), .size = size, .groups = {pipeline_group_, metric_group_}});
   };
-  for (const std::string_view name : auxiliary_losses(*config_.moe)) add(name, config_.num_all_layers());
-  if (config_.moe->per_layer_logging) add(kTokensPerExpert, config_.num_all_layers() * config_.moe->num_experts);
+  const int64_t num_layers = config_.num_layers + config_.mtp.num_layers;
+  for (const std::string_view name : auxiliary_losses(*config_.moe)) add(name, num_layers);
+  if (config_.moe->per_layer_logging) add(kTokensPerExpert, num_layers * config_.moe->num_experts);
   return specs;
 }
 
 bool GptModel::attaches_losses() const { return config_.moe && !auxiliary_losses(*config_.moe).empty(); }
 
 void GptModel::begin_step(const Context& ctx) const {
-  for (TopKRouter* router : routers()) router->begin_step(ctx);
+  for (MoeLayer* layer : experts()) layer->router().begin_step(ctx);
 }
 
 void GptModel::finish_step(const Context& ctx) const {
-  for (TopKRouter* router : routers()) router->finish_step(ctx);
+  for (MoeLayer* layer : experts()) layer->router().finish_step(ctx);
+}
+
+void GptModel::set_bounded(bool is_bounded) const {
+  for (MoeLayer* layer : experts()) layer->set_bounded(is_bounded);
 }
 
 std::vector<Chunk> GptModel::chunks(const Batches& batches) const {

@@ -30,6 +30,7 @@ class GptModel : public Model {
   bool attaches_losses() const override;
   void begin_step(const Context& ctx) const override;
   void finish_step(const Context& ctx) const override;
+  void set_bounded(bool is_bounded) const override;
   /// @param batches  of the tensors and the layout that gpt_batch names.
   std::vector<Chunk> chunks(const Batches& batches) const override;
   /// Computes hidden states, of this rank's rows under sequence parallelism.
@@ -46,7 +47,7 @@ class GptModel : public Model {
 
  private:
   const GptStage& whole() const;
-  std::vector<TopKRouter*> routers() const;
+  std::vector<MoeLayer*> experts() const;
 
   TransformerConfig config_;
   ProcessGroup tensor_group_, pipeline_group_, metric_group_, data_group_;

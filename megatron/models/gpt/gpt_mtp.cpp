@@ -34,15 +34,7 @@ GptMtp::GptMtp(const ModuleContext& context, const LayerSpec& layer_spec, const 
     : embedding_(embedding) {
   layers_.resize(static_cast<size_t>(context.config.mtp.num_layers));
   for (size_t i = 0; i < layers_.size(); ++i)
-    register_module(layers_[i], std::make_unique<MultiTokenPredictionLayer>(context.at(path_of(i)), layer_spec,
-                                                                            static_cast<int64_t>(i) + 1));
-}
-
-std::vector<TopKRouter*> GptMtp::routers() const {
-  std::vector<TopKRouter*> routers;
-  for (const auto& layer : layers_)
-    if (TopKRouter* router = layer->router()) routers.push_back(router);
-  return routers;
+    register_module(layers_[i], std::make_unique<MultiTokenPredictionLayer>(context.at(path_of(i)), layer_spec));
 }
 
 Tensor GptMtp::forward(Context& ctx, const Payload& in, size_t layer, const Batch& batch,
@@ -52,7 +44,16 @@ Tensor GptMtp::forward(Context& ctx, const Payload& in, size_t layer, const Batc
   const Tensor embedded =
       embedding_.forward(ctx, tokens, batch.layout(gpt_batch::kTokens), path_of(layer) + ".embedding.dropout");
   const Tensor& hidden = at(in, layer == 0 ? "hidden" : mtp_hidden_name(depth - 1));
-  return layers_[layer]->forward(ctx, hidden, embedded, inputs);
+  LayerInputs own = inputs;
+  own.mtp_depth = depth;
+  return layers_[layer]->forward(ctx, hidden, embedded, own);
+}
+
+std::vector<MoeLayer*> GptMtp::experts() const {
+  std::vector<MoeLayer*> experts;
+  for (const auto& layer : layers_)
+    if (MoeLayer* own = layer->experts()) experts.push_back(own);
+  return experts;
 }
 
 Chunk GptMtp::segments(const Batches& batches, const std::function<LayerInputs(const Batch&)>& inputs) const {

@@ -28,11 +28,11 @@ class GptMtp : public Module {
  public:
   /// @param context  of the model. @param embedding  of this rank.
   GptMtp(const ModuleContext& context, const LayerSpec& layer_spec, const GptEmbedding& embedding);
-  /// Those of depths with experts.
-  std::vector<TopKRouter*> routers() const;
   /// A segment for each depth. Each takes {"hidden", hidden states of the depths so far} and adds its own.
   /// @param inputs  of the layers, for a batch.
   Chunk segments(const Batches& batches, const std::function<LayerInputs(const Batch&)>& inputs) const;
+  /// Of the depths that have some.
+  std::vector<MoeLayer*> experts() const;
 
  private:
   Tensor forward(Context& ctx, const Payload& in, size_t layer, const Batch& batch, const LayerInputs& inputs) const;

@@ -84,12 +84,13 @@ LayerInputs GptStage::inputs_of(const Batch& batch) const {
   return inputs;
 }
 
-std::vector<TopKRouter*> GptStage::routers() const {
-  std::vector<TopKRouter*> routers;
+std::vector<MoeLayer*> GptStage::experts() const {
+  std::vector<MoeLayer*> experts;
   for (const auto& layer : layers_)
-    if (TopKRouter* router = layer->router()) routers.push_back(router);
-  if (mtp_) std::ranges::copy(mtp_->routers(), std::back_inserter(routers));
-  return routers;
+    if (MoeLayer* own = layer->experts()) experts.push_back(own);
+  if (mtp_)
+    for (MoeLayer* own : mtp_->experts()) experts.push_back(own);
+  return experts;
 }
 
 Tensor GptStage::decode(Context& ctx, Tensor hidden, const Batch& batch) const {

@@ -60,8 +60,8 @@ class GptStage : public Module {
   Chunk segments(const Batches& batches) const;
 
   const StageLayers& layers() const { return stage_; }
-  /// The routers of layers with experts.
-  std::vector<TopKRouter*> routers() const;
+  /// The mixtures of experts of the layers, those for further tokens included.
+  std::vector<MoeLayer*> experts() const;
   /// Null if the stage has no embedding of its own.
   const GptEmbedding* embedding() const { return embedding_.get(); }
 

@@ -24,6 +24,7 @@
 #include "megatron/training/checkpoint/non_persistent.h"
 #include "megatron/training/checkpoint/optimizer_tensors.h"
 #include "megatron/training/checkpoint/save_folder.h"
+#include "megatron/training/checkpoint/upcycled_weights.h"
 #include "megatron/training/config/arguments_json.h"
 #include "megatron/training/hugging_face/hugging_face_model.h"
 
@@ -218,6 +219,7 @@ bool Checkpointer::load(Trainer& trainer) {
     return false;
   }
   const CheckpointReader reader(files_, found.path, Verify::kChecksums);
+  if (config_.experts.use_upcycling) return upcycle(reader, found.path, trainer);
   const CheckpointReader::CommonState common = reader.read_common_state();
   require_own_iteration(found, common.state());
   const bool takes_state = !is_finetune && found.iteration.has_value();
@@ -234,6 +236,19 @@ bool Checkpointer::load(Trainer& trainer) {
   if (with_optimizer) load_optimizer_state(reader, common, trainer);
   log_.info(fmt::format("  successfully loaded checkpoint from {} at iteration {}", found.path,
                         trainer.progress().iteration));
+  return true;
+}
+
+bool Checkpointer::upcycle(const CheckpointReader& dense, const std::string& path, Trainer& trainer) const {
+  const Context& ctx = trainer.context();
+  const int64_t granularity = config_.experts.upcycling_granularity;
+  const UpcycledWeights weights(dense, trainer.model().config(), granularity);
+  LoadRequests requests = requests_of_model(weights, trainer.model(), WeightSource::kModel);
+  std::erase_if(requests, [](const LoadRequest& request) { return is_of_router(*request.parameter); });
+  read(weights, requests, ctx);
+  repeat_router_rows(ctx, trainer.model(), granularity);
+  trainer.optimizer().reload_main_params(ctx);
+  log_.info(fmt::format("  successfully made experts of the dense model in {}", path));
   return true;
 }
 

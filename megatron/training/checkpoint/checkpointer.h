@@ -65,6 +65,8 @@ class Checkpointer {
   SaveTarget target_of(const std::string& root, const Retention& retention);
   CheckpointSaver::Fill share_of(Trainer& trainer) const;
   bool load_hugging_face(Trainer& trainer) const;
+  /// The weights of a mixture of experts from those of a dense model at `path`; nothing else.
+  bool upcycle(const CheckpointReader& dense, const std::string& path, Trainer& trainer) const;
   void read_tensors(const CheckpointReader& reader, bool with_optimizer, Trainer& trainer) const;
   void take_progress(const pickle::Object& state, Trainer& trainer) const;
   bool takes_optimizer(const pickle::Object& state) const;

@@ -1,4 +1,4 @@
-// Checks what this version can run, by the limits that the fields have.
+// What this version can run: the limits that the fields have.
 #include "megatron/base/word_list.h"
 #include "megatron/training/config/fields.h"
 

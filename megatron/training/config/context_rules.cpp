@@ -109,7 +109,6 @@ void check_layers(const PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({flag, kSize}, "{} with {} {}: {} are not supported with context parallelism yet. Give {} 1", flag,
                  kSize, config.parallel.context_parallel_size, layers, kSize);
   };
-  if (net.moe) reject("--num-experts", "mixtures of experts");
   if (net.mtp.num_layers > 0) reject("--mtp-num-layers", "layers for multi-token prediction");
   if (!net.layer_kinds.empty()) reject("--hybrid-layer-pattern", "hybrid models");
 }

@@ -34,12 +34,12 @@ struct ExpertsConfig {
   std::optional<double> router_topk_scaling_factor;
   std::optional<int64_t> router_num_groups;
   std::optional<int64_t> router_group_topk;
-  std::optional<int64_t> router_group_score_topk;  ///< none: router_topk / router_group_topk, rounded down
   MoeRouterDType router_dtype = MoeRouterDType::kOfActivations;
 
   std::vector<LoadBalancingType> router_load_balancing_type = {LoadBalancingType::kAuxLoss};
   std::vector<double> aux_loss_coeff = {0};  ///< one for each load-balancing type
   std::optional<double> z_loss_coeff;
+  std::optional<double> input_jitter_eps;
   bool router_enable_expert_bias = false;
   double router_bias_update_rate = 1e-3;
   double router_quantile_balancing_ema = 0;
@@ -50,6 +50,12 @@ struct ExpertsConfig {
   bool pad_expert_input_to_capacity = false;
   kernels::TokenDropPolicy token_drop_policy = kernels::TokenDropPolicy::kProbs;
   bool apply_probs_on_input = false;
+
+  TokenDispatcherType token_dispatcher_type = TokenDispatcherType::kAllGather;
+  std::optional<double> expert_rank_capacity_factor;
+
+  bool use_upcycling = false;
+  int64_t upcycling_granularity = 1;
 
   bool layer_recompute = false;  ///< old name of --recompute-modules moe
   bool per_layer_logging = false;

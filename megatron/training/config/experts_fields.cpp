@@ -34,9 +34,6 @@ void describe_sizes(FieldTable& table, PretrainConfig& config, const FieldCondit
       .at_least(0)
       .gives_weights_meaning()
       .also_stored_as("num_moe_experts")
-      .cannot_run_where([&config, has_experts] { return has_experts() && config.parallel.context_parallel_size > 1; },
-                        "--num-experts with --context-parallel-size above 1: routers do not see parts of sequences "
-                        "yet. Use tensor, pipeline, data and expert parallelism")
       .known_as("num-moe-experts n-experts n-routed-experts num-local-experts moe-num-experts");
   add_pattern(table, "moe_layer_freq", experts.layer_freq,
               "layers with experts: N, every N-th layer from the first on; or a list with 1 for each of them, such as "
@@ -45,7 +42,7 @@ void describe_sizes(FieldTable& table, PretrainConfig& config, const FieldCondit
       .needs("--num-experts", has_experts)
       .such_as(such_as("--moe-layer-freq 2"));
   table.add("moe_ffn_hidden_size", experts.ffn_hidden_size, "width of the feed-forward of one expert")
-      .by_default("--ffn-hidden-size")
+      .by_default("--ffn-hidden-size; with --moe-use-upcycling divided by the granularity")
       .at_least(1)
       .gives_weights_meaning()
       .needs("--num-experts", has_experts)
@@ -117,15 +114,6 @@ void describe_router(FieldTable& table, PretrainConfig& config, const FieldCondi
       .gives_weights_meaning()
       .needs("--num-experts", has_experts)
       .such_as(such_as("--moe-router-num-groups 2 --moe-router-group-topk 1"));
-  table
-      .add("moe_router_group_score_topk", experts.router_group_score_topk,
-           "a group is as good as the sum of so many of its largest scores (megatron.cpp only)")
-      .by_default("--moe-router-topk / --moe-router-group-topk, rounded down")
-      .at_least(1)
-      .gives_weights_meaning()
-      .needs("--num-experts and --moe-router-group-topk",
-             [&experts, has_experts] { return has_experts() && experts.router_group_topk.has_value(); })
-      .such_as(such_as("--moe-router-num-groups 2 --moe-router-group-topk 1 --moe-router-group-score-topk 1"));
   table.add("moe_router_dtype", experts.router_dtype, "of logits and probabilities")
       .by_default("fp32; with --fp64 fp64")
       .needs("--num-experts", has_experts)
@@ -161,6 +149,15 @@ void describe_balance(FieldTable& table, PretrainConfig& config, const FieldCond
       .at_least(0)
       .needs("--num-experts", has_experts)
       .such_as(such_as("--moe-z-loss-coeff 1e-3"));
+  table
+      .add("moe_input_jitter_eps", experts.input_jitter_eps,
+           "in training, multiply each number that the router sees by a random factor of 1 - EPS to 1 + EPS")
+      .at_least(0)
+      .needs("--num-experts", has_experts)
+      .differs({.megatron = "--moe-input-jitter-eps changes the routing of evaluation too",
+                .ours = "in training alone, and the factors are the same on every layout",
+                .in_force = [&experts, has_experts] { return has_experts() && experts.input_jitter_eps.has_value(); }})
+      .such_as(such_as("--moe-input-jitter-eps 1e-2"));
   table
       .add("moe_router_enable_expert_bias", experts.router_enable_expert_bias,
            "balance without a loss: a bias of each expert, for the choice alone, moves after each step against its "
@@ -198,6 +195,51 @@ void describe_balance(FieldTable& table, PretrainConfig& config, const FieldCond
       .such_as(such_as("--moe-router-force-biased 0.5"));
 }
 
+void describe_dispatch(FieldTable& table, PretrainConfig& config, const FieldCondition& has_experts) {
+  ExpertsConfig& experts = config.experts;
+  const FieldCondition is_shared = [&config, has_experts] { return has_experts() && config.parallel.shares_experts(); };
+  const auto uses = [&experts, is_shared](TokenDispatcherType type) {
+    return [&experts, is_shared, type] { return is_shared() && experts.token_dispatcher_type == type; };
+  };
+  const FieldCondition is_bounded = [&config, &experts, has_experts] {
+    return has_experts() && config.parallel.expert_model_parallel_size > 1 &&
+           experts.expert_rank_capacity_factor.has_value();
+  };
+  table
+      .add(
+          "moe_token_dispatcher_type", experts.token_dispatcher_type,
+          "how tokens reach the ranks that have their experts: every rank gets the tokens of all (allgather), or those "
+          "that its experts take, each once (alltoall and flex, which are the same)")
+      .needs("--expert-model-parallel-size or --expert-tensor-parallel-size above 1", is_shared)
+      .differs({.megatron = "--moe-token-dispatcher-type alltoall sends a token once for each of its experts",
+                .ours = "sends it once to each rank that has experts of it",
+                .in_force = uses(TokenDispatcherType::kAllToAll)})
+      .differs({.megatron = "--moe-token-dispatcher-type flex needs the library DeepEP, HybridEP or NCCL EP",
+                .ours = "the same as alltoall, by the collectives of every backend",
+                .in_force = uses(TokenDispatcherType::kFlex)})
+      .known_as("token-dispatcher moe-dispatcher dispatcher-type")
+      .such_as(such_as("--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall"));
+  table
+      .add("moe_expert_rank_capacity_factor", experts.expert_rank_capacity_factor,
+           "a rank has room for this factor times the tokens that balanced experts would get; a step with more tokens "
+           "is computed again with room for all; without it there always is")
+      .above(0)
+      .needs("--expert-model-parallel-size above 1",
+             [&config, has_experts] { return has_experts() && config.parallel.expert_model_parallel_size > 1; })
+      .cannot_run_where(
+          [&config, is_bounded] { return is_bounded() && config.parallel.num_distributed_optimizer_instances > 1; },
+          "--moe-expert-rank-capacity-factor with --num-distributed-optimizer-instances above 1: an instance does not "
+          "learn that there was no room in another one. Leave out one of them")
+      .cannot_run_where([&config, is_bounded] { return is_bounded() && config.cuda_graph.records(); },
+                        "--moe-expert-rank-capacity-factor with --cuda-graph-impl: a recorded step cannot be computed "
+                        "again with more "
+                        "room. Leave out one of them")
+      .differs({.megatron = "--moe-expert-rank-capacity-factor drops tokens for which there is no room",
+                .ours = "drops none: it computes the step again with room for all",
+                .in_force = is_bounded})
+      .such_as(such_as("--expert-model-parallel-size 2 --moe-expert-rank-capacity-factor 1.5"));
+}
+
 void describe_rest(FieldTable& table, PretrainConfig& config, const FieldCondition& has_experts) {
   ExpertsConfig& experts = config.experts;
   table.begin_group("Capacity and computation of experts", "Without a capacity no token is dropped.");
@@ -223,12 +265,29 @@ void describe_rest(FieldTable& table, PretrainConfig& config, const FieldConditi
       .gives_weights_meaning()
       .needs("--num-experts", has_experts)
       .such_as(such_as("--moe-router-topk 1 --moe-router-pre-softmax --moe-apply-probs-on-input"));
+  describe_dispatch(table, config, has_experts);
   table.add("moe_layer_recompute", experts.layer_recompute, "the same as --recompute-modules moe")
       .needs("--num-experts and --recompute-granularity selective",
              [&config, has_experts] {
                return has_experts() && config.transformer.recompute_granularity == RecomputeGranularity::kSelective;
              })
       .such_as(such_as("--recompute-granularity selective --moe-layer-recompute"));
+  table
+      .add("moe_use_upcycling", experts.use_upcycling,
+           "load a dense model: its feed-forward becomes that of each expert, and training begins with iteration 0")
+      .for_whole_runs()
+      .needs("--num-experts", has_experts)
+      .differs({.megatron = "--moe-use-upcycling saves the mixture of experts to --save and begins from there",
+                .ours = "begins at once",
+                .in_force = [&experts, has_experts] { return has_experts() && experts.use_upcycling; }})
+      .such_as(such_as("--disable-bias-linear --load dense --moe-use-upcycling"));
+  table
+      .add("moe_upcycling_granularity", experts.upcycling_granularity,
+           "how many experts together are a dense feed-forward, each with a slice of its width")
+      .at_least(1)
+      .for_whole_runs()
+      .needs("--moe-use-upcycling", [&experts, has_experts] { return has_experts() && experts.use_upcycling; })
+      .such_as(such_as("--disable-bias-linear --load dense --moe-use-upcycling --moe-upcycling-granularity 2"));
   table
       .add("moe_per_layer_logging", experts.per_layer_logging,
            "write the auxiliary losses and the loads of experts of each layer to JSON lines, TensorBoard and W&B")

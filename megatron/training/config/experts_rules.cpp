@@ -48,10 +48,6 @@ void check_groups(const ExpertsConfig& experts, Mistakes& mistakes) {
                  num_experts, kGroups, groups, num_experts);
     return;
   }
-  if (experts.router_group_score_topk && *experts.router_group_score_topk > num_experts / groups)
-    mistakes.add({"--moe-router-group-score-topk", kGroups},
-                 "--moe-router-group-score-topk {} is above the {} experts of a group: give at most as many",
-                 *experts.router_group_score_topk, num_experts / groups);
   if (best > groups)
     mistakes.add({kBest, kGroups}, "{} {} is above {} {}: a token cannot use more groups than there are", kBest, best,
                  kGroups, groups);
@@ -134,6 +130,36 @@ void check_capacity(const ExpertsConfig& experts, Mistakes& mistakes) {
                  "--moe-pad-expert-input-to-capacity needs {}: there is no capacity to pad to", kCapacity);
 }
 
+/// A dense model has no other weights for a mixture of experts than those of its feed-forward.
+void check_upcycling(const PretrainConfig& config, Mistakes& mistakes) {
+  constexpr std::string_view kFlag = "--moe-use-upcycling", kSlices = "--moe-upcycling-granularity";
+  const ExpertsConfig& experts = config.experts;
+  const int64_t slices = experts.upcycling_granularity, width = config.model.ffn_hidden_size.value_or(0);
+  if (!config.checkpoint.load && !config.checkpoint.pretrained_checkpoint)
+    mistakes.add({kFlag, "--load"}, "{} needs --load or --pretrained-checkpoint with a dense model", kFlag);
+  if (config.checkpoint.use_checkpoint_args)
+    mistakes.add({kFlag, "--use-checkpoint-args"},
+                 "{} and --use-checkpoint-args exclude each other: the checkpoint's arguments are of a dense model",
+                 kFlag);
+  if (*experts.num_experts % slices != 0)
+    mistakes.add({kSlices, "--num-experts"}, "--num-experts {} does not divide by {} {}: give a divisor",
+                 *experts.num_experts, kSlices, slices);
+  if (experts.ffn_hidden_size != width / slices || width % slices != 0)
+    mistakes.add({kSlices, "--moe-ffn-hidden-size", "--ffn-hidden-size"},
+                 "--ffn-hidden-size {} is not {} {} times --moe-ffn-hidden-size {}: an expert has a slice of the dense "
+                 "feed-forward",
+                 width, kSlices, slices, experts.ffn_hidden_size.value_or(0));
+  if (config.transformer.add_bias_linear)
+    mistakes.add({kFlag, "--disable-bias-linear"},
+                 "{} needs --disable-bias-linear: each expert of a token would add the bias of the dense feed-forward",
+                 kFlag);
+  if (experts.shared_expert_intermediate_size || experts.latent_size || experts.layer_freq.interval != 1)
+    mistakes.add({kFlag, "--moe-shared-expert-intermediate-size", "--moe-latent-size", "--moe-layer-freq"},
+                 "{} needs experts in every layer, without shared or latent ones: a dense model has no weights for "
+                 "these",
+                 kFlag);
+}
+
 MoeConfig moe_config_of(const PretrainConfig& config) {
   const ExpertsConfig& experts = config.experts;
   MoeConfig moe{.num_experts = *experts.num_experts,
@@ -147,6 +173,7 @@ MoeConfig moe_config_of(const PretrainConfig& config) {
                          .pre_softmax = experts.router_pre_softmax,
                          .scaling_factor = experts.router_topk_scaling_factor.value_or(1)},
                 .z_loss_coeff = experts.z_loss_coeff,
+                .input_jitter_eps = experts.input_jitter_eps,
                 .enable_expert_bias = experts.router_enable_expert_bias,
                 .bias_update_rate = experts.router_bias_update_rate,
                 .quantile_balancing_ema = experts.router_quantile_balancing_ema,
@@ -154,6 +181,8 @@ MoeConfig moe_config_of(const PretrainConfig& config) {
                 .expert_capacity_factor = experts.expert_capacity_factor,
                 .token_drop_policy = experts.token_drop_policy,
                 .pad_expert_input_to_capacity = experts.pad_expert_input_to_capacity,
+                .token_dispatcher_type = experts.token_dispatcher_type,
+                .expert_rank_capacity_factor = experts.expert_rank_capacity_factor,
                 .apply_probs_on_input = experts.apply_probs_on_input,
                 .force_routing_bias_std = experts.router_force_biased,
                 .calculate_per_token_loss = config.training.calculate_per_token_loss,
@@ -162,7 +191,6 @@ MoeConfig moe_config_of(const PretrainConfig& config) {
   if (experts.router_group_topk && experts.router_num_groups) {
     moe.topk.num_groups = *experts.router_num_groups;
     moe.topk.group_topk = *experts.router_group_topk;
-    moe.topk.group_score_topk = experts.router_group_score_topk.value_or(0);
   }
   const size_t num_types = std::min(experts.router_load_balancing_type.size(), experts.aux_loss_coeff.size());
   for (size_t i = 0; i < num_types; ++i)
@@ -178,11 +206,14 @@ void resolve_experts(PretrainConfig& config, Mistakes& mistakes) {
   if (experts.num_experts == 0) experts.num_experts.reset();
   if (experts.expert_capacity_factor && *experts.expert_capacity_factor < 0) experts.expert_capacity_factor.reset();
   if (!experts.num_experts) return;
-  if (!experts.ffn_hidden_size) experts.ffn_hidden_size = config.model.ffn_hidden_size;
+  if (!experts.ffn_hidden_size && config.model.ffn_hidden_size)
+    experts.ffn_hidden_size =
+        *config.model.ffn_hidden_size / (experts.use_upcycling ? experts.upcycling_granularity : 1);
   check_sizes(config, mistakes);
   check_router(experts, mistakes);
   check_balance(experts, mistakes);
   check_capacity(experts, mistakes);
+  if (experts.use_upcycling) check_upcycling(config, mistakes);
   config.transformer.moe = moe_config_of(config);
 }
 

@@ -1,4 +1,4 @@
-// Reads which layers an option applies to, as written on the command line.
+// Which layers an option applies to, as written on the command line.
 #pragma once
 
 #include <string_view>

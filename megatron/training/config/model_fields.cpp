@@ -228,7 +228,7 @@ void describe_recompute(FieldTable& table, PretrainConfig& config) {
            "selective: which parts. layernorm drops the output of each layer's two norms, which the "
            "linear behind it then computes again from the norm's input")
       .by_default("core_attn")
-      .later({"moe_act", "mla_up_proj", "shared_experts", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
+      .later({"mla_up_proj", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
       .such_as("--recompute-granularity selective --recompute-modules core_attn layernorm");
 }
 

@@ -58,6 +58,10 @@ struct ParallelConfig {
   int64_t data_parallel_size = 1;
   std::optional<int64_t> virtual_pipeline_model_parallel_size;
 
+  /// Whether ranks have different experts, or parts of them.
+  bool shares_experts() const {
+    return expert_model_parallel_size > 1 || expert_tensor_parallel_size.value_or(tensor_model_parallel_size) > 1;
+  }
   bool has_stages() const { return pipeline_model_parallel_size > 1; }
   bool is_interleaved() const { return virtual_pipeline_model_parallel_size.has_value(); }
   /// The number of ranks that hold the same weights: those of data and of context parallelism.

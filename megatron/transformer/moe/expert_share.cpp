@@ -1,5 +1,6 @@
 #include "megatron/transformer/moe/expert_share.h"
 
+#include "megatron/autograd/recompute.h"
 #include "megatron/transformer/mlp.h"
 
 namespace megatron {
@@ -52,6 +53,16 @@ ActivationChoice expert_activation(const TransformerConfig& config) {
   choice.gate.linear_offset = config.glu_linear_offset;
   if (config.activation_func_clamp_value) choice.gate.clamp = *config.activation_func_clamp_value;
   return choice;
+}
+
+Tensor expert_activation(Context& ctx, const Tensor& up, const Tensor& weights, const ActivationChoice& choice,
+                         bool is_recomputed) {
+  Tensor active = weighted_activation(ctx, up, weights, choice);
+  if (is_recomputed)
+    recompute_when_saved(ctx, active, up, [weights = weights.detach(), choice](Context& c, const Tensor& x) {
+      return weighted_activation(c, x, weights, choice);
+    });
+  return active;
 }
 
 }  // namespace megatron

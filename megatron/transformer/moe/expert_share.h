@@ -27,7 +27,10 @@ ShardSpec shard_of_experts(const Shape& shape, const std::optional<ExpertCut>& c
 /// A parameter of one expert, which one expert-parallel rank holds.
 ShardSpec shard_of_one_expert(const Shape& shape, const std::optional<ExpertCut>& cut);
 
-/// The activation of experts.
+/// Which activation experts have.
 ActivationChoice expert_activation(const TransformerConfig& config);
+/// The same of rows. @param is_recomputed  the matmul behind it saves `up` and computes the activation again.
+Tensor expert_activation(Context& ctx, const Tensor& up, const Tensor& weights, const ActivationChoice& choice,
+                         bool is_recomputed);
 
 }  // namespace megatron

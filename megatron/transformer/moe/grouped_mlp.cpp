@@ -5,7 +5,9 @@
 namespace megatron {
 
 GroupedMlp::GroupedMlp(const ModuleContext& context, const MoeConfig& moe)
-    : activation_(expert_activation(context.config)), apply_probs_on_input_(moe.apply_probs_on_input) {
+    : activation_(expert_activation(context.config)),
+      apply_probs_on_input_(moe.apply_probs_on_input),
+      recomputes_activation_(context.config.recomputes(RecomputeModule::kMoeAct)) {
   ExpertShare::of(context, moe);  // throws what cannot be shared
   const TransformerConfig& config = context.config;
   const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, const Shape& shape,
@@ -30,7 +32,7 @@ Tensor GroupedMlp::forward(Context& ctx, const Tensor& rows, const RowGroups& gr
   const Tensor weights = apply_probs_on_input_ ? Tensor() : probs;
   Tensor up = grouped_linear(ctx, x, groups, *fc1_weight_);
   if (fc1_bias_) up = grouped_bias(ctx, up, groups, *fc1_bias_, {});
-  const Tensor active = weighted_activation(ctx, up, weights, activation_);
+  const Tensor active = expert_activation(ctx, up, weights, activation_, recomputes_activation_);
   Tensor down = grouped_linear(ctx, active, groups, *fc2_weight_);
   if (!fc2_bias_) return down;
   return grouped_bias(ctx, down, groups, *fc2_bias_, weights);

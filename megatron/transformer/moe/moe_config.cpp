@@ -40,9 +40,6 @@ void MoeConfig::validate(ConfigRules& rules) const {
       groups == 0 || (best >= 1 && best <= groups && best <= topk.topk && topk.topk * groups <= best * num_experts),
       "topk {} experts cannot come from {} of {} groups of {} experts", topk.topk, best, groups,
       groups > 0 ? num_experts / groups : 0);
-  rules.rule(topk.group_score_topk >= 0 && topk.group_score_topk * groups <= num_experts,
-             "group_score_topk is {}; a group of {} experts has a score of 0 (the default) to all of them",
-             topk.group_score_topk, groups > 0 ? num_experts / groups : num_experts);
   rules.rule(!enable_expert_bias || topk.score != kernels::RouterScore::kSoftmax,
              "expert_bias needs sigmoid or sqrt-softplus scores");
   rules.rule(
@@ -58,6 +55,8 @@ void MoeConfig::validate(ConfigRules& rules) const {
              "router_dtype is {}; it must be float32 or float64", name_of(router_dtype));
   rules.rule(!expert_capacity_factor || *expert_capacity_factor > 0, "expert_capacity_factor is {}; it must be above 0",
              expert_capacity_factor.value_or(0));
+  rules.rule(!input_jitter_eps || *input_jitter_eps >= 0, "input_jitter_eps is {}; it must not be negative",
+             input_jitter_eps.value_or(0));
   rules.rule(expert_capacity_factor || !pad_expert_input_to_capacity,
              "pad_expert_input_to_capacity needs expert_capacity_factor");
   rules.rule(!apply_probs_on_input || topk.topk == 1, "apply_probs_on_input needs topk 1, not {}", topk.topk);

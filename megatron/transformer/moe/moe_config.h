@@ -42,14 +42,16 @@ constexpr auto names_of_enum(TokenDropPolicy) {
 }
 }  // namespace kernels
 
-/// How tokens reach the ranks that have their experts. All-gather: every rank sees the tokens of all. All-to-all: a
-/// rank sees those that its experts take.
-enum class TokenDispatcherType { kAllGather, kAllToAll };
+/// How tokens reach the ranks that have their experts. All-gather: every rank sees the tokens of all. The other two: a
+/// rank sees those that its experts take, each once.
+enum class TokenDispatcherType { kAllGather, kAllToAll, kFlex };
 
 /// Names as on the command line and in checkpoints, found by argument-dependent lookup (base/field.h).
 constexpr auto names_of_enum(TokenDispatcherType) {
   return std::to_array<std::pair<TokenDispatcherType, std::string_view>>(
-      {{TokenDispatcherType::kAllGather, "allgather"}, {TokenDispatcherType::kAllToAll, "alltoall"}});
+      {{TokenDispatcherType::kAllGather, "allgather"},
+       {TokenDispatcherType::kAllToAll, "alltoall"},
+       {TokenDispatcherType::kFlex, "flex"}});
 }
 
 struct LoadBalancing {
@@ -68,7 +70,8 @@ struct MoeConfig {
   kernels::RouterTopkOptions topk;              ///< which experts, and with which probability
   std::vector<LoadBalancing> load_balancing;    ///< empty: none
   std::optional<double> z_loss_coeff;
-  bool enable_expert_bias = false;  ///< with sigmoid and sqrt-softplus scores
+  std::optional<double> input_jitter_eps;  ///< in training, what the router sees is multiplied by 1 - eps to 1 + eps
+  bool enable_expert_bias = false;         ///< with sigmoid and sqrt-softplus scores
   double bias_update_rate = 1e-3;
   double quantile_balancing_ema = 0.9;           ///< how much of its bias remains in a step
   DType router_dtype = DType::kFloat32;          ///< of logits and probabilities, at least that of the activations

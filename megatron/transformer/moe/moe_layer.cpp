@@ -2,13 +2,16 @@
 
 #include <cmath>
 
+#include "megatron/autograd/recompute.h"
 #include "megatron/ops/add.h"
 #include "megatron/ops/linear.h"
 
 namespace megatron {
 
 MoeLayer::MoeLayer(const ModuleContext& context, const MoeConfig& config)
-    : config_(config), dispatcher_(make_token_dispatcher(context.groups, config)) {
+    : config_(config),
+      recomputes_shared_experts_(context.config.recomputes(RecomputeModule::kSharedExperts)),
+      dispatcher_(make_token_dispatcher(context.groups, config)) {
   require<ConfigError>(context.groups.tp.size() == 1 || context.sequence_parallel,
                        "[MoeLayer] {} tensor-parallel ranks without sequence parallelism would each route all tokens. "
                        "Give --sequence-parallel.",
@@ -100,15 +103,23 @@ Tensor MoeLayer::routed_output(Context& ctx, const Tensor& tokens, const Routing
   return dispatcher_->combine(ctx, expert_output(ctx, t, dispatched, capacity_factor), dispatched);
 }
 
-MoeOutput MoeLayer::forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const {
-  RouterOutput routed = router_->forward(ctx, x, loss_scale);
+Tensor MoeLayer::shared_output(Context& ctx, const Tensor& x) const {
+  if (!recomputes_shared_experts_) return shared_experts_->forward(ctx, x);
+  const auto function = [this](Context& c, const Payload& in) {
+    return Payload{{"output", shared_experts_->forward(c, at(in, "x"))}};
+  };
+  return at(recompute(ctx, {{"x", x}}, function), "output");
+}
+
+MoeOutput MoeLayer::forward(Context& ctx, const Tensor& x, const RouterInputs& inputs) const {
+  RouterOutput routed = router_->forward(ctx, x, inputs);
   const int64_t h = x.size(-1);
   Tensor tokens = x.reshape({x.num_elements() / h, h});
   if (fc1_latent_weight_) tokens = linear(ctx, tokens, *fc1_latent_weight_, fc1_latent_bias_.get());
   Tensor output = routed_output(ctx, tokens, routed.routing);
   if (fc2_latent_weight_) output = linear(ctx, output, *fc2_latent_weight_, fc2_latent_bias_.get());
   output = output.reshape(x.shape());
-  if (shared_experts_) output = add(ctx, output, shared_experts_->forward(ctx, x));
+  if (shared_experts_) output = add(ctx, output, shared_output(ctx, x));
   return {output, std::move(routed.losses), std::move(routed.tokens_per_expert)};
 }
 

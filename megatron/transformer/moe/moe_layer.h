@@ -26,9 +26,8 @@ class MoeLayer : public Module {
  public:
   /// @throw ConfigError for tensor parallelism without sequence parallelism, where ranks would route the same tokens.
   MoeLayer(const ModuleContext& context, const MoeConfig& config);
-  /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism). @param loss_scale [1] float64, the gradient of every
-  /// auxiliary loss; undefined: 1.
-  MoeOutput forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const;
+  /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism).
+  MoeOutput forward(Context& ctx, const Tensor& x, const RouterInputs& inputs) const;
   TopKRouter& router() const { return *router_; }
   /// Sets whether a training step is bounded by expert_rank_capacity_factor; at first it is. A step that has raised
   /// StepState::overflow is repeated without the bound: then there is room for any routing, and the results are the
@@ -44,11 +43,12 @@ class MoeLayer : public Module {
                              const Shape& shape, double init_std);
   /// @param tokens [t, h], or [t, latent size]. @return the same shape.
   Tensor routed_output(Context& ctx, const Tensor& tokens, const Routing& routing) const;
+  Tensor shared_output(Context& ctx, const Tensor& x) const;
   Tensor expert_output(Context& ctx, int64_t num_tokens, const DispatchedTokens& dispatched,
                        const std::optional<double>& capacity_factor) const;
 
   MoeConfig config_;
-  bool is_bounded_ = true;
+  bool is_bounded_ = true, recomputes_shared_experts_;
   std::unique_ptr<TopKRouter> router_;
   std::unique_ptr<Parameter> fc1_latent_weight_, fc1_latent_bias_, fc2_latent_weight_, fc2_latent_bias_;
   std::unique_ptr<TokenDispatcher> dispatcher_;  // null if this rank has all experts whole

@@ -12,7 +12,8 @@ namespace megatron {
 
 /// [1] float64 among the tensors of a training step: the gradient of every auxiliary loss.
 inline constexpr std::string_view kAttachedLossScale = "attached loss scale";
-/// [layers * e] float64: the tokens of each expert, counted with per_layer_logging.
+/// [layers * e] float64: the tokens of each expert, counted with per_layer_logging. Layers that predict further tokens
+/// follow those of the decoder, here and in the auxiliary losses.
 inline constexpr std::string_view kTokensPerExpert = "tokens per expert";
 
 /// The names of the auxiliary losses of this configuration, in Megatron's order. Each names an accumulator [layers]
@@ -21,7 +22,8 @@ std::vector<std::string_view> auxiliary_losses(const MoeConfig& config);
 
 /// The tensor of this name; undefined if the step has none.
 Tensor step_tensor(std::span<const NamedTensor> step, std::string_view name);
-/// Adds the counts of layer `layer_number` (from 1) in a micro-batch to those accumulators that exist.
+/// Adds the counts of layer `layer_number` (from 1; the decoder's layers, then those for further tokens) in a
+/// micro-batch to those accumulators that exist.
 void add_to_step(const Context& ctx, std::span<const NamedTensor> step, int64_t layer_number, const MoeOutput& output);
 
 }  // namespace megatron

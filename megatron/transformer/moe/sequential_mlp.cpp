@@ -26,7 +26,9 @@ Tensor map_of(const Context& ctx, const Tensor& map, int64_t expert) {
 }  // namespace
 
 SequentialMlp::SequentialMlp(const ModuleContext& context, const MoeConfig& moe)
-    : activation_(expert_activation(context.config)), apply_probs_on_input_(moe.apply_probs_on_input) {
+    : activation_(expert_activation(context.config)),
+      apply_probs_on_input_(moe.apply_probs_on_input),
+      recomputes_activation_(context.config.recomputes(RecomputeModule::kMoeAct)) {
   const TransformerConfig& config = context.config;
   const ExpertShare share = ExpertShare::of(context, moe);
   const int64_t h = config.hidden_size, f = moe.ffn_hidden_size, num_parts = activation_.is_gated ? 2 : 1;
@@ -63,7 +65,7 @@ Tensor SequentialMlp::expert_forward(Context& ctx, const Tensor& x, const Routin
   if (apply_probs_on_input_) rows = scale_rows(ctx, rows, probs);
   const Tensor weights = apply_probs_on_input_ ? Tensor() : probs;
   const Tensor up = linear(ctx, rows, *expert.fc1_weight, expert.fc1_bias.get());
-  const Tensor active = weighted_activation(ctx, up, weights, activation_);
+  const Tensor active = expert_activation(ctx, up, weights, activation_, recomputes_activation_);
   Tensor down = linear(ctx, active, *expert.fc2_weight, nullptr);
   if (expert.fc2_bias) {
     // The offsets of this expert's rows: from 0 to their number.

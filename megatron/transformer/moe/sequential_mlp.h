@@ -30,7 +30,7 @@ class SequentialMlp : public Module {
   Tensor expert_forward(Context& ctx, const Tensor& x, const Routing& routing, int64_t index) const;
 
   ActivationChoice activation_;
-  bool apply_probs_on_input_;
+  bool apply_probs_on_input_, recomputes_activation_;
   std::vector<Expert> experts_;
 };
 

@@ -17,7 +17,7 @@ struct DispatchedTokens {
   Tensor tokens;            // [n, h]
   Routing routing;          // [n, experts of this rank]
   int64_t num_sources = 1;  // n is a multiple of it
-  Permutation sections;     // the rows that this rank has sent; only with kAllToAll
+  Permutation sections;     // the rows that this rank has sent; undefined with kAllGather
 };
 
 /// Sizes follow from the number of tokens, which is equal on all ranks of a group, and never from the routing: the host

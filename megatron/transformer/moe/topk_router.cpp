@@ -4,6 +4,7 @@
 #include "megatron/core/copy.h"
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/ops/input_jitter.h"
 #include "megatron/tensor_parallel/collectives.h"
 
 namespace megatron {
@@ -67,10 +68,10 @@ TopKRouter::TopKRouter(const ModuleContext& context, const MoeConfig& config)
   }
 }
 
-RouterOutput TopKRouter::forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const {
+RouterOutput TopKRouter::forward(Context& ctx, const Tensor& x, const RouterInputs& inputs) const {
   RouterOutput output;
   const DType dtype = x.dtype() == DType::kFloat64 ? x.dtype() : config_.router_dtype;
-  Tensor logits = router_logits(ctx, x, *weight_, bias_.get(), dtype);
+  Tensor logits = router_logits(ctx, jittered(ctx, x, inputs.rows), *weight_, bias_.get(), dtype);
   const int64_t num_tokens = logits.size(0);
   if (config_.force_routing_bias_std) logits = force_routing(ctx, logits, path_, *config_.force_routing_bias_std);
   const auto add_loss = [&](std::string_view name, const LogitsAndLoss& attached) {
@@ -78,12 +79,13 @@ RouterOutput TopKRouter::forward(Context& ctx, const Tensor& x, const Tensor& lo
     output.losses.push_back({name, attached.loss});
   };
   if (ctx.is_training() && config_.z_loss_coeff)
-    add_loss(kZLoss, attach_z_loss(ctx, logits, loss_scale, *config_.z_loss_coeff * loss_weight(num_tokens, tp_cp_)));
+    add_loss(kZLoss,
+             attach_z_loss(ctx, logits, inputs.loss_scale, *config_.z_loss_coeff * loss_weight(num_tokens, tp_cp_)));
   for (const LoadBalancing& balancing : config_.load_balancing)
     if (const std::string_view name = auxiliary_loss_of(balancing.type);
         ctx.is_training() && !name.empty() && balancing.aux_loss_coeff != 0)
-      add_loss(name, attach_balance_loss(ctx, logits, counts_of(ctx, logits, x.size(-2), balancing.type), loss_scale,
-                                         config_.topk.score,
+      add_loss(name, attach_balance_loss(ctx, logits, counts_of(ctx, logits, x.size(-2), balancing.type),
+                                         inputs.loss_scale, config_.topk.score,
                                          balancing.aux_loss_coeff * loss_weight(num_tokens, group_of(balancing.type))));
   output.routing = choose(ctx, logits);
   if (ctx.is_training() && ctx.is_first_run()) {
@@ -97,6 +99,11 @@ RouterOutput TopKRouter::forward(Context& ctx, const Tensor& x, const Tensor& lo
   if (config_.pad_expert_input_to_multiple > 0)
     output.routing.map = pad_routing_map(ctx, output.routing.map, config_.pad_expert_input_to_multiple);
   return output;
+}
+
+Tensor TopKRouter::jittered(Context& ctx, const Tensor& x, const RowMap& rows) const {
+  if (!config_.input_jitter_eps || !ctx.is_training()) return x;
+  return input_jitter(ctx, x, {.eps = *config_.input_jitter_eps, .path = path_, .rows = rows});
 }
 
 void TopKRouter::begin_step(const Context& ctx) {

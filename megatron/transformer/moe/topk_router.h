@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "megatron/autograd/module.h"
+#include "megatron/core/sequence_layout_view.h"
 #include "megatron/ops/router.h"
 #include "megatron/transformer/module_context.h"
 #include "megatron/transformer/moe/moe_config.h"
@@ -22,6 +23,11 @@ struct AuxiliaryLoss {
   std::string_view name;  // Megatron's: "load_balancing_loss", "z_loss", ...
   /// [1] float64, without the coefficient, of the tokens of this rank; the loss is the mean over the ranks of tp_dp_cp.
   Tensor value;
+};
+
+struct RouterInputs {
+  Tensor loss_scale;  // [1] float64, the gradient of every auxiliary loss; undefined: 1
+  RowMap rows;        // of the tokens, for random numbers that do not depend on the layout
 };
 
 struct RouterOutput {
@@ -41,8 +47,7 @@ class TopKRouter : public Module {
   TopKRouter(const ModuleContext& context, const MoeConfig& config);
 
   /// @param x [s, b, h]; tokens are s b, so that each of the b columns is a sequence.
-  /// @param loss_scale [1] float64, the gradient of every auxiliary loss; undefined: 1.
-  RouterOutput forward(Context& ctx, const Tensor& x, const Tensor& loss_scale) const;
+  RouterOutput forward(Context& ctx, const Tensor& x, const RouterInputs& inputs) const;
 
   /// Begins a step, or repeats one: sets all counts to 0.
   void begin_step(const Context& ctx);
@@ -57,6 +62,7 @@ class TopKRouter : public Module {
   const Tensor& tokens_per_expert() const { return tokens_per_expert_; }
 
  private:
+  Tensor jittered(Context& ctx, const Tensor& x, const RowMap& rows) const;
   Tensor counts_of(Context& ctx, const Tensor& logits, int64_t b, LoadBalancingType type) const;
   Routing choose(Context& ctx, const Tensor& logits) const;
   /// The values that experts are chosen by instead of the scores; undefined: the scores.

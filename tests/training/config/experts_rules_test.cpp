@@ -30,8 +30,6 @@ TEST(ExpertsRules, RefuseContradictionsWithTheReason) {
       {"--moe-router-num-groups 2 --moe-router-group-topk 3 --moe-router-topk 3", "is above --moe-router-num-groups 2"},
       {"--moe-router-num-groups 4 --moe-router-group-topk 3", "--moe-router-group-topk 3 is above --moe-router-topk 2"},
       {"--moe-router-num-groups 4 --moe-router-group-topk 1", "--moe-router-topk 2 is above the 1 experts in"},
-      {"--moe-router-num-groups 2 --moe-router-group-topk 1 --moe-router-group-score-topk 3",
-       "--moe-router-group-score-topk 3 is above the 2 experts of a group"},
       {"--moe-router-num-groups 65 --moe-router-group-topk 1", "--moe-router-num-groups 65: must be at most 64"},
       {"--moe-router-enable-expert-bias", "needs --moe-router-score-function sigmoid or sqrtsoftplus"},
       {"--moe-router-force-load-balancing --moe-router-force-biased 0.5", "exclude each other"},
@@ -57,6 +55,17 @@ TEST(ExpertsRules, RefuseContradictionsWithTheReason) {
       {"--moe-shared-expert-intermediate-size 8", "needs --disable-bias-linear"},
       {"--moe-shared-expert-gate", "needs --moe-shared-expert-intermediate-size"},
       {"--moe-router-quantile-balancing-ema 1", "must be below 1"},
+      {"--moe-input-jitter-eps -0.1", "--moe-input-jitter-eps -0.1: must be at least 0"},
+      {"--moe-expert-rank-capacity-factor 0", "--moe-expert-rank-capacity-factor 0: must be above 0"},
+      {"--moe-token-dispatcher-type alltoall_seq", "must be one of"},
+      {"--disable-bias-linear --moe-use-upcycling", "--moe-use-upcycling needs --load or --pretrained-checkpoint"},
+      {"--load dense --moe-use-upcycling", "--moe-use-upcycling needs --disable-bias-linear"},
+      {"--disable-bias-linear --load dense --moe-use-upcycling --use-checkpoint-args", "exclude each other"},
+      {"--disable-bias-linear --load dense --moe-use-upcycling --moe-upcycling-granularity 3",
+       "--num-experts 4 does not divide by --moe-upcycling-granularity 3"},
+      {"--disable-bias-linear --load dense --moe-use-upcycling --moe-upcycling-granularity 2 --moe-ffn-hidden-size 5",
+       "is not --moe-upcycling-granularity 2 times --moe-ffn-hidden-size 5"},
+      {"--disable-bias-linear --load dense --moe-use-upcycling --moe-layer-freq 2", "needs experts in every layer"},
       {"--moe-latent-size 0", "--moe-latent-size 0: must be at least 1"}};
   for (const auto& [words, text] : cases) {
     SCOPED_TRACE(words);
@@ -123,6 +132,18 @@ TEST(ExpertsRules, WhatRanksCanShareRuns) {
       4);
 }
 
+TEST(ExpertsRules, ABoundOfTokensIsRejectedWhereAStepCannotBeRepeated) {
+  const auto refuses = [](const std::string& words, int world_size, const char* text) {
+    const PretrainConfig config =
+        parse(words_of("--num-experts 4 --expert-model-parallel-size 2 --moe-expert-rank-capacity-factor 1.5 " + words),
+              world_size);
+    EXPECT_THAT([&] { require_runnable(config); }, ::testing::ThrowsMessage<NotSupported>(HasSubstr(text)));
+  };
+  refuses("--use-distributed-optimizer --num-distributed-optimizer-instances 2", 4,
+          "--moe-expert-rank-capacity-factor with --num-distributed-optimizer-instances above 1");
+  refuses("--cuda-graph-impl full_iteration", 2, "--moe-expert-rank-capacity-factor with --cuda-graph-impl");
+}
+
 TEST(ExpertsRules, WithoutExpertsTheOtherFlagsHaveNoEffectAndTheBannerSaysSo) {
   const PretrainConfig config = parse({"--moe-router-topk", "4", "--moe-aux-loss-coeff", "0.1"});
   EXPECT_FALSE(config.transformer.moe);
@@ -137,9 +158,12 @@ TEST(ExpertsConfig, BecomesTheConfigOfALayer) {
       " --moe-router-num-groups 4 --moe-router-group-topk 2 --moe-router-topk-scaling-factor 2.5"
       " --moe-router-load-balancing-type seq_aux_loss global_aux_loss --moe-aux-loss-coeff 0.1 0.2"
       " --moe-z-loss-coeff 1e-3 --moe-shared-expert-intermediate-size 24 --moe-shared-expert-gate"
-      " --moe-expert-capacity-factor 1.5 --moe-token-drop-policy position --moe-router-dtype fp64"));
+      " --moe-expert-capacity-factor 1.5 --moe-token-drop-policy position --moe-router-dtype fp64"
+      " --moe-token-dispatcher-type flex --moe-expert-rank-capacity-factor 1.25"));
   const MoeConfig& moe = config.transformer.moe.value();
   EXPECT_EQ(moe.num_experts, 8);
+  EXPECT_EQ(moe.token_dispatcher_type, TokenDispatcherType::kFlex);
+  EXPECT_EQ(moe.expert_rank_capacity_factor, 1.25);
   EXPECT_EQ(moe.ffn_hidden_size, 48);
   EXPECT_EQ(moe.topk.topk, 3);
   EXPECT_EQ(moe.topk.score, kernels::RouterScore::kSigmoid);

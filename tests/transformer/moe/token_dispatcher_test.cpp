@@ -1,4 +1,4 @@
-// Compares the tokens of four ranks that experts see with Megatron Core's.
+// What experts see of the tokens of four ranks, against Megatron Core.
 #include "megatron/transformer/moe/token_dispatcher.h"
 
 #include <gmock/gmock.h>
