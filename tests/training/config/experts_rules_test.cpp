@@ -60,7 +60,6 @@ TEST(ExpertsRules, RefuseContradictionsWithTheReason) {
       {"--moe-token-dispatcher-type alltoall_seq", "must be one of"},
       {"--disable-bias-linear --moe-use-upcycling", "--moe-use-upcycling needs --load or --pretrained-checkpoint"},
       {"--load dense --moe-use-upcycling", "--moe-use-upcycling needs --disable-bias-linear"},
-      {"--disable-bias-linear --load dense --moe-use-upcycling --use-checkpoint-args", "exclude each other"},
       {"--disable-bias-linear --load dense --moe-use-upcycling --moe-upcycling-granularity 3",
        "--num-experts 4 does not divide by --moe-upcycling-granularity 3"},
       {"--disable-bias-linear --load dense --moe-use-upcycling --moe-upcycling-granularity 2 --moe-ffn-hidden-size 5",
