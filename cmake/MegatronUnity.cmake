@@ -15,6 +15,8 @@ set(MEGATRON_COMPILED_ALONE
     megatron/tokenizers/sentence_splitter.cpp
     megatron/tokenizers/tiktoken_encoding.cpp
     megatron/tokenizers/word_scanner.cpp
+    megatron/training/checkpoint/convert_checkpoint.cpp
+    megatron/training/checkpoint/legacy_writer.cpp
     megatron/training/hugging_face/export_model.cpp
     megatron/training/hugging_face/hugging_face_model.cpp
     megatron/training/hugging_face/hugging_face_weights.cpp

@@ -19,19 +19,21 @@
 namespace megatron {
 namespace {
 
-constexpr auto kActions = std::to_array<std::string_view>({"inspect", "verify", "diff", "prune"});
+constexpr auto kActions = std::to_array<std::string_view>({"inspect", "verify", "diff", "prune", "convert-format"});
 
 constexpr std::string_view kCheckpointIntroduction =
     R"(usage: megatron checkpoint inspect DIR [--args] [--chunks] [--json]
        megatron checkpoint verify DIR [--check-values] [--json]
        megatron checkpoint diff DIR DIR [--atol A] [--rtol R] [--json]
        megatron checkpoint prune DIR --keep-last N [--keep-every K] [--yes]
+       megatron checkpoint convert-format DIR --save DIR [--ckpt-format torch_dist|torch|safetensors]
 
 DIR is a folder of --save or one iter_ folder in it. inspect prints the iteration, the layout of
 ranks, the form of the optimizer's state and all tensors. verify reads every byte and names files
 and tensors that are damaged. diff compares two checkpoints tensor by tensor, whatever layouts wrote
-them. prune lists the checkpoints that the flags do not keep, and with --yes deletes them. None of
-them needs a GPU or memory for the model.
+them. prune lists the checkpoints that the flags do not keep, and with --yes deletes them.
+convert-format writes a checkpoint of Megatron's --ckpt-format torch as torch_dist, with its optimizer,
+or the weights of any checkpoint as safetensors or torch, cut for a layout of ranks. None of them needs a GPU or memory for the model.
 
 Exit codes: 0 all is well, for diff: no difference; 1 diff found differences; 2 wrong flags; 4 a
 checkpoint is missing or damaged, or a run uses the folder to prune; 6 a file operation failed.
@@ -80,6 +82,8 @@ int checkpoint_command(const std::vector<std::string>& args, std::ostream& out, 
       verify_checkpoint(files, flags, out, err);
     else if (args[0] == "diff")
       differs = diff_checkpoints(files, flags, out, err);
+    else if (args[0] == "convert-format")
+      convert_checkpoint(files, flags, out, err);
     else
       prune_checkpoints(files, flags, out);
   });

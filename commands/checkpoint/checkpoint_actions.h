@@ -21,6 +21,8 @@ void inspect_checkpoint(FileSystem& files, const CheckpointFlags& flags, std::os
 void verify_checkpoint(FileSystem& files, const CheckpointFlags& flags, std::ostream& out, std::ostream& err);
 /// Prints how the tensors of two checkpoints differ. @return whether they do.
 bool diff_checkpoints(FileSystem& files, const CheckpointFlags& flags, std::ostream& out, std::ostream& err);
+/// Writes a checkpoint in another form.
+void convert_checkpoint(FileSystem& files, const CheckpointFlags& flags, std::ostream& out, std::ostream& err);
 /// Deletes checkpoints, or lists those that it would delete.
 void prune_checkpoints(FileSystem& files, const CheckpointFlags& flags, std::ostream& out);
 

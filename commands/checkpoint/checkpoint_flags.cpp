@@ -14,7 +14,7 @@ namespace {
 
 /// The actions that a flag belongs to; the others belong to all.
 constexpr auto kActionsOfFlags = std::to_array<std::pair<std::string_view, std::string_view>>({
-    {"ckpt_step", "inspect verify diff"},
+    {"ckpt_step", "inspect verify diff convert-format"},
     {"json", "inspect verify diff"},
     {"keys", "inspect diff"},
     {"args", "inspect"},
@@ -24,6 +24,11 @@ constexpr auto kActionsOfFlags = std::to_array<std::pair<std::string_view, std::
     {"rtol", "diff"},
     {"keep_last", "prune"},
     {"keep_every", "prune"},
+    {"save", "convert-format"},
+    {"ckpt_format", "convert-format"},
+    {"max_shard_size_mb", "convert-format"},
+    {"target_tensor_parallel_size", "convert-format"},
+    {"target_pipeline_parallel_size", "convert-format"},
     {"yes", "prune"},
     {"take_over_save_lock", "prune"},
 });
@@ -50,7 +55,7 @@ FieldTable describe(CheckpointFlags& flags) {
   FieldTable table;
   table.begin_group("Checkpoints", "");
   table.add("load", flags.load, "folder of --save, or one iter_ folder in it; may be given without the flag");
-  table.add("ckpt_step", flags.ckpt_step, "inspect, verify, diff: iteration to read")
+  table.add("ckpt_step", flags.ckpt_step, "inspect, verify, diff, convert-format: iteration to read")
       .by_default("the newest")
       .at_least(0);
   table.begin_group("Reports", "");
@@ -61,6 +66,24 @@ FieldTable describe(CheckpointFlags& flags) {
   table.add("check_values", flags.check_values, "verify: also report NaN and infinity in tensors");
   table.add("atol", flags.atol, "diff: a and b are equal if |a - b| is not above this").at_least(0);
   table.add("rtol", flags.rtol, "diff: times |b|, added to --atol").at_least(0);
+  table.begin_group("Conversion", "");
+  table.add("save", flags.save, "convert-format: new folder to write to");
+  table
+      .add("ckpt_format", flags.ckpt_format,
+           "convert-format: torch_dist, or for the weights alone torch or safetensors")
+      .one_of({"torch_dist", "torch", "safetensors"});
+  table
+      .add("target_tensor_parallel_size", flags.target_tensor_parallel_size,
+           "convert-format to torch: ranks that share each layer")
+      .by_default("1")
+      .at_least(1);
+  table
+      .add("target_pipeline_parallel_size", flags.target_pipeline_parallel_size,
+           "convert-format to torch: stages that share the layers evenly")
+      .by_default("1")
+      .at_least(1);
+  table.add("max_shard_size_mb", flags.max_shard_size_mb, "convert-format: most megabytes of a safetensors file")
+      .at_least(1);
   table.begin_group("Pruning", "Without --yes prune only lists what it would delete.");
   table.add("keep_last", flags.keep_last, "prune: the newest complete checkpoints that stay")
       .by_default("1 with --keep-every")
@@ -87,6 +110,12 @@ CheckpointFlags parse_checkpoint_flags(const std::vector<std::string>& args) {
   check_folders(action, flags, mistakes);
   if (action == "prune" && !flags.keep_last && !flags.keep_every)
     mistakes.add({"--keep-last"}, "--keep-last or --keep-every is missing: which checkpoints stay");
+  if (action == "convert-format" && !flags.save)
+    mistakes.add({"--save"}, "--save is missing: the new folder to write to");
+  for (const char* name : {"target_tensor_parallel_size", "target_pipeline_parallel_size"})
+    if (given.contains(name) && flags.ckpt_format != "torch")
+      mistakes.add({"--ckpt-format"}, "{} needs --ckpt-format torch: the other forms load on any layout",
+                   given.find(name)->second);
   mistakes.throw_if_any("the flags are wrong");
   return flags;
 }

@@ -19,6 +19,10 @@ struct CheckpointFlags {
   bool check_values = false;
   double atol = 0, rtol = 0;
   std::optional<int64_t> keep_last, keep_every;
+  std::optional<std::string> save;
+  std::string ckpt_format = "torch_dist";
+  int64_t max_shard_size_mb = 5000;
+  std::optional<int64_t> target_tensor_parallel_size, target_pipeline_parallel_size;
   bool yes = false, take_over_save_lock = false;
 
   /// Whether --keys chooses a tensor.

@@ -203,7 +203,8 @@ void LegacyAssembly::locate_tensor(const RankFile& rank, const Tensors& tensors,
   for (const LocalTensor& other : tensors) {
     if (other.name.prefix != name.prefix || other.name.layer != name.layer) continue;
     kind.has_latent_attention |= other.name.name.find("self_attention.linear_kv_") != std::string::npos;
-    kind.has_experts |= other.name.name.find("mlp.router.") != std::string::npos;
+    // Without Transformer Engine the norm before experts has the name of one before a dense feed-forward.
+    kind.has_experts |= !layout_.has_local_layers && other.name.name.find("mlp.router.") != std::string::npos;
     if (other.name.name == of_second && other.name.expert == name.expert) second = &other;
     if (other.name.expert) num_experts = std::max(num_experts, *other.name.expert + 1);
   }

@@ -14,6 +14,7 @@
 #include "megatron/dist_checkpointing/checkpoint_directory.h"
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
 #include "megatron/dist_checkpointing/integrity.h"
+#include "megatron/dist_checkpointing/safetensors_folder.h"
 #include "megatron/dist_checkpointing/save_lock.h"
 #include "tests/dist_checkpointing/small_checkpoint.h"
 #include "tests/testing/scratch_directory.h"
@@ -232,6 +233,102 @@ TEST_F(CheckpointPrune, DeletesNothingInAFolderThatARunHasLocked) {
   const ToolResult pruned = checkpoint({"prune", scratch_.path(), "--keep-last", "1", "--yes"});
   EXPECT_EQ(pruned.status, kDamaged);
   EXPECT_THAT(left(), ElementsAre(10, 20, 30, 40));
+}
+
+TEST(CheckpointConvert, TurnsTheFormTorchIntoTorchDistWithEveryBitOfTheSameModel) {
+  // Cases with the same parameters, once of each form; the states of a plain optimizer have another name.
+  for (const auto& [legacy, same] : std::vector<std::pair<std::string, std::string>>{
+           {"legacy_1", "llama_1"}, {"legacy_tp2", "llama_tp2"}, {"legacy_pp2", "gpt2_pp2"}}) {
+    const ScratchDirectory scratch;
+    const ToolResult converted = checkpoint({"convert-format", golden(legacy), "--save", scratch.file("new")});
+    ASSERT_EQ(converted.status, 0) << converted.err;
+    EXPECT_EQ(checkpoint({"verify", scratch.file("new")}).status, 0);
+    const ToolResult compared = checkpoint({"diff", scratch.file("new"), golden(same)});
+    EXPECT_EQ(compared.status, 0) << legacy << "\n" << compared.out << compared.err;
+    EXPECT_EQ(checkpoint({"inspect", scratch.file("new"), "--json"}).json()["iteration"], 2);
+    EXPECT_EQ(checkpoint({"diff", scratch.file("new"), golden(legacy)}).status, 0);
+  }
+}
+
+TEST(CheckpointConvert, WritesTheTensorsOfMegatronsFilesInTheFormTorchOnItsLayouts) {
+  struct Layout {
+    std::string from, tensor, pipeline, same;
+  };
+  for (const Layout& layout : {Layout{"llama_tp2", "2", "1", "legacy_tp2"}, Layout{"gpt2_pp2", "1", "2", "legacy_pp2"},
+                               Layout{"legacy_pp2", "1", "2", "legacy_pp2"}}) {
+    SCOPED_TRACE(layout.from);
+    const ScratchDirectory scratch;
+    const ToolResult converted = checkpoint({"convert-format", golden(layout.from), "--save", scratch.file("new"),
+                                             "--ckpt-format", "torch", "--target-tensor-parallel-size", layout.tensor,
+                                             "--target-pipeline-parallel-size", layout.pipeline});
+    ASSERT_EQ(converted.status, 0) << converted.err;
+    const PosixFileSystem files;
+    const std::string theirs = golden(layout.same) + "/iter_0000002";
+    for (const auto& entry : std::filesystem::directory_iterator(theirs)) {
+      const std::string name = entry.path().filename().string() + "/model_optim_rng.pt";
+      const std::string own = scratch.file("new/iter_0000002/" + name);
+      const TorchFile expected(files.open_for_reading(theirs + "/" + name), name);
+      const TorchFile file(files.open_for_reading(own), own);
+      const pickle::Object& model = file.root().at("model");
+      size_t num_tensors = 0;
+      for (const pickle::Entry& one : expected.root().at("model").instance().entries) {
+        const auto wanted = torch_tensor(*one.value);
+        if (!wanted) continue;  // an extra state
+        ++num_tensors;
+        const auto tensor = torch_tensor(model.at(one.key->as_string()));
+        ASSERT_TRUE(tensor) << one.key->as_string();
+        EXPECT_EQ(tensor->shape, wanted->shape) << one.key->as_string();
+        EXPECT_EQ(file.read(*tensor), expected.read(*wanted)) << one.key->as_string();
+      }
+      EXPECT_EQ(model.entries().size(), num_tensors);
+    }
+    EXPECT_EQ(checkpoint({"diff", scratch.file("new"), golden(layout.from)}).status, 0);
+  }
+}
+
+TEST(CheckpointConvert, KeepsEveryWeightOfExpertsOnOtherRanks) {
+  for (const std::string name : {"moe_1", "moemix_1", "llama_tp2pp2"}) {
+    const ScratchDirectory scratch;
+    const ToolResult converted =
+        checkpoint({"convert-format", golden(name), "--save", scratch.file("new"), "--ckpt-format", "torch",
+                    "--target-tensor-parallel-size", "2", "--target-pipeline-parallel-size", "2"});
+    ASSERT_EQ(converted.status, 0) << converted.err;
+    const ToolResult compared =
+        checkpoint({"diff", scratch.file("new"), golden(name), "--keys", "embedding.", "decoder.", "output_layer."});
+    EXPECT_THAT(compared.out, Not(HasSubstr("values"))) << name;
+    EXPECT_THAT(compared.out, Not(HasSubstr("only in the first"))) << name;
+    // The optimizer alone is not there.
+    EXPECT_THAT("\n" + compared.out, Not(HasSubstr("\ndecoder."))) << name;
+  }
+}
+
+TEST(CheckpointConvert, WritesWeightsAsSafetensorsUnderTheirNames) {
+  for (const std::string name : {"llama_tp2pp2", "legacy_1"}) {
+    const ScratchDirectory scratch;
+    const Words words = {"convert-format", golden(name), "--save", scratch.file("new"), "--ckpt-format", "safetensors"};
+    ASSERT_EQ(checkpoint(words).status, 0);
+    const PosixFileSystem files;
+    const SafetensorsFolder folder(files, scratch.file("new"));
+    const std::string path = golden_path("checkpoint/expected/lm019_llama_1.safetensors");
+    const SafetensorsFile expected(files.open_for_reading(path), path);
+    size_t num_weights = 0;
+    for (const auto& [key, tensor] : expected.tensors()) {
+      if (key.starts_with("optimizer.")) continue;
+      ++num_weights;
+      std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes));
+      folder.read_box(key, Box::whole(tensor.shape), bytes.data(), tensor.shape.contiguous_strides());
+      EXPECT_EQ(bytes, expected.read(key)) << key;
+    }
+    EXPECT_EQ(folder.names().size(), num_weights);
+    EXPECT_THAT(checkpoint(words).err, HasSubstr("holds files already"));
+  }
+}
+
+TEST(CheckpointConvert, LeavesTorchDistAlone) {
+  const ScratchDirectory scratch;
+  const ToolResult same = checkpoint({"convert-format", golden("llama_1"), "--save", scratch.file("new")});
+  EXPECT_EQ(same.status, kDamaged);
+  EXPECT_THAT(same.err, HasSubstr("is of the form torch_dist already"));
 }
 
 TEST(CheckpointCommand, RejectsFlagsOfOtherActionsAndUnknownActions) {
