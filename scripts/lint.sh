@@ -44,6 +44,8 @@ check_function_lengths() {
   python3 tools/check_function_lengths.py && python3 tools/check_function_lengths_test.py 2>&1 | tail -n 1
 }
 
+check_build_times() { python3 tools/build_times_test.py 2>&1 | tail -n 1 | grep -x OK; }
+
 check_format() {
   local tool
   tool=$(clang_tool clang-format)
@@ -139,6 +141,7 @@ run "layers and form" check_layers
 run "links" check_links
 run "golden labels" check_golden_labels
 run "function lengths" check_function_lengths
+run "build times" check_build_times
 run "format" check_format
 run "scripts" check_scripts
 if [ "$tidy" != none ]; then

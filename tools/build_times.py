@@ -23,6 +23,9 @@ class Times:
         self.objects = self.tests = 0
         self.compiling = self.linking = self.running = 0.0
 
+    def seconds(self):
+        return self.compiling + self.linking + self.running
+
 
 def room(path):
     """The folder that a row stands for: tests/training for tests/training/config."""
@@ -70,14 +73,26 @@ def add_tests(times, folders, tests, cost_lines):
         row.running += costs.get(test["name"], 0.0)
 
 
-def table(times):
-    yield "| folder | objects | compile, s | link, s | tests | run, s |"
-    yield "|---|---|---|---|---|---|"
+def added(rows):
     total = Times()
-    for folder, row in sorted(times.items(), key=lambda item: -(item[1].compiling + item[1].running)):
-        yield row_of(folder, row)
+    for row in rows:
         for name, value in vars(row).items():
             setattr(total, name, getattr(total, name) + value)
+    return total
+
+
+def table(times, least_share=0.01):
+    """The folders that take at least this share of all seconds, the others together, and all."""
+    yield "| folder | objects | compile, s | link, s | tests | run, s |"
+    yield "|---|---|---|---|---|---|"
+    total, others = added(times.values()), []
+    for folder, row in sorted(times.items(), key=lambda item: -item[1].seconds()):
+        if row.seconds() < least_share * total.seconds():
+            others.append(row)
+        else:
+            yield row_of(folder, row)
+    if others:
+        yield row_of(f"{len(others)} others", added(others))
     yield row_of("all", total)
 
 

@@ -31,6 +31,11 @@ class BuildTimesTest(unittest.TestCase):
         self.assertEqual((times["scripts"].tests, times["scripts"].running), (1, 0.5))
         self.assertEqual(list(build_times.table(times))[-1], "| all | 3 | 9 | 2 | 2 | 2 |")
 
+    def test_folders_with_a_small_share_are_one_row(self):
+        times, _ = build_times.read_build(LOG)
+        rows = list(build_times.table(times, least_share=0.51))
+        self.assertEqual(rows[2:], ["| 2 others | 3 | 9 | 2 | 0 | 0 |", "| all | 3 | 9 | 2 | 0 | 0 |"])
+
 
 if __name__ == "__main__":
     unittest.main()
