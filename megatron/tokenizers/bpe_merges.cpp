@@ -11,16 +11,64 @@ uint64_t key_of(TokenId left, TokenId right) {
 }  // namespace
 
 bool BpeMerges::add(TokenId left, TokenId right, TokenId result) {
-  return rules_.emplace(key_of(left, right), Rule{static_cast<uint32_t>(rules_.size()), result}).second;
+  if (2 * (size_t{num_rules_} + 1) > entries_.size()) grow();
+  Entry& entry = entries_[slot_of(key_of(left, right))];
+  if (entry.pair != kFree) return false;
+  entry = {key_of(left, right), {num_rules_++, result}};
+  return true;
 }
 
 const BpeMerges::Rule* BpeMerges::find(TokenId left, TokenId right) const {
-  const auto place = rules_.find(key_of(left, right));
-  return place == rules_.end() ? nullptr : &place->second;
+  if (entries_.empty()) return nullptr;
+  const Entry& entry = entries_[slot_of(key_of(left, right))];
+  return entry.pair == kFree ? nullptr : &entry.rule;
+}
+
+/// Where the pair is, or a free slot for it.
+size_t BpeMerges::slot_of(uint64_t pair) const {
+  const uint64_t mixed = pair * 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio: spreads both ids over the upper bits
+  size_t slot = (mixed >> 32) & (entries_.size() - 1);
+  while (entries_[slot].pair != pair && entries_[slot].pair != kFree) slot = (slot + 1) & (entries_.size() - 1);
+  return slot;
+}
+
+void BpeMerges::grow() {
+  std::vector<Entry> old(std::max<size_t>(64, 2 * entries_.size()));
+  old.swap(entries_);
+  for (const Entry& entry : old)
+    if (entry.pair != kFree) entries_[slot_of(entry.pair)] = entry;
 }
 
 void BpeMerger::merge(std::vector<TokenId>& symbols) {
-  if (symbols.size() < 2) return;
+  constexpr size_t kShort = 32;
+  if (symbols.size() > kShort)
+    merge_long(symbols);
+  else if (symbols.size() > 1)
+    merge_short(symbols);
+}
+
+BpeMerges::Rule BpeMerger::rule_of(const std::vector<TokenId>& symbols, size_t position) const {
+  const BpeMerges::Rule* rule = merges_.find(symbols[position], symbols[position + 1]);
+  return rule == nullptr ? BpeMerges::Rule{kNone, 0} : *rule;
+}
+
+void BpeMerger::merge_short(std::vector<TokenId>& symbols) {
+  rules_.clear();
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) rules_.push_back(rule_of(symbols, i));
+  while (!rules_.empty()) {
+    const auto best = std::ranges::min_element(rules_, {}, &BpeMerges::Rule::rank);  // the leftmost of equals
+    if (best->rank == kNone) return;
+    const auto place = best - rules_.begin();
+    symbols[static_cast<size_t>(place)] = best->result;
+    symbols.erase(symbols.begin() + place + 1);
+    rules_.erase(best);
+    const auto position = static_cast<size_t>(place);
+    if (position < rules_.size()) rules_[position] = rule_of(symbols, position);
+    if (position > 0) rules_[position - 1] = rule_of(symbols, position - 1);
+  }
+}
+
+void BpeMerger::merge_long(std::vector<TokenId>& symbols) {
   nodes_.clear();
   heap_.clear();
   const auto size = static_cast<uint32_t>(symbols.size());

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
 
 #include "megatron/tokenizers/tokenizer.h"
@@ -22,17 +21,21 @@ class BpeMerges {
   const Rule* find(TokenId left, TokenId right) const;
 
  private:
-  struct Hash {
-    size_t operator()(uint64_t pair) const {
-      pair *= 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio: spreads both halves over the upper bits
-      return pair ^ pair >> 32;
-    }
+  static constexpr uint64_t kFree = UINT64_MAX;  // ids are not negative
+  struct Entry {
+    uint64_t pair = kFree;
+    Rule rule{};
   };
-  std::unordered_map<uint64_t, Rule, Hash> rules_;
+  size_t slot_of(uint64_t pair) const;
+  void grow();
+
+  std::vector<Entry> entries_;  // open addressing; the size is 0 or a power of two, and half of it is filled at most
+  uint32_t num_rules_ = 0;
 };
 
 /// Applies rules to words: joins the pair of the lowest rank, the leftmost of equals, until no rule applies.
-/// O(n log n) in the length of the word. Refers to the rules, which must outlive it. One thread uses it at a time.
+/// O(n log n) in the length n of the word, and O(n^2) where n is small, which is faster there. Refers to the rules,
+/// which must outlive it. One thread uses it at a time.
 class BpeMerger {
  public:
   explicit BpeMerger(const BpeMerges& merges) : merges_(merges) {}
@@ -55,11 +58,15 @@ class BpeMerger {
       return rank != other.rank ? rank > other.rank : position > other.position;
     }
   };
+  void merge_short(std::vector<TokenId>& symbols);
+  BpeMerges::Rule rule_of(const std::vector<TokenId>& symbols, size_t position) const;
+  void merge_long(std::vector<TokenId>& symbols);
   void propose(uint32_t position);
   bool is_current(const Candidate& candidate) const;
   void join(const Candidate& candidate);
 
   const BpeMerges& merges_;
+  std::vector<BpeMerges::Rule> rules_;  // of each symbol and the next one
   std::vector<Node> nodes_;
   std::vector<Candidate> heap_;
 };

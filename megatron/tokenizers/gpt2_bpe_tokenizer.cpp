@@ -23,31 +23,33 @@ class Gpt2BpeEncoder final : public TextEncoder {
 
   void append(std::string_view text, std::vector<TokenId>& ids) override {
     require_utf8(text);
+    ids_.clear();
+    const char* const end = text.data() + text.size();
     tokenizer_.special_tokens_.for_each_part(
         text,
         [&](std::string_view part) {
-          splitter_.for_each_piece(part, [&](std::string_view word) { append_word(word, ids); });
+          splitter_.for_each_piece(part, [&](std::string_view word) {
+            if (!cache_.append(word, static_cast<size_t>(end - word.data()), ids_)) append_new(word);
+          });
         },
-        [&](TokenId id) { ids.push_back(id); });
+        [&](TokenId id) { ids_.push_back(id); });
+    ids.insert(ids.end(), ids_.ids().begin(), ids_.ids().end());
   }
 
  private:
-  void append_word(std::string_view word, std::vector<TokenId>& ids) {
-    if (const auto known = cache_.find(word)) {
-      ids.insert(ids.end(), known->begin(), known->end());
-      return;
-    }
+  void append_new(std::string_view word) {
     word_ids_.clear();
     for (const char c : word) word_ids_.push_back(tokenizer_.byte_ids_[static_cast<unsigned char>(c)]);
     merger_.merge(word_ids_);
     cache_.insert(word, word_ids_);
-    ids.insert(ids.end(), word_ids_.begin(), word_ids_.end());
+    ids_.append(word_ids_);
   }
 
   const Gpt2BpeTokenizer& tokenizer_;
   RegexSplitter splitter_;
   BpeMerger merger_;
   WordCache cache_;
+  IdBuffer ids_;
   std::vector<TokenId> word_ids_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <unordered_map>
 
 #include "megatron/tokenizers/bpe_merges.h"
 #include "megatron/tokenizers/regex_splitter.h"

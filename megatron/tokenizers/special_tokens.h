@@ -1,11 +1,11 @@
 // Tokens that are recognised in the text before anything else.
 #pragma once
 
-#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "megatron/tokenizers/first_bytes.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
@@ -20,7 +20,7 @@ class SpecialTokens {
   template <class OnText, class OnSpecial>
   void for_each_part(std::string_view text, OnText&& on_text, OnSpecial&& on_special) const {
     size_t begin = 0;
-    for (size_t offset = 0; offset < text.size();) {
+    for (size_t offset = 0; (offset = first_bytes_.find(text, offset)) < text.size();) {
       const Entry* entry = match(text, offset);
       if (entry == nullptr) {
         ++offset;
@@ -39,14 +39,13 @@ class SpecialTokens {
     TokenId id;
   };
   const Entry* match(std::string_view text, size_t offset) const {
-    if (!starts_one_[static_cast<unsigned char>(text[offset])]) return nullptr;
     for (const Entry& entry : entries_)
       if (text.substr(offset).starts_with(entry.text)) return &entry;
     return nullptr;
   }
 
   std::vector<Entry> entries_;  // longest first
-  std::array<bool, 256> starts_one_{};
+  FirstBytes first_bytes_;
 };
 
 }  // namespace megatron

@@ -82,20 +82,21 @@ class TiktokenEncoder final : public TextEncoder {
 
   void append(std::string_view text, std::vector<TokenId>& ids) override {
     require_utf8(text);
+    ids_.clear();
+    const char* const end = text.data() + text.size();
     encoding_.special_tokens_.for_each_part(
         text,
         [&](std::string_view part) {
-          splitter_.for_each_piece(part, [&](std::string_view piece) { append_piece(piece, ids); });
+          splitter_.for_each_piece(part, [&](std::string_view piece) {
+            if (!cache_.append(piece, static_cast<size_t>(end - piece.data()), ids_)) append_new(piece);
+          });
         },
-        [&](TokenId id) { ids.push_back(id); });
+        [&](TokenId id) { ids_.push_back(id); });
+    ids.insert(ids.end(), ids_.ids().begin(), ids_.ids().end());
   }
 
  private:
-  void append_piece(std::string_view piece, std::vector<TokenId>& ids) {
-    if (const auto known = cache_.find(piece)) {
-      ids.insert(ids.end(), known->begin(), known->end());
-      return;
-    }
+  void append_new(std::string_view piece) {
     piece_ids_.clear();
     const auto add = [&](std::string_view token) {
       piece_ids_.push_back(encoding_.first_id_ + *encoding_.rank_of(token));
@@ -105,13 +106,14 @@ class TiktokenEncoder final : public TextEncoder {
     else
       merger_.merge(piece, add);
     cache_.insert(piece, piece_ids_);
-    ids.insert(ids.end(), piece_ids_.begin(), piece_ids_.end());
+    ids_.append(piece_ids_);
   }
 
   const TiktokenEncoding& encoding_;
   RegexSplitter splitter_;
   RankMerger merger_;
   WordCache cache_;
+  IdBuffer ids_;
   std::vector<TokenId> piece_ids_;
 };
 

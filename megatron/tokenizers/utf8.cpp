@@ -1,5 +1,7 @@
 #include "megatron/tokenizers/utf8.h"
 
+#include <simdjson.h>
+
 #include <cstdint>
 #include <cstring>
 
@@ -43,6 +45,7 @@ size_t skip_ascii(std::string_view text, size_t offset) {
 }  // namespace
 
 std::optional<size_t> find_invalid_utf8(std::string_view text) {
+  if (simdjson::validate_utf8(text.data(), text.size())) return std::nullopt;
   for (size_t offset = skip_ascii(text, 0); offset < text.size(); offset = skip_ascii(text, offset)) {
     const Part part = part_at(text, offset);
     if (!part.valid) return offset;
@@ -81,6 +84,12 @@ char32_t code_point_at(std::string_view valid, size_t offset) {
   for (size_t i = 1; i < length; ++i)
     code_point = code_point << 6 | (static_cast<unsigned char>(valid[offset + i]) & 0x3Fu);
   return code_point;
+}
+
+size_t start_of_last_character(std::string_view valid) {
+  size_t start = valid.size() - 1;
+  while ((static_cast<unsigned char>(valid[start]) & 0xC0) == 0x80) --start;
+  return start;
 }
 
 size_t count_code_points(std::string_view valid) {

@@ -23,6 +23,8 @@ constexpr size_t utf8_length(char first) {
 }
 /// The code point of valid UTF-8 whose first byte is at `offset`.
 char32_t code_point_at(std::string_view valid, size_t offset);
+/// Byte offset at which the last character of valid UTF-8, which is not empty, starts.
+size_t start_of_last_character(std::string_view valid);
 /// Number of code points of valid UTF-8.
 size_t count_code_points(std::string_view valid);
 /// Byte offset at which code point number `index` of valid UTF-8 starts; the size of the text if it has fewer.

@@ -1,42 +1,37 @@
 // Ids of the words seen so far.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
-#include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/long_word_table.h"
+#include "megatron/tokenizers/short_word_table.h"
 
 namespace megatron {
 
-/// A bounded hash table from words to their ids: when it is full it forgets everything and starts again.
-/// Text repeats its words (Zipf), so that a lookup replaces nearly all merging.
+/// Words and their ids, in bounded memory. Text repeats its words (Zipf), so that a lookup replaces nearly all merging.
 class WordCache {
  public:
-  /// The ids of a word, valid until the next `insert`; nullopt if it is not there.
-  std::optional<std::span<const TokenId>> find(std::string_view word) const;
-  /// Remembers a word that is not there yet. Does nothing for words longer than kMaxWordBytes, which seldom repeat.
-  void insert(std::string_view word, std::span<const TokenId> ids);
-
-  static constexpr size_t kMaxWordBytes = 255;
+  /// Appends the ids of a word, which is not empty; false if it is not known.
+  /// @param readable  bytes that may be read from the start of the word on, at least its size.
+  bool append(std::string_view word, size_t readable, IdBuffer& ids) const {
+    if (word.size() <= ShortWordTable::kMaxWordBytes) [[likely]]
+      return short_words_.append(word, readable, ids);
+    const auto known = long_words_.find(word);
+    if (known) ids.append(*known);
+    return known.has_value();
+  }
+  /// Remembers a word that is not known yet.
+  void insert(std::string_view word, std::span<const TokenId> ids) {
+    if (word.size() <= ShortWordTable::kMaxWordBytes)
+      short_words_.insert(word, ids);
+    else
+      long_words_.insert(word, ids);
+  }
 
  private:
-  static constexpr size_t kMinSlots = 1024, kMaxSlots = size_t{1} << 17;  // half of them are filled at most
-  struct Slot {
-    size_t hash;
-    uint32_t word, first_id;  ///< offsets into bytes_ and ids_
-    uint16_t word_bytes;      ///< 0: the slot is free
-    uint16_t num_ids;
-  };
-  void grow();
-  void place(const Slot& slot);
-
-  std::vector<Slot> slots_;  // open addressing; the size is 0 or a power of two
-  size_t num_words_ = 0;
-  std::vector<char> bytes_;
-  std::vector<TokenId> ids_;
+  ShortWordTable short_words_;
+  LongWordTable long_words_;
 };
 
 }  // namespace megatron

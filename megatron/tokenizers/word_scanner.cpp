@@ -29,12 +29,6 @@ std::string o200k_pattern(std::string_view contractions, std::string_view digits
 
 bool is_line_end(char c) { return c == '\r' || c == '\n'; }
 
-size_t start_of_last_character(std::string_view text) {
-  size_t start = text.size() - 1;
-  while ((static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
-  return start;
-}
-
 /// Bytes of a contraction that a text starts with; 0 if there is none. Ignoring case, U+017F is an s as well.
 size_t contraction_length(std::string_view text, bool ignores_case) {
   if (!text.starts_with('\'')) return 0;

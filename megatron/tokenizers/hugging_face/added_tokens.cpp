@@ -9,12 +9,6 @@
 
 namespace megatron::hugging_face {
 namespace {
-size_t start_of_last_character(std::string_view text) {
-  size_t start = text.size() - 1;
-  while ((static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
-  return start;
-}
-
 size_t white_space_at_start(std::string_view text) {
   size_t end = 0;
   while (end < text.size() && is_white_space(code_point_at(text, end))) end += utf8_length(text[end]);
@@ -54,7 +48,7 @@ AddedTokenMatcher::AddedTokenMatcher() : word_character_(R"([\p{Alphabetic}\p{M}
 void AddedTokenMatcher::add(std::string_view pattern, const AddedToken& token) {
   if (pattern.empty()) return;
   const auto first = static_cast<unsigned char>(pattern[0]);
-  starts_one_[first] = true;
+  first_bytes_.add(pattern[0]);
   std::vector<Entry>& entries = entries_[first];
   const auto place = std::ranges::find_if(entries, [&](const Entry& e) { return e.pattern.size() < pattern.size(); });
   entries.insert(place, {std::string(pattern), token.id, token.single_word, token.lstrip, token.rstrip});

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "megatron/tokenizers/first_bytes.h"
 #include "megatron/tokenizers/hugging_face/normalizers.h"
 #include "megatron/tokenizers/hugging_face/vocabulary.h"
 #include "megatron/tokenizers/regex_splitter.h"
@@ -37,8 +38,8 @@ class AddedTokenMatcher {
   template <class OnText, class OnToken>
   void for_each_part(std::string_view valid, OnText&& on_text, OnToken&& on_token) const {
     size_t begin = 0;
-    for (size_t offset = 0; offset < valid.size();) {
-      const Entry* entry = starts_one_[static_cast<unsigned char>(valid[offset])] ? match(valid, offset) : nullptr;
+    for (size_t offset = 0; (offset = first_bytes_.find(valid, offset)) < valid.size();) {
+      const Entry* entry = match(valid, offset);
       if (entry == nullptr) {
         ++offset;
         continue;
@@ -68,7 +69,7 @@ class AddedTokenMatcher {
   bool is_word_character(std::string_view character) const;
 
   std::array<std::vector<Entry>, 256> entries_;  // by first byte, longest first
-  std::array<bool, 256> starts_one_{};
+  FirstBytes first_bytes_;
   RegexPattern word_character_;
 };
 

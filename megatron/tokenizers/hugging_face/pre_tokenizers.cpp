@@ -36,7 +36,7 @@ class PatternSplit final : public PreTokenizer {
 
   void split(Piece piece, SplitScratch& scratch, PieceSink sink) const override {
     RegexSplitter& splitter = splitter_of(scratch, pattern_.compiled());
-    if (behavior_ == SplitBehavior::kIsolated && !pattern_.compiled().matches_empty()) {  // all parts are pieces
+    if (isolated_pattern() != nullptr) {
       splitter.for_each_piece(piece.text, [&](std::string_view part) {
         sink({part, piece.starts_document && part.data() == piece.text.data()});
       });
@@ -46,6 +46,10 @@ class PatternSplit final : public PreTokenizer {
     if (invert_)
       for (PatternPart& part : parts) part.is_match = !part.is_match;
     hand_over(piece, pieces_of(parts, behavior_), sink);
+  }
+  const RegexPattern* isolated_pattern() const override {
+    const bool all_parts_are_pieces = behavior_ == SplitBehavior::kIsolated && !pattern_.compiled().matches_empty();
+    return all_parts_are_pieces ? &pattern_.compiled() : nullptr;
   }
 
  private:

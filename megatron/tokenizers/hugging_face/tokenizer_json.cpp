@@ -87,21 +87,22 @@ class TextPipeline::Words {
  public:
   Words(const Model& model, const PreTokenizer* byte_map) : encoder_(model.make_encoder()), byte_map_(byte_map) {}
 
-  void append(std::string_view word, std::vector<TokenId>& ids) {
-    if (const auto known = cache_.find(word)) {
-      ids.insert(ids.end(), known->begin(), known->end());
-      return;
-    }
+  /// @param readable  bytes that may be read from the start of the word on.
+  void append(std::string_view word, size_t readable, IdBuffer& ids) {
+    if (!cache_.append(word, readable, ids)) append_new(word, ids);
+  }
+
+ private:
+  void append_new(std::string_view word, IdBuffer& ids) {
     word_ids_.clear();
     if (byte_map_)
       byte_map_->split({word, false}, scratch_, [this](Piece mapped) { encoder_->append(mapped.text, word_ids_); });
     else
       encoder_->append(word, word_ids_);
     cache_.insert(word, word_ids_);
-    ids.insert(ids.end(), word_ids_.begin(), word_ids_.end());
+    ids.append(word_ids_);
   }
 
- private:
   std::unique_ptr<WordEncoder> encoder_;
   const PreTokenizer* byte_map_;
   SplitScratch scratch_;
@@ -112,41 +113,53 @@ class TextPipeline::Words {
 TextPipeline::TextPipeline(const TokenizerJson& tokenizer)
     : tokenizer_(tokenizer),
       scratch_(tokenizer.splitting_.size()),
-      words_(std::make_unique<Words>(*tokenizer.model_, tokenizer.byte_map_.get())) {}
+      words_(std::make_unique<Words>(*tokenizer.model_, tokenizer.byte_map_.get())) {
+  const RegexPattern* pattern =
+      tokenizer.splitting_.empty() ? nullptr : tokenizer.splitting_.back()->isolated_pattern();
+  if (pattern != nullptr) last_splitter_.emplace(*pattern);
+}
 
 TextPipeline::~TextPipeline() = default;
 
 void TextPipeline::append(std::string_view text, std::vector<TokenId>& ids) {
   require_utf8(text);
+  ids_.clear();
   tokenizer_.raw_matcher_.for_each_part(
-      text, [&](size_t begin, size_t end) { append_part(text.substr(begin, end - begin), begin == 0, ids); },
-      [&](TokenId id) { ids.push_back(id); });
+      text, [&](size_t begin, size_t end) { append_part(text.substr(begin, end - begin), begin == 0); },
+      [&](TokenId id) { ids_.push_back(id); });
+  ids.insert(ids.end(), ids_.ids().begin(), ids_.ids().end());
 }
 
-void TextPipeline::append_part(std::string_view part, bool starts_document, std::vector<TokenId>& ids) {
-  if (!tokenizer_.normalizer_) return append_normalized(part, starts_document, ids);
+void TextPipeline::append_part(std::string_view part, bool starts_document) {
+  if (!tokenizer_.normalizer_) return append_normalized(part, starts_document);
   NormalizedText normalized{std::string(part), starts_document};
   tokenizer_.normalizer_->normalize(normalized);
-  append_normalized(normalized.text, normalized.starts_document, ids);
+  append_normalized(normalized.text, normalized.starts_document);
 }
 
-void TextPipeline::append_normalized(std::string_view text, bool starts_document, std::vector<TokenId>& ids) {
+void TextPipeline::append_normalized(std::string_view text, bool starts_document) {
   if (!tokenizer_.has_normalized_tokens_) {
-    if (!text.empty()) split(0, {text, starts_document}, ids);
+    if (!text.empty()) split(0, {text, starts_document});
     return;
   }
   tokenizer_.normalized_matcher_.for_each_part(
       text,
       [&](size_t begin, size_t end) {
-        split(0, {text.substr(begin, end - begin), starts_document && begin == 0}, ids);
+        split(0, {text.substr(begin, end - begin), starts_document && begin == 0});
       },
-      [&](TokenId id) { ids.push_back(id); });
+      [&](TokenId id) { ids_.push_back(id); });
 }
 
-void TextPipeline::split(size_t step, Piece piece, std::vector<TokenId>& ids) {
-  if (step == tokenizer_.splitting_.size()) return words_->append(piece.text, ids);
-  tokenizer_.splitting_[step]->split(piece, scratch_[step], [this, step, &ids](Piece part) {
-    if (!part.text.empty()) split(step + 1, part, ids);
+void TextPipeline::split(size_t step, Piece piece) {
+  if (step == tokenizer_.splitting_.size()) return words_->append(piece.text, piece.text.size(), ids_);
+  if (step + 1 == tokenizer_.splitting_.size() && last_splitter_) {
+    const char* const end = piece.text.data() + piece.text.size();
+    return last_splitter_->for_each_piece(piece.text, [this, end](std::string_view word) {
+      words_->append(word, static_cast<size_t>(end - word.data()), ids_);
+    });
+  }
+  tokenizer_.splitting_[step]->split(piece, scratch_[step], [this, step](Piece part) {
+    if (!part.text.empty()) split(step + 1, part);
   });
 }
 

@@ -15,6 +15,7 @@
 #include "megatron/tokenizers/hugging_face/models.h"
 #include "megatron/tokenizers/hugging_face/post_processors.h"
 #include "megatron/tokenizers/hugging_face/pre_tokenizers.h"
+#include "megatron/tokenizers/id_buffer.h"
 
 namespace megatron::hugging_face {
 
@@ -63,12 +64,14 @@ class TextPipeline {
 
  private:
   class Words;
-  void append_part(std::string_view part, bool starts_document, std::vector<TokenId>& ids);
-  void append_normalized(std::string_view text, bool starts_document, std::vector<TokenId>& ids);
-  void split(size_t step, Piece piece, std::vector<TokenId>& ids);
+  void append_part(std::string_view part, bool starts_document);
+  void append_normalized(std::string_view text, bool starts_document);
+  void split(size_t step, Piece piece);
 
   const TokenizerJson& tokenizer_;
-  std::vector<SplitScratch> scratch_;  // of each step
+  std::vector<SplitScratch> scratch_;           // of each step
+  std::optional<RegexSplitter> last_splitter_;  // of the last step, if that only cuts by a pattern
+  IdBuffer ids_;
   std::unique_ptr<Words> words_;
 };
 

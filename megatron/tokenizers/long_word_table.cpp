@@ -1,11 +1,11 @@
-#include "megatron/tokenizers/word_cache.h"
+#include "megatron/tokenizers/long_word_table.h"
 
 #include <algorithm>
 #include <functional>
 
 namespace megatron {
 
-std::optional<std::span<const TokenId>> WordCache::find(std::string_view word) const {
+std::optional<std::span<const TokenId>> LongWordTable::find(std::string_view word) const {
   if (slots_.empty() || word.size() > kMaxWordBytes) return std::nullopt;
   const size_t hash = std::hash<std::string_view>()(word), mask = slots_.size() - 1;
   for (size_t i = hash & mask; slots_[i].word_bytes != 0; i = (i + 1) & mask) {
@@ -16,7 +16,7 @@ std::optional<std::span<const TokenId>> WordCache::find(std::string_view word) c
   return std::nullopt;
 }
 
-void WordCache::insert(std::string_view word, std::span<const TokenId> ids) {
+void LongWordTable::insert(std::string_view word, std::span<const TokenId> ids) {
   if (word.empty() || word.size() > kMaxWordBytes) return;
   if (2 * (num_words_ + 1) > slots_.size()) grow();
   place({std::hash<std::string_view>()(word), static_cast<uint32_t>(bytes_.size()), static_cast<uint32_t>(ids_.size()),
@@ -26,7 +26,7 @@ void WordCache::insert(std::string_view word, std::span<const TokenId> ids) {
   ++num_words_;
 }
 
-void WordCache::grow() {
+void LongWordTable::grow() {
   if (slots_.size() == kMaxSlots) {
     std::ranges::fill(slots_, Slot{});
     num_words_ = 0;
@@ -40,7 +40,7 @@ void WordCache::grow() {
     if (slot.word_bytes != 0) place(slot);
 }
 
-void WordCache::place(const Slot& slot) {
+void LongWordTable::place(const Slot& slot) {
   const size_t mask = slots_.size() - 1;
   size_t i = slot.hash & mask;
   while (slots_[i].word_bytes != 0) i = (i + 1) & mask;
