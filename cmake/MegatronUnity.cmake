@@ -13,6 +13,7 @@ set(MEGATRON_COMPILED_ALONE
     megatron/tokenizers/hugging_face/decoders.cpp
     megatron/tokenizers/punkt_words.cpp
     megatron/tokenizers/sentence_splitter.cpp
+    megatron/tokenizers/hugging_face/crate_characters.cpp
     megatron/tokenizers/tiktoken_encoding.cpp
     megatron/tokenizers/word_scanner.cpp
     megatron/training/checkpoint/convert_checkpoint.cpp

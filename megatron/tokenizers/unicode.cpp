@@ -3,7 +3,6 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <memory>
 
@@ -58,37 +57,9 @@ bool is_white_space(char32_t code_point) {
   return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
 }
 
-bool is_numeric(char32_t code_point) {
-  const utf8proc_category_t category = category_of(code_point);
-  return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
-}
-
-bool is_punctuation(char32_t code_point) {
-  if (code_point < 0x80) return code_point > ' ' && code_point < 0x7F && !std::isalnum(static_cast<int>(code_point));
-  switch (category_of(code_point)) {
-    case UTF8PROC_CATEGORY_PC:
-    case UTF8PROC_CATEGORY_PD:
-    case UTF8PROC_CATEGORY_PS:
-    case UTF8PROC_CATEGORY_PE:
-    case UTF8PROC_CATEGORY_PI:
-    case UTF8PROC_CATEGORY_PF:
-    case UTF8PROC_CATEGORY_PO:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool is_mark(char32_t code_point) {
   const utf8proc_category_t category = category_of(code_point);
   return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
-}
-
-bool is_nonspacing_mark(char32_t code_point) { return category_of(code_point) == UTF8PROC_CATEGORY_MN; }
-
-bool is_control_or_format(char32_t code_point) {
-  const utf8proc_category_t category = category_of(code_point);
-  return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
 }
 
 size_t grapheme_length(std::string_view valid, size_t offset) {

@@ -17,16 +17,8 @@ void append_lower_case(char32_t code_point, std::string& text);
 
 /// The property White_Space.
 bool is_white_space(char32_t code_point);
-/// General categories Nd, Nl and No.
-bool is_numeric(char32_t code_point);
-/// General categories P*, and the ASCII symbols, which Unicode puts elsewhere: $ + < = > ^ ` | ~.
-bool is_punctuation(char32_t code_point);
 /// General categories Mn, Mc and Me.
 bool is_mark(char32_t code_point);
-/// General category Mn.
-bool is_nonspacing_mark(char32_t code_point);
-/// General categories Cc, Cf and Co: control characters, format characters and private use.
-bool is_control_or_format(char32_t code_point);
 
 /// Bytes of the extended grapheme cluster (Unicode Standard Annex 29) of valid UTF-8 that starts at `offset`.
 size_t grapheme_length(std::string_view valid, size_t offset);

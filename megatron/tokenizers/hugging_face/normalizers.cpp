@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/byte_alphabet.h"
+#include "megatron/tokenizers/hugging_face/crate_characters.h"
 #include "megatron/tokenizers/hugging_face/precompiled_charsmap.h"
 #include "megatron/tokenizers/hugging_face/text_pattern.h"
 #include "megatron/tokenizers/unicode.h"
@@ -41,7 +42,7 @@ void map(std::string& text, Append&& append) {
 class FormNormalizer final : public Normalizer {
  public:
   explicit FormNormalizer(NormalForm form) : form_(form) {}
-  void normalize(NormalizedText& text) const override { text.text = normalized(text.text, form_); }
+  void normalize(NormalizedText& text) const override { text.text = in_form(text.text, form_); }
 
  private:
   NormalForm form_;
@@ -49,7 +50,7 @@ class FormNormalizer final : public Normalizer {
 
 class Lowercase final : public Normalizer {
  public:
-  void normalize(NormalizedText& text) const override { map(text.text, append_lower_case); }
+  void normalize(NormalizedText& text) const override { map(text.text, append_lower); }
 };
 
 class Strip final : public Normalizer {
@@ -171,10 +172,10 @@ class BertNormalizer final : public Normalizer {
     if (clean_text_) clean(text);
     if (handle_chinese_chars_) separate_chinese(text.text);
     if (strip_accents_) {
-      text.text = normalized(text.text, NormalForm::kNfd);
+      text.text = in_form(text.text, NormalForm::kNfd);
       filter(text, [](char32_t c) { return !is_nonspacing_mark(c); });
     }
-    if (lowercase_) map(text.text, append_lower_case);
+    if (lowercase_) map(text.text, append_lower);
   }
 
  private:

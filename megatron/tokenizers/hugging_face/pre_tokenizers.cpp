@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/byte_alphabet.h"
+#include "megatron/tokenizers/hugging_face/crate_characters.h"
 #include "megatron/tokenizers/hugging_face/text_pattern.h"
 #include "megatron/tokenizers/hugging_face/unicode_scripts.h"
 #include "megatron/tokenizers/unicode.h"
@@ -192,7 +193,7 @@ std::unique_ptr<PreTokenizer> make_step(const std::string& type, JsonFields& fie
     return std::make_unique<PatternSplit>(TextPattern::regex(kWords), SplitBehavior::kRemoved, true);
   if (type == "Digits")
     return std::make_unique<CharacterSplit>(
-        is_numeric, fields.get_bool("individual_digits") ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
+        is_number, fields.get_bool("individual_digits") ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
   if (type == "Punctuation")
     return std::make_unique<CharacterSplit>(
         is_punctuation, split_behavior_of(fields.find_string("behavior").value_or("Isolated"), where));
