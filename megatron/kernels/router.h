@@ -18,9 +18,14 @@ struct RouterTopkOptions {
   RouterScore score = RouterScore::kSoftmax;
   bool pre_softmax = false;                // softmax over all experts, not over the chosen ones
   int64_t num_groups = 0, group_topk = 0;  // the experts come from the group_topk best groups; 0: no groups
-  double scaling_factor = 1;               // of the probabilities
+  int64_t group_score_topk = 0;  // a group is as good as the sum of so many; 0: topk / group_topk, rounded down
+  double scaling_factor = 1;     // of the probabilities
 
   static constexpr int64_t kMostGroups = 64;
+  /// Largest values of a group that are its score.
+  constexpr int64_t num_scored_per_group() const {  // with groups
+    return group_score_topk > 0 ? group_score_topk : topk / group_topk;
+  }
   /// Whether the probabilities of a token sum to 1 (before the scaling factor; over all experts with pre_softmax).
   constexpr bool is_normalised() const { return score == RouterScore::kSoftmax || topk > 1; }
 };

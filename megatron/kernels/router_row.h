@@ -50,8 +50,7 @@ constexpr C sum_of_largest(int64_t num, int64_t begin, int64_t end, const ValueO
 }
 
 /// choose(expert) for the topk experts with the largest values, taken from the group_topk best groups. A group is as
-/// good as the sum of its topk / group_topk (rounded down) largest values (DeepSeek-V3, arXiv:2412.19437,
-/// section 2.1.2).
+/// good as the sum of its num_scored_per_group() largest values (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
 template <class C, class ValueOf, class Choose>
 constexpr void choose_experts(int64_t num_experts, const RouterTopkOptions& options, const ValueOf& value_of,
                               const Choose& choose) {
@@ -61,7 +60,7 @@ constexpr void choose_experts(int64_t num_experts, const RouterTopkOptions& opti
   if (has_groups) {
     RankedChoice<C> group;
     const auto group_value = [&](int64_t g) {
-      return sum_of_largest<C>(options.topk / options.group_topk, g * group_size, (g + 1) * group_size, value_of);
+      return sum_of_largest<C>(options.num_scored_per_group(), g * group_size, (g + 1) * group_size, value_of);
     };
     for (int64_t i = 0; i < options.group_topk; ++i) {
       group = next_choice<C>(group, 0, options.num_groups, group_value, AllowAll{});

@@ -145,6 +145,9 @@ void require_options(const kernels::RouterTopkOptions& options, int64_t num_expe
       "[router_topk] topk {} experts cannot come from {} of {} groups of {} experts: group_topk must be "
       "between 1 and topk, and its groups must have topk experts.",
       options.topk, best, groups, num_experts / groups);
+  require<ConfigError>(options.group_score_topk >= 0 && options.group_score_topk * groups <= num_experts,
+                       "[router_topk] {} experts of a group cannot make its score: a group has {}.",
+                       options.group_score_topk, num_experts / groups);
 }
 
 }  // namespace

@@ -53,6 +53,19 @@ TEST(RouterTopk, PassesAllChecksForEachScoreAndNormalisation) {
         }
 }
 
+TEST(RouterTopk, ChoosesGroupsByAsManyScoresAsAsked) {
+  TestDevice test;
+  Context ctx = test.context();
+  const Tensor logits = upload(ctx, {1, 4}, {3, -3, 1, 1});
+  const auto map_of = [&](int64_t num_scored) {
+    const RouterTopkOptions options{.topk = 2, .num_groups = 2, .group_topk = 1, .group_score_topk = num_scored};
+    return read_values<uint8_t>(ctx.device, router_topk(ctx, logits, {}, {}, options).map);
+  };
+  EXPECT_EQ(map_of(1), (std::vector<uint8_t>{1, 1, 0, 0}));
+  EXPECT_EQ(map_of(2), (std::vector<uint8_t>{0, 0, 1, 1}));
+  EXPECT_EQ(map_of(0), map_of(2)) << "topk / group_topk by default";
+}
+
 TEST(RouterTopk, ChoosesByTheBiasedScoreAndWeighsByTheScore) {
   TestDevice test;
   Context ctx = test.context();
@@ -81,11 +94,13 @@ TEST(RouterTopk, RejectsOptionsThatDoNotFitTheExperts) {
   TestDevice test(DeviceKind::kMeta);
   Context ctx = test.context();
   const Tensor logits = ctx.empty("logits", {2, 8}, DType::kFloat32);
-  for (const RouterTopkOptions& options : {RouterTopkOptions{.topk = 9}, RouterTopkOptions{.topk = 0},
-                                           RouterTopkOptions{.topk = 2, .num_groups = 3, .group_topk = 1},
-                                           RouterTopkOptions{.topk = 1, .num_groups = 4, .group_topk = 2},
-                                           RouterTopkOptions{.topk = 6, .num_groups = 8, .group_topk = 3},
-                                           RouterTopkOptions{.topk = 5, .num_groups = 4, .group_topk = 5}})
+  for (const RouterTopkOptions& options :
+       {RouterTopkOptions{.topk = 9}, RouterTopkOptions{.topk = 0},
+        RouterTopkOptions{.topk = 2, .num_groups = 3, .group_topk = 1},
+        RouterTopkOptions{.topk = 1, .num_groups = 4, .group_topk = 2},
+        RouterTopkOptions{.topk = 6, .num_groups = 8, .group_topk = 3},
+        RouterTopkOptions{.topk = 5, .num_groups = 4, .group_topk = 5},
+        RouterTopkOptions{.topk = 2, .num_groups = 4, .group_topk = 2, .group_score_topk = 3}})
     EXPECT_THROW(router_topk(ctx, logits, {}, {}, options), ConfigError);
   EXPECT_THROW(router_topk(ctx, ctx.empty("logits", {2, 8}, DType::kBFloat16), {}, {}, {}), DtypeError);
 }

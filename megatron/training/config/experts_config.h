@@ -34,6 +34,7 @@ struct ExpertsConfig {
   std::optional<double> router_topk_scaling_factor;
   std::optional<int64_t> router_num_groups;
   std::optional<int64_t> router_group_topk;
+  std::optional<int64_t> router_group_score_topk;  ///< none: router_topk / router_group_topk, rounded down
   MoeRouterDType router_dtype = MoeRouterDType::kOfActivations;
 
   std::vector<LoadBalancingType> router_load_balancing_type = {LoadBalancingType::kAuxLoss};

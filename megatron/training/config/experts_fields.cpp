@@ -114,6 +114,15 @@ void describe_router(FieldTable& table, PretrainConfig& config, const FieldCondi
       .gives_weights_meaning()
       .needs("--num-experts", has_experts)
       .such_as(such_as("--moe-router-num-groups 2 --moe-router-group-topk 1"));
+  table
+      .add("moe_router_group_score_topk", experts.router_group_score_topk,
+           "a group is as good as the sum of so many of its largest scores (megatron.cpp only)")
+      .by_default("--moe-router-topk / --moe-router-group-topk, rounded down")
+      .at_least(1)
+      .gives_weights_meaning()
+      .needs("--num-experts and --moe-router-group-topk",
+             [&experts, has_experts] { return has_experts() && experts.router_group_topk.has_value(); })
+      .such_as(such_as("--moe-router-num-groups 2 --moe-router-group-topk 1 --moe-router-group-score-topk 1"));
   table.add("moe_router_dtype", experts.router_dtype, "of logits and probabilities")
       .by_default("fp32; with --fp64 fp64")
       .needs("--num-experts", has_experts)

@@ -48,6 +48,10 @@ void check_groups(const ExpertsConfig& experts, Mistakes& mistakes) {
                  num_experts, kGroups, groups, num_experts);
     return;
   }
+  if (experts.router_group_score_topk && *experts.router_group_score_topk > num_experts / groups)
+    mistakes.add({"--moe-router-group-score-topk", kGroups},
+                 "--moe-router-group-score-topk {} is above the {} experts of a group: give at most as many",
+                 *experts.router_group_score_topk, num_experts / groups);
   if (best > groups)
     mistakes.add({kBest, kGroups}, "{} {} is above {} {}: a token cannot use more groups than there are", kBest, best,
                  kGroups, groups);
@@ -191,6 +195,7 @@ MoeConfig moe_config_of(const PretrainConfig& config) {
   if (experts.router_group_topk && experts.router_num_groups) {
     moe.topk.num_groups = *experts.router_num_groups;
     moe.topk.group_topk = *experts.router_group_topk;
+    moe.topk.group_score_topk = experts.router_group_score_topk.value_or(0);
   }
   const size_t num_types = std::min(experts.router_load_balancing_type.size(), experts.aux_loss_coeff.size());
   for (size_t i = 0; i < num_types; ++i)

@@ -40,6 +40,9 @@ void MoeConfig::validate(ConfigRules& rules) const {
       groups == 0 || (best >= 1 && best <= groups && best <= topk.topk && topk.topk * groups <= best * num_experts),
       "topk {} experts cannot come from {} of {} groups of {} experts", topk.topk, best, groups,
       groups > 0 ? num_experts / groups : 0);
+  rules.rule(topk.group_score_topk >= 0 && topk.group_score_topk * groups <= num_experts,
+             "group_score_topk is {}; a group of {} experts has a score of 0 (the default) to all of them",
+             topk.group_score_topk, groups > 0 ? num_experts / groups : num_experts);
   rules.rule(!enable_expert_bias || topk.score != kernels::RouterScore::kSoftmax,
              "expert_bias needs sigmoid or sqrt-softplus scores");
   rules.rule(

@@ -42,6 +42,7 @@ TEST_F(CudaExperts, RouterAgreesWithTheCpu) {
                                         .pre_softmax = has_groups,
                                         .num_groups = has_groups ? 4 : 0,
                                         .group_topk = has_groups ? 2 : 0,
+                                        .group_score_topk = has_groups && t % 2 == 1 ? 2 : 0,
                                         .scaling_factor = 2.5};
         Twin logits(DType::kFloat32, {t, e}, random_values(t * e, 1)), bias(DType::kFloat32, {e}, random_values(e, 2));
         Twin probs(DType::kFloat32, {t, e}), map(DType::kUInt8, {t, e}), dlogits(DType::kFloat32, {t, e});

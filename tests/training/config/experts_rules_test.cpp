@@ -30,6 +30,8 @@ TEST(ExpertsRules, RefuseContradictionsWithTheReason) {
       {"--moe-router-num-groups 2 --moe-router-group-topk 3 --moe-router-topk 3", "is above --moe-router-num-groups 2"},
       {"--moe-router-num-groups 4 --moe-router-group-topk 3", "--moe-router-group-topk 3 is above --moe-router-topk 2"},
       {"--moe-router-num-groups 4 --moe-router-group-topk 1", "--moe-router-topk 2 is above the 1 experts in"},
+      {"--moe-router-num-groups 2 --moe-router-group-topk 1 --moe-router-group-score-topk 3",
+       "--moe-router-group-score-topk 3 is above the 2 experts of a group"},
       {"--moe-router-num-groups 65 --moe-router-group-topk 1", "--moe-router-num-groups 65: must be at most 64"},
       {"--moe-router-enable-expert-bias", "needs --moe-router-score-function sigmoid or sqrtsoftplus"},
       {"--moe-router-force-load-balancing --moe-router-force-biased 0.5", "exclude each other"},

@@ -28,6 +28,8 @@ TEST(MoeConfig, RejectsEachValueThatNoLayerHas) {
       {"8 experts do not divide into 3 groups", [](MoeConfig& c) { c.topk.num_groups = 3, c.topk.group_topk = 1; }},
       {"topk 2 experts cannot come from 3 of 4 groups",
        [](MoeConfig& c) { c.topk.num_groups = 4, c.topk.group_topk = 3; }},
+      {"group_score_topk is 3; a group of 2 experts",
+       [](MoeConfig& c) { c.topk.num_groups = 4, c.topk.group_topk = 2, c.topk.group_score_topk = 3; }},
       {"expert_bias needs sigmoid", [](MoeConfig& c) { c.enable_expert_bias = true; }},
       {"sinkhorn goes neither",
        [](MoeConfig& c) {
