@@ -179,6 +179,9 @@ void run(const EvalConfig& eval, const ModelFamily& family, std::ostream& out) {
   } else {
     sequences = read_token_ids(files, *eval.token_ids);
   }
+  network.sequence_length = 0;
+  for (const std::vector<TokenId>& sequence : sequences)
+    network.sequence_length = std::max(network.sequence_length, std::ssize(sequence));
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   const auto num_threads = static_cast<int>(eval.num_threads.value_or(cores));
   const DeviceChoice choice =

@@ -141,6 +141,9 @@ void run_generate(const GenerateConfig& generate, const ModelFamily& family, std
   config.tokenizer.vocab_size.reset();  // entries that the tokenizer lacks are no text
   set_vocab_size(config, tokenizer->vocab_size());
   require_trained_tokenizer(files, generate, arguments, config, *tokenizer);
+  const std::vector<TokenId> prompt = tokenizer->encode(generate.prompt);
+  config.transformer.sequence_length =
+      std::min(config.transformer.max_sequence_length, std::ssize(prompt) + generate.num_tokens);
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   const auto num_threads = static_cast<int>(generate.num_threads.value_or(cores));
   const DeviceChoice choice =
@@ -160,7 +163,6 @@ void run_generate(const GenerateConfig& generate, const ModelFamily& family, std
                           .seed = static_cast<uint64_t>(generate.seed)};
   if (!generate.ignore_eod) options.stop_token = tokenizer->eod();
   std::string pending = generate.prompt;  // later also the bytes of an incomplete character
-  const std::vector<TokenId> prompt = tokenizer->encode(generate.prompt);
   std::vector<TokenId> ids = prompt;
   size_t num_decoded = tokenizer->decode(ids).size();
   const std::vector<TokenId> added = Generator(ctx, *model).generate(prompt, options, [&](TokenId id) {

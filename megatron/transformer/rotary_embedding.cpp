@@ -6,6 +6,8 @@ std::optional<RopeTable> make_rope_table(const Context& ctx, const TransformerCo
   if (!config.has_rotary_positions()) return std::nullopt;
   const bool is_yarn = config.mla ? config.mla->rope_type == RopeType::kYarn
                                   : config.position_embedding_type == PositionEmbeddingType::kYarn;
+  const int64_t original = config.rope_scaling_original_max_position_embeddings;
+  const int64_t length = config.sequence_length > 0 ? config.sequence_length : config.max_sequence_length;
   kernels::RopeSettings settings{.head_size = config.rotary_channels(),
                                  .base = static_cast<double>(config.rotary_base),
                                  .percent = config.rotary_percent,
@@ -25,7 +27,14 @@ std::optional<RopeTable> make_rope_table(const Context& ctx, const TransformerCo
     settings.llama3 = {.factor = config.rope_scaling_factor,
                        .low_frequency_factor = config.rope_scaling_low_freq_factor,
                        .high_frequency_factor = config.rope_scaling_high_freq_factor,
-                       .original_length = config.rope_scaling_original_max_position_embeddings};
+                       .original_length = original};
+  } else if (config.dynamic_rope_factor) {
+    settings.scaling = kernels::RopeScaling::kDynamic;
+    settings.dynamic = {.factor = *config.dynamic_rope_factor, .original_length = original, .length = length};
+  } else if (!config.longrope_long_factor.empty()) {
+    settings.scaling = kernels::RopeScaling::kLong;
+    settings.longrope = {.factors = length > original ? config.longrope_long_factor : config.longrope_short_factor,
+                         .magnitude = config.longrope_attention_factor};
   }
   // Latent attention pairs neighbours, whatever else the config says.
   const auto pairs =

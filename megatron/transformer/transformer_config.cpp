@@ -55,9 +55,10 @@ void TransformerConfig::validate() const {
   }
   if (mla) {
     mla->validate(rules);
-    rules.rule(!use_rope_scaling && !rotary_seq_len_interpolation_factor && !no_rope_freq.given() && !qk_l2_norm,
-               "mla is set with use_rope_scaling, rotary_seq_len_interpolation_factor, no_rope_freq or qk_l2_norm, "
-               "which latent attention does not have");
+    rules.rule(!use_rope_scaling && !rotary_seq_len_interpolation_factor && !no_rope_freq.given() && !qk_l2_norm &&
+                   !dynamic_rope_factor && longrope_long_factor.empty(),
+               "mla is set with use_rope_scaling, rotary_seq_len_interpolation_factor, no_rope_freq, qk_l2_norm, "
+               "dynamic_rope_factor or longrope_long_factor, which latent attention does not have");
   }
   ssm.validate(rules);
   mtp.validate(rules);
@@ -79,16 +80,17 @@ void TransformerConfig::validate() const {
 bool TransformerConfig::sees_whole_sequence(int64_t layer_number) const {
   if (!window_size) return true;
   if (!window_attn_skip_freq.given()) return false;
-  const bool marked = marks(window_attn_skip_freq, layer_number);
+  const bool marked = marks(window_attn_skip_freq, std::min(layer_number, num_layers));
   return window_attn_skip_freq.interval > 0 ? marked : !marked;
 }
 
 CpCommType TransformerConfig::cp_comm_type_of(int64_t layer_number) const {
-  return cp_comm_type.size() == 1 ? cp_comm_type[0] : cp_comm_type.at(static_cast<size_t>(layer_number - 1));
+  return cp_comm_type.size() == 1 ? cp_comm_type[0]
+                                  : cp_comm_type.at(static_cast<size_t>(std::min(layer_number, num_layers) - 1));
 }
 
 bool TransformerConfig::skips_rope(int64_t layer_number) const {
-  return no_rope_freq.given() && marks(no_rope_freq, layer_number);
+  return no_rope_freq.given() && marks(no_rope_freq, std::min(layer_number, num_layers));
 }
 
 bool TransformerConfig::recomputes(RecomputeModule module) const {

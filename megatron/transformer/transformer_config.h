@@ -79,6 +79,8 @@ struct TransformerConfig {
   int64_t vocab_size = 0;           ///< of the tokenizer: what softmax and loss see
   int64_t padded_vocab_size = 0;    ///< rows of the embedding and output weights
   int64_t max_sequence_length = 0;  ///< s, and rows of learned positions (--max-position-embeddings)
+  /// Tokens of the sequences of this run, which some scalings of rotary positions depend on; 0: max_sequence_length.
+  int64_t sequence_length = 0;
   bool share_embeddings_and_output_weights = true;
 
   // Kinds of layers (LayerPlan)
@@ -127,7 +129,11 @@ struct TransformerConfig {
   double rope_scaling_factor = 8.0;
   double rope_scaling_low_freq_factor = 1.0;   ///< wavelengths above original length / it are stretched
   double rope_scaling_high_freq_factor = 4.0;  ///< wavelengths below original length / it stay
-  int64_t rope_scaling_original_max_position_embeddings = 8192;
+  int64_t rope_scaling_original_max_position_embeddings = 8192;  ///< of this and the next two scalings
+  std::optional<double> dynamic_rope_factor;  ///< the base grows with sequence_length above the original length
+  /// Divide the frequencies, one each, where sequence_length is at most the original length, and where it is above.
+  std::vector<double> longrope_short_factor, longrope_long_factor;
+  double longrope_attention_factor = 1.0;  ///< of cos and sin, with the two lists above
   /// Interval N: layers divisible by N, counted from 1, do not rotate; list: entry 1 does not rotate.
   LayerPattern no_rope_freq;
   double yarn_rotary_scaling_factor = 1.0;
@@ -157,6 +163,8 @@ struct TransformerConfig {
   void validate() const;
   /// Whether layer `layer_number` (from 1) ignores window_size.
   bool sees_whole_sequence(int64_t layer_number) const;
+  /// Those of the decoder, and those behind it that predict further tokens, which are of the kind of its last one.
+  int64_t num_all_layers() const { return num_layers + mtp.num_layers; }
   /// That of layer `layer_number` (from 1).
   CpCommType cp_comm_type_of(int64_t layer_number) const;
   /// Whether selective recompute is on and covers `module`.

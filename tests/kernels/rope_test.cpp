@@ -70,6 +70,37 @@ TEST(RopeFrequencies, OfYarnStopAtTheLastDimension) {
       1.138629436111989);
 }
 
+// Printed by transformers 5.23 (ROPE_INIT_FUNCTIONS["dynamic"]).
+TEST(RopeFrequencies, OfDynamicScalingFollowTheLengthOfSequences) {
+  const auto settings = [](int64_t length) {
+    return RopeSettings{.head_size = 16,
+                        .scaling = RopeScaling::kDynamic,
+                        .dynamic = {.factor = 4, .original_length = 64, .length = length}};
+  };
+  for (const int64_t length : {48, 64})
+    EXPECT_EQ(rope_frequencies(settings(length)), rope_frequencies({.head_size = 16}));
+  expect_frequencies(
+      settings(160),
+      {1, 0.239481375, 0.057351321, 0.0137345716, 0.00328917382, 0.00078769587, 0.000188638471, 4.51753949e-05}, 1);
+}
+
+// Printed by transformers 5.23 (ROPE_INIT_FUNCTIONS["longrope"]).
+TEST(RopeFrequencies, OfLongRopeHaveADivisorEach) {
+  const auto settings = [](double step) {
+    RopeSettings result{.head_size = 16, .scaling = RopeScaling::kLong, .longrope = {.magnitude = 1.1547005383792517}};
+    for (int i = 0; i < 8; ++i) result.longrope.factors.push_back(1 + i * step);
+    return result;
+  };
+  expect_frequencies(
+      settings(0.125),
+      {1, 0.281091362, 0.0799999982, 0.0229983833, 0.00666666683, 0.00194601703, 0.000571428565, 0.000168654806},
+      1.1547005383792517);
+  expect_frequencies(
+      settings(2),
+      {1, 0.10540925, 0.0199999996, 0.0045175394, 0.00111111114, 0.000287479779, 7.69230755e-05, 2.10818507e-05},
+      1.1547005383792517);
+}
+
 TEST(RopeFrequencies, InterpolationDivides) {
   const Values plain = rope_frequencies({.head_size = 20}),
                half = rope_frequencies({.head_size = 20, .interpolation_factor = 2.5});
@@ -89,6 +120,8 @@ TEST(RopeFrequencies, RejectHeadsWithoutRoom) {
   EXPECT_THROW(rope_rotated_size({.head_size = 10, .percent = 0.05}), ConfigError);
   EXPECT_THROW(rope_rotated_size({.head_size = 9}), ConfigError);
   EXPECT_THROW(rope_rotated_size({.head_size = 10, .percent = 0.5, .scaling = RopeScaling::kYarn}), ConfigError);
+  EXPECT_THROW(rope_rotated_size({.head_size = 2, .scaling = RopeScaling::kDynamic}), ConfigError);
+  EXPECT_THROW(rope_rotated_size({.head_size = 8, .scaling = RopeScaling::kLong}), ConfigError);
 }
 
 /// A table of some positions.

@@ -134,6 +134,37 @@ FieldDifference read_by_latent_attention(PretrainConfig& config, const char* nam
           .in_force = [&config, name] { return config.transformer.mla && config.given.contains(name); }};
 }
 
+/// Scalings that depend on the length of a run's sequences.
+void describe_length_scalings(FieldTable& table, TransformerConfig& net) {
+  const auto is_rope = [&net] { return net.position_embedding_type == PositionEmbeddingType::kRope && !net.mla; };
+  const std::string rope = "--position-embedding-type rope without --multi-latent-attention";
+  const std::string example =
+      "--position-embedding-type rope --kv-channels 4 --longrope-short-factor 1 2 --longrope-long-factor 2 4";
+  table
+      .add("dynamic_rope_factor", net.dynamic_rope_factor,
+           "dynamic NTK scaling: the base grows with --seq-length above "
+           "--rope-scaling-original-max-position-embeddings (megatron.cpp only)")
+      .at_least(1)
+      .gives_weights_meaning()
+      .needs(rope, is_rope)
+      .such_as("--position-embedding-type rope --dynamic-rope-factor 2");
+  const auto add_list = [&](std::string_view name, std::vector<double>& factors, std::string_view help) {
+    table.add(name, factors, help).above(0).gives_weights_meaning().needs(rope, is_rope).such_as(example);
+  };
+  add_list("longrope_short_factor", net.longrope_short_factor,
+           "LongRoPE: a divisor of each frequency for --seq-length up to "
+           "--rope-scaling-original-max-position-embeddings (megatron.cpp only)");
+  add_list("longrope_long_factor", net.longrope_long_factor,
+           "LongRoPE: a divisor of each frequency for longer sequences (megatron.cpp only)");
+  table
+      .add("longrope_attention_factor", net.longrope_attention_factor,
+           "LongRoPE: factor of cosine and sine (megatron.cpp only)")
+      .above(0)
+      .gives_weights_meaning()
+      .needs("--longrope-long-factor", [&net] { return !net.longrope_long_factor.empty(); })
+      .such_as(example + " --longrope-attention-factor 1.5");
+}
+
 void describe_positions(FieldTable& table, PretrainConfig& config) {
   ModelConfig& model = config.model;
   TransformerConfig& net = config.transformer;
@@ -210,12 +241,14 @@ void describe_positions(FieldTable& table, PretrainConfig& config) {
       .such_as("--position-embedding-type rope --use-rope-scaling --rope-scaling-high-freq-factor 8");
   table
       .add("rope_scaling_original_max_position_embeddings", net.rope_scaling_original_max_position_embeddings,
-           "of --use-rope-scaling: sequence length before the extension (megatron.cpp only)")
+           "sequence length before the extension by one of these scalings (megatron.cpp only)")
       .at_least(1)
       .gives_weights_meaning()
-      .needs("--use-rope-scaling", scales)
+      .needs("--use-rope-scaling, --dynamic-rope-factor or --longrope-long-factor",
+             [&net] { return net.use_rope_scaling || net.dynamic_rope_factor || !net.longrope_long_factor.empty(); })
       .such_as(
           "--position-embedding-type rope --use-rope-scaling --rope-scaling-original-max-position-embeddings 4096");
+  describe_length_scalings(table, net);
   add_pattern(table, "no_rope_freq", net.no_rope_freq,
               "layers without rotation: N, every N-th layer; or a list with 1 for each of them")
       .gives_weights_meaning()

@@ -100,11 +100,35 @@ void check_latent_attention(const ModelConfig& model, const TransformerConfig& n
   exclude(net.use_rope_scaling, "--use-rope-scaling", "its frequencies are scaled by --rope-type yarn");
   exclude(net.rotary_seq_len_interpolation_factor.has_value(), "--rotary-seq-len-interpolation-factor",
           "its frequencies are scaled by --rope-type yarn");
+  exclude(net.dynamic_rope_factor.has_value(), "--dynamic-rope-factor",
+          "its frequencies are scaled by --rope-type yarn");
+  exclude(!net.longrope_long_factor.empty() || !net.longrope_short_factor.empty(), "--longrope-long-factor",
+          "its frequencies are scaled by --rope-type yarn");
   exclude(net.no_rope_freq.given(), "--no-rope-freq", "it rotates in every layer");
   exclude(net.qk_l2_norm, "--qk-l2-norm", "--qk-layernorm normalises its latent vectors");
   if (net.mla->qk_pos_emb_head_dim % 2 != 0)
     mistakes.add({"--qk-pos-emb-head-dim"}, "--qk-pos-emb-head-dim {} is odd: rotation takes pairs. Give {}",
                  net.mla->qk_pos_emb_head_dim, net.mla->qk_pos_emb_head_dim + 1);
+}
+
+/// One scaling at a time, with a factor for each pair that rotates.
+void check_rope_scalings(const TransformerConfig& net, int64_t num_rotated, Mistakes& mistakes) {
+  const bool is_long = !net.longrope_long_factor.empty() || !net.longrope_short_factor.empty();
+  const bool is_linear = net.rotary_seq_len_interpolation_factor.has_value();
+  if (net.use_rope_scaling + net.dynamic_rope_factor.has_value() + is_long > 1 ||
+      (is_linear && (net.dynamic_rope_factor || is_long)))
+    mistakes.add(
+        {"--use-rope-scaling", "--dynamic-rope-factor", "--longrope-long-factor",
+         "--rotary-seq-len-interpolation-factor"},
+        "--use-rope-scaling, --dynamic-rope-factor and --longrope-long-factor exclude each other, and the last "
+        "two --rotary-seq-len-interpolation-factor: frequencies are scaled once");
+  const auto pairs = static_cast<size_t>((num_rotated + 1) / 2);
+  if (is_long && (net.longrope_long_factor.size() != pairs || net.longrope_short_factor.size() != pairs))
+    mistakes.add(
+        {"--longrope-long-factor", "--longrope-short-factor"},
+        "--longrope-short-factor has {} values and --longrope-long-factor {}: each needs {}, one for each pair "
+        "of a head that rotates",
+        net.longrope_short_factor.size(), net.longrope_long_factor.size(), pairs);
 }
 
 void resolve_latent_attention(ModelConfig& model, TransformerConfig& net, Mistakes& mistakes) {
@@ -138,6 +162,7 @@ void resolve_positions(ModelConfig& model, TransformerConfig& net, Mistakes& mis
         "{} of {} values of a head would rotate (--rotary-percent {}): rotation takes pairs, so a number above "
         "0 is needed whose pairs the head can hold, and an even one with yarn",
         rotated, channels, net.rotary_percent);
+  check_rope_scalings(net, rotated, mistakes);
   resolve_yarn(model, net);
 }
 
@@ -220,6 +245,7 @@ void resolve_sizes(PretrainConfig& config, Mistakes& mistakes) {
   net.hidden_size = model.hidden_size.value_or(0);
   net.ffn_hidden_size = model.ffn_hidden_size.value_or(0);
   net.max_sequence_length = model.max_position_embeddings.value_or(0);
+  net.sequence_length = model.seq_length.value_or(0);
   net.share_embeddings_and_output_weights = !model.untie_embeddings_and_output_weights;
 }
 
