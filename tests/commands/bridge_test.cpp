@@ -1,5 +1,5 @@
 // Models of Hugging Face's, tiny and random, with the logits of transformers 5.23 (tests/golden/hf).
-#include "commands/bridge.h"
+#include "tests/commands/bridge_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "commands/eval.h"
 #include "commands/exit_code.h"
-#include "commands/pretrain.h"
 #include "megatron/dist_checkpointing/safetensors_folder.h"
 #include "megatron/telemetry/progress.h"
 #include "megatron/training/hugging_face/export_model.h"
@@ -26,8 +24,6 @@ namespace megatron::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string golden_model(const std::string& name) { return golden_path("hf/" + name); }
 
 const Words kModels = {"gpt2",
                        "llama",
@@ -44,22 +40,13 @@ const Words kModels = {"gpt2",
                        "starcoder2",
                        "mixtral",
                        "qwen2_moe",
-                       "qwen3_moe"};
-
-struct Ended {
-  int status;
-  std::string out, err;
-};
-Ended bridge(const Words& words) {
-  std::ostringstream out, err;
-  const int status = bridge_command(words, out, err);
-  return {status, out.str(), err.str()};
-}
-Ended eval(const Words& words) {
-  std::ostringstream out, err;
-  const int status = eval_command(joined(words, {"--num-threads", "1", "--device", "cpu"}), out, err);
-  return {status, out.str(), err.str()};
-}
+                       "qwen3_moe",
+                       "deepseek_v2",
+                       "deepseek_v3",
+                       "deepseek_v3_yarn",
+                       "gpt_oss",
+                       "llama_rope_dynamic",
+                       "phi3_longrope"};
 
 SafetensorsFile open(const std::string& path) { return {PosixFileSystem().open_for_reading(path), path}; }
 
@@ -78,31 +65,6 @@ std::vector<float> logits_of(const Words& model, const std::string& name, const 
   EXPECT_EQ(ended.status, 0) << name << ": " << ended.err;
   if (ended.status != 0) return {};
   return floats_of(open(path), "logits");
-}
-
-std::vector<std::byte> bytes_of(const SafetensorsFolder& folder, const std::string& name) {
-  const SafetensorsFile::Tensor& tensor = folder.tensor(name);
-  std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes));
-  folder.read_box(name, Box::whole(tensor.shape), bytes.data(), tensor.shape.contiguous_strides());
-  return bytes;
-}
-
-nlohmann::json json_of(const std::string& path) {
-  std::ifstream file(path);
-  return nlohmann::json::parse(file);
-}
-
-void expect_same_model(const std::string& folder, const std::string& expected) {
-  const PosixFileSystem files;
-  const SafetensorsFolder ours(files, folder), theirs(files, expected);
-  EXPECT_EQ(ours.names(), theirs.names());
-  for (const std::string& name : theirs.names()) {
-    ASSERT_TRUE(ours.contains(name)) << name;
-    EXPECT_EQ(ours.tensor(name).shape, theirs.tensor(name).shape) << name;
-    EXPECT_EQ(ours.tensor(name).type, theirs.tensor(name).type) << name;
-    EXPECT_EQ(bytes_of(ours, name), bytes_of(theirs, name)) << name;
-  }
-  EXPECT_EQ(json_of(folder + "/config.json"), json_of(expected + "/config.json"));
 }
 
 TEST(Bridge, ComputesTheLogitsAndTheLossOfTransformers) {
@@ -165,57 +127,75 @@ TEST(Bridge, CutsAnExportIntoShardsWithAnIndex) {
             json_of(golden_model("llama") + "/" + kSafetensorsIndex)["metadata"]);
 }
 
-/// A step with a learning rate of 0 on tensor and pipeline ranks, then a save.
-Words training(const ScratchDirectory& scratch, const std::string& save) {
-  return {"--device",
-          "cpu",
-          "--seq-length",
-          "16",
-          "--micro-batch-size",
-          "1",
-          "--global-batch-size",
-          "2",
-          "--train-iters",
-          "1",
-          "--lr",
-          "0",
-          "--mock-data",
-          "--tokenizer-type",
-          "NullTokenizer",
-          "--vocab-size",
-          "97",
-          "--num-threads",
-          "1",
-          "--eval-iters",
-          "0",
-          "--nproc-per-node",
-          "4",
-          "--tensor-model-parallel-size",
-          "2",
-          "--pipeline-model-parallel-size",
-          "2",
-          "--save",
-          scratch.file(save),
-          "--save-interval",
-          "1"};
+// The models beside them with _dequantized are what torch and transformers make of the same weights.
+TEST(Bridge, DequantisesWeightsBitForBit) {
+  for (const std::string name : {"deepseek_v3_fp8", "gpt_oss_mxfp4"}) {
+    SCOPED_TRACE(name);
+    const ScratchDirectory scratch;
+    const Ended imported = bridge({"import", "--hf-path", golden_model(name), "--save", scratch.file("ckpt")});
+    ASSERT_EQ(imported.status, 0) << imported.err;
+    const Ended exported = bridge({"export", "--load", scratch.file("ckpt"), "--hf-path", scratch.file("hf")});
+    ASSERT_EQ(exported.status, 0) << exported.err;
+    expect_same_model(scratch.file("hf"), golden_model(name + "_dequantized"));
+    EXPECT_EQ(bridge({"roundtrip", "--hf-path", golden_model(name)}).status, 0);
+  }
 }
 
-Ended pretrain(const Words& words) {
-  std::ostringstream out, err;
-  const int status = pretrain_command(gpt_family(), words, out, err);
-  return {status, out.str(), err.str()};
+/// A step with a learning rate of 0 on tensor and pipeline ranks, then a save.
+Words training(const ScratchDirectory& scratch, const std::string& save, const Words& extra) {
+  const Words words = {"--device",
+                       "cpu",
+                       "--seq-length",
+                       "16",
+                       "--micro-batch-size",
+                       "1",
+                       "--global-batch-size",
+                       "2",
+                       "--train-iters",
+                       "1",
+                       "--lr",
+                       "0",
+                       "--mock-data",
+                       "--tokenizer-type",
+                       "NullTokenizer",
+                       "--vocab-size",
+                       "97",
+                       "--num-threads",
+                       "1",
+                       "--eval-iters",
+                       "0",
+                       "--nproc-per-node",
+                       "4",
+                       "--tensor-model-parallel-size",
+                       "2",
+                       "--sequence-parallel",
+                       "--pipeline-model-parallel-size",
+                       "2",
+                       "--save",
+                       scratch.file(save),
+                       "--save-interval",
+                       "1"};
+  return joined(words, extra);
 }
 
 TEST(Bridge, TrainingStartsFromAFolderOrAnImportOnAnyLayoutAndIsExported) {
-  for (const std::string name : {"llama", "gpt2", "qwen2_sliding_tied"}) {
+  const Words still = {"--moe-router-bias-update-rate", "0"};  // moves without a learning rate too
+  const std::pair<std::string, Words> models[] = {{"llama", {}},
+                                                  {"gpt2", {}},
+                                                  {"qwen2_sliding_tied", {}},
+                                                  {"deepseek_v2", {}},
+
+                                                  {"deepseek_v3_mtp", still},
+                                                  {"gpt_oss", {"--expert-tensor-parallel-size", "1"}}};
+  for (const auto& [name, extra] : models) {
     SCOPED_TRACE(name);
     const ScratchDirectory scratch;
     const std::string model = golden_model(name);
-    const Ended direct = pretrain(joined(training(scratch, "direct"), {"--load-hf", model}));
+    const Ended direct = pretrain(joined(training(scratch, "direct", extra), {"--load-hf", model}));
     ASSERT_EQ(direct.status, 0) << direct.err << direct.out;
     ASSERT_EQ(bridge({"import", "--hf-path", model, "--save", scratch.file("ckpt")}).status, 0);
-    const Ended imported = pretrain(
-        joined(training(scratch, "imported"), {"--load", scratch.file("ckpt"), "--use-checkpoint-args", "--finetune"}));
+    const Ended imported = pretrain(joined(training(scratch, "imported", extra),
+                                           {"--load", scratch.file("ckpt"), "--use-checkpoint-args", "--finetune"}));
     ASSERT_EQ(imported.status, 0) << imported.err << imported.out;
     for (const char* save : {"direct", "imported"}) {
       const std::string folder = scratch.file(std::string(save) + "_hf");
@@ -257,18 +237,19 @@ TEST(Bridge, RejectsEveryKeyThatChangesTheModelAtOnce) {
                              {{"hidden_act", "gelu"},
                               {"attention_bias", true},
                               {"quantization_config", {{"bits", 4}}},
-                              {"rope_parameters", {{"rope_type", "longrope"}, {"strange", 1}}}},
+                              {"rope_parameters", {{"rope_type", "llama4"}, {"strange", 1}}}},
                              scratch),
                  ExitCode::kUsage,
                  {"hidden_act is \"gelu\"; supported: \"silu\"", "attention_bias is true and mlp_bias is false",
-                  "quantization_config is {\"bits\":4}", "rope_type is \"longrope\"; supported: default, linear",
+                  "quantization_config is {\"bits\":4}", "rope_type is \"llama4\"; supported: default, linear",
                   "strange is 1, an unknown setting"});
 }
 
 TEST(Bridge, NamesTheSupportedFamilies) {
   const ScratchDirectory scratch;
   expect_refusal(with_config("llama", {{"model_type", "t5"}}, scratch), ExitCode::kUsage,
-                 {"model_type is \"t5\". Supported are gpt2, llama, mistral, mixtral, nemotron, phi3, "
+                 {"model_type is \"t5\". Supported are deepseek_v2, deepseek_v3, gpt2, gpt_oss, llama, mistral, "
+                  "mixtral, nemotron, phi3, "
                   "qwen2, qwen2_moe, qwen3, qwen3_moe, starcoder2"});
 }
 

@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
+#include "megatron/models/hugging_face/quantization.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -137,7 +138,9 @@ Json arguments_of(const Family& family, const Json& config, const std::string& s
   Json arguments = family.arguments;
   for (const std::string_view key : kWithoutEffect) reader.at(key);
   for (const std::string& key : family.without_effect) reader.at(key);
+  if (!family.num_further_layers.empty()) reader.integer(family.num_further_layers, 0);
   read_values(family, reader, arguments);
+  check_quantization(reader);
   check_choices(family, reader);
   family.derive(reader, arguments);
   for (const std::string& key : reader.unread())
@@ -152,6 +155,19 @@ Json arguments_of(const Family& family, const Json& config, const std::string& s
 
 void derive_tied_embeddings(ConfigReader& config, Json& arguments, bool otherwise) {
   arguments["untie_embeddings_and_output_weights"] = !config.flag("tie_word_embeddings", otherwise);
+}
+
+void read_layer_types(ConfigReader& config, std::vector<bool>& is_sliding) {
+  const Json& types = config.at("layer_types");
+  if (types.is_array() && types.size() == is_sliding.size()) {
+    for (size_t layer = 0; layer < is_sliding.size(); ++layer) {
+      is_sliding[layer] = types[layer] == "sliding_attention";
+      if (types[layer] != "sliding_attention" && types[layer] != "full_attention")
+        config.reject("layer_types has {}; supported: full_attention, sliding_attention", types[layer].dump());
+    }
+  } else if (!types.is_null()) {
+    config.reject("layer_types is {}; it needs one entry for each of {} layers", types.dump(), is_sliding.size());
+  }
 }
 
 void set_sliding_window(Json& arguments, int64_t window) {

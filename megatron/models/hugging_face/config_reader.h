@@ -22,6 +22,8 @@ class ConfigReader {
   /// The value of a key, which counts as read; null where the key is missing.
   const Json& at(std::string_view key);
   bool has(std::string_view key) { return !at(key).is_null(); }
+  /// Whether the key is there; its value may be null.
+  bool names(std::string_view key) const { return config_.contains(key); }
   int64_t integer(std::string_view key, int64_t otherwise);
   double number(std::string_view key, double otherwise);
   bool flag(std::string_view key, bool otherwise);
@@ -51,8 +53,12 @@ Json arguments_of(const Family& family, const Json& config, const std::string& s
 /// rope_theta, rope_scaling and rope_parameters, with what the scaling types mean. Sets rotary arguments.
 /// @param base  where rope_theta is missing
 void derive_rope(ConfigReader& config, Json& arguments, double base = 10000);
+/// The same for the part of the heads of latent attention that rotates.
+void derive_latent_rope(ConfigReader& config, Json& arguments);
 /// tie_word_embeddings. @param otherwise  where the key is missing.
 void derive_tied_embeddings(ConfigReader& config, Json& arguments, bool otherwise);
+/// layer_types, where it is given: which layers have the sliding window.
+void read_layer_types(ConfigReader& config, std::vector<bool>& is_sliding);
 /// A window over all layers. @param window  positions that a query sees, its own included; 0: all of them.
 void set_sliding_window(Json& arguments, int64_t window);
 /// A window over the layers that `is_sliding` marks alone.

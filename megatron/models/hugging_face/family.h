@@ -29,6 +29,7 @@ enum class Arrangement {
   kStacked,   ///< one after the other along dimension 0: a single tensor, or gate and up in linear_fc1
   kQkv,       ///< query, key and value, which linear_qkv has interleaved by query group
   kFusedQkv,  ///< the same in one tensor: all queries, all keys, all values
+  kGateUp,    ///< gate and up in one tensor, whose rows alternate; linear_fc1 has them one after the other
 };
 
 /// Where one of Megatron's parameters comes from.
@@ -36,8 +37,18 @@ struct TensorRule {
   std::string parameter;             ///< its key in checkpoints: "decoder.layers.self_attention.linear_qkv.weight"
   std::vector<std::string> tensors;  ///< "{}" stands for the number of the layer, from 0
   Arrangement arrangement = Arrangement::kStacked;
-  bool is_transposed = false;  ///< matrices are stored [in, out] (GPT-2's Conv1D)
+  bool is_transposed = false;   ///< matrices are stored [in, out] (GPT-2's Conv1D)
+  bool stacks_experts = false;  ///< one tensor has the parameters of all experts, with a first axis over them
 };
+
+/// A tensor that has the values of another one.
+struct TensorCopy {
+  std::string tensor;  ///< "{}" stands for the number of the layer
+  std::string original;
+};
+
+/// The parameter that every layer for further tokens has.
+inline constexpr const char* kFurtherProjection = "mtp.layers.eh_proj.weight";
 
 struct Family {
   std::string model_type, architecture;
@@ -48,7 +59,9 @@ struct Family {
   /// What remains: keys that say several things, or arguments that several keys make up.
   std::function<void(ConfigReader& config, Json& arguments)> derive;
   std::vector<TensorRule> tensors;
-  std::vector<std::string> ignored_tensors;  ///< endings of names in older files that hold no weights, such as masks
+  std::vector<std::string> ignored_tensors;     ///< endings of names in older files that hold no weights, such as masks
+  std::string num_further_layers = {};          ///< key of the number of layers that predict further tokens
+  std::vector<TensorCopy> further_copies = {};  ///< of each of these layers
 };
 
 }  // namespace megatron::hugging_face

@@ -34,16 +34,7 @@ void derive_qwen_windows(ConfigReader& config, Json& arguments, int64_t default_
   std::vector<bool> is_sliding(num_layers);
   for (size_t layer = 0; layer < num_layers; ++layer)
     is_sliding[layer] = uses_window && static_cast<int64_t>(layer) >= first;
-  const Json& types = config.at("layer_types");
-  if (types.is_array() && types.size() == num_layers) {
-    for (size_t layer = 0; layer < num_layers; ++layer) {
-      is_sliding[layer] = types[layer] == "sliding_attention";
-      if (types[layer] != "sliding_attention" && types[layer] != "full_attention")
-        config.reject("layer_types has {}; supported: full_attention, sliding_attention", types[layer].dump());
-    }
-  } else if (!types.is_null()) {
-    config.reject("layer_types is {}; it needs one entry for each of {} layers", types.dump(), num_layers);
-  }
+  read_layer_types(config, is_sliding);
   set_sliding_layers(arguments, window, is_sliding);
 }
 

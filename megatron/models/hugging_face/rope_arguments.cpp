@@ -58,7 +58,39 @@ void set_yarn(ConfigReader& rope, Json& arguments, int64_t max_positions) {
   }
 }
 
-void set_scaling(ConfigReader& rope, Json& arguments, int64_t max_positions) {
+/// Frequencies depend on the length of a run's sequences, which may pass the length of the training, as far as the
+/// factor says.
+void set_dynamic(ConfigReader& rope, Json& arguments, int64_t max_positions) {
+  const double factor = rope.number("factor", 1);
+  arguments["dynamic_rope_factor"] = factor;
+  arguments["rope_scaling_original_max_position_embeddings"] = max_positions;
+  arguments["max_position_embeddings"] = static_cast<int64_t>(std::ceil(factor * static_cast<double>(max_positions)));
+}
+
+/// The list of a factor for each frequency.
+Json factors_of(ConfigReader& rope, std::string_view key) {
+  const Json& factors = rope.at(key);
+  if (factors.is_array() && std::ranges::all_of(factors, [](const Json& factor) { return factor.is_number(); }))
+    return factors;
+  rope.reject("{} is {}; it needs a list of numbers", key, factors.dump());
+  return Json::array();
+}
+
+/// cos and sin grow by attention_factor, or else by the root of 1 + ln(factor) / ln(original length), which Phi-3 says
+/// outside of the rotary settings.
+void set_longrope(ConfigReader& config, ConfigReader& rope, Json& arguments, int64_t max_positions) {
+  constexpr std::string_view kOriginal = "original_max_position_embeddings";
+  const int64_t original = config.integer(kOriginal, rope.integer(kOriginal, max_positions));
+  const double factor = rope.number("factor", static_cast<double>(max_positions) / static_cast<double>(original));
+  const double growth = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(static_cast<double>(original)));
+  arguments["longrope_short_factor"] = factors_of(rope, "short_factor");
+  arguments["longrope_long_factor"] = factors_of(rope, "long_factor");
+  arguments["longrope_attention_factor"] = rope.number("attention_factor", growth);
+  arguments["rope_scaling_original_max_position_embeddings"] = original;
+}
+
+void set_scaling(ConfigReader& config, ConfigReader& rope, Json& arguments) {
+  const int64_t max_positions = config.integer("max_position_embeddings", 2048);
   const std::string type = rope.text("rope_type", "default");
   if (type == "linear")
     arguments["rotary_seq_len_interpolation_factor"] = rope.number("factor", 1);
@@ -66,8 +98,12 @@ void set_scaling(ConfigReader& rope, Json& arguments, int64_t max_positions) {
     set_llama3(rope, arguments);
   else if (type == "yarn")
     set_yarn(rope, arguments, max_positions);
+  else if (type == "dynamic")
+    set_dynamic(rope, arguments, max_positions);
+  else if (type == "longrope" || type == "su")  // the name that Phi-3 gave it at first
+    set_longrope(config, rope, arguments, max_positions);
   else if (type != "default")
-    rope.reject("rope_type is \"{}\"; supported: default, linear, llama3, yarn", type);
+    rope.reject("rope_type is \"{}\"; supported: default, linear, llama3, yarn, dynamic, longrope", type);
 }
 
 }  // namespace
@@ -80,10 +116,29 @@ void derive_rope(ConfigReader& config, Json& arguments, double default_base) {
   arguments["position_embedding_type"] = "rope";
   arguments["rotary_base"] = static_cast<int64_t>(base);
   arguments["rotary_percent"] = rope.number("partial_rotary_factor", arguments.value("rotary_percent", 1.0));
-  set_scaling(rope, arguments, config.integer("max_position_embeddings", 2048));
+  set_scaling(config, rope, arguments);
   for (const std::string& mistake : rope.mistakes()) config.reject("rotary positions: {}", mistake);
   for (const std::string& key : rope.unread())
     config.reject("rotary positions: {} is {}, an unknown setting", key, rope_object[key].dump());
+}
+
+void derive_latent_rope(ConfigReader& config, Json& arguments) {
+  derive_rope(config, arguments);
+  const bool is_yarn = arguments["position_embedding_type"] == "yarn";
+  arguments["position_embedding_type"] = "rope";
+  arguments["rope_type"] = is_yarn ? "yarn" : "rope";
+  for (const char* argument :
+       {"use_rope_scaling", "rotary_seq_len_interpolation_factor", "dynamic_rope_factor", "longrope_long_factor"})
+    if (arguments.contains(argument))
+      config.reject("rotary positions: latent attention supports the types default and yarn alone");
+  // The softmax scale grows with mscale_all_dim, cos and sin with both.
+  const Json rope_object = merged_rope(config);
+  ConfigReader rope(rope_object);
+  const bool has_mscale = rope.number("mscale", 0) != 0, has_all = rope.number("mscale_all_dim", 0) != 0;
+  if (is_yarn && (has_mscale != has_all || (rope.has("attention_factor") && has_all)))
+    config.reject(
+        "rotary positions: yarn of latent attention supports mscale and mscale_all_dim together without "
+        "attention_factor, or neither");
 }
 
 }  // namespace megatron::hugging_face

@@ -76,17 +76,19 @@ std::vector<TensorParts> tensors_of(const WeightMap& map) {
       if (is_new) tensors.push_back({piece.tensor, map.tensors().at(piece.tensor), {}});
       tensors[place->second].parts.push_back({&parameter, &piece});
     }
+  for (const auto& [copy, original] : map.copies()) {
+    tensors.push_back(tensors[places.at(original)]);
+    tensors.back().name = copy;
+  }
   return tensors;
 }
 
 void copy_piece(const std::byte* parameter, const Shape& parameter_shape, const WeightPiece& piece, std::byte* tensor,
                 const Shape& tensor_shape, int64_t element_bytes) {
-  const Shape here = parameter_shape.contiguous_strides();
-  Shape there = tensor_shape.contiguous_strides();
+  const Shape here = parameter_shape.contiguous_strides(), there = tensor_shape.contiguous_strides();
   const std::byte* from = parameter + element_offset(piece.here.offsets, here) * element_bytes;
-  std::byte* to = tensor + element_offset(piece.there.offsets, there) * element_bytes;
-  if (piece.is_transposed) std::swap(there[0], there[1]);
-  for_each_run(piece.here.sizes, here, there, [&](int64_t a, int64_t b, int64_t count) {
+  std::byte* to = tensor + element_offset(tensor_box(piece, piece.here).offsets, there) * element_bytes;
+  for_each_run(piece.here.sizes, here, parameter_strides(piece, there), [&](int64_t a, int64_t b, int64_t count) {
     std::copy_n(from + a * element_bytes, count * element_bytes, to + b * element_bytes);
   });
 }
@@ -134,6 +136,16 @@ std::string config_folder(const FileSystem& files, const ExportOptions& options,
   return kept;
 }
 
+/// The checkpoint decides whether there are layers for further tokens: its config.json has their number without them,
+/// too.
+void take_further_layers(const std::string& stored_arguments, HuggingFaceModel& model) {
+  const int64_t count = arguments_from_json(stored_arguments).transformer.mtp.num_layers;
+  model.arguments.erase("mtp_num_layers");
+  if (count == 0) return;
+  model.arguments["mtp_num_layers"] = count;
+  if (!model.family.num_further_layers.empty()) model.json[model.family.num_further_layers] = count;
+}
+
 void require_same_model_as(const PretrainConfig& described, const std::string& stored_arguments,
                            const std::string& folder, const std::string& checkpoint) {
   std::vector<std::string> others = other_meanings(described, stored_arguments);
@@ -161,8 +173,10 @@ void require_empty(const FileSystem& files, const std::string& directory) {
                            directory);
 }
 
-/// config.json with the precision of the weights.
+/// config.json with the precision of the weights, which are not quantised.
 std::string config_text(hugging_face::Json config, ElementType type) {
+  const bool was_quantised = config.erase(hugging_face::kQuantizationConfig) > 0;
+  if (was_quantised && !config.contains("dtype")) config["torch_dtype"] = name_of(type);
   for (const char* key : {"dtype", "torch_dtype"})
     if (config.contains(key)) config[key] = name_of(type);
   return config.dump(2) + "\n";
@@ -174,7 +188,8 @@ void export_hugging_face(FileSystem& files, const ExportOptions& options, Progre
   const std::string checkpoint = Checkpointer::stored_path(files, options.checkpoint);
   const std::string arguments = Checkpointer::stored_arguments(files, options.checkpoint);
   const std::string folder = config_folder(files, options, checkpoint);
-  const HuggingFaceModel model = read_hugging_face_model(files, folder);
+  HuggingFaceModel model = read_hugging_face_model(files, folder);
+  take_further_layers(arguments, model);
   const PretrainConfig config = model.config();
   require_same_model_as(config, arguments, folder, checkpoint);
   require_empty(files, options.directory);

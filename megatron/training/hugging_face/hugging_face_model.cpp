@@ -13,6 +13,20 @@ using hugging_face::Family;
 using hugging_face::Json;
 using hugging_face::WeightMap;
 
+namespace {
+
+/// Layers for further tokens that are stored: transformers writes their number where it drops them, too.
+int64_t num_stored_further_layers(const FileSystem& files, const std::string& directory, const Family& family,
+                                  const Json& json, int64_t num_layers) {
+  const std::optional<std::string> tensor = hugging_face::further_projection(family, num_layers);
+  const int64_t count = tensor ? json.value(family.num_further_layers, int64_t{0}) : 0;
+  const bool has_weights =
+      files.exists(join_path(directory, kSafetensorsFile)) || files.exists(join_path(directory, kSafetensorsIndex));
+  return count > 0 && has_weights && SafetensorsFolder(files, directory).contains(*tensor) ? count : 0;
+}
+
+}  // namespace
+
 std::vector<std::string> hugging_face_side_files() {
   return {"config.json",        "generation_config.json",
           "tokenizer.json",     "tokenizer_config.json",
@@ -32,10 +46,15 @@ HuggingFaceModel read_hugging_face_model(const FileSystem& files, const std::str
   require<CheckpointError>(json.is_object(), "[hugging_face] {} is no JSON object. Fetch the file again.", path);
   Family family = hugging_face::family_of(json, path);
   Json arguments = hugging_face::arguments_of(family, json, path);
-  const std::string dtype = json.value("dtype", json.value("torch_dtype", Json("float32"))).dump();
+  const std::optional<hugging_face::Quantization> quantization = hugging_face::quantization_of(json);
+  const Json otherwise = quantization ? "bfloat16" : "float32";
+  const std::string dtype = json.value("dtype", json.value("torch_dtype", otherwise)).dump();
   if (dtype == "\"bfloat16\"") arguments["bf16"] = true;
   if (dtype == "\"float16\"") arguments["fp16"] = true;
-  return {directory, std::move(family), std::move(json), std::move(arguments)};
+  const int64_t num_further =
+      num_stored_further_layers(files, directory, family, json, arguments["num_layers"].get<int64_t>());
+  if (num_further > 0) arguments["mtp_num_layers"] = num_further;
+  return {directory, std::move(family), std::move(json), std::move(arguments), quantization};
 }
 
 PretrainConfig HuggingFaceModel::config() const {

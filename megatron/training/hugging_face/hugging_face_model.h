@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "megatron/base/file_system.h"
-#include "megatron/dist_checkpointing/safetensors_folder.h"
 #include "megatron/dist_checkpointing/stored_tensors.h"
 #include "megatron/models/hugging_face/weight_map.h"
 #include "megatron/training/config/pretrain_config.h"
+#include "megatron/training/hugging_face/dequantized_folder.h"
 
 namespace megatron {
 
@@ -20,8 +20,9 @@ std::vector<std::string> hugging_face_side_files();
 struct HuggingFaceModel {
   std::string directory;
   hugging_face::Family family;
-  hugging_face::Json json;       ///< config.json
-  hugging_face::Json arguments;  ///< under Megatron's names; without tokenizer
+  hugging_face::Json json;                                      ///< config.json
+  hugging_face::Json arguments;                                 ///< under Megatron's names; without tokenizer
+  std::optional<hugging_face::Quantization> quantization = {};  ///< of the weights beside it
 
   /// A run of this model on one rank, its vocabulary padded as the flags' defaults have it.
   PretrainConfig config() const;
@@ -46,7 +47,7 @@ class HuggingFaceWeights final : public StoredTensors {
   HuggingFaceWeights(const FileSystem& files, const HuggingFaceModel& model, hugging_face::WeightMap map);
 
   const hugging_face::WeightMap& map() const { return map_; }
-  const SafetensorsFolder& folder() const { return folder_; }
+  const DequantizedFolder& folder() const { return folder_; }
   /// The name in the folder of a tensor of the map: older files of some families leave the common prefix out.
   std::string name_in_folder(const std::string& tensor) const;
 
@@ -57,11 +58,12 @@ class HuggingFaceWeights final : public StoredTensors {
 
  private:
   void require_all_tensors(const HuggingFaceModel& model) const;
+  void require_equal_copies() const;
   const std::vector<size_t>& layers_of(std::string_view key) const;
   void read_layer(const hugging_face::ParameterPieces& parameter, const Box& wanted, std::byte* destination,
                   const Shape& strides) const;
 
-  SafetensorsFolder folder_;
+  DequantizedFolder folder_;
   hugging_face::WeightMap map_;
   std::map<std::string, std::vector<size_t>, std::less<>> by_key_;  // in map_.parameters()
 };

@@ -26,13 +26,15 @@ void list(std::vector<std::string>& mistakes, std::string_view what, std::vector
 }
 
 /// Reads whole rows: the file is read from front to back, and elements are scattered in memory.
-void read_transposed(const SafetensorsFolder& folder, const std::string& name, const Box& box, std::byte* destination,
-                     const Shape& strides) {
+/// @param part  of the parameter
+void read_rearranged(const DequantizedFolder& folder, const std::string& name, const WeightPiece& piece,
+                     const Box& part, std::byte* destination, const Shape& strides) {
   const int64_t bytes = size_of(folder.tensor(name).type);
+  const Box box = tensor_box(piece, part);
   const Shape own = box.sizes.contiguous_strides();
   std::vector<std::byte> rows(static_cast<size_t>(box.sizes.num_elements() * bytes));
   folder.read_box(name, box, rows.data(), own);
-  for_each_run(box.sizes, own, strides, [&](int64_t a, int64_t b, int64_t count) {
+  for_each_run(part.sizes, parameter_strides(piece, own), strides, [&](int64_t a, int64_t b, int64_t count) {
     std::copy_n(rows.data() + a * bytes, count * bytes, destination + b * bytes);
   });
 }
@@ -40,15 +42,16 @@ void read_transposed(const SafetensorsFolder& folder, const std::string& name, c
 }  // namespace
 
 HuggingFaceWeights::HuggingFaceWeights(const FileSystem& files, const HuggingFaceModel& model, WeightMap map)
-    : folder_(files, model.directory), map_(std::move(map)) {
+    : folder_(files, model.directory, model.quantization), map_(std::move(map)) {
   require_all_tensors(model);
+  require_equal_copies();
   for (size_t i = 0; i < map_.parameters().size(); ++i) by_key_[map_.parameters()[i].key].push_back(i);
   for (const auto& [key, layers] : by_key_) {
     const WeightPiece& first = map_.parameters()[layers.front()].pieces.front();
     for (const size_t layer : layers)
       for (const WeightPiece& piece : map_.parameters()[layer].pieces) {
         const ElementType type = folder_.tensor(name_in_folder(piece.tensor)).type, wanted = *type_of(key);
-        require<NotSupported>(type == wanted && info(type).dtype,
+        require<NotSupported>(type == wanted && info(type).dtype && is_floating(*info(type).dtype),
                               "[hugging_face] {}: {} is {} and {} is {}. Tensors that form one parameter of Megatron's "
                               "must have one type, of fp64, fp32, fp16 and bf16. Convert the model first.",
                               model.directory, first.tensor, wanted, piece.tensor, type);
@@ -89,6 +92,28 @@ void HuggingFaceWeights::require_all_tensors(const HuggingFaceModel& model) cons
                            model.directory, model.family.model_type, joined(mistakes, "\n  - "));
 }
 
+void HuggingFaceWeights::require_equal_copies() const {
+  constexpr int64_t kRows = 1024;  // of two tensors are in memory
+  for (const auto& [copy, original] : map_.copies()) {
+    const std::string ours = name_in_folder(copy), theirs = name_in_folder(original);
+    const auto bytes_of = [&](const std::string& name, const Box& rows) {
+      std::vector<std::byte> bytes(static_cast<size_t>(rows.sizes.num_elements() * size_of(folder_.tensor(name).type)));
+      folder_.read_box(name, rows, bytes.data(), rows.sizes.contiguous_strides());
+      return bytes;
+    };
+    Box rows = Box::whole(folder_.tensor(ours).shape);
+    const int64_t num_rows = rows.sizes[0];
+    for (; rows.offsets[0] < num_rows; rows.offsets[0] += kRows) {
+      rows.sizes[0] = std::min(kRows, num_rows - rows.offsets[0]);
+      require<NotSupported>(bytes_of(ours, rows) == bytes_of(theirs, rows),
+                            "[hugging_face] {}: {} differs from {}. Layers that predict further tokens share the "
+                            "embedding and the output layer of the model in Megatron. Remove these layers from the "
+                            "files.",
+                            folder_.directory(), ours, theirs);
+    }
+  }
+}
+
 const std::vector<size_t>& HuggingFaceWeights::layers_of(std::string_view key) const {
   const auto found = by_key_.find(key);
   require<CheckpointError>(found != by_key_.end(),
@@ -111,24 +136,13 @@ void HuggingFaceWeights::read_layer(const ParameterPieces& parameter, const Box&
     const std::optional<Box> common = intersection(piece.here, wanted);
     if (!common) continue;
     const std::string name = name_in_folder(piece.tensor);
-    Box there = *common;
-    Shape at = common->offsets, there_strides = strides;
-    for (int dim = 0; dim < at.rank(); ++dim) {
-      there.offsets[dim] -= piece.here.offsets[dim];
-      at[dim] -= wanted.offsets[dim];
-    }
-    if (piece.is_transposed) {
-      std::swap(there.offsets[0], there.offsets[1]);
-      std::swap(there.sizes[0], there.sizes[1]);
-      std::swap(there_strides[0], there_strides[1]);
-    }
-    for (int dim = 0; dim < at.rank(); ++dim) there.offsets[dim] += piece.there.offsets[dim];
-    const int64_t bytes = size_of(folder_.tensor(name).type);
-    std::byte* to = destination + element_offset(at, strides) * bytes;
-    if (piece.is_transposed)
-      read_transposed(folder_, name, there, to, there_strides);
+    Shape at = common->offsets;
+    for (int dim = 0; dim < at.rank(); ++dim) at[dim] -= wanted.offsets[dim];
+    std::byte* to = destination + element_offset(at, strides) * size_of(folder_.tensor(name).type);
+    if (piece.is_box())
+      folder_.read_box(name, tensor_box(piece, *common), to, tensor_strides(piece, strides));
     else
-      folder_.read_box(name, there, to, there_strides);
+      read_rearranged(folder_, name, piece, *common, to, strides);
   }
 }
 
