@@ -9,6 +9,7 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 8 CACHE STRING "Sources that MEGATRON_UNITY com
 # Sources that define the same names in their anonymous namespaces as others of their target. The compiler names a missing one
 # ("redefinition"); with -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 it names all.
 set(MEGATRON_COMPILED_ALONE
+    commands/build_sequences_per_dataset.cpp
     megatron/tokenizers/character_masks.cpp
     megatron/tokenizers/hugging_face/decoders.cpp
     megatron/tokenizers/punkt_words.cpp

@@ -40,6 +40,8 @@ namespace {
 /// The files that match a pattern, sorted by name. A file of exactly that name has precedence.
 std::vector<std::string> files_of(const std::string& pattern) {
   if (std::filesystem::exists(pattern)) return {pattern};
+  require<DataError>(!pattern.starts_with("s3://"),
+                     "--input {}: objects are not read. Copy them first, for instance with: aws s3 cp", pattern);
   glob_t found{};
   const std::unique_ptr<glob_t, void (*)(glob_t*)> guard(&found, globfree);
   const int status = glob(pattern.c_str(), 0, nullptr, &found);

@@ -21,6 +21,7 @@
 #include "commands/bench/bench.h"
 #include "commands/bridge.h"
 #include "commands/build_commit.h"
+#include "commands/build_sequences_per_dataset.h"
 #include "commands/checkpoint/checkpoint.h"
 #include "commands/data.h"
 #include "commands/eval.h"
@@ -77,6 +78,8 @@ std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
   const std::vector<Command> others = {
       {"preprocess_data", preprocess_data_command, "turn text into .bin and .idx files"},
       {"prepare_cache", prepare_cache_command, "build the index caches of a training run beforehand"},
+      {"build_sequences_per_dataset", build_sequences_per_dataset_command,
+       "count the sequences of many datasets for Megatron-LM"},
       {"merge_datasets", merge_datasets_command, "join .bin and .idx files of one type"},
       {"tokenize", tokenize_command, "print the token ids of a text, or the text of ids"},
       {"generate", with_family(generate_command), "continue a text with a trained model"},
@@ -97,7 +100,7 @@ std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
 void print_usage(const std::vector<Command>& commands, std::ostream& out) {
   out << "usage: megatron COMMAND [FLAGS]\n\n";
   for (const Command& command : commands)
-    out << "  " << command.name << std::string(18 - command.name.size(), ' ') << command.help << '\n';
+    out << "  " << command.name << std::string(29 - command.name.size(), ' ') << command.help << '\n';
   out << "\n'megatron COMMAND --help' describes the flags of a command,\n'megatron --version' prints the version.\n";
 }
 

@@ -4,8 +4,9 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <numeric>
+
+#include "megatron/datasets/lag_tournament.h"
 
 namespace megatron {
 namespace {
@@ -13,9 +14,6 @@ namespace {
 // Lengths at which NumPy changes its way of summing (numpy/_core/src/umath/loops_utils.h.src).
 constexpr size_t kUnrolled = 8;
 constexpr size_t kPairwiseBlock = 128;
-
-/// Number of samples so far, as the divisor-free error term uses it: the first two steps both count as one.
-double samples_so_far(int64_t step) { return static_cast<double>(std::max<int64_t>(step, 1)); }
 
 BlendIndex empty_index(int64_t size) {
   return {NpyArray(NpyDtype::kInt16, {size}), NpyArray(NpyDtype::kInt64, {size})};
@@ -56,17 +54,11 @@ BlendIndex build_blending_index(std::span<const double> weights, int64_t size) {
   BlendIndex index = empty_index(size);
   const std::span<int16_t> dataset = index.dataset_index.values<int16_t>();
   const std::span<int64_t> sample = index.dataset_sample_index.values<int64_t>();
-  std::vector<int64_t> taken(weights.size(), 0);
+  LagTournament tournament(weights, size);
   for (int64_t i = 0; i < size; ++i) {
-    const double so_far = samples_so_far(i);
-    size_t chosen = 0;
-    double largest_lag = weights[0] * so_far - static_cast<double>(taken[0]);
-    for (size_t j = 1; j < weights.size(); ++j) {
-      const double lag = weights[j] * so_far - static_cast<double>(taken[j]);
-      if (lag > largest_lag) largest_lag = lag, chosen = j;
-    }
+    const size_t chosen = tournament.leader(i);
     dataset[static_cast<size_t>(i)] = static_cast<int16_t>(chosen);
-    sample[static_cast<size_t>(i)] = taken[chosen]++;
+    sample[static_cast<size_t>(i)] = tournament.take(chosen, i);
   }
   return index;
 }
@@ -76,19 +68,17 @@ BlendIndex build_exhaustive_blending_index(std::span<const int64_t> counts) {
   BlendIndex index = empty_index(size);
   const std::span<int16_t> dataset = index.dataset_index.values<int16_t>();
   const std::span<int64_t> sample = index.dataset_sample_index.values<int64_t>();
-  std::vector<int64_t> taken(counts.size(), 0);
+  std::vector<double> fractions;
+  for (const int64_t count : counts) fractions.push_back(static_cast<double>(count) / static_cast<double>(size));
+  LagTournament tournament(fractions, size);
+  for (size_t j = 0; j < counts.size(); ++j)
+    if (counts[j] == 0) tournament.remove(j, -1);
   for (int64_t i = 0; i < size; ++i) {
-    const double so_far = samples_so_far(i);
-    size_t chosen = 0;
-    double largest_lag = std::numeric_limits<double>::lowest();
-    for (size_t j = 0; j < counts.size(); ++j) {
-      if (taken[j] == counts[j]) continue;
-      const double fraction = static_cast<double>(counts[j]) / static_cast<double>(size);
-      const double lag = fraction * so_far - static_cast<double>(taken[j]);
-      if (lag > largest_lag) largest_lag = lag, chosen = j;
-    }
+    const size_t chosen = tournament.leader(i);
+    const int64_t taken = tournament.take(chosen, i);
+    if (taken + 1 == counts[chosen]) tournament.remove(chosen, i);
     dataset[static_cast<size_t>(i)] = static_cast<int16_t>(chosen);
-    sample[static_cast<size_t>(i)] = taken[chosen]++;
+    sample[static_cast<size_t>(i)] = taken;
   }
   return index;
 }

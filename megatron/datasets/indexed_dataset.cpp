@@ -29,6 +29,11 @@ constexpr const char* kIndexSuffix = ".idx";
 constexpr const char* kTokensSuffix = ".bin";
 
 std::string path_of_part(const std::string& prefix, const char* suffix) {
+  require<DataError>(
+      !prefix.starts_with("s3://") && !prefix.starts_with("msc://"),
+      "{}: objects are not read. Copy the .idx and .bin files to a disk first, for instance with: aws s3 "
+      "cp",
+      prefix);
   std::string path = prefix + suffix;
   std::error_code refusal;
   const bool is_file = std::filesystem::is_regular_file(path, refusal);

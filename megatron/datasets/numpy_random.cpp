@@ -96,6 +96,18 @@ size_t NumpyRandomState::choice(std::span<const double> probabilities) {
   return static_cast<size_t>(std::ranges::upper_bound(ends, next_double()) - ends.begin());
 }
 
+/// NumPy inverts the distribution of the rarer outcome, and draws again where rounding has left both behind.
+bool NumpyRandomState::bernoulli(double p) {
+  const bool counts_failures = p > 0.5;
+  const double rare = counts_failures ? 1 - p : p, common = 1 - rare;
+  const double none = std::exp(std::log(common));
+  while (true) {
+    const double drawn = next_double();
+    if (drawn <= none) return counts_failures;
+    if (drawn - none <= rare * none / common) return !counts_failures;
+  }
+}
+
 int64_t NumpyRandomState::geometric(double p) {
   constexpr double kSearchFrom = 1.0 / 3;
   const double drawn = next_double();

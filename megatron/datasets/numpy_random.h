@@ -27,6 +27,8 @@ class NumpyRandomState {
 
   /// `choice` of a number below the count of `probabilities`, which add up to 1.
   size_t choice(std::span<const double> probabilities);
+  /// `binomial(1, p)` for 0 < p <= 1.
+  bool bernoulli(double p);
   /// `geometric`: trials up to the first success. Needs 0 < p < 1.
   int64_t geometric(double p);
 

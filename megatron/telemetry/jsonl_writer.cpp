@@ -57,6 +57,7 @@ std::vector<JsonField> training_fields(const TrainingLogValues& v) {
   add("tflops_per_gpu", v.tflops_per_gpu);
   add("mfu_percent", v.mfu_percent);
   add("kernel_ceiling_percent", v.kernel_ceiling_percent);
+  add("data_wait_ms_per_iteration", v.data_wait_ms_per_iteration);
   add("energy_joules_per_gpu", v.energy_joules_per_gpu);
   add("power_watts_per_gpu", v.power_watts_per_gpu);
   fields.push_back({"skipped_iterations", v.skipped_iterations});

@@ -35,6 +35,7 @@ std::string training_log_line(const TrainingLogValues& v) {
   if (v.tokens_per_second) add(" tokens per second: {:.1f} |", *v.tokens_per_second);
   if (v.mfu_percent) add(" MFU (%): {:.1f} |", *v.mfu_percent);
   if (v.kernel_ceiling_percent) add(" percent of kernel ceiling: {:.1f} |", *v.kernel_ceiling_percent);
+  if (v.data_wait_ms_per_iteration) add(" data wait per iteration (ms): {:.1f} |", *v.data_wait_ms_per_iteration);
   return line;
 }
 

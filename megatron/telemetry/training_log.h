@@ -28,16 +28,17 @@ struct TrainingLogValues {
   std::int64_t consumed_samples = 0;
   std::int64_t skipped_samples = 0;  // left out when zero
   double elapsed_ms_per_iteration = 0.0;
-  std::optional<double> tflops_per_gpu;          // --log-throughput
-  std::optional<double> tokens_per_second;       // of all ranks together; not in Megatron, like the next two
-  std::optional<double> mfu_percent;             // percent of the device's peak
-  std::optional<double> kernel_ceiling_percent;  // percent of the speed of a step's kernels alone
-  std::optional<double> energy_joules_per_gpu;   // per iteration; --log-energy
-  std::optional<double> power_watts_per_gpu;     // --log-energy
-  std::optional<double> learning_rate;           // largest over the model-parallel ranks, default parameter group
-  std::int64_t global_batch_size = 0;            // samples
-  std::vector<NamedValue> losses;                // means over the iterations that were not skipped, in this order
-  std::vector<NamedValue> extra = {};            // of the last step, for JSON lines alone
+  std::optional<double> tflops_per_gpu;              // --log-throughput
+  std::optional<double> tokens_per_second;           // of all ranks together; not in Megatron, like the next two
+  std::optional<double> mfu_percent;                 // percent of the device's peak
+  std::optional<double> kernel_ceiling_percent;      // percent of the speed of a step's kernels alone
+  std::optional<double> data_wait_ms_per_iteration;  // for the batches, on this rank; not in Megatron
+  std::optional<double> energy_joules_per_gpu;       // per iteration; --log-energy
+  std::optional<double> power_watts_per_gpu;         // --log-energy
+  std::optional<double> learning_rate;               // largest over the model-parallel ranks, default parameter group
+  std::int64_t global_batch_size = 0;                // samples
+  std::vector<NamedValue> losses;                    // means over the iterations that were not skipped, in this order
+  std::vector<NamedValue> extra = {};                // of the last step, for JSON lines alone
   double loss_scale = 1.0;
   std::optional<double> grad_norm;       // of the last iteration; absent when it was skipped
   std::optional<double> num_zeros;       // --log-num-zeros-in-grad

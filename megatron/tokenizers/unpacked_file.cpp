@@ -62,13 +62,16 @@ class GzipFile final : public UnpackedFile {
   bool is_at_start_ = true;
 };
 
-bool is_zstd(const std::string& path) {
+constexpr std::string_view kParquetMagic = "PAR1";
+
+/// The first four bytes; nothing of a pipe, as what is read of it is gone.
+std::string start_of(const std::string& path) {
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;  // what is read of a pipe is gone
+  if (!std::filesystem::is_regular_file(path, ignored)) return "";
   std::ifstream file(path, std::ios::binary);
   std::string start(kZstdMagic.size(), '\0');
   file.read(start.data(), std::ssize(start));
-  return start == kZstdMagic;
+  return start;
 }
 
 }  // namespace
@@ -85,7 +88,14 @@ void UnpackedFile::skip(int64_t num_bytes) {
 
 std::unique_ptr<UnpackedFile> UnpackedFile::open(const std::string& path) {
   require<IoError>(!std::filesystem::is_directory(path), "cannot read {}: it is a directory", path);
-  if (is_zstd(path)) return open_zstd(path);
+  const std::string start = start_of(path);
+  if (start == kZstdMagic) return open_zstd(path);
+  if (start == kParquetMagic)
+    throw NotSupported(fmt::format(
+        "{} is a Parquet file, which is not read. Convert it to JSON Lines first, for instance with: duckdb -c \"COPY "
+        "(FROM '{}') TO 'corpus.jsonl'\", or with pandas: read_parquet(...).to_json('corpus.jsonl', orient='records', "
+        "lines=True)",
+        path, path));
   return std::make_unique<GzipFile>(path);
 }
 

@@ -20,7 +20,8 @@ class UnpackedFile {
   /// Bytes of the file, packed as they are, that have been read.
   virtual int64_t position() const = 0;
 
-  /// @throw IoError if the file cannot be opened; NotSupported if it is compressed by zstd and this build cannot
+  /// @throw IoError if the file cannot be opened; NotSupported if it is a Parquet file, or it is compressed by zstd and
+  /// this build cannot
   ///        unpack that, or the file is a pipe.
   static std::unique_ptr<UnpackedFile> open(const std::string& path);
 };

@@ -126,6 +126,7 @@ bool TrainingLoop::train_iteration() {
     const ProfiledRange reading = range("read batch");
     return train_reader_->read(batch.num_microbatches);
   });
+  reporter_.add_data_wait(std::chrono::duration<double>(Clock::now() - begin).count());
   const TrainStepResult result = train_step(batches);
   recent_speed_.add(batch.running_batch_size, std::chrono::duration<double>(Clock::now() - begin).count());
   if (const std::string text = recent_speed_.drop_exceeded_ceiling(environment_.files); !text.empty())

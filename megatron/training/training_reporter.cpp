@@ -123,7 +123,8 @@ int64_t device_used_bytes(const Device& device) {
   return 1024 * (total_kib - available_kib);
 }
 
-void set_speed(TrainingLogValues& values, const TrainingSpeed& speed) {
+void set_speed(TrainingLogValues& values, const TrainingSpeed& speed, double data_wait_seconds) {
+  values.data_wait_ms_per_iteration = 1e3 * data_wait_seconds;
   values.tokens_per_second = speed.tokens_per_second;
   values.tflops_per_gpu = speed.tflops_per_gpu;
   values.mfu_percent = speed.mfu_percent;
@@ -219,18 +220,19 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
   }
   values.params_norm = params_norm(trainer);
   if (config_.logging.log_throughput) {
-    set_speed(values, speed);
+    set_speed(values, speed, data_wait_seconds_ / static_cast<double>(averages_.num_iterations()));
   } else if (config_.logging.kernel_ceiling) {
     values.kernel_ceiling_percent = speed.kernel_ceiling_percent;
   }
   message(training_log_line(values));
-  set_speed(values, speed);
+  set_speed(values, speed, data_wait_seconds_ / static_cast<double>(averages_.num_iterations()));
   write_line(training_fields(values));
   write_curves(progress, speed_tags(values));
   draw_loss_curve();
   print_memory(trainer);
   if (!is_due) return;
   averages_.reset();
+  data_wait_seconds_ = 0;
   print_step_timers(trainer, seconds_per_iteration,
                     config_.logging.log_throughput ? values.tflops_per_gpu : std::nullopt);
 }

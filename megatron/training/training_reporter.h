@@ -41,6 +41,8 @@ class TrainingReporter {
   /// @throw IoError for files that cannot be made.
   TrainingReporter(const PretrainConfig& config, const ReporterOutputs& outputs, Timers& timers);
 
+  /// Before a step: the time that it waited for its batches.
+  void add_data_wait(double seconds) { data_wait_seconds_ += seconds; }
   /// After a step: counts it, and prints when --log-interval is due (and after the first step of the process).
   void step(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size);
   /// Megatron's block of dashes, JSON line and tags. @param suffix  "" or "-name" of one of several sets.
@@ -87,6 +89,7 @@ class TrainingReporter {
   std::optional<WandbRun> wandb_;
   int num_memory_reports_ = 0;
   double unprinted_seconds_ = 0;  // of the first step, whose line does not end an interval
+  double data_wait_seconds_ = 0;  // of the interval
   bool is_first_step_ = true;
   bool draws_loss_curve_ = false;
   bool measures_stragglers_ = false;

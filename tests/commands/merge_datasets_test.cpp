@@ -8,7 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "commands/build_sequences_per_dataset.h"
 #include "commands/exit_code.h"
+#include "megatron/base/error.h"
+#include "megatron/datasets/indexed_dataset.h"
+#include "megatron/datasets/sequence_counts.h"
 #include "tests/testing/scratch_directory.h"
 #include "tests/testing/source_tree.h"
 
@@ -71,6 +75,38 @@ TEST_F(MergeDatasets, LeavesOtherFilesOutAndRejectsWhatCannotBeJoined) {
   fs::remove(scratch_.file("parts/b.bin"));
   EXPECT_EQ(merge(), static_cast<int>(ExitCode::kData));
   EXPECT_THAT(err_, HasSubstr("b.bin"));
+}
+
+TEST(BuildSequencesPerDataset, WritesEachPrefixOnceInTheOrderOfTheFlags) {
+  const testing::ScratchDirectory scratch;
+  const std::string indexed = testing::golden_path("data/indexed/");
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"--per-dataset-sequences-path", scratch.file("counts.json")});
+    std::ostringstream out, err;
+    const int status = build_sequences_per_dataset_command(words, out, err);
+    return std::pair(status, out.str() + err.str());
+  };
+  std::ofstream(scratch.file("words.txt")) << "0.5 " << indexed << "u16_documents 0.5 " << indexed << "blend_1\n";
+  const auto [status, text] = run({"--data-path", indexed + "blend_1", indexed + "sentences", indexed + "blend_1",
+                                   "--data-args-path", scratch.file("words.txt")});
+  ASSERT_EQ(status, 0) << text;
+  EXPECT_THAT(text, HasSubstr("Number of unique file prefixes: 3"));
+  std::ifstream file(scratch.file("counts.json"));
+  const auto counts = nlohmann::ordered_json::parse(file);
+  std::vector<std::string> prefixes;
+  for (const auto& [prefix, value] : counts.items()) prefixes.push_back(prefix);
+  EXPECT_THAT(prefixes, ::testing::ElementsAre(indexed + "blend_1", indexed + "sentences", indexed + "u16_documents"));
+  for (const std::string& prefix : prefixes) {
+    const IndexedDataset dataset(prefix, {});
+    const std::vector<int64_t> expected = {dataset.num_sequences(), dataset.num_documents() + 1};
+    EXPECT_EQ(counts[prefix].get<std::vector<int64_t>>(), expected) << prefix;
+  }
+  EXPECT_EQ(read_sequence_counts(scratch.file("counts.json")), count_sequences(prefixes));
+
+  EXPECT_THAT(run({}).second, HasSubstr("there are no datasets to count"));
+  EXPECT_EQ(run({"--data-path", scratch.file("absent")}).first, static_cast<int>(ExitCode::kData));
+  std::ofstream(scratch.file("bad.json")) << R"({"a": [1, 2], "b": [1]})";
+  EXPECT_THROW(read_sequence_counts(scratch.file("bad.json")), DataError);
 }
 
 }  // namespace

@@ -217,6 +217,33 @@ TEST_F(PreprocessData, APlainTextThatIsReadAsJsonLinesNamesTheFlag) {
   EXPECT_THAT(run({write("d.jsonl", "\n")}, kBytes).err, ::testing::Not(HasSubstr(hint)));
 }
 
+TEST_F(PreprocessData, AParquetFileAndAnObjectAreRejectedWithWhatToDo) {
+  const Result parquet = run({write("a.parquet", "PAR1\x15\x04")}, kBytes);
+  EXPECT_EQ(parquet.status, kUsage);
+  EXPECT_THAT(parquet.err, HasSubstr("a.parquet is a Parquet file, which is not read. Convert it to JSON Lines first"));
+  EXPECT_THAT(run({"s3://bucket/a.jsonl"}, kBytes).err, HasSubstr("Copy them first, for instance with: aws s3 cp"));
+}
+
+/// Everything that a damaged line may do is an error that names it.
+TEST_F(PreprocessData, AnyByteOfALineMayBeWrongWithoutACrash) {
+  const std::string line =
+      R"({"text": ["a\u00e9\ud83d\ude00 ", "b"], "n": [1, -2.5e3, null, true], "o": {"k": "\"\\"}})";
+  std::string lines;
+  for (size_t i = 0; i < line.size(); ++i)
+    for (const char wrong : {'\0', '"', '\\', '{', ']', '\x80', '\xff', ' '}) {
+      lines += line;
+      lines[lines.size() - line.size() + i] = wrong;
+      lines += '\n';
+    }
+  for (size_t size = 0; size < line.size(); ++size) lines += line.substr(0, size) + '\n';
+  const Result result = run({write("in.jsonl", lines + line)}, kBytes, {"--on-bad-line", "skip", "--workers", "2"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr(" lines were left out"));
+  const auto texts = documents("text_document");
+  EXPECT_GT(texts.size(), 10u);
+  EXPECT_EQ(texts.back().size(), 9u);  // of the line that is whole
+}
+
 TEST_F(PreprocessData, ABadLineLeavesNothingBehindAndOldFilesAlone) {
   const std::string good = write("good.jsonl", "{\"text\": \"1\"}\n");
   const std::string bad = write("bad.jsonl", "{\"text\": \"1\"}\n{\"text\": \"1\"\n");

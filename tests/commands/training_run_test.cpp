@@ -342,7 +342,8 @@ TEST(TrainingRun, EveryJsonLineNamesItsKindAndHasUniqueKeys) {
     sets.insert(object["set"].get<std::string>());
     if (object["event"] == "evaluation") continue;
     EXPECT_EQ(object["event"], "training");
-    for (const char* key : {"tokens_per_second", "tflops_per_gpu", "mfu_percent", "kernel_ceiling_percent"})
+    for (const char* key :
+         {"tokens_per_second", "tflops_per_gpu", "mfu_percent", "kernel_ceiling_percent", "data_wait_ms_per_iteration"})
       EXPECT_TRUE(keys.contains(key)) << key << ": " << line;
   }
   EXPECT_EQ(sets.count("train"), 4u);

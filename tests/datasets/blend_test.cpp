@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <filesystem>
-
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <random>
 
 #include "megatron/base/error.h"
 #include "megatron/datasets/blend_index.h"
@@ -32,6 +34,62 @@ std::vector<int64_t> elements(const NpyArray& array) {
 TEST(BlendIndex, NormalizesWeightsBitForBit) {
   for (const json& expected : golden("blend/indices.json")["normalize"]) {
     EXPECT_EQ(normalize_weights(list<double>(expected["weights"])), list<double>(expected["result"]));
+  }
+}
+
+/// The rule as it is written down: a look at all datasets at each step.
+std::vector<int64_t> order_by_looking_at_all(const std::vector<double>& weights, const std::vector<int64_t>& limits,
+                                             int64_t size) {
+  std::vector<int64_t> order, taken(weights.size(), 0);
+  for (int64_t i = 0; i < size; ++i) {
+    size_t chosen = weights.size();
+    double largest = 0;
+    for (size_t j = 0; j < weights.size(); ++j) {
+      if (taken[j] == limits[j]) continue;
+      const double lag = weights[j] * static_cast<double>(std::max<int64_t>(i, 1)) - static_cast<double>(taken[j]);
+      if (chosen == weights.size() || lag > largest) chosen = j, largest = lag;
+    }
+    order.push_back(static_cast<int64_t>(chosen));
+    ++taken[chosen];
+  }
+  return order;
+}
+
+TEST(BlendIndex, ManyDatasetsAreDrawnInTheOrderOfALookAtAllOfThem) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 300; ++round) {
+    const size_t n = 1 + random() % (round % 10 == 0 ? 300 : 20);
+    const int64_t size = 1 + random() % 3000;
+    std::vector<double> weights(n);
+    for (double& weight : weights) {
+      switch (round % 4) {  // alike, nearly alike, of few values, of any size
+        case 0:
+          weight = 1;
+          break;
+        case 1:
+          weight = 1 + static_cast<double>(random() % 3) * 1e-15;
+          break;
+        case 2:
+          weight = static_cast<double>(1 + random() % 3);
+          break;
+        default:
+          weight = std::pow(10.0, -static_cast<double>(random() % 6)) * static_cast<double>(1 + random() % 1000);
+      }
+    }
+    weights = normalize_weights(weights);
+    EXPECT_EQ(elements(build_blending_index(weights, size).dataset_index),
+              order_by_looking_at_all(weights, std::vector<int64_t>(n, size), size))
+        << round;
+
+    std::vector<int64_t> counts(n);
+    for (int64_t& count : counts) count = random() % (round % 2 == 0 ? 200 : 3);
+    counts[0] += 1;
+    const int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    std::vector<double> fractions;
+    for (const int64_t count : counts) fractions.push_back(static_cast<double>(count) / static_cast<double>(sum));
+    EXPECT_EQ(elements(build_exhaustive_blending_index(counts).dataset_index),
+              order_by_looking_at_all(fractions, counts, sum))
+        << round;
   }
 }
 

@@ -101,5 +101,34 @@ TEST(NpyArray, RejectsDamagedFiles) {
   EXPECT_THROW(NpyArray::load(scratch.file("missing.npy")), IoError);
 }
 
+TEST(NpyArray, AnyByteOfTheHeaderAndAnyLengthIsReadOrRejected) {
+  const ScratchDirectory scratch;
+  NpyArray(NpyDtype::kInt64, {3}).save(scratch.file("good.npy"));
+  const std::string good = read_bytes(scratch.file("good.npy"));
+  const std::string path = scratch.file("bad.npy");
+  int num_read = 0;
+  const auto load = [&](const std::string& bytes) {
+    write_bytes(path, bytes);
+    try {
+      const NpyArray array = NpyArray::load(path);
+      ASSERT_LE(array.num_elements(), std::ssize(bytes));
+      std::vector<int64_t> elements;
+      for (int64_t k = 0; k < array.num_elements(); ++k) elements.push_back(array[k]);  // reads nothing outside
+      ++num_read;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("bad.npy"), std::string::npos) << error.what();
+    }
+  };
+  for (size_t size = 0; size <= good.size(); ++size) load(good.substr(0, size));
+  EXPECT_EQ(num_read, 1);
+  const size_t header_size = good.size() - 24;
+  for (size_t i = 0; i < header_size; ++i)
+    for (const char wrong : {'\0', '\'', '(', ')', ',', '9', '-', '\x7f', '\xff'}) {
+      std::string bytes = good;
+      bytes[i] = wrong;
+      load(bytes);
+    }
+}
+
 }  // namespace
 }  // namespace megatron

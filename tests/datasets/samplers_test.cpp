@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
 #include <numeric>
 
 #include "megatron/base/error.h"
@@ -113,6 +115,34 @@ TEST(FullValidationSampler, DealsAllSamplesAsMegatron) {
       EXPECT_EQ(drain(sampler), expected["ranks"][rank]["batches"].get<Batches>());
     }
   }
+}
+
+TEST(Samplers, ContinueWithTheBatchTheyWouldHaveGivenOnEveryRankOfAnyDataParallelSize) {
+  static constexpr int64_t kTotal = 61;
+  using Make = std::function<std::unique_ptr<Sampler>(int64_t consumed, const DataParallelSlice& slice)>;
+  const std::vector<Make> makes = {[](int64_t consumed, const DataParallelSlice& slice) {
+                                     return std::make_unique<SingleSampler>(kTotal, consumed, slice, true);
+                                   },
+                                   [](int64_t consumed, const DataParallelSlice& slice) {
+                                     return std::make_unique<CyclicSampler>(kTotal, consumed, slice, true);
+                                   },
+                                   [](int64_t consumed, const DataParallelSlice& slice) {
+                                     return std::make_unique<CyclicSampler>(kTotal, consumed, slice, false);
+                                   }};
+  for (size_t kind = 0; kind < makes.size(); ++kind)
+    for (const int64_t size : {1, 2, 3, 5})
+      for (int64_t rank = 0; rank < size; ++rank)
+        for (int64_t steps = 0; steps < 6; ++steps) {
+          const DataParallelSlice slice = {.micro_batch_size = 2, .rank = rank, .size = size};
+          const std::unique_ptr<Sampler> whole = makes[kind](0, slice);
+          std::vector<int64_t> expected, indices;
+          for (int64_t i = 0; i < steps; ++i) whole->next(indices);
+          const std::unique_ptr<Sampler> resumed = makes[kind](whole->consumed_samples(), slice);
+          for (int i = 0; i < 70; ++i) {  // the cyclic ones go through several passes
+            EXPECT_EQ(whole->next(expected), resumed->next(indices));
+            EXPECT_EQ(indices, expected) << "sampler " << kind << ", rank " << rank << " of " << size;
+          }
+        }
 }
 
 TEST(Samplers, GoOnFromTheirConsumedSamplesWhateverTheBatchSize) {

@@ -64,9 +64,10 @@ TEST(TrainingLogLine, HasOurValuesAfterAllOfMegatrons) {
   v.mfu_percent = 41.66;
   v.kernel_ceiling_percent = 86.06;
   v.repeated_iterations = 3;
+  v.data_wait_ms_per_iteration = 0.35;
   EXPECT_EQ(training_log_line(v), of_megatron +
                                       " number of repeated iterations:   3 | tokens per second: 12345.7 | MFU (%): "
-                                      "41.7 | percent of kernel ceiling: 86.1 |");
+                                      "41.7 | percent of kernel ceiling: 86.1 | data wait per iteration (ms): 0.3 |");
 }
 
 TEST(TrainingLogLine, LeavesOutAbsentValuesAndLossesNotAboveZero) {
