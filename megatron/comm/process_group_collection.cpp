@@ -64,6 +64,7 @@ ProcessGroupCollection ProcessGroupCollection::make(World& world, const Parallel
   for (const RankLists& runs : layout.hybrid_dp_cp_groups())
     groups.hybrid_dp_cp.push_back(
         world.split(fmt::format("hybrid{}", runs.front().size()), runs, traits_of(GroupKind::kCp)).value());
+  if (layout.sizes().hybrid_context_parallel) groups.hybrid_dp_cp.push_back(groups.dp_cp);
   return groups;
 }
 

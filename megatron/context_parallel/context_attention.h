@@ -10,14 +10,23 @@
 
 namespace megatron {
 
-/// A value. With one rank it computes attention().
+/// The ranks among which a layout may share its sequences.
+struct ContextGroups {
+  ProcessGroup cp;
+  std::vector<ProcessGroup> levels;   // of kA2aP2p: the group that shares heads, then the ring
+  std::vector<ProcessGroup> dynamic;  // further groups, for layouts of as many ranks (hybrid context parallelism)
+
+  /// @throw InternalError if there is none of that size.
+  const ProcessGroup& of_size(int64_t size) const;
+};
+
+/// A value. With one rank, and for a layout without context(), it computes attention().
 class ContextAttention {
  public:
   ContextAttention() = default;
-  /// @param levels  of kA2aP2p: the group that shares heads, then the ring; not read for others.
-  ContextAttention(CpCommType type, const ProcessGroup& group, const std::vector<ProcessGroup>& levels);
+  ContextAttention(CpCommType type, const ContextGroups& groups);
 
-  bool is_shared() const { return group_.size() > 1; }
+  bool is_shared() const { return groups_.cp.size() > 1 || !groups_.dynamic.empty(); }
   /// @param x       of this rank's rows.
   /// @param layout  of these rows, with context() if ranks share the sequences.
   /// @return        [s / size, b, n * d] of the rows
@@ -29,8 +38,8 @@ class ContextAttention {
   static int64_t num_head_ranks(CpCommType type, int64_t size, int64_t first_level);
 
  private:
-  bool gathers_keys_ = false;
-  ProcessGroup group_, heads_, ring_;
+  CpCommType type_ = CpCommType::kP2p;
+  ContextGroups groups_;
 };
 
 }  // namespace megatron

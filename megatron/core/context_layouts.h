@@ -1,34 +1,26 @@
-// How context-parallel ranks share sequences: the balanced cut, and the layouts that their attention reads.
+// How context-parallel ranks share sequences: the layouts that their attention reads.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "megatron/core/context_cut.h"
 #include "megatron/core/sequence_layout.h"
 
 namespace megatron {
 
-/// The sequences of a batch in 2 * size equal chunks, of which rank r holds chunks r and 2 * size - 1 - r: under a
-/// causal mask every rank has as many visible pairs of tokens (Megatron Core: utils.get_batch_on_this_cp_rank).
-struct ContextCut {
-  int64_t rank = 0, size = 1;
-  int64_t length = 0;  // of a whole sequence, a multiple of 2 * size
-
-  /// @throw ShapeError if the length does not divide, or there is no such rank.
-  void check() const;
-  int64_t chunk_length() const { return length / (2 * size); }
-  int64_t num_rows() const { return 2 * chunk_length(); }
-  /// Numbers of the rank's two chunks, ascending.
-  std::array<int64_t, 2> chunks() const { return {rank, 2 * size - 1 - rank}; }
-  /// Their positions; not cut with one rank.
-  ContextChunks positions() const;
+/// The rows of neighbouring ranks, which come one rank after the other, in the order of their positions: those of one
+/// rank of a coarser cut, and of all ranks whole samples. Row i of the ordered tensor [s, b, ...] is row
+/// to_positions[i] of the gathered one, whose row i is row to_ranks[i] of the ordered one. Both are int32 [s * b].
+struct RowOrder {
+  int64_t num_ranks = 1;
+  Tensor to_positions, to_ranks;
 };
 
 /// Ring attention among the ranks of `cut`, whose keys travel from rank to rank: step i computes with those of rank
 /// (rank - i) mod size.
 struct RingLayouts {
-  int64_t num_head_ranks = 1;  // ranks that share the heads of the ring's rank: see ContextAttention
+  RowOrder head_ranks;  // that share the heads of the ring's rank: see ContextAttention
   ContextCut cut;
   /// Attention calls of each step: queries are the rank's rows, keys those of the other rank. No call where no query
   /// sees a key. With one rank a single call with whole sequences.
@@ -38,6 +30,7 @@ struct RingLayouts {
 /// SequenceLayout::context(): layouts of the same sequences for every kind of context-parallel attention.
 struct ContextLayouts {
   ContextCut cut;
+  RowOrder all_ranks;  // with gathers_keys
   std::vector<RingLayouts> rings;
 
   /// @throw InternalError if there is none for that many ranks with shared heads.
@@ -50,13 +43,19 @@ struct SequenceTable {
   int64_t first_sample = 0;                // global number of column 0 in this step
   std::vector<std::vector<int32_t>> cuts;  // [b], see SequenceLayout::cut_at
   std::vector<int32_t> positions;          // [length, b]; empty: row numbers
+  /// Where the rows are a part of longer samples: the length of these, and the position of row 0. 0: of the rows.
+  int64_t sample_length = 0, first_position = 0;
 };
 
 struct ContextLayoutOptions {
   ContextCut cut;
+  bool gathers_keys = false;            // attention of all_gather reads the layout too
   std::vector<int64_t> num_head_ranks;  // of the rings to make; each divides the cut's size
   /// Whether the two chunks of a ring rank's keys are called apart: dropout numbers keys by their place in a sequence.
   bool splits_keys = false;
+  /// Documents of a sample for which there is room in device memory, whatever their number: see
+  /// SequenceLayout::Options::span_capacity. 0: for those that there are.
+  int64_t max_documents = 0;
 };
 
 /// The layout of a context-parallel rank's rows, with context(). Its spans are for keys of all ranks in the order of

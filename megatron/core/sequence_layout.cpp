@@ -7,13 +7,14 @@
 
 namespace megatron {
 namespace {
-/// A small table of the host in device memory. Undefined if empty.
+/// A small table of the host in device memory, which has room for `capacity` entries if they are fewer. Undefined if
+/// there is nothing to hold.
 template <class T>
-Tensor upload(const Context& ctx, std::string_view name, const std::vector<T>& table) {
-  if (table.empty()) return {};
-  const auto bytes = static_cast<int64_t>(table.size() * sizeof(T));
+Tensor upload(const Context& ctx, std::string_view name, const std::vector<T>& table, int64_t capacity = 0) {
+  const int64_t bytes = std::max(std::ssize(table), capacity) * static_cast<int64_t>(sizeof(T));
+  if (bytes == 0) return {};
   Tensor tensor = ctx.empty(name, {bytes}, DType::kUInt8, MemoryUse::kData);
-  copy_from_host(ctx.device, std::as_bytes(std::span(table)), tensor.data<uint8_t>());
+  if (!table.empty()) copy_from_host(ctx.device, std::as_bytes(std::span(table)), tensor.data<uint8_t>());
   return tensor;
 }
 
@@ -53,23 +54,27 @@ SequenceLayout SequenceLayout::from_spans(const Context& ctx, const Options& opt
   require<ShapeError>(positions.empty() || static_cast<int64_t>(positions.size()) == options.s * options.b,
                       "[SequenceLayout] {} positions for {} rows in {} columns.", positions.size(), options.s,
                       options.b);
+  require<ShapeError>(options.span_capacity == 0 || std::ssize(spans) <= options.span_capacity,
+                      "[SequenceLayout] {} spans exceed the capacity of {}.", spans.size(), options.span_capacity);
   SequenceLayout layout;
-  layout.spans_ = upload(ctx, "layout.spans", spans);
+  layout.spans_ = upload(ctx, "layout.spans", spans, options.span_capacity);
+  layout.sample_positions_ = options.sample_positions;
   layout.positions_ = upload(ctx, "layout.positions", positions);
   const auto data = [](const Tensor& t) { return t.defined() ? t.data<uint8_t>() : nullptr; };
-  layout.view_ = {.s = options.s,
-                  .b = options.b,
-                  .spans = reinterpret_cast<const SequenceSpan*>(data(layout.spans_)),
-                  .num_spans = static_cast<int64_t>(spans.size()),
-                  .form = SpanForm::kAny,
-                  .positions = reinterpret_cast<const int32_t*>(data(layout.positions_)),
-                  .first_position = options.first_position,
-                  .rows = {.first_sample = options.first_sample,
-                           .sequence_length = options.sequence_length > 0 ? options.sequence_length : options.s,
-                           .first_position = options.first_position,
-                           .b = options.b,
-                           .list = nullptr,
-                           .chunks = options.chunks}};
+  layout.view_ = {
+      .s = options.s,
+      .b = options.b,
+      .spans = reinterpret_cast<const SequenceSpan*>(data(layout.spans_)),
+      .num_spans = static_cast<int64_t>(spans.size()),
+      .form = SpanForm::kAny,
+      .positions = reinterpret_cast<const int32_t*>(data(layout.positions_)),
+      .first_position = options.first_position,
+      .rows = {.first_sample = options.first_sample,
+               .sequence_length = options.sequence_length > 0 ? options.sequence_length : options.s,
+               .first_position = options.first_position,
+               .b = options.b,
+               .list = nullptr,
+               .positions = options.sample_positions.defined() ? options.sample_positions.data<int32_t>() : nullptr}};
   layout.num_positions_ = options.first_position + options.s;
   if (!positions.empty()) {
     const auto [least, largest] = std::minmax_element(positions.begin(), positions.end());

@@ -19,12 +19,16 @@ class SequenceLayout {
     int64_t first_sample = 0;     // global number of column 0 in this step
     int64_t sequence_length = 0;  // of the uncut sequence; 0: s
     int64_t first_position = 0;   // of row 0 (cached generation)
-    ContextChunks chunks = {};    // that the rows are (context parallelism)
+    /// int32 [s, b]: positions of the rows in their samples, for RowMap. Undefined: rows are consecutive.
+    Tensor sample_positions = {};
+    /// The table of spans has memory for as many, so that what a batch allocates does not depend on its documents.
+    /// 0: for those that there are.
+    int64_t span_capacity = 0;
   };
   /// One sequence a column, all rows valid. With cached keys `first_position` rows of them precede.
   static SequenceLayout uniform(const Context& ctx, const Options& options);
   /// Any spans; several a column are packed documents. `positions` [s, b] restart where they say; empty: row numbers.
-  /// @throw ShapeError for spans outside of the rows, and for negative positions.
+  /// @throw ShapeError for spans outside of the rows, more than the capacity, and negative positions.
   static SequenceLayout from_spans(const Context& ctx, const Options& options, const std::vector<SequenceSpan>& spans,
                                    const std::vector<int32_t>& positions);
   /// Sequences that begin at `cuts[column]` (ascending, without 0): documents cut at EOD (--reset-attention-mask).
@@ -54,7 +58,7 @@ class SequenceLayout {
   };
 
   SequenceLayoutView view_;
-  Tensor spans_, positions_;
+  Tensor spans_, positions_, sample_positions_;
   int64_t num_keys_ = 0, num_positions_ = 0;
   std::vector<Extent> extents_;  // of the spans, for the host
   std::shared_ptr<const ContextLayouts> context_;

@@ -29,32 +29,23 @@ enum class SpanForm {
   kPacked,   // the queries of a span are its keys, and no two spans share a row
 };
 
-/// The two runs of positions that a context-parallel rank holds of each sequence, one after the other (ContextCut).
-struct ContextChunks {
-  int64_t length = 0;             // of a chunk; 0: the rows are one run of positions
-  int64_t first = 0, second = 0;  // position of the first row of each chunk
-
-  int64_t position(int64_t row) const {
-    if (length == 0) return row;
-    return row < length ? first + row : second + row - length;
-  }
-};
-
 /// Global row of each local row, for randomness that does not depend on the layout (architecture D7).
 /// Local row r of a [s, b, ...] tensor is (position r / b, column r % b); it is global row
-/// (first_sample + r % b) * sequence_length + chunks.position(first_position + r / b). With `list`, local row k stands
-/// for row list[k] of that numbering (routed rows of an expert).
+/// (first_sample + r % b) * sequence_length + the row's position in its sample, which is first_position + r / b or what
+/// the table `positions` says (context parallelism, ContextCut). With `list`, local row k stands for row list[k] of
+/// that numbering (routed rows of an expert).
 struct RowMap {
   int64_t first_sample = 0;     // global index of column 0
   int64_t sequence_length = 1;  // of the whole sequence, before any cut
   int64_t first_position = 0;   // of local row 0 (sequence parallel offset)
   int64_t b = 1;                // columns
   const int32_t* list = nullptr;
-  ContextChunks chunks = {};
+  const int32_t* positions = nullptr;  // [s, b] of the rows from first_position 0 on; null: rows are consecutive
 
   int64_t operator()(int64_t r) const {
     if (list) r = list[r];
-    return (first_sample + r % b) * sequence_length + chunks.position(first_position + r / b);
+    const int64_t position = positions ? positions[first_position * b + r] : first_position + r / b;
+    return (first_sample + r % b) * sequence_length + position;
   }
 };
 

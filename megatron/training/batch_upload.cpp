@@ -37,12 +37,23 @@ SequenceLayout upload_layout(const Context& ctx, const HostSequences& sequences,
   if (options.context.cut.size > 1) {
     ContextLayoutOptions context = options.context;
     context.cut.length = s;
-    return context_parallel_layout(
-        ctx, {.b = b, .first_sample = options.first_sample, .cuts = std::move(cuts), .positions = std::move(positions)},
-        context);
+    return context_parallel_layout(ctx,
+                                   {.b = b,
+                                    .first_sample = options.first_sample,
+                                    .cuts = std::move(cuts),
+                                    .positions = std::move(positions),
+                                    .sample_length = options.sample_length,
+                                    .first_position = options.first_position},
+                                   context);
   }
-  return SequenceLayout::cut_at(ctx, {.s = s, .b = b, .first_sample = options.first_sample, .sequence_length = s}, cuts,
-                                positions);
+  return SequenceLayout::cut_at(ctx,
+                                {.s = s,
+                                 .b = b,
+                                 .first_sample = options.first_sample,
+                                 .sequence_length = options.sample_length > 0 ? options.sample_length : s,
+                                 .first_position = options.first_position,
+                                 .span_capacity = b * options.context.max_documents},
+                                cuts, positions);
 }
 
 }  // namespace

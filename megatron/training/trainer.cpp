@@ -17,16 +17,29 @@ std::optional<int64_t> graph_warm_up_steps_of(const PretrainConfig& config) {
   return config.cuda_graph.warmup_steps;
 }
 
-/// Of a rank of `group`; what the attention of all layers reads.
+/// The documents of a sample for which memory is planned, however many there are; 0 if documents are not separated.
+/// Conversations that ranks share are padded to a multiple of 2 * context_parallel_size tokens.
+int64_t max_documents_of_sample(const PretrainConfig& config) {
+  if (!config.data.separates_documents()) return 0;
+  const int64_t cp = config.parallel.context_parallel_size;
+  return config.model.seq_length.value() / (config.data.sft && cp > 1 ? 2 * cp : 1);
+}
+
+/// The context-parallel layout of a rank of `group`, which the attention of all layers reads.
 ContextLayoutOptions context_layouts_of(const PretrainConfig& config, const ProcessGroup& group) {
   ContextLayoutOptions options{.cut = {.rank = group.rank(), .size = group.size(), .length = 0},
+                               .gathers_keys = false,
                                .num_head_ranks = {},
-                               .splits_keys = config.transformer.attention_dropout > 0};
+                               .splits_keys = config.transformer.attention_dropout > 0,
+                               .max_documents = max_documents_of_sample(config)};
   const auto& levels = config.parallel.hierarchical_context_parallel_sizes;
   for (const CpCommType type : config.transformer.cp_comm_type) {
     const int64_t number = ContextAttention::num_head_ranks(type, group.size(), levels ? levels->at(0) : 1);
     const bool is_known = std::ranges::count(options.num_head_ranks, number) > 0;
-    if (type != CpCommType::kAllGather && !is_known) options.num_head_ranks.push_back(number);
+    if (type == CpCommType::kAllGather)
+      options.gathers_keys = true;
+    else if (!is_known)
+      options.num_head_ranks.push_back(number);
   }
   return options;
 }
@@ -74,7 +87,7 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
       scheduler_(param_scheduler_config_of(config_)),
       step_(ctx_, *model_, ddp_, optimizer_, options.device == DeviceKind::kCuda ? options.gpu_ranks : nullptr,
             {.calculate_per_token_loss = config_.training.calculate_per_token_loss,
-             .has_positions = config_.data.reset_position_ids || config_.data.sft,
+             .has_positions = config_.data.resets_positions(),
              .context = context_layouts_of(config_, groups_.cp),
              .schedule = schedule_options_of(config_),
              .num_graph_warm_up_steps = graph_warm_up_steps_of(config_)}) {

@@ -36,6 +36,7 @@ GptDatasetConfig dataset_config_of(const PretrainConfig& config, const Tokenizer
           .reset_position_ids = data.reset_position_ids,
           .reset_attention_mask = data.reset_attention_mask,
           .eod_mask_loss = data.eod_mask_loss,
+          .inter_document_masking = data.dataloader_inter_document_masking,
           .allow_ambiguous_pad_tokens = data.allow_ambiguous_pad_tokens,
           .conversations = conversations,
           .context_parallel_size = config.parallel.context_parallel_size,

@@ -32,7 +32,8 @@ int64_t num_heads_of_rank(const ModuleContext& context) {
 DotProductAttention::DotProductAttention(const ModuleContext& context, int64_t layer_number, double scale)
     : is_recomputed_(context.config.recomputes(RecomputeModule::kCoreAttn)),
       path_(context.path),
-      context_(context.config.cp_comm_type_of(layer_number), context.groups.cp, context.groups.hcp) {
+      context_(context.config.cp_comm_type_of(layer_number),
+               {.cp = context.groups.cp, .levels = context.groups.hcp, .dynamic = context.groups.hybrid_dp_cp}) {
   const TransformerConfig& config = context.config;
   // Megatron's query-key layer scaling divides scores by the layer number and multiplies back inside the softmax; it
   // keeps fp16 scores finite. Scores are fp32 here, so it has nothing to do.

@@ -18,6 +18,7 @@ struct Problem {
   std::vector<std::vector<int32_t>> cuts = {{}, {}};
   AttentionOptions options = {.scale = 0.4, .path = "attention"};
   DType dtype = DType::kFloat64;
+  std::vector<double> weights = {};  // of the result in the loss; none: uniform values
 
   Shape shape(int which) const { return {s, b, which == 0 ? n : g, which == 2 ? dv : d}; }
 };
@@ -52,27 +53,39 @@ Tensors inputs_of(const Problem& p) {
 /// The rows of a rank, or all of them, between tensors of all tokens and its own.
 struct Rows {
   ContextCut cut;
+  std::vector<std::vector<int32_t>> cuts;  // of documents, a list for each column
 
+  /// Numbers of the elements of all tokens [s, b, ...] that the rank has, with `width` of them to a row of a column.
+  std::vector<size_t> own_elements(int64_t width) const {
+    const int64_t b = std::ssize(cuts);
+    std::vector<size_t> elements(static_cast<size_t>(cut.num_rows() * b * width));
+    for (int64_t column = 0; column < b; ++column) {
+      int64_t row = 0;
+      for (const PositionRange& run : cut.runs_of(cut.units_of(cuts[static_cast<size_t>(column)])))
+        for (int64_t position = run.begin; position < run.end; ++position, ++row)
+          for (int64_t i = 0; i < width; ++i)
+            elements[static_cast<size_t>((row * b + column) * width + i)] =
+                static_cast<size_t>((position * b + column) * width + i);
+    }
+    return elements;
+  }
   Tensor own(const Context& ctx, const Values& all, Shape shape, DType dtype) const {
-    const int64_t width = shape.num_elements() / shape[0];
+    const int64_t width = shape.num_elements() / shape[0] / shape[1];
     shape[0] = cut.num_rows();
     Tensor x = ctx.empty("x", shape, dtype);
     dispatch_floating(dtype, [&]<class T>() {
       std::vector<T> values;
-      for (int64_t row = 0; row < cut.num_rows(); ++row)
-        for (int64_t i = 0; i < width; ++i)
-          values.push_back(static_cast<T>(all[static_cast<size_t>(cut.positions().position(row) * width + i)]));
+      for (const size_t i : own_elements(width)) values.push_back(static_cast<T>(all[i]));
       write_values<T>(ctx.device, values, x);
     });
     return x;
   }
   void collect(const Tensor& own, int64_t s, Values& all) const {
     const Values values = values_of(own);
-    const int64_t width = std::ssize(values) / cut.num_rows();
-    all.resize(static_cast<size_t>(s * width));
-    for (int64_t i = 0; i < std::ssize(values); ++i)
-      all[static_cast<size_t>(cut.positions().position(i / width) * width + i % width)] =
-          values[static_cast<size_t>(i)];
+    const int64_t width = std::ssize(values) / cut.num_rows() / std::ssize(cuts);
+    all.resize(static_cast<size_t>(s * width * std::ssize(cuts)));
+    const std::vector<size_t> elements = own_elements(width);
+    for (size_t i = 0; i < elements.size(); ++i) all[elements[i]] = values[i];
   }
 };
 
@@ -95,7 +108,8 @@ void run_part(const Problem& p, const Tensors& in, const ContextAttention& atten
   }
   const Tensor o = attention.forward(ctx, x, layout, p.options, sink.get());
   const Shape of_result{p.s, p.b, p.n * p.dv};
-  tape.seed(ctx, o.slot, own(uniform_values("weights", of_result.num_elements()), of_result));
+  tape.seed(ctx, o.slot,
+            own(p.weights.empty() ? uniform_values("weights", of_result.num_elements()) : p.weights, of_result));
   tape.backward(ctx, Phase::kBW, 0);
   const std::lock_guard lock(mutex);
   rows.collect(o, p.s, out.o);
@@ -113,7 +127,7 @@ Tensors on_one_rank(const Problem& p, const Tensors& in) {
   TestDevice test;
   Tensors out;
   std::mutex mutex;
-  const Rows rows{{.rank = 0, .size = 1, .length = p.s}};
+  const Rows rows{{.rank = 0, .size = 1, .length = p.s}, p.cuts};
   const Context ctx = test.context();
   run_part(p, in, {}, rows, SequenceLayout::cut_at(ctx, {.s = p.s, .b = p.b}, p.cuts, {}), ctx, out, mutex);
   return out;
@@ -138,11 +152,12 @@ Tensors on_ranks(const Problem& p, const Tensors& in, const Sharing& sharing) {
   run_ranks(sharing.size, [&](RankContext& rank) {
     TestDevice test(DeviceKind::kCpu, 1);
     const Context ctx = test.context();
-    const ContextAttention attention(sharing.type, rank.group, levels_of(rank.world, sharing));
-    const Rows rows{{.rank = rank.rank, .size = rank.size, .length = p.s}};
+    const ContextAttention attention(sharing.type, {.cp = rank.group, .levels = levels_of(rank.world, sharing)});
+    const Rows rows{{.rank = rank.rank, .size = rank.size, .length = p.s}, p.cuts};
     const SequenceLayout layout = context_parallel_layout(
         ctx, {.b = p.b, .first_sample = 0, .cuts = p.cuts, .positions = {}},
         {.cut = rows.cut,
+         .gathers_keys = sharing.type == CpCommType::kAllGather,
          .num_head_ranks = {ContextAttention::num_head_ranks(sharing.type, rank.size, sharing.num_head_ranks)},
          .splits_keys = p.options.dropout > 0});
     run_part(p, in, attention, rows, layout, ctx, out, mutex);
@@ -174,6 +189,11 @@ void expect_one_rank_attention(const Problem& p, const Sharing& sharing) {
 
 const std::vector<Sharing> kAll = {{CpCommType::kP2p, 2},       {CpCommType::kP2p, 3}, {CpCommType::kAllGather, 2},
                                    {CpCommType::kAllGather, 3}, {CpCommType::kA2a, 2}, {CpCommType::kA2aP2p, 4, 2}};
+const std::vector<Sharing> kEightRanks = {{CpCommType::kP2p, 8},
+                                          {CpCommType::kAllGather, 8},
+                                          {CpCommType::kA2a, 8},
+                                          {CpCommType::kA2aP2p, 8, 2},
+                                          {CpCommType::kA2aP2p, 8, 4}};
 
 TEST(ContextAttention, IsThatOfOneRank) {
   for (const Sharing& sharing : kAll) {
@@ -191,6 +211,70 @@ TEST(ContextAttention, IsThatOfOneRankForDocuments) {
     p.s = 24;
     p.cuts = {{1, 2, 7, 13}, {12}};
     expect_one_rank_attention(p, sharing);
+  }
+}
+
+/// Documents of 2 * size, 6 * size and 4 * size tokens, in another order in each column.
+Problem packed_documents(int size) {
+  Problem p;
+  p.s = 12 * size;
+  p.cuts = {{2 * size, 8 * size}, {4 * size}};
+  return p;
+}
+
+TEST(ContextAttention, CutsPackedDocumentsEachByItselfAndIsThatOfOneRank) {
+  for (const Sharing& sharing : kAll)
+    for (const double dropout : {0.0, 0.3}) {
+      Problem p = packed_documents(sharing.size);
+      p.options.dropout = dropout;
+      expect_one_rank_attention(p, sharing);
+    }
+}
+
+TEST(ContextAttention, OfEightRanksIsThatOfOneRank) {
+  for (const Sharing& sharing : kEightRanks) {
+    Problem p = packed_documents(sharing.size);
+    p.n = 8;
+    expect_one_rank_attention(p, sharing);
+    p.cuts = {{}, {7, 50}};
+    p.options.dropout = 0.3;
+    expect_one_rank_attention(p, sharing);
+  }
+}
+
+/// Column `column` and positions [begin, end) of a tensor of a problem.
+Values part_of(const Values& all, int64_t s, int64_t b, int64_t column, int64_t begin, int64_t end) {
+  const int64_t width = std::ssize(all) / (s * b);
+  Values part;
+  for (int64_t position = begin; position < end; ++position)
+    for (int64_t i = 0; i < width; ++i) part.push_back(all[static_cast<size_t>((position * b + column) * width + i)]);
+  return part;
+}
+
+TEST(ContextAttention, OfPackedDocumentsIsThatOfSeparateSequences) {
+  constexpr int64_t kLength = 24;
+  Problem packed{.s = kLength, .b = 1, .cuts = {{4, 16}}};
+  const Tensors in = inputs_of(packed);
+  const auto document = [&](const Tensors& x, int64_t begin, int64_t end) {
+    const auto part = [&](const Values& all) { return part_of(all, kLength, 1, 0, begin, end); };
+    return Tensors{.q = part(x.q), .k = part(x.k), .v = part(x.v), .sink = x.sink, .o = part(x.o)};
+  };
+  Tensors all;
+  all.o = uniform_values("weights", kLength * packed.n * packed.dv);
+  for (const Sharing& sharing : {Sharing{CpCommType::kP2p, 1}, Sharing{CpCommType::kP2p, 2},
+                                 Sharing{CpCommType::kAllGather, 2}, Sharing{CpCommType::kA2a, 2}}) {
+    const Tensors together = sharing.size == 1 ? on_one_rank(packed, in) : on_ranks(packed, in, sharing);
+    for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 4}, {4, 16}, {16, 24}}) {
+      Problem alone{.s = end - begin, .b = 1, .cuts = {{}}};
+      alone.weights = part_of(all.o, kLength, 1, 0, begin, end);
+      Tensors expected = on_one_rank(alone, document(in, begin, end));
+      Tensors actual = document(together, begin, end);
+      const double bound = tolerance(packed.dtype, kLength * packed.n * packed.d, 4);
+      EXPECT_LE(distance(actual.o, expected.o), bound);
+      EXPECT_LE(distance(actual.q, expected.q), bound);
+      EXPECT_LE(distance(actual.k, expected.k), bound);
+      EXPECT_LE(distance(actual.v, expected.v), bound);
+    }
   }
 }
 

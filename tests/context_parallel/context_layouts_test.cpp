@@ -11,10 +11,14 @@
 namespace megatron::testing {
 namespace {
 
-std::vector<int64_t> positions_of(const ContextCut& cut) {
+std::vector<int64_t> positions_of(const std::vector<PositionRange>& runs) {
   std::vector<int64_t> positions;
-  for (int64_t row = 0; row < cut.num_rows(); ++row) positions.push_back(cut.positions().position(row));
+  for (const PositionRange& run : runs)
+    for (int64_t position = run.begin; position < run.end; ++position) positions.push_back(position);
   return positions;
+}
+std::vector<int64_t> positions_of(const ContextCut& cut, const std::vector<int32_t>& cuts = {}) {
+  return positions_of(cut.runs_of(cut.units_of(cuts)));
 }
 
 TEST(ContextCut, HoldsThePositionsOfMegatron) {
@@ -32,6 +36,29 @@ TEST(ContextCut, HoldsThePositionsOfMegatron) {
   }
 }
 
+TEST(ContextCut, HoldsThePositionsOfMegatronOfPackedDocuments) {
+  for (const nlohmann::json& example : golden_json("parallelism/context.json", "documents")) {
+    const int64_t size = example["cp"];
+    std::vector<int32_t> cuts;  // and the length of the sample behind them
+    for (const int32_t length : example["padded_lengths"]) cuts.push_back(length + (cuts.empty() ? 0 : cuts.back()));
+    const int64_t length = cuts.back();
+    cuts.pop_back();
+    for (int64_t rank = 0; rank < size; ++rank) {
+      std::vector<int64_t> expected;
+      for (size_t document = 0; document <= cuts.size(); ++document)
+        for (const int64_t position : example["positions"][static_cast<size_t>(rank)][document])
+          expected.push_back(position + (document == 0 ? 0 : cuts[document - 1]));
+      EXPECT_EQ(positions_of({.rank = rank, .size = size, .length = length}, cuts), expected) << example;
+    }
+  }
+}
+
+TEST(ContextCut, CutsTheWholeSampleWhereADocumentDoesNotDivide) {
+  const ContextCut cut{.rank = 0, .size = 2, .length = 24};
+  EXPECT_EQ(positions_of(cut, {8, 18}), positions_of(cut));
+  EXPECT_NE(positions_of(cut, {8, 16}), positions_of(cut));
+}
+
 TEST(ContextCut, OrdersChunksOfAllRanksAsMegatron) {
   for (const nlohmann::json& example : golden_json("parallelism/context.json", "chunk_order")) {
     const int64_t size = example["cp"];
@@ -47,29 +74,34 @@ TEST(ContextCut, OrdersChunksOfAllRanksAsMegatron) {
 }
 
 TEST(ContextCut, EveryRankHasAsManyVisiblePairs) {
-  for (const int64_t size : {2, 3, 4}) {
-    std::set<int64_t> numbers;
-    for (int64_t rank = 0; rank < size; ++rank) {
-      int64_t pairs = 0;
-      for (const int64_t position : positions_of({.rank = rank, .size = size, .length = 24})) pairs += position + 1;
-      numbers.insert(pairs);
+  for (const std::vector<int32_t>& cuts : std::vector<std::vector<int32_t>>{{}, {24, 72}})
+    for (const int64_t size : {2, 3, 4}) {
+      std::set<int64_t> numbers;
+      for (int64_t rank = 0; rank < size; ++rank) {
+        int64_t pairs = 0;
+        for (const int64_t position : positions_of({.rank = rank, .size = size, .length = 96}, cuts)) {
+          const auto next = std::ranges::upper_bound(cuts, position);
+          pairs += position + 1 - (next == cuts.begin() ? 0 : *std::prev(next));
+        }
+        numbers.insert(pairs);
+      }
+      EXPECT_EQ(numbers.size(), 1U) << size;
     }
-    EXPECT_EQ(numbers.size(), 1U) << size;
-  }
 }
 
 using Pair = std::array<int64_t, 3>;  // column, positions of query and key
 
 /// Pairs that causal attention sees through the spans, which must not see one twice.
-void add_pairs(const SequenceLayout& layout, const std::vector<int64_t>& queries, const std::vector<int64_t>& keys,
-               std::multiset<Pair>& pairs) {
+void add_pairs(const SequenceLayout& layout, const std::vector<std::vector<int64_t>>& queries,
+               const std::vector<std::vector<int64_t>>& keys, std::multiset<Pair>& pairs) {
   const SequenceLayoutView view = layout.view();
   for (int64_t i = 0; i < view.num_spans; ++i) {
     const SequenceSpan& span = view.spans[i];
+    const auto column = static_cast<size_t>(span.batch);
     for (int64_t q = 0; q < span.query_length; ++q)
       for (int64_t k = 0; k < std::min<int64_t>(span.key_length, span.query_offset + q + 1); ++k)
-        pairs.insert({span.batch, queries.at(static_cast<size_t>(span.query_begin + q)),
-                      keys.at(static_cast<size_t>(span.key_begin + k))});
+        pairs.insert({span.batch, queries[column].at(static_cast<size_t>(span.query_begin + q)),
+                      keys[column].at(static_cast<size_t>(span.key_begin + k))});
   }
 }
 
@@ -84,20 +116,24 @@ std::multiset<Pair> pairs_of(const std::vector<std::vector<int32_t>>& cuts, int6
   return pairs;
 }
 
-std::vector<int64_t> all_positions(int64_t length) { return positions_of({.rank = 0, .size = 1, .length = length}); }
-
 void expect_each_pair_once(const std::vector<std::vector<int32_t>>& cuts, int64_t size, bool splits_keys) {
   constexpr int64_t kLength = 24;
   const SequenceTable table{.b = std::ssize(cuts), .first_sample = 0, .cuts = cuts, .positions = {}};
+  const ContextCut all{.rank = 0, .size = size, .length = kLength};  // says which units all cuts have
+  const auto columns = [&](const ContextCut& cut) {
+    std::vector<std::vector<int64_t>> positions;
+    for (const auto& of_column : cuts) positions.push_back(positions_of(cut.runs_of(all.units_of(of_column))));
+    return positions;
+  };
+  const auto whole_columns = columns({.rank = 0, .size = 1, .length = kLength});
   std::multiset<Pair> gathered, whole, ring, two_levels;
   for (int64_t rank = 0; rank < size; ++rank) {
     TestDevice test;
     const ContextCut cut{.rank = rank, .size = size, .length = kLength};
     const SequenceLayout layout = context_parallel_layout(
         test.context(), table, {.cut = cut, .num_head_ranks = {1, size, size / 2}, .splits_keys = splits_keys});
-    add_pairs(layout, positions_of(cut), all_positions(kLength), gathered);
-    if (rank == 0)
-      add_pairs(layout.context()->ring(size).steps.at(0).at(0), all_positions(kLength), all_positions(kLength), whole);
+    add_pairs(layout, columns(cut), whole_columns, gathered);
+    if (rank == 0) add_pairs(layout.context()->ring(size).steps.at(0).at(0), whole_columns, whole_columns, whole);
     for (const int64_t num_head_ranks : std::set{int64_t{1}, size / 2}) {
       const RingLayouts& layouts = layout.context()->ring(num_head_ranks);
       if (rank % num_head_ranks != 0) continue;  // ranks that share heads see the same
@@ -106,7 +142,7 @@ void expect_each_pair_once(const std::vector<std::vector<int32_t>>& cuts, int64_
         ContextCut owner = layouts.cut;
         owner.rank = (owner.rank + owner.size - step) % owner.size;
         for (const SequenceLayout& call : layouts.steps[static_cast<size_t>(step)])
-          add_pairs(call, positions_of(layouts.cut), positions_of(owner), num_head_ranks == 1 ? ring : two_levels);
+          add_pairs(call, columns(layouts.cut), columns(owner), num_head_ranks == 1 ? ring : two_levels);
       }
     }
   }
@@ -121,7 +157,7 @@ TEST(ContextLayouts, SeeEachPairOfTokensOnce) {
   for (const bool splits_keys : {false, true})
     for (const int64_t size : {2, 4})
       for (const auto& cuts : std::vector<std::vector<std::vector<int32_t>>>{
-               {{}}, {{3, 17}, {}}, {{1, 2, 3, 12}, {12}, {23}}, {{6, 12, 18}}})
+               {{}}, {{3, 17}, {}}, {{1, 2, 3, 12}, {12}, {23}}, {{6, 12, 18}}, {{8, 16}, {16}}})
         expect_each_pair_once(cuts, size, splits_keys);
 }
 

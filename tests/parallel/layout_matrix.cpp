@@ -165,12 +165,12 @@ LayoutFactors whole_matrix() {
 
 LayoutFactors context_matrix() {
   LayoutFactors factors = whole_matrix();
-  const std::string size = "--hidden-size 24 --seq-length 24 --max-position-embeddings 24 ";
+  const std::string size = "--hidden-size 24 --seq-length 48 --max-position-embeddings 48 ";
   factors.models = {{.name = "gpt2", .num_layers = 3, .words = size + "--ffn-hidden-size 44 "},
                     {.name = "llama", .is_llama = true, .num_layers = 3, .words = size + "--num-query-groups 2 "}};
   factors.tensor = factors.pipeline = factors.data = {1, 2};
   factors.chunks = {1, 2};
-  factors.context = {2, 3, 4};
+  factors.context = {2, 3, 4, 8};
   factors.context_types = {"", "all_gather", "a2a", "a2a+p2p"};
   return factors;
 }

@@ -12,9 +12,8 @@ namespace megatron::kernels {
 __device__ inline int64_t global_row(const RowMap& rows, int64_t r) {
   if (rows.list) r = rows.list[r];
   const Divided by_b = divide(r, rows.b);
-  const ContextChunks& chunks = rows.chunks;
-  int64_t position = rows.first_position + by_b.quotient;
-  if (chunks.length > 0) position += position < chunks.length ? chunks.first : chunks.second - chunks.length;
+  const int64_t position =
+      rows.positions ? rows.positions[rows.first_position * rows.b + r] : rows.first_position + by_b.quotient;
   return (rows.first_sample + by_b.remainder) * rows.sequence_length + position;
 }
 

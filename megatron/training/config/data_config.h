@@ -29,10 +29,14 @@ struct DataConfig {
   bool allow_ambiguous_pad_tokens = false;
   double mid_level_dataset_surplus = 0.005;
   int64_t num_dataset_builder_threads = 1;
+  bool dataloader_inter_document_masking = false;
   bool sft = false;  ///< the data are conversations
 
+  /// True if tokens see their own document alone.
+  bool separates_documents() const { return reset_attention_mask || dataloader_inter_document_masking || sft; }
+  bool resets_positions() const { return reset_position_ids || dataloader_inter_document_masking || sft; }
   /// True if a sample has several documents, whose number is known only when it is read.
-  bool has_documents() const { return reset_attention_mask || reset_position_ids || sft; }
+  bool has_documents() const { return separates_documents() || resets_positions(); }
 };
 
 struct TokenizerConfig {

@@ -73,6 +73,11 @@ void describe_documents(FieldTable& table, PretrainConfig& config) {
                     "A sequence is cut from documents laid end to end, each closed by an end token.");
   table.add("reset_position_ids", data.reset_position_ids, "count positions from 0 in each document");
   table.add("reset_attention_mask", data.reset_attention_mask, "documents do not see each other");
+  table
+      .add("dataloader_inter_document_masking", data.dataloader_inter_document_masking,
+           "documents of a sample, as they are in the data and whatever their tokens, do not see each other, and count "
+           "positions from 0")
+      .such_as("--data-path data --dataloader-inter-document-masking");
   table.add("eod_mask_loss", data.eod_mask_loss, "no loss on what follows an end token");
   table.add("allow_ambiguous_pad_tokens", data.allow_ambiguous_pad_tokens,
             "accept a pad token that is another special token too");

@@ -22,6 +22,19 @@ void resolve_sources(DataConfig& data, Mistakes& mistakes) {
   if (!data.dataloader_type) data.dataloader_type = "single";
 }
 
+void check_documents(const DataConfig& data, Mistakes& mistakes) {
+  if (!data.dataloader_inter_document_masking) return;
+  const auto reject = [&](bool given, std::string_view flag) {
+    if (given)
+      mistakes.add({"--dataloader-inter-document-masking", flag},
+                   "--dataloader-inter-document-masking with {}: it separates documents and restarts their positions "
+                   "already. Leave out {}",
+                   flag, flag);
+  };
+  reject(data.reset_attention_mask, "--reset-attention-mask");
+  reject(data.reset_position_ids, "--reset-position-ids");
+}
+
 void resolve_conversations(PretrainConfig& config, Mistakes& mistakes) {
   const DataConfig& data = config.data;
   if (!data.sft) return;
@@ -32,6 +45,7 @@ void resolve_conversations(PretrainConfig& config, Mistakes& mistakes) {
   constexpr std::string_view kSeparated = "conversations of a sample are separated already. Leave it out";
   reject(data.reset_attention_mask, "--reset-attention-mask", kSeparated);
   reject(data.reset_position_ids, "--reset-position-ids", kSeparated);
+  reject(data.dataloader_inter_document_masking, "--dataloader-inter-document-masking", kSeparated);
   reject(data.eod_mask_loss, "--eod-mask-loss", "the roles of messages decide on what there is a loss. Leave it out");
   // The format of a conversation has all special tokens.
   if (config.tokenizer.tokenizer_type == "HuggingFaceTokenizer")
@@ -66,6 +80,7 @@ void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
 
 void resolve_data(PretrainConfig& config, Mistakes& mistakes) {
   resolve_sources(config.data, mistakes);
+  check_documents(config.data, mistakes);
   resolve_conversations(config, mistakes);
   check_tokenizer(config.tokenizer, mistakes);
 }

@@ -238,8 +238,8 @@ void describe_cuda_graph(FieldTable& table, PretrainConfig& config) {
           "profiled run op by op. Leave out --profile-ranks")
       .cannot_run_where(
           [&config] { return config.cuda_graph.records() && config.data.has_documents(); },
-          "--cuda-graph-impl with --reset-attention-mask, --reset-position-ids or --sft: a recorded step has as many "
-          "documents as when it was recorded. Leave out --cuda-graph-impl")
+          "--cuda-graph-impl with --reset-attention-mask, --reset-position-ids, --dataloader-inter-document-masking or "
+          "--sft: a recorded step has as many documents as when it was recorded. Leave out --cuda-graph-impl")
       .cannot_run_where(
           [&config] {
             return config.cuda_graph.records() && config.profiling.nvtx_ranges && !config.profiling.profile;

@@ -73,7 +73,7 @@ StepPlan plan_steps(const PretrainConfig& config, int rank, DeviceKind backend, 
                   {.device = DeviceKind::kMeta, .meta_of = backend, .capacity_bytes = kAnyCapacity, .groups = groups});
   take_steps(trainer);
   StepPlan plan{.memory = memory_of(trainer.device().arena), .connections = world.connections()};
-  plan.memory.cuts_samples = config.data.reset_attention_mask || config.data.sft;
+  plan.memory.cuts_samples = config.data.separates_documents();
   if (world.size() > 1) count_connections(plan.connections, groups, places, plan.memory);
   return plan;
 }

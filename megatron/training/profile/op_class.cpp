@@ -46,6 +46,7 @@ constexpr auto kTable = std::to_array<Entry>({
     {"fill_normal", OpClass::kCopy},
     {"fill_zero", OpClass::kCopy},
     {"move_rows", OpClass::kCopy},
+    {"order_rows", OpClass::kCopy},
     {"permute", OpClass::kCopy},
     {"sequential_mlp", OpClass::kCopy},
     {"token_dispatcher", OpClass::kCopy},
