@@ -14,8 +14,6 @@
 #include "megatron/kernels/cuda/loss_seed.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/pipeline_parallel/executor.h"
-#include "megatron/training/batch_upload.h"
-#include "megatron/training/context_batches.h"
 #include "megatron/transformer/moe/moe_step.h"
 
 namespace megatron {
@@ -62,7 +60,30 @@ Tensor TrainStep::attached_loss_scale(size_t num_batches) const {
   return scale;
 }
 
-TrainStep::Uploaded TrainStep::upload_all(const MicroBatches& batches, bool forward_only, const StepMetrics& metrics) {
+ContextBatches TrainStep::own_batches(const MicroBatches& whole) const {
+  // A dry run has no documents: its samples are as long as they may be.
+  const bool is_real = ctx_.device.kind() != DeviceKind::kMeta;
+  if (options_.hybrid_context && is_real) return hybrid_context_batches(whole, groups_, *options_.hybrid_context);
+  return ContextBatches(whole, options_.context.cut);
+}
+
+/// @param place  null: that of the rank in the layout.
+BatchUploadOptions TrainStep::upload_options(const BatchPlace* place, int64_t first_sample, double loss_weight) const {
+  BatchUploadOptions options{.first_sample = first_sample,
+                             .loss_weight = loss_weight,
+                             .has_positions = options_.has_positions,
+                             .context = options_.context};
+  if (!place) return options;
+  options.first_sample = place->sample;
+  options.sample_length = place->sample_length;
+  options.first_position = place->first_position;
+  options.context.cut = {.rank = place->rank, .size = place->size};
+  options.context.max_documents = 1;
+  return options;
+}
+
+TrainStep::Uploaded TrainStep::upload_all(const MicroBatches& batches, std::span<const BatchPlace> places,
+                                          bool forward_only, const StepMetrics& metrics) {
   Uploaded uploaded;
   Tensor scale;
   if (!forward_only && model_.attaches_losses()) scale = attached_loss_scale(batches.size());
@@ -73,11 +94,9 @@ TrainStep::Uploaded TrainStep::upload_all(const MicroBatches& batches, bool forw
     const HostBatch batch = batches[m];
     const int64_t first_sample = first_of_all + groups_.dp.rank() * batch.num_samples;
     losses.weights.push_back(forward_only ? 1 : loss_weight(batch, batches.size()));
-    Batch& added = uploaded.batches.emplace_back(upload(ctx_, batch,
-                                                        {.first_sample = first_sample,
-                                                         .loss_weight = losses.weights.back(),
-                                                         .has_positions = options_.has_positions,
-                                                         .context = options_.context}));
+    const BatchPlace* place = places.empty() ? nullptr : &places[m];
+    Batch& added =
+        uploaded.batches.emplace_back(upload(ctx_, batch, upload_options(place, first_sample, losses.weights.back())));
     for (const MetricSpec& spec : model_.metrics())
       added.tensors.push_back({spec.name, metrics.accumulator(spec.name)});
     if (scale.defined()) added.tensors.push_back({std::string(kAttachedLossScale), scale});
@@ -116,9 +135,9 @@ void TrainStep::execute(Uploaded& uploaded, bool forward_only, Timers* timers) {
 }
 
 /// With what gradients need beside the data-parallel sum. In a graph nothing has a time of its own.
-TrainStep::PendingLosses TrainStep::forward_backward(const MicroBatches& batches, int64_t iteration,
+TrainStep::PendingLosses TrainStep::forward_backward(const ContextBatches& own, int64_t iteration,
                                                      const StepMetrics& metrics, Timers* timers) {
-  Uploaded uploaded = upload_all(batches, false, metrics);
+  Uploaded uploaded = upload_all(own.own(), own.places(), false, metrics);
   std::vector<const Tensor*> inputs{&uploaded.losses.on_device};
   for (const Batch& batch : uploaded.batches)
     for (const NamedTensor& item : batch.tensors) inputs.push_back(&item.tensor);
@@ -187,10 +206,10 @@ void TrainStep::add_up_losses(const PendingLosses& losses, const StepMetrics& me
   });
 }
 
-TrainStep::Computed TrainStep::compute(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration,
-                                       Timers* timers) {
+TrainStep::Computed TrainStep::compute(const ContextBatches& batches, const ParamScheduler& scheduler,
+                                       int64_t iteration, Timers* timers) {
   StepMetrics metrics(ctx_, metric_specs());
-  write_step_state(scheduler, iteration, num_valid_tokens_of(batches), metrics);
+  write_step_state(scheduler, iteration, num_valid_tokens_of(batches.own()), metrics);
   model_.begin_step(ctx_);
   PendingLosses own = timed(timers, "forward-backward", kTimerLevel,
                             [&] { return forward_backward(batches, iteration, metrics, timers); });
@@ -236,16 +255,16 @@ TrainStepResult TrainStep::update(Computed& computed, size_t num_batches, Timers
 TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration,
                                Timers* timers, const StepExamination* examination) {
   const GpuRanks::Step step(gpu_ranks_);
-  const ContextBatches own(batches, options_.context.cut);
-  Computed computed = compute(own.own(), scheduler, iteration, timers);
+  const ContextBatches own = own_batches(batches);
+  Computed computed = compute(own, scheduler, iteration, timers);
   const auto examine = [&] {
-    while (examination->wants_again(values_of(computed))) computed = compute(own.own(), scheduler, iteration, timers);
+    while (examination->wants_again(values_of(computed))) computed = compute(own, scheduler, iteration, timers);
   };
   if (examination && examination->before_update) examine();
   TrainStepResult result = update(computed, batches.size(), timers);
   if (result.optimizer.overflow) {  // on any rank, which all ranks know; nothing has changed
     model_.set_bounded(false);
-    computed = compute(own.own(), scheduler, iteration, timers);
+    computed = compute(own, scheduler, iteration, timers);
     result = update(computed, batches.size(), timers);
     result.was_repeated = true;
     model_.set_bounded(true);
@@ -268,7 +287,7 @@ LossSum TrainStep::evaluate(const MicroBatches& whole) {
   while (!batches.empty()) {
     size_t num_equal = 1;
     while (num_equal < batches.size() && batches[num_equal].num_samples == batches[0].num_samples) ++num_equal;
-    Uploaded uploaded = upload_all(batches.first(num_equal), true, metrics);
+    Uploaded uploaded = upload_all(batches.first(num_equal), {}, true, metrics);
     execute(uploaded, true, nullptr);
     PendingLosses& part = parts.emplace_back(std::move(uploaded.losses));
     readback.add(part.on_device, std::span(part.values));

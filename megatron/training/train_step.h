@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,7 +13,9 @@
 #include "megatron/models/model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/pipeline_parallel/pipeline_schedule.h"
+#include "megatron/training/batch_upload.h"
 #include "megatron/training/forward_backward_graph.h"
+#include "megatron/training/hybrid_context_batches.h"
 #include "megatron/training/loss_sum.h"
 #include "megatron/training/micro_batches.h"
 #include "megatron/training/rerun_state_machine.h"
@@ -26,8 +29,9 @@ struct TrainStepOptions {
   bool calculate_per_token_loss = true;
   bool has_positions = false;  // this and the next: see BatchUploadOptions
   ContextLayoutOptions context = {};
-  ScheduleOptions schedule;                        // for any number of micro-batches
-  std::optional<int64_t> num_graph_warm_up_steps;  // see ForwardBackwardGraph
+  std::optional<HybridContextOptions> hybrid_context;  // documents get as many ranks as they need
+  ScheduleOptions schedule;                            // for any number of micro-batches
+  std::optional<int64_t> num_graph_warm_up_steps;      // see ForwardBackwardGraph
 };
 
 /// Looks at what a step has computed, with the reasons why it may be computed again. See RerunStateMachine.
@@ -88,9 +92,12 @@ class TrainStep {
     PendingLosses losses;
   };
   Tensor attached_loss_scale(size_t num_batches) const;
-  /// With the accumulators of the model's own metrics.
-  Uploaded upload_all(const MicroBatches& batches, bool forward_only, const StepMetrics& metrics);
-  PendingLosses forward_backward(const MicroBatches& batches, int64_t iteration, const StepMetrics& metrics,
+  ContextBatches own_batches(const MicroBatches& whole) const;
+  /// With the accumulators of the model's own metrics. @param places  see ContextBatches.
+  Uploaded upload_all(const MicroBatches& batches, std::span<const BatchPlace> places, bool forward_only,
+                      const StepMetrics& metrics);
+  BatchUploadOptions upload_options(const BatchPlace* place, int64_t first_sample, double loss_weight) const;
+  PendingLosses forward_backward(const ContextBatches& own, int64_t iteration, const StepMetrics& metrics,
                                  Timers* timers);
   void execute(Uploaded& uploaded, bool forward_only, Timers* timers);
   /// Losses of a forward and backward pass, of this rank's micro-batches and of all ranks together.
@@ -98,7 +105,7 @@ class TrainStep {
     StepMetrics metrics;
     PendingLosses own;
   };
-  Computed compute(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration, Timers* timers);
+  Computed compute(const ContextBatches& batches, const ParamScheduler& scheduler, int64_t iteration, Timers* timers);
   /// The optimizer's part of a computed step, and what the host reads. @param num_batches  of this rank
   TrainStepResult update(Computed& computed, size_t num_batches, Timers* timers);
   /// Waits for the device.

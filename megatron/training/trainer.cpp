@@ -44,6 +44,13 @@ ContextLayoutOptions context_layouts_of(const PretrainConfig& config, const Proc
   return options;
 }
 
+std::optional<HybridContextOptions> hybrid_context_of(const PretrainConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  if (!parallel.hybrid_context_parallel) return std::nullopt;
+  return HybridContextOptions{.max_seqlen_per_rank = parallel.max_seqlen_per_dp_cp_rank.value(),
+                              .row_multiple = parallel.sequence_parallel ? parallel.tensor_model_parallel_size : 1};
+}
+
 /// Groups of ranks on GPUs know its stream before their first operation. They connect while the model is built.
 std::unique_ptr<Device> make_device(const Trainer::Options& options, const PrecisionConfig& precision) {
   const bool is_cuda = options.device == DeviceKind::kCuda;
@@ -89,6 +96,7 @@ Trainer::Trainer(const PretrainConfig& config, const Options& options)
             {.calculate_per_token_loss = config_.training.calculate_per_token_loss,
              .has_positions = config_.data.resets_positions(),
              .context = context_layouts_of(config_, groups_.cp),
+             .hybrid_context = hybrid_context_of(config_),
              .schedule = schedule_options_of(config_),
              .num_graph_warm_up_steps = graph_warm_up_steps_of(config_)}) {
   write_value(*device_, StepState{}, &ctx_.step);

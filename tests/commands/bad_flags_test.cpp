@@ -88,6 +88,59 @@ TEST(BadFlags, RejectsContextParallelismThatCannotBe) {
   });
 }
 
+/// Four ranks, samples of 16 tokens.
+BadInput of_hybrid_ranks(const std::string& name, const std::string& words, Words texts) {
+  return {name, kPretrain,
+          words_of("--nproc-per-node 4 --seq-length 16 --dataloader-inter-document-masking --hybrid-context-parallel "
+                   "--max-seqlen-per-dp-cp-rank 8 " +
+                   words),
+          kUsage, std::move(texts)};
+}
+
+TEST(BadFlags, RejectsHybridContextParallelismThatCannotBe) {
+  constexpr std::string_view kHybrid = "--hybrid-context-parallel";
+  const auto with = [&](std::string_view flag) { return fmt::format("{} with {}", kHybrid, flag); };
+  expect_refusals({
+      of_hybrid_ranks("number of ranks", "--nproc-per-node 6 --global-batch-size 6",
+                      {"on 6 data- and context-parallel ranks", "must be a power of two"}),
+      of_hybrid_ranks("ranks of context",
+                      "--nproc-per-node 6 --context-parallel-size 3 --seq-length 24 "
+                      "--max-position-embeddings 24",
+                      {"on 6 data- and context-parallel ranks"}),
+      {"one rank",
+       kPretrain,
+       words_of("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 64 --dataloader-inter-document-masking"),
+       kUsage,
+       {"on 1 data- and context-parallel rank:"}},
+      of_hybrid_ranks("length", "--max-seqlen-per-dp-cp-rank 3", {"--seq-length 16 does not fit 4 ranks", "Give", "4"}),
+      of_hybrid_ranks("no length", "--max-seqlen-per-dp-cp-rank 0", {"must be at least 1"}),
+      {"without length",
+       kPretrain,
+       words_of("--nproc-per-node 2 --hybrid-context-parallel --dataloader-inter-document-masking"),
+       kUsage,
+       {"needs --max-seqlen-per-dp-cp-rank"}},
+      {"whole samples",
+       kPretrain,
+       words_of("--nproc-per-node 2 --hybrid-context-parallel --max-seqlen-per-dp-cp-rank 64"),
+       kUsage,
+       {"needs samples of separate documents"}},
+      {"positions of samples",
+       kPretrain,
+       words_of("--nproc-per-node 2 --hybrid-context-parallel --max-seqlen-per-dp-cp-rank 64 --reset-attention-mask"),
+       kUsage,
+       {"--reset-attention-mask with --reset-position-ids"}},
+      of_hybrid_ranks("stages", "--pipeline-model-parallel-size 2", {with("--pipeline-model-parallel-size above 1")}),
+      of_hybrid_ranks("means", "--no-calculate-per-token-loss", {with("--no-calculate-per-token-loss")}),
+      of_hybrid_ranks("shared heads", "--cp-comm-type a2a", {with("--cp-comm-type a2a"), "p2p or all_gather"}),
+      of_hybrid_ranks("two levels", "--cp-comm-type a2a+p2p", {with("--cp-comm-type a2a+p2p")}),
+      of_hybrid_ranks("window of a ring", "--window-size 4,0", {"--window-size and --cp-comm-type p2p"}),
+      of_hybrid_ranks("documents twice", "--reset-attention-mask",
+                      {"--dataloader-inter-document-masking with --reset-attention-mask"}),
+      of_hybrid_ranks("positions twice", "--reset-position-ids",
+                      {"--dataloader-inter-document-masking with --reset-position-ids"}),
+  });
+}
+
 /// The error comes before any allocation of that size.
 TEST(BadFlags, RejectsTablesLargerThanTheHostMemory) {
   constexpr ExitCode kMemory = ExitCode::kOutOfMemory;

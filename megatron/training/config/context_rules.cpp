@@ -1,5 +1,6 @@
 // Rules of context parallelism: lengths, heads, and what each way of sharing attention can compute.
 #include <algorithm>
+#include <bit>
 
 #include "megatron/base/word_list.h"
 #include "megatron/training/config/rules.h"
@@ -7,6 +8,7 @@
 namespace megatron {
 namespace {
 
+constexpr std::string_view kHybrid = "--hybrid-context-parallel", kMaxLength = "--max-seqlen-per-dp-cp-rank";
 constexpr std::string_view kSize = "--context-parallel-size", kType = "--cp-comm-type",
                            kLevels = "--hierarchical-context-parallel-sizes";
 
@@ -105,19 +107,62 @@ void check_type(const PretrainConfig& config, CpCommType type, Mistakes& mistake
 /// Rejects layers that mix tokens in other ways than causal self attention, or count them.
 void check_layers(const PretrainConfig& config, Mistakes& mistakes) {
   const TransformerConfig& net = config.transformer;
+  const int64_t cp = config.parallel.context_parallel_size;
   const auto reject = [&](std::string_view flag, std::string_view layers) {
-    mistakes.add({flag, kSize}, "{} with {} {}: {} are not supported with context parallelism yet. Give {} 1", flag,
-                 kSize, config.parallel.context_parallel_size, layers, kSize);
+    if (cp > 1)
+      mistakes.add({flag, kSize}, "{} with {} {}: {} are not supported with context parallelism yet. Give {} 1", flag,
+                   kSize, cp, layers, kSize);
+    else
+      mistakes.add({flag, kHybrid}, "{} with {}: {} are not supported with context parallelism yet. Leave out {}", flag,
+                   kHybrid, layers, kHybrid);
   };
   if (net.mtp.num_layers > 0) reject("--mtp-num-layers", "layers for multi-token prediction");
   if (!net.layer_kinds.empty()) reject("--hybrid-layer-pattern", "hybrid models");
+}
+
+/// Documents must be told apart, and their ranks must differ in nothing but their tokens.
+void check_hybrid(const PretrainConfig& config, Mistakes& mistakes) {
+  const ParallelConfig& parallel = config.parallel;
+  const auto reject = [&](bool given, std::string_view flag, std::string_view advice) {
+    if (given) mistakes.add({kHybrid, flag}, "{} with {}: {}", kHybrid, flag, advice);
+  };
+  const int64_t num_ranks = parallel.num_replicas();
+  if (!parallel.max_seqlen_per_dp_cp_rank)
+    mistakes.add({kHybrid, kMaxLength}, "{} needs {}, such as 4096: documents that are longer get more ranks", kHybrid,
+                 kMaxLength);
+  if (num_ranks < 2 || !std::has_single_bit(static_cast<uint64_t>(num_ranks)))
+    mistakes.add({kHybrid, kSize},
+                 "{} on {} data- and context-parallel rank{}: documents get 1, 2, 4 ... of them, so their number must "
+                 "be a power of two above 1. Start other ranks, or leave out {}",
+                 kHybrid, num_ranks, num_ranks == 1 ? "" : "s", kHybrid);
+  const std::optional<int64_t>&length = config.model.seq_length, &most = parallel.max_seqlen_per_dp_cp_rank;
+  if (length && most && *length > *most * num_ranks)
+    mistakes.add({"--seq-length", kMaxLength},
+                 "--seq-length {} does not fit {} ranks with {} {}: a document may be as long as a sample. Give {} {}",
+                 *length, num_ranks, kMaxLength, *most, kMaxLength, (*length + num_ranks - 1) / num_ranks);
+  if (!config.data.separates_documents() || !config.data.resets_positions())
+    mistakes.add({kHybrid},
+                 "{} needs samples of separate documents: give --dataloader-inter-document-masking or --sft, or "
+                 "--reset-attention-mask with --reset-position-ids",
+                 kHybrid);
+  reject(parallel.has_stages(), "--pipeline-model-parallel-size above 1",
+         "stages would wait for micro-batches that other ranks have. Leave out one");
+  reject(!config.training.calculate_per_token_loss, "--no-calculate-per-token-loss",
+         "ranks have unequal numbers of documents, whose means cannot be averaged. Leave out one");
+  for (const CpCommType type : {CpCommType::kA2a, CpCommType::kA2aP2p})
+    if (has(config.transformer, type))
+      mistakes.add({kHybrid, kType},
+                   "{} with {} {}: groups that share heads do not change their size yet. Give {} p2p or all_gather",
+                   kHybrid, kType, name_of(type), kType);
 }
 
 }  // namespace
 
 void resolve_context_parallel(const PretrainConfig& config, Mistakes& mistakes) {
   check_types(config, mistakes);
-  if (config.parallel.context_parallel_size == 1) return;
+  const bool is_hybrid = config.parallel.hybrid_context_parallel;
+  if (is_hybrid) check_hybrid(config, mistakes);
+  if (config.parallel.context_parallel_size == 1 && !is_hybrid) return;
   check_length(config, mistakes);
   for (const auto& [type, name] : names_of_enum(CpCommType{}))
     if (has(config.transformer, type)) check_type(config, type, mistakes);

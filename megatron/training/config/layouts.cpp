@@ -26,6 +26,7 @@ ParallelLayout parallel_layout_of(const PretrainConfig& config) {
   if (parallel.hierarchical_context_parallel_sizes)
     for (const int64_t level : *parallel.hierarchical_context_parallel_sizes)
       sizes.hierarchical_context_parallel_sizes.push_back(size(level));
+  sizes.hybrid_context_parallel = parallel.hybrid_context_parallel;
   if (parallel.use_tp_pp_dp_mapping) sizes.order = "tp-cp-ep-pp-dp";
   return ParallelLayout(std::move(sizes));
 }

@@ -20,6 +20,8 @@ struct ParallelConfig {
   bool sequence_parallel = false;
   /// The levels of a2a+p2p: the ranks that share heads, then the ranks of the ring.
   std::optional<std::vector<int64_t>> hierarchical_context_parallel_sizes;
+  bool hybrid_context_parallel = false;
+  std::optional<int64_t> max_seqlen_per_dp_cp_rank;  ///< of hybrid_context_parallel
 
   bool tp_comm_overlap = false;
   bool tp_comm_overlap_ag = true;

@@ -59,7 +59,8 @@ void describe_sizes(FieldTable& table, PretrainConfig& config) {
           "how context-parallel ranks share attention, for all layers or a word for each: keys travel in a ring (p2p), "
           "are gathered (all_gather), ranks share heads (a2a), or groups of such ranks form a ring (a2a+p2p)")
       .choice_also("allgather", "all_gather")
-      .needs("--context-parallel-size above 1", [&config] { return config.parallel.context_parallel_size > 1; })
+      .needs("--context-parallel-size above 1 or --hybrid-context-parallel",
+             [&config] { return config.parallel.context_parallel_size > 1 || config.parallel.hybrid_context_parallel; })
       .differs({.megatron = "a2a needs at least as many key-value heads as ranks; attention sinks need a2a",
                 .ours = "a2a takes fewer, which neighbouring ranks then share; sinks go with all_gather too"})
       .such_as("--context-parallel-size 2 --cp-comm-type a2a");
@@ -69,6 +70,27 @@ void describe_sizes(FieldTable& table, PretrainConfig& config) {
       .at_least(1)
       .at_most(kMostRanks)
       .such_as("--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2");
+  const auto is_hybrid = [&config] { return config.parallel.hybrid_context_parallel; };
+  table
+      .add(
+          "hybrid_context_parallel", parallel.hybrid_context_parallel,
+          "each document gets as many of the data- and context-parallel ranks as it needs, a power of two, and goes to "
+          "those that have least to do")
+      .differs({.megatron = "waits for all ranks between rounds of documents; needs --sft",
+                .ours = "ranks wait only for those with which they share a document; takes "
+                        "--dataloader-inter-document-masking too; evaluates with --context-parallel-size ranks",
+                .in_force = is_hybrid})
+      .such_as(
+          "--data-path data --dataloader-inter-document-masking --hybrid-context-parallel "
+          "--max-seqlen-per-dp-cp-rank 4096 --nproc-per-node 2");
+  table
+      .add("max_seqlen_per_dp_cp_rank", parallel.max_seqlen_per_dp_cp_rank,
+           "tokens of a document on a rank, above which it gets more ranks")
+      .at_least(1)
+      .needs("--hybrid-context-parallel", is_hybrid)
+      .such_as(
+          "--data-path data --dataloader-inter-document-masking --hybrid-context-parallel "
+          "--max-seqlen-per-dp-cp-rank 4096 --nproc-per-node 2");
   table
       .add("use_tp_pp_dp_mapping", parallel.use_tp_pp_dp_mapping,
            "number ranks of a pipeline before those of data parallelism")
