@@ -77,7 +77,7 @@ class CountedProgress final : public Progress {
   std::atomic<int64_t>& num_done_;
 };
 
-/// What other threads and this rank tell each other.
+/// The state that other threads and this rank share.
 struct Exchange {
   const std::atomic<int>& signal;  // number of a received one
   std::atomic<int64_t>& num_done;  // iterations
@@ -183,7 +183,7 @@ void watch_exit_signal(const std::string& command, const std::string& name, cons
   });
 }
 
-/// Whether Ctrl-C reaches this process; it does not under nohup or in the background of a script.
+/// True if Ctrl-C reaches this process; it does not under nohup or in the background of a script.
 bool hears_interrupts() {
   struct sigaction action {};
   return sigaction(SIGINT, nullptr, &action) == 0 && action.sa_handler != SIG_IGN;

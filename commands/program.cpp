@@ -170,7 +170,7 @@ std::optional<int> num_running_programs() {
   return fewest;
 }
 
-/// Whether the other running programs fit on the cores that this one may not use.
+/// True if the other running programs fit on the cores that this one may not use.
 bool are_own_cores_idle() {
   cpu_set_t own;
   if (sched_getaffinity(0, sizeof own, &own) != 0) return false;

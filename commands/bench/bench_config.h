@@ -50,7 +50,7 @@ BenchConfig parse_bench(const std::vector<std::string>& args, int world_size);
 PretrainConfig pretrain_config_of(const BenchConfig& config, int world_size);
 /// The arguments for pretrain_gpt: the given ones, and defaults for the others.
 std::vector<std::string> arguments_of(const BenchConfig& config);
-/// Whether the arguments name data.
+/// True if the arguments name data.
 bool names_data(const std::vector<std::string>& model_arguments);
 /// The matmuls of --shapes. @throw ConfigError with all mistakes
 std::vector<LinearShape> linear_shapes_of(const BenchConfig& config);

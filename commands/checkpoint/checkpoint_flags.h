@@ -25,7 +25,7 @@ struct CheckpointFlags {
   std::optional<int64_t> target_tensor_parallel_size, target_pipeline_parallel_size;
   bool yes = false, take_over_save_lock = false;
 
-  /// Whether --keys chooses a tensor.
+  /// True if --keys chooses a tensor.
   bool takes(const std::string& key) const;
 };
 

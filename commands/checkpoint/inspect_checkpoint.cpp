@@ -67,7 +67,7 @@ Json tensor_json(const std::string& key, const GlobalTensor& tensor, bool with_c
   return json;
 }
 
-/// What the common state says of the run. Plain torch.distributed.checkpoint has none.
+/// The facts of the run in the common state. Plain torch.distributed.checkpoint has none.
 void add_run(const CheckpointReader& reader, const CheckpointFlags& flags, Json& json) {
   if (!reader.has_common_state()) return;
   const CheckpointReader::CommonState common = reader.read_common_state();

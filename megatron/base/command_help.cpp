@@ -14,7 +14,7 @@ constexpr std::string_view kHelp = "--help", kHelpOf = "--help=";
 
 bool is_request(const std::string& word) { return word == "-h" || word == kHelp || word.starts_with(kHelpOf); }
 
-/// What to look for instead of a word that no flag has.
+/// Suggests words to look for instead of a word that no flag has.
 std::string advice_for(const FieldTable& table, std::string_view word) {
   std::vector<std::string> flags;
   table.for_each([&](const Field& field) {

@@ -22,7 +22,7 @@ KeyValue like(const Context& ctx, std::string_view name, const KeyValue& x, DTyp
           ctx.empty(name, x.value.shape(), dtype, MemoryUse::kCommunication)};
 }
 
-/// What travels has a channel of its own.
+/// Keys and gradients, which travel at the same time, have a channel each.
 enum Channel : int { kKeys, kGradients };
 
 /// Sends to the next rank of the ring and receives from the one before.

@@ -150,7 +150,7 @@ std::vector<SequenceSpan> spans_of_all_keys(const Samples& samples, const Contex
   return spans;
 }
 
-/// Which of the two chunks of a rank's keys a call takes: [first, end).
+/// The chunks, of the two of a rank's keys, that a call takes: [first, end).
 struct KeyChunks {
   size_t first = 0, end = 2;
 };

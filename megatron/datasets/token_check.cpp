@@ -42,7 +42,7 @@ TokenFault place_of(const IndexedDataset& dataset, uint64_t byte_offset, int64_t
           .byte_offset = byte_offset};
 }
 
-/// As unsigned numbers negative tokens are large ones, so that the largest one tells whether all are right.
+/// Compares tokens as unsigned numbers: negative tokens are then large, so that the largest one shows if all are valid.
 template <class Token>
 TokenCheck check_tokens_of(const IndexedDataset& dataset, int64_t vocab_size) {
   using Unsigned = std::make_unsigned_t<Token>;

@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// Where a token stands that is not in the vocabulary.
+/// The place of a token that is not in the vocabulary.
 struct TokenFault {
   int64_t token;
   int64_t document, sequence;

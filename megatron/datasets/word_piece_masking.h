@@ -21,7 +21,7 @@ struct WordPieceMaskingConfig {
   bool masking_use_geometric_distribution = false;
 };
 
-/// What masked data sets must know of a vocabulary.
+/// The facts of a vocabulary that masked data sets need.
 struct WordPieceVocabulary {
   int64_t cls = 0, sep = 0, mask = 0, pad = 0, bos = 0, eos = 0;
   std::vector<bool> continues_word;  ///< by token: its text begins with ##

@@ -28,7 +28,7 @@ class SafetensorsFolder {
   bool contains(std::string_view name) const { return places_.contains(name); }
   /// @throw CheckpointError if there is no such tensor.
   const SafetensorsFile::Tensor& tensor(std::string_view name) const { return file_of(name).tensor(name); }
-  /// As SafetensorsFile::read_box.
+  /// Reads a box like SafetensorsFile::read_box.
   void read_box(std::string_view name, const Box& box, std::byte* destination, const Shape& destination_strides) const {
     file_of(name).read_box(name, box, destination, destination_strides);
   }

@@ -9,7 +9,8 @@
 
 namespace megatron {
 
-/// What weights are loaded from. Names and shapes are those of Megatron's distributed checkpoints (megatron_names.h).
+/// The source that weights are loaded from. Names and shapes are those of Megatron's distributed checkpoints
+/// (megatron_names.h).
 class StoredTensors {
  public:
   virtual ~StoredTensors() = default;

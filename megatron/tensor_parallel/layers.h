@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// What all of them need to know.
+/// The facts that all of them need.
 struct ParallelLinearOptions {
   std::string name;        // path of the layer; parameters are name.weight and name.bias
   StoredName stored = {};  // beginning of their names in checkpoints; "weight" and "bias" follow

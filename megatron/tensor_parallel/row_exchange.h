@@ -6,7 +6,7 @@
 
 namespace megatron {
 
-/// Which rows of dimension 0 a rank has after an exchange.
+/// The rows of dimension 0 that a rank has after an exchange.
 enum class RowExchange {
   kGather,         ///< the rows of all ranks, one rank after the other
   kReduceScatter,  ///< its part of the sum over the ranks

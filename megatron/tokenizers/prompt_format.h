@@ -24,7 +24,7 @@ constexpr std::array<std::pair<PromptFormat, std::string_view>, 5> names_of_enum
            {PromptFormat::kChatTemplate, "chat-template"}}};
 }
 
-/// Whether the format is the chat template of the model.
+/// True if the format is the chat template of the model.
 constexpr bool has_chat_template(PromptFormat format) {
   return format == PromptFormat::kDefault || format == PromptFormat::kChatTemplate;
 }

@@ -9,7 +9,7 @@ namespace megatron {
 
 constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD";  // not UTF-8
 
-/// Whether this build has libzstd.
+/// True if this build has libzstd.
 bool has_zstd();
 /// @throw IoError if the file cannot be opened, NotSupported without libzstd.
 std::unique_ptr<UnpackedFile> open_zstd(const std::string& path);

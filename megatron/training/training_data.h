@@ -19,7 +19,7 @@ namespace megatron {
 /// The tokenizer that the flags name. @throw as make_tokenizer.
 std::unique_ptr<Tokenizer> tokenizer_of(const TokenizerConfig& config);
 
-/// What encodes the conversations of --sft; null without it. @throw as find_chat_template and ConversationEncoder.
+/// The encoder of the conversations of --sft; null without it. @throw as find_chat_template and ConversationEncoder.
 /// @param tokenizer  must outlive the result
 std::unique_ptr<ConversationEncoder> conversation_encoder_of(const PretrainConfig& config, const Tokenizer& tokenizer);
 

@@ -150,7 +150,7 @@ class SftDatasetTest : public ::testing::Test {
     testing::write_bytes(path, lines);
     return path;
   }
-  /// What is trained of the first row, as text.
+  /// The trained part of the first row, as text.
   std::string trained_text(const std::string& line, const ConversationEncoder& encoder) {
     const JsonlRows rows(write(line));
     GptDatasetConfig config{.sequence_length = 256};

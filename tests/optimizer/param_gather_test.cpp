@@ -156,7 +156,7 @@ TEST(ParamGather, IsLeftToTheNextStepOrToWhoReadsBeforeIt) {
   });
 }
 
-/// As at the end of a run, one rank reads its weights, and the others have nothing left to do.
+/// One rank reads its weights, as at the end of a run, and the others have nothing left to do.
 TEST(ParamGather, OfARankThatReadsAfterTheLastStepHasThePartsOfThoseThatEnd) {
   for (const bool in_step : {false, true})
     run_ranks(2, [&](RankContext& rank) {

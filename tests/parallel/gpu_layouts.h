@@ -10,7 +10,7 @@ namespace megatron::testing {
 inline constexpr const char* kGpuModel =
     " --num-layers 4 --global-batch-size 8 --micro-batch-size 1 --lr 1e-3 --deterministic-mode";
 
-/// What a command line adds to that of one rank. Some of each number have no pipeline.
+/// The flags that layouts of `num_ranks` ranks add to the command line of one rank. Some layouts have no pipeline.
 std::vector<std::string> gpu_layouts_of(int num_ranks);
 
 /// Of 8 layers: two pieces of the model on each stage of four. Empty for two ranks.

@@ -96,6 +96,10 @@ TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
                      "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.5 " +
                      weights);
   };
+  const std::string experts =
+      "--num-experts 4 --moe-layer-freq [0,1,1,1] --moe-router-topk 2 --moe-router-score-function sigmoid "
+      "--moe-router-enable-expert-bias --moe-router-bias-update-rate 0.1 --moe-router-load-balancing-type seq_aux_loss "
+      "--moe-aux-loss-coeff 0.1 ";
   const std::string untied = "--untie-embeddings-and-output-weights ";
   struct Case {
     std::string model, layout;
@@ -115,6 +119,10 @@ TEST(LayoutMatrix, AwkwardSizesTrainAsOneRankDoes) {
       {further(""), "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v", 2, kSteps},
       {further(untied), "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v", 2, kSteps},
       {further(""), "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2", 2, kSteps},
+      {further(experts),
+       "--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel "
+       "--expert-tensor-parallel-size 1 --expert-model-parallel-size 2",
+       4, kSteps},
       {latent(""), "--tensor-model-parallel-size 3 --use-distributed-optimizer", 6, kSteps},
       {latent(""), "--pipeline-model-parallel-size 2 --recompute-activations --recompute-modules core_attn layernorm",
        2, kSteps},

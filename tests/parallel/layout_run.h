@@ -11,7 +11,7 @@
 
 namespace megatron::testing {
 
-/// Of each step: the loss and the gradient norm, which all ranks have alike.
+/// The loss and the gradient norm of each step, which are equal on all ranks.
 struct Curve {
   std::vector<double> losses, grad_norms;
   bool operator==(const Curve&) const = default;
@@ -24,13 +24,13 @@ struct GroupFault {
   int64_t number = 0;  // of the collectives of the group
 };
 
-/// What a command line adds to that of one rank.
+/// The flags that a layout adds to the command line of one rank.
 struct Layout {
   std::string words;
   int num_ranks = 1;
 };
 
-/// What a rank does with its trainer.
+/// The work of a rank with its trainer.
 using RankFunction = std::function<void(Trainer&)>;
 
 /// Trainers of a command line (small_trainer.h) on `num_ranks` threads. @throw RankFailure as run_rank_threads.

@@ -30,7 +30,7 @@ const std::vector<Layout> kLayouts = {
     {" --context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", 4},
 };
 
-/// What a step of one rank allocates and sends.
+/// The allocations and sends of a step of one rank.
 struct Plan {
   std::vector<Arena::Event> events;
   int64_t peak_bytes = 0;

@@ -8,7 +8,7 @@
 
 namespace megatron::testing {
 
-/// What came out of one case.
+/// The outcome of one case.
 struct CaseOutcome {
   std::optional<double> loss_error, grad_norm_error;  // largest departures; nothing where none was looked for
   std::string failure;                                // empty: passed

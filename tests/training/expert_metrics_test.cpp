@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using testing::parse;
 using testing::words_of;
 
-/// Of four layers the second and the fourth have experts.
+/// A model of four layers, of which the second and the fourth have experts.
 PretrainConfig config_of(const std::string& words) {
   return parse(words_of("--num-experts 4 --moe-layer-freq [0,1,0,1] --moe-aux-loss-coeff 0.1 " + words));
 }

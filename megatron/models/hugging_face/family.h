@@ -32,7 +32,7 @@ enum class Arrangement {
   kGateUp,    ///< gate and up in one tensor, whose rows alternate; linear_fc1 has them one after the other
 };
 
-/// Where one of Megatron's parameters comes from.
+/// The source of one of Megatron's parameters.
 struct TensorRule {
   std::string parameter;             ///< its key in checkpoints: "decoder.layers.self_attention.linear_qkv.weight"
   std::vector<std::string> tensors;  ///< "{}" stands for the number of the layer, from 0
@@ -56,7 +56,7 @@ struct Family {
   std::vector<ConfigValue> values;          ///< keys that are arguments
   std::vector<ConfigChoice> choices;        ///< keys of which some values are supported
   std::vector<std::string> without_effect;  ///< keys that do not change what the model computes
-  /// What remains: keys that say several things, or arguments that several keys make up.
+  /// Converts the remaining keys: those that determine several arguments, or arguments that several keys determine.
   std::function<void(ConfigReader& config, Json& arguments)> derive;
   std::vector<TensorRule> tensors;
   std::vector<std::string> ignored_tensors;     ///< endings of names in older files that hold no weights, such as masks

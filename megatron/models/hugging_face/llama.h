@@ -8,7 +8,7 @@ namespace megatron::hugging_face {
 Family llama_family();
 Family mistral_family();
 
-/// What Hugging Face's configuration classes have where a key is missing.
+/// The values of Hugging Face's configuration classes for missing keys.
 struct DecoderDefaults {
   int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0, num_attention_heads = 0;
   int64_t num_key_value_heads = 0;  ///< 0: as many as heads

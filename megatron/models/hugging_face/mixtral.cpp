@@ -47,7 +47,7 @@ Family mixtral_family() {
                 .arguments = llama_arguments(),
                 .values = decoder_values(kMixtralDefaults),
                 .choices = {{"hidden_act", {"silu"}}, {"router_jitter_noise", {0.0, 0}}},
-                // Whether transformers returns the router's logits, and adds its loss.
+                // This key decides if transformers returns the router's logits and adds its loss.
                 .without_effect = {"output_router_logits"},
                 .derive = derive_mixtral,
                 .tensors = mixtral_tensors(),

@@ -67,7 +67,7 @@ Family qwen_moe_family(const DecoderDefaults& defaults) {
                 .arguments = llama_arguments(),
                 .values = decoder_values(defaults),
                 .choices = {{"hidden_act", {"silu"}}},
-                // Whether transformers returns the router's logits, and adds its loss.
+                // This key decides if transformers returns the router's logits and adds its loss.
                 .without_effect = {"output_router_logits"},
                 .derive = {},
                 .tensors = llama_tensors(),

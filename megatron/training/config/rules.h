@@ -23,7 +23,7 @@ void check_pattern(const LayerPattern& pattern, std::string_view flag, int64_t n
 void resolve_parallel(PretrainConfig& config, int64_t world_size, Mistakes& mistakes);
 /// The part of resolve_parallel for context parallelism.
 void resolve_context_parallel(const PretrainConfig& config, Mistakes& mistakes);
-/// What resolve_parallel does about the pipeline.
+/// The part of resolve_parallel for the pipeline.
 void resolve_pipeline(PretrainConfig& config, Mistakes& mistakes);
 void resolve_batches(PretrainConfig& config, Mistakes& mistakes);
 void resolve_schedule(PretrainConfig& config, Mistakes& mistakes);

@@ -79,7 +79,7 @@ struct CudaGraphConfig {
   bool records() const { return impl != CudaGraphImpl::kNone; }
 };
 
-/// Where the program runs. All ours; Megatron leaves it to torchrun.
+/// Settings of where the program runs. None is Megatron's, which leaves them to torchrun.
 struct LaunchConfig {
   std::optional<int64_t> nproc_per_node;      ///< ranks that this process starts; none: one, or what a launcher says
   std::optional<int64_t> nnodes;              ///< hosts; above 1 only where a launcher has started the ranks

@@ -37,7 +37,7 @@ RefusedFlags refused_flags();
 /// Those that contain `word`, or whose reason does; an empty word: all. For --help: each reason with its flags.
 std::string unsupported_flags_help(std::string_view word);
 
-/// As the last section of docs/pretrain_gpt_flags.md.
+/// The text of the last section of docs/pretrain_gpt_flags.md.
 std::string unsupported_flags_markdown();
 
 }  // namespace megatron

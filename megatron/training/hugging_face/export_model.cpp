@@ -124,7 +124,7 @@ class AssembledSource final : public TensorSource {
   std::vector<std::byte> values_, last_;
 };
 
-/// Where config.json comes from.
+/// The source of config.json.
 std::string config_folder(const FileSystem& files, const ExportOptions& options, const std::string& checkpoint) {
   if (options.config_from) return *options.config_from;
   std::string kept = join_path(checkpoint, kHuggingFaceFolder);

@@ -16,7 +16,7 @@ inline constexpr const char* kHuggingFaceConfigFile = "config.json";
 /// Files beside the weights that an import keeps and an export gives back, where they are there.
 std::vector<std::string> hugging_face_side_files();
 
-/// What config.json says.
+/// The content of config.json.
 struct HuggingFaceModel {
   std::string directory;
   hugging_face::Family family;

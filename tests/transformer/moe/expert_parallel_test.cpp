@@ -60,7 +60,7 @@ const Variant kVariants[] = {
        m.load_balancing = {{LoadBalancingType::kQuantileBalancing, 0}};
      }}};
 
-/// What one rank gives for the units of tokens of a layout: values by global place, gradients and losses summed.
+/// The results of one rank for the units of tokens of a layout: values by global place, gradients and losses summed.
 struct Reference {
   std::vector<double> output, dx, expert_bias, quantile_beta;
   std::vector<double> losses;  // means over the units
