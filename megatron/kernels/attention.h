@@ -12,13 +12,15 @@ namespace megatron::kernels {
 /// Additional term of the softmax's denominator: none; exp(0); exp(sink of the head).
 enum class AttentionSoftmax { kVanilla, kOffByOne, kLearnable };
 
-/// Options of forward and backward. A query at key index p of its span attends to keys
+/// Options of forward and backward. Scores are scale q k^T, and with a soft cap c above 0 c tanh(score / c), before the
+/// mask and the softmax. A query at key index p of its span attends to keys
 /// [p - window_left, p + window_right], with causal attention none after p.
 /// Dropout: key j of the span is dropped for a query if
 /// draw(dropout_key.at(first_head + head), state->step, layout.rows(row of the query), span.first_key + j) is below
 /// dropout_threshold(dropout), else its probability is multiplied by 1 / (1 - dropout).
 struct AttentionOptions {
   double scale = 1;
+  double soft_cap = 0;  // 0: none. CPU only: CUDA rejects it
   bool is_causal = true;
   int64_t window_left = -1, window_right = -1;  // -1: no limit
   AttentionSoftmax softmax = AttentionSoftmax::kVanilla;

@@ -107,6 +107,7 @@ void require_heads(const Tensor& q, const Tensor& k, const Tensor& v, const Sequ
 
 kernels::AttentionOptions kernel_options(const Context& ctx, const AttentionOptions& options) {
   return {.scale = options.scale,
+          .soft_cap = options.soft_cap,
           .is_causal = options.is_causal,
           .window_left = options.window_left,
           .window_right = options.window_right,

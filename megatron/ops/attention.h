@@ -11,6 +11,7 @@ namespace megatron {
 
 struct AttentionOptions {
   double scale = 1;
+  double soft_cap = 0;  // above 0: scores are bent towards it, as in kernels::AttentionOptions
   bool is_causal = true;
   int64_t window_left = -1, window_right = -1;  // visible keys before and after a query's position; -1: no limit
   kernels::AttentionSoftmax softmax = kernels::AttentionSoftmax::kVanilla;

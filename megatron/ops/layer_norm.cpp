@@ -14,6 +14,7 @@ struct LayerNormNode final : Node {
       : gamma(gamma), beta(beta), options(options) {}
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
     const Tensor x = saved_x.get(b.ctx), mean = saved_mean.get(b.ctx), rstd = saved_rstd.get(b.ctx);
+    const Tensor dy = gradient_of(x.shape(), grad_out[0]);
     NormGradient gradient(b, "layer_norm.dx", x);
     Tensor workspace = b.ctx.workspace(
         "layer_norm.workspace", kernels::layer_norm_backward_workspace_bytes(num_rows(x), x.size(-1), x.dtype()));
@@ -29,7 +30,7 @@ struct LayerNormNode final : Node {
                                             .gamma = weight.view(),
                                             .mean = mean.view(),
                                             .rstd = rstd.view(),
-                                            .dy = grad_out[0].view(),
+                                            .dy = dy.view(),
                                             .dresidual = std::as_const(gradient.gathered).view(),
                                             .dx = gradient.dx.view(),
                                             .dgamma = dgamma.view,

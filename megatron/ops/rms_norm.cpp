@@ -13,6 +13,7 @@ struct RmsNormNode final : Node {
   RmsNormNode(Parameter* gamma, const NormOptions& options) : gamma(gamma), options(options) {}
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
     const Tensor x = saved_x.get(b.ctx), rstd = saved_rstd.get(b.ctx);
+    const Tensor dy = gradient_of(x.shape(), grad_out[0]);
     NormGradient gradient(b, "rms_norm.dx", x);
     const OptionalGradTarget dgamma(b.ctx, gamma);
     Tensor workspace =
@@ -23,7 +24,7 @@ struct RmsNormNode final : Node {
       kernels::rms_norm_backward(stream, {.x = x.view(),
                                           .gamma = weight.view(),
                                           .rstd = rstd.view(),
-                                          .dy = grad_out[0].view(),
+                                          .dy = dy.view(),
                                           .dresidual = std::as_const(gradient.gathered).view(),
                                           .dx = gradient.dx.view(),
                                           .dgamma = dgamma.view,

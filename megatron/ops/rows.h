@@ -38,6 +38,11 @@ struct NormGradient {
   Tensor gathered, dx;
 };
 
+/// The gradient of a tensor of `shape`, whose users may have taken it in another shape of the same elements.
+inline Tensor gradient_of(const Shape& shape, const Tensor& gradient) {
+  return gradient.shape() == shape ? gradient : gradient.reshape(shape);
+}
+
 /// Lease on a weight that may be absent; the view is then undefined.
 class OptionalLease {
  public:

@@ -42,9 +42,9 @@ struct SplitQkvNode final : Node {
   }
   /// Heads in the shape of part_of(). Strided ones are views, which have it already.
   Tensor as_part(const Tensor& grad) const {
-    return grad.is_contiguous()
-               ? grad.reshape({grad.size(0), grad.size(1), num_groups, grad.size(2) / num_groups * grad.size(3)})
-               : grad;
+    if (!grad.is_contiguous()) return grad;
+    const int64_t num_parts = shape[0] * shape[1] * num_groups;
+    return grad.reshape({shape[0], shape[1], num_groups, num_parts > 0 ? grad.num_elements() / num_parts : 0});
   }
   Shape shape;
   DType dtype = DType::kFloat32;

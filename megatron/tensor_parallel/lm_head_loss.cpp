@@ -6,6 +6,7 @@
 #include "megatron/kernels/cuda/cross_entropy.h"
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/kernels/soft_cap.h"
 #include "megatron/ops/linear.h"
 #include "megatron/ops/rows.h"
 #include "megatron/tensor_parallel/collectives.h"
@@ -46,7 +47,13 @@ struct Forward {
   void run_over_ranks(const Tensor& hidden, const Positions& all);
   void add_up_over_ranks(const Positions& all);
   Tensor logits_of(const Tensor& hidden, const Positions& chunk) const {
-    return linear_forward(ctx, chunk.of(hidden), lease.view(), {});
+    Tensor logits = linear_forward(ctx, chunk.of(hidden), lease.view(), {});
+    if (options.soft_cap > 0)
+      launch(ctx, {.name = "soft_cap", .shape = &logits.shape()}, [&](auto& stream) {
+        kernels::soft_cap_forward(stream,
+                                  {.x = std::as_const(logits).view(), .y = logits.view(), .cap = options.soft_cap});
+      });
+    return logits;
   }
 
   const Context& ctx;
@@ -141,6 +148,8 @@ struct LmHeadLossNode final : Node {
 /// Overwrites the logits of a chunk with their gradient.
 void LmHeadLossNode::to_gradient(const Context& ctx, const Tensor& d_loss, const Positions& chunk, Tensor& logits) {
   const Tensor labels = saved_labels.get(ctx), max = saved_max.get(ctx), sum_exp = saved_sum_exp.get(ctx);
+  const bool is_capped = options.soft_cap > 0;
+  Tensor d_logits = is_capped ? ctx.empty_like("lm_head.d_logits", logits) : logits;
   launch(ctx, {.name = "cross_entropy", .shape = &logits.shape()}, [&](auto& stream) {
     kernels::cross_entropy_backward(stream, {.logits = std::as_const(logits).view(),
                                              .columns = columns_of(options, weight),
@@ -150,7 +159,14 @@ void LmHeadLossNode::to_gradient(const Context& ctx, const Tensor& d_loss, const
                                              .loss_mask = {},
                                              .d_loss = chunk.of(d_loss).view(),
                                              .label_smoothing = options.label_smoothing,
-                                             .d_logits = logits.view()});
+                                             .d_logits = d_logits.view()});
+  });
+  if (!is_capped) return;
+  launch(ctx, {.name = "soft_cap", .shape = &logits.shape()}, [&](auto& stream) {
+    kernels::soft_cap_backward(stream, {.y = std::as_const(logits).view(),
+                                        .dy = std::as_const(d_logits).view(),
+                                        .dx = logits.view(),
+                                        .cap = options.soft_cap});
   });
 }
 

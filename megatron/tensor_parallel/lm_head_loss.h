@@ -12,6 +12,7 @@ namespace megatron {
 struct LmHeadLossOptions {
   int64_t vocab_size = 0;  // true size; further rows of the weight are padding and take no part
   double label_smoothing = 0;
+  double soft_cap = 0;  // above 0: logits are soft_cap * tanh(hidden w^T / soft_cap)
   /// Of a rank, in one product. Products of more elements than 32 bits count are left to others.
   int64_t most_chunk_logits = std::numeric_limits<int32_t>::max();
   ProcessGroup group = {};         // cuts the vocabulary
@@ -28,9 +29,9 @@ struct LmHeadChunks {
 };
 
 /// loss[s, b] = -log softmax(hidden w^T)[label], in fp32 (fp64 for fp64), the same bits on every rank of the group.
-/// Label smoothing as commonly defined, over the whole true vocabulary (Megatron Core smooths over a rank's part, so
-/// that its ranks disagree). Kept for backward: hidden, the softmax statistics and the logits, which backward
-/// overwrites with their gradient.
+/// With a soft cap, backward needs memory for the logits of one chunk more. Label smoothing as commonly defined, over
+/// the whole true vocabulary (Megatron Core smooths over a rank's part, so that its ranks disagree). Kept for backward:
+/// hidden, the softmax statistics and the logits, which backward overwrites with their gradient.
 ///
 /// Several ranks (Shoeybi et al. 2019, arXiv:1909.08053, section 3) multiply with their rows of the vocabulary and
 /// combine, in rank order: the maximum, then in one message the sum of exp, the logit of the label and, for smoothing,

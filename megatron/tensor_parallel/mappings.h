@@ -12,6 +12,11 @@ namespace megatron {
 /// @param x [s, b, n/tp], contiguous.  @return [s, b, n]; x itself with one rank.
 Tensor gather_from_tensor_model_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group);
 
+/// Forward: this rank's part of the last dimension. Backward: the gradients of all ranks' parts side by side.
+/// @param x [..., n], contiguous, alike on all ranks.  @return [..., n/tp]; x itself with one rank.
+/// @throw ShapeError if the last dimension does not divide.
+Tensor scatter_to_tensor_model_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group);
+
 /// Forward: x itself. Backward: the sum of dy over the ranks, each of which used x for its own part of the work.
 /// @param x  contiguous, alike on all ranks.  @return the value of x.
 Tensor copy_to_tensor_model_parallel_region(Context& ctx, const Tensor& x, const ProcessGroup& group);

@@ -163,11 +163,17 @@ class AttentionReference {
     if (test_.options.softmax == AttentionSoftmax::kOffByOne) sink = 1;
     if (test_.options.softmax == AttentionSoftmax::kLearnable) sink = std::exp(test_.sink[head]);
     double denominator = sink;
-    std::vector<double> p(static_cast<size_t>(span.key_length), 0), factor = p, grad_p = p;
+    std::vector<double> p(static_cast<size_t>(span.key_length), 0), factor = p, grad_p = p, slope(p.size(), 1);
+    const double cap = test_.options.soft_cap;
     for (int64_t j = 0; j < span.key_length; ++j) {
       if (!sees(span, i, j)) continue;
-      p[static_cast<size_t>(j)] =
-          std::exp(test_.options.scale * dot(q, &k_[static_cast<size_t>(key_row(j) * z.d)], z.d));
+      double score = test_.options.scale * dot(q, &k_[static_cast<size_t>(key_row(j) * z.d)], z.d);
+      if (cap > 0) {
+        const double share = std::tanh(score / cap);
+        score = cap * share;
+        slope[static_cast<size_t>(j)] = 1 - share * share;
+      }
+      p[static_cast<size_t>(j)] = std::exp(score);
       denominator += p[static_cast<size_t>(j)];
     }
     if (denominator == 0) return;
@@ -186,8 +192,8 @@ class AttentionReference {
       }
     }
     for (int64_t j = 0; j < span.key_length; ++j) {
-      const double grad_score =
-          test_.options.scale * p[static_cast<size_t>(j)] * (grad_p[static_cast<size_t>(j)] - sum);
+      const size_t e = static_cast<size_t>(j);
+      const double grad_score = test_.options.scale * slope[e] * p[e] * (grad_p[e] - sum);
       for (int64_t c = 0; c < z.d; ++c) {
         grad_q[static_cast<size_t>((row * z.n + head) * z.d + c)] +=
             grad_score * k_[static_cast<size_t>(key_row(j) * z.d + c)];

@@ -91,6 +91,20 @@ TEST(Attention, SoftmaxVariantsAddTheirTermToTheDenominator) {
     }
 }
 
+// Scores of this scale are far beyond the cap and near 0.
+TEST(Attention, ASoftCapBendsScoresBeforeMaskAndSoftmaxOnEveryInstructionSet) {
+  for (int set = 0; set <= static_cast<int>(widest_instruction_set()); ++set)
+    for (DType dtype : kFloatingTypes)
+      for (double scale : {0.05, 3.0}) {
+        AttentionCase test(dtype, {70, 70, 2, 4, 2, 20, 24});
+        test.options.scale = scale;
+        test.options.soft_cap = 1.5;
+        test.options.window_left = 40;
+        test.options.dropout = 0.2;
+        run_and_expect(test, fmt::format("{} set {} scale {}", dtype, set, scale), 1, static_cast<InstructionSet>(set));
+      }
+}
+
 TEST(Attention, GradientsMatchFiniteDifferencesWithEveryOption) {
   for (AttentionSoftmax softmax :
        {AttentionSoftmax::kVanilla, AttentionSoftmax::kOffByOne, AttentionSoftmax::kLearnable})
@@ -99,6 +113,7 @@ TEST(Attention, GradientsMatchFiniteDifferencesWithEveryOption) {
       test.options.softmax = softmax;
       test.options.dropout = dropout;
       test.options.window_left = dropout > 0 ? 4 : -1;
+      test.options.soft_cap = dropout > 0 ? 0.8 : 0;
       test.forward();
       test.backward();
       const auto loss = [&] {

@@ -162,6 +162,16 @@ TEST(BoundedExtents, MustBeTheSameForTwoOperands) {
   }
 }
 
+TEST(Scale, PassesAllChecksAndIsTheTensorItselfByOne) {
+  check({.name = "scale", .inputs = {{3, 4}}, .parameters = {}, .forward = [](Context& ctx, OpOperands& o) {
+           return std::vector{scale(ctx, o.inputs[0], 0.3)};
+         }});
+  TestDevice test;
+  Context ctx = test.context();
+  const Tensor x = ctx.empty("x", {2, 7}, DType::kFloat32);
+  EXPECT_EQ(scale(ctx, x, 1).storage(), x.storage());
+}
+
 TEST(Add, PassesAllChecksAndSoDoesCast) {
   check({.name = "add", .inputs = {{3, 4}, {3, 4}}, .parameters = {}, .forward = [](Context& ctx, OpOperands& o) {
            return std::vector{add(ctx, o.inputs[0], o.inputs[1])};

@@ -14,16 +14,16 @@ namespace megatron::testing {
 namespace {
 
 TEST(LmHeadLoss, PassesAllChecksOverChunksAndAPaddedVocabulary) {
-  for (const double smoothing : {0.0, 0.2})
+  for (const auto& [smoothing, soft_cap] : {std::pair{0.0, 0.0}, {0.2, 0.0}, {0.2, 1.3}})
     check({.name = "lm_head_loss",
            .inputs = {{3, 2, 5}},
            .parameters = {{.shape = {9, 5}}},
            .forward =
-               [=](Context& ctx, OpOperands& o) {
+               [smoothing = smoothing, soft_cap = soft_cap](Context& ctx, OpOperands& o) {
                  const Tensor labels = uniform_integers(ctx, {2, 3}, 7).transpose(0, 1);
-                 return std::vector{
-                     lm_head_loss(ctx, o.inputs[0], *o.parameters[0], labels,
-                                  {.vocab_size = 7, .label_smoothing = smoothing, .most_chunk_logits = 18})};
+                 return std::vector{lm_head_loss(
+                     ctx, o.inputs[0], *o.parameters[0], labels,
+                     {.vocab_size = 7, .label_smoothing = smoothing, .soft_cap = soft_cap, .most_chunk_logits = 18})};
                },
            .reduction_length = 45,
            .magnitude = 2});
@@ -34,6 +34,7 @@ struct HeadCase {
   int64_t vocab_size, padded_vocab_size;
   int64_t s, b, h = 4;
   double label_smoothing = 0;
+  double soft_cap = 0;
   bool sequence_parallel = false;
   Phase phase = Phase::kBW;
   int64_t most_chunk_logits = LmHeadLossOptions{}.most_chunk_logits;
@@ -74,6 +75,7 @@ void run_head(const HeadCase& c, const ProcessGroup& group, HeadResult& result) 
   const Tensor loss = lm_head_loss(ctx, hidden, weight, uniform_integers(ctx, {c.b, c.s}, c.vocab_size).transpose(0, 1),
                                    {.vocab_size = c.vocab_size,
                                     .label_smoothing = c.label_smoothing,
+                                    .soft_cap = c.soft_cap,
                                     .most_chunk_logits = c.most_chunk_logits,
                                     .group = group,
                                     .sequence_parallel = c.sequence_parallel});
@@ -130,6 +132,7 @@ TEST(LmHeadLoss, OnAnyNumberOfRanksIsThatOfOneRankThoughSomeHoldNothingButPaddin
                                                .s = 2 * num_ranks,
                                                .b = 3,
                                                .label_smoothing = smoothing,
+                                               .soft_cap = smoothing > 0 ? 0.7 : 0,
                                                .sequence_parallel = sequence_parallel,
                                                .phase = phase});
         }

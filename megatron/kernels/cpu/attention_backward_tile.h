@@ -67,6 +67,18 @@ void differentiate_softmax(const SeenPairs<C>& seen, int64_t lanes, bool dropout
   });
 }
 
+/// grad_scores becomes the gradient of the scores before the soft cap.
+template <class Isa, class C>
+void differentiate_cap(const SeenPairs<C>& seen, int64_t lanes, const AttentionBackwardScratch<C>& x) {
+  seen.for_each_key_block([&](int64_t key, int64_t count, int64_t first_lane) {
+    for (int64_t j = key; j < key + count; ++j)
+      for (int64_t lane = first_lane; lane < lanes; lane += kVectorSize<Isa, C>) {
+        C* grad = x.grad_scores + j * lanes + lane;
+        store<Isa>(grad, load<Isa>(grad) * load<Isa>(x.slopes + j * lanes + lane));
+      }
+  });
+}
+
 /// Gradients of the keys, values and queries of one tile of keys, from probabilities and grad_scores.
 template <class Isa, class C>
 void add_gradients(const AttentionBackwardTile<C>& t, const SeenPairs<C>& seen, int64_t first_key, int64_t lanes,
@@ -114,10 +126,12 @@ void attention_backward_tile(const AttentionBackwardTile<C>& t) {
       multiply_tile<Isa, C>({count, lanes - lane, t.dv, v.data + j * v.stride, v.stride, 1, x.grad_o_transposed + lane,
                              lanes, x.grad_scores + pairs, lanes});
     });
+    if (t.soft_cap > 0) cap_scores<Isa>(seen, lanes, static_cast<C>(t.soft_cap), x.probabilities, x.slopes);
     hide_scores<Isa>(t, seen, key, num_keys, lanes, -infinity, x.probabilities);
     compute_probabilities<Isa>(seen, lanes, x);
     if (dropout) fill_dropout_factors<Isa>(t.dropout, key, num_keys, lanes, x.factors);
     differentiate_softmax<Isa>(seen, lanes, dropout, x);
+    if (t.soft_cap > 0) differentiate_cap<Isa>(seen, lanes, x);
     add_gradients<Isa>(t, seen, key, lanes, q, k, grad_o, x);
   }
 

@@ -69,6 +69,7 @@ void attention_forward_tile(const AttentionForwardTile<C>& t) {
       multiply_tile<Isa, C>({count, lanes - lane, t.d, k.data + j * k.stride, k.stride, 1, x.q_transposed + lane, lanes,
                              x.scores + j * lanes + lane, lanes});
     });
+    if (t.soft_cap > 0) cap_scores<Isa>(seen, lanes, static_cast<C>(t.soft_cap), x.scores);
     hide_scores<Isa>(t, seen, key, num_keys, lanes, -infinity, x.scores);
     update_softmax<Isa>(seen, lanes, x);
     if (t.dropout.threshold > 0) {

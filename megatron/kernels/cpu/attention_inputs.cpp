@@ -53,6 +53,7 @@ void AttentionInputs::set_tile(const SequenceSpan& span, int64_t head, int64_t f
   tile.right = options.window_right < 0 ? kUnlimited : options.window_right;
   if (options.is_causal) tile.right = 0;
   tile.scale = options.scale;
+  tile.soft_cap = options.soft_cap;
   tile.sink = sink_logit(options.softmax, sink, head);
   tile.dropout = tile_dropout(options, head, span.first_key, rows);
   if (tile.dropout.threshold == 0) return;

@@ -32,7 +32,8 @@ struct AttentionTile {
   int64_t position = 0;         // key index of the first query
   int64_t left = 0, right = 0;  // a query at p attends to keys p - left .. p + right
   double scale = 1;
-  double sink = 0;  // logit of the additional term of the denominator; -infinity without
+  double soft_cap = 0;  // of the scores; 0: none
+  double sink = 0;      // logit of the additional term of the denominator; -infinity without
   TileDropout dropout;
   void* scratch = nullptr;
 
@@ -104,12 +105,13 @@ struct AttentionBackwardScratch {
         probabilities(pieces.take<C>(kKeyTile * kQueryTile<C>)),
         grad_scores(pieces.take<C>(kKeyTile * kQueryTile<C>)),
         factors(pieces.take<C>(kKeyTile * kQueryTile<C>)),
+        slopes(pieces.take<C>(kKeyTile * kQueryTile<C>)),
         grad_q(pieces.take<C>(kQueryTile<C> * tile_width<C>(d))),
         lse(pieces.take<C>(kQueryTile<C>)),
         dot(pieces.take<C>(kQueryTile<C>)) {}
   TileScratch pieces;
-  C *q, *q_transposed, *o, *grad_o, *grad_o_transposed, *k, *v, *probabilities, *grad_scores, *factors, *grad_q, *lse,
-      *dot;
+  C *q, *q_transposed, *o, *grad_o, *grad_o_transposed, *k, *v, *probabilities, *grad_scores, *factors, *slopes,
+      *grad_q, *lse, *dot;
 };
 
 }  // namespace megatron::kernels

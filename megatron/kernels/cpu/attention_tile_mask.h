@@ -1,4 +1,5 @@
-// Masks of an attention tile: causal, window, dropout; and the unmasked part of a tile. Only for tiles_*.cpp.
+// What happens to the scores of an attention tile before the softmax: soft cap, causal mask, window, dropout; and the
+// unmasked part of a tile. Only for tiles_*.cpp.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +45,22 @@ class SeenPairs {
   int64_t num_keys_, lanes_, offset_;  // lane i attends to keys up to i - offset_
   int64_t key_block_, lane_block_;
 };
+
+/// score = cap * tanh(score / cap) for the computed pairs, and the derivative of it to `slopes` if it is not null.
+template <class Isa, class C>
+void cap_scores(const SeenPairs<C>& seen, int64_t lanes, C cap, C* scores, C* slopes = nullptr) {
+  using V = Vector<Isa, C>;
+  const V height = broadcast<Isa>(cap), inverse = broadcast<Isa>(C{1} / cap);
+  seen.for_each_key_block([&](int64_t key, int64_t count, int64_t first_lane) {
+    for (int64_t j = key; j < key + count; ++j)
+      for (int64_t lane = first_lane; lane < lanes; lane += kVectorSize<Isa, C>) {
+        const int64_t i = j * lanes + lane;
+        const V share = hyperbolic_tangent<Isa, C>(load<Isa>(scores + i) * inverse);
+        store<Isa>(scores + i, height * share);
+        if (slopes) store<Isa>(slopes + i, (C{1} - share) * (C{1} + share));
+      }
+  });
+}
 
 /// Writes `hidden` to scores[key, lane] if the lane's query does not attend to the key, among the computed pairs.
 template <class Isa, class C>

@@ -1,4 +1,5 @@
-// Vectors of one instruction set: loads, stores, conversions, exponential. Only for the tiles_*.cpp files.
+// Vectors of one instruction set: loads, stores, conversions, exponential, hyperbolic tangent. Only for the tiles_*.cpp
+// files.
 #pragma once
 
 #include <cmath>
@@ -117,6 +118,24 @@ template <class Isa, class C>
       y = Isa::multiply_add(y, r, broadcast<Isa>(inverse_factorial));
     y = (V)((Words)y + ((Words)shifted << 23));
     return x < smallest ? V{} : y;
+  }
+}
+
+/// tanh x. A series near 0, where 1 - 2 / (e^2x + 1) would cancel.
+template <class Isa, class C>
+[[gnu::always_inline]] inline Vector<Isa, C> hyperbolic_tangent(Vector<Isa, C> x) {
+  if constexpr (std::is_same_v<C, double>) {
+    for (int64_t i = 0; i < kVectorSize<Isa, C>; ++i) x[i] = ::tanh(x[i]);
+    return x;
+  } else {
+    using V = Vector<Isa, float>;
+    const V magnitude = larger(x, -x), z = x * x;
+    V p = broadcast<Isa>(-5.704978e-3f);  // as in vector_math.h
+    for (float coefficient : {2.0639079e-2f, -5.3739712e-2f, 1.3331442e-1f, -3.333328e-1f})
+      p = Isa::multiply_add(p, z, broadcast<Isa>(coefficient));
+    const V near_zero = Isa::multiply_add(p * z, x, x);
+    const V e = exponential<Isa, float>(-2.0f * magnitude), far = (1.0f - e) / (1.0f + e);
+    return magnitude < 0.625f ? near_zero : (x < 0.0f ? -far : far);
   }
 }
 
