@@ -35,9 +35,14 @@ DotProductAttention::DotProductAttention(const ModuleContext& context, int64_t l
       context_(context.config.cp_comm_type_of(layer_number),
                {.cp = context.groups.cp, .levels = context.groups.hcp, .dynamic = context.groups.hybrid_dp_cp}) {
   const TransformerConfig& config = context.config;
+  require<NotSupported>(!config.attn_logit_softcapping || context.ctx.device.kind() != DeviceKind::kCuda,
+                        "[DotProductAttention] --attn-logit-softcapping {} runs on CPUs alone in this version. Give "
+                        "--device cpu; --final-logit-softcapping runs on GPUs.",
+                        config.attn_logit_softcapping.value_or(0));
   // Megatron's query-key layer scaling divides scores by the layer number and multiplies back inside the softmax; it
   // keeps fp16 scores finite. Scores are fp32 here, so it has nothing to do.
   options_.scale = scale;
+  options_.soft_cap = config.attn_logit_softcapping.value_or(0);
   options_.softmax = softmax_of(config.softmax_type);
   options_.dropout = config.attention_dropout;
   options_.is_dropout_of_cudnn = config.cudnn_attention_dropout;

@@ -26,6 +26,12 @@ ModuleContext ModuleContext::norm_before(std::string_view norm, std::string_view
   return inner;
 }
 
+ModuleContext ModuleContext::norm_behind(std::string_view norm, std::string_view linear) const {
+  ModuleContext inner = at(norm);
+  inner.stored = stored.with(std::string(linear) + ".post_layernorm.");
+  return inner;
+}
+
 ParameterOptions ModuleContext::parameter(std::string_view name, ShardSpec shard) const {
   return {.name = path + "." + std::string(name),
           .shard = std::move(shard),

@@ -30,6 +30,9 @@ struct ModuleContext {
   /// A norm in front of a linear layer, which has the linear's name in checkpoints whatever implementation ran:
   /// "self_attention.linear_qkv.layer_norm_weight".
   ModuleContext norm_before(std::string_view norm, std::string_view linear) const;
+  /// A norm behind a linear layer: "self_attention.linear_proj.post_layernorm.weight", as Megatron Bridge stores those
+  /// of Gemma 2.
+  ModuleContext norm_behind(std::string_view norm, std::string_view linear) const;
   /// A parameter of the layer: its names, its dtype and the rank's place.
   ParameterOptions parameter(std::string_view name, ShardSpec shard) const;
   /// A parameter that every tensor-parallel rank has whole. Under sequence parallelism each of them sees part of the

@@ -11,7 +11,8 @@ Norm::Norm(const ModuleContext& context, int64_t size, NormPlace place)
       options_{.eps = context.config.layernorm_epsilon,
                .zero_centered_gamma = context.config.layernorm_zero_centered_gamma} {
   ShardSpec shard = ShardSpec::whole({size});
-  const bool sees_part = place == NormPlace::kAttentionHeads || context.sequence_parallel;
+  const bool sees_part =
+      place == NormPlace::kAttentionHeads || (context.sequence_parallel && place != NormPlace::kAllHeads);
   if (sees_part && context.groups.tp.size() > 1) shard.grad_reduction = GradReduction::kSumOverTensor;
   const auto add = [&](std::unique_ptr<Parameter>& slot, std::string_view name, double initial) {
     ParameterOptions options = context.parameter(name, shard);

@@ -2,6 +2,25 @@
 
 namespace megatron {
 
+namespace {
+
+// Latent attention pairs neighbours, whatever else the config says.
+kernels::RopePairs pairs_of(const TransformerConfig& config) {
+  return config.rotary_interleaved || config.mla ? kernels::RopePairs::kInterleaved : kernels::RopePairs::kHalves;
+}
+
+std::optional<RopeTable> make_sliding_rope_table(const Context& ctx, const TransformerConfig& config,
+                                                 int64_t num_positions) {
+  if (!config.has_rotary_positions() || !config.sliding_window_rotary_base) return std::nullopt;
+  const kernels::RopeSettings settings{.head_size = config.rotary_channels(),
+                                       .base = static_cast<double>(*config.sliding_window_rotary_base),
+                                       .percent = config.rotary_percent,
+                                       .interpolation_factor = 1};
+  return RopeTable::make(ctx, settings, pairs_of(config), num_positions, config.params_dtype);
+}
+
+}  // namespace
+
 std::optional<RopeTable> make_rope_table(const Context& ctx, const TransformerConfig& config, int64_t num_positions) {
   if (!config.has_rotary_positions()) return std::nullopt;
   const bool is_yarn = config.mla ? config.mla->rope_type == RopeType::kYarn
@@ -36,10 +55,15 @@ std::optional<RopeTable> make_rope_table(const Context& ctx, const TransformerCo
     settings.longrope = {.factors = length > original ? config.longrope_long_factor : config.longrope_short_factor,
                          .magnitude = config.longrope_attention_factor};
   }
-  // Latent attention pairs neighbours, whatever else the config says.
-  const auto pairs =
-      config.rotary_interleaved || config.mla ? kernels::RopePairs::kInterleaved : kernels::RopePairs::kHalves;
-  return RopeTable::make(ctx, settings, pairs, num_positions, config.params_dtype);
+  return RopeTable::make(ctx, settings, pairs_of(config), num_positions, config.params_dtype);
+}
+
+RopeTables::RopeTables(const Context& ctx, const TransformerConfig& config, int64_t num_positions)
+    : whole(make_rope_table(ctx, config, num_positions)),
+      sliding(make_sliding_rope_table(ctx, config, num_positions)) {}
+
+const RopeTable* RopeTables::of_layer(const TransformerConfig& config, int64_t layer_number) const {
+  return sliding && !config.sees_whole_sequence(layer_number) ? &*sliding : of_whole_sequence();
 }
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "megatron/ops/rms_norm.h"
+#include "megatron/tensor_parallel/mappings.h"
 #include "megatron/transformer/key_value_cache.h"
 
 namespace megatron {
@@ -23,6 +24,8 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
       dtype_(context.config.params_dtype),
       qk_l2_norm_(context.config.qk_l2_norm),
       uses_rope_(!context.config.skips_rope(layer_number)),
+      norms_across_heads_(context.config.qk_layernorm_across_heads),
+      tensor_group_(context.groups.tp),
       epsilon_(context.config.layernorm_epsilon) {
   const TransformerConfig& config = context.config;
   const int64_t d = config.kv_channels;
@@ -52,8 +55,16 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
   linear.init_std = config.init_method_std;
   register_module(linear_qkv_, std::make_unique<ColumnParallelLinear>(context.ctx, linear, context.groups.tp));
   if (!config.qk_layernorm) return;
-  register_module(q_layernorm_, std::make_unique<Norm>(context.at("q_layernorm"), d, NormPlace::kAttentionHeads));
-  register_module(k_layernorm_, std::make_unique<Norm>(context.at("k_layernorm"), d, NormPlace::kAttentionHeads));
+  require<ConfigError>(!norms_across_heads_ || config.num_query_groups % context.groups.tp.size() == 0,
+                       "[SelfAttention] {} key heads are not divisible by {} tensor-parallel ranks: their norm across "
+                       "heads needs each of them once. Change --num-query-groups or --tensor-model-parallel-size.",
+                       config.num_query_groups, context.groups.tp.size());
+  const auto add_norm = [&](std::unique_ptr<Norm>& slot, std::string_view name, int64_t num_heads) {
+    const NormPlace place = norms_across_heads_ ? NormPlace::kAllHeads : NormPlace::kAttentionHeads;
+    register_module(slot, std::make_unique<Norm>(context.at(name), norms_across_heads_ ? num_heads * d : d, place));
+  };
+  add_norm(q_layernorm_, "q_layernorm", config.num_attention_heads);
+  add_norm(k_layernorm_, "k_layernorm", config.num_query_groups);
 }
 
 std::unique_ptr<LayerState> SelfAttention::make_state(const Context& ctx, const LayerStateSizes& sizes) const {
@@ -62,8 +73,14 @@ std::unique_ptr<LayerState> SelfAttention::make_state(const Context& ctx, const 
 }
 
 Tensor SelfAttention::normalized(Context& ctx, const Tensor& heads, const Norm* norm) const {
-  if (norm) return norm->forward(ctx, heads);
+  if (norm) return norms_across_heads_ ? normalized_across_heads(ctx, heads, *norm) : norm->forward(ctx, heads);
   return qk_l2_norm_ ? rms_norm(ctx, heads, nullptr, {.eps = epsilon_}) : heads;
+}
+
+Tensor SelfAttention::normalized_across_heads(Context& ctx, const Tensor& heads, const Norm& norm) const {
+  const Tensor own = heads.reshape({heads.size(0), heads.size(1), heads.size(2) * heads.size(3)});
+  const Tensor normed = norm.forward(ctx, gather_from_tensor_model_parallel_region(ctx, own, tensor_group_));
+  return scatter_to_tensor_model_parallel_region(ctx, normed, tensor_group_).reshape(heads.shape());
 }
 
 QueryKeyValue SelfAttention::heads_of(Context& ctx, const Tensor& mixed, const LayerInputs& inputs,

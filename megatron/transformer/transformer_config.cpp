@@ -15,6 +15,36 @@ bool marks(const LayerPattern& pattern, int64_t layer_number) {
   return pattern.per_layer.at(static_cast<size_t>(layer_number - 1)) != 0;
 }
 
+/// Factors, soft caps, and what biases do not go with.
+void check_factors(const TransformerConfig& config, ConfigRules& rules) {
+  rules.positive("embedding_multiplier", config.embedding_multiplier);
+  rules.positive("residual_multiplier", config.residual_multiplier);
+  rules.positive("logits_multiplier", config.logits_multiplier);
+  rules.positive("softmax_scale", config.softmax_scale.value_or(1));
+  rules.positive("attn_logit_softcapping", config.attn_logit_softcapping.value_or(1));
+  rules.positive("final_logit_softcapping", config.final_logit_softcapping.value_or(1));
+  rules.positive("sliding_window_rotary_base", config.sliding_window_rotary_base.value_or(1));
+  rules.rule(
+      !config.add_bias_linear ||
+          (config.layernorm_placement == LayerNormPlacement::kPre && config.residual_multiplier == 1),
+      "add_bias_linear is set with norms behind the blocks or a residual_multiplier, which go with layers without "
+      "biases");
+  rules.rule(!config.sliding_window_rotary_base || config.mtp.num_layers == 0,
+             "sliding_window_rotary_base is set with layers for further tokens, which have one table of positions");
+}
+
+void check_latent_attention(const TransformerConfig& config, ConfigRules& rules) {
+  if (!config.mla) return;
+  config.mla->validate(rules);
+  rules.rule(!config.use_rope_scaling && !config.rotary_seq_len_interpolation_factor && !config.no_rope_freq.given() &&
+                 !config.qk_l2_norm && !config.qk_layernorm_across_heads && !config.softmax_scale &&
+                 !config.sliding_window_rotary_base && !config.dynamic_rope_factor &&
+                 config.longrope_long_factor.empty(),
+             "mla is set with use_rope_scaling, rotary_seq_len_interpolation_factor, no_rope_freq, qk_l2_norm, "
+             "qk_layernorm_across_heads, softmax_scale, sliding_window_rotary_base, dynamic_rope_factor or "
+             "longrope_long_factor, which latent attention does not have");
+}
+
 }  // namespace
 
 void TransformerConfig::validate() const {
@@ -33,6 +63,7 @@ void TransformerConfig::validate() const {
   rules.positive("vocab_size", vocab_size);
   rules.positive("max_sequence_length", max_sequence_length);
   rules.positive("layernorm_epsilon", layernorm_epsilon);
+  check_factors(*this, rules);
   rules.rule(num_query_groups <= 0 || num_attention_heads % num_query_groups == 0,
              "num_attention_heads {} does not divide by num_query_groups {}", num_attention_heads, num_query_groups);
   rules.rule(padded_vocab_size >= vocab_size, "padded_vocab_size {} is below vocab_size {}", padded_vocab_size,
@@ -53,13 +84,7 @@ void TransformerConfig::validate() const {
                "moe.layer_freq has interval {} and {} entries for {} layers", moe->layer_freq.interval,
                moe->layer_freq.per_layer.size(), num_layers);
   }
-  if (mla) {
-    mla->validate(rules);
-    rules.rule(!use_rope_scaling && !rotary_seq_len_interpolation_factor && !no_rope_freq.given() && !qk_l2_norm &&
-                   !dynamic_rope_factor && longrope_long_factor.empty(),
-               "mla is set with use_rope_scaling, rotary_seq_len_interpolation_factor, no_rope_freq, qk_l2_norm, "
-               "dynamic_rope_factor or longrope_long_factor, which latent attention does not have");
-  }
+  check_latent_attention(*this, rules);
   ssm.validate(rules);
   mtp.validate(rules);
   rules.rule(layer_kinds.empty() || std::ssize(layer_kinds) == num_layers, "layer_kinds has {} entries for {} layers",

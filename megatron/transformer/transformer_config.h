@@ -20,6 +20,10 @@
 namespace megatron {
 
 enum class Normalization { kLayerNorm, kRMSNorm };
+/// Where the norms of a layer stand: in front of each block, as in GPT-2 and Llama; in front of it and behind it, as in
+/// Gemma 2 (arXiv:2408.00118, section 2); behind it alone, inside of the residual connection, as in OLMo 2
+/// (arXiv:2501.00656, section 2).
+enum class LayerNormPlacement { kPre, kSandwich, kPost };
 enum class PositionEmbeddingType { kLearnedAbsolute, kRope, kYarn, kNone };
 enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
 enum class RecomputeGranularity { kNone, kSelective, kFull };
@@ -27,13 +31,18 @@ enum class RecomputeMethod { kNone, kUniform, kBlock };
 /// What selective recompute drops in forward and computes again in backward.
 enum class RecomputeModule { kCoreAttn, kLayerNorm, kMlp, kMoe, kMoeAct, kSharedExperts };
 /// gelu is the exact erf form; gelu_tanh is 0.5x(1+tanh(0.79788456x(1+0.044715x^2))); quick_gelu is x*sigmoid(1.702x);
-/// squared_relu is max(x,0)^2. With gated_linear_unit, silu gives SwiGLU and quick_gelu gives quick-GeGLU.
+/// squared_relu is max(x,0)^2. With gated_linear_unit, silu gives SwiGLU, gelu_tanh GeGLU and quick_gelu quick-GeGLU.
 enum class ActivationFunc { kGelu, kGeluTanh, kQuickGelu, kSilu, kSquaredRelu };
 
 /// Names as on the command line and in checkpoints, found by argument-dependent lookup (base/field.h).
 constexpr auto names_of_enum(Normalization) {
   return std::to_array<std::pair<Normalization, std::string_view>>(
       {{Normalization::kLayerNorm, "LayerNorm"}, {Normalization::kRMSNorm, "RMSNorm"}});
+}
+constexpr auto names_of_enum(LayerNormPlacement) {
+  return std::to_array<std::pair<LayerNormPlacement, std::string_view>>({{LayerNormPlacement::kPre, "pre"},
+                                                                         {LayerNormPlacement::kSandwich, "sandwich"},
+                                                                         {LayerNormPlacement::kPost, "post"}});
 }
 constexpr auto names_of_enum(PositionEmbeddingType) {
   return std::to_array<std::pair<PositionEmbeddingType, std::string_view>>(
@@ -92,16 +101,23 @@ struct TransformerConfig {
 
   // Norms, biases, residual
   Normalization normalization = Normalization::kLayerNorm;
+  LayerNormPlacement layernorm_placement = LayerNormPlacement::kPre;
   double layernorm_epsilon = 1e-5;
   bool layernorm_zero_centered_gamma = false;  ///< gamma is stored as gamma - 1
   bool add_bias_linear = true;                 ///< biases of all linears of a layer, q, k and v included
   bool add_qkv_bias = false;                   ///< bias of q, k and v alone
   bool fp32_residual_connection = false;
+  double embedding_multiplier = 1;  ///< of the embedding's output; rounded to params_dtype, as Gemma's sqrt(h) is
+  double residual_multiplier = 1;   ///< of each block's output, before it is added to the residual stream
+  double logits_multiplier = 1;     ///< of the logits, before their soft cap
+  std::optional<double> final_logit_softcapping;  ///< logits become c tanh(logit / c)
 
   // Attention
-  bool qk_layernorm = false;            ///< normalization over d of queries and keys, with weights
-  bool qk_l2_norm = false;              ///< the same without weights
-  std::optional<double> softmax_scale;  ///< none: 1/sqrt(d)
+  bool qk_layernorm = false;                     ///< normalization over d of queries and keys, with weights
+  bool qk_layernorm_across_heads = false;        ///< over all heads of a token together: n d queries, g d keys
+  bool qk_l2_norm = false;                       ///< the same without weights
+  std::optional<double> softmax_scale;           ///< none: 1/sqrt(d)
+  std::optional<double> attn_logit_softcapping;  ///< scaled scores become c tanh(score / c), before mask and softmax
   SoftmaxType softmax_type = SoftmaxType::kVanilla;
   /// Positions before and after its own that a query sees; -1 is no limit. None: all before, none after.
   std::optional<std::pair<int64_t, int64_t>> window_size;
@@ -122,6 +138,8 @@ struct TransformerConfig {
   // Positions
   PositionEmbeddingType position_embedding_type = PositionEmbeddingType::kLearnedAbsolute;
   int64_t rotary_base = 10000;
+  /// Base of the layers that have the window, without any scaling of frequencies; none: they rotate as the others do.
+  std::optional<int64_t> sliding_window_rotary_base;
   double rotary_percent = 1.0;  ///< part of d that rotates
   bool rotary_interleaved = false;
   std::optional<double> rotary_seq_len_interpolation_factor;  ///< positions are divided by it
@@ -165,6 +183,9 @@ struct TransformerConfig {
   bool sees_whole_sequence(int64_t layer_number) const;
   /// Those of the decoder, and those behind it that predict further tokens, which are of the kind of its last one.
   int64_t num_all_layers() const { return num_layers + mtp.num_layers; }
+  /// Whether blocks have a norm in front of them, and one behind them.
+  bool has_pre_norms() const { return layernorm_placement != LayerNormPlacement::kPost; }
+  bool has_post_norms() const { return layernorm_placement != LayerNormPlacement::kPre; }
   /// That of layer `layer_number` (from 1).
   CpCommType cp_comm_type_of(int64_t layer_number) const;
   /// Whether selective recompute is on and covers `module`.

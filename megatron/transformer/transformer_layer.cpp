@@ -1,6 +1,7 @@
 #include "megatron/transformer/transformer_layer.h"
 
 #include "megatron/autograd/recompute.h"
+#include "megatron/ops/add.h"
 #include "megatron/ops/bias_dropout_add.h"
 #include "megatron/transformer/layer_plan.h"
 #include "megatron/transformer/moe/moe_step.h"
@@ -15,11 +16,13 @@ std::unique_ptr<Attention> make_attention(const ModuleContext& context, Mixer mi
   return std::make_unique<SelfAttention>(context, layer_number);
 }
 
-/// The norm in front of `linear`, whose name it has in checkpoints; empty: it is stored under a name of its own. So are
-/// all norms of layers with latent attention.
-std::unique_ptr<Norm> make_norm(const ModuleContext& context, std::string_view norm, std::string_view linear) {
+/// A norm that has the name of the linear layer beside it in checkpoints, or a name of its own: without such a linear,
+/// and in layers with latent attention.
+using NormNames = ModuleContext (ModuleContext::*)(std::string_view norm, std::string_view linear) const;
+std::unique_ptr<Norm> make_norm(const ModuleContext& context, NormNames names, std::string_view norm,
+                                std::string_view linear) {
   const bool has_own_name = context.config.mla || linear.empty();
-  return std::make_unique<Norm>(has_own_name ? context.at(norm) : context.norm_before(norm, linear),
+  return std::make_unique<Norm>(has_own_name ? context.at(norm) : (context.*names)(norm, linear),
                                 context.config.hidden_size, NormPlace::kResidualStream);
 }
 
@@ -28,6 +31,8 @@ std::unique_ptr<Norm> make_norm(const ModuleContext& context, std::string_view n
 TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_number)
     : layer_number_(layer_number),
       hidden_dropout_(context.config.hidden_dropout),
+      residual_multiplier_(context.config.residual_multiplier),
+      dtype_(context.config.params_dtype),
       recomputes_norms_(context.config.recomputes(RecomputeModule::kLayerNorm)),
       recomputes_mlp_(context.config.recomputes(RecomputeModule::kMlp)),
       recomputes_moe_(context.config.recomputes(RecomputeModule::kMoe)),
@@ -35,17 +40,27 @@ TransformerLayer::TransformerLayer(const ModuleContext& context, int64_t layer_n
       mlp_path_(context.path + ".mlp.dropout") {
   const LayerKind kind = layer_kind(context.config, layer_number);
   require_can_build(kind);
+  const auto add_pre = [&](std::unique_ptr<Norm>& slot, std::string_view name, std::string_view linear) {
+    if (context.config.has_pre_norms())
+      register_module(slot, make_norm(context, &ModuleContext::norm_before, name, linear));
+  };
+  const auto add_post = [&](std::unique_ptr<Norm>& slot, std::string_view name, std::string_view linear) {
+    if (context.config.has_post_norms())
+      register_module(slot, make_norm(context, &ModuleContext::norm_behind, name, linear));
+  };
   if (kind.mixer != Mixer::kNone) {
-    register_module(input_layernorm_, make_norm(context, "input_layernorm", "self_attention.linear_qkv"));
+    add_pre(input_layernorm_, "input_layernorm", "self_attention.linear_qkv");
     register_module(self_attention_, make_attention(context.at("self_attention"), kind.mixer, layer_number));
+    add_post(post_self_attn_layernorm_, "post_self_attn_layernorm", "self_attention.linear_proj");
   }
   if (kind.feed_forward == FeedForward::kNone) return;
   const bool has_experts = kind.feed_forward == FeedForward::kExperts;
-  register_module(pre_mlp_layernorm_, make_norm(context, "pre_mlp_layernorm", has_experts ? "" : "mlp.linear_fc1"));
+  add_pre(pre_mlp_layernorm_, "pre_mlp_layernorm", has_experts ? "" : "mlp.linear_fc1");
   if (has_experts)
     register_module(moe_, std::make_unique<MoeLayer>(context.at("mlp"), context.config.moe.value()));
   else
     register_module(mlp_, std::make_unique<Mlp>(context.at("mlp")));
+  add_post(post_mlp_layernorm_, "post_mlp_layernorm", has_experts ? "" : "mlp.linear_fc2");
 }
 
 Tensor TransformerLayer::forward(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
@@ -55,9 +70,11 @@ Tensor TransformerLayer::forward(Context& ctx, const Tensor& hidden, const Layer
 
 std::vector<LayerPart> TransformerLayer::parts() const {
   using Forward = Tensor (TransformerLayer::*)(Context&, const Tensor&, const LayerInputs&) const;
-  const auto part = [this](const char* name, const Module& norm, const Module& block, Forward forward) {
-    LayerPart result{.name = name, .parameters = norm.parameters(), .forward = {}};
-    for (Parameter* parameter : block.parameters()) result.parameters.push_back(parameter);
+  const auto part = [this](const char* name, std::initializer_list<const Module*> modules, Forward forward) {
+    LayerPart result{.name = name, .parameters = {}, .forward = {}};
+    for (const Module* module : modules)
+      for (Parameter* parameter : module ? module->parameters() : std::vector<Parameter*>{})
+        result.parameters.push_back(parameter);
     result.forward = [this, forward](Context& ctx, const Payload& in, const LayerInputs& inputs) {
       return Payload{{"hidden", (this->*forward)(ctx, at(in, "hidden"), inputs)}};
     };
@@ -65,11 +82,12 @@ std::vector<LayerPart> TransformerLayer::parts() const {
   };
   std::vector<LayerPart> parts;
   if (self_attention_)
-    parts.push_back(part("self_attention", *input_layernorm_, *self_attention_, &TransformerLayer::attention_block));
-  if (has_feed_forward()) {
-    const Module& block = mlp_ ? static_cast<const Module&>(*mlp_) : *moe_;
-    parts.push_back(part("mlp", *pre_mlp_layernorm_, block, &TransformerLayer::feed_forward_block));
-  }
+    parts.push_back(part("self_attention",
+                         {input_layernorm_.get(), self_attention_.get(), post_self_attn_layernorm_.get()},
+                         &TransformerLayer::attention_block));
+  if (has_feed_forward())
+    parts.push_back(part("mlp", {pre_mlp_layernorm_.get(), mlp_.get(), moe_.get(), post_mlp_layernorm_.get()},
+                         &TransformerLayer::feed_forward_block));
   return parts;
 }
 
@@ -79,23 +97,24 @@ std::unique_ptr<LayerState> TransformerLayer::make_state(const Context& ctx, con
 
 Tensor TransformerLayer::attention_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
   return residual_block(
-      ctx, hidden, *input_layernorm_,
+      ctx, hidden, {input_layernorm_.get(), post_self_attn_layernorm_.get()},
       [&](Context& c, const Tensor& normed) { return self_attention_->forward(c, normed, inputs); }, attention_path_,
       inputs);
 }
 
 Tensor TransformerLayer::feed_forward_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const {
   return residual_block(
-      ctx, hidden, *pre_mlp_layernorm_,
+      ctx, hidden, {pre_mlp_layernorm_.get(), post_mlp_layernorm_.get()},
       [&](Context& c, const Tensor& normed) { return feed_forward(c, normed, inputs); }, mlp_path_, inputs);
 }
 
-Tensor TransformerLayer::residual_block(Context& ctx, const Tensor& hidden, const Norm& norm, const Block& block,
+Tensor TransformerLayer::residual_block(Context& ctx, const Tensor& hidden, const BlockNorms& norms, const Block& block,
                                         std::string_view path, const LayerInputs& inputs) const {
-  const Tensor normed = normalized(ctx, norm, hidden);
+  const Tensor normed = norms.before ? normalized(ctx, *norms.before, hidden) : cast(ctx, hidden, dtype_);
   const PlaceScope place(ctx, path.substr(0, path.rfind('.')));
   const BlockOutput out = block(ctx, normed);
-  return bias_dropout_add(ctx, out.output, out.bias, hidden,
+  const Tensor output = norms.behind ? norms.behind->forward(ctx, out.output) : out.output;
+  return bias_dropout_add(ctx, scale(ctx, output, residual_multiplier_), out.bias, hidden,
                           {.rate = hidden_dropout_, .path = path, .rows = inputs.rows});
 }
 

@@ -10,8 +10,9 @@
 
 namespace megatron {
 
-/// Pre-norm: x + attention(norm(x)), then x + mlp(norm(x)), each with dropout before the sum; one of them or both, as
-/// the plan of the layers says. Megatron Core: core/transformer/transformer_layer.py.
+/// x + attention(norm(x)), then x + mlp(norm(x)), each with dropout before the sum; one of them or both, as the plan of
+/// the layers says. With norms behind the blocks x + norm(attention(norm(x))), or without those in front of them.
+/// Megatron Core: core/transformer/transformer_layer.py.
 class TransformerLayer : public DecoderLayer {
  public:
   /// @param layer_number from 1, global. @throw NotSupported for a kind of layer that this version cannot build.
@@ -26,23 +27,30 @@ class TransformerLayer : public DecoderLayer {
   Tensor attention_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const;
   Tensor feed_forward_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const;
   using Block = std::function<BlockOutput(Context&, const Tensor& normed)>;
-  /// residual + dropout(block(norm(hidden)) + bias).
-  Tensor residual_block(Context& ctx, const Tensor& hidden, const Norm& norm, const Block& block, std::string_view path,
-                        const LayerInputs& inputs) const;
+  /// The norms around a block; each may be null.
+  struct BlockNorms {
+    const Norm *before, *behind;
+  };
+  /// residual + dropout(multiplier * norm(block(norm(hidden))) + bias).
+  Tensor residual_block(Context& ctx, const Tensor& hidden, const BlockNorms& norms, const Block& block,
+                        std::string_view path, const LayerInputs& inputs) const;
   Tensor normalized(Context& ctx, const Norm& norm, const Tensor& hidden) const;
   BlockOutput feed_forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
   Tensor expert_forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const;
   bool has_feed_forward() const { return mlp_ || moe_; }
 
   int64_t layer_number_;
-  double hidden_dropout_;
+  double hidden_dropout_, residual_multiplier_;
+  DType dtype_;
   bool recomputes_norms_, recomputes_mlp_, recomputes_moe_;
   std::string attention_path_, mlp_path_;
-  std::unique_ptr<Norm> input_layernorm_;  // null without attention, as the next
+  std::unique_ptr<Norm> input_layernorm_;  // null without attention, as the next, or without norms in front of blocks
   std::unique_ptr<Attention> self_attention_;
-  std::unique_ptr<Norm> pre_mlp_layernorm_;  // null without feed-forward
-  std::unique_ptr<Mlp> mlp_;                 // at most one of both
+  std::unique_ptr<Norm> post_self_attn_layernorm_;  // null without norms behind blocks
+  std::unique_ptr<Norm> pre_mlp_layernorm_;         // null without feed-forward, or as the first norm
+  std::unique_ptr<Mlp> mlp_;                        // at most one of both
   std::unique_ptr<MoeLayer> moe_;
+  std::unique_ptr<Norm> post_mlp_layernorm_;
 };
 
 }  // namespace megatron

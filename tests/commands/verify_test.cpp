@@ -87,6 +87,36 @@ TEST(VerifyCommand, HasALlamaToo) {
   EXPECT_THAT(result.out, HasSubstr("all 2 layouts"));
 }
 
+/// A model of rotary layers with these flags, on a few layouts.
+Result run_layers(const std::string& flags) {
+  testing::Words words = {"layouts", "--num-steps", "2"};
+  for (const char* layout : {"tp=2 pp=2 sp", "pp=2 vpp=2 recompute", "cp=2 cp-type=a2a"})
+    words = testing::joined(words, {"--layout", layout});
+  return run(testing::joined(
+      words, testing::words_of("--num-layers 4 --hidden-size 24 --num-attention-heads 4 --seq-length 12 "
+                               "--max-position-embeddings 12 --position-embedding-type rope --ffn-hidden-size 40 "
+                               "--normalization RMSNorm --disable-bias-linear --micro-batch-size 1 "
+                               "--global-batch-size 4 --train-iters 2 --lr 1e-3 --vocab-size 50 "
+                               "--tokenizer-type NullTokenizer --mock-data " +
+                               flags)));
+}
+
+TEST(VerifyCommand, NormsAroundBlocksSoftCapsAndTwoRotaryBasesTrainAlikeOnEveryLayout) {
+  const Result result = run_layers(
+      "--group-query-attention --num-query-groups 2 --layernorm-placement sandwich --apply-layernorm-1p --geglu "
+      "--qk-layernorm --softmax-scale 0.3 --attn-logit-softcapping 5 --final-logit-softcapping 3 "
+      "--embedding-multiplier 4.9 --window-size 3,0 --window-attn-skip-freq 2 --rotary-base 100000 "
+      "--sliding-window-rotary-base 100");
+  EXPECT_EQ(result.status, 0) << result.out << result.err;
+}
+
+TEST(VerifyCommand, NormsBehindBlocksNormsAcrossHeadsAndMultipliersTrainAlikeOnEveryLayout) {
+  const Result result = run_layers(
+      "--layernorm-placement post --qk-layernorm --qk-layernorm-across-heads --swiglu --residual-multiplier 0.3 "
+      "--embedding-multiplier 3 --logits-multiplier 0.5 --untie-embeddings-and-output-weights");
+  EXPECT_EQ(result.status, 0) << result.out << result.err;
+}
+
 TEST(VerifyCommand, TakesAModelOfTheUser) {
   const Result result = run({"layouts",
                              "--layout",

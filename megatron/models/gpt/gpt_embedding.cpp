@@ -7,10 +7,18 @@
 #include "megatron/tensor_parallel/sequence_rows.h"
 
 namespace megatron {
+namespace {
+
+double rounded_to(DType dtype, double value) {
+  return dispatch_floating(dtype, [&]<class T>() { return static_cast<double>(static_cast<T>(value)); });
+}
+
+}  // namespace
 
 GptEmbedding::GptEmbedding(const ModuleContext& context, const TiedCopy& words)
     : path_(context.path + ".dropout"),
       dropout_(context.config.hidden_dropout),
+      multiplier_(rounded_to(context.config.params_dtype, context.config.embedding_multiplier)),
       hidden_dtype_(context.config.fp32_residual_connection ? DType::kFloat32 : context.config.params_dtype),
       tensor_group_(context.groups.tp),
       sequence_parallel_(context.sequence_parallel) {
@@ -36,7 +44,8 @@ Tensor GptEmbedding::forward(Context& ctx, const Tensor& tokens, const SequenceL
                              std::string_view dropout_path) const {
   const Tensor y = word_embeddings_->forward(ctx, tokens, position_embeddings_.get(), layout);
   const RowMap rows = sequence_rows(layout, tensor_group_, sequence_parallel_).rows;
-  return dropout(ctx, cast(ctx, y, hidden_dtype_), {.rate = dropout_, .path = dropout_path, .rows = rows});
+  return dropout(ctx, cast(ctx, scale(ctx, y, multiplier_), hidden_dtype_),
+                 {.rate = dropout_, .path = dropout_path, .rows = rows});
 }
 
 }  // namespace megatron

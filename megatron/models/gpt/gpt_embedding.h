@@ -16,7 +16,8 @@ class GptEmbedding : public Module {
   /// @param words  how the table of words is tied to copies of other pipeline ranks.
   GptEmbedding(const ModuleContext& context, const TiedCopy& words);
   /// @param tokens [s, b] int64 or int32, any strides.
-  /// @return [s, b, h] ([s/tp, b, h] under sequence parallelism) after dropout; fp32 with an fp32 residual stream.
+  /// @return [s, b, h] ([s/tp, b, h] under sequence parallelism) after multiplier and dropout; fp32 with an fp32
+  /// residual stream.
   Tensor forward(Context& ctx, const Tensor& tokens, const SequenceLayout& layout) const {
     return forward(ctx, tokens, layout, path_);
   }
@@ -26,7 +27,7 @@ class GptEmbedding : public Module {
 
  private:
   std::string path_;
-  double dropout_;
+  double dropout_, multiplier_;
   DType hidden_dtype_;
   ProcessGroup tensor_group_;
   bool sequence_parallel_;

@@ -3,7 +3,6 @@
 #include "megatron/models/model_family.h"
 #include "megatron/ops/masked_sum.h"
 #include "megatron/transformer/moe/moe_step.h"
-#include "megatron/transformer/rotary_embedding.h"
 
 namespace megatron {
 namespace {
@@ -31,7 +30,7 @@ GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout, c
       metric_group_(context.groups.tp_dp_cp),
       data_group_(context.groups.dp_cp),
       sequence_parallel_(context.sequence_parallel),
-      rope_(make_rope_table(context.ctx, context.config, context.config.max_sequence_length)) {
+      rope_(context.ctx, context.config, context.config.max_sequence_length) {
   const StagePlacement& placement = layout.placement();
   const int rank = context.groups.pp.rank(), num_ranks = context.groups.pp.size();
   require<ConfigError>(placement.num_ranks() == num_ranks && layout.num_layers() == config_.num_layers,
@@ -51,8 +50,7 @@ GptModel::GptModel(const ModuleContext& context, const PipelineLayout& layout, c
   for (int chunk = 0; chunk < placement.num_chunks(); ++chunk) {
     const StageLayers& layers = layout.at({.rank = rank, .chunk = chunk});
     std::unique_ptr<GptStage>& stage = stages_[static_cast<size_t>(chunk)];
-    register_module(
-        stage, std::make_unique<GptStage>(context, layers, layer_spec, rope_ ? &*rope_ : nullptr, words, embedding));
+    register_module(stage, std::make_unique<GptStage>(context, layers, layer_spec, rope_, words, embedding));
     if (stage->embedding()) embedding = stage->embedding();
   }
 }

@@ -53,7 +53,7 @@ class GptModel : public Model {
   ProcessGroup tensor_group_, pipeline_group_, metric_group_, data_group_;
   bool sequence_parallel_;
   int mtp_stage_ = 0;  // the virtual stage with the layers for further tokens; their number without
-  std::optional<RopeTable> rope_;
+  RopeTables rope_;
   std::vector<std::unique_ptr<GptStage>> stages_;
 };
 

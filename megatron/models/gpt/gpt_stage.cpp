@@ -5,7 +5,9 @@
 
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/ops/add.h"
 #include "megatron/ops/masked_sum.h"
+#include "megatron/ops/soft_cap.h"
 #include "megatron/tensor_parallel/linear.h"
 #include "megatron/tensor_parallel/mappings.h"
 #include "megatron/tensor_parallel/sequence_rows.h"
@@ -25,7 +27,7 @@ void add_to_metric(const Context& ctx, const Tensor& value, std::string_view nam
 }  // namespace
 
 GptStage::GptStage(const ModuleContext& context, const StageLayers& layers, const LayerSpec& layer_spec,
-                   const RopeTable* rope, const TiedCopy& words, const GptEmbedding* embedding)
+                   const RopeTables& rope, const TiedCopy& words, const GptEmbedding* embedding)
     : config_(context.config),
       tensor_group_(context.groups.tp),
       sequence_parallel_(context.sequence_parallel),
@@ -74,7 +76,7 @@ Tensor GptStage::embed(Context& ctx, const Tensor& tokens, const SequenceLayout&
 LayerInputs GptStage::inputs_of(const SequenceLayout& layout) const {
   return {.layout = layout,
           .rows = sequence_rows(layout, tensor_group_, sequence_parallel_).rows,
-          .rope = rope_,
+          .rope = rope_.of_whole_sequence(),
           .state = nullptr};
 }
 
@@ -82,6 +84,10 @@ LayerInputs GptStage::inputs_of(const Batch& batch) const {
   LayerInputs inputs = inputs_of(batch.layout(gpt_batch::kTokens));
   inputs.step = batch.tensors;
   return inputs;
+}
+
+const RopeTable* GptStage::rope_of(size_t index) const {
+  return rope_.of_layer(config_, stage_.first_layer + static_cast<int64_t>(index) + 1);
 }
 
 std::vector<MoeLayer*> GptStage::experts() const {
@@ -101,6 +107,7 @@ Tensor GptStage::decode(Context& ctx, Tensor hidden, const SequenceLayout& layou
   LayerInputs inputs = inputs_of(layout);
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (states) inputs.state = (*states)[i].get();
+    inputs.rope = rope_of(i);
     hidden = layers_[i]->forward(ctx, hidden, inputs);
   }
   return hidden;
@@ -113,8 +120,11 @@ LayerStates GptStage::make_states(const Context& ctx, const LayerStateSizes& siz
 }
 
 Tensor GptStage::decode_range(Context& ctx, Tensor hidden, size_t first, size_t end, const Batch& batch) const {
-  const LayerInputs inputs = inputs_of(batch);
-  for (size_t i = first; i < end; ++i) hidden = layers_[i]->forward(ctx, hidden, inputs);
+  LayerInputs inputs = inputs_of(batch);
+  for (size_t i = first; i < end; ++i) {
+    inputs.rope = rope_of(i);
+    hidden = layers_[i]->forward(ctx, hidden, inputs);
+  }
   return hidden;
 }
 
@@ -123,18 +133,26 @@ Tensor GptStage::head_losses(Context& ctx, const Tensor& hidden, const Tensor& l
   return losses_of(ctx, final_layernorm_->forward(ctx, hidden), labels);
 }
 
+Tensor GptStage::head_input(Context& ctx, const Tensor& normed) const {
+  return scale(ctx, normed, config_.logits_multiplier);
+}
+
 Tensor GptStage::losses_of(Context& ctx, const Tensor& normed, const Tensor& labels) const {
-  return lm_head_loss(
-      ctx, normed, output_weight(), labels,
-      {.vocab_size = config_.vocab_size, .group = tensor_group_, .sequence_parallel = sequence_parallel_});
+  return lm_head_loss(ctx, head_input(ctx, normed), output_weight(), labels,
+                      {.vocab_size = config_.vocab_size,
+                       .soft_cap = config_.final_logit_softcapping.value_or(0),
+                       .group = tensor_group_,
+                       .sequence_parallel = sequence_parallel_});
 }
 
 Tensor GptStage::head_logits(Context& ctx, const Tensor& hidden) const {
   const PlaceScope place(ctx, "output_layer");
   const Tensor part = linear_with_communication(
-      ctx, final_layernorm_->forward(ctx, hidden), output_weight(), nullptr, tensor_group_,
+      ctx, head_input(ctx, final_layernorm_->forward(ctx, hidden)), output_weight(), nullptr, tensor_group_,
       {.kind = sequence_parallel_ ? LinearCommunication::kGatherInput : LinearCommunication::kCopyInput});
-  return gather_from_tensor_model_parallel_region(ctx, part, tensor_group_);
+  const Tensor logits = gather_from_tensor_model_parallel_region(ctx, part, tensor_group_);
+  const std::optional<double>& cap = config_.final_logit_softcapping;
+  return cap ? soft_cap(ctx, logits, *cap) : logits;
 }
 
 Chunk GptStage::segments(const Batches& batches) const {
@@ -173,8 +191,10 @@ void GptStage::append_parts(const Batches& batches, size_t layer, Chunk& chunk) 
     chunk.push_back(
         {.name = fmt::format("layer {} {}", stage_.first_layer + static_cast<int64_t>(layer), part.name),
          .parameters = std::move(part.parameters),
-         .forward = [this, batches, forward = std::move(part.forward)](Context& ctx, const Payload& in, int m) {
-           return forward(ctx, in, inputs_of(batches(m)));
+         .forward = [this, batches, layer, forward = std::move(part.forward)](Context& ctx, const Payload& in, int m) {
+           LayerInputs inputs = inputs_of(batches(m));
+           inputs.rope = rope_of(layer);
+           return forward(ctx, in, inputs);
          }});
 }
 

@@ -15,6 +15,7 @@
 #include "megatron/tensor_parallel/lm_head_loss.h"
 #include "megatron/transformer/decoder_layer.h"
 #include "megatron/transformer/norm.h"
+#include "megatron/transformer/rotary_embedding.h"
 
 namespace megatron {
 
@@ -34,12 +35,12 @@ class GptStage : public Module {
   static constexpr std::string_view kLoss = "lm loss";  // Megatron's name in the log
 
   /// @param layer_spec  makes the layers.
-  /// @param rope  of the model; null without rotary positions.
+  /// @param rope  of the model; it must outlive the stage.
   /// @param words  how this rank's copy of the word embeddings is tied to those of other pipeline ranks.
   /// @param embedding  of an earlier stage of this rank, or null: then a stage whose output layer shares its weight, or
   ///              that predicts further tokens, has a copy of its own, of the same name, whose gradient is one summand
   ///              of all.
-  GptStage(const ModuleContext& context, const StageLayers& layers, const LayerSpec& layer_spec, const RopeTable* rope,
+  GptStage(const ModuleContext& context, const StageLayers& layers, const LayerSpec& layer_spec, const RopeTables& rope,
            const TiedCopy& words, const GptEmbedding* embedding);
 
   // Hidden states are [s, b, h] ([s/tp, b, h] under sequence parallelism).
@@ -69,6 +70,8 @@ class GptStage : public Module {
   void register_output_weight(const ModuleContext& context, const TiedCopy& words);
   LayerInputs inputs_of(const SequenceLayout& layout) const;
   LayerInputs inputs_of(const Batch& batch) const;
+  /// The rotary table of the stage's layer `index`.
+  const RopeTable* rope_of(size_t index) const;
   Tensor decode_range(Context& ctx, Tensor hidden, size_t first, size_t end, const Batch& batch) const;
   void append_layers(const Batches& batches, Chunk& chunk) const;
   void append_parts(const Batches& batches, size_t layer, Chunk& chunk) const;
@@ -77,6 +80,8 @@ class GptStage : public Module {
   Segment head_segment(const Batches& batches) const;
   /// Computes the losses of all tokens from hidden states after the final norm.
   Tensor losses_of(Context& ctx, const Tensor& normed, const Tensor& labels) const;
+  /// Multiplies hidden states by the multiplier of the logits.
+  Tensor head_input(Context& ctx, const Tensor& normed) const;
   /// Attaches the losses of further tokens to `loss`.
   Tensor with_further_losses(Context& ctx, const Tensor& loss, const Payload& in, const Batch& batch) const;
   bool predicts_further_tokens() const { return config_.mtp.num_layers > 0; }
@@ -86,7 +91,7 @@ class GptStage : public Module {
   ProcessGroup tensor_group_;
   bool sequence_parallel_;
   StageLayers stage_;
-  const RopeTable* rope_;
+  const RopeTables& rope_;
   Parameter* tied_;
   std::unique_ptr<GptEmbedding> embedding_;
   std::vector<std::unique_ptr<DecoderLayer>> layers_;

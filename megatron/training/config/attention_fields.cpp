@@ -65,6 +65,25 @@ void describe_core(FieldTable& table, PretrainConfig& config) {
                 .ours = "refused: one norm at a time",
                 .topic = "--qk-layernorm --qk-l2-norm"});
   table
+      .add("qk_layernorm_across_heads", net.qk_layernorm_across_heads,
+           "--qk-layernorm over all heads of a token together, as in OLMo 2 (megatron.cpp only)")
+      .gives_weights_meaning()
+      .needs("--qk-layernorm", [&net] { return net.qk_layernorm; })
+      .such_as("--qk-layernorm --qk-layernorm-across-heads");
+  table.add("softmax_scale", net.softmax_scale, "factor of the scores (megatron.cpp only)")
+      .by_default("1/sqrt(--kv-channels)")
+      .above(0)
+      .gives_weights_meaning()
+      .needs("self attention, not --multi-latent-attention", [&net] { return !net.mla; })
+      .known_as("attention-multiplier query-pre-attn-scalar");
+  table
+      .add("attn_logit_softcapping", net.attn_logit_softcapping,
+           "bend scores towards C and -C, C * tanh(score / C), as Gemma 2 does; on CPUs alone (megatron.cpp only)")
+      .by_default("none")
+      .above(0)
+      .gives_weights_meaning()
+      .known_as("attention-softcap attn-softcap soft-cap");
+  table
       .add("softmax_type", net.softmax_type,
            "off-by-one: one more logit of 0; learnable: one more logit per head, learned")
       .gives_weights_meaning();
@@ -197,6 +216,18 @@ void describe_positions(FieldTable& table, PretrainConfig& config) {
       .needs("--position-embedding-type rope or yarn, or --multi-latent-attention", rotates)
       .known_as("rope-theta rope-base")
       .such_as("--position-embedding-type rope --rotary-base 500000");
+  table
+      .add("sliding_window_rotary_base", net.sliding_window_rotary_base,
+           "--rotary-base of the layers with --window-size, whose frequencies are not scaled, as in Gemma 3 "
+           "(megatron.cpp only)")
+      .by_default("--rotary-base")
+      .at_least(2)
+      .gives_weights_meaning()
+      .needs("--window-size", [&net] { return net.window_size.has_value(); })
+      .known_as("rope-local-base-freq")
+      .such_as(
+          "--position-embedding-type rope --window-size 128,0 --window-attn-skip-freq 6 "
+          "--sliding-window-rotary-base 10000 --rotary-base 1000000");
   table.add("rotary_percent", net.rotary_percent, "part of a head that rotates")
       .above(0)
       .at_most(1)

@@ -25,6 +25,7 @@ struct ModelConfig {
   bool untie_embeddings_and_output_weights = false;
 
   bool swiglu = false;
+  bool geglu = false;
   bool quick_geglu = false;
   bool squared_relu = false;
   bool openai_gelu = false;

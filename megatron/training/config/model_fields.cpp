@@ -81,6 +81,13 @@ void describe_norms(FieldTable& table, PretrainConfig& config) {
   table.add("normalization", net.normalization, "of every layer and at the end")
       .gives_weights_meaning()
       .known_as("rmsnorm rms-norm norm");
+  table
+      .add("layernorm_placement", net.layernorm_placement,
+           "norms in front of attention and feed-forward (pre), behind them too (sandwich, as in Gemma 2 and 3), or "
+           "behind them alone (post, as in OLMo 2) (megatron.cpp only)")
+      .gives_weights_meaning()
+      .known_as("post-norm sandwich-norm")
+      .such_as("--disable-bias-linear --layernorm-placement sandwich");
   table.add("layernorm_epsilon", net.layernorm_epsilon, "added to the variance")
       .named({"--norm-epsilon"})
       .above(0)
@@ -112,6 +119,8 @@ void describe_feed_forward(FieldTable& table, PretrainConfig& config) {
                     "One activation at a time; none of these flags: GELU, in Megatron's tanh form while biases are on "
                     "and --no-bias-gelu-fusion is not given, else in the exact erf form.");
   table.add("swiglu", model.swiglu, "silu(gate) * up").gives_weights_meaning();
+  table.add("geglu", model.geglu, "gelu(gate) * up, with GELU in the tanh form (megatron.cpp only)")
+      .gives_weights_meaning();
   table.add("quick_geglu", model.quick_geglu, "gate * sigmoid(1.702 gate) * up")
       .gives_weights_meaning()
       .differs({.megatron = "takes the second",
@@ -126,15 +135,38 @@ void describe_feed_forward(FieldTable& table, PretrainConfig& config) {
       .gives_weights_meaning();
   table.add("glu_linear_offset", net.glu_linear_offset, "added to the linear half of a gated activation")
       .gives_weights_meaning()
-      .needs("--swiglu or --quick-geglu", [&config] { return config.transformer.gated_linear_unit; })
+      .needs("--swiglu, --geglu or --quick-geglu", [&config] { return config.transformer.gated_linear_unit; })
       .such_as("--swiglu --glu-linear-offset 1");
   table
       .add("activation_func_clamp_value", net.activation_func_clamp_value,
            "limit c of a gated activation's inputs: gate at most c, up between -c and c")
       .above(0)
       .gives_weights_meaning()
-      .needs("--swiglu or --quick-geglu", [&config] { return config.transformer.gated_linear_unit; })
+      .needs("--swiglu, --geglu or --quick-geglu", [&config] { return config.transformer.gated_linear_unit; })
       .such_as("--swiglu --activation-func-clamp-value 7");
+}
+
+void describe_multipliers(FieldTable& table, PretrainConfig& config) {
+  TransformerConfig& net = config.transformer;
+  table.begin_group("Multipliers and soft caps",
+                    "What Gemma and Granite multiply and bound between their layers; 1 and none: nothing.");
+  const auto add = [&](std::string_view name, auto& value, std::string_view help) -> Field& {
+    return table.add(name, value, help).above(0).gives_weights_meaning();
+  };
+  add("embedding_multiplier", net.embedding_multiplier,
+      "factor of the embedding's output, rounded to the precision of the weights; Gemma's is the square root of "
+      "--hidden-size (megatron.cpp only)")
+      .known_as("embedding-scale");
+  add("residual_multiplier", net.residual_multiplier,
+      "factor of the output of attention and feed-forward before the residual sum (megatron.cpp only)")
+      .such_as("--disable-bias-linear --residual-multiplier 0.22");
+  add("logits_multiplier", net.logits_multiplier,
+      "factor of the logits: 1 / logits_scaling of a Granite (megatron.cpp only)")
+      .known_as("logits-scaling");
+  add("final_logit_softcapping", net.final_logit_softcapping,
+      "bend logits towards C and -C, C * tanh(logit / C), as Gemma 2 does (megatron.cpp only)")
+      .by_default("none")
+      .known_as("logits-softcap final-softcap soft-cap");
 }
 
 void describe_further_tokens(FieldTable& table, PretrainConfig& config) {
@@ -238,6 +270,7 @@ void describe_model(FieldTable& table, PretrainConfig& config) {
   describe_size(table, config);
   describe_norms(table, config);
   describe_feed_forward(table, config);
+  describe_multipliers(table, config);
   describe_experts(table, config);
   describe_further_tokens(table, config);
   describe_attention(table, config);

@@ -47,11 +47,12 @@ void check_positions_cover(const std::optional<int64_t>& length, std::string_vie
 }
 
 void resolve_activation(ModelConfig& model, TransformerConfig& net, Mistakes& mistakes) {
-  const int num_given = model.swiglu + model.quick_geglu + model.squared_relu + model.openai_gelu;
+  const int num_given = model.swiglu + model.geglu + model.quick_geglu + model.squared_relu + model.openai_gelu;
   if (num_given > 1)
     mistakes.add(
-        {"--swiglu", "--quick-geglu", "--squared-relu", "--openai-gelu"},
-        "{} activations are given; --swiglu, --quick-geglu, --squared-relu and --openai-gelu exclude each other",
+        {"--swiglu", "--geglu", "--quick-geglu", "--squared-relu", "--openai-gelu"},
+        "{} activations are given; --swiglu, --geglu, --quick-geglu, --squared-relu and --openai-gelu exclude each "
+        "other",
         num_given);
   if (!net.add_bias_linear) model.bias_gelu_fusion = false;
   if (model.squared_relu && model.bias_gelu_fusion)
@@ -59,12 +60,12 @@ void resolve_activation(ModelConfig& model, TransformerConfig& net, Mistakes& mi
         {"--squared-relu", "--no-bias-gelu-fusion", "--disable-bias-linear"},
         "--squared-relu with biases needs --no-bias-gelu-fusion, as in Megatron; --disable-bias-linear does too");
   const bool tanh_form = model.openai_gelu || model.bias_gelu_fusion;
-  net.activation_func = model.swiglu         ? ActivationFunc::kSilu
-                        : model.quick_geglu  ? ActivationFunc::kQuickGelu
-                        : model.squared_relu ? ActivationFunc::kSquaredRelu
-                        : tanh_form          ? ActivationFunc::kGeluTanh
-                                             : ActivationFunc::kGelu;
-  net.gated_linear_unit = model.swiglu || model.quick_geglu;
+  net.activation_func = model.swiglu               ? ActivationFunc::kSilu
+                        : model.quick_geglu        ? ActivationFunc::kQuickGelu
+                        : model.squared_relu       ? ActivationFunc::kSquaredRelu
+                        : model.geglu || tanh_form ? ActivationFunc::kGeluTanh
+                                                   : ActivationFunc::kGelu;
+  net.gated_linear_unit = model.swiglu || model.geglu || model.quick_geglu;
 }
 
 bool uses_yarn(const TransformerConfig& net) {
@@ -106,6 +107,10 @@ void check_latent_attention(const ModelConfig& model, const TransformerConfig& n
           "its frequencies are scaled by --rope-type yarn");
   exclude(net.no_rope_freq.given(), "--no-rope-freq", "it rotates in every layer");
   exclude(net.qk_l2_norm, "--qk-l2-norm", "--qk-layernorm normalises its latent vectors");
+  exclude(net.qk_layernorm_across_heads, "--qk-layernorm-across-heads", "--qk-layernorm normalises its latent vectors");
+  exclude(net.softmax_scale.has_value(), "--softmax-scale", "the factor of its scores follows from its heads");
+  exclude(net.sliding_window_rotary_base.has_value(), "--sliding-window-rotary-base",
+          "its layers rotate with one table");
   if (net.mla->qk_pos_emb_head_dim % 2 != 0)
     mistakes.add({"--qk-pos-emb-head-dim"}, "--qk-pos-emb-head-dim {} is odd: rotation takes pairs. Give {}",
                  net.mla->qk_pos_emb_head_dim, net.mla->qk_pos_emb_head_dim + 1);
@@ -249,6 +254,20 @@ void resolve_sizes(PretrainConfig& config, Mistakes& mistakes) {
   net.share_embeddings_and_output_weights = !model.untie_embeddings_and_output_weights;
 }
 
+/// Norms and factors on the way from a block to the residual stream.
+void check_residual_stream(const TransformerConfig& net, Mistakes& mistakes) {
+  const bool has_factor = net.residual_multiplier != 1;
+  if (net.add_bias_linear && (net.has_post_norms() || has_factor)) {
+    const std::string_view flag = net.has_post_norms() ? "--layernorm-placement" : "--residual-multiplier";
+    mistakes.add({flag, "--disable-bias-linear"},
+                 "{} needs --disable-bias-linear: biases are added together with the residual stream, behind it", flag);
+  }
+  if (net.sliding_window_rotary_base && net.mtp.num_layers > 0)
+    mistakes.add({"--sliding-window-rotary-base", "--mtp-num-layers"},
+                 "--sliding-window-rotary-base and --mtp-num-layers exclude each other: further tokens have one table "
+                 "of positions");
+}
+
 void resolve_network(PretrainConfig& config, Mistakes& mistakes) {
   ModelConfig& model = config.model;
   TransformerConfig& net = config.transformer;
@@ -259,6 +278,7 @@ void resolve_network(PretrainConfig& config, Mistakes& mistakes) {
   if (config.no_effect.apply_query_key_layer_scaling) config.no_effect.attention_softmax_in_fp32 = true;
   if (net.qk_layernorm && net.qk_l2_norm)
     mistakes.add({"--qk-layernorm", "--qk-l2-norm"}, "--qk-layernorm and --qk-l2-norm exclude each other");
+  check_residual_stream(net, mistakes);
   check_pattern(net.window_attn_skip_freq, "--window-attn-skip-freq", net.num_layers, mistakes);
   check_pattern(net.no_rope_freq, "--no-rope-freq", net.num_layers, mistakes);
   if (!model.embedding_init_method_std) model.embedding_init_method_std = net.init_method_std;

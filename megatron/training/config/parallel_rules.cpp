@@ -38,6 +38,9 @@ void check_tensor_parallel(const PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({"--num-query-groups", "--tensor-model-parallel-size"},
                  "--num-query-groups {} must be a multiple or a divisor of --tensor-model-parallel-size {}", groups,
                  tp);
+  else if (net.qk_layernorm_across_heads && groups > 0)
+    must_divide(groups, config.model.group_query_attention ? "--num-query-groups" : "--num-attention-heads",
+                "the key heads, which --qk-layernorm-across-heads takes together");
   const int64_t cp = config.parallel.context_parallel_size;
   if (config.parallel.sequence_parallel && config.model.seq_length && *config.model.seq_length % cp == 0)
     must_divide(*config.model.seq_length / cp,

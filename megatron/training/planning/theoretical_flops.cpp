@@ -20,7 +20,7 @@ double as_double(int64_t value) { return static_cast<double>(value); }
 
 /// The number of matrices of a feed-forward.
 double matrices(const TransformerConfig& config) {
-  return config.gated_linear_unit && config.activation_func == ActivationFunc::kSilu ? 3 : 2;
+  return config.gated_linear_unit && config.activation_func != ActivationFunc::kQuickGelu ? 3 : 2;
 }
 
 Products dense_products(const TransformerConfig& config) {

@@ -68,7 +68,7 @@ double bytes_of_an_expert_parameter(const MemorySizes& sizes, const ParameterByt
 
 /// Matrices of h x f in a feed-forward.
 double matrices_of_feed_forward(const TransformerConfig& model) {
-  return model.gated_linear_unit && model.activation_func == ActivationFunc::kSilu ? 3 : 2;
+  return model.gated_linear_unit && model.activation_func != ActivationFunc::kQuickGelu ? 3 : 2;
 }
 
 /// The matrices of all routed experts of a layer.
@@ -112,7 +112,7 @@ double position_bytes(const PretrainConfig& config, double bytes_of_parameter) {
     bytes += positions * static_cast<double>(model.hidden_size) * bytes_of_parameter;
   if (model.has_rotary_positions())
     bytes += positions * static_cast<double>(model.rotary_channels()) * model.rotary_percent *
-             static_cast<double>(size_of(model.params_dtype));
+             static_cast<double>(size_of(model.params_dtype)) * (model.sliding_window_rotary_base ? 2 : 1);
   return bytes;
 }
 
@@ -136,6 +136,7 @@ MemorySizes memory_sizes_of(const PretrainConfig& config) {
 TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
   const TransformerConfig& model = sizes.model;
   const LayerPlan plan = plan_of(sizes);
+  const int64_t norms_of_block = model.layernorm_placement == LayerNormPlacement::kSandwich ? 2 : 1;
   const auto h = static_cast<double>(model.hidden_size);
   const auto query = static_cast<double>(model.kv_channels * model.num_attention_heads);
   const auto key = static_cast<double>(model.kv_channels * model.num_query_groups);
@@ -153,7 +154,7 @@ TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
   parameters.transformer_block = attention * static_cast<double>(plan.num_layers() - plan.count(Mixer::kNone)) +
                                  feed_forward * static_cast<double>(plan.count(FeedForward::kDense)) +
                                  (num_expert_layers > 0 ? num_expert_layers * expert_parameters(model) : 0) +
-                                 norm * static_cast<double>(plan.num_residual_blocks() + 1);
+                                 norm * static_cast<double>(norms_of_block * plan.num_residual_blocks() + 1);
   // The layers for further tokens: one of the last kind, the projection of two vectors to one, and three norms.
   const bool ends_with_experts = plan.at(plan.num_layers()).feed_forward == FeedForward::kExperts;
   parameters.transformer_block +=

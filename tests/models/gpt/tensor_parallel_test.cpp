@@ -54,6 +54,37 @@ TransformerConfig deepseek_style(int64_t num_heads, std::optional<int64_t> q_lor
   return config;
 }
 
+/// Gemma 2 and 3: norms with 1 + weight around the blocks, GeGLU, soft caps, a factor of the embedding, windows and two
+/// rotary bases.
+TransformerConfig gemma_style(int64_t num_heads, int64_t num_query_groups) {
+  TransformerConfig config = llama_style(num_heads, num_query_groups);
+  config.layernorm_placement = LayerNormPlacement::kSandwich;
+  config.layernorm_zero_centered_gamma = true;
+  config.activation_func = ActivationFunc::kGeluTanh;
+  config.share_embeddings_and_output_weights = true;
+  config.embedding_multiplier = std::sqrt(12.0);
+  config.softmax_scale = 0.6;
+  config.attn_logit_softcapping = 2;
+  config.final_logit_softcapping = 3;
+  config.window_size = {3, 0};
+  config.window_attn_skip_freq = {.interval = 2, .per_layer = {}};
+  config.rotary_base = 1000000;
+  config.sliding_window_rotary_base = 100;
+  return config;
+}
+
+/// OLMo 2 with Granite's multipliers: norms behind the blocks alone, one norm over all heads of queries and one of
+/// keys.
+TransformerConfig olmo_style(int64_t num_heads, int64_t num_query_groups) {
+  TransformerConfig config = llama_style(num_heads, num_query_groups);
+  config.layernorm_placement = LayerNormPlacement::kPost;
+  config.qk_layernorm_across_heads = true;
+  config.embedding_multiplier = 2;
+  config.residual_multiplier = 0.4;
+  config.logits_multiplier = 1.7;
+  return config;
+}
+
 /// Positions that divide by the ranks.
 int64_t length_for(int num_ranks) { return num_ranks == 5 ? 10 : 12; }
 
@@ -73,6 +104,10 @@ std::vector<TensorParallelCase> all_cases() {
   add(llama_style(12, 2), 4);  // two ranks share one
   add(llama_style(4, 1), 4);   // all ranks share one
   add(llama_style(10, 5), 5);
+  add(gemma_style(12, 6), 2);
+  add(gemma_style(4, 2), 4);
+  add(olmo_style(12, 6), 3);
+  add(olmo_style(4, 4), 4);
   for (const int num_ranks : {2, 4}) add(deepseek_style(8, 5), num_ranks);
   add(deepseek_style(3, {}), 3);
   for (const bool is_tied : {false, true}) {
@@ -134,6 +169,33 @@ TEST(TensorParallelGpt, GivesTheLossAndEveryGradientOfOneRank) {
     std::string worst;
     EXPECT_LE(departure(c, several, one, &worst), 1) << worst;
     EXPECT_TRUE(several.replicas_agree) << "what several ranks hold must stay the same bit for bit";
+  }
+}
+
+/// The slope of the loss by one element of a weight, from losses at both sides of it.
+double slope_of_loss(const TensorParallelCase& c, std::map<std::string, std::vector<double>> weights,
+                     const std::string& name, size_t element) {
+  double& value = weights.at(name)[element];
+  const double center = value;
+  value = center + kDifferenceStep;
+  const double above = run_step(c, weights).loss;
+  value = center - kDifferenceStep;
+  return (above - run_step(c, weights).loss) / (2 * kDifferenceStep);
+}
+
+TEST(Gpt, GradientsOfLayersOfGemmaAndOlmoMatchFiniteDifferences) {
+  for (const TransformerConfig& config : {gemma_style(4, 2), olmo_style(4, 2)}) {
+    const TensorParallelCase c{.config = config, .s = 12, .num_micro_batches = 1};
+    const StepResult step = run_step(c, {});
+    for (const auto& [name, gradient] : step.gradients) {
+      const auto largest =
+          std::ranges::max_element(gradient, {}, [](double value) { return std::abs(value); }) - gradient.begin();
+      const auto element = static_cast<size_t>(largest);
+      EXPECT_NEAR(slope_of_loss(c, step.weights, name, element), gradient[element],
+                  kGradientTolerance * std::max(1.0, std::abs(gradient[element])))
+          << name;
+      EXPECT_GT(std::abs(gradient[element]), 1e-6) << name;
+    }
   }
 }
 
