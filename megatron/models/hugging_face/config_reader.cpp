@@ -1,6 +1,7 @@
 #include "megatron/models/hugging_face/config_reader.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
@@ -108,6 +109,12 @@ double ConfigReader::number(std::string_view key, double otherwise) {
   if (value.is_number()) return value.get<double>();
   reject("{} is {}, which is no number", key, value.dump());
   return otherwise;
+}
+
+int64_t ConfigReader::integer_number(std::string_view key, double otherwise) {
+  const double value = number(key, otherwise);
+  if (value != std::floor(value)) reject("{} is {}; supported: whole numbers", key, value);
+  return static_cast<int64_t>(value);
 }
 
 bool ConfigReader::flag(std::string_view key, bool otherwise) {

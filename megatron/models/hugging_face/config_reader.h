@@ -26,6 +26,8 @@ class ConfigReader {
   bool names(std::string_view key) const { return config_.contains(key); }
   int64_t integer(std::string_view key, int64_t otherwise);
   double number(std::string_view key, double otherwise);
+  /// A number such as 10000.0 for a setting that takes whole numbers.
+  int64_t integer_number(std::string_view key, double otherwise);
   bool flag(std::string_view key, bool otherwise);
   std::string text(std::string_view key, std::string_view otherwise);
 

@@ -118,7 +118,6 @@ Family deepseek_family(const DeepseekDefaults& defaults) {
   family.arguments["multi_latent_attention"] = true;
   family.arguments["qk_layernorm"] = true;
   const std::vector<ConfigValue> values = {
-      {"rms_norm_eps", "layernorm_epsilon", 1e-6},
       {"kv_lora_rank", "kv_lora_rank", 512},
       {"qk_nope_head_dim", "qk_head_dim", 128},
       {"qk_rope_head_dim", "qk_pos_emb_head_dim", 64},

@@ -15,7 +15,8 @@ constexpr DecoderDefaults kGptOssDefaults{.vocab_size = 201088,
                                           .num_attention_heads = 64,
                                           .num_key_value_heads = 8,
                                           .head_dim = 64,
-                                          .max_position_embeddings = 131072};
+                                          .max_position_embeddings = 131072,
+                                          .norm_epsilon = 1e-5};
 
 std::vector<TensorRule> gpt_oss_tensors() {
   constexpr bool kTransposed = true, kStacksExperts = true;
@@ -86,8 +87,7 @@ Family gpt_oss_family() {
                 .derive = derive_gpt_oss,
                 .tensors = gpt_oss_tensors(),
                 .ignored_tensors = {}};
-  const std::vector<ConfigValue> values = {{"rms_norm_eps", "layernorm_epsilon", 1e-5},
-                                           {"num_local_experts", "num_experts", 128},
+  const std::vector<ConfigValue> values = {{"num_local_experts", "num_experts", 128},
                                            {"num_experts_per_tok", "moe_router_topk", 4},
                                            {"swiglu_limit", "activation_func_clamp_value", 7.0},
                                            {"router_aux_loss_coef", "moe_aux_loss_coeff", 0.001}};

@@ -2,10 +2,16 @@
 #include "megatron/models/hugging_face/llama.h"
 
 namespace megatron::hugging_face {
+namespace {
+
+std::string in_layer(const std::string& name) { return "model.layers.{}." + name; }
+
+}  // namespace
 
 std::vector<TensorRule> llama_attention_tensors() {
   return {
       {"decoder.layers.self_attention.linear_qkv.layer_norm_weight", {"model.layers.{}.input_layernorm.weight"}},
+      {"decoder.layers.self_attention.linear_qkv.layer_norm_bias", {"model.layers.{}.input_layernorm.bias"}},
       {"decoder.layers.self_attention.linear_qkv.weight",
        {"model.layers.{}.self_attn.q_proj.weight", "model.layers.{}.self_attn.k_proj.weight",
         "model.layers.{}.self_attn.v_proj.weight"},
@@ -28,20 +34,60 @@ std::vector<TensorRule> llama_outer_tensors() {
   };
 }
 
-std::vector<TensorRule> llama_tensors() {
-  std::vector<TensorRule> rules = llama_outer_tensors();
-  for (TensorRule& rule : llama_attention_tensors()) rules.push_back(std::move(rule));
-  const std::vector<TensorRule> feed_forward = {
-      {"decoder.layers.mlp.linear_fc1.layer_norm_weight", {"model.layers.{}.post_attention_layernorm.weight"}},
-      {"decoder.layers.mlp.linear_fc1.weight",
-       {"model.layers.{}.mlp.gate_proj.weight", "model.layers.{}.mlp.up_proj.weight"}},
-      {"decoder.layers.mlp.linear_fc1.bias",
-       {"model.layers.{}.mlp.gate_proj.bias", "model.layers.{}.mlp.up_proj.bias"}},
-      {"decoder.layers.mlp.linear_fc2.weight", {"model.layers.{}.mlp.down_proj.weight"}},
-      {"decoder.layers.mlp.linear_fc2.bias", {"model.layers.{}.mlp.down_proj.bias"}},
+std::vector<TensorRule> feed_forward_tensors(const std::vector<std::string>& up, const std::string& down,
+                                             const std::string& norm) {
+  std::vector<std::string> weights, biases;
+  for (const std::string& name : up) {
+    weights.push_back(in_layer(name + ".weight"));
+    biases.push_back(in_layer(name + ".bias"));
+  }
+  return {
+      {"decoder.layers.mlp.linear_fc1.layer_norm_weight", {in_layer(norm + ".weight")}},
+      {"decoder.layers.mlp.linear_fc1.layer_norm_bias", {in_layer(norm + ".bias")}},
+      {"decoder.layers.mlp.linear_fc1.weight", std::move(weights)},
+      {"decoder.layers.mlp.linear_fc1.bias", std::move(biases)},
+      {"decoder.layers.mlp.linear_fc2.weight", {in_layer(down + ".weight")}},
+      {"decoder.layers.mlp.linear_fc2.bias", {in_layer(down + ".bias")}},
   };
-  rules.insert(rules.end(), feed_forward.begin(), feed_forward.end());
+}
+
+std::vector<TensorRule> expert_tensors(const std::string& module, const std::vector<std::string>& up,
+                                       const std::string& down) {
+  const auto of_expert = [&](const std::string& name) { return in_layer(module + ".experts.{}." + name + ".weight"); };
+  std::vector<std::string> weights;
+  for (const std::string& name : up) weights.push_back(of_expert(name));
+  return {
+      {"decoder.layers.pre_mlp_layernorm.weight", {in_layer("post_attention_layernorm.weight")}},
+      {"decoder.layers.mlp.router.weight", {in_layer(module + ".gate.weight")}},
+      {"decoder.layers.mlp.experts.experts.linear_fc1.weight", std::move(weights)},
+      {"decoder.layers.mlp.experts.experts.linear_fc2.weight", {of_expert(down)}},
+  };
+}
+
+std::vector<TensorRule> post_norm_tensors() {
+  return {
+      {"decoder.layers.self_attention.linear_proj.post_layernorm.weight",
+       {in_layer("post_attention_layernorm.weight")}},
+      {"decoder.layers.mlp.linear_fc2.post_layernorm.weight", {in_layer("post_feedforward_layernorm.weight")}},
+  };
+}
+
+std::vector<TensorRule> query_key_norm_tensors() {
+  return {
+      {"decoder.layers.self_attention.q_layernorm.weight", {in_layer("self_attn.q_norm.weight")}},
+      {"decoder.layers.self_attention.k_layernorm.weight", {in_layer("self_attn.k_norm.weight")}},
+  };
+}
+
+std::vector<TensorRule> all_of(std::initializer_list<std::vector<TensorRule>> tables) {
+  std::vector<TensorRule> rules;
+  for (const std::vector<TensorRule>& table : tables) rules.insert(rules.end(), table.begin(), table.end());
   return rules;
+}
+
+std::vector<TensorRule> llama_tensors() {
+  return all_of({llama_outer_tensors(), llama_attention_tensors(),
+                 feed_forward_tensors({"mlp.gate_proj", "mlp.up_proj"}, "mlp.down_proj")});
 }
 
 std::vector<ConfigValue> decoder_values(const DecoderDefaults& defaults) {
@@ -54,7 +100,14 @@ std::vector<ConfigValue> decoder_values(const DecoderDefaults& defaults) {
       {"vocab_size", "vocab_size", defaults.vocab_size},
       {"initializer_range", "init_method_std", 0.02},
       {"attention_dropout", "attention_dropout", 0.0},
+      {std::string(defaults.norm_key), "layernorm_epsilon", defaults.norm_epsilon},
   };
+}
+
+void derive_decoder(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults) {
+  derive_heads(config, arguments, defaults);
+  derive_rope(config, arguments, defaults.rope_theta);
+  derive_tied_embeddings(config, arguments, defaults.tie_word_embeddings);
 }
 
 void derive_heads(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults) {
@@ -92,6 +145,18 @@ void derive_linear_biases(ConfigReader& config, Json& arguments) {
   arguments["add_bias_linear"] = attention && mlp;
 }
 
+Family llama_like_family(std::string model_type, std::string architecture, const DecoderDefaults& defaults) {
+  return {.model_type = std::move(model_type),
+          .architecture = std::move(architecture),
+          .arguments = llama_arguments(),
+          .values = decoder_values(defaults),
+          .choices = {{"hidden_act", {"silu"}}},
+          .without_effect = {},
+          .derive = [defaults](ConfigReader& config, Json& arguments) { derive_decoder(config, arguments, defaults); },
+          .tensors = llama_tensors(),
+          .ignored_tensors = {}};
+}
+
 Family llama_family() {
   const DecoderDefaults defaults{.vocab_size = 32000,
                                  .hidden_size = 4096,
@@ -99,23 +164,14 @@ Family llama_family() {
                                  .num_hidden_layers = 32,
                                  .num_attention_heads = 32,
                                  .max_position_embeddings = 2048};
-  Family family{.model_type = "llama",
-                .architecture = "LlamaForCausalLM",
-                .arguments = llama_arguments(),
-                .values = decoder_values(defaults),
-                .choices = {{"hidden_act", {"silu"}}},
-                // How a tensor-parallel run of old rounds its sums; the values are the same.
-                .without_effect = {"pretraining_tp"},
-                .derive =
-                    [defaults](ConfigReader& config, Json& arguments) {
-                      derive_heads(config, arguments, defaults);
-                      derive_linear_biases(config, arguments);
-                      derive_rope(config, arguments);
-                      derive_tied_embeddings(config, arguments, false);
-                    },
-                .tensors = llama_tensors(),
-                .ignored_tensors = {".rotary_emb.inv_freq"}};
-  family.values.push_back({"rms_norm_eps", "layernorm_epsilon", 1e-6});
+  Family family = llama_like_family("llama", "LlamaForCausalLM", defaults);
+  // How a tensor-parallel run of old rounds its sums; the values are the same.
+  family.without_effect = {"pretraining_tp"};
+  family.derive = [defaults](ConfigReader& config, Json& arguments) {
+    derive_decoder(config, arguments, defaults);
+    derive_linear_biases(config, arguments);
+  };
+  family.ignored_tensors = {".rotary_emb.inv_freq"};
   return family;
 }
 
@@ -127,18 +183,12 @@ Family mistral_family() {
                                  .num_attention_heads = 32,
                                  .num_key_value_heads = 8,
                                  .max_position_embeddings = 131072};
-  Family family = llama_family();
-  family.model_type = "mistral";
-  family.architecture = "MistralForCausalLM";
-  family.values = decoder_values(defaults);
-  family.values.push_back({"rms_norm_eps", "layernorm_epsilon", 1e-6});
-  family.without_effect = {};
+  Family family = llama_like_family("mistral", "MistralForCausalLM", defaults);
   family.derive = [defaults](ConfigReader& config, Json& arguments) {
-    derive_heads(config, arguments, defaults);
-    derive_rope(config, arguments);
-    derive_tied_embeddings(config, arguments, false);
+    derive_decoder(config, arguments, defaults);
     set_sliding_window(arguments, config.integer("sliding_window", 0));
   };
+  family.ignored_tensors = {".rotary_emb.inv_freq"};
   return family;
 }
 

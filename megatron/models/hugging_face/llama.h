@@ -1,6 +1,11 @@
 // The families around Llama, and the parts of their tables that others share.
 #pragma once
 
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "megatron/models/hugging_face/config_reader.h"
 
 namespace megatron::hugging_face {
@@ -14,9 +19,15 @@ struct DecoderDefaults {
   int64_t num_key_value_heads = 0;  ///< 0: as many as heads
   int64_t head_dim = 0;             ///< 0: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 0;
+  std::string_view norm_key = "rms_norm_eps";  ///< the name of the norms' epsilon
+  double norm_epsilon = 1e-6;
+  double rope_theta = 10000;
+  bool tie_word_embeddings = false;
 };
-/// Sizes, initialisation and dropout.
+/// Sizes, epsilon, initialisation and dropout.
 std::vector<ConfigValue> decoder_values(const DecoderDefaults& defaults);
+/// What derive_heads, derive_rope and derive_tied_embeddings read.
+void derive_decoder(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults);
 /// num_key_value_heads and head_dim.
 void derive_heads(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults);
 /// attention_bias and mlp_bias: biases of all linear layers together, or of none.
@@ -27,11 +38,29 @@ void derive_hidden_dropout(ConfigReader& config, Json& arguments, std::string_vi
 
 /// RMSNorm, SwiGLU, no biases, no dropout of hidden states.
 Json llama_arguments();
+/// A family whose layers are Llama's; derive_decoder reads its configuration.
+Family llama_like_family(std::string model_type, std::string architecture, const DecoderDefaults& defaults);
+
+/// Tables one after the other.
+std::vector<TensorRule> all_of(std::initializer_list<std::vector<TensorRule>> tables);
 /// All tensors of a Llama.
 std::vector<TensorRule> llama_tensors();
 /// Embedding, final norm and output layer.
 std::vector<TensorRule> llama_outer_tensors();
-/// The norm before attention, and attention.
+/// The norm before attention, and attention, with their biases.
 std::vector<TensorRule> llama_attention_tensors();
+/// A dense feed-forward and the norm before it, with their biases. Names are those within a layer, without endings:
+/// "mlp.up_proj".
+/// @param up  gate and up projection, or the only one
+std::vector<TensorRule> feed_forward_tensors(const std::vector<std::string>& up, const std::string& down,
+                                             const std::string& norm = "post_attention_layernorm");
+/// Experts, their router and the norm before them. @param module  "mlp". @param up  gate and up projection of an
+/// expert.
+std::vector<TensorRule> expert_tensors(const std::string& module, const std::vector<std::string>& up,
+                                       const std::string& down);
+/// The norms behind attention and feed-forward.
+std::vector<TensorRule> post_norm_tensors();
+/// Norms of queries and keys.
+std::vector<TensorRule> query_key_norm_tensors();
 
 }  // namespace megatron::hugging_face

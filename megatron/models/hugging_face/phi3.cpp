@@ -11,28 +11,21 @@ constexpr DecoderDefaults kPhi3Defaults{.vocab_size = 32064,
                                         .intermediate_size = 8192,
                                         .num_hidden_layers = 32,
                                         .num_attention_heads = 32,
-                                        .max_position_embeddings = 4096};
+                                        .max_position_embeddings = 4096,
+                                        .norm_epsilon = 1e-5};
 
-std::vector<TensorRule> phi3_tensors() {
-  std::vector<TensorRule> rules = llama_outer_tensors();
-  const std::vector<TensorRule> layer = {
+std::vector<TensorRule> phi3_attention_tensors() {
+  return {
       {"decoder.layers.self_attention.linear_qkv.layer_norm_weight", {"model.layers.{}.input_layernorm.weight"}},
       {"decoder.layers.self_attention.linear_qkv.weight",
        {"model.layers.{}.self_attn.qkv_proj.weight"},
        Arrangement::kFusedQkv},
       {"decoder.layers.self_attention.linear_proj.weight", {"model.layers.{}.self_attn.o_proj.weight"}},
-      {"decoder.layers.mlp.linear_fc1.layer_norm_weight", {"model.layers.{}.post_attention_layernorm.weight"}},
-      {"decoder.layers.mlp.linear_fc1.weight", {"model.layers.{}.mlp.gate_up_proj.weight"}},
-      {"decoder.layers.mlp.linear_fc2.weight", {"model.layers.{}.mlp.down_proj.weight"}},
   };
-  rules.insert(rules.end(), layer.begin(), layer.end());
-  return rules;
 }
 
 void derive_phi3(ConfigReader& config, Json& arguments) {
-  derive_heads(config, arguments, kPhi3Defaults);
-  derive_rope(config, arguments);
-  derive_tied_embeddings(config, arguments, false);
+  derive_decoder(config, arguments, kPhi3Defaults);
   set_sliding_window(arguments, config.integer("sliding_window", 0));
   derive_hidden_dropout(config, arguments, "resid_pdrop", "embd_pdrop", 0);
 }
@@ -40,17 +33,12 @@ void derive_phi3(ConfigReader& config, Json& arguments) {
 }  // namespace
 
 Family phi3_family() {
-  Family family{.model_type = "phi3",
-                .architecture = "Phi3ForCausalLM",
-                .arguments = llama_arguments(),
-                .values = decoder_values(kPhi3Defaults),
-                .choices = {{"hidden_act", {"silu"}}},
-                // The length before longrope's extension; longrope itself is rejected.
-                .without_effect = {"original_max_position_embeddings"},
-                .derive = derive_phi3,
-                .tensors = phi3_tensors(),
-                .ignored_tensors = {}};
-  family.values.push_back({"rms_norm_eps", "layernorm_epsilon", 1e-5});
+  Family family = llama_like_family("phi3", "Phi3ForCausalLM", kPhi3Defaults);
+  // The length before longrope's extension; longrope itself is rejected.
+  family.without_effect = {"original_max_position_embeddings"};
+  family.derive = derive_phi3;
+  family.tensors = all_of(
+      {llama_outer_tensors(), phi3_attention_tensors(), feed_forward_tensors({"mlp.gate_up_proj"}, "mlp.down_proj")});
   return family;
 }
 

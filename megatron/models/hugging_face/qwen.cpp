@@ -8,19 +8,13 @@ namespace {
 
 constexpr int64_t kWindow = 4096, kMaxWindowLayers = 28;
 
-Family qwen_family(const DecoderDefaults& defaults) {
-  Family family{.arguments = llama_arguments(),
-                .values = decoder_values(defaults),
-                .choices = {{"hidden_act", {"silu"}}, {"attention_bias", {false}}},
-                .derive =
-                    [defaults](ConfigReader& config, Json& arguments) {
-                      derive_heads(config, arguments, defaults);
-                      derive_rope(config, arguments);
-                      derive_tied_embeddings(config, arguments, false);
-                      derive_qwen_windows(config, arguments, defaults.num_hidden_layers);
-                    },
-                .tensors = llama_tensors()};
-  family.values.push_back({"rms_norm_eps", "layernorm_epsilon", 1e-6});
+Family qwen_family(std::string model_type, std::string architecture, const DecoderDefaults& defaults) {
+  Family family = llama_like_family(std::move(model_type), std::move(architecture), defaults);
+  family.choices.push_back({"attention_bias", {false}});
+  family.derive = [defaults](ConfigReader& config, Json& arguments) {
+    derive_decoder(config, arguments, defaults);
+    derive_qwen_windows(config, arguments, defaults.num_hidden_layers);
+  };
   return family;
 }
 
@@ -38,27 +32,22 @@ void derive_qwen_windows(ConfigReader& config, Json& arguments, int64_t default_
   set_sliding_layers(arguments, window, is_sliding);
 }
 
-void append_query_key_norms(std::vector<TensorRule>& rules) {
-  rules.push_back({"decoder.layers.self_attention.q_layernorm.weight", {"model.layers.{}.self_attn.q_norm.weight"}});
-  rules.push_back({"decoder.layers.self_attention.k_layernorm.weight", {"model.layers.{}.self_attn.k_norm.weight"}});
-}
-
 Family qwen2_family() {
-  Family family = qwen_family({.vocab_size = 151936,
+  Family family = qwen_family("qwen2", "Qwen2ForCausalLM",
+                              {.vocab_size = 151936,
                                .hidden_size = 4096,
                                .intermediate_size = 22016,
                                .num_hidden_layers = 32,
                                .num_attention_heads = 32,
                                .num_key_value_heads = 32,
                                .max_position_embeddings = 32768});
-  family.model_type = "qwen2";
-  family.architecture = "Qwen2ForCausalLM";
   family.arguments["add_qkv_bias"] = true;
   return family;
 }
 
 Family qwen3_family() {
-  Family family = qwen_family({.vocab_size = 151936,
+  Family family = qwen_family("qwen3", "Qwen3ForCausalLM",
+                              {.vocab_size = 151936,
                                .hidden_size = 4096,
                                .intermediate_size = 22016,
                                .num_hidden_layers = 32,
@@ -66,10 +55,8 @@ Family qwen3_family() {
                                .num_key_value_heads = 32,
                                .head_dim = 128,
                                .max_position_embeddings = 32768});
-  family.model_type = "qwen3";
-  family.architecture = "Qwen3ForCausalLM";
   family.arguments["qk_layernorm"] = true;
-  append_query_key_norms(family.tensors);
+  family.tensors = all_of({family.tensors, query_key_norm_tensors()});
   return family;
 }
 

@@ -11,7 +11,5 @@ Family qwen3_family();
 /// layer_types says which layers have the sliding window; older files say it by max_window_layers.
 /// @param num_layers  where num_hidden_layers is missing
 void derive_qwen_windows(ConfigReader& config, Json& arguments, int64_t num_layers);
-/// Norms of queries and keys.
-void append_query_key_norms(std::vector<TensorRule>& rules);
 
 }  // namespace megatron::hugging_face

@@ -9,25 +9,13 @@
 namespace megatron::hugging_face {
 namespace {
 
-void append_expert_tensors(std::vector<TensorRule>& rules) {
-  const std::vector<TensorRule> experts = {
-      {"decoder.layers.pre_mlp_layernorm.weight", {"model.layers.{}.post_attention_layernorm.weight"}},
-      {"decoder.layers.mlp.router.weight", {"model.layers.{}.mlp.gate.weight"}},
-      {"decoder.layers.mlp.experts.experts.linear_fc1.weight",
-       {"model.layers.{}.mlp.experts.{}.gate_proj.weight", "model.layers.{}.mlp.experts.{}.up_proj.weight"}},
-      {"decoder.layers.mlp.experts.experts.linear_fc2.weight", {"model.layers.{}.mlp.experts.{}.down_proj.weight"}},
-  };
-  rules.insert(rules.end(), experts.begin(), experts.end());
-}
-
-void append_shared_expert_tensors(std::vector<TensorRule>& rules) {
-  const std::vector<TensorRule> shared = {
+std::vector<TensorRule> shared_expert_tensors() {
+  return {
       {"decoder.layers.mlp.shared_experts.linear_fc1.weight",
        {"model.layers.{}.mlp.shared_expert.gate_proj.weight", "model.layers.{}.mlp.shared_expert.up_proj.weight"}},
       {"decoder.layers.mlp.shared_experts.linear_fc2.weight", {"model.layers.{}.mlp.shared_expert.down_proj.weight"}},
       {"decoder.layers.mlp.shared_experts.gate_weight", {"model.layers.{}.mlp.shared_expert_gate.weight"}},
   };
-  rules.insert(rules.end(), shared.begin(), shared.end());
 }
 
 /// A layer has experts if decoder_sparse_step divides its number, from 1, and mlp_only_layers does not name it.
@@ -53,28 +41,19 @@ void derive_router(ConfigReader& config, Json& arguments) {
 }
 
 void derive_qwen_moe(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults) {
-  derive_heads(config, arguments, defaults);
-  derive_rope(config, arguments);
-  derive_tied_embeddings(config, arguments, false);
+  derive_decoder(config, arguments, defaults);
   derive_qwen_windows(config, arguments, defaults.num_hidden_layers);
   derive_expert_layers(config, arguments, config.integer("num_hidden_layers", defaults.num_hidden_layers));
   derive_router(config, arguments);
 }
 
-Family qwen_moe_family(const DecoderDefaults& defaults) {
-  Family family{.model_type = {},
-                .architecture = {},
-                .arguments = llama_arguments(),
-                .values = decoder_values(defaults),
-                .choices = {{"hidden_act", {"silu"}}},
-                // This key decides if transformers returns the router's logits and adds its loss.
-                .without_effect = {"output_router_logits"},
-                .derive = {},
-                .tensors = llama_tensors(),
-                .ignored_tensors = {}};
-  family.values.push_back({"rms_norm_eps", "layernorm_epsilon", 1e-6});
+Family qwen_moe_family(std::string model_type, std::string architecture, const DecoderDefaults& defaults) {
+  Family family = llama_like_family(std::move(model_type), std::move(architecture), defaults);
+  // This key decides if transformers returns the router's logits and adds its loss.
+  family.without_effect = {"output_router_logits"};
   family.values.push_back({"router_aux_loss_coef", "moe_aux_loss_coeff", 0.001});
-  append_expert_tensors(family.tensors);
+  family.derive = [defaults](ConfigReader& config, Json& arguments) { derive_qwen_moe(config, arguments, defaults); };
+  family.tensors = all_of({llama_tensors(), expert_tensors("mlp", {"gate_proj", "up_proj"}, "down_proj")});
   return family;
 }
 
@@ -88,9 +67,7 @@ Family qwen2_moe_family() {
                                  .num_attention_heads = 16,
                                  .num_key_value_heads = 16,
                                  .max_position_embeddings = 32768};
-  Family family = qwen_moe_family(defaults);
-  family.model_type = "qwen2_moe";
-  family.architecture = "Qwen2MoeForCausalLM";
+  Family family = qwen_moe_family("qwen2_moe", "Qwen2MoeForCausalLM", defaults);
   family.arguments["moe_shared_expert_gate"] = true;
   const std::vector<ConfigValue> values = {
       {"moe_intermediate_size", "moe_ffn_hidden_size", 1408},
@@ -99,8 +76,7 @@ Family qwen2_moe_family() {
       {"num_experts_per_tok", "moe_router_topk", 4},
       {"qkv_bias", "add_qkv_bias", true}};
   family.values.insert(family.values.end(), values.begin(), values.end());
-  family.derive = [defaults](ConfigReader& config, Json& arguments) { derive_qwen_moe(config, arguments, defaults); };
-  append_shared_expert_tensors(family.tensors);
+  family.tensors = all_of({family.tensors, shared_expert_tensors()});
   return family;
 }
 
@@ -112,9 +88,7 @@ Family qwen3_moe_family() {
                                  .num_attention_heads = 32,
                                  .num_key_value_heads = 4,
                                  .max_position_embeddings = 32768};
-  Family family = qwen_moe_family(defaults);
-  family.model_type = "qwen3_moe";
-  family.architecture = "Qwen3MoeForCausalLM";
+  Family family = qwen_moe_family("qwen3_moe", "Qwen3MoeForCausalLM", defaults);
   family.choices.push_back({"attention_bias", {false}});
   family.arguments["qk_layernorm"] = true;
   family.values.push_back({"moe_intermediate_size", "moe_ffn_hidden_size", 768});
@@ -124,7 +98,7 @@ Family qwen3_moe_family() {
     // transformers 5 writes num_local_experts.
     arguments["num_experts"] = config.integer("num_experts", config.integer("num_local_experts", 128));
   };
-  append_query_key_norms(family.tensors);
+  family.tensors = all_of({family.tensors, query_key_norm_tensors()});
   return family;
 }
 

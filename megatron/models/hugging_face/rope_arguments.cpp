@@ -111,10 +111,8 @@ void set_scaling(ConfigReader& config, ConfigReader& rope, Json& arguments) {
 void derive_rope(ConfigReader& config, Json& arguments, double default_base) {
   const Json rope_object = merged_rope(config);
   ConfigReader rope(rope_object);
-  const double base = rope.number("rope_theta", default_base);
-  if (base != std::floor(base)) rope.reject("rope_theta is {}; supported: whole numbers", base);
   arguments["position_embedding_type"] = "rope";
-  arguments["rotary_base"] = static_cast<int64_t>(base);
+  arguments["rotary_base"] = rope.integer_number("rope_theta", default_base);
   arguments["rotary_percent"] = rope.number("partial_rotary_factor", arguments.value("rotary_percent", 1.0));
   set_scaling(config, rope, arguments);
   for (const std::string& mistake : rope.mistakes()) config.reject("rotary positions: {}", mistake);

@@ -12,28 +12,13 @@ constexpr DecoderDefaults kStarcoder2Defaults{.vocab_size = 49152,
                                               .num_hidden_layers = 30,
                                               .num_attention_heads = 24,
                                               .num_key_value_heads = 2,
-                                              .max_position_embeddings = 4096};
-
-std::vector<TensorRule> starcoder2_tensors() {
-  std::vector<TensorRule> rules = llama_outer_tensors();
-  for (TensorRule& rule : llama_attention_tensors()) rules.push_back(std::move(rule));
-  const std::vector<TensorRule> more = {
-      {"decoder.layers.self_attention.linear_qkv.layer_norm_bias", {"model.layers.{}.input_layernorm.bias"}},
-      {"decoder.layers.mlp.linear_fc1.layer_norm_weight", {"model.layers.{}.post_attention_layernorm.weight"}},
-      {"decoder.layers.mlp.linear_fc1.layer_norm_bias", {"model.layers.{}.post_attention_layernorm.bias"}},
-      {"decoder.layers.mlp.linear_fc1.weight", {"model.layers.{}.mlp.c_fc.weight"}},
-      {"decoder.layers.mlp.linear_fc1.bias", {"model.layers.{}.mlp.c_fc.bias"}},
-      {"decoder.layers.mlp.linear_fc2.weight", {"model.layers.{}.mlp.c_proj.weight"}},
-      {"decoder.layers.mlp.linear_fc2.bias", {"model.layers.{}.mlp.c_proj.bias"}},
-  };
-  rules.insert(rules.end(), more.begin(), more.end());
-  return rules;
-}
+                                              .max_position_embeddings = 4096,
+                                              .norm_key = "norm_epsilon",
+                                              .norm_epsilon = 1e-5,
+                                              .tie_word_embeddings = true};
 
 void derive_starcoder2(ConfigReader& config, Json& arguments) {
-  derive_heads(config, arguments, kStarcoder2Defaults);
-  derive_rope(config, arguments);
-  derive_tied_embeddings(config, arguments, true);
+  derive_decoder(config, arguments, kStarcoder2Defaults);
   set_sliding_window(arguments, config.integer("sliding_window", 0));
   const bool has_biases = config.flag("use_bias", true);
   arguments["add_bias_linear"] = has_biases;
@@ -44,17 +29,16 @@ void derive_starcoder2(ConfigReader& config, Json& arguments) {
 }  // namespace
 
 Family starcoder2_family() {
-  Family family{.model_type = "starcoder2",
-                .architecture = "Starcoder2ForCausalLM",
-                .arguments = {{"normalization", "LayerNorm"}},
-                .values = decoder_values(kStarcoder2Defaults),
-                .choices = {{"hidden_act", {"gelu_pytorch_tanh"}}},
-                .without_effect = {},
-                .derive = derive_starcoder2,
-                .tensors = starcoder2_tensors(),
-                .ignored_tensors = {}};
-  family.values.push_back({"norm_epsilon", "layernorm_epsilon", 1e-5});
-  return family;
+  return {.model_type = "starcoder2",
+          .architecture = "Starcoder2ForCausalLM",
+          .arguments = {{"normalization", "LayerNorm"}},
+          .values = decoder_values(kStarcoder2Defaults),
+          .choices = {{"hidden_act", {"gelu_pytorch_tanh"}}},
+          .without_effect = {},
+          .derive = derive_starcoder2,
+          .tensors = all_of(
+              {llama_outer_tensors(), llama_attention_tensors(), feed_forward_tensors({"mlp.c_fc"}, "mlp.c_proj")}),
+          .ignored_tensors = {}};
 }
 
 }  // namespace megatron::hugging_face
