@@ -46,7 +46,15 @@ const Words kModels = {"gpt2",
                        "deepseek_v3_yarn",
                        "gpt_oss",
                        "llama_rope_dynamic",
-                       "phi3_longrope"};
+                       "phi3_longrope",
+                       "gemma2",
+                       "gemma2_untied",
+                       "gemma3",
+                       "gemma3_rope_linear",
+                       "olmo2",
+                       "olmo2_tied",
+                       "granite",
+                       "granite_tied"};
 
 SafetensorsFile open(const std::string& path) { return {PosixFileSystem().open_for_reading(path), path}; }
 
@@ -183,8 +191,11 @@ TEST(Bridge, TrainingStartsFromAFolderOrAnImportOnAnyLayoutAndIsExported) {
   const std::pair<std::string, Words> models[] = {{"llama", {}},
                                                   {"gpt2", {}},
                                                   {"qwen2_sliding_tied", {}},
+                                                  {"gemma2", {}},
+                                                  {"gemma3", {}},
+                                                  {"olmo2", {}},
+                                                  {"granite", {}},
                                                   {"deepseek_v2", {}},
-
                                                   {"deepseek_v3_mtp", still},
                                                   {"gpt_oss", {"--expert-tensor-parallel-size", "1"}}};
   for (const auto& [name, extra] : models) {
@@ -248,9 +259,9 @@ TEST(Bridge, RejectsEveryKeyThatChangesTheModelAtOnce) {
 TEST(Bridge, NamesTheSupportedFamilies) {
   const ScratchDirectory scratch;
   expect_refusal(with_config("llama", {{"model_type", "t5"}}, scratch), ExitCode::kUsage,
-                 {"model_type is \"t5\". Supported are deepseek_v2, deepseek_v3, gpt2, gpt_oss, llama, mistral, "
-                  "mixtral, nemotron, phi3, "
-                  "qwen2, qwen2_moe, qwen3, qwen3_moe, starcoder2"});
+                 {"model_type is \"t5\". Supported are deepseek_v2, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_oss, "
+                  "granite, llama, mistral, mixtral, nemotron, olmo2, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, "
+                  "starcoder2"});
 }
 
 TEST(Bridge, ListsTensorsThatAreMissingUnknownOrOfAnotherShape) {
