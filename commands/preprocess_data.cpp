@@ -128,7 +128,8 @@ class PartWriter {
     if (is_saved_) state_.fingerprint = *fingerprint;
     if (is_saved_ && run.config.resume) continue_output(options);
     if (output_) return;
-    if (is_saved_) std::filesystem::remove(state_path_);
+    std::error_code ignored;  // where nothing can be removed, the files of the output cannot be made either
+    if (is_saved_) std::filesystem::remove(state_path_, ignored);
     output_.emplace(options);
   }
 

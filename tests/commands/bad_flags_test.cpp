@@ -37,7 +37,11 @@ TEST(BadFlags, RejectsEachBadTrainingFlag) {
 
 TEST(BadFlags, RejectsUnsupportedTrainingFlags) {
   expect_refusals({
-      {"experts", kPretrain, {"--moe-enable-routing-replay"}, kUsage, {"--moe-use-upcycling", "does not have yet"}},
+      {"experts",
+       kPretrain,
+       {"--moe-enable-routing-replay"},
+       kUsage,
+       {"--moe-enable-routing-replay", "does not have yet"}},
       {"tensor parallel", kPretrain, {"--tensor-model-parallel-size", "2"}, kUsage, {"tensor 2"}},
       {"pipeline", kPretrain, {"--pipeline-model-parallel-size", "2"}, kUsage, {"pipeline 2", "--num-layers 1"}},
       {"graphs of layers", kPretrain, {"--cuda-graph-impl", "local"}, kUsage, {"--cuda-graph-impl local"}},
@@ -267,7 +271,11 @@ TEST(BadFlags, RejectsBadPreprocessingFlags) {
        {"--input-format", "text", "--tokenizer-type", "CharTokenizer", "--make-char-vocab"},
        kUsage,
        {"--make-char-vocab needs --vocab-file"}},
-      {"later", kPreprocess, {"--split-sentences"}, kUsage, {"--split-sentences", "split them first"}},
+      {"of training",
+       kPreprocess,
+       {"--padded-vocab-size", "64"},
+       kUsage,
+       {"--padded-vocab-size", "padding of the vocabulary is a setting of training"}},
   });
 }
 

@@ -95,11 +95,11 @@ TEST(CommandHelp, OfACommandThatTrainsAlsoKnowsTheFlagsOfTraining) {
 
 TEST(CommandHelp, OfPreprocessDataGivesTheReasonOfRejectedFlags) {
   std::ostringstream out, err;
-  EXPECT_EQ(preprocess_data_command({"--help", "sentences"}, out, err), 0);
-  EXPECT_THAT(out.str(), AllOf(HasSubstr("--split-sentences"), HasSubstr("split them first")));
+  EXPECT_EQ(preprocess_data_command({"--help", "padded"}, out, err), 0);
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("--padded-vocab-size"), HasSubstr("a setting of training")));
   out.str("");
-  EXPECT_EQ(preprocess_data_command({"--help=keep-newlines"}, out, err), 0);
-  EXPECT_THAT(out.str(), StartsWith("--keep-newlines: splitting into sentences is not supported"));
+  EXPECT_EQ(preprocess_data_command({"--help=padded-vocab-size"}, out, err), 0);
+  EXPECT_THAT(out.str(), StartsWith("--padded-vocab-size: padding of the vocabulary is a setting of training"));
 }
 
 }  // namespace

@@ -367,7 +367,7 @@ TEST(TrainingRun, ShowsTokensPerSecondMfuAndTheKernelCeilingByDefault) {
   const std::string without_cache = expect_success(run);
   before ? ::setenv("XDG_CACHE_HOME", kept.c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
   const std::string line = R"(number of nan iterations: +0 \| tokens per second: ([0-9.]+) \| MFU \(%\): [0-9.]+ \| )"
-                           R"(percent of kernel ceiling: [0-9.]+ \|\n)";
+                           R"(percent of kernel ceiling: [0-9.]+ \| data wait per iteration \(ms\): [0-9.]+ \|\n)";
   for (const std::string& out : {first, second, without_cache}) EXPECT_EQ(numbers(out, line).size(), 3u) << out;
   EXPECT_THAT(first, HasSubstr(scratch.path() + "/megatron/speed_"));
   EXPECT_THAT(second, HasSubstr("; from " + scratch.path() + "/megatron/"));

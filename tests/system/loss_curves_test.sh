@@ -17,7 +17,7 @@ draw() {
 }
 
 first=$(draw) || fail "$first"
-grep -q '^4 ranks: 15 losses' <<<"$first" || fail "$first"
+grep -q '^4 ranks: 15 values' <<<"$first" || fail "$first"
 grep -q '</svg>' "$work/curves/losses.svg" || fail "there is no picture"
 # Sums of 16 sequences in fp32 in another order: 15 steps keep the loss, about 5, to 1e-4.
 awk '/from 1 ranks$/ && $(NF - 3) > 1e-4 {exit 1}' <<<"$first" || fail "the curves part: $first"
