@@ -55,6 +55,7 @@ std::vector<TensorRule> expert_tensors(const std::string& module, const std::vec
                                        const std::string& down) {
   const auto of_expert = [&](const std::string& name) { return in_layer(module + ".experts.{}." + name + ".weight"); };
   std::vector<std::string> weights;
+  weights.reserve(up.size());
   for (const std::string& name : up) weights.push_back(of_expert(name));
   return {
       {"decoder.layers.pre_mlp_layernorm.weight", {in_layer("post_attention_layernorm.weight")}},
