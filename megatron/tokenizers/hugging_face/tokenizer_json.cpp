@@ -48,7 +48,7 @@ std::string TokenizerJson::normalized_content(const AddedToken& token) const {
   return text.text;
 }
 
-void TokenizerJson::add_tokens(std::vector<AddedToken> tokens) {
+void TokenizerJson::add_tokens(const std::vector<AddedToken>& tokens) {
   for (const AddedToken& token : tokens) {
     const auto known = model_->vocabulary().id_of(token.content);
     require<DataError>(!known || *known == token.id, "{}: the added token '{}' has the id {}, and {} in the vocabulary",

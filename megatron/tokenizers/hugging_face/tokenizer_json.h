@@ -36,7 +36,7 @@ class TokenizerJson {
 
  private:
   friend class TextPipeline;
-  void add_tokens(std::vector<AddedToken> tokens);
+  void add_tokens(const std::vector<AddedToken>& tokens);
   std::string normalized_content(const AddedToken& token) const;
 
   std::string where_;
