@@ -43,6 +43,7 @@ std::vector<std::string> flags_without_effect(const PretrainConfig& config) {
     found->second.push_back(as_given(field, value));
   });
   std::vector<std::string> texts;
+  texts.reserve(flags_by_reason.size());
   for (const auto& [reason, flags] : flags_by_reason)
     texts.push_back(
         fmt::format("{} {} no effect here: {}", joined(flags, ", "), flags.size() > 1 ? "have" : "has", reason));

@@ -52,6 +52,7 @@ constexpr auto kGeneral = std::to_array<GeneralDifference>({
 
 std::vector<Difference> differences(const PretrainConfig& config) {
   std::vector<Difference> all;
+  all.reserve(std::size(kGeneral));
   for (const GeneralDifference& general : kGeneral)
     all.push_back({.topic = std::string(general.topic),
                    .megatron = std::string(general.megatron),
