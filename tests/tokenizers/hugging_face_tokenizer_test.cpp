@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/hugging_face/serde_number.h"
 #include "megatron/tokenizers/oniguruma_syntax.h"
 #include "megatron/tokenizers/regex_splitter.h"
 #include "tests/testing/scratch_directory.h"
@@ -153,6 +154,20 @@ std::vector<std::string> matches(std::string_view pattern, std::string_view text
 }
 
 // Expected: Oniguruma 6.9 with Ruby's syntax.
+TEST_F(HuggingFace, UnigramScoresAreRoundedAsInTheReference) {
+  // Read exactly, the score of "ab" is the sum of the other two, and the longer piece wins.
+  write_json({R"("model": {"type": "Unigram", "unk_id": 0, "byte_fallback": false, "vocab": [["<unk>", 0.0],
+      ["ab", -5.267864520827795], ["a", -2.0178645208277954], ["b", -3.25]]})"});
+  EXPECT_THAT(tokenizer().encode("ab"), ElementsAre(2, 3)) << "tokenizers 0.23.3";
+}
+
+TEST(SerdeNumber, IsTheDigitsDividedByAPowerOfTen) {
+  using hugging_face::serde_number;
+  EXPECT_EQ(serde_number(-2.0178645208277954), -2.017864520827795);
+  for (const double exact : {0.0, -0.0, 1.0, -12.5, 1e22, 3e-5, -8.123456789}) EXPECT_EQ(serde_number(exact), exact);
+  EXPECT_DOUBLE_EQ(serde_number(1.25e-310), 1.25e-310);
+}
+
 TEST(OnigurumaSyntax, MeansTheSameInPerlsSyntax) {
   EXPECT_THAT(matches(R"(\p{N}{1,3}+)", "1234567a12"), ElementsAre("1234567", "12")) << "a repeated group";
   EXPECT_THAT(matches(R"(a{,2})", "aaa"), ElementsAre("aa", "a"));

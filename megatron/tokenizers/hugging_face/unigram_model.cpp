@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/hugging_face/models.h"
+#include "megatron/tokenizers/hugging_face/serde_number.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron::hugging_face {
@@ -105,6 +106,7 @@ UnigramModel::UnigramModel(JsonFields& fields) {
     require<DataError>(!entry.get(pair) && pair.size() == 2 && !pair.at(0).get(piece) && !pair.at(1).get(score),
                        "{}: entry {} is not a piece and its score", where, scores_.size());
     const auto id = static_cast<TokenId>(scores_.size());
+    score = serde_number(score);  // between equally likely cuts the last bit decides
     vocabulary_.add(piece, id, where);
     if (!piece.empty()) tree_.add(piece, id);
     scores_.push_back(score);
