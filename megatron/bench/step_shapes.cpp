@@ -69,6 +69,9 @@ StageParts stage_parts_of(const PretrainConfig& config, int rank) {
   require<NotSupported>(config.transformer.mtp.num_layers == 0,
                         "[bench] the kernels of layers for further tokens are not measured yet. Leave out "
                         "--mtp-num-layers.");
+  require<NotSupported>(!config.transformer.attention_output_gate,
+                        "[bench] the gates on attention's output are not measured yet. Leave out "
+                        "--attention-output-gate.");
   const PipelineLayout layout = pipeline_layout_of(config);
   const LayerPlan plan(config.transformer);
   StageParts parts;

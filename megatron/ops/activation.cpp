@@ -89,6 +89,26 @@ struct GatedActivationNode final : Node {
   SavedTensor saved_x;
 };
 
+struct SigmoidGateNode final : Node {
+  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
+    const Tensor x = saved_x.get(b.ctx), gate = saved_gate.get(b.ctx);
+    Tensor dx = b.ctx.empty_like("sigmoid_gate.dx", x), dgate = b.ctx.empty_like("sigmoid_gate.dgate", gate);
+    launch(b.ctx, {.shape = &x.shape()}, [&](auto& stream) {
+      kernels::gated_activation_backward(stream, {.gate = gate.reshape(x.shape()).view(),
+                                                  .up = x.view(),
+                                                  .dy = grad_out[0].view(),
+                                                  .dgate = dgate.reshape(x.shape()).view(),
+                                                  .dup = dx.view(),
+                                                  .activation = kernels::Activation::kSigmoid});
+    });
+    grad_in[0] = std::move(dx);
+    grad_in[1] = std::move(dgate);
+    saved_x.drop();
+    saved_gate.drop();
+  }
+  SavedTensor saved_x, saved_gate;
+};
+
 }  // namespace
 
 Tensor activation(Context& ctx, const Tensor& x, Parameter* bias, kernels::Activation kind) {
@@ -132,6 +152,26 @@ Tensor gated_activation(Context& ctx, const Tensor& x, Parameter* bias, kernels:
   record(ctx, {.in_b = {bias}, .in_w = {}}, {x.slot}, {&y}, [&] {
     auto node = std::make_unique<GatedActivationNode>(bias, kind, options);
     node->saved_x = SavedTensor(ctx, x);
+    return node;
+  });
+  return y;
+}
+
+Tensor sigmoid_gate(Context& ctx, const Tensor& x, const Tensor& gate) {
+  require<ShapeError>(gate.num_elements() == x.num_elements() && gate.dtype() == x.dtype(),
+                      "[sigmoid_gate] gate {} of {} and x {} of {} must have the same number of elements and dtype.",
+                      gate.shape(), name_of(gate.dtype()), x.shape(), name_of(x.dtype()));
+  Tensor y = ctx.empty_like("sigmoid_gate.y", x);
+  launch(ctx, {.shape = &x.shape()}, [&](auto& stream) {
+    kernels::gated_activation_forward(stream, {.gate = gate.detach().reshape(x.shape()).view(),
+                                               .up = x.view(),
+                                               .y = y.view(),
+                                               .activation = kernels::Activation::kSigmoid});
+  });
+  record(ctx, {}, {x.slot, gate.slot}, {&y}, [&] {
+    auto node = std::make_unique<SigmoidGateNode>();
+    node->saved_x = SavedTensor(ctx, x);
+    node->saved_gate = SavedTensor(ctx, gate);
     return node;
   });
   return y;

@@ -18,4 +18,10 @@ Tensor activation(Context& ctx, const Tensor& x, Parameter* bias, kernels::Activ
 Tensor gated_activation(Context& ctx, const Tensor& x, Parameter* bias, kernels::Activation kind,
                         const kernels::GateOptions& options);
 
+/// y = x * sigmoid(gate), the gate on the output of attention (Qiu et al. 2025, arXiv:2505.06708). Megatron Core:
+/// attention_output_gate. The sigmoid and the product are in fp32 (fp64 for fp64).
+/// @param x     [s, b, f], floating; read and saved.
+/// @param gate  as many elements as x in any shape; read and saved.
+Tensor sigmoid_gate(Context& ctx, const Tensor& x, const Tensor& gate);
+
 }  // namespace megatron

@@ -32,7 +32,7 @@ struct AttentionNode final : Node {
     const Tensor q = saved_q.get(ctx), k = saved_k.get(ctx), v = saved_v.get(ctx);
     const Tensor o = saved_o.get(ctx), lse = saved_lse.get(ctx);
     const Tensor grad_o = grad_out[0].reshape(o.shape());
-    auto [dq, dk, dv] = gradients(ctx, q, k, v);
+    QueryKeyValue grads = gradients(ctx, q, k, v);
     const bool has_sink = sink && sink->is_trainable();
     Tensor dsink = has_sink ? ctx.empty("attention.dsink", {q.size(2)}, sink->main_grad().dtype()) : Tensor();
     const OptionalLease lease(ctx, sink);
@@ -46,15 +46,15 @@ struct AttentionNode final : Node {
                              .grad_o = grad_o.view(),
                              .layout = {},
                              .options = options,
-                             .grad_q = dq.view(),
-                             .grad_k = dk.view(),
-                             .grad_v = dv.view(),
+                             .grad_q = grads.query.view(),
+                             .grad_k = grads.key.view(),
+                             .grad_v = grads.value.view(),
                              .grad_sink = dsink.view(),
                              .workspace = {}});
     if (has_sink) add_sink_gradient(ctx, dsink);
-    grad_in[0] = std::move(dq);
-    grad_in[1] = std::move(dk);
-    grad_in[2] = std::move(dv);
+    grad_in[0] = std::move(grads.query);
+    grad_in[1] = std::move(grads.key);
+    grad_in[2] = std::move(grads.value);
     for (SavedTensor* saved : {&saved_q, &saved_k, &saved_v, &saved_o, &saved_lse}) saved->drop();
   }
 

@@ -1,5 +1,7 @@
 #include "megatron/ops/rope.h"
 
+#include <array>
+
 #include "megatron/core/copy.h"
 #include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/rope.h"
@@ -38,26 +40,25 @@ struct RopeNode final : Node {
   SequenceLayout layout;
 };
 
-/// Heads of a projection whose groups hold queries, a key and a value.
-struct MixedHeads {
-  int64_t num_groups, heads_per_group, d;
+/// A part of every group: [s, b, g, heads of the part, d].
+Tensor part_of(const Tensor& mixed, const MixedHeads& heads, int part) {
+  const auto [first, count] = heads.range(part);
+  return mixed.detach()
+      .reshape({mixed.size(0), mixed.size(1), heads.num_groups, heads.group_size(), heads.head_size(mixed)})
+      .slice(3, first, count);
+}
 
-  /// Queries, key or value: [s, b, g, heads of the part, d].
-  Tensor part(const Tensor& mixed, int index) const {
-    const Tensor groups = mixed.detach().reshape({mixed.size(0), mixed.size(1), num_groups, heads_per_group + 2, d});
-    return index == 0 ? groups.slice(3, 0, heads_per_group) : groups.slice(3, heads_per_group + index - 1, 1);
-  }
-};
+bool is_rotated(int part) { return part == MixedHeads::kQuery || part == MixedHeads::kKey; }
 
 struct SplitRotatedQkvNode final : Node {
   SplitRotatedQkvNode(const MixedHeads& heads, const RopeTable& table, const SequenceLayout& layout)
       : heads(heads), table(table), layout(layout) {}
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
     Tensor dmixed = b.ctx.empty("split_rotated_qkv.dmixed", shape, dtype);
-    for (int i = 0; i < 3; ++i) {
-      Tensor part = heads.part(dmixed, i);
+    for (int i = 0; i < heads.num_parts(); ++i) {
+      Tensor part = part_of(dmixed, heads, i);
       const Tensor& grad = grad_out[static_cast<size_t>(i)];
-      if (grad.defined() && i < 2)
+      if (grad.defined() && is_rotated(i))
         rotate(b.ctx, grad.view(), part.view(), table, layout, true);
       else
         launch(b.ctx, {.name = "split_qkv", .shape = &part.shape()}, [&](auto& stream) {
@@ -113,27 +114,32 @@ Tensor rope(Context& ctx, const Tensor& x, const RopeTable& table, const Sequenc
   return y;
 }
 
-QueryKeyValue split_rotated_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t num_heads,
-                                const RopeTable& table, const SequenceLayout& layout) {
-  require_groups(mixed, num_groups, num_heads);
-  const int64_t s = mixed.size(0), b = mixed.size(1), d = mixed.size(2) / (num_heads + 2 * num_groups);
-  require_rotatable(s, b, d, table, layout);
-  const MixedHeads heads{num_groups, num_heads / num_groups, d};
-  QueryKeyValue out{ctx.empty("split_rotated_qkv.query", {s, b, num_heads, d}, mixed.dtype()),
-                    ctx.empty("split_rotated_qkv.key", {s, b, num_groups, d}, mixed.dtype()),
-                    ctx.empty("split_rotated_qkv.value", {s, b, num_groups, d}, mixed.dtype())};
-  const Tensor query = heads.part(mixed, 0), key = heads.part(mixed, 1), value = heads.part(mixed, 2);
-  rotate(ctx, query.view(), out.query.view(), table, layout, false);
-  rotate(ctx, key.view(), out.key.view(), table, layout, false);
-  Tensor value_groups = out.value.reshape(value.shape());
-  launch(ctx, {.name = "split_qkv", .shape = &value.shape()},
-         [&](auto& stream) { kernels::copy(stream, {.x = value.view(), .y = value_groups.view()}); });
-  record(ctx, {}, {mixed.slot}, {&out.query, &out.key, &out.value}, [&] {
+QueryKeyValue split_rotated_qkv(Context& ctx, const Tensor& mixed, const MixedHeads& heads, const RopeTable& table,
+                                const SequenceLayout& layout) {
+  require_rotatable(mixed.size(0), mixed.size(1), heads.head_size(mixed), table, layout);
+  QueryKeyValue out = empty_parts(ctx, mixed, heads);
+  const std::array<Tensor*, 4> outputs = {&out.query, &out.key, &out.value, &out.gate};
+  for (int i = 0; i < heads.num_parts(); ++i) {
+    const Tensor part = part_of(mixed, heads, i);
+    Tensor& y = *outputs[static_cast<size_t>(i)];
+    if (is_rotated(i)) {
+      rotate(ctx, part.view(), y.view(), table, layout, false);
+      continue;
+    }
+    Tensor groups = y.reshape(part.shape());
+    launch(ctx, {.name = "split_qkv", .shape = &part.shape()},
+           [&](auto& stream) { kernels::copy(stream, {.x = part.view(), .y = groups.view()}); });
+  }
+  const auto make = [&] {
     auto node = std::make_unique<SplitRotatedQkvNode>(heads, table, layout);
     node->shape = mixed.shape();
     node->dtype = mixed.dtype();
     return node;
-  });
+  };
+  if (heads.has_gates)
+    record(ctx, {}, {mixed.slot}, {&out.query, &out.key, &out.value, &out.gate}, make);
+  else
+    record(ctx, {}, {mixed.slot}, {&out.query, &out.key, &out.value}, make);
   return out;
 }
 

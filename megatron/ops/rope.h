@@ -23,8 +23,8 @@ struct RopeTable {
 Tensor rope(Context& ctx, const Tensor& x, const RopeTable& table, const SequenceLayout& layout);
 
 /// split_qkv fused with the rotation of query and key, with the bits of rope.
-/// @param mixed  [s, b, g (n/g + 2) d], floating. Nothing is saved.
-QueryKeyValue split_rotated_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t num_heads,
-                                const RopeTable& table, const SequenceLayout& layout);
+/// @param mixed  [s, b, g * group_size * d], floating. Nothing is saved.
+QueryKeyValue split_rotated_qkv(Context& ctx, const Tensor& mixed, const MixedHeads& heads, const RopeTable& table,
+                                const SequenceLayout& layout);
 
 }  // namespace megatron

@@ -8,11 +8,13 @@
 namespace megatron {
 namespace {
 
-/// Part `index` (query, key, value) of every group: [s, b, g, elements of the part].
-Tensor part_of(const Tensor& mixed, int64_t num_groups, int64_t heads_per_group, int index) {
-  const int64_t d = mixed.size(2) / (num_groups * (heads_per_group + 2));
-  const Tensor groups = mixed.detach().reshape({mixed.size(0), mixed.size(1), num_groups, (heads_per_group + 2) * d});
-  return index == 0 ? groups.slice(3, 0, heads_per_group * d) : groups.slice(3, (heads_per_group + index - 1) * d, d);
+/// A part of every group: [s, b, g, elements of the part].
+Tensor part_of(const Tensor& mixed, const MixedHeads& heads, int part) {
+  const int64_t d = heads.head_size(mixed);
+  const auto [first, count] = heads.range(part);
+  return mixed.detach()
+      .reshape({mixed.size(0), mixed.size(1), heads.num_groups, heads.group_size() * d})
+      .slice(3, first * d, count * d);
 }
 
 struct SplitQkvNode final : Node {
@@ -22,9 +24,9 @@ struct SplitQkvNode final : Node {
       return;
     }
     Tensor dmixed = b.ctx.empty("split_qkv.dmixed", shape, dtype);
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < heads.num_parts(); ++i) {
       const Tensor& grad = grad_out[static_cast<size_t>(i)];
-      Tensor part = part_of(dmixed, num_groups, heads_per_group, i);
+      Tensor part = part_of(dmixed, heads, i);
       launch(b.ctx, {.shape = &part.shape()}, [&](auto& stream) {
         if (grad.defined())
           kernels::copy(stream, {.x = as_part(grad).view(), .y = part.view()});
@@ -36,6 +38,7 @@ struct SplitQkvNode final : Node {
   }
   /// Whether the three are the views of one tensor of the shape of the projection.
   bool are_packed(std::span<const Tensor> grads) const {
+    if (heads.has_gates) return false;
     for (const Tensor& grad : grads)
       if (!grad.defined() || grad.is_contiguous() || grad.storage() != grads[0].storage()) return false;
     return true;
@@ -43,22 +46,19 @@ struct SplitQkvNode final : Node {
   /// Heads in the shape of part_of(). Strided ones are views, which have it already.
   Tensor as_part(const Tensor& grad) const {
     if (!grad.is_contiguous()) return grad;
-    const int64_t num_parts = shape[0] * shape[1] * num_groups;
-    return grad.reshape({shape[0], shape[1], num_groups, num_parts > 0 ? grad.num_elements() / num_parts : 0});
+    const int64_t num_parts = shape[0] * shape[1] * heads.num_groups;
+    return grad.reshape({shape[0], shape[1], heads.num_groups, num_parts > 0 ? grad.num_elements() / num_parts : 0});
   }
   Shape shape;
   DType dtype = DType::kFloat32;
-  int64_t num_groups = 0, heads_per_group = 0;
+  MixedHeads heads;
 };
 
-QueryKeyValue copies_of(const Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t heads_per_group) {
-  const int64_t s = mixed.size(0), b = mixed.size(1), d = mixed.size(2) / (num_groups * (heads_per_group + 2));
-  QueryKeyValue out{ctx.empty("split_qkv.query", {s, b, num_groups * heads_per_group, d}, mixed.dtype()),
-                    ctx.empty("split_qkv.key", {s, b, num_groups, d}, mixed.dtype()),
-                    ctx.empty("split_qkv.value", {s, b, num_groups, d}, mixed.dtype())};
-  const std::array<Tensor*, 3> outputs = {&out.query, &out.key, &out.value};
-  for (int i = 0; i < 3; ++i) {
-    const Tensor part = part_of(mixed, num_groups, heads_per_group, i);
+QueryKeyValue copies_of(const Context& ctx, const Tensor& mixed, const MixedHeads& heads) {
+  QueryKeyValue out = empty_parts(ctx, mixed, heads);
+  const std::array<Tensor*, 4> outputs = {&out.query, &out.key, &out.value, &out.gate};
+  for (int i = 0; i < heads.num_parts(); ++i) {
+    const Tensor part = part_of(mixed, heads, i);
     Tensor y = outputs[static_cast<size_t>(i)]->reshape(part.shape());
     launch(ctx, {.shape = &part.shape()},
            [&](auto& stream) { kernels::copy(stream, {.x = part.view(), .y = y.view()}); });
@@ -68,32 +68,61 @@ QueryKeyValue copies_of(const Context& ctx, const Tensor& mixed, int64_t num_gro
 
 }  // namespace
 
+MixedHeads::Range MixedHeads::range(int part) const {
+  const int64_t first_key = heads_per_group() * (has_gates ? 2 : 1);
+  switch (part) {
+    case kQuery:
+      return {0, heads_per_group()};
+    case kGate:
+      return {heads_per_group(), heads_per_group()};
+    case kKey:
+      return {first_key, 1};
+    default:
+      return {first_key + 1, 1};
+  }
+}
+
+int64_t MixedHeads::head_size(const Tensor& mixed) const {
+  const bool is_grouped = num_heads % num_groups == 0;
+  require<ShapeError>(is_grouped && mixed.size(-1) % (num_groups * group_size()) == 0,
+                      "[split_qkv] {} columns are not {} groups of queries of {} heads, {}a key and a value.",
+                      mixed.size(-1), num_groups, num_heads, has_gates ? "their gates, " : "");
+  return mixed.size(-1) / (num_groups * group_size());
+}
+
+QueryKeyValue empty_parts(const Context& ctx, const Tensor& mixed, const MixedHeads& heads) {
+  const int64_t d = heads.head_size(mixed);
+  const auto part = [&](std::string_view name, int64_t num_heads) {
+    return ctx.empty(name, {mixed.size(0), mixed.size(1), num_heads, d}, mixed.dtype());
+  };
+  QueryKeyValue parts{part("split_qkv.query", heads.num_heads), part("split_qkv.key", heads.num_groups),
+                      part("split_qkv.value", heads.num_groups)};
+  if (heads.has_gates) parts.gate = part("split_qkv.gate", heads.num_heads);
+  return parts;
+}
+
 QueryKeyValue qkv_views(const Tensor& mixed, int64_t num_heads) {
-  return {part_of(mixed, num_heads, 1, 0), part_of(mixed, num_heads, 1, 1), part_of(mixed, num_heads, 1, 2)};
+  const MixedHeads heads{.num_groups = num_heads, .num_heads = num_heads};
+  const auto view = [&](int part) { return part_of(mixed, heads, part); };
+  return {view(MixedHeads::kQuery), view(MixedHeads::kKey), view(MixedHeads::kValue)};
 }
 
-void require_groups(const Tensor& mixed, int64_t num_groups, int64_t num_heads) {
-  require<ShapeError>(num_heads % num_groups == 0 && mixed.size(-1) % (num_heads + 2 * num_groups) == 0,
-                      "[split_qkv] {} columns are not {} groups of queries of {} heads, a key and a value.",
-                      mixed.size(-1), num_groups, num_heads);
-}
-
-QueryKeyValue split_qkv(Context& ctx, const Tensor& mixed, int64_t num_groups, int64_t num_heads, QkvParts parts) {
-  require_groups(mixed, num_groups, num_heads);
-  const int64_t heads_per_group = num_heads / num_groups;
-  require<ShapeError>(parts == QkvParts::kCopies || heads_per_group == 1,
-                      "[split_qkv] {} heads in each of {} groups: only one can be a view.", heads_per_group,
-                      num_groups);
-  QueryKeyValue out =
-      parts == QkvParts::kViews ? qkv_views(mixed, num_heads) : copies_of(ctx, mixed, num_groups, heads_per_group);
-  record(ctx, {}, {mixed.slot}, {&out.query, &out.key, &out.value}, [&] {
+QueryKeyValue split_qkv(Context& ctx, const Tensor& mixed, const MixedHeads& heads, QkvParts parts) {
+  require<ShapeError>(parts == QkvParts::kCopies || (heads.heads_per_group() == 1 && !heads.has_gates),
+                      "[split_qkv] {} heads in each of {} groups{}: only one, without a gate, can be a view.",
+                      heads.heads_per_group(), heads.num_groups, heads.has_gates ? ", with gates" : "");
+  QueryKeyValue out = parts == QkvParts::kViews ? qkv_views(mixed, heads.num_heads) : copies_of(ctx, mixed, heads);
+  const auto make = [&] {
     auto node = std::make_unique<SplitQkvNode>();
     node->shape = mixed.shape();
     node->dtype = mixed.dtype();
-    node->num_groups = num_groups;
-    node->heads_per_group = heads_per_group;
+    node->heads = heads;
     return node;
-  });
+  };
+  if (heads.has_gates)
+    record(ctx, {}, {mixed.slot}, {&out.query, &out.key, &out.value, &out.gate}, make);
+  else
+    record(ctx, {}, {mixed.slot}, {&out.query, &out.key, &out.value}, make);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megatron/ops/activation.h"
 #include "megatron/ops/rms_norm.h"
 #include "megatron/tensor_parallel/mappings.h"
 #include "megatron/transformer/key_value_cache.h"
@@ -10,10 +11,13 @@
 namespace megatron {
 namespace {
 
-/// Rows of the fused projection: per group its queries, its key, its value.
+/// Rows of the fused projection: per group its queries, their gates if there are any, its key, its value.
 ShardCut qkv_rows(const TransformerConfig& config) {
   const int64_t d = config.kv_channels, heads_per_group = config.num_attention_heads / config.num_query_groups;
-  return {.num_groups = config.num_query_groups, .sections = {{heads_per_group * d, false}, {d, true}, {d, true}}};
+  ShardCut cut{.num_groups = config.num_query_groups, .sections = {{heads_per_group * d, false}}};
+  if (config.attention_output_gate) cut.sections.push_back({heads_per_group * d, false});
+  cut.sections.insert(cut.sections.end(), {{d, true}, {d, true}});
+  return cut;
 }
 
 }  // namespace
@@ -22,6 +26,7 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
     : num_heads_(num_heads_of_rank(context)),
       head_size_(context.config.kv_channels),
       dtype_(context.config.params_dtype),
+      has_gate_(context.config.attention_output_gate),
       qk_l2_norm_(context.config.qk_l2_norm),
       uses_rope_(!context.config.skips_rope(layer_number)),
       norms_across_heads_(context.config.qk_layernorm_across_heads),
@@ -29,9 +34,6 @@ SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
       epsilon_(context.config.layernorm_epsilon) {
   const TransformerConfig& config = context.config;
   const int64_t d = config.kv_channels;
-  require<NotSupported>(!config.attention_output_gate,
-                        "[SelfAttention] this version has no gate on the output of attention. Leave out "
-                        "attention_output_gate.");
   num_groups_ = std::max<int64_t>(1, config.num_query_groups / context.groups.tp.size());  // neighbours may share one
   register_module(core_attention_, std::make_unique<DotProductAttention>(
                                        context.at("core_attention"), layer_number,
@@ -85,10 +87,10 @@ Tensor SelfAttention::normalized_across_heads(Context& ctx, const Tensor& heads,
 
 QueryKeyValue SelfAttention::heads_of(Context& ctx, const Tensor& mixed, const LayerInputs& inputs,
                                       bool are_direct) const {
+  const MixedHeads mixed_heads{.num_groups = num_groups_, .num_heads = num_heads_, .has_gates = has_gate_};
   const bool has_norms = q_layernorm_ || qk_l2_norm_, is_rotated = inputs.rope && uses_rope_;
-  if (is_rotated && !has_norms)
-    return split_rotated_qkv(ctx, mixed, num_groups_, num_heads_, *inputs.rope, inputs.layout);
-  QueryKeyValue x = split_qkv(ctx, mixed, num_groups_, num_heads_, are_direct ? QkvParts::kViews : QkvParts::kCopies);
+  if (is_rotated && !has_norms) return split_rotated_qkv(ctx, mixed, mixed_heads, *inputs.rope, inputs.layout);
+  QueryKeyValue x = split_qkv(ctx, mixed, mixed_heads, are_direct ? QkvParts::kViews : QkvParts::kCopies);
   x.query = normalized(ctx, x.query, q_layernorm_.get());
   x.key = normalized(ctx, x.key, k_layernorm_.get());
   if (is_rotated) {
@@ -100,15 +102,16 @@ QueryKeyValue SelfAttention::heads_of(Context& ctx, const Tensor& mixed, const L
 
 BlockOutput SelfAttention::forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const {
   // They are copies if something stands between projection and attention: views would keep the whole projection alive.
-  const bool are_direct = num_heads_ == num_groups_ && !q_layernorm_ && !qk_l2_norm_ && !(inputs.rope && uses_rope_) &&
-                          !inputs.state && !core_attention_->shares_sequences();
+  const bool are_direct = num_heads_ == num_groups_ && !has_gate_ && !q_layernorm_ && !qk_l2_norm_ &&
+                          !(inputs.rope && uses_rope_) && !inputs.state && !core_attention_->shares_sequences();
   QueryKeyValue heads = heads_of(ctx, linear_qkv_->forward(ctx, x), inputs, are_direct);
   if (inputs.state) {
     KeyValueCache::Filled filled = state_as<KeyValueCache>(*inputs.state).append(ctx, heads.key, heads.value);
     heads.key = std::move(filled.key);
     heads.value = std::move(filled.value);
   }
-  const Tensor attended = core_attention_->forward(ctx, heads.query, heads.key, heads.value, inputs.layout, are_direct);
+  Tensor attended = core_attention_->forward(ctx, heads.query, heads.key, heads.value, inputs.layout, are_direct);
+  if (has_gate_) attended = sigmoid_gate(ctx, attended, heads.gate);
   return {linear_proj_->forward(ctx, attended), linear_proj_->bias()};
 }
 

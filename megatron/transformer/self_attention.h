@@ -22,12 +22,12 @@ class SelfAttention : public Attention {
   Tensor normalized(Context& ctx, const Tensor& heads, const Norm* norm) const;
   /// Normalises over all heads of a token, those of other tensor-parallel ranks included.
   Tensor normalized_across_heads(Context& ctx, const Tensor& heads, const Norm& norm) const;
-  /// Queries, keys and values of the projection. With `are_direct` they are views of it.
+  /// Queries, keys, values and gates of the projection. With `are_direct` they are views of it.
   QueryKeyValue heads_of(Context& ctx, const Tensor& mixed, const LayerInputs& inputs, bool are_direct) const;
 
   int64_t num_heads_, num_groups_, head_size_;  // of this rank
   DType dtype_;
-  bool qk_l2_norm_, uses_rope_, norms_across_heads_;
+  bool has_gate_, qk_l2_norm_, uses_rope_, norms_across_heads_;
   ProcessGroup tensor_group_;
   double epsilon_;
   std::unique_ptr<DotProductAttention> core_attention_;

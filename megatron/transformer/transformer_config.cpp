@@ -37,11 +37,12 @@ void check_latent_attention(const TransformerConfig& config, ConfigRules& rules)
   if (!config.mla) return;
   config.mla->validate(rules);
   rules.rule(!config.use_rope_scaling && !config.rotary_seq_len_interpolation_factor && !config.no_rope_freq.given() &&
-                 !config.qk_l2_norm && !config.qk_layernorm_across_heads && !config.softmax_scale &&
-                 !config.sliding_window_rotary_base && !config.dynamic_rope_factor &&
+                 !config.qk_l2_norm && !config.qk_layernorm_across_heads && !config.attention_output_gate &&
+                 !config.softmax_scale && !config.sliding_window_rotary_base && !config.dynamic_rope_factor &&
                  config.longrope_long_factor.empty(),
              "mla is set with use_rope_scaling, rotary_seq_len_interpolation_factor, no_rope_freq, qk_l2_norm, "
-             "qk_layernorm_across_heads, softmax_scale, sliding_window_rotary_base, dynamic_rope_factor or "
+             "qk_layernorm_across_heads, attention_output_gate, softmax_scale, sliding_window_rotary_base, "
+             "dynamic_rope_factor or "
              "longrope_long_factor, which latent attention does not have");
 }
 

@@ -123,7 +123,7 @@ struct TransformerConfig {
   std::optional<std::pair<int64_t, int64_t>> window_size;
   /// Interval N: layers divisible by N, counted from 1, see everything; list: entry 0 sees everything.
   LayerPattern window_attn_skip_freq;
-  bool attention_output_gate = false;  ///< a gate of the projection's size on the output of attention
+  bool attention_output_gate = false;  ///< attention's output times sigmoid(gate), one for each element
 
   /// How context-parallel ranks share the attention of all layers, or [num_layers] of each.
   std::vector<CpCommType> cp_comm_type = {CpCommType::kP2p};

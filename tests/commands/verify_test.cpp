@@ -101,12 +101,12 @@ Result run_layers(const std::string& flags) {
                                flags)));
 }
 
-TEST(VerifyCommand, NormsAroundBlocksSoftCapsAndTwoRotaryBasesTrainAlikeOnEveryLayout) {
+TEST(VerifyCommand, NormsAroundBlocksSoftCapsGatesAndTwoRotaryBasesTrainAlikeOnEveryLayout) {
   const Result result = run_layers(
       "--group-query-attention --num-query-groups 2 --layernorm-placement sandwich --apply-layernorm-1p --geglu "
       "--qk-layernorm --softmax-scale 0.3 --attn-logit-softcapping 5 --final-logit-softcapping 3 "
       "--embedding-multiplier 4.9 --window-size 3,0 --window-attn-skip-freq 2 --rotary-base 100000 "
-      "--sliding-window-rotary-base 100");
+      "--sliding-window-rotary-base 100 --attention-output-gate");
   EXPECT_EQ(result.status, 0) << result.out << result.err;
 }
 

@@ -57,6 +57,22 @@ TEST(GatedActivation, ClampsAndShiftsLikeGptOss) {
          .dtypes = {}});  // rounding moves values over the clamp, where the gradient jumps
 }
 
+TEST(SigmoidGate, PassesAllChecks) {
+  check(
+      {.name = "sigmoid gate",
+       .inputs = {{3, 2, 15}, {3, 2, 3, 5}},
+       .parameters = {},
+       .forward = [](Context& ctx, OpOperands& o) { return std::vector{sigmoid_gate(ctx, o.inputs[0], o.inputs[1])}; },
+       .magnitude = 4});
+}
+
+TEST(SigmoidGate, RejectsAGateOfAnotherSize) {
+  TestDevice test;
+  Context ctx = test.context();
+  const Tensor x = ctx.empty("x", {3, 2, 15}, DType::kFloat32), gate = ctx.empty("gate", {3, 2, 3}, DType::kFloat32);
+  EXPECT_THROW(sigmoid_gate(ctx, x, gate), ShapeError);
+}
+
 TEST(GatedActivation, RejectsAnOddWidth) {
   TestDevice test;
   Context ctx = test.context();

@@ -100,9 +100,32 @@ TEST(SplitQkv, PassesAllChecks) {
          .inputs = {{3, 2, 2 * (3 + 2) * 4}},
          .parameters = {},
          .forward = [](Context& ctx, OpOperands& o) {
-           QueryKeyValue out = split_qkv(ctx, o.inputs[0], 2, 6);
+           QueryKeyValue out = split_qkv(ctx, o.inputs[0], {.num_groups = 2, .num_heads = 6});
            return std::vector{out.query, out.key, out.value};
          }});
+}
+
+TEST(SplitQkv, WithGatesPassesAllChecks) {
+  check({.name = "split_qkv with gates",
+         .inputs = {{3, 2, 2 * (3 + 3 + 2) * 4}},
+         .parameters = {},
+         .forward = [](Context& ctx, OpOperands& o) {
+           QueryKeyValue out = split_qkv(ctx, o.inputs[0], {.num_groups = 2, .num_heads = 6, .has_gates = true});
+           return std::vector{out.query, out.key, out.value, out.gate};
+         }});
+}
+
+/// Megatron Core's order: in each group all queries, all gates, the key, the value.
+TEST(SplitQkv, TakesTheGatesOfAGroupBehindItsQueries) {
+  TestDevice test(DeviceKind::kCpu, 1);
+  Context ctx = test.context();
+  Tensor mixed = ctx.empty("mixed", {1, 1, 2 * (2 + 2 + 2)}, DType::kFloat32);
+  for (int64_t i = 0; i < mixed.num_elements(); ++i) mixed.data<float>()[i] = static_cast<float>(i);
+  const QueryKeyValue x = split_qkv(ctx, mixed, {.num_groups = 2, .num_heads = 4, .has_gates = true});
+  EXPECT_EQ(values_of(x.query), (std::vector<double>{0, 1, 6, 7}));
+  EXPECT_EQ(values_of(x.gate), (std::vector<double>{2, 3, 8, 9}));
+  EXPECT_EQ(values_of(x.key), (std::vector<double>{4, 10}));
+  EXPECT_EQ(values_of(x.value), (std::vector<double>{5, 11}));
 }
 
 /// Attention of the parts of one projection, each of 4 heads of 8.
@@ -112,7 +135,7 @@ OpCase projected_attention(QkvParts parts, bool packs_gradients, bool is_packed_
           .parameters = {},
           .forward =
               [=](Context& ctx, OpOperands& o) {
-                const QueryKeyValue x = split_qkv(ctx, o.inputs[0], 4, 4, parts);
+                const QueryKeyValue x = split_qkv(ctx, o.inputs[0], {.num_groups = 4, .num_heads = 4}, parts);
                 const SequenceLayout layout = is_packed_layout
                                                   ? SequenceLayout::cut_at(ctx, {.s = s, .b = b}, {{3}, {1, 6}}, {})
                                                   : SequenceLayout::uniform(ctx, {.s = s, .b = b});
@@ -145,7 +168,7 @@ TEST(SplitQkv, CopiesGradientsThatAreNotPacked) {
          .parameters = {},
          .forward =
              [](Context& ctx, OpOperands& o) {
-               const QueryKeyValue x = split_qkv(ctx, o.inputs[0], 4, 4, QkvParts::kViews);
+               const QueryKeyValue x = split_qkv(ctx, o.inputs[0], {.num_groups = 4, .num_heads = 4}, QkvParts::kViews);
                return std::vector{rms_norm(ctx, x.query, nullptr, {}), rms_norm(ctx, x.value, nullptr, {})};
              },
          .reduction_length = 4,
@@ -155,7 +178,8 @@ TEST(SplitQkv, CopiesGradientsThatAreNotPacked) {
 TEST(SplitQkv, RejectsViewsOfSeveralQueriesInAGroup) {
   TestDevice test;
   Context ctx = test.context();
-  EXPECT_THROW(split_qkv(ctx, ctx.empty("x", {3, 2, 2 * (3 + 2) * 4}, DType::kFloat32), 2, 6, QkvParts::kViews),
+  EXPECT_THROW(split_qkv(ctx, ctx.empty("x", {3, 2, 2 * (3 + 2) * 4}, DType::kFloat32),
+                         {.num_groups = 2, .num_heads = 6}, QkvParts::kViews),
                ShapeError);
 }
 
@@ -175,32 +199,33 @@ TEST(Rope, PassesAllChecksForBothPairings) {
 }
 
 /// Heads of 16 and of 6, which no pack divides; a layout whose columns differ in positions.
-OpCase rotated_projection(int64_t d, bool at_once, kernels::RopePairs pairs) {
+OpCase rotated_projection(int64_t d, bool at_once, kernels::RopePairs pairs, bool has_gates) {
+  const MixedHeads heads{.num_groups = 2, .num_heads = 6, .has_gates = has_gates};
   return {.name = "rotated heads of a projection",
-          .inputs = {{s, b, 2 * (3 + 2) * d}},
+          .inputs = {{s, b, 2 * heads.group_size() * d}},
           .parameters = {},
           .forward =
               [=](Context& ctx, OpOperands& o) {
                 const RopeTable table = RopeTable::make(ctx, {.head_size = d, .percent = d == 16 ? 1.0 : 0.7}, pairs, s,
                                                         o.inputs[0].dtype());
                 const SequenceLayout layout = SequenceLayout::cut_at(ctx, {.s = s, .b = b}, {{3}, {1, 6}}, {});
-                if (at_once) {
-                  QueryKeyValue x = split_rotated_qkv(ctx, o.inputs[0], 2, 6, table, layout);
-                  return std::vector{x.query, x.key, x.value};
-                }
-                const QueryKeyValue x = split_qkv(ctx, o.inputs[0], 2, 6);
-                return std::vector{rope(ctx, x.query, table, layout), rope(ctx, x.key, table, layout), x.value};
+                QueryKeyValue x = at_once ? split_rotated_qkv(ctx, o.inputs[0], heads, table, layout)
+                                          : split_qkv(ctx, o.inputs[0], heads);
+                if (!at_once) x.query = rope(ctx, x.query, table, layout), x.key = rope(ctx, x.key, table, layout);
+                std::vector parts{x.query, x.key, x.value};
+                if (has_gates) parts.push_back(x.gate);
+                return parts;
               },
           .reduction_length = 2};
 }
 
 TEST(Rope, FusedWithTheSplitPassesAllChecksAndHasTheBitsOfTwoOps) {
-  for (int64_t d : {16, 6})
+  for (const auto& [d, has_gates] : {std::pair{16, false}, {6, false}, {6, true}})
     for (const auto pairs : {kernels::RopePairs::kHalves, kernels::RopePairs::kInterleaved}) {
-      check(rotated_projection(d, true, pairs));
+      check(rotated_projection(d, true, pairs, has_gates));
       for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-        const OpOutcome one = run(rotated_projection(d, true, pairs), {.dtype = dtype});
-        const OpOutcome two = run(rotated_projection(d, false, pairs), {.dtype = dtype});
+        const OpOutcome one = run(rotated_projection(d, true, pairs, has_gates), {.dtype = dtype});
+        const OpOutcome two = run(rotated_projection(d, false, pairs, has_gates), {.dtype = dtype});
         EXPECT_EQ(one.outputs, two.outputs);
         EXPECT_EQ(one.gradients, two.gradients);
       }

@@ -62,12 +62,8 @@ TEST(ParallelCheckpoint, MovesFromAnyLayoutToAnyOtherBitForBit) {
     }
 }
 
-TEST(ParallelCheckpoint, MovesModelsWithLatentAttentionAndFurtherTokensBitForBit) {
-  const std::string model =
-      gpt2_like(std::string(kModelSize) +
-                " --bf16 --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu "
-                "--untie-embeddings-and-output-weights --multi-latent-attention --q-lora-rank 11 --kv-lora-rank 13 "
-                "--qk-head-dim 5 --qk-pos-emb-head-dim 6 --v-head-dim 7 --qk-layernorm --mtp-num-layers 2");
+/// Of each of some layouts to the next one.
+void expect_to_move_bit_for_bit(const std::string& model) {
   const std::vector<Layout> layouts = {{"", 1},
                                        {" --tensor-model-parallel-size 4 --sequence-parallel", 4},
                                        {" --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2", 4},
@@ -78,6 +74,18 @@ TEST(ParallelCheckpoint, MovesModelsWithLatentAttentionAndFurtherTokensBitForBit
     continue_to(model + loading(first) + saving(second), layouts[(i + 1) % layouts.size()], 2);
     EXPECT_EQ(state_of(model + loading(second)), state_of(model + loading(first))) << layouts[i].words;
   }
+}
+
+TEST(ParallelCheckpoint, MovesModelsWithLatentAttentionAndFurtherTokensBitForBit) {
+  expect_to_move_bit_for_bit(
+      gpt2_like(std::string(kModelSize) +
+                " --bf16 --position-embedding-type rope --normalization RMSNorm --disable-bias-linear --swiglu "
+                "--untie-embeddings-and-output-weights --multi-latent-attention --q-lora-rank 11 --kv-lora-rank 13 "
+                "--qk-head-dim 5 --qk-pos-emb-head-dim 6 --v-head-dim 7 --qk-layernorm --mtp-num-layers 2"));
+}
+
+TEST(ParallelCheckpoint, MovesModelsWithGatesOnAttentionBitForBit) {
+  expect_to_move_bit_for_bit(llama_like(std::string(kModelSize) + " --bf16 --attention-output-gate"));
 }
 
 TEST(ParallelCheckpoint, MovesMainParamsInTwoHalvesAndInBf16BitForBit) {

@@ -74,7 +74,8 @@ Payload ToyModel::attend(Context& ctx, const Payload& in, const ToyBatch& batch)
   const Tensor& x = at(in, "hidden");
   const Tensor normed = rms_norm(ctx, x, norm1_, {});
   linear(ctx, normed, *dead_, nullptr);  // nobody reads it
-  const QueryKeyValue qkv = split_qkv(ctx, qkv_->forward(ctx, normed), local_heads_, local_heads_);
+  const QueryKeyValue qkv =
+      split_qkv(ctx, qkv_->forward(ctx, normed), {.num_groups = local_heads_, .num_heads = local_heads_});
   const Tensor a =
       attention(ctx, qkv.query, qkv.key, qkv.value, batch.layout,
                 {.scale = 0.5, .dropout = kDropout, .path = "attention", .first_head = first_head_}, nullptr);

@@ -70,6 +70,15 @@ void describe_core(FieldTable& table, PretrainConfig& config) {
       .gives_weights_meaning()
       .needs("--qk-layernorm", [&net] { return net.qk_layernorm; })
       .such_as("--qk-layernorm --qk-layernorm-across-heads");
+  table
+      .add("attention_output_gate", net.attention_output_gate,
+           "multiply attention's output by sigmoid(gate) before the last linear, with a gate for each query head from "
+           "the projection of queries, keys and values, as in Qwen3-Next")
+      .gives_weights_meaning()
+      .differs({.megatron = "leaves the weights of the gates out of the theoretical memory footprint",
+                .ours = "counts them",
+                .in_force = [&config] { return config.transformer.attention_output_gate; }})
+      .known_as("gated-attention attn-output-gate output-gate");
   table.add("softmax_scale", net.softmax_scale, "factor of the scores (megatron.cpp only)")
       .by_default("1/sqrt(--kv-channels)")
       .above(0)

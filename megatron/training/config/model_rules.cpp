@@ -108,6 +108,7 @@ void check_latent_attention(const ModelConfig& model, const TransformerConfig& n
   exclude(net.no_rope_freq.given(), "--no-rope-freq", "it rotates in every layer");
   exclude(net.qk_l2_norm, "--qk-l2-norm", "--qk-layernorm normalises its latent vectors");
   exclude(net.qk_layernorm_across_heads, "--qk-layernorm-across-heads", "--qk-layernorm normalises its latent vectors");
+  exclude(net.attention_output_gate, "--attention-output-gate", "it has no projection that gives the gates");
   exclude(net.softmax_scale.has_value(), "--softmax-scale", "the factor of its scores follows from its heads");
   exclude(net.sliding_window_rotary_base.has_value(), "--sliding-window-rotary-base",
           "its layers rotate with one table");

@@ -143,7 +143,7 @@ TheoreticalParameters theoretical_parameters(const MemorySizes& sizes) {
   const double norm = (model.normalization == Normalization::kRMSNorm ? 1 : 2) * h;
   const double attention =
       model.mla ? static_cast<double>(model.mla->num_weights(model.hidden_size, model.num_attention_heads))
-                : 2 * h * (query + key);
+                : 2 * h * (query + key) + (model.attention_output_gate ? h * query : 0);
   const double feed_forward = matrices_of_feed_forward(model) * h * static_cast<double>(model.ffn_hidden_size);
   const auto num_expert_layers = static_cast<double>(plan.count(FeedForward::kExperts));
   const double embedding = h * static_cast<double>(model.padded_vocab_size);

@@ -94,6 +94,7 @@ void take_transformer(const Json& json, TransformerConfig& config) {
   arguments.take("add_qkv_bias", config.add_qkv_bias);
   arguments.take("qk_layernorm", config.qk_layernorm);
   arguments.take("qk_l2_norm", config.qk_l2_norm);
+  arguments.take("attention_output_gate", config.attention_output_gate);
   arguments.take("softmax_scale", config.softmax_scale);
   arguments.take_enum("softmax_type", config.softmax_type);
   arguments.take("window_size", config.window_size);

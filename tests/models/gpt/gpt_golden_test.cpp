@@ -20,7 +20,8 @@ double largest(const std::vector<double>& values) {
 std::vector<double> gradient_of(Parameter& parameter) { return values_of(parameter.main_grad()); }
 
 void for_each_dense_model(const std::function<void(const Json&)>& function) {
-  for_each_golden_case({"training/models.json", "training/extra_mla_models.json"}, function);
+  for_each_golden_case({"training/models.json", "training/extra_mla_models.json", "training/extra_gate_models.json"},
+                       function);
 }
 
 class GptGolden : public ::testing::TestWithParam<DType> {};

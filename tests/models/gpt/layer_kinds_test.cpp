@@ -122,9 +122,6 @@ TEST(LayerKinds, ThatCannotBeBuiltAreRefused) {
   TransformerConfig state_space = four_halves();
   state_space.layer_kinds[0].mixer = Mixer::kStateSpace;
   EXPECT_THROW(Model{state_space}, NotSupported);
-  TransformerConfig gate = two_layers();
-  gate.attention_output_gate = true;
-  EXPECT_THROW(Model{gate}, NotSupported);
 }
 
 }  // namespace

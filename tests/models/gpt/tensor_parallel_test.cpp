@@ -85,6 +85,14 @@ TransformerConfig olmo_style(int64_t num_heads, int64_t num_query_groups) {
   return config;
 }
 
+/// Qwen3-Next's gate on the output of attention.
+TransformerConfig gated_style(int64_t num_heads, int64_t num_query_groups) {
+  TransformerConfig config = llama_style(num_heads, num_query_groups);
+  config.attention_output_gate = true;
+  config.rotary_percent = 0.5;
+  return config;
+}
+
 /// Positions that divide by the ranks.
 int64_t length_for(int num_ranks) { return num_ranks == 5 ? 10 : 12; }
 
@@ -108,6 +116,8 @@ std::vector<TensorParallelCase> all_cases() {
   add(gemma_style(4, 2), 4);
   add(olmo_style(12, 6), 3);
   add(olmo_style(4, 4), 4);
+  add(gated_style(12, 6), 2);
+  add(gated_style(8, 2), 4);
   for (const int num_ranks : {2, 4}) add(deepseek_style(8, 5), num_ranks);
   add(deepseek_style(3, {}), 3);
   for (const bool is_tied : {false, true}) {
@@ -183,8 +193,8 @@ double slope_of_loss(const TensorParallelCase& c, std::map<std::string, std::vec
   return (above - run_step(c, weights).loss) / (2 * kDifferenceStep);
 }
 
-TEST(Gpt, GradientsOfLayersOfGemmaAndOlmoMatchFiniteDifferences) {
-  for (const TransformerConfig& config : {gemma_style(4, 2), olmo_style(4, 2)}) {
+TEST(Gpt, GradientsOfLayersOfGemmaOlmoAndQwen3NextMatchFiniteDifferences) {
+  for (const TransformerConfig& config : {gemma_style(4, 2), olmo_style(4, 2), gated_style(4, 2)}) {
     const TensorParallelCase c{.config = config, .s = 12, .num_micro_batches = 1};
     const StepResult step = run_step(c, {});
     for (const auto& [name, gradient] : step.gradients) {
@@ -262,6 +272,7 @@ void expect_recompute_gives_the_same_bits(const TransformerConfig& config_of_pla
 TEST(TensorParallelGpt, RecomputeGivesTheSameBits) {
   expect_recompute_gives_the_same_bits(llama_style(8, 2));
   expect_recompute_gives_the_same_bits(deepseek_style(8, 5));
+  expect_recompute_gives_the_same_bits(gated_style(8, 2));
 }
 
 TEST(TensorParallelGpt, AMetaRunOfARankHasTheAllocationsOfTheRealOne) {

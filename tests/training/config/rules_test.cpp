@@ -36,6 +36,7 @@ TEST(Rules, RefuseContradictionsWithTheReason) {
       {{"--layernorm-placement", "sandwich"}, "--layernorm-placement needs --disable-bias-linear"},
       {{"--residual-multiplier", "0.5"}, "--residual-multiplier needs --disable-bias-linear"},
       {{"--attn-logit-softcapping", "0"}, "--attn-logit-softcapping 0: must be above 0"},
+      {{"--multi-latent-attention", "--attention-output-gate"}, "it has no projection that gives the gates"},
       {{"--multi-latent-attention", "--softmax-scale", "0.5"}, "--multi-latent-attention and --softmax-scale exclude"},
       {{"--multi-latent-attention", "--qk-layernorm", "--qk-layernorm-across-heads"}, "normalises its latent vectors"},
       {{"--multi-latent-attention", "--sliding-window-rotary-base", "100"}, "its layers rotate with one table"},

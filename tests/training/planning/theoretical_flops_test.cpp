@@ -24,8 +24,7 @@ class Extras {
       const bool extra = words[i].starts_with("--moe-") || words[i] == "--num-experts" ||
                          words[i] == "--mtp-num-layers" || words[i] == "--multi-latent-attention" ||
                          words[i].find("-lora-rank") != std::string::npos || words[i] == "--qk-head-dim" ||
-                         words[i] == "--qk-pos-emb-head-dim" || words[i] == "--v-head-dim" ||
-                         words[i] == "--attention-output-gate";
+                         words[i] == "--qk-pos-emb-head-dim" || words[i] == "--v-head-dim";
       if (!extra)
         rest.push_back(words[i]);
       else if (i + 1 < words.size() && !words[i + 1].starts_with("--"))
@@ -49,7 +48,6 @@ class Extras {
 /// The network of a run with the features that have no flags yet.
 TransformerConfig network_of(const PretrainConfig& config, const Extras& extras) {
   TransformerConfig network = config.transformer;
-  network.attention_output_gate = extras.has("--attention-output-gate");
   network.mtp.num_layers = extras.number("--mtp-num-layers", 0);
   if (extras.has("--num-experts")) {
     MoeConfig& moe = network.moe.emplace();

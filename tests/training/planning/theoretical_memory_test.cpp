@@ -46,6 +46,10 @@ TEST(TheoreticalMemory, CountsParametersOfADenseModel) {
   EXPECT_EQ(parameters.transformer_block, 3 * (128 + 64 + 288 + 16) + 8);
   EXPECT_EQ(parameters.embedding_layers, 320);
   EXPECT_EQ(parameters.most_loaded_shard, 1496 + 320);
+
+  MemorySizes gated = small();  // as many gates as queries: 8*8 more
+  gated.model.attention_output_gate = true;
+  EXPECT_EQ(theoretical_parameters(gated).transformer_block, 3 * (128 + 64 + 64 + 192 + 32) + 16);
 }
 
 TEST(TheoreticalMemory, CountsRouterExpertsAndSharedExpertsOfTheLayersThatHaveThem) {

@@ -75,7 +75,9 @@ TEST(TrainerPlan, KnowsEveryOption) {
       "--activation-func-clamp-value 7"));
   expect_equal_plan(gpt2_like("--fp16 --loss-scale 64"));
   expect_equal_plan(gpt2_like("--fp64 --optimizer sgd --log-num-zeros-in-grad"));
-  expect_equal_plan(llama_like("--bf16 --fp32-residual-connection --qk-l2-norm --micro-batch-size 1 --add-qkv-bias"));
+  expect_equal_plan(
+      llama_like("--bf16 --fp32-residual-connection --qk-l2-norm --micro-batch-size 1 --add-qkv-bias "
+                 "--attention-output-gate"));
   expect_equal_plan(
       gpt2_like("--hidden-dropout 0 --attention-dropout 0 --position-embedding-type none --no-bias-gelu-fusion"));
 }
