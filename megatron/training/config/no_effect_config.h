@@ -21,6 +21,7 @@ struct NoEffectConfig {
   bool apply_query_key_layer_scaling = false;
   bool apply_residual_connection_post_layernorm = false;
   bool use_flash_attn = false;
+  bool cache_mla_latents = false;
   std::string attention_backend = "auto";
   std::string transformer_impl = "transformer_engine";
   bool disable_jit_fuser = false;

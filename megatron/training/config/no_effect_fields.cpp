@@ -58,6 +58,11 @@ void describe_computation(FieldTable& table, PretrainConfig& config) {
       .without_effect("Megatron Core's layers do not read it: the residual is always taken before the norm")
       .taken_from_checkpoint();
   table.add("use_flash_attn", none.use_flash_attn, "").without_effect(kOneKernel);
+  table.add("cache_mla_latents", none.cache_mla_latents, "")
+      .without_effect(
+          "it is about inference, and training keeps no cache; megatron generate keeps latent vectors wherever "
+          "attention "
+          "can read them");
   table.add("attention_backend", none.attention_backend, "")
       .one_of({"flash", "fused", "unfused", "auto"})
       .later({"local"})

@@ -75,7 +75,7 @@ TEST(Rules, RefuseContradictionsWithTheReason) {
       {{"--multi-latent-attention", "--kv-lora-rank", "0"}, "--kv-lora-rank 0: must be at least 1"},
       {{"--multi-latent-attention", "--rope-type", "alibi"}, "--rope-type alibi"},
       {{"--rope-type", "yarn"}, "--rope-type yarn needs --multi-latent-attention"},
-      {{"--multi-latent-attention", "--cache-mla-latents"}, "does not have yet"},
+      {{"--multi-latent-attention", "--mla-down-proj-fusion"}, "does not have yet"},
       {{"--mtp-num-layers", "1"}, "--mtp-num-layers needs --position-embedding-type rope or none"},
       {{"--mtp-num-layers", "32", "--position-embedding-type", "rope"}, "needs a --seq-length above it, got 32"},
       {{"--mtp-num-layers", "0", "--position-embedding-type", "rope"}, "--mtp-num-layers 0: must be at least 1"},
