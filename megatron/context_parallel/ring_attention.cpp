@@ -119,7 +119,7 @@ Tensor rounded(const Context& ctx, std::string_view name, Tensor sum, DType dtyp
 }
 
 AttentionOutput forward(const Context& ctx, const Tensor& query, const KeyValue& own, const RingLayouts& layouts,
-                        const ProcessGroup& ring, const kernels::AttentionOptions& options) {
+                        const ProcessGroup& ring, const kernels::AttentionOptions& options, const Tensor& max_logits) {
   const int64_t s = query.size(0), b = query.size(1), n = query.size(2);
   const DType dtype = statistics_dtype(query.dtype());
   AttentionOutput sum{zeros(ctx, "ring.o", {s, b, n, own.value.size(3)}, dtype),
@@ -129,7 +129,7 @@ AttentionOutput forward(const Context& ctx, const Tensor& query, const KeyValue&
   for (int64_t step = 0; step < ring.size(); ++step) {
     const KeyValue& x = keys.begin_step(step);
     for (const SequenceLayout& layout : layouts.steps[static_cast<size_t>(step)]) {
-      const AttentionOutput part = attention_forward_pass(ctx, query, x.key, x.value, {}, layout, options);
+      const AttentionOutput part = attention_forward_pass(ctx, query, x.key, x.value, {}, layout, options, max_logits);
       launch(ctx, {.name = "merge_attention"}, [&](auto& stream) {
         kernels::merge_attention(
             stream, {.o = part.o.view(), .lse = part.lse.view(), .sum_o = sum.o.view(), .sum_lse = sum.lse.view()});
@@ -221,7 +221,8 @@ Tensor ring_attention(Context& ctx, const Tensor& query, const Tensor& key, cons
                       const RingLayouts& layouts, const ProcessGroup& ring, const AttentionOptions& options) {
   require_ring(query, key, value, layouts, ring, options);
   const kernels::AttentionOptions kernel = kernel_options(ctx, options);
-  const AttentionOutput out = forward(ctx, query, {key, value}, layouts, ring, kernel);
+  const AttentionOutput out =
+      forward(ctx, query, {key, value}, layouts, ring, kernel, options.own_max_logits(query.size(2)));
   Tensor y = out.o.reshape({query.size(0), query.size(1), query.size(2) * value.size(3)});
   record(ctx, {}, {query.slot, key.slot, value.slot}, {&y}, [&] {
     auto node = std::make_unique<RingAttentionNode>(layouts, ring, kernel);

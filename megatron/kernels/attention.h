@@ -44,8 +44,11 @@ struct AttentionForwardArgs {
   ConstView sink;  // [n], any floating dtype; for kLearnable
   SequenceLayoutView layout;
   AttentionOptions options;
-  View o;          // [s, b, n, dv]
-  View lse;        // [n, b, s] fp32 (fp64 for fp64), any strides: log of the denominator, -infinity where it is 0
+  View o;    // [s, b, n, dv]
+  View lse;  // [n, b, s] fp32 (fp64 for fp64), any strides: log of the denominator, -infinity where it is 0
+  /// [n] fp64, contiguous; optional: raised to the largest score that a query of the head sees, after scale and soft
+  /// cap. For kVanilla. CPU only: CUDA rejects it.
+  View max_logits;
   View workspace;  // uint8 [attention_forward_workspace_bytes(stream, args)]
 };
 void attention_forward(const CpuStream& stream, const AttentionForwardArgs& args);

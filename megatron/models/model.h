@@ -1,10 +1,12 @@
 // The interface of a model to training, checkpoints, generation and verification.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "megatron/autograd/module.h"
+#include "megatron/autograd/scaled_rows.h"
 #include "megatron/autograd/segment.h"
 #include "megatron/models/batch.h"
 #include "megatron/models/metric_spec.h"
@@ -41,6 +43,12 @@ class Model : public Module {
   virtual void begin_step(const Context& ctx) const { static_cast<void>(ctx); }
   /// Ends a training step, on all ranks: layers update values without a gradient, such as the expert bias.
   virtual void finish_step(const Context& ctx) const { static_cast<void>(ctx); }
+  /// The rows of this rank's weights that QK-clip scales after a step, by the metric kMaxAttentionLogits of it
+  /// (transformer/qk_clip.h). The same on all data-parallel ranks.
+  virtual std::vector<ScaledRows> clipped_rows(std::span<const double> max_logits) const {
+    static_cast<void>(max_logits);
+    return {};
+  }
   /// false: in training, layers have room for any number of rows, so that StepState::overflow is not raised. true, as
   /// at first: for as many as their configuration says. The bits of the results do not depend on it.
   virtual void set_bounded(bool is_bounded) const { static_cast<void>(is_bounded); }

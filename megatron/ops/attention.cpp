@@ -105,6 +105,10 @@ void require_heads(const Tensor& q, const Tensor& k, const Tensor& v, const Sequ
 
 }  // namespace
 
+Tensor AttentionOptions::own_max_logits(int64_t num_heads) const {
+  return max_logits.defined() ? max_logits.slice(0, first_head, num_heads) : Tensor();
+}
+
 kernels::AttentionOptions kernel_options(const Context& ctx, const AttentionOptions& options) {
   return {.scale = options.scale,
           .soft_cap = options.soft_cap,
@@ -134,7 +138,7 @@ Tensor attention(Context& ctx, const Tensor& query, const Tensor& key, const Ten
   {
     const OptionalLease lease(ctx, sink);
     out = attention_forward_pass(ctx, query, key, value, sinks_of(lease.view(), options.first_sink, query), layout,
-                                 kernel);
+                                 kernel, options.own_max_logits(query.size(2)));
   }
   Tensor y = out.o.reshape({query.size(0), query.size(1), query.size(2) * value.size(3)});
   record(ctx, {.in_b = {sink}, .in_w = {}}, {query.slot, key.slot, value.slot}, {&y}, [&] {

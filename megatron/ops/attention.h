@@ -24,6 +24,11 @@ struct AttentionOptions {
   bool is_deterministic = false;  // gradients of two runs are equal to the bit, on CUDA too
   /// Query, key and value have the same shape, and their gradients are the views of one tensor (qkv_views).
   bool packs_gradients = false;
+  /// [heads of the whole layer] fp64: kernels::AttentionForwardArgs::max_logits. Undefined: not wanted.
+  Tensor max_logits = {};
+
+  /// Those of `num_heads` query heads from first_head on.
+  Tensor own_max_logits(int64_t num_heads) const;
 };
 
 /// The options of the kernels in the current step of `ctx`.

@@ -17,7 +17,7 @@ int64_t num_operations(const SequenceLayout& layout, const kernels::AttentionOpt
 
 AttentionOutput attention_forward_pass(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                                        const ConstView& sink, const SequenceLayout& layout,
-                                       const kernels::AttentionOptions& options) {
+                                       const kernels::AttentionOptions& options, Tensor max_logits) {
   const int64_t s = q.size(0), b = q.size(1), n = q.size(2), dv = v.size(3);
   AttentionOutput out{ctx.empty("attention.o", {s, b, n, dv}, q.dtype()),
                       ctx.empty("attention.lse", {n, b, s}, statistics_dtype(q.dtype()))};
@@ -28,7 +28,8 @@ AttentionOutput attention_forward_pass(const Context& ctx, const Tensor& q, cons
                                      .layout = layout.view(),
                                      .options = options,
                                      .o = out.o.view(),
-                                     .lse = out.lse.view()};
+                                     .lse = out.lse.view(),
+                                     .max_logits = max_logits.view()};
   ctx.device.num_operations += num_operations(layout, options, n, 2 * (q.size(3) + dv));
   Tensor workspace = ctx.workspace("attention.workspace", with_stream(ctx.device, [&](auto& stream) {
                                      return kernels::attention_forward_workspace_bytes(stream, args);

@@ -12,10 +12,10 @@ struct AttentionOutput {
   Tensor lse;  // [n, b, s] log of the denominators
 };
 
-/// kernels::attention_forward with memory of the arena. @param sink  see there; may be undefined.
+/// kernels::attention_forward with memory of the arena. @param sink, max_logits  see there; may be undefined.
 AttentionOutput attention_forward_pass(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                                        const ConstView& sink, const SequenceLayout& layout,
-                                       const kernels::AttentionOptions& options);
+                                       const kernels::AttentionOptions& options, Tensor max_logits);
 
 /// kernels::attention_backward with workspace of the arena. o and lse may be those over more keys than k has: then the
 /// gradients are those of the part. @param args  without layout and workspace.

@@ -148,6 +148,32 @@ void Optimizer::set_main_params(const Context& ctx, const OptimizerState& state,
   });
 }
 
+void Optimizer::scale_rows(const Context& ctx, std::span<const ScaledRows> scaled) {
+  ddp_.finish_param_sync();
+  for (const OptimizerState& state : states_) {
+    const auto is_of_state = [&](const ScaledRows& rows) { return rows.parameter == state.parameter; };
+    if (std::ranges::none_of(scaled, is_of_state)) continue;
+    Tensor main = flat(main_params(ctx, state));
+    const int64_t width = state.parameter->shape().num_elements() / state.parameter->shape()[0];
+    for (const ScaledRows& rows : scaled) {
+      const int64_t begin = std::max(rows.begin * width, state.begin), end = std::min(rows.end * width, state.end);
+      if (!is_of_state(rows) || begin >= end) continue;
+      Tensor part = main.slice(0, begin - state.begin, end - begin);
+      launch(ctx, {.name = "scale"}, [&](auto& stream) {
+        kernels::scale(stream, {.x = part.view(), .y = part.view(), .factor = rows.factor});
+      });
+    }
+    if (state.remainder.defined()) {
+      set_main_params(ctx, state, main);
+    } else if (!state.steps_weights() || state.rounds_weights()) {
+      Tensor weight = state.of(state.parameter->value());
+      launch(ctx, {.name = "copy"},
+             [&](auto& stream) { kernels::copy(stream, {.x = main.view(), .y = weight.view()}); });
+    }
+  }
+  gather_params();
+}
+
 /// The groups have all parameters of the rank, so that they are the same on all data-parallel ranks; some are empty.
 void Optimizer::make_groups() {
   std::map<std::array<bool, 2>, ParamGroup> by_kind;  // decoupled rate, no decay: the decaying group comes first

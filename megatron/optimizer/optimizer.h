@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "megatron/autograd/scaled_rows.h"
 #include "megatron/core/readback.h"
 #include "megatron/core/timers.h"
 #include "megatron/distributed/distributed_data_parallel.h"
@@ -80,6 +81,10 @@ class Optimizer {
   void reload_main_params(const Context& ctx);
   /// Weights become roundings of the master weights: after a load of optimizer state.
   void copy_main_to_model_params(const Context& ctx);
+
+  /// Multiplies rows of weights and of their main parameters; weights become roundings of these. All data-parallel
+  /// ranks call it with the same rows.
+  void scale_rows(const Context& ctx, std::span<const ScaledRows> scaled);
 
   /// The main parameters of one of states(), whole: a copy in fp32 where they are kept in two halves, or in bf16.
   Tensor main_params(const Context& ctx, const OptimizerState& state) const;

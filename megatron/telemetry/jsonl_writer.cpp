@@ -53,6 +53,7 @@ std::vector<JsonField> training_fields(const TrainingLogValues& v) {
   add("grad_norm", v.grad_norm);
   add("num_zeros", v.num_zeros);
   add("params_norm", v.params_norm);
+  add("max_attention_logit", v.max_attention_logit);
   add("tokens_per_second", v.tokens_per_second);
   add("tflops_per_gpu", v.tflops_per_gpu);
   add("mfu_percent", v.mfu_percent);

@@ -29,6 +29,7 @@ std::string training_log_line(const TrainingLogValues& v) {
   if (v.grad_norm) add(" grad norm: {:.3f} |", *v.grad_norm);
   if (v.num_zeros) add(" num zeros: {} |", python_float_text(*v.num_zeros));
   if (v.params_norm) add(" params norm: {:.3f} |", *v.params_norm);
+  if (v.max_attention_logit) add(" max attention logit: {:.3f} |", *v.max_attention_logit);
   add(" number of skipped iterations: {:3d} |", v.skipped_iterations);
   add(" number of nan iterations: {:3d} |", v.nan_iterations);
   if (v.repeated_iterations > 0) add(" number of repeated iterations: {:3d} |", v.repeated_iterations);

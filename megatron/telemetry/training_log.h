@@ -40,10 +40,11 @@ struct TrainingLogValues {
   std::vector<NamedValue> losses;                    // means over the iterations that were not skipped, in this order
   std::vector<NamedValue> extra = {};                // of the last step, for JSON lines alone
   double loss_scale = 1.0;
-  std::optional<double> grad_norm;       // of the last iteration; absent when it was skipped
-  std::optional<double> num_zeros;       // --log-num-zeros-in-grad
-  std::optional<double> params_norm;     // --log-params-norm
-  std::int64_t repeated_iterations = 0;  // left out when zero; not in Megatron
+  std::optional<double> grad_norm;            // of the last iteration; absent when it was skipped
+  std::optional<double> num_zeros;            // --log-num-zeros-in-grad
+  std::optional<double> params_norm;          // --log-params-norm
+  std::optional<double> max_attention_logit;  // --log-max-attention-logit, --qk-clip
+  std::int64_t repeated_iterations = 0;       // left out when zero; not in Megatron
   std::int64_t skipped_iterations = 0;
   std::int64_t nan_iterations = 0;
 };

@@ -15,6 +15,7 @@
 #include "megatron/kernels/elementwise.h"
 #include "megatron/pipeline_parallel/executor.h"
 #include "megatron/transformer/moe/moe_step.h"
+#include "megatron/transformer/qk_clip.h"
 
 namespace megatron {
 namespace {
@@ -251,6 +252,14 @@ TrainStepResult TrainStep::update(Computed& computed, size_t num_batches, Timers
   return result;
 }
 
+void TrainStep::clip_qk(TrainStepResult& result) {
+  const auto found = std::ranges::find(result.metrics, kMaxAttentionLogits, &StepMetric::name);
+  if (found == result.metrics.end()) return;
+  result.max_attention_logit = std::ranges::max(found->values);
+  const std::vector<ScaledRows> rows = model_.clipped_rows(found->values);
+  if (!rows.empty()) optimizer_.scale_rows(ctx_, rows);
+}
+
 /// A step that is computed again has the same state: its number, which is part of every dropout counter, and weights.
 TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler& scheduler, int64_t iteration,
                                Timers* timers, const StepExamination* examination) {
@@ -271,7 +280,10 @@ TrainStepResult TrainStep::run(const MicroBatches& batches, const ParamScheduler
   }
   step.check_what_was_read();
   if (examination && !examination->before_update && !std::isfinite(result.optimizer.grad_norm)) examine();
-  if (!result.optimizer.overflow) model_.finish_step(ctx_);
+  if (!result.optimizer.overflow) {
+    clip_qk(result);
+    model_.finish_step(ctx_);
+  }
   return result;
 }
 

@@ -48,7 +48,8 @@ struct TrainStepResult {
   std::vector<StepMetric> metrics;
   int64_t num_micro_batches = 0;  // of all data-parallel ranks together
   StepResult optimizer;
-  bool was_repeated = false;  // without bounds, because rows overflowed (Model::set_bounded)
+  std::optional<double> max_attention_logit;  // of all layers and heads, if the step has found it
+  bool was_repeated = false;                  // without bounds, because rows overflowed (Model::set_bounded)
 };
 
 /// Forward and backward of this rank's micro-batches, the sum of gradients over data-parallel ranks, then the
@@ -108,6 +109,8 @@ class TrainStep {
   Computed compute(const ContextBatches& batches, const ParamScheduler& scheduler, int64_t iteration, Timers* timers);
   /// The optimizer's part of a computed step, and what the host reads. @param num_batches  of this rank
   TrainStepResult update(Computed& computed, size_t num_batches, Timers* timers);
+  /// QK-clip, if the step has found the largest logits of attention.
+  void clip_qk(TrainStepResult& result);
   /// Waits for the device.
   StepValues values_of(Computed& computed);
   LossSum loss_of(const std::vector<StepMetric>& metrics) const;

@@ -188,8 +188,7 @@ Timers::Pause TrainingReporter::pause_interval() { return timers_.pause(kInterva
 
 /// All ranks take part.
 std::optional<double> TrainingReporter::params_norm(Trainer& trainer) const {
-  if (!config_.logging.log_params_norm) return std::nullopt;
-  return trainer.params_norm();
+  return config_.logging.log_params_norm ? std::optional(trainer.params_norm()) : std::nullopt;
 }
 
 void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& result, int64_t global_batch_size) {
@@ -219,11 +218,11 @@ void TrainingReporter::print_interval(Trainer& trainer, const TrainStepResult& r
     if (result.optimizer.num_zeros) values.num_zeros = static_cast<double>(*result.optimizer.num_zeros);
   }
   values.params_norm = params_norm(trainer);
-  if (config_.logging.log_throughput) {
+  values.max_attention_logit = result.max_attention_logit;
+  if (config_.logging.log_throughput)
     set_speed(values, speed, data_wait_seconds_ / static_cast<double>(averages_.num_iterations()));
-  } else if (config_.logging.kernel_ceiling) {
+  else if (config_.logging.kernel_ceiling)
     values.kernel_ceiling_percent = speed.kernel_ceiling_percent;
-  }
   message(training_log_line(values));
   set_speed(values, speed, data_wait_seconds_ / static_cast<double>(averages_.num_iterations()));
   write_line(training_fields(values));
@@ -371,6 +370,7 @@ void TrainingReporter::write_step_tags(Trainer& trainer, const TrainStepResult& 
     if (result.optimizer.num_zeros) scalars.num_zeros = static_cast<double>(*result.optimizer.num_zeros);
   }
   scalars.params_norm = params_norm(trainer);
+  scalars.max_attention_logit = result.max_attention_logit;
   if (logging.log_memory_to_tensorboard) {
     scalars.memory = memory_of(trainer);
     scalars.num_allocations = trainer.device().arena.num_live_blocks();

@@ -27,6 +27,7 @@ struct LayerInputs {
   std::span<const NamedTensor> step = {};
 };
 
+class Attention;
 class MoeLayer;
 
 /// A part of a layer that a schedule can run on its own: attention and feed-forward, or dispatch, experts and combine.
@@ -55,6 +56,8 @@ class DecoderLayer : public Module {
 
   /// Its mixture of experts; null without one.
   virtual MoeLayer* experts() const { return nullptr; }
+  /// Its attention; null without any.
+  virtual const Attention* attention() const { return nullptr; }
 };
 
 /// Makes layer `layer_number` (from 1, global) under the name context.path. Megatron Core:

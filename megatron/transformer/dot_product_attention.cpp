@@ -1,6 +1,8 @@
 #include "megatron/transformer/dot_product_attention.h"
 
 #include "megatron/autograd/recompute.h"
+#include "megatron/transformer/moe/moe_step.h"
+#include "megatron/transformer/qk_clip.h"
 
 namespace megatron {
 namespace {
@@ -30,7 +32,9 @@ int64_t num_heads_of_rank(const ModuleContext& context) {
 }
 
 DotProductAttention::DotProductAttention(const ModuleContext& context, int64_t layer_number, double scale)
-    : is_recomputed_(context.config.recomputes(RecomputeModule::kCoreAttn)),
+    : layer_number_(layer_number),
+      num_heads_(context.config.num_attention_heads),
+      is_recomputed_(context.config.recomputes(RecomputeModule::kCoreAttn)),
       path_(context.path),
       context_(context.config.cp_comm_type_of(layer_number),
                {.cp = context.groups.cp, .levels = context.groups.hcp, .dynamic = context.groups.hybrid_dp_cp}) {
@@ -39,6 +43,9 @@ DotProductAttention::DotProductAttention(const ModuleContext& context, int64_t l
                         "[DotProductAttention] --attn-logit-softcapping {} runs on CPUs alone in this version. Give "
                         "--device cpu; --final-logit-softcapping runs on GPUs.",
                         config.attn_logit_softcapping.value_or(0));
+  require<NotSupported>(!config.finds_max_attention_logits() || context.ctx.device.kind() != DeviceKind::kCuda,
+                        "[DotProductAttention] the largest logits of --log-max-attention-logit and --qk-clip are found "
+                        "on CPUs alone in this version. Give --device cpu, or leave the flag out.");
   // Megatron's query-key layer scaling divides scores by the layer number and multiplies back inside the softmax; it
   // keeps fp16 scores finite. Scores are fp32 here, so it has nothing to do.
   options_.scale = scale;
@@ -61,13 +68,22 @@ DotProductAttention::DotProductAttention(const ModuleContext& context, int64_t l
   register_parameter(softmax_offset_, context.ctx, std::move(offset));
 }
 
+Tensor DotProductAttention::max_logits(const Context& ctx, const LayerInputs& inputs) const {
+  if (!ctx.is_training() || !ctx.is_first_run() || inputs.mtp_depth > 0) return {};
+  const Tensor all = step_tensor(inputs.step, kMaxAttentionLogits);
+  return all.defined() ? all.slice(0, (layer_number_ - 1) * num_heads_, num_heads_) : all;
+}
+
 Tensor DotProductAttention::forward(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
-                                    const SequenceLayout& layout, bool packs_gradients) const {
+                                    const LayerInputs& inputs, bool packs_gradients) const {
+  const SequenceLayout& layout = inputs.layout;
   AttentionOptions options = options_;
   options.packs_gradients = packs_gradients;
+  options.max_logits = max_logits(ctx, inputs);
   Parameter* sink = softmax_offset_.get();
   if (!is_recomputed_) return context_.forward(ctx, {query, key, value}, layout, options, sink);
-  const auto function = [this, options, sink, layout](Context& c, const Payload& in) {
+  const auto function = [this, options, sink, layout](Context& c, const Payload& in) mutable {
+    if (!c.is_first_run()) options.max_logits = {};
     return Payload{{"attention", context_.forward(c, {at(in, "q"), at(in, "k"), at(in, "v")}, layout, options, sink)}};
   };
   return at(recompute(ctx, {{"q", query}, {"k", key}, {"v", value}}, function), "attention");

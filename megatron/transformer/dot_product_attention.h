@@ -19,12 +19,16 @@ class DotProductAttention : public Module {
   /// @param query [s, b, n, d]. @param key [s_k, b, g, d]. @param value [s_k, b, g, dv].
   /// @param packs_gradients  as AttentionOptions::packs_gradients
   /// @return [s, b, n * dv]. Context-parallel ranks have their rows of all of these.
-  Tensor forward(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value,
-                 const SequenceLayout& layout, bool packs_gradients) const;
+  Tensor forward(Context& ctx, const Tensor& query, const Tensor& key, const Tensor& value, const LayerInputs& inputs,
+                 bool packs_gradients) const;
   /// True if context-parallel ranks share sequences: then queries, keys and values are copies.
   bool shares_sequences() const { return context_.is_shared(); }
 
  private:
+  /// Where the step notes the largest logits of the layer; undefined if it does not.
+  Tensor max_logits(const Context& ctx, const LayerInputs& inputs) const;
+
+  int64_t layer_number_, num_heads_;  // heads of all ranks
   bool is_recomputed_;
   std::string path_;
   AttentionOptions options_;

@@ -74,6 +74,23 @@ void MultiLatentAttention::register_projections(const ModuleContext& context) {
   add(linear_kv_up_proj_, "linear_kv_up_proj", mla.kv_lora_rank, n * (sizes_.without_position + sizes_.value));
 }
 
+std::vector<ScaledRows> MultiLatentAttention::clipped_rows(std::span<const double> max_logits,
+                                                           const QkClip& clip) const {
+  Parameter* query = linear_q_proj_ ? &linear_q_proj_->weight() : &linear_q_up_proj_->weight();
+  Parameter* key = &linear_kv_up_proj_->weight();
+  const int64_t plain = sizes_.without_position, first_head = tensor_group_.rank() * num_heads_;
+  std::vector<ScaledRows> rows;
+  for (int64_t head = 0; head < num_heads_; ++head) {
+    const double factor = clip.logit_factor(max_logits[static_cast<size_t>(first_head + head)]);
+    if (factor == 1) continue;
+    const int64_t query_row = head * sizes_.query(), key_row = head * (plain + sizes_.value);
+    rows.push_back({query, query_row, query_row + plain, clip.query_factor(factor)});
+    rows.push_back({query, query_row + plain, query_row + sizes_.query(), factor});
+    rows.push_back({key, key_row, key_row + plain, clip.key_factor(factor)});
+  }
+  return rows;
+}
+
 bool MultiLatentAttention::caches_latents(const Context& ctx) const {
   constexpr int64_t kMostOnCuda = 256;
   return ctx.device.kind() != DeviceKind::kCuda || kv_lora_rank_ + sizes_.rotated <= kMostOnCuda;
@@ -114,14 +131,14 @@ Tensor MultiLatentAttention::attend(Context& ctx, const Tensor& query, const Lat
     KeyValueCache::Filled filled = cache->append(ctx, heads.key, heads.value);
     heads = {std::move(filled.key), std::move(filled.value)};
   }
-  return core_attention_->forward(ctx, query, heads.key, heads.value, inputs.layout, false);
+  return core_attention_->forward(ctx, query, heads.key, heads.value, inputs, false);
 }
 
 Tensor MultiLatentAttention::attend_to_latents(Context& ctx, const Tensor& query, const Tensor& tokens,
                                                const LayerInputs& inputs) const {
   Parameter& weight = linear_kv_up_proj_->weight();
   const Tensor attended = core_attention_->forward(ctx, absorbed_query(ctx, query, weight, sizes_), tokens,
-                                                   tokens.slice(3, 0, kv_lora_rank_), inputs.layout, false);
+                                                   tokens.slice(3, 0, kv_lora_rank_), inputs, false);
   return absorbed_value(ctx, attended, weight, sizes_);
 }
 

@@ -25,6 +25,8 @@ class MultiLatentAttention : public Attention {
   /// @param x [s, b, h] ([s/tp, b, h] under sequence parallelism). inputs.rope is that of make_rope_table().
   BlockOutput forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const override;
   std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const override;
+  /// The part of keys that rotates is shared by all heads and stays: that of the queries takes the whole factor.
+  std::vector<ScaledRows> clipped_rows(std::span<const double> max_logits, const QkClip& clip) const override;
 
  private:
   void register_projections(const ModuleContext& context);

@@ -25,6 +25,8 @@ ShardCut qkv_rows(const TransformerConfig& config) {
 SelfAttention::SelfAttention(const ModuleContext& context, int64_t layer_number)
     : num_heads_(num_heads_of_rank(context)),
       head_size_(context.config.kv_channels),
+      first_head_(context.groups.tp.rank() * num_heads_),
+      heads_per_group_(context.config.num_attention_heads / context.config.num_query_groups),
       dtype_(context.config.params_dtype),
       has_gate_(context.config.attention_output_gate),
       qk_l2_norm_(context.config.qk_l2_norm),
@@ -74,6 +76,26 @@ std::unique_ptr<LayerState> SelfAttention::make_state(const Context& ctx, const 
   return std::make_unique<KeyValueCache>(ctx, shape, shape, dtype_);
 }
 
+std::vector<ScaledRows> SelfAttention::clipped_rows(std::span<const double> max_logits, const QkClip& clip) const {
+  const MixedHeads heads = mixed_heads();
+  std::vector<ScaledRows> rows;
+  for (int64_t group = 0; group < num_groups_; ++group) {
+    const int64_t first_of_rank = first_head_ + group * heads.heads_per_group();
+    const int64_t first_of_group = first_of_rank / heads_per_group_ * heads_per_group_;  // other ranks may have it
+    const double factor = clip.logit_factor(std::ranges::max(
+        max_logits.subspan(static_cast<size_t>(first_of_group), static_cast<size_t>(heads_per_group_))));
+    if (factor == 1) continue;
+    const auto add = [&](MixedHeads::Part part, double factor_of_part) {
+      const auto [first, count] = heads.range(part);
+      const int64_t begin = (group * heads.group_size() + first) * head_size_;
+      rows.push_back({&linear_qkv_->weight(), begin, begin + count * head_size_, factor_of_part});
+    };
+    add(MixedHeads::kQuery, clip.query_factor(factor));
+    add(MixedHeads::kKey, clip.key_factor(factor));
+  }
+  return rows;
+}
+
 Tensor SelfAttention::normalized(Context& ctx, const Tensor& heads, const Norm* norm) const {
   if (norm) return norms_across_heads_ ? normalized_across_heads(ctx, heads, *norm) : norm->forward(ctx, heads);
   return qk_l2_norm_ ? rms_norm(ctx, heads, nullptr, {.eps = epsilon_}) : heads;
@@ -87,10 +109,9 @@ Tensor SelfAttention::normalized_across_heads(Context& ctx, const Tensor& heads,
 
 QueryKeyValue SelfAttention::heads_of(Context& ctx, const Tensor& mixed, const LayerInputs& inputs,
                                       bool are_direct) const {
-  const MixedHeads mixed_heads{.num_groups = num_groups_, .num_heads = num_heads_, .has_gates = has_gate_};
   const bool has_norms = q_layernorm_ || qk_l2_norm_, is_rotated = inputs.rope && uses_rope_;
-  if (is_rotated && !has_norms) return split_rotated_qkv(ctx, mixed, mixed_heads, *inputs.rope, inputs.layout);
-  QueryKeyValue x = split_qkv(ctx, mixed, mixed_heads, are_direct ? QkvParts::kViews : QkvParts::kCopies);
+  if (is_rotated && !has_norms) return split_rotated_qkv(ctx, mixed, mixed_heads(), *inputs.rope, inputs.layout);
+  QueryKeyValue x = split_qkv(ctx, mixed, mixed_heads(), are_direct ? QkvParts::kViews : QkvParts::kCopies);
   x.query = normalized(ctx, x.query, q_layernorm_.get());
   x.key = normalized(ctx, x.key, k_layernorm_.get());
   if (is_rotated) {
@@ -110,7 +131,7 @@ BlockOutput SelfAttention::forward(Context& ctx, const Tensor& x, const LayerInp
     heads.key = std::move(filled.key);
     heads.value = std::move(filled.value);
   }
-  Tensor attended = core_attention_->forward(ctx, heads.query, heads.key, heads.value, inputs.layout, are_direct);
+  Tensor attended = core_attention_->forward(ctx, heads.query, heads.key, heads.value, inputs, are_direct);
   if (has_gate_) attended = sigmoid_gate(ctx, attended, heads.gate);
   return {linear_proj_->forward(ctx, attended), linear_proj_->bias()};
 }

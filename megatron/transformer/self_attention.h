@@ -17,6 +17,8 @@ class SelfAttention : public Attention {
   SelfAttention(const ModuleContext& context, int64_t layer_number);
   BlockOutput forward(Context& ctx, const Tensor& x, const LayerInputs& inputs) const override;
   std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const override;
+  /// Heads that share a key are scaled alike, by the largest of their logits. Biases stay.
+  std::vector<ScaledRows> clipped_rows(std::span<const double> max_logits, const QkClip& clip) const override;
 
  private:
   Tensor normalized(Context& ctx, const Tensor& heads, const Norm* norm) const;
@@ -25,7 +27,12 @@ class SelfAttention : public Attention {
   /// Queries, keys, values and gates of the projection. With `are_direct` they are views of it.
   QueryKeyValue heads_of(Context& ctx, const Tensor& mixed, const LayerInputs& inputs, bool are_direct) const;
 
+  MixedHeads mixed_heads() const {
+    return {.num_groups = num_groups_, .num_heads = num_heads_, .has_gates = has_gate_};
+  }
+
   int64_t num_heads_, num_groups_, head_size_;  // of this rank
+  int64_t first_head_, heads_per_group_;        // in the whole layer
   DType dtype_;
   bool has_gate_, qk_l2_norm_, uses_rope_, norms_across_heads_;
   ProcessGroup tensor_group_;

@@ -123,6 +123,9 @@ struct TransformerConfig {
   std::optional<std::pair<int64_t, int64_t>> window_size;
   /// Interval N: layers divisible by N, counted from 1, see everything; list: entry 0 sees everything.
   LayerPattern window_attn_skip_freq;
+  bool log_max_attention_logit = false;  ///< steps find the largest logit of each head
+  bool qk_clip = false;                  ///< with the largest logits, weights are scaled (QkClip)
+  double qk_clip_threshold = 100, qk_clip_alpha = 0.5;
   bool attention_output_gate = false;  ///< attention's output times sigmoid(gate), one for each element
 
   /// How context-parallel ranks share the attention of all layers, or [num_layers] of each.
@@ -195,6 +198,7 @@ struct TransformerConfig {
     return mla || position_embedding_type == PositionEmbeddingType::kRope ||
            position_embedding_type == PositionEmbeddingType::kYarn;
   }
+  bool finds_max_attention_logits() const { return log_max_attention_logit || qk_clip; }
   /// Elements of a head of which --rotary-percent rotates.
   int64_t rotary_channels() const { return mla ? mla->qk_pos_emb_head_dim : kv_channels; }
   /// Whether layer `layer_number` (from 1) leaves queries and keys without rotation.

@@ -22,6 +22,7 @@ class TransformerLayer : public DecoderLayer {
   std::vector<LayerPart> parts() const override;
   std::unique_ptr<LayerState> make_state(const Context& ctx, const LayerStateSizes& sizes) const override;
   MoeLayer* experts() const override { return moe_.get(); }
+  const Attention* attention() const override { return self_attention_.get(); }
 
  private:
   Tensor attention_block(Context& ctx, const Tensor& hidden, const LayerInputs& inputs) const;

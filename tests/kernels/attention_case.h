@@ -1,6 +1,7 @@
 // Operands of attention, and attention written from its formulas in double.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -85,6 +86,8 @@ struct AttentionCase {
     AttentionForwardArgs args = forward_args();
     forward_workspace = testing::workspace_of(attention_forward_workspace_bytes(stream, args));
     args.workspace = forward_workspace.view();
+    max_logits = testing::GuardedTensor(DType::kFloat64, {sizes.n}, std::vector<double>(static_cast<size_t>(sizes.n)));
+    if (options.softmax == AttentionSoftmax::kVanilla) args.max_logits = max_logits.view();
     attention_forward_on(set, stream, args);
   }
   void backward(int num_threads = 1, InstructionSet set = widest_instruction_set()) {
@@ -108,6 +111,7 @@ struct AttentionCase {
   AttentionOptions options;
   RowMap rows;
   testing::GuardedTensor q, k, v, sink, grad_o, o, lse, grad_q, grad_k, grad_v, grad_sink;
+  testing::GuardedTensor max_logits{DType::kFloat64, {0}};
   testing::GuardedTensor forward_workspace{DType::kUInt8, {0}}, backward_workspace{DType::kUInt8, {0}};
 };
 
@@ -123,12 +127,14 @@ class AttentionReference {
     grad_k.assign(k_.size(), 0);
     grad_v.assign(v_.size(), 0);
     grad_sink.assign(static_cast<size_t>(z.n), 0);
+    max_logits.assign(static_cast<size_t>(z.n), 0);
     for (const SequenceSpan& span : test.spans)
       for (int64_t head = 0; head < z.n; ++head)
         for (int64_t i = 0; i < span.query_length; ++i) add_query(span, head, i);
   }
 
   std::vector<double> o, lse, grad_q, grad_k, grad_v, grad_sink;
+  std::vector<double> max_logits;  // raised from 0
 
  private:
   bool sees(const SequenceSpan& span, int64_t i, int64_t j) const {
@@ -173,6 +179,7 @@ class AttentionReference {
         score = cap * share;
         slope[static_cast<size_t>(j)] = 1 - share * share;
       }
+      max_logits[static_cast<size_t>(head)] = std::max(max_logits[static_cast<size_t>(head)], score);
       p[static_cast<size_t>(j)] = std::exp(score);
       denominator += p[static_cast<size_t>(j)];
     }

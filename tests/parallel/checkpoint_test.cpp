@@ -88,6 +88,16 @@ TEST(ParallelCheckpoint, MovesModelsWithGatesOnAttentionBitForBit) {
   expect_to_move_bit_for_bit(llama_like(std::string(kModelSize) + " --bf16 --attention-output-gate"));
 }
 
+TEST(ParallelCheckpoint, ResumesWithQkClipBitForBit) {
+  const std::string model =
+      llama_like(std::string(kModelSize) + " --bf16 --init-method-std 0.5 --qk-clip --qk-clip-threshold 1");
+  const ScratchDirectory whole, first, second;
+  continue_to(model + saving(whole), {}, 4);
+  continue_to(model + saving(first), {}, 2);
+  continue_to(model + loading(first) + saving(second), {}, 4);
+  EXPECT_EQ(state_of(model + loading(second)), state_of(model + loading(whole)));
+}
+
 TEST(ParallelCheckpoint, MovesMainParamsInTwoHalvesAndInBf16BitForBit) {
   const std::string halves = llama_like(std::string(kModelSize) +
                                         " --bf16 --use-distributed-optimizer --use-precision-aware-optimizer "

@@ -44,6 +44,7 @@ TEST(TrainingLogLine, HasAllOptionalPiecesInMegatronsOrder) {
   v.loss_scale = 65536.0;
   v.num_zeros = 9.0;
   v.params_norm = 123.4567;
+  v.max_attention_logit = 11.5;
   v.skipped_iterations = 2;
   v.nan_iterations = 1;
   EXPECT_EQ(training_log_line(v),
@@ -52,7 +53,7 @@ TEST(TrainingLogLine, HasAllOptionalPiecesInMegatronsOrder) {
             " throughput per GPU (TFLOP/s/GPU): 412.3 | energy per GPU (J/iter/GPU): 700.1 |"
             " power per GPU (W/GPU): 567.9 | learning rate: 1.500000E-04 | global batch size:    32 |"
             " lm loss: 2.345679E+00 | load_balancing_loss: 1.000000E+00 | loss scale: 65536.0 | grad norm: 0.988 |"
-            " num zeros: 9.0 | params norm: 123.457 | number of skipped iterations:   2 |"
+            " num zeros: 9.0 | params norm: 123.457 | max attention logit: 11.500 | number of skipped iterations:   2 |"
             " number of nan iterations:   1 |");
 }
 

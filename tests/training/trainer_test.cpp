@@ -5,6 +5,8 @@
 #include <cmath>
 #include <thread>
 
+#include "megatron/transformer/qk_clip.h"
+#include "tests/testing/test_device.h"
 #include "tests/testing/tolerance.h"
 #include "tests/training/small_trainer.h"
 
@@ -48,6 +50,46 @@ TrainerOutcome trainer_outcome_of(const std::string& words, int64_t num_steps) {
 const std::vector<std::string>& trained_models() {
   static const std::vector<std::string> both = {gpt2_like(), llama_like()};
   return both;
+}
+
+/// The main parameters of each state.
+std::vector<std::vector<double>> mains_of(Trainer& trainer) {
+  std::vector<std::vector<double>> mains;
+  for (const OptimizerState& state : trainer.optimizer().states())
+    mains.push_back(megatron::testing::values_of(trainer.optimizer().main_params(trainer.context(), state)));
+  return mains;
+}
+
+TEST(Trainer, QkClipScalesMainParamsAndWeightsOfHeadsWithLargeLogits) {
+  for (const std::string form :
+       {"", " --bf16", " --bf16 --use-precision-aware-optimizer --use-distributed-optimizer",
+        " --bf16 --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"}) {
+    const std::string words = llama_like(form + " --init-method-std 0.5");
+    Trainer plain = trainer_of(words + " --log-max-attention-logit");
+    Trainer clipped = trainer_of(words + " --qk-clip --qk-clip-threshold 1 --qk-clip-alpha 0.3");
+    const TrainStepResult step = plain.train_step(MicroBatches(batches_of(plain.config(), 0)));
+    clipped.train_step(MicroBatches(batches_of(clipped.config(), 0)));
+    const auto found = std::ranges::find(step.metrics, kMaxAttentionLogits, &StepMetric::name);
+    ASSERT_NE(found, step.metrics.end());
+    const std::vector<ScaledRows> scaled = clipped.model().clipped_rows(found->values);
+    EXPECT_FALSE(scaled.empty());
+    std::vector<std::vector<double>> expected = mains_of(plain);
+    const std::vector<OptimizerState>& states = clipped.optimizer().states();
+    for (const ScaledRows& rows : scaled)
+      for (size_t i = 0; i < states.size(); ++i) {
+        if (states[i].parameter != rows.parameter) continue;
+        const int64_t width = rows.parameter->shape()[1];
+        for (int64_t e = rows.begin * width; e < rows.end * width; ++e) {
+          double& value = expected[i].at(static_cast<size_t>(e - states[i].begin));
+          value = static_cast<float>(rows.factor) * static_cast<float>(value);
+        }
+      }
+    const std::vector<std::vector<double>> actual = mains_of(clipped);
+    EXPECT_EQ(actual, expected) << form;
+    clipped.optimizer().copy_main_to_model_params(clipped.context());
+    const std::vector<double> rounded = weights_of(clipped);
+    EXPECT_NE(rounded, weights_of(plain)) << form;
+  }
 }
 
 int64_t optimizer_bytes(const std::string& words) {

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "megatron/kernels/cpu/attention.h"
 #include "megatron/kernels/cpu/attention_inputs.h"
@@ -29,10 +31,36 @@ void clear_uncovered_rows(const AttentionInputs& in, const AttentionForwardArgs&
   }
 }
 
+/// Largest logits of each head, found by several threads.
+class MaxLogits {
+ public:
+  MaxLogits(const View& target, int team) : target_(target), size_(target.defined() ? target.shape[0] : 0) {
+    found_.assign(static_cast<size_t>(size_ * team), -std::numeric_limits<double>::infinity());
+  }
+  /// Null if they are not wanted.
+  double* of(int64_t thread, int64_t head) {
+    return size_ > 0 ? &found_[static_cast<size_t>(thread * size_ + head)] : nullptr;
+  }
+  void store() const {
+    for (size_t i = 0; i < found_.size(); ++i) {
+      double& largest = target_.as<double>()[i % static_cast<size_t>(size_)];
+      largest = std::max(largest, found_[i]);
+    }
+  }
+
+ private:
+  View target_;
+  int64_t size_;
+  std::vector<double> found_;  // [threads, heads]
+};
+
 template <class C, class Isa>
 void run_forward(const CpuStream& stream, const AttentionForwardArgs& args) {
   const AttentionInputs in{args.q, args.k, args.v, args.sink, args.layout, args.options};
   in.check(args.o);
+  require<NotSupported>(!args.max_logits.defined() || args.options.softmax == AttentionSoftmax::kVanilla,
+                        "[attention] the largest logits are those of keys, and an attention sink is none. Ask for them "
+                        "with --softmax-type vanilla.");
   C* lse = args.lse.as<C>();
   clear_uncovered_rows(in, args, lse);
 
@@ -43,6 +71,7 @@ void run_forward(const CpuStream& stream, const AttentionForwardArgs& args) {
   const int64_t num_tasks = args.layout.num_spans * in.n() * tiles;
   const int64_t thread_bytes = ThreadMemory<C>(nullptr, in.d(), in.dv()).pieces.bytes();
   const int team = attention_team(stream, num_tasks, 2 * in.num_pairs() * (in.d() + in.dv()));
+  MaxLogits max_logits(args.max_logits, team);
   for_each_task(team, num_tasks, [&](int64_t task, int64_t thread) {
     const int64_t head = task / tiles % in.n();
     const int64_t first = (tiles - 1 - task % tiles) * kQueryTile<C>;  // with a causal mask the last tile takes longest
@@ -55,8 +84,10 @@ void run_forward(const CpuStream& stream, const AttentionForwardArgs& args) {
     tile.o = head_rows<TileTarget>(args.o, span.query_begin + first, span.batch, head);
     tile.lse = lse + statistics_index(args.lse, span.query_begin + first, span.batch, head);
     tile.lse_stride = args.lse.strides[2];
+    tile.max_logit = max_logits.of(thread, head);
     attention_forward_tile<Isa>(tile);
   });
+  max_logits.store();
 }
 
 }  // namespace

@@ -89,6 +89,11 @@ void attention_forward_tile(const AttentionForwardTile<C>& t) {
   store_rows<Isa, C>(
       {x.o, o_width}, t.num_queries, t.dv, [&](int64_t i) { return x.sum[i] == 0 ? 0 : 1 / x.sum[i]; }, t.o, 0);
   for (int64_t i = 0; i < t.num_queries; ++i) t.lse[i * t.lse_stride] = x.largest[i] + std::log(x.sum[i]);
+  if (!t.max_logit) return;
+  for (int64_t i = 0; i < t.num_queries; ++i) {
+    const double largest = static_cast<double>(x.largest[i]);
+    if (largest > *t.max_logit) *t.max_logit = largest;
+  }
 }
 
 }  // namespace megatron::kernels

@@ -49,6 +49,7 @@ struct AttentionForwardTile : AttentionTile {
   TileTarget o;
   C* lse = nullptr;
   int64_t lse_stride = 0;
+  double* max_logit = nullptr;  // one number, raised to the largest logit
 };
 
 /// Sums over tiles go to grad_k and grad_v, [keys, tile_width(d)] and [keys, tile_width(dv)] from the span's first key,

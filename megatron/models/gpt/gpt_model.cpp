@@ -3,6 +3,7 @@
 #include "megatron/models/model_family.h"
 #include "megatron/ops/masked_sum.h"
 #include "megatron/transformer/moe/moe_step.h"
+#include "megatron/transformer/qk_clip.h"
 
 namespace megatron {
 namespace {
@@ -72,6 +73,11 @@ std::vector<MetricSpec> GptModel::metrics() const {
   std::vector<MetricSpec> specs;
   for (int64_t depth = 1; depth <= config_.mtp.num_layers; ++depth)
     specs.push_back({.name = mtp_loss_name(depth), .groups = {pipeline_group_, data_group_}});
+  if (config_.finds_max_attention_logits())
+    specs.push_back({.name = std::string(kMaxAttentionLogits),
+                     .size = config_.num_layers * config_.num_attention_heads,
+                     .reduction = MetricReduction::kMax,
+                     .groups = {pipeline_group_, metric_group_}});
   if (!config_.moe) return specs;
   const auto add = [&](std::string_view name, int64_t size) {
     specs.push_back({.name = std::string(name), .size = size, .groups = {pipeline_group_, metric_group_}});
@@ -90,6 +96,14 @@ void GptModel::begin_step(const Context& ctx) const {
 
 void GptModel::finish_step(const Context& ctx) const {
   for (MoeLayer* layer : experts()) layer->router().finish_step(ctx);
+}
+
+std::vector<ScaledRows> GptModel::clipped_rows(std::span<const double> max_logits) const {
+  std::vector<ScaledRows> rows;
+  if (!config_.qk_clip) return rows;
+  for (const auto& stage : stages_)
+    for (const ScaledRows& own : stage->clipped_rows(max_logits)) rows.push_back(own);
+  return rows;
 }
 
 void GptModel::set_bounded(bool is_bounded) const {

@@ -30,6 +30,7 @@ class GptModel : public Model {
   bool attaches_losses() const override;
   void begin_step(const Context& ctx) const override;
   void finish_step(const Context& ctx) const override;
+  std::vector<ScaledRows> clipped_rows(std::span<const double> max_logits) const override;
   void set_bounded(bool is_bounded) const override;
   /// @param batches  of the tensors and the layout that gpt_batch names.
   std::vector<Chunk> chunks(const Batches& batches) const override;

@@ -11,6 +11,7 @@
 #include "megatron/tensor_parallel/linear.h"
 #include "megatron/tensor_parallel/mappings.h"
 #include "megatron/tensor_parallel/sequence_rows.h"
+#include "megatron/transformer/attention.h"
 #include "megatron/transformer/layer_plan.h"
 
 namespace megatron {
@@ -97,6 +98,20 @@ std::vector<MoeLayer*> GptStage::experts() const {
   if (mtp_)
     for (MoeLayer* own : mtp_->experts()) experts.push_back(own);
   return experts;
+}
+
+std::vector<ScaledRows> GptStage::clipped_rows(std::span<const double> max_logits) const {
+  const QkClip clip{.threshold = config_.qk_clip_threshold, .alpha = config_.qk_clip_alpha};
+  const auto num_heads = static_cast<size_t>(config_.num_attention_heads);
+  std::vector<ScaledRows> rows;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Attention* attention = layers_[i]->attention();
+    if (!attention) continue;
+    const size_t layer = static_cast<size_t>(stage_.first_layer) + i;
+    for (const ScaledRows& own : attention->clipped_rows(max_logits.subspan(layer * num_heads, num_heads), clip))
+      rows.push_back(own);
+  }
+  return rows;
 }
 
 Tensor GptStage::decode(Context& ctx, Tensor hidden, const Batch& batch) const {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/autograd/scaled_rows.h"
 #include "megatron/autograd/segment.h"
 #include "megatron/datasets/host_batch.h"
 #include "megatron/models/batch.h"
@@ -63,6 +64,8 @@ class GptStage : public Module {
   const StageLayers& layers() const { return stage_; }
   /// The mixtures of experts of the layers, those for further tokens included.
   std::vector<MoeLayer*> experts() const;
+  /// The rows of weights that QK-clip scales in the layers of the decoder. @param max_logits  of all layers.
+  std::vector<ScaledRows> clipped_rows(std::span<const double> max_logits) const;
   /// Null if the stage has no embedding of its own.
   const GptEmbedding* embedding() const { return embedding_.get(); }
 

@@ -54,6 +54,36 @@ FieldValue read_window(std::string_view word) {
   return std::vector<int64_t>{side(text.substr(0, comma)), side(text.substr(comma + 1))};
 }
 
+void describe_qk_clip(FieldTable& table, PretrainConfig& config) {
+  TransformerConfig& net = config.transformer;
+  const auto clips = [&net] { return net.qk_clip; };
+  table
+      .add("qk_clip", net.qk_clip,
+           "after a step, scale the weights of queries and keys of heads whose largest logit is above "
+           "--qk-clip-threshold, and log that logit; on CPUs alone")
+      .differs({.megatron = "scales a weight and its main parameters each on its own, fails with "
+                            "--use-distributed-optimizer and with --attention-output-gate, makes weights NaN where a "
+                            "head of a clipped layer has no logit above 0, and 0 where one is infinite",
+                .ours = "scales the main parameters and rounds them to the weights, whatever keeps them; heads at or "
+                        "below the threshold, or with a logit that is not finite, stay as they are",
+                .in_force = clips})
+      .cannot_run_where(
+          [&net] { return net.finds_max_attention_logits() && net.softmax_type != SoftmaxType::kVanilla; },
+          "--qk-clip or --log-max-attention-logit with a --softmax-type other than vanilla: an attention sink is no "
+          "logit of a key. Leave out one of both");
+  table.add("qk_clip_threshold", net.qk_clip_threshold, "largest logit that --qk-clip leaves as it is")
+      .above(0)
+      .needs("--qk-clip", clips)
+      .such_as("--qk-clip --qk-clip-threshold 50");
+  table
+      .add("qk_clip_alpha", net.qk_clip_alpha,
+           "--qk-clip multiplies queries by f^alpha and keys by f^(1 - alpha), where f is threshold / logit")
+      .at_least(0)
+      .at_most(1)
+      .needs("--qk-clip", clips)
+      .such_as("--qk-clip --qk-clip-alpha 0.3");
+}
+
 void describe_core(FieldTable& table, PretrainConfig& config) {
   TransformerConfig& net = config.transformer;
   table.begin_group("Attention", "Always causal. Grouped queries are with the size of the model.");
@@ -116,6 +146,7 @@ void describe_core(FieldTable& table, PretrainConfig& config) {
       .gives_weights_meaning()
       .needs("--window-size", [&config] { return config.transformer.window_size.has_value(); })
       .such_as("--window-size 128,0 --window-attn-skip-freq 2");
+  describe_qk_clip(table, config);
   table.add("deterministic_mode", net.deterministic_mode,
             "gradients of attention are equal to the bit in two runs on CUDA too, for time and up to 1 GiB");
 }

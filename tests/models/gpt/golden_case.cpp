@@ -95,6 +95,9 @@ void take_transformer(const Json& json, TransformerConfig& config) {
   arguments.take("qk_layernorm", config.qk_layernorm);
   arguments.take("qk_l2_norm", config.qk_l2_norm);
   arguments.take("attention_output_gate", config.attention_output_gate);
+  arguments.take("qk_clip", config.qk_clip);
+  arguments.take("qk_clip_threshold", config.qk_clip_threshold);
+  arguments.take("qk_clip_alpha", config.qk_clip_alpha);
   arguments.take("softmax_scale", config.softmax_scale);
   arguments.take_enum("softmax_type", config.softmax_type);
   arguments.take("window_size", config.window_size);

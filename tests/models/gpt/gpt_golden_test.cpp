@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
+#include "megatron/transformer/qk_clip.h"
 #include "tests/models/gpt/golden_run.h"
 #include "tests/testing/tolerance.h"
 
@@ -47,6 +49,33 @@ TEST_P(GptGolden, MeanLossAndEveryGradientAreMegatrons) {
     for (Parameter* parameter : golden.model->parameters())
       expect_golden(gradient_of(*parameter), golden.tensors.values("grad/" + parameter->name()),
                     golden.length_there_and_back(), parameter->name());
+  });
+}
+
+Json clipped_case(Json test) {
+  test["config"]["qk_clip"] = true;
+  test["config"]["qk_clip_threshold"] = test["threshold"];
+  test["config"]["qk_clip_alpha"] = test["alpha"];
+  return test;
+}
+
+TEST_P(GptGolden, LargestLogitsAndClippedWeightsAreMegatrons) {
+  for_each_golden_case({"training/extra_qk_clip_models.json"}, [](const Json& test) {
+    GoldenRun golden(clipped_case(test), GetParam());
+    golden.run();
+    const std::vector<double> max_logits = golden.tensors.values("max_logits");
+    expect_golden(values_of(golden.batch.tensor(kMaxAttentionLogits)), max_logits, golden.length_there(), "logits");
+    std::map<Parameter*, std::vector<double>> weights;
+    for (const ScaledRows& rows : golden.model->clipped_rows(max_logits)) {
+      auto& values = weights.try_emplace(rows.parameter, values_of(rows.parameter->value())).first->second;
+      const int64_t width = rows.parameter->shape()[1];
+      for (int64_t i = rows.begin * width; i < rows.end * width; ++i) values[static_cast<size_t>(i)] *= rows.factor;
+    }
+    for (const auto& [parameter, values] : weights)
+      expect_golden(values, golden.tensors.values("clipped/" + parameter->name()), 4, parameter->name());
+    const auto is_clipped = [](const std::string& name) { return name.starts_with("clipped/"); };
+    EXPECT_EQ(std::ssize(weights), std::ranges::count_if(golden.tensors.names(), is_clipped));
+    EXPECT_FALSE(weights.empty());
   });
 }
 

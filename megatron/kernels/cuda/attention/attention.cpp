@@ -136,6 +136,8 @@ int64_t attention_backward_workspace_bytes(const CudaStream&, const AttentionBac
 void attention_forward(const CudaStream& stream, const AttentionForwardArgs& args) {
   check_operands(args);
   refuse_soft_cap(args.options);
+  require<NotSupported>(!args.max_logits.defined(),
+                        "[attention] the largest logits of heads are computed on CPUs alone in this version.");
   if constexpr (kHasCudnn)
     if (try_cudnn(stream, args, &cudnn_attention_forward)) return;
   check_built_in_kernels_can(args);
