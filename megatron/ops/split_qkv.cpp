@@ -9,7 +9,7 @@ namespace megatron {
 namespace {
 
 /// A part of every group: [s, b, g, elements of the part].
-Tensor part_of(const Tensor& mixed, const MixedHeads& heads, int part) {
+Tensor elements_of_part(const Tensor& mixed, const MixedHeads& heads, int part) {
   const int64_t d = heads.head_size(mixed);
   const auto [first, count] = heads.range(part);
   return mixed.detach()
@@ -26,7 +26,7 @@ struct SplitQkvNode final : Node {
     Tensor dmixed = b.ctx.empty("split_qkv.dmixed", shape, dtype);
     for (int i = 0; i < heads.num_parts(); ++i) {
       const Tensor& grad = grad_out[static_cast<size_t>(i)];
-      Tensor part = part_of(dmixed, heads, i);
+      Tensor part = elements_of_part(dmixed, heads, i);
       launch(b.ctx, {.shape = &part.shape()}, [&](auto& stream) {
         if (grad.defined())
           kernels::copy(stream, {.x = as_part(grad).view(), .y = part.view()});
@@ -43,7 +43,7 @@ struct SplitQkvNode final : Node {
       if (!grad.defined() || grad.is_contiguous() || grad.storage() != grads[0].storage()) return false;
     return true;
   }
-  /// Heads in the shape of part_of(). Strided ones are views, which have it already.
+  /// Heads in the shape of elements_of_part(). Strided ones are views, which have it already.
   Tensor as_part(const Tensor& grad) const {
     if (!grad.is_contiguous()) return grad;
     const int64_t num_parts = shape[0] * shape[1] * heads.num_groups;
@@ -58,7 +58,7 @@ QueryKeyValue copies_of(const Context& ctx, const Tensor& mixed, const MixedHead
   QueryKeyValue out = empty_parts(ctx, mixed, heads);
   const std::array<Tensor*, 4> outputs = {&out.query, &out.key, &out.value, &out.gate};
   for (int i = 0; i < heads.num_parts(); ++i) {
-    const Tensor part = part_of(mixed, heads, i);
+    const Tensor part = elements_of_part(mixed, heads, i);
     Tensor y = outputs[static_cast<size_t>(i)]->reshape(part.shape());
     launch(ctx, {.shape = &part.shape()},
            [&](auto& stream) { kernels::copy(stream, {.x = part.view(), .y = y.view()}); });
@@ -103,7 +103,7 @@ QueryKeyValue empty_parts(const Context& ctx, const Tensor& mixed, const MixedHe
 
 QueryKeyValue qkv_views(const Tensor& mixed, int64_t num_heads) {
   const MixedHeads heads{.num_groups = num_heads, .num_heads = num_heads};
-  const auto view = [&](int part) { return part_of(mixed, heads, part); };
+  const auto view = [&](int part) { return elements_of_part(mixed, heads, part); };
   return {view(MixedHeads::kQuery), view(MixedHeads::kKey), view(MixedHeads::kValue)};
 }
 
