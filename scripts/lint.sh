@@ -100,6 +100,8 @@ check_tests_compile() {
 
 # Flags that tools/clang_tidy_prelude.h cannot set: warnings of g++, pragmas of g++, and _Float16.
 tidy_arguments=(-include "$PWD/tools/clang_tidy_prelude.h" -Wno-unknown-warning-option -Wno-unknown-pragmas -mavx512fp16)
+# clang comes without omp.h; g++ has one, behind headers of which clang has its own.
+tidy_arguments+=("-idirafter$(g++ -print-file-name=include)")
 
 check_tidy() {
   local tool files

@@ -18,3 +18,6 @@ struct source_location {
   constexpr const char* function_name() const { return ""; }
 };
 }  // namespace std
+
+// omp.h of g++ names the function that frees what another allocates, an argument of the attribute that clang 14 lacks.
+#define __malloc__(...) __malloc__
