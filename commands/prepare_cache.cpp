@@ -103,7 +103,7 @@ int prepare_cache_command(const std::vector<std::string>& args, std::ostream& ou
                            });
     const MessageLog log{.on_info = {},
                          .on_warning = [&](const std::string& text) { err << "warning: " << text << '\n'; }};
-    const TrainingData data(config, *tokenizer, log);
+    const TrainingData data(config, *tokenizer, log, {});
     print_sizes(config, data.datasets(), out);
   });
 }

@@ -54,7 +54,7 @@ std::vector<GlobalBatch> invented_batches(const PretrainConfig& config, int64_t 
 std::vector<GlobalBatch> first_batches(const PretrainConfig& config, const Tokenizer& tokenizer, int64_t num_steps,
                                        Progress& progress) {
   const MessageLog log{.on_info = {}, .on_warning = [&](const std::string& text) { progress.warning(text); }};
-  const TrainingData data(config, tokenizer, log);
+  const TrainingData data(config, tokenizer, log, {});
   const std::unique_ptr<BatchReader> reader = data.train_reader(0, 0);
   const MicrobatchCalculator sizes = microbatch_calculator_of(config);
   std::vector<GlobalBatch> batches;

@@ -76,6 +76,7 @@ void check_blend(const Blend& blend, std::string_view name, Mistakes& mistakes) 
 class Builder {
  public:
   Builder(const GptDatasetConfig& config, const MessageLog& log) : config_(config) {
+    if (config.sequence_counts) counts_ = {config.sequence_counts->begin(), config.sequence_counts->end()};
     // Members are built on several threads, but messages come one at a time.
     log_.on_info = [this, &log](const std::string& text) {
       std::lock_guard lock(log_mutex_);
@@ -215,10 +216,28 @@ class Builder {
                        "{}.idx: tokens are {}, which GPT training does not support. The file is damaged or has other "
                        "data than text: copy it again or preprocess the text again.",
                        prefix, name_of(type));
+    require_counts(*data);
     return data;
   }
 
+  /// The numbers of --per-dataset-sequences-path against those of the .idx.
+  void require_counts(const IndexedDataset& data) const {
+    if (!config_.sequence_counts) return;
+    constexpr const char* kMakeAgain = "Make the file again with: megatron build_sequences_per_dataset";
+    const auto found = counts_.find(data.name());
+    require<DataError>(found != counts_.end(), "--per-dataset-sequences-path: the file has no counts of {}. {}",
+                       data.name(), kMakeAgain);
+    const SequenceCounts& given = found->second;
+    require<DataError>(given == SequenceCounts{data.num_sequences(), data.num_documents() + 1},
+                       "--per-dataset-sequences-path: the file gives {} sequences and {} document indices to {}, whose "
+                       ".idx has {} and "
+                       "{}. {}",
+                       given.num_sequences, given.num_document_indices, data.name(), data.num_sequences(),
+                       data.num_documents() + 1, kMakeAgain);
+  }
+
   const GptDatasetConfig& config_;
+  std::map<std::string, SequenceCounts> counts_;
   std::mutex log_mutex_;
   MessageLog log_;
   std::set<std::string> said_;  // warnings, to print each once and not for every split and member

@@ -13,6 +13,12 @@ namespace {
 
 void append(std::span<const TokenId> ids, std::vector<int64_t>& out) { out.insert(out.end(), ids.begin(), ids.end()); }
 
+std::vector<TokenId> ids_of(std::string_view text, TextEncoder& encoder) {
+  std::vector<TokenId> ids;
+  encoder.append(text, ids);
+  return ids;
+}
+
 /// Calls `use` for each part that is not empty and ends with `separator`, and appends the separator behind it; then for
 /// the rest, which may be empty. A separator behind nothing is dropped.
 void for_each_part(std::span<const int64_t> tokens, int64_t separator, std::vector<int64_t>& out,
@@ -47,30 +53,32 @@ FillInTheMiddle::FillInTheMiddle(const Tokenizer& tokenizer, Options options)
 void FillInTheMiddle::apply(std::vector<int64_t>& sample, NumpyRandomState& random) const {
   Tokens changed;
   changed.reserve(sample.size() + sample.size() / 8);
+  const std::unique_ptr<TextEncoder> encoder = tokenizer_.make_encoder();
+  const Source source{random, *encoder};
   if (std::ranges::find(sample, options_.eod) == sample.end())
-    permute_document(sample, random, changed);
+    permute_document(sample, source, changed);
   else
     for_each_part(sample, options_.eod, changed,
-                  [&](std::span<const int64_t> document) { permute_document(document, random, changed); });
+                  [&](std::span<const int64_t> document) { permute_document(document, source, changed); });
   changed.resize(sample.size(), options_.pad);
   sample = std::move(changed);
 }
 
-void FillInTheMiddle::permute_document(std::span<const int64_t> document, NumpyRandomState& random, Tokens& out) const {
+void FillInTheMiddle::permute_document(std::span<const int64_t> document, const Source& source, Tokens& out) const {
   const bool has_fragments =
       options_.split_sample && std::ranges::find(document, *options_.split_sample) != document.end();
-  if (!has_fragments) return permute(document, options_.rate, random, out);
-  if (!random.bernoulli(options_.rate)) {
+  if (!has_fragments) return permute(document, options_.rate, source, out);
+  if (!source.random.bernoulli(options_.rate)) {
     out.insert(out.end(), document.begin(), document.end());
     return;
   }
   for_each_part(document, *options_.split_sample, out,
-                [&](std::span<const int64_t> fragment) { permute(fragment, options_.fragment_rate, random, out); });
+                [&](std::span<const int64_t> fragment) { permute(fragment, options_.fragment_rate, source, out); });
 }
 
-void FillInTheMiddle::permute(std::span<const int64_t> tokens, double rate, NumpyRandomState& random,
-                              Tokens& out) const {
+void FillInTheMiddle::permute(std::span<const int64_t> tokens, double rate, const Source& source, Tokens& out) const {
   const auto keep = [&] { out.insert(out.end(), tokens.begin(), tokens.end()); };
+  NumpyRandomState& random = source.random;
   if (!random.bernoulli(rate)) return keep();
   const std::string text = text_of(tokens);
   if (options_.no_prefix && text.starts_with(*options_.no_prefix)) return keep();
@@ -80,9 +88,9 @@ void FillInTheMiddle::permute(std::span<const int64_t> tokens, double rate, Nump
   std::ranges::sort(cuts);
   for (size_t& cut : cuts) cut = offset_of_code_point(text, cut);
   const std::string_view whole = text;
-  const std::vector<TokenId> prefix = tokenizer_.encode(whole.substr(0, cuts[0]));
-  const std::vector<TokenId> middle = tokenizer_.encode(whole.substr(cuts[0], cuts[1] - cuts[0]));
-  const std::vector<TokenId> suffix = tokenizer_.encode(whole.substr(cuts[1]));
+  const std::vector<TokenId> prefix = ids_of(whole.substr(0, cuts[0]), source.encoder);
+  const std::vector<TokenId> middle = ids_of(whole.substr(cuts[0], cuts[1] - cuts[0]), source.encoder);
+  const std::vector<TokenId> suffix = ids_of(whole.substr(cuts[1]), source.encoder);
   const bool is_spm = random.bernoulli(options_.spm_rate);
   out.push_back(options_.prefix);
   if (!is_spm) append(prefix, out);
@@ -100,7 +108,7 @@ std::string FillInTheMiddle::text_of(std::span<const int64_t> tokens) const {
       require<DataError>(std::in_range<TokenId>(token), "token {} is not in the vocabulary", token);
       ids.push_back(static_cast<TokenId>(token));
     }
-  return tokenizer_.decode(ids);
+  return replace_invalid_utf8(tokenizer_.decode(ids));  // a sample may begin and end inside of a character
 }
 
 }  // namespace megatron

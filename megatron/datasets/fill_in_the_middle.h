@@ -39,8 +39,12 @@ class FillInTheMiddle {
 
  private:
   using Tokens = std::vector<int64_t>;
-  void permute_document(std::span<const int64_t> document, NumpyRandomState& random, Tokens& out) const;
-  void permute(std::span<const int64_t> text, double rate, NumpyRandomState& random, Tokens& out) const;
+  struct Source {
+    NumpyRandomState& random;
+    TextEncoder& encoder;
+  };
+  void permute_document(std::span<const int64_t> document, const Source& source, Tokens& out) const;
+  void permute(std::span<const int64_t> text, double rate, const Source& source, Tokens& out) const;
   std::string text_of(std::span<const int64_t> tokens) const;
 
   const Tokenizer& tokenizer_;

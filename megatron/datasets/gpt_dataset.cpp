@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
+#include "megatron/datasets/fill_in_the_middle.h"
 #include "megatron/datasets/index_cache.h"
 
 namespace megatron {
@@ -42,6 +43,7 @@ GptDatasetIdentity make_identity(const TokenSource& source, const GptDatasetPart
     identity.class_name = "MockGPTDataset";
   } else {
     identity.dataset_path = source.name();
+    if (config.fill_in_the_middle) identity.class_name = "GPTFIMDataset";
   }
   identity.num_samples = part.num_samples;
   identity.index_split = part.split;
@@ -79,10 +81,9 @@ GptIndexRequest make_request(const TokenSource& source, const GptDatasetPart& pa
   return request;
 }
 
-std::filesystem::path cache_directory(const TokenSource& source, const GptDatasetPart& part,
-                                      const GptDatasetConfig& config) {
-  if (!config.path_to_cache.empty() || part.mock) return config.path_to_cache;
-  return std::filesystem::path(source.name()) / "cache" / "GPTDataset_indices";
+std::filesystem::path cache_directory(const GptDatasetIdentity& identity, const GptDatasetConfig& config) {
+  if (!config.path_to_cache.empty() || !identity.dataset_path) return config.path_to_cache;
+  return std::filesystem::path(*identity.dataset_path) / "cache" / (identity.class_name + "_indices");
 }
 
 }  // namespace
@@ -103,7 +104,7 @@ GptDataset::GptDataset(const TokenSource& source, const GptDatasetPart& part, co
 
 void GptDataset::load_or_build_indices(const GptDatasetPart& part, const MessageLog& log) {
   CacheEntry entry;
-  entry.directory = cache_directory(source_, part, config_);
+  entry.directory = cache_directory(identity_, config_);
   entry.description = identity_.description();
   entry.stem = cache_stem(entry.description, identity_.class_name, part.split);
   // Megatron's description lacks these two, so that its indices of both kinds would replace each other.
@@ -157,10 +158,9 @@ void GptDataset::check_tokens(int64_t sequence, int64_t offset, std::span<const 
       std::find_if(tokens.begin(), tokens.end(), [&](int64_t token) { return token < 0 || token >= limit; });
   if (wrong == tokens.end()) return;
   throw DataError(
-      fmt::format("{}: token {} at position {} of sequence {} is not in the vocabulary{}. Train with the tokenizer "
-                  "that the data was "
-                  "made with, or preprocess the data again.",
-                  source_.name(), *wrong, offset + (wrong - tokens.begin()), sequence,
+      fmt::format("{}: token {} is not in the vocabulary{}. Train with the tokenizer that the data was made with, or "
+                  "preprocess the data again; `megatron data check` reads a whole file.",
+                  source_.place_of(sequence, offset + (wrong - tokens.begin())), *wrong,
                   vocab_size > 0 ? fmt::format(" of {} tokens", vocab_size) : ""));
 }
 
@@ -212,6 +212,10 @@ void GptDataset::read_tokens(int64_t index, std::vector<int64_t>& tokens, std::v
   const bool may_be_short = !request_.drop_last && row + 1 == plan_.num_samples;
   if (std::ssize(tokens) < longest && !may_be_short)
     reject_index(fmt::format("sample {} has {} tokens of {}", row, tokens.size(), longest));
+  if (config_.fill_in_the_middle) {
+    NumpyRandomState random((config_.random_seed + index) & 0xFFFFFFFF);
+    config_.fill_in_the_middle->apply(tokens, random);
+  }
   tokens.resize(static_cast<size_t>(longest), pad_);
 }
 

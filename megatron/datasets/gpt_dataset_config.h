@@ -6,12 +6,14 @@
 #include <string>
 
 #include "megatron/base/mapped_file.h"
+#include "megatron/datasets/sequence_counts.h"
 #include "megatron/datasets/split.h"
 #include "megatron/datasets/tokenizer_facts.h"
 
 namespace megatron {
 
 class ConversationEncoder;
+class FillInTheMiddle;
 
 /// Options that all GPT datasets of a run share. Names are Megatron Core's (GPTDatasetConfig).
 struct GptDatasetConfig {
@@ -38,6 +40,12 @@ struct GptDatasetConfig {
   /// --sft: paths name JSON Lines files of conversations, which this encodes; null: indexed files of tokens. It must
   /// outlive the datasets.
   const ConversationEncoder* conversations = nullptr;
+  /// --fim-data: changes the samples of indexed files, whose class is then Megatron's GPTFIMDataset; null: they stay as
+  /// they are. It must outlive the datasets. Sample i draws from a stream of its own, seeded with random_seed + i.
+  const FillInTheMiddle* fill_in_the_middle = nullptr;
+  /// The counts that --per-dataset-sequences-path gives of the files, which must have them; null: none are given. It
+  /// must outlive the call that builds the datasets.
+  const SequenceCountsByPrefix* sequence_counts = nullptr;
   /// Ranks that share a sequence: conversations are padded so that it divides them.
   int64_t context_parallel_size = 1;
 

@@ -48,6 +48,20 @@ std::string path_of_part(const std::string& prefix, const char* suffix) {
   return path;
 }
 
+/// The last of 0 .. count - 1 for which `condition` holds, which it does up to that one; -1 if it holds for none.
+template <class Condition>
+int64_t last_where(int64_t count, Condition condition) {
+  int64_t begin = 0;
+  while (begin < count) {
+    const int64_t middle = begin + (count - begin) / 2;
+    if (condition(middle))
+      begin = middle + 1;
+    else
+      count = middle;
+  }
+  return begin - 1;
+}
+
 /// A stored token as `Out`. Floating tokens have no exact integer: they are truncated, and out-of-range or
 /// not-a-number ones become the nearest end of the range or 0.
 template <class Out, class Stored>
@@ -200,6 +214,24 @@ int64_t IndexedDataset::sequence_pointer(int64_t sequence) const {
 
 int64_t IndexedDataset::document_index(int64_t document) const {
   return load_at<int64_t>(index_.bytes().data() + kIndexHeaderBytes + 12 * num_sequences_ + 8 * document);
+}
+
+int64_t IndexedDataset::sequence_at(int64_t byte_offset) const {
+  // The last of the sequences that begin there is the one with tokens.
+  return last_where(num_sequences_, [&](int64_t i) { return sequence_pointer(i) <= byte_offset; });
+}
+
+int64_t IndexedDataset::document_of(int64_t sequence) const {
+  // Of documents that start with the same sequence all but the last one are empty.
+  return last_where(num_documents(), [&](int64_t i) { return document_index(i) <= sequence; });
+}
+
+std::string IndexedDataset::place_of(int64_t sequence, int64_t position) const {
+  const auto token_size = static_cast<int64_t>(size_of(token_type_));
+  const int64_t document = document_of(sequence), byte = sequence_pointer(sequence) + position * token_size;
+  const int64_t begin = sequence_pointer(document_index(document));
+  return fmt::format("{}{}: byte {}, position {} of document {} (position {} of sequence {})", prefix_, kTokensSuffix,
+                     byte, (byte - begin) / token_size, document, position, sequence);
 }
 
 int8_t IndexedDataset::sequence_mode(int64_t sequence) const {

@@ -51,6 +51,12 @@ class IndexedDataset final : public TokenSource {
   /// Mode of a sequence; the dataset must be multimodal.
   int8_t sequence_mode(int64_t sequence) const;
 
+  /// The sequence that has the token at this byte of `.bin`, and the document that a sequence belongs to. O(log n).
+  int64_t sequence_at(int64_t byte_offset) const;
+  int64_t document_of(int64_t sequence) const;
+  /// "PREFIX.bin: byte 10, position 3 of document 1 (position 2 of sequence 4)".
+  std::string place_of(int64_t sequence, int64_t position) const override;
+
   void read(int64_t sequence, int64_t offset, std::span<int64_t> out) const override;
   /// The whole sequence. Floating tokens are truncated towards zero; `sequence_values` keeps them.
   std::vector<int64_t> sequence(int64_t sequence) const;

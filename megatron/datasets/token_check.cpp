@@ -13,30 +13,12 @@ namespace {
 
 constexpr size_t kBlockBytes = size_t{1} << 18;  // stays in the second-level cache
 
-/// The number of elements of 0 .. count - 1 of which `is_right` holds for all up to that one.
-template <class Condition>
-int64_t first_not(int64_t count, Condition is_right) {
-  int64_t begin = 0;
-  while (begin < count) {
-    const int64_t middle = begin + (count - begin) / 2;
-    if (is_right(middle))
-      begin = middle + 1;
-    else
-      count = middle;
-  }
-  return begin;
-}
-
 TokenFault place_of(const IndexedDataset& dataset, uint64_t byte_offset, int64_t token) {
   const auto offset = static_cast<int64_t>(byte_offset);
-  // The last of the sequences that begin there is the one with tokens, and likewise the last of the documents.
-  const int64_t sequence =
-      first_not(dataset.num_sequences(), [&](int64_t i) { return dataset.sequence_pointer(i) <= offset; }) - 1;
-  const int64_t document =
-      first_not(dataset.num_documents(), [&](int64_t i) { return dataset.document_index(i) <= sequence; }) - 1;
+  const int64_t sequence = dataset.sequence_at(offset);
   const int64_t bytes = offset - dataset.sequence_pointer(sequence);
   return {.token = token,
-          .document = document,
+          .document = dataset.document_of(sequence),
           .sequence = sequence,
           .position = bytes / static_cast<int64_t>(size_of(dataset.token_type())),
           .byte_offset = byte_offset};

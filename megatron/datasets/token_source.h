@@ -20,6 +20,8 @@ class TokenSource {
   /// Fills `out` with tokens offset .. offset + out.size() of one sequence.
   /// @throw DataError if the sequence does not have them.
   virtual void read(int64_t sequence, int64_t offset, std::span<int64_t> out) const = 0;
+  /// For messages: where token `position` of a sequence is stored.
+  virtual std::string place_of(int64_t sequence, int64_t position) const;
 };
 
 }  // namespace megatron

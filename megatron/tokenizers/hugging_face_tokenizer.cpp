@@ -140,6 +140,10 @@ std::string HuggingFaceTokenizer::decode(std::span<const TokenId> ids) const {
 
 int64_t HuggingFaceTokenizer::vocab_size() const { return json_->end_of_ids(); }
 
+std::optional<TokenId> HuggingFaceTokenizer::id_of(std::string_view token) const { return json_->id_of(token); }
+
+std::vector<TokenId> HuggingFaceTokenizer::special_ids() const { return json_->special_ids(); }
+
 TokenizerIdentity HuggingFaceTokenizer::identity() const {
   return {{"class", "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"},
           {"tokenizer_path", options_.path},

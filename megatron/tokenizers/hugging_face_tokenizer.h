@@ -39,6 +39,9 @@ class HuggingFaceTokenizer final : public Tokenizer {
   int64_t vocab_size() const override;
   std::optional<TokenId> eod() const override { return eod_; }
   std::optional<TokenId> pad() const override { return pad_; }
+  std::optional<TokenId> id_of(std::string_view token) const override;
+  /// The added tokens that the file or the options mark as special.
+  std::vector<TokenId> special_ids() const override;
   TokenizerIdentity identity() const override;
   std::vector<TokenizerFile> files() const override { return files_; }
 

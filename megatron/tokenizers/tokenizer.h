@@ -56,6 +56,11 @@ class Tokenizer {
   /// The id that fills up short rows, if the vocabulary has one. May lie outside of the vocabulary (NullTokenizer: -1).
   virtual std::optional<TokenId> pad() const { return std::nullopt; }
 
+  /// The id of the entry that is exactly `token`, such as "<fim_prefix>", if the vocabulary has one.
+  virtual std::optional<TokenId> id_of(std::string_view token) const;
+  /// The ids that Megatron leaves out of the text of a sample, such as the end of a document.
+  virtual std::vector<TokenId> special_ids() const { return {}; }
+
   /// What the names of dataset caches are hashed from. Equal to Megatron 0.20's `unique_identifiers` where the type is
   /// Megatron's, so that its caches are found.
   virtual TokenizerIdentity identity() const = 0;

@@ -27,7 +27,9 @@ bool IterationPlan::saves_non_persistent_after(int64_t iteration) const {
          !saves_after(iteration);
 }
 
-bool IterationPlan::exits_after(int64_t iteration) const { return is_due(iteration, config_.training.exit_interval); }
+bool IterationPlan::exits_after(int64_t iteration) const {
+  return is_due(iteration, config_.training.exit_interval) || std::ranges::binary_search(phase_transitions_, iteration);
+}
 
 int64_t IterationPlan::num_evaluations_left(int64_t iteration) const {
   const ValidationConfig& validation = config_.validation;
@@ -36,6 +38,8 @@ int64_t IterationPlan::num_evaluations_left(int64_t iteration) const {
   const int64_t end = config_.training.train_iters.value_or(0);
   const auto first_after = [&](int64_t interval) { return (iteration / interval + 1) * interval; };
   int64_t last = end, at_the_end = 1;
+  const auto transition = std::ranges::upper_bound(phase_transitions_, iteration);
+  if (transition != phase_transitions_.end() && *transition <= last) last = *transition, at_the_end = 0;
   if (const auto& interval = config_.training.exit_interval)
     for (int64_t i = first_after(*interval); i <= last; i += *interval)
       if (exits_after(i)) last = i, at_the_end = 0;

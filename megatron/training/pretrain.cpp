@@ -326,12 +326,17 @@ void pretrain(PretrainConfig config, const Tokenizer& tokenizer, const PretrainE
   if (!products.text.empty()) environment.progress.info(products.text);
   const PretrainEnvironment measured = with_speed(environment, config, products, groups.world);
   Timers timers(static_cast<int>(config.logging.timing_log_level));
+  const int64_t iteration = config.training.phase_transition_iterations
+                                ? Checkpointer::iteration_to_load(environment.files, config.checkpoint)
+                                : 0;
   const TrainingData data = timed(&timers, kDataTimer, 0, [&] {
-    return build_data(environment, groups.world,
-                      [&](bool checks) { return TrainingData(config, tokenizer, log, checks); });
+    return build_data(environment, groups.world, [&](bool checks) {
+      return TrainingData(config, tokenizer, log,
+                          {.check_cache = checks, .iteration = iteration, .external = environment.external_data});
+    });
   });
   if (environment.world) require_same_samples(data.datasets(), groups.world);
-  if (config.validation.eval_interval && config.validation.evaluates() && data.datasets().valid.empty())
+  if (config.validation.eval_interval && config.validation.evaluates() && data.num_validation_sets() == 0)
     environment.progress.warning(
         fmt::format("--eval-interval {} has no effect: there is no validation data. Give some with "
                     "--valid-data-path or a larger part of --split, or leave --eval-interval out.",

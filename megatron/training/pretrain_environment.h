@@ -19,6 +19,7 @@
 
 namespace megatron {
 
+class ExternalData;
 class GpuRanks;
 class SaveLock;
 class Trainer;
@@ -65,6 +66,8 @@ struct PretrainEnvironment {
   /// The GPU of this rank, and the ranks with which its trainer connects it. None: chosen here.
   std::optional<DeviceChoice> device = {};
   GpuRanks* gpu_ranks = nullptr;
+  /// The batches of --dataloader-type external; null without it.
+  const ExternalData* external_data = nullptr;
   /// Locks of the folders of checkpoints that the run writes to, set by pretrain() on rank 0; checked before a save and
   /// before it becomes visible.
   std::span<const std::unique_ptr<SaveLock>> save_locks = {};

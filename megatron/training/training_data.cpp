@@ -13,9 +13,14 @@
 namespace megatron {
 namespace {
 
-SampleCounts sample_counts_of(const PretrainConfig& config) {
+constexpr const char* kNoExternalData =
+    "--dataloader-type external: batches come from a program that uses the library "
+    "(PretrainEnvironment::external_data), "
+    "and this one gives none. Give data flags and --dataloader-type single or cyclic";
+
+SampleCounts sample_counts_of(const PretrainConfig& config, const std::optional<TrainingPhase>& phase = {}) {
   const int64_t train_iters = config.training.train_iters.value_or(0);
-  return count_samples({.train_samples = config.training.train_samples,
+  return count_samples({.train_samples = phase ? phase->end - phase->begin : config.training.train_samples,
                         .train_iters = train_iters,
                         .global_batch_size = config.training.global_batch_size.value(),
                         .eval_iters = config.validation.eval_iters,
@@ -28,7 +33,8 @@ SampleCounts sample_counts_of(const PretrainConfig& config) {
 }
 
 GptDatasetConfig dataset_config_of(const PretrainConfig& config, const Tokenizer& tokenizer,
-                                   const ConversationEncoder* conversations, bool check_cache) {
+                                   const ConversationEncoder* conversations, const FillInTheMiddle* fill_in_the_middle,
+                                   bool check_cache) {
   const DataConfig& data = config.data;
   return {.sequence_length = config.model.seq_length.value(),
           .random_seed = config.training.seed,
@@ -39,6 +45,7 @@ GptDatasetConfig dataset_config_of(const PretrainConfig& config, const Tokenizer
           .inter_document_masking = data.dataloader_inter_document_masking,
           .allow_ambiguous_pad_tokens = data.allow_ambiguous_pad_tokens,
           .conversations = conversations,
+          .fill_in_the_middle = fill_in_the_middle,
           .context_parallel_size = config.parallel.context_parallel_size,
           .path_to_cache = data.data_cache_path.value_or(""),
           .check_cache = check_cache,
@@ -106,8 +113,10 @@ void require_data_of(const PretrainConfig& config, const std::string& path) {
 }
 
 void check_data(const PretrainConfig& config, Mistakes& mistakes) {
+  if (config.data.dataloader_type == "external") return mistakes.add({"--dataloader-type"}, "{}", kNoExternalData);
   if (config.data.split) mistakes.attempt({"--split"}, [&] { parse_split(*config.data.split); });
   mistakes.attempt({"--data-path"}, [&] {
+    if (config.data.per_dataset_sequences_path) read_sequence_counts(*config.data.per_dataset_sequences_path);
     const GptDataSources sources = sources_of(config);
     const SampleCounts sizes = config.training.global_batch_size ? sample_counts_of(config) : SampleCounts{0, 0, 0};
     for (const std::string& text : mistakes_of(sources, sizes)) mistakes.add({"--data-path"}, "{}", text);
@@ -141,6 +150,31 @@ std::unique_ptr<Tokenizer> make_or_check(const TokenizerConfig& config, Mistakes
   }
 }
 
+const ExternalData* external_of(const PretrainConfig& config, const ExternalData* given) {
+  if (config.data.dataloader_type != "external") return nullptr;
+  require<ConfigError>(given != nullptr, "{}.", kNoExternalData);
+  return given;
+}
+
+/// Reads samples of a data set ahead, in a thread of its own.
+class LoaderSource final : public BatchSource {
+ public:
+  LoaderSource(const Dataset& dataset, std::unique_ptr<Sampler> sampler) : loader_(dataset, std::move(sampler), 2) {}
+  bool next(MicroBatch<int64_t>& batch) override { return loader_.next(batch); }
+
+ private:
+  DataLoader<int64_t> loader_;
+};
+
+GptDatasets build_datasets(GptDatasetConfig datasets, const PretrainConfig& config,
+                           const std::optional<TrainingPhase>& phase, const MessageLog& log) {
+  if (config.data.dataloader_type == "external") return {};
+  std::optional<SequenceCountsByPrefix> counts;
+  if (config.data.per_dataset_sequences_path) counts = read_sequence_counts(*config.data.per_dataset_sequences_path);
+  if (counts) datasets.sequence_counts = &*counts;
+  return build_gpt_datasets(datasets, sources_of(config), sample_counts_of(config, phase), log);
+}
+
 const Dataset& present(const Dataset* dataset, std::string_view split) {
   require<DataError>(dataset != nullptr,
                      "[data] the {} split has no data. Give it a share in --split, or a path in --{}-data-path.", split,
@@ -166,6 +200,34 @@ std::unique_ptr<ConversationEncoder> conversation_encoder_of(const PretrainConfi
   return std::make_unique<ConversationEncoder>(tokenizer, options);
 }
 
+std::unique_ptr<FillInTheMiddle> fill_in_the_middle_of(const PretrainConfig& config, const Tokenizer& tokenizer) {
+  const FillInTheMiddleConfig& fill = config.data.fill_in_the_middle;
+  if (!fill.fim_data) return nullptr;
+  Mistakes mistakes;
+  const auto id_of = [&](std::string_view flag, const std::string& token) {
+    const std::optional<TokenId> id = tokenizer.id_of(token);
+    if (!id)
+      mistakes.add({flag},
+                   "{} {}: the tokenizer has no such token. Name one of its tokens, or add this one with "
+                   "--tokenizer-special-tokens",
+                   flag, token);
+    return id.value_or(0);
+  };
+  FillInTheMiddle::Options options{.rate = fill.fim_rate,
+                                   .spm_rate = fill.fim_spm_rate,
+                                   .no_prefix = fill.fim_no_prefix,
+                                   .prefix = id_of("--fim-prefix-token", fill.fim_prefix_token),
+                                   .middle = id_of("--fim-middle-token", fill.fim_middle_token),
+                                   .suffix = id_of("--fim-suffix-token", fill.fim_suffix_token),
+                                   .pad = id_of("--fim-pad-token", fill.fim_pad_token),
+                                   .eod = id_of("--fim-eod-token", fill.fim_eod_token),
+                                   .special_tokens = tokenizer.special_ids()};
+  if (fill.fim_split_sample) options.split_sample = id_of("--fim-split-sample", *fill.fim_split_sample);
+  if (fill.fim_fragment_rate) options.fragment_rate = *fill.fim_fragment_rate;
+  mistakes.throw_if_any("--fim-data");
+  return std::make_unique<FillInTheMiddle>(tokenizer, options);
+}
+
 std::unique_ptr<Tokenizer> check_data_and_tokenizer(PretrainConfig config, Mistakes& mistakes) {
   check_data(config, mistakes);
   std::unique_ptr<Tokenizer> tokenizer = make_or_check(config.tokenizer, mistakes);
@@ -173,6 +235,7 @@ std::unique_ptr<Tokenizer> check_data_and_tokenizer(PretrainConfig config, Mista
   mistakes.attempt({"--vocab-size", "--padded-vocab-size"}, [&] { set_vocab_size(config, tokenizer->vocab_size()); });
   mistakes.attempt({"--sft-tokenizer-prompt-format", "--chat-template"},
                    [&] { conversation_encoder_of(config, *tokenizer); });
+  mistakes.attempt({"--fim-data"}, [&] { fill_in_the_middle_of(config, *tokenizer); });
   return tokenizer;
 }
 
@@ -193,25 +256,31 @@ std::vector<std::string> input_files_of(const PretrainConfig& config) {
 std::span<const MicroBatch<int64_t>> BatchReader::read(int64_t num_micro_batches) {
   const auto batches = read_at_most(num_micro_batches);
   require<DataError>(std::ssize(batches) == num_micro_batches, "[data] the data ended after {} samples.",
-                     loader_.consumed_samples());
+                     consumed_samples_);
   return batches;
 }
 
 std::span<const MicroBatch<int64_t>> BatchReader::read_at_most(int64_t num_micro_batches) {
   batches_.resize(static_cast<size_t>(num_micro_batches));
   size_t num_read = 0;
-  while (num_read < batches_.size() && loader_.next(batches_[num_read]))
+  while (num_read < batches_.size() && source_->next(batches_[num_read])) {
+    consumed_samples_ = batches_[num_read].consumed_samples;
     num_read += batches_[num_read].num_samples > 0;  // the last samples may not be enough for all ranks
+  }
   return std::span<const MicroBatch<int64_t>>(batches_).first(num_read);
 }
 
 TrainingData::TrainingData(const PretrainConfig& config, const Tokenizer& tokenizer, const MessageLog& log,
-                           bool check_cache)
+                           const Options& options)
     : config_(config),
+      external_(external_of(config, options.external)),
+      phase_(phase_after(config.training, options.iteration)),
       tokenizer_(tokenizer_record(config.tokenizer.tokenizer_type, tokenizer)),
       conversations_(conversation_encoder_of(config, tokenizer)),
-      datasets_(build_gpt_datasets(dataset_config_of(config, tokenizer, conversations_.get(), check_cache),
-                                   sources_of(config), sample_counts_of(config), log)) {
+      fill_in_the_middle_(fill_in_the_middle_of(config, tokenizer)),
+      datasets_(build_datasets(
+          dataset_config_of(config, tokenizer, conversations_.get(), fill_in_the_middle_.get(), options.check_cache),
+          config, phase_, log)) {
   const ValidationConfig& validation = config.validation;
   const size_t num_names = validation.validation_set_names.size(), num_sets = datasets_.valid.size();
   require<ConfigError>(!validation.multiple_validation_sets || num_names == 0 || num_names == num_sets,
@@ -238,15 +307,46 @@ std::unique_ptr<Sampler> TrainingData::sampler(int64_t num_samples, int64_t cons
   return std::make_unique<SingleSampler>(num_samples, consumed, slice, true);
 }
 
+size_t TrainingData::num_validation_sets() const {
+  return external_ ? static_cast<size_t>(external_->has_validation()) : datasets_.valid.size();
+}
+
+bool TrainingData::has_test() const { return external_ ? external_->has_test() : datasets_.test != nullptr; }
+
+std::unique_ptr<BatchReader> TrainingData::reader(const Dataset& dataset, std::unique_ptr<Sampler> sampler) const {
+  const int64_t consumed = sampler->consumed_samples();
+  return std::make_unique<BatchReader>(std::make_unique<LoaderSource>(dataset, std::move(sampler)), consumed);
+}
+
+std::unique_ptr<BatchReader> TrainingData::external_reader(std::unique_ptr<BatchSource> source,
+                                                           int64_t consumed_samples, int64_t micro_batch_size) const {
+  require<ConfigError>(source != nullptr, "[data] --dataloader-type external: the program gives no source of batches.");
+  return std::make_unique<BatchReader>(
+      checked_source(std::move(source), micro_batch_size, config_.model.seq_length.value()), consumed_samples);
+}
+
 std::unique_ptr<BatchReader> TrainingData::train_reader(int64_t dp_rank, int64_t consumed_samples) const {
+  if (external_)
+    return external_reader(external_->train(dp_rank, consumed_samples), consumed_samples,
+                           config_.training.micro_batch_size.value());
   const Dataset& dataset = present(datasets_.train.get(), "train");
-  return std::make_unique<BatchReader>(dataset, sampler(dataset.size(), consumed_samples, train_slice(dp_rank)));
+  if (phase_) {
+    require<DataError>(consumed_samples >= phase_->begin && consumed_samples <= phase_->end,
+                       "[data] {} samples are consumed, but the phase of --phase-transition-iterations {} has samples "
+                       "{} to {}. Go on with the --global-batch-size of the run before.",
+                       consumed_samples, *config_.training.phase_transition_iterations, phase_->begin, phase_->end);
+    consumed_samples -= phase_->begin;
+  }
+  return reader(dataset, sampler(dataset.size(), consumed_samples, train_slice(dp_rank)));
 }
 
 std::unique_ptr<BatchReader> TrainingData::validation_reader(size_t set, int64_t dp_rank,
                                                              int64_t consumed_samples) const {
+  if (external_)
+    return external_reader(external_->validation(dp_rank, consumed_samples), consumed_samples,
+                           config_.validation.eval_micro_batch_size.value());
   const Dataset& dataset = present(set < datasets_.valid.size() ? datasets_.valid[set].get() : nullptr, "valid");
-  return std::make_unique<BatchReader>(dataset, sampler(dataset.size(), consumed_samples, eval_slice(dp_rank)));
+  return reader(dataset, sampler(dataset.size(), consumed_samples, eval_slice(dp_rank)));
 }
 
 std::unique_ptr<BatchReader> TrainingData::full_validation_reader(size_t set, int64_t dp_rank) const {
@@ -254,14 +354,14 @@ std::unique_ptr<BatchReader> TrainingData::full_validation_reader(size_t set, in
 }
 
 std::unique_ptr<BatchReader> TrainingData::test_reader(int64_t dp_rank) const {
+  if (external_) return external_reader(external_->test(dp_rank), 0, config_.validation.eval_micro_batch_size.value());
   const Dataset& dataset = present(datasets_.test.get(), "test");
   if (config_.validation.full_validation) return full_reader(dataset, dp_rank);
-  return std::make_unique<BatchReader>(dataset, sampler(dataset.size(), 0, eval_slice(dp_rank)));
+  return reader(dataset, sampler(dataset.size(), 0, eval_slice(dp_rank)));
 }
 
 std::unique_ptr<BatchReader> TrainingData::full_reader(const Dataset& dataset, int64_t dp_rank) const {
-  return std::make_unique<BatchReader>(dataset,
-                                       std::make_unique<SingleSampler>(dataset.size(), 0, eval_slice(dp_rank), false));
+  return reader(dataset, std::make_unique<SingleSampler>(dataset.size(), 0, eval_slice(dp_rank), false));
 }
 
 }  // namespace megatron

@@ -231,14 +231,14 @@ void TrainingLoop::change_batch_size(const BatchSize& batch) {
   if (config_.checkpoint.save) save(true);
 }
 
-int64_t TrainingLoop::num_batches_of(const Dataset& dataset, const BatchSize& batch) const {
+int64_t TrainingLoop::num_batches_of(const Dataset* dataset, const BatchSize& batch) const {
   if (!config_.validation.full_validation) return config_.validation.eval_iters;
-  return (dataset.size() + batch.running_batch_size - 1) / batch.running_batch_size;
+  return (dataset->size() + batch.running_batch_size - 1) / batch.running_batch_size;
 }
 
 /// The loss over all ranks. All check exit conditions equally often: at the end of a whole set some may have no
 /// samples left. @return nullopt if an exit condition ended it
-std::optional<LossSum> TrainingLoop::evaluate(BatchReader& reader, const Dataset& dataset) {
+std::optional<LossSum> TrainingLoop::evaluate(BatchReader& reader, const Dataset* dataset) {
   const BatchSize batch = eval_microbatch_calculator_of(config_).at(0);
   const int64_t num_batches = num_batches_of(dataset, batch);
   trainer_.finish_param_sync();  // a whole set may have no samples for some ranks
@@ -255,7 +255,7 @@ std::optional<LossSum> TrainingLoop::evaluate(BatchReader& reader, const Dataset
   return sum_of_all_ranks(total, trainer_.groups());
 }
 
-std::optional<LossSum> TrainingLoop::timed_evaluate(BatchReader& reader, const Dataset& dataset) {
+std::optional<LossSum> TrainingLoop::timed_evaluate(BatchReader& reader, const Dataset* dataset) {
   auto loss = timed(&timers_, "evaluate", 0, [&] { return evaluate(reader, dataset); });
   if (loss) reporter_.print_timers(trainer_, std::array<std::string_view, 1>{"evaluate"});
   return loss;
@@ -264,7 +264,7 @@ std::optional<LossSum> TrainingLoop::timed_evaluate(BatchReader& reader, const D
 bool TrainingLoop::validate(const std::string& prefix) {
   const auto pause = reporter_.pause_interval();
   const ProfiledRange evaluating = range("evaluate");
-  const auto num_sets = data_.datasets().valid.size();
+  const size_t num_sets = data_.num_validation_sets();
   const int64_t dp_rank = trainer_.groups().dp.rank();
   bool is_complete = true;
   for (size_t set = 0; set < num_sets && is_complete; ++set) {
@@ -273,7 +273,8 @@ bool TrainingLoop::validate(const std::string& prefix) {
                             : data_.validation_reader(set, dp_rank, trainer_.progress().consumed_valid_samples);
     const auto& names = config_.validation.validation_set_names;
     const std::string suffix = num_sets == 1 ? "" : "-" + (set < names.size() ? names[set] : std::to_string(set));
-    const auto loss = timed_evaluate(*reader, *data_.datasets().valid[set]);
+    const auto loss =
+        timed_evaluate(*reader, set < data_.datasets().valid.size() ? data_.datasets().valid[set].get() : nullptr);
     if (loss) reporter_.validation(trainer_, suffix, prefix, *loss);
     is_complete = loss.has_value();
   }
@@ -286,15 +287,15 @@ bool TrainingLoop::validate(const std::string& prefix) {
 
 bool TrainingLoop::test(const std::string& prefix) {
   const auto reader = data_.test_reader(trainer_.groups().dp.rank());
-  const auto loss = timed_evaluate(*reader, *data_.datasets().test);
+  const auto loss = timed_evaluate(*reader, data_.datasets().test.get());
   if (loss) reporter_.test(trainer_, prefix, *loss);
   return loss.has_value();
 }
 
 void TrainingLoop::evaluate_at_the_end() {
   const std::string prefix = fmt::format("iteration {}", trainer_.progress().iteration);
-  const bool is_complete = (data_.datasets().valid.empty() || validate(prefix + " on validation set")) &&
-                           (!data_.datasets().test || test(prefix + " on test set"));
+  const bool is_complete = (data_.num_validation_sets() == 0 || validate(prefix + " on validation set")) &&
+                           (!data_.has_test() || test(prefix + " on test set"));
   if (is_complete) return;
   if (const auto line = exit_line(exit_signs())) reporter_.message(*line);
 }

@@ -50,9 +50,10 @@ class TrainingLoop {
   void change_batch_size(const BatchSize& batch);
   bool validate(const std::string& prefix);  // this and the next: false if an exit condition ended it
   bool test(const std::string& prefix);
-  std::optional<LossSum> evaluate(BatchReader& reader, const Dataset& dataset);
-  std::optional<LossSum> timed_evaluate(BatchReader& reader, const Dataset& dataset);
-  int64_t num_batches_of(const Dataset& dataset, const BatchSize& batch) const;
+  /// @param dataset  null with --dataloader-type external, whose sets have no size
+  std::optional<LossSum> evaluate(BatchReader& reader, const Dataset* dataset);
+  std::optional<LossSum> timed_evaluate(BatchReader& reader, const Dataset* dataset);
+  int64_t num_batches_of(const Dataset* dataset, const BatchSize& batch) const;
   void save(bool is_persistent);
   /// Commits what an asynchronous save has written, once all ranks have; with Wait::kYes waits until it has.
   void finish_save(Wait wait);

@@ -257,9 +257,9 @@ TEST_F(DamagedFiles, ATokenOutsideOfTheVocabularyIsNamedWithItsPlace) {
   } catch (const DataError& error) {
     EXPECT_EQ(std::string(error.what()),
               prefix_ +
-                  ": token 4 at position 0 of sequence 1 is not in the vocabulary of 4 tokens. "
-                  "Train with the tokenizer that the data was made with, or preprocess the "
-                  "data again.");
+                  ".bin: byte 6, position 0 of document 1 (position 0 of sequence 1): token 4 is not in the vocabulary "
+                  "of 4 tokens. Train with the tokenizer that the data was made with, or preprocess the data again; "
+                  "`megatron data check` reads a whole file.");
   }
 }
 

@@ -33,6 +33,8 @@ TEST(IterationPlan, CountsTheEvaluationsThatARunDoes) {
       {"--eval-interval", "2", "--exit-interval", "30"},
       {"--eval-interval", "2", "--iterations-to-skip", "4", "5", "5", "18", "40"},
       {"--eval-interval", "2", "--exit-interval", "7", "--iterations-to-skip", "7"},
+      {"--eval-interval", "2", "--phase-transition-iterations", "14,7"},
+      {"--eval-interval", "2", "--exit-interval", "6", "--phase-transition-iterations", "7"},
       {"--eval-interval", "2", "--exit-interval", "7", "--iterations-to-skip", "7", "14"},
   };
   for (const Words& words : all) {

@@ -70,6 +70,14 @@ std::optional<TokenId> TokenizerJson::id_of(std::string_view token) const {
   return place != added_ids_.end() ? std::optional(place->second) : model_->vocabulary().id_of(token);
 }
 
+std::vector<TokenId> TokenizerJson::special_ids() const {
+  std::vector<TokenId> ids;
+  ids.reserve(special_contents_.size());
+  for (const std::string& content : special_contents_) ids.push_back(added_ids_.at(content));
+  std::ranges::sort(ids);
+  return ids;
+}
+
 std::string TokenizerJson::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
   std::vector<std::string> tokens;
   for (const TokenId id : ids) {

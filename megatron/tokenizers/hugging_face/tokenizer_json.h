@@ -30,6 +30,8 @@ class TokenizerJson {
   /// One more than the largest id.
   TokenId end_of_ids() const;
   std::optional<TokenId> id_of(std::string_view token) const;
+  /// The ids of the special added tokens, ascending.
+  std::vector<TokenId> special_ids() const;
   /// The text of the ids, which must be below end_of_ids(). An id without a token has none.
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
   const SpecialTokenFrame& frame() const { return frame_; }

@@ -121,6 +121,13 @@ void require_own_iteration(const CheckpointDirectory::Found& found, const pickle
                            found.path, stored->as_int(), stored->as_int());
 }
 
+/// The checkpoint of --load, or a newer one that is not persistent; no path if there is none.
+CheckpointDirectory::Found find_in_load(FileSystem& files, const CheckpointConfig& config, const MessageLog& log) {
+  if (!config.load) return {};
+  CheckpointDirectory::Found found = find(files, "--load", *config.load, config.ckpt_step, log);
+  return config.ckpt_step ? found : newer_non_persistent(files, config, std::move(found), log);
+}
+
 CheckpointDirectory::Found find_existing(FileSystem& files, const CheckpointConfig& config) {
   require<CheckpointError>(config.load.has_value(), "[checkpoint] --load is missing: the directory of checkpoints.");
   CheckpointDirectory::Found found = find(files, "--load", *config.load, config.ckpt_step, {});
@@ -185,15 +192,20 @@ void Checkpointer::reserve_staging(Trainer& trainer, int64_t available) {
   saver_.reserve_staging(trainer.device(), share_of(trainer), available);
 }
 
+int64_t Checkpointer::iteration_to_load(FileSystem& files, const CheckpointConfig& config) {
+  if (config.finetune) return 0;
+  const CheckpointDirectory::Found found = find_in_load(files, config, {});
+  if (found.path.empty()) return 0;
+  return config.override_ckpt_iteration.value_or(found.iteration.value_or(0));
+}
+
 bool Checkpointer::load(Trainer& trainer) {
   const CheckpointConfig& config = config_.checkpoint;
   if (trainer.groups().world.rank() == 0)
     if (const auto warning = warning_of_another_run(files_, config)) log_.warning(*warning);
   if (!config.loads()) return false;
   bool is_finetune = config.finetune;
-  CheckpointDirectory::Found found;
-  if (config.load) found = find(files_, "--load", *config.load, config.ckpt_step, log_);
-  if (config.load && !config.ckpt_step) found = newer_non_persistent(files_, config, std::move(found), log_);
+  CheckpointDirectory::Found found = find_in_load(files_, config, log_);
   if (found.path.empty() && config.pretrained_checkpoint) {
     const std::string& pretrained = *config.pretrained_checkpoint;
     found = find(files_, "--pretrained-checkpoint", pretrained, config.ckpt_step, log_);

@@ -52,6 +52,9 @@ class Checkpointer {
   /// The arguments of the checkpoint or the Hugging Face model that `config` names, as JSON: for --use-checkpoint-args.
   static std::string stored_arguments(FileSystem& files, const CheckpointConfig& config);
 
+  /// The iteration that load() will take from --load; 0 where it begins at the start.
+  static int64_t iteration_to_load(FileSystem& files, const CheckpointConfig& config);
+
   /// The folder of the checkpoint that `config` names.
   static std::string stored_path(FileSystem& files, const CheckpointConfig& config);
   /// Loads the weights alone of the newest complete checkpoint below --load, or of iteration --ckpt-step, or of

@@ -10,6 +10,21 @@
 
 namespace megatron {
 
+/// Samples for filling in the middle of a text. Names and defaults are Megatron's.
+struct FillInTheMiddleConfig {
+  bool fim_data = false;
+  double fim_rate = 0.5;
+  double fim_spm_rate = 0.5;
+  std::optional<std::string> fim_split_sample;  ///< a token
+  std::optional<double> fim_fragment_rate;
+  std::optional<std::string> fim_no_prefix;
+  std::string fim_prefix_token = "<fim_prefix>";
+  std::string fim_middle_token = "<fim_middle>";
+  std::string fim_suffix_token = "<fim_suffix>";
+  std::string fim_pad_token = "<fim_pad>";
+  std::string fim_eod_token = "<|endoftext|>";
+};
+
 struct DataConfig {
   bool mock_data = false;
   std::vector<std::string> data_path;  ///< prefixes, or weight and prefix in turn
@@ -21,7 +36,7 @@ struct DataConfig {
   std::optional<std::string> per_split_data_args_path;  ///< JSON file with keys train, valid, test
   std::optional<std::string> data_cache_path;
   bool mmap_bin_files = true;
-  std::optional<std::string> dataloader_type;  ///< single, cyclic; none given: single
+  std::optional<std::string> dataloader_type;  ///< single, cyclic, external; none given: single
   bool data_sharding = true;                   ///< cyclic: each data-parallel rank shuffles its own part
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
@@ -31,6 +46,8 @@ struct DataConfig {
   int64_t num_dataset_builder_threads = 1;
   bool dataloader_inter_document_masking = false;
   bool sft = false;  ///< the data are conversations
+  FillInTheMiddleConfig fill_in_the_middle;
+  std::optional<std::string> per_dataset_sequences_path;  ///< file of `megatron build_sequences_per_dataset`
 
   /// True if tokens see their own document alone.
   bool separates_documents() const { return reset_attention_mask || dataloader_inter_document_masking || sft; }

@@ -43,10 +43,12 @@ void describe_sources(FieldTable& table, PretrainConfig& config) {
       .differs_between_hosts();
   table.add("mmap_bin_files", data.mmap_bin_files, "read .bin files instead of mapping them")
       .turned_off_by({"--no-mmap-bin-files"});
-  table.add("dataloader_type", data.dataloader_type, "single: one pass in stored order; cyclic: shuffled epochs")
+  table
+      .add("dataloader_type", data.dataloader_type,
+           "single: one pass in stored order; cyclic: shuffled epochs; external: batches of a program that uses the "
+           "library")
       .by_default("single")
-      .one_of({"single", "cyclic"})
-      .later({"external"})
+      .one_of({"single", "cyclic", "external"})
       .sets_sample_order()
       .differs(
           {.megatron = "a sample's place hangs on the micro-batch size and the number of replicas; a checkpoint goes "
@@ -64,6 +66,14 @@ void describe_sources(FieldTable& table, PretrainConfig& config) {
       .add("mid_level_dataset_surplus", data.mid_level_dataset_surplus,
            "extra part of samples that members of a blend build")
       .at_least(0);
+  table
+      .add("per_dataset_sequences_path", data.per_dataset_sequences_path,
+           "file of `megatron build_sequences_per_dataset`, whose counts the data must have")
+      .differs_between_hosts()
+      .differs({.megatron = "reads no header of an .idx and takes its tokens for 2 or 4 bytes by the vocabulary",
+                .ours = "the headers decide; a file without a dataset or with other counts is an error",
+                .in_force = [&config] { return config.data.per_dataset_sequences_path.has_value(); }})
+      .such_as("--data-path data --per-dataset-sequences-path counts.json");
   table.add("num_dataset_builder_threads", data.num_dataset_builder_threads, "threads that build datasets").at_least(1);
 }
 
@@ -112,6 +122,49 @@ void describe_conversations(FieldTable& table, PretrainConfig& config) {
       .needs("--sft and a format that has a chat template",
              [&config] { return config.data.sft && has_chat_template(config.tokenizer.sft_tokenizer_prompt_format); })
       .such_as("--data-path chats.jsonl --sft --sft-tokenizer-prompt-format chat-template --chat-template chat.jinja");
+}
+
+void describe_fill_in_the_middle(FieldTable& table, PretrainConfig& config) {
+  FillInTheMiddleConfig& fill = config.data.fill_in_the_middle;
+  const auto is_on = [&fill] { return fill.fim_data; };
+  const auto has_fragments = [&fill] { return fill.fim_data && fill.fim_split_sample; };
+  table.begin_group(
+      "Fill in the middle",
+      "With --fim-data a part of the documents of a sample is cut at two random characters into prefix, middle and "
+      "suffix, and the middle comes last: PREFIX prefix SUFFIX suffix MIDDLE middle. The five tokens must be in the "
+      "vocabulary; --tokenizer-special-tokens adds them.");
+  table.add("fim_data", fill.fim_data, "change documents so that a model learns to fill in the middle")
+      .differs({.megatron = "draws from one stream of random numbers for each loader process, so samples depend on "
+                            "--num-workers and on how ranks share them, and a resumed run begins the stream again",
+                .ours = "sample i draws from a stream of its own, seeded with --seed + i: layouts and resumed runs "
+                        "have the same samples",
+                .in_force = is_on,
+                .topic = "--fim-data"})
+      .such_as("--data-path data --fim-data");
+  const auto add = [&](std::string_view name, auto& value, std::string_view help,
+                       const std::string& example) -> Field& {
+    return table.add(name, value, help).needs("--fim-data", is_on).such_as("--data-path data --fim-data " + example);
+  };
+  add("fim_rate", fill.fim_rate, "part of documents that are changed", "--fim-rate 0.9").above(0).at_most(1);
+  add("fim_spm_rate", fill.fim_spm_rate,
+      "part of changed documents that have the form PREFIX SUFFIX suffix MIDDLE prefix middle", "--fim-spm-rate 0.1")
+      .above(0)
+      .at_most(1);
+  const std::string split = "--fim-split-sample <file> --fim-fragment-rate 0.9";
+  add("fim_split_sample", fill.fim_split_sample, "token that cuts a document into fragments to change one by one",
+      split);
+  add("fim_fragment_rate", fill.fim_fragment_rate, "part of the fragments of a document that are changed", split)
+      .by_default("required with --fim-split-sample")
+      .above(0)
+      .at_most(1)
+      .needs("--fim-data and --fim-split-sample", has_fragments);
+  add("fim_no_prefix", fill.fim_no_prefix, "leave texts that begin so as they are", "--fim-no-prefix #!");
+  add("fim_prefix_token", fill.fim_prefix_token, "token before the prefix", "--fim-prefix-token <PRE>");
+  add("fim_middle_token", fill.fim_middle_token, "token before the middle", "--fim-middle-token <MID>");
+  add("fim_suffix_token", fill.fim_suffix_token, "token before the suffix", "--fim-suffix-token <SUF>");
+  add("fim_pad_token", fill.fim_pad_token, "token that fills a sample up that has become shorter",
+      "--fim-pad-token <PAD>");
+  add("fim_eod_token", fill.fim_eod_token, "token between documents", "--fim-eod-token <EOT>");
 }
 
 void describe_tiktoken(FieldTable& table, PretrainConfig& config) {
@@ -239,6 +292,7 @@ void describe_data(FieldTable& table, PretrainConfig& config) {
   describe_sources(table, config);
   describe_documents(table, config);
   describe_conversations(table, config);
+  describe_fill_in_the_middle(table, config);
   describe_tokenizer(table, config);
 }
 

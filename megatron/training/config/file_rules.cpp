@@ -4,11 +4,30 @@
 namespace megatron {
 namespace {
 
+/// Batches of a program that uses the library have no files.
+void check_external(const DataConfig& data, int num_sources, Mistakes& mistakes) {
+  const auto reject = [&](bool given, std::string_view flag) {
+    if (given)
+      mistakes.add(
+          {"--dataloader-type", flag},
+          "--dataloader-type external with {}: batches come from the program that calls the library. Leave one "
+          "of them out",
+          flag);
+  };
+  reject(data.mock_data, "--mock-data");
+  reject(num_sources > data.mock_data, "--data-path");
+  reject(data.split.has_value(), "--split");
+  reject(data.sft, "--sft");
+  reject(data.fill_in_the_middle.fim_data, "--fim-data");
+  reject(data.per_dataset_sequences_path.has_value(), "--per-dataset-sequences-path");
+}
+
 void resolve_sources(DataConfig& data, Mistakes& mistakes) {
   const bool per_split = !data.train_data_path.empty() || !data.valid_data_path.empty() || !data.test_data_path.empty();
   const int num_sources = data.mock_data + !data.data_path.empty() + data.data_args_path.has_value() + per_split +
                           data.per_split_data_args_path.has_value();
   const size_t num_before = mistakes.texts().size();
+  if (data.dataloader_type == "external") return check_external(data, num_sources, mistakes);
   if (num_sources != 1)
     mistakes.add({"--mock-data", "--data-path", "--data-args-path", "--train-data-path", "--valid-data-path",
                   "--test-data-path", "--per-split-data-args-path"},
@@ -20,6 +39,12 @@ void resolve_sources(DataConfig& data, Mistakes& mistakes) {
   if (mistakes.texts().size() > num_before) mistakes.doubt("--data-path");
   if (!data.data_path.empty() && !data.split) data.split = "969, 30, 1";
   if (!data.dataloader_type) data.dataloader_type = "single";
+}
+
+void check_sequence_counts(const DataConfig& data, Mistakes& mistakes) {
+  if (data.per_dataset_sequences_path && data.mock_data)
+    mistakes.add({"--per-dataset-sequences-path", "--mock-data"},
+                 "--per-dataset-sequences-path with --mock-data: made-up sequences have no files. Leave it out");
 }
 
 void check_documents(const DataConfig& data, Mistakes& mistakes) {
@@ -46,10 +71,30 @@ void resolve_conversations(PretrainConfig& config, Mistakes& mistakes) {
   reject(data.reset_attention_mask, "--reset-attention-mask", kSeparated);
   reject(data.reset_position_ids, "--reset-position-ids", kSeparated);
   reject(data.dataloader_inter_document_masking, "--dataloader-inter-document-masking", kSeparated);
+  reject(data.per_dataset_sequences_path.has_value(), "--per-dataset-sequences-path",
+         "files of conversations have no counts. Leave it out");
   reject(data.eod_mask_loss, "--eod-mask-loss", "the roles of messages decide on what there is a loss. Leave it out");
   // The format of a conversation has all special tokens.
   if (config.tokenizer.tokenizer_type == "HuggingFaceTokenizer")
     config.tokenizer.tokenizer_hf_no_include_special_tokens = true;
+}
+
+void check_fill_in_the_middle(const PretrainConfig& config, Mistakes& mistakes) {
+  const DataConfig& data = config.data;
+  const FillInTheMiddleConfig& fill = data.fill_in_the_middle;
+  if (!fill.fim_data) return;
+  const auto reject = [&](bool given, std::string_view flag, std::string_view reason) {
+    if (given) mistakes.add({"--fim-data", flag}, "--fim-data with {}: {}", flag, reason);
+  };
+  reject(data.mock_data, "--mock-data", "made-up sequences are no text. Give files with --data-path");
+  reject(data.sft, "--sft", "conversations are never changed. Leave one of them out");
+  reject(data.dataloader_inter_document_masking, "--dataloader-inter-document-masking",
+         "changed documents begin at other places than in the data. Give --reset-attention-mask and "
+         "--reset-position-ids, which go by --fim-eod-token");
+  if (fill.fim_split_sample && !fill.fim_fragment_rate)
+    mistakes.add({"--fim-split-sample", "--fim-fragment-rate"},
+                 "--fim-split-sample {} needs --fim-fragment-rate: the part of fragments to change, such as 0.5",
+                 *fill.fim_split_sample);
 }
 
 void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
@@ -79,9 +124,14 @@ void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
 }  // namespace
 
 void resolve_data(PretrainConfig& config, Mistakes& mistakes) {
+  if (config.data.dataloader_type == "external" && config.validation.full_validation)
+    mistakes.add({"--dataloader-type", "--full-validation"},
+                 "--dataloader-type external with --full-validation: sets of a program have no end. Give --eval-iters");
   resolve_sources(config.data, mistakes);
+  check_sequence_counts(config.data, mistakes);
   check_documents(config.data, mistakes);
   resolve_conversations(config, mistakes);
+  check_fill_in_the_middle(config, mistakes);
   check_tokenizer(config.tokenizer, mistakes);
 }
 

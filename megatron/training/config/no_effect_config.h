@@ -34,6 +34,8 @@ struct NoEffectConfig {
   bool use_gloo_process_groups = true;
   int64_t local_rank = 0;
   int64_t num_workers = 2;
+  bool dataloader_fast_cache_load = false;
+  bool dataloader_defer_npy_index_mmap = false;
   int64_t tensorboard_queue_size = 1000;
   bool tokenizer_hf_no_use_fast = false;
   bool trust_remote_code = false;

@@ -10,6 +10,9 @@ constexpr const char* kSoftmax = "scores and softmax are always in fp32 or bette
 constexpr const char* kNoCollector = "there is no garbage collector";
 constexpr const char* kStateless = "random numbers depend on seed, name and index alone, not on a device's generator";
 constexpr const char* kBackend = "the means of exchange follows from the device and the launcher";
+constexpr const char* kIndices =
+    "indices are opened and checked on all ranks at once, in seconds for thousands of files, and what is missing is "
+    "built";
 constexpr const char* kProfile = "--profile always writes a trace, and of the same format";
 constexpr const char* kShapes = "the trace of --profile always says the shapes";
 constexpr const char* kNativeTokenizers = "tokenizers are native code";
@@ -96,6 +99,9 @@ void describe_running(FieldTable& table, PretrainConfig& config) {
       .differs({.megatron = "processes that read batches ahead",
                 .ours = "has no effect: one thread reads two batches ahead, and no result depends on it"})
       .known_as("workers num-worker n-workers");
+  table.add("dataloader_fast_cache_load", none.dataloader_fast_cache_load, "").without_effect(kIndices);
+  table.add("dataloader_defer_npy_index_mmap", none.dataloader_defer_npy_index_mmap, "")
+      .without_effect("arrays of an index are mapped, so a page is read when a sample first needs it");
   table.add("tensorboard_queue_size", none.tensorboard_queue_size, "")
       .at_least(1)
       .without_effect("every event is written at once");

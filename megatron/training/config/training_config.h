@@ -40,6 +40,7 @@ struct TrainingConfig {
   std::optional<int64_t> train_iters;
   std::optional<int64_t> train_samples;
   std::vector<int64_t> iterations_to_skip;
+  std::optional<std::string> phase_transition_iterations;  ///< "1000,2000", see training_phases.h
   std::optional<int64_t> exit_interval;
   std::optional<int64_t> exit_duration_in_mins;
   bool exit_signal_handler = false;

@@ -76,6 +76,12 @@ void describe_batches(FieldTable& table, PretrainConfig& config) {
   table.add("iterations_to_skip", training.iterations_to_skip, "steps whose batch is read and dropped")
       .at_least(1)
       .for_whole_runs();
+  table
+      .add("phase_transition_iterations", training.phase_transition_iterations,
+           "iterations with commas between them after which the run saves and exits; samples are drawn for each phase "
+           "between them alone, so that the next phase may have other data")
+      .for_whole_runs()
+      .such_as("--phase-transition-iterations 2,4");
   table.add("exit_interval", training.exit_interval, "save and exit after steps divisible by it")
       .at_least(1)
       .for_whole_runs();

@@ -1,6 +1,9 @@
 // Rules of batches, duration, schedules and evaluation.
+#include <algorithm>
+
 #include "megatron/training/config/rules.h"
 #include "megatron/training/config/schedules.h"
+#include "megatron/training/training_phases.h"
 
 namespace megatron {
 namespace {
@@ -97,11 +100,32 @@ void resolve_weight_decay(PretrainConfig& config, Mistakes& mistakes) {
   if (constant) schedule.start_weight_decay = schedule.end_weight_decay = config.optimizer.weight_decay;
 }
 
+void check_phases(const TrainingConfig& training, Mistakes& mistakes) {
+  constexpr std::string_view kFlag = "--phase-transition-iterations";
+  if (!training.phase_transition_iterations) return;
+  const auto reject = [&](bool given, std::string_view flag, std::string_view reason) {
+    if (given) mistakes.add({kFlag, flag}, "{} with {}: {}", kFlag, flag, reason);
+  };
+  constexpr std::string_view kFixed = "a phase is a number of batches of one size. Leave one of them out";
+  reject(training.step_batch_size_schedule.has_value(), "--step-batch-size-schedule", kFixed);
+  reject(!training.rampup_batch_size.empty(), "--rampup-batch-size", kFixed);
+  reject(training.decrease_batch_size_if_needed, "--decrease-batch-size-if-needed", kFixed);
+  try {
+    const std::vector<int64_t> transitions = phase_transitions_of(training);
+    for (const int64_t iteration : training.iterations_to_skip)
+      reject(std::ranges::find(transitions, iteration) != transitions.end(), "--iterations-to-skip",
+             "an iteration that is skipped does not end a phase. Skip another one");
+  } catch (const ConfigError& error) {
+    mistakes.add({kFlag}, "{}", error.what());
+  }
+}
+
 }  // namespace
 
 void resolve_batches(PretrainConfig& config, Mistakes& mistakes) {
   TrainingConfig& training = config.training;
   if (!config.validation.skip_train) check_training_length(config, mistakes);
+  check_phases(training, mistakes);
   if (training.step_batch_size_schedule && training.global_batch_size)
     mistakes.add({"--step-batch-size-schedule", "--global-batch-size"},
                  "--step-batch-size-schedule and --global-batch-size {} exclude each other: give one batch size",
