@@ -32,6 +32,9 @@ class GptModel : public Model {
   void finish_step(const Context& ctx) const override;
   std::vector<ScaledRows> clipped_rows(std::span<const double> max_logits) const override;
   void set_bounded(bool is_bounded) const override;
+  /// The layers with experts of this rank's stages, in their order; layers for further tokens come last. Their routers
+  /// record and replay routes.
+  std::vector<MoeLayer*> experts() const;
   /// @param batches  of the tensors and the layout that gpt_batch names.
   std::vector<Chunk> chunks(const Batches& batches) const override;
   /// Computes hidden states, of this rank's rows under sequence parallelism.
@@ -48,7 +51,6 @@ class GptModel : public Model {
 
  private:
   const GptStage& whole() const;
-  std::vector<MoeLayer*> experts() const;
 
   TransformerConfig config_;
   ProcessGroup tensor_group_, pipeline_group_, metric_group_, data_group_;

@@ -61,9 +61,10 @@ struct ExpertsConfig {
   bool layer_recompute = false;  ///< old name of --recompute-modules moe
   bool per_layer_logging = false;
 
-  bool grouped_gemm = false;  ///< this and the next two are accepted without effect
+  bool grouped_gemm = false;  ///< this and the next three are accepted without effect
   bool permute_fusion = false;
   bool router_fusion = false;
+  bool enable_routing_replay = false;
 };
 
 }  // namespace megatron

@@ -107,6 +107,11 @@ Tensor TopKRouter::jittered(Context& ctx, const Tensor& x, const RowMap& rows) c
 }
 
 void TopKRouter::begin_step(const Context& ctx) {
+  clear_counts(ctx);
+  replay_.begin_step();
+}
+
+void TopKRouter::clear_counts(const Context& ctx) {
   for (Tensor* counts : {&tokens_per_expert_, &global_counts_, &quantile_sums_})
     if (counts->defined()) fill_zero(ctx.device, counts->data<float>(), counts->bytes());
 }
@@ -120,7 +125,7 @@ void TopKRouter::finish_step(const Context& ctx) {
     sum_over_ranks(tp_dp_cp_, quantile_sums_, "quantile_sums");
     update_quantile_beta(ctx, quantile_sums_, quantile_beta_->value(), config_.quantile_balancing_ema);
   }
-  begin_step(ctx);
+  clear_counts(ctx);
 }
 
 double TopKRouter::loss_weight(int64_t num_tokens, const ProcessGroup& group) const {
@@ -169,8 +174,15 @@ Routing TopKRouter::choose(Context& ctx, const Tensor& logits) const {
     options = {.topk = options.topk,
                .score = options.topk == 1 ? kernels::RouterScore::kSigmoid : kernels::RouterScore::kSoftmax,
                .pre_softmax = true};
-  const Tensor bias = expert_bias_ ? expert_bias_->value() : Tensor();
-  Routing routing = router_topk(ctx, logits, selection_of(ctx, logits), bias, options);
+  Tensor selection = replay_.next_selection(ctx, logits, options.topk), bias;
+  if (selection.defined()) {
+    options.num_groups = options.group_topk = 0;
+  } else {
+    selection = selection_of(ctx, logits);
+    if (expert_bias_) bias = expert_bias_->value();
+  }
+  Routing routing = router_topk(ctx, logits, selection, bias, options);
+  replay_.add(ctx, routing.map, options.topk);
   if (!config_.expert_capacity_factor) return routing;
   const int64_t capacity =
       kernels::expert_capacity(logits.size(0), options.topk, logits.size(1), *config_.expert_capacity_factor);

@@ -11,6 +11,7 @@
 #include "megatron/ops/router.h"
 #include "megatron/transformer/module_context.h"
 #include "megatron/transformer/moe/moe_config.h"
+#include "megatron/transformer/moe/router_replay.h"
 
 namespace megatron {
 
@@ -49,7 +50,10 @@ class TopKRouter : public Module {
   /// @param x [s, b, h]; tokens are s b, so that each of the b columns is a sequence.
   RouterOutput forward(Context& ctx, const Tensor& x, const RouterInputs& inputs) const;
 
-  /// Begins a step, or repeats one: sets all counts to 0.
+  /// Records and replays the choice of experts, before tokens are dropped for lack of capacity.
+  RouterReplay& replay() { return replay_; }
+
+  /// Begins a step, or repeats one: sets all counts to 0, and replay() to the beginning.
   void begin_step(const Context& ctx);
   /// Ends a step: moves the expert bias by the loads of the step, or beta by its quantiles, and sets these to 0.
   void finish_step(const Context& ctx);
@@ -63,6 +67,7 @@ class TopKRouter : public Module {
 
  private:
   Tensor jittered(Context& ctx, const Tensor& x, const RowMap& rows) const;
+  void clear_counts(const Context& ctx);
   Tensor counts_of(Context& ctx, const Tensor& logits, int64_t b, LoadBalancingType type) const;
   Routing choose(Context& ctx, const Tensor& logits) const;
   /// The values that experts are chosen by instead of the scores; undefined: the scores.
@@ -77,6 +82,7 @@ class TopKRouter : public Module {
   ProcessGroup tp_cp_, tp_dp_cp_;
   std::unique_ptr<Parameter> weight_, bias_, expert_bias_, quantile_beta_;
   Tensor tokens_per_expert_, global_counts_, quantile_sums_;
+  mutable RouterReplay replay_;  // forward() takes and adds routes
 };
 
 }  // namespace megatron

@@ -47,7 +47,7 @@ TEST(Help, OfAFlagTellsAllAboutIt) {
   EXPECT_THAT(help_text({"--help=expert-model-parallel-size"}), HasSubstr("share the experts\n  default: 1\n"));
   EXPECT_THAT(help_text({"--help=lr"}), HasSubstr("difference from Megatron-LM (--lr):"));
   EXPECT_THAT(help_text({"--help=lr"}), Not(HasSubstr("--lr-decay-style")));
-  EXPECT_THAT(help_text({"--help=moe-enable-routing-replay"}), HasSubstr("megatron.cpp does not have yet"));
+  EXPECT_THAT(help_text({"--help=moe-enable-deepep"}), HasSubstr("megatron.cpp does not have yet"));
   EXPECT_THAT(help_text({"--help=tp"}), HasSubstr("did you mean --tensor-model-parallel-size?"));
   EXPECT_THAT(help_text({"--help=cp"}), HasSubstr("did you mean --context-parallel-size?"));
   EXPECT_THAT(help_text({"--help=rotary-base"}), HasSubstr("has an effect only with: --position-embedding-type rope"));
@@ -56,8 +56,8 @@ TEST(Help, OfAFlagTellsAllAboutIt) {
 
 TEST(Help, ListsRejectedFlagsWithTheirReasons) {
   EXPECT_THAT(help_text({}), HasSubstr("  these forms of a mixture of experts:\n"));
-  const std::string help = help_text({"--help", "routing-replay"});
-  EXPECT_THAT(help, HasSubstr("  these forms of a mixture of experts:\n      --moe-enable-routing-replay"));
+  const std::string help = help_text({"--help", "enable-deepep"});
+  EXPECT_THAT(help, HasSubstr("  these forms of a mixture of experts:\n      --moe-enable-deepep"));
   EXPECT_THAT(help, Not(HasSubstr("--moe-paged-stash")));
   EXPECT_THAT(help_text({"--help", "forms of a mixture"}), HasSubstr("--moe-paged-stash"));
 }

@@ -23,12 +23,12 @@ TEST(PretrainConfig, ReportsEveryMistakeAtOnceAndNothingElse) {
   const std::string text =
       refusal({"--hidden-size", "64",    "--num-attention-heads",       "5",           "--seq-length",       "x",
                "--num-layer",   "4",     "--max-position-embeddings",   "32",          "--micro-batch-size", "2",
-               "--train-iters", "20",    "--moe-enable-routing-replay", "--mock-data", "--data-path",        "a",
+               "--train-iters", "20",    "--moe-enable-deepep", "--mock-data", "--data-path",        "a",
                "--bf16",        "--fp16"});
   EXPECT_THAT(text, HasSubstr("9 mistakes"));
   EXPECT_THAT(text, HasSubstr("--seq-length x: must be a whole number"));
   EXPECT_THAT(text, HasSubstr("did you mean --num-layers?"));
-  EXPECT_THAT(text, HasSubstr("--moe-enable-routing-replay: a flag of Megatron that megatron.cpp does not have yet"));
+  EXPECT_THAT(text, HasSubstr("--moe-enable-deepep: a flag of Megatron that megatron.cpp does not have yet"));
   EXPECT_THAT(text, HasSubstr("--hidden-size 64 does not divide by --num-attention-heads 5"));
   EXPECT_THAT(text, HasSubstr("--fp16, --bf16 and --fp64 exclude each other"));
   EXPECT_THAT(text, HasSubstr("2 data sources are given"));
