@@ -308,7 +308,7 @@ void TrainingLoop::save(bool is_persistent) {
   });
   reporter_.print_timers(trainer_, std::array<std::string_view, 1>{"save-checkpoint"});
   for (const SavedCheckpoint& saved : committed) log_saved(saved);
-  if (config_.checkpoint.async_save)
+  if (config_.checkpoint.async_save && (is_persistent || !config_.checkpoint.is_local()))
     log_progress([&](ProgressLog& log) { log.async_save_started(now(), checkpoint_progress()); });
 }
 
@@ -322,7 +322,7 @@ void TrainingLoop::finish_save(Wait wait) {
 void TrainingLoop::log_saved(const SavedCheckpoint& saved) {
   log_progress([&](ProgressLog& log) {
     for (const int64_t iteration : saved.removed) log.checkpoint_deleted(now(), iteration);
-    if (config_.checkpoint.async_save)
+    if (saved.in_background)
       log.async_save_finished(now(), saved.iteration);
     else
       log.checkpoint_saved(now(), checkpoint_progress());

@@ -130,6 +130,7 @@ std::optional<SavedCheckpoint> CheckpointSaver::finish(const ProcessGroup& world
   if (const std::string& problem = save->write->priority_problem(); !problem.empty() && world.rank() == 0)
     log_.warning(fmt::format("--async-ckpt-cpu-priority, --async-ckpt-io-priority: {}", problem));
   SavedCheckpoint committed = commit(*save, stored, world);
+  committed.in_background = true;
   save->blocked_seconds += seconds_since(start);
   log_.info(fmt::format("  async save of iteration {:7d} blocked training for {:.3f} s of the {:.3f} s that it took",
                         save->iteration, save->blocked_seconds, seconds_since(save->start)));
@@ -149,7 +150,7 @@ SavedCheckpoint CheckpointSaver::commit(Pending& save, const CheckpointMetadata&
   world.barrier({.site = "checkpoint commit"}).wait();
   log_.info(
       fmt::format("  successfully saved checkpoint from iteration {:7d} to {}", save.iteration, save.target.root));
-  SavedCheckpoint saved{.iteration = save.iteration, .removed = {}};
+  SavedCheckpoint saved{.iteration = save.iteration, .removed = {}, .in_background = false};
   if (!is_first) return saved;
   saved.removed = save.directory.prune(save.target.retention);
   for (const int64_t other : saved.removed)

@@ -24,6 +24,7 @@ namespace megatron {
 struct SavedCheckpoint {
   int64_t iteration = 0;
   std::vector<int64_t> removed;  // on rank 0: iterations of the checkpoints that its retention has deleted
+  bool in_background = false;    // it was saved asynchronously
 };
 
 /// A folder of checkpoints, which of them stay, and what they hold beside the ranks' shares.

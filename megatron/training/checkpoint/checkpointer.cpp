@@ -21,6 +21,7 @@
 #include "megatron/training/checkpoint/checkpoint_share.h"
 #include "megatron/training/checkpoint/common_state.h"
 #include "megatron/training/checkpoint/load_requests.h"
+#include "megatron/training/checkpoint/local_state.h"
 #include "megatron/training/checkpoint/non_persistent.h"
 #include "megatron/training/checkpoint/optimizer_tensors.h"
 #include "megatron/training/checkpoint/save_folder.h"
@@ -151,7 +152,9 @@ Checkpointer::Checkpointer(FileSystem& files, const PretrainConfig& config, Mess
       config_(config),
       log_(std::move(log)),
       tokenizer_(std::move(tokenizer)),
-      saver_(files_, config_.checkpoint, log_, std::move(require_ownership)) {}
+      saver_(files_, config_.checkpoint, log_, std::move(require_ownership)) {
+  if (config_.checkpoint.is_local()) local_.emplace(files_, config_.checkpoint, log_);
+}
 
 CheckpointSaver::Fill Checkpointer::share_of(Trainer& trainer) const {
   return [this, &trainer](CheckpointWriter& writer) {
@@ -179,6 +182,7 @@ std::vector<SavedCheckpoint> Checkpointer::save(Trainer& trainer) {
 }
 
 std::vector<SavedCheckpoint> Checkpointer::save_non_persistent(Trainer& trainer) {
+  if (local_) return {local_->save(trainer)};
   const std::string folder = non_persistent_folder(config_.checkpoint, config_.checkpoint.save.value());
   return saver_.save(trainer.progress().iteration, target_of(folder, Retention::newest_alone()), trainer.groups().world,
                      trainer.device(), share_of(trainer));
@@ -204,20 +208,8 @@ bool Checkpointer::load(Trainer& trainer) {
   if (trainer.groups().world.rank() == 0)
     if (const auto warning = warning_of_another_run(files_, config)) log_.warning(*warning);
   if (!config.loads()) return false;
-  bool is_finetune = config.finetune;
-  CheckpointDirectory::Found found = find_in_load(files_, config, log_);
-  if (found.path.empty() && config.pretrained_checkpoint) {
-    const std::string& pretrained = *config.pretrained_checkpoint;
-    found = find(files_, "--pretrained-checkpoint", pretrained, config.ckpt_step, log_);
-    require<CheckpointError>(!found.path.empty(),
-                             "[checkpoint] --pretrained-checkpoint {}: no checkpoint is there. Correct the path, or "
-                             "leave the flag out to start from initial weights.",
-                             pretrained);
-    is_finetune = true;
-  }
-  if (config.verify_integrity && !found.path.empty() && trainer.groups().world.rank() == 0)
-    require_integrity(files_, found.path);
-  require_same_on_all_ranks(trainer.groups().world, files_, found);
+  const Source source = find_source(trainer);
+  const CheckpointDirectory::Found& found = source.found;
   if (found.path.empty() && config.load_hf) return load_hugging_face(trainer);
   if (found.path.empty()) {
     const char* must_exist = config.exit_on_missing_checkpoint ? "--exit-on-missing-checkpoint"
@@ -234,21 +226,47 @@ bool Checkpointer::load(Trainer& trainer) {
   if (config_.experts.use_upcycling) return upcycle(reader, found.path, trainer);
   const CheckpointReader::CommonState common = reader.read_common_state();
   require_own_iteration(found, common.state());
-  const bool takes_state = !is_finetune && found.iteration.has_value();
-  if (!is_finetune) require_same_model(common.state(), trainer.model().config());
-  if (!is_finetune)
+  const bool takes_state = !source.is_finetune && found.iteration.has_value();
+  if (!source.is_finetune) require_same_model(common.state(), trainer.model().config());
+  if (!source.is_finetune)
     require_same_tokenizer(files_, found.path, arguments_json_of(common.state()), tokenizer_, config_, log_);
   const std::vector<std::string> others = other_meanings(config_, arguments_json_of(common.state()));
   if (!others.empty())
     log_.warning(fmt::format("the checkpoint is of another model: {}. --use-checkpoint-args takes what is there",
                              joined(others, "; ")));
   const bool with_optimizer = takes_state && takes_optimizer(common.state());
-  read_tensors(reader, with_optimizer, trainer);
+  if (source.is_local)
+    LocalState(trainer).read_from(reader);
+  else
+    read_tensors(reader, with_optimizer, trainer);
   if (takes_state) take_progress(common.state(), trainer);
   if (with_optimizer) load_optimizer_state(reader, common, trainer);
   log_.info(fmt::format("  successfully loaded checkpoint from {} at iteration {}", found.path,
                         trainer.progress().iteration));
   return true;
+}
+
+Checkpointer::Source Checkpointer::find_source(Trainer& trainer) {
+  const CheckpointConfig& config = config_.checkpoint;
+  const ProcessGroup& world = trainer.groups().world;
+  Source source{.found = find_in_load(files_, config, log_), .is_finetune = config.finetune, .is_local = false};
+  if (takes_local()) {
+    require_same_on_all_ranks(world, files_, source.found);
+    if (const auto local = local_->newest(trainer, source.found)) return {*local, false, true};
+  }
+  if (source.found.path.empty() && config.pretrained_checkpoint) {
+    const std::string& pretrained = *config.pretrained_checkpoint;
+    source.found = find(files_, "--pretrained-checkpoint", pretrained, config.ckpt_step, log_);
+    require<CheckpointError>(!source.found.path.empty(),
+                             "[checkpoint] --pretrained-checkpoint {}: no checkpoint is there. Correct the path, or "
+                             "leave the flag out to start from initial weights.",
+                             pretrained);
+    source.is_finetune = true;
+  }
+  if (config.verify_integrity && !source.found.path.empty() && world.rank() == 0)
+    require_integrity(files_, source.found.path);
+  require_same_on_all_ranks(world, files_, source.found);
+  return source;
 }
 
 bool Checkpointer::upcycle(const CheckpointReader& dense, const std::string& path, Trainer& trainer) const {
@@ -325,6 +343,12 @@ void Checkpointer::take_progress(const pickle::Object& state, Trainer& trainer) 
   progress.iteration = *config_.checkpoint.override_ckpt_iteration;
   progress.consumed_train_samples = progress.iteration * config_.training.global_batch_size.value();
   progress.skipped_train_samples = 0;
+}
+
+bool Checkpointer::takes_local() const {
+  const CheckpointConfig& config = config_.checkpoint;
+  return local_ && config.load && !config.ckpt_step && !config.finetune && !config.no_load_optim &&
+         !config_.experts.use_upcycling;
 }
 
 bool Checkpointer::takes_optimizer(const pickle::Object& state) const {

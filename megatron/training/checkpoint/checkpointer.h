@@ -12,6 +12,7 @@
 #include "megatron/dist_checkpointing/pickle/pickle_object.h"
 #include "megatron/training/checkpoint/checkpoint_saver.h"
 #include "megatron/training/checkpoint/checkpoint_tokenizer.h"
+#include "megatron/training/checkpoint/local_checkpoints.h"
 #include "megatron/training/trainer.h"
 
 namespace megatron {
@@ -33,7 +34,8 @@ class Checkpointer {
   /// that is left to finish_save(), and the trainer, which must outlive the checkpointer, may go on at once.
   /// @return the checkpoints that this call has committed, an earlier asynchronous one among them.
   std::vector<SavedCheckpoint> save(Trainer& trainer);
-  /// The same in the folder of --non-persistent-ckpt-type global, where the newest alone stays.
+  /// With --non-persistent-ckpt-type global the same in its folder, where the newest alone stays. With local each rank
+  /// stores its own state in its own folder, always synchronously.
   std::vector<SavedCheckpoint> save_non_persistent(Trainer& trainer);
   /// See CheckpointSaver::finish. Call it between iterations, and with Wait::kYes at the end.
   std::optional<SavedCheckpoint> finish_save(const ProcessGroup& world, Wait wait);
@@ -67,18 +69,29 @@ class Checkpointer {
  private:
   SaveTarget target_of(const std::string& root, const Retention& retention);
   CheckpointSaver::Fill share_of(Trainer& trainer) const;
+  /// The checkpoint that load() reads; no path if there is none.
+  struct Source {
+    CheckpointDirectory::Found found;
+    bool is_finetune = false;
+    bool is_local = false;  ///< it holds the state of this rank alone
+  };
+  Source find_source(Trainer& trainer);
   bool load_hugging_face(Trainer& trainer) const;
   /// The weights of a mixture of experts from those of a dense model at `path`; nothing else.
   bool upcycle(const CheckpointReader& dense, const std::string& path, Trainer& trainer) const;
   void read_tensors(const CheckpointReader& reader, bool with_optimizer, Trainer& trainer) const;
   void take_progress(const pickle::Object& state, Trainer& trainer) const;
   bool takes_optimizer(const pickle::Object& state) const;
+  /// Whether local checkpoints are considered: they hold the whole state that a run continues from, so flags that take
+  /// a part of it, or another iteration, leave them out.
+  bool takes_local() const;
 
   FileSystem& files_;
   PretrainConfig config_;
   MessageLog log_;
   std::optional<TokenizerRecord> tokenizer_;
   CheckpointSaver saver_;
+  std::optional<LocalCheckpoints> local_;
   std::optional<int64_t> last_saved_iteration_;
 };
 

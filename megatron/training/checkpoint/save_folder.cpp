@@ -13,17 +13,15 @@
 namespace megatron {
 namespace {
 
-/// Symbolic links are followed, also where the end of a path does not exist yet.
-bool is_same_path(const std::string& a, const std::string& b) {
-  const auto normal = [](const std::string& path) {
-    std::error_code error;
-    const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
-    return ((error ? std::filesystem::path(path) : resolved) / "").lexically_normal();
-  };
-  return normal(a) == normal(b);
-}
+bool is_same_path(const std::string& a, const std::string& b) { return resolved_path(a) == resolved_path(b); }
 
 }  // namespace
+
+std::string resolved_path(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
+  return ((error ? std::filesystem::path(path) : resolved) / "").lexically_normal();
+}
 
 std::vector<CheckpointFolder> checkpoint_folders_of(const CheckpointConfig& config) {
   std::vector<CheckpointFolder> folders;

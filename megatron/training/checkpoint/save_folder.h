@@ -17,6 +17,9 @@ struct CheckpointFolder {
   std::string path;
 };
 
+/// The absolute path without symbolic links, also where the end of the path does not exist yet.
+std::string resolved_path(const std::string& path);
+
 /// --save, and where the flags give a folder for checkpoints that are not persistent, that one: by default these lie
 /// in that of --save.
 /// @throw ConfigError if both are one folder, also by a symbolic link: checkpoints that are not persistent replace each

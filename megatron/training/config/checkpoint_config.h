@@ -39,6 +39,11 @@ struct CheckpointConfig {
   std::optional<int64_t> non_persistent_save_interval;
   std::optional<std::string> non_persistent_ckpt_type;
   std::optional<std::string> non_persistent_global_ckpt_dir;
+  std::optional<std::string> non_persistent_local_ckpt_dir;
+  std::string non_persistent_local_ckpt_algo = "fully_parallel";
+  bool replication = false;  ///< of local checkpoints
+  std::optional<int64_t> replication_jump;
+  int64_t replication_factor = 2;
   bool ckpt_fully_parallel_save = true;
   bool ckpt_fully_parallel_load = false;
   StrictHandling dist_ckpt_strictness = StrictHandling::kAssumeOkUnexpected;
@@ -57,6 +62,7 @@ struct CheckpointConfig {
   bool dist_ckpt_save_pre_mcore_014 = false;
 
   bool saves() const { return save.has_value(); }
+  bool is_local() const { return non_persistent_ckpt_type == "local"; }  ///< of those that are not persistent
   bool loads() const { return load || pretrained_checkpoint || load_hf; }
 };
 

@@ -34,6 +34,50 @@ void describe_idle(FieldTable& table, CheckpointConfig& checkpoint) {
       .without_effect("Megatron accepts it without effect too");
 }
 
+/// Describes the flags of local checkpoints.
+void describe_local(FieldTable& table, PretrainConfig& config) {
+  CheckpointConfig& checkpoint = config.checkpoint;
+  const std::string local =
+      "--save run --save-interval 500 --non-persistent-ckpt-type local --non-persistent-save-interval 50 "
+      "--non-persistent-local-ckpt-dir node";
+  const auto is_local = [&config] { return config.checkpoint.is_local(); };
+  const auto replicates = [&config] { return config.checkpoint.is_local() && config.checkpoint.replication; };
+  table
+      .add("non_persistent_local_ckpt_dir", checkpoint.non_persistent_local_ckpt_dir,
+           "folder of --non-persistent-ckpt-type local, on a disk of each node; one for each run")
+      .differs_between_hosts()
+      .needs("--non-persistent-ckpt-type local", is_local)
+      .such_as(local);
+  table
+      .add("non_persistent_local_ckpt_algo", checkpoint.non_persistent_local_ckpt_algo,
+           "fully_parallel: each tensor that data-parallel ranks replicate is stored by one of them, which broadcasts "
+           "it "
+           "on loading; atomic: every rank stores its whole state")
+      .one_of({"fully_parallel", "atomic"})
+      .needs("--non-persistent-ckpt-type local", is_local)
+      .such_as(local + " --non-persistent-local-ckpt-algo atomic");
+  table
+      .add("replication", checkpoint.replication,
+           "let ranks keep copies of each other's local checkpoints, so that a run survives the loss of a node's disk; "
+           "needs --replication-jump")
+      .needs("--non-persistent-ckpt-type local", is_local)
+      .such_as(local + " --replication --replication-jump 1 --nproc-per-node 2");
+  table
+      .add("replication_jump", checkpoint.replication_jump,
+           "distance between the ranks that keep copies of each other's checkpoints; with the number of ranks of a "
+           "node, "
+           "the copies are on other nodes")
+      .at_least(1)
+      .needs("--replication", replicates)
+      .such_as(local + " --replication --replication-jump 1 --nproc-per-node 2");
+  table
+      .add("replication_factor", checkpoint.replication_factor,
+           "number of copies of each rank's checkpoint, with its own")
+      .at_least(2)
+      .needs("--replication", replicates)
+      .such_as(local + " --replication --replication-jump 1 --replication-factor 4 --nproc-per-node 4");
+}
+
 }  // namespace
 
 void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
@@ -59,10 +103,18 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
       .needs("--save", [&config] { return config.checkpoint.saves(); })
       .such_as("--save run --save-interval 500 --non-persistent-ckpt-type global --non-persistent-save-interval 50");
   table
-      .add("non_persistent_ckpt_type", checkpoint.non_persistent_ckpt_type,
-           "global: they are like the others, in a folder of their own; a newer one there is what --load takes")
-      .one_of({"global"})
-      .later({"local", "in_memory"})
+      .add(
+          "non_persistent_ckpt_type", checkpoint.non_persistent_ckpt_type,
+          "global: they are like the others, in a folder of their own; local: each rank stores its own state on a disk "
+          "of its node, which only the same layout can load. --load takes the newest of all")
+      .one_of({"global", "local"})
+      .later({"in_memory"})
+      .differs({.megatron =
+                    "local: resumes from the folder whatever run wrote it, saves asynchronously with --async-save, "
+                    "and ignores newer global checkpoints",
+                .ours = "local: resumes only the run of --load, always saves synchronously, and the newest of local, "
+                        "global and persistent checkpoints is loaded; --phase-transition-iterations is rejected",
+                .in_force = [&config] { return config.checkpoint.is_local(); }})
       .such_as("--save run --save-interval 500 --non-persistent-ckpt-type global --non-persistent-save-interval 50");
   table.add("non_persistent_global_ckpt_dir", checkpoint.non_persistent_global_ckpt_dir, "that folder")
       .by_default("non_persistent in those of --save and --load")
@@ -70,6 +122,7 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
       .such_as(
           "--save run --save-interval 500 --non-persistent-ckpt-type global --non-persistent-save-interval 50 "
           "--non-persistent-global-ckpt-dir newest");
+  describe_local(table, config);
   table
       .add("save_retain_interval", checkpoint.save_retain_interval,
            "keep only checkpoints of steps divisible by it, and the last; a multiple of --save-interval")

@@ -121,6 +121,33 @@ void check_tokenizer(const TokenizerConfig& tokenizer, Mistakes& mistakes) {
   if (mistakes.texts().size() > num_before) mistakes.doubt("--tokenizer-type");  // that is what is to be mended first
 }
 
+void check_local_checkpoints(const PretrainConfig& config, Mistakes& mistakes) {
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  if (!checkpoint.is_local()) return;
+  if (!checkpoint.non_persistent_local_ckpt_dir)
+    mistakes.add({"--non-persistent-ckpt-type", "--non-persistent-local-ckpt-dir"},
+                 "--non-persistent-ckpt-type local needs --non-persistent-local-ckpt-dir: a folder on a disk of each "
+                 "node");
+  if (config.training.phase_transition_iterations)
+    mistakes.add({"--non-persistent-ckpt-type", "--phase-transition-iterations"},
+                 "--phase-transition-iterations with --non-persistent-ckpt-type local: the iteration to continue from "
+                 "must be known before data is built, and ranks compare local checkpoints later. Use "
+                 "--non-persistent-ckpt-type global");
+  if (!checkpoint.replication) return;
+  if (!checkpoint.replication_jump)
+    return mistakes.add({"--replication", "--replication-jump"},
+                        "--replication needs --replication-jump: the distance between ranks that hold copies of each "
+                        "other's checkpoints, such as the number of ranks of a node");
+  const int64_t jump = *checkpoint.replication_jump, factor = checkpoint.replication_factor;
+  const int64_t ranks = config.parallel.world_size;
+  if (jump > ranks || factor > ranks || ranks % (jump * factor) != 0)
+    mistakes.add({"--replication-jump", "--replication-factor"},
+                 "--replication-jump {} and --replication-factor {} make groups of {} * {} ranks, which do not divide "
+                 "{} rank{} evenly. Give a jump and a factor whose product divides the number of ranks, or leave "
+                 "--replication out",
+                 jump, factor, jump, factor, ranks, ranks == 1 ? "" : "s");
+}
+
 }  // namespace
 
 void resolve_data(PretrainConfig& config, Mistakes& mistakes) {
@@ -141,8 +168,9 @@ void resolve_checkpoint(PretrainConfig& config, Mistakes& mistakes) {
     mistakes.add({"--save", "--save-interval"}, "--save needs --save-interval: steps between checkpoints");
   if (checkpoint.non_persistent_save_interval && !checkpoint.non_persistent_ckpt_type)
     mistakes.add({"--non-persistent-save-interval", "--non-persistent-ckpt-type"},
-                 "--non-persistent-save-interval {} needs --non-persistent-ckpt-type global",
+                 "--non-persistent-save-interval {} needs --non-persistent-ckpt-type global or local",
                  *checkpoint.non_persistent_save_interval);
+  check_local_checkpoints(config, mistakes);
   if (checkpoint.save_retain_interval && checkpoint.save_interval &&
       *checkpoint.save_retain_interval % *checkpoint.save_interval != 0)
     mistakes.add(

@@ -75,6 +75,11 @@ void check_output_folders(const PretrainConfig& config, const FileSystem& files,
   std::vector<Output> outputs;
   mistakes.attempt({"--non-persistent-global-ckpt-dir"}, [&] { outputs = outputs_of(config, writes_logs); });
   for (const Output& output : outputs) mistakes.attempt({output.flag}, [&] { require_folder(output, files); });
+  if (config.checkpoint.is_local())
+    mistakes.attempt({"--non-persistent-local-ckpt-dir"}, [&] {
+      require_folder({"--non-persistent-local-ckpt-dir", config.checkpoint.non_persistent_local_ckpt_dir, false},
+                     files);
+    });
   mistakes.attempt({"--data-cache-path"}, [&] {
     require_folder({"--data-cache-path", config.data.data_cache_path, false}, files);
   });

@@ -57,10 +57,30 @@ TEST(CheckpointFlags, OfSavesHaveNoEffectWithoutOne) {
 
 TEST(CheckpointFlags, OfNonPersistentCheckpointsNeedAType) {
   EXPECT_THAT(refusal(with({"--save", "x", "--save-interval", "4", "--non-persistent-save-interval", "2"})),
-              HasSubstr("--non-persistent-save-interval 2 needs --non-persistent-ckpt-type global"));
-  EXPECT_THAT(refusal(with({"--non-persistent-ckpt-type", "local"})), HasSubstr("does not have yet"));
+              HasSubstr("--non-persistent-save-interval 2 needs --non-persistent-ckpt-type global or local"));
+  EXPECT_THAT(refusal(with({"--non-persistent-ckpt-type", "in_memory"})), HasSubstr("does not have yet"));
   EXPECT_THAT(notes_block(parse({"--non-persistent-global-ckpt-dir", "y"})),
               HasSubstr("--non-persistent-global-ckpt-dir has no effect without --non-persistent-ckpt-type"));
+}
+
+TEST(CheckpointFlags, OfLocalCheckpointsNeedAFolderAndCliquesThatDivideTheRanks) {
+  EXPECT_THAT(refusal(with({"--non-persistent-ckpt-type", "local"})),
+              HasSubstr("--non-persistent-ckpt-type local needs --non-persistent-local-ckpt-dir"));
+  const std::string local = "--non-persistent-ckpt-type local --non-persistent-local-ckpt-dir x ";
+  const auto error = [&](const std::string& words) { return refusal(with(words_of(local + words))); };
+  EXPECT_THAT(error("--train-iters 8 --phase-transition-iterations 4"),
+              HasSubstr("--phase-transition-iterations with --non-persistent-ckpt-type local"));
+  EXPECT_THAT(error("--replication"), HasSubstr("--replication needs --replication-jump"));
+  EXPECT_THAT(error("--replication --replication-jump 1"),
+              HasSubstr("--replication-jump 1 and --replication-factor 2 make groups of 1 * 2 ranks, which do not "
+                        "divide 1 rank evenly. Give a jump and a factor whose product divides the number of ranks"));
+  const Words fitting = words_of(local + "--replication --replication-jump 2 --replication-factor 2");
+  EXPECT_EQ(parse(fitting, 4).checkpoint.replication_jump, 2);
+  EXPECT_THAT(
+      notes_block(parse(words_of("--replication --replication-factor 3 --non-persistent-local-ckpt-algo atomic"))),
+      ::testing::AllOf(HasSubstr("--replication has no effect without --non-persistent-ckpt-type local"),
+                       HasSubstr("--replication-factor has no effect without --replication"),
+                       HasSubstr("--non-persistent-local-ckpt-algo has no effect without")));
 }
 
 }  // namespace
