@@ -37,11 +37,7 @@ TEST(BadFlags, RejectsEachBadTrainingFlag) {
 
 TEST(BadFlags, RejectsUnsupportedTrainingFlags) {
   expect_refusals({
-      {"experts",
-       kPretrain,
-       {"--moe-enable-deepep"},
-       kUsage,
-       {"--moe-enable-deepep", "does not have yet"}},
+      {"experts", kPretrain, {"--moe-enable-deepep"}, kUsage, {"--moe-enable-deepep", "does not have yet"}},
       {"tensor parallel", kPretrain, {"--tensor-model-parallel-size", "2"}, kUsage, {"tensor 2"}},
       {"pipeline", kPretrain, {"--pipeline-model-parallel-size", "2"}, kUsage, {"pipeline 2", "--num-layers 1"}},
       {"graphs of layers", kPretrain, {"--cuda-graph-impl", "local"}, kUsage, {"--cuda-graph-impl local"}},

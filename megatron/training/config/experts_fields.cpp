@@ -310,7 +310,8 @@ void describe_rest(FieldTable& table, PretrainConfig& config, const FieldConditi
   table.add("moe_permute_fusion", experts.permute_fusion, "fuse the kernels that sort tokens by expert")
       .without_effect("these kernels are always fused");
   table.add("moe_enable_routing_replay", experts.enable_routing_replay, "let routers record and replay their choice")
-      .without_effect("they always can, for programs that use the library; pretrain_gpt does neither, as Megatron-LM's");
+      .without_effect(
+          "they always can, for programs that use the library; pretrain_gpt does neither, as Megatron-LM's");
   table.add("moe_router_fusion", experts.router_fusion, "fuse the kernels of the router")
       .without_effect("these kernels are always fused");
 }

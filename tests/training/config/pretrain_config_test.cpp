@@ -21,9 +21,9 @@ using testing::words_of;
 
 TEST(PretrainConfig, ReportsEveryMistakeAtOnceAndNothingElse) {
   const std::string text =
-      refusal({"--hidden-size", "64",    "--num-attention-heads",       "5",           "--seq-length",       "x",
-               "--num-layer",   "4",     "--max-position-embeddings",   "32",          "--micro-batch-size", "2",
-               "--train-iters", "20",    "--moe-enable-deepep", "--mock-data", "--data-path",        "a",
+      refusal({"--hidden-size", "64",    "--num-attention-heads",     "5",           "--seq-length",       "x",
+               "--num-layer",   "4",     "--max-position-embeddings", "32",          "--micro-batch-size", "2",
+               "--train-iters", "20",    "--moe-enable-deepep",       "--mock-data", "--data-path",        "a",
                "--bf16",        "--fp16"});
   EXPECT_THAT(text, HasSubstr("9 mistakes"));
   EXPECT_THAT(text, HasSubstr("--seq-length x: must be a whole number"));
