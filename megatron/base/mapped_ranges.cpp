@@ -19,14 +19,21 @@ struct Entry {
 
 // A signal handler is passed nothing but the signal, so that the table has to belong to the process.
 constinit std::array<Entry, 4096> table{};
+constinit std::atomic<size_t> num_taken{0};     // entries that are taken or promised to an owner
+constinit std::atomic<size_t> first_looked{0};  // where the next owner looks first, so that it seldom meets taken ones
 
 }  // namespace
 
 MappedRange::MappedRange(const std::byte* begin, size_t num_bytes, const std::filesystem::path& path) noexcept {
-  for (size_t i = 0; i < table.size(); ++i) {
-    Entry& entry = table[i];
-    if (entry.is_taken.exchange(true)) continue;
-    entry_ = static_cast<int>(i);
+  if (num_taken.fetch_add(1) >= table.size()) {
+    --num_taken;
+    return;
+  }
+  for (size_t i = first_looked++;; ++i) {  // one is free
+    const size_t at = i % table.size();
+    Entry& entry = table[at];
+    if (entry.is_taken || entry.is_taken.exchange(true)) continue;
+    entry_ = static_cast<int>(at);
     const std::string& text = path.native();
     const size_t room = entry.path.size() - 1;
     const size_t length = text.copy(entry.path.data(), room, text.size() > room ? text.size() - room : 0);
@@ -51,6 +58,7 @@ void MappedRange::leave() noexcept {
   Entry& entry = table[static_cast<size_t>(std::exchange(entry_, -1))];
   entry.begin = 0;
   entry.is_taken = false;
+  --num_taken;
 }
 
 const char* file_mapped_at(const void* address) noexcept {

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <system_error>
@@ -77,6 +78,8 @@ std::vector<NpyArray> load_or_build(const CacheEntry& entry, const std::string& 
   log.info(fmt::format("Build{} the {}", cached && entry.write ? " and save" : "", what));
   std::vector<NpyArray> built = build();
   if (!cached || !entry.write || !store(entry, built, log)) return built;
+  const auto is_small = [](const NpyArray& array) { return array.bytes().size() <= NpyArray::kLargestReadBytes; };
+  if (std::ranges::all_of(built, is_small)) return built;
   // The mapped files share memory between ranks; the built arrays would be one more copy.
   if (auto arrays = load(entry, {}, {})) return std::move(*arrays);
   return built;

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -134,10 +135,20 @@ NpyArray::NpyArray(NpyDtype dtype, std::vector<int64_t> shape) : dtype_(dtype), 
   data_ = owned_;
 }
 
+/// The whole file, in owned_ or *file_.
+std::span<const std::byte> NpyArray::open(const std::filesystem::path& path) {
+  std::error_code unknown;  // the size is then the largest number
+  const bool is_read = std::filesystem::file_size(path, unknown) <= kLargestReadBytes;
+  MappedFile file(path, is_read ? FileAccess::kPread : FileAccess::kMap);
+  if (!is_read) return file_.emplace(std::move(file)).bytes();
+  owned_.resize(file.size_bytes());
+  file.read(0, owned_);
+  return owned_;
+}
+
 NpyArray NpyArray::load(const std::filesystem::path& path) {
   NpyArray array;
-  array.file_.emplace(path, FileAccess::kMap);
-  const std::span<const std::byte> file = array.file_->bytes();
+  const std::span<const std::byte> file = array.open(path);
   Header header = parse_header(path, {reinterpret_cast<const char*>(file.data()), file.size()});
   array.dtype_ = header.dtype;
   array.shape_ = std::move(header.shape);
@@ -148,6 +159,9 @@ NpyArray NpyArray::load(const std::filesystem::path& path) {
                      path.string(), joined(array.shape_, ", "), size_of(array.dtype_), available);
   array.num_elements_ = *count;
   array.data_ = file.subspan(header.data_offset, static_cast<size_t>(*count) * size_of(array.dtype_));
+  if (array.file_.has_value()) return array;
+  array.owned_ = std::vector(array.data_.begin(), array.data_.end());
+  array.data_ = array.owned_;
   return array;
 }
 

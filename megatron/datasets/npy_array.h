@@ -34,10 +34,14 @@ constexpr size_t size_of(NpyDtype dtype) {
 /// Reading is thread-safe. Source of the format: numpy.lib.format, versions 1.0 to 3.0.
 class NpyArray {
  public:
+  /// Files of at most a page are read instead of mapped: a map takes a page as well, and a process may have few
+  /// (65,530 by Linux's vm.max_map_count), of which a blend of thousands of files needs several each.
+  static constexpr size_t kLargestReadBytes = 4096;
+
   /// An owned array of zeros.
   NpyArray(NpyDtype dtype, std::vector<int64_t> shape);
 
-  /// Maps a file. @throw IoError if it cannot be opened; DataError if it is not such an array or is truncated.
+  /// Reads or maps a file. @throw IoError if it cannot be opened; DataError if it is not such an array or is truncated.
   static NpyArray load(const std::filesystem::path& path);
   /// Writes the file atomically, with the header that NumPy writes. @throw IoError
   void save(const std::filesystem::path& path) const;
@@ -73,6 +77,7 @@ class NpyArray {
 
  private:
   NpyArray() = default;
+  std::span<const std::byte> open(const std::filesystem::path& path);
   template <class T>
   static int64_t load_as(const std::byte* at) {
     T value;

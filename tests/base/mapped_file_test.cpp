@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/base/mapped_ranges.h"
 #include "tests/testing/scratch_directory.h"
 
 namespace megatron {
@@ -68,6 +69,21 @@ TEST_P(MappedFileTest, MovesWithItsBytes) {
   MappedFile third(make(""), GetParam());
   third = std::move(second);
   EXPECT_EQ(text(third, 1, 2), "bc");
+}
+
+TEST(MappedRange, OnesThatLeaveAFullTableMakeRoom) {
+  std::vector<std::byte> bytes(5000);
+  std::vector<MappedRange> ranges;
+  for (const std::byte& byte : bytes) ranges.emplace_back(&byte, 1, "entered");
+  EXPECT_STREQ(file_mapped_at(&bytes.front()), "entered");
+  EXPECT_EQ(file_mapped_at(&bytes.back()), nullptr);  // the table is full
+  ranges.erase(ranges.begin() + 100, ranges.begin() + 102);
+  EXPECT_EQ(file_mapped_at(&bytes[100]), nullptr);
+  std::vector<MappedRange> late;
+  for (size_t i = 0; i < 3; ++i) late.emplace_back(&bytes[4990 + i], 1, "late");
+  EXPECT_STREQ(file_mapped_at(&bytes[4990]), "late");
+  EXPECT_STREQ(file_mapped_at(&bytes[4991]), "late");
+  EXPECT_EQ(file_mapped_at(&bytes[4992]), nullptr);
 }
 
 INSTANTIATE_TEST_SUITE_P(Access, MappedFileTest, ::testing::Values(FileAccess::kMap, FileAccess::kPread));

@@ -179,8 +179,9 @@ TEST_F(IndexCache, OverwritingItDuringARunIsAnErrorWithAFix) {
                                    {"sample_index.npy", -5},
                                    {"sample_index.npy", 0},
                                    {"shuffle_index.npy", -1}}) {
-    const GptDataset dataset = build(messages, config());
+    const GptDataset dataset = build(messages, config(), 1500);  // its arrays are large enough to be mapped
     const std::string good = read_bytes(file(end));
+    ASSERT_GT(good.size(), NpyArray::kLargestReadBytes);
     {
       std::fstream mapped(file(end), std::ios::binary | std::ios::in | std::ios::out);  // the same file, not a new one
       mapped.seekp(128);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "megatron/base/error.h"
+#include "megatron/base/mapped_ranges.h"
 #include "tests/datasets/golden.h"
 #include "tests/testing/scratch_directory.h"
 
@@ -51,6 +52,19 @@ TEST(NpyArray, KeepsValuesOfEveryDtypeThroughAFile) {
     EXPECT_EQ(read.shape(), (std::vector<int64_t>{3, 2}));
     for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(read[i], array[i]);
   }
+}
+
+TEST(NpyArray, MapsOnlyFilesOfMoreThanAPage) {
+  const ScratchDirectory scratch;
+  const std::string small = scratch.file("small.npy"), large = scratch.file("large.npy");
+  NpyArray(NpyDtype::kInt32, {900}).save(small);
+  NpyArray(NpyDtype::kInt32, {1100}).save(large);
+  NpyArray read = NpyArray::load(small);
+  EXPECT_EQ(file_mapped_at(read.bytes().data()), nullptr);
+  read.values<int32_t>()[899] = 5;
+  EXPECT_EQ(read[899], 5);
+  const NpyArray mapped = NpyArray::load(large);
+  EXPECT_EQ(file_mapped_at(mapped.bytes().data()), large);
 }
 
 TEST(NpyArray, ReadsHeadersOfOtherWriters) {
