@@ -71,5 +71,23 @@ TEST(CrateCharacters, NormalFormsAreThoseOfTheLibrary) {
   EXPECT_EQ(total_of_form(NormalForm::kNfkd), (Total{1137261, 619793393425}));
 }
 
+TEST(CrateCharacters, MarksChangeTheirOrderAsInTheLibrary) {
+  const auto moves = [](std::u32string_view before, char32_t c, std::u32string_view after, NormalForm form) {
+    const std::string_view first = before.empty() ? "\u0334" : "\u0301";  // begins the result of these marks in order
+    std::string text;
+    for (const char32_t mark : before) append_utf8(mark, text);
+    append_utf8(c, text);
+    for (const char32_t mark : after) append_utf8(mark, text);
+    return in_form(text, form).starts_with(first) == before.empty();
+  };
+  for (const NormalForm form : {NormalForm::kNfc, NormalForm::kNfd, NormalForm::kNfkc, NormalForm::kNfkd}) {
+    const bool is_compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+    EXPECT_EQ(total_of([&](char32_t c) { return moves(U"\u0301", c, U"", form); }),
+              is_compatible ? (Total{344, 8458296}) : (Total{342, 8327419}));
+    EXPECT_EQ(total_of([&](char32_t c) { return moves(U"", c, U"\u0334", form); }),
+              is_compatible ? (Total{788, 20266829}) : (Total{786, 20135952}));
+  }
+}
+
 }  // namespace
 }  // namespace megatron::hugging_face

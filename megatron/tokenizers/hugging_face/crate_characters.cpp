@@ -50,6 +50,17 @@ constexpr std::array<CodePoints, 9> kWithoutCompatibilityMapping = {{{0x32FF, 0x
                                                                      {0x1F16C, 0x1F16C},
                                                                      {0x1FBF0, 0x1FBF9}}};
 
+// Marks since Unicode 10, which the reference does not reorder.
+constexpr std::array<CodePoints, 40> kWithoutCombiningClass = {
+    {{0x7FD, 0x7FD},     {0x897, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
+     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1AEB},   {0x1DF6, 0x1DFA},
+     {0xA82C, 0xA82C},   {0x10D24, 0x10D27}, {0x10D69, 0x10D6D}, {0x10EAB, 0x10EAC}, {0x10EFA, 0x10EFF},
+     {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x113CE, 0x113D0},
+     {0x1145E, 0x1145E}, {0x11839, 0x1183A}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0},
+     {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
+     {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x1612F, 0x1612F}, {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F},
+     {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1E5EE, 0x1E5EF}}};
+
 // Unicode 17.
 constexpr std::array<CodePoints, 2> kNewNumbers = {{{0x11DE0, 0x11DE9}, {0x16FF4, 0x16FF6}}};
 
@@ -114,16 +125,18 @@ void append_lower(char32_t code_point, std::string& text) {
 }
 
 std::string in_form(std::string_view valid, NormalForm form) {
-  if (form == NormalForm::kNfc) return normalized(valid, form);
-  const bool is_compatibility = form != NormalForm::kNfd;
+  const bool is_compatibility = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  const bool decomposes = form == NormalForm::kNfd || form == NormalForm::kNfkd;
   std::string result;
   size_t begin = 0;  // of what follows the last character that stays as it is
   for (size_t offset = 0, length; offset < valid.size(); offset += length) {
     length = utf8_length(valid[offset]);
-    if (length < 3) continue;
+    if (length == 1) continue;
     const char32_t code_point = code_point_at(valid, offset);
-    const bool stays = (is_compatibility && contains(kWithoutCompatibilityMapping, code_point)) ||
-                       (code_point == 0x11938 && form != NormalForm::kNfkc);
+    if (code_point < kWithoutCombiningClass[0].first) continue;
+    const bool stays = contains(kWithoutCombiningClass, code_point) ||
+                       (is_compatibility && contains(kWithoutCompatibilityMapping, code_point)) ||
+                       (code_point == 0x11938 && decomposes);
     if (!stays) continue;
     result += normalized(valid.substr(begin, offset - begin), form);
     result += valid.substr(offset, length);
