@@ -50,7 +50,11 @@ FieldTable describe(BridgeConfig& config) {
   table
       .add("hf_config", config.exported.config_from,
            "export: folder whose config.json, tokenizer and generation files to take")
-      .by_default("those that an import kept in the checkpoint");
+      .by_default("those that the checkpoint keeps; without any, config.json is made from its arguments");
+  table
+      .add("hf_model_type", config.exported.model_type,
+           "export: make config.json from the arguments of the checkpoint, for this model_type, such as llama")
+      .by_default("the one that fits, where the checkpoint keeps no config.json");
   table.add("max_shard_size_mb", config.max_shard_size_mb, "export: most megabytes of a safetensors file").at_least(1);
   return table;
 }
@@ -71,12 +75,20 @@ std::string bridge_help(const std::vector<std::string>& args) {
 void check(const std::string& action, const BridgeConfig& config, Mistakes& mistakes) {
   if (!config.hf_path)
     mistakes.add({"--hf-path"}, "--hf-path is missing: the folder of the model in Hugging Face's format");
+  const auto takes = [&](std::string_view owner, std::string_view flag, bool is_given) {
+    if (action != owner && is_given) mistakes.add({flag}, "{} goes with {} alone, this is {}", flag, owner, action);
+  };
   const auto needs = [&](std::string_view owner, std::string_view flag, bool is_given, std::string_view what) {
     if (action == owner && !is_given) mistakes.add({flag}, "{} is missing: {}", flag, what);
-    if (action != owner && is_given) mistakes.add({flag}, "{} goes with {} alone, this is {}", flag, owner, action);
+    takes(owner, flag, is_given);
   };
   needs("import", "--save", config.save.has_value(), "the folder for the checkpoint");
   needs("export", "--load", config.exported.checkpoint.load.has_value(), "the folder of checkpoints");
+  takes("export", "--ckpt-step", config.exported.checkpoint.ckpt_step.has_value());
+  takes("export", "--hf-config", config.exported.config_from.has_value());
+  takes("export", "--hf-model-type", config.exported.model_type.has_value());
+  if (config.exported.config_from && config.exported.model_type)
+    mistakes.add({"--hf-config", "--hf-model-type"}, "--hf-config and --hf-model-type exclude each other");
 }
 
 void run(const std::string& action, BridgeConfig& config, std::ostream& out) {

@@ -25,61 +25,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Words kModels = {"gpt2",
-                       "llama",
-                       "llama_tied_bias",
-                       "llama_rope_llama3",
-                       "llama_rope_linear",
-                       "llama_rope_yarn",
-                       "mistral",
-                       "qwen2",
-                       "qwen2_sliding_tied",
-                       "qwen3",
-                       "phi3",
-                       "nemotron",
-                       "starcoder2",
-                       "mixtral",
-                       "qwen2_moe",
-                       "qwen3_moe",
-                       "deepseek_v2",
-                       "deepseek_v3",
-                       "deepseek_v3_yarn",
-                       "gpt_oss",
-                       "llama_rope_dynamic",
-                       "phi3_longrope",
-                       "gemma2",
-                       "gemma2_untied",
-                       "gemma3",
-                       "gemma3_rope_linear",
-                       "olmo2",
-                       "olmo2_tied",
-                       "granite",
-                       "granite_tied"};
-
-SafetensorsFile open(const std::string& path) { return {PosixFileSystem().open_for_reading(path), path}; }
-
-std::vector<float> floats_of(const SafetensorsFile& file, const std::string& name) {
-  const std::vector<std::byte> bytes = file.read(name);
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
-/// Logits of the golden tokens. @param model  words that name it.
-std::vector<float> logits_of(const Words& model, const std::string& name, const ScratchDirectory& scratch) {
-  const std::string path = scratch.file("logits.safetensors");
-  const Ended ended =
-      eval(joined(model, {"--token-ids", golden_model(name) + "/expected.safetensors", "--logits", path}));
-  EXPECT_EQ(ended.status, 0) << name << ": " << ended.err;
-  if (ended.status != 0) return {};
-  return floats_of(open(path), "logits");
-}
-
 TEST(Bridge, ComputesTheLogitsAndTheLossOfTransformers) {
-  for (const std::string& name : kModels) {
+  for (const std::string& name : golden_models()) {
     SCOPED_TRACE(name);
     const ScratchDirectory scratch;
-    const SafetensorsFile expected = open(golden_model(name) + "/expected.safetensors");
+    const SafetensorsFile expected = open_safetensors(golden_model(name) + "/expected.safetensors");
     const std::vector<float> theirs = floats_of(expected, "logits");
     const std::vector<float> ours = logits_of({"--load-hf", golden_model(name)}, name, scratch);
     ASSERT_EQ(ours.size(), theirs.size());
@@ -95,7 +45,7 @@ TEST(Bridge, ComputesTheLogitsAndTheLossOfTransformers) {
 }
 
 TEST(Bridge, ImportedCheckpointsComputeTheSameBits) {
-  for (const std::string& name : kModels) {
+  for (const std::string& name : golden_models()) {
     SCOPED_TRACE(name);
     const ScratchDirectory scratch;
     const Ended imported = bridge({"import", "--hf-path", golden_model(name), "--save", scratch.file("ckpt")});
@@ -106,7 +56,7 @@ TEST(Bridge, ImportedCheckpointsComputeTheSameBits) {
 }
 
 TEST(Bridge, ExportsTheBitsAndTheKeysThatWereImported) {
-  for (const std::string& name : kModels) {
+  for (const std::string& name : golden_models()) {
     SCOPED_TRACE(name);
     const ScratchDirectory scratch;
     const std::string checkpoint = scratch.file("ckpt"), folder = scratch.file("hf");

@@ -1,6 +1,8 @@
 // DeepSeek V2 and V3: latent attention, and experts with shared ones in all layers but the first.
 #include "megatron/models/hugging_face/deepseek.h"
 
+#include <algorithm>
+
 #include "megatron/models/hugging_face/llama.h"
 
 namespace megatron::hugging_face {
@@ -100,6 +102,37 @@ void derive_groups(ConfigReader& config, Json& arguments, const DeepseekDefaults
   arguments["moe_router_group_score_topk"] = num_scored;
 }
 
+/// The inverse of derive_latent_attention.
+void restore_latent_attention(const Json& arguments, Json& config) {
+  config["num_key_value_heads"] = arguments.at("num_attention_heads");
+  config["q_lora_rank"] = argument_or(arguments, "q_lora_rank", Json());
+}
+
+/// The inverse of derive_experts.
+void restore_experts(const Json& arguments, Json& config) {
+  const auto width = argument_or<int64_t>(arguments, "moe_ffn_hidden_size", 0);
+  const auto shared = argument_or<int64_t>(arguments, "moe_shared_expert_intermediate_size", 0);
+  config["moe_intermediate_size"] = width;
+  config["n_shared_experts"] = width > 0 ? shared / width : 0;
+  const auto marks = argument_or(arguments, "moe_layer_freq", std::vector<int64_t>{});
+  const auto first = std::ranges::find(marks, 1);
+  config["first_k_dense_replace"] = first - marks.begin();
+}
+
+/// The inverse of derive_groups.
+void restore_groups(const Json& arguments, Json& config) {
+  config["n_group"] = argument_or<int64_t>(arguments, "moe_router_num_groups", 1);
+  config["topk_group"] = argument_or<int64_t>(arguments, "moe_router_group_topk", 1);
+}
+
+void restore_deepseek(const Json& arguments, Json& config) {
+  restore_latent_attention(arguments, config);
+  restore_latent_rope(arguments, config);
+  restore_tied_embeddings(arguments, config);
+  restore_experts(arguments, config);
+  restore_groups(arguments, config);
+}
+
 Family deepseek_family(const DeepseekDefaults& defaults) {
   Family family{.model_type = {},
                 .architecture = {},
@@ -113,6 +146,7 @@ Family deepseek_family(const DeepseekDefaults& defaults) {
                 // Repetitions of other sizes, how runs of old are laid out, and what transformers returns.
                 .without_effect = {"head_dim", "qk_head_dim", "ep_size", "pretraining_tp", "output_router_logits"},
                 .derive = {},
+                .restore = {},
                 .tensors = llama_outer_tensors(),
                 .ignored_tensors = {".rotary_emb.inv_freq"}};
   family.arguments["multi_latent_attention"] = true;
@@ -166,6 +200,10 @@ Family deepseek_v2_family() {
     config.at("topk_group");
     if (has_groups) derive_groups(config, arguments, defaults, 1);
   };
+  family.restore = [](const Json& arguments, Json& config) {
+    restore_deepseek(arguments, config);
+    config["topk_method"] = config["n_group"].get<int64_t>() > 1 ? "group_limited_greedy" : "greedy";
+  };
   return family;
 }
 
@@ -198,6 +236,7 @@ Family deepseek_v3_family() {
     derive_deepseek(config, arguments, defaults);
     derive_groups(config, arguments, defaults, 2);
   };
+  family.restore = restore_deepseek;
   return family;
 }
 

@@ -58,6 +58,8 @@ struct Family {
   std::vector<std::string> without_effect;  ///< keys that do not change what the model computes
   /// Converts the remaining keys: those that determine several arguments, or arguments that several keys determine.
   std::function<void(ConfigReader& config, Json& arguments)> derive;
+  /// The inverse of `derive`: adds the keys that `derive` reads. @param arguments  as those of config_of()
+  std::function<void(const Json& arguments, Json& config)> restore;
   std::vector<TensorRule> tensors;
   std::vector<std::string> ignored_tensors;     ///< endings of names in older files that hold no weights, such as masks
   std::string num_further_layers = {};          ///< key of the number of layers that predict further tokens

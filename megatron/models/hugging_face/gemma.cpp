@@ -42,6 +42,15 @@ void derive_gemma(ConfigReader& config, Json& arguments, const DecoderDefaults& 
   set_sliding_layers(arguments, config.integer("sliding_window", 4096), is_sliding);
 }
 
+/// The inverse of derive_gemma and derive_soft_cap. The multiplier of the embedding follows from its width.
+void restore_gemma(const Json& arguments, Json& config) {
+  const double scale = argument_or(arguments, "softmax_scale", 1.0);
+  config["query_pre_attn_scalar"] = snapped(1 / (scale * scale));
+  restore_sliding_layers(arguments, config);
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
+    config[key] = argument_or(arguments, key, Json());
+}
+
 Family gemma_family(std::string model_type, std::string architecture, const DecoderDefaults& defaults) {
   Family family = llama_like_family(std::move(model_type), std::move(architecture), defaults);
   family.arguments = {{"normalization", "RMSNorm"},        {"layernorm_zero_centered_gamma", true},
@@ -64,18 +73,31 @@ void derive_rope_of_kinds(ConfigReader& config, Json& arguments, const Json& kin
     return kinds.contains(kind) && kinds[kind].is_object() ? kinds[kind] : Json::object();
   };
   const Json local = of_kind("sliding_attention");
+  // The keys of transformers 4 beside it stand for what rope_parameters leaves out.
   const Json whole = {
       {"rope_parameters", of_kind("full_attention")},
+      {"rope_scaling", config.at("rope_scaling")},
+      {"rope_theta", config.at("rope_theta")},
       {"max_position_embeddings", config.integer("max_position_embeddings", defaults.max_position_embeddings)}};
   ConfigReader of_whole(whole), of_local(local);
   derive_rope(of_whole, arguments, defaults.rope_theta);
-  arguments["sliding_window_rotary_base"] = of_local.integer_number("rope_theta", kLocalTheta);
+  arguments["sliding_window_rotary_base"] =
+      of_local.integer_number("rope_theta", config.number("rope_local_base_freq", kLocalTheta));
   if (of_local.text("rope_type", "default") != "default")
     of_local.reject("rope_type of sliding_attention is {}; supported: default", local["rope_type"].dump());
   for (const std::string& key : of_local.unread())
     of_local.reject("{} of sliding_attention is {}, an unknown setting", key, local[key].dump());
   for (const ConfigReader* reader : {&of_whole, &of_local})
     for (const std::string& mistake : reader->mistakes()) config.reject("{}", mistake);
+}
+
+/// The inverse of derive_gemma3_rope.
+void restore_gemma3_rope(const Json& arguments, Json& config) {
+  restore_rope(arguments, config);
+  const double local = argument_or(arguments, "sliding_window_rotary_base", kLocalTheta);
+  config["rope_local_base_freq"] = local;
+  config["rope_parameters"] = {{"full_attention", config["rope_parameters"]},
+                               {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", local}}}};
 }
 
 /// The rotary base of layers with the window, without scaling, and that of the others.
@@ -101,6 +123,10 @@ Family gemma2_family() {
     derive_soft_cap(config, arguments, "attn_logit_softcapping", 50);
     derive_soft_cap(config, arguments, "final_logit_softcapping", 30);
   };
+  family.restore = [](const Json& arguments, Json& config) {
+    restore_decoder(arguments, config);
+    restore_gemma(arguments, config);
+  };
   return family;
 }
 
@@ -116,6 +142,12 @@ Family gemma3_text_family() {
     derive_gemma3_rope(config, arguments, defaults);
     derive_soft_cap(config, arguments, "attn_logit_softcapping", 0);
     derive_soft_cap(config, arguments, "final_logit_softcapping", 0);
+  };
+  family.restore = [](const Json& arguments, Json& config) {
+    restore_heads(arguments, config);
+    restore_tied_embeddings(arguments, config);
+    restore_gemma(arguments, config);
+    restore_gemma3_rope(arguments, config);
   };
   family.tensors = all_of({family.tensors, query_key_norm_tensors()});
   return family;

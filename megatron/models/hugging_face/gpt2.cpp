@@ -68,6 +68,13 @@ Family gpt2_family() {
                 derive_hidden_dropout(config, arguments, "resid_pdrop", "embd_pdrop", 0.1);
                 derive_tied_embeddings(config, arguments, true);
               },
+          .restore =
+              [](const Json& arguments, Json& config) {
+                const auto inner = argument_or<int64_t>(arguments, "ffn_hidden_size", 0);
+                if (inner == 4 * argument_or<int64_t>(arguments, "hidden_size", 0)) config["n_inner"] = nullptr;
+                restore_hidden_dropout(arguments, config, "resid_pdrop", "embd_pdrop");
+                restore_tied_embeddings(arguments, config);
+              },
           .tensors = gpt2_tensors(),
           .ignored_tensors = {".attn.bias", ".attn.masked_bias"}};
 }

@@ -69,6 +69,12 @@ void derive_gpt_oss(ConfigReader& config, Json& arguments) {
   arguments["moe_ffn_hidden_size"] = config.integer("intermediate_size", kGptOssDefaults.intermediate_size);
 }
 
+void restore_gpt_oss(const Json& arguments, Json& config) {
+  restore_decoder(arguments, config);
+  restore_sliding_layers(arguments, config);
+  config["intermediate_size"] = argument_or(arguments, "moe_ffn_hidden_size", Json());
+}
+
 }  // namespace
 
 Family gpt_oss_family() {
@@ -85,6 +91,7 @@ Family gpt_oss_family() {
                 // Repetitions, and what transformers returns.
                 .without_effect = {"experts_per_token", "initial_context_length", "output_router_logits"},
                 .derive = derive_gpt_oss,
+                .restore = restore_gpt_oss,
                 .tensors = gpt_oss_tensors(),
                 .ignored_tensors = {}};
   const std::vector<ConfigValue> values = {{"num_local_experts", "num_experts", 128},

@@ -23,6 +23,10 @@ Family granite_family() {
     derive_decoder(config, arguments, defaults);
     arguments["logits_multiplier"] = 1 / config.number("logits_scaling", 1);
   };
+  family.restore = [](const Json& arguments, Json& config) {
+    restore_decoder(arguments, config);
+    config["logits_scaling"] = snapped(1 / argument_or(arguments, "logits_multiplier", 1.0));
+  };
   return family;
 }
 

@@ -111,6 +111,12 @@ void derive_decoder(ConfigReader& config, Json& arguments, const DecoderDefaults
   derive_tied_embeddings(config, arguments, defaults.tie_word_embeddings);
 }
 
+void restore_decoder(const Json& arguments, Json& config) {
+  restore_heads(arguments, config);
+  restore_rope(arguments, config);
+  restore_tied_embeddings(arguments, config);
+}
+
 void derive_heads(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults) {
   const int64_t heads = config.integer("num_attention_heads", defaults.num_attention_heads);
   const int64_t hidden = config.integer("hidden_size", defaults.hidden_size);
@@ -122,6 +128,11 @@ void derive_heads(ConfigReader& config, Json& arguments, const DecoderDefaults& 
     arguments["kv_channels"] = config.integer("head_dim", defaults.head_dim > 0 ? defaults.head_dim : hidden / heads);
 }
 
+void restore_heads(const Json& arguments, Json& config) {
+  config["num_key_value_heads"] = arguments.at("num_query_groups");
+  config["head_dim"] = arguments.at("kv_channels");
+}
+
 void derive_hidden_dropout(ConfigReader& config, Json& arguments, std::string_view residual_key,
                            std::string_view embedding_key, double otherwise) {
   const double residual = config.number(residual_key, otherwise), embedding = config.number(embedding_key, otherwise);
@@ -129,6 +140,11 @@ void derive_hidden_dropout(ConfigReader& config, Json& arguments, std::string_vi
     config.reject("{} is {} and {} is {}; supported: one rate for both", residual_key, residual, embedding_key,
                   embedding);
   arguments["hidden_dropout"] = residual;
+}
+
+void restore_hidden_dropout(const Json& arguments, Json& config, const std::string& residual_key,
+                            const std::string& embedding_key) {
+  config[residual_key] = config[embedding_key] = argument_or(arguments, "hidden_dropout", 0.0);
 }
 
 Json llama_arguments() {
@@ -146,6 +162,10 @@ void derive_linear_biases(ConfigReader& config, Json& arguments) {
   arguments["add_bias_linear"] = attention && mlp;
 }
 
+void restore_linear_biases(const Json& arguments, Json& config) {
+  config["attention_bias"] = config["mlp_bias"] = argument_or(arguments, "add_bias_linear", false);
+}
+
 Family llama_like_family(std::string model_type, std::string architecture, const DecoderDefaults& defaults) {
   return {.model_type = std::move(model_type),
           .architecture = std::move(architecture),
@@ -154,6 +174,7 @@ Family llama_like_family(std::string model_type, std::string architecture, const
           .choices = {{"hidden_act", {"silu"}}},
           .without_effect = {},
           .derive = [defaults](ConfigReader& config, Json& arguments) { derive_decoder(config, arguments, defaults); },
+          .restore = restore_decoder,
           .tensors = llama_tensors(),
           .ignored_tensors = {}};
 }
@@ -172,6 +193,10 @@ Family llama_family() {
     derive_decoder(config, arguments, defaults);
     derive_linear_biases(config, arguments);
   };
+  family.restore = [](const Json& arguments, Json& config) {
+    restore_decoder(arguments, config);
+    restore_linear_biases(arguments, config);
+  };
   family.ignored_tensors = {".rotary_emb.inv_freq"};
   return family;
 }
@@ -188,6 +213,10 @@ Family mistral_family() {
   family.derive = [defaults](ConfigReader& config, Json& arguments) {
     derive_decoder(config, arguments, defaults);
     set_sliding_window(arguments, config.integer("sliding_window", 0));
+  };
+  family.restore = [](const Json& arguments, Json& config) {
+    restore_decoder(arguments, config);
+    restore_sliding_window(arguments, config);
   };
   family.ignored_tensors = {".rotary_emb.inv_freq"};
   return family;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "megatron/models/hugging_face/config_reader.h"
+#include "megatron/models/hugging_face/config_writer.h"
 
 namespace megatron::hugging_face {
 
@@ -28,13 +29,19 @@ struct DecoderDefaults {
 std::vector<ConfigValue> decoder_values(const DecoderDefaults& defaults);
 /// What derive_heads, derive_rope and derive_tied_embeddings read.
 void derive_decoder(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults);
+/// The inverse of derive_decoder.
+void restore_decoder(const Json& arguments, Json& config);
 /// num_key_value_heads and head_dim.
 void derive_heads(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults);
+void restore_heads(const Json& arguments, Json& config);
 /// attention_bias and mlp_bias: biases of all linear layers together, or of none.
 void derive_linear_biases(ConfigReader& config, Json& arguments);
+void restore_linear_biases(const Json& arguments, Json& config);
 /// Two rates of dropout that are one in Megatron, of the residual stream and of the embedding.
 void derive_hidden_dropout(ConfigReader& config, Json& arguments, std::string_view residual_key,
                            std::string_view embedding_key, double otherwise);
+void restore_hidden_dropout(const Json& arguments, Json& config, const std::string& residual_key,
+                            const std::string& embedding_key);
 
 /// RMSNorm, SwiGLU, no biases, no dropout of hidden states.
 Json llama_arguments();

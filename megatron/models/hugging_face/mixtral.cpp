@@ -23,6 +23,12 @@ void derive_mixtral(ConfigReader& config, Json& arguments) {
   arguments["moe_ffn_hidden_size"] = config.integer("intermediate_size", kMixtralDefaults.intermediate_size);
 }
 
+void restore_mixtral(const Json& arguments, Json& config) {
+  restore_decoder(arguments, config);
+  restore_sliding_window(arguments, config);
+  config["intermediate_size"] = argument_or(arguments, "moe_ffn_hidden_size", Json());
+}
+
 }  // namespace
 
 Family mixtral_family() {
@@ -31,6 +37,7 @@ Family mixtral_family() {
   // This key decides if transformers returns the router's logits and adds its loss.
   family.without_effect = {"output_router_logits"};
   family.derive = derive_mixtral;
+  family.restore = restore_mixtral;
   family.tensors = all_of(
       {llama_outer_tensors(), llama_attention_tensors(), expert_tensors("block_sparse_moe", {"w1", "w3"}, "w2")});
   const std::vector<ConfigValue> values = {{"num_local_experts", "num_experts", 8},

@@ -34,6 +34,13 @@ Family nemotron_family() {
                 derive_decoder(config, arguments, kNemotronDefaults);
                 derive_linear_biases(config, arguments);
               },
+          .restore =
+              [](const Json& arguments, Json& config) {
+                restore_heads(arguments, config);
+                restore_rope(arguments, config, PartialRotation::kSupported);
+                restore_tied_embeddings(arguments, config);
+                restore_linear_biases(arguments, config);
+              },
           .tensors = all_of({llama_outer_tensors(), llama_attention_tensors(),
                              feed_forward_tensors({"mlp.up_proj"}, "mlp.down_proj")}),
           .ignored_tensors = {}};

@@ -30,6 +30,14 @@ void derive_phi3(ConfigReader& config, Json& arguments) {
   derive_hidden_dropout(config, arguments, "resid_pdrop", "embd_pdrop", 0);
 }
 
+void restore_phi3(const Json& arguments, Json& config) {
+  restore_heads(arguments, config);
+  restore_rope(arguments, config, PartialRotation::kSupported);
+  restore_tied_embeddings(arguments, config);
+  restore_sliding_window(arguments, config);
+  restore_hidden_dropout(arguments, config, "resid_pdrop", "embd_pdrop");
+}
+
 }  // namespace
 
 Family phi3_family() {
@@ -37,6 +45,7 @@ Family phi3_family() {
   // The length before longrope's extension; longrope itself is rejected.
   family.without_effect = {"original_max_position_embeddings"};
   family.derive = derive_phi3;
+  family.restore = restore_phi3;
   family.tensors = all_of(
       {llama_outer_tensors(), phi3_attention_tensors(), feed_forward_tensors({"mlp.gate_up_proj"}, "mlp.down_proj")});
   return family;

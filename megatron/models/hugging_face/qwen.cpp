@@ -15,6 +15,7 @@ Family qwen_family(std::string model_type, std::string architecture, const Decod
     derive_decoder(config, arguments, defaults);
     derive_qwen_windows(config, arguments, defaults.num_hidden_layers);
   };
+  family.restore = restore_qwen;
   return family;
 }
 
@@ -30,6 +31,12 @@ void derive_qwen_windows(ConfigReader& config, Json& arguments, int64_t default_
     is_sliding[layer] = uses_window && static_cast<int64_t>(layer) >= first;
   read_layer_types(config, is_sliding);
   set_sliding_layers(arguments, window, is_sliding);
+}
+
+void restore_qwen(const Json& arguments, Json& config) {
+  restore_decoder(arguments, config);
+  config["use_sliding_window"] = restore_sliding_layers(arguments, config);
+  if (!config.contains("sliding_window")) config["sliding_window"] = nullptr;
 }
 
 Family qwen2_family() {

@@ -12,4 +12,7 @@ Family qwen3_family();
 /// @param num_layers  where num_hidden_layers is missing
 void derive_qwen_windows(ConfigReader& config, Json& arguments, int64_t num_layers);
 
+/// The inverse of derive_decoder and derive_qwen_windows.
+void restore_qwen(const Json& arguments, Json& config);
+
 }  // namespace megatron::hugging_face

@@ -34,6 +34,16 @@ void derive_expert_layers(ConfigReader& config, Json& arguments, int64_t num_lay
   if (has_dense) arguments["moe_layer_freq"] = std::move(marks);
 }
 
+/// The inverse of derive_expert_layers.
+void restore_expert_layers(const Json& arguments, Json& config) {
+  const auto marks = argument_or(arguments, "moe_layer_freq", std::vector<int64_t>{});
+  Json dense = Json::array();
+  for (size_t layer = 0; layer < marks.size(); ++layer)
+    if (marks[layer] == 0) dense.push_back(layer);
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = std::move(dense);
+}
+
 /// Softmax over all experts before the choice, unless the chosen probabilities are divided by their sum: then the order
 /// does not matter.
 void derive_router(ConfigReader& config, Json& arguments) {
@@ -42,17 +52,21 @@ void derive_router(ConfigReader& config, Json& arguments) {
 
 void derive_qwen_moe(ConfigReader& config, Json& arguments, const DecoderDefaults& defaults) {
   derive_decoder(config, arguments, defaults);
-  derive_qwen_windows(config, arguments, defaults.num_hidden_layers);
   derive_expert_layers(config, arguments, config.integer("num_hidden_layers", defaults.num_hidden_layers));
   derive_router(config, arguments);
 }
 
+void restore_qwen_moe(const Json& arguments, Json& config) {
+  restore_expert_layers(arguments, config);
+  config["norm_topk_prob"] = !argument_or(arguments, "moe_router_pre_softmax", false);
+}
+
+/// Families set `derive` and `restore` themselves, for their windows.
 Family qwen_moe_family(std::string model_type, std::string architecture, const DecoderDefaults& defaults) {
   Family family = llama_like_family(std::move(model_type), std::move(architecture), defaults);
   // This key decides if transformers returns the router's logits and adds its loss.
   family.without_effect = {"output_router_logits"};
   family.values.push_back({"router_aux_loss_coef", "moe_aux_loss_coeff", 0.001});
-  family.derive = [defaults](ConfigReader& config, Json& arguments) { derive_qwen_moe(config, arguments, defaults); };
   family.tensors = all_of({llama_tensors(), expert_tensors("mlp", {"gate_proj", "up_proj"}, "down_proj")});
   return family;
 }
@@ -76,6 +90,14 @@ Family qwen2_moe_family() {
       {"num_experts_per_tok", "moe_router_topk", 4},
       {"qkv_bias", "add_qkv_bias", true}};
   family.values.insert(family.values.end(), values.begin(), values.end());
+  family.derive = [defaults](ConfigReader& config, Json& arguments) {
+    derive_qwen_moe(config, arguments, defaults);
+    derive_qwen_windows(config, arguments, defaults.num_hidden_layers);
+  };
+  family.restore = [](const Json& arguments, Json& config) {
+    restore_qwen(arguments, config);
+    restore_qwen_moe(arguments, config);
+  };
   family.tensors = all_of({family.tensors, shared_expert_tensors()});
   return family;
 }
@@ -95,8 +117,19 @@ Family qwen3_moe_family() {
   family.values.push_back({"num_experts_per_tok", "moe_router_topk", 8});
   family.derive = [defaults](ConfigReader& config, Json& arguments) {
     derive_qwen_moe(config, arguments, defaults);
+    // The window is that of all layers, whatever max_window_layers says.
+    config.at("max_window_layers");
+    const int64_t window = config.integer("sliding_window", 4096);
+    set_sliding_window(arguments, config.flag("use_sliding_window", false) ? window : 0);
     // transformers 5 writes num_local_experts.
     arguments["num_experts"] = config.integer("num_experts", config.integer("num_local_experts", 128));
+  };
+  family.restore = [](const Json& arguments, Json& config) {
+    restore_decoder(arguments, config);
+    restore_qwen_moe(arguments, config);
+    restore_sliding_window(arguments, config);
+    config["use_sliding_window"] = !config["sliding_window"].is_null();
+    config["num_experts"] = arguments.at("num_experts");
   };
   family.tensors = all_of({family.tensors, query_key_norm_tensors()});
   return family;

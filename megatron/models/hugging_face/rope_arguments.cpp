@@ -4,6 +4,7 @@
 
 #include "megatron/base/word_list.h"
 #include "megatron/models/hugging_face/config_reader.h"
+#include "megatron/models/hugging_face/config_writer.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -106,7 +107,85 @@ void set_scaling(ConfigReader& config, ConfigReader& rope, Json& arguments) {
     rope.reject("rope_type is \"{}\"; supported: default, linear, llama3, yarn, dynamic, longrope", type);
 }
 
+Json yarn_parameters(const Json& arguments) {
+  const double factor = argument_or(arguments, "rotary_scaling_factor", 1.0);
+  const double mscale = argument_or(arguments, "mscale", 1.0), of_all = argument_or(arguments, "mscale_all_dim", 0.0);
+  Json rope = {
+      {"rope_type", "yarn"},
+      {"factor", factor},
+      {"original_max_position_embeddings", argument_or<int64_t>(arguments, "yarn_original_max_position_embeddings", 0)},
+      {"beta_fast", argument_or(arguments, "yarn_beta_fast", 32.0)},
+      {"beta_slow", argument_or(arguments, "yarn_beta_slow", 1.0)},
+      {"truncate", argument_or(arguments, "yarn_correction_range_round_to_int", true)}};
+  if (of_all != 0) {
+    rope["mscale"] = mscale;
+    rope["mscale_all_dim"] = of_all;
+  } else if (mscale != 1) {
+    rope["attention_factor"] = 0.1 * mscale * std::log(factor) + 1;
+  }
+  return rope;
+}
+
+Json llama3_parameters(const Json& arguments) {
+  return {{"rope_type", "llama3"},
+          {"factor", arguments.at("rope_scaling_factor")},
+          {"low_freq_factor", arguments.at("rope_scaling_low_freq_factor")},
+          {"high_freq_factor", arguments.at("rope_scaling_high_freq_factor")},
+          {"original_max_position_embeddings", arguments.at("rope_scaling_original_max_position_embeddings")}};
+}
+
+Json longrope_parameters(const Json& arguments) {
+  return {{"rope_type", "longrope"},
+          {"short_factor", arguments.at("longrope_short_factor")},
+          {"long_factor", arguments.at("longrope_long_factor")},
+          {"attention_factor", arguments.at("longrope_attention_factor")},
+          {"original_max_position_embeddings", arguments.at("rope_scaling_original_max_position_embeddings")}};
+}
+
+/// The inverse of set_scaling().
+Json scaling_of(const Json& arguments) {
+  if (argument_or<std::string>(arguments, "position_embedding_type", "rope") == "yarn")
+    return yarn_parameters(arguments);
+  if (argument_or(arguments, "use_rope_scaling", false)) return llama3_parameters(arguments);
+  if (!argument_or(arguments, "longrope_long_factor", Json::array()).empty()) return longrope_parameters(arguments);
+  if (const double factor = argument_or(arguments, "dynamic_rope_factor", 0.0); factor > 0)
+    return {{"rope_type", "dynamic"}, {"factor", factor}};
+  if (const double factor = argument_or(arguments, "rotary_seq_len_interpolation_factor", 1.0); factor != 1)
+    return {{"rope_type", "linear"}, {"factor", factor}};
+  return {{"rope_type", "default"}};
+}
+
 }  // namespace
+
+Json rope_parameters_of(const Json& arguments, PartialRotation partial) {
+  Json rope = scaling_of(arguments);
+  rope["rope_theta"] = argument_or(arguments, "rotary_base", 10000.0);
+  if (partial == PartialRotation::kSupported)
+    rope["partial_rotary_factor"] = argument_or(arguments, "rotary_percent", 1.0);
+  return rope;
+}
+
+void restore_rope(const Json& arguments, Json& config, PartialRotation partial) {
+  Json rope = rope_parameters_of(arguments, partial);
+  if (rope["rope_type"].get<std::string>() == "dynamic")  // extends what the original length was
+    config["max_position_embeddings"] = arguments.at("rope_scaling_original_max_position_embeddings");
+  if (rope["rope_type"].get<std::string>() == "longrope")
+    config["original_max_position_embeddings"] = rope["original_max_position_embeddings"];
+  // What transformers 4 reads; 5 reads rope_parameters.
+  config["rope_theta"] = rope["rope_theta"];
+  if (rope.contains("partial_rotary_factor")) config["partial_rotary_factor"] = rope["partial_rotary_factor"];
+  if (rope["rope_type"].get<std::string>() != "default") {
+    config["rope_scaling"] = rope;
+    for (const char* key : {"rope_theta", "partial_rotary_factor"}) config["rope_scaling"].erase(key);
+  }
+  config["rope_parameters"] = std::move(rope);
+}
+
+void restore_latent_rope(const Json& arguments, Json& config) {
+  Json of_part = arguments;
+  of_part["position_embedding_type"] = argument_or<std::string>(arguments, "rope_type", "yarn");
+  restore_rope(of_part, config);
+}
 
 void derive_rope(ConfigReader& config, Json& arguments, double default_base) {
   const Json rope_object = merged_rope(config);

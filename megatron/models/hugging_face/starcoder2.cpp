@@ -26,6 +26,13 @@ void derive_starcoder2(ConfigReader& config, Json& arguments) {
   derive_hidden_dropout(config, arguments, "residual_dropout", "embedding_dropout", 0);
 }
 
+void restore_starcoder2(const Json& arguments, Json& config) {
+  restore_decoder(arguments, config);
+  restore_sliding_window(arguments, config);
+  config["use_bias"] = argument_or(arguments, "add_bias_linear", true);
+  restore_hidden_dropout(arguments, config, "residual_dropout", "embedding_dropout");
+}
+
 }  // namespace
 
 Family starcoder2_family() {
@@ -36,6 +43,7 @@ Family starcoder2_family() {
           .choices = {{"hidden_act", {"gelu_pytorch_tanh"}}},
           .without_effect = {},
           .derive = derive_starcoder2,
+          .restore = restore_starcoder2,
           .tensors = all_of(
               {llama_outer_tensors(), llama_attention_tensors(), feed_forward_tensors({"mlp.c_fc"}, "mlp.c_proj")}),
           .ignored_tensors = {}};

@@ -113,6 +113,8 @@ void save_tokenizer(FileSystem& files, const std::string& checkpoint, const Toke
   files.sync_directory(folder);
 }
 
+std::string stored_tokenizer_folder(const std::string& checkpoint) { return join_path(checkpoint, kFolder); }
+
 std::optional<std::string> other_tokenizer(const FileSystem& files, const std::string& checkpoint,
                                            const std::string& arguments, const TokenizerRecord& own,
                                            const PretrainConfig& config) {

@@ -26,6 +26,9 @@ TokenizerRecord tokenizer_record(const std::string& type, const Tokenizer& token
 /// ignores, and with `with_files` (--no-save-tokenizer-assets) the files themselves in `tokenizer/`, as Megatron does.
 void save_tokenizer(FileSystem& files, const std::string& checkpoint, const TokenizerRecord& record, bool with_files);
 
+/// The folder of a checkpoint that holds the files of its tokenizer, where they are saved.
+std::string stored_tokenizer_folder(const std::string& checkpoint);
+
 /// How the tokenizer of a checkpoint differs from `own`, as the end of a sentence about the checkpoint; nothing if they
 /// are the same as far as both are known. A checkpoint of Megatron's holds type and sizes alone, in its arguments.
 /// @param arguments  of the checkpoint, as JSON. @param config  of the run, with its sizes settled.

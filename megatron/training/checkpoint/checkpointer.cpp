@@ -168,6 +168,7 @@ CheckpointSaver::Fill Checkpointer::share_of(Trainer& trainer) const {
 SaveTarget Checkpointer::target_of(const std::string& root, const Retention& retention) {
   return {.root = root, .retention = retention, .add_files = [this](const std::string& directory) {
             if (tokenizer_) save_tokenizer(files_, directory, *tokenizer_, config_.checkpoint.save_tokenizer_assets);
+            keep_hugging_face_files(files_, directory, hugging_face_files_);
           }};
 }
 
@@ -223,6 +224,7 @@ bool Checkpointer::load(Trainer& trainer) {
     return false;
   }
   const CheckpointReader reader(files_, found.path, Verify::kChecksums);
+  if (config_.experts.use_upcycling) hugging_face_files_.clear();  // of the dense model
   if (config_.experts.use_upcycling) return upcycle(reader, found.path, trainer);
   const CheckpointReader::CommonState common = reader.read_common_state();
   require_own_iteration(found, common.state());
@@ -252,7 +254,10 @@ Checkpointer::Source Checkpointer::find_source(Trainer& trainer) {
   Source source{.found = find_in_load(files_, config, log_), .is_finetune = config.finetune, .is_local = false};
   if (takes_local()) {
     require_same_on_all_ranks(world, files_, source.found);
-    if (const auto local = local_->newest(trainer, source.found)) return {*local, false, true};
+    if (const auto local = local_->newest(trainer, source.found)) {
+      read_hugging_face_files(source.found.path);
+      return {*local, false, true};
+    }
   }
   if (source.found.path.empty() && config.pretrained_checkpoint) {
     const std::string& pretrained = *config.pretrained_checkpoint;
@@ -266,7 +271,14 @@ Checkpointer::Source Checkpointer::find_source(Trainer& trainer) {
   if (config.verify_integrity && !source.found.path.empty() && world.rank() == 0)
     require_integrity(files_, source.found.path);
   require_same_on_all_ranks(world, files_, source.found);
+  read_hugging_face_files(source.found.path);
   return source;
+}
+
+void Checkpointer::read_hugging_face_files(const std::string& checkpoint) {
+  const std::string folder =
+      checkpoint.empty() ? config_.checkpoint.load_hf.value_or("") : join_path(checkpoint, kHuggingFaceFolder);
+  if (!folder.empty()) hugging_face_files_ = read_small_files(files_, folder, hugging_face_config_files());
 }
 
 bool Checkpointer::upcycle(const CheckpointReader& dense, const std::string& path, Trainer& trainer) const {

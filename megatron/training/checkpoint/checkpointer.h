@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -76,6 +77,9 @@ class Checkpointer {
     bool is_local = false;  ///< it holds the state of this rank alone
   };
   Source find_source(Trainer& trainer);
+  /// Takes the configuration of the model from a checkpoint, or from --load-hf if there is none, so that the
+  /// checkpoints of this run keep it.
+  void read_hugging_face_files(const std::string& checkpoint);
   bool load_hugging_face(Trainer& trainer) const;
   /// The weights of a mixture of experts from those of a dense model at `path`; nothing else.
   bool upcycle(const CheckpointReader& dense, const std::string& path, Trainer& trainer) const;
@@ -90,6 +94,7 @@ class Checkpointer {
   PretrainConfig config_;
   MessageLog log_;
   std::optional<TokenizerRecord> tokenizer_;
+  std::map<std::string, std::string> hugging_face_files_;  // of the model that the run began with
   CheckpointSaver saver_;
   std::optional<LocalCheckpoints> local_;
   std::optional<int64_t> last_saved_iteration_;

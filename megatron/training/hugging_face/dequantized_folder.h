@@ -8,6 +8,7 @@
 
 #include "megatron/dist_checkpointing/safetensors_folder.h"
 #include "megatron/models/hugging_face/quantization.h"
+#include "megatron/training/hugging_face/weight_folder.h"
 
 namespace megatron {
 
@@ -16,24 +17,18 @@ namespace megatron {
 ///   fp8: value = e4m3 * factor of its block, in fp32, rounded once (DeepSeek-V3, weight_dequant).
 ///   mxfp4 [.., out, in]: value = e2m1 * 2^(scale - 127), exact; given as [.., in, out], as transformers has it.
 /// Source: OCP Microscaling Formats 1.0; transformers, integrations/mxfp4.py.
-class DequantizedFolder {
+class DequantizedFolder final : public WeightFolder {
  public:
-  struct Tensor {
-    ElementType type = ElementType::kFloat32;
-    Shape shape;
-  };
-
   /// @throw CheckpointError as SafetensorsFolder, or if scales do not fit what they scale.
   DequantizedFolder(const FileSystem& files, const std::string& directory,
                     const std::optional<hugging_face::Quantization>& quantization);
 
-  const std::string& directory() const { return stored_.directory(); }
-  std::vector<std::string> names() const;
-  bool contains(std::string_view name) const;
-  /// @throw CheckpointError if there is no such tensor.
-  Tensor tensor(std::string_view name) const;
-  /// As SafetensorsFile::read_box.
-  void read_box(std::string_view name, const Box& box, std::byte* destination, const Shape& destination_strides) const;
+  const std::string& directory() const override { return stored_.directory(); }
+  std::vector<std::string> names() const override;
+  bool contains(std::string_view name) const override;
+  Tensor tensor(std::string_view name) const override;
+  void read_box(std::string_view name, const Box& box, std::byte* destination,
+                const Shape& destination_strides) const override;
 
  private:
   /// Where a quantised tensor is stored.

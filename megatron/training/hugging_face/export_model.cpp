@@ -8,10 +8,13 @@
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
+#include "megatron/dist_checkpointing/safetensors_folder.h"
+#include "megatron/training/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/training/checkpoint/checkpointer.h"
-#include "megatron/training/config/arguments_json.h"
 #include "megatron/training/hugging_face/hugging_face_model.h"
 #include "megatron/training/hugging_face/import_model.h"
+#include "megatron/training/hugging_face/model_arguments.h"
+#include "megatron/training/training_data.h"
 
 namespace megatron {
 namespace {
@@ -124,45 +127,35 @@ class AssembledSource final : public TensorSource {
   std::vector<std::byte> values_, last_;
 };
 
-/// The source of config.json.
-std::string config_folder(const FileSystem& files, const ExportOptions& options, const std::string& checkpoint) {
-  if (options.config_from) return *options.config_from;
+/// The folder with the config.json to take; nothing: it is made from the stored arguments.
+std::optional<std::string> config_folder(const FileSystem& files, const ExportOptions& options,
+                                         const std::string& checkpoint) {
+  if (options.config_from) return options.config_from;
   std::string kept = join_path(checkpoint, kHuggingFaceFolder);
-  require<CheckpointError>(
-      files.exists(join_path(kept, kHuggingFaceConfigFile)),
-      "[hugging_face] {} keeps no config.json, as it was not imported but trained. Give the folder "
-      "of a model of this kind with --hf-config.",
-      checkpoint);
-  return kept;
+  const bool is_kept = !options.model_type && files.exists(join_path(kept, kHuggingFaceConfigFile));
+  return is_kept ? std::optional(std::move(kept)) : std::nullopt;
 }
 
 /// The checkpoint decides whether there are layers for further tokens: its config.json has their number without them,
 /// too.
-void take_further_layers(const std::string& stored_arguments, HuggingFaceModel& model) {
-  const int64_t count = arguments_from_json(stored_arguments).transformer.mtp.num_layers;
+void take_further_layers(const PretrainConfig& stored, HuggingFaceModel& model) {
+  const int64_t count = stored.transformer.mtp.num_layers;
   model.arguments.erase("mtp_num_layers");
   if (count == 0) return;
   model.arguments["mtp_num_layers"] = count;
   if (!model.family.num_further_layers.empty()) model.json[model.family.num_further_layers] = count;
 }
 
-void require_same_model_as(const PretrainConfig& described, const std::string& stored_arguments,
-                           const std::string& folder, const std::string& checkpoint) {
-  std::vector<std::string> others = other_meanings(described, stored_arguments);
-  const TransformerConfig stored = arguments_from_json(stored_arguments).transformer;
-  const TransformerConfig& own = described.transformer;
-  const auto compare = [&](std::string_view name, int64_t there, int64_t here) {
-    if (there != here) others.push_back(fmt::format("{} is {} there and {} here", name, there, here));
-  };
-  compare("num_layers", stored.num_layers, own.num_layers);
-  compare("hidden_size", stored.hidden_size, own.hidden_size);
-  compare("ffn_hidden_size", stored.ffn_hidden_size, own.ffn_hidden_size);
-  compare("num_attention_heads", stored.num_attention_heads, own.num_attention_heads);
-  compare("num_query_groups", stored.num_query_groups, own.num_query_groups);
-  compare("kv_channels", stored.kv_channels, own.kv_channels);
+void require_same_model_as(const PretrainConfig& described, const PretrainConfig& stored, const std::string& folder,
+                           const std::string& checkpoint) {
+  std::vector<std::string> others = model_differences(stored, described);
+  const TransformerConfig &there = stored.transformer, &here = described.transformer;
+  if (there.vocab_size > here.vocab_size || (there.padded_vocab_size > 0 && there.padded_vocab_size < here.vocab_size))
+    others.push_back(fmt::format("vocab_size is {} there and {} here", there.vocab_size, here.vocab_size));
   require<CheckpointError>(others.empty(),
                            "[hugging_face] {} is of another model than the config.json in {} describes: {}. Give the "
-                           "config.json of this model with --hf-config.",
+                           "config.json of this model with --hf-config, or --hf-model-type to make one from the "
+                           "arguments of the checkpoint.",
                            checkpoint, folder, joined(others, "; "));
 }
 
@@ -182,16 +175,65 @@ std::string config_text(hugging_face::Json config, ElementType type) {
   return config.dump(2) + "\n";
 }
 
+/// The model to write, whose config.json is that of `folder`, or fits the arguments of the checkpoint.
+HuggingFaceModel model_to_export(const FileSystem& files, const std::optional<std::string>& folder,
+                                 const PretrainConfig& stored, const ExportOptions& options,
+                                 const std::string& checkpoint) {
+  HuggingFaceModel model =
+      folder ? read_hugging_face_model(files, *folder) : model_of_arguments(stored, options.model_type);
+  take_further_layers(stored, model);
+  if (folder) require_same_model_as(model.config(), stored, *folder, checkpoint);
+  return model;
+}
+
+/// The tokenizer of the checkpoint's run; nothing where there is none, or none that text is known for.
+std::unique_ptr<Tokenizer> stored_tokenizer(const FileSystem& files, const std::string& checkpoint,
+                                            TokenizerConfig flags) {
+  take_stored_files(files, checkpoint, flags);
+  if (flags.tokenizer_type == "NullTokenizer") return nullptr;
+  try {
+    return tokenizer_of(flags);
+  } catch (const Error&) {  // its files are no longer there
+    return nullptr;
+  }
+}
+
+/// The special tokens of a config.json that is made from arguments. Classes of transformers have defaults of their own,
+/// which a smaller vocabulary may lack: a missing token is null.
+void add_special_tokens(const Tokenizer* tokenizer, hugging_face::Json& json) {
+  const auto id = [](const std::optional<TokenId>& token) {
+    return token ? hugging_face::Json(*token) : hugging_face::Json();
+  };
+  json["bos_token_id"] = nullptr;
+  json["eos_token_id"] = tokenizer != nullptr ? id(tokenizer->eod()) : id({});
+  json["pad_token_id"] = tokenizer != nullptr ? id(tokenizer->pad()) : id({});
+}
+
+void write_generation_config(FileSystem& files, const std::string& directory, const hugging_face::Json& config) {
+  hugging_face::Json json = {{"_from_model_config", true}};
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    if (!config[key].is_null()) json[key] = config[key];
+  write_synced(files, join_path(directory, "generation_config.json"), json.dump(2) + "\n");
+}
+
+/// Tokenizer and generation files, from the first of the folders that has them.
+void copy_companions(FileSystem& files, const std::vector<std::string>& folders, const std::string& directory) {
+  for (const std::string& name : hugging_face_side_files())
+    for (const std::string& folder : folders) {
+      if (name == kHuggingFaceConfigFile || !files.exists(join_path(folder, name))) continue;
+      write_synced(files, join_path(directory, name), read_file(files, join_path(folder, name)));
+      break;
+    }
+}
+
 }  // namespace
 
 void export_hugging_face(FileSystem& files, const ExportOptions& options, Progress& progress) {
   const std::string checkpoint = Checkpointer::stored_path(files, options.checkpoint);
-  const std::string arguments = Checkpointer::stored_arguments(files, options.checkpoint);
-  const std::string folder = config_folder(files, options, checkpoint);
-  HuggingFaceModel model = read_hugging_face_model(files, folder);
-  take_further_layers(arguments, model);
+  const PretrainConfig run = arguments_from_json(Checkpointer::stored_arguments(files, options.checkpoint));
+  const std::optional<std::string> folder = config_folder(files, options, checkpoint);
+  HuggingFaceModel model = model_to_export(files, folder, run, options, checkpoint);
   const PretrainConfig config = model.config();
-  require_same_model_as(config, arguments, folder, checkpoint);
   require_empty(files, options.directory);
   create_durable_directories(files, options.directory);
 
@@ -212,9 +254,14 @@ void export_hugging_face(FileSystem& files, const ExportOptions& options, Progre
   write_safetensors_folder(files, options.directory, std::move(items), options.max_shard_bytes,
                            [&](int64_t bytes) { progress.update((done += bytes) / kMebibyte, ""); });
   progress.end();
-  for (const std::string& name : hugging_face_side_files())
-    if (name != kHuggingFaceConfigFile && files.exists(join_path(folder, name)))
-      write_synced(files, join_path(options.directory, name), read_file(files, join_path(folder, name)));
+  if (folder) {
+    copy_companions(files, {*folder, stored_tokenizer_folder(checkpoint)}, options.directory);
+  } else {
+    add_special_tokens(stored_tokenizer(files, checkpoint, run.tokenizer).get(), model.json);
+    model.json["dtype"] = nullptr;  // config_text() puts in the type
+    write_generation_config(files, options.directory, model.json);
+    copy_companions(files, {stored_tokenizer_folder(checkpoint)}, options.directory);
+  }
   // The last file: a folder without it is no model.
   write_synced(files, join_path(options.directory, kHuggingFaceConfigFile), config_text(model.json, type));
   files.sync_directory(options.directory);

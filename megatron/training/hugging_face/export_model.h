@@ -13,13 +13,16 @@ namespace megatron {
 struct ExportOptions {
   CheckpointConfig checkpoint;             ///< load and ckpt_step
   std::string directory;                   ///< a new or empty folder
-  std::optional<std::string> config_from;  ///< folder whose config.json to take; none: what the import has kept
+  std::optional<std::string> config_from;  ///< folder whose config.json to take; none: what the checkpoint keeps
+  std::optional<std::string> model_type;   ///< the family of a config.json that is made from the stored arguments
   int64_t max_shard_bytes = 5'000'000'000;
 };
 
-/// Writes safetensors files, config.json, and tokenizer and generation files as the import kept them. The tensors have
-/// the checkpoint's bits. At most two tensors are in memory at a time.
+/// Writes safetensors files, config.json, and tokenizer and generation files as the checkpoint keeps them. The tensors
+/// have the checkpoint's bits. At most two tensors are in memory at a time. Without `config_from` and a kept
+/// config.json, or with `model_type`, config.json is made from the stored arguments.
 /// @throw CheckpointError if the checkpoint is not of the model that config.json describes, or the folder is not empty.
+/// @throw NotSupported if the stored arguments fit no config.json.
 void export_hugging_face(FileSystem& files, const ExportOptions& options, Progress& progress);
 
 struct RoundTrip {

@@ -4,6 +4,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/core/device_step_state.h"
+#include "megatron/dist_checkpointing/checkpoint_files.h"
+#include "megatron/dist_checkpointing/safetensors_folder.h"
 #include "megatron/models/hugging_face/config_reader.h"
 #include "megatron/models/hugging_face/families.h"
 
@@ -36,6 +38,23 @@ std::vector<std::string> hugging_face_side_files() {
           "chat_template.jinja"};
 }
 
+std::vector<std::string> hugging_face_config_files() { return {kHuggingFaceConfigFile, "generation_config.json"}; }
+
+SmallFiles read_small_files(const FileSystem& files, const std::string& folder, const std::vector<std::string>& names) {
+  SmallFiles found;
+  for (const std::string& name : names)
+    if (const std::string path = join_path(folder, name); files.exists(path)) found[name] = read_file(files, path);
+  return found;
+}
+
+void keep_hugging_face_files(FileSystem& files, const std::string& checkpoint, const SmallFiles& kept) {
+  if (kept.empty()) return;
+  const std::string folder = join_path(checkpoint, kHuggingFaceFolder);
+  files.create_directories(folder);
+  for (const auto& [name, content] : kept) write_synced(files, join_path(folder, name), content);
+  files.sync_directory(folder);
+}
+
 HuggingFaceModel read_hugging_face_model(const FileSystem& files, const std::string& directory) {
   const std::string path = join_path(directory, kHuggingFaceConfigFile);
   require<CheckpointError>(files.exists(path),
@@ -44,6 +63,15 @@ HuggingFaceModel read_hugging_face_model(const FileSystem& files, const std::str
                            path);
   Json json = Json::parse(read_file(files, path), nullptr, false);
   require<CheckpointError>(json.is_object(), "[hugging_face] {} is no JSON object. Fetch the file again.", path);
+  HuggingFaceModel model = described_model(std::move(json), path);
+  model.directory = directory;
+  const int64_t num_further = num_stored_further_layers(files, directory, model.family, model.json,
+                                                        model.arguments["num_layers"].get<int64_t>());
+  if (num_further > 0) model.arguments["mtp_num_layers"] = num_further;
+  return model;
+}
+
+HuggingFaceModel described_model(Json json, const std::string& path) {
   Family family = hugging_face::family_of(json, path);
   Json arguments = hugging_face::arguments_of(family, json, path);
   const std::optional<hugging_face::Quantization> quantization = hugging_face::quantization_of(json);
@@ -51,10 +79,7 @@ HuggingFaceModel read_hugging_face_model(const FileSystem& files, const std::str
   const std::string dtype = json.value("dtype", json.value("torch_dtype", otherwise)).dump();
   if (dtype == "\"bfloat16\"") arguments["bf16"] = true;
   if (dtype == "\"float16\"") arguments["fp16"] = true;
-  const int64_t num_further =
-      num_stored_further_layers(files, directory, family, json, arguments["num_layers"].get<int64_t>());
-  if (num_further > 0) arguments["mtp_num_layers"] = num_further;
-  return {directory, std::move(family), std::move(json), std::move(arguments), quantization};
+  return {{}, std::move(family), std::move(json), std::move(arguments), quantization};
 }
 
 PretrainConfig HuggingFaceModel::config() const {

@@ -3,6 +3,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
+#include "megatron/training/hugging_face/dequantized_folder.h"
 #include "megatron/training/hugging_face/hugging_face_model.h"
 
 namespace megatron {
@@ -27,8 +28,8 @@ void list(std::vector<std::string>& mistakes, std::string_view what, std::vector
 
 /// Reads whole rows: the file is read from front to back, and elements are scattered in memory.
 /// @param part  of the parameter
-void read_rearranged(const DequantizedFolder& folder, const std::string& name, const WeightPiece& piece,
-                     const Box& part, std::byte* destination, const Shape& strides) {
+void read_rearranged(const WeightFolder& folder, const std::string& name, const WeightPiece& piece, const Box& part,
+                     std::byte* destination, const Shape& strides) {
   const int64_t bytes = size_of(folder.tensor(name).type);
   const Box box = tensor_box(piece, part);
   const Shape own = box.sizes.contiguous_strides();
@@ -39,10 +40,14 @@ void read_rearranged(const DequantizedFolder& folder, const std::string& name, c
   });
 }
 
+std::unique_ptr<const WeightFolder> open_weights(const FileSystem& files, const HuggingFaceModel& model) {
+  return std::make_unique<DequantizedFolder>(files, model.directory, model.quantization);
+}
+
 }  // namespace
 
 HuggingFaceWeights::HuggingFaceWeights(const FileSystem& files, const HuggingFaceModel& model, WeightMap map)
-    : folder_(files, model.directory, model.quantization), map_(std::move(map)) {
+    : folder_(open_weights(files, model)), map_(std::move(map)) {
   require_all_tensors(model);
   require_equal_copies();
   for (size_t i = 0; i < map_.parameters().size(); ++i) by_key_[map_.parameters()[i].key].push_back(i);
@@ -50,7 +55,7 @@ HuggingFaceWeights::HuggingFaceWeights(const FileSystem& files, const HuggingFac
     const WeightPiece& first = map_.parameters()[layers.front()].pieces.front();
     for (const size_t layer : layers)
       for (const WeightPiece& piece : map_.parameters()[layer].pieces) {
-        const ElementType type = folder_.tensor(name_in_folder(piece.tensor)).type, wanted = *type_of(key);
+        const ElementType type = folder_->tensor(name_in_folder(piece.tensor)).type, wanted = *type_of(key);
         require<NotSupported>(type == wanted && info(type).dtype && is_floating(*info(type).dtype),
                               "[hugging_face] {}: {} is {} and {} is {}. Tensors that form one parameter of Megatron's "
                               "must have one type, of fp64, fp32, fp16 and bf16. Convert the model first.",
@@ -60,9 +65,9 @@ HuggingFaceWeights::HuggingFaceWeights(const FileSystem& files, const HuggingFac
 }
 
 std::string HuggingFaceWeights::name_in_folder(const std::string& tensor) const {
-  if (folder_.contains(tensor)) return tensor;
+  if (folder_->contains(tensor)) return tensor;
   const std::string bare = tensor.substr(tensor.find('.') + 1);
-  return folder_.contains(bare) ? bare : tensor;
+  return folder_->contains(bare) ? bare : tensor;
 }
 
 void HuggingFaceWeights::require_all_tensors(const HuggingFaceModel& model) const {
@@ -70,13 +75,13 @@ void HuggingFaceWeights::require_all_tensors(const HuggingFaceModel& model) cons
   std::set<std::string> known;
   for (const auto& [tensor, shape] : map_.tensors()) {
     const std::string name = *known.insert(name_in_folder(tensor)).first;
-    if (!folder_.contains(name))
+    if (!folder_->contains(name))
       missing.push_back(name);
-    else if (folder_.tensor(name).shape != shape)
-      other_shapes.push_back(fmt::format("{} is {} instead of {}", name, folder_.tensor(name).shape, shape));
+    else if (folder_->tensor(name).shape != shape)
+      other_shapes.push_back(fmt::format("{} is {} instead of {}", name, folder_->tensor(name).shape, shape));
   }
   const bool is_tied = model.config().transformer.share_embeddings_and_output_weights;
-  for (const std::string& name : folder_.names()) {
+  for (const std::string& name : folder_->names()) {
     const bool is_ignored = std::ranges::any_of(model.family.ignored_tensors,
                                                 [&](const std::string& ending) { return name.ends_with(ending); });
     // The output layer of a tied model is its embedding, whether a file repeats it or not.
@@ -97,11 +102,12 @@ void HuggingFaceWeights::require_equal_copies() const {
   for (const auto& [copy, original] : map_.copies()) {
     const std::string ours = name_in_folder(copy), theirs = name_in_folder(original);
     const auto bytes_of = [&](const std::string& name, const Box& rows) {
-      std::vector<std::byte> bytes(static_cast<size_t>(rows.sizes.num_elements() * size_of(folder_.tensor(name).type)));
-      folder_.read_box(name, rows, bytes.data(), rows.sizes.contiguous_strides());
+      std::vector<std::byte> bytes(
+          static_cast<size_t>(rows.sizes.num_elements() * size_of(folder_->tensor(name).type)));
+      folder_->read_box(name, rows, bytes.data(), rows.sizes.contiguous_strides());
       return bytes;
     };
-    Box rows = Box::whole(folder_.tensor(ours).shape);
+    Box rows = Box::whole(folder_->tensor(ours).shape);
     const int64_t num_rows = rows.sizes[0];
     for (; rows.offsets[0] < num_rows; rows.offsets[0] += kRows) {
       rows.sizes[0] = std::min(kRows, num_rows - rows.offsets[0]);
@@ -109,7 +115,7 @@ void HuggingFaceWeights::require_equal_copies() const {
                             "[hugging_face] {}: {} differs from {}. Layers that predict further tokens share the "
                             "embedding and the output layer of the model in Megatron. Remove these layers from the "
                             "files.",
-                            folder_.directory(), ours, theirs);
+                            folder_->directory(), ours, theirs);
     }
   }
 }
@@ -119,7 +125,7 @@ const std::vector<size_t>& HuggingFaceWeights::layers_of(std::string_view key) c
   require<CheckpointError>(found != by_key_.end(),
                            "[hugging_face] {} has no weights for {}. The model must be the one of its config.json: "
                            "leave out flags that change it.",
-                           folder_.directory(), key);
+                           folder_->directory(), key);
   return found->second;
 }
 
@@ -127,7 +133,7 @@ std::optional<ElementType> HuggingFaceWeights::type_of(std::string_view key) con
   const auto found = by_key_.find(key);
   if (found == by_key_.end()) return std::nullopt;
   const ParameterPieces& first = map_.parameters()[found->second.front()];
-  return folder_.tensor(name_in_folder(first.pieces.front().tensor)).type;
+  return folder_->tensor(name_in_folder(first.pieces.front().tensor)).type;
 }
 
 void HuggingFaceWeights::read_layer(const ParameterPieces& parameter, const Box& wanted, std::byte* destination,
@@ -138,11 +144,11 @@ void HuggingFaceWeights::read_layer(const ParameterPieces& parameter, const Box&
     const std::string name = name_in_folder(piece.tensor);
     Shape at = common->offsets;
     for (int dim = 0; dim < at.rank(); ++dim) at[dim] -= wanted.offsets[dim];
-    std::byte* to = destination + element_offset(at, strides) * size_of(folder_.tensor(name).type);
+    std::byte* to = destination + element_offset(at, strides) * size_of(folder_->tensor(name).type);
     if (piece.is_box())
-      folder_.read_box(name, tensor_box(piece, *common), to, tensor_strides(piece, strides));
+      folder_->read_box(name, tensor_box(piece, *common), to, tensor_strides(piece, strides));
     else
-      read_rearranged(folder_, name, piece, *common, to, strides);
+      read_rearranged(*folder_, name, piece, *common, to, strides);
   }
 }
 
@@ -152,7 +158,7 @@ void HuggingFaceWeights::read_tensor(std::string_view key, const Shape& global_s
   require<CheckpointError>(global_shape == shape,
                            "[hugging_face] {}: {} has shape {} there, the model has {}. Leave out flags that change "
                            "the model.",
-                           folder_.directory(), key, shape, global_shape);
+                           folder_->directory(), key, shape, global_shape);
   read_resized_tensor(key, offsets, destination);
 }
 

@@ -83,15 +83,6 @@ std::vector<ParameterPlace> places_of(const hugging_face::WeightMap& map) {
   return places;
 }
 
-void copy_side_files(FileSystem& files, const std::string& from, const std::string& checkpoint) {
-  const std::string folder = join_path(checkpoint, kHuggingFaceFolder);
-  files.create_directories(folder);
-  for (const std::string& name : hugging_face_side_files())
-    if (files.exists(join_path(from, name)))
-      write_synced(files, join_path(folder, name), read_file(files, join_path(from, name)));
-  files.sync_directory(folder);
-}
-
 }  // namespace
 
 void import_hugging_face(FileSystem& files, const std::string& directory, const std::string& save, Progress& progress) {
@@ -119,7 +110,9 @@ void import_hugging_face(FileSystem& files, const std::string& directory, const 
   checkpoints.require_space(writer.estimated_bytes());
   save_tokenizer(files, checkpoints.staging_path(0), tokenizer_record(config.tokenizer.tokenizer_type, *tokenizer),
                  true);
-  copy_side_files(files, directory, checkpoints.staging_path(0));
+  SmallFiles kept = read_small_files(files, directory, hugging_face_side_files());
+  kept.emplace(kHuggingFaceConfigFile, model.json.dump(2) + "\n");  // where a Llama of Meta's has none
+  keep_hugging_face_files(files, checkpoints.staging_path(0), kept);
   progress.begin({.title = "importing", .unit = "MiB", .total = writer.tensor_bytes() / kBytesOfMebibyte});
   const CheckpointMetadata stored = writer.write(1, WriteThreads::kCallerAlone);
   progress.end();

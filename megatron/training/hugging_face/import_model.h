@@ -8,9 +8,6 @@
 
 namespace megatron {
 
-/// The folder within a checkpoint that keeps config.json and the other small files of an imported model.
-inline constexpr const char* kHuggingFaceFolder = "hugging_face";
-
 /// Writes the model as iteration 0 of the checkpoints below `save`. At most one tensor is in memory at a time.
 /// @throw CheckpointError if `save` has checkpoints already, and as HuggingFaceWeights and read_hugging_face_model.
 void import_hugging_face(FileSystem& files, const std::string& directory, const std::string& save, Progress& progress);
