@@ -8,6 +8,7 @@
 #include "megatron/dist_checkpointing/safetensors_folder.h"
 #include "megatron/models/hugging_face/config_reader.h"
 #include "megatron/models/hugging_face/families.h"
+#include "megatron/training/hugging_face/meta_folder.h"
 
 namespace megatron {
 
@@ -57,10 +58,18 @@ void keep_hugging_face_files(FileSystem& files, const std::string& checkpoint, c
 
 HuggingFaceModel read_hugging_face_model(const FileSystem& files, const std::string& directory) {
   const std::string path = join_path(directory, kHuggingFaceConfigFile);
-  require<CheckpointError>(files.exists(path),
-                           "[hugging_face] {} is missing. Give the folder of a model in Hugging Face's format: "
-                           "config.json, and safetensors files beside it.",
-                           path);
+  if (!files.exists(path) && files.exists(join_path(directory, kMetaParamsFile))) {
+    HuggingFaceModel model = described_model(MetaFolder(files, directory).config(), directory);
+    model.directory = directory;
+    model.is_meta_format = true;
+    return model;
+  }
+  require<CheckpointError>(
+      files.exists(path),
+      "[hugging_face] {} is missing. Give the folder of a model in Hugging Face's format: "
+      "config.json, and safetensors files beside it; or that of a Llama in Meta's: params.json and "
+      "consolidated.00.pth.",
+      path);
   Json json = Json::parse(read_file(files, path), nullptr, false);
   require<CheckpointError>(json.is_object(), "[hugging_face] {} is no JSON object. Fetch the file again.", path);
   HuggingFaceModel model = described_model(std::move(json), path);

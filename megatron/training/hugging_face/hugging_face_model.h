@@ -35,11 +35,13 @@ struct HuggingFaceModel {
   hugging_face::Json json;                                      ///< config.json
   hugging_face::Json arguments;                                 ///< under Megatron's names; without tokenizer
   std::optional<hugging_face::Quantization> quantization = {};  ///< of the weights beside it
+  bool is_meta_format = false;                                  ///< the weights are a MetaFolder
 
   /// A run of this model on one rank, its vocabulary padded as the flags' defaults have it.
   PretrainConfig config() const;
 };
 
+/// A folder without config.json may be a Llama as Meta publishes it (MetaFolder).
 /// @throw CheckpointError if config.json is missing or damaged. @throw NotSupported listing what cannot be converted.
 HuggingFaceModel read_hugging_face_model(const FileSystem& files, const std::string& directory);
 

@@ -5,6 +5,7 @@
 #include "megatron/base/word_list.h"
 #include "megatron/training/hugging_face/dequantized_folder.h"
 #include "megatron/training/hugging_face/hugging_face_model.h"
+#include "megatron/training/hugging_face/meta_folder.h"
 
 namespace megatron {
 namespace {
@@ -41,6 +42,7 @@ void read_rearranged(const WeightFolder& folder, const std::string& name, const 
 }
 
 std::unique_ptr<const WeightFolder> open_weights(const FileSystem& files, const HuggingFaceModel& model) {
+  if (model.is_meta_format) return std::make_unique<MetaFolder>(files, model.directory);
   return std::make_unique<DequantizedFolder>(files, model.directory, model.quantization);
 }
 
