@@ -12,12 +12,13 @@
 namespace megatron {
 
 std::string check_conversations(const std::string& path, const ConversationEncoder& encoder,
-                                std::optional<int64_t> seq_length) {
+                                std::optional<int64_t> seq_length, Progress& progress) {
   constexpr int64_t kShownLines = 10;
   const JsonlRows rows(path);
   SftRow all;
   int64_t longest = 0, num_cut = 0, num_untrained = 0, num_bad = 0;
   std::vector<std::string> bad;
+  progress.begin({.title = "checking " + path, .unit = "lines", .total = rows.size()});
   for (int64_t i = 0; i < rows.size(); ++i) {
     try {
       const SftRow row = read_sft_row(rows.row(i), encoder);
@@ -30,7 +31,9 @@ std::string check_conversations(const std::string& path, const ConversationEncod
     } catch (const Error& error) {
       if (++num_bad <= kShownLines) bad.push_back(fmt::format("{}:{}: {}", path, rows.line_number(i), error.what()));
     }
+    progress.update(i + 1, "");
   }
+  progress.end();
   require<DataError>(num_bad == 0, "{}\n{}: {} of {} lines are bad", joined(bad, "\n"), path, num_bad, rows.size());
   std::string report =
       fmt::format("{}: {} lines, {} conversations, {} tokens, {} of them trained; the longest line has {}", path,

@@ -266,7 +266,7 @@ std::string data_help(const std::vector<std::string>& args) {
 
 int data_command(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   return run_command("data", err, [&] {
-    if (!args.empty() && args[0] == "check") return data_check({args.begin() + 1, args.end()}, out);
+    if (!args.empty() && args[0] == "check") return data_check({args.begin() + 1, args.end()}, out, err);
     if (asks_for_help(args)) return show_text(data_help(args), out);
     require<ConfigError>(!args.empty() && args[0] == "inspect",
                          "{}Usage: megatron data inspect --data-path PREFIX, or megatron data check PREFIX. --help "

@@ -85,9 +85,11 @@ ConversationEncoder encoder_of(const CheckConfig& config, const Tokenizer& token
 }
 
 /// One line of the report. @throw DataError
-std::string checked(const std::string& prefix, const CheckConfig& config, int64_t vocab_size) {
+std::string checked(const std::string& prefix, const CheckConfig& config, int64_t vocab_size, Progress& progress) {
   const IndexedDataset data(prefix, {.access = config.mmap_bin_files ? FileAccess::kMap : FileAccess::kPread});
-  const TokenCheck check = check_tokens(data, vocab_size);
+  progress.begin({.title = "checking " + prefix, .unit = "tokens", .total = data.num_tokens()});
+  const TokenCheck check = check_tokens(data, vocab_size, [&](int64_t done) { progress.update(done, ""); });
+  progress.end();
   if (!check.first_fault)
     return fmt::format("{}: {} documents, {} sequences, {} tokens of {}, the largest {}: no fault\n", prefix,
                        data.num_documents(), data.num_sequences(), data.num_tokens(), name_of(data.token_type()),
@@ -116,7 +118,7 @@ void check_each(const std::vector<std::string>& paths, std::ostream& out,
 
 }  // namespace
 
-void data_check(const std::vector<std::string>& args, std::ostream& out) {
+void data_check(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   CheckConfig config;
   FieldTable table = describe_check(config);
   std::vector<std::string> words = args;
@@ -135,17 +137,22 @@ void data_check(const std::vector<std::string>& args, std::ostream& out) {
   if (config.data_path.empty()) mistakes.add({"--data-path"}, "there is nothing to check: give prefixes of datasets");
   mistakes.throw_if_any("the flags are wrong");
 
+  ProgressBarOptions bar = bar_options(out, false);
+  if (!bar.is_terminal) bar.line_interval = ProgressBarOptions().line_interval;
+  std::ostream& shown = bar.is_terminal ? out : err;
+  ProgressBar progress(bar, [&](std::string_view text) { shown << text << std::flush; });
   if (config.sft) {
     const std::unique_ptr<Tokenizer> tokenizer = conversation_tokenizer_of(config.tokenizer);
     const ConversationEncoder encoder = encoder_of(config, *tokenizer);
-    check_each(config.data_path, out,
-               [&](const std::string& path) { return check_conversations(path, encoder, config.seq_length); });
+    check_each(config.data_path, out, [&](const std::string& path) {
+      return check_conversations(path, encoder, config.seq_length, progress);
+    });
     return;
   }
   const int64_t vocab_size = vocab_size_of(config.tokenizer);
   check_each(config.data_path, out, [&](std::string prefix) {
     if (prefix.ends_with(".idx")) prefix.resize(prefix.size() - 4);
-    return checked(prefix, config, vocab_size);
+    return checked(prefix, config, vocab_size, progress);
   });
 }
 

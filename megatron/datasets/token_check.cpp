@@ -26,7 +26,8 @@ TokenFault place_of(const IndexedDataset& dataset, uint64_t byte_offset, int64_t
 
 /// Compares tokens as unsigned numbers: negative tokens are then large, so that the largest one shows if all are valid.
 template <class Token>
-TokenCheck check_tokens_of(const IndexedDataset& dataset, int64_t vocab_size) {
+TokenCheck check_tokens_of(const IndexedDataset& dataset, int64_t vocab_size,
+                           const std::function<void(int64_t)>& on_progress) {
   using Unsigned = std::make_unsigned_t<Token>;
   const int64_t limit = vocab_size > 0 ? vocab_size : std::numeric_limits<int64_t>::max();
   const auto largest_right = static_cast<Unsigned>(
@@ -41,6 +42,7 @@ TokenCheck check_tokens_of(const IndexedDataset& dataset, int64_t vocab_size) {
     for (const Unsigned token : block) largest = std::max(largest, token);
     if (largest <= largest_right) {
       check.largest_token = std::max(check.largest_token, static_cast<int64_t>(largest));
+      on_progress(static_cast<int64_t>(begin + block.size()));
       continue;
     }
     const auto wrong = std::ranges::find_if(block, [&](Unsigned token) { return token > largest_right; });
@@ -53,20 +55,21 @@ TokenCheck check_tokens_of(const IndexedDataset& dataset, int64_t vocab_size) {
 
 }  // namespace
 
-TokenCheck check_tokens(const IndexedDataset& dataset, int64_t vocab_size) {
+TokenCheck check_tokens(const IndexedDataset& dataset, int64_t vocab_size,
+                        const std::function<void(int64_t)>& on_progress) {
   switch (dataset.token_type()) {
     case TokenType::kUInt8:
-      return check_tokens_of<uint8_t>(dataset, vocab_size);
+      return check_tokens_of<uint8_t>(dataset, vocab_size, on_progress);
     case TokenType::kInt8:
-      return check_tokens_of<int8_t>(dataset, vocab_size);
+      return check_tokens_of<int8_t>(dataset, vocab_size, on_progress);
     case TokenType::kInt16:
-      return check_tokens_of<int16_t>(dataset, vocab_size);
+      return check_tokens_of<int16_t>(dataset, vocab_size, on_progress);
     case TokenType::kInt32:
-      return check_tokens_of<int32_t>(dataset, vocab_size);
+      return check_tokens_of<int32_t>(dataset, vocab_size, on_progress);
     case TokenType::kInt64:
-      return check_tokens_of<int64_t>(dataset, vocab_size);
+      return check_tokens_of<int64_t>(dataset, vocab_size, on_progress);
     case TokenType::kUInt16:
-      return check_tokens_of<uint16_t>(dataset, vocab_size);
+      return check_tokens_of<uint16_t>(dataset, vocab_size, on_progress);
     default:
       throw DataError(fmt::format("{}.idx: tokens are {}, which GPT training does not support", dataset.name(),
                                   name_of(dataset.token_type())));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "megatron/datasets/indexed_dataset.h"
@@ -23,7 +24,9 @@ struct TokenCheck {
 
 /// Reads the .bin file once, in order, up to the first token that is negative or not below `vocab_size`.
 /// @param vocab_size  0: any token that is not negative is right.
+/// @param on_progress  receives the number of tokens read so far, every 256 KiB.
 /// @throw DataError for a dataset of floating-point numbers, IoError if the file cannot be read.
-TokenCheck check_tokens(const IndexedDataset& dataset, int64_t vocab_size);
+TokenCheck check_tokens(const IndexedDataset& dataset, int64_t vocab_size,
+                        const std::function<void(int64_t)>& on_progress);
 
 }  // namespace megatron

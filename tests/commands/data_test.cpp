@@ -16,6 +16,7 @@ namespace megatron {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Words = std::vector<std::string>;
 
 struct Result {
@@ -167,6 +168,13 @@ TEST_F(DataCheck, NamesDocumentPositionByteAndTokenOfTheFirstFault) {
   EXPECT_EQ(wrong.status, static_cast<int>(ExitCode::kData));
   EXPECT_THAT(wrong.err, HasSubstr("good.bin: token 50 at byte 14 (document 2, sequence 2, position 1) is not in the "
                                    "vocabulary of 50 tokens"));
+}
+
+TEST_F(DataCheck, ShowsProgressAsPlainLinesBesideTheReportWithoutATerminal) {
+  const std::string good = write("good", TokenType::kInt32, std::vector<int64_t>(150000, 7));
+  const Result result = run({"check", good});
+  EXPECT_THAT(result.err, ::testing::MatchesRegex("checking .*good: 150k/150k tokens \\(100%\\), .* tokens/s, 0:0.\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("checking")));
 }
 
 TEST_F(DataCheck, FindsNegativeTokensAndFaultsBehindManyBlocks) {

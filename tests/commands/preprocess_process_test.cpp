@@ -59,6 +59,35 @@ TEST(PreprocessProcess, PreprocessingLeavesNoFilesOnASignalAndRemovesThoseOfAKil
   EXPECT_THAT(names_in(scratch.path()), ElementsAre("in.jsonl", "out_text_document.bin", "out_text_document.idx"));
 }
 
+/// What the program prints on a terminal.
+std::string output_on_terminal(const std::string& command) {
+  Program program({"/usr/bin/script", "--quiet", "--return", "--command", MEGATRON_PROGRAM " " + command, "/dev/null"});
+  EXPECT_EQ(program.wait_status(), 0) << program.output();
+  return program.output();
+}
+
+TEST(PreprocessProcess, ABarIsRedrawnOnATerminalOnly) {
+  if (!std::filesystem::exists("/usr/bin/script")) GTEST_SKIP() << "needs util-linux's script";
+  const ScratchDirectory scratch;
+  std::ofstream(scratch.file("in.jsonl")) << "{\"text\": \"1 2\"}\n{\"text\": \"3\"}\n";
+  const std::string preprocess = "preprocess_data --input " + scratch.file("in.jsonl") + " --output-prefix " +
+                                 scratch.file("out") +
+                                 " --tokenizer-type NullTokenizer --vocab-size 9 --log-interval 1";
+  constexpr std::string_view kRedraw = "\r\x1b[K";
+  const std::string shown = output_on_terminal(preprocess);
+  EXPECT_THAT(shown, HasSubstr(std::string(kRedraw) + "preprocessing "));
+  EXPECT_THAT(shown, Not(HasSubstr("Processed")));
+  const std::string check = "data check " + scratch.file("out_text_document");
+  EXPECT_THAT(output_on_terminal(check), HasSubstr(std::string(kRedraw) + "checking "));
+
+  for (const std::string& command : {preprocess, check}) {
+    Program piped({"/bin/sh", "-c", MEGATRON_PROGRAM " " + command});
+    EXPECT_EQ(piped.wait_status(), 0) << piped.output();
+    EXPECT_THAT(piped.output(), Not(HasSubstr("\r")));
+    EXPECT_THAT(piped.output(), HasSubstr(command == check ? "3/3 tokens (100%)" : "Processed 2 documents ("));
+  }
+}
+
 std::string bytes_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   EXPECT_TRUE(file.is_open()) << path;
