@@ -112,5 +112,50 @@ TEST(ChatTemplate, MistakesAreNamedWithTheirLine) {
   EXPECT_THAT(error_of<DataError>("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), HasSubstr("200 times deep"));
 }
 
+TEST(ChatTemplate, ValuesOfAWrongKindOrSizeAreErrors) {
+  EXPECT_THAT(error_of<DataError>("{{ [x] | tojson(indent=missing) }}"), HasSubstr("needs an integer"));
+  EXPECT_THAT(error_of<DataError>("{{ 'a'.split('a', 'b') }}"), HasSubstr("needs an integer"));
+  EXPECT_THAT(error_of<DataError>("{{ [{}] | map(attribute=[]) }}"), HasSubstr("needs a string"));
+  EXPECT_THAT(error_of<NotSupported>("{{ [x] | tojson(indent=1000000000) }}"), HasSubstr("indent"));
+  EXPECT_THAT(error_of<NotSupported>("{{ " + std::string(400, '9') + ".0 }}"), HasSubstr("out of range"));
+  EXPECT_THAT(error_of<DataError>("{{ x | int }}", "1e300"), HasSubstr("63 bits"));
+  EXPECT_THAT(error_of<DataError>("{{ -x }}", "-9223372036854775808"), HasSubstr("63 bits"));
+  EXPECT_THAT(error_of<DataError>("{{ x | abs }}", "-9223372036854775808"), HasSubstr("63 bits"));
+  EXPECT_THAT(error_of<DataError>("{{ range(x, 9223372036854775807) }}", "-9223372036854775808"),
+              HasSubstr("more than 100000"));
+  EXPECT_EQ(rendered("{{ ['a'] | map(filter='upper') | list }}"), "['A']");
+  EXPECT_EQ(rendered("{{ 'abc'[1::9223372036854775807] }}"), "b");
+  EXPECT_EQ(rendered("{{ x is divisibleby(-1) }}", "-9223372036854775808"), "True");
+}
+
+std::string repeated(int times, const std::string& text) {
+  std::string result;
+  for (int i = 0; i < times; ++i) result += text;
+  return result;
+}
+
+TEST(ChatTemplate, ThatWouldExhaustTimeMemoryOrTheStackIsAnError) {
+  const std::string begin = "{% set n = namespace(x='ab') %}{% for i in range(1000) %}", end = "{% endfor %}";
+  EXPECT_THAT(error_of<DataError>(repeated(3, "{% for i in range(99999) %}") + repeated(3, end)),
+              HasSubstr("too many steps"));
+  EXPECT_THAT(error_of<DataError>(begin + "{% set n.x = n.x ~ n.x %}" + end), HasSubstr("bytes of text"));
+  EXPECT_THAT(error_of<DataError>(begin + "{% set n.x = [n.x, n.x] %}" + end), HasSubstr("values"));
+  EXPECT_THAT(error_of<DataError>(begin + "{% set n.x = [n.x] %}" + end), HasSubstr("nested more than"));
+  EXPECT_THAT(error_of<DataError>(begin + "{% set n.x = n %}" + end), HasSubstr("cannot hold a namespace"));
+  EXPECT_THAT(error_of<DataError>(begin + "{% set n.x = [n] %}" + end), HasSubstr("puts a namespace"));
+  EXPECT_THAT(error_of<DataError>(begin + "{% if i < 20 %}{% set n.x = n.x ~ n.x %}{% endif %}" + end +
+                                  "{{ (n.x | list) | join(n.x) }}"),
+              HasSubstr("bytes"));
+  EXPECT_THAT(error_of<DataError>("{{ " + repeated(5000, "not ") + "1 }}"), HasSubstr("nested too deep"));
+  EXPECT_THAT(error_of<DataError>("{{ " + repeated(5000, "-") + "1 }}"), HasSubstr("nested too deep"));
+  EXPECT_THAT(error_of<DataError>("{{ 1" + repeated(5000, "+1") + " }}"), HasSubstr("nested too deep"));
+  EXPECT_THAT(error_of<DataError>("{{ x" + repeated(5000, ".x") + " }}"), HasSubstr("nested too deep"));
+  EXPECT_THAT(error_of<DataError>(repeated(5000, "{% if x %}") + repeated(5000, "{% endif %}")), HasSubstr("blocks"));
+  EXPECT_THAT(error_of<DataError>("{% if x %}" + repeated(5000, "{% elif x %}") + "{% endif %}"), HasSubstr("blocks"));
+  EXPECT_THAT(error_of<DataError>("{% macro m() %}{{ " + repeated(100, "[") + "m()" + repeated(100, "]") +
+                                  " }}{% endmacro %}{{ m() }}"),
+              HasSubstr("levels"));
+}
+
 }  // namespace
 }  // namespace megatron

@@ -25,6 +25,6 @@ Value attribute_of(const Value& object, std::string_view name);
 List elements_of(const Value& value);
 
 /// The argument at a place behind the value, or by its name; `otherwise` if it is not given.
-Value argument(const Arguments& arguments, size_t place, std::string_view name, Value otherwise);
+Value argument(const Arguments& arguments, size_t place, std::string_view name, const Value& otherwise);
 
 }  // namespace megatron::chat_template

@@ -57,7 +57,7 @@ std::string ChatTemplate::render(const Input& input) const {
   for (const auto& [name, json] : input.variables) variables.emplace_back(name, chat_template::parse_json(json, name));
   variables.emplace_back("messages", prepared_messages(input.messages));
   variables.emplace_back("add_generation_prompt", input.add_generation_prompt);
-  return chat_template::render(body_, std::move(variables));
+  return chat_template::render(body_, variables);
 }
 
 }  // namespace megatron

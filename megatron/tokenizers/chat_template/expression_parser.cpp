@@ -9,6 +9,11 @@
 
 namespace megatron::chat_template {
 
+void Expression::contain(const ExpressionPtr& part) {
+  if (part) depth = std::max(depth, part->depth + 1);
+  require<DataError>(depth <= kMaxDepth, "line {} of the chat template: expressions are nested too deep", line);
+}
+
 bool ExpressionParser::skip_word(std::string_view word) {
   const bool is_next = next_is_word(word);
   position_ += is_next;
@@ -46,8 +51,8 @@ ExpressionPtr ExpressionParser::make(Kind kind, std::string name) const {
 
 ExpressionPtr ExpressionParser::join(Kind kind, std::string name, ExpressionPtr left, ExpressionPtr right) const {
   ExpressionPtr result = make(kind, std::move(name));
-  result->args.push_back(std::move(left));
-  result->args.push_back(std::move(right));
+  result->add(std::move(left));
+  result->add(std::move(right));
   return result;
 }
 
@@ -55,23 +60,27 @@ ExpressionPtr ExpressionParser::parse_tuple(bool with_condition) {
   ExpressionPtr first = parse(with_condition);
   if (!next_is_operator(",")) return first;
   ExpressionPtr list = make(Kind::kList);
-  list->args.push_back(std::move(first));
+  list->add(std::move(first));
   while (skip_operator(",")) {
     if (next_is(TokenKind::kBlockEnd) || next_is(TokenKind::kExpressionEnd) || next_is_operator(")")) break;
-    list->args.push_back(parse(with_condition));
+    list->add(parse(with_condition));
   }
   return list;
 }
 
-ExpressionPtr ExpressionParser::parse(bool with_condition) {
-  require<DataError>(++depth_ <= kMaxDepth, "line {} of the chat template: expressions are nested too deep",
+void ExpressionParser::descend() {
+  require<DataError>(++depth_ <= Expression::kMaxDepth, "line {} of the chat template: expressions are nested too deep",
                      next().line);
+}
+
+ExpressionPtr ExpressionParser::parse(bool with_condition) {
+  descend();
   ExpressionPtr value = parse_or();
   while (with_condition && skip_word("if")) {
     ExpressionPtr choice = make(Kind::kConditional);
-    choice->args.push_back(parse_or());
-    choice->args.push_back(std::move(value));
-    choice->args.push_back(skip_word("else") ? parse(true) : nullptr);
+    choice->add(parse_or());
+    choice->add(std::move(value));
+    choice->add(skip_word("else") ? parse(true) : nullptr);
     value = std::move(choice);
   }
   --depth_;
@@ -92,8 +101,10 @@ ExpressionPtr ExpressionParser::parse_and() {
 
 ExpressionPtr ExpressionParser::parse_not() {
   if (!skip_word("not")) return parse_compare();
+  descend();
   ExpressionPtr result = make(Kind::kUnary, "not");
-  result->args.push_back(parse_not());
+  result->add(parse_not());
+  --depth_;
   return result;
 }
 
@@ -114,10 +125,10 @@ ExpressionPtr ExpressionParser::parse_compare() {
     }
     if (!result) {
       result = make(Kind::kCompare);
-      result->args.push_back(std::move(left));
+      result->add(std::move(left));
     }
     result->operators.push_back(name);
-    result->args.push_back(parse_sum());
+    result->add(parse_sum());
   }
 }
 
@@ -154,13 +165,22 @@ ExpressionPtr ExpressionParser::parse_power() {
 ExpressionPtr ExpressionParser::parse_unary(bool with_filters) {
   ExpressionPtr result;
   if (next_is_operator("-") || next_is_operator("+")) {
+    descend();
     result = make(Kind::kUnary, take().text);
-    result->args.push_back(parse_unary(false));
+    result->add(parse_unary(false));
+    --depth_;
   } else {
     result = parse_primary();
   }
   result = parse_postfix(std::move(result));
   return with_filters ? parse_filters_and_tests(std::move(result)) : std::move(result);
+}
+
+double ExpressionParser::float_of(const std::string& text) {
+  double number = 0;
+  require<NotSupported>(std::from_chars(text.data(), text.data() + text.size(), number).ec == std::errc(),
+                        "the chat template has the number {}, which is out of range", text);
+  return number;
 }
 
 ExpressionPtr ExpressionParser::parse_primary() {
@@ -184,7 +204,7 @@ ExpressionPtr ExpressionParser::parse_primary() {
                           "the chat template has the number {}, which has more than 63 bits", text);
     result->literal = number;
   } else if (next_is(TokenKind::kFloat)) {
-    result->literal = std::stod(take().text);
+    result->literal = float_of(take().text);
   } else if (next_is(TokenKind::kName)) {
     const std::string name = take().text;
     if (name == "true" || name == "True" || name == "false" || name == "False") {
@@ -205,7 +225,7 @@ ExpressionPtr ExpressionParser::parse_list() {
   ExpressionPtr list = make(Kind::kList);
   expect_operator("[");
   while (!skip_operator("]")) {
-    list->args.push_back(parse());
+    list->add(parse());
     if (!next_is_operator("]")) expect_operator(",");
   }
   return list;
@@ -215,9 +235,9 @@ ExpressionPtr ExpressionParser::parse_dict() {
   ExpressionPtr dict = make(Kind::kDict);
   expect_operator("{");
   while (!skip_operator("}")) {
-    dict->args.push_back(parse());
+    dict->add(parse());
     expect_operator(":");
-    dict->args.push_back(parse());
+    dict->add(parse());
     if (!next_is_operator("}")) expect_operator(",");
   }
   return dict;
@@ -227,7 +247,7 @@ ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr operand) {
   while (true) {
     if (skip_operator(".")) {
       ExpressionPtr result = make(Kind::kAttribute, take_name());
-      result->args.push_back(std::move(operand));
+      result->add(std::move(operand));
       operand = std::move(result);
     } else if (next_is_operator("[")) {
       operand = parse_subscript(std::move(operand));
@@ -241,7 +261,7 @@ ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr operand) {
 
 ExpressionPtr ExpressionParser::parse_call(ExpressionPtr operand) {
   ExpressionPtr call = make(Kind::kCall);
-  call->args.push_back(std::move(operand));
+  call->add(std::move(operand));
   parse_arguments(*call);
   return call;
 }
@@ -254,11 +274,11 @@ ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr operand) {
     return join(Kind::kItem, "", std::move(operand), std::move(first));
   }
   ExpressionPtr slice = make(Kind::kSlice);
-  slice->args.push_back(std::move(operand));
-  slice->args.push_back(std::move(first));
+  slice->add(std::move(operand));
+  slice->add(std::move(first));
   for (int i = 0; i < 2; ++i) {
     const bool has_bound = skip_operator(":") && !next_is_operator(":") && !next_is_operator("]");
-    slice->args.push_back(has_bound ? parse() : nullptr);
+    slice->add(has_bound ? parse() : nullptr);
   }
   expect_operator("]");
   return slice;
@@ -272,10 +292,11 @@ void ExpressionParser::parse_arguments(Expression& call) {
       const std::string name = take().text;
       expect_operator("=");
       call.named.emplace_back(name, parse());
+      call.contain(call.named.back().second);
     } else {
       if (next_is_operator("*") || next_is_operator("**"))
         throw NotSupported(fmt::format("line {} of the chat template: arguments after *", next().line));
-      call.args.push_back(parse());
+      call.add(parse());
     }
     if (!next_is_operator(")")) expect_operator(",");
   }
@@ -287,7 +308,7 @@ ExpressionPtr ExpressionParser::parse_filters_and_tests(ExpressionPtr operand) {
       ExpressionPtr filter = make(Kind::kFilter, take_name());
       require<NotSupported>(is_filter(filter->name), "line {} of the chat template: the filter '{}' is not supported",
                             filter->line, filter->name);
-      filter->args.push_back(std::move(operand));
+      filter->add(std::move(operand));
       if (next_is_operator("(")) parse_arguments(*filter);
       operand = std::move(filter);
     } else if (skip_word("is")) {
@@ -305,7 +326,7 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr operand) {
   ExpressionPtr test = make(Kind::kTest, take_name());
   require<NotSupported>(is_test(test->name), "line {} of the chat template: the test '{}' is not supported", test->line,
                         test->name);
-  test->args.push_back(std::move(operand));
+  test->add(std::move(operand));
   constexpr std::array<std::string_view, 6> kEnds = {"else", "or", "and", "is", "if", "in"};
   const bool has_value = next_is(TokenKind::kString) || next_is(TokenKind::kInteger) || next_is(TokenKind::kFloat) ||
                          next_is_operator("[") || next_is_operator("{") ||
@@ -313,10 +334,10 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr operand) {
   if (next_is_operator("("))
     parse_arguments(*test);
   else if (has_value)
-    test->args.push_back(parse_postfix(parse_primary()));
+    test->add(parse_postfix(parse_primary()));
   if (!is_negated) return test;
   ExpressionPtr result = make(Kind::kUnary, "not");
-  result->args.push_back(std::move(test));
+  result->add(std::move(test));
   return result;
 }
 

@@ -36,6 +36,9 @@ class ExpressionParser {
   using Kind = Expression::Kind;
   ExpressionPtr make(Kind kind, std::string name = {}) const;
   ExpressionPtr join(Kind kind, std::string name, ExpressionPtr left, ExpressionPtr right) const;
+  static double float_of(const std::string& text);
+  /// Counts a level of recursion. @throw DataError beyond Expression::kMaxDepth.
+  void descend();
   ExpressionPtr parse_or();
   ExpressionPtr parse_and();
   ExpressionPtr parse_not();
@@ -55,7 +58,6 @@ class ExpressionParser {
   ExpressionPtr parse_test(ExpressionPtr operand);
   void parse_arguments(Expression& call);
 
-  static constexpr int kMaxDepth = 200;  // of brackets in brackets
   std::vector<Token> tokens_;
   size_t position_ = 0;
   int depth_ = 0;

@@ -85,6 +85,7 @@ Value join(const Arguments& a) {
     if (!is_first) result += separator;
     is_first = false;
     result += text_of(attribute.is_none() ? item : attribute_at(item, attribute));
+    require_text_size(result.size());
   }
   return result;
 }
@@ -102,7 +103,8 @@ Value map(const Arguments& a) {
     const std::string filter = text_of(argument(a, 1, "filter", ""));
     require<NotSupported>(is_filter(filter), "map: the filter '{}' is not supported", filter);
     Arguments inner{{item}, a.named};
-    inner.positional.insert(inner.positional.end(), a.positional.begin() + 2, a.positional.end());
+    if (a.positional.size() > 2)
+      inner.positional.insert(inner.positional.end(), a.positional.begin() + 2, a.positional.end());
     result.push_back(call_filter(filter, inner));
   }
   return result;
@@ -155,7 +157,13 @@ Value reverse(const Arguments& a) {
 }
 
 Value integer(const Arguments& a) {
-  if (value_of(a).is_number()) return static_cast<int64_t>(value_of(a).number());
+  if (value_of(a).is_integer()) return value_of(a).integer();
+  if (value_of(a).is_number()) {
+    constexpr double kEnd = 0x1p63;
+    const double number = value_of(a).number();
+    require<DataError>(number > -kEnd && number < kEnd, "int: {} has more than 63 bits", number);
+    return static_cast<int64_t>(number);
+  }
   const std::string text = text_of(value_of(a));
   int64_t result = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), result);
@@ -164,7 +172,11 @@ Value integer(const Arguments& a) {
 }
 
 Value absolute(const Arguments& a) {
-  if (value_of(a).is_integer()) return std::abs(value_of(a).integer());
+  if (value_of(a).is_integer()) {
+    const int64_t number = value_of(a).integer();
+    require<DataError>(number != INT64_MIN, "abs: {} has no absolute value of 63 bits", number);
+    return std::abs(number);
+  }
   require<DataError>(value_of(a).is_number(), "abs: {} is no number", value_of(a).kind());
   return std::abs(value_of(a).number());
 }
@@ -211,7 +223,7 @@ Value call_filter(std::string_view name, const Arguments& arguments) {
   return std::ranges::find(kFilters, name, &Filter::name)->call(arguments);
 }
 
-Value argument(const Arguments& arguments, size_t place, std::string_view name, Value otherwise) {
+Value argument(const Arguments& arguments, size_t place, std::string_view name, const Value& otherwise) {
   if (place < arguments.positional.size()) return arguments.positional[place];
   const auto named = std::ranges::find(arguments.named, name, &std::pair<std::string, Value>::first);
   return named != arguments.named.end() ? named->second : otherwise;

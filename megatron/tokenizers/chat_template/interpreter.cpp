@@ -6,38 +6,19 @@
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/chat_template/builtins.h"
+#include "megatron/tokenizers/chat_template/limits.h"
+#include "megatron/tokenizers/chat_template/scope.h"
 
 namespace megatron::chat_template {
 namespace {
 
-/// Variables of a block; what it does not have its parent may have.
-class Scope {
- public:
-  explicit Scope(const Scope* parent) : parent_(parent) {}
-  const Scope* root() const { return parent_ ? parent_->root() : this; }
-  const Value* find(std::string_view name) const {
-    const auto place = std::ranges::find(variables_, name, &std::pair<std::string, Value>::first);
-    if (place != variables_.end()) return &place->second;
-    return parent_ ? parent_->find(name) : nullptr;
-  }
-  void set(const std::string& name, Value value) {
-    const auto place = std::ranges::find(variables_, name, &std::pair<std::string, Value>::first);
-    if (place != variables_.end())
-      place->second = std::move(value);
-    else
-      variables_.emplace_back(name, std::move(value));
-  }
-
- private:
-  const Scope* parent_;
-  Dict variables_;
-};
-
 enum class Flow { kNormal, kBreak, kContinue };
-constexpr int kMaxDepth = 200;  // of macros that call each other
+constexpr int kMaxMacros = 200;  // that call each other
 
 class Interpreter {
  public:
+  explicit Interpreter(int64_t weight) : limits_(weight) {}
+
   Flow run(const Body& body, Scope& scope, std::string& out) {
     for (const Statement& statement : body) {
       const Flow flow = run(statement, scope, out);
@@ -50,12 +31,15 @@ class Interpreter {
   using Kind = Expression::Kind;
 
   Flow run(const Statement& s, Scope& scope, std::string& out) {
+    const Limits::Level level = limits_.descend();
+    limits_.spend(1);
     switch (s.kind) {
       case Statement::Kind::kText:
         out += s.text;
         break;
       case Statement::Kind::kPrint:
         out += text_of(evaluate(*s.expression, scope));
+        require_text_size(out.size());
         break;
       case Statement::Kind::kIf:
         return run(evaluate(*s.expression, scope).is_true() ? s.body : s.otherwise, scope, out);
@@ -97,6 +81,11 @@ class Interpreter {
     const Value* marker = object && object->is_dict() ? object->find(kNamespaceMark) : nullptr;
     require<DataError>(marker != nullptr, "{} is no namespace, so that {}.{} cannot be set", s.targets[0], s.targets[0],
                        s.attribute);
+    require<DataError>(
+        value.depth() < Value::kMaxDepth,
+        "line {} of the chat template: a namespace cannot hold a namespace, nor lists nested more than {} "
+        "deep",
+        s.line, Value::kMaxDepth - 1);
     Dict& entries = object->mutable_dict();
     const auto place = std::ranges::find(entries, s.attribute, &std::pair<std::string, Value>::first);
     if (place != entries.end())
@@ -116,6 +105,7 @@ class Interpreter {
     if (items.empty()) return run(s.otherwise, scope, out);
     const auto size = static_cast<int64_t>(items.size());
     for (int64_t i = 0; i < size; ++i) {
+      limits_.spend(kLoopWork);
       Scope inner(&scope);
       Dict loop = {{"index", i + 1},  {"index0", i},           {"revindex", size - i}, {"revindex0", size - i - 1},
                    {"first", i == 0}, {"last", i + 1 == size}, {"length", size}};
@@ -131,8 +121,8 @@ class Interpreter {
   Value macro(const Statement& s, const Scope& scope) {
     const Scope* root = scope.root();
     return Callable([this, &s, root](const Arguments& arguments) -> Value {
-      require<DataError>(++depth_ <= kMaxDepth, "macros of the chat template call each other more than {} times deep",
-                         kMaxDepth);
+      require<DataError>(++num_macros_ <= kMaxMacros,
+                         "macros of the chat template call each other more than {} times deep", kMaxMacros);
       Scope inner(root);
       require<DataError>(arguments.positional.size() <= s.targets.size(), "the macro {} takes {} arguments", s.text,
                          s.targets.size());
@@ -143,12 +133,19 @@ class Interpreter {
       }
       std::string text;
       run(s.body, inner, text);
-      --depth_;
+      --num_macros_;
       return text;
     });
   }
 
   Value evaluate(const Expression& e, Scope& scope) {
+    const Limits::Level level = limits_.descend();
+    Value value = value_of(e, scope);
+    limits_.spend(1 + value.weight() / kWeightOfStep);
+    return value;
+  }
+
+  Value value_of(const Expression& e, Scope& scope) {
     switch (e.kind) {
       case Kind::kLiteral:
         return e.literal;
@@ -239,7 +236,7 @@ class Interpreter {
       return value.integer();
     };
     const List items = elements_of(object);
-    const int64_t size = std::ssize(items), step = bound(3).value_or(1);
+    const int64_t size = std::ssize(items), step = std::clamp(bound(3).value_or(1), -size - 1, size + 1);
     require<DataError>(step != 0, "line {} of the chat template: a slice with a step of 0", e.line);
     const auto place = [&](std::optional<int64_t> at, int64_t otherwise) {
       if (!at) return otherwise;
@@ -272,7 +269,7 @@ class Interpreter {
     if (e.name == "not") return !value.is_true();
     require<DataError>(value.is_number(), "line {} of the chat template: {} has no sign", e.line, value.kind());
     if (e.name == "+") return value;
-    return value.is_integer() ? Value(-value.integer()) : Value(-value.number());
+    return value.is_integer() ? whole(e, 0, value.integer()) : Value(-value.number());
   }
 
   Value binary(const Expression& e, const Value& a, const Value& b) {
@@ -340,13 +337,16 @@ class Interpreter {
   static constexpr std::string_view kNamespaceMark = " namespace";  // no name of a template has a space
 
  private:
-  int depth_ = 0;
+  static constexpr int64_t kLoopWork = 8;       // of the variables of an iteration
+  static constexpr int64_t kWeightOfStep = 16;  // that a filter or a comparison handles in the time of a step
+  Limits limits_;
+  int num_macros_ = 0;
 };
 
 Value make_namespace(const Arguments& arguments) {
   Dict entries = arguments.named;
   entries.emplace_back(Interpreter::kNamespaceMark, true);
-  return entries;
+  return Value::growing(std::move(entries));
 }
 
 Value raise_exception(const Arguments& arguments) {
@@ -354,7 +354,7 @@ Value raise_exception(const Arguments& arguments) {
 }
 
 Value range(const Arguments& arguments) {
-  constexpr int64_t kMost = 100'000;  // Jinja's MAX_RANGE
+  constexpr uint64_t kMost = 100'000;  // Jinja's MAX_RANGE
   const auto number = [&](size_t i) {
     require<DataError>(arguments.positional[i].is_integer(), "range: {} is no integer", arguments.positional[i].kind());
     return arguments.positional[i].integer();
@@ -362,21 +362,26 @@ Value range(const Arguments& arguments) {
   const size_t count = arguments.positional.size();
   require<DataError>(count == 1 || count == 2, "range: {} arguments; 1 or 2 are supported", count);
   const int64_t begin = count == 1 ? 0 : number(0), end = number(count - 1);
-  require<DataError>(end <= begin || end - begin <= kMost, "range: more than {} numbers", kMost);
+  require<DataError>(end <= begin || static_cast<uint64_t>(end) - static_cast<uint64_t>(begin) <= kMost,
+                     "range: more than {} numbers", kMost);
   List list;
   for (int64_t i = begin; i < end; ++i) list.emplace_back(i);
   return list;
 }
 }  // namespace
 
-std::string render(const Body& body, Dict variables) {
+std::string render(const Body& body, const Dict& variables) {
   Scope scope(nullptr);
   scope.set("namespace", Callable(make_namespace));
   scope.set("raise_exception", Callable(raise_exception));
   scope.set("range", Callable(range));
-  for (auto& [name, value] : variables) scope.set(name, std::move(value));
+  int64_t weight = 0;
+  for (const auto& [name, value] : variables) {
+    weight += value.weight();
+    scope.set(name, value);
+  }
   std::string text;
-  Interpreter().run(body, scope, text);
+  Interpreter(weight).run(body, scope, text);
   return text;
 }
 

@@ -8,6 +8,6 @@
 namespace megatron::chat_template {
 
 /// The text of a template with these variables. @throw DataError, NotSupported as ChatTemplate::render.
-std::string render(const Body& body, Dict variables);
+std::string render(const Body& body, const Dict& variables);
 
 }  // namespace megatron::chat_template

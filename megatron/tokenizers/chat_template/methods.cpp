@@ -68,8 +68,10 @@ Value replace(const std::string& text, const Arguments& a) {
                         "replace: an empty text or a count is not supported");
   std::string result;
   size_t begin = 0;
-  for (size_t at; (at = text.find(from, begin)) != std::string::npos; begin = at + from.size())
+  for (size_t at; (at = text.find(from, begin)) != std::string::npos; begin = at + from.size()) {
     result += text.substr(begin, at - begin) + to;
+    require_text_size(result.size());
+  }
   return result + text.substr(begin);
 }
 

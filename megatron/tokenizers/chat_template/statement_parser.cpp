@@ -19,6 +19,14 @@ class StatementParser {
   /// Statements up to a tag that starts with one of `ends`, whose first word is taken; to the end of the template
   /// without them.
   Body parse_body(const Words& ends) {
+    require<DataError>(++depth_ <= kMaxDepth, "line {} of the chat template: blocks are nested more than {} deep",
+                       tokens_.next().line, kMaxDepth);
+    Body body = parse_statements(ends);
+    --depth_;
+    return body;
+  }
+
+  Body parse_statements(const Words& ends) {
     Body body;
     while (!tokens_.next_is(TokenKind::kEnd)) {
       const size_t line = tokens_.next().line;
@@ -70,7 +78,9 @@ class StatementParser {
     end_tag();
     result.body = parse_body({"elif", "else", "endif"});
     if (end_word_ == "elif") {
+      ++depth_;  // checked by the bodies
       result.otherwise.push_back(parse_if(tokens_.next().line));
+      --depth_;
       return result;
     }
     if (end_word_ == "else") {
@@ -139,7 +149,9 @@ class StatementParser {
     return macro;
   }
 
+  static constexpr int kMaxDepth = 200;
   ExpressionParser tokens_;
+  int depth_ = 0;
   std::string end_word_;  // that ended the last body
 };
 }  // namespace

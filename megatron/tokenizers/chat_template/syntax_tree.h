@@ -40,6 +40,15 @@ struct Expression {
   std::vector<ExpressionPtr> args = {};
   std::vector<std::pair<std::string, ExpressionPtr>> named = {};
   std::vector<std::string> operators = {};
+  int depth = 1;  ///< of expressions in each other
+
+  void add(ExpressionPtr arg) {
+    contain(arg);
+    args.push_back(std::move(arg));
+  }
+  /// @throw DataError beyond kMaxDepth.
+  void contain(const ExpressionPtr& part);
+  static constexpr int kMaxDepth = 200;
 };
 
 struct Statement;

@@ -24,7 +24,7 @@ bool is_other(const Arguments& a) { return !equal(tested_value(a), other_of(a));
 int64_t remainder(const Arguments& a, int64_t divisor) {
   require<DataError>(tested_value(a).is_integer() && divisor != 0, "{} has no remainder by {}", tested_value(a).kind(),
                      divisor);
-  return tested_value(a).integer() % divisor;
+  return divisor == -1 ? 0 : tested_value(a).integer() % divisor;
 }
 
 constexpr std::array<Test, 27> kTests = {{

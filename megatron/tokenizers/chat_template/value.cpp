@@ -10,6 +10,9 @@
 namespace megatron::chat_template {
 namespace {
 
+constexpr int64_t kBytesOfWeight = 64;
+constexpr int64_t kMaxIndent = 64;
+
 std::string number_text(double value) { return python_text(FieldValue(value)); }
 
 /// Python's repr() of a string: single quotes unless it holds them and no double ones.
@@ -83,6 +86,7 @@ std::string json_string_of(const std::string& text) {
 }
 
 void append_json(const Value& value, int64_t indent, int64_t level, std::string& json) {
+  require_text_size(json.size());
   const auto break_line = [&](int64_t at) {
     if (indent >= 0) json += "\n" + std::string(static_cast<size_t>(indent * at), ' ');
   };
@@ -146,6 +150,52 @@ Value from_json(simdjson::dom::element json) {
 }
 }  // namespace
 
+Value::Value(std::string value) : held_(std::move(value)) {
+  weight_ += std::ssize(string()) / kBytesOfWeight;
+  require_limits();
+}
+
+Value::Value(List value) : held_(std::make_shared<const List>(std::move(value))) {
+  for (const Value& item : list()) add_inner(item);
+  require_limits();
+}
+
+Value::Value(Dict value) : held_(std::make_shared<Dict>(std::move(value))) {
+  for (const auto& [key, item] : dict()) {
+    weight_ += std::ssize(key) / kBytesOfWeight;
+    add_inner(item);
+  }
+  require_limits();
+}
+
+Value Value::growing(Dict entries) {
+  Value value(std::move(entries));
+  value.depth_ = kMaxDepth;
+  return value;
+}
+
+void Value::add_inner(const Value& value) {
+  depth_ = std::max(depth_, value.depth_ + 1);
+  weight_ += value.weight_;
+}
+
+void Value::require_limits() const {
+  require<DataError>(depth_ <= kMaxDepth,
+                     "the chat template nests lists and dicts more than {} deep, or puts a namespace into one",
+                     kMaxDepth);
+  require<DataError>(weight_ <= kMaxWeight, "the chat template makes {} of more than {} values or {} bytes of text",
+                     kind(), kMaxWeight, kMaxWeight * kBytesOfWeight);
+}
+
+void Value::fail_as(std::string_view wanted) const {
+  throw DataError(fmt::format("the chat template needs {} where it has {}", wanted, kind()));
+}
+
+void require_text_size(size_t size) {
+  constexpr auto kMost = static_cast<size_t>(Value::kMaxWeight * kBytesOfWeight);
+  require<DataError>(size <= kMost, "the chat template makes a text of more than {} bytes", kMost);
+}
+
 bool Value::is_true() const {
   if (is_undefined() || is_none()) return false;
   if (is_string()) return !string().empty();
@@ -202,6 +252,8 @@ std::string text_of(const Value& value) {
 }
 
 std::string json_of(const Value& value, int64_t indent) {
+  require<NotSupported>(indent >= -1 && indent <= kMaxIndent, "tojson: an indent of {} is not supported; 0 to {} are",
+                        indent, kMaxIndent);
   std::string json;
   append_json(value, indent, 0, json);
   return json;

@@ -21,6 +21,7 @@ struct Arguments;
 using Callable = std::function<Value(const Arguments&)>;
 
 /// A value of Python's as templates see it. Copies share lists and dicts, which never change but for a namespace's.
+/// A text or list of any template ends in bounded time and memory: kMaxDepth and kMaxWeight limit every value.
 class Value {
  public:
   struct Undefined {};
@@ -28,17 +29,22 @@ class Value {
   using ListPtr = std::shared_ptr<const List>;
   using DictPtr = std::shared_ptr<Dict>;
   using CallablePtr = std::shared_ptr<const Callable>;
+  static constexpr int kMaxDepth = 500;             // of lists and dicts in each other
+  static constexpr int64_t kMaxWeight = 1'000'000;  // values in it, and 64 bytes of text each
 
   Value() : held_(Undefined{}) {}
   Value(None none) : held_(none) {}
   Value(bool value) : held_(value) {}
   Value(int64_t value) : held_(value) {}
   Value(double value) : held_(value) {}
-  Value(std::string value) : held_(std::move(value)) {}
-  Value(const char* value) : held_(std::string(value)) {}
-  Value(List value) : held_(std::make_shared<const List>(std::move(value))) {}
-  Value(Dict value) : held_(std::make_shared<Dict>(std::move(value))) {}
+  /// @throw DataError for these three kinds if the value exceeds a limit.
+  Value(std::string value);
+  Value(List value);
+  Value(Dict value);
+  Value(const char* value) : Value(std::string(value)) {}
   Value(Callable value) : held_(std::make_shared<const Callable>(std::move(value))) {}
+  /// A dict that grows. No list or dict can hold it, so that it never holds itself.
+  static Value growing(Dict entries);
 
   template <class T>
   bool is() const {
@@ -52,14 +58,18 @@ class Value {
   bool is_integer() const { return is<int64_t>() || is<bool>(); }
   bool is_number() const { return is_integer() || is<double>(); }
 
-  const std::string& string() const { return std::get<std::string>(held_); }
-  const List& list() const { return *std::get<ListPtr>(held_); }
-  const Dict& dict() const { return *std::get<DictPtr>(held_); }
-  Dict& mutable_dict() const { return *std::get<DictPtr>(held_); }
-  const Callable& callable() const { return *std::get<CallablePtr>(held_); }
-  /// True is 1. @throw std::bad_variant_access if it is no integer.
-  int64_t integer() const { return is<bool>() ? int64_t{std::get<bool>(held_)} : std::get<int64_t>(held_); }
-  double number() const { return is<double>() ? std::get<double>(held_) : static_cast<double>(integer()); }
+  /// These throw DataError if it is of another kind.
+  const std::string& string() const { return get<std::string>("a string"); }
+  const List& list() const { return *get<ListPtr>("a list"); }
+  const Dict& dict() const { return *get<DictPtr>("a dict"); }
+  Dict& mutable_dict() const { return *get<DictPtr>("a dict"); }
+  const Callable& callable() const { return *get<CallablePtr>("a function"); }
+  /// True is 1.
+  int64_t integer() const { return is<bool>() ? int64_t{get<bool>("")} : get<int64_t>("an integer"); }
+  double number() const { return is<double>() ? get<double>("") : static_cast<double>(integer()); }
+
+  int depth() const { return depth_; }
+  int64_t weight() const { return weight_; }
 
   /// Python's bool().
   bool is_true() const;
@@ -69,6 +79,17 @@ class Value {
   std::string_view kind() const;
 
  private:
+  template <class T>
+  const T& get(std::string_view wanted) const {
+    if (const T* held = std::get_if<T>(&held_)) return *held;
+    fail_as(wanted);
+  }
+  [[noreturn]] void fail_as(std::string_view wanted) const;
+  void add_inner(const Value& value);
+  void require_limits() const;
+
+  int depth_ = 0;
+  int64_t weight_ = 1;
   std::variant<Undefined, None, bool, int64_t, double, std::string, ListPtr, DictPtr, CallablePtr> held_;
 };
 
@@ -83,6 +104,8 @@ bool equal(const Value& a, const Value& b);
 bool less(const Value& a, const Value& b);
 /// Python's str(): what a template prints. An undefined value is empty.
 std::string text_of(const Value& value);
+/// @throw DataError for a text that exceeds the limit of a value.
+void require_text_size(size_t size);
 /// Python's json.dumps with ensure_ascii=False. @param indent  spaces of each level, or -1 for one line.
 std::string json_of(const Value& value, int64_t indent);
 /// A JSON document as a value. @throw DataError naming `where` if it is damaged.
