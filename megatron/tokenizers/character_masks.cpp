@@ -89,6 +89,11 @@ Block ascii_block(const char* text) {
 }
 }  // namespace
 
+const CharacterSets& CharacterSets::unicode_16() {
+  static const CharacterSets kSets;
+  return kSets;
+}
+
 CharacterSets::CharacterSets() {
   for (char32_t first = 0; first < 0x110000; first += 1u << kPageBits) {
     Page page;

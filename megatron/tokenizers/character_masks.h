@@ -21,16 +21,18 @@ enum class CharacterSet : uint8_t {
 };
 constexpr size_t kNumCharacterSets = 6;
 
-/// The sets of every code point, by Unicode 16. Immutable; threads may share it.
+/// The sets of every code point. Immutable; threads may share it.
 class CharacterSets {
  public:
-  CharacterSets();
+  /// Those of Unicode 16, made at the first call: that takes as long as compiling many patterns.
+  static const CharacterSets& unicode_16();
   /// A bit for each CharacterSet.
   uint8_t of(char32_t code_point) const {
     return pages_[page_of_[code_point >> kPageBits]][code_point & ((1u << kPageBits) - 1)];
   }
 
  private:
+  CharacterSets();
   static constexpr unsigned kPageBits = 8;
   using Page = std::array<uint8_t, size_t{1} << kPageBits>;
   std::vector<uint8_t> page_of_;

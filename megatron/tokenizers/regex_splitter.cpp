@@ -78,8 +78,7 @@ std::string with_unicode_16(std::string_view pattern) {
 }  // namespace
 
 RegexPattern::RegexPattern(std::string_view pattern) {
-  if (const std::optional<WordRules> rules = WordRules::of(pattern))
-    words_ = std::make_unique<const Words>(Words{*rules, CharacterSets()});
+  if (const std::optional<WordRules> rules = WordRules::of(pattern)) words_ = std::make_unique<const WordRules>(*rules);
   const std::string unicode = with_unicode_16(pattern);
   int error = 0;
   PCRE2_SIZE offset = 0;
@@ -105,7 +104,7 @@ RegexSplitter::RegexSplitter(const RegexPattern& pattern)
       context_(pcre2_match_context_create(nullptr)),
       data_(pcre2_match_data_create(1, nullptr)) {
   if (!context_ || !data_) throw std::bad_alloc();
-  if (pattern.words_) scanner_.emplace(pattern.words_->rules, pattern.words_->sets);
+  if (pattern.words_) scanner_.emplace(*pattern.words_, CharacterSets::unicode_16());
   pcre2_set_match_limit(context_.get(), kMatchLimit);
   pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
   pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());

@@ -32,12 +32,7 @@ class RegexPattern {
   struct Free {
     void operator()(pcre2_real_code_8* code) const;
   };
-  /// A pattern that is cut by rules of its own.
-  struct Words {
-    WordRules rules;
-    CharacterSets sets;
-  };
-  std::unique_ptr<const Words> words_;  // null: none of those
+  std::unique_ptr<const WordRules> words_;  // of a pattern that is cut by rules of its own; else null
   std::unique_ptr<pcre2_real_code_8, Free> code_;
 };
 
