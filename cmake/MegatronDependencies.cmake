@@ -8,6 +8,10 @@ macro(megatron_require_here package debian)
 endmacro()
 
 megatron_require_here(fmt libfmt-dev)
+if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+  # clang 16 mangles the name of vformat_to differently from g++, which compiled Debian's libfmt: it takes fmt from the headers.
+  set_property(TARGET fmt::fmt APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY)
+endif()
 megatron_require_here(nlohmann_json nlohmann-json3-dev)
 megatron_require_here(simdjson libsimdjson-dev)
 megatron_require_here(dnnl libdnnl-dev)

@@ -18,13 +18,14 @@ namespace megatron::testing {
 namespace {
 
 constexpr size_t kLargestSeed = 64 << 10;
-constexpr int kDamagedCopies = 20'000;
+constexpr int kManyCopies = 20'000, kFewCopies = 300;
 
 struct FuzzCase {
   const char* name;  // of its folder below tests/fuzz/corpus
   void (*target)(std::span<const std::byte>);
-  const char* golden;  // a folder of files below tests/golden
-  const char* ending;  // of their names
+  const char* golden;                // a folder of files below tests/golden
+  const char* ending;                // of their names
+  int damaged_copies = kManyCopies;  // few where the target reads a file of the disk
 };
 void PrintTo(const FuzzCase& one, std::ostream* out) { *out << one.name; }
 
@@ -87,17 +88,22 @@ TEST_P(FuzzCorpus, AndDamagedCopiesOfItAreReadOrRefused) {
     seeds.push_back(std::move(found));
   for (const std::string& seed : seeds) run(seed);
   std::mt19937 random(1);
-  for (int i = 0; i < kDamagedCopies; ++i) run(damaged(seeds, random));
+  for (int i = 0; i < GetParam().damaged_copies; ++i) run(damaged(seeds, random));
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus,
-                         ::testing::Values(FuzzCase{"safetensors", fuzz_safetensors, "checkpoint/safetensors",
-                                                    ".safetensors"},
-                                           FuzzCase{"pickle", fuzz_pickle, "checkpoint/torch_save", ".pickle"},
-                                           FuzzCase{"torch_file", fuzz_torch_file, "checkpoint/torch_save", ".pt"},
-                                           FuzzCase{"metadata", fuzz_metadata, "checkpoint", ".metadata"},
-                                           FuzzCase{"config_json", fuzz_config_json, "hf", "config.json"}),
-                         [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Targets, FuzzCorpus,
+    ::testing::Values(FuzzCase{"safetensors", fuzz_safetensors, "checkpoint/safetensors", ".safetensors"},
+                      FuzzCase{"pickle", fuzz_pickle, "checkpoint/torch_save", ".pickle"},
+                      FuzzCase{"torch_file", fuzz_torch_file, "checkpoint/torch_save", ".pt"},
+                      FuzzCase{"metadata", fuzz_metadata, "checkpoint", ".metadata"},
+                      FuzzCase{"config_json", fuzz_config_json, "hf", "config.json"},
+                      FuzzCase{"tokenizer_json", fuzz_tokenizer_json, "tokenizers/hf", ".json"},
+                      FuzzCase{"chat_template", fuzz_chat_template, "tokenizers/chat", ".jinja"},
+                      FuzzCase{"json_lines", fuzz_json_lines, "tokenizers/preprocess", ".jsonl", kFewCopies},
+                      FuzzCase{"token_index", fuzz_token_index, "data/indexed", ".idx", kFewCopies},
+                      FuzzCase{"npy", fuzz_npy, "data/cache", ".npy", kFewCopies}),
+    [](const auto& one) { return one.param.name; });
 
 }  // namespace
 }  // namespace megatron::testing

@@ -17,5 +17,15 @@ void fuzz_torch_file(std::span<const std::byte> input);
 void fuzz_metadata(std::span<const std::byte> input);
 /// config.json of a Hugging Face model.
 void fuzz_config_json(std::span<const std::byte> input);
+/// tokenizer.json of a Hugging Face model. A text of many scripts is encoded by it, and decoded.
+void fuzz_tokenizer_json(std::span<const std::byte> input);
+/// A chat template. A conversation with a tool call is rendered by it.
+void fuzz_chat_template(std::span<const std::byte> input);
+/// A file of JSON lines, perhaps compressed, as preprocess_data reads it, in blocks of a few bytes.
+void fuzz_json_lines(std::span<const std::byte> input);
+/// The .idx of a dataset whose .bin has as many bytes as it says.
+void fuzz_token_index(std::span<const std::byte> input);
+/// An index of samples in NumPy's format.
+void fuzz_npy(std::span<const std::byte> input);
 
 }  // namespace megatron::testing
