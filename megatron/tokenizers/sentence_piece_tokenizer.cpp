@@ -6,9 +6,11 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/field.h"
+#include "megatron/tokenizers/sentence_piece_spec.h"
 #include "megatron/tokenizers/tokenizer_file.h"
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"
+#include "megatron/tokenizers/word_cache.h"
 
 namespace megatron {
 namespace {
@@ -52,6 +54,17 @@ std::string with_placeholders(std::string_view text) {
   }
   return result;
 }
+
+/// Where the word that starts at `begin` ends: in front of the first spaces behind it. A single space that ends the
+/// text belongs to the last word, and U+2581, which the model takes for a space, to the word in front of it.
+size_t end_of_word(std::string_view text, size_t begin) {
+  size_t end = std::min(text.find_first_not_of(' ', begin), text.size());
+  while ((end = text.find(' ', end)) != std::string_view::npos && end + 1 < text.size()) {
+    if (!text.substr(begin, end - begin).ends_with(kSeparator)) return end;
+    end = std::min(text.find_first_not_of(' ', end), text.size());
+  }
+  return text.size();
+}
 }  // namespace
 
 bool has_sentence_piece() { return true; }
@@ -69,6 +82,11 @@ class SentencePieceTokenizer::Model {
     vocab_size_ = processor_.GetPieceSize();
     separator_ = processor_.PieceToId(kSeparator);
     drops_spaces_ = encoded("x  y") == encoded("x y");
+    const SentencePieceSpec spec = SentencePieceSpec::of(content_);
+    adds_prefix_ = spec.add_dummy_prefix;
+    encodes_words_ = spec.model_type == SentencePieceSpec::ModelType::kBpe && !spec.has_charsmap &&
+                     !spec.remove_extra_whitespaces && spec.escape_whitespaces && !spec.treat_whitespace_as_suffix &&
+                     separator_ != processor_.unk_id() && pieces_stay_in_words();
     for (const std::string& token : options.special_tokens) add_special(token);
   }
 
@@ -76,6 +94,11 @@ class SentencePieceTokenizer::Model {
   int vocab_size() const { return vocab_size_; }
   TokenId separator() const { return separator_; }
   bool drops_spaces() const { return drops_spaces_; }
+  /// Whether a text has the ids of its words: no merge of a byte-pair encoding joins the spaces in front of a word with
+  /// the word before them. Unigram models also depend on the rounded sum of all scores so far.
+  bool encodes_words() const { return encodes_words_; }
+  /// Whether a space is put in front of each text.
+  bool adds_prefix() const { return adds_prefix_; }
   TokenId eos() const { return processor_.eos_id(); }
   TokenId pad() const { return processor_.pad_id(); }
   const std::vector<std::pair<std::string, TokenId>>& special_tokens() const { return special_tokens_; }
@@ -99,6 +122,16 @@ class SentencePieceTokenizer::Model {
   }
 
  private:
+  bool pieces_stay_in_words() const {
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      const std::string_view piece = processor_.IdToPiece(id);
+      if (processor_.IsControl(id) || processor_.IsUnknown(id)) continue;
+      std::string_view rest = piece;
+      while (rest.starts_with(kSeparator)) rest.remove_prefix(kSeparator.size());
+      if (rest.find(kSeparator) != std::string_view::npos || rest.find(' ') != std::string_view::npos) return false;
+    }
+    return true;
+  }
   void add_special(const std::string& token) {
     require<ConfigError>(!token.empty(), "a special token is empty");
     const auto named = [&](const auto& entry) { return entry.first == token; };
@@ -111,7 +144,7 @@ class SentencePieceTokenizer::Model {
   sentencepiece::SentencePieceProcessor processor_;
   int vocab_size_ = 0;
   TokenId separator_ = -1;
-  bool drops_spaces_ = false;
+  bool drops_spaces_ = false, adds_prefix_ = true, encodes_words_ = false;
   std::vector<std::pair<std::string, TokenId>> special_tokens_;
 };
 
@@ -137,7 +170,12 @@ class SentencePieceEncoder final : public TextEncoder {
       ids.push_back(special->second);
       text.remove_prefix(begin + special->first.size());
     }
-    keeps_spaces_ ? append_marked(text, ids) : append_all(model_.encoded(text), ids);
+    if (keeps_spaces_)
+      append_marked(text, ids);
+    else if (model_.encodes_words())
+      append_words(text, ids);
+    else
+      append_all(model_.encoded(text), ids);
   }
 
  private:
@@ -164,6 +202,21 @@ class SentencePieceEncoder final : public TextEncoder {
     append_all(std::span(added).subspan(skipped), ids);
   }
 
+  void append_words(std::string_view text, std::vector<TokenId>& ids) {
+    buffer_.clear();
+    for (size_t begin = 0, end; begin < text.size(); begin = end) {
+      end = end_of_word(text, begin);
+      // The library puts one of the spaces in front of a further word, too.
+      const size_t start = begin + (begin > 0 && model_.adds_prefix() ? 1 : 0);
+      const std::string_view word = text.substr(start, end - start);
+      if (words_.append(word, text.size() - start, buffer_)) continue;
+      const std::vector<TokenId> added = model_.encoded(word);
+      words_.insert(word, added);
+      buffer_.append(added);
+    }
+    append_all(buffer_.ids(), ids);
+  }
+
   /// Text with placeholders, which are encoded with what stands before them and dropped again.
   void append_marked(std::string_view text, std::vector<TokenId>& ids) const {
     for (size_t begin = 0; begin <= text.size();) {
@@ -179,6 +232,8 @@ class SentencePieceEncoder final : public TextEncoder {
 
   const SentencePieceTokenizer::Model& model_;
   bool legacy_, keeps_spaces_;
+  WordCache words_;
+  IdBuffer buffer_;
 };
 
 SentencePieceTokenizer::SentencePieceTokenizer(const Options& options)

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <string>
 
 #include "megatron/tokenizers/sentence_piece_tokenizer.h"
@@ -42,6 +43,33 @@ TEST_P(SentencePieceGolden, IdsAndTextAreThoseOfTheReference) {
     EXPECT_TRUE(ids == expected || is_tie(ids, expected)) << ::testing::PrintToString(text_of(row, "text"));
   });
   EXPECT_LE(num_ties, 1 + num_rows / 100);
+}
+
+/// The library's own ids: in the legacy mode it is asked for the whole text in front of a special token.
+std::vector<TokenId> ids_of_whole_text(TextEncoder& legacy, const std::string& text) {
+  std::vector<TokenId> ids;
+  legacy.append(text + "<X>", ids);
+  ids.pop_back();
+  return ids;
+}
+
+TEST(SentencePieceWords, OfByteFallbackBpeHaveTheIdsOfTheWholeText) {
+  if (!has_sentence_piece()) GTEST_SKIP() << "this build has no SentencePiece";
+  const std::string path = testing::golden_path("tokenizers/sentencepiece/bpe_byte_fallback.model");
+  const SentencePieceTokenizer tokenizer({.path = path});
+  const SentencePieceTokenizer whole({.path = path, .special_tokens = {"<X>"}, .legacy = true});
+  const auto encoder = tokenizer.make_encoder(), legacy = whole.make_encoder();
+  const std::vector<std::string> parts = {" ",          "  ",     "   ", "\u2581", "\u2581 ", " \u2581", "a",
+                                          "the",        "of and", "\n",  "\t",     "\r",      "\u00e9",  "\u4e2d",
+                                          "\U0001F600", "12",     "<s>", "</s>",   "\u00a0",  "hello",   "world"};
+  std::mt19937 random(7);
+  for (int round = 0; round < 5000; ++round) {
+    std::string text;
+    for (size_t i = random() % 12; i > 0; --i) text += parts[random() % parts.size()];
+    std::vector<TokenId> ids;
+    encoder->append(text, ids);
+    EXPECT_EQ(ids, ids_of_whole_text(*legacy, text)) << ::testing::PrintToString(text);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SentencePieceGolden,
