@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "megatron/models/gpt/gpt_model.h"
 #include "tests/testing/test_device.h"
@@ -11,7 +12,7 @@
 namespace megatron::testing {
 namespace {
 
-TransformerConfig config_of(PositionEmbeddingType positions) {
+TransformerConfig config_of(PositionEmbeddingType positions, DType dtype) {
   TransformerConfig config;
   config.num_layers = 3;
   config.hidden_size = 20;
@@ -23,7 +24,7 @@ TransformerConfig config_of(PositionEmbeddingType positions) {
   config.padded_vocab_size = 32;
   config.max_sequence_length = 12;
   config.position_embedding_type = positions;
-  config.params_dtype = DType::kFloat64;
+  config.params_dtype = dtype;
   config.init_method_std = config.embedding_init_method_std = 0.5;
   config.window_size = {{4, 0}};
   config.window_attn_skip_freq.interval = 2;
@@ -31,8 +32,8 @@ TransformerConfig config_of(PositionEmbeddingType positions) {
 }
 
 struct TestModel {
-  explicit TestModel(PositionEmbeddingType positions)
-      : ctx(test.context()), model({.ctx = ctx, .config = config_of(positions), .groups = groups, .path = ""}) {
+  explicit TestModel(PositionEmbeddingType positions, DType dtype = DType::kFloat64)
+      : ctx(test.context()), model({.ctx = ctx, .config = config_of(positions, dtype), .groups = groups, .path = ""}) {
     model.initialize(ctx);
   }
   /// Logits of the last of `tokens` from one forward over all of them.
@@ -64,6 +65,102 @@ TEST(Generator, WithItsCacheWritesWhatFullForwardsWrite) {
       text.push_back(id);
     }
   }
+}
+
+std::vector<std::vector<TokenId>> prompts_of_many_lengths() {
+  return {{3, 17, 8, 28}, {5}, {1, 2, 3, 4, 5, 6, 7}, {9, 9}, {28, 0, 11}, {20, 19, 18, 17, 16}};
+}
+
+struct Ids {
+  std::vector<TokenId> added;
+  std::vector<double> log_probs;
+  bool operator==(const Ids&) const = default;
+};
+Ids ids_of(const Continuation& continuation) {
+  Ids ids;
+  for (const ScoredToken& token : continuation.added) {
+    ids.added.push_back(token.id);
+    ids.log_probs.push_back(token.log_prob);
+  }
+  return ids;
+}
+
+TEST(Generator, GivesTheSameBitsWhateverTheBatch) {
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16})
+    for (const auto positions : {PositionEmbeddingType::kRope, PositionEmbeddingType::kLearnedAbsolute})
+      for (const double temperature : {0.0, 1.0}) {
+        TestModel t(positions, dtype);
+        const auto prompts = prompts_of_many_lengths();
+        GenerateOptions options{.max_new_tokens = 6, .sampling = {.temperature = temperature}, .scores_tokens = true};
+        const Generator generator(t.ctx, t.model);
+        std::vector<Ids> alone;
+        for (const Continuation& each : generator.generate_all(prompts, options, {})) alone.push_back(ids_of(each));
+        for (const int64_t batch_size : {2, 3, 6, 9}) {
+          options.batch_size = batch_size;
+          const auto together = generator.generate_all(prompts, options, {});
+          ASSERT_EQ(together.size(), prompts.size());
+          for (size_t i = 0; i < prompts.size(); ++i) {
+            EXPECT_EQ(ids_of(together[i]), alone[i]) << "prompt " << i << ", batch " << batch_size;
+            EXPECT_EQ(together[i].added.size(), std::min<size_t>(6, 12 - prompts[i].size()));
+          }
+        }
+      }
+}
+
+TEST(Generator, DrawsAnotherContinuationForEachCopyOfAPrompt) {
+  TestModel t(PositionEmbeddingType::kRope);
+  const std::vector<std::vector<TokenId>> copies(8, {1, 2, 3});
+  const auto drawn = Generator(t.ctx, t.model).generate_all(copies, {.max_new_tokens = 8, .batch_size = 4}, {});
+  int num_changes = 0;
+  for (size_t i = 1; i < copies.size(); ++i) num_changes += ids_of(drawn[i]).added != ids_of(drawn[0]).added;
+  EXPECT_GT(num_changes, 5);
+}
+
+TEST(Generator, ScoresTokensByTheSoftmaxOfFullForwards) {
+  TestModel t(PositionEmbeddingType::kRope);
+  const auto prompts = prompts_of_many_lengths();
+  const GenerateOptions options{.max_new_tokens = 4,
+                                .batch_size = 3,
+                                .sampling = {.temperature = 0.7, .top_k = 5},
+                                .scores_tokens = true,
+                                .scores_prompt = true,
+                                .num_top = 3};
+  const auto continuations = Generator(t.ctx, t.model).generate_all(prompts, options, {});
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    std::vector<TokenId> text = {prompts[i][0]};
+    std::vector<ScoredToken> scored = continuations[i].prompt;
+    EXPECT_EQ(scored.size(), prompts[i].size() - 1);
+    scored.insert(scored.end(), continuations[i].added.begin(), continuations[i].added.end());
+    for (const ScoredToken& token : scored) {
+      const std::vector<double> logits = t.last_logits(text);
+      double sum = 0;
+      for (const double logit : logits) sum += std::exp(logit);
+      const auto bound = tolerance(DType::kFloat64, 100, 10);
+      EXPECT_NEAR(token.log_prob, logits[static_cast<size_t>(token.id)] - std::log(sum), bound);
+      ASSERT_EQ(token.top.size(), 3U);
+      EXPECT_NEAR(token.top[0].log_prob, std::ranges::max(logits) - std::log(sum), bound);
+      EXPECT_GE(token.top[0].log_prob, token.top[1].log_prob);
+      EXPECT_GE(token.top[1].log_prob, token.top[2].log_prob);
+      text.push_back(token.id);
+    }
+  }
+}
+
+TEST(Generator, SaysWhyEachContinuationEnded) {
+  TestModel t(PositionEmbeddingType::kRope);
+  const Generator generator(t.ctx, t.model);
+  const std::vector<std::vector<TokenId>> prompts = {{1, 2, 3}, {4, 5}};
+  GenerateOptions options{.max_new_tokens = 5, .batch_size = 2, .sampling = {.temperature = 0}};
+  std::vector<int64_t> ended;
+  GenerateHooks hooks{.on_token = [](int64_t prompt, TokenId) { return prompt != 1; },
+                      .on_end = [&](int64_t prompt, const Continuation&) { ended.push_back(prompt); }};
+  const auto stopped = generator.generate_all(prompts, options, hooks);
+  EXPECT_EQ(stopped[0].reason, FinishReason::kLength);
+  EXPECT_EQ(stopped[1].reason, FinishReason::kStop);
+  EXPECT_EQ(stopped[1].added.size(), 1U);
+  EXPECT_EQ(ended, (std::vector<int64_t>{1, 0}));
+  options.stop_token = stopped[0].added[0].id;
+  EXPECT_EQ(generator.generate_all(prompts, options, {})[0].reason, FinishReason::kEod);
 }
 
 TEST(Generator, EndsAtTheModelsLengthAtTheStopTokenAndAtTheLimit) {

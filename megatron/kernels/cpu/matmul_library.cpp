@@ -174,4 +174,9 @@ void library_matmul(const CpuStream& stream, const MatmulShape& shape, const Mat
   handles.plan(shape).execute(handles.stream(), data);
 }
 
+bool library_rows_are_independent() {
+  const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
+}
+
 }  // namespace megatron::kernels
