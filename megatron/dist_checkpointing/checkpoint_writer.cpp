@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include "megatron/base/error.h"
 #include "megatron/base/thread_name.h"
 #include "megatron/base/thread_start.h"
 #include "megatron/dist_checkpointing/checkpoint_files.h"
+#include "megatron/dist_checkpointing/read_ahead.h"
 #include "megatron/dist_checkpointing/sha256.h"
 
 namespace megatron {
@@ -108,12 +110,20 @@ CheckpointWriter::Plan CheckpointWriter::plan(int num_files) {
   return files;
 }
 
-std::string CheckpointWriter::write_file(int index, const std::vector<Item*>& items) const {
+std::string CheckpointWriter::write_file(int index, const std::vector<Item*>& items, WriteThreads threads) const {
   const std::string name = data_file_name(rank_, index);
   HashedFile file(files_.open_for_writing(join_path(directory_, name), WriteMode::kTruncate),
                   integrity_ == Integrity::kSha256);
+  std::optional<ReadAhead> ahead;
+  if (threads == WriteThreads::kReadAhead) {
+    std::vector<TensorSource*> sources;
+    for (const Item* item : items)
+      for (const auto& source : item->object.storages()) sources.push_back(source.get());
+    ahead.emplace(std::move(sources));
+  }
   int64_t offset = 0;
   for (Item* item : items) {
+    for (size_t i = 0; ahead && i < item->object.storages().size(); ++i) ahead->next();
     const int64_t bytes = write_torch_file(file, item->object, "archive");
     item->stored = {name, offset, bytes};
     offset += bytes;
@@ -130,14 +140,14 @@ CheckpointMetadata CheckpointWriter::write(int num_files, WriteThreads threads) 
   std::vector<std::string> hashes(files.size());
   const auto write_one = [&](size_t index) {
     try {
-      hashes[index] = write_file(static_cast<int>(index), files[index]);
+      hashes[index] = write_file(static_cast<int>(index), files[index], threads);
     } catch (...) {
       failures[index] = std::current_exception();
     }
   };
   std::vector<std::jthread> others;
   for (size_t index = 1; index < files.size(); ++index) {
-    if (threads == WriteThreads::kCallerAlone) {
+    if (threads != WriteThreads::kOnePerFile) {
       write_one(index);
       continue;
     }

@@ -16,9 +16,9 @@
 
 namespace megatron {
 
-/// Whether files are written one after the other by the calling thread, which alone may read device memory, or each by
-/// a thread of its own.
-enum class WriteThreads { kCallerAlone, kOnePerFile };
+/// Whether files are written one after the other by the calling thread, which alone may read device memory, by the
+/// calling thread while another prepares the next tensor (ReadAhead), or each by a thread of its own.
+enum class WriteThreads { kCallerAlone, kReadAhead, kOnePerFile };
 
 /// Collects what a rank stores, then writes it to files __RANK_0.distcp, __RANK_1.distcp and so on. Of the ranks that
 /// hold the same shard exactly one adds it. Every rank writes; the index is made from what all of them return:
@@ -72,7 +72,7 @@ class CheckpointWriter {
   using Plan = std::vector<std::vector<Item*>>;  // the items of each file
   Plan plan(int num_files);
   /// @return its hash; empty without Integrity::kSha256.
-  std::string write_file(int index, const std::vector<Item*>& items) const;
+  std::string write_file(int index, const std::vector<Item*>& items, WriteThreads threads) const;
 
   FileSystem& files_;
   std::string directory_;

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/dist_checkpointing/payload_stream.h"
+#include "megatron/dist_checkpointing/read_ahead.h"
 #include "megatron/dist_checkpointing/torch_tensor.h"
 
 namespace megatron {
@@ -177,9 +178,16 @@ void write_safetensors(WritableFile& file, std::vector<SafetensorsItem> tensors,
   const uint64_t length = text.size();
   file.append(std::as_bytes(std::span(&length, 1)));
   file.append(std::as_bytes(std::span(text)));
-  for (const SafetensorsItem& item : tensors)
-    for (int64_t begin = 0; begin < item.source->bytes(); begin += PayloadStream::kPieceBytes)
-      file.append(item.source->read(begin, std::min(PayloadStream::kPieceBytes, item.source->bytes() - begin)));
+  std::vector<TensorSource*> sources;
+  sources.reserve(tensors.size());
+  for (const SafetensorsItem& item : tensors) sources.push_back(item.source.get());
+  ReadAhead ahead(sources);
+  for (TensorSource* source : sources) {
+    ahead.next();
+    for (int64_t begin = 0; begin < source->bytes(); begin += PayloadStream::kPieceBytes)
+      file.append(source->read(begin, std::min(PayloadStream::kPieceBytes, source->bytes() - begin)));
+    source->release();
+  }
 }
 
 }  // namespace megatron

@@ -20,6 +20,8 @@ class CountedSource final : public TensorSource {
     on_bytes_(count);
     return source_->read(begin, count);
   }
+  void prepare() override { source_->prepare(); }
+  void release() override { source_->release(); }
 
  private:
   std::unique_ptr<TensorSource> source_;

@@ -21,6 +21,10 @@ class TensorSource {
   virtual int64_t bytes() const = 0;
   /// Bytes [begin, begin + count), valid until the next call.
   virtual std::span<const std::byte> read(int64_t begin, int64_t count) = 0;
+  /// Loads what read() will hand out. ReadAhead calls it, on a thread of its own.
+  virtual void prepare() {}
+  /// Nothing more is read: frees what was loaded. The writers call it after the last piece.
+  virtual void release() {}
   /// All of it at once, into `out`, which has bytes(). Instead of read().
   virtual void copy_to(std::span<std::byte> out);
 };

@@ -176,6 +176,7 @@ int64_t write_torch_file(WritableFile& file, const TorchObject& object, std::str
     for (int64_t begin = 0; begin < source.bytes(); begin += PayloadStream::kPieceBytes)
       zip.append(source.read(begin, std::min(PayloadStream::kPieceBytes, source.bytes() - begin)));
     zip.end();
+    source.release();
   }
   zip.add(named("version"), "3\n");
   zip.add(named(".data/serialization_id"), serialization_id(zip.entries(), folder.size() + 1));

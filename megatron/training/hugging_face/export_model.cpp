@@ -11,6 +11,7 @@
 #include "megatron/dist_checkpointing/safetensors_folder.h"
 #include "megatron/training/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/training/checkpoint/checkpointer.h"
+#include "megatron/training/hugging_face/filled_source.h"
 #include "megatron/training/hugging_face/hugging_face_model.h"
 #include "megatron/training/hugging_face/import_model.h"
 #include "megatron/training/hugging_face/model_arguments.h"
@@ -32,16 +33,21 @@ class StoredParameter {
 
   const std::byte* read(const ParameterPieces& parameter) {
     if (held_ == &parameter) return values_.data();
-    const ElementType type = type_of(parameter);
+    held_ = nullptr;
+    const auto bytes = static_cast<size_t>(parameter.shape.num_elements() * size_of(type_of(parameter)));
+    if (values_.size() < bytes) values_ = {};  // first, so that both are never in memory
+    if (values_.size() < bytes) values_.resize(bytes);
+    read_into(parameter, values_.data());
+    held_ = &parameter;
+    return values_.data();
+  }
+  void read_into(const ParameterPieces& parameter, std::byte* destination) const {
     const Box box = stored_box(parameter);
-    values_.resize(static_cast<size_t>(parameter.shape.num_elements() * size_of(type)));
-    const View view{values_.data(), info(type).dtype.value(), box.sizes, box.sizes.contiguous_strides()};
+    const View view{destination, info(type_of(parameter)).dtype.value(), box.sizes, box.sizes.contiguous_strides()};
     if (parameter.is_padded)
       tensors_.read_resized_tensor(parameter.key, box.offsets, view);
     else
       tensors_.read_tensor(parameter.key, stored_shape(parameter), box.offsets, view);
-    held_ = &parameter;
-    return values_.data();
   }
   ElementType type_of(const ParameterPieces& parameter) const {
     const auto type = tensors_.type_of(parameter.key);
@@ -96,36 +102,27 @@ void copy_piece(const std::byte* parameter, const Shape& parameter_shape, const 
   });
 }
 
-std::vector<std::byte> assemble(const TensorParts& tensor, StoredParameter& stored) {
-  const int64_t element_bytes = size_of(stored.type_of(*tensor.parts.front().parameter));
-  std::vector<std::byte> bytes(static_cast<size_t>(tensor.shape.num_elements() * element_bytes));
-  for (const auto& [parameter, piece] : tensor.parts)
-    copy_piece(stored.read(*parameter), parameter->shape, *piece, bytes.data(), tensor.shape, element_bytes);
-  return bytes;
+/// Whether the tensor has the bytes of one parameter in their order.
+bool is_whole_parameter(const TensorParts& tensor) {
+  if (tensor.parts.size() != 1) return false;
+  const auto& [parameter, piece] = tensor.parts.front();
+  const Shape strides = tensor.shape.contiguous_strides();
+  return piece->here.sizes == parameter->shape && tensor.shape == parameter->shape &&
+         parameter_strides(*piece, strides) == strides;
 }
 
-/// A Hugging Face tensor, put together when the writer asks for its first byte and dropped with its last.
-class AssembledSource final : public TensorSource {
- public:
-  AssembledSource(TensorParts tensor, StoredParameter& stored) : tensor_(std::move(tensor)), stored_(stored) {
-    type_ = stored_.type_of(*tensor_.parts.front().parameter);
-  }
-  int64_t bytes() const override { return tensor_.shape.num_elements() * size_of(type_); }
-  std::span<const std::byte> read(int64_t begin, int64_t count) override {
-    if (begin == 0) values_ = assemble(tensor_, stored_);
-    const auto piece = std::span(values_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
-    if (begin + count < bytes()) return piece;
-    last_.assign(piece.begin(), piece.end());
-    values_ = {};
-    return last_;
-  }
+int64_t bytes_of(const TensorParts& tensor, const StoredParameter& stored) {
+  return tensor.shape.num_elements() * size_of(stored.type_of(*tensor.parts.front().parameter));
+}
 
- private:
-  TensorParts tensor_;
-  StoredParameter& stored_;
-  ElementType type_;
-  std::vector<std::byte> values_, last_;
-};
+/// @param bytes  bytes_of() the tensor
+void assemble(const TensorParts& tensor, StoredParameter& stored, std::span<std::byte> bytes) {
+  if (is_whole_parameter(tensor)) return stored.read_into(*tensor.parts.front().parameter, bytes.data());
+  const int64_t element_bytes = size_of(stored.type_of(*tensor.parts.front().parameter));
+  std::ranges::fill(bytes, std::byte{0});
+  for (const auto& [parameter, piece] : tensor.parts)
+    copy_piece(stored.read(*parameter), parameter->shape, *piece, bytes.data(), tensor.shape, element_bytes);
+}
 
 /// The folder with the config.json to take; nothing: it is made from the stored arguments.
 std::optional<std::string> config_folder(const FileSystem& files, const ExportOptions& options,
@@ -240,13 +237,18 @@ void export_hugging_face(FileSystem& files, const ExportOptions& options, Progre
   const WeightMap map = weight_map_of(model.family, config);
   const CheckpointReader reader(files, checkpoint, Verify::kChecksums);
   StoredParameter stored(reader);
+  BufferPool pool;
   std::vector<SafetensorsItem> items;
   int64_t total = 0, done = 0;
   for (TensorParts& tensor : tensors_of(map)) {
     const std::string name = tensor.name;
     const Shape shape = tensor.shape;
     const ElementType type = stored.type_of(*tensor.parts.front().parameter);
-    items.push_back({name, type, shape, std::make_unique<AssembledSource>(std::move(tensor), stored)});
+    const int64_t bytes = bytes_of(tensor, stored);
+    const auto fill = [tensor = std::move(tensor), &stored](std::span<std::byte> out) {
+      assemble(tensor, stored, out);
+    };
+    items.push_back({name, type, shape, std::make_unique<FilledSource>(bytes, pool, fill)});
     total += items.back().source->bytes();
   }
   const ElementType type = items.front().type;
@@ -276,7 +278,8 @@ RoundTrip round_trip_hugging_face(const FileSystem& files, const std::string& di
   const std::vector<TensorParts> tensors = tensors_of(weights.map());
   progress.begin({.title = "comparing", .unit = "tensors", .total = std::ssize(tensors)});
   for (const TensorParts& tensor : tensors) {
-    const std::vector<std::byte> back = assemble(tensor, stored);
+    std::vector<std::byte> back(static_cast<size_t>(bytes_of(tensor, stored)));
+    assemble(tensor, stored, back);
     std::vector<std::byte> original(back.size());
     weights.folder().read_box(weights.name_in_folder(tensor.name), Box::whole(tensor.shape), original.data(),
                               tensor.shape.contiguous_strides());

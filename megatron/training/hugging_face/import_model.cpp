@@ -10,6 +10,7 @@
 #include "megatron/training/checkpoint/checkpoint_objects.h"
 #include "megatron/training/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/training/checkpoint/common_state.h"
+#include "megatron/training/hugging_face/filled_source.h"
 #include "megatron/training/hugging_face/hugging_face_model.h"
 #include "megatron/training/training_data.h"
 #include "megatron/training/vocab.h"
@@ -21,41 +22,18 @@ using hugging_face::ParameterPieces;
 
 constexpr int64_t kBytesOfMebibyte = 1 << 20;
 
-/// One parameter of one layer, read when the writer asks for its first byte and dropped with its last.
-class ParameterSource final : public TensorSource {
- public:
-  ParameterSource(const HuggingFaceWeights& weights, const ParameterPieces& parameter,
-                  std::function<void(int64_t)> on_bytes)
-      : weights_(weights), parameter_(parameter), on_bytes_(std::move(on_bytes)) {
-    type_ = *weights_.type_of(parameter_.key);
-  }
-  int64_t bytes() const override { return parameter_.shape.num_elements() * size_of(type_); }
-
-  std::span<const std::byte> read(int64_t begin, int64_t count) override {
-    if (begin == 0) load();
-    on_bytes_(count);
-    const auto piece = std::span(values_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
-    if (begin + count < bytes()) return piece;
-    last_.assign(piece.begin(), piece.end());
-    values_ = {};
-    return last_;
-  }
-
- private:
-  void load() {
-    values_.resize(static_cast<size_t>(bytes()));
-    const Box box = stored_box(parameter_);
-    weights_.read_resized_tensor(
-        parameter_.key, box.offsets,
-        {values_.data(), info(type_).dtype.value(), box.sizes, box.sizes.contiguous_strides()});
-  }
-
-  const HuggingFaceWeights& weights_;
-  const ParameterPieces& parameter_;
-  std::function<void(int64_t)> on_bytes_;
-  ElementType type_;
-  std::vector<std::byte> values_, last_;
-};
+/// One parameter of one layer.
+std::unique_ptr<TensorSource> source_of(const HuggingFaceWeights& weights, const ParameterPieces& parameter,
+                                        BufferPool& pool, std::function<void(int64_t)> on_bytes) {
+  const ElementType type = *weights.type_of(parameter.key);
+  const auto fill = [&weights, &parameter, type](std::span<std::byte> bytes) {
+    const Box box = stored_box(parameter);
+    weights.read_resized_tensor(parameter.key, box.offsets,
+                                {bytes.data(), info(type).dtype.value(), box.sizes, box.sizes.contiguous_strides()});
+  };
+  return std::make_unique<FilledSource>(parameter.shape.num_elements() * size_of(type), pool, fill,
+                                        std::move(on_bytes));
+}
 
 /// The tokenizer beside the weights, if it is one of those that this version reads.
 std::unique_ptr<Tokenizer> take_tokenizer(const FileSystem& files, const std::string& directory, PretrainConfig& config,
@@ -99,13 +77,14 @@ void import_hugging_face(FileSystem& files, const std::string& directory, const 
 
   create_durable_directories(files, save);
   checkpoints.begin(0);
+  BufferPool pool;
   CheckpointWriter writer(files, checkpoints.staging_path(0), 0);
   writer.add_object(std::string(kCommonStateKey), make_initial_state(config));
   int64_t done = 0;
   const auto count = [&](int64_t bytes) { progress.update((done += bytes) / kBytesOfMebibyte, ""); };
   for (const ParameterPieces& parameter : weights.map().parameters())
     writer.add_tensor(parameter.key, *weights.type_of(parameter.key), stored_shape(parameter), stored_box(parameter),
-                      std::make_unique<ParameterSource>(weights, parameter, count));
+                      source_of(weights, parameter, pool, count));
   add_extra_states(writer, places_of(weights.map()), config.transformer.num_layers);
   checkpoints.require_space(writer.estimated_bytes());
   save_tokenizer(files, checkpoints.staging_path(0), tokenizer_record(config.tokenizer.tokenizer_type, *tokenizer),
@@ -114,7 +93,7 @@ void import_hugging_face(FileSystem& files, const std::string& directory, const 
   kept.emplace(kHuggingFaceConfigFile, model.json.dump(2) + "\n");  // where a Llama of Meta's has none
   keep_hugging_face_files(files, checkpoints.staging_path(0), kept);
   progress.begin({.title = "importing", .unit = "MiB", .total = writer.tensor_bytes() / kBytesOfMebibyte});
-  const CheckpointMetadata stored = writer.write(1, WriteThreads::kCallerAlone);
+  const CheckpointMetadata stored = writer.write(1, WriteThreads::kReadAhead);
   progress.end();
   checkpoints.commit(0, stored, Integrity::kNone);
 }

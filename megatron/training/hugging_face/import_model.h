@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// Writes the model as iteration 0 of the checkpoints below `save`. At most one tensor is in memory at a time.
+/// Writes the model as iteration 0 of the checkpoints below `save`. At most two tensors are in memory at a time.
 /// @throw CheckpointError if `save` has checkpoints already, and as HuggingFaceWeights and read_hugging_face_model.
 void import_hugging_face(FileSystem& files, const std::string& directory, const std::string& save, Progress& progress);
 

@@ -1,0 +1,87 @@
+#include "megatron/dist_checkpointing/read_ahead.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+/// Counts the sources that are prepared and not released.
+class CountedLoad final : public TensorSource {
+ public:
+  struct Count {
+    std::atomic<int> loaded = 0, most = 0;
+  };
+  explicit CountedLoad(Count& count, bool fails = false) : count_(count), fails_(fails) {}
+  int64_t bytes() const override { return 1; }
+  void prepare() override {
+    require<IoError>(!fails_, "this source fails");
+    is_loaded_ = true;
+    if (const int now = ++count_.loaded; now > count_.most) count_.most = now;
+  }
+  std::span<const std::byte> read(int64_t, int64_t) override {
+    EXPECT_TRUE(is_loaded_);
+    return std::span(&byte_, 1);
+  }
+  void release() override { --count_.loaded; }
+
+ private:
+  Count& count_;
+  bool fails_;
+  std::atomic<bool> is_loaded_ = false;
+  std::byte byte_{};
+};
+
+std::vector<TensorSource*> pointers_to(std::deque<CountedLoad>& sources) {
+  std::vector<TensorSource*> pointers;
+  for (CountedLoad& source : sources) pointers.push_back(&source);
+  return pointers;
+}
+
+TEST(ReadAhead, PreparesInOrderAndHoldsTwoSourcesAtMost) {
+  CountedLoad::Count count;
+  std::deque<CountedLoad> sources;
+  for (int i = 0; i < 50; ++i) sources.emplace_back(count);
+  ReadAhead ahead(pointers_to(sources));
+  for (CountedLoad& source : sources) {
+    ahead.next();
+    source.read(0, 1);
+    source.release();
+  }
+  EXPECT_EQ(count.loaded, 0);
+  EXPECT_LE(count.most, 2);
+  EXPECT_THROW(ahead.next(), InternalError);
+}
+
+TEST(ReadAhead, ThrowsTheErrorOfASourceWhenItsTurnComes) {
+  CountedLoad::Count count;
+  std::deque<CountedLoad> sources;
+  sources.emplace_back(count);
+  sources.emplace_back(count, /*fails=*/true);
+  sources.emplace_back(count);
+  ReadAhead ahead(pointers_to(sources));
+  ahead.next();
+  EXPECT_THROW(ahead.next(), IoError);
+}
+
+TEST(ReadAhead, EndsBeforeAllSourcesAreRead) {
+  CountedLoad::Count count;
+  std::deque<CountedLoad> sources;
+  for (int i = 0; i < 10; ++i) sources.emplace_back(count);
+  { ReadAhead ahead(pointers_to(sources)); }
+  {
+    ReadAhead ahead(pointers_to(sources));
+    ahead.next();
+  }
+  ReadAhead none({});
+  EXPECT_LE(count.loaded, 10);
+}
+
+}  // namespace
+}  // namespace megatron
