@@ -130,6 +130,7 @@ TEST(Deepseek, RejectsRoutersAndRotationsThatItDoesNotHave) {
               HasSubstr("yarn of latent attention supports mscale and mscale_all_dim together"));
   EXPECT_THAT(rejection("deepseek_v3", {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 2.0}}}}),
               HasSubstr("latent attention supports the types default and yarn alone"));
+  EXPECT_THAT(rejection("deepseek_v3", {{"rms_norm_eps", 1e-5}}), HasSubstr("rms_norm_eps is 1e-05; supported: 1e-06"));
 }
 
 TEST(Deepseek, RejectsQuantisationsThatItCannotUndo) {

@@ -8,6 +8,8 @@
 namespace megatron::hugging_face {
 namespace {
 
+constexpr double kLatentNormEpsilon = 1e-6;
+
 /// What transformers has where a key is missing.
 struct DeepseekDefaults {
   DecoderDefaults decoder;
@@ -70,6 +72,11 @@ void derive_latent_attention(ConfigReader& config, Json& arguments, const Decode
   if (groups != heads)
     config.reject("num_key_value_heads is {} and num_attention_heads {}; supported: as many of both", groups, heads);
   arguments["kv_channels"] = arguments["qk_head_dim"];
+  // transformers has this epsilon in the norms of latent vectors whatever config.json says; Megatron has one for all.
+  const double epsilon = config.number("rms_norm_eps", kLatentNormEpsilon);
+  if (epsilon != kLatentNormEpsilon)
+    config.reject("rms_norm_eps is {}; supported: {}, which the norms of latent vectors have", epsilon,
+                  kLatentNormEpsilon);
   // null, which differs from a missing key, stands for queries without a latent vector.
   if (!config.names("q_lora_rank") || config.has("q_lora_rank"))
     arguments["q_lora_rank"] = config.integer("q_lora_rank", 1536);
