@@ -4,22 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numbers>
 #include <ostream>
-#include <thread>
 
+#include "commands/evaluation.h"
 #include "commands/exit_code.h"
 #include "commands/terminal.h"
 #include "megatron/base/command_help.h"
 #include "megatron/base/flag_parser.h"
-#include "megatron/core/device_step_state.h"
 #include "megatron/dist_checkpointing/safetensors.h"
-#include "megatron/inference/evaluator.h"
-#include "megatron/training/checkpoint/checkpointer.h"
 #include "megatron/training/config/flag_synonyms.h"
-#include "megatron/training/hugging_face/hugging_face_model.h"
-#include "megatron/training/startup/device_choice.h"
 #include "megatron/training/training_data.h"
 
 namespace megatron {
@@ -37,8 +31,9 @@ per byte too. --load takes the newest checkpoint in a folder, --load-hf a model 
 
 struct EvalConfig {
   CheckpointConfig checkpoint;
-  std::optional<std::string> token_ids, text, logits, device;
-  std::optional<int64_t> seq_length, num_threads;
+  std::optional<std::string> token_ids, text, logits;
+  EvaluationDevice device;
+  std::optional<int64_t> seq_length;
 };
 
 FieldTable describe(EvalConfig& config) {
@@ -47,10 +42,7 @@ FieldTable describe(EvalConfig& config) {
   table.add("load", config.checkpoint.load, "directory of checkpoints");
   table.add("ckpt_step", config.checkpoint.ckpt_step, "iteration to load").by_default("the newest").at_least(0);
   table.add("load_hf", config.checkpoint.load_hf, "folder of a model in Hugging Face's format").known_as("hf-path");
-  table.add("num_threads", config.num_threads, "threads").by_default("one per core").at_least(1).at_most(1024);
-  table.add("device", config.device, "device to run on")
-      .by_default("a GPU if there is one, else the CPU")
-      .one_of({"cpu", "cuda"});
+  add_fields(table, config.device);
   table.begin_group("Data", "");
   table.add("token_ids", config.token_ids, "safetensors file with int64 or int32 tensor input_ids [sequences, tokens]");
   table.add("text", config.text, "text file, cut into sequences of the model's context");
@@ -83,54 +75,6 @@ std::string eval_help(const std::vector<std::string>& args) {
   EvalConfig defaults;
   const FieldTable table = describe(defaults);
   return help_text({.command = "megatron eval", .introduction = std::string(kEvalIntroduction), .table = table}, args);
-}
-
-using Sequences = std::vector<std::vector<TokenId>>;
-
-/// Rows of the tensor input_ids. @throw DataError
-Sequences read_token_ids(const FileSystem& files, const std::string& path) {
-  require<DataError>(files.exists(path), "[eval] --token-ids {}: the file is missing. Correct the path.", path);
-  const SafetensorsFile file(files.open_for_reading(path), path);
-  require<DataError>(file.tensors().contains("input_ids"),
-                     "[eval] --token-ids {} has no tensor input_ids. Store the ids under this name.", path);
-  const SafetensorsFile::Tensor& tensor = file.tensor("input_ids");
-  const bool is_wide = tensor.type == ElementType::kInt64;
-  require<DataError>((is_wide || tensor.type == ElementType::kInt32) && tensor.shape.rank() == 2,
-                     "[eval] --token-ids {}: input_ids is {} {}; int64 or int32 [sequences, tokens] is needed.", path,
-                     tensor.type, tensor.shape);
-  const std::vector<std::byte> bytes = file.read("input_ids");
-  Sequences sequences(static_cast<size_t>(tensor.shape[0]));
-  const std::byte* next = bytes.data();
-  for (std::vector<TokenId>& sequence : sequences)
-    for (int64_t i = 0; i < tensor.shape[1]; ++i, next += is_wide ? sizeof(int64_t) : sizeof(int32_t)) {
-      int64_t wide = 0;
-      int32_t narrow = 0;
-      std::memcpy(is_wide ? static_cast<void*>(&wide) : &narrow, next, is_wide ? sizeof wide : sizeof narrow);
-      const int64_t id = is_wide ? wide : narrow;
-      require<DataError>(id == static_cast<TokenId>(id), "[eval] --token-ids {}: {} is no token id.", path, id);
-      sequence.push_back(static_cast<TokenId>(id));
-    }
-  return sequences;
-}
-
-/// The model's configuration for one rank, and its weights in `load`.
-struct LoadedModel {
-  PretrainConfig config;
-  std::function<void(const Context&, Model&)> load;
-};
-
-LoadedModel find_model(FileSystem& files, const CheckpointConfig& checkpoint) {
-  PretrainConfig config;
-  if (checkpoint.load_hf) {
-    config = read_hugging_face_model(files, *checkpoint.load_hf).config();
-    take_hugging_face_tokenizer(files, *checkpoint.load_hf, config.tokenizer);
-  } else {
-    config = arguments_from_json(Checkpointer::stored_arguments(files, checkpoint));
-    take_stored_files(files, Checkpointer::stored_path(files, checkpoint), config.tokenizer);
-  }
-  return {std::move(config), [&files, &checkpoint](const Context& ctx, Model& model) {
-            Checkpointer::load_model(files, checkpoint, ctx, model);
-          }};
 }
 
 /// Runs of `length` tokens. The first token of each is not predicted.
@@ -167,38 +111,25 @@ void print(const NextTokenLoss& loss, std::optional<int64_t> text_bytes, std::os
 
 void run(const EvalConfig& eval, const ModelFamily& family, std::ostream& out) {
   PosixFileSystem files;
-  LoadedModel loaded = find_model(files, eval.checkpoint);
-  TransformerConfig& network = loaded.config.transformer;
+  PretrainConfig config = config_to_evaluate(files, eval.checkpoint);
+  TransformerConfig& network = config.transformer;
   Sequences sequences;
   std::optional<int64_t> text_bytes;
   if (eval.text) {
     const std::string text = read_file(files, *eval.text);
     text_bytes = std::ssize(text);
     const int64_t length = eval.seq_length.value_or(std::min<int64_t>(network.max_sequence_length, 2048));
-    sequences = cut(tokenizer_of(loaded.config.tokenizer)->encode(text), length);
+    sequences = cut(tokenizer_of(config.tokenizer)->encode(text), length);
   } else {
     sequences = read_token_ids(files, *eval.token_ids);
   }
-  network.sequence_length = 0;
-  for (const std::vector<TokenId>& sequence : sequences)
-    network.sequence_length = std::max(network.sequence_length, std::ssize(sequence));
-  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const auto num_threads = static_cast<int>(eval.num_threads.value_or(cores));
-  const DeviceChoice choice =
-      choose_device({.device = eval.device, .dtype = network.params_dtype, .num_threads = num_threads});
-  Device device(choice.kind, {.num_threads = num_threads});
-  DeviceStepState step(device);
-  const Context ctx{.device = device, .step = step.get(), .key = {}};
-  const ProcessGroupCollection groups = ProcessGroupCollection::single();
-  const std::unique_ptr<Model> model =
-      family.make_model({.ctx = ctx, .config = network, .groups = groups, .path = ""}, whole_layout(network));
-  loaded.load(ctx, *model);
-  Evaluator evaluator(ctx, *model);
+  network.sequence_length = longest(sequences);
+  EvaluatedModel model(files, eval.checkpoint, network, eval.device, family);
   NextTokenLoss loss;
   std::vector<float> all;
   for (const std::vector<TokenId>& sequence : sequences) {
-    const std::vector<float> logits = evaluator.logits(sequence);
-    loss += evaluator.loss(sequence, logits);
+    const std::vector<float> logits = model.evaluator().logits(sequence);
+    loss += model.evaluator().loss(sequence, logits);
     if (eval.logits) all.insert(all.end(), logits.begin(), logits.end());
   }
   require<DataError>(loss.num_tokens > 0,

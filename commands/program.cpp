@@ -84,7 +84,7 @@ std::vector<Command> commands_for(const std::vector<ModelFamily>& families) {
       {"tokenize", tokenize_command, "print the token ids of a text, or the text of ids"},
       {"generate", with_family(generate_command), "continue a text with a trained model"},
       {"eval", with_family(eval_command), "print the loss of a model on tokens or text"},
-      {"bridge", bridge_command, "convert models from and to Hugging Face's format"},
+      {"bridge", with_family(bridge_command), "convert models from and to Hugging Face's format"},
       {"checkpoint", checkpoint_command, "inspect, verify, compare and prune checkpoints"},
       {"data", data_command, "inspect and check datasets"},
       {"plan", plan_command, "draw pipeline schedules, with their bubble and memory"},

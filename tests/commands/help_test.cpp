@@ -72,7 +72,7 @@ TEST_P(CommandHelpOf, AFlagPrintsEverythingAboutItAndAnUnknownOneIsReported) {
 INSTANTIATE_TEST_SUITE_P(
     Commands, CommandHelpOf,
     ::testing::Values(HelpCase{"bench", bench_command, "caches", "--warm-cache", "--json"},
-                      HelpCase{"bridge", bridge_command, "safetensors", "--max-shard-size-mb", "--save"},
+                      HelpCase{"bridge", with_family(bridge_command), "safetensors", "--max-shard-size-mb", "--save"},
                       HelpCase{"checkpoint", checkpoint_command, "infinity", "--check-values", "--keep-last"},
                       HelpCase{"data", data_command, "own document", "--reset-attention-mask", "--split"},
                       HelpCase{"eval", with_family(eval_command), "vocabulary", "--logits", "--device"},
