@@ -1,6 +1,9 @@
 #include "megatron/tokenizers/sentence_piece_spec.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 
 #include "megatron/base/error.h"
@@ -8,7 +11,7 @@
 namespace megatron {
 namespace {
 
-/// A field of a serialized message: a number, or bytes, which may be another message.
+/// A field of a serialized message: a number, or bytes, which may be another message or a float.
 /// Source: protobuf.dev/programming-guides/encoding.
 struct WireField {
   uint64_t number = 0;
@@ -45,9 +48,26 @@ void for_each_field(std::string_view message, const std::function<void(const Wir
     if (type == kVarint) field.value = take_varint(message);
     if (type == kFixed64) take_bytes(message, 8);
     if (type == kBytes) field.bytes = take_bytes(message, take_varint(message));
-    if (type == kFixed32) take_bytes(message, 4);
+    if (type == kFixed32) field.bytes = take_bytes(message, 4);
     visit(field);
   }
+}
+
+float float_of(std::string_view bytes) {
+  static_assert(std::endian::native == std::endian::little, "the message's floats are little-endian");
+  float value = 0;
+  std::memcpy(&value, bytes.data(), std::min(bytes.size(), sizeof value));
+  return value;
+}
+
+SentencePieceSpec::Piece piece_of(std::string_view message) {
+  SentencePieceSpec::Piece piece;
+  for_each_field(message, [&](const WireField& field) {
+    if (field.number == 1) piece.text = field.bytes;
+    if (field.number == 2) piece.score = float_of(field.bytes);
+    if (field.number == 3) piece.type = static_cast<SentencePieceSpec::Piece::Type>(field.value);
+  });
+  return piece;
 }
 
 }  // namespace
@@ -57,14 +77,16 @@ SentencePieceSpec SentencePieceSpec::of(std::string_view model) {
   const auto read_trainer = [&](const WireField& field) {
     if (field.number == 3) spec.model_type = static_cast<ModelType>(field.value);
     if (field.number == 24) spec.treat_whitespace_as_suffix = field.value != 0;
+    if (field.number == 35) spec.byte_fallback = field.value != 0;
   };
   const auto read_normalizer = [&](const WireField& field) {
-    if (field.number == 2) spec.has_charsmap = !field.bytes.empty();
+    if (field.number == 2) spec.charsmap = field.bytes;
     if (field.number == 3) spec.add_dummy_prefix = field.value != 0;
     if (field.number == 4) spec.remove_extra_whitespaces = field.value != 0;
     if (field.number == 5) spec.escape_whitespaces = field.value != 0;
   };
   for_each_field(model, [&](const WireField& field) {
+    if (field.number == 1) spec.pieces.push_back(piece_of(field.bytes));
     if (field.number == 2) for_each_field(field.bytes, read_trainer);
     if (field.number == 3) for_each_field(field.bytes, read_normalizer);
   });

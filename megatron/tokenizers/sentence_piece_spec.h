@@ -2,15 +2,24 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 namespace megatron {
 
-/// Fields of ModelProto's trainer_spec and normalizer_spec, with the defaults of sentencepiece_model.proto.
+/// Fields of ModelProto, with the defaults of sentencepiece_model.proto. Texts point into the model.
 struct SentencePieceSpec {
   enum class ModelType { kUnigram = 1, kBpe = 2, kWord = 3, kChar = 4 };
+  struct Piece {
+    enum class Type { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+    std::string_view text;
+    float score = 0;
+    Type type = Type::kNormal;
+  };
+  std::vector<Piece> pieces;
   ModelType model_type = ModelType::kUnigram;
   bool treat_whitespace_as_suffix = false;
-  bool has_charsmap = false;  ///< text is changed before it is cut
+  bool byte_fallback = false;
+  std::string_view charsmap;  ///< rules that change a text before it is cut
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;

@@ -1,7 +1,9 @@
 #include "megatron/tokenizers/hugging_face/precompiled_charsmap.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/base64.h"
@@ -22,20 +24,57 @@ constexpr size_t kMaxGraphemeBytes = 5;  // longer ones are looked up character 
 }  // namespace
 
 PrecompiledCharsmap PrecompiledCharsmap::from_base64(std::string_view base64, std::string_view where) {
+  std::optional<std::string> bytes = base64_decoded(base64);
+  require<DataError>(bytes.has_value(), "{}: precompiled_charsmap is not base64", where);
+  return from_bytes(std::move(*bytes), where);
+}
+
+PrecompiledCharsmap PrecompiledCharsmap::from_bytes(std::string bytes, std::string_view where) {
   PrecompiledCharsmap result;
-  if (base64.empty()) return result;
-  const std::optional<std::string> bytes = base64_decoded(base64);
+  if (bytes.empty()) return result;
   uint32_t trie_bytes = 0;
-  if (bytes && bytes->size() >= sizeof(trie_bytes)) std::memcpy(&trie_bytes, bytes->data(), sizeof(trie_bytes));
+  if (bytes.size() >= sizeof(trie_bytes)) std::memcpy(&trie_bytes, bytes.data(), sizeof(trie_bytes));
   require<DataError>(
-      bytes && bytes->size() >= sizeof(trie_bytes) + trie_bytes && trie_bytes > 0 && trie_bytes % sizeof(uint32_t) == 0,
-      "{}: precompiled_charsmap is damaged: it is not the base64 of a trie and its replacements", where);
+      bytes.size() >= sizeof(trie_bytes) + trie_bytes && trie_bytes > 0 && trie_bytes % sizeof(uint32_t) == 0,
+      "{}: precompiled_charsmap is damaged: it is not a trie and its replacements", where);
   result.trie_.resize(trie_bytes / sizeof(uint32_t));
-  std::memcpy(result.trie_.data(), bytes->data() + sizeof(trie_bytes), trie_bytes);
-  result.replacements_ = bytes->substr(sizeof(trie_bytes) + trie_bytes);
+  std::memcpy(result.trie_.data(), bytes.data() + sizeof(trie_bytes), trie_bytes);
+  result.replacements_ = bytes.substr(sizeof(trie_bytes) + trie_bytes);
   require<DataError>(!find_invalid_utf8(result.replacements_),
                      "{}: precompiled_charsmap is damaged: its replacements are not UTF-8", where);
   return result;
+}
+
+/// Up to the zero byte.
+std::string_view PrecompiledCharsmap::replacement_at(size_t leaf) const {
+  return replacements_.c_str() + std::min<size_t>(value_of(unit(leaf)), replacements_.size());
+}
+
+std::optional<std::pair<size_t, std::string_view>> PrecompiledCharsmap::longest_rule(std::string_view text) const {
+  std::optional<std::pair<size_t, std::string_view>> longest;
+  size_t position = offset_of(unit(0));
+  for (size_t i = 0; i < text.size() && !trie_.empty(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    position ^= byte;
+    const uint32_t node = unit(position);
+    if (label_of(node) != byte) break;
+    position ^= offset_of(node);
+    if (has_leaf(node)) longest = {i + 1, replacement_at(position)};
+  }
+  return longest;
+}
+
+bool PrecompiledCharsmap::may_start(std::string_view two_bytes) const {
+  size_t position = offset_of(unit(0));
+  for (const char c : two_bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    position ^= byte;
+    const uint32_t node = unit(position);
+    if (trie_.empty() || label_of(node) != byte) return false;
+    if (has_leaf(node)) return true;
+    position ^= offset_of(node);
+  }
+  return true;
 }
 
 std::optional<std::string_view> PrecompiledCharsmap::replacement(std::string_view text) const {
