@@ -1,4 +1,4 @@
-// A model with its weights on one device, for commands that compare what it computes.
+// A model with its weights on one device, for commands that compare what it computes or continue texts.
 #pragma once
 
 #include <memory>
@@ -39,6 +39,8 @@ class EvaluatedModel {
   EvaluatedModel(FileSystem& files, const CheckpointConfig& checkpoint, const TransformerConfig& network,
                  const EvaluationDevice& device, const ModelFamily& family);
   Evaluator& evaluator() { return evaluator_; }
+  const Context& context() const { return ctx_; }
+  const Model& model() const { return *model_; }
 
  private:
   TransformerConfig network_;

@@ -1,117 +1,30 @@
 #include "commands/generate.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <ostream>
-#include <thread>
 
+#include "commands/evaluation.h"
 #include "commands/exit_code.h"
+#include "commands/generate_config.h"
+#include "commands/generated_text.h"
+#include "commands/prompts.h"
 #include "commands/terminal.h"
 #include "megatron/base/command_help.h"
-#include "megatron/base/flag_parser.h"
-#include "megatron/core/device_step_state.h"
 #include "megatron/inference/generator.h"
 #include "megatron/training/checkpoint/checkpointer.h"
-#include "megatron/training/config/flag_synonyms.h"
-#include "megatron/training/startup/device_choice.h"
 #include "megatron/training/training_data.h"
 #include "megatron/training/vocab.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::string_view kGenerateIntroduction = R"(usage: megatron generate --load DIR --prompt TEXT [flags]
+using ResultJson = nlohmann::ordered_json;
 
-Continues a text with the newest checkpoint in DIR. Model and tokenizer are those of the training
-run that saved it.
-
-  megatron generate --load checkpoints --prompt "To be, or" --num-tokens 200 --temperature 0.8 --top-k 40
-
-)";
-
-struct GenerateConfig {
-  CheckpointConfig checkpoint;
-  std::string prompt;
-  int64_t num_tokens = 128, top_k = 0, seed = 1234;
-  double temperature = 1.0, top_p = 1.0;
-  bool greedy = false, ignore_eod = false;
-  std::optional<int64_t> num_threads;
-  std::optional<std::string> device;
-  std::optional<std::string> vocab_file, merge_file, tokenizer_model;  // for a checkpoint without them
-};
-
-FieldTable describe(GenerateConfig& config) {
-  FieldTable table;
-  table.begin_group("Model", "");
-  table.add("load", config.checkpoint.load, "directory of checkpoints");
-  table.add("ckpt_step", config.checkpoint.ckpt_step, "iteration to load").by_default("the newest").at_least(0);
-  table.add("vocab_file", config.vocab_file, "vocabulary of the training").by_default("the checkpoint's");
-  table.add("merge_file", config.merge_file, "merge rules of the training").by_default("the checkpoint's");
-  table.add("tokenizer_model", config.tokenizer_model, "tokenizer's file or folder of the training")
-      .by_default("as the checkpoint has it");
-  table.add("num_threads", config.num_threads, "threads").by_default("one per core").at_least(1).at_most(1024);
-  table.add("device", config.device, "device to run on")
-      .by_default("a GPU if there is one, else the CPU")
-      .one_of({"cpu", "cuda"});
-  table.begin_group("Text", "");
-  table.add("prompt", config.prompt, "text to continue").known_as("text");
-  table.add("num_tokens", config.num_tokens, "maximum number of tokens to add")
-      .at_least(1)
-      .known_as(
-          "tokens train-tokens num-train-tokens total-tokens max-tokens max-new-tokens n-tokens out-seq-length "
-          "tokens-to-generate");
-  table.add("ignore_eod", config.ignore_eod, "continue after an end-of-document token");
-  table.begin_group("Sampling", "The same seed gives the same text.");
-  table.add("temperature", config.temperature, "divides the logits; 0 is --greedy").at_least(0).known_as("temp");
-  table.add("top_k", config.top_k, "draw from the K most likely tokens; 0: from all").at_least(0);
-  table.add("top_p", config.top_p, "draw from the smallest set of tokens with this probability").above(0).at_most(1);
-  table.add("greedy", config.greedy, "always take the most likely token");
-  table.add("seed", config.seed, "seed of the draws").at_least(0);
-  return table;
-}
-
-/// @throw ConfigError with all mistakes.
-GenerateConfig parse_generate(const std::vector<std::string>& args) {
-  GenerateConfig config;
-  FieldTable table = describe(config);
-  Mistakes mistakes;
-  const GivenFields given = parse_flags(table, args, {.synonyms = flag_synonyms()}, mistakes);
-  if (!config.checkpoint.load) mistakes.add({"--load"}, "--load is missing: the directory of the checkpoints");
-  if (config.prompt.empty()) mistakes.add({"--prompt"}, "--prompt is missing: the text to continue");
-  if (config.greedy && given.contains("temperature") && config.temperature != 0)
-    mistakes.add({"--greedy", "--temperature"},
-                 "--greedy takes the most likely token, --temperature {} draws: give one", config.temperature);
-  const bool draws = !config.greedy && config.temperature > 0;
-  const std::string_view alone = config.greedy ? "--greedy" : "--temperature 0";
-  if (!draws && config.top_k > 1)
-    mistakes.add({"--greedy", "--temperature", "--top-k"}, "{} takes the most likely token, --top-k {} draws: give one",
-                 alone, config.top_k);
-  if (!draws && given.contains("top_p"))
-    mistakes.add({"--greedy", "--temperature", "--top-p"}, "{} takes the most likely token, --top-p {} draws: give one",
-                 alone, config.top_p);
-  mistakes.throw_if_any("the flags are wrong");
-  return config;
-}
-
-std::string generate_help(const std::vector<std::string>& args) {
-  GenerateConfig defaults;
-  const FieldTable table = describe(defaults);
-  return help_text({.command = "megatron generate", .introduction = std::string(kGenerateIntroduction), .table = table},
-                   args);
-}
-
-/// The configuration of the run that wrote the checkpoint, for one rank without training state.
-PretrainConfig trained_config(FileSystem& files, const GenerateConfig& generate, const std::string& arguments) {
-  PretrainConfig config = arguments_from_json(arguments);
-  take_stored_files(files, Checkpointer::stored_path(files, generate.checkpoint), config.tokenizer);
-  if (generate.vocab_file) config.tokenizer.vocab_file = generate.vocab_file;
-  if (generate.merge_file) config.tokenizer.merge_file = generate.merge_file;
-  if (generate.tokenizer_model) config.tokenizer.tokenizer_model = generate.tokenizer_model;
-  return config;
-}
-
-void require_trained_tokenizer(FileSystem& files, const GenerateConfig& generate, const std::string& arguments,
-                               const PretrainConfig& config, const Tokenizer& tokenizer) {
+void require_trained_tokenizer(FileSystem& files, const GenerateConfig& generate, const PretrainConfig& config,
+                               const Tokenizer& tokenizer) {
   const std::string checkpoint = Checkpointer::stored_path(files, generate.checkpoint);
+  const std::string arguments = Checkpointer::stored_arguments(files, generate.checkpoint);
   const auto other = other_tokenizer(files, checkpoint, arguments,
                                      tokenizer_record(config.tokenizer.tokenizer_type, tokenizer), config);
   require<CheckpointError>(
@@ -121,66 +34,161 @@ void require_trained_tokenizer(FileSystem& files, const GenerateConfig& generate
       checkpoint, other.value_or(""));
 }
 
-/// The position before a trailing incomplete UTF-8 character.
-size_t complete_length(std::string_view text) {
-  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if (byte < 0x80) break;
-    if (byte < 0xC0) continue;
-    const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
-    return length > back ? text.size() - back : text.size();
+/// The configuration of the model, whose tokenizer the flags may name.
+PretrainConfig named_config(FileSystem& files, const GenerateConfig& generate) {
+  PretrainConfig config = config_to_evaluate(files, generate.checkpoint);
+  if (generate.vocab_file) config.tokenizer.vocab_file = generate.vocab_file;
+  if (generate.merge_file) config.tokenizer.merge_file = generate.merge_file;
+  if (generate.tokenizer_model) config.tokenizer.tokenizer_model = generate.tokenizer_model;
+  return config;
+}
+
+/// Leaves out the model's entries that the tokenizer lacks: they are no text.
+void limit_vocabulary(const GenerateConfig& generate, const Tokenizer& tokenizer, PretrainConfig& config) {
+  if (generate.checkpoint.load_hf) {
+    int64_t& size = config.transformer.vocab_size;
+    size = std::min(size, tokenizer.vocab_size());
+  } else {
+    config.tokenizer.vocab_size.reset();
+    set_vocab_size(config, tokenizer.vocab_size());
   }
-  return text.size();
+}
+
+/// The frequencies of some rotary embeddings follow the length of the text, so that one model serves one text.
+void require_same_model_for_all(const TransformerConfig& network, size_t num_prompts) {
+  require<NotSupported>(
+      num_prompts == 1 || (!network.dynamic_rope_factor && network.longrope_long_factor.empty()),
+      "[generate] the rope type of this model (dynamic, longrope) depends on the length of a text, so "
+      "that several prompts cannot share its tables. Give one with --prompt.");
+}
+
+GenerateOptions options_of(const GenerateConfig& generate, const Tokenizer& tokenizer) {
+  GenerateOptions options{.max_new_tokens = generate.num_tokens,
+                          .batch_size = generate.batch_size,
+                          .sampling = {.temperature = generate.greedy ? 0 : generate.temperature,
+                                       .top_k = generate.top_k,
+                                       .top_p = generate.top_p},
+                          .seed = static_cast<uint64_t>(generate.seed),
+                          .scores_tokens = generate.logprobs,
+                          .scores_prompt = generate.prompt_logprobs,
+                          .num_top = generate.top_logprobs};
+  if (!generate.ignore_eod) options.stop_token = tokenizer.eod();
+  return options;
+}
+
+/// Prints continuations, in the order of the prompts.
+class ContinuationWriter {
+ public:
+  ContinuationWriter(const GenerateConfig& config, const Tokenizer& tokenizer, const std::vector<Prompt>& prompts,
+                     std::ostream& out)
+      : config_(config), prompts_(prompts), has_objects_(config.json || config.prompts_file), out_(out) {
+    for (const Prompt& prompt : prompts) texts_.emplace_back(tokenizer, prompt.ids, config.stop);
+    lines_.resize(prompts.size());
+  }
+
+  /// @return false at a stop word.
+  bool take(int64_t prompt, TokenId id) {
+    GeneratedText& text = texts_[static_cast<size_t>(prompt)];
+    const bool ends = text.add(id);
+    if (!has_objects_) print_up_to(ends ? text.text().size() : text.num_settled());
+    return !ends;
+  }
+
+  void end(int64_t prompt, const Continuation& continuation) {
+    const auto number = static_cast<size_t>(prompt);
+    if (!has_objects_) {
+      print_up_to(texts_[number].text().size());
+      out_ << std::endl;
+      return;
+    }
+    lines_[number] = object_of(number, continuation).dump(-1, ' ', false, ResultJson::error_handler_t::replace);
+    for (; num_printed_ < lines_.size() && !lines_[num_printed_].empty(); ++num_printed_)
+      out_ << std::exchange(lines_[num_printed_], {}) << std::endl;
+  }
+
+ private:
+  /// Prints the prompt, and the first `size` bytes of what follows it, as far as they are not there.
+  void print_up_to(size_t size) {
+    if (!has_prompt_) out_ << prompts_[0].text;
+    has_prompt_ = true;
+    out_ << texts_[0].text().substr(num_printed_, size - num_printed_) << std::flush;
+    num_printed_ = size;
+  }
+
+  ResultJson object_of(size_t number, const Continuation& continuation) const {
+    ResultJson object = {
+        {"prompt", prompts_[number].text}, {"text", texts_[number].text()}, {"ids", ResultJson::array()}};
+    for (const ScoredToken& token : continuation.added) object["ids"].push_back(token.id);
+    object["finish_reason"] = continuation.reason == FinishReason::kLength ? "length"
+                              : continuation.reason == FinishReason::kEod  ? "eod"
+                                                                           : "stop";
+    if (config_.logprobs) add_scores("", continuation.added, ResultJson::array(), object);
+    if (config_.prompt_logprobs) {
+      object["prompt_ids"] = prompts_[number].ids;
+      add_scores("prompt_", continuation.prompt, ResultJson::array({nullptr}), object);
+    }
+    return object;
+  }
+
+  /// @param first  the values before those of the tokens
+  void add_scores(const std::string& prefix, const std::vector<ScoredToken>& tokens, const ResultJson& first,
+                  ResultJson& object) const {
+    ResultJson values = first, top = first;
+    for (const ScoredToken& token : tokens) {
+      values.push_back(token.log_prob);
+      ResultJson candidates = ResultJson::array();
+      for (const TokenLogProb& candidate : token.top)
+        candidates.push_back(ResultJson{{"id", candidate.id}, {"logprob", candidate.log_prob}});
+      top.push_back(std::move(candidates));
+    }
+    object[prefix + "logprobs"] = std::move(values);
+    if (config_.top_logprobs > 0) object[prefix + "top_logprobs"] = std::move(top);
+  }
+
+  const GenerateConfig& config_;
+  const std::vector<Prompt>& prompts_;
+  bool has_objects_, has_prompt_ = false;
+  std::ostream& out_;
+  std::vector<GeneratedText> texts_;
+  std::vector<std::string> lines_;  // of prompts that have ended, until those before them have
+  size_t num_printed_ = 0;          // lines, or bytes of the only text
+};
+
+/// Names the continuation that the model's context has cut.
+void warn_of_full_context(const Prompt& prompt, const Continuation& continuation, int64_t num_tokens, int64_t context,
+                          std::ostream& err) {
+  const int64_t added = std::ssize(continuation.added), length = std::ssize(prompt.ids);
+  if (continuation.reason != FinishReason::kLength || added >= num_tokens || length + added != context) return;
+  err << fmt::format(
+      "megatron generate: {}ended after {} of {} tokens: the model's context is {} tokens, {} of them the prompt.\n",
+      prompt.line > 0 ? fmt::format("line {}: ", prompt.line) : "", added, num_tokens, context, length);
 }
 
 void run_generate(const GenerateConfig& generate, const ModelFamily& family, std::ostream& out, std::ostream& err) {
   PosixFileSystem files;
-  const std::string arguments = Checkpointer::stored_arguments(files, generate.checkpoint);
-  PretrainConfig config = trained_config(files, generate, arguments);
+  PretrainConfig config = named_config(files, generate);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config.tokenizer);
-  config.tokenizer.vocab_size.reset();  // entries that the tokenizer lacks are no text
-  set_vocab_size(config, tokenizer->vocab_size());
-  require_trained_tokenizer(files, generate, arguments, config, *tokenizer);
-  const std::vector<TokenId> prompt = tokenizer->encode(generate.prompt);
-  config.transformer.sequence_length =
-      std::min(config.transformer.max_sequence_length, std::ssize(prompt) + generate.num_tokens);
-  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const auto num_threads = static_cast<int>(generate.num_threads.value_or(cores));
-  const DeviceChoice choice =
-      choose_device({.device = generate.device, .dtype = config.transformer.params_dtype, .num_threads = num_threads});
-  Device device(choice.kind, {.num_threads = num_threads});
-  DeviceStepState step(device);
-  const Context ctx{.device = device, .step = step.get(), .key = {}};
-  const ProcessGroupCollection groups = ProcessGroupCollection::single();
-  const std::unique_ptr<Model> model = family.make_model(
-      {.ctx = ctx, .config = config.transformer, .groups = groups, .path = ""}, whole_layout(config.transformer));
-  Checkpointer::load_model(files, generate.checkpoint, ctx, *model);
-
-  GenerateOptions options{.max_new_tokens = generate.num_tokens,
-                          .sampling = {.temperature = generate.greedy ? 0 : generate.temperature,
-                                       .top_k = generate.top_k,
-                                       .top_p = generate.top_p},
-                          .seed = static_cast<uint64_t>(generate.seed)};
-  if (!generate.ignore_eod) options.stop_token = tokenizer->eod();
-  std::string pending = generate.prompt;  // later also the bytes of an incomplete character
-  std::vector<TokenId> ids = prompt;
-  size_t num_decoded = tokenizer->decode(ids).size();
-  const std::vector<TokenId> added = Generator(ctx, *model).generate(prompt, options, [&](TokenId id) {
-    // A token's text may depend on the tokens before it, such as the space between two numbers.
-    ids.push_back(id);
-    const std::string text = tokenizer->decode(ids);
-    pending += text.substr(num_decoded);
-    num_decoded = text.size();
-    const size_t length = complete_length(pending);
-    out << pending.substr(0, length) << std::flush;
-    pending.erase(0, length);
-  });
-  out << pending << std::endl;
-  const int64_t most = config.transformer.max_sequence_length;
-  if (std::ssize(added) < generate.num_tokens && std::ssize(prompt) + std::ssize(added) == most)
-    err << fmt::format(
-        "megatron generate: ended after {} of {} tokens: the model's context is {} tokens, {} of them the prompt.\n",
-        added.size(), generate.num_tokens, most, prompt.size());
+  limit_vocabulary(generate, *tokenizer, config);
+  if (!generate.checkpoint.load_hf) require_trained_tokenizer(files, generate, config, *tokenizer);
+  TransformerConfig& network = config.transformer;
+  std::vector<Prompt> prompts = read_prompts(generate);
+  require_same_model_for_all(network, prompts.size());
+  encode_prompts(generate, *tokenizer, network.max_sequence_length, network.vocab_size, prompts);
+  network.sequence_length = 0;
+  std::vector<std::vector<TokenId>> ids;
+  for (const Prompt& prompt : prompts) {
+    ids.push_back(prompt.ids);
+    network.sequence_length = std::max(network.sequence_length, std::ssize(prompt.ids) + generate.num_tokens);
+  }
+  network.sequence_length = std::min(network.sequence_length, network.max_sequence_length);
+  const EvaluatedModel evaluated(files, generate.checkpoint, network, generate.device, family);
+  ContinuationWriter writer(generate, *tokenizer, prompts, out);
+  const GenerateHooks hooks{.on_token = [&](int64_t prompt, TokenId id) { return writer.take(prompt, id); },
+                            .on_end = [&](int64_t prompt, const Continuation& made) { writer.end(prompt, made); }};
+  const std::vector<Continuation> made =
+      Generator(evaluated.context(), evaluated.model()).generate_all(ids, options_of(generate, *tokenizer), hooks);
+  for (size_t i = 0; i < prompts.size(); ++i)
+    warn_of_full_context(prompts[i], made[i], generate.num_tokens, network.max_sequence_length, err);
 }
 
 }  // namespace

@@ -304,8 +304,9 @@ TEST(Bridge, CommandsOfItsPageRun) {
   std::ofstream(scratch.file("book.txt")) << text;
   std::ofstream(scratch.file("book.jsonl")) << nlohmann::json{{"text", text}}.dump() << "\n";
   std::filesystem::copy(golden_model("llama") + "/expected.safetensors", scratch.file("ids.safetensors"));
+  std::ofstream(scratch.file("prompts.jsonl")) << nlohmann::json{{"prompt", "Once upon a time"}}.dump() << "\n";
   const Words commands = commands_of_page();
-  ASSERT_EQ(commands.size(), 9);
+  ASSERT_EQ(commands.size(), 10);
   for (std::string command : commands) {
     if (command.find(" pretrain_gpt ") != std::string::npos)  // the tiny model's context is 64 tokens
       command += " --seq-length 32 --global-batch-size 2 --train-iters 2 --save-interval 2 --eval-iters 0 --device cpu";
