@@ -198,7 +198,7 @@ void expect_refusal(const BadInput& input) {
   const std::string heading = heading_of(input.command);
   EXPECT_EQ(outcome.status, static_cast<int>(input.code)) << outcome.err;
   EXPECT_TRUE(outcome.err.starts_with(heading)) << outcome.err;
-  EXPECT_EQ(outcome.err.find("megatron ", heading.size()), std::string::npos) << "two errors: " << outcome.err;
+  EXPECT_EQ(outcome.err.find("\nmegatron "), std::string::npos) << "two errors: " << outcome.err;
   EXPECT_GT(outcome.err.size(), heading.size() + 1) << "the error says nothing";
   for (const std::string& text : input.texts)
     EXPECT_THAT(outcome.err, ::testing::HasSubstr(placed(text, scene.scratch.path())));

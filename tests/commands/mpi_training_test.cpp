@@ -378,7 +378,8 @@ TEST(MpiTraining, OneFailingRankIsNamedByAllAndItsExitStatusKept) {
   const auto mpi = testing::run_under_mpi(3, joined(training, {"--vocab-file", folder.file("chars.txt"), "--data-path",
                                                                data, "--data-cache-path", folder.file("cache")}));
   if (!mpi) GTEST_SKIP() << "Open MPI's mpirun is not installed";
-  const std::string error = data + ": token 65535 at position 20 of sequence 22";
+  const std::string error =
+      data + ".bin: byte 2768, position 20 of document 22 (position 20 of sequence 22): token 65535";
   EXPECT_THAT(mpi->output, AllOf(HasSubstr("megatron pretrain_gpt: [rank 1] " + error),
                                  HasSubstr("megatron pretrain_gpt: [rank 0] aborted: rank 1 failed: " + error),
                                  HasSubstr("megatron pretrain_gpt: [rank 2] aborted: rank 1 failed: " + error)));

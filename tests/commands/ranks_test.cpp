@@ -122,12 +122,12 @@ TEST(Ranks, EndTogether) {
 /// An invalid token in a sample that one of three ranks reads: the others continue until they are ended.
 TEST(Ranks, AFailedRankIsReportedAndEndsAll) {
   for (const auto& [token, rank, place] : std::vector<std::tuple<int64_t, int, std::string>>{
-           {1384, 1, "position 20 of sequence 22"}, {1464, 2, "position 38 of sequence 23"}})
+           {1384, 1, "position 20 of document 22"}, {1464, 2, "position 38 of document 23"}})
     expect_refusal({"data",
                     kPretrain,
                     {"--nproc-per-node", "3", "--micro-batch-size", "1", "--global-batch-size", "3"},
                     ExitCode::kData,
-                    {fmt::format("[rank {}] @/data: token 65535 at {} ", rank, place)},
+                    {fmt::format("[rank {}] @/data.bin: byte {}, {} ", rank, 2 * token, place), "token 65535"},
                     overwrite("data.bin", 2 * token, "\xff\xff")});
 }
 
