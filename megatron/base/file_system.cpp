@@ -64,7 +64,9 @@ class PosixWritableFile final : public WritableFile {
           [&] { return ::write(descriptor_.number(), bytes.data(), std::min(bytes.size(), kLargestTransferBytes)); });
       if (written < 0) throw_io_error("write to", path_, errno);
       bytes = bytes.subspan(static_cast<size_t>(written));
+      unsubmitted_bytes_ += written;
     }
+    if (unsubmitted_bytes_ >= kSubmittedBytes) start_writeback();
   }
   void sync() override {
     if (without_interruption([&] { return ::fsync(descriptor_.number()); }) != 0) throw_io_error("sync", path_, errno);
@@ -75,8 +77,19 @@ class PosixWritableFile final : public WritableFile {
   static constexpr size_t kLargestTransferBytes = size_t{1} << 30;  // Linux transfers at most 2^31 - 4096 at once
 
  private:
+  static constexpr int64_t kSubmittedBytes = int64_t{32} << 20;
+
+  /// Lets the disk work while a large file is still being written, and not only in sync(), which reports any error.
+  void start_writeback() {
+    const off_t end = ::lseek(descriptor_.number(), 0, SEEK_CUR);
+    if (end >= unsubmitted_bytes_)
+      ::sync_file_range(descriptor_.number(), end - unsubmitted_bytes_, unsubmitted_bytes_, SYNC_FILE_RANGE_WRITE);
+    unsubmitted_bytes_ = 0;
+  }
+
   std::string path_;
   Descriptor descriptor_;
+  int64_t unsubmitted_bytes_ = 0;  // written since start_writeback()
 };
 
 class PosixReadableFile final : public ReadableFile {

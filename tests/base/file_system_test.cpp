@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "megatron/base/error.h"
@@ -54,6 +55,23 @@ TEST_F(PosixFileSystemTest, WritesAppendsAndReadsRanges) {
               ThrowsMessage<IoError>(HasSubstr("ends at byte 11, but 1 more are wanted")));
   write("a", "", WriteMode::kTruncate);
   EXPECT_EQ(read_file(files_, path("a")), "");
+}
+
+/// Large files go to the disk while they are still being written.
+TEST_F(PosixFileSystemTest, WritesLargeFilesInPieces) {
+  write("large", "head", WriteMode::kTruncate);
+  std::string piece(20'000'001, 'a');
+  const auto file = files_.open_for_writing(path("large"), WriteMode::kAppend);
+  for (const char letter : {'x', 'y', 'z'}) {
+    piece.back() = letter;
+    file->append(bytes_of(piece));
+  }
+  file->close();
+  const std::string content = read_file(files_, path("large"));
+  ASSERT_EQ(content.size(), 4 + 3 * piece.size());
+  EXPECT_TRUE(content.starts_with("heada"));
+  for (const size_t number : {0, 1, 2}) EXPECT_EQ(content[4 + (number + 1) * piece.size() - 1], "xyz"[number]);
+  EXPECT_EQ(std::ranges::count(content, 'a'), 1 + 3 * 20'000'000);
 }
 
 TEST_F(PosixFileSystemTest, ListsByNameAndTellsTypesApart) {
