@@ -34,9 +34,17 @@ void PayloadStream::load_next_piece() {
 }
 
 void PayloadStream::read_directly(int64_t begin, std::span<std::byte> out) {
-  file_.read(offset_ + begin, out);
-  if (checksum_) crc_ = crc32(out, crc_);
   end_ = begin + static_cast<int64_t>(out.size());
+  if (!checksum_) return file_.read(offset_ + begin, out);
+  // Small enough to be in the cache for the checksum, which the system uses to read ahead.
+  constexpr size_t kChecksumBytes = 1 << 20;
+  while (!out.empty()) {
+    const auto piece = out.first(std::min(out.size(), kChecksumBytes));
+    file_.read(offset_ + begin, piece);
+    crc_ = crc32(piece, crc_);
+    begin += static_cast<int64_t>(piece.size());
+    out = out.subspan(piece.size());
+  }
 }
 
 }  // namespace megatron

@@ -18,7 +18,7 @@ ReadAhead::~ReadAhead() {
 void ReadAhead::next() {
   std::unique_lock lock(mutex_);
   require(num_read_ < sources_.size(), "[read ahead] all {} sources have been read", sources_.size());
-  ++num_read_;
+  bytes_ahead_ -= sources_[num_read_++]->bytes();
   changed_.notify_all();
   changed_.wait(lock, [&] { return num_prepared_ >= num_read_ || failure_; });
   if (num_prepared_ < num_read_) std::rethrow_exception(failure_);
@@ -29,8 +29,10 @@ void ReadAhead::prepare_all() {
   for (size_t i = 0; i < sources_.size(); ++i) {
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return i <= num_read_ || is_stopped_; });
+      const int64_t bytes = sources_[i]->bytes();
+      changed_.wait(lock, [&] { return i <= num_read_ || bytes_ahead_ + bytes <= kBytesAhead || is_stopped_; });
       if (is_stopped_) return;
+      bytes_ahead_ += bytes;
     }
     std::exception_ptr failure;
     try {

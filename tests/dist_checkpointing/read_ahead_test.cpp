@@ -18,8 +18,9 @@ class CountedLoad final : public TensorSource {
   struct Count {
     std::atomic<int> loaded = 0, most = 0;
   };
-  explicit CountedLoad(Count& count, bool fails = false) : count_(count), fails_(fails) {}
-  int64_t bytes() const override { return 1; }
+  explicit CountedLoad(Count& count, int64_t bytes = 1, bool fails = false)
+      : count_(count), bytes_(bytes), fails_(fails) {}
+  int64_t bytes() const override { return bytes_; }
   void prepare() override {
     require<IoError>(!fails_, "this source fails");
     is_loaded_ = true;
@@ -33,6 +34,7 @@ class CountedLoad final : public TensorSource {
 
  private:
   Count& count_;
+  int64_t bytes_;
   bool fails_;
   std::atomic<bool> is_loaded_ = false;
   std::byte byte_{};
@@ -44,10 +46,11 @@ std::vector<TensorSource*> pointers_to(std::deque<CountedLoad>& sources) {
   return pointers;
 }
 
-TEST(ReadAhead, PreparesInOrderAndHoldsTwoSourcesAtMost) {
+/// @return the most sources that were prepared and not released at a time.
+int read_all(int64_t bytes) {
   CountedLoad::Count count;
   std::deque<CountedLoad> sources;
-  for (int i = 0; i < 50; ++i) sources.emplace_back(count);
+  for (int i = 0; i < 50; ++i) sources.emplace_back(count, bytes);
   ReadAhead ahead(pointers_to(sources));
   for (CountedLoad& source : sources) {
     ahead.next();
@@ -55,15 +58,19 @@ TEST(ReadAhead, PreparesInOrderAndHoldsTwoSourcesAtMost) {
     source.release();
   }
   EXPECT_EQ(count.loaded, 0);
-  EXPECT_LE(count.most, 2);
   EXPECT_THROW(ahead.next(), InternalError);
+  return count.most;
 }
+
+TEST(ReadAhead, HoldsTwoLargeSourcesAtMost) { EXPECT_LE(read_all(2 * ReadAhead::kBytesAhead), 2); }
+
+TEST(ReadAhead, HoldsAsManySmallSourcesAsFit) { EXPECT_LE(read_all(ReadAhead::kBytesAhead / 8), 9); }
 
 TEST(ReadAhead, ThrowsTheErrorOfASourceWhenItsTurnComes) {
   CountedLoad::Count count;
   std::deque<CountedLoad> sources;
   sources.emplace_back(count);
-  sources.emplace_back(count, /*fails=*/true);
+  sources.emplace_back(count, 1, /*fails=*/true);
   sources.emplace_back(count);
   ReadAhead ahead(pointers_to(sources));
   ahead.next();

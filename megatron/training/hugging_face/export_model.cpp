@@ -119,7 +119,9 @@ int64_t bytes_of(const TensorParts& tensor, const StoredParameter& stored) {
 void assemble(const TensorParts& tensor, StoredParameter& stored, std::span<std::byte> bytes) {
   if (is_whole_parameter(tensor)) return stored.read_into(*tensor.parts.front().parameter, bytes.data());
   const int64_t element_bytes = size_of(stored.type_of(*tensor.parts.front().parameter));
-  std::ranges::fill(bytes, std::byte{0});
+  int64_t num_elements = 0;
+  for (const auto& [parameter, piece] : tensor.parts) num_elements += piece->here.sizes.num_elements();
+  if (num_elements < tensor.shape.num_elements()) std::ranges::fill(bytes, std::byte{0});
   for (const auto& [parameter, piece] : tensor.parts)
     copy_piece(stored.read(*parameter), parameter->shape, *piece, bytes.data(), tensor.shape, element_bytes);
 }

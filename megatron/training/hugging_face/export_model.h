@@ -19,8 +19,9 @@ struct ExportOptions {
 };
 
 /// Writes safetensors files, config.json, and tokenizer and generation files as the checkpoint keeps them. The tensors
-/// have the checkpoint's bits. At most two tensors are in memory at a time. Without `config_from` and a kept
-/// config.json, or with `model_type`, config.json is made from the stored arguments.
+/// have the checkpoint's bits. In memory are the tensor that is written, those that ReadAhead reads, and a parameter
+/// that several tensors share. Without `config_from` and a kept config.json, or with `model_type`, config.json is made
+/// from the stored arguments.
 /// @throw CheckpointError if the checkpoint is not of the model that config.json describes, or the folder is not empty.
 /// @throw NotSupported if the stored arguments fit no config.json.
 void export_hugging_face(FileSystem& files, const ExportOptions& options, Progress& progress);

@@ -1,29 +1,32 @@
 #include "megatron/training/hugging_face/filled_source.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace megatron {
 
 std::vector<std::byte> BufferPool::take(size_t bytes) {
-  std::vector<std::byte> buffer;
   {
     const std::lock_guard lock(mutex_);
-    if (!free_.empty()) {
-      buffer = std::move(free_.back());
-      free_.pop_back();
+    const auto found = std::ranges::find(free_, bytes, &std::vector<std::byte>::size);
+    if (found != free_.end()) {
+      std::vector<std::byte> buffer = std::move(*found);
+      free_.erase(found);
+      free_bytes_ -= bytes;
+      return buffer;
     }
   }
-  if (buffer.size() < bytes) {
-    buffer = {};  // first, so that both are never in memory
-    buffer.resize(bytes);
-  }
-  return buffer;
+  return std::vector<std::byte>(bytes);
 }
 
 void BufferPool::give_back(std::vector<std::byte> buffer) {
-  if (buffer.empty()) return;
   const std::lock_guard lock(mutex_);
+  free_bytes_ += buffer.size();
   free_.push_back(std::move(buffer));
+  while (free_bytes_ > kMostFreeBytes) {
+    free_bytes_ -= free_.front().size();
+    free_.erase(free_.begin());
+  }
 }
 
 FilledSource::FilledSource(int64_t bytes, BufferPool& pool, std::function<void(std::span<std::byte>)> fill,

@@ -11,16 +11,19 @@
 
 namespace megatron {
 
-/// Memory that tensors use one after the other, so that it is not mapped anew for each. Thread-safe.
+/// Memory that tensors of one size use one after the other, so that it is not mapped anew for each. Thread-safe.
 class BufferPool {
  public:
-  /// A buffer of at least this size, with any content.
+  static constexpr size_t kMostFreeBytes = size_t{128} << 20;
+
+  /// A buffer of this size, with any content.
   std::vector<std::byte> take(size_t bytes);
   void give_back(std::vector<std::byte> buffer);
 
  private:
   std::mutex mutex_;
-  std::vector<std::vector<std::byte>> free_;
+  std::vector<std::vector<std::byte>> free_;  // of kMostFreeBytes together, the last one given back last
+  size_t free_bytes_ = 0;
 };
 
 /// A tensor that is in memory from prepare() to release().
