@@ -124,7 +124,7 @@ void run(const EvalConfig& eval, const ModelFamily& family, std::ostream& out) {
     sequences = read_token_ids(files, *eval.token_ids);
   }
   network.sequence_length = longest(sequences);
-  EvaluatedModel model(files, eval.checkpoint, network, eval.device, family);
+  EvaluatedModel model(files, eval.checkpoint, network, eval.device, family, ProcessGroupCollection::single());
   NextTokenLoss loss;
   std::vector<float> all;
   for (const std::vector<TokenId>& sequence : sequences) {

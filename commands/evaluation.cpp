@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/dist_checkpointing/safetensors.h"
@@ -76,12 +77,12 @@ PretrainConfig config_to_evaluate(FileSystem& files, const CheckpointConfig& che
 }
 
 EvaluatedModel::EvaluatedModel(FileSystem& files, const CheckpointConfig& checkpoint, const TransformerConfig& network,
-                               const EvaluationDevice& device, const ModelFamily& family)
+                               const EvaluationDevice& device, const ModelFamily& family, ProcessGroupCollection groups)
     : network_(network),
       device_(kind_of(device, network.params_dtype), {.num_threads = num_threads_of(device)}),
       step_(device_),
       ctx_{.device = device_, .step = step_.get(), .key = {}},
-      groups_(ProcessGroupCollection::single()),
+      groups_(std::move(groups)),
       model_(
           family.make_model({.ctx = ctx_, .config = network_, .groups = groups_, .path = ""}, whole_layout(network_))),
       evaluator_(ctx_, *model_) {

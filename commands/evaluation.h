@@ -32,12 +32,13 @@ void add_fields(FieldTable& table, EvaluationDevice& device);
 /// The arguments of the model that --load or --load-hf names, with its tokenizer.
 PretrainConfig config_to_evaluate(FileSystem& files, const CheckpointConfig& checkpoint);
 
-/// The model that --load or --load-hf names, whole on one device of this process.
+/// The model that --load or --load-hf names, on one device of this process. Tensor-parallel ranks have a part each.
 class EvaluatedModel {
  public:
   /// @param files  must outlive the model. @param network  of config_to_evaluate(), with the sequence_length to run.
+  /// @param groups  single() for the whole model
   EvaluatedModel(FileSystem& files, const CheckpointConfig& checkpoint, const TransformerConfig& network,
-                 const EvaluationDevice& device, const ModelFamily& family);
+                 const EvaluationDevice& device, const ModelFamily& family, ProcessGroupCollection groups);
   Evaluator& evaluator() { return evaluator_; }
   const Context& context() const { return ctx_; }
   const Model& model() const { return *model_; }

@@ -19,6 +19,7 @@ struct GenerateConfig {
   bool greedy = false, ignore_eod = false, json = false, logprobs = false, prompt_logprobs = false;
   std::vector<std::string> stop;
   EvaluationDevice device;
+  int64_t tensor_model_parallel_size = 1;
   std::optional<std::string> vocab_file, merge_file, tokenizer_model;  // for a checkpoint without them
 };
 

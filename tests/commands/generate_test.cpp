@@ -118,6 +118,40 @@ INSTANTIATE_TEST_SUITE_P(Models, GenerateFamily,
                                            "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v2", "deepseek_v3"),
                          [](const auto& one) { return one.param; });
 
+/// Sums over ranks round otherwise than those of one rank, which the log-probabilities show.
+TEST(Generate, TensorParallelRanksWriteTheTokensOfOneRank) {
+  const ScratchDirectory scratch;
+  const std::string prompts = prompts_of_many_lengths(scratch);
+  for (const char* model : {"gpt2", "llama", "gemma2", "mistral"}) {
+    SCOPED_TRACE(model);
+    const Words words = {"--load-hf", golden_model(model), "--prompts-file", prompts, "--greedy", "--num-tokens",
+                         "8",         "--logprobs",        "--stop",         " 50"};
+    const std::vector<json> one = objects_of(generate(words));
+    const std::vector<json> two = objects_of(generate(joined(words, {"--tensor-model-parallel-size", "2"})));
+    ASSERT_EQ(one.size(), two.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      EXPECT_EQ(one[i]["ids"], two[i]["ids"]);
+      EXPECT_EQ(one[i]["text"], two[i]["text"]);
+      EXPECT_EQ(one[i]["finish_reason"], two[i]["finish_reason"]);
+      for (size_t j = 0; j < one[i]["logprobs"].size(); ++j)
+        EXPECT_NEAR(one[i]["logprobs"][j].get<double>(), two[i]["logprobs"][j].get<double>(),
+                    tolerance(DType::kFloat32, 1000, 5));
+    }
+  }
+}
+
+TEST(Generate, RejectsRanksThatCannotShareTheModel) {
+  const auto error_of = [](const std::string& model, const char* num_ranks, const Words& more) {
+    const Ended ended = generate(
+        joined({"--load-hf", golden_model(model), "--prompt", "1", "--tensor-model-parallel-size", num_ranks}, more));
+    EXPECT_NE(ended.status, 0);
+    EXPECT_EQ(ended.out, "");
+    return ended.err;
+  };
+  EXPECT_THAT(error_of("mixtral", "2", {}), HasSubstr("a model with experts generates on one rank"));
+  EXPECT_THAT(error_of("llama", "3", {}), HasSubstr("4 heads are not divisible by 3 tensor-parallel ranks"));
+}
+
 TEST(Generate, EndsBeforeAStopWordAndSaysSo) {
   const ScratchDirectory scratch;
   const Words words = {"--load-hf", golden_model("llama"), "--prompt", "1 2 3", "--greedy", "--num-tokens", "12"};
