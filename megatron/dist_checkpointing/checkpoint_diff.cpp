@@ -50,8 +50,8 @@ void add_bits(std::span<const std::byte> first, std::span<const std::byte> secon
 /// Counts the elements that differ and the largest differences.
 void compare_values(const CheckpointReader& first, const CheckpointReader& second, const DiffOptions& options,
                     TensorDifference& difference) {
-  const GlobalTensor& a = first.metadata().tensors.find(difference.key)->second;
-  const GlobalTensor& b = second.metadata().tensors.find(difference.key)->second;
+  const GlobalTensor& a = first.whole_tensors().tensors.find(difference.key)->second;
+  const GlobalTensor& b = second.whole_tensors().tensors.find(difference.key)->second;
   for (const Box& slab : cut_into_slabs(a.shape, kSlabElements)) {
     const std::vector<std::byte> a_bytes = bytes_of(first, difference.key, a.type, slab);
     const std::vector<std::byte> b_bytes = bytes_of(second, difference.key, b.type, slab);
@@ -71,13 +71,14 @@ std::vector<TensorDifference> compare_checkpoints(const CheckpointReader& first,
   using Kind = TensorDifference::Kind;
   std::set<std::string> keys;
   for (const CheckpointReader* reader : {&first, &second})
-    for (const auto& [key, tensor] : reader->metadata().tensors)
+    for (const auto& [key, tensor] : reader->whole_tensors().tensors)
       if (!options.takes || options.takes(key)) keys.insert(key);
   std::vector<TensorDifference> differences;
   for (const std::string& key : keys) {
     TensorDifference difference{.key = key, .first = {}, .second = {}};
-    const auto a = first.metadata().tensors.find(key), b = second.metadata().tensors.find(key);
-    const bool in_first = a != first.metadata().tensors.end(), in_second = b != second.metadata().tensors.end();
+    const auto a = first.whole_tensors().tensors.find(key), b = second.whole_tensors().tensors.find(key);
+    const bool in_first = a != first.whole_tensors().tensors.end(),
+               in_second = b != second.whole_tensors().tensors.end();
     if (in_first) difference.first = description(a->second);
     if (in_second) difference.second = description(b->second);
     if (!in_first || !in_second) {

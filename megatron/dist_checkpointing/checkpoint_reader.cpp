@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "megatron/base/error.h"
 #include "megatron/base/word_list.h"
@@ -45,9 +46,35 @@ CheckpointReader::CheckpointReader(const FileSystem& files, std::string director
   }
 }
 
+const BucketedOptimizer& CheckpointReader::buckets() const {
+  if (!buckets_) buckets_ = bucketed_keys::are_in(metadata_) ? BucketedOptimizer(*this) : BucketedOptimizer();
+  return *buckets_;
+}
+
+const CheckpointMetadata& CheckpointReader::whole_tensors() const {
+  if (buckets().tensors().empty()) return metadata_;
+  if (whole_.tensors.empty()) {
+    whole_ = metadata_;
+    std::erase_if(whole_.tensors,
+                  [](const auto& entry) { return entry.first.find("optimizer.distributed.") != std::string::npos; });
+    whole_.tensors.insert(buckets().tensors().begin(), buckets().tensors().end());
+  }
+  return whole_;
+}
+
+const GlobalTensor* CheckpointReader::find_tensor(std::string_view key) const {
+  const auto stored = metadata_.tensors.find(key);
+  if (stored != metadata_.tensors.end()) return &stored->second;
+  const auto& in_buckets = buckets().tensors();
+  const auto found = in_buckets.find(key);
+  return found == in_buckets.end() ? nullptr : &found->second;
+}
+
+bool CheckpointReader::has_tensor(std::string_view key) const { return find_tensor(key) != nullptr; }
+
 const GlobalTensor& CheckpointReader::tensor(std::string_view key) const {
-  const auto found = metadata_.tensors.find(key);
-  if (found == metadata_.tensors.end()) {
+  const GlobalTensor* found = find_tensor(key);
+  if (!found) {
     std::vector<std::string_view> near;
     auto next = metadata_.tensors.lower_bound(key);
     if (next != metadata_.tensors.begin()) near.push_back(std::prev(next)->first);
@@ -57,12 +84,12 @@ const GlobalTensor& CheckpointReader::tensor(std::string_view key) const {
                     "saved: compare the flags that define it.",
                     directory_, key, metadata_.tensors.size(), joined(near, " and ")));
   }
-  if (tiled_.contains(key)) return found->second;
-  if (const auto problem = found->second.tiling_problem())
+  if (tiled_.contains(key)) return *found;
+  if (const auto problem = found->tiling_problem())
     throw CheckpointError(fmt::format("[checkpoint] {}: {} {} is not stored whole: {}. Load another checkpoint.",
-                                      directory_, key, found->second.shape, *problem));
+                                      directory_, key, found->shape, *problem));
   tiled_.emplace(key);
-  return found->second;
+  return *found;
 }
 
 std::unique_ptr<ReadableFile> CheckpointReader::open_range(std::string_view key, const StoredItem& item) const {
@@ -125,13 +152,32 @@ void CheckpointReader::read_chunk(std::string_view key, const GlobalTensor& tens
                                   std::byte* destination, const Shape& strides) const {
   const bool verify = verify_ == Verify::kChecksums;
   if (legacy_) return legacy_->read_box(key, chunk, box, destination, strides, verify);
+  if (!metadata_.tensors.contains(key))
+    return read_from_bucket(buckets().source(key, chunk), tensor.chunks[chunk].box, box, size_of(tensor.type),
+                            destination, strides);
   const TorchFile file = open_chunk(key, tensor, tensor.chunks[chunk]);
   file.read_box(*torch_tensor(file.root()), box, destination, strides, verify);
 }
 
+/// @param box  within the chunk.
+void CheckpointReader::read_from_bucket(const BucketedOptimizer::Source& source, const Box& chunk, const Box& box,
+                                        int64_t element_bytes, std::byte* destination, const Shape& strides) const {
+  const Shape chunk_strides = chunk.sizes.contiguous_strides();
+  Shape last = box.offsets;
+  for (int dim = 0; dim < last.rank(); ++dim) last[dim] += box.sizes[dim] - 1;
+  const int64_t first = element_offset(box.offsets, chunk_strides);
+  const int64_t count = element_offset(last, chunk_strides) + 1 - first;
+  std::vector<std::byte> elements(static_cast<size_t>(count * element_bytes));
+  read_box(source.key, Box{{source.first + first}, {count}}, elements.data());
+  for_each_run(box.sizes, chunk_strides, strides, [&](int64_t from, int64_t to, int64_t length) {
+    std::memcpy(destination + to * element_bytes, elements.data() + from * element_bytes,
+                static_cast<size_t>(length * element_bytes));
+  });
+}
+
 std::optional<ElementType> CheckpointReader::type_of(std::string_view key) const {
-  const auto found = metadata_.tensors.find(key);
-  return found == metadata_.tensors.end() ? std::nullopt : std::optional(found->second.type);
+  const GlobalTensor* found = find_tensor(key);
+  return found ? std::optional(found->type) : std::nullopt;
 }
 
 void CheckpointReader::read_tensor(std::string_view key, const Shape& global_shape, const Shape& offsets,

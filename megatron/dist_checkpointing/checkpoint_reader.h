@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "megatron/base/file_system.h"
 #include "megatron/core/view.h"
+#include "megatron/dist_checkpointing/bucketed_optimizer.h"
 #include "megatron/dist_checkpointing/checkpoint_metadata.h"
 #include "megatron/dist_checkpointing/legacy_checkpoint.h"
 #include "megatron/dist_checkpointing/stored_tensors.h"
@@ -22,7 +24,8 @@ namespace megatron {
 enum class Verify { kChecksums, kNothing };
 
 /// A checkpoint directory (iter_0000010) in the form torch_dist: Megatron's, ours, or plain
-/// torch.distributed.checkpoint; or in Megatron's form torch (LegacyCheckpoint), which it shows as the same tensors.
+/// torch.distributed.checkpoint; or in Megatron's form torch (LegacyCheckpoint). Legacy files and the
+/// buckets of a distributed optimizer (BucketedOptimizer) are read as the tensors of the whole model.
 /// Not thread-safe. Every member throws CheckpointError that names the file, the key and the remedy if something is
 /// missing or damaged. Example, the rows of one rank of a weight that was saved in another layout:
 ///   reader.read_tensor("decoder.layers.mlp.linear_fc2.weight", {32, 1024, 4096}, {3, 0, 2048}, view);
@@ -33,7 +36,9 @@ class CheckpointReader final : public StoredTensors {
 
   const std::string& directory() const { return directory_; }
   const CheckpointMetadata& metadata() const { return metadata_; }
-  bool has_tensor(std::string_view key) const { return metadata_.tensors.contains(key); }
+  /// The tensors of metadata(), with the tensors in an optimizer's buckets instead of the buckets if they can be found.
+  const CheckpointMetadata& whole_tensors() const;
+  bool has_tensor(std::string_view key) const;
   bool has_object(std::string_view key) const { return metadata_.objects.contains(key); }
 
   std::optional<ElementType> type_of(std::string_view key) const override;
@@ -54,7 +59,7 @@ class CheckpointReader final : public StoredTensors {
   };
   CommonState read_common_state() const;
   /// Why the tensors of an optimizer that is stored cannot be read; empty if they can.
-  std::string optimizer_problem() const { return legacy_ ? legacy_->optimizer_problem() : ""; }
+  const std::string& optimizer_problem() const { return legacy_ ? legacy_->optimizer_problem() : buckets().problem(); }
   /// Whether the checkpoint is of the form torch, without objects.
   bool is_legacy() const { return legacy_ != nullptr; }
   /// Whether there is one; plain torch.distributed.checkpoint writes none.
@@ -68,6 +73,11 @@ class CheckpointReader final : public StoredTensors {
 
  private:
   const GlobalTensor& tensor(std::string_view key) const;
+  /// The stored tensor or the one in buckets; null if there is none.
+  const GlobalTensor* find_tensor(std::string_view key) const;
+  const BucketedOptimizer& buckets() const;
+  void read_from_bucket(const BucketedOptimizer::Source& source, const Box& chunk, const Box& box,
+                        int64_t element_bytes, std::byte* destination, const Shape& strides) const;
   TorchFile open_item(std::string_view key, const StoredItem& item) const;
   TorchFile open_chunk(std::string_view key, const GlobalTensor& tensor, const StoredChunk& chunk) const;
   std::unique_ptr<ReadableFile> open_range(std::string_view key, const StoredItem& item) const;
@@ -81,6 +91,8 @@ class CheckpointReader final : public StoredTensors {
   Verify verify_;
   std::shared_ptr<const LegacyCheckpoint> legacy_;  // of a directory of the form torch
   CheckpointMetadata metadata_;
+  mutable std::optional<BucketedOptimizer> buckets_;  // made on first use
+  mutable CheckpointMetadata whole_;                  // whole_tensors(), where there are buckets
   mutable std::set<std::string, std::less<>> tiled_;  // tensors whose chunks were found to cover them
   mutable std::string open_name_;                     // the file of the last item, kept open
   mutable std::shared_ptr<ReadableFile> open_file_;

@@ -195,7 +195,7 @@ void LegacyAssembly::locate(const RankFile& rank, int64_t chunk, Tensors& tensor
 void LegacyAssembly::locate_tensor(const RankFile& rank, const Tensors& tensors, int64_t first_layer,
                                    LocalTensor& tensor) const {
   const ModuleName& name = tensor.name;
-  LayerKind kind;
+  LayerModules kind;
   const LocalTensor* second = nullptr;  // linear_fc2 beside a linear_fc1
   int64_t num_experts = 0;
   const size_t fc1 = name.name.find("linear_fc1.");

@@ -44,6 +44,8 @@ inline constexpr const char* kSingletonShards = "singleton_local_shards";
 inline constexpr const char* kAvoidPrefix = "chained_optim_avoid_prefix";
 /// Optimizer state as whole tensors, which any layout reads.
 inline constexpr const char* kFullyReshardable = "fully_reshardable";
+/// Optimizer state as the flat buckets of each tensor- and pipeline-parallel rank.
+inline constexpr const char* kDpReshardable = "dp_reshardable";
 }  // namespace common_state
 
 /// "rng_state/shard_0.1_2.4": what the ranks of one pipeline and one tensor rank restore, as a list of dicts with the

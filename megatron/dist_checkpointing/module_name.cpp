@@ -63,7 +63,7 @@ ModuleName parse_module_name(std::string_view name) {
   return {.prefix = {}, .layer = {}, .name = std::string(name), .expert = {}};
 }
 
-std::string stored_norm_name(std::string_view name, const LayerKind& layer) {
+std::string stored_norm_name(std::string_view name, const LayerModules& layer) {
   struct Renamed {
     std::string_view module, stored;
   };

@@ -18,7 +18,7 @@ struct ModuleName {
 };
 
 /// What decides about names of norms: whether a layer has attention with a latent cache, or experts.
-struct LayerKind {
+struct LayerModules {
   bool has_latent_attention = false, has_experts = false;
 };
 
@@ -28,7 +28,7 @@ ModuleName parse_module_name(std::string_view name);
 /// Distributed checkpoints name the norms before attention and feed-forward after the linears that they precede, as
 /// Transformer Engine has them, whatever modules the model has. Latent attention keeps the modules' names.
 /// @param name  within a layer.
-std::string stored_norm_name(std::string_view name, const LayerKind& layer);
+std::string stored_norm_name(std::string_view name, const LayerModules& layer);
 
 /// The dimension of a tensor that tensor-parallel ranks share; nothing where all have the same.
 /// @param name  without leading axes. @param has_local_layers  of --transformer-impl local, which cuts the projections

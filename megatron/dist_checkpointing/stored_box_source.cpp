@@ -10,7 +10,7 @@ StoredBoxSource::StoredBoxSource(const CheckpointReader& reader, std::string key
       key_(std::move(key)),
       boxes_(std::move(boxes)),
       on_bytes_(std::move(on_bytes)),
-      element_bytes_(size_of(reader_.metadata().tensors.find(key_)->second.type)) {}
+      element_bytes_(size_of(reader_.type_of(key_).value())) {}
 
 int64_t StoredBoxSource::bytes() const {
   int64_t elements = 0;

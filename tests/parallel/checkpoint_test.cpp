@@ -7,6 +7,7 @@
 
 #include "megatron/base/host_memory_files.h"
 #include "megatron/comm/threads/rank_threads.h"
+#include "megatron/dist_checkpointing/checkpoint_diff.h"
 #include "megatron/dist_checkpointing/checkpoint_reader.h"
 #include "megatron/dist_checkpointing/element_type.h"
 #include "megatron/training/checkpoint/checkpointer.h"
@@ -307,13 +308,62 @@ TEST(ParallelCheckpoint, BucketsOfMegatronsDistributedOptimizerAreItsWholeTensor
   const std::string buckets = golden_words("lm019/llama_dp2");
   EXPECT_EQ(state_of(buckets), expected);
   const std::string two = golden_words("lm019/llama_tp2dp2"), tensor = " --tensor-model-parallel-size 2";
-  for (const auto& [golden, layout] : {std::pair{buckets, Layout{" --use-distributed-optimizer", 2}},
-                                       {buckets, Layout{" --use-distributed-optimizer --ddp-num-buckets 3", 4}},
-                                       {two, Layout{tensor, 2}},
-                                       {two, Layout{tensor + " --use-distributed-optimizer", 4}}}) {
+  for (const auto& [golden, layout] :
+       {std::pair{buckets, Layout{" --use-distributed-optimizer", 2}},
+        {buckets, Layout{" --use-distributed-optimizer --ddp-num-buckets 3", 4}},
+        {buckets, Layout{" --pipeline-model-parallel-size 2", 2}},
+        {two, Layout{tensor, 2}},
+        {two, Layout{" --use-distributed-optimizer --global-batch-size 6 --use-checkpoint-opt_param-scheduler", 3}},
+        {two, Layout{" --pipeline-model-parallel-size 2", 4}},
+        {two, Layout{tensor + " --use-distributed-optimizer", 4}}}) {
     const ScratchDirectory directory;
     continue_to(golden + saving(directory), layout, golden_iteration("lm019/llama_dp2"));
     EXPECT_EQ(state_of(golden + loading(directory)), expected) << layout.words;
+  }
+}
+
+/// The same run saves buckets, and whole tensors: any layout loads the same bits of both.
+TEST(ParallelCheckpoint, BucketsOfOneLayoutLoadIntoAnyOther) {
+  const std::string dense = std::string(kModelSize) + " --bf16";
+  const std::string experts =
+      " --num-layers 4 --micro-batch-size 1 --bf16 --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 16";
+  const std::string stages = " --pipeline-model-parallel-size 2", tensor = " --tensor-model-parallel-size 2";
+  const std::string virtual_stages = " --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1";
+  const std::string small_buckets = " --overlap-grad-reduce --ddp-bucket-size 1000";
+  struct Case {
+    std::string model;
+    Layout from, to;
+  };
+  const std::vector<Case> cases = {
+      {gpt2_like(dense), {small_buckets, 2}, {tensor, 2}},
+      {gpt2_like(dense), {tensor + stages, 4}, {" --global-batch-size 6 --use-checkpoint-opt_param-scheduler", 3}},
+      {gpt2_like(dense + " --transformer-impl local"), {virtual_stages, 4}, {tensor, 2}},
+      {llama_like(dense), {tensor + stages + small_buckets, 8}, {stages, 2}},
+      {llama_like(dense), {stages + " --pipeline-model-parallel-layout E|t*4L", 2}, {tensor, 4}},
+      {llama_like(experts), {tensor + " --sequence-parallel", 2}, {"", 2}},
+      {llama_like(experts + " --moe-grouped-gemm"),
+       {" --expert-model-parallel-size 2" + stages, 4},
+       {tensor + " --sequence-parallel", 2}},
+      {llama_like(experts + " --moe-layer-freq 2"), {" --expert-model-parallel-size 2", 4}, {"", 1}},
+      {llama_like(experts),
+       {tensor + " --sequence-parallel --expert-model-parallel-size 2 --expert-tensor-parallel-size 1", 4},
+       {" --expert-model-parallel-size 4", 4}}};
+  for (const auto& [model, from, to] : cases) {
+    SCOPED_TRACE(model + from.words);
+    const std::string words = model + " --use-distributed-optimizer";
+    const ScratchDirectory whole, buckets, moved;
+    continue_to(words + saving(whole), from, 2);
+    continue_to(words + saving(buckets) + " --dist-ckpt-optim-form dp_reshardable", from, 2);
+    const PosixFileSystem files;
+    const CheckpointReader reader(files, buckets.file("iter_0000002"), Verify::kChecksums);
+    EXPECT_TRUE(bucketed_keys::are_in(reader.metadata()));
+    EXPECT_EQ(reader.optimizer_problem(), "");
+    EXPECT_THAT(
+        compare_checkpoints(reader, CheckpointReader(files, whole.file("iter_0000002"), Verify::kChecksums), {}),
+        ::testing::IsEmpty());
+    EXPECT_EQ(state_of(words + loading(buckets)), state_of(words + loading(whole)));
+    continue_to(words + loading(buckets) + saving(moved), to, 2);
+    EXPECT_EQ(state_of(words + loading(moved)), state_of(words + loading(whole))) << to.words;
   }
 }
 

@@ -173,13 +173,20 @@ def give_gradients(model, value):
 
 
 def tensors_of(state):
-    from megatron.core.dist_checkpointing.dict_utils import nested_values
+    """All sharded tensors but the gaps between the parameters of a bucket, which hold anything."""
     from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
-    for value in nested_values(state):
-        if isinstance(value, ShardedTensorFactory):
-            yield from tensors_of(value.build())
-        elif isinstance(value, ShardedTensor):
-            yield value
+    if isinstance(state, ShardedTensorFactory):
+        yield from tensors_of(state.build())
+    elif isinstance(state, ShardedTensor):
+        yield state
+    elif isinstance(state, dict):
+        if "padding" in state and state["padding"].unwrap():
+            return
+        for value in state.values():
+            yield from tensors_of(value)
+    elif isinstance(state, list):
+        for value in state:
+            yield from tensors_of(value)
 
 
 def inner_optimizers(optimizer):
@@ -229,7 +236,7 @@ def check_rng_state(state, args):
 
 
 def check_values(state, stored):
-    num_equal = {"weights": 0, "optimizer": 0}
+    num_equal = {"weights": 0, "optimizer": 0, "elements of the optimizer": 0}
     for tensor in tensors_of(state):
         if tensor.data is None:
             continue
@@ -237,7 +244,11 @@ def check_values(state, stored):
                       zip(tensor.global_offset, (1,) * tensor.prepend_axis_num + tuple(tensor.local_shape)))
         expected = stored[tensor.key][where].reshape(tensor.data.shape)
         assert torch.equal(tensor.data, expected), tensor.key
-        num_equal["optimizer" if tensor.key.startswith("optimizer.") else "weights"] += 1
+        if "optimizer." not in tensor.key:
+            num_equal["weights"] += 1
+            continue
+        num_equal["optimizer"] += 1
+        num_equal["elements of the optimizer"] += tensor.data.numel()
     return num_equal
 
 
@@ -291,7 +302,12 @@ def load_case(case, folder, extra_states):
     num_equal = check_values(state_of(False), read_all(folder))
     if with_optimizer:
         num_states = 3 if case["optimizer"] == "distributed" or args.bf16 else 2  # main parameters
-        assert num_equal["optimizer"] == num_states * num_equal["weights"] > 0, num_equal
+        if metadata.get("distrib_optim_sharding_type") == "dp_reshardable":  # parts of parameters in buckets
+            own = sum(parameter.numel() for inner in inner_optimizers(optimizer) for group in inner.param_groups
+                      for parameter in group["params"])
+            assert num_equal["elements of the optimizer"] == num_states * own > 0, (num_equal, own)
+        else:
+            assert num_equal["optimizer"] == num_states * num_equal["weights"] > 0, num_equal
         if case.get("adam", "fused") == "fused":
             assert {group["step"] for group in optimizer.param_groups} == {args.iteration}, optimizer.param_groups
         check_step(optimizer, model)

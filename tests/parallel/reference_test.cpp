@@ -54,6 +54,13 @@ TEST(Reference, MegatronWithTransformerEngineLoadsEveryFormOntoAnyLayout) {
   const size_t one_rank_saves = loads.save(
       gpt2 + kDistributed + " --distrib-optim-fully-reshardable-mem-efficient --overlap-grad-reduce", {"", 4});
   loads.add_case(one_rank_saves, R"("optimizer": "distributed", "tensor": 2, "pipeline": 2)");
+  // Megatron's local layers are those that the script builds: the order of parameters in buckets is theirs.
+  const std::string buckets =
+      " --transformer-impl local --use-distributed-optimizer --dist-ckpt-optim-form dp_reshardable";
+  loads.add_case(loads.save(llama + " --bf16" + buckets, {" --tensor-model-parallel-size 2", 4}),
+                 R"("optimizer": "distributed", "tensor": 2)");
+  const size_t stages = loads.save(gpt2 + " --bf16" + buckets, {kTensorAndPipeline, 8});
+  loads.add_case(stages, R"("optimizer": "distributed", "tensor": 2, "pipeline": 2)");
   const size_t fp32 = loads.save(gpt2, {kTensorAndPipeline, 8});
   loads.add_case(fp32, R"("optimizer": "plain")");
   loads.add_case(fp32, R"("optimizer": "plain", "tensor": 2, "pipeline": 2)");

@@ -72,7 +72,7 @@ void require_matching_keys(const CheckpointReader& reader, std::initializer_list
     std::istringstream lines(keys);
     for (std::string key; std::getline(lines, key);) requested.insert(key);
   }
-  report_mismatch(handling, compare_keys(reader.metadata(), requested), reader.directory(), log);
+  report_mismatch(handling, compare_keys(reader.whole_tensors(), requested), reader.directory(), log);
 }
 
 void leave_out_unexpected(const CheckpointReader& reader, LoadRequests& requests) {

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "megatron/base/file_fingerprint.h"
 #include "megatron/base/word_list.h"
@@ -14,7 +13,7 @@
 #include "megatron/dist_checkpointing/checkpoint_writer.h"
 #include "megatron/dist_checkpointing/integrity.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
-#include "megatron/training/checkpoint/bucketed_state.h"
+#include "megatron/training/checkpoint/bucketed_share.h"
 #include "megatron/training/checkpoint/checkpoint_layout.h"
 #include "megatron/training/checkpoint/checkpoint_load.h"
 #include "megatron/training/checkpoint/checkpoint_objects.h"
@@ -22,6 +21,7 @@
 #include "megatron/training/checkpoint/common_state.h"
 #include "megatron/training/checkpoint/load_requests.h"
 #include "megatron/training/checkpoint/local_state.h"
+#include "megatron/training/checkpoint/main_param_check.h"
 #include "megatron/training/checkpoint/non_persistent.h"
 #include "megatron/training/checkpoint/optimizer_tensors.h"
 #include "megatron/training/checkpoint/save_folder.h"
@@ -42,6 +42,8 @@ void add_state(CheckpointShare& share, Trainer& trainer, bool with_optimizer) {
   }
   if (!with_optimizer) return;
   Optimizer& optimizer = trainer.optimizer();
+  std::optional<BucketedShare> buckets;
+  if (trainer.config().checkpoint.dist_ckpt_optim_form == common_state::kDpReshardable) buckets.emplace(share, trainer);
   for (const OptimizerState& state : optimizer.states()) {
     const CheckpointPlacement placement = placement_of(*state.parameter, {state.begin, state.end}, num_layers);
     const bool shards = optimizer.config().use_distributed_optimizer;
@@ -55,14 +57,18 @@ void add_state(CheckpointShare& share, Trainer& trainer, bool with_optimizer) {
                      [ctx = trainer.context(), &optimizer, state] { return optimizer.main_params(ctx, state); },
                      {}});
     }
-    for (const OptimizerTensor& named : all)
-      if (!shards)
-        share.add_replicated(*state.parameter, placement, optimizer_state_key(named.name, placement.key), named);
-      else if (named.name == optimizer_state::kMaster)
-        share.add_sharded(placement, optimizer_state_key(optimizer_state::kDistributedMaster, placement.key), named);
+    for (const OptimizerTensor& named : all) {
+      const bool is_main = shards && named.name == optimizer_state::kMaster;
+      const std::string_view name = is_main ? optimizer_state::kDistributedMaster : named.name;
+      if (buckets)
+        buckets->add(state, name, named);
+      else if (shards)
+        share.add_sharded(placement, optimizer_state_key(name, placement.key), named);
       else
-        share.add_sharded(placement, optimizer_state_key(named.name, placement.key), named);
+        share.add_replicated(*state.parameter, placement, optimizer_state_key(name, placement.key), named);
+    }
   }
+  if (buckets) buckets->finish(trainer);
 }
 
 /// The checkpoint to load from the directory of `flag`; no path if the directory is empty.
@@ -332,7 +338,7 @@ void Checkpointer::read_tensors(const CheckpointReader& reader, bool with_optimi
     read_shared(reader, weights, ctx, trainer.groups());
   else
     read(reader, weights, ctx);
-  if (with_optimizer && BucketedState::is_in(reader)) BucketedState(reader, trainer).require_fits_weights(trainer);
+  if (with_optimizer && bucketed_keys::are_in(reader.metadata())) require_main_params_of_weights(reader, trainer);
   trainer.optimizer().reload_main_params(ctx);  // those that the checkpoint does not hold
   if (!takes_main_params) return;
   if (shares && !trainer.optimizer().config().use_distributed_optimizer)

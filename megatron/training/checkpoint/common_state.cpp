@@ -3,9 +3,10 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "megatron/dist_checkpointing/bucketed_optimizer.h"
 #include "megatron/dist_checkpointing/megatron_names.h"
 #include "megatron/optimizer/param_scheduler_entries.h"
-#include "megatron/training/checkpoint/bucketed_state.h"
+#include "megatron/training/checkpoint/bucketed_share.h"
 
 namespace megatron {
 namespace {
@@ -92,12 +93,12 @@ std::vector<ParamGroupSchedule> schedules_of_model(const OptimizerConfig& config
   return schedules;
 }
 
-Object& make_group(Graph& graph, Trainer& trainer, const ParamGroupSchedule& schedule) {
+Object& make_group(Graph& graph, Trainer& trainer, const ParamGroupSchedule& schedule, bool of_experts) {
   const OptimizerConfig& config = trainer.optimizer().config();
   const ParamScheduler& scheduler = trainer.scheduler();
   Object& dict = graph.dict();
   const bool is_decoupled = schedule.max_lr.has_value();
-  graph.set(dict, "is_expert_parallel", graph.boolean(false));
+  graph.set(dict, "is_expert_parallel", graph.boolean(of_experts));
   graph.set(dict, "default_config", graph.boolean(!is_decoupled));
   graph.set(dict, "wd_mult", graph.real(schedule.wd_mult));
   graph.set(dict, "lr_mult", graph.real(1.0));
@@ -133,11 +134,11 @@ Object& make_scaler(TorchObject& object, const GradScaler& scaler) {
 
 /// The state that Megatron's optimizers keep for all parameters together. Its fused Adam has the number of steps in
 /// each group. torch's AdamW, which Megatron takes without Transformer Engine and Apex, wants it for each parameter.
-Object& make_inner_optimizer(TorchObject& object, Trainer& trainer) {
+Object& make_inner_optimizer(TorchObject& object, Trainer& trainer, bool of_experts) {
   Graph& graph = object.graph;
   std::vector<Object*> groups;
   for (const ParamGroupSchedule& schedule : schedules_of_model(trainer.optimizer().config()))
-    groups.push_back(&make_group(graph, trainer, schedule));
+    groups.push_back(&make_group(graph, trainer, schedule, of_experts));
   Object& inner = graph.dict();
   if (!trainer.config().optimizer.use_distributed_optimizer) {
     Object& state = graph.dict();
@@ -151,11 +152,27 @@ Object& make_inner_optimizer(TorchObject& object, Trainer& trainer) {
   return inner;
 }
 
+/// Says that the state is in buckets; the rest is in the objects beside them. @param num_optimizers  in the chain
+Object& make_forms(Graph& graph, int64_t num_optimizers) {
+  const auto form = [&]() -> Object& {
+    Object& dict = graph.dict();
+    graph.set(dict, common_state::kShardingType, graph.text(common_state::kDpReshardable));
+    return dict;
+  };
+  if (num_optimizers == 1) return form();
+  Object& chain = graph.dict();
+  for (int64_t number = 0; number < num_optimizers; ++number)
+    chain.mutable_entries().push_back({&graph.integer(number), &form()});
+  return chain;
+}
+
 /// The form in which Megatron's optimizers store it: DistributedOptimizer in the form that any layout loads,
 /// Float16OptimizerWithFloat16Params, or FP32Optimizer, which has no dict around the inner one.
 Object& make_optimizer(TorchObject& object, Trainer& trainer) {
   Graph& graph = object.graph;
-  Object& inner = make_inner_optimizer(object, trainer);
+  if (trainer.config().checkpoint.dist_ckpt_optim_form == common_state::kDpReshardable)
+    return make_forms(graph, division_of(trainer).divides_experts() ? 2 : 1);
+  Object& inner = make_inner_optimizer(object, trainer, false);
   const OptimizerConfig& config = trainer.config().optimizer;
   if (!config.use_distributed_optimizer && size_of(config.params_dtype) > size_of(DType::kBFloat16)) return inner;
   Object& outer = graph.dict();
@@ -243,12 +260,28 @@ TorchObject make_common_state(Trainer& trainer, bool with_optimizer) {
   }
   Object& content = graph.dict();
   if (trainer.config().optimizer.use_distributed_optimizer) {
-    graph.set(content, common_state::kOptimizerSharding, graph.text(common_state::kFullyReshardable));
-    graph.set(content, common_state::kMemoryEfficient,
-              graph.boolean(trainer.config().checkpoint.distrib_optim_fully_reshardable_mem_efficient));
+    const CheckpointConfig& config = trainer.config().checkpoint;
+    graph.set(content, common_state::kOptimizerSharding, graph.text(config.dist_ckpt_optim_form));
+    if (config.dist_ckpt_optim_form == common_state::kFullyReshardable)
+      graph.set(content, common_state::kMemoryEfficient,
+                graph.boolean(config.distrib_optim_fully_reshardable_mem_efficient));
   }
   set_content(graph, state, trainer.progress(), content);
   object.root = &graph.list({&state});
+  return object;
+}
+
+TorchObject make_inner_optimizer_object(Trainer& trainer, bool of_experts) {
+  TorchObject object;
+  Object& inner = make_inner_optimizer(object, trainer, of_experts);
+  object.root = &object.graph.list({&inner});
+  return object;
+}
+
+TorchObject make_scaler_object(Trainer& trainer) {
+  TorchObject object;
+  Object& scaler = make_scaler(object, *trainer.optimizer().scaler());
+  object.root = &object.graph.list({&scaler});
   return object;
 }
 
@@ -294,7 +327,7 @@ void load_optimizer_state(const CheckpointReader& reader, const CheckpointReader
   const Object& state = common.state();
   const Object& outer = first_of_chain(state.at(common_state::kOptimizer));
   const Object* sharding = outer.find(common_state::kShardingType);
-  const bool is_bucketed = BucketedState::is_in(reader);
+  const bool is_bucketed = bucketed_keys::are_in(reader.metadata());
   require<CheckpointError>(
       !sharding || is_bucketed || sharding->as_string() == common_state::kFullyReshardable,
       "[checkpoint] {}: the optimizer's state is stored as '{}', which is unsupported. Save it with "
@@ -303,8 +336,9 @@ void load_optimizer_state(const CheckpointReader& reader, const CheckpointReader
       common.file.source(), sharding ? sharding->as_string() : "");
   trainer.scheduler().load(param_scheduler_state_of(scheduler_entries(state.at(common_state::kScheduler))));
   std::optional<TorchFile> file, scaler_file;  // of objects of their own
-  const std::string scaler_key = BucketedState::object_key(common_state::kGradScaler);
-  if (is_bucketed) file.emplace(reader.read_object(BucketedState::object_key(common_state::kOptimizer)));
+  const std::string group = bucketed_keys::group(bucketed_keys::are_chained(reader.metadata()) ? 0 : -1, 0);
+  const std::string scaler_key = bucketed_keys::object(group, common_state::kGradScaler);
+  if (is_bucketed) file.emplace(reader.read_object(bucketed_keys::object(group, common_state::kOptimizer)));
   if (is_bucketed && reader.has_object(scaler_key)) scaler_file.emplace(reader.read_object(scaler_key));
   const Object* inner = file ? file->root().items()[0] : outer.find(common_state::kOptimizer);
   const std::optional<int64_t> num_steps =  // FP32Optimizer has no dict around the inner one

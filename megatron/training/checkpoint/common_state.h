@@ -11,7 +11,12 @@ namespace megatron {
 /// Megatron's common state of this trainer: a list of one dict. @param with_optimizer false with --no-save-optim.
 TorchObject make_common_state(Trainer& trainer, bool with_optimizer);
 
-/// The same for weights that no run has trained yet: arguments and iteration 0.
+/// The objects beside the buckets of the form dp_reshardable: the parameter groups, and the state of the loss scale.
+/// @param of_experts  whether the optimizer has experts alone.
+TorchObject make_inner_optimizer_object(Trainer& trainer, bool of_experts);
+TorchObject make_scaler_object(Trainer& trainer);
+
+/// The common state of weights that no run has trained yet: arguments and iteration 0.
 TorchObject make_initial_state(const PretrainConfig& config);
 
 /// Megatron's test of the arguments that shapes of tensors may not show. @throw CheckpointError if one differs.

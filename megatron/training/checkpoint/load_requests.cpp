@@ -1,7 +1,6 @@
 #include "megatron/training/checkpoint/load_requests.h"
 
 #include "megatron/dist_checkpointing/megatron_names.h"
-#include "megatron/training/checkpoint/bucketed_state.h"
 #include "megatron/training/checkpoint/checkpoint_layout.h"
 #include "megatron/training/checkpoint/optimizer_tensors.h"
 
@@ -33,26 +32,12 @@ CheckpointPlacement found_in(const StoredTensors& reader, CheckpointPlacement pl
   return placement;
 }
 
-CheckpointPlacement placement_in(const CheckpointReader& reader, Trainer& trainer, const OptimizerState& state) {
+}  // namespace
+
+CheckpointPlacement placement_in(const StoredTensors& reader, Trainer& trainer, const OptimizerState& state) {
   return found_in(reader,
                   placement_of(*state.parameter, {state.begin, state.end}, trainer.model().config().num_layers));
 }
-
-LoadRequests requests_of_buckets(const CheckpointReader& reader, Trainer& trainer) {
-  const BucketedState buckets(reader, trainer);
-  LoadRequests requests;
-  for (const OptimizerState& state : trainer.optimizer().states())
-    for (const OptimizerTensor& named : optimizer_tensors(trainer.context(), trainer.optimizer(), state)) {
-      const bool is_main = named.name == optimizer_state::kMaster;
-      CheckpointPlacement placement =
-          buckets.placement_of(state, is_main ? optimizer_state::kDistributedMaster : named.name);
-      std::string key = placement.key;
-      requests.push_back({state.parameter, std::move(key), std::move(placement), named.tensor, named.put_back});
-    }
-  return requests;
-}
-
-}  // namespace
 
 LoadRequests requests_of_model(const StoredTensors& reader, Model& model, WeightSource source) {
   LoadRequests requests;
@@ -68,7 +53,6 @@ LoadRequests requests_of_model(const StoredTensors& reader, Model& model, Weight
 }
 
 LoadRequests requests_of_optimizer(const CheckpointReader& reader, Trainer& trainer) {
-  if (BucketedState::is_in(reader)) return requests_of_buckets(reader, trainer);
   LoadRequests requests;
   for (const OptimizerState& state : trainer.optimizer().states()) {
     const CheckpointPlacement placement = placement_in(reader, trainer, state);

@@ -15,6 +15,10 @@ enum class WeightSource {
 /// The shard of every parameter.
 LoadRequests requests_of_model(const StoredTensors& reader, Model& model, WeightSource source);
 
+/// Where the part of a parameter that one of the optimizer's states() updates lies, under the checkpoint's name of the
+/// parameter.
+CheckpointPlacement placement_in(const StoredTensors& reader, Trainer& trainer, const OptimizerState& state);
+
 /// Main parameters and moments. A checkpoint whose model is in fp32 or fp64 has its main parameters there.
 LoadRequests requests_of_optimizer(const CheckpointReader& reader, Trainer& trainer);
 

@@ -17,6 +17,7 @@ struct CheckpointConfig {
   bool no_save_rng = false;
   bool dist_ckpt_optim_fully_reshardable = false;
   bool distrib_optim_fully_reshardable_mem_efficient = false;
+  std::string dist_ckpt_optim_form = "fully_reshardable";  ///< of a distributed optimizer's state
   bool save_tokenizer_assets = true;
   bool take_over_save_lock = false;
   std::optional<std::string> load;  ///< directory

@@ -144,7 +144,7 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
   table
       .add("dist_ckpt_optim_fully_reshardable", checkpoint.dist_ckpt_optim_fully_reshardable,
            "with --use-distributed-optimizer: write the optimizer's state as whole tensors, which any layout loads; "
-           "always so here")
+           "the default here")
       .needs("--use-distributed-optimizer and --save",
              [&config] { return config.optimizer.use_distributed_optimizer && config.checkpoint.saves(); })
       .such_as("--use-distributed-optimizer --save run --save-interval 500 --dist-ckpt-optim-fully-reshardable");
@@ -156,6 +156,31 @@ void describe_checkpoint(FieldTable& table, PretrainConfig& config) {
       .such_as(
           "--use-distributed-optimizer --save run --save-interval 500 --dist-ckpt-optim-fully-reshardable "
           "--distrib-optim-fully-reshardable-mem-efficient");
+  table
+      .add("dist_ckpt_optim_form", checkpoint.dist_ckpt_optim_form,
+           "form of a distributed optimizer's state: whole tensors, or (dp_reshardable) the flat buckets that "
+           "Megatron-LM "
+           "writes by default and loads on equal tensor and pipeline sizes only; any layout here loads both")
+      .one_of({"fully_reshardable", "dp_reshardable"})
+      .needs("--use-distributed-optimizer and --save",
+             [&config] { return config.optimizer.use_distributed_optimizer && config.checkpoint.saves(); })
+      .cannot_run_where(
+          [&config] {
+            return config.checkpoint.dist_ckpt_optim_form == "dp_reshardable" &&
+                   config.checkpoint.dist_ckpt_optim_fully_reshardable;
+          },
+          "--dist-ckpt-optim-form dp_reshardable with --dist-ckpt-optim-fully-reshardable: they ask for different "
+          "forms. "
+          "Leave out one of them")
+      .cannot_run_where(
+          [&config] {
+            return config.checkpoint.dist_ckpt_optim_form == "dp_reshardable" &&
+                   config.transformer.mtp.num_layers > 0 && config.parallel.has_stages();
+          },
+          "--dist-ckpt-optim-form dp_reshardable with --mtp-num-layers and --pipeline-model-parallel-size above 1: "
+          "where "
+          "Megatron places these layers is not known here. Leave out --dist-ckpt-optim-form")
+      .such_as("--use-distributed-optimizer --save run --save-interval 500 --dist-ckpt-optim-form dp_reshardable");
   table.add(
       "take_over_save_lock", checkpoint.take_over_save_lock,
       "write to the folder of --save although a run on another host, in another container or before the last boot "

@@ -255,7 +255,8 @@ void describe_data_parallel(FieldTable& table, PretrainConfig& config) {
   table.add("use_distributed_optimizer", optimizer.use_distributed_optimizer, "split the optimizer's state")
       .differs({.megatron = "stores buckets, which fit the same tensor and pipeline sizes alone",
                 .ours = "stores the optimizer's state as whole tensors: any layout loads it, as with "
-                        "--dist-ckpt-optim-fully-reshardable",
+                        "--dist-ckpt-optim-fully-reshardable; --dist-ckpt-optim-form dp_reshardable stores buckets, "
+                        "which any layout loads here too",
                 .in_force =
                     [&config] {
                       return config.optimizer.use_distributed_optimizer && config.checkpoint.saves() &&

@@ -62,6 +62,8 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenCheckpoint,
                                            Golden{"lm019/gpt2_pp2", nullptr}, Golden{"core016/llama_1", nullptr},
                                            Golden{"lm019/mla_1", nullptr}, Golden{"lm019/moe_1", nullptr},
                                            Golden{"lm019/moe_ep2", "param"}, Golden{"lm019/moemix_1", nullptr},
+                                           Golden{"lm019/llama_dp2", "param", "lm019_llama_1.safetensors"},
+                                           Golden{"lm019/llama_tp2dp2", "param", "lm019_llama_1.safetensors"},
                                            Golden{"lm019/legacy_1", "param", "lm019_llama_1.safetensors"},
                                            Golden{"lm019/legacy_plain_1", "param", "lm019_gpt2_1.safetensors"},
                                            Golden{"lm019/legacy_tp2", nullptr, "lm019_llama_tp2.safetensors"},
@@ -105,28 +107,20 @@ TEST_P(GoldenCheckpoint, GoesOnHere) {
   for (double loss : testing::train(trainer, iteration, iteration + 2)) EXPECT_TRUE(std::isfinite(loss));
 }
 
-TEST(GoldenCheckpoint, WithBucketsOfOtherTensorParallelRanksIsRejectedWithTheRemedy) {
-  PosixFileSystem files;
-  PretrainConfig config = testing::small_config(testing::golden_words("lm019/llama_tp2dp2"));
-  Trainer trainer(config, {});
-  try {
-    Checkpointer(files, config, {}).load(trainer);
-    FAIL() << "buckets of two ranks were read by one";
-  } catch (const CheckpointError& error) {
-    EXPECT_NE(std::string(error.what()).find("2 tensor- and 1 pipeline-parallel"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("--no-load-optim"), std::string::npos) << error.what();
-  }
-  config.checkpoint.no_load_optim = true;
-  EXPECT_TRUE(Checkpointer(files, config, {}).load(trainer));
-}
-
-TEST(GoldenCheckpoint, WithBucketsInAnotherPrecisionIsRejected) {
+TEST(GoldenCheckpoint, WithBucketsInAnotherPrecisionGivesItsMainParameters) {
   PosixFileSystem files;
   std::string words = testing::golden_words("lm019/llama_dp2");
   words.erase(words.find("--bf16 "), std::string_view("--bf16 ").size());
   const PretrainConfig config = testing::small_config(words);
   Trainer trainer(config, {});
-  EXPECT_THROW(Checkpointer(files, config, {}).load(trainer), CheckpointError);
+  ASSERT_TRUE(Checkpointer(files, config, {}).load(trainer));
+  const std::string path = kGolden + "expected/lm019_llama_1.safetensors";
+  const SafetensorsFile expected(files.open_for_reading(path), path);
+  for (const Parameter* parameter : trainer.model().parameters()) {
+    const auto [key, layer] = stored_key(parameter->name(), false, true);
+    EXPECT_EQ(testing::values_of(parameter->value()), expected_values(expected, "optimizer.state.param." + key, layer))
+        << parameter->name();
+  }
 }
 
 std::set<std::string> keys_of(const pickle::Object& dict) {

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "megatron/models/gpt/gpt_model.h"
-#include "megatron/training/checkpoint/bucketed_state.h"
+#include "megatron/training/checkpoint/main_param_check.h"
 #include "tests/testing/test_device.h"
 #include "tests/training/checkpoint/checkpoint_session.h"
 
