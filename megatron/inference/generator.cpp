@@ -14,8 +14,7 @@ namespace {
 /// drop tokens on the other sequences.
 bool columns_are_independent(const Device& device, const TransformerConfig& config) {
   if (device.kind() == DeviceKind::kCuda || config.moe || config.mla) return false;
-  const bool uses_library = config.params_dtype == DType::kFloat32 || config.params_dtype == DType::kBFloat16;
-  return !uses_library || kernels::library_rows_are_independent();
+  return config.params_dtype == DType::kFloat64 || kernels::library_rows_are_independent(config.params_dtype);
 }
 
 /// A place in the batch, and in the caches.

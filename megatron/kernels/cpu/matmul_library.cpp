@@ -174,8 +174,10 @@ void library_matmul(const CpuStream& stream, const MatmulShape& shape, const Mat
   handles.plan(shape).execute(handles.stream(), data);
 }
 
-bool library_rows_are_independent() {
-  const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+bool library_rows_are_independent(DType dtype) {
+  if (dtype != DType::kFloat32 && dtype != DType::kBFloat16) return false;
+  const auto needed =
+      static_cast<unsigned>(dtype == DType::kBFloat16 ? dnnl::cpu_isa::avx512_core_bf16 : dnnl::cpu_isa::avx512_core);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
 }
 

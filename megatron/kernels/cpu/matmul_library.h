@@ -30,8 +30,8 @@ int64_t library_matmul_workspace_bytes(const CpuStream& stream, const MatmulShap
 /// c (+)= op(a) op(b) + bias. All sizes must be positive.
 void library_matmul(const CpuStream& stream, const MatmulShape& shape, const MatmulData& data);
 /// True if a row of c has the same bits whatever the number of rows of a and its own number, where b is transposed and
-/// there are fewer than a thousand rows: oneDNN's batch-reduce kernels, for which it takes AVX-512, add in the same
-/// order for every row. Its `gemm` does not.
-bool library_rows_are_independent();
+/// there are fewer than a thousand rows: oneDNN's batch-reduce kernels, for which it takes AVX-512, with instructions
+/// for bf16 if that is the dtype, add in the same order for every row. Its `gemm` does not.
+bool library_rows_are_independent(DType dtype);
 
 }  // namespace megatron::kernels
