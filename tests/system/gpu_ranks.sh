@@ -284,7 +284,7 @@ case_throw() {
   under own 2 "${small[@]}" --train-iters 100 --tokenizer-type ByteLevelTokenizer --split "1,0,0" --data-path "$work/broken_text_document" \
     --data-cache-path "$work/cache" --log-jsonl "$work/steps.jsonl" >"$work/log" 2>&1 &
   job=$!
-  ends 3 30000 "\[rank [01]\] .*token $wrong at position"
+  ends 3 30000 "\[rank [01]\] .*token $wrong is not in the vocabulary of"
 }
 # A user's script shows both ranks the same GPU.
 case_one_gpu_for_two() {
