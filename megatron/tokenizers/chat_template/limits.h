@@ -33,7 +33,7 @@ class Limits {
   Level descend() { return Level(depth_); }
 
  private:
-  static constexpr int kMaxDepth = 1500;  // of statements and expressions that are evaluated within each other
+  static constexpr int kMaxDepth = 600;  // of statements and expressions that are evaluated within each other
   static constexpr int64_t kFreeWork = 1'000'000, kWorkOfWeight = 1000;
   int64_t work_left_;
   int depth_ = 0;
