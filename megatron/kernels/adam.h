@@ -1,8 +1,10 @@
 // Adam and AdamW over flat buffers.
+// The overloads for CUDA compute roots and divisions to two units of the last place. They take main parameters in fp32
+// and other buffers in fp32, bf16 or fp16, and throw DtypeError for fp64.
 #pragma once
 
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/step_state.h"
-#include "megatron/core/stream.h"
 #include "megatron/core/view.h"
 #include "megatron/kernels/optimizer_ranges.h"
 #include "megatron/kernels/stochastic_rounding.h"
@@ -32,6 +34,7 @@ struct AdamArgs {
 };
 /// @throw DtypeError for other dtypes of parameters, and for bf16 parameters with a model weight.
 void adam(const CpuStream& stream, const AdamArgs& args);
+void adam(const CudaStream& stream, const AdamArgs& args);
 
 /// The same for all ranges of a table, with the same bits.
 struct AdamRangesArgs {
@@ -41,5 +44,6 @@ struct AdamRangesArgs {
   const StepState* state = nullptr;
 };
 void adam_ranges(const CpuStream& stream, const AdamRangesArgs& args);
+void adam_ranges(const CudaStream& stream, const AdamRangesArgs& args);
 
 }  // namespace megatron::kernels

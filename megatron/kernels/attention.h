@@ -20,7 +20,7 @@ enum class AttentionSoftmax { kVanilla, kOffByOne, kLearnable };
 /// dropout_threshold(dropout), else its probability is multiplied by 1 / (1 - dropout).
 struct AttentionOptions {
   double scale = 1;
-  double soft_cap = 0;  // 0: none. CPU only: CUDA rejects it
+  double soft_cap = 0;  // 0: none
   bool is_causal = true;
   int64_t window_left = -1, window_right = -1;  // -1: no limit
   AttentionSoftmax softmax = AttentionSoftmax::kVanilla;
@@ -46,8 +46,8 @@ struct AttentionForwardArgs {
   AttentionOptions options;
   View o;    // [s, b, n, dv]
   View lse;  // [n, b, s] fp32 (fp64 for fp64), any strides: log of the denominator, -infinity where it is 0
-  /// [n] fp64, contiguous; optional: raised to the largest score that a query of the head sees, after scale and soft
-  /// cap. For kVanilla. CPU only: CUDA rejects it.
+  /// [n] fp64, at least 0, contiguous; optional: raised to the largest score of a query of the head and a key that it
+  /// sees, after scale and soft cap. A sink is no key.
   View max_logits;
   View workspace;  // uint8 [attention_forward_workspace_bytes(stream, args)]
 };

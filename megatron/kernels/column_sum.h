@@ -1,9 +1,10 @@
 // Sums over the rows of a matrix: the gradient of a bias.
+// The overload for CUDA takes fp32, bf16 and fp16, and throws NotSupported for fp64.
 #pragma once
 
 #include <algorithm>
 
-#include "megatron/core/stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/view.h"
 
 namespace megatron::kernels {
@@ -29,5 +30,6 @@ struct ColumnSumArgs {
   View workspace;  // uint8 [column_sum_workspace_bytes(rows, f, dtype of x)]
 };
 void column_sum(const CpuStream& stream, const ColumnSumArgs& args);
+void column_sum(const CudaStream& stream, const ColumnSumArgs& args);
 
 }  // namespace megatron::kernels

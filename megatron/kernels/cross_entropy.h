@@ -7,9 +7,10 @@
 //
 // Statistics and losses are fp32 (fp64 for fp64), one value per token, contiguous. Logits are [..., v], the last
 // dimension contiguous, any floating dtype; a token is one row.
+// The overloads for CUDA take logits in fp32, bf16 and fp16, and throw NotSupported for fp64.
 #pragma once
 
-#include "megatron/core/stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/view.h"
 
 namespace megatron::kernels {
@@ -28,6 +29,7 @@ struct CrossEntropyMaxArgs {
   View max;
 };
 void cross_entropy_max(const CpuStream& stream, const CrossEntropyMaxArgs& args);
+void cross_entropy_max(const CudaStream& stream, const CrossEntropyMaxArgs& args);
 
 /// sum_exp[t] = sum of exp(x - max);  target[t] = x_target - max, zero where the target is not among the columns;
 /// total[t] = sum of (x - max), needed for label smoothing only.
@@ -40,6 +42,7 @@ struct CrossEntropySumsArgs {
   View total;  // optional
 };
 void cross_entropy_sums(const CpuStream& stream, const CrossEntropySumsArgs& args);
+void cross_entropy_sums(const CudaStream& stream, const CrossEntropySumsArgs& args);
 
 /// loss[t] = mask[t] * (-(1 - a) log p_target - a * mean over the true vocabulary of log p), a = label_smoothing.
 /// Where the mask is 0 the loss is 0, whatever the logits.
@@ -52,6 +55,7 @@ struct CrossEntropyLossArgs {
   View loss;
 };
 void cross_entropy_loss(const CpuStream& stream, const CrossEntropyLossArgs& args);
+void cross_entropy_loss(const CudaStream& stream, const CrossEntropyLossArgs& args);
 
 /// The three calls above for a whole vocabulary, row by row while the row is in cache. `max` and `sum_exp` are kept for
 /// backward.
@@ -64,6 +68,7 @@ struct CrossEntropyForwardArgs {
   View max, sum_exp, loss;
 };
 void cross_entropy_forward(const CpuStream& stream, const CrossEntropyForwardArgs& args);
+void cross_entropy_forward(const CudaStream& stream, const CrossEntropyForwardArgs& args);
 
 /// d_logits = d_loss[t] * mask[t] * (p - (1 - a) [column is the target] - a / vocab_size).
 struct CrossEntropyBackwardArgs {
@@ -77,5 +82,6 @@ struct CrossEntropyBackwardArgs {
   View d_logits;  // shape of logits; may be logits
 };
 void cross_entropy_backward(const CpuStream& stream, const CrossEntropyBackwardArgs& args);
+void cross_entropy_backward(const CudaStream& stream, const CrossEntropyBackwardArgs& args);
 
 }  // namespace megatron::kernels

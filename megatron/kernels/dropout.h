@@ -1,10 +1,12 @@
 // Dropout, with the bias and the residual addition around it.
+// The overloads for CUDA make the same mask bit for bit. They take fp32, bf16 and fp16, and throw NotSupported for
+// fp64.
 #pragma once
 
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/random.h"
 #include "megatron/core/sequence_layout_view.h"
 #include "megatron/core/step_state.h"
-#include "megatron/core/stream.h"
 #include "megatron/core/view.h"
 #include "megatron/kernels/column_sum.h"
 
@@ -31,6 +33,7 @@ struct BiasDropoutAddForwardArgs {
   DropoutMask dropout;
 };
 void bias_dropout_add_forward(const CpuStream& stream, const BiasDropoutAddForwardArgs& args);
+void bias_dropout_add_forward(const CudaStream& stream, const BiasDropoutAddForwardArgs& args);
 
 /// dx = dropout(dy);  dbias = sum over rows of dx. The gradient of the residual is dy itself.
 struct BiasDropoutAddBackwardArgs {
@@ -42,6 +45,7 @@ struct BiasDropoutAddBackwardArgs {
   DropoutMask dropout;
 };
 void bias_dropout_add_backward(const CpuStream& stream, const BiasDropoutAddBackwardArgs& args);
+void bias_dropout_add_backward(const CudaStream& stream, const BiasDropoutAddBackwardArgs& args);
 
 constexpr int64_t bias_dropout_add_backward_workspace_bytes(int64_t num_rows, int64_t h, DType dtype) {
   return column_sum_workspace_bytes(num_rows, h, dtype);

@@ -1,8 +1,10 @@
 // Rows of a table by index, and their gradient.
+// The overloads for CUDA take fp32, bf16 and fp16, with ids and positions in device memory, and throw NotSupported for
+// fp64.
 #pragma once
 
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/sequence_layout_view.h"
-#include "megatron/core/stream.h"
 #include "megatron/core/view.h"
 
 namespace megatron::kernels {
@@ -23,6 +25,7 @@ struct EmbeddingForwardArgs {
   bool accumulate = false;
 };
 void embedding_forward(const CpuStream& stream, const EmbeddingForwardArgs& args);
+void embedding_forward(const CudaStream& stream, const EmbeddingForwardArgs& args);
 
 /// dtable[id] = sum of the rows of dy with that id, in the order of the rows, in fp32 (fp64 for fp64), rounded once;
 /// or += with `accumulate`. Without it, rows without an id become zero. Deterministic.
@@ -34,6 +37,7 @@ struct EmbeddingBackwardArgs {
   View workspace;  // uint8 [embedding_backward_workspace_bytes(rows)]
 };
 void embedding_backward(const CpuStream& stream, const EmbeddingBackwardArgs& args);
+void embedding_backward(const CudaStream& stream, const EmbeddingBackwardArgs& args);
 
 constexpr int64_t embedding_backward_workspace_bytes(int64_t num_rows) { return 16 * num_rows; }
 

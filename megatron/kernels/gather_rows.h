@@ -1,10 +1,12 @@
 // Moving rows by index lists: routed tokens to experts and back. Index lists are int32 and contiguous; -1 stands for no
 // row. Dimension 0 may be bounded by a count in device memory; a count above the capacity sets StepState::overflow and
 // only the rows within the capacity are handled. Dtypes of inputs and outputs may differ (fp64 only together).
+// The overloads for CUDA take fp32, bf16 and fp16, with index lists and state in device memory, and throw NotSupported
+// for fp64.
 #pragma once
 
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/step_state.h"
-#include "megatron/core/stream.h"
 #include "megatron/core/view.h"
 
 namespace megatron::kernels {
@@ -18,6 +20,7 @@ struct GatherRowsArgs {
   StepState* state = nullptr;  // needed if y is bounded
 };
 void gather_rows(const CpuStream& stream, const GatherRowsArgs& args);
+void gather_rows(const CudaStream& stream, const GatherRowsArgs& args);
 
 /// y[index[i]] = sum of the x[i] with that index, in the order of i, in fp32 (fp64 for fp64), rounded once; other rows
 /// become zero. With `accumulate`, y[index[i]] +=. The transpose of gather_rows. Deterministic.
@@ -30,6 +33,7 @@ struct ScatterAddRowsArgs {
   StepState* state = nullptr;  // needed if x is bounded
 };
 void scatter_add_rows(const CpuStream& stream, const ScatterAddRowsArgs& args);
+void scatter_add_rows(const CudaStream& stream, const ScatterAddRowsArgs& args);
 
 constexpr int64_t scatter_add_rows_workspace_bytes(int64_t m) { return 16 * m; }
 
@@ -42,6 +46,7 @@ struct CombineRowsForwardArgs {
   View y;             // [t, h]
 };
 void combine_rows_forward(const CpuStream& stream, const CombineRowsForwardArgs& args);
+void combine_rows_forward(const CudaStream& stream, const CombineRowsForwardArgs& args);
 
 /// dx[slots[t, j]] = weights[t, j] * dy[t], zero for rows without a slot; dweights[t, j] = dy[t] . x[slots[t, j]],
 /// zero for missing slots.
@@ -54,5 +59,6 @@ struct CombineRowsBackwardArgs {
   View dweights;      // [t, k], contiguous
 };
 void combine_rows_backward(const CpuStream& stream, const CombineRowsBackwardArgs& args);
+void combine_rows_backward(const CudaStream& stream, const CombineRowsBackwardArgs& args);
 
 }  // namespace megatron::kernels

@@ -5,12 +5,13 @@
 // into calls, or on the distribution over ranks. Terms are x^2 / 4^e in [0, 1], where 2^e is the power of two above the
 // largest |x| of all calls and ranks; each is rounded to 2^-76, which keeps all 53 bits of an fp64 square down to
 // 2^-23 of the largest, and errs by N 2^-77 at most in all, where fp64 sums err by up to N 2^-53.
+// The overloads for CUDA give the same bits. They take fp32, bf16 and fp16, and throw NotSupported for fp64.
 #pragma once
 
 #include <algorithm>
 
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/step_state.h"
-#include "megatron/core/stream.h"
 #include "megatron/core/view.h"
 
 namespace megatron::kernels {
@@ -41,6 +42,7 @@ struct LargestAbsoluteArgs {
   int64_t* limbs = nullptr;       // with a guess: [kSumLimbs], the result of squared_sum with largest = guess
 };
 void largest_absolute(const CpuStream& stream, const LargestAbsoluteArgs& args);
+void largest_absolute(const CudaStream& stream, const LargestAbsoluteArgs& args);
 
 /// limbs = sum of x^2 / 4^e with 2^e from `largest`, or limbs += with `accumulate`; zeros unless `largest` is finite.
 struct SquaredSumArgs {
@@ -52,6 +54,7 @@ struct SquaredSumArgs {
   const double* guess = nullptr;  // optional: the guess of largest_absolute for the same x and limbs
 };
 void squared_sum(const CpuStream& stream, const SquaredSumArgs& args);
+void squared_sum(const CudaStream& stream, const SquaredSumArgs& args);
 
 /// result = number of elements that are 0, or result += with `accumulate`.
 struct CountZerosArgs {
@@ -61,6 +64,7 @@ struct CountZerosArgs {
   View workspace;  // uint8 [gradient_statistics_workspace_bytes(n)]
 };
 void count_zeros(const CpuStream& stream, const CountZerosArgs& args);
+void count_zeros(const CudaStream& stream, const CountZerosArgs& args);
 
 /// norm = 2^e sqrt(limbs) * state->inverse_scale, or `largest` if that is not finite;
 /// state->clip_factor = min(1, max_norm / (norm + 1e-6)), or 1 if max_norm is 0. Without a state: only the norm,
@@ -76,5 +80,6 @@ struct ClipFactorArgs {
   const int64_t* extent_overflow = nullptr;
 };
 void clip_factor(const CpuStream& stream, const ClipFactorArgs& args);
+void clip_factor(const CudaStream& stream, const ClipFactorArgs& args);
 
 }  // namespace megatron::kernels

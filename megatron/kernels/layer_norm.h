@@ -1,7 +1,8 @@
 // Layer normalisation over the last dimension.
+// The overloads for CUDA take fp32, bf16 and fp16, and throw NotSupported for fp64.
 #pragma once
 
-#include "megatron/core/stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/view.h"
 #include "megatron/kernels/column_sum.h"
 
@@ -24,6 +25,7 @@ struct LayerNormForwardArgs {
   bool zero_centered_gamma = false;  // the factor is 1 + gamma (Megatron's "layernorm 1p"); beta as it is
 };
 void layer_norm_forward(const CpuStream& stream, const LayerNormForwardArgs& args);
+void layer_norm_forward(const CudaStream& stream, const LayerNormForwardArgs& args);
 
 /// dx = gradient of z through y, plus dresidual;  dgamma = sum over rows of dy * (z - mean) * rstd;
 /// dbeta = sum over rows of dy. With a residual, dx is also the gradient of the residual.
@@ -40,6 +42,7 @@ struct LayerNormBackwardArgs {
   View workspace;  // uint8; needed with dgamma or dbeta
 };
 void layer_norm_backward(const CpuStream& stream, const LayerNormBackwardArgs& args);
+void layer_norm_backward(const CudaStream& stream, const LayerNormBackwardArgs& args);
 
 constexpr int64_t layer_norm_backward_workspace_bytes(int64_t num_rows, int64_t h, DType dtype) {
   return column_sum_workspace_bytes(num_rows, 2 * h, dtype);

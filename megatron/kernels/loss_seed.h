@@ -1,10 +1,11 @@
 // The gradient of a mean loss over tokens, whose number over all ranks is in device memory.
+// The overload for CUDA gives the same bits.
 #pragma once
 
 #include <cstdint>
 
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/step_state.h"
-#include "megatron/core/stream.h"
 
 namespace megatron::kernels {
 
@@ -15,5 +16,6 @@ struct LossSeedArgs {
   StepState* state = nullptr;
 };
 void loss_seed(const CpuStream& stream, const LossSeedArgs& args);
+void loss_seed(const CudaStream& stream, const LossSeedArgs& args);
 
 }  // namespace megatron::kernels

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "megatron/core/stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/view.h"
 
 namespace megatron::kernels {
@@ -36,11 +36,13 @@ struct SplitMainParamsArgs {
   View remainder;  // uint8 [n, 2]
 };
 void split_main_params(const CpuStream& stream, const SplitMainParamsArgs& args);
+void split_main_params(const CudaStream& stream, const SplitMainParamsArgs& args);
 
 struct JoinMainParamsArgs {
   ConstView weight, remainder;  // as above
   View main;
 };
 void join_main_params(const CpuStream& stream, const JoinMainParamsArgs& args);
+void join_main_params(const CudaStream& stream, const JoinMainParamsArgs& args);
 
 }  // namespace megatron::kernels

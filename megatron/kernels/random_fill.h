@@ -1,8 +1,9 @@
 // Initial values of weights.
+// The overload for CUDA gives the same numbers bit for bit, and throws NotSupported for fp64.
 #pragma once
 
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/random.h"
-#include "megatron/core/stream.h"
 #include "megatron/core/view.h"
 
 namespace megatron::kernels {
@@ -17,5 +18,6 @@ struct NormalFillArgs {
   double std = 1;
 };
 void fill_normal(const CpuStream& stream, const NormalFillArgs& args);
+void fill_normal(const CudaStream& stream, const NormalFillArgs& args);
 
 }  // namespace megatron::kernels

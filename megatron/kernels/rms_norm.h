@@ -1,7 +1,8 @@
 // Root mean square normalisation over the last dimension.
+// The overloads for CUDA take fp32, bf16 and fp16, and throw NotSupported for fp64.
 #pragma once
 
-#include "megatron/core/stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/view.h"
 #include "megatron/kernels/column_sum.h"
 
@@ -22,6 +23,7 @@ struct RmsNormForwardArgs {
   bool zero_centered_gamma = false;  // the factor is 1 + gamma (Megatron's "layernorm 1p")
 };
 void rms_norm_forward(const CpuStream& stream, const RmsNormForwardArgs& args);
+void rms_norm_forward(const CudaStream& stream, const RmsNormForwardArgs& args);
 
 /// dx = gradient of z through y, plus dresidual;  dgamma = sum over rows of dy * z * rstd.
 /// With a residual, dx is also the gradient of the residual.
@@ -38,6 +40,7 @@ struct RmsNormBackwardArgs {
   View workspace;  // uint8; needed with dgamma
 };
 void rms_norm_backward(const CpuStream& stream, const RmsNormBackwardArgs& args);
+void rms_norm_backward(const CudaStream& stream, const RmsNormBackwardArgs& args);
 
 constexpr int64_t rms_norm_backward_workspace_bytes(int64_t num_rows, int64_t h, DType dtype) {
   return column_sum_workspace_bytes(num_rows, h, dtype);

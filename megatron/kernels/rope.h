@@ -1,8 +1,10 @@
 // Rotary position embedding.
+// The overloads for CUDA take fp32, bf16 and fp16, with tables in fp32 and positions in device memory, and throw
+// NotSupported for fp64.
 #pragma once
 
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/sequence_layout_view.h"
-#include "megatron/core/stream.h"
 #include "megatron/core/view.h"
 
 namespace megatron::kernels {
@@ -16,6 +18,7 @@ struct RopeTableArgs {
   View cos, sin;  // [positions, d_rot / 2] fp32 or fp64, contiguous
 };
 void rope_table(const CpuStream& stream, const RopeTableArgs& args);
+void rope_table(const CudaStream& stream, const RopeTableArgs& args);
 
 /// The pairing of elements of a head: a pair (a, b) is rotated to (a cos - b sin, b cos + a sin).
 enum class RopePairs {
@@ -35,5 +38,6 @@ struct RopeArgs {
   bool inverse = false;
 };
 void rope(const CpuStream& stream, const RopeArgs& args);
+void rope(const CudaStream& stream, const RopeArgs& args);
 
 }  // namespace megatron::kernels

@@ -26,7 +26,7 @@ struct RouterTopkOptions {
   constexpr int64_t num_scored_per_group() const {  // with groups
     return group_score_topk > 0 ? group_score_topk : topk / group_topk;
   }
-  /// Whether the probabilities of a token sum to 1 (before the scaling factor; over all experts with pre_softmax).
+  /// Says whether the probabilities of a token sum to 1 (before the scaling factor; over all experts with pre_softmax).
   constexpr bool is_normalised() const { return score == RouterScore::kSoftmax || topk > 1; }
 };
 

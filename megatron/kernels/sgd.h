@@ -1,8 +1,10 @@
 // Stochastic gradient descent with momentum over flat buffers.
+// The overloads for CUDA take main parameters in fp32 and other buffers in fp32, bf16 or fp16, and throw DtypeError for
+// fp64.
 #pragma once
 
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/step_state.h"
-#include "megatron/core/stream.h"
 #include "megatron/core/view.h"
 #include "megatron/kernels/optimizer_ranges.h"
 
@@ -22,6 +24,7 @@ struct SgdArgs {
   const StepState* state = nullptr;
 };
 void sgd(const CpuStream& stream, const SgdArgs& args);
+void sgd(const CudaStream& stream, const SgdArgs& args);
 
 /// The same for all ranges of a table, with the same bits; the first moment is the momentum buffer.
 struct SgdRangesArgs {
@@ -30,5 +33,6 @@ struct SgdRangesArgs {
   const StepState* state = nullptr;
 };
 void sgd_ranges(const CpuStream& stream, const SgdRangesArgs& args);
+void sgd_ranges(const CudaStream& stream, const SgdRangesArgs& args);
 
 }  // namespace megatron::kernels

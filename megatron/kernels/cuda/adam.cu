@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/adam.h"
+#include "megatron/kernels/adam.h"
 
 #include "megatron/kernels/cuda/main_halves.cuh"
 #include "megatron/kernels/cuda/optimizer_ranges.cuh"

@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/column_sum.h"
+#include "megatron/kernels/column_sum.h"
 
 #include "megatron/kernels/cuda/launch.cuh"
 

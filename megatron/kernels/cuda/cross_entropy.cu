@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/cross_entropy.h"
+#include "megatron/kernels/cross_entropy.h"
 
 #include "megatron/kernels/cuda/reduce.cuh"
 

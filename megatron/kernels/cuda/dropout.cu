@@ -1,6 +1,6 @@
-#include "megatron/kernels/cuda/dropout.h"
+#include "megatron/kernels/dropout.h"
 
-#include "megatron/kernels/cuda/column_sum.h"
+#include "megatron/kernels/column_sum.h"
 #include "megatron/kernels/cuda/launch.cuh"
 #include "megatron/kernels/cuda/random.cuh"
 

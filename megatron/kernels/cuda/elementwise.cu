@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/elementwise.h"
 
 #include <bit>
 #include <cstring>
@@ -123,7 +123,7 @@ void move_units(const CudaStream& stream, const ConstView& x, const View& y, con
                                 x.data ? rows_of(x) : DeviceOffsets(), rows_of(y), unit});
 }
 
-/// Whether rows of the view can be moved in units of `bytes`.
+/// Says whether rows of the view can be moved in units of `bytes`.
 bool fits(const ConstView& view, int64_t bytes) {
   if (!view.data) return true;
   const int64_t size = size_of(view.dtype);

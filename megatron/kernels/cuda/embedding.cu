@@ -1,9 +1,9 @@
-#include "megatron/kernels/cuda/embedding.h"
+#include "megatron/kernels/embedding.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/random.cuh"
 #include "megatron/kernels/cuda/row_gather.cuh"
 #include "megatron/kernels/cuda/row_scatter.cuh"
+#include "megatron/kernels/elementwise.h"
 
 namespace megatron::kernels {
 namespace {

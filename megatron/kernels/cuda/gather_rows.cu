@@ -1,9 +1,9 @@
-#include "megatron/kernels/cuda/gather_rows.h"
+#include "megatron/kernels/gather_rows.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/reduce.cuh"
 #include "megatron/kernels/cuda/row_gather.cuh"
 #include "megatron/kernels/cuda/row_scatter.cuh"
+#include "megatron/kernels/elementwise.h"
 
 namespace megatron::kernels {
 namespace {

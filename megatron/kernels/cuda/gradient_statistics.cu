@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/gradient_statistics.h"
+#include "megatron/kernels/gradient_statistics.h"
 
 #include <math_constants.h>
 
@@ -37,7 +37,7 @@ __device__ int exponent_of(double largest) {
   return max(exponent, -1000);
 }
 
-/// Whether the squares summed for `guess` are valid for `largest`. If not, they are meaningless: elements
+/// Says whether the squares summed for `guess` are valid for `largest`. If not, they are meaningless: elements
 /// above the guess overflow its scale.
 __device__ bool has_scale_of(const double* guess, const double* largest) {
   return guess && isfinite(*guess) && isfinite(*largest) && exponent_of(*guess) == exponent_of(*largest);

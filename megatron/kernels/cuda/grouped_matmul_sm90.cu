@@ -45,7 +45,7 @@ class Sm90Kernels final : public LibraryHandles {
 
   int num_multiprocessors() const { return num_multiprocessors_; }
 
-  /// Whether this GPU and this build have the kernel; lets it take the shared memory.
+  /// Says whether this GPU and this build have the kernel; lets it take the shared memory.
   template <class Kernel>
   bool runs(Kernel* kernel) {
     if (!encode_) return false;

@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/loss_seed.h"
+#include "megatron/kernels/loss_seed.h"
 
 #include "megatron/kernels/cuda/launch.cuh"
 

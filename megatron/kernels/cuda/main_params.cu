@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/main_params.h"
+#include "megatron/kernels/main_params.h"
 
 #include "megatron/kernels/cuda/launch.cuh"
 #include "megatron/kernels/cuda/main_halves.cuh"

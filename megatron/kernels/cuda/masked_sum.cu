@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/masked_sum.h"
+#include "megatron/kernels/masked_sum.h"
 
 #include "megatron/kernels/cuda/launch.cuh"
 

@@ -1,7 +1,7 @@
 // Gradients of norm_forward.cu in one pass over the rows: dx, and the sums for gamma and beta.
-#include "megatron/kernels/cuda/layer_norm.h"
-#include "megatron/kernels/cuda/rms_norm.h"
 #include "megatron/kernels/cuda/row_teams.cuh"
+#include "megatron/kernels/layer_norm.h"
+#include "megatron/kernels/rms_norm.h"
 
 namespace megatron::kernels {
 namespace {

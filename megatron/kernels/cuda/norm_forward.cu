@@ -1,7 +1,7 @@
 // RMS and layer normalisation: y = (z - mean) * rstd * gamma + beta over rows, mean 0 for RMS.
-#include "megatron/kernels/cuda/layer_norm.h"
-#include "megatron/kernels/cuda/rms_norm.h"
 #include "megatron/kernels/cuda/row_teams.cuh"
+#include "megatron/kernels/layer_norm.h"
+#include "megatron/kernels/rms_norm.h"
 
 namespace megatron::kernels {
 namespace {

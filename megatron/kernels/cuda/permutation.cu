@@ -1,7 +1,7 @@
 #include "megatron/kernels/permutation.h"
 
 #include "megatron/kernels/cuda/block_rank.cuh"
-#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/elementwise.h"
 
 namespace megatron::kernels {
 namespace {

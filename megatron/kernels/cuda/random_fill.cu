@@ -1,5 +1,5 @@
 // This file is compiled without fused multiply-add, so that its numbers equal those of core/box_muller.h bit for bit.
-#include "megatron/kernels/cuda/random_fill.h"
+#include "megatron/kernels/random_fill.h"
 
 #include "megatron/core/box_muller.h"
 #include "megatron/kernels/cuda/launch.cuh"

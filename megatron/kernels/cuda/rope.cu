@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/rope.h"
+#include "megatron/kernels/rope.h"
 
 #include <algorithm>
 

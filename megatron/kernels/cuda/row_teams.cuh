@@ -74,7 +74,7 @@ __device__ Pack values_of(RawPack raw) {
   return convert(raw);
 }
 
-/// Whether packs of the next row are prefetched: if registers suffice.
+/// Says whether packs of the next row are prefetched: if registers suffice.
 template <class X, int kPacks>
 inline constexpr bool kIsAhead = kIsWhole<X>&& kPacks <= 4;
 

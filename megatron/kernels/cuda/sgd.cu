@@ -1,4 +1,4 @@
-#include "megatron/kernels/cuda/sgd.h"
+#include "megatron/kernels/sgd.h"
 
 #include "megatron/kernels/cuda/optimizer_ranges.cuh"
 

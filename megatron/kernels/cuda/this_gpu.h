@@ -5,7 +5,7 @@
 
 namespace megatron::kernels {
 
-/// Whether the kernels were compiled for the current GPU's architecture. Creates a context there.
+/// Says whether the kernels were compiled for the current GPU's architecture. Creates a context there.
 bool has_code_for_this_gpu();
 
 /// Bytes of shared memory that a block of a kernel may have on the current GPU: 227 KiB on compute capability 9.0 and

@@ -1,10 +1,10 @@
 // Gradient statistics on CUDA against the CPU.
-#include "megatron/kernels/cuda/gradient_statistics.h"
+#include "megatron/kernels/gradient_statistics.h"
 
 #include <cmath>
 #include <limits>
 
-#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/elementwise.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace megatron::kernels {

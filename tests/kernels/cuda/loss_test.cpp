@@ -1,6 +1,6 @@
 // Cross entropy and the sum of losses on CUDA against the CPU.
-#include "megatron/kernels/cuda/cross_entropy.h"
-#include "megatron/kernels/cuda/masked_sum.h"
+#include "megatron/kernels/cross_entropy.h"
+#include "megatron/kernels/masked_sum.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace megatron::kernels {

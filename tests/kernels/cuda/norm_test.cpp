@@ -1,6 +1,6 @@
 // RMS and layer normalisation on CUDA against the CPU.
-#include "megatron/kernels/cuda/layer_norm.h"
-#include "megatron/kernels/cuda/rms_norm.h"
+#include "megatron/kernels/layer_norm.h"
+#include "megatron/kernels/rms_norm.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace megatron::kernels {

@@ -1,9 +1,9 @@
 // Adam, SGD, seeds of losses and initial values on CUDA against the CPU.
-#include "megatron/kernels/cuda/adam.h"
-#include "megatron/kernels/cuda/loss_seed.h"
-#include "megatron/kernels/cuda/main_params.h"
-#include "megatron/kernels/cuda/random_fill.h"
-#include "megatron/kernels/cuda/sgd.h"
+#include "megatron/kernels/adam.h"
+#include "megatron/kernels/loss_seed.h"
+#include "megatron/kernels/main_params.h"
+#include "megatron/kernels/random_fill.h"
+#include "megatron/kernels/sgd.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace megatron::kernels {

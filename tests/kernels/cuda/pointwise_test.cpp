@@ -1,8 +1,8 @@
 // Activations, dropout, copies, sums and sums over rows on CUDA against the CPU.
-#include "megatron/kernels/cuda/activation.h"
-#include "megatron/kernels/cuda/column_sum.h"
-#include "megatron/kernels/cuda/dropout.h"
-#include "megatron/kernels/cuda/elementwise.h"
+#include "megatron/kernels/activation.h"
+#include "megatron/kernels/column_sum.h"
+#include "megatron/kernels/dropout.h"
+#include "megatron/kernels/elementwise.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace megatron::kernels {

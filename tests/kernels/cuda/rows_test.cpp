@@ -1,7 +1,7 @@
 // RoPE, embeddings and moved rows on CUDA against the CPU.
-#include "megatron/kernels/cuda/embedding.h"
-#include "megatron/kernels/cuda/gather_rows.h"
-#include "megatron/kernels/cuda/rope.h"
+#include "megatron/kernels/embedding.h"
+#include "megatron/kernels/gather_rows.h"
+#include "megatron/kernels/rope.h"
 #include "tests/kernels/cuda/twin.h"
 
 namespace megatron::kernels {

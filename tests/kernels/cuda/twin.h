@@ -36,7 +36,7 @@ class DeviceBytes {
     check_cuda(cudaMemset(data_, kGuard, static_cast<size_t>(begin_ + size_ + kMargin)));
     check_cuda(cudaMemcpy(data(), host, static_cast<size_t>(size_), cudaMemcpyHostToDevice));
   }
-  /// Whether the margins are unchanged.
+  /// Says whether the margins are unchanged.
   bool read(void* host) const {
     std::vector<uint8_t> all(static_cast<size_t>(begin_ + size_ + kMargin));
     check_cuda(cudaMemcpy(all.data(), data_, all.size(), cudaMemcpyDeviceToHost));

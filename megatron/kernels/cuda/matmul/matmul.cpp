@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/cuda/library_handles.h"
 #include "megatron/kernels/cuda/matmul/matmul_plan.h"
+#include "megatron/kernels/elementwise.h"
 
 namespace megatron::kernels {
 namespace {

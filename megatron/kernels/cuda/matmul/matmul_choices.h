@@ -24,7 +24,7 @@ struct MatmulKey {
   auto operator<=>(const MatmulKey&) const = default;
 };
 
-/// Whether only alignments differ.
+/// Says whether only alignments differ.
 bool is_same_product(MatmulKey one, const MatmulKey& other);
 bool is_aligned_no_better(const MatmulKey& one, const MatmulKey& other);
 
