@@ -1,9 +1,10 @@
 // Activation functions of the MLP, plain and gated, with the bias of the linear before them.
+// The overloads for CUDA take fp32, bf16 and fp16, and throw NotSupported for fp64.
 #pragma once
 
 #include <limits>
 
-#include "megatron/core/stream.h"
+#include "megatron/core/cuda_stream.h"
 #include "megatron/core/view.h"
 #include "megatron/kernels/column_sum.h"
 
@@ -27,6 +28,7 @@ struct ActivationForwardArgs {
   Activation activation = Activation::kGelu;
 };
 void activation_forward(const CpuStream& stream, const ActivationForwardArgs& args);
+void activation_forward(const CudaStream& stream, const ActivationForwardArgs& args);
 
 /// dx = dy * act'(x + bias);  dbias = sum over rows of dx.
 struct ActivationBackwardArgs {
@@ -40,6 +42,7 @@ struct ActivationBackwardArgs {
   Activation activation = Activation::kGelu;
 };
 void activation_backward(const CpuStream& stream, const ActivationBackwardArgs& args);
+void activation_backward(const CudaStream& stream, const ActivationBackwardArgs& args);
 
 constexpr int64_t activation_backward_workspace_bytes(int64_t num_rows, int64_t f, DType dtype) {
   return column_sum_workspace_bytes(num_rows, f, dtype);
@@ -62,6 +65,7 @@ struct GatedActivationForwardArgs {
   GateOptions options;
 };
 void gated_activation_forward(const CpuStream& stream, const GatedActivationForwardArgs& args);
+void gated_activation_forward(const CudaStream& stream, const GatedActivationForwardArgs& args);
 
 /// A clamped value passes no gradient; a value equal to the bound does.
 struct GatedActivationBackwardArgs {
@@ -76,6 +80,7 @@ struct GatedActivationBackwardArgs {
   GateOptions options;
 };
 void gated_activation_backward(const CpuStream& stream, const GatedActivationBackwardArgs& args);
+void gated_activation_backward(const CudaStream& stream, const GatedActivationBackwardArgs& args);
 
 constexpr int64_t gated_activation_backward_workspace_bytes(int64_t num_rows, int64_t f, DType dtype) {
   return column_sum_workspace_bytes(num_rows, 2 * f, dtype);

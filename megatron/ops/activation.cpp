@@ -1,6 +1,6 @@
 #include "megatron/ops/activation.h"
 
-#include "megatron/kernels/cuda/activation.h"
+#include "megatron/kernels/activation.h"
 #include "megatron/ops/rows.h"
 
 namespace megatron {

@@ -1,6 +1,5 @@
 #include "megatron/ops/permute.h"
 
-#include "megatron/kernels/cuda/gather_rows.h"
 #include "megatron/kernels/gather_rows.h"
 #include "megatron/kernels/permutation.h"
 
@@ -37,7 +36,7 @@ struct PermuteNode final : Node {
 struct PermuteProbsNode final : Node {
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
     Tensor dprobs = b.ctx.empty("permute_probs.dprobs", shape, grad_out[0].dtype());
-    launch(b.ctx, [&](auto& stream) {
+    launch(b.ctx, {.name = "permute_probs"}, [&](auto& stream) {
       kernels::permute_probs_backward(stream, {.drow_probs = grad_out[0].view(),
                                                .tokens = permutation.tokens.view(),
                                                .groups = permutation.groups.view(),
@@ -69,7 +68,7 @@ Permutation sort_by_expert(const Context& ctx, const Tensor& map, const Permutat
                 .slots = ctx.empty("permutation.slots", {t, options.max_experts_per_token}, DType::kInt32)};
   Tensor count = options.is_exact ? Tensor() : ctx.empty("permutation.count", {1}, DType::kInt32);
   p.groups.count = count.storage();
-  launch(ctx, [&](auto& stream) {
+  launch(ctx, {.name = "sort_by_expert"}, [&](auto& stream) {
     kernels::sort_by_expert(stream, {.map = map.view(),
                                      .offsets = p.groups.offsets.view(),
                                      .count = count.view(),
@@ -90,7 +89,7 @@ Tensor permute(Context& ctx, const Tensor& x, const Permutation& permutation) {
 
 Tensor permute_probs(Context& ctx, const Tensor& probs, const Permutation& permutation) {
   Tensor row_probs = ctx.empty("permute_probs.rows", {permutation.groups.capacity}, probs.dtype());
-  launch(ctx, [&](auto& stream) {
+  launch(ctx, {.name = "permute_probs"}, [&](auto& stream) {
     kernels::permute_probs_forward(stream, {.probs = probs.view(),
                                             .tokens = permutation.tokens.view(),
                                             .groups = permutation.groups.view(),

@@ -1,47 +1,10 @@
 #include "megatron/ops/router.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
-#include "megatron/ops/linear.h"
 #include "megatron/ops/rows.h"
 
 namespace megatron {
 namespace {
-
-/// x in another dtype, unknown to the tape.
-Tensor converted(const Context& ctx, const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x.detach();
-  Tensor y = ctx.empty("router_logits.converted", x.shape(), dtype);
-  launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = x.view(), .y = y.view()}); });
-  return y;
-}
-Tensor converted(const Context& ctx, ConstView x, DType dtype) {
-  Tensor y = ctx.empty("router_logits.converted_weight", x.shape, dtype);
-  launch(ctx, [&](auto& stream) { kernels::copy(stream, {.x = x, .y = y.view()}); });
-  return y;
-}
-
-struct RouterLogitsNode final : Node {
-  RouterLogitsNode(Parameter& weight, Parameter* bias) : weight(weight), bias(bias) {}
-  void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
-    if (b.wanted(0)) {
-      const Tensor w = converted(b.ctx, weight.acquire(b.ctx).view(), grad_out[0].dtype());
-      grad_in[0] = converted(b.ctx, linear_dgrad(b.ctx, grad_out[0], w.view()), x_dtype);
-    }
-    if (!uses.in_w.empty()) saved_dy = SavedTensor(b.ctx, grad_out[0], SavePolicy::kKeep);
-  }
-  void backward_weight(BackwardContext& b) override {
-    const DType dtype = weight.main_grad().dtype();
-    linear_wgrad(b.ctx, converted(b.ctx, saved_dy.get(b.ctx), dtype), converted(b.ctx, saved_x.get(b.ctx), dtype),
-                 weight, bias);
-    saved_dy.drop();
-    saved_x.drop();
-  }
-  Parameter& weight;
-  Parameter* bias;
-  DType x_dtype = DType::kFloat32;
-  SavedTensor saved_x, saved_dy;
-};
 
 struct RouterTopkNode final : Node {
   void backward_input(BackwardContext& b, std::span<const Tensor> grad_out, std::span<Tensor> grad_in) override {
@@ -151,29 +114,6 @@ void require_options(const kernels::RouterTopkOptions& options, int64_t num_expe
 }
 
 }  // namespace
-
-Tensor router_logits(Context& ctx, const Tensor& x, Parameter& weight, Parameter* bias, DType dtype) {
-  const int64_t num_experts = weight.shape()[0];
-  if (x.dtype() == dtype) return linear(ctx, x.reshape({num_rows(x), x.size(-1)}), weight, bias);
-  Tensor logits;
-  const Tensor rows = x.reshape({num_rows(x), x.size(-1)});
-  {
-    const WeightLease weight_lease = weight.acquire(ctx);
-    const OptionalLease bias_lease(ctx, bias);
-    const Tensor w = converted(ctx, weight_lease.view(), dtype);
-    const Tensor b = bias ? converted(ctx, bias_lease.view(), dtype) : Tensor();
-    logits = linear_forward(ctx, converted(ctx, rows, dtype), w.view(), bias ? b.view() : ConstView{});
-  }
-  require<InternalError>(logits.size(1) == num_experts, "[router_logits] {} experts, {} logits", num_experts,
-                         logits.size(1));
-  record(ctx, {.in_b = {}, .in_w = {&weight, bias}}, {x.slot}, {&logits}, [&] {
-    auto node = std::make_unique<RouterLogitsNode>(weight, bias);
-    node->x_dtype = x.dtype();
-    if (weight.is_trainable()) node->saved_x = SavedTensor(ctx, rows);
-    return node;
-  });
-  return logits;
-}
 
 Routing router_topk(Context& ctx, const Tensor& logits, const Tensor& selection, const Tensor& expert_bias,
                     const kernels::RouterTopkOptions& options) {

@@ -1,4 +1,4 @@
-// The router's ops: logits, the choice of experts with its probabilities, and auxiliary losses.
+// The router's ops on logits: the choice of experts with its probabilities, and auxiliary losses.
 #pragma once
 
 #include "megatron/autograd/tape.h"
@@ -12,10 +12,6 @@ struct Routing {
   Tensor probs;  // [t, e] float32 or float64; 0 where a token does not go
   Tensor map;    // [t, e] uint8
 };
-
-/// logits[t, e] = x w^T + bias, computed in `dtype` whatever the dtype of x and w, and so is the gradient.
-/// @param x [..., h]; a row of it is a token. @param dtype float32 or float64. @param bias [e]; may be null.
-Tensor router_logits(Context& ctx, const Tensor& x, Parameter& weight, Parameter* bias, DType dtype);
 
 /// The experts of each token. @param logits [t, e]. @param selection [t, e], values to choose by in place of the
 /// scores; may be undefined. @param expert_bias [e] float32, added to the values to choose by; may be undefined.

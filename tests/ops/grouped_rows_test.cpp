@@ -5,6 +5,7 @@
 #include "megatron/ops/grouped_linear.h"
 #include "megatron/ops/permute.h"
 #include "megatron/ops/router.h"
+#include "megatron/ops/weighted_activation.h"
 #include "megatron/ops/weighted_rows.h"
 #include "tests/testing/op_case.h"
 

@@ -105,39 +105,6 @@ TEST(RouterTopk, RejectsOptionsThatDoNotFitTheExperts) {
   EXPECT_THROW(router_topk(ctx, ctx.empty("logits", {2, 8}, DType::kBFloat16), {}, {}, {}), DtypeError);
 }
 
-TEST(RouterLogits, PassAllChecksInTheDtypeOfTheInputAndInAHigherOne) {
-  for (const bool has_bias : {false, true}) {
-    OpCase op{.name = "router_logits",
-              .inputs = {{3, 2, 7}},
-              .parameters = {{.shape = {4, 7}}},
-              .forward =
-                  [=](Context& ctx, OpOperands& o) {
-                    const Tensor& x = o.inputs[0];
-                    const DType dtype = x.dtype() == DType::kFloat64 ? x.dtype() : DType::kFloat32;
-                    Parameter* bias = has_bias ? o.parameters[1].get() : nullptr;
-                    return std::vector{router_logits(ctx, x, *o.parameters[0], bias, dtype)};
-                  },
-              .reduction_length = 7,
-              .magnitude = 2};
-    if (has_bias) op.parameters.push_back({.shape = {4}});
-    check(op);
-  }
-}
-
-TEST(RouterLogits, PassAllChecksInFloat64) {
-  check({.name = "router_logits in float64",
-         .inputs = {{6, 7}},
-         .parameters = {{.shape = {4, 7}}},
-         .forward =
-             [](Context& ctx, OpOperands& o) {
-               return std::vector{router_logits(ctx, o.inputs[0], *o.parameters[0], nullptr, DType::kFloat64)};
-             },
-         .reduction_length = 7,
-         .magnitude = 2,
-         .dtypes = {DType::kFloat32},
-         .is_on_cuda = false});
-}
-
 TEST(DropTokens, PassesAllChecksWithEachPolicyAndPadding) {
   for (const auto policy : {kernels::TokenDropPolicy::kProbs, kernels::TokenDropPolicy::kPosition})
     for (const bool pad : {false, true})

@@ -2,28 +2,10 @@
 
 #include "megatron/kernels/cpu/activation_curves.h"
 #include "megatron/kernels/cpu/column_sums.h"
-#include "megatron/kernels/cpu/simd.h"
+#include "megatron/kernels/cpu/gated_piece.h"
 
 namespace megatron::kernels {
 namespace {
-/// Rows of a linear's output with its bias added.
-template <class C>
-class BiasedRows {
- public:
-  BiasedRows(const ConstView& x, const ConstView& bias) : x_(x), bias_(bias) {}
-  const C* read(int64_t row, int64_t begin, int64_t n, C* buffer) const {
-    const C* x = x_.read(row, begin, n, buffer);
-    if (!bias_) return x;
-    Piece<C> bias_buffer;
-    const C* bias = bias_.read(0, begin, n, bias_buffer);
-    simd_for(n, [=](int64_t i) { buffer[i] = x[i] + bias[i]; });
-    return buffer;
-  }
-
- private:
-  RowReader<C> x_, bias_;
-};
-
 template <class C>
 void add_to(C* sum, const C* x, int64_t n) {
   simd_for(n, [=](int64_t i) { sum[i] += x[i]; });
@@ -64,32 +46,12 @@ void backward(const CpuStream& stream, const ActivationBackwardArgs& args) {
   if (has_dbias) sums.store(stream, 0, args.dbias, args.accumulate);
 }
 
-/// Gate and up with biases and clamps applied.
-template <class C>
-struct GatedPiece {
-  Piece<C> gate_buffer, up_buffer, clamped_gate, factor;
-  const C *gate, *up;  // with bias, before the clamps
-
-  template <class Args>
-  GatedPiece(const BiasedRows<C>& gates, const BiasedRows<C>& ups, int64_t row, int64_t begin, int64_t n,
-             const Args& args)
-      : gate(gates.read(row, begin, n, gate_buffer)), up(ups.read(row, begin, n, up_buffer)) {
-    const C clamp = static_cast<C>(args.options.clamp), offset = static_cast<C>(args.options.linear_offset);
-    const C *g = gate, *u = up;
-    C *clamped = clamped_gate, *f = factor;
-    simd_for(n, [=](int64_t i) {
-      clamped[i] = g[i] > clamp ? clamp : g[i];
-      f[i] = (u[i] > clamp ? clamp : u[i] < -clamp ? -clamp : u[i]) + offset;
-    });
-  }
-};
-
 template <class C>
 void gated_forward(const CpuStream& stream, const GatedActivationForwardArgs& args) {
   const BiasedRows<C> gates(args.gate, args.gate_bias), ups(args.up, args.up_bias);
   const RowWriter<C> y(args.y);
   parallel_pieces(stream, args.y.num_rows(), args.y.shape[-1], [&](int64_t row, int64_t begin, int64_t n) {
-    GatedPiece<C> piece(gates, ups, row, begin, n, args);
+    GatedPiece<C> piece(gates, ups, row, begin, n, args.options);
     activate<C>(args.activation, piece.clamped_gate, n, piece.clamped_gate);
     const C *activated = piece.clamped_gate, *factor = piece.factor;
     C* out = y.target(row, begin, piece.up_buffer);
@@ -109,7 +71,7 @@ void gated_backward(const CpuStream& stream, const GatedActivationBackwardArgs& 
   const ColumnSums<C> sums(args.workspace, num_rows_of_capacity(args.gate), has_dbias ? 2 * f : 0);
   sums.for_each_row(stream, args.gate.num_rows(), f, [&](int64_t row, C* sum) {
     for_each_piece(f, [&](int64_t begin, int64_t n) {
-      GatedPiece<C> piece(gates, ups, row, begin, n, args);
+      GatedPiece<C> piece(gates, ups, row, begin, n, args.options);
       Piece<C> dy_buffer, derivatives;
       activate_with_derivative<C>(args.activation, piece.clamped_gate, n, piece.clamped_gate, derivatives);
       const C *gate = piece.gate, *up = piece.up, *factor = piece.factor, *dy = dys.read(row, begin, n, dy_buffer);

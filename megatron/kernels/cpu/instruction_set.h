@@ -14,7 +14,7 @@ inline InstructionSet widest_instruction_set() {
   return __builtin_cpu_supports("x86-64-v3") ? InstructionSet::kAvx2 : InstructionSet::kPlain;
 }
 
-/// Whether this machine has bf16 instructions; machines with AMX do too.
+/// Says whether this machine has bf16 instructions; machines with AMX do too.
 inline bool has_bf16_instructions() { return __builtin_cpu_supports("avx512bf16"); }
 
 // Tags, defined in tiles_plain.cpp, tiles_avx2.cpp and tiles_avx512.cpp: the vector length and the few operations that

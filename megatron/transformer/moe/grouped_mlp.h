@@ -28,6 +28,7 @@ class GroupedMlp : public Module {
  private:
   ActivationChoice activation_;
   bool apply_probs_on_input_, recomputes_activation_;
+  OffloadChoice offload_of_fc1_, offload_of_activation_;
   std::unique_ptr<Parameter> fc1_weight_, fc1_bias_, fc2_weight_, fc2_bias_;
 };
 

@@ -1,11 +1,13 @@
 #include "megatron/transformer/moe/sequential_mlp.h"
 
-#include "megatron/kernels/cuda/elementwise.h"
+#include <optional>
+
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/add.h"
 #include "megatron/ops/grouped_linear.h"
 #include "megatron/ops/linear.h"
 #include "megatron/ops/permute.h"
+#include "megatron/ops/weighted_rows.h"
 #include "megatron/transformer/moe/expert_share.h"
 
 namespace megatron {
@@ -28,7 +30,9 @@ Tensor map_of(const Context& ctx, const Tensor& map, int64_t expert) {
 SequentialMlp::SequentialMlp(const ModuleContext& context, const MoeConfig& moe)
     : activation_(expert_activation(context.config)),
       apply_probs_on_input_(moe.apply_probs_on_input),
-      recomputes_activation_(context.config.recomputes(RecomputeModule::kMoeAct)) {
+      recomputes_activation_(context.config.recomputes(RecomputeModule::kMoeAct)),
+      offload_of_fc1_(context.config.offload_of(OffloadModule::kExpertFc1)),
+      offload_of_activation_(context.config.offload_of(OffloadModule::kMoeAct)) {
   const TransformerConfig& config = context.config;
   const ExpertShare share = ExpertShare::of(context, moe);
   const int64_t h = config.hidden_size, f = moe.ffn_hidden_size, num_parts = activation_.is_gated ? 2 : 1;
@@ -64,8 +68,12 @@ Tensor SequentialMlp::expert_forward(Context& ctx, const Tensor& x, const Routin
   Tensor rows = permute(ctx, x, permutation);
   if (apply_probs_on_input_) rows = scale_rows(ctx, rows, probs);
   const Tensor weights = apply_probs_on_input_ ? Tensor() : probs;
+  std::optional<OffloadScope> scope(std::in_place, ctx, offload_of_fc1_);
   const Tensor up = linear(ctx, rows, *expert.fc1_weight, expert.fc1_bias.get());
+  scope.reset();
+  scope.emplace(ctx, offload_of_activation_);
   const Tensor active = expert_activation(ctx, up, weights, activation_, recomputes_activation_);
+  scope.reset();
   Tensor down = linear(ctx, active, *expert.fc2_weight, nullptr);
   if (expert.fc2_bias) {
     // The offsets of this expert's rows: from 0 to their number.

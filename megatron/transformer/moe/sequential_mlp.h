@@ -31,6 +31,7 @@ class SequentialMlp : public Module {
 
   ActivationChoice activation_;
   bool apply_probs_on_input_, recomputes_activation_;
+  OffloadChoice offload_of_fc1_, offload_of_activation_;
   std::vector<Expert> experts_;
 };
 

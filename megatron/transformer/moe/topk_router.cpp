@@ -2,7 +2,6 @@
 
 #include "megatron/autograd/recompute_run.h"
 #include "megatron/core/copy.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/ops/input_jitter.h"
 #include "megatron/tensor_parallel/collectives.h"

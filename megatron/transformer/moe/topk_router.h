@@ -9,6 +9,7 @@
 #include "megatron/autograd/module.h"
 #include "megatron/core/sequence_layout_view.h"
 #include "megatron/ops/router.h"
+#include "megatron/ops/router_logits.h"
 #include "megatron/transformer/module_context.h"
 #include "megatron/transformer/moe/moe_config.h"
 #include "megatron/transformer/moe/router_replay.h"
