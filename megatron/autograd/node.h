@@ -23,7 +23,7 @@ struct BackwardContext {
   Tape& tape;
   Phase phase;
   std::span<const int32_t> inputs;
-  /// Whether input `index` needs a gradient; grad_in of the others stays undefined.
+  /// Says whether input `index` needs a gradient; grad_in of the others stays undefined.
   bool wanted(size_t index) const { return inputs[index] >= 0; }
   /// The gradient of input `index` from other consumers so far: taken off the tape, for a kernel that adds
   /// it to grad_in. Undefined if there is none.

@@ -1,7 +1,6 @@
 #include "megatron/autograd/saved_tensor.h"
 
 #include "megatron/autograd/tape.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {
@@ -13,7 +12,13 @@ SavedTensor::SavedTensor(const Context& ctx, const Tensor& value, SavePolicy pol
     return;
   }
   value_ = value.detach();
-  if (policy == SavePolicy::kKeep || !value.defined()) return;
+  if (policy == SavePolicy::kKeep || !value.defined() || value.num_elements() < ctx.min_offloaded_elements) return;
+  if (OffloadedValues* beside_kernels = ctx.tape ? ctx.tape->offloaded_values() : nullptr) {
+    if (value.storage().use() != MemoryUse::kActivations) return;  // others have it longer
+    block_ = beside_kernels->keep(value.storage());
+    value_ = value_.on({});
+    return;
+  }
   host_ = Tensor(Storage(ctx.device.pinned, "saved.host", value.bytes(), MemoryUse::kActivations), value.dtype(),
                  value.shape(), value.count());
   launch(ctx, {.name = "copy"},
@@ -30,6 +35,7 @@ Tensor SavedTensor::get(const Context& ctx) const {
     second.place.pass = Pass::kRecompute;
     return again_(second).reshape(shape_);
   }
+  if (block_) return value_.on(block_->storage());
   if (!host_.defined()) return value_;
   Tensor fetched = ctx.empty_like("saved.fetched", host_);
   launch(ctx, {.name = "copy"}, [&](auto& stream) { kernels::copy(stream, {.x = host_.view(), .y = fetched.view()}); });

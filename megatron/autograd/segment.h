@@ -16,6 +16,7 @@ struct Segment {
   std::vector<Parameter*> parameters;  // all parameters that it may use
   std::function<Payload(Context&, const Payload&, int micro_batch)> forward;
   bool recompute = false;
+  bool offloads = false;  // saves values with SavePolicy::kOffload, which are to be copied beside kernels
 };
 
 /// The segments of one virtual stage.

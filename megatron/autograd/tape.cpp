@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "megatron/autograd/recompute_run.h"
-#include "megatron/kernels/cuda/elementwise.h"
 #include "megatron/kernels/elementwise.h"
 
 namespace megatron {
@@ -26,6 +25,7 @@ void Tape::watch(Tensor& x) { leaves_.insert((x.slot = new_slot()).index); }
 void Tape::mark_segment(const Payload& input) {
   Border border{records_.size(), {}};
   for (const NamedTensor& item : input) border.payload.insert(index_of(item.tensor.slot));
+  if (offloaded_) offloaded_->begin_segment(borders_.size());
   borders_.push_back(std::move(border));
 }
 
@@ -55,9 +55,13 @@ void Tape::seed(const Context& ctx, TapeSlot root, Tensor grad) {
 
 void Tape::backward(Context& ctx, Phase phase, size_t first_segment) {
   const Border* border = borders_.empty() ? nullptr : &borders_.at(first_segment);
-  segment_ = borders_.empty() ? 0 : borders_.size() - 1;
+  const auto begin_segment = [this](size_t segment) {
+    segment_ = segment;
+    if (offloaded_) offloaded_->begin_backward(segment);
+  };
+  begin_segment(borders_.empty() ? 0 : borders_.size() - 1);
   while (records_.size() > (border ? border->num_records : 0)) {
-    while (segment_ > first_segment && records_.size() <= borders_[segment_].num_records) --segment_;
+    while (segment_ > first_segment && records_.size() <= borders_[segment_].num_records) begin_segment(segment_ - 1);
     Record r = std::move(records_.back());
     records_.pop_back();
     backward_record(ctx, phase, std::move(r));

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -32,7 +33,7 @@ const Tensor& at(const Payload& payload, std::string_view name);
 /// again. Deferred W wait in a queue, in the order of B. Not thread-safe.
 class Tape {
  public:
-  explicit Tape(Device& device) : id_(device.next_tape_number()) {}
+  explicit Tape(Device& device) : device_(device), id_(device.next_tape_number()) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -40,6 +41,10 @@ class Tape {
   void watch(Tensor& x);
   /// The next records belong to a new segment that begins with `input`.
   void mark_segment(const Payload& input);
+  /// Values with SavePolicy::kOffload are copied beside kernels. @param num_segments  that will be marked
+  void offload_beside_kernels(size_t num_segments) { offloaded_.emplace(device_, num_segments); }
+  /// Null without the above.
+  OffloadedValues* offloaded_values() { return offloaded_ ? &*offloaded_ : nullptr; }
   void record(std::unique_ptr<Node> node, std::span<const TapeSlot> in, std::span<Tensor* const> out);
 
   /// The next SavedTensor of the recorded value keeps `again` instead of it.
@@ -86,6 +91,7 @@ class Tape {
   Tensor take(int32_t slot);
   void accumulate(const Context& ctx, int32_t slot, Tensor grad);
 
+  Device& device_;
   uint32_t id_;
   int32_t num_slots_ = 0;
   size_t segment_ = 0;  // of the record in backward
@@ -94,6 +100,7 @@ class Tape {
   std::vector<Deferred> weight_queue_;
   std::map<int32_t, Tensor> grads_;  // live gradients only: a handful at any time
   std::set<int32_t> leaves_;
+  std::optional<OffloadedValues> offloaded_;
   std::map<int32_t, Rematerialization> rematerializations_;  // not yet used by a SavedTensor
 };
 

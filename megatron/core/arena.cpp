@@ -1,6 +1,7 @@
 #include "megatron/core/arena.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "megatron/base/error.h"
 #include "megatron/core/host_memory.h"
@@ -96,6 +97,13 @@ void Arena::release(std::string_view name, const Block& block) {
   --num_live_blocks_;
   if (options_.record_events) events_.push_back({std::string(name), -block.bytes});
   if (block.data) memory_->forbid(block.data, block.bytes);
+}
+
+bool Arena::holds(const void* data) const {
+  const auto* byte = static_cast<const std::byte*>(data);
+  return std::ranges::any_of(bases_, [&](const std::byte* base) {
+    return base && !std::less<>()(byte, base) && std::less<>()(byte, base + options_.capacity_bytes);
+  });
 }
 
 int64_t Arena::high_water_bytes(MemorySegment segment) const {

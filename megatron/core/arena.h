@@ -69,6 +69,8 @@ class Arena {
   /// @throw OutOfMemory with the table and what to do.
   Block allocate(std::string_view name, int64_t bytes, MemoryUse use);
   void release(std::string_view name, const Block& block);
+  /// Says whether an address is of this arena; never on meta.
+  bool holds(const void* data) const;
   /// Null on meta.
   ArenaMemory* memory() const { return memory_.get(); }
 

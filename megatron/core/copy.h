@@ -14,6 +14,8 @@ namespace megatron {
 /// In the order of the kernels of the device. Sizes are those of the spans; device memory is contiguous. On cpu the
 /// functions are memcpy and memset. On meta nothing is written, and a read gives zeros.
 ///
+/// The memory may be page-locked host memory of the device (Device::pinned): then each of them waits for the kernels.
+///
 /// Blocking: on cuda a host sync, which ends the run-ahead of the host. A training step may have a single one, where
 /// loss, norm and found_inf come together.
 void copy_to_host(Device& device, const void* from, std::span<std::byte> to);

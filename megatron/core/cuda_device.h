@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "megatron/core/arena_memory.h"
+#include "megatron/core/copy_queue.h"
 #include "megatron/core/cuda_stream.h"
 #include "megatron/core/device_tracer.h"
 
@@ -24,6 +25,8 @@ class CudaDevice {
   virtual std::unique_ptr<ArenaMemory> make_memory() = 0;
   /// Page-locked memory of the host, which the GPU reads and writes too.
   virtual std::unique_ptr<ArenaMemory> make_pinned_memory() = 0;
+  /// Beside the compute stream; refers to this device.
+  virtual std::unique_ptr<CopyQueue> make_copy_queue() = 0;
   /// Of the compute stream; refers to this device.
   virtual std::unique_ptr<DeviceTracer> make_tracer() = 0;
 };

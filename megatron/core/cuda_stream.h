@@ -9,7 +9,7 @@ struct CUstream_st;  // what cudaStream_t points to
 
 namespace megatron {
 
-/// Whether this build has the CUDA kernels (CMake option MEGATRON_CUDA). The only place that asks the build.
+/// Says whether this build has the CUDA kernels (CMake option MEGATRON_CUDA). The only place that asks the build.
 inline constexpr bool kHasCuda = MEGATRON_CUDA;
 
 /// Kernels are put on `stream` and return at once. Pointers in arguments are to device memory, those to counts, states,

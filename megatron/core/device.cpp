@@ -50,6 +50,21 @@ Device::Device(DeviceKind kind, const Options& options)
 
 std::unique_ptr<DeviceTracer> Device::make_tracer() { return cuda_ ? cuda_->make_tracer() : nullptr; }
 
+std::unique_ptr<CopyQueue> Device::make_copy_queue() {
+  if (cuda_) return cuda_->make_copy_queue();
+  return std::make_unique<HostCopyQueue>(is_meta() ? nullptr : &arena);
+}
+
+CopyQueue& Device::copies_to_host() {
+  if (!to_host_) to_host_ = make_copy_queue();
+  return *to_host_;
+}
+
+CopyQueue& Device::copies_to_device() {
+  if (!to_device_) to_device_ = make_copy_queue();
+  return *to_device_;
+}
+
 void Device::synchronize() {
   if (cuda_) cuda_->synchronize();
 }

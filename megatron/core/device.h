@@ -43,6 +43,9 @@ class Device {
   const CudaStream& cuda_stream() const { return cuda_stream_; }
   /// For a profile of kernels that run apart from the host; null on cpu and meta.
   std::unique_ptr<DeviceTracer> make_tracer();
+  /// Copies beside kernels between `arena` and `pinned`, a queue for each direction.
+  CopyQueue& copies_to_host();
+  CopyQueue& copies_to_device();
   /// Waits until all kernels are over. On cuda a host sync.
   void synchronize();
   /// Differs from those of other devices too: a tensor of another model's tape must not pass for one of this.
@@ -58,9 +61,14 @@ class Device {
 
  public:
   Arena arena;
-  Arena pinned;                  // host memory for offloaded values
+  Arena pinned;                  // host memory for offloaded values, which kernels reach too
   int64_t num_operations = 0;    // multiplications and additions of matrix products and attention, counted by fronts
   Profiler* profiler = nullptr;  // told of every op; null: nobody
+
+ private:
+  std::unique_ptr<CopyQueue> make_copy_queue();
+
+  std::unique_ptr<CopyQueue> to_host_, to_device_;  // made when they are first asked for
 };
 
 }  // namespace megatron

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "megatron/base/error.h"
 #include "megatron/core/arena.h"
 
 namespace megatron {
@@ -20,6 +21,11 @@ class Storage {
   bool operator==(const Storage&) const = default;
   /// Null where there is no memory (meta).
   std::byte* data() const { return block_ ? block_->block.data : nullptr; }
+  /// @throw InternalError if undefined
+  MemoryUse use() const {
+    require(defined(), "[Storage] an undefined block has no use.");
+    return block_->block.use;
+  }
   int64_t bytes() const { return block_ ? block_->block.bytes : 0; }
 
  private:

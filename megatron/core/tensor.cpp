@@ -61,6 +61,12 @@ Tensor Tensor::transpose(int a, int b) const {
   return result;
 }
 
+Tensor Tensor::on(Storage storage) const {
+  Tensor result = detach();
+  result.storage_ = std::move(storage);
+  return result;
+}
+
 Tensor Tensor::detach() const {
   Tensor result = *this;
   result.slot = {};

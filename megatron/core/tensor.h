@@ -58,6 +58,8 @@ class Tensor {
   Tensor transpose(int a, int b) const;
   /// The same value, unknown to any tape.
   Tensor detach() const;
+  /// The same view of a copy of its storage; without a storage, undefined until it gets one.
+  Tensor on(Storage storage) const;
 
   TapeSlot slot;
 

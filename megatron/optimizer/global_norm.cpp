@@ -5,9 +5,8 @@
 #include <optional>
 
 #include "megatron/distributed/replica_groups.h"
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/gradient_statistics.h"
 #include "megatron/kernels/elementwise.h"
+#include "megatron/kernels/gradient_statistics.h"
 
 namespace megatron {
 namespace {

@@ -10,15 +10,12 @@
 
 #include "megatron/core/copy.h"
 #include "megatron/kernels/adam.h"
-#include "megatron/kernels/cuda/adam.h"
-#include "megatron/kernels/cuda/elementwise.h"
-#include "megatron/kernels/cuda/main_params.h"
-#include "megatron/kernels/cuda/sgd.h"
 #include "megatron/kernels/elementwise.h"
 #include "megatron/kernels/main_params.h"
 #include "megatron/kernels/sgd.h"
 #include "megatron/optimizer/element_numbers.h"
 #include "megatron/optimizer/main_params.h"
+#include "megatron/optimizer/step_operands.h"
 
 namespace megatron {
 namespace {
@@ -39,52 +36,18 @@ double weight_decay_multiplier(const Parameter& parameter, const OptimizerConfig
   throw InternalError("[Optimizer] unknown kind of weight decay");
 }
 
-/// Whether a step draws random numbers; SGD, which has no second moment, rounds nothing so.
-bool rounds_at_random(const OptimizerState& state) {
-  return state.exp_avg_sq.defined() && (state.rounds_weights() || state.exp_avg_sq.dtype() == DType::kBFloat16);
-}
-
-/// The tensors that a step of a range reads and writes.
-struct Operands {
-  explicit Operands(OptimizerState& state)
-      : size(state.end - state.begin),
-        parameter(state.main.view()),
-        remainder(state.remainder.view()),
-        gradient(state.of(state.parameter->main_grad()).view()),
-        first_moment(state.exp_avg.view()),
-        second_moment(state.exp_avg_sq.view()),
-        model_weight(state.steps_weights() ? View{} : state.of(state.parameter->value()).view()),
-        has_remainder(state.remainder.defined()) {}
-  kernels::RangeDTypes dtypes() const {
-    return {.has_remainders = has_remainder,
-            .parameter = parameter.dtype,
-            .gradient = gradient.dtype,
-            .model_weight = model_weight.dtype,
-            .first_moment = first_moment.dtype,
-            .second_moment = second_moment.dtype};
-  }
-  kernels::OptimizerRange range() const {
-    return {.parameter = parameter.data,
-            .remainder = remainder.data,
-            .gradient = gradient.data,
-            .first_moment = first_moment.data,
-            .second_moment = second_moment.data,
-            .model_weight = model_weight.data,
-            .size = size};
-  }
-  int64_t size;
-  View parameter, remainder, gradient, first_moment, second_moment, model_weight;
-  bool has_remainder;
-};
-
 }  // namespace
 
 Optimizer::Optimizer(const Context& ctx, const OptimizerConfig& config, DistributedDataParallel& ddp)
     : config_(config),
       ddp_(ddp),
       scaler_(make_grad_scaler(config)),
+      host_step_(ctx, config),
       norm_(ctx, ddp.config().use_distributed_optimizer ? ddp.groups().intra_dist_opt : ddp.groups().world) {
-  for (const FlatRange& range : ddp.owned_ranges()) states_.push_back(make_state(ctx, range));
+  for (const FlatRange& range : ddp.owned_ranges()) states_.push_back({range});
+  make_groups();
+  choose_states_on_host();
+  for (OptimizerState& state : states_) fill_state(ctx, state);
   std::vector<FlatRange> all_counted;
   for (const OptimizerState& state : states_)
     for (const FlatRange& counted : counted_ranges(state, ddp)) {
@@ -94,34 +57,39 @@ Optimizer::Optimizer(const Context& ctx, const OptimizerConfig& config, Distribu
                                    : counted.of(std::as_const(*counted.parameter).value()));
     }
   counted_grads_ = merged_grads(all_counted, ddp);
-  make_groups();
   learning_rates_ =
       ctx.empty("learning_rates", {static_cast<int64_t>(groups_.size())}, DType::kFloat64, MemoryUse::kOptimizer);
   make_tables(ctx);
   reload_main_params(ctx);
 }
 
-OptimizerState Optimizer::make_state(const Context& ctx, const FlatRange& range) const {
-  Parameter& parameter = *range.parameter;
-  const Shape shape = range.is_whole() ? parameter.shape() : Shape{range.end - range.begin};
+void Optimizer::choose_states_on_host() {
+  if (!config_.optimizer_cpu_offload) return;
+  const std::vector<bool> chosen = states_on_host(states_, groups_, config_.optimizer_offload_fraction);
+  for (size_t i = 0; i < states_.size(); ++i) states_[i].is_on_host = chosen[i];
+}
+
+void Optimizer::fill_state(const Context& ctx, OptimizerState& state) const {
+  Parameter& parameter = *state.parameter;
+  const Shape shape = state.is_whole() ? parameter.shape() : Shape{state.end - state.begin};
   const bool is_double = parameter.dtype() == DType::kFloat64;
   const auto make = [&](std::string_view suffix, const Shape& sizes, DType dtype) {
-    Tensor x = ctx.empty(parameter.name() + std::string(suffix), sizes, dtype, MemoryUse::kOptimizer);
+    const std::string name = parameter.name() + std::string(suffix);
+    Tensor x = state.is_on_host ? ctx.empty_on_host(name, sizes, dtype, MemoryUse::kOptimizer)
+                                : ctx.empty(name, sizes, dtype, MemoryUse::kOptimizer);
     launch(ctx, {.name = "fill"}, [&](auto& stream) { kernels::fill(stream, {.y = x.view(), .value = 0}); });
     return x;
   };
   const auto moment_dtype = [&](StateDType dtype) { return is_double ? DType::kFloat64 : dtype_of(dtype); };
-  OptimizerState state{range};
   const MainParams main = main_params_of(parameter.dtype(), config_);
   if (main == MainParams::kRemainder)
-    state.remainder = make(".main_remainder", {range.end - range.begin, 2}, DType::kUInt8);
+    state.remainder = make(".main_remainder", {state.end - state.begin, 2}, DType::kUInt8);
   if (main == MainParams::kCopy) state.main = make(".main", shape, DType::kFloat32);
-  if (main == MainParams::kWeights) state.main = range.of(parameter.value()).reshape(shape);
+  if (main == MainParams::kWeights) state.main = state.of(parameter.value()).reshape(shape);
   const bool is_adam = config_.optimizer == OptimizerType::kAdam;
   if (is_adam || config_.sgd_momentum != 0)
     state.exp_avg = make(".exp_avg", shape, moment_dtype(config_.exp_avg_dtype));
   if (is_adam) state.exp_avg_sq = make(".exp_avg_sq", shape, moment_dtype(config_.exp_avg_sq_dtype));
-  return state;
 }
 
 Tensor Optimizer::main_params(const Context& ctx, const OptimizerState& state) const {
@@ -202,7 +170,11 @@ void Optimizer::make_tables(const Context& ctx) {
   const double* rates = learning_rates_.data<double>();
   for (size_t g = 0; g < groups_.size(); ++g)
     for (size_t i : groups_[g].members) {
-      Operands operands(states_[i]);
+      if (states_[i].is_on_host) {
+        host_step_.add(ctx, states_[i], groups_[g].schedule, g);
+        continue;
+      }
+      StepOperands operands(states_[i]);
       auto kind = std::ranges::find(kinds, operands.dtypes(), &Kind::dtypes);
       if (kind == kinds.end()) kind = kinds.insert(kind, {.dtypes = operands.dtypes()});
       kernels::OptimizerRange& range = kind->ranges.emplace_back(operands.range());
@@ -226,6 +198,7 @@ void Optimizer::make_tables(const Context& ctx) {
         .dtypes = kind.dtypes};
     tables_.push_back({ranges, std::move(memory)});
   }
+  host_step_.prepare(ctx);
 }
 
 void Optimizer::reload_main_params(const Context& ctx) {
@@ -264,9 +237,9 @@ void Optimizer::begin_step(const Context& ctx, const ParamScheduler& scheduler, 
   state.bias_correction1 = 1 - std::pow(config_.adam_beta1, t);
   state.bias_correction2 = 1 - std::pow(config_.adam_beta2, t);
   state.found_inf = state.overflow = 0;
-  std::vector<double> rates;
-  for (const ParamGroup& group : groups_) rates.push_back(scheduler.lr(group.schedule));
-  write_values(ctx.device, std::span<const double>(rates), learning_rates_);
+  host_learning_rates_.clear();
+  for (const ParamGroup& group : groups_) host_learning_rates_.push_back(scheduler.lr(group.schedule));
+  write_values(ctx.device, std::span<const double>(host_learning_rates_), learning_rates_);
 }
 
 void Optimizer::find_norms(const Context& ctx, bool count_zeros) {
@@ -286,6 +259,7 @@ StepResult Optimizer::step(const Context& ctx, Readback& readback, Timers* timer
           "[Optimizer] step without a begin_step before it: learning rates and bias corrections would be those of "
           "another step. A step is begin_step, forward and backward, step.");
   ddp_.finish_param_sync();
+  host_step_.begin();
   timed(timers, "optimizer-clip-main-grad", kTimerLevel, [&] { find_norms(ctx, config_.log_num_zeros_in_grad); });
   timed(timers, "optimizer-inner-step", kTimerLevel, [&] { update(ctx); });
   const bool waits_for_weights = config_.use_distributed_optimizer && !config_.overlap_param_gather;
@@ -320,8 +294,15 @@ void Optimizer::gather_params() {
   if (!config_.overlap_param_gather) ddp_.finish_param_sync();
 }
 
+/// The host waits for the norm before kernels step their part, so that both parts are stepped at the same time.
 void Optimizer::update(const Context& ctx) {
   for (OptimizerState& state : states_) state.parameter->value();  // throws where somebody reads it meanwhile
+  const std::optional<StepState> state = host_step_.read_state(ctx);
+  update_on_device(ctx);
+  if (state) host_step_.finish(ctx, *state, host_learning_rates_);
+}
+
+void Optimizer::update_on_device(const Context& ctx) {
   for (const RangeTable& table : tables_) {
     launch(ctx, [&](auto& stream) {
       if (config_.optimizer == OptimizerType::kAdam)

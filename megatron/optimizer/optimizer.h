@@ -14,33 +14,12 @@
 #include "megatron/kernels/optimizer_ranges.h"
 #include "megatron/optimizer/global_norm.h"
 #include "megatron/optimizer/grad_scaler.h"
+#include "megatron/optimizer/host_step.h"
 #include "megatron/optimizer/optimizer_config.h"
+#include "megatron/optimizer/optimizer_state.h"
 #include "megatron/optimizer/param_scheduler.h"
 
 namespace megatron {
-
-/// Parameters that share learning rate and weight decay. Megatron's groups: those that decay, then those that do not
-/// (biases and 1-D weights); each again for a decoupled learning rate, if requested.
-struct ParamGroup {
-  ParamGroupSchedule schedule;
-  std::vector<size_t> members;  // indices into Optimizer::states()
-};
-
-/// The optimizer state of a range of a parameter's shard: of all of it, or with the distributed optimizer of the
-/// part that lies in this rank's shard of a bucket. Tensors have the parameter's shape if the range is whole, else they
-/// are vectors of end - begin elements. `main` is the weight itself where that is fp32 or fp64, and with bf16 main
-/// parameters.
-struct OptimizerState : FlatRange {
-  Tensor main;        // fp32 (fp64, bf16): what is stepped. Undefined where `remainder` is
-  Tensor remainder;   // uint8 [elements, 2]: what the bf16 weight lacks of it (kernels/main_params.h)
-  Tensor exp_avg;     // Adam's first moment, SGD's momentum buffer (undefined without momentum)
-  Tensor exp_avg_sq;  // Adam's second moment
-
-  /// Whether there is no other copy of the weights.
-  bool steps_weights() const { return main.defined() && main.dtype() == parameter->dtype(); }
-  /// Whether those are bf16, and so rounded at random.
-  bool rounds_weights() const { return steps_weights() && main.dtype() == DType::kBFloat16; }
-};
 
 struct StepResult {
   bool success = true;    // false: gradients are not finite or there was an overflow, and nothing was changed
@@ -108,10 +87,12 @@ class Optimizer {
   };
 
   void make_groups();
-  OptimizerState make_state(const Context& ctx, const FlatRange& range) const;
+  void fill_state(const Context& ctx, OptimizerState& state) const;
+  void choose_states_on_host();
   void make_tables(const Context& ctx);
   void gather_params();
   void update(const Context& ctx);
+  void update_on_device(const Context& ctx);
   bool skips_nonfinite() const { return scaler_ || config_.skips_nonfinite_gradients; }
   void find_norms(const Context& ctx, bool count_zeros);
 
@@ -121,8 +102,10 @@ class Optimizer {
   std::vector<OptimizerState> states_;  // in registration order
   std::vector<ParamGroup> groups_;
   Tensor learning_rates_;                              // [groups] fp64, of the step
-  std::vector<RangeTable> tables_;                     // all of states_; weights and gradients stay where they are
+  std::vector<RangeTable> tables_;                     // of states_; weights and gradients stay where they are
   std::vector<Tensor> counted_grads_, counted_mains_;  // flat parts that norms of this rank count
+  HostStep host_step_;                                 // those that are not in tables_
+  std::vector<double> host_learning_rates_;            // of the groups, of the step
   GlobalNorm norm_;
   int64_t num_steps_ = 0;
   bool is_in_step_ = false;  // from begin_step to step

@@ -65,6 +65,13 @@ struct OptimizerConfig {
   double loss_scale_window = 1000;  ///< good steps before the scale doubles
   int64_t hysteresis = 2;           ///< bad steps before the scale halves
 
+  /// Megatron's hybrid optimizer: the state of a part of the parameters lives in host memory, and the host's cores step
+  /// them.
+  bool optimizer_cpu_offload = false;
+  double optimizer_offload_fraction = 1.0;     ///< of the elements, rounded up to whole ranges
+  bool overlap_cpu_optimizer_d2h_h2d = false;  ///< copies of gradients and weights beside the arithmetic
+  int64_t host_piece_elements = 1 << 22;       ///< stepped by the host at a time
+
   /// Gradients that are not finite change nothing, as they do under a loss scale. Resolved from
   /// --no-check-for-nan-in-loss-and-grad.
   bool skips_nonfinite_gradients = false;

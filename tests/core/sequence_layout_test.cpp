@@ -55,7 +55,7 @@ TEST(SequenceLayout, KnowsTheFormOfItsSpans) {
     return SequenceLayout::from_spans(ctx, {.s = 9, .b = 2}, spans, {});
   };
   EXPECT_EQ(form(SequenceLayout::uniform(ctx, {.s = 7, .b = 2})), SpanForm::kUniform);
-  EXPECT_EQ(form(SequenceLayout::uniform(ctx, {.s = 3, .b = 1, .first_position = 5})), SpanForm::kAny);
+  EXPECT_EQ(form(SequenceLayout::uniform(ctx, {.s = 3, .b = 1, .first_position = 5})), SpanForm::kEndsAligned);
   EXPECT_EQ(form(SequenceLayout::cut_at(ctx, {.s = 9, .b = 2}, {{2, 5}, {}}, {})), SpanForm::kPacked);
   const SequenceSpan padded{.batch = 1, .query_length = 8, .key_length = 8};
   const SequenceSpan next{.batch = 1, .query_begin = 8, .query_length = 1, .key_begin = 8, .key_length = 1};
@@ -63,6 +63,17 @@ TEST(SequenceLayout, KnowsTheFormOfItsSpans) {
   EXPECT_EQ(form(of_spans({next, padded})), SpanForm::kAny);
   EXPECT_EQ(form(of_spans({padded, padded})), SpanForm::kAny);
   EXPECT_EQ(form(of_spans({{.query_length = 4, .key_length = 9}})), SpanForm::kAny);
+  const SequenceSpan behind{.query_length = 4, .key_length = 5, .query_offset = 5};
+  const SequenceSpan one{.query_begin = 4, .query_length = 1, .key_begin = 5, .key_length = 1};
+  SequenceSpan shares_keys = one;
+  shares_keys.key_begin = 4;
+  EXPECT_EQ(form(of_spans({behind})), SpanForm::kAllVisible);
+  EXPECT_EQ(form(of_spans({behind, one})), SpanForm::kAllVisible);
+  EXPECT_EQ(form(of_spans({behind, shares_keys})), SpanForm::kAny);
+  EXPECT_EQ(form(of_spans({behind, padded})), SpanForm::kAny) << "padded is causal";
+  const SequenceSpan aligned{.query_length = 4, .key_length = 5, .query_offset = 1};
+  EXPECT_EQ(form(of_spans({aligned, one, padded})), SpanForm::kEndsAligned);
+  EXPECT_EQ(form(of_spans({aligned, behind})), SpanForm::kAny) << "they share rows";
 }
 
 TEST(SequenceLayout, GivesEachRowItsGlobalNumber) {

@@ -1,6 +1,7 @@
 #include "megatron/core/cuda_device.h"
 
 #include "megatron/base/error.h"
+#include "megatron/core/cuda/cuda_copy_queue.h"
 #include "megatron/core/cuda/cuda_memory.h"
 #include "megatron/core/cuda/cuda_tracer.h"
 
@@ -24,12 +25,16 @@ class RealCudaDevice final : public CudaDevice {
   CUstream_st* stream() const override { return stream_; }
   void synchronize() override { check_cuda(cudaStreamSynchronize(stream_), "the work on the GPU"); }
   std::unique_ptr<ArenaMemory> make_memory() override { return std::make_unique<CudaMemory>(number_, stream_); }
-  std::unique_ptr<ArenaMemory> make_pinned_memory() override { return std::make_unique<CudaPinnedMemory>(stream_); }
+  std::unique_ptr<ArenaMemory> make_pinned_memory() override {
+    return std::make_unique<CudaPinnedMemory>(stream_, locked_);
+  }
+  std::unique_ptr<CopyQueue> make_copy_queue() override { return std::make_unique<CudaCopyQueue>(stream_, locked_); }
   std::unique_ptr<DeviceTracer> make_tracer() override { return std::make_unique<CudaTracer>(stream_); }
 
  private:
   int number_;
   cudaStream_t stream_ = nullptr;
+  LockedPieces locked_;
 };
 
 }  // namespace

@@ -9,7 +9,9 @@ namespace megatron {
 namespace {
 constexpr size_t kLeastGrowthBytes = size_t{16} << 20;
 constexpr size_t kGrowthShare = 64;  // device memory in use stays within 2 % of what the arena needs
-constexpr int64_t kLeastLockBytes = int64_t{32} << 20;
+/// Locked at a time: as much as there is already, within these bounds, as hosts have less to spare than to give out
+/// twice.
+constexpr int64_t kLeastLockBytes = int64_t{32} << 20, kMostLockBytes = int64_t{1} << 30;
 
 CUdeviceptr address(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
 }  // namespace
@@ -100,7 +102,10 @@ std::byte* CudaPinnedMemory::reserve(int64_t bytes) {
 
 void CudaPinnedMemory::release(std::byte* base, int64_t bytes) noexcept {
   cudaStreamSynchronize(stream_);
-  for (std::byte* piece : segments_.at(base).pieces) cudaHostUnregister(piece);
+  for (std::byte* piece : segments_.at(base).pieces) {
+    cudaHostUnregister(piece);
+    locked_.remove(piece);
+  }
   segments_.erase(base);
   host_.release(base, bytes);
 }
@@ -108,7 +113,8 @@ void CudaPinnedMemory::release(std::byte* base, int64_t bytes) noexcept {
 bool CudaPinnedMemory::back(std::byte* base, int64_t bytes) {
   Segment& segment = segments_.at(base);
   if (bytes <= segment.locked_bytes) return true;
-  const int64_t growth = std::max({bytes - segment.locked_bytes, kLeastLockBytes, segment.locked_bytes});
+  const int64_t growth =
+      std::max(bytes - segment.locked_bytes, std::clamp(segment.locked_bytes, kLeastLockBytes, kMostLockBytes));
   const int64_t pages = (growth + kLeastLockBytes - 1) / kLeastLockBytes * kLeastLockBytes;
   const int64_t piece = std::min(pages, segment.reserved_bytes - segment.locked_bytes);
   const cudaError_t status =
@@ -119,6 +125,7 @@ bool CudaPinnedMemory::back(std::byte* base, int64_t bytes) {
   }
   check_cuda(status, "cudaHostRegister");
   segment.pieces.push_back(base + segment.locked_bytes);
+  locked_.add(base + segment.locked_bytes, piece);
   segment.locked_bytes += piece;
   return true;
 }

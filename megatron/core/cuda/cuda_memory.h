@@ -4,6 +4,7 @@
 #include <map>
 
 #include "megatron/core/cuda/driver.h"
+#include "megatron/core/cuda/locked_pieces.h"
 #include "megatron/core/cuda/upload_ring.h"
 #include "megatron/core/host_memory.h"
 
@@ -45,7 +46,8 @@ class CudaMemory final : public ArenaMemory {
 /// first.
 class CudaPinnedMemory final : public ArenaMemory {
  public:
-  explicit CudaPinnedMemory(cudaStream_t stream) : stream_(stream) {}
+  /// @param locked  told of the pieces; must outlive this.
+  CudaPinnedMemory(cudaStream_t stream, LockedPieces& locked) : stream_(stream), locked_(locked) {}
   int64_t capacity_bytes() const override { return host_.capacity_bytes(); }
   std::byte* reserve(int64_t bytes) override;
   void release(std::byte* base, int64_t bytes) noexcept override;
@@ -62,6 +64,7 @@ class CudaPinnedMemory final : public ArenaMemory {
   };
   HostMemory host_;
   cudaStream_t stream_;
+  LockedPieces& locked_;
   std::map<std::byte*, Segment> segments_;
 };
 

@@ -97,6 +97,35 @@ void describe_precision(FieldTable& table, PretrainConfig& config) {
       .such_as("--bf16 --use-precision-aware-optimizer --exp-avg-sq-dtype bf16");
 }
 
+void describe_optimizer_offload(FieldTable& table, PretrainConfig& config) {
+  OptimizerConfig& optimizer = config.optimizer;
+  const auto is_offloaded = [&config] { return config.optimizer.optimizer_cpu_offload; };
+  table.begin_group("Optimizer on the host",
+                    "Main parameters and moments may lie in page-locked host memory, where all threads of a rank step "
+                    "them: --optimizer-cpu-offload --overlap-cpu-optimizer-d2h-h2d. The device keeps weights and "
+                    "gradients, 6 bytes of the 18 of a parameter with --bf16. Checkpoints are the same.");
+  table
+      .add("optimizer_cpu_offload", optimizer.optimizer_cpu_offload,
+           "keep the optimizer's state in host memory, and step it there")
+      .known_as("cpu-optimizer cpu-optimizer-type optimizer-offload offload-optimizer")
+      .differs({.megatron = "needs --use-precision-aware-optimizer, and keeps a copy of gradients and weights in host "
+                            "memory",
+                .ours = "works without it too; gradients and weights pass through a few pieces of host memory"});
+  table
+      .add("optimizer_offload_fraction", optimizer.optimizer_offload_fraction,
+           "the least part of the parameters whose state is on the host, weight by weight")
+      .at_least(0)
+      .at_most(1)
+      .needs("--optimizer-cpu-offload", is_offloaded)
+      .such_as("--optimizer-cpu-offload --optimizer-offload-fraction 0.5");
+  table
+      .add("overlap_cpu_optimizer_d2h_h2d", optimizer.overlap_cpu_optimizer_d2h_h2d,
+           "copy gradients down and weights up while the host steps other pieces; takes four pieces of host memory "
+           "instead of one")
+      .needs("--optimizer-cpu-offload", is_offloaded)
+      .such_as("--optimizer-cpu-offload --overlap-cpu-optimizer-d2h-h2d");
+}
+
 void describe_loss_scale(FieldTable& table, PretrainConfig& config) {
   OptimizerConfig& optimizer = config.optimizer;
   const auto scales_dynamically = [&config] { return config.precision.fp16 && !config.optimizer.loss_scale; };
@@ -198,6 +227,7 @@ void describe_schedule(FieldTable& table, PretrainConfig& config) {
 void describe_optimizer(FieldTable& table, PretrainConfig& config) {
   describe_step(table, config);
   describe_precision(table, config);
+  describe_optimizer_offload(table, config);
   describe_loss_scale(table, config);
   describe_schedule(table, config);
 }

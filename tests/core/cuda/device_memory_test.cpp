@@ -5,6 +5,7 @@
 
 #include "megatron/autograd/saved_tensor.h"
 #include "megatron/core/copy.h"
+#include "megatron/core/copy_queue.h"
 #include "tests/testing/cuda_test_device.h"
 #include "tests/testing/test_device.h"
 
@@ -87,6 +88,30 @@ TEST_F(CudaMemoryTest, MoreThanTheGpuHasIsAnErrorWithTheTableAndChangesNothing) 
   const Storage small(large.arena, "small", 1000, MemoryUse::kActivations);
   fill_zero(large, small.data(), 1000);
   EXPECT_EQ(read_value(large, small.data() + 999), std::byte{0});
+}
+
+/// 3 blocks of host memory, each larger than what is locked at a time, and copies that cross the pieces.
+TEST_F(CudaMemoryTest, CopiesBesideKernelsCrossPiecesOfLockedMemory) {
+  constexpr int64_t kNumbers = int64_t{11} << 20;  // 44 MiB
+  const Context ctx = test->context();
+  std::vector<Tensor> kept;
+  CopyQueue &down = test->device.copies_to_host(), &up = test->device.copies_to_device();
+  for (int32_t i = 0; i < 3; ++i) {
+    Tensor x = numbers(kNumbers, i), back = ctx.empty("back", {kNumbers}, DType::kInt32);
+    Tensor host = ctx.empty_on_host("host", {kNumbers}, DType::kInt32, MemoryUse::kOptimizer);
+    kept.push_back(host);
+    down.wait_for_kernels();
+    down.copy(x.data<int32_t>(), host.data<int32_t>(), x.bytes());
+    down.wait(down.mark());
+    EXPECT_EQ(std::vector<int32_t>(host.data<int32_t>(), host.data<int32_t>() + kNumbers), values(kNumbers, i));
+    host.data<int32_t>()[kNumbers - 1] = -7;
+    up.copy(host.data<int32_t>(), back.data<int32_t>(), x.bytes());
+    up.hold_kernels(up.mark());
+    EXPECT_EQ(read_value(test->device, back.data<int32_t>() + kNumbers - 1), -7);
+    EXPECT_EQ(read_value(test->device, back.data<int32_t>() + kNumbers / 2),
+              values(kNumbers, i)[static_cast<size_t>(kNumbers / 2)]);
+    EXPECT_EQ(read_values<int32_t>(test->device, host).back(), -7) << "the host's memory is read by the same functions";
+  }
 }
 
 TEST_F(CudaMemoryTest, AnOffloadedTensorComesBack) {
